@@ -91,10 +91,11 @@ fn belief(
     let may_be_forged = flow.transport == Transport::Udp
         && admitted.proof == Proof::AllowedAddress
         && !core.config.addresses.only_warns();
-    if !may_be_forged || view.operator_allows(source, admitted.org.routing.id) {
+    let org = admitted.org.routing.id;
+    if !may_be_forged || view.operator_allows(source, org) {
         return Belief::Proven;
     }
-    sources::believe(core, endpoint, flow, message, now)
+    sources::believe(core, endpoint, flow, (message, org), now)
 }
 
 /// Challenges an INVITE whose source didn't answer.

@@ -16,6 +16,7 @@ use trunkline_sip::moment::Moment;
 use trunkline_sip::slot::{Slot, Tag};
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{Framing, Message, Method, lex};
+use uuid::Uuid;
 
 use super::context::Core;
 use super::{Calls, admission};
@@ -31,6 +32,8 @@ const SILENT: Duration = Duration::from_secs(5);
 const MOST_PROVEN: usize = 65_536;
 const MOST_WAITING: usize = 64;
 const MOST_ASKED: usize = 256;
+/// INVITEs that wait for one org: forged ones that name its addresses keep no other org's from being asked.
+const WAITING_FOR_ORG: usize = 16;
 /// An INVITE that waits: to a smaller one the question and the challenge that may follow would be more than twice what it brought.
 const OCTETS: std::ops::RangeInclusive<usize> = 400..=8_192;
 
@@ -60,6 +63,7 @@ impl ProvenSources {
 pub(crate) struct Waiting {
     pub(crate) flow: Flow,
     pub(crate) octets: Box<[u8]>,
+    org: Uuid,
     call_id: Box<[u8]>,
     cseq: u32,
     until: Moment,
@@ -100,6 +104,12 @@ impl Questions {
         }
     }
 
+    /// Whether one more INVITE of that org may wait.
+    fn has_room_for(&self, org: Uuid) -> bool {
+        let of_org = self.waiting.iter().filter(|held| held.org == org);
+        self.waiting.len() < MOST_WAITING && of_org.count() < WAITING_FOR_ORG
+    }
+
     /// When an INVITE has waited long enough.
     pub(crate) fn next_timeout(&self) -> Option<Moment> {
         self.waiting.front().map(|waiting| waiting.until)
@@ -135,7 +145,7 @@ pub(crate) fn believe(
     core: &mut Core,
     endpoint: &mut Endpoint,
     flow: Flow,
-    invite: &Message<'_>,
+    (invite, org): (&Message<'_>, Uuid),
     now: Moment,
 ) -> Belief {
     let source = flow.peer.ip().to_canonical();
@@ -160,7 +170,7 @@ pub(crate) fn believe(
         return Belief::Waits;
     }
     let fits = OCTETS.contains(&invite.raw().len());
-    if !fits || core.questions.waiting.len() >= MOST_WAITING {
+    if !fits || !core.questions.has_room_for(org) {
         return Belief::Unproven;
     }
     match last {
@@ -171,6 +181,7 @@ pub(crate) fn believe(
     core.questions.waiting.push_back(Waiting {
         flow,
         octets: invite.raw().into(),
+        org,
         call_id: call_id.into(),
         cseq,
         until: now + PATIENCE,
@@ -245,5 +256,44 @@ impl Calls {
                 admission::distrust(&mut self.core, endpoint, waiting.flow, &invite, now);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use trunkline_sip::flow::Transport;
+
+    use super::*;
+
+    #[test]
+    fn an_org_leaves_the_others_room_to_wait() {
+        let mut questions = Questions::default();
+        let [greedy, other] = [1, 2].map(Uuid::from_u128);
+        let address = "192.0.2.1:5060".parse().expect("an address");
+        let waiting = |org: Uuid| Waiting {
+            flow: Flow {
+                transport: Transport::Udp,
+                listener: 0,
+                connection: 0,
+                local: address,
+                peer: address,
+            },
+            octets: Box::default(),
+            org,
+            call_id: Box::default(),
+            cseq: 1,
+            until: Moment::from_secs(1),
+        };
+        while questions.has_room_for(greedy) {
+            questions.waiting.push_back(waiting(greedy));
+        }
+        assert_eq!(questions.waiting.len(), WAITING_FOR_ORG);
+        assert!(questions.has_room_for(other));
+        for org in 2..100 {
+            if questions.has_room_for(Uuid::from_u128(org)) {
+                questions.waiting.push_back(waiting(Uuid::from_u128(org)));
+            }
+        }
+        assert_eq!(questions.waiting.len(), MOST_WAITING);
     }
 }
