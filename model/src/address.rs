@@ -177,6 +177,11 @@ impl AddressPolicy {
         &self.reserved
     }
 
+    /// Whether the operator has reserved a peer with this address.
+    pub fn is_reserved(&self, ip: IpAddr) -> bool {
+        self.enforce == Enforce::Enforce && self.reserved.contains(ip)
+    }
+
     /// Whether `address` may be contacted. Under [`Enforce::Warn`] everything may, and what would be refused is logged.
     ///
     /// # Errors

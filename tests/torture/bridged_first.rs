@@ -148,3 +148,32 @@ fn a_days_bound_on_legs_of_transfers_survives_a_restart() {
         }
     }
 }
+
+/// A carrier that takes calls because they come from this node is no way around the bounds, though the call came from there: its lines are the
+/// operator's. A number that is allowed is called there, and counts.
+#[test]
+fn a_leg_back_to_a_reserved_peer_is_bounded() {
+    let house = one_shard(House::new())
+        .set("TRUNKLINE__SIP__RESERVED_PEERS", "127.0.0.1")
+        .set("TRUNKLINE__PHONE__OUTBOUND_PREFIXES", &NUMBER[..4])
+        .set("TRUNKLINE__LIMITS__OUTBOUND_CALLS_PER_DAY", "1");
+    let daemon = house.serve();
+    daemon.destination("Sales", "phone", NUMBER);
+    daemon.destination("Premium", "phone", "+19005550100");
+    trunk(&daemon, &json!({"transfer_way": "bridge"}));
+    let pbx = Pbx::calls(&daemon, "reserved", ASTERISK);
+    let (status, refused) = pbx.transfer(&daemon, "Premium");
+    assert_eq!(status, 400, "{refused}");
+
+    pbx.transfers(&daemon, "Sales");
+    let invite = pbx.request("INVITE");
+    assert_calls_back(&pbx, &invite);
+    pbx.answers(&invite, "486 Busy Here");
+    let shown = pbx.transferred(&daemon, "failed");
+    assert_eq!(shown["transfer"]["sip_code"], 486, "{shown}");
+    pbx.transfers(&daemon, "Sales");
+    let shown = pbx.transferred(&daemon, "failed");
+    assert_eq!(shown["transfer"]["sip_code"], 480, "{shown}");
+    assert_eq!(pbx.so_far(), [] as [&str; 0]);
+    assert_eq!(pbx.peer.hang_up(&pbx.dialling, 99, &pbx.tag), 200);
+}

@@ -113,7 +113,7 @@ impl Pbx {
         }
     }
 
-    fn transfer(&self, daemon: &Daemon, name: &str) -> (u16, Value) {
+    pub(crate) fn transfer(&self, daemon: &Daemon, name: &str) -> (u16, Value) {
         let path = format!("/phone/calls/{}/transfer", self.call);
         daemon.change("POST", &path, &json!({"destination": name}))
     }

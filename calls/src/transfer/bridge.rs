@@ -83,13 +83,13 @@ impl Fallback {
         match &self.leaves_by {
             Leaves::Pbx | Leaves::Ours => true,
             Leaves::Trunk(trunk) => trunk.leads_back,
-            Leaves::Elsewhere => false,
+            Leaves::Elsewhere | Leaves::ReservedPeer => false,
         }
     }
 
     /// Whether the destination sees who calls, rather than the number of a trunk of ours.
     const fn calls_as_caller(&self) -> bool {
-        matches!(self.leaves_by, Leaves::Pbx | Leaves::Elsewhere)
+        !matches!(self.leaves_by, Leaves::Trunk(_) | Leaves::Ours)
     }
 
     /// Whether the destination may be called though the PBX has declined to.
@@ -107,6 +107,8 @@ pub(super) enum Leaves {
     Elsewhere,
     /// The PBX on the caller's side, by the way that it has proven.
     Pbx,
+    /// The same way to a reserved peer, which takes calls at the operator's cost: within the bounds of what the org may begin.
+    ReservedPeer,
     /// Another call of ours, which is counted already.
     Ours,
 }
@@ -144,7 +146,7 @@ impl Call {
         let way = org.ways_out.get(&self.agent).map(|way| &**way);
         let mut fallback = match &destination.target {
             TransferTarget::Sip(uri) => {
-                let (callee, leaves_by) = self.to_uri(uri, way)?;
+                let (callee, leaves_by) = self.to_uri(cx, uri, way)?;
                 Fallback::new(callee, leaves_by)
             }
             TransferTarget::Phone(number) => self.to_number(cx, *number, destination.via, org)?,
@@ -192,7 +194,10 @@ impl Call {
                 ..Fallback::new(callee?, leaves_by)
             })
         });
-        through.or_else(|| Some(Fallback::new(self.by_pbx(number, org)?, Leaves::Pbx)))
+        through.or_else(|| {
+            let callee = self.by_pbx(number, org)?;
+            Some(Fallback::new(callee, self.back_to_caller(cx)))
+        })
     }
 
     /// Whether the PBX that called takes calls where it called from: it has registered, there is a connection, or no NAT between.
@@ -215,7 +220,7 @@ impl Call {
 
     /// A SIP URI. One at the PBX that called goes back by the way that it has proven, as the caller; one at the agent's outbound trunk is a
     /// call of that trunk. Any other host is called as the caller, without credentials.
-    fn to_uri(&self, uri: &str, way: Option<&WayOut>) -> Option<(Callee, Leaves)> {
+    fn to_uri(&self, cx: &Cx<'_>, uri: &str, way: Option<&WayOut>) -> Option<(Callee, Leaves)> {
         // The URI's headers are for the REFER.
         let parsed = Uri::parse(uri.as_bytes()).ok()?;
         let end = match parsed.headers.len() {
@@ -234,7 +239,8 @@ impl Call {
                 by: Some(flow),
                 named: NamedBy::Tenant,
             });
-            return Some((self.callee_at_pbx(place, uri, host), Leaves::Pbx));
+            let callee = self.callee_at_pbx(place, uri, host);
+            return Some((callee, self.back_to_caller(cx)));
         }
         let port = parsed.port_or_default();
         let is_trunks = |way: &&WayOut| {
@@ -371,7 +377,8 @@ impl Call {
             .transfer
             .as_deref()
             .is_some_and(|transfer| transfer.plan.refers_after_bridge);
-        if let (Leaves::Pbx, Some(Place::Known(target))) = (&leaves_by, callee.places.front_mut())
+        let leads_to_caller = matches!(leaves_by, Leaves::Pbx | Leaves::ReservedPeer);
+        if let (true, Some(Place::Known(target))) = (leads_to_caller, callee.places.front_mut())
             && let Some(held) = self.caller.dialogs.first()
         {
             // A Contact may name another port of the proven source, never another host.
@@ -425,7 +432,7 @@ impl Call {
         let caps = &cx.core.caps;
         let (trunk, leads_back) = match leaves_by {
             Leaves::Pbx | Leaves::Ours => return Ok(None),
-            Leaves::Elsewhere => (None, false),
+            Leaves::Elsewhere | Leaves::ReservedPeer => (None, false),
             Leaves::Trunk(trunk) => (Some(trunk), trunk.leads_back),
         };
         if trunk.is_some_and(|trunk| cx.core.health.trunk(trunk.id) == Some(false)) {

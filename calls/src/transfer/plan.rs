@@ -1,7 +1,7 @@
 //! Which ways a transfer may take: REFER or bridge first, what may follow, and what the operator's bounds leave of it.
 //!
 //! A leg back to the PBX that called isn't held to the bounds on outbound calls: that PBX dials with its own lines. Any other leg is, and a
-//! REFER to a number as well.
+//! REFER to a number as well; so is one back to a peer that the operator has reserved, whose lines are the operator's.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -10,7 +10,7 @@ use trunkline_model::settings::{TransferTarget, TransferWay};
 use trunkline_model::transfer::{self as record, State, Way};
 use trunkline_model::view::OrgView;
 
-use super::bridge::Fallback;
+use super::bridge::{Fallback, Leaves};
 use super::{Unable, Wait};
 use crate::call::Call;
 use crate::context::Cx;
@@ -141,6 +141,15 @@ impl Call {
             keeps_caller,
             fallback: fallback.map(Box::new),
         })
+    }
+
+    /// The way back to where the call came from.
+    pub(super) fn back_to_caller(&self, cx: &Cx<'_>) -> Leaves {
+        let addresses = &cx.core.config.addresses;
+        match addresses.is_reserved(self.caller.flow.peer.ip()) {
+            true => Leaves::ReservedPeer,
+            false => Leaves::Pbx,
+        }
     }
 
     /// Whether the PBX has registered by a flow that only another node has, and isn't the one that called. The call stays on this node, so that
