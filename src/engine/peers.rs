@@ -494,7 +494,7 @@ pub(crate) fn note(change: Change, told: &Told, now: Moment) {
         What::Expired => lost("expired"),
         What::Removed => lost("removed"),
     };
-    told.tell(NewEvent::new(org, kind, &data, clock::on_wall(now)));
+    told.tell(org, NewEvent::new(org, kind, &data, clock::on_wall(now)));
 }
 
 #[cfg(test)]

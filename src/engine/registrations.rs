@@ -73,7 +73,7 @@ pub(crate) fn note(change: &Change, told: &Told, now: Moment) {
             NewEvent::trunk_lost((*org, *trunk), *loss, clock::on_wall(now))
         }
     };
-    told.tell(event);
+    told.tell(*org, event);
 }
 
 /// Logs and counts that a trunk has no registration any more.

@@ -1,39 +1,87 @@
 //! What happens beside calls and is told as events: recorded in its order, as soon as the database takes it.
 
+use std::collections::HashMap;
 use std::error::Error as _;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::runtime;
 use tokio::sync::mpsc;
+use uuid::Uuid;
 
 use trunkline_store::{NewEvent, Store};
 
 /// Events that may wait to be recorded.
 const WAITING: usize = 4_096;
+/// Those of one org: a phone system that comes and goes all the time loses its own, and no other's.
+const OF_ORG: usize = WAITING / 4;
 /// How long to wait for a database that doesn't take one.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Where shards leave events. They never wait; what there is no room for is counted and lost.
 #[derive(Clone, Debug)]
-pub(crate) struct Told(mpsc::Sender<NewEvent>);
+pub(crate) struct Told {
+    events: mpsc::Sender<(Uuid, NewEvent)>,
+    waiting: Waiting,
+}
+
+/// Events of each org that wait.
+#[derive(Clone, Debug, Default)]
+struct Waiting(Arc<Mutex<HashMap<Uuid, usize>>>);
+
+impl Waiting {
+    /// Takes a place; false if the org has no more.
+    fn enter(&self, org: Uuid) -> bool {
+        let mut waiting = self.table();
+        let count = waiting.entry(org).or_default();
+        if *count >= OF_ORG {
+            return false;
+        }
+        *count += 1;
+        true
+    }
+
+    fn leave(&self, org: Uuid) {
+        let mut waiting = self.table();
+        if let Some(count) = waiting.get_mut(&org) {
+            *count -= 1;
+            if *count == 0 {
+                waiting.remove(&org);
+            }
+        }
+    }
+
+    fn table(&self) -> MutexGuard<'_, HashMap<Uuid, usize>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 impl Told {
     /// Records what is told, until nobody can tell anything any more.
     pub(crate) fn start(store: Store, runtime: &runtime::Handle) -> Self {
         let (sender, events) = mpsc::channel(WAITING);
-        runtime.spawn(record(store, events));
-        Self(sender)
+        let waiting = Waiting::default();
+        runtime.spawn(record(store, events, waiting.clone()));
+        Self {
+            events: sender,
+            waiting,
+        }
     }
 
-    pub(crate) fn tell(&self, event: NewEvent) {
-        if self.0.try_send(event).is_err() {
+    /// Leaves an event of that org.
+    pub(crate) fn tell(&self, org: Uuid, event: NewEvent) {
+        let is_left = self.waiting.enter(org) && {
+            let sent = self.events.try_send((org, event));
+            sent.inspect_err(|_| self.waiting.leave(org)).is_ok()
+        };
+        if !is_left {
             metrics::counter!("trunkline_events_unrecorded_total").increment(1);
         }
     }
 }
 
-async fn record(store: Store, mut events: mpsc::Receiver<NewEvent>) {
-    while let Some(event) = events.recv().await {
+async fn record(store: Store, mut events: mpsc::Receiver<(Uuid, NewEvent)>, waiting: Waiting) {
+    while let Some((org, event)) = events.recv().await {
         let mut failed = false;
         while let Err(error) = store.emit(event.clone()).await {
             if !failed {
@@ -42,5 +90,27 @@ async fn record(store: Store, mut events: mpsc::Receiver<NewEvent>) {
             }
             tokio::time::sleep(PAUSE).await;
         }
+        waiting.leave(org);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_org_has_a_quarter_of_the_places() {
+        let waiting = Waiting::default();
+        let [greedy, other] = [1, 2].map(Uuid::from_u128);
+        let taken = (0..WAITING).filter(|_| waiting.enter(greedy));
+        assert_eq!(taken.count(), OF_ORG);
+        assert!(waiting.enter(other));
+        waiting.leave(greedy);
+        assert!(waiting.enter(greedy));
+        for _ in 0..OF_ORG {
+            waiting.leave(greedy);
+        }
+        waiting.leave(other);
+        assert!(waiting.table().is_empty());
     }
 }
