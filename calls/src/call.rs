@@ -3,7 +3,7 @@
 //! Plain values only: no instant of a clock, no handle, no channel. Leg 0 faces the caller, leg 1 the
 //! agent's runtime; with the built-in echo agent leg 1 has no dialog.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 
 use smallvec::SmallVec;
@@ -571,12 +571,12 @@ impl Call {
     }
 
     /// The legs forget connections that are gone.
-    pub(crate) fn leave_connections(&mut self, lost: &HashSet<u32>) {
+    pub(crate) fn leave_connections(&mut self, lost: &HashMap<u32, u32>) {
         for side in [Side::Caller, Side::Agent] {
             if let Some(leg) = self.leg(side)
-                && lost.contains(&leg.flow.connection)
+                && let Some(proved) = lost.get(&leg.flow.connection)
             {
-                leg.flow.connection = 0;
+                leg.flow.connection = *proved;
             }
         }
     }

@@ -1,6 +1,6 @@
 //! What every call of a shard shares: configuration, tag index, timers, wishes, and the stateless answers.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -34,6 +34,7 @@ use super::hops::Hops;
 use super::limits::Limits;
 use super::live::LiveCalls;
 use super::outbound::Outbound;
+use super::places::has_ip_literal;
 use super::refusal::Reason;
 use super::sources::{ProvenSources, Questions};
 use super::target::{self, Place, Target};
@@ -134,8 +135,8 @@ pub struct Core {
     pub(crate) tags: HashMap<u64, TagOwner>,
     pub(crate) timers: Wheel<(CallKey, CallTimer)>,
     pub(crate) effects: VecDeque<Effect>,
-    /// Connections that are gone and that legs may still name.
-    pub(crate) lost: HashSet<u32>,
+    /// Connections that are gone and that legs may still name, and the names that were proved on them, by their numbers.
+    pub(crate) lost: HashMap<u32, u32>,
     /// BYEs that no call owns and that have no answer yet.
     pub(crate) late_byes: u32,
     pub(crate) draining: bool,
@@ -179,7 +180,7 @@ impl Core {
             tags: HashMap::new(),
             timers: Wheel::new(now),
             effects: VecDeque::new(),
-            lost: HashSet::new(),
+            lost: HashMap::new(),
             late_byes: 0,
             draining: false,
             overloaded: false,
@@ -502,10 +503,12 @@ impl Cx<'_> {
     /// Where the next request inside a dialog goes: the first route; a live connection; the observed source
     /// if the Contact's host is private and the source isn't; the Contact.
     pub(crate) fn next_flow(&mut self, dialog: &Dialog, mut leg: Flow) -> Flow {
-        if self.core.lost.contains(&leg.connection) {
-            leg.connection = 0;
+        let lost = self.core.lost.get(&leg.connection);
+        if let Some(proved) = lost {
+            leg.connection = *proved;
         }
-        if leg.transport.is_reliable() && leg.connection != 0 && !dialog.has_route() {
+        let is_connected = lost.is_none() && leg.connection != 0;
+        if leg.transport.is_reliable() && is_connected && !dialog.has_route() {
             return leg;
         }
         let place = std::str::from_utf8(dialog.next_hop())
@@ -529,15 +532,22 @@ impl Cx<'_> {
             return leg;
         }
         // A route whose first proxy has this connection: another one wouldn't be more secure.
-        let is_connected = leg.transport.is_secure() && leg.connection != 0;
-        if is_connected && target.address.ip() == leg.peer.ip() {
+        if leg.transport.is_secure() && is_connected && target.address.ip() == leg.peer.ip() {
             return leg;
         }
         let behind_nat = is_private(target.address.ip()) && !is_private(leg.peer.ip());
         if behind_nat && !dialog.has_route() {
             return leg;
         }
-        self.way_to(&target).unwrap_or(leg)
+        match self.way_to(&target) {
+            // No certificate is for a bare address: whoever is there shows itself as the one that had the connection.
+            Ok(way) if leg.is_named() && has_ip_literal(target.uri.as_bytes()) => Flow {
+                connection: leg.connection,
+                ..way
+            },
+            Ok(way) => way,
+            Err(_) => leg,
+        }
     }
 }
 

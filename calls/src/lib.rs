@@ -64,7 +64,7 @@ pub mod verification;
 pub mod wall;
 pub mod ways;
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use slab::Slab;
@@ -243,12 +243,13 @@ impl Calls {
         }
     }
 
-    /// A connection is gone: the next request inside a call opens a new one to the peer's Contact.
-    pub fn handle_flow_lost(&mut self, lost: &Flow) {
+    /// A connection is gone: the next request inside a call opens a new one to the peer's Contact. `proved` is the number of the name that its peer
+    /// has proved over TLS, or 0: who comes in its place has to prove the same.
+    pub fn handle_flow_lost(&mut self, lost: &Flow, proved: u32) {
         if lost.connection == 0 || self.slab.is_empty() {
             return;
         }
-        self.core.lost.insert(lost.connection);
+        self.core.lost.insert(lost.connection, proved);
         if self.core.lost.len() > MAX_LOST {
             for (_, slot) in &mut self.slab {
                 slot.call.leave_connections(&self.core.lost);
@@ -532,7 +533,7 @@ impl Calls {
         }
         self.core.release(&mut slot.call);
         if self.slab.is_empty() {
-            self.core.lost = HashSet::new();
+            self.core.lost = HashMap::new();
         }
     }
 }

@@ -230,7 +230,7 @@ fn ways_of(dialog: &Dialog) -> impl Iterator<Item = &[u8]> {
 }
 
 /// Whether the host of a URI is written as an IP address, as most are: told without parsing the URI, which each leg of each call would pay for.
-fn has_ip_literal(uri: &[u8]) -> bool {
+pub(crate) fn has_ip_literal(uri: &[u8]) -> bool {
     let before = memchr::memrchr(b'@', uri).or_else(|| memchr::memchr(b':', uri));
     let host = &uri[before.map_or(0, |at| at + 1)..];
     let mut host = host.split(|octet| b":;?".contains(octet));

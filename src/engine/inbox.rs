@@ -41,7 +41,7 @@ pub(crate) enum Input {
     /// A flow is broken.
     Lost(Lost),
     /// The peer of a connection sends no more.
-    Closing(Flow),
+    Closing(Flow, u32),
     /// A runtime's host was resolved, or why it wasn't.
     Resolved(CallKey, Found),
     /// The next hop of requests inside calls was resolved; empty if it wasn't.

@@ -330,7 +330,7 @@ impl Shard {
             false => self.endpoint.handle_flow_lost(flow, &lost.fault, now),
         }
         if !flow.is_named() {
-            self.calls.handle_flow_lost(flow);
+            self.calls.handle_flow_lost(flow, lost.proved);
         }
         self.peers.handle_flow_lost(&mut self.endpoint, flow, now);
         self.registrar.handle_flow_lost(flow);
@@ -375,7 +375,7 @@ impl Shard {
         } = self;
         match input {
             Input::Messages(messages) => self.messages(messages, now),
-            Input::Closing(flow) => self.closing(flow),
+            Input::Closing(flow, proved) => self.closing(flow, proved),
             Input::Lost(lost) => self.lose(&lost, now),
             Input::Resolved(call, found) => calls.handle_resolved(endpoint, call, found, now),
             Input::Hop(wanted, targets) => calls.handle_hop(&wanted, targets, now),
@@ -426,11 +426,11 @@ impl Shard {
     }
 
     /// A peer closes a connection.
-    fn closing(&mut self, flow: Flow) {
+    fn closing(&mut self, flow: Flow, proved: u32) {
         self.endpoint.handle_flow_closing(&flow);
         if !flow.is_named() {
             self.connections.retire(flow.connection);
-            self.calls.handle_flow_lost(&flow);
+            self.calls.handle_flow_lost(&flow, proved);
             self.registrar.handle_flow_lost(&flow);
         }
     }

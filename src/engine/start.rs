@@ -417,9 +417,9 @@ impl tcp::Sink for Streams {
             .await;
     }
 
-    async fn closing(&self, flow: Flow) {
+    async fn closing(&self, flow: Flow, proved: u32) {
         for inbox in self.0.shards() {
-            inbox.send(Input::Closing(flow)).await;
+            inbox.send(Input::Closing(flow, proved)).await;
         }
     }
 

@@ -3,7 +3,7 @@
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -128,6 +128,63 @@ pub fn busy(authority: &Authority, name: &str) -> SocketAddr {
         }
     });
     address
+}
+
+/// Takes calls under the certificate of that name, closes each connection once a call on it is acknowledged, and tells of every request.
+pub fn closing(authority: &Authority, name: &str) -> (SocketAddr, mpsc::Receiver<Method>) {
+    let (chain, key) = authority.shown(name);
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .expect("a certificate");
+    let config = Arc::new(config);
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let (came, requests) = mpsc::channel();
+    std::thread::spawn(move || {
+        for socket in listener.incoming().flatten() {
+            let (config, came) = (Arc::clone(&config), came.clone());
+            std::thread::spawn(move || until_acknowledged(config, socket, address, &came));
+        }
+    });
+    (address, requests)
+}
+
+fn until_acknowledged(
+    config: Arc<ServerConfig>,
+    mut socket: TcpStream,
+    own: SocketAddr,
+    came: &mpsc::Sender<Method>,
+) -> io::Result<()> {
+    let mut server = ServerConnection::new(config).map_err(io::Error::other)?;
+    while server.is_handshaking() {
+        server.complete_io(&mut socket)?;
+    }
+    let mut stream = StreamOwned::new(server, socket);
+    let mut framer = Framer::new();
+    let mut octets = [0; 4096];
+    loop {
+        let count = stream.read(&mut octets)?;
+        if count == 0 {
+            return Ok(());
+        }
+        framer.push(&octets[..count]);
+        while let Ok(Some(frame)) = framer.next_frame() {
+            let Frame::Message(octets) = frame else {
+                continue;
+            };
+            let contact = format!("sip:runtime@{own};transport=tls");
+            let (method, reply) = reply_to(octets, &contact);
+            stream.write_all(reply.as_bytes())?;
+            // Whoever listened may have heard enough.
+            let _ = came.send(method);
+            if method == Method::Ack {
+                return Ok(());
+            }
+        }
+    }
 }
 
 /// Ends with the connection, which a client that doesn't believe the certificate closes at once.

@@ -8,7 +8,10 @@ use rustls::{ClientConnection, StreamOwned};
 use trunkline_sip::wire::frame::{Frame, Framer};
 use trunkline_sip::wire::{Framing, Method, lex};
 
+use trunkline_testkit::dns::{self, Record};
+use trunkline_testkit::probe::Probe;
 use trunkline_testkit::process::free_port;
+use trunkline_testkit::tls;
 use trunkline_testkit::{Authority, Baresip, Daemon, Deadline, House, Pbx, SecureRuntime, tools};
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -450,4 +453,36 @@ fn a_call_on_tls_is_never_continued_by_a_less_secure_transport() {
             }
         }
     }
+}
+
+/// No certificate is for the bare address in a Contact: who is there in the place of a connection that has ended has to prove the name that was
+/// proved on it.
+#[test]
+fn a_call_over_tls_outlives_its_connection_where_the_contact_is_an_address() {
+    let authority = Authority::new();
+    authority.certify("runtime", "bot.test");
+    let (runtime, requests) = tls::closing(&authority, "runtime");
+    let names = dns::serve(vec![("bot.test", Record::Address(Ipv4Addr::LOCALHOST))]);
+    let house = House::new().set("TRUNKLINE__SIP__NAMESERVERS", &names.to_string());
+    let (house, _) = secured(&authority, house);
+    let caller = Ipv4Addr::new(127, 0, 0, 2);
+    house.dedicate(&caller.to_string());
+    let uri = format!("sip:x@bot.test:{};transport=tls", runtime.port());
+    house.runtime(&house.first_agent, &uri);
+    let daemon = house.serve();
+    let probe = Probe::new(caller, daemon.sip());
+    let line = format!("X-PLATFORM-AGENT-ID: {}", daemon.house.first_agent);
+    assert_eq!(probe.call("someone", &line), Some(200), "{}", daemon.log());
+    let heard = |wanted: Method| {
+        let came = std::iter::from_fn(|| requests.recv_timeout(PATIENCE).ok());
+        let mut came = came.filter(|method| *method != Method::Options);
+        assert_eq!(came.next(), Some(wanted), "{}", daemon.log());
+    };
+    heard(Method::Invite);
+    heard(Method::Ack);
+    let call = daemon.calls()[0]["id"].as_str().expect("an id").to_owned();
+    let path = format!("/phone/calls/{call}/hangup");
+    let (status, body) = daemon.change("POST", &path, &serde_json::json!({}));
+    assert!(status < 300, "{body}");
+    heard(Method::Bye);
 }

@@ -184,7 +184,7 @@ impl Node {
     pub(crate) fn lost(&mut self, peer: SocketAddr, connection: Option<u32>, now: Moment) {
         let flow = flow_of(peer, connection);
         self.endpoint.handle_flow_lost(&flow, &Fault::Closed, now);
-        self.calls.handle_flow_lost(&flow);
+        self.calls.handle_flow_lost(&flow, 0);
         self.settle(now);
     }
 

@@ -14,6 +14,8 @@ pub struct Lost {
     /// The flow; on UDP `local` is the socket's address, and `connection` is 0. A stream that never opened has the
     /// number that its connection would have had.
     pub flow: Flow,
+    /// The name that its peer has proved, by its number in [`trunkline_sip::verified`]; 0: none.
+    pub proved: u32,
     /// Its peer had closed it first, and that was told: what was sent with connection 0 went by another one since, and isn't lost.
     pub was_closing: bool,
     /// Why.
@@ -25,6 +27,7 @@ impl Lost {
     pub const fn unsent(flow: Flow, error: SendError) -> Self {
         Self {
             flow,
+            proved: 0,
             // Of a connection that is gone everybody has been told.
             was_closing: flow.is_connection(),
             fault: match error {

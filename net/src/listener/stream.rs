@@ -67,8 +67,8 @@ pub trait Sink: Clone + Send + Sync + 'static {
     fn deliver(&self, received: Received) -> impl Future<Output = ()> + Send;
 
     /// Learns that the peer of a connection sends no more, or nothing that can be read: answers still leave by it, but no request is to
-    /// ([`Connections::retire`](super::connections::Connections::retire)).
-    fn closing(&self, flow: Flow) -> impl Future<Output = ()> + Send;
+    /// ([`Connections::retire`](super::connections::Connections::retire)). `proved` as in [`Lost`].
+    fn closing(&self, flow: Flow, proved: u32) -> impl Future<Output = ()> + Send;
 
     /// Learns that a connection has ended, or could not be opened. Comes after the connection's last message.
     fn lost(&self, lost: Lost) -> impl Future<Output = ()> + Send;

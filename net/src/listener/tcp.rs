@@ -304,9 +304,9 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send + Sync> Task<S, C> {
         };
         let closing = async {
             self.is_closing.store(true, Ordering::Relaxed);
-            self.sink.closing(flow).await;
+            self.sink.closing(flow, self.asked).await;
             if let Some(named) = self.named(flow) {
-                self.sink.closing(named).await;
+                self.sink.closing(named, 0).await;
             }
         };
         connection.serve(stream, closing).await
@@ -320,6 +320,7 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send + Sync> Task<S, C> {
         let was_closing = self.is_closing.load(Ordering::Relaxed);
         let lost = |flow| Lost {
             flow,
+            proved: self.asked,
             was_closing,
             fault: ended.fault(),
         };

@@ -193,6 +193,7 @@ impl UdpSocket {
                 local: self.local,
                 peer,
             },
+            proved: 0,
             was_closing: false,
             fault: Fault::Unreachable(what),
         }

@@ -29,7 +29,7 @@ impl Sink for Shard {
             .expect("the test listens");
     }
 
-    async fn closing(&self, flow: Flow) {
+    async fn closing(&self, flow: Flow, _: u32) {
         let _ = self.0.send(Event::Closing(flow)).await;
     }
 

@@ -188,6 +188,7 @@ async fn an_icmp_message_names_the_peer_and_harms_no_other() {
             lost,
             [Lost {
                 flow: to(gone),
+                proved: 0,
                 was_closing: false,
                 fault: Fault::Unreachable(Unreachable::Port),
             }],
@@ -247,6 +248,7 @@ async fn what_cannot_be_sent_is_dropped_alone() {
             b"x",
             &[Lost {
                 flow: nowhere,
+                proved: 0,
                 was_closing: false,
                 fault: Fault::Unreachable(Unreachable::Other),
             }],
