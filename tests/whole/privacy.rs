@@ -226,6 +226,136 @@ fn no_file_holds_the_number_of_an_erased_caller() {
     assert!(calls.contains("\"from_number\":\"anonymous\""), "{calls}");
     node.end();
     assert_eq!(files_with_caller(&data), Vec::<String>::new());
+    let log = node.plot.log();
+    assert!(!log.is_empty() && !holds(log.as_bytes()), "{log}");
+}
+
+/// The lines of a table, each column cut from the others.
+fn table(shown: &str) -> Vec<Vec<&str>> {
+    let cells = |line| -> Vec<&str> {
+        let cells = str::split(line, "  ").map(str::trim);
+        cells.filter(|cell| !cell.is_empty()).collect()
+    };
+    shown.trim().lines().map(cells).collect()
+}
+
+/// What `docs/privacy.md` prints below a command, as a table.
+fn printed(page: &str, command: &str) -> Vec<Vec<String>> {
+    let (_, after) = page
+        .split_once(&format!("$ {command}"))
+        .unwrap_or_else(|| panic!("no `{command}` in docs/privacy.md"));
+    let lines: Vec<&str> = after.lines().skip(1).map(str::trim).collect();
+    let end = lines
+        .iter()
+        .position(|line| line.starts_with('$') || line.starts_with("```"));
+    let shown = lines[..end.expect("the end of a block")].join("\n");
+    let owned = |row: Vec<&str>| row.into_iter().map(str::to_owned).collect();
+    table(&shown).into_iter().map(owned).collect()
+}
+
+/// The commands that `docs/privacy.md` prints, against a daemon that runs.
+#[test]
+fn the_commands_of_the_page_on_privacy_do_what_it_says() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/privacy.md");
+    let page = std::fs::read_to_string(page).expect("a page");
+    let days = [
+        ("CALLS", 365),
+        ("SESSIONS", 30),
+        ("CONTACTS", 730),
+        ("HANDOFFS", 365),
+    ];
+    let days = days.map(|(kind, days)| {
+        (
+            format!("TRUNKLINE__RETENTION__{kind}_DAYS"),
+            days.to_string(),
+        )
+    });
+    let plot = Plot::new(&days);
+    let outset = plot.run(&["quickstart", "--json", "--no-serve"]);
+    let org = text(&outset["org_id"]);
+    let node = plot.serve();
+    let said = |arguments: &[&str]| {
+        let (code, said) = node.plot.said(arguments);
+        assert_eq!(code, Some(0), "{arguments:?}: {said}");
+        said
+    };
+
+    let set = [
+        "org",
+        "retention",
+        &org,
+        "--calls-days",
+        "90",
+        "--sessions-days",
+        "7",
+    ];
+    let shown = said(&set);
+    assert_eq!(
+        table(&shown),
+        printed(&page, "trunkline org retention Acme --calls-days 90")
+    );
+    let back = said(&["org", "retention", &org, "--calls-days", "default"]);
+    assert_eq!(table(&back)[1], ["calls", "-", "365"], "{back}");
+    let (code, refused) = node
+        .plot
+        .said(&["org", "retention", &org, "--calls-days", "0"]);
+    assert_eq!(code, Some(2), "{refused}");
+
+    caller(&node, &outset).play("caller_hangs_up").finish();
+    let contact = contact_of_call(&node, &text(&outset["api_key"]));
+    let found = said(&[
+        "contact",
+        "find",
+        "--org",
+        &org,
+        "--phone",
+        "+44 1632 960177",
+    ]);
+    let found = table(&found);
+    assert_eq!(found[0], printed(&page, "trunkline contact find")[0]);
+    assert_eq!((found.len(), found[1][0]), (2, contact.as_str()));
+
+    let export = said(&["contact", "export", &contact, "--org", &org]);
+    let export: Value = serde_json::from_str(&export).expect("JSON");
+    assert_eq!(export["contact"]["id"], contact, "{export}");
+    assert_eq!(
+        export["calls"].as_array().map(Vec::len),
+        Some(1),
+        "{export}"
+    );
+
+    let erased = said(&["contact", "erase", &contact, "--org", &org]);
+    let erased = table(&erased);
+    let fields = |rows: &[Vec<&str>]| rows.iter().map(|row| row[0].to_owned()).collect::<Vec<_>>();
+    let page = printed(&page, "trunkline contact erase");
+    let names: Vec<String> = page.iter().map(|row| row[0].clone()).collect();
+    assert_eq!(fields(&erased), names);
+    assert_eq!(erased[1][1], contact);
+    assert_eq!(
+        (erased[2][1], erased[5][1]),
+        ("complete", "1"),
+        "{erased:?}"
+    );
+
+    let receipt = ["contact", "receipt", erased[0][1], "--org", &org, "--json"];
+    let receipt: Value = serde_json::from_str(&said(&receipt)).expect("JSON");
+    assert_eq!(receipt["state"], "complete", "{receipt}");
+    assert!(
+        receipt["out_of_reach"]
+            .as_array()
+            .is_some_and(|list| !list.is_empty())
+    );
+    assert_eq!(
+        table(&said(&[
+            "contact", "find", "--org", &org, "--phone", CALLER
+        ]))
+        .len(),
+        1
+    );
+    assert_eq!(files_with_caller(&node.plot.data()), Vec::<String>::new());
 }
 
 /// On PostgreSQL, where the other node has the journal and the trace.
