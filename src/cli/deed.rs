@@ -19,6 +19,10 @@ pub(super) struct Given {
     id: Option<Uuid>,
     /// The argument that names a partner.
     partner: Option<Uuid>,
+    /// Kind of the thing, where the words don't say it.
+    resource: Option<&'static str>,
+    /// The org, where no argument names it.
+    org: Option<Uuid>,
 }
 
 impl Given {
@@ -29,6 +33,8 @@ impl Given {
             fields: Vec::new(),
             id: None,
             partner: None,
+            resource: None,
+            org: None,
         };
         while let Some((word, further)) = matches.subcommand() {
             let Some(next) = command.find_subcommand(word) else {
@@ -60,8 +66,35 @@ impl Given {
         given
     }
 
+    /// The part of a command that makes a thing of this kind, with an entry of its own.
+    pub(super) fn part(&self, resource: &'static str) -> Self {
+        Self {
+            resource: Some(resource),
+            ..self.clone()
+        }
+    }
+
+    /// The same for a partner's thing.
+    pub(super) fn of_partner(self, partner: Uuid) -> Self {
+        Self {
+            partner: Some(partner),
+            ..self
+        }
+    }
+
+    /// The same for an org's thing.
+    pub(super) fn of_org(self, org: Uuid) -> Self {
+        Self {
+            org: Some(org),
+            ..self
+        }
+    }
+
     /// Kind of the thing that the command changes.
     fn resource(&self) -> &'static str {
+        if let Some(resource) = self.resource {
+            return resource;
+        }
         let words: Vec<&str> = self.words.iter().map(String::as_str).collect();
         match words.as_slice() {
             ["key", "create" | "revoke"] | ["partner", "key", ..] => "api_key",
@@ -94,7 +127,7 @@ impl Given {
         };
         acting
             .scope(async {
-                Acting::by(actor, None, self.partner);
+                Acting::by(actor, self.org, self.partner);
                 Acting::fields(self.fields.iter().map(String::as_str));
                 work.await
             })

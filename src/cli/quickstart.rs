@@ -72,7 +72,7 @@ impl Command {
                 let config = &outset::with_kept_realm(config, &store).await?;
                 write(config)?;
                 let reachable = Reachable::configured(config);
-                let made = given.scope(make(config, &store, &reachable)).await?;
+                let made = make(config, &store, &reachable, &given).await?;
                 print(config, &made, json)?;
                 store.close().await;
                 Ok(())
@@ -81,7 +81,7 @@ impl Command {
         serve::run(config, async |store, directory, reachable| {
             write(config)?;
             let config = &outset::with_known_realm(config, store).await?;
-            let made = given.scope(make(config, store, reachable)).await?;
+            let made = make(config, store, reachable, &given).await?;
             admitted(directory, &made.trunk.auth_username).await;
             print(config, &made, json)
         })
@@ -163,14 +163,30 @@ fn print(config: &Config, made: &MadeView, json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn make(config: &Config, store: &Store, reachable: &Reachable) -> Result<MadeView, Failure> {
-    let partner_id = find_or_make_partner(store).await?;
-    let (_, partner_key) = partner::create_key(store, partner_id, NAME).await?;
-    let org = find_or_make_org(store, partner_id).await?.id;
-    let (_, api_key) = key::create(store, org, NAME, &[], None).await?;
-    let agent_id = find_or_make_agent(store, org).await?;
-    let phone_number = find_or_make_number(store, org, agent_id).await?;
-    let trunk = find_or_make_trunk(store, org).await?;
+/// Makes what isn't there yet, each thing with an entry of its own in the audit log.
+async fn make(
+    config: &Config,
+    store: &Store,
+    reachable: &Reachable,
+    given: &Given,
+) -> Result<MadeView, Failure> {
+    let partner = given.part("partner");
+    let partner_id = partner.scope(find_or_make_partner(store)).await?;
+    let key = given.part("api_key").of_partner(partner_id);
+    let partner_key = partner::create_key(store, partner_id, NAME);
+    let (_, partner_key) = key.scope(partner_key).await?;
+    let org = given.part("org").of_partner(partner_id);
+    let org = org.scope(find_or_make_org(store, partner_id)).await?.id;
+
+    let part = |resource| given.part(resource).of_org(org);
+    let api_key = key::create(store, org, NAME, &[], None);
+    let (_, api_key) = part("api_key").scope(api_key).await?;
+    let agent = find_or_make_agent(store, org);
+    let agent_id = part("agent").scope(agent).await?;
+    let number = find_or_make_number(store, org, agent_id);
+    let phone_number = part("number").scope(number).await?;
+    let trunk = find_or_make_trunk(store, org);
+    let trunk = part("trunk").scope(trunk).await?;
     let trunk = TrunkView {
         sip_endpoint: config.sip.endpoint(),
         auth_username: trunk.username,
