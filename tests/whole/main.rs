@@ -5,6 +5,7 @@ mod clocks;
 mod control;
 mod deleted;
 mod doctor;
+mod earlier;
 mod ending;
 mod enrolment;
 mod examples;
