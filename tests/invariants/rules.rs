@@ -229,7 +229,7 @@ pub(crate) fn crates_know_only_what_they_may(of: &str, manifest: &str) -> Vec<St
 }
 
 /// Modules that still depend on each other, by crate, and why that is so. The list shrinks only: a module that has left its cycle comes off.
-pub(crate) const CYCLES: [(&str, &str, &[&str]); 12] = [
+pub(crate) const CYCLES: [(&str, &str, &[&str]); 10] = [
     (
         "sip/src/",
         "the parts of the endpoint share its state",
@@ -340,32 +340,6 @@ pub(crate) const CYCLES: [(&str, &str, &[&str]); 12] = [
         "testkit/src/",
         "a daemon knows how to call itself by sipp",
         &["daemon", "sipp"],
-    ),
-    (
-        "bench/src/",
-        "both ends share the exchange's types",
-        &[
-            "exchange",
-            "exchange::callee",
-            "exchange::caller_print",
-            "exchange::gate",
-        ],
-    ),
-    (
-        "bench/src/",
-        "each mode takes what all modes share from their parent",
-        &[
-            "modes",
-            "modes::api",
-            "modes::calls",
-            "modes::directory",
-            "modes::hold",
-            "modes::loopback",
-            "modes::options",
-            "modes::overload",
-            "modes::registrations",
-            "modes::tracing",
-        ],
     ),
     (
         "src/",

@@ -4,7 +4,9 @@ use std::net::SocketAddrV4;
 
 use memchr::memmem;
 
-use super::{Exchange, Span};
+use super::Exchange;
+use super::callee_print::put_response;
+use super::plan::Span;
 use crate::calls::{Call, CallRef, CallerState};
 use crate::digest::Challenge;
 use crate::due::{Due, T1, What, next_wait};
@@ -304,11 +306,11 @@ impl Exchange {
         let out = &mut self.caller_out;
         match method {
             b"ACK" => return,
-            b"BYE" => super::callee::put_response(out, b"200 OK", message, source),
-            b"OPTIONS" => return super::callee::put_response(out, b"200 OK", message, source),
+            b"BYE" => put_response(out, b"200 OK", message, source),
+            b"OPTIONS" => return put_response(out, b"200 OK", message, source),
             _ => {
                 self.tally.unexpected += 1;
-                return super::callee::put_response(out, b"501 Not Implemented", message, source);
+                return put_response(out, b"501 Not Implemented", message, source);
             }
         }
         let Some(reference) = message

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddrV4;
 
-use super::Parties;
+use super::plan::Parties;
 use crate::calls::{Call, CallRef, Kept};
 use crate::digest::{Account, Challenge, md5_hex};
 use crate::message::Message;

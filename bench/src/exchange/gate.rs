@@ -3,7 +3,7 @@
 
 use std::net::SocketAddrV4;
 
-use super::callee::put_response_head;
+use super::callee_print::put_response_head;
 use crate::digest::md5_hex;
 use crate::message::{Message, attributes, unquoted};
 use crate::outbox::{Outbox, hex};

@@ -8,7 +8,7 @@ use std::thread;
 
 use tempfile::TempDir;
 
-use super::{Fault, Setting};
+use super::bench::{Fault, Setting};
 use crate::daemon::{Daemon, Launch};
 use crate::http;
 use crate::kernel::pin_to;

@@ -1,6 +1,6 @@
 //! Whole calls: as many as go at once, or so many a second.
 
-use super::{Bench, Fault, Setting, blame, describe};
+use super::bench::{Bench, Fault, Setting, blame, describe};
 use crate::exchange::{Plan, Span};
 use crate::pace::Pace;
 use crate::report::Report;

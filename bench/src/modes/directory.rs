@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use super::{Fault, Setting};
+use super::bench::{Fault, Setting};
 use crate::clock::{Clock, seconds};
 use crate::daemon::{Daemon, Launch};
 use crate::http;

@@ -1,6 +1,6 @@
 //! What a call costs in memory while it rings and while it is up.
 
-use super::{Bench, Fault, Setting, blame, describe_wire, drain, make, run};
+use super::bench::{Bench, Fault, Setting, blame, describe_wire, drain, make, run};
 use crate::calls::{CallRef, CalleeState, CallerState};
 use crate::clock::seconds;
 use crate::exchange::{Plan, Span};

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::{Bench, blame, drain, make, run};
+use super::bench::{Bench, blame, drain, make, run};
 use crate::clock::seconds;
 use crate::pace::Pace;
 use crate::process::{Memory, memory};

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::{blame, describe_calls, drain, run, window};
+use super::bench::{blame, describe_calls, drain, run, window};
 use crate::clock::seconds;
 use crate::engine::{Engine, Sockets};
 use crate::exchange::{Gate, Parties, Plan};

@@ -1,6 +1,6 @@
 //! OPTIONS, as many as go.
 
-use super::{Bench, Fault, Setting, blame, describe_times, describe_wire};
+use super::bench::{Bench, Fault, Setting, blame, describe_times, describe_wire};
 use crate::exchange::Plan;
 use crate::pace::Pace;
 use crate::report::Report;

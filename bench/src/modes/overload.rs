@@ -1,6 +1,6 @@
 //! What is left of the best goodput when twice as many calls come.
 
-use super::{Bench, Fault, Setting, describe, drain};
+use super::bench::{Bench, Fault, Setting, describe, drain};
 use crate::exchange::Plan;
 use crate::pace::Pace;
 use crate::report::Report;

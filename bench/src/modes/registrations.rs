@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::{Fault, Setting};
+use super::bench::{Fault, Setting};
 use crate::clock::{Clock, seconds};
 use crate::daemon::{Daemon, Launch};
 use crate::digest::{Challenge, md5_hex};

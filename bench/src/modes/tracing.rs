@@ -1,6 +1,6 @@
 //! What traces cost: the same load with and without them, in turn, so that a machine that slows down slows both.
 
-use super::{Bench, Fault, Setting, blame};
+use super::bench::{Bench, Fault, Setting, blame};
 use crate::exchange::Plan;
 use crate::pace::Pace;
 use crate::report::Report;

@@ -1,0 +1,137 @@
+//! What the callee sends: answers made of the request, with an agent's Contact and SDP.
+
+use std::net::SocketAddrV4;
+
+use super::plan::Parties;
+use crate::calls::{Call, CallRef, Kept};
+use crate::message::Message;
+use crate::outbox::Outbox;
+
+/// What every answer of the callee shares.
+#[derive(Debug)]
+pub(super) struct Callee {
+    ringing: Vec<u8>,
+    answer: Vec<u8>,
+}
+
+impl Callee {
+    pub(super) fn new(parties: &Parties) -> Self {
+        let own = parties.callee;
+        let contact = format!("Contact: <sip:agent@{own}>\r\nServer: trunkline-bench\r\n");
+        let body = answer(own);
+        Self {
+            ringing: format!("{contact}Content-Length: 0\r\n\r\n").into(),
+            answer: format!(
+                "{contact}Allow: INVITE, ACK, BYE, CANCEL, OPTIONS, UPDATE, INFO, REFER, NOTIFY\r\nSupported: replaces, timer\r\n\
+                 Content-Type: application/sdp\r\nContent-Length: {}\r\n\r\n{body}",
+                body.len()
+            )
+            .into(),
+        }
+    }
+
+    pub(super) fn put(&self, out: &mut Outbox, status: u16, call: &Call) {
+        let (line, tail): (&[u8], &[u8]) = match status {
+            100 => (b"SIP/2.0 100 Trying\r\n", b"Content-Length: 0\r\n\r\n"),
+            180 => (b"SIP/2.0 180 Ringing\r\n", &self.ringing),
+            487 => (
+                b"SIP/2.0 487 Request Terminated\r\n",
+                b"Content-Length: 0\r\n\r\n",
+            ),
+            _ => (b"SIP/2.0 200 OK\r\n", &self.answer),
+        };
+        out.put(line);
+        out.put(call.invite_head.as_bytes());
+        out.put(tail);
+        out.end(call.invite_source);
+    }
+}
+
+fn answer(own: SocketAddrV4) -> String {
+    let ip = own.ip();
+    format!(
+        "v=0\r\no=agent 20518 20518 IN IP4 {ip}\r\ns=agent\r\nc=IN IP4 {ip}\r\nt=0 0\r\nm=audio 18384 RTP/AVP 0 101\r\n\
+         a=rtpmap:0 PCMU/8000\r\na=rtpmap:101 telephone-event/8000\r\na=fmtp:101 0-16\r\na=ptime:20\r\na=sendrecv\r\n"
+    )
+}
+
+/// An answer made of the request alone; a request without a tag in To gets one.
+pub(super) fn put_response(
+    out: &mut Outbox,
+    status: &[u8],
+    request: &Message<'_>,
+    to: SocketAddrV4,
+) {
+    put_response_head(out, status, request);
+    out.put(b"Content-Length: 0\r\n\r\n");
+    out.end(to);
+}
+
+/// The same without its end, for lines to be added.
+pub(super) fn put_response_head(out: &mut Outbox, status: &[u8], request: &Message<'_>) {
+    out.put(b"SIP/2.0 ");
+    out.put(status);
+    out.put(b"\r\n");
+    request.via.iter().for_each(|via| out.put(via));
+    out.put(b"From: ");
+    out.put(request.from);
+    out.put(b"\r\nTo: ");
+    out.put(request.to);
+    if request.to_tag().is_none() {
+        out.put(b";tag=nobody");
+    }
+    out.put(b"\r\nCall-ID: ");
+    out.put(request.call_id);
+    out.put(b"\r\nCSeq: ");
+    out.put_decimal(request.cseq);
+    out.put(b" ");
+    out.put(request.method);
+    out.put(b"\r\n");
+}
+
+/// Via to CSeq with the call's own tag in To; false when it doesn't fit.
+pub(super) fn keep_head(head: &mut Kept<1536>, request: &Message<'_>, reference: CallRef) -> bool {
+    head.clear();
+    let lines = request
+        .via
+        .iter()
+        .chain(request.record_route.iter())
+        .all(|line| head.push(line));
+    let tag = reference.digits();
+    let cseq = crate::outbox::hex::<10>(decimal_digits(request.cseq));
+    let parts: [&[u8]; 11] = [
+        b"From: ",
+        request.from,
+        b"\r\nTo: ",
+        request.to,
+        b";tag=u",
+        &tag,
+        b"\r\nCall-ID: ",
+        request.call_id,
+        b"\r\nCSeq: ",
+        &cseq[cseq.iter().position(|digit| *digit != b'0').unwrap_or(9)..],
+        b" INVITE\r\n",
+    ];
+    lines && parts.iter().all(|part| head.push(part))
+}
+
+/// A number whose hex digits are the decimal digits of `number`.
+fn decimal_digits(number: u32) -> u64 {
+    (0..10).fold(0, |digits, place| {
+        digits | u64::from(number / 10_u32.pow(place) % 10) << (4 * place)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decimal_numbers_stand_in_the_head_as_they_came() {
+        for number in [0, 7, 10, 102, 4_294_967_295] {
+            let digits = crate::outbox::hex::<10>(decimal_digits(number));
+            let text = std::str::from_utf8(&digits).expect("digits");
+            assert_eq!(text.parse(), Ok(u64::from(number)), "{number}");
+        }
+    }
+}
