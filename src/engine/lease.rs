@@ -115,10 +115,15 @@ impl Keeper {
 
         // The last run's calls are open as well: up to and with that one.
         for dead in self.others(self.store.read(nodes::expired).await) {
-            match calls
-                .close_lost(dead.node, dead.boot + 1, clock::wall_time())
-                .await
-            {
+            let now = clock::wall_time();
+            let gone = self
+                .store
+                .read(move |tx| nodes::trusted_until(tx, dead.node));
+            let closed = async {
+                let gone = gone.await?.map_or(now, |until| until.min(now));
+                calls.close_lost(dead.node, dead.boot + 1, gone).await
+            };
+            match closed.await {
                 Ok(0) => {}
                 Ok(calls) => {
                     tracing::warn!(

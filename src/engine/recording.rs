@@ -92,8 +92,11 @@ impl Recording {
             return Err(RecordingFault::Clock(off));
         }
         let host = host(data_dir);
-        let run = store.write(move |tx| nodes::begin(tx, node, &host, lease));
-        let run = run.await?;
+        let begun = store.write(move |tx| {
+            let before = nodes::trusted_until(tx, node)?;
+            Ok((before, nodes::begin(tx, node, &host, lease)?))
+        });
+        let (before, run) = begun.await?;
         // Before the API serves, which makes others.
         let freed = store.write(move |tx| idempotency::free(tx, run.node));
         let claims = freed.await?;
@@ -111,9 +114,9 @@ impl Recording {
         let (journal, mut projector) = Journal::open(&data_dir.join("journal"), run, settings)?;
         let replayed = projector.replay(store).await?;
         let calls = store.calls();
-        calls
-            .close_lost(run.node, run.boot, clock::wall_time())
-            .await?;
+        let now = clock::wall_time();
+        let gone = before.map_or(now, |until| until.min(now));
+        calls.close_lost(run.node, run.boot, gone).await?;
         let lost = calls.tell_lost(run.node, run.boot).await?;
         if replayed.facts > 0 || lost > 0 {
             tracing::info!(

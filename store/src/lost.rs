@@ -16,18 +16,27 @@ use super::tx::Tx;
 use crate::journal::Origin;
 
 impl Calls<'_> {
-    /// Closes as lost what `node` left open in its runs before `boot`, and gives how many calls that were. Nothing is told yet: see
-    /// [`tell_lost`](Self::tell_lost).
+    /// Closes as lost what `node` left open in its runs before `boot`, and gives how many calls that were. They end at `at`, until when the
+    /// node was taken for alive, or at what is known of them from after it. Nothing is told yet: see [`tell_lost`](Self::tell_lost).
     ///
     /// # Errors
     /// [`Broke`](super::Broke) alone.
-    pub async fn close_lost(self, node: u8, boot: i64, now: Moment) -> Result<u64, Error> {
+    pub async fn close_lost(self, node: u8, boot: i64, at: Moment) -> Result<u64, Error> {
         let closed = move |tx: &mut Tx| {
-            transfers::close_lost(tx, node, boot, now)?;
+            transfers::close_lost(tx, node, boot, at)?;
             tx.run(
-                "UPDATE calls SET status = $3, ended_at = $4, hangup_by = $5, reason = $6, lost_told = FALSE
+                "UPDATE calls SET status = $3, hangup_by = $5, reason = $6, lost_told = FALSE,
+                     ended_at = CASE WHEN COALESCE(answered_at, ringing_at, started_at) > $4
+                         THEN COALESCE(answered_at, ringing_at, started_at) ELSE $4 END
                  WHERE node = $1 AND boot < $2 AND ended_at IS NULL",
-                &[&node, &boot, &Status::Lost.as_str(), &now, &HangupBy::Platform.as_str(), &"node_lost"],
+                &[
+                    &node,
+                    &boot,
+                    &Status::Lost.as_str(),
+                    &at,
+                    &HangupBy::Platform.as_str(),
+                    &"node_lost",
+                ],
             )
         };
         self.0.write(closed).await

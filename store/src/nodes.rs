@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use super::column::from_row;
+use trunkline_sip::moment::Moment;
+
+use super::column::{from_row, moment};
 use super::error::{Error, Refused};
 use super::tx::Tx;
 use crate::journal::Origin;
@@ -46,6 +48,11 @@ struct Run {
     boot: i64,
 }
 from_row!(Run { node, boot });
+
+struct Lease {
+    until: Moment,
+}
+from_row!(Lease { until: moment });
 
 /// What came of the renewal of a lease.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -104,6 +111,16 @@ pub fn begin(tx: &mut Tx, node: u8, host: &str, lease: Duration) -> Result<Origi
     );
     tx.run(sql, &[&node, &boot, &host, &length(lease)])?;
     Ok(Origin { node, boot })
+}
+
+/// Until when the last run of a node was taken for alive: what it left open ended no later. To be asked before the next run begins.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn trusted_until(tx: &mut Tx, node: u8) -> Result<Option<Moment>, Error> {
+    let sql = "SELECT lease_expires_at AS until FROM nodes WHERE node = $1";
+    let lease: Option<Lease> = tx.one(sql, &[&node])?;
+    Ok(lease.map(|lease| lease.until))
 }
 
 /// Says that the run takes nothing new: what one node does for all is for another.

@@ -209,11 +209,12 @@ fn updated(transfer: &Transfer) -> NewEvent {
 }
 
 /// Transfers of calls that died with a run of `node` before `boot`: nobody knows what became of them.
-pub(super) fn close_lost(tx: &mut Tx, node: u8, boot: i64, now: Moment) -> Result<(), Error> {
+pub(super) fn close_lost(tx: &mut Tx, node: u8, boot: i64, at: Moment) -> Result<(), Error> {
     tx.run(
-        "UPDATE transfers SET state = 'unknown', ended_at = $3 WHERE state IN ('requested', 'accepted', 'ringing')
+        "UPDATE transfers SET state = 'unknown', ended_at = CASE WHEN requested_at > $3 THEN requested_at ELSE $3 END
+         WHERE state IN ('requested', 'accepted', 'ringing')
          AND call_id IN (SELECT id FROM calls WHERE node = $1 AND boot < $2 AND ended_at IS NULL)",
-        &[&node, &boot, &now],
+        &[&node, &boot, &at],
     )?;
     Ok(())
 }
