@@ -38,6 +38,8 @@ pub(crate) struct Presence {
     session_end: Option<Moment>,
     /// When to ask it, if that isn't left to its silence.
     ask_at: Option<Moment>,
+    /// For when a doubt from outside of the call last had it asked.
+    doubted: Moment,
     /// A question had no answer, or none that a live dialog gives.
     is_missed: bool,
     /// It refuses re-INVITEs that change nothing.
@@ -64,6 +66,19 @@ impl Presence {
     fn silent_at(&self, longest: Duration) -> Option<Moment> {
         self.ask_at
             .or_else(|| (!longest.is_zero()).then(|| self.heard + longest))
+    }
+
+    /// From outside of the call it looks gone. When it is to be asked then, from this moment on; nothing if it is asked soon anyway. Whoever makes
+    /// it look so again and again, as an agent of another org may, has it asked no more often.
+    fn doubt(&mut self, from: Moment, longest: Duration) -> Option<Moment> {
+        let at = from.max(self.doubted + AGAIN);
+        let is_silent = self.silent_at(longest).is_some_and(|silent| silent <= at);
+        if self.ask_at.is_some() || is_silent {
+            return None;
+        }
+        self.doubted = at;
+        self.ask_at = Some(at);
+        Some(at)
     }
 
     /// A question had no answer; whether there is still time to ask once more.
@@ -117,6 +132,7 @@ const fn refuses_reinvite(status: u16) -> bool {
 impl Calls {
     /// A peer doesn't answer OPTIONS outside of calls any more: it is asked in its calls at once.
     pub fn suspect(&mut self, transport: Transport, address: SocketAddr, now: Moment) {
+        let longest = self.core.config.dead_peer;
         for (_, slot) in &mut self.slab {
             let call = &mut slot.call;
             let key = call.key;
@@ -132,12 +148,13 @@ impl Calls {
                     continue;
                 };
                 let spread = u64::from(key.index).wrapping_mul(37) % SPREAD_MS;
-                let at = now + Duration::from_millis(spread);
-                leg.presence.ask_at.get_or_insert(at);
-                let timer = self
-                    .core
-                    .timers
-                    .schedule(at, (key, CallTimer::Session(side)));
+                let from = now + Duration::from_millis(spread);
+                let Some(at) = leg.presence.doubt(from, longest) else {
+                    continue;
+                };
+                let due = leg.presence.session_due.map_or(at, |due| due.min(at));
+                let timer = (key, CallTimer::Session(side));
+                let timer = self.core.timers.schedule(due, timer);
                 if let Some(old) = leg.session_timer.replace(timer) {
                     self.core.timers.cancel(old);
                 }
@@ -348,6 +365,25 @@ mod tests {
         presence.hear(after(525));
         assert_eq!(presence.silent_at(LONGEST), Some(after(825)));
         assert!(presence.miss(after(825)), "it had been heard");
+    }
+
+    #[test]
+    fn a_doubt_has_a_peer_asked_once_a_minute() {
+        let mut presence = Presence::default();
+        presence.begin(None, START);
+        assert_eq!(presence.doubt(after(1), LONGEST), Some(after(1)));
+        assert_eq!(presence.silent_at(LONGEST), Some(after(1)));
+        assert_eq!(presence.doubt(after(1), LONGEST), None, "it is asked");
+        presence.hear(after(2));
+        assert_eq!(presence.doubt(after(3), LONGEST), Some(after(61)));
+        presence.hear(after(61));
+        assert_eq!(presence.doubt(after(200), LONGEST), Some(after(200)));
+
+        assert!(presence.miss(after(232)));
+        assert_eq!(presence.doubt(after(233), LONGEST), None, "the second");
+        assert_eq!(presence.silent_at(LONGEST), Some(after(292)));
+        presence.hear(after(292));
+        assert_eq!(presence.doubt(after(592), LONGEST), None, "for its silence");
     }
 
     #[test]

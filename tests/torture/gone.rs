@@ -147,3 +147,29 @@ fn a_runtime_that_is_found_gone_is_asked_in_its_calls() {
     says(&up.caller.peer, &bye, "200 OK");
     assert_eq!(up.daemon.record()["reason"], "dialog_gone");
 }
+
+/// Whoever has a peer look gone again and again, by an agent of its own at the same address, has its calls asked no more often.
+#[test]
+fn a_runtime_that_comes_and_goes_is_asked_once_in_its_calls() {
+    let house = one_shard(House::new())
+        .set("TRUNKLINE__SIP__DEAD_PEER_S", "0")
+        .set("TRUNKLINE__SIP__HEALTH_INTERVAL_S", "1")
+        .set("TRUNKLINE__SIP__HEALTH_DOWN_AFTER", "1");
+    house.allow("127.0.0.1/32");
+    let up = Up::of(house, |caller, dialling| caller.ask(dialling, dialling));
+    let (mut probes, mut questions) = (0, 0);
+    while probes < 8 {
+        let (method, request) = asked(&up.runtime.peer);
+        let is_gone = method == Method::Options && probes % 2 == 0;
+        let status = match is_gone {
+            true => "503 Service Unavailable",
+            false => "200 OK",
+        };
+        says(&up.runtime.peer, &request, status);
+        match method == Method::Options {
+            true => probes += 1,
+            false => questions += 1,
+        }
+    }
+    assert_eq!(questions, 1);
+}
