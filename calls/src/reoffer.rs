@@ -2,7 +2,7 @@
 //! and the ACKs of every 2xx, with the SDP answer of a delayed offer.
 
 use trunkline_sip::dialog::sdp;
-use trunkline_sip::dialog::session_timer::SessionTimer;
+use trunkline_sip::dialog::session_timer::{SessionTimer, Unacceptable};
 use trunkline_sip::endpoint::ServerTx;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::wire::print::Head;
@@ -149,7 +149,7 @@ impl Call {
         status(ack.delayed.is_some() && ack.from != side)
     }
 
-    /// The session interval that a refresh asks for; `None` if it was refused as too brief. Before the call is answered there is
+    /// The session interval that a refresh asks for; `None` if it was refused as too brief or unreadable. Before the call is answered there is
     /// no session to refresh.
     fn asked_session(
         &mut self,
@@ -163,14 +163,13 @@ impl Call {
         let (min_se, ours) = (cx.core.config.min_se, cx.core.config.session_expires);
         match SessionTimer::for_uas(message, min_se, ours) {
             Ok(session) => Some(session),
-            Err(brief) => {
-                cx.respond(
-                    server,
-                    422,
-                    None,
-                    |head| head.number("Min-SE", u64::from(brief.min_se)),
-                    b"",
-                );
+            Err(Unacceptable::TooBrief { min_se }) => {
+                let least = |head: &mut Head<'_>| head.number("Min-SE", u64::from(min_se));
+                cx.respond(server, 422, None, least, b"");
+                None
+            }
+            Err(Unacceptable::Unreadable) => {
+                cx.respond(server, 400, None, |_| {}, b"");
                 None
             }
         }

@@ -13,6 +13,7 @@ use trunkline_model::settings::Runtime;
 use trunkline_model::view::OrgView;
 use trunkline_routing::{Decision, Facts, Outcome, decide, facts};
 use trunkline_sip::dialog::Dialog;
+use trunkline_sip::dialog::session_timer::{SessionTimer, Unacceptable};
 use trunkline_sip::endpoint::ServerTx;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::header::text;
@@ -463,12 +464,11 @@ pub(crate) fn acceptable(core: &Core, message: &Message<'_>) -> Result<(), Reaso
     if Dialog::uas(message, b"").is_none() {
         return Err(Reason::BadRequest);
     }
-    let brief = trunkline_sip::dialog::session_timer::SessionTimer::for_uas(
-        message,
-        core.config.min_se,
-        core.config.session_expires,
-    );
-    brief.map(drop).map_err(|_| Reason::SessionTooBrief)
+    let agreed = SessionTimer::for_uas(message, core.config.min_se, core.config.session_expires);
+    agreed.map(drop).map_err(|unacceptable| match unacceptable {
+        Unacceptable::TooBrief { .. } => Reason::SessionTooBrief,
+        Unacceptable::Unreadable => Reason::BadRequest,
+    })
 }
 
 pub(crate) fn abilities(message: &Message<'_>) -> Abilities {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::header::session_expires::{Refresher, SessionExpires, min_se};
+use crate::header::session_expires::{self as header, Refresher, SessionExpires};
 use crate::moment::Moment;
 use crate::wire::print::Head;
 use crate::wire::{HeaderName, Message};
@@ -22,34 +22,42 @@ pub struct SessionTimer {
     least: u32,
 }
 
-/// The peer asks for a shorter interval than we take: 422 with this Min-SE (RFC 4028 §9).
+/// Why a peer's request for a session timer can't be agreed to.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("a session interval below {min_se} s")]
-pub struct TooBrief {
-    /// The least that we take, in seconds.
-    pub min_se: u32,
+pub enum Unacceptable {
+    /// It asks for a shorter interval than we take: 422 with this Min-SE, in seconds (RFC 4028 §9).
+    #[error("a session interval below {min_se} s")]
+    TooBrief {
+        /// The least that we take, in seconds.
+        min_se: u32,
+    },
+    /// Its Session-Expires or Min-SE is no number of seconds: 400 (RFC 3261 §21.4.1).
+    #[error("a session interval that is no number of seconds")]
+    Unreadable,
 }
 
 impl SessionTimer {
     /// What we agree to when answering an INVITE or UPDATE with a 2xx: `min_se` is the least that we take and `ours` what we
     /// like best, both in seconds. `None` if the peer neither asks for a timer nor knows what one is.
+    ///
+    /// # Errors
+    /// See [`Unacceptable`].
     pub fn for_uas(
         request: &Message<'_>,
         min_se: u32,
         ours: u32,
-    ) -> Result<Option<Self>, TooBrief> {
+    ) -> Result<Option<Self>, Unacceptable> {
         let knows_timers = request.has_token(HeaderName::Supported, "timer");
-        let asked = request
-            .first(HeaderName::SessionExpires)
-            .and_then(SessionExpires::parse);
-        let least = least_of(request).max(min_se);
+        let asked = readable(request, HeaderName::SessionExpires, SessionExpires::parse)?;
+        let least = readable(request, HeaderName::MinSe, header::min_se)?;
+        let least = least.unwrap_or(LEAST).max(min_se);
         let Some(asked) = asked else {
             let ours = Self::new(ours.max(least), true);
             return Ok(knows_timers.then_some(ours));
         };
         // Who doesn't know timers would not understand a 422: a proxy asked, and gets what it asked for.
         if knows_timers && asked.seconds < min_se {
-            return Err(TooBrief { min_se });
+            return Err(Unacceptable::TooBrief { min_se });
         }
         // The interval may be cut, down to what both can take, but never raised.
         let interval = asked.seconds.min(ours.max(least));
@@ -80,7 +88,7 @@ impl SessionTimer {
 
     /// What to ask for after a 422 to a refresh of ours (RFC 4028 §7.3); `None` if it asks for no more than it was offered.
     pub fn raised(&self, refusal: &Message<'_>) -> Option<Self> {
-        let least = least_of(refusal);
+        let least = refusal.first(HeaderName::MinSe).and_then(header::min_se)?;
         (least > self.interval).then_some(Self {
             interval: least,
             least,
@@ -158,11 +166,16 @@ impl SessionTimer {
     }
 }
 
-fn least_of(request: &Message<'_>) -> u32 {
-    request
-        .first(HeaderName::MinSe)
-        .and_then(min_se)
-        .unwrap_or(LEAST)
+/// What `read` makes of a header, if it is there.
+fn readable<T>(
+    request: &Message<'_>,
+    name: HeaderName,
+    read: impl Fn(&[u8]) -> Option<T>,
+) -> Result<Option<T>, Unacceptable> {
+    let value = request.first(name);
+    value
+        .map(|value| read(value).ok_or(Unacceptable::Unreadable))
+        .transpose()
 }
 
 #[cfg(test)]
@@ -178,7 +191,7 @@ mod tests {
         .into_bytes()
     }
 
-    fn uas(lines: &str) -> Result<Option<SessionTimer>, TooBrief> {
+    fn uas(lines: &str) -> Result<Option<SessionTimer>, Unacceptable> {
         let octets = with("INVITE sip:c@d SIP/2.0", lines);
         SessionTimer::for_uas(&lex(&octets, Framing::Datagram).unwrap(), 120, 1800)
     }
@@ -242,7 +255,7 @@ mod tests {
             (
                 "too brief",
                 "Supported: timer\r\nSession-Expires: 119\r\n",
-                Err(TooBrief { min_se: 120 }),
+                Err(Unacceptable::TooBrief { min_se: 120 }),
             ),
             (
                 "too brief, from a proxy",
@@ -257,7 +270,17 @@ mod tests {
             (
                 "unreadable",
                 "Supported: timer\r\nSession-Expires: soon\r\n",
-                timer(1800, true),
+                Err(Unacceptable::Unreadable),
+            ),
+            (
+                "below nothing",
+                "Session-Expires: -1\r\n",
+                Err(Unacceptable::Unreadable),
+            ),
+            (
+                "an unreadable minimum",
+                "Supported: timer\r\nMin-SE: -90\r\n",
+                Err(Unacceptable::Unreadable),
             ),
         ] {
             assert_eq!(uas(lines), agreed, "{name}");
