@@ -1,15 +1,12 @@
 //! A carrier with which an outbound trunk registers: it challenges, checks the digest, grants what it likes, and answers OPTIONS.
 
 use std::collections::HashMap;
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use trunkline_sip::wire::{self, Framing, HeaderName, Method, lex};
-
-use crate::answer::reply;
 use crate::digest::{parts, proves};
-use crate::{Credentials, Deadline, Message};
+use crate::{Credentials, Deadline, Message, Responder};
 
 const REALM: &str = "carrier.example";
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -44,8 +41,6 @@ pub struct Carrier {
 impl Carrier {
     /// Knows one account.
     pub fn start(user: &str, password: &str) -> Self {
-        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-        let address = socket.local_addr().expect("an address");
         let ways = Arc::new(Mutex::new(Ways {
             silent: false,
             grants: 3_600,
@@ -56,10 +51,6 @@ impl Carrier {
             bare: 0,
             options: 0,
         }));
-        let carrier = Self {
-            address,
-            ways: Arc::clone(&ways),
-        };
         let mut desk = Desk {
             account: Credentials {
                 username: user.to_owned(),
@@ -67,28 +58,24 @@ impl Carrier {
             },
             uses: HashMap::new(),
         };
-        std::thread::spawn(move || {
-            let mut octets = [0; 8192];
-            // A retransmission gets the answer of the request: by the whole of it, which is the same octet by octet.
-            let mut answered: HashMap<Vec<u8>, String> = HashMap::new();
-            while let Ok((count, from)) = socket.recv_from(&mut octets) {
-                let request = lex(&octets[..count], Framing::Datagram).expect("a message");
-                let mut ways = ways.lock().expect("nobody panics with it");
-                if ways.silent {
-                    continue;
-                }
-                let again = answered.get(request.raw()).cloned();
-                let answer = again.or_else(|| {
-                    let (status, lines) = desk.answer(&request, &mut ways)?;
-                    Some(reply(&request, status, &lines))
-                });
-                if let Some(answer) = answer {
-                    socket.send_to(answer.as_bytes(), from).expect("it is sent");
-                    answered.insert(request.raw().to_vec(), answer);
-                }
+        // A retransmission gets the answer of the request: by the whole of it, which is the same octet by octet.
+        let mut answered: HashMap<String, String> = HashMap::new();
+        let seen = Arc::clone(&ways);
+        let responder = Responder::start(Ipv4Addr::LOCALHOST, move |request| {
+            let mut ways = seen.lock().expect("nobody panics with it");
+            if ways.silent {
+                return None;
             }
+            let again = answered.get(&request.text()).cloned();
+            let answer = again.or_else(|| {
+                let (status, lines) = desk.answer(request, &mut ways)?;
+                Some(request.reply(status, &lines))
+            })?;
+            answered.insert(request.text(), answer.clone());
+            Some(answer)
         });
-        carrier
+        let address = responder.address;
+        Self { address, ways }
     }
 
     pub fn ways(&self) -> MutexGuard<'_, Ways> {
@@ -110,21 +97,20 @@ struct Desk {
 }
 
 impl Desk {
-    fn answer(
-        &mut self,
-        request: &wire::Message<'_>,
-        ways: &mut Ways,
-    ) -> Option<(&'static str, String)> {
-        if request.method() == Method::Options {
-            ways.options += 1;
-            return Some(("200 OK", String::new()));
+    fn answer(&mut self, request: &Message, ways: &mut Ways) -> Option<(&'static str, String)> {
+        match request.method()? {
+            "OPTIONS" => {
+                ways.options += 1;
+                return Some(("200 OK", String::new()));
+            }
+            "REGISTER" => {}
+            _ => return None,
         }
-        if request.method() != Method::Register {
-            return None;
-        }
-        let asked = request.number(HeaderName::Expires).unwrap_or(3_600);
-        let message = Message::from(request.raw());
-        if message.header("Authorization").is_none() {
+        let asked = request
+            .header("Expires")
+            .and_then(|value| value.parse().ok());
+        let asked = asked.unwrap_or(3_600);
+        if request.header("Authorization").is_none() {
             ways.bare += 1;
             return Some(("401 Who is it", self.challenge(false)));
         }
@@ -132,16 +118,15 @@ impl Desk {
             ways.forgets -= 1;
             return Some(("401 Again", self.challenge(true)));
         }
-        if !self.is_proved(&message) {
+        if !self.is_proved(request) {
             ways.wrong += 1;
             return Some(("401 No", self.challenge(false)));
         }
         if asked > 0 && asked < ways.least {
             return Some(("423 Too Brief", format!("Min-Expires: {}\r\n", ways.least)));
         }
-        let text = String::from_utf8_lossy(request.raw()).into_owned();
-        ways.registered.push((asked, text));
-        let contact = String::from_utf8_lossy(request.first(HeaderName::Contact)?).into_owned();
+        ways.registered.push((asked, request.text()));
+        let contact = request.header("Contact")?;
         let lines = if asked == 0 {
             String::new()
         } else {

@@ -6,22 +6,25 @@
     reason = "a test makes them on purpose: they take ports, folders or keys"
 )]
 
-pub mod answer;
 pub mod baresip;
 pub mod carrier;
 pub mod daemon;
 pub mod database;
+pub mod dialog;
 pub mod digest;
 pub mod dns;
-pub mod end;
 pub mod http;
 pub mod kamailio;
 pub mod leg;
+pub mod link;
+pub mod message;
 pub mod pbx;
+pub mod peer;
 pub mod postgres;
 pub mod probe;
 pub mod process;
 pub mod referred;
+pub mod responder;
 pub mod shell;
 pub mod sipp;
 pub mod talker;
@@ -31,8 +34,11 @@ pub mod trace;
 pub use baresip::Baresip;
 pub use daemon::{Credentials, Daemon, House};
 pub use digest::proves;
+pub use message::Message;
 pub use pbx::Pbx;
+pub use peer::Peer;
 pub use process::{Deadline, tools};
+pub use responder::Responder;
 pub use sipp::{Caller, Runtime};
 pub use tls::{Authority, SecureRuntime};
-pub use trace::{Message, Trace};
+pub use trace::Trace;

@@ -22,6 +22,10 @@ impl Deadline {
         now() >= self.0
     }
 
+    pub fn left(self) -> Duration {
+        self.0.saturating_duration_since(now())
+    }
+
     /// Asks until there is an answer or the time is over.
     pub fn poll<T>(self, mut ask: impl FnMut() -> Option<T>) -> Option<T> {
         loop {

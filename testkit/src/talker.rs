@@ -1,17 +1,12 @@
-//! A caller made of two sockets: SIP written by hand, with whatever SDP a test wants, and RTP from any address.
+//! A caller with whatever SDP a test wants, and RTP from any address.
 
 use std::cell::Cell;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use trunkline_sip::wire::{Framing, HeaderName, lex};
-
-use crate::process::Deadline;
-
-/// How long an answer may take until the request is sent again, and how often it is.
-const AGAIN: Duration = Duration::from_millis(500);
-const TIMES: u32 = 40;
+use crate::dialog::Dialog;
+use crate::{Deadline, Message, Peer};
 
 /// How long RTP may take to be heard: packets of this many milliseconds, so often.
 const PACKET: Duration = Duration::from_millis(20);
@@ -20,47 +15,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// One call, from the caller's side. It isn't ended: the daemon of a test ends before it would miss anything.
 #[derive(Debug)]
 pub struct Talker {
-    socket: UdpSocket,
-    own: SocketAddr,
-    /// Host and port of its Contact.
-    contact: String,
-    id: String,
-    to: String,
-    target: String,
+    peer: Peer,
+    dialog: Dialog,
     cseq: Cell<u32>,
-}
-
-/// A final answer.
-#[derive(Debug)]
-pub struct Answer {
-    pub status: u16,
-    /// As it came.
-    pub text: String,
-}
-
-impl Answer {
-    /// The address and port that its SDP names.
-    pub fn media(&self) -> SocketAddr {
-        let after = |prefix: &str| {
-            let line = self.text.lines().find_map(|line| line.strip_prefix(prefix));
-            let line = line.unwrap_or_else(|| panic!("no {prefix} in {}", self.text));
-            line.split(' ').next().unwrap_or_default().trim().to_owned()
-        };
-        let ip = match self.text.contains("c=IN IP6 ") {
-            true => after("c=IN IP6 "),
-            false => after("c=IN IP4 "),
-        };
-        let port = after("m=audio ").parse().expect("a port");
-        SocketAddr::new(ip.parse().expect("an address"), port)
-    }
-
-    /// The value of a header line.
-    pub fn header(&self, name: &str) -> Option<&str> {
-        let lines = self.text.lines().take_while(|line| !line.is_empty());
-        lines
-            .filter_map(|line| line.split_once(':'))
-            .find_map(|(label, value)| label.eq_ignore_ascii_case(name).then_some(value.trim()))
-    }
 }
 
 /// An offer of G.711 and telephone-events at this address.
@@ -76,8 +33,8 @@ pub fn offer(at: SocketAddr) -> String {
 static MADE: AtomicU32 = AtomicU32::new(0);
 
 impl Talker {
-    /// Calls `user` from this address with this SDP.
-    pub fn call(from: IpAddr, daemon: SocketAddr, user: &str, sdp: &str) -> (Self, Answer) {
+    /// Calls `user` from this address with this SDP; the final answer.
+    pub fn call(from: IpAddr, daemon: SocketAddr, user: &str, sdp: &str) -> (Self, Message) {
         Self::call_with(None, from, daemon, user, sdp)
     }
 
@@ -88,109 +45,55 @@ impl Talker {
         daemon: SocketAddr,
         user: &str,
         sdp: &str,
-    ) -> (Self, Answer) {
-        let socket = UdpSocket::bind((from, 0)).expect("a port");
-        socket.connect(daemon).expect("an address");
-        socket.set_read_timeout(Some(AGAIN)).expect("a limit");
-        let own = socket.local_addr().expect("an address");
-        let uri = format!("sip:{user}@{daemon}");
+    ) -> (Self, Message) {
+        let peer = Peer::on(from, daemon);
+        let (made, port) = (MADE.fetch_add(1, Ordering::Relaxed), peer.own.port());
+        let (uri, id) = (
+            format!("sip:{user}@{daemon}"),
+            format!("talker-{port}-{made}"),
+        );
+        let own = peer.own.to_string();
+        let dialog = Dialog::calling(&uri, "+441632960001", &id, &peer).with(&format!(
+            "Contact: <sip:talker@{}>",
+            contact.unwrap_or(&own)
+        ));
         let mut talker = Self {
-            socket,
-            own,
-            contact: contact.map_or_else(|| own.to_string(), str::to_owned),
-            to: format!("<{uri}>"),
-            target: uri,
-            id: format!(
-                "talker-{}-{}",
-                own.port(),
-                MADE.fetch_add(1, Ordering::Relaxed)
-            ),
+            peer,
+            dialog,
             cseq: Cell::new(0),
         };
         let answer = talker.invite(sdp);
-        if answer.status < 300 {
-            talker.to = answer.header("To").expect("a To").to_owned();
-            let contact = answer.header("Contact").expect("a Contact");
-            talker.target = contact.split(['<', '>']).nth(1).expect("a URI").to_owned();
-            talker.acknowledge(&answer);
+        if answer.status() < Some(300) {
+            talker.dialog.accepted(&answer);
         }
+        talker.acknowledge(&answer);
         (talker, answer)
     }
 
     /// Offers something else inside the call.
-    pub fn offer(&self, sdp: &str) -> Answer {
+    pub fn offer(&self, sdp: &str) -> Message {
         let answer = self.invite(sdp);
         self.acknowledge(&answer);
         answer
     }
 
-    fn invite(&self, sdp: &str) -> Answer {
+    fn invite(&self, sdp: &str) -> Message {
         self.cseq.set(self.cseq.get() + 1);
-        let body = format!(
-            "Content-Type: application/sdp\r\nContent-Length: {}\r\n\r\n{sdp}",
-            sdp.len()
-        );
-        let request = self.request("INVITE", &self.branch(), &self.target, &self.to, &body);
-        let mut octets = vec![0; 8_192];
-        for _ in 0..TIMES {
-            self.socket.send(request.as_bytes()).expect("it is sent");
-            while let Ok(count) = self.socket.recv(&mut octets) {
-                let message = lex(&octets[..count], Framing::Datagram).expect("a message");
-                let cseq = format!("{} INVITE", self.cseq.get());
-                let is_ours = !message.is_request()
-                    && message.first(HeaderName::CSeq) == Some(cseq.as_bytes())
-                    && message.status() >= 200;
-                if is_ours {
-                    let answer = Answer {
-                        status: message.status(),
-                        text: String::from_utf8_lossy(&octets[..count]).into_owned(),
-                    };
-                    if answer.status >= 300 {
-                        let to = answer.header("To").unwrap_or_default();
-                        self.send_ack(&self.branch(), &self.target, to);
-                    }
-                    return answer;
-                }
-            }
-        }
-        panic!("no answer to {request}");
+        let of = (self.cseq.get(), "INVITE");
+        let invite = self.dialog.request(&self.peer, of, "", sdp);
+        self.peer.ask(&invite)
     }
 
-    /// The ACK of a 2xx is a transaction of its own (RFC 3261 §13.2.2.4).
-    fn acknowledge(&self, answer: &Answer) {
-        if answer.status < 300 {
-            self.send_ack(&format!("{}-ack", self.branch()), &self.target, &self.to);
-        }
+    fn acknowledge(&self, answer: &Message) {
+        let ack = self.dialog.ack(&self.peer, self.cseq.get(), answer);
+        self.peer.send(ack);
     }
 
-    fn send_ack(&self, branch: &str, target: &str, to: &str) {
-        let ack = self.request("ACK", branch, target, to, "Content-Length: 0\r\n\r\n");
-        self.socket.send(ack.as_bytes()).expect("it is sent");
-    }
-
-    fn branch(&self) -> String {
-        format!("{}-{}", self.id, self.cseq.get())
-    }
-
-    fn request(&self, method: &str, branch: &str, uri: &str, to: &str, rest: &str) -> String {
-        let Self {
-            own, id, contact, ..
-        } = self;
-        format!(
-            "{method} {uri} SIP/2.0\r\nVia: SIP/2.0/UDP {own};branch=z9hG4bK-{branch};rport\r\nMax-Forwards: 70\r\n\
-             From: <sip:+441632960001@{own}>;tag={id}\r\nTo: {to}\r\nCall-ID: {id}@{own}\r\nCSeq: {} {method}\r\n\
-             Contact: <sip:talker@{contact}>\r\n{rest}",
-            self.cseq.get()
-        )
-    }
-
-    /// The next request that comes inside the call.
-    pub fn asked(&self, method: &str) -> Option<String> {
-        let mut octets = vec![0; 8_192];
+    /// The next request of this method that comes inside the call; of any, where it is empty.
+    pub fn asked(&self, method: &str) -> Option<Message> {
         Deadline::after(PATIENCE).poll(|| {
-            let count = self.socket.recv(&mut octets).ok()?;
-            let text = String::from_utf8_lossy(&octets[..count]).into_owned();
-            text.starts_with(method).then_some(text)
+            let message = self.peer.soon()?;
+            message.method()?.starts_with(method).then_some(message)
         })
     }
 }

@@ -1,6 +1,6 @@
 //! A certificate authority of the test's own, and a runtime that answers one call over TLS.
 
-use std::io::{self, Read as _, Write as _};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
@@ -16,11 +16,11 @@ use rustls::{
     ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, StreamOwned,
 };
 use tempfile::TempDir;
-use trunkline_sip::wire::frame::{Frame, Framer};
-use trunkline_sip::wire::{Framing, Method, lex};
 
-use crate::answer::{answer, reply};
-use crate::end::SDP;
+use crate::link::Stream;
+use crate::message::SDP;
+use crate::peer::FOREVER;
+use crate::{Deadline, Message, Peer};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -101,6 +101,12 @@ impl Authority {
         Ok(StreamOwned::new(client, socket))
     }
 
+    /// A peer on such a connection.
+    pub fn peer(&self, server: SocketAddr) -> Peer {
+        let stream = self.connect(server).expect("TLS");
+        Peer::over(Stream::Client(Box::new(stream)))
+    }
+
     /// The certificate that a server shows now.
     pub fn seen_at(&self, server: SocketAddr) -> Vec<u8> {
         let stream = self.connect(server).expect("TLS");
@@ -111,111 +117,64 @@ impl Authority {
 
 /// Takes OPTIONS and refuses calls as busy under the certificate of that name, on any number of connections, until the test's process ends.
 pub fn busy(authority: &Authority, name: &str) -> SocketAddr {
-    let (chain, key) = authority.shown(name);
-    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .expect("versions")
-        .with_no_client_auth()
-        .with_single_cert(chain, key)
-        .expect("a certificate");
-    let config = Arc::new(config);
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-    let address = listener.local_addr().expect("an address");
-    std::thread::spawn(move || {
-        for socket in listener.incoming().flatten() {
-            let config = Arc::clone(&config);
-            std::thread::spawn(move || refuse_calls(config, socket));
+    serving(authority, name, |peer| {
+        while let Some(request) = peer.receive_within(FOREVER) {
+            match request.method() {
+                None | Some("ACK") => {}
+                Some("INVITE") => peer.answer(&request, "486 Busy Here", "", ""),
+                Some(_) => peer.answer(&request, "200 OK", "", ""),
+            }
         }
-    });
-    address
+    })
 }
 
 /// Takes calls under the certificate of that name, closes each connection once a call on it is acknowledged, and tells of every request.
-pub fn closing(authority: &Authority, name: &str) -> (SocketAddr, mpsc::Receiver<Method>) {
-    let (chain, key) = authority.shown(name);
-    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .expect("versions")
-        .with_no_client_auth()
-        .with_single_cert(chain, key)
-        .expect("a certificate");
-    let config = Arc::new(config);
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-    let address = listener.local_addr().expect("an address");
+pub fn closing(authority: &Authority, name: &str) -> (SocketAddr, mpsc::Receiver<Message>) {
     let (came, requests) = mpsc::channel();
-    std::thread::spawn(move || {
-        for socket in listener.incoming().flatten() {
-            let (config, came) = (Arc::clone(&config), came.clone());
-            std::thread::spawn(move || until_acknowledged(config, socket, address, &came));
+    let address = serving(authority, name, move |peer| {
+        let mut is_acknowledged = false;
+        while !is_acknowledged && let Some(request) = peer.receive_within(FOREVER) {
+            accept(peer, &request, &peer.uri("runtime"));
+            is_acknowledged = request.is_request("ACK");
+            // Whoever listened may have heard enough.
+            let _ = came.send(request);
         }
     });
     (address, requests)
 }
 
-fn until_acknowledged(
-    config: Arc<ServerConfig>,
-    mut socket: TcpStream,
-    own: SocketAddr,
-    came: &mpsc::Sender<Method>,
-) -> io::Result<()> {
-    let mut server = ServerConnection::new(config).map_err(io::Error::other)?;
-    while server.is_handshaking() {
-        server.complete_io(&mut socket)?;
-    }
-    let mut stream = StreamOwned::new(server, socket);
-    let mut framer = Framer::new();
-    let mut octets = [0; 4096];
-    loop {
-        let count = stream.read(&mut octets)?;
-        if count == 0 {
-            return Ok(());
+/// Has each connection served in a thread; one ends as soon as its client doesn't believe the certificate.
+fn serving(
+    authority: &Authority,
+    name: &str,
+    serve: impl Fn(&Peer) + Send + Sync + 'static,
+) -> SocketAddr {
+    let (chain, key) = authority.shown(name);
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .expect("a certificate");
+    let (config, serve) = (Arc::new(config), Arc::new(serve));
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let address = listener.local_addr().expect("an address");
+    std::thread::spawn(move || {
+        for socket in listener.incoming().flatten() {
+            let (config, serve) = (Arc::clone(&config), Arc::clone(&serve));
+            std::thread::spawn(move || taken(config, socket).map(|peer| serve(&peer)));
         }
-        framer.push(&octets[..count]);
-        while let Ok(Some(frame)) = framer.next_frame() {
-            let Frame::Message(octets) = frame else {
-                continue;
-            };
-            let contact = format!("sip:runtime@{own};transport=tls");
-            let (method, reply) = reply_to(octets, &contact);
-            stream.write_all(reply.as_bytes())?;
-            // Whoever listened may have heard enough.
-            let _ = came.send(method);
-            if method == Method::Ack {
-                return Ok(());
-            }
-        }
-    }
+    });
+    address
 }
 
-/// Ends with the connection, which a client that doesn't believe the certificate closes at once.
-fn refuse_calls(config: Arc<ServerConfig>, mut socket: TcpStream) -> io::Result<()> {
+fn taken(config: Arc<ServerConfig>, mut socket: TcpStream) -> io::Result<Peer> {
     let mut server = ServerConnection::new(config).map_err(io::Error::other)?;
     while server.is_handshaking() {
         server.complete_io(&mut socket)?;
     }
-    let mut stream = StreamOwned::new(server, socket);
-    let mut framer = Framer::new();
-    let mut octets = [0; 4096];
-    loop {
-        let count = stream.read(&mut octets)?;
-        if count == 0 {
-            return Ok(());
-        }
-        framer.push(&octets[..count]);
-        while let Ok(Some(frame)) = framer.next_frame() {
-            let Frame::Message(octets) = frame else {
-                continue;
-            };
-            let request = lex(octets, Framing::Stream).map_err(|_| io::ErrorKind::InvalidData)?;
-            let status = match request.method() == Method::Invite {
-                true => "486 Busy Here",
-                false => "200 OK",
-            };
-            if request.is_request() && request.method() != Method::Ack {
-                stream.write_all(reply(&request, status, "").as_bytes())?;
-            }
-        }
-    }
+    let stream = StreamOwned::new(server, socket);
+    Ok(Peer::over(Stream::Server(Box::new(stream))))
 }
 
 /// Answers one call over TLS, and says what came.
@@ -228,7 +187,7 @@ pub struct SecureRuntime {
 /// What a runtime on TLS has heard.
 #[derive(Debug, Default)]
 pub struct Heard {
-    pub requests: Vec<(Method, String)>,
+    pub requests: Vec<Message>,
     /// Whether the client showed a certificate of the authority.
     pub knows_client: bool,
     /// Why there was no TLS.
@@ -282,44 +241,32 @@ fn serve(config: Arc<ServerConfig>, mut socket: TcpStream) -> Heard {
         }
     }
     heard.knows_client = server.peer_certificates().is_some();
-    let mut stream = StreamOwned::new(server, socket);
-    let mut framer = Framer::new();
-    let mut octets = [0; 4096];
-    while !heard
-        .requests
-        .iter()
-        .any(|(method, _)| *method == Method::Bye)
-    {
-        let Ok(count @ 1..) = stream.read(&mut octets) else {
-            return heard;
-        };
-        framer.push(&octets[..count]);
-        while let Ok(Some(frame)) = framer.next_frame() {
-            let Frame::Message(octets) = frame else {
-                continue;
-            };
-            let (method, reply) = reply_to(octets, "sip:runtime@127.0.0.1;transport=tls");
-            let text = String::from_utf8_lossy(octets).into_owned();
-            heard.requests.push((method, text));
-            stream.write_all(reply.as_bytes()).expect("it is sent");
+    let stream = StreamOwned::new(server, socket);
+    let peer = Peer::over(Stream::Server(Box::new(stream)));
+    heard.requests = serve_call(&peer, "sip:runtime@127.0.0.1;transport=tls", FOREVER);
+    heard
+}
+
+/// Answers what comes within that time, or until a call is hung up; what came.
+pub(crate) fn serve_call(peer: &Peer, contact: &str, limit: Duration) -> Vec<Message> {
+    let (mut heard, end) = (Vec::new(), Deadline::after(limit));
+    while let Some(request) = peer.receive_within(end.left()) {
+        accept(peer, &request, contact);
+        let is_over = request.is_request("BYE");
+        heard.push(request);
+        if is_over {
+            break;
         }
     }
     heard
 }
 
-/// 200, with our side of the media where that is asked for.
-pub(super) fn reply_to(octets: &[u8], contact: &str) -> (Method, String) {
-    let request = lex(octets, Framing::Stream).expect("a message");
-    if request.method() == Method::Ack || !request.is_request() {
-        return (request.method(), String::new());
+/// Answers a request with 200, and with our side of the media where that is asked for.
+pub(crate) fn accept(peer: &Peer, request: &Message, contact: &str) {
+    let lines = format!("Contact: <{contact}>\r\nContent-Type: application/sdp\r\n");
+    match request.method() {
+        None | Some("ACK") => {}
+        Some("INVITE") => peer.answer(request, "200 OK", &lines, SDP),
+        Some(_) => peer.answer(request, "200 OK", "", ""),
     }
-    let (lines, body) = match request.method() == Method::Invite {
-        true => {
-            let lines = format!("Contact: <{contact}>\r\nContent-Type: application/sdp\r\n");
-            (lines, SDP)
-        }
-        false => (String::new(), ""),
-    };
-    let reply = answer(&request, "200 OK", "peer", &lines, body);
-    (request.method(), reply)
 }

@@ -2,16 +2,11 @@
 
 use std::path::Path;
 
-/// The messages of one peer, in order.
-#[derive(Debug)]
-pub struct Trace(Vec<Message>);
+use crate::Message;
 
-/// One message as it stood on the wire.
-#[derive(Debug, Clone)]
-pub struct Message {
-    pub received: bool,
-    text: String,
-}
+/// The messages of one peer, in order, and whether each came in.
+#[derive(Debug)]
+pub struct Trace(Vec<(bool, Message)>);
 
 impl Trace {
     /// sipp separates messages by a line of dashes and the time, then says `UDP message sent (n bytes):` or
@@ -20,15 +15,20 @@ impl Trace {
         let log = std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let log = String::from_utf8_lossy(&log);
         let blocks = log.split("-----------------------------------------------");
-        Self(blocks.filter_map(Message::read).collect())
+        Self(blocks.filter_map(read).collect())
     }
 
     pub fn received(&self) -> impl Iterator<Item = &Message> {
-        self.0.iter().filter(|message| message.received)
+        self.that(true)
     }
 
     pub fn sent(&self) -> impl Iterator<Item = &Message> {
-        self.0.iter().filter(|message| !message.received)
+        self.that(false)
+    }
+
+    fn that(&self, came: bool) -> impl Iterator<Item = &Message> {
+        let found = self.0.iter().filter(move |(is_in, _)| *is_in == came);
+        found.map(|(_, message)| message)
     }
 
     /// The first request of this method that came in.
@@ -64,106 +64,27 @@ impl Trace {
     /// The final response to the last INVITE.
     pub fn outcome(&self) -> &Message {
         let answers = self.received().filter(|message| message.answers("INVITE"));
-        let last = answers
-            .filter(|message| message.status().is_some_and(|status| status >= 200))
-            .last();
+        let last = answers.filter(|message| message.is_final()).last();
         last.unwrap_or_else(|| panic!("no final response came:\n{self}"))
     }
 }
 
 impl std::fmt::Display for Trace {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for message in &self.0 {
-            writeln!(
-                out,
-                "---- {}\n{}",
-                if message.received { "received" } else { "sent" },
-                message.text
-            )?;
+        for (came, message) in &self.0 {
+            let direction = if *came { "received" } else { "sent" };
+            writeln!(out, "---- {direction}\n{message}")?;
         }
         Ok(())
     }
 }
 
-impl From<&[u8]> for Message {
-    /// One that came in.
-    fn from(octets: &[u8]) -> Self {
-        Self::of(&String::from_utf8_lossy(octets))
-    }
-}
-
-impl Message {
-    fn read(block: &str) -> Option<Self> {
-        let (_, block) = block.split_once(" message ")?;
-        let (direction, text) = block.split_once('\n')?;
-        let text = text.trim_start_matches(['\r', '\n']);
-        let received = direction.starts_with("received");
-        Some(Self {
-            received,
-            text: text.replace("\r\n", "\n"),
-        })
-    }
-
-    /// One that came in.
-    pub fn of(text: &str) -> Self {
-        Self {
-            received: true,
-            text: text.replace("\r\n", "\n"),
-        }
-    }
-
-    pub fn start_line(&self) -> &str {
-        self.text.lines().next().unwrap_or_default()
-    }
-
-    pub fn is_request(&self, method: &str) -> bool {
-        self.start_line().split(' ').next() == Some(method)
-    }
-
-    /// Of a response.
-    pub fn status(&self) -> Option<u16> {
-        self.start_line()
-            .strip_prefix("SIP/2.0 ")?
-            .get(..3)?
-            .parse()
-            .ok()
-    }
-
-    fn answers(&self, method: &str) -> bool {
-        self.status().is_some()
-            && self
-                .header("CSeq")
-                .is_some_and(|cseq| cseq.ends_with(method))
-    }
-
-    /// The first header of this name.
-    pub fn header(&self, name: &str) -> Option<&str> {
-        self.headers(name).first().copied()
-    }
-
-    /// In the order in which they stand.
-    pub fn header_names(&self) -> Vec<&str> {
-        self.header_lines().map(|(name, _)| name.trim()).collect()
-    }
-
-    pub fn headers(&self, name: &str) -> Vec<&str> {
-        let found = self
-            .header_lines()
-            .filter(|(found, _)| found.trim().eq_ignore_ascii_case(name));
-        found.map(|(_, value)| value.trim()).collect()
-    }
-
-    fn header_lines(&self) -> impl Iterator<Item = (&str, &str)> {
-        let head = self.text.split("\n\n").next().unwrap_or_default();
-        head.lines().skip(1).filter_map(|line| line.split_once(':'))
-    }
-
-    /// Lines end in a bare line feed here.
-    pub fn body(&self) -> &str {
-        self.text
-            .split_once("\n\n")
-            .map_or("", |(_, body)| body.trim_end())
-    }
+/// Whether it came in, and the message.
+fn read(block: &str) -> Option<(bool, Message)> {
+    let (_, block) = block.split_once(" message ")?;
+    let (direction, text) = block.split_once('\n')?;
+    let text = text.trim_start_matches(['\r', '\n']);
+    Some((direction.starts_with("received"), Message::of(text)))
 }
 
 #[cfg(test)]

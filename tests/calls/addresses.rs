@@ -5,8 +5,8 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::time::Duration;
 
 use trunkline_testkit::dns::{self, Record};
-use trunkline_testkit::probe::{Busy, Probe};
-use trunkline_testkit::{Daemon, Deadline, House, http};
+use trunkline_testkit::probe::Probe;
+use trunkline_testkit::{Daemon, Deadline, House, Responder, http};
 
 /// A service of the operator's that the list of private peers doesn't name.
 const INTERNAL: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
@@ -18,7 +18,7 @@ fn a_runtime_on_the_operators_network_is_not_contacted() {
     let internal = TcpListener::bind((INTERNAL, 0)).expect("a port");
     internal.set_nonblocking(true).expect("a listener");
     let port = internal.local_addr().expect("an address").port();
-    let honest = Busy::start();
+    let honest = Responder::busy();
     let names = dns::serve(vec![
         ("internal.test", Record::Address(INTERNAL)),
         ("alias.test", Record::Address(RESERVED)),
@@ -109,7 +109,7 @@ fn a_runtime_on_the_operators_network_is_not_contacted() {
 
 #[test]
 fn a_peer_that_is_reserved_by_name_is_reserved_at_its_addresses() {
-    let (reserved, honest) = (Busy::on(RESERVED), Busy::start());
+    let (reserved, honest) = (Responder::busy_at(RESERVED), Responder::busy());
     let port = reserved.address.port();
     let names = dns::Faulty::serve(
         vec![
@@ -182,7 +182,7 @@ fn a_peer_that_is_reserved_by_name_is_reserved_at_its_addresses() {
 
 #[test]
 fn a_rule_that_only_warns_is_held_back_and_says_whom_it_would_refuse() {
-    let (internal, honest) = (Busy::on(INTERNAL), Busy::start());
+    let (internal, honest) = (Responder::busy_at(INTERNAL), Responder::busy());
     let names = dns::serve(vec![("internal.test", Record::Address(INTERNAL))]);
     let listed = "127.0.0.1,127.0.0.2".to_owned();
     let house = House::told(
@@ -264,7 +264,7 @@ fn enter_private_hosts(daemon: &Daemon, entered: u16) {
 
 #[test]
 fn what_an_upgrade_refuses_is_logged_once_and_the_doctor_says_what_to_list() {
-    let honest = Busy::start();
+    let honest = Responder::busy();
     let names = dns::serve(vec![("internal.test", Record::Address(INTERNAL))]);
     let house = House::new().set("TRUNKLINE__SIP__NAMESERVERS", &names.to_string());
     let agent = house.first_agent.clone();
@@ -326,7 +326,7 @@ fn what_an_upgrade_refuses_is_logged_once_and_the_doctor_says_what_to_list() {
 
 #[test]
 fn a_tenant_cant_trust_the_whole_world() {
-    let honest = Busy::start();
+    let honest = Responder::busy();
     let listed = "127.0.0.1,127.0.0.2".to_owned();
     let house = House::told(
         Ipv4Addr::LOCALHOST.into(),
@@ -381,7 +381,7 @@ fn a_tenant_cant_trust_the_whole_world() {
 
 #[test]
 fn a_source_that_can_be_forged_is_believed_once_it_answers() {
-    let honest = Busy::start();
+    let honest = Responder::busy();
     let house = House::new();
     let number = house.first_number.clone();
     house.runtime(&house.first_agent, &format!("sip:x@{}", honest.address));

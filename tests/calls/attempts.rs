@@ -5,13 +5,12 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::failover::answering;
 use crate::outbound::{give_trunk, order};
 use crate::secured::secured;
 use trunkline_testkit::dns::{self, Record};
-use trunkline_testkit::probe::{Busy, Probe};
+use trunkline_testkit::probe::Probe;
 use trunkline_testkit::process::free_port;
-use trunkline_testkit::{Authority, Daemon, Deadline, House, Runtime, http, tls};
+use trunkline_testkit::{Authority, Daemon, Deadline, House, Responder, Runtime, http, tls};
 
 const TRUNK: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -54,7 +53,7 @@ fn metric(daemon: &Daemon, cause: &str) -> Option<f64> {
 
 #[test]
 fn each_way_that_a_target_fails_leads_to_the_fallback_and_is_on_record() {
-    let fallback = Busy::start();
+    let fallback = Responder::busy();
     let authority = Authority::new();
     authority.certify("other", "other.test");
     let impostor = tls::busy(&authority, "other");
@@ -86,14 +85,14 @@ fn each_way_that_a_target_fails_leads_to_the_fallback_and_is_on_record() {
         ),
         (
             "a bare 100",
-            at(answering("100 Trying", "")),
+            at(Responder::answering("100 Trying", "").address),
             "only_trying",
             None,
             "a bare 100 came",
         ),
         (
             "503",
-            at(answering("503 Service Unavailable", "")),
+            at(Responder::answering("503 Service Unavailable", "").address),
             "sip_status",
             Some(503),
             "it answered 503",
@@ -182,7 +181,7 @@ fn each_way_that_a_target_fails_leads_to_the_fallback_and_is_on_record() {
 
 #[test]
 fn an_outbound_call_tells_its_attempts_at_the_carriers_addresses() {
-    let carrier = Busy::start();
+    let carrier = Responder::busy();
     let local = Record::Address(Ipv4Addr::LOCALHOST);
     let names = dns::serve(vec![
         (
@@ -231,7 +230,7 @@ fn an_address_that_may_not_be_contacted_has_a_reason_on_the_call() {
         ),
         ("honest.test", Record::Address(Ipv4Addr::LOCALHOST)),
     ]);
-    let honest = Busy::start();
+    let honest = Responder::busy();
     let house = House::told(
         Ipv4Addr::LOCALHOST.into(),
         vec![

@@ -10,7 +10,6 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
-use trunkline_sip::wire::Method;
 
 use crate::ways_out;
 use trunkline_testkit::process::not_allowed;
@@ -167,18 +166,21 @@ fn the_inside() {
     // Its SDP names an address that leads nowhere outside.
     let rtp = Rtp::new(own);
     let (_call, answer) = Talker::call(own, daemon, &given(NUMBER), &offer(rtp.address()));
-    assert_eq!(answer.status, 200, "{}", answer.text);
+    assert_eq!(answer.status(), Some(200), "{answer:?}");
     let media = answer.media();
-    assert_eq!(media.ip(), daemon.ip(), "{}", answer.text);
+    assert_eq!(media.ip(), daemon.ip(), "{answer:?}");
     assert_eq!(rtp.converse(media), Some(media));
     println!("{WAS_HEARD}");
 
     let mut pbx = Pbx::udp_from(own, daemon, credentials);
     let contact = format!("Contact: <sip:pbx@{}>\r\nExpires: 600\r\n", pbx.address());
-    assert_eq!(pbx.register(&contact).status, 200);
+    assert_eq!(pbx.register(&contact).status(), Some(200));
     let heard = pbx.answer_within(LISTENS);
-    let calls = [Method::Invite, Method::Ack, Method::Bye];
-    if calls.iter().all(|method| heard.contains(method)) {
+    let calls = ["INVITE", "ACK", "BYE"];
+    if calls
+        .iter()
+        .all(|method| heard.iter().any(|came| came.is_request(method)))
+    {
         println!("{WAS_CALLED}");
     } else {
         println!("heard {heard:?}");

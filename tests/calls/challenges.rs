@@ -6,16 +6,15 @@ use std::collections::HashSet;
 use std::net::SocketAddr;
 
 use serde_json::{Value, json};
-use trunkline_sip::wire::{Framing, lex};
 
-use trunkline_testkit::answer::reply;
-use trunkline_testkit::end::End;
 use trunkline_testkit::kamailio::{self, Kamailio};
 use trunkline_testkit::leg::{
-    ATTACKER, Agent, HONEST, Harvest, Leg, PATIENCE, REFUSED, WITHOUT_QOP, in_force, inbound,
-    is_final, recorded, refuse, with_runtime, with_sdp,
+    ATTACKER, Agent, HONEST, Harvest, Leg, PATIENCE, WITHOUT_QOP, in_force, inbound, recorded,
+    refuse, with_runtime, with_sdp,
 };
-use trunkline_testkit::{Credentials, Daemon, Deadline, House, Message, Runtime, proves, tools};
+use trunkline_testkit::{
+    Credentials, Daemon, Deadline, House, Message, Peer, Runtime, proves, tools,
+};
 
 /// Another challenge of the same honest peer.
 const ANEW: &str = "realm=\"pbx.example\", nonce=\"another\", qop=\"auth\"";
@@ -25,7 +24,7 @@ const ANEW: &str = "realm=\"pbx.example\", nonce=\"another\", qop=\"auth\"";
 pub(crate) fn challenged(
     asker: &Leg,
     peer: &Leg,
-    at: &End,
+    at: &Peer,
     method: &str,
     challenges: &[&str],
 ) -> Vec<Message> {
@@ -33,21 +32,17 @@ pub(crate) fn challenged(
     let mut pending = challenges.iter();
     let (mut proofs, mut is_first, mut options) = (Vec::new(), true, None);
     let settled = Deadline::after(PATIENCE).poll(|| {
-        if let Some((message, octets)) = at.receive() {
+        if let Some(message) = at.soon() {
             if message.is_request(method) && peer.is_new(&message) {
                 if !std::mem::take(&mut is_first) {
                     proofs.push(message.clone());
                 }
                 match pending.next() {
-                    Some(challenge) => refuse(at, &octets, challenge),
+                    Some(challenge) => refuse(at, &message, challenge),
                     None if matches!(method, "INVITE" | "UPDATE") => {
-                        with_sdp(at, &octets, &format!("Contact: <sip:{}>\r\n", at.own));
+                        with_sdp(at, &message, &format!("Contact: <sip:{}>\r\n", at.own));
                     }
-                    None => at.send(&reply(
-                        &lex(&octets, Framing::Datagram).expect("a request"),
-                        "200 OK",
-                        "",
-                    )),
+                    None => at.answer(&message, "200 OK", "", ""),
                 }
                 // A BYE is answered to its sender before it goes on: what answers this has heard the 401 before.
                 if method == "BYE" {
@@ -55,19 +50,18 @@ pub(crate) fn challenged(
                 }
             }
             let expected = options.map(|number| format!("{number} OPTIONS"));
-            if is_final(&message)
+            if message.is_final()
                 && message.header("CSeq") == expected.as_deref()
                 && method == "BYE"
             {
                 return Some(());
             }
         }
-        let (message, _) = asker.end.receive()?;
+        let message = asker.end.soon()?;
         let is_meant = message.header("CSeq") == Some(&*format!("{number} {method}"));
-        let settles = is_meant && is_final(&message) && method != "BYE";
+        let settles = is_meant && message.is_final() && method != "BYE";
         if settles && method == "INVITE" {
-            let refused = message.status() >= Some(300);
-            asker.send_by(&asker.end, "ACK", if refused { REFUSED } else { "" }, "");
+            asker.acknowledge(&message);
         }
         assert!(!settles || !is_first, "{method}: {message:?}");
         settles.then_some(())
@@ -104,7 +98,7 @@ fn a_callers_pair_goes_back_to_where_it_was_proven_alone() {
 
     // Behind a Contact, and behind a proxy that has recorded its route: no challenge at all is answered there.
     for is_proxy in [false, true] {
-        let attacker = End::on(ATTACKER, daemon.sip());
+        let attacker = Peer::on(ATTACKER, daemon.sip());
         let route = is_proxy.then_some(attacker.own);
         let (pbx, asker) = inbound(&daemon, &agent, &pair, (Some(attacker.own), route));
         for asked in reflections.iter().map(String::as_str).chain([HONEST]) {
@@ -174,9 +168,9 @@ fn a_bridged_invite_takes_the_callers_pair_to_its_pbx_alone() {
     let (daemon, agent) = with_runtime();
     let reflections = Harvest::fetched(&daemon).reflections();
     let pair = daemon.credentials();
-    let attacker = End::on(ATTACKER, daemon.sip());
+    let attacker = Peer::on(ATTACKER, daemon.sip());
     // The agent has a trunk, whose pair isn't for the destination either.
-    trunk(&daemon, End::new(daemon.sip()).own);
+    trunk(&daemon, Peer::new(daemon.sip()).own);
     let bridge = json!({"transfer_way": "bridge", "bridge_when_refer_fails": false});
     let (status, changed) = daemon.change("PATCH", "/phone/sip/inbound-trunk", &bridge);
     assert_eq!(status, 200, "{changed}");
@@ -193,11 +187,11 @@ fn a_bridged_invite_takes_the_callers_pair_to_its_pbx_alone() {
     };
     for asked in reflections.iter().map(String::as_str).chain([HONEST]) {
         transfer("desk");
-        let (invite, octets) = attacker.request("INVITE");
+        let invite = attacker.request("INVITE");
         assert_eq!(invite.header("Authorization"), None);
-        refuse(&attacker, &octets, asked);
+        refuse(&attacker, &invite, asked);
         failed_transfer(&daemon, &call);
-        while let Some((message, _)) = attacker.receive() {
+        while let Some(message) = attacker.soon() {
             assert_eq!(
                 message.header("Authorization"),
                 None,
@@ -213,20 +207,20 @@ fn a_bridged_invite_takes_the_callers_pair_to_its_pbx_alone() {
     ] {
         transfer("sales");
         let is_bridge = |message: &Message| message.is_request("INVITE");
-        let (_, octets) = pbx.end.next("the bridge", is_bridge);
-        refuse(&pbx.end, &octets, asked);
+        let bridge = pbx.end.next("the bridge", is_bridge);
+        refuse(&pbx.end, &bridge, asked);
         if is_answered {
-            let (proven, octets) = pbx.end.next("its proof", |message| {
+            let proven = pbx.end.next("its proof", |message| {
                 is_bridge(message) && message.header("Authorization").is_some()
             });
             assert!(
                 proves(&proven, "Authorization", "INVITE", &pair),
                 "{proven:?}"
             );
-            pbx.end.reply(&octets, "486 Busy Here");
+            pbx.end.reply(&proven, "486 Busy Here", "");
         }
         failed_transfer(&daemon, &call);
-        while let Some((message, _)) = pbx.end.receive() {
+        while let Some(message) = pbx.end.soon() {
             let proof = message.header("Authorization");
             assert_eq!(proof, None, "{asked}: {message:?}");
         }
@@ -288,31 +282,31 @@ fn outbound(
     (target, stays): (SocketAddr, bool),
 ) -> (Leg, Leg) {
     order(daemon, "+14155550100");
-    let (invite, octets) = carrier.next();
+    let invite = carrier.next();
     assert_eq!(invite.header("Authorization"), None, "{invite:?}");
     let proxys = "Proxy-Authenticate: Digest realm=\"edge\", nonce=\"e\", qop=\"auth\"\r\n";
     carrier
         .end
-        .reply_with(&octets, "407 Proxy Authentication Required", proxys);
+        .reply(&invite, "407 Proxy Authentication Required", proxys);
     let with = |name: &'static str| {
         move |message: &Message| message.is_request("INVITE") && message.header(name).is_some()
     };
-    let (proven, octets) = carrier
+    let proven = carrier
         .end
         .next("the proxy's proof", with("Proxy-Authorization"));
     assert!(
         proves(&proven, "Proxy-Authorization", "INVITE", &acme()),
         "{proven:?}"
     );
-    refuse(&carrier.end, &octets, HONEST);
-    let (proven, octets) = carrier.end.next("both proofs", with("Authorization"));
+    refuse(&carrier.end, &proven, HONEST);
+    let proven = carrier.end.next("both proofs", with("Authorization"));
     for header in ["Authorization", "Proxy-Authorization"] {
         assert!(proves(&proven, header, "INVITE", &acme()), "{proven:?}");
     }
     let route = recorded(stays.then_some(carrier.end.own));
     with_sdp(
         &carrier.end,
-        &octets,
+        &proven,
         &format!("{route}Contact: <sip:{target}>\r\n"),
     );
     let called = agent.answers();
@@ -327,23 +321,23 @@ fn outbound(
 fn a_trunks_digest_goes_to_the_trunk_alone() {
     let (daemon, agent) = with_runtime();
     let reflections = Harvest::fetched(&daemon).reflections();
-    let carrier = Agent::new(End::new(daemon.sip()));
+    let carrier = Agent::new(Peer::new(daemon.sip()));
     trunk(&daemon, carrier.end.own);
     let mut calls = 0;
 
     // Behind a proxy that stays on the route, whose 401 comes from the proxy's address, and behind a Contact.
     for stays in [true, false] {
-        let attacker = End::on(ATTACKER, daemon.sip());
+        let attacker = Peer::on(ATTACKER, daemon.sip());
         let at = if stays {
-            carrier.end.same()
+            carrier.end.clone()
         } else {
-            attacker.same()
+            attacker.clone()
         };
         // The re-INVITE that joins the two ends, and the BYE for the want of its answer.
         let (callee, _) = outbound(&daemon, &carrier, &agent, (attacker.own, stays));
         let mut refused = HashSet::new();
         let over = Deadline::after(PATIENCE).poll(|| {
-            let (message, octets) = at.receive()?;
+            let message = at.soon()?;
             let method = ["INVITE", "BYE"]
                 .into_iter()
                 .find(|method| message.is_request(method))?;
@@ -352,7 +346,7 @@ fn a_trunks_digest_goes_to_the_trunk_alone() {
             if message.header("To").is_some_and(|to| to.contains(";tag="))
                 && callee.is_new(&message)
             {
-                refuse(&at, &octets, HONEST);
+                refuse(&at, &message, HONEST);
                 refused.insert(method);
             }
             (refused.len() == 2).then_some(())
@@ -414,11 +408,11 @@ fn a_trunks_digest_goes_to_the_trunk_alone() {
 }
 
 /// Takes the re-INVITE by which the callee gets the runtime's media.
-fn joined(at: &End, callee: &Leg, target: SocketAddr) {
-    let (joining, octets) = at.next("the re-INVITE", |message| {
+fn joined(at: &Peer, callee: &Leg, target: SocketAddr) {
+    let joining = at.next("the re-INVITE", |message| {
         message.is_request("INVITE") && message.header("To").is_some_and(|to| to.contains(";tag="))
     });
     assert!(callee.is_new(&joining));
-    with_sdp(at, &octets, &format!("Contact: <sip:{target}>\r\n"));
+    with_sdp(at, &joining, &format!("Contact: <sip:{target}>\r\n"));
     at.request("ACK");
 }

@@ -1,21 +1,20 @@
 //! UDP: INVITEs that are too large for a datagram, answers to requests without `rport`, and how much a forged datagram brings.
 
-use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use trunkline_sip::wire::{Framing, HeaderName, Message, Method, lex};
-
-use trunkline_testkit::answer::reply;
 use trunkline_testkit::http;
+use trunkline_testkit::link::Stream;
+use trunkline_testkit::peer::FOREVER;
 use trunkline_testkit::probe::Probe;
 use trunkline_testkit::referred::Step::{Answer, Bye, Pause, Refer};
-use trunkline_testkit::{Daemon, Deadline, House, tools};
+use trunkline_testkit::{Daemon, Deadline, House, Message, Peer, Responder, tools};
 
 const CALLER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 const PATIENCE: Duration = Duration::from_secs(10);
+const AGAIN: Duration = Duration::from_millis(500);
 /// A datagram may have so many octets (RFC 3261 §18.1.1).
 const LARGEST: usize = 1_300;
 
@@ -41,14 +40,7 @@ impl Port {
             tcp,
         };
         let invites = Arc::clone(&port.invites);
-        std::thread::spawn(move || {
-            let mut octets = vec![0; 65_536];
-            while let Ok((count, from)) = udp.recv_from(&mut octets) {
-                if let Some(busy) = take(&octets[..count], Framing::Datagram, "UDP", &invites) {
-                    udp.send_to(busy.as_bytes(), from).expect("it is sent");
-                }
-            }
-        });
+        Responder::on(udp, move |request| take(request, "UDP", &invites));
         port
     }
 
@@ -61,7 +53,14 @@ impl Port {
         std::thread::spawn(move || {
             while let Ok((stream, _)) = tcp.accept() {
                 let invites = Arc::clone(&invites);
-                std::thread::spawn(move || serve(stream, &invites));
+                let peer = Peer::over(Stream::Tcp(stream));
+                std::thread::spawn(move || {
+                    while let Some(request) = peer.receive_within(FOREVER) {
+                        if let Some(busy) = take(&request, "TCP", &invites) {
+                            peer.send(busy);
+                        }
+                    }
+                });
             }
         });
     }
@@ -88,35 +87,18 @@ impl Port {
 }
 
 fn take(
-    octets: &[u8],
-    framing: Framing,
+    request: &Message,
     transport: &'static str,
     invites: &Mutex<Vec<(&'static str, String)>>,
 ) -> Option<String> {
-    let request = lex(octets, framing).ok()?;
-    if request.method() == Method::Ack {
-        return None;
-    }
-    if request.method() != Method::Invite {
-        return Some(reply(&request, "200 OK", ""));
-    }
-    let text = String::from_utf8_lossy(octets).into_owned();
-    let mut invites = invites.lock().expect("nobody panics with it");
-    invites.push((transport, text));
-    Some(reply(&request, "486 Busy Here", ""))
-}
-
-fn serve(mut stream: TcpStream, invites: &Mutex<Vec<(&'static str, String)>>) {
-    let (mut read, mut chunk) = (Vec::new(), [0; 4096]);
-    while let Ok(count @ 1..) = stream.read(&mut chunk) {
-        read.extend_from_slice(&chunk[..count]);
-        if lex(&read, Framing::Stream).is_err() {
-            continue;
+    match request.method()? {
+        "ACK" => None,
+        "INVITE" => {
+            let mut invites = invites.lock().expect("nobody panics with it");
+            invites.push((transport, request.text()));
+            Some(request.reply("486 Busy Here", ""))
         }
-        if let Some(busy) = take(&read, Framing::Stream, "TCP", invites) {
-            stream.write_all(busy.as_bytes()).expect("it is sent");
-        }
-        read.clear();
+        _ => Some(request.reply("200 OK", "")),
     }
 }
 
@@ -176,16 +158,11 @@ fn a_large_invite_leaves_by_tcp_where_the_peer_takes_it() {
     assert_eq!(call(&daemon, &probe, &uri, 1_000), Some(486));
     let (transport, invite) = port.last();
     assert_eq!(transport, "TCP", "{}", daemon.log());
-    let message = lex(invite.as_bytes(), Framing::Stream).expect("a request");
-    let text = |name| String::from_utf8_lossy(message.first(name).expect("a header")).into_owned();
-    assert!(
-        text(HeaderName::Via).starts_with("SIP/2.0/TCP "),
-        "{invite}"
-    );
-    assert!(
-        text(HeaderName::Contact).contains("transport=tcp"),
-        "{invite}"
-    );
+    let message = Message::of(&invite);
+    let via = message.value("Via");
+    assert!(via.starts_with("SIP/2.0/TCP "), "{invite}");
+    let contact = message.value("Contact");
+    assert!(contact.contains("transport=tcp"), "{invite}");
 
     // A transport that the URI names is that of every INVITE; it is counted, and the log says so once.
     for _ in 0..2 {
@@ -331,18 +308,11 @@ fn request(method: &str, via: &str, id: &str, daemon: &Daemon) -> String {
     )
 }
 
-fn socket(from: Ipv4Addr) -> UdpSocket {
-    let socket = UdpSocket::bind((from, 0)).expect("a port");
-    let limit = Some(Duration::from_millis(500));
-    socket.set_read_timeout(limit).expect("a limit");
-    socket
-}
-
 #[test]
 fn answers_go_to_the_port_where_the_peer_listens() {
     let daemon = House::new().serve();
-    let (sends, listens) = (socket(Ipv4Addr::LOCALHOST), socket(Ipv4Addr::LOCALHOST));
-    let port = listens.local_addr().expect("an address").port();
+    let (sends, listens) = (Peer::new(daemon.sip()), Peer::new(daemon.sip()));
+    let port = listens.own.port();
     for (number, (via, at_listener)) in [
         (format!("127.0.0.1:{port}"), true),
         (format!("127.0.0.1:{port};rport"), false),
@@ -355,32 +325,26 @@ fn answers_go_to_the_port_where_the_peer_listens() {
     {
         let id = format!("rport{number}");
         let asks = request("OPTIONS", &via, &id, &daemon);
-        let mut octets = [0; 4096];
         let answered = (0..20).find_map(|_| {
-            sends.send_to(asks.as_bytes(), daemon.sip()).expect("sent");
+            sends.send(&asks);
             let to = if at_listener { &listens } else { &sends };
-            to.recv(&mut octets).ok()
+            to.receive_within(AGAIN)
         });
-        let answer = lex(&octets[..answered.expect("an answer")], Framing::Datagram);
-        let answer = answer.expect("an answer");
+        let answer = answered.expect("an answer");
         assert_eq!(
-            (answer.status(), answer.call_id()),
-            (200, id.as_bytes()),
+            (answer.status(), answer.header("Call-ID")),
+            (Some(200), Some(&*id)),
             "{via}"
         );
         // What was sent again meanwhile.
-        while listens.recv(&mut octets).is_ok() || sends.recv(&mut octets).is_ok() {}
+        while listens.receive_within(AGAIN).is_some() || sends.receive_within(AGAIN).is_some() {}
     }
 }
 
-/// What comes back to a socket until nothing does.
-fn octets_back(socket: &UdpSocket) -> usize {
-    let mut octets = [0; 65_536];
-    let mut sum = 0;
-    while let Ok(count) = socket.recv(&mut octets) {
-        sum += count;
-    }
-    sum
+/// How many octets come back to a peer until nothing does.
+fn octets_back(peer: &Peer) -> usize {
+    let came = std::iter::from_fn(|| peer.receive_within(AGAIN));
+    came.map(|message| message.as_ref().len()).sum()
 }
 
 #[test]
@@ -467,15 +431,15 @@ fn a_forged_datagram_brings_at_most_twice_its_size() {
             true => allowed,
             false => Ipv4Addr::LOCALHOST,
         };
-        let socket = socket(from);
-        socket.send_to(datagram.as_bytes(), sip).expect("sent");
+        let peer = Peer::on(from, sip);
+        peer.send(datagram);
         // Those that wait are challenged after a second.
         std::thread::sleep(Duration::from_millis(if from == allowed {
             1_500
         } else {
             0
         }));
-        let back = octets_back(&socket);
+        let back = octets_back(&peer);
         answered += usize::from(back > 0);
         assert!(
             back <= 2 * datagram.len(),
@@ -491,14 +455,15 @@ fn a_forged_datagram_brings_at_most_twice_its_size() {
 
     // A flood brings less than it sends, and nobody else waits for that.
     let forged = Ipv4Addr::new(127, 0, 0, 4);
-    let flood = socket(forged);
+    let flood = Peer::on(forged, sip);
     let (mut sent, mut back) = (0, 0);
     for round in 0..800 {
         for number in 0..25 {
             let id = format!("{round}x{number}");
             let asks = smallest("REGISTER", "m:<sip:a@192.0.2.1>\r\nMax-Forwards:70\r\n")
                 .replace("i:1", &format!("i:{id}"));
-            sent += flood.send_to(asks.as_bytes(), sip).expect("sent");
+            flood.send(&asks);
+            sent += asks.len();
         }
         if round % 40 == 39 {
             back += octets_back(&flood);
@@ -509,18 +474,7 @@ fn a_forged_datagram_brings_at_most_twice_its_size() {
     let withheld = || (metric(&daemon, "trunkline_sip_answers_withheld_total") > 0).then_some(());
     assert!(Deadline::after(PATIENCE).poll(withheld).is_some());
     let honest = Probe::new(CALLER, sip);
-    let (_, answer) = honest.ask("OPTIONS", &format!("sip:{sip}"), "", "");
-    assert_eq!(status_of(&answer), 200);
-    let (_, answer) = honest.ask(
-        "REGISTER",
-        &format!("sip:{sip}"),
-        "Contact: <sip:a@127.0.0.2>\r\n",
-        "",
-    );
-    assert_eq!(status_of(&answer), 401);
-}
-
-fn status_of(answer: &[u8]) -> u16 {
-    let answer: Message<'_> = lex(answer, Framing::Datagram).expect("an answer");
-    answer.status()
+    assert_eq!(honest.ask("OPTIONS", "").status(), Some(200));
+    let answer = honest.ask("REGISTER", "Contact: <sip:a@127.0.0.2>\r\n");
+    assert_eq!(answer.status(), Some(401));
 }

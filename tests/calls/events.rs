@@ -103,7 +103,7 @@ fn a_pbx_that_comes_and_goes_is_told() {
     let contact = format!("sip:pbx@{}", pbx.address());
     let register = format!("Contact: <{contact}>\r\nExpires: 120\r\n");
     for _ in 0..2 {
-        assert_eq!(pbx.register(&register).status, 200);
+        assert_eq!(pbx.register(&register).status(), Some(200));
     }
     pbx.register("Contact: *\r\nExpires: 0\r\n");
     let told = told(&daemon, |told| told.len() == 2);

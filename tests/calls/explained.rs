@@ -1,12 +1,15 @@
 //! Why a call went where it went, and why a log-in failed, as the org's people see it; and what the doctor finds on their trunk.
 
-use std::net::UdpSocket;
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use trunkline_testkit::dialog::Dialog;
 use trunkline_testkit::dns::{self, Record};
-use trunkline_testkit::{Caller, Credentials, Daemon, Deadline, House, Message, Runtime, tools};
+use trunkline_testkit::{
+    Caller, Credentials, Daemon, Deadline, House, Message, Peer, Runtime, tools,
+};
 
 /// What follows a call is written within this time.
 const WRITTEN: Duration = Duration::from_secs(10);
@@ -114,21 +117,12 @@ fn who_proves_nothing_is_named_by_its_address() {
     house.allow("127.0.0.1/32");
     let daemon = house.serve();
     let calls = |from: &str, number: &str, call_id: &str| {
-        let socket = UdpSocket::bind((from, 0)).expect("an address");
-        let wait = Some(Duration::from_secs(10));
-        socket.set_read_timeout(wait).expect("a timeout");
-        let (own, daemon) = (socket.local_addr().expect("its own"), daemon.sip());
-        let invite = format!(
-            "INVITE sip:{number}@{daemon} SIP/2.0\r\nVia: SIP/2.0/UDP {own};branch=z9hG4bK{call_id};rport\r\nMax-Forwards: 70\r\n\
-             From: <sip:100@{own}>;tag=1\r\nTo: <sip:{number}@{daemon}>\r\nCall-ID: {call_id}\r\nCSeq: 1 INVITE\r\n\
-             Contact: <sip:100@{own}>\r\nContent-Length: 0\r\n\r\n"
-        );
-        let mut answer = [0; 2_048];
-        socket
-            .send_to(invite.as_bytes(), daemon)
-            .expect("it is sent");
-        let length = socket.recv(&mut answer).expect("an answer");
-        assert!(answer[..length].starts_with(b"SIP/2.0 401 "), "{call_id}");
+        let peer = Peer::on(from.parse::<Ipv4Addr>().expect("an address"), daemon.sip());
+        let mut dialog =
+            Dialog::calling(&format!("sip:{number}@{}", daemon.sip()), "100", "1", &peer);
+        call_id.clone_into(&mut dialog.id);
+        peer.send(dialog.request(&peer, (1, "INVITE"), "", ""));
+        assert_eq!(peer.receive().status(), Some(401), "{call_id}");
     };
     let newest = |count: u64| {
         let newest = failures(&daemon, count).remove(0);

@@ -1,41 +1,17 @@
 //! Which answers of a target lead a call to the next one.
 
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr};
 
 use serde_json::json;
-use trunkline_sip::wire::{Framing, Method, lex};
 
-use trunkline_testkit::House;
-use trunkline_testkit::answer::reply;
-use trunkline_testkit::probe::{Busy, Probe};
+use trunkline_testkit::probe::Probe;
+use trunkline_testkit::{House, Responder};
 
 const TRUNK: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
-/// Answers OPTIONS with 200 and each INVITE in one way, with these lines.
-pub(crate) fn answering(status: &'static str, lines: &'static str) -> SocketAddr {
-    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-    let address = socket.local_addr().expect("an address");
-    std::thread::spawn(move || {
-        let mut octets = [0; 8192];
-        while let Ok((count, from)) = socket.recv_from(&mut octets) {
-            let request = lex(&octets[..count], Framing::Datagram).expect("a message");
-            if request.method() == Method::Ack {
-                continue;
-            }
-            let (status, lines) = match request.method() == Method::Invite {
-                true => (status, lines),
-                false => ("200 OK", ""),
-            };
-            let reply = reply(&request, status, lines);
-            socket.send_to(reply.as_bytes(), from).expect("it is sent");
-        }
-    });
-    address
-}
-
 #[test]
 fn what_says_nothing_of_the_runtime_leads_to_the_fallback() {
-    let fallback = Busy::start();
+    let fallback = Responder::busy();
     let house = House::new();
     house.dedicate(&TRUNK.to_string());
     let agent = house.first_agent.clone();
@@ -64,7 +40,7 @@ fn what_says_nothing_of_the_runtime_leads_to_the_fallback() {
         "503 Service Unavailable",
         "504 Server Time-out",
     ] {
-        let first = uri(answering(status, ""));
+        let first = uri(Responder::answering(status, "").address);
         let called = call(json!({"type": "sip", "uri": first, "fallbacks": [other]}));
         assert_eq!(called, (Some(486), 1), "{status}");
     }
@@ -74,7 +50,7 @@ fn what_says_nothing_of_the_runtime_leads_to_the_fallback() {
         ("480 Temporarily Unavailable", "", "480", 480),
         ("302 Moved Temporarily", foreign, "3xx", 480),
     ] {
-        let first = uri(answering(status, lines));
+        let first = uri(Responder::answering(status, lines).address);
         let called = call(json!({"type": "sip", "uri": first, "fallbacks": [other]}));
         assert_eq!(called, (Some(alone), 0), "{status}");
         let called = call(json!({
@@ -82,7 +58,7 @@ fn what_says_nothing_of_the_runtime_leads_to_the_fallback() {
         }));
         assert_eq!(called, (Some(486), 1), "{status}, listed");
     }
-    let declined = uri(answering("603 Decline", ""));
+    let declined = uri(Responder::answering("603 Decline", "").address);
     let called = call(json!({"type": "sip", "uri": declined, "fallbacks": [other]}));
     assert_eq!(called, (Some(603), 0), "who declines isn't asked again");
 }

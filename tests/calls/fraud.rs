@@ -4,10 +4,8 @@ use std::net::SocketAddr;
 
 use serde_json::{Value, json};
 
-use crate::failover::answering;
-use trunkline_testkit::probe::Busy;
 use trunkline_testkit::referred::Step::{self, Answer, Bye, ByeComes, Key, Notify, Pause, Refer};
-use trunkline_testkit::{Daemon, House, Runtime, tools};
+use trunkline_testkit::{Daemon, House, Responder, Runtime, tools};
 
 const PREMIUM: &str = "+19005550100";
 const ALLOWED: &str = "+442071838751";
@@ -86,10 +84,10 @@ fn a_destination_redirects_to_no_number_that_is_not_allowed() {
     if !tools(&["sipp"]) {
         return;
     }
-    let callee = Busy::start();
+    let callee = Responder::busy();
     let redirecting = |user: &str, more: &str| -> SocketAddr {
         let line = format!("Contact: <sip:{user}@{}{more}>\r\n", callee.address);
-        answering("302 Moved Temporarily", line.leak())
+        Responder::answering("302 Moved Temporarily", line.leak()).address
     };
     let daemon = house().serve();
     for (case, user, more, reached) in [
@@ -145,7 +143,7 @@ const WAYS: [Way; 5] = [
 ];
 
 /// A daemon with this setting, and one destination that leads to `callee`.
-fn bounded(variable: &'static str, most: &str, way: Way, callee: &Busy) -> (Daemon, Runtime) {
+fn bounded(variable: &'static str, most: &str, way: Way, callee: &Responder) -> (Daemon, Runtime) {
     let (house, runtime) = (House::new().set(variable, most), Runtime::new());
     if matches!(way, Way::Referral | Way::Replacing) {
         house.runtime(&house.first_agent, &runtime.uri());
@@ -153,7 +151,7 @@ fn bounded(variable: &'static str, most: &str, way: Way, callee: &Busy) -> (Daem
     let daemon = house.serve();
     let line = format!("Contact: <sip:desk@{}>\r\n", callee.address);
     let address = match way {
-        Way::Redirect => answering("302 Moved Temporarily", line.leak()),
+        Way::Redirect => Responder::answering("302 Moved Temporarily", line.leak()).address,
         Way::Api | Way::Digit | Way::Referral | Way::Replacing => callee.address,
     };
     daemon.destination("Desk", "sip", &format!("sip:desk@{address}"));
@@ -195,7 +193,7 @@ fn each_way_of_handing_over_is_bounded_by_the_daily_cap() {
         return;
     }
     for way in WAYS {
-        let callee = Busy::start();
+        let callee = Responder::busy();
         let day = "TRUNKLINE__LIMITS__OUTBOUND_CALLS_PER_DAY";
         let (daemon, runtime) = bounded(day, "1", way, &callee);
         let honest = hand_over(&daemon, runtime, way);
@@ -212,7 +210,7 @@ fn each_way_of_handing_over_is_bounded_by_the_concurrent_cap() {
     }
     for way in WAYS {
         for (most, code, taken) in [("0", 480, 0), ("1", 486, 1)] {
-            let callee = Busy::start();
+            let callee = Responder::busy();
             let at_once = "TRUNKLINE__LIMITS__OUTBOUND_CALLS";
             let (daemon, runtime) = bounded(at_once, most, way, &callee);
             let ended = hand_over(&daemon, runtime, way);

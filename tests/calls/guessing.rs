@@ -1,15 +1,16 @@
 //! Clients that answer a challenge for as long as its nonce is new, as those of pjsip do: a wrong password is tried once.
 
+use trunkline_testkit::dialog::Dialog;
 use trunkline_testkit::digest::{Asking, Challenge};
-use trunkline_testkit::end::{End, SDP};
-use trunkline_testkit::{Credentials, Daemon, House, Message};
+use trunkline_testkit::message::SDP;
+use trunkline_testkit::{Credentials, Daemon, House, Message, Peer};
 
 /// More tries than that nobody needs.
 const MOST: u32 = 20;
 
 /// Sends one kind of request again and again.
 struct Client<'d> {
-    end: End,
+    end: Peer,
     daemon: &'d Daemon,
     method: &'static str,
     cseq: u32,
@@ -25,7 +26,7 @@ struct Outcome {
 impl<'d> Client<'d> {
     fn new(daemon: &'d Daemon, method: &'static str) -> Self {
         Self {
-            end: End::new(daemon.sip()),
+            end: Peer::new(daemon.sip()),
             daemon,
             method,
             cseq: 0,
@@ -46,37 +47,18 @@ impl<'d> Client<'d> {
     /// Sends a request of its own with this line: the final answer.
     fn send(&mut self, line: &str) -> Message {
         self.cseq += 1;
-        let (method, uri, cseq, own) = (self.method, self.uri(), self.cseq, self.end.own);
+        let (method, uri, cseq) = (self.method, self.uri(), self.cseq);
         let name = self.daemon.credentials().username;
-        let text = |method: &str, to: &str, rest: &str| {
-            format!(
-                "{method} {uri} SIP/2.0\r\nVia: SIP/2.0/UDP {own};branch=z9hG4bK-{cseq};rport\r\nMax-Forwards: 70\r\n\
-                 From: <sip:{name}@{own}>;tag=c{cseq}\r\nTo: {to}\r\nCall-ID: {cseq}@{own}\r\nCSeq: {cseq} {method}\r\n\
-                 Contact: <sip:{own}>\r\n{rest}"
-            )
-        };
-        let to = match method {
-            "REGISTER" => format!("<sip:{name}@{own}>"),
-            _ => format!("<{uri}>"),
-        };
-        let body = match method {
-            "REGISTER" => "Content-Length: 0\r\n\r\n".to_owned(),
-            _ => format!(
-                "Content-Type: application/sdp\r\nContent-Length: {}\r\n\r\n{SDP}",
-                SDP.len()
-            ),
-        };
-        self.end.send(&text(method, &to, &format!("{line}{body}")));
-        let wanted = format!("{cseq} {method}");
-        let is_final = |message: &Message| {
-            let is_final = message.status().is_some_and(|status| status >= 200);
-            is_final && message.header("CSeq") == Some(&wanted)
-        };
-        let (message, _) = self.end.next(&wanted, is_final);
+        let mut dialog = Dialog::calling(&uri, &name, &cseq.to_string(), &self.end);
+        let mut body = SDP;
+        if method == "REGISTER" {
+            (dialog.to, body) = (format!("<sip:{name}@{}>", self.end.own), "");
+        }
+        self.end
+            .send(dialog.request(&self.end, (cseq, method), line, body));
+        let message = self.end.outcome(&format!("{cseq} {method}"));
         if method == "INVITE" {
-            let to = message.header("To").expect("it is there").to_owned();
-            self.end
-                .send(&text("ACK", &to, "Content-Length: 0\r\n\r\n"));
+            self.end.send(dialog.ack(&self.end, cseq, &message));
         }
         message
     }

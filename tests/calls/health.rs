@@ -1,18 +1,17 @@
 //! Peers that are watched: one that is gone costs a caller no time, one that comes back is called again.
 
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
 use trunkline_sip::header::uri::{Host, Uri};
-use trunkline_sip::wire::{Framing, HeaderName, Method, lex};
 
 use crate::secured::secured;
 use trunkline_testkit::dns::{self, Record};
 use trunkline_testkit::probe::Probe;
-use trunkline_testkit::{Authority, Deadline, House, Runtime, tls, tools};
+use trunkline_testkit::{Authority, Deadline, House, Responder, Runtime, tls, tools};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -31,59 +30,33 @@ impl Peer {
 
     /// A peer that says nothing to OPTIONS for another host than this one.
     fn named(name: &'static str) -> Self {
-        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-        let address = socket.local_addr().expect("an address");
-        let answers = Arc::new(AtomicBool::new(true));
-        let says = Arc::clone(&answers);
-        let misled = Arc::new(AtomicUsize::new(0));
-        let others = Arc::clone(&misled);
-        std::thread::spawn(move || {
-            let mut octets = [0; 8192];
-            while let Ok((count, from)) = socket.recv_from(&mut octets) {
-                let request = lex(&octets[..count], Framing::Datagram).expect("a message");
-                let answers = [
-                    (Method::Options, "200 OK"),
-                    (Method::Invite, "486 Busy Here"),
-                ];
-                let answer = answers
-                    .iter()
-                    .find(|(method, _)| *method == request.method());
-                let Some((_, status)) = answer else {
-                    continue;
-                };
-                let uri = Uri::parse(request.request_uri()).expect("a URI");
-                let host = match uri.host {
-                    Host::V4(ip) => ip.to_string(),
-                    Host::V6(ip) => ip.to_string(),
-                    Host::Name(name) => String::from_utf8_lossy(name).into_owned(),
-                };
-                if request.method() == Method::Options && host != name {
-                    others.fetch_add(1, Ordering::Relaxed);
-                    continue;
-                }
-                if !says.load(Ordering::Relaxed) {
-                    continue;
-                }
-                let line = |label: &str, name| {
-                    let value = String::from_utf8_lossy(request.first(name).expect("it is there"));
-                    format!("{label}: {value}\r\n")
-                };
-                let reply = [
-                    format!("SIP/2.0 {status}\r\n"),
-                    line("Via", HeaderName::Via),
-                    line("From", HeaderName::From),
-                    line("To", HeaderName::To).trim_end().to_owned() + ";tag=peer\r\n",
-                    line("Call-ID", HeaderName::CallId),
-                    line("CSeq", HeaderName::CSeq),
-                    "Content-Length: 0\r\n\r\n".to_owned(),
-                ];
-                socket
-                    .send_to(reply.concat().as_bytes(), from)
-                    .expect("it is sent");
+        let (answers, misled) = (
+            Arc::new(AtomicBool::new(true)),
+            Arc::<AtomicUsize>::default(),
+        );
+        let (says, others) = (Arc::clone(&answers), Arc::clone(&misled));
+        let responder = Responder::start(Ipv4Addr::LOCALHOST, move |request| {
+            let status = match request.method()? {
+                "OPTIONS" => "200 OK",
+                "INVITE" => "486 Busy Here",
+                _ => return None,
+            };
+            let request_uri = request.start_line().split(' ').nth(1)?;
+            let uri = Uri::parse(request_uri.as_bytes()).expect("a URI");
+            let host = match uri.host {
+                Host::V4(ip) => ip.to_string(),
+                Host::V6(ip) => ip.to_string(),
+                Host::Name(name) => String::from_utf8_lossy(name).into_owned(),
+            };
+            if request.is_request("OPTIONS") && host != name {
+                others.fetch_add(1, Ordering::Relaxed);
+                return None;
             }
+            let is_said = says.load(Ordering::Relaxed);
+            is_said.then(|| request.reply(status, ""))
         });
         Self {
-            address,
+            address: responder.address,
             answers,
             misled,
         }

@@ -2,16 +2,15 @@
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use trunkline_sip::wire::{Framing, Method, lex};
 
 use crate::{outbound, ways_out};
-use trunkline_testkit::answer::reply;
+use trunkline_testkit::dialog::Dialog;
 use trunkline_testkit::talker::{Talker, offer};
-use trunkline_testkit::{Daemon, Deadline, House, Pbx, Runtime};
+use trunkline_testkit::{Daemon, Deadline, House, Pbx, Peer, Responder, Runtime};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How long the NAT remembers a mapping after the last packet from inside.
@@ -99,20 +98,21 @@ fn a_pbx_behind_nat_is_called_after_the_nat_would_have_forgotten_it() {
     let mut pbx = Pbx::behind(&daemon, nat.inside);
     pbx.sent_by = INSIDE.to_owned();
     let contact = format!("Contact: <sip:pbx@{INSIDE}>\r\nExpires: 600\r\n");
-    assert_eq!(pbx.register(&contact).status, 200);
+    assert_eq!(pbx.register(&contact).status(), Some(200));
     assert_eq!(registration(&daemon)["reachable"], true);
 
     let taken = std::thread::spawn(move || pbx.take_call());
     std::thread::sleep(REMEMBERED * 2);
     ways_out::call_registered(&daemon);
     let heard = taken.join().expect("the call is taken");
-    let came = |method| heard.iter().filter(|(heard, _)| *heard == method).count();
-    assert!(came(Method::Options) >= 3, "{heard:?}");
-    assert_eq!(
-        (came(Method::Invite), came(Method::Bye)),
-        (1, 1),
-        "{heard:?}"
-    );
+    let came = |method| {
+        heard
+            .iter()
+            .filter(|heard| heard.is_request(method))
+            .count()
+    };
+    assert!(came("OPTIONS") >= 3, "{heard:?}");
+    assert_eq!((came("INVITE"), came("BYE")), (1, 1), "{heard:?}");
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn a_registered_pbx_that_no_longer_answers_is_shown_so() {
     let mut pbx = Pbx::behind(&daemon, nat.inside);
     pbx.sent_by = INSIDE.to_owned();
     let contact = format!("Contact: <sip:pbx@{INSIDE}>\r\nExpires: 600\r\n");
-    assert_eq!(pbx.register(&contact).status, 200);
+    assert_eq!(pbx.register(&contact).status(), Some(200));
 
     // It answers what comes, for as long as the test lasts.
     pbx.answer_options();
@@ -142,7 +142,7 @@ fn a_registered_pbx_that_no_longer_answers_is_shown_so() {
     nat.block(false);
     let mut back = Pbx::behind(&daemon, nat.inside);
     back.sent_by = INSIDE.to_owned();
-    assert_eq!(back.register(&contact).status, 200);
+    assert_eq!(back.register(&contact).status(), Some(200));
     until_reachable(&daemon, true);
 }
 
@@ -157,39 +157,29 @@ fn a_caller_behind_nat_is_asked_while_its_call_is_up() {
 
     // No NAT stands before this one.
     let (direct, answer) = Talker::call(from.into(), daemon.sip(), &number, &sdp);
-    assert_eq!(answer.status, 200, "{}", answer.text);
+    assert_eq!(answer.status(), Some(200), "{answer:?}");
 
-    let socket = UdpSocket::bind((from, 0)).expect("a port");
-    socket.connect(daemon.sip()).expect("an address");
-    let limit = Some(Duration::from_millis(500));
-    socket.set_read_timeout(limit).expect("a limit");
-    let invite = format!(
-        "INVITE sip:{number}@{sip} SIP/2.0\r\nVia: SIP/2.0/UDP {INSIDE};branch=z9hG4bKnat;rport\r\nMax-Forwards: 70\r\n\
-         From: <sip:+441632960002@{INSIDE}>;tag=nat\r\nTo: <sip:{number}@{sip}>\r\nCall-ID: nat\r\nCSeq: 1 INVITE\r\n\
-         Contact: <sip:pbx@{INSIDE}>\r\nContent-Type: application/sdp\r\nContent-Length: {}\r\n\r\n{sdp}",
-        sdp.len(),
-        sip = daemon.sip(),
-    );
-    let (mut asked, mut octets) = (0, vec![0; 8_192]);
+    let hidden = Peer::on(from, daemon.sip());
+    let via = |request: String| {
+        let own = format!("SIP/2.0/UDP {}", hidden.own);
+        request.replace(&own, &format!("SIP/2.0/UDP {INSIDE}"))
+    };
+    let uri = format!("sip:{number}@{}", daemon.sip());
+    let mut dialog = Dialog::calling(&uri, "+441632960002", "nat", &hidden)
+        .with(&format!("Contact: <sip:pbx@{INSIDE}>"));
+    let mut asked = 0;
     let until = Deadline::after(PATIENCE);
     let enough = until.poll(|| {
         if asked == 0 {
-            socket.send(invite.as_bytes()).expect("it is sent");
+            hidden.send(via(dialog.request(&hidden, (1, "INVITE"), "", &sdp)));
         }
-        while let Ok(count) = socket.recv(&mut octets) {
-            let message = lex(&octets[..count], Framing::Datagram).expect("a message");
-            if message.is_request() && message.method() == Method::Options {
+        while let Some(message) = hidden.receive_within(Duration::from_millis(500)) {
+            if message.is_request("OPTIONS") {
                 asked += 1;
-                let answer = reply(&message, "404 Not Found", "");
-                socket.send(answer.as_bytes()).expect("it is sent");
-            } else if !message.is_request() && message.status() == 200 {
-                let to = String::from_utf8_lossy(message.to()).into_owned();
-                let ack = format!(
-                    "ACK sip:{sip} SIP/2.0\r\nVia: SIP/2.0/UDP {INSIDE};branch=z9hG4bKack;rport\r\nMax-Forwards: 70\r\n\
-                     From: <sip:+441632960002@{INSIDE}>;tag=nat\r\nTo: {to}\r\nCall-ID: nat\r\nCSeq: 1 ACK\r\nContent-Length: 0\r\n\r\n",
-                    sip = daemon.sip(),
-                );
-                socket.send(ack.as_bytes()).expect("it is sent");
+                hidden.answer(&message, "404 Not Found", "", "");
+            } else if message.status() == Some(200) {
+                dialog.accepted(&message);
+                hidden.send(via(dialog.ack(&hidden, 1, &message)));
             }
             if asked >= 3 {
                 return Some(());
@@ -207,47 +197,15 @@ fn a_caller_behind_nat_is_asked_while_its_call_is_up() {
     assert_eq!(asked, None, "where nothing stands between, nothing is sent");
 }
 
-/// Somebody who answers every INVITE with this Contact, and counts the OPTIONS that come.
-struct Answering {
-    address: SocketAddr,
-    asked: Arc<AtomicU32>,
+/// Takes calls with this Contact; `None`: it is where it is.
+fn answering(contact: Option<&str>) -> Responder {
+    let sdp = offer(SocketAddr::from((Ipv4Addr::LOCALHOST, 4_004)));
+    Responder::accepting(Ipv4Addr::LOCALHOST, contact, sdp)
 }
 
-impl Answering {
-    /// `None`: its Contact is where it is.
-    fn with_contact(contact: Option<&str>) -> Self {
-        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-        let address = socket.local_addr().expect("an address");
-        let asked: Arc<AtomicU32> = Arc::default();
-        let (count_up, at) = (Arc::clone(&asked), address.to_string());
-        let contact = contact.unwrap_or(&at).to_owned();
-        std::thread::spawn(move || {
-            let mut octets = [0; 8_192];
-            while let Ok((count, from)) = socket.recv_from(&mut octets) {
-                let request = lex(&octets[..count], Framing::Datagram).expect("a message");
-                if !request.is_request() || request.method() == Method::Ack {
-                    continue;
-                }
-                let mut answer = reply(&request, "200 OK", "");
-                if request.method() == Method::Options {
-                    count_up.fetch_add(1, Ordering::SeqCst);
-                } else if request.method() == Method::Invite {
-                    let sdp = offer(SocketAddr::from((Ipv4Addr::LOCALHOST, 4_004)));
-                    let lines = format!(
-                        "Contact: <sip:answering@{contact}>\r\nContent-Type: application/sdp\r\nContent-Length: {}\r\n\r\n{sdp}",
-                        sdp.len()
-                    );
-                    answer = answer.replace("Content-Length: 0\r\n\r\n", &lines);
-                }
-                socket.send_to(answer.as_bytes(), from).expect("it is sent");
-            }
-        });
-        Self { address, asked }
-    }
-
-    fn asked(&self) -> u32 {
-        self.asked.load(Ordering::SeqCst)
-    }
+/// How many OPTIONS have come.
+fn asked(callee: &Responder) -> usize {
+    callee.requests("OPTIONS").len()
 }
 
 /// A node that sends no OPTIONS but keep-alives; who calls from 127.0.0.2 needs no credentials.
@@ -262,10 +220,7 @@ fn only_keep_alives() -> House {
 #[test]
 fn a_runtime_behind_nat_is_asked_while_its_call_is_up() {
     let from = Ipv4Addr::new(127, 0, 0, 2);
-    let (hidden, open) = (
-        Answering::with_contact(Some(INSIDE)),
-        Answering::with_contact(None),
-    );
+    let (hidden, open) = (answering(Some(INSIDE)), answering(None));
     for (runtime, is_asked) in [(&open, false), (&hidden, true)] {
         let house = only_keep_alives();
         let uri = format!("sip:agent@{}", runtime.address);
@@ -274,33 +229,33 @@ fn a_runtime_behind_nat_is_asked_while_its_call_is_up() {
         let number = daemon.house.first_number.clone();
         let sdp = offer(SocketAddr::from((from, 4_000)));
         let (_talker, answer) = Talker::call(from.into(), daemon.sip(), &number, &sdp);
-        assert_eq!(answer.status, 200, "{}", answer.text);
+        assert_eq!(answer.status(), Some(200), "{answer:?}");
 
         let id = daemon.answered_call();
         std::thread::sleep(REMEMBERED + REMEMBERED / 2);
-        let asked = runtime.asked();
-        assert_eq!(asked >= 3, is_asked, "{asked} OPTIONS:\n{}", daemon.log());
-        assert!(is_asked || asked == 0, "{asked} OPTIONS");
+        let count = asked(runtime);
+        assert_eq!(count >= 3, is_asked, "{count} OPTIONS:\n{}", daemon.log());
+        assert!(is_asked || count == 0, "{count} OPTIONS");
 
         // Nothing is asked once the call is over.
         let path = format!("/phone/calls/{id}/hangup");
         let (status, ended) = daemon.change("POST", &path, &json!({}));
         assert!(status < 300, "{ended}");
         daemon.record();
-        let asked = runtime.asked();
+        let count = asked(runtime);
         std::thread::sleep(REMEMBERED);
-        assert_eq!(runtime.asked(), asked);
+        assert_eq!(asked(runtime), count);
     }
 }
 
 #[test]
 fn a_callee_behind_nat_is_asked_while_its_call_is_up() {
-    let callee = Answering::with_contact(Some(INSIDE));
+    let callee = answering(Some(INSIDE));
     let daemon = only_keep_alives().serve();
     let port = callee.address.port();
     outbound::give_trunk(&daemon, Runtime::new(), &json!({"port": port}));
     outbound::order(&daemon, &json!({}));
-    let enough = Deadline::after(PATIENCE).poll(|| (callee.asked() >= 3).then_some(()));
-    assert!(enough.is_some(), "{} OPTIONS", callee.asked());
+    let enough = Deadline::after(PATIENCE).poll(|| (asked(&callee) >= 3).then_some(()));
+    assert!(enough.is_some(), "{} OPTIONS", asked(&callee));
     assert_eq!(daemon.calls()[0]["status"], "in_progress");
 }

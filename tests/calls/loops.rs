@@ -1,15 +1,11 @@
 //! Calls that come back to the daemon that has just sent them: through a proxy, through another phone system, through one that hides it.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use trunkline_sip::wire::{Framing, HeaderName, Message, Method, lex};
-
-use trunkline_testkit::answer::reply;
-use trunkline_testkit::probe::{Busy, Probe};
-use trunkline_testkit::{Deadline, House};
+use trunkline_testkit::probe::Probe;
+use trunkline_testkit::{Deadline, House, Message, Responder};
 
 /// Which call the mirror sends back.
 #[derive(Copy, Clone, PartialEq, Eq)]
@@ -26,89 +22,77 @@ enum Way {
 
 /// A runtime at an address that the org's calls may come from, which sends each call back to where it came from.
 struct Mirror {
-    address: SocketAddr,
+    responder: Responder,
     way: Arc<Mutex<Way>>,
-    /// INVITEs that have come.
-    seen: Arc<AtomicUsize>,
     /// Final answers to those that were sent back, as they came.
     answers: Arc<Mutex<Vec<u16>>>,
 }
 
 impl Mirror {
-    fn start(from: Ipv4Addr) -> Self {
+    fn start(from: Ipv4Addr, daemon: SocketAddr) -> Self {
         let socket = UdpSocket::bind((from, 0)).expect("a port");
-        let mirror = Self {
-            address: socket.local_addr().expect("an address"),
-            way: Arc::new(Mutex::new(Way::Proxied)),
-            seen: Arc::default(),
-            answers: Arc::default(),
-        };
-        let (way, seen, answers) = (
-            Arc::clone(&mirror.way),
-            Arc::clone(&mirror.seen),
-            Arc::clone(&mirror.answers),
+        let own = socket.local_addr().expect("an address");
+        let (way, answers) = (
+            Arc::new(Mutex::new(Way::Proxied)),
+            Arc::<Mutex<Vec<u16>>>::default(),
         );
-        std::thread::spawn(move || {
-            let own = socket.local_addr().expect("an address");
-            let mut octets = [0; 16_384];
-            let mut turn = 0;
-            // Call-ID of what was sent back, the INVITE that it came of, and what was sent.
-            let mut open: Vec<(Vec<u8>, String, String)> = Vec::new();
-            while let Ok((count, from)) = socket.recv_from(&mut octets) {
-                let text = String::from_utf8_lossy(&octets[..count]).into_owned();
-                let message = lex(&octets[..count], Framing::Datagram).expect("a message");
-                let send = |text: &str| drop(socket.send_to(text.as_bytes(), from));
-                if message.is_request() && message.method() == Method::Invite {
-                    send(&reply(&message, "100 Trying", ""));
-                    seen.fetch_add(1, Ordering::SeqCst);
-                    turn += 1;
-                    let way = *way.lock().expect("nobody panics with it");
-                    let back = sent_back(&message, &text, way, own, from, turn);
-                    let sent = lex(back.as_bytes(), Framing::Datagram).expect("an INVITE");
-                    open.push((sent.call_id().to_vec(), text, back.clone()));
-                    send(&back);
-                } else if message.is_request() && message.method() != Method::Ack {
-                    send(&reply(&message, "200 OK", ""));
-                } else if !message.is_request() && message.status() >= 200 {
-                    answers
-                        .lock()
-                        .expect("nobody panics with it")
-                        .push(message.status());
-                    let of = open.iter().position(|(id, ..)| id == message.call_id());
-                    let Some(at) = of else { continue };
-                    let (_, invite, back) = open.remove(at);
-                    send(&ack(&back, &message));
-                    let invite = lex(invite.as_bytes(), Framing::Datagram).expect("an INVITE");
-                    send(&reply(&invite, "486 Busy Here", ""));
-                }
+        let (goes, hears) = (Arc::clone(&way), Arc::clone(&answers));
+        let mut turn = 0;
+        // The INVITEs that came, and what was sent back of each.
+        let mut open: Vec<(Message, Message)> = Vec::new();
+        let responder = Responder::on(socket, move |message| {
+            if message.is_request("INVITE") {
+                turn += 1;
+                let way = *goes.lock().expect("nobody panics with it");
+                let back = sent_back(message, way, own, daemon, turn);
+                open.push((message.clone(), Message::of(&back)));
+                return vec![message.reply("100 Trying", ""), back];
             }
+            if message.method().is_some() {
+                return vec![message.reply("200 OK", "")];
+            }
+            if !message.is_final() {
+                return Vec::new();
+            }
+            let status = message.status().expect("a response");
+            hears.lock().expect("nobody panics with it").push(status);
+            let is_of_it = |(_, back): &(Message, Message)| {
+                back.header("Call-ID") == message.header("Call-ID")
+            };
+            let Some(at) = open.iter().position(is_of_it) else {
+                return Vec::new();
+            };
+            let (invite, back) = open.remove(at);
+            vec![ack(&back, message), invite.reply("486 Busy Here", "")]
         });
-        mirror
+        Self {
+            responder,
+            way,
+            answers,
+        }
     }
 
     /// INVITEs that came for one call, and the answers to what was sent back.
     fn play(&self, way: Way, call: impl FnOnce() -> Option<u16>) -> (usize, Vec<u16>) {
         *self.way.lock().expect("nobody panics with it") = way;
-        self.seen.store(0, Ordering::SeqCst);
+        let seen = || self.responder.requests("INVITE").len();
+        let before = seen();
         self.answers.lock().expect("nobody panics with it").clear();
         assert_eq!(call(), Some(486), "the circle has ended");
         let answers = self.answers.lock().expect("nobody panics with it");
-        (self.seen.load(Ordering::SeqCst), answers.clone())
+        (seen() - before, answers.clone())
     }
 }
 
 fn sent_back(
-    message: &Message<'_>,
-    text: &str,
+    message: &Message,
     way: Way,
     own: SocketAddr,
     daemon: SocketAddr,
     turn: usize,
 ) -> String {
     let via = format!("Via: SIP/2.0/UDP {own};branch=z9hG4bK-mirror-{turn};rport\r\n");
-    let line = |name: HeaderName| {
-        String::from_utf8_lossy(message.first(name).unwrap_or_default()).into_owned()
-    };
+    let text = message.text();
     match way {
         Way::Proxied => text.replacen("Via:", &format!("{via}Via:"), 1),
         Way::Spiral => {
@@ -121,45 +105,42 @@ fn sent_back(
                 Way::Bridged => "X-PLATFORM-SESSION-ID",
                 Way::Proxied | Way::Spiral | Way::Hidden => "X-Nothing",
             };
-            let kept = message.other(kept).unwrap_or_default();
-            let body = message.body();
+            let kept = message.header(kept).unwrap_or_default();
+            let (_, body) = text.split_once("\r\n\r\n").expect("a message");
             format!(
                 "INVITE sip:+12025550123@{daemon} SIP/2.0\r\n{via}Max-Forwards: 70\r\nFrom: <sip:+441632960007@{own}>;tag=m{turn}\r\n\
                  To: {}\r\nCall-ID: mirror-{turn}@{own}\r\nCSeq: 1 INVITE\r\nContact: <sip:mirror@{own}>\r\n\
-                 X-PLATFORM-SESSION-ID: {}\r\nContent-Type: application/sdp\r\nContent-Length: {}\r\n\r\n{}",
-                line(HeaderName::To),
-                String::from_utf8_lossy(kept),
+                 X-PLATFORM-SESSION-ID: {kept}\r\nContent-Type: application/sdp\r\nContent-Length: {}\r\n\r\n{body}",
+                message.value("To"),
                 body.len(),
-                String::from_utf8_lossy(body),
             )
         }
     }
 }
 
 /// The ACK of a refusal (RFC 3261 §17.1.1.3).
-fn ack(invite: &str, answer: &Message<'_>) -> String {
-    let first = invite.lines().next().expect("a start line");
-    let uri = first.split(' ').nth(1).expect("a Request-URI");
-    let line = |name: &str| {
-        let of = |line: &&str| line.starts_with(name);
-        invite.lines().find(of).unwrap_or_default().to_owned()
-    };
-    let to = String::from_utf8_lossy(answer.first(HeaderName::To).unwrap_or_default());
+fn ack(invite: &Message, answer: &Message) -> String {
+    let (_, rest) = invite.start_line().split_once(' ').expect("a request");
+    let cseq = invite.value("CSeq").replace("INVITE", "ACK");
     format!(
-        "ACK {uri} SIP/2.0\r\n{}\r\nMax-Forwards: 70\r\n{}\r\nTo: {to}\r\n{}\r\nCSeq: {} ACK\r\nContent-Length: 0\r\n\r\n",
-        line("Via:"),
-        line("From:"),
-        line("Call-ID:"),
-        answer.cseq().number,
+        "ACK {rest}\r\nVia: {}\r\nMax-Forwards: 70\r\nFrom: {}\r\nTo: {}\r\nCall-ID: {}\r\nCSeq: {cseq}\r\nContent-Length: 0\r\n\r\n",
+        invite.value("Via"),
+        invite.value("From"),
+        answer.value("To"),
+        invite.value("Call-ID"),
     )
 }
 
 #[test]
 fn calls_that_run_in_a_circle_end() {
-    let (mirror, honest) = (Mirror::start(Ipv4Addr::new(127, 0, 0, 2)), Busy::start());
     let house = House::new();
+    let mirror = Mirror::start(Ipv4Addr::new(127, 0, 0, 2), house.sip);
+    let honest = Responder::busy();
     house.dedicate("127.0.0.0/30");
-    house.runtime(&house.first_agent, &format!("sip:x@{}", mirror.address));
+    house.runtime(
+        &house.first_agent,
+        &format!("sip:x@{}", mirror.responder.address),
+    );
     let number = house.first_number.clone();
     let daemon = house.serve();
     let caller = Probe::new(Ipv4Addr::LOCALHOST, daemon.sip());

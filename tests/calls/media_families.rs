@@ -1,17 +1,14 @@
 //! The addresses of media: one for each listener and family, and a refusal where two families would meet.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::sync::{Arc, Mutex};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use serde_json::json;
-use trunkline_sip::wire::{Framing, Method, lex};
 
 use crate::outbound;
-use trunkline_testkit::answer::reply;
 use trunkline_testkit::dns::{self, Record};
 use trunkline_testkit::talker::{Rtp, Talker, offer};
-use trunkline_testkit::{Daemon, Deadline, House, Runtime};
+use trunkline_testkit::{Daemon, Deadline, House, Responder, Runtime};
 
 const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// Another listener's.
@@ -45,8 +42,8 @@ fn media_is_where_the_call_came_by() {
         let rtp = Rtp::new(from);
         let (_talker, answer) =
             Talker::call(from, at(listener, &daemon), &number, &offer(rtp.address()));
-        assert_eq!(answer.status, 200, "{}", answer.text);
-        assert_eq!(answer.media().ip(), listener, "{}", answer.text);
+        assert_eq!(answer.status(), Some(200), "{answer:?}");
+        assert_eq!(answer.media().ip(), listener, "{answer:?}");
         // It is sent from the very address that the SDP says.
         assert_eq!(rtp.converse(answer.media()), Some(answer.media()), "{from}");
     }
@@ -95,7 +92,7 @@ fn a_callee_whose_name_has_ipv6_addresses_alone_is_offered_ipv6_media() {
         "six.test",
         Record::SixthVersion(Ipv6Addr::LOCALHOST),
     )]);
-    let callee = Answering::at(V6);
+    let callee = answering(V6);
     let daemon = both()
         .set("TRUNKLINE__SIP__NAMESERVERS", &names.to_string())
         .serve();
@@ -105,79 +102,21 @@ fn a_callee_whose_name_has_ipv6_addresses_alone_is_offered_ipv6_media() {
     outbound::order(&daemon, &json!({"max_duration_s": 1}));
     let record = daemon.record();
     assert_eq!(record["status"], "completed", "{record}");
-    let offered = callee
-        .offered
-        .lock()
-        .expect("nobody panics with it")
-        .clone();
+    let invites = callee.requests("INVITE");
+    let offered = invites.last().expect("an INVITE").text();
+    let (_, offered) = offered.split_once("\r\n\r\n").expect("a body");
     assert!(offered.contains("\r\nc=IN IP6 ::1\r\n"), "{offered}");
     assert!(!offered.contains("IN IP4"), "{offered}");
 }
 
 /// A runtime that answers each call with media of its own family.
-struct Answering {
-    address: SocketAddr,
-    /// The methods that came, in their order.
-    heard: Arc<Mutex<Vec<Method>>>,
-    /// The SDP of the last INVITE.
-    offered: Arc<Mutex<String>>,
-}
-
-impl Answering {
-    fn at(ip: IpAddr) -> Self {
-        let socket = UdpSocket::bind((ip, 0)).expect("a port");
-        let address = socket.local_addr().expect("an address");
-        let heard: Arc<Mutex<Vec<Method>>> = Arc::default();
-        let offered: Arc<Mutex<String>> = Arc::default();
-        let (hears, reads) = (Arc::clone(&heard), Arc::clone(&offered));
-        std::thread::spawn(move || {
-            let mut octets = [0; 8192];
-            while let Ok((count, from)) = socket.recv_from(&mut octets) {
-                let request = lex(&octets[..count], Framing::Datagram).expect("a message");
-                hears
-                    .lock()
-                    .expect("nobody panics with it")
-                    .push(request.method());
-                if request.method() == Method::Ack {
-                    continue;
-                }
-                let mut answer = reply(&request, "200 OK", "");
-                if request.method() == Method::Invite {
-                    let sdp = String::from_utf8_lossy(request.body()).into_owned();
-                    *reads.lock().expect("nobody panics with it") = sdp;
-                    answer = answered(&answer, address);
-                }
-                socket.send_to(answer.as_bytes(), from).expect("it is sent");
-            }
-        });
-        Self {
-            address,
-            heard,
-            offered,
-        }
-    }
-
-    fn has_heard(&self, method: Method) -> bool {
-        self.heard
-            .lock()
-            .expect("nobody panics with it")
-            .contains(&method)
-    }
-}
-
-/// A 200 with an SDP.
-fn answered(bare: &str, at: SocketAddr) -> String {
-    let sdp = offer(SocketAddr::new(at.ip(), 4_000));
-    let lines = format!(
-        "Contact: <sip:runtime@{at}>\r\nContent-Type: application/sdp\r\nContent-Length: {}\r\n\r\n{sdp}",
-        sdp.len()
-    );
-    bare.replace("Content-Length: 0\r\n\r\n", &lines)
+fn answering(ip: IpAddr) -> Responder {
+    Responder::accepting(ip, None, offer(SocketAddr::new(ip, 4_000)))
 }
 
 #[test]
 fn two_families_of_media_are_not_bridged() {
-    let (v4, v6) = (Answering::at(V4), Answering::at(V6));
+    let (v4, v6) = (answering(V4), answering(V6));
     let house = both();
     let number = house.first_number.clone();
     let six = format!("sip:x@{}", v6.address);
@@ -189,14 +128,14 @@ fn two_families_of_media_are_not_bridged() {
     };
 
     let refused = call(CALLER, V4);
-    assert_eq!(refused.status, 488, "{}", refused.text);
+    assert_eq!(refused.status(), Some(488), "{refused:?}");
     let warning = refused.header("Warning").unwrap_or_default();
     assert!(
         warning.contains("IPv4") && warning.contains("IPv6"),
         "{warning}"
     );
-    let ended =
-        Deadline::after(Duration::from_secs(10)).poll(|| v6.has_heard(Method::Bye).then_some(()));
+    let ended = Deadline::after(Duration::from_secs(10))
+        .poll(|| (!v6.requests("BYE").is_empty()).then_some(()));
     assert!(ended.is_some(), "the runtime isn't left with a call");
     let recorded = daemon.record();
     assert_eq!(recorded["reason"], "media_families_differ", "{recorded}");
@@ -215,13 +154,13 @@ fn two_families_of_media_are_not_bridged() {
     assert!(found.is_some(), "the doctor names it");
 
     // The same runtime serves who has its family, and a fallback of the caller's family is tried.
-    assert_eq!(call(V6, V6).status, 200);
+    assert_eq!(call(V6, V6).status(), Some(200));
     let four = format!("sip:x@{}", v4.address);
     daemon
         .house
         .runtime_with_fallback(&daemon.house.first_agent, &six, &four);
     daemon.house.settle();
     let taken = call(CALLER, V4);
-    assert_eq!(taken.status, 200, "{}", taken.text);
+    assert_eq!(taken.status(), Some(200), "{taken:?}");
     assert_eq!(taken.media().ip(), V4);
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde_json::json;
 use trunkline_testkit::dns::{Fault, Faulty, Record};
-use trunkline_testkit::probe::{Busy, Probe};
-use trunkline_testkit::{Daemon, Deadline, House, http};
+use trunkline_testkit::probe::Probe;
+use trunkline_testkit::{Daemon, Deadline, House, Responder, http};
 
 const CALLER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
@@ -14,12 +14,12 @@ const CALLER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 struct Named {
     daemon: Daemon,
     names: Faulty,
-    runtime: Busy,
+    runtime: Responder,
 }
 
 impl Named {
     fn start(fault: Fault) -> Self {
-        let runtime = Busy::start();
+        let runtime = Responder::busy();
         let local = Record::Address(Ipv4Addr::LOCALHOST);
         let names = Faulty::serve(vec![("bot.test", local)], fault);
         let nameservers = names.address.to_string();
@@ -110,7 +110,7 @@ fn names_of_one_org_take_nothing_from_the_others() {
     house.run(&["trunk", "dedicate", &source, "--org", &greedy, "--json"]);
     let key = house.run(&["key", "create", "--org", &greedy, "--json"]);
     let key = key["api_key"].as_str().expect("a key").to_owned();
-    let runtime = Busy::start();
+    let runtime = Responder::busy();
     let daemon = house.serve();
     let agents: Vec<String> = (0..HOSTS)
         .map(|host| {

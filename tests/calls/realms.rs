@@ -6,11 +6,10 @@ use std::collections::HashSet;
 use serde_json::{Value, json};
 
 use crate::challenges::{acme, order, trunk_with};
-use trunkline_testkit::end::End;
 use trunkline_testkit::leg::{
     Agent, Harvest, Leg, PATIENCE, in_force, refuse, with_runtime, with_sdp,
 };
-use trunkline_testkit::{Daemon, Deadline, House, proves};
+use trunkline_testkit::{Daemon, Deadline, House, Peer, proves};
 
 /// A challenge of this realm.
 fn of(realm: &str) -> String {
@@ -24,14 +23,14 @@ fn without_qop(realm: &str) -> String {
 /// Whether a call by the trunk gets a digest for this challenge; `rings` before it. The call doesn't come about.
 fn is_answered(daemon: &Daemon, carrier: &Agent, (challenge, rings): (&str, bool)) -> bool {
     let call = order(daemon, "+14155550100");
-    let (_, octets) = carrier.next();
+    let invite = carrier.next();
     if rings {
-        carrier.end.reply(&octets, "180 Ringing");
+        carrier.end.reply(&invite, "180 Ringing", "");
     }
-    refuse(&carrier.end, &octets, challenge);
+    refuse(&carrier.end, &invite, challenge);
     let path = format!("/phone/calls/{call}");
     let settled = Deadline::after(PATIENCE).poll(|| {
-        if let Some((message, octets)) = carrier.end.receive()
+        if let Some(message) = carrier.end.soon()
             && message.is_request("INVITE")
             && message.header("Authorization").is_some()
         {
@@ -39,7 +38,7 @@ fn is_answered(daemon: &Daemon, carrier: &Agent, (challenge, rings): (&str, bool
                 proves(&message, "Authorization", "INVITE", &acme()),
                 "{message:?}"
             );
-            carrier.end.reply(&octets, "486 Busy Here");
+            carrier.end.reply(&message, "486 Busy Here", "");
             return Some(true);
         }
         let call = daemon.shown(&path);
@@ -71,7 +70,7 @@ fn learns(daemon: &Daemon, carrier: &Agent, trunk: &Value, (realm, all): (&str, 
 #[test]
 fn a_trunk_has_a_few_realms_of_its_own() {
     let (mut daemon, agent) = with_runtime();
-    let carrier = Agent::new(End::new(daemon.sip()));
+    let carrier = Agent::new(Peer::new(daemon.sip()));
     let trunk = trunk_with(&daemon, carrier.end.own, &json!({}));
     assert_eq!(trunk["auth_realms"], json!([]), "{trunk}");
     assert_eq!(trunk["auth_realm"], json!(null), "{trunk}");
@@ -85,11 +84,11 @@ fn a_trunk_has_a_few_realms_of_its_own() {
     );
     let bye = |realm: &str| {
         let call = order(&daemon, "+14155550100");
-        let (invite, octets) = carrier.next();
+        let invite = carrier.next();
         let target = format!("Contact: <sip:{}>\r\n", carrier.end.own);
-        with_sdp(&carrier.end, &octets, &target);
+        with_sdp(&carrier.end, &invite, &target);
         agent.answers();
-        let (_, joining) = carrier.end.next("the re-INVITE", |message| {
+        let joining = carrier.end.next("the re-INVITE", |message| {
             let to = message.header("To").unwrap_or_default();
             message.is_request("INVITE") && to.contains(";tag=")
         });
@@ -97,15 +96,15 @@ fn a_trunk_has_a_few_realms_of_its_own() {
         let path = format!("/phone/calls/{call}/hangup");
         let (status, ended) = daemon.change("POST", &path, &json!({}));
         assert!(status == 200 || status == 202, "{ended}");
-        let (_, octets) = carrier.end.request("BYE");
-        refuse(&carrier.end, &octets, &of(realm));
+        let ended = carrier.end.request("BYE");
+        refuse(&carrier.end, &ended, &of(realm));
         // What answers this has heard the 401 before.
         let callee = Leg::called(&carrier.end, &invite);
         let number = callee.send_by(&carrier.end, "OPTIONS", "", "");
         let settled = Deadline::after(PATIENCE).poll(|| {
-            let (message, octets) = carrier.end.receive()?;
+            let message = carrier.end.soon()?;
             if message.is_request("BYE") && message.header("Authorization").is_some() {
-                carrier.end.reply(&octets, "200 OK");
+                carrier.end.reply(&message, "200 OK", "");
                 return Some(true);
             }
             let answer = message.header("CSeq") == Some(&*format!("{number} OPTIONS"));
@@ -142,7 +141,7 @@ fn a_trunk_has_a_few_realms_of_its_own() {
 #[test]
 fn a_realm_can_be_fixed_and_qop_required() {
     let (daemon, _agent) = with_runtime();
-    let carrier = Agent::new(End::new(daemon.sip()));
+    let carrier = Agent::new(Peer::new(daemon.sip()));
     let fixed = trunk_with(&daemon, carrier.end.own, &json!({"auth_realm": "a"}));
     assert_eq!(fixed["auth_realms"], json!(["a"]), "{fixed}");
     for (challenge, answered) in [(of("b"), false), (without_qop("a"), true), (of("a"), true)] {
@@ -175,7 +174,7 @@ fn a_register_answers_no_challenge_of_ours_with_an_inbound_trunks_name() {
     let Harvest { realm, nonce } = Harvest::fetched(&daemon);
     let own = daemon.credentials();
     let registering = |username: &str, password: &str| {
-        let carrier = End::new(daemon.sip());
+        let carrier = Peer::new(daemon.sip());
         let more = json!({"register": true, "username": username, "password": password});
         trunk_with(&daemon, carrier.own, &more);
         carrier
@@ -190,7 +189,7 @@ fn a_register_answers_no_challenge_of_ours_with_an_inbound_trunks_name() {
     // Another deployment of ours as the carrier, whose realm may be the same.
     let other = registering("acme", "wonder land");
     let seen = RefCell::new(HashSet::new());
-    let next = |carrier: &End| {
+    let next = |carrier: &Peer| {
         carrier.next("a new REGISTER", |message| {
             let cseq = message.header("CSeq").map(str::to_owned);
             message.is_request("REGISTER") && seen.borrow_mut().insert((carrier.own, cseq))
@@ -198,9 +197,9 @@ fn a_register_answers_no_challenge_of_ours_with_an_inbound_trunks_name() {
     };
     for challenge in &ours {
         for carrier in &carriers {
-            let (bare, octets) = next(carrier);
+            let bare = next(carrier);
             assert_eq!(bare.header("Authorization"), None, "{bare:?}");
-            refuse(carrier, &octets, challenge);
+            refuse(carrier, &bare, challenge);
         }
     }
     let honest = of("carrier.example");
@@ -209,10 +208,10 @@ fn a_register_answers_no_challenge_of_ours_with_an_inbound_trunks_name() {
         (&carriers[1], &honest),
         (&other, &ours[2]),
     ] {
-        let (bare, octets) = next(carrier);
+        let bare = next(carrier);
         assert_eq!(bare.header("Authorization"), None, "{bare:?}");
-        refuse(carrier, &octets, challenge);
-        let (proven, _) = next(carrier);
+        refuse(carrier, &bare, challenge);
+        let proven = next(carrier);
         assert!(
             proven.header("Authorization").is_some(),
             "{challenge}: {proven:?}"

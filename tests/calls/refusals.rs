@@ -1,11 +1,13 @@
 //! Calls that nobody answers: what the caller is told, and what is recorded.
 
-use std::net::{Ipv4Addr, UdpSocket};
 use std::time::Duration;
 
 use serde_json::Value;
 
-use trunkline_testkit::{Caller, Credentials, Daemon, Deadline, House, Message, Runtime, tools};
+use trunkline_testkit::dialog::Dialog;
+use trunkline_testkit::{
+    Caller, Credentials, Daemon, Deadline, House, Message, Peer, Runtime, tools,
+};
 
 fn refusal(caller: &Caller) -> Message {
     caller.play("caller_is_refused").finish().outcome().clone()
@@ -281,26 +283,18 @@ fn a_runtime_whose_name_does_not_resolve_is_480() {
 fn who_waited_while_the_machine_stood_still_is_challenged() {
     const CALLERS: usize = 100;
     let daemon = House::new().serve();
-    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-    let limit = Duration::from_millis(200);
-    socket.set_read_timeout(Some(limit)).expect("a limit");
-    let (own, to) = (socket.local_addr().expect("an address"), daemon.sip());
+    let peer = Peer::new(daemon.sip());
+    let uri = format!("sip:+12025550123@{}", daemon.sip());
     daemon.process.signal("STOP");
     for caller in 0..CALLERS {
-        let invite = format!(
-            "INVITE sip:+12025550123@{to} SIP/2.0\r\nVia: SIP/2.0/UDP {own};branch=z9hG4bK{caller};rport\r\nMax-Forwards: 70\r\n\
-             From: <sip:+441632960001@{own}>;tag={caller}\r\nTo: <sip:+12025550123@{to}>\r\nCall-ID: {caller}@{own}\r\n\
-             CSeq: 1 INVITE\r\nContact: <sip:{own}>\r\nContent-Length: 0\r\n\r\n"
-        );
-        socket.send_to(invite.as_bytes(), to).expect("it is sent");
+        let dialog = Dialog::calling(&uri, "+441632960001", &caller.to_string(), &peer);
+        peer.send(dialog.request(&peer, (1, "INVITE"), "", ""));
         std::thread::sleep(Duration::from_millis(10));
     }
     daemon.process.signal("CONT");
-    let mut octets = vec![0; 8192];
     let mut answers = Vec::new();
     let all = Deadline::after(Duration::from_secs(20)).poll(|| {
-        let count = socket.recv(&mut octets).ok()?;
-        answers.push(Message::of(&String::from_utf8_lossy(&octets[..count])).status());
+        answers.push(peer.soon()?.status());
         (answers.len() == CALLERS).then_some(())
     });
     assert!(all.is_some(), "only {} answers", answers.len());

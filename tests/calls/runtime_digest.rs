@@ -5,12 +5,13 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::challenges::{challenged, is_proof};
-use trunkline_testkit::end::{End, SDP};
+use trunkline_testkit::dialog::Dialog;
 use trunkline_testkit::leg::{
     ATTACKER, Agent, HONEST, Harvest, Leg, WITHOUT_QOP, in_force, inbound_by, refuse, with_runtime,
     with_sdp,
 };
-use trunkline_testkit::{Credentials, Daemon, House, Message, proves};
+use trunkline_testkit::message::SDP;
+use trunkline_testkit::{Credentials, Daemon, House, Message, Peer, proves};
 
 const PASSWORD: &str = "rabbit-hole-7";
 
@@ -34,7 +35,7 @@ fn log_in(daemon: &Daemon, agent: &Agent) -> Value {
 }
 
 /// The INVITE with this header.
-fn with(agent: &Agent, name: &str) -> (Message, Vec<u8>) {
+fn with(agent: &Agent, name: &str) -> Message {
     let is_meant =
         |message: &Message| message.is_request("INVITE") && message.header(name).is_some();
     agent.end.next(name, is_meant)
@@ -42,10 +43,10 @@ fn with(agent: &Agent, name: &str) -> (Message, Vec<u8>) {
 
 /// A call whose runtime has two realms and is then at `lines`.
 fn answered(daemon: &Daemon, agent: &Agent, pair: &Credentials, lines: &str) -> (Leg, Leg) {
-    let accept = |bare: Message, octets: &[u8]| {
+    let accept = |bare: Message| {
         assert_eq!(bare.header("Authorization"), None, "{bare:?}");
-        refuse(&agent.end, octets, WITHOUT_QOP);
-        let (first, octets) = with(agent, "Authorization");
+        refuse(&agent.end, &bare, WITHOUT_QOP);
+        let first = with(agent, "Authorization");
         assert!(proves(&first, "Authorization", "INVITE", pair), "{first:?}");
         assert_eq!(first.header("Call-ID"), bare.header("Call-ID"));
         assert_eq!(first.header("CSeq"), Some("2 INVITE"));
@@ -53,12 +54,12 @@ fn answered(daemon: &Daemon, agent: &Agent, pair: &Credentials, lines: &str) -> 
         let edge = "Proxy-Authenticate: Digest realm=\"edge\", nonce=\"e\", qop=\"auth\"\r\n";
         agent
             .end
-            .reply_with(&octets, "407 Proxy Authentication Required", edge);
-        let (both, octets) = with(agent, "Proxy-Authorization");
+            .reply(&first, "407 Proxy Authentication Required", edge);
+        let both = with(agent, "Proxy-Authorization");
         for header in ["Authorization", "Proxy-Authorization"] {
             assert!(proves(&both, header, "INVITE", pair), "{both:?}");
         }
-        with_sdp(&agent.end, &octets, lines);
+        with_sdp(&agent.end, &both, lines);
         both
     };
     let caller = daemon.credentials();
@@ -99,14 +100,14 @@ fn a_runtime_is_answered_with_its_agents_own_pair() {
 
     // Somebody behind its proxy, and behind its Contact.
     for stays in [true, false] {
-        let attacker = End::on(ATTACKER, daemon.sip());
+        let attacker = Peer::on(ATTACKER, daemon.sip());
         let route = match stays {
             true => format!("Record-Route: <sip:{};lr>\r\n", agent.end.own),
             false => String::new(),
         };
         let lines = format!("{route}Contact: <sip:{}>\r\n", attacker.own);
         let (pbx, runtime) = answered(&daemon, &agent, &pair(), &lines);
-        let at = if stays { agent.end.same() } else { attacker };
+        let at = if stays { agent.end.clone() } else { attacker };
         for asked in reflections.iter().map(String::as_str).chain([HONEST]) {
             for method in ["INFO", "UPDATE", "INVITE"] {
                 let proofs = challenged(&pbx, &runtime, &at, method, &[asked]);
@@ -156,24 +157,19 @@ fn a_runtime_is_answered_with_its_agents_own_pair() {
 fn a_runtime_without_a_pair_gets_no_digest() {
     let house = House::new();
     house.allow("127.0.0.1/32");
-    let agent = Agent::new(End::new(house.sip));
+    let agent = Agent::new(Peer::new(house.sip));
     house.runtime(&house.first_agent, &format!("sip:agent@{}", agent.end.own));
     let daemon = house.serve();
-    crate::challenges::trunk_with(&daemon, End::new(daemon.sip()).own, &json!({}));
-    let caller = End::new(daemon.sip());
-    let (own, number, sip) = (caller.own, &daemon.house.first_number, daemon.sip());
-    caller.send(&format!(
-        "INVITE sip:{number}@{sip} SIP/2.0\r\nVia: SIP/2.0/UDP {own};branch=z9hG4bK-1;rport\r\nMax-Forwards: 70\r\n\
-         From: <sip:x@{own}>;tag=x\r\nTo: <sip:{number}@{sip}>\r\nCall-ID: bare@{own}\r\nCSeq: 1 INVITE\r\n\
-         Contact: <sip:{own}>\r\nContent-Type: application/sdp\r\nContent-Length: {}\r\n\r\n{SDP}",
-        SDP.len()
-    ));
-    let (_, octets) = agent.next();
-    refuse(&agent.end, &octets, HONEST);
-    let refused = caller.answer("1 INVITE");
+    crate::challenges::trunk_with(&daemon, Peer::new(daemon.sip()).own, &json!({}));
+    let caller = Peer::new(daemon.sip());
+    let uri = format!("sip:{}@{}", daemon.house.first_number, daemon.sip());
+    let dialog = Dialog::calling(&uri, "x", "bare", &caller);
+    caller.send(dialog.request(&caller, (1, "INVITE"), "", SDP));
+    refuse(&agent.end, &agent.next(), HONEST);
+    let refused = caller.outcome("1 INVITE");
     assert!(refused.status() >= Some(400), "{refused:?}");
     assert_eq!(refused.header("WWW-Authenticate"), None, "{refused:?}");
-    while let Some((message, _)) = agent.end.receive() {
+    while let Some(message) = agent.end.soon() {
         assert_eq!(message.header("Authorization"), None, "{message:?}");
     }
 }

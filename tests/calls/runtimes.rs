@@ -1,71 +1,36 @@
 //! What an agent's runtime gets with its call: placeholders filled in, headers of the agent's own, and the session token where it is trusted.
 
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
-use std::sync::{Arc, Mutex};
+use std::net::Ipv4Addr;
 
 use serde_json::{Value, json};
-use trunkline_sip::wire::{Framing, HeaderName, Method, lex};
 
-use trunkline_testkit::House;
-use trunkline_testkit::answer::reply;
 use trunkline_testkit::probe::Probe;
+use trunkline_testkit::{House, Message, Responder};
 
 const CALLER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
-/// A runtime that refuses each call and keeps the last INVITE.
-struct Runtime {
-    address: SocketAddr,
-    last: Arc<Mutex<String>>,
+/// The last INVITE that a runtime has got.
+fn last(runtime: &Responder) -> Message {
+    runtime.requests("INVITE").pop().expect("an INVITE")
 }
 
-impl Runtime {
-    fn start() -> Self {
-        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-        let address = socket.local_addr().expect("an address");
-        let last = Arc::new(Mutex::new(String::new()));
-        let kept = Arc::clone(&last);
-        std::thread::spawn(move || {
-            let mut octets = [0; 8_192];
-            while let Ok((count, from)) = socket.recv_from(&mut octets) {
-                let request = lex(&octets[..count], Framing::Datagram).expect("a message");
-                if request.method() == Method::Ack {
-                    continue;
-                }
-                let mut status = "200 OK";
-                if request.method() == Method::Invite {
-                    let text = String::from_utf8_lossy(&octets[..count]).into_owned();
-                    *kept.lock().expect("nobody panics with it") = text;
-                    status = "486 Busy Here";
-                }
-                let answer = reply(&request, status, "");
-                socket.send_to(answer.as_bytes(), from).expect("it is sent");
-            }
-        });
-        Self { address, last }
-    }
+/// The values of a header in it.
+fn in_last(runtime: &Responder, name: &str) -> Vec<String> {
+    let last = last(runtime);
+    let values = last.headers(name).into_iter();
+    values.map(str::to_owned).collect()
+}
 
-    /// The values of a header in the last INVITE.
-    fn header(&self, name: &str) -> Vec<String> {
-        let last = self.last.lock().expect("nobody panics with it");
-        let message = lex(last.as_bytes(), Framing::Datagram).expect("an INVITE");
-        let named = message
-            .headers()
-            .filter(|header| header.raw_name.eq_ignore_ascii_case(name.as_bytes()));
-        let values = named.map(|header| String::from_utf8_lossy(&header.unfolded()).into_owned());
-        values.collect()
-    }
-
-    fn uri(&self) -> String {
-        let last = self.last.lock().expect("nobody panics with it");
-        let message = lex(last.as_bytes(), Framing::Datagram).expect("an INVITE");
-        assert!(message.first(HeaderName::CallId).is_some());
-        String::from_utf8_lossy(message.request_uri()).into_owned()
-    }
+fn uri(runtime: &Responder) -> String {
+    let last = last(runtime);
+    assert!(last.header("Call-ID").is_some());
+    let uri = last.start_line().split(' ').nth(1);
+    uri.expect("a request").to_owned()
 }
 
 #[test]
 fn a_runtime_gets_what_its_agent_says_and_nothing_that_a_caller_makes_of_it() {
-    let runtime = Runtime::start();
+    let runtime = Responder::busy();
     let house = House::new().set("TRUNKLINE__SIP__TRUSTED_RUNTIMES", "192.0.2.1");
     house.dedicate(&CALLER.to_string());
     let (agent, address) = (house.first_agent.clone(), runtime.address);
@@ -91,17 +56,17 @@ fn a_runtime_gets_what_its_agent_says_and_nothing_that_a_caller_makes_of_it() {
     let dialled = "a%40evil.example%0D%0AX-Evil%3A%20yes";
     assert_eq!(caller.call(dialled, &header), Some(486));
     assert_eq!(
-        runtime.uri(),
+        uri(&runtime),
         format!("sip:{dialled}@{address};agent={agent}")
     );
-    assert_eq!(runtime.header("X-Secret"), ["ours"]);
-    assert_eq!(runtime.header("X_Secret"), [""; 0]);
-    assert_eq!(runtime.header("X-Evil"), [""; 0]);
-    let session = runtime.header("X-PLATFORM-SESSION-ID").remove(0);
-    let call = runtime.header("X-Call").remove(0);
+    assert_eq!(in_last(&runtime, "X-Secret"), ["ours"]);
+    assert_eq!(in_last(&runtime, "X_Secret"), [""; 0]);
+    assert_eq!(in_last(&runtime, "X-Evil"), [""; 0]);
+    let session = in_last(&runtime, "X-PLATFORM-SESSION-ID").remove(0);
+    let call = in_last(&runtime, "X-Call").remove(0);
     assert_eq!(call, format!("a@evil.exampleX-Evil: yes {session}"));
     assert_eq!(
-        runtime.header("X-PLATFORM-SESSION-TOKEN"),
+        in_last(&runtime, "X-PLATFORM-SESSION-TOKEN"),
         [""; 0],
         "nobody trusts this runtime"
     );
@@ -110,9 +75,9 @@ fn a_runtime_gets_what_its_agent_says_and_nothing_that_a_caller_makes_of_it() {
     trusting["session_token"] = json!(true);
     assert_eq!(set(trusting).0, 200);
     assert_eq!(caller.call("+12025550123", &header), Some(486));
-    assert_eq!(runtime.header("X-PLATFORM-SESSION-TOKEN").len(), 1);
+    assert_eq!(in_last(&runtime, "X-PLATFORM-SESSION-TOKEN").len(), 1);
     assert_eq!(
-        runtime.uri(),
+        uri(&runtime),
         format!("sip:+12025550123@{address};agent={agent}")
     );
 

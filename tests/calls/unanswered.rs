@@ -3,12 +3,11 @@
 use serde_json::json;
 
 use crate::challenges::{challenged, is_proof, order, trunk_with};
-use trunkline_testkit::end::End;
 use trunkline_testkit::leg::{
     ATTACKER, Agent, HONEST, PATIENCE, WITHOUT_QOP, contact_of, inbound, inbound_by, refuse,
     with_runtime, with_sdp,
 };
-use trunkline_testkit::{Daemon, Deadline, House, Message};
+use trunkline_testkit::{Daemon, Deadline, House, Message, Peer};
 
 /// Waits until the doctor has found this about challenges.
 fn finds(daemon: &Daemon, parts: &[&str]) {
@@ -49,7 +48,7 @@ fn the_doctor_names_who_challenges_in_vain() {
         ],
     );
 
-    let attacker = End::on(ATTACKER, daemon.sip());
+    let attacker = Peer::on(ATTACKER, daemon.sip());
     let (pbx, asker) = inbound(&daemon, &agent, &pair, (Some(attacker.own), None));
     challenged(&asker, &pbx, &attacker, "UPDATE", &[HONEST]);
     finds(
@@ -57,11 +56,10 @@ fn the_doctor_names_who_challenges_in_vain() {
         &["127.0.0.66", "challenged UPDATE", "another address"],
     );
 
-    let carrier = Agent::new(End::new(daemon.sip()));
+    let carrier = Agent::new(Peer::new(daemon.sip()));
     trunk_with(&daemon, carrier.end.own, &json!({"auth_realm": "a"}));
     order(&daemon, "+14155550100");
-    let (_, octets) = carrier.next();
-    refuse(&carrier.end, &octets, HONEST);
+    refuse(&carrier.end, &carrier.next(), HONEST);
     finds(
         &daemon,
         &["\"Carrier\"", "challenged INVITE", "none of the trunk's"],
@@ -72,11 +70,11 @@ fn the_doctor_names_who_challenges_in_vain() {
 fn the_doctor_names_a_pbx_that_was_admitted_by_address() {
     let house = House::new();
     house.allow("127.0.0.1/32");
-    let agent = Agent::new(End::new(house.sip));
+    let agent = Agent::new(Peer::new(house.sip));
     house.runtime(&house.first_agent, &format!("sip:agent@{}", agent.end.own));
     let daemon = house.serve();
-    let accept = |invite: Message, octets: &[u8]| {
-        with_sdp(&agent.end, octets, &contact_of(&agent.end));
+    let accept = |invite: Message| {
+        with_sdp(&agent.end, &invite, &contact_of(&agent.end));
         invite
     };
     let (pbx, asker) = inbound_by(&daemon, &agent, None, (None, None), accept);

@@ -7,9 +7,10 @@ use serde_json::{Value, json};
 
 use crate::outbound::{give_trunk, order};
 use trunkline_testkit::dns::{self, Record};
-use trunkline_testkit::end::End;
 use trunkline_testkit::leg::Leg;
-use trunkline_testkit::{Credentials, Daemon, Deadline, House, Message, Runtime, http, proves};
+use trunkline_testkit::{
+    Credentials, Daemon, Deadline, House, Message, Peer, Runtime, http, proves,
+};
 
 const NUMBER: &str = "+442079460123";
 const FROM: &str = "+442079460000";
@@ -32,13 +33,13 @@ const DIGITS: [&[u8]; 10] = [
 ];
 
 /// A daemon whose operator has an account with this carrier, and a number of its org that nobody has verified.
-fn daemon() -> (Daemon, End, String) {
+fn daemon() -> (Daemon, Peer, String) {
     daemon_of(House::new(), "127.0.0.1")
 }
 
 /// The same for a carrier under this name or address.
-fn daemon_of(house: House, host: &str) -> (Daemon, End, String) {
-    let carrier = End::new(house.sip);
+fn daemon_of(house: House, host: &str) -> (Daemon, Peer, String) {
+    let carrier = Peer::new(house.sip);
     let daemon = house
         .set(
             "TRUNKLINE__PHONE__VERIFICATION_TRUNK__HOST",
@@ -77,16 +78,16 @@ struct Callee {
 
 impl Callee {
     /// Takes the call that comes to the carrier, with this payload type.
-    fn picks_up(carrier: &End, payload: u8) -> Self {
-        let (first, octets) = carrier.request("INVITE");
+    fn picks_up(carrier: &Peer, payload: u8) -> Self {
+        let first = carrier.request("INVITE");
         let challenge =
             "Proxy-Authenticate: Digest realm=\"carrier\", nonce=\"made-up\", qop=\"auth\"\r\n";
-        carrier.reply_with(&octets, "407 Proxy Authentication Required", challenge);
+        carrier.reply(&first, "407 Proxy Authentication Required", challenge);
         let cseq = first.header("CSeq").map(str::to_owned);
         let is_next = |message: &Message| {
             message.is_request("INVITE") && message.header("CSeq") != cseq.as_deref()
         };
-        let (invite, octets) = carrier.next("INVITE with credentials", is_next);
+        let invite = carrier.next("INVITE with credentials", is_next);
         let credentials = Credentials {
             username: USER.to_owned(),
             password: PASSWORD.to_owned(),
@@ -95,7 +96,7 @@ impl Callee {
             proves(&invite, "Proxy-Authorization", "INVITE", &credentials),
             "{invite:?}"
         );
-        carrier.reply(&octets, "180 Ringing");
+        carrier.reply(&invite, "180 Ringing", "");
         let rtp = UdpSocket::bind("127.0.0.1:0").expect("a port");
         let limit = Duration::from_millis(200);
         rtp.set_read_timeout(Some(limit)).expect("a limit");
@@ -106,7 +107,7 @@ impl Callee {
         );
         let leg = Leg::called(carrier, &invite);
         // The dialog's own tag, as `reply` writes it.
-        carrier.reply_with_sdp(&octets, "200 OK", &sdp);
+        carrier.reply_with_sdp(&invite, "200 OK", &sdp);
         carrier.request("ACK");
         Self {
             leg,
@@ -130,9 +131,9 @@ impl Callee {
     fn listen(mut self) -> Heard {
         let over = Deadline::after(PATIENCE).poll(|| {
             while self.hear() {}
-            let (message, octets) = self.leg.end.receive()?;
+            let message = self.leg.end.soon()?;
             message.is_request("BYE").then(|| {
-                self.leg.end.reply(&octets, "200 OK");
+                self.leg.end.reply(&message, "200 OK", "");
             })
         });
         assert!(over.is_some(), "nobody hung up");
@@ -329,8 +330,8 @@ fn an_org_has_two_verification_calls_at_once_and_leaves_the_others_theirs() {
     assert_eq!(status, 202, "{asked}");
 
     // A call that is over makes room, and the one that was refused didn't count.
-    let (_, octets) = carrier.request("INVITE");
-    carrier.reply(&octets, "486 Busy Here");
+    let invite = carrier.request("INVITE");
+    carrier.reply(&invite, "486 Busy Here", "");
     let again = Deadline::after(PATIENCE).poll(|| {
         let (status, asked) = call(&own, &third);
         (status == 202).then_some(asked)
@@ -395,8 +396,8 @@ fn a_code_dies_of_five_wrong_tries_and_a_number_is_called_three_times_a_day() {
             (202, &json!(calls_left)),
             "{asked}"
         );
-        let (_, octets) = carrier.request("INVITE");
-        carrier.reply(&octets, "486 Busy Here");
+        let invite = carrier.request("INVITE");
+        carrier.reply(&invite, "486 Busy Here", "");
         carrier.request("ACK");
     }
     let (status, refused) = verify(&daemon, &id);
@@ -445,11 +446,8 @@ fn a_callee_that_presses_keys_and_hangs_up_ends_the_call() {
         assert!(callee.hear(), "it goes on");
     }
     callee.leg.ask("BYE");
-    let answered = callee
-        .leg
-        .end
-        .next("200", |message| message.status() == Some(200));
-    assert_eq!(answered.0.status(), Some(200));
+    let answered = callee.leg.end.response(200);
+    assert_eq!(answered.status(), Some(200));
     let quiet = Deadline::after(PATIENCE).poll(|| (!callee.hear()).then_some(()));
     assert!(quiet.is_some(), "it speaks to nobody");
     assert_eq!(daemon.calls(), Vec::<Value>::new());

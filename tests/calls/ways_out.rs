@@ -3,27 +3,22 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use serde_json::json;
-use trunkline_sip::wire::Method;
 
 use crate::outbound::{NUMBER, give_trunk, order};
 use crate::secured::secured;
 use trunkline_testkit::dns::{self, Record};
 use trunkline_testkit::process::free_port;
-use trunkline_testkit::{Authority, Daemon, House, Pbx, Runtime, SecureRuntime, tools};
+use trunkline_testkit::{Authority, Daemon, House, Message, Pbx, Runtime, SecureRuntime, tools};
 
 /// The built-in agent calls the PBX that has registered with these lines; what the PBX heard.
-fn called_back(daemon: &Daemon, pbx: &mut Pbx, contact: &str) -> Vec<(Method, String)> {
+fn called_back(daemon: &Daemon, pbx: &mut Pbx, contact: &str) -> Vec<Message> {
     let lines = format!("Contact: <{contact}>\r\n");
-    assert_eq!(pbx.register(&lines).status, 200);
+    assert_eq!(pbx.register(&lines).status(), Some(200));
     call_registered(daemon);
     let heard = pbx.take_call();
-    let methods: Vec<Method> = heard.iter().map(|(method, _)| *method).collect();
-    assert_eq!(
-        methods,
-        [Method::Invite, Method::Ack, Method::Bye],
-        "{heard:?}"
-    );
-    let invite = &heard[0].1;
+    let methods: Vec<_> = heard.iter().filter_map(Message::method).collect();
+    assert_eq!(methods, ["INVITE", "ACK", "BYE"], "{heard:?}");
+    let invite = heard[0].text();
     assert!(
         invite.starts_with(&format!("INVITE {contact} SIP/2.0\r\n")),
         "{invite}"
@@ -66,7 +61,7 @@ fn a_pbx_behind_nat_is_called_over_the_connection_that_it_registered_by() {
     let mut pbx = Pbx::tcp(&daemon);
     pbx.sent_by = "10.1.2.3:5060".to_owned();
     let heard = called_back(&daemon, &mut pbx, "sip:pbx@10.1.2.3:5060;transport=tcp");
-    assert!(heard[0].1.contains("Via: SIP/2.0/TCP "), "{heard:?}");
+    assert!(heard[0].text().contains("Via: SIP/2.0/TCP "), "{heard:?}");
 }
 
 #[test]
@@ -77,7 +72,7 @@ fn a_pbx_on_tls_is_called_over_its_own_connection() {
     let mut pbx = Pbx::tls(&daemon, listener, &authority);
     pbx.sent_by = "10.1.2.3:5061".to_owned();
     let heard = called_back(&daemon, &mut pbx, "sip:pbx@10.1.2.3:5061;transport=tls");
-    assert!(heard[0].1.contains("Via: SIP/2.0/TLS "), "{heard:?}");
+    assert!(heard[0].text().contains("Via: SIP/2.0/TLS "), "{heard:?}");
 }
 
 /// A daemon whose first agent dials through `carrier` over TLS.
@@ -100,13 +95,9 @@ fn a_carrier_on_tls_that_proves_its_name_is_called() {
     let daemon = over_tls(&authority, carrier.address);
     order(&daemon, &json!({"max_duration_s": 1}));
     let heard = carrier.finish();
-    let methods: Vec<Method> = heard.requests.iter().map(|(method, _)| *method).collect();
-    assert_eq!(
-        methods,
-        [Method::Invite, Method::Ack, Method::Bye],
-        "{heard:?}"
-    );
-    let invite = &heard.requests[0].1;
+    let methods: Vec<_> = heard.requests.iter().filter_map(Message::method).collect();
+    assert_eq!(methods, ["INVITE", "ACK", "BYE"], "{heard:?}");
+    let invite = heard.requests[0].text();
     assert!(
         invite.contains("Via: SIP/2.0/TLS ") && invite.contains(";transport=tls"),
         "{invite}"
@@ -162,7 +153,7 @@ fn a_carrier_on_tls_is_found_by_its_name_and_the_second_target_when_the_first_is
         let record = daemon.record();
         let heard = carrier.finish();
         if reached {
-            let invite = &heard.requests[0].1;
+            let invite = heard.requests[0].text();
             let line = format!("INVITE sip:{NUMBER}@carrier.test;transport=tls SIP/2.0\r\n");
             assert!(invite.starts_with(&line), "{invite}");
             assert_eq!(record["status"], "completed", "{record}");

@@ -3,9 +3,9 @@
 
 use std::net::Ipv4Addr;
 
-use trunkline_testkit::House;
 use trunkline_testkit::dns::{self, Record};
-use trunkline_testkit::probe::{Busy, Probe};
+use trunkline_testkit::probe::Probe;
+use trunkline_testkit::{House, Responder};
 
 /// So many that chance is out of the question: the share of three quarters has a standard deviation of 2.2 in a hundred.
 const CALLS: usize = 400;
@@ -17,7 +17,7 @@ const NOBODY: u16 = 9;
 
 #[test]
 fn calls_are_shared_by_weight_within_the_first_priority() {
-    let [heavy, light, later] = [(); 3].map(|()| Busy::start());
+    let [heavy, light, later] = [(); 3].map(|()| Responder::busy());
     let service = |priority, weight, at: u16| Record::Weighted(priority, weight, at, "host.test");
     let names = dns::serve(vec![
         ("host.test", Record::Address(Ipv4Addr::LOCALHOST)),

@@ -9,13 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
-use trunkline_sip::wire::{Framing, Method, lex};
 
-use trunkline_testkit::answer::reply;
 use trunkline_testkit::process::{Process, skipped};
 use trunkline_testkit::referred::Step::{Answer, ByeComes, Refer};
 use trunkline_testkit::shell::Shell;
-use trunkline_testkit::{Caller, Deadline, House, tools};
+use trunkline_testkit::{Caller, Deadline, House, Responder, tools};
 
 const LIMIT: Duration = Duration::from_secs(30);
 const ANSWER: &str = "v=0\r\no=agent 3 3 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 42000 RTP/AVP 8\r\n";
@@ -96,68 +94,13 @@ impl Drop for Qualifying {
     }
 }
 
-/// An agent's runtime that answers calls, and OPTIONS, until it is dropped: then nobody listens at its port.
-struct Agent {
-    address: SocketAddr,
-    is_over: Arc<AtomicBool>,
-    thread: Option<std::thread::JoinHandle<()>>,
-}
-
-impl Agent {
-    fn start() -> Self {
-        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-        let address = socket.local_addr().expect("an address");
-        let glance = Some(Duration::from_millis(50));
-        socket.set_read_timeout(glance).expect("a limit");
-        let is_over = Arc::new(AtomicBool::new(false));
-        let over = Arc::clone(&is_over);
-        let thread = std::thread::spawn(move || {
-            let mut octets = [0; 8_192];
-            while !over.load(Ordering::Relaxed) {
-                let Ok((count, from)) = socket.recv_from(&mut octets) else {
-                    continue;
-                };
-                let request = lex(&octets[..count], Framing::Datagram).expect("a message");
-                if !request.is_request() || request.method() == Method::Ack {
-                    continue;
-                }
-                let (lines, body) = if request.method() == Method::Invite {
-                    let contact = format!("Contact: <sip:agent@{address}>");
-                    (
-                        format!("{contact}\r\nContent-Type: application/sdp\r\n"),
-                        ANSWER,
-                    )
-                } else {
-                    (String::new(), "")
-                };
-                let answer = reply(&request, "200 OK", &lines);
-                let head = answer.trim_end_matches("Content-Length: 0\r\n\r\n");
-                let answer = format!("{head}Content-Length: {}\r\n\r\n{body}", body.len());
-                socket.send_to(answer.as_bytes(), from).expect("it is sent");
-            }
-        });
-        Self {
-            address,
-            is_over,
-            thread: Some(thread),
-        }
-    }
-}
-
-impl Drop for Agent {
-    fn drop(&mut self) {
-        self.is_over.store(true, Ordering::Relaxed);
-        let ended = self.thread.take().map(std::thread::JoinHandle::join);
-        assert!(ended.is_some_and(|ended| ended.is_ok()));
-    }
-}
-
 #[test]
 fn a_capture_of_calls_is_imported_and_played() {
     if !tools(&["sipp", "dumpcap"]) {
         return;
     }
-    let agent = Agent::start();
+    // It answers until it is stopped: then nobody listens at its port.
+    let agent = Responder::accepting(Ipv4Addr::LOCALHOST, None, ANSWER.to_owned());
     let at = agent.address;
     let house = House::new()
         .set("TRUNKLINE__SIP__HEALTH_INTERVAL_S", "1")
@@ -222,7 +165,7 @@ fn a_capture_of_calls_is_imported_and_played() {
     assert!(flow.contains("\nREFER "), "{flow}");
 
     // Nobody listens at the runtime's port until the replay does.
-    drop(agent);
+    agent.stop();
     let is_down = || {
         daemon
             .log()

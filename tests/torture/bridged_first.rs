@@ -2,22 +2,18 @@
 
 use serde_json::json;
 
-use crate::caller::{OFFER, read};
-use crate::handed_over::{
-    ASTERISK, FREESWITCH, NUMBER, Pbx, accepting, assert_calls_back, daemon, text, trunk,
-};
+use crate::caller::OFFER;
+use crate::handed_over::{ASTERISK, FREESWITCH, NUMBER, Pbx, assert_calls_back, daemon, trunk};
+use crate::house::accepting;
 use crate::one_shard;
-use crate::peer::Stranger;
-use trunkline_testkit::House;
-use trunkline_testkit::answer::answer;
-use trunkline_testkit::process::Deadline;
+use trunkline_testkit::{Deadline, House, Peer};
 
 /// A bridge calls the PBX that called; where that reaches nobody, the PBX is asked by REFER before the transfer has failed.
 #[test]
 fn a_bridge_calls_the_pbx_first_and_then_refers() {
     let daemon = daemon();
-    let desk = Stranger::new(daemon.sip());
-    daemon.destination("Desk", "sip", &format!("sip:desk@{}", desk.address()));
+    let desk = Peer::new(daemon.sip());
+    daemon.destination("Desk", "sip", &format!("sip:desk@{}", desk.own));
     daemon.house.settle();
     for (way, reason) in [("bridge", "configured"), ("auto", "not_proven")] {
         trunk(&daemon, &json!({"transfer_way": way}));
@@ -56,7 +52,7 @@ fn a_bridge_calls_the_pbx_first_and_then_refers() {
         // Asterisk would look for this user in its own dialplan.
         pbx.transfers(&daemon, "Desk");
         let invite = desk.receive();
-        desk.send(answer(&read(&invite), "404 Not Found", "desk", "", ""));
+        desk.send(invite.answer("404 Not Found", "desk", "", ""));
         let shown = pbx.transferred(&daemon, "failed");
         assert_eq!(shown["transfer"]["way"], "bridge", "{shown}");
         desk.receive();
@@ -72,14 +68,14 @@ fn a_bridge_that_nobody_hears_is_referred_and_one_that_is_answered_joins_both() 
     trunk(&daemon, &json!({"transfer_way": "auto"}));
     let pbx = Pbx::calls(&daemon, "deaf", FREESWITCH);
     pbx.transfers(&daemon, "Sales");
-    let refer = loop {
-        let octets = pbx.peer.peer.receive();
-        match read(&octets).method_token() {
-            b"REFER" => break octets,
-            b"INVITE" => {}
-            other => panic!("{}", text(other)),
-        }
-    };
+    let refer = pbx.peer.peer.next("REFER", |message| {
+        let method = message.method();
+        assert!(
+            matches!(method, None | Some("REFER" | "INVITE")),
+            "{message}"
+        );
+        method == Some("REFER")
+    });
     pbx.answers(&refer, "603 Decline");
     let shown = pbx.transferred(&daemon, "failed");
     assert_eq!(shown["transfer"]["way"], "refer", "{shown}");
@@ -92,11 +88,7 @@ fn a_bridge_that_nobody_hears_is_referred_and_one_that_is_answered_joins_both() 
     pbx.answers(&invite, "180 Ringing");
     pbx.answers_with(&invite, "200 OK", &accepting(&pbx.peer.peer), &media);
     let rejoined = pbx.request("INVITE");
-    assert!(
-        text(&rejoined).contains("m=audio 40010 "),
-        "{}",
-        text(&rejoined)
-    );
+    assert!(rejoined.body().contains("m=audio 40010 "), "{rejoined}");
     pbx.answers_with(&rejoined, "200 OK", &accepting(&pbx.peer.peer), OFFER);
     let shown = pbx.transferred(&daemon, "completed");
     assert_eq!(shown["transfer"]["way"], "bridge", "{shown}");
@@ -115,8 +107,8 @@ fn a_days_bound_on_legs_of_transfers_survives_a_restart() {
         .set("TRUNKLINE__PHONE__OUTBOUND_PREFIXES", "+49")
         .set("TRUNKLINE__LIMITS__OUTBOUND_CALLS_PER_DAY", "1");
     let mut daemon = house.serve();
-    let desk = Stranger::new(daemon.sip());
-    daemon.destination("Desk", "sip", &format!("sip:desk@{}", desk.address()));
+    let desk = Peer::new(daemon.sip());
+    daemon.destination("Desk", "sip", &format!("sip:desk@{}", desk.own));
     daemon.destination("Sales", "phone", NUMBER);
     trunk(&daemon, &json!({"transfer_way": "bridge"}));
     for run in ["before", "after"] {
@@ -124,7 +116,7 @@ fn a_days_bound_on_legs_of_transfers_survives_a_restart() {
         pbx.transfers(&daemon, "Desk");
         if run == "before" {
             let invite = desk.receive();
-            desk.send(answer(&read(&invite), "486 Busy Here", "desk", "", ""));
+            desk.send(invite.answer("486 Busy Here", "desk", "", ""));
             desk.receive();
         }
         let shown = pbx.transferred(&daemon, "failed");

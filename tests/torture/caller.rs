@@ -2,11 +2,10 @@
 
 use std::net::SocketAddr;
 
-use trunkline_sip::wire::{self, Framing, lex};
-
-use crate::peer::{Stranger, TRIES, is_shed, status_of};
 use trunkline_testkit::digest::{Asking, Challenge};
-use trunkline_testkit::{Credentials, Message};
+use trunkline_testkit::message::status_of;
+use trunkline_testkit::peer::{TRIES, is_shed};
+use trunkline_testkit::{Credentials, Message, Peer};
 
 /// What an INVITE offers.
 pub(crate) const OFFER: &str = "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 40000 RTP/AVP 8\r\n";
@@ -98,34 +97,34 @@ impl Dialling {
 /// A phone system.
 #[derive(Debug)]
 pub(crate) struct Caller {
-    pub(crate) peer: Stranger,
+    pub(crate) peer: Peer,
     credentials: Credentials,
 }
 
 impl Caller {
     pub(crate) fn new(daemon: SocketAddr, credentials: Credentials) -> Self {
         Self {
-            peer: Stranger::new(daemon),
+            peer: Peer::new(daemon),
             credentials,
         }
     }
 
     /// The challenge to an INVITE without credentials.
-    pub(crate) fn challenge(&self, dialling: &Dialling) -> Vec<u8> {
+    pub(crate) fn challenge(&self, dialling: &Dialling) -> Message {
         let challenge = self.ask(dialling, dialling);
-        assert_eq!(status_of(&challenge), 401, "{}", challenge.escape_ascii());
+        assert_eq!(challenge.status(), Some(401), "{challenge:?}");
         challenge
     }
 
     /// Sends an INVITE of `dialling` as `written`; what comes first.
-    pub(crate) fn ask(&self, dialling: &Dialling, written: &Dialling) -> Vec<u8> {
+    pub(crate) fn ask(&self, dialling: &Dialling, written: &Dialling) -> Message {
         let cseq = if written.extra.contains("Authorization: ") {
             2
         } else {
             1
         };
         for _ in 0..TRIES {
-            self.peer.send(written.invite(cseq, self.peer.address()));
+            self.peer.send(written.invite(cseq, self.peer.own));
             let answer = self.answer(dialling);
             if !is_shed(&answer) {
                 return answer;
@@ -135,60 +134,81 @@ impl Caller {
     }
 
     /// The line that answers a challenge to `dialling`, for the nonce's use `nc`.
-    pub(crate) fn authorization(&self, challenge: &[u8], dialling: &Dialling, nc: u32) -> String {
+    pub(crate) fn authorization(
+        &self,
+        challenge: &Message,
+        dialling: &Dialling,
+        nc: u32,
+    ) -> String {
         let asking = Asking {
             method: "INVITE",
             uri: &dialling.uri,
             nc,
         };
-        Challenge::of(&Message::from(challenge)).answer(&asking, &self.credentials)
+        Challenge::of(challenge).answer(&asking, &self.credentials)
     }
 
     /// The next answer to a request of `dialling`; what comes for other calls is passed over.
-    pub(crate) fn answer(&self, dialling: &Dialling) -> Vec<u8> {
+    pub(crate) fn answer(&self, dialling: &Dialling) -> Message {
         let call_id = format!("{}@pbx.invalid", dialling.id);
-        loop {
-            let octets = self.peer.receive();
-            let message = read(&octets);
-            if !message.is_request() && message.call_id() == call_id.as_bytes() {
-                return octets;
-            }
+        self.peer.next("answer", |message| {
+            message.status().is_some() && message.header("Call-ID") == Some(&call_id)
+        })
+    }
+
+    /// The next final one, unless this is one.
+    pub(crate) fn final_answer(&self, dialling: &Dialling, came: Message) -> Message {
+        let mut came = came;
+        while status_of(&came) < 200 {
+            came = self.answer(dialling);
         }
+        came
     }
 
     /// Sends an INVITE with the answer to a challenge; what comes first.
-    pub(crate) fn dial(&self, dialling: &Dialling) -> Vec<u8> {
+    pub(crate) fn dial(&self, dialling: &Dialling) -> Message {
         let challenge = self.challenge(dialling);
         let line = self.authorization(&challenge, dialling, 1);
         self.ask(dialling, &dialling.clone().with(&line))
     }
 
     /// Dials, and waits for the final answer.
-    pub(crate) fn call(&self, dialling: &Dialling) -> Vec<u8> {
-        let mut answer = self.dial(dialling);
-        while status_of(&answer) < 200 {
-            answer = self.answer(dialling);
-        }
-        answer
+    pub(crate) fn call(&self, dialling: &Dialling) -> Message {
+        let came = self.dial(dialling);
+        self.final_answer(dialling, came)
     }
 
     /// Dials and acknowledges the 2xx that must come: the To-tag of the call.
     pub(crate) fn connect(&self, dialling: &Dialling) -> String {
         let answer = self.call(dialling);
-        assert_eq!(
-            status_of(&answer),
-            200,
-            "{}",
-            String::from_utf8_lossy(&answer)
-        );
-        let tag = to_tag(&answer);
-        self.send(dialling, "ACK", 2, &tag);
-        tag
+        self.acknowledge(dialling, &answer)
+    }
+
+    /// Dials to a runtime that answers with these lines and this SDP: the To-tag of the call, and the INVITE that the runtime got.
+    pub(crate) fn connect_to(
+        &self,
+        runtime: &Peer,
+        dialling: &Dialling,
+        (lines, sdp): (&str, &str),
+    ) -> (String, Message) {
+        let came = self.dial(dialling);
+        let invite = runtime.request("INVITE");
+        runtime.answer(&invite, "200 OK", lines, sdp);
+        let tag = self.acknowledge(dialling, &self.final_answer(dialling, came));
+        runtime.request("ACK");
+        (tag, invite)
+    }
+
+    /// Acknowledges a 2xx: its To-tag.
+    fn acknowledge(&self, dialling: &Dialling, answer: &Message) -> String {
+        assert_eq!(answer.status(), Some(200), "{answer:?}");
+        self.send(dialling, "ACK", 2, &answer.to_tag());
+        answer.to_tag()
     }
 
     pub(crate) fn send(&self, dialling: &Dialling, method: &str, cseq: u32, to_tag: &str) {
         self.peer
-            .send(dialling.request(method, cseq, to_tag, self.peer.address()));
+            .send(dialling.request(method, cseq, to_tag, self.peer.own));
     }
 
     /// Hangs up; the status of the answer.
@@ -196,18 +216,4 @@ impl Caller {
         self.send(dialling, "BYE", cseq, to_tag);
         status_of(&self.answer(dialling))
     }
-}
-
-/// A message that must be one.
-pub(crate) fn read(octets: &[u8]) -> wire::Message<'_> {
-    lex(octets, Framing::Datagram)
-        .unwrap_or_else(|refused| panic!("{}: {}", refused.fault, String::from_utf8_lossy(octets)))
-}
-
-pub(crate) fn to_tag(answer: &[u8]) -> String {
-    let tag = read(answer)
-        .to_tag()
-        .map(<[u8]>::to_vec)
-        .unwrap_or_default();
-    String::from_utf8(tag).expect("our tags are ASCII")
 }

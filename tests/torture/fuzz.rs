@@ -7,14 +7,12 @@ use proptest::test_runner::TestRunner;
 
 use trunkline_sip::wire::{Framing, lex};
 
-use crate::caller::{Caller, Dialling, OFFER, read, to_tag};
+use crate::caller::{Caller, Dialling, OFFER};
 use crate::change::{Change, change, changed};
-use crate::house::{metric, until};
-use crate::peer::{Stranger, status_of};
-use crate::runtime::Runtime;
+use crate::house::{metric, runtime, until};
 use crate::{one_shard, served_by_one};
-use trunkline_testkit::answer::answer;
-use trunkline_testkit::{Daemon, House};
+use trunkline_testkit::message::status_of;
+use trunkline_testkit::{Daemon, House, Message, Peer};
 
 /// Messages between two looks at whether the daemon is well.
 const BATCH: usize = 20;
@@ -52,11 +50,7 @@ impl Changes {
 }
 
 fn assert_well(daemon: &Daemon) {
-    assert!(
-        Stranger::new(daemon.sip())
-            .answers_until_probed()
-            .is_empty()
-    );
+    assert!(Peer::new(daemon.sip()).answers_until_probed().is_empty());
     assert_eq!(metric(daemon, "trunkline_panics_total"), 0.0);
 }
 
@@ -105,7 +99,7 @@ const REQUESTS: [(&str, &str, &str); 14] = [
 /// A request of `dialling` with its own lines before the others, so that the first of a name is theirs.
 fn request(dialling: &Dialling, kind: usize, cseq: u32, tag: &str, caller: &Caller) -> Vec<u8> {
     let (method, lines, body) = REQUESTS[kind % REQUESTS.len()];
-    let bare = dialling.request(method, cseq, tag, caller.peer.address());
+    let bare = dialling.request(method, cseq, tag, caller.peer.own);
     with_lines(&bare, lines, body)
 }
 
@@ -161,26 +155,18 @@ fn a_caller_may_babble_at_the_echo_agent() {
 #[test]
 fn a_caller_may_babble_at_a_runtime() {
     let house = one_shard(House::new());
-    let runtime = Runtime::of(&house);
+    let runtime = runtime(&house);
     let daemon = house.serve();
     let caller = Caller::new(daemon.sip(), daemon.credentials());
     let contact = format!(
         "Contact: <sip:agent@{}>\r\nContent-Type: application/sdp\r\n",
-        runtime.peer.address()
+        runtime.own
     );
     let (mut changes, mut relayed) = (Changes::new(), 0);
     for call in 0..messages() / CALL {
         let id = format!("babble-{call}");
         let dialling = Dialling::new(&id, &daemon.house.first_number, daemon.sip());
-        caller.dial(&dialling);
-        runtime.answer(&runtime.request("INVITE"), "200 OK", &contact, OFFER);
-        let mut accepted = caller.answer(&dialling);
-        while status_of(&accepted) < 200 {
-            accepted = caller.answer(&dialling);
-        }
-        let tag = to_tag(&accepted);
-        caller.send(&dialling, "ACK", 2, &tag);
-        runtime.request("ACK");
+        let (tag, _) = caller.connect_to(&runtime, &dialling, (&contact, OFFER));
         babble(&caller, &mut changes, (&dialling, &tag), || {
             relayed += accept_all(&runtime, &contact);
         });
@@ -190,9 +176,9 @@ fn a_caller_may_babble_at_a_runtime() {
 }
 
 /// The ACK of a 2xx to a re-INVITE.
-fn acknowledge(caller: &Caller, dialling: &Dialling, answer: &[u8]) {
+fn acknowledge(caller: &Caller, dialling: &Dialling, answer: &Message) {
     // What lacks its Call-ID gets an answer that lacks it too.
-    let Ok(message) = lex(answer, Framing::Datagram) else {
+    let Ok(message) = lex(answer.as_ref(), Framing::Datagram) else {
         return;
     };
     if (200..300).contains(&message.status()) && message.cseq_method_token() == b"INVITE" {
@@ -201,8 +187,8 @@ fn acknowledge(caller: &Caller, dialling: &Dialling, answer: &[u8]) {
             &dialling.request(
                 "ACK",
                 message.cseq().number,
-                &to_tag(answer),
-                caller.peer.address(),
+                &answer.to_tag(),
+                caller.peer.own,
             ),
             "Content-Type: application/sdp
 ",
@@ -213,12 +199,11 @@ fn acknowledge(caller: &Caller, dialling: &Dialling, answer: &[u8]) {
 }
 
 /// Answers what has crossed with 200; how many requests that were.
-fn accept_all(runtime: &Runtime, lines: &str) -> usize {
-    let came = runtime.peer.answers_until_probed();
-    let asked = came.iter().filter(|octets| {
-        let message = read(octets);
-        message.is_request() && message.method_token() != b"ACK"
-    });
+fn accept_all(runtime: &Peer, lines: &str) -> usize {
+    let came = runtime.answers_until_probed();
+    let asked = came
+        .iter()
+        .filter(|message| message.method().is_some_and(|method| method != "ACK"));
     asked
         .map(|request| runtime.answer(request, "200 OK", lines, OFFER))
         .count()
@@ -259,7 +244,7 @@ const ANSWERS: [(&str, &str, &str); 12] = [
 #[test]
 fn a_runtime_may_babble_at_a_call_that_is_set_up() {
     let house = one_shard(House::new());
-    let runtime = Runtime::of(&house);
+    let runtime = runtime(&house);
     let daemon = house.serve();
     let caller = Caller::new(daemon.sip(), daemon.credentials());
     let mut changes = Changes::new();
@@ -278,19 +263,14 @@ fn a_runtime_may_babble_at_a_call_that_is_set_up() {
         dialling.from = format!("<sip:+44163296{call:04}@pbx.invalid>");
         caller.dial(&dialling);
         let invite = runtime.request("INVITE");
-        let invite = read(&invite);
         for number in 0..BATCH {
             let (status, lines, body) = ANSWERS[(call * 7 + number * 5) % ANSWERS.len()];
-            let lines = format!("Contact: <sip:agent@{}>\r\n{lines}", runtime.peer.address());
+            let lines = format!("Contact: <sip:agent@{}>\r\n{lines}", runtime.own);
             let tag = format!("fork-{}", number % 3);
-            runtime
-                .peer
-                .send(changes.of(answer(&invite, status, &tag, &lines, body).into_bytes()));
+            runtime.send(changes.of(invite.answer(status, &tag, &lines, body).into_bytes()));
         }
-        runtime
-            .peer
-            .send(answer(&invite, "486 Busy", "last", "", ""));
-        runtime.peer.answers_until_probed();
+        runtime.send(invite.answer("486 Busy", "last", "", ""));
+        runtime.answers_until_probed();
         caller.send(&dialling, "CANCEL", 2, "");
         let answers = caller.peer.answers_until_probed();
         end(&caller, &dialling, &answers);
@@ -299,15 +279,12 @@ fn a_runtime_may_babble_at_a_call_that_is_set_up() {
 }
 
 /// Acknowledges the final answer, which must have come, and hangs up if it was one that connects.
-fn end(caller: &Caller, dialling: &Dialling, answers: &[Vec<u8>]) {
-    let is_final = |octets: &&Vec<u8>| {
-        let message = read(octets);
-        message.cseq_method_token() == b"INVITE" && message.status() >= 200
-    };
+fn end(caller: &Caller, dialling: &Dialling, answers: &[Message]) {
+    let is_final = |message: &&Message| message.is_final() && message.answers("INVITE");
     let last = answers.iter().find(is_final);
     let last = last.unwrap_or_else(|| panic!("{} has no final answer: {answers:?}", dialling.id));
-    caller.send(dialling, "ACK", 2, &to_tag(last));
+    caller.send(dialling, "ACK", 2, &last.to_tag());
     if status_of(last) < 300 {
-        caller.send(dialling, "BYE", 3, &to_tag(last));
+        caller.send(dialling, "BYE", 3, &last.to_tag());
     }
 }

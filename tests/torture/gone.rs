@@ -3,14 +3,11 @@
 
 use std::net::{Ipv4Addr, UdpSocket};
 
-use trunkline_sip::wire::Method;
-
-use crate::caller::{OFFER, read};
+use crate::caller::OFFER;
 use crate::intruders::Up;
 use crate::one_shard;
-use crate::peer::{Stranger, status_of};
-use trunkline_testkit::House;
-use trunkline_testkit::answer::answer;
+use trunkline_testkit::message::status_of;
+use trunkline_testkit::{House, Message, Peer};
 
 const ALLOW: &str = "Allow: INVITE, ACK, BYE, OPTIONS, UPDATE";
 
@@ -24,37 +21,33 @@ fn up(setting: &'static str, value: &str) -> Up {
 }
 
 /// The next request of the daemon to this peer; ACKs are passed over.
-fn asked(peer: &Stranger) -> (Method, Vec<u8>) {
-    loop {
-        let octets = peer.receive();
-        let message = read(&octets);
-        if message.is_request() && message.method() != Method::Ack {
-            return (message.method(), octets);
-        }
-    }
+fn asked(peer: &Peer) -> Message {
+    peer.next("request", |message| {
+        message.method().is_some_and(|method| method != "ACK")
+    })
 }
 
 /// The next one that isn't sent again.
-fn asked_anew(peer: &Stranger, before: &mut Vec<u8>) -> (Method, Vec<u8>) {
+fn asked_anew(peer: &Peer, before: &mut Option<Message>) -> Message {
     loop {
-        let (method, octets) = asked(peer);
-        if octets != *before {
-            before.clone_from(&octets);
-            return (method, octets);
+        let request = asked(peer);
+        if before.as_ref() != Some(&request) {
+            *before = Some(request.clone());
+            return request;
         }
     }
 }
 
-fn says(peer: &Stranger, request: &[u8], status: &str) {
-    peer.send(answer(&read(request), status, "", "", ""));
+fn says(peer: &Peer, request: &Message, status: &str) {
+    peer.answer(request, status, "", "");
 }
 
 #[test]
 fn a_peer_that_knows_the_call_no_more_ends_it() {
     let up = up("TRUNKLINE__SIP__DEAD_PEER_S", "1");
-    let (method, update) = asked(&up.caller.peer);
-    assert_eq!(method, Method::Update);
-    assert!(read(&update).body().is_empty());
+    let update = asked(&up.caller.peer);
+    assert!(update.is_request("UPDATE"), "{update:?}");
+    assert!(update.wire().body().is_empty());
     says(
         &up.caller.peer,
         &update,
@@ -67,20 +60,20 @@ fn a_peer_that_knows_the_call_no_more_ends_it() {
 #[test]
 fn whatever_else_is_answered_is_life_and_what_refreshes_is_tried_first() {
     let up = up("TRUNKLINE__SIP__DEAD_PEER_S", "1");
-    let (peer, mut before) = (&up.caller.peer, Vec::new());
+    let (peer, mut before) = (&up.caller.peer, None);
     for (wanted, status) in [
-        (Method::Update, "401 Unauthorized"),
-        (Method::Update, "403 Forbidden"),
-        (Method::Update, "501 Not Implemented"),
-        (Method::Invite, "488 Not Acceptable Here"),
-        (Method::Options, "405 Method Not Allowed"),
+        ("UPDATE", "401 Unauthorized"),
+        ("UPDATE", "403 Forbidden"),
+        ("UPDATE", "501 Not Implemented"),
+        ("INVITE", "488 Not Acceptable Here"),
+        ("OPTIONS", "405 Method Not Allowed"),
         // Once it may come from a peer that looks for no dialog.
-        (Method::Options, "481 Call/Transaction Does Not Exist"),
+        ("OPTIONS", "481 Call/Transaction Does Not Exist"),
     ] {
-        let (method, request) = asked_anew(peer, &mut before);
-        assert_eq!(method, wanted, "{}", request.escape_ascii());
-        if method == Method::Invite {
-            let body = String::from_utf8_lossy(read(&request).body()).into_owned();
+        let request = asked_anew(peer, &mut before);
+        assert!(request.is_request(wanted), "{wanted}: {request:?}");
+        if wanted == "INVITE" {
+            let body = request.body();
             assert!(body.contains("m=audio 40000 "), "what it has: {body}");
         }
         says(peer, &request, status);
@@ -100,24 +93,18 @@ fn a_change_that_nobody_listens_for_fails_and_ends_nothing() {
         of_caller,
         ..
     } = up;
-    let port = runtime.peer.address().port();
+    let port = runtime.own.port();
     drop(runtime);
-    let change = of_caller.request((3, "INVITE"), "UDP", caller.peer.address(), OFFER);
-    caller.peer.send(&change);
-    assert_eq!(
-        status_of(&of_caller.answer(&caller.peer, (3, "INVITE"))),
-        503
-    );
+    assert_eq!(of_caller.status(&caller.peer, (3, "INVITE"), OFFER), 503);
 
     let again = UdpSocket::bind((Ipv4Addr::LOCALHOST, port)).expect("it was ours");
-    let again = Stranger::on(again, daemon.sip());
-    caller
-        .peer
-        .send(of_caller.request((4, "INFO"), "UDP", caller.peer.address(), ""));
-    let (method, info) = asked(&again);
-    assert_eq!(method, Method::Info);
+    let again = Peer::bound(again, Some(daemon.sip()));
+    let inform = of_caller.request(&caller.peer, (4, "INFO"), "", "");
+    caller.peer.send(inform);
+    let info = asked(&again);
+    assert!(info.is_request("INFO"), "{info:?}");
     says(&again, &info, "200 OK");
-    assert_eq!(status_of(&of_caller.answer(&caller.peer, (4, "INFO"))), 200);
+    assert_eq!(status_of(&caller.peer.outcome("4 INFO")), 200);
     assert_eq!(daemon.calls()[0]["status"], "in_progress");
 }
 
@@ -129,21 +116,17 @@ fn a_runtime_that_is_found_gone_is_asked_in_its_calls() {
         .set("TRUNKLINE__SIP__HEALTH_DOWN_AFTER", "1");
     house.allow("127.0.0.1/32");
     let up = Up::of(house, |caller, dialling| caller.ask(dialling, dialling));
-    let (method, update) = loop {
-        let (method, request) = asked(&up.runtime.peer);
-        if method != Method::Options {
-            break (method, request);
+    let update = loop {
+        let request = asked(&up.runtime);
+        if !request.is_request("OPTIONS") {
+            break request;
         }
-        says(&up.runtime.peer, &request, "503 Service Unavailable");
+        says(&up.runtime, &request, "503 Service Unavailable");
     };
-    assert_eq!(method, Method::Update);
-    says(
-        &up.runtime.peer,
-        &update,
-        "481 Call/Transaction Does Not Exist",
-    );
-    let (method, bye) = asked(&up.caller.peer);
-    assert_eq!(method, Method::Bye);
+    assert!(update.is_request("UPDATE"), "{update:?}");
+    says(&up.runtime, &update, "481 Call/Transaction Does Not Exist");
+    let bye = asked(&up.caller.peer);
+    assert!(bye.is_request("BYE"), "{bye:?}");
     says(&up.caller.peer, &bye, "200 OK");
     assert_eq!(up.daemon.record()["reason"], "dialog_gone");
 }

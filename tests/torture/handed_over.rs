@@ -4,16 +4,13 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
 
 use serde_json::{Value, json};
-use trunkline_sip::wire::{HeaderName, Message};
 
-use crate::caller::{Caller, Dialling, OFFER, read, to_tag};
-use crate::house::until;
+use crate::caller::{Caller, Dialling, OFFER};
+use crate::house::{accepting, runtime, until};
 use crate::one_shard;
-use crate::peer::{Stranger, status_of};
-use crate::runtime::Runtime;
-use trunkline_testkit::answer::answer;
-use trunkline_testkit::process::Deadline;
-use trunkline_testkit::{Daemon, House};
+use trunkline_testkit::dialog::Dialog;
+use trunkline_testkit::message::status_of;
+use trunkline_testkit::{Daemon, Deadline, House, Message, Peer};
 
 pub(crate) const ASTERISK: &str = "Asterisk PBX 22.10.0";
 pub(crate) const FREESWITCH: &str = "FreeSWITCH-mod_sofia/1.10.12";
@@ -30,18 +27,6 @@ pub(crate) struct Pbx {
     pub(crate) tag: String,
     call: String,
     cseq: std::cell::Cell<u32>,
-}
-
-pub(crate) fn text(octets: &[u8]) -> String {
-    String::from_utf8_lossy(octets).into_owned()
-}
-
-/// What the 200 to an INVITE says besides.
-pub(crate) fn accepting(at: &Stranger) -> String {
-    format!(
-        "Contact: <sip:desk@{}>\r\nContent-Type: application/sdp\r\n",
-        at.address()
-    )
 }
 
 pub(crate) fn daemon() -> Daemon {
@@ -77,22 +62,14 @@ impl Pbx {
     /// The same to a runtime, which answers; and the INVITE that it got.
     fn calls_runtime(
         daemon: &Daemon,
-        runtime: &Runtime,
+        runtime: &Peer,
         id: &str,
         user_agent: &str,
-    ) -> (Self, Vec<u8>) {
+    ) -> (Self, Message) {
         let peer = Caller::new(daemon.sip(), daemon.credentials());
         let dialling = Self::dialling(daemon, id, user_agent);
-        let mut came = peer.dial(&dialling);
-        let invite = runtime.request("INVITE");
-        let body = OFFER.replace("40000", "41000");
-        runtime.answer(&invite, "200 OK", &accepting(&runtime.peer), &body);
-        while status_of(&came) < 200 {
-            came = peer.answer(&dialling);
-        }
-        let tag = to_tag(&came);
-        peer.send(&dialling, "ACK", 2, &tag);
-        runtime.request("ACK");
+        let answer = (&*accepting(runtime), &*OFFER.replace("40000", "41000"));
+        let (tag, invite) = peer.connect_to(runtime, &dialling, answer);
         (Self::up(daemon, peer, dialling, tag), invite)
     }
 
@@ -124,45 +101,37 @@ impl Pbx {
     }
 
     /// The next request, which has to be of this method; those that come again are passed over.
-    pub(crate) fn request(&self, method: &str) -> Vec<u8> {
-        loop {
-            let octets = self.peer.peer.receive();
-            let message = read(&octets);
-            let is_ack = message.is_request() && message.method_token() == b"ACK";
-            if message.is_request() && (!is_ack || method == "ACK") {
-                assert_eq!(text(message.method_token()), method, "{}", text(&octets));
-                return octets;
-            }
-        }
+    pub(crate) fn request(&self, method: &str) -> Message {
+        let request = self.peer.peer.next("request", |message| {
+            let is_ack = message.is_request("ACK");
+            message.method().is_some() && (!is_ack || method == "ACK")
+        });
+        assert_eq!(request.method(), Some(method), "{request}");
+        request
     }
 
-    pub(crate) fn answers(&self, request: &[u8], status: &str) {
+    pub(crate) fn answers(&self, request: &Message, status: &str) {
         self.answers_with(request, status, "", "");
     }
 
-    pub(crate) fn answers_with(&self, request: &[u8], status: &str, lines: &str, body: &str) {
-        let answer = answer(&read(request), status, "pbx", lines, body);
-        self.peer.peer.send(&answer);
+    pub(crate) fn answers_with(&self, request: &Message, status: &str, lines: &str, body: &str) {
+        self.peer.peer.answer(request, status, lines, body);
     }
 
     /// Sends a request in its dialog, and waits for the answer.
     fn says(&self, method: &str, lines: &str, body: &str) -> u16 {
         let cseq = self.cseq.get() + 1;
         self.cseq.set(cseq);
-        let bare = text(&self.peer_request(method, cseq));
+        let bare = self.peer_request(method, cseq);
+        let bare = String::from_utf8_lossy(&bare);
         let head = bare.trim_end_matches("Content-Length: 0\r\n\r\n");
         let request = format!("{head}{lines}Content-Length: {}\r\n\r\n{body}", body.len());
         self.peer.peer.send(request.as_bytes());
-        loop {
-            let answer = self.peer.answer(&self.dialling);
-            if read(&answer).cseq().number == cseq {
-                return status_of(&answer);
-            }
-        }
+        status_of(&self.peer.peer.outcome(&format!("{cseq} {method}")))
     }
 
     fn peer_request(&self, method: &str, cseq: u32) -> Vec<u8> {
-        let at = self.peer.peer.address();
+        let at = self.peer.peer.own;
         self.dialling.request(method, cseq, &self.tag, at)
     }
 
@@ -183,9 +152,8 @@ impl Pbx {
     /// What has come by now, without ACKs.
     pub(crate) fn so_far(&self) -> Vec<String> {
         let came = self.peer.peer.answers_until_probed();
-        let came = came.iter().map(|octets| text(octets));
-        came.filter(|message| !message.starts_with("ACK "))
-            .collect()
+        let came = came.iter().filter(|message| !message.is_request("ACK"));
+        came.map(Message::text).collect()
     }
 
     /// The record once the transfer is in that state.
@@ -245,33 +213,16 @@ fn recorded(daemon: &Daemon, call: &str) -> Vec<Value> {
 }
 
 /// The runtime hangs up on the call that it got by this INVITE.
-fn agent_hangs_up(daemon: &Daemon, runtime: &Runtime, invite: &[u8]) {
-    let (at, invite) = (runtime.peer.address(), read(invite));
-    let bye = format!(
-        "BYE sip:trunkline@{0} SIP/2.0\r\nVia: SIP/2.0/UDP {at};branch=z9hG4bKbye{1}\r\nMax-Forwards: 70\r\n\
-         From: {2};tag=runtime\r\nTo: {3}\r\nCall-ID: {4}\r\nCSeq: 7 BYE\r\nContent-Length: 0\r\n\r\n",
-        daemon.sip(),
-        at.port(),
-        header(&invite, HeaderName::To),
-        header(&invite, HeaderName::From),
-        header(&invite, HeaderName::CallId),
-    );
-    runtime.peer.send(bye.as_bytes());
-}
-
-fn header(message: &Message<'_>, name: HeaderName) -> String {
-    text(message.first(name).unwrap_or_default())
+fn agent_hangs_up(runtime: &Peer, invite: &Message) {
+    let dialog = Dialog::called(invite, runtime.tag);
+    runtime.send(dialog.request(runtime, (7, "BYE"), "", ""));
 }
 
 /// An INVITE that calls the destination at the PBX, as the caller.
-pub(crate) fn assert_calls_back(pbx: &Pbx, invite: &[u8]) {
-    let message = read(invite);
-    let uri = text(message.request_uri());
-    assert!(
-        uri.starts_with(&format!("sip:{NUMBER}@{}", pbx.peer.peer.address())),
-        "{uri}"
-    );
-    let from = header(&message, HeaderName::From);
+pub(crate) fn assert_calls_back(pbx: &Pbx, invite: &Message) {
+    let begin = format!("INVITE sip:{NUMBER}@{}", pbx.peer.peer.own);
+    assert!(invite.start_line().starts_with(&begin), "{invite}");
+    let from = invite.value("From");
     assert!(from.starts_with("<sip:+441632960001@"), "{from}");
 }
 
@@ -334,8 +285,8 @@ fn a_refused_refer_goes_on_as_a_bridge_back_to_the_pbx() {
 #[test]
 fn a_declined_refer_leads_to_no_other_host() {
     let daemon = daemon();
-    let desk = Stranger::new(daemon.sip());
-    daemon.destination("Desk", "sip", &format!("sip:desk@{}", desk.address()));
+    let desk = Peer::new(daemon.sip());
+    daemon.destination("Desk", "sip", &format!("sip:desk@{}", desk.own));
     daemon.house.settle();
     let pbx = Pbx::calls(&daemon, "declining", "");
     for status in ["403 Forbidden", "603 Decline"] {
@@ -347,14 +298,14 @@ fn a_declined_refer_leads_to_no_other_host() {
         assert_eq!(shown["transfer"]["sip_code"], code, "{shown}");
         assert_eq!(shown["transfer"]["way"], "refer", "{shown}");
         let came = desk.answers_until_probed();
-        assert!(came.is_empty(), "{status}: {}", text(&came[0]));
+        assert!(came.is_empty(), "{status}: {came:?}");
     }
     pbx.transfers(&daemon, "Desk");
     let refer = pbx.request("REFER");
     pbx.answers(&refer, "501 Not Implemented");
     let invite = desk.receive();
-    assert_eq!(text(read(&invite).method_token()), "INVITE");
-    desk.send(answer(&read(&invite), "486 Busy Here", "desk", "", ""));
+    assert!(invite.is_request("INVITE"), "{invite}");
+    desk.send(invite.answer("486 Busy Here", "desk", "", ""));
     let shown = pbx.transferred(&daemon, "failed");
     assert_eq!(shown["transfer"]["way"], "bridge", "{shown}");
     assert_eq!(pbx.peer.hang_up(&pbx.dialling, 99, &pbx.tag), 200);
@@ -364,7 +315,7 @@ fn a_declined_refer_leads_to_no_other_host() {
 #[test]
 fn a_pbx_that_says_200_has_two_seconds_for_its_bye() {
     let house = one_shard(House::new());
-    let runtime = Runtime::of(&house);
+    let runtime = runtime(&house);
     let daemon = house.serve();
     daemon.destination("Sales", "phone", NUMBER);
     daemon.house.settle();
@@ -392,7 +343,7 @@ fn a_pbx_that_says_200_has_two_seconds_for_its_bye() {
                 runtime.answer(&bye, "200 OK", "", "");
             }
             "agent" => {
-                agent_hangs_up(&daemon, &runtime, &invite);
+                agent_hangs_up(&runtime, &invite);
                 let bye = pbx.request("BYE");
                 pbx.answers(&bye, "200 OK");
             }
@@ -516,8 +467,8 @@ fn a_pbx_that_keeps_its_caller_is_learnt() {
 #[test]
 fn a_destination_that_the_pbx_does_not_know_is_called_from_here() {
     let daemon = daemon();
-    let desk = Stranger::new(daemon.sip());
-    daemon.destination("Desk", "sip", &format!("sip:desk@{}", desk.address()));
+    let desk = Peer::new(daemon.sip());
+    daemon.destination("Desk", "sip", &format!("sip:desk@{}", desk.own));
     daemon.house.settle();
     let pbx = Pbx::calls(&daemon, "unknown", ASTERISK);
     for status in [
@@ -531,13 +482,13 @@ fn a_destination_that_the_pbx_does_not_know_is_called_from_here() {
         let asked = pbx.request("OPTIONS");
         pbx.answers(&asked, "200 OK");
         let invite = desk.receive();
-        desk.send(answer(&read(&invite), "486 Busy Here", "desk", "", ""));
+        desk.send(invite.answer("486 Busy Here", "desk", "", ""));
         let shown = pbx.transferred(&daemon, "failed");
         assert_eq!(shown["transfer"]["way"], "bridge", "{shown}");
         assert_eq!(shown["transfer"]["sip_code"], 486, "{shown}");
         assert_eq!(shown["transfer"]["caller_may_be_gone"], false, "{shown}");
         let ack = desk.receive();
-        assert_eq!(text(read(&ack).method_token()), "ACK");
+        assert!(ack.is_request("ACK"), "{ack}");
     }
     // The dialog doesn't answer any more: nobody is called.
     pbx.transfers(&daemon, "Desk");

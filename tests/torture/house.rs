@@ -6,9 +6,25 @@ use serde_json::Value;
 use trunkline_bench::process;
 
 use trunkline_testkit::process::Deadline;
-use trunkline_testkit::{Credentials, Daemon, House, http};
+use trunkline_testkit::{Credentials, Daemon, House, Peer, http};
 
 const LIMIT: Duration = Duration::from_secs(10);
+
+/// Binds a port and has the first agent spoken for from there.
+pub(crate) fn runtime(house: &House) -> Peer {
+    let peer = Peer::new(house.sip).tagged("runtime");
+    let uri = format!("sip:{{agent_id}}@{}", peer.own);
+    house.runtime(&house.first_agent, &uri);
+    peer
+}
+
+/// What the 2xx of such a peer says besides.
+pub(crate) fn accepting(at: &Peer) -> String {
+    format!(
+        "Contact: <sip:peer@{}>\r\nContent-Type: application/sdp\r\n",
+        at.own
+    )
+}
 
 /// Another org with an agent, a number and a trunk.
 #[derive(Debug)]

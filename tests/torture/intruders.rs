@@ -3,15 +3,14 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use crate::caller::{Caller, Dialling, OFFER, read, to_tag};
-use crate::house::{metric, until};
+use crate::caller::{Caller, Dialling, OFFER};
+use crate::house::{metric, runtime, until};
 use crate::one_shard;
-use crate::peer::{Stranger, StreamPeer, status_of};
-use crate::runtime::Runtime;
-use trunkline_testkit::answer::answer;
+use trunkline_testkit::dialog::Dialog;
 use trunkline_testkit::digest::{Asking, Challenge};
 use trunkline_testkit::dns::{self, Record};
-use trunkline_testkit::{Credentials, Daemon, House, Message};
+use trunkline_testkit::message::{status_of, statuses_of};
+use trunkline_testkit::{Credentials, Daemon, House, Message, Peer};
 
 const FOREIGN: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 const SECOND: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
@@ -19,117 +18,34 @@ const SECOND: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
 const STOLEN: &str = "v=0\r\no=- 1 9 IN IP4 127.0.0.2\r\ns=-\r\nc=IN IP4 127.0.0.2\r\nt=0 0\r\nm=audio 40666 RTP/AVP 8\r\n";
 const COUNTED: &str = "trunkline_sip_foreign_total";
 
-/// One side of a dialog, as its peer writes requests in it.
-#[derive(Clone)]
-pub(crate) struct Inside {
-    uri: String,
-    from: String,
-    to: String,
-    call_id: String,
-    /// More lines.
-    lines: String,
+/// The caller's side of a call.
+fn of_caller(dialling: &Dialling, tag: &str, daemon: SocketAddr) -> Dialog {
+    Dialog {
+        uri: format!("sip:trunkline@{daemon}"),
+        from: format!("{};tag=f-{}", dialling.from, dialling.id),
+        to: format!("{};tag={tag}", dialling.to),
+        id: format!("{}@pbx.invalid", dialling.id),
+        lines: String::new(),
+    }
 }
 
-impl Inside {
-    fn of_caller(dialling: &Dialling, tag: &str, daemon: SocketAddr) -> Self {
-        Self {
-            uri: format!("sip:trunkline@{daemon}"),
-            from: format!("{};tag=f-{}", dialling.from, dialling.id),
-            to: format!("{};tag={tag}", dialling.to),
-            call_id: format!("{}@pbx.invalid", dialling.id),
-            lines: String::new(),
-        }
-    }
-
-    /// That of a runtime which has answered this INVITE.
-    fn of_runtime(invite: &[u8], daemon: SocketAddr) -> Self {
-        let invite = read(invite);
-        let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
-        Self {
-            uri: format!("sip:trunkline@{daemon}"),
-            from: format!("{};tag=runtime", text(invite.to())),
-            to: text(invite.from()),
-            call_id: text(invite.call_id()),
-            lines: String::new(),
-        }
-    }
-
-    fn with(&self, line: &str) -> Self {
-        let mut with = self.clone();
-        with.lines.push_str(line);
-        with.lines.push_str("\r\n");
-        with
-    }
-
-    pub(crate) fn request(
-        &self,
-        (cseq, method): (u32, &str),
-        transport: &str,
-        own: SocketAddr,
-        sdp: &str,
-    ) -> Vec<u8> {
-        let Self {
-            uri,
-            from,
-            to,
-            call_id,
-            lines,
-        } = self;
-        let of = if method == "ACK" { "ack" } else { "" };
-        let kind = if sdp.is_empty() {
-            ""
-        } else {
-            "Content-Type: application/sdp\r\n"
-        };
-        format!(
-            "{method} {uri} SIP/2.0\r\nVia: SIP/2.0/{transport} {own};branch=z9hG4bK-{cseq}-{method}{of}-{own};rport\r\n\
-             Max-Forwards: 70\r\nFrom: {from}\r\nTo: {to}\r\nCall-ID: {call_id}\r\nCSeq: {cseq} {method}\r\n\
-             Contact: <sip:peer@{own}>\r\n{lines}{kind}Content-Length: {}\r\n\r\n{sdp}",
-            sdp.len()
-        )
-        .into_bytes()
-    }
-
-    /// Sends a request over UDP; the final answer.
-    fn ask(&self, peer: &Stranger, what: (u32, &str), sdp: &str) -> Vec<u8> {
-        peer.send(self.request(what, "UDP", peer.address(), sdp));
-        self.answer(peer, what)
-    }
-
-    pub(crate) fn answer(&self, peer: &Stranger, (cseq, method): (u32, &str)) -> Vec<u8> {
-        let wanted = format!("CSeq: {cseq} {method}\r\n");
-        loop {
-            let octets = peer.receive();
-            let text = String::from_utf8_lossy(&octets);
-            if text.starts_with("SIP/2.0 ") && text.contains(&wanted) && status_of(&octets) >= 200 {
-                return octets;
-            }
-        }
-    }
-
-    /// The status of the final answer.
-    pub(crate) fn status(&self, peer: &Stranger, what: (u32, &str), sdp: &str) -> u16 {
-        status_of(&self.ask(peer, what, sdp))
-    }
-
-    /// The line that answers a challenge to a request of this method.
-    fn proof(&self, challenge: &[u8], method: &str, credentials: &Credentials) -> String {
-        let asking = Asking {
-            method,
-            uri: &self.uri,
-            nc: 1,
-        };
-        Challenge::of(&Message::from(challenge)).answer(&asking, credentials)
-    }
+/// The line that answers a challenge to a request of this method.
+fn proof(of: &Dialog, challenge: &Message, method: &str, credentials: &Credentials) -> String {
+    let asking = Asking {
+        method,
+        uri: &of.uri,
+        nc: 1,
+    };
+    Challenge::of(challenge).answer(&asking, credentials)
 }
 
 /// A call that is up, as both of its peers know it.
 pub(crate) struct Up {
     pub(crate) daemon: Daemon,
     pub(crate) caller: Caller,
-    pub(crate) runtime: Runtime,
-    pub(crate) of_caller: Inside,
-    of_runtime: Inside,
+    pub(crate) runtime: Peer,
+    pub(crate) of_caller: Dialog,
+    of_runtime: Dialog,
 }
 
 impl Up {
@@ -145,15 +61,15 @@ impl Up {
         Self::of(house, |caller, dialling| caller.ask(dialling, dialling))
     }
 
-    pub(crate) fn of(house: House, begin: impl FnOnce(&Caller, &Dialling) -> Vec<u8>) -> Self {
-        let runtime = Runtime::of(&house);
+    pub(crate) fn of(house: House, begin: impl FnOnce(&Caller, &Dialling) -> Message) -> Self {
+        let runtime = runtime(&house);
         Self::with(house, runtime, begin)
     }
 
     fn with(
         house: House,
-        runtime: Runtime,
-        begin: impl FnOnce(&Caller, &Dialling) -> Vec<u8>,
+        runtime: Peer,
+        begin: impl FnOnce(&Caller, &Dialling) -> Message,
     ) -> Self {
         let daemon = house.serve();
         let caller = Caller::new(daemon.sip(), daemon.credentials());
@@ -163,25 +79,18 @@ impl Up {
         let invite = runtime.request("INVITE");
         let contact = format!(
             "Contact: <sip:runtime@{}>\r\nAllow: INVITE, ACK, BYE, UPDATE\r\nContent-Type: application/sdp\r\n",
-            runtime.peer.address()
+            runtime.own
         );
         runtime.answer(&invite, "200 OK", &contact, OFFER);
-        let mut accepted = caller.answer(&dialling);
-        while status_of(&accepted) < 200 {
-            accepted = caller.answer(&dialling);
-        }
-        assert_eq!(status_of(&accepted), 200);
-        let tag = to_tag(&accepted);
-        let cseq = if accepted.escape_ascii().to_string().contains("CSeq: 2 ") {
-            2
-        } else {
-            1
-        };
+        let accepted = caller.peer.outcome("INVITE");
+        assert_eq!(accepted.status(), Some(200));
+        let tag = accepted.to_tag();
+        let cseq = if accepted.answers("2 INVITE") { 2 } else { 1 };
         caller.send(&dialling, "ACK", cseq, &tag);
         runtime.request("ACK");
 
-        let of_caller = Inside::of_caller(&dialling, &tag, daemon.sip());
-        let of_runtime = Inside::of_runtime(&invite, daemon.sip());
+        let of_caller = of_caller(&dialling, &tag, daemon.sip());
+        let of_runtime = Dialog::called(&invite, runtime.tag);
         Self {
             daemon,
             caller,
@@ -192,8 +101,8 @@ impl Up {
     }
 
     /// The caller changes its media from this socket, and the runtime gets that.
-    fn reinvites(&self, of: &Inside, peer: &Stranger, cseq: u32) {
-        peer.send(of.request((cseq, "INVITE"), "UDP", peer.address(), OFFER));
+    fn reinvites(&self, of: &Dialog, peer: &Peer, cseq: u32) {
+        peer.send(of.request(peer, (cseq, "INVITE"), "", OFFER));
         let change = self.runtime.request("INVITE");
         self.runtime.answer(
             &change,
@@ -202,37 +111,26 @@ impl Up {
             OFFER,
         );
         self.runtime.request("ACK");
-        assert_eq!(status_of(&of.answer(peer, (cseq, "INVITE"))), 200);
-        peer.send(of.request((cseq, "ACK"), "UDP", peer.address(), ""));
+        assert_eq!(status_of(&peer.outcome(&format!("{cseq} INVITE"))), 200);
+        peer.send(of.request(peer, (cseq, "ACK"), "", ""));
     }
 
     /// A key of the runtime comes to this socket of the caller's side.
-    fn informs(&self, peer: &Stranger, cseq: u32) {
-        let runtime = &self.runtime.peer;
-        runtime.send(
-            self.of_runtime
-                .request((cseq, "INFO"), "UDP", runtime.address(), ""),
-        );
-        let info = loop {
-            let octets = peer.receive();
-            if octets.starts_with(b"INFO ") {
-                break octets;
-            }
-        };
-        peer.send(answer(&read(&info), "200 OK", "", "", ""));
-        let informed = self.of_runtime.answer(runtime, (cseq, "INFO"));
-        assert_eq!(status_of(&informed), 200);
+    fn informs(&self, peer: &Peer, cseq: u32) {
+        let runtime = &self.runtime;
+        runtime.send(self.of_runtime.request(runtime, (cseq, "INFO"), "", ""));
+        let info = peer.request("INFO");
+        peer.answer(&info, "200 OK", "", "");
+        let informed = runtime.outcome(&format!("{cseq} INFO"));
+        assert_eq!(informed.status(), Some(200));
     }
 
     /// The caller hangs up from this socket.
-    pub(crate) fn hangs_up(&self, peer: &Stranger, cseq: u32) {
-        peer.send(
-            self.of_caller
-                .request((cseq, "BYE"), "UDP", peer.address(), ""),
-        );
+    pub(crate) fn hangs_up(&self, peer: &Peer, cseq: u32) {
+        peer.send(self.of_caller.request(peer, (cseq, "BYE"), "", ""));
         let bye = self.runtime.request("BYE");
         self.runtime.answer(&bye, "200 OK", "", "");
-        assert_eq!(status_of(&self.of_caller.answer(peer, (cseq, "BYE"))), 200);
+        assert_eq!(status_of(&peer.outcome(&format!("{cseq} BYE"))), 200);
         assert_eq!(self.daemon.record()["status"], "completed");
     }
 
@@ -247,11 +145,11 @@ const METHODS: [&str; 8] = [
 ];
 
 /// Everything that reads an answer over TCP: the status of the only one.
-fn over_tcp(of: &Inside, what: (u32, &str), daemon: SocketAddr, sdp: &str) -> u16 {
-    let peer = StreamPeer::from(FOREIGN, daemon);
-    peer.send(&of.request(what, "TCP", (FOREIGN, 5060).into(), sdp));
+fn over_tcp(of: &Dialog, what: (u32, &str), daemon: SocketAddr, sdp: &str) -> u16 {
+    let peer = Peer::tcp(FOREIGN, daemon);
+    peer.send(of.request(&peer, what, "", sdp));
     let answers = peer.answers_until_probed();
-    let answers: Vec<u16> = answers.iter().map(|answer| status_of(answer)).collect();
+    let answers = statuses_of(&answers);
     let [status] = answers[..] else {
         panic!("one answer to {what:?}: {answers:?}");
     };
@@ -261,7 +159,7 @@ fn over_tcp(of: &Inside, what: (u32, &str), daemon: SocketAddr, sdp: &str) -> u1
 #[test]
 fn whoever_has_the_tags_of_a_proven_leg_needs_its_password() {
     let up = Up::by_digest();
-    let intruder = Stranger::from(FOREIGN, up.daemon.sip());
+    let intruder = Peer::on(FOREIGN, up.daemon.sip());
     for (cseq, method) in (50..).zip(METHODS) {
         let sdp = if method == "INVITE" { STOLEN } else { "" };
         assert_eq!(
@@ -294,7 +192,7 @@ fn whoever_has_the_tags_of_a_proven_leg_needs_its_password() {
         ),
     ] {
         let challenge = up.of_caller.ask(&intruder, (cseq, "BYE"), "");
-        let proof = up.of_caller.proof(&challenge, "BYE", &wrong);
+        let proof = proof(&up.of_caller, &challenge, "BYE", &wrong);
         let refused = up
             .of_caller
             .with(&proof)
@@ -319,16 +217,16 @@ fn a_phone_that_moves_proves_itself_and_is_followed() {
     let credentials = up.daemon.credentials();
 
     // Behind NAT its port moves, and nothing is asked.
-    let port = Stranger::new(up.daemon.sip());
+    let port = Peer::new(up.daemon.sip());
     assert_eq!(up.of_caller.status(&port, (3, "OPTIONS"), ""), 200);
     up.reinvites(&up.of_caller, &port, 4);
     up.informs(&port, 2);
 
-    let moved = Stranger::from(FOREIGN, up.daemon.sip());
+    let moved = Peer::on(FOREIGN, up.daemon.sip());
     let challenge = up.of_caller.ask(&moved, (5, "INVITE"), OFFER);
     assert_eq!(status_of(&challenge), 401);
     up.informs(&port, 3);
-    let proof = up.of_caller.proof(&challenge, "INVITE", &credentials);
+    let proof = proof(&up.of_caller, &challenge, "INVITE", &credentials);
     up.reinvites(&up.of_caller.with(&proof), &moved, 6);
     up.informs(&moved, 4);
     up.hangs_up(&moved, 7);
@@ -347,7 +245,7 @@ fn a_leg_that_nothing_has_proven_is_held_to_its_places() {
         .concat(),
     );
     let up = Up::by_address(house);
-    let intruder = Stranger::from(FOREIGN, up.daemon.sip());
+    let intruder = Peer::on(FOREIGN, up.daemon.sip());
     let mut sent = 0.0;
     for (cseq, method) in (50..).zip(METHODS) {
         let sdp = if method == "INVITE" { STOLEN } else { "" };
@@ -365,7 +263,7 @@ fn a_leg_that_nothing_has_proven_is_held_to_its_places() {
     up.informs(&up.caller.peer, 2);
 
     // The PBX has another address that its trunk allows; the runtime may not use that one.
-    let second = Stranger::from(SECOND, up.daemon.sip());
+    let second = Peer::on(SECOND, up.daemon.sip());
     assert_eq!(up.of_runtime.status(&second, (60, "OPTIONS"), ""), 403);
     up.reinvites(&up.of_caller, &second, 3);
     up.informs(&second, 3);
@@ -377,47 +275,33 @@ fn a_leg_that_nothing_has_proven_is_held_to_its_places() {
 fn answers_and_acks_from_another_address_are_nobodys() {
     let house = one_shard(House::new());
     house.allow("127.0.0.1/32");
-    let runtime = Runtime::of(&house);
+    let runtime = runtime(&house);
     let daemon = house.serve();
     let caller = Caller::new(daemon.sip(), daemon.credentials());
     let mut dialling = Dialling::new("late", &daemon.house.first_number, daemon.sip());
     dialling.body = String::new();
     caller.ask(&dialling, &dialling);
     let invite = runtime.request("INVITE");
-    let intruder = Stranger::from(FOREIGN, daemon.sip());
+    let intruder = Peer::on(FOREIGN, daemon.sip());
     let lines = |address: SocketAddr| {
         format!("Contact: <sip:runtime@{address}>\r\nContent-Type: application/sdp\r\n")
     };
-    intruder.send(answer(
-        &read(&invite),
-        "200 OK",
-        "thief",
-        &lines(intruder.address()),
-        STOLEN,
-    ));
+    intruder.send(invite.answer("200 OK", "thief", &lines(intruder.own), STOLEN));
     until(|| (metric(&daemon, COUNTED) >= 1.0).then_some(()));
 
-    runtime.answer(&invite, "200 OK", &lines(runtime.peer.address()), OFFER);
-    let mut accepted = caller.answer(&dialling);
-    while status_of(&accepted) < 200 {
-        accepted = caller.answer(&dialling);
-    }
-    assert!(!String::from_utf8_lossy(&accepted).contains("40666"));
+    runtime.answer(&invite, "200 OK", &lines(runtime.own), OFFER);
+    let accepted = caller.peer.outcome("INVITE");
+    assert!(!accepted.text().contains("40666"));
     // The caller's SDP is still to come, in its ACK.
-    let inside = Inside::of_caller(&dialling, &to_tag(&accepted), daemon.sip());
+    let inside = of_caller(&dialling, &accepted.to_tag(), daemon.sip());
     for sdp in [STOLEN, ""] {
-        intruder.send(inside.request((1, "ACK"), "UDP", intruder.address(), sdp));
+        intruder.send(inside.request(&intruder, (1, "ACK"), "", sdp));
     }
     until(|| (metric(&daemon, COUNTED) >= 3.0).then_some(()));
-    caller
-        .peer
-        .send(inside.request((1, "ACK"), "UDP", caller.peer.address(), OFFER));
+    let ack = inside.request(&caller.peer, (1, "ACK"), "", OFFER);
+    caller.peer.send(ack);
     let ack = runtime.request("ACK");
-    assert!(
-        String::from_utf8_lossy(&ack).contains("m=audio 40000"),
-        "{}",
-        ack.escape_ascii()
-    );
+    assert!(ack.body().contains("m=audio 40000"), "{ack}");
 }
 
 /// A proxy that has recorded its route sends on what its phone asks, and so may the phone's Contact.
@@ -425,30 +309,27 @@ fn answers_and_acks_from_another_address_are_nobodys() {
 fn a_proxy_on_the_route_and_a_contact_are_places_of_the_dialog() {
     let house = one_shard(House::new());
     house.allow("127.0.0.1/32");
-    let runtime = Runtime::of(&house);
+    let runtime = runtime(&house);
     let daemon = house.serve();
     let caller = Caller::new(daemon.sip(), daemon.credentials());
-    let proxy = Stranger::from(SECOND, daemon.sip());
-    let phone = Stranger::from(Ipv4Addr::new(127, 0, 0, 4), daemon.sip());
+    let proxy = Peer::on(SECOND, daemon.sip());
+    let phone = Peer::on(Ipv4Addr::new(127, 0, 0, 4), daemon.sip());
     let dialling = Dialling::new("routed", &daemon.house.first_number, daemon.sip())
-        .with(&format!("Record-Route: <sip:{};lr>", proxy.address()));
+        .with(&format!("Record-Route: <sip:{};lr>", proxy.own));
     caller.ask(&dialling, &dialling);
     let invite = runtime.request("INVITE");
     let contact = format!(
         "Contact: <sip:runtime@{}>\r\nContent-Type: application/sdp\r\n",
-        phone.address()
+        phone.own
     );
     runtime.answer(&invite, "200 OK", &contact, OFFER);
-    let mut accepted = caller.answer(&dialling);
-    while status_of(&accepted) < 200 {
-        accepted = caller.answer(&dialling);
-    }
-    let of_caller = Inside::of_caller(&dialling, &to_tag(&accepted), daemon.sip());
-    proxy.send(of_caller.request((1, "ACK"), "UDP", proxy.address(), ""));
+    let accepted = caller.peer.outcome("INVITE");
+    let of_caller = of_caller(&dialling, &accepted.to_tag(), daemon.sip());
+    proxy.send(of_caller.request(&proxy, (1, "ACK"), "", ""));
     assert_eq!(of_caller.status(&proxy, (2, "OPTIONS"), ""), 200);
-    let of_runtime = Inside::of_runtime(&invite, daemon.sip());
+    let of_runtime = Dialog::called(&invite, runtime.tag);
     assert_eq!(of_runtime.status(&phone, (2, "OPTIONS"), ""), 200);
-    let intruder = Stranger::from(FOREIGN, daemon.sip());
+    let intruder = Peer::on(FOREIGN, daemon.sip());
     assert_eq!(of_caller.status(&intruder, (3, "BYE"), ""), 403);
     assert_eq!(of_caller.status(&proxy, (3, "BYE"), ""), 200);
 }
@@ -460,32 +341,19 @@ fn a_runtime_is_at_every_address_of_its_name() {
     let names = dns::serve(table.to_vec());
     let house = one_shard(House::new()).set("TRUNKLINE__SIP__NAMESERVERS", &names.to_string());
     house.allow("127.0.0.1/32");
-    let runtime = Runtime::of(&house);
-    let port = runtime.peer.address().port();
+    let runtime = runtime(&house);
+    let port = runtime.own.port();
     house.runtime(&house.first_agent, &format!("sip:x@bot.test:{port}"));
     let up = Up::with(house, runtime, |caller, dialling| {
         caller.ask(dialling, dialling)
     });
 
-    let intruder = Stranger::from(FOREIGN, up.daemon.sip());
+    let intruder = Peer::on(FOREIGN, up.daemon.sip());
     assert_eq!(up.of_runtime.status(&intruder, (2, "OPTIONS"), ""), 403);
-    let second = Stranger::from(SECOND, up.daemon.sip());
-    second.send(
-        up.of_runtime
-            .request((3, "INVITE"), "UDP", second.address(), OFFER),
-    );
-    let change = loop {
-        let octets = up.caller.peer.receive();
-        if octets.starts_with(b"INVITE ") {
-            break octets;
-        }
-    };
+    let second = Peer::on(SECOND, up.daemon.sip());
+    second.send(up.of_runtime.request(&second, (3, "INVITE"), "", OFFER));
+    let change = up.caller.peer.request("INVITE");
     let lines = "Content-Type: application/sdp\r\n";
-    up.caller
-        .peer
-        .send(answer(&read(&change), "200 OK", "", lines, OFFER));
-    assert_eq!(
-        status_of(&up.of_runtime.answer(&second, (3, "INVITE"))),
-        200
-    );
+    up.caller.peer.answer(&change, "200 OK", lines, OFFER);
+    assert_eq!(status_of(&second.outcome("3 INVITE")), 200);
 }

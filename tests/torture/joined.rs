@@ -1,32 +1,18 @@
 //! A runtime that joins two of its calls: it refers to a dialog of its own with us, whichever shard has it.
 
-use trunkline_sip::wire::HeaderName;
-
-use crate::caller::{Caller, Dialling, OFFER, read, to_tag};
+use crate::caller::{Caller, Dialling, OFFER};
+use crate::house::{accepting, runtime};
 use crate::one_shard;
-use crate::peer::{Stranger, status_of};
-use crate::runtime::Runtime;
-use trunkline_testkit::answer::answer;
-use trunkline_testkit::{Daemon, House};
+use trunkline_testkit::dialog::Dialog;
+use trunkline_testkit::message::{status_of, statuses_of};
+use trunkline_testkit::{Daemon, House, Message, Peer};
 
 /// A call with the runtime: the PBX's side and its tag, and the INVITE that the runtime got.
 struct Call {
     pbx: Caller,
     dialling: Dialling,
     tag: String,
-    invite: Vec<u8>,
-}
-
-fn text(octets: &[u8]) -> String {
-    String::from_utf8_lossy(octets).into_owned()
-}
-
-/// What a 200 says besides.
-fn accepting(at: &Stranger) -> String {
-    format!(
-        "Contact: <sip:peer@{}>\r\nContent-Type: application/sdp\r\n",
-        at.address()
-    )
+    invite: Message,
 }
 
 fn sdp(port: u16) -> String {
@@ -35,22 +21,15 @@ fn sdp(port: u16) -> String {
 
 impl Call {
     /// A call of this name whose PBX listens at this port.
-    fn new(daemon: &Daemon, runtime: &Runtime, name: &str, port: u16) -> Self {
+    fn new(daemon: &Daemon, runtime: &Peer, name: &str, port: u16) -> Self {
         let pbx = Caller::new(daemon.sip(), daemon.credentials());
         let mut dialling = Dialling::new(name, &daemon.house.first_number, daemon.sip());
         dialling.body = sdp(port);
-        let mut came = pbx.dial(&dialling);
-        let invite = runtime.request("INVITE");
-        runtime.answer(&invite, "200 OK", &accepting(&runtime.peer), &sdp(41_000));
-        while status_of(&came) < 200 {
-            came = pbx.answer(&dialling);
-        }
-        let tag = to_tag(&came);
-        pbx.send(&dialling, "ACK", 2, &tag);
-        runtime.request("ACK");
+        let answer = (&*accepting(runtime), &*sdp(41_000));
+        let (tag, invite) = pbx.connect_to(runtime, &dialling, answer);
         // The ACK before it has been served.
         pbx.send(&dialling, "OPTIONS", 3, &tag);
-        while read(&pbx.answer(&dialling)).cseq().number != 3 {}
+        pbx.peer.outcome("3 OPTIONS");
         Self {
             pbx,
             dialling,
@@ -59,81 +38,56 @@ impl Call {
         }
     }
 
-    fn value(&self, name: HeaderName) -> String {
-        text(read(&self.invite).first(name).expect("it is there"))
-    }
-
     /// What names the runtime's dialog in this call, inside a URI.
     fn named(&self) -> String {
-        let ours = text(read(&self.invite).from_tag().expect("a tag"));
-        let id = self.value(HeaderName::CallId);
+        let id = self.invite.value("Call-ID");
+        let from = self.invite.value("From");
+        let (_, ours) = from.split_once(";tag=").expect("a tag");
         format!("{id}%3Bto-tag%3D{ours}%3Bfrom-tag%3Druntime")
     }
 
     /// The runtime refers this call's caller to who is named.
-    fn refer(&self, daemon: &Daemon, runtime: &Runtime, cseq: u32, named: &str) {
-        let (at, id) = (runtime.peer.address(), &self.dialling.id);
-        let refer = format!(
-            "REFER sip:trunkline@{0} SIP/2.0\r\nVia: SIP/2.0/UDP {at};branch=z9hG4bKr{id}{cseq}\r\nMax-Forwards: 70\r\n\
-             From: {1};tag=runtime\r\nTo: {2}\r\nCall-ID: {3}\r\nCSeq: {cseq} REFER\r\nContact: <sip:agent@{at}>\r\n\
-             Refer-To: <sip:trunkline@{0}?Replaces={named}>\r\nContent-Length: 0\r\n\r\n",
-            daemon.sip(),
-            self.value(HeaderName::To),
-            self.value(HeaderName::From),
-            self.value(HeaderName::CallId),
-        );
-        runtime.peer.send(refer.as_bytes());
+    fn refer(&self, daemon: &Daemon, runtime: &Peer, cseq: u32, named: &str) {
+        let daemon = daemon.sip();
+        let refer_to = format!("Refer-To: <sip:trunkline@{daemon}?Replaces={named}>\r\n");
+        let dialog = Dialog::called(&self.invite, runtime.tag);
+        runtime.send(dialog.request(runtime, (cseq, "REFER"), &refer_to, ""));
     }
 
     /// Takes the next offer with the PBX's own media; what was offered. What else is asked is granted.
     fn takes_offer(&self, port: u16) -> String {
-        loop {
-            let octets = self.pbx.peer.receive();
-            let message = read(&octets);
-            if message.is_request() && message.method_token() == b"INVITE" {
-                let lines = accepting(&self.pbx.peer);
-                let body = sdp(port).replace("o=- 1 1", "o=- 1 2");
-                self.pbx
-                    .peer
-                    .send(answer(&message, "200 OK", "pbx", &lines, &body));
-                return text(message.body());
-            }
-        }
+        let invite = self.pbx.peer.request("INVITE");
+        let body = sdp(port).replace("o=- 1 1", "o=- 1 2");
+        let lines = accepting(&self.pbx.peer);
+        self.pbx.peer.answer(&invite, "200 OK", &lines, &body);
+        invite.body().to_owned()
     }
 
     fn is_hung_up_on(&self) {
-        loop {
-            let octets = self.pbx.peer.receive();
-            let message = read(&octets);
-            if message.is_request() && message.method_token() == b"BYE" {
-                return self
-                    .pbx
-                    .peer
-                    .send(answer(&message, "200 OK", "pbx", "", ""));
-            }
-        }
+        let bye = self.pbx.peer.request("BYE");
+        self.pbx.peer.answer(&bye, "200 OK", "", "");
     }
 }
 
 /// What the runtime is told until it was hung up on in so many calls, or until the end of its subscription: fragments of NOTIFYs, and Call-IDs of
 /// BYEs.
-fn told(runtime: &Runtime, byes: usize) -> (Vec<String>, Vec<String>) {
+fn told(runtime: &Peer, byes: usize) -> (Vec<String>, Vec<String>) {
     let (mut fragments, mut gone) = (Vec::new(), Vec::new());
     let is_over = |fragments: &Vec<String>| {
         let last: Option<&String> = fragments.last();
         last.is_some_and(|last| !last.starts_with("SIP/2.0 1"))
     };
     while !is_over(&fragments) || gone.len() < byes {
-        let octets = runtime.peer.receive();
-        let message = read(&octets);
-        if !message.is_request() || message.method_token() == b"ACK" {
+        let request = runtime.receive();
+        if request.method().is_none_or(|method| method == "ACK") {
             continue;
         }
-        runtime.answer(&octets, "200 OK", "", "");
-        let (fragment, id) = (text(message.body()), text(message.call_id()));
-        match message.method_token() {
-            b"NOTIFY" if fragments.last() != Some(&fragment) => fragments.push(fragment),
-            b"BYE" if !gone.contains(&id) => gone.push(id),
+        runtime.answer(&request, "200 OK", "", "");
+        let fragment = String::from_utf8_lossy(request.wire().body()).into_owned();
+        let id = request.value("Call-ID");
+        match request.method() {
+            Some("NOTIFY") if fragments.last() != Some(&fragment) => fragments.push(fragment),
+            Some("BYE") if !gone.contains(&id) => gone.push(id),
             _ => {}
         }
     }
@@ -143,7 +97,7 @@ fn told(runtime: &Runtime, byes: usize) -> (Vec<String>, Vec<String>) {
 #[test]
 fn two_far_ends_hear_each_other_on_whichever_shards_they_are() {
     let house = House::new().set("TRUNKLINE__SIP__SHARDS", "4");
-    let runtime = Runtime::of(&house);
+    let runtime = runtime(&house);
     let daemon = house.serve();
     let pairs = ["a", "b", "c", "d"];
     for pair in pairs {
@@ -159,7 +113,7 @@ fn two_far_ends_hear_each_other_on_whichever_shards_they_are() {
         assert_eq!(fragments, ends, "{pair}");
         for call in [&caller, &callee] {
             assert!(
-                gone.contains(&call.value(HeaderName::CallId)),
+                gone.contains(&call.invite.value("Call-ID")),
                 "{pair}: {gone:?}"
             );
         }
@@ -184,7 +138,7 @@ fn two_far_ends_hear_each_other_on_whichever_shards_they_are() {
 #[test]
 fn a_far_end_that_is_not_there_or_refuses_changes_nothing() {
     let house = House::new();
-    let runtime = Runtime::of(&house);
+    let runtime = runtime(&house);
     let daemon = house.serve();
     let caller = Call::new(&daemon, &runtime, "caller", 40_002);
     let callee = Call::new(&daemon, &runtime, "callee", 40_004);
@@ -201,15 +155,11 @@ fn a_far_end_that_is_not_there_or_refuses_changes_nothing() {
     );
 
     caller.refer(&daemon, &runtime, 2, &callee.named());
-    loop {
-        let octets = callee.pbx.peer.receive();
-        let message = read(&octets);
-        if message.is_request() && message.method_token() == b"INVITE" {
-            let refused = answer(&message, "488 Not Acceptable Here", "pbx", "", "");
-            callee.pbx.peer.send(&refused);
-            break;
-        }
-    }
+    let invite = callee.pbx.peer.request("INVITE");
+    callee
+        .pbx
+        .peer
+        .answer(&invite, "488 Not Acceptable Here", "", "");
     let (fragments, _) = told(&runtime, 0);
     let refused = "SIP/2.0 488 Not Acceptable Here\r\n";
     assert_eq!(
@@ -236,7 +186,7 @@ fn a_far_end_that_is_not_there_or_refuses_changes_nothing() {
 #[test]
 fn nobody_else_takes_an_agents_place() {
     let house = one_shard(House::new());
-    let runtime = Runtime::of(&house);
+    let runtime = runtime(&house);
     let daemon = house.serve();
     let call = Call::new(&daemon, &runtime, "call", 40_002);
     let named = call.named().replace("%3B", ";").replace("%3D", "=");
@@ -246,9 +196,9 @@ fn nobody_else_takes_an_agents_place() {
             .with(&format!("Replaces: {named}"))
             .with(&proof)
     };
-    let stranger = Stranger::new(daemon.sip());
-    let answers = stranger.answers_to(&dialling("stranger").invite(1, stranger.address()));
-    let statuses: Vec<u16> = answers.iter().map(|answer| status_of(answer)).collect();
+    let stranger = Peer::new(daemon.sip());
+    let answers = stranger.answers_to(&dialling("stranger").invite(1, stranger.own));
+    let statuses = statuses_of(&answers);
     assert_eq!(statuses, [401]);
     let pbx = Caller::new(daemon.sip(), daemon.credentials());
     assert_eq!(

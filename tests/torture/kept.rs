@@ -3,14 +3,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use trunkline_sip::wire::Method;
-
-use crate::caller::{Caller, Dialling, read};
-use crate::house::until;
+use crate::caller::{Caller, Dialling};
+use crate::house::{runtime, until};
 use crate::one_shard;
-use crate::peer::{is_shed, status_of};
-use crate::runtime::Runtime;
-use trunkline_testkit::{Daemon, Deadline, House, http};
+use trunkline_testkit::peer::is_shed;
+use trunkline_testkit::{Daemon, Deadline, House, Message, http};
 
 const ROUNDS: usize = 5;
 const LIMIT: Duration = Duration::from_secs(10);
@@ -18,7 +15,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 #[test]
 fn a_call_that_was_listed_has_a_record_after_kill_9() {
     let house = one_shard(House::new());
-    let _silent = Runtime::of(&house);
+    let _silent = runtime(&house);
     let mut daemon = house.serve();
 
     for round in 1..=ROUNDS {
@@ -121,15 +118,13 @@ fn answered_and_killed(daemon: &mut Daemon, round: usize) -> BTreeSet<String> {
     });
     let diallings: Vec<_> = diallings.collect();
     for dialling in &diallings {
-        caller.peer.send(dialling.invite(2, caller.peer.address()));
+        caller.peer.send(dialling.invite(2, caller.peer.own));
     }
 
     let mut answered = BTreeSet::new();
-    let mut note = |octets: &[u8]| {
-        let message = read(octets);
-        let is_answer = !message.is_request() && message.cseq().method == Method::Invite;
-        if is_answer && status_of(octets) == 200 {
-            let call_id = String::from_utf8_lossy(message.call_id()).into_owned();
+    let mut note = |message: &Message| {
+        if message.answers("INVITE") && message.status() == Some(200) {
+            let call_id = message.value("Call-ID");
             let (_, call) = call_id.split_once('.').expect("one of ours");
             let call = call.trim_end_matches("@pbx.invalid").parse();
             answered.insert(from(call.expect("its number")));
@@ -138,15 +133,15 @@ fn answered_and_killed(daemon: &mut Daemon, round: usize) -> BTreeSet<String> {
     };
     let fatal = 1 + round % (TOGETHER / 2);
     loop {
-        let octets = caller.peer.receive();
-        assert!(!is_shed(&octets), "round {round}: too many at once");
-        if note(&octets) >= fatal {
+        let message = caller.peer.receive();
+        assert!(!is_shed(&message), "round {round}: too many at once");
+        if note(&message) >= fatal {
             break;
         }
     }
     daemon.process.kill();
-    while let Some(octets) = caller.peer.received() {
-        note(&octets);
+    while let Some(message) = caller.peer.soon() {
+        note(&message);
     }
     answered
 }

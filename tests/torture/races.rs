@@ -2,18 +2,16 @@
 
 use std::net::Ipv4Addr;
 
-use crate::caller::{Caller, Dialling, OFFER, read, to_tag};
-use crate::house::metric;
+use crate::caller::{Caller, Dialling, OFFER};
+use crate::house::{metric, runtime, until};
 use crate::one_shard;
-use crate::peer::{Stranger, status_of};
-use crate::runtime::Runtime;
-use trunkline_testkit::House;
-use trunkline_testkit::answer::answer;
+use trunkline_testkit::message::{status_of, statuses_of};
+use trunkline_testkit::{House, Message, Peer};
 
 #[test]
 fn only_its_caller_cancels_a_call() {
     let house = one_shard(House::new());
-    let runtime = Runtime::of(&house);
+    let runtime = runtime(&house);
     let daemon = house.serve();
     let caller = Caller::new(daemon.sip(), daemon.credentials());
     let dialling = Dialling::new("ringing", &daemon.house.first_number, daemon.sip());
@@ -27,27 +25,16 @@ fn only_its_caller_cancels_a_call() {
     );
     assert_eq!(status_of(&caller.peer.receive()), 180);
 
-    let cancel = dialling.request("CANCEL", 2, "", caller.peer.address());
-    let attacker = Stranger::from(Ipv4Addr::new(127, 0, 0, 2), daemon.sip());
+    let cancel = dialling.request("CANCEL", 2, "", caller.peer.own);
+    let attacker = Peer::on(Ipv4Addr::new(127, 0, 0, 2), daemon.sip());
     let answers = attacker.answers_to(&cancel);
-    assert_eq!(
-        answers
-            .iter()
-            .map(|answer| status_of(answer))
-            .collect::<Vec<_>>(),
-        [481]
-    );
+    assert_eq!(statuses_of(&answers), [481]);
     assert!(
         caller.peer.answers_until_probed().is_empty(),
         "the call rings on"
     );
 
-    let statuses: Vec<u16> = caller
-        .peer
-        .answers_to(&cancel)
-        .iter()
-        .map(|answer| status_of(answer))
-        .collect();
+    let statuses = statuses_of(&caller.peer.answers_to(&cancel));
     assert_eq!(statuses, [200, 487]);
     runtime.request("CANCEL");
 }
@@ -57,7 +44,7 @@ fn only_its_caller_cancels_a_call() {
 fn answers_to_what_is_over_are_bounded() {
     const ANSWERS: usize = 1_000;
     let house = one_shard(House::new());
-    let runtime = Runtime::of(&house);
+    let runtime = runtime(&house);
     let daemon = house.serve();
     let caller = Caller::new(daemon.sip(), daemon.credentials());
     let dialling = Dialling::new("over", &daemon.house.first_number, daemon.sip());
@@ -66,23 +53,17 @@ fn answers_to_what_is_over_are_bounded() {
     runtime.answer(&invite, "486 Busy", "", "");
     runtime.request("ACK");
     // Nobody reads what goes to that Contact.
-    let sink = Stranger::new(daemon.sip());
-    let contact = format!("Contact: <sip:agent@{}>\r\n", sink.address());
+    let sink = Peer::new(daemon.sip());
+    let contact = format!("Contact: <sip:agent@{}>\r\n", sink.own);
     for number in 0..ANSWERS {
-        runtime.peer.send(answer(
-            &read(&invite),
-            "200 OK",
-            &format!("late-{number}"),
-            &contact,
-            "",
-        ));
+        runtime.send(invite.answer("200 OK", &format!("late-{number}"), &contact, ""));
         if number % 50 == 0 {
-            runtime.peer.answers_until_probed();
+            runtime.answers_until_probed();
         }
     }
-    runtime.peer.answers_until_probed();
+    runtime.answers_until_probed();
     let waiting = || metric(&daemon, "trunkline_sip_transactions");
-    let settled = crate::house::until(|| (waiting() > 0.0).then(waiting));
+    let settled = until(|| (waiting() > 0.0).then(waiting));
     assert!(
         settled <= 300.0,
         "{settled} transactions for answers that nobody asked for"
@@ -97,7 +78,7 @@ fn a_caller_that_never_acknowledges_runs_out_of_room() {
     let tag = caller.connect(&dialling);
     let mut statuses = Vec::new();
     for cseq in 3..40 {
-        let body = String::from_utf8(dialling.request("INVITE", cseq, &tag, caller.peer.address()))
+        let body = String::from_utf8(dialling.request("INVITE", cseq, &tag, caller.peer.own))
             .expect("text");
         let reinvite = body.replace(
             "Content-Length: 0\r\n\r\n",
@@ -107,11 +88,9 @@ fn a_caller_that_never_acknowledges_runs_out_of_room() {
             ),
         );
         let answers = caller.peer.answers_to(reinvite.as_bytes());
-        let of_this = format!("CSeq: {cseq} INVITE");
-        let finals = answers
-            .iter()
-            .filter(|answer| String::from_utf8_lossy(answer).contains(&of_this))
-            .map(|answer| status_of(answer));
+        let of_this = format!("{cseq} INVITE");
+        let finals = answers.iter().filter(|answer| answer.answers(&of_this));
+        let finals = finals.map(status_of);
         statuses.extend(finals.filter(|status| *status >= 200));
     }
     let accepted = statuses.iter().filter(|status| **status == 200).count();
@@ -121,17 +100,14 @@ fn a_caller_that_never_acknowledges_runs_out_of_room() {
         "{statuses:?}"
     );
     caller.send(&dialling, "BYE", 99, &tag);
-    let mut last = caller.peer.receive();
-    while !String::from_utf8_lossy(&last).contains("99 BYE") {
-        last = caller.peer.receive();
-    }
+    let last = caller.peer.outcome("99 BYE");
     assert_eq!(status_of(&last), 200, "hanging up always works");
 }
 
 #[test]
 fn a_call_that_rings_for_another_leaves_its_tags() {
     let house = one_shard(House::new());
-    let runtime = Runtime::of(&house);
+    let runtime = runtime(&house);
     let daemon = house.serve();
     let caller = Caller::new(daemon.sip(), daemon.credentials());
     let dialling = Dialling::new("forks", &daemon.house.first_number, daemon.sip());
@@ -139,18 +115,17 @@ fn a_call_that_rings_for_another_leaves_its_tags() {
     let invite = runtime.request("INVITE");
     // More early dialogs than a call may have.
     for fork in 0..100 {
-        let ringing = answer(
-            &read(&invite),
+        let ringing = invite.answer(
             "180 Ringing",
             &format!("fork-{fork}"),
             "Contact: <sip:agent@127.0.0.1>\r\n",
             "",
         );
-        runtime.peer.send(&ringing);
+        runtime.send(&ringing);
     }
-    runtime.peer.answers_until_probed();
+    runtime.answers_until_probed();
     let rung = caller.peer.answers_until_probed();
-    let mut tags: Vec<String> = rung.iter().map(|answer| to_tag(answer)).collect();
+    let mut tags: Vec<String> = rung.iter().map(Message::to_tag).collect();
     tags.sort();
     tags.dedup();
     assert!(
@@ -158,17 +133,10 @@ fn a_call_that_rings_for_another_leaves_its_tags() {
         "{} early dialogs",
         tags.len()
     );
-    let cancel = dialling.request("CANCEL", 2, "", caller.peer.address());
-    let statuses: Vec<u16> = caller
-        .peer
-        .answers_to(&cancel)
-        .iter()
-        .map(|answer| status_of(answer))
-        .collect();
+    let cancel = dialling.request("CANCEL", 2, "", caller.peer.own);
+    let statuses = statuses_of(&caller.peer.answers_to(&cancel));
     assert_eq!(statuses, [200, 487]);
     runtime.answer(&invite, "487 Terminated", "", "");
-    let left = crate::house::until(|| {
-        Some(metric(&daemon, "trunkline_sip_dialogs")).filter(|left| *left == 0.0)
-    });
+    let left = until(|| Some(metric(&daemon, "trunkline_sip_dialogs")).filter(|left| *left == 0.0));
     assert_eq!(left, 0.0);
 }

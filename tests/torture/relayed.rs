@@ -3,11 +3,11 @@
 
 use trunkline_sip::wire::HeaderName;
 
-use crate::caller::{Caller, Dialling, OFFER, read};
+use crate::caller::{Caller, Dialling, OFFER};
+use crate::house::runtime;
 use crate::one_shard;
-use crate::peer::status_of;
-use crate::runtime::Runtime;
 use trunkline_testkit::House;
+use trunkline_testkit::message::status_of;
 
 const ANSWER: &str = "Contact: <sip:agent@127.0.0.1>\r\nContent-Type: application/sdp\r\n";
 
@@ -53,7 +53,7 @@ fn hostile(id: &str, from: &str, house: &House) -> Dialling {
 #[test]
 fn no_header_is_smuggled_to_the_runtime() {
     let house = one_shard(House::new()).set("TRUNKLINE__LOG__LEVEL", "trace");
-    let runtime = Runtime::of(&house);
+    let runtime = runtime(&house);
     let daemon = house.serve();
     let caller = Caller::new(daemon.sip(), daemon.credentials());
     let froms = [
@@ -80,7 +80,7 @@ fn no_header_is_smuggled_to_the_runtime() {
         let dialling = hostile(&format!("hostile-{at}"), from, &daemon.house);
         caller.dial(&dialling);
         let octets = runtime.request("INVITE");
-        let invite = read(&octets);
+        let invite = octets.wire();
         let count = |name: &str| {
             invite
                 .headers()
@@ -88,20 +88,10 @@ fn no_header_is_smuggled_to_the_runtime() {
                 .count()
         };
         for name in ONCE {
-            assert_eq!(
-                count(name),
-                1,
-                "{case}: {name} in {}",
-                octets.escape_ascii()
-            );
+            assert_eq!(count(name), 1, "{case}: {name} in {octets:?}");
         }
         for name in NEVER {
-            assert_eq!(
-                count(name),
-                0,
-                "{case}: {name} in {}",
-                octets.escape_ascii()
-            );
+            assert_eq!(count(name), 0, "{case}: {name} in {octets:?}");
         }
         assert_ne!(
             invite.other("X-PLATFORM-SESSION-ID"),
@@ -111,12 +101,9 @@ fn no_header_is_smuggled_to_the_runtime() {
         assert_eq!(invite.body(), OFFER.as_bytes(), "{case}");
         runtime.answer(&octets, "486 Busy", "", "");
         runtime.request("ACK");
-        let mut refusal = caller.peer.receive();
-        while status_of(&refusal) < 200 {
-            refusal = caller.peer.receive();
-        }
+        let refusal = caller.peer.outcome("INVITE");
         assert_eq!(status_of(&refusal), 486, "{case}");
-        caller.send(&dialling, "ACK", 2, &crate::caller::to_tag(&refusal));
+        caller.send(&dialling, "ACK", 2, &refusal.to_tag());
     }
     let log = daemon.log();
     assert!(
@@ -134,7 +121,7 @@ fn no_header_is_smuggled_to_the_runtime() {
 #[test]
 fn no_header_is_smuggled_to_the_caller() {
     let house = one_shard(House::new());
-    let runtime = Runtime::of(&house);
+    let runtime = runtime(&house);
     let daemon = house.serve();
     let caller = Caller::new(daemon.sip(), daemon.credentials());
     let dialling = Dialling::new("answered", &daemon.house.first_number, daemon.sip());
@@ -149,18 +136,15 @@ fn no_header_is_smuggled_to_the_caller() {
     let lines = lines.replace("Via: SIP/2.0/UDP evil.invalid\r\n", "");
     runtime.answer(&octets, "200 \u{1b}[2J OK\u{0}", &lines, OFFER);
     runtime.answer(&octets, "200 \u{1b}[2J OK", &lines, OFFER);
-    let mut answer = caller.peer.receive();
-    while status_of(&answer) < 200 {
-        answer = caller.peer.receive();
-    }
-    let message = read(&answer);
-    assert_eq!(message.status(), 200, "{}", answer.escape_ascii());
+    let answer = caller.peer.outcome("INVITE");
+    let message = answer.wire();
+    assert_eq!(message.status(), 200, "{answer:?}");
     for name in [
         HeaderName::WwwAuthenticate,
         HeaderName::RecordRoute,
         HeaderName::Require,
     ] {
-        assert_eq!(message.first(name), None, "{}", answer.escape_ascii());
+        assert_eq!(message.first(name), None, "{answer:?}");
     }
     assert_eq!(message.other("X-Evil"), None);
     assert_eq!(message.other("X-Kept"), Some(&b"a X-Evil: b"[..]));

@@ -1,18 +1,12 @@
 //! INVITE with Replaces: a PBX puts a new leg in the caller's place, as at the end of an attended transfer.
 
-use trunkline_sip::wire::{HeaderName, Message};
+use trunkline_sip::wire::{self, HeaderName};
 
-use crate::caller::{Caller, Dialling, OFFER, read, to_tag};
-use crate::peer::status_of;
-use crate::runtime::Runtime;
-use trunkline_testkit::answer::answer;
-use trunkline_testkit::{Daemon, House};
-
-/// What a runtime's 200 says besides.
-fn accepting(runtime: &Runtime) -> String {
-    let address = runtime.peer.address();
-    format!("Contact: <sip:agent@{address}>\r\nContent-Type: application/sdp\r\n")
-}
+use crate::caller::{Caller, Dialling, OFFER};
+use crate::house::{accepting, runtime};
+use trunkline_testkit::dialog::Dialog;
+use trunkline_testkit::message::status_of;
+use trunkline_testkit::{Daemon, House, Message, Peer};
 
 /// What names the call of `old`.
 fn replaces(old: &Dialling, tag: &str) -> String {
@@ -30,46 +24,32 @@ fn takeover(id: &str, daemon: &Daemon, replaces: &str) -> Dialling {
 }
 
 /// The next request; answered with 200.
-fn obeys(caller: &Caller, method: &str) -> Vec<u8> {
-    loop {
-        let octets = caller.peer.receive();
-        let message = read(&octets);
-        if message.is_request() && message.method_token() == method.as_bytes() {
-            caller.peer.send(answer(&message, "200 OK", "pbx", "", ""));
-            return octets;
-        }
-    }
+fn obeys(caller: &Caller, method: &str) {
+    let request = caller.peer.request(method);
+    caller.peer.answer(&request, "200 OK", "", "");
 }
 
 /// Waits until the ACK before it has been served: an OPTIONS inside the call goes the same way, behind it.
 fn settled(pbx: &Caller, old: &Dialling, tag: &str) {
     pbx.send(old, "OPTIONS", 3, tag);
-    loop {
-        let octets = pbx.answer(old);
-        if read(&octets).cseq().number == 3 {
-            return assert_eq!(status_of(&octets), 200);
-        }
-    }
+    assert_eq!(status_of(&pbx.peer.outcome("3 OPTIONS")), 200);
+}
+
+fn cseq_of(invite: &Message) -> u32 {
+    invite.wire().cseq().number
 }
 
 /// The runtime's next INVITE after that of this CSeq, which may have been sent more than once.
-fn invite_after(runtime: &Runtime, cseq: u32) -> Vec<u8> {
-    loop {
-        let octets = runtime.request("INVITE");
-        if read(&octets).cseq().number > cseq {
-            return octets;
-        }
-    }
+fn invite_after(runtime: &Peer, cseq: u32) -> Message {
+    runtime.next("a later INVITE", |message| {
+        message.is_request("INVITE") && cseq_of(message) > cseq
+    })
 }
 
 /// Whether nothing was asked of a peer; answers may have come twice.
 fn is_left_alone(caller: &Caller) -> bool {
     let came = caller.peer.answers_until_probed();
-    came.iter().all(|octets| !read(octets).is_request())
-}
-
-fn body(octets: &[u8]) -> String {
-    String::from_utf8_lossy(read(octets).body()).into_owned()
+    came.iter().all(|message| message.method().is_none())
 }
 
 #[test]
@@ -82,12 +62,12 @@ fn a_new_leg_takes_the_callers_place() {
     let other = Caller::new(daemon.sip(), daemon.credentials());
     let new = takeover("new", &daemon, &replaces(&old, &tag));
     let answered = other.call(&new);
-    assert_eq!(status_of(&answered), 200, "{}", answered.escape_ascii());
+    assert_eq!(status_of(&answered), 200, "{answered:?}");
     assert!(
-        body(&answered).contains("m=audio "),
+        answered.body().contains("m=audio "),
         "the echo agent answers"
     );
-    let new_tag = to_tag(&answered);
+    let new_tag = answered.to_tag();
     other.send(&new, "ACK", 2, &new_tag);
     obeys(&pbx, "BYE");
     assert_eq!(pbx.hang_up(&old, 4, &tag), 200, "a BYE that crosses ours");
@@ -124,32 +104,18 @@ fn a_new_leg_takes_the_callers_place() {
 }
 
 /// The caller of `house`'s runtime, connected.
-fn connected(daemon: &Daemon, runtime: &Runtime, old: &Dialling) -> (Caller, String) {
+fn connected(daemon: &Daemon, runtime: &Peer, old: &Dialling) -> (Caller, String) {
     let pbx = Caller::new(daemon.sip(), daemon.credentials());
-    let mut came = pbx.dial(old);
-    let invite = runtime.request("INVITE");
-    runtime.answer(&invite, "200 OK", &accepting(runtime), OFFER);
-    while status_of(&came) < 200 {
-        came = pbx.answer(old);
-    }
-    let tag = to_tag(&came);
-    pbx.send(old, "ACK", 2, &tag);
-    runtime.request("ACK");
+    let answer = (&*accepting(runtime), OFFER);
+    let (tag, _) = pbx.connect_to(runtime, old, answer);
     settled(&pbx, old, &tag);
     (pbx, tag)
-}
-
-fn final_answer(caller: &Caller, dialling: &Dialling, mut came: Vec<u8>) -> Vec<u8> {
-    while status_of(&came) < 200 {
-        came = caller.answer(dialling);
-    }
-    came
 }
 
 #[test]
 fn the_runtime_is_offered_the_new_legs_media() {
     let house = House::new();
-    let runtime = Runtime::of(&house);
+    let runtime = runtime(&house);
     let daemon = house.serve();
     let old = Dialling::new("old", &daemon.house.first_number, daemon.sip());
     let (pbx, tag) = connected(&daemon, &runtime, &old);
@@ -159,24 +125,24 @@ fn the_runtime_is_offered_the_new_legs_media() {
     let new = takeover("refused", &daemon, &replaces(&old, &tag));
     let came = other.dial(&new);
     let change = invite_after(&runtime, 1);
-    assert!(read(&change).to_tag().is_some(), "inside the call");
+    assert!(!change.to_tag().is_empty(), "inside the call");
     runtime.answer(&change, "488 Not Acceptable Here", "", "");
-    let came = final_answer(&other, &new, came);
+    let came = other.final_answer(&new, came);
     assert_eq!(status_of(&came), 488);
-    other.send(&new, "ACK", 2, &to_tag(&came));
+    other.send(&new, "ACK", 2, &came.to_tag());
     assert!(is_left_alone(&pbx), "the old leg has heard nothing of it");
 
     let new = takeover("new", &daemon, &replaces(&old, &tag));
     let came = other.dial(&new);
-    let change = invite_after(&runtime, read(&change).cseq().number);
-    let offered = body(&change);
+    let change = invite_after(&runtime, cseq_of(&change));
+    let offered = change.body();
     assert!(offered.contains("m=audio 40002 "), "{offered}");
     assert!(offered.contains("o=- 1 2 IN IP4 127.0.0.1"), "{offered}");
     runtime.answer(&change, "200 OK", &accepting(&runtime), OFFER);
     runtime.request("ACK");
-    let came = final_answer(&other, &new, came);
-    assert_eq!(status_of(&came), 200, "{}", came.escape_ascii());
-    let new_tag = to_tag(&came);
+    let came = other.final_answer(&new, came);
+    assert_eq!(status_of(&came), 200, "{came:?}");
+    let new_tag = came.to_tag();
     other.send(&new, "ACK", 2, &new_tag);
     obeys(&pbx, "BYE");
     // The old leg is nobody's any more.
@@ -197,7 +163,7 @@ fn the_runtime_is_offered_the_new_legs_media() {
 #[test]
 fn a_new_leg_that_gives_up_leaves_the_call_as_it_was() {
     let house = House::new().set("TRUNKLINE__SIP__SHARDS", "4");
-    let runtime = Runtime::of(&house);
+    let runtime = runtime(&house);
     let daemon = house.serve();
     let old = Dialling::new("old", &daemon.house.first_number, daemon.sip());
     let (pbx, tag) = connected(&daemon, &runtime, &old);
@@ -213,7 +179,7 @@ fn a_new_leg_that_gives_up_leaves_the_call_as_it_was() {
         let mut statuses = Vec::new();
         let refused = loop {
             let answer = other.answer(&new);
-            if read(&answer).method_token() == b"CANCEL" {
+            if answer.answers("CANCEL") {
                 assert_eq!(status_of(&answer), 200, "{id}: the CANCEL");
             }
             statuses.push(status_of(&answer));
@@ -222,15 +188,15 @@ fn a_new_leg_that_gives_up_leaves_the_call_as_it_was() {
             }
         };
         assert!(statuses.contains(&200), "{id}: {statuses:?}");
-        other.send(&new, "ACK", 2, &to_tag(&refused));
+        other.send(&new, "ACK", 2, &refused.to_tag());
         let cancel = runtime.request("CANCEL");
         runtime.answer(&cancel, "200 OK", "", "");
         runtime.answer(&change, "200 OK", &accepting(&runtime), OFFER);
         runtime.request("ACK");
-        let restoring = invite_after(&runtime, read(&change).cseq().number);
-        let offered = body(&restoring);
+        let restoring = invite_after(&runtime, cseq_of(&change));
+        let offered = restoring.body();
         assert!(offered.contains("m=audio 40000 "), "{id}: {offered}");
-        cseq = read(&restoring).cseq().number;
+        cseq = cseq_of(&restoring);
         runtime.answer(&restoring, "200 OK", &accepting(&runtime), OFFER);
         runtime.request("ACK");
     }
@@ -264,12 +230,7 @@ fn what_names_no_call_is_refused() {
     for (id, line, status) in &cases {
         let other = Caller::new(daemon.sip(), daemon.credentials());
         let answer = other.call(&takeover(id, &daemon, line));
-        assert_eq!(
-            status_of(&answer),
-            *status,
-            "{id}: {}",
-            answer.escape_ascii()
-        );
+        assert_eq!(status_of(&answer), *status, "{id}: {answer:?}");
     }
     assert!(is_left_alone(&pbx));
     assert_eq!(pbx.hang_up(&old, 4, &tag), 200);
@@ -280,25 +241,17 @@ fn what_names_no_call_is_refused() {
 #[test]
 fn a_runtime_names_no_dialog_from_our_side() {
     let house = House::new();
-    let runtime = Runtime::of(&house);
+    let runtime = runtime(&house);
     let daemon = house.serve();
     daemon.destination("Sales", "phone", "+442071838751");
     let old = Dialling::new("old", &daemon.house.first_number, daemon.sip());
     let pbx = Caller::new(daemon.sip(), daemon.credentials());
-    let mut came = pbx.dial(&old);
-    let invite = runtime.request("INVITE");
-    runtime.answer(&invite, "200 OK", &accepting(&runtime), OFFER);
-    while status_of(&came) < 200 {
-        came = pbx.answer(&old);
-    }
-    let tag = to_tag(&came);
-    pbx.send(&old, "ACK", 2, &tag);
-    runtime.request("ACK");
+    let answer = (&*accepting(&runtime), OFFER);
+    let (tag, invite) = pbx.connect_to(&runtime, &old, answer);
     settled(&pbx, &old, &tag);
-    let asked = read(&invite);
-    let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
-    let value = |name| text(asked.first(name).expect("it is there"));
-    let ours = text(asked.from_tag().expect("a tag"));
+    let from = invite.value("From");
+    let (_, ours) = from.split_once(";tag=").expect("a tag");
+    let dialog = Dialog::called(&invite, runtime.tag);
     for (cseq, replaces, status) in [
         (1, format!("x%3Bto-tag%3Druntime%3Bfrom-tag%3D{tag}"), 403),
         (2, format!("x%3Bto-tag%3D{ours}%3Bfrom-tag%3D{tag}"), 403),
@@ -309,29 +262,11 @@ fn a_runtime_names_no_dialog_from_our_side() {
             400,
         ),
     ] {
-        let address = runtime.peer.address();
-        let refer = format!(
-            "REFER sip:trunkline@{} SIP/2.0\r\nVia: SIP/2.0/UDP {address};branch=z9hG4bKr{cseq}\r\nMax-Forwards: 70\r\n\
-             From: {};tag=runtime\r\nTo: {}\r\nCall-ID: {}\r\nCSeq: {cseq} REFER\r\nContact: <sip:agent@{address}>\r\n\
-             Refer-To: <sip:sales@pbx.invalid?Replaces={replaces}>\r\nContent-Length: 0\r\n\r\n",
-            daemon.sip(),
-            value(HeaderName::To),
-            value(HeaderName::From),
-            value(HeaderName::CallId),
-        );
-        runtime.peer.send(refer.as_bytes());
-        let answer = loop {
-            let octets = runtime.peer.receive();
-            if !read(&octets).is_request() && read(&octets).cseq().number == cseq {
-                break octets;
-            }
-        };
-        assert_eq!(
-            status_of(&answer),
-            status,
-            "{replaces}: {}",
-            answer.escape_ascii()
-        );
+        let refer_to = format!("Refer-To: <sip:sales@pbx.invalid?Replaces={replaces}>\r\n");
+        let refer = dialog.request(&runtime, (cseq, "REFER"), &refer_to, "");
+        runtime.send(refer);
+        let answer = runtime.outcome(&format!("{cseq} REFER"));
+        assert_eq!(answer.status(), Some(status), "{replaces}: {answer:?}");
     }
     assert_eq!(pbx.hang_up(&old, 4, &tag), 200);
     let bye = runtime.request("BYE");
@@ -349,8 +284,8 @@ fn refer_outside_a_call_is_forbidden() {
     assert_eq!(status_of(&pbx.answer(&dialling)), 403);
     pbx.send(&dialling, "OPTIONS", 2, "");
     let answer = pbx.answer(&dialling);
-    let lists = |message: &Message<'_>, name, token| message.has_token(name, token);
+    let lists = |message: &wire::Message<'_>, name, token| message.has_token(name, token);
     // Allow lists what is served there.
-    assert!(!lists(&read(&answer), HeaderName::Allow, "REFER"));
-    assert!(lists(&read(&answer), HeaderName::Supported, "replaces"));
+    assert!(!lists(&answer.wire(), HeaderName::Allow, "REFER"));
+    assert!(lists(&answer.wire(), HeaderName::Supported, "replaces"));
 }

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::crossed::{Call, Legs, NAMED};
-use crate::leg::{Came, End, Transport};
-use trunkline_testkit::Deadline;
+use crate::crossed::{Legs, NAMED};
+use trunkline_testkit::dialog::Dialog;
+use trunkline_testkit::peer::Transport;
+use trunkline_testkit::{Deadline, Message, Peer};
 
 /// Without a message for so long nothing more is agreed.
 const QUIET: Duration = Duration::from_millis(1_500);
@@ -14,7 +15,7 @@ const TURN: Duration = Duration::from_millis(20);
 
 /// One of the two.
 struct Side<'e> {
-    end: &'e End,
+    end: &'e Peer,
     /// Port of its first answer; each further one has two more, and another key.
     port: u16,
     /// The answer to a re-INVITE without an offer, or to one that has it, where it refuses.
@@ -39,11 +40,11 @@ fn media(sdp: &str) -> (String, String) {
         let rest = sdp.split_once(before).map_or("", |(_, rest)| rest);
         rest.split(end).next().unwrap_or_default().trim().to_owned()
     };
-    (part("m=audio ", ' '), part("inline:", '\r'))
+    (part("m=audio ", ' '), part("inline:", '\n'))
 }
 
 impl<'e> Side<'e> {
-    fn new(end: &'e End, port: u16) -> Self {
+    fn new(end: &'e Peer, port: u16) -> Self {
         Self {
             end,
             port,
@@ -62,53 +63,55 @@ impl<'e> Side<'e> {
     }
 
     /// Answers with other media than before.
-    fn accepts(&mut self, invite: &Came) {
+    fn accepts(&mut self, invite: &Message) {
         let sdp = sdp(self.port);
         self.port += 2;
         self.said = media(&sdp);
-        invite.answer("200 OK", &self.contact(), &sdp);
+        self.end.answer(invite, "200 OK", &self.contact(), &sdp);
     }
 
-    fn takes(&mut self, came: &Came) {
-        let message = came.message();
-        let method = String::from_utf8_lossy(message.method_token()).into_owned();
-        let is_request = message.is_request();
-        drop(message);
+    fn takes(&mut self, came: &Message) {
         let is_last = came
-            .values("Reason")
+            .headers("Reason")
             .iter()
             .any(|reason| reason.contains("each time"));
-        match (is_request, method.as_str(), came.body().is_empty()) {
-            (true, "INVITE", is_bare) if is_last => {
+        match (came.method(), came.body().is_empty()) {
+            (Some("INVITE"), is_bare) if is_last => {
                 self.asked.push(if is_bare {
                     "asked for an offer"
                 } else {
                     "last offer"
                 });
                 match self.refuses {
-                    Some(status) => came.answer(status, "", ""),
+                    Some(status) => self.end.answer(came, status, "", ""),
                     None => {
                         if !is_bare {
-                            self.holds = media(&came.body());
+                            self.holds = media(came.body());
                         }
                         self.accepts(came);
                     }
                 }
             }
-            (true, "INVITE", _) => {
+            (Some("INVITE"), _) => {
                 self.asked.push("offer");
-                self.holds = media(&came.body());
+                self.holds = media(came.body());
                 self.accepts(came);
             }
-            (true, "ACK", false) => self.holds = media(&came.body()),
-            (true, "ACK", true) | (false, ..) => {}
-            (true, "BYE", _) => {
+            (Some("ACK"), false) => self.holds = media(came.body()),
+            (Some("ACK"), true) | (None, _) => {}
+            (Some("BYE"), _) => {
                 self.asked.push("BYE");
-                came.answer("200 OK", "", "");
+                self.end.answer(came, "200 OK", "", "");
             }
-            (true, other, _) => panic!("{other}"),
+            (Some(other), _) => panic!("{other}"),
         }
     }
+}
+
+/// Accepts the next request of this method.
+fn accept(end: &Peer, method: &str) {
+    let request = end.request(method);
+    end.answer(&request, "200 OK", "", "");
 }
 
 /// Both ends are served until nothing comes for a while.
@@ -116,7 +119,7 @@ fn settle(sides: &mut [Side<'_>]) {
     let mut quiet = Duration::ZERO;
     while quiet < QUIET {
         for side in &mut *sides {
-            match side.end.soon(TURN) {
+            match side.end.receive_within(TURN) {
                 Some(came) => {
                     side.takes(&came);
                     quiet = Duration::ZERO;
@@ -133,7 +136,7 @@ fn settle(sides: &mut [Side<'_>]) {
 }
 
 /// A caller whose destination has answered, before its own re-INVITE has been: neither has the agent been hung up on.
-fn hand_over(legs: &Legs, desk: &End) -> Call {
+fn hand_over(legs: &Legs, desk: &Peer) -> Dialog {
     let mut call = legs.invite(NAMED, "");
     let invite = legs.runtime.request("INVITE");
     legs.connect(&mut call, &invite, "");
@@ -148,7 +151,7 @@ fn hand_over(legs: &Legs, desk: &End) -> Call {
     call
 }
 
-fn legs(desk: &End) -> Legs {
+fn legs(desk: &Peer) -> Legs {
     let legs = Legs::new(Transport::Udp);
     legs.daemon.destination("Desk", "sip", &desk.uri("desk"));
     legs.daemon.house.settle();
@@ -156,7 +159,7 @@ fn legs(desk: &End) -> Legs {
 }
 
 /// What the trace says of the end of it.
-fn noted(legs: &Legs, call: &Call, what: &str) -> bool {
+fn noted(legs: &Legs, call: &Dialog, what: &str) -> bool {
     let record = legs.record(call, |_| true);
     let id = record["id"].as_str().expect("an id");
     let path = format!("/phone/calls/{id}/trace");
@@ -177,7 +180,7 @@ fn noted(legs: &Legs, call: &Call, what: &str) -> bool {
 
 #[test]
 fn two_ends_that_change_with_each_answer_hold_each_others_last() {
-    let desk = End::listens(Transport::Udp);
+    let desk = Peer::listening(Transport::Udp).attentive();
     let legs = legs(&desk);
     let call = hand_over(&legs, &desk);
     let mut sides = [Side::new(&legs.caller, 50_000), Side::new(&desk, 52_000)];
@@ -186,11 +189,13 @@ fn two_ends_that_change_with_each_answer_hold_each_others_last() {
     // The caller comes first: until it has the new media, the agent stays.
     let reinvite = legs.caller.request("INVITE");
     assert!(
-        legs.runtime.soon(Duration::from_millis(300)).is_none(),
+        legs.runtime
+            .receive_within(Duration::from_millis(300))
+            .is_none(),
         "the agent went first"
     );
     sides[0].takes(&reinvite);
-    legs.runtime.request("BYE").answer("200 OK", "", "");
+    accept(&legs.runtime, "BYE");
     settle(&mut sides);
     let [caller, desk_side] = &sides;
     assert_eq!(caller.asked, ["offer", "asked for an offer"]);
@@ -202,7 +207,7 @@ fn two_ends_that_change_with_each_answer_hold_each_others_last() {
 
     // Two that answer alike again and again need no more than one re-INVITE.
     legs.say(&call, "BYE", 90, "", "");
-    desk.request("BYE").answer("200 OK", "", "");
+    accept(&desk, "BYE");
     legs.caller.outcome("BYE");
     let record = legs.record(&call, |call| call["ended_at"].is_string());
     assert_eq!(record["status"], "transferred", "{record}");
@@ -220,13 +225,13 @@ fn an_end_that_refuses_the_last_round_keeps_its_call() {
             "the destination refused the re-INVITE that was to end that (488)",
         ),
     ] {
-        let desk = End::listens(Transport::Udp);
+        let desk = Peer::listening(Transport::Udp).attentive();
         let legs = legs(&desk);
         let call = hand_over(&legs, &desk);
         let mut sides = [Side::new(&legs.caller, 50_000), Side::new(&desk, 52_000)];
         sides[refuses].refuses = Some("488 Not Acceptable Here");
         settle(&mut sides);
-        legs.runtime.request("BYE").answer("200 OK", "", "");
+        accept(&legs.runtime, "BYE");
         assert!(noted(&legs, &call, note), "{note}");
         assert!(!sides[0].asked.contains(&"BYE") && !sides[1].asked.contains(&"BYE"));
         // Whose offer was refused has the last answer that there was.
@@ -235,8 +240,8 @@ fn an_end_that_refuses_the_last_round_keeps_its_call() {
             if refuses == 0 { "52000" } else { "52002" }
         );
         legs.say(&call, "BYE", 90, "", "");
-        desk.request("BYE").answer("200 OK", "", "");
-        assert_eq!(legs.caller.outcome("BYE").message().status(), 200);
+        accept(&desk, "BYE");
+        assert_eq!(legs.caller.outcome("BYE").status(), Some(200));
         let record = legs.record(&call, |call| call["ended_at"].is_string());
         assert_eq!(record["status"], "transferred", "{record}");
         assert_eq!(record["transfer"]["state"], "completed", "{record}");
@@ -246,10 +251,10 @@ fn an_end_that_refuses_the_last_round_keeps_its_call() {
 /// The usual end, which answers each offer with what it said before.
 #[test]
 fn an_end_that_repeats_its_sdp_is_asked_once() {
-    let desk = End::listens(Transport::Udp);
+    let desk = Peer::listening(Transport::Udp).attentive();
     let legs = legs(&desk);
     let call = hand_over(&legs, &desk);
-    let contact = |end: &End| {
+    let contact = |end: &Peer| {
         format!(
             "Contact: <{}>\r\nContent-Type: application/sdp\r\n",
             end.uri("peer")
@@ -257,18 +262,19 @@ fn an_end_that_repeats_its_sdp_is_asked_once() {
     };
     let invite = desk.request("INVITE");
     let own = sdp(52_000);
-    invite.answer("200 OK", &contact(&desk), &own);
+    desk.answer(&invite, "200 OK", &contact(&desk), &own);
     let reinvite = legs.caller.request("INVITE");
-    assert_eq!(media(&reinvite.body()), media(&own));
+    assert_eq!(media(reinvite.body()), media(&own));
     // Only what names the session differs from what the destination was offered.
     let same = crate::caller::OFFER
         .replace("o=- 1 1", "o=- 1 9")
         .replace("s=-", "s=again");
-    reinvite.answer("200 OK", &contact(&legs.caller), &same);
-    legs.runtime.request("BYE").answer("200 OK", "", "");
-    let more = |end: &End| {
-        let came = end.soon(QUIET);
-        came.filter(|came| came.message().method_token() == b"INVITE")
+    legs.caller
+        .answer(&reinvite, "200 OK", &contact(&legs.caller), &same);
+    accept(&legs.runtime, "BYE");
+    let more = |end: &Peer| {
+        let came = end.receive_within(QUIET);
+        came.filter(|came| came.is_request("INVITE"))
     };
     assert!(
         more(&desk).is_none(),
@@ -276,6 +282,6 @@ fn an_end_that_repeats_its_sdp_is_asked_once() {
     );
     assert!(more(&legs.caller).is_none(), "nor for the caller");
     legs.say(&call, "BYE", 90, "", "");
-    desk.request("BYE").answer("200 OK", "", "");
+    accept(&desk, "BYE");
     legs.caller.outcome("BYE");
 }

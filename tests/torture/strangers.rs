@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use crate::caller::{Caller, Dialling};
 use crate::house::{memory, metric, until};
-use crate::peer::{Stranger, status_of};
 use crate::served_by_one;
 use trunkline_testkit::digest::Challenge;
+use trunkline_testkit::message::status_of;
 use trunkline_testkit::process::Deadline;
-use trunkline_testkit::{Credentials, Daemon, Message};
+use trunkline_testkit::{Credentials, Daemon, Message, Peer};
 
 /// Rounds of a flood, and messages of one round: few enough for the socket's buffer.
 const ROUNDS: u32 = 400;
@@ -18,11 +18,7 @@ const SLACK_KIB: u64 = 4_096;
 /// The database's page caches fill as failed log-ins are recorded.
 const CACHES_KIB: u64 = 12_288;
 
-fn flood(
-    stranger: &Stranger,
-    rounds: std::ops::Range<u32>,
-    message: impl Fn(u32) -> Vec<u8>,
-) -> usize {
+fn flood(stranger: &Peer, rounds: std::ops::Range<u32>, message: impl Fn(u32) -> Vec<u8>) -> usize {
     let mut answers = 0;
     for round in rounds {
         for number in round * ROUND..(round + 1) * ROUND {
@@ -35,7 +31,7 @@ fn flood(
 
 /// A flood before the measure fills what is filled once.
 fn assert_leaves_nothing(daemon: &Daemon, slack: u64, message: impl Fn(u32) -> Vec<u8>) -> usize {
-    let stranger = Stranger::new(daemon.sip());
+    let stranger = Peer::new(daemon.sip());
     flood(&stranger, 0..ROUNDS / 4, &message);
     let before = memory(daemon);
     let answers = flood(&stranger, ROUNDS / 4..ROUNDS, &message);
@@ -92,8 +88,8 @@ fn a_flood_of_answers_leaves_nothing() {
 }
 
 /// The lines of a challenge with what is random, or the caller's own, taken out.
-fn shape(challenge: &[u8]) -> Vec<String> {
-    let text = String::from_utf8_lossy(challenge);
+fn shape(challenge: &Message) -> Vec<String> {
+    let text = challenge.text();
     let masked = |line: &str| {
         let (name, value) = line.split_once(": ").unwrap_or((line, ""));
         match name {
@@ -153,14 +149,9 @@ fn nothing_tells_a_user_that_exists_from_one_that_does_not() {
     assert_eq!(wrong, hostile);
 }
 
-fn is_stale(answer: &[u8]) -> bool {
-    assert_eq!(
-        status_of(answer),
-        401,
-        "{}",
-        String::from_utf8_lossy(answer)
-    );
-    Challenge::of(&Message::from(answer)).stale
+fn is_stale(answer: &Message) -> bool {
+    assert_eq!(answer.status(), Some(401), "{answer}");
+    Challenge::of(answer).stale
 }
 
 #[test]
@@ -172,7 +163,7 @@ fn an_answer_to_a_challenge_serves_once() {
     let challenge = caller.challenge(&first);
     let line = caller.authorization(&challenge, &first, 1);
     let answer = caller.ask(&first, &first.clone().with(&line));
-    assert!(status_of(&answer) < 300, "{}", answer.escape_ascii());
+    assert!(status_of(&answer) < 300, "{answer:?}");
     let answer_to = |id: &str, line: &str| {
         let dialling = Dialling::new(id, &number, daemon.sip());
         caller.ask(&dialling, &dialling.clone().with(line))
@@ -223,14 +214,13 @@ fn a_foreign_nonce_is_stale_for_those_who_know_the_password() {
         password: "guess".to_owned(),
         ..daemon.credentials()
     };
-    for (case, nonce_of) in [("foreign", &foreign[..]), ("made up", made_up.as_bytes())] {
+    for (case, nonce_of) in [("foreign", &foreign), ("made up", &Message::of(made_up))] {
         for (credentials, stale) in [(daemon.credentials(), true), (wrong.clone(), false)] {
             let caller = Caller::new(daemon.sip(), credentials);
-            let realm = String::from_utf8_lossy(nonce_of).into_owned();
-            let line = caller.authorization(realm.as_bytes(), &dialling, 1);
+            let line = caller.authorization(nonce_of, &dialling, 1);
             let dialling = Dialling::new(&format!("{}-{stale}", case.len()), &number, daemon.sip())
                 .with(&line);
-            caller.peer.send(dialling.invite(1, caller.peer.address()));
+            caller.peer.send(dialling.invite(1, caller.peer.own));
             assert_eq!(is_stale(&caller.peer.receive()), stale, "{case}");
         }
     }

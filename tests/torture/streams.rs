@@ -6,13 +6,17 @@ use std::time::Duration;
 
 use crate::caller::Dialling;
 use crate::house::{memory, until};
-use crate::peer::{Stranger, StreamPeer, status_of};
 use crate::{one_shard, served_by_one};
-use trunkline_testkit::House;
+use trunkline_testkit::message::statuses_of;
+use trunkline_testkit::{Daemon, House, Peer};
 
 fn options(number: u32) -> Vec<u8> {
     let daemon: SocketAddr = "127.0.0.1:5060".parse().expect("an address");
     Dialling::new(&format!("stream-{number}"), "100", daemon).request("OPTIONS", number, "", daemon)
+}
+
+fn connect(daemon: &Daemon) -> Peer {
+    Peer::tcp(Ipv4Addr::LOCALHOST, daemon.sip())
 }
 
 #[test]
@@ -30,31 +34,25 @@ fn a_ping_is_answered_and_half_a_message_is_waited_for() {
         stream.read_exact(&mut pong).expect("an answer to a ping");
         assert_eq!(&pong, b"\r\n");
     }
-    let peer = StreamPeer::connect(daemon.sip());
+    let peer = connect(&daemon);
     for octet in options(1) {
         peer.send(&[octet]);
     }
     let answers = peer.answers_until_probed();
-    assert_eq!(
-        answers
-            .iter()
-            .map(|answer| status_of(answer))
-            .collect::<Vec<_>>(),
-        [200]
-    );
+    assert_eq!(statuses_of(&answers), [200]);
 }
 
 #[test]
 fn what_is_sent_in_one_piece_is_answered_in_its_order() {
     const MESSAGES: u32 = 2_000;
     let daemon = served_by_one();
-    let peer = StreamPeer::connect(daemon.sip());
+    let peer = connect(&daemon);
     let all: Vec<u8> = (1..=MESSAGES).flat_map(options).collect();
     peer.send(&all);
     let answers = peer.answers_until_probed();
     let order: Vec<u32> = answers
         .iter()
-        .map(|answer| crate::caller::read(answer).cseq().number)
+        .map(|answer| answer.wire().cseq().number)
         .collect();
     assert_eq!(order, (1..=MESSAGES).collect::<Vec<_>>());
 }
@@ -74,15 +72,11 @@ fn what_cannot_be_a_message_closes_the_connection() {
         ("a huge body", huge_body),
         ("one line", one_line),
     ] {
-        let peer = StreamPeer::connect(daemon.sip());
+        let peer = connect(&daemon);
         peer.send(&octets);
         assert!(peer.answers_until_closed().is_empty(), "{case}");
     }
-    assert!(
-        Stranger::new(daemon.sip())
-            .answers_until_probed()
-            .is_empty()
-    );
+    assert!(Peer::new(daemon.sip()).answers_until_probed().is_empty());
 }
 
 #[test]
@@ -91,22 +85,20 @@ fn connections_of_one_source_are_bounded() {
     let house = one_shard(House::new()).set("TRUNKLINE__LIMITS__MAX_CONNECTIONS_PER_SOURCE", "20");
     let daemon = house.serve();
     // Half a message each, so that all of them are waited for.
-    let held: Vec<StreamPeer> = (0..ALLOWED)
-        .map(|_| StreamPeer::connect(daemon.sip()))
-        .collect();
+    let held: Vec<Peer> = (0..ALLOWED).map(|_| connect(&daemon)).collect();
     for peer in &held {
         peer.send(b"OPTIONS sip:a SIP/2.0\r\n");
     }
-    let refused = StreamPeer::connect(daemon.sip());
+    let refused = connect(&daemon);
     refused.send(&options(1));
     assert!(refused.answers_until_closed().is_empty(), "one too many");
-    let elsewhere = StreamPeer::from(Ipv4Addr::new(127, 0, 0, 2), daemon.sip());
+    let elsewhere = Peer::tcp(Ipv4Addr::new(127, 0, 0, 2), daemon.sip());
     assert!(
         elsewhere.answers_until_probed().is_empty(),
         "another source is served"
     );
     drop(held);
-    until(|| StreamPeer::connect(daemon.sip()).is_served().then_some(()));
+    until(|| connect(&daemon).is_served().then_some(()));
 }
 
 /// Answers that nobody reads are kept up to a bound, then the connection ends; who shares the daemon notices nothing.
@@ -115,15 +107,15 @@ fn who_never_reads_is_cut_off() {
     const BATCHES: u32 = 200;
     const BATCH: u32 = 500;
     let daemon = served_by_one();
-    let stranger = Stranger::new(daemon.sip());
-    let peer = StreamPeer::with_small_window(daemon.sip());
+    let stranger = Peer::new(daemon.sip());
+    let peer = Peer::with_small_window(daemon.sip());
     let before = memory(&daemon);
     let is_cut_off = (0..BATCHES).any(|batch| {
         let octets: Vec<u8> = (batch * BATCH..(batch + 1) * BATCH)
             .flat_map(options)
             .collect();
         assert!(stranger.answers_until_probed().is_empty());
-        !peer.send_for(&octets)
+        !peer.takes(&octets)
     });
     assert!(is_cut_off, "all of it was taken");
     let after = memory(&daemon);

@@ -4,9 +4,9 @@ use std::net::Ipv4Addr;
 
 use crate::caller::{Caller, Dialling};
 use crate::house::Neighbour;
-use crate::peer::{Stranger, status_of};
 use crate::{one_shard, served_by_one};
-use trunkline_testkit::House;
+use trunkline_testkit::message::{status_of, statuses_of};
+use trunkline_testkit::{House, Peer};
 
 const THEIRS: &str = "+493099999999";
 
@@ -50,8 +50,8 @@ fn a_forged_request_finds_no_call() {
         forged[at] = if forged[at] == b'0' { b'1' } else { b'0' };
         String::from_utf8(forged).expect("still ASCII")
     };
-    let attacker = Stranger::from(Ipv4Addr::new(127, 0, 0, 2), daemon.sip());
-    let here = attacker.address();
+    let attacker = Peer::on(Ipv4Addr::new(127, 0, 0, 2), daemon.sip());
+    let here = attacker.own;
     let mut forgeries = vec![
         ("no tag", dialling.request("BYE", 90, "", here)),
         (
@@ -74,7 +74,7 @@ fn a_forged_request_finds_no_call() {
     forgeries.push(("another Call-ID", other_call));
     for (case, forged) in forgeries {
         let answers = attacker.answers_to(&forged);
-        let statuses: Vec<u16> = answers.iter().map(|answer| status_of(answer)).collect();
+        let statuses = statuses_of(&answers);
         assert_eq!(statuses, [481], "{case}");
     }
     assert!(
@@ -93,14 +93,13 @@ fn a_request_sent_again_from_elsewhere_moves_nothing() {
     let tag = caller.connect(&dialling);
     caller.send(&dialling, "INFO", 3, &tag);
     assert_eq!(status_of(&caller.peer.receive()), 200);
-    let attacker = Stranger::from(Ipv4Addr::new(127, 0, 0, 2), daemon.sip());
-    let old = |from: &Stranger| {
-        let answers = from.answers_to(&dialling.request("OPTIONS", 2, &tag, from.address()));
-        let statuses = answers.iter().map(|answer| status_of(answer));
-        statuses.collect::<Vec<_>>()
+    let attacker = Peer::on(Ipv4Addr::new(127, 0, 0, 2), daemon.sip());
+    let old = |from: &Peer| {
+        let answers = from.answers_to(&dialling.request("OPTIONS", 2, &tag, from.own));
+        statuses_of(&answers)
     };
     assert_eq!(old(&attacker), [401], "another IP has to prove itself");
-    let neighbour = Stranger::new(daemon.sip());
+    let neighbour = Peer::new(daemon.sip());
     assert_eq!(old(&neighbour), [500], "another port of the caller's IP");
     assert_eq!(caller.hang_up(&dialling, 4, &tag), 200);
 }
@@ -120,15 +119,9 @@ fn replaces_takes_nobodys_call() {
     for grab in [&grab, &required.with("Require: replaces")] {
         assert_eq!(status_of(&thief.call(grab)), 481, "{grab:?}");
     }
-    let stranger = Stranger::new(daemon.sip());
-    let answers = stranger.answers_to(&grab.invite(1, stranger.address()));
-    assert_eq!(
-        answers
-            .iter()
-            .map(|answer| status_of(answer))
-            .collect::<Vec<_>>(),
-        [401]
-    );
+    let stranger = Peer::new(daemon.sip());
+    let answers = stranger.answers_to(&grab.invite(1, stranger.own));
+    assert_eq!(statuses_of(&answers), [401]);
     assert!(
         victim.peer.answers_until_probed().is_empty(),
         "the call has heard nothing of it"

@@ -8,8 +8,7 @@ use serde_json::{Value, json};
 
 use trunkline_testkit::database::Database;
 use trunkline_testkit::dns::{self, Record};
-use trunkline_testkit::probe::Busy;
-use trunkline_testkit::{Deadline, House, Runtime, http, tools};
+use trunkline_testkit::{Deadline, House, Responder, Runtime, http, tools};
 
 /// Far beyond what it takes, since other tests may have the machine.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -241,7 +240,7 @@ fn carriers_that_cannot_be_reached_are_told_of() {
     };
     let silent = Runtime::new().address();
     trunk("Silent", "127.0.0.1", silent.port());
-    let alive = Busy::start();
+    let alive = Responder::busy();
     trunk("Alive", "127.0.0.1", alive.address.port());
     trunk("Nowhere", "carrier.test", 5060);
     let (code, report) = daemon.house.doctor();

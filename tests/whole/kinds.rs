@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use crate::node::{Node, text};
 use crate::seconds::{LIMIT, Scene};
-use trunkline_testkit::probe::{Busy, Probe};
-use trunkline_testkit::{Credentials, Deadline};
+use trunkline_testkit::probe::Probe;
+use trunkline_testkit::{Credentials, Deadline, Responder};
 
 /// Dedicated to the org: its calls need no credentials.
 pub(crate) const KNOWN: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
@@ -153,7 +153,7 @@ pub(crate) fn of_the_api_alone<'s>(scene: &'s Scene<'_>) -> Vec<Kind<'s>> {
     let destination =
         json!({"create": {"name": "Sales", "type": "phone", "value": "+442071838751"}});
     let destination = text(&scene.made("POST", &destinations, &destination)["id"]);
-    let carrier = Busy::start();
+    let carrier = Responder::busy();
     let way_out = json!({"name": "Carrier", "host": "127.0.0.1", "port": carrier.address.port(), "caller_number": "+442071838750"});
     let way_out = text(&scene.made("POST", "/phone/sip/outbound-trunks", &way_out)["id"]);
     let caller = scene.second_agent.clone();
@@ -176,7 +176,7 @@ pub(crate) fn of_the_api_alone<'s>(scene: &'s Scene<'_>) -> Vec<Kind<'s>> {
                 let trunk = scene.made("POST", path, &json!({}));
                 pair.put(credentials(&trunk));
             },
-            move |_| scene.stranger.register(&new_pair.taken()) == 200,
+            move |_| scene.stranger.register(&new_pair.taken()) == Some(200),
         ),
         kind(
             "a destination",
@@ -244,7 +244,7 @@ impl Scene<'_> {
 }
 
 /// An agent's runtime that is there.
-fn runtime_at(runtime: &Busy) -> Value {
+fn runtime_at(runtime: &Responder) -> Value {
     json!({"type": "sip", "uri": format!("sip:agent@{}", runtime.address)})
 }
 
@@ -454,7 +454,7 @@ fn of_the_operator<'s>(scene: &'s Scene<'_>) -> Vec<Kind<'s>> {
                 let trunk = scene.of_org(&["trunk", "rotate"]);
                 pair.put(credentials(&trunk));
             },
-            move |_| scene.stranger.register(&new_pair.taken()) == 200,
+            move |_| scene.stranger.register(&new_pair.taken()) == Some(200),
         ),
         kind(
             "a key by hand",

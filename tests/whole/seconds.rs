@@ -14,8 +14,8 @@ use crate::kinds::{
 };
 use crate::node::{Node, Plot, text};
 use crate::nodes::Pair;
-use trunkline_testkit::probe::{Busy, Probe};
-use trunkline_testkit::{Deadline, http};
+use trunkline_testkit::probe::Probe;
+use trunkline_testkit::{Deadline, Responder, http};
 
 /// What is promised.
 const SECOND: Duration = Duration::from_secs(1);
@@ -85,8 +85,8 @@ pub(crate) struct Scene<'s> {
     pub(crate) org: String,
     pub(crate) second_agent: String,
     /// The runtimes of both.
-    pub(crate) first: Busy,
-    pub(crate) second: Busy,
+    pub(crate) first: Responder,
+    pub(crate) second: Responder,
     pub(crate) known: Probe,
     /// Of an address that stands for nobody.
     pub(crate) stranger: Probe,
@@ -94,14 +94,14 @@ pub(crate) struct Scene<'s> {
 
 impl<'s> Scene<'s> {
     fn new(writer: &'s Node, watcher: &'s Node, outset: &'s Value) -> Self {
-        let (first, second) = (Busy::start(), Busy::start());
+        let (first, second) = (Responder::busy(), Responder::busy());
         let (org, first_agent) = (text(&outset["org_id"]), text(&outset["agent_id"]));
         let plot = &writer.plot;
         plot.run(&["trunk", "dedicate", &KNOWN.to_string(), "--org", &org]);
         for number in [NUMBER, ON_TRUNK] {
             plot.run(&["number", "add", number, "--org", &org, "--verified"]);
         }
-        let at = |runtime: &Busy| format!("sip:agent@{}", runtime.address);
+        let at = |runtime: &Responder| format!("sip:agent@{}", runtime.address);
         let update = ["agent", "update", &first_agent, "--org", &org, "--runtime"];
         plot.run(&[&update[..], &[&at(&first)]].concat());
         let create = [

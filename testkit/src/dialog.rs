@@ -1,0 +1,132 @@
+//! One side's requests in a dialog, or outside of one: all of it is text, so that a test may write what no peer would.
+
+use crate::Message;
+use crate::message::status_of;
+use crate::peer::Peer;
+
+pub const ALLOW: &str = "Allow: INVITE, ACK, CANCEL, BYE, INFO, OPTIONS, UPDATE\r\n";
+
+/// What its requests have in common.
+#[derive(Debug, Clone)]
+pub struct Dialog {
+    /// The Request-URI.
+    pub uri: String,
+    /// With its tag.
+    pub from: String,
+    /// With its tag, once there is one.
+    pub to: String,
+    pub id: String,
+    /// More lines that each of them has.
+    pub lines: String,
+}
+
+impl Dialog {
+    /// A side that this INVITE has called, and that answers with this tag.
+    pub fn called(invite: &Message, tag: &str) -> Self {
+        Self {
+            uri: invite.uri("Contact"),
+            from: format!("{};tag={tag}", invite.value("To")),
+            to: invite.value("From"),
+            id: invite.value("Call-ID"),
+            lines: String::new(),
+        }
+    }
+
+    /// A side that calls this URI as `user`; `id` is in its Call-ID and its tag.
+    pub fn calling(uri: &str, user: &str, id: &str, own: &Peer) -> Self {
+        let own = own.own;
+        Self {
+            uri: uri.to_owned(),
+            from: format!("<sip:{user}@{own}>;tag={id}"),
+            to: format!("<{uri}>"),
+            id: format!("{id}@{own}"),
+            lines: String::new(),
+        }
+    }
+
+    /// Takes the tag and the place of the side that has answered.
+    pub fn accepted(&mut self, answer: &Message) {
+        self.to = answer.value("To");
+        self.uri = answer.uri("Contact");
+    }
+
+    /// The same with one more line.
+    pub fn with(&self, line: &str) -> Self {
+        Self {
+            lines: format!("{}{line}\r\n", self.lines),
+            ..self.clone()
+        }
+    }
+
+    /// A request as this peer sends it. A body is an SDP unless the lines say another type.
+    pub fn request(
+        &self,
+        own: &Peer,
+        (cseq, method): (u32, &str),
+        lines: &str,
+        body: &str,
+    ) -> String {
+        let transaction = match method {
+            "CANCEL" => "INVITE",
+            _ => method,
+        };
+        self.written(own, (cseq, method, transaction), lines, body)
+    }
+
+    /// The ACK of a refusal is of its INVITE's transaction (RFC 3261 §17.1.1.3); that of a 2xx is one of its own.
+    pub fn ack(&self, own: &Peer, cseq: u32, answer: &Message) -> String {
+        if answer.status() < Some(300) {
+            return self.request(own, (cseq, "ACK"), "", "");
+        }
+        let refused = Self {
+            to: answer.value("To"),
+            ..self.clone()
+        };
+        refused.written(own, (cseq, "ACK", "INVITE"), "", "")
+    }
+
+    /// Sends a request; the final answer.
+    pub fn ask(&self, own: &Peer, (cseq, method): (u32, &str), body: &str) -> Message {
+        own.send(self.request(own, (cseq, method), "", body));
+        own.outcome(&format!("{cseq} {method}"))
+    }
+
+    /// The status of that answer.
+    pub fn status(&self, own: &Peer, what: (u32, &str), body: &str) -> u16 {
+        status_of(&self.ask(own, what, body))
+    }
+
+    fn written(
+        &self,
+        peer: &Peer,
+        (cseq, method, transaction): (u32, &str, &str),
+        lines: &str,
+        body: &str,
+    ) -> String {
+        let (own, transport) = (peer.own, peer.transport.name());
+        let Self {
+            uri,
+            from,
+            to,
+            id,
+            lines: more,
+        } = self;
+        let (local, _) = id.split_once('@').unwrap_or((id, ""));
+        let branch = format!("{local}-{cseq}-{transaction}-{}", own.port());
+        let lines = format!("{more}{lines}");
+        let contact = match lines.contains("Contact: ") {
+            true => String::new(),
+            false => format!("Contact: <{}>\r\n", peer.uri("peer")),
+        };
+        let content = match body.is_empty() || lines.contains("Content-Type: ") {
+            true => "",
+            false => "Content-Type: application/sdp\r\n",
+        };
+        format!(
+            "{method} {uri} SIP/2.0\r\nVia: SIP/2.0/{transport} {own};branch=z9hG4bK-{branch};rport\r\nMax-Forwards: 70\r\n\
+             From: {from}\r\nTo: {to}\r\nCall-ID: {id}\r\nCSeq: {cseq} {method}\r\n{contact}{lines}{content}\
+             Content-Length: {}\r\n\r\n{body}",
+            body.len()
+        )
+    }
+}

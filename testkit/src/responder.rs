@@ -1,0 +1,130 @@
+//! A peer that answers by a rule, in a thread of its own: a runtime, a callee or a carrier that nobody has to attend to.
+
+use std::collections::HashSet;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::Message;
+
+/// How long it may take until a responder has heard that it is to stop.
+const GLANCE: Duration = Duration::from_millis(50);
+
+/// Answers all that comes but ACKs.
+#[derive(Debug)]
+pub struct Responder {
+    pub address: SocketAddr,
+    heard: Arc<Mutex<Vec<Message>>>,
+    is_over: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl Responder {
+    /// `says` gives what is sent back for a message, which need not be an answer.
+    pub fn start<S: IntoIterator<Item = String>>(
+        ip: impl Into<IpAddr>,
+        says: impl FnMut(&Message) -> S + Send + 'static,
+    ) -> Self {
+        Self::on(UdpSocket::bind((ip.into(), 0)).expect("a port"), says)
+    }
+
+    /// By a socket that is bound.
+    pub fn on<S: IntoIterator<Item = String>>(
+        socket: UdpSocket,
+        mut says: impl FnMut(&Message) -> S + Send + 'static,
+    ) -> Self {
+        socket.set_read_timeout(Some(GLANCE)).expect("a limit");
+        let address = socket.local_addr().expect("an address");
+        let (heard, is_over) = (Arc::<Mutex<Vec<_>>>::default(), Arc::default());
+        let (hears, over) = (Arc::clone(&heard), Arc::<AtomicBool>::clone(&is_over));
+        let thread = std::thread::spawn(move || {
+            let mut octets = [0; 65_536];
+            while !over.load(Ordering::Relaxed) {
+                let Ok((count, from)) = socket.recv_from(&mut octets) else {
+                    continue;
+                };
+                let message = Message::of(&octets[..count]);
+                let said = match message.is_request("ACK") {
+                    true => None,
+                    false => Some(says(&message)),
+                };
+                hears.lock().expect("nobody panics with it").push(message);
+                for octets in said.into_iter().flatten() {
+                    // The daemon may have gone.
+                    let _ = socket.send_to(octets.as_bytes(), from);
+                }
+            }
+        });
+        Self {
+            address,
+            heard,
+            is_over,
+            thread,
+        }
+    }
+
+    /// Answers each INVITE in one way, with these lines, and all else with 200.
+    pub fn answering(status: &'static str, lines: &'static str) -> Self {
+        Self::answering_at(Ipv4Addr::LOCALHOST, status, lines)
+    }
+
+    fn answering_at(ip: Ipv4Addr, status: &'static str, lines: &'static str) -> Self {
+        Self::start(ip, move |request| match request.method()? {
+            "INVITE" => Some(request.reply(status, lines)),
+            _ => Some(request.reply("200 OK", "")),
+        })
+    }
+
+    /// Takes no call, and says that it is there.
+    pub fn busy() -> Self {
+        Self::busy_at(Ipv4Addr::LOCALHOST)
+    }
+
+    pub fn busy_at(ip: Ipv4Addr) -> Self {
+        Self::answering_at(ip, "486 Busy Here", "")
+    }
+
+    /// Takes each call with this SDP; its Contact is where it is, unless that is given.
+    pub fn accepting(ip: impl Into<IpAddr>, contact: Option<&str>, sdp: String) -> Self {
+        let socket = UdpSocket::bind((ip.into(), 0)).expect("a port");
+        let own = socket.local_addr().expect("an address").to_string();
+        let contact = contact.unwrap_or(&own);
+        let lines = format!("Contact: <sip:peer@{contact}>\r\nContent-Type: application/sdp\r\n");
+        Self::on(socket, move |request| match request.method()? {
+            "INVITE" => Some(request.answer("200 OK", "peer", &lines, &sdp)),
+            _ => Some(request.reply("200 OK", "")),
+        })
+    }
+
+    /// All that has come, ACKs among it.
+    pub fn heard(&self) -> Vec<Message> {
+        self.heard.lock().expect("nobody panics with it").clone()
+    }
+
+    /// The requests of this method that have come.
+    pub fn requests(&self, method: &str) -> Vec<Message> {
+        let heard = self.heard();
+        let of_it = heard
+            .into_iter()
+            .filter(|message| message.is_request(method));
+        of_it.collect()
+    }
+
+    /// How many calls have come.
+    pub fn taken(&self) -> usize {
+        let invites = self.requests("INVITE");
+        let calls: HashSet<_> = invites
+            .iter()
+            .map(|invite| invite.value("Call-ID"))
+            .collect();
+        calls.len()
+    }
+
+    /// Closes the port.
+    pub fn stop(self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.thread.join().expect("it doesn't panic");
+    }
+}
