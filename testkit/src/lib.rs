@@ -1,5 +1,5 @@
-//! What the tests drive: the built daemon, databases for it, and the peers that call it and are called. Of Trunkline it uses `sip::wire`
-//! alone, to read messages: a fault in the daemon's transactions, dialogs or digest must not be repeated by what checks them.
+//! What the tests drive: the built daemon, databases for it, and the peers that call it and are called; and what several of them judge by. Of
+//! Trunkline it uses `sip::wire` alone, to read messages: a fault in the daemon's transactions, dialogs or digest must not be repeated by what checks them.
 
 #![expect(
     clippy::new_without_default,
@@ -8,16 +8,20 @@
 
 pub mod baresip;
 pub mod carrier;
+pub mod change;
+pub mod corpus;
 pub mod daemon;
 pub mod database;
 pub mod dialog;
 pub mod digest;
 pub mod dns;
+pub mod event_schema;
 pub mod http;
 pub mod kamailio;
 pub mod leg;
 pub mod link;
 pub mod message;
+pub mod names;
 pub mod pbx;
 pub mod peer;
 pub mod postgres;

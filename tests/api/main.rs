@@ -18,7 +18,6 @@ mod events;
 mod ground;
 mod handoffs;
 mod health;
-#[expect(dead_code, reason = "shared with the test of plans")]
 mod home;
 mod house;
 mod idempotency;
@@ -34,6 +33,7 @@ mod partner_access;
 mod partner_integrations;
 mod partner_org_scoped;
 mod partner_orgs;
+mod plans;
 mod races;
 mod receiver;
 mod requests;

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::event_schema::assert_fits;
 use crate::events::told;
 use crate::outbound::give_trunk;
+use trunkline_testkit::event_schema::assert_fits;
 use trunkline_testkit::referred::Step::{
     self, Answer, Bye, ByeComes, Key, Moves, Offers, Pause, Refer, Rejoined, Rings, Turned,
     Unjoined,

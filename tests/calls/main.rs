@@ -15,8 +15,6 @@ mod documented;
 mod echo;
 mod endings;
 mod enrolments;
-#[path = "../store/event_schema.rs"]
-mod event_schema;
 mod events;
 mod explained;
 mod failover;

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use crate::flows::{Stage, names};
-use crate::names::{Names, digest};
+use trunkline_testkit::names::{Names, digest};
 
 /// Where the daemon would listen.
 const LISTENER: &str = "203.0.113.5:5060";

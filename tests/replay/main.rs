@@ -5,7 +5,5 @@ mod flows;
 mod golden;
 mod import;
 mod large;
-#[path = "../../calls/tests/simulation/names.rs"]
-mod names;
 mod planted;
 mod traces;

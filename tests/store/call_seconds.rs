@@ -5,8 +5,8 @@ use trunkline_model::record::Status;
 use uuid::Uuid;
 
 use crate::bed::{self, Bed, later};
-use crate::event_schema::assert_fits;
 use crate::events::{RUN, life, told};
+use trunkline_testkit::event_schema::assert_fits;
 
 crate::on_both!(
     an_end_says_how_long_the_call_was,

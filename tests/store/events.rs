@@ -14,7 +14,7 @@ use trunkline_store::{
 use uuid::Uuid;
 
 use crate::bed::{self, Bed, NOW, found, later, org};
-use crate::event_schema::assert_fits;
+use trunkline_testkit::event_schema::assert_fits;
 
 crate::on_both!(
     a_call_tells_each_stage_once,

@@ -8,9 +8,9 @@ use proptest::test_runner::TestRunner;
 use trunkline_sip::wire::{Framing, lex};
 
 use crate::caller::{Caller, Dialling, OFFER};
-use crate::change::{Change, change, changed};
 use crate::house::{metric, runtime, until};
 use crate::{one_shard, served_by_one};
+use trunkline_testkit::change::{Change, change, changed};
 use trunkline_testkit::message::status_of;
 use trunkline_testkit::{Daemon, House, Message, Peer};
 

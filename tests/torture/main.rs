@@ -6,14 +6,6 @@
 
 mod bridged_first;
 mod caller;
-#[path = "../../sip/tests/messages/change.rs"]
-mod change;
-#[path = "../../sip/tests/messages/corpus.rs"]
-#[expect(
-    dead_code,
-    reason = "what the lexer makes of a message is tested beside it"
-)]
-mod corpus;
 mod crossed;
 mod fuzz;
 mod gone;
@@ -34,8 +26,8 @@ use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::time::Duration;
 
-use corpus::{Case, Lexed, Stream, cases};
 use trunkline_sip::wire::{Framing, lex};
+use trunkline_testkit::corpus::{Case, Lexed, Stream, cases};
 use trunkline_testkit::message::statuses_of;
 use trunkline_testkit::peer::{TRIES, is_shed};
 use trunkline_testkit::{Daemon, House, Message, Peer};

@@ -10,10 +10,10 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::names::{Names, digest};
 use crate::network::{Datagram, Sent};
 use crate::plan::Plan;
 use crate::world::World;
+use trunkline_testkit::names::{Names, digest};
 
 /// Seeds that have a digest.
 const SEEDS: u64 = 5_000;

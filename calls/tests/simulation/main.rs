@@ -14,7 +14,6 @@ mod golden;
 mod handed;
 mod handover;
 mod hands;
-mod names;
 mod network;
 mod node;
 mod orders;

@@ -1,8 +1,6 @@
 //! The torture tests of the wire: messages that are right and hard to read, messages that are wrong, octets that are no
 //! messages. Ours lie in `fixtures/messages`; those of RFC 4475 and RFC 5118 are read where they are found.
 
-mod change;
-mod corpus;
 mod mutations;
 mod reading;
 
@@ -10,7 +8,7 @@ use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::wire::frame::{Frame, Framer};
 use trunkline_sip::wire::{Framing, Message, invite, lex, print};
 
-use corpus::{Case, Lexed, cases};
+use trunkline_testkit::corpus::{Case, Lexed, cases};
 
 /// What the lexer makes of a message, in the words of the tables.
 fn lexed(octets: &[u8]) -> Lexed {

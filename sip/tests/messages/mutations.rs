@@ -6,8 +6,8 @@ use trunkline_sip::wire::frame::Framer;
 use trunkline_sip::wire::{Framing, Message, invite, lex};
 
 use crate::answer;
-use crate::change::{change, changed};
-use crate::corpus::cases;
+use trunkline_testkit::change::{change, changed};
+use trunkline_testkit::corpus::cases;
 
 /// A message that can be read where a test fails.
 #[derive(Clone)]

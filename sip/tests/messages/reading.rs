@@ -5,7 +5,7 @@ use trunkline_sip::header::uri::{Host, Uri};
 use trunkline_sip::wire::invite::{self, Invite};
 use trunkline_sip::wire::{Framing, HeaderName, Message, lex};
 
-use crate::corpus::{Case, cases};
+use trunkline_testkit::corpus::{Case, cases};
 
 /// The message, if its set is there; ours always is.
 fn octets(set: &str, name: &str) -> Option<Vec<u8>> {

@@ -25,7 +25,7 @@ const MARKERS: [(&str, &str); 9] = [
 
 /// Names that were given.
 #[derive(Debug, Default)]
-pub(crate) struct Names {
+pub struct Names {
     names: HashMap<String, String>,
     counts: HashMap<&'static str, u32>,
 }
@@ -41,7 +41,7 @@ impl Names {
     }
 
     /// A message with names in the place of random values; one name always stands for the same value.
-    pub(crate) fn canonical(&mut self, message: &str) -> String {
+    pub fn canonical(&mut self, message: &str) -> String {
         self.learn(message);
         let named = self.apply(message);
         let (_, body) = message.split_once("\r\n\r\n").unwrap_or_default();
@@ -102,7 +102,7 @@ fn is_random(word: &str) -> bool {
 }
 
 /// Sixteen hex digits that differ where the text does.
-pub(crate) fn digest(trace: &str) -> String {
+pub fn digest(trace: &str) -> String {
     let hash = Sha256::digest(trace.as_bytes());
     hash[..8]
         .iter()
@@ -110,23 +110,28 @@ pub(crate) fn digest(trace: &str) -> String {
         .collect()
 }
 
-/// Whatever is drawn at random has no part in the trace, and whatever is said has.
-#[test]
-fn names_stand_for_what_is_random() {
-    let message = |tag: &str, branch: &str, reason: &str| {
-        format!(
-            "BYE sip:a@192.0.2.1 SIP/2.0\r\nVia: SIP/2.0/UDP 192.0.2.1;branch={branch}\r\nFrom: <sip:a@b>;tag={tag}\r\n\
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whatever is drawn at random has no part in the trace, and whatever is said has.
+    #[test]
+    fn names_stand_for_what_is_random() {
+        let message = |tag: &str, branch: &str, reason: &str| {
+            format!(
+                "BYE sip:a@192.0.2.1 SIP/2.0\r\nVia: SIP/2.0/UDP 192.0.2.1;branch={branch}\r\nFrom: <sip:a@b>;tag={tag}\r\n\
              Refer-To: <sip:x@y?Replaces=1%3Bto-tag%3D{tag}>\r\nX-PLATFORM-SESSION-ID: 0198c0de-0000-7000-8000-0000{branch}\r\nReason: {reason}\r\n\r\n"
-        )
-    };
-    let named = |text: &str| Names::default().canonical(text);
-    let one = named(&message("07a1b2c3d4e5f60718", "11112222", "Q.850;cause=16"));
-    let other = named(&message("07ffffffffffffffff", "33334444", "Q.850;cause=16"));
-    assert_eq!(one, other);
-    assert!(
-        one.contains("[tag 1]") && one.contains("[branch 1]"),
-        "{one}"
-    );
-    let different = named(&message("07a1b2c3d4e5f60718", "11112222", "Q.850;cause=17"));
-    assert_ne!(one, different);
+            )
+        };
+        let named = |text: &str| Names::default().canonical(text);
+        let one = named(&message("07a1b2c3d4e5f60718", "11112222", "Q.850;cause=16"));
+        let other = named(&message("07ffffffffffffffff", "33334444", "Q.850;cause=16"));
+        assert_eq!(one, other);
+        assert!(
+            one.contains("[tag 1]") && one.contains("[branch 1]"),
+            "{one}"
+        );
+        let different = named(&message("07a1b2c3d4e5f60718", "11112222", "Q.850;cause=17"));
+        assert_ne!(one, different);
+    }
 }

@@ -7,24 +7,24 @@ use std::path::{Path, PathBuf};
 
 /// One message and its row.
 #[derive(Debug, Clone)]
-pub(crate) struct Case {
+pub struct Case {
     /// `own`, `rfc4475` or `rfc5118`.
-    pub(crate) set: &'static str,
-    pub(crate) name: String,
-    pub(crate) octets: Vec<u8>,
+    pub set: &'static str,
+    pub name: String,
+    pub octets: Vec<u8>,
     /// What the lexer makes of it as a datagram.
-    pub(crate) lexer: Lexed,
+    pub lexer: Lexed,
     /// How the INVITE comes to be read by `rsip`: `read`, `parts`, `differs`, or `-` for anything else.
-    pub(crate) rsip: String,
+    pub rsip: String,
     /// What the daemon answers over UDP: one status a message that it holds, none for silence.
-    pub(crate) udp: Vec<u16>,
+    pub udp: Vec<u16>,
     /// The same over TCP, and what becomes of the connection.
-    pub(crate) tcp: (Vec<u16>, Stream),
+    pub tcp: (Vec<u16>, Stream),
 }
 
 /// What the lexer makes of a message.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Lexed {
+pub enum Lexed {
     Valid,
     /// Refused, with an answer of this status.
     Answered(u16),
@@ -34,7 +34,7 @@ pub(crate) enum Lexed {
 
 /// What becomes of a connection that has brought a message.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Stream {
+pub enum Stream {
     /// It serves the next message.
     Open,
     /// It waits for octets that don't come.
@@ -46,7 +46,7 @@ pub(crate) enum Stream {
 const SETS: [&str; 3] = ["own", "rfc4475", "rfc5118"];
 
 /// Every message that is there, in the order of the tables.
-pub(crate) fn cases() -> Vec<Case> {
+pub fn cases() -> Vec<Case> {
     let tables = fs::read_to_string(own().join("README.md")).expect("the tables are readable");
     let mut found = Vec::new();
     for set in SETS {
@@ -66,10 +66,7 @@ pub(crate) fn cases() -> Vec<Case> {
 
 fn workspace() -> &'static Path {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
-    match package.ends_with("sip") {
-        true => package.parent().expect("the package lies in the workspace"),
-        false => package,
-    }
+    package.parent().expect("the package lies in the workspace")
 }
 
 fn own() -> PathBuf {

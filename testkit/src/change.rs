@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 /// One change of a message.
 #[derive(Clone, Debug)]
-pub(crate) enum Change {
+pub enum Change {
     Put(prop::sample::Index, Vec<u8>),
     Insert(prop::sample::Index, Vec<u8>),
     Cut(prop::sample::Index, usize),
@@ -51,7 +51,7 @@ fn telling() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-pub(crate) fn change() -> impl Strategy<Value = Change> {
+pub fn change() -> impl Strategy<Value = Change> {
     use prop::sample::Index;
     prop_oneof![
         (any::<Index>(), telling()).prop_map(|(at, octets)| Change::Put(at, octets)),
@@ -62,7 +62,7 @@ pub(crate) fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
-pub(crate) fn changed(mut octets: Vec<u8>, changes: &[Change]) -> Vec<u8> {
+pub fn changed(mut octets: Vec<u8>, changes: &[Change]) -> Vec<u8> {
     for change in changes {
         let size = octets.len() + 1;
         match change {
