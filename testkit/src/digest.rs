@@ -154,7 +154,7 @@ mod tests {
             ("6629fae49393a05397450978507c4ef1", true),
             ("6629fae49393a05397450978507c4ef2", false),
         ] {
-            let request = Message::of(&format!(
+            let request = Message::of(format!(
                 "GET /dir/index.html HTTP/1.1\nAuthorization: Digest username=\"Mufasa\", realm=\"testrealm@host.com\", \
                  nonce=\"dcd98b7102dd2f0e8b11d0f600bfb0c093\", uri=\"/dir/index.html\", qop=auth, nc=00000001, \
                  cnonce=\"0a4f113b\", response=\"{response}\"\n\n"
@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn an_answer_to_a_challenge_proves_its_sender() {
         for qop in ["", ", qop=\"auth,auth-int\""] {
-            let challenged = Message::of(&format!(
+            let challenged = Message::of(format!(
                 "SIP/2.0 407 Who\nProxy-Authenticate: Digest realm=\"a, b\", nonce=\"n=1\", opaque=\"o\"{qop}, algorithm=MD5, stale=TRUE\n\n"
             ));
             let challenge = Challenge::of(&challenged);
@@ -180,7 +180,7 @@ mod tests {
                 nc: 1,
             };
             let line = challenge.answer(&asking, &mufasa());
-            let request = Message::of(&format!("INVITE sip:1@x SIP/2.0\n{line}\n\n"));
+            let request = Message::of(format!("INVITE sip:1@x SIP/2.0\n{line}\n\n"));
             assert!(proves(&request, "Proxy-Authorization", "INVITE", &mufasa()));
             assert!(!proves(&request, "Proxy-Authorization", "BYE", &mufasa()));
             assert!(line.contains("opaque=\"o\""), "{line}");

@@ -142,11 +142,14 @@ impl Link {
         match self.stream.read(&mut octets) {
             Ok(0) => return (false, 0),
             Ok(count) => self.framer.push(&octets[..count]),
-            Err(error) => match error.kind() {
-                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => return (true, 0),
-                io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof => return (false, 0),
-                _ => panic!("neither a message nor the end: {error}"),
-            },
+            Err(error) => {
+                use io::ErrorKind::{ConnectionReset, TimedOut, UnexpectedEof, WouldBlock};
+                let kind = error.kind();
+                let is_open = matches!(kind, WouldBlock | TimedOut);
+                let is_known = is_open || matches!(kind, ConnectionReset | UnexpectedEof);
+                assert!(is_known, "neither a message nor the end: {error}");
+                return (is_open, 0);
+            }
         }
         let before = came.len();
         while let Some(frame) = self.framer.next_frame().expect("the daemon sends messages") {

@@ -1,6 +1,7 @@
 //! One message, as it was on the wire, and the answers to it. Single lines are read by splitting text, apart from the reader that is under test;
 //! `wire` has the rest.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::net::SocketAddr;
 
@@ -98,10 +99,15 @@ impl Message {
         self.header_lines().map(|(name, _)| name.trim()).collect()
     }
 
+    /// Under its full or its compact name.
     pub fn headers(&self, name: &str) -> Vec<&str> {
-        let found = self
-            .header_lines()
-            .filter(|(found, _)| found.trim().eq_ignore_ascii_case(name));
+        let of = HeaderName::from_bytes(name.as_bytes());
+        let is_it = |found: &str| {
+            let is_known =
+                of != HeaderName::Other && HeaderName::from_bytes(found.as_bytes()) == of;
+            is_known || found.eq_ignore_ascii_case(name)
+        };
+        let found = self.header_lines().filter(|(found, _)| is_it(found.trim()));
         found.map(|(_, value)| value.trim()).collect()
     }
 
@@ -149,24 +155,7 @@ impl Message {
 
     /// An answer with this To-tag, unless the request brings one (RFC 3261 §8.2.6).
     pub fn answer(&self, status: &str, tag: &str, lines: &str, body: &str) -> String {
-        let request = self.wire();
-        let value = |name| {
-            let value = request.first(name).expect("a request has it");
-            String::from_utf8_lossy(value)
-        };
-        let tag = match request.to_tag() {
-            Some(_) => String::new(),
-            None => format!(";tag={tag}"),
-        };
-        format!(
-            "SIP/2.0 {status}\r\nVia: {}\r\nFrom: {}\r\nTo: {}{tag}\r\nCall-ID: {}\r\nCSeq: {}\r\n{lines}Content-Length: {}\r\n\r\n{body}",
-            value(HeaderName::Via),
-            value(HeaderName::From),
-            value(HeaderName::To),
-            value(HeaderName::CallId),
-            value(HeaderName::CSeq),
-            body.len()
-        )
+        answer(&self.wire(), status, tag, lines, body)
     }
 }
 
@@ -186,6 +175,47 @@ impl fmt::Debug for Message {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{}", self.octets.escape_ascii())
     }
+}
+
+/// An answer to a request with this To-tag, where the request brings none and this isn't empty (RFC 3261 §8.2.6).
+pub fn answer(
+    request: &wire::Message<'_>,
+    status: &str,
+    tag: &str,
+    lines: &str,
+    body: &str,
+) -> String {
+    let via = |via| format!("Via: {}\r\n", String::from_utf8_lossy(via));
+    let vias: String = request.all(HeaderName::Via).map(via).collect();
+    let tag = match request.to_tag() {
+        None if !tag.is_empty() => format!(";tag={tag}"),
+        None | Some(_) => String::new(),
+    };
+    format!(
+        "SIP/2.0 {status}\r\n{vias}From: {}\r\nTo: {}{tag}\r\nCall-ID: {}\r\nCSeq: {}\r\n{lines}Content-Length: {}\r\n\r\n{body}",
+        value(request, HeaderName::From),
+        value(request, HeaderName::To),
+        value(request, HeaderName::CallId),
+        value(request, HeaderName::CSeq),
+        body.len()
+    )
+}
+
+/// CANCEL of an INVITE, or the ACK of its refusal: hop by hop, with the INVITE's branch (RFC 3261 §9.1, §17.1.1.3).
+pub fn hop_request(invite: &wire::Message<'_>, method: &str, to: &str) -> String {
+    format!(
+        "{method} {} SIP/2.0\r\nVia: {}\r\nMax-Forwards: 70\r\nFrom: {}\r\nTo: {to}\r\nCall-ID: {}\r\nCSeq: {} {method}\r\n\
+         Content-Length: 0\r\n\r\n",
+        String::from_utf8_lossy(invite.request_uri()),
+        value(invite, HeaderName::Via),
+        value(invite, HeaderName::From),
+        value(invite, HeaderName::CallId),
+        invite.cseq().number,
+    )
+}
+
+fn value<'m>(request: &wire::Message<'m>, name: HeaderName) -> Cow<'m, str> {
+    String::from_utf8_lossy(request.first(name).expect("a request has it"))
 }
 
 /// The status of a response.

@@ -40,11 +40,11 @@ impl Call {
         let lines = format!(
             "Contact: <sip:{contact}>\r\nTimestamp: 54.25\r\nContent-Type: application/sdp\r\n"
         );
-        self.caller.send(&self.text(cseq, "INVITE", &lines, SDP));
+        self.caller.send(self.text(cseq, "INVITE", &lines, SDP));
     }
 
     fn send(&self, cseq: u32, method: &str) {
-        self.caller.send(&self.text(cseq, method, "", ""));
+        self.caller.send(self.text(cseq, method, "", ""));
     }
 
     /// The runtime answers, and the call is up. The INVITE that the runtime got.
@@ -189,7 +189,7 @@ fn a_peer_that_has_proven_no_password_gets_no_digest() {
     assert_eq!(call.runtime.outcome("2 BYE").status(), Some(200));
     assert_eq!(call.daemon.record()["status"], "completed");
     // What answers this has heard the 407 before.
-    call.caller.send(&call.text(3, "OPTIONS", "", ""));
+    call.caller.send(call.text(3, "OPTIONS", "", ""));
     let is_last = |message: &Message| {
         let proof = message.header("Proxy-Authorization");
         assert_eq!(proof, None, "{message:?}");
@@ -205,7 +205,7 @@ fn an_answer_waits_for_no_prack_of_an_18x_without_sdp() {
         "Contact: <sip:{}>\r\nSupported: 100rel\r\nContent-Type: application / SDP\r\n",
         call.caller.own
     );
-    call.caller.send(&call.text(1, "INVITE", &lines, SDP));
+    call.caller.send(call.text(1, "INVITE", &lines, SDP));
     let invite = call.runtime.request("INVITE");
     let reliable = "Require: 100rel\r\nRSeq: 7\r\n";
     call.runtime.reply(&invite, "180 Ringing", reliable);
@@ -215,7 +215,7 @@ fn an_answer_waits_for_no_prack_of_an_18x_without_sdp() {
     call.accepted();
     let rack = format!("RAck: {rseq} 1 INVITE\r\n");
     for (cseq, status) in [(2, 200), (3, 481)] {
-        call.caller.send(&call.text(cseq, "PRACK", &rack, ""));
+        call.caller.send(call.text(cseq, "PRACK", &rack, ""));
         let answer = call.caller.outcome(&format!("{cseq} PRACK"));
         assert_eq!(answer.status(), Some(status), "the {cseq}. request");
     }
@@ -231,7 +231,7 @@ fn hops_are_counted_inside_calls() {
     let with_hops = |call: &Call, cseq, method, hops: u32| {
         let text = call.text(cseq, method, "", "");
         let hops = format!("Max-Forwards: {hops}");
-        call.caller.send(&text.replace("Max-Forwards: 70", &hops));
+        call.caller.send(text.replace("Max-Forwards: 70", &hops));
     };
     with_hops(&call, 2, "INFO", 12);
     let info = call.runtime.request("INFO");
@@ -245,7 +245,7 @@ fn hops_are_counted_inside_calls() {
     }
     let uncounted = call.text(6, "MESSAGE", "", "");
     call.caller
-        .send(&uncounted.replace("Max-Forwards: 70\r\n", ""));
+        .send(uncounted.replace("Max-Forwards: 70\r\n", ""));
     let message = call.runtime.request("MESSAGE");
     assert_eq!(message.header("Max-Forwards"), Some("70"));
     call.runtime.reply(&message, "200 OK", "");
@@ -264,7 +264,7 @@ fn a_preview_is_no_offer_where_the_200_makes_it() {
     let mut call = Call::new();
     let own = call.caller.own;
     let lines = format!("Contact: <sip:{own}>\r\nRequire: 100rel\r\nSupported: 100rel\r\n");
-    call.caller.send(&call.text(1, "INVITE", &lines, ""));
+    call.caller.send(call.text(1, "INVITE", &lines, ""));
     let invite = call.runtime.request("INVITE");
     call.runtime
         .reply_with_sdp(&invite, "183 Session Progress", SDP);
@@ -274,13 +274,13 @@ fn a_preview_is_no_offer_where_the_200_makes_it() {
     let rseq = progress.header("RSeq").expect("it is reliable");
     call.dialog.to = progress.value("To");
     call.caller
-        .send(&call.text(2, "PRACK", &format!("RAck: {rseq} 1 INVITE\r\n"), ""));
+        .send(call.text(2, "PRACK", &format!("RAck: {rseq} 1 INVITE\r\n"), ""));
     assert_eq!(call.caller.outcome("2 PRACK").status(), Some(200));
     call.runtime.reply_with_sdp(&invite, "200 OK", SDP);
     let accepted = call.caller.outcome("1 INVITE");
     assert!(accepted.body().contains("m=audio"), "{accepted:?}");
     let content = "Content-Type: application/sdp\r\n";
-    call.caller.send(&call.text(1, "ACK", content, SDP));
+    call.caller.send(call.text(1, "ACK", content, SDP));
     let ack = call.runtime.request("ACK");
     assert!(ack.body().contains("m=audio 9 "), "{ack:?}");
 }
@@ -297,7 +297,7 @@ fn the_ack_of_a_late_200_has_an_sdp_only_where_that_offers() {
         if !content.is_empty() {
             lines += &format!("Content-Type: {content}\r\n");
         }
-        call.caller.send(&call.text(1, "INVITE", &lines, body));
+        call.caller.send(call.text(1, "INVITE", &lines, body));
         let invite = call.runtime.request("INVITE");
         call.runtime.reply(&invite, "180 Ringing", "");
         call.caller.response(180);

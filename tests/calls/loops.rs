@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use trunkline_testkit::message::hop_request;
 use trunkline_testkit::probe::Probe;
 use trunkline_testkit::{Deadline, House, Message, Responder};
 
@@ -63,7 +64,8 @@ impl Mirror {
                 return Vec::new();
             };
             let (invite, back) = open.remove(at);
-            vec![ack(&back, message), invite.reply("486 Busy Here", "")]
+            let ack = hop_request(&back.wire(), "ACK", &message.value("To"));
+            vec![ack, invite.reply("486 Busy Here", "")]
         });
         Self {
             responder,
@@ -116,19 +118,6 @@ fn sent_back(
             )
         }
     }
-}
-
-/// The ACK of a refusal (RFC 3261 §17.1.1.3).
-fn ack(invite: &Message, answer: &Message) -> String {
-    let (_, rest) = invite.start_line().split_once(' ').expect("a request");
-    let cseq = invite.value("CSeq").replace("INVITE", "ACK");
-    format!(
-        "ACK {rest}\r\nVia: {}\r\nMax-Forwards: 70\r\nFrom: {}\r\nTo: {}\r\nCall-ID: {}\r\nCSeq: {cseq}\r\nContent-Length: 0\r\n\r\n",
-        invite.value("Via"),
-        invite.value("From"),
-        answer.value("To"),
-        invite.value("Call-ID"),
-    )
 }
 
 #[test]

@@ -197,7 +197,7 @@ fn nobody_else_takes_an_agents_place() {
             .with(&proof)
     };
     let stranger = Peer::new(daemon.sip());
-    let answers = stranger.answers_to(&dialling("stranger").invite(1, stranger.own));
+    let answers = stranger.answers_to(dialling("stranger").invite(1, stranger.own));
     let statuses = statuses_of(&answers);
     assert_eq!(statuses, [401]);
     let pbx = Caller::new(daemon.sip(), daemon.credentials());

@@ -36,7 +36,7 @@ fn a_ping_is_answered_and_half_a_message_is_waited_for() {
     }
     let peer = connect(&daemon);
     for octet in options(1) {
-        peer.send(&[octet]);
+        peer.send([octet]);
     }
     let answers = peer.answers_until_probed();
     assert_eq!(statuses_of(&answers), [200]);
@@ -90,7 +90,7 @@ fn connections_of_one_source_are_bounded() {
         peer.send(b"OPTIONS sip:a SIP/2.0\r\n");
     }
     let refused = connect(&daemon);
-    refused.send(&options(1));
+    refused.send(options(1));
     assert!(refused.answers_until_closed().is_empty(), "one too many");
     let elsewhere = Peer::tcp(Ipv4Addr::new(127, 0, 0, 2), daemon.sip());
     assert!(

@@ -95,7 +95,7 @@ fn a_request_sent_again_from_elsewhere_moves_nothing() {
     assert_eq!(status_of(&caller.peer.receive()), 200);
     let attacker = Peer::on(Ipv4Addr::new(127, 0, 0, 2), daemon.sip());
     let old = |from: &Peer| {
-        let answers = from.answers_to(&dialling.request("OPTIONS", 2, &tag, from.own));
+        let answers = from.answers_to(dialling.request("OPTIONS", 2, &tag, from.own));
         statuses_of(&answers)
     };
     assert_eq!(old(&attacker), [401], "another IP has to prove itself");
@@ -120,7 +120,7 @@ fn replaces_takes_nobodys_call() {
         assert_eq!(status_of(&thief.call(grab)), 481, "{grab:?}");
     }
     let stranger = Peer::new(daemon.sip());
-    let answers = stranger.answers_to(&grab.invite(1, stranger.own));
+    let answers = stranger.answers_to(grab.invite(1, stranger.own));
     assert_eq!(statuses_of(&answers), [401]);
     assert!(
         victim.peer.answers_until_probed().is_empty(),

@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::print::reason_phrase;
-use trunkline_sip::wire::{Framing, HeaderName, Message, Method, lex};
+use trunkline_sip::wire::{Framing, Message, Method, lex};
+use trunkline_testkit::message::{answer, hop_request};
 
 use crate::hands::{Alarm, Hands, PATIENCE};
 use crate::network::Datagram;
+use crate::session::text;
 
 const T1: Duration = Duration::from_millis(500);
 const T2: Duration = Duration::from_secs(4);
@@ -222,7 +224,7 @@ impl Wire {
     fn send_cancel(&mut self, hands: &mut Hands<'_>, at: usize) {
         let invite = self.clients[at].request.clone();
         let message = lex(&invite, Framing::Datagram).expect("our own request");
-        let octets = hop_request(&message, "CANCEL", message.to());
+        let octets = hop_request(&message, "CANCEL", &text(message.to())).into_bytes();
         self.emit(hands, octets.clone());
         let copy = self.clients.len();
         self.clients.push(Client {
@@ -306,7 +308,8 @@ impl Wire {
         if client.method == Method::Invite {
             let request = client.request.clone();
             let invite = lex(&request, Framing::Datagram).expect("our own request");
-            self.emit(hands, hop_request(&invite, "ACK", answer.to()));
+            let ack = hop_request(&invite, "ACK", &text(answer.to()));
+            self.emit(hands, ack.into_bytes());
         }
     }
 
@@ -543,51 +546,9 @@ pub(crate) enum Silence {
     NoPrack(usize),
 }
 
-/// CANCEL of an INVITE, or the ACK of its refusal: hop by hop, with the INVITE's branch (RFC 3261 §9.1, §17.1.1.3).
-fn hop_request(invite: &Message<'_>, method: &str, to: &[u8]) -> Vec<u8> {
-    let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
-    let via = invite
-        .first(HeaderName::Via)
-        .expect("our requests have a Via");
-    format!(
-        "{method} {} SIP/2.0\r\nVia: {}\r\nMax-Forwards: 70\r\nFrom: {}\r\nTo: {}\r\nCall-ID: {}\r\nCSeq: {} {method}\r\nContent-Length: 0\r\n\r\n",
-        text(invite.request_uri()),
-        text(via),
-        text(invite.from()),
-        text(to),
-        text(invite.call_id()),
-        invite.cseq().number,
-    )
-    .into_bytes()
-}
-
 fn response(request: &[u8], status: u16, tag: &str, lines: &str, body: &[u8]) -> Vec<u8> {
     let request = lex(request, Framing::Datagram).expect("it was read when it came");
-    let mut octets = format!("SIP/2.0 {status} {}\r\n", reason_phrase(status)).into_bytes();
-    let mut line = |name: &str, value: &[u8]| {
-        for piece in [name.as_bytes(), b": ", value, b"\r\n"] {
-            octets.extend_from_slice(piece);
-        }
-    };
-    request
-        .all(HeaderName::Via)
-        .for_each(|via| line("Via", via));
-    line("From", request.from());
-    let to = if request.to_tag().is_some() || status == 100 {
-        request.to().to_vec()
-    } else {
-        [request.to(), b";tag=", tag.as_bytes()].concat()
-    };
-    line("To", &to);
-    line("Call-ID", request.call_id());
-    let cseq = format!(
-        "{} {}",
-        request.cseq().number,
-        String::from_utf8_lossy(request.cseq_method_token())
-    );
-    line("CSeq", cseq.as_bytes());
-    octets.extend_from_slice(lines.as_bytes());
-    octets.extend_from_slice(format!("Content-Length: {}\r\n\r\n", body.len()).as_bytes());
-    octets.extend_from_slice(body);
-    octets
+    let tag = if status == 100 { "" } else { tag };
+    let status = format!("{status} {}", reason_phrase(status));
+    answer(&request, &status, tag, lines, &text(body)).into_bytes()
 }
