@@ -140,6 +140,7 @@ impl Call {
                     leg.dialogs.clear();
                     leg.session = None;
                     cx.cancel_timer(&mut leg.session_timer);
+                    cx.cancel_timer(&mut leg.keep_alive);
                 }
                 match self.is_handed_over() {
                     // Its BYE counts as ours: the PBX has the caller.

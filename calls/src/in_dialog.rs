@@ -139,6 +139,12 @@ impl Call {
         if matches!(self.speaker, Speaker::Echo(_)) {
             return cx.respond(server, 200, None, |_| {}, b"");
         }
+        if side == Side::Caller && self.has_agent_left() {
+            // A 481 would end the caller's dialog (RFC 3261 §12.2.1.2) before its transfer is through.
+            let is_taken = message.method() == Method::Info;
+            let status = if is_taken { 200 } else { 480 };
+            return cx.respond(server, status, None, |_| {}, b"");
+        }
         let token = message.method().as_str();
         let purpose = Purpose::Relay(server);
         if !self.send_in_dialog(

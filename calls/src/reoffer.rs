@@ -84,6 +84,10 @@ impl Call {
         message: &Message<'_>,
         renewal: Option<SessionTimer>,
     ) {
+        if side == Side::Caller && self.has_agent_left() {
+            // The destination's own exchange is to come, after which the caller may try again.
+            return refuse_for_now(cx, server, 491);
+        }
         self.disturb_hold();
         let (method, purpose) = (message.method(), Purpose::Relay(server));
         let dialog = self.leg(side).and_then(|leg| leg.dialog_ref(fork));

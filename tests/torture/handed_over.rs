@@ -421,6 +421,38 @@ fn a_caller_that_a_failed_refer_lost_is_not_kept_as_dead_air() {
     assert_eq!(pbx.so_far(), [] as [&str; 0]);
 }
 
+/// A 481 to a request inside its dialog would end it (RFC 3261 §12.2.1.2), while its PBX still takes it to the destination.
+#[test]
+fn a_caller_whose_agent_has_left_keeps_its_dialog() {
+    let house = one_shard(House::new());
+    let runtime = runtime(&house);
+    let daemon = house.serve();
+    daemon.destination("Sales", "phone", NUMBER);
+    daemon.house.settle();
+    let (pbx, invite) = Pbx::calls_runtime(&daemon, &runtime, "alone", ASTERISK);
+    pbx.transfers(&daemon, "Sales");
+    pbx.accepts_refer();
+    pbx.notifies(RINGING, "active;expires=60");
+    agent_hangs_up(&runtime, &invite);
+
+    assert_eq!(pbx.says("INFO", "Content-Type: text/plain\r\n", "1"), 200);
+    assert_eq!(
+        pbx.says("MESSAGE", "Content-Type: text/plain\r\n", "hello"),
+        480
+    );
+    let held = "v=0\r\no=- 1 2 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 4000 RTP/AVP 0\r\na=sendonly\r\n";
+    assert_eq!(
+        pbx.says("UPDATE", "Content-Type: application/sdp\r\n", held),
+        491
+    );
+
+    pbx.notifies(DONE, OVER);
+    pbx.transferred(&daemon, "completed");
+    let bye = pbx.request("BYE");
+    pbx.answers(&bye, "200 OK");
+    assert_eq!(pbx.ended(&daemon)["status"], "transferred");
+}
+
 /// A PBX that says something in the call after a REFER has failed has its caller, and `auto` asks it by REFER from then on.
 #[test]
 fn a_pbx_that_keeps_its_caller_is_learnt() {

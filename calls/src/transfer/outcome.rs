@@ -7,7 +7,7 @@ use trunkline_model::record::{Ended, Fact, HangupBy, Status};
 use trunkline_model::transfer::State;
 
 use super::{Transfer, Wait};
-use crate::call::{Call, Phase};
+use crate::call::{Call, Leg, Phase, Speaker};
 use crate::context::Cx;
 
 /// How long a NOTIFY may come after the caller's BYE.
@@ -22,6 +22,13 @@ impl Call {
     pub(crate) fn is_transferring(&self) -> bool {
         let waits = |transfer: &Transfer| transfer.is_open() || transfer.wait == Wait::Leaving;
         self.transfer.as_deref().is_some_and(waits)
+    }
+
+    /// Whether the caller is on its own: its agent has hung up, and what becomes of its transfer is to come.
+    pub(crate) fn has_agent_left(&self) -> bool {
+        let left = |leg: &Leg| leg.dialogs.is_empty();
+        let is_gone = matches!(&self.speaker, Speaker::Runtime(leg) if left(leg));
+        is_gone && self.phase == Phase::Confirmed && self.is_transferring()
     }
 
     /// Whether the caller has gone, and only the BYEs are to come.
