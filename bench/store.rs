@@ -9,7 +9,9 @@ use trunkline_bench::clock::Clock;
 use trunkline_model::record::{Direction, Ended, Fact, HangupBy, Started, Status};
 use trunkline_sip::moment::Moment;
 use trunkline_store::journal::Origin;
-use trunkline_store::{AgentChange, AgentKind, NewAgent, NewOrg, Options, Store, agents, project};
+use trunkline_store::{
+    AgentChange, AgentKind, NewAgent, NewOrg, Options, Store, agents, orgs, project,
+};
 use uuid::Uuid;
 
 const NOW: Moment = Moment::from_secs(1_800_000_000);
@@ -53,8 +55,7 @@ async fn measure(name: &str, url: Option<String>, times: u64) {
     };
     let store = Store::open(&options, NOW).await.expect("it opens");
     let org = store
-        .orgs()
-        .create(None, &NewOrg::named("Bench"), NOW)
+        .write(move |tx| orgs::create(tx, None, &NewOrg::named("Bench"), NOW))
         .await;
     let org = org.expect("an org").id;
     let agent = create(&store, org).await;

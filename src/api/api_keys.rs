@@ -7,7 +7,7 @@ use axum::routing::{delete, get};
 use schemars::JsonSchema;
 use serde::Serialize;
 use trunkline_sip::moment::Moment;
-use trunkline_store::{Kind, NewOrgKey, OrgKey};
+use trunkline_store::{Kind, NewOrgKey, OrgKey, org_keys};
 use uuid::Uuid;
 
 use super::body::{Body, Fields};
@@ -141,9 +141,8 @@ async fn create(
     request.must_end_after(api.now())?;
     let scopes = granted(&caller, request.scopes)?;
     let new = NewOrgKey {
-        name: &request.name,
-        scopes: &scopes,
         expires_at: granted_end(&caller, request.expires_at)?,
+        ..NewOrgKey::lasting(&request.name, &scopes)
     };
     let (key, api_key) = token::issue(api.store(), caller.org, new, api.now()).await?;
     let key = key.into();
@@ -172,11 +171,9 @@ pub(super) async fn page_of(
     let narrow = [query.text("name"), None];
     let paging = Paging::read(&mut query, "api-keys", narrow);
     query.finish()?;
-    let keys = api.store().org_keys();
-    let page = keys
-        .page(org, &paging.filters, paging.after, paging.limit)
-        .await?;
-    Ok(paging.page(page, KeyView::from))
+    paging
+        .find(api.store(), org, org_keys::page, KeyView::from)
+        .await
 }
 
 /// `DELETE /api-keys/{api_key_id}`: revokes a key for good, be it the one that asks. 403 for a key with a scope that this one lacks.
@@ -188,8 +185,9 @@ async fn revoke(
 ) -> Result<Json<Success>, ApiError> {
     caller.needs(SCOPE)?;
     let id = named.id("api_key_id", Kind::OrgKey)?;
-    let keys = api.store().org_keys();
-    let key = keys.by_id(caller.org, id).await?;
+    let key = api
+        .read_inline(move |tx| org_keys::by_id(tx, caller.org, id))
+        .await?;
     let key = key.ok_or_else(|| ApiError::absent(Kind::OrgKey))?;
     // Nor may it take away what it can't give.
     key.scopes

@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use trunkline_sip::moment::Moment;
-use trunkline_store::{ActorKind, AuditEntry, AuditFilter, AuditOf, Error};
+use trunkline_store::{ActorKind, AuditEntry, AuditFilter, AuditOf, Error, audit};
 use uuid::Uuid;
 
 use super::caller::Caller;
@@ -250,15 +250,18 @@ async fn page(
         0 => i64::MAX,
         seq => seq,
     };
-    let audit = api.store().audit();
-    let mut entries = audit.before(of, &filter, before, limit + 1).await?;
+    let found = api.read(move |tx| {
+        let total = audit::count(tx, of, &filter)?;
+        Ok((audit::before(tx, of, &filter, before, limit + 1)?, total))
+    });
+    let (mut entries, total) = found.await?;
     let has_more = entries.len() > limit as usize;
     entries.truncate(limit as usize);
     let last = entries.last().filter(|_| has_more);
     Ok(Page {
         next: last.map(|entry| onward.cursor(entry.seq)),
         items: entries.into_iter().map(AuditView::from).collect(),
-        total: audit.count(of, &filter).await?,
+        total,
     })
 }
 
@@ -314,8 +317,11 @@ impl Export {
         };
         let most = AT_ONCE.min(self.left);
         let filter = self.onward.filters.for_store();
-        let audit = self.api.store().audit();
-        let entries = audit.after(self.of, &filter, after, most).await?;
+        let of = self.of;
+        let entries = self
+            .api
+            .read(move |tx| audit::after(tx, of, &filter, after, most))
+            .await?;
         self.left -= entries.len() as u32;
         let is_full = entries.len() == most as usize && self.left > 0;
         self.after = entries.last().map(|entry| entry.seq).filter(|_| is_full);

@@ -9,7 +9,9 @@ use axum::http::request::Parts;
 use subtle::ConstantTimeEq as _;
 use trunkline_calls::token as session;
 use trunkline_sip::moment::Moment;
-use trunkline_store::{Acting, Actor, ActorKind, Error, OrgKey, OrgLimit, Wrong};
+use trunkline_store::{
+    Acting, Actor, ActorKind, Error, OrgKey, OrgLimit, Wrong, org_keys, org_limits, orgs,
+};
 use uuid::Uuid;
 
 use super::credentials::{KnownOrg, presented};
@@ -173,14 +175,20 @@ async fn look_up(api: &Api, token: &str) -> Result<Option<KnownOrg>, ApiError> {
     api.follow_key_of(token).await;
     let read = token::read_key(api.store().keyring(), token);
     let (claims, signer) = read.ok_or_else(|| no_key(token))?;
-    let Some(key) = api.store().org_keys().by_id(claims.org, claims.sub).await? else {
+    let Some(key) = api
+        .read_inline(move |tx| org_keys::by_id(tx, claims.org, claims.sub))
+        .await?
+    else {
         return Ok(None);
     };
     must_be_issued(api, key.clone(), (token, &claims), signer).await?;
-    let orgs = api.store().orgs();
-    match orgs.by_id(claims.org).await {
+    match api.read_inline(move |tx| orgs::by_id(tx, claims.org)).await {
         Ok(org) => {
-            let (limits, defaults) = (orgs.limits(org.id).await?, default_limits(api.config()));
+            let (limits, defaults) = (
+                api.read_inline(move |tx| org_limits::of_org(tx, org.id))
+                    .await?,
+                default_limits(api.config()),
+            );
             Ok(Some(KnownOrg {
                 key,
                 suspended: org.is_suspended(),
@@ -202,7 +210,6 @@ async fn must_be_issued(
     signer: Signer,
 ) -> Result<(), ApiError> {
     const FORGED: ApiError = ApiError::Unauthorized("The API key is invalid");
-    let keys = api.store().org_keys();
     let hash = match (key.token_hash, signer) {
         (Some(hash), _) => hash,
         (None, Signer::Retired) => return Err(FORGED),
@@ -212,7 +219,9 @@ async fn must_be_issued(
         (None, Signer::Good) => {
             let issued = token::issued(token);
             // Of two tokens at once the row has one: both are held against it.
-            let kept = keys.note_token(key.org_id, key.id, &issued).await?;
+            let kept = api
+                .write(move |tx, _| org_keys::note_token(tx, key.org_id, key.id, &issued))
+                .await?;
             kept.ok_or(REVOKED)?
         }
     };

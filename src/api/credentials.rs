@@ -10,7 +10,9 @@ use std::time::Duration;
 use dashmap::DashMap;
 use sha2::{Digest as _, Sha256};
 use trunkline_sip::moment::Moment;
-use trunkline_store::{Change, Error, OrgKey, Partner, PartnerKey, Store, feed};
+use trunkline_store::{
+    Change, Error, OrgKey, Partner, PartnerKey, Store, feed, org_keys, partners,
+};
 use uuid::Uuid;
 
 use super::error::ApiError;
@@ -185,9 +187,16 @@ impl Uses {
     /// Writes the uses down; what can't be written now stays for the next time.
     async fn write(&self, store: &Store) -> Result<(), Error> {
         let (orgs, partners) = (listed(&self.orgs), listed(&self.partners));
-        store.org_keys().note_uses(&orgs).await?;
+        if orgs.is_empty() && partners.is_empty() {
+            return Ok(());
+        }
+        let noted = store.write(move |tx| {
+            org_keys::note_uses(tx, &orgs)?;
+            partners::note_key_uses(tx, &partners)?;
+            Ok((orgs, partners))
+        });
+        let (orgs, partners) = noted.await?;
         remove(&self.orgs, &orgs);
-        store.partners().note_key_uses(&partners).await?;
         remove(&self.partners, &partners);
         Ok(())
     }
@@ -294,7 +303,10 @@ impl Api {
     /// # Errors
     /// 404 if there is none.
     pub(super) async fn revoke_key(&self, org: Uuid, key: Uuid) -> Result<(), ApiError> {
-        self.store().org_keys().revoke(org, key, self.now()).await?;
+        let now = self.now();
+        self.store()
+            .write(move |tx| org_keys::revoke(tx, org, key, now))
+            .await?;
         self.credentials().forget(Change::OrgKey { org, key });
         Ok(())
     }

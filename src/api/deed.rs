@@ -3,7 +3,7 @@
 use axum::http::Method;
 use axum::http::request::Parts;
 use axum::response::Response;
-use trunkline_store::{Acting, Deed};
+use trunkline_store::{Acting, Deed, audit};
 use uuid::Uuid;
 
 use super::idempotency::REPLAYED;
@@ -108,7 +108,7 @@ pub(super) async fn follow(
     if is_done
         && !is_replayed
         && acting.is_due()
-        && let Err(error) = api.store().audit().record(acting).await
+        && let Err(error) = audit::record(api.store(), acting).await
     {
         let error = &error as &dyn std::error::Error;
         tracing::error!(

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use trunkline_store::{Broke, Error, Integration, Keyring};
+use trunkline_store::{Broke, Error, Integration, Keyring, integrations};
 use uuid::Uuid;
 
 use super::{Api, ApiError};
@@ -58,7 +58,9 @@ pub(super) async fn of_org(
 ) -> Result<IntegrationsView, ApiError> {
     /// For accounts from a time when the deployment had a platform.
     const UNNAMED: &str = "booking";
-    let bookings = api.store().integrations().bookings(org).await?;
+    let bookings = api
+        .read_inline(move |tx| integrations::bookings(tx, org))
+        .await?;
     if bookings.is_empty() {
         return Ok(IntegrationsView::new());
     }

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::Api;
-use trunkline_store::events;
+use trunkline_store::{audit, events};
 
 /// Streams that one node holds open at most: three of four connections.
 const MOST: usize = 768;
@@ -175,7 +175,7 @@ pub(super) async fn follow(api: Api) {
                 tracing::warn!(%error, "old events can't be forgotten yet");
             }
             let kept = api.config().audit.retention;
-            if let Err(error) = api.store().audit().prune(kept, now).await {
+            if let Err(error) = audit::prune(api.store(), kept, now).await {
                 tracing::warn!(%error, "old entries of the audit log can't be forgotten yet");
             }
         }

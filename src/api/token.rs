@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use trunkline_store::{Error, Issued, IssuedBy, Keyring, NewOrgKey, OrgKey, Store};
+use trunkline_store::{Error, Issued, IssuedBy, Keyring, NewOrgKey, OrgKey, Store, org_keys};
 
 /// What an org's key says.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -76,7 +76,7 @@ const LONGEST: usize = 4096;
 pub async fn issue(
     store: &Store,
     org: Uuid,
-    new: NewOrgKey<'_>,
+    new: NewOrgKey,
     now: Moment,
 ) -> Result<(OrgKey, String), Error> {
     issue_by(IssuedBy::Tenant, store, org, new, now).await
@@ -89,7 +89,7 @@ pub async fn issue(
 pub(crate) async fn issue_for_operator(
     store: &Store,
     org: Uuid,
-    new: NewOrgKey<'_>,
+    new: NewOrgKey,
     now: Moment,
 ) -> Result<(OrgKey, String), Error> {
     issue_by(IssuedBy::Operator, store, org, new, now).await
@@ -99,18 +99,20 @@ async fn issue_by(
     by: IssuedBy,
     store: &Store,
     org: Uuid,
-    new: NewOrgKey<'_>,
+    new: NewOrgKey,
     now: Moment,
 ) -> Result<(OrgKey, String), Error> {
-    let held: Vec<String> = new.scopes.iter().map(|scope| (*scope).to_owned()).collect();
-    let mut token = String::new();
-    let issue = |id| {
-        token = mint(store.keyring(), id, org, &held, now);
-        issued(&token)
-    };
-    let keys = store.org_keys();
-    let key = keys.create(org, new, issue, by, now).await?;
-    Ok((key, token))
+    let keyring = store.keyring().clone();
+    let made = store.write(move |tx| {
+        let mut token = String::new();
+        let issue = |id| {
+            token = mint(&keyring, id, org, &new.scopes, now);
+            issued(&token)
+        };
+        let key = org_keys::create(tx, org, &new, issue, by, now)?;
+        Ok((key, token))
+    });
+    made.await
 }
 
 /// A key's token as its row keeps it.

@@ -13,7 +13,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
-use trunkline_store::{Acting, Actor, ActorKind, OrgKey, OrgLimit, Session, TokenHash};
+use trunkline_store::{
+    Acting, Actor, ActorKind, OrgKey, OrgLimit, Session, TokenHash, org_limits, sessions,
+};
 use uuid::Uuid;
 
 use super::credentials::{KnownOrg, presented};
@@ -64,11 +66,13 @@ pub(super) async fn of(parts: &Parts, api: &Api) -> Result<Option<Arc<Visit>>, A
     };
     let now = api.now();
     let look_up = async || {
-        let found = Box::pin(api.store().sessions().by_token(hash, now)).await?;
+        let found = Box::pin(api.read_inline(move |tx| sessions::by_token(tx, hash, now))).await?;
         let Some(session) = found else {
             return Ok(None);
         };
-        let limits = api.store().orgs().limits(session.org_id).await?;
+        let limits = api
+            .read_inline(move |tx| org_limits::of_org(tx, session.org_id))
+            .await?;
         let defaults = default_limits(api.config());
         Ok(Some(Visit {
             session,

@@ -1,6 +1,6 @@
 //! `trunkline audit`: the newest entries of the audit log.
 
-use trunkline_store::{AuditFilter, AuditOf};
+use trunkline_store::{AuditFilter, AuditOf, audit};
 
 use super::output::{Output, Shown, or_dash};
 use super::{Failure, org, outset};
@@ -48,9 +48,9 @@ impl Command {
             None => AuditOf::All,
         };
         let filter = AuditFilter::default();
+        let limit = self.limit;
         let entries = store
-            .audit()
-            .before(of, &filter, i64::MAX, self.limit)
+            .read(move |tx| audit::before(tx, of, &filter, i64::MAX, limit))
             .await?;
         let entries: Vec<_> = entries.into_iter().map(AuditView::from).collect();
         self.output.list(&entries);

@@ -4,7 +4,7 @@ use std::io::{self, Write as _};
 use std::time::Duration;
 
 use serde::Serialize;
-use trunkline_store::{Contact, ContactSearch, Error};
+use trunkline_store::{Contact, ContactSearch, Error, erasures, of_contact};
 use uuid::Uuid;
 
 use super::org::OfOrg;
@@ -166,7 +166,9 @@ impl Command {
                     email: by.email,
                     phone: by.phone,
                 };
-                let found = store.contacts().find(org, &search).await?;
+                let found = store
+                    .read(move |tx| of_contact::find(tx, org, &search))
+                    .await?;
                 let found: Vec<_> = found.into_iter().map(ContactView::from).collect();
                 output.list(&found);
             }
@@ -182,17 +184,25 @@ impl Command {
                 output,
             } => {
                 let org = org.id(&store).await?;
-                let erasures = store.erasures();
                 // One that is erased already has no row.
-                let mut erasure = match erasures.of_contact(org, contact).await {
+                let mut erasure = match store
+                    .read(move |tx| erasures::of_contact(tx, org, contact))
+                    .await
+                {
                     Ok(before) => before,
-                    Err(Error::Wrong(_)) => erasures.request(org, contact, now()).await?,
+                    Err(Error::Wrong(_)) => {
+                        store
+                            .write(move |tx| erasures::request(tx, org, contact, now()))
+                            .await?
+                    }
                     Err(error) => return Err(error.into()),
                 };
                 let until = now() + Duration::from_secs(wait);
                 while erasure.completed_at.is_none() && now() < until {
                     tokio::time::sleep(LOOK).await;
-                    erasure = erasures.by_id(org, erasure.id).await?;
+                    erasure = store
+                        .read(move |tx| erasures::by_id(tx, org, erasure.id))
+                        .await?;
                 }
                 output.one(&ErasureView::from(erasure));
             }
@@ -202,7 +212,9 @@ impl Command {
                 output,
             } => {
                 let org = org.id(&store).await?;
-                let erasure = store.erasures().by_id(org, erasure).await?;
+                let erasure = store
+                    .read(move |tx| erasures::by_id(tx, org, erasure))
+                    .await?;
                 output.one(&ErasureView::from(erasure));
             }
         }

@@ -11,7 +11,9 @@ use trunkline_model::attempt::Attempt;
 use trunkline_model::view::OrgView;
 use trunkline_routing::{Decision, decide};
 use trunkline_sip::moment::Moment;
-use trunkline_store::{Error, InboundTrunk, Recorded, Store, Wrong, attempts, written};
+use trunkline_store::{
+    Error, InboundTrunk, Recorded, Store, Tx, Wrong, attempts, explained, inbound_trunks, written,
+};
 use uuid::Uuid;
 
 use super::org::OfOrg;
@@ -72,7 +74,10 @@ impl Command {
         let org = view
             .org(id)
             .ok_or_else(|| Failure::Command("the org was deleted just now".to_owned()))?;
-        let trunk = match store.inbound_trunks().of_org(id).await {
+        let trunk = match store
+            .read_inline(move |tx| inbound_trunks::of_org(tx, id))
+            .await
+        {
             Ok(trunk) => Some(trunk),
             Err(Error::Wrong(Wrong::Absent(_))) => None,
             Err(error) => return Err(error.into()),
@@ -172,14 +177,15 @@ impl House<'_> {
             .as_micros()
             .saturating_sub(SKEW.as_micros().try_into().unwrap_or(0));
         let period = (Moment::from_micros(earliest), at + SKEW);
-        let calls = self.store.calls();
-        let org = self.org.routing.id;
-        Ok(calls.of_call_id(org, &seen.call_id, period).await?)
+        let (org, id) = (self.org.routing.id, seen.call_id.clone());
+        let found = move |tx: &mut Tx| explained::of_call_id(tx, org, &id, period);
+        Ok(self.store.read_inline(found).await?)
     }
 
     async fn failures(&self, call_id: &str) -> Result<Vec<FailureView>, Failure> {
-        let calls = self.store.calls();
-        let failures = calls.log_ins_failed(self.org.routing.id, call_id).await?;
+        let (org, id) = (self.org.routing.id, call_id.to_owned());
+        let failed = move |tx: &mut Tx| explained::log_ins_failed(tx, org, &id);
+        let failures = self.store.read(failed).await?;
         let failures = failures.into_iter().map(|failure| FailureView {
             at: written(failure.at),
             explanation: log_in::sentence(&failure.part),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use trunkline_sip::moment::Moment;
-use trunkline_store::{NewOrgKey, OpenFault, OrgKey, SignedKeys, Store};
+use trunkline_store::{NewOrgKey, OpenFault, OrgKey, SignedKeys, Store, org_keys};
 use uuid::Uuid;
 
 use super::org::OfOrg;
@@ -258,7 +258,7 @@ impl Command {
             }
             Self::List { org, output } => {
                 let org = org.id(&store).await?;
-                let keys = store.org_keys().list(org).await?;
+                let keys = store.read_inline(move |tx| org_keys::list(tx, org)).await?;
                 output.list(&keys.into_iter().map(KeyView::from).collect::<Vec<_>>());
             }
             Self::RotateSigning { output } => {
@@ -300,7 +300,9 @@ impl Command {
                 output,
             } => {
                 let org = org.id(&store).await?;
-                store.org_keys().revoke(org, api_key_id, now()).await?;
+                store
+                    .write(move |tx| org_keys::revoke(tx, org, api_key_id, now()))
+                    .await?;
                 output.done("The key is revoked; a running daemon refuses it within a second.");
             }
         }
@@ -332,23 +334,30 @@ async fn retire(
     (api_keys, yes): (bool, bool),
     output: Output,
 ) -> Result<(), Failure> {
-    let keys = store.org_keys();
     if api_keys && !yes {
         let is_known = signers(store).iter().any(|signer| signer.kid == kid);
         is_known.then_some(()).ok_or_else(|| unknown(kid))?;
-        let signed = keys.signed_with(Some(kid)).await?;
+        let kid = kid.to_owned();
+        let signed = store.read(move |tx| org_keys::signed_with(tx, Some(&kid)));
+        let signed = signed.await?;
         output.list(&signed.into_iter().map(SignedView::from).collect::<Vec<_>>());
         return Err(Failure::Command(
             "nothing was changed: add --yes to retire the signing key and revoke these API keys"
                 .to_owned(),
         ));
     }
-    let unused = keys.signed_with(None).await?;
+    let unused = store
+        .read(move |tx| org_keys::signed_with(tx, None))
+        .await?;
     let unused: u32 = unused.iter().map(|org| org.keys).sum();
     let retired = store.retire_signing_key(kid, now()).await;
     retired.map_err(|fault| Failure::Command(fault.to_string()))?;
     let revoked = match api_keys {
-        true => keys.revoke_signed_with(kid, now()).await?,
+        true => {
+            let kid = kid.to_owned();
+            let revoked = store.write(move |tx| org_keys::revoke_signed_with(tx, &kid, now()));
+            revoked.await?
+        }
         false => 0,
     };
     output.done(&format!(

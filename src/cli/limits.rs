@@ -1,7 +1,7 @@
 //! `trunkline org limits` and `trunkline partner limits`: shows and sets what an org or a partner may have and ask for.
 
 use serde::Serialize;
-use trunkline_store::{LimitedBy, OrgLimit, Partner, Store};
+use trunkline_store::{LimitedBy, OrgLimit, Partner, Store, org_limits, orgs, partners};
 use uuid::Uuid;
 
 use super::output::{Output, Shown, or_dash};
@@ -116,16 +116,29 @@ impl OrgLimits {
         org: Uuid,
         output: Output,
     ) -> Result<(), Failure> {
-        let orgs = store.orgs();
         let defaults = default_limits(config);
         let given = self.given();
         if !given.is_empty() {
-            orgs.limit(org, &given, LimitedBy::Operator, defaults, now())
+            store
+                .write(move |tx| {
+                    org_limits::limit(tx, org, &given, LimitedBy::Operator, defaults, now())
+                })
                 .await?;
         }
 
-        let (stored, counts) = (orgs.limits(org).await?, orgs.counts(org, now()).await?);
-        let has_partner = orgs.by_id(org).await?.partner_id.is_some();
+        let (stored, counts) = (
+            store
+                .read_inline(move |tx| org_limits::of_org(tx, org))
+                .await?,
+            store
+                .read_inline(move |tx| org_limits::counts(tx, org, now()))
+                .await?,
+        );
+        let has_partner = store
+            .read_inline(move |tx| orgs::by_id(tx, org))
+            .await?
+            .partner_id
+            .is_some();
         let rows = OrgLimit::ALL.map(|limit| {
             let (own, default) = (stored.of(limit), limit.default_of(defaults));
             let counted = counts.iter().find(|(known, _)| *known == limit);
@@ -187,21 +200,28 @@ impl PartnerLimits {
         partner: Uuid,
         output: Output,
     ) -> Result<(), Failure> {
-        let partners = store.partners();
         let defaults = default_limits(config);
         let of = |setting: Option<Setting>| setting.map(|Setting(most)| most);
         let requests = of(self.partner_requests_per_minute);
         let links = of(self.login_links_per_minute);
         if requests.is_some() || links.is_some() {
-            partners.limit(partner, requests, links, now()).await?;
+            store
+                .write(move |tx| partners::limit(tx, partner, requests, links, now()))
+                .await?;
         }
         let given = self.orgs.given();
         if !given.is_empty() {
-            partners.limit_orgs(partner, &given, now()).await?;
+            store
+                .write(move |tx| org_limits::limit_partner(tx, partner, &given, now()))
+                .await?;
         }
 
-        let known: Partner = partners.by_id(partner).await?;
-        let set = partners.org_limits(partner).await?;
+        let known: Partner = store
+            .read_inline(move |tx| partners::by_id(tx, partner))
+            .await?;
+        let set = store
+            .read_inline(move |tx| org_limits::of_partner(tx, partner))
+            .await?;
         let usual = &config.limits;
         let row = |limit, value, of| PartnerLimitRow { limit, value, of };
         let requests = known.requests_per_minute;

@@ -1,7 +1,9 @@
 //! `trunkline org`: tenants.
 
 use serde::Serialize;
-use trunkline_store::{Acting, DeletedOrg, NewOrg, Org, Purge, Store, SuspendedBy, Suspender};
+use trunkline_store::{
+    Acting, DeletedOrg, NewOrg, Org, Purge, Store, SuspendedBy, Suspender, deleted_orgs, orgs,
+};
 use uuid::Uuid;
 
 use super::limits::OrgLimits;
@@ -230,23 +232,26 @@ impl Shown for DeletedView {
 impl Command {
     pub(super) async fn run(self, config: &Config) -> Result<(), Failure> {
         let store = outset::open_store(config).await?;
-        let orgs = store.orgs();
         match self {
             Self::Create {
                 name,
                 max_concurrent_calls: max_calls,
                 output,
             } => {
-                let mut org = orgs.create(None, &NewOrg::named(name), now()).await?;
+                let mut org = store
+                    .write(move |tx| orgs::create(tx, None, &NewOrg::named(name), now()))
+                    .await?;
                 if max_calls.is_some() {
-                    orgs.limit_calls(org.id, max_calls, now()).await?;
+                    store
+                        .write(move |tx| orgs::limit_calls(tx, org.id, max_calls, now()))
+                        .await?;
                     org.max_concurrent_calls = max_calls;
                 }
                 output.one(&OrgView::from(org));
             }
             Self::List { output } => output.list(
-                &orgs
-                    .list()
+                &store
+                    .read(orgs::list)
                     .await?
                     .into_iter()
                     .map(OrgView::from)
@@ -255,14 +260,16 @@ impl Command {
             Self::Show { org, output } => output.one(&OrgView::from(find(&store, &org).await?)),
             Self::Suspend { org, output } => {
                 let id = find(&store, &org).await?.id;
-                let suspended = orgs
-                    .suspend(id, Suspender::Operator, Some(now()), now())
+                let suspended = store
+                    .write(move |tx| orgs::suspend(tx, id, Suspender::Operator, Some(now()), now()))
                     .await?;
                 output.one(&OrgView::from(suspended));
             }
             Self::Resume { org, output } => {
                 let id = find(&store, &org).await?.id;
-                let resumed = orgs.suspend(id, Suspender::Operator, None, now()).await?;
+                let resumed = store
+                    .write(move |tx| orgs::suspend(tx, id, Suspender::Operator, None, now()))
+                    .await?;
                 output.one(&OrgView::from(resumed));
             }
             Self::Delete {
@@ -272,7 +279,9 @@ impl Command {
             } => {
                 let found = find(&store, &org).await?;
                 let purge = if at_once { Purge::Now } else { Purge::Later };
-                orgs.delete(found.id, purge, now()).await?;
+                store
+                    .write(move |tx| deleted_orgs::delete(tx, found.id, purge, now()))
+                    .await?;
                 output.one(&Deletion {
                     id: found.id,
                     name: found.name,
@@ -281,10 +290,14 @@ impl Command {
             }
             Self::Restore { org, output } => {
                 let id = find_deleted(&store, &org).await?;
-                output.one(&OrgView::from(orgs.restore(id, now()).await?));
+                output.one(&OrgView::from(
+                    deleted_orgs::restore(&store, id, now()).await?,
+                ));
             }
             Self::Deleted { output } => {
-                let deleted = orgs.deleted(now()).await?;
+                let deleted = store
+                    .read(move |tx| deleted_orgs::deleted(tx, now()))
+                    .await?;
                 output.list(
                     &deleted
                         .into_iter()
@@ -314,8 +327,12 @@ impl Command {
                 output,
             } => {
                 let id = find(&store, &org).await?.id;
-                orgs.limit_calls(id, max_calls, now()).await?;
-                output.one(&OrgView::from(orgs.by_id(id).await?));
+                store
+                    .write(move |tx| orgs::limit_calls(tx, id, max_calls, now()))
+                    .await?;
+                output.one(&OrgView::from(
+                    store.read_inline(move |tx| orgs::by_id(tx, id)).await?,
+                ));
             }
         }
         Ok(())
@@ -350,11 +367,10 @@ pub(super) async fn find(store: &Store, org: &str) -> Result<Org, Failure> {
 
 async fn look_up(store: &Store, org: &str) -> Result<Org, Failure> {
     if let Ok(id) = api::id_of(org) {
-        return Ok(store.orgs().by_id(id).await?);
+        return Ok(store.read_inline(move |tx| orgs::by_id(tx, id)).await?);
     }
     let mut named = store
-        .orgs()
-        .list()
+        .read(orgs::list)
         .await?
         .into_iter()
         .filter(|known| known.name == org);
@@ -380,7 +396,9 @@ async fn look_up_deleted(store: &Store, org: &str) -> Result<Uuid, Failure> {
     if let Ok(id) = api::id_of(org) {
         return Ok(id);
     }
-    let deleted = store.orgs().deleted(now()).await?;
+    let deleted = store
+        .read(move |tx| deleted_orgs::deleted(tx, now()))
+        .await?;
     let mut named = deleted.into_iter().filter(|known| known.name == org);
     match (named.next(), named.next()) {
         (Some(found), None) => Ok(found.id),

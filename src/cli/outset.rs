@@ -11,7 +11,7 @@ use trunkline_model::settings::Runtime;
 use trunkline_net::listener::tls::{self, Security};
 use trunkline_net::tls::{Certificate, Files};
 use trunkline_sip::moment::Moment;
-use trunkline_store::{Options, Store, realm};
+use trunkline_store::{Options, Store, calls, realm};
 use uuid::Uuid;
 
 use super::{Failure, now};
@@ -169,7 +169,9 @@ const MOST_BEGUN: u32 = 1_000_000;
 
 /// What orgs began within the last day, for the bounds on outbound calls.
 pub(super) async fn begun(store: &Store) -> Result<Vec<(Uuid, Moment)>, Failure> {
-    Ok(store.calls().begun_since(now() - DAY, MOST_BEGUN).await?)
+    Ok(store
+        .read(move |tx| calls::begun_since(tx, now() - DAY, MOST_BEGUN))
+        .await?)
 }
 
 pub(super) fn options(config: &Config) -> Options {

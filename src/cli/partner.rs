@@ -5,7 +5,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ipnet::IpNet;
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
-use trunkline_store::{NewPartner, Partner, PartnerKey, Store};
+use trunkline_store::{NewPartner, Partner, PartnerKey, Store, partners};
 use uuid::Uuid;
 
 use super::limits::PartnerLimits;
@@ -239,7 +239,6 @@ impl Shown for NewKeyView {
 impl Command {
     pub(super) async fn run(self, config: &Config) -> Result<(), Failure> {
         let store = outset::open_store(config).await?;
-        let partners = store.partners();
         match self {
             Self::Create {
                 name,
@@ -254,10 +253,14 @@ impl Command {
                     allowed_networks,
                     ..NewPartner::default()
                 };
-                output.one(&PartnerView::from(partners.create(&new, now()).await?));
+                output.one(&PartnerView::from(
+                    store
+                        .write(move |tx| partners::create(tx, &new, now()))
+                        .await?,
+                ));
             }
             Self::List { output } => {
-                let listed = partners.list().await?;
+                let listed = store.read(partners::list).await?;
                 output.list(
                     &listed
                         .into_iter()
@@ -266,11 +269,15 @@ impl Command {
                 );
             }
             Self::Activate { partner, output } => {
-                partners.set_active(partner, true, now()).await?;
+                store
+                    .write(move |tx| partners::set_active(tx, partner, true, now()))
+                    .await?;
                 output.done("The partner's keys work.");
             }
             Self::Deactivate { partner, output } => {
-                partners.set_active(partner, false, now()).await?;
+                store
+                    .write(move |tx| partners::set_active(tx, partner, false, now()))
+                    .await?;
                 output.done("The partner's keys no longer work, and its orgs are suspended.");
             }
             Self::LetVerify {
@@ -278,7 +285,9 @@ impl Command {
                 no,
                 output,
             } => {
-                let changed = partners.let_verify(partner, !no, now()).await?;
+                let changed = store
+                    .write(move |tx| partners::let_verify(tx, partner, !no, now()))
+                    .await?;
                 output.one(&PartnerView::from(changed));
             }
             Self::Allow {
@@ -287,8 +296,10 @@ impl Command {
                 anywhere,
                 output,
             } => {
-                let networks = (!anywhere).then_some(&*networks);
-                let allowed = partners.allow(partner, networks, now()).await?;
+                let networks = (!anywhere).then_some(networks);
+                let allowed = store
+                    .write(move |tx| partners::allow(tx, partner, networks.as_deref(), now()))
+                    .await?;
                 output.one(&PartnerView::from(allowed));
             }
             Self::Limits {
@@ -317,8 +328,12 @@ impl KeyCommand {
                 });
             }
             Self::List { partner, output } => {
-                store.partners().by_id(partner).await?;
-                let keys = store.partners().keys(partner).await?;
+                store
+                    .read_inline(move |tx| partners::by_id(tx, partner))
+                    .await?;
+                let keys = store
+                    .read_inline(move |tx| partners::keys(tx, partner))
+                    .await?;
                 output.list(&keys.into_iter().map(KeyView::from).collect::<Vec<_>>());
             }
             Self::Revoke {
@@ -326,7 +341,9 @@ impl KeyCommand {
                 partner,
                 output,
             } => {
-                store.partners().revoke_key(partner, key, now()).await?;
+                store
+                    .write(move |tx| partners::revoke_key(tx, partner, key, now()))
+                    .await?;
                 output.done("The key is revoked.");
             }
         }
@@ -342,6 +359,7 @@ pub(super) async fn create_key(
 ) -> Result<(PartnerKey, String), Failure> {
     let key = format!("tlp_{}", URL_SAFE_NO_PAD.encode(rand::random::<[u8; 32]>()));
     let hash = Sha256::digest(&key).into();
-    let row = store.partners().add_key(partner, name, hash, now()).await?;
-    Ok((row, key))
+    let name = name.to_owned();
+    let row = store.write(move |tx| partners::add_key(tx, partner, &name, hash, now()));
+    Ok((row.await?, key))
 }

@@ -11,7 +11,8 @@ use std::time::Duration;
 use ipnet::IpNet;
 use trunkline_routing::E164;
 use trunkline_store::{
-    InboundTrunk, InboundTrunkChange, NewOrg, NewPartner, Org, Store, agents, numbers,
+    InboundTrunk, InboundTrunkChange, NewOrg, NewPartner, Org, Store, agents, inbound_trunks,
+    numbers, orgs, partners,
 };
 use uuid::Uuid;
 
@@ -208,8 +209,7 @@ async fn make(
 
 async fn find_or_make_partner(store: &Store) -> Result<Uuid, Failure> {
     let known = store
-        .partners()
-        .list()
+        .read(partners::list)
         .await?
         .into_iter()
         .rfind(|partner| partner.name == NAME);
@@ -220,23 +220,33 @@ async fn find_or_make_partner(store: &Store) -> Result<Uuid, Failure> {
                 name: NAME.to_owned(),
                 ..NewPartner::default()
             };
-            let id = store.partners().create(&new, now()).await?.id;
+            let id = store
+                .write(move |tx| partners::create(tx, &new, now()))
+                .await?
+                .id;
             // Whoever tries things out is the operator and the partner at once.
-            Ok(store.partners().let_verify(id, true, now()).await?.id)
+            Ok(store
+                .write(move |tx| partners::let_verify(tx, id, true, now()))
+                .await?
+                .id)
         }
     }
 }
 
 /// The external id makes it one org, whoever else runs this at the same time.
 async fn find_or_make_org(store: &Store, partner: Uuid) -> Result<Org, Failure> {
-    let orgs = store.orgs();
     let new = NewOrg {
         external_id: Some(NAME.to_owned()),
         ..NewOrg::named(NAME)
     };
-    match orgs.create(Some(partner), &new, now()).await {
+    match store
+        .write(move |tx| orgs::create(tx, Some(partner), &new, now()))
+        .await
+    {
         Ok(org) => Ok(org),
-        Err(trunkline_store::Error::Refused(_)) => Ok(orgs.by_external_id(partner, NAME).await?),
+        Err(trunkline_store::Error::Refused(_)) => Ok(store
+            .read_inline(move |tx| orgs::by_external_id(tx, partner, NAME))
+            .await?),
         Err(error) => Err(error.into()),
     }
 }
@@ -273,11 +283,15 @@ async fn find_or_make_number(store: &Store, org: Uuid, agent: Uuid) -> Result<E1
 }
 
 async fn find_or_make_trunk(store: &Store, org: Uuid) -> Result<InboundTrunk, Failure> {
-    let trunks = store.inbound_trunks();
     let new = InboundTrunkChange::default();
-    match trunks.create(org, &new, now()).await {
+    match store
+        .write(move |tx| inbound_trunks::create(tx, org, &new, now()))
+        .await
+    {
         Ok(trunk) => Ok(trunk),
-        Err(trunkline_store::Error::Refused(_)) => Ok(trunks.of_org(org).await?),
+        Err(trunkline_store::Error::Refused(_)) => Ok(store
+            .read_inline(move |tx| inbound_trunks::of_org(tx, org))
+            .await?),
         Err(error) => Err(error.into()),
     }
 }

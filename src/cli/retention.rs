@@ -1,7 +1,7 @@
 //! `trunkline org retention`: shows and sets for how many days an org's data is kept.
 
 use serde::Serialize;
-use trunkline_store::{OrgChange, Retained, RetentionChange, Store};
+use trunkline_store::{OrgChange, Retained, RetentionChange, Store, aged, orgs};
 use uuid::Uuid;
 
 use super::output::{Output, Shown, or_dash};
@@ -86,9 +86,11 @@ impl RetentionSettings {
                 retention,
                 ..OrgChange::default()
             };
-            store.orgs().update(org, &change, now()).await?;
+            store
+                .write(move |tx| orgs::update(tx, org, &change, now()))
+                .await?;
         }
-        let own = store.orgs().retention(org).await?;
+        let own = store.read_inline(move |tx| aged::days_of(tx, org)).await?;
         let in_force = own.or(default_retention(config));
         let rows = Retained::ALL.map(|kind| RetentionRow {
             data: kind.as_str(),

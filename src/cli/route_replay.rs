@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use trunkline_store::explained;
 
 use serde_json::Value;
 use trunkline_routing::Outcome;
@@ -85,9 +86,9 @@ impl Command {
             .ok_or_else(|| Failure::Command("the org was deleted just now".to_owned()))?;
         let changed = change.unwrap_or_default().apply(&org.routing);
         let changed = changed.map_err(|faults| Failure::Command(faults.join("; ")))?;
-        let calls = store.calls();
-        let calls = calls
-            .recorded(id, (from, until), None, self.limit + 1)
+        let most = self.limit + 1;
+        let calls = store
+            .read(move |tx| explained::recorded(tx, id, (from, until), None, most))
             .await?;
         let replayed = replay(calls, self.limit, (from, until), &changed);
         show(self.output, &replayed);

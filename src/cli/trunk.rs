@@ -3,7 +3,7 @@
 use ipnet::IpNet;
 use serde::Serialize;
 use trunkline_routing::{Country, E164};
-use trunkline_store::{InboundTrunk, InboundTrunkChange};
+use trunkline_store::{InboundTrunk, InboundTrunkChange, inbound_trunks};
 use uuid::Uuid;
 
 use super::agent::Limit;
@@ -252,7 +252,6 @@ fn show(output: Output, report: &Report) {
 impl Command {
     pub(super) async fn run(self, config: &Config) -> Result<(), Failure> {
         let store = outset::open_store(config).await?;
-        let trunks = store.inbound_trunks();
         let (trunk, output) = match self {
             Self::Create {
                 org,
@@ -265,19 +264,23 @@ impl Command {
                     ..settings.change(config)?
                 };
                 let org = org.id(&store).await?;
-                (trunks.create(org, &settings, now()).await?, output)
+                let made = store.write(move |tx| inbound_trunks::create(tx, org, &settings, now()));
+                (made.await?, output)
             }
-            Self::Show { org, output } => (trunks.of_org(org.id(&store).await?).await?, output),
+            Self::Show { org, output } => {
+                let org = org.id(&store).await?;
+                let shown = store.read(move |tx| inbound_trunks::of_org(tx, org));
+                (shown.await?, output)
+            }
             Self::Update {
                 org,
                 settings,
                 output,
             } => {
-                let change = settings.change(config)?;
-                (
-                    trunks.update(org.id(&store).await?, &change, now()).await?,
-                    output,
-                )
+                let (change, org) = (settings.change(config)?, org.id(&store).await?);
+                let updated =
+                    store.write(move |tx| inbound_trunks::update(tx, org, &change, now()));
+                (updated.await?, output)
             }
             Self::AddNumber {
                 number,
@@ -285,7 +288,9 @@ impl Command {
                 output,
             } => {
                 let org = org.id(&store).await?;
-                (trunks.add_numbers(org, &[number], now()).await?, output)
+                let changed =
+                    store.write(move |tx| inbound_trunks::add_numbers(tx, org, &[number], now()));
+                (changed.await?, output)
             }
             Self::RemoveNumber {
                 number,
@@ -293,18 +298,26 @@ impl Command {
                 output,
             } => {
                 let org = org.id(&store).await?;
-                (trunks.remove_number(org, &number, now()).await?, output)
+                let changed =
+                    store.write(move |tx| inbound_trunks::remove_number(tx, org, &number, now()));
+                (changed.await?, output)
             }
-            Self::Sync { org, output } => (
-                trunks.sync(org.id(&store).await?, now()).await?.trunk,
-                output,
-            ),
+            Self::Sync { org, output } => {
+                let org = org.id(&store).await?;
+                let synced = store.write(move |tx| inbound_trunks::sync(tx, org, now()));
+                (synced.await?.trunk, output)
+            }
             Self::Rotate { org, output } => {
                 let org = org.id(&store).await?;
-                (trunks.rotate_credentials(org, now()).await?, output)
+                let changed =
+                    store.write(move |tx| inbound_trunks::rotate_credentials(tx, org, now()));
+                (changed.await?, output)
             }
             Self::Delete { org, output } => {
-                trunks.delete(org.id(&store).await?, now()).await?;
+                let org = org.id(&store).await?;
+                store
+                    .write(move |tx| inbound_trunks::delete(tx, org, now()))
+                    .await?;
                 output.done("The trunk is deleted; its credentials no longer work.");
                 return Ok(());
             }

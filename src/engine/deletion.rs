@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 use trunkline_calls::live::LiveCalls;
-use trunkline_store::{Retained, RetentionDays, Store, nodes};
+use trunkline_store::{Retained, RetentionDays, Store, aged, deleted_orgs, nodes, purge};
 
 use super::{Handle, clock};
 
@@ -79,8 +79,10 @@ impl Worker {
     }
 
     async fn turn(&self, turn: u32) -> Result<(), trunkline_store::Error> {
-        let orgs = self.store.orgs();
-        let to_purge = orgs.to_purge(clock::wall_time()).await?;
+        let to_purge = self
+            .store
+            .read_inline(move |tx| deleted_orgs::to_purge(tx, clock::wall_time()))
+            .await?;
         for org in &to_purge {
             for call in self.live.of_org(*org) {
                 if !call.is_over() {
@@ -95,12 +97,20 @@ impl Worker {
         }
         for org in to_purge {
             self.purge(org).await?;
-            if orgs.finish_purge(org, clock::wall_time()).await? {
+            if self
+                .store
+                .write(move |tx| deleted_orgs::finish_purge(tx, org, clock::wall_time()))
+                .await?
+            {
                 tracing::info!(org.id = %org, "a deleted org is purged");
             }
         }
         if is_due {
-            for org in orgs.purged(clock::wall_time()).await? {
+            for org in self
+                .store
+                .read(move |tx| deleted_orgs::purged(tx, clock::wall_time()))
+                .await?
+            {
                 self.purge(org).await?;
             }
             self.delete_old(turn).await?;
@@ -110,16 +120,19 @@ impl Worker {
 
     /// Deletes what is older than its org's days, or the operator's.
     async fn delete_old(&self, turn: u32) -> Result<(), trunkline_store::Error> {
-        let orgs = self.store.orgs();
         for kind in Retained::ALL {
             if kind == Retained::Contacts && !turn.is_multiple_of(HOUR) {
                 continue;
             }
             let now = clock::wall_time();
             let default_days = self.retention.of(kind);
-            for (org, before) in orgs.over_retention(kind, default_days, now).await? {
+            for (org, before) in self
+                .store
+                .read(move |tx| aged::over(tx, kind, default_days, now))
+                .await?
+            {
                 loop {
-                    let rows = orgs.delete_before(org, kind, before, now).await?;
+                    let rows = self.store.delete_before(org, kind, before, now).await?;
                     if rows == 0 {
                         break;
                     }
@@ -143,7 +156,7 @@ impl Worker {
 
     async fn purge(&self, org: uuid::Uuid) -> Result<(), trunkline_store::Error> {
         loop {
-            let rows = self.store.orgs().purge_some(org).await?;
+            let rows = self.store.write(move |tx| purge::some(tx, org)).await?;
             if rows == 0 {
                 return Ok(());
             }

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use tokio::task::JoinHandle;
 use trunkline_model::record::Fact;
 use trunkline_store::journal::Journal;
-use trunkline_store::{Erased, OpenErasure, RowsErased, Store};
+use trunkline_store::{Erased, OpenErasure, RowsErased, Store, erasing, erasures};
 use uuid::Uuid;
 
 use super::{Handle, clock};
@@ -83,12 +83,13 @@ impl Worker {
     }
 
     async fn turn(&self, turn: u32) -> Result<(), Fault> {
-        let erasures = self.store.erasures();
-        for erasure in erasures.open(self.engine.node()).await? {
+        let node = self.engine.node();
+        let open = self.store.read_inline(move |tx| erasures::open(tx, node));
+        for erasure in open.await? {
             self.erase(&erasure).await?;
         }
         if turn.is_multiple_of(MINUTE) {
-            erasures.settle(clock::wall_time()).await?;
+            erasures::settle(&self.store, clock::wall_time()).await?;
         }
         Ok(())
     }
@@ -97,8 +98,7 @@ impl Worker {
     async fn erase(&self, erasure: &OpenErasure) -> Result<(), Fault> {
         self.journal.clear().await?;
         let journal_lines = self.forget_set_aside(erasure).await?;
-        let erasures = self.store.erasures();
-        let rows = erasures.erase_rows(erasure, clock::wall_time()).await?;
+        let rows = erasing::erase_rows(&self.store, erasure, clock::wall_time()).await?;
         if rows == RowsErased::CallIsUp {
             return Ok(());
         }
@@ -111,8 +111,9 @@ impl Worker {
             ..Erased::default()
         };
         let node = self.engine.node();
-        erasures
-            .done(erasure, node, &erased, clock::wall_time())
+        let id = erasure.id;
+        self.store
+            .write(move |tx| erasures::done(tx, id, node, &erased, clock::wall_time()))
             .await?;
         // What was looked for may have gone just now.
         self.truncate_log().await?;
@@ -134,7 +135,8 @@ impl Worker {
     }
 
     async fn forget_traces(&self, erasure: &OpenErasure) -> Result<u64, Fault> {
-        let legs = self.store.erasures().legs(erasure.id).await?;
+        let id = erasure.id;
+        let legs = self.store.read(move |tx| erasures::legs(tx, id)).await?;
         let legs: Vec<CallLegs> = legs
             .into_iter()
             .map(|legs| CallLegs {

@@ -12,7 +12,7 @@ use trunkline_model::registration::Kept;
 use trunkline_model::registration::Loss;
 use trunkline_model::view::{PeerLogin, View};
 use trunkline_sip::moment::Moment;
-use trunkline_store::{Store, nodes};
+use trunkline_store::{Store, nodes, registrations as kept};
 
 use super::{clock, registrations};
 use crate::directory::Directory;
@@ -91,7 +91,6 @@ impl Keeper {
         bindings: &Bindings,
         view: &Arc<View>,
     ) -> Result<(), trunkline_store::Error> {
-        let kept = self.store.registrations();
         let now = clock::now();
         // An org can only have gone where the view is another one; all trunks are looked at then.
         if !std::ptr::eq(self.held_against.as_ptr(), Arc::as_ptr(view)) {
@@ -113,12 +112,12 @@ impl Keeper {
         match self.seen {
             // Until then nothing is written: it would end what an earlier run has kept.
             None => {
-                let (all, seen) = kept.all().await?;
+                let (all, seen) = self.store.read(kept::all).await?;
                 bindings.restore(&on_timers(all), self.node, pair, now);
                 self.seen = Some(seen);
             }
             Some(seen) if self.store.is_shared() => {
-                let (news, seen) = kept.since(seen).await?;
+                let (news, seen) = self.store.read(move |tx| kept::since(tx, seen)).await?;
                 bindings.follow(&on_timers(news), self.node, pair, now);
                 self.seen = Some(seen);
             }
@@ -129,14 +128,19 @@ impl Keeper {
         for kept in unsaved.iter_mut().flat_map(|unsaved| &mut unsaved.own) {
             kept.change_times(clock::on_wall);
         }
-        if !unsaved.is_empty()
-            && let Err(error) = kept.save(self.node, &unsaved, clock::wall_time()).await
-        {
-            bindings.put_back(unsaved);
-            return Err(error);
+        if !unsaved.is_empty() {
+            let (node, trunks) = (self.node, unsaved.clone());
+            let saved = self
+                .store
+                .write(move |tx| kept::save(tx, node, &trunks, clock::wall_time()));
+            if let Err(error) = saved.await {
+                bindings.put_back(unsaved);
+                return Err(error);
+            }
         }
         if turn % PRUNE == PRUNE - 1 {
-            kept.prune(clock::wall_time()).await?;
+            let pruned = self.store.write(|tx| kept::prune(tx, clock::wall_time()));
+            pruned.await?;
         }
         Ok(())
     }
@@ -147,10 +151,18 @@ impl Keeper {
         bindings: &Bindings,
         view: &View,
     ) -> Result<(), trunkline_store::Error> {
-        let kept = self.store.registrations();
-        let taken = kept
-            .take_over(self.node, self.grace, clock::wall_time())
-            .await?;
+        let (node, grace) = (self.node, self.grace);
+        let gone = self
+            .store
+            .read(move |tx| nodes::left_registered(tx, node, grace));
+        let gone = gone.await?;
+        if gone.is_empty() {
+            return Ok(());
+        }
+        let taken = self
+            .store
+            .write(move |tx| kept::take_over(tx, node, &gone, clock::wall_time()));
+        let taken = taken.await?;
         let now = clock::now();
         bindings.take_over(&on_timers(taken.kept), |user| pair(view, user, now), now);
         for lost in taken.lost {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use trunkline_store::journal::Origin;
-use trunkline_store::{Renewal, Store, nodes};
+use trunkline_store::{Renewal, Store, lost, nodes};
 
 use super::clock;
 use super::skew::Skew;
@@ -97,7 +97,8 @@ impl Keeper {
             }
         }
         // Also when the lease was held: somebody may have read that it wasn't a moment before.
-        let reopened = self.store.calls().reopen(self.run).await?;
+        let run = self.run;
+        let reopened = self.store.write(move |tx| lost::reopen(tx, run)).await?;
         if reopened > 0 {
             tracing::info!(
                 calls = reopened,
@@ -111,18 +112,14 @@ impl Keeper {
     async fn close_others(&self) {
         let (leases, least) = GRACE;
         let grace = (self.length * leases).max(least);
-        let calls = self.store.calls();
 
         // The last run's calls are open as well: up to and with that one.
         for dead in self.others(self.store.read(nodes::expired).await) {
             let now = clock::wall_time();
-            let gone = self
-                .store
-                .read(move |tx| nodes::trusted_until(tx, dead.node));
-            let closed = async {
-                let gone = gone.await?.map_or(now, |until| until.min(now));
-                calls.close_lost(dead.node, dead.boot + 1, gone).await
-            };
+            let closed = self.store.write(move |tx| {
+                let gone = nodes::trusted_until(tx, dead.node)?.map_or(now, |until| until.min(now));
+                lost::close(tx, dead.node, dead.boot + 1, gone)
+            });
             match closed.await {
                 Ok(0) => {}
                 Ok(calls) => {
@@ -138,7 +135,11 @@ impl Keeper {
             }
         }
         for dead in self.others(self.store.read(move |tx| nodes::given_up(tx, grace)).await) {
-            if let Err(error) = calls.tell_lost(dead.node, dead.boot + 1).await {
+            if let Err(error) = self
+                .store
+                .write(move |tx| lost::tell(tx, dead.node, dead.boot + 1))
+                .await
+            {
                 tracing::warn!(%error, node = dead.node, "the end of calls of a node that is gone isn't told yet");
             }
         }

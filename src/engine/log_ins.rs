@@ -13,7 +13,7 @@ use trunkline_model::view::View;
 use trunkline_routing::{Country, E164, numbers};
 use trunkline_sip::auth::Part;
 use trunkline_sip::moment::Moment;
-use trunkline_store::{NewAuthFailure, Store, auth_failures};
+use trunkline_store::{NewAuthFailure, Store, auth_failures, inbound_trunks};
 use uuid::Uuid;
 
 use super::clock;
@@ -143,7 +143,10 @@ async fn of_unproven(
     else {
         return Ok(None);
     };
-    let trunk = match store.inbound_trunks().of_org(org).await {
+    let trunk = match store
+        .read_inline(move |tx| inbound_trunks::of_org(tx, org))
+        .await
+    {
         Ok(trunk) => trunk,
         Err(trunkline_store::Error::Wrong(_)) => return Ok(None),
         Err(error) => return Err(error),

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use trunkline_model::record::Fact;
 use trunkline_store::journal::{Journal, OpenError, Origin, Projector, Settings};
-use trunkline_store::{Refused, Store, idempotency, nodes};
+use trunkline_store::{Refused, Store, idempotency, lost, nodes};
 
 use super::clock;
 use super::lease::Lease;
@@ -113,11 +113,13 @@ impl Recording {
         };
         let (journal, mut projector) = Journal::open(&data_dir.join("journal"), run, settings)?;
         let replayed = projector.replay(store).await?;
-        let calls = store.calls();
         let now = clock::wall_time();
         let gone = before.map_or(now, |until| until.min(now));
-        calls.close_lost(run.node, run.boot, gone).await?;
-        let lost = calls.tell_lost(run.node, run.boot).await?;
+        let lost = store.write(move |tx| {
+            lost::close(tx, run.node, run.boot, gone)?;
+            lost::tell(tx, run.node, run.boot)
+        });
+        let lost = lost.await?;
         if replayed.facts > 0 || lost > 0 {
             tracing::info!(
                 facts = replayed.facts,

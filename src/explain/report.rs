@@ -8,7 +8,9 @@ use serde::Serialize;
 use trunkline_calls::{DOCTOR, Reason};
 use trunkline_model::settings::TransferWay;
 use trunkline_sip::moment::Moment;
-use trunkline_store::{Error, Narrow, Recorded, Store, auth_failures, written};
+use trunkline_store::{
+    Error, Narrow, Recorded, Store, auth_failures, explained, inbound_trunks, written,
+};
 use uuid::Uuid;
 
 use super::finding::Finding;
@@ -51,10 +53,14 @@ pub async fn of_trunk(
     (endpoint, realm): (&str, &str),
     now: Moment,
 ) -> Result<Report, Error> {
-    let trunk = store.inbound_trunks().of_org(org).await?;
+    let trunk = store
+        .read_inline(move |tx| inbound_trunks::of_org(tx, org))
+        .await?;
     let ever = (Moment::from_secs(0), now);
     let examined = Reason::Examined.code();
-    let calls = store.calls().recorded(org, ever, Some(examined), 1).await?;
+    let calls = store
+        .read(move |tx| explained::recorded(tx, org, ever, Some(examined), 1))
+        .await?;
     let failures = store
         .read_inline(move |tx| auth_failures::list(tx, org, &Narrow::default(), None, LOOKED_AT))
         .await?;

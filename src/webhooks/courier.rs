@@ -12,7 +12,7 @@ use rustls::RootCertStore;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use trunkline_sip::moment::Moment;
-use trunkline_store::{Attempt, Error, Held, Outcome, Store, Webhook};
+use trunkline_store::{Attempt, Error, Held, Outcome, Store, Webhook, deliveries};
 use uuid::Uuid;
 
 use super::post::{Answer, Fault, Poster};
@@ -156,22 +156,36 @@ impl Courier {
 
     /// Lets go of what this node held; `true` if the database didn't do it, and time must.
     async fn let_go(&self) -> bool {
-        let freed = self.0.store.deliveries().let_go(&self.0.holder).await;
+        let holder = self.0.holder.clone();
+        let freed = self
+            .0
+            .store
+            .write(move |tx| deliveries::let_go(tx, &holder))
+            .await;
         freed.is_err()
     }
 
     /// Takes hold of what is due and has a place.
     async fn take(&self) -> Result<Vec<impl Future<Output = ()> + Send + 'static>, Error> {
-        let deliveries = self.0.store.deliveries();
         let mut errands = Vec::new();
-        for webhook in deliveries.due(self.now()).await? {
+        let now = self.now();
+        for webhook in self
+            .0
+            .store
+            .read(move |tx| deliveries::due(tx, now))
+            .await?
+        {
             let room = self.places().room(&webhook);
             if room == 0 {
                 continue;
             }
             let limit = u32::try_from(room).unwrap_or(u32::MAX);
-            let held = deliveries
-                .hold(webhook.id, &self.0.holder, limit, LEASE, self.now())
+            let holder = self.0.holder.clone();
+            let now = self.now();
+            let held = self
+                .0
+                .store
+                .write(move |tx| deliveries::hold(tx, webhook.id, &holder, limit, LEASE, now))
                 .await?;
             let webhook = Arc::new(webhook);
             for held in held {
@@ -277,10 +291,12 @@ async fn attempt(place: Place, webhook: Arc<Webhook>, held: Held) {
     if outcome == Outcome::Gone {
         tracing::info!(org.id = %webhook.org_id, webhook.id = %webhook.id, "a webhook is disabled: its receiver answers 410");
     }
-    let deliveries = courier.0.store.deliveries();
-    let settled = deliveries
-        .settle(&held.delivery, &courier.0.holder, attempt, outcome, now)
-        .await;
+    let holder = courier.0.holder.clone();
+    let settled = courier
+        .0
+        .store
+        .write(move |tx| deliveries::settle(tx, &held.delivery, &holder, attempt, outcome, now));
+    let settled = settled.await;
     if let Err(error) = settled {
         tracing::warn!(%error, webhook.id = %webhook.id, "what came of a webhook's attempt could not be written down");
     }

@@ -9,7 +9,7 @@ use super::Store;
 use super::acting::Acting;
 use super::column::{from_row, json, micros, moment};
 use super::error::Error;
-use super::pool::{execute, fetch_all, fetch_one};
+use super::tx::Tx;
 
 /// Entries that one statement of a pruning looks at.
 const PRUNED_AT_ONCE: i64 = 1000;
@@ -90,17 +90,6 @@ pub enum AuditOf {
     All,
 }
 
-/// The audit log.
-#[derive(Copy, Clone, Debug)]
-pub struct Audit<'s>(&'s Store);
-
-impl Store {
-    /// The audit log.
-    pub fn audit(&self) -> Audit<'_> {
-        Audit(self)
-    }
-}
-
 /// The conditions of an owner and a filter, on `$1` to `$8`.
 macro_rules! entries {
     ($select:literal, $owner:literal, $rest:literal) => {
@@ -136,108 +125,106 @@ impl AuditOf {
     }
 }
 
-impl Audit<'_> {
-    /// Entries after `seq`, oldest first. One that is written later has a higher number, on whichever node it is written.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn after(
-        self,
-        of: AuditOf,
-        filter: &AuditFilter,
-        seq: i64,
-        most: u32,
-    ) -> Result<Vec<AuditEntry>, Error> {
-        let sql = of_each!(of, "*", " AND seq > $9 ORDER BY seq LIMIT $10");
-        self.read(sql, of, filter, seq, most).await
-    }
+/// Entries after `seq`, oldest first. One that is written later has a higher number, on whichever node it is written.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn after(
+    tx: &mut Tx,
+    of: AuditOf,
+    filter: &AuditFilter,
+    seq: i64,
+    most: u32,
+) -> Result<Vec<AuditEntry>, Error> {
+    let sql = of_each!(of, "*", " AND seq > $9 ORDER BY seq LIMIT $10");
+    read(tx, sql, of, filter, seq, most)
+}
 
-    /// Entries before `seq`, newest first.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn before(
-        self,
-        of: AuditOf,
-        filter: &AuditFilter,
-        seq: i64,
-        most: u32,
-    ) -> Result<Vec<AuditEntry>, Error> {
-        let sql = of_each!(of, "*", " AND seq < $9 ORDER BY seq DESC LIMIT $10");
-        self.read(sql, of, filter, seq, most).await
-    }
+/// Entries before `seq`, newest first.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn before(
+    tx: &mut Tx,
+    of: AuditOf,
+    filter: &AuditFilter,
+    seq: i64,
+    most: u32,
+) -> Result<Vec<AuditEntry>, Error> {
+    let sql = of_each!(of, "*", " AND seq < $9 ORDER BY seq DESC LIMIT $10");
+    read(tx, sql, of, filter, seq, most)
+}
 
-    async fn read(
-        self,
-        sql: &'static str,
-        of: AuditOf,
-        filter: &AuditFilter,
-        seq: i64,
-        most: u32,
-    ) -> Result<Vec<AuditEntry>, Error> {
-        let mut reading = self.0.pool().read().await?;
-        fetch_all!(
-            reading,
-            sql,
-            of.id(),
-            filter.org,
-            filter.actor.as_deref(),
-            filter.actor_id,
-            filter.resource.as_deref(),
-            filter.resource_id,
-            filter.from.map_or(0, micros),
-            filter.to.map_or(i64::MAX, micros),
-            seq,
-            i64::from(most),
-        )
-    }
+fn read(
+    tx: &mut Tx,
+    sql: &'static str,
+    of: AuditOf,
+    filter: &AuditFilter,
+    seq: i64,
+    most: u32,
+) -> Result<Vec<AuditEntry>, Error> {
+    tx.all(
+        sql,
+        &[
+            &of.id(),
+            &filter.org,
+            &filter.actor.as_deref(),
+            &filter.actor_id,
+            &filter.resource.as_deref(),
+            &filter.resource_id,
+            &filter.from.map_or(0, micros),
+            &filter.to.map_or(i64::MAX, micros),
+            &seq,
+            &most,
+        ],
+    )
+}
 
-    /// How many entries there are.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn count(self, of: AuditOf, filter: &AuditFilter) -> Result<u64, Error> {
-        let mut reading = self.0.pool().read().await?;
-        let (count,): (i64,) = fetch_one!(
-            reading,
-            of_each!(of, "COUNT(*)", ""),
-            of.id(),
-            filter.org,
-            filter.actor.as_deref(),
-            filter.actor_id,
-            filter.resource.as_deref(),
-            filter.resource_id,
-            filter.from.map_or(0, micros),
-            filter.to.map_or(i64::MAX, micros),
-        )?;
-        Ok(count.unsigned_abs())
-    }
+/// How many entries there are.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn count(tx: &mut Tx, of: AuditOf, filter: &AuditFilter) -> Result<u64, Error> {
+    let (count,): (i64,) = tx.only(
+        of_each!(of, "COUNT(*)", ""),
+        &[
+            &of.id(),
+            &filter.org,
+            &filter.actor.as_deref(),
+            &filter.actor_id,
+            &filter.resource.as_deref(),
+            &filter.resource_id,
+            &filter.from.map_or(0, micros),
+            &filter.to.map_or(i64::MAX, micros),
+        ],
+    )?;
+    Ok(count.unsigned_abs())
+}
 
-    /// Writes the entry of a change that is no row: a call was placed, ended or handed over.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn record(self, acting: Acting) -> Result<(), Error> {
-        acting
-            .scope(async { self.0.pool().write().await?.commit().await })
-            .await
-    }
+/// Writes the entry of a change that is no row: a call was placed, ended or handed over.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub async fn record(store: &Store, acting: Acting) -> Result<(), Error> {
+    acting.scope(store.write(|_| Ok(()))).await
+}
 
-    /// Forgets what is older than `kept`; gives how many entries that were.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn prune(self, kept: Duration, now: Moment) -> Result<u64, Error> {
-        let sql = "DELETE FROM audit_log WHERE at < $1 AND seq IN (SELECT seq FROM audit_log ORDER BY seq LIMIT $2)";
-        let mut pruned = 0;
-        loop {
-            let mut writing = self.0.pool().write().await?;
-            let some = execute!(writing, sql, micros(now - kept), PRUNED_AT_ONCE)?;
-            writing.commit_aside().await?;
-            pruned += some;
-            if some < PRUNED_AT_ONCE.unsigned_abs() {
-                return Ok(pruned);
-            }
+/// Forgets what is older than `kept`; gives how many entries that were.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub async fn prune(store: &Store, kept: Duration, now: Moment) -> Result<u64, Error> {
+    let sql = "DELETE FROM audit_log WHERE at < $1 AND seq IN (SELECT seq FROM audit_log ORDER BY seq LIMIT $2)";
+    let mut pruned = 0;
+    loop {
+        let some = store.write(move |tx| {
+            tx.aside();
+            tx.run(sql, &[&(now - kept), &PRUNED_AT_ONCE])
+        });
+        let some = some.await?;
+        pruned += some;
+        if some < PRUNED_AT_ONCE.unsigned_abs() {
+            return Ok(pruned);
         }
     }
 }

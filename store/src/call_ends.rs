@@ -9,11 +9,11 @@ use trunkline_model::record::{Direction, Status};
 use uuid::Uuid;
 
 use super::call_events::CallRow;
-use super::calls::{Call, CallFilter, Calls, matching};
+use super::calls::{Call, CallFilter, matching};
 use super::column::micros;
 use super::error::Error;
-use super::pool::fetch_all;
 use super::transfers::CallTransfer;
+use super::tx::Tx;
 
 /// A call that is over, at its place among the org's.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -46,73 +46,70 @@ macro_rules! between {
     };
 }
 
-impl Calls<'_> {
-    /// The org's calls that are over, by the order in which their ends were recorded, after `seq`. Looks at `most` ends, and gives those that
-    /// the filter lets pass.
-    ///
-    /// An end that is recorded later has a higher number, on whichever node it is recorded: nothing is ever skipped. A call comes again when
-    /// something of it was recorded after its end.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn ended_after(
-        self,
-        org: Uuid,
-        filter: &CallFilter,
-        seq: i64,
-        most: u32,
-    ) -> Result<CallEnds, Error> {
-        let mut reading = self.0.pool().snapshot().await?;
-        let sql = "SELECT seq, call_id FROM call_ends WHERE org_id = $1 AND seq > $2 ORDER BY seq LIMIT $3";
-        let places: Vec<(i64, Uuid)> = fetch_all!(reading, sql, org, seq, i64::from(most))?;
-        let Some(((first, _), (last, _))) = places.first().zip(places.last()) else {
-            return Ok(CallEnds {
-                ends: Vec::new(),
-                more_after: None,
-            });
-        };
+/// The org's calls that are over, by the order in which their ends were recorded, after `seq`. Looks at `most` ends, and gives those that
+/// the filter lets pass.
+///
+/// An end that is recorded later has a higher number, on whichever node it is recorded: nothing is ever skipped. A call comes again when
+/// something of it was recorded after its end.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn after(
+    tx: &mut Tx,
+    org: Uuid,
+    filter: &CallFilter,
+    seq: i64,
+    most: u32,
+) -> Result<CallEnds, Error> {
+    tx.snapshot()?;
+    let sql =
+        "SELECT seq, call_id FROM call_ends WHERE org_id = $1 AND seq > $2 ORDER BY seq LIMIT $3";
+    let places: Vec<(i64, Uuid)> = tx.all(sql, &[&org, &seq, &most])?;
+    let Some(((first, _), (last, _))) = places.first().zip(places.last()) else {
+        return Ok(CallEnds {
+            ends: Vec::new(),
+            more_after: None,
+        });
+    };
 
-        let rows: Vec<Call> = fetch_all!(
-            reading,
-            concat!(
-                "SELECT *, CAST(NULL AS TEXT) AS transfer FROM calls WHERE ",
-                matching!(),
-                " AND ended_at IS NOT NULL AND id ",
-                between!()
-            ),
-            org,
-            filter.agent,
-            filter.direction.map(Direction::as_str),
-            filter.status.map(Status::as_str),
-            filter.number.as_deref(),
-            filter.from.map_or(0, micros),
-            filter.to.map_or(i64::MAX, micros),
-            filter.trunk,
-            first,
-            last,
-        )?;
-        let transfers: Vec<CallTransfer> = fetch_all!(
-            reading,
-            "SELECT *, type || ' ' || value AS target FROM transfers WHERE org_id = $1
-             AND call_id IN (SELECT call_id FROM call_ends WHERE org_id = $1 AND seq BETWEEN $2 AND $3) ORDER BY requested_at, id",
-            org,
-            first,
-            last,
-        )?;
+    let rows: Vec<Call> = tx.all(
+        concat!(
+            "SELECT *, CAST(NULL AS TEXT) AS transfer FROM calls WHERE ",
+            matching!(),
+            " AND ended_at IS NOT NULL AND id ",
+            between!()
+        ),
+        &[
+            &org,
+            &filter.agent,
+            &filter.direction.map(Direction::as_str),
+            &filter.status.map(Status::as_str),
+            &filter.number.as_deref(),
+            &filter.from.map_or(0, micros),
+            &filter.to.map_or(i64::MAX, micros),
+            &filter.trunk,
+            &first,
+            &last,
+        ],
+    )?;
+    let transfers: Vec<CallTransfer> = tx.all(
+        "SELECT *, type || ' ' || value AS target FROM transfers WHERE org_id = $1
+         AND call_id IN (SELECT call_id FROM call_ends WHERE org_id = $1 AND seq BETWEEN $2 AND $3) ORDER BY requested_at, id",
+        &[&org, &first, &last],
+    )?;
 
-        let mut calls: HashMap<Uuid, Call> = rows.into_iter().map(|row| (row.id, row)).collect();
-        for transfer in transfers {
-            if let Some(call) = calls.get_mut(&transfer.call_id) {
-                call.transfer = Some(transfer);
-            }
+    let mut calls: HashMap<Uuid, Call> = rows.into_iter().map(|row| (row.id, row)).collect();
+    for transfer in transfers {
+        if let Some(call) = calls.get_mut(&transfer.call_id) {
+            call.transfer = Some(transfer);
         }
-        let is_full = places.len() == most as usize;
-        let more_after = is_full.then_some(*last);
-        let at_place = |(seq, call): (i64, Uuid)| {
-            let call = calls.get(&call)?.clone();
-            Some(CallEnd { seq, call })
-        };
-        let ends = places.into_iter().filter_map(at_place).collect();
-        Ok(CallEnds { ends, more_after })
     }
+    let is_full = places.len() == most as usize;
+    let more_after = is_full.then_some(*last);
+    let at_place = |(seq, call): (i64, Uuid)| {
+        let call = calls.get(&call)?.clone();
+        Some(CallEnd { seq, call })
+    };
+    let ends = places.into_iter().filter_map(at_place).collect();
+    Ok(CallEnds { ends, more_after })
 }

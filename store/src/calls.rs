@@ -8,8 +8,8 @@ use uuid::Uuid;
 use super::column::{Unreadable, from_row, json, maybe, micros, moment, named, number, small};
 use super::error::{Error, Kind, Wrong};
 use super::page::{Page, Position};
-use super::pool::{Source, fetch_all, fetch_one, fetch_optional};
 use super::transfers::last_transfers;
+use super::tx::Tx;
 use super::{CallTransfer, Store};
 
 /// A call.
@@ -117,21 +117,21 @@ impl CallFilter {
 }
 
 /// The page after a place, of so many; what matches is counted up to `most`.
-async fn page(
-    mut on: Source<'_>,
+fn page(
+    tx: &mut Tx,
     org: Uuid,
     filter: &CallFilter,
     (after, limit): (Position, u32),
     most: i64,
 ) -> Result<Page<Call>, Error> {
-    let items = items(on.source(), org, filter, after, i64::from(limit) + 1).await?;
-    let total = count(on.source(), org, filter, most).await?;
+    let items = items(tx, org, filter, after, i64::from(limit) + 1)?;
+    let total = count(tx, org, filter, most)?;
     let mut page = Page::of(items, limit, total, |call| Position {
         at: call.started_at,
         id: call.id,
     });
     let ids: Vec<Uuid> = page.items.iter().map(|call: &Call| call.id).collect();
-    let mut transfers = last_transfers(on, org, &ids).await?;
+    let mut transfers = last_transfers(tx, org, &ids)?;
     for call in &mut page.items {
         call.transfer = transfers.remove(&call.id);
     }
@@ -139,161 +139,159 @@ async fn page(
 }
 
 /// The calls after a place, without their transfers.
-async fn items(
-    mut on: Source<'_>,
+fn items(
+    tx: &mut Tx,
     org: Uuid,
     filter: &CallFilter,
     after: Position,
     limit: i64,
 ) -> Result<Vec<Call>, Error> {
-    fetch_all!(
-        on,
+    tx.all(
         concat!(
             "SELECT *, CAST(NULL AS TEXT) AS transfer FROM calls WHERE ",
             matching!(),
             " AND (started_at, id) < ($9, $10) ORDER BY started_at DESC, id DESC LIMIT $11"
         ),
-        org,
-        filter.agent,
-        filter.direction.map(Direction::as_str),
-        filter.status.map(Status::as_str),
-        filter.number.as_deref(),
-        filter.from.map_or(0, micros),
-        filter.to.map_or(i64::MAX, micros),
-        filter.trunk,
-        after.at_micros(),
-        after.id,
-        limit,
+        &[
+            &org,
+            &filter.agent,
+            &filter.direction.map(Direction::as_str),
+            &filter.status.map(Status::as_str),
+            &filter.number.as_deref(),
+            &filter.from.map_or(0, micros),
+            &filter.to.map_or(i64::MAX, micros),
+            &filter.trunk,
+            &after.at_micros(),
+            &after.id,
+            &limit,
+        ],
     )
 }
 
 /// How many match, up to `most`.
-async fn count(
-    mut on: Source<'_>,
-    org: Uuid,
-    filter: &CallFilter,
-    most: i64,
-) -> Result<i64, Error> {
-    let (total,): (i64,) = fetch_one!(
-        on,
+fn count(tx: &mut Tx, org: Uuid, filter: &CallFilter, most: i64) -> Result<i64, Error> {
+    let (total,): (i64,) = tx.only(
         concat!(
             "SELECT COUNT(*) FROM (SELECT 1 AS one FROM calls WHERE ",
             matching!(),
             " LIMIT $9) AS matching"
         ),
-        org,
-        filter.agent,
-        filter.direction.map(Direction::as_str),
-        filter.status.map(Status::as_str),
-        filter.number.as_deref(),
-        filter.from.map_or(0, micros),
-        filter.to.map_or(i64::MAX, micros),
-        filter.trunk,
-        most,
+        &[
+            &org,
+            &filter.agent,
+            &filter.direction.map(Direction::as_str),
+            &filter.status.map(Status::as_str),
+            &filter.number.as_deref(),
+            &filter.from.map_or(0, micros),
+            &filter.to.map_or(i64::MAX, micros),
+            &filter.trunk,
+            &most,
+        ],
     )?;
     Ok(total)
 }
 
-/// The calls.
-#[derive(Copy, Clone, Debug)]
-pub struct Calls<'s>(pub(super) &'s Store);
-
-impl Store {
-    /// The calls.
-    pub fn calls(&self) -> Calls<'_> {
-        Calls(self)
-    }
+/// When the orgs' last `most` outbound calls since then began, oldest first: those that were placed, and the legs of transfers that
+/// count among them.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn begun_since(tx: &mut Tx, since: Moment, most: u32) -> Result<Vec<(Uuid, Moment)>, Error> {
+    let sql = "SELECT org_id, started_at AS begun_at FROM calls WHERE direction = 'outbound' AND started_at >= $1
+         UNION ALL SELECT org_id, counted_at AS begun_at FROM transfers WHERE counted_at >= $1
+         ORDER BY begun_at DESC LIMIT $2";
+    let rows: Vec<(Uuid, i64)> = tx.all(sql, &[&since, &most])?;
+    let begun = rows.into_iter().rev();
+    Ok(begun
+        .filter_map(|(org, at)| Some((org, moment(at).ok()?)))
+        .collect())
 }
 
-impl Calls<'_> {
-    /// When the orgs' last `most` outbound calls since then began, oldest first: those that were placed, and the legs of transfers that
-    /// count among them.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn begun_since(self, since: Moment, most: u32) -> Result<Vec<(Uuid, Moment)>, Error> {
-        let mut reading = self.0.pool().read().await?;
-        let sql = "SELECT org_id, started_at AS begun_at FROM calls WHERE direction = 'outbound' AND started_at >= $1
-             UNION ALL SELECT org_id, counted_at AS begun_at FROM transfers WHERE counted_at >= $1
-             ORDER BY begun_at DESC LIMIT $2";
-        let rows: Vec<(Uuid, i64)> = fetch_all!(reading, sql, micros(since), i64::from(most))?;
-        let begun = rows.into_iter().rev();
-        Ok(begun
-            .filter_map(|(org, at)| Some((org, moment(at).ok()?)))
-            .collect())
-    }
+/// A page of the org's calls, newest first, after `after`.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn list(
+    tx: &mut Tx,
+    org: Uuid,
+    filter: &CallFilter,
+    after: Option<Position>,
+    limit: u32,
+) -> Result<Page<Call>, Error> {
+    tx.snapshot()?;
+    let place = (after.unwrap_or(Position::START), limit);
+    page(tx, org, filter, place, i64::MAX)
+}
 
-    /// A page of the org's calls, newest first, after `after`.
+impl Store {
+    /// The same, where SQLite reads what an index bounds on the calling thread.
     ///
     /// # Errors
     /// [`Broke`](super::Broke) alone.
-    pub async fn list(
-        self,
+    pub async fn calls(
+        &self,
         org: Uuid,
-        filter: &CallFilter,
+        filter: CallFilter,
         after: Option<Position>,
         limit: u32,
     ) -> Result<Page<Call>, Error> {
-        let place = (after.unwrap_or(Position::START), limit);
-        let pool = self.0.pool();
         if !filter.passes_all_of_a_time() {
             // Who knows how many are passed over before one is found.
-            let mut reading = pool.snapshot().await?;
-            return page(reading.source(), org, filter, place, i64::MAX).await;
+            let listed = self.read(move |tx| list(tx, org, &filter, after, limit));
+            return listed.await;
         }
-        let mut reading = pool.peek_snapshot().await?;
-        let mut page = page(reading.source(), org, filter, place, MOST_PEEKED).await?;
-        drop(reading);
+        let (place, of) = ((after.unwrap_or(Position::START), limit), filter.clone());
+        let peeked = self.read_inline(move |tx| {
+            tx.snapshot()?;
+            page(tx, org, &of, place, MOST_PEEKED)
+        });
+        let mut page = peeked.await?;
         if page.total == MOST_PEEKED.unsigned_abs() {
-            let mut reading = pool.read().await?;
-            let total = count(reading.source(), org, filter, i64::MAX).await?;
-            page.total = total.unsigned_abs();
+            let total = self.read(move |tx| count(tx, org, &filter, i64::MAX));
+            page.total = total.await?.unsigned_abs();
         }
         Ok(page)
     }
+}
 
-    /// The call of this id.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`].
-    pub async fn by_id(self, org: Uuid, call: Uuid) -> Result<Call, Error> {
-        let mut reading = self.0.pool().peek().await?;
-        let sql = "SELECT *, CAST(NULL AS TEXT) AS transfer FROM calls
-                   WHERE org_id = $1 AND id = $2 AND started_at IS NOT NULL";
-        let row: Option<Call> = fetch_optional!(reading, sql, org, call)?;
-        let mut found = row.ok_or(Wrong::Absent(Kind::Call))?;
-        let mut transfers = last_transfers(reading.source(), org, &[call]).await?;
-        found.transfer = transfers.remove(&call);
-        Ok(found)
-    }
+/// The call of this id.
+///
+/// # Errors
+/// [`Wrong::Absent`].
+pub fn by_id(tx: &mut Tx, org: Uuid, call: Uuid) -> Result<Call, Error> {
+    let sql = "SELECT *, CAST(NULL AS TEXT) AS transfer FROM calls
+               WHERE org_id = $1 AND id = $2 AND started_at IS NOT NULL";
+    let row: Option<Call> = tx.one(sql, &[&org, &call])?;
+    let mut found = row.ok_or(Wrong::Absent(Kind::Call))?;
+    let mut transfers = last_transfers(tx, org, &[call])?;
+    found.transfer = transfers.remove(&call);
+    Ok(found)
+}
 
-    /// The call of this session, and the caller's own headers.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`].
-    pub async fn of_session(self, org: Uuid, session: Uuid) -> Result<(Call, Vec<Header>), Error> {
-        let mut reading = self.0.pool().peek_snapshot().await?;
-        let sql = "SELECT *, CAST(NULL AS TEXT) AS transfer FROM calls
-                   WHERE org_id = $1 AND session_id = $2 AND started_at IS NOT NULL";
-        let call: Option<Call> = fetch_optional!(reading, sql, org, session)?;
-        let call = call.ok_or(Wrong::Absent(Kind::Session))?;
-        let sql = "SELECT headers FROM calls WHERE org_id = $1 AND id = $2";
-        let row: Option<Carried> = fetch_optional!(reading, sql, org, call.id)?;
-        let headers = row.and_then(|row| row.headers);
-        Ok((call, headers.unwrap_or_default()))
-    }
+/// The call of this session, and the caller's own headers.
+///
+/// # Errors
+/// [`Wrong::Absent`].
+pub fn of_session(tx: &mut Tx, org: Uuid, session: Uuid) -> Result<(Call, Vec<Header>), Error> {
+    tx.snapshot()?;
+    let sql = "SELECT *, CAST(NULL AS TEXT) AS transfer FROM calls
+               WHERE org_id = $1 AND session_id = $2 AND started_at IS NOT NULL";
+    let call: Option<Call> = tx.one(sql, &[&org, &session])?;
+    let call = call.ok_or(Wrong::Absent(Kind::Session))?;
+    let sql = "SELECT headers FROM calls WHERE org_id = $1 AND id = $2";
+    let row: Option<Carried> = tx.one(sql, &[&org, &call.id])?;
+    let headers = row.and_then(|row| row.headers);
+    Ok((call, headers.unwrap_or_default()))
+}
 
-    /// The routing decision of a call; `None` if it was refused before routing.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`].
-    pub async fn decision(self, org: Uuid, call: Uuid) -> Result<Option<Decision>, Error> {
-        let mut reading = self.0.pool().peek().await?;
-        let sql =
-            "SELECT decision FROM calls WHERE org_id = $1 AND id = $2 AND started_at IS NOT NULL";
-        let row: Option<Decided> = fetch_optional!(reading, sql, org, call)?;
-        Ok(row.ok_or(Wrong::Absent(Kind::Call))?.decision)
-    }
+/// The routing decision of a call; `None` if it was refused before routing.
+///
+/// # Errors
+/// [`Wrong::Absent`].
+pub fn decision(tx: &mut Tx, org: Uuid, call: Uuid) -> Result<Option<Decision>, Error> {
+    let sql = "SELECT decision FROM calls WHERE org_id = $1 AND id = $2 AND started_at IS NOT NULL";
+    let row: Option<Decided> = tx.one(sql, &[&org, &call])?;
+    Ok(row.ok_or(Wrong::Absent(Kind::Call))?.decision)
 }
 
 /// A header's name and value.

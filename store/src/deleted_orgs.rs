@@ -7,9 +7,8 @@ use uuid::Uuid;
 
 use super::column::{from_row, maybe, micros, moment};
 use super::error::{Error, Kind, Refused, Wrong};
-use super::orgs::Orgs;
-use super::pool::{Writing, execute, fetch_all, fetch_one, fetch_optional};
-use super::{Change, Org, clock};
+use super::tx::Tx;
+use super::{Change, Org, Store, clock, edit};
 
 /// Time in which a deleted org can be restored.
 const RESTORABLE: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -77,165 +76,142 @@ const TAKE_NUMBERS_BACK: &str =
 const GIVE_UP_NUMBERS: &str = "UPDATE numbers SET freed_verified_at = NULL, agent_id = NULL
     WHERE org_id = $1 AND freed_verified_at IS NOT NULL";
 
-impl Orgs<'_> {
-    /// Deletes an org: it is as if absent from now on. Its external id and its numbers are free at once; its keys, sessions, login links,
-    /// registrations and dedicated networks end.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`], also if it is deleted already.
-    pub async fn delete(self, org: Uuid, purge: Purge, now: Moment) -> Result<(), Error> {
-        // One clock for all nodes.
-        let saved = self.0.read(clock::now).await?.unwrap_or(now);
-        let mut writing = self.0.edit(org).await?;
-        for sql in ENDED {
-            execute!(writing, sql, org)?;
-        }
-        execute!(
-            writing,
-            UNREGISTER,
-            org,
-            micros(now).saturating_sub(1),
-            micros(saved)
-        )?;
-        execute!(writing, FREE_NUMBERS, org)?;
-        let purge_at = match purge {
-            Purge::Later => now + RESTORABLE,
-            Purge::Now => now,
-        };
-        execute!(
-            writing,
-            "UPDATE orgs SET deleted_at = $2, purge_at = $3, deleted_external_id = external_id, external_id = NULL WHERE id = $1",
-            org,
-            micros(now),
-            micros(purge_at),
-        )?;
-        let changes = [Change::Org(org), Change::Session(org)];
-        self.0.commit(writing, &changes, now).await
+/// Deletes an org: it is as if absent from now on. Its external id and its numbers are free at once; its keys, sessions, login links,
+/// registrations and dedicated networks end.
+///
+/// # Errors
+/// [`Wrong::Absent`], also if it is deleted already.
+pub fn delete(tx: &mut Tx, org: Uuid, purge: Purge, now: Moment) -> Result<(), Error> {
+    // One clock for all nodes.
+    let saved = clock::now(tx)?.unwrap_or(now);
+    edit(tx, org)?;
+    for sql in ENDED {
+        tx.run(sql, &[&org])?;
     }
+    tx.run(UNREGISTER, &[&org, &micros(now).saturating_sub(1), &saved])?;
+    tx.run(FREE_NUMBERS, &[&org])?;
+    let purge_at = match purge {
+        Purge::Later => now + RESTORABLE,
+        Purge::Now => now,
+    };
+    tx.run(
+        "UPDATE orgs SET deleted_at = $2, purge_at = $3, deleted_external_id = external_id, external_id = NULL WHERE id = $1",
+        &[&org, &now, &purge_at],
+    )?;
+    tx.changed(Change::Org(org), now);
+    tx.changed(Change::Session(org), now);
+    Ok(())
+}
 
-    /// Restores a deleted org, with its numbers that no other org has verified since. Its keys, sessions, links and dedicated networks
-    /// don't come back. One that isn't deleted stays as it is.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`], also once its time is over; [`Refused::ExternalIdTaken`].
-    pub async fn restore(self, org: Uuid, now: Moment) -> Result<Org, Error> {
-        match self.try_restore(org, now).await {
-            // A number or the external id, a moment ago: now that is seen.
-            Err(fault) if fault.is_taken() => self.try_restore(org, now).await,
-            done => done,
-        }
-    }
-
-    async fn try_restore(self, org: Uuid, now: Moment) -> Result<Org, Error> {
-        let mut writing = self.0.pool().write().await?;
-        let deleted = lock(&mut writing, org).await?;
-        let deleted = deleted.ok_or(Wrong::Absent(Kind::Org))?;
-        if deleted.deleted_at.is_none() {
-            return fetch_one!(writing, "SELECT * FROM orgs WHERE id = $1", org);
-        }
-        if deleted.purge_at.is_none_or(|at| at <= now) {
-            return Err(Wrong::Absent(Kind::Org).into());
-        }
-        if let (Some(partner), Some(external_id)) =
-            (deleted.partner_id, &deleted.deleted_external_id)
-        {
-            let sql = "SELECT 1 FROM orgs WHERE partner_id = $1 AND external_id = $2";
-            let taken: Option<(i64,)> = fetch_optional!(writing, sql, partner, external_id)?;
-            if taken.is_some() {
-                return Err(Refused::ExternalIdTaken(external_id.clone()).into());
-            }
-        }
-        let restored: Option<Org> = fetch_optional!(
-            writing,
-            "UPDATE orgs SET external_id = deleted_external_id, deleted_external_id = NULL, deleted_at = NULL, purge_at = NULL
-             WHERE id = $1 RETURNING *",
-            org
-        )?;
-        for sql in [TAKE_NUMBERS_BACK, GIVE_UP_NUMBERS] {
-            execute!(writing, sql, org)?;
-        }
-        let restored = restored.ok_or(Wrong::Absent(Kind::Org))?;
-        let changes = [Change::Org(org), Change::Session(org)];
-        self.0.commit(writing, &changes, now).await?;
-        Ok(restored)
-    }
-
-    /// Deleted orgs that can be restored, the last deleted first.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn deleted(self, now: Moment) -> Result<Vec<DeletedOrg>, Error> {
-        let mut reading = self.0.pool().read().await?;
-        let sql = "SELECT * FROM orgs WHERE purge_at > $1 ORDER BY deleted_at DESC, id DESC";
-        fetch_all!(reading, sql, micros(now))
-    }
-
-    /// The partner of an org that exists or can be restored.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`].
-    pub async fn partner_of_restorable(
-        self,
-        org: Uuid,
-        now: Moment,
-    ) -> Result<Option<Uuid>, Error> {
-        let mut reading = self.0.pool().peek().await?;
-        let sql =
-            "SELECT partner_id FROM orgs WHERE id = $1 AND (purge_at IS NULL OR purge_at > $2)";
-        let row: Option<(Option<Uuid>,)> = fetch_optional!(reading, sql, org, micros(now))?;
-        Ok(row.ok_or(Wrong::Absent(Kind::Org))?.0)
-    }
-
-    /// Orgs that are to be purged.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn to_purge(self, now: Moment) -> Result<Vec<Uuid>, Error> {
-        let mut reading = self.0.pool().peek().await?;
-        let sql = "SELECT id FROM orgs WHERE purge_at <= $1 ORDER BY purge_at, id LIMIT 100";
-        let rows: Vec<(Uuid,)> = fetch_all!(reading, sql, micros(now))?;
-        Ok(rows.into_iter().map(|(org,)| org).collect())
-    }
-
-    /// Orgs that were purged not long ago, for which facts of calls may still come.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn purged(self, now: Moment) -> Result<Vec<Uuid>, Error> {
-        let mut reading = self.0.pool().read().await?;
-        let sql = "SELECT org_id FROM purged_orgs WHERE purged_at > $1";
-        let rows: Vec<(Uuid,)> = fetch_all!(reading, sql, micros(now - LATE))?;
-        Ok(rows.into_iter().map(|(org,)| org).collect())
-    }
-
-    /// Deletes the row of an org of which nothing else is left, for good. False while a call of it is up.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn finish_purge(self, org: Uuid, now: Moment) -> Result<bool, Error> {
-        let mut writing = self.0.pool().write().await?;
-        let sql = "SELECT 1 FROM calls WHERE org_id = $1 LIMIT 1";
-        let is_left: Option<(i64,)> = fetch_optional!(writing, sql, org)?;
-        if is_left.is_some() {
-            return Ok(false);
-        }
-        let sql = "DELETE FROM orgs WHERE id = $1 AND purge_at <= $2";
-        if execute!(writing, sql, org, micros(now))? == 1 {
-            let sql = "INSERT INTO purged_orgs (org_id, purged_at) VALUES ($1, $2) ON CONFLICT (org_id) DO NOTHING";
-            execute!(writing, sql, org, micros(now))?;
-        }
-        let sql = "DELETE FROM purged_orgs WHERE purged_at <= $1";
-        execute!(writing, sql, micros(now - LATE))?;
-        writing.commit().await?;
-        Ok(true)
+/// Restores a deleted org, with its numbers that no other org has verified since. Its keys, sessions, links and dedicated networks
+/// don't come back. One that isn't deleted stays as it is.
+///
+/// # Errors
+/// [`Wrong::Absent`], also once its time is over; [`Refused::ExternalIdTaken`].
+pub async fn restore(store: &Store, org: Uuid, now: Moment) -> Result<Org, Error> {
+    match store.write(move |tx| try_restore(tx, org, now)).await {
+        // A number or the external id, a moment ago: now that is seen.
+        Err(fault) if fault.is_taken() => store.write(move |tx| try_restore(tx, org, now)).await,
+        done => done,
     }
 }
 
+fn try_restore(tx: &mut Tx, org: Uuid, now: Moment) -> Result<Org, Error> {
+    let deleted = lock(tx, org)?;
+    let deleted = deleted.ok_or(Wrong::Absent(Kind::Org))?;
+    if deleted.deleted_at.is_none() {
+        tx.aside();
+        return tx.only("SELECT * FROM orgs WHERE id = $1", &[&org]);
+    }
+    if deleted.purge_at.is_none_or(|at| at <= now) {
+        return Err(Wrong::Absent(Kind::Org).into());
+    }
+    if let (Some(partner), Some(external_id)) = (deleted.partner_id, &deleted.deleted_external_id) {
+        let sql = "SELECT 1 FROM orgs WHERE partner_id = $1 AND external_id = $2";
+        let taken: Option<(i64,)> = tx.one(sql, &[&partner, &external_id])?;
+        if taken.is_some() {
+            return Err(Refused::ExternalIdTaken(external_id.clone()).into());
+        }
+    }
+    let restored: Option<Org> = tx.one(
+        "UPDATE orgs SET external_id = deleted_external_id, deleted_external_id = NULL, deleted_at = NULL, purge_at = NULL
+         WHERE id = $1 RETURNING *",
+        &[&org],
+    )?;
+    for sql in [TAKE_NUMBERS_BACK, GIVE_UP_NUMBERS] {
+        tx.run(sql, &[&org])?;
+    }
+    let restored = restored.ok_or(Wrong::Absent(Kind::Org))?;
+    tx.changed(Change::Org(org), now);
+    tx.changed(Change::Session(org), now);
+
+    Ok(restored)
+}
+
+/// Deleted orgs that can be restored, the last deleted first.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn deleted(tx: &mut Tx, now: Moment) -> Result<Vec<DeletedOrg>, Error> {
+    let sql = "SELECT * FROM orgs WHERE purge_at > $1 ORDER BY deleted_at DESC, id DESC";
+    tx.all(sql, &[&now])
+}
+
+/// The partner of an org that exists or can be restored.
+///
+/// # Errors
+/// [`Wrong::Absent`].
+pub fn partner_of_restorable(tx: &mut Tx, org: Uuid, now: Moment) -> Result<Option<Uuid>, Error> {
+    let sql = "SELECT partner_id FROM orgs WHERE id = $1 AND (purge_at IS NULL OR purge_at > $2)";
+    let row: Option<(Option<Uuid>,)> = tx.one(sql, &[&org, &now])?;
+    Ok(row.ok_or(Wrong::Absent(Kind::Org))?.0)
+}
+
+/// Orgs that are to be purged.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn to_purge(tx: &mut Tx, now: Moment) -> Result<Vec<Uuid>, Error> {
+    let sql = "SELECT id FROM orgs WHERE purge_at <= $1 ORDER BY purge_at, id LIMIT 100";
+    let rows: Vec<(Uuid,)> = tx.all(sql, &[&now])?;
+    Ok(rows.into_iter().map(|(org,)| org).collect())
+}
+
+/// Orgs that were purged not long ago, for which facts of calls may still come.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn purged(tx: &mut Tx, now: Moment) -> Result<Vec<Uuid>, Error> {
+    let sql = "SELECT org_id FROM purged_orgs WHERE purged_at > $1";
+    let rows: Vec<(Uuid,)> = tx.all(sql, &[&(now - LATE)])?;
+    Ok(rows.into_iter().map(|(org,)| org).collect())
+}
+
+/// Deletes the row of an org of which nothing else is left, for good. False while a call of it is up.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn finish_purge(tx: &mut Tx, org: Uuid, now: Moment) -> Result<bool, Error> {
+    let sql = "SELECT 1 FROM calls WHERE org_id = $1 LIMIT 1";
+    let is_left: Option<(i64,)> = tx.one(sql, &[&org])?;
+    if is_left.is_some() {
+        return Ok(false);
+    }
+    let sql = "DELETE FROM orgs WHERE id = $1 AND purge_at <= $2";
+    if tx.run(sql, &[&org, &now])? == 1 {
+        let sql = "INSERT INTO purged_orgs (org_id, purged_at) VALUES ($1, $2) ON CONFLICT (org_id) DO NOTHING";
+        tx.run(sql, &[&org, &now])?;
+    }
+    let sql = "DELETE FROM purged_orgs WHERE purged_at <= $1";
+    tx.run(sql, &[&(now - LATE)])?;
+    Ok(true)
+}
+
 /// Row of an org, deleted or not. Transactions that change it take turns.
-async fn lock(writing: &mut Writing, org: Uuid) -> Result<Option<DeletedOrg>, Error> {
-    let sql = match writing.is_shared() {
-        false => "SELECT * FROM orgs WHERE id = $1",
-        true => "SELECT * FROM orgs WHERE id = $1 FOR NO KEY UPDATE",
-    };
-    fetch_optional!(writing, sql, org)
+fn lock(tx: &mut Tx, org: Uuid) -> Result<Option<DeletedOrg>, Error> {
+    let sql = tx.words(
+        "SELECT * FROM orgs WHERE id = $1",
+        "SELECT * FROM orgs WHERE id = $1 FOR NO KEY UPDATE",
+    );
+    tx.one(sql, &[&org])
 }

@@ -13,13 +13,11 @@ use uuid::Uuid;
 use super::column::{count, from_row, json, maybe, micros, moment, named, to_json};
 use super::error::{Error, Kind, Wrong};
 use super::event::{EventType, NewEvent};
-use super::events;
 use super::page::{Page, Position};
-use super::pool::{execute, fetch_all, fetch_one, fetch_optional};
 use super::rows::Insert;
 use super::tx::Tx;
 use super::webhooks::{Row as WebhookRow, Webhook};
-use super::{Store, id_at};
+use super::{events, id_at};
 
 /// Attempts that the log of a delivery keeps.
 const LOGGED: usize = 20;
@@ -119,17 +117,6 @@ pub enum Outcome {
     Gone,
 }
 
-/// The deliveries.
-#[derive(Copy, Clone, Debug)]
-pub struct Deliveries<'s>(&'s Store);
-
-impl Store {
-    /// The deliveries.
-    pub fn deliveries(&self) -> Deliveries<'_> {
-        Deliveries(self)
-    }
-}
-
 /// A webhook that may be owed something.
 struct Wants {
     id: Uuid,
@@ -195,215 +182,163 @@ const QUEUE: Insert = Insert {
     ending: "",
 };
 
-impl Deliveries<'_> {
-    /// Webhooks that are owed something which is due and which nobody holds.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn due(self, now: Moment) -> Result<Vec<Webhook>, Error> {
-        let mut reading = self.0.pool().read().await?;
-        let rows: Vec<WebhookRow> = fetch_all!(
-            reading,
-            "SELECT * FROM webhooks WHERE enabled AND EXISTS (
-                 SELECT 1 FROM webhook_deliveries WHERE webhook_id = webhooks.id AND state = 'pending'
-                 AND next_attempt_at <= $1 AND (held_until IS NULL OR held_until <= $1))
-                 AND EXISTS (SELECT 1 FROM orgs WHERE orgs.id = webhooks.org_id AND deleted_at IS NULL)",
-            micros(now)
-        )?;
-        let open = |row: WebhookRow| row.open(self.0.keyring());
-        Ok(rows.into_iter().map(open).collect::<Result<_, _>>()?)
-    }
+/// Webhooks that are owed something which is due and which nobody holds.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn due(tx: &mut Tx, now: Moment) -> Result<Vec<Webhook>, Error> {
+    let rows: Vec<WebhookRow> = tx.all(
+        "SELECT * FROM webhooks WHERE enabled AND EXISTS (
+             SELECT 1 FROM webhook_deliveries WHERE webhook_id = webhooks.id AND state = 'pending'
+             AND next_attempt_at <= $1 AND (held_until IS NULL OR held_until <= $1))
+             AND EXISTS (SELECT 1 FROM orgs WHERE orgs.id = webhooks.org_id AND deleted_at IS NULL)",
+        &[&now],
+    )?;
+    let keyring = tx.keyring();
+    let open = |row: WebhookRow| row.open(&keyring);
+    Ok(rows.into_iter().map(open).collect::<Result<_, _>>()?)
+}
 
-    /// Takes hold of up to `limit` deliveries of the webhook that are due, for as long as `lease`.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn hold(
-        self,
-        webhook: Uuid,
-        holder: &str,
-        limit: u32,
-        lease: Duration,
-        now: Moment,
-    ) -> Result<Vec<Held>, Error> {
-        let mut writing = self.0.pool().write().await?;
-        let sql = match writing.is_shared() {
-            false => "UPDATE webhook_deliveries SET held_by = $2, held_until = $3 WHERE id IN (
-                     SELECT id FROM webhook_deliveries WHERE webhook_id = $1 AND state = 'pending' AND next_attempt_at <= $4
-                     AND (held_until IS NULL OR held_until <= $4) ORDER BY next_attempt_at, id LIMIT $5
-                 ) RETURNING *",
-            true => "UPDATE webhook_deliveries SET held_by = $2, held_until = $3 WHERE id IN (
-                     SELECT id FROM webhook_deliveries WHERE webhook_id = $1 AND state = 'pending' AND next_attempt_at <= $4
-                     AND (held_until IS NULL OR held_until <= $4) ORDER BY next_attempt_at, id LIMIT $5
-                     FOR UPDATE SKIP LOCKED
-                 ) RETURNING *",
-        };
-        let mut taken: Vec<Delivery> = fetch_all!(
-            writing,
-            sql,
-            webhook,
-            holder,
-            micros(now + lease),
-            micros(now),
-            i64::from(limit),
-        )?;
-        taken.sort_unstable_by_key(|delivery| (delivery.next_attempt_at, delivery.id));
-        let mut held = Vec::with_capacity(taken.len());
-        for delivery in taken {
-            // A delivery goes with its event.
-            if let Some(body) = writing
-                .run({
-                    let id = delivery.event_id;
-                    move |tx| events::body(tx, id)
-                })
-                .await?
-            {
-                held.push(Held { delivery, body });
-            }
+/// Takes hold of up to `limit` deliveries of the webhook that are due, for as long as `lease`.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn hold(
+    tx: &mut Tx,
+    webhook: Uuid,
+    holder: &str,
+    limit: u32,
+    lease: Duration,
+    now: Moment,
+) -> Result<Vec<Held>, Error> {
+    let sql = tx.words(
+        "UPDATE webhook_deliveries SET held_by = $2, held_until = $3 WHERE id IN (
+                 SELECT id FROM webhook_deliveries WHERE webhook_id = $1 AND state = 'pending' AND next_attempt_at <= $4
+                 AND (held_until IS NULL OR held_until <= $4) ORDER BY next_attempt_at, id LIMIT $5
+             ) RETURNING *",
+        "UPDATE webhook_deliveries SET held_by = $2, held_until = $3 WHERE id IN (
+                 SELECT id FROM webhook_deliveries WHERE webhook_id = $1 AND state = 'pending' AND next_attempt_at <= $4
+                 AND (held_until IS NULL OR held_until <= $4) ORDER BY next_attempt_at, id LIMIT $5
+                 FOR UPDATE SKIP LOCKED
+             ) RETURNING *",
+    );
+    let mut taken: Vec<Delivery> =
+        tx.all(sql, &[&webhook, &holder, &(now + lease), &now, &limit])?;
+    taken.sort_unstable_by_key(|delivery| (delivery.next_attempt_at, delivery.id));
+    let mut held = Vec::with_capacity(taken.len());
+    for delivery in taken {
+        // A delivery goes with its event.
+        if let Some(body) = events::body(tx, delivery.event_id)? {
+            held.push(Held { delivery, body });
         }
-        writing.commit().await?;
-        Ok(held)
     }
+    Ok(held)
+}
 
-    /// Lets go of what an earlier run of this node held.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn let_go(self, holder: &str) -> Result<u64, Error> {
-        let mut writing = self.0.pool().write().await?;
-        let sql = "UPDATE webhook_deliveries SET held_by = NULL, held_until = NULL WHERE held_by = $1 AND state = 'pending'";
-        let freed = execute!(writing, sql, holder)?;
-        writing.commit().await?;
-        Ok(freed)
-    }
+/// Lets go of what an earlier run of this node held.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn let_go(tx: &mut Tx, holder: &str) -> Result<u64, Error> {
+    let sql = "UPDATE webhook_deliveries SET held_by = NULL, held_until = NULL WHERE held_by = $1 AND state = 'pending'";
+    tx.run(sql, &[&holder])
+}
 
-    /// Writes down what came of an attempt. Nothing is written by whoever doesn't hold the delivery any more.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn settle(
-        self,
-        held: &Delivery,
-        holder: &str,
-        attempt: Attempt,
-        outcome: Outcome,
-        now: Moment,
-    ) -> Result<(), Error> {
-        let mut log = held.log.clone();
-        log.push(attempt);
-        let log = &log[log.len().saturating_sub(LOGGED)..];
-        let (state, next, delivered) = match outcome {
-            Outcome::Delivered => (DeliveryState::Delivered, None, Some(micros(now))),
-            Outcome::Again(next) => (DeliveryState::Pending, Some(micros(next)), None),
-            Outcome::GivenUp | Outcome::Gone => (DeliveryState::Failed, None, None),
-        };
-        let mut writing = self.0.pool().write().await?;
-        let settled = execute!(
-            writing,
-            "UPDATE webhook_deliveries SET state = $3, attempts = attempts + 1, next_attempt_at = $4, log = $5, delivered_at = $6,
-                 held_by = NULL, held_until = NULL
-             WHERE id = $1 AND held_by = $2",
-            held.id,
-            holder,
-            state.as_str(),
-            next,
-            to_json(log),
-            delivered,
-        )?;
-        if settled == 1 && outcome == Outcome::Gone {
-            let sql = "UPDATE webhooks SET enabled = FALSE, disabled_reason = 'gone', updated_at = $2 WHERE id = $1";
-            execute!(writing, sql, held.webhook_id, micros(now))?;
-            let sql = "UPDATE webhook_deliveries SET state = 'failed', next_attempt_at = NULL, held_by = NULL, held_until = NULL
-                       WHERE webhook_id = $1 AND state = 'pending'";
-            execute!(writing, sql, held.webhook_id)?;
-        }
-        writing.commit().await
+/// Writes down what came of an attempt. Nothing is written by whoever doesn't hold the delivery any more.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn settle(
+    tx: &mut Tx,
+    held: &Delivery,
+    holder: &str,
+    attempt: Attempt,
+    outcome: Outcome,
+    now: Moment,
+) -> Result<(), Error> {
+    let mut log = held.log.clone();
+    log.push(attempt);
+    let log = &log[log.len().saturating_sub(LOGGED)..];
+    let (state, next, delivered) = match outcome {
+        Outcome::Delivered => (DeliveryState::Delivered, None, Some(now)),
+        Outcome::Again(next) => (DeliveryState::Pending, Some(next), None),
+        Outcome::GivenUp | Outcome::Gone => (DeliveryState::Failed, None, None),
+    };
+    let settled = tx.run(
+        "UPDATE webhook_deliveries SET state = $3, attempts = attempts + 1, next_attempt_at = $4, log = $5, delivered_at = $6,
+             held_by = NULL, held_until = NULL
+         WHERE id = $1 AND held_by = $2",
+        &[&held.id, &holder, &state.as_str(), &next, &to_json(log), &delivered],
+    )?;
+    if settled == 1 && outcome == Outcome::Gone {
+        let sql = "UPDATE webhooks SET enabled = FALSE, disabled_reason = 'gone', updated_at = $2 WHERE id = $1";
+        tx.run(sql, &[&held.webhook_id, &now])?;
+        let sql = "UPDATE webhook_deliveries SET state = 'failed', next_attempt_at = NULL, held_by = NULL, held_until = NULL
+                   WHERE webhook_id = $1 AND state = 'pending'";
+        tx.run(sql, &[&held.webhook_id])?;
     }
+    Ok(())
+}
 
-    /// A page of a webhook's deliveries, newest first, after `after`.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn page(
-        self,
-        org: Uuid,
-        webhook: Uuid,
-        state: Option<DeliveryState>,
-        after: Option<Position>,
-        limit: u32,
-    ) -> Result<Page<Delivery>, Error> {
-        let mut reading = self.0.pool().snapshot().await?;
-        let after = after.unwrap_or(Position::START);
-        let state = state.map(DeliveryState::as_str);
-        let items: Vec<Delivery> = fetch_all!(
-            reading,
-            "SELECT * FROM webhook_deliveries WHERE org_id = $1 AND webhook_id = $2 AND ($3 IS NULL OR state = $3)
-             AND (created_at, id) < ($4, $5) ORDER BY created_at DESC, id DESC LIMIT $6",
-            org,
-            webhook,
-            state,
-            after.at_micros(),
-            after.id,
-            i64::from(limit) + 1,
-        )?;
-        let (total,): (i64,) = fetch_one!(
-            reading,
-            "SELECT COUNT(*) FROM webhook_deliveries WHERE org_id = $1 AND webhook_id = $2 AND ($3 IS NULL OR state = $3)",
-            org,
-            webhook,
-            state,
-        )?;
-        Ok(Page::of(items, limit, total, |delivery| Position {
-            at: delivery.created_at,
-            id: delivery.id,
-        }))
-    }
+/// A page of a webhook's deliveries, newest first, after `after`.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn page(
+    tx: &mut Tx,
+    org: Uuid,
+    webhook: Uuid,
+    state: Option<DeliveryState>,
+    after: Option<Position>,
+    limit: u32,
+) -> Result<Page<Delivery>, Error> {
+    tx.snapshot()?;
+    let after = after.unwrap_or(Position::START);
+    let state = state.map(DeliveryState::as_str);
+    let items: Vec<Delivery> = tx.all(
+        "SELECT * FROM webhook_deliveries WHERE org_id = $1 AND webhook_id = $2 AND ($3 IS NULL OR state = $3)
+         AND (created_at, id) < ($4, $5) ORDER BY created_at DESC, id DESC LIMIT $6",
+        &[&org, &webhook, &state, &after.at_micros(), &after.id, &(i64::from(limit) + 1)],
+    )?;
+    let (total,): (i64,) = tx.only(
+        "SELECT COUNT(*) FROM webhook_deliveries WHERE org_id = $1 AND webhook_id = $2 AND ($3 IS NULL OR state = $3)",
+        &[&org, &webhook, &state],
+    )?;
+    Ok(Page::of(items, limit, total, |delivery| Position {
+        at: delivery.created_at,
+        id: delivery.id,
+    }))
+}
 
-    /// The delivery of this id, and what was sent.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`].
-    pub async fn by_id(self, org: Uuid, webhook: Uuid, delivery: Uuid) -> Result<Held, Error> {
-        let mut reading = self.0.pool().peek().await?;
-        let sql =
-            "SELECT * FROM webhook_deliveries WHERE org_id = $1 AND webhook_id = $2 AND id = $3";
-        let row: Option<Delivery> = fetch_optional!(reading, sql, org, webhook, delivery)?;
-        let delivery = row.ok_or(Wrong::Absent(Kind::Delivery))?;
-        let body = reading
-            .source()
-            .step({
-                let id = delivery.event_id;
-                move |tx| events::body(tx, id)
-            })
-            .await?;
-        let body = body.ok_or(Wrong::Absent(Kind::Delivery))?;
-        Ok(Held { delivery, body })
-    }
+/// The delivery of this id, and what was sent.
+///
+/// # Errors
+/// [`Wrong::Absent`].
+pub fn by_id(tx: &mut Tx, org: Uuid, webhook: Uuid, delivery: Uuid) -> Result<Held, Error> {
+    let sql = "SELECT * FROM webhook_deliveries WHERE org_id = $1 AND webhook_id = $2 AND id = $3";
+    let row: Option<Delivery> = tx.one(sql, &[&org, &webhook, &delivery])?;
+    let delivery = row.ok_or(Wrong::Absent(Kind::Delivery))?;
+    let body = events::body(tx, delivery.event_id)?;
+    let body = body.ok_or(Wrong::Absent(Kind::Delivery))?;
+    Ok(Held { delivery, body })
+}
 
-    /// Queues a delivery again, whatever came of it: the same event, with the same id and body.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`].
-    pub async fn requeue(
-        self,
-        org: Uuid,
-        webhook: Uuid,
-        delivery: Uuid,
-        now: Moment,
-    ) -> Result<Delivery, Error> {
-        let mut writing = self.0.pool().write().await?;
-        let row: Option<Delivery> = fetch_optional!(
-            writing,
-            "UPDATE webhook_deliveries SET state = 'pending', attempts = 0, next_attempt_at = $4
-             WHERE org_id = $1 AND webhook_id = $2 AND id = $3 RETURNING *",
-            org,
-            webhook,
-            delivery,
-            micros(now),
-        )?;
-        let delivery = row.ok_or(Wrong::Absent(Kind::Delivery))?;
-        writing.commit().await?;
-        self.0.recorded();
-        Ok(delivery)
-    }
+/// Queues a delivery again, whatever came of it: the same event, with the same id and body.
+///
+/// # Errors
+/// [`Wrong::Absent`].
+pub fn requeue(
+    tx: &mut Tx,
+    org: Uuid,
+    webhook: Uuid,
+    delivery: Uuid,
+    now: Moment,
+) -> Result<Delivery, Error> {
+    let row: Option<Delivery> = tx.one(
+        "UPDATE webhook_deliveries SET state = 'pending', attempts = 0, next_attempt_at = $4
+         WHERE org_id = $1 AND webhook_id = $2 AND id = $3 RETURNING *",
+        &[&org, &webhook, &delivery, &now],
+    )?;
+    tx.wake();
+    Ok(row.ok_or(Wrong::Absent(Kind::Delivery))?)
 }

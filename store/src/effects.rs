@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::pool::Writing;
+use super::threads::Session;
 
 tokio::task_local! {
     static HELD: Effects;
@@ -13,7 +13,7 @@ tokio::task_local! {
 
 /// The transaction of a request, until its answer is known. Dropped before that, it is rolled back.
 #[derive(Clone, Debug, Default)]
-pub struct Effects(Arc<Mutex<Option<Writing>>>);
+pub struct Effects(Arc<Mutex<Option<Session>>>);
 
 impl Effects {
     /// Does the work, and holds what it would commit.
@@ -26,11 +26,11 @@ impl Effects {
         drop(self.take());
     }
 
-    pub(super) fn take(&self) -> Option<Writing> {
+    pub(super) fn take(&self) -> Option<Session> {
         self.held().take()
     }
 
-    fn held(&self) -> MutexGuard<'_, Option<Writing>> {
+    fn held(&self) -> MutexGuard<'_, Option<Session>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -41,12 +41,12 @@ pub(super) fn are_held() -> bool {
 }
 
 /// Holds a transaction that is about to be committed.
-pub(super) fn hold(writing: Writing) {
-    let _ = HELD.try_with(|effects| *effects.held() = Some(writing));
+pub(super) fn hold(session: Session) {
+    let _ = HELD.try_with(|effects| *effects.held() = Some(session));
 }
 
 /// The transaction that is held, to be gone on with.
-pub(super) fn resume() -> Option<Writing> {
+pub(super) fn resume() -> Option<Session> {
     let resumed = HELD.try_with(Effects::take);
     resumed.ok().flatten()
 }

@@ -11,14 +11,14 @@ use trunkline_routing::E164;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use super::column::{from_row, json, maybe, micros, moment, to_json};
+use super::column::{from_row, json, maybe, moment, to_json};
 use super::contacts::{self, Contact};
 use super::error::{Broke, Error, Kind, Refused, Wrong};
 use super::identify::phone_key;
-use super::of_contact::searched_number;
-use super::pool::{Writing, execute, fetch_all, fetch_one, fetch_optional};
+use super::of_contact;
 use super::subject::Subject;
-use super::{Change, Store, new_id};
+use super::tx::Tx;
+use super::{Change, Store, edit, new_id};
 
 /// Time for which a node that is away is waited for before what is looked for is forgotten.
 const AWAY: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -187,17 +187,6 @@ struct LegsRow {
 }
 from_row!(LegsRow { call_id, legs });
 
-/// The erasures.
-#[derive(Copy, Clone, Debug)]
-pub struct Erasures<'s>(pub(super) &'s Store);
-
-impl Store {
-    /// The erasures.
-    pub fn erasures(&self) -> Erasures<'_> {
-        Erasures(self)
-    }
-}
-
 /// What a subject is sealed for.
 pub(super) fn context(erasure: Uuid) -> Vec<u8> {
     [b"erasure\0".as_slice(), erasure.as_bytes()].concat()
@@ -223,220 +212,191 @@ const UP: &str =
     "SELECT 1 FROM calls WHERE org_id = $1 AND ended_at IS NULL AND started_at IS NOT NULL
     AND (contact_id = $2 OR from_e164 = $3 OR to_e164 = $3) LIMIT 1";
 
-impl Erasures<'_> {
-    /// Asks for the erasure of a contact, which is deleted at once, or gives the one that was asked for before.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`]; [`Refused::ContactOnCall`] while a call of the contact is up.
-    pub async fn request(self, org: Uuid, contact: Uuid, now: Moment) -> Result<Erasure, Error> {
-        let mut writing = self.0.edit(org).await?;
-        let before: Option<Row> = fetch_optional!(writing, BY_CONTACT, org, contact)?;
-        if let Some(before) = before {
-            drop(writing);
-            return self.whole(before).await;
-        }
-        writing
-            .run(move |tx| contacts::lock(tx, std::iter::once(org)))
-            .await?;
-        let sql = "SELECT * FROM contacts WHERE org_id = $1 AND id = $2";
-        let row: Option<Contact> = fetch_optional!(writing, sql, org, contact)?;
-        let row = row.ok_or(Wrong::Absent(Kind::Contact))?;
-        let number = searched_number(writing.source(), org, &row).await?;
-        let number = number.map(|number| number.to_string());
-        let up: Option<(i64,)> = fetch_optional!(writing, UP, org, contact, &number)?;
-        if up.is_some() {
-            return Err(Refused::ContactOnCall.into());
-        }
-
-        let given = row.phone.as_deref().map(phone_key);
-        let is_of_org = number.is_none() && given.is_some_and(|given| E164::parse(&given).is_ok());
-        let phone = row.phone.as_deref().filter(|_| !is_of_org);
-        let subject = Subject::new(phone, row.email.as_deref());
-        let id = new_id(now);
-        let sealed = self
-            .0
-            .keyring()
-            .seal(&context(id), to_json(&subject).as_bytes());
-        let erased = Erased {
-            contacts: 1,
-            ..Erased::default()
-        };
-        execute!(
-            writing,
-            "INSERT INTO erasures (id, org_id, contact_id, subject, erased, kept, requested_at) VALUES ($1, $2, $3, $4, $5, $6, $7)",
-            id,
-            org,
-            contact,
-            sealed,
-            to_json(&erased),
-            to_json(&KeptConfiguration {
-                numbers: u64::from(is_of_org),
-                ..KeptConfiguration::default()
-            }),
-            micros(now),
-        )?;
-        let sql = "DELETE FROM contacts WHERE org_id = $1 AND id = $2";
-        execute!(writing, sql, org, contact)?;
-        let changes = [Change::Contacts(org)];
-        self.0.commit(writing, &changes, now).await?;
-        self.by_id(org, id).await
+/// Asks for the erasure of a contact, which is deleted at once, or gives the one that was asked for before.
+///
+/// # Errors
+/// [`Wrong::Absent`]; [`Refused::ContactOnCall`] while a call of the contact is up.
+pub fn request(tx: &mut Tx, org: Uuid, contact: Uuid, now: Moment) -> Result<Erasure, Error> {
+    edit(tx, org)?;
+    let before: Option<Row> = tx.one(BY_CONTACT, &[&org, &contact])?;
+    if let Some(before) = before {
+        tx.aside();
+        return whole(tx, before);
+    }
+    contacts::lock(tx, std::iter::once(org))?;
+    let sql = "SELECT * FROM contacts WHERE org_id = $1 AND id = $2";
+    let row: Option<Contact> = tx.one(sql, &[&org, &contact])?;
+    let row = row.ok_or(Wrong::Absent(Kind::Contact))?;
+    let number = of_contact::number(tx, org, &row)?;
+    let number = number.map(|number| number.to_string());
+    let up: Option<(i64,)> = tx.one(UP, &[&org, &contact, &number])?;
+    if up.is_some() {
+        return Err(Refused::ContactOnCall.into());
     }
 
-    /// The erasure of this id.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`].
-    pub async fn by_id(self, org: Uuid, erasure: Uuid) -> Result<Erasure, Error> {
-        let mut reading = self.0.pool().read().await?;
-        let row: Option<Row> = fetch_optional!(reading, BY_ID, org, erasure)?;
-        drop(reading);
-        self.whole(row.ok_or(Wrong::Absent(Kind::Erasure))?).await
-    }
+    let given = row.phone.as_deref().map(phone_key);
+    let is_of_org = number.is_none() && given.is_some_and(|given| E164::parse(&given).is_ok());
+    let phone = row.phone.as_deref().filter(|_| !is_of_org);
+    let subject = Subject::new(phone, row.email.as_deref());
+    let id = new_id(now);
+    let sealed = tx
+        .keyring()
+        .seal(&context(id), to_json(&subject).as_bytes());
+    let erased = Erased {
+        contacts: 1,
+        ..Erased::default()
+    };
+    tx.run(
+        "INSERT INTO erasures (id, org_id, contact_id, subject, erased, kept, requested_at) VALUES ($1, $2, $3, $4, $5, $6, $7)",
+        &[
+            &id,
+            &org,
+            &contact,
+            &sealed,
+            &to_json(&erased),
+            &to_json(&KeptConfiguration {
+            numbers: u64::from(is_of_org),
+            ..KeptConfiguration::default()
+        }),
+            &now,
+        ],
+    )?;
+    let sql = "DELETE FROM contacts WHERE org_id = $1 AND id = $2";
+    tx.run(sql, &[&org, &contact])?;
+    tx.changed(Change::Contacts(org), now);
+    by_id(tx, org, id)
+}
 
-    /// The erasure of a contact.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`].
-    pub async fn of_contact(self, org: Uuid, contact: Uuid) -> Result<Erasure, Error> {
-        let mut reading = self.0.pool().read().await?;
-        let row: Option<Row> = fetch_optional!(reading, BY_CONTACT, org, contact)?;
-        drop(reading);
-        self.whole(row.ok_or(Wrong::Absent(Kind::Erasure))?).await
-    }
+/// The erasure of this id.
+///
+/// # Errors
+/// [`Wrong::Absent`].
+pub fn by_id(tx: &mut Tx, org: Uuid, erasure: Uuid) -> Result<Erasure, Error> {
+    let row: Option<Row> = tx.one(BY_ID, &[&org, &erasure])?;
+    whole(tx, row.ok_or(Wrong::Absent(Kind::Erasure))?)
+}
 
-    async fn whole(self, row: Row) -> Result<Erasure, Error> {
-        let known = self.nodes().await?;
-        let mut reading = self.0.pool().read().await?;
-        let sql =
-            "SELECT node, done_at FROM erasure_nodes WHERE erasure_id = $1 ORDER BY done_at, node";
-        let nodes: Vec<ErasureNode> = fetch_all!(reading, sql, row.id)?;
-        let has_done = |node: i64| nodes.iter().any(|done| done.node == node);
-        let left = known.iter().map(|(node, _)| *node);
-        let waits_for = left.filter(|node| row.is_open && !has_done(*node));
-        Ok(Erasure {
+/// The erasure of a contact.
+///
+/// # Errors
+/// [`Wrong::Absent`].
+pub fn of_contact(tx: &mut Tx, org: Uuid, contact: Uuid) -> Result<Erasure, Error> {
+    let row: Option<Row> = tx.one(BY_CONTACT, &[&org, &contact])?;
+    whole(tx, row.ok_or(Wrong::Absent(Kind::Erasure))?)
+}
+
+fn whole(tx: &mut Tx, row: Row) -> Result<Erasure, Error> {
+    let known = nodes(tx)?;
+    let sql =
+        "SELECT node, done_at FROM erasure_nodes WHERE erasure_id = $1 ORDER BY done_at, node";
+    let nodes: Vec<ErasureNode> = tx.all(sql, &[&row.id])?;
+    let has_done = |node: i64| nodes.iter().any(|done| done.node == node);
+    let left = known.iter().map(|(node, _)| *node);
+    let waits_for = left.filter(|node| row.is_open && !has_done(*node));
+    Ok(Erasure {
+        id: row.id,
+        contact_id: row.contact_id,
+        erased: row.erased,
+        kept: row.kept,
+        requested_at: row.requested_at,
+        completed_at: row.completed_at,
+        waits_for: waits_for.collect(),
+        nodes,
+    })
+}
+
+/// Nodes that take part, and whether each serves now. An embedded database has the one that uses it.
+fn nodes(tx: &mut Tx) -> Result<Vec<(i64, bool)>, Error> {
+    if !tx.is_shared() {
+        let sql = "SELECT node, TRUE FROM nodes ORDER BY lease_expires_at DESC LIMIT 1";
+        return tx.all(sql, &[]);
+    }
+    let away = i64::try_from(AWAY.as_micros()).unwrap_or(i64::MAX);
+    tx.all(NODES, &[&away])
+}
+
+/// Erasures that this node has to do its part of, the oldest first.
+///
+/// # Errors
+/// [`Broke`].
+pub fn open(tx: &mut Tx, node: u8) -> Result<Vec<OpenErasure>, Error> {
+    let sql = "SELECT id, org_id, contact_id, subject, requested_at FROM erasures WHERE subject IS NOT NULL
+         AND NOT EXISTS (SELECT 1 FROM erasure_nodes WHERE erasure_id = erasures.id AND node = $1)
+         ORDER BY requested_at LIMIT 20";
+    let rows: Vec<OpenRow> = tx.all(sql, &[&node])?;
+    let keyring = tx.keyring();
+    let open = rows.into_iter().map(|row| {
+        let plain = keyring.open(&context(row.id), &row.subject)?;
+        let subject = serde_json::from_slice(&plain).map_err(|_| Broke::Seal)?;
+        Ok(OpenErasure {
             id: row.id,
+            org_id: row.org_id,
             contact_id: row.contact_id,
-            erased: row.erased,
-            kept: row.kept,
+            subject,
             requested_at: row.requested_at,
-            completed_at: row.completed_at,
-            waits_for: waits_for.collect(),
-            nodes,
         })
-    }
+    });
+    open.collect()
+}
 
-    /// Nodes that take part, and whether each serves now. An embedded database has the one that uses it.
-    async fn nodes(self) -> Result<Vec<(i64, bool)>, Error> {
-        let mut reading = self.0.pool().read().await?;
-        if !self.0.is_shared() {
-            let sql = "SELECT node, TRUE FROM nodes ORDER BY lease_expires_at DESC LIMIT 1";
-            return fetch_all!(reading, sql);
-        }
-        let away = i64::try_from(AWAY.as_micros()).unwrap_or(i64::MAX);
-        fetch_all!(reading, NODES, away)
-    }
+/// Calls that were found, as traces are searched for them.
+///
+/// # Errors
+/// [`Broke`].
+pub fn legs(tx: &mut Tx, erasure: Uuid) -> Result<Vec<ErasedLegs>, Error> {
+    let sql = "SELECT call_id, legs FROM erasure_calls WHERE erasure_id = $1 ORDER BY call_id";
+    let rows: Vec<LegsRow> = tx.all(sql, &[&erasure])?;
+    let keyring = tx.keyring();
+    let legs = rows.into_iter().map(|row| {
+        let plain = keyring.open(&legs_context(row.call_id), &row.legs)?;
+        serde_json::from_slice(&plain).map_err(|_| Broke::Seal.into())
+    });
+    legs.collect()
+}
 
-    /// Erasures that this node has to do its part of, the oldest first.
-    ///
-    /// # Errors
-    /// [`Broke`].
-    pub async fn open(self, node: u8) -> Result<Vec<OpenErasure>, Error> {
-        let mut reading = self.0.pool().peek().await?;
-        let sql = "SELECT id, org_id, contact_id, subject, requested_at FROM erasures WHERE subject IS NOT NULL
-             AND NOT EXISTS (SELECT 1 FROM erasure_nodes WHERE erasure_id = erasures.id AND node = $1)
-             ORDER BY requested_at LIMIT 20";
-        let rows: Vec<OpenRow> = fetch_all!(reading, sql, i64::from(node))?;
-        let open = rows.into_iter().map(|row| {
-            let plain = self.0.keyring().open(&context(row.id), &row.subject)?;
-            let subject = serde_json::from_slice(&plain).map_err(|_| Broke::Seal)?;
-            Ok(OpenErasure {
-                id: row.id,
-                org_id: row.org_id,
-                contact_id: row.contact_id,
-                subject,
-                requested_at: row.requested_at,
-            })
+/// Says that a node has done its part, and how much it erased beside the database's rows. The last one that lives completes the erasure,
+/// and the last of all ends the search.
+///
+/// # Errors
+/// [`Broke`].
+pub fn done(
+    tx: &mut Tx,
+    erasure: Uuid,
+    node: u8,
+    erased: &Erased,
+    now: Moment,
+) -> Result<(), Error> {
+    let nodes = nodes(tx)?;
+    count(tx, erasure, erased)?;
+    tx.run(
+        "INSERT INTO erasure_nodes (erasure_id, node, done_at) VALUES ($1, $2, $3) ON CONFLICT (erasure_id, node) DO NOTHING",
+        &[&erasure, &node, &now],
+    )?;
+    complete(tx, erasure, &nodes, now)
+}
+
+/// Completes erasures whose last nodes have gone for good or away.
+///
+/// # Errors
+/// [`Broke`].
+pub async fn settle(store: &Store, now: Moment) -> Result<(), Error> {
+    let sql = "SELECT id FROM erasures WHERE subject IS NOT NULL ORDER BY requested_at LIMIT 100";
+    let open: Vec<(Uuid,)> = store.read(move |tx| tx.all(sql, &[])).await?;
+    for (erasure,) in open {
+        let settled = store.write(move |tx| {
+            let nodes = nodes(tx)?;
+            lock(tx, erasure)?;
+            complete(tx, erasure, &nodes, now)
         });
-        open.collect()
+        settled.await?;
     }
-
-    /// Calls that were found, as traces are searched for them.
-    ///
-    /// # Errors
-    /// [`Broke`].
-    pub async fn legs(self, erasure: Uuid) -> Result<Vec<ErasedLegs>, Error> {
-        let mut reading = self.0.pool().read().await?;
-        let sql = "SELECT call_id, legs FROM erasure_calls WHERE erasure_id = $1 ORDER BY call_id";
-        let rows: Vec<LegsRow> = fetch_all!(reading, sql, erasure)?;
-        let legs = rows.into_iter().map(|row| {
-            let plain = self
-                .0
-                .keyring()
-                .open(&legs_context(row.call_id), &row.legs)?;
-            serde_json::from_slice(&plain).map_err(|_| Broke::Seal.into())
-        });
-        legs.collect()
-    }
-
-    /// Says that a node has done its part, and how much it erased beside the database's rows. The last one that lives completes the erasure,
-    /// and the last of all ends the search.
-    ///
-    /// # Errors
-    /// [`Broke`].
-    pub async fn done(
-        self,
-        erasure: &OpenErasure,
-        node: u8,
-        erased: &Erased,
-        now: Moment,
-    ) -> Result<(), Error> {
-        let nodes = self.nodes().await?;
-        let mut writing = self.0.pool().write().await?;
-        count(&mut writing, erasure.id, erased).await?;
-        execute!(
-            writing,
-            "INSERT INTO erasure_nodes (erasure_id, node, done_at) VALUES ($1, $2, $3) ON CONFLICT (erasure_id, node) DO NOTHING",
-            erasure.id,
-            i64::from(node),
-            micros(now),
-        )?;
-        settle(&mut writing, erasure.id, &nodes, now).await?;
-        writing.commit().await
-    }
-
-    /// Completes erasures whose last nodes have gone for good or away.
-    ///
-    /// # Errors
-    /// [`Broke`].
-    pub async fn settle(self, now: Moment) -> Result<(), Error> {
-        let mut reading = self.0.pool().read().await?;
-        let sql =
-            "SELECT id, 0 FROM erasures WHERE subject IS NOT NULL ORDER BY requested_at LIMIT 100";
-        let open: Vec<(Uuid, i64)> = fetch_all!(reading, sql)?;
-        drop(reading);
-        if open.is_empty() {
-            return Ok(());
-        }
-        let nodes = self.nodes().await?;
-        for (erasure, _) in open {
-            let mut writing = self.0.pool().write().await?;
-            lock(&mut writing, erasure).await?;
-            settle(&mut writing, erasure, &nodes, now).await?;
-            writing.commit().await?;
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 /// Completes an erasure if all have done their part, in the caller's transaction.
-async fn settle(
-    writing: &mut Writing,
-    erasure: Uuid,
-    nodes: &[(i64, bool)],
-    now: Moment,
-) -> Result<(), Error> {
+fn complete(tx: &mut Tx, erasure: Uuid, nodes: &[(i64, bool)], now: Moment) -> Result<(), Error> {
     let sql = "SELECT node, done_at FROM erasure_nodes WHERE erasure_id = $1";
-    let done: Vec<ErasureNode> = fetch_all!(writing, sql, erasure)?;
+    let done: Vec<ErasureNode> = tx.all(sql, &[&erasure])?;
     if done.is_empty() {
         return Ok(());
     }
@@ -448,13 +408,13 @@ async fn settle(
     }
     if by_all_that_live {
         let sql = "UPDATE erasures SET completed_at = $2 WHERE id = $1 AND completed_at IS NULL";
-        execute!(writing, sql, erasure, micros(now))?;
+        tx.run(sql, &[&erasure, &now])?;
     }
     if by_all {
         let sql = "UPDATE erasures SET subject = NULL WHERE id = $1";
-        execute!(writing, sql, erasure)?;
+        tx.run(sql, &[&erasure])?;
         let sql = "DELETE FROM erasure_calls WHERE erasure_id = $1";
-        execute!(writing, sql, erasure)?;
+        tx.run(sql, &[&erasure])?;
     }
     Ok(())
 }
@@ -465,24 +425,20 @@ struct Counted {
 from_row!(Counted { erased: json });
 
 /// The counts so far. Transactions of one erasure take turns from here on.
-async fn lock(writing: &mut Writing, erasure: Uuid) -> Result<Erased, Error> {
-    let sql = match writing.is_shared() {
-        false => "SELECT erased FROM erasures WHERE id = $1",
-        true => "SELECT erased FROM erasures WHERE id = $1 FOR UPDATE",
-    };
-    let row: Counted = fetch_one!(writing, sql, erasure)?;
+fn lock(tx: &mut Tx, erasure: Uuid) -> Result<Erased, Error> {
+    let sql = tx.words(
+        "SELECT erased FROM erasures WHERE id = $1",
+        "SELECT erased FROM erasures WHERE id = $1 FOR UPDATE",
+    );
+    let row: Counted = tx.only(sql, &[&erasure])?;
     Ok(row.erased)
 }
 
 /// Adds to the counts in the caller's transaction.
-pub(super) async fn count(
-    writing: &mut Writing,
-    erasure: Uuid,
-    more: &Erased,
-) -> Result<(), Error> {
-    let mut erased = lock(writing, erasure).await?;
+pub(super) fn count(tx: &mut Tx, erasure: Uuid, more: &Erased) -> Result<(), Error> {
+    let mut erased = lock(tx, erasure)?;
     erased.add(more);
     let sql = "UPDATE erasures SET erased = $2 WHERE id = $1";
-    execute!(writing, sql, erasure, to_json(&erased))?;
+    tx.run(sql, &[&erasure, &to_json(&erased)])?;
     Ok(())
 }

@@ -6,10 +6,9 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::auth_failures::AuthFailure;
-use super::calls::Calls;
-use super::column::{from_row, json, maybe, micros, moment, number};
+use super::column::{from_row, json, maybe, moment, number};
 use super::error::{Error, Kind, Wrong};
-use super::pool::{fetch_all, fetch_optional};
+use super::tx::Tx;
 
 /// Failed log-ins that are shown of one Call-ID.
 const SHOWN: i64 = 20;
@@ -61,78 +60,60 @@ from_row!(Recorded {
     asked: maybe(json),
 });
 
-impl Calls<'_> {
-    /// What explains the call.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`].
-    pub async fn explained(self, org: Uuid, call: Uuid) -> Result<Explained, Error> {
-        let mut reading = self.0.pool().peek().await?;
-        let sql = "SELECT decision, asked FROM calls WHERE org_id = $1 AND id = $2 AND started_at IS NOT NULL";
-        let row: Option<Explained> = fetch_optional!(reading, sql, org, call)?;
-        Ok(row.ok_or(Wrong::Absent(Kind::Call))?)
-    }
+/// What explains the call.
+///
+/// # Errors
+/// [`Wrong::Absent`].
+pub fn of_call(tx: &mut Tx, org: Uuid, call: Uuid) -> Result<Explained, Error> {
+    let sql = "SELECT decision, asked FROM calls WHERE org_id = $1 AND id = $2 AND started_at IS NOT NULL";
+    let row: Option<Explained> = tx.one(sql, &[&org, &call])?;
+    Ok(row.ok_or(Wrong::Absent(Kind::Call))?)
+}
 
-    /// The org's inbound calls that began between two moments, newest first, `most` at most; with `reason` those alone that ended
-    /// for it.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn recorded(
-        self,
-        org: Uuid,
-        (from, until): (Moment, Moment),
-        reason: Option<&str>,
-        most: u32,
-    ) -> Result<Vec<Recorded>, Error> {
-        let mut reading = self.0.pool().read().await?;
-        Ok(fetch_all!(
-            reading,
-            "SELECT id, from_number, to_number, to_e164, started_at, ended_at, reason, decision, asked FROM calls
-             WHERE org_id = $1 AND direction = 'inbound' AND started_at BETWEEN $2 AND $3 AND ($4 IS NULL OR reason = $4)
-             ORDER BY started_at DESC, id DESC LIMIT $5",
-            org,
-            micros(from),
-            micros(until),
-            reason,
-            i64::from(most),
-        )?)
-    }
+/// The org's inbound calls that began between two moments, newest first, `most` at most; with `reason` those alone that ended
+/// for it.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn recorded(
+    tx: &mut Tx,
+    org: Uuid,
+    (from, until): (Moment, Moment),
+    reason: Option<&str>,
+    most: u32,
+) -> Result<Vec<Recorded>, Error> {
+    tx.all(
+        "SELECT id, from_number, to_number, to_e164, started_at, ended_at, reason, decision, asked FROM calls
+         WHERE org_id = $1 AND direction = 'inbound' AND started_at BETWEEN $2 AND $3 AND ($4 IS NULL OR reason = $4)
+         ORDER BY started_at DESC, id DESC LIMIT $5",
+        &[&org, &from, &until, &reason, &most],
+    )
+}
 
-    /// The org's call of this Call-ID that began between two moments.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn of_call_id(
-        self,
-        org: Uuid,
-        call_id: &str,
-        (from, until): (Moment, Moment),
-    ) -> Result<Option<Recorded>, Error> {
-        let mut reading = self.0.pool().peek().await?;
-        Ok(fetch_optional!(
-            reading,
-            "SELECT id, from_number, to_number, to_e164, started_at, ended_at, reason, decision, asked FROM calls
-             WHERE org_id = $1 AND caller_call_id = $2 AND started_at BETWEEN $3 AND $4 ORDER BY started_at LIMIT 1",
-            org,
-            call_id,
-            micros(from),
-            micros(until),
-        )?)
-    }
+/// The org's call of this Call-ID that began between two moments.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn of_call_id(
+    tx: &mut Tx,
+    org: Uuid,
+    call_id: &str,
+    (from, until): (Moment, Moment),
+) -> Result<Option<Recorded>, Error> {
+    tx.one(
+        "SELECT id, from_number, to_number, to_e164, started_at, ended_at, reason, decision, asked FROM calls
+         WHERE org_id = $1 AND caller_call_id = $2 AND started_at BETWEEN $3 AND $4 ORDER BY started_at LIMIT 1",
+        &[&org, &call_id, &from, &until],
+    )
+}
 
-    /// The failed log-ins of a Call-ID, oldest first.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn log_ins_failed(self, org: Uuid, call_id: &str) -> Result<Vec<AuthFailure>, Error> {
-        let mut reading = self.0.pool().read().await?;
-        Ok(fetch_all!(
-            reading,
-            "SELECT * FROM auth_failures WHERE org_id = $1 AND sip_call_id = $2 ORDER BY at, id LIMIT $3",
-            org,
-            call_id,
-            SHOWN,
-        )?)
-    }
+/// The failed log-ins of a Call-ID, oldest first.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn log_ins_failed(tx: &mut Tx, org: Uuid, call_id: &str) -> Result<Vec<AuthFailure>, Error> {
+    tx.all(
+        "SELECT * FROM auth_failures WHERE org_id = $1 AND sip_call_id = $2 ORDER BY at, id LIMIT $3",
+        &[&org, &call_id, &SHOWN],
+    )
 }

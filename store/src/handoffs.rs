@@ -10,9 +10,8 @@ use uuid::Uuid;
 
 use super::column::{self, from_row, maybe, micros, moment, named, to_json, written};
 use super::error::Error;
-use super::pool::{Peek, fetch_all, fetch_one};
 use super::tx::Tx;
-use super::{EventType, NewEvent, Page, Position, Store, edit, new_id};
+use super::{EventType, NewEvent, Page, Position, edit, new_id};
 
 /// A handoff.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -78,55 +77,38 @@ pub struct HandoffFilter {
     pub to: Moment,
 }
 
-/// The handoffs.
-#[derive(Copy, Clone, Debug)]
-pub struct Handoffs<'s>(&'s Store);
-
-impl Store {
-    /// The handoffs.
-    pub fn handoffs(&self) -> Handoffs<'_> {
-        Handoffs(self)
-    }
+/// Records a handoff as the org's newest.
+///
+/// # Errors
+/// [`Wrong::Absent`](super::Wrong::Absent) if there is no such org.
+pub fn record(tx: &mut Tx, org: Uuid, new: NewHandoff, now: Moment) -> Result<Handoff, Error> {
+    edit(tx, org)?;
+    let handoff = append(tx, org, (new_id(now), None), new, now)?;
+    tx.record([handoff.event()]);
+    Ok(handoff)
 }
 
-impl Handoffs<'_> {
-    /// Records a handoff as the org's newest.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`](super::Wrong::Absent) if there is no such org.
-    pub async fn record(self, org: Uuid, new: NewHandoff, now: Moment) -> Result<Handoff, Error> {
-        let recorded = move |tx: &mut Tx| {
-            edit(tx, org)?;
-            let handoff = append(tx, org, (new_id(now), None), new, now)?;
-            tx.record([handoff.event()]);
-            Ok(handoff)
-        };
-        self.0.write(recorded).await
-    }
-
-    /// A page of the org's handoffs, newest first, after `after`.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn list(
-        self,
-        org: Uuid,
-        filter: HandoffFilter,
-        after: Option<Position>,
-        limit: u32,
-    ) -> Result<Page<Handoff>, Error> {
-        // No snapshot is needed: whatever arrives meanwhile is younger than the window.
-        let mut reading = self.0.pool().peek().await?;
-        let end = after.map_or(micros(filter.to), |after| {
-            micros(filter.to).min(after.at_micros() - 1)
-        });
-        let items = items(&mut reading, org, filter, end, limit).await?;
-        let total = count(&mut reading, org, filter).await?;
-        Ok(Page::of(items, limit, total, |handoff| Position {
-            at: handoff.created_at,
-            id: handoff.id,
-        }))
-    }
+/// A page of the org's handoffs, newest first, after `after`.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn list(
+    tx: &mut Tx,
+    org: Uuid,
+    filter: HandoffFilter,
+    after: Option<Position>,
+    limit: u32,
+) -> Result<Page<Handoff>, Error> {
+    // No snapshot is needed: whatever arrives meanwhile is younger than the window.
+    let end = after.map_or(micros(filter.to), |after| {
+        micros(filter.to).min(after.at_micros() - 1)
+    });
+    let items = items(tx, org, filter, end, limit)?;
+    let total = count(tx, org, filter)?;
+    Ok(Page::of(items, limit, total, |handoff| Position {
+        at: handoff.created_at,
+        id: handoff.id,
+    }))
 }
 
 impl Handoff {
@@ -240,8 +222,8 @@ fn add_reason(
 }
 
 /// One more than `limit`, from `end` backwards.
-async fn items(
-    reading: &mut Peek,
+fn items(
+    tx: &mut Tx,
     org: Uuid,
     filter: HandoffFilter,
     end: i64,
@@ -249,21 +231,16 @@ async fn items(
 ) -> Result<Vec<Handoff>, Error> {
     let (start, limit) = (micros(filter.from), i64::from(limit) + 1);
     match filter.reason {
-        None => fetch_all!(
-            reading,
+        None => tx.all(
             concat!(
                 "SELECT ",
                 columns!(),
                 " FROM handoffs WHERE org_id = $1 AND created_at BETWEEN $2 AND $3
              ORDER BY created_at DESC LIMIT $4"
             ),
-            org,
-            start,
-            end,
-            limit
+            &[&org, &start, &end, &limit],
         ),
-        Some(reason) => fetch_all!(
-            reading,
+        Some(reason) => tx.all(
             concat!(
                 "SELECT ",
                 columns!(),
@@ -273,39 +250,28 @@ async fn items(
              AND handoffs.org_id = of_reason.org_id AND handoffs.created_at = of_reason.created_at
              ORDER BY of_reason.created_at DESC LIMIT $5"
             ),
-            org,
-            reason.as_str(),
-            start,
-            end,
-            limit
+            &[&org, &reason.as_str(), &start, &end, &limit],
         ),
     }
 }
 
 /// How many lie in the window: the difference of two positions. The oldest that is left needn't be the org's first.
-async fn count(reading: &mut Peek, org: Uuid, filter: HandoffFilter) -> Result<i64, Error> {
+fn count(tx: &mut Tx, org: Uuid, filter: HandoffFilter) -> Result<i64, Error> {
     let (before, end) = (micros(filter.from) - 1, micros(filter.to));
     let (count,): (i64,) = match filter.reason {
-        None => fetch_one!(
-            reading,
+        None => tx.only(
             "SELECT COALESCE((SELECT position FROM handoffs WHERE org_id = $1 AND created_at <= $3 ORDER BY created_at DESC LIMIT 1), 0)
                   - COALESCE((SELECT position FROM handoffs WHERE org_id = $1 AND created_at <= $2 ORDER BY created_at DESC LIMIT 1),
                              (SELECT position - 1 FROM handoffs WHERE org_id = $1 ORDER BY created_at LIMIT 1), 0)",
-            org,
-            before,
-            end
+            &[&org, &before, &end],
         ),
-        Some(reason) => fetch_one!(
-            reading,
+        Some(reason) => tx.only(
             "SELECT COALESCE((SELECT position FROM handoff_reasons WHERE org_id = $1 AND reason = $4 AND created_at <= $3
                               ORDER BY created_at DESC LIMIT 1), 0)
                   - COALESCE((SELECT position FROM handoff_reasons WHERE org_id = $1 AND reason = $4 AND created_at <= $2
                               ORDER BY created_at DESC LIMIT 1),
                              (SELECT position - 1 FROM handoff_reasons WHERE org_id = $1 AND reason = $4 ORDER BY created_at LIMIT 1), 0)",
-            org,
-            before,
-            end,
-            reason.as_str()
+            &[&org, &before, &end, &reason.as_str()],
         ),
     }?;
     Ok(count.max(0))

@@ -10,12 +10,12 @@ use trunkline_routing::{Country, E164};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use super::column::{count, from_row, json, maybe, micros, moment, named, number, parsed, to_json};
+use super::column::{count, from_row, json, maybe, moment, named, number, parsed, to_json};
 use super::error::{Broke, Error, Kind, Refused, Wrong};
 use super::keyring::Keyring;
 use super::password::Password;
-use super::pool::{Source, Writing, execute, fetch_all, fetch_optional};
-use super::{Change, Store, new_id, set};
+use super::tx::Tx;
+use super::{Change, edit, new_id, set};
 
 /// How long the old credentials work after a rotation.
 const OLD_PAIR_WORKS: Duration = Duration::from_secs(24 * 3600);
@@ -93,221 +93,201 @@ pub struct Synced {
     pub removed: Vec<E164>,
 }
 
-/// The inbound trunks.
-#[derive(Copy, Clone, Debug)]
-pub struct InboundTrunks<'s>(pub(super) &'s Store);
-
-impl Store {
-    /// The inbound trunks.
-    pub fn inbound_trunks(&self) -> InboundTrunks<'_> {
-        InboundTrunks(self)
-    }
+/// Makes the org's trunk, with new credentials.
+///
+/// # Errors
+/// [`Wrong::Absent`] if there is no such org, [`Refused::TrunkExists`], [`Wrong::Entries`] of [`Wrong::NotVerified`],
+/// [`Wrong::NoVerifiedNumber`].
+pub fn create(
+    tx: &mut Tx,
+    org: Uuid,
+    settings: &InboundTrunkChange,
+    now: Moment,
+) -> Result<InboundTrunk, Error> {
+    edit(tx, org)?;
+    let verified = verified(tx, org)?;
+    let numbers = match &settings.numbers {
+        Some(numbers) => may_list(numbers, &[], &verified)?,
+        None if verified.is_empty() => return Err(Wrong::NoVerifiedNumber.into()),
+        None => verified,
+    };
+    let mut trunk = InboundTrunk::new(org, now);
+    trunk.apply(settings.clone(), now);
+    insert(tx, &trunk)?;
+    list_numbers(tx, &mut trunk, numbers, now)?;
+    tx.changed(Change::Org(org), now);
+    Ok(trunk)
 }
 
-impl InboundTrunks<'_> {
-    /// Makes the org's trunk, with new credentials.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`] if there is no such org, [`Refused::TrunkExists`], [`Wrong::Entries`] of [`Wrong::NotVerified`],
-    /// [`Wrong::NoVerifiedNumber`].
-    pub async fn create(
-        self,
-        org: Uuid,
-        settings: &InboundTrunkChange,
-        now: Moment,
-    ) -> Result<InboundTrunk, Error> {
-        let mut writing = self.0.edit(org).await?;
-        let verified = verified(&mut writing, org).await?;
-        let numbers = match &settings.numbers {
-            Some(numbers) => may_list(numbers, &[], &verified)?,
-            None if verified.is_empty() => return Err(Wrong::NoVerifiedNumber.into()),
-            None => verified,
-        };
-        let mut trunk = InboundTrunk::new(org, now);
-        trunk.apply(settings.clone(), now);
-        insert(&mut writing, self.0.keyring(), &trunk).await?;
-        list_numbers(&mut writing, &mut trunk, numbers, now).await?;
-        self.0.commit(writing, &[Change::Org(org)], now).await?;
-        Ok(trunk)
-    }
+/// The org's trunk.
+///
+/// # Errors
+/// [`Wrong::Absent`].
+pub fn of_org(tx: &mut Tx, org: Uuid) -> Result<InboundTrunk, Error> {
+    tx.snapshot()?;
+    let row: Option<Row> = tx.one("SELECT * FROM inbound_trunks WHERE org_id = $1", &[&org])?;
+    let row = row.ok_or(Wrong::Absent(Kind::InboundTrunk))?;
+    let sql = "SELECT number FROM inbound_trunk_numbers WHERE org_id = $1 ORDER BY position";
+    let numbers: Vec<Listed> = tx.all(sql, &[&org])?;
+    let numbers = numbers.into_iter().map(|row| row.number).collect();
+    Ok(row.open(&tx.keyring(), numbers)?)
+}
 
-    /// The org's trunk.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`].
-    pub async fn of_org(self, org: Uuid) -> Result<InboundTrunk, Error> {
-        let mut reading = self.0.pool().peek_snapshot().await?;
-        find(reading.source(), self.0.keyring(), org).await
+/// Changes the trunk; gives it as it is then.
+///
+/// # Errors
+/// [`Wrong::Absent`], [`Wrong::Entries`] of [`Wrong::NotVerified`].
+pub fn update(
+    tx: &mut Tx,
+    org: Uuid,
+    change: &InboundTrunkChange,
+    now: Moment,
+) -> Result<InboundTrunk, Error> {
+    edit(tx, org)?;
+    let mut trunk = of_org(tx, org)?;
+    if let Some(numbers) = &change.numbers {
+        let verified = verified(tx, org)?;
+        let numbers = may_list(numbers, &trunk.numbers, &verified)?;
+        list_numbers(tx, &mut trunk, numbers, now)?;
     }
-
-    /// Changes the trunk; gives it as it is then.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`], [`Wrong::Entries`] of [`Wrong::NotVerified`].
-    pub async fn update(
-        self,
-        org: Uuid,
-        change: &InboundTrunkChange,
-        now: Moment,
-    ) -> Result<InboundTrunk, Error> {
-        let mut writing = self.0.edit(org).await?;
-        let mut trunk = find(writing.source(), self.0.keyring(), org).await?;
-        if let Some(numbers) = &change.numbers {
-            let verified = verified(&mut writing, org).await?;
-            let numbers = may_list(numbers, &trunk.numbers, &verified)?;
-            list_numbers(&mut writing, &mut trunk, numbers, now).await?;
-        }
-        trunk.apply(change.clone(), now);
-        execute!(
-            writing,
-            "UPDATE inbound_trunks SET name = $2, krisp_enabled = $3, allowed_addresses = $4, default_country = $5,
-                 refer_to_format = $6, refer_host = $7, refer_headers_in_uri = $8, bridge_when_refer_fails = $9,
-                 max_concurrent_calls = $10, updated_at = $11, operator_addresses = $12, transfer_way = $13
-             WHERE org_id = $1",
-            org,
+    trunk.apply(change.clone(), now);
+    tx.run(
+        "UPDATE inbound_trunks SET name = $2, krisp_enabled = $3, allowed_addresses = $4, default_country = $5,
+             refer_to_format = $6, refer_host = $7, refer_headers_in_uri = $8, bridge_when_refer_fails = $9,
+             max_concurrent_calls = $10, updated_at = $11, operator_addresses = $12, transfer_way = $13
+         WHERE org_id = $1",
+        &[
+            &org,
             &trunk.name,
-            trunk.krisp_enabled,
-            to_json(&trunk.allowed_addresses),
-            trunk.default_country.as_ref().map(Country::as_str),
-            trunk.refer_to_format.as_str(),
+            &trunk.krisp_enabled,
+            &to_json(&trunk.allowed_addresses),
+            &trunk.default_country.as_ref().map(Country::as_str),
+            &trunk.refer_to_format.as_str(),
             &trunk.refer_host,
-            trunk.refer_headers_in_uri,
-            trunk.bridge_when_refer_fails,
-            trunk.max_concurrent_calls.map(i64::from),
-            micros(now),
-            to_json(&trunk.operator_addresses),
-            trunk.transfer_way.as_str(),
-        )?;
-        self.0.commit(writing, &[Change::Org(org)], now).await?;
-        Ok(trunk)
-    }
+            &trunk.refer_headers_in_uri,
+            &trunk.bridge_when_refer_fails,
+            &trunk.max_concurrent_calls,
+            &now,
+            &to_json(&trunk.operator_addresses),
+            &trunk.transfer_way.as_str(),
+        ],
+    )?;
+    tx.changed(Change::Org(org), now);
+    Ok(trunk)
+}
 
-    /// Deletes the trunk; its credentials stop working.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`].
-    pub async fn delete(self, org: Uuid, now: Moment) -> Result<(), Error> {
-        let mut writing = self.0.edit(org).await?;
-        if execute!(writing, "DELETE FROM inbound_trunks WHERE org_id = $1", org)? == 0 {
-            return Err(Wrong::Absent(Kind::InboundTrunk).into());
-        }
-        self.0.commit(writing, &[Change::Org(org)], now).await
+/// Deletes the trunk; its credentials stop working.
+///
+/// # Errors
+/// [`Wrong::Absent`].
+pub fn delete(tx: &mut Tx, org: Uuid, now: Moment) -> Result<(), Error> {
+    edit(tx, org)?;
+    if tx.run("DELETE FROM inbound_trunks WHERE org_id = $1", &[&org])? == 0 {
+        return Err(Wrong::Absent(Kind::InboundTrunk).into());
     }
+    tx.changed(Change::Org(org), now);
+    Ok(())
+}
 
-    /// Gives the trunk new credentials; the old ones work for 24 hours more.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`].
-    pub async fn rotate_credentials(self, org: Uuid, now: Moment) -> Result<InboundTrunk, Error> {
-        let mut writing = self.0.edit(org).await?;
-        let mut trunk = find(writing.source(), self.0.keyring(), org).await?;
-        // The password is sealed under the user name, so the sealed value moves as it is.
-        execute!(
-            writing,
-            "INSERT INTO old_credentials (username, org_id, trunk_id, password, expires_at)
-             SELECT username, org_id, id, password, $2 FROM inbound_trunks WHERE org_id = $1",
-            org,
-            micros(now + OLD_PAIR_WORKS),
-        )?;
-        execute!(
-            writing,
-            "DELETE FROM old_credentials WHERE org_id = $1 AND expires_at <= $2",
-            org,
-            micros(now)
-        )?;
-        (trunk.username, trunk.password) = new_credentials();
-        trunk.updated_at = now;
-        execute!(
-            writing,
-            "UPDATE inbound_trunks SET username = $2, password = $3, updated_at = $4 WHERE org_id = $1",
-            org,
-            &trunk.username,
-            seal(self.0.keyring(), &trunk),
-            micros(now),
-        )?;
-        self.0.commit(writing, &[Change::Org(org)], now).await?;
-        Ok(trunk)
-    }
+/// Gives the trunk new credentials; the old ones work for 24 hours more.
+///
+/// # Errors
+/// [`Wrong::Absent`].
+pub fn rotate_credentials(tx: &mut Tx, org: Uuid, now: Moment) -> Result<InboundTrunk, Error> {
+    edit(tx, org)?;
+    let mut trunk = of_org(tx, org)?;
+    // The password is sealed under the user name, so the sealed value moves as it is.
+    tx.run(
+        "INSERT INTO old_credentials (username, org_id, trunk_id, password, expires_at)
+         SELECT username, org_id, id, password, $2 FROM inbound_trunks WHERE org_id = $1",
+        &[&org, &(now + OLD_PAIR_WORKS)],
+    )?;
+    tx.run(
+        "DELETE FROM old_credentials WHERE org_id = $1 AND expires_at <= $2",
+        &[&org, &now],
+    )?;
+    (trunk.username, trunk.password) = new_credentials();
+    trunk.updated_at = now;
+    tx.run(
+        "UPDATE inbound_trunks SET username = $2, password = $3, updated_at = $4 WHERE org_id = $1",
+        &[&org, &trunk.username, &seal(&tx.keyring(), &trunk), &now],
+    )?;
+    tx.changed(Change::Org(org), now);
+    Ok(trunk)
+}
 
-    /// Lists more numbers, after those that are listed; one that is listed changes nothing.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`], [`Wrong::Entries`] of [`Wrong::NotVerified`].
-    pub async fn add_numbers(
-        self,
-        org: Uuid,
-        numbers: &[E164],
-        now: Moment,
-    ) -> Result<InboundTrunk, Error> {
-        let mut writing = self.0.edit(org).await?;
-        let mut trunk = find(writing.source(), self.0.keyring(), org).await?;
-        let verified = verified(&mut writing, org).await?;
-        let more = may_list(numbers, &trunk.numbers, &verified)?;
-        let listed = [trunk.numbers.clone(), more].concat();
-        list_numbers(&mut writing, &mut trunk, listed, now).await?;
-        self.0.commit(writing, &[Change::Org(org)], now).await?;
-        Ok(trunk)
-    }
+/// Lists more numbers, after those that are listed; one that is listed changes nothing.
+///
+/// # Errors
+/// [`Wrong::Absent`], [`Wrong::Entries`] of [`Wrong::NotVerified`].
+pub fn add_numbers(
+    tx: &mut Tx,
+    org: Uuid,
+    numbers: &[E164],
+    now: Moment,
+) -> Result<InboundTrunk, Error> {
+    edit(tx, org)?;
+    let mut trunk = of_org(tx, org)?;
+    let verified = verified(tx, org)?;
+    let more = may_list(numbers, &trunk.numbers, &verified)?;
+    let listed = [trunk.numbers.clone(), more].concat();
+    list_numbers(tx, &mut trunk, listed, now)?;
+    tx.changed(Change::Org(org), now);
+    Ok(trunk)
+}
 
-    /// Takes a number off the list.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`] for the trunk, or for a number that isn't listed.
-    pub async fn remove_number(
-        self,
-        org: Uuid,
-        number: &E164,
-        now: Moment,
-    ) -> Result<InboundTrunk, Error> {
-        let mut writing = self.0.edit(org).await?;
-        let mut trunk = find(writing.source(), self.0.keyring(), org).await?;
-        if !trunk.numbers.contains(number) {
-            return Err(Wrong::Absent(Kind::Number).into());
-        }
-        let rest = trunk
-            .numbers
-            .iter()
-            .copied()
-            .filter(|listed| listed != number)
-            .collect();
-        list_numbers(&mut writing, &mut trunk, rest, now).await?;
-        self.0.commit(writing, &[Change::Org(org)], now).await?;
-        Ok(trunk)
+/// Takes a number off the list.
+///
+/// # Errors
+/// [`Wrong::Absent`] for the trunk, or for a number that isn't listed.
+pub fn remove_number(
+    tx: &mut Tx,
+    org: Uuid,
+    number: &E164,
+    now: Moment,
+) -> Result<InboundTrunk, Error> {
+    edit(tx, org)?;
+    let mut trunk = of_org(tx, org)?;
+    if !trunk.numbers.contains(number) {
+        return Err(Wrong::Absent(Kind::Number).into());
     }
+    let rest = trunk
+        .numbers
+        .iter()
+        .copied()
+        .filter(|listed| listed != number)
+        .collect();
+    list_numbers(tx, &mut trunk, rest, now)?;
+    tx.changed(Change::Org(org), now);
+    Ok(trunk)
+}
 
-    /// Lists every verified number, and takes off what is no longer verified.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`].
-    pub async fn sync(self, org: Uuid, now: Moment) -> Result<Synced, Error> {
-        let mut writing = self.0.edit(org).await?;
-        let mut trunk = find(writing.source(), self.0.keyring(), org).await?;
-        let verified = verified(&mut writing, org).await?;
-        let known: HashSet<_> = verified.iter().copied().collect();
-        let listed: HashSet<_> = trunk.numbers.iter().copied().collect();
-        let (kept, removed): (Vec<_>, Vec<_>) = trunk
-            .numbers
-            .iter()
-            .copied()
-            .partition(|number| known.contains(number));
-        let added: Vec<_> = verified
-            .into_iter()
-            .filter(|number| !listed.contains(number))
-            .collect();
-        list_numbers(
-            &mut writing,
-            &mut trunk,
-            [kept, added.clone()].concat(),
-            now,
-        )
-        .await?;
-        self.0.commit(writing, &[Change::Org(org)], now).await?;
-        Ok(Synced {
-            trunk,
-            added,
-            removed,
-        })
-    }
+/// Lists every verified number, and takes off what is no longer verified.
+///
+/// # Errors
+/// [`Wrong::Absent`].
+pub fn sync(tx: &mut Tx, org: Uuid, now: Moment) -> Result<Synced, Error> {
+    edit(tx, org)?;
+    let mut trunk = of_org(tx, org)?;
+    let verified = verified(tx, org)?;
+    let known: HashSet<_> = verified.iter().copied().collect();
+    let listed: HashSet<_> = trunk.numbers.iter().copied().collect();
+    let (kept, removed): (Vec<_>, Vec<_>) = trunk
+        .numbers
+        .iter()
+        .copied()
+        .partition(|number| known.contains(number));
+    let added: Vec<_> = verified
+        .into_iter()
+        .filter(|number| !listed.contains(number))
+        .collect();
+    list_numbers(tx, &mut trunk, [kept, added.clone()].concat(), now)?;
+    tx.changed(Change::Org(org), now);
+    Ok(Synced {
+        trunk,
+        added,
+        removed,
+    })
 }
 
 /// The row, without its numbers.
@@ -358,15 +338,6 @@ struct Listed {
 }
 from_row!(Listed { number: number });
 
-async fn find(mut on: Source<'_>, keyring: &Keyring, org: Uuid) -> Result<InboundTrunk, Error> {
-    let row: Option<Row> =
-        fetch_optional!(on, "SELECT * FROM inbound_trunks WHERE org_id = $1", org)?;
-    let row = row.ok_or(Wrong::Absent(Kind::InboundTrunk))?;
-    let sql = "SELECT number FROM inbound_trunk_numbers WHERE org_id = $1 ORDER BY position";
-    let numbers: Vec<Listed> = fetch_all!(on, sql, org)?;
-    Ok(row.open(keyring, numbers.into_iter().map(|row| row.number).collect())?)
-}
-
 impl Row {
     pub(super) fn open(self, keyring: &Keyring, numbers: Vec<E164>) -> Result<InboundTrunk, Broke> {
         let password = open_password(keyring, &self.username, &self.password)?;
@@ -394,34 +365,31 @@ impl Row {
     }
 }
 
-async fn insert(
-    writing: &mut Writing,
-    keyring: &Keyring,
-    trunk: &InboundTrunk,
-) -> Result<(), Error> {
-    let inserted = execute!(
-        writing,
+fn insert(tx: &mut Tx, trunk: &InboundTrunk) -> Result<(), Error> {
+    let inserted = tx.run(
         "INSERT INTO inbound_trunks (id, org_id, name, username, password, krisp_enabled, allowed_addresses,
              default_country, refer_to_format, refer_host, refer_headers_in_uri, bridge_when_refer_fails,
              max_concurrent_calls, created_at, updated_at, operator_addresses, transfer_way)
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17) ON CONFLICT (org_id) DO NOTHING",
-        trunk.id,
-        trunk.org_id,
-        &trunk.name,
-        &trunk.username,
-        seal(keyring, trunk),
-        trunk.krisp_enabled,
-        to_json(&trunk.allowed_addresses),
-        trunk.default_country.as_ref().map(Country::as_str),
-        trunk.refer_to_format.as_str(),
-        &trunk.refer_host,
-        trunk.refer_headers_in_uri,
-        trunk.bridge_when_refer_fails,
-        trunk.max_concurrent_calls.map(i64::from),
-        micros(trunk.created_at),
-        micros(trunk.updated_at),
-        to_json(&trunk.operator_addresses),
-        trunk.transfer_way.as_str(),
+        &[
+            &trunk.id,
+            &trunk.org_id,
+            &trunk.name,
+            &trunk.username,
+            &seal(&tx.keyring(), trunk),
+            &trunk.krisp_enabled,
+            &to_json(&trunk.allowed_addresses),
+            &trunk.default_country.as_ref().map(Country::as_str),
+            &trunk.refer_to_format.as_str(),
+            &trunk.refer_host,
+            &trunk.refer_headers_in_uri,
+            &trunk.bridge_when_refer_fails,
+            &trunk.max_concurrent_calls,
+            &trunk.created_at,
+            &trunk.updated_at,
+            &to_json(&trunk.operator_addresses),
+            &trunk.transfer_way.as_str(),
+        ],
     )?;
     if inserted == 0 {
         Err(Refused::TrunkExists.into())
@@ -431,8 +399,8 @@ async fn insert(
 }
 
 /// Replaces the list, where it is another one; a number that comes twice counts once.
-async fn list_numbers(
-    writing: &mut Writing,
+fn list_numbers(
+    tx: &mut Tx,
     trunk: &mut InboundTrunk,
     numbers: Vec<E164>,
     now: Moment,
@@ -450,22 +418,22 @@ async fn list_numbers(
     for gone in &trunk.numbers[same..] {
         let sql =
             "DELETE FROM inbound_trunk_numbers WHERE org_id = $1 AND trunk_id = $2 AND number = $3";
-        execute!(writing, sql, org, id, gone.as_str())?;
+        tx.run(sql, &[&org, &id, &gone.as_str()])?;
     }
     let sql = "INSERT INTO inbound_trunk_numbers (org_id, trunk_id, number, position) VALUES ($1, $2, $3, $4)";
     for (position, number) in (0_i64..).zip(&listed).skip(same) {
-        execute!(writing, sql, org, id, number.as_str(), position)?;
+        tx.run(sql, &[&org, &id, &number.as_str(), &position])?;
     }
     let sql = "UPDATE inbound_trunks SET updated_at = $2 WHERE org_id = $1";
-    execute!(writing, sql, org, micros(now))?;
+    tx.run(sql, &[&org, &now])?;
     (trunk.numbers, trunk.updated_at) = (listed, now);
     Ok(())
 }
 
 /// The org's verified numbers, oldest first.
-async fn verified(writing: &mut Writing, org: Uuid) -> Result<Vec<E164>, Error> {
+fn verified(tx: &mut Tx, org: Uuid) -> Result<Vec<E164>, Error> {
     let sql = "SELECT number FROM numbers WHERE org_id = $1 AND verified_at IS NOT NULL ORDER BY created_at, id";
-    let rows: Vec<Listed> = fetch_all!(writing, sql, org)?;
+    let rows: Vec<Listed> = tx.all(sql, &[&org])?;
     Ok(rows.into_iter().map(|row| row.number).collect())
 }
 

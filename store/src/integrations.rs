@@ -4,11 +4,11 @@ use serde::{Deserialize, Serialize};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use super::column::{from_row, micros, to_json};
+use super::column::{from_row, to_json};
 use super::error::{Broke, Error};
 use super::keyring::Keyring;
-use super::pool::{Writing, execute, fetch_all};
-use super::{Store, new_id};
+use super::new_id;
+use super::tx::Tx;
 
 /// An account with the booking platform.
 #[derive(Clone, PartialEq, Eq)]
@@ -78,90 +78,69 @@ struct Credentials {
     user_key: String,
 }
 
-/// The accounts of orgs.
-#[derive(Copy, Clone, Debug)]
-pub struct Integrations<'s>(&'s Store);
-
-impl Store {
-    /// The accounts of orgs with third parties.
-    pub fn integrations(&self) -> Integrations<'_> {
-        Integrations(self)
-    }
-}
-
-impl Integrations<'_> {
-    /// The org's accounts with the booking platform, by name.
-    ///
-    /// # Errors
-    /// [`Broke`] alone.
-    pub async fn bookings(self, org: Uuid) -> Result<Vec<Integration>, Error> {
-        let mut reading = self.0.pool().peek().await?;
-        fetch_all!(
-            reading,
-            "SELECT id, name, default_company_shortname, credentials FROM integrations
-             WHERE org_id = $1 AND kind = 'booking' ORDER BY name",
-            org
-        )
-    }
+/// The org's accounts with the booking platform, by name.
+///
+/// # Errors
+/// [`Broke`] alone.
+pub fn bookings(tx: &mut Tx, org: Uuid) -> Result<Vec<Integration>, Error> {
+    tx.all(
+        "SELECT id, name, default_company_shortname, credentials FROM integrations
+         WHERE org_id = $1 AND kind = 'booking' ORDER BY name",
+        &[&org],
+    )
 }
 
 /// Keeps a new account.
-pub(super) async fn connect(
-    writing: &mut Writing,
-    keyring: &Keyring,
+pub(super) fn connect(
+    tx: &mut Tx,
     org: Uuid,
     booking: &NewBooking,
     now: Moment,
 ) -> Result<(), Error> {
     let id = new_id(now);
-    execute!(
-        writing,
+    tx.run(
         "INSERT INTO integrations (id, org_id, kind, name, credentials, default_company_shortname, created_at)
          VALUES ($1, $2, 'booking', $3, $4, $5, $6)",
-        id,
-        org,
-        &booking.name,
-        sealed(keyring, id, booking),
-        &booking.default_company_shortname,
-        micros(now),
+        &[
+            &id,
+            &org,
+            &booking.name,
+            &sealed(&tx.keyring(), id, booking),
+            &booking.default_company_shortname,
+            &now,
+        ],
     )?;
     Ok(())
 }
 
 /// Makes these the org's accounts, and no others. One whose name is known keeps its id.
-pub(super) async fn replace(
-    writing: &mut Writing,
-    keyring: &Keyring,
+pub(super) fn replace(
+    tx: &mut Tx,
     org: Uuid,
     bookings: &[NewBooking],
     now: Moment,
 ) -> Result<(), Error> {
-    let known: Vec<(Uuid, String)> = fetch_all!(
-        writing,
+    let known: Vec<(Uuid, String)> = tx.all(
         "SELECT id, name FROM integrations WHERE org_id = $1 AND kind = 'booking'",
-        org
+        &[&org],
     )?;
     for (id, name) in &known {
         let stays = bookings.iter().any(|booking| booking.name == *name);
         if !stays {
             let sql = "DELETE FROM integrations WHERE org_id = $1 AND id = $2";
-            execute!(writing, sql, org, id)?;
+            tx.run(sql, &[&org, &id])?;
         }
     }
 
     for booking in bookings {
         let known = known.iter().find(|(_, name)| *name == booking.name);
         let Some((id, _)) = known else {
-            connect(writing, keyring, org, booking, now).await?;
+            connect(tx, org, booking, now)?;
             continue;
         };
-        execute!(
-            writing,
+        tx.run(
             "UPDATE integrations SET credentials = $3, default_company_shortname = $4 WHERE org_id = $1 AND id = $2",
-            org,
-            id,
-            sealed(keyring, *id, booking),
-            &booking.default_company_shortname,
+            &[&org, &id, &sealed(&tx.keyring(), *id, booking), &booking.default_company_shortname],
         )?;
     }
     Ok(())

@@ -4,79 +4,79 @@
 //! org (partners, nodes, the change feed) says so by its type. Knows nothing of HTTP, SIP messages or sockets.
 
 mod acting;
-mod aged;
+pub mod aged;
 pub mod agent_config;
 pub mod agents;
 pub mod asks;
 pub mod attempts;
-mod audit;
+pub mod audit;
 pub mod auth_failures;
-mod call_ends;
+pub mod call_ends;
 mod call_events;
-mod calls;
+pub mod calls;
 pub mod challenges;
 pub mod clock;
 mod column;
 mod contacts;
 pub mod dedications;
-mod deleted_orgs;
-mod deliveries;
+pub mod deleted_orgs;
+pub mod deliveries;
 pub mod destinations;
 mod drawn;
 mod effects;
-mod erasing;
-mod erasures;
+pub mod erasing;
+pub mod erasures;
 mod error;
 mod event;
 pub mod events;
-mod explained;
+pub mod explained;
 pub mod feed;
-mod handoffs;
+pub mod handoffs;
 pub mod idempotency;
 mod identify;
 mod in_force;
-mod inbound_trunks;
-mod integrations;
+pub mod inbound_trunks;
+pub mod integrations;
 pub mod journal;
 mod keyring;
 pub mod logins;
-mod lost;
+pub mod lost;
 mod migrate;
 pub mod nodes;
 pub mod number_codes;
 pub mod numbers;
-mod of_contact;
+pub mod of_contact;
 pub mod old_pairs;
 mod open;
-mod org_keys;
-mod org_limits;
-mod orgs;
+pub mod org_keys;
+pub mod org_limits;
+pub mod orgs;
 pub mod outbound_trunks;
 mod page;
-mod partners;
+pub mod partners;
 mod password;
 mod pool;
 mod postgres;
 pub mod private;
 mod projection;
-mod purge;
+pub mod purge;
 mod reach;
 pub mod realm;
-mod registrations;
+pub mod registrations;
 mod reseal;
 mod retention;
 mod rows;
 mod secrets;
-mod sessions;
+pub mod sessions;
 mod snapshot;
 mod sqlite;
 mod subject;
 mod threads;
-mod transfers;
+pub mod transfers;
 mod tx;
-mod usage;
+pub mod usage;
 mod value;
-mod webhooks;
+pub mod webhooks;
 
 use std::sync::Arc;
 
@@ -88,32 +88,30 @@ pub use acting::{Acting, Actor, ActorKind, Deed};
 pub use agent_config::AgentConfig;
 pub use agents::{Agent, AgentChange, AgentKind, NewAgent};
 pub use asks::{Ask, Asking};
-pub use audit::{Audit, AuditEntry, AuditFilter, AuditOf};
+pub use audit::{AuditEntry, AuditFilter, AuditOf};
 pub use auth_failures::{AuthFailure, NewAuthFailure};
 pub use call_ends::{CallEnd, CallEnds};
-pub use calls::{Call, CallFilter, Calls};
+pub use calls::{Call, CallFilter};
 pub use challenges::{UnansweredChallenge, UnansweredOf};
 pub use column::written;
 pub use contacts::{Contact, Contacts};
 pub use dedications::Dedication;
 pub use deleted_orgs::{DeletedOrg, Purge};
-pub use deliveries::{Attempt, Deliveries, Delivery, DeliveryState, Held, Outcome};
+pub use deliveries::{Attempt, Delivery, DeliveryState, Held, Outcome};
 pub use destinations::{Destination, DestinationChange, NewDestination};
 pub use effects::Effects;
 pub use erasing::RowsErased;
-pub use erasures::{
-    Erased, ErasedLegs, Erasure, ErasureNode, Erasures, KeptConfiguration, OpenErasure,
-};
+pub use erasures::{Erased, ErasedLegs, Erasure, ErasureNode, KeptConfiguration, OpenErasure};
 pub use error::{Broke, Error, Kind, Refused, Wrong};
 pub use event::{EventType, NewEvent, RegisteredPbx};
 pub use events::Event;
 pub use explained::{Explained, Recorded};
 pub use feed::Change;
-pub use handoffs::{Handoff, HandoffFilter, Handoffs, NewHandoff, Reason, Sentiment};
+pub use handoffs::{Handoff, HandoffFilter, NewHandoff, Reason, Sentiment};
 pub use idempotency::{Asked, Claim, Kept};
 pub use identify::ContactDetails;
-pub use inbound_trunks::{InboundTrunk, InboundTrunkChange, InboundTrunks, Synced};
-pub use integrations::{Integration, Integrations, NewBooking};
+pub use inbound_trunks::{InboundTrunk, InboundTrunkChange, Synced};
+pub use integrations::{Integration, NewBooking};
 pub use keyring::{Keyring, RetiredKey, SigningPair};
 pub use logins::{Access, LoginLink, NewLogin, Role};
 pub use nodes::{Renewal, Serving};
@@ -122,26 +120,26 @@ pub use numbers::Number;
 pub use of_contact::{ContactCall, ContactSearch};
 pub use old_pairs::OldPair;
 pub use open::{OpenFault, Options, Outset};
-pub use org_keys::{Issued, IssuedBy, NewOrgKey, OrgKey, OrgKeys, SignedKeys};
+pub use org_keys::{Issued, IssuedBy, NewOrgKey, OrgKey, SignedKeys};
 pub use org_limits::{DefaultLimits, LimitChanges, LimitedBy, OrgLimit, StoredLimit, StoredLimits};
-pub use orgs::{NewOrg, Org, OrgChange, Orgs, SuspendedBy, Suspender};
+pub use orgs::{NewOrg, Org, OrgChange, SuspendedBy, Suspender};
 pub use outbound_trunks::{NewOutboundTrunk, OutboundTrunk, OutboundTrunkChange};
 pub use page::{Narrow, Page, Position};
-pub use partners::{NewPartner, Partner, PartnerKey, Partners};
+pub use partners::{NewPartner, Partner, PartnerKey};
 pub use password::Password;
 pub use projection::project;
-pub use registrations::Registrations;
+
 pub use retention::{Retained, RetentionChange, RetentionDays};
-pub use sessions::{ListedSession, Session, Sessions, TokenHash};
+pub use sessions::{ListedSession, Session, TokenHash};
 pub use snapshot::{OldCredentials, OrgRows, rows_of};
 pub use subject::Subject;
 pub use transfers::CallTransfer;
 pub use tx::Tx;
-pub use usage::{CallSeconds, Usage, UsageParts, UsageRow, UsageWindow, whole_seconds};
-pub use webhooks::{NewWebhook, Webhook, WebhookChange, Webhooks};
+pub use usage::{CallSeconds, UsageParts, UsageRow, UsageWindow, whole_seconds};
+pub use webhooks::{NewWebhook, Webhook, WebhookChange};
 
 use in_force::Followers;
-use pool::{Pool, Writing};
+use pool::Pool;
 use secrets::{KeyEdit, Vault};
 use tx::{Committed, Mode};
 
@@ -208,11 +206,8 @@ impl Store {
     /// # Errors
     /// The keys can't be read or written; nothing was changed then.
     pub async fn rotate_signing_key(&self, now: Moment) -> Result<(), OpenFault> {
-        let mut writing = self.pool().write().await?;
-        let keyring = self.0.vault.edit(&mut writing, KeyEdit::AddSigning).await?;
-        self.commit(writing, &[Change::SigningKeys], now).await?;
-        self.keyring().follow(&keyring);
-        Ok(())
+        let session = self.pool().begin().await?;
+        self.edit_keys(session, KeyEdit::AddSigning, now).await
     }
 
     /// Retires a signing key: what it has signed is refused by every process that has followed the change feed, but for API keys whose
@@ -221,12 +216,9 @@ impl Store {
     /// # Errors
     /// There is no such key, or it is the one that signs; or the keys can't be read or written. Nothing was changed then.
     pub async fn retire_signing_key(&self, kid: &str, now: Moment) -> Result<(), OpenFault> {
-        let mut writing = self.pool().write().await?;
-        let edit = KeyEdit::RetireSigning(kid);
-        let keyring = self.0.vault.edit(&mut writing, edit).await?;
-        self.commit(writing, &[Change::SigningKeys], now).await?;
-        self.keyring().follow(&keyring);
-        Ok(())
+        let session = self.pool().begin().await?;
+        let edit = KeyEdit::RetireSigning(kid.to_owned());
+        self.edit_keys(session, edit, now).await
     }
 
     /// Reads the keys again; says whether others than before sign.
@@ -254,12 +246,9 @@ impl Store {
     /// # Errors
     /// [`Broke`] if it does not.
     pub async fn check(&self) -> Result<(), Error> {
-        let mut reading = self.0.pool.read().await?;
-        let (_,): (i64,) = pool::fetch_one!(
-            reading,
-            "SELECT COALESCE(MAX(version), 0) FROM schema_migrations"
-        )?;
-        Ok(())
+        let sql = "SELECT COALESCE(MAX(version), 0) FROM schema_migrations";
+        self.read(move |tx| tx.only(sql, &[]).map(|(_,): (i64,)| ()))
+            .await
     }
 
     /// Gives back the memory that a load has left in connections to an embedded database: for a node at rest.
@@ -333,9 +322,12 @@ impl Store {
         work: impl FnOnce(&mut Tx) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
         if effects::are_held() {
-            let mut writing = self.pool().write().await?;
-            let value = writing.run(move |tx| tx.part(work)).await?;
-            effects::hold(writing);
+            let session = match effects::resume() {
+                Some(session) => session,
+                None => self.pool().begin().await?,
+            };
+            let value = session.run(move |tx| tx.part(work)).await?;
+            effects::hold(session);
             return Ok(value);
         }
         let (value, committed) = self.pool().run_write(work).await?;
@@ -352,7 +344,7 @@ impl Store {
         effects: &Effects,
         last: impl FnOnce(&mut Tx) -> Result<(), Error> + Send + 'static,
     ) -> Result<(), Error> {
-        let Some(writing) = effects.take() else {
+        let Some(session) = effects.take() else {
             // A refusal that is kept is no change.
             let answer = move |tx: &mut Tx| {
                 tx.aside();
@@ -360,12 +352,12 @@ impl Store {
             };
             return self.write(answer).await;
         };
-        let last = move |tx: &mut Tx| {
+        let ended = session.end(move |tx| {
             last(tx)?;
             tx.aside_if_all_was();
-            Ok(())
-        };
-        let committed = writing.end(last).await?;
+            tx.commit()
+        });
+        let committed = ended.await?;
         self.settle(committed).await;
         Ok(())
     }
@@ -383,37 +375,8 @@ impl Store {
         }
     }
 
-    /// A transaction that edits one org; see [`edit`].
-    async fn edit(&self, org: Uuid) -> Result<Writing, Error> {
-        let mut writing = self.0.pool.write().await?;
-        writing.run(move |tx| edit(tx, org)).await?;
-        Ok(writing)
-    }
-
     fn followers(&self) -> &Followers {
         &self.0.followers
-    }
-
-    /// Commits a write together with its rows in the change feed, and waits until it is in force in this process. Every edit that a
-    /// follower of the feed reads goes this way.
-    async fn commit(&self, writing: Writing, changes: &[Change], now: Moment) -> Result<(), Error> {
-        let changes = changes.to_vec();
-        let last = move |tx: &mut Tx| {
-            changes
-                .into_iter()
-                .for_each(|change| tx.changed(change, now));
-            Ok(())
-        };
-        let committed = writing.commit_with(last).await?;
-        self.settle(committed).await;
-        Ok(())
-    }
-
-    /// Commits a write, with what it has recorded.
-    async fn commit_recorded(&self, writing: Writing) -> Result<(), Error> {
-        let committed = writing.commit_with(|_| Ok(())).await?;
-        self.settle(committed).await;
-        Ok(())
     }
 
     /// Wakes the followers of the change feed in this process.

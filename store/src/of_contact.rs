@@ -5,13 +5,13 @@ use uuid::Uuid;
 
 use super::calls::{Call, Header};
 use super::column::{from_row, json, maybe};
-use super::contacts::{Contact, Contacts};
+use super::contacts::Contact;
 use super::error::Error;
 use super::handoffs::Handoff;
 use super::identify::phone_key;
 use super::page::Position;
-use super::pool::{Source, fetch_all, fetch_optional};
 use super::transfers::CallTransfer;
+use super::tx::Tx;
 
 /// A call of a contact.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -53,108 +53,92 @@ const CALLS: &str = "SELECT *, CAST(NULL AS TEXT) AS transfer FROM calls
     AND (contact_id = $2 OR (contact_id IS NULL AND $3 IN (from_e164, to_e164)))
     ORDER BY started_at DESC, id DESC LIMIT $6";
 
-impl Contacts<'_> {
-    /// A page of the contact's calls, newest first, and where the next one begins.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn calls(
-        self,
-        org: Uuid,
-        contact: &Contact,
-        after: Option<Position>,
-        limit: u32,
-    ) -> Result<(Vec<ContactCall>, Option<Position>), Error> {
-        let after = after.unwrap_or(Position::START);
-        let mut reading = self.0.pool().snapshot().await?;
-        let number = searched_number(reading.source(), org, contact).await?;
-        let mut calls: Vec<Call> = fetch_all!(
-            reading,
-            CALLS,
-            org,
-            contact.id,
-            number.map(|number| number.to_string()),
-            after.at_micros(),
-            after.id,
-            i64::from(limit) + 1
-        )?;
-        let has_more = calls.len() > limit as usize;
-        calls.truncate(limit as usize);
-
-        let next = calls.last().filter(|_| has_more).map(|last| Position {
-            at: last.started_at,
-            id: last.id,
-        });
-        let mut whole = Vec::with_capacity(calls.len());
-        for call in calls {
-            whole.push(complete(reading.source(), call).await?);
-        }
-        Ok((whole, next))
-    }
-
-    /// Number that the contact's calls are known by; `None` also for a verified number of the org itself.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn number_of(self, org: Uuid, contact: &Contact) -> Result<Option<E164>, Error> {
-        let mut reading = self.0.pool().peek().await?;
-        searched_number(reading.source(), org, contact).await
-    }
-
-    /// Contacts of the org that have all that is given, oldest first, 100 at most.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn find(self, org: Uuid, search: &ContactSearch) -> Result<Vec<Contact>, Error> {
-        let mut reading = self.0.pool().read().await?;
-        fetch_all!(
-            reading,
-            "SELECT * FROM contacts WHERE org_id = $1
-             AND (CAST($2 AS TEXT) IS NULL OR external_id = $2)
-             AND (CAST($3 AS TEXT) IS NULL OR email_folded = $3)
-             AND (CAST($4 AS TEXT) IS NULL OR phone_key = $4)
-             ORDER BY created_at, id LIMIT 100",
-            org,
-            &search.external_id,
-            search.email.as_deref().map(str::to_ascii_lowercase),
-            search.phone.as_deref().map(phone_key),
-        )
-    }
-}
-
-/// Number of the contact, unless it is a verified number of the org itself: calls with it are everybody's.
-pub(super) async fn searched_number(
-    mut from: Source<'_>,
+/// A page of the contact's calls, newest first, and where the next one begins.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn calls(
+    tx: &mut Tx,
     org: Uuid,
     contact: &Contact,
-) -> Result<Option<E164>, Error> {
+    after: Option<Position>,
+    limit: u32,
+) -> Result<(Vec<ContactCall>, Option<Position>), Error> {
+    let after = after.unwrap_or(Position::START);
+    tx.snapshot()?;
+    let known = number(tx, org, contact)?.map(|number| number.to_string());
+    let mut calls: Vec<Call> = tx.all(
+        CALLS,
+        &[
+            &org,
+            &contact.id,
+            &known,
+            &after.at_micros(),
+            &after.id,
+            &(i64::from(limit) + 1),
+        ],
+    )?;
+    let has_more = calls.len() > limit as usize;
+    calls.truncate(limit as usize);
+
+    let next = calls.last().filter(|_| has_more).map(|last| Position {
+        at: last.started_at,
+        id: last.id,
+    });
+    let mut whole = Vec::with_capacity(calls.len());
+    for call in calls {
+        whole.push(complete(tx, call)?);
+    }
+    Ok((whole, next))
+}
+
+/// Contacts of the org that have all that is given, oldest first, 100 at most.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn find(tx: &mut Tx, org: Uuid, search: &ContactSearch) -> Result<Vec<Contact>, Error> {
+    tx.all(
+        "SELECT * FROM contacts WHERE org_id = $1
+         AND (CAST($2 AS TEXT) IS NULL OR external_id = $2)
+         AND (CAST($3 AS TEXT) IS NULL OR email_folded = $3)
+         AND (CAST($4 AS TEXT) IS NULL OR phone_key = $4)
+         ORDER BY created_at, id LIMIT 100",
+        &[
+            &org,
+            &search.external_id,
+            &search.email.as_deref().map(str::to_ascii_lowercase),
+            &search.phone.as_deref().map(phone_key),
+        ],
+    )
+}
+
+/// Number that the contact's calls are known by; none for a verified number of the org itself: calls with it are everybody's.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn number(tx: &mut Tx, org: Uuid, contact: &Contact) -> Result<Option<E164>, Error> {
     let number = contact.phone.as_deref().map(phone_key);
     let Some(number) = number.and_then(|number| E164::parse(&number).ok()) else {
         return Ok(None);
     };
     let sql = "SELECT 1 FROM numbers WHERE org_id = $1 AND number = $2 AND verified_at IS NOT NULL";
-    let is_of_org: Option<(i64,)> = fetch_optional!(from, sql, org, number.to_string())?;
+    let is_of_org: Option<(i64,)> = tx.one(sql, &[&org, &number.to_string()])?;
     Ok(is_of_org.is_none().then_some(number))
 }
 
-async fn complete(mut from: Source<'_>, mut call: Call) -> Result<ContactCall, Error> {
+fn complete(tx: &mut Tx, mut call: Call) -> Result<ContactCall, Error> {
     let (org, id) = (call.org_id, call.id);
     let sql = "SELECT headers FROM calls WHERE org_id = $1 AND id = $2";
-    let carried: Option<Carried> = fetch_optional!(from, sql, org, id)?;
-    let transfers: Vec<CallTransfer> = fetch_all!(
-        from,
+    let carried: Option<Carried> = tx.one(sql, &[&org, &id])?;
+    let transfers: Vec<CallTransfer> = tx.all(
         "SELECT *, type || ' ' || value AS target FROM transfers
          WHERE org_id = $1 AND call_id = $2 ORDER BY requested_at, id",
-        org,
-        id
+        &[&org, &id],
     )?;
     call.transfer = transfers.last().cloned();
-    let handoffs: Vec<Handoff> = fetch_all!(
-        from,
+    let handoffs: Vec<Handoff> = tx.all(
         "SELECT * FROM handoffs WHERE org_id = $1 AND session_id = $2 ORDER BY created_at LIMIT $3",
-        org,
-        call.session_id.to_string(),
-        HANDOFFS
+        &[&org, &call.session_id.to_string(), &HANDOFFS],
     )?;
     Ok(ContactCall {
         headers: carried.and_then(|row| row.headers).unwrap_or_default(),

@@ -7,11 +7,8 @@ use uuid::Uuid;
 
 use super::column::{count, from_row, maybe, micros};
 use super::error::{Error, Kind, Refused, Wrong};
-use super::orgs::Orgs;
-use super::partners::Partners;
-use super::pool::{execute, fetch_all, fetch_optional};
 use super::tx::Tx;
-use super::{Change, Store};
+use super::{Change, edit, orgs};
 
 /// Something of which an org has a bounded amount.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
@@ -284,122 +281,108 @@ pub enum LimitedBy {
 /// New values of limits; `None` goes back to the default.
 pub type LimitChanges = [(OrgLimit, Option<u32>)];
 
-impl Orgs<'_> {
-    /// What is stored of the org's limits.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`].
-    pub async fn limits(self, org: Uuid) -> Result<StoredLimits, Error> {
-        self.by_id(org).await?;
-        let mut reading = self.0.pool().peek().await?;
-        reading.source().step(move |tx| stored(tx, org)).await
-    }
-
-    /// How many of each the org has, of what is counted.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn counts(self, org: Uuid, now: Moment) -> Result<Vec<(OrgLimit, u64)>, Error> {
-        let mut reading = self.0.pool().peek_snapshot().await?;
-        let mut counts = Vec::new();
-        for limit in OrgLimit::ALL {
-            let held = move |tx: &mut Tx| held(tx, org, limit, now);
-            if let Some(held) = reading.source().step(held).await? {
-                counts.push((limit, held.unsigned_abs()));
-            }
-        }
-        Ok(counts)
-    }
-
-    /// Sets limits of the org. The partner is held to what the operator allows, judged in the transaction that writes.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`], [`Refused::AboveAllowed`]; nothing is changed then.
-    pub async fn limit(
-        self,
-        org: Uuid,
-        changes: &LimitChanges,
-        by: LimitedBy,
-        defaults: DefaultLimits,
-        now: Moment,
-    ) -> Result<StoredLimits, Error> {
-        let store: &Store = self.0;
-        let mut writing = store.edit(org).await?;
-        let before = writing.run(move |tx| stored(tx, org)).await?;
-        for (limit, most) in changes {
-            let own = before.of(*limit);
-            let allowed = own.greatest(limit.default_of(defaults));
-            if by == LimitedBy::Partner && most.is_some_and(|most| most > allowed) {
-                let limit = *limit;
-                return Err(Refused::AboveAllowed { limit, allowed }.into());
-            }
-            let (operator, partner) = match by {
-                LimitedBy::Operator => (*most, own.by_partner),
-                LimitedBy::Partner => (own.by_operator, *most),
-            };
-
-            let sql = "DELETE FROM org_limits WHERE org_id = $1 AND name = $2";
-            execute!(writing, sql, org, limit.as_str())?;
-            if operator.or(partner).is_some() {
-                execute!(
-                    writing,
-                    "INSERT INTO org_limits (org_id, name, by_operator, by_partner) VALUES ($1, $2, $3, $4)",
-                    org,
-                    limit.as_str(),
-                    operator.map(i64::from),
-                    partner.map(i64::from),
-                )?;
-            }
-        }
-        let after = writing.run(move |tx| stored(tx, org)).await?;
-        store.commit(writing, &[Change::Org(org)], now).await?;
-        Ok(after)
-    }
+/// What is stored of the org's limits.
+///
+/// # Errors
+/// [`Wrong::Absent`].
+pub fn of_org(tx: &mut Tx, org: Uuid) -> Result<StoredLimits, Error> {
+    orgs::by_id(tx, org)?;
+    stored(tx, org)
 }
 
-impl Partners<'_> {
-    /// How much of each the partner may give to any of its orgs, where the operator has said so.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn org_limits(self, partner: Uuid) -> Result<Vec<(OrgLimit, u32)>, Error> {
-        let mut reading = self.0.pool().peek().await?;
-        let sql = "SELECT name, most FROM partner_org_limits WHERE partner_id = $1";
-        let rows: Vec<(String, i64)> = fetch_all!(reading, sql, partner)?;
-        let of = |limit: OrgLimit| {
-            let row = rows.iter().find(|(name, _)| name == limit.as_str())?;
-            Some((limit, u32::try_from(row.1).ok()?))
-        };
-        Ok(OrgLimit::ALL.into_iter().filter_map(of).collect())
-    }
-
-    /// Says how much of each the partner may give to any of its orgs; `None`: the default.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`].
-    pub async fn limit_orgs(
-        self,
-        partner: Uuid,
-        changes: &LimitChanges,
-        now: Moment,
-    ) -> Result<(), Error> {
-        let store: &Store = self.0;
-        let mut writing = store.pool().write().await?;
-        let sql = "SELECT id FROM partners WHERE id = $1";
-        let known: Option<(Uuid,)> = fetch_optional!(writing, sql, partner)?;
-        known.ok_or(Wrong::Absent(Kind::Partner))?;
-        for (limit, most) in changes {
-            let sql = "DELETE FROM partner_org_limits WHERE partner_id = $1 AND name = $2";
-            execute!(writing, sql, partner, limit.as_str())?;
-            if let Some(most) = most {
-                let sql =
-                    "INSERT INTO partner_org_limits (partner_id, name, most) VALUES ($1, $2, $3)";
-                execute!(writing, sql, partner, limit.as_str(), i64::from(*most))?;
-            }
+/// How many of each the org has, of what is counted.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn counts(tx: &mut Tx, org: Uuid, now: Moment) -> Result<Vec<(OrgLimit, u64)>, Error> {
+    tx.snapshot()?;
+    let mut counts = Vec::new();
+    for limit in OrgLimit::ALL {
+        if let Some(held) = held(tx, org, limit, now)? {
+            counts.push((limit, held.unsigned_abs()));
         }
-        let changes = [Change::Partner(partner), Change::PartnerState(partner)];
-        store.commit(writing, &changes, now).await
     }
+    Ok(counts)
+}
+
+/// Sets limits of the org. The partner is held to what the operator allows, judged in the transaction that writes.
+///
+/// # Errors
+/// [`Wrong::Absent`], [`Refused::AboveAllowed`]; nothing is changed then.
+pub fn limit(
+    tx: &mut Tx,
+    org: Uuid,
+    changes: &LimitChanges,
+    by: LimitedBy,
+    defaults: DefaultLimits,
+    now: Moment,
+) -> Result<StoredLimits, Error> {
+    edit(tx, org)?;
+    let before = stored(tx, org)?;
+    for (limit, most) in changes {
+        let own = before.of(*limit);
+        let allowed = own.greatest(limit.default_of(defaults));
+        if by == LimitedBy::Partner && most.is_some_and(|most| most > allowed) {
+            let limit = *limit;
+            return Err(Refused::AboveAllowed { limit, allowed }.into());
+        }
+        let (operator, partner) = match by {
+            LimitedBy::Operator => (*most, own.by_partner),
+            LimitedBy::Partner => (own.by_operator, *most),
+        };
+
+        let sql = "DELETE FROM org_limits WHERE org_id = $1 AND name = $2";
+        tx.run(sql, &[&org, &limit.as_str()])?;
+        if operator.or(partner).is_some() {
+            tx.run(
+                "INSERT INTO org_limits (org_id, name, by_operator, by_partner) VALUES ($1, $2, $3, $4)",
+                &[&org, &limit.as_str(), &operator, &partner],
+            )?;
+        }
+    }
+    let after = stored(tx, org)?;
+    tx.changed(Change::Org(org), now);
+    Ok(after)
+}
+
+/// How much of each the partner may give to any of its orgs, where the operator has said so.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn of_partner(tx: &mut Tx, partner: Uuid) -> Result<Vec<(OrgLimit, u32)>, Error> {
+    let sql = "SELECT name, most FROM partner_org_limits WHERE partner_id = $1";
+    let rows: Vec<(String, i64)> = tx.all(sql, &[&partner])?;
+    let of = |limit: OrgLimit| {
+        let row = rows.iter().find(|(name, _)| name == limit.as_str())?;
+        Some((limit, u32::try_from(row.1).ok()?))
+    };
+    Ok(OrgLimit::ALL.into_iter().filter_map(of).collect())
+}
+
+/// Says how much of each the partner may give to any of its orgs; `None`: the default.
+///
+/// # Errors
+/// [`Wrong::Absent`].
+pub fn limit_partner(
+    tx: &mut Tx,
+    partner: Uuid,
+    changes: &LimitChanges,
+    now: Moment,
+) -> Result<(), Error> {
+    let sql = "SELECT id FROM partners WHERE id = $1";
+    let known: Option<(Uuid,)> = tx.one(sql, &[&partner])?;
+    known.ok_or(Wrong::Absent(Kind::Partner))?;
+    for (limit, most) in changes {
+        let sql = "DELETE FROM partner_org_limits WHERE partner_id = $1 AND name = $2";
+        tx.run(sql, &[&partner, &limit.as_str()])?;
+        if let Some(most) = most {
+            let sql = "INSERT INTO partner_org_limits (partner_id, name, most) VALUES ($1, $2, $3)";
+            tx.run(sql, &[&partner, &limit.as_str(), most])?;
+        }
+    }
+    tx.changed(Change::Partner(partner), now);
+    tx.changed(Change::PartnerState(partner), now);
+    Ok(())
 }
 
 #[cfg(test)]

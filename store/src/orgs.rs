@@ -5,14 +5,14 @@ use serde::Serialize;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use super::column::{count, from_row, maybe, micros, moment};
+use super::column::{count, from_row, maybe, moment};
 use super::error::{Error, Kind, Refused, Wrong};
 use super::integrations::{self, NewBooking};
 use super::keyring::to_hex;
 use super::page::Narrow;
-use super::pool::{execute, fetch_all, fetch_one, fetch_optional};
 use super::retention::{self, RetentionChange};
-use super::{Change, Store, new_id, set};
+use super::tx::Tx;
+use super::{Change, edit, new_id, set};
 
 /// An org.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -159,203 +159,175 @@ pub struct OrgChange {
     pub retention: RetentionChange,
 }
 
-/// The orgs.
-#[derive(Copy, Clone, Debug)]
-pub struct Orgs<'s>(pub(super) &'s Store);
-
-impl Store {
-    /// The orgs.
-    pub fn orgs(&self) -> Orgs<'_> {
-        Orgs(self)
-    }
-}
-
-impl Orgs<'_> {
-    /// Makes an org, with its roles `admin` (everything) and `member` (sees everything, changes nothing). Credentials of
-    /// integrations are sealed.
-    ///
-    /// # Errors
-    /// [`Refused::ExternalIdTaken`].
-    pub async fn create(
-        self,
-        partner: Option<Uuid>,
-        new: &NewOrg,
-        now: Moment,
-    ) -> Result<Org, Error> {
-        let mut writing = self.0.pool().write().await?;
-        let row: Option<Org> = fetch_optional!(
-            writing,
-            "INSERT INTO orgs (id, partner_id, external_id, name, widget_token, website, language, ai_instructions, created_at)
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT DO NOTHING RETURNING *",
-            new_id(now),
-            partner,
+/// Makes an org, with its roles `admin` (everything) and `member` (sees everything, changes nothing). Credentials of
+/// integrations are sealed.
+///
+/// # Errors
+/// [`Refused::ExternalIdTaken`].
+pub fn create(tx: &mut Tx, partner: Option<Uuid>, new: &NewOrg, now: Moment) -> Result<Org, Error> {
+    let row: Option<Org> = tx.one(
+        "INSERT INTO orgs (id, partner_id, external_id, name, widget_token, website, language, ai_instructions, created_at)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT DO NOTHING RETURNING *",
+        &[
+            &new_id(now),
+            &partner,
             &new.external_id,
             &new.name,
-            to_hex(&rand::random::<[u8; 16]>()),
+            &to_hex(&rand::random::<[u8; 16]>()),
             &new.website,
             &new.language,
             &new.ai_instructions,
-            micros(now),
-        )?;
-        let Some(org) = row else {
-            return Err(
-                Refused::ExternalIdTaken(new.external_id.clone().unwrap_or_default()).into(),
-            );
-        };
-        for (name, access) in [("admin", "write"), ("member", "read")] {
-            let sql = "INSERT INTO roles (id, org_id, name, access, created_at) VALUES ($1, $2, $3, $4, $5)";
-            execute!(writing, sql, new_id(now), org.id, name, access, micros(now))?;
-        }
-        for booking in &new.bookings {
-            integrations::connect(&mut writing, self.0.keyring(), org.id, booking, now).await?;
-        }
-        self.0.commit(writing, &[Change::Org(org.id)], now).await?;
-        Ok(org)
+            &now,
+        ],
+    )?;
+    let Some(org) = row else {
+        return Err(Refused::ExternalIdTaken(new.external_id.clone().unwrap_or_default()).into());
+    };
+    for (name, access) in [("admin", "write"), ("member", "read")] {
+        let sql =
+            "INSERT INTO roles (id, org_id, name, access, created_at) VALUES ($1, $2, $3, $4, $5)";
+        tx.run(sql, &[&new_id(now), &org.id, &name, &access, &now])?;
     }
+    for booking in &new.bookings {
+        integrations::connect(tx, org.id, booking, now)?;
+    }
+    tx.changed(Change::Org(org.id), now);
+    Ok(org)
+}
 
-    /// Changes an org. The accounts that the change names replace those that were there: one of the same name keeps its id.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`].
-    pub async fn update(self, org: Uuid, change: &OrgChange, now: Moment) -> Result<Org, Error> {
-        let mut writing = self.0.edit(org).await?;
-        let mut changed: Org = fetch_one!(
-            writing,
-            "SELECT * FROM orgs WHERE id = $1 AND deleted_at IS NULL",
-            org
-        )?;
-        set(&mut changed.name, change.name.clone());
-        set(&mut changed.website, change.website.clone());
-        set(&mut changed.language, change.language.clone());
-        set(&mut changed.ai_instructions, change.ai_instructions.clone());
-        execute!(
-            writing,
-            "UPDATE orgs SET name = $2, website = $3, language = $4, ai_instructions = $5 WHERE id = $1",
-            org,
+/// Changes an org. The accounts that the change names replace those that were there: one of the same name keeps its id.
+///
+/// # Errors
+/// [`Wrong::Absent`].
+pub fn update(tx: &mut Tx, org: Uuid, change: &OrgChange, now: Moment) -> Result<Org, Error> {
+    edit(tx, org)?;
+    let mut changed = by_id(tx, org)?;
+    set(&mut changed.name, change.name.clone());
+    set(&mut changed.website, change.website.clone());
+    set(&mut changed.language, change.language.clone());
+    set(&mut changed.ai_instructions, change.ai_instructions.clone());
+    tx.run(
+        "UPDATE orgs SET name = $2, website = $3, language = $4, ai_instructions = $5 WHERE id = $1",
+        &[
+            &org,
             &changed.name,
             &changed.website,
             &changed.language,
             &changed.ai_instructions,
-        )?;
+        ],
+    )?;
 
-        retention::change(&mut writing, org, change.retention).await?;
-        if let Some(bookings) = &change.bookings {
-            integrations::replace(&mut writing, self.0.keyring(), org, bookings, now).await?;
+    retention::change(tx, org, change.retention)?;
+    if let Some(bookings) = &change.bookings {
+        integrations::replace(tx, org, bookings, now)?;
+    }
+    tx.changed(Change::Org(org), now);
+    tx.changed(Change::Session(org), now);
+    Ok(changed)
+}
+
+/// Suspends an org, or ends the suspension by the same one; it may stay suspended by another. Again changes nothing.
+///
+/// # Errors
+/// [`Wrong::Absent`].
+pub fn suspend(
+    tx: &mut Tx,
+    org: Uuid,
+    by: Suspender,
+    since: Option<Moment>,
+    now: Moment,
+) -> Result<Org, Error> {
+    edit(tx, org)?;
+    let sql = match (by, since) {
+        (Suspender::Partner, Some(_)) => {
+            "UPDATE orgs SET suspended_by_partner_at = COALESCE(suspended_by_partner_at, $2) WHERE id = $1 RETURNING *"
         }
-        self.0
-            .commit(writing, &[Change::Org(org), Change::Session(org)], now)
-            .await?;
-        Ok(changed)
-    }
-
-    /// Suspends an org, or ends the suspension by the same one; it may stay suspended by another. Again changes nothing.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`].
-    pub async fn suspend(
-        self,
-        org: Uuid,
-        by: Suspender,
-        since: Option<Moment>,
-        now: Moment,
-    ) -> Result<Org, Error> {
-        let mut writing = self.0.edit(org).await?;
-        let sql = match (by, since) {
-            (Suspender::Partner, Some(_)) => {
-                "UPDATE orgs SET suspended_by_partner_at = COALESCE(suspended_by_partner_at, $2) WHERE id = $1 RETURNING *"
-            }
-            (Suspender::Partner, None) => {
-                "UPDATE orgs SET suspended_by_partner_at = $2 WHERE id = $1 RETURNING *"
-            }
-            (Suspender::Operator, Some(_)) => {
-                "UPDATE orgs SET suspended_by_operator_at = COALESCE(suspended_by_operator_at, $2) WHERE id = $1 RETURNING *"
-            }
-            (Suspender::Operator, None) => {
-                "UPDATE orgs SET suspended_by_operator_at = $2 WHERE id = $1 RETURNING *"
-            }
-        };
-        let changed: Org = fetch_one!(writing, sql, org, since.map(micros))?;
-        self.0.commit(writing, &[Change::Org(org)], now).await?;
-        Ok(changed)
-    }
-
-    /// The org of this id.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`].
-    pub async fn by_id(self, org: Uuid) -> Result<Org, Error> {
-        let mut reading = self.0.pool().peek().await?;
-        let sql = "SELECT * FROM orgs WHERE id = $1 AND deleted_at IS NULL";
-        let row: Option<Org> = fetch_optional!(reading, sql, org)?;
-        Ok(row.ok_or(Wrong::Absent(Kind::Org))?)
-    }
-
-    /// Every org that isn't deleted, newest first.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn list(self) -> Result<Vec<Org>, Error> {
-        let mut reading = self.0.pool().read().await?;
-        fetch_all!(
-            reading,
-            "SELECT * FROM orgs WHERE deleted_at IS NULL ORDER BY created_at DESC, id DESC"
-        )
-    }
-
-    /// The orgs of a partner, newest first, narrowed by external id and name, and how many there are in all.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn of_partner(
-        self,
-        partner: Uuid,
-        [external_id, name]: &Narrow,
-        limit: u32,
-        offset: u64,
-    ) -> Result<(Vec<Org>, u64), Error> {
-        let mut reading = self.0.pool().peek_snapshot().await?;
-        let orgs = fetch_all!(
-            reading,
-            "SELECT * FROM orgs WHERE partner_id = $1 AND deleted_at IS NULL AND (CAST($2 AS TEXT) IS NULL OR external_id = $2) AND (CAST($3 AS TEXT) IS NULL OR name = $3)
-             ORDER BY created_at DESC, id DESC LIMIT $4 OFFSET $5",
-            partner,
-            external_id,
-            name,
-            i64::from(limit),
-            i64::try_from(offset).unwrap_or(i64::MAX),
-        )?;
-        let (total,): (i64,) = fetch_one!(
-            reading,
-            "SELECT COUNT(*) FROM orgs WHERE partner_id = $1 AND deleted_at IS NULL AND (CAST($2 AS TEXT) IS NULL OR external_id = $2) AND (CAST($3 AS TEXT) IS NULL OR name = $3)",
-            partner,
-            external_id,
-            name,
-        )?;
-        Ok((orgs, total.unsigned_abs()))
-    }
-
-    /// The partner's org of this external id.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`].
-    pub async fn by_external_id(self, partner: Uuid, external_id: &str) -> Result<Org, Error> {
-        let mut reading = self.0.pool().peek().await?;
-        let sql =
-            "SELECT * FROM orgs WHERE partner_id = $1 AND external_id = $2 AND deleted_at IS NULL";
-        let row: Option<Org> = fetch_optional!(reading, sql, partner, external_id)?;
-        Ok(row.ok_or(Wrong::Absent(Kind::Org))?)
-    }
-
-    /// Limits the org's calls at once.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`].
-    pub async fn limit_calls(self, org: Uuid, max: Option<u32>, now: Moment) -> Result<(), Error> {
-        let mut writing = self.0.pool().write().await?;
-        let sql = "UPDATE orgs SET max_concurrent_calls = $2 WHERE id = $1 AND deleted_at IS NULL";
-        if execute!(writing, sql, org, max.map(i64::from))? == 0 {
-            return Err(Wrong::Absent(Kind::Org).into());
+        (Suspender::Partner, None) => {
+            "UPDATE orgs SET suspended_by_partner_at = $2 WHERE id = $1 RETURNING *"
         }
-        self.0.commit(writing, &[Change::Org(org)], now).await
+        (Suspender::Operator, Some(_)) => {
+            "UPDATE orgs SET suspended_by_operator_at = COALESCE(suspended_by_operator_at, $2) WHERE id = $1 RETURNING *"
+        }
+        (Suspender::Operator, None) => {
+            "UPDATE orgs SET suspended_by_operator_at = $2 WHERE id = $1 RETURNING *"
+        }
+    };
+    let changed: Org = tx.only(sql, &[&org, &since])?;
+    tx.changed(Change::Org(org), now);
+    Ok(changed)
+}
+
+/// The org of this id.
+///
+/// # Errors
+/// [`Wrong::Absent`].
+pub fn by_id(tx: &mut Tx, org: Uuid) -> Result<Org, Error> {
+    let sql = "SELECT * FROM orgs WHERE id = $1 AND deleted_at IS NULL";
+    let row: Option<Org> = tx.one(sql, &[&org])?;
+    Ok(row.ok_or(Wrong::Absent(Kind::Org))?)
+}
+
+/// Every org that isn't deleted, newest first.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn list(tx: &mut Tx) -> Result<Vec<Org>, Error> {
+    tx.all(
+        "SELECT * FROM orgs WHERE deleted_at IS NULL ORDER BY created_at DESC, id DESC",
+        &[],
+    )
+}
+
+/// The orgs of a partner, newest first, narrowed by external id and name, and how many there are in all.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn of_partner(
+    tx: &mut Tx,
+    partner: Uuid,
+    [external_id, name]: &Narrow,
+    limit: u32,
+    offset: u64,
+) -> Result<(Vec<Org>, u64), Error> {
+    tx.snapshot()?;
+    let orgs = tx.all(
+        "SELECT * FROM orgs WHERE partner_id = $1 AND deleted_at IS NULL AND (CAST($2 AS TEXT) IS NULL OR external_id = $2) AND (CAST($3 AS TEXT) IS NULL OR name = $3)
+         ORDER BY created_at DESC, id DESC LIMIT $4 OFFSET $5",
+        &[
+            &partner,
+            &external_id,
+            &name,
+            &limit,
+            &i64::try_from(offset).unwrap_or(i64::MAX),
+        ],
+    )?;
+    let (total,): (i64,) = tx.only(
+        "SELECT COUNT(*) FROM orgs WHERE partner_id = $1 AND deleted_at IS NULL AND (CAST($2 AS TEXT) IS NULL OR external_id = $2) AND (CAST($3 AS TEXT) IS NULL OR name = $3)",
+        &[&partner, &external_id, &name],
+    )?;
+    Ok((orgs, total.unsigned_abs()))
+}
+
+/// The partner's org of this external id.
+///
+/// # Errors
+/// [`Wrong::Absent`].
+pub fn by_external_id(tx: &mut Tx, partner: Uuid, external_id: &str) -> Result<Org, Error> {
+    let sql =
+        "SELECT * FROM orgs WHERE partner_id = $1 AND external_id = $2 AND deleted_at IS NULL";
+    let row: Option<Org> = tx.one(sql, &[&partner, &external_id])?;
+    Ok(row.ok_or(Wrong::Absent(Kind::Org))?)
+}
+
+/// Limits the org's calls at once.
+///
+/// # Errors
+/// [`Wrong::Absent`].
+pub fn limit_calls(tx: &mut Tx, org: Uuid, max: Option<u32>, now: Moment) -> Result<(), Error> {
+    let sql = "UPDATE orgs SET max_concurrent_calls = $2 WHERE id = $1 AND deleted_at IS NULL";
+    if tx.run(sql, &[&org, &max])? == 0 {
+        return Err(Wrong::Absent(Kind::Org).into());
     }
+    tx.changed(Change::Org(org), now);
+    Ok(())
 }

@@ -2,23 +2,17 @@
 //!
 //! SQLite has one thread that writes, so that writers of this process queue here instead of in `SQLITE_BUSY`, and several that read. PostgreSQL
 //! has as many as connections. Both dialects take `$1`, `RETURNING` and `ON CONFLICT`.
-//!
-//! Functions of aggregates that are still asynchronous run a statement at a time by the macros below: each is a step of a [`Session`], with the
-//! guarantees of [`Tx`].
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use super::effects;
 use super::error::{Broke, Error};
-use super::event::NewEvent;
 use super::keyring::Keyring;
 use super::reach::Remote;
 use super::sqlite::{Access, Connections};
 use super::threads::{Session, Threads};
 use super::tx::{Committed, Mode, Tx};
-use super::value::{Param, Record, Value};
 
 /// How long a write waits for another process that holds the file.
 const HELD_FOR: Duration = Duration::from_secs(1);
@@ -132,6 +126,13 @@ impl Pool {
         self.writers.run(written).await
     }
 
+    /// A transaction that writes in several steps.
+    pub(crate) async fn begin(&self) -> Result<Session, Error> {
+        let session = self.writers.session().await?;
+        session.run(|tx| tx.begin(Mode::Write)).await?;
+        Ok(session)
+    }
+
     /// What reads a SQLite file on the calling thread.
     pub(crate) fn inline(&self) -> Option<Tx> {
         let Place::Sqlite { reading, .. } = &self.place else {
@@ -178,268 +179,3 @@ impl Pool {
         }
     }
 }
-
-/// Reads that are made one by one.
-#[derive(Debug)]
-pub(crate) struct Reading(Session, Mode);
-
-/// The same where SQLite reads on the calling thread: rows whose number is bounded, found by an index.
-#[derive(Debug)]
-pub(crate) enum Peek {
-    Inline(Box<Tx>),
-    Session(Reading),
-}
-
-/// A transaction whose statements are run one by one. Dropped without a commit, it is rolled back.
-#[derive(Debug)]
-pub(crate) struct Writing {
-    session: Session,
-    is_shared: bool,
-}
-
-/// What a statement runs on.
-#[derive(Debug)]
-pub(crate) enum Source<'c> {
-    Inline(&'c mut Tx),
-    Session(&'c Session, Mode),
-}
-
-impl Pool {
-    /// Reads, each of which sees what is committed.
-    pub(crate) async fn read(&self) -> Result<Reading, Error> {
-        Ok(Reading(self.readers.session().await?, Mode::Read))
-    }
-
-    /// Reads that all see one state.
-    pub(crate) async fn snapshot(&self) -> Result<Reading, Error> {
-        Ok(Reading(self.readers.session().await?, Mode::Snapshot))
-    }
-
-    /// Short reads, each of which sees what is committed.
-    pub(crate) async fn peek(&self) -> Result<Peek, Error> {
-        match self.peek_inline(Mode::Read)? {
-            Some(tx) => Ok(Peek::Inline(tx)),
-            None => Ok(Peek::Session(self.read().await?)),
-        }
-    }
-
-    /// Short reads that all see one state.
-    pub(crate) async fn peek_snapshot(&self) -> Result<Peek, Error> {
-        match self.peek_inline(Mode::Snapshot)? {
-            Some(tx) => Ok(Peek::Inline(tx)),
-            None => Ok(Peek::Session(self.snapshot().await?)),
-        }
-    }
-
-    fn peek_inline(&self, mode: Mode) -> Result<Option<Box<Tx>>, Error> {
-        let Some(mut tx) = self.inline() else {
-            return Ok(None);
-        };
-        tx.begin(mode)?;
-        Ok(Some(Box::new(tx)))
-    }
-
-    /// A transaction that writes, or goes on in one whose [effects](effects::Effects) are held.
-    pub(crate) async fn write(&self) -> Result<Writing, Error> {
-        if let Some(writing) = effects::resume() {
-            return Ok(writing);
-        }
-        let session = self.writers.session().await?;
-        session.run(|tx| tx.begin(Mode::Write)).await?;
-        Ok(Writing {
-            session,
-            is_shared: self.is_shared(),
-        })
-    }
-}
-
-impl Source<'_> {
-    pub(crate) fn source(&mut self) -> Source<'_> {
-        match self {
-            Self::Inline(tx) => Source::Inline(tx),
-            Self::Session(session, mode) => Source::Session(session, *mode),
-        }
-    }
-}
-
-impl Peek {
-    pub(crate) fn source(&mut self) -> Source<'_> {
-        match self {
-            Self::Inline(tx) => Source::Inline(tx),
-            Self::Session(reading) => reading.source(),
-        }
-    }
-}
-
-impl Reading {
-    pub(crate) fn source(&mut self) -> Source<'_> {
-        Source::Session(&self.0, self.1)
-    }
-}
-
-impl Writing {
-    pub(crate) fn source(&mut self) -> Source<'_> {
-        Source::Session(&self.session, Mode::Write)
-    }
-
-    /// Whether other transactions write at the same time.
-    pub(crate) const fn is_shared(&self) -> bool {
-        self.is_shared
-    }
-
-    /// Does work of several statements.
-    pub(crate) async fn run<T: Send + 'static>(
-        &mut self,
-        work: impl FnOnce(&mut Tx) -> Result<T, Error> + Send + 'static,
-    ) -> Result<T, Error> {
-        self.session.run(work).await
-    }
-
-    /// Records events, with the commit.
-    pub(crate) async fn record(&mut self, events: Vec<NewEvent>) -> Result<(), Error> {
-        let recorded = move |tx: &mut Tx| {
-            tx.record(events);
-            Ok(())
-        };
-        self.run(recorded).await
-    }
-
-    /// Commits, or leaves that to whoever [holds effects](effects::Effects).
-    pub(crate) async fn commit(self) -> Result<(), Error> {
-        self.commit_with(|_| Ok(())).await.map(|_| ())
-    }
-
-    /// Commits bookkeeping of our own, which is no change that somebody asked for and has no entry in the audit log.
-    pub(crate) async fn commit_aside(self) -> Result<(), Error> {
-        if effects::are_held() {
-            return self.commit().await;
-        }
-        let aside = |tx: &mut Tx| {
-            tx.aside();
-            Ok(())
-        };
-        self.end(aside).await.map(|_| ())
-    }
-
-    /// Commits after a last step, or leaves that to whoever [holds effects](effects::Effects).
-    pub(crate) async fn commit_with(
-        self,
-        last: impl FnOnce(&mut Tx) -> Result<(), Error> + Send + 'static,
-    ) -> Result<Committed, Error> {
-        if !effects::are_held() {
-            return self.end(last).await;
-        }
-        self.session.run(move |tx| tx.part(last)).await?;
-        effects::hold(self);
-        Ok(Committed::default())
-    }
-
-    /// Commits after a last step, whoever holds effects.
-    pub(crate) async fn end(
-        self,
-        last: impl FnOnce(&mut Tx) -> Result<(), Error> + Send + 'static,
-    ) -> Result<Committed, Error> {
-        let committed = move |tx: &mut Tx| {
-            last(tx)?;
-            tx.commit()
-        };
-        self.session.end(committed).await
-    }
-}
-
-/// A statement's values as they are read on the thread that runs it.
-fn params<'v>(values: &'v [Value<'static>]) -> Vec<&'v dyn Param> {
-    values.iter().map(|value| value as &dyn Param).collect()
-}
-
-impl Source<'_> {
-    pub(crate) async fn execute(
-        &mut self,
-        sql: &'static str,
-        values: Vec<Value<'static>>,
-    ) -> Result<u64, Error> {
-        self.step(move |tx| tx.run(sql, &params(&values))).await
-    }
-
-    pub(crate) async fn fetch_all<T: Record>(
-        &mut self,
-        sql: &'static str,
-        values: Vec<Value<'static>>,
-    ) -> Result<Vec<T>, Error> {
-        self.step(move |tx| tx.all(sql, &params(&values))).await
-    }
-
-    pub(crate) async fn fetch_optional<T: Record>(
-        &mut self,
-        sql: &'static str,
-        values: Vec<Value<'static>>,
-    ) -> Result<Option<T>, Error> {
-        self.step(move |tx| tx.one(sql, &params(&values))).await
-    }
-
-    pub(crate) async fn fetch_one<T: Record>(
-        &mut self,
-        sql: &'static str,
-        values: Vec<Value<'static>>,
-    ) -> Result<T, Error> {
-        let row = self.fetch_optional(sql, values).await?;
-        Ok(row.ok_or(Broke::NoRow)?)
-    }
-
-    /// Does work of several statements.
-    pub(crate) async fn step<T: Send + 'static>(
-        &mut self,
-        work: impl FnOnce(&mut Tx) -> Result<T, Error> + Send + 'static,
-    ) -> Result<T, Error> {
-        match self {
-            Self::Inline(tx) => work(tx),
-            Self::Session(session, mode) => {
-                let mode = *mode;
-                let step = move |tx: &mut Tx| {
-                    tx.begin(mode)?;
-                    work(tx)
-                };
-                session.run(step).await
-            }
-        }
-    }
-}
-
-/// Runs a statement by the method of [`Source`] of this name.
-macro_rules! by {
-    ($method:ident, $on:expr, $sql:expr, [$($value:expr),*]) => {
-        $on.source()
-            .$method($sql, vec![$($crate::value::Param::value(&$value).into_owned()),*])
-            .await
-    };
-}
-
-/// Runs a statement; gives the number of rows it touched.
-macro_rules! execute {
-    ($on:expr, $sql:expr $(, $value:expr)* $(,)?) => {
-        $crate::pool::by!(execute, $on, $sql, [$($value),*])
-    };
-}
-
-/// Runs a query; gives every row.
-macro_rules! fetch_all {
-    ($on:expr, $sql:expr $(, $value:expr)* $(,)?) => {
-        $crate::pool::by!(fetch_all, $on, $sql, [$($value),*])
-    };
-}
-
-/// Runs a query; gives the row if there is one.
-macro_rules! fetch_optional {
-    ($on:expr, $sql:expr $(, $value:expr)* $(,)?) => {
-        $crate::pool::by!(fetch_optional, $on, $sql, [$($value),*])
-    };
-}
-
-/// Runs a query that has a row; gives it.
-macro_rules! fetch_one {
-    ($on:expr, $sql:expr $(, $value:expr)* $(,)?) => {
-        $crate::pool::by!(fetch_one, $on, $sql, [$($value),*])
-    };
-}
-
-pub(crate) use {by, execute, fetch_all, fetch_one, fetch_optional};

@@ -9,8 +9,7 @@ use uuid::Uuid;
 use super::column::{from_row, maybe, micros, moment};
 use super::error::Error;
 use super::event::{EventType, repeatable_id};
-use super::orgs::Orgs;
-use super::pool::{execute, fetch_all};
+use super::tx::Tx;
 use super::usage::{MICROS_OF_DAY, whole_seconds};
 
 /// Rows of calls that one transaction deletes.
@@ -123,88 +122,70 @@ fn counted(going: &[Going]) -> BTreeMap<Group, Counts> {
     groups
 }
 
-impl Orgs<'_> {
-    /// Deletes some rows of an org that is to be purged, but for those that go with its own row. Returns how many went; none, once nothing is
-    /// left but calls that are up.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn purge_some(self, org: Uuid) -> Result<u64, Error> {
-        let calls = self.delete_calls(org, None).await?;
-        if calls > 0 {
-            return Ok(calls);
-        }
-        for (sqlite, postgres) in PURGED {
-            let mut writing = self.0.pool().write().await?;
-            let sql = match writing.is_shared() {
-                false => sqlite,
-                true => postgres,
-            };
-            let rows = execute!(writing, sql, org, ROWS_AT_ONCE)?;
-            writing.commit().await?;
-            if rows > 0 {
-                return Ok(rows);
-            }
-        }
-        Ok(0)
+/// Deletes some rows of an org that is to be purged, but for those that go with its own row. Returns how many went; none, once nothing is
+/// left but calls that are up.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn some(tx: &mut Tx, org: Uuid) -> Result<u64, Error> {
+    let calls = delete_calls(tx, org, None)?;
+    if calls > 0 {
+        return Ok(calls);
     }
+    for (sqlite, postgres) in PURGED {
+        let rows = tx.run(tx.words(sqlite, postgres), &[&org, &ROWS_AT_ONCE])?;
+        if rows > 0 {
+            return Ok(rows);
+        }
+    }
+    Ok(0)
+}
 
-    /// Deletes some calls that ended and began before then. Returns how many went.
-    pub(super) async fn delete_calls_before(self, org: Uuid, before: Moment) -> Result<u64, Error> {
-        self.delete_calls(org, Some(before)).await
-    }
+/// Deletes some calls that ended and began before then. Returns how many went.
+pub(super) fn delete_calls_before(tx: &mut Tx, org: Uuid, before: Moment) -> Result<u64, Error> {
+    delete_calls(tx, org, Some(before))
+}
 
-    /// Deletes the oldest calls that ended, with their attempts, transfers and events. Returns how many went.
-    async fn delete_calls(self, org: Uuid, before: Option<Moment>) -> Result<u64, Error> {
-        let mut writing = self.0.pool().write().await?;
-        let going: Vec<Going> = match (before.map(micros), writing.is_shared()) {
-            (None, false) => fetch_all!(writing, oldest!("", ""), org, CALLS_AT_ONCE)?,
-            (None, true) => fetch_all!(writing, oldest!("", " FOR UPDATE"), org, CALLS_AT_ONCE)?,
-            (Some(before), false) => {
-                let sql = oldest!("AND started_at < $3", "");
-                fetch_all!(writing, sql, org, CALLS_AT_ONCE, before)?
-            }
-            (Some(before), true) => {
-                let sql = oldest!("AND started_at < $3", " FOR UPDATE");
-                fetch_all!(writing, sql, org, CALLS_AT_ONCE, before)?
-            }
-        };
-        for ((day, agent, trunk, direction), [calls, answered, seconds]) in counted(&going) {
-            execute!(
-                writing,
-                "INSERT INTO usage_kept (org_id, partner_id, day, agent_id, trunk_id, direction, calls, answered_calls, answered_seconds)
-                 VALUES ($1, (SELECT partner_id FROM orgs WHERE id = $1), $2, $3, $4, $5, $6, $7, $8)
-                 ON CONFLICT (org_id, day, agent_id, trunk_id, direction) DO UPDATE SET calls = usage_kept.calls + excluded.calls,
-                     answered_calls = usage_kept.answered_calls + excluded.answered_calls,
-                     answered_seconds = usage_kept.answered_seconds + excluded.answered_seconds",
-                org,
-                day,
-                agent,
-                trunk,
-                direction,
-                calls,
-                answered,
-                seconds,
-            )?;
+/// Deletes the oldest calls that ended, with their attempts, transfers and events. Returns how many went.
+fn delete_calls(tx: &mut Tx, org: Uuid, before: Option<Moment>) -> Result<u64, Error> {
+    let going: Vec<Going> = match (before.map(micros), tx.is_shared()) {
+        (None, false) => tx.all(oldest!("", ""), &[&org, &CALLS_AT_ONCE])?,
+        (None, true) => tx.all(oldest!("", " FOR UPDATE"), &[&org, &CALLS_AT_ONCE])?,
+        (Some(before), false) => {
+            let sql = oldest!("AND started_at < $3", "");
+            tx.all(sql, &[&org, &CALLS_AT_ONCE, &before])?
         }
-        for call in &going {
-            let sql = "DELETE FROM call_attempts WHERE call_id = $1";
-            execute!(writing, sql, call.id)?;
-            let sql = "DELETE FROM transfers WHERE org_id = $1 AND call_id = $2";
-            execute!(writing, sql, org, call.id)?;
-            for event in call.events() {
-                let sql = "DELETE FROM events WHERE id = $1 AND org_id = $2";
-                execute!(writing, sql, event, org)?;
-            }
-            let sql = "DELETE FROM calls WHERE org_id = $1 AND id = $2";
-            execute!(writing, sql, org, call.id)?;
+        (Some(before), true) => {
+            let sql = oldest!("AND started_at < $3", " FOR UPDATE");
+            tx.all(sql, &[&org, &CALLS_AT_ONCE, &before])?
         }
-        if !going.is_empty() {
-            execute!(writing, FORGET_ENDS, org, ENDS_AT_ONCE)?;
-        }
-        writing.commit().await?;
-        Ok(going.len() as u64)
+    };
+    for ((day, agent, trunk, direction), [calls, answered, seconds]) in counted(&going) {
+        tx.run(
+            "INSERT INTO usage_kept (org_id, partner_id, day, agent_id, trunk_id, direction, calls, answered_calls, answered_seconds)
+             VALUES ($1, (SELECT partner_id FROM orgs WHERE id = $1), $2, $3, $4, $5, $6, $7, $8)
+             ON CONFLICT (org_id, day, agent_id, trunk_id, direction) DO UPDATE SET calls = usage_kept.calls + excluded.calls,
+                 answered_calls = usage_kept.answered_calls + excluded.answered_calls,
+                 answered_seconds = usage_kept.answered_seconds + excluded.answered_seconds",
+            &[&org, &day, &agent, &trunk, &direction, &calls, &answered, &seconds],
+        )?;
     }
+    for call in &going {
+        let sql = "DELETE FROM call_attempts WHERE call_id = $1";
+        tx.run(sql, &[&call.id])?;
+        let sql = "DELETE FROM transfers WHERE org_id = $1 AND call_id = $2";
+        tx.run(sql, &[&org, &call.id])?;
+        for event in call.events() {
+            let sql = "DELETE FROM events WHERE id = $1 AND org_id = $2";
+            tx.run(sql, &[&event, &org])?;
+        }
+        let sql = "DELETE FROM calls WHERE org_id = $1 AND id = $2";
+        tx.run(sql, &[&org, &call.id])?;
+    }
+    if !going.is_empty() {
+        tx.run(FORGET_ENDS, &[&org, &ENDS_AT_ONCE])?;
+    }
+    Ok(going.len() as u64)
 }
 
 /// Rows of a table, found by its key.

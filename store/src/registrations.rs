@@ -12,8 +12,8 @@ use uuid::Uuid;
 
 use super::column::{from_row, micros, moment};
 use super::error::Error;
-use super::pool::{execute, fetch_all};
-use super::{NewEvent, Store, clock, nodes};
+use super::tx::Tx;
+use super::{NewEvent, clock};
 
 /// How long contacts that have ended stay, so that every node learns of it.
 const ENDED: Duration = Duration::from_secs(600);
@@ -22,10 +22,6 @@ const OVERLAP: Duration = Duration::from_secs(2);
 /// How far apart two times of one beginning may be, since the wall clock is followed.
 const SAME: Duration = Duration::from_millis(100);
 
-/// The kept registrations. They are of the installation: a node keeps and follows those of all orgs.
-#[derive(Copy, Clone, Debug)]
-pub struct Registrations<'s>(&'s Store);
-
 /// What a node has taken over from others that are gone.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct TakenOver {
@@ -33,13 +29,6 @@ pub struct TakenOver {
     pub kept: Vec<Kept>,
     /// Org and trunk of those that have no registration left.
     pub lost: Vec<(Uuid, Uuid)>,
-}
-
-impl Store {
-    /// The kept registrations.
-    pub fn registrations(&self) -> Registrations<'_> {
-        Registrations(self)
-    }
 }
 
 #[derive(Debug)]
@@ -125,169 +114,143 @@ fn was_told_as_lost(own: &Kept, known: &[Row], node: u8, now: Moment) -> bool {
     known.iter().all(|row| row.expires_at <= now) && known.iter().any(is_it)
 }
 
-impl Registrations<'_> {
-    /// What has been kept, and how far that is: [`Registrations::since`] goes on from there.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn all(self) -> Result<(Vec<Kept>, Moment), Error> {
-        self.since(Moment::from_micros(0)).await
-    }
+/// What has been kept, and how far that is: [`since`] goes on from there.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn all(tx: &mut Tx) -> Result<(Vec<Kept>, Moment), Error> {
+    since(tx, Moment::from_micros(0))
+}
 
-    /// What has been kept since then; some of it may have been given before.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn since(self, seen: Moment) -> Result<(Vec<Kept>, Moment), Error> {
-        let from = seen.as_micros().saturating_sub(OVERLAP.as_micros() as u64);
-        let mut reading = self.0.pool().read().await?;
-        let sql = "SELECT * FROM registrations WHERE saved_at > $1 ORDER BY saved_at";
-        let rows: Vec<Row> = fetch_all!(reading, sql, micros(Moment::from_micros(from)))?;
-        let last = rows.last().map_or(seen, |row| row.saved_at);
-        Ok((rows.into_iter().filter_map(Row::kept).collect(), last))
-    }
+/// What has been kept since then; some of it may have been given before.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn since(tx: &mut Tx, seen: Moment) -> Result<(Vec<Kept>, Moment), Error> {
+    let from = seen.as_micros().saturating_sub(OVERLAP.as_micros() as u64);
+    let sql = "SELECT * FROM registrations WHERE saved_at > $1 ORDER BY saved_at";
+    let rows: Vec<Row> = tx.all(sql, &[&Moment::from_micros(from)])?;
+    let last = rows.last().map_or(seen, |row| row.saved_at);
+    Ok((rows.into_iter().filter_map(Row::kept).collect(), last))
+}
 
-    /// Keeps the contacts of these trunks as the node has them now. A trunk that another node has told as lost, since it took this one for
-    /// gone, is told as registered again.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone; nothing was kept then.
-    pub async fn save(self, node: u8, trunks: &[Unsaved], now: Moment) -> Result<(), Error> {
-        // One clock for all nodes.
-        let told_at = self.0.read(clock::now).await?.unwrap_or(now);
-        let at = micros(told_at);
-        let mut writing = self.0.pool().write().await?;
-        let mut back = Vec::new();
-        for Unsaved {
-            trunk,
-            own,
-            removed,
-        } in trunks
-        {
-            if !own.is_empty() {
-                let sql = "SELECT * FROM registrations WHERE trunk_id = $1";
-                let known: Vec<Row> = fetch_all!(writing, sql, *trunk)?;
-                let lost = own
-                    .iter()
-                    .find(|own| was_told_as_lost(own, &known, node, now));
-                back.extend(lost.map(|kept| NewEvent::trunk_registered(&kept.into(), told_at)));
-            }
-            let sql = "SELECT contact FROM registrations WHERE trunk_id = $1 AND node = $2 AND expires_at > $3";
-            let kept: Vec<(String,)> =
-                fetch_all!(writing, sql, *trunk, i64::from(node), micros(now))?;
-            let is_own = |contact: &str| own.iter().any(|own| *own.contact == *contact);
-            let gone = kept.iter().map(|(contact,)| &**contact);
-            let gone = gone.filter(|contact| !is_own(contact));
-            for contact in gone.chain(removed.iter().map(|contact| &**contact)) {
-                let sql = "UPDATE registrations SET expires_at = $4, node = $3, saved_at = $5 WHERE trunk_id = $1 AND contact = $2";
-                let ended = micros(now) - 1;
-                execute!(writing, sql, *trunk, contact, i64::from(node), ended, at)?;
-            }
-            for kept in own {
-                execute!(
-                    writing,
-                    "INSERT INTO registrations (trunk_id, contact, org_id, node, instance, q, transport, source, behind_nat, username,
-                         user_agent, sip_call_id, cseq, registered_at, refreshed_at, expires_at, saved_at)
-                     SELECT id, $2, org_id, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16
-                     FROM inbound_trunks WHERE id = $1
-                     ON CONFLICT (trunk_id, contact) DO UPDATE SET node = excluded.node, instance = excluded.instance, q = excluded.q,
-                         transport = excluded.transport, source = excluded.source, behind_nat = excluded.behind_nat,
-                         username = excluded.username, user_agent = excluded.user_agent, sip_call_id = excluded.sip_call_id,
-                         cseq = excluded.cseq, registered_at = excluded.registered_at, refreshed_at = excluded.refreshed_at,
-                         expires_at = excluded.expires_at, saved_at = excluded.saved_at
-                     WHERE registrations.refreshed_at <= excluded.refreshed_at OR registrations.node = excluded.node",
-                    kept.trunk,
-                    &*kept.contact,
-                    i64::from(node),
-                    kept.instance.as_deref(),
-                    kept.q.map(i64::from),
-                    kept.transport.uri_name(),
-                    kept.source.to_string(),
-                    kept.is_behind_nat,
-                    &*kept.username,
-                    kept.user_agent.as_deref(),
-                    &*kept.call_id,
-                    i64::from(kept.cseq),
-                    micros(kept.registered_at),
-                    micros(kept.refreshed_at),
-                    micros(kept.expires_at),
-                    at,
-                )?;
-            }
+/// Keeps the contacts of these trunks as the node has them now. A trunk that another node has told as lost, since it took this one for
+/// gone, is told as registered again.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone; nothing was kept then.
+pub fn save(tx: &mut Tx, node: u8, trunks: &[Unsaved], now: Moment) -> Result<(), Error> {
+    // One clock for all nodes.
+    let told_at = clock::now(tx)?.unwrap_or(now);
+    let at = micros(told_at);
+    let mut back = Vec::new();
+    for Unsaved {
+        trunk,
+        own,
+        removed,
+    } in trunks
+    {
+        if !own.is_empty() {
+            let sql = "SELECT * FROM registrations WHERE trunk_id = $1";
+            let known: Vec<Row> = tx.all(sql, &[trunk])?;
+            let lost = own
+                .iter()
+                .find(|own| was_told_as_lost(own, &known, node, now));
+            back.extend(lost.map(|kept| NewEvent::trunk_registered(&kept.into(), told_at)));
         }
-        if back.is_empty() {
-            return writing.commit().await;
+        let sql = "SELECT contact FROM registrations WHERE trunk_id = $1 AND node = $2 AND expires_at > $3";
+        let kept: Vec<(String,)> = tx.all(sql, &[trunk, &node, &now])?;
+        let is_own = |contact: &str| own.iter().any(|own| *own.contact == *contact);
+        let gone = kept.iter().map(|(contact,)| &**contact);
+        let gone = gone.filter(|contact| !is_own(contact));
+        for contact in gone.chain(removed.iter().map(|contact| &**contact)) {
+            let sql = "UPDATE registrations SET expires_at = $4, node = $3, saved_at = $5 WHERE trunk_id = $1 AND contact = $2";
+            let ended = micros(now) - 1;
+            tx.run(sql, &[trunk, &contact, &node, &ended, &at])?;
         }
-        writing.record(back).await?;
-        self.0.commit_recorded(writing).await
-    }
-
-    /// Takes over the contacts of other nodes whose lease expired longer than `grace` ago. Those that only such a node's connections led to
-    /// end; the others become this node's. A trunk that has no registration left is told as lost, by one node alone.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone; nothing was taken over then.
-    pub async fn take_over(
-        self,
-        node: u8,
-        grace: Duration,
-        now: Moment,
-    ) -> Result<TakenOver, Error> {
-        let gone = self
-            .0
-            .read(move |tx| nodes::left_registered(tx, node, grace))
-            .await?;
-        let mut taken = TakenOver::default();
-        if gone.is_empty() {
-            return Ok(taken);
-        }
-        let at = self.0.read(clock::now).await?.unwrap_or(now);
-        let mut writing = self.0.pool().write().await?;
-        for gone in gone {
-            let held: Vec<Row> = fetch_all!(
-                writing,
-                "UPDATE registrations SET saved_at = $3 WHERE node = $1 AND expires_at > $2 RETURNING *",
-                i64::from(gone),
-                micros(now),
-                micros(at),
+        for kept in own {
+            tx.run(
+                "INSERT INTO registrations (trunk_id, contact, org_id, node, instance, q, transport, source, behind_nat, username,
+                     user_agent, sip_call_id, cseq, registered_at, refreshed_at, expires_at, saved_at)
+                 SELECT id, $2, org_id, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16
+                 FROM inbound_trunks WHERE id = $1
+                 ON CONFLICT (trunk_id, contact) DO UPDATE SET node = excluded.node, instance = excluded.instance, q = excluded.q,
+                     transport = excluded.transport, source = excluded.source, behind_nat = excluded.behind_nat,
+                     username = excluded.username, user_agent = excluded.user_agent, sip_call_id = excluded.sip_call_id,
+                     cseq = excluded.cseq, registered_at = excluded.registered_at, refreshed_at = excluded.refreshed_at,
+                     expires_at = excluded.expires_at, saved_at = excluded.saved_at
+                 WHERE registrations.refreshed_at <= excluded.refreshed_at OR registrations.node = excluded.node",
+                &[
+                    &kept.trunk,
+                    &&*kept.contact,
+                    &node,
+                    &kept.instance.as_deref(),
+                    &kept.q,
+                    &kept.transport.uri_name(),
+                    &kept.source.to_string(),
+                    &kept.is_behind_nat,
+                    &&*kept.username,
+                    &kept.user_agent.as_deref(),
+                    &&*kept.call_id,
+                    &kept.cseq,
+                    &kept.registered_at,
+                    &kept.refreshed_at,
+                    &kept.expires_at,
+                    &at,
+                ],
             )?;
-            let held = held.into_iter().filter_map(Row::kept);
-            let (direct, by_flow): (Vec<Kept>, Vec<Kept>) =
-                held.partition(Kept::has_way_without_flow);
-            for mut kept in direct {
-                let sql = "UPDATE registrations SET node = $3 WHERE trunk_id = $1 AND contact = $2";
-                execute!(writing, sql, kept.trunk, &*kept.contact, i64::from(node))?;
-                kept.node = node;
-                taken.kept.push(kept);
-            }
-            for kept in by_flow {
-                // Its node stays: if that was only held up, it goes on from there.
-                let sql =
-                    "UPDATE registrations SET expires_at = $3 WHERE trunk_id = $1 AND contact = $2";
-                let ended = micros(now.min(at)) - 1;
-                execute!(writing, sql, kept.trunk, &*kept.contact, ended)?;
-                let sql = "SELECT contact FROM registrations WHERE trunk_id = $1 AND expires_at > $2 LIMIT 1";
-                let left: Vec<(String,)> = fetch_all!(writing, sql, kept.trunk, micros(now))?;
-                if left.is_empty() {
-                    taken.lost.push((kept.org, kept.trunk));
-                }
+        }
+    }
+    tx.record(back);
+    Ok(())
+}
+
+/// Takes over the contacts of other nodes that are [gone](super::nodes::left_registered). Those that only such a node's connections led to
+/// end; the others become this node's. A trunk that has no registration left is told as lost, by one node alone.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone; nothing was taken over then.
+pub fn take_over(tx: &mut Tx, node: u8, gone: &[u8], now: Moment) -> Result<TakenOver, Error> {
+    let mut taken = TakenOver::default();
+    let at = clock::now(tx)?.unwrap_or(now);
+    for gone in gone {
+        let held: Vec<Row> = tx.all(
+            "UPDATE registrations SET saved_at = $3 WHERE node = $1 AND expires_at > $2 RETURNING *",
+            &[gone, &now, &at],
+        )?;
+        let held = held.into_iter().filter_map(Row::kept);
+        let (direct, by_flow): (Vec<Kept>, Vec<Kept>) = held.partition(Kept::has_way_without_flow);
+        for mut kept in direct {
+            let sql = "UPDATE registrations SET node = $3 WHERE trunk_id = $1 AND contact = $2";
+            tx.run(sql, &[&kept.trunk, &&*kept.contact, &node])?;
+            kept.node = node;
+            taken.kept.push(kept);
+        }
+        for kept in by_flow {
+            // Its node stays: if that was only held up, it goes on from there.
+            let sql =
+                "UPDATE registrations SET expires_at = $3 WHERE trunk_id = $1 AND contact = $2";
+            let ended = micros(now.min(at)) - 1;
+            tx.run(sql, &[&kept.trunk, &&*kept.contact, &ended])?;
+            let sql =
+                "SELECT contact FROM registrations WHERE trunk_id = $1 AND expires_at > $2 LIMIT 1";
+            let left: Vec<(String,)> = tx.all(sql, &[&kept.trunk, &now])?;
+            if left.is_empty() {
+                taken.lost.push((kept.org, kept.trunk));
             }
         }
-        let tell = |lost: &(Uuid, Uuid)| NewEvent::trunk_lost(*lost, Loss::NodeLost, at);
-        let events: Vec<NewEvent> = taken.lost.iter().map(tell).collect();
-        writing.record(events).await?;
-        self.0.commit_recorded(writing).await?;
-        Ok(taken)
     }
+    let tell = |lost: &(Uuid, Uuid)| NewEvent::trunk_lost(*lost, Loss::NodeLost, at);
+    tx.record(taken.lost.iter().map(tell));
+    Ok(taken)
+}
 
-    /// Forgets contacts that ended a while ago.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn prune(self, now: Moment) -> Result<(), Error> {
-        let mut writing = self.0.pool().write().await?;
-        let sql = "DELETE FROM registrations WHERE expires_at < $1";
-        execute!(writing, sql, micros(now - ENDED))?;
-        writing.commit().await
-    }
+/// Forgets contacts that ended a while ago.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn prune(tx: &mut Tx, now: Moment) -> Result<(), Error> {
+    let sql = "DELETE FROM registrations WHERE expires_at < $1";
+    tx.run(sql, &[&(now - ENDED)])?;
+    Ok(())
 }

@@ -4,6 +4,8 @@
 //! what older keys have sealed is sealed anew. Then the older keys can go. Each step may be cut off and run again: no value is ever sealed
 //! with a key that isn't kept.
 
+use std::sync::Arc;
+
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 use zeroize::Zeroizing;
@@ -12,8 +14,10 @@ use super::column::from_row;
 use super::error::{Broke, Error};
 use super::keyring::SealingId;
 use super::open::OpenFault;
-use super::pool::{Writing, execute, fetch_all, fetch_one};
 use super::secrets::{CHECK, KeyEdit, MasterKey};
+use super::threads::Session;
+use super::tx::Tx;
+use super::value::{Param, Record};
 use super::{
     Change, Store, agents, erasures, idempotency, inbound_trunks, integrations, outbound_trunks,
     webhooks,
@@ -21,6 +25,24 @@ use super::{
 
 /// Rows that are sealed anew in one transaction: other writers wait for it.
 const AT_ONCE: i64 = 500;
+
+/// A column of sealed values.
+#[derive(Debug)]
+struct Column<R> {
+    /// Its name, behind that of the table.
+    column: &'static str,
+    /// What is read of a row beside the value, and the row's own condition, from `$3` on.
+    keys: (&'static str, &'static str),
+    /// What a value is sealed for.
+    context: fn(&R) -> Vec<u8>,
+}
+
+/// A row with a sealed value.
+trait Sealed: Record {
+    fn value(&self) -> &Vec<u8>;
+
+    fn keys(&self) -> Vec<&dyn Param>;
+}
 
 /// A sealed value of a row with an id.
 struct OfId {
@@ -52,47 +74,83 @@ from_row!(Answer {
     value
 });
 
-/// Seals the values of one column anew that the newest key hasn't sealed, some at a time; gives how many. What is written meanwhile stays.
-/// The column, its table, the rows as `row` and the columns to read of them, what a value is sealed for, and the row's own condition.
-macro_rules! reseal {
-    ($store:expr, $column:literal of $table:literal, $row:ident: $type:ty = $columns:literal, $context:expr,
-     $condition:literal [$($key:expr),+]) => {{
-        const COLUMN: &str = concat!($table, ".", $column);
-        const OLD: &str = concat!(
-            "SELECT ", $columns, ", ", $column, " AS value FROM ", $table,
-            " WHERE ", $column, " IS NOT NULL AND substr(", $column, ", 1, 8) <> $1 LIMIT $2"
-        );
-        const ANEW: &str = concat!(
-            "UPDATE ", $table, " SET ", $column, " = $1 WHERE ", $column, " = $2 AND ", $condition
-        );
-        let (keyring, mut count) = ($store.keyring(), 0);
-        'anew: loop {
-            // Of two rotations at once the later one's key seals: neither undoes the other's work.
-            $store.follow_signing_keys().await?;
-            let mut writing = $store.pool().write().await?;
-            let newest = keyring.sealing_id().to_vec();
-            let rows: Vec<$type> = fetch_all!(writing, OLD, newest.as_slice(), AT_ONCE)?;
-            if rows.is_empty() {
-                break count;
-            }
-            let mut sealed_anew = 0;
-            for $row in rows {
-                let context: Vec<u8> = $context;
-                let Ok(plain) = keyring.open(&context, &$row.value) else {
-                    // Another rotation may have sealed it since the keys were followed, with a key that isn't known here yet.
-                    $store.follow_signing_keys().await?;
-                    if keyring.sealing_id().to_vec() != newest {
-                        continue 'anew;
-                    }
-                    return Err(Error::from(Broke::Stored { column: COLUMN }).into());
-                };
-                let sealed = keyring.seal(&context, &Zeroizing::new(plain));
-                sealed_anew += execute!(writing, ANEW, sealed, $row.value, $($key),+)?;
-            }
-            writing.commit().await?;
-            count += sealed_anew;
+impl Sealed for OfId {
+    fn value(&self) -> &Vec<u8> {
+        &self.value
+    }
+
+    fn keys(&self) -> Vec<&dyn Param> {
+        vec![&self.id]
+    }
+}
+
+impl Sealed for OfName {
+    fn value(&self) -> &Vec<u8> {
+        &self.value
+    }
+
+    fn keys(&self) -> Vec<&dyn Param> {
+        vec![&self.id]
+    }
+}
+
+impl Sealed for Answer {
+    fn value(&self) -> &Vec<u8> {
+        &self.value
+    }
+
+    fn keys(&self) -> Vec<&dyn Param> {
+        vec![&self.credential_id, &self.method, &self.path, &self.key]
+    }
+}
+
+impl Column<OfId> {
+    const fn of_id(column: &'static str, context: fn(&OfId) -> Vec<u8>) -> Self {
+        let keys = ("id", "id = $3");
+        Self {
+            column,
+            keys,
+            context,
         }
-    }};
+    }
+}
+
+impl Column<OfName> {
+    const fn of_trunk(column: &'static str) -> Self {
+        Self {
+            column,
+            keys: ("username AS id", "username = $3"),
+            context: |row| inbound_trunks::owner(&row.id),
+        }
+    }
+}
+
+impl<R: Sealed> Column<R> {
+    /// Seals some values anew that the newest key hasn't sealed; gives how many, and `None` once there are none. What is written meanwhile stays.
+    fn reseal_some(&self, tx: &mut Tx) -> Result<Option<u64>, Error> {
+        let (Self { column, .. }, (read, is_row)) = (self, self.keys);
+        let (table, name) = column.split_once('.').unwrap_or_default();
+        let keyring = tx.keyring();
+        let old = format!(
+            "SELECT {read}, {name} AS value FROM {table} WHERE {name} IS NOT NULL AND substr({name}, 1, 8) <> $1 LIMIT $2"
+        );
+        let rows: Vec<R> = tx.all(old, &[&keyring.sealing_id().to_vec(), &AT_ONCE])?;
+        if rows.is_empty() {
+            tx.aside();
+            return Ok(None);
+        }
+        let mut count = 0;
+        for row in rows {
+            let context = (self.context)(&row);
+            let plain = keyring.open(&context, row.value());
+            let plain = plain.map_err(|_| Broke::Stored { column })?;
+            let sealed = keyring.seal(&context, &Zeroizing::new(plain));
+            let anew = format!("UPDATE {table} SET {name} = $1 WHERE {name} = $2 AND {is_row}");
+            let values: [&dyn Param; 2] = [&sealed, row.value()];
+            count += tx.run(anew, &[values.as_slice(), &row.keys()].concat())?;
+        }
+        Ok(Some(count))
+    }
 }
 
 /// How many values older keys have sealed.
@@ -114,8 +172,8 @@ impl Store {
     /// # Errors
     /// The keys can't be read or written; nothing was changed then.
     pub async fn stage_sealing_key(&self, now: Moment) -> Result<SealingId, OpenFault> {
-        let writing = self.pool().write().await?;
-        self.edit_keys(writing, KeyEdit::StageSealing, now).await?;
+        let session = self.pool().begin().await?;
+        self.edit_keys(session, KeyEdit::StageSealing, now).await?;
         Ok(self.keyring().staged_id())
     }
 
@@ -128,9 +186,9 @@ impl Store {
         staged: SealingId,
         now: Moment,
     ) -> Result<(), OpenFault> {
-        let writing = self.pool().write().await?;
+        let session = self.pool().begin().await?;
         let edit = KeyEdit::UseStagedSealing(staged);
-        self.edit_keys(writing, edit, now).await
+        self.edit_keys(session, edit, now).await
     }
 
     /// Seals anew what older keys have sealed; gives how many values.
@@ -138,68 +196,61 @@ impl Store {
     /// # Errors
     /// A value or the keys can't be read or written: what was sealed anew by then stays so.
     pub async fn reseal(&self) -> Result<u64, OpenFault> {
-        Ok(self.reseal_trunks().await? + self.reseal_others().await?)
-    }
-
-    async fn reseal_trunks(&self) -> Result<u64, OpenFault> {
         let mut count = 0;
-        count += reseal!(
-            self, "password" of "inbound_trunks", row: OfName = "username AS id",
-            inbound_trunks::owner(&row.id), "username = $3" [row.id]
-        );
-        count += reseal!(
-            self, "password" of "old_credentials", row: OfName = "username AS id",
-            inbound_trunks::owner(&row.id), "username = $3" [row.id]
-        );
-        count += reseal!(
-            self, "password" of "outbound_trunks", row: OfId = "id",
-            outbound_trunks::owner(row.id), "id = $3" [row.id]
-        );
-        Ok(count)
+        for column in ["inbound_trunks.password", "old_credentials.password"] {
+            count += self.reseal_column(Column::of_trunk(column)).await?;
+        }
+        let mut legs =
+            Column::<OfId>::of_id("erasure_calls.legs", |row| erasures::legs_context(row.id));
+        legs.keys = ("call_id AS id", "call_id = $3");
+        for column in [
+            Column::of_id("outbound_trunks.password", |row| {
+                outbound_trunks::owner(row.id)
+            }),
+            Column::of_id("agents.runtime_password", |row| agents::owner(row.id)),
+            Column::of_id("webhooks.secret", |row| webhooks::owner(row.id)),
+            Column::of_id("webhooks.old_secret", |row| webhooks::owner(row.id)),
+            Column::of_id("integrations.credentials", |row| {
+                integrations::context(row.id)
+            }),
+            Column::of_id("erasures.subject", |row| erasures::context(row.id)),
+            legs,
+        ] {
+            count += self.reseal_column(column).await?;
+        }
+        let answers: Column<Answer> = Column {
+            column: "idempotency_keys.answer",
+            keys: (
+                "credential_id, method, path, key",
+                "credential_id = $3 AND method = $4 AND path = $5 AND key = $6",
+            ),
+            context: |row| {
+                idempotency::context(row.credential_id, &row.method, &row.path, &row.key)
+            },
+        };
+        count += self.reseal_column(answers).await?;
+        Ok(count + self.write(reseal_mark).await?)
     }
 
-    async fn reseal_others(&self) -> Result<u64, OpenFault> {
-        let mut count = 0;
-        count += reseal!(
-            self, "runtime_password" of "agents", row: OfId = "id",
-            agents::owner(row.id), "id = $3" [row.id]
-        );
-        count += reseal!(
-            self, "secret" of "webhooks", row: OfId = "id", webhooks::owner(row.id), "id = $3" [row.id]
-        );
-        count += reseal!(
-            self, "old_secret" of "webhooks", row: OfId = "id", webhooks::owner(row.id), "id = $3" [row.id]
-        );
-        count += reseal!(
-            self, "credentials" of "integrations", row: OfId = "id",
-            integrations::context(row.id), "id = $3" [row.id]
-        );
-        count += reseal!(
-            self, "answer" of "idempotency_keys", row: Answer = "credential_id, method, path, key",
-            idempotency::context(row.credential_id, &row.method, &row.path, &row.key),
-            "credential_id = $3 AND method = $4 AND path = $5 AND key = $6"
-            [row.credential_id, row.method, row.path, row.key]
-        );
-        count += reseal!(
-            self, "subject" of "erasures", row: OfId = "id", erasures::context(row.id), "id = $3" [row.id]
-        );
-        count += reseal!(
-            self, "legs" of "erasure_calls", row: OfId = "call_id AS id",
-            erasures::legs_context(row.id), "call_id = $3" [row.id]
-        );
-        count += self.reseal_mark().await?;
-        Ok(count)
-    }
-
-    /// Seals the known text anew that a SQLite database has of its keys.
-    async fn reseal_mark(&self) -> Result<u64, Error> {
-        let mut writing = self.pool().write().await?;
-        let keyring = self.keyring();
-        let sql = "UPDATE secrets SET value = $1 WHERE id = 'check' AND substr(value, 1, 8) <> $2";
-        let (sealed, newest) = (keyring.seal(CHECK, CHECK), keyring.sealing_id().to_vec());
-        let count = execute!(writing, sql, sealed, newest)?;
-        writing.commit().await?;
-        Ok(count)
+    async fn reseal_column<R: Sealed>(&self, column: Column<R>) -> Result<u64, OpenFault> {
+        let (column, mut count) = (Arc::new(column), 0);
+        loop {
+            // Of two rotations at once the later one's key seals: neither undoes the other's work.
+            self.follow_signing_keys().await?;
+            let newest = self.keyring().sealing_id();
+            let some = Arc::clone(&column);
+            match self.write(move |tx| some.reseal_some(tx)).await {
+                Ok(Some(some)) => count += some,
+                Ok(None) => return Ok(count),
+                Err(fault) => {
+                    // Another rotation may have sealed it since the keys were followed, with a key that isn't known here yet.
+                    self.follow_signing_keys().await?;
+                    if self.keyring().sealing_id() == newest {
+                        return Err(fault.into());
+                    }
+                }
+            }
+        }
     }
 
     /// Drops every sealing key but the one that seals, once it has sealed everything.
@@ -208,14 +259,15 @@ impl Store {
     /// [`OpenFault::StillSealed`] if somebody sealed with an older key meanwhile; or the keys can't be read or written. Nothing was dropped then.
     pub async fn retire_sealing_keys(&self, now: Moment) -> Result<(), OpenFault> {
         self.reseal().await?;
-        let mut writing = self.pool().write().await?;
+        let session = self.pool().begin().await?;
         let newest = self.keyring().sealing_id();
-        let (left,): (i64,) = fetch_one!(writing, LEFT, newest.to_vec())?;
+        let left = session.run(move |tx| tx.only(LEFT, &[&newest.to_vec()]));
+        let (left,): (i64,) = left.await?;
         if left > 0 {
             return Err(OpenFault::StillSealed(left.unsigned_abs()));
         }
         let edit = KeyEdit::RetireSealing(newest);
-        self.edit_keys(writing, edit, now).await
+        self.edit_keys(session, edit, now).await
     }
 
     /// Seals the keys that a PostgreSQL database holds under another master key. Processes that are open go on with the keys that they know;
@@ -225,22 +277,42 @@ impl Store {
     /// There is no master key, the new one is weak, or the keys can't be read or written; nothing was changed then.
     pub async fn rotate_master_key(&self, new: &str, now: Moment) -> Result<(), OpenFault> {
         let new = MasterKey::new(Some(new))?;
-        let mut writing = self.pool().write().await?;
-        self.vault().rotate_master(&mut writing, &new).await?;
+        let (session, store) = (self.pool().begin().await?, self.clone());
+        let rotated = session.run(move |tx| Ok(store.vault().rotate_master(tx, &new)));
+        rotated.await??;
         // Whoever runs under the old one finds that out at once, and says so.
-        self.commit(writing, &[Change::SigningKeys], now).await?;
-        Ok(())
+        Ok(self.end_keys(session, now).await?)
     }
 
-    async fn edit_keys(
+    /// Changes the keys within a transaction, and ends it.
+    pub(super) async fn edit_keys(
         &self,
-        mut writing: Writing,
-        edit: KeyEdit<'_>,
+        session: Session,
+        edit: KeyEdit,
         now: Moment,
     ) -> Result<(), OpenFault> {
-        let keyring = self.vault().edit(&mut writing, edit).await?;
-        self.commit(writing, &[Change::SigningKeys], now).await?;
+        let store = self.clone();
+        let edited = session.run(move |tx| Ok(store.vault().edit(tx, edit)));
+        let keyring = edited.await??;
+        self.end_keys(session, now).await?;
         self.keyring().follow(&keyring);
         Ok(())
     }
+
+    async fn end_keys(&self, session: Session, now: Moment) -> Result<(), Error> {
+        let ended = session.end(move |tx| {
+            tx.changed(Change::SigningKeys, now);
+            tx.commit()
+        });
+        self.settle(ended.await?).await;
+        Ok(())
+    }
+}
+
+/// Seals the known text anew that a SQLite database has of its keys.
+fn reseal_mark(tx: &mut Tx) -> Result<u64, Error> {
+    let keyring = tx.keyring();
+    let sql = "UPDATE secrets SET value = $1 WHERE id = 'check' AND substr(value, 1, 8) <> $2";
+    let (sealed, newest) = (keyring.seal(CHECK, CHECK), keyring.sealing_id().to_vec());
+    tx.run(sql, &[&sealed, &newest])
 }

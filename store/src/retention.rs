@@ -4,8 +4,8 @@ use uuid::Uuid;
 
 use super::column::{count, from_row, maybe};
 use super::error::{Error, Kind, Wrong};
-use super::pool::{Writing, execute, fetch_optional};
 use super::set;
+use super::tx::Tx;
 
 /// Days for which data is kept, by kind; `None`: until it is deleted otherwise.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
@@ -144,29 +144,20 @@ pub(super) const OF_ORG: &str =
      FROM orgs WHERE id = $1 AND deleted_at IS NULL";
 
 /// Changes the org's own days in the caller's transaction.
-pub(super) async fn change(
-    writing: &mut Writing,
-    org: Uuid,
-    change: RetentionChange,
-) -> Result<(), Error> {
+pub(super) fn change(tx: &mut Tx, org: Uuid, change: RetentionChange) -> Result<(), Error> {
     if change == RetentionChange::default() {
         return Ok(());
     }
-    let row: Option<Row> = fetch_optional!(writing, OF_ORG, org)?;
+    let row: Option<Row> = tx.one(OF_ORG, &[&org])?;
     let mut days = row.ok_or(Wrong::Absent(Kind::Org))?.days();
     set(&mut days.calls, change.calls);
     set(&mut days.sessions, change.sessions);
     set(&mut days.contacts, change.contacts);
     set(&mut days.handoffs, change.handoffs);
-    execute!(
-        writing,
+    tx.run(
         "UPDATE orgs SET retain_calls_days = $2, retain_sessions_days = $3, retain_contacts_days = $4,
              retain_handoffs_days = $5 WHERE id = $1",
-        org,
-        days.calls.map(i64::from),
-        days.sessions.map(i64::from),
-        days.contacts.map(i64::from),
-        days.handoffs.map(i64::from),
+        &[&org, &days.calls, &days.sessions, &days.contacts, &days.handoffs],
     )?;
     Ok(())
 }

@@ -11,16 +11,19 @@ use sha2::{Digest, Sha256};
 use trunkline_sip::moment::Moment;
 use zeroize::Zeroizing;
 
-use super::column::{micros, to_json};
+use super::column::to_json;
 use super::error::Broke;
 use super::keyring::{Keyring, RetireFault, SealingId, SealingKey, Written};
 use super::open::OpenFault;
-use super::pool::{Pool, Writing, execute, fetch_one, fetch_optional};
+use super::pool::Pool;
+use super::tx::Tx;
 use crate::private;
 
 const FILE: &str = "keys.json";
 /// Serialises the making of keys on PostgreSQL.
 const LOCK: i64 = 0x7472_756e_6b00_0003;
+const KEYRING: &str = "SELECT value FROM secrets WHERE id = 'keyring'";
+const REPLACE: &str = "UPDATE secrets SET value = $1 WHERE id = 'keyring'";
 pub(super) const CHECK: &[u8] = b"these keys belong to this database";
 
 /// What PostgreSQL's keys are sealed under.
@@ -44,12 +47,12 @@ impl MasterKey {
 }
 
 /// A change of the kept keys.
-#[derive(Copy, Clone, Debug)]
-pub(crate) enum KeyEdit<'k> {
+#[derive(Clone, Debug)]
+pub(crate) enum KeyEdit {
     /// Another signing key, which signs from now on.
     AddSigning,
     /// The signing key of this id is good no more.
-    RetireSigning(&'k str),
+    RetireSigning(String),
     /// Another sealing key, which opens and doesn't seal yet.
     StageSealing,
     /// The staged sealing key of this id seals from now on.
@@ -58,16 +61,16 @@ pub(crate) enum KeyEdit<'k> {
     RetireSealing(SealingId),
 }
 
-impl KeyEdit<'_> {
+impl KeyEdit {
     fn apply(self, written: &mut Written) -> Result<(), OpenFault> {
         match self {
             Self::AddSigning => {
                 written.signing.append(&mut Written::generate().signing);
                 Ok(())
             }
-            Self::RetireSigning(kid) => written.retire(kid).map_err(|fault| match fault {
-                RetireFault::Unknown => OpenFault::NoSigningKey(kid.to_owned()),
-                RetireFault::Signs => OpenFault::Signs(kid.to_owned()),
+            Self::RetireSigning(kid) => written.retire(&kid).map_err(|fault| match fault {
+                RetireFault::Unknown => OpenFault::NoSigningKey(kid),
+                RetireFault::Signs => OpenFault::Signs(kid),
             }),
             Self::StageSealing => {
                 written.stage_sealing();
@@ -99,41 +102,27 @@ impl Vault {
         match self {
             Self::File(data_dir) => from_file(data_dir, false),
             Self::Database(master) => {
-                let sql = "SELECT value FROM secrets WHERE id = 'keyring'";
-                let (sealed,): (Vec<u8>,) = fetch_one!(pool.read().await?, sql)?;
+                let (sealed,): (Vec<u8>,) = pool.run_read(|tx| tx.only(KEYRING, &[])).await?;
                 read_sealed(master, &sealed).and_then(|text| keyring_of(&text))
             }
         }
     }
 
     /// Changes the keys within the transaction; the file has the change at once.
-    pub(crate) async fn edit(
-        &self,
-        writing: &mut Writing,
-        edit: KeyEdit<'_>,
-    ) -> Result<Keyring, OpenFault> {
+    pub(crate) fn edit(&self, tx: &mut Tx, edit: KeyEdit) -> Result<Keyring, OpenFault> {
         match self {
             Self::File(data_dir) => edit_file(data_dir, edit),
-            Self::Database(master) => edit_in_database(writing, master, edit).await,
+            Self::Database(master) => edit_in_database(tx, master, edit),
         }
     }
 
     /// Seals the keys in the database under another master key; every process that is open goes on with the keys that it has.
-    pub(crate) async fn rotate_master(
-        &self,
-        writing: &mut Writing,
-        new: &MasterKey,
-    ) -> Result<(), OpenFault> {
+    pub(crate) fn rotate_master(&self, tx: &mut Tx, new: &MasterKey) -> Result<(), OpenFault> {
         let Self::Database(master) = self else {
             return Err(OpenFault::NoMasterKeyHere);
         };
-        execute!(writing, "SELECT pg_advisory_xact_lock($1)", LOCK)?;
-        let (sealed,): (Vec<u8>,) =
-            fetch_one!(writing, "SELECT value FROM secrets WHERE id = 'keyring'")?;
-        let text = read_sealed(master, &sealed)?;
-        let sealed = new.0.seal(CHECK, &text);
-        let sql = "UPDATE secrets SET value = $1 WHERE id = 'keyring'";
-        execute!(writing, sql, sealed)?;
+        let text = take_sealed(tx, master)?;
+        tx.run(REPLACE, &[&new.0.seal(CHECK, &text)])?;
         Ok(())
     }
 }
@@ -217,7 +206,7 @@ fn sync_directory(path: &Path) -> io::Result<()> {
 /// The keys after the change, as text and as they are used; `None` if the text is no keys.
 type Edited = Option<(Zeroizing<String>, Keyring)>;
 
-fn edited(text: &[u8], edit: KeyEdit<'_>) -> Result<Edited, OpenFault> {
+fn edited(text: &[u8], edit: KeyEdit) -> Result<Edited, OpenFault> {
     let Ok(mut written) = serde_json::from_slice::<Written>(text) else {
         return Ok(None);
     };
@@ -227,7 +216,7 @@ fn edited(text: &[u8], edit: KeyEdit<'_>) -> Result<Edited, OpenFault> {
 }
 
 /// Changes the keys in the file.
-fn edit_file(data_dir: &Path, edit: KeyEdit<'_>) -> Result<Keyring, OpenFault> {
+fn edit_file(data_dir: &Path, edit: KeyEdit) -> Result<Keyring, OpenFault> {
     let path = data_dir.join(FILE);
     let broken = |source| OpenFault::Directory {
         path: data_dir.into(),
@@ -256,20 +245,18 @@ fn edit_file(data_dir: &Path, edit: KeyEdit<'_>) -> Result<Keyring, OpenFault> {
 }
 
 /// Changes the keys that the database holds.
-async fn edit_in_database(
-    writing: &mut Writing,
-    master: &MasterKey,
-    edit: KeyEdit<'_>,
-) -> Result<Keyring, OpenFault> {
-    execute!(writing, "SELECT pg_advisory_xact_lock($1)", LOCK)?;
-    let (sealed,): (Vec<u8>,) =
-        fetch_one!(writing, "SELECT value FROM secrets WHERE id = 'keyring'")?;
-    let text = read_sealed(master, &sealed)?;
+fn edit_in_database(tx: &mut Tx, master: &MasterKey, edit: KeyEdit) -> Result<Keyring, OpenFault> {
+    let text = take_sealed(tx, master)?;
     let (text, keyring) = edited(&text, edit)?.ok_or_else(no_keys)?;
-    let sealed = master.0.seal(CHECK, text.as_bytes());
-    let sql = "UPDATE secrets SET value = $1 WHERE id = 'keyring'";
-    execute!(writing, sql, sealed)?;
+    tx.run(REPLACE, &[&master.0.seal(CHECK, text.as_bytes())])?;
     Ok(keyring)
+}
+
+/// The keys that the database holds, which nobody else changes until the commit.
+fn take_sealed(tx: &mut Tx, master: &MasterKey) -> Result<Zeroizing<Vec<u8>>, OpenFault> {
+    tx.run("SELECT pg_advisory_xact_lock($1)", &[&LOCK])?;
+    let (sealed,): (Vec<u8>,) = tx.only(KEYRING, &[])?;
+    read_sealed(master, &sealed)
 }
 
 fn read_sealed(master: &MasterKey, sealed: &[u8]) -> Result<Zeroizing<Vec<u8>>, OpenFault> {
@@ -314,17 +301,14 @@ pub(crate) fn check(
 
 /// Marks a new database with its keys.
 pub(crate) async fn mark(pool: &Pool, keyring: &Keyring, now: Moment) -> Result<(), OpenFault> {
-    let marked: Option<(Vec<u8>,)> = fetch_optional!(pool.read().await?, MARK)?;
+    let marked = pool.run_read(|tx| tx.one::<(Vec<u8>,)>(MARK, &[])).await?;
     if marked.is_none() {
-        let mut writing = pool.write().await?;
-        execute!(
-            writing,
-            INSERT,
-            "check",
-            keyring.seal(CHECK, CHECK),
-            micros(now)
-        )?;
-        writing.commit_aside().await?;
+        let sealed = keyring.seal(CHECK, CHECK);
+        let marked = pool.run_write(move |tx| {
+            tx.aside();
+            tx.run(INSERT, &[&"check", &sealed, &now])
+        });
+        marked.await?;
     }
     Ok(())
 }
@@ -338,28 +322,30 @@ pub(crate) async fn from_database(
     master: &MasterKey,
     now: Moment,
 ) -> Result<Keyring, OpenFault> {
-    let mut writing = pool.write().await?;
-    execute!(writing, "SELECT pg_advisory_xact_lock($1)", LOCK)?;
-    let row: Option<(Vec<u8>,)> =
-        fetch_optional!(writing, "SELECT value FROM secrets WHERE id = 'keyring'")?;
-    let text = match row {
-        Some((sealed,)) => read_sealed(master, &sealed)?,
-        None => {
-            let used: Option<(i64,)> = fetch_optional!(writing, "SELECT 1 FROM orgs LIMIT 1")?;
-            if used.is_some() {
-                return Err(OpenFault::NoKeysInDatabase);
-            }
-            let text = Zeroizing::new(to_json(&Written::generate()).into_bytes());
-            execute!(
-                writing,
-                INSERT,
-                "keyring",
-                master.0.seal(CHECK, &text),
-                micros(now)
-            )?;
-            text
-        }
-    };
-    writing.commit_aside().await?;
-    keyring_of(&text)
+    let master = master.clone();
+    let kept = pool.run_write(move |tx| {
+        tx.aside();
+        Ok(kept_or_made(tx, &master, now))
+    });
+    let (text, _) = kept.await?;
+    keyring_of(&text?)
+}
+
+fn kept_or_made(
+    tx: &mut Tx,
+    master: &MasterKey,
+    now: Moment,
+) -> Result<Zeroizing<Vec<u8>>, OpenFault> {
+    tx.run("SELECT pg_advisory_xact_lock($1)", &[&LOCK])?;
+    let row: Option<(Vec<u8>,)> = tx.one(KEYRING, &[])?;
+    if let Some((sealed,)) = row {
+        return read_sealed(master, &sealed);
+    }
+    let used: Option<(i64,)> = tx.one("SELECT 1 FROM orgs LIMIT 1", &[])?;
+    if used.is_some() {
+        return Err(OpenFault::NoKeysInDatabase);
+    }
+    let text = Zeroizing::new(to_json(&Written::generate()).into_bytes());
+    tx.run(INSERT, &[&"keyring", &master.0.seal(CHECK, &text), &now])?;
+    Ok(text)
 }

@@ -6,8 +6,6 @@ use serde_json::json;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use super::calls::Calls;
-
 use trunkline_model::handoff::{Reason, Sentiment};
 use trunkline_model::record::Fact;
 use trunkline_model::settings::TransferTarget;
@@ -19,7 +17,6 @@ use super::destinations::target;
 use super::error::Error;
 use super::event::{EventType, NewEvent};
 use super::handoffs::{self, NewHandoff};
-use super::pool::{Source, fetch_all};
 use super::tx::Tx;
 
 /// A transfer as it is read.
@@ -109,8 +106,8 @@ impl From<&Transfer> for CallTransfer {
 }
 
 /// The last transfer of each of these calls, by call.
-pub(super) async fn last_transfers(
-    mut on: Source<'_>,
+pub(super) fn last_transfers(
+    tx: &mut Tx,
     org: Uuid,
     calls: &[Uuid],
 ) -> Result<HashMap<Uuid, CallTransfer>, Error> {
@@ -118,13 +115,10 @@ pub(super) async fn last_transfers(
         return Ok(HashMap::new());
     };
     // Ids sort by time, and a page is a stretch of time.
-    let rows: Vec<CallTransfer> = fetch_all!(
-        on,
+    let rows: Vec<CallTransfer> = tx.all(
         "SELECT *, type || ' ' || value AS target FROM transfers
          WHERE org_id = $1 AND call_id BETWEEN $2 AND $3 ORDER BY requested_at, id",
-        org,
-        first,
-        last,
+        &[&org, &first, &last],
     )?;
     Ok(rows
         .into_iter()
@@ -133,17 +127,14 @@ pub(super) async fn last_transfers(
         .collect())
 }
 
-impl Calls<'_> {
-    /// Whether a transfer has its row.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn has_transfer(self, org: Uuid, transfer: Uuid) -> Result<bool, Error> {
-        let mut reading = self.0.pool().peek().await?;
-        let sql = "SELECT id FROM transfers WHERE org_id = $1 AND id = $2";
-        let row: Option<(Uuid,)> = super::pool::fetch_optional!(reading, sql, org, transfer)?;
-        Ok(row.is_some())
-    }
+/// Whether a transfer has its row.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn is_there(tx: &mut Tx, org: Uuid, transfer: Uuid) -> Result<bool, Error> {
+    let sql = "SELECT id FROM transfers WHERE org_id = $1 AND id = $2";
+    let row: Option<(Uuid,)> = tx.one(sql, &[&org, &transfer])?;
+    Ok(row.is_some())
 }
 
 /// Writes the transfers among these facts, and the handoffs that they stand for; both once, however often they come. Gives what they change

@@ -38,6 +38,8 @@ pub struct Tx {
     /// Whether a part of it isn't.
     has_deed: bool,
     events: Vec<NewEvent>,
+    /// Whether readers of events have work without a new one.
+    wakes: bool,
     /// Calls that are over, with their orgs.
     ends: Vec<(Uuid, Uuid)>,
 }
@@ -116,6 +118,7 @@ impl Tx {
             is_aside: false,
             has_deed: false,
             events: Vec::new(),
+            wakes: false,
             ends: Vec::new(),
         }
     }
@@ -268,6 +271,11 @@ impl Tx {
         self.events.extend(events);
     }
 
+    /// Wakes those who read events, or send them, with the commit.
+    pub(crate) const fn wake(&mut self) {
+        self.wakes = true;
+    }
+
     /// Numbers ends of calls (org and call), with the commit.
     pub(crate) fn record_ends(&mut self, ends: impl IntoIterator<Item = (Uuid, Uuid)>) {
         self.ends.extend(ends);
@@ -326,7 +334,7 @@ impl Tx {
         let mut committed = Committed {
             seq: None,
             is_waited_for: self.is_waited_for,
-            has_events: !events.is_empty(),
+            has_events: self.wakes || !events.is_empty(),
         };
         if let Some(at) = self.changed_at {
             committed.seq = Some(feed::append(self, &changes, at)?);
@@ -353,6 +361,7 @@ impl Tx {
         }
         self.mode = None;
         self.events.clear();
+        self.wakes = false;
         self.ends.clear();
         self.changes.clear();
         self.changed_at = None;

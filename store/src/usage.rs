@@ -8,10 +8,9 @@ use trunkline_model::record::Direction;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use super::Store;
 use super::column::{from_row, maybe, micros, named};
 use super::error::Error;
-use super::pool::fetch_all;
+use super::tx::Tx;
 
 /// Microseconds of a day.
 pub(super) const MICROS_OF_DAY: i64 = 86_400_000_000;
@@ -103,17 +102,6 @@ impl CallSeconds {
     }
 }
 
-/// The usage.
-#[derive(Copy, Clone, Debug)]
-pub struct Usage<'s>(&'s Store);
-
-impl Store {
-    /// The usage.
-    pub fn usage(&self) -> Usage<'_> {
-        Usage(self)
-    }
-}
-
 /// The columns and groups of a [`UsageRow`], of the calls that `$1` to `$9` say, and of purged ones, which are known by day and count as if they
 /// had started at its beginning: of two windows that adjoin, one counts them. The same rounding as [`whole_seconds`].
 macro_rules! usage_of {
@@ -143,68 +131,66 @@ macro_rules! usage_of {
     };
 }
 
-impl Usage<'_> {
-    /// Usage of the org, in order of day, agent, trunk and direction; at most `most` rows.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn of_org(
-        self,
-        org: Uuid,
-        window: UsageWindow,
-        parts: UsageParts,
-        most: u32,
-    ) -> Result<Vec<UsageRow>, Error> {
-        let sql = usage_of!("calls WHERE calls.org_id = $1", "org_id = $1");
-        self.count(sql, org, window, parts, most).await
-    }
+/// Usage of the org, in order of day, agent, trunk and direction; at most `most` rows.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn of_org(
+    tx: &mut Tx,
+    org: Uuid,
+    window: UsageWindow,
+    parts: UsageParts,
+    most: u32,
+) -> Result<Vec<UsageRow>, Error> {
+    let sql = usage_of!("calls WHERE calls.org_id = $1", "org_id = $1");
+    count(tx, sql, org, window, parts, most)
+}
 
-    /// Usage of all orgs of the partner, in order of day, org, agent, trunk and direction; at most `most` rows.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn of_partner(
-        self,
-        partner: Uuid,
-        window: UsageWindow,
-        parts: UsageParts,
-        most: u32,
-    ) -> Result<Vec<UsageRow>, Error> {
-        let sql = usage_of!(
-            "orgs JOIN calls ON calls.org_id = orgs.id WHERE orgs.partner_id = $1",
-            "partner_id = $1"
-        );
-        self.count(sql, partner, window, parts, most).await
-    }
+/// Usage of all orgs of the partner, in order of day, org, agent, trunk and direction; at most `most` rows.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn of_partner(
+    tx: &mut Tx,
+    partner: Uuid,
+    window: UsageWindow,
+    parts: UsageParts,
+    most: u32,
+) -> Result<Vec<UsageRow>, Error> {
+    let sql = usage_of!(
+        "orgs JOIN calls ON calls.org_id = orgs.id WHERE orgs.partner_id = $1",
+        "partner_id = $1"
+    );
+    count(tx, sql, partner, window, parts, most)
+}
 
-    async fn count(
-        self,
-        sql: &'static str,
-        owner: Uuid,
-        window: UsageWindow,
-        parts: UsageParts,
-        most: u32,
-    ) -> Result<Vec<UsageRow>, Error> {
-        let [from, to] = [window.from, window.to].map(micros);
-        let mut reading = self.0.pool().read().await?;
-        let rows = fetch_all!(
-            reading,
-            sql,
-            owner,
-            from,
-            to,
-            parts.day,
-            parts.org,
-            parts.agent,
-            parts.trunk,
-            parts.direction,
-            i64::from(most),
-            Uuid::nil(),
-            from.saturating_add(MICROS_OF_DAY - 1) / MICROS_OF_DAY,
-            to / MICROS_OF_DAY,
-        )?;
-        Ok(sorted(rows))
-    }
+fn count(
+    tx: &mut Tx,
+    sql: &'static str,
+    owner: Uuid,
+    window: UsageWindow,
+    parts: UsageParts,
+    most: u32,
+) -> Result<Vec<UsageRow>, Error> {
+    let [from, to] = [window.from, window.to].map(micros);
+    let rows = tx.all(
+        sql,
+        &[
+            &owner,
+            &from,
+            &to,
+            &parts.day,
+            &parts.org,
+            &parts.agent,
+            &parts.trunk,
+            &parts.direction,
+            &most,
+            &Uuid::nil(),
+            &(from.saturating_add(MICROS_OF_DAY - 1) / MICROS_OF_DAY),
+            &(to / MICROS_OF_DAY),
+        ],
+    )?;
+    Ok(sorted(rows))
 }
 
 /// The databases order NULL differently.

@@ -22,20 +22,6 @@ pub(crate) enum Value<'v> {
     Octets(Option<Cow<'v, [u8]>>),
 }
 
-impl Value<'_> {
-    pub(crate) fn into_owned(self) -> Value<'static> {
-        match self {
-            Self::Id(id) => Value::Id(id),
-            Self::Number(number) => Value::Number(number),
-            Self::Flag(flag) => Value::Flag(flag),
-            Self::Text(text) => Value::Text(text.map(|text| Cow::Owned(text.into_owned()))),
-            Self::Octets(octets) => {
-                Value::Octets(octets.map(|octets| Cow::Owned(octets.into_owned())))
-            }
-        }
-    }
-}
-
 impl ToSql for Value<'_> {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
         let value = match self {

@@ -5,15 +5,15 @@ use std::time::Duration;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use super::column::{from_row, json, maybe, micros, moment, to_json};
+use super::column::{from_row, json, maybe, moment, to_json};
 use super::error::{Broke, Error, Kind, Wrong};
 use super::event::EventType;
 use super::keyring::Keyring;
 use super::org_limits::{OrgLimit, leave_room_for};
 use super::page::{List, Narrow, Page, Position};
 use super::password::Password;
-use super::pool::{execute, fetch_one, fetch_optional};
-use super::{Store, new_id};
+use super::tx::Tx;
+use super::{edit, new_id};
 
 /// How long the secret before still signs after a rotation.
 const OLD_SECRET_SIGNS: Duration = Duration::from_secs(24 * 3600);
@@ -71,174 +71,149 @@ pub struct WebhookChange {
     pub enabled: Option<bool>,
 }
 
-/// The webhooks.
-#[derive(Copy, Clone, Debug)]
-pub struct Webhooks<'s>(&'s Store);
-
-impl Store {
-    /// The webhooks.
-    pub fn webhooks(&self) -> Webhooks<'_> {
-        Webhooks(self)
-    }
-}
-
 const LIST: List = List {
     columns: "*",
     table: "webhooks",
     by: ["CASE WHEN enabled THEN 'true' ELSE 'false' END", "url"],
 };
 
-impl Webhooks<'_> {
-    /// Makes a webhook that `secret` signs for.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`] if there is no such org, [`Refused::AtLimit`](super::Refused::AtLimit).
-    pub async fn create(
-        self,
-        org: Uuid,
-        new: &NewWebhook,
-        secret: &Password,
-        now: Moment,
-    ) -> Result<Webhook, Error> {
-        let mut writing = self.0.edit(org).await?;
-        writing
-            .run(move |tx| leave_room_for(tx, org, OrgLimit::Webhooks, now))
-            .await?;
-        let id = new_id(now);
-        let row: Row = fetch_one!(
-            writing,
-            "INSERT INTO webhooks (id, org_id, url, description, types, secret, enabled, created_at, updated_at)
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $8) RETURNING *",
-            id,
-            org,
+/// Makes a webhook that `secret` signs for.
+///
+/// # Errors
+/// [`Wrong::Absent`] if there is no such org, [`Refused::AtLimit`](super::Refused::AtLimit).
+pub fn create(
+    tx: &mut Tx,
+    org: Uuid,
+    new: &NewWebhook,
+    secret: &Password,
+    now: Moment,
+) -> Result<Webhook, Error> {
+    edit(tx, org)?;
+    leave_room_for(tx, org, OrgLimit::Webhooks, now)?;
+    let id = new_id(now);
+    let row: Row = tx.only(
+        "INSERT INTO webhooks (id, org_id, url, description, types, secret, enabled, created_at, updated_at)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $8) RETURNING *",
+        &[
+            &id,
+            &org,
             &new.url,
             &new.description,
-            to_json(&new.types),
-            secret.seal(self.0.keyring(), &owner(id)),
-            new.enabled,
-            micros(now),
-        )?;
-        writing.commit().await?;
-        Ok(row.open(self.0.keyring())?)
-    }
+            &to_json(&new.types),
+            &secret.seal(&tx.keyring(), &owner(id)),
+            &new.enabled,
+            &now,
+        ],
+    )?;
+    Ok(row.open(&tx.keyring())?)
+}
 
-    /// The webhook of this id.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`].
-    pub async fn by_id(self, org: Uuid, webhook: Uuid) -> Result<Webhook, Error> {
-        let mut reading = self.0.pool().peek().await?;
-        let sql = "SELECT * FROM webhooks WHERE org_id = $1 AND id = $2";
-        let row: Option<Row> = fetch_optional!(reading, sql, org, webhook)?;
-        let row = row.ok_or(Wrong::Absent(Kind::Webhook))?;
-        Ok(row.open(self.0.keyring())?)
-    }
+/// The webhook of this id.
+///
+/// # Errors
+/// [`Wrong::Absent`].
+pub fn by_id(tx: &mut Tx, org: Uuid, webhook: Uuid) -> Result<Webhook, Error> {
+    let sql = "SELECT * FROM webhooks WHERE org_id = $1 AND id = $2";
+    let row: Option<Row> = tx.one(sql, &[&org, &webhook])?;
+    let row = row.ok_or(Wrong::Absent(Kind::Webhook))?;
+    Ok(row.open(&tx.keyring())?)
+}
 
-    /// A page of the org's webhooks, newest first, narrowed by `enabled` and URL, after `after`.
-    ///
-    /// # Errors
-    /// [`Broke`] alone.
-    pub async fn page(
-        self,
-        org: Uuid,
-        narrow: &Narrow,
-        after: Option<Position>,
-        limit: u32,
-    ) -> Result<Page<Webhook>, Error> {
-        let mut reading = self.0.pool().peek_snapshot().await?;
-        let rows = reading
-            .source()
-            .step({
-                let narrow = narrow.clone();
-                move |tx| {
-                    LIST.page(tx, org, &narrow, (after, limit), |row: &Row| Position {
-                        at: row.created_at,
-                        id: row.id,
-                    })
-                }
-            })
-            .await?;
-        Ok(rows.try_map(|row| row.open(self.0.keyring()))?)
-    }
+/// A page of the org's webhooks, newest first, narrowed by `enabled` and URL, after `after`.
+///
+/// # Errors
+/// [`Broke`] alone.
+pub fn page(
+    tx: &mut Tx,
+    org: Uuid,
+    narrow: &Narrow,
+    after: Option<Position>,
+    limit: u32,
+) -> Result<Page<Webhook>, Error> {
+    let rows = LIST.page(tx, org, narrow, (after, limit), |row: &Row| Position {
+        at: row.created_at,
+        id: row.id,
+    })?;
+    Ok(rows.try_map(|row| row.open(&tx.keyring()))?)
+}
 
-    /// Changes a webhook. Enabling it takes up what waits for it.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`].
-    pub async fn update(
-        self,
-        org: Uuid,
-        webhook: Uuid,
-        change: &WebhookChange,
-        now: Moment,
-    ) -> Result<Webhook, Error> {
-        let mut writing = self.0.edit(org).await?;
-        let (has_description, description) = match &change.description {
-            Some(description) => (true, description.as_deref()),
-            None => (false, None),
-        };
-        let row: Option<Row> = fetch_optional!(
-            writing,
-            "UPDATE webhooks SET url = COALESCE($3, url),
-                 description = CASE WHEN $4 THEN $5 ELSE description END,
-                 types = COALESCE($6, types),
-                 disabled_reason = CASE WHEN $7 IS NULL THEN disabled_reason END,
-                 enabled = COALESCE($7, enabled), updated_at = $8
-             WHERE org_id = $1 AND id = $2 RETURNING *",
-            org,
-            webhook,
+/// Changes a webhook. Enabling it takes up what waits for it.
+///
+/// # Errors
+/// [`Wrong::Absent`].
+pub fn update(
+    tx: &mut Tx,
+    org: Uuid,
+    webhook: Uuid,
+    change: &WebhookChange,
+    now: Moment,
+) -> Result<Webhook, Error> {
+    edit(tx, org)?;
+    let (has_description, description) = match &change.description {
+        Some(description) => (true, description.as_deref()),
+        None => (false, None),
+    };
+    let row: Option<Row> = tx.one(
+        "UPDATE webhooks SET url = COALESCE($3, url),
+             description = CASE WHEN $4 THEN $5 ELSE description END,
+             types = COALESCE($6, types),
+             disabled_reason = CASE WHEN $7 IS NULL THEN disabled_reason END,
+             enabled = COALESCE($7, enabled), updated_at = $8
+         WHERE org_id = $1 AND id = $2 RETURNING *",
+        &[
+            &org,
+            &webhook,
             &change.url,
-            has_description,
-            description,
-            change.types.as_ref().map(to_json),
-            change.enabled,
-            micros(now),
-        )?;
-        let row = row.ok_or(Wrong::Absent(Kind::Webhook))?;
-        writing.commit().await?;
-        self.0.recorded();
-        Ok(row.open(self.0.keyring())?)
-    }
+            &has_description,
+            &description,
+            &change.types.as_ref().map(to_json),
+            &change.enabled,
+            &now,
+        ],
+    )?;
+    let row = row.ok_or(Wrong::Absent(Kind::Webhook))?;
+    tx.wake();
+    Ok(row.open(&tx.keyring())?)
+}
 
-    /// Gives the webhook another secret; the one before signs as well for a day.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`].
-    pub async fn rotate(
-        self,
-        org: Uuid,
-        webhook: Uuid,
-        secret: &Password,
-        now: Moment,
-    ) -> Result<Webhook, Error> {
-        let mut writing = self.0.edit(org).await?;
-        let row: Option<Row> = fetch_optional!(
-            writing,
-            "UPDATE webhooks SET old_secret = secret, old_secret_expires_at = $3, secret = $4, updated_at = $5
-             WHERE org_id = $1 AND id = $2 RETURNING *",
-            org,
-            webhook,
-            micros(now + OLD_SECRET_SIGNS),
-            secret.seal(self.0.keyring(), &owner(webhook)),
-            micros(now),
-        )?;
-        let row = row.ok_or(Wrong::Absent(Kind::Webhook))?;
-        writing.commit().await?;
-        Ok(row.open(self.0.keyring())?)
-    }
+/// Gives the webhook another secret; the one before signs as well for a day.
+///
+/// # Errors
+/// [`Wrong::Absent`].
+pub fn rotate(
+    tx: &mut Tx,
+    org: Uuid,
+    webhook: Uuid,
+    secret: &Password,
+    now: Moment,
+) -> Result<Webhook, Error> {
+    edit(tx, org)?;
+    let row: Option<Row> = tx.one(
+        "UPDATE webhooks SET old_secret = secret, old_secret_expires_at = $3, secret = $4, updated_at = $5
+         WHERE org_id = $1 AND id = $2 RETURNING *",
+        &[
+            &org,
+            &webhook,
+            &(now + OLD_SECRET_SIGNS),
+            &secret.seal(&tx.keyring(), &owner(webhook)),
+            &now,
+        ],
+    )?;
+    let row = row.ok_or(Wrong::Absent(Kind::Webhook))?;
+    Ok(row.open(&tx.keyring())?)
+}
 
-    /// Deletes a webhook, with what it was sent and is owed.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`].
-    pub async fn delete(self, org: Uuid, webhook: Uuid) -> Result<(), Error> {
-        let mut writing = self.0.edit(org).await?;
-        let sql = "DELETE FROM webhooks WHERE org_id = $1 AND id = $2";
-        if execute!(writing, sql, org, webhook)? == 0 {
-            return Err(Wrong::Absent(Kind::Webhook).into());
-        }
-        writing.commit().await
+/// Deletes a webhook, with what it was sent and is owed.
+///
+/// # Errors
+/// [`Wrong::Absent`].
+pub fn delete(tx: &mut Tx, org: Uuid, webhook: Uuid) -> Result<(), Error> {
+    edit(tx, org)?;
+    let sql = "DELETE FROM webhooks WHERE org_id = $1 AND id = $2";
+    if tx.run(sql, &[&org, &webhook])? == 0 {
+        return Err(Wrong::Absent(Kind::Webhook).into());
     }
+    Ok(())
 }
 
 /// The row as it stands.

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use trunkline::api::SCOPES;
+use trunkline_store::org_keys;
 
 use crate::house::{House, all_absent, all_lack, masked, pass, walk, written};
 
@@ -33,8 +34,10 @@ async fn a_key_is_made_shown_once_used_and_revoked() {
     assert_eq!(gone, json!({"success": true}));
     house.get("/phone", &key).await.with(401);
     all_absent(&[house.delete(&path, &tenant.token).await], "API key");
-    let row = house.store.org_keys();
-    let row = row.by_id(tenant.org, id.parse().expect("an id")).await;
+    let row = house
+        .store
+        .read_inline(move |tx| org_keys::by_id(tx, tenant.org, id.parse().expect("an id")))
+        .await;
     assert_eq!(row.expect("an answer"), None);
 }
 
@@ -170,7 +173,10 @@ async fn a_key_may_revoke_itself() {
     let tenant = house.tenant("Acme").await;
     let path = format!("{KEYS}/{}", tenant.key.id);
     house.delete(&path, &tenant.token).await.with(200);
-    let rows = house.store.org_keys().list(tenant.org).await;
+    let rows = house
+        .store
+        .read_inline(move |tx| org_keys::list(tx, tenant.org))
+        .await;
     assert_eq!(rows.expect("an answer"), []);
 }
 

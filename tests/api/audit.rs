@@ -1,12 +1,12 @@
 //! The audit log: every operation that changes something leaves an entry that names actor, action, thing and fields, and no secret.
 
 use serde_json::{Value, json};
-use trunkline_store::{AuditEntry, AuditFilter, AuditOf};
+use trunkline_store::{AuditEntry, AuditFilter, AuditOf, audit};
 use uuid::Uuid;
 
 use crate::call_export::accepting;
 use crate::home::{Home, Of, Row, rows};
-use crate::house::{Answer, House};
+use crate::house::{Answer, House, found};
 use crate::idempotency::ask;
 
 /// Operations that answer and change nothing.
@@ -14,9 +14,10 @@ const CHANGE_NOTHING: [&str; 2] = ["/phone/sip/route-test", "/phone/sip/route-re
 
 async fn newest(house: &House, most: u32) -> Vec<AuditEntry> {
     let filter = AuditFilter::default();
-    let audit = house.store.audit();
-    let entries = audit.before(AuditOf::All, &filter, i64::MAX, most).await;
-    entries.expect("entries")
+    found(&house.store, move |tx| {
+        audit::before(tx, AuditOf::All, &filter, i64::MAX, most)
+    })
+    .await
 }
 
 fn actor(of: Of) -> &'static str {

@@ -3,6 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
+use trunkline_store::org_keys;
 
 use axum::body::Body;
 use axum::http::Request;
@@ -10,7 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use trunkline::api::Server;
 
-use crate::house::{House, NOW};
+use crate::house::{House, NOW, done};
 
 fn signed_by_nobody(header: &str, claims: &str) -> String {
     let part = |text: &str| URL_SAFE_NO_PAD.encode(text);
@@ -97,12 +98,10 @@ async fn a_missing_scope_is_403_and_is_named() {
 async fn a_revoked_key_is_refused() {
     let house = House::new().await;
     let tenant = house.tenant("Acme").await;
-    house
-        .store
-        .org_keys()
-        .revoke(tenant.org, tenant.key.id, NOW)
-        .await
-        .expect("the key is there");
+    done(&house.store, move |tx, _| {
+        org_keys::revoke(tx, tenant.org, tenant.key.id, NOW)
+    })
+    .await;
     let body = house.get("/phone/calls", &tenant.token).await.with(401);
     assert_eq!(body["message"], "The API key has been revoked");
 }
@@ -138,12 +137,10 @@ async fn a_key_in_use_ends_when_it_is_revoked() {
         tokio::task::spawn_blocking(move || status(address, &token))
     };
     assert_eq!(ask().await.expect("asked"), 200);
-    house
-        .store
-        .org_keys()
-        .revoke(tenant.org, tenant.key.id, NOW)
-        .await
-        .expect("the key is there");
+    done(&house.store, move |tx, _| {
+        org_keys::revoke(tx, tenant.org, tenant.key.id, NOW)
+    })
+    .await;
     let refused = async { while ask().await.expect("asked") != 401 {} };
     tokio::time::timeout(Duration::from_secs(20), refused)
         .await

@@ -1,12 +1,13 @@
 //! The dashboard without a browser: login links, sessions, forms, and sessions as credentials of the API.
 
 use std::collections::HashSet;
+use trunkline_store::org_keys;
 
 use serde_json::json;
 use trunkline_model::record::Fact;
 use uuid::Uuid;
 
-use crate::house::{House, Tenant, pass};
+use crate::house::{House, Tenant, found, pass};
 use crate::pages::{ask, form_token, link, log_in, org_of, submit, visit};
 
 /// A reseller's org, somebody's session in it, and the path of its page.
@@ -163,7 +164,7 @@ async fn a_key_is_made_with_its_last_day() {
     let ends = made.text.contains("2099-01-31 23:59 UTC");
     assert!(ends, "{}", made.text);
 
-    let keys = house.store.org_keys().list(org).await.expect("keys");
+    let keys = found(&house.store, move |tx| org_keys::list(tx, org)).await;
     let brief = keys.iter().find(|key| key.name == "Brief").expect("a key");
     let end = brief.expires_at.map(|end| end.as_micros());
     assert_eq!(end, Some(4_073_587_199_999_999), "the whole day is in it");
@@ -220,12 +221,7 @@ async fn forms_of_other_sites_and_sessions_change_nothing() {
         let answer = ask(&house, "POST", &keys, cookie, &headers, fields.clone()).await;
         assert_eq!(answer.status, status, "{name}: {}", answer.text);
     }
-    let kept = house
-        .store
-        .org_keys()
-        .list(org)
-        .await
-        .expect("keys are read");
+    let kept = found(&house.store, move |tx| org_keys::list(tx, org)).await;
     assert_eq!(kept.len(), 1);
     let others_proof = form_token(&visit(&house, &format!("/dashboard/{elsewhere}"), &other).await);
     let fields = format!("form_token={others_proof}&phone%3Aread=on");

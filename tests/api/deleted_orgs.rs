@@ -2,9 +2,10 @@
 
 use serde_json::{Value, json};
 use trunkline_model::record::{Direction, Fact, Started};
+use trunkline_store::deleted_orgs;
 use uuid::Uuid;
 
-use crate::house::{House, Reseller, Tenant, id_of, now, pass};
+use crate::house::{House, Reseller, Tenant, found, id_of, now, pass};
 
 const ORGS: &str = "/partner/v1/orgs";
 
@@ -143,8 +144,9 @@ async fn what_is_deleted_at_once_does_not_come_back() {
         .post(&restore, &partner.key, json!({}))
         .await
         .with(403);
+    let at = now();
     assert_eq!(
-        house.store.orgs().to_purge(now()).await.expect("orgs"),
+        found(&house.store, move |tx| deleted_orgs::to_purge(tx, at)).await,
         [ours.org]
     );
 }

@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 
 use serde_json::{Value, json};
-use trunkline_store::{NewHandoff, Reason};
+use trunkline_store::{NewHandoff, Reason, handoffs};
 
-use crate::house::{House, Tenant, all_lack, now, pass, walk};
+use crate::house::{House, Tenant, all_lack, done, pass, walk};
 
 const EVENTS: &str = "/handoff-analytics/events";
 
@@ -22,11 +22,11 @@ fn handoff(session: &str, reasons: &[Reason]) -> NewHandoff {
 /// Records handoffs of these sessions, a second apart.
 async fn record(house: &House, tenant: &Tenant, sessions: &[&str], reasons: &[Reason]) {
     for session in sessions {
-        let handoffs = house.store.handoffs();
-        let recorded = handoffs
-            .record(tenant.org, handoff(session, reasons), now())
-            .await;
-        recorded.expect("recorded");
+        let (org, new) = (tenant.org, handoff(session, reasons));
+        done(&house.store, move |tx, now| {
+            handoffs::record(tx, org, new, now)
+        })
+        .await;
         pass(1);
     }
 }

@@ -24,7 +24,7 @@ use trunkline_sip::moment::Moment;
 use trunkline_store::journal::Origin;
 use trunkline_store::{
     AgentKind, Error, NewAgent, NewOrg, NewOrgKey, NewPartner, Number, Options, OrgKey, Store, Tx,
-    agents, numbers, project,
+    agents, numbers, orgs, partners, project,
 };
 use uuid::Uuid;
 
@@ -139,12 +139,9 @@ impl House {
 
     /// An org with a key that has every scope.
     pub(crate) async fn tenant(&self, name: &str) -> Tenant {
-        let org = self
-            .store
-            .orgs()
-            .create(None, &NewOrg::named(name), NOW)
+        let new = NewOrg::named(name);
+        let org = done(&self.store, move |tx, _| orgs::create(tx, None, &new, NOW))
             .await
-            .expect("an org is made")
             .id;
         let (key, token) = self.key(org, &SCOPES).await;
         Tenant { org, key, token }
@@ -186,12 +183,13 @@ impl House {
     }
 
     pub(crate) async fn partner(&self, new: NewPartner) -> Reseller {
-        let partners = self.store.partners();
-        let partner = partners.create(&new, now()).await.expect("a partner");
+        let partner = done(&self.store, move |tx, now| partners::create(tx, &new, now)).await;
         let key = format!("tlp_{}", Uuid::new_v4().simple());
         let hash = Sha256::digest(&key).into();
-        let kept = partners.add_key(partner.id, "Test", hash, now()).await;
-        kept.expect("a key is kept");
+        done(&self.store, move |tx, now| {
+            partners::add_key(tx, partner.id, "Test", hash, now)
+        })
+        .await;
         Reseller {
             id: partner.id,
             key,

@@ -1,8 +1,9 @@
 //! How often a credential may ask, and when it was used last.
 
 use serde_json::json;
+use trunkline_store::org_keys;
 
-use crate::house::{House, NOW, now, pass};
+use crate::house::{House, NOW, found, now, pass};
 use crate::pages::org_of;
 
 const LIMITS: &str = "[limits]\nrequests_per_minute = 3";
@@ -126,14 +127,12 @@ async fn it_is_written_down_when_a_key_was_used_last() {
     let tenant = house.tenant("Acme").await;
     let used = async || {
         house.api.write_uses().await;
-        let key = house
-            .store
-            .org_keys()
-            .by_id(tenant.org, tenant.key.id)
-            .await;
-        key.expect("the store answers")
-            .expect("the key is there")
-            .last_used_at
+        found(&house.store, move |tx| {
+            org_keys::by_id(tx, tenant.org, tenant.key.id)
+        })
+        .await
+        .expect("the key is there")
+        .last_used_at
     };
     assert_eq!(used().await, None);
     house.get("/phone/calls", &tenant.token).await.with(200);

@@ -1,11 +1,11 @@
 //! How much an org may have: the defaults, what the operator says, and what its partner says within that.
 
 use serde_json::{Value, json};
-use trunkline_store::{DefaultLimits, LimitedBy, OrgLimit};
+use trunkline_store::{DefaultLimits, LimitedBy, OrgLimit, org_limits, partners};
 use uuid::Uuid;
 
 use crate::ground::Ground;
-use crate::house::{House, Tenant, now, pass, written};
+use crate::house::{House, Tenant, done, found, now, pass, written};
 use crate::pages::org_of;
 
 const DEFAULTS: DefaultLimits = DefaultLimits {
@@ -67,10 +67,17 @@ const MADE: [Made; 6] = [
 ];
 
 async fn set(house: &House, org: Uuid, limit: OrgLimit, most: Option<u32>) {
-    let orgs = house.store.orgs();
-    orgs.limit(org, &[(limit, most)], LimitedBy::Operator, DEFAULTS, now())
-        .await
-        .expect("a limit is set");
+    done(&house.store, move |tx, now| {
+        org_limits::limit(
+            tx,
+            org,
+            &[(limit, most)],
+            LimitedBy::Operator,
+            DEFAULTS,
+            now,
+        )
+    })
+    .await;
 }
 
 async fn make(house: &House, tenant: &Tenant, made: &Made, at: usize) -> crate::house::Answer {
@@ -125,8 +132,11 @@ async fn a_key_that_has_ended_makes_room_for_another() {
         assert_eq!(refused.with(409)["code"], "too_many_api_keys");
 
         pass(60);
-        let held = house.store.orgs().counts(tenant.org, now()).await;
-        let held = held.expect("counts");
+        let at = now();
+        let held = found(&house.store, move |tx| {
+            org_limits::counts(tx, tenant.org, at)
+        })
+        .await;
         assert!(held.contains(&(OrgLimit::ApiKeys, 1)), "{held:?}");
         house
             .post("/api-keys", &tenant.token, lasts)
@@ -213,10 +223,11 @@ async fn a_partner_sets_limits_of_its_orgs_within_what_the_operator_allows() {
     assert_eq!(shown["destinations"]["limit"], 1_000, "{shown}");
 
     // The operator allows the partner more; for one org its word counts for more than that.
-    let partners = house.store.partners();
     let most = [(OrgLimit::Agents, Some(5_000))];
-    let allowed = partners.limit_orgs(partner.id, &most, now()).await;
-    allowed.expect("it is allowed");
+    done(&house.store, move |tx, now| {
+        org_limits::limit_partner(tx, partner.id, &most, now)
+    })
+    .await;
     let body = json!({"agents": 4_000});
     let changed = house.patch(&path, &partner.key, body).await.with(200);
     assert_eq!(changed["agents"]["limit"], 4_000, "{changed}");
@@ -237,8 +248,10 @@ async fn a_partner_sets_limits_of_its_orgs_within_what_the_operator_allows() {
     assert_eq!(changed["agents"]["limit"], 3, "{changed}");
     set(&house, org, OrgLimit::Agents, None).await;
     let most = [(OrgLimit::Agents, Some(2))];
-    let allowed = partners.limit_orgs(partner.id, &most, now()).await;
-    allowed.expect("it is allowed");
+    done(&house.store, move |tx, now| {
+        org_limits::limit_partner(tx, partner.id, &most, now)
+    })
+    .await;
     let shown = house.get(&path, &partner.key).await.with(200);
     assert_eq!(shown["agents"]["limit"], 2, "{shown}");
 }
@@ -273,9 +286,10 @@ async fn a_changed_request_limit_is_in_force_at_once() {
     set(&house, org, OrgLimit::Requests, Some(1)).await;
     house.get("/phone/calls", &token).await.with(200);
     house.get("/phone/calls", &token).await.with(429);
-    let partners = house.store.partners();
-    let limited = partners
-        .limit(partner.id, Some(Some(1)), Some(Some(1)), now())
+    let at = now();
+    let limited = house
+        .store
+        .write(move |tx| partners::limit(tx, partner.id, Some(Some(1)), Some(Some(1)), at))
         .await;
     assert_eq!(limited.expect("limited").requests_per_minute, Some(1));
     let refused = house.get("/partner/v1/limits", &partner.key).await;

@@ -7,9 +7,9 @@ use axum::extract::ConnectInfo;
 use axum::http::Request;
 use ipnet::IpNet;
 use serde_json::json;
-use trunkline_store::NewPartner;
+use trunkline_store::{NewPartner, partners};
 
-use crate::house::{Answer, House, pass};
+use crate::house::{Answer, House, done, found, pass};
 
 const ORGS: &str = "/partner/v1/orgs";
 
@@ -87,12 +87,11 @@ async fn refusals_have_no_error_field_wherever_they_come_from() {
 async fn a_revoked_key_and_an_inactive_partner_are_refused() {
     let house = House::new().await;
     let partner = house.reseller("Reseller").await;
-    let partners = house.store.partners();
     let set = async |active| {
-        partners
-            .set_active(partner.id, active, crate::house::now())
-            .await
-            .expect("set")
+        done(&house.store, move |tx, now| {
+            partners::set_active(tx, partner.id, active, now)
+        })
+        .await
     };
     set(false).await;
     let refused = house.get(ORGS, &partner.key).await;
@@ -102,11 +101,11 @@ async fn a_revoked_key_and_an_inactive_partner_are_refused() {
     // No server follows the change feed here: what was looked up is believed for a minute.
     pass(60);
     house.get(ORGS, &partner.key).await.with(200);
-    let keys = partners.keys(partner.id).await.expect("keys");
-    partners
-        .revoke_key(partner.id, keys[0].id, crate::house::now())
-        .await
-        .expect("revoked");
+    let keys = found(&house.store, move |tx| partners::keys(tx, partner.id)).await;
+    done(&house.store, move |tx, now| {
+        partners::revoke_key(tx, partner.id, keys[0].id, now)
+    })
+    .await;
     pass(60);
     house.get(ORGS, &partner.key).await.with(401);
 }
@@ -177,9 +176,10 @@ async fn an_inactive_partner_is_401_wherever_it_asks_from() {
     let house = House::new().await;
     let closed = house.partner(allowed(&[])).await;
     from(&house, &closed.key, "192.0.2.1", None).await.with(403);
-    let partners = house.store.partners();
-    let set = partners.set_active(closed.id, false, crate::house::now());
-    set.await.expect("set");
+    done(&house.store, move |tx, now| {
+        partners::set_active(tx, closed.id, false, now)
+    })
+    .await;
     pass(60);
     from(&house, &closed.key, "192.0.2.1", None).await.with(401);
 }
@@ -218,6 +218,6 @@ async fn it_is_written_down_when_a_partners_key_was_used_last() {
     let partner = house.reseller("Reseller").await;
     house.get(ORGS, &partner.key).await.with(200);
     house.api.write_uses().await;
-    let keys = house.store.partners().keys(partner.id).await.expect("keys");
+    let keys = found(&house.store, move |tx| partners::keys(tx, partner.id)).await;
     assert_eq!(keys[0].last_used_at, Some(crate::house::now()));
 }

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
+use trunkline_store::integrations;
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -381,7 +382,10 @@ async fn connections_are_shown_to_those_who_may_and_replaced() {
     assert_eq!(id(&after), id(&before));
 
     let org_id: uuid::Uuid = org.parse().expect("an id");
-    let kept = house.store.integrations().bookings(org_id).await;
+    let kept = house
+        .store
+        .read_inline(move |tx| integrations::bookings(tx, org_id))
+        .await;
     let keyring = house.store.keyring();
     let credentials = kept.expect("they are read")[0].credentials(keyring);
     let credentials = credentials.expect("they open");

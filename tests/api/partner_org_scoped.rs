@@ -1,8 +1,9 @@
 //! `/partner/v1/orgs/{orgId}/…`: API keys, login links, roles.
 
 use serde_json::{Value, json};
+use trunkline_store::org_keys;
 
-use crate::house::{Answer, House, Reseller, masked, now, pass, walk, written};
+use crate::house::{Answer, House, Reseller, found, masked, now, pass, walk, written};
 
 /// A partner with an org.
 async fn owner(house: &House, name: &str) -> (Reseller, String) {
@@ -39,12 +40,8 @@ async fn a_key_is_made_works_and_is_revoked() {
     );
     house.get("/phone/calls", key).await.with(200);
     house.get("/handoff-analytics/events", key).await.with(200);
-    let listed = house
-        .store
-        .org_keys()
-        .list(org.parse().expect("an id"))
-        .await
-        .expect("keys");
+    let of = org.parse().expect("an id");
+    let listed = found(&house.store, move |tx| org_keys::list(tx, of)).await;
     assert_eq!(
         (listed.len(), &*listed[0].name, listed[0].scopes.len()),
         (1, "Backend", trunkline::api::SCOPES.len())
@@ -73,7 +70,7 @@ async fn a_key_has_a_name_by_default_and_nobodys_else() {
         .await
         .with(201);
     let org_id = org.parse().expect("an id");
-    let listed = house.store.org_keys().list(org_id).await.expect("keys");
+    let listed = found(&house.store, move |tx| org_keys::list(tx, org_id)).await;
     assert_eq!(listed[0].name, "Default");
     // One that the partner did not make is revoked alike; one of another org is not there.
     let (own, _) = house.key(org_id, &["calls:read"]).await;

@@ -1,10 +1,10 @@
 //! `/partner/v1/orgs`, `/partner/v1/orgs/by-external-id/{externalId}`.
 
 use serde_json::{Value, json};
-use trunkline_store::{NewPartner, SuspendedBy, Suspender};
+use trunkline_store::{NewPartner, SuspendedBy, Suspender, orgs, partners};
 use uuid::Uuid;
 
-use crate::house::{House, Reseller, masked, now, pass};
+use crate::house::{House, Reseller, done, found, masked, pass};
 
 const ORGS: &str = "/partner/v1/orgs";
 
@@ -35,31 +35,22 @@ async fn an_org_is_made_found_and_listed() {
     });
     let made = org(&house, &partner, everything).await;
     insta::assert_json_snapshot!("a_new_org", shown(made.clone()));
-    let found = house
+    let shown_again = house
         .get(
             &format!("{ORGS}/by-external-id/cust%2F7%20%C3%A4"),
             &partner.key,
         )
         .await;
-    insta::assert_json_snapshot!("an_org_by_its_external_id", shown(found.with(200)));
+    insta::assert_json_snapshot!("an_org_by_its_external_id", shown(shown_again.with(200)));
     let least = org(&house, &partner, json!({"name": "B"})).await;
     assert_eq!(least["external_id"], Value::Null);
 
     let listed = house.get(ORGS, &partner.key).await.with(200);
     assert_eq!(listed["total"], 2);
     assert_eq!(listed["data"][0]["id"], least["id"]);
-    assert_eq!(listed["data"][1], found.json());
-    let org = house
-        .store
-        .orgs()
-        .by_id(
-            made["id"]
-                .as_str()
-                .and_then(|id| id.parse().ok())
-                .expect("an id"),
-        )
-        .await
-        .expect("stored");
+    assert_eq!(listed["data"][1], shown_again.json());
+    let id = made["id"].as_str().and_then(|id| id.parse().ok());
+    let org = found(&house.store, move |tx| orgs::by_id(tx, id.expect("an id"))).await;
     let kept = (
         org.website.as_deref(),
         &*org.language,
@@ -285,14 +276,17 @@ async fn a_suspended_orgs_keys_are_refused_until_whoever_suspended_it_resumes_it
     }
 
     // The operator's suspension isn't the partner's to end.
-    let orgs = house.store.orgs();
-    let by_operator = orgs.suspend(id, Suspender::Operator, Some(now()), now());
-    by_operator.await.expect("it is suspended");
+    done(&house.store, move |tx, now| {
+        orgs::suspend(tx, id, Suspender::Operator, Some(now), now)
+    })
+    .await;
     let resumed = house.post(&resume, &partner.key, json!({})).await;
     assert_eq!(resumed.with(200)["suspended_by"], json!(["operator"]));
     house.get("/phone", &token).await.with(403);
-    let resumed = orgs.suspend(id, Suspender::Operator, None, now()).await;
-    resumed.expect("it is resumed");
+    done(&house.store, move |tx, now| {
+        orgs::suspend(tx, id, Suspender::Operator, None, now)
+    })
+    .await;
     pass(61);
     house.get("/phone", &token).await.with(200);
 
@@ -301,16 +295,19 @@ async fn a_suspended_orgs_keys_are_refused_until_whoever_suspended_it_resumes_it
         .post(&suspend, &partner.key, json!({}))
         .await
         .with(200);
-    let partners = house.store.partners();
-    let inactive = partners.set_active(partner.id, false, now()).await;
-    inactive.expect("it is inactive");
-    let stored = house.store.orgs().by_id(id).await.expect("an org");
+    done(&house.store, move |tx, now| {
+        partners::set_active(tx, partner.id, false, now)
+    })
+    .await;
+    let stored = found(&house.store, move |tx| orgs::by_id(tx, id)).await;
     assert_eq!(
         stored.suspended_by(),
         [SuspendedBy::Partner, SuspendedBy::InactivePartner]
     );
-    let active = partners.set_active(partner.id, true, now()).await;
-    active.expect("it is active");
+    done(&house.store, move |tx, now| {
+        partners::set_active(tx, partner.id, true, now)
+    })
+    .await;
     pass(61);
     assert_eq!(
         suspended_by(&house, &partner, &path).await,
@@ -351,9 +348,10 @@ async fn a_partner_verifies_numbers_where_the_operator_lets_it() {
     let verify = format!("{numbers}/{}/verify", number["id"].as_str().expect("an id"));
     let refused = house.post(&verify, &partner.key, json!({})).await.with(403);
     assert_eq!(refused["code"], "verification_not_granted");
-    let partners = house.store.partners();
-    let granted = partners.let_verify(partner.id, true, now()).await;
-    granted.expect("it is granted");
+    done(&house.store, move |tx, now| {
+        partners::let_verify(tx, partner.id, true, now)
+    })
+    .await;
     pass(61);
     for _ in 0..2 {
         let verified = house.post(&verify, &partner.key, json!({})).await;

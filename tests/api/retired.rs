@@ -5,9 +5,9 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use serde_json::{Value, json};
 use trunkline::api::SCOPES;
-use trunkline_store::SigningPair;
+use trunkline_store::{SigningPair, org_keys};
 
-use crate::house::{House, now, pass};
+use crate::house::{House, done, found, now, pass};
 
 /// A token that somebody makes who has the signing key.
 fn forged(pair: &SigningPair, claims: &Value) -> String {
@@ -93,11 +93,14 @@ async fn a_retired_signing_key_forges_nothing() {
     );
 
     // Its API keys can go with it.
-    let keys = house.store.org_keys();
-    let signed = keys.signed_with(Some(kid)).await.expect("they are counted");
+    let (of, by) = (kid.to_owned(), kid.to_owned());
+    let signed = found(&house.store, move |tx| org_keys::signed_with(tx, Some(&by))).await;
     assert_eq!((signed.len(), signed[0].keys), (1, 1));
     assert_eq!(
-        keys.revoke_signed_with(kid, now()).await.expect("revoked"),
+        done(&house.store, move |tx, now| org_keys::revoke_signed_with(
+            tx, &of, now
+        ))
+        .await,
         1
     );
     pass(61);
@@ -112,8 +115,7 @@ async fn a_key_from_before_tokens_were_kept_is_kept_at_its_first_use() {
     let forget = "UPDATE org_keys SET token_hash = NULL, kid = NULL RETURNING name";
     house.rows(forget).await;
     let stolen = house.store.keyring().signing_key();
-    let keys = house.store.org_keys();
-    let unused = keys.signed_with(None).await.expect("they are counted");
+    let unused = found(&house.store, move |tx| org_keys::signed_with(tx, None)).await;
     assert_eq!((unused.len(), unused[0].keys), (1, 1));
 
     // Tokens of earlier versions say what their row says, and no more.
@@ -132,7 +134,10 @@ async fn a_key_from_before_tokens_were_kept_is_kept_at_its_first_use() {
         house.get("/phone", &other).await.with(401);
     }
     house.get("/phone", &old).await.with(200);
-    assert_eq!(keys.signed_with(None).await.expect("they are counted"), []);
+    assert_eq!(
+        found(&house.store, move |tx| org_keys::signed_with(tx, None)).await,
+        []
+    );
     let other = forged(&stolen, &claims(&SCOPES, made + 1));
     house.get("/phone", &other).await.with(401);
 

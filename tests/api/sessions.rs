@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 use trunkline_calls::token::SessionTokens;
 use trunkline_model::record::{Direction, Ended, Fact, HangupBy, Started, Status};
 use trunkline_routing::E164;
-use trunkline_store::{NewBooking, NewOrg, NewPartner};
+use trunkline_store::{NewBooking, NewOrg, NewPartner, orgs};
 use uuid::Uuid;
 
-use crate::house::{House, NOW, Tenant, all_absent, all_lack, arc, id_of, masked};
+use crate::house::{House, NOW, Tenant, all_absent, all_lack, arc, done, id_of, masked};
 
 const CALL: Uuid = Uuid::from_u128(0xca11);
 const SESSION: Uuid = Uuid::from_u128(0x5e55);
@@ -154,9 +154,11 @@ async fn a_session_has_what_was_said_of_its_org() {
         }],
         ..NewOrg::named("Acme")
     };
-    let orgs = house.store.orgs();
-    let org = orgs.create(Some(partner.id), &new, NOW).await;
-    let org = org.expect("an org is made").id;
+    let org = done(&house.store, move |tx, _| {
+        orgs::create(tx, Some(partner.id), &new, NOW)
+    })
+    .await
+    .id;
     let (key, key_token) = house.key(org, &["calls:read"]).await;
     let tenant = Tenant {
         org,

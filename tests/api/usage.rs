@@ -1,12 +1,12 @@
 //! `/phone/usage` and `/partner/v1/usage`.
 
 use serde_json::{Value, json};
-use trunkline_store::NewOrg;
+use trunkline_store::{NewOrg, orgs};
 use uuid::Uuid;
 
 use crate::call_export::accepting;
 use crate::calls::{TRUNK, two_calls};
-use crate::house::{Answer, House, NOW, Tenant};
+use crate::house::{Answer, House, NOW, Tenant, done};
 
 async fn csv(house: &House, path: &str, token: &str) -> Answer {
     accepting(house, path, token, "text/csv").await
@@ -96,11 +96,11 @@ async fn usage_of_others_is_not_counted() {
     let house = House::new().await;
     let (partner, other) = (house.reseller("Ours").await, house.reseller("Theirs").await);
     let tenant = house.tenant("Alone").await;
-    let orgs = house.store.orgs();
-    let org = orgs
-        .create(Some(partner.id), &NewOrg::named("Acme"), NOW)
-        .await;
-    let org = org.expect("an org is made").id;
+    let org = done(&house.store, move |tx, _| {
+        orgs::create(tx, Some(partner.id), &NewOrg::named("Acme"), NOW)
+    })
+    .await
+    .id;
     let (key, token) = house.key(org, &["calls:read"]).await;
     let owned = Tenant { org, key, token };
     two_calls(&house, &owned).await;

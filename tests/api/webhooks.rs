@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use trunkline::config::Webhooks;
 use trunkline::webhooks::{Courier, trusted};
-use trunkline_store::{EventType, NewEvent};
+use trunkline_store::{EventType, NewEvent, deliveries};
 use uuid::Uuid;
 
-use crate::house::{House, Tenant, all_absent, all_lack, id_of, masked, now, pass, walk};
+use crate::house::{House, Tenant, all_absent, all_lack, found, id_of, masked, now, pass, walk};
 use crate::receiver::{Got, Manner, Receiver};
 
 const WEBHOOKS: &str = "/webhooks";
@@ -541,10 +541,17 @@ async fn what_one_node_holds_no_other_sends_until_it_is_given_up_for_dead() {
     for number in 0..3 {
         office.emit(number).await;
     }
-    let deliveries = office.house.store.deliveries();
-    let webhook = deliveries.due(now()).await.expect("due").remove(0);
+    let at = now();
+    let webhook = found(&office.house.store, move |tx| deliveries::due(tx, at))
+        .await
+        .remove(0);
     let lease = Duration::from_secs(90);
-    let held = deliveries.hold(webhook.id, "node 9", 2, lease, now()).await;
+    let at = now();
+    let held = office
+        .house
+        .store
+        .write(move |tx| deliveries::hold(tx, webhook.id, "node 9", 2, lease, at))
+        .await;
     assert_eq!(held.expect("held").len(), 2);
     assert_eq!(office.deliver().await, 1);
     pass(89);

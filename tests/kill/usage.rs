@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use trunkline_model::record::{Direction, Ended, Fact, HangupBy, Started, Status};
 use trunkline_sip::moment::Moment;
 use trunkline_store::journal::{Journal, Origin, Settings};
-use trunkline_store::{Options, Store, UsageParts, UsageRow, UsageWindow};
+use trunkline_store::{Options, Store, UsageParts, UsageRow, UsageWindow, lost, usage};
 use uuid::Uuid;
 
 const BEGINNING: Moment = Moment::from_secs(1_800_000_000);
@@ -153,9 +153,8 @@ async fn counted_usage(folder: &Path) -> BTreeMap<Group, Counts> {
     };
     let mut usage = BTreeMap::new();
     for org in 1..=3 {
-        let rows = store
-            .usage()
-            .of_org(Uuid::from_u128(org), window, parts, 10_000);
+        let rows =
+            store.read(move |tx| usage::of_org(tx, Uuid::from_u128(org), window, parts, 10_000));
         for row in rows.await.expect("usage") {
             let counts = (row.calls, row.answered_calls, row.answered_seconds);
             usage.insert(group(&row), counts);
@@ -263,8 +262,7 @@ async fn write(folder: &Path) {
         .expect("facts of earlier runs");
     // The guess about calls that were cut; their true end comes again.
     let closed = store
-        .calls()
-        .close_lost(run.node, run.boot, BEGINNING)
+        .write(move |tx| lost::close(tx, run.node, run.boot, BEGINNING))
         .await;
     closed.expect("closed");
     let projecting = tokio::spawn(projector.run(store.clone()));

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use trunkline_sip::moment::Moment;
 use trunkline_store::{
-    Acting, Actor, ActorKind, AuditEntry, AuditFilter, AuditOf, Deed, NewOrg, Store,
+    Acting, Actor, ActorKind, AuditEntry, AuditFilter, AuditOf, Deed, NewOrg, Store, audit,
+    deleted_orgs, orgs,
 };
 use uuid::Uuid;
 
-use crate::bed::{Bed, NOW, later, org};
+use crate::bed::{Bed, NOW, found, later, org};
 
 crate::on_both!(
     a_change_and_its_entry_are_one,
@@ -38,18 +39,23 @@ fn operator() -> Actor {
 
 /// Makes an org on behalf of the operator.
 async fn make(store: &Store, name: &str, at: Moment) -> Uuid {
+    let new = NewOrg::named(name);
     let made = async {
         Acting::by(operator(), None, None);
         Acting::fields(["name"]);
-        store.orgs().create(None, &NewOrg::named(name), at).await
+        store
+            .write(move |tx| orgs::create(tx, None, &new, at))
+            .await
     };
     acting(at).scope(made).await.expect("an org").id
 }
 
 async fn all(store: &Store) -> Vec<AuditEntry> {
     let filter = AuditFilter::default();
-    let entries = store.audit().after(AuditOf::All, &filter, 0, 10_000).await;
-    entries.expect("entries")
+    found(store, move |tx| {
+        audit::after(tx, AuditOf::All, &filter, 0, 10_000)
+    })
+    .await
 }
 
 async fn a_change_and_its_entry_are_one(bed: &Bed) {
@@ -68,8 +74,9 @@ async fn a_change_and_its_entry_are_one(bed: &Bed) {
     let refused = async {
         Acting::by(operator(), None, None);
         store
-            .orgs()
-            .delete(Uuid::nil(), trunkline_store::Purge::Later, NOW)
+            .write(move |tx| {
+                deleted_orgs::delete(tx, Uuid::nil(), trunkline_store::Purge::Later, NOW)
+            })
             .await
     };
     acting(NOW).scope(refused).await.expect_err("there is none");
@@ -93,11 +100,12 @@ async fn a_reader_misses_no_entry_of_another_node(bed: &Bed) {
 
     let store = bed.open().await;
     let (mut seen, mut seq) = (BTreeSet::new(), 0);
-    let filter = AuditFilter::default();
     loop {
         let is_over = writers.iter().all(tokio::task::JoinHandle::is_finished);
-        let entries = store.audit().after(AuditOf::All, &filter, seq, 5).await;
-        let entries = entries.expect("entries");
+        let entries = found(&store, move |tx| {
+            audit::after(tx, AuditOf::All, &AuditFilter::default(), seq, 5)
+        })
+        .await;
         seq = entries.last().map_or(seq, |entry| entry.seq);
         seen.extend(entries.iter().filter_map(|entry| entry.resource_id));
         if is_over && entries.is_empty() {
@@ -117,7 +125,7 @@ async fn old_entries_are_forgotten(bed: &Bed) {
         make(&store, &format!("{at}"), later(at)).await;
     }
     let kept = Duration::from_secs(2);
-    let pruned = store.audit().prune(kept, later(4)).await;
+    let pruned = audit::prune(&store, kept, later(4)).await;
     assert_eq!(pruned.expect("pruned"), 2);
     let times: Vec<_> = all(&store).await.iter().map(|entry| entry.at).collect();
     assert_eq!(times, [later(2), later(3), later(4)]);

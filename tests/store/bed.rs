@@ -12,7 +12,7 @@ use trunkline_routing::E164;
 use trunkline_sip::moment::Moment;
 use trunkline_store::journal::{Origin, Project, Retry};
 use trunkline_store::{
-    Agent, AgentKind, Error, NewAgent, NewOrg, OpenFault, Options, Org, Store, Tx, agents,
+    Agent, AgentKind, Error, NewAgent, NewOrg, OpenFault, Options, Org, Store, Tx, agents, orgs,
 };
 use uuid::Uuid;
 
@@ -147,11 +147,8 @@ pub(crate) fn number(text: &str) -> E164 {
 }
 
 pub(crate) async fn org(store: &Store, name: &str) -> Org {
-    store
-        .orgs()
-        .create(None, &NewOrg::named(name), NOW)
-        .await
-        .expect("an org")
+    let new = NewOrg::named(name);
+    done(store, move |tx| orgs::create(tx, None, &new, NOW)).await
 }
 
 /// Makes a change that succeeds.

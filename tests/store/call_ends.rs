@@ -6,10 +6,10 @@ use std::time::Duration;
 use trunkline_model::record::{Ended, Fact, HangupBy, Status};
 use trunkline_sip::moment::Moment;
 use trunkline_store::journal::Origin;
-use trunkline_store::{CallFilter, Store};
+use trunkline_store::{CallFilter, Store, call_ends, lost};
 use uuid::Uuid;
 
-use crate::bed::{self, Bed, NOW, later, started};
+use crate::bed::{self, Bed, NOW, found, later, started};
 
 crate::on_both!(
     a_reader_meets_every_call_while_nodes_project_late_ones,
@@ -44,14 +44,14 @@ fn ended(call: u128, at: Moment, status: Status) -> Fact {
 async fn read(store: &Store, filter: &CallFilter, mut seq: i64, most: u32) -> (Vec<u128>, i64) {
     let mut ids = Vec::new();
     loop {
-        let found = store.calls().ended_after(ORG, filter, seq, most).await;
-        let found = found.expect("calls");
-        for end in &found.ends {
+        let of = filter.clone();
+        let ends = found(store, move |tx| call_ends::after(tx, ORG, &of, seq, most)).await;
+        for end in &ends.ends {
             assert!(end.seq > seq, "numbers rise");
             seq = end.seq;
             ids.push(end.call.id.as_u128());
         }
-        match found.more_after {
+        match ends.more_after {
             Some(more) => seq = more,
             None => return (ids, seq),
         }
@@ -104,7 +104,6 @@ async fn a_reader_meets_every_call_while_nodes_project_late_ones(bed: &Bed) {
 
 async fn a_call_comes_with_its_end_and_again_when_it_changes(bed: &Bed) {
     let store = bed.open().await;
-    let calls = store.calls();
     let all = CallFilter::default();
     bed::project(&store, RUN, &[begun(1, NOW), begun(2, NOW)])
         .await
@@ -117,10 +116,14 @@ async fn a_call_comes_with_its_end_and_again_when_it_changes(bed: &Bed) {
     assert_eq!(ids, [2]);
 
     // A guess isn't listed before it is settled: the node may bring the call back.
-    let closed = calls.close_lost(RUN.node, RUN.boot + 1, later(2)).await;
+    let closed = store
+        .write(move |tx| lost::close(tx, RUN.node, RUN.boot + 1, later(2)))
+        .await;
     assert_eq!(closed.expect("closed"), 1);
     assert_eq!(read(&store, &all, seq, 9).await.0, []);
-    let told = calls.tell_lost(RUN.node, RUN.boot + 1).await;
+    let told = store
+        .write(move |tx| lost::tell(tx, RUN.node, RUN.boot + 1))
+        .await;
     assert_eq!(told.expect("settled"), 1);
     let (ids, lost) = read(&store, &all, seq, 9).await;
     assert_eq!(ids, [1]);
@@ -128,8 +131,9 @@ async fn a_call_comes_with_its_end_and_again_when_it_changes(bed: &Bed) {
     bed::project(&store, RUN, &[ended(1, later(3), Status::Completed)])
         .await
         .expect("projected");
-    let found = calls.ended_after(ORG, &all, lost, 9).await.expect("calls");
-    let statuses: Vec<_> = found.ends.iter().map(|end| end.call.status).collect();
+    let of = all.clone();
+    let ends = found(&store, move |tx| call_ends::after(tx, ORG, &of, lost, 9)).await;
+    let statuses: Vec<_> = ends.ends.iter().map(|end| end.call.status).collect();
     assert_eq!(statuses, [Status::Completed], "the true end comes too");
     assert_eq!(read(&store, &all, 0, 1).await.0, [2, 1, 1]);
 }
@@ -154,8 +158,7 @@ async fn a_filter_passes_over_calls_and_never_past_them(bed: &Bed) {
         assert_eq!(read(&store, &busy, 0, most).await.0, [7, 14]);
     }
     let foreign = store
-        .calls()
-        .ended_after(Uuid::from_u128(2), &busy, 0, 9)
+        .read(move |tx| call_ends::after(tx, Uuid::from_u128(2), &busy, 0, 9))
         .await;
     assert!(foreign.expect("calls").ends.is_empty(), "another org's");
 }

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 use trunkline_model::record::Status;
+use trunkline_store::lost;
 use uuid::Uuid;
 
 use crate::bed::{self, Bed, later};
@@ -18,7 +19,6 @@ async fn an_end_says_how_long_the_call_was(bed: &Bed) {
     let orgs = [1, 2, 3].map(Uuid::from_u128);
     let facts = orgs.map(|org| life(org, org.as_u128(), Status::Completed));
     let [answered, unanswered, lost] = &facts;
-    let calls = store.calls();
 
     // The facts come in the order of the journal, which is read again after a crash.
     for again in [answered.as_slice(), &answered[3..], answered] {
@@ -31,9 +31,13 @@ async fn an_end_says_how_long_the_call_was(bed: &Bed) {
     bed::project(&store, RUN, &lost[..3])
         .await
         .expect("projected");
-    let closed = calls.close_lost(RUN.node, RUN.boot + 1, later(9)).await;
+    let closed = store
+        .write(move |tx| lost::close(tx, RUN.node, RUN.boot + 1, later(9)))
+        .await;
     assert_eq!(closed.expect("closed"), 1);
-    let ends = calls.tell_lost(RUN.node, RUN.boot + 1).await;
+    let ends = store
+        .write(move |tx| lost::tell(tx, RUN.node, RUN.boot + 1))
+        .await;
     assert_eq!(ends.expect("recorded"), 1);
 
     for (org, seconds) in orgs.into_iter().zip([(3, 1), (3, 0), (9, 7)]) {

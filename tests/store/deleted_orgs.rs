@@ -8,7 +8,8 @@ use trunkline_sip::moment::Moment;
 use trunkline_store::journal::Origin;
 use trunkline_store::{
     Error, Kind, NewOrg, NewOrgKey, NewPartner, Org, Purge, Refused, Store, UsageParts,
-    UsageWindow, Wrong, events, numbers, rows_of,
+    UsageWindow, Wrong, deleted_orgs, events, numbers, org_keys, orgs, partners, purge, rows_of,
+    usage,
 };
 use uuid::Uuid;
 
@@ -29,8 +30,9 @@ async fn partner(store: &Store) -> Uuid {
         name: "Reseller".to_owned(),
         ..NewPartner::default()
     };
-    let partner = store.partners().create(&new, NOW).await;
-    partner.expect("a partner").id
+    done(store, move |tx| partners::create(tx, &new, NOW))
+        .await
+        .id
 }
 
 async fn of_partner(store: &Store, partner: Uuid, external_id: &str) -> Org {
@@ -38,8 +40,7 @@ async fn of_partner(store: &Store, partner: Uuid, external_id: &str) -> Org {
         external_id: Some(external_id.to_owned()),
         ..NewOrg::named("Acme")
     };
-    let org = store.orgs().create(Some(partner), &new, NOW).await;
-    org.expect("an org")
+    done(store, move |tx| orgs::create(tx, Some(partner), &new, NOW)).await
 }
 
 fn is_absent<T>(result: &Result<T, Error>) -> bool {
@@ -70,19 +71,42 @@ async fn a_deleted_org_is_absent_and_comes_back(bed: &Bed) {
     })
     .await;
 
-    let orgs = store.orgs();
-    orgs.delete(id, Purge::Later, NOW).await.expect("deleted");
-    assert!(is_absent(&orgs.delete(id, Purge::Now, NOW).await), "twice");
-    assert!(is_absent(&orgs.by_id(id).await));
-    assert!(is_absent(&orgs.limit_calls(id, None, NOW).await));
-    assert!(is_absent(&orgs.by_external_id(partner, "a").await));
-    assert_eq!(orgs.list().await.expect("orgs"), []);
+    done(&store, move |tx| {
+        deleted_orgs::delete(tx, id, Purge::Later, NOW)
+    })
+    .await;
+    assert!(
+        is_absent(
+            &store
+                .write(move |tx| deleted_orgs::delete(tx, id, Purge::Now, NOW))
+                .await
+        ),
+        "twice"
+    );
+    assert!(is_absent(
+        &store.read_inline(move |tx| orgs::by_id(tx, id)).await
+    ));
+    assert!(is_absent(
+        &store
+            .write(move |tx| orgs::limit_calls(tx, id, None, NOW))
+            .await
+    ));
+    assert!(is_absent(
+        &store
+            .read_inline(move |tx| orgs::by_external_id(tx, partner, "a"))
+            .await
+    ));
+    assert_eq!(found(&store, orgs::list).await, []);
     let [narrow, other] = [None, None];
-    let listed = orgs.of_partner(partner, &[narrow, other], 10, 0).await;
+    let listed = store
+        .read_inline(move |tx| orgs::of_partner(tx, partner, &[narrow, other], 10, 0))
+        .await;
     assert_eq!(listed.expect("orgs"), (Vec::new(), 0));
     assert_eq!(found(&store, move |tx| rows_of(tx, None)).await, []);
     assert_eq!(found(&store, move |tx| rows_of(tx, Some(id))).await, []);
-    let keys = store.org_keys().by_id(id, key.id).await;
+    let keys = store
+        .read_inline(move |tx| org_keys::by_id(tx, id, key.id))
+        .await;
     assert_eq!(keys.expect("a look"), None);
     let issued = token::issue(&store, id, NewOrgKey::lasting("Another", &[]), NOW).await;
     assert!(is_absent(&issued.map(drop)));
@@ -90,13 +114,17 @@ async fn a_deleted_org_is_absent_and_comes_back(bed: &Bed) {
         .read_inline(move |tx| numbers::verified_in(tx, &held.number))
         .await;
     assert_eq!(verified.expect("a look"), None);
-    let deleted = orgs.deleted(NOW).await.expect("deleted orgs");
+    let deleted = found(&store, move |tx| deleted_orgs::deleted(tx, NOW)).await;
     assert_eq!(deleted[0].deleted_external_id.as_deref(), Some("a"));
     assert_eq!(deleted[0].purge_at, Some(NOW + 30 * DAYS));
 
-    let restored = orgs.restore(id, later(60)).await.expect("restored");
+    let restored = deleted_orgs::restore(&store, id, later(60))
+        .await
+        .expect("restored");
     assert_eq!(restored, before);
-    let again = orgs.restore(id, later(61)).await.expect("restored already");
+    let again = deleted_orgs::restore(&store, id, later(61))
+        .await
+        .expect("restored already");
     assert_eq!(again, before);
     let back = found(&store, move |tx| numbers::by_id(tx, id, held.id)).await;
     assert_eq!(
@@ -105,7 +133,9 @@ async fn a_deleted_org_is_absent_and_comes_back(bed: &Bed) {
     );
     let rows = found(&store, move |tx| rows_of(tx, Some(id))).await;
     assert_eq!(rows[0].agents.len(), 1);
-    let keys = store.org_keys().by_id(id, key.id).await;
+    let keys = store
+        .read_inline(move |tx| org_keys::by_id(tx, id, key.id))
+        .await;
     assert_eq!(keys.expect("a look"), None, "keys don't come back");
 }
 
@@ -118,30 +148,31 @@ async fn what_others_took_meanwhile_stays_theirs(bed: &Bed) {
         numbers::create(tx, first, taken, true, NOW)
     })
     .await;
-    let orgs = store.orgs();
-    orgs.delete(first, Purge::Later, NOW)
-        .await
-        .expect("deleted");
+    done(&store, move |tx| {
+        deleted_orgs::delete(tx, first, Purge::Later, NOW)
+    })
+    .await;
 
     let second = of_partner(&store, partner, "a").await.id;
     let theirs = done(&store, move |tx| {
         numbers::create(tx, second, taken, true, NOW)
     })
     .await;
-    let refused = orgs.restore(first, NOW).await;
+    let refused = deleted_orgs::restore(&store, first, NOW).await;
     assert!(
         matches!(&refused, Err(Error::Refused(Refused::ExternalIdTaken(id))) if id == "a"),
         "{refused:?}"
     );
 
     // The other one goes as well, and is deleted for good only after its time.
-    orgs.delete(second, Purge::Later, NOW)
-        .await
-        .expect("deleted");
-    orgs.restore(first, NOW)
+    done(&store, move |tx| {
+        deleted_orgs::delete(tx, second, Purge::Later, NOW)
+    })
+    .await;
+    deleted_orgs::restore(&store, first, NOW)
         .await
         .expect("the id is free again");
-    let refused = orgs.restore(second, NOW).await;
+    let refused = deleted_orgs::restore(&store, second, NOW).await;
     assert!(matches!(
         refused,
         Err(Error::Refused(Refused::ExternalIdTaken(_)))
@@ -151,19 +182,26 @@ async fn what_others_took_meanwhile_stays_theirs(bed: &Bed) {
     assert_eq!(numbers_of(second, theirs.id).await.verified_at, None);
 
     let late = NOW + 30 * DAYS;
-    assert!(is_absent(&orgs.restore(second, late).await), "too late");
-    let partner_of = orgs.partner_of_restorable(second, late).await;
+    assert!(
+        is_absent(&deleted_orgs::restore(&store, second, late).await),
+        "too late"
+    );
+    let partner_of = store
+        .read_inline(move |tx| deleted_orgs::partner_of_restorable(tx, second, late))
+        .await;
     assert!(is_absent(&partner_of), "as if absent");
 }
 
 async fn two_restores_and_a_creation_at_once_give_one_external_id(bed: &Bed) {
     let store = bed.open().await;
     let partner = partner(&store).await;
-    let orgs = store.orgs();
     let mut deleted = Vec::new();
     for _ in 0..2 {
         let org = of_partner(&store, partner, "a").await.id;
-        orgs.delete(org, Purge::Later, NOW).await.expect("deleted");
+        done(&store, move |tx| {
+            deleted_orgs::delete(tx, org, Purge::Later, NOW)
+        })
+        .await;
         deleted.push(org);
     }
     let new = NewOrg {
@@ -171,9 +209,9 @@ async fn two_restores_and_a_creation_at_once_give_one_external_id(bed: &Bed) {
         ..NewOrg::named("Third")
     };
     let (one, two, three) = tokio::join!(
-        orgs.restore(deleted[0], NOW),
-        orgs.restore(deleted[1], NOW),
-        orgs.create(Some(partner), &new, NOW)
+        deleted_orgs::restore(&store, deleted[0], NOW),
+        deleted_orgs::restore(&store, deleted[1], NOW),
+        store.write(move |tx| orgs::create(tx, Some(partner), &new, NOW))
     );
     let done = [one, two, three];
     let taken = |result: &Result<Org, Error>| {
@@ -227,7 +265,7 @@ fn call(org: Uuid, id: u128, at: Moment, talked: Option<u64>) -> Vec<Fact> {
 async fn purge(store: &Store, org: Uuid) -> u64 {
     let mut rows = 0;
     loop {
-        match store.orgs().purge_some(org).await.expect("rows go") {
+        match done(store, move |tx| purge::some(tx, org)).await {
             0 => return rows,
             some => rows += some,
         }
@@ -264,24 +302,35 @@ async fn a_deleted_org_is_purged_and_its_usage_stays(bed: &Bed) {
         direction: true,
     };
     let usage = async || {
-        let usage = store.usage().of_partner(partner, window, parts, 100).await;
-        usage.expect("usage")
+        found(&store, move |tx| {
+            usage::of_partner(tx, partner, window, parts, 100)
+        })
+        .await
     };
     let before = usage().await;
     assert_eq!(before[0].calls, 251);
     assert_eq!(before[0].answered_seconds, 250 * 61);
 
-    let orgs = store.orgs();
-    assert!(orgs.to_purge(NOW).await.expect("orgs").is_empty());
-    orgs.delete(id, Purge::Now, NOW).await.expect("deleted");
-    assert_eq!(orgs.to_purge(NOW).await.expect("orgs"), [id]);
     assert!(
-        is_absent(&orgs.restore(id, NOW).await),
+        found(&store, move |tx| deleted_orgs::to_purge(tx, NOW))
+            .await
+            .is_empty()
+    );
+    done(&store, move |tx| {
+        deleted_orgs::delete(tx, id, Purge::Now, NOW)
+    })
+    .await;
+    assert_eq!(
+        found(&store, move |tx| deleted_orgs::to_purge(tx, NOW)).await,
+        [id]
+    );
+    assert!(
+        is_absent(&deleted_orgs::restore(&store, id, NOW).await),
         "nothing to restore"
     );
     purge(&store, id).await;
     assert!(
-        !orgs.finish_purge(id, NOW).await.expect("a look"),
+        !done(&store, move |tx| deleted_orgs::finish_purge(tx, id, NOW)).await,
         "a call of it is up"
     );
     assert_eq!(usage().await, before, "one call is counted from its row");
@@ -289,8 +338,12 @@ async fn a_deleted_org_is_purged_and_its_usage_stays(bed: &Bed) {
     let end = call(id, 4_000, later(9), Some(0));
     bed::project(&store, run, &end).await.expect("projected");
     purge(&store, id).await;
-    assert!(orgs.finish_purge(id, NOW).await.expect("purged"));
-    assert!(orgs.to_purge(NOW).await.expect("orgs").is_empty());
+    assert!(done(&store, move |tx| deleted_orgs::finish_purge(tx, id, NOW)).await);
+    assert!(
+        found(&store, move |tx| deleted_orgs::to_purge(tx, NOW))
+            .await
+            .is_empty()
+    );
     let mut after = before.clone();
     after[0].answered_calls += 1;
     assert_eq!(usage().await, after);
@@ -303,12 +356,13 @@ async fn a_deleted_org_is_purged_and_its_usage_stays(bed: &Bed) {
     // A fact that a node had kept back.
     let late = call(id, 4_001, later(10), Some(1));
     bed::project(&store, run, &late).await.expect("projected");
-    assert_eq!(orgs.purged(NOW).await.expect("orgs"), [id]);
+    assert_eq!(
+        found(&store, move |tx| deleted_orgs::purged(tx, NOW)).await,
+        [id]
+    );
     assert!(purge(&store, id).await > 0);
     assert_eq!(purge(&store, id).await, 0);
-    let theirs = store
-        .usage()
-        .of_org(other, window, UsageParts::default(), 10);
+    let theirs = store.read(move |tx| usage::of_org(tx, other, window, UsageParts::default(), 10));
     assert_eq!(theirs.await.expect("usage")[0].calls, 250);
     found(&store, events::position).await;
 }
@@ -324,8 +378,10 @@ async fn windows_that_adjoin_count_a_purged_day_once(bed: &Bed) {
     let noon = midnight + Duration::from_secs(12 * 3600);
     let facts = call(id, 1, noon, Some(61));
     bed::project(&store, run, &facts).await.expect("projected");
-    let orgs = store.orgs();
-    orgs.delete(id, Purge::Now, NOW).await.expect("deleted");
+    done(&store, move |tx| {
+        deleted_orgs::delete(tx, id, Purge::Now, NOW)
+    })
+    .await;
     assert_eq!(purge(&store, id).await, 1);
 
     let count = async |from: Moment, to: Moment| {
@@ -334,8 +390,10 @@ async fn windows_that_adjoin_count_a_purged_day_once(bed: &Bed) {
             org: true,
             ..UsageParts::default()
         };
-        let rows = store.usage().of_partner(partner, window, parts, 10).await;
-        let rows = rows.expect("usage");
+        let rows = found(&store, move |tx| {
+            usage::of_partner(tx, partner, window, parts, 10)
+        })
+        .await;
         assert!(rows.iter().all(|row| row.org_id == Some(id)), "{rows:?}");
         rows.iter().map(|row| row.calls).sum::<i64>()
     };

@@ -7,7 +7,10 @@ use std::time::Duration;
 use trunkline::directory::{Defaults, Directory};
 use trunkline_model::settings::Runtime;
 use trunkline_model::view::{Source, View};
-use trunkline_store::{AgentChange, InboundTrunkChange, Store, agents, dedications, feed, numbers};
+use trunkline_store::{
+    AgentChange, InboundTrunkChange, Store, agents, dedications, feed, inbound_trunks, numbers,
+    orgs,
+};
 
 use crate::bed::{Bed, NOW, agent, done, later, new_agent, number, org};
 
@@ -76,21 +79,13 @@ async fn the_view_shows_an_org(bed: &Bed) {
         default_country: Some(Some("DE".parse().expect("a country"))),
         ..InboundTrunkChange::default()
     };
-    let trunk = store
-        .inbound_trunks()
-        .create(org, &new, NOW)
-        .await
-        .expect("a trunk");
+    let trunk = done(&store, move |tx| inbound_trunks::create(tx, org, &new, NOW)).await;
     done(&store, move |tx| numbers::unverify(tx, org, two_id, NOW)).await;
     done(&store, move |tx| {
         dedications::create(tx, org, "192.0.2.0/24".parse().expect("a network"), NOW)
     })
     .await;
-    store
-        .orgs()
-        .limit_calls(org, Some(9), NOW)
-        .await
-        .expect("a limit");
+    done(&store, move |tx| orgs::limit_calls(tx, org, Some(9), NOW)).await;
 
     let view = directory(&store).await.load();
     let shown = view.org(org).expect("the org");
@@ -164,8 +159,7 @@ async fn every_edit_is_followed(bed: &Bed) {
         .expect("a number");
     let new = InboundTrunkChange::default();
     let before = elsewhere
-        .inbound_trunks()
-        .create(org, &new, NOW)
+        .write(move |tx| inbound_trunks::create(tx, org, &new, NOW))
         .await
         .expect("a trunk")
         .username;
@@ -174,8 +168,7 @@ async fn every_edit_is_followed(bed: &Bed) {
     })
     .await;
     let after = ours
-        .inbound_trunks()
-        .rotate_credentials(org, NOW)
+        .write(move |tx| inbound_trunks::rotate_credentials(tx, org, NOW))
         .await
         .expect("a trunk")
         .username;
@@ -193,8 +186,7 @@ async fn every_edit_is_followed(bed: &Bed) {
         Some(later(24 * 3600))
     );
     elsewhere
-        .inbound_trunks()
-        .delete(org, NOW)
+        .write(move |tx| inbound_trunks::delete(tx, org, NOW))
         .await
         .expect("a deletion");
     until(&directory, "no login", |view| view.by_username.is_empty()).await;

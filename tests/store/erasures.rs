@@ -12,11 +12,11 @@ use trunkline_sip::moment::Moment;
 use trunkline_store::journal::Origin;
 use trunkline_store::{
     ContactDetails, Erased, Erasure, Error, Kind, NewHandoff, OpenErasure, Refused, RowsErased,
-    Store, Tx, Wrong, events, nodes, numbers,
+    Store, Tx, Wrong, calls, erasing, erasures, events, handoffs, nodes, numbers,
 };
 use uuid::Uuid;
 
-use crate::bed::{self, Bed, NOW, done, later, number, org, started};
+use crate::bed::{self, Bed, NOW, done, found, later, number, org, started};
 
 crate::on_both!(
     nothing_names_an_erased_contact,
@@ -153,26 +153,22 @@ async fn project(store: &Store, facts: &[Fact]) {
 
 /// Erases as one node does.
 async fn erase(store: &Store, erasure: &OpenErasure, node: u8) {
-    let rows = store.erasures().erase_rows(erasure, AFTER).await;
+    let rows = erasing::erase_rows(store, erasure, AFTER).await;
     assert_eq!(rows.expect("rows are erased"), RowsErased::All);
-    let done = store
-        .erasures()
-        .done(erasure, node, &Erased::default(), AFTER)
-        .await;
-    done.expect("done");
+    let id = erasure.id;
+    done(store, move |tx| {
+        erasures::done(tx, id, node, &Erased::default(), AFTER)
+    })
+    .await;
     assert!(store.truncate_log().await.expect("the log is folded"));
 }
 
 async fn open(store: &Store, node: u8) -> Vec<OpenErasure> {
-    store.erasures().open(node).await.expect("open erasures")
+    found(store, move |tx| erasures::open(tx, node)).await
 }
 
 async fn request(store: &Store, org: Uuid, contact: Uuid) -> Erasure {
-    let erasures = store.erasures();
-    erasures
-        .request(org, contact, AFTER)
-        .await
-        .expect("asked for")
+    done(store, move |tx| erasures::request(tx, org, contact, AFTER)).await
 }
 
 /// Every value of every table as text, each with its table.
@@ -217,7 +213,7 @@ async fn dump(bed: &Bed) -> Vec<(String, String)> {
 }
 
 /// Where something still names the contact: in values, or in the octets of SQLite's files.
-async fn found(bed: &Bed) -> Vec<String> {
+async fn mentions(bed: &Bed) -> Vec<String> {
     let mut places: Vec<String> = dump(bed)
         .await
         .into_iter()
@@ -265,9 +261,14 @@ async fn nothing_names_an_erased_contact(bed: &Bed) {
         reasons: Vec::new(),
         sentiment: None,
     };
-    let recorded = store.handoffs().record(ours, told, later(40)).await;
-    recorded.expect("recorded");
-    assert!(!found(bed).await.is_empty(), "the test finds what is there");
+    done(&store, move |tx| {
+        handoffs::record(tx, ours, told, later(40))
+    })
+    .await;
+    assert!(
+        !mentions(bed).await.is_empty(),
+        "the test finds what is there"
+    );
 
     let asked = request(&store, ours, id).await;
     assert_eq!(asked.completed_at, None);
@@ -281,10 +282,9 @@ async fn nothing_names_an_erased_contact(bed: &Bed) {
     erase(&store, erasure, 3).await;
     store.close().await;
 
-    assert_eq!(found(bed).await, Vec::<String>::new());
+    assert_eq!(mentions(bed).await, Vec::<String>::new());
     let store = bed.open().await;
-    let receipt = store.erasures().by_id(ours, asked.id).await;
-    let receipt = receipt.expect("a receipt");
+    let receipt = found(&store, move |tx| erasures::by_id(tx, ours, asked.id)).await;
     assert!(receipt.completed_at.is_some());
     let erased = receipt.erased;
     assert_eq!((erased.contacts, erased.other_contacts), (2, 1));
@@ -295,7 +295,7 @@ async fn nothing_names_an_erased_contact(bed: &Bed) {
     assert_eq!((bob.name.as_deref(), bob.phone), (Some("Bob"), None));
     assert!(store.contacts().by_id(ours, twin).await.is_err());
 
-    let read = async |call| store.calls().by_id(ours, call).await.expect("it stays");
+    let read = async |call| found(&store, move |tx| calls::by_id(tx, ours, call)).await;
     let call = read(by_number).await;
     assert_eq!((&*call.from_number, call.from_e164), ("anonymous", None));
     assert_eq!(call.to_number, "200");
@@ -305,7 +305,7 @@ async fn nothing_names_an_erased_contact(bed: &Bed) {
     let call = read(in_words).await;
     assert_eq!(call.from_e164, Some(number("+441632960007")), "nobody's");
     let told = move |tx: &mut Tx| events::since(tx, ours, 0, 100);
-    let events = bed::found(&store, told).await;
+    let events = found(&store, told).await;
     assert!(events.len() >= 8, "they are told as before");
 }
 
@@ -322,9 +322,11 @@ async fn an_erasure_is_repeated_and_cut_off_without_harm(bed: &Bed) {
         panic!("one erasure")
     };
     // The node is killed before it says that it is done; late facts fill in what was erased.
-    let rows = store.erasures().erase_rows(erasure, AFTER).await;
+    let rows = erasing::erase_rows(&store, erasure, AFTER).await;
     assert_eq!(rows.expect("rows are erased"), RowsErased::All);
-    let before = store.erasures().by_id(ours, asked.id).await;
+    let before = store
+        .read(move |tx| erasures::by_id(tx, ours, asked.id))
+        .await;
     calls(&store, ours, id).await;
     assert_eq!(open(&store, 3).await.len(), 1);
     erase(&store, erasure, 3).await;
@@ -335,9 +337,11 @@ async fn an_erasure_is_repeated_and_cut_off_without_harm(bed: &Bed) {
     assert_eq!((counted, receipt.erased.calls), (3, 3), "each once");
     assert_eq!(open(&store, 3).await, []);
     assert_eq!(request(&store, ours, id).await, receipt);
-    let call = store.calls().by_id(ours, first).await.expect("it stays");
+    let call = found(&store, move |tx| calls::by_id(tx, ours, first)).await;
     assert_eq!((call.contact_id, call.metadata), (None, None));
-    let call = store.calls().by_id(theirs, theirs_first).await;
+    let call = store
+        .read_inline(move |tx| calls::by_id(tx, theirs, theirs_first))
+        .await;
     assert_eq!(call.expect("another org's").from_e164, Some(number(NUMBER)));
     let contact = store.contacts().by_id(theirs, kept).await;
     assert_eq!(
@@ -345,8 +349,12 @@ async fn an_erasure_is_repeated_and_cut_off_without_harm(bed: &Bed) {
         Some(EMAIL)
     );
     for absent in [
-        store.erasures().by_id(theirs, asked.id).await,
-        store.erasures().request(theirs, id, AFTER).await,
+        store
+            .read(move |tx| erasures::by_id(tx, theirs, asked.id))
+            .await,
+        store
+            .write(move |tx| erasures::request(tx, theirs, id, AFTER))
+            .await,
     ] {
         assert!(matches!(absent, Err(Error::Wrong(Wrong::Absent(_)))));
     }
@@ -363,7 +371,9 @@ async fn a_contact_in_a_call_is_not_erased(bed: &Bed) {
     };
     let facts = [Fact::Started(begun.into())];
     project(&store, &facts).await;
-    let refused = store.erasures().request(ours, id, AFTER).await;
+    let refused = store
+        .write(move |tx| erasures::request(tx, ours, id, AFTER))
+        .await;
     assert!(matches!(
         refused,
         Err(Error::Refused(Refused::ContactOnCall))
@@ -383,7 +393,7 @@ async fn a_contact_in_a_call_is_not_erased(bed: &Bed) {
     let [erasure] = &open(&store, 3).await[..] else {
         panic!("one erasure")
     };
-    let waits = store.erasures().erase_rows(erasure, AFTER).await;
+    let waits = erasing::erase_rows(&store, erasure, AFTER).await;
     assert_eq!(waits.expect("a look"), RowsErased::CallIsUp);
     let end = [ended(ours, Uuid::from_u128(2), NOW)];
     project(&store, &end).await;
@@ -408,10 +418,7 @@ async fn an_erasure_waits_for_every_node_that_lives(bed: &Bed) {
     done(&store, move |tx| nodes::renew(tx, gone, Duration::ZERO)).await;
     let asked = request(&store, ours, id).await;
     assert_eq!(asked.waits_for, [1, 2, 3]);
-    let by_id = async || {
-        let erasure = store.erasures().by_id(ours, asked.id).await;
-        erasure.expect("an erasure")
-    };
+    let by_id = async || found(&store, move |tx| erasures::by_id(tx, ours, asked.id)).await;
     let erasure = open(&store, 1).await.remove(0);
     erase(&store, &erasure, 1).await;
     assert_eq!(open(&store, 1).await, []);
@@ -444,13 +451,11 @@ async fn numbers_of_the_org_are_not_searched_for(bed: &Bed) {
         ..started(call, ours, NOW)
     };
     let facts = [Fact::Started(begun.into()), ended(ours, call, NOW)];
-    let calls = store.calls();
     project(&store, &facts).await;
     let asked = request(&store, ours, id).await;
     erase(&store, &open(&store, 3).await.remove(0), 3).await;
-    let call = calls.by_id(ours, call).await.expect("it stays");
+    let call = found(&store, move |tx| calls::by_id(tx, ours, call)).await;
     assert_eq!(call.to_e164, Some(number(NUMBER)));
-    let receipt = store.erasures().by_id(ours, asked.id).await;
-    let receipt = receipt.expect("a receipt");
+    let receipt = found(&store, move |tx| erasures::by_id(tx, ours, asked.id)).await;
     assert_eq!((receipt.erased.calls, receipt.kept.numbers), (0, 1));
 }

@@ -8,12 +8,12 @@ use trunkline_model::record::{Ended, Fact, HangupBy, Started, Status};
 use trunkline_sip::moment::Moment;
 use trunkline_store::journal::Origin;
 use trunkline_store::{
-    Attempt, DeliveryState, Event, EventType, Held, NewEvent, NewHandoff, NewOrgKey, NewWebhook,
-    Outcome, Password, Store, WebhookChange, events,
+    Event, EventType, Held, NewEvent, NewHandoff, NewOrgKey, NewWebhook, Password, Store, calls,
+    deliveries, events, handoffs, lost, org_keys, webhooks,
 };
 use uuid::Uuid;
 
-use crate::bed::{self, Bed, NOW, found, later, org};
+use crate::bed::{self, Bed, NOW, done, found, later, org};
 use trunkline_testkit::event_schema::assert_fits;
 
 crate::on_both!(
@@ -24,8 +24,6 @@ crate::on_both!(
     writes_tell_what_they_did,
     readers_never_miss_a_number,
     another_node_learns_within_a_second,
-    what_webhooks_are_owed_is_held_by_one_node,
-    a_webhook_is_changed_and_settled,
     old_and_surplus_events_are_forgotten,
 );
 
@@ -158,15 +156,9 @@ async fn a_refused_call_says_so(bed: &Bed) {
 /// A node that is only held up is taken for dead as well, while its calls go on.
 async fn an_end_is_told_once(bed: &Bed) {
     let store = bed.open().await;
-    let calls = store.calls();
     let next = RUN.boot + 1;
-    let close = async || {
-        calls
-            .close_lost(RUN.node, next, later(9))
-            .await
-            .expect("closed")
-    };
-    let tell = async || calls.tell_lost(RUN.node, next).await.expect("told");
+    let close = async || done(&store, move |tx| lost::close(tx, RUN.node, next, later(9))).await;
+    let tell = async || done(&store, move |tx| lost::tell(tx, RUN.node, next)).await;
     let begin = async |number: u128| {
         let org = Uuid::from_u128(number);
         let facts = life(org, number, Status::Completed);
@@ -176,8 +168,11 @@ async fn an_end_is_told_once(bed: &Bed) {
         (org, facts)
     };
     let status = async |org: Uuid, number: u128| {
-        let call = calls.by_id(org, Uuid::from_u128(number)).await;
-        call.expect("a row").status
+        found(&store, move |tx| {
+            calls::by_id(tx, org, Uuid::from_u128(number))
+        })
+        .await
+        .status
     };
 
     let (gone, facts) = begin(1).await;
@@ -191,7 +186,7 @@ async fn an_end_is_told_once(bed: &Bed) {
         (STAGES.to_vec(), &json!("lost"))
     );
     assert_eq!(
-        calls.reopen(RUN).await.expect("an answer"),
+        done(&store, move |tx| lost::reopen(tx, RUN)).await,
         0,
         "it was told"
     );
@@ -204,7 +199,7 @@ async fn an_end_is_told_once(bed: &Bed) {
 
     let (held_up, facts) = begin(2).await;
     assert_eq!(close().await, 1);
-    assert_eq!(calls.reopen(RUN).await.expect("reopened"), 1);
+    assert_eq!(done(&store, move |tx| lost::reopen(tx, RUN)).await, 1);
     assert_eq!(status(held_up, 2).await, Status::InProgress);
     assert_eq!(tell().await, 0);
     bed::project(&store, RUN, &facts[3..])
@@ -244,9 +239,11 @@ async fn what_was_told_stays_octet_by_octet(bed: &Bed) {
         enabled: true,
     };
     let secret = Password::new("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw");
-    let made = store.webhooks().create(org, &new, &secret, NOW).await;
-    let webhook = made.expect("a webhook").id;
-    let calls = store.calls();
+    let webhook = done(&store, move |tx| {
+        webhooks::create(tx, org, &new, &secret, NOW)
+    })
+    .await
+    .id;
     let (facts, contact) = (life(org, 1, Status::Completed), Uuid::from_u128(9));
     let known = Fact::Contact {
         call: Uuid::from_u128(1),
@@ -262,9 +259,13 @@ async fn what_was_told_stays_octet_by_octet(bed: &Bed) {
     let mut kept = Vec::new();
     for (turn, batch) in batches.iter().enumerate() {
         if turn == 3 {
-            let closed = calls.close_lost(RUN.node, RUN.boot + 1, later(2)).await;
+            let closed = store
+                .write(move |tx| lost::close(tx, RUN.node, RUN.boot + 1, later(2)))
+                .await;
             assert_eq!(closed.expect("closed"), 1);
-            let told = calls.tell_lost(RUN.node, RUN.boot + 1).await;
+            let told = store
+                .write(move |tx| lost::tell(tx, RUN.node, RUN.boot + 1))
+                .await;
             assert_eq!(told.expect("told"), 1);
             kept = grown(&store, org, kept).await;
             bed::project(&store, RUN, batch).await.expect("projected");
@@ -290,8 +291,7 @@ async fn what_was_told_stays_octet_by_octet(bed: &Bed) {
     );
     let lease = Duration::from_secs(90);
     let held = store
-        .deliveries()
-        .hold(webhook, "node", 10, lease, later(9))
+        .write(move |tx| deliveries::hold(tx, webhook, "node", 10, lease, later(9)))
         .await;
     let mut held = held.expect("held");
     held.sort_by_key(|held| {
@@ -303,8 +303,10 @@ async fn what_was_told_stays_octet_by_octet(bed: &Bed) {
         sent,
         kept.iter().map(|event| &event.body).collect::<Vec<_>>()
     );
-    for Held { delivery, body } in &held {
-        let again = store.deliveries().by_id(org, webhook, delivery.id).await;
+    for Held { delivery, body } in held.clone() {
+        let again = store
+            .read_inline(move |tx| deliveries::by_id(tx, org, webhook, delivery.id))
+            .await;
         assert_eq!(again.expect("kept").body, *body);
     }
 }
@@ -327,14 +329,15 @@ async fn writes_tell_what_they_did(bed: &Bed) {
         reasons: Vec::new(),
         sentiment: None,
     };
-    let made = store.handoffs().record(org, handoff, NOW).await;
-    let keys = store.org_keys();
+    let made = store
+        .write(move |tx| handoffs::record(tx, org, handoff, NOW))
+        .await;
     let key = token::issue(&store, org, NewOrgKey::lasting("Old", &[]), NOW)
         .await
         .expect("a key")
         .0
         .id;
-    keys.revoke(org, key, later(1)).await.expect("revoked");
+    done(&store, move |tx| org_keys::revoke(tx, org, key, later(1))).await;
     let lost = NewEvent::new(org, EventType::TrunkLost, &json!({"x": 1}), NOW);
     store.emit(lost).await.expect("emitted");
     let told = told(&store, org).await;
@@ -403,173 +406,6 @@ async fn another_node_learns_within_a_second(bed: &Bed) {
         let learnt = tokio::time::timeout(Duration::from_secs(1), learnt).await;
         learnt.expect("within a second");
     }
-}
-
-/// Nodes that ask at once get what is due between them, each delivery once.
-async fn what_webhooks_are_owed_is_held_by_one_node(bed: &Bed) {
-    const DUE: usize = 40;
-    let store = bed.open().await;
-    let org = org(&store, "Ours").await.id;
-    let new = NewWebhook {
-        url: "https://example.com/".to_owned(),
-        description: None,
-        types: vec![EventType::TrunkLost],
-        enabled: true,
-    };
-    let secret = Password::new("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw");
-    let made = store.webhooks().create(org, &new, &secret, NOW).await;
-    let webhook = made.expect("a webhook");
-    assert_eq!(webhook.secret, secret);
-    for kind in [EventType::TrunkLost, EventType::TrunkRegistered] {
-        for _ in 0..DUE {
-            let event = NewEvent::new(org, kind, &json!({}), NOW);
-            store.emit(event).await.expect("emitted");
-        }
-    }
-    let lease = Duration::from_secs(90);
-    let nodes = (0..4).map(|node| {
-        let (store, webhook) = (store.clone(), webhook.id);
-        tokio::spawn(async move {
-            let (holder, mut held) = (format!("node {node}"), Vec::new());
-            loop {
-                let deliveries = store.deliveries();
-                let some = deliveries.hold(webhook, &holder, 3, lease, NOW).await;
-                let some = some.expect("held");
-                if some.is_empty() {
-                    return held;
-                }
-                held.extend(some.into_iter().map(|held| held.delivery.event_id));
-            }
-        })
-    });
-    let nodes: Vec<_> = nodes.collect();
-    let mut held = Vec::new();
-    for node in nodes {
-        held.extend(node.await.expect("a node"));
-    }
-    let count = held.len();
-    held.sort_unstable();
-    held.dedup();
-    assert_eq!((count, held.len()), (DUE, DUE));
-    assert_eq!(store.deliveries().due(NOW).await.expect("due"), []);
-    // A node that starts again takes up what it held; the others' is theirs until the lease is over.
-    let freed = store.deliveries().let_go("node 0").await.expect("let go");
-    let due = store.deliveries().due(NOW).await.expect("due");
-    assert_eq!(due.is_empty(), freed == 0);
-    assert_eq!(
-        store.deliveries().due(later(90)).await.expect("due").len(),
-        1
-    );
-    // What happened twice is owed once: a fact that is projected again queues nothing.
-    let again = NewEvent::of(org, EventType::TrunkLost, org, &json!({}), NOW);
-    for _ in 0..2 {
-        store.emit(again.clone()).await.expect("emitted");
-    }
-    let deliveries = store.deliveries();
-    let page = deliveries
-        .page(org, webhook.id, None, None, 1)
-        .await
-        .expect("a page");
-    assert_eq!(page.total, DUE as u64 + 1);
-}
-
-async fn a_webhook_is_changed_and_settled(bed: &Bed) {
-    let store = bed.open().await;
-    let org = org(&store, "Ours").await.id;
-    let (webhooks, deliveries) = (store.webhooks(), store.deliveries());
-    let new = NewWebhook {
-        url: "https://example.com/".to_owned(),
-        description: Some("old".to_owned()),
-        types: Vec::new(),
-        enabled: true,
-    };
-    let (first, second) = (Password::new("whsec_AAAA"), Password::new("whsec_BBBB"));
-    let made = webhooks.create(org, &new, &first, NOW).await.expect("made");
-    let nothing = WebhookChange::default();
-    let same = webhooks.update(org, made.id, &nothing, NOW).await;
-    assert_eq!(same.expect("unchanged"), made);
-    let change = WebhookChange {
-        url: Some("https://example.org/".to_owned()),
-        description: Some(None),
-        types: Some(vec![EventType::TrunkLost]),
-        enabled: None,
-    };
-    let changed = webhooks.update(org, made.id, &change, later(1)).await;
-    let changed = changed.expect("changed");
-    assert_eq!(
-        (&*changed.url, &changed.description, changed.enabled),
-        ("https://example.org/", &None, true)
-    );
-    let rotated = webhooks.rotate(org, made.id, &second, later(2)).await;
-    let rotated = rotated.expect("rotated");
-    assert_eq!(
-        (rotated.secret, rotated.old_secret),
-        (second, Some((first, later(86_402))))
-    );
-    for _ in 0..3 {
-        let event = NewEvent::new(org, EventType::TrunkLost, &json!({}), NOW);
-        store.emit(event).await.expect("emitted");
-    }
-    let attempt = |fault: Option<&str>| Attempt {
-        at: later(3),
-        took_ms: 7,
-        http_status: Some(200),
-        fault: fault.map(str::to_owned),
-    };
-    let lease = Duration::from_secs(90);
-    let held = deliveries.hold(made.id, "node 1", 3, lease, later(3)).await;
-    let held = held.expect("held");
-    let [taken, put_off, gone] = held.as_slice() else {
-        panic!("three are due: {held:?}")
-    };
-    let settle = async |held: &Held, holder, fault, outcome| {
-        let settled = deliveries.settle(&held.delivery, holder, attempt(fault), outcome, later(4));
-        settled.await.expect("settled");
-        let now = deliveries.by_id(org, made.id, held.delivery.id).await;
-        now.expect("a delivery").delivery
-    };
-    let stranger = settle(taken, "node 2", None, Outcome::Delivered).await;
-    assert_eq!(
-        stranger, taken.delivery,
-        "whoever doesn't hold it settles nothing"
-    );
-    let done = settle(taken, "node 1", None, Outcome::Delivered).await;
-    assert_eq!(
-        (done.state, done.attempts, done.delivered_at),
-        (DeliveryState::Delivered, 1, Some(later(4)))
-    );
-    let again = settle(put_off, "node 1", Some("status"), Outcome::Again(later(9))).await;
-    assert_eq!(
-        (again.state, again.next_attempt_at),
-        (DeliveryState::Pending, Some(later(9)))
-    );
-    assert_eq!(again.log, [attempt(Some("status"))]);
-    let gone = settle(gone, "node 1", Some("gone"), Outcome::Gone).await;
-    assert_eq!(gone.state, DeliveryState::Failed);
-    let failed = deliveries
-        .page(org, made.id, Some(DeliveryState::Failed), None, 9)
-        .await;
-    assert_eq!(
-        failed.expect("a page").total,
-        2,
-        "what it was still owed has failed as well"
-    );
-    let disabled = webhooks.by_id(org, made.id).await.expect("a webhook");
-    assert_eq!(
-        (disabled.enabled, disabled.disabled_reason.as_deref()),
-        (false, Some("gone"))
-    );
-    let enable = WebhookChange {
-        enabled: Some(true),
-        ..WebhookChange::default()
-    };
-    let enabled = webhooks.update(org, made.id, &enable, NOW).await;
-    assert_eq!(enabled.expect("enabled").disabled_reason, None);
-    let queued = deliveries.requeue(org, made.id, done.id, later(10)).await;
-    assert_eq!(queued.expect("queued").state, DeliveryState::Pending);
-    assert_eq!(deliveries.due(later(10)).await.expect("due").len(), 1);
-    webhooks.delete(org, made.id).await.expect("deleted");
-    assert_eq!(deliveries.due(later(10)).await.expect("due"), []);
 }
 
 async fn old_and_surplus_events_are_forgotten(bed: &Bed) {

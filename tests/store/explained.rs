@@ -9,10 +9,10 @@ use trunkline_model::record::{Direction, Ended, Fact, HangupBy, Started, Status}
 use trunkline_routing::{Caller, Decision, Dialled, Facts, NearMiss, Outcome};
 use trunkline_sip::moment::Moment;
 use trunkline_store::journal::Origin;
-use trunkline_store::{Error, NewAuthFailure, Store, Wrong, attempts, auth_failures};
+use trunkline_store::{Error, NewAuthFailure, Store, Wrong, attempts, auth_failures, explained};
 use uuid::Uuid;
 
-use crate::bed::{self, Bed, NOW, done, later, org};
+use crate::bed::{self, Bed, NOW, done, found, later, org};
 
 crate::on_both!(
     what_an_invite_said_is_read_back,
@@ -105,11 +105,15 @@ async fn what_an_invite_said_is_read_back(bed: &Bed) {
         refused(ours, 1, "no_agent"),
     ];
     project(&store, &again).await;
-    let explained = store.calls().explained(ours, Uuid::from_u128(1)).await;
-    let explained = explained.expect("a call");
+    let explained = found(&store, move |tx| {
+        explained::of_call(tx, ours, Uuid::from_u128(1))
+    })
+    .await;
     assert_eq!(explained.asked, Some(asked("030")));
     assert_eq!(explained.decision, Some(decision()));
-    let foreign = store.calls().explained(theirs, Uuid::from_u128(1)).await;
+    let foreign = store
+        .read_inline(move |tx| explained::of_call(tx, theirs, Uuid::from_u128(1)))
+        .await;
     assert!(
         matches!(foreign, Err(Error::Wrong(Wrong::Absent(_)))),
         "{foreign:?}"
@@ -175,12 +179,12 @@ async fn recorded_calls_are_of_one_org_and_period(bed: &Bed) {
         started(theirs, 5, Direction::Inbound, later(20)),
     ];
     project(&store, &facts).await;
-    let calls = store.calls();
     let ids = async |from: u64, until: u64, reason: Option<&'static str>, most: u32| {
-        let found = calls
-            .recorded(ours, (later(from), later(until)), reason, most)
-            .await;
-        let found = found.expect("recorded calls").into_iter();
+        let found = found(&store, move |tx| {
+            explained::recorded(tx, ours, (later(from), later(until)), reason, most)
+        })
+        .await
+        .into_iter();
         found.map(|call| call.id.as_u128()).collect::<Vec<_>>()
     };
     assert_eq!(ids(0, 100, None, 10).await, [4, 2, 1]);
@@ -188,15 +192,21 @@ async fn recorded_calls_are_of_one_org_and_period(bed: &Bed) {
     assert_eq!(ids(20, 39, None, 10).await, [2]);
     assert_eq!(ids(0, 100, Some("examined"), 10).await, [2]);
     let period = (NOW, later(100));
-    let found = calls.of_call_id(ours, "2@pbx", period).await.expect("read");
-    assert_eq!(found.expect("a call").reason.as_deref(), Some("examined"));
+    let one = found(&store, move |tx| {
+        explained::of_call_id(tx, ours, "2@pbx", period)
+    })
+    .await;
+    assert_eq!(one.expect("a call").reason.as_deref(), Some("examined"));
     for (org, call_id, period) in [
         (theirs, "2@pbx", period),
         (ours, "nobody", period),
         (ours, "2@pbx", (NOW, later(1))),
     ] {
-        let found = calls.of_call_id(org, call_id, period).await.expect("read");
-        assert_eq!(found, None, "{call_id}");
+        let none = found(&store, move |tx| {
+            explained::of_call_id(tx, org, call_id, period)
+        })
+        .await;
+        assert_eq!(none, None, "{call_id}");
     }
 }
 
@@ -220,8 +230,8 @@ async fn failed_log_ins_are_found_by_their_call(bed: &Bed) {
         failure(theirs, "a", 1),
     ];
     done(&store, move |tx| auth_failures::record(tx, &failures)).await;
-    let found = store.calls().log_ins_failed(ours, "a").await.expect("read");
-    let times: Vec<Moment> = found.iter().map(|failure| failure.at).collect();
+    let failed = found(&store, move |tx| explained::log_ins_failed(tx, ours, "a")).await;
+    let times: Vec<Moment> = failed.iter().map(|failure| failure.at).collect();
     assert_eq!(times, [later(1), later(2)]);
-    assert_eq!(found[0].dialled.as_deref(), Some("+4930"));
+    assert_eq!(failed[0].dialled.as_deref(), Some("+4930"));
 }

@@ -1,10 +1,12 @@
 //! Handoffs: in their order, counted by position.
 
 use trunkline_sip::moment::Moment;
-use trunkline_store::{Handoff, HandoffFilter, NewHandoff, Page, Reason, Sentiment, Store};
+use trunkline_store::{
+    Handoff, HandoffFilter, NewHandoff, Page, Reason, Sentiment, Store, handoffs,
+};
 use uuid::Uuid;
 
-use crate::bed::{Bed, NOW, later, org};
+use crate::bed::{Bed, NOW, done, found, later, org};
 
 crate::on_both!(
     handoffs_are_kept_as_given,
@@ -34,26 +36,22 @@ fn between(reason: Option<Reason>, from: Moment, to: Moment) -> HandoffFilter {
 async fn handoffs_are_kept_as_given(bed: &Bed) {
     let store = bed.open().await;
     let (ours, theirs) = (org(&store, "Ours").await.id, org(&store, "Theirs").await.id);
-    let made = store
-        .handoffs()
-        .record(ours, handoff("s", &[Reason::ProhibitedTopic]), NOW)
-        .await
-        .expect("recorded");
-    let page = store
-        .handoffs()
-        .list(ours, all(None), None, 9)
-        .await
-        .expect("a page");
+    let made = done(&store, move |tx| {
+        handoffs::record(tx, ours, handoff("s", &[Reason::ProhibitedTopic]), NOW)
+    })
+    .await;
+    let page = found(&store, move |tx| {
+        handoffs::list(tx, ours, all(None), None, 9)
+    })
+    .await;
     assert_eq!(page.items, [made]);
-    let page = store
-        .handoffs()
-        .list(theirs, all(None), None, 9)
-        .await
-        .expect("a page");
+    let page = found(&store, move |tx| {
+        handoffs::list(tx, theirs, all(None), None, 9)
+    })
+    .await;
     assert_eq!((page.items.len(), page.total), (0, 0));
     let nowhere = store
-        .handoffs()
-        .record(Uuid::nil(), handoff("s", &[]), NOW)
+        .write(move |tx| handoffs::record(tx, Uuid::nil(), handoff("s", &[]), NOW))
         .await;
     assert!(nowhere.is_err());
 }
@@ -69,11 +67,10 @@ async fn windows_and_reasons_are_counted(bed: &Bed) {
             &[InsufficientTools]
         };
         for org in [org, other] {
-            let recorded = store
-                .handoffs()
-                .record(org, handoff("s", reasons), later(at))
-                .await;
-            recorded.expect("recorded");
+            done(&store, move |tx| {
+                handoffs::record(tx, org, handoff("s", reasons), later(at))
+            })
+            .await;
         }
     }
     for (name, filter, total) in [
@@ -105,11 +102,7 @@ async fn windows_and_reasons_are_counted(bed: &Bed) {
     ] {
         let (mut seen, mut after) = (0, None);
         loop {
-            let page = store
-                .handoffs()
-                .list(org, filter, after, 4)
-                .await
-                .expect("a page");
+            let page = found(&store, move |tx| handoffs::list(tx, org, filter, after, 4)).await;
             assert_eq!(page.total, total, "{name}");
             seen += page.items.len() as u64;
             after = page.next;
@@ -130,11 +123,11 @@ async fn writers_at_once_stay_in_order(bed: &Bed) {
         // Clocks differ, and one goes backwards.
         let now = later(40 - at / 2);
         tasks.spawn(async move {
-            let recorded = store
-                .handoffs()
-                .record(org, handoff("s", &[Reason::InsufficientTools]), now)
-                .await;
-            recorded.expect("recorded").created_at
+            done(&store, move |tx| {
+                handoffs::record(tx, org, handoff("s", &[Reason::InsufficientTools]), now)
+            })
+            .await
+            .created_at
         });
     }
     let mut times = tasks.join_all().await;
@@ -143,8 +136,7 @@ async fn writers_at_once_stay_in_order(bed: &Bed) {
     assert_eq!(times.len(), 40, "each has a time of its own");
     for reason in [None, Some(Reason::InsufficientTools)] {
         let page = stores[0]
-            .handoffs()
-            .list(org, all(reason), None, 100)
+            .read_inline(move |tx| handoffs::list(tx, org, all(reason), None, 100))
             .await
             .expect("a page");
         let listed: Vec<_> = page
@@ -164,17 +156,17 @@ async fn none_is_lost_when_the_table_is_made_anew(bed: &Bed) {
     let orgs = [org(&store, "One").await.id, org(&store, "Other").await.id];
     for at in 0..10 {
         let reasons = [ProhibitedTopic, InsufficientTools];
-        let recorded = store
-            .handoffs()
-            .record(
+        done(&store, move |tx| {
+            handoffs::record(
+                tx,
                 orgs[at % 2],
                 handoff("s", &reasons[at % 2..]),
                 later(at as u64),
             )
-            .await;
-        recorded.expect("recorded");
+        })
+        .await;
     }
-    let before = listed(&store, &orgs).await;
+    let before = listed(&store, orgs).await;
     store.close().await;
     bed.execute(
         "DELETE FROM schema_migrations WHERE version >= 14;
@@ -243,19 +235,18 @@ async fn none_is_lost_when_the_table_is_made_anew(bed: &Bed) {
     )
     .await;
     let store = bed.open().await;
-    assert_eq!(listed(&store, &orgs).await, before);
+    assert_eq!(listed(&store, orgs).await, before);
     let totals: Vec<_> = before.iter().map(|page| page.total).collect();
     assert_eq!(totals, [5, 5, 5, 5, 5, 0]);
     let recorded = store
-        .handoffs()
-        .record(orgs[0], handoff("s", &[]), NOW)
+        .write(move |tx| handoffs::record(tx, orgs[0], handoff("s", &[]), NOW))
         .await;
     let newest = before[0].items[0].created_at;
     assert!(recorded.expect("recorded").created_at > newest);
 }
 
 /// All handoffs of each org, those for a prohibited topic, and those for insufficient tools.
-async fn listed(store: &Store, orgs: &[Uuid; 2]) -> Vec<Page<Handoff>> {
+async fn listed(store: &Store, orgs: [Uuid; 2]) -> Vec<Page<Handoff>> {
     let mut pages = Vec::new();
     for reason in [
         None,
@@ -263,7 +254,9 @@ async fn listed(store: &Store, orgs: &[Uuid; 2]) -> Vec<Page<Handoff>> {
         Some(Reason::ProhibitedTopic),
     ] {
         for org in orgs {
-            let page = store.handoffs().list(*org, all(reason), None, 99).await;
+            let page = store
+                .read_inline(move |tx| handoffs::list(tx, org, all(reason), None, 99))
+                .await;
             pages.push(page.expect("a page"));
         }
     }

@@ -35,6 +35,7 @@ mod tenants;
 mod transactions;
 mod usage;
 mod ways_out;
+mod webhooks;
 
 /// Tells each story to both databases.
 macro_rules! on_both {

@@ -6,7 +6,9 @@ use trunkline_model::record::{Direction, Ended, Fact, HangupBy, Started, Status}
 use trunkline_routing::{Caller, Decision, Dialled, Outcome, Step};
 use trunkline_sip::moment::Moment;
 use trunkline_store::journal::Origin;
-use trunkline_store::{Asking, Call, CallFilter, Error, Refused, Renewal, Store, asks, nodes};
+use trunkline_store::{
+    Asking, Call, CallFilter, Error, Refused, Renewal, Store, asks, calls, lost, nodes,
+};
 use uuid::Uuid;
 
 use crate::bed::{self, Bed, NOW, done, found, later, number};
@@ -87,16 +89,14 @@ fn life(call: u128) -> Vec<Fact> {
 }
 
 async fn call(store: &Store, call: u128) -> Call {
-    store
-        .calls()
-        .by_id(ORG, Uuid::from_u128(call))
-        .await
-        .expect("a call")
+    found(store, move |tx| {
+        calls::by_id(tx, ORG, Uuid::from_u128(call))
+    })
+    .await
 }
 
 async fn facts_in_any_grouping_make_the_same_row(bed: &Bed) {
     let store = bed.open().await;
-    let calls = store.calls();
     bed::project(&store, RUN, &life(1))
         .await
         .expect("projected");
@@ -156,10 +156,10 @@ async fn facts_in_any_grouping_make_the_same_row(bed: &Bed) {
     }
     let many: Vec<_> = (1_000..1_150).flat_map(life).collect();
     bed::project(&store, RUN, &many).await.expect("projected");
-    let page = calls
-        .list(ORG, &CallFilter::default(), None, 1)
-        .await
-        .expect("a page");
+    let page = found(&store, move |tx| {
+        calls::list(tx, ORG, &CallFilter::default(), None, 1)
+    })
+    .await;
     assert_eq!(page.total, 154);
 }
 
@@ -226,7 +226,6 @@ async fn what_a_node_is_asked_is_done_once(bed: &Bed) {
 
 async fn a_lost_call_that_ended_is_corrected(bed: &Bed) {
     let store = bed.open().await;
-    let calls = store.calls();
     let earlier = Origin {
         boot: RUN.boot - 1,
         ..RUN
@@ -241,10 +240,13 @@ async fn a_lost_call_that_ended_is_corrected(bed: &Bed) {
         .await
         .expect("projected");
     assert_eq!(
-        calls
-            .close_lost(RUN.node, RUN.boot, later(10))
-            .await
-            .expect("closed"),
+        done(&store, move |tx| lost::close(
+            tx,
+            RUN.node,
+            RUN.boot,
+            later(10)
+        ))
+        .await,
         1
     );
     let lost = call(&store, 1).await;
@@ -308,7 +310,11 @@ async fn a_decision_is_read_back(bed: &Bed) {
         Fact::Started(started(2, NOW).into()),
     ];
     bed::project(&store, RUN, &facts).await.expect("projected");
-    let read = async |org, call| store.calls().decision(org, Uuid::from_u128(call)).await;
+    let read = async |org, call| {
+        store
+            .read_inline(move |tx| calls::decision(tx, org, Uuid::from_u128(call)))
+            .await
+    };
     assert_eq!(read(ORG, 1).await.expect("a call"), Some(decision));
     assert_eq!(read(ORG, 2).await.expect("a call"), None);
     assert!(read(Uuid::from_u128(2), 1).await.is_err(), "another org's");
@@ -362,11 +368,10 @@ async fn calls_are_listed_by_page(bed: &Bed) {
     let mut seen = Vec::new();
     let mut after = None;
     loop {
-        let page = store
-            .calls()
-            .list(ORG, &CallFilter::default(), after, 2)
-            .await
-            .expect("a page");
+        let page = found(&store, move |tx| {
+            calls::list(tx, ORG, &CallFilter::default(), after, 2)
+        })
+        .await;
         assert_eq!(page.total, 5);
         seen.extend(page.items.iter().map(|call| call.id.as_u128()));
         after = page.next;
@@ -454,11 +459,7 @@ async fn calls_are_listed_by_page(bed: &Bed) {
         ),
     ];
     for (name, filter, expected) in cases {
-        let page = store
-            .calls()
-            .list(ORG, &filter, None, 100)
-            .await
-            .expect("a page");
+        let page = found(&store, move |tx| calls::list(tx, ORG, &filter, None, 100)).await;
         let ids: Vec<_> = page.items.iter().map(|call| call.id.as_u128()).collect();
         assert_eq!(
             (ids.as_slice(), page.total),
@@ -489,8 +490,10 @@ async fn many_calls_are_counted_to_the_last(bed: &Bed) {
         ..CallFilter::default()
     };
     for filter in [CallFilter::default(), inbound] {
-        let page = store.calls().list(ORG, &filter, None, 3).await;
-        let page = page.expect("a page");
+        let page = store
+            .calls(ORG, filter.clone(), None, 3)
+            .await
+            .expect("calls");
         assert_eq!((page.total, page.items.len()), (10_001, 3), "{filter:?}");
         assert_eq!(page.items[0].id.as_u128(), 1);
     }
@@ -564,16 +567,17 @@ async fn nodes_take_turns(bed: &Bed) {
     assert_eq!(renew(taken, OVER).await, Renewal::Held);
     tokio::time::sleep(Duration::from_millis(20)).await;
     assert_eq!(found(&store, nodes::expired).await, [taken]);
-    let calls = store.calls();
-    let lost = calls
-        .close_lost(taken.node, taken.boot + 1, later(13))
+    let lost = store
+        .write(move |tx| lost::close(tx, taken.node, taken.boot + 1, later(13)))
         .await;
     assert_eq!(lost.expect("closed"), 1);
     assert_eq!(found(&store, nodes::expired).await, []);
     let given_up = async |grace| found(&store, move |tx| nodes::given_up(tx, grace)).await;
     assert_eq!(given_up(LEASE).await, [], "it may only be held up");
     assert_eq!(given_up(OVER).await, [taken]);
-    let told = calls.tell_lost(taken.node, taken.boot + 1).await;
+    let told = store
+        .write(move |tx| lost::tell(tx, taken.node, taken.boot + 1))
+        .await;
     assert_eq!(told.expect("told"), 1);
     assert_eq!(given_up(OVER).await, []);
 }

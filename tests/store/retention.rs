@@ -7,11 +7,11 @@ use trunkline_sip::moment::Moment;
 use trunkline_store::journal::Origin;
 use trunkline_store::{
     ContactDetails, HandoffFilter, NewHandoff, OrgChange, Retained, RetentionChange, RetentionDays,
-    Store, UsageParts, UsageWindow,
+    Store, UsageParts, UsageWindow, aged, calls, handoffs, orgs, usage,
 };
 use uuid::Uuid;
 
-use crate::bed::{self, Bed, NOW, number, org, started};
+use crate::bed::{self, Bed, NOW, done, found, number, org, started};
 
 crate::on_both!(
     old_calls_go_and_are_counted_on,
@@ -34,18 +34,18 @@ async fn keep(store: &Store, org: Uuid, retention: RetentionChange) {
         retention,
         ..OrgChange::default()
     };
-    let changed = store.orgs().update(org, &change, NOW).await;
-    changed.expect("changed");
+    done(store, move |tx| orgs::update(tx, org, &change, NOW)).await;
 }
 
 /// Deletes all there is to delete of a kind at a time; gives the number of rows.
 async fn delete(store: &Store, kind: Retained, default_days: Option<u32>, now: Moment) -> u64 {
-    let orgs = store.orgs();
-    let over = orgs.over_retention(kind, default_days, now).await;
+    let over = store
+        .read(move |tx| aged::over(tx, kind, default_days, now))
+        .await;
     let mut deleted = 0;
     for (org, before) in over.expect("orgs") {
         loop {
-            let rows = orgs.delete_before(org, kind, before, now).await;
+            let rows = store.delete_before(org, kind, before, now).await;
             match rows.expect("rows go") {
                 0 => break,
                 some => deleted += some,
@@ -96,7 +96,7 @@ async fn answered_seconds(store: &Store, org: Uuid) -> i64 {
         from: Moment::from_micros(0),
         to: Moment::from_secs(4_000_000_000),
     };
-    let usage = store.usage().of_org(org, window, UsageParts::default(), 10);
+    let usage = store.read(move |tx| usage::of_org(tx, org, window, UsageParts::default(), 10));
     usage.await.expect("usage")[0].answered_seconds
 }
 
@@ -120,14 +120,19 @@ async fn old_calls_go_and_are_counted_on(bed: &Bed) {
 
     assert_eq!(delete(&store, Retained::Calls, None, day(29)).await, 0);
     assert_eq!(delete(&store, Retained::Calls, None, day(31)).await, 250);
-    let calls = store.calls();
-    let is_up = calls.by_id(ours, Uuid::from_u128(1_001)).await;
-    is_up.expect("a call that is up stays");
-    let is_young = calls.by_id(ours, Uuid::from_u128(1_002)).await;
-    is_young.expect("a younger call stays");
+    found(&store, move |tx| {
+        calls::by_id(tx, ours, Uuid::from_u128(1_001))
+    })
+    .await;
+    found(&store, move |tx| {
+        calls::by_id(tx, ours, Uuid::from_u128(1_002))
+    })
+    .await;
     assert_eq!(answered_seconds(&store, ours).await, 251 * 61);
-    let others = calls.by_id(theirs, Uuid::from_u128(5_001)).await;
-    others.expect("another org's stays");
+    found(&store, move |tx| {
+        calls::by_id(tx, theirs, Uuid::from_u128(5_001))
+    })
+    .await;
 }
 
 async fn sessions_are_emptied_and_their_calls_stay(bed: &Bed) {
@@ -148,10 +153,9 @@ async fn sessions_are_emptied_and_their_calls_stay(bed: &Bed) {
 
     assert_eq!(delete(&store, Retained::Sessions, None, day(10)).await, 600);
     assert_eq!(delete(&store, Retained::Sessions, None, day(11)).await, 0);
-    let calls = store.calls();
     for (id, is_emptied) in [(1, true), (600, true), (1_002, false)] {
         let session = Uuid::from_u128(id + 1_000_000);
-        let (call, headers) = calls.of_session(ours, session).await.expect("it stays");
+        let (call, headers) = found(&store, move |tx| calls::of_session(tx, ours, session)).await;
         assert_eq!(headers.is_empty(), is_emptied, "{id}");
         assert_eq!(call.metadata.is_none(), is_emptied, "{id}");
         assert_eq!(call.from_e164, Some(number("+441632960001")));
@@ -212,8 +216,7 @@ async fn old_handoffs_go(bed: &Bed) {
                 reasons: Vec::new(),
                 sentiment: None,
             };
-            let recorded = store.handoffs().record(org, new, day(days)).await;
-            recorded.expect("recorded");
+            done(&store, move |tx| handoffs::record(tx, org, new, day(days))).await;
         }
     }
     let change = RetentionChange {
@@ -228,7 +231,9 @@ async fn old_handoffs_go(bed: &Bed) {
             from: day(0),
             to: day(100),
         };
-        let page = store.handoffs().list(org, filter, None, 1).await;
+        let page = store
+            .read_inline(move |tx| handoffs::list(tx, org, filter, None, 1))
+            .await;
         assert_eq!(page.expect("a page").total, left);
     }
 }
@@ -244,7 +249,7 @@ async fn an_orgs_own_days_stand_before_the_operators(bed: &Bed) {
         ..RetentionChange::default()
     };
     keep(&store, own, change).await;
-    let days = store.orgs().retention(own).await.expect("days");
+    let days = found(&store, move |tx| aged::days_of(tx, own)).await;
     let expected = RetentionDays {
         calls: Some(60),
         ..RetentionDays::default()
@@ -252,8 +257,7 @@ async fn an_orgs_own_days_stand_before_the_operators(bed: &Bed) {
     assert_eq!(days, expected);
 
     assert_eq!(delete(&store, Retained::Calls, Some(30), day(40)).await, 1);
-    let calls = store.calls();
-    calls.by_id(own, Uuid::from_u128(1)).await.expect("stays");
+    found(&store, move |tx| calls::by_id(tx, own, Uuid::from_u128(1))).await;
     let back = RetentionChange {
         calls: Some(None),
         ..RetentionChange::default()

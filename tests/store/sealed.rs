@@ -8,7 +8,8 @@ use trunkline_model::settings::{Runtime, RuntimeLogin};
 use trunkline_store::journal::Origin;
 use trunkline_store::{
     Asked, Claim, Effects, InboundTrunkChange, NewBooking, NewOrg, NewWebhook, OpenFault, Password,
-    RowsErased, Store, agents, numbers, outbound_trunks, rows_of,
+    RowsErased, Store, agents, erasing, erasures, inbound_trunks, integrations, numbers, orgs,
+    outbound_trunks, rows_of, webhooks,
 };
 use uuid::Uuid;
 
@@ -46,8 +47,9 @@ async fn fill(store: &Store) -> Uuid {
         user_key: "a user key".to_owned(),
         default_company_shortname: None,
     });
-    let org = store.orgs().create(None, &new, NOW).await;
-    let org = org.expect("an org").id;
+    let org = done(store, move |tx| orgs::create(tx, None, &new, NOW))
+        .await
+        .id;
 
     let mut agent = new_agent("Anna");
     agent.runtime = Some(Runtime::Sip {
@@ -67,13 +69,14 @@ async fn fill(store: &Store) -> Uuid {
         numbers::create(tx, org, number("+4930000001"), true, NOW)
     })
     .await;
-    let trunks = store.inbound_trunks();
-    let made = trunks
-        .create(org, &InboundTrunkChange::default(), NOW)
-        .await;
-    made.expect("a trunk");
-    let rotated = trunks.rotate_credentials(org, NOW).await;
-    rotated.expect("another pair");
+    done(store, move |tx| {
+        inbound_trunks::create(tx, org, &InboundTrunkChange::default(), NOW)
+    })
+    .await;
+    done(store, move |tx| {
+        inbound_trunks::rotate_credentials(tx, org, NOW)
+    })
+    .await;
     done(store, move |tx| {
         outbound_trunks::create(tx, org, &carrier(), 10, NOW)
     })
@@ -85,12 +88,17 @@ async fn fill(store: &Store) -> Uuid {
         types: Vec::new(),
         enabled: true,
     };
-    let (webhooks, secret) = (store.webhooks(), Password::new("a secret"));
-    let hook = webhooks.create(org, &hook, &secret, NOW).await;
-    let hook = hook.expect("a webhook").id;
+    let secret = Password::new("a secret");
+    let hook = done(store, move |tx| {
+        webhooks::create(tx, org, &hook, &secret, NOW)
+    })
+    .await
+    .id;
     let newer = Password::new("a newer secret");
-    let rotated = webhooks.rotate(org, hook, &newer, NOW).await;
-    rotated.expect("another secret");
+    done(store, move |tx| {
+        webhooks::rotate(tx, org, hook, &newer, NOW)
+    })
+    .await;
 
     let answers = Answers(store.clone());
     answers.claim(&asked(), None, NOW).await.expect("claimed");
@@ -127,11 +135,12 @@ async fn begin_erasure(store: &Store, org: Uuid) {
     let run = Origin { node: 3, boot: 7 };
     let projected = bed::project(store, run, &facts).await;
     projected.expect("projected");
-    let erasures = store.erasures();
-    let asked = erasures.request(org, contact, later(60)).await;
-    asked.expect("asked for");
-    for erasure in erasures.open(3).await.expect("it opens") {
-        let rows = erasures.erase_rows(&erasure, later(60)).await;
+    done(store, move |tx| {
+        erasures::request(tx, org, contact, later(60))
+    })
+    .await;
+    for erasure in found(store, move |tx| erasures::open(tx, 3)).await {
+        let rows = erasing::erase_rows(store, &erasure, later(60)).await;
         assert_eq!(rows.expect("rows are erased"), RowsErased::All);
     }
 }
@@ -144,15 +153,19 @@ async fn opened(store: &Store, org: Uuid) -> Vec<String> {
     let runtime = rows.agents[0].runtime.as_ref().and_then(Runtime::login);
     let outbound = rows.outbound_trunks[0].settings.credentials.as_ref();
     let all = Default::default();
-    let hooks = store.webhooks().page(org, &all, None, 9).await;
+    let hooks = store
+        .read_inline(move |tx| webhooks::page(tx, org, &all, None, 9))
+        .await;
     let hook = &hooks.expect("it opens").items[0];
     let (old, _) = hook.old_secret.as_ref().expect("an old secret");
-    let bookings = store.integrations().bookings(org).await.expect("one");
+    let bookings = found(store, move |tx| integrations::bookings(tx, org)).await;
     let (app, user) = bookings[0].credentials(store.keyring()).expect("it opens");
     let answer = Answers(store.clone()).look_up(&asked(), NOW).await;
     assert_eq!(answer.expect("it opens"), Some(Claim::Done(kept())));
-    let erasure = store.erasures().open(3).await.expect("it opens").remove(0);
-    let legs = store.erasures().legs(erasure.id).await.expect("they open");
+    let erasure = found(store, move |tx| erasures::open(tx, 3))
+        .await
+        .remove(0);
+    let legs = found(store, move |tx| erasures::legs(tx, erasure.id)).await;
     vec![
         legs[0].call_ids.join(" "),
         trunk.password.reveal().to_owned(),

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use futures_util::future::join_all;
 use trunkline::api::token;
-use trunkline_store::{Change, OpenFault, Options, Store, feed, realm};
+use trunkline_store::{Change, OpenFault, Options, Store, feed, orgs, realm};
 use uuid::Uuid;
 
 use crate::bed::{Bed, NOW, done, found, org};
@@ -142,7 +142,7 @@ async fn opens_at_once_are_one_database(bed: &Bed) {
             store.keyring().signing_key().id(),
             stores[0].keyring().signing_key().id()
         );
-        assert_eq!(store.orgs().by_id(org.id).await.expect("an org"), org);
+        assert_eq!(found(store, move |tx| orgs::by_id(tx, org.id)).await, org);
         store.check().await.expect("it answers");
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use trunkline_store::{
     Error, InboundTrunkChange, Kind, NewAuthFailure, Refused, Wrong, agents, auth_failures,
-    dedications, numbers,
+    dedications, inbound_trunks, numbers,
 };
 use uuid::Uuid;
 
@@ -191,9 +191,10 @@ async fn a_number_has_one_agent(bed: &Bed) {
 async fn a_trunk_lists_verified_numbers(bed: &Bed) {
     let store = bed.open().await;
     let org = org(&store, "Org").await.id;
-    let trunks = store.inbound_trunks();
-    let new = InboundTrunkChange::default();
-    let none = trunks.create(org, &new, NOW).await;
+    let new = InboundTrunkChange::default;
+    let none = store
+        .write(move |tx| inbound_trunks::create(tx, org, &new(), NOW))
+        .await;
     assert!(matches!(none, Err(Error::Wrong(Wrong::NoVerifiedNumber))));
     let [one, two, raw] = ["+4930000001", "+4930000002", "+4930000003"].map(number);
     let first = done(&store, move |tx| numbers::create(tx, org, one, true, NOW))
@@ -206,59 +207,84 @@ async fn a_trunk_lists_verified_numbers(bed: &Bed) {
     done(&store, move |tx| numbers::create(tx, org, raw, false, NOW)).await;
     let unverified = InboundTrunkChange {
         numbers: Some(vec![one, raw]),
-        ..new.clone()
+        ..new()
     };
-    let refused = trunks.create(org, &unverified, NOW).await;
+    let refused = store
+        .write(move |tx| inbound_trunks::create(tx, org, &unverified, NOW))
+        .await;
     assert!(
         matches!(refused, Err(Error::Wrong(Wrong::Entries(faults))) if faults == [(1, Wrong::NotVerified(raw))])
     );
 
-    let trunk = trunks.create(org, &new, NOW).await.expect("a trunk");
+    let trunk = done(&store, move |tx| {
+        inbound_trunks::create(tx, org, &new(), NOW)
+    })
+    .await;
     assert_eq!(trunk.numbers, [one, two]);
-    assert_eq!(trunks.of_org(org).await.expect("a trunk"), trunk);
+    assert_eq!(
+        found(&store, move |tx| inbound_trunks::of_org(tx, org)).await,
+        trunk
+    );
     assert!(matches!(
-        trunks.create(org, &new, NOW).await,
+        store
+            .write(move |tx| inbound_trunks::create(tx, org, &new(), NOW))
+            .await,
         Err(Error::Refused(Refused::TrunkExists))
     ));
     assert_eq!(
-        trunks
-            .remove_number(org, &one, NOW)
-            .await
-            .expect("a trunk")
-            .numbers,
+        done(&store, move |tx| inbound_trunks::remove_number(
+            tx, org, &one, NOW
+        ))
+        .await
+        .numbers,
         [two]
     );
     assert!(matches!(
-        trunks.remove_number(org, &one, NOW).await,
+        store
+            .write(move |tx| inbound_trunks::remove_number(tx, org, &one, NOW))
+            .await,
         Err(Error::Wrong(Wrong::Absent(Kind::Number)))
     ));
     assert_eq!(
-        trunks
-            .add_numbers(org, &[one, two, one], NOW)
-            .await
-            .expect("a trunk")
-            .numbers,
+        done(&store, move |tx| inbound_trunks::add_numbers(
+            tx,
+            org,
+            &[one, two, one],
+            NOW
+        ))
+        .await
+        .numbers,
         [two, one]
     );
 
     done(&store, move |tx| numbers::unverify(tx, org, first, NOW)).await;
     assert_eq!(
-        trunks.of_org(org).await.expect("a trunk").numbers,
+        found(&store, move |tx| inbound_trunks::of_org(tx, org))
+            .await
+            .numbers,
         [two, one]
     );
     // What is listed stays listed, verified or not, and its order can be chosen.
-    let again = trunks.add_numbers(org, &[one], NOW).await;
+    let again = store
+        .write(move |tx| inbound_trunks::add_numbers(tx, org, &[one], NOW))
+        .await;
     assert_eq!(again.expect("a trunk").numbers, [two, one]);
     let turned = InboundTrunkChange {
         numbers: Some(vec![one, two]),
         ..InboundTrunkChange::default()
     };
-    let turned = trunks.update(org, &turned, NOW).await.expect("a trunk");
+    let turned = done(&store, move |tx| {
+        inbound_trunks::update(tx, org, &turned, NOW)
+    })
+    .await;
     assert_eq!(turned.numbers, [one, two]);
-    assert_eq!(trunks.of_org(org).await.expect("a trunk"), turned);
+    assert_eq!(
+        found(&store, move |tx| inbound_trunks::of_org(tx, org)).await,
+        turned
+    );
     let three = number("+4930000009");
     done(&store, move |tx| numbers::create(tx, org, three, true, NOW)).await;
-    let synced = trunks.sync(org, NOW).await.expect("synced");
+    let synced = done(&store, move |tx| inbound_trunks::sync(tx, org, NOW)).await;
     assert_eq!(
         (synced.trunk.numbers, synced.added, synced.removed),
         (vec![two, three], vec![three], vec![one])
@@ -271,15 +297,20 @@ async fn a_trunk_lists_verified_numbers(bed: &Bed) {
         max_concurrent_calls: Some(Some(2)),
         ..InboundTrunkChange::default()
     };
-    let changed = trunks
-        .update(org, &change, later(9))
-        .await
-        .expect("a trunk");
+    let changed = done(&store, move |tx| {
+        inbound_trunks::update(tx, org, &change, later(9))
+    })
+    .await;
     assert!(changed.krisp_enabled && changed.refer_headers_in_uri);
-    assert_eq!(trunks.of_org(org).await.expect("a trunk"), changed);
-    trunks.delete(org, NOW).await.expect("a deletion");
+    assert_eq!(
+        found(&store, move |tx| inbound_trunks::of_org(tx, org)).await,
+        changed
+    );
+    done(&store, move |tx| inbound_trunks::delete(tx, org, NOW)).await;
     assert!(matches!(
-        trunks.of_org(org).await,
+        store
+            .read_inline(move |tx| inbound_trunks::of_org(tx, org))
+            .await,
         Err(Error::Wrong(Wrong::Absent(Kind::InboundTrunk)))
     ));
 }
@@ -291,21 +322,19 @@ async fn a_rotated_password_is_new_and_sealed(bed: &Bed) {
         numbers::create(tx, org, number("+4930000001"), true, NOW)
     })
     .await;
-    let new = InboundTrunkChange::default();
-    let before = store
-        .inbound_trunks()
-        .create(org, &new, NOW)
-        .await
-        .expect("a trunk");
-    let after = store
-        .inbound_trunks()
-        .rotate_credentials(org, later(1))
-        .await
-        .expect("a trunk");
+    let new = InboundTrunkChange::default;
+    let before = done(&store, move |tx| {
+        inbound_trunks::create(tx, org, &new(), NOW)
+    })
+    .await;
+    let after = done(&store, move |tx| {
+        inbound_trunks::rotate_credentials(tx, org, later(1))
+    })
+    .await;
     assert_ne!(before.username, after.username);
     assert_ne!(before.password.reveal(), after.password.reveal());
     assert_eq!(
-        store.inbound_trunks().of_org(org).await.expect("a trunk"),
+        found(&store, move |tx| inbound_trunks::of_org(tx, org)).await,
         after
     );
     assert!(!format!("{after:?}").contains(after.password.reveal()));

@@ -2,9 +2,11 @@
 
 use ipnet::IpNet;
 use trunkline::api::token;
-use trunkline_store::{Error, Kind, NewOrg, NewOrgKey, NewPartner, Refused, Wrong};
+use trunkline_store::{
+    Error, Kind, NewOrg, NewOrgKey, NewPartner, Refused, Wrong, org_keys, orgs, partners,
+};
 
-use crate::bed::{Bed, NOW, later, org};
+use crate::bed::{Bed, NOW, done, found, later, org};
 
 crate::on_both!(
     an_org_is_born,
@@ -18,8 +20,11 @@ async fn an_org_is_born(bed: &Bed) {
     let store = bed.open().await;
     let (first, second) = (org(&store, "First").await, org(&store, "Second").await);
     assert_ne!(first.widget_token, second.widget_token);
-    assert_eq!(store.orgs().by_id(first.id).await.expect("an org"), first);
-    let listed = store.orgs().list().await.expect("orgs");
+    assert_eq!(
+        found(&store, move |tx| orgs::by_id(tx, first.id)).await,
+        first
+    );
+    let listed = found(&store, orgs::list).await;
     assert_eq!(
         listed
             .iter()
@@ -29,26 +34,26 @@ async fn an_org_is_born(bed: &Bed) {
         2
     );
 
-    store
-        .orgs()
-        .limit_calls(first.id, Some(7), NOW)
-        .await
-        .expect("a limit");
+    done(&store, move |tx| {
+        orgs::limit_calls(tx, first.id, Some(7), NOW)
+    })
+    .await;
     assert_eq!(
-        store
-            .orgs()
-            .by_id(first.id)
+        found(&store, move |tx| orgs::by_id(tx, first.id))
             .await
-            .expect("an org")
             .max_concurrent_calls,
         Some(7)
     );
-    let named = store.orgs().create(None, &NewOrg::named("a\0b"), NOW).await;
+    let named = store
+        .write(move |tx| orgs::create(tx, None, &NewOrg::named("a\0b"), NOW))
+        .await;
     assert!(
         matches!(named, Ok(_) | Err(Error::Wrong(Wrong::Text))),
         "PostgreSQL has no NUL"
     );
-    let absent = store.orgs().limit_calls(uuid::Uuid::nil(), None, NOW).await;
+    let absent = store
+        .write(move |tx| orgs::limit_calls(tx, uuid::Uuid::nil(), None, NOW))
+        .await;
     assert!(matches!(
         absent,
         Err(Error::Wrong(Wrong::Absent(Kind::Org)))
@@ -64,34 +69,28 @@ async fn keys_come_and_go(bed: &Bed) {
         .expect("a key");
     assert_eq!(key.scopes, ["calls:read", "phone:write"]);
     assert_eq!(
-        store.org_keys().by_id(ours, key.id).await.expect("a look"),
+        found(&store, move |tx| org_keys::by_id(tx, ours, key.id)).await,
         Some(key.clone())
     );
     assert_eq!(
-        store
-            .org_keys()
-            .by_id(theirs, key.id)
-            .await
-            .expect("a look"),
+        found(&store, move |tx| org_keys::by_id(tx, theirs, key.id)).await,
         None
     );
     assert_eq!(
-        store.org_keys().list(ours).await.expect("keys"),
+        found(&store, move |tx| org_keys::list(tx, ours)).await,
         std::slice::from_ref(&key)
     );
 
-    let foreign = store.org_keys().revoke(theirs, key.id, NOW).await;
+    let foreign = store
+        .write(move |tx| org_keys::revoke(tx, theirs, key.id, NOW))
+        .await;
     assert!(matches!(
         foreign,
         Err(Error::Wrong(Wrong::Absent(Kind::OrgKey)))
     ));
-    store
-        .org_keys()
-        .revoke(ours, key.id, NOW)
-        .await
-        .expect("a revocation");
+    done(&store, move |tx| org_keys::revoke(tx, ours, key.id, NOW)).await;
     assert_eq!(
-        store.org_keys().by_id(ours, key.id).await.expect("a look"),
+        found(&store, move |tx| org_keys::by_id(tx, ours, key.id)).await,
         None
     );
     let orphan = token::issue(&store, uuid::Uuid::nil(), NewOrgKey::lasting("x", &[]), NOW).await;
@@ -107,52 +106,47 @@ async fn partners_see_their_own(bed: &Bed) {
         name: name.to_owned(),
         ..NewPartner::default()
     };
-    let ours = store
-        .partners()
-        .create(&partner("Ours"), NOW)
-        .await
-        .expect("a partner")
-        .id;
-    let theirs = store
-        .partners()
-        .create(&partner("Theirs"), NOW)
-        .await
-        .expect("a partner")
-        .id;
+    let ours = done(&store, move |tx| {
+        partners::create(tx, &partner("Ours"), NOW)
+    })
+    .await
+    .id;
+    let theirs = done(&store, move |tx| {
+        partners::create(tx, &partner("Theirs"), NOW)
+    })
+    .await
+    .id;
     let new = |external: &str| NewOrg {
         external_id: Some(external.to_owned()),
         ..NewOrg::named("Org")
     };
     for (at, external) in (0..).zip(["a", "b", "c"]) {
-        store
-            .orgs()
-            .create(Some(ours), &new(external), later(at))
-            .await
-            .expect("an org");
+        done(&store, move |tx| {
+            orgs::create(tx, Some(ours), &new(external), later(at))
+        })
+        .await;
     }
-    store
-        .orgs()
-        .create(Some(theirs), &new("a"), NOW)
-        .await
-        .expect("another partner may use the id");
-    store
-        .orgs()
-        .create(Some(theirs), &NewOrg::named("No id"), NOW)
-        .await
-        .expect("an org");
-    store
-        .orgs()
-        .create(Some(theirs), &NewOrg::named("No id either"), NOW)
-        .await
-        .expect("an org");
+    done(&store, move |tx| {
+        orgs::create(tx, Some(theirs), &new("a"), NOW)
+    })
+    .await;
+    done(&store, move |tx| {
+        orgs::create(tx, Some(theirs), &NewOrg::named("No id"), NOW)
+    })
+    .await;
+    done(&store, move |tx| {
+        orgs::create(tx, Some(theirs), &NewOrg::named("No id either"), NOW)
+    })
+    .await;
 
-    let again = store.orgs().create(Some(ours), &new("a"), NOW).await;
+    let again = store
+        .write(move |tx| orgs::create(tx, Some(ours), &new("a"), NOW))
+        .await;
     assert!(matches!(again, Err(Error::Refused(Refused::ExternalIdTaken(id))) if id == "a"));
-    let (page, total) = store
-        .orgs()
-        .of_partner(ours, &Default::default(), 2, 1)
-        .await
-        .expect("a page");
+    let (page, total) = found(&store, move |tx| {
+        orgs::of_partner(tx, ours, &Default::default(), 2, 1)
+    })
+    .await;
     assert_eq!(
         page.iter()
             .filter_map(|org| org.external_id.as_deref())
@@ -160,13 +154,14 @@ async fn partners_see_their_own(bed: &Bed) {
         ["b", "a"]
     );
     assert_eq!(total, 3);
-    let found = store
-        .orgs()
-        .by_external_id(theirs, "a")
-        .await
-        .expect("their org");
+    let found = found(&store, move |tx| orgs::by_external_id(tx, theirs, "a")).await;
     assert_eq!(found.partner_id, Some(theirs));
-    assert!(store.orgs().by_external_id(theirs, "b").await.is_err());
+    assert!(
+        store
+            .read_inline(move |tx| orgs::by_external_id(tx, theirs, "b"))
+            .await
+            .is_err()
+    );
 }
 
 async fn partner_keys_are_found_by_hash(bed: &Bed) {
@@ -177,44 +172,40 @@ async fn partner_keys_are_found_by_hash(bed: &Bed) {
         allowed_networks: Some(networks.clone()),
         ..NewPartner::default()
     };
-    let partner = store.partners().create(&new, NOW).await.expect("a partner");
+    let partner = done(&store, move |tx| partners::create(tx, &new, NOW)).await;
     assert_eq!(partner.allowed_networks, Some(networks));
-    let key = store
-        .partners()
-        .add_key(partner.id, "First", [7; 32], NOW)
-        .await
-        .expect("a key");
-    let found = store.partners().by_key([7; 32]).await.expect("a look");
-    assert_eq!(found, Some((key.clone(), partner.clone())));
+    let key = done(&store, move |tx| {
+        partners::add_key(tx, partner.id, "First", [7; 32], NOW)
+    })
+    .await;
+    let holder = found(&store, move |tx| partners::by_key(tx, [7; 32])).await;
+    assert_eq!(holder, Some((key.clone(), partner.clone())));
     assert_eq!(
-        store.partners().by_key([8; 32]).await.expect("a look"),
+        found(&store, move |tx| partners::by_key(tx, [8; 32])).await,
         None
     );
-    for networks in [Some(&[][..]), None] {
-        let allow = store.partners().allow(partner.id, networks, NOW).await;
-        let kept = networks.map(<[IpNet]>::to_vec);
-        assert_eq!(allow.expect("a partner").allowed_networks, kept);
+    for networks in [Some(Vec::new()), None] {
+        let kept = networks.clone();
+        let allowed = done(&store, move |tx| {
+            partners::allow(tx, partner.id, networks.as_deref(), NOW)
+        });
+        assert_eq!(allowed.await.allowed_networks, kept);
     }
 
-    store
-        .partners()
-        .set_active(partner.id, false, NOW)
+    done(&store, move |tx| {
+        partners::set_active(tx, partner.id, false, NOW)
+    })
+    .await;
+    let (_, partner_of_key) = found(&store, move |tx| partners::by_key(tx, [7; 32]))
         .await
         .expect("a partner");
-    let (_, found) = store
-        .partners()
-        .by_key([7; 32])
-        .await
-        .expect("a look")
-        .expect("a partner");
-    assert!(!found.active);
-    store
-        .partners()
-        .revoke_key(partner.id, key.id, NOW)
-        .await
-        .expect("a revocation");
+    assert!(!partner_of_key.active);
+    done(&store, move |tx| {
+        partners::revoke_key(tx, partner.id, key.id, NOW)
+    })
+    .await;
     assert_eq!(
-        store.partners().by_key([7; 32]).await.expect("a look"),
+        found(&store, move |tx| partners::by_key(tx, [7; 32])).await,
         None
     );
 }

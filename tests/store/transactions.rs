@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 use trunkline_store::{
-    Broke, Effects, Error, Kind, Narrow, NewHandoff, Store, Tx, Wrong, agents, events,
+    Broke, Effects, Error, Kind, Narrow, NewHandoff, Store, Tx, Wrong, agents, events, handoffs,
 };
 use uuid::Uuid;
 
@@ -198,9 +198,8 @@ async fn events_are_written_with_the_commit_alone(bed: &Bed) {
         sentiment: None,
     };
     let effects = Effects::default();
-    let handoffs = store.handoffs();
     effects
-        .hold(handoffs.record(org, new(), NOW))
+        .hold(store.write(move |tx| handoffs::record(tx, org, new(), NOW)))
         .await
         .expect("held");
     assert!(
@@ -209,7 +208,7 @@ async fn events_are_written_with_the_commit_alone(bed: &Bed) {
     );
     effects.undo();
     assert_eq!(found(&store, events::position).await, before);
-    handoffs.record(org, new(), NOW).await.expect("recorded");
+    done(&store, move |tx| handoffs::record(tx, org, new(), NOW)).await;
     assert!(recorded.has_changed().expect("open"));
     recorded.mark_unchanged();
     let told = store

@@ -6,10 +6,10 @@ use std::time::Duration;
 use trunkline_model::record::{Direction, Ended, Fact, HangupBy, Started, Status};
 use trunkline_sip::moment::Moment;
 use trunkline_store::journal::Origin;
-use trunkline_store::{UsageParts, UsageRow, UsageWindow};
+use trunkline_store::{UsageParts, UsageRow, UsageWindow, lost, usage};
 use uuid::Uuid;
 
-use crate::bed::{self, Bed, NOW, later, started};
+use crate::bed::{self, Bed, NOW, found, later, started};
 
 crate::on_both!(usage_equals_what_was_made);
 
@@ -130,11 +130,14 @@ async fn usage_equals_what_was_made(bed: &Bed) {
             break;
         }
         if turn % 3 == 0 {
-            let lost = store.calls().close_lost(
-                RUN.node,
-                RUN.boot + 1,
-                NOW + Duration::from_secs(999_999),
-            );
+            let lost = store.write(move |tx| {
+                lost::close(
+                    tx,
+                    RUN.node,
+                    RUN.boot + 1,
+                    NOW + Duration::from_secs(999_999),
+                )
+            });
             assert!(lost.await.expect("closed") > 0, "calls are open");
             store = bed.open().await;
         }
@@ -143,7 +146,9 @@ async fn usage_equals_what_was_made(bed: &Bed) {
     let mut counted = BTreeMap::new();
     for org in 1..=3 {
         let org = Uuid::from_u128(org);
-        let rows = store.usage().of_org(org, ALL, BY_ALL, 1_000).await;
+        let rows = store
+            .read(move |tx| usage::of_org(tx, org, ALL, BY_ALL, 1_000))
+            .await;
         for row in rows.expect("usage") {
             counted.insert(
                 group(&row),
@@ -153,18 +158,16 @@ async fn usage_equals_what_was_made(bed: &Bed) {
     }
     assert_eq!(counted, made_usage);
 
-    let one = store
-        .usage()
-        .of_org(Uuid::from_u128(1), ALL, UsageParts::default(), 9)
-        .await;
-    let one = one.expect("usage");
+    let one = found(&store, move |tx| {
+        usage::of_org(tx, Uuid::from_u128(1), ALL, UsageParts::default(), 9)
+    })
+    .await;
     let by_trunk = UsageParts {
         trunk: true,
         ..UsageParts::default()
     };
     let trunks = store
-        .usage()
-        .of_org(Uuid::from_u128(1), ALL, by_trunk, 9)
+        .read(move |tx| usage::of_org(tx, Uuid::from_u128(1), ALL, by_trunk, 9))
         .await;
     let trunks: Vec<_> = trunks
         .expect("usage")

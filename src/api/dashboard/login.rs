@@ -3,6 +3,7 @@
 use axum::extract::{RawQuery, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
+use trunkline_store::sessions;
 
 use super::org::Form;
 use super::page::{Html, Instead, base};
@@ -28,12 +29,12 @@ pub(super) async fn consume(
     }
     let query = query.unwrap_or_default();
     let token = token_of(&query);
-    let sessions = api.store().sessions();
-    if let Some(token) = token
-        && sessions
-            .needs_confirmation(presented(token), api.now())
-            .await?
-    {
+    if let Some(token) = token {
+        let (link, now) = (presented(token), api.now());
+        let needs = api.read_inline(move |tx| sessions::needs_confirmation(tx, link, now));
+        if !needs.await? {
+            return open(&state, Some(token)).await;
+        }
         let to = format!("{}/partner-login", base(&state));
         return Ok(Html(view::confirmation(&to, token)).into_response());
     }
@@ -68,10 +69,11 @@ async fn open(state: &State<Api>, link: Option<&str>) -> Result<Response, Instea
     let State(api) = state;
     let link = link.map(presented);
     let (token, hash) = visit::new_token();
-    let now = api.now();
-    let sessions = api.store().sessions();
     let opened = match link {
-        Some(link) => sessions.open(link, hash, now + LIFETIME, now).await?,
+        Some(link) => {
+            api.write(move |tx, now| sessions::open(tx, link, hash, now + LIFETIME, now))
+                .await?
+        }
         None => None,
     };
     let Some(org) = opened else {
@@ -120,7 +122,8 @@ pub(super) async fn home(state: State<Api>, request: Request) -> Result<Redirect
 /// `POST /dashboard/logout`: ends the session for good.
 pub(super) async fn log_out(State(api): State<Api>, form: Form) -> Result<Response, Instead> {
     let hash = form.visit.hash;
-    api.store().sessions().end(hash, api.now()).await?;
+    api.write(move |tx, now| sessions::end(tx, hash, now))
+        .await?;
     api.credentials()
         .sessions
         .forget(|visit| visit.hash == hash);

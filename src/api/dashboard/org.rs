@@ -10,7 +10,8 @@ use axum::response::Redirect;
 use maud::Markup;
 use trunkline_sip::moment::Moment;
 use trunkline_store::{
-    Acting, Call, CallFilter, Error, HandoffFilter, Kind, Narrow, NewOrgKey, Wrong, agents, numbers,
+    Acting, Call, CallFilter, Error, HandoffFilter, Kind, Narrow, NewOrgKey, Wrong, agents,
+    handoffs, inbound_trunks, numbers, org_keys,
 };
 use uuid::Uuid;
 
@@ -171,7 +172,7 @@ async fn recent(api: &Api, org: Uuid) -> Result<Vec<Call>, Error> {
     // Memory first: a call that ends in between is then found in the store.
     let live = api.live().of_org(org);
     let any = CallFilter::default();
-    let stored = api.store().calls().list(org, &any, None, RECENT).await?;
+    let stored = api.store().calls(org, any, None, RECENT).await?;
     let mut calls = stored.items;
     let is_over = |calls: &[Call], id| {
         calls
@@ -192,7 +193,10 @@ async fn recent(api: &Api, org: Uuid) -> Result<Vec<Call>, Error> {
 async fn page(state: &State<Api>, visit: &Visit, secret: Option<&str>) -> Result<Markup, Instead> {
     let State(api) = state;
     let (store, org) = (api.store(), visit.session.org_id);
-    let trunk = match store.inbound_trunks().of_org(org).await {
+    let trunk = match store
+        .read_inline(move |tx| inbound_trunks::of_org(tx, org))
+        .await
+    {
         Ok(trunk) => Some(trunk),
         Err(Error::Wrong(Wrong::Absent(_))) => None,
         Err(error) => return Err(error.into()),
@@ -215,11 +219,12 @@ async fn page(state: &State<Api>, visit: &Visit, secret: Option<&str>) -> Result
         trunk,
         sip_endpoint: api.config().sip.endpoint(),
         keys: store
-            .org_keys()
-            .page(org, &Narrow::default(), None, SHOWN)
+            .read_inline(move |tx| org_keys::page(tx, org, &Narrow::default(), None, SHOWN))
             .await?,
         secret,
         calls: recent(api, org).await?,
-        handoffs: store.handoffs().list(org, any, None, RECENT).await?,
+        handoffs: store
+            .read_inline(move |tx| handoffs::list(tx, org, any, None, RECENT))
+            .await?,
     }))
 }

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use trunkline_model::handoff::Report;
 use trunkline_sip::moment::Moment;
-use trunkline_store::{Handoff, HandoffFilter, NewHandoff, Reason, Sentiment};
+use trunkline_store::{Handoff, HandoffFilter, NewHandoff, Reason, Sentiment, handoffs};
 
 use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
@@ -109,9 +109,8 @@ pub(super) async fn list(
         from,
         to,
     };
-    let handoffs = api.store().handoffs();
-    let page = handoffs
-        .list(caller.org, filter, paging.after, paging.limit)
+    let page = api
+        .read_inline(move |tx| handoffs::list(tx, caller.org, filter, paging.after, paging.limit))
         .await?;
     Ok(paging.page(page, HandoffView::from))
 }
@@ -125,8 +124,10 @@ pub(super) async fn create(
 ) -> Result<(StatusCode, Json<HandoffView>), ApiError> {
     caller.needs(WRITE)?;
     let new = reported(body.fields()?)?;
-    let handoffs = api.store().handoffs();
-    let handoff = handoffs.record(caller.org, new, api.now()).await?;
+    let now = api.now();
+    let handoff = api
+        .write(move |tx, _| handoffs::record(tx, caller.org, new, now))
+        .await?;
     Ok((StatusCode::CREATED, Json(handoff.into())))
 }
 

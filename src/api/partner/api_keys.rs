@@ -48,9 +48,8 @@ pub(super) async fn create(
     request.must_end_after(api.now())?;
     let scopes = request.scopes.as_deref().map_or(SCOPES.to_vec(), each_once);
     let new = NewOrgKey {
-        name: &request.name,
-        scopes: &scopes,
         expires_at: request.expires_at,
+        ..NewOrgKey::lasting(&request.name, &scopes)
     };
     let (key, api_key) = token::issue(api.store(), org, new, api.now()).await?;
     let shown = NewKeyView {

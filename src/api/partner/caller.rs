@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use trunkline_store::{Acting, Actor, ActorKind, Error, Org, Partner, Wrong};
+use trunkline_store::{
+    Acting, Actor, ActorKind, Error, Org, Partner, Wrong, deleted_orgs, orgs, partners,
+};
 use uuid::Uuid;
 
 use crate::api::caller::{PARTNER_KEY, credential};
@@ -39,7 +41,9 @@ impl FromRequestParts<Api> for PartnerCaller {
         )?;
         let (hash, now) = (presented(key), api.now());
         let look_up = async || {
-            let found = api.store().partners().by_key(hash).await?;
+            let found = api
+                .read_inline(move |tx| partners::by_key(tx, hash))
+                .await?;
             Ok(found.map(|(key, partner)| KnownPartner { key, partner }))
         };
         let partners = &api.credentials().partners;
@@ -152,7 +156,8 @@ impl PartnerCaller {
     /// The same 403 for another partner's org, for one that isn't there and for what is no id.
     pub(super) async fn owned(&self, api: &Api, named: &Named) -> Result<Org, ApiError> {
         let id = named.text("orgId").and_then(id);
-        match api.store().orgs().by_id(id.ok_or_else(foreign)?).await {
+        let ok_or_else = id.ok_or_else(foreign)?;
+        match api.read_inline(move |tx| orgs::by_id(tx, ok_or_else)).await {
             Ok(org) if org.partner_id == Some(self.id()) => {
                 Acting::of_org(org.id);
                 Ok(org)
@@ -172,8 +177,11 @@ impl PartnerCaller {
         named: &Named,
     ) -> Result<Uuid, ApiError> {
         let id = named.text("orgId").and_then(id).ok_or_else(foreign)?;
-        let orgs = api.store().orgs();
-        match orgs.partner_of_restorable(id, api.now()).await {
+        let now = api.now();
+        match api
+            .read_inline(move |tx| deleted_orgs::partner_of_restorable(tx, id, now))
+            .await
+        {
             Ok(partner) if partner == Some(self.id()) => {
                 Acting::of_org(id);
                 Ok(id)

@@ -5,7 +5,9 @@ use axum::Json;
 use axum::extract::State;
 use schemars::JsonSchema;
 use serde::Serialize;
-use trunkline_store::{Change, DefaultLimits, LimitedBy, OrgLimit, StoredLimit, StoredLimits};
+use trunkline_store::{
+    Change, DefaultLimits, LimitedBy, OrgLimit, StoredLimit, StoredLimits, org_limits,
+};
 
 use super::caller::PartnerCaller;
 use crate::api::body::{Body, Fields};
@@ -84,7 +86,9 @@ pub(super) async fn own(
     query: Query,
 ) -> Result<Json<PartnerLimitsView>, ApiError> {
     query.finish()?;
-    let set = api.store().partners().org_limits(caller.id()).await?;
+    let partner = caller.id();
+    let set = api.read_inline(move |tx| org_limits::of_partner(tx, partner));
+    let set = set.await?;
     let defaults = default_limits(api.config());
     let most = |limit: OrgLimit| {
         let own = set.iter().find(|(known, _)| *known == limit);
@@ -115,7 +119,9 @@ pub(super) async fn show(
 ) -> Result<Json<OrgLimitsView>, ApiError> {
     let org = caller.owned(&api, &named).await?.id;
     query.finish()?;
-    let stored = api.store().orgs().limits(org).await?;
+    let stored = api
+        .read_inline(move |tx| org_limits::of_org(tx, org))
+        .await?;
     view(&api, org, &stored).await
 }
 
@@ -129,10 +135,11 @@ pub(super) async fn update(
 ) -> Result<Json<OrgLimitsView>, ApiError> {
     let org = caller.owned(&api, &named).await?.id;
     let changes = changed(body.fields()?)?;
-    let orgs = api.store().orgs();
     let defaults = default_limits(api.config());
-    let stored = orgs
-        .limit(org, &changes, LimitedBy::Partner, defaults, api.now())
+    let stored = api
+        .write(move |tx, now| {
+            org_limits::limit(tx, org, &changes, LimitedBy::Partner, defaults, now)
+        })
         .await?;
     api.credentials().forget(Change::Org(org));
     view(&api, org, &stored).await
@@ -155,7 +162,10 @@ async fn view(
     org: Uuid,
     stored: &StoredLimits,
 ) -> Result<Json<OrgLimitsView>, ApiError> {
-    let counts = api.store().orgs().counts(org, api.now()).await?;
+    let now = api.now();
+    let counts = api
+        .read_inline(move |tx| org_limits::counts(tx, org, now))
+        .await?;
     let defaults: DefaultLimits = default_limits(api.config());
     let one = |limit: OrgLimit| {
         let (default, own): (u32, StoredLimit) = (limit.default_of(defaults), stored.of(limit));

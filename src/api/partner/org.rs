@@ -7,7 +7,7 @@ use serde::Serialize;
 use trunkline_sip::moment::Moment;
 use trunkline_store::{
     Change, Error, Org, OrgChange, Purge, RetentionChange, RetentionDays, SuspendedBy, Suspender,
-    Wrong,
+    Wrong, aged, deleted_orgs,
 };
 
 use super::caller::{PartnerCaller, foreign};
@@ -95,8 +95,9 @@ pub(super) async fn update(
     let change = changed(api.config(), body.fields()?)?;
     let bookings = change.bookings.as_deref().unwrap_or_default();
     connections::check(&api, bookings, "Nothing was changed").await?;
-    let orgs = api.store().orgs();
-    let org = orgs.update(org, &change, api.now()).await?;
+    let org = api
+        .write(move |tx, now| trunkline_store::orgs::update(tx, org, &change, now))
+        .await?;
     whole(&api, &caller, org).await
 }
 
@@ -132,9 +133,8 @@ pub(super) async fn delete(
     let org = caller.owned(&api, &named).await?.id;
     let purge = query.read("now", at_once);
     query.finish()?;
-    let orgs = api.store().orgs();
-    match orgs
-        .delete(org, purge.unwrap_or(Purge::Later), api.now())
+    match api
+        .write(move |tx, now| deleted_orgs::delete(tx, org, purge.unwrap_or(Purge::Later), now))
         .await
     {
         Ok(()) => {}
@@ -163,7 +163,7 @@ pub(super) async fn restore(
 ) -> Result<Json<WholeOrgView>, ApiError> {
     let org = caller.owned_or_deleted(&api, &named).await?;
     body.empty()?;
-    match api.store().orgs().restore(org, api.now()).await {
+    match deleted_orgs::restore(api.store(), org, api.now()).await {
         Ok(restored) => whole(&api, &caller, restored).await,
         // Its time was over meanwhile.
         Err(Error::Wrong(Wrong::Absent(_))) => Err(foreign()),
@@ -179,9 +179,10 @@ async fn set_suspended(
 ) -> Result<Json<WholeOrgView>, ApiError> {
     let org = caller.owned(api, named).await?.id;
     body.empty()?;
-    let orgs = api.store().orgs();
-    let changed = orgs
-        .suspend(org, Suspender::Partner, since, api.now())
+    let changed = api
+        .write(move |tx, now| {
+            trunkline_store::orgs::suspend(tx, org, Suspender::Partner, since, now)
+        })
         .await?;
     api.credentials().forget(Change::Org(org));
     whole(api, caller, changed).await
@@ -194,7 +195,7 @@ async fn whole(
 ) -> Result<Json<WholeOrgView>, ApiError> {
     let own = org.ai_instructions.clone();
     let in_force = own.or_else(|| caller.ai_instructions().map(str::to_owned));
-    let retention = api.store().orgs().retention(org.id).await?;
+    let retention = api.read_inline(move |tx| aged::days_of(tx, org.id)).await?;
     Ok(Json(WholeOrgView {
         website: org.website.clone(),
         language: org.language.clone(),

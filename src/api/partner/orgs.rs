@@ -5,7 +5,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
-use trunkline_store::{Error, NewOrg, Org, Refused, Wrong};
+use trunkline_store::{Error, NewOrg, Org, Refused, Wrong, orgs};
 use uuid::Uuid;
 
 use super::caller::PartnerCaller;
@@ -83,8 +83,9 @@ pub(super) async fn create(
         is_free(&api, caller.id(), external_id).await?;
     }
     integrations::check(&api, &new.bookings, "No org was made").await?;
-    let orgs = api.store().orgs();
-    let org = orgs.create(Some(caller.id()), &new, api.now()).await?;
+    let org = api
+        .write(move |tx, now| orgs::create(tx, Some(caller.id()), &new, now))
+        .await?;
     Ok((StatusCode::CREATED, Json(org.into())))
 }
 
@@ -99,9 +100,8 @@ pub(super) async fn list(
     let narrow = [query.text("external_id"), query.text("name")];
     query.finish()?;
     let (limit, offset) = (limit.unwrap_or(USUAL_LIMIT), offset.unwrap_or(0));
-    let orgs = api.store().orgs();
-    let (orgs, total) = orgs
-        .of_partner(caller.id(), &narrow, limit, offset.into())
+    let (orgs, total) = api
+        .read_inline(move |tx| orgs::of_partner(tx, caller.id(), &narrow, limit, offset.into()))
         .await?;
     let data = orgs.into_iter().map(OrgView::from).collect();
     Ok(Json(Orgs { data, total }))
@@ -116,8 +116,9 @@ pub(super) async fn by_external_id(
 ) -> Result<Json<OrgView>, ApiError> {
     query.finish()?;
     let external_id = named.text("externalId").unwrap_or_default();
-    let found = api.store().orgs();
-    match found.by_external_id(caller.id(), external_id).await {
+    let (partner, id) = (caller.id(), external_id.to_owned());
+    let found = api.read_inline(move |tx| orgs::by_external_id(tx, partner, &id));
+    match found.await {
         Ok(org) => Ok(Json(org.into())),
         // A text that can't be stored is nobody's id.
         Err(Error::Wrong(Wrong::Absent(_) | Wrong::Text)) => Err(ApiError::NotFound(format!(
@@ -179,12 +180,9 @@ pub(super) fn described(config: &Config, mut fields: Fields) -> Result<NewOrg, A
 }
 
 async fn is_free(api: &Api, partner: Uuid, external_id: &str) -> Result<(), ApiError> {
-    match api
-        .store()
-        .orgs()
-        .by_external_id(partner, external_id)
-        .await
-    {
+    let id = external_id.to_owned();
+    let known = api.read_inline(move |tx| orgs::by_external_id(tx, partner, &id));
+    match known.await {
         Ok(_) => Err(Refused::ExternalIdTaken(external_id.to_owned()).into()),
         Err(Error::Wrong(Wrong::Absent(_))) => Ok(()),
         Err(error) => Err(error.into()),

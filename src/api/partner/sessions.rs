@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use schemars::JsonSchema;
 use serde::Serialize;
-use trunkline_store::{Change, Kind, ListedSession};
+use trunkline_store::{Change, Kind, ListedSession, Tx, sessions};
 use uuid::Uuid;
 
 use super::caller::PartnerCaller;
@@ -48,11 +48,13 @@ pub(super) async fn list(
     let email = query.text("email").map(|email| email.to_ascii_lowercase());
     let paging = Paging::read(&mut query, "sessions", email);
     query.finish()?;
-    let (sessions, email) = (api.store().sessions(), paging.filters.as_deref());
-    let page = sessions
-        .page(org, email, paging.after, paging.limit, api.now())
-        .await?;
-    Ok(paging.page(page, SessionView::from))
+    let now = api.now();
+    let of_org = move |tx: &mut Tx, org, email: &Option<String>, after, limit| {
+        sessions::page(tx, org, email.as_deref(), after, limit, now)
+    };
+    paging
+        .find(api.store(), org, of_org, SessionView::from)
+        .await
 }
 
 /// `DELETE /partner/v1/orgs/{orgId}/sessions`: logs everybody out of the org's dashboard.
@@ -82,8 +84,8 @@ pub(super) async fn end_one(
 
 /// Ends it, on this node at once.
 async fn end(api: &Api, org: Uuid, session: Option<Uuid>) -> Result<Json<Success>, ApiError> {
-    let sessions = api.store().sessions();
-    sessions.end_of_org(org, session, api.now()).await?;
+    api.write(move |tx, now| sessions::end_of_org(tx, org, session, now))
+        .await?;
     api.credentials().forget(Change::Session(org));
     Ok(Json(Success::DONE))
 }

@@ -17,9 +17,16 @@ pub(super) async fn show(
     query: Query,
 ) -> Result<Response, ApiError> {
     let asked = Asked::read(query, &headers, api.now())?;
-    let usage = api.store().usage();
-    let rows = usage
-        .of_partner(caller.id(), asked.window, asked.parts, Asked::ROWS)
+    let rows = api
+        .read(move |tx| {
+            trunkline_store::usage::of_partner(
+                tx,
+                caller.id(),
+                asked.window,
+                asked.parts,
+                Asked::ROWS,
+            )
+        })
         .await?;
     asked.answer(rows)
 }

@@ -10,7 +10,7 @@ use axum::http::header;
 use axum::response::{IntoResponse as _, Response};
 use futures_util::stream;
 use serde::Serialize;
-use trunkline_store::{CallEnd, Error};
+use trunkline_store::{CallEnd, Error, call_ends};
 use uuid::Uuid;
 
 use super::call_filters::Filters;
@@ -156,9 +156,12 @@ impl Export {
         let Some(after) = self.after else {
             return Ok(String::new());
         };
-        let calls = self.api.store().calls();
         let filter = self.onward.filters.for_store();
-        let found = calls.ended_after(self.org, &filter, after, AT_ONCE).await?;
+        let org = self.org;
+        let found = self
+            .api
+            .read(move |tx| call_ends::after(tx, org, &filter, after, AT_ONCE))
+            .await?;
 
         let mut lines = String::new();
         for CallEnd { seq, call } in found.ends.into_iter().take(self.left as usize) {

@@ -49,9 +49,10 @@ pub(crate) async fn list(
     let shown = live.iter().filter(|live| !(only_live && live.is_over()));
     kept(&api, caller.org, shown).await;
     let filter = paging.filters.for_store();
-    let calls = api.store().calls();
-    let stored = calls
-        .list(caller.org, &filter, paging.after, paging.limit)
+    let stored = api
+        .read(move |tx| {
+            trunkline_store::calls::list(tx, caller.org, &filter, paging.after, paging.limit)
+        })
         .await;
     let stored = match stored {
         Ok(stored) => stored,

@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use trunkline_model::attempt::Attempt;
 use trunkline_routing::Decision;
-use trunkline_store::{Call, Explained, Kind, attempts};
+use trunkline_store::{Call, Explained, Kind, attempts, explained};
 use uuid::Uuid;
 
 use super::calls::{SCOPE, find};
@@ -32,15 +32,19 @@ pub(crate) async fn routing(
 
 /// Why a call went where it went. While the database is away a call that is up is explained all the same.
 pub(crate) async fn explained(api: &Api, call: &Call) -> Result<Explanation, ApiError> {
-    let known = match api.live().one(call.org_id, call.id) {
+    let (org, id) = (call.org_id, call.id);
+    let known = match api.live().one(org, id) {
         Some(live) => Explained {
             decision: live.started.decision.as_deref().cloned(),
             asked: live.started.asked.as_deref().cloned(),
         },
-        None => api.store().calls().explained(call.org_id, call.id).await?,
+        None => {
+            api.read_inline(move |tx| explained::of_call(tx, org, id))
+                .await?
+        }
     };
-    let failures = api.store().calls();
-    let failures = failures.log_ins_failed(call.org_id, &call.caller_call_id);
+    let call_id = call.caller_call_id.clone();
+    let failures = api.read(move |tx| explained::log_ins_failed(tx, org, &call_id));
     let failures = failures.await.unwrap_or_default();
     let failures = failures.into_iter().map(|failure| FailureView {
         at: written(failure.at),
@@ -72,6 +76,9 @@ pub(super) async fn attempts(api: &Api, call: &Call) -> Result<Vec<Attempt>, Api
 pub(super) async fn decision(api: &Api, org: Uuid, id: Uuid) -> Result<Option<Decision>, ApiError> {
     Ok(match api.live().one(org, id) {
         Some(live) => live.started.decision.as_deref().cloned(),
-        None => api.store().calls().decision(org, id).await?,
+        None => {
+            api.read_inline(move |tx| trunkline_store::calls::decision(tx, org, id))
+                .await?
+        }
     })
 }

@@ -11,7 +11,7 @@ use serde::Serialize;
 use trunkline_calls::live::LiveCall;
 use trunkline_model::record::{Direction, HangupBy, Status};
 use trunkline_routing::E164;
-use trunkline_store::{Call, CallSeconds, Kind};
+use trunkline_store::{Call, CallSeconds, Kind, calls};
 use uuid::Uuid;
 
 use super::of_call::OfCall;
@@ -145,7 +145,9 @@ pub(super) async fn end(api: &Api, call: Call) -> Result<CommandResult, ApiError
         return Err(not_up(api, &call));
     }
     for _ in 0..LOOKS {
-        let stored = api.store().calls().by_id(call.org_id, call.id).await;
+        let stored = api
+            .read_inline(move |tx| calls::by_id(tx, call.org_id, call.id))
+            .await;
         if let Some(ended) = stored.ok().filter(|call| call.ended_at.is_some()) {
             return CommandResult::new(StatusCode::OK, &CallView::from(ended));
         }
@@ -177,12 +179,17 @@ pub(crate) async fn find(api: &Api, org: Uuid, id: Uuid) -> Result<Call, ApiErro
         kept(api, org, live.iter()).await;
         live = api.live().one(org, id);
     }
-    Ok(match (api.store().calls().by_id(org, id).await, live) {
-        (Ok(call), Some(live)) if call.ended_at.is_none() => from_memory(live),
-        (Ok(call), _) => call,
-        (Err(_), Some(live)) => from_memory(live),
-        (Err(error), None) => return Err(error.into()),
-    })
+    Ok(
+        match (
+            api.read_inline(move |tx| calls::by_id(tx, org, id)).await,
+            live,
+        ) {
+            (Ok(call), Some(live)) if call.ended_at.is_none() => from_memory(live),
+            (Ok(call), _) => call,
+            (Err(_), Some(live)) => from_memory(live),
+            (Err(error), None) => return Err(error.into()),
+        },
+    )
 }
 
 /// Interval at which a reader checks whether a call's beginning or end is on disk, and its end a row. After [`SYNCED_LOOKS`] or [`STORED_LOOKS`] checks

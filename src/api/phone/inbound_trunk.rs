@@ -15,7 +15,7 @@ use trunkline_calls::registrar::bindings::Binding;
 use trunkline_model::address;
 use trunkline_model::settings::{ReferFormat, TransferWay};
 use trunkline_routing::{Country, E164};
-use trunkline_store::{InboundTrunk, InboundTrunkChange, Kind};
+use trunkline_store::{InboundTrunk, InboundTrunkChange, Kind, inbound_trunks};
 use uuid::Uuid;
 
 use super::transfer_way::{TRANSFER_WAY, WayInForceView};
@@ -180,9 +180,8 @@ pub(crate) async fn create(
     caller.needs(WRITE)?;
     let settings = new_trunk(body.fields()?)?;
     may_trust(&api, None, &settings)?;
-    let trunks = api.store().inbound_trunks();
-    let trunk = trunks
-        .create(caller.org, &settings, api.now())
+    let trunk = api
+        .write(move |tx, now| inbound_trunks::create(tx, caller.org, &settings, now))
         .await
         .map_err(ApiError::in_field(NUMBERS))?;
     Ok((
@@ -213,9 +212,8 @@ pub(crate) async fn update(
     let trunk = find(&api, &caller).await?;
     let change = change(body.fields()?)?;
     may_trust(&api, Some(&trunk), &change)?;
-    let trunks = api.store().inbound_trunks();
-    let trunk = trunks
-        .update(caller.org, &change, api.now())
+    let trunk = api
+        .write(move |tx, now| inbound_trunks::update(tx, caller.org, &change, now))
         .await
         .map_err(ApiError::in_field(NUMBERS))?;
     Ok(Json(TrunkView::new(&api, &caller, trunk)))
@@ -230,8 +228,8 @@ pub(crate) async fn delete(
     caller.needs(WRITE)?;
     find(&api, &caller).await?;
     query.finish()?;
-    let trunks = api.store().inbound_trunks();
-    trunks.delete(caller.org, api.now()).await?;
+    api.write(move |tx, now| inbound_trunks::delete(tx, caller.org, now))
+        .await?;
     Ok(Json(Success::DONE))
 }
 
@@ -244,9 +242,8 @@ pub(crate) async fn add_numbers(
     caller.needs(WRITE)?;
     find(&api, &caller).await?;
     let numbers = more_numbers(body.fields()?)?;
-    let trunks = api.store().inbound_trunks();
-    let trunk = trunks
-        .add_numbers(caller.org, &numbers, api.now())
+    let trunk = api
+        .write(move |tx, now| inbound_trunks::add_numbers(tx, caller.org, &numbers, now))
         .await
         .map_err(ApiError::in_field(NUMBERS))?;
     Ok(Json(TrunkView::new(&api, &caller, trunk)))
@@ -267,8 +264,9 @@ pub(crate) async fn remove_number(
         .filter(|number| trunk.numbers.contains(number))
         .ok_or_else(|| ApiError::absent(Kind::Number))?;
     query.finish()?;
-    let trunks = api.store().inbound_trunks();
-    let trunk = trunks.remove_number(caller.org, &number, api.now()).await?;
+    let trunk = api
+        .write(move |tx, now| inbound_trunks::remove_number(tx, caller.org, &number, now))
+        .await?;
     Ok(Json(TrunkView::new(&api, &caller, trunk)))
 }
 
@@ -281,8 +279,9 @@ pub(crate) async fn sync(
     caller.needs(WRITE)?;
     find(&api, &caller).await?;
     body.empty()?;
-    let trunks = api.store().inbound_trunks();
-    let synced = trunks.sync(caller.org, api.now()).await?;
+    let synced = api
+        .write(move |tx, now| inbound_trunks::sync(tx, caller.org, now))
+        .await?;
     Ok(Json(SyncedView {
         trunk: TrunkView::new(&api, &caller, synced.trunk),
         added: synced.added,
@@ -299,8 +298,9 @@ pub(crate) async fn rotate_credentials(
     caller.needs(WRITE)?;
     find(&api, &caller).await?;
     body.empty()?;
-    let trunks = api.store().inbound_trunks();
-    let trunk = trunks.rotate_credentials(caller.org, api.now()).await?;
+    let trunk = api
+        .write(move |tx, now| inbound_trunks::rotate_credentials(tx, caller.org, now))
+        .await?;
     Ok(Json(TrunkView::new(&api, &caller, trunk)))
 }
 
@@ -344,7 +344,9 @@ fn may_trust(
 
 /// The org's trunk.
 pub(super) async fn find(api: &Api, caller: &Caller) -> Result<InboundTrunk, ApiError> {
-    Ok(api.store().inbound_trunks().of_org(caller.org).await?)
+    let org = caller.org;
+    let found = api.read_inline(move |tx| inbound_trunks::of_org(tx, org));
+    Ok(found.await?)
 }
 
 pub(super) fn new_trunk(mut fields: Fields) -> Result<InboundTrunkChange, ApiError> {

@@ -4,7 +4,7 @@
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use trunkline_calls::token::{self, SessionTokens};
-use trunkline_store::{Acting, Actor, ActorKind, Error, Kind};
+use trunkline_store::{Acting, Actor, ActorKind, Error, Kind, calls};
 use uuid::Uuid;
 
 use crate::api::caller::{Caller, credential};
@@ -65,7 +65,10 @@ impl FromRequestParts<Api> for OfCall {
 async fn session_elsewhere(api: &Api, token: &str, call: Uuid) -> Result<Uuid, ApiError> {
     let is_elsewhere = api.engine().and_then(|engine| engine.another_of(call));
     let org = SessionTokens::claimed(token).filter(|_| is_elsewhere.is_some());
-    let found = api.store().calls().by_id(org.ok_or(NO_TOKEN)?, call).await;
+    let ok_or = org.ok_or(NO_TOKEN)?;
+    let found = api
+        .read_inline(move |tx| calls::by_id(tx, ok_or, call))
+        .await;
     match found {
         Ok(call) if call.ended_at.is_none() => Ok(call.session_id),
         Ok(_) | Err(Error::Wrong(_)) => Err(NO_TOKEN),

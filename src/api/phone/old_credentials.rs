@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use schemars::JsonSchema;
 use serde::Serialize;
-use trunkline_store::{OldPair, old_pairs};
+use trunkline_store::{OldPair, inbound_trunks, old_pairs};
 
 use super::{READ, WRITE};
 use crate::api::caller::Caller;
@@ -37,7 +37,8 @@ pub(crate) async fn list(
     query: Query,
 ) -> Result<Page<OldPairView>, ApiError> {
     caller.needs(READ)?;
-    api.store().inbound_trunks().of_org(caller.org).await?;
+    api.read_inline(move |tx| inbound_trunks::of_org(tx, caller.org))
+        .await?;
     query.finish()?;
     let now = api.now();
     let pairs = api
@@ -58,7 +59,8 @@ pub(crate) async fn end(
     query: Query,
 ) -> Result<Json<Success>, ApiError> {
     caller.needs(WRITE)?;
-    api.store().inbound_trunks().of_org(caller.org).await?;
+    api.read_inline(move |tx| inbound_trunks::of_org(tx, caller.org))
+        .await?;
     query.finish()?;
     api.write(move |tx, now| old_pairs::end(tx, caller.org, now))
         .await?;

@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use serde_json::Value;
 use trunkline_sip::moment::Moment;
-use trunkline_store::Kind;
+use trunkline_store::{Kind, explained};
 
 use super::READ;
 use super::calls::SCOPE;
@@ -58,8 +58,9 @@ pub(crate) async fn decide(
         .apply(&org.routing)
         .map_err(|faults| ApiError::BadRequest(within("changes", faults)))?;
     let limit = question.limit;
-    let calls = api.store().calls();
-    let calls = calls.recorded(caller.org, period, None, limit + 1).await?;
+    let calls = api
+        .read(move |tx| explained::recorded(tx, caller.org, period, None, limit + 1))
+        .await?;
     // Thousands of decisions: not on a thread that others wait for.
     let replayed = tokio::task::spawn_blocking(move || replay(calls, limit, period, &changed));
     let replayed = replayed.await;

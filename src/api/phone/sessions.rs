@@ -16,7 +16,9 @@ use trunkline_calls::token;
 use trunkline_model::destinations::Destination;
 use trunkline_model::record::{Direction, Status};
 use trunkline_routing::E164;
-use trunkline_store::{AgentConfig, Call, Contact, Error, Kind, Wrong, agent_config};
+use trunkline_store::{
+    AgentConfig, Call, Contact, Error, Kind, Wrong, agent_config, calls, orgs, partners,
+};
 use uuid::Uuid;
 
 use super::agents::AgentView;
@@ -246,7 +248,10 @@ async fn find(
         let headers = live.started.headers.clone();
         return Ok((super::calls::from_memory(live), headers, false));
     }
-    match api.store().calls().of_session(org, session).await {
+    match api
+        .read_inline(move |tx| calls::of_session(tx, org, session))
+        .await
+    {
         Ok((call, headers)) => {
             let over = call.ended_at.is_some() || api.live().one(org, call.id).is_some();
             Ok((call, headers, over))
@@ -264,9 +269,13 @@ async fn find(
 
 /// The org with the prompt that is in force.
 async fn of_org(api: &Api, org: Uuid, credentials: Shown) -> Result<OrgView, ApiError> {
-    let org = api.store().orgs().by_id(org).await?;
+    let org = api.read_inline(move |tx| orgs::by_id(tx, org)).await?;
     let ai_instructions = match (&org.ai_instructions, org.partner_id) {
-        (None, Some(partner)) => api.store().partners().by_id(partner).await?.ai_instructions,
+        (None, Some(partner)) => {
+            api.read_inline(move |tx| partners::by_id(tx, partner))
+                .await?
+                .ai_instructions
+        }
         (own, _) => own.clone(),
     };
     Ok(OrgView {

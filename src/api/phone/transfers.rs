@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use trunkline_calls::transfer::{Ask, Chosen, Unable};
 use trunkline_model::handoff::{Reason, Sentiment};
 use trunkline_model::transfer::{State as TransferState, Way};
-use trunkline_store::{Call, CallTransfer, Kind};
+use trunkline_store::{Call, CallTransfer, Kind, transfers};
 use uuid::Uuid;
 
 use super::calls::find;
@@ -118,10 +118,10 @@ pub(super) async fn begin(api: &Api, call: &Call, ask: Ask) -> Result<CommandRes
         }
     })?;
     // What is acknowledged is kept: the row, or the journal, which is synced long before.
+    let (org, id) = (call.org_id, transfer.id);
     for _ in 0..LOOKS {
-        let calls = api.store().calls();
-        if calls
-            .has_transfer(call.org_id, transfer.id)
+        if api
+            .read_inline(move |tx| transfers::is_there(tx, org, id))
             .await
             .unwrap_or(false)
         {

@@ -19,9 +19,10 @@ pub(crate) async fn show(
 ) -> Result<Response, ApiError> {
     caller.needs(SCOPE)?;
     let asked = Asked::read(query, &headers, api.now())?;
-    let usage = api.store().usage();
-    let rows = usage
-        .of_org(caller.org, asked.window, asked.parts, Asked::ROWS)
+    let rows = api
+        .read(move |tx| {
+            trunkline_store::usage::of_org(tx, caller.org, asked.window, asked.parts, Asked::ROWS)
+        })
         .await?;
     asked.answer(rows)
 }

@@ -5,7 +5,7 @@ use axum::extract::State;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::value::RawValue;
-use trunkline_store::{Attempt, Delivery, DeliveryState, EventType, Held, Kind};
+use trunkline_store::{Attempt, Delivery, DeliveryState, EventType, Held, Kind, deliveries};
 use uuid::Uuid;
 
 use super::{SCOPE, find};
@@ -102,10 +102,9 @@ pub(super) async fn list(
     let state = query.read("state", |text| STATE.meaning(text));
     let paging = Paging::read(&mut query, "webhook-deliveries", state);
     query.finish()?;
-    let deliveries = api.store().deliveries();
     let (org, state) = (caller.org, paging.filters);
-    let page = deliveries
-        .page(org, webhook.id, state, paging.after, paging.limit)
+    let page = api
+        .read(move |tx| deliveries::page(tx, org, webhook.id, state, paging.after, paging.limit))
         .await?;
     Ok(paging.page(page, DeliveryView::from))
 }
@@ -143,9 +142,8 @@ pub(super) async fn redeliver(
         let message = "The webhook is disabled: enable it first".to_owned();
         return Err(ApiError::Conflict(message));
     }
-    let deliveries = api.store().deliveries();
-    let queued = deliveries
-        .requeue(caller.org, webhook.id, delivery.id, api.now())
+    let queued = api
+        .write(move |tx, now| deliveries::requeue(tx, caller.org, webhook.id, delivery.id, now))
         .await?;
     Ok(Json(queued.into()))
 }
@@ -153,6 +151,7 @@ pub(super) async fn redeliver(
 async fn find_delivery(api: &Api, caller: &Caller, named: &Named) -> Result<Held, ApiError> {
     let webhook = find(api, caller, named).await?;
     let id = named.id("delivery_id", Kind::Delivery)?;
-    let deliveries = api.store().deliveries();
-    Ok(deliveries.by_id(caller.org, webhook.id, id).await?)
+    let org = caller.org;
+    let found = api.read_inline(move |tx| deliveries::by_id(tx, org, webhook.id, id));
+    Ok(found.await?)
 }

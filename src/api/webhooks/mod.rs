@@ -217,9 +217,10 @@ async fn create(
 ) -> Result<(StatusCode, Json<SecretView>), ApiError> {
     caller.needs(SCOPE)?;
     let new = new_webhook(api.config(), body.fields()?)?;
-    let webhooks = api.store().webhooks();
-    let made = webhooks
-        .create(caller.org, &new, &new_secret(), api.now())
+    let made = api
+        .write(move |tx, now| {
+            trunkline_store::webhooks::create(tx, caller.org, &new, &new_secret(), now)
+        })
         .await?;
     Ok((StatusCode::CREATED, Json(made.into())))
 }
@@ -234,11 +235,14 @@ async fn list(
     let narrow = [query.switch("enabled"), query.text("url")];
     let paging = Paging::read(&mut query, "webhooks", narrow);
     query.finish()?;
-    let webhooks = api.store().webhooks();
-    let page = webhooks
-        .page(caller.org, &paging.filters, paging.after, paging.limit)
-        .await?;
-    Ok(paging.page(page, WebhookView::from))
+    paging
+        .find(
+            api.store(),
+            caller.org,
+            trunkline_store::webhooks::page,
+            WebhookView::from,
+        )
+        .await
 }
 
 /// `GET /webhooks/{webhook_id}`
@@ -264,9 +268,10 @@ async fn update(
     caller.needs(SCOPE)?;
     let webhook = find(&api, &caller, &named).await?;
     let change = change(api.config(), body.fields()?)?;
-    let webhooks = api.store().webhooks();
-    let changed = webhooks
-        .update(caller.org, webhook.id, &change, api.now())
+    let changed = api
+        .write(move |tx, now| {
+            trunkline_store::webhooks::update(tx, caller.org, webhook.id, &change, now)
+        })
         .await?;
     Ok(Json(changed.into()))
 }
@@ -281,9 +286,7 @@ async fn delete(
     caller.needs(SCOPE)?;
     let webhook = find(&api, &caller, &named).await?;
     query.finish()?;
-    api.store()
-        .webhooks()
-        .delete(caller.org, webhook.id)
+    api.write(move |tx, _| trunkline_store::webhooks::delete(tx, caller.org, webhook.id))
         .await?;
     Ok(Json(Success::DONE))
 }
@@ -298,16 +301,19 @@ async fn rotate(
     caller.needs(SCOPE)?;
     let webhook = find(&api, &caller, &named).await?;
     body.empty()?;
-    let webhooks = api.store().webhooks();
-    let rotated = webhooks
-        .rotate(caller.org, webhook.id, &new_secret(), api.now())
+    let rotated = api
+        .write(move |tx, now| {
+            trunkline_store::webhooks::rotate(tx, caller.org, webhook.id, &new_secret(), now)
+        })
         .await?;
     Ok(Json(rotated.into()))
 }
 
 async fn find(api: &Api, caller: &Caller, named: &Named) -> Result<Webhook, ApiError> {
     let id = named.id("webhook_id", Kind::Webhook)?;
-    Ok(api.store().webhooks().by_id(caller.org, id).await?)
+    let org = caller.org;
+    let found = api.read_inline(move |tx| trunkline_store::webhooks::by_id(tx, org, id));
+    Ok(found.await?)
 }
 
 fn new_webhook(config: &Config, mut fields: Fields) -> Result<NewWebhook, ApiError> {

@@ -5,7 +5,9 @@ use axum::Json;
 use axum::extract::State;
 use schemars::JsonSchema;
 use serde::Serialize;
-use trunkline_store::{Contact, Erased, Erasure, Error, KeptConfiguration, Kind, Refused, Wrong};
+use trunkline_store::{
+    Contact, Erased, Erasure, Error, KeptConfiguration, Kind, Refused, Wrong, erasures, of_contact,
+};
 use uuid::Uuid;
 
 use super::authenticate;
@@ -183,11 +185,13 @@ pub(super) async fn erase(
         caller.needs(scope)?;
     }
     let id = named.id("contact_id", Kind::Contact)?;
-    let erasures = api.store().erasures();
     let contact = match api.store().contacts().by_id(caller.org, id).await {
         Ok(contact) => contact,
         Err(Error::Wrong(Wrong::Absent(_))) => {
-            let before = match erasures.of_contact(caller.org, id).await {
+            let before = match api
+                .read(move |tx| erasures::of_contact(tx, caller.org, id))
+                .await
+            {
                 Ok(before) => before,
                 Err(Error::Wrong(Wrong::Absent(_))) => {
                     return Err(ApiError::absent(Kind::Contact));
@@ -203,14 +207,17 @@ pub(super) async fn erase(
     if is_on_call(&api, &contact).await? {
         return Err(Refused::ContactOnCall.into());
     }
-    let erasure = erasures.request(caller.org, id, api.now()).await?;
+    let erasure = api
+        .write(move |tx, now| erasures::request(tx, caller.org, id, now))
+        .await?;
     Ok(Json(erasure.into()))
 }
 
 /// Whether a call of the contact is up on this node, of which the store may not know yet.
 async fn is_on_call(api: &Api, contact: &Contact) -> Result<bool, ApiError> {
-    let contacts = api.store().contacts();
-    let number = contacts.number_of(contact.org_id, contact).await?;
+    let of = contact.clone();
+    let number = api.read_inline(move |tx| of_contact::number(tx, of.org_id, &of));
+    let number = number.await?;
     let live = api.live().of_org(contact.org_id);
     Ok(live.iter().any(|live| {
         let numbers = [live.started.from_e164, live.started.to_e164];
@@ -229,7 +236,9 @@ pub(super) async fn show(
 ) -> Result<Json<ErasureView>, ApiError> {
     caller.needs(authenticate::SCOPE)?;
     let id = named.id("erasure_id", Kind::Erasure)?;
-    let erasure = api.store().erasures().by_id(caller.org, id).await?;
+    let erasure = api
+        .read(move |tx| erasures::by_id(tx, caller.org, id))
+        .await?;
     query.finish()?;
     Ok(Json(erasure.into()))
 }

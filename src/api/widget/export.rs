@@ -1,10 +1,12 @@
 //! `GET /widget/contacts/{contact_id}/export`: everything that is kept of a contact, for a person who asks for it. Its calls come by page.
 
+use std::sync::Arc;
+
 use axum::Json;
 use axum::extract::State;
 use schemars::JsonSchema;
 use serde::Serialize;
-use trunkline_store::{Contact, ContactCall, Error, Position, Store};
+use trunkline_store::{Contact, ContactCall, Error, Position, Store, of_contact};
 use uuid::Uuid;
 
 use super::authenticate;
@@ -87,10 +89,9 @@ pub(super) async fn show(
         filters: Of(Some(contact.id)),
         ..paging
     };
-    let contacts = api.store().contacts();
-    let (calls, next) = contacts
-        .calls(caller.org, &contact, paging.after, paging.limit)
-        .await?;
+    let (of, after, limit) = (contact.clone(), paging.after, paging.limit);
+    let calls = api.read(move |tx| of_contact::calls(tx, caller.org, &of, after, limit));
+    let (calls, next) = calls.await?;
     Ok(Json(ExportView {
         contact: contact.into(),
         calls: calls.into_iter().map(ContactCallView::from).collect(),
@@ -114,14 +115,15 @@ pub(crate) async fn export<E: From<Error>>(
     contact: Contact,
     mut write: impl FnMut(&str) -> Result<(), E>,
 ) -> Result<(), E> {
-    let of = contact.clone();
+    let of = Arc::new(contact.clone());
     write("{\"contact\":")?;
     write(&json(&WholeContactView::from(contact)))?;
     write(",\"calls\":[")?;
     let mut after: Option<Position> = None;
     let mut is_first = true;
     loop {
-        let page = store.contacts().calls(of.org_id, &of, after, AT_ONCE);
+        let of = Arc::clone(&of);
+        let page = store.read(move |tx| of_contact::calls(tx, of.org_id, &of, after, AT_ONCE));
         let (calls, next) = page.await?;
         for call in calls {
             if !std::mem::take(&mut is_first) {

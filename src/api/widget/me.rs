@@ -9,7 +9,7 @@ use axum::http::request::Parts;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
-use trunkline_store::{Contact, Error, Wrong};
+use trunkline_store::{Contact, Error, Wrong, orgs};
 use uuid::Uuid;
 
 use crate::api::caller::credential;
@@ -39,7 +39,7 @@ impl FromRequestParts<Api> for Visitor {
         let quotas = api.quotas();
         Tally::of(parts).note(quotas.take(Policy::Visitor, claims.sub, limit, api.monotonic()))?;
         match api.store().contacts().by_id(claims.org, claims.sub).await {
-            Ok(contact) => match api.store().orgs().by_id(claims.org).await {
+            Ok(contact) => match api.read_inline(move |tx| orgs::by_id(tx, claims.org)).await {
                 Ok(org) if org.is_suspended() => Err(ApiError::suspended()),
                 Ok(_) => Ok(Self(contact)),
                 Err(Error::Wrong(Wrong::Absent(_))) => Err(invalid),

@@ -8,7 +8,7 @@ use trunkline_calls::Reason;
 use trunkline_model::address::{AddressPolicy, Refusal};
 use trunkline_model::settings::TransferWay;
 use trunkline_sip::moment::Moment;
-use trunkline_store::{AgentKind, Error, OrgRows, Recorded, Store, auth_failures};
+use trunkline_store::{AgentKind, Error, OrgRows, Recorded, Store, auth_failures, explained};
 use uuid::Uuid;
 
 use crate::engine::skew::{Off, REPORTED};
@@ -42,7 +42,9 @@ impl Orgs {
         let mut calls = Vec::with_capacity(rows.len());
         for rows in &rows {
             let org = rows.org.id;
-            let recorded = store.calls().recorded(org, period, None, CALLS).await?;
+            let recorded = store
+                .read(move |tx| explained::recorded(tx, org, period, None, CALLS))
+                .await?;
             calls.push((org, recorded));
         }
         Ok(Self {

@@ -1,17 +1,19 @@
 //! Calls of the contact, with their attempts and transfers.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use trunkline_routing::Decision;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use super::{PAUSE, ROWS_AT_ONCE, RowsErased, Search, execute, fetch_all, from_row, micros};
-use crate::column::{maybe, moment, to_json};
+use super::search::{PAUSE, ROWS_AT_ONCE, RowsErased, Search, Searched};
+use crate::Store;
+use crate::column::{from_row, maybe, moment, to_json};
 use crate::erasures::{Erased, ErasedLegs, count, legs_context};
 use crate::error::Error;
-use crate::pool::Writing;
 use crate::subject::{NOBODY, NOBODYS_URI, Subject};
+use crate::tx::Tx;
 
 /// Messages of a call pass so long before its record begins, and after its end: challenges, and answers that are sent again.
 const AROUND: Duration = Duration::from_secs(40);
@@ -155,42 +157,49 @@ impl CallRow {
     }
 }
 
-impl Search<'_> {
-    /// Erases the contact from calls, and remembers which they were.
-    pub(super) async fn calls(&mut self) -> Result<RowsErased, Error> {
-        let mut place = (-1_i64, Uuid::nil());
-        loop {
-            let mut reading = self.store.pool().read().await?;
-            let rows: Vec<CallRow> = fetch_all!(
-                reading,
-                CALLS,
-                self.erasure.org_id,
-                self.requested_at(),
-                place.0,
-                place.1,
-                ROWS_AT_ONCE
-            )?;
-            drop(reading);
-            let Some(last) = rows.last() else { break };
-            place = (micros(last.started_at), last.id);
-            let found: Vec<&CallRow> = rows.iter().filter(|row| self.is_found(row)).collect();
-            if found.iter().any(|row| row.ended_at.is_none()) {
-                return Ok(RowsErased::CallIsUp);
-            }
-            if found.is_empty() {
-                continue;
-            }
-            self.erase_calls(&found).await?;
-            tokio::time::sleep(PAUSE).await;
+/// Erases the contact from calls, and remembers which they were.
+pub(super) async fn erase(store: &Store, search: &mut Arc<Search>) -> Result<RowsErased, Error> {
+    let mut place = (Moment::from_micros(0), Uuid::nil());
+    loop {
+        let of = Arc::clone(search);
+        let (at, id) = place;
+        let rows = store.read(move |tx| -> Result<Vec<CallRow>, Error> {
+            let (org, until) = (of.erasure.org_id, of.erasure.requested_at);
+            tx.all(CALLS, &[&org, &until, &at, &id, &ROWS_AT_ONCE])
+        });
+        let mut rows = rows.await?;
+        let Some(last) = rows.last() else { break };
+        place = (last.started_at, last.id);
+        rows.retain(|row| search.is_found(row));
+        if rows.iter().any(|row| row.ended_at.is_none()) {
+            return Ok(RowsErased::CallIsUp);
         }
-        // Rows whose first fact never came hold nothing but the contact's id.
-        let mut writing = self.store.pool().write().await?;
-        let sql = "UPDATE calls SET contact_id = NULL WHERE org_id = $1 AND started_at IS NULL AND contact_id = $2";
-        execute!(writing, sql, self.erasure.org_id, self.erasure.contact_id)?;
-        writing.commit().await?;
-        Ok(RowsErased::All)
+        if rows.is_empty() {
+            continue;
+        }
+        let of = Arc::clone(search);
+        let erased = store.write(move |tx| {
+            of.erase_calls(tx, &rows)?;
+            Ok(rows)
+        });
+        let rows = erased.await?;
+        let known = Arc::make_mut(search);
+        known.calls.extend(rows.iter().map(|row| row.id));
+        known
+            .sessions
+            .extend(rows.iter().filter_map(|row| row.session_id));
+        tokio::time::sleep(PAUSE).await;
     }
+    // Rows whose first fact never came hold nothing but the contact's id.
+    let (org, contact) = (search.erasure.org_id, search.erasure.contact_id);
+    let sql = "UPDATE calls SET contact_id = NULL WHERE org_id = $1 AND started_at IS NULL AND contact_id = $2";
+    store
+        .write(move |tx| tx.run(sql, &[&org, &contact]))
+        .await?;
+    Ok(RowsErased::All)
+}
 
+impl Search {
     fn is_found(&self, row: &CallRow) -> bool {
         let is_contacts = row.contact_id == Some(self.erasure.contact_id);
         // Facts that were projected late fill in what was erased.
@@ -198,55 +207,39 @@ impl Search<'_> {
         is_contacts || is_refilled || row.mentions(&self.erasure.subject)
     }
 
-    async fn erase_calls(&mut self, rows: &[&CallRow]) -> Result<(), Error> {
-        let mut writing = self.store.pool().write().await?;
+    fn erase_calls(&self, tx: &mut Tx, rows: &[CallRow]) -> Result<(), Error> {
         // The lock on the erasure comes first.
-        count(&mut writing, self.erasure.id, &Erased::default()).await?;
+        count(tx, self.erasure.id, &Erased::default())?;
         let mut erased = Erased::default();
         for row in rows {
-            erased.calls += self.remember(&mut writing, row).await?;
-            self.erase_call(&mut writing, row).await?;
-            erased.call_attempts += self.erase_attempts(&mut writing, row.id).await?;
+            erased.calls += self.remember_legs(tx, (row.id, row.session_id), &row.legs())?;
+            self.erase_call(tx, row)?;
+            erased.call_attempts += self.erase_attempts(tx, row.id)?;
             let sql = "SELECT id, name, value, summary, explanation FROM transfers WHERE org_id = $1 AND call_id = $2";
-            let transfers: Vec<TransferRow> =
-                fetch_all!(writing, sql, self.erasure.org_id, row.id)?;
-            erased.transfers += self.erase_transfers(&mut writing, &transfers, true).await?;
+            let transfers: Vec<TransferRow> = tx.all(sql, &[&self.erasure.org_id, &row.id])?;
+            erased.transfers += self.erase_transfers(tx, &transfers, true)?;
         }
-        count(&mut writing, self.erasure.id, &erased).await?;
-        writing.commit().await?;
-        for row in rows {
-            self.calls.insert(row.id);
-            self.sessions.extend(row.session_id);
-        }
-        Ok(())
+        count(tx, self.erasure.id, &erased)
     }
 
     /// Keeps, sealed, what traces are searched for. Gives how many calls are new.
-    async fn remember(&self, writing: &mut Writing, row: &CallRow) -> Result<u64, Error> {
-        self.remember_legs(writing, (row.id, row.session_id), &row.legs())
-            .await
-    }
-
-    pub(super) async fn remember_legs(
+    pub(super) fn remember_legs(
         &self,
-        writing: &mut Writing,
+        tx: &mut Tx,
         (call, session): (Uuid, Option<Uuid>),
         legs: &ErasedLegs,
     ) -> Result<u64, Error> {
-        let keyring = self.store.keyring();
-        let sealed = keyring.seal(&legs_context(call), to_json(legs).as_bytes());
-        execute!(
-            writing,
+        let sealed = tx
+            .keyring()
+            .seal(&legs_context(call), to_json(legs).as_bytes());
+        tx.run(
             "INSERT INTO erasure_calls (erasure_id, call_id, session_id, legs) VALUES ($1, $2, $3, $4)
              ON CONFLICT (erasure_id, call_id) DO NOTHING",
-            self.erasure.id,
-            call,
-            session,
-            sealed,
+            &[&self.erasure.id, &call, &session, &sealed],
         )
     }
 
-    async fn erase_call(&self, writing: &mut Writing, row: &CallRow) -> Result<(), Error> {
+    fn erase_call(&self, tx: &mut Tx, row: &CallRow) -> Result<(), Error> {
         let subject = &self.erasure.subject;
         let is_contacts = row.contact_id == Some(self.erasure.contact_id);
         let (is_caller, is_callee) = row.sides(subject, is_contacts);
@@ -270,28 +263,29 @@ impl Search<'_> {
             true => Some(format!("erased-{}", row.id)),
             false => id.clone(),
         };
-        execute!(
-            writing,
+        tx.run(
             "UPDATE calls SET contact_id = NULL, from_number = $3, from_e164 = $4, to_number = $5, to_e164 = $6,
                  caller_call_id = $7, runtime_call_id = $8, decision = $9, metadata = NULL, headers = NULL, asked = NULL
              WHERE org_id = $1 AND id = $2",
-            self.erasure.org_id,
-            row.id,
-            number(is_caller, &row.from_number),
-            e164(is_caller, &row.from_e164),
-            number(is_callee, &row.to_number),
-            e164(is_callee, &row.to_e164),
-            call_id(&row.caller_call_id),
-            call_id(&row.runtime_call_id),
-            row.decision_without(&[subject, &then]),
+            &[
+                &self.erasure.org_id,
+                &row.id,
+                &number(is_caller, &row.from_number),
+                &e164(is_caller, &row.from_e164),
+                &number(is_callee, &row.to_number),
+                &e164(is_callee, &row.to_e164),
+                &call_id(&row.caller_call_id),
+                &call_id(&row.runtime_call_id),
+                &row.decision_without(&[subject, &then]),
+            ],
         )?;
         Ok(())
     }
 
     /// What a runtime's URI and a peer's words say of the caller goes.
-    async fn erase_attempts(&self, writing: &mut Writing, call: Uuid) -> Result<u64, Error> {
+    fn erase_attempts(&self, tx: &mut Tx, call: Uuid) -> Result<u64, Error> {
         let sql = "SELECT number, target, detail FROM call_attempts WHERE call_id = $1";
-        let rows: Vec<AttemptRow> = fetch_all!(writing, sql, call)?;
+        let rows: Vec<AttemptRow> = tx.all(sql, &[&call])?;
         let mut erased = 0;
         for row in rows {
             let is_named = self.erasure.subject.mentioned_in(&row.target);
@@ -303,15 +297,15 @@ impl Search<'_> {
                 false => row.target,
             };
             let sql = "UPDATE call_attempts SET target = $3, detail = NULL WHERE call_id = $1 AND number = $2";
-            erased += execute!(writing, sql, call, row.number, target)?;
+            erased += tx.run(sql, &[&call, &row.number, &target])?;
         }
         Ok(erased)
     }
 
     /// Erases what transfers say of the caller; of those that only mention it, what does so.
-    pub(super) async fn erase_transfers(
+    pub(super) fn erase_transfers(
         &self,
-        writing: &mut Writing,
+        tx: &mut Tx,
         rows: &[TransferRow],
         are_contacts: bool,
     ) -> Result<u64, Error> {
@@ -326,17 +320,49 @@ impl Search<'_> {
                 subject.mentioned_in(&row.value),
                 subject.mentioned_in(&row.name),
             );
-            erased += execute!(
-                writing,
+            erased += tx.run(
                 "UPDATE transfers SET summary = '', explanation = NULL, name = $2,
                      type = CASE WHEN $3 THEN 'sip' ELSE type END, value = CASE WHEN $3 THEN $4 ELSE value END
                  WHERE id = $1",
-                row.id,
-                if named { NOBODY } else { &row.name },
-                leads_there,
-                NOBODYS_URI,
+                &[&row.id, &if named { NOBODY } else { &row.name }, &leads_there, &NOBODYS_URI],
             )?;
         }
         Ok(erased)
+    }
+}
+
+/// Transfers of calls that are others', where they led to the contact or speak of it.
+impl Searched for TransferRow {
+    type Place = Uuid;
+
+    fn start() -> Uuid {
+        Uuid::nil()
+    }
+
+    fn place(&self) -> Uuid {
+        self.id
+    }
+
+    fn read(tx: &mut Tx, search: &Search, after: &Uuid) -> Result<Vec<Self>, Error> {
+        let (org, until) = (search.erasure.org_id, search.erasure.requested_at);
+        tx.all(
+            "SELECT id, name, value, summary, explanation FROM transfers
+             WHERE org_id = $1 AND id > $2 AND requested_at <= $3 ORDER BY id LIMIT $4",
+            &[&org, after, &until, &ROWS_AT_ONCE],
+        )
+    }
+
+    fn is_found(&self, search: &Search) -> bool {
+        self.names(&search.erasure.subject)
+    }
+
+    fn erase(tx: &mut Tx, search: &Search, found: &[Self]) -> Result<(), Error> {
+        count(tx, search.erasure.id, &Erased::default())?;
+        let transfers = search.erase_transfers(tx, found, false)?;
+        let erased = Erased {
+            transfers,
+            ..Erased::default()
+        };
+        count(tx, search.erasure.id, &erased)
     }
 }

@@ -7,22 +7,24 @@ use serde_json::{Map, Value};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use super::{PAUSE, ROWS_AT_ONCE, Search, execute, fetch_all, from_row};
-use crate::column::{moment, to_json};
+use super::search::{ROWS_AT_ONCE, Search, Searched};
+use crate::Change;
+use crate::column::{from_row, moment, to_json};
 use crate::contacts::Contact;
 use crate::erasures::{Erased, ErasedLegs, KeptConfiguration, count};
 use crate::error::Error;
 use crate::idempotency::{self, Kept};
 use crate::identify;
-use crate::pool::fetch_one;
+use crate::keyring::Keyring;
 use crate::subject::Subject;
+use crate::tx::Tx;
 
 /// Commands between nodes are nobody's after this time.
 const COMMANDS: Duration = Duration::from_secs(60);
 /// Messages of a failed log-in pass within this time around it.
 const AROUND: Duration = Duration::from_secs(40);
 
-struct AnswerRow {
+pub(super) struct AnswerRow {
     credential_id: Uuid,
     method: String,
     path: String,
@@ -52,7 +54,7 @@ from_row!(CommandRow {
     answer
 });
 
-struct LogInRow {
+pub(super) struct LogInRow {
     id: Uuid,
     username: String,
     dialled: Option<String>,
@@ -80,238 +82,236 @@ from_row!(Stored {
     kept: crate::column::json
 });
 
-impl Search<'_> {
-    /// Answers of the org's keys. A key or a path that names the contact goes with its answer.
-    pub(super) async fn kept_answers(&self) -> Result<(), Error> {
-        let mut place = (Uuid::nil(), String::new(), String::new(), String::new());
-        loop {
-            let mut reading = self.store.pool().read().await?;
-            let rows: Vec<AnswerRow> = fetch_all!(
-                reading,
-                "SELECT credential_id, method, path, key, answer FROM idempotency_keys
-                 WHERE credential_id IN (SELECT id FROM org_keys WHERE org_id = $1)
-                 AND (credential_id, method, path, key) > ($2, $3, $4, $5)
-                 ORDER BY credential_id, method, path, key LIMIT $6",
-                self.erasure.org_id,
-                place.0,
-                &place.1,
-                &place.2,
-                &place.3,
-                ROWS_AT_ONCE
-            )?;
-            drop(reading);
-            let Some(last) = rows.last() else {
-                return Ok(());
-            };
-            place = (
-                last.credential_id,
-                last.method.clone(),
-                last.path.clone(),
-                last.key.clone(),
-            );
-            for row in &rows {
-                self.erase_answer(row).await?;
-            }
-        }
+/// Answers of the org's keys. A key or a path that names the contact goes with its answer.
+impl Searched for AnswerRow {
+    type Place = (Uuid, String, String, String);
+
+    fn start() -> Self::Place {
+        (Uuid::nil(), String::new(), String::new(), String::new())
     }
 
-    async fn erase_answer(&self, row: &AnswerRow) -> Result<(), Error> {
-        let subject = &self.erasure.subject;
-        let is_named = subject.mentioned_in(&row.path) || subject.mentioned_in(&row.key);
-        let context = idempotency::context(row.credential_id, &row.method, &row.path, &row.key);
-        let answer = match &row.answer {
-            Some(sealed) => self.store.keyring().open(&context, sealed)?,
-            None => Vec::new(),
-        };
-        let kept = serde_json::from_slice::<Kept>(&answer).ok();
-        let without = kept.and_then(|kept| {
-            let text = self.without(&kept.text);
-            let is_named = subject.mentioned_in(&kept.text);
-            let text = text.or_else(|| is_named.then(String::new))?;
-            Some(Kept { text, ..kept })
-        });
-        if !is_named && without.is_none() {
-            return Ok(());
+    fn place(&self) -> Self::Place {
+        let (method, path) = (self.method.clone(), self.path.clone());
+        (self.credential_id, method, path, self.key.clone())
+    }
+
+    /// The answers are opened.
+    fn read(tx: &mut Tx, search: &Search, after: &Self::Place) -> Result<Vec<Self>, Error> {
+        let (credential, method, path, key) = after;
+        let mut rows: Vec<Self> = tx.all(
+            "SELECT credential_id, method, path, key, answer FROM idempotency_keys
+             WHERE credential_id IN (SELECT id FROM org_keys WHERE org_id = $1)
+             AND (credential_id, method, path, key) > ($2, $3, $4, $5)
+             ORDER BY credential_id, method, path, key LIMIT $6",
+            &[
+                &search.erasure.org_id,
+                credential,
+                method,
+                path,
+                key,
+                &ROWS_AT_ONCE,
+            ],
+        )?;
+        let keyring = tx.keyring();
+        for row in &mut rows {
+            if let Some(sealed) = &row.answer {
+                row.answer = Some(keyring.open(&row.context(), sealed)?);
+            }
         }
-        let mut writing = self.store.pool().write().await?;
+        Ok(rows)
+    }
+
+    fn is_found(&self, search: &Search) -> bool {
+        self.is_named(search) || self.without(search).is_some()
+    }
+
+    fn erase(tx: &mut Tx, search: &Search, found: &[Self]) -> Result<(), Error> {
         let erased = Erased {
-            kept_answers: 1,
+            kept_answers: found.len() as u64,
             ..Erased::default()
         };
-        count(&mut writing, self.erasure.id, &erased).await?;
-        match without.filter(|_| !is_named) {
-            Some(kept) => {
-                let sealed = self
-                    .store
-                    .keyring()
-                    .seal(&context, to_json(&kept).as_bytes());
-                execute!(
-                    writing,
+        count(tx, search.erasure.id, &erased)?;
+        let keyring = tx.keyring();
+        for row in found {
+            let (credential, method, path, key) = row.place();
+            match row.anew(search, &keyring) {
+                Some(sealed) => tx.run(
                     "UPDATE idempotency_keys SET answer = $5 WHERE credential_id = $1 AND method = $2 AND path = $3 AND key = $4",
-                    row.credential_id,
-                    &row.method,
-                    &row.path,
-                    &row.key,
-                    sealed,
-                )?;
-            }
-            None => {
-                execute!(
-                    writing,
+                    &[&credential, &method, &path, &key, &sealed],
+                )?,
+                None => tx.run(
                     "DELETE FROM idempotency_keys WHERE credential_id = $1 AND method = $2 AND path = $3 AND key = $4",
-                    row.credential_id,
-                    &row.method,
-                    &row.path,
-                    &row.key,
-                )?;
-            }
+                    &[&credential, &method, &path, &key],
+                )?,
+            };
         }
-        writing.commit().await
+        Ok(())
+    }
+}
+
+impl AnswerRow {
+    fn context(&self) -> Vec<u8> {
+        idempotency::context(self.credential_id, &self.method, &self.path, &self.key)
     }
 
+    fn is_named(&self, search: &Search) -> bool {
+        let subject = &search.erasure.subject;
+        subject.mentioned_in(&self.path) || subject.mentioned_in(&self.key)
+    }
+
+    /// The answer without the contact; `None` if it says nothing of it.
+    fn without(&self, search: &Search) -> Option<Kept> {
+        let kept: Kept = serde_json::from_slice(self.answer.as_deref()?).ok()?;
+        let text = search.without(&kept.text);
+        let is_named = search.erasure.subject.mentioned_in(&kept.text);
+        let text = text.or_else(|| is_named.then(String::new))?;
+        Some(Kept { text, ..kept })
+    }
+
+    /// The answer as it is kept from now on, sealed; `None`: not at all.
+    fn anew(&self, search: &Search, keyring: &Keyring) -> Option<Vec<u8>> {
+        let kept = self.without(search).filter(|_| !self.is_named(search))?;
+        Some(keyring.seal(&self.context(), to_json(&kept).as_bytes()))
+    }
+}
+
+/// Log-ins that failed where the contact was dialled; their messages are searched for as those of calls are.
+impl Searched for LogInRow {
+    type Place = Uuid;
+
+    fn start() -> Uuid {
+        Uuid::nil()
+    }
+
+    fn place(&self) -> Uuid {
+        self.id
+    }
+
+    fn read(tx: &mut Tx, search: &Search, after: &Uuid) -> Result<Vec<Self>, Error> {
+        let (org, until) = (search.erasure.org_id, search.erasure.requested_at);
+        tx.all(
+            "SELECT id, username, dialled, sip_call_id, at FROM auth_failures
+             WHERE org_id = $1 AND id > $2 AND at <= $3 ORDER BY id LIMIT $4",
+            &[&org, after, &until, &ROWS_AT_ONCE],
+        )
+    }
+
+    fn is_found(&self, search: &Search) -> bool {
+        let subject = &search.erasure.subject;
+        let texts = [self.dialled.as_deref(), self.sip_call_id.as_deref()];
+        let mut texts = texts.into_iter();
+        texts.any(|text| subject.mentioned(text)) || subject.mentioned_in(&self.username)
+    }
+
+    fn erase(tx: &mut Tx, search: &Search, found: &[Self]) -> Result<(), Error> {
+        let erased = Erased {
+            failed_log_ins: found.len() as u64,
+            ..Erased::default()
+        };
+        count(tx, search.erasure.id, &erased)?;
+        for row in found {
+            let legs = ErasedLegs {
+                call_ids: row.sip_call_id.iter().cloned().collect(),
+                session: None,
+                from: row.at - AROUND,
+                until: row.at + AROUND,
+            };
+            search.remember_legs(tx, (row.id, None), &legs)?;
+            tx.run("DELETE FROM auth_failures WHERE id = $1", &[&row.id])?;
+        }
+        Ok(())
+    }
+}
+
+/// Other contacts lose the number and the address, and what mentions them; one that has nothing else goes.
+impl Searched for Contact {
+    type Place = Uuid;
+
+    fn start() -> Uuid {
+        Uuid::nil()
+    }
+
+    fn place(&self) -> Uuid {
+        self.id
+    }
+
+    fn read(tx: &mut Tx, search: &Search, after: &Uuid) -> Result<Vec<Self>, Error> {
+        let (org, until) = (search.erasure.org_id, search.erasure.requested_at);
+        tx.all(
+            "SELECT * FROM contacts WHERE org_id = $1 AND id > $2 AND created_at <= $3 ORDER BY id LIMIT $4",
+            &[&org, after, &until, &ROWS_AT_ONCE],
+        )
+    }
+
+    fn is_found(&self, search: &Search) -> bool {
+        contact_without(self, &search.erasure.subject).is_some()
+    }
+
+    fn erase(tx: &mut Tx, search: &Search, found: &[Self]) -> Result<(), Error> {
+        let subject = &search.erasure.subject;
+        let without = found.iter().filter_map(|row| contact_without(row, subject));
+        let (nobodies, others): (Vec<_>, Vec<_>) = without.partition(|contact| {
+            contact.external_id.is_none() && contact.email.is_none() && contact.phone.is_none()
+        });
+        let erased = Erased {
+            contacts: nobodies.len() as u64,
+            other_contacts: others.len() as u64,
+            ..Erased::default()
+        };
+        count(tx, search.erasure.id, &erased)?;
+        let org = search.erasure.org_id;
+        for nobody in nobodies {
+            let sql = "DELETE FROM contacts WHERE org_id = $1 AND id = $2";
+            tx.run(sql, &[&org, &nobody.id])?;
+            // Calls of a contact that was nothing but the number.
+            let sql = "UPDATE events SET contact_id = NULL WHERE org_id = $1 AND contact_id = $2";
+            tx.run(sql, &[&org, &nobody.id])?;
+        }
+        for other in others {
+            identify::update(tx, &other)?;
+        }
+        tx.changed(Change::Contacts(org), search.erasure.requested_at);
+        Ok(())
+    }
+}
+
+impl Search {
     /// What nodes asked each other to do with calls of the contact, and what nobody waits for any more.
-    pub(super) async fn node_commands(&self, now: Moment) -> Result<(), Error> {
-        let mut reading = self.store.pool().read().await?;
+    pub(super) fn node_commands(&self, tx: &mut Tx, now: Moment) -> Result<(), Error> {
         let sql = "SELECT id, call_id, what, asked_at, answer FROM asks WHERE org_id = $1";
-        let rows: Vec<CommandRow> = fetch_all!(reading, sql, self.erasure.org_id)?;
-        drop(reading);
+        let rows: Vec<CommandRow> = tx.all(sql, &[&self.erasure.org_id])?;
         let subject = &self.erasure.subject;
-        let found: Vec<Uuid> = rows
-            .iter()
-            .filter(|row| {
-                now.since(row.asked_at) > COMMANDS
-                    || self.calls.contains(&row.call_id)
-                    || subject.mentioned_in(&row.what)
-                    || subject.mentioned(row.answer.as_deref())
-            })
-            .map(|row| row.id)
-            .collect();
+        let found = rows.iter().filter(|row| {
+            now.since(row.asked_at) > COMMANDS
+                || self.calls.contains(&row.call_id)
+                || subject.mentioned_in(&row.what)
+                || subject.mentioned(row.answer.as_deref())
+        });
+        let found: Vec<Uuid> = found.map(|row| row.id).collect();
         if found.is_empty() {
             return Ok(());
         }
-        let mut writing = self.store.pool().write().await?;
         let erased = Erased {
             node_commands: found.len() as u64,
             ..Erased::default()
         };
-        count(&mut writing, self.erasure.id, &erased).await?;
+        count(tx, self.erasure.id, &erased)?;
         for id in found {
-            execute!(writing, "DELETE FROM asks WHERE id = $1", id)?;
+            tx.run("DELETE FROM asks WHERE id = $1", &[&id])?;
         }
-        writing.commit().await
-    }
-
-    /// Log-ins that failed where the contact was dialled; their messages are searched for as those of calls are.
-    pub(super) async fn failed_log_ins(&self) -> Result<(), Error> {
-        let subject = &self.erasure.subject;
-        let mut place = Uuid::nil();
-        loop {
-            let mut reading = self.store.pool().read().await?;
-            let rows: Vec<LogInRow> = fetch_all!(
-                reading,
-                "SELECT id, username, dialled, sip_call_id, at FROM auth_failures
-                 WHERE org_id = $1 AND id > $2 AND at <= $3 ORDER BY id LIMIT $4",
-                self.erasure.org_id,
-                place,
-                self.requested_at(),
-                ROWS_AT_ONCE
-            )?;
-            drop(reading);
-            let Some(last) = rows.last() else {
-                return Ok(());
-            };
-            place = last.id;
-            for row in rows {
-                let texts = [row.dialled.as_deref(), row.sip_call_id.as_deref()];
-                let is_named = texts.into_iter().any(|text| subject.mentioned(text))
-                    || subject.mentioned_in(&row.username);
-                if !is_named {
-                    continue;
-                }
-                let mut writing = self.store.pool().write().await?;
-                let erased = Erased {
-                    failed_log_ins: 1,
-                    ..Erased::default()
-                };
-                count(&mut writing, self.erasure.id, &erased).await?;
-                let legs = ErasedLegs {
-                    call_ids: row.sip_call_id.into_iter().collect(),
-                    session: None,
-                    from: row.at - AROUND,
-                    until: row.at + AROUND,
-                };
-                self.remember_legs(&mut writing, (row.id, None), &legs)
-                    .await?;
-                let sql = "DELETE FROM auth_failures WHERE id = $1";
-                execute!(writing, sql, row.id)?;
-                writing.commit().await?;
-            }
-        }
-    }
-
-    /// Other contacts lose the number and the address, and what mentions them; one that has nothing else goes.
-    pub(super) async fn contacts(&self) -> Result<(), Error> {
-        let mut place = Uuid::nil();
-        loop {
-            let mut reading = self.store.pool().read().await?;
-            let rows: Vec<Contact> = fetch_all!(
-                reading,
-                "SELECT * FROM contacts WHERE org_id = $1 AND id > $2 AND created_at <= $3 ORDER BY id LIMIT $4",
-                self.erasure.org_id,
-                place,
-                self.requested_at(),
-                ROWS_AT_ONCE
-            )?;
-            drop(reading);
-            let Some(last) = rows.last() else {
-                return Ok(());
-            };
-            place = last.id;
-            for contact in rows {
-                let Some(without) = contact_without(&contact, &self.erasure.subject) else {
-                    continue;
-                };
-                let mut writing = self.store.pool().write().await?;
-                let is_nobody = without.external_id.is_none()
-                    && without.email.is_none()
-                    && without.phone.is_none();
-                let erased = Erased {
-                    contacts: u64::from(is_nobody),
-                    other_contacts: u64::from(!is_nobody),
-                    ..Erased::default()
-                };
-                count(&mut writing, self.erasure.id, &erased).await?;
-                if is_nobody {
-                    let sql = "DELETE FROM contacts WHERE org_id = $1 AND id = $2";
-                    execute!(writing, sql, self.erasure.org_id, without.id)?;
-                    // Calls of a contact that was nothing but the number.
-                    let sql =
-                        "UPDATE events SET contact_id = NULL WHERE org_id = $1 AND contact_id = $2";
-                    execute!(writing, sql, self.erasure.org_id, without.id)?;
-                } else {
-                    writing
-                        .run(move |tx| identify::update(tx, &without))
-                        .await?;
-                }
-                let changes = [crate::Change::Contacts(self.erasure.org_id)];
-                let at = self.erasure.requested_at;
-                self.store.commit(writing, &changes, at).await?;
-                tokio::time::sleep(PAUSE).await;
-            }
-        }
+        Ok(())
     }
 
     /// Counts what stays: the org's configuration isn't a contact's data.
-    pub(super) async fn configuration(&self) -> Result<(), Error> {
-        let mut writing = self.store.pool().write().await?;
-        count(&mut writing, self.erasure.id, &Erased::default()).await?;
+    pub(super) fn configuration(&self, tx: &mut Tx) -> Result<(), Error> {
+        count(tx, self.erasure.id, &Erased::default())?;
         let sql = "SELECT 'numbers' AS kind, number AS text FROM numbers WHERE org_id = $1
              UNION ALL SELECT 'agents', handoff_phone_number FROM agents WHERE org_id = $1
              UNION ALL SELECT 'destinations', value FROM destinations WHERE org_id = $1
              UNION ALL SELECT 'outbound_trunks', caller_number FROM outbound_trunks WHERE org_id = $1";
-        let rows: Vec<Held> = fetch_all!(writing, sql, self.erasure.org_id)?;
+        let rows: Vec<Held> = tx.all(sql, &[&self.erasure.org_id])?;
         let sql = "SELECT kept FROM erasures WHERE id = $1";
-        let before: Stored = fetch_one!(writing, sql, self.erasure.id)?;
+        let before: Stored = tx.only(sql, &[&self.erasure.id])?;
         let subject = &self.erasure.subject;
         let kept = rows
             .iter()
@@ -328,8 +328,8 @@ impl Search<'_> {
         // A verified number isn't searched for: the request has counted it.
         found.numbers = found.numbers.max(before.kept.numbers);
         let sql = "UPDATE erasures SET kept = $2 WHERE id = $1";
-        execute!(writing, sql, self.erasure.id, to_json(&found))?;
-        writing.commit().await
+        tx.run(sql, &[&self.erasure.id, &to_json(&found)])?;
+        Ok(())
     }
 }
 

@@ -3,13 +3,14 @@
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::calls::TransferRow;
-use super::{PAUSE, ROWS_AT_ONCE, Search, execute, fetch_all, from_row};
+use super::search::{ROWS_AT_ONCE, Search, Searched};
+use crate::column::from_row;
 use crate::erasures::{Erased, count};
 use crate::error::Error;
 use crate::subject::NOBODY;
+use crate::tx::Tx;
 
-struct HandoffRow {
+pub(super) struct HandoffRow {
     created_at: i64,
     session_id: String,
     call_id: Option<Uuid>,
@@ -26,7 +27,7 @@ from_row!(HandoffRow {
     explanation
 });
 
-struct EventRow {
+pub(super) struct EventRow {
     seq: i64,
     body: String,
     contact_id: Option<Uuid>,
@@ -37,144 +38,101 @@ from_row!(EventRow {
     contact_id
 });
 
-impl Search<'_> {
-    pub(super) async fn handoffs(&self) -> Result<(), Error> {
-        let mut place = -1_i64;
-        loop {
-            let mut reading = self.store.pool().read().await?;
-            let rows: Vec<HandoffRow> = fetch_all!(
-                reading,
-                "SELECT created_at, session_id, call_id, contact_id, summary, explanation FROM handoffs
-                 WHERE org_id = $1 AND created_at > $2 AND created_at <= $3 ORDER BY created_at LIMIT $4",
-                self.erasure.org_id,
-                place,
-                self.requested_at(),
-                ROWS_AT_ONCE
-            )?;
-            drop(reading);
-            let Some(last) = rows.last() else {
-                return Ok(());
-            };
-            place = last.created_at;
-            let found: Vec<_> = rows.iter().filter(|row| self.is_told_in(row)).collect();
-            if found.is_empty() {
-                continue;
-            }
-            let mut writing = self.store.pool().write().await?;
-            let erased = Erased {
-                handoffs: found.len() as u64,
-                ..Erased::default()
-            };
-            count(&mut writing, self.erasure.id, &erased).await?;
-            for row in found {
-                let is_named = self.erasure.subject.mentioned_in(&row.session_id);
-                execute!(
-                    writing,
-                    "UPDATE handoffs SET summary = '', explanation = NULL, contact_id = NULL, session_id = $3
-                     WHERE org_id = $1 AND created_at = $2",
-                    self.erasure.org_id,
-                    row.created_at,
-                    if is_named { NOBODY } else { &row.session_id },
-                )?;
-            }
-            writing.commit().await?;
-            tokio::time::sleep(PAUSE).await;
-        }
+impl Searched for HandoffRow {
+    type Place = i64;
+
+    fn start() -> i64 {
+        -1
     }
 
-    /// Whether a handoff still says something of the contact.
-    fn is_told_in(&self, row: &HandoffRow) -> bool {
-        let subject = &self.erasure.subject;
-        let is_of_contact = row.contact_id == Some(self.erasure.contact_id);
-        let is_of_call = row.call_id.is_some_and(|call| self.calls.contains(&call))
-            || self.has_session(&row.session_id);
-        let has_words = !row.summary.is_empty() || row.explanation.is_some();
+    fn place(&self) -> i64 {
+        self.created_at
+    }
+
+    fn read(tx: &mut Tx, search: &Search, after: &i64) -> Result<Vec<Self>, Error> {
+        let (org, until) = (search.erasure.org_id, search.erasure.requested_at);
+        tx.all(
+            "SELECT created_at, session_id, call_id, contact_id, summary, explanation FROM handoffs
+             WHERE org_id = $1 AND created_at > $2 AND created_at <= $3 ORDER BY created_at LIMIT $4",
+            &[&org, after, &until, &ROWS_AT_ONCE],
+        )
+    }
+
+    fn is_found(&self, search: &Search) -> bool {
+        let subject = &search.erasure.subject;
+        let is_of_contact = self.contact_id == Some(search.erasure.contact_id);
+        let is_of_call = self
+            .call_id
+            .is_some_and(|call| search.calls.contains(&call))
+            || search.has_session(&self.session_id);
+        let has_words = !self.summary.is_empty() || self.explanation.is_some();
         is_of_contact
             || is_of_call && has_words
-            || subject.mentioned_in(&row.session_id)
-            || subject.mentioned_in(&row.summary)
-            || subject.mentioned(row.explanation.as_deref())
+            || subject.mentioned_in(&self.session_id)
+            || subject.mentioned_in(&self.summary)
+            || subject.mentioned(self.explanation.as_deref())
     }
 
-    /// Transfers of calls that are others', where they led to the contact or speak of it.
-    pub(super) async fn transfers(&self) -> Result<(), Error> {
-        let mut place = Uuid::nil();
-        loop {
-            let mut reading = self.store.pool().read().await?;
-            let rows: Vec<TransferRow> = fetch_all!(
-                reading,
-                "SELECT id, name, value, summary, explanation FROM transfers
-                 WHERE org_id = $1 AND id > $2 AND requested_at <= $3 ORDER BY id LIMIT $4",
-                self.erasure.org_id,
-                place,
-                self.requested_at(),
-                ROWS_AT_ONCE
+    fn erase(tx: &mut Tx, search: &Search, found: &[Self]) -> Result<(), Error> {
+        let erased = Erased {
+            handoffs: found.len() as u64,
+            ..Erased::default()
+        };
+        count(tx, search.erasure.id, &erased)?;
+        for row in found {
+            let is_named = search.erasure.subject.mentioned_in(&row.session_id);
+            let session = if is_named { NOBODY } else { &row.session_id };
+            tx.run(
+                "UPDATE handoffs SET summary = '', explanation = NULL, contact_id = NULL, session_id = $3
+                 WHERE org_id = $1 AND created_at = $2",
+                &[&search.erasure.org_id, &row.created_at, &session],
             )?;
-            drop(reading);
-            let Some(last) = rows.last() else {
-                return Ok(());
-            };
-            place = last.id;
-            let rows: Vec<_> = rows
-                .into_iter()
-                .filter(|row| row.names(&self.erasure.subject))
-                .collect();
-            if rows.is_empty() {
-                continue;
-            }
-            let mut writing = self.store.pool().write().await?;
-            count(&mut writing, self.erasure.id, &Erased::default()).await?;
-            let transfers = self.erase_transfers(&mut writing, &rows, false).await?;
-            let erased = Erased {
-                transfers,
-                ..Erased::default()
-            };
-            count(&mut writing, self.erasure.id, &erased).await?;
-            writing.commit().await?;
-            tokio::time::sleep(PAUSE).await;
         }
+        Ok(())
+    }
+}
+
+impl Searched for EventRow {
+    type Place = i64;
+
+    fn start() -> i64 {
+        -1
     }
 
-    pub(super) async fn events(&self) -> Result<(), Error> {
-        let mut place = -1_i64;
-        loop {
-            let mut reading = self.store.pool().read().await?;
-            let rows: Vec<EventRow> = fetch_all!(
-                reading,
-                "SELECT seq, body, contact_id FROM events
-                 WHERE org_id = $1 AND seq > $2 AND created_at <= $3 ORDER BY seq LIMIT $4",
-                self.erasure.org_id,
-                place,
-                self.requested_at(),
-                ROWS_AT_ONCE
-            )?;
-            drop(reading);
-            let Some(last) = rows.last() else {
-                return Ok(());
-            };
-            place = last.seq;
-            let changed: Vec<(i64, String)> = rows
-                .iter()
-                .filter_map(|row| Some((row.seq, self.retold(row)?)))
-                .collect();
-            if changed.is_empty() {
-                continue;
-            }
-            let mut writing = self.store.pool().write().await?;
-            let erased = Erased {
-                events: changed.len() as u64,
-                ..Erased::default()
-            };
-            count(&mut writing, self.erasure.id, &erased).await?;
-            for (seq, body) in changed {
-                let sql = "UPDATE events SET body = $2, contact_id = NULLIF(contact_id, $3) WHERE seq = $1";
-                execute!(writing, sql, seq, body, self.erasure.contact_id)?;
-            }
-            writing.commit().await?;
-            tokio::time::sleep(PAUSE).await;
-        }
+    fn place(&self) -> i64 {
+        self.seq
     }
 
+    fn read(tx: &mut Tx, search: &Search, after: &i64) -> Result<Vec<Self>, Error> {
+        let (org, until) = (search.erasure.org_id, search.erasure.requested_at);
+        tx.all(
+            "SELECT seq, body, contact_id FROM events
+             WHERE org_id = $1 AND seq > $2 AND created_at <= $3 ORDER BY seq LIMIT $4",
+            &[&org, after, &until, &ROWS_AT_ONCE],
+        )
+    }
+
+    fn is_found(&self, search: &Search) -> bool {
+        search.retold(self).is_some()
+    }
+
+    fn erase(tx: &mut Tx, search: &Search, found: &[Self]) -> Result<(), Error> {
+        let erased = Erased {
+            events: found.len() as u64,
+            ..Erased::default()
+        };
+        count(tx, search.erasure.id, &erased)?;
+        for row in found {
+            let sql =
+                "UPDATE events SET body = $2, contact_id = NULLIF(contact_id, $3) WHERE seq = $1";
+            let body = search.retold(row);
+            tx.run(sql, &[&row.seq, &body, &search.erasure.contact_id])?;
+        }
+        Ok(())
+    }
+}
+
+impl Search {
     /// The body of an event without the contact; `None` if it says nothing of it.
     fn retold(&self, row: &EventRow) -> Option<String> {
         let is_contacts = row.contact_id == Some(self.erasure.contact_id);

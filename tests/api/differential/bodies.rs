@@ -3,10 +3,11 @@
 use serde_json::{Value, json};
 use trunkline_model::record::Fact;
 use trunkline_routing::Facts;
+use trunkline_store::partners;
 use uuid::Uuid;
 
 use crate::calls::bare;
-use crate::house::{House, NOW, arc, id_of};
+use crate::house::{House, NOW, arc, done, id_of};
 
 /// A call of the org, refused long ago.
 const CALL: Uuid = Uuid::from_u128(0xca11);
@@ -30,9 +31,10 @@ impl Ground {
     pub(super) async fn laid(house: &House) -> Self {
         let partner = house.reseller("Reseller").await;
         // Before its first request, after which it is known for a while.
-        let partners = house.store.partners();
-        let granted = partners.let_verify(partner.id, true, NOW).await;
-        granted.expect("the right is given");
+        done(&house.store, move |tx, _| {
+            partners::let_verify(tx, partner.id, true, NOW)
+        })
+        .await;
         let mut orgs = Vec::new();
         for name in ["A", "B"] {
             let made = house.post("/partner/v1/orgs", &partner.key, json!({"name": name}));

@@ -1,0 +1,87 @@
+//! One node's search through the rows of an erasure: which calls it has found, and how a table is searched in portions.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use crate::Store;
+use crate::erasures::OpenErasure;
+use crate::error::Error;
+use crate::tx::Tx;
+
+/// Rows that are read at once, and at most changed in one transaction.
+pub(super) const ROWS_AT_ONCE: i64 = 200;
+/// Time that others have the database between two transactions.
+pub(super) const PAUSE: Duration = Duration::from_millis(5);
+
+/// What became of the rows of an erasure.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[must_use]
+pub enum RowsErased {
+    /// All are erased.
+    All,
+    /// A call that began before the request is up: it is waited for.
+    CallIsUp,
+}
+
+/// One node's search through the rows.
+#[derive(Clone)]
+pub(super) struct Search {
+    pub(super) erasure: OpenErasure,
+    /// Calls that were found, by any node.
+    pub(super) calls: HashSet<Uuid>,
+    /// Their sessions.
+    pub(super) sessions: HashSet<Uuid>,
+}
+
+/// Rows of a table, which are searched in the order of their places.
+pub(super) trait Searched: Sized + Send + 'static {
+    /// Where a row is among the others.
+    type Place: Clone + Send + 'static;
+
+    /// Ahead of every row.
+    fn start() -> Self::Place;
+
+    fn place(&self) -> Self::Place;
+
+    /// The first rows after a place, [`ROWS_AT_ONCE`] at most.
+    fn read(tx: &mut Tx, search: &Search, after: &Self::Place) -> Result<Vec<Self>, Error>;
+
+    /// Whether anything of it says something of the contact.
+    fn is_found(&self, search: &Search) -> bool;
+
+    /// Erases the contact from rows that were found, and counts them.
+    fn erase(tx: &mut Tx, search: &Search, found: &[Self]) -> Result<(), Error>;
+}
+
+/// Searches a table, a portion of its rows in each transaction.
+pub(super) async fn erase<R: Searched>(store: &Store, search: &Arc<Search>) -> Result<(), Error> {
+    let mut place = R::start();
+    loop {
+        let (of, after) = (Arc::clone(search), place);
+        let rows = store.read(move |tx| R::read(tx, &of, &after)).await?;
+        let Some(last) = rows.last() else {
+            return Ok(());
+        };
+        place = last.place();
+        let found: Vec<R> = rows
+            .into_iter()
+            .filter(|row| row.is_found(search))
+            .collect();
+        if found.is_empty() {
+            continue;
+        }
+        let of = Arc::clone(search);
+        store.write(move |tx| R::erase(tx, &of, &found)).await?;
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+impl Search {
+    /// Whether a text names a session that was found.
+    pub(super) fn has_session(&self, text: &str) -> bool {
+        Uuid::try_parse(text).is_ok_and(|id| self.sessions.contains(&id))
+    }
+}
