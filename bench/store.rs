@@ -9,9 +9,7 @@ use trunkline_bench::clock::Clock;
 use trunkline_model::record::{Direction, Ended, Fact, HangupBy, Started, Status};
 use trunkline_sip::moment::Moment;
 use trunkline_store::journal::Origin;
-use trunkline_store::{
-    AgentChange, AgentKind, NewAgent, NewOrg, Options, Store, agents, orgs, project,
-};
+use trunkline_store::{AgentChange, NewAgent, NewOrg, Options, Store, agents, orgs, project};
 use uuid::Uuid;
 
 const NOW: Moment = Moment::from_secs(1_800_000_000);
@@ -103,17 +101,10 @@ fn report(name: &str, what: &str, micros: u64, times: u64) {
 
 async fn create(store: &Store, org: Uuid) -> Uuid {
     let new = NewAgent {
-        name: "Anna".to_owned(),
-        kind: AgentKind::Inbound,
-        language: "en".to_owned(),
         first_message: "Hello, how can I help?".to_owned(),
         use_org_knowledgebase: true,
-        voice_id: None,
-        handoff_phone_number: None,
         action_ids: vec!["look-up".to_owned()],
-        enabled: true,
-        max_concurrent_calls: None,
-        runtime: None,
+        ..NewAgent::named("Anna")
     };
     let made = store
         .write(move |tx| agents::create(tx, org, &new, NOW))

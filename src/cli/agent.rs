@@ -351,23 +351,6 @@ impl Shown for AgentView {
     }
 }
 
-/// An enabled inbound agent of which only the name matters.
-pub(super) fn named(name: impl Into<String>) -> NewAgent {
-    NewAgent {
-        name: name.into(),
-        kind: AgentKind::Inbound,
-        language: "en".to_owned(),
-        first_message: String::new(),
-        use_org_knowledgebase: false,
-        voice_id: None,
-        handoff_phone_number: None,
-        action_ids: Vec::new(),
-        enabled: true,
-        max_concurrent_calls: None,
-        runtime: None,
-    }
-}
-
 impl Command {
     pub(super) async fn run(self, config: &Config) -> Result<(), Failure> {
         let store = outset::open_store(config).await?;
@@ -394,7 +377,7 @@ impl Command {
                     enabled: !disabled,
                     max_concurrent_calls: limit.setting().flatten(),
                     runtime: runtime.setting(None)?.flatten(),
-                    ..named(name)
+                    ..NewAgent::named(name)
                 };
                 let org = org.id(&store).await?;
                 let made = store.write(move |tx| {

@@ -11,14 +11,14 @@ use std::time::Duration;
 use ipnet::IpNet;
 use trunkline_routing::E164;
 use trunkline_store::{
-    InboundTrunk, InboundTrunkChange, NewOrg, NewPartner, Org, Store, agents, inbound_trunks,
-    numbers, orgs, partners,
+    InboundTrunk, InboundTrunkChange, NewAgent, NewOrg, NewPartner, Org, Store, agents,
+    inbound_trunks, numbers, orgs, partners,
 };
 use uuid::Uuid;
 
 use super::deed::Given;
 use super::serve::{self, Reachable};
-use super::{Failure, agent, key, now, number, output, outset, partner};
+use super::{Failure, key, now, number, output, outset, partner};
 use crate::config::{Config, QUICKSTART_FILE, Sip};
 use crate::directory::Directory;
 use crate::engine::local;
@@ -260,7 +260,7 @@ async fn find_or_make_agent(store: &Store, org: Uuid) -> Result<Uuid, Failure> {
     match known {
         Some(agent) => Ok(agent.id),
         None => Ok(store
-            .write(move |tx| agents::create(tx, org, &agent::named(AGENT), now()))
+            .write(move |tx| agents::create(tx, org, &NewAgent::named(AGENT), now()))
             .await?
             .id),
     }

@@ -95,6 +95,25 @@ pub struct NewAgent {
     pub runtime: Option<Runtime>,
 }
 
+impl NewAgent {
+    /// An enabled inbound agent of this name, in English, with nothing else said.
+    pub fn named(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            kind: AgentKind::Inbound,
+            language: "en".to_owned(),
+            first_message: String::new(),
+            use_org_knowledgebase: false,
+            voice_id: None,
+            handoff_phone_number: None,
+            action_ids: Vec::new(),
+            enabled: true,
+            max_concurrent_calls: None,
+            runtime: None,
+        }
+    }
+}
+
 /// What to change; `None` leaves a field as it is, and `Some(None)` clears one that may be empty. The fields are the record's.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct AgentChange {

@@ -23,8 +23,8 @@ use trunkline_routing::E164;
 use trunkline_sip::moment::Moment;
 use trunkline_store::journal::Origin;
 use trunkline_store::{
-    AgentKind, Error, NewAgent, NewOrg, NewOrgKey, NewPartner, Number, Options, OrgKey, Store, Tx,
-    agents, numbers, orgs, partners, project,
+    Error, NewAgent, NewOrg, NewOrgKey, NewPartner, Number, Options, OrgKey, Store, Tx, agents,
+    numbers, orgs, partners, project,
 };
 use uuid::Uuid;
 
@@ -163,23 +163,12 @@ impl House {
 
     /// An agent that answers and of which only the name matters.
     pub(crate) async fn agent(&self, org: Uuid, name: &str) -> Uuid {
-        let new = NewAgent {
-            name: name.to_owned(),
-            kind: AgentKind::Inbound,
-            language: "en".to_owned(),
-            first_message: String::new(),
-            use_org_knowledgebase: false,
-            voice_id: None,
-            handoff_phone_number: None,
-            action_ids: Vec::new(),
-            enabled: true,
-            max_concurrent_calls: None,
-            runtime: None,
-        };
-        let at = now();
-        done(&self.store, move |tx, _| agents::create(tx, org, &new, at))
-            .await
-            .id
+        let new = NewAgent::named(name);
+        done(&self.store, move |tx, now| {
+            agents::create(tx, org, &new, now)
+        })
+        .await
+        .id
     }
 
     pub(crate) async fn partner(&self, new: NewPartner) -> Reseller {

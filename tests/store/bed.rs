@@ -12,7 +12,7 @@ use trunkline_routing::E164;
 use trunkline_sip::moment::Moment;
 use trunkline_store::journal::{Origin, Project, Retry};
 use trunkline_store::{
-    Agent, AgentKind, Error, NewAgent, NewOrg, OpenFault, Options, Org, Store, Tx, agents, orgs,
+    Agent, Error, NewAgent, NewOrg, OpenFault, Options, Org, Store, Tx, agents, orgs,
 };
 use uuid::Uuid;
 
@@ -174,17 +174,10 @@ pub(crate) async fn agent(store: &Store, org: Uuid, name: &str) -> Agent {
 
 pub(crate) fn new_agent(name: &str) -> NewAgent {
     NewAgent {
-        name: name.to_owned(),
-        kind: AgentKind::Inbound,
-        language: "en".to_owned(),
         first_message: "Hello".to_owned(),
         use_org_knowledgebase: true,
-        voice_id: None,
-        handoff_phone_number: None,
         action_ids: vec!["look-up".to_owned()],
-        enabled: true,
-        max_concurrent_calls: None,
-        runtime: None,
+        ..NewAgent::named(name)
     }
 }
 
