@@ -4,19 +4,16 @@
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use trunkline_sip::moment::Moment;
 
 use super::queue::Queue;
-use super::segment::Tail;
+use super::segment::Open;
 
 /// A sync that takes longer is a sign of a disk that a write could hang on.
 const SLOW: Duration = Duration::from_millis(100);
-
-/// An open segment.
-pub(super) type Open = Arc<dyn Tail>;
 
 /// What writer and shards write to.
 pub(super) struct Current {

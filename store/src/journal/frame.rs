@@ -4,7 +4,7 @@
 //! digits each, the position as sixteen. A line can be read by eye and by grep, and one that was cut short or damaged
 //! is told from a whole one.
 
-use super::Position;
+use super::position::Position;
 
 /// Octets before the JSON.
 const HEAD: usize = 8 + 1 + 8 + 1 + 16 + 1;

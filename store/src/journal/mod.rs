@@ -10,10 +10,13 @@
 mod condition;
 mod current;
 mod frame;
+mod position;
 mod projector;
 mod queue;
 mod recent;
 mod segment;
+mod settings;
+mod shared;
 mod writer;
 
 use std::fmt;
@@ -30,81 +33,25 @@ use tokio::sync::watch;
 use trunkline_sip::moment::Moment;
 
 pub use condition::{Condition, State};
+pub use position::{Full, Origin, Position};
 pub use projector::{Project, Projector, Replayed, Retry};
+pub use settings::Settings;
 
 use current::{Current, Handed, Watch};
 use frame::{Draft, Unwritable};
+use position::Synced;
 use queue::Queue;
 use recent::Recent;
 use segment::{Directory, Disk as _, Segment};
+use shared::Shared;
 use writer::Writer;
 
 use crate::private;
-
-/// Whose facts: the node, and which of its starts.
-#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Origin {
-    /// The node's number.
-    pub node: u8,
-    /// The number of its start.
-    pub boot: i64,
-}
-
-/// How many facts this process had appended up to and with some fact.
-#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct Position(u64);
-
-/// The journal takes no facts: too many wait, be it for a slow disk or a full one.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("the journal is full")]
-pub struct Full;
 
 /// The journal has closed: the fact was never made safe.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the journal has closed")]
 pub struct Closed;
-
-/// Sizes and times of a journal, and what its writer calls.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Facts that may wait to be written.
-    pub queue_facts: usize,
-    /// Octets that their lines may take.
-    pub queue_octets: usize,
-    /// How long facts are gathered before they are written and synced together.
-    pub gather: Duration,
-    /// When a segment is this long, another is begun.
-    pub segment_octets: u64,
-    /// What all segments may take on disk.
-    pub spool_octets: u64,
-    /// How long the writer waits after the disk failed.
-    pub disk_retry: Duration,
-    /// How long synced facts are gathered before they are projected, so that a short call costs one row.
-    pub window: Duration,
-    /// How long the projector waits when projecting failed: at first, and at most.
-    pub project_retry: (Duration, Duration),
-    /// Called on the writer's thread once no fact has come for a while.
-    pub on_idle: fn(),
-    /// Called on the writer's thread after each batch, with the number of facts that wait.
-    pub on_depth: fn(usize),
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            queue_facts: 65_536,
-            queue_octets: 128 << 20,
-            gather: Duration::from_millis(10),
-            segment_octets: 8 << 20,
-            spool_octets: 4 << 30,
-            disk_retry: Duration::from_millis(250),
-            window: Duration::from_millis(100),
-            project_retry: (Duration::from_millis(100), Duration::from_secs(5)),
-            on_idle: || (),
-            on_depth: |_| (),
-        }
-    }
-}
 
 /// Why a journal can't be opened.
 #[derive(Debug, thiserror::Error)]
@@ -120,37 +67,6 @@ pub enum OpenError {
         /// What the system says.
         source: io::Error,
     },
-}
-
-/// What the writer has made safe.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-struct Synced {
-    /// The segment that is written.
-    segment: u64,
-    /// Its synced length; segments before it are complete.
-    octets: u64,
-    /// The last fact in it.
-    position: Position,
-}
-
-/// What handle, writer and projector share.
-struct Shared<T> {
-    /// Octets of all segments on disk.
-    spooled: AtomicU64,
-    condition: Arc<Condition>,
-    recent: Recent<T>,
-    current: Current,
-    /// Held as long as anybody writes or deletes.
-    _lock: File,
-}
-
-impl<T> Shared<T> {
-    fn disk_failed(&self, queue: &Queue<T>, error: &io::Error) {
-        metrics::counter!("trunkline_journal_errors_total").increment(1);
-        if self.condition.set_disk_refuses(true) {
-            tracing::error!(%error, waiting = queue.depth(), "the journal cannot be written; facts wait in memory");
-        }
-    }
 }
 
 /// How often is looked whether the segments are gone that a clearing waits for.

@@ -13,8 +13,10 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
 use super::frame::{Piece, Pieces};
+use super::position::{Origin, Position, Synced};
 use super::segment::Segment;
-use super::{Origin, Position, Settings, Shared, Synced};
+use super::settings::Settings;
+use super::shared::Shared;
 
 /// Facts handed over at once at most: when many wait, a few large transactions cost less than many.
 const CHUNK: usize = 4_096;

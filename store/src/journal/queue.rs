@@ -4,7 +4,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::frame::Draft;
-use super::{Full, Position};
+use super::position::{Full, Position};
 
 /// Facts for which an empty queue keeps room.
 const ROOM: usize = 4_096;

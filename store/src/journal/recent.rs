@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::Position;
+use super::position::Position;
 
 /// Facts in memory at most; beyond, they are read from their segment.
 const ROOM: usize = 16_384;

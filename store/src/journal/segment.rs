@@ -8,9 +8,8 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::Origin;
-use super::current::Open;
 use super::frame::{Piece, Pieces};
+use super::position::Origin;
 
 /// A segment by its name.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -83,6 +82,9 @@ pub(super) fn cut_torn_tail(path: &Path) -> io::Result<u64> {
     file.sync_data()?;
     Ok(from as u64)
 }
+
+/// An open segment.
+pub(super) type Open = Arc<dyn Tail>;
 
 /// Where segments are made: a directory, or a disk that fails as a test wants.
 pub(super) trait Disk {

@@ -10,11 +10,12 @@ use std::sync::atomic::Ordering;
 use serde::Serialize;
 use tokio::sync::watch;
 
-use super::current::Open;
+use super::position::Synced;
 use super::queue::{Batch, Queue};
 use super::recent::Written;
-use super::segment::{Disk, Segment};
-use super::{Settings, Shared, Synced};
+use super::segment::{Disk, Open, Segment};
+use super::settings::Settings;
+use super::shared::Shared;
 
 /// Octets of room that the writer keeps from one batch to the next.
 const ROOM: usize = 256 << 10;
@@ -244,10 +245,9 @@ mod tests {
     use std::sync::{Mutex, PoisonError};
     use std::time::Duration;
 
-    use super::super::Origin;
-    use super::super::Position;
     use super::super::current::{Current, Handed, Watch};
     use super::super::frame::{Draft, Piece, Pieces};
+    use super::super::position::{Origin, Position};
     use super::super::recent::Recent;
     use super::super::segment::Tail;
     use super::*;

@@ -1,0 +1,45 @@
+//! Sizes and times.
+
+use std::time::Duration;
+
+/// Sizes and times of a journal, and what its writer calls.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Facts that may wait to be written.
+    pub queue_facts: usize,
+    /// Octets that their lines may take.
+    pub queue_octets: usize,
+    /// How long facts are gathered before they are written and synced together.
+    pub gather: Duration,
+    /// When a segment is this long, another is begun.
+    pub segment_octets: u64,
+    /// What all segments may take on disk.
+    pub spool_octets: u64,
+    /// How long the writer waits after the disk failed.
+    pub disk_retry: Duration,
+    /// How long synced facts are gathered before they are projected, so that a short call costs one row.
+    pub window: Duration,
+    /// How long the projector waits when projecting failed: at first, and at most.
+    pub project_retry: (Duration, Duration),
+    /// Called on the writer's thread once no fact has come for a while.
+    pub on_idle: fn(),
+    /// Called on the writer's thread after each batch, with the number of facts that wait.
+    pub on_depth: fn(usize),
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            queue_facts: 65_536,
+            queue_octets: 128 << 20,
+            gather: Duration::from_millis(10),
+            segment_octets: 8 << 20,
+            spool_octets: 4 << 30,
+            disk_retry: Duration::from_millis(250),
+            window: Duration::from_millis(100),
+            project_retry: (Duration::from_millis(100), Duration::from_secs(5)),
+            on_idle: || (),
+            on_depth: |_| (),
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! What handle, writer and projector share.
+
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use super::condition::Condition;
+use super::current::Current;
+use super::queue::Queue;
+use super::recent::Recent;
+
+/// One for all of them.
+pub(super) struct Shared<T> {
+    /// Octets of all segments on disk.
+    pub(super) spooled: AtomicU64,
+    pub(super) condition: Arc<Condition>,
+    pub(super) recent: Recent<T>,
+    pub(super) current: Current,
+    /// Held as long as anybody writes or deletes.
+    pub(super) _lock: File,
+}
+
+impl<T> Shared<T> {
+    pub(super) fn disk_failed(&self, queue: &Queue<T>, error: &io::Error) {
+        metrics::counter!("trunkline_journal_errors_total").increment(1);
+        if self.condition.set_disk_refuses(true) {
+            tracing::error!(%error, waiting = queue.depth(), "the journal cannot be written; facts wait in memory");
+        }
+    }
+}
