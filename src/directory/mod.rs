@@ -7,28 +7,22 @@ mod book;
 mod defaults;
 mod entry;
 mod follow;
+mod newest;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use arc_swap::ArcSwap;
 use trunkline_model::view::View;
 use trunkline_sip::moment::Moment;
+use trunkline_store::Store;
 
 pub use defaults::Defaults;
 
 use book::Book;
-use trunkline_store::Store;
-use trunkline_store::feed::Follower;
+use newest::Newest;
 
-/// The newest view.
+/// The newest view, followed for as long as somebody holds it.
 #[derive(Debug)]
-pub struct Directory {
-    view: ArcSwap<View>,
-    current: AtomicBool,
-    /// The change that the view has come to; who writes waits for it.
-    follower: Follower,
-}
+pub struct Directory(Arc<Newest>);
 
 impl Directory {
     /// Reads everything, and follows it on the current runtime for as long as somebody holds the directory.
@@ -43,34 +37,24 @@ impl Directory {
         let signal = store.follow_changes().await;
         let follower = store.follower();
         let book = Book::read(&store, defaults).await?;
-        follower.applied(book.seq());
-        let directory = Arc::new(Self {
-            view: ArcSwap::from_pointee(book.view()),
-            current: AtomicBool::new(true),
-            follower,
-        });
-        tokio::spawn(follow::follow(
-            store,
-            Arc::downgrade(&directory),
-            book,
-            signal,
-            clock,
-        ));
-        Ok(directory)
+        let newest = Arc::new(Newest::new(book.view(), book.seq(), follower));
+        let followed = Arc::downgrade(&newest);
+        tokio::spawn(follow::follow(store, followed, book, signal, clock));
+        Ok(Arc::new(Self(newest)))
     }
 
     /// The newest view.
     pub fn load(&self) -> Arc<View> {
-        self.view.load_full()
+        self.0.load()
     }
 
     /// Waits until the view shows the change of this number, and with it all before.
     pub async fn reaches(&self, seq: i64) {
-        self.follower.reaches(seq).await;
+        self.0.reaches(seq).await;
     }
 
     /// Whether the change feed could be read when it was looked at last.
     pub fn is_current(&self) -> bool {
-        self.current.load(Ordering::Relaxed)
+        self.0.is_current()
     }
 }

@@ -229,7 +229,7 @@ pub(crate) fn crates_know_only_what_they_may(of: &str, manifest: &str) -> Vec<St
 }
 
 /// Modules that still depend on each other, by crate, and why that is so. The list shrinks only: a module that has left its cycle comes off.
-pub(crate) const CYCLES: [(&str, &str, &[&str]); 8] = [
+pub(crate) const CYCLES: [(&str, &str, &[&str]); 6] = [
     (
         "sip/src/",
         "the parts of the endpoint share its state",
@@ -343,16 +343,6 @@ pub(crate) const CYCLES: [(&str, &str, &[&str]); 8] = [
             "api::phone::trace",
             "api::phone::transfers",
         ],
-    ),
-    (
-        "src/",
-        "deliveries are found by way of their webhook",
-        &["api::webhooks", "api::webhooks::deliveries"],
-    ),
-    (
-        "src/",
-        "the directory starts the task that follows the feed for it",
-        &["directory", "directory::follow"],
     ),
 ];
 

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use trunkline_store::{Attempt, Delivery, DeliveryState, EventType, Held, Kind, deliveries};
 use uuid::Uuid;
 
-use super::{SCOPE, find};
+use super::own::{SCOPE, find};
 use crate::api::body::Body;
 use crate::api::caller::Caller;
 use crate::api::page::{Page, Paging};

@@ -1,6 +1,7 @@
 //! `/webhooks`: where the org wants its events sent. A secret is shown once, when it is made.
 
 mod deliveries;
+mod own;
 
 use axum::Json;
 use axum::extract::State;
@@ -9,7 +10,7 @@ use axum::routing::{get, post};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::json;
-use trunkline_store::{EventType, Kind, NewWebhook, Webhook, WebhookChange};
+use trunkline_store::{EventType, NewWebhook, Webhook, WebhookChange};
 use uuid::Uuid;
 
 use super::body::{Body, Fields};
@@ -26,9 +27,8 @@ use super::time::written;
 use super::{Api, ApiError, Success};
 use crate::config::Config;
 use crate::webhooks::{Target, new_secret};
+use own::{SCOPE, find};
 
-/// The scope that all of this needs.
-const SCOPE: &str = "webhooks:write";
 const TYPES: ListOf<Choice<EventType>> =
     ListOf::new(Choice(&EVENT_TYPES), 0..=EventType::ALL.len());
 const URL: Text = Text::line(1..=2048);
@@ -307,13 +307,6 @@ async fn rotate(
         })
         .await?;
     Ok(Json(rotated.into()))
-}
-
-async fn find(api: &Api, caller: &Caller, named: &Named) -> Result<Webhook, ApiError> {
-    let id = named.id("webhook_id", Kind::Webhook)?;
-    let org = caller.org;
-    let found = api.read_inline(move |tx| trunkline_store::webhooks::by_id(tx, org, id));
-    Ok(found.await?)
 }
 
 fn new_webhook(config: &Config, mut fields: Fields) -> Result<NewWebhook, ApiError> {
