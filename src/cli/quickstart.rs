@@ -268,11 +268,14 @@ async fn find_or_make_agent(store: &Store, org: Uuid) -> Result<Uuid, Failure> {
 
 async fn find_or_make_number(store: &Store, org: Uuid, agent: Uuid) -> Result<E164, Failure> {
     let number = E164::parse(NUMBER).expect("the number is E.164");
+    let numbers = store.read(move |tx| numbers::list(tx, org)).await?;
+    let known = numbers.into_iter().find(|known| known.number == number);
+    // What the operator has made of it since stays.
+    if known.as_ref().is_some_and(|known| known.agent_id.is_some()) {
+        return Ok(number);
+    }
     let made = store.write(move |tx| {
-        let mut known = numbers::list(tx, org)?.into_iter();
-        match known.find(|known| known.number == number) {
-            // What the operator has made of it since stays.
-            Some(known) if known.agent_id.is_some() => return Ok(number),
+        match known {
             Some(known) => numbers::verify(tx, org, known.id, now())?,
             None => numbers::create(tx, org, number, true, now())?,
         };

@@ -103,16 +103,16 @@ fn each_thing_that_quickstart_makes_has_an_entry() {
     let made = shell.json(&["quickstart", "--no-serve"]);
     let all = entries(&shell);
     let resources: Vec<&str> = all.iter().map(|entry| text(&entry["resource"])).collect();
-    // A number is added and assigned, a partner made and let verify.
+    // A partner is made, and then let verify.
     let newest_first = [
-        "trunk", "number", "number", "agent", "api_key", "org", "api_key", "partner", "partner",
+        "trunk", "number", "agent", "api_key", "org", "api_key", "partner", "partner",
     ];
     assert_eq!(resources, newest_first);
     for entry in &all {
         assert_eq!(entry["actor_name"], "trunkline quickstart", "{entry}");
     }
-    assert_eq!(all[5]["resource_id"], made["org_id"], "{}", all[5]);
-    let of_org = all[..6]
+    assert_eq!(all[4]["resource_id"], made["org_id"], "{}", all[4]);
+    let of_org = all[..5]
         .iter()
         .all(|entry| entry["org_id"] == made["org_id"]);
     assert!(of_org, "{all:?}");
