@@ -74,7 +74,7 @@ impl Caps {
     /// What an org's outbound calls are counted under, beside all its calls.
     pub(crate) fn claim(&self, org: Uuid) -> Claim {
         Claim {
-            id: Uuid::from_u128(!org.as_u128()),
+            id: apart(org),
             max: Some(self.bounds.at_once),
         }
     }
@@ -145,7 +145,7 @@ impl Caps {
     /// It has begun `per_day` of them within a day.
     pub(crate) fn begin_for(&self, org: Uuid, per_day: u32, now: Moment) -> Result<(), Denied> {
         let mut began = self.began();
-        let times = began.entry(Uuid::from_u128(!org.as_u128())).or_default();
+        let times = began.entry(apart(org)).or_default();
         room(times, DAY, per_day, now).map_err(|wait| Denied {
             reason: Reason::OutboundRate,
             wait_s: Some(wait.as_secs().max(1)),
@@ -161,6 +161,11 @@ impl Caps {
         // Numbers are whole whenever the lock is free.
         self.began.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The id under which something of an org is counted beside the org itself: its bits turned, so that it is no other org's.
+const fn apart(org: Uuid) -> Uuid {
+    Uuid::from_u128(!org.as_u128())
 }
 
 /// Whether fewer than `limit` began within the window; if not, how long until one leaves it.

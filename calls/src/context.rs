@@ -514,7 +514,7 @@ impl Cx<'_> {
         let place = std::str::from_utf8(dialog.next_hop())
             .ok()
             .and_then(target::place);
-        // Whoever breaks the connection of a dialog on TLS doesn't read its next request.
+        // An attacker who breaks the connection of a dialog on TLS must not read its next request.
         let place = place.and_then(|place| place.beside(&leg));
         let target = match place {
             Some(Place::Known(target)) => target,
@@ -540,7 +540,7 @@ impl Cx<'_> {
             return leg;
         }
         match self.way_to(&target) {
-            // No certificate is for a bare address: whoever is there shows itself as the one that had the connection.
+            // No certificate is for a bare address: the peer there has to prove the name that was proven on the connection.
             Ok(way) if leg.is_named() && has_ip_literal(target.uri.as_bytes()) => Flow {
                 connection: leg.connection,
                 ..way

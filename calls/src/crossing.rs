@@ -73,19 +73,20 @@ const ROWS: [(&str, u8); 34] = [
     ("Warning", RESPONSE),
 ];
 
-/// Where each name that the lexer tells apart crosses, by its number: most lines of a message are these, and are looked up in one step.
+/// The places of each name that the lexer tells apart, by its number: most lines of a message have such a name, and are looked up in one step.
 const KNOWN: [u8; HeaderName::ALL.len()] = {
     let mut places = [0; HeaderName::ALL.len()];
-    let (mut row, mut name) = (0, 0);
+    let mut name = 0;
     while name < places.len() {
         let known = HeaderName::ALL[name].as_str().as_bytes();
-        if known.eq_ignore_ascii_case(ROWS[row].0.as_bytes()) {
-            places[name] = ROWS[row].1;
+        let mut row = 0;
+        while row < ROWS.len() {
+            if known.eq_ignore_ascii_case(ROWS[row].0.as_bytes()) {
+                places[name] = ROWS[row].1;
+            }
+            row += 1;
         }
-        row = (row + 1) % ROWS.len();
-        if row == 0 {
-            name += 1;
-        }
+        name += 1;
     }
     places
 };

@@ -59,7 +59,7 @@ impl Hops {
                 if hops.len() >= MOST {
                     hops.retain(|_, hop| now.since(hop.asked) < FRESH);
                 }
-                // Whoever names many keeps nobody else's from being known.
+                // The oldest gives way, so that one tenant's many names don't keep another's from being known.
                 while hops.len() >= MOST
                     && let Some(oldest) = hops.iter().min_by_key(|(_, hop)| hop.asked)
                 {

@@ -68,8 +68,8 @@ impl Presence {
             .or_else(|| (!longest.is_zero()).then(|| self.heard + longest))
     }
 
-    /// From outside of the call it looks gone. When it is to be asked then, from this moment on; nothing if it is asked soon anyway. Whoever makes
-    /// it look so again and again, as an agent of another org may, has it asked no more often.
+    /// Requests outside this call find the peer gone: gives the moment to ask it, `from` at the earliest; `None` if it is asked soon anyway.
+    /// Another org's agent can make a peer look gone again and again, and that has it asked once in [`AGAIN`] only.
     fn doubt(&mut self, from: Moment, longest: Duration) -> Option<Moment> {
         let at = from.max(self.doubted + AGAIN);
         let is_silent = self.silent_at(longest).is_some_and(|silent| silent <= at);

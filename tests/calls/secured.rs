@@ -285,7 +285,7 @@ fn a_call_on_tls_is_closed_to_less_secure_transports() {
     assert!(records.iter().any(is_over), "{records:?}");
 }
 
-/// Whoever breaks the connection of a call on TLS, or stands behind a proxy that records its route, reads nothing of what comes next: a URI that names
+/// An attacker who breaks the connection of a call on TLS, or is behind a proxy that records its route, reads nothing of what comes next: a URI that names
 /// no transport is reached by TLS, one that names a less secure one isn't used.
 #[test]
 fn a_call_on_tls_is_never_continued_by_a_less_secure_transport() {

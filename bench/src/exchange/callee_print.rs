@@ -1,4 +1,4 @@
-//! What the callee sends: answers made of the request, with an agent's Contact and SDP.
+//! The callee's answers, made of the request, with an agent's Contact and SDP.
 
 use std::net::SocketAddrV4;
 
@@ -7,7 +7,7 @@ use crate::calls::{Call, CallRef, Kept};
 use crate::message::Message;
 use crate::outbox::Outbox;
 
-/// What every answer of the callee shares.
+/// The parts that every answer of the callee shares.
 #[derive(Debug)]
 pub(super) struct Callee {
     ringing: Vec<u8>,

@@ -1,8 +1,8 @@
-//! What the calls of a run are like, and whose they are.
+//! The plan of a run's calls, and their parties.
 
 use std::net::SocketAddrV4;
 
-/// How long one phase of a call lasts.
+/// The length of one phase of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Span {
     /// Microseconds; 0 goes on at once.
@@ -11,7 +11,7 @@ pub enum Span {
     Held,
 }
 
-/// What the calls of a run are like.
+/// The shape of a run's calls.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Between 180 and 200.
@@ -24,7 +24,7 @@ pub struct Plan {
     pub context: bool,
     /// When an INVITE without a final response counts as failed and is cancelled, in microseconds.
     pub patience: u64,
-    /// How many different callers ring.
+    /// Number of different callers.
     pub callers: u32,
 }
 
@@ -41,10 +41,10 @@ impl Default for Plan {
     }
 }
 
-/// Who is who.
+/// Addresses and credentials of both ends.
 #[derive(Clone, Debug)]
 pub struct Parties {
-    /// Where the caller sends.
+    /// The daemon's address, to which the caller sends.
     pub server: SocketAddrV4,
     /// The caller's own address.
     pub caller: SocketAddrV4,

@@ -1,4 +1,4 @@
-//! What all runs share: a daemon under load, and the words of a report.
+//! A daemon under load, and the words of a report: all runs share them.
 
 use std::io;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use crate::process::{cpu_seconds, own_cpu_seconds};
 use crate::report::Report;
 use crate::tally::Tally;
 
-/// What all runs share.
+/// Settings of all runs.
 #[derive(Clone, Debug)]
 pub struct Setting {
     /// The daemon's program.
@@ -24,7 +24,7 @@ pub struct Setting {
     pub cores: Option<(usize, usize)>,
     /// One nonce for many calls instead of a 401 for each.
     pub reuse_nonce: bool,
-    /// How many different callers ring.
+    /// Number of different callers.
     pub callers: u32,
     /// The most calls at once.
     pub room: usize,

@@ -117,7 +117,7 @@ mod tests {
         vec![
             message(from.0, false, from.1, media, ""),
             message(to.0, true, to.1, media, ""),
-            // A retransmission is told once.
+            // A retransmission adds no second line.
             message(to.0, true, to.1, media, ""),
         ]
     }
