@@ -186,7 +186,7 @@ impl LegCredentials {
     pub(crate) fn lead_home(&self, dialog: &Dialog, destination: IpAddr) -> bool {
         let is_peers = |uri: &[u8]| match &self.home {
             Home::Inbound(_) => true,
-            Home::Named { hosts, .. } => Uri::parse(uri).is_ok_and(|uri| match uri.host {
+            Home::Named { hosts, .. } => destination_of(uri).is_some_and(|host| match host {
                 Host::V4(ip) => self.reaches(ip.into()),
                 Host::V6(ip) => self.reaches(ip.into()),
                 Host::Name(name) => hosts
@@ -321,6 +321,11 @@ impl PeerAddresses {
     pub(crate) fn as_slice(&self) -> &[IpAddr] {
         &self.0
     }
+}
+
+/// Host that a request by this URI is sent to.
+fn destination_of(uri: &[u8]) -> Option<Host<'_>> {
+    Uri::parse(uri).ok()?.destination()
 }
 
 #[cfg(test)]

@@ -278,7 +278,7 @@ pub fn place(uri: &str) -> Option<Place> {
             named: NamedBy::Tenant,
         })
     };
-    Some(match parsed.host {
+    Some(match parsed.destination()? {
         Host::V4(ip) => address(ip.into()),
         Host::V6(ip) => address(ip.into()),
         Host::Name(name) => Place::Name(Unresolved {
@@ -331,14 +331,22 @@ fn wanted(contact: &NameAddr<'_>) -> f32 {
     q.filter(|q| (0.0..=1.0).contains(q)).unwrap_or(1.0)
 }
 
-/// The host part of a URI in lower case, to compare a redirection with the configured hosts.
+/// Host that a request by this URI is sent to (`maddr`, else the URI's host) in lower case, to compare it with the configured hosts.
 pub fn host_of(uri: &[u8]) -> Option<String> {
-    let parsed = Uri::parse(uri).ok()?;
-    Some(match parsed.host {
+    Some(in_lower_case(Uri::parse(uri).ok()?.destination()?))
+}
+
+/// Domain of a URI in lower case, which a certificate has to name whatever `maddr` says (RFC 5922 §4).
+pub(crate) fn domain_of(uri: &[u8]) -> Option<String> {
+    Some(in_lower_case(Uri::parse(uri).ok()?.host))
+}
+
+fn in_lower_case(host: Host<'_>) -> String {
+    match host {
         Host::V4(ip) => ip.to_string(),
         Host::V6(ip) => ip.to_string(),
         Host::Name(name) => String::from_utf8_lossy(name).to_ascii_lowercase(),
-    })
+    }
 }
 
 #[cfg(test)]
@@ -376,6 +384,23 @@ mod tests {
                 "sip:low@10.0.0.1"
             ]
         );
+    }
+
+    #[test]
+    fn a_redirection_with_maddr_is_judged_by_where_it_leads() {
+        let hosts = ["runtime.example".to_owned()];
+        let leads = |contact: &str| {
+            let octets = format!(
+                "SIP/2.0 302 Moved\r\nVia: SIP/2.0/UDP h;branch=z9hG4bK1\r\nFrom: <sip:a@b>;tag=1\r\nTo: <sip:c@d>;tag=2\r\n\
+                 Call-ID: x\r\nCSeq: 1 INVITE\r\nContact: <{contact}>\r\nContent-Length: 0\r\n\r\n"
+            );
+            let message = lex(octets.as_bytes(), Framing::Datagram).unwrap();
+            redirections(&message, &hosts, Transport::Udp).len()
+        };
+
+        assert_eq!(leads("sip:a@runtime.example;maddr=192.0.2.9"), 0);
+        assert_eq!(leads("sip:a@runtime.example;maddr"), 0);
+        assert_eq!(leads("sip:a@192.0.2.9;maddr=RUNTIME.example"), 1);
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub fn to(
         return Ok(flow);
     }
     // Not the host that SRV names: who asks for a domain wants to hear that domain (RFC 5922 §4).
-    let name = target::host_of(target.uri.as_bytes());
+    let name = target::domain_of(target.uri.as_bytes());
     let connection = name.and_then(|name| names.connection(&name));
     let connection = connection.ok_or(NoWay::NoListener)?;
     Ok(Flow { connection, ..flow })

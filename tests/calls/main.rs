@@ -25,6 +25,7 @@ mod held;
 mod keep_alive;
 mod letter;
 mod loops;
+mod maddr;
 mod media;
 mod media_families;
 mod names;

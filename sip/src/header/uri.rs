@@ -195,13 +195,18 @@ impl<'a> Uri<'a> {
             })
     }
 
-    /// The socket address, where the host is an address; the port defaults to the transport's.
+    /// Host that a request by this URI is sent to: `maddr` where the URI has one, since it "overrides any address derived from the
+    /// host field" (RFC 3261 §19.1.1). `None` where `maddr` is no host.
+    pub fn destination(&self) -> Option<Host<'a>> {
+        match self.param("maddr") {
+            None => Some(self.host),
+            Some(maddr) => Host::parse(maddr?).ok(),
+        }
+    }
+
+    /// The socket address, where the destination is an address; the port defaults to the transport's.
     pub fn socket_addr(&self) -> Option<SocketAddr> {
-        let ip = match self.host {
-            Host::V4(address) => IpAddr::V4(address),
-            Host::V6(address) => IpAddr::V6(address),
-            Host::Name(_) => return None,
-        };
+        let ip = self.destination()?.address()?;
         Some(SocketAddr::new(ip, self.port_or_default()))
     }
 

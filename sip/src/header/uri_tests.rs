@@ -227,6 +227,28 @@ fn transports_ports_and_routes() {
 }
 
 #[test]
+fn maddr_overrides_the_host_as_destination() {
+    let (v4, v6) = (Ipv4Addr::new(192, 0, 2, 9), Ipv6Addr::LOCALHOST);
+    for (uri, destination) in [
+        ("sip:a@example.com", Some(Host::Name(b"example.com"))),
+        ("sip:a@192.0.2.1;maddr=192.0.2.9", Some(Host::V4(v4))),
+        ("sips:a@b;lr;MADDR=[::1];x", Some(Host::V6(v6))),
+        (
+            "sip:a@192.0.2.1;maddr=b.example",
+            Some(Host::Name(b"b.example")),
+        ),
+        ("sip:a@192.0.2.1;maddr", None),
+        ("sip:a@192.0.2.1;maddr=", None),
+        ("sip:a@192.0.2.1;maddr=[::1", None),
+    ] {
+        let read = read(uri);
+        assert_eq!(read.destination(), destination, "{uri}");
+        let address = destination.and_then(|host| host.address());
+        assert_eq!(read.socket_addr().map(|at| at.ip()), address, "{uri}");
+    }
+}
+
+#[test]
 fn escapes_are_resolved_and_made() {
     for (name, escaped, plain) in [
         ("none", "alice", "alice"),
