@@ -17,13 +17,14 @@ use trunkline_sip::wire::print::Head;
 use uuid::Uuid;
 
 use super::attempts::{Came, Found, Tried, Whose};
-use super::call::{Call, ContactState, Phase, Setup, Side, Speaker, Theirs};
+use super::call::{Call, ContactState, Phase, Setup, Side, Speaker};
 use super::context::{CallTimer, Config, Cx, TagOwner};
 use super::crossing;
 use super::dial::Dial;
 use super::effect::Effect;
 use super::large::{self, Datagram, InviteSent, STREAM_PATIENCE};
 use super::refusal::Reason;
+use super::request_origin::RequestOrigin;
 use super::runtime_digest::RuntimeDigest;
 use super::secure::is_sips;
 use super::target::{self, Place, Target, Unresolved};
@@ -249,7 +250,7 @@ impl Call {
         let contact = cx.contact(&flow, is_sips(target.uri.as_bytes()));
         let trusts = setup.wants_token || is_trusted(&config, target);
         let write = |head: &mut Head<'_>| {
-            head.number("Max-Forwards", u64::from(Theirs::of(invite).hops));
+            head.number("Max-Forwards", u64::from(RequestOrigin::of(invite).hops()));
             let from = self.identity.shown(without_tag(invite.from()));
             head.line("From", &[&from, &b";tag="[..], &setup.local_tag].concat());
             head.line("To", &without_tag(invite.to()));

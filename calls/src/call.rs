@@ -16,7 +16,7 @@ use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::slot::Slot;
 use trunkline_sip::wheel::TimerId;
-use trunkline_sip::wire::{HeaderName, Kept, Message, Method};
+use trunkline_sip::wire::{Kept, Message, Method};
 use uuid::Uuid;
 
 use super::attempts::Attempts;
@@ -34,6 +34,7 @@ use super::places::Places;
 use super::privacy::CallerIdentity;
 use super::proofs::Again;
 use super::replaces::Successor;
+use super::request_origin::RequestOrigin;
 use super::runtime_digest::RuntimeDigest;
 use super::session::Presence;
 use super::target::{Place, Target};
@@ -356,7 +357,7 @@ pub(crate) struct Pending {
     pub(crate) method: Method,
     /// CSeq number of our request.
     pub(crate) cseq: u32,
-    pub(crate) theirs: Theirs,
+    pub(crate) origin: RequestOrigin,
     /// Whether an offer/answer exchange rides on it.
     pub(crate) offers: bool,
     pub(crate) had_sdp: bool,
@@ -371,30 +372,6 @@ pub(crate) struct Pending {
     /// What sending it again with credentials takes, where there are any.
     pub(crate) again: Option<Box<Again>>,
     pub(crate) purpose: Purpose,
-}
-
-/// What is kept of a request that one of ours relays.
-#[derive(Copy, Clone, Debug)]
-pub(crate) struct Theirs {
-    /// Its CSeq number.
-    pub(crate) cseq: u32,
-    /// The Max-Forwards that ours has.
-    pub(crate) hops: u8,
-}
-
-/// In place of that for a request which relays none.
-pub(crate) const OURS: Theirs = Theirs { cseq: 0, hops: 70 };
-
-impl Theirs {
-    /// RFC 3261 §16.6: one hop less, 70 where it counts none.
-    pub(crate) fn of(request: &Message<'_>) -> Self {
-        let left = |hops| u8::try_from(hops).unwrap_or(u8::MAX).saturating_sub(1);
-        let hops = request.number(HeaderName::MaxForwards);
-        Self {
-            cseq: request.cseq().number,
-            hops: hops.map_or(OURS.hops, left),
-        }
-    }
 }
 
 /// What a pending request is for.

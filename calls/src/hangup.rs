@@ -12,11 +12,12 @@ use uuid::Uuid;
 
 use super::answer::dialog_of_answer;
 use super::attempts::Came;
-use super::call::{Call, Delayed, Held, OURS, Pending, Phase, Purpose, Setup, Side, Speaker};
+use super::call::{Call, Delayed, Held, Pending, Phase, Purpose, Setup, Side, Speaker};
 use super::context::Cx;
 use super::crossing::{Crossing, Place};
 use super::joining::Joining;
 use super::refusal::Reason;
+use super::request_origin::RequestOrigin;
 use super::unanswered::{reason_line, reasons};
 use super::{Calls, NOBODY, setup};
 
@@ -335,7 +336,7 @@ impl Call {
                 Side::Agent,
                 fork,
                 (Method::Bye, "BYE"),
-                (Purpose::Own, false, OURS),
+                (Purpose::Own, false, RequestOrigin::Ours),
                 b"",
                 |_| {},
             );
@@ -422,7 +423,7 @@ impl Call {
             side,
             fork,
             (Method::Bye, "BYE"),
-            (Purpose::Own, false, OURS),
+            (Purpose::Own, false, RequestOrigin::Ours),
             &body,
             |head| head.raw(&lines),
         );
@@ -435,7 +436,7 @@ impl Call {
             lost.side,
             lost.fork,
             (Method::Bye, "BYE"),
-            (Purpose::Again, false, OURS),
+            (Purpose::Again, false, RequestOrigin::Ours),
             b"",
             |_| {},
         );
@@ -577,7 +578,7 @@ pub(crate) fn bye_alone(cx: &mut Cx<'_>, dialog: &mut Dialog, target: Flow) {
     }
     let uri = dialog.request_uri().to_vec();
     let bye = |head: &mut Head<'_>| {
-        dialog.begin("BYE", OURS.hops, head);
+        dialog.begin("BYE", RequestOrigin::Ours.hops(), head);
     };
     cx.with_head(bye, |cx, head| {
         let request = Request {
@@ -588,11 +589,8 @@ pub(crate) fn bye_alone(cx: &mut Cx<'_>, dialog: &mut Dialog, target: Flow) {
             body: b"",
         };
         // A full table loses this BYE; the peer's session timer or media time-out ends its side.
-        if cx
-            .endpoint
-            .request(target, &request, NOBODY, cx.now)
-            .is_ok()
-        {
+        let sent = cx.endpoint.request(target, &request, NOBODY, cx.now);
+        if sent.is_ok() {
             cx.core.late_byes += 1;
         }
     });

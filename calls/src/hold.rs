@@ -20,9 +20,10 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message, Method};
 use uuid::Uuid;
 
-use super::call::{Call, OURS, Pending, Phase, Purpose, Side, Speaker};
+use super::call::{Call, Pending, Phase, Purpose, Side, Speaker};
 use super::context::{CallTimer, Cx};
 use super::refusal::Reason;
+use super::request_origin::RequestOrigin;
 use super::session::glare_wait;
 use super::{Calls, has_sdp, origin};
 
@@ -304,7 +305,7 @@ impl Call {
         }
         let lines = |head: &mut Head<'_>| head.line("Content-Type", b"application/sdp");
         let invite = (Method::Invite, "INVITE");
-        let purpose = (Purpose::Hold, true, OURS);
+        let purpose = (Purpose::Hold, true, RequestOrigin::Ours);
         if !self.send_on_leg(cx, side, fork, invite, purpose, &body, lines) {
             self.hold_later(cx, PAUSE);
         }
@@ -389,7 +390,7 @@ impl Call {
                     Some(_) => Side::Agent,
                     None => side,
                 };
-                let wait = glare_wait(owner, cx.endpoint.entropy().bits64());
+                let wait = glare_wait(owner, cx.endpoint.chance().bits64());
                 self.hold_later(cx, wait);
             }
             (500 | 503, Some(after)) => {

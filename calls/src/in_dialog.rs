@@ -12,13 +12,14 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message, Method};
 
 use super::allow::{capabilities, own_lines, own_request_lines};
-use super::call::{Call, LEFT, OURS, Pending, Phase, Purpose, Side, Speaker, Theirs};
+use super::call::{Call, LEFT, Pending, Phase, Purpose, Side, Speaker};
 use super::context::{CallTimer, Cx};
 use super::credentials::{Stage, Unanswerable};
 use super::crossing::{self, Place, lacking_options};
 use super::effect::{Challenger, News};
 use super::proofs::{Again, Proofs};
 use super::refusal::Reason;
+use super::request_origin::RequestOrigin;
 use super::{has_sdp, owner_of};
 
 /// Requests of one call that may be in flight at once.
@@ -189,13 +190,13 @@ impl Call {
         };
         // A PRACK tells of an answer of ours; the one that it leads to is ours as well.
         let relayed = content.filter(|_| method != Method::Prack);
-        let theirs = relayed.map_or(OURS, Theirs::of);
+        let origin = relayed.map_or(RequestOrigin::Ours, RequestOrigin::of);
         self.send_on_leg(
             cx,
             side,
             fork,
             (method, token),
-            (purpose, offers, theirs),
+            (purpose, offers, origin),
             body,
             lines,
         )
@@ -209,7 +210,7 @@ impl Call {
         side: Side,
         fork: u8,
         (method, token): (Method, &'static str),
-        (purpose, offers, theirs): (Purpose, bool, Theirs),
+        (purpose, offers, origin): (Purpose, bool, RequestOrigin),
         body: &[u8],
         lines: impl FnOnce(&mut Head<'_>),
     ) -> bool {
@@ -231,7 +232,7 @@ impl Call {
         let uri = dialog.request_uri().to_vec();
         let mut cseq = 0;
         let write = |head: &mut Head<'_>| {
-            cseq = dialog.begin(token, theirs.hops, head);
+            cseq = dialog.begin(token, origin.hops(), head);
             if matches!(method, Method::Refer | Method::Notify) {
                 head.line("Contact", contact.as_bytes());
             }
@@ -272,7 +273,7 @@ impl Call {
             fork,
             method,
             cseq,
-            theirs,
+            origin,
             offers: offers || (refreshes && method == Method::Invite),
             had_sdp: !body.is_empty(),
             connected: flow.connection != 0,
@@ -394,7 +395,7 @@ impl Call {
             pending.side,
             pending.fork,
             (method, token),
-            (pending.purpose, pending.offers, pending.theirs),
+            (pending.purpose, pending.offers, pending.origin),
             &again.body,
             |head| {
                 head.raw(&again.lines);

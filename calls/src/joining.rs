@@ -14,10 +14,11 @@ use trunkline_sip::wheel::TimerId;
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message, Method};
 
-use super::call::{Call, Delayed, ForkDialog, LEFT, OURS, Pending, Phase, Purpose, Side, Speaker};
+use super::call::{Call, Delayed, ForkDialog, LEFT, Pending, Phase, Purpose, Side, Speaker};
 use super::context::{CallTimer, Cx};
 use super::effect::Effect;
 use super::refusal::Reason;
+use super::request_origin::RequestOrigin;
 use super::session::glare_wait;
 use super::{hangup, has_sdp, origin};
 
@@ -146,7 +147,7 @@ impl Call {
                 Side::Agent,
                 LEFT,
                 bye,
-                (Purpose::Own, false, OURS),
+                (Purpose::Own, false, RequestOrigin::Ours),
                 b"",
                 |_| {},
             );
@@ -272,7 +273,15 @@ impl Call {
             }
         };
         let invite = (Method::Invite, "INVITE");
-        if !self.send_on_leg(cx, side, fork, invite, (purpose, true, OURS), &body, lines) {
+        if !self.send_on_leg(
+            cx,
+            side,
+            fork,
+            invite,
+            (purpose, true, RequestOrigin::Ours),
+            &body,
+            lines,
+        ) {
             self.join_later(cx, JOIN_PAUSE);
         }
     }
@@ -461,7 +470,7 @@ impl Call {
             (408 | 481, _) => self.hang_up(cx, Reason::DialogGone),
             // Both Call-IDs are ours, so the longer wait is ours as well (RFC 3261 §14.1).
             (491, _) => {
-                let wait = glare_wait(Side::Agent, cx.endpoint.entropy().bits64());
+                let wait = glare_wait(Side::Agent, cx.endpoint.chance().bits64());
                 self.join_later(cx, wait);
             }
             (500 | 503, Some(after)) => {

@@ -35,7 +35,7 @@ fn answered_through_nat(flow: &Flow, dialog: &Dialog) -> bool {
 /// A fifth more or less than the interval, so that calls of one moment aren't due together.
 pub(super) fn schedule(cx: &mut Cx<'_>, call: CallKey, side: Side) -> TimerId {
     let interval = cx.core.config.keep_alive;
-    let spread = u32::try_from(cx.endpoint.entropy().bits64() % 400).unwrap_or_default();
+    let spread = u32::try_from(cx.endpoint.chance().bits64() % 400).unwrap_or_default();
     let after: Duration = interval * (800 + spread) / 1_000;
     cx.schedule(call, after, CallTimer::KeepAlive(side))
 }

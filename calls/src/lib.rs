@@ -49,6 +49,7 @@ pub mod registrar;
 mod reoffer;
 mod repeats;
 mod replaces;
+mod request_origin;
 mod runtime_digest;
 mod secure;
 mod session;

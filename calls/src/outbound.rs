@@ -24,7 +24,7 @@ use trunkline_sip::wire::{Framing, lex};
 use uuid::Uuid;
 
 use super::attempts::{Attempts, Whose};
-use super::call::{Call, CallKey, ContactState, Leg, OURS, Phase, Setup, Side, Speaker};
+use super::call::{Call, CallKey, ContactState, Leg, Phase, Setup, Side, Speaker};
 use super::callee::Callee;
 use super::context::{CallTimer, Cx};
 use super::dial::{Answered, Dial, Errand, Progress};
@@ -35,6 +35,7 @@ use super::limits::Permit;
 use super::origin::Origin;
 use super::privacy::CallerIdentity;
 use super::refusal::Reason;
+use super::request_origin::RequestOrigin;
 use super::target::Parties;
 use super::unanswered::Failure;
 use super::{Calls, Slot as Place};
@@ -111,7 +112,13 @@ pub(super) fn dial_first(
         leg: AttemptLeg::Callee,
     };
     let errand = (Errand::Begin, whose, Attempts::default());
-    let dial = Dial::new(cx, (key, slot, Side::Caller), errand, callee, OURS.hops);
+    let dial = Dial::new(
+        cx,
+        (key, slot, Side::Caller),
+        errand,
+        callee,
+        RequestOrigin::Ours.hops(),
+    );
     (placed, dial)
 }
 
@@ -132,7 +139,7 @@ impl Calls {
             org: begun.org,
             agent: begun.agent,
             slot: begun.slot,
-            hops: OURS.hops,
+            hops: RequestOrigin::Ours.hops(),
             runtime_cseq: 1,
             phase: Phase::Setup,
             answered: None,

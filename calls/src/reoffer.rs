@@ -14,6 +14,7 @@ use super::context::Cx;
 use super::crossing::Place;
 use super::has_sdp;
 use super::refusal::Reason;
+use super::request_origin::RequestOrigin;
 use super::unanswered::reasons;
 
 impl Call {
@@ -204,6 +205,9 @@ impl Call {
         server: ServerTx,
         message: &Message<'_>,
     ) {
+        let RequestOrigin::Relayed { cseq: asked, .. } = pending.origin else {
+            return;
+        };
         if message.status() >= 300 {
             self.fail_successor(server);
             self.relay_answer(cx, pending, server, message);
@@ -243,14 +247,7 @@ impl Call {
         let prefix = cx.core.config.header_prefix.clone();
         let crossing = self.crossing(pending.side, Place::Response, &prefix);
         let more = |head: &mut Head<'_>| crossing.copy(head, message);
-        self.accept_reinvite(
-            cx,
-            requester,
-            (server, pending.theirs.cseq),
-            body,
-            delayed,
-            more,
-        );
+        self.accept_reinvite(cx, requester, (server, asked), body, delayed, more);
     }
 
     /// What a requester asked for was accepted: from now on it is where it then said.
@@ -462,7 +459,7 @@ const fn untimely_status(its_own: bool) -> u16 {
 
 /// Refuses a change that comes too early; with a 500 goes when to try again, from 0 to 10 s by chance (RFC 3261 §14.2, RFC 3311 §5.2).
 fn refuse_for_now(cx: &mut Cx<'_>, server: ServerTx, status: u16) {
-    let seconds = cx.endpoint.entropy().bits64() % 11;
+    let seconds = cx.endpoint.chance().bits64() % 11;
     let later = |head: &mut Head<'_>| {
         if status == 500 {
             head.number("Retry-After", seconds);

@@ -17,13 +17,14 @@ use uuid::Uuid;
 
 use super::admission::{self, Admitted};
 use super::call::{
-    Abilities, Call, CallKey, ForkDialog, LEFT, Leg, OURS, Pending, Phase, Purpose, Side, Speaker,
+    Abilities, Call, CallKey, ForkDialog, LEFT, Leg, Pending, Phase, Purpose, Side, Speaker,
 };
 use super::context::{Cx, TagOwner};
 use super::credentials::LegCredentials;
 use super::keep_alive;
 use super::places::Former;
 use super::refusal::Reason;
+use super::request_origin::RequestOrigin;
 use super::transfer::Bridged;
 use super::{Calls, has_sdp, owner_of, secure, setup};
 
@@ -336,7 +337,7 @@ impl Call {
             Side::Agent => self.agent_succeeded(cx),
         }
         let bye = (Method::Bye, "BYE");
-        let own = (Purpose::Own, false, OURS);
+        let own = (Purpose::Own, false, RequestOrigin::Ours);
         self.send_on_leg(cx, side, LEFT, bye, own, b"", |_| {});
     }
 

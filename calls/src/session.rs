@@ -16,9 +16,10 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{Message, Method};
 
 use super::Calls;
-use super::call::{Call, Leg, OURS, Pending, Phase, Purpose, Side};
+use super::call::{Call, Leg, Pending, Phase, Purpose, Side};
 use super::context::{CallTimer, Cx};
 use super::refusal::Reason;
+use super::request_origin::RequestOrigin;
 
 /// How long after a first sign that a peer is gone it is asked again, to be sure.
 const AGAIN: Duration = Duration::from_secs(60);
@@ -226,7 +227,7 @@ impl Call {
             Question::Reinvite => ((Method::Invite, "INVITE"), true, &*sdp),
             Question::Options => ((Method::Options, "OPTIONS"), false, &b""[..]),
         };
-        let purpose = (Purpose::Refresh, offers, OURS);
+        let purpose = (Purpose::Refresh, offers, RequestOrigin::Ours);
         let lines = |head: &mut Head<'_>| {
             if offers {
                 head.line("Content-Type", b"application/sdp");
@@ -261,7 +262,7 @@ impl Call {
             481 if pending.method != Method::Options => self.hang_up(cx, Reason::DialogGone),
             408 | 481 => self.missed(cx, side),
             491 => {
-                let wait = glare_wait(side, cx.endpoint.entropy().bits64());
+                let wait = glare_wait(side, cx.endpoint.chance().bits64());
                 self.refresh_later(cx, side, wait);
             }
             _ => self.refresh_refused(cx, pending, message),

@@ -23,9 +23,7 @@ use uuid::Uuid;
 
 use super::admission::{self, Admitted, facts_of};
 use super::attempts::Attempts;
-use super::call::{
-    Abilities, Call, CallKey, ContactState, Echo, Leg, Phase, Setup, Side, Speaker, Theirs,
-};
+use super::call::{Abilities, Call, CallKey, ContactState, Echo, Leg, Phase, Setup, Side, Speaker};
 use super::context::{CallTimer, Config, Core, Cx, allows, lacks_refer};
 use super::credentials::LegCredentials;
 use super::crossing::{lacking_options, own_headers};
@@ -37,6 +35,7 @@ use super::limits::{Claim, Full, Permit};
 use super::pbx::Pbx;
 use super::privacy::{CallerIdentity, NOBODY_USER};
 use super::refusal::Reason;
+use super::request_origin::RequestOrigin;
 use super::runtime_digest::RuntimeDigest;
 use super::target::{self, Parties};
 use super::{NOBODY, asked, has_sdp, owner_of, secure};
@@ -389,7 +388,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             org: org.routing.id,
             agent,
             slot: cx.core.minter.dispatch(self.message),
-            hops: Theirs::of(self.message).hops,
+            hops: RequestOrigin::of(self.message).hops(),
             runtime_cseq: 1,
             phase: Phase::Setup,
             answered: None,

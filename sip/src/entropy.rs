@@ -12,6 +12,11 @@ impl Entropy {
         Self(StdRng::from_seed(seed))
     }
 
+    /// Returns another generator, seeded by this one: what is drawn from either doesn't move the other.
+    pub fn split(&mut self) -> Self {
+        Self(StdRng::from_rng(&mut self.0))
+    }
+
     /// 64 random bits.
     pub fn bits64(&mut self) -> u64 {
         self.0.next_u64()

@@ -124,7 +124,7 @@ impl Peers {
             .map(|(trunk, _)| *trunk)
             .collect();
         for trunk in lost {
-            let soon = now + share(REOPEN, endpoint.entropy().bits64());
+            let soon = now + share(REOPEN, endpoint.chance().bits64());
             if let Some(enrolment) = self.enrolments.get_mut(&trunk) {
                 enrolment.next_at = enrolment.next_at.map(|next| next.min(soon));
             }
@@ -138,7 +138,7 @@ impl Peers {
         let call_id = minter.call_id(SLOT, endpoint.entropy());
         let tag = minter.tag(SLOT, endpoint.entropy());
         let mut enrolment = Enrolment::new(wanted, (call_id, tag), self.config.expires);
-        enrolment.next_at = Some(now + share(spread, endpoint.entropy().bits64()));
+        enrolment.next_at = Some(now + share(spread, endpoint.chance().bits64()));
         self.enrolments.insert(trunk, enrolment);
         self.standings
             .set(trunk, Standing::bare(State::Registering));
@@ -416,7 +416,7 @@ impl Peers {
     }
 
     fn granted(&mut self, endpoint: &mut Endpoint, trunk: Uuid, seconds: u32, now: Moment) {
-        let random = endpoint.entropy().bits64();
+        let random = endpoint.chance().bits64();
         let Some(enrolment) = self.enrolments.get_mut(&trunk) else {
             return;
         };
@@ -444,7 +444,7 @@ impl Peers {
         (sip_code, retry_after): (Option<u16>, Option<Duration>),
         now: Moment,
     ) {
-        let random = endpoint.entropy().bits64();
+        let random = endpoint.chance().bits64();
         let retry = self.config.retry;
         let Some(enrolment) = self.enrolments.get_mut(&trunk) else {
             return;

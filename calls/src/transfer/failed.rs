@@ -10,9 +10,10 @@ use trunkline_model::transfer::State;
 use trunkline_sip::wire::{Message, Method};
 
 use super::{Transfer, Wait};
-use crate::call::{Call, OURS, Pending, Phase, Purpose, Side};
+use crate::call::{Call, Pending, Phase, Purpose, Side};
 use crate::context::Cx;
 use crate::refusal::Reason;
+use crate::request_origin::RequestOrigin;
 
 /// How long the answer to a probe may take.
 const PROBED: Duration = Duration::from_secs(5);
@@ -64,7 +65,7 @@ impl Call {
             true => (Method::Update, "UPDATE"),
             false => (Method::Options, "OPTIONS"),
         };
-        let purpose = (Purpose::Probe, false, OURS);
+        let purpose = (Purpose::Probe, false, RequestOrigin::Ours);
         self.send_on_leg(cx, Side::Caller, fork, method, purpose, b"", |_| {})
     }
 

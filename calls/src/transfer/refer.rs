@@ -12,11 +12,12 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message, Method};
 
 use super::Wait;
-use crate::call::{Call, OURS, Pending, Purpose, Side};
+use crate::call::{Call, Pending, Purpose, Side};
 use crate::context::Cx;
 use crate::credentials::{Stage, Unanswerable};
 use crate::proofs::Proofs;
 use crate::refusal::Reason;
+use crate::request_origin::RequestOrigin;
 
 /// REFERs of one transfer: glare, a lost connection and a challenge ask for another one.
 const MOST_REFERS: u8 = 5;
@@ -131,7 +132,7 @@ impl Call {
                 Side::Caller,
                 fork,
                 (Method::Refer, "REFER"),
-                (Purpose::Transfer, false, OURS),
+                (Purpose::Transfer, false, RequestOrigin::Ours),
                 b"",
                 |head| head.raw(&lines),
             );
@@ -171,7 +172,7 @@ impl Call {
             }
             401 | 407 if !parting && self.answers(cx, pending, message) => self.send_refer(cx),
             491 if !parting => {
-                let wait = crate::session::glare_wait(Side::Caller, cx.endpoint.entropy().bits64());
+                let wait = crate::session::glare_wait(Side::Caller, cx.endpoint.chance().bits64());
                 self.wait_for(cx, Wait::Again, Some(wait));
             }
             400.. if !parting && message.status() != 481 && self.bridges_after(cx, message) => {}

@@ -13,8 +13,9 @@ use trunkline_sip::wire::{HeaderName, Message, Method};
 
 use super::plan::Plan;
 use super::{Asker, Transfer, Unable};
-use crate::call::{Call, OURS, Phase, Purpose, Side};
+use crate::call::{Call, Phase, Purpose, Side};
 use crate::context::Cx;
+use crate::request_origin::RequestOrigin;
 
 /// How long the subscription that comes of a REFER lasts, in seconds.
 const EXPIRES: u32 = 180;
@@ -211,7 +212,7 @@ impl Call {
             Side::Agent,
             fork,
             (Method::Notify, "NOTIFY"),
-            (Purpose::Own, false, OURS),
+            (Purpose::Own, false, RequestOrigin::Ours),
             fragment.as_bytes(),
             |head| {
                 head.line("Event", event.as_bytes());

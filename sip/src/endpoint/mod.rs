@@ -177,6 +177,7 @@ pub struct Stats {
 pub struct Endpoint {
     minter: Minter,
     entropy: Entropy,
+    chance: Entropy,
     server: Box<str>,
     sent_by: Vec<String>,
     /// What the Via of a request is printed into.
@@ -213,6 +214,7 @@ impl Endpoint {
         let max_tombstones = max_transactions.saturating_mul(TOMBSTONES_PER_TRANSACTION);
         Self {
             budget: Budget::new(&mut entropy),
+            chance: entropy.split(),
             entropy,
             server: server.into(),
             sent_by,
@@ -241,9 +243,15 @@ impl Endpoint {
         &self.minter
     }
 
-    /// The shard's randomness.
+    /// The randomness that tokens are made of: tags, branches, Call-IDs, nonces and ids.
     pub fn entropy(&mut self) -> &mut Entropy {
         &mut self.entropy
+    }
+
+    /// The randomness that choices are made by: waits after glare, `Retry-After`, and what spreads timers over time. A token more or
+    /// less, or two drawn in another order, changes none of them.
+    pub fn chance(&mut self) -> &mut Entropy {
+        &mut self.chance
     }
 
     /// From now on `owner` is told about that transaction.
