@@ -9,7 +9,8 @@ pub(crate) const OUTSIDE: &[u8] =
     b"INVITE, ACK, CANCEL, OPTIONS, REGISTER, BYE, PRACK, UPDATE, INFO, NOTIFY";
 
 /// Methods on the caller's leg: it sends NOTIFY for our REFER, and no REFER itself.
-const CALLER: &[u8] = b"INVITE, ACK, CANCEL, BYE, OPTIONS, PRACK, UPDATE, INFO, MESSAGE, NOTIFY";
+pub(crate) const CALLER: &[u8] =
+    b"INVITE, ACK, CANCEL, BYE, OPTIONS, PRACK, UPDATE, INFO, MESSAGE, NOTIFY";
 
 /// Methods on the leg of an agent's runtime: REFER asks for a transfer; nothing of ours needs a PRACK there.
 pub(crate) const RUNTIME: &[u8] =

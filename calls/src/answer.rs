@@ -13,11 +13,12 @@ use trunkline_sip::wire::{HeaderName, Message, Method};
 
 use super::allow::own_lines;
 use super::attempts::{Came, NoAnswer};
-use super::call::{AwaitedAck, Call, Delayed, Held, Phase, Purpose, Setup, Side, Speaker, Won};
+use super::call::{AwaitedAck, Call, Delayed, Phase, Purpose, Setup, Side, Speaker};
 use super::context::{CallTimer, Cx, allows};
 use super::crossing::{self, Crossing, Place, Refusal};
 use super::hangup::{self, End};
 use super::privacy::Identity;
+use super::provisional_relay::{Held, Won};
 use super::refusal::Reason;
 use super::target;
 use super::unanswered::refused_with;
@@ -111,8 +112,8 @@ impl Call {
         client: ClientTx,
         message: &Message<'_>,
     ) {
-        let setup = self.setup.as_deref();
-        if setup.is_some_and(|setup| setup.held.is_some()) {
+        let relay = self.setup.as_deref().and_then(|setup| setup.relay.as_ref());
+        if relay.is_some_and(|relay| relay.held_fork().is_some()) {
             // Another fork's: repeated until the first has won.
             return;
         }
@@ -130,8 +131,9 @@ impl Call {
         let Some(setup) = self.setup.as_deref() else {
             return;
         };
-        let agreed = setup.caller_offered || setup.agreed.contains(&fork);
-        let waits = setup.owes_answer(fork);
+        let Some(relay) = &setup.relay else { return };
+        let agreed = has_sdp(setup.invite()) || relay.is_agreed(fork);
+        let waits = relay.owes_answer(fork);
         if let Speaker::Runtime(leg) = &mut self.speaker {
             leg.flow = flow;
         }
@@ -145,10 +147,11 @@ impl Call {
             fork,
             acknowledged,
         };
-        match self.setup.as_deref_mut().filter(|_| waits) {
-            Some(setup) => {
-                let answer = message.raw().into();
-                setup.held = Some(Held { won, answer });
+        let setup = self.setup.as_deref_mut().filter(|_| waits);
+        match setup.and_then(|setup| setup.relay.as_mut()) {
+            Some(relay) => {
+                let answer = message.into();
+                relay.hold_back(Held { won, answer });
             }
             None => self.take_answer(cx, won, message),
         }
@@ -160,10 +163,8 @@ impl Call {
             return;
         };
         cx.release_setup(&setup);
-        let mut unacknowledged = setup.unacknowledged.iter();
-        self.late_prack = unacknowledged
-            .find(|sent| sent.answer.fork == won.fork)
-            .map(|sent| (won.fork, sent.rseq));
+        let relay = setup.relay.as_ref();
+        self.late_prack = relay.and_then(|relay| relay.late_prack(won.fork));
         self.keep_only(won.fork);
         self.keep_runtime_credentials(&setup);
         self.open_runtime_leg(cx, won.flow, message);

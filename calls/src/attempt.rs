@@ -23,6 +23,7 @@ use super::crossing;
 use super::dial::Dial;
 use super::effect::Effect;
 use super::large::{self, Datagram, InviteSent, STREAM_PATIENCE};
+use super::provisional_relay::{ProvisionalRelay, Reliability};
 use super::refusal::Reason;
 use super::request_origin::RequestOrigin;
 use super::runtime_digest::RuntimeDigest;
@@ -286,13 +287,14 @@ impl Call {
     }
 
     /// 100rel is offered to the runtime only if the caller has it.
-    fn own_invite_lines(head: &mut Head<'_>, contact: &str, reliable: bool) {
+    fn own_invite_lines(head: &mut Head<'_>, contact: &str, caller: Reliability) {
         head.line("Contact", contact.as_bytes());
         head.line("Allow", super::allow::RUNTIME);
-        head.line(
-            "Supported",
-            if reliable { b"timer, 100rel" } else { b"timer" },
-        );
+        let supported: &[u8] = match caller {
+            Reliability::Supported | Reliability::Required => b"timer, 100rel",
+            Reliability::Unknown => b"timer",
+        };
+        head.line("Supported", supported);
     }
 
     fn context_lines(&self, head: &mut Head<'_>, setup: &Setup, prefix: &str, trusts: bool) {
@@ -347,7 +349,10 @@ impl Call {
         if let Some(target) = setup.datagram.take(cx) {
             setup.targets.push_front(target);
         }
-        setup.queued.clear();
+        setup
+            .relay
+            .iter_mut()
+            .for_each(ProvisionalRelay::drop_queued);
         let mut timer = setup.attempt_timer.take();
         cx.cancel_timer(&mut timer);
         // Its early dialogs are over with it (RFC 3261 §12.3); those towards the caller stay until the call has its answer.

@@ -33,6 +33,7 @@ use super::pbx::Pbx;
 use super::places::Places;
 use super::privacy::CallerIdentity;
 use super::proofs::Again;
+use super::provisional_relay::{LatePrack, ProvisionalRelay, Reliability};
 use super::replaces::Successor;
 use super::request_origin::RequestOrigin;
 use super::runtime_digest::RuntimeDigest;
@@ -94,8 +95,7 @@ pub(crate) const LEFT: u8 = u8::MAX;
 #[derive(Copy, Clone, Default, Debug)]
 pub(crate) struct Abilities {
     pub(crate) update: bool,
-    pub(crate) reliable: bool,
-    pub(crate) requires_reliable: bool,
+    pub(crate) reliable: Reliability,
     /// It has said what it takes, and REFER isn't among it.
     pub(crate) no_refer: bool,
     /// The kind of phone system that it says it is.
@@ -244,46 +244,6 @@ pub(crate) enum ContactState {
     Known(Option<Uuid>),
 }
 
-/// A provisional answer that waits for its turn (RFC 3262 §3 allows a fork one unacknowledged at a time).
-#[derive(Debug)]
-pub(crate) struct Provisional {
-    pub(crate) status: u16,
-    pub(crate) fork: u8,
-    /// The runtime's RSeq where it asks for a PRACK of its own.
-    pub(crate) runtime_rseq: Option<u32>,
-    pub(crate) has_sdp: bool,
-    /// Crossing header lines.
-    pub(crate) head: Box<[u8]>,
-    pub(crate) body: Box<[u8]>,
-}
-
-/// A reliable provisional that the caller has not acknowledged.
-#[derive(Debug)]
-pub(crate) struct Unacknowledged {
-    pub(crate) answer: Provisional,
-    pub(crate) rseq: u32,
-    pub(crate) sent: Moment,
-    pub(crate) interval_ms: u32,
-    pub(crate) timer: TimerId,
-}
-
-/// The runtime's 2xx that won.
-#[derive(Copy, Clone, Debug)]
-pub(crate) struct Won {
-    pub(crate) client: ClientTx,
-    pub(crate) flow: Flow,
-    pub(crate) fork: u8,
-    /// Its ACK is out: it needs none of the caller's words.
-    pub(crate) acknowledged: bool,
-}
-
-/// The runtime's 2xx while a reliable provisional waits for its PRACK (RFC 3262 §5).
-#[derive(Debug)]
-pub(crate) struct Held {
-    pub(crate) won: Won,
-    pub(crate) answer: Box<[u8]>,
-}
-
 /// What is needed until the runtime has answered, and no longer.
 #[derive(Debug)]
 pub(crate) struct Setup {
@@ -322,18 +282,10 @@ pub(crate) struct Setup {
     pub(crate) refused_with: Box<[u8]>,
     /// To-tags of the runtime's forks, over all attempts.
     pub(crate) forks: u8,
-    pub(crate) caller_offered: bool,
-    /// The forks in which an SDP answer has crossed before the 2xx (in a reliable provisional or a PRACK).
-    pub(crate) agreed: SmallVec<[u8; 1]>,
-    /// Our last RSeq in each fork: to the caller each is another user agent, and counts by itself (RFC 3262 §3).
-    pub(crate) rseqs: SmallVec<[(u8, u32); 1]>,
+    /// The runtime's last RSeq in each fork.
     pub(crate) runtime_rseqs: SmallVec<[(u8, u32); 1]>,
-    /// One a fork at most.
-    pub(crate) unacknowledged: SmallVec<[Unacknowledged; 1]>,
-    pub(crate) queued: VecDeque<Provisional>,
-    /// The runtime's 2xx that waits for the caller's PRACK.
-    pub(crate) held: Option<Held>,
-    pub(crate) rang: bool,
+    /// The way of provisional answers to the caller; `None` for a call that we began, whose callee has answered.
+    pub(crate) relay: Option<ProvisionalRelay>,
     pub(crate) attempt_timer: Option<TimerId>,
     pub(crate) contact_timer: Option<TimerId>,
 }
@@ -341,7 +293,7 @@ pub(crate) struct Setup {
 impl Setup {
     /// The timers that run for it alone.
     pub(crate) fn timers(&self) -> impl Iterator<Item = TimerId> + '_ {
-        let reliable = self.unacknowledged.iter().map(|sent| sent.timer);
+        let reliable = self.relay.iter().flat_map(ProvisionalRelay::timers);
         let own = [self.attempt_timer, self.contact_timer];
         own.into_iter().flatten().chain(reliable)
     }
@@ -466,8 +418,7 @@ pub(crate) struct Call {
     pub(crate) tags: SmallVec<[u64; 2]>,
     pub(crate) pending: SmallVec<[Pending; 1]>,
     pub(crate) awaited: SmallVec<[AwaitedAck; 1]>,
-    /// Fork and RSeq of a reliable provisional for which no PRACK had come when the call was answered (RFC 3262 §3).
-    pub(crate) late_prack: Option<(u8, u32)>,
+    pub(crate) late_prack: Option<LatePrack>,
     /// The agent hung up before the caller's ACK: BYE is owed (RFC 3261 §15).
     pub(crate) bye_owed: Option<Farewell>,
     pub(crate) permit: Option<Permit>,

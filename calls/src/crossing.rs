@@ -3,7 +3,6 @@
 //! A back-to-back user agent owns Via, Call-ID, tags, CSeq, Contact and routes on each leg, and counts Max-Forwards down.
 //! Everything else crosses only where a row here says so. Bodies cross octet for octet.
 
-use trunkline_sip::header::content_type;
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message};
 
@@ -297,14 +296,6 @@ pub(crate) const fn in_dialog_refusal(status: u16) -> u16 {
         300..=399 | 401 | 407 | 420 | 422 => 488,
         other => other,
     }
-}
-
-/// Whether a message carries an SDP body.
-pub(crate) fn has_sdp(message: &Message<'_>) -> bool {
-    !message.body().is_empty()
-        && message
-            .first(HeaderName::ContentType)
-            .is_none_or(content_type::may_hold_sdp)
 }
 
 #[cfg(test)]

@@ -68,7 +68,7 @@ impl Call {
         let Some(setup) = self.setup.as_deref().filter(|_| has_sdp(answer)) else {
             return false;
         };
-        match setup.caller_offered {
+        match has_sdp(setup.invite()) {
             true => differ(setup.invite().body(), answer.body()),
             false => {
                 let signalling = Family::of(self.caller.flow.peer.ip());

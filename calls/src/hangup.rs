@@ -7,12 +7,12 @@ use trunkline_sip::endpoint::{ClientTx, Endpoint, Request, ServerTx};
 use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::print::Head;
-use trunkline_sip::wire::{Framing, Message, Method, lex};
+use trunkline_sip::wire::{Message, Method};
 use uuid::Uuid;
 
 use super::answer::dialog_of_answer;
 use super::attempts::Came;
-use super::call::{Call, Delayed, Held, Pending, Phase, Purpose, Setup, Side, Speaker};
+use super::call::{Call, Delayed, Pending, Phase, Purpose, Setup, Side, Speaker};
 use super::context::Cx;
 use super::crossing::{Crossing, Place};
 use super::joining::Joining;
@@ -126,8 +126,8 @@ impl Call {
                 self.end_setup(cx, canceled(), None, |_| {}, b"");
             }
             (Phase::Setup, Side::Agent) => {
-                let held = self.setup.as_deref().and_then(|setup| setup.held.as_ref());
-                if held.is_some_and(|held| held.won.fork == fork) {
+                let relay = self.setup.as_deref().and_then(|setup| setup.relay.as_ref());
+                if relay.is_some_and(|relay| relay.held_fork() == Some(fork)) {
                     self.acknowledge_held(cx);
                 }
                 self.refuse(cx, Reason::RuntimeRefused);
@@ -346,14 +346,14 @@ impl Call {
     /// Lets go of a 2xx that was held; the number of its dialog, which stands.
     fn acknowledge_held(&mut self, cx: &mut Cx<'_>) -> Option<u8> {
         let cseq = u32::from(self.runtime_cseq);
-        let Held { won, answer } = self.setup.as_deref_mut()?.held.take()?;
+        let held = self.setup.as_deref_mut()?.relay.as_mut()?.take_held()?;
+        let won = held.won;
         if !won.acknowledged {
-            let answer = lex(&answer, Framing::Datagram).expect("lexed when it came");
             let delayed = Delayed {
                 client: won.client,
                 fork: won.fork,
                 cseq,
-                offer: answer.body().into(),
+                offer: held.answer.message().body().into(),
             };
             self.reject_offer(cx, Side::Agent, &delayed);
         }

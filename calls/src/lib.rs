@@ -44,6 +44,7 @@ mod places;
 mod privacy;
 mod proofs;
 mod provisional;
+mod provisional_relay;
 mod refusal;
 pub mod registrar;
 mod reoffer;
@@ -69,6 +70,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use slab::Slab;
+use trunkline_sip::dialog::body::has_sdp;
 use trunkline_sip::endpoint::{ClientTx, Endpoint, Event, Owner, Received};
 use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
@@ -88,7 +90,6 @@ pub use trunkline_sip::flow::is_private;
 
 use call::Call;
 use context::{CallTimer, Cx};
-use crossing::has_sdp;
 use refusal::uri_refusal;
 
 use trunkline_model::view::View;

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::IpAddr;
 
-use super::call::{Call, Side};
+use super::call::{Call, Leg, Side};
 
 /// Our session as one peer knows it.
 #[derive(Debug)]
@@ -69,18 +69,28 @@ impl Origin {
     }
 }
 
-impl Call {
-    /// A body as the peer on `side` is to get it.
-    pub(crate) fn with_origin<'b>(&mut self, side: Side, body: &'b [u8]) -> Cow<'b, [u8]> {
-        let Some(leg) = self.leg(side).filter(|_| body.starts_with(b"v=")) else {
+impl Leg {
+    /// A body as the peer of this leg is to get it.
+    pub(crate) fn with_origin<'b>(&mut self, body: &'b [u8]) -> Cow<'b, [u8]> {
+        if !body.starts_with(b"v=") {
             return body.into();
-        };
-        if let Some(origin) = leg.origin.as_deref_mut() {
+        }
+        if let Some(origin) = self.origin.as_deref_mut() {
             return origin.adopt(body).into();
         }
         let line = lines(body).find(|line| line.starts_with(b"o="));
-        leg.told_origin = line.map(Into::into);
+        self.told_origin = line.map(Into::into);
         body.into()
+    }
+}
+
+impl Call {
+    /// A body as the peer on `side` is to get it.
+    pub(crate) fn with_origin<'b>(&mut self, side: Side, body: &'b [u8]) -> Cow<'b, [u8]> {
+        match self.leg(side) {
+            Some(leg) => leg.with_origin(body),
+            None => body.into(),
+        }
     }
 
     /// From now on whatever the peer gets is the next version of what it has, whosoever it was.

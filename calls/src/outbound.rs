@@ -376,7 +376,7 @@ impl Call {
             ContactState::Pending => None,
         });
         let token = cx.core.config.session_tokens.mint(self.org, self.session);
-        let mut setup = Setup::new(&invite, contact, token);
+        let mut setup = Setup::new(&invite, contact, token, None);
         setup.krisp = outbound.krisp;
         let runtime = (&*outbound.runtime, outbound.named);
         let [called, caller] = outbound.parties.each_ref().map(|uri| user_of(uri));

@@ -1,31 +1,69 @@
-//! Provisional answers of the runtime, and PRACK (RFC 3262): each early dialog of the runtime is an early
-//! dialog of ours towards the caller; one reliable answer at a time is out, others wait their turn.
+//! Provisional answers of the runtime on their way to the caller, and the PRACKs between them (RFC 3262): each early dialog of the
+//! runtime is an early dialog of ours towards the caller.
 
 use std::time::Duration;
 
-use smallvec::SmallVec;
 use trunkline_model::record::Fact;
 use trunkline_sip::dialog::Dialog;
 use trunkline_sip::endpoint::ServerTx;
-use trunkline_sip::header::rack::RAck;
+use trunkline_sip::moment::Moment;
+use trunkline_sip::wheel::TimerId;
 use trunkline_sip::wire::print::Head;
-use trunkline_sip::wire::{Framing, HeaderName, Message, Method, lex};
+use trunkline_sip::wire::{HeaderName, Message, Method};
 
-use super::allow::own_lines;
-use super::call::{Call, ForkDialog, Held, Provisional, Purpose, Side, Speaker, Unacknowledged};
+use super::allow::{CALLER, own_lines};
+use super::call::{Call, CallKey, ForkDialog, Leg, Purpose, Side, Speaker};
 use super::context::{CallTimer, Cx, TagOwner};
 use super::crossing::Place;
 use super::has_sdp;
+use super::provisional_relay::{
+    Delivery, Held, LatePrack, Provisional, ProvisionalRelay, Repeat, ToCaller,
+};
 use super::refusal::Reason;
 
-/// T1 of RFC 3262 §3; the interval doubles.
-const T1_MS: u32 = 500;
-/// 64*T1: how long a PRACK is waited for.
-const PATIENCE: Duration = Duration::from_secs(32);
 /// Early dialogs of one call, over all forks and attempts.
 const MAX_FORKS: u8 = 16;
-/// Reliable answers that may wait behind an unacknowledged one.
-const MAX_QUEUED: usize = 8;
+
+/// The caller, as answers to its INVITE reach it.
+struct Caller<'a, 'c> {
+    key: CallKey,
+    invite: ServerTx,
+    leg: &'a mut Leg,
+    cx: &'a mut Cx<'c>,
+}
+
+impl ToCaller for Caller<'_, '_> {
+    fn now(&self) -> Moment {
+        self.cx.now
+    }
+
+    fn send(&mut self, fork: u8, answer: &Provisional, rseq: Option<u32>) {
+        let body = self.leg.with_origin(&answer.body);
+        let Some(dialog) = self.leg.dialog_ref(fork) else {
+            return;
+        };
+        let contact = self.cx.contact(&self.leg.flow, self.leg.is_sips);
+        let write = |head: &mut Head<'_>| {
+            own_lines(head, &contact, CALLER);
+            if let Some(rseq) = rseq {
+                head.line("Require", b"100rel");
+                head.number("RSeq", u64::from(rseq));
+            }
+            head.raw(&answer.head);
+        };
+        let tag = Some(dialog.local_tag());
+        self.cx
+            .respond(self.invite, answer.status, tag, write, &body);
+    }
+
+    fn wake(&mut self, fork: u8, after: Duration) -> TimerId {
+        self.cx.schedule(self.key, after, CallTimer::Reliable(fork))
+    }
+
+    fn cancel(&mut self, timer: TimerId) {
+        self.cx.core.timers.cancel(timer);
+    }
+}
 
 impl Call {
     /// A 1xx of the runtime to the INVITE that is being tried.
@@ -37,70 +75,79 @@ impl Call {
         if message.status() == 100 {
             return;
         }
-        let offered = setup.caller_offered;
         let mut timer = setup.attempt_timer.take();
         cx.cancel_timer(&mut timer);
         // The callee of an outbound call has answered: what the runtime says meanwhile is for nobody.
-        if self.outbound.is_some() {
+        if setup.relay.is_none() {
             return;
         }
         let Some(fork) = self.fork_for(cx, message) else {
             return;
         };
-        let runtime_rseq = message
+        let rseq = message
             .number(HeaderName::RSeq)
             .filter(|_| message.has_token(HeaderName::Require, "100rel"));
-        if runtime_rseq.is_some_and(|rseq| !self.is_next_rseq(fork, rseq)) {
+        if rseq.is_some_and(|rseq| !self.is_next_rseq(fork, rseq)) {
             return;
         }
-        self.note_ringing(cx);
-        let (caller, runtime) = (self.caller.abilities, runtime_rseq.is_some());
-        let is_reliable = caller.requires_reliable || (runtime && caller.reliable);
-        // What the runtime doesn't say reliably is no offer, and would be one from us: its 2xx makes it.
-        let is_bare = is_reliable && !runtime && !offered && has_sdp(message);
-        let answer = self.provisional(cx, fork, runtime_rseq, message, is_bare);
-        if is_reliable {
-            return self.queue_reliable(cx, answer);
-        }
-        if let Some(rseq) = runtime_rseq {
-            self.send_prack(cx, fork, rseq, Purpose::Own, None);
-        }
-        self.send_provisional(cx, &answer, None);
+        self.relay_provisional(cx, fork, rseq, message);
     }
 
-    fn provisional(
-        &self,
-        cx: &Cx<'_>,
+    fn relay_provisional(
+        &mut self,
+        cx: &mut Cx<'_>,
         fork: u8,
-        runtime_rseq: Option<u32>,
+        rseq: Option<u32>,
         message: &Message<'_>,
-        is_bare: bool,
-    ) -> Provisional {
-        let mut head = Vec::new();
-        let prefix = &cx.core.config.header_prefix;
-        let body = if is_bare { b"" } else { message.body() };
-        let crossing = self.crossing(Side::Agent, Place::Response, prefix);
-        crossing.copy_but(&mut Head::new(&mut head), message, body, &[]);
-        Provisional {
-            status: message.status(),
-            fork,
-            runtime_rseq,
-            has_sdp: !is_bare && has_sdp(message),
-            head: head.into(),
-            body: body.into(),
-        }
-    }
-
-    fn note_ringing(&mut self, cx: &mut Cx<'_>) {
-        let Some(setup) = self.setup.as_deref_mut().filter(|setup| !setup.rang) else {
+    ) {
+        let config = std::sync::Arc::clone(&cx.core.config);
+        let crossing = self.crossing(Side::Agent, Place::Response, &config.header_prefix);
+        let setup = self.setup.as_deref();
+        let Some(relay) = setup.and_then(|setup| setup.relay.as_ref()) else {
             return;
         };
-        setup.rang = true;
-        cx.core.fact(Fact::Ringing {
-            call: self.id,
-            org: self.org,
-            at: cx.now,
-        });
+        if relay.is_silent() {
+            cx.core.fact(Fact::Ringing {
+                call: self.id,
+                org: self.org,
+                at: cx.now,
+            });
+        }
+        let delivery = relay.delivery(rseq);
+        let body = match relay.is_bare(delivery) && has_sdp(message) {
+            true => b"",
+            false => message.body(),
+        };
+        let mut head = Vec::new();
+        crossing.copy_but(&mut Head::new(&mut head), message, body, &[]);
+        let answer = Provisional {
+            status: message.status(),
+            has_sdp: !body.is_empty() && has_sdp(message),
+            head: head.into(),
+            body: body.into(),
+        };
+
+        // The runtime wants a PRACK and the caller sends none.
+        if let (Delivery::Once, Some(rseq)) = (delivery, rseq) {
+            self.send_prack(cx, fork, rseq, Purpose::Own, None);
+        }
+        if let Some((relay, mut caller)) = self.relay_and_caller(cx) {
+            relay.handle_provisional(&mut caller, fork, delivery, answer);
+        }
+    }
+
+    fn relay_and_caller<'a, 'c>(
+        &'a mut self,
+        cx: &'a mut Cx<'c>,
+    ) -> Option<(&'a mut ProvisionalRelay, Caller<'a, 'c>)> {
+        let relay = self.setup.as_deref_mut()?.relay.as_mut()?;
+        let caller = Caller {
+            key: self.key,
+            invite: self.invite?,
+            leg: &mut self.caller,
+            cx,
+        };
+        Some((relay, caller))
     }
 
     /// The number of the early dialog that the answer belongs to; a new one gets a To-tag of ours towards
@@ -159,110 +206,32 @@ impl Call {
         }
     }
 
-    fn queue_reliable(&mut self, cx: &mut Cx<'_>, answer: Provisional) {
-        let Some(setup) = self.setup.as_deref_mut() else {
-            return;
-        };
-        let mut out = setup.unacknowledged.iter();
-        if out.all(|sent| sent.answer.fork != answer.fork) {
-            return self.send_reliable(cx, answer);
-        }
-        if setup.queued.len() < MAX_QUEUED {
-            setup.queued.push_back(answer);
-        }
-    }
-
-    fn send_reliable(&mut self, cx: &mut Cx<'_>, answer: Provisional) {
-        let timer = cx.schedule(
-            self.key,
-            Duration::from_millis(u64::from(T1_MS)),
-            CallTimer::Reliable(answer.fork),
-        );
-        let Some(setup) = self.setup.as_deref_mut() else {
-            return;
-        };
-        let rseq = next_rseq(&mut setup.rseqs, answer.fork);
-        self.send_provisional(cx, &answer, Some(rseq));
-        let sent = Unacknowledged {
-            answer,
-            rseq,
-            sent: cx.now,
-            interval_ms: T1_MS,
-            timer,
-        };
-        if let Some(setup) = self.setup.as_deref_mut() {
-            setup.unacknowledged.push(sent);
-        }
-    }
-
-    fn send_provisional(&mut self, cx: &mut Cx<'_>, answer: &Provisional, rseq: Option<u32>) {
-        let body = self.with_origin(Side::Caller, &answer.body);
-        let Some(dialog) = self.caller.dialog_ref(answer.fork) else {
-            return;
-        };
-        let contact = cx.contact(&self.caller.flow, self.caller.is_sips);
-        let methods = self.methods(Side::Caller);
-        let write = |head: &mut Head<'_>| {
-            own_lines(head, &contact, methods);
-            if let Some(rseq) = rseq {
-                head.line("Require", b"100rel");
-                head.number("RSeq", u64::from(rseq));
-            }
-            head.raw(&answer.head);
-        };
-        let Some(invite) = self.invite else {
-            return;
-        };
-        cx.respond(
-            invite,
-            answer.status,
-            Some(dialog.local_tag()),
-            write,
-            &body,
-        );
-    }
-
-    /// A reliable provisional has not been acknowledged: again, with twice the interval, until 64·T1.
+    /// Time to send a reliable provisional answer again.
     pub(crate) fn on_reliable_timer(&mut self, cx: &mut Cx<'_>, fork: u8) {
-        let Some(mut sent) = self.take_sent(|sent| sent.answer.fork == fork) else {
+        let Some((relay, mut caller)) = self.relay_and_caller(cx) else {
             return;
         };
-        let waited = cx.now.since(sent.sent);
-        if waited >= PATIENCE {
-            return self.on_unacknowledged(cx, fork);
-        }
-        self.send_provisional(cx, &sent.answer, Some(sent.rseq));
-        sent.interval_ms *= 2;
-        let interval = Duration::from_millis(u64::from(sent.interval_ms));
-        let left = PATIENCE - waited;
-        sent.timer = cx.schedule(self.key, interval.min(left), CallTimer::Reliable(fork));
-        if let Some(setup) = self.setup.as_deref_mut() {
-            setup.unacknowledged.push(sent);
+        match relay.handle_timer(&mut caller, fork) {
+            Repeat::GoesOn => {}
+            Repeat::GivenUp => self.on_unacknowledged(cx, fork),
         }
     }
 
     /// RFC 3262 §3: who is never acknowledged ends its own part of the call, and the last one the call.
     fn on_unacknowledged(&mut self, cx: &mut Cx<'_>, fork: u8) {
-        let (Some(setup), Speaker::Runtime(leg)) = (self.setup.as_deref_mut(), &self.speaker)
-        else {
+        let Speaker::Runtime(leg) = &self.speaker else {
             return;
         };
-        setup.queued.retain(|answer| answer.fork != fork);
+        let relay = self.setup.as_deref().and_then(|setup| setup.relay.as_ref());
         let others = leg.dialogs.iter().any(|held| held.fork != fork);
-        let goes_on = match &setup.held {
-            Some(held) => held.won.fork != fork,
+        let goes_on = match relay.and_then(|relay| relay.held_fork()) {
+            Some(won) => won != fork,
             // The dialogs are those of the attempt that runs: without it, it is of one that has failed.
             None => others || leg.dialog_ref(fork).is_none(),
         };
         if !goes_on {
             self.refuse(cx, Reason::NoAck);
         }
-    }
-
-    fn take_sent(&mut self, is_it: impl Fn(&Unacknowledged) -> bool) -> Option<Unacknowledged> {
-        let sent = &mut self.setup.as_deref_mut()?.unacknowledged;
-        let at = sent.iter().position(is_it)?;
-        Some(sent.swap_remove(at))
     }
 
     /// The caller's PRACK.
@@ -273,75 +242,33 @@ impl Call {
         server: ServerTx,
         message: &Message<'_>,
     ) {
-        let Some(sent) = self.take_acknowledged(fork, message) else {
-            let status = if self.takes_late(fork, message) {
-                200
-            } else {
-                481
+        let relay = self.relay_and_caller(cx);
+        let acknowledged =
+            relay.and_then(|(relay, mut caller)| relay.handle_prack(&mut caller, fork, message));
+        let Some(acknowledged) = acknowledged else {
+            let is_late = |late: &mut LatePrack| late.is_brought_by(fork, message);
+            let status = match self.late_prack.take_if(is_late) {
+                Some(_) => 200,
+                None => 481,
             };
             return cx.respond(server, status, None, |_| {}, b"");
         };
-        cx.core.timers.cancel(sent.timer);
-        if let Some(setup) = self.setup.as_deref_mut() {
-            let agrees = sent.answer.has_sdp && (setup.caller_offered || has_sdp(message));
-            setup.agreed.extend(agrees.then_some(fork));
-        }
         self.hear(Side::Caller, message);
-        match sent.answer.runtime_rseq {
-            // An attempt that has failed since wants no PRACK any more.
-            Some(rseq) => {
-                if !self.send_prack(cx, fork, rseq, Purpose::Relay(server), Some(message)) {
-                    cx.respond(server, 200, None, |_| {}, b"");
-                }
-            }
-            None => cx.respond(server, 200, None, |_| {}, b""),
-        }
-        self.after_prack(cx, fork);
-    }
 
-    fn take_acknowledged(&mut self, fork: u8, message: &Message<'_>) -> Option<Unacknowledged> {
-        let rack = RAck::parse(message.first(HeaderName::RAck)?)?;
-        if rack.cseq != self.setup.as_deref()?.invite().cseq().number {
-            return None;
+        // An attempt that has failed since wants no PRACK any more.
+        let purpose = Purpose::Relay(server);
+        let crosses = acknowledged
+            .rseq
+            .is_some_and(|rseq| self.send_prack(cx, fork, rseq, purpose, Some(message)));
+        if !crosses {
+            cx.respond(server, 200, None, |_| {}, b"");
         }
-        self.take_sent(|sent| names(&rack, (sent.answer.fork, sent.rseq), fork))
-    }
 
-    /// Whether this is the PRACK that was missing when the call was answered; one that offers something then comes too late.
-    fn takes_late(&mut self, fork: u8, message: &Message<'_>) -> bool {
-        let rack = message.first(HeaderName::RAck).and_then(RAck::parse);
-        let is_late = |late: &mut (u8, u32)| rack.is_some_and(|rack| names(&rack, *late, fork));
-        !has_sdp(message) && self.late_prack.take_if(is_late).is_some()
-    }
-
-    /// What has waited goes on: the 2xx that won, else the next answer of this fork.
-    fn after_prack(&mut self, cx: &mut Cx<'_>, fork: u8) {
-        let Some(setup) = self.setup.as_deref_mut() else {
-            return;
-        };
-        let won = setup.held.as_ref().map(|held| held.won.fork);
-        if won.is_some_and(|won| !setup.owes_answer(won)) {
-            return self.let_go(cx);
+        let relay = self.relay_and_caller(cx);
+        let held = relay.and_then(|(relay, mut caller)| relay.go_on(&mut caller, fork));
+        if let Some(Held { won, answer }) = held {
+            self.take_answer(cx, won, answer.message());
         }
-        let mut queued = setup.queued.iter();
-        let next = queued.position(|answer| answer.fork == fork);
-        // Once a fork has won, nothing more is told of the others.
-        if won.is_none_or(|won| won == fork)
-            && let Some(next) = next.and_then(|at| setup.queued.remove(at))
-        {
-            self.send_reliable(cx, next);
-        }
-    }
-
-    /// The 2xx that was held back.
-    fn let_go(&mut self, cx: &mut Cx<'_>) {
-        let setup = self.setup.as_deref_mut();
-        let Some(Held { won, answer }) = setup.and_then(|setup| setup.held.take()) else {
-            return;
-        };
-        let message =
-            lex(&answer, Framing::Datagram).expect("these octets were lexed when they came");
-        self.take_answer(cx, won, &message);
     }
 
     fn send_prack(
@@ -363,39 +290,5 @@ impl Call {
             content,
             extra,
         )
-    }
-}
-
-/// Whether a PRACK in `fork` names the provisional of that fork and RSeq.
-fn names(rack: &RAck<'_>, (of, rseq): (u8, u32), fork: u8) -> bool {
-    of == fork && rack.rseq == rseq && rack.method_token == b"INVITE"
-}
-
-/// The next RSeq of ours in a fork.
-fn next_rseq(sent: &mut SmallVec<[(u8, u32); 1]>, fork: u8) -> u32 {
-    match sent.iter_mut().find(|(of, _)| *of == fork) {
-        Some((_, last)) => {
-            *last += 1;
-            *last
-        }
-        None => {
-            sent.push((fork, 1));
-            1
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_fork_counts_by_itself() {
-        let mut sent = SmallVec::new();
-        let counted: Vec<u32> = [0, 1, 0, 0, 2, 1]
-            .into_iter()
-            .map(|fork| next_rseq(&mut sent, fork))
-            .collect();
-        assert_eq!(counted, [1, 1, 2, 3, 1, 2]);
     }
 }

@@ -138,9 +138,11 @@ impl Call {
     /// while the answer may not have arrived (RFC 3261 §14.2, RFC 3311 §5.2).
     fn untimely(&self, side: Side, fork: u8) -> Option<u16> {
         let status = |its_own: bool| Some(untimely_status(its_own));
-        let setup = self.setup.as_deref();
-        if let Some(setup) = setup.filter(|setup| !setup.agreed.contains(&fork)) {
-            return status(setup.caller_offered == (side == Side::Caller));
+        if let Some(setup) = self.setup.as_deref() {
+            let relay = setup.relay.as_ref();
+            if !relay.is_some_and(|relay| relay.is_agreed(fork)) {
+                return status(has_sdp(setup.invite()) == (side == Side::Caller));
+            }
         }
         if let Some(pending) = self.pending.iter().find(|pending| pending.offers) {
             let relayed = matches!(pending.purpose, Purpose::Relay(_));

@@ -18,6 +18,7 @@ use super::context::{CallTimer, Cx};
 use super::credentials::{LegCredentials, PeerAddresses, Stage};
 use super::large::{Datagram, InviteSent};
 use super::proofs::Proofs;
+use super::provisional_relay::ProvisionalRelay;
 use super::target::Target;
 
 /// INVITEs to one target: the first, and those with credentials.
@@ -105,7 +106,10 @@ impl Call {
         };
 
         // Early dialogs are over with the refusal (§12.3).
-        setup.queued.clear();
+        setup
+            .relay
+            .iter_mut()
+            .for_each(ProvisionalRelay::drop_queued);
         cx.cancel_timer(&mut setup.attempt_timer);
         if let Speaker::Runtime(leg) = &mut self.speaker {
             leg.dialogs.clear();

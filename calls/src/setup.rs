@@ -34,11 +34,12 @@ use super::large::Datagram;
 use super::limits::{Claim, Full, Permit};
 use super::pbx::Pbx;
 use super::privacy::{CallerIdentity, NOBODY_USER};
+use super::provisional_relay::{ProvisionalRelay, Reliability};
 use super::refusal::Reason;
 use super::request_origin::RequestOrigin;
 use super::runtime_digest::RuntimeDigest;
 use super::target::{self, Parties};
-use super::{NOBODY, asked, has_sdp, owner_of, secure};
+use super::{NOBODY, asked, owner_of, secure};
 
 /// The user part that asks for a report on the trunk.
 pub const DOCTOR: &str = "doctor";
@@ -365,7 +366,8 @@ impl<'a, 'm> Newcomer<'a, 'm> {
         };
         let tokens = &cx.core.config.session_tokens;
         let token = tokens.mint(org.routing.id, self.session);
-        let mut setup = Setup::new(self.message, contact, token);
+        let relay = ProvisionalRelay::new(self.message);
+        let mut setup = Setup::new(self.message, contact, token, Some(relay));
         setup.krisp = org.trunk.as_ref().is_some_and(|trunk| trunk.krisp_enabled);
         let named = org.named_by(agent);
         let parties = Parties {
@@ -471,11 +473,9 @@ pub(crate) fn acceptable(core: &Core, message: &Message<'_>) -> Result<(), Reaso
 }
 
 pub(crate) fn abilities(message: &Message<'_>) -> Abilities {
-    let requires_reliable = message.has_token(HeaderName::Require, "100rel");
     Abilities {
         update: allows(message, "UPDATE"),
-        reliable: requires_reliable || message.has_token(HeaderName::Supported, "100rel"),
-        requires_reliable,
+        reliable: Reliability::of(message),
         no_refer: lacks_refer(message),
         pbx: Pbx::of_message(message),
     }
@@ -512,7 +512,12 @@ fn agent_claim(org: &OrgView, agent: Uuid) -> Claim {
 }
 
 impl Setup {
-    pub(crate) fn new(message: &Message<'_>, contact: ContactState, token: Box<str>) -> Self {
+    pub(crate) fn new(
+        message: &Message<'_>,
+        contact: ContactState,
+        token: Box<str>,
+        relay: Option<ProvisionalRelay>,
+    ) -> Self {
         Self {
             invite: message.into(),
             targets: VecDeque::new(),
@@ -535,14 +540,8 @@ impl Setup {
             min_se: None,
             refused_with: Box::default(),
             forks: 0,
-            caller_offered: has_sdp(message),
-            agreed: SmallVec::new(),
-            rseqs: SmallVec::new(),
             runtime_rseqs: SmallVec::new(),
-            unacknowledged: SmallVec::new(),
-            queued: VecDeque::new(),
-            held: None,
-            rang: false,
+            relay,
             attempt_timer: None,
             contact_timer: None,
         }
@@ -582,13 +581,6 @@ impl Setup {
             self.names
                 .extend(target::place(&uri).map(|place| place.named(named)));
         }
-    }
-
-    /// Whether an SDP is on its way to the caller that a 2xx of the same fork mustn't overtake (RFC 3262 §3).
-    pub(crate) fn owes_answer(&self, fork: u8) -> bool {
-        let sent = self.unacknowledged.iter().map(|sent| &sent.answer);
-        sent.chain(&self.queued)
-            .any(|answer| answer.fork == fork && answer.has_sdp)
     }
 
     /// The caller's INVITE.

@@ -4,6 +4,7 @@
 //! A dialog is a plain value that can be written down and read again. It sends nothing and knows neither transactions
 //! nor calls.
 
+pub mod body;
 pub mod direction;
 mod route_set;
 pub mod sdp;

@@ -1,0 +1,615 @@
+//! Provisional answers to the caller's INVITE (RFC 3261 §13.3.1.1, RFC 3262 §3): each fork counts its RSeq, has one reliable
+//! answer out, repeats that until it is acknowledged, and queues the next ones; a 2xx waits while an SDP of its fork is on the way.
+//!
+//! It knows neither the client that the answers come from nor the leg that they go to ([`ToCaller`]): a fork is a number.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use trunkline_sip::dialog::body::has_sdp;
+use trunkline_sip::endpoint::ClientTx;
+use trunkline_sip::flow::Flow;
+use trunkline_sip::header::rack::RAck;
+use trunkline_sip::moment::Moment;
+use trunkline_sip::wheel::TimerId;
+use trunkline_sip::wire::{HeaderName, Kept, Message};
+
+/// T1 of RFC 3262 §3; the interval doubles.
+const T1: Duration = Duration::from_millis(500);
+/// 64*T1: how long a PRACK is waited for.
+const PATIENCE: Duration = Duration::from_secs(32);
+/// Reliable answers of one call that may wait behind unacknowledged ones.
+const MAX_QUEUED: usize = 8;
+
+/// Use of reliable provisional answers by a caller (RFC 3262 §3).
+#[derive(Copy, Clone, PartialEq, Eq, Default, Debug)]
+pub(crate) enum Reliability {
+    /// It knows no 100rel.
+    #[default]
+    Unknown,
+    /// It takes them.
+    Supported,
+    /// It wants every provisional answer to be one.
+    Required,
+}
+
+impl Reliability {
+    /// As an INVITE says.
+    pub(crate) fn of(invite: &Message<'_>) -> Self {
+        match (
+            invite.has_token(HeaderName::Require, "100rel"),
+            invite.has_token(HeaderName::Supported, "100rel"),
+        ) {
+            (true, _) => Self::Required,
+            (false, true) => Self::Supported,
+            (false, false) => Self::Unknown,
+        }
+    }
+
+    const fn delivery(self, rseq: Option<u32>) -> Delivery {
+        match (self, rseq) {
+            (Self::Required, rseq) | (Self::Supported, rseq @ Some(_)) => {
+                Delivery::UntilPrack { rseq }
+            }
+            (Self::Supported, None) | (Self::Unknown, _) => Delivery::Once,
+        }
+    }
+}
+
+/// Way of a provisional answer to the caller.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Delivery {
+    /// Sent once, and not acknowledged.
+    Once,
+    /// Repeated until the caller's PRACK. The other leg gets one as well where it gave an RSeq.
+    UntilPrack { rseq: Option<u32> },
+}
+
+/// A provisional answer as the caller is to get it.
+#[derive(Debug)]
+pub(crate) struct Provisional {
+    pub(crate) status: u16,
+    pub(crate) has_sdp: bool,
+    /// Crossing header lines.
+    pub(crate) head: Box<[u8]>,
+    pub(crate) body: Box<[u8]>,
+}
+
+/// The way to the caller.
+pub(crate) trait ToCaller {
+    /// The time now.
+    fn now(&self) -> Moment;
+    /// Sends an answer of a fork.
+    fn send(&mut self, fork: u8, answer: &Provisional, rseq: Option<u32>);
+    /// Has [`ProvisionalRelay::handle_timer`] called for a fork.
+    fn wake(&mut self, fork: u8, after: Duration) -> TimerId;
+    /// Cancels that.
+    fn cancel(&mut self, timer: TimerId);
+}
+
+/// One that the caller is to acknowledge.
+#[derive(Debug)]
+struct Reliable {
+    answer: Provisional,
+    /// RSeq of the other leg's answer.
+    theirs: Option<u32>,
+}
+
+/// An answer that the caller has acknowledged.
+#[derive(Debug)]
+pub(crate) struct Acknowledged {
+    /// RSeq of the other leg's answer, if that was reliable.
+    pub(crate) rseq: Option<u32>,
+}
+
+/// A 2xx that has won.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Won {
+    pub(crate) client: ClientTx,
+    pub(crate) flow: Flow,
+    pub(crate) fork: u8,
+    /// Its ACK is out: it needs none of the caller's words.
+    pub(crate) acknowledged: bool,
+}
+
+/// One that waits for a PRACK of the caller's (RFC 3262 §5).
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) won: Won,
+    pub(crate) answer: Kept,
+}
+
+/// A reliable answer for which no PRACK had come when the call was answered (RFC 3262 §3).
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct LatePrack {
+    fork: u8,
+    rseq: u32,
+}
+
+impl LatePrack {
+    /// Returns whether this is the PRACK that was missing. One that offers something comes too late.
+    pub(crate) fn is_brought_by(self, fork: u8, prack: &Message<'_>) -> bool {
+        let rack = prack.first(HeaderName::RAck).and_then(RAck::parse);
+        self.fork == fork && !has_sdp(prack) && rack.is_some_and(|rack| names(&rack, self.rseq))
+    }
+}
+
+/// State of a reliable answer whose time has come.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[must_use]
+pub(crate) enum Repeat {
+    /// It was sent again, or has been acknowledged.
+    GoesOn,
+    /// It has been repeated for 64*T1 without a PRACK.
+    GivenUp,
+}
+
+/// A reliable answer that the caller hasn't acknowledged.
+#[derive(Debug)]
+struct Unacknowledged {
+    reliable: Reliable,
+    rseq: u32,
+    sent: Moment,
+    interval: Duration,
+    timer: TimerId,
+}
+
+/// Answers of one fork: to the caller each is another user agent.
+#[derive(Debug)]
+struct CallerFork {
+    number: u8,
+    /// RSeq of the last reliable answer; 0 before the first.
+    rseq: u32,
+    unacknowledged: Option<Unacknowledged>,
+    queued: VecDeque<Reliable>,
+    /// Both sides have agreed on media before the 2xx (in a reliable answer or its PRACK).
+    agreed: bool,
+}
+
+impl CallerFork {
+    const fn new(number: u8) -> Self {
+        Self {
+            number,
+            rseq: 0,
+            unacknowledged: None,
+            queued: VecDeque::new(),
+            agreed: false,
+        }
+    }
+
+    fn owes_answer(&self) -> bool {
+        let sent = self.unacknowledged.iter().map(|sent| &sent.reliable);
+        sent.chain(&self.queued)
+            .any(|reliable| reliable.answer.has_sdp)
+    }
+
+    fn send(&mut self, to: &mut impl ToCaller, reliable: Reliable) {
+        let timer = to.wake(self.number, T1);
+        self.rseq += 1;
+        to.send(self.number, &reliable.answer, Some(self.rseq));
+        self.unacknowledged = Some(Unacknowledged {
+            reliable,
+            rseq: self.rseq,
+            sent: to.now(),
+            interval: T1,
+            timer,
+        });
+    }
+}
+
+/// Provisional answers to one INVITE of a caller's.
+#[derive(Debug)]
+pub(crate) struct ProvisionalRelay {
+    /// CSeq number of the INVITE.
+    cseq: u32,
+    /// Whether the INVITE has an offer.
+    offered: bool,
+    caller: Reliability,
+    forks: SmallVec<[CallerFork; 1]>,
+    held: Option<Held>,
+}
+
+impl ProvisionalRelay {
+    pub(crate) fn new(invite: &Message<'_>) -> Self {
+        Self {
+            cseq: invite.cseq().number,
+            offered: has_sdp(invite),
+            caller: Reliability::of(invite),
+            forks: SmallVec::new(),
+            held: None,
+        }
+    }
+
+    /// Returns the way of an answer that the other leg gives reliably, under `rseq`, or not.
+    pub(crate) const fn delivery(&self, rseq: Option<u32>) -> Delivery {
+        self.caller.delivery(rseq)
+    }
+
+    /// Returns whether the caller has got no provisional answer yet but our 100.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.forks.is_empty()
+    }
+
+    /// Returns whether an answer goes without its SDP. What the other leg doesn't say reliably is no offer, and would be one from us:
+    /// its 2xx makes it.
+    pub(crate) fn is_bare(&self, delivery: Delivery) -> bool {
+        delivery == (Delivery::UntilPrack { rseq: None }) && !self.offered
+    }
+
+    /// Hands a provisional answer of a fork to the caller, at once or behind those that wait.
+    pub(crate) fn handle_provisional(
+        &mut self,
+        to: &mut impl ToCaller,
+        fork: u8,
+        delivery: Delivery,
+        answer: Provisional,
+    ) {
+        let queued: usize = self.forks.iter().map(|fork| fork.queued.len()).sum();
+        let fork = self.fork(fork);
+        let theirs = match delivery {
+            Delivery::Once => return to.send(fork.number, &answer, None),
+            Delivery::UntilPrack { rseq } => rseq,
+        };
+
+        let reliable = Reliable { answer, theirs };
+        if fork.unacknowledged.is_none() {
+            fork.send(to, reliable);
+        } else if queued < MAX_QUEUED {
+            fork.queued.push_back(reliable);
+        }
+    }
+
+    /// The timer of a fork's unacknowledged answer: again, with twice the interval, until 64*T1.
+    pub(crate) fn handle_timer(&mut self, to: &mut impl ToCaller, fork: u8) -> Repeat {
+        let Some(fork) = self.find_mut(fork) else {
+            return Repeat::GoesOn;
+        };
+        let Some(sent) = &mut fork.unacknowledged else {
+            return Repeat::GoesOn;
+        };
+        let waited = to.now().since(sent.sent);
+        if waited >= PATIENCE {
+            fork.unacknowledged = None;
+            fork.queued.clear();
+            return Repeat::GivenUp;
+        }
+
+        to.send(fork.number, &sent.reliable.answer, Some(sent.rseq));
+        sent.interval *= 2;
+        sent.timer = to.wake(fork.number, sent.interval.min(PATIENCE - waited));
+        Repeat::GoesOn
+    }
+
+    /// Takes a PRACK in a fork; `None` if it acknowledges nothing that is out.
+    pub(crate) fn handle_prack(
+        &mut self,
+        to: &mut impl ToCaller,
+        fork: u8,
+        prack: &Message<'_>,
+    ) -> Option<Acknowledged> {
+        let rack = RAck::parse(prack.first(HeaderName::RAck)?)?;
+        if rack.cseq != self.cseq {
+            return None;
+        }
+        let offered = self.offered;
+        let fork = self.find_mut(fork)?;
+        let is_named = |sent: &mut Unacknowledged| names(&rack, sent.rseq);
+        let sent = fork.unacknowledged.take_if(is_named)?;
+        to.cancel(sent.timer);
+        fork.agreed |= sent.reliable.answer.has_sdp && (offered || has_sdp(prack));
+        let rseq = sent.reliable.theirs;
+        Some(Acknowledged { rseq })
+    }
+
+    /// Goes on with what has waited for a PRACK in a fork: gives the 2xx that was held, or sends the fork's next answer.
+    pub(crate) fn go_on(&mut self, to: &mut impl ToCaller, fork: u8) -> Option<Held> {
+        let won = self.held.as_ref().map(|held| held.won.fork);
+        if won.is_some_and(|won| !self.owes_answer(won)) {
+            return self.held.take();
+        }
+        // Once a fork has won, nothing more is told of the others.
+        if won.is_none_or(|won| won == fork) {
+            let fork = self.find_mut(fork)?;
+            if let Some(next) = fork.queued.pop_front() {
+                fork.send(to, next);
+            }
+        }
+        None
+    }
+
+    /// Returns whether an SDP is on its way to the caller that a 2xx of the same fork mustn't overtake (RFC 3262 §3).
+    pub(crate) fn owes_answer(&self, fork: u8) -> bool {
+        self.find(fork).is_some_and(CallerFork::owes_answer)
+    }
+
+    /// Returns whether both sides have agreed on media in a fork before its 2xx.
+    pub(crate) fn is_agreed(&self, fork: u8) -> bool {
+        self.find(fork).is_some_and(|fork| fork.agreed)
+    }
+
+    /// Keeps a 2xx back until [`Self::go_on`] gives it.
+    pub(crate) fn hold_back(&mut self, held: Held) {
+        self.held = Some(held);
+    }
+
+    /// The fork whose 2xx is held back.
+    pub(crate) fn held_fork(&self) -> Option<u8> {
+        self.held.as_ref().map(|held| held.won.fork)
+    }
+
+    /// Takes the 2xx that is held back, which nobody will get.
+    pub(crate) const fn take_held(&mut self) -> Option<Held> {
+        self.held.take()
+    }
+
+    /// Drops what waits: the attempt that said it has failed. What is out goes on until it is acknowledged.
+    pub(crate) fn drop_queued(&mut self) {
+        for fork in &mut self.forks {
+            fork.queued.clear();
+        }
+    }
+
+    /// Returns the PRACK that is still missing in a fork.
+    pub(crate) fn late_prack(&self, fork: u8) -> Option<LatePrack> {
+        let rseq = self.find(fork)?.unacknowledged.as_ref()?.rseq;
+        Some(LatePrack { fork, rseq })
+    }
+
+    /// The timers that run for it.
+    pub(crate) fn timers(&self) -> impl Iterator<Item = TimerId> + '_ {
+        let sent = |fork: &CallerFork| fork.unacknowledged.as_ref().map(|sent| sent.timer);
+        self.forks.iter().filter_map(sent)
+    }
+
+    fn find(&self, number: u8) -> Option<&CallerFork> {
+        self.forks.iter().find(|fork| fork.number == number)
+    }
+
+    fn find_mut(&mut self, number: u8) -> Option<&mut CallerFork> {
+        self.forks.iter_mut().find(|fork| fork.number == number)
+    }
+
+    fn fork(&mut self, number: u8) -> &mut CallerFork {
+        let known = self.forks.iter().position(|fork| fork.number == number);
+        let at = known.unwrap_or_else(|| {
+            self.forks.push(CallerFork::new(number));
+            self.forks.len() - 1
+        });
+        &mut self.forks[at]
+    }
+}
+
+/// Whether a RAck names the provisional answer of that RSeq.
+fn names(rack: &RAck<'_>, rseq: u32) -> bool {
+    rack.rseq == rseq && rack.is_invite()
+}
+
+#[cfg(test)]
+mod tests {
+    use trunkline_sip::wheel::Wheel;
+    use trunkline_sip::wire::{Framing, lex};
+
+    use super::*;
+
+    /// A caller that writes down what it gets: fork, status and RSeq.
+    struct Recorder {
+        now: Moment,
+        wheel: Wheel<u8>,
+        got: Vec<(u8, u16, Option<u32>)>,
+    }
+
+    impl Recorder {
+        fn new() -> Self {
+            let now = Moment::from_secs(1_790_000_000);
+            Self {
+                now,
+                wheel: Wheel::new(now),
+                got: Vec::new(),
+            }
+        }
+    }
+
+    impl ToCaller for Recorder {
+        fn now(&self) -> Moment {
+            self.now
+        }
+
+        fn send(&mut self, fork: u8, answer: &Provisional, rseq: Option<u32>) {
+            self.got.push((fork, answer.status, rseq));
+        }
+
+        fn wake(&mut self, fork: u8, after: Duration) -> TimerId {
+            self.wheel.schedule(self.now + after, fork)
+        }
+
+        fn cancel(&mut self, timer: TimerId) {
+            self.wheel.cancel(timer);
+        }
+    }
+
+    fn request(method: &str, lines: &str) -> String {
+        format!(
+            "{method} sip:a@h SIP/2.0\r\nVia: SIP/2.0/UDP h;branch=z9hG4bKa\r\nFrom: <sip:c@h>;tag=c\r\nTo: <sip:a@h>\r\n\
+             Call-ID: i\r\nCSeq: 1 {method}\r\n{lines}"
+        )
+    }
+
+    const OFFER: &str = "Content-Type: application/sdp\r\nContent-Length: 5\r\n\r\nv=0\r\n";
+    const EMPTY: &str = "Content-Length: 0\r\n\r\n";
+
+    fn relay(rest: &str) -> ProvisionalRelay {
+        let invite = request("INVITE", &format!("Supported: 100rel\r\n{rest}"));
+        ProvisionalRelay::new(&lex(invite.as_bytes(), Framing::Datagram).expect("an INVITE"))
+    }
+
+    fn answer(status: u16, has_sdp: bool) -> Provisional {
+        Provisional {
+            status,
+            has_sdp,
+            head: Box::default(),
+            body: Box::default(),
+        }
+    }
+
+    fn acknowledge(
+        relay: &mut ProvisionalRelay,
+        to: &mut Recorder,
+        fork: u8,
+        rack: &str,
+    ) -> Option<Option<u32>> {
+        let prack = request("PRACK", &format!("RAck: {rack}\r\n{EMPTY}"));
+        let prack = lex(prack.as_bytes(), Framing::Datagram).expect("a PRACK");
+        let acknowledged = relay.handle_prack(to, fork, &prack)?;
+        assert!(relay.go_on(to, fork).is_none(), "nothing is held");
+        Some(acknowledged.rseq)
+    }
+
+    #[test]
+    fn each_fork_counts_by_itself_and_has_one_answer_out() {
+        let (mut relay, mut to) = (relay(OFFER), Recorder::new());
+        for (fork, rseq, status) in [(0, 7, 180), (1, 40, 181), (0, 8, 183), (0, 9, 184)] {
+            let delivery = relay.delivery(Some(rseq));
+            relay.handle_provisional(&mut to, fork, delivery, answer(status, false));
+        }
+        relay.handle_provisional(&mut to, 0, Delivery::Once, answer(182, false));
+        let plain = (0, 182, None);
+        assert_eq!(to.got, [(0, 180, Some(1)), (1, 181, Some(1)), plain]);
+
+        to.got.clear();
+        for (case, fork, rack, theirs, got) in [
+            (
+                "the one that is out",
+                0,
+                "1 1 INVITE",
+                Some(7),
+                Some((0, 183, Some(2))),
+            ),
+            ("the same again", 0, "1 1 INVITE", None, None),
+            ("another INVITE's", 0, "2 9 INVITE", None, None),
+            ("another fork's", 1, "2 1 INVITE", None, None),
+            (
+                "the second",
+                0,
+                "2 1 INVITE",
+                Some(8),
+                Some((0, 184, Some(3))),
+            ),
+            ("the other fork's first", 1, "1 1 INVITE", Some(40), None),
+            ("the last", 0, "3 1 INVITE", Some(9), None),
+        ] {
+            let acknowledged = acknowledge(&mut relay, &mut to, fork, rack);
+            assert_eq!(acknowledged, theirs.map(Some), "{case}");
+            assert_eq!(to.got.pop(), got, "{case}");
+        }
+        assert!(to.wheel.is_empty(), "no timer is left");
+    }
+
+    #[test]
+    fn an_answer_is_repeated_for_64_t1_and_then_given_up_with_those_behind_it() {
+        let (mut relay, mut to) = (relay(OFFER), Recorder::new());
+        for rseq in [1, 2] {
+            let delivery = relay.delivery(Some(rseq));
+            relay.handle_provisional(&mut to, 3, delivery, answer(180, true));
+        }
+        let start = to.now;
+        let mut sent = Vec::new();
+        let given_up = loop {
+            to.now = to.wheel.next_deadline().expect("a timer runs");
+            // It may be that of a look at the wheel's next level.
+            let Some(fork) = to.wheel.pop(to.now) else {
+                continue;
+            };
+            if relay.handle_timer(&mut to, fork) == Repeat::GivenUp {
+                break to.now.since(start);
+            }
+            sent.push(to.now.since(start).as_millis());
+        };
+        assert_eq!(sent, [500, 1_500, 3_500, 7_500, 15_500, 31_500]);
+        assert_eq!(given_up, PATIENCE);
+        assert!(!relay.owes_answer(3), "the second isn't owed either");
+        assert!(to.got.iter().all(|got| *got == (3, 180, Some(1))));
+    }
+
+    #[test]
+    fn few_answers_wait_in_one_call() {
+        let (mut relay, mut to) = (relay(OFFER), Recorder::new());
+        for number in 0..30 {
+            let delivery = relay.delivery(Some(u32::from(number)));
+            relay.handle_provisional(&mut to, number % 2, delivery, answer(183, false));
+        }
+        let waiting: usize = relay.forks.iter().map(|fork| fork.queued.len()).sum();
+        assert_eq!((to.got.len(), waiting), (2, MAX_QUEUED));
+        relay.drop_queued();
+        acknowledge(&mut relay, &mut to, 0, "1 1 INVITE").expect("it is out");
+        assert_eq!(to.got.len(), 2, "nothing is sent of what was dropped");
+    }
+
+    #[test]
+    fn media_are_agreed_on_by_an_sdp_in_an_acknowledged_answer() {
+        for (case, invite, has_sdp, agreed) in [
+            ("offer and answer", OFFER, true, true),
+            ("offer alone", OFFER, false, false),
+            ("an offer that the PRACK doesn't answer", EMPTY, true, false),
+        ] {
+            let (mut relay, mut to) = (relay(invite), Recorder::new());
+            let delivery = relay.delivery(Some(1));
+            relay.handle_provisional(&mut to, 0, delivery, answer(183, has_sdp));
+            assert_eq!(
+                (relay.owes_answer(0), relay.is_agreed(0)),
+                (has_sdp, false),
+                "{case}"
+            );
+            acknowledge(&mut relay, &mut to, 0, "1 1 INVITE").expect(case);
+            assert_eq!(
+                (relay.owes_answer(0), relay.is_agreed(0)),
+                (false, agreed),
+                "{case}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_caller_gets_reliable_answers_only_as_it_wants_them() {
+        let until_prack = |rseq| Delivery::UntilPrack { rseq };
+        let once = Delivery::Once;
+        for (case, lines, plain, reliable) in [
+            ("nothing said", "", once, once),
+            (
+                "supported",
+                "Supported: timer, 100rel\r\n",
+                once,
+                until_prack(Some(7)),
+            ),
+            (
+                "required",
+                "Require: 100rel\r\n",
+                until_prack(None),
+                until_prack(Some(7)),
+            ),
+        ] {
+            let invite = request("INVITE", &format!("{lines}{EMPTY}"));
+            let invite = lex(invite.as_bytes(), Framing::Datagram).expect(case);
+            let caller = Reliability::of(&invite);
+            assert_eq!(caller.delivery(None), plain, "{case}");
+            assert_eq!(caller.delivery(Some(7)), reliable, "{case}");
+        }
+    }
+
+    #[test]
+    fn a_late_prack_is_that_of_its_fork_and_answer() {
+        let late = LatePrack { fork: 2, rseq: 3 };
+        for (case, fork, rack, rest, is_it) in [
+            ("the one", 2, "3 1 INVITE", EMPTY, true),
+            ("with an offer", 2, "3 1 INVITE", OFFER, false),
+            ("another fork's", 1, "3 1 INVITE", EMPTY, false),
+            ("of another answer", 2, "4 1 INVITE", EMPTY, false),
+            ("of another method", 2, "3 1 UPDATE", EMPTY, false),
+            ("unreadable", 2, "3", EMPTY, false),
+        ] {
+            let prack = request("PRACK", &format!("RAck: {rack}\r\n{rest}"));
+            let prack = lex(prack.as_bytes(), Framing::Datagram).expect(case);
+            assert_eq!(late.is_brought_by(fork, &prack), is_it, "{case}");
+        }
+    }
+}
