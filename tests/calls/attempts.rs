@@ -67,6 +67,7 @@ fn each_way_that_a_target_fails_leads_to_the_fallback_and_is_on_record() {
     let silent = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let at = |address: SocketAddr| format!("sip:x@{address}");
     let nobody = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+    let overlong = format!("X-Ticket: {}\r\n", "x".repeat(9_000)).leak();
     let cases = [
         ("ICMP", at(nobody), "unreachable", None, "nobody listens"),
         (
@@ -93,6 +94,13 @@ fn each_way_that_a_target_fails_leads_to_the_fallback_and_is_on_record() {
         (
             "503",
             at(Responder::answering("503 Service Unavailable", "").address),
+            "sip_status",
+            Some(503),
+            "it answered 503",
+        ),
+        (
+            "503 with a line that is too long",
+            at(Responder::answering("503 Service Unavailable", overlong).address),
             "sip_status",
             Some(503),
             "it answered 503",

@@ -61,8 +61,12 @@ impl Dialog {
     }
 
     /// The dialog that a peer's answer to an INVITE of ours to `request_uri` makes; without a Contact that can be used,
-    /// `request_uri` stays the target (RFC 3261 §12.1.2). `None` if From, To or Record-Route can't be used.
+    /// `request_uri` stays the target (RFC 3261 §12.1.2). `None` if From, To or Record-Route can't be used, or if lines of the answer were
+    /// cut, a route among them perhaps.
     pub fn uac(request_uri: &[u8], response: &Message<'_>) -> Option<Self> {
+        if response.is_cut() {
+            return None;
+        }
         let parts = Parts {
             call_id: response.call_id(),
             local: Address::read(response.from(), response.from_tag())?,

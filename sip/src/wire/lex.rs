@@ -3,6 +3,8 @@
 //! It applies RFC 3261 §7.3 and §18.3: a blank line is required, Content-Length is checked, headers that
 //! may stand once stand once. What is malformed comes with as much as an answer needs, or with nothing. It knows no
 //! header's meaning beyond what every message is identified by.
+//!
+//! A final response past a bound is cut rather than refused: dropped, it would be repeated until its request times out.
 
 use super::fault::{Fault, Malformed};
 use super::message::{self, Line, Lines, Message, Span, StartLine};
@@ -46,6 +48,7 @@ pub fn lex(octets: &[u8], framing: Framing) -> Result<Message<'_>, Malformed<'_>
         octets,
         at: 0,
         fault: None,
+        oversize: None,
         lines: Lines::new(),
         present: Names::default(),
         repeated: Names::default(),
@@ -73,6 +76,8 @@ struct Lexer<'m> {
     at: usize,
     /// The first fault; the lexer goes on, so that an answer can be made.
     fault: Option<Fault>,
+    /// The first bound that the header passes; what is beyond it isn't among the lines.
+    oversize: Option<Fault>,
     lines: Lines,
     present: Names,
     repeated: Names,
@@ -81,6 +86,10 @@ struct Lexer<'m> {
 impl<'m> Lexer<'m> {
     fn note(&mut self, fault: Fault) {
         self.fault.get_or_insert(fault);
+    }
+
+    fn note_oversize(&mut self, fault: Fault) {
+        self.oversize.get_or_insert(fault);
     }
 
     /// The line that begins here, without its end; moves behind it. `None` if it has no end. A line feed ends a line that
@@ -194,12 +203,12 @@ impl<'m> Lexer<'m> {
                 end = folded_end;
             }
             if end - start > MAX_LINE {
-                self.note(Fault::LineTooLong);
+                self.note_oversize(Fault::LineTooLong);
             } else {
                 self.header_line(start, end);
             }
         }
-        self.note(Fault::TooManyLines);
+        self.note_oversize(Fault::TooManyLines);
     }
 
     /// RFC 3261 §7.3.1: a name, blanks, a colon, the value between blanks and folds.
@@ -240,7 +249,11 @@ impl<'m> Lexer<'m> {
         let from_tag = self.tag(HeaderName::From, from);
         let to_tag = self.tag(HeaderName::To, to);
         self.check_max_forwards();
-        let fault = self.fault;
+        let is_cut = self.oversize.is_some();
+        let fault = match start {
+            StartLine::Response { status: 200.., .. } if is_cut => self.fault,
+            StartLine::Request { .. } | StartLine::Response { .. } => self.oversize.or(self.fault),
+        };
         let message = Message {
             octets: &self.octets[..body.end()],
             start,
@@ -255,6 +268,7 @@ impl<'m> Lexer<'m> {
             to,
             from_tag,
             to_tag,
+            is_cut,
         };
         match fault {
             None => Ok(message),
@@ -264,6 +278,10 @@ impl<'m> Lexer<'m> {
 
     /// The body, as Content-Length has it (RFC 3261 §18.3).
     fn body(&mut self, framing: Framing) -> Span {
+        if self.oversize == Some(Fault::TooManyLines) {
+            // The header goes on, so the body isn't found.
+            return Span::new(self.at, self.at);
+        }
         let rest = Span::new(self.at, self.octets.len());
         match (self.declared_length(), framing) {
             (Ok(Some(length)), _) if length <= self.octets.len() - self.at => {
@@ -318,7 +336,9 @@ impl<'m> Lexer<'m> {
             .all(|via| via.is_some());
         match top {
             None => self.note(Fault::Missing(HeaderName::Via)),
-            Some(Some(_)) if readable && below == MAX_VIAS => self.note(Fault::TooManyVias),
+            Some(Some(_)) if readable && below == MAX_VIAS => {
+                self.note_oversize(Fault::TooManyVias)
+            }
             Some(Some(_)) if readable => {}
             Some(_) => self.note(Fault::Unreadable(HeaderName::Via)),
         }

@@ -437,6 +437,45 @@ fn every_bound_holds() {
 }
 
 #[test]
+fn a_final_answer_past_a_bound_is_cut() {
+    let answer = |status: u16| {
+        let line = format!("SIP/2.0 {status} x");
+        INVITE.replace("INVITE sip:bob@b.example SIP/2.0", &line)
+    };
+    let long_line = |answer: String| answer.replace("4711", &"x".repeat(8_192));
+    let many_lines =
+        |answer: String| answer.replace("X-Ticket", &("X-A: b\r\n".repeat(200) + "X-Ticket"));
+    let many_vias = |answer: String| answer.replace(";rport", &", SIP/2.0/UDP h".repeat(70));
+
+    for (case, octets, left_out) in [
+        ("a long line", long_line(answer(503)), Some("X-Ticket")),
+        ("many lines", many_lines(answer(200)), Some("X-Ticket")),
+        ("many Vias", many_vias(answer(603)), None),
+    ] {
+        let message = lex(octets.as_bytes(), Framing::Datagram).expect(case);
+        assert!(message.is_cut(), "{case}");
+        assert_eq!(message.call_id(), b"x@y", "{case}");
+        if let Some(name) = left_out {
+            let mut names = message.headers().map(|header| header.raw_name);
+            assert!(names.all(|raw| raw != name.as_bytes()), "{case}");
+        }
+    }
+
+    let whole = answer(503);
+    let message = lex(whole.as_bytes(), Framing::Datagram).expect("an answer");
+    assert!(!message.is_cut());
+    // A cut 183 could lose what a reliable one has to have, and another one follows it.
+    let early = long_line(answer(183));
+    assert_eq!(fault_of(early.as_bytes()), Some(Fault::LineTooLong));
+    // What it is identified by has to be there.
+    let nobodys = long_line(answer(503)).replace(": x@y", ": x y");
+    assert_eq!(
+        fault_of(nobodys.as_bytes()),
+        Some(Fault::Unreadable(HeaderName::CallId))
+    );
+}
+
+#[test]
 fn each_status_has_its_fault() {
     for (fault, status) in [
         (Fault::Version, 505),

@@ -77,6 +77,7 @@ pub struct Message<'m> {
     pub(super) to: &'m [u8],
     pub(super) from_tag: Option<&'m [u8]>,
     pub(super) to_tag: Option<&'m [u8]>,
+    pub(super) is_cut: bool,
 }
 
 /// One header line.
@@ -110,6 +111,12 @@ impl<'m> Message<'m> {
     /// Whether it is a request.
     pub const fn is_request(&self) -> bool {
         matches!(self.start, StartLine::Request { .. })
+    }
+
+    /// Whether header lines past a bound (in number or length) were left out. Only final responses are cut; any other such message is
+    /// refused.
+    pub const fn is_cut(&self) -> bool {
+        self.is_cut
     }
 
     /// The method; of a response that of its CSeq.
@@ -280,6 +287,7 @@ impl<'m> Message<'m> {
             to: moved(self.to),
             from_tag: self.from_tag.map(moved),
             to_tag: self.to_tag.map(moved),
+            is_cut: self.is_cut,
         }
     }
 }
