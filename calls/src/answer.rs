@@ -385,12 +385,12 @@ impl Call {
             return;
         };
         setup.redirects += 1;
-        let named = setup.named;
         let current = setup.current.as_ref();
         let came_by = current.map_or(Transport::Udp, |target| target.transport);
         let places = target::redirections(message, &setup.hosts, came_by);
+        let places = places.into_iter();
         let mut places: std::collections::VecDeque<_> =
-            places.into_iter().map(|place| place.named(named)).collect();
+            places.map(|place| place.of_runtime(&setup.namer)).collect();
         if setup.redirects > MAX_REDIRECTS || places.is_empty() {
             return match self.fails_over_on(FailoverOn::Redirect) {
                 true => self.attempt_failed(cx),

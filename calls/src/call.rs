@@ -7,8 +7,8 @@ use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 
 use smallvec::SmallVec;
-use trunkline_model::address::NamedBy;
 use trunkline_model::settings::FailoverOn;
+use trunkline_model::tied::Namer;
 use trunkline_sip::dialog::Dialog;
 use trunkline_sip::dialog::session_timer::SessionTimer;
 use trunkline_sip::endpoint::{ClientTx, ServerTx};
@@ -275,8 +275,8 @@ pub(crate) struct Setup {
     /// Answers after which the agent wants the next target tried, besides the usual ones.
     pub(crate) failover_on: Box<[FailoverOn]>,
     pub(crate) redirects: u8,
-    /// Whose word the runtime's address is.
-    pub(crate) named: NamedBy,
+    /// Who names the runtime's hosts.
+    pub(crate) namer: Namer,
     pub(crate) min_se: Option<u32>,
     /// Header lines of the last refusal, for the caller's where no place is left.
     pub(crate) refused_with: Box<[u8]>,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use trunkline_model::address::NamedBy;
 use trunkline_model::auth_realms::KnownRealm;
+use trunkline_model::tied::TiedPeers;
 use trunkline_model::view::WayOut;
 use trunkline_routing::E164;
 use trunkline_sip::auth::client::Asking;
@@ -125,7 +126,7 @@ impl Callee {
         };
         Some(Self {
             hosts: target::host_of(uri.as_bytes()).into_iter().collect(),
-            places: VecDeque::from([place]),
+            places: VecDeque::from([place.named(trunk.named)]),
             to: format!("sip:{number}@{host_port}").into(),
             from_user: trunk.caller_number.as_str().into(),
             from_host: trunk.from_host.clone(),
@@ -136,6 +137,15 @@ impl Callee {
             leads_back: false,
             transport: Choice::Given,
         })
+    }
+
+    /// The same, its places as an org with these peers names them.
+    pub(crate) fn of_org(self, tied: &TiedPeers) -> Self {
+        let places = self.places.into_iter();
+        Self {
+            places: places.map(|place| place.of_org(tied)).collect(),
+            ..self
+        }
     }
 
     /// A number of the PBX that has registered: the Request-URI is its Contact with all parameters, the number is in To.
@@ -180,6 +190,7 @@ mod tests {
             org: uuid::Uuid::nil(),
             id: uuid::Uuid::nil(),
             peer: Some((host.into(), port)),
+            named: NamedBy::Tenant,
             transport,
             login: None,
             realms: Arc::default(),

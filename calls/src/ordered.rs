@@ -61,7 +61,7 @@ impl Calls {
         let outbound = Outbound {
             parties,
             runtime: runtime(cx.core, org, order.agent),
-            named: org.named_by(order.agent),
+            namer: org.namer(order.agent),
             krisp: org.trunk.as_ref().is_some_and(|trunk| trunk.krisp_enabled),
             contact: ContactState::Pending,
             ringing_timeout: order.ringing_timeout,

@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
-use trunkline_model::address::NamedBy;
 use trunkline_model::attempt::AttemptLeg;
 use trunkline_model::record::{Fact, HangupBy, Status};
 use trunkline_model::settings::Runtime;
+use trunkline_model::tied::Namer;
 use trunkline_model::view::WayOut;
 use trunkline_routing::E164;
 use trunkline_sip::dialog::sdp;
@@ -72,8 +72,8 @@ pub(crate) struct Outbound {
     /// Both ends as URIs: the callee's and ours.
     pub(super) parties: [Box<str>; 2],
     pub(super) runtime: Arc<Runtime>,
-    /// Whose word its address is.
-    pub(super) named: NamedBy,
+    /// Who names its hosts.
+    pub(super) namer: Namer,
     pub(super) krisp: bool,
     pub(super) contact: ContactState,
     pub(super) ringing_timeout: Duration,
@@ -378,7 +378,7 @@ impl Call {
         let token = cx.core.config.session_tokens.mint(self.org, self.session);
         let mut setup = Setup::new(&invite, contact, token, None);
         setup.krisp = outbound.krisp;
-        let runtime = (&*outbound.runtime, outbound.named);
+        let runtime = (&*outbound.runtime, &outbound.namer);
         let [called, caller] = outbound.parties.each_ref().map(|uri| user_of(uri));
         let parties = Parties {
             agent: self.agent,

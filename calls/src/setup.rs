@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use trunkline_model::address::NamedBy;
 use trunkline_model::asked::Proof;
 use trunkline_model::record::{Direction, Ended, Fact, HangupBy, Started};
 use trunkline_model::settings::Runtime;
+use trunkline_model::tied::{Namer, TiedPeers};
 use trunkline_model::view::OrgView;
 use trunkline_routing::{Decision, Facts, Outcome, decide, facts};
 use trunkline_sip::dialog::Dialog;
@@ -369,7 +369,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
         let relay = ProvisionalRelay::new(self.message);
         let mut setup = Setup::new(self.message, contact, token, Some(relay));
         setup.krisp = org.trunk.as_ref().is_some_and(|trunk| trunk.krisp_enabled);
-        let named = org.named_by(agent);
+        let namer = org.namer(agent);
         let parties = Parties {
             agent,
             org: org.routing.id,
@@ -377,7 +377,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             called: &called,
             caller: &caller_number,
         };
-        setup.add_targets((&runtime, named), &cx.core.config, &parties);
+        setup.add_targets((&runtime, &namer), &cx.core.config, &parties);
         if contact == ContactState::Pending {
             setup.contact_timer = Some(cx.schedule(self.key, CONTACT_PATIENCE, CallTimer::Contact));
         }
@@ -536,7 +536,7 @@ impl Setup {
             local_tag: Box::default(),
             failover_on: Box::default(),
             redirects: 0,
-            named: NamedBy::Tenant,
+            namer: Namer::Org(TiedPeers::default()),
             min_se: None,
             refused_with: Box::default(),
             forks: 0,
@@ -549,7 +549,7 @@ impl Setup {
 
     pub(crate) fn add_targets(
         &mut self,
-        (runtime, named): (&Runtime, NamedBy),
+        (runtime, namer): (&Runtime, &Namer),
         config: &Config,
         parties: &Parties<'_>,
     ) {
@@ -570,16 +570,15 @@ impl Setup {
         let filled =
             |(name, value): (&String, &String)| (name.as_str().into(), parties.value(value));
         self.headers = headers.iter().map(filled).collect();
-        let named = match *runtime == *config.default_runtime {
-            true => NamedBy::Operator,
-            false => named,
+        self.namer = match *runtime == *config.default_runtime {
+            true => Namer::Operator,
+            false => namer.clone(),
         };
-        self.named = named;
         for template in std::iter::once(uri).chain(fallbacks) {
             let uri = parties.uri(template);
             self.hosts.extend(target::host_of(uri.as_bytes()));
             self.names
-                .extend(target::place(&uri).map(|place| place.named(named)));
+                .extend(target::place(&uri).map(|place| place.of_runtime(&self.namer)));
         }
     }
 

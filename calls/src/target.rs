@@ -11,6 +11,7 @@ use trunkline_sip::wire::{HeaderName, Message};
 use uuid::Uuid;
 
 use trunkline_model::address::{AddressPolicy, NamedBy};
+use trunkline_model::tied::{Namer, TiedPeers};
 
 /// One place to try: the Request-URI to send and the address to send it to.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -130,6 +131,36 @@ impl Place {
                 ..wanted
             }),
         })
+    }
+
+    /// The same place, as an org with these peers names it.
+    #[must_use]
+    pub fn of_org(self, tied: &TiedPeers) -> Self {
+        let is_tied = match &self {
+            Self::Known(target) => tied.contains(target.address.ip()),
+            Self::Name(wanted) => tied.lists(&wanted.host),
+        };
+        match is_tied {
+            true => self.named(NamedBy::Tied),
+            false => self,
+        }
+    }
+
+    /// The same place of a runtime, as its namer's word.
+    #[must_use]
+    pub fn of_runtime(self, namer: &Namer) -> Self {
+        match namer {
+            Namer::Operator => self.named(NamedBy::Operator),
+            Namer::Org(tied) => self.of_org(tied),
+        }
+    }
+
+    /// Whose word it is.
+    pub const fn named_by(&self) -> NamedBy {
+        match self {
+            Self::Known(target) => target.named,
+            Self::Name(wanted) => wanted.named,
+        }
     }
 
     /// The same place as somebody else's word.

@@ -5,8 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use trunkline_model::address::NamedBy;
 use trunkline_model::settings::Runtime;
+use trunkline_model::tied::Namer;
 use trunkline_model::view::{View, WayOut};
 use trunkline_routing::E164;
 use trunkline_sip::endpoint::Endpoint;
@@ -22,7 +22,6 @@ use super::effect::Effect;
 use super::limits::{Claim, Full};
 use super::outbound::{Begun, Outbound, dial_first, open_media, parties};
 use super::refusal::Reason;
-use super::target::Place;
 use super::{CallKey, Calls};
 
 /// The org of calls that are the deployment's own: no org has this id.
@@ -83,9 +82,7 @@ impl Calls {
             return Err(Reason::OrgSuspended.into());
         }
         let callee = Callee::through(&asked.way, asked.number).ok_or(Reason::NoWayOut)?;
-        let operators = |place: Place| place.named(NamedBy::Operator);
         let callee = Callee {
-            places: callee.places.into_iter().map(operators).collect(),
             // A carrier's realms are learnt for trunks, and this is none.
             whose: None,
             ..callee
@@ -111,7 +108,7 @@ impl Calls {
         let outbound = Outbound {
             parties,
             runtime: Arc::new(Runtime::Echo),
-            named: NamedBy::Operator,
+            namer: Namer::Operator,
             krisp: false,
             contact: ContactState::Known(None),
             ringing_timeout: RINGING,

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use trunkline_model::address::{AddressPolicy, NamedBy, Refusal};
+use trunkline_model::address::{AddressPolicy, Refusal};
 use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::verified::Names;
@@ -31,10 +31,8 @@ pub fn to(
     if let Some(by) = target.by {
         return Ok(by);
     }
-    if target.named == NamedBy::Tenant {
-        let judged = addresses.judge(target.address);
-        judged.map_err(NoWay::NotAllowed)?;
-    }
+    let judged = addresses.judge_of(target.address, target.named);
+    judged.map_err(NoWay::NotAllowed)?;
     let flow = flow_to(listeners, target.transport, target.address).ok_or(NoWay::NoListener)?;
     if target.transport != Transport::Tls {
         return Ok(flow);

@@ -15,6 +15,8 @@ pub enum NamedBy {
     /// A tenant or a message: it is judged.
     #[default]
     Tenant,
+    /// A tenant, of a peer that the operator has tied to its org: it may be reserved or private.
+    Tied,
     /// The operator: it isn't.
     Operator,
 }
@@ -57,6 +59,11 @@ impl Refusal {
             Self::Wide => "too_many_addresses",
         }
     }
+
+    /// Whether the operator can tie such a peer to an org. [`Self::Own`] is found before [`Self::Reserved`] and [`Self::Private`].
+    const fn is_lifted_by_tie(self) -> bool {
+        matches!(self, Self::Private | Self::Reserved)
+    }
 }
 
 /// What becomes of an address that is refused.
@@ -95,6 +102,17 @@ pub enum HostFault {
     Localhost,
 }
 
+impl HostFault {
+    /// Whether the operator can tie such a host to an org.
+    pub const fn is_lifted_by_tie(self) -> bool {
+        match self {
+            Self::Refused(refusal) => refusal.is_lifted_by_tie(),
+            Self::Localhost => true,
+            Self::Spelling => false,
+        }
+    }
+}
+
 impl AddressPolicy {
     /// Private addresses in `allowed` may be contacted; `listeners` may not, nor their ports on any address in `local` where a
     /// listener is bound to all addresses.
@@ -122,7 +140,7 @@ impl AddressPolicy {
     /// Judges a host as a tenant writes it, an IPv6 address with or without brackets. What a name resolves to is judged when it is called.
     ///
     /// # Errors
-    /// Why it can never be reached.
+    /// Why it can never be reached, unless the operator ties it to the org.
     pub fn examine_host(&self, host: &str, port: u16) -> Result<(), HostFault> {
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let examine = |ip: IpAddr| {
@@ -157,13 +175,14 @@ impl AddressPolicy {
         Ok(())
     }
 
-    /// Judges a host that a tenant enters, as [`Self::examine_host`] does. Under [`Enforce::Warn`] it may be entered, and what would be refused
-    /// is logged.
+    /// Judges a host that a tenant enters, as [`Self::examine_host`] does and at this word. Under [`Enforce::Warn`] it may be entered,
+    /// and what would be refused is logged.
     ///
     /// # Errors
     /// Why it can never be reached.
-    pub fn judge_host(&self, host: &str, port: u16) -> Result<(), HostFault> {
+    pub fn judge_host(&self, host: &str, port: u16, named: NamedBy) -> Result<(), HostFault> {
         match (self.examine_host(host, port), self.enforce) {
+            (Err(fault), _) if named == NamedBy::Tied && fault.is_lifted_by_tie() => Ok(()),
             (Err(fault), Enforce::Warn) => {
                 tracing::warn!(host, port, %fault, "a host that sip.enforce_peers = \"enforce\" would refuse");
                 Ok(())
@@ -182,12 +201,20 @@ impl AddressPolicy {
         self.enforce == Enforce::Enforce && self.reserved.contains(ip)
     }
 
-    /// Whether `address` may be contacted. Under [`Enforce::Warn`] everything may, and what would be refused is logged.
+    /// Whether a tenant or a message may have `address` contacted, as [`Self::judge_of`] says.
     ///
     /// # Errors
     /// Why not.
     pub fn judge(&self, address: SocketAddr) -> Result<(), Refusal> {
-        match (self.examine(address), self.enforce) {
+        self.judge_of(address, NamedBy::Tenant)
+    }
+
+    /// Whether `address` may be contacted at this word. Under [`Enforce::Warn`] everything may, and what would be refused is logged.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn judge_of(&self, address: SocketAddr, named: NamedBy) -> Result<(), Refusal> {
+        match (self.examine_of(address, named), self.enforce) {
             (Err(refusal), Enforce::Warn) => {
                 tracing::warn!(peer = %address, reason = refusal.code(), "a peer that sip.enforce_peers = \"enforce\" would refuse");
                 Ok(())
@@ -196,7 +223,19 @@ impl AddressPolicy {
         }
     }
 
-    /// The judgement itself, whatever is made of it.
+    /// The judgement at this word, whatever is made of it.
+    ///
+    /// # Errors
+    /// Why the address is none to contact.
+    pub fn examine_of(&self, address: SocketAddr, named: NamedBy) -> Result<(), Refusal> {
+        match (named, self.examine(address)) {
+            (NamedBy::Operator, _) => Ok(()),
+            (NamedBy::Tied, Err(refusal)) if refusal.is_lifted_by_tie() => Ok(()),
+            (NamedBy::Tied | NamedBy::Tenant, judged) => judged,
+        }
+    }
+
+    /// The judgement of what a tenant or a message names, whatever is made of it.
     ///
     /// # Errors
     /// Why the address is none to contact.

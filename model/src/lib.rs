@@ -17,5 +17,6 @@ pub mod registration;
 pub mod reserved;
 pub mod settings;
 pub mod sources;
+pub mod tied;
 pub mod transfer;
 pub mod view;

@@ -16,9 +16,35 @@ pub enum PeerPattern {
 impl PeerPattern {
     /// Whether a peer that is written as `host` and found at `address` is one of these.
     pub fn matches(&self, host: &str, address: IpAddr) -> bool {
+        self.contains(address) || self.is_named(host)
+    }
+
+    /// Whether the address is in the network.
+    pub fn contains(&self, address: IpAddr) -> bool {
         match self {
             Self::Network(network) => network.contains(&address.to_canonical()),
-            Self::Host(own) => own.eq_ignore_ascii_case(host.trim_end_matches('.')),
+            Self::Host(_) => false,
+        }
+    }
+
+    /// Whether it is this name.
+    pub fn is_named(&self, name: &str) -> bool {
+        match self {
+            Self::Network(_) => false,
+            Self::Host(own) => own.eq_ignore_ascii_case(name.trim_end_matches('.')),
+        }
+    }
+}
+
+/// As [`FromStr`](std::str::FromStr) reads it; a network of one address as the address.
+impl std::fmt::Display for PeerPattern {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Network(network) if network.prefix_len() == network.max_prefix_len() => {
+                network.addr().fmt(f)
+            }
+            Self::Network(network) => network.fmt(f),
+            Self::Host(name) => name.fmt(f),
         }
     }
 }

@@ -36,18 +36,14 @@ impl ReservedPeers {
 
     /// Whether a peer is listed under this name.
     pub fn lists_name(&self, name: &str) -> bool {
-        let name = name.trim_end_matches('.');
-        self.names().any(|listed| listed.eq_ignore_ascii_case(name))
+        self.listed.iter().any(|listed| listed.is_named(name))
     }
 
     /// Whether a peer has this address: as it is listed, or as an address of its name.
     pub fn contains(&self, ip: IpAddr) -> bool {
         let ip = ip.to_canonical();
-        let is_listed = |listed: &PeerPattern| match listed {
-            PeerPattern::Network(network) => network.contains(&ip),
-            PeerPattern::Host(_) => false,
-        };
-        self.listed.iter().any(is_listed) || self.addresses.load().binary_search(&ip).is_ok()
+        self.listed.iter().any(|listed| listed.contains(ip))
+            || self.addresses.load().binary_search(&ip).is_ok()
     }
 
     /// Replaces the addresses of all names. Calls that are set up from now on are judged by them.

@@ -21,6 +21,7 @@ use super::persistent::PersistentMap;
 use super::settings::{ReferFormat, Runtime, TransferWay};
 use super::sources::Sources;
 use crate::address::{NamedBy, is_near};
+use crate::tied::{Namer, TiedPeers};
 
 /// Every org, by id, by trunk user name, by number and by source address.
 #[derive(Clone, Debug, Default)]
@@ -56,6 +57,8 @@ pub struct OrgView {
     pub runtimes: HashMap<Uuid, Arc<Runtime>>,
     /// Agents whose runtime the operator set.
     pub operators_runtimes: HashSet<Uuid>,
+    /// Peers that the operator has tied to it.
+    pub tied: TiedPeers,
     /// The inbound trunk, if the org has one.
     pub trunk: Option<TrunkView>,
     /// The trunk that an agent dials through, by agent; one without any isn't listed.
@@ -77,6 +80,8 @@ pub struct WayOut {
     pub id: Uuid,
     /// The carrier's or PBX's host and port; `None`: whoever is registered with the org's inbound trunk.
     pub peer: Option<(Box<str>, u16)>,
+    /// Whose word its host is.
+    pub named: NamedBy,
     /// How it is reached.
     pub transport: Transport,
     /// What its challenges are answered with.
@@ -168,11 +173,11 @@ pub enum Source {
 }
 
 impl OrgView {
-    /// Whose word the runtime of an agent is.
-    pub fn named_by(&self, agent: Uuid) -> NamedBy {
+    /// Who names the runtime of an agent.
+    pub fn namer(&self, agent: Uuid) -> Namer {
         match self.operators_runtimes.contains(&agent) {
-            true => NamedBy::Operator,
-            false => NamedBy::Tenant,
+            true => Namer::Operator,
+            false => Namer::Org(self.tied.clone()),
         }
     }
 }

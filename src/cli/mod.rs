@@ -30,6 +30,7 @@ mod route_replay;
 mod route_test;
 mod serve;
 mod sockets;
+mod tied;
 mod trace;
 mod trunk;
 

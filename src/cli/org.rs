@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::limits::OrgLimits;
 use super::output::{Output, Shown, or_dash, time};
 use super::retention::RetentionSettings;
-use super::{Failure, now, outset};
+use super::{Failure, now, outset, tied};
 use crate::api;
 use crate::config::Config;
 
@@ -116,6 +116,34 @@ pub(super) enum Command {
         org: String,
         /// Calls at once; without it there is no limit.
         max_calls: Option<u32>,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Lets the org name a reserved or private peer as runtime, outbound trunk or destination.
+    #[command(
+        after_help = "Examples:\n  trunkline org tie Acme carrier.example.com\n  trunkline org tie Acme 10.20.0.0/16"
+    )]
+    Tie {
+        /// Its id or name.
+        org: String,
+        #[command(flatten)]
+        peer: tied::Peer,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Ends a tie: calls to the peer are refused from then on, and those that are up go on.
+    Untie {
+        /// Its id or name.
+        org: String,
+        #[command(flatten)]
+        peer: tied::Peer,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Lists the peers tied to the org.
+    Tied {
+        /// Its id or name.
+        org: String,
         #[command(flatten)]
         output: Output,
     },
@@ -320,6 +348,18 @@ impl Command {
             } => {
                 let id = find(&store, &org).await?.id;
                 settings.run(&store, config, id, output).await?;
+            }
+            Self::Tie { org, peer, output } => {
+                let id = find(&store, &org).await?.id;
+                peer.tie(&store, id, output).await?;
+            }
+            Self::Untie { org, peer, output } => {
+                let id = find(&store, &org).await?.id;
+                peer.untie(&store, id, output).await?;
+            }
+            Self::Tied { org, output } => {
+                let id = find(&store, &org).await?.id;
+                tied::list(&store, id, output).await?;
             }
             Self::Limit {
                 org,

@@ -41,7 +41,7 @@ pub use phone::{DefaultRuntime, Phone, Voice};
 pub use retention::Retention;
 pub use secret::Secret;
 pub use secrets::Secrets;
-pub use sip::{Listener, Sip};
+pub use sip::{Listener, Sip, peer};
 pub use sources::{DEFAULT_FILE, Given, QUICKSTART_FILE, Sources};
 pub use traces::Traces;
 pub use verification::VerificationTrunk;

@@ -292,7 +292,14 @@ fn nameserver(entry: &Entry) -> Result<SocketAddr, String> {
 
 /// A host, an address or a CIDR block.
 fn peer_pattern(entry: &Entry) -> Result<PeerPattern, String> {
-    let text = entry.text()?;
+    peer(&entry.text()?)
+}
+
+/// The same as it is typed.
+///
+/// # Errors
+/// A sentence on what it isn't.
+pub fn peer(text: &str) -> Result<PeerPattern, String> {
     let is_host = text
         .parse::<HostPort>()
         .is_ok_and(|host| host.port.is_none());

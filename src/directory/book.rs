@@ -7,6 +7,7 @@ use trunkline_model::address::{AddressPolicy, is_near_network};
 use trunkline_model::auth_realms::AuthRealms;
 use trunkline_model::destinations::Destination;
 use trunkline_model::settings::Runtime;
+use trunkline_model::tied::TiedPeers;
 use trunkline_model::view::{Login, OrgView, PeerLogin, TrunkView, View, WayOut};
 use trunkline_sip::auth::Secret;
 use trunkline_sip::moment::Moment;
@@ -127,7 +128,10 @@ impl Book {
 
     fn entry(&self, rows: &OrgRows) -> Entry {
         let trunk = rows.trunk.as_ref();
-        let outbound: Vec<Arc<WayOut>> = rows.outbound_trunks.iter().map(way_out).collect();
+        let outbound: Vec<Arc<WayOut>> = {
+            let way_out = |trunk| way_out(trunk, &rows.tied);
+            rows.outbound_trunks.iter().map(way_out).collect()
+        };
         let policy = &self.defaults.addresses;
         let (allowed_near, allowed) = trunk
             .map_or(&[][..], |trunk| &trunk.allowed_addresses)
@@ -140,6 +144,7 @@ impl Book {
                 routing: routing(rows),
                 runtimes: self.runtimes(rows),
                 operators_runtimes: operators_runtimes(rows),
+                tied: rows.tied.clone(),
                 trunk: trunk.map(trunk_view),
                 ways_out: ways_out(rows, &outbound),
                 outbound,
@@ -331,8 +336,9 @@ fn ways_out(rows: &OrgRows, outbound: &[Arc<WayOut>]) -> HashMap<Uuid, Arc<WayOu
         .collect()
 }
 
-fn way_out(trunk: &OutboundTrunk) -> Arc<WayOut> {
+fn way_out(trunk: &OutboundTrunk, tied: &TiedPeers) -> Arc<WayOut> {
     let settings = &trunk.settings;
+    let host = settings.peer.as_ref().map(|(host, _)| tied.namer_of(host));
     let login = settings.credentials.as_ref().map(|(user, password)| {
         Arc::new(PeerLogin {
             user: user.as_str().into(),
@@ -346,6 +352,7 @@ fn way_out(trunk: &OutboundTrunk) -> Arc<WayOut> {
             .peer
             .as_ref()
             .map(|(host, port)| (host.as_str().into(), *port)),
+        named: host.unwrap_or_default(),
         transport: settings.transport,
         login,
         realms: Arc::new(AuthRealms::new(

@@ -252,6 +252,7 @@ mod tests {
                 routing,
                 runtimes: HashMap::new(),
                 operators_runtimes: Default::default(),
+                tied: Default::default(),
                 suspended: false,
                 trunk: None,
                 ways_out: HashMap::new(),

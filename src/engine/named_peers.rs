@@ -39,23 +39,24 @@ pub(crate) async fn refused(
     resolver: &Resolver,
     policy: &AddressPolicy,
 ) -> Vec<RefusedPeer> {
-    let mut named: BTreeMap<(Uuid, Box<str>), String> = BTreeMap::new();
+    let mut named: BTreeMap<(Uuid, Box<str>), (String, Option<Place>)> = BTreeMap::new();
     for rows in rows {
         for (uri, whose) in named_by(rows) {
-            named.entry((rows.org.id, uri)).or_insert(whose);
+            let place = target::place(&uri).map(|place| place.of_org(&rows.tied));
+            named.entry((rows.org.id, uri)).or_insert((whose, place));
         }
     }
     let looking = named
         .into_iter()
         .take(MOST)
-        .map(|((org, uri), whose)| async move {
-            let targets = match target::place(&uri) {
+        .map(|((org, uri), (whose, place))| async move {
+            let targets = match place {
                 Some(Place::Known(target)) => vec![target],
                 Some(Place::Name(name)) => resolver.resolve(&name).await,
                 None => Vec::new(),
             };
             let refused = targets.into_iter().find_map(|target| {
-                let refusal = policy.examine(target.address).err()?;
+                let refusal = policy.examine_of(target.address, target.named).err()?;
                 Some((target.address, refusal))
             });
             refused.map(|(address, refusal)| RefusedPeer {

@@ -359,7 +359,7 @@ impl Outside {
 const fn asker(wanted: &Unresolved, org: Uuid) -> Asker {
     match wanted.named {
         NamedBy::Operator => Asker::Operator,
-        NamedBy::Tenant => Asker::Org(org),
+        NamedBy::Tied | NamedBy::Tenant => Asker::Org(org),
     }
 }
 

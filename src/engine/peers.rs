@@ -18,6 +18,7 @@ use trunkline_calls::registrar::bindings::Bindings;
 use trunkline_calls::target::{self, Place, Target};
 use trunkline_model::address::NamedBy;
 use trunkline_model::settings::Runtime;
+use trunkline_model::tied::Namer;
 use trunkline_model::view::{View, WayOut};
 use trunkline_sip::auth::Nonces;
 use trunkline_sip::moment::Moment;
@@ -176,18 +177,17 @@ fn probed(view: &View, default: &Runtime) -> Probed {
     orgs.sort_unstable_by_key(|(id, _)| **id);
     let named = orgs.into_iter().map(|(id, org)| {
         let trunks = org.outbound.iter();
-        let trunks =
-            trunks.filter_map(|way| Some(((trunk_uri(way)?, NamedBy::Tenant), Some(way.id))));
+        let trunks = trunks.filter_map(|way| Some(((trunk_uri(way)?, way.named), Some(way.id))));
         let mut runtimes: Vec<_> = org.runtimes.iter().collect();
         runtimes.sort_unstable_by_key(|(agent, _)| **agent);
         let runtimes = runtimes.into_iter();
         trunks
             .chain(runtimes.flat_map(|(agent, runtime)| {
-                runtime_uris(runtime, (*agent, *id), org.named_by(*agent))
+                runtime_uris(runtime, (*agent, *id), org.namer(*agent))
             }))
             .collect()
     });
-    let default = runtime_uris(default, (Uuid::nil(), Uuid::nil()), NamedBy::Operator).collect();
+    let default = runtime_uris(default, (Uuid::nil(), Uuid::nil()), Namer::Operator).collect();
     shared_out(std::iter::once(default).chain(named).collect())
 }
 
@@ -208,7 +208,7 @@ fn trunk_uri(way: &WayOut) -> Option<Box<str>> {
 fn runtime_uris(
     runtime: &Runtime,
     (agent, org): (Uuid, Uuid),
-    named: NamedBy,
+    namer: Namer,
 ) -> impl Iterator<Item = (PeerKey, Option<Uuid>)> {
     let (uri, fallbacks) = match runtime {
         Runtime::Sip { uri, fallbacks, .. } => (Some(uri), &fallbacks[..]),
@@ -216,6 +216,7 @@ fn runtime_uris(
     };
     uri.into_iter().chain(fallbacks).filter_map(move |uri| {
         let uri = target::fill(uri, agent, org);
+        let named = target::place(&uri)?.of_runtime(&namer).named_by();
         Some(((probe_uri(&uri)?, named), None))
     })
 }

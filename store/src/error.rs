@@ -269,6 +269,8 @@ pub enum Kind {
     Destination,
     /// Dedicated network.
     Dedication,
+    /// Tied peer.
+    TiedPeer,
     /// Call.
     Call,
     /// Contact.
@@ -303,6 +305,7 @@ impl Kind {
             | Self::Number
             | Self::Destination
             | Self::Dedication
+            | Self::TiedPeer
             | Self::Call
             | Self::Contact
             | Self::Role
@@ -327,6 +330,7 @@ impl std::fmt::Display for Kind {
             Self::OutboundTrunk => "outbound trunk",
             Self::Destination => "transfer destination",
             Self::Dedication => "dedicated network",
+            Self::TiedPeer => "tied peer",
             Self::Call => "call",
             Self::Contact => "contact",
             Self::Role => "role",

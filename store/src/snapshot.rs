@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use ipnet::IpNet;
 use trunkline_model::destinations::Destination;
 use trunkline_model::settings::{TransferTarget, Via};
+use trunkline_model::tied::TiedPeers;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
@@ -15,8 +16,9 @@ use super::inbound_trunks;
 use super::org_limits::{self, OrgLimit, StoredLimit};
 use super::outbound_trunks;
 use super::password::Password;
+use super::tied_peers;
 use super::tx::Tx;
-use super::{Agent, Dedication, InboundTrunk, Number, Org, OutboundTrunk};
+use super::{Agent, Dedication, InboundTrunk, Number, Org, OutboundTrunk, TiedPeer};
 
 /// An org with what belongs to it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -35,6 +37,8 @@ pub struct OrgRows {
     pub old_credentials: Vec<OldCredentials>,
     /// Networks dedicated to it.
     pub dedicated: Vec<IpNet>,
+    /// Peers that the operator has tied to it.
+    pub tied: TiedPeers,
     /// How many of its trunks register with their carriers.
     pub registrations: StoredLimit,
     /// Whom its agents may hand callers to, with the agent, in the order of their assignment.
@@ -65,6 +69,7 @@ pub fn rows_of(tx: &mut Tx, org: Option<Uuid>) -> Result<Vec<OrgRows>, Error> {
     add_outbound_trunks(tx, org, &mut rows)?;
     add_old_credentials(tx, org, &mut rows)?;
     add_dedications(tx, org, &mut rows)?;
+    add_tied(tx, org, &mut rows)?;
     add_destinations(tx, org, &mut rows)?;
     add_registrations(tx, org, &mut rows)?;
     Ok(rows.into_values().collect())
@@ -127,6 +132,22 @@ fn add_dedications(tx: &mut Tx, org: Option<Uuid>, rows: &mut Rows) -> Result<()
     for dedication in dedications {
         if let Some(rows) = rows.get_mut(&dedication.org_id) {
             rows.dedicated.push(dedication.network);
+        }
+    }
+    Ok(())
+}
+
+fn add_tied(tx: &mut Tx, org: Option<Uuid>, rows: &mut Rows) -> Result<(), Error> {
+    let tied: Vec<TiedPeer> = of!(
+        tx,
+        org,
+        "SELECT * FROM tied_peers",
+        "org_id",
+        "ORDER BY org_id, peer"
+    )?;
+    for tied in tied.chunk_by(|one, next| one.org_id == next.org_id) {
+        if let Some(rows) = rows.get_mut(&tied[0].org_id) {
+            rows.tied = tied_peers::together(tied);
         }
     }
     Ok(())
@@ -305,6 +326,7 @@ impl OrgRows {
             outbound_trunks: Vec::new(),
             old_credentials: Vec::new(),
             dedicated: Vec::new(),
+            tied: TiedPeers::default(),
             registrations: StoredLimit::default(),
             destinations: Vec::new(),
         }

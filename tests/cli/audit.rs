@@ -16,7 +16,7 @@ fn a_command_that_changes_something_leaves_an_entry() {
     let new = ["agent", "create", "--org", "Acme", "--name", "Sales"];
     let agent = text(&shell.json(&new)["id"]).to_owned();
     let number = ["+442071838750", "--org", "Acme"];
-    let changes: [(&[&str], &str, &[&str]); 14] = [
+    let changes: [(&[&str], &str, &[&str]); 16] = [
         (
             &["number", "add", number[0], "--org", "Acme"],
             "number",
@@ -54,6 +54,8 @@ fn a_command_that_changes_something_leaves_an_entry() {
         (&["key", "rotate-signing"], "installation", &[]),
         (&["org", "suspend", "Acme"], "org", &[]),
         (&["org", "resume", "Acme"], "org", &[]),
+        (&["org", "tie", "Acme", "carrier.test"], "org", &["peer"]),
+        (&["org", "untie", "Acme", "carrier.test"], "org", &["peer"]),
         (
             &["partner", "deactivate", &partner],
             "partner",

@@ -231,7 +231,8 @@ async fn none_is_lost_when_the_table_is_made_anew(bed: &Bed) {
          DROP INDEX handoffs_session;
          DROP TABLE erasure_nodes;
          DROP TABLE erasure_calls;
-         DROP TABLE erasures",
+         DROP TABLE erasures;
+         DROP TABLE tied_peers",
     )
     .await;
     let store = bed.open().await;

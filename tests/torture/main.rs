@@ -21,6 +21,7 @@ mod settled;
 mod strangers;
 mod streams;
 mod tenants;
+mod tied;
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, UdpSocket};

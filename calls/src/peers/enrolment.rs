@@ -151,12 +151,11 @@ impl Enrolment {
         let port = port.map(|port| format!(":{port}")).unwrap_or_default();
         let uri: Box<str> = format!("sip:{host}{port}").into();
         let transport = way.transport.uri_name();
-        Some(
-            match target::place(&format!("{uri};transport={transport}"))? {
-                Place::Known(target) => Place::Known(Target { uri, ..target }),
-                Place::Name(wanted) => Place::Name(Unresolved { uri, ..wanted }),
-            },
-        )
+        let place = match target::place(&format!("{uri};transport={transport}"))? {
+            Place::Known(target) => Place::Known(Target { uri, ..target }),
+            Place::Name(wanted) => Place::Name(Unresolved { uri, ..wanted }),
+        };
+        Some(place.named(way.named))
     }
 
     /// Who is registered: the user name at the carrier, or at the domain that it wants to see in From.

@@ -37,6 +37,7 @@ fn wanted(host: &str, transport: Transport) -> Wanted {
             realms: Arc::default(),
             id: TRUNK,
             peer: Some((host.into(), 5060)),
+            named: Default::default(),
             transport,
             login: Some(Arc::new(PeerLogin {
                 user: "acme corp".into(),

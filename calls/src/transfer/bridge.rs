@@ -147,7 +147,7 @@ impl Call {
         let mut fallback = match &destination.target {
             TransferTarget::Sip(uri) => {
                 let (callee, leaves_by) = self.to_uri(cx, uri, way)?;
-                Fallback::new(callee, leaves_by)
+                Fallback::new(callee.of_org(&org.tied), leaves_by)
             }
             TransferTarget::Phone(number) => self.to_number(cx, *number, destination.via, org)?,
         };

@@ -522,6 +522,7 @@ fn view(agent_limit: Option<u32>) -> View {
                 routing,
                 runtimes: runtimes.collect(),
                 operators_runtimes: Default::default(),
+                tied: Default::default(),
                 suspended: false,
                 trunk: Some(trunk_view(trunk)),
                 ways_out: Agent::ALL

@@ -40,6 +40,7 @@ pub(crate) fn way_out(agent: Agent) -> Option<Arc<WayOut>> {
         realms: Arc::new(AuthRealms::new(None, &realms, false)),
         id: Uuid::from_u128(3),
         peer: Some((peer.into(), 5060)),
+        named: Default::default(),
         transport: Transport::Udp,
         login: Some(peer_login()),
         caller_number: E164::parse("+442071838750").expect("a number"),

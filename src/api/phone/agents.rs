@@ -89,8 +89,8 @@ pub(crate) async fn create(
 ) -> Result<(StatusCode, Json<AgentView>), ApiError> {
     caller.needs(WRITE)?;
     let new = new_agent(body.fields()?, &api.config().phone.voices)?;
-    may_call_runtime(&api, None, new.runtime.as_ref())?;
     let org = caller.org;
+    may_call_runtime(&api, org, None, new.runtime.as_ref()).await?;
     let agent = api.write(move |tx, now| agents::create(tx, org, &new, now));
     let agent = agent.await?;
     Ok((StatusCode::CREATED, Json(agent.into())))
@@ -138,8 +138,8 @@ pub(crate) async fn update(
     let agent = find(&api, &caller, &named).await?;
     let change = change(body.fields()?, &api.config().phone.voices)?;
     let runtime = change.runtime.as_ref().and_then(Option::as_ref);
-    may_call_runtime(&api, agent.runtime.as_ref(), runtime)?;
     let org = caller.org;
+    may_call_runtime(&api, org, agent.runtime.as_ref(), runtime).await?;
     let changed = api.write(move |tx, now| agents::update(tx, org, agent.id, &change, now));
     let changed = changed.await?;
     Ok(Json(changed.into()))
@@ -168,8 +168,9 @@ fn is_ours(name: &str, prefix: &str) -> bool {
 }
 
 /// Refuses a runtime that can never be reached; one that stays as it is isn't judged.
-fn may_call_runtime(
+async fn may_call_runtime(
     api: &Api,
+    org: Uuid,
     before: Option<&Runtime>,
     runtime: Option<&Runtime>,
 ) -> Result<(), ApiError> {
@@ -191,7 +192,7 @@ fn may_call_runtime(
     let own = ("runtime.uri".to_owned(), &**uri);
     let others = fallbacks.iter().enumerate();
     let others = others.map(|(at, uri)| (format!("runtime.fallbacks[{at}]"), &**uri));
-    may_call(api, std::iter::once(own).chain(others))
+    may_call(api, org, std::iter::once(own).chain(others)).await
 }
 
 /// What is said at `/phone/agents`, which many try first.

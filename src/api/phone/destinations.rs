@@ -75,7 +75,7 @@ pub(crate) async fn create(
 ) -> Result<(StatusCode, Json<DestinationView>), ApiError> {
     caller.needs(WRITE)?;
     let new = described(body.fields()?)?;
-    may_call(&api, uri_of(VALUE, &new.target))?;
+    may_call(&api, caller.org, uri_of(VALUE, &new.target)).await?;
     let made = api
         .write(move |tx, now| destinations::create(tx, caller.org, &new, now))
         .await?;
@@ -127,7 +127,8 @@ pub(crate) async fn update(
     let change = change(body.fields()?, &destination.target)?;
     let target = change.target.iter();
     let others = target.filter(|target| **target != destination.target);
-    may_call(&api, others.flat_map(|target| uri_of(VALUE, target)))?;
+    let uris = others.flat_map(|target| uri_of(VALUE, target));
+    may_call(&api, caller.org, uris).await?;
     let changed = api
         .write(move |tx, now| destinations::update(tx, caller.org, destination.id, &change, now))
         .await?;
@@ -199,7 +200,7 @@ pub(crate) async fn assign(
             (StatusCode::OK, there)
         }
         Assigned::New(new) => {
-            may_call(&api, uri_of("create.value", &new.target))?;
+            may_call(&api, caller.org, uri_of("create.value", &new.target)).await?;
             let made = api
                 .write(move |tx, now| destinations::create_for(tx, caller.org, agent, &new, now))
                 .await?;

@@ -20,6 +20,7 @@ use trunkline_store::{
 };
 use uuid::Uuid;
 
+use super::sip_uri::may_name;
 use super::transfer_way::{TRANSFER_WAY, WayInForceView};
 use super::{CALLS_AT_ONCE, READ, WRITE};
 use crate::api::body::{Body, Fields};
@@ -171,10 +172,9 @@ pub(crate) async fn create(
 ) -> Result<(StatusCode, Json<OutboundTrunkView>), ApiError> {
     caller.needs(WRITE)?;
     let new = new_trunk(body.fields()?)?;
-    if let Some((host, port)) = &new.peer {
-        let judged = api.addresses().judge_host(host, *port);
-        judged.map_err(|fault| ApiError::bad(format!("host: {host} {fault}")))?;
-    }
+    let host = new.peer.iter();
+    let host = host.map(|(host, port)| ("host".to_owned(), host.clone(), *port));
+    may_name(&api, caller.org, host.collect()).await?;
     let registrations = api.config().limits.registrations_per_org;
     let trunk = api
         .write(move |tx, now| outbound_trunks::create(tx, caller.org, &new, registrations, now))

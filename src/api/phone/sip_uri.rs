@@ -3,6 +3,7 @@
 use trunkline_calls::target::default_port;
 use trunkline_sip::flow::Transport;
 use trunkline_sip::header::uri::{Host, Scheme, Uri};
+use trunkline_store::tied_peers;
 use uuid::Uuid;
 
 use crate::api::shape::Parsed;
@@ -50,19 +51,22 @@ pub(super) fn reads_as_sip_uri(text: &str) -> bool {
         })
 }
 
-/// Refuses URIs whose host can never be reached, by the path of their field. Placeholders stand for ids.
-pub(super) fn may_call<'u>(
+/// Refuses URIs that an org enters and whose host can never be reached, by the path of their field. Placeholders stand for ids.
+pub(super) async fn may_call<'u>(
     api: &Api,
+    org: Uuid,
     uris: impl Iterator<Item = (String, &'u str)>,
 ) -> Result<(), ApiError> {
-    let fault = |(path, uri): (String, &str)| {
+    let hosts = |(path, uri): (String, &str)| {
         let id = Uuid::nil().hyphenated().to_string();
         let filled = uri.replace("{agent_id}", &id).replace("{org_id}", &id);
         let filled = match filled.split_once('@') {
             Some((user, host)) => format!("{}@{host}", without_parties(user)),
             None => filled,
         };
-        let parsed = Uri::parse(filled.as_bytes()).ok()?;
+        let Ok(parsed) = Uri::parse(filled.as_bytes()) else {
+            return Vec::new();
+        };
         let transport = parsed.transport().unwrap_or(Transport::Udp);
         let port = parsed.port.unwrap_or(default_port(transport));
         let maddr = parsed.param("maddr").flatten().map(String::from_utf8_lossy);
@@ -71,14 +75,30 @@ pub(super) fn may_call<'u>(
             Host::V6(ip) => ip.to_string(),
             Host::Name(name) => String::from_utf8_lossy(name).into_owned(),
         };
-        let hosts = std::iter::once(host.as_str()).chain(maddr.as_deref());
-        let mut faults = hosts.filter_map(|host| {
-            let fault = api.addresses().judge_host(host, port).err()?;
-            Some(format!("{path}: {host} {fault}"))
-        });
-        faults.next()
+        let hosts = std::iter::once(host).chain(maddr.map(Into::into));
+        hosts.map(|host| (path.clone(), host, port)).collect()
     };
-    let faults: Vec<String> = uris.filter_map(fault).collect();
+    may_name(api, org, uris.flat_map(hosts).collect()).await
+}
+
+/// Refuses hosts that an org enters, each with the path of its field and its port, and that can never be reached.
+pub(super) async fn may_name(
+    api: &Api,
+    org: Uuid,
+    mut hosts: Vec<(String, String, u16)>,
+) -> Result<(), ApiError> {
+    let policy = api.addresses();
+    hosts.retain(|(_, host, port)| policy.examine_host(host, *port).is_err());
+    if hosts.is_empty() {
+        return Ok(());
+    }
+    let tied = api.read_inline(move |tx| tied_peers::list(tx, org)).await?;
+    let tied = tied_peers::together(&tied);
+    let fault = |(path, host, port): (String, String, u16)| {
+        let fault = policy.judge_host(&host, port, tied.namer_of(&host)).err()?;
+        Some(format!("{path}: {host} {fault}"))
+    };
+    let faults: Vec<String> = hosts.into_iter().filter_map(fault).collect();
     match faults.is_empty() {
         true => Ok(()),
         false => Err(ApiError::BadRequest(faults)),

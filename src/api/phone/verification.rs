@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use trunkline_calls::Reason;
 use trunkline_calls::target::default_port;
 use trunkline_calls::verification::{SpokenCode, Verification};
+use trunkline_model::address::NamedBy;
 use trunkline_model::view::{PeerLogin, WayOut};
 use trunkline_routing::E164;
 use trunkline_store::{Kind, MadeCode, TRIES, TriedCode, number_codes};
@@ -198,6 +199,7 @@ fn way(trunk: &VerificationTrunk) -> WayOut {
         org: Uuid::nil(),
         id: Uuid::nil(),
         peer: Some((trunk.host.clone(), port)),
+        named: NamedBy::Operator,
         transport: trunk.transport,
         login: login.map(Arc::new),
         realms: Arc::default(),

@@ -38,7 +38,7 @@ pub(super) async fn examine(patient: &Patient<'_>, orgs: &Orgs) -> Vec<Finding> 
                 format!("Where all that is named here is right, set in the configuration: {line}")
             }
             Refusal::Reserved => {
-                "Tie it to the org by trunkline agent update --runtime, or take it off sip.reserved_peers."
+                "Tie it to the org by trunkline org tie, or take it off sip.reserved_peers."
                     .to_owned()
             }
             Refusal::NoHost | Refusal::Own | Refusal::Wide => "Correct the address.".to_owned(),

@@ -1,0 +1,67 @@
+//! Peers that the operator has tied to an org: it may name them though they are reserved or private.
+
+use trunkline_model::peer_pattern::PeerPattern;
+use trunkline_model::tied::TiedPeers;
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use super::column::{from_row, moment, parsed};
+use super::error::{Error, Kind, Wrong};
+use super::tx::Tx;
+use super::{Change, edit};
+
+/// A tied peer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TiedPeer {
+    /// The org that may name it.
+    pub org_id: Uuid,
+    /// The peer.
+    pub peer: PeerPattern,
+    /// Since when.
+    pub created_at: Moment,
+}
+from_row!(TiedPeer {
+    org_id,
+    peer: parsed,
+    created_at: moment
+});
+
+/// Ties a peer to the org; again changes nothing.
+///
+/// # Errors
+/// [`Wrong::Absent`] if there is no such org.
+pub fn tie(tx: &mut Tx, org: Uuid, peer: &PeerPattern, now: Moment) -> Result<(), Error> {
+    edit(tx, org)?;
+    let sql = "INSERT INTO tied_peers (org_id, peer, created_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING";
+    tx.run(sql, &[&org, &peer.to_string(), &now])?;
+    tx.changed(Change::Org(org), now);
+    Ok(())
+}
+
+/// The org's peers.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn list(tx: &mut Tx, org: Uuid) -> Result<Vec<TiedPeer>, Error> {
+    let sql = "SELECT * FROM tied_peers WHERE org_id = $1 ORDER BY peer";
+    tx.all(sql, &[&org])
+}
+
+/// Ends a tie.
+///
+/// # Errors
+/// [`Wrong::Absent`].
+pub fn untie(tx: &mut Tx, org: Uuid, peer: &PeerPattern, now: Moment) -> Result<(), Error> {
+    edit(tx, org)?;
+    let sql = "DELETE FROM tied_peers WHERE org_id = $1 AND peer = $2";
+    if tx.run(sql, &[&org, &peer.to_string()])? == 0 {
+        return Err(Wrong::Absent(Kind::TiedPeer).into());
+    }
+    tx.changed(Change::Org(org), now);
+    Ok(())
+}
+
+/// The peers of one org as addresses are judged by them.
+pub fn together(tied: &[TiedPeer]) -> TiedPeers {
+    TiedPeers::new(tied.iter().map(|tied| tied.peer.clone()).collect())
+}
