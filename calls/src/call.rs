@@ -230,9 +230,21 @@ pub(crate) struct Echo {
     pub(crate) local: Option<std::net::SocketAddr>,
     /// `sess-version` of our last SDP.
     pub(crate) version: u64,
+    /// Whether the trunk allows RTP from another address than those of SDP and signalling.
+    pub(crate) from_any: bool,
     /// Our own offer waits for its answer in the caller's ACK. A callee hears `code` once it has answered.
     pub(crate) offered: bool,
     pub(crate) code: Option<super::verification::SpokenCode>,
+}
+
+impl Echo {
+    /// One whose caller's RTP comes from other addresses as well, if the trunk allows it.
+    pub(crate) fn new(from_any: bool) -> Self {
+        Self {
+            from_any,
+            ..Self::default()
+        }
+    }
 }
 
 /// The contact look-up.

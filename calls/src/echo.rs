@@ -176,12 +176,19 @@ impl Call {
             // Nothing is echoed, and nothing missed.
             remote.set_port(0);
         }
+        let sources = sources.unwrap_or([signalling.ip(); 2]);
+        let from_any = match &self.speaker {
+            Speaker::Echo(echo) => {
+                echo.from_any && media_peer::is_elsewhere(audio.remote.ip(), sources)
+            }
+            Speaker::Runtime(_) => false,
+        };
         let media = EchoMedia {
             remote,
             payload: audio.payload,
             telephone_event: audio.telephone_event,
-            sources: sources.unwrap_or([signalling.ip(); 2]),
-            from_any: false,
+            sources,
+            from_any,
         };
         cx.core.effects.push_back(Effect::UpdateEcho {
             call: self.key,

@@ -70,7 +70,10 @@ impl Calls {
         };
         let speaker = match &*outbound.runtime {
             Runtime::Sip { .. } => Speaker::Runtime(Leg::new(NO_FLOW)),
-            Runtime::Echo => Speaker::Echo(Echo::default()),
+            Runtime::Echo => {
+                let is_to_pbx = way.peer.is_none();
+                Speaker::Echo(Echo::new(is_to_pbx && org.rtp_from_any_address()))
+            }
         };
         self.begin(Begun {
             key,

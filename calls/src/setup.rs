@@ -361,7 +361,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
                     listener: Some(self.flow.listener),
                     near: self.flow.local.ip(),
                 });
-                Speaker::Echo(Echo::default())
+                Speaker::Echo(Echo::new(org.rtp_from_any_address()))
             }
         };
         let tokens = &cx.core.config.session_tokens;

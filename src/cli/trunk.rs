@@ -123,6 +123,9 @@ pub(super) struct Settings {
     /// Whether the runtime should suppress noise.
     #[arg(long, value_name = "BOOL")]
     krisp_enabled: Option<bool>,
+    /// Whether RTP may come from another address than that of SDP or signalling, where SDP names a private one.
+    #[arg(long, value_name = "BOOL")]
+    rtp_from_any_address: Option<bool>,
     #[command(flatten)]
     limit: Limit,
 }
@@ -145,6 +148,7 @@ impl Settings {
         Ok(InboundTrunkChange {
             name: self.name,
             krisp_enabled: self.krisp_enabled,
+            rtp_from_any_address: self.rtp_from_any_address,
             operator_addresses: allowed.clone(),
             allowed_addresses: allowed,
             default_country: self.country.map(Some),
@@ -164,6 +168,7 @@ struct TrunkView {
     auth_password: String,
     phone_numbers: Vec<E164>,
     krisp_enabled: bool,
+    rtp_from_any_address: bool,
     agent_id_header: String,
     allowed_addresses: Vec<IpNet>,
     default_country: Option<String>,
@@ -181,6 +186,7 @@ impl TrunkView {
             auth_password: trunk.password.reveal().to_owned(),
             phone_numbers: trunk.numbers,
             krisp_enabled: trunk.krisp_enabled,
+            rtp_from_any_address: trunk.rtp_from_any_address,
             agent_id_header: format!("{}-AGENT-ID", sip.header_prefix),
             allowed_addresses: trunk.allowed_addresses,
             default_country: trunk

@@ -313,6 +313,7 @@ fn trunk_view(trunk: &InboundTrunk) -> TrunkView {
     TrunkView {
         id: trunk.id,
         krisp_enabled: trunk.krisp_enabled,
+        rtp_from_any_address: trunk.rtp_from_any_address,
         username: trunk.username.as_str().into(),
         refer_to: trunk.refer_to_format,
         refer_host: trunk.refer_host.as_deref().map(Into::into),

@@ -37,6 +37,8 @@ pub struct InboundTrunk {
     pub numbers: Vec<E164>,
     /// Noise suppression, handed to the runtime.
     pub krisp_enabled: bool,
+    /// Whether RTP may come from another address than that of SDP or signalling, where SDP names a private one.
+    pub rtp_from_any_address: bool,
     /// Networks whose calls to `numbers` need no credentials.
     pub allowed_addresses: Vec<IpNet>,
     /// Those of them that the operator entered.
@@ -70,6 +72,7 @@ pub struct InboundTrunkChange {
     pub numbers: Option<Vec<E164>>,
     pub name: Option<String>,
     pub krisp_enabled: Option<bool>,
+    pub rtp_from_any_address: Option<bool>,
     pub allowed_addresses: Option<Vec<IpNet>>,
     /// `None` keeps those that are still allowed.
     pub operator_addresses: Option<Vec<IpNet>>,
@@ -154,7 +157,7 @@ pub fn update(
     tx.run(
         "UPDATE inbound_trunks SET name = $2, krisp_enabled = $3, allowed_addresses = $4, default_country = $5,
              refer_to_format = $6, refer_host = $7, refer_headers_in_uri = $8, bridge_when_refer_fails = $9,
-             max_concurrent_calls = $10, updated_at = $11, operator_addresses = $12, transfer_way = $13
+             max_concurrent_calls = $10, updated_at = $11, operator_addresses = $12, transfer_way = $13, rtp_from_any_address = $14
          WHERE org_id = $1",
         &[
             &org,
@@ -170,6 +173,7 @@ pub fn update(
             &now,
             &to_json(&trunk.operator_addresses),
             &trunk.transfer_way.as_str(),
+            &trunk.rtp_from_any_address,
         ],
     )?;
     tx.changed(Change::Org(org), now);
@@ -298,6 +302,7 @@ pub(super) struct Row {
     username: String,
     password: Vec<u8>,
     krisp_enabled: bool,
+    rtp_from_any_address: Option<bool>,
     allowed_addresses: Vec<IpNet>,
     operator_addresses: Vec<IpNet>,
     default_country: Option<Country>,
@@ -318,6 +323,7 @@ from_row!(Row {
     username,
     password,
     krisp_enabled,
+    rtp_from_any_address,
     allowed_addresses: json,
     operator_addresses: json,
     default_country: maybe(parsed),
@@ -349,6 +355,7 @@ impl Row {
             password,
             numbers,
             krisp_enabled: self.krisp_enabled,
+            rtp_from_any_address: self.rtp_from_any_address.unwrap_or(false),
             allowed_addresses: self.allowed_addresses,
             operator_addresses: self.operator_addresses,
             default_country: self.default_country,
@@ -369,8 +376,8 @@ fn insert(tx: &mut Tx, trunk: &InboundTrunk) -> Result<(), Error> {
     let inserted = tx.run(
         "INSERT INTO inbound_trunks (id, org_id, name, username, password, krisp_enabled, allowed_addresses,
              default_country, refer_to_format, refer_host, refer_headers_in_uri, bridge_when_refer_fails,
-             max_concurrent_calls, created_at, updated_at, operator_addresses, transfer_way)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17) ON CONFLICT (org_id) DO NOTHING",
+             max_concurrent_calls, created_at, updated_at, operator_addresses, transfer_way, rtp_from_any_address)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18) ON CONFLICT (org_id) DO NOTHING",
         &[
             &trunk.id,
             &trunk.org_id,
@@ -389,6 +396,7 @@ fn insert(tx: &mut Tx, trunk: &InboundTrunk) -> Result<(), Error> {
             &trunk.updated_at,
             &to_json(&trunk.operator_addresses),
             &trunk.transfer_way.as_str(),
+            &trunk.rtp_from_any_address,
         ],
     )?;
     if inserted == 0 {
@@ -498,6 +506,7 @@ impl InboundTrunk {
             password,
             numbers: Vec::new(),
             krisp_enabled: false,
+            rtp_from_any_address: false,
             allowed_addresses: Vec::new(),
             operator_addresses: Vec::new(),
             default_country: None,
@@ -516,6 +525,7 @@ impl InboundTrunk {
     fn apply(&mut self, change: InboundTrunkChange, now: Moment) {
         set(&mut self.name, change.name);
         set(&mut self.krisp_enabled, change.krisp_enabled);
+        set(&mut self.rtp_from_any_address, change.rtp_from_any_address);
         set(&mut self.allowed_addresses, change.allowed_addresses);
         set(&mut self.operator_addresses, change.operator_addresses);
         self.operator_addresses

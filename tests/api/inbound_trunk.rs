@@ -78,7 +78,7 @@ async fn a_trunk_is_made_as_told_and_changed() {
         "phone_numbers": [TWO], "krisp_enabled": true, "name": "Head office",
         "allowed_addresses": ["192.0.2.7", "198.51.100.9/24", "2001:db8::/48"], "default_country": "GB",
         "refer_to_format": "tel", "refer_host": "pbx.example.com:5070", "refer_headers_in_uri": false,
-        "bridge_when_refer_fails": false, "max_concurrent_calls": 30,
+        "bridge_when_refer_fails": false, "max_concurrent_calls": 30, "rtp_from_any_address": true,
     });
     let made = house.post(TRUNK, &tenant.token, body).await.with(201);
     insta::assert_json_snapshot!("a_trunk_with_everything", shown(made));

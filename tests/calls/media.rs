@@ -140,6 +140,32 @@ fn peers_behind_nat_and_those_that_move_are_heard() {
 }
 
 #[test]
+fn rtp_of_another_address_is_heard_where_the_trunk_allows_it() {
+    let daemon = serve();
+    for allows in [false, true] {
+        let setting = serde_json::json!({"rtp_from_any_address": allows});
+        let path = "/phone/sip/inbound-trunk";
+        let (status, trunk) = daemon.change("PATCH", path, &setting);
+        assert_eq!(
+            (status, &trunk["rtp_from_any_address"]),
+            (200, &allows.into())
+        );
+
+        // A media relay of the PBX's network, behind another public address than its signalling.
+        let (_talker, media) = call(&daemon, &offer(PRIVATE.parse().expect("an address")));
+        let relay = Rtp::new(OTHER);
+        let heard = relay.converse(media);
+        assert_eq!(heard, allows.then_some(media), "allowed: {allows}");
+
+        let own = Rtp::new(PEER);
+        let (_talker, media) = call(&daemon, &offer(own.address()));
+        let attacker = Rtp::new(OTHER);
+        assert_eq!(attacker.converse(media), None, "SDP says where it is");
+        assert_eq!(own.converse(media), Some(media));
+    }
+}
+
+#[test]
 fn nothing_is_sent_to_what_sdp_may_not_name() {
     let reserved = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 4));
     let house = House::new().set("TRUNKLINE__SIP__RESERVED_PEERS", &reserved.to_string());

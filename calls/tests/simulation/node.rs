@@ -547,6 +547,7 @@ fn trunk_view(id: Uuid) -> TrunkView {
     TrunkView {
         id,
         krisp_enabled: false,
+        rtp_from_any_address: false,
         username: "trunk-user".into(),
         refer_to: ReferFormat::Sip,
         refer_host: None,

@@ -433,6 +433,11 @@ const WORDS: &[(&str, &str, &str)] = &[
         "30",
     ),
     ("role_ids", "Ids of the roles that the login gets.", ""),
+    (
+        "rtp_from_any_address",
+        "Whether RTP that ends at Trunkline, as the echo agent's, may come from another address than that of SDP or of the call's signalling, where SDP names a private one.",
+        "",
+    ),
     ("runtime", "What answers for the agent.", ""),
     ("runtime_call_id", "The `Call-ID` of the runtime's leg.", ""),
     ("scopes", "What the key may do.", ""),

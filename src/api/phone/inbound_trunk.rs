@@ -41,6 +41,7 @@ pub(crate) struct TrunkView {
     auth_password: Option<String>,
     phone_numbers: Vec<E164>,
     krisp_enabled: bool,
+    rtp_from_any_address: bool,
     agent_id_header: String,
     #[schemars(with = "Vec<String>")]
     allowed_addresses: Vec<IpNet>,
@@ -124,6 +125,7 @@ impl TrunkView {
                 .then(|| trunk.password.reveal().to_owned()),
             phone_numbers: trunk.numbers,
             krisp_enabled: trunk.krisp_enabled,
+            rtp_from_any_address: trunk.rtp_from_any_address,
             agent_id_header: format!("{}-AGENT-ID", sip.header_prefix),
             allowed_addresses: trunk.allowed_addresses,
             default_country: trunk
@@ -374,6 +376,7 @@ fn settings(
         numbers,
         name: fields.change("name", NAME),
         krisp_enabled: fields.change("krisp_enabled", Switch),
+        rtp_from_any_address: fields.change("rtp_from_any_address", Switch),
         allowed_addresses: fields.change(ALLOWED, NETWORKS),
         operator_addresses: None,
         default_country: fields.clearable("default_country", COUNTRY),

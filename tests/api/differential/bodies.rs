@@ -232,7 +232,7 @@ fn inbound_trunk() -> Value {
     json!({
         "name": "T", "phone_numbers": ["+442071838750"], "krisp_enabled": true, "allowed_addresses": ["192.0.2.0/30"],
         "default_country": "GB", "refer_to_format": "tel", "refer_host": "pbx.example.com", "refer_headers_in_uri": false,
-        "transfer_way": "auto", "bridge_when_refer_fails": true, "max_concurrent_calls": 5,
+        "transfer_way": "auto", "bridge_when_refer_fails": true, "max_concurrent_calls": 5, "rtp_from_any_address": true,
     })
 }
 
