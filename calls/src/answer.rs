@@ -452,21 +452,13 @@ impl Call {
             Purpose::Transfer => self.on_refer_unanswered(cx, &pending, status),
             // The transfer has a time of its own for it.
             Purpose::Probe => {}
-            Purpose::Refresh if broken && pending.connected => self.refresh_again(cx, pending.side),
-            Purpose::Refresh => self.missed(cx, pending.side),
-            Purpose::Join | Purpose::Follow | Purpose::AskOffer | Purpose::AnswerOffer
-                if broken =>
-            {
-                self.join_again(cx);
+            Purpose::Refresh => self.on_refresh_unanswered(cx, &pending, status),
+            Purpose::Join | Purpose::Follow | Purpose::AskOffer | Purpose::AnswerOffer => {
+                self.on_join_unanswered(cx, &pending, status);
             }
-            Purpose::Hold if broken => self.hold_unsent(cx, pending.side),
+            Purpose::Hold => self.on_hold_unanswered(cx, &pending, status),
             Purpose::Stale if broken => {}
-            Purpose::Join
-            | Purpose::Follow
-            | Purpose::AskOffer
-            | Purpose::AnswerOffer
-            | Purpose::Hold
-            | Purpose::Stale => self.hang_up(cx, Reason::DialogGone),
+            Purpose::Stale => self.hang_up(cx, Reason::DialogGone),
             Purpose::Own if broken && pending.connected && pending.method == Method::Bye => {
                 self.send_bye_again(cx, &pending);
             }

@@ -36,6 +36,7 @@ use super::proofs::Again;
 use super::provisional_relay::{LatePrack, ProvisionalRelay, Reliability};
 use super::replaces::Successor;
 use super::request_origin::RequestOrigin;
+use super::request_queue::RequestQueue;
 use super::runtime_digest::RuntimeDigest;
 use super::session::Presence;
 use super::target::{Place, Target};
@@ -367,6 +368,17 @@ pub(crate) enum Purpose {
     Again,
 }
 
+/// What of ours takes turns, since an offer may ride on it.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Ask {
+    /// The refresh of a leg's session, or a question to its peer.
+    Refresh(Side),
+    /// The next step of holding or resuming.
+    Hold,
+    /// The next step of giving both ends each other's media.
+    Join,
+}
+
 /// A 2xx that we sent and that has not been acknowledged.
 #[derive(Debug)]
 pub(crate) struct AwaitedAck {
@@ -429,6 +441,11 @@ pub(crate) struct Call {
     /// Keys into the tag index, to be freed with the call.
     pub(crate) tags: SmallVec<[u64; 2]>,
     pub(crate) pending: SmallVec<[Pending; 1]>,
+    /// What of ours waits for its turn.
+    pub(crate) queue: RequestQueue<Ask>,
+    pub(crate) turn: Option<TimerId>,
+    /// The last INVITE of a peer inside the call.
+    pub(crate) theirs: Option<ServerTx>,
     pub(crate) awaited: SmallVec<[AwaitedAck; 1]>,
     pub(crate) late_prack: Option<LatePrack>,
     /// The agent hung up before the caller's ACK: BYE is owed (RFC 3261 §15).

@@ -102,10 +102,8 @@ pub(crate) enum CallTimer {
     Attempt,
     /// Whoever is being called has not answered.
     Ringing,
-    /// Time to give the callee the runtime's media.
-    Join,
-    /// Time to go on with holding or resuming.
-    Hold,
+    /// A request of ours has waited for its turn.
+    Turn,
     /// A reliable provisional is sent again in this fork (RFC 3262 §3).
     Reliable(u8),
     /// A re-INVITE of ours has waited long enough for its final answer.
@@ -342,8 +340,7 @@ impl Core {
         let mut timers = vec![call.deadline, call.exchange, call.caller.session_timer];
         timers.push(call.caller.keep_alive);
         timers.push(call.transfer_timer());
-        timers.push(call.joining_timer());
-        timers.push(call.hold_timer());
+        timers.push(call.turn);
         timers.extend(call.setup.iter().flat_map(|setup| setup.timers()).map(Some));
         let outbound = call.outbound.as_deref();
         if outbound.is_some_and(Outbound::has_media) {

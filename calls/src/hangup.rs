@@ -15,7 +15,6 @@ use super::attempts::Came;
 use super::call::{Call, Delayed, Pending, Phase, Purpose, Setup, Side, Speaker};
 use super::context::Cx;
 use super::crossing::{Crossing, Place};
-use super::joining::Joining;
 use super::refusal::Reason;
 use super::request_origin::RequestOrigin;
 use super::unanswered::{reason_line, reasons};
@@ -463,6 +462,7 @@ impl Call {
         if let Some(setup) = self.setup.take() {
             cx.release_setup(&setup);
         }
+        self.queue.clear();
         if let Some(mut dial) = self.dial.take() {
             dial.cancel(cx, end.reason.unwrap_or(Reason::CallerCanceled));
             self.tags.extend_from_slice(dial.held().1);
@@ -472,7 +472,7 @@ impl Call {
             self.exchange.take(),
             self.caller.session_timer.take(),
             self.caller.keep_alive.take(),
-            self.joining.as_deref_mut().and_then(Joining::take_timer),
+            self.turn.take(),
             None,
             None,
         ];

@@ -15,24 +15,18 @@ use trunkline_sip::dialog::sdp::{self, Direction};
 use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
-use trunkline_sip::wheel::TimerId;
 use trunkline_sip::wire::print::Head;
-use trunkline_sip::wire::{HeaderName, Message, Method};
+use trunkline_sip::wire::{Message, Method};
 use uuid::Uuid;
 
-use super::call::{Call, Pending, Phase, Purpose, Side, Speaker};
-use super::context::{CallTimer, Cx};
-use super::refusal::Reason;
+use super::call::{Ask, Call, Pending, Phase, Purpose, Side, Speaker};
+use super::context::Cx;
+use super::reply::{PAUSE, Reply};
 use super::request_origin::RequestOrigin;
-use super::session::glare_wait;
 use super::{Calls, has_sdp, origin};
 
-/// How long to wait before a re-INVITE that something else stands in the way of.
-const PAUSE: Duration = Duration::from_millis(500);
 /// How long a change may take, each way, before it is given up.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The longest wait that a peer may ask for before the next re-INVITE, in seconds.
-const MAX_RETRY_AFTER: u32 = 10;
 
 /// Why a call is neither held nor resumed.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -106,7 +100,14 @@ pub(crate) struct Hold {
     recorded: bool,
     /// What the caller is to be offered.
     answer: Option<Box<[u8]>>,
-    timer: Option<TimerId>,
+}
+
+impl Hold {
+    /// Returns whether neither side has agreed to any of the change so far.
+    const fn is_unsaid(&self) -> bool {
+        let is_first = matches!(self.step, Step::Agent | Step::Caller);
+        is_first && self.answer.is_none() && self.wanted != self.held
+    }
 }
 
 impl Calls {
@@ -143,6 +144,10 @@ impl Call {
         let before = self.hold.as_deref();
         match before.filter(|hold| hold.step != Step::Settled) {
             Some(hold) if hold.wanted == wanted => return Ok(Some(hold.number)),
+            Some(hold) if hold.is_unsaid() && self.queue.has(Ask::Hold) => {
+                self.settle_hold(cx, None);
+                return Ok(None);
+            }
             Some(_) => return Err(Unable::Opposite),
             None if before.is_some_and(|hold| hold.held) == wanted => return Ok(None),
             None => {}
@@ -156,7 +161,7 @@ impl Call {
             return Err(Unable::NoMedia);
         }
         let number = self.begin_change(cx, wanted);
-        self.send_hold(cx);
+        self.ask_to_hold(cx, Duration::ZERO);
         Ok(Some(number))
     }
 
@@ -173,7 +178,6 @@ impl Call {
             until: cx.now + PATIENCE,
             recorded: before.is_some_and(|hold| hold.recorded),
             answer: None,
-            timer: None,
         }));
         number
     }
@@ -187,11 +191,6 @@ impl Call {
     /// Whether nobody is to send anything.
     pub(crate) fn is_closed(&self) -> bool {
         self.hold.as_deref().is_some_and(|hold| hold.closed)
-    }
-
-    /// The timer that is to be cancelled with the call.
-    pub(crate) fn hold_timer(&self) -> Option<TimerId> {
-        self.hold.as_deref()?.timer
     }
 
     /// What an SDP that crosses is while the call is held. Neither is an answer wrong for having less than was offered.
@@ -223,10 +222,10 @@ impl Call {
 
     /// The call, or its agent, is gone: nothing is held any more.
     pub(crate) fn drop_hold(&mut self, cx: &mut Cx<'_>) {
-        let Some(mut hold) = self.hold.take() else {
+        self.queue.withdraw(Ask::Hold);
+        let Some(hold) = self.hold.take() else {
             return;
         };
-        cx.cancel_timer(&mut hold.timer);
         let refused = Refused {
             side: Side::Agent,
             status: 487,
@@ -269,28 +268,21 @@ impl Call {
                 Side::Caller => Step::Agent,
             };
         }
-        self.send_hold(cx);
+        self.ask_to_hold(cx, Duration::ZERO);
     }
 
-    pub(crate) fn on_hold_timer(&mut self, cx: &mut Cx<'_>) {
-        if let Some(hold) = self.hold.as_deref_mut() {
-            hold.timer = None;
+    /// Has the re-INVITE that is due sent in its turn, after a pause.
+    fn ask_to_hold(&mut self, cx: &mut Cx<'_>, wait: Duration) {
+        if let Some(hold) = self.hold.as_deref() {
+            let until = hold.until;
+            self.ask(cx, Ask::Hold, wait, Some(until));
         }
-        self.send_hold(cx);
     }
 
-    /// Sends the re-INVITE that is due, or waits until nothing else is being agreed.
-    fn send_hold(&mut self, cx: &mut Cx<'_>) {
-        let busy = self.phase != Phase::Confirmed
-            || self.is_joining()
-            || self.successor.is_some()
-            || !self.awaited.is_empty()
-            || self.pending.iter().any(|pending| pending.offers);
+    /// Sends the re-INVITE that is due.
+    pub(crate) fn send_hold(&mut self, cx: &mut Cx<'_>) {
         if !self.is_turning() {
             return;
-        }
-        if busy {
-            return self.hold_later(cx, PAUSE);
         }
         let fork = self.caller.dialogs.first().map(|held| held.fork);
         let (Some(fork), Some((side, body))) = (fork, self.next_offer()) else {
@@ -307,7 +299,7 @@ impl Call {
         let invite = (Method::Invite, "INVITE");
         let purpose = (Purpose::Hold, true, RequestOrigin::Ours);
         if !self.send_on_leg(cx, side, fork, invite, purpose, &body, lines) {
-            self.hold_later(cx, PAUSE);
+            self.ask_to_hold(cx, PAUSE);
         }
     }
 
@@ -345,16 +337,11 @@ impl Call {
         }
     }
 
-    fn hold_later(&mut self, cx: &mut Cx<'_>, wait: Duration) {
-        let key = self.key;
-        let Some(hold) = self.hold.as_deref_mut() else {
+    /// The re-INVITE that is due couldn't be sent in time.
+    pub(crate) fn hold_is_late(&mut self, cx: &mut Cx<'_>) {
+        let Some(hold) = self.hold.as_deref() else {
             return;
         };
-        cx.cancel_timer(&mut hold.timer);
-        if cx.now + wait < hold.until {
-            hold.timer = Some(cx.schedule(key, wait, CallTimer::Hold));
-            return;
-        }
         let side = match hold.step {
             Step::Caller => Side::Caller,
             Step::Agent | Step::Follow | Step::Undo(_) | Step::Settled => Side::Agent,
@@ -371,33 +358,32 @@ impl Call {
         message: &Message<'_>,
     ) {
         let (side, fork) = (pending.side, pending.fork);
-        let retry_after = message
-            .number(HeaderName::RetryAfter)
-            .filter(|after| *after <= MAX_RETRY_AFTER);
-        match (message.status(), retry_after) {
-            (200..=299, _) => {
-                if let Some(leg) = self.leg(side) {
-                    leg.flow = flow;
-                }
-                self.send_ack(cx, side, fork, pending.client, pending.cseq, None);
-                self.note_refresh(cx, pending, message);
-                self.hold_accepted(cx, message);
-            }
-            (408 | 481, _) => self.hang_up(cx, Reason::DialogGone),
-            // The longer wait is for whoever's Call-ID it is (RFC 3261 §14.1).
-            (491, _) => {
-                let owner = match self.outbound {
-                    Some(_) => Side::Agent,
-                    None => side,
-                };
-                let wait = glare_wait(owner, cx.endpoint.chance().bits64());
-                self.hold_later(cx, wait);
-            }
-            (500 | 503, Some(after)) => {
-                self.hold_later(cx, Duration::from_secs(u64::from(after)).max(PAUSE));
-            }
-            (status, _) => self.hold_refused(cx, Refused { side, status }),
+        let reply = self.reply_to(cx, pending, message);
+        if reply != Reply::Accepted {
+            return self.hold_unaccepted(cx, side, reply);
         }
+        if let Some(leg) = self.leg(side) {
+            leg.flow = flow;
+        }
+        self.send_ack(cx, side, fork, pending.client, pending.cseq, None);
+        self.note_refresh(cx, pending, message);
+        self.hold_accepted(cx, message);
+    }
+
+    /// The re-INVITE has no answer.
+    pub(crate) fn on_hold_unanswered(&mut self, cx: &mut Cx<'_>, pending: &Pending, status: u16) {
+        let reply = self.reply_of_none(cx, pending, status);
+        self.hold_unaccepted(cx, pending.side, reply);
+    }
+
+    fn hold_unaccepted(&mut self, cx: &mut Cx<'_>, side: Side, reply: Reply) {
+        let status = match reply {
+            Reply::Again(wait) => return self.ask_to_hold(cx, wait),
+            Reply::Unheard => 408,
+            Reply::Refused(status) => status,
+            Reply::Accepted | Reply::TooBrief | Reply::Gone => return,
+        };
+        self.hold_refused(cx, Refused { side, status });
     }
 
     fn hold_accepted(&mut self, cx: &mut Cx<'_>, message: &Message<'_>) {
@@ -411,7 +397,7 @@ impl Call {
                 hold.closed = true;
                 hold.answer = Some(answer.into());
                 hold.step = Step::Caller;
-                self.send_hold(cx);
+                self.ask_to_hold(cx, Duration::ZERO);
             }
             // There is nothing to offer the caller.
             (Step::Agent, None) => {
@@ -420,7 +406,7 @@ impl Call {
                     status: 488,
                 };
                 hold.step = Step::Undo(refused);
-                self.send_hold(cx);
+                self.ask_to_hold(cx, Duration::ZERO);
             }
             (Step::Caller, answer) => {
                 hold.held = hold.wanted;
@@ -450,7 +436,7 @@ impl Call {
                 hold.step = Step::Follow;
                 hold.until = cx.now + PATIENCE;
             }
-            return self.send_hold(cx);
+            return self.ask_to_hold(cx, Duration::ZERO);
         }
         self.settle_hold(cx, None);
     }
@@ -464,11 +450,6 @@ impl Call {
             && origin::is_same_media(&offered, &plain)
     }
 
-    /// The way broke under a re-INVITE that holds or resumes: as if it had been answered 503.
-    pub(crate) fn hold_unsent(&mut self, cx: &mut Cx<'_>, side: Side) {
-        self.hold_refused(cx, Refused { side, status: 503 });
-    }
-
     fn hold_refused(&mut self, cx: &mut Cx<'_>, refused: Refused) {
         let is_echo = matches!(self.speaker, Speaker::Echo(_));
         let Some(hold) = self.hold.as_deref_mut() else {
@@ -478,7 +459,7 @@ impl Call {
             Step::Caller if !is_echo => {
                 hold.step = Step::Undo(refused);
                 hold.until = cx.now + PATIENCE;
-                self.send_hold(cx);
+                self.ask_to_hold(cx, Duration::ZERO);
             }
             Step::Agent | Step::Caller => self.settle_hold(cx, Some(refused)),
             Step::Undo(first) => self.settle_hold(cx, Some(first)),
@@ -493,8 +474,8 @@ impl Call {
             hold.step = Step::Settled;
             hold.closed = hold.held;
             hold.answer = None;
-            cx.cancel_timer(&mut hold.timer);
         }
+        self.queue.withdraw(Ask::Hold);
         self.note_standing(cx, refused);
     }
 

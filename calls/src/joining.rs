@@ -10,24 +10,21 @@ use trunkline_model::record::Fact;
 use trunkline_sip::dialog::Dialog;
 use trunkline_sip::endpoint::ClientTx;
 use trunkline_sip::flow::Flow;
-use trunkline_sip::wheel::TimerId;
+use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::print::Head;
-use trunkline_sip::wire::{HeaderName, Message, Method};
+use trunkline_sip::wire::{Message, Method};
 
-use super::call::{Call, Delayed, ForkDialog, LEFT, Pending, Phase, Purpose, Side, Speaker};
-use super::context::{CallTimer, Cx};
+use super::call::{Ask, Call, Delayed, ForkDialog, LEFT, Pending, Phase, Purpose, Side, Speaker};
+use super::context::Cx;
 use super::effect::Effect;
 use super::refusal::Reason;
+use super::reply::{PAUSE, Reply};
 use super::request_origin::RequestOrigin;
-use super::session::glare_wait;
 use super::{hangup, has_sdp, origin};
 
-/// Re-INVITEs of ours until both sides have each other's media.
-const MAX_ROUNDS: u8 = 8;
-/// How long to wait before a re-INVITE that something else stands in the way of.
-const JOIN_PAUSE: Duration = Duration::from_millis(500);
-/// The longest wait that a callee may ask for before the next re-INVITE, in seconds.
-const MAX_RETRY_AFTER: u32 = 10;
+/// How long a re-INVITE may wait for its turn, over all refusals that put it off: as long as glare lasts nobody hears the other, and a
+/// person would have hung up by then.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// In `Reason` of the two re-INVITEs of the last round: the trace knows them by it.
 pub const UNSETTLED: &str = "Both ends answer with another SDP each time";
@@ -46,9 +43,8 @@ pub(crate) struct Joining {
     last: LastRound,
     /// The agent whose place is taken still waits for its BYE.
     keeps_agent: bool,
-    /// Re-INVITEs of ours so far.
-    rounds: u8,
-    timer: Option<TimerId>,
+    /// When the re-INVITE that is due is given up.
+    until: Moment,
 }
 
 /// The round that ends all others, since each end gets what the other says in it.
@@ -87,10 +83,6 @@ impl Joining {
         matches!(self.last, LastRound::Offered { .. })
     }
 
-    const fn last_is_due(&self) -> bool {
-        matches!(self.last, LastRound::Due { .. } | LastRound::Offered { .. })
-    }
-
     /// The caller's 2xx whose ACK waits.
     const fn delayed(&self) -> Option<&Delayed> {
         match &self.last {
@@ -99,18 +91,22 @@ impl Joining {
         }
     }
 
-    pub(crate) const fn take_timer(&mut self) -> Option<TimerId> {
-        self.timer.take()
+    /// Returns what is due next.
+    const fn due(&self) -> Option<Purpose> {
+        match (&self.join, &self.follow, &self.last) {
+            (Some(_), _, _) => Some(Purpose::Join),
+            (None, Some(_), _) => Some(Purpose::Follow),
+            (None, None, LastRound::Due { .. }) => Some(Purpose::AskOffer),
+            (None, None, LastRound::Offered { .. }) => Some(Purpose::AnswerOffer),
+            (None, None, LastRound::Unneeded | LastRound::Over) => None,
+        }
     }
 }
 
 impl Call {
     /// Whether the two don't have each other's media yet.
     pub(crate) fn is_joining(&self) -> bool {
-        let waits = |joining: &Joining| {
-            joining.join.is_some() || joining.follow.is_some() || joining.last_is_due()
-        };
-        self.joining.as_deref().is_some_and(waits)
+        self.joining.as_deref().and_then(Joining::due).is_some()
     }
 
     /// Returns whether the caller's offer waits for the other's answer: nothing else can be agreed on then.
@@ -168,11 +164,6 @@ impl Call {
             .map_or(LastRound::Over, |joining| {
                 std::mem::replace(&mut joining.last, LastRound::Over)
             })
-    }
-
-    /// The timer that is to be cancelled with the call.
-    pub(crate) fn joining_timer(&self) -> Option<TimerId> {
-        self.joining.as_deref()?.timer
     }
 
     /// The runtime has answered with its SDP: the callee is to have it.
@@ -233,34 +224,38 @@ impl Call {
         if let Some(joining) = self.joining.as_deref_mut() {
             joining.join = Some(sdp.into());
         }
-        self.send_join(cx);
+        self.ask_to_join(cx);
     }
 
-    /// Sends the re-INVITE that is due, or waits until nothing else is being agreed.
+    /// Has the re-INVITE that is due sent in its turn.
+    fn ask_to_join(&mut self, cx: &mut Cx<'_>) {
+        if let Some(joining) = self.joining.as_deref_mut() {
+            joining.until = cx.now + PATIENCE;
+        }
+        self.join_later(cx, Duration::ZERO);
+    }
+
+    fn join_later(&mut self, cx: &mut Cx<'_>, wait: Duration) {
+        if let Some(joining) = self.joining.as_deref() {
+            let until = joining.until;
+            self.ask(cx, Ask::Join, wait, Some(until));
+        }
+    }
+
+    /// Sends the re-INVITE that is due.
     pub(crate) fn send_join(&mut self, cx: &mut Cx<'_>) {
-        let busy = self.pending.iter().any(|pending| pending.offers) || !self.awaited.is_empty();
-        let Some(joining) = self.joining.as_deref_mut() else {
+        let Some(joining) = self.joining.as_deref() else {
             return;
         };
-        cx.cancel_timer(&mut joining.timer);
-        let (side, purpose, body) = match (&joining.join, &joining.follow, &joining.last) {
-            (Some(sdp), _, _) => (Side::Caller, Purpose::Join, sdp.clone()),
-            (None, Some(sdp), _) => (Side::Agent, Purpose::Follow, sdp.clone()),
-            (None, None, LastRound::Due { .. }) => {
-                (Side::Caller, Purpose::AskOffer, Box::default())
-            }
+        let Some(purpose) = joining.due() else { return };
+        let (side, body) = match (&joining.join, &joining.follow, &joining.last) {
+            (Some(sdp), _, _) => (Side::Caller, sdp.clone()),
+            (None, Some(sdp), _) => (Side::Agent, sdp.clone()),
             (None, None, LastRound::Offered { delayed, .. }) => {
-                (Side::Agent, Purpose::AnswerOffer, delayed.offer.clone())
+                (Side::Agent, delayed.offer.clone())
             }
-            (None, None, LastRound::Unneeded | LastRound::Over) => return,
+            (None, None, _) => (Side::Caller, Box::default()),
         };
-        if busy {
-            return self.join_later(cx, JOIN_PAUSE);
-        }
-        if joining.rounds == MAX_ROUNDS {
-            return self.give_up_joining(cx, purpose);
-        }
-        joining.rounds += 1;
         let Some(fork) = self.caller.dialogs.first().map(|held| held.fork) else {
             return;
         };
@@ -282,21 +277,25 @@ impl Call {
             &body,
             lines,
         ) {
-            self.join_later(cx, JOIN_PAUSE);
+            self.join_later(cx, PAUSE);
         }
     }
 
-    /// The way broke under a re-INVITE of ours.
-    pub(crate) fn join_again(&mut self, cx: &mut Cx<'_>) {
-        self.join_later(cx, JOIN_PAUSE);
+    /// The re-INVITE that is due couldn't be sent in time.
+    pub(crate) fn join_is_late(&mut self, cx: &mut Cx<'_>) {
+        self.give_up_joining(cx, Reason::JoinRefused);
     }
 
-    /// Ends a call whose ends refuse each other's media. Where only the last round fails, the call goes on with what was agreed before.
-    fn give_up_joining(&mut self, cx: &mut Cx<'_>, purpose: Purpose) {
-        if matches!(purpose, Purpose::AskOffer | Purpose::AnswerOffer) {
+    /// Ends a call whose caller refuses the other's media. What is refused later leaves the call with what was agreed on before.
+    fn give_up_joining(&mut self, cx: &mut Cx<'_>, reason: Reason) {
+        let Some(joining) = self.joining.as_deref_mut() else {
+            return;
+        };
+        if joining.join.is_some() {
+            return self.hang_up(cx, reason);
+        }
+        if joining.follow.take().is_none() {
             self.keep_last_answer(cx);
-        } else {
-            self.hang_up(cx, Reason::JoinRefused);
         }
     }
 
@@ -313,25 +312,6 @@ impl Call {
         self.remember_sdp(Side::Caller, answer);
         self.send_ack(cx, Side::Caller, fork, client, cseq, content);
         self.caller.heard = Some(delayed.offer.clone());
-    }
-
-    fn join_later(&mut self, cx: &mut Cx<'_>, wait: Duration) {
-        let timer = cx.schedule(self.key, wait, CallTimer::Join);
-        match self.joining.as_deref_mut() {
-            Some(joining) => {
-                cx.cancel_timer(&mut joining.timer);
-                joining.timer = Some(timer);
-            }
-            None => cx.cancel_timer(&mut Some(timer)),
-        }
-    }
-
-    /// It is time for what had to wait.
-    pub(crate) fn on_join_timer(&mut self, cx: &mut Cx<'_>) {
-        if let Some(joining) = self.joining.as_deref_mut() {
-            joining.timer = None;
-        }
-        self.send_join(cx);
     }
 
     /// The caller's answer to the re-INVITE that joins the two.
@@ -357,7 +337,7 @@ impl Call {
         if !origin::is_same_media(&joining.heard, message.body()) {
             joining.heard = message.body().into();
             joining.follow = Some(message.body().into());
-            self.send_join(cx);
+            self.ask_to_join(cx);
         }
     }
 
@@ -380,7 +360,7 @@ impl Call {
         if differs && matches!(joining.last, LastRound::Unneeded) {
             let answer = message.body().into();
             joining.last = LastRound::Due { answer };
-            self.send_join(cx);
+            self.ask_to_join(cx);
         }
     }
 
@@ -417,7 +397,7 @@ impl Call {
             },
             answer,
         };
-        self.send_join(cx);
+        self.ask_to_join(cx);
     }
 
     /// Handles the other's answer to the caller's offer: it goes into the ACK that waits.
@@ -440,7 +420,7 @@ impl Call {
         }
     }
 
-    /// Whether a re-INVITE of ours was accepted. If not, it is sent again later, or the call ends.
+    /// Whether a re-INVITE of ours was accepted. If not, it is sent again later or given up.
     fn takes_join(
         &mut self,
         cx: &mut Cx<'_>,
@@ -448,37 +428,38 @@ impl Call {
         pending: &Pending,
         message: &Message<'_>,
     ) -> bool {
-        let retry_after = message
-            .number(HeaderName::RetryAfter)
-            .filter(|after| *after <= MAX_RETRY_AFTER);
-        match (message.status(), retry_after) {
-            (200..=299, _) => {
-                if let Some(leg) = self.leg(pending.side) {
-                    leg.flow = flow;
-                }
-                self.send_ack(
-                    cx,
-                    pending.side,
-                    pending.fork,
-                    pending.client,
-                    pending.cseq,
-                    None,
-                );
-                self.note_refresh(cx, pending, message);
-                return true;
-            }
-            (408 | 481, _) => self.hang_up(cx, Reason::DialogGone),
-            // Both Call-IDs are ours, so the longer wait is ours as well (RFC 3261 §14.1).
-            (491, _) => {
-                let wait = glare_wait(Side::Agent, cx.endpoint.chance().bits64());
-                self.join_later(cx, wait);
-            }
-            (500 | 503, Some(after)) => {
-                self.join_later(cx, Duration::from_secs(u64::from(after)).max(JOIN_PAUSE));
-            }
-            _ => self.give_up_joining(cx, pending.purpose),
+        let (side, fork) = (pending.side, pending.fork);
+        let reply = self.reply_to(cx, pending, message);
+        if reply != Reply::Accepted {
+            self.join_unaccepted(cx, reply);
+            return false;
         }
-        false
+        if let Some(leg) = self.leg(side) {
+            leg.flow = flow;
+        }
+        self.send_ack(cx, side, fork, pending.client, pending.cseq, None);
+        self.note_refresh(cx, pending, message);
+        true
+    }
+
+    /// A re-INVITE of ours has no answer.
+    pub(crate) fn on_join_unanswered(&mut self, cx: &mut Cx<'_>, pending: &Pending, status: u16) {
+        let reply = self.reply_of_none(cx, pending, status);
+        if matches!(reply, Reply::Refused(_)) {
+            // There may be another way to the peer soon, and without this re-INVITE there is no call.
+            return self.join_later(cx, PAUSE);
+        }
+        self.join_unaccepted(cx, reply);
+    }
+
+    fn join_unaccepted(&mut self, cx: &mut Cx<'_>, reply: Reply) {
+        match reply {
+            Reply::Again(wait) => self.join_later(cx, wait),
+            Reply::Unheard if self.phase == Phase::Over => {}
+            Reply::Unheard => self.give_up_joining(cx, Reason::DialogGone),
+            Reply::Refused(_) => self.give_up_joining(cx, Reason::JoinRefused),
+            Reply::Accepted | Reply::TooBrief | Reply::Gone => {}
+        }
     }
 
     /// Both hear each other: our own media have no part in it any more.
@@ -488,8 +469,8 @@ impl Call {
                 joining.told = sdp;
             }
             joining.follow = None;
-            cx.cancel_timer(&mut joining.timer);
         }
+        self.queue.withdraw(Ask::Join);
         self.part_from_agent(cx);
         let media = self
             .outbound

@@ -50,7 +50,9 @@ pub mod registrar;
 mod reoffer;
 mod repeats;
 mod replaces;
+mod reply;
 mod request_origin;
+mod request_queue;
 mod runtime_digest;
 mod secure;
 mod session;
@@ -60,6 +62,7 @@ mod sources;
 pub mod target;
 pub mod token;
 pub mod transfer;
+mod turns;
 mod unanswered;
 mod unproven;
 pub mod verification;
@@ -269,8 +272,7 @@ impl Calls {
                 CallTimer::Contact => call.on_contact(cx, None),
                 CallTimer::Attempt => call.on_attempt_silent(cx),
                 CallTimer::Ringing => call.with_dial(cx, |dial, cx| dial.on_ringing_timeout(cx)),
-                CallTimer::Join => call.on_join_timer(cx),
-                CallTimer::Hold => call.on_hold_timer(cx),
+                CallTimer::Turn => call.on_turn(cx),
                 CallTimer::Reliable(fork) => call.on_reliable_timer(cx, fork),
                 CallTimer::Exchange => call.on_exchange_late(cx),
                 CallTimer::Session(side) => call.on_session_timer(cx, side),
@@ -511,14 +513,13 @@ impl Calls {
             return false;
         };
         self.current = Some(key);
-        act(
-            &mut slot.call,
-            &mut Cx {
-                core: &mut self.core,
-                endpoint,
-                now,
-            },
-        );
+        let mut cx = Cx {
+            core: &mut self.core,
+            endpoint,
+            now,
+        };
+        act(&mut slot.call, &mut cx);
+        slot.call.take_turns(&mut cx);
         let done = slot.call.is_done();
         self.current = None;
         if done {

@@ -36,6 +36,7 @@ use super::origin::Origin;
 use super::privacy::CallerIdentity;
 use super::refusal::Reason;
 use super::request_origin::RequestOrigin;
+use super::request_queue::RequestQueue;
 use super::target::Parties;
 use super::unanswered::Failure;
 use super::{Calls, Slot as Place};
@@ -155,6 +156,9 @@ impl Calls {
             speaker: begun.speaker,
             tags: SmallVec::new(),
             pending: SmallVec::new(),
+            queue: RequestQueue::default(),
+            turn: None,
+            theirs: None,
             awaited: SmallVec::new(),
             late_prack: None,
             bye_owed: None,

@@ -27,6 +27,7 @@ impl Call {
         server: ServerTx,
         message: &Message<'_>,
     ) {
+        self.theirs = Some(server);
         if self.phase == Phase::Setup {
             let its_own = side == Side::Caller && self.invite.is_some();
             return refuse_for_now(cx, server, untimely_status(its_own));

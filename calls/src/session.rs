@@ -16,9 +16,10 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{Message, Method};
 
 use super::Calls;
-use super::call::{Call, Leg, Pending, Phase, Purpose, Side};
+use super::call::{Ask, Call, Leg, Pending, Phase, Purpose, Side, Speaker};
 use super::context::{CallTimer, Cx};
 use super::refusal::Reason;
+use super::reply::{PAUSE, Reply};
 use super::request_origin::RequestOrigin;
 
 /// How long after a first sign that a peer is gone it is asked again, to be sure.
@@ -37,6 +38,10 @@ pub(crate) struct Presence {
     session_due: Option<Moment>,
     /// When its session ends unless it is refreshed.
     session_end: Option<Moment>,
+    /// When we hang up for want of a refresh, a little before that.
+    session_over: Option<Moment>,
+    /// The refresh that the peer has refused, while the other way to refresh is tried.
+    refused: Option<Question>,
     /// When to ask it, if that isn't left to its silence.
     ask_at: Option<Moment>,
     /// For when a doubt from outside of the call last had it asked.
@@ -61,6 +66,13 @@ impl Presence {
         self.session_due = session.map(|session| session.due(now));
         let whole = |session: &SessionTimer| now + Duration::from_secs(session.interval().into());
         self.session_end = session.map(whole);
+        self.session_over = session.map(|session| session.over(now));
+        self.refused = None;
+    }
+
+    /// Returns whether nobody has refreshed the session in time.
+    fn is_over(&self, now: Moment) -> bool {
+        self.session_over.is_some_and(|over| over <= now)
     }
 
     /// When its silence has lasted for `longest`; never if that is nothing.
@@ -103,6 +115,27 @@ enum Question {
 }
 
 impl Leg {
+    /// What is due now: the refresh of the session, or a question to a peer that has been silent for `longest`.
+    fn due(&self, now: Moment, longest: Duration) -> Option<Question> {
+        let is_due = |at: Option<Moment>| at.is_some_and(|at| at <= now);
+        let we_refresh = self.session.as_ref().is_some_and(SessionTimer::we_refresh);
+        if we_refresh && is_due(self.presence.session_due) {
+            return Some(self.refresh());
+        }
+        is_due(self.presence.silent_at(longest)).then(|| self.question())
+    }
+
+    /// By what the session is refreshed: as the peer lists, but for what it has just refused.
+    fn refresh(&self) -> Question {
+        let can_repeat = self.sdp.is_some();
+        let by_update = self.abilities.update || !can_repeat;
+        match (by_update, self.presence.refused) {
+            (true, Some(Question::Update)) if can_repeat => Question::Reinvite,
+            (false, Some(Question::Reinvite)) | (true, _) => Question::Update,
+            (false, _) => Question::Reinvite,
+        }
+    }
+
     /// What refreshes comes first; OPTIONS only where both are refused, or a re-INVITE would disturb.
     fn question(&self) -> Question {
         let may_reinvite = || {
@@ -139,9 +172,7 @@ impl Calls {
             let key = call.key;
             let is_up = matches!(call.phase, Phase::Answered | Phase::Confirmed);
             for side in [Side::Caller, Side::Agent] {
-                let is_asked =
-                    |pending: &Pending| pending.side == side && pending.purpose == Purpose::Refresh;
-                let is_asked = call.pending.iter().any(is_asked);
+                let is_asked = call.is_refreshing(side);
                 let is_meant =
                     |leg: &&mut Leg| leg.flow.peer == address && leg.flow.transport == transport;
                 let leg = call.leg(side).filter(is_meant);
@@ -173,13 +204,21 @@ impl Call {
         self.watch(cx, side);
     }
 
+    /// Returns whether the peer is being asked, or is to be in its turn.
+    fn is_refreshing(&self, side: Side) -> bool {
+        let is_it = |pending: &Pending| pending.side == side && pending.purpose == Purpose::Refresh;
+        self.queue.has(Ask::Refresh(side)) || self.pending.iter().any(is_it)
+    }
+
     /// Sets the leg's timer to what is due next.
     fn watch(&mut self, cx: &mut Cx<'_>, side: Side) {
         let (key, longest) = (self.key, cx.core.config.dead_peer);
+        let is_refreshing = self.is_refreshing(side);
         let Some(leg) = self.leg(side) else { return };
-        let silent_at = leg.presence.silent_at(longest);
-        let due = [leg.presence.session_due, silent_at];
-        let due = due.into_iter().flatten().min();
+        let presence = &leg.presence;
+        let asks = [presence.session_due, presence.silent_at(longest)];
+        let asks = asks.into_iter().flatten().filter(|_| !is_refreshing);
+        let due = asks.chain(presence.session_over).min();
         let mut old = leg.session_timer.take();
         cx.cancel_timer(&mut old);
         if let Some(due) = due {
@@ -190,33 +229,52 @@ impl Call {
 
     /// The leg's timer: time to refresh, nobody has, or the peer has been silent for long.
     pub(crate) fn on_session_timer(&mut self, cx: &mut Cx<'_>, side: Side) {
-        let busy = self.pending.iter().any(|pending| pending.offers) || !self.awaited.is_empty();
-        let longest = cx.core.config.dead_peer;
+        let is_asked =
+            |pending: &Pending| pending.side == side && pending.purpose == Purpose::Refresh;
+        let is_asked = self.pending.iter().any(is_asked);
+        let now = cx.now;
         let Some(leg) = self.leg(side) else { return };
         leg.session_timer = None;
-        let is_due = |at: Option<Moment>| at.is_some_and(|at| at <= cx.now);
-        let session_is_due = is_due(leg.presence.session_due);
-        if session_is_due && !leg.session.as_ref().is_some_and(SessionTimer::we_refresh) {
+        match (leg.presence.is_over(now), is_asked) {
+            // The answer may still come.
+            (true, true) => {}
+            (true, false) => self.hang_up(cx, Reason::SessionExpired),
+            (false, _) => self.refresh_later(cx, side, Duration::ZERO),
+        }
+    }
+
+    /// Has the peer asked in its turn, where that is due by then.
+    fn refresh_later(&mut self, cx: &mut Cx<'_>, side: Side, wait: Duration) {
+        let now = cx.now;
+        if self.leg(side).is_some_and(|leg| leg.presence.is_over(now)) {
             return self.hang_up(cx, Reason::SessionExpired);
         }
-        if !session_is_due && !is_due(leg.presence.silent_at(longest)) {
-            return self.watch(cx, side);
-        }
-        if busy {
-            return self.refresh_later(cx, side, Duration::from_secs(2));
-        }
+        self.ask(cx, Ask::Refresh(side), wait, None);
+        self.watch(cx, side);
+    }
 
-        let question = match (session_is_due, leg.sdp.is_some()) {
-            (false, _) => leg.question(),
-            // The session has to be refreshed, whatever the peer lists.
-            (true, true) if !leg.abilities.update => Question::Reinvite,
-            (true, _) => Question::Update,
+    /// Refreshes the session, or asks a peer that has been silent for long.
+    pub(crate) fn send_refresh(&mut self, cx: &mut Cx<'_>, side: Side) {
+        let (now, longest) = (cx.now, cx.core.config.dead_peer);
+        let leg = self.leg(side);
+        match leg.and_then(|leg| leg.due(now, longest)) {
+            Some(question) => self.ask_peer(cx, side, question),
+            None => self.watch(cx, side),
+        }
+    }
+
+    /// Returns whether a leg's refresh is an offer, and may not be made while another is open.
+    pub(crate) fn refreshes_by_offer(&self, side: Side, now: Moment, longest: Duration) -> bool {
+        let leg = match (side, &self.speaker) {
+            (Side::Caller, _) => Some(&self.caller),
+            (Side::Agent, Speaker::Runtime(leg)) => Some(leg),
+            (Side::Agent, Speaker::Echo(_)) => None,
         };
-        self.ask(cx, side, question);
+        leg.and_then(|leg| leg.due(now, longest)) == Some(Question::Reinvite)
     }
 
     /// A bodiless UPDATE, a re-INVITE with the SDP that the peer has, or OPTIONS.
-    fn ask(&mut self, cx: &mut Cx<'_>, side: Side, question: Question) {
+    fn ask_peer(&mut self, cx: &mut Cx<'_>, side: Side, question: Question) {
         let Some(leg) = self.leg(side) else { return };
         let Some(fork) = leg.dialogs.first().map(|held| held.fork) else {
             return;
@@ -234,7 +292,7 @@ impl Call {
             }
         };
         if !self.send_on_leg(cx, side, fork, method, purpose, body, lines) {
-            self.refresh_later(cx, side, Duration::from_secs(2));
+            self.ask(cx, Ask::Refresh(side), PAUSE, None);
         }
     }
 
@@ -248,30 +306,43 @@ impl Call {
         message: &Message<'_>,
     ) {
         let (side, fork) = (pending.side, pending.fork);
-        match message.status() {
-            200..=299 if pending.method == Method::Options => self.watch(cx, side),
-            200..=299 => {
+        match self.reply_to(cx, pending, message) {
+            Reply::Accepted if pending.method == Method::Options => self.watch(cx, side),
+            Reply::Accepted => {
                 if let Some(leg) = self.leg(side) {
                     leg.flow = flow;
                 }
                 if pending.method == Method::Invite {
                     self.send_ack(cx, side, fork, pending.client, pending.cseq, None);
+                } else if let Some(leg) = self.leg(side) {
+                    // Whether it lists it or not.
+                    leg.abilities.update = true;
                 }
                 self.note_refresh(cx, pending, message);
             }
-            481 if pending.method != Method::Options => self.hang_up(cx, Reason::DialogGone),
-            408 | 481 => self.missed(cx, side),
-            491 => {
-                let wait = glare_wait(side, cx.endpoint.chance().bits64());
-                self.refresh_later(cx, side, wait);
-            }
-            _ => self.refresh_refused(cx, pending, message),
+            Reply::Again(wait) => self.refresh_later(cx, side, wait),
+            Reply::Refused(status) => self.refresh_refused(cx, pending, status),
+            Reply::Unheard | Reply::TooBrief | Reply::Gone => {}
         }
     }
 
-    /// Refused, but heard: once more, after a 422 with the interval that the peer wants; or next time by something else.
-    fn refresh_refused(&mut self, cx: &mut Cx<'_>, pending: &Pending, message: &Message<'_>) {
-        let (side, status) = (pending.side, message.status());
+    /// A refresh or question of ours has no answer.
+    pub(crate) fn on_refresh_unanswered(
+        &mut self,
+        cx: &mut Cx<'_>,
+        pending: &Pending,
+        status: u16,
+    ) {
+        match self.reply_of_none(cx, pending, status) {
+            Reply::Again(wait) => self.refresh_later(cx, pending.side, wait),
+            Reply::Refused(_) => self.missed(cx, pending.side),
+            Reply::Accepted | Reply::Unheard | Reply::TooBrief | Reply::Gone => {}
+        }
+    }
+
+    /// Refused, but heard: a session that is due is refreshed by the other method (RFC 4028 §7.4), and after a while by the first again.
+    fn refresh_refused(&mut self, cx: &mut Cx<'_>, pending: &Pending, status: u16) {
+        let side = pending.side;
         let Some(leg) = self.leg(side) else { return };
         if pending.method == Method::Update && matches!(status, 405 | 501) {
             leg.abilities.update = false;
@@ -283,11 +354,17 @@ impl Call {
             return self.watch(cx, side);
         };
 
-        let raised = Some(session).filter(|_| status == 422);
-        if let Some(raised) = raised.and_then(|session| session.raised(message)) {
-            leg.session = Some(raised);
-            return self.refresh_later(cx, side, Duration::from_secs(2));
+        let refused = match pending.method == Method::Invite {
+            true => Question::Reinvite,
+            false => Question::Update,
+        };
+        let is_first = leg.presence.refused.replace(refused).is_none();
+        if is_first && leg.refresh() != refused {
+            // Where the first answer took its time, this is the last chance.
+            self.ask(cx, Ask::Refresh(side), Duration::ZERO, None);
+            return self.watch(cx, side);
         }
+        leg.presence.refused = None;
         let wait = Duration::from_secs(u64::from(session.interval() / 8));
         self.refresh_later(cx, side, wait);
     }
@@ -301,27 +378,6 @@ impl Call {
             false => self.hang_up(cx, Reason::DialogGone),
         }
     }
-
-    /// The connection broke under a refresh of ours.
-    pub(crate) fn refresh_again(&mut self, cx: &mut Cx<'_>, side: Side) {
-        self.refresh_later(cx, side, Duration::from_secs(2));
-    }
-
-    fn refresh_later(&mut self, cx: &mut Cx<'_>, side: Side, wait: Duration) {
-        let timer = cx.schedule(self.key, wait, CallTimer::Session(side));
-        if let Some(leg) = self.leg(side) {
-            let mut old = leg.session_timer.replace(timer);
-            cx.cancel_timer(&mut old);
-        }
-    }
-}
-
-/// RFC 3261 §14.1: the owner of the Call-ID (we, towards the runtime) waits 2.1 to 4 s, the other 0 to 2 s.
-pub(crate) fn glare_wait(side: Side, random: u64) -> Duration {
-    match side {
-        Side::Agent => Duration::from_millis(2_100 + random % 190 * 10),
-        Side::Caller => Duration::from_millis(random % 200 * 10),
-    }
 }
 
 #[cfg(test)]
@@ -333,20 +389,18 @@ mod tests {
     const START: Moment = Moment::from_secs(1_790_000_000);
     const LONGEST: Duration = Duration::from_secs(300);
 
-    fn after(seconds: u64) -> Moment {
-        START + Duration::from_secs(seconds)
+    fn flow() -> Flow {
+        Flow {
+            transport: Transport::Udp,
+            listener: 0,
+            connection: 0,
+            local: "192.0.2.9:5060".parse().unwrap(),
+            peer: "192.0.2.1:5060".parse().unwrap(),
+        }
     }
 
-    #[test]
-    fn glare_waits_are_those_of_the_rfc() {
-        for random in [0, 1, 189, 199, u64::MAX] {
-            let ours = glare_wait(Side::Agent, random);
-            assert!(
-                ours >= Duration::from_millis(2_100) && ours <= Duration::from_secs(4),
-                "{ours:?}"
-            );
-            assert!(glare_wait(Side::Caller, random) < Duration::from_secs(2));
-        }
+    fn after(seconds: u64) -> Moment {
+        START + Duration::from_secs(seconds)
     }
 
     #[test]
@@ -410,13 +464,7 @@ mod tests {
         let plain = "v=0\r\nc=IN IP4 192.0.2.1\r\nm=audio 9 RTP/AVP 0\r\n";
         let held = "v=0\r\nc=IN IP4 192.0.2.1\r\nm=audio 9 RTP/AVP 0\r\na=sendonly\r\n";
         let fax = "v=0\r\nc=IN IP4 192.0.2.1\r\nm=image 9 udptl t38\r\n";
-        let flow = Flow {
-            transport: Transport::Udp,
-            listener: 0,
-            connection: 0,
-            local: "192.0.2.9:5060".parse().unwrap(),
-            peer: "192.0.2.1:5060".parse().unwrap(),
-        };
+        let flow = flow();
         for (case, update, refuses_reinvite, sdp, question) in [
             (
                 "UPDATE is listed",
@@ -443,6 +491,45 @@ mod tests {
             leg.presence.refuses_reinvite = refuses_reinvite;
             leg.sdp = sdp.map(|sdp| sdp.as_bytes().into());
             assert_eq!(leg.question(), question, "{case}");
+        }
+    }
+
+    #[test]
+    fn a_session_is_refreshed_by_what_has_not_just_been_refused() {
+        let flow = flow();
+        let (update, reinvite) = (Question::Update, Question::Reinvite);
+        for (case, lists_update, has_sdp, refused, question) in [
+            ("UPDATE is listed", true, true, None, update),
+            ("it was refused", true, true, Some(update), reinvite),
+            (
+                "and nothing can be repeated",
+                true,
+                false,
+                Some(update),
+                update,
+            ),
+            ("UPDATE isn't listed", false, true, None, reinvite),
+            (
+                "the re-INVITE was refused",
+                false,
+                true,
+                Some(reinvite),
+                update,
+            ),
+            (
+                "UPDATE was and is struck off",
+                false,
+                true,
+                Some(update),
+                reinvite,
+            ),
+            ("nothing is left to repeat", false, false, None, update),
+        ] {
+            let mut leg = Leg::new(flow);
+            leg.abilities.update = lists_update;
+            leg.sdp = has_sdp.then(|| b"v=0\r\n"[..].into());
+            leg.presence.refused = refused;
+            assert_eq!(leg.refresh(), question, "{case}");
         }
     }
 }

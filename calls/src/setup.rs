@@ -37,6 +37,7 @@ use super::privacy::{CallerIdentity, NOBODY_USER};
 use super::provisional_relay::{ProvisionalRelay, Reliability};
 use super::refusal::Reason;
 use super::request_origin::RequestOrigin;
+use super::request_queue::RequestQueue;
 use super::runtime_digest::RuntimeDigest;
 use super::target::{self, Parties};
 use super::{NOBODY, asked, owner_of, secure};
@@ -406,6 +407,9 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             speaker,
             tags: SmallVec::new(),
             pending: SmallVec::new(),
+            queue: RequestQueue::default(),
+            turn: None,
+            theirs: None,
             awaited: SmallVec::new(),
             late_prack: None,
             bye_owed: None,

@@ -20,6 +20,8 @@ struct Side<'e> {
     port: u16,
     /// The answer to a re-INVITE without an offer, or to one that has it, where it refuses.
     refuses: Option<&'static str>,
+    /// The answer to what the other has changed.
+    refuses_change: Option<&'static str>,
     /// What it said last, and what it holds of the other: port and key.
     said: (String, String),
     holds: (String, String),
@@ -49,6 +51,7 @@ impl<'e> Side<'e> {
             end,
             port,
             refuses: None,
+            refuses_change: None,
             said: (String::new(), String::new()),
             holds: (String::new(), String::new()),
             asked: Vec::new(),
@@ -91,6 +94,11 @@ impl<'e> Side<'e> {
                         self.accepts(came);
                     }
                 }
+            }
+            (Some("INVITE"), _) if self.refuses_change.is_some() && !self.asked.is_empty() => {
+                self.asked.push("change");
+                let status = self.refuses_change.expect("it was looked at");
+                self.end.answer(came, status, "", "");
             }
             (Some("INVITE"), _) => {
                 self.asked.push("offer");
@@ -246,6 +254,24 @@ fn an_end_that_refuses_the_last_round_keeps_its_call() {
         assert_eq!(record["status"], "transferred", "{record}");
         assert_eq!(record["transfer"]["state"], "completed", "{record}");
     }
+}
+
+#[test]
+fn an_end_that_refuses_what_the_other_has_changed_keeps_its_call() {
+    let desk = Peer::listening(Transport::Udp).attentive();
+    let legs = legs(&desk);
+    let call = hand_over(&legs, &desk);
+    let mut sides = [Side::new(&legs.caller, 50_000), Side::new(&desk, 52_000)];
+    sides[1].refuses_change = Some("488 Not Acceptable Here");
+    settle(&mut sides);
+    accept(&legs.runtime, "BYE");
+    assert_eq!(sides[0].asked, ["offer"]);
+    assert_eq!(sides[1].asked, ["offer", "change"]);
+    legs.say(&call, "BYE", 90, "", "");
+    accept(&desk, "BYE");
+    assert_eq!(legs.caller.outcome("BYE").status(), Some(200));
+    let record = legs.record(&call, |call| call["ended_at"].is_string());
+    assert_eq!(record["status"], "transferred", "{record}");
 }
 
 /// The usual end, which answers each offer with what it said before.

@@ -527,9 +527,7 @@ impl Call {
         let offered = offered.unwrap_or_default();
         self.with_origin(Side::Agent, &offered);
         let joining = Joining::keeping_agent(offered);
-        let before = self.joining.replace(Box::new(joining));
-        let mut timer = before.and_then(|mut before| before.take_timer());
-        cx.cancel_timer(&mut timer);
+        self.joining = Some(Box::new(joining));
         self.join(cx, &sdp);
     }
 

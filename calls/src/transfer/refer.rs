@@ -172,7 +172,7 @@ impl Call {
             }
             401 | 407 if !parting && self.answers(cx, pending, message) => self.send_refer(cx),
             491 if !parting => {
-                let wait = crate::session::glare_wait(Side::Caller, cx.endpoint.chance().bits64());
+                let wait = self.glare_wait(cx, Side::Caller, pending.fork);
                 self.wait_for(cx, Wait::Again, Some(wait));
             }
             400.. if !parting && message.status() != 481 && self.bridges_after(cx, message) => {}

@@ -440,6 +440,47 @@ fn changes() -> Vec<Case> {
             record: "completed 200 - caller",
             sends: &[(RUNTIME, "INVITE", 4), (RUNTIME, "UPDATE", 0)],
         },
+        Case {
+            name: "a refresh that the runtime refuses by re-INVITE is taken by UPDATE, which goes on",
+            agent: Agent::One,
+            differs: |caller, attempts| {
+                caller.talk.acts = vec![(seconds(200), Act::HangUp)];
+                attempts[0].agrees_to_timer = true;
+                attempts[0].talk.timers = true;
+                attempts[0].talk.updates = false;
+                attempts[0].talk.reaction = Reaction::Refuse(488);
+            },
+            outcome: Outcome::Up,
+            record: "completed 200 - caller",
+            sends: &[(RUNTIME, "INVITE", 2), (RUNTIME, "UPDATE", 3)],
+        },
+        Case {
+            name: "a refresh that the runtime refuses by UPDATE is taken by re-INVITE",
+            agent: Agent::One,
+            differs: |caller, attempts| {
+                caller.talk.acts = vec![(seconds(100), Act::HangUp)];
+                attempts[0].agrees_to_timer = true;
+                attempts[0].talk.timers = true;
+                attempts[0].talk.refuses_updates = Some(488);
+            },
+            outcome: Outcome::Up,
+            record: "completed 200 - caller",
+            sends: &[(RUNTIME, "INVITE", 2), (RUNTIME, "UPDATE", 1)],
+        },
+        Case {
+            name: "a session that the runtime refreshes by nothing comes to its end",
+            agent: Agent::One,
+            differs: |caller, attempts| {
+                caller.talk.acts = vec![(seconds(300), Act::HangUp)];
+                attempts[0].agrees_to_timer = true;
+                attempts[0].talk.timers = true;
+                attempts[0].talk.reaction = Reaction::Refuse(488);
+                attempts[0].talk.refuses_updates = Some(488);
+            },
+            outcome: Outcome::Up,
+            record: "completed 200 session_expired platform",
+            sends: &[(CALLER, "BYE", 1), (RUNTIME, "BYE", 1)],
+        },
     ]
 }
 

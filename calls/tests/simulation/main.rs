@@ -10,6 +10,7 @@ mod acts;
 mod caller;
 mod cases;
 mod dice;
+mod glare;
 mod golden;
 mod handed;
 mod handover;

@@ -250,6 +250,9 @@ impl Party {
         self.seen.push("asked");
         let held = &mut self.sessions[session];
         let invites = message.method() == Method::Invite;
+        if let Some(status) = self.talk.refuses_updates.filter(|_| !invites) {
+            return self.wire.answer(hands, at, status, ("", "", b""));
+        }
         let offers = !message.body().is_empty() || invites;
         if offers && (held.asking.is_some() || held.offered.is_some()) {
             self.seen.push("glare");

@@ -181,6 +181,8 @@ pub(crate) struct Talk {
     pub(crate) reaction: Reaction,
     /// It knows UPDATE.
     pub(crate) updates: bool,
+    /// The answer to each UPDATE, where it isn't taken.
+    pub(crate) refuses_updates: Option<u16>,
     /// It knows session timers.
     pub(crate) timers: bool,
     /// As the refresher it does refresh.
@@ -277,6 +279,7 @@ impl CallPlan {
             updates: true,
             timers: false,
             keeps_promises: true,
+            refuses_updates: None,
             refers: ReferPlan::plain(),
         };
         let hangs_up = Talk {
@@ -459,6 +462,7 @@ impl Talk {
             updates: dice.percent(70),
             timers: dice.percent(50),
             keeps_promises: dice.percent(85),
+            refuses_updates: None,
             refers: ReferPlan::draw(dice),
         }
     }

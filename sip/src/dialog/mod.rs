@@ -32,6 +32,7 @@ pub struct Dialog {
     local_seq: u32,
     remote_seq: Option<u32>,
     confirmed: bool,
+    owns_call_id: bool,
 }
 
 const PARTS: usize = 5;
@@ -76,6 +77,7 @@ impl Dialog {
         };
         let mut dialog = Self::new(&parts, response.cseq().number, None)?;
         dialog.confirmed = is_success(response);
+        dialog.owns_call_id = true;
         Some(dialog)
     }
 
@@ -95,6 +97,7 @@ impl Dialog {
             local_seq,
             remote_seq,
             confirmed: false,
+            owns_call_id: false,
         })
     }
 
@@ -213,6 +216,11 @@ impl Dialog {
     /// The peer's Contact.
     pub fn remote_target(&self) -> &[u8] {
         self.part(TARGET)
+    }
+
+    /// Returns whether the Call-ID is ours: our INVITE made the dialog.
+    pub const fn owns_call_id(&self) -> bool {
+        self.owns_call_id
     }
 
     /// The Call-ID.
@@ -336,6 +344,8 @@ struct Stored {
     local_seq: u32,
     remote_seq: Option<u32>,
     confirmed: bool,
+    #[serde(default)]
+    owns_call_id: bool,
 }
 
 impl From<Dialog> for Stored {
@@ -351,6 +361,7 @@ impl From<Dialog> for Stored {
             local_seq: dialog.local_seq,
             remote_seq: dialog.remote_seq,
             confirmed: dialog.confirmed,
+            owns_call_id: dialog.owns_call_id,
         }
     }
 }
@@ -379,6 +390,7 @@ impl TryFrom<Stored> for Dialog {
         let dialog = Self::new(&parts, stored.local_seq, stored.remote_seq).ok_or(NotADialog)?;
         Ok(Self {
             confirmed: stored.confirmed,
+            owns_call_id: stored.owns_call_id,
             ..dialog
         })
     }

@@ -123,13 +123,16 @@ impl SessionTimer {
     /// When to act, if the last refresh was at `since`: to send one, at half the interval; or to hang up because the peer hasn't
     /// sent one, 32 seconds or a third of the interval before the end, whichever is less (RFC 4028 §7.2, §10).
     pub fn due(&self, since: Moment) -> Moment {
+        match self.we_refresh {
+            true => since + Duration::from_secs(u64::from(self.interval)) / 2,
+            false => self.over(since),
+        }
+    }
+
+    /// When to hang up if nobody has refreshed the session since then.
+    pub fn over(&self, since: Moment) -> Moment {
         let interval = Duration::from_secs(u64::from(self.interval));
-        let wait = if self.we_refresh {
-            interval / 2
-        } else {
-            interval - (interval / 3).min(Duration::from_secs(32))
-        };
-        since + wait
+        since + (interval - (interval / 3).min(Duration::from_secs(32)))
     }
 
     /// Writes Session-Expires for a refresh of ours, which keeps the roles as they are, and Min-SE once the peer has named one.

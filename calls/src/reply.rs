@@ -1,0 +1,166 @@
+//! The one rule of what follows from the final answer to a request of ours inside a dialog (RFC 3261 §12.2.1.2, §14.1, §14.2,
+//! RFC 4028 §7.3, rules of dead peers). What a refusal means is for whoever asked.
+
+use std::time::Duration;
+
+use trunkline_sip::wire::{HeaderName, Message, Method};
+
+/// The longest wait that a peer may ask for, in seconds.
+const MAX_RETRY_AFTER: u32 = 10;
+/// The least pause before a request is sent again that a peer, or a broken connection, has put off.
+pub(crate) const PAUSE: Duration = Duration::from_millis(500);
+
+/// What an answer asks for.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Reply {
+    /// 2xx.
+    Accepted,
+    /// The same again after a while.
+    Again(Duration),
+    /// The same again with the session interval that the peer wants.
+    TooBrief,
+    /// The peer has no such dialog.
+    Gone,
+    /// Nobody may be there.
+    Unheard,
+    /// Any other refusal.
+    Refused(u16),
+}
+
+impl Reply {
+    /// Of the final answer to a request; `glare` draws how long to wait after one that met another.
+    pub(crate) fn of(answer: &Message<'_>, glare: impl FnOnce() -> Duration) -> Self {
+        let retry_after = answer
+            .number(HeaderName::RetryAfter)
+            .filter(|after| *after <= MAX_RETRY_AFTER);
+        match (answer.status(), answer.method(), retry_after) {
+            (200..=299, _, _) => Self::Accepted,
+            (491, _, _) => Self::Again(glare()),
+            (500 | 503, _, Some(after)) => {
+                Self::Again(Duration::from_secs(u64::from(after)).max(PAUSE))
+            }
+            (422, Method::Invite | Method::Update, _) => Self::TooBrief,
+            // A peer may look for no dialog there.
+            (481, Method::Options, _) | (408, _, _) => Self::Unheard,
+            (481, _, _) => Self::Gone,
+            (status, _, _) => Self::Refused(status),
+        }
+    }
+
+    /// Of a request that has no answer because its way broke (503, RFC 3261 §8.1.3.1) or it was never answered. Over a connection that was
+    /// there before it may have gone nowhere, and another one is opened.
+    pub(crate) const fn without_answer(status: u16, connected: bool) -> Self {
+        match (status, connected) {
+            (503, true) => Self::Again(PAUSE),
+            (503, false) => Self::Refused(503),
+            (_, _) => Self::Unheard,
+        }
+    }
+}
+
+/// How long to wait after glare: the owner of the Call-ID 2.1 to 4 s, the other 0 to 2 s (RFC 3261 §14.1).
+pub(crate) const fn glare_wait(owns_call_id: bool, random: u64) -> Duration {
+    match owns_call_id {
+        true => Duration::from_millis(2_100 + random % 190 * 10),
+        false => Duration::from_millis(random % 200 * 10),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use trunkline_sip::wire::{Framing, lex};
+
+    use super::*;
+
+    #[test]
+    fn every_answer_has_one_meaning() {
+        let glare = Duration::from_secs(3);
+        let seconds = |seconds| Reply::Again(Duration::from_secs(seconds));
+        for (case, status, method, lines, reply) in [
+            ("accepted", 200, "INVITE", "", Reply::Accepted),
+            ("accepted", 202, "REFER", "", Reply::Accepted),
+            ("glare", 491, "INVITE", "", Reply::Again(glare)),
+            ("glare", 491, "UPDATE", "", Reply::Again(glare)),
+            ("glare", 491, "REFER", "", Reply::Again(glare)),
+            ("later", 500, "INVITE", "Retry-After: 7\r\n", seconds(7)),
+            ("later", 503, "UPDATE", "Retry-After: 10\r\n", seconds(10)),
+            (
+                "at once",
+                500,
+                "INVITE",
+                "Retry-After: 0\r\n",
+                Reply::Again(PAUSE),
+            ),
+            (
+                "much later",
+                503,
+                "INVITE",
+                "Retry-After: 11\r\n",
+                Reply::Refused(503),
+            ),
+            ("broken", 500, "INVITE", "", Reply::Refused(500)),
+            (
+                "too brief",
+                422,
+                "INVITE",
+                "Min-SE: 300\r\n",
+                Reply::TooBrief,
+            ),
+            (
+                "too brief",
+                422,
+                "UPDATE",
+                "Min-SE: 300\r\n",
+                Reply::TooBrief,
+            ),
+            ("no session", 422, "REFER", "", Reply::Refused(422)),
+            ("unanswered", 408, "INVITE", "", Reply::Unheard),
+            ("unanswered", 408, "OPTIONS", "", Reply::Unheard),
+            ("gone", 481, "INVITE", "", Reply::Gone),
+            ("gone", 481, "UPDATE", "", Reply::Gone),
+            (
+                "no dialog is looked for",
+                481,
+                "OPTIONS",
+                "",
+                Reply::Unheard,
+            ),
+            ("unproven", 401, "INVITE", "", Reply::Refused(401)),
+            ("refused", 488, "INVITE", "", Reply::Refused(488)),
+            ("unknown method", 501, "UPDATE", "", Reply::Refused(501)),
+        ] {
+            let answer = format!(
+                "SIP/2.0 {status} X\r\nVia: SIP/2.0/UDP h;branch=z9hG4bKa\r\nFrom: <sip:a@h>;tag=a\r\n\
+                 To: <sip:b@h>;tag=b\r\nCall-ID: i\r\nCSeq: 1 {method}\r\n{lines}Content-Length: 0\r\n\r\n"
+            );
+            let answer = lex(answer.as_bytes(), Framing::Datagram).expect(case);
+            assert_eq!(
+                Reply::of(&answer, || glare),
+                reply,
+                "{case}: {status} {method}"
+            );
+        }
+    }
+
+    #[test]
+    fn silence_is_told_from_a_broken_connection() {
+        for (status, connected, reply) in [
+            (503, true, Reply::Again(PAUSE)),
+            (503, false, Reply::Refused(503)),
+            (408, true, Reply::Unheard),
+            (408, false, Reply::Unheard),
+        ] {
+            assert_eq!(Reply::without_answer(status, connected), reply, "{status}");
+        }
+    }
+
+    #[test]
+    fn glare_waits_are_those_of_the_rfc() {
+        for random in [0, 1, 189, 199, u64::MAX] {
+            let owner = glare_wait(true, random);
+            let (least, most) = (Duration::from_millis(2_100), Duration::from_secs(4));
+            assert!(owner >= least && owner <= most, "{owner:?}");
+            assert!(glare_wait(false, random) < Duration::from_secs(2));
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Requests of ours inside a call that wait for their turn: while another offer is open none may be made (RFC 3261 §14.1), and a
+//! peer may have asked for a pause. Only what is to be asked waits, once each; what is said then is made when its turn comes.
+//!
+//! It knows neither requests nor dialogs. INFO, PRACK and whatever else needs no turn goes past it.
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use trunkline_sip::moment::Moment;
+
+/// What comes next of those that wait.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Turn<A> {
+    /// It is to be sent now.
+    Send(A),
+    /// It has waited for as long as it may.
+    TooLate(A),
+}
+
+#[derive(Debug)]
+struct Waiting<A> {
+    ask: A,
+    /// No sooner than that.
+    from: Moment,
+    /// Given up then.
+    until: Option<Moment>,
+}
+
+/// Requests that wait, in the order in which they are to be sent.
+#[derive(Debug)]
+pub(crate) struct RequestQueue<A> {
+    waiting: SmallVec<[Waiting<A>; 1]>,
+}
+
+impl<A> Default for RequestQueue<A> {
+    fn default() -> Self {
+        Self {
+            waiting: SmallVec::new(),
+        }
+    }
+}
+
+impl<A: Copy + Eq> RequestQueue<A> {
+    /// Has `ask` wait from `from` on, behind the others; it keeps its place if it waits already.
+    pub(crate) fn push(&mut self, ask: A, from: Moment, until: Option<Moment>) {
+        let before = self.waiting.iter_mut().find(|waiting| waiting.ask == ask);
+        match before {
+            Some(waiting) => (waiting.from, waiting.until) = (from, until),
+            None => self.waiting.push(Waiting { ask, from, until }),
+        }
+    }
+
+    /// Strikes out what needn't be asked any more.
+    pub(crate) fn withdraw(&mut self, ask: A) {
+        self.waiting.retain(|waiting| waiting.ask != ask);
+    }
+
+    /// Strikes out everything.
+    pub(crate) fn clear(&mut self) {
+        self.waiting.clear();
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Returns whether `ask` waits.
+    pub(crate) fn has(&self, ask: A) -> bool {
+        self.waiting.iter().any(|waiting| waiting.ask == ask)
+    }
+
+    /// Takes the first whose turn has come. `may_go` says whether nothing stands in its way.
+    pub(crate) fn poll(&mut self, now: Moment, may_go: impl Fn(A) -> bool) -> Option<Turn<A>> {
+        let turn = |waiting: &Waiting<A>| {
+            let is_late = |until| waiting.from.max(now) >= until;
+            match waiting.until.is_some_and(is_late) {
+                true => Some(Turn::TooLate(waiting.ask)),
+                false if waiting.from <= now && may_go(waiting.ask) => {
+                    Some(Turn::Send(waiting.ask))
+                }
+                false => None,
+            }
+        };
+        let mut waiting = self.waiting.iter().enumerate();
+        let (at, turn) = waiting.find_map(|(at, waiting)| Some((at, turn(waiting)?)))?;
+        self.waiting.remove(at);
+        Some(turn)
+    }
+
+    /// How long until something changes by itself.
+    pub(crate) fn next_after(&self, now: Moment) -> Option<Duration> {
+        let moments = self.waiting.iter().flat_map(|waiting| {
+            let from = Some(waiting.from).filter(|from| *from > now);
+            [from, waiting.until]
+        });
+        moments.flatten().min().map(|next| next.since(now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: Moment = Moment::from_secs(1_790_000_000);
+
+    fn after(seconds: u64) -> Moment {
+        START + Duration::from_secs(seconds)
+    }
+
+    fn seconds(queue: &RequestQueue<&str>, now: Moment) -> Option<u64> {
+        queue.next_after(now).map(|left| left.as_secs())
+    }
+
+    #[test]
+    fn requests_take_their_turns_in_their_order() {
+        let mut queue = RequestQueue::default();
+        queue.push("refresh", START, None);
+        queue.push("hold", START, Some(after(30)));
+        queue.push("join", after(4), Some(after(60)));
+        queue.push("refresh", START, None);
+        let all = |_| true;
+        let none = |_| false;
+
+        assert_eq!(queue.poll(START, none), None, "another offer is open");
+        let but_refresh = |ask| ask != "refresh";
+        assert_eq!(queue.poll(START, but_refresh), Some(Turn::Send("hold")));
+        assert_eq!(queue.poll(START, all), Some(Turn::Send("refresh")));
+        assert_eq!(queue.poll(START, all), None, "the last one has to pause");
+        assert_eq!(seconds(&queue, START), Some(4));
+        assert_eq!(queue.poll(after(4), none), None);
+        assert_eq!(seconds(&queue, after(4)), Some(56), "it is given up then");
+        assert_eq!(queue.poll(after(60), all), Some(Turn::TooLate("join")));
+        assert!(queue.is_empty());
+        assert_eq!(seconds(&queue, after(60)), None);
+    }
+
+    #[test]
+    fn a_pause_beyond_its_time_gives_a_request_up_at_once() {
+        let mut queue = RequestQueue::default();
+        queue.push("hold", after(31), Some(after(30)));
+        assert_eq!(queue.poll(START, |_| true), Some(Turn::TooLate("hold")));
+    }
+
+    #[test]
+    fn what_is_withdrawn_is_not_sent() {
+        let mut queue = RequestQueue::default();
+        for ask in ["hold", "refresh"] {
+            queue.push(ask, START, None);
+        }
+        queue.withdraw("hold");
+        assert!(!queue.has("hold") && queue.has("refresh"));
+        assert_eq!(queue.poll(START, |_| true), Some(Turn::Send("refresh")));
+        queue.push("hold", START, None);
+        queue.clear();
+        assert_eq!(queue.poll(START, |_| true), None);
+    }
+}

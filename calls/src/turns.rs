@@ -1,0 +1,133 @@
+//! Turns of our own requests inside a call: one offer at a time is open in it (RFC 3261 §14.1), ours or a peer's. Hold, join and
+//! refresh are clients; each is called when its turn has come, and told what an answer asks for by one rule ([`Reply`]).
+
+use std::time::Duration;
+
+use trunkline_sip::moment::Moment;
+use trunkline_sip::wire::Message;
+
+use super::call::{Ask, Call, Pending, Phase, Side};
+use super::context::{CallTimer, Cx};
+use super::refusal::Reason;
+use super::reply::{PAUSE, Reply, glare_wait};
+use super::request_queue::Turn;
+
+impl Call {
+    /// Has something asked after `wait` once nothing stands in its way, at once if that is now; given up at `until`.
+    pub(crate) fn ask(&mut self, cx: &mut Cx<'_>, ask: Ask, wait: Duration, until: Option<Moment>) {
+        self.queue.push(ask, cx.now + wait, until);
+        self.take_turns(cx);
+    }
+
+    /// Lets those go whose turn has come.
+    pub(crate) fn take_turns(&mut self, cx: &mut Cx<'_>) {
+        if self.queue.is_empty() && self.turn.is_none() {
+            return;
+        }
+        // Until its answer is acknowledged (RFC 3261 §14.1). The ACK to a refusal is no input of the call's: it is looked for.
+        let theirs = self.theirs.filter(|tx| cx.endpoint.server_exists(*tx));
+        self.theirs = theirs;
+        while let Some(turn) = self.next_turn(cx) {
+            match turn {
+                Turn::Send(Ask::Hold) => self.send_hold(cx),
+                Turn::Send(Ask::Join) => self.send_join(cx),
+                Turn::Send(Ask::Refresh(side)) => self.send_refresh(cx, side),
+                Turn::TooLate(Ask::Hold) => self.hold_is_late(cx),
+                Turn::TooLate(Ask::Join) => self.join_is_late(cx),
+                Turn::TooLate(Ask::Refresh(_)) => {}
+            }
+        }
+        cx.cancel_timer(&mut self.turn);
+        let look = theirs.filter(|_| !self.queue.is_empty()).map(|_| PAUSE);
+        let next = self.queue.next_after(cx.now).into_iter().chain(look).min();
+        self.turn = next.map(|after| cx.schedule(self.key, after, CallTimer::Turn));
+    }
+
+    fn next_turn(&mut self, cx: &Cx<'_>) -> Option<Turn<Ask>> {
+        let mut queue = std::mem::take(&mut self.queue);
+        let turn = queue.poll(cx.now, |ask| self.may_go(cx, ask));
+        self.queue = queue;
+        turn
+    }
+
+    /// Whether nothing stands in the way of a request of ours.
+    fn may_go(&self, cx: &Cx<'_>, ask: Ask) -> bool {
+        let has_offer = |pending: &Pending| pending.offers;
+        let is_open =
+            self.theirs.is_some() || !self.awaited.is_empty() || self.pending.iter().any(has_offer);
+        let longest = cx.core.config.dead_peer;
+        match ask {
+            Ask::Join => !is_open,
+            Ask::Hold => !is_open && self.phase == Phase::Confirmed && !self.is_joining(),
+            Ask::Refresh(side) if self.refreshes_by_offer(side, cx.now, longest) => {
+                !is_open && !self.is_asking()
+            }
+            Ask::Refresh(_) => true,
+        }
+    }
+
+    /// Time for a turn.
+    pub(crate) fn on_turn(&mut self, cx: &mut Cx<'_>) {
+        self.turn = None;
+        self.take_turns(cx);
+    }
+
+    /// What the final answer to a request of ours asks for. That the dialog is gone has ended the call by then, that nobody may be there
+    /// has the peer asked; a session interval has been raised.
+    pub(crate) fn reply_to(
+        &mut self,
+        cx: &mut Cx<'_>,
+        pending: &Pending,
+        message: &Message<'_>,
+    ) -> Reply {
+        let (side, fork) = (pending.side, pending.fork);
+        let reply = Reply::of(message, || self.glare_wait(cx, side, fork));
+        match reply {
+            Reply::TooBrief => match self.raise_session(side, message) {
+                true => Reply::Again(PAUSE),
+                false => Reply::Refused(422),
+            },
+            Reply::Gone => {
+                self.hang_up(cx, Reason::DialogGone);
+                reply
+            }
+            Reply::Unheard => {
+                self.missed(cx, side);
+                reply
+            }
+            Reply::Accepted | Reply::Again(_) | Reply::Refused(_) => reply,
+        }
+    }
+
+    /// The same for a request that has no answer.
+    pub(crate) fn reply_of_none(
+        &mut self,
+        cx: &mut Cx<'_>,
+        pending: &Pending,
+        status: u16,
+    ) -> Reply {
+        let reply = Reply::without_answer(status, pending.connected);
+        if reply == Reply::Unheard {
+            self.missed(cx, pending.side);
+        }
+        reply
+    }
+
+    /// How long to wait after glare in a dialog.
+    pub(crate) fn glare_wait(&mut self, cx: &mut Cx<'_>, side: Side, fork: u8) -> Duration {
+        let dialog = self.leg(side).and_then(|leg| leg.dialog_ref(fork));
+        let owns_call_id = dialog.is_some_and(|dialog| dialog.owns_call_id());
+        glare_wait(owns_call_id, cx.endpoint.chance().bits64())
+    }
+
+    fn raise_session(&mut self, side: Side, message: &Message<'_>) -> bool {
+        let Some(leg) = self.leg(side) else {
+            return false;
+        };
+        let raised = leg.session.and_then(|session| session.raised(message));
+        if raised.is_some() {
+            leg.session = raised;
+        }
+        raised.is_some()
+    }
+}
