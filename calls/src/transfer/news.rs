@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use trunkline_model::transfer::State;
 use trunkline_sip::endpoint::ServerTx;
+use trunkline_sip::header::subscription_state::SubscriptionState;
 use trunkline_sip::wire::{HeaderName, Message};
 
 use super::Wait;
@@ -14,8 +15,12 @@ use crate::context::Cx;
 /// A 200 that comes so soon after the 202, and without a 18x, says nothing of an answer: FreeSWITCH and Asterisk send it by
 /// default as soon as they have begun.
 const TOO_SOON: Duration = Duration::from_millis(500);
-/// How long the next NOTIFY may take, for a destination may ring for long.
+/// How long the next NOTIFY may take where the PBX doesn't say, for a destination may ring for long.
 const NEXT_NEWS: Duration = Duration::from_secs(180);
+/// How long the last NOTIFY of a subscription that has expired may be on its way (64*T1).
+const LAST_NEWS: Duration = Duration::from_secs(32);
+/// The longest time for the next NOTIFY, whatever the PBX says.
+const MOST: Duration = Duration::from_secs(300);
 
 impl Call {
     /// A NOTIFY inside the call.
@@ -52,11 +57,13 @@ impl Call {
             Wait::Answer | Wait::Again | Wait::News | Wait::Parting
         );
         if !stale && transfer.is_open() && is_awaited {
-            self.take_news(cx, status_of(message.body()), is_terminated(message));
+            let state = message.first(HeaderName::SubscriptionState);
+            let state = SubscriptionState::parse(state.unwrap_or_default());
+            self.take_news(cx, status_of(message.body()), state);
         }
     }
 
-    fn take_news(&mut self, cx: &mut Cx<'_>, status: Option<u16>, last: bool) {
+    fn take_news(&mut self, cx: &mut Cx<'_>, status: Option<u16>, state: SubscriptionState) {
         self.refer_accepted(cx);
         let Some(transfer) = self.transfer.as_deref_mut() else {
             return;
@@ -77,28 +84,29 @@ impl Call {
                 record.ringing_at = Some(cx.now);
                 self.tell_transfer(cx);
                 self.tell_runtime(cx, status, false);
-                self.go_on(cx, last);
+                self.go_on(cx, state);
             }
-            Some(_) | None => self.go_on(cx, last),
+            Some(_) | None => self.go_on(cx, state),
         }
     }
 
     /// More is to come, unless this was the last word.
-    fn go_on(&mut self, cx: &mut Cx<'_>, last: bool) {
+    fn go_on(&mut self, cx: &mut Cx<'_>, state: SubscriptionState) {
         let parting = |transfer: &super::Transfer| transfer.wait == Wait::Parting;
-        if last {
-            self.settle(cx, State::Unknown, None);
-        } else if !self.transfer.as_deref().is_some_and(parting) {
-            self.wait_for(cx, Wait::News, Some(NEXT_NEWS));
+        match state {
+            SubscriptionState::Terminated => self.settle(cx, State::Unknown, None),
+            SubscriptionState::Open { .. } if self.transfer.as_deref().is_some_and(parting) => {}
+            SubscriptionState::Open { expires } => {
+                self.wait_for(cx, Wait::News, Some(next_news(expires)));
+            }
         }
     }
 }
 
-/// Whether the PBX says that no further NOTIFY will come.
-fn is_terminated(message: &Message<'_>) -> bool {
-    let state = message.first(HeaderName::SubscriptionState);
-    let word = state.and_then(|state| state.split(|octet| *octet == b';').next());
-    word.is_some_and(|word| word.trim_ascii().eq_ignore_ascii_case(b"terminated"))
+/// How long to wait for the next NOTIFY of a subscription that lasts for so many seconds yet (RFC 6665 §4.1.2.4).
+fn next_news(expires: Option<u32>) -> Duration {
+    let lasts = |seconds: u32| Duration::from_secs(seconds.into()) + LAST_NEWS;
+    expires.map_or(NEXT_NEWS, lasts).min(MOST)
 }
 
 /// The status in a `message/sipfrag` body, whatever its type is called.
@@ -122,6 +130,20 @@ fn status_of(body: &[u8]) -> Option<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_next_news_is_awaited_for_as_long_as_the_subscription_lasts() {
+        for (expires, seconds) in [
+            (None, 180),
+            (Some(0), 32),
+            (Some(5), 37),
+            (Some(60), 92),
+            (Some(3_600), 300),
+            (Some(u32::MAX), 300),
+        ] {
+            assert_eq!(next_news(expires).as_secs(), seconds, "{expires:?}");
+        }
+    }
 
     #[test]
     fn a_fragment_is_read_leniently_and_never_guessed() {

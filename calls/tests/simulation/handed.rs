@@ -94,6 +94,20 @@ fn referred() -> Vec<Case> {
             sends: &[(CALLER, "REFER", 0), (RUNTIME, "SIP/2.0 403", 1)],
         },
         Case {
+            // The last NOTIFY may be on its way for another 32 s.
+            name: "the PBX tells of the destination after the time that it has named",
+            agent: Agent::One,
+            asked: Some(NUMBER),
+            differs: |call| {
+                call.caller.talk.acts = vec![(seconds(100), Act::HangUp)];
+                call.caller.talk.refers.expires = 5;
+                call.caller.talk.refers.news[1].after = seconds(50);
+            },
+            record: "transferred 200 - caller",
+            transfer: "refer unknown -",
+            sends: &[(CALLER, "REFER", 1)],
+        },
+        Case {
             name: "glare comes before the acceptance",
             agent: Agent::One,
             asked: Some(AT_DESK),

@@ -72,6 +72,8 @@ pub(crate) struct ReferPlan {
     /// What it tells: counted from the answer, or from the REFER.
     pub(crate) news: Vec<News>,
     pub(crate) news_first: bool,
+    /// How long it says that it will go on telling, in seconds.
+    pub(crate) expires: u32,
     /// When it hangs up after it has accepted.
     pub(crate) leaves: Option<Duration>,
 }
@@ -97,6 +99,7 @@ impl ReferPlan {
             answers: vec![(Duration::ZERO, 202)],
             news: vec![news(1, 180, false), news(2, 200, true)],
             news_first: false,
+            expires: 60,
             leaves: None,
         }
     }
@@ -141,6 +144,7 @@ impl ReferPlan {
             answers: (0..3).map(|_| one(dice)).collect(),
             news,
             news_first: dice.percent(10),
+            expires: 60,
             leaves: dice.maybe(30, 0, 20_000),
         }
     }
@@ -232,10 +236,9 @@ impl Party {
     /// A NOTIFY of the PBX, whether it is still in the call or not.
     pub(crate) fn notify(&mut self, hands: &mut Hands<'_>, session: usize, at: usize, cseq: u32) {
         let News { status, last, .. } = self.talk.refers.news[at];
-        let state = if last {
-            "terminated;reason=noresource"
-        } else {
-            "active;expires=60"
+        let state = match last {
+            true => "terminated;reason=noresource".to_owned(),
+            false => format!("active;expires={}", self.talk.refers.expires),
         };
         let body = match status {
             0 => String::new(),

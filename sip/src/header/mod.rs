@@ -15,6 +15,7 @@ pub mod reason;
 pub mod refer_to;
 pub mod replaces;
 pub mod session_expires;
+pub mod subscription_state;
 pub mod text;
 pub mod uri;
 mod uri_equal;
