@@ -78,7 +78,7 @@ pub enum ApiError {
     #[error("{of}")]
     Coded {
         /// The code, in snake case. It never changes its meaning.
-        code: &'static str,
+        code: Cow<'static, str>,
         /// The refusal.
         of: Box<ApiError>,
     },
@@ -128,7 +128,7 @@ impl Refusal {
         }
     }
 
-    /// As it is kept for an `Idempotency-Key`: the code in a line of its own.
+    /// As it is kept for an `Idempotency-Key` and told to another node: the code in a line of its own.
     pub(super) fn written(&self) -> String {
         format!("{}\n{}", self.code, self.message)
     }
@@ -179,9 +179,9 @@ impl ApiError {
     }
 
     /// The same with a code of its own, for programs.
-    pub(super) fn with_code(self, code: &'static str) -> Self {
+    pub(super) fn with_code(self, code: impl Into<Cow<'static, str>>) -> Self {
         Self::Coded {
-            code,
+            code: code.into(),
             of: Box::new(self),
         }
     }
@@ -276,8 +276,9 @@ fn sentence(text: &str) -> String {
 
 impl ApiError {
     /// The stable code of the refusal.
-    const fn code(&self) -> &'static str {
-        match self {
+    fn code(&self) -> Cow<'static, str> {
+        let code = match self {
+            Self::Coded { code, .. } => return code.clone(),
             Self::BadRequest(_) => "bad_request",
             Self::Unauthorized(_) => "unauthorized",
             Self::Forbidden(_) => "forbidden",
@@ -292,9 +293,9 @@ impl ApiError {
             Self::AtLimit { .. } => "at_limit",
             Self::Unavailable { .. } => "unavailable",
             Self::BadGateway(_) => "bad_gateway",
-            Self::Coded { code, .. } => code,
             Self::Broke(_) => "internal_error",
-        }
+        };
+        code.into()
     }
 
     pub(in crate::api) const fn status(&self) -> StatusCode {
@@ -319,9 +320,15 @@ impl ApiError {
     }
 }
 
+impl From<&ApiError> for Refusal {
+    fn from(error: &ApiError) -> Self {
+        Self::new(&error.to_string(), error.code())
+    }
+}
+
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let mut refusal = Refusal::new(&self.to_string(), self.code());
+        let mut refusal = Refusal::from(&self);
         let plain = if let Self::Coded { of, .. } = self {
             *of
         } else {

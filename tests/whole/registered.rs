@@ -131,7 +131,8 @@ fn a_registration_survives_a_restart_where_its_contact_leads_to_the_pbx() {
 
 #[test]
 fn a_registration_at_one_node_is_known_to_the_other() {
-    let Some(mut pair) = Pair::new(&[]) else {
+    let prefixes = ("TRUNKLINE__PHONE__OUTBOUND_PREFIXES", "+44");
+    let Some(mut pair) = Pair::new(&[prefixes]) else {
         return;
     };
     let (key, agent) = (pair.key.clone(), text(&pair.outset["agent_id"]));
@@ -163,6 +164,14 @@ fn a_registration_at_one_node_is_known_to_the_other() {
     assert_eq!(pbx.register(&private).status(), Some(200));
     shows(&pair.first, &key, 1);
     let pbx = calls(&pair.first, &key, &agent, pbx);
+
+    // What that node refuses comes with its code.
+    let order = json!({"phone_agent_id": agent, "phone_number": "+14155550100"});
+    for node in [&pair.first, &pair.second] {
+        let (status, refused) = node.change("POST", "/phone/outbound-call", &key, &order);
+        assert_eq!(status, 403, "{refused}");
+        assert_eq!(refused["code"], "destination_not_allowed", "{refused}");
+    }
 
     // With that node its connection is gone.
     pair.second.end();

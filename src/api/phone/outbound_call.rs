@@ -159,7 +159,7 @@ fn check(org: &OrgView, agent: Uuid) -> Result<(), ApiError> {
 pub(super) fn refused(Denied { reason, wait_s }: Denied) -> ApiError {
     let wait_s = wait_s.unwrap_or(RETRY);
     let message = reason.sentence().to_owned();
-    match reason {
+    let error = match reason {
         Reason::Overload | Reason::Draining => ApiError::Unavailable { message, wait_s },
         Reason::AgentBusy
         | Reason::TrunkBusy
@@ -169,7 +169,8 @@ pub(super) fn refused(Denied { reason, wait_s }: Denied) -> ApiError {
         | Reason::TrunkRate => ApiError::AtLimit { message, wait_s },
         Reason::DestinationNotAllowed => ApiError::Forbidden(message),
         // Between the look and the order something was changed.
-        Reason::NoAgent => ApiError::absent(Kind::Agent),
+        Reason::NoAgent => return ApiError::absent(Kind::Agent),
         _ => ApiError::Conflict(message),
-    }
+    };
+    error.with_code(reason.code())
 }

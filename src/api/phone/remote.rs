@@ -13,6 +13,7 @@ use trunkline_store::{Asking, Call, asks};
 use uuid::Uuid;
 
 use super::{calls, holding, outbound_call, remote_trace, transfers};
+use crate::api::error::Refusal;
 use crate::api::{Api, ApiError};
 use crate::engine::Handle;
 
@@ -158,24 +159,30 @@ async fn ask(
     }
 }
 
-/// The other node's answer, as this node's own.
+/// The other node's answer, as this node's own. A refusal has its code in a line before the message, but for one of an earlier version.
 fn heard(status: u16, body: String) -> Result<CommandResult, ApiError> {
-    match StatusCode::from_u16(status).unwrap_or_default() {
-        status if status.is_success() => Ok(CommandResult { status, body }),
-        StatusCode::BAD_REQUEST => Err(ApiError::bad(body)),
-        StatusCode::NOT_FOUND => Err(ApiError::NotFound(body)),
-        StatusCode::FORBIDDEN => Err(ApiError::Forbidden(body)),
-        StatusCode::CONFLICT => Err(ApiError::Conflict(body)),
-        StatusCode::TOO_MANY_REQUESTS => Err(ApiError::AtLimit {
-            message: body,
-            wait_s: AGAIN,
-        }),
-        StatusCode::SERVICE_UNAVAILABLE => Err(ApiError::Unavailable {
-            message: body,
-            wait_s: AGAIN,
-        }),
-        _ => Err(ApiError::Broke(body.into())),
+    let status = StatusCode::from_u16(status).unwrap_or_default();
+    if status.is_success() {
+        return Ok(CommandResult { status, body });
     }
+    let (code, message) = match body.split_once('\n') {
+        Some((code, message)) => (Some(code.to_owned()), message.to_owned()),
+        None => (None, body),
+    };
+    let wait_s = AGAIN;
+    let error = match status {
+        StatusCode::BAD_REQUEST => ApiError::bad(message),
+        StatusCode::NOT_FOUND => ApiError::NotFound(message),
+        StatusCode::FORBIDDEN => ApiError::Forbidden(message),
+        StatusCode::CONFLICT => ApiError::Conflict(message),
+        StatusCode::TOO_MANY_REQUESTS => ApiError::AtLimit { message, wait_s },
+        StatusCode::SERVICE_UNAVAILABLE => ApiError::Unavailable { message, wait_s },
+        _ => ApiError::Broke(message.into()),
+    };
+    Err(match code {
+        Some(code) => error.with_code(code),
+        None => error,
+    })
 }
 
 /// Does what other nodes ask, for as long as the API serves.
@@ -233,7 +240,7 @@ async fn carry_out(api: Api, ask: asks::Ask) {
     };
     let (status, body) = match done {
         Ok(result) => (result.status, result.body),
-        Err(error) => (error.status(), error.to_string()),
+        Err(error) => (error.status(), Refusal::from(&error).written()),
     };
     let answered = api.write(move |tx, _| asks::answer(tx, ask.id, status.as_u16(), &body));
     if let Err(error) = answered.await {
@@ -287,12 +294,16 @@ mod tests {
 
     #[test]
     fn refusals_come_back_as_what_they_were() {
-        for (status, expected) in [400, 403, 404, 409, 429, 500, 503].map(|status| (status, "no")) {
-            let error = heard(status, "no".to_owned()).unwrap_err();
-            assert_eq!(
-                (error.status().as_u16(), error.to_string().as_str()),
-                (status, expected)
-            );
+        for status in [400, 403, 404, 409, 429, 500, 503] {
+            for (body, code) in [("no", None), ("its_own\nno", Some("its_own"))] {
+                let error = heard(status, body.to_owned()).unwrap_err();
+                assert_eq!(
+                    (error.status().as_u16(), error.to_string().as_str()),
+                    (status, "no")
+                );
+                let written = Refusal::from(&error).written();
+                assert_eq!(written == body, code.is_some(), "{status}: {written}");
+            }
         }
         let told = heard(202, "{}".to_owned()).unwrap();
         assert_eq!(
