@@ -11,23 +11,16 @@ use dashmap::DashMap;
 use sha2::{Digest as _, Sha256};
 use trunkline_sip::moment::Moment;
 use trunkline_store::{
-    Change, Error, OrgKey, Partner, PartnerKey, Store, feed, org_keys, partners,
+    Change, Error, OrgKey, Partner, PartnerKey, Session, Store, TokenHash, org_keys, partners,
 };
 use uuid::Uuid;
 
 use super::error::ApiError;
-use super::visit::Visit;
-use super::{Api, token};
 
 /// How long a look-up is believed.
 const BELIEVED: Duration = Duration::from_secs(60);
 /// How long it is remembered after that, for a database that is away.
 const REMEMBERED: Duration = Duration::from_secs(24 * 3_600);
-/// How often the uses of keys are written down, and old look-ups dropped.
-const WRITTEN_EVERY: Duration = Duration::from_secs(30);
-
-/// How often the signing keys are read again at most because of a token.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// SHA-256 of a credential as it was presented.
 pub(super) type Presented = [u8; 32];
@@ -40,7 +33,7 @@ pub(super) struct Credentials {
     pub(super) sessions: Believed<Visit>,
     pub(super) uses: Uses,
     /// When the signing keys were last read because a token named one that isn't known, in microseconds.
-    keys_read: AtomicU64,
+    pub(super) keys_read: AtomicU64,
 }
 
 /// An org's key that exists.
@@ -50,6 +43,17 @@ pub(super) struct KnownOrg {
     /// Whether the org is suspended.
     pub(super) suspended: bool,
     /// Requests that the org's keys together may make in a minute.
+    pub(super) requests_per_minute: u32,
+    /// Streams that they may open in a minute.
+    pub(super) streams_per_minute: u32,
+}
+
+/// Somebody's session, as a request carries it.
+#[derive(Debug)]
+pub(super) struct Visit {
+    pub(super) session: Session,
+    pub(super) hash: TokenHash,
+    /// Requests that the org's keys and sessions together may make in a minute.
     pub(super) requests_per_minute: u32,
     /// Streams that they may open in a minute.
     pub(super) streams_per_minute: u32,
@@ -104,7 +108,7 @@ impl Credentials {
         }
     }
 
-    fn forget_all(&self) {
+    pub(super) fn forget_all(&self) {
         self.orgs.forget(|_| true);
         self.partners.forget(|_| true);
         self.sessions.forget(|_| true);
@@ -170,7 +174,7 @@ impl<K> Believed<K> {
         self.known.retain(|_, (known, _)| !which(known));
     }
 
-    fn drop_old(&self, now: Moment) {
+    pub(super) fn drop_old(&self, now: Moment) {
         self.known.retain(|_, (_, until)| now < *until + REMEMBERED);
     }
 }
@@ -185,7 +189,7 @@ impl Uses {
     }
 
     /// Writes the uses down; what can't be written now stays for the next time.
-    async fn write(&self, store: &Store) -> Result<(), Error> {
+    pub(super) async fn write(&self, store: &Store) -> Result<(), Error> {
         let (orgs, partners) = (listed(&self.orgs), listed(&self.partners));
         if orgs.is_empty() && partners.is_empty() {
             return Ok(());
@@ -212,136 +216,6 @@ fn listed(uses: &DashMap<Uuid, Moment>) -> Vec<(Uuid, Moment)> {
 fn remove(uses: &DashMap<Uuid, Moment>, written: &[(Uuid, Moment)]) {
     for (key, at) in written {
         uses.remove_if(key, |_, last| last == at);
-    }
-}
-
-/// Forgets keys as the change feed reports them, for as long as the API serves, and reads those that sign when another has come.
-pub(super) async fn follow(api: Api) {
-    let follower = api.store().follower();
-    let mut signal = api.store().follow_changes().await;
-    let (mut seq, mut keys) = (None, SigningKeys::Unread);
-    loop {
-        match seq {
-            // What was cached before the position is known may be stale.
-            None => {
-                seq = api.read(feed::position).await.ok();
-                api.credentials().forget_all();
-            }
-            Some(at) => {
-                if let Ok(changes) = api.read_inline(move |tx| feed::since(tx, at)).await {
-                    if changes.missed {
-                        api.credentials().forget_all();
-                    }
-                    if changes.missed || changes.changes.contains(&Change::SigningKeys) {
-                        keys = SigningKeys::Unread;
-                    }
-                    for change in changes.changes {
-                        api.credentials().forget(change);
-                    }
-                    seq = Some(changes.seq);
-                    if changes.more {
-                        continue;
-                    }
-                }
-            }
-        }
-        if let Some(seq) = seq {
-            follower.applied(seq);
-        }
-        keys.catch_up(api.store()).await;
-        signal.wait().await;
-    }
-}
-
-/// How far the signing keys were followed.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-enum SigningKeys {
-    /// As they are kept.
-    Read,
-    /// There may be another.
-    Unread,
-    /// The same, and it was told that they can't be read.
-    Unreadable,
-}
-
-impl SigningKeys {
-    async fn catch_up(&mut self, store: &Store) {
-        if *self == Self::Read {
-            return;
-        }
-        match store.follow_signing_keys().await {
-            Ok(others) => {
-                *self = Self::Read;
-                if others {
-                    let kid = store.keyring().signing_key().id().to_owned();
-                    tracing::info!(kid, "the signing keys changed, and this one signs");
-                }
-            }
-            Err(error) => {
-                if *self == Self::Unread {
-                    tracing::warn!(%error, "the signing keys can't be read again: tokens are signed as before");
-                }
-                *self = Self::Unreadable;
-            }
-        }
-    }
-}
-
-/// Writes the uses of keys down now and then, and forgets old answers, for as long as the API serves.
-pub(super) async fn write_uses(api: Api) {
-    let mut turns = tokio::time::interval(WRITTEN_EVERY);
-    loop {
-        turns.tick().await;
-        api.write_uses().await;
-        api.forget_answers().await;
-    }
-}
-
-impl Api {
-    /// Revokes a key of the org: for good, and on this node at once.
-    ///
-    /// # Errors
-    /// 404 if there is none.
-    pub(super) async fn revoke_key(&self, org: Uuid, key: Uuid) -> Result<(), ApiError> {
-        let now = self.now();
-        self.store()
-            .write(move |tx| org_keys::revoke(tx, org, key, now))
-            .await?;
-        self.credentials().forget(Change::OrgKey { org, key });
-        Ok(())
-    }
-
-    /// Reads the signing keys again if the token names one that isn't known, since it may be newer than what the change feed has told of.
-    /// A stranger's token costs such a look ten times a second at most.
-    pub(super) async fn follow_key_of(&self, token: &str) {
-        if !token::is_of_another_key(self.store().keyring(), token) {
-            return;
-        }
-        let read = &self.credentials().keys_read;
-        let now = self.monotonic().as_micros();
-        let before = read.load(Ordering::Relaxed);
-        let is_due = u128::from(now.saturating_sub(before)) >= LOOK_AGAIN.as_micros();
-        if !is_due {
-            return;
-        }
-        // Of many at once one looks.
-        let ours = read.compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed);
-        if ours.is_ok() {
-            // A fault is told by whoever follows the feed.
-            let _ = self.store().follow_signing_keys().await;
-        }
-    }
-
-    /// Writes down when keys were used, which is otherwise done twice a minute.
-    pub async fn write_uses(&self) {
-        let (credentials, now) = (self.credentials(), self.monotonic());
-        credentials.orgs.drop_old(now);
-        credentials.partners.drop_old(now);
-        credentials.sessions.drop_old(now);
-        if let Err(error) = credentials.uses.write(self.store()).await {
-            let error = &error as &dyn std::error::Error;
-            tracing::warn!(error, "the uses of keys could not be written down yet");
-        }
     }
 }
 

@@ -17,6 +17,7 @@ mod document;
 mod email;
 mod error;
 mod feed_page;
+mod follow;
 mod handoff_analytics;
 mod health;
 mod idempotency;

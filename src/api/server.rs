@@ -12,7 +12,7 @@ use tokio_rustls::TlsAcceptor;
 use trunkline_net::tls::Certificate;
 
 use super::room::{Bounds, Room};
-use super::{Api, connection, credentials, phone, router, streams};
+use super::{Api, connection, follow, phone, router};
 use crate::config::Patience;
 use crate::telemetry::metrics;
 
@@ -44,9 +44,9 @@ impl Server {
     pub fn start(api: Api, listener: TcpListener, certificate: Option<&Arc<Certificate>>) -> Self {
         let (end, ended) = watch::channel(false);
         let followers = [
-            tokio::spawn(credentials::follow(api.clone())),
-            tokio::spawn(credentials::write_uses(api.clone())),
-            tokio::spawn(streams::follow(api.clone())),
+            tokio::spawn(follow::credentials(api.clone())),
+            tokio::spawn(follow::uses(api.clone())),
+            tokio::spawn(follow::events(api.clone())),
             tokio::spawn(phone::serve_others(api.clone())),
         ];
         let tls = certificate

@@ -5,18 +5,12 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
 
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use super::Api;
-use trunkline_store::{audit, events};
-
 /// Streams that one node holds open at most: three of four connections.
 const MOST: usize = 768;
-/// How often events are forgotten that were kept long enough.
-const PRUNE_EVERY: Duration = Duration::from_secs(600);
 
 /// Everybody who listens.
 #[derive(Clone, Debug, Default)]
@@ -100,17 +94,17 @@ impl Streams {
         room.seats = 0;
     }
 
-    fn wake(&self, org: Uuid) {
+    pub(super) fn wake(&self, org: Uuid) {
         if let Some(audience) = self.room().orgs.get(&org) {
             audience.wake();
         }
     }
 
-    fn wake_all(&self) {
+    pub(super) fn wake_all(&self) {
         self.room().orgs.values().for_each(Audience::wake);
     }
 
-    fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.room().orgs.is_empty()
     }
 
@@ -120,7 +114,7 @@ impl Streams {
 }
 
 impl Audience {
-    fn wake(&self) {
+    pub(super) fn wake(&self) {
         self.news.send_modify(|news| *news = news.wrapping_add(1));
     }
 }
@@ -155,48 +149,6 @@ impl Drop for Seat {
         }
         room.seats -= 1;
     }
-}
-
-/// Wakes whoever listens, and forgets what was kept long enough, for as long as the API serves.
-pub(super) async fn follow(api: Api) {
-    let mut signal = api.store().follow_events().await;
-    let mut seq = None;
-    let mut pruned = None;
-    loop {
-        seq = news(&api, seq).await;
-        let now = api.now();
-        if pruned.is_none_or(|at| now.since(at) >= PRUNE_EVERY) {
-            pruned = Some(now);
-            let kept = &api.config().events;
-            let pruned = api
-                .store()
-                .prune_events(kept.retention, kept.max_per_org, now);
-            if let Err(error) = pruned.await {
-                tracing::warn!(%error, "old events can't be forgotten yet");
-            }
-            let kept = api.config().audit.retention;
-            if let Err(error) = audit::prune(api.store(), kept, now).await {
-                tracing::warn!(%error, "old entries of the audit log can't be forgotten yet");
-            }
-        }
-        signal.wait().await;
-    }
-}
-
-/// Wakes the streams of the orgs that have events after `seq`; gives the number up to which that is done.
-async fn news(api: &Api, seq: Option<i64>) -> Option<i64> {
-    let (store, streams) = (api.store(), api.streams());
-    let Some(at) = seq.filter(|_| !streams.is_empty()) else {
-        let position = store.read(events::position).await.ok();
-        // Whoever has come since, or before the first position was known.
-        streams.wake_all();
-        return position.or(seq);
-    };
-    let Ok((last, orgs)) = store.read(move |tx| events::news(tx, at)).await else {
-        return seq;
-    };
-    orgs.into_iter().for_each(|org| streams.wake(org));
-    Some(last)
 }
 
 #[cfg(test)]

@@ -14,11 +14,11 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 use trunkline_store::{
-    Acting, Actor, ActorKind, OrgKey, OrgLimit, Session, TokenHash, org_limits, sessions,
+    Acting, Actor, ActorKind, OrgKey, OrgLimit, TokenHash, org_limits, sessions,
 };
 use uuid::Uuid;
 
-use super::credentials::{KnownOrg, presented};
+use super::credentials::{KnownOrg, Visit, presented};
 use super::error::ApiError;
 use super::room::Proof;
 use super::{Api, SCOPES, default_limits};
@@ -29,17 +29,6 @@ pub(super) const LIFETIME: Duration = Duration::from_secs(12 * 3600);
 const NAME: &str = "trunkline_session";
 /// What those have who may only look.
 const READING: [&str; 3] = ["handoff:read", "phone:read", "calls:read"];
-
-/// Somebody's session, as a request carries it.
-#[derive(Debug)]
-pub(super) struct Visit {
-    pub(super) session: Session,
-    pub(super) hash: TokenHash,
-    /// Requests that the org's keys and sessions together may make in a minute.
-    requests_per_minute: u32,
-    /// Streams that they may open in a minute.
-    streams_per_minute: u32,
-}
 
 /// A new token, and its hash.
 pub(super) fn new_token() -> (String, TokenHash) {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::daemon::Credentials;
+use crate::digest::Credentials;
 use crate::process::{Deadline, Process, free_port, free_range};
 
 const RATE: u32 = 8000;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::digest::Credentials;
 use crate::http;
 use crate::process::{Deadline, Process, free_port, free_range, trunkline};
 use crate::sipp::{Caller, Runtime};
@@ -18,13 +19,6 @@ const RECORDED: Duration = Duration::from_secs(10);
 
 /// Enough for the few calls of a test.
 const RTP_PORTS: u16 = 64;
-
-/// A trunk's digest user.
-#[derive(Debug, Clone)]
-pub struct Credentials {
-    pub username: String,
-    pub password: String,
-}
 
 /// A data directory and its configuration, before the daemon serves it.
 #[derive(Debug)]

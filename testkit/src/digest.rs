@@ -5,7 +5,14 @@ use std::collections::HashMap;
 use md5::{Digest as _, Md5};
 use sha2::Sha256;
 
-use crate::{Credentials, Message};
+use crate::Message;
+
+/// A trunk's digest user.
+#[derive(Debug, Clone)]
+pub struct Credentials {
+    pub username: String,
+    pub password: String,
+}
 
 /// A challenge, as 401 and 407 bring it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -36,8 +36,8 @@ pub mod tls;
 pub mod trace;
 
 pub use baresip::Baresip;
-pub use daemon::{Credentials, Daemon, House};
-pub use digest::proves;
+pub use daemon::{Daemon, House};
+pub use digest::{Credentials, proves};
 pub use message::Message;
 pub use pbx::Pbx;
 pub use peer::Peer;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::daemon::Credentials;
+use crate::digest::Credentials;
 use crate::process::{Deadline, Process, free_port};
 use crate::referred::{self, Step};
 use crate::trace::Trace;

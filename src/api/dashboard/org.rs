@@ -17,9 +17,10 @@ use uuid::Uuid;
 
 use super::page::{Html, Instead, base};
 use super::view::{self, OrgPage};
+use crate::api::credentials::Visit;
 use crate::api::path::Named;
 use crate::api::phone::from_memory;
-use crate::api::visit::{self, Visit};
+use crate::api::visit;
 use crate::api::{Api, SCOPES, end_of, token};
 
 /// Rows that each list shows.

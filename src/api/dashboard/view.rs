@@ -7,8 +7,8 @@ use trunkline_store::{Agent, AgentKind, Call, Handoff, InboundTrunk, Number, Org
 use uuid::Uuid;
 
 use crate::api::SCOPES;
+use crate::api::credentials::Visit;
 use crate::api::time::written;
-use crate::api::visit::Visit;
 
 /// What the page of an org shows.
 #[derive(Debug)]

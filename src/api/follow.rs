@@ -1,0 +1,189 @@
+//! What the API follows for as long as it serves: changes of credentials, uses of keys, and events that streams wait for.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use trunkline_store::{Change, Store, audit, events as store_events, feed, org_keys};
+use uuid::Uuid;
+
+use super::error::ApiError;
+use super::{Api, token};
+
+/// How often the uses of keys are written down, and old look-ups dropped.
+const WRITTEN_EVERY: Duration = Duration::from_secs(30);
+/// How often the signing keys are read again at most because of a token.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// How often events are forgotten that were kept long enough.
+const PRUNE_EVERY: Duration = Duration::from_secs(600);
+
+/// Forgets keys as the change feed reports them, for as long as the API serves, and reads those that sign when another has come.
+pub(super) async fn credentials(api: Api) {
+    let follower = api.store().follower();
+    let mut signal = api.store().follow_changes().await;
+    let (mut seq, mut keys) = (None, SigningKeys::Unread);
+    loop {
+        match seq {
+            // What was cached before the position is known may be stale.
+            None => {
+                seq = api.read(feed::position).await.ok();
+                api.credentials().forget_all();
+            }
+            Some(at) => {
+                if let Ok(changes) = api.read_inline(move |tx| feed::since(tx, at)).await {
+                    if changes.missed {
+                        api.credentials().forget_all();
+                    }
+                    if changes.missed || changes.changes.contains(&Change::SigningKeys) {
+                        keys = SigningKeys::Unread;
+                    }
+                    for change in changes.changes {
+                        api.credentials().forget(change);
+                    }
+                    seq = Some(changes.seq);
+                    if changes.more {
+                        continue;
+                    }
+                }
+            }
+        }
+        if let Some(seq) = seq {
+            follower.applied(seq);
+        }
+        keys.catch_up(api.store()).await;
+        signal.wait().await;
+    }
+}
+
+/// How far the signing keys were followed.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum SigningKeys {
+    /// As they are kept.
+    Read,
+    /// There may be another.
+    Unread,
+    /// The same, and it was told that they can't be read.
+    Unreadable,
+}
+
+impl SigningKeys {
+    async fn catch_up(&mut self, store: &Store) {
+        if *self == Self::Read {
+            return;
+        }
+        match store.follow_signing_keys().await {
+            Ok(others) => {
+                *self = Self::Read;
+                if others {
+                    let kid = store.keyring().signing_key().id().to_owned();
+                    tracing::info!(kid, "the signing keys changed, and this one signs");
+                }
+            }
+            Err(error) => {
+                if *self == Self::Unread {
+                    tracing::warn!(%error, "the signing keys can't be read again: tokens are signed as before");
+                }
+                *self = Self::Unreadable;
+            }
+        }
+    }
+}
+
+/// Writes the uses of keys down now and then, and forgets old answers, for as long as the API serves.
+pub(super) async fn uses(api: Api) {
+    let mut turns = tokio::time::interval(WRITTEN_EVERY);
+    loop {
+        turns.tick().await;
+        api.write_uses().await;
+        api.forget_answers().await;
+    }
+}
+
+/// Wakes whoever listens, and forgets what was kept long enough, for as long as the API serves.
+pub(super) async fn events(api: Api) {
+    let mut signal = api.store().follow_events().await;
+    let mut seq = None;
+    let mut pruned = None;
+    loop {
+        seq = news(&api, seq).await;
+        let now = api.now();
+        if pruned.is_none_or(|at| now.since(at) >= PRUNE_EVERY) {
+            pruned = Some(now);
+            let kept = &api.config().events;
+            let pruned = api
+                .store()
+                .prune_events(kept.retention, kept.max_per_org, now);
+            if let Err(error) = pruned.await {
+                tracing::warn!(%error, "old events can't be forgotten yet");
+            }
+            let kept = api.config().audit.retention;
+            if let Err(error) = audit::prune(api.store(), kept, now).await {
+                tracing::warn!(%error, "old entries of the audit log can't be forgotten yet");
+            }
+        }
+        signal.wait().await;
+    }
+}
+
+/// Wakes the streams of the orgs that have events after `seq`; gives the number up to which that is done.
+async fn news(api: &Api, seq: Option<i64>) -> Option<i64> {
+    let (store, streams) = (api.store(), api.streams());
+    let Some(at) = seq.filter(|_| !streams.is_empty()) else {
+        let position = store.read(store_events::position).await.ok();
+        // Whoever has come since, or before the first position was known.
+        streams.wake_all();
+        return position.or(seq);
+    };
+    let Ok((last, orgs)) = store.read(move |tx| store_events::news(tx, at)).await else {
+        return seq;
+    };
+    orgs.into_iter().for_each(|org| streams.wake(org));
+    Some(last)
+}
+
+impl Api {
+    /// Revokes a key of the org: for good, and on this node at once.
+    ///
+    /// # Errors
+    /// 404 if there is none.
+    pub(super) async fn revoke_key(&self, org: Uuid, key: Uuid) -> Result<(), ApiError> {
+        let now = self.now();
+        self.store()
+            .write(move |tx| org_keys::revoke(tx, org, key, now))
+            .await?;
+        self.credentials().forget(Change::OrgKey { org, key });
+        Ok(())
+    }
+
+    /// Reads the signing keys again if the token names one that isn't known, since it may be newer than what the change feed has told of.
+    /// A stranger's token costs such a look ten times a second at most.
+    pub(super) async fn follow_key_of(&self, token: &str) {
+        if !token::is_of_another_key(self.store().keyring(), token) {
+            return;
+        }
+        let read = &self.credentials().keys_read;
+        let now = self.monotonic().as_micros();
+        let before = read.load(Ordering::Relaxed);
+        let is_due = u128::from(now.saturating_sub(before)) >= LOOK_AGAIN.as_micros();
+        if !is_due {
+            return;
+        }
+        // Of many at once one looks.
+        let ours = read.compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed);
+        if ours.is_ok() {
+            // A fault is told by whoever follows the feed.
+            let _ = self.store().follow_signing_keys().await;
+        }
+    }
+
+    /// Writes down when keys were used, which is otherwise done twice a minute.
+    pub async fn write_uses(&self) {
+        let (credentials, now) = (self.credentials(), self.monotonic());
+        credentials.orgs.drop_old(now);
+        credentials.partners.drop_old(now);
+        credentials.sessions.drop_old(now);
+        if let Err(error) = credentials.uses.write(self.store()).await {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(error, "the uses of keys could not be written down yet");
+        }
+    }
+}
