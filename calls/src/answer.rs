@@ -2,30 +2,26 @@
 //! refused (RFC 3261 §13.2.2, §13.3.1).
 
 use trunkline_model::record::{Fact, HangupBy, Status};
-use trunkline_model::settings::FailoverOn;
 use trunkline_sip::dialog::Dialog;
 use trunkline_sip::dialog::session_timer::SessionTimer;
 use trunkline_sip::endpoint::{ClientTx, Request};
-use trunkline_sip::flow::{Flow, Transport};
+use trunkline_sip::flow::Flow;
 use trunkline_sip::header::text;
 use trunkline_sip::wire::print::Head;
-use trunkline_sip::wire::{HeaderName, Message, Method};
+use trunkline_sip::wire::{Message, Method};
 
 use super::allow::own_lines;
-use super::attempts::{Came, NoAnswer};
-use super::call::{AwaitedAck, Call, Delayed, Phase, Purpose, Setup, Side, Speaker};
+use super::attempts::NoAnswer;
+use super::call::{AwaitedAck, Call, Delayed, Phase, Purpose, Side, Speaker};
 use super::context::{CallTimer, Cx, allows};
 use super::crossing::{self, Crossing, Place, Refusal};
 use super::hangup::{self, End};
+use super::invite_client::{Accepted, Failed};
 use super::privacy::Identity;
 use super::provisional_relay::{Held, Won};
 use super::refusal::Reason;
-use super::target;
-use super::unanswered::refused_with;
+use super::uas_invite::UasInvite;
 use super::{has_sdp, setup};
-
-/// Redirections that one call follows.
-const MAX_REDIRECTS: u8 = 3;
 
 impl Call {
     /// An answer to a request of ours.
@@ -36,29 +32,10 @@ impl Call {
         client: ClientTx,
         message: &Message<'_>,
     ) {
-        if self
-            .setup
-            .as_deref()
-            .is_some_and(|setup| setup.client == Some(client))
-        {
-            self.note_heard(cx, message.status());
-            if let Some(setup) = self.setup.as_deref_mut() {
-                setup.datagram.hear();
-                if let Some(digest) = setup.digest.as_deref_mut() {
-                    digest.heard(flow.peer.ip());
-                }
-            }
-            return match message.status() {
-                100..=199 => self.on_runtime_provisional(cx, message),
-                200..=299 if self.outbound.is_some() => {
-                    self.on_runtime_joins(cx, flow, client, message);
-                }
-                200..=299 => self.on_runtime_accepted(cx, flow, client, message),
-                status => self.on_runtime_refused(cx, status, message),
-            };
-        }
-        if self.dial.as_deref().is_some_and(|dial| dial.owns(client)) {
-            return self.with_dial(cx, |dial, cx| dial.on_response(cx, flow, message));
+        if self.dials_by(client) {
+            return self.with_dialing(cx, |client, cx, text| {
+                client.handle_response(cx, text, flow, message)
+            });
         }
         if message.status() < 200 {
             return;
@@ -72,20 +49,6 @@ impl Call {
         }
     }
 
-    /// A peer that takes calls needn't be asked whether it is there.
-    fn note_heard(&mut self, cx: &mut Cx<'_>, status: u16) {
-        if status < 200 {
-            return self.attempts.hear(status);
-        }
-        let whose = self.runtime_attempt();
-        let setup = self.setup.as_deref();
-        let current = setup.and_then(|setup| setup.current.as_ref());
-        if let Some(target) = current.filter(|_| status < 300) {
-            cx.core.health.heard(target);
-            self.attempts.answered(cx, whose, target, status);
-        }
-    }
-
     /// Whether the 2xx is known and its ACK still waits for the other side.
     fn awaits(&self, client: ClientTx) -> bool {
         self.awaited.iter().any(|ack| {
@@ -93,6 +56,13 @@ impl Call {
                 .as_ref()
                 .is_some_and(|delayed| delayed.client == client)
         }) || self.asks_by(client)
+            || self.holds_back(client)
+    }
+
+    /// Whether a 2xx of that transaction waits for a PRACK of the caller's. Another fork's is repeated until then.
+    fn holds_back(&self, client: ClientTx) -> bool {
+        let incoming = self.incoming.as_deref();
+        incoming.is_some_and(|incoming| incoming.relay.holds(client))
     }
 
     fn is_winner(&self, message: &Message<'_>) -> bool {
@@ -105,41 +75,32 @@ impl Call {
     }
 
     /// The runtime's 2xx: the first one wins.
-    pub(crate) fn on_runtime_accepted(
-        &mut self,
-        cx: &mut Cx<'_>,
-        flow: Flow,
-        client: ClientTx,
-        message: &Message<'_>,
-    ) {
-        let relay = self.setup.as_deref().and_then(|setup| setup.relay.as_ref());
-        if relay.is_some_and(|relay| relay.held_fork().is_some()) {
-            // Another fork's: repeated until the first has won.
-            return;
-        }
-        if self.is_out_of_reach(message) {
-            hangup::refuse_late_answer(cx, flow, Some(client), message);
-            return match self.more_targets() {
-                true => self.attempt_failed(cx),
-                false => self.refuse(cx, Reason::MediaFamilies),
-            };
-        }
-        let Some(fork) = self.fork_for(cx, message) else {
-            hangup::refuse_late_answer(cx, flow, Some(client), message);
-            return self.refuse(cx, Reason::RuntimeRefused);
-        };
-        let Some(setup) = self.setup.as_deref() else {
-            return;
-        };
-        let Some(relay) = &setup.relay else { return };
-        let agreed = has_sdp(setup.invite()) || relay.is_agreed(fork);
-        let waits = relay.owes_answer(fork);
+    pub(crate) fn on_runtime_accepted(&mut self, cx: &mut Cx<'_>, accepted: Accepted<'_>) {
+        let Accepted {
+            client,
+            fork,
+            cseq,
+            flow,
+            dialog,
+            ack_lines,
+            credentials,
+            message,
+            ..
+        } = accepted;
+        self.begin_fork(cx, fork, dialog, message);
         if let Speaker::Runtime(leg) = &mut self.speaker {
             leg.flow = flow;
+            leg.credentials = credentials;
         }
+        let Some(incoming) = self.incoming.as_deref() else {
+            return;
+        };
+        let agreed = has_sdp(incoming.invite()) || incoming.relay.is_agreed(fork);
+        let waits = incoming.relay.owes_answer(fork);
         let acknowledged = agreed || !has_sdp(message);
         if acknowledged {
-            self.acknowledge_runtime(cx, fork, client);
+            let content = Some((&*ack_lines, &b""[..]));
+            self.send_ack(cx, Side::Agent, fork, client, cseq, content);
         }
         let won = Won {
             client,
@@ -147,11 +108,10 @@ impl Call {
             fork,
             acknowledged,
         };
-        let setup = self.setup.as_deref_mut().filter(|_| waits);
-        match setup.and_then(|setup| setup.relay.as_mut()) {
-            Some(relay) => {
+        match self.incoming.as_deref_mut().filter(|_| waits) {
+            Some(incoming) => {
                 let answer = message.into();
-                relay.hold_back(Held { won, answer });
+                incoming.relay.hold_back(Held { won, answer });
             }
             None => self.take_answer(cx, won, message),
         }
@@ -159,22 +119,20 @@ impl Call {
 
     /// The runtime's 2xx becomes the caller's.
     pub(crate) fn take_answer(&mut self, cx: &mut Cx<'_>, won: Won, message: &Message<'_>) {
-        let Some(setup) = self.setup.take() else {
+        let Some(incoming) = self.incoming.take() else {
             return;
         };
-        cx.release_setup(&setup);
-        let relay = setup.relay.as_ref();
-        self.late_prack = relay.and_then(|relay| relay.late_prack(won.fork));
+        cx.release_incoming(&incoming);
+        self.late_prack = incoming.relay.late_prack(won.fork);
         self.keep_only(won.fork);
-        self.keep_runtime_credentials(&setup);
         self.open_runtime_leg(cx, won.flow, message);
         let delayed = (!won.acknowledged).then(|| Delayed {
             client: won.client,
             fork: won.fork,
-            cseq: u32::from(self.runtime_cseq),
+            cseq: self.runtime_cseq,
             offer: message.body().into(),
         });
-        self.accept_caller(cx, won.fork, &setup, message, delayed);
+        self.accept_caller(cx, won.fork, &incoming, message, delayed);
     }
 
     fn keep_only(&mut self, fork: u8) {
@@ -204,7 +162,7 @@ impl Call {
         &mut self,
         cx: &mut Cx<'_>,
         fork: u8,
-        setup: &Setup,
+        incoming: &UasInvite,
         answer: &Message<'_>,
         delayed: Option<Delayed>,
     ) {
@@ -212,7 +170,7 @@ impl Call {
             crossing_of_answer(prefix).copy(head, answer);
         };
         let runtime_call_id = text::lossy(answer.call_id()).into();
-        let invite = setup.invite();
+        let invite = incoming.invite();
         self.remember_sdp(Side::Agent, invite.body());
         self.with_origin(Side::Agent, invite.body());
         self.answer_caller(
@@ -322,37 +280,29 @@ impl Call {
         });
     }
 
-    fn on_runtime_refused(&mut self, cx: &mut Cx<'_>, status: u16, message: &Message<'_>) {
-        self.note_attempt(cx, &Came::Status(status));
-        let listed = match status {
-            404 => Some(FailoverOn::NotFound),
-            480 => Some(FailoverOn::Unavailable),
-            _ => None,
+    /// No runtime takes the call.
+    pub(crate) fn on_runtime_lost(&mut self, cx: &mut Cx<'_>, failed: Failed<'_>) {
+        let Failed {
+            failure,
+            said,
+            message,
+        } = failed;
+        let Some(message) = message else {
+            let is_forbidden = failure.reason == Reason::PeerNotAllowed;
+            let reason = match is_forbidden {
+                true => Reason::PeerNotAllowed,
+                false => Reason::RuntimeUnreachable,
+            };
+            return self.refuse_saying(cx, reason, &said);
         };
-        if listed.is_some_and(|cause| self.fails_over_on(cause)) {
-            return self.attempt_failed(cx);
+        match crossing::refusal(message.status()) {
+            Refusal::Same => self.pass_refusal(cx, message.status(), message),
+            Refusal::FailOver
+            | Refusal::Trouble
+            | Refusal::Redirect
+            | Refusal::Brief
+            | Refusal::Unavailable => self.refuse_saying(cx, Reason::RuntimeRefused, &said),
         }
-        if matches!(status, 401 | 407) && self.prove_to_runtime(cx, message) {
-            return;
-        }
-        if let Some(setup) = self.setup.as_deref_mut() {
-            setup.refused_with = refused_with(message);
-        }
-        match crossing::refusal(status) {
-            Refusal::FailOver => self.attempt_failed(cx),
-            Refusal::Trouble if self.more_targets() => self.attempt_failed(cx),
-            Refusal::Trouble => self.refuse(cx, Reason::RuntimeRefused),
-            Refusal::Redirect => self.on_redirect(cx, message),
-            Refusal::Brief => self.on_brief(cx, message),
-            Refusal::Unavailable => self.refuse(cx, Reason::RuntimeRefused),
-            Refusal::Same => self.pass_refusal(cx, status, message),
-        }
-    }
-
-    /// Whether another target is there, and the agent wants it tried for this.
-    fn fails_over_on(&self, cause: FailoverOn) -> bool {
-        let setup = self.setup.as_deref();
-        setup.is_some_and(|setup| setup.failover_on.contains(&cause)) && self.more_targets()
     }
 
     /// The runtime's own no, told to the caller as it was said.
@@ -379,61 +329,13 @@ impl Call {
         self.refuse_with(cx, end, Some(&phrase), more, message.body());
     }
 
-    /// A 3xx is followed only within the runtime's configured hosts.
-    fn on_redirect(&mut self, cx: &mut Cx<'_>, message: &Message<'_>) {
-        let Some(setup) = self.setup.as_deref_mut() else {
-            return;
-        };
-        setup.redirects += 1;
-        let current = setup.current.as_ref();
-        let came_by = current.map_or(Transport::Udp, |target| target.transport);
-        let places = target::redirections(message, &setup.hosts, came_by);
-        let places = places.into_iter();
-        let mut places: std::collections::VecDeque<_> =
-            places.map(|place| place.of_runtime(&setup.namer)).collect();
-        if setup.redirects > MAX_REDIRECTS || places.is_empty() {
-            return match self.fails_over_on(FailoverOn::Redirect) {
-                true => self.attempt_failed(cx),
-                false => self.refuse(cx, Reason::RuntimeRefused),
-            };
-        }
-        // They stand in for the one that redirects: what was to be tried after it still is.
-        places.extend(setup.targets.drain(..).map(target::Place::Known));
-        places.append(&mut setup.names);
-        setup.names = places;
-        self.attempt_failed(cx);
-    }
-
-    /// 422: asked again with the runtime's Min-SE, once (RFC 4028 §7.3).
-    fn on_brief(&mut self, cx: &mut Cx<'_>, message: &Message<'_>) {
-        let min_se = message.number(HeaderName::MinSe);
-        let Some(setup) = self.setup.as_deref_mut() else {
-            return;
-        };
-        match (min_se, setup.min_se) {
-            (Some(min_se), None) => {
-                setup.min_se = Some(min_se);
-                setup.targets.extend(setup.current.take());
-                setup.targets.rotate_right(1);
-                self.attempt_failed(cx);
-            }
-            _ => self.refuse(cx, Reason::RuntimeRefused),
-        }
-    }
-
     /// A transaction of ours ended in silence, or its flow broke.
     pub(crate) fn on_no_answer(&mut self, cx: &mut Cx<'_>, client: ClientTx, why: NoAnswer) {
         let status = why.status();
-        if self
-            .setup
-            .as_deref()
-            .is_some_and(|setup| setup.client == Some(client))
-        {
-            self.note_attempt(cx, &(&why).into());
-            return self.attempt_failed(cx);
-        }
-        if self.dial.as_deref().is_some_and(|dial| dial.owns(client)) {
-            return self.with_dial(cx, |dial, cx| dial.on_no_answer(cx, &why));
+        if self.dials_by(client) {
+            return self.with_dialing(cx, |client, cx, text| {
+                client.handle_no_answer(cx, text, &why)
+            });
         }
         let Some(pending) = self.take_pending(client) else {
             return;
@@ -480,15 +382,6 @@ const fn crossing_of_answer(prefix: &str) -> Crossing<'_> {
         place: Place::Response,
         identity: Identity::Crosses,
         prefix,
-    }
-}
-
-impl Cx<'_> {
-    /// Cancels the timers of a set-up that is over.
-    pub(crate) fn release_setup(&mut self, setup: &Setup) {
-        for timer in setup.timers() {
-            self.core.timers.cancel(timer);
-        }
     }
 }
 

@@ -3,12 +3,10 @@
 //! Plain values only: no instant of a clock, no handle, no channel. Leg 0 faces the caller, leg 1 the
 //! agent's runtime; with the built-in echo agent leg 1 has no dialog.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::net::IpAddr;
 
 use smallvec::SmallVec;
-use trunkline_model::settings::FailoverOn;
-use trunkline_model::tied::Namer;
 use trunkline_sip::dialog::Dialog;
 use trunkline_sip::dialog::session_timer::SessionTimer;
 use trunkline_sip::endpoint::{ClientTx, ServerTx};
@@ -16,12 +14,12 @@ use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::slot::Slot;
 use trunkline_sip::wheel::TimerId;
-use trunkline_sip::wire::{Kept, Message, Method};
+use trunkline_sip::wire::{Message, Method};
 use uuid::Uuid;
 
 use super::attempts::Attempts;
 use super::credentials::LegCredentials;
-use super::dial::Dial;
+use super::dialing::Dialing;
 use super::hangup::Farewell;
 use super::has_sdp;
 use super::hold::Hold;
@@ -33,14 +31,13 @@ use super::pbx::Pbx;
 use super::places::Places;
 use super::privacy::CallerIdentity;
 use super::proofs::Again;
-use super::provisional_relay::{LatePrack, ProvisionalRelay, Reliability};
+use super::provisional_relay::{LatePrack, Reliability};
 use super::replaces::Successor;
 use super::request_origin::RequestOrigin;
 use super::request_queue::RequestQueue;
-use super::runtime_digest::RuntimeDigest;
 use super::session::Presence;
-use super::target::{Place, Target};
 use super::transfer::{Bridged, Transfer};
+use super::uas_invite::UasInvite;
 
 /// Where a call stands in this shard's slab.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
@@ -257,61 +254,6 @@ pub(crate) enum ContactState {
     Known(Option<Uuid>),
 }
 
-/// What is needed until the runtime has answered, and no longer.
-#[derive(Debug)]
-pub(crate) struct Setup {
-    /// The caller's INVITE as received.
-    pub(crate) invite: Kept,
-    /// Addresses to try, in order.
-    pub(crate) targets: VecDeque<Target>,
-    pub(crate) current: Option<Target>,
-    /// Configured URIs that have not become targets yet.
-    pub(crate) names: VecDeque<Place>,
-    /// The hosts that a redirection may name.
-    pub(crate) hosts: SmallVec<[String; 1]>,
-    /// The URI whose host is being looked up.
-    pub(crate) resolving: Option<Box<str>>,
-    pub(crate) contact: ContactState,
-    pub(crate) session_token: Box<str>,
-    /// Whether the agent wants its runtime to have it, whoever that is.
-    pub(crate) wants_token: bool,
-    /// Headers that the agent's runtime is to get.
-    pub(crate) headers: Box<[(Box<str>, Box<str>)]>,
-    /// What the runtime's challenges are answered with.
-    pub(crate) digest: Option<Box<RuntimeDigest>>,
-    pub(crate) krisp: bool,
-    /// The other way to the target that is being tried.
-    pub(crate) datagram: super::large::Datagram,
-    /// The INVITE transaction of the attempt that runs.
-    pub(crate) client: Option<ClientTx>,
-    pub(crate) local_tag: Box<[u8]>,
-    /// Answers after which the agent wants the next target tried, besides the usual ones.
-    pub(crate) failover_on: Box<[FailoverOn]>,
-    pub(crate) redirects: u8,
-    /// Who names the runtime's hosts.
-    pub(crate) namer: Namer,
-    pub(crate) min_se: Option<u32>,
-    /// Header lines of the last refusal, for the caller's where no place is left.
-    pub(crate) refused_with: Box<[u8]>,
-    /// To-tags of the runtime's forks, over all attempts.
-    pub(crate) forks: u8,
-    /// The runtime's last RSeq in each fork.
-    pub(crate) runtime_rseqs: SmallVec<[(u8, u32); 1]>,
-    /// The way of provisional answers to the caller; `None` for a call that we began, whose callee has answered.
-    pub(crate) relay: Option<ProvisionalRelay>,
-    pub(crate) attempt_timer: Option<TimerId>,
-    pub(crate) contact_timer: Option<TimerId>,
-}
-
-impl Setup {
-    /// The timers that run for it alone.
-    pub(crate) fn timers(&self) -> impl Iterator<Item = TimerId> + '_ {
-        let reliable = self.relay.iter().flat_map(ProvisionalRelay::timers);
-        let own = [self.attempt_timer, self.contact_timer];
-        own.into_iter().flatten().chain(reliable)
-    }
-}
-
 /// A client transaction of ours inside the call, and what its answer is for.
 #[derive(Debug)]
 pub(crate) struct Pending {
@@ -418,14 +360,15 @@ pub(crate) struct Call {
     /// Max-Forwards of whatever INVITE follows from the caller's.
     pub(crate) hops: u8,
     /// CSeq of our INVITE to the runtime.
-    pub(crate) runtime_cseq: u8,
+    pub(crate) runtime_cseq: u32,
     pub(crate) phase: Phase,
     pub(crate) answered: Option<Moment>,
-    pub(crate) setup: Option<Box<Setup>>,
+    /// The caller's INVITE until it has its final answer.
+    pub(crate) incoming: Option<Box<UasInvite>>,
     /// The caller's INVITE transaction while it lives; `None` for a call that we began.
     pub(crate) invite: Option<ServerTx>,
     /// Somebody is being called.
-    pub(crate) dial: Option<Box<Dial>>,
+    pub(crate) dialing: Option<Box<Dialing>>,
     /// What a call that we began knows besides.
     pub(crate) outbound: Option<Box<Outbound>>,
     /// Both ends are being given each other's media by us, or have been.

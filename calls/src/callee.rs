@@ -1,25 +1,27 @@
 //! Whom an INVITE of ours calls, and as whom: through an outbound trunk to its host, or to the PBX that has registered.
 
 use std::collections::VecDeque;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 use trunkline_model::address::NamedBy;
-use trunkline_model::auth_realms::KnownRealm;
 use trunkline_model::tied::TiedPeers;
 use trunkline_model::view::WayOut;
 use trunkline_routing::E164;
-use trunkline_sip::auth::client::Asking;
 use trunkline_sip::flow::Transport;
-use trunkline_sip::wire::Message;
+use trunkline_sip::slot::CallId;
+use trunkline_sip::wire::print::Head;
 
-use super::context::Cx;
-use super::credentials::{LegCredentials, Stage, Unanswerable};
-use super::effect::{Challenger, News};
-use super::proofs::Proofs;
+use super::allow::to_callee;
+use super::call::Side;
+use super::credentials::LegCredentials;
+use super::effect::Challenger;
+use super::invite_client::{CallIds, FailsOver, InviteText, Patience, PeerPlan, Redirects, Said};
 use super::target::{self, Place, Target, Unresolved, default_port};
 use crate::registrar::bindings::Reach;
+
+/// Requests to one place of a callee.
+const MAX_REQUESTS: u32 = 8;
 
 /// Whom to call, and as whom.
 #[derive(Clone, Debug)]
@@ -57,47 +59,113 @@ pub(crate) enum Choice {
     Ours,
 }
 
+/// What a callee will be in the call.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct CalleeLeg {
+    pub(crate) side: Side,
+    /// Max-Forwards of the INVITE.
+    pub(crate) hops: u8,
+    /// Call-ID of the INVITEs to all of its places.
+    pub(crate) call_id: CallId,
+}
+
+/// Words of the INVITE to a callee.
+#[derive(Debug)]
+pub(crate) struct CalleeText {
+    hops: u8,
+    allow: &'static [u8],
+    to: Box<str>,
+    from_user: Box<str>,
+    from_host: Option<Box<str>>,
+    asserts: bool,
+    lines: Box<[u8]>,
+    /// The SDP that is offered.
+    offer: Box<[u8]>,
+}
+
+impl CalleeText {
+    /// The same with an offer.
+    pub(crate) fn offering(&mut self, offer: Box<[u8]>) {
+        self.offer = offer;
+    }
+
+    /// The SDP that it was offered.
+    pub(crate) fn into_offer(self) -> Box<[u8]> {
+        self.offer
+    }
+}
+
+impl InviteText for CalleeText {
+    fn hops(&self) -> u8 {
+        self.hops
+    }
+
+    fn from(&self, own_host: &str) -> Vec<u8> {
+        let host = self.from_host.as_deref().unwrap_or(own_host);
+        format!("<sip:{}@{host}>", self.from_user).into_bytes()
+    }
+
+    fn to(&self) -> Vec<u8> {
+        format!("<{}>", self.to).into_bytes()
+    }
+
+    fn allow(&self) -> &'static [u8] {
+        self.allow
+    }
+
+    fn supported(&self) -> &'static [u8] {
+        b"timer"
+    }
+
+    fn write_rest(&self, head: &mut Head<'_>, said: &Said<'_>) {
+        if self.asserts {
+            head.line("P-Asserted-Identity", said.from);
+        }
+        head.raw(&self.lines);
+        said.proofs.lines(head);
+        head.line("Content-Type", b"application/sdp");
+    }
+
+    fn body(&self) -> &[u8] {
+        &self.offer
+    }
+}
+
 impl Callee {
-    /// What a challenge of the peer at `destination` is answered with.
-    pub(crate) fn credentials_at(&self, destination: IpAddr) -> Option<&LegCredentials> {
-        let mut held = self.credentials.iter();
-        held.find(|held| held.may_begin_at(destination))
-    }
-
-    /// Answers the challenge in a 401 or 407 to the INVITE `asking`, which is to be sent again then; false if it isn't answered. What comes
-    /// of it is reported.
-    pub(crate) fn answer(
-        &mut self,
-        cx: &mut Cx<'_>,
-        proofs: &mut Proofs,
-        message: &Message<'_>,
-        asking: &Asking<'_>,
-        (stage, destination): (Stage<'_>, IpAddr),
-    ) -> bool {
-        let answered = match self.credentials_at(destination) {
-            Some(held) => held.answer(cx, proofs, message, asking, (stage, destination)),
-            None => Err(Unanswerable::NoPair),
+    /// The plan by which it is reached, and the words of the INVITE to it. `leg`: what it will be in the call.
+    pub(crate) fn split(self, leg: CalleeLeg, patience: Patience) -> (PeerPlan, CalleeText) {
+        let CalleeLeg {
+            side,
+            hops,
+            call_id,
+        } = leg;
+        let redirects = match self.leads_back {
+            true => Redirects::ByTheSameWay,
+            false => Redirects::Callable,
         };
-        match answered {
-            Ok(Some(seen)) => {
-                self.learn(destination, &seen);
-                cx.report(self.whose, || News::Seen(seen));
-                true
-            }
-            Ok(None) => true,
-            Err(why) => {
-                cx.report(self.whose, || News::unanswered(why, message, destination));
-                false
-            }
-        }
-    }
-
-    /// Remembers for this call what a challenge of that peer has shown.
-    fn learn(&mut self, destination: IpAddr, seen: &KnownRealm) {
-        let mut held = self.credentials.iter_mut();
-        if let Some(held) = held.find(|held| held.may_begin_at(destination)) {
-            held.learn(seen);
-        }
+        let plan = PeerPlan {
+            places: self.places,
+            hosts: self.hosts,
+            credentials: self.credentials,
+            challenger: self.whose,
+            transport: self.transport,
+            max_requests: MAX_REQUESTS,
+            fails_over: FailsOver::BeforeRinging,
+            redirects,
+            patience,
+            call_ids: CallIds::One(call_id),
+        };
+        let text = CalleeText {
+            hops,
+            allow: to_callee(side),
+            to: self.to,
+            from_user: self.from_user,
+            from_host: self.from_host,
+            asserts: self.asserts,
+            lines: self.lines,
+            offer: Box::default(),
+        };
+        (plan, text)
     }
 
     /// A number, reached through an outbound trunk with its caller number. `None` for a trunk to whoever is registered.

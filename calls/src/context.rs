@@ -327,12 +327,8 @@ impl Core {
 
     /// Frees what a finished call holds.
     pub(crate) fn release(&mut self, call: &mut Call) {
-        if let Some(dial) = call.dial.take() {
-            let (timers, tags) = dial.held();
-            call.tags.extend_from_slice(tags);
-            for timer in timers {
-                self.timers.cancel(timer);
-            }
+        for timer in call.dialing.iter().flat_map(|dialing| dialing.timers()) {
+            self.timers.cancel(timer);
         }
         for tag in call.tags.drain(..) {
             self.tags.remove(&tag);
@@ -341,7 +337,8 @@ impl Core {
         timers.push(call.caller.keep_alive);
         timers.push(call.transfer_timer());
         timers.push(call.turn);
-        timers.extend(call.setup.iter().flat_map(|setup| setup.timers()).map(Some));
+        let incoming = call.incoming.iter();
+        timers.extend(incoming.flat_map(|incoming| incoming.timers()).map(Some));
         let outbound = call.outbound.as_deref();
         if outbound.is_some_and(Outbound::has_media) {
             self.effects.push_back(Effect::CloseEcho { call: call.key });

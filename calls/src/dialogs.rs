@@ -64,7 +64,7 @@ impl Calls {
         slot.filter(|slot| slot.generation == key.generation)
             .is_some_and(|slot| {
                 let inviting = *side == Side::Agent && slot.call.phase == Phase::Setup;
-                inviting || slot.call.dial.is_some()
+                inviting || slot.call.dialing.is_some()
             })
     }
 }

@@ -96,13 +96,13 @@ impl Call {
             return self.refuse(cx, Reason::NoMediaPort);
         };
         echo.local = Some(local);
-        let Some(setup) = self.setup.take() else {
+        let Some(incoming) = self.incoming.take() else {
             return;
         };
-        let (body, audio) = match self.echo_body(setup.invite()) {
+        let (body, audio) = match self.echo_body(incoming.invite()) {
             Ok(agreed) => agreed,
             Err(no) => {
-                self.setup = Some(setup);
+                self.incoming = Some(incoming);
                 return self.refuse_media(cx, &no);
             }
         };
@@ -116,14 +116,22 @@ impl Call {
             },
         );
         self.tags.push(tag.bits());
-        let Some(dialog) = Dialog::uas(setup.invite(), tag.as_bytes()) else {
-            self.setup = Some(setup);
+        let Some(dialog) = Dialog::uas(incoming.invite(), tag.as_bytes()) else {
+            self.incoming = Some(incoming);
             return self.refuse(cx, Reason::BadRequest);
         };
         self.caller.dialogs.push(ForkDialog { fork: 0, dialog });
-        cx.release_setup(&setup);
+        cx.release_incoming(&incoming);
         let content = |head: &mut Head<'_>, _: &str| head.line("Content-Type", b"application/sdp");
-        self.answer_caller(cx, 0, setup.invite(), &body, None, Box::default(), content);
+        self.answer_caller(
+            cx,
+            0,
+            incoming.invite(),
+            &body,
+            None,
+            Box::default(),
+            content,
+        );
     }
 
     /// Our SDP for a message: an answer to its offer, or an offer of ours if it has none.

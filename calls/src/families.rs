@@ -7,6 +7,8 @@ use trunkline_sip::wire::Message;
 
 use super::call::Call;
 use super::has_sdp;
+use super::joining::Joining;
+use super::uas_invite::UasInvite;
 
 /// An IP version.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -65,12 +67,17 @@ impl Call {
     /// Whether the runtime's answer to the INVITE can't be heard by the caller. One without an offer is taken to have media where its
     /// signalling is.
     pub(super) fn is_out_of_reach(&self, answer: &Message<'_>) -> bool {
-        let Some(setup) = self.setup.as_deref().filter(|_| has_sdp(answer)) else {
+        if !has_sdp(answer) {
             return false;
+        }
+        let incoming = self.incoming.as_deref().map(UasInvite::invite);
+        let offer = match incoming.filter(|invite| has_sdp(invite)) {
+            Some(invite) => Some(invite.body()),
+            None => self.joining.as_deref().map(Joining::heard),
         };
-        match has_sdp(setup.invite()) {
-            true => differ(setup.invite().body(), answer.body()),
-            false => {
+        match offer {
+            Some(offer) => differ(offer, answer.body()),
+            None => {
                 let signalling = Family::of(self.caller.flow.peer.ip());
                 Family::of_sdp(answer.body()).is_some_and(|media| media != signalling)
             }

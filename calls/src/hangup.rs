@@ -11,12 +11,12 @@ use trunkline_sip::wire::{Message, Method};
 use uuid::Uuid;
 
 use super::answer::dialog_of_answer;
-use super::attempts::Came;
-use super::call::{Call, Delayed, Pending, Phase, Purpose, Setup, Side, Speaker};
+use super::call::{Call, Delayed, Pending, Phase, Purpose, Side, Speaker};
 use super::context::Cx;
 use super::crossing::{Crossing, Place};
 use super::refusal::Reason;
 use super::request_origin::RequestOrigin;
+use super::uas_invite::UasInvite;
 use super::unanswered::{reason_line, reasons};
 use super::{Calls, NOBODY, setup};
 
@@ -125,7 +125,7 @@ impl Call {
                 self.end_setup(cx, canceled(), None, |_| {}, b"");
             }
             (Phase::Setup, Side::Agent) => {
-                let relay = self.setup.as_deref().and_then(|setup| setup.relay.as_ref());
+                let relay = self.incoming.as_deref().map(|incoming| &incoming.relay);
                 if relay.is_some_and(|relay| relay.held_fork() == Some(fork)) {
                     self.acknowledge_held(cx);
                 }
@@ -170,14 +170,10 @@ impl Call {
         match self.phase {
             Phase::Setup => {
                 let longest = cx.core.config.setup_timeout;
-                let own = |setup: &Setup| setup::patience(setup.invite(), longest).1;
-                let reason = self.setup.as_deref().map_or(Reason::SetupTimeout, own);
-                if self
-                    .setup
-                    .as_deref()
-                    .is_some_and(|setup| setup.client.is_some())
-                {
-                    self.note_attempt(cx, &Came::Silence);
+                let own = |incoming: &UasInvite| setup::patience(incoming.invite(), longest).1;
+                let reason = self.incoming.as_deref().map_or(Reason::SetupTimeout, own);
+                if let Some(dialing) = self.dialing.as_deref_mut() {
+                    dialing.client.note_silence(cx);
                 }
                 self.refuse(cx, reason);
             }
@@ -255,6 +251,11 @@ impl Call {
 
     /// Refuses a call that nobody has answered.
     pub(crate) fn refuse(&mut self, cx: &mut Cx<'_>, reason: Reason) {
+        self.refuse_saying(cx, reason, b"");
+    }
+
+    /// The same, with what the last target has said of it.
+    pub(crate) fn refuse_saying(&mut self, cx: &mut Cx<'_>, reason: Reason, said: &[u8]) {
         let end = End {
             status: reason.unanswered(),
             sip_code: reason.status(),
@@ -263,12 +264,9 @@ impl Call {
             cause: None,
         };
         let retry_after = u64::from(cx.core.config.retry_after);
-        let is_runtimes = matches!(reason, Reason::RuntimeRefused | Reason::RuntimeUnreachable);
-        let setup = self.setup.as_deref_mut().filter(|_| is_runtimes);
-        let said = setup.map(|setup| std::mem::take(&mut setup.refused_with));
         let lines = |head: &mut Head<'_>| {
             setup::refusal_lines(head, reason);
-            head.raw(&said.unwrap_or_default());
+            head.raw(said);
             if reason.status() == 503 {
                 head.number("Retry-After", retry_after);
             }
@@ -311,19 +309,13 @@ impl Call {
 
     /// CANCEL towards the runtime; the endpoint holds it back until a 1xx has come.
     fn cancel_runtime(&mut self, cx: &mut Cx<'_>, why: Option<&Message<'_>>) {
-        let Some(client) = self
-            .setup
-            .as_deref_mut()
-            .and_then(|setup| setup.client.take())
-        else {
-            return self.refuse_held(cx);
-        };
-        let mut lines = Vec::new();
-        if let Some(why) = why {
-            reasons(&mut Head::new(&mut lines), why);
+        if let Some(mut dialing) = self.dialing.take_if(|dialing| dialing.is_runtime()) {
+            let mut lines = Vec::new();
+            if let Some(why) = why {
+                reasons(&mut Head::new(&mut lines), why);
+            }
+            dialing.client.cancel(cx, &lines);
         }
-        cx.endpoint.cancel(client, &lines, cx.now);
-        self.note_canceled(cx);
         self.refuse_held(cx);
     }
 
@@ -344,8 +336,8 @@ impl Call {
 
     /// Lets go of a 2xx that was held; the number of its dialog, which stands.
     fn acknowledge_held(&mut self, cx: &mut Cx<'_>) -> Option<u8> {
-        let cseq = u32::from(self.runtime_cseq);
-        let held = self.setup.as_deref_mut()?.relay.as_mut()?.take_held()?;
+        let cseq = self.runtime_cseq;
+        let held = self.incoming.as_deref_mut()?.relay.take_held()?;
         let won = held.won;
         if !won.acknowledged {
             let delayed = Delayed {
@@ -459,13 +451,12 @@ impl Call {
         }
         self.phase = Phase::Over;
         self.permit = None;
-        if let Some(setup) = self.setup.take() {
-            cx.release_setup(&setup);
+        if let Some(incoming) = self.incoming.take() {
+            cx.release_incoming(&incoming);
         }
         self.queue.clear();
-        if let Some(mut dial) = self.dial.take() {
-            dial.cancel(cx, end.reason.unwrap_or(Reason::CallerCanceled));
-            self.tags.extend_from_slice(dial.held().1);
+        if let Some(mut dialing) = self.dialing.take() {
+            dialing.cancel(cx, end.reason.unwrap_or(Reason::CallerCanceled));
         }
         let mut timers = [
             self.deadline.take(),

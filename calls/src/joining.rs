@@ -7,7 +7,6 @@
 use std::time::Duration;
 
 use trunkline_model::record::Fact;
-use trunkline_sip::dialog::Dialog;
 use trunkline_sip::endpoint::ClientTx;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
@@ -17,10 +16,11 @@ use trunkline_sip::wire::{Message, Method};
 use super::call::{Ask, Call, Delayed, ForkDialog, LEFT, Pending, Phase, Purpose, Side, Speaker};
 use super::context::Cx;
 use super::effect::Effect;
+use super::invite_client::Accepted;
 use super::refusal::Reason;
 use super::reply::{PAUSE, Reply};
 use super::request_origin::RequestOrigin;
-use super::{hangup, has_sdp, origin};
+use super::{has_sdp, origin};
 
 /// How long a re-INVITE may wait for its turn, over all refusals that put it off: as long as glare lasts nobody hears the other, and a
 /// person would have hung up by then.
@@ -76,6 +76,11 @@ impl Joining {
             keeps_agent: true,
             ..Self::with(heard)
         }
+    }
+
+    /// The caller's SDP as the agent's side knows it.
+    pub(crate) const fn heard(&self) -> &[u8] {
+        &self.heard
     }
 
     /// Returns whether an offer of the caller's waits for its answer in our ACK.
@@ -167,40 +172,18 @@ impl Call {
     }
 
     /// The runtime has answered with its SDP: the callee is to have it.
-    pub(crate) fn on_runtime_joins(
-        &mut self,
-        cx: &mut Cx<'_>,
-        flow: Flow,
-        client: ClientTx,
-        message: &Message<'_>,
-    ) {
-        let uri = self
-            .setup
-            .as_deref()
-            .and_then(|setup| setup.current.as_ref())
-            .map(|target| target.uri.clone())
-            .unwrap_or_default();
-        let Some(dialog) = Dialog::uac(uri.as_bytes(), message) else {
-            hangup::refuse_late_answer(cx, flow, Some(client), message);
-            return self.refuse(cx, Reason::RuntimeRefused);
-        };
-        if self.is_out_of_reach(message) {
-            hangup::refuse_late_answer(cx, flow, Some(client), message);
-            return self.refuse(cx, Reason::MediaFamilies);
-        }
-        let setup = self.setup.take();
-        if let Some(setup) = &setup {
-            cx.release_setup(setup);
-            self.keep_runtime_credentials(setup);
-        }
+    pub(crate) fn on_runtime_joins(&mut self, cx: &mut Cx<'_>, accepted: Accepted<'_>) {
+        let message = accepted.message;
+        let sdp: Option<Box<[u8]>> = accepted.sdp().map(Into::into);
         if let Speaker::Runtime(leg) = &mut self.speaker {
-            leg.dialogs.clear();
+            let dialog = accepted.dialog;
             leg.dialogs.push(ForkDialog { fork: 0, dialog });
+            leg.credentials = accepted.credentials;
         }
-        self.open_runtime_leg(cx, flow, message);
-        let lines = setup.map(|setup| self.runtime_ack_lines(cx, 0, &setup));
-        let (cseq, lines) = (u32::from(self.runtime_cseq), lines.unwrap_or_default());
-        self.send_ack(cx, Side::Agent, 0, client, cseq, Some((&lines, b"")));
+        self.open_runtime_leg(cx, accepted.flow, message);
+        let content = Some((&*accepted.ack_lines, &b""[..]));
+        let (client, cseq) = (accepted.client, accepted.cseq);
+        self.send_ack(cx, Side::Agent, 0, client, cseq, content);
         self.phase = Phase::Confirmed;
         self.limit_duration(cx);
         self.start_session(cx, Side::Agent);
@@ -213,10 +196,10 @@ impl Call {
         let heard = heard.unwrap_or_default();
         self.remember_sdp(Side::Agent, &heard);
         self.with_origin(Side::Agent, &heard);
-        if !has_sdp(message) {
-            return self.hang_up(cx, Reason::NoCommonMedia);
+        match sdp {
+            Some(sdp) => self.join(cx, &sdp),
+            None => self.hang_up(cx, Reason::NoCommonMedia),
         }
-        self.join(cx, message.body());
     }
 
     /// The caller is to hear `sdp` of the agent's side.

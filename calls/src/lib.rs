@@ -8,7 +8,6 @@ pub mod admission;
 mod allow;
 mod answer;
 mod asked;
-mod attempt;
 pub mod attempts;
 mod blame;
 mod call;
@@ -17,7 +16,7 @@ pub mod caps;
 mod context;
 mod credentials;
 mod crossing;
-mod dial;
+mod dialing;
 mod dialled;
 mod dialogs;
 mod echo;
@@ -29,6 +28,7 @@ pub mod health;
 pub mod hold;
 mod hops;
 mod in_dialog;
+mod invite_client;
 pub mod joining;
 mod keep_alive;
 mod large;
@@ -53,7 +53,7 @@ mod replaces;
 mod reply;
 mod request_origin;
 mod request_queue;
-mod runtime_digest;
+mod runtime_invite;
 mod secure;
 mod session;
 mod setup;
@@ -63,6 +63,7 @@ pub mod target;
 pub mod token;
 pub mod transfer;
 mod turns;
+mod uas_invite;
 mod unanswered;
 mod unproven;
 pub mod verification;
@@ -270,8 +271,10 @@ impl Calls {
             self.with(key, endpoint, now, |call, cx| match timer {
                 CallTimer::Deadline => call.on_deadline(cx),
                 CallTimer::Contact => call.on_contact(cx, None),
-                CallTimer::Attempt => call.on_attempt_silent(cx),
-                CallTimer::Ringing => call.with_dial(cx, |dial, cx| dial.on_ringing_timeout(cx)),
+                CallTimer::Attempt => {
+                    call.with_dialing(cx, |client, cx, text| client.handle_silence(cx, text))
+                }
+                CallTimer::Ringing => call.on_ringing_timeout(cx),
                 CallTimer::Turn => call.on_turn(cx),
                 CallTimer::Reliable(fork) => call.on_reliable_timer(cx, fork),
                 CallTimer::Exchange => call.on_exchange_late(cx),
@@ -448,7 +451,7 @@ impl Calls {
             generation: key.generation,
             call: Box::new(call),
         });
-        self.with(key, endpoint, now, |call, cx| call.advance(cx));
+        self.with(key, endpoint, now, |call, cx| call.begin_runtime(cx));
     }
 
     fn reserve(&mut self) -> CallKey {

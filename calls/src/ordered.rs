@@ -8,17 +8,16 @@ use trunkline_model::view::{OrgView, View, WayOut};
 use trunkline_routing::E164;
 use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::moment::Moment;
-use trunkline_sip::slot::Slot;
+use trunkline_sip::slot::{CallId, Slot};
 use uuid::Uuid;
 
 use super::call::{ContactState, Echo, Leg, Speaker};
 use super::callee::Callee;
 use super::caps::Denied;
 use super::context::Cx;
-use super::dial::Dial;
 use super::effect::Effect;
 use super::limits::{Claim, Full, Permit};
-use super::outbound::{Begun, NO_FLOW, Order, Outbound, Placed, dial_first, open_media, parties};
+use super::outbound::{Begun, NO_FLOW, Order, Outbound, Placed, dial_first, parties, prepare};
 use super::refusal::Reason;
 use super::{Calls, Core};
 
@@ -46,17 +45,15 @@ impl Calls {
             now,
         };
         let parties = parties(&callee, way);
-        let (placed, mut dial) = dial_first(&mut cx, (key, slot), order.org, callee);
+        let (placed, call_id, mut dialing) = dial_first(&mut cx, (key, slot), order.org, callee);
 
-        cx.core.fact(started(placed, way, order, &dial, now));
+        cx.core.fact(started((placed, call_id), way, order, now));
         cx.core.effects.push_back(Effect::FindContact {
             call: key,
             org: order.org,
             number: order.number,
         });
-        if !dial.look_ahead(&mut cx) {
-            open_media(&mut cx, key, &dial);
-        }
+        prepare(&mut cx, key, &mut dialing);
 
         let outbound = Outbound {
             parties,
@@ -81,7 +78,7 @@ impl Calls {
             placed,
             org: order.org,
             agent: order.agent,
-            dial,
+            dialing,
             outbound,
             speaker,
             permit,
@@ -157,7 +154,7 @@ impl Calls {
 }
 
 /// First fact of a call that an order begins.
-fn started(placed: Placed, way: &WayOut, order: &Order, dial: &Dial, now: Moment) -> Fact {
+fn started((placed, call_id): (Placed, CallId), way: &WayOut, order: &Order, now: Moment) -> Fact {
     Fact::Started(Arc::new(Started {
         call: placed.call,
         org: order.org,
@@ -169,7 +166,7 @@ fn started(placed: Placed, way: &WayOut, order: &Order, dial: &Dial, now: Moment
         to: order.number.as_str().into(),
         from_e164: Some(way.caller_number),
         to_e164: Some(order.number),
-        caller_call_id: dial.call_id().as_str().into(),
+        caller_call_id: call_id.as_str().into(),
         at: now,
         decision: None,
         headers: Vec::new(),

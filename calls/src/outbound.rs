@@ -18,18 +18,17 @@ use trunkline_model::view::WayOut;
 use trunkline_routing::E164;
 use trunkline_sip::dialog::sdp;
 use trunkline_sip::flow::{Flow, Transport};
-use trunkline_sip::slot::Slot;
-use trunkline_sip::wire::print::{self, Head};
-use trunkline_sip::wire::{Framing, lex};
+use trunkline_sip::slot::{CallId, Slot};
 use uuid::Uuid;
 
 use super::attempts::{Attempts, Whose};
-use super::call::{Call, CallKey, ContactState, Leg, Phase, Setup, Side, Speaker};
-use super::callee::Callee;
+use super::call::{Call, CallKey, ContactState, Leg, Phase, Side, Speaker};
+use super::callee::{Callee, CalleeLeg};
 use super::context::{CallTimer, Cx};
-use super::dial::{Answered, Dial, Errand, Progress};
+use super::dialing::Dialing;
 use super::effect::Effect;
 use super::hangup::{End, Farewell};
+use super::invite_client::{Accepted, DialledLeg, InviteClient, Patience};
 use super::joining::Joining;
 use super::limits::Permit;
 use super::origin::Origin;
@@ -37,6 +36,7 @@ use super::privacy::CallerIdentity;
 use super::refusal::Reason;
 use super::request_origin::RequestOrigin;
 use super::request_queue::RequestQueue;
+use super::runtime_invite::{self, InvitedTo};
 use super::target::Parties;
 use super::unanswered::Failure;
 use super::{Calls, Slot as Place};
@@ -105,22 +105,28 @@ pub(super) fn dial_first(
     (key, slot): (CallKey, Slot),
     org: Uuid,
     callee: Callee,
-) -> (Placed, Dial) {
+) -> (Placed, CallId, Box<Dialing>) {
     let placed = Placed::mint(cx, slot);
-    let whose = Whose {
-        call: placed.call,
-        org,
-        leg: AttemptLeg::Callee,
+    let side = Side::Caller;
+    let leg = DialledLeg {
+        key,
+        slot,
+        side,
+        whose: Whose {
+            call: placed.call,
+            org,
+            leg: AttemptLeg::Callee,
+        },
     };
-    let errand = (Errand::Begin, whose, Attempts::default());
-    let dial = Dial::new(
-        cx,
-        (key, slot, Side::Caller),
-        errand,
-        callee,
-        RequestOrigin::Ours.hops(),
-    );
-    (placed, dial)
+    let call_id = cx.core.minter.call_id(slot, cx.endpoint.entropy());
+    let callee_leg = CalleeLeg {
+        side,
+        hops: RequestOrigin::Ours.hops(),
+        call_id,
+    };
+    let (plan, text) = callee.split(callee_leg, Patience::WithLast);
+    let client = InviteClient::new(leg, plan, Attempts::default());
+    (placed, call_id, Dialing::callee(client, text))
 }
 
 /// The user part of a URI of ours.
@@ -144,9 +150,9 @@ impl Calls {
             runtime_cseq: 1,
             phase: Phase::Setup,
             answered: None,
-            setup: None,
+            incoming: None,
             invite: None,
-            dial: Some(Box::new(begun.dial)),
+            dialing: Some(begun.dialing),
             outbound: Some(Box::new(begun.outbound)),
             joining: None,
             bridged: None,
@@ -185,15 +191,23 @@ pub(super) struct Begun {
     pub(super) placed: Placed,
     pub(super) org: Uuid,
     pub(super) agent: Uuid,
-    pub(super) dial: Dial,
+    pub(super) dialing: Box<Dialing>,
     pub(super) outbound: Outbound,
     pub(super) speaker: Speaker,
     pub(super) permit: Permit,
 }
 
+/// Looks up the callee's host, if it is a name, or opens our RTP address at once.
+pub(super) fn prepare(cx: &mut Cx<'_>, call: CallKey, dialing: &mut Dialing) {
+    dialing.client.look_ahead(cx);
+    if dialing.wants_offer() {
+        open_media(cx, call, dialing);
+    }
+}
+
 /// Opens our RTP address on the interface by which the callee is reached.
-pub(super) fn open_media(cx: &mut Cx<'_>, call: CallKey, dial: &Dial) {
-    let flow = dial.first_flow(cx);
+fn open_media(cx: &mut Cx<'_>, call: CallKey, dialing: &Dialing) {
+    let flow = dialing.client.first_flow(cx);
     let near = match flow {
         // A peer on this machine reaches us where it is itself.
         Some(flow) if flow.peer.ip().is_loopback() => flow.peer.ip(),
@@ -219,9 +233,9 @@ pub(super) const NO_FLOW: Flow = Flow {
 impl Call {
     /// The callee's host has been looked up: if that was for the offer, our RTP address can be opened.
     pub(super) fn on_callee_found(&self, cx: &mut Cx<'_>) {
-        let waits = |dial: &&Dial| !dial.has_begun() && !dial.is_resolving();
-        if let Some(dial) = self.dial.as_deref().filter(waits) {
-            open_media(cx, self.key, dial);
+        let dialing = self.dialing.as_deref();
+        if let Some(dialing) = dialing.filter(|dialing| dialing.wants_offer()) {
+            open_media(cx, self.key, dialing);
         }
     }
 
@@ -243,45 +257,10 @@ impl Call {
         }
         let patience = outbound.ringing_timeout;
         let offer = sdp::offer_echo(local, session, 1);
-        self.with_dial(cx, |dial, cx| dial.begin(cx, offer, patience));
+        self.dial(cx, offer, patience);
     }
 
-    /// Lets the call to somebody go on, and takes what comes of it.
-    pub(crate) fn with_dial(
-        &mut self,
-        cx: &mut Cx<'_>,
-        act: impl FnOnce(&mut Dial, &mut Cx<'_>) -> Progress,
-    ) {
-        let Some(mut dial) = self.dial.take() else {
-            return;
-        };
-        let errand = dial.errand;
-        let progress = act(&mut dial, cx);
-        self.attempts.go_on_from(dial.attempts());
-        match progress {
-            Progress::Waits => self.dial = Some(dial),
-            Progress::Rings => {
-                self.dial = Some(dial);
-                match errand {
-                    Errand::Begin => self.on_callee_rings(cx),
-                    Errand::Bridge => self.on_destination_rings(cx),
-                }
-            }
-            Progress::Answered(answered) => match errand {
-                Errand::Begin => self.on_callee_answers(cx, *answered),
-                Errand::Bridge => self.on_destination_answers(cx, *answered),
-            },
-            Progress::Failed(failure) => {
-                self.tags.extend_from_slice(dial.held().1);
-                match errand {
-                    Errand::Begin => self.on_callee_lost(cx, failure),
-                    Errand::Bridge => self.on_destination_lost(cx, failure),
-                }
-            }
-        }
-    }
-
-    fn on_callee_rings(&self, cx: &mut Cx<'_>) {
+    pub(super) fn on_callee_rings(&self, cx: &mut Cx<'_>) {
         cx.core.fact(Fact::Ringing {
             call: self.id,
             org: self.org,
@@ -289,7 +268,7 @@ impl Call {
         });
     }
 
-    fn on_callee_lost(&mut self, cx: &mut Cx<'_>, failure: Failure) {
+    pub(super) fn on_callee_lost(&mut self, cx: &mut Cx<'_>, failure: Failure) {
         let by = if failure.reason == Reason::RingingTimeout {
             HangupBy::Platform
         } else {
@@ -307,14 +286,20 @@ impl Call {
         );
     }
 
-    fn on_callee_answers(&mut self, cx: &mut Cx<'_>, answered: Answered) {
-        self.caller = answered.leg;
-        self.caller.heard = Some(answered.sdp.clone()).filter(|sdp| !sdp.is_empty());
+    pub(super) fn on_callee_answers(
+        &mut self,
+        cx: &mut Cx<'_>,
+        accepted: Accepted<'_>,
+        offer: Box<[u8]>,
+    ) {
+        accepted.acknowledge(cx);
+        let sdp: Box<[u8]> = accepted.sdp().unwrap_or_default().into();
+        self.caller = accepted.into_leg(cx, offer);
+        self.caller.heard = Some(sdp.clone()).filter(|sdp| !sdp.is_empty());
         if let Some(local) = self.outbound.as_deref().and_then(|outbound| outbound.media) {
             let session = self.id.as_u64_pair().1 >> 2;
             self.caller.origin = Some(Box::new(Origin::new(session, local.ip())));
         }
-        self.tags.extend(answered.tags);
         self.answered = Some(cx.now);
         cx.core.fact(Fact::Answered {
             call: self.id,
@@ -324,7 +309,7 @@ impl Call {
         });
         self.start_session(cx, Side::Caller);
         self.keep_way_open(cx, Side::Caller);
-        let audio = sdp::read_answer(&answered.sdp);
+        let audio = sdp::read_answer(&sdp);
         match &self.speaker {
             Speaker::Echo(_) => {
                 self.limit_duration(cx);
@@ -337,7 +322,7 @@ impl Call {
                 self.speak_code(cx, remote);
             }
             Speaker::Runtime(_) if audio.is_none() => self.refuse(cx, Reason::NoCommonMedia),
-            Speaker::Runtime(_) => self.invite_runtime(cx, answered.sdp),
+            Speaker::Runtime(_) => self.invite_runtime(cx, sdp),
         }
     }
 
@@ -353,50 +338,31 @@ impl Call {
         self.deadline = Some(cx.schedule(self.key, left, CallTimer::Deadline));
     }
 
-    /// The runtime is invited as for an inbound call, by an INVITE that the callee might have sent.
+    /// The runtime is invited with the callee's SDP.
     fn invite_runtime(&mut self, cx: &mut Cx<'_>, offer: Box<[u8]>) {
-        let Some(outbound) = self.outbound.as_deref_mut() else {
+        let Some(outbound) = self.outbound.as_deref() else {
             return;
         };
-        let [callee, ours] = &outbound.parties;
-        let mut head = Vec::new();
-        {
-            let mut head = Head::new(&mut head);
-            head.number("Max-Forwards", 71);
-            head.fmt("From", format_args!("<{callee}>;tag=callee"));
-            head.fmt("To", format_args!("<{ours}>"));
-            head.line("Call-ID", b"outbound");
-            head.line("CSeq", b"1 INVITE");
-            head.line("Content-Type", b"application/sdp");
-        }
-        let mut invite = Vec::new();
-        let via = "SIP/2.0/UDP trunkline.invalid;branch=z9hG4bKoutbound";
-        print::request(&mut invite, "INVITE", ours.as_bytes(), via, &head, &offer);
-        let Ok(invite) = lex(&invite, Framing::Datagram) else {
-            return self.refuse(cx, Reason::Internal);
-        };
-        let contact = ContactState::Known(match outbound.contact {
-            ContactState::Known(contact) => contact,
-            ContactState::Pending => None,
-        });
-        let token = cx.core.config.session_tokens.mint(self.org, self.session);
-        let mut setup = Setup::new(&invite, contact, token, None);
-        setup.krisp = outbound.krisp;
-        let runtime = (&*outbound.runtime, &outbound.namer);
         let [called, caller] = outbound.parties.each_ref().map(|uri| user_of(uri));
-        let parties = Parties {
-            agent: self.agent,
-            org: self.org,
-            session: self.session,
-            called,
-            caller,
+        let to = InvitedTo {
+            key: self.key,
+            slot: self.slot,
+            call: self.id,
+            parties: Parties {
+                agent: self.agent,
+                org: self.org,
+                session: self.session,
+                called,
+                caller,
+            },
+            krisp: outbound.krisp,
         };
-        setup.add_targets(runtime, &cx.core.config, &parties);
+        let runtime = (&*outbound.runtime, &outbound.namer);
+        self.dialing = runtime_invite::invite(runtime, &cx.core.config, &to, &self.attempts);
         self.joining = Some(Box::new(Joining::with(offer)));
-        self.setup = Some(Box::new(setup));
         let deadline = cx.schedule(self.key, cx.core.config.setup_timeout, CallTimer::Deadline);
         self.deadline = Some(deadline);
-        self.advance(cx);
+        self.with_dialing(cx, |client, cx, text| client.begin(cx, text));
     }
 
     /// The contact of an outbound call is known; true if it is one.
@@ -422,7 +388,7 @@ impl Call {
     pub(crate) fn end_outbound(&mut self, cx: &mut Cx<'_>, end: End) {
         let reason = end.reason.unwrap_or(Reason::Internal);
         let asked = reason == Reason::Operator;
-        let Some(mut dial) = self.dial.take() else {
+        let Some(mut dialing) = self.dialing.take() else {
             self.send_bye(cx, Side::Caller, Farewell::ours(reason));
             // Whatever the runtime said of it, the callee had answered.
             let status = if asked || end.by == HangupBy::Callee {
@@ -432,8 +398,7 @@ impl Call {
             };
             return self.end(cx, End { status, ..end });
         };
-        dial.cancel(cx, reason);
-        self.tags.extend_from_slice(dial.held().1);
+        dialing.cancel(cx, reason);
         let end = if asked {
             End {
                 status: Status::Canceled,

@@ -190,18 +190,14 @@ impl Calls {
         let Some(call) = call_at(&mut self.slab, key_of(owner)) else {
             return false;
         };
-        if let Some(dial) = call.dial.as_deref().filter(|dial| dial.owns(tx)) {
-            return dial.knows(flow.peer.ip());
+        let dialing = call.dialing.as_deref();
+        if let Some(dialing) = dialing.filter(|dialing| dialing.client.owns(tx)) {
+            return dialing.client.knows(flow.peer.ip());
         }
-        let is_begun = |setup: &super::call::Setup| setup.client == Some(tx);
-        let asked = match call.setup.as_deref().is_some_and(is_begun) {
-            true => Some((Side::Agent, 0)),
-            false => {
-                let mut pending = call.pending.iter();
-                let pending = pending.find(|pending| pending.client == tx);
-                pending.map(|pending| (pending.side, pending.fork))
-            }
-        };
+        let mut pending = call.pending.iter();
+        let asked = pending
+            .find(|pending| pending.client == tx)
+            .map(|pending| (pending.side, pending.fork));
         asked.is_some_and(|at| {
             standing(&mut self.core, None, call, at, flow, now) == Standing::Known
         })

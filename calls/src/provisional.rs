@@ -9,20 +9,18 @@ use trunkline_sip::endpoint::ServerTx;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wheel::TimerId;
 use trunkline_sip::wire::print::Head;
-use trunkline_sip::wire::{HeaderName, Message, Method};
+use trunkline_sip::wire::{Message, Method};
 
 use super::allow::{CALLER, own_lines};
 use super::call::{Call, CallKey, ForkDialog, Leg, Purpose, Side, Speaker};
 use super::context::{CallTimer, Cx, TagOwner};
 use super::crossing::Place;
 use super::has_sdp;
+use super::invite_client::Provisional as Heard;
 use super::provisional_relay::{
     Delivery, Held, LatePrack, Provisional, ProvisionalRelay, Repeat, ToCaller,
 };
 use super::refusal::Reason;
-
-/// Early dialogs of one call, over all forks and attempts.
-const MAX_FORKS: u8 = 16;
 
 /// The caller, as answers to its INVITE reach it.
 struct Caller<'a, 'c> {
@@ -66,31 +64,17 @@ impl ToCaller for Caller<'_, '_> {
 }
 
 impl Call {
-    /// A 1xx of the runtime to the INVITE that is being tried.
-    pub(crate) fn on_runtime_provisional(&mut self, cx: &mut Cx<'_>, message: &Message<'_>) {
-        let Some(setup) = self.setup.as_deref_mut() else {
-            return;
-        };
-        // The next hop has it, and nothing is known of who comes after: a proxy before a dead runtime says no more. The timer runs on.
-        if message.status() == 100 {
-            return;
-        }
-        let mut timer = setup.attempt_timer.take();
-        cx.cancel_timer(&mut timer);
+    /// A provisional answer of the runtime to the INVITE that is being tried.
+    pub(crate) fn on_runtime_provisional(&mut self, cx: &mut Cx<'_>, heard: Heard<'_>) {
         // The callee of an outbound call has answered: what the runtime says meanwhile is for nobody.
-        if setup.relay.is_none() {
-            return;
-        }
-        let Some(fork) = self.fork_for(cx, message) else {
+        let (Some(early), Some(_)) = (heard.early, &self.incoming) else {
             return;
         };
-        let rseq = message
-            .number(HeaderName::RSeq)
-            .filter(|_| message.has_token(HeaderName::Require, "100rel"));
-        if rseq.is_some_and(|rseq| !self.is_next_rseq(fork, rseq)) {
-            return;
+        match early.begins {
+            Some(dialog) => self.begin_fork(cx, early.fork, dialog, heard.message),
+            None => self.refresh_fork(early.fork, heard.message),
         }
-        self.relay_provisional(cx, fork, rseq, message);
+        self.relay_provisional(cx, early.fork, early.rseq, heard.message);
     }
 
     fn relay_provisional(
@@ -102,8 +86,7 @@ impl Call {
     ) {
         let config = std::sync::Arc::clone(&cx.core.config);
         let crossing = self.crossing(Side::Agent, Place::Response, &config.header_prefix);
-        let setup = self.setup.as_deref();
-        let Some(relay) = setup.and_then(|setup| setup.relay.as_ref()) else {
+        let Some(relay) = self.incoming.as_deref().map(|incoming| &incoming.relay) else {
             return;
         };
         if relay.is_silent() {
@@ -140,7 +123,7 @@ impl Call {
         &'a mut self,
         cx: &'a mut Cx<'c>,
     ) -> Option<(&'a mut ProvisionalRelay, Caller<'a, 'c>)> {
-        let relay = self.setup.as_deref_mut()?.relay.as_mut()?;
+        let relay = &mut self.incoming.as_deref_mut()?.relay;
         let caller = Caller {
             key: self.key,
             invite: self.invite?,
@@ -150,25 +133,21 @@ impl Call {
         Some((relay, caller))
     }
 
-    /// The number of the early dialog that the answer belongs to; a new one gets a To-tag of ours towards
-    /// the caller. `None` beyond what one call may have, or for an answer that makes no dialog.
-    pub(crate) fn fork_for(&mut self, cx: &mut Cx<'_>, message: &Message<'_>) -> Option<u8> {
-        let Speaker::Runtime(leg) = &mut self.speaker else {
-            return None;
+    /// Begins a fork: a dialog with the runtime, and one under a To-tag of ours with the caller. One that exists is brought up to date.
+    pub(crate) fn begin_fork(
+        &mut self,
+        cx: &mut Cx<'_>,
+        fork: u8,
+        dialog: Dialog,
+        message: &Message<'_>,
+    ) {
+        let (Speaker::Runtime(leg), Some(incoming)) = (&mut self.speaker, self.incoming.as_deref())
+        else {
+            return;
         };
-        let tag = message.to_tag().unwrap_or_default();
-        if let Some(fork) = leg.fork_of(tag) {
-            leg.dialog(fork)?.refresh_target(message);
-            return Some(fork);
+        if leg.dialog(fork).is_some() {
+            return self.refresh_fork(fork, message);
         }
-        let setup = self.setup.as_deref_mut()?;
-        if setup.forks == MAX_FORKS {
-            return None;
-        }
-        let uri = setup.current.as_ref()?.uri.as_bytes();
-        let dialog = Dialog::uac(uri, message)?;
-        let fork = setup.forks;
-        setup.forks += 1;
         leg.dialogs.push(ForkDialog { fork, dialog });
         let tag = cx.mint_tag(
             self.slot,
@@ -179,30 +158,16 @@ impl Call {
             },
         );
         self.tags.push(tag.bits());
-        let dialog = Dialog::uas(setup.invite(), tag.as_bytes())?;
-        self.caller.dialogs.push(ForkDialog { fork, dialog });
-        Some(fork)
+        if let Some(dialog) = Dialog::uas(incoming.invite(), tag.as_bytes()) {
+            self.caller.dialogs.push(ForkDialog { fork, dialog });
+        }
     }
 
-    /// RFC 3262 §4: answers are acknowledged in their order, each once.
-    fn is_next_rseq(&mut self, fork: u8, rseq: u32) -> bool {
-        let Some(setup) = self.setup.as_deref_mut() else {
-            return false;
-        };
-        match setup
-            .runtime_rseqs
-            .iter_mut()
-            .find(|(held, _)| *held == fork)
+    fn refresh_fork(&mut self, fork: u8, message: &Message<'_>) {
+        if let Speaker::Runtime(leg) = &mut self.speaker
+            && let Some(dialog) = leg.dialog(fork)
         {
-            Some((_, last)) if last.checked_add(1) == Some(rseq) => {
-                *last = rseq;
-                true
-            }
-            Some(_) => false,
-            None => {
-                setup.runtime_rseqs.push((fork, rseq));
-                true
-            }
+            dialog.refresh_target(message);
         }
     }
 
@@ -222,7 +187,7 @@ impl Call {
         let Speaker::Runtime(leg) = &self.speaker else {
             return;
         };
-        let relay = self.setup.as_deref().and_then(|setup| setup.relay.as_ref());
+        let relay = self.incoming.as_deref().map(|incoming| &incoming.relay);
         let others = leg.dialogs.iter().any(|held| held.fork != fork);
         let goes_on = match relay.and_then(|relay| relay.held_fork()) {
             Some(won) => won != fork,
@@ -279,7 +244,7 @@ impl Call {
         purpose: Purpose,
         content: Option<&Message<'_>>,
     ) -> bool {
-        let cseq = u32::from(self.runtime_cseq);
+        let cseq = self.runtime_cseq;
         let extra = |head: &mut Head<'_>| head.fmt("RAck", format_args!("{rseq} {cseq} INVITE"));
         self.send_in_dialog(
             cx,

@@ -338,6 +338,12 @@ impl ProvisionalRelay {
         self.held.as_ref().map(|held| held.won.fork)
     }
 
+    /// Returns whether a 2xx of that transaction is held back.
+    pub(crate) fn holds(&self, client: ClientTx) -> bool {
+        let held = self.held.as_ref();
+        held.is_some_and(|held| held.won.client == client)
+    }
+
     /// Takes the 2xx that is held back, which nobody will get.
     pub(crate) const fn take_held(&mut self) -> Option<Held> {
         self.held.take()

@@ -139,11 +139,8 @@ impl Call {
     /// while the answer may not have arrived (RFC 3261 §14.2, RFC 3311 §5.2).
     fn untimely(&self, side: Side, fork: u8) -> Option<u16> {
         let status = |its_own: bool| Some(untimely_status(its_own));
-        if let Some(setup) = self.setup.as_deref() {
-            let relay = setup.relay.as_ref();
-            if !relay.is_some_and(|relay| relay.is_agreed(fork)) {
-                return status(has_sdp(setup.invite()) == (side == Side::Caller));
-            }
+        if let Some(offerer) = self.first_offerer(fork) {
+            return status(offerer == side);
         }
         if let Some(pending) = self.pending.iter().find(|pending| pending.offers) {
             let relayed = matches!(pending.purpose, Purpose::Relay(_));
@@ -155,6 +152,21 @@ impl Call {
         let owed = |ack: &&AwaitedAck| ack.delayed.is_some() || ack.from != side;
         let ack = self.awaited.iter().find(owed)?;
         status(ack.delayed.is_some() && ack.from != side)
+    }
+
+    /// The side whose offer, the call's first in that fork, has no answer yet.
+    fn first_offerer(&self, fork: u8) -> Option<Side> {
+        match self.incoming.as_deref() {
+            Some(incoming) if incoming.relay.is_agreed(fork) => None,
+            Some(incoming) if has_sdp(incoming.invite()) => Some(Side::Caller),
+            Some(_) => Some(Side::Agent),
+            // The runtime is offered the callee's SDP.
+            None => {
+                let dialing = self.dialing.as_deref();
+                let offers = dialing.is_some_and(|dialing| dialing.is_runtime());
+                offers.then_some(Side::Caller)
+            }
+        }
     }
 
     /// The session interval that a refresh asks for; `None` if it was refused as too brief or unreadable. Before the call is answered there is

@@ -158,7 +158,7 @@ impl Call {
     /// Whether something is being agreed on, or somebody is being called, that a new leg would come between.
     fn is_changing(&self) -> bool {
         self.is_transferring()
-            || self.dial.is_some()
+            || self.dialing.is_some()
             || self.successor.is_some()
             || self.bye_owed.is_some()
             || !self.awaited.is_empty()

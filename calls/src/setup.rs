@@ -1,7 +1,6 @@
 //! The start of a call: what an admitted INVITE must bring, routing, permits, the record, and the data that
 //! its set-up needs. The attempts at the runtime are in `attempt`.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +8,6 @@ use smallvec::SmallVec;
 use trunkline_model::asked::Proof;
 use trunkline_model::record::{Direction, Ended, Fact, HangupBy, Started};
 use trunkline_model::settings::Runtime;
-use trunkline_model::tied::{Namer, TiedPeers};
 use trunkline_model::view::OrgView;
 use trunkline_routing::{Decision, Facts, Outcome, decide, facts};
 use trunkline_sip::dialog::Dialog;
@@ -23,23 +21,23 @@ use uuid::Uuid;
 
 use super::admission::{self, Admitted, facts_of};
 use super::attempts::Attempts;
-use super::call::{Abilities, Call, CallKey, ContactState, Echo, Leg, Phase, Setup, Side, Speaker};
-use super::context::{CallTimer, Config, Core, Cx, allows, lacks_refer};
+use super::call::{Abilities, Call, CallKey, ContactState, Echo, Leg, Phase, Side, Speaker};
+use super::context::{CallTimer, Core, Cx, allows, lacks_refer};
 use super::credentials::LegCredentials;
 use super::crossing::{lacking_options, own_headers};
 use super::effect::Effect;
 use super::generation::LAST_GENERATION;
 use super::keep_alive;
-use super::large::Datagram;
 use super::limits::{Claim, Full, Permit};
 use super::pbx::Pbx;
 use super::privacy::{CallerIdentity, NOBODY_USER};
-use super::provisional_relay::{ProvisionalRelay, Reliability};
+use super::provisional_relay::Reliability;
 use super::refusal::Reason;
 use super::request_origin::RequestOrigin;
 use super::request_queue::RequestQueue;
-use super::runtime_digest::RuntimeDigest;
+use super::runtime_invite::{self, InvitedTo};
 use super::target::{self, Parties};
+use super::uas_invite::UasInvite;
 use super::{NOBODY, asked, owner_of, secure};
 
 /// The user part that asks for a report on the trunk.
@@ -365,23 +363,25 @@ impl<'a, 'm> Newcomer<'a, 'm> {
                 Speaker::Echo(Echo::new(org.rtp_from_any_address()))
             }
         };
-        let tokens = &cx.core.config.session_tokens;
-        let token = tokens.mint(org.routing.id, self.session);
-        let relay = ProvisionalRelay::new(self.message);
-        let mut setup = Setup::new(self.message, contact, token, Some(relay));
-        setup.krisp = org.trunk.as_ref().is_some_and(|trunk| trunk.krisp_enabled);
-        let namer = org.namer(agent);
-        let parties = Parties {
-            agent,
-            org: org.routing.id,
-            session: self.session,
-            called: &called,
-            caller: &caller_number,
+        let to = InvitedTo {
+            key: self.key,
+            slot: cx.core.minter.dispatch(self.message),
+            call: self.call,
+            parties: Parties {
+                agent,
+                org: org.routing.id,
+                session: self.session,
+                called: &called,
+                caller: &caller_number,
+            },
+            krisp: org.trunk.as_ref().is_some_and(|trunk| trunk.krisp_enabled),
         };
-        setup.add_targets((&runtime, &namer), &cx.core.config, &parties);
-        if contact == ContactState::Pending {
-            setup.contact_timer = Some(cx.schedule(self.key, CONTACT_PATIENCE, CallTimer::Contact));
-        }
+        let namer = org.namer(agent);
+        let (runtime, attempts) = ((&*runtime, &namer), Attempts::default());
+        let dialing = runtime_invite::invite(runtime, &cx.core.config, &to, &attempts);
+        let contact_timer = (contact == ContactState::Pending)
+            .then(|| cx.schedule(self.key, CONTACT_PATIENCE, CallTimer::Contact));
+        let incoming = UasInvite::new(self.message, contact, contact_timer);
         let (patience, _) = patience(self.message, cx.core.config.setup_timeout);
         let deadline = cx.schedule(self.key, patience, CallTimer::Deadline);
         Some(Call {
@@ -390,14 +390,14 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             session: self.session,
             org: org.routing.id,
             agent,
-            slot: cx.core.minter.dispatch(self.message),
+            slot: to.slot,
             hops: RequestOrigin::of(self.message).hops(),
             runtime_cseq: 1,
             phase: Phase::Setup,
             answered: None,
-            setup: Some(Box::new(setup)),
+            incoming: Some(Box::new(incoming)),
             invite: Some(self.invite),
-            dial: None,
+            dialing,
             outbound: None,
             joining: None,
             bridged: None,
@@ -420,7 +420,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             identity,
             transfer: None,
             hold: None,
-            attempts: Attempts::default(),
+            attempts,
         })
     }
 }
@@ -513,81 +513,4 @@ fn agent_claim(org: &OrgView, agent: Uuid) -> Claim {
         .find(|held| held.id == agent)
         .and_then(|held| held.max_concurrent_calls);
     Claim { id: agent, max }
-}
-
-impl Setup {
-    pub(crate) fn new(
-        message: &Message<'_>,
-        contact: ContactState,
-        token: Box<str>,
-        relay: Option<ProvisionalRelay>,
-    ) -> Self {
-        Self {
-            invite: message.into(),
-            targets: VecDeque::new(),
-            current: None,
-            names: VecDeque::new(),
-            hosts: SmallVec::new(),
-            resolving: None,
-            contact,
-            session_token: token,
-            wants_token: false,
-            headers: Box::default(),
-            digest: None,
-            krisp: false,
-            datagram: Datagram::default(),
-            client: None,
-            local_tag: Box::default(),
-            failover_on: Box::default(),
-            redirects: 0,
-            namer: Namer::Org(TiedPeers::default()),
-            min_se: None,
-            refused_with: Box::default(),
-            forks: 0,
-            runtime_rseqs: SmallVec::new(),
-            relay,
-            attempt_timer: None,
-            contact_timer: None,
-        }
-    }
-
-    pub(crate) fn add_targets(
-        &mut self,
-        (runtime, namer): (&Runtime, &Namer),
-        config: &Config,
-        parties: &Parties<'_>,
-    ) {
-        let Runtime::Sip {
-            uri,
-            fallbacks,
-            failover_on,
-            headers,
-            session_token,
-            login,
-        } = runtime
-        else {
-            return;
-        };
-        self.failover_on = failover_on.as_slice().into();
-        self.wants_token = *session_token;
-        self.digest = login.as_ref().map(RuntimeDigest::new);
-        let filled =
-            |(name, value): (&String, &String)| (name.as_str().into(), parties.value(value));
-        self.headers = headers.iter().map(filled).collect();
-        self.namer = match *runtime == *config.default_runtime {
-            true => Namer::Operator,
-            false => namer.clone(),
-        };
-        for template in std::iter::once(uri).chain(fallbacks) {
-            let uri = parties.uri(template);
-            self.hosts.extend(target::host_of(uri.as_bytes()));
-            self.names
-                .extend(target::place(&uri).map(|place| place.of_runtime(&self.namer)));
-        }
-    }
-
-    /// The caller's INVITE.
-    pub(crate) fn invite(&self) -> &Message<'_> {
-        self.invite.message()
-    }
 }

@@ -20,7 +20,7 @@ use super::caps::Denied;
 use super::context::Cx;
 use super::effect::Effect;
 use super::limits::{Claim, Full};
-use super::outbound::{Begun, Outbound, dial_first, open_media, parties};
+use super::outbound::{Begun, Outbound, dial_first, parties, prepare};
 use super::refusal::Reason;
 use super::{CallKey, Calls};
 
@@ -101,10 +101,8 @@ impl Calls {
             now,
         };
         let parties = parties(&callee, &asked.way);
-        let (placed, mut dial) = dial_first(&mut cx, (key, slot), DEPLOYMENT, callee);
-        if !dial.look_ahead(&mut cx) {
-            open_media(&mut cx, key, &dial);
-        }
+        let (placed, _, mut dialing) = dial_first(&mut cx, (key, slot), DEPLOYMENT, callee);
+        prepare(&mut cx, key, &mut dialing);
         let outbound = Outbound {
             parties,
             runtime: Arc::new(Runtime::Echo),
@@ -125,7 +123,7 @@ impl Calls {
             placed,
             org: DEPLOYMENT,
             agent: Uuid::nil(),
-            dial,
+            dialing,
             outbound,
             speaker: Speaker::Echo(echo),
             permit,

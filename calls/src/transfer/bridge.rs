@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use trunkline_model::address::NamedBy;
-use trunkline_model::attempt::AttemptLeg;
 use trunkline_model::destinations::Destination;
 use trunkline_model::settings::{TransferTarget, Via};
 use trunkline_model::transfer::{State, Way};
@@ -25,16 +24,15 @@ use trunkline_sip::wire::Method;
 use trunkline_sip::wire::print::Head;
 use uuid::Uuid;
 
-use super::Wait;
-use crate::attempts::{Attempts, Whose};
+use super::{Transfer, Wait};
 use crate::call::{Call, ForkDialog, LEFT, Leg, Phase, Purpose, Side, Speaker};
 use crate::callee::{Callee, Choice};
 use crate::context::Cx;
 use crate::credentials::LegCredentials;
-use crate::dial::{Answered, Dial, Errand};
 use crate::effect::{Challenger, Effect};
 use crate::families;
 use crate::hangup::bye_alone;
+use crate::invite_client::{Accepted, Patience};
 use crate::joining::Joining;
 use crate::limits::{Claim, Full, Permit};
 use crate::places::Former;
@@ -341,7 +339,7 @@ impl Call {
 
     /// Calls the destination, if it can be called from here: then true, whatever comes of it.
     pub(super) fn begin_bridge(&mut self, cx: &mut Cx<'_>) -> bool {
-        let (Some(offer), Phase::Confirmed, None) = (&self.caller.heard, self.phase, &self.dial)
+        let (Some(offer), Phase::Confirmed, None) = (&self.caller.heard, self.phase, &self.dialing)
         else {
             return false;
         };
@@ -373,10 +371,6 @@ impl Call {
                 return true;
             }
         };
-        let is_tentative = self
-            .transfer
-            .as_deref()
-            .is_some_and(|transfer| transfer.plan.refers_after_bridge);
         let leads_to_caller = matches!(leaves_by, Leaves::Pbx | Leaves::ReservedPeer);
         if let (true, Some(Place::Known(target))) = (leads_to_caller, callee.places.front_mut())
             && let Some(held) = self.caller.dialogs.first()
@@ -386,26 +380,18 @@ impl Call {
             let is_proven = flow.peer.ip() == self.caller.flow.peer.ip();
             target.by = Some(if is_proven { flow } else { self.caller.flow });
         }
-        let whose = Whose {
-            call: self.id,
-            org: self.org,
-            leg: AttemptLeg::Destination,
+        let refers_after_bridge = |transfer: &Transfer| transfer.plan.refers_after_bridge;
+        let patience = match self.transfer.as_deref().is_some_and(refers_after_bridge) {
+            true => Patience::WithNone,
+            false => Patience::WithLast,
         };
-        let dial = Dial::new(
-            cx,
-            (self.key, self.slot, Side::Agent),
-            (Errand::Bridge, whose, Attempts::after(&self.attempts)),
-            callee,
-            self.hops,
-        );
-        let dial = dial.tentatively(is_tentative);
+        self.dial_destination(cx, callee, patience);
         if let Some(transfer) = self.transfer.as_deref_mut() {
             transfer.record.counted_at = counts.then_some(cx.now);
             transfer.permit = permit;
             transfer.offered = offer.clone().into();
         }
-        self.dial = Some(Box::new(dial));
-        self.with_dial(cx, |dial, cx| dial.begin(cx, offer, RINGING));
+        self.dial(cx, offer, RINGING);
         true
     }
 
@@ -485,9 +471,15 @@ impl Call {
     }
 
     /// The destination has answered: the caller gets its media, and then the agent goes (RFC 3725 §4.4).
-    pub(crate) fn on_destination_answers(&mut self, cx: &mut Cx<'_>, mut answered: Answered) {
-        self.tags.append(&mut answered.tags);
-        let Answered { mut leg, sdp, .. } = answered;
+    pub(crate) fn on_destination_answers(
+        &mut self,
+        cx: &mut Cx<'_>,
+        accepted: Accepted<'_>,
+        offer: Box<[u8]>,
+    ) {
+        accepted.acknowledge(cx);
+        let sdp: Box<[u8]> = accepted.sdp().unwrap_or_default().into();
+        let mut leg = accepted.into_leg(cx, offer);
         let fork = self.caller.dialogs.first().map(|held| held.fork);
         let (Some(fork), Some(first)) = (fork, leg.dialogs.first_mut()) else {
             return;

@@ -147,6 +147,22 @@ impl Runtime {
     /// The node asks again at the same place, with credentials or for a longer session: it gets another answer then.
     fn begin_again(&mut self, invite: &Message<'_>) {
         self.before += 1;
+        let refused = matches!(
+            self.plan.finish,
+            Finish::Refuse {
+                status: 401 | 422,
+                ..
+            }
+        );
+        let before = lex(&self.invite, Framing::Datagram).expect("it was lexed when it came");
+        let is_next = before.call_id() == invite.call_id()
+            && before.from_tag() == invite.from_tag()
+            && before.cseq().number + 1 == invite.cseq().number;
+        if refused && !is_next {
+            // RFC 3261 §8.1.3.5.
+            self.party
+                .fault("not the same Call-ID and tag and the next CSeq");
+        }
         self.invite = invite.raw().to_vec();
         self.forks.clear();
         self.agreed = Agreed::Open;
@@ -303,7 +319,8 @@ impl Runtime {
             .next()
             .and_then(|number| number.parse().ok())
             .unwrap_or_default();
-        if !rack.ends_with(" 1 INVITE") {
+        let invite = lex(&self.invite, Framing::Datagram).expect("it was lexed when it came");
+        if !rack.ends_with(&format!(" {} INVITE", invite.cseq().number)) {
             self.party.fault(format!("RAck {rack}"));
         }
         if !self.party.wire.reliably_heard(self.server, rseq) {

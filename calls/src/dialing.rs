@@ -1,0 +1,295 @@
+//! Somebody is being called for this call: an [`InviteClient`] and what it is for. What comes of the INVITE goes to the part of the call that waits
+//! for it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use trunkline_model::attempt::AttemptLeg;
+use trunkline_sip::dialog::session_timer::SessionTimer;
+use trunkline_sip::endpoint::ClientTx;
+use trunkline_sip::wheel::TimerId;
+use trunkline_sip::wire::print::Head;
+
+use super::attempts::{Attempts, Found, Whose};
+use super::call::{Call, CallKey, ForkDialog, Leg, Side, Speaker};
+use super::callee::{Callee, CalleeLeg, CalleeText};
+use super::context::{CallTimer, Cx, allows, lacks_refer};
+use super::hangup;
+use super::invite_client::{
+    Accepted, DialledLeg, Event, Failed, InviteClient, InviteText, Patience,
+};
+use super::pbx::Pbx;
+use super::refusal::Reason;
+use super::runtime_invite::RuntimeInvite;
+use super::secure::is_sips;
+use super::unanswered::reason_line;
+
+/// An INVITE of ours that begins a leg of the call.
+#[derive(Debug)]
+pub(crate) struct Dialing {
+    pub(crate) client: InviteClient,
+    peer: Peer,
+}
+
+/// Who is called.
+#[derive(Debug)]
+enum Peer {
+    /// The callee that an outbound call begins with.
+    Callee(Called),
+    /// The destination of a transfer, which takes the agent's place.
+    Destination(Called),
+    /// The agent's runtime.
+    Runtime(RuntimeInvite),
+}
+
+/// A callee or destination.
+#[derive(Debug)]
+struct Called {
+    text: CalleeText,
+    /// Runs from the INVITE on.
+    ringing: Option<TimerId>,
+}
+
+impl Dialing {
+    /// The callee of an outbound call is to be called.
+    pub(crate) fn callee(client: InviteClient, text: CalleeText) -> Box<Self> {
+        let ringing = None;
+        let peer = Peer::Callee(Called { text, ringing });
+        Box::new(Self { client, peer })
+    }
+
+    /// The destination of a transfer is to be called.
+    fn destination(client: InviteClient, text: CalleeText) -> Box<Self> {
+        let ringing = None;
+        let peer = Peer::Destination(Called { text, ringing });
+        Box::new(Self { client, peer })
+    }
+
+    /// The agent's runtime is to be called.
+    pub(crate) fn runtime(client: InviteClient, says: RuntimeInvite) -> Box<Self> {
+        let peer = Peer::Runtime(says);
+        Box::new(Self { client, peer })
+    }
+
+    pub(crate) const fn is_runtime(&self) -> bool {
+        matches!(self.peer, Peer::Runtime(_))
+    }
+
+    /// Returns whether a callee waits for its offer, and for nothing else.
+    pub(crate) const fn wants_offer(&self) -> bool {
+        match &self.peer {
+            Peer::Callee(called) => called.ringing.is_none() && !self.client.is_resolving(),
+            Peer::Destination(_) | Peer::Runtime(_) => false,
+        }
+    }
+
+    /// Gives the offer of a callee or destination, which may ring for as long as `patience` says.
+    fn offer(&mut self, cx: &mut Cx<'_>, key: CallKey, offer: Vec<u8>, patience: Duration) {
+        match &mut self.peer {
+            Peer::Callee(called) | Peer::Destination(called) => {
+                called.text.offering(offer.into());
+                called.ringing = Some(cx.schedule(key, patience, CallTimer::Ringing));
+            }
+            // Its offer is the caller's or the callee's.
+            Peer::Runtime(_) => {}
+        }
+    }
+
+    /// The timers that run for it.
+    pub(crate) fn timers(&self) -> impl Iterator<Item = TimerId> {
+        let ringing = match &self.peer {
+            Peer::Callee(called) | Peer::Destination(called) => called.ringing,
+            Peer::Runtime(_) => None,
+        };
+        [self.client.timer(), ringing].into_iter().flatten()
+    }
+
+    /// Takes the INVITE back.
+    pub(crate) fn cancel(&mut self, cx: &mut Cx<'_>, reason: Reason) {
+        let mut lines = Vec::new();
+        reason_line(&mut Head::new(&mut lines), reason);
+        self.client.cancel(cx, &lines);
+        self.stop_ringing(cx);
+    }
+
+    fn stop_ringing(&mut self, cx: &mut Cx<'_>) {
+        match &mut self.peer {
+            Peer::Callee(called) | Peer::Destination(called) => {
+                cx.cancel_timer(&mut called.ringing);
+            }
+            Peer::Runtime(_) => {}
+        }
+    }
+}
+
+impl Call {
+    /// Makes ready to dial a destination.
+    pub(crate) fn dial_destination(&mut self, cx: &mut Cx<'_>, callee: Callee, patience: Patience) {
+        let side = Side::Agent;
+        let leg = DialledLeg {
+            key: self.key,
+            slot: self.slot,
+            side,
+            whose: Whose {
+                call: self.id,
+                org: self.org,
+                leg: AttemptLeg::Destination,
+            },
+        };
+        let callee_leg = CalleeLeg {
+            side,
+            hops: self.hops,
+            call_id: cx.core.minter.call_id(self.slot, cx.endpoint.entropy()),
+        };
+        let (plan, text) = callee.split(callee_leg, patience);
+        let attempts = Attempts::after(&self.attempts);
+        let client = InviteClient::new(leg, plan, attempts);
+        self.dialing = Some(Dialing::destination(client, text));
+    }
+
+    /// Offers `offer` to whom the call dials, and lets that ring for as long as `patience` says.
+    pub(crate) fn dial(&mut self, cx: &mut Cx<'_>, offer: Vec<u8>, patience: Duration) {
+        if let Some(dialing) = self.dialing.as_deref_mut() {
+            dialing.offer(cx, self.key, offer, patience);
+        }
+        self.with_dialing(cx, |client, cx, text| client.begin(cx, text));
+    }
+
+    /// Returns whether this is the transaction of the INVITE that dials.
+    pub(crate) fn dials_by(&self, client: ClientTx) -> bool {
+        let dialing = self.dialing.as_deref();
+        dialing.is_some_and(|dialing| dialing.client.owns(client))
+    }
+
+    /// Lets the client go on, and hands on what comes of it.
+    pub(crate) fn with_dialing<'m>(
+        &mut self,
+        cx: &mut Cx<'_>,
+        act: impl FnOnce(&mut InviteClient, &mut Cx<'_>, &dyn InviteText) -> Event<'m>,
+    ) {
+        let Some(mut dialing) = self.dialing.take() else {
+            return;
+        };
+        let Dialing { client, peer } = &mut *dialing;
+        let before = client.transaction();
+        let event = match peer {
+            Peer::Callee(called) | Peer::Destination(called) => act(client, cx, &called.text),
+            Peer::Runtime(says) => {
+                let config = Arc::clone(&cx.core.config);
+                let Some(text) = self.runtime_text(says, config) else {
+                    return;
+                };
+                act(client, cx, &text)
+            }
+        };
+        self.tags.extend(client.take_tags());
+        self.attempts.go_on_from(client.attempts());
+        if dialing.is_runtime() && dialing.client.transaction() != before {
+            self.on_runtime_invited(&dialing.client);
+        }
+
+        match event {
+            Event::Waits => self.dialing = Some(dialing),
+            Event::Provisional(heard) => {
+                let dialing = self.dialing.insert(dialing);
+                match &dialing.peer {
+                    Peer::Callee(_) if heard.is_first => self.on_callee_rings(cx),
+                    Peer::Destination(_) if heard.is_first => self.on_destination_rings(cx),
+                    Peer::Callee(_) | Peer::Destination(_) => {}
+                    Peer::Runtime(_) => self.on_runtime_provisional(cx, heard),
+                }
+            }
+            Event::Accepted(accepted) => self.on_accepted(cx, dialing, *accepted),
+            Event::Failed(failed) => self.on_failed(cx, *dialing, failed),
+        }
+    }
+
+    fn on_accepted(&mut self, cx: &mut Cx<'_>, mut dialing: Box<Dialing>, accepted: Accepted<'_>) {
+        dialing.stop_ringing(cx);
+        match dialing.peer {
+            Peer::Callee(called) => {
+                self.on_callee_answers(cx, accepted, called.text.into_offer());
+            }
+            Peer::Destination(called) => {
+                self.on_destination_answers(cx, accepted, called.text.into_offer());
+            }
+            Peer::Runtime(_) if self.is_out_of_reach(accepted.message) => {
+                let (flow, client) = (accepted.flow, Some(accepted.client));
+                hangup::refuse_late_answer(cx, flow, client, accepted.message);
+                if !dialing.client.has_more() {
+                    return self.refuse(cx, Reason::MediaFamilies);
+                }
+                self.dialing = Some(dialing);
+                self.with_dialing(cx, |client, cx, text| client.pass_over(cx, text));
+            }
+            Peer::Runtime(_) if self.outbound.is_some() => self.on_runtime_joins(cx, accepted),
+            Peer::Runtime(_) => self.on_runtime_accepted(cx, accepted),
+        }
+    }
+
+    fn on_failed(&mut self, cx: &mut Cx<'_>, mut dialing: Dialing, failed: Failed<'_>) {
+        dialing.stop_ringing(cx);
+        match dialing.peer {
+            Peer::Callee(_) => self.on_callee_lost(cx, failed.failure),
+            Peer::Destination(_) => self.on_destination_lost(cx, failed.failure),
+            Peer::Runtime(_) => self.on_runtime_lost(cx, failed),
+        }
+    }
+
+    /// The resolver has answered.
+    pub(crate) fn on_resolved(&mut self, cx: &mut Cx<'_>, found: Found) {
+        self.with_dialing(cx, |client, cx, text| {
+            client.handle_resolved(cx, text, found)
+        });
+        self.on_callee_found(cx);
+    }
+
+    /// Another INVITE is out to the runtime, or none any more: early dialogs are over with the transaction of theirs (RFC 3261 §12.3). Those
+    /// towards the caller stay until the call has its answer.
+    fn on_runtime_invited(&mut self, client: &InviteClient) {
+        if let Some(incoming) = self.incoming.as_deref_mut() {
+            incoming.relay.drop_queued();
+        }
+        let Speaker::Runtime(leg) = &mut self.speaker else {
+            return;
+        };
+        leg.dialogs.clear();
+        if let Some(sent) = client.sent() {
+            self.runtime_cseq = sent.cseq;
+            leg.flow = sent.flow;
+            leg.places.begin(&sent.flow);
+            leg.is_sips = is_sips(sent.uri.as_bytes());
+            client.addresses().for_each(|ip| leg.places.learn(ip));
+        }
+    }
+
+    /// Whom the call dials has rung for long enough.
+    pub(crate) fn on_ringing_timeout(&mut self, cx: &mut Cx<'_>) {
+        if let Some(mut dialing) = self.dialing.take() {
+            let failed = dialing.client.give_up(cx);
+            self.attempts.go_on_from(dialing.client.attempts());
+            self.on_failed(cx, *dialing, failed);
+        }
+    }
+}
+
+impl Accepted<'_> {
+    /// Makes the leg of a peer that was offered `offer`. Its one dialog has the number 0.
+    pub(crate) fn into_leg(self, cx: &Cx<'_>, offer: Box<[u8]>) -> Leg {
+        let message = self.message;
+        let mut leg = Leg::begun(self.flow);
+        for ip in self.addresses.as_slice() {
+            leg.places.learn(*ip);
+        }
+        leg.is_sips = is_sips(self.uri.as_bytes());
+        leg.abilities.update = allows(message, "UPDATE");
+        leg.abilities.no_refer = lacks_refer(message);
+        leg.abilities.pbx = Pbx::of_message(message);
+        leg.session = SessionTimer::for_uac(message, Some(cx.core.config.session_expires));
+        leg.credentials = self.credentials;
+        leg.sdp = Some(offer);
+        let dialog = self.dialog;
+        leg.dialogs.push(ForkDialog { fork: 0, dialog });
+        leg
+    }
+}

@@ -1,0 +1,122 @@
+//! An attempt at one target, and the early dialogs that its INVITE makes (RFC 3261 §13.2.2.1, RFC 3262 §4).
+
+use smallvec::SmallVec;
+use trunkline_sip::dialog::Dialog;
+use trunkline_sip::flow::Flow;
+use trunkline_sip::slot::{CallId, Tag};
+use trunkline_sip::wire::{HeaderName, Message};
+
+use super::Early;
+use crate::has_sdp;
+use crate::proofs::Proofs;
+use crate::target::Target;
+
+/// Early dialogs of one client, over all places.
+const MAX_FORKS: u8 = 16;
+
+/// An attempt at one target: a dialog of its own would come of it, so it has a From-tag of its own.
+#[derive(Debug)]
+pub(super) struct Attempt {
+    pub(super) target: Target,
+    pub(super) flow: Flow,
+    pub(super) tag: Tag,
+    pub(super) call_id: CallId,
+    /// Requests so far, which is the CSeq of the last one.
+    pub(super) requests: u32,
+    pub(super) proofs: Proofs,
+    /// A provisional answer has come.
+    pub(super) heard: bool,
+    /// Early dialogs of the last request.
+    pub(super) forks: SmallVec<[Fork; 1]>,
+}
+
+/// An early dialog, as the client knows it.
+#[derive(Debug)]
+pub(super) struct Fork {
+    pub(super) number: u8,
+    pub(super) tag: Box<[u8]>,
+    /// RSeq of its last reliable answer (RFC 3262 §4).
+    pub(super) rseq: Option<u32>,
+    /// Its last SDP.
+    pub(super) sdp: Option<Box<[u8]>>,
+}
+
+/// What a provisional answer is.
+pub(super) enum Heard {
+    Dialog(Early),
+    /// It makes no dialog, or one too many.
+    NoDialog,
+    /// It has been acknowledged already, or comes before one that is missing.
+    Repetition,
+}
+
+impl Attempt {
+    /// Notes a provisional answer. `forks`: the number of the next early dialog.
+    pub(super) fn hear(&mut self, forks: &mut u8, message: &Message<'_>) -> Heard {
+        let tag = message.to_tag().unwrap_or_default();
+        let known = self.forks.iter().position(|fork| *fork.tag == *tag);
+        let (at, begins) = match known {
+            Some(at) => (at, None),
+            None if *forks >= MAX_FORKS => return Heard::NoDialog,
+            None => {
+                let Some(dialog) = Dialog::uac(self.target.uri.as_bytes(), message) else {
+                    return Heard::NoDialog;
+                };
+                self.forks.push(Fork {
+                    number: *forks,
+                    tag: tag.into(),
+                    rseq: None,
+                    sdp: None,
+                });
+                *forks += 1;
+                (self.forks.len() - 1, Some(dialog))
+            }
+        };
+
+        let fork = &mut self.forks[at];
+        let rseq = message
+            .number(HeaderName::RSeq)
+            .filter(|_| message.has_token(HeaderName::Require, "100rel"));
+        if rseq.is_some_and(|rseq| !fork.takes(rseq)) {
+            return Heard::Repetition;
+        }
+        if has_sdp(message) {
+            fork.sdp = Some(message.body().into());
+        }
+        Heard::Dialog(Early {
+            fork: fork.number,
+            rseq,
+            begins,
+        })
+    }
+}
+
+impl Fork {
+    /// Returns whether a reliable answer is the next one. They are acknowledged in their order, each once (RFC 3262 §4).
+    fn takes(&mut self, rseq: u32) -> bool {
+        let is_next = self
+            .rseq
+            .is_none_or(|last| last.checked_add(1) == Some(rseq));
+        if is_next {
+            self.rseq = Some(rseq);
+        }
+        is_next
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reliable_answers_of_a_fork_are_taken_in_their_order() {
+        let mut fork = Fork {
+            number: 0,
+            tag: Box::default(),
+            rseq: None,
+            sdp: None,
+        };
+        let taken = [7, 7, 9, 8, 8, 9, u32::MAX].map(|rseq| fork.takes(rseq));
+        assert_eq!(taken, [true, false, false, true, false, true, false]);
+    }
+}

@@ -1,0 +1,119 @@
+//! What comes of an INVITE, as its client tells it: provisional answers, the 2xx that has won, or the end.
+
+use trunkline_sip::dialog::Dialog;
+use trunkline_sip::endpoint::{ClientTx, Request};
+use trunkline_sip::flow::Flow;
+use trunkline_sip::wire::print::Head;
+use trunkline_sip::wire::{Message, Method};
+
+use crate::context::Cx;
+use crate::credentials::{LegCredentials, PeerAddresses};
+use crate::unanswered::Failure;
+
+/// What has come of an input.
+#[derive(Debug)]
+#[must_use]
+pub(crate) enum Event<'m> {
+    /// Nothing yet.
+    Waits,
+    Provisional(Provisional<'m>),
+    /// A 2xx, which the consumer acknowledges: it alone knows whether an answer in the ACK is due.
+    Accepted(Box<Accepted<'m>>),
+    Failed(Failed<'m>),
+}
+
+/// A provisional answer of more than the next hop.
+#[derive(Debug)]
+pub(crate) struct Provisional<'m> {
+    /// None has come before.
+    pub(crate) is_first: bool,
+    /// Its dialog. `None` for an answer that makes none, or beyond what one INVITE may have.
+    pub(crate) early: Option<Early>,
+    pub(crate) message: &'m Message<'m>,
+}
+
+/// An early dialog. It is over with the transaction of its INVITE (RFC 3261 §12.3).
+#[derive(Debug)]
+pub(crate) struct Early {
+    /// Its number, which no other of this client has.
+    pub(crate) fork: u8,
+    /// RSeq of this answer, if it wants to be acknowledged.
+    pub(crate) rseq: Option<u32>,
+    /// The dialog, if this answer is its first.
+    pub(crate) begins: Option<Dialog>,
+}
+
+/// Nobody has answered, and nothing more is tried.
+#[derive(Debug)]
+pub(crate) struct Failed<'m> {
+    pub(crate) failure: Failure,
+    /// Lines of the last refusal about its cause and another try.
+    pub(crate) said: Box<[u8]>,
+    /// The refusal itself, where it ends the call; `None` if no place is left.
+    pub(crate) message: Option<&'m Message<'m>>,
+}
+
+/// A 2xx.
+#[derive(Debug)]
+pub(crate) struct Accepted<'m> {
+    pub(crate) client: ClientTx,
+    pub(crate) fork: u8,
+    /// CSeq of the INVITE.
+    pub(crate) cseq: u32,
+    /// The way that the answer came by.
+    pub(crate) flow: Flow,
+    /// The Request-URI of the INVITE.
+    pub(crate) uri: Box<str>,
+    /// The dialog as the 2xx makes it.
+    pub(crate) dialog: Dialog,
+    pub(crate) sdp: AnswerSdp,
+    /// Credentials in the ACK: the INVITE's (RFC 3261 §13.2.2.4), where they may go.
+    pub(crate) ack_lines: Vec<u8>,
+    pub(crate) credentials: Option<Box<LegCredentials>>,
+    /// Where the peer is: what its host resolved to, and where answers came from.
+    pub(crate) addresses: PeerAddresses,
+    pub(crate) message: &'m Message<'m>,
+}
+
+/// The SDP of a 2xx.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum AnswerSdp {
+    /// It is in the 2xx.
+    InBody,
+    /// A provisional answer of the same fork has brought it: some carriers say it in the 183 alone.
+    Early(Box<[u8]>),
+    /// None came.
+    Missing,
+}
+
+impl Accepted<'_> {
+    /// The SDP, if one came.
+    pub(crate) fn sdp(&self) -> Option<&[u8]> {
+        match &self.sdp {
+            AnswerSdp::InBody => Some(self.message.body()),
+            AnswerSdp::Early(sdp) => Some(sdp),
+            AnswerSdp::Missing => None,
+        }
+    }
+
+    /// Sends the ACK, without a body.
+    pub(crate) fn acknowledge(&self, cx: &mut Cx<'_>) {
+        let destination = cx.next_flow(&self.dialog, self.flow);
+        let write = |head: &mut Head<'_>| {
+            self.dialog.ack_head(self.cseq, head);
+            head.raw(&self.ack_lines);
+        };
+        cx.with_head(write, |cx, head| {
+            let request = Request {
+                method: Method::Ack,
+                token: "ACK",
+                uri: self.dialog.request_uri(),
+                head,
+                body: b"",
+            };
+            let tag = self.dialog.remote_tag();
+            cx.endpoint
+                .ack(self.client, tag, destination, &request, cx.now);
+        });
+    }
+}

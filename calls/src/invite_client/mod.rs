@@ -1,0 +1,610 @@
+//! An INVITE of ours, tried at one place after another until there is an answer (RFC 3261 §13.2, RFC 3263 §4.3): the runtime of a call, the
+//! callee of an outbound one, the destination of a transfer.
+//!
+//! Challenges are answered, a longer session is asked for where a peer wants one, a redirection is followed within the peer's own hosts, and a
+//! place that is silent or refuses as the [`PeerPlan`] says leads to the next one. The client tells what comes of it ([`Event`]) and answers
+//! nobody; what the INVITE is for, and who waits for its answer, isn't known here.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use trunkline_model::address::Refusal;
+use trunkline_sip::dialog::Dialog;
+use trunkline_sip::endpoint::{ClientTx, Request};
+use trunkline_sip::flow::Flow;
+use trunkline_sip::slot::Slot;
+use trunkline_sip::wheel::TimerId;
+use trunkline_sip::wire::print::Head;
+use trunkline_sip::wire::{Message, Method};
+
+use super::attempts::{Attempts, Came, Found, Tried, Whose};
+use super::call::{CallKey, Side};
+use super::callee::Choice;
+use super::context::{CallTimer, Cx, TagOwner};
+use super::credentials::PeerAddresses;
+use super::effect::Effect;
+use super::has_sdp;
+use super::large::{self, Datagram, InviteSent, STREAM_PATIENCE};
+use super::proofs::Proofs;
+use super::secure::is_sips;
+use super::target::{Place, Target, Unresolved};
+use super::unanswered::{FORBIDDEN, Failure, UNREACHABLE};
+
+mod attempt;
+mod event;
+mod plan;
+mod refused;
+mod silent;
+mod text;
+
+use attempt::{Attempt, Heard};
+pub(crate) use event::{Accepted, AnswerSdp, Early, Event, Failed, Provisional};
+pub(crate) use plan::{CallIds, FailsOver, Patience, PeerPlan, Redirects};
+pub(crate) use text::{InviteText, Said};
+
+/// How long a place may be silent while another waits.
+const ATTEMPT_PATIENCE: Duration = Duration::from_secs(4);
+
+/// The leg that an INVITE is for.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct DialledLeg {
+    pub(crate) key: CallKey,
+    pub(crate) slot: Slot,
+    pub(crate) side: Side,
+    pub(crate) whose: Whose,
+}
+
+/// An INVITE of ours, under way.
+#[derive(Debug)]
+pub(crate) struct InviteClient {
+    leg: DialledLeg,
+    plan: PeerPlan,
+    attempts: Attempts,
+    /// Places that are addresses, to be tried before the plan's.
+    targets: VecDeque<Target>,
+    /// Where the peer is: what its host resolved to, and where answers came from.
+    addresses: PeerAddresses,
+    /// The other way to the target that is being tried.
+    datagram: Datagram,
+    /// The session interval that the peer wants at least.
+    min_se: Option<u32>,
+    redirects: u8,
+    /// Early dialogs so far.
+    forks: u8,
+    /// It rang somewhere.
+    rang: bool,
+    /// Why the last place failed.
+    last: Option<Failure>,
+    /// Lines of the last refusal about its cause and another try.
+    said: Box<[u8]>,
+    /// Keys into the tag index that the call hasn't got yet.
+    tags: SmallVec<[u64; 1]>,
+    timer: Option<TimerId>,
+    state: State,
+}
+
+/// How far it has come.
+#[derive(Debug)]
+enum State {
+    /// Nothing is under way: it hasn't begun, or the next place is to be tried.
+    Idle,
+    /// The first host is being looked up, before the INVITE may be sent.
+    LookingAhead(Box<str>),
+    /// The host of this URI is being looked up.
+    Resolving(Box<str>),
+    /// A connection is being opened for an INVITE that no datagram carries. The target comes back as resolved.
+    Connecting(Box<Attempt>),
+    /// The INVITE is out.
+    Inviting(ClientTx, Box<Attempt>),
+    /// It was taken back, or has failed.
+    Over,
+}
+
+/// An INVITE that is out.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Sent<'a> {
+    pub(crate) cseq: u32,
+    pub(crate) flow: Flow,
+    /// Its Request-URI.
+    pub(crate) uri: &'a str,
+}
+
+/// What is to be tried next.
+enum Next {
+    Target(Target),
+    Name(Unresolved),
+    Nothing,
+}
+
+impl InviteClient {
+    /// A client for that leg. Nothing is sent before [`Self::begin`].
+    pub(crate) fn new(leg: DialledLeg, plan: PeerPlan, attempts: Attempts) -> Self {
+        Self {
+            leg,
+            plan,
+            attempts,
+            targets: VecDeque::new(),
+            addresses: PeerAddresses::default(),
+            datagram: Datagram::default(),
+            min_se: None,
+            redirects: 0,
+            forks: 0,
+            rang: false,
+            last: None,
+            said: Box::default(),
+            tags: SmallVec::new(),
+            timer: None,
+            state: State::Idle,
+        }
+    }
+
+    /// Looks up the first place, if it is a name, so that the offer can have an address of its family.
+    pub(crate) fn look_ahead(&mut self, cx: &mut Cx<'_>) {
+        let wanted = match self.plan.places.front() {
+            Some(place) if place.is_reserved(&cx.core.config.addresses) => return,
+            Some(Place::Name(wanted)) => wanted.clone(),
+            Some(Place::Known(_)) | None => return,
+        };
+        self.plan.places.pop_front();
+        self.state = State::LookingAhead(wanted.uri.clone());
+        self.look_up(cx, wanted);
+    }
+
+    /// The way to the first place that can be reached, as far as that is known.
+    pub(crate) fn first_flow(&self, cx: &Cx<'_>) -> Option<Flow> {
+        let places = self.plan.places.iter().map_while(|place| match place {
+            Place::Known(target) => Some(target),
+            Place::Name(_) => None,
+        });
+        let mut targets = self.targets.iter().chain(places);
+        targets.find_map(|target| cx.flow_to(target).ok())
+    }
+
+    /// Sends the INVITE to the first place.
+    pub(crate) fn begin(&mut self, cx: &mut Cx<'_>, text: &dyn InviteText) -> Event<'static> {
+        self.advance(cx, text)
+    }
+
+    /// The transaction whose early dialogs exist, if one runs.
+    pub(crate) const fn transaction(&self) -> Option<ClientTx> {
+        match &self.state {
+            State::Inviting(client, _) => Some(*client),
+            State::Idle
+            | State::LookingAhead(_)
+            | State::Resolving(_)
+            | State::Connecting(_)
+            | State::Over => None,
+        }
+    }
+
+    /// The INVITE that is out.
+    pub(crate) fn sent(&self) -> Option<Sent<'_>> {
+        match &self.state {
+            State::Inviting(_, attempt) => Some(Sent {
+                cseq: attempt.requests,
+                flow: attempt.flow,
+                uri: &attempt.target.uri,
+            }),
+            State::Idle
+            | State::LookingAhead(_)
+            | State::Resolving(_)
+            | State::Connecting(_)
+            | State::Over => None,
+        }
+    }
+
+    /// Where the peer is known to be.
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        self.addresses.as_slice().iter().copied()
+    }
+
+    /// Returns whether an answer of this transaction is meant for it.
+    pub(crate) fn owns(&self, client: ClientTx) -> bool {
+        self.transaction() == Some(client)
+    }
+
+    /// Returns whether the peer is known to be at that address, by its host or by its answers.
+    pub(crate) fn knows(&self, ip: IpAddr) -> bool {
+        self.addresses.as_slice().contains(&ip.to_canonical())
+    }
+
+    pub(crate) const fn is_resolving(&self) -> bool {
+        match &self.state {
+            State::LookingAhead(_) | State::Resolving(_) | State::Connecting(_) => true,
+            State::Idle | State::Inviting(..) | State::Over => false,
+        }
+    }
+
+    pub(crate) const fn attempts(&self) -> &Attempts {
+        &self.attempts
+    }
+
+    /// Keys into the tag index, which are the call's from now on.
+    pub(crate) fn take_tags(&mut self) -> SmallVec<[u64; 1]> {
+        std::mem::take(&mut self.tags)
+    }
+
+    /// The timer that runs for it.
+    pub(crate) const fn timer(&self) -> Option<TimerId> {
+        self.timer
+    }
+
+    /// The resolver has answered, or a connection has come about or hasn't.
+    pub(crate) fn handle_resolved(
+        &mut self,
+        cx: &mut Cx<'_>,
+        text: &dyn InviteText,
+        found: Found,
+    ) -> Event<'static> {
+        match std::mem::replace(&mut self.state, State::Idle) {
+            State::LookingAhead(uri) => {
+                self.take_found(cx, &uri, found);
+                Event::Waits
+            }
+            State::Resolving(uri) => {
+                self.take_found(cx, &uri, found);
+                self.advance(cx, text)
+            }
+            State::Connecting(attempt) => {
+                self.take_found(cx, &attempt.target.uri, found);
+                self.advance(cx, text)
+            }
+            state @ (State::Idle | State::Inviting(..) | State::Over) => {
+                self.state = state;
+                Event::Waits
+            }
+        }
+    }
+
+    fn take_found(&mut self, cx: &mut Cx<'_>, uri: &str, found: Found) {
+        match found {
+            Ok(targets) => {
+                for target in &targets {
+                    self.addresses.add(target.address.ip());
+                }
+                // Others may wait, where a connection to the first was tried.
+                for target in targets.into_iter().rev() {
+                    self.targets.push_front(target);
+                }
+            }
+            Err(fault) => self.pass(cx, Tried::named(uri), &Came::Unresolved(fault)),
+        }
+    }
+
+    /// An answer to the INVITE.
+    pub(crate) fn handle_response<'m>(
+        &mut self,
+        cx: &mut Cx<'_>,
+        text: &dyn InviteText,
+        flow: Flow,
+        message: &'m Message<'m>,
+    ) -> Event<'m> {
+        let State::Inviting(client, attempt) = std::mem::replace(&mut self.state, State::Idle)
+        else {
+            return Event::Waits;
+        };
+        self.addresses.add(flow.peer.ip());
+        self.datagram.hear();
+        match message.status() {
+            ..=199 => self.handle_provisional(cx, (client, attempt), flow, message),
+            200..=299 => {
+                cx.cancel_timer(&mut self.timer);
+                self.handle_accepted(cx, (client, attempt), flow, message)
+            }
+            status => {
+                cx.cancel_timer(&mut self.timer);
+                self.handle_refused(cx, text, attempt, status, message)
+            }
+        }
+    }
+
+    fn handle_provisional<'m>(
+        &mut self,
+        cx: &mut Cx<'_>,
+        (client, mut attempt): (ClientTx, Box<Attempt>),
+        flow: Flow,
+        message: &'m Message<'m>,
+    ) -> Event<'m> {
+        self.attempts.hear(message.status());
+        attempt.heard = true;
+        // The next hop has it, and nothing is known of who comes after: a proxy before a dead peer says no more. The timer runs on.
+        if message.status() == 100 {
+            self.state = State::Inviting(client, attempt);
+            return Event::Waits;
+        }
+        cx.cancel_timer(&mut self.timer);
+        let is_first = !std::mem::replace(&mut self.rang, true);
+        let early = attempt.hear(&mut self.forks, message);
+        self.state = State::Inviting(client, attempt);
+        match early {
+            Heard::Dialog(early) => {
+                // A next hop that is a name is asked for now, so that it is known once the ACK is to go there.
+                if let Some(dialog) = &early.begins {
+                    cx.next_flow(dialog, flow);
+                }
+                Event::Provisional(Provisional {
+                    is_first,
+                    early: Some(early),
+                    message,
+                })
+            }
+            Heard::NoDialog => Event::Provisional(Provisional {
+                is_first,
+                early: None,
+                message,
+            }),
+            Heard::Repetition => Event::Waits,
+        }
+    }
+
+    fn handle_accepted<'m>(
+        &mut self,
+        cx: &mut Cx<'_>,
+        (client, attempt): (ClientTx, Box<Attempt>),
+        flow: Flow,
+        message: &'m Message<'m>,
+    ) -> Event<'m> {
+        cx.core.health.heard(&attempt.target);
+        let (whose, status) = (self.leg.whose, message.status());
+        self.attempts.answered(cx, whose, &attempt.target, status);
+        let uri = attempt.target.uri.clone();
+        let Some(dialog) = Dialog::uac(uri.as_bytes(), message) else {
+            self.state = State::Inviting(client, attempt);
+            return Event::Waits;
+        };
+
+        cx.look_up(&dialog, flow);
+        let credentials = self.plan.credentials_at(flow.peer.ip());
+        let credentials =
+            credentials.map(|held| held.answered_at(&self.plan.hosts, self.addresses.as_slice()));
+        let mut ack_lines = Vec::new();
+        if let Some(held) = &credentials {
+            let destination = cx.next_flow(&dialog, flow).peer.ip();
+            if held.lead_home(&dialog, destination) {
+                attempt.proofs.lines(&mut Head::new(&mut ack_lines));
+            }
+        }
+        let tag = message.to_tag().unwrap_or_default();
+        let fork = attempt.forks.iter().find(|fork| *fork.tag == *tag);
+        let accepted = Accepted {
+            client,
+            fork: fork.map_or(self.forks, |fork| fork.number),
+            cseq: attempt.requests,
+            flow,
+            uri,
+            dialog,
+            sdp: match fork.and_then(|fork| fork.sdp.clone()) {
+                _ if has_sdp(message) => AnswerSdp::InBody,
+                Some(sdp) => AnswerSdp::Early(sdp),
+                None => AnswerSdp::Missing,
+            },
+            ack_lines,
+            credentials: credentials.map(Box::new),
+            addresses: self.addresses.clone(),
+            message,
+        };
+        self.state = State::Inviting(client, attempt);
+        Event::Accepted(Box::new(accepted))
+    }
+
+    /// Goes on as far as it can.
+    fn advance(&mut self, cx: &mut Cx<'_>, text: &dyn InviteText) -> Event<'static> {
+        loop {
+            match self.next(cx) {
+                Next::Target(target) => self.attempt(cx, text, target),
+                Next::Name(wanted) => {
+                    self.state = State::Resolving(wanted.uri.clone());
+                    self.look_up(cx, wanted);
+                }
+                Next::Nothing => {
+                    let failure = self.last.unwrap_or_else(|| self.unreachable());
+                    return self.fail(failure, None);
+                }
+            }
+            if !matches!(self.state, State::Idle) {
+                return Event::Waits;
+            }
+        }
+    }
+
+    fn next(&mut self, cx: &mut Cx<'_>) -> Next {
+        if let Some(target) = self.targets.pop_front() {
+            return Next::Target(target);
+        }
+        while let Some(place) = self.plan.places.pop_front() {
+            match place {
+                place if place.is_reserved(&cx.core.config.addresses) => {
+                    let came = Came::NotAllowed(Refusal::Reserved);
+                    self.pass(cx, (&place).into(), &came);
+                }
+                Place::Known(target) => return Next::Target(target),
+                Place::Name(wanted) => return Next::Name(wanted),
+            }
+        }
+        Next::Nothing
+    }
+
+    fn look_up(&mut self, cx: &mut Cx<'_>, wanted: Unresolved) {
+        self.attempts.begin(cx);
+        let (call, org) = (self.leg.key, self.leg.whose.org);
+        let resolve = Effect::Resolve { call, org, wanted };
+        cx.core.effects.push_back(resolve);
+    }
+
+    /// Tries a target.
+    fn attempt(&mut self, cx: &mut Cx<'_>, text: &dyn InviteText, target: Target) {
+        let flow = match cx.flow_to(&target) {
+            Ok(flow) => flow,
+            Err(came) => return self.pass(cx, (&target).into(), &came),
+        };
+        self.attempts.begin(cx);
+        let owner = TagOwner {
+            key: self.leg.key,
+            side: self.leg.side,
+            fork: 0,
+        };
+        let tag = cx.mint_tag(self.leg.slot, owner);
+        self.tags.push(tag.bits());
+        let call_id = match &self.plan.call_ids {
+            CallIds::One(call_id) => *call_id,
+            CallIds::PerTarget => {
+                let entropy = cx.endpoint.entropy();
+                cx.core.minter.call_id(self.leg.slot, entropy)
+            }
+        };
+        self.addresses.add(target.address.ip());
+        self.datagram.begin(&target);
+        let attempt = Attempt {
+            target,
+            flow,
+            tag,
+            call_id,
+            requests: 0,
+            proofs: Proofs::default(),
+            heard: false,
+            forks: SmallVec::new(),
+        };
+        self.send(cx, text, Box::new(attempt));
+    }
+
+    /// Sends the INVITE of an attempt: the first, or another where something had to be said better.
+    fn send(&mut self, cx: &mut Cx<'_>, text: &dyn InviteText, mut attempt: Box<Attempt>) {
+        attempt.requests += 1;
+        attempt.forks.clear();
+        match self.print(cx, text, &attempt) {
+            InviteSent::Invite(client) => {
+                let patience = match self.datagram.is_in_reserve() {
+                    true => Some(STREAM_PATIENCE),
+                    false => self.has_another().then_some(ATTEMPT_PATIENCE),
+                };
+                self.timer = patience
+                    .map(|patience| cx.schedule(self.leg.key, patience, CallTimer::Attempt));
+                self.state = State::Inviting(client, attempt);
+            }
+            InviteSent::Connecting => {
+                self.datagram = Datagram::of(&attempt.target, attempt.flow);
+                self.state = State::Connecting(attempt);
+            }
+            InviteSent::Nothing => self.pass(cx, (&attempt.target).into(), &Came::Overloaded),
+        }
+    }
+
+    fn print(&self, cx: &mut Cx<'_>, text: &dyn InviteText, attempt: &Attempt) -> InviteSent {
+        let Attempt { target, flow, .. } = attempt;
+        let config = Arc::clone(&cx.core.config);
+        let contact = cx.contact(flow, is_sips(target.uri.as_bytes()));
+        let from = text.from(host_part(cx.endpoint.sent_by(flow)));
+        let min_se = self.min_se.unwrap_or(config.min_se);
+        let said = Said {
+            from: &from,
+            target,
+            proofs: &attempt.proofs,
+        };
+        let write = |head: &mut Head<'_>| {
+            head.number("Max-Forwards", text.hops().into());
+            let tag = attempt.tag.as_bytes();
+            head.line("From", &[&from, &b";tag="[..], tag].concat());
+            head.line("To", &text.to());
+            head.line("Call-ID", attempt.call_id.as_bytes());
+            head.fmt("CSeq", format_args!("{} INVITE", attempt.requests));
+            head.line("Contact", contact.as_bytes());
+            head.line("Allow", text.allow());
+            head.line("Supported", text.supported());
+            head.number("Session-Expires", config.session_expires.max(min_se).into());
+            head.number("Min-SE", min_se.into());
+            text.write_rest(head, &said);
+        };
+        cx.with_head(write, |cx, head| {
+            let request = Request {
+                method: Method::Invite,
+                token: "INVITE",
+                uri: target.uri.as_bytes(),
+                head,
+                body: text.body(),
+            };
+            match self.plan.transport {
+                Choice::Ours => large::send_invite(cx, self.leg.key, (target, *flow), &request),
+                Choice::Given => large::send_by(cx, self.leg.key, *flow, &request),
+            }
+        })
+    }
+
+    /// Returns whether another place is left.
+    pub(crate) fn has_more(&self) -> bool {
+        !self.targets.is_empty() || !self.plan.places.is_empty()
+    }
+
+    /// Returns whether something else is tried where the target stays silent.
+    fn has_another(&self) -> bool {
+        self.has_more() || self.plan.patience == Patience::WithNone
+    }
+
+    /// Nobody was called: no place is left, or none may be contacted.
+    const fn unreachable(&self) -> Failure {
+        if self.attempts.are_forbidden() {
+            FORBIDDEN
+        } else {
+            UNREACHABLE
+        }
+    }
+
+    /// A place was passed over, or has failed.
+    fn pass(&mut self, cx: &mut Cx<'_>, tried: Tried<'_>, came: &Came) {
+        self.attempts.failed(cx, self.leg.whose, tried, came);
+    }
+
+    /// Takes the INVITE back, with these lines in the CANCEL; whatever is answered to it from now on is nobody's.
+    pub(crate) fn cancel(&mut self, cx: &mut Cx<'_>, lines: &[u8]) {
+        let attempt = match std::mem::replace(&mut self.state, State::Over) {
+            State::Inviting(client, attempt) => {
+                cx.endpoint.cancel(client, lines, cx.now);
+                Some(attempt)
+            }
+            State::Connecting(attempt) => Some(attempt),
+            State::Idle | State::LookingAhead(_) | State::Resolving(_) | State::Over => None,
+        };
+        if let Some(attempt) = attempt {
+            self.attempts.canceled(cx, self.leg.whose, &attempt.target);
+        }
+        cx.cancel_timer(&mut self.timer);
+    }
+
+    fn fail<'m>(&mut self, failure: Failure, message: Option<&'m Message<'m>>) -> Event<'m> {
+        self.state = State::Over;
+        Event::Failed(Failed {
+            failure,
+            said: std::mem::take(&mut self.said),
+            message,
+        })
+    }
+}
+
+/// A host without its port.
+fn host_part(host_port: &str) -> &str {
+    match host_port.strip_prefix('[') {
+        Some(_) => host_port
+            .find(']')
+            .map_or(host_port, |end| &host_port[..=end]),
+        None => host_port.split(':').next().unwrap_or(host_port),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_lose_their_port() {
+        for (given, host) in [
+            ("h:5060", "h"),
+            ("[::1]:5060", "[::1]"),
+            ("h", "h"),
+            ("[::1]", "[::1]"),
+        ] {
+            assert_eq!(host_part(given), host);
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! What may be done to reach a peer: the places to try, whom its redirections may name, what its challenges are answered with, and how long
+//! each place is waited for. A plain value: what the call is for is not in it.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+
+use smallvec::SmallVec;
+use trunkline_model::auth_realms::KnownRealm;
+use trunkline_model::settings::FailoverOn;
+use trunkline_model::tied::Namer;
+use trunkline_sip::auth::client::Asking;
+use trunkline_sip::slot::CallId;
+use trunkline_sip::wire::Message;
+
+use crate::callee::Choice;
+use crate::context::Cx;
+use crate::credentials::{LegCredentials, Stage, Unanswerable};
+use crate::crossing::{Refusal, refusal};
+use crate::effect::{Challenger, News};
+use crate::proofs::Proofs;
+use crate::target::Place;
+
+/// What may be done to reach a peer.
+#[derive(Debug)]
+pub(crate) struct PeerPlan {
+    /// Places to try, in this order.
+    pub(crate) places: VecDeque<Place>,
+    /// The hosts that a redirection may name.
+    pub(crate) hosts: SmallVec<[String; 1]>,
+    /// What challenges are answered with: a trunk's or a runtime's pair, or that of each device of a PBX that has registered.
+    pub(crate) credentials: SmallVec<[LegCredentials; 1]>,
+    /// Whose challenges they are, to be reported.
+    pub(crate) challenger: Option<Challenger>,
+    /// Who chooses the transport of an INVITE that is too large for a datagram.
+    pub(crate) transport: Choice,
+    /// Requests to one target: the first, and those with credentials or a longer session.
+    pub(crate) max_requests: u32,
+    pub(crate) fails_over: FailsOver,
+    pub(crate) redirects: Redirects,
+    pub(crate) patience: Patience,
+    pub(crate) call_ids: CallIds,
+}
+
+/// Refusals after which the next place is tried.
+#[derive(Debug)]
+pub(crate) enum FailsOver {
+    /// 408, 500, 502, 503 and 504, as long as nothing has rung: a person may have been asked.
+    BeforeRinging,
+    /// 408 and 503; 500, 502, 504 and those listed where another place is left.
+    WhileOthersAreLeft { listed: Box<[FailoverOn]> },
+}
+
+/// Contacts of a redirection that are followed, all of them within the plan's hosts.
+#[derive(Debug)]
+pub(crate) enum Redirects {
+    /// All, as the word of who has named these hosts.
+    NamedBy(Namer),
+    /// Those that may be dialled, as the word of who has named the target: nobody redirects us to a number that we may not call.
+    Callable,
+    /// All, by the way that the target was reached by: it leads back to the PBX that called.
+    ByTheSameWay,
+}
+
+/// The last place's time.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Patience {
+    /// It may be silent for as long as the consumer waits.
+    WithLast,
+    /// It is waited for no longer than the others: something else is tried then.
+    WithNone,
+}
+
+/// Call-IDs of the INVITEs. Those to one target always share one (RFC 3261 §8.1.3.5).
+#[derive(Debug)]
+pub(crate) enum CallIds {
+    /// A new one for each target.
+    PerTarget,
+    /// The same for all targets.
+    One(CallId),
+}
+
+impl FailsOver {
+    /// Returns whether a refusal leads to the next place. `rang`: it has rung at this place or another. `has_more`: another place is left.
+    pub(super) fn follows(&self, status: u16, rang: bool, has_more: bool) -> bool {
+        match self {
+            Self::BeforeRinging => matches!(status, 408 | 500 | 502..=504) && !rang,
+            Self::WhileOthersAreLeft { listed } => match refusal(status) {
+                Refusal::FailOver => true,
+                Refusal::Trouble => has_more,
+                Refusal::Redirect | Refusal::Brief | Refusal::Unavailable | Refusal::Same => {
+                    has_more && cause_of(status).is_some_and(|cause| listed.contains(&cause))
+                }
+            },
+        }
+    }
+}
+
+/// The cause that an agent may list.
+const fn cause_of(status: u16) -> Option<FailoverOn> {
+    match status {
+        404 => Some(FailoverOn::NotFound),
+        480 => Some(FailoverOn::Unavailable),
+        300..=399 => Some(FailoverOn::Redirect),
+        _ => None,
+    }
+}
+
+impl PeerPlan {
+    /// What a challenge of the peer at `destination` is answered with.
+    pub(super) fn credentials_at(&self, destination: IpAddr) -> Option<&LegCredentials> {
+        let mut held = self.credentials.iter();
+        held.find(|held| held.may_begin_at(destination))
+    }
+
+    /// Answers the challenge in a 401 or 407 to the INVITE `asking`, which is to be sent again then; false if it isn't answered. What comes
+    /// of it is reported.
+    pub(super) fn answer(
+        &mut self,
+        cx: &mut Cx<'_>,
+        proofs: &mut Proofs,
+        message: &Message<'_>,
+        asking: &Asking<'_>,
+        (stage, destination): (Stage<'_>, IpAddr),
+    ) -> bool {
+        let answered = match self.credentials_at(destination) {
+            Some(held) => held.answer(cx, proofs, message, asking, (stage, destination)),
+            None => Err(Unanswerable::NoPair),
+        };
+        match answered {
+            Ok(Some(seen)) => {
+                self.learn(destination, &seen);
+                cx.report(self.challenger, || News::Seen(seen));
+                true
+            }
+            Ok(None) => true,
+            Err(why) => {
+                cx.report(self.challenger, || {
+                    News::unanswered(why, message, destination)
+                });
+                false
+            }
+        }
+    }
+
+    /// Remembers for this call what a challenge of that peer has shown.
+    fn learn(&mut self, destination: IpAddr, seen: &KnownRealm) {
+        let mut held = self.credentials.iter_mut();
+        if let Some(held) = held.find(|held| held.may_begin_at(destination)) {
+            held.learn(seen);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_leads_on_as_the_plan_says() {
+        let listed = || FailsOver::WhileOthersAreLeft {
+            listed: [FailoverOn::NotFound, FailoverOn::Redirect].into(),
+        };
+        let people = || FailsOver::BeforeRinging;
+        for (case, plan, status, rang, has_more, follows) in [
+            ("a carrier's 503", people(), 503, false, false, true),
+            (
+                "a carrier's 503 after it rang",
+                people(),
+                503,
+                true,
+                true,
+                false,
+            ),
+            ("a carrier's 404", people(), 404, false, true, false),
+            ("a carrier's 501", people(), 501, false, true, false),
+            ("a runtime's 503", listed(), 503, true, false, true),
+            (
+                "a runtime's 500, another is left",
+                listed(),
+                500,
+                true,
+                true,
+                true,
+            ),
+            (
+                "a runtime's 500, the last",
+                listed(),
+                500,
+                false,
+                false,
+                false,
+            ),
+            ("listed", listed(), 404, false, true, true),
+            ("listed, the last", listed(), 404, false, false, false),
+            ("not listed", listed(), 480, false, true, false),
+            (
+                "a redirection that leads nowhere",
+                listed(),
+                302,
+                false,
+                true,
+                true,
+            ),
+            ("busy", listed(), 486, false, true, false),
+        ] {
+            assert_eq!(plan.follows(status, rang, has_more), follows, "{case}");
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Places that leave an INVITE without an answer, or with one that is of no use: the next one is tried, or nobody waits any longer (RFC 3261
+//! §17.1.1, RFC 3263 §4.3).
+
+use super::{ATTEMPT_PATIENCE, Attempt, Event, Failed, InviteClient, InviteText, State};
+use crate::attempts::{Came, NoAnswer};
+use crate::context::{CallTimer, Cx};
+use crate::large::{Datagram, STREAM_PATIENCE};
+use crate::refusal::Reason;
+use crate::unanswered::{Failure, UNREACHABLE, reason_line};
+use trunkline_sip::wire::print::Head;
+
+impl InviteClient {
+    /// The transaction has ended in silence, or its flow broke.
+    pub(crate) fn handle_no_answer(
+        &mut self,
+        cx: &mut Cx<'_>,
+        text: &dyn InviteText,
+        why: &NoAnswer,
+    ) -> Event<'static> {
+        if let State::Inviting(_, attempt) = self.take_state() {
+            note_unanswered(cx, &attempt);
+            self.pass(cx, (&attempt.target).into(), &why.into());
+        }
+        self.leave(cx, why.status());
+        self.advance(cx, text)
+    }
+
+    /// The target has said nothing while another waits, or another way to it.
+    pub(crate) fn handle_silence(
+        &mut self,
+        cx: &mut Cx<'_>,
+        text: &dyn InviteText,
+    ) -> Event<'static> {
+        self.timer = None;
+        if matches!(self.datagram, Datagram::Unneeded) {
+            self.datagram = Datagram::Excluded;
+            let rest = ATTEMPT_PATIENCE - STREAM_PATIENCE;
+            if self.has_another() {
+                self.timer = Some(cx.schedule(self.leg.key, rest, CallTimer::Attempt));
+            }
+            return Event::Waits;
+        }
+        if let State::Inviting(client, attempt) = self.take_state() {
+            cx.endpoint.cancel(client, b"", cx.now);
+            self.pass(cx, (&attempt.target).into(), &Came::Silence);
+        }
+        self.leave(cx, 408);
+        self.advance(cx, text)
+    }
+
+    /// The consumer can't use the 2xx, and has hung up on it: the next place is tried.
+    pub(crate) fn pass_over(&mut self, cx: &mut Cx<'_>, text: &dyn InviteText) -> Event<'static> {
+        self.state = State::Idle;
+        self.advance(cx, text)
+    }
+
+    /// The consumer waits no longer. The peer has the INVITE and doesn't answer, or nobody has heard of it.
+    pub(crate) fn give_up(&mut self, cx: &mut Cx<'_>) -> Failed<'static> {
+        let reason = match &self.state {
+            State::Inviting(_, attempt) if attempt.heard => Reason::RingingTimeout,
+            State::Inviting(_, attempt) => {
+                note_unanswered(cx, attempt);
+                Reason::TrunkUnreachable
+            }
+            State::Idle
+            | State::LookingAhead(_)
+            | State::Resolving(_)
+            | State::Connecting(_)
+            | State::Over => Reason::TrunkUnreachable,
+        };
+        self.note_silence(cx);
+        let mut lines = Vec::new();
+        reason_line(&mut Head::new(&mut lines), reason);
+        self.cancel(cx, &lines);
+        Failed {
+            failure: Failure {
+                sip_code: 408,
+                reason,
+                status: reason.unanswered(),
+                cause: None,
+            },
+            said: Box::default(),
+            message: None,
+        }
+    }
+
+    /// The target has been silent for as long as the consumer waits.
+    pub(crate) fn note_silence(&mut self, cx: &mut Cx<'_>) {
+        if let State::Inviting(_, attempt) | State::Connecting(attempt) = &self.state {
+            let whose = self.leg.whose;
+            self.attempts
+                .failed(cx, whose, (&attempt.target).into(), &Came::Silence);
+        }
+    }
+
+    pub(super) const fn take_state(&mut self) -> State {
+        std::mem::replace(&mut self.state, State::Idle)
+    }
+
+    /// An attempt is over without an answer. A peer that took a connection and said nothing is tried by datagram next.
+    fn leave(&mut self, cx: &mut Cx<'_>, sip_code: u16) {
+        cx.cancel_timer(&mut self.timer);
+        if let Some(target) = self.datagram.take(cx) {
+            self.targets.push_front(target);
+        }
+        self.last = Some(Failure {
+            sip_code,
+            ..UNREACHABLE
+        });
+    }
+
+    /// Goes on unless the INVITE is out.
+    pub(super) fn go_on(&mut self, cx: &mut Cx<'_>, text: &dyn InviteText) -> Event<'static> {
+        match &self.state {
+            State::Idle => self.advance(cx, text),
+            State::LookingAhead(_)
+            | State::Resolving(_)
+            | State::Connecting(_)
+            | State::Inviting(..)
+            | State::Over => Event::Waits,
+        }
+    }
+}
+
+/// A registered PBX that says nothing at all to an INVITE is taken for unreachable until it is heard again.
+fn note_unanswered(cx: &Cx<'_>, attempt: &Attempt) {
+    if let Some(flow) = attempt.target.by.filter(|_| !attempt.heard) {
+        cx.core.bindings.note_unanswered(&flow);
+    }
+}

@@ -1,0 +1,282 @@
+//! The INVITE to an agent's runtime: where it goes, and what it says. On an inbound call it is the caller's as it crosses, on an outbound one ours
+//! with the callee's SDP; on both the context of the call comes with it.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use trunkline_model::attempt::AttemptLeg;
+use trunkline_model::peer_pattern::PeerPattern;
+use trunkline_model::settings::{Runtime, RuntimeLogin};
+use trunkline_model::tied::Namer;
+use trunkline_model::view::PeerLogin;
+use trunkline_sip::header::name_addr::NameAddr;
+use trunkline_sip::slot::Slot;
+use trunkline_sip::wire::Message;
+use trunkline_sip::wire::print::Head;
+
+use super::allow::RUNTIME;
+use super::attempts::{Attempts, Whose};
+use super::call::{Call, CallKey, Side};
+use super::callee::Choice;
+use super::context::Config;
+use super::credentials::LegCredentials;
+use super::crossing::Place;
+use super::dialing::Dialing;
+use super::invite_client::{
+    CallIds, DialledLeg, FailsOver, InviteClient, InviteText, Patience, PeerPlan, Redirects, Said,
+};
+use super::provisional_relay::Reliability;
+use super::request_origin::RequestOrigin;
+use super::target::{self, Parties, Target};
+
+/// INVITEs to one target of a runtime.
+const MAX_REQUESTS: u32 = 5;
+
+/// The call that a runtime is invited to.
+#[derive(Debug)]
+pub(crate) struct InvitedTo<'a> {
+    pub(crate) key: CallKey,
+    pub(crate) slot: Slot,
+    pub(crate) call: uuid::Uuid,
+    pub(crate) parties: Parties<'a>,
+    /// Whether the trunk has audio of ours processed.
+    pub(crate) krisp: bool,
+}
+
+/// What an INVITE to a runtime says of its own accord.
+#[derive(Debug)]
+pub(crate) struct RuntimeInvite {
+    /// Headers that the agent's runtime is to get.
+    headers: Box<[(Box<str>, Box<str>)]>,
+    /// Whether the agent wants its runtime to have the session's token, wherever that is.
+    wants_token: bool,
+    krisp: bool,
+}
+
+/// Makes ready to call a runtime; `None` for the built-in agent. `namer`: who names its hosts. `before`: the call's attempts so far.
+pub(crate) fn invite(
+    (runtime, namer): (&Runtime, &Namer),
+    config: &Config,
+    to: &InvitedTo<'_>,
+    before: &Attempts,
+) -> Option<Box<Dialing>> {
+    let Runtime::Sip {
+        uri,
+        fallbacks,
+        failover_on,
+        headers,
+        session_token,
+        login,
+    } = runtime
+    else {
+        return None;
+    };
+    let namer = match *runtime == *config.default_runtime {
+        true => Namer::Operator,
+        false => namer.clone(),
+    };
+    let templates = std::iter::once(uri).chain(fallbacks);
+    let uris: SmallVec<[Box<str>; 1]> =
+        templates.map(|template| to.parties.uri(template)).collect();
+    let places = uris.iter().filter_map(|uri| target::place(uri));
+    let plan = PeerPlan {
+        places: places.map(|place| place.of_runtime(&namer)).collect(),
+        hosts: uris
+            .iter()
+            .filter_map(|uri| target::host_of(uri.as_bytes()))
+            .collect(),
+        credentials: login.iter().map(credentials).collect(),
+        challenger: None,
+        transport: Choice::Ours,
+        max_requests: MAX_REQUESTS,
+        fails_over: FailsOver::WhileOthersAreLeft {
+            listed: failover_on.as_slice().into(),
+        },
+        redirects: Redirects::NamedBy(namer),
+        patience: Patience::WithLast,
+        call_ids: CallIds::PerTarget,
+    };
+
+    let leg = DialledLeg {
+        key: to.key,
+        slot: to.slot,
+        side: Side::Agent,
+        whose: Whose {
+            call: to.call,
+            org: to.parties.org,
+            leg: AttemptLeg::Runtime,
+        },
+    };
+    let filled =
+        |(name, value): (&String, &String)| (name.as_str().into(), to.parties.value(value));
+    let says = RuntimeInvite {
+        headers: headers.iter().map(filled).collect(),
+        wants_token: *session_token,
+        krisp: to.krisp,
+    };
+    let client = InviteClient::new(leg, plan, Attempts::after(before));
+    Some(Dialing::runtime(client, says))
+}
+
+fn credentials(login: &RuntimeLogin) -> LegCredentials {
+    LegCredentials::of_runtime(Arc::new(PeerLogin {
+        user: login.user.clone(),
+        password: login.password.clone(),
+    }))
+}
+
+/// Words of the INVITE to the runtime of a call.
+pub(crate) struct RuntimeText<'a> {
+    call: &'a Call,
+    says: &'a RuntimeInvite,
+    config: Arc<Config>,
+    words: Words<'a>,
+}
+
+/// Whose words cross in it.
+enum Words<'a> {
+    /// The caller's.
+    Relayed(&'a Message<'a>),
+    /// The callee's URI and ours, and the callee's SDP.
+    Ours {
+        parties: &'a [Box<str>; 2],
+        offer: &'a [u8],
+    },
+}
+
+impl Call {
+    /// Words of the INVITE to this call's runtime.
+    pub(crate) fn runtime_text<'a>(
+        &'a self,
+        says: &'a RuntimeInvite,
+        config: Arc<Config>,
+    ) -> Option<RuntimeText<'a>> {
+        let words = match (self.incoming.as_deref(), self.outbound.as_deref()) {
+            (Some(incoming), _) => Words::Relayed(incoming.invite()),
+            (None, Some(outbound)) => Words::Ours {
+                parties: &outbound.parties,
+                offer: self.joining.as_deref()?.heard(),
+            },
+            (None, None) => return None,
+        };
+        Some(RuntimeText {
+            call: self,
+            says,
+            config,
+            words,
+        })
+    }
+}
+
+impl RuntimeText<'_> {
+    fn write_context(&self, head: &mut Head<'_>, target: &Target) {
+        let (call, prefix) = (self.call, &*self.config.header_prefix);
+        let mut line = |name: &str, value: std::fmt::Arguments<'_>| {
+            head.fmt(&[prefix, "-", name].concat(), value);
+        };
+        line("SESSION-ID", format_args!("{}", call.session));
+        line("AGENT-ID", format_args!("{}", call.agent));
+        if let Some(contact) = call.contact {
+            line("CONTACT-ID", format_args!("{contact}"));
+        }
+        if self.says.wants_token || is_trusted(&self.config, target) {
+            let token = self.config.session_tokens.mint(call.org, call.session);
+            line("SESSION-TOKEN", format_args!("{token}"));
+        }
+        if self.says.krisp {
+            line("KRISP-ENABLED", format_args!("true"));
+        }
+    }
+}
+
+impl InviteText for RuntimeText<'_> {
+    fn hops(&self) -> u8 {
+        match self.words {
+            Words::Relayed(invite) => RequestOrigin::of(invite).hops(),
+            Words::Ours { .. } => RequestOrigin::Ours.hops(),
+        }
+    }
+
+    fn from(&self, _own_host: &str) -> Vec<u8> {
+        match self.words {
+            Words::Relayed(invite) => self.call.identity.shown(without_tag(invite.from())),
+            Words::Ours {
+                parties: [callee, _],
+                ..
+            } => format!("<{callee}>").into_bytes(),
+        }
+    }
+
+    fn to(&self) -> Vec<u8> {
+        match self.words {
+            Words::Relayed(invite) => without_tag(invite.to()),
+            Words::Ours {
+                parties: [_, ours], ..
+            } => format!("<{ours}>").into_bytes(),
+        }
+    }
+
+    fn allow(&self) -> &'static [u8] {
+        RUNTIME
+    }
+
+    /// 100rel is offered to the runtime only if the caller has it.
+    fn supported(&self) -> &'static [u8] {
+        match self.call.caller.abilities.reliable {
+            Reliability::Supported | Reliability::Required => b"timer, 100rel",
+            Reliability::Unknown => b"timer",
+        }
+    }
+
+    fn write_rest(&self, head: &mut Head<'_>, said: &Said<'_>) {
+        self.write_context(head, said.target);
+        said.proofs.lines(head);
+        for (name, value) in &self.says.headers {
+            head.line(name, value.as_bytes());
+        }
+        match self.words {
+            Words::Relayed(invite) => {
+                let prefix = &self.config.header_prefix;
+                let crossing = self.call.crossing(Side::Caller, Place::Invite, prefix);
+                crossing.copy_but(head, invite, invite.body(), &self.says.headers);
+            }
+            Words::Ours { .. } => head.line("Content-Type", b"application/sdp"),
+        }
+    }
+
+    fn body(&self) -> &[u8] {
+        match self.words {
+            Words::Relayed(invite) => invite.body(),
+            Words::Ours { offer, .. } => offer,
+        }
+    }
+}
+
+/// Whether a runtime is one of those that the operator trusts with the session's context.
+fn is_trusted(config: &Config, target: &Target) -> bool {
+    let is_listed = |host: &str| {
+        let mut trusted = config.trusted_runtimes.iter();
+        trusted.any(|trusted| trusted.matches(host, target.address.ip()))
+    };
+    // Most are listed by address: then the URI need not be read.
+    let mut patterns = config.trusted_runtimes.iter();
+    is_listed("")
+        || patterns.any(|pattern| matches!(pattern, PeerPattern::Host(_)))
+            && target::host_of(target.uri.as_bytes()).is_some_and(|host| is_listed(&host))
+}
+
+/// A From or To value without its parameters: what is left is display name and URI in angle brackets.
+fn without_tag(value: &[u8]) -> Vec<u8> {
+    let Ok(address) = NameAddr::parse(value) else {
+        return b"<sip:unknown@invalid>".to_vec();
+    };
+    let mut out = Vec::with_capacity(value.len() + 2);
+    if let Some(display) = address.display {
+        out.extend_from_slice(display);
+        out.push(b' ');
+    }
+    out.push(b'<');
+    out.extend_from_slice(address.uri);
+    out.push(b'>');
+    out
+}

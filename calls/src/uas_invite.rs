@@ -1,0 +1,100 @@
+//! The caller's INVITE until it has its final answer: the message, the look-up of the contact that the runtime's INVITE waits for, and the way
+//! of provisional answers back.
+
+use trunkline_model::record::Fact;
+use trunkline_sip::wheel::TimerId;
+use trunkline_sip::wire::{Kept, Message};
+use uuid::Uuid;
+
+use super::call::{Call, ContactState, Phase};
+use super::context::Cx;
+use super::provisional_relay::ProvisionalRelay;
+
+/// The caller's INVITE, which has no final answer yet.
+#[derive(Debug)]
+pub(crate) struct UasInvite {
+    /// As received.
+    invite: Kept,
+    contact: ContactState,
+    contact_timer: Option<TimerId>,
+    pub(crate) relay: ProvisionalRelay,
+}
+
+impl UasInvite {
+    /// `contact_timer` runs while the contact is being looked up.
+    pub(crate) fn new(
+        invite: &Message<'_>,
+        contact: ContactState,
+        contact_timer: Option<TimerId>,
+    ) -> Self {
+        Self {
+            invite: invite.into(),
+            contact,
+            contact_timer,
+            relay: ProvisionalRelay::new(invite),
+        }
+    }
+
+    /// The INVITE.
+    pub(crate) fn invite(&self) -> &Message<'_> {
+        self.invite.message()
+    }
+
+    /// The timers that run for it alone.
+    pub(crate) fn timers(&self) -> impl Iterator<Item = TimerId> + '_ {
+        self.contact_timer.into_iter().chain(self.relay.timers())
+    }
+}
+
+impl Cx<'_> {
+    /// Cancels the timers of an INVITE that has its final answer.
+    pub(crate) fn release_incoming(&mut self, incoming: &UasInvite) {
+        for timer in incoming.timers() {
+            self.core.timers.cancel(timer);
+        }
+    }
+}
+
+impl Call {
+    /// Calls the runtime, unless its INVITE waits for the contact.
+    pub(crate) fn begin_runtime(&mut self, cx: &mut Cx<'_>) {
+        let incoming = self.incoming.as_deref();
+        if incoming.is_some_and(|incoming| incoming.contact != ContactState::Pending) {
+            self.with_dialing(cx, |client, cx, text| client.begin(cx, text));
+        }
+    }
+
+    /// The contact is known, or its look-up took too long.
+    pub(crate) fn on_contact(&mut self, cx: &mut Cx<'_>, contact: Option<Uuid>) {
+        if self.note_callee(cx, contact) {
+            return;
+        }
+        let Some(incoming) = self
+            .incoming
+            .as_deref_mut()
+            .filter(|incoming| incoming.contact == ContactState::Pending)
+        else {
+            // The call was answered first.
+            return self.note_contact(cx, contact);
+        };
+        incoming.contact = ContactState::Known(contact);
+        cx.cancel_timer(&mut incoming.contact_timer);
+        self.note_contact(cx, contact);
+        self.begin_runtime(cx);
+    }
+
+    fn note_contact(&mut self, cx: &mut Cx<'_>, contact: Option<Uuid>) {
+        let (Some(contact), None) = (contact, self.contact) else {
+            return;
+        };
+        if self.phase == Phase::Over {
+            return;
+        }
+        self.contact = Some(contact);
+        cx.core.fact(Fact::Contact {
+            call: self.id,
+            org: self.org,
+            contact,
+        });
+    }
+}
