@@ -202,6 +202,7 @@ impl Call {
             .unwrap_or_default();
         self.remember_sdp(Side::Caller, body);
         if self.caller.heard.is_none() {
+            self.held.take_offer(invite.body());
             self.hear(Side::Caller, invite);
         }
         let body = &*self.with_origin(Side::Caller, body);

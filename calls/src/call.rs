@@ -22,6 +22,7 @@ use super::credentials::LegCredentials;
 use super::dialing::Dialing;
 use super::hangup::Farewell;
 use super::has_sdp;
+use super::held::Held;
 use super::hold::Hold;
 use super::joining::Joining;
 use super::limits::Permit;
@@ -402,6 +403,8 @@ pub(crate) struct Call {
     pub(crate) transfer: Option<Box<Transfer>>,
     /// Whether it is held from outside.
     pub(crate) hold: Option<Box<Hold>>,
+    /// Whether it is held at all.
+    pub(crate) held: Held,
     /// Those at its runtime.
     pub(crate) attempts: Attempts,
 }
@@ -432,7 +435,9 @@ impl Call {
     /// A message of a peer holds its side of what is agreed on.
     pub(crate) fn hear(&mut self, side: Side, message: &Message<'_>) {
         if side == Side::Caller && has_sdp(message) {
-            self.caller.heard = Some(self.heard_sdp(message.body()));
+            let sdp = message.body();
+            self.held.take_answer(sdp);
+            self.caller.heard = Some(self.heard_sdp(sdp));
         }
     }
 
@@ -448,6 +453,7 @@ impl Call {
         if side == Side::Caller
             && let Some(sdp) = self.proposed.take()
         {
+            self.held.take_offer(&sdp);
             self.caller.heard = Some(self.heard_sdp(&sdp));
         }
     }

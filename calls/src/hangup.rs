@@ -455,6 +455,8 @@ impl Call {
             cx.release_incoming(&incoming);
         }
         self.queue.clear();
+        self.held.end();
+        self.tell_held(cx);
         if let Some(mut dialing) = self.dialing.take() {
             dialing.cancel(cx, end.reason.unwrap_or(Reason::CallerCanceled));
         }

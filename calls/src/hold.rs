@@ -96,8 +96,6 @@ pub(crate) struct Hold {
     /// Counts the changes.
     number: u32,
     until: Moment,
-    /// What the record says.
-    recorded: bool,
     /// What the caller is to be offered.
     answer: Option<Box<[u8]>>,
 }
@@ -176,7 +174,6 @@ impl Call {
             closed: held,
             number,
             until: cx.now + PATIENCE,
-            recorded: before.is_some_and(|hold| hold.recorded),
             answer: None,
         }));
         number
@@ -235,12 +232,18 @@ impl Call {
             settled: hold.number,
             refused: Some(refused),
         };
+        self.held.set_by_us(false);
+        self.tell_held(cx);
         cx.core.live.note_hold(self.id, standing);
-        if hold.recorded {
+    }
+
+    /// Tells whether the call is held, by whomever, where that has changed.
+    pub(crate) fn tell_held(&mut self, cx: &mut Cx<'_>) {
+        if let Some(held) = self.held.news() {
             cx.core.fact(Fact::Held {
                 call: self.id,
                 org: self.org,
-                held: false,
+                held,
             });
         }
     }
@@ -387,8 +390,7 @@ impl Call {
     }
 
     fn hold_accepted(&mut self, cx: &mut Cx<'_>, message: &Message<'_>) {
-        let answer =
-            Some(message.body()).filter(|body| has_sdp(message) && body.starts_with(b"v="));
+        let answer = Some(message.body()).filter(|sdp| has_sdp(message) && sdp.starts_with(b"v="));
         let Some(hold) = self.hold.as_deref_mut() else {
             return;
         };
@@ -429,6 +431,7 @@ impl Call {
             return self.settle_hold(cx, None);
         }
         let is_news = !self.is_closed() && !self.is_known(answer);
+        self.held.take_answer(answer);
         self.caller.heard = Some(self.heard_sdp(answer));
         if is_news {
             self.note_standing(cx, None);
@@ -480,21 +483,17 @@ impl Call {
     }
 
     fn note_standing(&mut self, cx: &mut Cx<'_>, refused: Option<Refused>) {
-        if let Some(hold) = self.hold.as_deref_mut() {
-            let standing = Standing {
-                held: hold.held,
-                settled: hold.number,
-                refused,
-            };
-            cx.core.live.note_hold(self.id, standing);
-            if hold.recorded != hold.held {
-                hold.recorded = hold.held;
-                cx.core.fact(Fact::Held {
-                    call: self.id,
-                    org: self.org,
-                    held: hold.held,
-                });
-            }
-        }
+        let Some(hold) = self.hold.as_deref() else {
+            return;
+        };
+        let standing = Standing {
+            held: hold.held,
+            settled: hold.number,
+            refused,
+        };
+        self.held.set_by_us(hold.held);
+        // First: who waits for the end of the change looks at the call then.
+        self.tell_held(cx);
+        cx.core.live.note_hold(self.id, standing);
     }
 }

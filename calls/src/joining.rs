@@ -294,6 +294,7 @@ impl Call {
         let (fork, client, cseq) = (delayed.fork, delayed.client, delayed.cseq);
         self.remember_sdp(Side::Caller, answer);
         self.send_ack(cx, Side::Caller, fork, client, cseq, content);
+        self.held.take_offer(&delayed.offer);
         self.caller.heard = Some(delayed.offer.clone());
     }
 
@@ -312,6 +313,7 @@ impl Call {
         if !has_sdp(message) {
             return;
         }
+        self.held.take_answer(message.body());
         self.caller.heard = Some(message.body().into());
         let Some(joining) = self.joining.as_deref_mut() else {
             return;

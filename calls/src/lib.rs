@@ -25,6 +25,7 @@ mod families;
 mod generation;
 mod hangup;
 pub mod health;
+mod held;
 pub mod hold;
 mod hops;
 mod in_dialog;
@@ -523,6 +524,7 @@ impl Calls {
         };
         act(&mut slot.call, &mut cx);
         slot.call.take_turns(&mut cx);
+        slot.call.tell_held(&mut cx);
         let done = slot.call.is_done();
         self.current = None;
         if done {

@@ -34,7 +34,9 @@ pub struct LiveCall {
     pub unsynced: u8,
     /// Its last transfer.
     pub transfer: Option<Arc<Transfer>>,
-    /// Whether it is held from outside.
+    /// Whether it is held, from outside or by its phone system.
+    pub held: bool,
+    /// What has become of the changes that were asked from outside.
     pub hold: Standing,
     /// Its attempts at targets, once one has failed.
     pub attempts: Vec<Attempt>,
@@ -152,6 +154,7 @@ impl LiveCalls {
                     ended: None,
                     unsynced: 1,
                     transfer: None,
+                    held: false,
                     hold: Standing::default(),
                     attempts: Vec::new(),
                 };
@@ -182,8 +185,7 @@ impl LiveCalls {
             } => self.change(*call, |live| {
                 live.runtime_call_id = Some(runtime_call_id.clone());
             }),
-            // Told as it happens: see `note_hold`.
-            Fact::Held { .. } => {}
+            Fact::Held { call, held, .. } => self.change(*call, |live| live.held = *held),
             Fact::Transfer(transfer) => self.change(transfer.call, |live| {
                 live.transfer = Some(Arc::new((**transfer).clone()));
             }),

@@ -28,6 +28,7 @@ use super::context::{CallTimer, Cx};
 use super::dialing::Dialing;
 use super::effect::Effect;
 use super::hangup::{End, Farewell};
+use super::held::Held;
 use super::invite_client::{Accepted, DialledLeg, InviteClient, Patience};
 use super::joining::Joining;
 use super::limits::Permit;
@@ -175,6 +176,7 @@ impl Calls {
             identity: CallerIdentity::default(),
             transfer: None,
             hold: None,
+            held: Held::default(),
             attempts: Attempts::default(),
         };
         self.slab.insert(Place {

@@ -290,6 +290,9 @@ impl Call {
         leg.keep_alive = is_behind_nat.then(|| keep_alive::schedule(cx, self.key, side));
         leg.abilities = abilities;
         leg.is_sips = is_sips;
+        if let Some(sdp) = sdp.as_deref().filter(|_| side == Side::Caller) {
+            self.held.take_offer(sdp);
+        }
         leg.heard = sdp;
         leg.credentials = credentials.map(Box::new);
         let mut old = match (side, &mut self.speaker) {

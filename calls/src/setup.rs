@@ -27,6 +27,7 @@ use super::credentials::LegCredentials;
 use super::crossing::{lacking_options, own_headers};
 use super::effect::Effect;
 use super::generation::LAST_GENERATION;
+use super::held::Held;
 use super::keep_alive;
 use super::limits::{Claim, Full, Permit};
 use super::pbx::Pbx;
@@ -420,6 +421,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             identity,
             transfer: None,
             hold: None,
+            held: Held::default(),
             attempts,
         })
     }

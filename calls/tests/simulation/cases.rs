@@ -603,3 +603,27 @@ fn a_call_outlives_its_connections() {
         );
     }
 }
+
+/// The phone system offers to send only, and that is taken; by its end the call isn't held any more.
+#[test]
+fn a_hold_by_the_phone_system_is_told() {
+    let mut plan = Plan::plain(Agent::One);
+    let acts = &mut plan.calls[0].caller.talk.acts;
+    acts.insert(0, (seconds(2), Act::Hold));
+    let mut world = World::new(plan, true);
+    world.run();
+    assert_eq!(verdict::faults(&world), Vec::<String>::new());
+    let held = |fact: &Fact| match fact {
+        Fact::Held { held, .. } => Some(*held),
+        Fact::Started(_)
+        | Fact::Contact { .. }
+        | Fact::Ringing { .. }
+        | Fact::Joined { .. }
+        | Fact::Transfer(_)
+        | Fact::Answered { .. }
+        | Fact::Attempt(_)
+        | Fact::Ended(_) => None,
+    };
+    let told: Vec<bool> = world.node.facts.iter().filter_map(held).collect();
+    assert_eq!(told, [true, false]);
+}

@@ -182,6 +182,7 @@ mod tests {
             ended: None,
             unsynced: 0,
             transfer: None,
+            held: false,
             hold: trunkline_calls::hold::Standing::default(),
             attempts: Vec::new(),
         }

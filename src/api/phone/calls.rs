@@ -62,7 +62,7 @@ pub(in crate::api) struct CallView {
     pub(super) q850_cause: Option<u16>,
     /// As it was ordered with.
     pub(super) metadata: Option<serde_json::Value>,
-    /// Whether both sides are held by `hold`.
+    /// Whether it is held: by `hold`, or by the phone system or callee with an offer of its own.
     held: bool,
     /// Whether the caller asked not to be named (Privacy, or an anonymous From). The runtime and destinations of transfers don't get
     /// the number, which only this record keeps.
@@ -251,7 +251,7 @@ pub(crate) fn from_memory(live: LiveCall) -> Call {
         transfer: live.transfer.as_deref().map(Into::into),
         q850_cause: ended.and_then(|ended| ended.cause.map(u16::from)),
         metadata: started.metadata.as_deref().map(str::to_owned),
-        held: Some(live.hold.held),
+        held: Some(live.held),
         caller_withheld: Some(started.withholds_caller()),
     }
 }

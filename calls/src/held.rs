@@ -1,0 +1,116 @@
+//! Whether a call is held, and by whom: from here (`hold`), or by its phone system, which offers to send only, or nothing
+//! (RFC 3264 §8.4; RFC 2543 phones give the address 0.0.0.0).
+
+use trunkline_sip::dialog::direction;
+use trunkline_sip::dialog::sdp::Direction;
+
+/// Who holds a call.
+#[derive(Copy, Clone, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Held {
+    by_us: bool,
+    by_peer: bool,
+    /// What the record and the live view say.
+    told: bool,
+}
+
+impl Held {
+    /// Notes whether both sides are held from here.
+    pub(crate) const fn set_by_us(&mut self, held: bool) {
+        self.by_us = held;
+    }
+
+    /// Notes an offer of the phone system's that was accepted.
+    pub(crate) fn take_offer(&mut self, sdp: &[u8]) {
+        self.by_peer = holds(sdp);
+    }
+
+    /// Notes an answer of the phone system's. Where it doesn't send and receive, that may be what it was offered.
+    pub(crate) fn take_answer(&mut self, sdp: &[u8]) {
+        self.by_peer &= holds(sdp);
+    }
+
+    /// Notes that the call is over.
+    pub(crate) const fn end(&mut self) {
+        (self.by_us, self.by_peer) = (false, false);
+    }
+
+    /// Returns what is to be told now, if that is something new.
+    #[must_use]
+    pub(crate) const fn news(&mut self) -> Option<bool> {
+        let held = self.by_us || self.by_peer;
+        if held == self.told {
+            return None;
+        }
+        self.told = held;
+        Some(held)
+    }
+}
+
+/// Whether a description holds the other side: no stream of it receives.
+fn holds(sdp: &[u8]) -> bool {
+    let streams = direction::of(sdp);
+    let is_closed =
+        |direction: &Direction| matches!(direction, Direction::SendOnly | Direction::Inactive);
+    let mut lines = sdp
+        .split(|octet| *octet == b'\n')
+        .map(<[u8]>::trim_ascii_end);
+    let has_address = lines.any(|line| line.starts_with(b"c=") && line != b"c=IN IP4 0.0.0.0");
+    !streams.is_empty() && (streams.iter().all(is_closed) || !has_address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sdp(connection: &str, direction: &str) -> Vec<u8> {
+        format!("v=0\r\no=- 1 1 IN IP4 h\r\ns=-\r\n{connection}t=0 0\r\nm=audio 4000 RTP/AVP 0\r\n{direction}").into()
+    }
+
+    const HERE: &str = "c=IN IP4 192.0.2.1\r\n";
+    const NOWHERE: &str = "c=IN IP4 0.0.0.0\r\n";
+
+    #[test]
+    fn a_description_holds_where_no_stream_receives() {
+        let two = |one: &str, other: &str| {
+            let first = String::from_utf8(sdp(HERE, one)).expect("it is ASCII");
+            format!("{first}m=video 4002 RTP/AVP 96\r\n{other}").into_bytes()
+        };
+        for (case, sdp, is_hold) in [
+            ("nothing said", sdp(HERE, ""), false),
+            ("sendrecv", sdp(HERE, "a=sendrecv\r\n"), false),
+            ("recvonly", sdp(HERE, "a=recvonly\r\n"), false),
+            ("sendonly", sdp(HERE, "a=sendonly\r\n"), true),
+            ("inactive", sdp(HERE, "a=inactive\r\n"), true),
+            ("as RFC 2543 has it", sdp(NOWHERE, ""), true),
+            ("one of two", two("a=sendonly\r\n", "a=sendrecv\r\n"), false),
+            ("both", two("a=sendonly\r\n", "a=inactive\r\n"), true),
+            ("no SDP", b"--b".to_vec(), false),
+        ] {
+            assert_eq!(holds(&sdp), is_hold, "{case}");
+        }
+    }
+
+    #[test]
+    fn a_change_of_either_is_told_once() {
+        let (hold, resume) = (sdp(HERE, "a=sendonly\r\n"), sdp(HERE, ""));
+        let mut held = Held::default();
+        assert_eq!(held.news(), None);
+        held.take_offer(&hold);
+        assert_eq!(held.news(), Some(true));
+        held.set_by_us(true);
+        assert_eq!(held.news(), None, "it is held already");
+        held.take_offer(&resume);
+        assert_eq!(held.news(), None, "from here it is held yet");
+        held.set_by_us(false);
+        assert_eq!(held.news(), Some(false));
+        held.take_answer(&hold);
+        assert_eq!(held.news(), None, "an answer repeats what was offered");
+        held.take_offer(&hold);
+        held.take_answer(&resume);
+        assert_eq!(held.news(), None);
+        held.take_offer(&hold);
+        assert_eq!(held.news(), Some(true));
+        held.end();
+        assert_eq!(held.news(), Some(false));
+    }
+}
