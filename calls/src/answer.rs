@@ -21,7 +21,7 @@ use super::privacy::Identity;
 use super::provisional_relay::{Held, Won};
 use super::refusal::Reason;
 use super::uas_invite::UasInvite;
-use super::{has_sdp, setup};
+use super::{has_sdp, sdp_of, setup};
 
 impl Call {
     /// An answer to a request of ours.
@@ -130,7 +130,7 @@ impl Call {
             client: won.client,
             fork: won.fork,
             cseq: self.runtime_cseq,
-            offer: message.body().into(),
+            offer: sdp_of(message.body()).into(),
         });
         self.accept_caller(cx, won.fork, &incoming, message, delayed);
     }
@@ -172,7 +172,7 @@ impl Call {
         let runtime_call_id = text::lossy(answer.call_id()).into();
         let invite = incoming.invite();
         self.remember_sdp(Side::Agent, invite.body());
-        self.with_origin(Side::Agent, invite.body());
+        self.with_origin(Side::Agent, sdp_of(invite.body()));
         self.answer_caller(
             cx,
             fork,
@@ -202,7 +202,7 @@ impl Call {
             .unwrap_or_default();
         self.remember_sdp(Side::Caller, body);
         if self.caller.heard.is_none() {
-            self.held.take_offer(invite.body());
+            self.held.take_offer(sdp_of(invite.body()));
             self.hear(Side::Caller, invite);
         }
         let body = &*self.with_origin(Side::Caller, body);
@@ -372,7 +372,7 @@ impl Call {
     /// Keeps the SDP that a leg has of us: a refresh may have to repeat it, to a peer that takes no UPDATE (RFC 4028 §7.4).
     pub(crate) fn remember_sdp(&mut self, side: Side, body: &[u8]) {
         if let Some(leg) = self.leg(side).filter(|_| !body.is_empty()) {
-            leg.sdp = Some(body.into());
+            leg.sdp = Some(sdp_of(body).into());
         }
     }
 }

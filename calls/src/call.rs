@@ -21,7 +21,6 @@ use super::attempts::Attempts;
 use super::credentials::LegCredentials;
 use super::dialing::Dialing;
 use super::hangup::Farewell;
-use super::has_sdp;
 use super::held::Held;
 use super::hold::Hold;
 use super::joining::Joining;
@@ -39,6 +38,7 @@ use super::request_queue::RequestQueue;
 use super::session::Presence;
 use super::transfer::{Bridged, Transfer};
 use super::uas_invite::UasInvite;
+use super::{has_sdp, sdp_of};
 
 /// Where a call stands in this shard's slab.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
@@ -435,7 +435,7 @@ impl Call {
     /// A message of a peer holds its side of what is agreed on.
     pub(crate) fn hear(&mut self, side: Side, message: &Message<'_>) {
         if side == Side::Caller && has_sdp(message) {
-            let sdp = message.body();
+            let sdp = sdp_of(message.body());
             self.held.take_answer(sdp);
             self.caller.heard = Some(self.heard_sdp(sdp));
         }
@@ -444,7 +444,7 @@ impl Call {
     /// A peer offers to change what was agreed on, or asks for an offer.
     pub(crate) fn note_proposal(&mut self, side: Side, message: &Message<'_>) {
         if side == Side::Caller {
-            self.proposed = has_sdp(message).then(|| message.body().into());
+            self.proposed = has_sdp(message).then(|| sdp_of(message.body()).into());
         }
     }
 

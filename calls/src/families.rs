@@ -6,9 +6,9 @@ use std::net::IpAddr;
 use trunkline_sip::wire::Message;
 
 use super::call::Call;
-use super::has_sdp;
 use super::joining::Joining;
 use super::uas_invite::UasInvite;
+use super::{has_sdp, sdp_of};
 
 /// An IP version.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -76,10 +76,10 @@ impl Call {
             None => self.joining.as_deref().map(Joining::heard),
         };
         match offer {
-            Some(offer) => differ(offer, answer.body()),
+            Some(offer) => differ(sdp_of(offer), sdp_of(answer.body())),
             None => {
                 let signalling = Family::of(self.caller.flow.peer.ip());
-                Family::of_sdp(answer.body()).is_some_and(|media| media != signalling)
+                Family::of_sdp(sdp_of(answer.body())).is_some_and(|media| media != signalling)
             }
         }
     }

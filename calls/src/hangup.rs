@@ -344,7 +344,7 @@ impl Call {
                 client: won.client,
                 fork: won.fork,
                 cseq,
-                offer: held.answer.message().body().into(),
+                offer: super::sdp_of(held.answer.message().body()).into(),
             };
             self.reject_offer(cx, Side::Agent, &delayed);
         }
@@ -536,7 +536,7 @@ pub(crate) fn refuse_late_answer(
     let offered = client.and_then(|client| cx.endpoint.offered(client)) == Some(true);
     let has_offer = !offered && super::has_sdp(message);
     let body = if has_offer {
-        trunkline_sip::dialog::sdp::reject(message.body(), flow.local)
+        trunkline_sip::dialog::sdp::reject(super::sdp_of(message.body()), flow.local)
     } else {
         Vec::new()
     };

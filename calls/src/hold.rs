@@ -23,7 +23,7 @@ use super::call::{Ask, Call, Pending, Phase, Purpose, Side, Speaker};
 use super::context::Cx;
 use super::reply::{PAUSE, Reply};
 use super::request_origin::RequestOrigin;
-use super::{Calls, has_sdp, origin};
+use super::{Calls, has_sdp, origin, sdp_of};
 
 /// How long a change may take, each way, before it is given up.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -390,7 +390,8 @@ impl Call {
     }
 
     fn hold_accepted(&mut self, cx: &mut Cx<'_>, message: &Message<'_>) {
-        let answer = Some(message.body()).filter(|sdp| has_sdp(message) && sdp.starts_with(b"v="));
+        let answer =
+            Some(sdp_of(message.body())).filter(|sdp| has_sdp(message) && sdp.starts_with(b"v="));
         let Some(hold) = self.hold.as_deref_mut() else {
             return;
         };

@@ -20,7 +20,7 @@ use super::effect::{Challenger, News};
 use super::proofs::{Again, Proofs};
 use super::refusal::Reason;
 use super::request_origin::RequestOrigin;
-use super::{has_sdp, owner_of};
+use super::{has_sdp, owner_of, sdp_of};
 
 /// Requests of one call that may be in flight at once.
 const MAX_PENDING: usize = 16;
@@ -223,7 +223,7 @@ impl Call {
         let mut again = leg.credentials.is_some().then(Vec::new);
         let leg_flow = leg.flow_of(fork);
         let (session, is_sips) = (leg.session, leg.is_sips);
-        let sdp = offers.then(|| body.into());
+        let sdp = offers.then(|| sdp_of(body).into());
         let Some(dialog) = leg.dialog(fork) else {
             return false;
         };

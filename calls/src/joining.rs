@@ -20,7 +20,7 @@ use super::invite_client::Accepted;
 use super::refusal::Reason;
 use super::reply::{PAUSE, Reply};
 use super::request_origin::RequestOrigin;
-use super::{has_sdp, origin};
+use super::{has_sdp, origin, sdp_of};
 
 /// How long a re-INVITE may wait for its turn, over all refusals that put it off: as long as glare lasts nobody hears the other, and a
 /// person would have hung up by then.
@@ -313,15 +313,15 @@ impl Call {
         if !has_sdp(message) {
             return;
         }
-        self.held.take_answer(message.body());
-        self.caller.heard = Some(message.body().into());
+        self.held.take_answer(sdp_of(message.body()));
+        self.caller.heard = Some(sdp_of(message.body()).into());
         let Some(joining) = self.joining.as_deref_mut() else {
             return;
         };
         // What was agreed with other media may be another thing with these.
-        if !origin::is_same_media(&joining.heard, message.body()) {
-            joining.heard = message.body().into();
-            joining.follow = Some(message.body().into());
+        if !origin::is_same_media(&joining.heard, sdp_of(message.body())) {
+            joining.heard = sdp_of(message.body()).into();
+            joining.follow = Some(sdp_of(message.body()).into());
             self.ask_to_join(cx);
         }
     }
@@ -341,9 +341,10 @@ impl Call {
             return;
         };
         joining.follow = None;
-        let differs = has_sdp(message) && !origin::is_same_media(&joining.told, message.body());
+        let differs =
+            has_sdp(message) && !origin::is_same_media(&joining.told, sdp_of(message.body()));
         if differs && matches!(joining.last, LastRound::Unneeded) {
-            let answer = message.body().into();
+            let answer = sdp_of(message.body()).into();
             joining.last = LastRound::Due { answer };
             self.ask_to_join(cx);
         }
@@ -372,13 +373,13 @@ impl Call {
             LastRound::Due { answer } => answer,
             LastRound::Unneeded | LastRound::Offered { .. } | LastRound::Over => Box::default(),
         };
-        joining.heard = message.body().into();
+        joining.heard = sdp_of(message.body()).into();
         joining.last = LastRound::Offered {
             delayed: Delayed {
                 client: pending.client,
                 fork: pending.fork,
                 cseq: pending.cseq,
-                offer: message.body().into(),
+                offer: sdp_of(message.body()).into(),
             },
             answer,
         };
@@ -400,7 +401,7 @@ impl Call {
             return;
         };
         match has_sdp(message) {
-            true => self.acknowledge_offer(cx, &delayed, message.body()),
+            true => self.acknowledge_offer(cx, &delayed, sdp_of(message.body())),
             false => self.acknowledge_offer(cx, &delayed, &answer),
         }
     }

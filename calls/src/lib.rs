@@ -75,7 +75,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use slab::Slab;
-use trunkline_sip::dialog::body::has_sdp;
+use trunkline_sip::dialog::body::{has_sdp, sdp_of};
 use trunkline_sip::endpoint::{ClientTx, Endpoint, Event, Owner, Received};
 use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;

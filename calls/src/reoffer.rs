@@ -12,10 +12,10 @@ use super::allow::own_lines;
 use super::call::{AwaitedAck, Call, Delayed, Pending, Phase, Purpose, Side, Speaker};
 use super::context::Cx;
 use super::crossing::Place;
-use super::has_sdp;
 use super::refusal::Reason;
 use super::request_origin::RequestOrigin;
 use super::unanswered::reasons;
+use super::{has_sdp, sdp_of};
 
 impl Call {
     /// An INVITE inside the call.
@@ -237,7 +237,7 @@ impl Call {
             client: pending.client,
             fork: pending.fork,
             cseq: pending.cseq,
-            offer: message.body().into(),
+            offer: sdp_of(message.body()).into(),
         });
         if delayed.is_none() {
             self.send_ack(
@@ -420,7 +420,7 @@ impl Call {
         if pending.had_sdp || !has_sdp(message) {
             return self.send_ack(cx, side, fork, client, cseq, None);
         }
-        let offer = message.body().into();
+        let offer = sdp_of(message.body()).into();
         let delayed = Delayed {
             client,
             fork,

@@ -26,7 +26,7 @@ use super::places::Former;
 use super::refusal::Reason;
 use super::request_origin::RequestOrigin;
 use super::transfer::Bridged;
-use super::{Calls, has_sdp, owner_of, secure, setup};
+use super::{Calls, has_sdp, owner_of, sdp_of, secure, setup};
 
 /// A leg that is to take the place of one of the two.
 #[derive(Debug)]
@@ -195,7 +195,7 @@ impl Call {
             dialog,
             abilities: setup::abilities(message),
             is_sips: secure::wants_sips(message),
-            sdp: has_sdp(message).then(|| message.body().into()),
+            sdp: has_sdp(message).then(|| sdp_of(message.body()).into()),
             credentials,
             is_behind_nat: keep_alive::sent_through_nat(&flow, message),
         }));

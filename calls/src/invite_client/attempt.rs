@@ -7,9 +7,9 @@ use trunkline_sip::slot::{CallId, Tag};
 use trunkline_sip::wire::{HeaderName, Message};
 
 use super::Early;
-use crate::has_sdp;
 use crate::proofs::Proofs;
 use crate::target::Target;
+use crate::{has_sdp, sdp_of};
 
 /// Early dialogs of one client, over all places.
 const MAX_FORKS: u8 = 16;
@@ -81,7 +81,7 @@ impl Attempt {
             return Heard::Repetition;
         }
         if has_sdp(message) {
-            fork.sdp = Some(message.body().into());
+            fork.sdp = Some(sdp_of(message.body()).into());
         }
         Heard::Dialog(Early {
             fork: fork.number,

@@ -1,6 +1,7 @@
 //! What comes of an INVITE, as its client tells it: provisional answers, the 2xx that has won, or the end.
 
 use trunkline_sip::dialog::Dialog;
+use trunkline_sip::dialog::body::sdp_of;
 use trunkline_sip::endpoint::{ClientTx, Request};
 use trunkline_sip::flow::Flow;
 use trunkline_sip::wire::print::Head;
@@ -90,7 +91,7 @@ impl Accepted<'_> {
     /// The SDP, if one came.
     pub(crate) fn sdp(&self) -> Option<&[u8]> {
         match &self.sdp {
-            AnswerSdp::InBody => Some(self.message.body()),
+            AnswerSdp::InBody => Some(sdp_of(self.message.body())),
             AnswerSdp::Early(sdp) => Some(sdp),
             AnswerSdp::Missing => None,
         }

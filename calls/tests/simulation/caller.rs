@@ -12,6 +12,8 @@ use crate::plan::{CallerPlan, Identity, Reliable};
 use crate::session::{Interval, Session, Stage, is_answer_to, label_of, sdp};
 use crate::wire::{Heard, Outgoing, Place, Purpose, Silence};
 
+/// Where the caller is, as a part of a body.
+const PLACE: &[u8] = b"--b\r\nContent-Type: application/pidf+xml\r\n\r\n<presence/>\r\n--b\r\n";
 /// A caller that hears nothing final gives up by itself; the node's own deadline comes first.
 const PATIENCE: Duration = Duration::from_secs(90);
 /// How often a caller answers challenges.
@@ -179,6 +181,10 @@ impl Caller {
             .as_ref()
             .map(|label| sdp(label, "sendrecv", None))
             .unwrap_or_default();
+        let body = match self.plan.has_parts {
+            true => [PLACE, SDP.as_bytes(), b"\r\n", &body, b"--b--\r\n"].concat(),
+            false => body,
+        };
         let lines = self.invite_lines(credentials, !body.is_empty());
         let outgoing = Outgoing {
             method: Method::Invite,
@@ -219,8 +225,10 @@ impl Caller {
             let who = refresher.map_or(String::new(), |who| format!(";refresher={who}"));
             lines.push_str(&format!("Session-Expires: {seconds}{who}\r\n"));
         }
-        if has_body {
-            lines.push_str(SDP);
+        match (has_body, self.plan.has_parts) {
+            (true, true) => lines.push_str("Content-Type: multipart/mixed;boundary=b\r\n"),
+            (true, false) => lines.push_str(SDP),
+            (false, _) => {}
         }
         lines
     }

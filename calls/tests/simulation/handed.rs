@@ -554,3 +554,48 @@ fn callers_are_handed_over_as_the_pbx_has_it() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
+
+/// The caller's INVITE has an SDP and another part. What we build of it ourselves has the SDP alone: the INVITE to the destination,
+/// and the re-INVITE that refreshes the runtime's session.
+#[test]
+fn of_several_parts_the_sdp_goes_on() {
+    for (case, to, differs) in [
+        (
+            "the destination",
+            DESK,
+            (|call| {
+                unknown(call);
+                call.handover.asked.push((seconds(3), AT_DESK));
+            }) as fn(&mut CallPlan),
+        ),
+        ("the runtime, refreshed", RUNTIME, |call| {
+            call.caller.talk.acts = vec![(seconds(100), Act::HangUp)];
+            call.attempts[0].agrees_to_timer = true;
+            call.attempts[0].talk.timers = true;
+            call.attempts[0].talk.updates = false;
+        }),
+    ] {
+        let mut plan = Plan::plain(Agent::One);
+        let call = &mut plan.calls[0];
+        call.caller.has_parts = true;
+        differs(call);
+        let mut world = World::new(plan, false).recorded();
+        world.run();
+        assert_eq!(verdict::faults(&world), Vec::<String>::new(), "{case}");
+        let sent = world.sent.as_deref().expect("it is recorded");
+        let is_ours = |message: &&crate::network::Sent| {
+            let octets = &message.datagram.octets;
+            message.datagram.to.to_string() == to && octets.starts_with(b"INVITE ")
+        };
+        let last = sent.iter().rfind(is_ours).expect(case);
+        let last = String::from_utf8_lossy(&last.datagram.octets);
+        assert!(
+            last.contains("Content-Type: application/sdp\r\n"),
+            "{case}: {last}"
+        );
+        assert!(
+            last.contains("\r\n\r\nv=0\r\n") && !last.contains("--b"),
+            "{case}: {last}"
+        );
+    }
+}

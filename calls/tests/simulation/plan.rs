@@ -112,6 +112,8 @@ pub(crate) struct CallerPlan {
     /// The wait before it answers a challenge; the nonce may be stale by then.
     pub(crate) login_after: Duration,
     pub(crate) offers_late: bool,
+    /// Its INVITE has a second part beside the offer.
+    pub(crate) has_parts: bool,
     pub(crate) reliable: Reliable,
     /// `Session-Expires` in its INVITE: seconds and refresher.
     pub(crate) interval: Option<(u64, Option<&'static str>)>,
@@ -294,6 +296,7 @@ impl CallPlan {
                 stream: false,
                 login_after: Duration::ZERO,
                 offers_late: false,
+                has_parts: false,
                 reliable: Reliable::Supported,
                 interval: None,
                 cancel_after: None,
@@ -354,6 +357,7 @@ impl CallerPlan {
             stream: dice.percent(20),
             login_after: dice.maybe(5, 29_000, 40_000).unwrap_or_default(),
             offers_late: dice.percent(25),
+            has_parts: false,
             reliable: weighed(dice, &reliable),
             interval: timers.then(|| {
                 let seconds = dice.pick(&[30, 90, 90, 120, 1800]);

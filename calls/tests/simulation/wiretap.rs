@@ -131,6 +131,14 @@ impl Wiretap {
         };
         if !message.body().is_empty() {
             let sent = self.bodies.entry((leg.call, leg.is_near)).or_default();
+            if let Some((_, part)) = std::str::from_utf8(message.body())
+                .ok()
+                .filter(|body| body.starts_with("--"))
+                .and_then(|body| body.split_once("\r\n\r\nv=0"))
+            {
+                let end = part.find("--b").unwrap_or(part.len());
+                sent.insert(without_origin(format!("v=0{}", &part[..end]).as_bytes()));
+            }
             sent.insert(without_origin(message.body()));
         }
     }
