@@ -5,21 +5,22 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
+use trunkline_testkit::database::Database;
 use trunkline_testkit::{Caller, Credentials, tools};
 
 use crate::node::{Node, Plot, text};
 
-/// A data directory of then, beside what its quickstart printed.
-fn unpacked() -> (Plot, Value) {
-    let plot = Plot::new(&[]);
-    let packed = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/earlier/begun.tar.gz");
+/// Unpacks a data directory of then; returns what its quickstart printed.
+fn unpack(name: &str, plot: &Plot) -> Value {
+    let packed = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("fixtures/earlier")
+        .join(name);
     std::fs::create_dir(plot.data()).expect("a data directory");
     let mut tar = Command::new("tar");
     tar.arg("-xzf").arg(packed).arg("-C").arg(plot.data());
     assert!(tar.status().expect("tar runs").success());
     let made = std::fs::read(plot.data().join("made.json")).expect("what was printed then");
-    let made = serde_json::from_slice(&made).expect("JSON");
-    (plot, made)
+    serde_json::from_slice(&made).expect("JSON")
 }
 
 fn read(node: &Node, path: &str, key: &str) -> Value {
@@ -33,10 +34,28 @@ fn a_data_directory_of_an_earlier_version_is_served() {
     if !tools(&["sipp"]) {
         return;
     }
-    let (plot, made) = unpacked();
-    let node = plot.serve();
+    let plot = Plot::new(&[]);
+    let made = unpack("begun.tar.gz", &plot);
+    assert_serves(&plot.serve(), &made);
+}
+
+/// The rows and the schema as `pg_dump` wrote them, and the journal beside them.
+#[test]
+fn a_postgresql_database_of_an_earlier_version_is_served() {
+    let Some(database) = Database::new().filter(|_| tools(&["sipp"])) else {
+        return;
+    };
+    let plot = Plot::new(&database.environment());
+    let made = unpack("begun-postgres.tar.gz", &plot);
+    let dump = std::fs::read_to_string(plot.data().join("dump.sql"));
+    database.run(&dump.expect("what was dumped"));
+    assert_serves(&plot.serve(), &made);
+}
+
+/// Its calls, what belongs to them, and what is sealed.
+fn assert_serves(node: &Node, made: &Value) {
     let key = text(&made["api_key"]);
-    let calls = read(&node, "/phone/calls", &key);
+    let calls = read(node, "/phone/calls", &key);
     let shown = |call: &Value| {
         let seconds = call["answered_seconds"].as_u64().expect("seconds");
         (text(&call["from_number"]), text(&call["status"]), seconds)
@@ -67,7 +86,7 @@ fn a_data_directory_of_an_earlier_version_is_served() {
     assert!(*seconds <= 31, "{seconds}");
 
     let first = text(&calls["items"][5]["id"]);
-    let trace = read(&node, &format!("/phone/calls/{first}/trace"), &key);
+    let trace = read(node, &format!("/phone/calls/{first}/trace"), &key);
     assert!(
         trace["items"]
             .as_array()
@@ -75,7 +94,7 @@ fn a_data_directory_of_an_earlier_version_is_served() {
         "{trace}"
     );
     let usage = read(
-        &node,
+        node,
         "/phone/usage?start_date=2026-11-25T00:00:00Z&end_date=2026-11-26T00:00:00Z",
         &key,
     );
@@ -85,7 +104,7 @@ fn a_data_directory_of_an_earlier_version_is_served() {
         (&6.into(), &(12 + seconds).into()),
         "{usage}"
     );
-    let destinations = read(&node, "/phone/sip/transfer-destinations", &key);
+    let destinations = read(node, "/phone/sip/transfer-destinations", &key);
     assert_eq!(
         destinations["items"][0]["value"], "+442071838751",
         "{destinations}"
@@ -106,6 +125,6 @@ fn a_data_directory_of_an_earlier_version_is_served() {
         allow: None,
     };
     caller.play("caller_hangs_up").finish();
-    let orgs = read(&node, "/partner/v1/orgs", &text(&made["partner_key"]));
+    let orgs = read(node, "/partner/v1/orgs", &text(&made["partner_key"]));
     assert_eq!(orgs["data"][0]["id"], made["org_id"], "{orgs}");
 }
