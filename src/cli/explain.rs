@@ -1,4 +1,4 @@
-//! `trunkline explain CAPTURE`: from a capture that was taken at a phone system to why a call was refused, and what mends it.
+//! `trunkline explain CAPTURE`: from a capture that was taken at a phone system to why a call was refused, and what fixes it.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -23,7 +23,7 @@ use crate::config::Config;
 use crate::explain::call::Explanation;
 use crate::explain::captured::Seen;
 use crate::explain::log_in::{self, FailureView};
-use crate::explain::mend::{commands, quoted};
+use crate::explain::suggested_commands::{commands, quoted};
 use crate::telemetry::redact;
 
 /// Calls of a capture that are explained.
@@ -31,7 +31,7 @@ const MOST: usize = 100;
 /// How far the clock of a capture may be off ours.
 const SKEW: Duration = Duration::from_secs(24 * 3_600);
 
-/// Says why the calls of a capture went where they went, and what mends those that were refused.
+/// Says why the calls of a capture went where they went, and what fixes those that were refused.
 ///
 /// Reads what `capture import` reads, taken at the PBX or here. A call that is on record is explained by its record; any other by
 /// today's directory.
@@ -60,8 +60,9 @@ struct ExplainedView {
     /// The call's id if it is on record; otherwise today's directory has been asked.
     call_id: Option<Uuid>,
     explanation: Vec<String>,
-    /// Commands that would mend it.
-    mend: Vec<String>,
+    /// Commands that would fix it.
+    #[serde(rename = "mend")]
+    fixes: Vec<String>,
 }
 
 impl Command {
@@ -146,7 +147,7 @@ impl House<'_> {
             phrase: seen.phrase.clone(),
             call_id: None,
             explanation: Vec::new(),
-            mend: Vec::new(),
+            fixes: Vec::new(),
         };
         if let Some(recorded) = self.recorded(seen).await? {
             let failures = self.failures(&seen.call_id).await?;
@@ -162,7 +163,7 @@ impl House<'_> {
         } else {
             let decision = decide(&seen.facts, &self.org.routing, &|_| false);
             view.explanation = decision.sentences();
-            view.mend = mend(Some(&decision), self.name);
+            view.fixes = fixes(Some(&decision), self.name);
             view.explanation.extend(seen.warning.iter().map(|warning| {
                 let reason = seen.reason.as_deref().unwrap_or("no reason given");
                 format!("The answer said: {warning} ({reason}).")
@@ -199,7 +200,7 @@ impl House<'_> {
         let Some(trunk) = self.trunk else {
             view.explanation
                 .push("The org has no inbound trunk: nobody can log in.".to_owned());
-            view.mend
+            view.fixes
                 .push(format!("trunkline trunk create --org {org}"));
             return;
         };
@@ -207,14 +208,14 @@ impl House<'_> {
         view.explanation.push(log_in::sentence(part).to_owned());
         if let ("address", Some(source)) = (part, seen.source) {
             let ip = source.ip();
-            view.mend
+            view.fixes
                 .push(format!("trunkline trunk update --org {org} --allow {ip}"));
         }
-        view.mend.push(format!("trunkline trunk show --org {org}"));
+        view.fixes.push(format!("trunkline trunk show --org {org}"));
     }
 }
 
-fn mend(decision: Option<&Decision>, org: &str) -> Vec<String> {
+fn fixes(decision: Option<&Decision>, org: &str) -> Vec<String> {
     let near = decision.map(|decision| commands(&decision.near_misses, org));
     near.unwrap_or_default()
 }
@@ -227,7 +228,7 @@ impl ExplainedView {
         attempts: &[Attempt],
         org: &str,
     ) {
-        self.mend = mend(recorded.decision.as_ref(), org);
+        self.fixes = fixes(recorded.decision.as_ref(), org);
         let explanation = Explanation::new(
             recorded.decision,
             recorded.asked.as_ref(),
@@ -252,9 +253,9 @@ impl ExplainedView {
             }
         )];
         lines.extend(self.explanation.iter().map(|said| format!("  {said}")));
-        if !self.mend.is_empty() {
-            lines.push("To mend it:".to_owned());
-            lines.extend(self.mend.iter().map(|command| format!("  {command}")));
+        if !self.fixes.is_empty() {
+            lines.push("To fix it:".to_owned());
+            lines.extend(self.fixes.iter().map(|command| format!("  {command}")));
         }
         let lines: Vec<_> = lines.iter().map(|line| redact::escape(line)).collect();
         lines.join("\n")

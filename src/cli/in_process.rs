@@ -33,7 +33,7 @@ pub(super) struct InProcess {
     called: HashMap<Role, Flow>,
     /// Whose addresses were called.
     known: HashMap<SocketAddr, Role>,
-    /// Whether the runtime is played, and whoever else is called.
+    /// Whether the runtime is played, and others that are called.
     plays: [bool; 2],
     arrived: VecDeque<Incoming>,
 }
@@ -55,7 +55,7 @@ impl InProcess {
         })
     }
 
-    /// Makes ready for a call; `plays` is whether the runtime is played, and whoever else is called.
+    /// Makes ready for a call; `plays`: whether the runtime is played, and others that are called.
     ///
     /// # Errors
     /// The configuration has no listener for its transport.

@@ -1,7 +1,7 @@
 //! The command line: one file a command. Tables for people, `--json` for programs.
 //!
 //! Exit codes: 0 done; 1 the command could not do what was asked; 2 nothing was begun, because the command line, the
-//! configuration, a port or the database stands against it. With 2 nothing on disk has changed.
+//! configuration, a port or the database prevents it. With 2 nothing on disk has changed.
 
 mod agent;
 mod arguments;
@@ -70,7 +70,7 @@ struct Settings {
     /// Where the database and keys are kept: the same as `--set data_dir=DIR`.
     #[arg(long, global = true, value_name = "DIR")]
     data_dir: Option<String>,
-    /// One setting, as `sip.udp=127.0.0.1:5070`; stands above file and environment.
+    /// One setting, as `sip.udp=127.0.0.1:5070`; overrides file and environment.
     #[arg(long, global = true, value_name = "KEY=VALUE", value_parser = key_value)]
     set: Vec<(String, String)>,
 }

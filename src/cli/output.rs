@@ -84,7 +84,7 @@ pub(super) fn time(moment: Moment) -> String {
         .map_or_else(|_| "-".to_owned(), |time| format!("{time:.3}"))
 }
 
-/// What stands for an absent value in a table.
+/// Placeholder of an absent value in a table.
 pub(super) fn or_dash(text: Option<impl ToString>) -> String {
     text.map_or_else(|| "-".to_owned(), |text| text.to_string())
 }

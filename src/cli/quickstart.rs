@@ -140,7 +140,7 @@ fn write_peers(
         .map_err(|error| Failure::Command(format!("{} can't be written: {error}", path.display())))
 }
 
-/// Waits until calls under this user name are let in, so that whoever reads what is printed may call at once.
+/// Waits until calls under this user name are let in, so that a reader of what is printed may call at once.
 async fn admitted(directory: &Directory, username: &str) {
     let seen = async {
         while directory.load().login(username.as_bytes()).is_none() {
@@ -233,7 +233,7 @@ async fn find_or_make_partner(store: &Store) -> Result<Uuid, Failure> {
     }
 }
 
-/// The external id makes it one org, whoever else runs this at the same time.
+/// The external id makes it one org, even if the command runs twice at the same time.
 async fn find_or_make_org(store: &Store, partner: Uuid) -> Result<Org, Failure> {
     let new = NewOrg {
         external_id: Some(NAME.to_owned()),

@@ -43,13 +43,13 @@ pub(super) struct Command {
     #[arg(long, value_name = "HOST:PORT", required_unless_present = "in_process")]
     to: Option<String>,
     /// Without a daemon: through the core in this process, by the orgs, agents and trunks of the configured database, on a clock that
-    /// waits for nobody. Plays the runtime's side, and that of whoever else was called, wherever they were captured. Stores nothing.
+    /// waits for nobody. Plays the runtime's side, and that of others that were called, where they were captured. Stores nothing.
     #[arg(long, conflicts_with_all = ["to", "runtime", "other"])]
     in_process: bool,
     /// Play the runtime's side too, here.
     #[arg(long, value_name = "ADDRESS:PORT")]
     runtime: Option<SocketAddr>,
-    /// Play the side of whoever else is called, as the destination of a transfer, here.
+    /// Play the side of others that are called, as the destination of a transfer, at this address.
     #[arg(long, value_name = "ADDRESS:PORT")]
     other: Option<SocketAddr>,
     /// `udp` or `tcp`, whatever was captured.
@@ -75,7 +75,7 @@ pub(super) struct Command {
     /// Seconds that an answer is waited for beyond its time.
     #[arg(long, default_value = "5", value_parser = seconds)]
     patience: Duration,
-    /// Text of the capture and what stands for it today, as a number or an agent's id; may be given more than once.
+    /// Text of the capture and its replacement, as a number or an agent's id; may be given more than once.
     #[arg(long, value_name = "OLD=NEW", value_parser = key_value)]
     replace: Vec<(String, String)>,
     /// Play only this call, from 1 on; may be given more than once.

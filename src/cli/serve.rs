@@ -248,7 +248,7 @@ async fn upkeep(handle: PrometheusHandle, store: Store) {
     }
 }
 
-/// Waits until the calls in progress are over, the deadline has passed, or somebody insists.
+/// Waits until the calls in progress are over, the deadline has passed, or a second signal comes.
 async fn drain(engine: &Engine, deadline: Duration, ends: &mut Ends) {
     tracing::info!(
         calls = engine.calls(),

@@ -23,7 +23,7 @@ pub struct Media {
 pub enum MediaHost<'c> {
     /// This address.
     Address(IpAddr),
-    /// The address of this name, which stands at `key`.
+    /// The address of this name, the value of `key`.
     Name {
         /// The name.
         host: &'c str,
@@ -51,7 +51,7 @@ impl Media {
     }
 
     /// What SDP says to those who call by `listener`: an address that it advertises, else `media.ip`, else what its name or
-    /// `sip.public_host` stands for. What is of the other family doesn't count.
+    /// `sip.public_host` resolves to. What is of the other family doesn't count.
     pub fn host_for<'c>(&self, sip: &'c Sip, listener: &'c Listener) -> MediaHost<'c> {
         let is_usable = |ip: &IpAddr| ip.is_ipv6() == listener.address.is_ipv6();
         let told = [

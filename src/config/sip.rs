@@ -222,7 +222,7 @@ impl Sip {
         own_address(v6)
     }
 
-    /// What a PBX is told to dial (`sip_endpoint`): `sip.public_host`, or what the first listener advertises; the
+    /// Address that a PBX dials (`sip_endpoint`): `sip.public_host`, or what the first listener advertises; the
     /// port is left out where it is SIP's own.
     pub fn endpoint(&self) -> String {
         let Some(listener) = self.listeners.first() else {
@@ -310,7 +310,7 @@ pub fn peer(text: &str) -> Result<PeerPattern, String> {
         .map_err(|error: std::convert::Infallible| match error {})
 }
 
-/// Text that goes into a header as it stands.
+/// Text that goes into a header unchanged.
 fn token(
     section: &mut Section<'_>,
     key: &'static str,

@@ -1,4 +1,4 @@
-//! `[phone.verification_trunk]`: the operator's own route, by which calls leave that speak a code to whoever says it holds a number.
+//! `[phone.verification_trunk]`: the operator's own route, by which calls leave that speak a code to the one who says it holds a number.
 
 use trunkline_routing::E164;
 use trunkline_sip::flow::Transport;

@@ -16,7 +16,7 @@ pub enum Level {
     Ok,
     /// Worth knowing; nothing has to be done.
     Note,
-    /// Something to mend.
+    /// Something to fix.
     Problem,
 }
 
@@ -31,7 +31,8 @@ pub struct Finding {
     /// What was found, a sentence.
     pub text: String,
     /// What to do, a sentence; `null` where there is nothing to do.
-    pub mend: Option<String>,
+    #[serde(rename = "mend")]
+    pub fix: Option<String>,
 }
 
 impl Finding {
@@ -41,7 +42,7 @@ impl Finding {
             check,
             level: Level::Ok,
             text: text.into(),
-            mend: None,
+            fix: None,
         }
     }
 
@@ -53,11 +54,11 @@ impl Finding {
         }
     }
 
-    /// Something to mend, and how.
-    pub fn problem(check: &'static str, text: impl Into<String>, mend: impl Into<String>) -> Self {
+    /// Something to fix, and the way to.
+    pub fn problem(check: &'static str, text: impl Into<String>, fix: impl Into<String>) -> Self {
         Self {
             level: Level::Problem,
-            mend: Some(mend.into()),
+            fix: Some(fix.into()),
             ..Self::ok(check, text)
         }
     }
@@ -71,8 +72,8 @@ impl fmt::Display for Finding {
             Level::Problem => "PROBLEM",
         };
         write!(f, "{mark}  {:<16}  {}", self.check, self.text)?;
-        match &self.mend {
-            Some(mend) => write!(f, "\n{:27}{mend}", ""),
+        match &self.fix {
+            Some(fix) => write!(f, "\n{:27}{fix}", ""),
             None => Ok(()),
         }
     }

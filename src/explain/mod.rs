@@ -2,8 +2,8 @@
 //!
 //! `call` puts together what is known of one call, `log_in` says what was wrong with credentials, `replay` routes recorded calls again
 //! by another directory, `change` is such a directory's difference, `pbx` looks at how a phone system speaks SIP, `paste` knows the
-//! settings that would mend it, `report` is what a call to the doctor finds,
-//! `captured` reads a call out of a capture, and `mend` names the commands that make a hit of a near miss.
+//! settings that would fix it, `report` is what a call to the doctor finds,
+//! `captured` reads a call out of a capture, and `suggested_commands` names commands that turn a near miss into a hit.
 
 pub mod attempts;
 pub mod call;
@@ -11,11 +11,11 @@ pub mod captured;
 pub mod change;
 pub mod finding;
 pub mod log_in;
-pub mod mend;
 pub mod paste;
 pub mod pbx;
 pub mod replay;
 pub mod report;
+pub mod suggested_commands;
 
 use schemars::JsonSchema;
 use serde::Serialize;

@@ -290,7 +290,7 @@ mod tests {
         let wrong = findings.filter(|finding| finding.level == Level::Problem);
         wrong
             .map(|finding| {
-                assert!(finding.mend.is_some(), "{finding}");
+                assert!(finding.fix.is_some(), "{finding}");
                 finding.check
             })
             .collect()

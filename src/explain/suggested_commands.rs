@@ -1,4 +1,4 @@
-//! Commands that make a hit of a near miss.
+//! Commands that turn a near miss into a hit.
 
 use trunkline_routing::{Differs, NearMiss, State};
 
@@ -35,7 +35,7 @@ fn command(near: &NearMiss, org: &str) -> Option<String> {
         NearMiss::AgentId { .. } | NearMiss::AgentName { .. } => {
             Some(format!("trunkline agent list --org {org}"))
         }
-        // These are the phone system's to mend.
+        // To be fixed at the phone system.
         NearMiss::Number { .. } | NearMiss::To { .. } => None,
     }
 }
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_can_be_mended_here_is_a_command() {
+    fn what_can_be_fixed_here_is_a_command() {
         let number = E164::parse("+493012345678").expect("a number");
         let national = NearMiss::Number {
             dialled: "030".to_owned(),

@@ -165,8 +165,8 @@ async fn one_that_does_not_is_sent_nothing_and_tried_again() {
             continue;
         }
         // Once it shows a better certificate, what was owed comes.
-        let mended = Receiver::secure(good.clone()).await;
-        let there = json!({"url": mended.url_of("localhost")});
+        let repaired = Receiver::secure(good.clone()).await;
+        let there = json!({"url": repaired.url_of("localhost")});
         let token = &office.tenant.token;
         office
             .house
@@ -175,7 +175,7 @@ async fn one_that_does_not_is_sent_nothing_and_tried_again() {
             .with(200);
         pass(3600);
         assert_eq!(office.attempted().await["state"], "delivered", "{name}");
-        assert_eq!(mended.take()[0].id(), delivery["event_id"], "{name}");
+        assert_eq!(repaired.take()[0].id(), delivery["event_id"], "{name}");
     }
 }
 

@@ -75,7 +75,7 @@ fn a_failed_log_in_says_which_part_was_wrong() {
     failures(&daemon, 2);
 }
 
-/// From the address of one org's PBX, an unknown user name is that org's to mend.
+/// From the address of one org's PBX, an unknown user name is that org's to fix.
 #[test]
 fn a_user_name_of_nobody_is_told_to_whom_the_address_belongs() {
     if !tools(&["sipp"]) {
@@ -304,9 +304,9 @@ fn the_doctor_reports_on_the_trunk() {
         !report.to_string().contains(&credentials.password),
         "{report}"
     );
-    // With timers on there is nothing left to mend.
-    let mended = daemon.caller().dials("doctor");
-    refusal(&mended.with_header("Supported: timer"));
+    // With timers on no problem is left.
+    let fixed = daemon.caller().dials("doctor");
+    refusal(&fixed.with_header("Supported: timer"));
     daemon.records(2);
     let report = daemon.shown("/phone/sip/inbound-trunk/doctor");
     assert!(
@@ -315,7 +315,7 @@ fn the_doctor_reports_on_the_trunk() {
     );
 }
 
-/// The text of each finding that is to be mended.
+/// The text of each finding that is a problem.
 fn problems(report: &Value) -> Vec<String> {
     let findings = report["findings"].as_array().expect("findings").iter();
     let wrong = findings.filter(|finding| finding["level"] == "problem");

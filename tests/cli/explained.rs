@@ -1,4 +1,4 @@
-//! From a capture that was taken at a PBX to the reason and the mend, as the documents show it.
+//! From a capture that was taken at a PBX to the reason and the fix, as the documents show it.
 
 use serde_json::json;
 
@@ -50,7 +50,7 @@ fn the_documents_commands_say_what_the_document_says() {
     assert_eq!(
         commands.len(),
         3,
-        "the reason, the mend, and the proof: {commands:?}"
+        "the reason, the fix, and the proof: {commands:?}"
     );
     for (words, expected) in commands {
         let arguments: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -85,9 +85,9 @@ fn a_caller_who_is_locked_out_is_told_apart_from_one_without_credentials() {
     let cut = first.rfind("\n---").expect("a message");
     shell.write("silent.flow", &first[..cut]);
     let explained = shell.json(&["explain", "silent.flow", "--org", "Acme"]);
-    let mend = &explained[0]["mend"][0];
+    let fix = &explained[0]["mend"][0];
     assert_eq!(
-        mend, "trunkline trunk update --org Acme --allow 127.0.0.1",
+        fix, "trunkline trunk update --org Acme --allow 127.0.0.1",
         "{explained}"
     );
 }
@@ -107,7 +107,7 @@ fn what_is_no_capture_is_exit_code_1() {
     }
 }
 
-/// A deployment that was never started: something is to be mended, and looking changes nothing.
+/// A deployment that was never started: a problem is found, and looking changes nothing.
 #[test]
 fn the_doctor_looks_and_changes_nothing() {
     let shell = Shell::new();
@@ -136,7 +136,7 @@ fn the_doctor_looks_and_changes_nothing() {
     assert_eq!(first["mend"], "Start it: trunkline serve.");
     let told = doctor(&["--quiet"]);
     assert_eq!(told.stdout.lines().count(), 2, "{}", told.stdout);
-    assert_eq!(told.stderr, "trunkline: one thing is to be mended\n");
+    assert_eq!(told.stderr, "trunkline: 1 problem found\n");
     assert!(before == shell.files(), "something on disk has changed");
     let faulty = shell.run(&["--set", "sip.shards=x", "doctor"]);
     assert_eq!(faulty.code, Some(2), "{faulty:?}");

@@ -65,6 +65,46 @@ pub(crate) fn tests_named(document: &str) -> BTreeSet<String> {
         .collect()
 }
 
+/// Words of our own that readers stumble over, and better ones.
+const REPLACED: [(&str, &str); 7] = [
+    ("whoever", "the peer, the caller, anybody who"),
+    ("stranger", "unauthenticated peer"),
+    ("strangers", "unauthenticated peers"),
+    ("mend", "fix"),
+    ("mended", "fixed"),
+    ("stands", "is, exists, runs"),
+    ("somebody", "a person, a peer"),
+];
+
+/// Lines of a document that use a replaced word outside code, each with the better word.
+pub(crate) fn replaced_words(document: &str) -> Vec<String> {
+    let mut is_code = false;
+    let prose = document.lines().filter(|line| {
+        let fence = line.trim_start().starts_with("```");
+        is_code ^= fence;
+        !is_code && !fence
+    });
+    let used = prose.flat_map(|line| {
+        let text: String = line.split('`').step_by(2).collect();
+        let text = text.to_lowercase();
+        let words: BTreeSet<_> = text.split(|char: char| !char.is_alphabetic()).collect();
+        let found = REPLACED
+            .iter()
+            .filter(|(word, _)| words.contains(word))
+            .map(|(word, better)| format!("{word}: better {better}; {line}"));
+        found.collect::<Vec<_>>()
+    });
+    used.collect()
+}
+
+#[test]
+fn replaced_words_are_found_in_prose_alone() {
+    let document = "It stands.\n`stands`\n```\nwhoever\n```\nIt understands.\nStrangers\n";
+    let found = replaced_words(document);
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert!(found[0].starts_with("stands: ") && found[1].starts_with("strangers: "));
+}
+
 #[test]
 fn tests_are_found_in_the_last_column() {
     let document =

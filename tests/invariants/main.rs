@@ -220,6 +220,27 @@ fn every_metric_is_documented_and_exists() {
     );
 }
 
+#[test]
+fn documents_use_the_fields_words() {
+    let pages = fs::read_dir(root().join("docs")).expect("a folder");
+    let pages = pages.map(|page| page.expect("readable").path());
+    let pages = pages.filter(|page| page.extension().is_some_and(|kind| kind == "md"));
+    let top = [
+        "README.md",
+        "ARCHITECTURE.md",
+        "CONTRIBUTING.md",
+        "SECURITY.md",
+    ];
+    let documents: Vec<_> = pages.chain(top.map(|page| root().join(page))).collect();
+    assert!(documents.len() > 20);
+
+    for document in documents {
+        let text = fs::read_to_string(&document).expect("readable");
+        let found = docs::replaced_words(&text);
+        assert!(found.is_empty(), "{}: {found:#?}", document.display());
+    }
+}
+
 /// `tests/guarantees.md` promises nothing that no test shows.
 #[test]
 fn every_guarantee_names_a_test_that_exists() {

@@ -47,7 +47,7 @@ fn what_needs_the_database_is_503_at_once_and_all_else_goes_on() {
         return;
     };
     let proxy = Proxy::new(&database);
-    proxy.mend();
+    proxy.repair();
     let plot = Plot::new(&proxy.environment(&database));
     let outset = plot.run(&["quickstart", "--json", "--no-serve"]);
     let node = plot.serve();
@@ -105,7 +105,7 @@ fn what_needs_the_database_is_503_at_once_and_all_else_goes_on() {
     assert!(matches!(status, 200 | 202), "{status}: {ended}");
     drop(talk);
 
-    proxy.mend();
+    proxy.repair();
     let back = Deadline::after(LIMIT).poll(|| (node.get("/phone", key).0 == 200).then_some(()));
     assert!(back.is_some(), "it doesn't come back");
     let recorded = Deadline::after(LIMIT).poll(|| (pair.ends().len() == 2).then_some(()));
@@ -125,7 +125,7 @@ fn a_start_waits_for_its_database_with_closed_ports() {
     assert!(again.is_some(), "it says nothing:\n{}", plot.log());
     assert!(TcpStream::connect(plot.http).is_err(), "HTTP listens");
     assert!(UdpSocket::bind(plot.sip).is_ok(), "SIP listens");
-    proxy.mend();
+    proxy.repair();
     let ready = Deadline::after(LIMIT).poll(|| {
         let answer = trunkline_testkit::http::get(plot.http, "/readyz", None)?;
         (answer.0 == 200).then_some(())

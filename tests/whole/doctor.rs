@@ -95,7 +95,7 @@ fn certificates_are_told_before_they_end() {
             .set("TRUNKLINE__SIP__TLS_CERTIFICATE", &chain)
             .set("TRUNKLINE__SIP__TLS_KEY", &key);
         let (_, report) = house.doctor();
-        let (found, text, mend) = one(&report, "certificate");
+        let (found, text, fix) = one(&report, "certificate");
         assert_eq!(found, level, "{days} days: {text}");
         assert!(
             text.starts_with(&format!("{chain} (sip.tls_certificate)")) && text.contains(said),
@@ -106,7 +106,7 @@ fn certificates_are_told_before_they_end() {
             let told = number_before(&text, if days < 0 { "days" } else { "days." });
             assert!((nearly - 1..=nearly + 1).contains(&told), "{days}: {text}");
         }
-        assert_eq!(mend.is_empty(), level != "problem", "{days} days: {mend}");
+        assert_eq!(fix.is_empty(), level != "problem", "{days} days: {fix}");
     }
     let house = House::new();
     let gone = house.folder.path().join("gone.pem").display().to_string();
@@ -137,11 +137,11 @@ fn a_database_whose_clock_is_off_is_told_of() {
     );
     database.alter("SET search_path = public, skewed, pg_catalog");
     let (_, report) = House::told(Ipv4Addr::LOCALHOST.into(), database.settings()).doctor();
-    let (level, text, mend) = one(&report, "clock");
+    let (level, text, fix) = one(&report, "clock");
     assert_eq!(level, "problem", "{report}");
     let apart = number_before(&text, "seconds");
     assert!((95..=105).contains(&apart), "{text}");
-    assert!(mend.contains("NTP"), "{mend}");
+    assert!(fix.contains("NTP"), "{fix}");
 }
 
 /// Another program holds the database: reads go on, and what happens to calls waits.
@@ -189,13 +189,13 @@ fn a_phone_system_whose_clock_is_off_is_told_of() {
     daemon.record();
     let (code, report) = daemon.house.doctor();
     assert_eq!(code, Some(1), "{report}");
-    let (level, text, mend) = one(&report, "clock");
+    let (level, text, fix) = one(&report, "clock");
     assert_eq!(level, "problem", "{report}");
     assert!(
         text.contains("1 of its last 1 calls: Its clock is") && text.contains("of ours"),
         "{text}"
     );
-    assert_eq!(mend, "Let the PBX take its time from NTP.");
+    assert_eq!(fix, "Let the PBX take its time from NTP.");
 }
 
 #[test]
@@ -268,7 +268,7 @@ fn what_is_advertised_is_held_against_what_is_dialled() {
     daemon.caller().play("caller_hangs_up").finish();
     daemon.record();
     let (_, report) = daemon.house.doctor();
-    let (level, text, mend) = one(&report, "dialled_host");
+    let (level, text, fix) = one(&report, "dialled_host");
     assert_eq!(
         (level.as_str(), text.as_str()),
         (
@@ -277,7 +277,7 @@ fn what_is_advertised_is_held_against_what_is_dialled() {
         ),
         "{report}"
     );
-    assert!(mend.contains("sip.public_host"), "{mend}");
+    assert!(fix.contains("sip.public_host"), "{fix}");
 }
 
 #[test]
@@ -294,11 +294,8 @@ fn a_database_that_is_away_or_empty_stays_so() {
         );
     let (code, report) = house.doctor();
     assert_eq!(code, Some(1), "{report}");
-    let (level, _, mend) = one(&report, "database");
-    assert!(
-        level == "problem" && mend.contains("PostgreSQL"),
-        "{report}"
-    );
+    let (level, _, fix) = one(&report, "database");
+    assert!(level == "problem" && fix.contains("PostgreSQL"), "{report}");
     assert!(!report.to_string().contains("hunter2"), "{report}");
     let Some(database) = Database::new() else {
         return;

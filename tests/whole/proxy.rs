@@ -41,7 +41,7 @@ impl Proxy {
     }
 
     /// Lets connections through from now on.
-    pub(crate) fn mend(&self) {
+    pub(crate) fn repair(&self) {
         let listener = TcpListener::bind(self.at).expect("the port is free");
         listener.set_nonblocking(true).expect("it can be polled");
         *self.open.lock().expect("nobody panics") = Some(Vec::new());

@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::explain::finding::Finding;
 
 const DAY_S: i64 = 86_400;
-/// Fewer days than this are to be mended, fewer than that are worth knowing.
+/// Fewer days than this are a problem, fewer than that are worth knowing.
 const SOON: i64 = 14;
 const WATCH: i64 = 30;
 
@@ -126,7 +126,7 @@ impl Facts {
         })
     }
 
-    /// RFC 6125 §6.4: a wildcard stands for one label.
+    /// RFC 6125 §6.4: a wildcard matches one label.
     fn names(&self, host: &str) -> bool {
         self.names.iter().any(|name| match name.strip_prefix("*.") {
             Some(rest) => host

@@ -71,7 +71,7 @@ async fn daemon(config: &Config) -> (Finding, bool) {
 
 /// What a daemon lacks that goes on without it.
 fn degraded(check: &'static str, body: &str) -> Finding {
-    let (text, mend) = if body.contains(r#""database":"unavailable""#) {
+    let (text, fix) = if body.contains(r#""database":"unavailable""#) {
         (
             "The daemon runs, and its database is away: calls go on from memory.",
             "Look at whether the database runs and can be reached from here.",
@@ -87,7 +87,7 @@ fn degraded(check: &'static str, body: &str) -> Finding {
             "Look for the reason in the daemon's log: a full disk, or another program that holds the database.",
         )
     };
-    Finding::problem(check, text, mend)
+    Finding::problem(check, text, fix)
 }
 
 /// Status and body of `/readyz`; nothing over TLS, where the connection has to do.

@@ -1,4 +1,4 @@
-//! `trunkline doctor`: looks at a deployment from outside and inside, and says what to mend. Changes nothing.
+//! `trunkline doctor`: looks at a deployment from outside and inside, and says what to fix. Changes nothing.
 //!
 //! Each check is a file: `challenges` peers whose challenges get no answer, `listen` the daemon and its ports, `names` and `media` what is advertised,
 //! `certificates` TLS, `addresses` peers that may not be contacted, `reach` runtimes and
@@ -28,13 +28,13 @@ use patient::Patient;
 
 /// Checks a deployment, and says what to do about what it finds.
 ///
-/// Exit code 0: nothing to mend; 1: something is; 2: it can't run.
+/// Exit code 0: no problem; 1: problems found; 2: it can't run.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  trunkline doctor\n  trunkline --config /etc/trunkline.toml doctor --json"
 )]
 pub(super) struct Command {
-    /// Show only what is to be mended.
+    /// Show problems only.
     #[arg(long)]
     quiet: bool,
     #[command(flatten)]
@@ -70,8 +70,8 @@ impl Command {
         }
         match problems {
             0 => Ok(()),
-            1 => Err(Failure::Command("one thing is to be mended".to_owned())),
-            many => Err(Failure::Command(format!("{many} things are to be mended"))),
+            1 => Err(Failure::Command("1 problem found".to_owned())),
+            many => Err(Failure::Command(format!("{many} problems found"))),
         }
     }
 }
