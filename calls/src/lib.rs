@@ -21,6 +21,7 @@ mod dialled;
 mod dialogs;
 mod echo;
 mod effect;
+mod exchange;
 mod families;
 mod generation;
 mod hangup;

@@ -12,6 +12,7 @@ use super::allow::own_lines;
 use super::call::{AwaitedAck, Call, Delayed, Pending, Phase, Purpose, Side, Speaker};
 use super::context::Cx;
 use super::crossing::Place;
+use super::exchange::Exchange;
 use super::refusal::Reason;
 use super::request_origin::RequestOrigin;
 use super::unanswered::reasons;
@@ -29,8 +30,11 @@ impl Call {
     ) {
         self.theirs = Some(server);
         if self.phase == Phase::Setup {
-            let its_own = side == Side::Caller && self.invite.is_some();
-            return refuse_for_now(cx, server, untimely_status(its_own));
+            let status = match (side, self.invite) {
+                (Side::Caller, Some(_)) => 500,
+                (Side::Caller, None) | (Side::Agent, _) => 491,
+            };
+            return refuse_for_now(cx, server, status);
         }
         if !self.may_offer(cx, side, fork, server) {
             return;
@@ -135,23 +139,10 @@ impl Call {
         false
     }
 
-    /// Why an offer from `side` can't begin now: 500 while an offer of its own has no answer, 491 while anybody else's hasn't, or
-    /// while the answer may not have arrived (RFC 3261 §14.2, RFC 3311 §5.2).
+    /// The status for an offer from `side` that can't begin now.
     fn untimely(&self, side: Side, fork: u8) -> Option<u16> {
-        let status = |its_own: bool| Some(untimely_status(its_own));
-        if let Some(offerer) = self.first_offerer(fork) {
-            return status(offerer == side);
-        }
-        if let Some(pending) = self.pending.iter().find(|pending| pending.offers) {
-            let relayed = matches!(pending.purpose, Purpose::Relay(_));
-            return status(relayed && pending.side != side);
-        }
-        if self.is_asking() {
-            return status(false);
-        }
-        let owed = |ack: &&AwaitedAck| ack.delayed.is_some() || ack.from != side;
-        let ack = self.awaited.iter().find(owed)?;
-        status(ack.delayed.is_some() && ack.from != side)
+        let first = self.first_offerer(fork).map(Exchange::Offered);
+        first.unwrap_or_else(|| self.exchange()).refusal(side)
     }
 
     /// The side whose offer, the call's first in that fork, has no answer yet.
@@ -465,11 +456,6 @@ impl Call {
         reasons(&mut Head::new(&mut lines), message);
         cx.endpoint.cancel(client, &lines, cx.now);
     }
-}
-
-/// 500 for an offer while one of the same side has no answer, 491 while the other side's hasn't.
-const fn untimely_status(its_own: bool) -> u16 {
-    if its_own { 500 } else { 491 }
 }
 
 /// Refuses a change that comes too early; with a 500 goes when to try again, from 0 to 10 s by chance (RFC 3261 §14.2, RFC 3311 §5.2).

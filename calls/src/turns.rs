@@ -8,6 +8,7 @@ use trunkline_sip::wire::Message;
 
 use super::call::{Ask, Call, Pending, Phase, Side};
 use super::context::{CallTimer, Cx};
+use super::exchange::OwnRequest;
 use super::refusal::Reason;
 use super::reply::{PAUSE, Reply, glare_wait};
 use super::request_queue::Turn;
@@ -52,18 +53,17 @@ impl Call {
 
     /// Whether nothing stands in the way of a request of ours.
     fn may_go(&self, cx: &Cx<'_>, ask: Ask) -> bool {
-        let has_offer = |pending: &Pending| pending.offers;
-        let is_open =
-            self.theirs.is_some() || !self.awaited.is_empty() || self.pending.iter().any(has_offer);
         let longest = cx.core.config.dead_peer;
-        match ask {
-            Ask::Join => !is_open,
-            Ask::Hold => !is_open && self.phase == Phase::Confirmed && !self.is_joining(),
+        let own = match ask {
+            Ask::Hold if self.phase != Phase::Confirmed || self.is_joining() => return false,
+            Ask::Hold => OwnRequest::Offer,
+            Ask::Join => OwnRequest::Join,
             Ask::Refresh(side) if self.refreshes_by_offer(side, cx.now, longest) => {
-                !is_open && !self.is_asking()
+                OwnRequest::Offer
             }
-            Ask::Refresh(_) => true,
-        }
+            Ask::Refresh(_) => OwnRequest::Bare,
+        };
+        self.exchange().admits(own)
     }
 
     /// Time for a turn.

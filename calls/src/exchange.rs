@@ -1,0 +1,130 @@
+//! The offer/answer exchange that is open in a call, and the requests that it leaves room for: a peer's, and our own
+//! (RFC 3261 §14.1, §14.2, RFC 3311 §5.2). One exchange at a time crosses the bridge.
+
+use super::call::{Call, Pending, Purpose, Side};
+
+/// The exchange that is open.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Exchange {
+    /// None.
+    Idle,
+    /// An offer of that side's has no answer.
+    Offered(Side),
+    /// An offer of our own has no answer.
+    Ours,
+    /// The caller's offer, in its 2xx, waits for the answer in our ACK.
+    Asking,
+    /// That side has to answer an offer in its ACK.
+    AwaitsAnswer(Side),
+    /// That side has to acknowledge the answer to its offer.
+    AwaitsAck(Side),
+    /// A peer has to acknowledge that its INVITE was refused.
+    Refused,
+}
+
+/// A request of ours.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum OwnRequest {
+    /// UPDATE without a body, or OPTIONS: no offer.
+    Bare,
+    /// A re-INVITE.
+    Offer,
+    /// A re-INVITE of joining, which may be the one that has the caller's offer answered.
+    Join,
+}
+
+impl Exchange {
+    /// The status that refuses an offer of `side`'s: 500 while its own has no answer, 491 while another's hasn't, or while the answer to that
+    /// may not have arrived.
+    pub(crate) fn refusal(self, side: Side) -> Option<u16> {
+        match self {
+            Self::Idle | Self::Refused => None,
+            Self::AwaitsAck(from) if from == side => None,
+            Self::Offered(of) if of == side => Some(500),
+            Self::AwaitsAnswer(from) if from != side => Some(500),
+            Self::Offered(_)
+            | Self::Ours
+            | Self::Asking
+            | Self::AwaitsAnswer(_)
+            | Self::AwaitsAck(_) => Some(491),
+        }
+    }
+
+    /// Returns whether a request of ours may go.
+    pub(crate) const fn admits(self, own: OwnRequest) -> bool {
+        match (self, own) {
+            (_, OwnRequest::Bare)
+            | (Self::Idle, OwnRequest::Offer | OwnRequest::Join)
+            | (Self::Asking, OwnRequest::Join) => true,
+            (Self::Asking, OwnRequest::Offer)
+            | (
+                Self::Offered(_)
+                | Self::Ours
+                | Self::AwaitsAnswer(_)
+                | Self::AwaitsAck(_)
+                | Self::Refused,
+                OwnRequest::Offer | OwnRequest::Join,
+            ) => false,
+        }
+    }
+}
+
+impl Call {
+    /// The exchange that is open once the call is up.
+    pub(crate) fn exchange(&self) -> Exchange {
+        let offers = |pending: &&Pending| pending.offers;
+        if let Some(pending) = self.pending.iter().find(offers) {
+            return match matches!(pending.purpose, Purpose::Relay(_)) {
+                true => Exchange::Offered(pending.side.other()),
+                false => Exchange::Ours,
+            };
+        }
+        if self.is_asking() {
+            return Exchange::Asking;
+        }
+        let mut awaited = self.awaited.iter();
+        if let Some(ack) = awaited.find(|ack| ack.delayed.is_some()) {
+            return Exchange::AwaitsAnswer(ack.from);
+        }
+        match (self.awaited.first(), self.theirs) {
+            (Some(ack), _) => Exchange::AwaitsAck(ack.from),
+            (None, Some(_)) => Exchange::Refused,
+            (None, None) => Exchange::Idle,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each state with what it leaves to offers of the caller and the agent, and to our own.
+    #[test]
+    fn each_state_has_room_for_some_requests() {
+        use Exchange::{AwaitsAck, AwaitsAnswer, Offered};
+        use Side::{Agent, Caller};
+        let glare = Some(491);
+        let early = Some(500);
+        for (state, [caller, agent], [offer, join]) in [
+            (Exchange::Idle, [None, None], [true, true]),
+            (Offered(Caller), [early, glare], [false, false]),
+            (Offered(Agent), [glare, early], [false, false]),
+            (Exchange::Ours, [glare, glare], [false, false]),
+            (Exchange::Asking, [glare, glare], [false, true]),
+            (AwaitsAnswer(Caller), [glare, early], [false, false]),
+            (AwaitsAnswer(Agent), [early, glare], [false, false]),
+            (AwaitsAck(Caller), [None, glare], [false, false]),
+            (AwaitsAck(Agent), [glare, None], [false, false]),
+            (Exchange::Refused, [None, None], [false, false]),
+        ] {
+            let peers = [Caller, Agent].map(|side| state.refusal(side));
+            assert_eq!(peers, [caller, agent], "{state:?}");
+            let own = [OwnRequest::Bare, OwnRequest::Offer, OwnRequest::Join];
+            assert_eq!(
+                own.map(|own| state.admits(own)),
+                [true, offer, join],
+                "{state:?}"
+            );
+        }
+    }
+}
