@@ -104,10 +104,7 @@ async fn serve(
             "the system gives no signals or sockets ({error}): raise its limits"
         ))
     };
-    let mut ends = Ends {
-        term: signal(SignalKind::terminate()).map_err(broken)?,
-        int: signal(SignalKind::interrupt()).map_err(broken)?,
-    };
+    let mut ends = Ends::listen().map_err(broken)?;
     let hangups = signal(SignalKind::hangup()).map_err(broken)?;
     let certificate = outset::certificate(config)?;
     let security = outset::security(config)?;
@@ -116,6 +113,7 @@ async fn serve(
     if !outset::reach_database(config, ends.next()).await? {
         return Ok(());
     }
+
     let sockets = Sockets::bind(config)?;
     let media_addresses = MediaAddresses::find(config).await;
     let media_addresses =
@@ -123,6 +121,7 @@ async fn serve(
     let resolver = Resolver::new(&config.sip.nameservers);
     let reserved_names = ReservedNames::find(config, &resolver).await;
     let reachable = Reachable::new(config, &sockets).map_err(broken)?;
+
     let store = outset::open_store(config).await?;
     let config = &outset::with_kept_realm(config, &store).await?;
     let handle = metrics::install();
@@ -132,6 +131,7 @@ async fn serve(
     let recording = recording.map_err(|fault| Failure::Outset(fault.to_string()))?;
     let directory = outset::open_directory(config, &store).await?;
     let begun = outset::begun(&store).await?;
+
     let config = Arc::new(config.clone());
     let deps = Deps {
         config: Arc::clone(&config),
@@ -148,11 +148,7 @@ async fn serve(
         begun,
         runtime: tokio::runtime::Handle::current(),
     };
-    let engine = Engine::start(deps, sockets.sip).map_err(|error| {
-        Failure::Outset(format!(
-            "the system gives no ports for media or threads ({error}): set media.rtp_ports to a free range, or raise its limits"
-        ))
-    })?;
+    let engine = Engine::start(deps, sockets.sip).map_err(no_ports)?;
     let api = Api::new(api::Deps {
         config: Arc::clone(&config),
         store: store.clone(),
@@ -174,30 +170,18 @@ async fn serve(
     let erasing = Erasing::start(store.clone(), engine.handle(), recording.journal.clone());
     let upkeep = tokio::spawn(upkeep(handle, store.clone()));
     metrics::ready(true);
-    for (at, (listener, told)) in config.sip.listeners.iter().zip(&reachable.sip).enumerate() {
-        let media = media_addresses.advertised(at);
-        let media = media.map(tracing::field::display);
-        tracing::info!(transport = %listener.transport, address = %listener.address, advertised = told, media, "SIP listener");
-    }
-    tracing::info!(http = reachable.http, database = ?config.database.url, version = env!("CARGO_PKG_VERSION"), "ready");
+    announce(&config, &reachable, &media_addresses);
+
     let outcome = match ready(&store, &directory, &reachable).await {
         Ok(()) => {
             ends.next().await;
             api.drain();
-            engine.drain().await;
-            // A database that is away must not keep a second signal waiting.
-            tokio::join!(
-                recording.drain(),
-                drain(&engine, config.limits.drain_timeout, &mut ends)
-            );
-            engine.hang_up_all().await;
-            tokio::time::timeout(LAST_BYES, emptied(&engine)).await.ok();
-            // The registrations were taken back when draining began.
-            tokio::time::timeout(LEAVING, engine.left()).await.ok();
+            leave(&engine, &recording, config.limits.drain_timeout, &mut ends).await;
             Ok(())
         }
         Err(failure) => Err(failure),
     };
+
     upkeep.abort();
     drop((deletion, erasing));
     reloading.abort();
@@ -208,6 +192,33 @@ async fn serve(
     store.close().await;
     tracing::info!("ended");
     outcome
+}
+
+fn no_ports(error: impl std::fmt::Display) -> Failure {
+    Failure::Outset(format!(
+        "the system gives no ports for media or threads ({error}): set media.rtp_ports to a free range, or raise its limits"
+    ))
+}
+
+/// Logs where the node is reached.
+fn announce(config: &Config, reachable: &Reachable, media_addresses: &MediaAddresses) {
+    for (at, (listener, told)) in config.sip.listeners.iter().zip(&reachable.sip).enumerate() {
+        let media = media_addresses.advertised(at);
+        let media = media.map(tracing::field::display);
+        tracing::info!(transport = %listener.transport, address = %listener.address, advertised = told, media, "SIP listener");
+    }
+    tracing::info!(http = reachable.http, database = ?config.database.url, version = env!("CARGO_PKG_VERSION"), "ready");
+}
+
+/// Lets calls end for so long, hangs up those that are left, and waits for what peers are still sent.
+async fn leave(engine: &Engine, recording: &Recording, timeout: Duration, ends: &mut Ends) {
+    engine.drain().await;
+    // A database that is away must not keep a second signal waiting.
+    tokio::join!(recording.drain(), drain(engine, timeout, ends));
+    engine.hang_up_all().await;
+    tokio::time::timeout(LAST_BYES, emptied(engine)).await.ok();
+    // The registrations were taken back when draining began.
+    tokio::time::timeout(LEAVING, engine.left()).await.ok();
 }
 
 /// On SIGHUP reads the certificate again. One that can't be used changes nothing.
@@ -276,6 +287,13 @@ struct Ends {
 }
 
 impl Ends {
+    fn listen() -> std::io::Result<Self> {
+        Ok(Self {
+            term: signal(SignalKind::terminate())?,
+            int: signal(SignalKind::interrupt())?,
+        })
+    }
+
     async fn next(&mut self) {
         tokio::select! {
             _ = self.term.recv() => {}
