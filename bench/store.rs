@@ -62,7 +62,14 @@ async fn measure(name: &str, url: Option<String>, times: u64) {
     for _ in 0..times {
         read(&store, org, agent).await;
     }
-    report(name, "read_us", clock.now(), times);
+    report(name, "read_inline_us", clock.now(), times);
+
+    let clock = Clock::start();
+    for _ in 0..times {
+        let read = store.read(move |tx| agents::by_id(tx, org, agent)).await;
+        read.expect("an agent");
+    }
+    report(name, "read_on_thread_us", clock.now(), times);
 
     let clock = Clock::start();
     let tasks: Vec<_> = (0..16)
@@ -78,7 +85,7 @@ async fn measure(name: &str, url: Option<String>, times: u64) {
     for task in tasks {
         task.await.expect("no panic");
     }
-    report(name, "read_of_16_us", clock.now(), times);
+    report(name, "read_inline_of_16_us", clock.now(), times);
 
     let clock = Clock::start();
     for _ in 0..times / 40 {

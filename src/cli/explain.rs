@@ -75,10 +75,7 @@ impl Command {
         let org = view
             .org(id)
             .ok_or_else(|| Failure::Command("the org was deleted just now".to_owned()))?;
-        let trunk = match store
-            .read_inline(move |tx| inbound_trunks::of_org(tx, id))
-            .await
-        {
+        let trunk = match store.read(move |tx| inbound_trunks::of_org(tx, id)).await {
             Ok(trunk) => Some(trunk),
             Err(Error::Wrong(Wrong::Absent(_))) => None,
             Err(error) => return Err(error.into()),
@@ -155,7 +152,7 @@ impl House<'_> {
             let org = self.org.routing.id;
             let attempts = self
                 .store
-                .read_inline(move |tx| attempts::of_call(tx, org, recorded.id))
+                .read(move |tx| attempts::of_call(tx, org, recorded.id))
                 .await?;
             view.tell(recorded, failures, &attempts, self.name);
         } else if seen.is_locked_out() {
@@ -180,7 +177,7 @@ impl House<'_> {
         let period = (Moment::from_micros(earliest), at + SKEW);
         let (org, id) = (self.org.routing.id, seen.call_id.clone());
         let found = move |tx: &mut Tx| explained::of_call_id(tx, org, &id, period);
-        Ok(self.store.read_inline(found).await?)
+        Ok(self.store.read(found).await?)
     }
 
     async fn failures(&self, call_id: &str) -> Result<Vec<FailureView>, Failure> {

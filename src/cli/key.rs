@@ -258,7 +258,7 @@ impl Command {
             }
             Self::List { org, output } => {
                 let org = org.id(&store).await?;
-                let keys = store.read_inline(move |tx| org_keys::list(tx, org)).await?;
+                let keys = store.read(move |tx| org_keys::list(tx, org)).await?;
                 output.list(&keys.into_iter().map(KeyView::from).collect::<Vec<_>>());
             }
             Self::RotateSigning { output } => {

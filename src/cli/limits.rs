@@ -127,15 +127,13 @@ impl OrgLimits {
         }
 
         let (stored, counts) = (
+            store.read(move |tx| org_limits::of_org(tx, org)).await?,
             store
-                .read_inline(move |tx| org_limits::of_org(tx, org))
-                .await?,
-            store
-                .read_inline(move |tx| org_limits::counts(tx, org, now()))
+                .read(move |tx| org_limits::counts(tx, org, now()))
                 .await?,
         );
         let has_partner = store
-            .read_inline(move |tx| orgs::by_id(tx, org))
+            .read(move |tx| orgs::by_id(tx, org))
             .await?
             .partner_id
             .is_some();
@@ -216,11 +214,9 @@ impl PartnerLimits {
                 .await?;
         }
 
-        let known: Partner = store
-            .read_inline(move |tx| partners::by_id(tx, partner))
-            .await?;
+        let known: Partner = store.read(move |tx| partners::by_id(tx, partner)).await?;
         let set = store
-            .read_inline(move |tx| org_limits::of_partner(tx, partner))
+            .read(move |tx| org_limits::of_partner(tx, partner))
             .await?;
         let usual = &config.limits;
         let row = |limit, value, of| PartnerLimitRow { limit, value, of };

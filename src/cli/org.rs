@@ -371,7 +371,7 @@ impl Command {
                     .write(move |tx| orgs::limit_calls(tx, id, max_calls, now()))
                     .await?;
                 output.one(&OrgView::from(
-                    store.read_inline(move |tx| orgs::by_id(tx, id)).await?,
+                    store.read(move |tx| orgs::by_id(tx, id)).await?,
                 ));
             }
         }
@@ -407,7 +407,7 @@ pub(super) async fn find(store: &Store, org: &str) -> Result<Org, Failure> {
 
 async fn look_up(store: &Store, org: &str) -> Result<Org, Failure> {
     if let Ok(id) = api::id_of(org) {
-        return Ok(store.read_inline(move |tx| orgs::by_id(tx, id)).await?);
+        return Ok(store.read(move |tx| orgs::by_id(tx, id)).await?);
     }
     let mut named = store
         .read(orgs::list)

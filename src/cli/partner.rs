@@ -328,12 +328,8 @@ impl KeyCommand {
                 });
             }
             Self::List { partner, output } => {
-                store
-                    .read_inline(move |tx| partners::by_id(tx, partner))
-                    .await?;
-                let keys = store
-                    .read_inline(move |tx| partners::keys(tx, partner))
-                    .await?;
+                store.read(move |tx| partners::by_id(tx, partner)).await?;
+                let keys = store.read(move |tx| partners::keys(tx, partner)).await?;
                 output.list(&keys.into_iter().map(KeyView::from).collect::<Vec<_>>());
             }
             Self::Revoke {

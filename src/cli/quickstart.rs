@@ -245,7 +245,7 @@ async fn find_or_make_org(store: &Store, partner: Uuid) -> Result<Org, Failure> 
     {
         Ok(org) => Ok(org),
         Err(trunkline_store::Error::Refused(_)) => Ok(store
-            .read_inline(move |tx| orgs::by_external_id(tx, partner, NAME))
+            .read(move |tx| orgs::by_external_id(tx, partner, NAME))
             .await?),
         Err(error) => Err(error.into()),
     }
@@ -293,7 +293,7 @@ async fn find_or_make_trunk(store: &Store, org: Uuid) -> Result<InboundTrunk, Fa
     {
         Ok(trunk) => Ok(trunk),
         Err(trunkline_store::Error::Refused(_)) => Ok(store
-            .read_inline(move |tx| inbound_trunks::of_org(tx, org))
+            .read(move |tx| inbound_trunks::of_org(tx, org))
             .await?),
         Err(error) => Err(error.into()),
     }

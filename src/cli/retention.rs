@@ -90,7 +90,7 @@ impl RetentionSettings {
                 .write(move |tx| orgs::update(tx, org, &change, now()))
                 .await?;
         }
-        let own = store.read_inline(move |tx| aged::days_of(tx, org)).await?;
+        let own = store.read(move |tx| aged::days_of(tx, org)).await?;
         let in_force = own.or(default_retention(config));
         let rows = Retained::ALL.map(|kind| RetentionRow {
             data: kind.as_str(),

@@ -81,7 +81,7 @@ impl Worker {
     async fn turn(&self, turn: u32) -> Result<(), trunkline_store::Error> {
         let to_purge = self
             .store
-            .read_inline(move |tx| deleted_orgs::to_purge(tx, clock::wall_time()))
+            .read(move |tx| deleted_orgs::to_purge(tx, clock::wall_time()))
             .await?;
         for org in &to_purge {
             for call in self.live.of_org(*org) {

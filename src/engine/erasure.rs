@@ -84,7 +84,7 @@ impl Worker {
 
     async fn turn(&self, turn: u32) -> Result<(), Fault> {
         let node = self.engine.node();
-        let open = self.store.read_inline(move |tx| erasures::open(tx, node));
+        let open = self.store.read(move |tx| erasures::open(tx, node));
         for erasure in open.await? {
             self.erase(&erasure).await?;
         }

@@ -134,7 +134,7 @@ async fn of_unproven(
     let international = E164::parse(&format!("+{}", unproven.dialled)).ok();
     let verified = match international {
         Some(number) => store
-            .read_inline(move |tx| trunkline_store::numbers::verified_in(tx, &number))
+            .read(move |tx| trunkline_store::numbers::verified_in(tx, &number))
             .await?
             .zip(Some(number)),
         None => None,
@@ -143,10 +143,7 @@ async fn of_unproven(
     else {
         return Ok(None);
     };
-    let trunk = match store
-        .read_inline(move |tx| inbound_trunks::of_org(tx, org))
-        .await
-    {
+    let trunk = match store.read(move |tx| inbound_trunks::of_org(tx, org)).await {
         Ok(trunk) => trunk,
         Err(trunkline_store::Error::Wrong(_)) => return Ok(None),
         Err(error) => return Err(error),

@@ -54,7 +54,7 @@ pub async fn of_trunk(
     now: Moment,
 ) -> Result<Report, Error> {
     let trunk = store
-        .read_inline(move |tx| inbound_trunks::of_org(tx, org))
+        .read(move |tx| inbound_trunks::of_org(tx, org))
         .await?;
     let ever = (Moment::from_secs(0), now);
     let examined = Reason::Examined.code();
@@ -62,7 +62,7 @@ pub async fn of_trunk(
         .read(move |tx| explained::recorded(tx, org, ever, Some(examined), 1))
         .await?;
     let failures = store
-        .read_inline(move |tx| auth_failures::list(tx, org, &Narrow::default(), None, LOOKED_AT))
+        .read(move |tx| auth_failures::list(tx, org, &Narrow::default(), None, LOOKED_AT))
         .await?;
     let mut report = Report {
         how: format!("Call sip:{DOCTOR}@{endpoint} from the PBX with the trunk's credentials."),

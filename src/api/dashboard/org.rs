@@ -194,10 +194,7 @@ async fn recent(api: &Api, org: Uuid) -> Result<Vec<Call>, Error> {
 async fn page(state: &State<Api>, visit: &Visit, secret: Option<&str>) -> Result<Markup, Instead> {
     let State(api) = state;
     let (store, org) = (api.store(), visit.session.org_id);
-    let trunk = match store
-        .read_inline(move |tx| inbound_trunks::of_org(tx, org))
-        .await
-    {
+    let trunk = match store.read(move |tx| inbound_trunks::of_org(tx, org)).await {
         Ok(trunk) => Some(trunk),
         Err(Error::Wrong(Wrong::Absent(_))) => None,
         Err(error) => return Err(error.into()),
@@ -212,20 +209,20 @@ async fn page(state: &State<Api>, visit: &Visit, secret: Option<&str>) -> Result
         visit,
         form_token: visit.form_token(api),
         agents: store
-            .read_inline(move |tx| agents::page(tx, org, &Narrow::default(), None, SHOWN))
+            .read(move |tx| agents::page(tx, org, &Narrow::default(), None, SHOWN))
             .await?,
         numbers: store
-            .read_inline(move |tx| numbers::page(tx, org, &Narrow::default(), None, SHOWN))
+            .read(move |tx| numbers::page(tx, org, &Narrow::default(), None, SHOWN))
             .await?,
         trunk,
         sip_endpoint: api.config().sip.endpoint(),
         keys: store
-            .read_inline(move |tx| org_keys::page(tx, org, &Narrow::default(), None, SHOWN))
+            .read(move |tx| org_keys::page(tx, org, &Narrow::default(), None, SHOWN))
             .await?,
         secret,
         calls: recent(api, org).await?,
         handoffs: store
-            .read_inline(move |tx| handoffs::list(tx, org, any, None, RECENT))
+            .read(move |tx| handoffs::list(tx, org, any, None, RECENT))
             .await?,
     }))
 }

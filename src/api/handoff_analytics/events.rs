@@ -110,7 +110,7 @@ pub(super) async fn list(
         to,
     };
     let page = api
-        .read_inline(move |tx| handoffs::list(tx, caller.org, filter, paging.after, paging.limit))
+        .read(move |tx| handoffs::list(tx, caller.org, filter, paging.after, paging.limit))
         .await?;
     Ok(paging.page(page, HandoffView::from))
 }

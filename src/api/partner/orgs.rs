@@ -101,7 +101,7 @@ pub(super) async fn list(
     query.finish()?;
     let (limit, offset) = (limit.unwrap_or(USUAL_LIMIT), offset.unwrap_or(0));
     let (orgs, total) = api
-        .read_inline(move |tx| orgs::of_partner(tx, caller.id(), &narrow, limit, offset.into()))
+        .read(move |tx| orgs::of_partner(tx, caller.id(), &narrow, limit, offset.into()))
         .await?;
     let data = orgs.into_iter().map(OrgView::from).collect();
     Ok(Json(Orgs { data, total }))

@@ -229,7 +229,7 @@ const LOOKED_AT: u32 = 100;
 async fn log_ins(store: &Store, rows: &OrgRows, now: Moment) -> Option<Finding> {
     let org = rows.org.id;
     let page = store
-        .read_inline(move |tx| auth_failures::list(tx, org, &Default::default(), None, LOOKED_AT))
+        .read(move |tx| auth_failures::list(tx, org, &Default::default(), None, LOOKED_AT))
         .await
         .ok()?;
     let late = page
