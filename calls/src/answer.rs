@@ -385,8 +385,3 @@ const fn crossing_of_answer(prefix: &str) -> Crossing<'_> {
         prefix,
     }
 }
-
-/// The dialog of a 2xx that nobody waits for.
-pub(crate) fn dialog_of_answer(message: &Message<'_>) -> Option<Dialog> {
-    Dialog::uac(b"sip:invalid", message)
-}

@@ -22,6 +22,7 @@ use super::pbx::Pbx;
 use super::refusal::Reason;
 use super::runtime_invite::RuntimeInvite;
 use super::secure::is_sips;
+use super::uas_invite::UasInvite;
 use super::unanswered::reason_line;
 
 /// An INVITE of ours that begins a leg of the call.
@@ -213,18 +214,41 @@ impl Call {
             Peer::Destination(called) => {
                 self.on_destination_answers(cx, accepted, called.text.into_offer());
             }
-            Peer::Runtime(_) if self.is_out_of_reach(accepted.message) => {
-                let (flow, client) = (accepted.flow, Some(accepted.client));
-                hangup::refuse_late_answer(cx, flow, client, accepted.message);
-                if !dialing.client.has_more() {
-                    return self.refuse(cx, Reason::MediaFamilies);
-                }
-                self.dialing = Some(dialing);
-                self.with_dialing(cx, |client, cx, text| client.pass_over(cx, text));
-            }
-            Peer::Runtime(_) if self.outbound.is_some() => self.on_runtime_joins(cx, accepted),
-            Peer::Runtime(_) => self.on_runtime_accepted(cx, accepted),
+            Peer::Runtime(_) => match self.why_unusable(&accepted) {
+                Some(reason) => self.turn_down(cx, dialing, &accepted, reason),
+                None if self.outbound.is_some() => self.on_runtime_joins(cx, accepted),
+                None => self.on_runtime_accepted(cx, accepted),
+            },
         }
+    }
+
+    /// Why the runtime's 2xx is of no use to the caller, if it is of none.
+    fn why_unusable(&self, accepted: &Accepted<'_>) -> Option<Reason> {
+        if self.is_out_of_reach(accepted.message) {
+            return Some(Reason::MediaFamilies);
+        }
+        let incoming = self.incoming.as_deref();
+        let is_agreed = |incoming: &UasInvite| incoming.relay.is_agreed(accepted.fork);
+        let lacks_sdp =
+            accepted.sdp().is_none() && incoming.is_some_and(|incoming| !is_agreed(incoming));
+        lacks_sdp.then_some(Reason::NoCommonMedia)
+    }
+
+    /// Hangs up on a 2xx of the runtime; the next place is tried, if there is one.
+    fn turn_down(
+        &mut self,
+        cx: &mut Cx<'_>,
+        dialing: Box<Dialing>,
+        accepted: &Accepted<'_>,
+        reason: Reason,
+    ) {
+        let (flow, client) = (accepted.flow, Some(accepted.client));
+        hangup::refuse_late_answer(cx, flow, client, accepted.message);
+        if !dialing.client.has_more() {
+            return self.refuse(cx, reason);
+        }
+        self.dialing = Some(dialing);
+        self.with_dialing(cx, |client, cx, text| client.pass_over(cx, text));
     }
 
     fn on_failed(&mut self, cx: &mut Cx<'_>, mut dialing: Dialing, failed: Failed<'_>) {

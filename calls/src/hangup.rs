@@ -10,7 +10,6 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{Message, Method};
 use uuid::Uuid;
 
-use super::answer::dialog_of_answer;
 use super::call::{Call, Delayed, Pending, Phase, Purpose, Side, Speaker};
 use super::context::Cx;
 use super::crossing::{Crossing, Place};
@@ -20,8 +19,7 @@ use super::uas_invite::UasInvite;
 use super::unanswered::{reason_line, reasons};
 use super::{Calls, NOBODY, setup};
 
-/// BYEs to answers that came too late, of one shard, that may wait for their own answer. A peer that goes on answering what is
-/// long over gets its ACKs and hangs up by itself.
+/// BYEs to answers that came too late, of one shard, that may wait for their own answer. Further ones are sent without a transaction.
 const MAX_LATE_BYES: u32 = 256;
 
 /// How a call ended, for its record.
@@ -515,6 +513,9 @@ const fn canceled() -> End {
 /// Numbers that a dialog which nobody remembers may have used up already.
 const FORGOTTEN: u32 = 10_000;
 
+/// Target of a dialog whose INVITE nobody remembers, if its 2xx has no Contact.
+const UNKNOWN_URI: &[u8] = b"sip:invalid";
+
 /// A 2xx that comes for a call that is over, or of a fork that lost: ACK, then BYE (RFC 3261 §13.2.2.4). With the
 /// transaction that it belongs to, its repetitions get the same ACK and no further BYE.
 pub(crate) fn refuse_late_answer(
@@ -524,12 +525,18 @@ pub(crate) fn refuse_late_answer(
     message: &Message<'_>,
 ) {
     let from_tag = message.from_tag().unwrap_or_default();
-    let Some(mut dialog) =
-        dialog_of_answer(message).filter(|_| cx.core.minter.read_tag(from_tag).is_some())
-    else {
+    if cx.core.minter.read_tag(from_tag).is_none() {
+        return;
+    }
+    let routed = Dialog::uac(UNKNOWN_URI, message).map(|dialog| {
+        let target = cx.next_flow(&dialog, flow);
+        (dialog, target)
+    });
+    // One whose routes can't be read is repeated until it is acknowledged, and its peer takes the call for answered (§13.2.2.4).
+    let direct = || Dialog::uac_without_routes(UNKNOWN_URI, message).zip(Some(flow));
+    let Some((mut dialog, target)) = routed.or_else(direct) else {
         return;
     };
-    let target = cx.next_flow(&dialog, flow);
     let uri = dialog.request_uri().to_vec();
     let cseq = message.cseq().number;
     // An SDP in it is an offer, unless the INVITE is known to have had one itself: an answer too many is better than one too few.
@@ -566,9 +573,6 @@ pub(crate) fn refuse_late_answer(
 
 /// BYE in a dialog that no call has.
 pub(crate) fn bye_alone(cx: &mut Cx<'_>, dialog: &mut Dialog, target: Flow) {
-    if cx.core.late_byes >= MAX_LATE_BYES {
-        return;
-    }
     let uri = dialog.request_uri().to_vec();
     let bye = |head: &mut Head<'_>| {
         dialog.begin("BYE", RequestOrigin::Ours.hops(), head);
@@ -581,6 +585,10 @@ pub(crate) fn bye_alone(cx: &mut Cx<'_>, dialog: &mut Dialog, target: Flow) {
             head,
             body: b"",
         };
+        // Without a transaction it is repeated as the answer is, until it arrives.
+        if cx.core.late_byes >= MAX_LATE_BYES {
+            return cx.endpoint.request_once(target, &request);
+        }
         // A full table loses this BYE; the peer's session timer or media time-out ends its side.
         let sent = cx.endpoint.request(target, &request, NOBODY, cx.now);
         if sent.is_ok() {

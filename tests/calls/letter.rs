@@ -51,7 +51,7 @@ impl Call {
     fn begin(&mut self) -> Message {
         self.offer(1, self.caller.own);
         let invite = self.runtime.request("INVITE");
-        self.runtime.reply(&invite, "200 OK", "");
+        self.runtime.reply_with_sdp(&invite, "200 OK", SDP);
         self.accepted();
         self.runtime.request("ACK");
         invite
@@ -211,7 +211,7 @@ fn an_answer_waits_for_no_prack_of_an_18x_without_sdp() {
     call.runtime.reply(&invite, "180 Ringing", reliable);
     let ringing = call.caller.response(180);
     let rseq = ringing.header("RSeq").expect("it is reliable").to_owned();
-    call.runtime.reply(&invite, "200 OK", "");
+    call.runtime.reply_with_sdp(&invite, "200 OK", SDP);
     call.accepted();
     let rack = format!("RAck: {rseq} 1 INVITE\r\n");
     for (cseq, status) in [(2, 200), (3, 481)] {

@@ -279,7 +279,6 @@ pub(crate) const CYCLES: [(&str, &str, &[&str]); 4] = [
         &[
             "admission",
             "allow",
-            "answer",
             "attempts",
             "call",
             "callee",

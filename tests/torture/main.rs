@@ -7,6 +7,7 @@
 mod bridged_first;
 mod caller;
 mod crossed;
+mod forked;
 mod fuzz;
 mod gone;
 mod handed_over;

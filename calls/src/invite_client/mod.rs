@@ -26,12 +26,12 @@ use super::callee::Choice;
 use super::context::{CallTimer, Cx, TagOwner};
 use super::credentials::PeerAddresses;
 use super::effect::Effect;
-use super::has_sdp;
 use super::large::{self, Datagram, InviteSent, STREAM_PATIENCE};
 use super::proofs::Proofs;
 use super::secure::is_sips;
 use super::target::{Place, Target, Unresolved};
 use super::unanswered::{FORBIDDEN, Failure, UNREACHABLE};
+use super::{hangup, has_sdp};
 
 mod attempt;
 mod event;
@@ -292,7 +292,7 @@ impl InviteClient {
             ..=199 => self.handle_provisional(cx, (client, attempt), flow, message),
             200..=299 => {
                 cx.cancel_timer(&mut self.timer);
-                self.handle_accepted(cx, (client, attempt), flow, message)
+                self.handle_accepted(cx, text, (client, attempt), flow, message)
             }
             status => {
                 cx.cancel_timer(&mut self.timer);
@@ -343,6 +343,7 @@ impl InviteClient {
     fn handle_accepted<'m>(
         &mut self,
         cx: &mut Cx<'_>,
+        text: &dyn InviteText,
         (client, attempt): (ClientTx, Box<Attempt>),
         flow: Flow,
         message: &'m Message<'m>,
@@ -352,8 +353,10 @@ impl InviteClient {
         self.attempts.answered(cx, whose, &attempt.target, status);
         let uri = attempt.target.uri.clone();
         let Some(dialog) = Dialog::uac(uri.as_bytes(), message) else {
-            self.state = State::Inviting(client, attempt);
-            return Event::Waits;
+            // Nothing that we say would reach it by a route that can't be read.
+            hangup::refuse_late_answer(cx, flow, Some(client), message);
+            self.last = Some(UNREACHABLE);
+            return self.advance(cx, text);
         };
 
         cx.look_up(&dialog, flow);

@@ -7,7 +7,8 @@ use trunkline_model::record::Fact;
 use crate::caller::Outcome;
 use crate::node::NODE;
 use crate::plan::{
-    Act, Agent, AttemptPlan, CallerPlan, Finish, Identity, OnCancel, Plan, Reaction, Reliable, Ring,
+    Act, Agent, AttemptPlan, CallerPlan, Finish, Flaw, Identity, OnCancel, Plan, Reaction,
+    Reliable, Ring,
 };
 use crate::verdict;
 use crate::world::World;
@@ -109,6 +110,26 @@ fn endings() -> Vec<Case> {
             outcome: Outcome::Refused(487),
             record: "canceled 487 caller_canceled caller",
             sends: &[(RUNTIME, "CANCEL", 1), (RUNTIME, "ACK", 1)],
+        },
+        Case {
+            name: "the runtime answers an offer with no SDP",
+            agent: Agent::One,
+            differs: |_, attempts| attempts[0].flaw = Some(Flaw::NoSdp),
+            outcome: Outcome::Refused(488),
+            record: "failed 488 no_common_media platform",
+            sends: &[
+                (CALLER, "SIP/2.0 200", 0),
+                (RUNTIME, "ACK", 1),
+                (RUNTIME, "BYE", 1),
+            ],
+        },
+        Case {
+            name: "the route of the runtime's answer can't be read",
+            agent: Agent::One,
+            differs: |_, attempts| attempts[0].flaw = Some(Flaw::UnreadableRoute),
+            outcome: Outcome::Refused(480),
+            record: "failed 480 runtime_unreachable platform",
+            sends: &[(RUNTIME, "ACK", 1), (RUNTIME, "BYE", 1)],
         },
         Case {
             name: "BYE in an early dialog",

@@ -143,7 +143,16 @@ pub(crate) struct AttemptPlan {
     /// Another fork answers this long after the first.
     pub(crate) second_fork: Option<Duration>,
     pub(crate) agrees_to_timer: bool,
+    /// What is wrong with its 200; chosen, never drawn.
+    pub(crate) flaw: Option<Flaw>,
     pub(crate) talk: Talk,
+}
+
+/// A fault in a 200.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Flaw {
+    NoSdp,
+    UnreadableRoute,
 }
 
 /// A provisional answer.
@@ -389,6 +398,7 @@ impl AttemptPlan {
             on_cancel: OnCancel::Obeys,
             second_fork: None,
             agrees_to_timer: false,
+            flaw: None,
             talk,
         }
     }
@@ -408,6 +418,7 @@ impl AttemptPlan {
             on_cancel: weighed(dice, &cancels),
             second_fork: dice.maybe(6, 0, 3_000),
             agrees_to_timer: dice.percent(70),
+            flaw: None,
             talk: Talk::draw(dice),
         }
     }

@@ -7,7 +7,7 @@ use trunkline_sip::wire::{Framing, HeaderName, Message, Method, lex};
 use crate::dice::Dice;
 use crate::hands::{Alarm, Hands, Step};
 use crate::party::{Party, SDP, value};
-use crate::plan::{AttemptPlan, Finish, OnCancel};
+use crate::plan::{AttemptPlan, Finish, Flaw, OnCancel};
 use crate::session::{Session, Stage, label_of, sdp};
 use crate::wire::{Heard, Place, Silence};
 
@@ -368,6 +368,14 @@ impl Runtime {
         if self.plan.agrees_to_timer {
             lines.push_str(&self.party.agree(session, &invite));
         }
+        let body = match self.plan.flaw {
+            Some(Flaw::NoSdp) => b"",
+            Some(Flaw::UnreadableRoute) => {
+                lines.push_str("Record-Route: <sip:\r\n");
+                body
+            }
+            None => body,
+        };
         if !body.is_empty() {
             lines.push_str(SDP);
         }

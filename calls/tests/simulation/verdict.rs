@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::caller::{Caller, Outcome};
 use crate::party::Party;
-use crate::plan::{Agent, AttemptPlan, Finish, Identity, Reaction};
+use crate::plan::{Agent, AttemptPlan, Finish, Flaw, Identity, Reaction};
 use crate::session::Stage;
 use crate::world::World;
 
@@ -347,7 +347,11 @@ fn attempted(attempt: &AttemptPlan) -> Option<Outcome> {
         return Some(Outcome::Refused(480));
     }
     match attempt.finish {
-        Finish::Answer { .. } => Some(Outcome::Up),
+        Finish::Answer { .. } => Some(match attempt.flaw {
+            None => Outcome::Up,
+            Some(Flaw::NoSdp) => Outcome::Refused(488),
+            Some(Flaw::UnreadableRoute) => Outcome::Refused(480),
+        }),
         Finish::Never => Some(Outcome::Refused(480)),
         // Tried once more, by another plan.
         Finish::Refuse {

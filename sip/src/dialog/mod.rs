@@ -68,12 +68,21 @@ impl Dialog {
         if response.is_cut() {
             return None;
         }
+        Self::of_answer(request_uri, response, &route_set::reversed(response)?)
+    }
+
+    /// The same without a route set, for an answer whose routes can't be read: it is good for hanging up where the answer came from.
+    pub fn uac_without_routes(request_uri: &[u8], response: &Message<'_>) -> Option<Self> {
+        Self::of_answer(request_uri, response, b"")
+    }
+
+    fn of_answer(request_uri: &[u8], response: &Message<'_>, routes: &[u8]) -> Option<Self> {
         let parts = Parts {
             call_id: response.call_id(),
             local: Address::read(response.from(), response.from_tag())?,
             remote: Address::read(response.to(), response.to_tag())?,
             target: contact(response).unwrap_or(request_uri),
-            routes: &route_set::reversed(response)?,
+            routes,
         };
         let mut dialog = Self::new(&parts, response.cseq().number, None)?;
         dialog.confirmed = is_success(response);
