@@ -2,11 +2,13 @@
 
 use smallvec::SmallVec;
 use trunkline_sip::dialog::Dialog;
+use trunkline_sip::fault::Fault;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::slot::{CallId, Tag};
 use trunkline_sip::wire::{HeaderName, Message};
 
 use super::Early;
+use crate::attempts::NoAnswer;
 use crate::proofs::Proofs;
 use crate::target::Target;
 use crate::{has_sdp, sdp_of};
@@ -26,8 +28,17 @@ pub(super) struct Attempt {
     pub(super) proofs: Proofs,
     /// A provisional answer has come.
     pub(super) heard: bool,
+    /// Another connection in place of one that ended.
+    pub(super) reconnects: Reconnects,
     /// Early dialogs of the last request.
     pub(super) forks: SmallVec<[Fork; 1]>,
+}
+
+/// Use of another connection in place of one that ended before anything came of the INVITE.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Reconnects {
+    Once,
+    NoMore,
 }
 
 /// An early dialog, as the client knows it.
@@ -51,6 +62,18 @@ pub(super) enum Heard {
 }
 
 impl Attempt {
+    /// Returns whether the INVITE goes out once more, by another connection. A peer that closes an idle connection may do so while the INVITE
+    /// is on its way; what it has answered, or whether the connection could be made at all, says that it is more than that.
+    pub(super) fn reconnects(&mut self, why: &NoAnswer) -> bool {
+        let has_ended =
+            *why == NoAnswer::Broken(Fault::Closed) && self.flow.transport.is_reliable();
+        let is_ours_to_open = self.target.by.is_none();
+        has_ended
+            && is_ours_to_open
+            && !self.heard
+            && std::mem::replace(&mut self.reconnects, Reconnects::NoMore) == Reconnects::Once
+    }
+
     /// Notes a provisional answer. `forks`: the number of the next early dialog.
     pub(super) fn hear(&mut self, forks: &mut u8, message: &Message<'_>) -> Heard {
         let tag = message.to_tag().unwrap_or_default();

@@ -40,7 +40,7 @@ mod refused;
 mod silent;
 mod text;
 
-use attempt::{Attempt, Heard};
+use attempt::{Attempt, Heard, Reconnects};
 pub(crate) use event::{Accepted, AnswerSdp, Early, Event, Failed, Provisional};
 pub(crate) use plan::{CallIds, FailsOver, Patience, PeerPlan, Redirects};
 pub(crate) use text::{InviteText, Said};
@@ -468,6 +468,7 @@ impl InviteClient {
             requests: 0,
             proofs: Proofs::default(),
             heard: false,
+            reconnects: Reconnects::Once,
             forks: SmallVec::new(),
         };
         self.send(cx, text, Box::new(attempt));

@@ -90,13 +90,13 @@ impl InviteClient {
     }
 
     /// The same INVITE to the same target, with what was missing: the same Call-ID and the next CSeq (RFC 3261 §8.1.3.5).
-    fn ask_again(
+    pub(super) fn ask_again(
         &mut self,
         cx: &mut Cx<'_>,
         text: &dyn InviteText,
         mut attempt: Box<Attempt>,
     ) -> Event<'static> {
-        // It has answered by this way.
+        // It has been reached by this way.
         self.datagram = Datagram::Excluded;
         match cx.flow_to(&attempt.target) {
             Ok(flow) => {

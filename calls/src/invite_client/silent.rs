@@ -17,7 +17,11 @@ impl InviteClient {
         text: &dyn InviteText,
         why: &NoAnswer,
     ) -> Event<'static> {
-        if let State::Inviting(_, attempt) = self.take_state() {
+        if let State::Inviting(_, mut attempt) = self.take_state() {
+            if attempt.reconnects(why) {
+                cx.cancel_timer(&mut self.timer);
+                return self.ask_again(cx, text, attempt);
+            }
             note_unanswered(cx, &attempt);
             self.pass(cx, (&attempt.target).into(), &why.into());
         }

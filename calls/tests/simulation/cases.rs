@@ -602,6 +602,23 @@ fn calls_that_went_wrong_once_go_right() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
 
+/// The runtime's connection ends while the INVITE is on its way: it comes once more by another one, as the next request of the same call.
+#[test]
+fn an_invite_outlives_its_connection_once() {
+    let mut plan = Plan::plain(Agent::Stream);
+    plan.cut = Some(Duration::from_millis(500));
+    plan.calls[0].attempts[0].tries = false;
+    let mut world = World::new(plan, true);
+    world.run();
+    let faults = verdict::faults(&world);
+    let (invites, record) = (sent(&world, RUNTIME, "INVITE"), record(&world));
+    let trace = world.trace.unwrap_or_default().join("\n");
+    assert!(
+        faults.is_empty() && invites == 2 && record == "completed 200 - caller",
+        "{record}: {faults:?}\n{trace}"
+    );
+}
+
 /// Both sides come over TCP, and all connections break while nothing is under way: who is hung up on hears of it all the same.
 #[test]
 fn a_call_outlives_its_connections() {
