@@ -132,11 +132,14 @@ impl<'t> From<&'t Place> for Tried<'t> {
     }
 }
 
+/// Number of a call's attempts that are recorded, over all of its legs.
+#[derive(Copy, Clone, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Recorded(u8);
+
 /// The attempts on one leg of a call.
 #[derive(Debug, Default)]
 pub(crate) struct Attempts {
-    /// Those of the whole call that are recorded.
-    recorded: u8,
+    recorded: Recorded,
     /// One is under way.
     is_open: bool,
     began: Moment,
@@ -149,17 +152,17 @@ pub(crate) struct Attempts {
 }
 
 impl Attempts {
-    /// Those of another leg of the call.
-    pub(crate) fn after(other: &Self) -> Self {
+    /// Those of another leg of a call.
+    pub(crate) fn after(recorded: Recorded) -> Self {
         Self {
-            recorded: other.recorded,
+            recorded,
             ..Self::default()
         }
     }
 
-    /// The count of the call goes on from that of the other leg.
-    pub(crate) const fn go_on_from(&mut self, other: &Self) {
-        self.recorded = other.recorded;
+    /// Those of the whole call.
+    pub(crate) const fn recorded(&self) -> Recorded {
+        self.recorded
     }
 
     /// A target is tried, or its name looked up.
@@ -183,7 +186,7 @@ impl Attempts {
 
     /// The target has answered the call. Of a call whose first target does nothing is recorded.
     pub(crate) fn answered(&mut self, cx: &mut Cx<'_>, whose: Whose, target: &Target, status: u16) {
-        if self.recorded > 0 && self.is_open {
+        if self.recorded != Recorded::default() && self.is_open {
             self.record(cx, whose, target.into(), &Came::Status(status));
         }
         self.is_open = false;
@@ -191,7 +194,7 @@ impl Attempts {
 
     /// The call ends before the target has answered. A first one that rings has failed in nothing.
     pub(crate) fn canceled(&mut self, cx: &mut Cx<'_>, whose: Whose, target: &Target) {
-        let is_plain = self.recorded == 0 && self.heard == Heard::Ringing;
+        let is_plain = self.recorded == Recorded::default() && self.heard == Heard::Ringing;
         if self.is_open && !is_plain {
             self.record(cx, whose, target.into(), &Came::Canceled);
         }
@@ -228,10 +231,11 @@ impl Attempts {
     }
 
     fn record(&mut self, cx: &mut Cx<'_>, whose: Whose, tried: Tried<'_>, came: &Came) {
-        if self.recorded >= MOST {
+        let Recorded(number) = &mut self.recorded;
+        if *number >= MOST {
             return;
         }
-        self.recorded += 1;
+        *number += 1;
         let end = (0..=LONGEST.min(tried.uri.len()))
             .rev()
             .find(|end| tried.uri.is_char_boundary(*end));
@@ -240,7 +244,7 @@ impl Attempts {
         cx.core.fact(Fact::Attempt(Box::new(Attempt {
             call: whose.call,
             org: whose.org,
-            number: self.recorded,
+            number: *number,
             leg: whose.leg,
             target: tried.uri[..end.unwrap_or(0)].into(),
             // Whoever names a host learns nothing of the addresses that it has in a network of the operator's.

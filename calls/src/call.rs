@@ -17,7 +17,7 @@ use trunkline_sip::wheel::TimerId;
 use trunkline_sip::wire::{Message, Method};
 use uuid::Uuid;
 
-use super::attempts::Attempts;
+use super::attempts::Recorded;
 use super::credentials::LegCredentials;
 use super::dialing::Dialing;
 use super::hangup::Farewell;
@@ -405,8 +405,8 @@ pub(crate) struct Call {
     pub(crate) hold: Option<Box<Hold>>,
     /// Whether it is held at all.
     pub(crate) held: Held,
-    /// Those at its runtime.
-    pub(crate) attempts: Attempts,
+    /// Attempts of the whole call.
+    pub(crate) recorded: Recorded,
 }
 
 impl Call {

@@ -10,7 +10,7 @@ use trunkline_sip::endpoint::ClientTx;
 use trunkline_sip::wheel::TimerId;
 use trunkline_sip::wire::print::Head;
 
-use super::attempts::{Attempts, Found, Whose};
+use super::attempts::{Found, Whose};
 use super::call::{Call, CallKey, ForkDialog, Leg, Side, Speaker};
 use super::callee::{Callee, CalleeLeg, CalleeText};
 use super::context::{CallTimer, Cx, allows, lacks_refer};
@@ -143,8 +143,7 @@ impl Call {
             call_id: cx.core.minter.call_id(self.slot, cx.endpoint.entropy()),
         };
         let (plan, text) = callee.split(callee_leg, patience);
-        let attempts = Attempts::after(&self.attempts);
-        let client = InviteClient::new(leg, plan, attempts);
+        let client = InviteClient::new(leg, plan, self.recorded);
         self.dialing = Some(Dialing::destination(client, text));
     }
 
@@ -177,14 +176,15 @@ impl Call {
             Peer::Callee(called) | Peer::Destination(called) => act(client, cx, &called.text),
             Peer::Runtime(says) => {
                 let config = Arc::clone(&cx.core.config);
-                let Some(text) = self.runtime_text(says, config) else {
-                    return;
-                };
-                act(client, cx, &text)
+                match self.runtime_text(says, config) {
+                    Some(text) => act(client, cx, &text),
+                    // Without a caller or callee there is nobody to call it for.
+                    None => Event::Waits,
+                }
             }
         };
         self.tags.extend(client.take_tags());
-        self.attempts.go_on_from(client.attempts());
+        self.recorded = client.recorded();
         if dialing.is_runtime() && dialing.client.transaction() != before {
             self.on_runtime_invited(&dialing.client);
         }
@@ -291,7 +291,7 @@ impl Call {
     pub(crate) fn on_ringing_timeout(&mut self, cx: &mut Cx<'_>) {
         if let Some(mut dialing) = self.dialing.take() {
             let failed = dialing.client.give_up(cx);
-            self.attempts.go_on_from(dialing.client.attempts());
+            self.recorded = dialing.client.recorded();
             self.on_failed(cx, *dialing, failed);
         }
     }

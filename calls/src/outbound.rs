@@ -21,7 +21,7 @@ use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::slot::{CallId, Slot};
 use uuid::Uuid;
 
-use super::attempts::{Attempts, Whose};
+use super::attempts::{Recorded, Whose};
 use super::call::{Call, CallKey, ContactState, Leg, Phase, Side, Speaker};
 use super::callee::{Callee, CalleeLeg};
 use super::context::{CallTimer, Cx};
@@ -126,7 +126,7 @@ pub(super) fn dial_first(
         call_id,
     };
     let (plan, text) = callee.split(callee_leg, Patience::WithLast);
-    let client = InviteClient::new(leg, plan, Attempts::default());
+    let client = InviteClient::new(leg, plan, Recorded::default());
     (placed, call_id, Dialing::callee(client, text))
 }
 
@@ -177,7 +177,7 @@ impl Calls {
             transfer: None,
             hold: None,
             held: Held::default(),
-            attempts: Attempts::default(),
+            recorded: Recorded::default(),
         };
         self.slab.insert(Place {
             generation: key.generation,
@@ -360,7 +360,7 @@ impl Call {
             krisp: outbound.krisp,
         };
         let runtime = (&*outbound.runtime, &outbound.namer);
-        self.dialing = runtime_invite::invite(runtime, &cx.core.config, &to, &self.attempts);
+        self.dialing = runtime_invite::invite(runtime, &cx.core.config, &to, self.recorded);
         self.joining = Some(Box::new(Joining::with(offer)));
         let deadline = cx.schedule(self.key, cx.core.config.setup_timeout, CallTimer::Deadline);
         self.deadline = Some(deadline);

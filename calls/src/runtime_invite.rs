@@ -15,7 +15,7 @@ use trunkline_sip::wire::Message;
 use trunkline_sip::wire::print::Head;
 
 use super::allow::RUNTIME;
-use super::attempts::{Attempts, Whose};
+use super::attempts::{Recorded, Whose};
 use super::call::{Call, CallKey, Side};
 use super::callee::Choice;
 use super::context::Config;
@@ -58,7 +58,7 @@ pub(crate) fn invite(
     (runtime, namer): (&Runtime, &Namer),
     config: &Config,
     to: &InvitedTo<'_>,
-    before: &Attempts,
+    before: Recorded,
 ) -> Option<Box<Dialing>> {
     let Runtime::Sip {
         uri,
@@ -114,7 +114,7 @@ pub(crate) fn invite(
         wants_token: *session_token,
         krisp: to.krisp,
     };
-    let client = InviteClient::new(leg, plan, Attempts::after(before));
+    let client = InviteClient::new(leg, plan, before);
     Some(Dialing::runtime(client, says))
 }
 

@@ -1,5 +1,5 @@
 //! The start of a call: what an admitted INVITE must bring, routing, permits, the record, and the data that
-//! its set-up needs. The attempts at the runtime are in `attempt`.
+//! its set-up needs. The runtime is called by `runtime_invite`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use trunkline_sip::wire::{HeaderName, Message};
 use uuid::Uuid;
 
 use super::admission::{self, Admitted, facts_of};
-use super::attempts::Attempts;
+use super::attempts::Recorded;
 use super::call::{Abilities, Call, CallKey, ContactState, Echo, Leg, Phase, Side, Speaker};
 use super::context::{CallTimer, Core, Cx, allows, lacks_refer};
 use super::credentials::LegCredentials;
@@ -378,8 +378,8 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             krisp: org.trunk.as_ref().is_some_and(|trunk| trunk.krisp_enabled),
         };
         let namer = org.namer(agent);
-        let (runtime, attempts) = ((&*runtime, &namer), Attempts::default());
-        let dialing = runtime_invite::invite(runtime, &cx.core.config, &to, &attempts);
+        let (runtime, none) = ((&*runtime, &namer), Recorded::default());
+        let dialing = runtime_invite::invite(runtime, &cx.core.config, &to, none);
         let contact_timer = (contact == ContactState::Pending)
             .then(|| cx.schedule(self.key, CONTACT_PATIENCE, CallTimer::Contact));
         let incoming = UasInvite::new(self.message, contact, contact_timer);
@@ -422,7 +422,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             transfer: None,
             hold: None,
             held: Held::default(),
-            attempts,
+            recorded: none,
         })
     }
 }

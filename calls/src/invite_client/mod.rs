@@ -20,7 +20,7 @@ use trunkline_sip::wheel::TimerId;
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{Message, Method};
 
-use super::attempts::{Attempts, Came, Found, Tried, Whose};
+use super::attempts::{Attempts, Came, Found, Recorded, Tried, Whose};
 use super::call::{CallKey, Side};
 use super::callee::Choice;
 use super::context::{CallTimer, Cx, TagOwner};
@@ -120,12 +120,12 @@ enum Next {
 }
 
 impl InviteClient {
-    /// A client for that leg. Nothing is sent before [`Self::begin`].
-    pub(crate) fn new(leg: DialledLeg, plan: PeerPlan, attempts: Attempts) -> Self {
+    /// A client for that leg of a call with `before` attempts. Nothing is sent before [`Self::begin`].
+    pub(crate) fn new(leg: DialledLeg, plan: PeerPlan, before: Recorded) -> Self {
         Self {
             leg,
             plan,
-            attempts,
+            attempts: Attempts::after(before),
             targets: VecDeque::new(),
             addresses: PeerAddresses::default(),
             datagram: Datagram::default(),
@@ -218,8 +218,9 @@ impl InviteClient {
         }
     }
 
-    pub(crate) const fn attempts(&self) -> &Attempts {
-        &self.attempts
+    /// Attempts of the whole call.
+    pub(crate) const fn recorded(&self) -> Recorded {
+        self.attempts.recorded()
     }
 
     /// Keys into the tag index, which are the call's from now on.
