@@ -191,13 +191,17 @@ impl Calls {
             return false;
         };
         let dialing = call.dialing.as_deref();
-        if let Some(dialing) = dialing.filter(|dialing| dialing.client.owns(tx)) {
-            return dialing.client.knows(flow.peer.ip());
-        }
-        let mut pending = call.pending.iter();
-        let asked = pending
-            .find(|pending| pending.client == tx)
-            .map(|pending| (pending.side, pending.fork));
+        let asked = match dialing.filter(|dialing| dialing.client.owns(tx)) {
+            Some(dialing) if dialing.client.knows(flow.peer.ip()) => return true,
+            // A runtime has its leg by now, which has learnt where the Contact of an early dialog leads.
+            Some(dialing) if dialing.is_runtime() => Some((Side::Agent, 0)),
+            Some(_) => None,
+            None => {
+                let mut pending = call.pending.iter();
+                let pending = pending.find(|pending| pending.client == tx);
+                pending.map(|pending| (pending.side, pending.fork))
+            }
+        };
         asked.is_some_and(|at| {
             standing(&mut self.core, None, call, at, flow, now) == Standing::Known
         })
