@@ -1,6 +1,7 @@
 //! `trunkline org`: tenants.
 
 use serde::Serialize;
+use trunkline_sip::moment::Moment;
 use trunkline_store::{
     Acting, DeletedOrg, NewOrg, Org, Purge, Store, SuspendedBy, Suspender, deleted_orgs, orgs,
 };
@@ -266,16 +267,7 @@ impl Command {
                 max_concurrent_calls: max_calls,
                 output,
             } => {
-                let mut org = store
-                    .write(move |tx| orgs::create(tx, None, &NewOrg::named(name), now()))
-                    .await?;
-                if max_calls.is_some() {
-                    store
-                        .write(move |tx| orgs::limit_calls(tx, org.id, max_calls, now()))
-                        .await?;
-                    org.max_concurrent_calls = max_calls;
-                }
-                output.one(&OrgView::from(org));
+                output.one(&create(&store, name, max_calls).await?);
             }
             Self::List { output } => output.list(
                 &store
@@ -287,34 +279,16 @@ impl Command {
             ),
             Self::Show { org, output } => output.one(&OrgView::from(find(&store, &org).await?)),
             Self::Suspend { org, output } => {
-                let id = find(&store, &org).await?.id;
-                let suspended = store
-                    .write(move |tx| orgs::suspend(tx, id, Suspender::Operator, Some(now()), now()))
-                    .await?;
-                output.one(&OrgView::from(suspended));
+                output.one(&suspend(&store, &org, Some(now())).await?);
             }
-            Self::Resume { org, output } => {
-                let id = find(&store, &org).await?.id;
-                let resumed = store
-                    .write(move |tx| orgs::suspend(tx, id, Suspender::Operator, None, now()))
-                    .await?;
-                output.one(&OrgView::from(resumed));
-            }
+            Self::Resume { org, output } => output.one(&suspend(&store, &org, None).await?),
             Self::Delete {
                 org,
                 now: at_once,
                 output,
             } => {
-                let found = find(&store, &org).await?;
                 let purge = if at_once { Purge::Now } else { Purge::Later };
-                store
-                    .write(move |tx| deleted_orgs::delete(tx, found.id, purge, now()))
-                    .await?;
-                output.one(&Deletion {
-                    id: found.id,
-                    name: found.name,
-                    restorable: !at_once,
-                });
+                output.one(&delete(&store, &org, purge).await?);
             }
             Self::Restore { org, output } => {
                 let id = find_deleted(&store, &org).await?;
@@ -323,15 +297,9 @@ impl Command {
                 ));
             }
             Self::Deleted { output } => {
-                let deleted = store
-                    .read(move |tx| deleted_orgs::deleted(tx, now()))
-                    .await?;
-                output.list(
-                    &deleted
-                        .into_iter()
-                        .map(DeletedView::from)
-                        .collect::<Vec<_>>(),
-                );
+                let deleted = store.read(move |tx| deleted_orgs::deleted(tx, now()));
+                let deleted = deleted.await?.into_iter().map(DeletedView::from);
+                output.list(&deleted.collect::<Vec<_>>());
             }
             Self::Limits {
                 org,
@@ -377,6 +345,38 @@ impl Command {
         }
         Ok(())
     }
+}
+
+async fn create(store: &Store, name: String, max_calls: Option<u32>) -> Result<OrgView, Failure> {
+    let mut org = store
+        .write(move |tx| orgs::create(tx, None, &NewOrg::named(name), now()))
+        .await?;
+    if max_calls.is_some() {
+        store
+            .write(move |tx| orgs::limit_calls(tx, org.id, max_calls, now()))
+            .await?;
+        org.max_concurrent_calls = max_calls;
+    }
+    Ok(org.into())
+}
+
+/// Suspends the org since then, or ends that.
+async fn suspend(store: &Store, org: &str, since: Option<Moment>) -> Result<OrgView, Failure> {
+    let id = find(store, org).await?.id;
+    let done = store.write(move |tx| orgs::suspend(tx, id, Suspender::Operator, since, now()));
+    Ok(done.await?.into())
+}
+
+async fn delete(store: &Store, org: &str, purge: Purge) -> Result<Deletion, Failure> {
+    let found = find(store, org).await?;
+    store
+        .write(move |tx| deleted_orgs::delete(tx, found.id, purge, now()))
+        .await?;
+    Ok(Deletion {
+        id: found.id,
+        name: found.name,
+        restorable: purge == Purge::Later,
+    })
 }
 
 /// `--org`, as the commands of everything that belongs to an org take it.
