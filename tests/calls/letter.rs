@@ -99,6 +99,24 @@ fn an_invite_is_told_its_timestamp_and_tag_and_a_second_one_that_it_is_early() {
 }
 
 #[test]
+fn a_2xx_that_is_cut_is_acknowledged_and_hung_up_on() {
+    let call = Call::new();
+    call.offer(1, call.caller.own);
+    let invite = call.runtime.request("INVITE");
+    let own = call.runtime.own;
+    let overlong = "x".repeat(9_000);
+    let lines = format!(
+        "Contact: <sip:{own}>\r\nX-Ticket: {overlong}\r\nContent-Type: application/sdp\r\n"
+    );
+    call.runtime.answer(&invite, "200 OK", &lines, SDP);
+
+    call.runtime.request("ACK");
+    let bye = call.runtime.request("BYE");
+    call.runtime.reply(&bye, "200 OK", "");
+    assert_eq!(call.caller.outcome("1 INVITE").status(), Some(480));
+}
+
+#[test]
 fn cancel_and_its_invite_are_answered_under_one_tag_before_anything_rings() {
     let call = Call::new();
     call.offer(1, call.caller.own);
