@@ -51,20 +51,21 @@ impl Calls {
         })
     }
 
-    /// Whether a request of whoever is being called may have overtaken the answer that makes its dialog.
+    /// Whether a request of a peer that is being called may have overtaken the answer that makes its dialog. One of an attempt that was given
+    /// up hasn't: its answer makes no dialog that is kept.
     pub(super) fn is_ahead(&self, message: &Message<'_>) -> bool {
         let tag = message
             .to_tag()
             .and_then(|tag| self.core.minter.read_tag(tag));
         let found = tag.and_then(|tag| self.core.tags.get(&tag.bits));
-        let Some(TagOwner { key, side, .. }) = found else {
+        let (Some(tag), Some(TagOwner { key, .. })) = (tag, found) else {
             return false;
         };
         let slot = self.slab.get(key.index as usize);
         slot.filter(|slot| slot.generation == key.generation)
             .is_some_and(|slot| {
-                let inviting = *side == Side::Agent && slot.call.phase == Phase::Setup;
-                inviting || slot.call.dialing.is_some()
+                let dialing = slot.call.dialing.as_deref();
+                dialing.is_some_and(|dialing| dialing.client.invites_as(tag.bits))
             })
     }
 }

@@ -67,16 +67,7 @@ impl Call {
             leg.presence.hear(cx.now);
         }
         if fork == LEFT {
-            let status = match (method == Method::Bye, self.keeps_agent()) {
-                (true, _) => 200,
-                // Its BYE is on the way as soon as the caller has the new media.
-                (false, true) => 491,
-                (false, false) => 481,
-            };
-            if method == Method::Bye {
-                self.agent_has_left();
-            }
-            return cx.respond(server, status, None, |_| {}, b"");
+            return self.answer_replaced(cx, side, server, message);
         }
         // RFC 3261 §16.3: what goes no further than to us isn't judged by its hops.
         let is_relayed = matches!(method, Method::Invite | Method::Info | Method::Message)
@@ -86,13 +77,7 @@ impl Call {
             return cx.respond(server, 483, None, |_| {}, b"");
         }
         if let Some(lacking) = lacking_options(message) {
-            return cx.respond(
-                server,
-                420,
-                None,
-                |head| head.line("Unsupported", &lacking),
-                b"",
-            );
+            return refuse_options(cx, server, &lacking);
         }
         let is_over = self.phase == Phase::Over;
         if is_over && !matches!(message.method(), Method::Bye | Method::Notify) {
@@ -125,6 +110,49 @@ impl Call {
             Method::Other => {
                 cx.respond(server, 501, None, |head| head.line("Allow", methods), b"");
             }
+        }
+    }
+
+    /// Answers a request of a leg that has been replaced.
+    fn answer_replaced(
+        &mut self,
+        cx: &mut Cx<'_>,
+        side: Side,
+        server: ServerTx,
+        message: &Message<'_>,
+    ) {
+        let method = message.method();
+        if method == Method::Bye {
+            self.agent_has_left();
+            return cx.respond(server, 200, None, |_| {}, b"");
+        }
+        if !self.keeps_agent() {
+            return cx.respond(server, 481, None, |_| {}, b"");
+        }
+
+        // Its BYE goes out as soon as the caller has the new media: until then its dialog exists, and a 481 would end it.
+        if let Some(lacking) = lacking_options(message) {
+            return refuse_options(cx, server, &lacking);
+        }
+        let methods = self.methods(side);
+        match method {
+            Method::Options => {
+                cx.respond(server, 200, None, |head| capabilities(head, methods), b"");
+            }
+            Method::Info => cx.respond(server, 200, None, |_| {}, b""),
+            Method::Message => cx.respond(server, 480, None, |_| {}, b""),
+            Method::Invite
+            | Method::Ack
+            | Method::Bye
+            | Method::Cancel
+            | Method::Register
+            | Method::Prack
+            | Method::Update
+            | Method::Refer
+            | Method::Notify
+            | Method::Subscribe
+            | Method::Publish
+            | Method::Other => cx.respond(server, 491, None, |_| {}, b""),
         }
     }
 
@@ -494,6 +522,17 @@ impl Call {
             self.hang_up(cx, Reason::DialogGone);
         }
     }
+}
+
+/// Refuses a request whose `Require` names options that aren't known here (RFC 3261 §8.2.2.3).
+fn refuse_options(cx: &mut Cx<'_>, server: ServerTx, lacking: &[u8]) {
+    cx.respond(
+        server,
+        420,
+        None,
+        |head| head.line("Unsupported", lacking),
+        b"",
+    );
 }
 
 /// No room: the peer may try again.

@@ -118,3 +118,12 @@ impl Accepted<'_> {
         });
     }
 }
+
+/// An INVITE that is out.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Sent<'a> {
+    pub(crate) cseq: u32,
+    pub(crate) flow: Flow,
+    /// Its Request-URI.
+    pub(crate) uri: &'a str,
+}

@@ -41,7 +41,7 @@ mod silent;
 mod text;
 
 use attempt::{Attempt, Heard, Reconnects};
-pub(crate) use event::{Accepted, AnswerSdp, Early, Event, Failed, Provisional};
+pub(crate) use event::{Accepted, AnswerSdp, Early, Event, Failed, Provisional, Sent};
 pub(crate) use plan::{CallIds, FailsOver, Patience, PeerPlan, Redirects};
 pub(crate) use text::{InviteText, Said};
 
@@ -103,15 +103,6 @@ enum State {
     Over,
 }
 
-/// An INVITE that is out.
-#[derive(Copy, Clone, Debug)]
-pub(crate) struct Sent<'a> {
-    pub(crate) cseq: u32,
-    pub(crate) flow: Flow,
-    /// Its Request-URI.
-    pub(crate) uri: &'a str,
-}
-
 /// What is to be tried next.
 enum Next {
     Target(Target),
@@ -169,25 +160,28 @@ impl InviteClient {
     }
 
     /// The transaction whose early dialogs exist, if one runs.
-    pub(crate) const fn transaction(&self) -> Option<ClientTx> {
-        match &self.state {
-            State::Inviting(client, _) => Some(*client),
-            State::Idle
-            | State::LookingAhead(_)
-            | State::Resolving(_)
-            | State::Connecting(_)
-            | State::Over => None,
-        }
+    pub(crate) fn transaction(&self) -> Option<ClientTx> {
+        self.inviting().map(|(client, _)| client)
     }
 
     /// The INVITE that is out.
     pub(crate) fn sent(&self) -> Option<Sent<'_>> {
+        self.inviting().map(|(_, attempt)| Sent {
+            cseq: attempt.requests,
+            flow: attempt.flow,
+            uri: &attempt.target.uri,
+        })
+    }
+
+    /// Returns whether the INVITE that is out has a From-tag with this random part.
+    pub(crate) fn invites_as(&self, bits: u64) -> bool {
+        self.inviting()
+            .is_some_and(|(_, attempt)| attempt.tag.bits() == bits)
+    }
+
+    fn inviting(&self) -> Option<(ClientTx, &Attempt)> {
         match &self.state {
-            State::Inviting(_, attempt) => Some(Sent {
-                cseq: attempt.requests,
-                flow: attempt.flow,
-                uri: &attempt.target.uri,
-            }),
+            State::Inviting(client, attempt) => Some((*client, attempt)),
             State::Idle
             | State::LookingAhead(_)
             | State::Resolving(_)

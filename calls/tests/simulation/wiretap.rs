@@ -93,7 +93,8 @@ struct Answered {
     begins: bool,
     copies: u32,
     last: Option<(u16, Moment)>,
-    sent: BTreeMap<u16, u32>,
+    /// By status and, before the final one, fork.
+    sent: BTreeMap<(u16, Vec<u8>), u32>,
 }
 
 impl Wiretap {
@@ -367,7 +368,9 @@ impl Leg {
             Some((last, _)) if last == status => {}
             Some(_) | None => answered.last = Some((status, now)),
         }
-        let sent = answered.sent.entry(status).or_default();
+        let fork = message.to_tag().filter(|_| status < 200);
+        let fork = fork.unwrap_or_default().to_vec();
+        let sent = answered.sent.entry((status, fork)).or_default();
         *sent += 1;
         if *sent > MOST_REPEATS + answered.copies {
             faults.push(format!("{status} to {} sent {sent} times", method.as_str()));
