@@ -302,9 +302,14 @@ impl Leg {
 
     /// Whether an offer has no answer, and its transaction can't have ended without one.
     fn asks(&self, now: Moment) -> bool {
+        let limit = |asked: &Asked| match asked.heard {
+            // Timer B or F has fired by then (RFC 3261 §17.1.1.2, §17.1.2.2).
+            0 => PATIENCE,
+            _ => GIVEN_UP,
+        };
         self.asked
             .values()
-            .any(|asked| asked.offers && !asked.is_final && now.since(asked.came) < GIVEN_UP)
+            .any(|asked| asked.offers && !asked.is_final && now.since(asked.came) < limit(asked))
     }
 
     fn check_sequence(&mut self, message: &Message<'_>, faults: &mut Vec<String>) {
