@@ -198,6 +198,10 @@ impl<'a> Uri<'a> {
     /// Host that a request by this URI is sent to: `maddr` where the URI has one, since it "overrides any address derived from the
     /// host field" (RFC 3261 §19.1.1). `None` where `maddr` is no host.
     pub fn destination(&self) -> Option<Host<'a>> {
+        // Asked of each next hop, of which nearly none has one.
+        if memchr::memchr2(b'm', b'M', self.params).is_none() {
+            return Some(self.host);
+        }
         match self.param("maddr") {
             None => Some(self.host),
             Some(maddr) => Host::parse(maddr?).ok(),
