@@ -1,15 +1,15 @@
-//! Whether a call is held, and by whom: from here (`hold`), or by its phone system, which offers to send only, or nothing
+//! Hold of a call: from here (`hold`), or by its phone system, which offers to send only, or nothing
 //! (RFC 3264 §8.4; RFC 2543 phones give the address 0.0.0.0).
 
 use trunkline_sip::dialog::direction;
 use trunkline_sip::dialog::sdp::Direction;
 
-/// Who holds a call.
+/// Holds of a call.
 #[derive(Copy, Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Held {
     by_us: bool,
     by_peer: bool,
-    /// What the record and the live view say.
+    /// State in the record and the live view.
     told: bool,
 }
 
@@ -46,11 +46,15 @@ impl Held {
     }
 }
 
-/// Whether a description holds the other side: no stream of it receives.
+/// Returns whether a description holds the other side: no stream of it receives.
 fn holds(sdp: &[u8]) -> bool {
+    const NOWHERE: &[u8] = b"c=IN IP4 0.0.0.0";
+    let lines = sdp
+        .split(|octet| *octet == b'\n')
+        .map(<[u8]>::trim_ascii_end);
     // Each call is asked and hardly any is held: lines are taken apart only where one says so.
     let says_so = |line: &[u8]| {
-        let signs: [&[u8]; 3] = [b"a=sendonly", b"a=inactive", b"c=IN IP4 0.0.0.0"];
+        let signs: [&[u8]; 3] = [b"a=sendonly", b"a=inactive", NOWHERE];
         signs.iter().any(|sign| line.starts_with(sign))
     };
     if !memchr::memchr_iter(b'\n', sdp).any(|end| says_so(&sdp[end + 1..])) {
@@ -60,11 +64,9 @@ fn holds(sdp: &[u8]) -> bool {
     let streams = direction::of(sdp);
     let is_closed =
         |direction: &Direction| matches!(direction, Direction::SendOnly | Direction::Inactive);
-    let mut lines = sdp
-        .split(|octet| *octet == b'\n')
-        .map(<[u8]>::trim_ascii_end);
-    let has_address = lines.any(|line| line.starts_with(b"c=") && line != b"c=IN IP4 0.0.0.0");
-    !streams.is_empty() && (streams.iter().all(is_closed) || !has_address)
+    let mut addresses = lines.filter(|line| line.starts_with(b"c=")).peekable();
+    let is_nowhere = addresses.peek().is_some() && addresses.all(|line| line == NOWHERE);
+    !streams.is_empty() && (streams.iter().all(is_closed) || is_nowhere)
 }
 
 #[cfg(test)]
@@ -93,6 +95,12 @@ mod tests {
             ("as RFC 2543 has it", sdp(NOWHERE, ""), true),
             ("one of two", two("a=sendonly\r\n", "a=sendrecv\r\n"), false),
             ("both", two("a=sendonly\r\n", "a=inactive\r\n"), true),
+            ("no address", sdp("", ""), false),
+            (
+                "one open of two, no address",
+                sdp("", "a=sendonly\r\nm=video 2 RTP/AVP 9\r\na=sendrecv\r\n"),
+                false,
+            ),
             ("no SDP", b"--b".to_vec(), false),
         ] {
             assert_eq!(holds(&sdp), is_hold, "{case}");
