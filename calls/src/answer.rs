@@ -59,7 +59,7 @@ impl Call {
             || self.holds_back(client)
     }
 
-    /// Whether a 2xx of that transaction waits for a PRACK of the caller's. Another fork's is repeated until then.
+    /// Returns whether a 2xx of that transaction waits for a PRACK of the caller's. Another fork's is repeated until then.
     fn holds_back(&self, client: ClientTx) -> bool {
         let incoming = self.incoming.as_deref();
         incoming.is_some_and(|incoming| incoming.relay.holds(client))

@@ -229,7 +229,7 @@ pub(crate) struct Echo {
     pub(crate) local: Option<std::net::SocketAddr>,
     /// `sess-version` of our last SDP.
     pub(crate) version: u64,
-    /// Whether the trunk allows RTP from another address than those of SDP and signalling.
+    /// The trunk allows RTP from another address than those of SDP and signalling.
     pub(crate) from_any: bool,
     /// Our own offer waits for its answer in the caller's ACK. A callee hears `code` once it has answered.
     pub(crate) offered: bool,
@@ -311,7 +311,7 @@ pub(crate) enum Purpose {
     Again,
 }
 
-/// What of ours takes turns, since an offer may ride on it.
+/// A request of ours that takes turns, since an offer may ride on it.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Ask {
     /// The refresh of a leg's session, or a question to its peer.
@@ -385,7 +385,7 @@ pub(crate) struct Call {
     /// Keys into the tag index, to be freed with the call.
     pub(crate) tags: SmallVec<[u64; 2]>,
     pub(crate) pending: SmallVec<[Pending; 1]>,
-    /// What of ours waits for its turn.
+    /// Requests of ours that wait for their turn.
     pub(crate) queue: RequestQueue<Ask>,
     pub(crate) turn: Option<TimerId>,
     /// The last INVITE of a peer inside the call.
@@ -403,7 +403,7 @@ pub(crate) struct Call {
     pub(crate) transfer: Option<Box<Transfer>>,
     /// Whether it is held from outside.
     pub(crate) hold: Option<Box<Hold>>,
-    /// Whether it is held at all.
+    /// Hold of the call, by us and by its phone system.
     pub(crate) held: Held,
     /// Attempts of the whole call.
     pub(crate) recorded: Recorded,

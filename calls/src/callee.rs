@@ -59,7 +59,7 @@ pub(crate) enum Choice {
     Ours,
 }
 
-/// What a callee will be in the call.
+/// The leg that a callee is called for.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct CalleeLeg {
     pub(crate) side: Side,

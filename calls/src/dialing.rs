@@ -1,4 +1,4 @@
-//! Somebody is being called for this call: an [`InviteClient`] and what it is for. What comes of the INVITE goes to the part of the call that waits
+//! A peer that is being called for this call: an [`InviteClient`] and its purpose. What comes of the INVITE goes to the part of the call that waits
 //! for it.
 
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub(crate) struct Dialing {
     peer: Peer,
 }
 
-/// Who is called.
+/// The peer that is called.
 #[derive(Debug)]
 enum Peer {
     /// The callee that an outbound call begins with.

@@ -51,7 +51,7 @@ impl Calls {
         })
     }
 
-    /// Whether a request of a peer that is being called may have overtaken the answer that makes its dialog. One of an attempt that was given
+    /// Returns whether a request of a peer that is being called may have overtaken the answer that makes its dialog. One of an attempt that was given
     /// up hasn't: its answer makes no dialog that is kept.
     pub(super) fn is_ahead(&self, message: &Message<'_>) -> bool {
         let tag = message

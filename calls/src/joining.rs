@@ -22,7 +22,7 @@ use super::reply::{PAUSE, Reply};
 use super::request_origin::RequestOrigin;
 use super::{has_sdp, origin, sdp_of};
 
-/// How long a re-INVITE may wait for its turn, over all refusals that put it off: as long as glare lasts nobody hears the other, and a
+/// Time that a re-INVITE may wait for its turn, over all refusals that put it off: as long as glare lasts nobody hears the other, and a
 /// person would have hung up by then.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -406,7 +406,7 @@ impl Call {
         }
     }
 
-    /// Whether a re-INVITE of ours was accepted. If not, it is sent again later or given up.
+    /// Returns whether a re-INVITE of ours was accepted. If not, it is sent again later or given up.
     fn takes_join(
         &mut self,
         cx: &mut Cx<'_>,

@@ -74,7 +74,7 @@ pub(crate) struct Outbound {
     /// Both ends as URIs: the callee's and ours.
     pub(super) parties: [Box<str>; 2],
     pub(super) runtime: Arc<Runtime>,
-    /// Who names its hosts.
+    /// The one who names its hosts.
     pub(super) namer: Namer,
     pub(super) krisp: bool,
     pub(super) contact: ContactState,

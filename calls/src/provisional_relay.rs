@@ -203,7 +203,7 @@ impl CallerFork {
 pub(crate) struct ProvisionalRelay {
     /// CSeq number of the INVITE.
     cseq: u32,
-    /// Whether the INVITE has an offer.
+    /// The INVITE has an offer.
     offered: bool,
     caller: Reliability,
     forks: SmallVec<[CallerFork; 1]>,
@@ -308,7 +308,7 @@ impl ProvisionalRelay {
         if won.is_some_and(|won| !self.owes_answer(won)) {
             return self.held.take();
         }
-        // Once a fork has won, nothing more is told of the others.
+        // Once a fork has won, the caller hears no more of the others.
         if won.is_none_or(|won| won == fork) {
             let fork = self.find_mut(fork)?;
             if let Some(next) = fork.queued.pop_front() {
@@ -386,7 +386,7 @@ impl ProvisionalRelay {
     }
 }
 
-/// Whether a RAck names the provisional answer of that RSeq.
+/// Returns whether a RAck names the provisional answer of that RSeq.
 fn names(rack: &RAck<'_>, rseq: u32) -> bool {
     rack.rseq == rseq && rack.is_invite()
 }

@@ -1,5 +1,5 @@
 //! The one rule of what follows from the final answer to a request of ours inside a dialog (RFC 3261 §12.2.1.2, §14.1, §14.2,
-//! RFC 4028 §7.3, rules of dead peers). What a refusal means is for whoever asked.
+//! RFC 4028 §7.3, rules of dead peers). The meaning of a refusal is the asking feature's.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ const MAX_RETRY_AFTER: u32 = 10;
 /// The least pause before a request is sent again that a peer, or a broken connection, has put off.
 pub(crate) const PAUSE: Duration = Duration::from_millis(500);
 
-/// What an answer asks for.
+/// Consequence of an answer.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Reply {
     /// 2xx.
@@ -58,7 +58,7 @@ impl Reply {
     }
 }
 
-/// How long to wait after glare: the owner of the Call-ID 2.1 to 4 s, the other 0 to 2 s (RFC 3261 §14.1).
+/// Returns the wait after glare: the owner of the Call-ID 2.1 to 4 s, the other 0 to 2 s (RFC 3261 §14.1).
 pub(crate) const fn glare_wait(owns_call_id: bool, random: u64) -> Duration {
     match owns_call_id {
         true => Duration::from_millis(2_100 + random % 190 * 10),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use trunkline_sip::moment::Moment;
 
-/// What comes next of those that wait.
+/// The next of those that wait.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Turn<A> {
     /// It is to be sent now.
@@ -69,7 +69,7 @@ impl<A: Copy + Eq> RequestQueue<A> {
         self.waiting.iter().any(|waiting| waiting.ask == ask)
     }
 
-    /// Takes the first whose turn has come. `may_go` says whether nothing stands in its way.
+    /// Takes the first whose turn has come. `may_go` says whether it may be sent.
     pub(crate) fn poll(&mut self, now: Moment, may_go: impl Fn(A) -> bool) -> Option<Turn<A>> {
         let turn = |waiting: &Waiting<A>| {
             let is_late = |until| waiting.from.max(now) >= until;
@@ -87,7 +87,7 @@ impl<A: Copy + Eq> RequestQueue<A> {
         Some(turn)
     }
 
-    /// How long until something changes by itself.
+    /// Returns the time until something changes by itself.
     pub(crate) fn next_after(&self, now: Moment) -> Option<Duration> {
         let moments = self.waiting.iter().flat_map(|waiting| {
             let from = Some(waiting.from).filter(|from| *from > now);

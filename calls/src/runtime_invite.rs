@@ -39,16 +39,16 @@ pub(crate) struct InvitedTo<'a> {
     pub(crate) slot: Slot,
     pub(crate) call: uuid::Uuid,
     pub(crate) parties: Parties<'a>,
-    /// Whether the trunk has audio of ours processed.
+    /// The trunk asks for noise suppression.
     pub(crate) krisp: bool,
 }
 
-/// What an INVITE to a runtime says of its own accord.
+/// Lines of our own in an INVITE to a runtime.
 #[derive(Debug)]
 pub(crate) struct RuntimeInvite {
     /// Headers that the agent's runtime is to get.
     headers: Box<[(Box<str>, Box<str>)]>,
-    /// Whether the agent wants its runtime to have the session's token, wherever that is.
+    /// The agent wants its runtime to have the session's token, wherever that is.
     wants_token: bool,
     krisp: bool,
 }
@@ -252,7 +252,7 @@ impl InviteText for RuntimeText<'_> {
     }
 }
 
-/// Whether a runtime is one of those that the operator trusts with the session's context.
+/// Returns whether a runtime is one of those that the operator trusts with the session's context.
 fn is_trusted(config: &Config, target: &Target) -> bool {
     let is_listed = |host: &str| {
         let mut trusted = config.trusted_runtimes.iter();

@@ -115,7 +115,7 @@ enum Question {
 }
 
 impl Leg {
-    /// What is due now: the refresh of the session, or a question to a peer that has been silent for `longest`.
+    /// Returns what is due now: the refresh of the session, or a question to a peer that has been silent for `longest`.
     fn due(&self, now: Moment, longest: Duration) -> Option<Question> {
         let is_due = |at: Option<Moment>| at.is_some_and(|at| at <= now);
         let we_refresh = self.session.as_ref().is_some_and(SessionTimer::we_refresh);

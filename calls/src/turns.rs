@@ -14,7 +14,7 @@ use super::reply::{PAUSE, Reply, glare_wait};
 use super::request_queue::Turn;
 
 impl Call {
-    /// Has something asked after `wait` once nothing stands in its way, at once if that is now; given up at `until`.
+    /// Has something asked after `wait` as soon as the open exchange has room for it; given up at `until`.
     pub(crate) fn ask(&mut self, cx: &mut Cx<'_>, ask: Ask, wait: Duration, until: Option<Moment>) {
         self.queue.push(ask, cx.now + wait, until);
         self.take_turns(cx);
@@ -51,7 +51,7 @@ impl Call {
         turn
     }
 
-    /// Whether nothing stands in the way of a request of ours.
+    /// Returns whether a request of ours may be sent now.
     fn may_go(&self, cx: &Cx<'_>, ask: Ask) -> bool {
         let longest = cx.core.config.dead_peer;
         let own = match ask {
@@ -72,7 +72,7 @@ impl Call {
         self.take_turns(cx);
     }
 
-    /// What the final answer to a request of ours asks for. That the dialog is gone has ended the call by then, that nobody may be there
+    /// Returns the consequence of the final answer to a request of ours. That the dialog is gone has ended the call by then, that nobody may be there
     /// has the peer asked; a session interval has been raised.
     pub(crate) fn reply_to(
         &mut self,
@@ -113,7 +113,7 @@ impl Call {
         reply
     }
 
-    /// How long to wait after glare in a dialog.
+    /// Returns the wait after glare in a dialog.
     pub(crate) fn glare_wait(&mut self, cx: &mut Cx<'_>, side: Side, fork: u8) -> Duration {
         let dialog = self.leg(side).and_then(|leg| leg.dialog_ref(fork));
         let owns_call_id = dialog.is_some_and(|dialog| dialog.owns_call_id());

@@ -60,7 +60,7 @@ impl Refusal {
         }
     }
 
-    /// Whether the operator can tie such a peer to an org. [`Self::Own`] is found before [`Self::Reserved`] and [`Self::Private`].
+    /// Returns whether the operator can tie such a peer to an org. [`Self::Own`] is found before [`Self::Reserved`] and [`Self::Private`].
     const fn is_lifted_by_tie(self) -> bool {
         matches!(self, Self::Private | Self::Reserved)
     }
@@ -103,7 +103,7 @@ pub enum HostFault {
 }
 
 impl HostFault {
-    /// Whether the operator can tie such a host to an org.
+    /// Returns whether the operator can tie such a host to an org.
     pub const fn is_lifted_by_tie(self) -> bool {
         match self {
             Self::Refused(refusal) => refusal.is_lifted_by_tie(),
@@ -201,7 +201,7 @@ impl AddressPolicy {
         self.enforce == Enforce::Enforce && self.reserved.contains(ip)
     }
 
-    /// Whether a tenant or a message may have `address` contacted, as [`Self::judge_of`] says.
+    /// Returns whether a tenant or a message may have `address` contacted, as [`Self::judge_of`] says.
     ///
     /// # Errors
     /// Why not.
@@ -209,7 +209,7 @@ impl AddressPolicy {
         self.judge_of(address, NamedBy::Tenant)
     }
 
-    /// Whether `address` may be contacted at this word. Under [`Enforce::Warn`] everything may, and what would be refused is logged.
+    /// Returns whether `address` may be contacted at this word. Under [`Enforce::Warn`] everything may, and what would be refused is logged.
     ///
     /// # Errors
     /// Why not.

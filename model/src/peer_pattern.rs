@@ -19,7 +19,7 @@ impl PeerPattern {
         self.contains(address) || self.is_named(host)
     }
 
-    /// Whether the address is in the network.
+    /// Returns whether the address is in the network.
     pub fn contains(&self, address: IpAddr) -> bool {
         match self {
             Self::Network(network) => network.contains(&address.to_canonical()),
@@ -27,7 +27,7 @@ impl PeerPattern {
         }
     }
 
-    /// Whether it is this name.
+    /// Returns whether it is this name.
     pub fn is_named(&self, name: &str) -> bool {
         match self {
             Self::Network(_) => false,

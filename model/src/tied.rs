@@ -16,7 +16,7 @@ impl TiedPeers {
         Self(tied.into())
     }
 
-    /// Whether a host as an org writes it, an IPv6 address with or without brackets, is tied.
+    /// Returns whether a host as an org writes it, an IPv6 address with or without brackets, is tied.
     pub fn lists(&self, host: &str) -> bool {
         let host = host.trim_start_matches('[').trim_end_matches(']');
         match host.parse() {
@@ -25,7 +25,7 @@ impl TiedPeers {
         }
     }
 
-    /// Whether an address that an org writes is tied.
+    /// Returns whether an address that an org writes is tied.
     pub fn contains(&self, address: IpAddr) -> bool {
         self.0.iter().any(|tied| tied.contains(address))
     }
@@ -39,7 +39,7 @@ impl TiedPeers {
     }
 }
 
-/// Who names the hosts of a runtime.
+/// The one who names the hosts of a runtime.
 #[derive(Clone, Debug)]
 pub enum Namer {
     /// The operator: none is judged.

@@ -130,7 +130,7 @@ pub struct TrunkView {
     pub id: Uuid,
     /// Noise suppression, handed to the runtime.
     pub krisp_enabled: bool,
-    /// Whether RTP may come from another address than that of SDP or signalling, where SDP names a private one.
+    /// RTP may come from another address than that of SDP or signalling, where SDP names a private one.
     pub rtp_from_any_address: bool,
     /// The digest user name.
     pub username: Box<str>,
@@ -175,12 +175,12 @@ pub enum Source {
 }
 
 impl OrgView {
-    /// Whether RTP of the org's PBX may come from another address than that of SDP or signalling, where SDP names a private one.
+    /// Returns whether RTP of the org's PBX may come from another address than that of SDP or signalling, where SDP names a private one.
     pub fn rtp_from_any_address(&self) -> bool {
         (self.trunk.as_ref()).is_some_and(|trunk| trunk.rtp_from_any_address)
     }
 
-    /// Who names the runtime of an agent.
+    /// Returns the one who names the runtime of an agent.
     pub fn namer(&self, agent: Uuid) -> Namer {
         match self.operators_runtimes.contains(&agent) {
             true => Namer::Operator,

@@ -1,4 +1,4 @@
-//! What the API follows for as long as it serves: changes of credentials, uses of keys, and events that streams wait for.
+//! Changes that the API follows while it serves: changes of credentials, uses of keys, and events that streams wait for.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -9,11 +9,11 @@ use uuid::Uuid;
 use super::error::ApiError;
 use super::{Api, token};
 
-/// How often the uses of keys are written down, and old look-ups dropped.
+/// Interval at which uses of keys are written down and old look-ups dropped.
 const WRITTEN_EVERY: Duration = Duration::from_secs(30);
-/// How often the signing keys are read again at most because of a token.
+/// The least interval between two reads of the signing keys because of a token.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// How often events are forgotten that were kept long enough.
+/// Interval at which events past their retention are deleted.
 const PRUNE_EVERY: Duration = Duration::from_secs(600);
 
 /// Forgets keys as the change feed reports them, for as long as the API serves, and reads those that sign when another has come.
@@ -54,7 +54,7 @@ pub(super) async fn credentials(api: Api) {
     }
 }
 
-/// How far the signing keys were followed.
+/// Progress in following the signing keys.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum SigningKeys {
     /// As they are kept.
@@ -98,7 +98,7 @@ pub(super) async fn uses(api: Api) {
     }
 }
 
-/// Wakes whoever listens, and forgets what was kept long enough, for as long as the API serves.
+/// Wakes streams that wait for events, and deletes events past their retention, while the API serves.
 pub(super) async fn events(api: Api) {
     let mut signal = api.store().follow_events().await;
     let mut seq = None;
@@ -129,7 +129,7 @@ async fn news(api: &Api, seq: Option<i64>) -> Option<i64> {
     let (store, streams) = (api.store(), api.streams());
     let Some(at) = seq.filter(|_| !streams.is_empty()) else {
         let position = store.read(store_events::position).await.ok();
-        // Whoever has come since, or before the first position was known.
+        // Streams that came since, or before the first position was known.
         streams.wake_all();
         return position.or(seq);
     };
@@ -154,8 +154,8 @@ impl Api {
         Ok(())
     }
 
-    /// Reads the signing keys again if the token names one that isn't known, since it may be newer than what the change feed has told of.
-    /// A stranger's token costs such a look ten times a second at most.
+    /// Reads the signing keys again if the token names one that isn't known, since it may be newer than the change feed has shown.
+    /// A token that nobody has issued costs such a look ten times a second at most.
     pub(super) async fn follow_key_of(&self, token: &str) {
         if !token::is_of_another_key(self.store().keyring(), token) {
             return;
@@ -170,7 +170,7 @@ impl Api {
         // Of many at once one looks.
         let ours = read.compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed);
         if ours.is_ok() {
-            // A fault is told by whoever follows the feed.
+            // The follower of the feed logs a fault.
             let _ = self.store().follow_signing_keys().await;
         }
     }

@@ -33,7 +33,7 @@ pub(super) struct InProcess {
     called: HashMap<Role, Flow>,
     /// Whose addresses were called.
     known: HashMap<SocketAddr, Role>,
-    /// Whether the runtime is played, and others that are called.
+    /// Sides to play: the runtime, and others that are called.
     plays: [bool; 2],
     arrived: VecDeque<Incoming>,
 }

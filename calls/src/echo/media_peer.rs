@@ -41,7 +41,7 @@ pub(super) fn sources(
     })
 }
 
-/// Whether SDP names a private address that RTP isn't expected from: one in a network of the peer's that we aren't in.
+/// Returns whether SDP names a private address that RTP isn't expected from: one in a network of the peer's that we aren't in.
 pub(super) fn is_elsewhere(sdp: IpAddr, sources: [IpAddr; 2]) -> bool {
     is_private(sdp) && !sources.contains(&sdp)
 }

@@ -52,7 +52,7 @@ pub(super) struct Fork {
     pub(super) sdp: Option<Box<[u8]>>,
 }
 
-/// What a provisional answer is.
+/// Meaning of a provisional answer.
 pub(super) enum Heard {
     Dialog(Early),
     /// It makes no dialog, or one too many.

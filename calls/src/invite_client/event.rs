@@ -1,4 +1,4 @@
-//! What comes of an INVITE, as its client tells it: provisional answers, the 2xx that has won, or the end.
+//! Events of an INVITE of ours: provisional answers, the 2xx that has won, or the end.
 
 use trunkline_sip::dialog::Dialog;
 use trunkline_sip::dialog::body::sdp_of;
@@ -11,7 +11,7 @@ use crate::context::Cx;
 use crate::credentials::{LegCredentials, PeerAddresses};
 use crate::unanswered::Failure;
 
-/// What has come of an input.
+/// Result of an input.
 #[derive(Debug)]
 #[must_use]
 pub(crate) enum Event<'m> {
@@ -71,7 +71,7 @@ pub(crate) struct Accepted<'m> {
     /// Credentials in the ACK: the INVITE's (RFC 3261 §13.2.2.4), where they may go.
     pub(crate) ack_lines: Vec<u8>,
     pub(crate) credentials: Option<Box<LegCredentials>>,
-    /// Where the peer is: what its host resolved to, and where answers came from.
+    /// Addresses of the peer: what its host resolved to, and where answers came from.
     pub(crate) addresses: PeerAddresses,
     pub(crate) message: &'m Message<'m>,
 }

@@ -45,7 +45,7 @@ pub(crate) use event::{Accepted, AnswerSdp, Early, Event, Failed, Provisional, S
 pub(crate) use plan::{CallIds, FailsOver, Patience, PeerPlan, Redirects};
 pub(crate) use text::{InviteText, Said};
 
-/// How long a place may be silent while another waits.
+/// Time that a place may be silent while another waits.
 const ATTEMPT_PATIENCE: Duration = Duration::from_secs(4);
 
 /// The leg that an INVITE is for.
@@ -65,7 +65,7 @@ pub(crate) struct InviteClient {
     attempts: Attempts,
     /// Places that are addresses, to be tried before the plan's.
     targets: VecDeque<Target>,
-    /// Where the peer is: what its host resolved to, and where answers came from.
+    /// Addresses of the peer: what its host resolved to, and where answers came from.
     addresses: PeerAddresses,
     /// The other way to the target that is being tried.
     datagram: Datagram,
@@ -86,7 +86,7 @@ pub(crate) struct InviteClient {
     state: State,
 }
 
-/// How far it has come.
+/// State of the INVITE.
 #[derive(Debug)]
 enum State {
     /// Nothing is under way: it hasn't begun, or the next place is to be tried.
@@ -103,7 +103,7 @@ enum State {
     Over,
 }
 
-/// What is to be tried next.
+/// The next thing to try.
 enum Next {
     Target(Target),
     Name(Unresolved),
@@ -190,7 +190,7 @@ impl InviteClient {
         }
     }
 
-    /// Where the peer is known to be.
+    /// Returns the known addresses of the peer.
     pub(crate) fn addresses(&self) -> impl Iterator<Item = IpAddr> {
         self.addresses.as_slice().iter().copied()
     }

@@ -1,4 +1,4 @@
-//! What may be done to reach a peer: the places to try, whom its redirections may name, what its challenges are answered with, and how long
+//! The plan to reach a peer: the places to try, whom its redirections may name, what its challenges are answered with, and how long
 //! each place is waited for. A plain value: what the call is for is not in it.
 
 use std::collections::VecDeque;
@@ -20,18 +20,18 @@ use crate::effect::{Challenger, News};
 use crate::proofs::Proofs;
 use crate::target::Place;
 
-/// What may be done to reach a peer.
+/// The plan to reach a peer.
 #[derive(Debug)]
 pub(crate) struct PeerPlan {
     /// Places to try, in this order.
     pub(crate) places: VecDeque<Place>,
     /// The hosts that a redirection may name.
     pub(crate) hosts: SmallVec<[String; 1]>,
-    /// What challenges are answered with: a trunk's or a runtime's pair, or that of each device of a PBX that has registered.
+    /// Credentials for its challenges: a trunk's or a runtime's pair, or that of each device of a PBX that has registered.
     pub(crate) credentials: SmallVec<[LegCredentials; 1]>,
     /// Whose challenges they are, to be reported.
     pub(crate) challenger: Option<Challenger>,
-    /// Who chooses the transport of an INVITE that is too large for a datagram.
+    /// The side that chooses the transport of an INVITE that is too large for a datagram.
     pub(crate) transport: Choice,
     /// Requests to one target: the first, and those with credentials or a longer session.
     pub(crate) max_requests: u32,
@@ -106,7 +106,7 @@ const fn cause_of(status: u16) -> Option<FailoverOn> {
 }
 
 impl PeerPlan {
-    /// What a challenge of the peer at `destination` is answered with.
+    /// Returns the credentials for a challenge of the peer at `destination`.
     pub(super) fn credentials_at(&self, destination: IpAddr) -> Option<&LegCredentials> {
         let mut held = self.credentials.iter();
         held.find(|held| held.may_begin_at(destination))

@@ -1,4 +1,4 @@
-//! What a final refusal leads to: another request with what was missing, a redirection, the next place, or the end (RFC 3261 §8.1.3, §22.2,
+//! Consequences of a final refusal: another request with what was missing, a redirection, the next place, or the end (RFC 3261 §8.1.3, §22.2,
 //! RFC 4028 §7.3).
 
 use std::collections::VecDeque;

@@ -23,7 +23,7 @@ pub(crate) trait InviteText {
     fn body(&self) -> &[u8];
 }
 
-/// What the client has said in an INVITE, or leaves to be said.
+/// Parts of an INVITE that the client has decided.
 #[derive(Debug)]
 pub(crate) struct Said<'a> {
     /// From without its tag.

@@ -15,9 +15,9 @@ use crate::context::Cx;
 /// A 200 that comes so soon after the 202, and without a 18x, says nothing of an answer: FreeSWITCH and Asterisk send it by
 /// default as soon as they have begun.
 const TOO_SOON: Duration = Duration::from_millis(500);
-/// How long the next NOTIFY may take where the PBX doesn't say, for a destination may ring for long.
+/// Time that the next NOTIFY may take where the PBX doesn't say, for a destination may ring for long.
 const NEXT_NEWS: Duration = Duration::from_secs(180);
-/// How long the last NOTIFY of a subscription that has expired may be on its way (64*T1).
+/// Time that the last NOTIFY of a subscription that has expired may be on its way (64*T1).
 const LAST_NEWS: Duration = Duration::from_secs(32);
 /// The longest time for the next NOTIFY, whatever the PBX says.
 const MOST: Duration = Duration::from_secs(300);
@@ -103,7 +103,7 @@ impl Call {
     }
 }
 
-/// How long to wait for the next NOTIFY of a subscription that lasts for so many seconds yet (RFC 6665 §4.1.2.4).
+/// Returns the wait for the next NOTIFY of a subscription that lasts for so many seconds yet (RFC 6665 §4.1.2.4).
 fn next_news(expires: Option<u32>) -> Duration {
     let lasts = |seconds: u32| Duration::from_secs(seconds.into()) + LAST_NEWS;
     expires.map_or(NEXT_NEWS, lasts).min(MOST)

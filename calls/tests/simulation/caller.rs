@@ -12,7 +12,7 @@ use crate::plan::{CallerPlan, Identity, Reliable};
 use crate::session::{Interval, Session, Stage, is_answer_to, label_of, sdp};
 use crate::wire::{Heard, Outgoing, Place, Purpose, Silence};
 
-/// Where the caller is, as a part of a body.
+/// The caller's location, as a part of a body.
 const PLACE: &[u8] = b"--b\r\nContent-Type: application/pidf+xml\r\n\r\n<presence/>\r\n--b\r\n";
 /// A caller that hears nothing final gives up by itself; the node's own deadline comes first.
 const PATIENCE: Duration = Duration::from_secs(90);

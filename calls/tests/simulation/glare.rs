@@ -37,7 +37,7 @@ fn order(call: &mut CallPlan) {
     call.attempts[0].talk.acts = vec![(seconds(60), Act::HangUp)];
 }
 
-/// How long passes between each 491 of a peer to a method and the next request of it.
+/// Returns the time between each 491 of a peer to a method and the next request of it.
 fn waits(sent: &[Sent], peer: &str, method: &str) -> Vec<Duration> {
     let (cseq, start) = (format!(" {method}\r\n"), format!("{method} "));
     let mut refused = None;

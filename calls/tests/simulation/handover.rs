@@ -72,7 +72,7 @@ pub(crate) struct ReferPlan {
     /// What it tells: counted from the answer, or from the REFER.
     pub(crate) news: Vec<News>,
     pub(crate) news_first: bool,
-    /// How long it says that it will go on telling, in seconds.
+    /// `expires` of its NOTIFYs, in seconds.
     pub(crate) expires: u32,
     /// When it hangs up after it has accepted.
     pub(crate) leaves: Option<Duration>,

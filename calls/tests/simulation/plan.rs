@@ -143,7 +143,7 @@ pub(crate) struct AttemptPlan {
     /// Another fork answers this long after the first.
     pub(crate) second_fork: Option<Duration>,
     pub(crate) agrees_to_timer: bool,
-    /// What is wrong with its 200; chosen, never drawn.
+    /// Flaw of its 200; chosen, never drawn.
     pub(crate) flaw: Option<Flaw>,
     pub(crate) talk: Talk,
 }

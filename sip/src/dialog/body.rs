@@ -75,7 +75,7 @@ fn lines(body: &[u8]) -> impl Iterator<Item = Line<'_>> {
         })
 }
 
-/// Whether a header line of a part says that the part is an SDP.
+/// Returns whether a header line of a part says that the part is an SDP.
 fn names_sdp(line: &[u8]) -> bool {
     let (name, value) = line.split_at(memchr::memchr(b':', line).unwrap_or(line.len()));
     let name = name.trim_ascii();

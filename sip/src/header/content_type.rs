@@ -7,7 +7,7 @@ pub fn may_hold_sdp(content_type: &[u8]) -> bool {
     begins.is_some_and(|begins| begins.eq_ignore_ascii_case(PARTS)) || is_sdp(content_type)
 }
 
-/// Whether a body of this type is an SDP.
+/// Returns whether a body of this type is an SDP.
 pub fn is_sdp(content_type: &[u8]) -> bool {
     let media = content_type
         .split(|octet| *octet == b';')

@@ -113,7 +113,7 @@ impl<'m> Message<'m> {
         matches!(self.start, StartLine::Request { .. })
     }
 
-    /// Whether header lines past a bound (in number or length) were left out. Only final responses are cut; any other such message is
+    /// Returns whether header lines past a bound (in number or length) were left out. Only final responses are cut; any other such message is
     /// refused.
     pub const fn is_cut(&self) -> bool {
         self.is_cut
