@@ -4,7 +4,7 @@ use std::sync::Weak;
 use std::time::Duration;
 
 use trunkline_sip::moment::Moment;
-use trunkline_store::feed::Signal;
+use trunkline_store::Signal;
 use trunkline_store::{Store, feed};
 
 use super::book::{Book, Progress};

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
 use trunkline_model::view::View;
-use trunkline_store::feed::Follower;
+use trunkline_store::Follower;
 
 /// See the module.
 #[derive(Debug)]

@@ -2,13 +2,15 @@
 //!
 //! Usage of calls that go is counted on. A call that is up stays, and so does a contact that a call still names.
 
+use std::time::Duration;
+
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::error::{Error, Kind, Wrong};
 use super::retention::{OF_ORG, Retained, RetentionDays, Row};
 use super::tx::Tx;
-use super::{Change, Store, purge};
+use super::{Change, Store, events, purge};
 
 /// Rows that one transaction deletes or empties.
 const ROWS_AT_ONCE: i64 = 500;
@@ -44,6 +46,34 @@ pub fn over(
 }
 
 impl Store {
+    /// Forgets events that are older than `kept`, and of each org all but the newest `most`, with the deliveries that were made or owed of
+    /// them. Gives how many events that were.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn prune_events(&self, kept: Duration, most: u32, now: Moment) -> Result<u64, Error> {
+        let mut pruned = 0;
+        loop {
+            let some = self
+                .write(move |tx| events::prune_old(tx, now - kept))
+                .await?;
+            pruned += some;
+            if some < events::PRUNED_AT_ONCE.unsigned_abs() {
+                break;
+            }
+        }
+        for (org, mut surplus) in self.read(move |tx| events::surplus(tx, most)).await? {
+            while surplus > 0 {
+                let some = surplus.min(events::PRUNED_AT_ONCE);
+                pruned += self
+                    .write(move |tx| events::prune_oldest(tx, org, some))
+                    .await?;
+                surplus -= some;
+            }
+        }
+        Ok(pruned)
+    }
+
     /// Deletes some of the org's data of this kind from before then. Returns how many rows went; none once nothing is left to delete.
     ///
     /// # Errors

@@ -6,8 +6,7 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::column::{from_row, maybe, moment, written};
-use super::event::{EventType, NewEvent, body};
-use super::events::Event;
+use super::event::{Event, EventType, NewEvent, body};
 use super::usage::CallSeconds;
 
 /// A call's row once some facts were projected; what isn't known yet is `None`.

@@ -4,7 +4,7 @@ use rusqlite::ErrorCode;
 use trunkline_routing::E164;
 use uuid::Uuid;
 
-use super::org_limits::OrgLimit;
+use super::org_limit::OrgLimit;
 
 /// Why a store method did not do what it was asked.
 #[derive(Debug, thiserror::Error)]

@@ -85,6 +85,19 @@ pub struct NewEvent {
     pub(super) tells: Tells,
 }
 
+/// An event as it was recorded.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Event {
+    /// Its number: later ones are higher.
+    pub seq: i64,
+    /// Its id.
+    pub id: Uuid,
+    /// The name of its type.
+    pub kind: String,
+    /// Its JSON.
+    pub body: String,
+}
+
 /// What an event's row holds of its JSON.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Tells {

@@ -5,40 +5,23 @@
 //! each event the deliveries that it owes to webhooks are queued.
 
 use std::collections::{HashMap, HashSet};
-use std::time::Duration;
 
-use tokio::sync::watch;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use super::Store;
 use super::call_events::{CallRow, Form, call_columns};
 use super::column::{from_row, micros, moment};
-use super::deliveries;
 use super::error::Error;
-use super::event::{NewEvent, Tells};
-use super::feed::Signal;
-use super::rows::{self, Insert};
+use super::event::{Event, NewEvent, Tells};
+use super::rows::Insert;
 use super::tx::Tx;
 
 /// Serialises the numbering on PostgreSQL. Taken before that of the change feed, never after it.
 const LOCK: i64 = 0x7472_756e_6b00_0005;
-const CHANNEL: &str = "trunkline_events";
+/// Notifications of other nodes.
+pub(crate) const CHANNEL: &str = "trunkline_events";
 /// Rows that one statement of a pruning looks at.
-const PRUNED_AT_ONCE: i64 = 1000;
-
-/// An event as it was recorded.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Event {
-    /// Its number: later ones are higher.
-    pub seq: i64,
-    /// Its id.
-    pub id: Uuid,
-    /// The name of its type.
-    pub kind: String,
-    /// Its JSON.
-    pub body: String,
-}
+pub(super) const PRUNED_AT_ONCE: i64 = 1000;
 
 /// An event's row.
 struct Recorded {
@@ -104,18 +87,16 @@ pub(super) fn body(tx: &mut Tx, id: Uuid) -> Result<Option<String>, Error> {
     Ok(event.told(call.as_ref()).map(|event| event.body))
 }
 
-/// Adds events to a transaction, as its last statements but for those of the change feed. What was recorded before stays as it is.
-pub(super) fn append(tx: &mut Tx, events: &[NewEvent]) -> Result<(), Error> {
-    if events.is_empty() {
-        return Ok(());
-    }
+/// Takes the lock under which events are numbered, until the commit.
+pub(super) fn lock(tx: &mut Tx) -> Result<(), Error> {
     if tx.is_shared() {
         tx.run("SELECT pg_advisory_xact_lock($1)", &[&LOCK])?;
     }
-    for some in rows::portions(events) {
-        let new = insert(tx, some)?;
-        deliveries::owe(tx, &new)?;
-    }
+    Ok(())
+}
+
+/// Tells other nodes, with the commit, that there are new events.
+pub(super) fn announce(tx: &mut Tx) -> Result<(), Error> {
     if tx.is_shared() {
         tx.run("SELECT pg_notify($1, '')", &[&CHANNEL])?;
     }
@@ -127,8 +108,8 @@ const RECORD: Insert = Insert {
     ending: " ON CONFLICT (id) DO NOTHING",
 };
 
-/// Gives those that weren't there.
-fn insert<'e>(tx: &mut Tx, events: &'e [NewEvent]) -> Result<Vec<&'e NewEvent>, Error> {
+/// Adds events; gives those that are new.
+pub(super) fn insert<'e>(tx: &mut Tx, events: &'e [NewEvent]) -> Result<Vec<&'e NewEvent>, Error> {
     let rows: Vec<_> = events
         .iter()
         .map(|event| {
@@ -215,69 +196,20 @@ pub fn news(tx: &mut Tx, seq: i64) -> Result<(i64, Vec<Uuid>), Error> {
     Ok((last.unwrap_or(seq), orgs))
 }
 
-impl Store {
-    /// Records something that happened by itself, outside any other write: it reaches `GET /phone/events` and the org's webhooks,
-    /// on every node. What is written together with something else is [recorded](Tx::record) in that transaction instead.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn emit(&self, event: NewEvent) -> Result<(), Error> {
-        self.write(|tx| {
-            tx.record([event]);
-            Ok(())
-        })
-        .await
-    }
-
-    /// Says when this process has recorded something.
-    pub fn events_recorded(&self) -> watch::Receiver<u64> {
-        self.0.recorded.subscribe()
-    }
-
-    /// Starts listening for events.
-    pub async fn follow_events(&self) -> Signal {
-        Signal::of(self.pool(), self.events_recorded(), CHANNEL).await
-    }
-
-    /// Forgets events that are older than `kept`, and of each org all but the newest `most`, with the deliveries that were made or owed of
-    /// them. Gives how many events that were.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn prune_events(&self, kept: Duration, most: u32, now: Moment) -> Result<u64, Error> {
-        let mut pruned = 0;
-        loop {
-            let some = self.write(move |tx| prune_old(tx, now - kept)).await?;
-            pruned += some;
-            if some < PRUNED_AT_ONCE.unsigned_abs() {
-                break;
-            }
-        }
-        for (org, mut surplus) in self.read(move |tx| surplus(tx, most)).await? {
-            while surplus > 0 {
-                let some = surplus.min(PRUNED_AT_ONCE);
-                pruned += self.write(move |tx| prune_oldest(tx, org, some)).await?;
-                surplus -= some;
-            }
-        }
-        Ok(pruned)
-    }
-}
-
 /// Orgs that have more than `most` events, and by how many.
-fn surplus(tx: &mut Tx, most: u32) -> Result<Vec<(Uuid, i64)>, Error> {
+pub(super) fn surplus(tx: &mut Tx, most: u32) -> Result<Vec<(Uuid, i64)>, Error> {
     let sql = "SELECT org_id, COUNT(*) - $1 FROM events GROUP BY org_id HAVING COUNT(*) > $1";
     tx.all(sql, &[&most])
 }
 
-fn prune_old(tx: &mut Tx, before: Moment) -> Result<u64, Error> {
+pub(super) fn prune_old(tx: &mut Tx, before: Moment) -> Result<u64, Error> {
     let sql = "DELETE FROM events WHERE seq IN (SELECT seq FROM (
             SELECT seq, created_at FROM events ORDER BY seq LIMIT $2
         ) AS oldest WHERE created_at < $1)";
     tx.run(sql, &[&before, &PRUNED_AT_ONCE])
 }
 
-fn prune_oldest(tx: &mut Tx, org: Uuid, some: i64) -> Result<u64, Error> {
+pub(super) fn prune_oldest(tx: &mut Tx, org: Uuid, some: i64) -> Result<u64, Error> {
     let sql = "DELETE FROM events WHERE seq IN (SELECT seq FROM events WHERE org_id = $1 ORDER BY seq LIMIT $2)";
     tx.run(sql, &[&org, &some])
 }

@@ -6,16 +6,12 @@
 
 use std::time::Duration;
 
-use sqlx::postgres::PgListener;
-use tokio::sync::watch;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use super::Store;
+use super::change::Change;
 use super::column::from_row;
 use super::error::Error;
-pub use super::in_force::Follower;
-use super::pool::Pool;
 use super::tx::Tx;
 
 /// How long rows are kept; a reader that was away for longer starts anew.
@@ -23,37 +19,14 @@ pub const KEPT: Duration = Duration::from_secs(24 * 3600);
 
 /// Serialises the numbering on PostgreSQL.
 const LOCK: i64 = 0x7472_756e_6b00_0002;
-const CHANNEL: &str = "trunkline_changes";
+/// Notifications of other nodes.
+pub(crate) const CHANNEL: &str = "trunkline_changes";
 
 /// Changes that are read at once.
 macro_rules! at_once {
     () => {
         1000
     };
-}
-
-/// What changed.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
-pub enum Change {
-    /// Something of this org that routing or digest reads: the org itself, an agent, a number, a trunk.
-    Org(Uuid),
-    /// An API key of the org was made or revoked.
-    OrgKey {
-        /// The org.
-        org: Uuid,
-        /// The key.
-        key: Uuid,
-    },
-    /// A partner, or one of its keys.
-    Partner(Uuid),
-    /// A partner became active or inactive, and so did its orgs.
-    PartnerState(Uuid),
-    /// A session of the org's dashboard has ended.
-    Session(Uuid),
-    /// Another key signs tokens.
-    SigningKeys,
-    /// Contacts of the org were deleted.
-    Contacts(Uuid),
 }
 
 /// What a reader gets.
@@ -142,82 +115,6 @@ pub fn prune(tx: &mut Tx, now: Moment) -> Result<(), Error> {
         &[],
     )?;
     Ok(())
-}
-
-impl Store {
-    /// Makes those who write from this process wait until this follower has applied their change.
-    pub fn follower(&self) -> Follower {
-        self.followers().add()
-    }
-
-    /// Starts listening for changes.
-    pub async fn follow_changes(&self) -> Signal {
-        Signal::of(self.pool(), self.changed(), CHANNEL).await
-    }
-}
-
-async fn listen(pool: &sqlx::PgPool, channel: &str) -> sqlx::Result<PgListener> {
-    let mut listener = PgListener::connect_with(pool).await?;
-    listener.listen(channel).await?;
-    Ok(listener)
-}
-
-/// Says when to look: at once for changes of this process and, on PostgreSQL, of every other; what else writes (the command
-/// line on SQLite, a node while the listener was cut) is seen by looking every [`Signal::POLL`].
-#[derive(Debug)]
-pub struct Signal {
-    local: watch::Receiver<u64>,
-    listener: Option<PgListener>,
-}
-
-impl Signal {
-    /// How long an unannounced change may go unseen.
-    pub const POLL: Duration = Duration::from_millis(500);
-
-    /// Of what `local` counts in this process, and others announce on `channel`.
-    pub(super) async fn of(pool: &Pool, local: watch::Receiver<u64>, channel: &str) -> Self {
-        let listener = match pool.remote() {
-            None => None,
-            Some(remote) => listen(remote.listening(), channel).await.ok(),
-        };
-        Self { local, listener }
-    }
-
-    /// Waits until it is worth looking.
-    pub async fn wait(&mut self) {
-        tokio::select! {
-            Ok(()) = self.local.changed() => {}
-            () = notified(&mut self.listener) => {}
-            () = tokio::time::sleep(Self::POLL) => {}
-        }
-    }
-}
-
-/// A cut listener reconnects at the next call; until then the poll has its turn. That of a pool that closes is dropped, since
-/// the pool waits for its connection.
-async fn notified(listener: &mut Option<PgListener>) {
-    if let Some(listening) = listener {
-        match listening.recv().await {
-            Ok(_) => return,
-            Err(sqlx::Error::PoolClosed) => *listener = None,
-            Err(_) => {}
-        }
-    }
-    std::future::pending().await
-}
-
-impl Change {
-    const fn columns(self) -> (Option<Uuid>, &'static str, Option<Uuid>) {
-        match self {
-            Self::Org(org) => (Some(org), "org", None),
-            Self::OrgKey { org, key } => (Some(org), "org_key", Some(key)),
-            Self::Partner(partner) => (None, "partner", Some(partner)),
-            Self::PartnerState(partner) => (None, "partner_state", Some(partner)),
-            Self::Session(org) => (Some(org), "session", None),
-            Self::SigningKeys => (None, "signing_keys", None),
-            Self::Contacts(org) => (Some(org), "contacts", None),
-        }
-    }
 }
 
 impl Row {

@@ -6,7 +6,8 @@ use uuid::Uuid;
 
 use super::column::{self, count, from_row, maybe, moment, to_json, written};
 use super::error::{Error, Kind, Wrong};
-use super::org_limits::{OrgLimit, leave_room_for};
+use super::org_limit::OrgLimit;
+use super::org_limits::leave_room_for;
 use super::page::{List, Narrow, Page, Position};
 use super::tx::Tx;
 use super::{Change, EventType, NewEvent, edit, new_id};

@@ -13,7 +13,8 @@ use super::column::{
 };
 use super::error::{Broke, Error, Kind, Refused, Wrong};
 use super::keyring::Keyring;
-use super::org_limits::{OrgLimit, leave_room, leave_room_for};
+use super::org_limit::OrgLimit;
+use super::org_limits::{leave_room, leave_room_for};
 use super::page::{List, Narrow, Page, Position};
 use super::password::Password;
 use super::tx::Tx;

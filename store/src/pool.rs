@@ -7,12 +7,13 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use super::commit::{Committed, commit};
 use super::error::{Broke, Error};
 use super::keyring::Keyring;
 use super::reach::Remote;
 use super::sqlite::{Access, Connections};
 use super::threads::{Session, Threads};
-use super::tx::{Committed, Mode, Tx};
+use super::tx::{Mode, Tx};
 
 /// How long a write waits for another process that holds the file.
 const HELD_FOR: Duration = Duration::from_secs(1);
@@ -121,7 +122,7 @@ impl Pool {
         let written = move |tx: &mut Tx| {
             tx.begin(Mode::Write)?;
             let value = work(tx)?;
-            Ok((value, tx.commit()?))
+            Ok((value, commit(tx)?))
         };
         self.writers.run(written).await
     }

@@ -6,12 +6,11 @@ use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Column as _, Connection as _, PgConnection, Row as _};
 use tokio::runtime::{Builder, Runtime};
 
+use super::caller::Caller;
 use super::error::{Broke, Error};
 use super::reach::Remote;
 use super::rows::Insert;
-use super::threads::Caller;
-use super::tx::Sql;
-use super::value::{Cells, Param, Record, Value};
+use super::value::{Cells, Param, Record, Sql, Value};
 
 /// All statements see what was committed when the first of them began.
 const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";

@@ -9,9 +9,9 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{Connection as _, PgConnection, PgPool};
 use tokio::sync::{Notify, watch};
 
+use super::caller::Caller;
 use super::error::{Broke, Error};
-use super::open::OpenFault;
-use super::threads::Caller;
+use super::open_fault::{OpenFault, reason};
 
 /// How long a connection is waited for before it is looked whether there is anybody to connect to.
 const PROMPT: Duration = Duration::from_millis(150);
@@ -151,7 +151,7 @@ impl NotIn {
         const REFUSED: [&str; 2] = ["28", "3D000"];
         let code = error.as_database_error().and_then(|fault| fault.code());
         let code = code.unwrap_or_default();
-        let reason = super::open::reason(error);
+        let reason = reason(error);
         if REFUSED.iter().any(|refused| code.starts_with(refused)) {
             Self::Refused(reason)
         } else {

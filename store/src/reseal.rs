@@ -1,4 +1,4 @@
-//! The rotation of the sealing key and of the master key.
+//! The rotation of the keys: those that sign, those that seal, and the master key.
 //!
 //! A new sealing key is staged first: every process opens with it, none seals with it. Once all have followed the change feed it seals, and
 //! what older keys have sealed is sealed anew. Then the older keys can go. Each step may be cut off and run again: no value is ever sealed
@@ -11,9 +11,10 @@ use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use super::column::from_row;
+use super::commit::commit;
 use super::error::{Broke, Error};
 use super::keyring::SealingId;
-use super::open::OpenFault;
+use super::open_fault::OpenFault;
 use super::secrets::{CHECK, KeyEdit, MasterKey};
 use super::threads::Session;
 use super::tx::Tx;
@@ -167,6 +168,26 @@ const LEFT: &str = "SELECT
     + (SELECT COUNT(*) FROM secrets WHERE id = 'check' AND substr(value, 1, 8) <> $1)";
 
 impl Store {
+    /// Adds a signing key, with which every process signs as soon as it has followed the change feed: tokens of the others stay good.
+    ///
+    /// # Errors
+    /// The keys can't be read or written; nothing was changed then.
+    pub async fn rotate_signing_key(&self, now: Moment) -> Result<(), OpenFault> {
+        let session = self.pool().begin().await?;
+        self.edit_keys(session, KeyEdit::AddSigning, now).await
+    }
+
+    /// Retires a signing key: what it has signed is refused by every process that has followed the change feed, but for API keys whose
+    /// token is kept. One that is retired already is told of again, to those whom a command that was cut off didn't tell.
+    ///
+    /// # Errors
+    /// There is no such key, or it is the one that signs; or the keys can't be read or written. Nothing was changed then.
+    pub async fn retire_signing_key(&self, kid: &str, now: Moment) -> Result<(), OpenFault> {
+        let session = self.pool().begin().await?;
+        let edit = KeyEdit::RetireSigning(kid.to_owned());
+        self.edit_keys(session, edit, now).await
+    }
+
     /// Adds a sealing key that every process knows once it has followed the change feed, and none seals with yet; gives its id.
     ///
     /// # Errors
@@ -285,7 +306,7 @@ impl Store {
     }
 
     /// Changes the keys within a transaction, and ends it.
-    pub(super) async fn edit_keys(
+    async fn edit_keys(
         &self,
         session: Session,
         edit: KeyEdit,
@@ -302,7 +323,7 @@ impl Store {
     async fn end_keys(&self, session: Session, now: Moment) -> Result<(), Error> {
         let ended = session.end(move |tx| {
             tx.changed(Change::SigningKeys, now);
-            tx.commit()
+            commit(tx)
         });
         self.settle(ended.await?).await;
         Ok(())

@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 use super::column::to_json;
 use super::error::Broke;
 use super::keyring::{Keyring, RetireFault, SealingId, SealingKey, Written};
-use super::open::OpenFault;
+use super::open_fault::OpenFault;
 use super::pool::Pool;
 use super::tx::Tx;
 use crate::private;

@@ -3,9 +3,9 @@
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
+use super::change::Change;
 use super::column::{from_row, moment};
 use super::error::{Error, Kind, Wrong};
-use super::feed::Change;
 use super::new_id;
 use super::page::{Page, Position};
 use super::tx::Tx;

@@ -6,16 +6,16 @@
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tracing::Span;
 
 use super::acting::Acting;
+use super::caller::{Caller, Presence};
 use super::error::{Broke, Error};
 use super::reach::Remote;
 use super::tx::Tx;
@@ -68,18 +68,6 @@ struct Seat {
     shared: Arc<Shared>,
     _permit: OwnedSemaphorePermit,
 }
-
-/// Who waits for the outcome of some work, as the thread sees it.
-#[derive(Debug, Default)]
-pub(crate) struct Caller {
-    is_served: AtomicBool,
-    is_gone: AtomicBool,
-    left: Notify,
-}
-
-/// The caller's side: dropped with the caller.
-#[derive(Debug, Default)]
-struct Presence(Arc<Caller>);
 
 /// A transaction that takes its steps one after the other. Dropped before it is ended, it is rolled back.
 pub(crate) struct Session {
@@ -374,38 +362,10 @@ impl Session {
     }
 }
 
-impl Caller {
-    /// The connection for the work is at hand.
-    pub(super) fn begin(&self) {
-        self.is_served.store(true, Ordering::Release);
-    }
-
-    pub(super) fn is_served(&self) -> bool {
-        self.is_served.load(Ordering::Acquire)
-    }
-
-    pub(super) fn is_gone(&self) -> bool {
-        self.is_gone.load(Ordering::Acquire)
-    }
-
-    /// Waits until the caller is gone.
-    pub(super) async fn gone(&self) {
-        while !self.is_gone() {
-            self.left.notified().await;
-        }
-    }
-}
-
-impl Drop for Presence {
-    fn drop(&mut self) {
-        self.0.is_gone.store(true, Ordering::Release);
-        self.0.left.notify_one();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commit::commit;
     use crate::sqlite::{Access, Connections};
     use crate::tx::Mode;
 
@@ -429,7 +389,7 @@ mod tests {
         let written = move |tx: &mut Tx| {
             tx.begin(Mode::Write)?;
             let value = work(tx)?;
-            tx.commit().map(|_| value)
+            commit(tx).map(|_| value)
         };
         threads.run(written).await
     }
@@ -483,7 +443,7 @@ mod tests {
                 .await
                 .unwrap_err();
         }
-        kept.end(Tx::commit).await.unwrap();
+        kept.end(commit).await.unwrap();
         let deleted = write(&threads, |tx| tx.run("DELETE FROM shoes", &[])).await;
         assert_eq!(deleted.unwrap(), 3);
         threads.close().await;

@@ -1,28 +1,23 @@
 //! A transaction as store functions see it: synchronous, on a thread that may wait.
 //!
-//! What a transaction changes for the followers of the change feed, and the events that come of it, are gathered and written with the commit,
-//! as its last statements: on PostgreSQL they are numbered under advisory locks that are held until the commit.
+//! What a transaction changes for the followers of the change feed, and the events that come of it, are gathered here and written by
+//! [`commit`](super::commit).
 
-use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use super::acting;
-use super::column::to_json;
-use super::drawn;
+use super::caller::Caller;
+use super::change::Change;
 use super::error::{Broke, Error};
 use super::event::NewEvent;
-use super::events;
-use super::feed::{self, Change};
 use super::keyring::Keyring;
 use super::postgres::Link;
 use super::reach::Remote;
 use super::rows::Insert;
 use super::sqlite::{ConnectionGuard, Connections};
-use super::threads::Caller;
-use super::value::{Param, Record, Value};
+use super::value::{Param, Record, Sql, Value};
 
 /// A transaction, or reads without one.
 pub struct Tx {
@@ -30,22 +25,26 @@ pub struct Tx {
     keyring: Arc<OnceLock<Keyring>>,
     mode: Option<Mode>,
     caller: Arc<Caller>,
-    changes: Vec<Change>,
-    changed_at: Option<Moment>,
-    is_waited_for: bool,
-    /// Whether it is bookkeeping of our own, which has no entry in the audit log.
-    is_aside: bool,
-    /// Whether a part of it isn't.
+    gathered: Gathered,
+    /// Whether a part of it is a deed that the audit log names.
     has_deed: bool,
-    events: Vec<NewEvent>,
-    /// Whether readers of events have work without a new one.
-    wakes: bool,
-    /// Calls that are over, with their orgs.
-    ends: Vec<(Uuid, Uuid)>,
 }
 
-/// The text of a statement: written out, or put together of texts that are.
-pub(crate) type Sql = Cow<'static, str>;
+/// Rows that a transaction writes as its last statements: see [`commit`](super::commit).
+#[derive(Default)]
+pub(crate) struct Gathered {
+    pub(crate) changes: Vec<Change>,
+    pub(crate) changed_at: Option<Moment>,
+    /// Whether the changes are to be in force in this process before the writer goes on.
+    pub(crate) is_waited_for: bool,
+    /// Whether it is bookkeeping of our own, which has no entry in the audit log.
+    pub(crate) is_aside: bool,
+    pub(crate) events: Vec<NewEvent>,
+    /// Whether readers of events have work without a new one.
+    pub(crate) wakes: bool,
+    /// Calls that are over, with their orgs.
+    pub(crate) ends: Vec<(Uuid, Uuid)>,
+}
 
 /// What it runs on.
 enum On {
@@ -66,17 +65,6 @@ pub(crate) enum Mode {
     Snapshot,
     /// On SQLite the lock for writing is held from the start: a reader that turned writer could not wait for it.
     Write,
-}
-
-/// What a commit is followed by.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Committed {
-    /// The number of its last row in the change feed.
-    pub(crate) seq: Option<i64>,
-    /// Whether it is to be in force in this process before its writer goes on.
-    pub(crate) is_waited_for: bool,
-    /// Whether it has events.
-    pub(crate) has_events: bool,
 }
 
 impl std::fmt::Debug for Tx {
@@ -112,14 +100,8 @@ impl Tx {
             keyring,
             mode: None,
             caller: Arc::default(),
-            changes: Vec::new(),
-            changed_at: None,
-            is_waited_for: false,
-            is_aside: false,
+            gathered: Gathered::default(),
             has_deed: false,
-            events: Vec::new(),
-            wakes: false,
-            ends: Vec::new(),
         }
     }
 
@@ -256,29 +238,29 @@ impl Tx {
 
     /// Tells the followers of the change feed, with the commit; the writer goes on when the change is in force in this process.
     pub(crate) fn changed(&mut self, change: Change, now: Moment) {
-        self.is_waited_for = true;
+        self.gathered.is_waited_for = true;
         self.announce(change, now);
     }
 
     /// The same for a writer that can't wait.
     pub(crate) fn announce(&mut self, change: Change, now: Moment) {
-        self.changes.push(change);
-        self.changed_at = self.changed_at.max(Some(now));
+        self.gathered.changes.push(change);
+        self.gathered.changed_at = self.gathered.changed_at.max(Some(now));
     }
 
     /// Records events, with the commit. What was recorded before stays as it is.
     pub(crate) fn record(&mut self, events: impl IntoIterator<Item = NewEvent>) {
-        self.events.extend(events);
+        self.gathered.events.extend(events);
     }
 
     /// Wakes those who read events, or send them, with the commit.
     pub(crate) const fn wake(&mut self) {
-        self.wakes = true;
+        self.gathered.wakes = true;
     }
 
     /// Numbers ends of calls (org and call), with the commit.
     pub(crate) fn record_ends(&mut self, ends: impl IntoIterator<Item = (Uuid, Uuid)>) {
-        self.ends.extend(ends);
+        self.gathered.ends.extend(ends);
     }
 
     /// Whether this is PostgreSQL, where transactions write at the same time and take turns by locks.
@@ -324,24 +306,13 @@ impl Tx {
         Ok(())
     }
 
-    /// Writes what was gathered, and commits. What nobody waits for any more is rolled back.
-    pub(crate) fn commit(&mut self) -> Result<Committed, Error> {
-        let events = std::mem::take(&mut self.events);
-        let changes = std::mem::take(&mut self.changes);
-        events::append(self, &events)?;
-        let ends = std::mem::take(&mut self.ends);
-        drawn::number_ends(self, &ends)?;
-        let mut committed = Committed {
-            seq: None,
-            is_waited_for: self.is_waited_for,
-            has_events: self.wakes || !events.is_empty(),
-        };
-        if let Some(at) = self.changed_at {
-            committed.seq = Some(feed::append(self, &changes, at)?);
-        }
-        if !self.is_aside {
-            self.enter_in_audit_log()?;
-        }
+    /// Takes what was gathered, to be written before the commit.
+    pub(crate) fn take_gathered(&mut self) -> Gathered {
+        std::mem::take(&mut self.gathered)
+    }
+
+    /// Commits. What nobody waits for any more is rolled back.
+    pub(crate) fn end(&mut self) -> Result<(), Error> {
         if self.caller.is_gone() {
             return Err(Broke::Away.into());
         }
@@ -350,7 +321,7 @@ impl Tx {
             On::Postgres(link) => link.commit()?,
         }
         self.mode = None;
-        Ok(committed)
+        Ok(())
     }
 
     /// Ends what isn't committed, and forgets what was gathered.
@@ -360,19 +331,13 @@ impl Tx {
             On::Postgres(link) => link.reset(),
         }
         self.mode = None;
-        self.events.clear();
-        self.wakes = false;
-        self.ends.clear();
-        self.changes.clear();
-        self.changed_at = None;
-        self.is_waited_for = false;
-        self.is_aside = false;
+        self.gathered = Gathered::default();
         self.has_deed = false;
     }
 
     /// Makes this transaction bookkeeping of our own: nobody asked for it, and it has no entry in the audit log.
     pub(crate) const fn aside(&mut self) {
-        self.is_aside = true;
+        self.gathered.is_aside = true;
     }
 
     /// Does a part of a transaction that goes on.
@@ -380,50 +345,16 @@ impl Tx {
         &mut self,
         work: impl FnOnce(&mut Self) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        self.is_aside = false;
+        self.gathered.is_aside = false;
         let value = work(self)?;
-        self.has_deed |= !self.is_aside;
-        self.is_aside = false;
+        self.has_deed |= !self.gathered.is_aside;
+        self.gathered.is_aside = false;
         Ok(value)
     }
 
     /// Makes this transaction bookkeeping of our own, if each of its parts was.
     pub(crate) const fn aside_if_all_was(&mut self) {
-        self.is_aside = !self.has_deed;
-    }
-
-    /// Writes the entry of the change that is about to be committed, if somebody acts. The list's row is locked after everything else.
-    fn enter_in_audit_log(&mut self) -> Result<(), Error> {
-        let Some(known) = acting::take() else {
-            return Ok(());
-        };
-        let Some(actor) = &known.actor else {
-            return Ok(());
-        };
-        let deed = &known.deed;
-        let seq = drawn::draw(self, "audit", 1)?;
-        let address = deed.address.map(|address| address.to_string());
-        self.run(
-            "INSERT INTO audit_log (seq, at, org_id, partner_id, actor, actor_id, actor_name, address, action, resource, resource_id,
-                 fields, request_id)
-             VALUES ($1, $2, $3, COALESCE($4, (SELECT partner_id FROM orgs WHERE id = $3)), $5, $6, $7, $8, $9, $10, $11, $12, $13)",
-            &[
-                &seq,
-                &deed.at,
-                &known.org,
-                &known.partner,
-                &actor.kind.as_str(),
-                &actor.id,
-                &actor.name,
-                &address,
-                &deed.action,
-                &deed.resource,
-                &deed.resource_id,
-                &to_json(&known.fields),
-                &deed.request_id,
-            ],
-        )?;
-        Ok(())
+        self.gathered.is_aside = !self.has_deed;
     }
 
     /// Works for this caller from now on.

@@ -9,6 +9,9 @@ use trunkline_routing::E164;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
+/// The text of a statement: written out, or put together of texts that are.
+pub(crate) type Sql = Cow<'static, str>;
+
 /// Why a column can't be read.
 pub(crate) type Unreadable = Box<dyn std::error::Error + Send + Sync>;
 

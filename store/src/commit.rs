@@ -1,0 +1,91 @@
+//! The end of a transaction: what it has gathered is written as its last statements, and committed.
+//!
+//! On PostgreSQL changes and events are numbered under advisory locks that are held until the commit, so that numbers become visible in
+//! their order. All transactions take these locks in the same order: events, ends of calls, the change feed, the audit log.
+
+use super::column::to_json;
+use super::error::Error;
+use super::event::NewEvent;
+use super::rows;
+use super::tx::Tx;
+use super::{acting, deliveries, drawn, events, feed};
+
+/// Outcome of a commit, for the writer.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Committed {
+    /// The number of its last row in the change feed.
+    pub(crate) seq: Option<i64>,
+    /// Whether it is to be in force in this process before its writer goes on.
+    pub(crate) is_waited_for: bool,
+    /// Whether it has events.
+    pub(crate) has_events: bool,
+}
+
+/// Writes what was gathered, and commits; rolls back if its caller is gone.
+pub(crate) fn commit(tx: &mut Tx) -> Result<Committed, Error> {
+    let gathered = tx.take_gathered();
+
+    record_events(tx, &gathered.events)?;
+    drawn::number_ends(tx, &gathered.ends)?;
+    let seq = match gathered.changed_at {
+        Some(at) => Some(feed::append(tx, &gathered.changes, at)?),
+        None => None,
+    };
+    if !gathered.is_aside {
+        enter_in_audit_log(tx)?;
+    }
+
+    tx.end()?;
+    Ok(Committed {
+        seq,
+        is_waited_for: gathered.is_waited_for,
+        has_events: gathered.wakes || !gathered.events.is_empty(),
+    })
+}
+
+/// Adds events, and the deliveries that they owe to webhooks. What was recorded before stays as it is.
+fn record_events(tx: &mut Tx, recorded: &[NewEvent]) -> Result<(), Error> {
+    if recorded.is_empty() {
+        return Ok(());
+    }
+    events::lock(tx)?;
+    for some in rows::portions(recorded) {
+        let new = events::insert(tx, some)?;
+        deliveries::owe(tx, &new)?;
+    }
+    events::announce(tx)
+}
+
+/// Writes the entry of the change that is about to be committed, if somebody acts. The list's row is locked after everything else.
+fn enter_in_audit_log(tx: &mut Tx) -> Result<(), Error> {
+    let Some(known) = acting::take() else {
+        return Ok(());
+    };
+    let Some(actor) = &known.actor else {
+        return Ok(());
+    };
+    let deed = &known.deed;
+    let seq = drawn::draw(tx, "audit", 1)?;
+    let address = deed.address.map(|address| address.to_string());
+    tx.run(
+        "INSERT INTO audit_log (seq, at, org_id, partner_id, actor, actor_id, actor_name, address, action, resource, resource_id,
+             fields, request_id)
+         VALUES ($1, $2, $3, COALESCE($4, (SELECT partner_id FROM orgs WHERE id = $3)), $5, $6, $7, $8, $9, $10, $11, $12, $13)",
+        &[
+            &seq,
+            &deed.at,
+            &known.org,
+            &known.partner,
+            &actor.kind.as_str(),
+            &actor.id,
+            &actor.name,
+            &address,
+            &deed.action,
+            &deed.resource,
+            &deed.resource_id,
+            &to_json(&known.fields),
+            &deed.request_id,
+        ],
+    )?;
+    Ok(())
+}

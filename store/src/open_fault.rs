@@ -1,0 +1,142 @@
+//! Reasons for which the store can't be opened, each with what to do.
+
+use std::path::PathBuf;
+
+use super::error::Error;
+
+/// Why the store can't be opened, and what to do about it.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenFault {
+    /// `database.url` is of no kind that we know. Its text is not shown: it may hold a password.
+    #[error(
+        "database.url is neither sqlite:PATH nor postgres://USER@HOST/DATABASE: correct it, or leave it out for SQLite in data_dir"
+    )]
+    Url,
+    /// The data directory can't be used.
+    #[error("the data directory {} can't be written ({source}): create it for this user, or name another with data_dir", .path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// The SQLite file can't be read.
+    #[error("the database {} can't be read ({reason}): check its permissions, restore a backup, or name another with database.url", .path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What SQLite says.
+        reason: String,
+    },
+    /// The SQLite file, or what SQLite keeps beside it, can't be written.
+    #[error("the database {} can't be used ({reason}): look whether its disk is full or failing, and whether this user may write the file and its directory", .path.display())]
+    Unusable {
+        /// The file.
+        path: PathBuf,
+        /// What SQLite says.
+        reason: String,
+    },
+    /// The database is gone or empty, while its keys and journal are there.
+    #[error("the database {} is {found}, and {} has the keys and the journal of one that was used: restore the database from the backup; for a new installation set data_dir to an empty directory", .path.display(), .data_dir.display())]
+    Gone {
+        /// The file.
+        path: PathBuf,
+        /// What is found in its place.
+        found: &'static str,
+        /// Where its keys and journal are.
+        data_dir: PathBuf,
+    },
+    /// PostgreSQL has orgs, and not the keys that their secrets are sealed with.
+    #[error(
+        "the database has orgs, and its keys are gone from the table secrets: restore the database from the backup"
+    )]
+    NoKeysInDatabase,
+    /// The SQLite file is another program's.
+    #[error("{} is the database of another program: name another file with database.url", .path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+    },
+    /// PostgreSQL does not answer.
+    #[error("PostgreSQL does not let us in ({0}): check that it runs, and database.url")]
+    Unreachable(String),
+    /// A newer version has migrated the database.
+    #[error(
+        "the database was migrated by a newer version (to {found}; this one knows {known}): run that version, or restore the backup from before it"
+    )]
+    Future {
+        /// The database's version.
+        found: i64,
+        /// Ours.
+        known: i64,
+    },
+    /// PostgreSQL without a master key.
+    #[error(
+        "secrets.master_key is not set: with PostgreSQL every node needs the same one, of at least 32 characters (`openssl rand -base64 32` makes one)"
+    )]
+    NoMasterKey,
+    /// The master key is too short to protect anything.
+    #[error(
+        "secrets.master_key is shorter than 32 characters: `openssl rand -base64 32` makes a good one"
+    )]
+    WeakMasterKey,
+    /// The database's keys were sealed under another master key.
+    #[error(
+        "secrets.master_key is not the one that the keys of this database are sealed under: use the one that it was set up with, or that trunkline key rotate-master was given last"
+    )]
+    WrongMasterKey,
+    /// The file of keys is gone while the database it belongs to is there.
+    #[error("{} is missing, and the database has values sealed with its keys: restore it from the backup", .path.display())]
+    NoKeys {
+        /// Where it should be.
+        path: PathBuf,
+    },
+    /// The file of keys can't be read or doesn't hold keys.
+    #[error("{} can't be read as keys ({reason}): restore it from the backup", .path.display())]
+    UnreadableKeys {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The file of keys belongs to another database.
+    #[error("the keys in {} are not those of this database: restore the ones it was made with", .path.display())]
+    WrongKeys {
+        /// The file.
+        path: PathBuf,
+    },
+    /// With SQLite the keys lie in a file, and no master key seals them.
+    #[error("there is no master key with SQLite: the keys lie in the data directory")]
+    NoMasterKeyHere,
+    /// The sealing key that a rotation staged is gone.
+    #[error(
+        "another command dropped the new sealing key meanwhile: nothing is lost, run this again"
+    )]
+    NoStagedKey,
+    /// Another rotation made another key seal.
+    #[error(
+        "another command made a new sealing key meanwhile: nothing was dropped, run this again"
+    )]
+    AnotherSeals,
+    /// Values are left that an old sealing key alone opens.
+    #[error(
+        "{0} values were sealed with an old key just now, so that it was not dropped: wait a second for every node to follow, and run this again"
+    )]
+    StillSealed(u64),
+    /// No signing key has this id.
+    #[error("there is no signing key {0}: trunkline key list-signing shows them")]
+    NoSigningKey(String),
+    /// The key signs.
+    #[error("the key {0} signs new tokens: make another first with trunkline key rotate-signing")]
+    Signs(String),
+    /// It broke on the way.
+    #[error("the database could not be set up ({0}): check its disk and rights, then start again")]
+    Broke(#[from] Error),
+}
+
+/// The database's own words where it has some: sqlx's name its layers as well.
+pub(super) fn reason(error: &sqlx::Error) -> String {
+    error
+        .as_database_error()
+        .map_or_else(|| error.to_string(), |fault| fault.message().to_owned())
+}

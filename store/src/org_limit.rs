@@ -1,0 +1,124 @@
+//! Kinds of things of which an org has a bounded amount.
+
+pub use trunkline_model::org_limit::StoredLimit;
+
+/// Something of which an org has a bounded amount.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub enum OrgLimit {
+    /// Outbound trunks.
+    OutboundTrunks,
+    /// Phone agents.
+    Agents,
+    /// Transfer destinations.
+    Destinations,
+    /// API keys.
+    ApiKeys,
+    /// Outbound trunks that register with their carriers.
+    Registrations,
+    /// Webhooks.
+    Webhooks,
+    /// API requests in a minute.
+    Requests,
+    /// Event streams opened in a minute.
+    Streams,
+}
+
+/// The defaults that the configuration has.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct DefaultLimits {
+    /// Trunks that register with their carriers.
+    pub registrations: u32,
+    /// API requests in a minute.
+    pub requests_per_minute: u32,
+    /// Event streams opened in a minute.
+    pub streaming_requests_per_minute: u32,
+}
+
+impl OrgLimit {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::OutboundTrunks,
+        Self::Agents,
+        Self::Destinations,
+        Self::ApiKeys,
+        Self::Registrations,
+        Self::Webhooks,
+        Self::Requests,
+        Self::Streams,
+    ];
+
+    /// The largest value that any of them may have.
+    pub const GREATEST: u32 = 1_000_000;
+
+    /// How much an org may have where nobody says otherwise.
+    pub const fn default_of(self, defaults: DefaultLimits) -> u32 {
+        match self {
+            Self::OutboundTrunks => 50,
+            Self::Agents | Self::Destinations => 1_000,
+            Self::ApiKeys => 100,
+            Self::Webhooks => 20,
+            Self::Registrations => defaults.registrations,
+            Self::Requests => defaults.requests_per_minute,
+            Self::Streams => defaults.streaming_requests_per_minute,
+        }
+    }
+
+    /// The name in the database, on the command line and in JSON.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::OutboundTrunks => "outbound_trunks",
+            Self::Agents => "agents",
+            Self::Destinations => "destinations",
+            Self::ApiKeys => "api_keys",
+            Self::Registrations => "registrations",
+            Self::Webhooks => "webhooks",
+            Self::Requests => "requests_per_minute",
+            Self::Streams => "streaming_requests_per_minute",
+        }
+    }
+
+    /// The smallest value: an org that may ask for nothing is to be suspended instead.
+    pub const fn least(self) -> u32 {
+        match self {
+            Self::OutboundTrunks
+            | Self::Agents
+            | Self::Destinations
+            | Self::ApiKeys
+            | Self::Registrations
+            | Self::Webhooks => 0,
+            Self::Requests | Self::Streams => 1,
+        }
+    }
+
+    /// The same in a sentence.
+    const fn in_words(self, is_one: bool) -> &'static str {
+        match (self, is_one) {
+            (Self::OutboundTrunks, true) => "outbound trunk",
+            (Self::OutboundTrunks, false) => "outbound trunks",
+            (Self::Agents, true) => "agent",
+            (Self::Agents, false) => "agents",
+            (Self::Destinations, true) => "transfer destination",
+            (Self::Destinations, false) => "transfer destinations",
+            (Self::ApiKeys, true) => "API key",
+            (Self::ApiKeys, false) => "API keys",
+            (Self::Registrations, true) => "trunk that registers with its carrier",
+            (Self::Registrations, false) => "trunks that register with their carriers",
+            (Self::Webhooks, true) => "webhook",
+            (Self::Webhooks, false) => "webhooks",
+            (Self::Requests, true) => "request a minute",
+            (Self::Requests, false) => "requests a minute",
+            (Self::Streams, true) => "stream a minute",
+            (Self::Streams, false) => "streams a minute",
+        }
+    }
+
+    /// The sentence for an org that has as many as it may have.
+    pub(crate) fn reached(self, most: u32) -> String {
+        let words = self.in_words(most == 1);
+        match most {
+            0 => format!("the org may have no {words}"),
+            1 => format!("the org may have 1 {words}, and has it already"),
+            _ => format!("the org may have {most} {words}, and has them already"),
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! The open store: one value through which everything is read and written.
+
+use std::sync::Arc;
+
+use tokio::sync::{Mutex, watch};
+use trunkline_sip::moment::Moment;
+
+use super::commit::{Committed, commit};
+use super::effects::{self, Effects};
+use super::error::{Broke, Error};
+use super::event::NewEvent;
+use super::in_force::{Follower, Followers};
+use super::keyring::Keyring;
+use super::open::{self, Options, Outset};
+use super::open_fault::OpenFault;
+use super::pool::Pool;
+use super::secrets::Vault;
+use super::signal::Signal;
+use super::tx::{Mode, Tx};
+use super::{events, feed};
+
+/// The open store. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Store(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    pool: Pool,
+    keyring: Keyring,
+    vault: Vault,
+    /// Counts the commits of this process that have a row in the change feed.
+    changed: watch::Sender<u64>,
+    /// Counts the commits of this process that have events.
+    recorded: watch::Sender<u64>,
+    followers: Followers,
+    /// Held while the keys are read again.
+    following: Mutex<()>,
+}
+
+impl Store {
+    /// Whether other nodes may work on the same data.
+    pub fn is_shared(&self) -> bool {
+        self.pool().is_shared()
+    }
+
+    /// Opens the database, making it if there is none, and brings its schema up to date.
+    ///
+    /// # Errors
+    /// A sentence that says what to do; nothing was changed then.
+    pub async fn open(options: &Options, now: Moment) -> Result<Self, OpenFault> {
+        let (pool, keyring, vault) = open::open(options, now).await?;
+        pool.knows(&keyring);
+        Ok(Self(Arc::new(Inner {
+            pool,
+            keyring,
+            vault,
+            changed: watch::Sender::new(0),
+            recorded: watch::Sender::new(0),
+            followers: Followers::default(),
+            following: Mutex::default(),
+        })))
+    }
+
+    /// Why a database of another process can't be reached now; `None` if it can, and for one that is part of this process.
+    ///
+    /// # Errors
+    /// Why waiting doesn't help.
+    pub async fn away(options: &Options) -> Result<Option<String>, OpenFault> {
+        open::away(options).await
+    }
+
+    /// What [`Store::open`] would find. Nothing is changed.
+    ///
+    /// # Errors
+    /// Why it couldn't be opened.
+    pub async fn look(options: &Options) -> Result<Outset, OpenFault> {
+        open::look(options).await
+    }
+
+    /// Reads the keys again; says whether others than before sign.
+    ///
+    /// # Errors
+    /// They can't be read; those that are known stay.
+    pub async fn follow_signing_keys(&self) -> Result<bool, OpenFault> {
+        // Of two at once, the one that read first must not have the last word.
+        let _turn = self.0.following.lock().await;
+        let kept = self.0.vault.read(self.pool()).await?;
+        Ok(self.keyring().follow(&kept))
+    }
+
+    /// The installation's keys.
+    pub fn keyring(&self) -> &Keyring {
+        &self.0.keyring
+    }
+
+    pub(super) fn vault(&self) -> &Vault {
+        &self.0.vault
+    }
+
+    /// Whether the database answers.
+    ///
+    /// # Errors
+    /// [`Broke`] if it does not.
+    pub async fn check(&self) -> Result<(), Error> {
+        let sql = "SELECT COALESCE(MAX(version), 0) FROM schema_migrations";
+        self.read(move |tx| tx.only(sql, &[]).map(|(_,): (i64,)| ()))
+            .await
+    }
+
+    /// Gives back the memory that a load has left in connections to an embedded database: for a node at rest.
+    ///
+    /// # Errors
+    /// [`Broke`] if the database doesn't answer.
+    pub async fn rest(&self) -> Result<(), Error> {
+        self.0.pool.rest();
+        Ok(())
+    }
+
+    /// Closes every connection, waiting for what is under way.
+    pub async fn close(&self) {
+        self.0.pool.close().await;
+    }
+
+    pub(super) fn pool(&self) -> &Pool {
+        &self.0.pool
+    }
+
+    fn changed(&self) -> watch::Receiver<u64> {
+        self.0.changed.subscribe()
+    }
+
+    /// Runs reads on a thread for them. Each sees what is committed, or all see one state after [`Tx::snapshot`].
+    ///
+    /// # Errors
+    /// Those of `work`; [`Broke`] if the database is away or busy.
+    pub async fn read<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Tx) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        self.pool().run_read(work).await
+    }
+
+    /// The same for reads that every request makes and whose rows an index bounds to a few: of SQLite they are made on the calling thread before
+    /// this returns. To find one agent takes 11 µs so, and 115 µs by way of a thread (`cargo bench --profile dev --bench store`, two cores).
+    /// Lists, and whatever the command line and the node's upkeep ask for, go by [`read`](Self::read).
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn read_inline<T: Send + 'static, W>(
+        &self,
+        work: W,
+    ) -> impl Future<Output = Result<T, Error>> + Send + use<T, W>
+    where
+        W: FnOnce(&mut Tx) -> Result<T, Error> + Send + 'static,
+    {
+        let (done, left) = match self.pool().inline() {
+            Some(mut tx) => (
+                Some(tx.begin(Mode::Read).and_then(|()| work(&mut tx))),
+                None,
+            ),
+            None => (None, Some((self.clone(), work))),
+        };
+        async move {
+            match (done, left) {
+                (Some(done), _) => done,
+                (None, Some((store, work))) => store.read(work).await,
+                (None, None) => Err(Broke::Closed.into()),
+            }
+        }
+    }
+
+    /// Runs a transaction on a thread for it and commits it, with what it has [changed](Tx::changed) and [recorded](Tx::record). Returns once that
+    /// is in force in this process. What fails or panics is rolled back; where [effects](Effects) are held, so is all that they hold.
+    ///
+    /// # Errors
+    /// Those of `work`; [`Broke`] if the database is away or busy.
+    pub async fn write<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Tx) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        if effects::are_held() {
+            let session = match effects::resume() {
+                Some(session) => session,
+                None => self.pool().begin().await?,
+            };
+            let value = session.run(move |tx| tx.part(work)).await?;
+            effects::hold(session);
+            return Ok(value);
+        }
+        let (value, committed) = self.pool().run_write(work).await?;
+        self.settle(committed).await;
+        Ok(value)
+    }
+
+    /// Commits what is held with a last step, or that alone where nothing is.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write); what was held is rolled back then.
+    pub async fn write_held(
+        &self,
+        effects: &Effects,
+        last: impl FnOnce(&mut Tx) -> Result<(), Error> + Send + 'static,
+    ) -> Result<(), Error> {
+        let Some(session) = effects.take() else {
+            // A refusal that is kept is no change.
+            let answer = move |tx: &mut Tx| {
+                tx.aside();
+                last(tx)
+            };
+            return self.write(answer).await;
+        };
+        let ended = session.end(move |tx| {
+            last(tx)?;
+            tx.aside_if_all_was();
+            commit(tx)
+        });
+        let committed = ended.await?;
+        self.settle(committed).await;
+        Ok(())
+    }
+
+    /// Records something that happened by itself, outside any other write: it reaches `GET /phone/events` and the org's webhooks,
+    /// on every node. What is written together with something else is [recorded](Tx::record) in that transaction instead.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn emit(&self, event: NewEvent) -> Result<(), Error> {
+        self.write(|tx| {
+            tx.record([event]);
+            Ok(())
+        })
+        .await
+    }
+
+    /// Says when this process has recorded something.
+    pub fn events_recorded(&self) -> watch::Receiver<u64> {
+        self.0.recorded.subscribe()
+    }
+
+    /// Starts listening for events.
+    pub async fn follow_events(&self) -> Signal {
+        Signal::of(self.pool(), self.events_recorded(), events::CHANNEL).await
+    }
+
+    /// Makes those who write from this process wait until this follower has applied their change.
+    pub fn follower(&self) -> Follower {
+        self.followers().add()
+    }
+
+    /// Starts listening for changes.
+    pub async fn follow_changes(&self) -> Signal {
+        Signal::of(self.pool(), self.changed(), feed::CHANNEL).await
+    }
+
+    /// Wakes those who follow what was committed, and waits until it is in force in this process.
+    pub(super) async fn settle(&self, committed: Committed) {
+        if committed.has_events {
+            self.recorded();
+        }
+        if let Some(seq) = committed.seq {
+            self.published();
+            if committed.is_waited_for {
+                self.followers().reach(seq).await;
+            }
+        }
+    }
+
+    fn followers(&self) -> &Followers {
+        &self.0.followers
+    }
+
+    /// Wakes the followers of the change feed in this process.
+    fn published(&self) {
+        let changed = &self.0.changed;
+        changed.send_modify(|commits| *commits = commits.wrapping_add(1));
+    }
+
+    /// Wakes the readers of events in this process.
+    fn recorded(&self) {
+        let recorded = &self.0.recorded;
+        recorded.send_modify(|commits| *commits = commits.wrapping_add(1));
+    }
+}
