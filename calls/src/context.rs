@@ -273,14 +273,13 @@ impl Core {
         status: u16,
         head: impl FnOnce(&mut Head<'_>),
     ) {
-        let tag = endpoint.minter().stateless_tag(message);
         let mut lines = std::mem::take(&mut self.scratch);
         lines.clear();
         head(&mut Head::new(&mut lines));
         let answer = Response {
             status,
             reason: None,
-            to_tag: Some(tag.as_bytes()),
+            to_tag: None,
             head: &lines,
             body: b"",
         };

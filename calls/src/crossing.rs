@@ -159,7 +159,7 @@ impl Crossing<'_> {
             {
                 continue;
             }
-            head.line(name, &header.unfolded());
+            head.unfolded(name, header.value);
         }
         // Runtimes were seen that leave it out, and PBXs that drop an answer without it.
         if is_bare_sdp(body) && message.first(HeaderName::ContentType).is_none() {

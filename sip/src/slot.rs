@@ -17,7 +17,7 @@ use crate::header::via::Via;
 use crate::wire::{HeaderName, Message, Method};
 
 /// One of the virtual slots that a table of the shell maps to threads.
-#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Slot(u16);
 
 impl Slot {
@@ -291,6 +291,12 @@ impl Minter {
         }
     }
 
+    /// Slot of a message's Call-ID.
+    pub(crate) fn slot_of(&self, message: &Message<'_>) -> Slot {
+        let known = message.keys().and_then(|keys| Slot::new(keys.slot));
+        known.unwrap_or_else(|| self.slot_of_call_id(message.call_id()))
+    }
+
     /// The slot whose shard a message belongs to: a response to that of our branch, a request to that of our To-tag, an
     /// INVITE that replaces a dialog of ours to that dialog's, all else to that of its Call-ID.
     pub fn dispatch(&self, message: &Message<'_>) -> Slot {
@@ -305,15 +311,19 @@ impl Minter {
         };
         match ours {
             Some(key) if key.node == self.node => key.slot,
-            Some(_) | None => self.slot_of_call_id(message.call_id()),
+            Some(_) | None => self.slot_of(message),
         }
     }
 
     /// The To-tag of an answer that nothing is kept of: the same for each retransmission of the request, and found
     /// again in the ACK of an INVITE (RFC 3261 §8.2.7).
     pub fn stateless_tag(&self, request: &Message<'_>) -> Tag {
+        self.tag_of(self.slot_of(request), self.stateless_bits(request))
+    }
+
+    fn stateless_bits(&self, request: &Message<'_>) -> u64 {
         let via = request.top_via();
-        let bits = self.hash64(
+        self.hash64(
             Domain::Stateless,
             &[
                 request.call_id(),
@@ -321,15 +331,18 @@ impl Minter {
                 &request.cseq().number.to_be_bytes(),
                 via.branch.unwrap_or(via.head),
             ],
-        );
-        self.tag_of(self.slot_of_call_id(request.call_id()), bits)
+        )
     }
 
     /// Whether `request`, an ACK, carries the tag of such an answer to its INVITE.
     pub fn is_stateless_tag(&self, request: &Message<'_>) -> bool {
-        request
-            .to_tag()
-            .is_some_and(|tag| *tag == *self.stateless_tag(request))
+        let Some(tag) = request.to_tag().filter(|tag| tag.len() == MINTED) else {
+            return false;
+        };
+        // Tags of dialogs differ in their random part already.
+        let bits = self.stateless_bits(request);
+        read_hex(&tag[NODE + SLOT..SIGNED]) == Some(bits)
+            && *tag == *self.tag_of(self.slot_of(request), bits)
     }
 
     /// 128 bits of keyed hash over parts that may hold anything.

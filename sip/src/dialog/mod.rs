@@ -53,8 +53,8 @@ impl Dialog {
     pub fn uas(invite: &Message<'_>, local_tag: &[u8]) -> Option<Self> {
         let parts = Parts {
             call_id: invite.call_id(),
-            local: Address::read(invite.to(), Some(local_tag))?,
-            remote: Address::read(invite.from(), invite.from_tag())?,
+            local: Address::new(invite.to_uri(), Some(local_tag))?,
+            remote: Address::new(invite.from_uri(), invite.from_tag())?,
             target: contact(invite)?,
             routes: &route_set::as_recorded(invite)?,
         };
@@ -79,8 +79,8 @@ impl Dialog {
     fn of_answer(request_uri: &[u8], response: &Message<'_>, routes: &[u8]) -> Option<Self> {
         let parts = Parts {
             call_id: response.call_id(),
-            local: Address::read(response.from(), response.from_tag())?,
-            remote: Address::read(response.to(), response.to_tag())?,
+            local: Address::new(response.from_uri(), response.from_tag())?,
+            remote: Address::new(response.to_uri(), response.to_tag())?,
             target: contact(response).unwrap_or(request_uri),
             routes,
         };
@@ -287,8 +287,11 @@ struct Address {
 }
 
 impl Address {
-    fn read(value: &[u8], tag: Option<&[u8]>) -> Option<Self> {
-        let uri = NameAddr::parse(value).ok()?.uri;
+    /// `None` without a URI, and for a tag past 64 KiB.
+    fn new(uri: &[u8], tag: Option<&[u8]>) -> Option<Self> {
+        if uri.is_empty() {
+            return None;
+        }
         let tag = tag.unwrap_or_default();
         let mut text = Vec::with_capacity(uri.len() + tag.len() + 8);
         for piece in [b"<", uri, b">"] {

@@ -4,13 +4,12 @@ use std::fmt::Write as _;
 
 use crate::fault::Fault;
 use crate::flow::Flow;
-use crate::header::text;
 use crate::moment::Moment;
 use crate::slot::{Branch, LoopKey, Slot, user_of};
 use crate::transaction::client_invite::ClientInvite;
 use crate::transaction::client_other::{ClientOther, Fired, Heard};
 use crate::transaction::io::{Io, Shared};
-use crate::transaction::sketch;
+use crate::transaction::sketch::Known;
 use crate::transaction::table::Entry;
 use crate::transaction::timer::{Timer, Tx};
 use crate::wire::compact::LARGEST_DATAGRAM;
@@ -35,14 +34,12 @@ impl Client {
 }
 
 /// What tells an INVITE of ours when it comes back.
-fn loop_key<'a>(request: &Request<'a>) -> LoopKey<'a> {
-    let header = |name| sketch::header_in(request.head, name).unwrap_or_default();
-    let number = header("CSeq").split(|octet| *octet == b' ').next();
+fn loop_key<'a>(request: &Request<'a>, known: &Known<'a>) -> LoopKey<'a> {
     LoopKey {
         user: user_of(request.uri),
-        from_tag: sketch::tag_in(header("From")).unwrap_or_default(),
-        call_id: header("Call-ID"),
-        cseq: number.and_then(text::number).unwrap_or_default(),
+        from_tag: known.from_tag.unwrap_or_default(),
+        call_id: known.call_id,
+        cseq: known.cseq,
     }
 }
 
@@ -85,9 +82,10 @@ impl Endpoint {
         if self.clients.is_full() {
             return Err(TableFull);
         }
-        let slot = self.slot_of(request);
+        let known = Known::read(request.head);
+        let slot = self.slot_of(&known);
         let bits = if request.method == Method::Invite {
-            let key = loop_key(request);
+            let key = loop_key(request, &known);
             self.minter.invite_bits(&key, &mut self.entropy)
         } else {
             self.entropy.bits64()
@@ -171,7 +169,7 @@ impl Endpoint {
 
     /// Sends an ACK that nothing is kept of.
     pub fn ack_stateless(&mut self, flow: Flow, request: &Request<'_>) {
-        let slot = self.slot_of(request);
+        let slot = self.slot_of(&Known::read(request.head));
         let branch = self.minter.branch(slot, &mut self.entropy);
         self.print_request(flow, request, &branch);
     }
@@ -182,14 +180,10 @@ impl Endpoint {
     }
 
     /// The slot of our tag in From, for answers must come to the shard of the dialog; else that of the Call-ID.
-    pub(super) fn slot_of(&self, request: &Request<'_>) -> Slot {
-        let tag = sketch::header_in(request.head, "From").and_then(sketch::tag_in);
-        match tag.and_then(|tag| self.minter.read_tag(tag)) {
+    fn slot_of(&self, known: &Known<'_>) -> Slot {
+        match known.from_tag.and_then(|tag| self.minter.read_tag(tag)) {
             Some(key) => key.slot,
-            None => {
-                let call_id = sketch::header_in(request.head, "Call-ID").unwrap_or_default();
-                self.minter.slot_of_call_id(call_id)
-            }
+            None => self.minter.slot_of_call_id(known.call_id),
         }
     }
 

@@ -8,7 +8,7 @@ use crate::flow::{Flow, Transport};
 use crate::moment::Moment;
 use crate::slot::Slot;
 use crate::transaction::io::{Io, Shared};
-use crate::transaction::key::{merged_key, server_key};
+use crate::transaction::key::{self, server_key};
 use crate::transaction::server_invite::{Acked, Expired, ServerInvite};
 use crate::transaction::server_other::{ServerOther, Stands};
 use crate::transaction::sketch::RequestSketch;
@@ -16,6 +16,7 @@ use crate::transaction::table::Entry;
 use crate::transaction::timer::{Timer, Tx};
 use crate::transaction::tombstone::{Lasting, ToTag, Tombstone};
 use crate::wire::compact::compact_answer;
+use crate::wire::message::RequestKeys;
 use crate::wire::{Message, Method, print};
 
 use super::budget::MOST_FOR_ONE;
@@ -139,15 +140,15 @@ impl Endpoint {
         if !flow.transport.is_reliable() {
             self.budget.prove(flow.peer.ip(), now);
         }
-        let key = server_key(request, &self.minter);
-        let merged = match request.to_tag() {
-            Some(_) => 0,
-            None => merged_key(request, &self.minter),
-        };
+        let RequestKeys {
+            transaction: key,
+            merged,
+            ..
+        } = key::keys(request, &self.minter);
         let sketch = RequestSketch::of(request, &flow, &mut self.scratch);
         let server = Server {
             merged,
-            slot: self.minter.slot_of_call_id(request.call_id()),
+            slot: self.minter.slot_of(request),
             sent_by_port: sent_by_port(request, flow.transport),
             status: 0,
             tag: ToTag::None,
@@ -247,10 +248,10 @@ impl Endpoint {
         if request.method() == Method::Ack {
             return;
         }
-        let ours = self.minter.stateless_tag(request);
-        let tag = response
-            .to_tag
-            .or((response.status > 100).then_some(&ours[..]));
+        let is_tagged = response.to_tag.is_some() || request.to_tag().is_some();
+        let ours =
+            (response.status > 100 && !is_tagged).then(|| self.minter.stateless_tag(request));
+        let tag = response.to_tag.or(ours.as_deref());
         self.print_response(request, *flow, response, tag);
     }
 
@@ -366,7 +367,7 @@ impl Endpoint {
 
     pub(super) fn receive_request<'m>(
         &mut self,
-        message: Message<'m>,
+        mut message: Message<'m>,
         flow: Flow,
         now: Moment,
     ) -> Received<'m> {
@@ -380,11 +381,9 @@ impl Endpoint {
             self.answer_from_tombstone(&message, flow, status, &tag);
             return Received::Handled;
         }
-        if message.to_tag().is_none()
-            && self
-                .merged
-                .is_elsewhere(merged_key(&message, &self.minter), key)
-        {
+        let keys = key::of_new(&message, key, &self.minter);
+        message.set_keys(keys);
+        if keys.merged != 0 && self.merged.is_elsewhere(keys.merged, key) {
             self.respond_stateless(&message, &flow, &Response::bare(482));
             return Received::Handled;
         }

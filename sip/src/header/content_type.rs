@@ -4,11 +4,15 @@
 pub fn may_hold_sdp(content_type: &[u8]) -> bool {
     const PARTS: &[u8] = b"multipart";
     let begins = content_type.get(..PARTS.len());
-    begins.is_some_and(|begins| begins.eq_ignore_ascii_case(PARTS)) || is_sdp(content_type)
+    is_sdp(content_type) || begins.is_some_and(|begins| begins.eq_ignore_ascii_case(PARTS))
 }
 
 /// Returns whether a body of this type is an SDP.
 pub fn is_sdp(content_type: &[u8]) -> bool {
+    // As nearly all of them are written.
+    if content_type == b"application/sdp" {
+        return true;
+    }
     let media = content_type
         .split(|octet| *octet == b';')
         .next()

@@ -46,6 +46,11 @@ impl<'a> Iterator for Params<'a> {
 
     fn next(&mut self) -> Option<Param<'a>> {
         while !self.0.is_empty() {
+            // One stands before nearly every parameter, and is cheaper to skip than an empty piece is to read.
+            if let [b';', rest @ ..] = self.0 {
+                self.0 = rest;
+                continue;
+            }
             let (piece, rest) = cut_at_semicolon(self.0);
             self.0 = rest;
             let param = read(piece);

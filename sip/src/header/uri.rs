@@ -273,7 +273,7 @@ impl<'a> Host<'a> {
             return address.map(Host::V6).ok_or(UriFault::Host);
         }
         if host.first().is_some_and(u8::is_ascii_digit)
-            && let Some(address) = address_of(host)
+            && let Some(address) = v4_of(host)
         {
             return Ok(Host::V4(address));
         }
@@ -316,6 +316,27 @@ fn port(digits: &[u8]) -> Option<u16> {
     u16::try_from(text::number(digits)?)
         .ok()
         .filter(|port| *port != 0)
+}
+
+/// Four decimal numbers of at most three digits and without leading zeros, as the standard library reads them. Each URI of a call names a host, and
+/// most are such: this takes a fifth of the instructions of `str::parse` behind `str::from_utf8` (`bench/instructions`).
+fn v4_of(text: &[u8]) -> Option<Ipv4Addr> {
+    let mut octets = [0u8; 4];
+    let mut parts = text.split(|octet| *octet == b'.');
+    for octet in &mut octets {
+        *octet = match parts.next()? {
+            [one @ b'0'..=b'9'] => one - b'0',
+            [first @ b'1'..=b'9', rest @ ..] if rest.len() <= 2 => {
+                let number = rest.iter().try_fold(first - b'0', |number, digit| {
+                    let digit = digit.is_ascii_digit().then(|| digit - b'0')?;
+                    number.checked_mul(10)?.checked_add(digit)
+                });
+                number?
+            }
+            _ => return None,
+        };
+    }
+    parts.next().is_none().then(|| octets.into())
 }
 
 fn address_of<A: FromStr>(text: &[u8]) -> Option<A> {

@@ -297,6 +297,11 @@ fn uri_like() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
+    fn an_ipv4_address_is_read_as_the_standard_library_reads_it(text in "([0-9]{1,4}|25[0-9]|[.x ]){1,8}|([0-9]{1,3}\\.){3}[0-9]{1,4}") {
+        prop_assert_eq!(v4_of(text.as_bytes()), text.parse().ok());
+    }
+
+    #[test]
     fn no_octets_panic(octets in proptest::collection::vec(any::<u8>(), 0..200)) {
         let _ = Uri::parse(&octets);
     }

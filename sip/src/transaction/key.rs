@@ -2,9 +2,30 @@
 //! so that a peer cannot choose where in a table it falls.
 
 use crate::slot::Minter;
+use crate::wire::message::RequestKeys;
 use crate::wire::{Message, Method};
 
 const COOKIE: &[u8] = b"z9hG4bK";
+
+/// Keys of a request: those that it was received with, or worked out now.
+pub(crate) fn keys(request: &Message<'_>, minter: &Minter) -> RequestKeys {
+    let known = request.keys();
+    known.unwrap_or_else(|| of_new(request, server_key(request, minter), minter))
+}
+
+/// Keys of a request that no transaction is known for, whose key is `transaction`.
+pub(crate) fn of_new(request: &Message<'_>, transaction: u128, minter: &Minter) -> RequestKeys {
+    let merged = match request.to_tag() {
+        Some(_) => 0,
+        None => merged_key(request, minter),
+    };
+    let slot = minter.slot_of_call_id(request.call_id()).index();
+    RequestKeys {
+        transaction,
+        merged,
+        slot,
+    }
+}
 
 /// The key of the server transaction that `request` belongs to. An ACK and a CANCEL have that of their INVITE.
 ///
@@ -37,7 +58,7 @@ pub(crate) fn server_key(request: &Message<'_>, minter: &Minter) -> u128 {
 }
 
 /// Equal for requests that reached us by several paths. Never 0.
-pub(crate) fn merged_key(request: &Message<'_>, minter: &Minter) -> u64 {
+fn merged_key(request: &Message<'_>, minter: &Minter) -> u64 {
     let number = request.cseq().number.to_be_bytes();
     let hash = minter.hash128(&[
         request.method_token(),

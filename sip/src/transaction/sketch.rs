@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use crate::flow::Flow;
 use crate::header::content_type;
-use crate::wire::message::unfold;
+use crate::wire::print::Copied;
 use crate::wire::{HeaderName, Message, Method, print};
 
 use super::Response;
@@ -42,19 +42,23 @@ impl InviteSketch {
         let start = lines(invite).next().unwrap_or_default();
         push_line(&mut kept, start.strip_prefix(b"INVITE").unwrap_or(start));
         for line in header_lines(invite) {
-            if is_header(line, "Route") || is_header(line, "From") || is_header(line, "Call-ID") {
+            let (name, value) = cut(line);
+            if matches!(
+                name,
+                HeaderName::Route | HeaderName::From | HeaderName::CallId
+            ) {
                 push_line(&mut kept, line);
-            } else if is_header(line, "Via") && !via {
+            } else if name == HeaderName::Via && !via {
                 via = true;
                 push_line(&mut kept, line);
-            } else if is_header(line, "To") {
+            } else if name == HeaderName::To {
                 to = line;
-            } else if is_header(line, "CSeq") {
-                cseq = number_in(line);
-            } else if let Some(value) = value_of(line, "Content-Type") {
-                is_sdp = content_type::may_hold_sdp(value);
-            } else if is_header(line, "Content-Length") {
-                length = number_in(line);
+            } else if name == HeaderName::CSeq {
+                cseq = number_in(value);
+            } else if name == HeaderName::ContentType {
+                is_sdp = content_type::may_hold_sdp(value.trim_ascii());
+            } else if name == HeaderName::ContentLength {
+                length = number_in(value);
             }
         }
         push_line(&mut kept, b"Max-Forwards: 70");
@@ -112,49 +116,27 @@ impl RequestSketch {
     /// Of a request that came by `flow`; `scratch` is printed into and left as it was.
     pub(crate) fn of(request: &Message<'_>, flow: &Flow, scratch: &mut Vec<u8>) -> Self {
         let start = scratch.len();
-        // 183, because whatever any response copies is copied into that one.
-        print::response(scratch, request, flow, 183, None, None, "", b"", b"");
+        // With routes, which some responses have.
+        let Copied {
+            record_route,
+            to_end,
+        } = print::copied(scratch, request, flow, true, None);
+        let timestamp = scratch.len();
         // No other request has a 100.
-        let is_invite = request.method() == Method::Invite;
-        let timestamp = request.first(HeaderName::Timestamp).filter(|_| is_invite);
-        let sketch = Self::cut(&scratch[start..], timestamp, request.to_tag().is_some());
+        if request.method() == Method::Invite
+            && let Some(value) = request.first(HeaderName::Timestamp)
+        {
+            print::Head::new(scratch).unfolded("Timestamp", value);
+        }
+        let sketch = Self {
+            octets: scratch[start..].into(),
+            record_route: record_route.start - start..record_route.end - start,
+            timestamp: timestamp - start,
+            to_end: to_end - start,
+            tagged: request.to_tag().is_some(),
+        };
         scratch.truncate(start);
         sketch
-    }
-
-    fn cut(response: &[u8], timestamp: Option<&[u8]>, tagged: bool) -> Self {
-        let mut record_route: Option<Range<usize>> = None;
-        let mut to_end = 0;
-        let begin = memchr::memchr(b'\n', response).map_or(response.len(), |at| at + 1);
-        let copied = &response[begin..];
-        let mut above = 0;
-        // Content-Length stands last.
-        for line in lines(copied).take_while(|line| !is_header(line, "Content-Length")) {
-            let end = above + line.len();
-            let behind = end + LINE_END.len();
-            if is_header(line, "Record-Route") {
-                record_route.get_or_insert(above..above).end = behind;
-            } else if is_header(line, "To") {
-                to_end = end;
-            }
-            above = behind;
-        }
-        let copied = &copied[..above];
-        let octets = timestamp.map_or_else(
-            || copied.into(),
-            |value| {
-                [copied, b"Timestamp: ", &unfold(value), LINE_END]
-                    .concat()
-                    .into()
-            },
-        );
-        Self {
-            octets,
-            record_route: record_route.unwrap_or_default(),
-            timestamp: above,
-            to_end,
-            tagged,
-        }
     }
 
     /// Whether the request came with a To-tag, so that its responses get none from us.
@@ -173,15 +155,7 @@ impl RequestSketch {
         let reason = response
             .reason
             .unwrap_or_else(|| print::reason_phrase(response.status));
-        push(out, format_args!("SIP/2.0 {} ", response.status));
-        out.extend(reason.bytes().map(|octet| {
-            if octet.is_ascii_control() {
-                b' '
-            } else {
-                octet
-            }
-        }));
-        out.extend_from_slice(LINE_END);
+        print::status_line(out, response.status, reason);
         let Range { start, end } = self.record_route;
         let below = if (101..300).contains(&response.status) {
             start
@@ -191,8 +165,7 @@ impl RequestSketch {
         out.extend_from_slice(&self.octets[..start]);
         out.extend_from_slice(&self.octets[below..self.to_end]);
         if let Some(tag) = tag.filter(|_| !self.tagged && response.status > 100) {
-            out.extend_from_slice(b";tag=");
-            out.extend(tag.iter().filter(|octet| !octet.is_ascii_control()));
+            print::tag(out, tag);
         }
         let end = match response.status {
             100 => self.octets.len(),
@@ -209,23 +182,49 @@ impl RequestSketch {
     }
 }
 
-/// The value of the first header of that name in printed header lines.
-pub(crate) fn header_in<'h>(head: &'h [u8], name: &str) -> Option<&'h [u8]> {
-    lines(head).find_map(|line| value_of(line, name))
+/// Headers by which a request of ours is known, in the header lines that it is to be printed from.
+#[derive(Debug, Default)]
+pub(crate) struct Known<'h> {
+    pub(crate) from_tag: Option<&'h [u8]>,
+    pub(crate) call_id: &'h [u8],
+    pub(crate) cseq: u32,
 }
 
-fn value_of<'l>(line: &'l [u8], name: &str) -> Option<&'l [u8]> {
-    let value = memchr::memchr(b':', line).filter(|_| is_header(line, name))? + 1;
-    Some(line[value..].trim_ascii())
+impl<'h> Known<'h> {
+    /// Reads no further than it must: they stand at the beginning.
+    pub(crate) fn read(head: &'h [u8]) -> Self {
+        let mut known = Self::default();
+        let (mut from, mut call_id, mut cseq) = (false, false, false);
+        for (name, value) in lines(head).map(cut) {
+            if name == HeaderName::From && !from {
+                from = true;
+                known.from_tag = tag_in(value.trim_ascii());
+            } else if name == HeaderName::CallId && !call_id {
+                call_id = true;
+                known.call_id = value.trim_ascii();
+            } else if name == HeaderName::CSeq && !cseq {
+                cseq = true;
+                known.cseq = number_in(value);
+            }
+            if from && call_id && cseq {
+                break;
+            }
+        }
+        known
+    }
 }
 
 /// The tag parameter of a From or To value, which stands behind the address.
-pub(crate) fn tag_in(value: &[u8]) -> Option<&[u8]> {
-    let address = value
-        .iter()
-        .rposition(|octet| *octet == b'>')
-        .map_or(0, |at| at + 1);
-    let params = value[address..]
+fn tag_in(value: &[u8]) -> Option<&[u8]> {
+    let address = memchr::memrchr(b'>', value).map_or(0, |at| at + 1);
+    let params = &value[address..];
+    // As we write it.
+    if let Some(tag) = params.strip_prefix(b";tag=")
+        && memchr::memchr(b';', tag).is_none()
+    {
+        return Some(tag);
+    }
+    let params = params
         .split(|octet| *octet == b';')
         .skip(1)
         .map(<[u8]>::trim_ascii);
@@ -254,14 +253,16 @@ fn header_lines(message: &[u8]) -> impl Iterator<Item = &[u8]> {
     lines(message).skip(1).take_while(|line| !line.is_empty())
 }
 
-fn is_header(line: &[u8], name: &str) -> bool {
-    if let [letter, b':', ..] = line {
-        return HeaderName::from_bytes(name.as_bytes()).letter() == Some(*letter);
+/// A printed header line's name, in full or compact, and its value with the space before it.
+fn cut(line: &[u8]) -> (HeaderName, &[u8]) {
+    // Names are short.
+    match line.iter().position(|octet| *octet == b':') {
+        Some(colon) => (HeaderName::from_bytes(&line[..colon]), &line[colon + 1..]),
+        None => (HeaderName::Other, b""),
     }
-    line.get(name.len()) == Some(&b':') && line[..name.len()].eq_ignore_ascii_case(name.as_bytes())
 }
 
-/// The number at the start of a CSeq line's value; 0 where there is none.
+/// The number at the start of a value; 0 where there is none.
 fn number_in(line: &[u8]) -> u32 {
     let digits = line.iter().skip_while(|octet| !octet.is_ascii_digit());
     let digits = digits.take_while(|octet| octet.is_ascii_digit());

@@ -246,8 +246,8 @@ impl<'m> Lexer<'m> {
         let (cseq, cseq_token) = self.cseq(&start);
         let from = self.single(HeaderName::From);
         let to = self.single(HeaderName::To);
-        let from_tag = self.tag(HeaderName::From, from);
-        let to_tag = self.tag(HeaderName::To, to);
+        let (from_uri, from_tag) = self.address(HeaderName::From, from);
+        let (to_uri, to_tag) = self.address(HeaderName::To, to);
         self.check_max_forwards();
         let is_cut = self.oversize.is_some();
         let fault = match start {
@@ -266,9 +266,12 @@ impl<'m> Lexer<'m> {
             cseq_token,
             from,
             to,
+            from_uri,
+            to_uri,
             from_tag,
             to_tag,
             is_cut,
+            keys: None,
         };
         match fault {
             None => Ok(message),
@@ -372,16 +375,17 @@ impl<'m> Lexer<'m> {
         (cseq, token)
     }
 
-    fn tag(&mut self, name: HeaderName, value: &'m [u8]) -> Option<&'m [u8]> {
+    /// URI and tag of From or To.
+    fn address(&mut self, name: HeaderName, value: &'m [u8]) -> (&'m [u8], Option<&'m [u8]>) {
         let Ok(address) = NameAddr::parse(value) else {
             self.note(Fault::Unreadable(name));
-            return None;
+            return (b"", None);
         };
-        let tag = address.tag()?;
-        if text::holds(tag, is_no_tag_octet) {
+        let tag = address.tag();
+        if tag.is_some_and(|tag| text::holds(tag, is_no_tag_octet)) {
             self.note(Fault::Unreadable(name));
         }
-        Some(tag)
+        (address.uri, tag)
     }
 
     /// RFC 3261 §20.22: 0 to 255. A request without it comes from an implementation of RFC 2543.

@@ -75,9 +75,23 @@ pub struct Message<'m> {
     pub(super) cseq_token: &'m [u8],
     pub(super) from: &'m [u8],
     pub(super) to: &'m [u8],
+    pub(super) from_uri: &'m [u8],
+    pub(super) to_uri: &'m [u8],
     pub(super) from_tag: Option<&'m [u8]>,
     pub(super) to_tag: Option<&'m [u8]>,
     pub(super) is_cut: bool,
+    pub(super) keys: Option<RequestKeys>,
+}
+
+/// Keyed hashes of a request, by which tables and shards are found: worked out once, when the endpoint has received it.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct RequestKeys {
+    /// Key of its server transaction.
+    pub(crate) transaction: u128,
+    /// Key under which merged requests meet; 0 for a request inside a dialog.
+    pub(crate) merged: u64,
+    /// Slot of its Call-ID.
+    pub(crate) slot: u16,
 }
 
 /// One header line.
@@ -184,6 +198,16 @@ impl<'m> Message<'m> {
         self.to
     }
 
+    /// The URI in From, as sent.
+    pub const fn from_uri(&self) -> &'m [u8] {
+        self.from_uri
+    }
+
+    /// The URI in To, as sent.
+    pub const fn to_uri(&self) -> &'m [u8] {
+        self.to_uri
+    }
+
     /// The tag of From.
     pub const fn from_tag(&self) -> Option<&'m [u8]> {
         self.from_tag
@@ -207,6 +231,11 @@ impl<'m> Message<'m> {
             raw_name: line.raw_name.of(octets),
             value: line.value.of(octets),
         })
+    }
+
+    /// Whether there is a line of that name.
+    pub const fn has(&self, name: HeaderName) -> bool {
+        self.present.contains(name)
     }
 
     /// The value of the first line of that name.
@@ -257,6 +286,16 @@ impl<'m> Message<'m> {
         self.body.of(self.octets)
     }
 
+    /// Keyed hashes of a request that the endpoint has received.
+    pub(crate) const fn keys(&self) -> Option<RequestKeys> {
+        self.keys
+    }
+
+    /// Keeps the keyed hashes of a request.
+    pub(crate) const fn set_keys(&mut self, keys: RequestKeys) {
+        self.keys = Some(keys);
+    }
+
     /// The whole message, from its first line to the end of its body.
     pub const fn raw(&self) -> &'m [u8] {
         self.octets
@@ -285,9 +324,12 @@ impl<'m> Message<'m> {
             cseq_token: moved(self.cseq_token),
             from: moved(self.from),
             to: moved(self.to),
+            from_uri: moved(self.from_uri),
+            to_uri: moved(self.to_uri),
             from_tag: self.from_tag.map(moved),
             to_tag: self.to_tag.map(moved),
             is_cut: self.is_cut,
+            keys: self.keys,
         }
     }
 }

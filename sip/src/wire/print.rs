@@ -3,6 +3,7 @@
 
 use std::fmt::{self, Write};
 use std::net::IpAddr;
+use std::ops::Range;
 
 use super::message::unfold;
 use super::{HeaderName, Message};
@@ -48,6 +49,13 @@ impl<'b> Head<'b> {
         self.out.extend_from_slice(lines);
     }
 
+    /// One line with a value as another message has it: each fold becomes one space.
+    pub fn unfolded(&mut self, name: &str, value: &[u8]) {
+        self.name(name);
+        unfolded(self.out, value);
+        self.out.extend_from_slice(b"\r\n");
+    }
+
     fn name(&mut self, name: &str) {
         scrub(self.out, name.as_bytes());
         self.out.extend_from_slice(b": ");
@@ -69,6 +77,14 @@ fn scrub(out: &mut Vec<u8>, value: &[u8]) {
         before = *octet;
         if breaks { b' ' } else { *octet }
     }));
+}
+
+/// A value of another message, on one line. Hardly any is folded, which is asked once for both.
+fn unfolded(out: &mut Vec<u8>, value: &[u8]) {
+    match text::first_control(value) {
+        None => out.extend_from_slice(value),
+        Some(_) => scrub(out, &unfold(value)),
+    }
 }
 
 struct Scrubbed<'b>(&'b mut Vec<u8>);
@@ -111,22 +127,10 @@ pub fn response(
     head: &[u8],
     body: &[u8],
 ) {
-    out.extend_from_slice(b"SIP/2.0 ");
-    decimal(out, u64::from(status));
-    out.push(b' ');
-    scrub(out, reason.unwrap_or(reason_phrase(status)).as_bytes());
-    out.extend_from_slice(b"\r\n");
-    vias(out, request, flow);
+    status_line(out, status, reason.unwrap_or(reason_phrase(status)));
+    let has_routes = (101..300).contains(&status);
+    copied(out, request, flow, has_routes, to_tag);
     let mut lines = Head::new(out);
-    if (101..300).contains(&status) {
-        for route in request.all(HeaderName::RecordRoute) {
-            lines.line("Record-Route", &unfold(route));
-        }
-    }
-    repeated(&mut lines, request, HeaderName::From);
-    to(&mut lines, request, to_tag);
-    repeated(&mut lines, request, HeaderName::CallId);
-    repeated(&mut lines, request, HeaderName::CSeq);
     lines.raw(head);
     if !server.is_empty() {
         lines.line("Server", server.as_bytes());
@@ -134,37 +138,88 @@ pub fn response(
     end(out, body);
 }
 
-/// A malformed request may lack what is repeated: so does its answer.
-fn repeated(lines: &mut Head<'_>, request: &Message<'_>, name: HeaderName) {
-    if let Some(value) = request.first(name) {
-        lines.line(name.as_str(), &unfold(value));
+pub(crate) fn status_line(out: &mut Vec<u8>, status: u16, reason: &str) {
+    out.extend_from_slice(b"SIP/2.0 ");
+    decimal(out, u64::from(status));
+    out.push(b' ');
+    scrub(out, reason.as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+/// The tag of a To that has none.
+pub(crate) fn tag(out: &mut Vec<u8>, tag: &[u8]) {
+    out.extend_from_slice(b";tag=");
+    scrub(out, tag);
+}
+
+/// Places in what [`copied`] has appended, counted from where the buffer begins.
+pub(crate) struct Copied {
+    pub(crate) record_route: Range<usize>,
+    /// Behind the value of To, where a tag may follow.
+    pub(crate) to_end: usize,
+}
+
+/// Prints the header lines that an answer copies from its request.
+pub(crate) fn copied(
+    out: &mut Vec<u8>,
+    request: &Message<'_>,
+    flow: &Flow,
+    has_routes: bool,
+    to_tag: Option<&[u8]>,
+) -> Copied {
+    vias(out, request, flow);
+    let routes = out.len();
+    let mut lines = Head::new(out);
+    if has_routes {
+        for route in request.all(HeaderName::RecordRoute) {
+            lines.unfolded("Record-Route", route);
+        }
+    }
+    let record_route = routes..lines.out.len();
+    repeated(&mut lines, request, HeaderName::From, request.from());
+    let to_end = to(&mut lines, request, to_tag);
+    repeated(&mut lines, request, HeaderName::CallId, request.call_id());
+    if let Some(cseq) = request.first(HeaderName::CSeq) {
+        lines.unfolded("CSeq", cseq);
+    }
+    Copied {
+        record_route,
+        to_end,
     }
 }
 
-fn to(lines: &mut Head<'_>, request: &Message<'_>, tag: Option<&[u8]>) {
-    let Some(value) = request.first(HeaderName::To) else {
-        return;
-    };
+/// A malformed request may lack what is repeated: so does its answer.
+fn repeated(lines: &mut Head<'_>, request: &Message<'_>, name: HeaderName, value: &[u8]) {
+    if request.has(name) {
+        lines.unfolded(name.as_str(), value);
+    }
+}
+
+fn to(lines: &mut Head<'_>, request: &Message<'_>, to_tag: Option<&[u8]>) -> usize {
+    if !request.has(HeaderName::To) {
+        return lines.out.len();
+    }
     lines.name("To");
-    lines.value(&unfold(value));
-    if let Some(tag) = tag.filter(|_| request.to_tag().is_none()) {
-        lines.out.extend_from_slice(b";tag=");
-        lines.value(tag);
+    unfolded(lines.out, request.to());
+    let end = lines.out.len();
+    if let Some(chosen) = to_tag.filter(|_| request.to_tag().is_none()) {
+        tag(lines.out, chosen);
     }
     lines.out.extend_from_slice(b"\r\n");
+    end
 }
 
 fn vias(out: &mut Vec<u8>, request: &Message<'_>, flow: &Flow) {
     for (at, line) in request.all(HeaderName::Via).enumerate() {
         if at > 0 {
-            Head::new(out).line("Via", &unfold(line));
+            Head::new(out).unfolded("Via", line);
             continue;
         }
         out.extend_from_slice(b"Via: ");
         top_via(out, request, flow);
         for below in super::message::elements(line).skip(1) {
             out.extend_from_slice(b", ");
-            scrub(out, &unfold(below));
+            unfolded(out, below);
         }
         out.extend_from_slice(b"\r\n");
     }
@@ -173,7 +228,7 @@ fn vias(out: &mut Vec<u8>, request: &Message<'_>, flow: &Flow) {
 /// RFC 3261 §18.2.1, RFC 3581 §4: `received` where sent-by isn't the source or `rport` was asked for.
 fn top_via(out: &mut Vec<u8>, request: &Message<'_>, flow: &Flow) {
     let via = request.top_via();
-    scrub(out, &unfold(via.head));
+    unfolded(out, via.head);
     for param in via.parameters() {
         if param.is("received") || param.is("rport") {
             continue;
