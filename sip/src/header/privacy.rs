@@ -24,13 +24,16 @@ pub fn hides(wishes: &[u8]) -> bool {
 /// Returns whether a From names nobody: its host is `anonymous.invalid` or its user `anonymous`.
 pub fn names_nobody(from: &[u8]) -> bool {
     let address = NameAddr::parse(from).ok();
-    let Some(uri) = address.and_then(|address| Uri::parse(address.uri).ok()) else {
-        return false;
-    };
+    let uri = address.and_then(|address| Uri::parse(address.uri).ok());
+    uri.is_some_and(|uri| is_nobody(&uri))
+}
+
+/// Returns whether a URI is nobody's: its host is `anonymous.invalid` or its user `anonymous`.
+pub fn is_nobody(uri: &Uri<'_>) -> bool {
     let is_nowhere =
         matches!(uri.host, Host::Name(name) if name.eq_ignore_ascii_case(b"anonymous.invalid"));
-    let is_nobody = |user: &[u8]| user.eq_ignore_ascii_case(b"anonymous");
-    is_nowhere || uri.user.is_some_and(is_nobody)
+    let is_unnamed = |user: &[u8]| user.eq_ignore_ascii_case(b"anonymous");
+    is_nowhere || uri.user.is_some_and(is_unnamed)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 use rsip::common::uri::{Host as RsipHost, HostWithPort};
 
 use super::message::elements;
-use super::{CSeq, Message, normalise};
+use super::{CSeq, HeaderName, Message, normalise};
 use crate::header::name_addr::NameAddr;
 use crate::header::privacy;
 use crate::header::text;
@@ -18,9 +18,10 @@ use crate::header::via::Via;
 #[derive(Clone, Debug)]
 pub struct Invite {
     request: rsip::Request,
-    /// The Request-URI as `rsip` prints it.
-    uri: String,
     built_from_parts: bool,
+    request_user: Option<String>,
+    from_user: Option<String>,
+    is_anonymous: bool,
 }
 
 /// The two readings of a request differ in this.
@@ -39,12 +40,12 @@ pub fn read(message: &Message<'_>) -> Result<Invite, Difference> {
         .and_then(Result::ok);
     let built_from_parts = parsed.is_none();
     let request = parsed.unwrap_or_else(|| from_parts(message));
-    let invite = Invite {
-        uri: request.uri.to_string(),
-        request,
-        built_from_parts,
-    };
+    let mut invite = Invite::unread(request, built_from_parts);
     invite.compare(message, &uri)?;
+
+    // The same in both readings by now.
+    invite.request_user = user_of(&uri);
+    (invite.from_user, invite.is_anonymous) = invite.sender();
     Ok(invite)
 }
 
@@ -76,6 +77,16 @@ fn from_parts(message: &Message<'_>) -> rsip::Request {
 }
 
 impl Invite {
+    const fn unread(request: rsip::Request, built_from_parts: bool) -> Self {
+        Self {
+            request,
+            built_from_parts,
+            request_user: None,
+            from_user: None,
+            is_anonymous: false,
+        }
+    }
+
     /// Whether `rsip` refused the request and its value was built from the lexer's parts.
     pub const fn built_from_parts(&self) -> bool {
         self.built_from_parts
@@ -91,17 +102,17 @@ impl Invite {
 
     /// The user part of the Request-URI, unescaped; the number of a `tel:` URI.
     pub fn request_uri_user(&self) -> Option<String> {
-        user_of(self.uri.as_bytes())
+        self.request_user.clone()
     }
 
     /// The user part of To.
     pub fn to_user(&self) -> Option<String> {
-        user_of(self.address("To")?.uri)
+        user_of(&self.address("To")?.parse_uri().ok()?)
     }
 
     /// The user part of From.
     pub fn from_user(&self) -> Option<String> {
-        user_of(self.address("From")?.uri)
+        self.from_user.clone()
     }
 
     /// The display name of From, without quotes.
@@ -114,45 +125,64 @@ impl Invite {
     pub fn asserted_identities(&self) -> Vec<String> {
         self.values("P-Asserted-Identity")
             .flat_map(|list| elements(list.as_bytes()))
-            .filter_map(|element| user_of(NameAddr::parse(element).ok()?.uri))
+            .filter_map(|element| user_of(&NameAddr::parse(element).ok()?.parse_uri().ok()?))
             .collect()
     }
 
     /// Whether the caller wants to stay unknown: a From that names nobody, or Privacy that asks for it.
-    pub fn is_anonymous(&self) -> bool {
+    pub const fn is_anonymous(&self) -> bool {
+        self.is_anonymous
+    }
+
+    /// From's user part, and whether From and Privacy keep the caller unknown.
+    fn sender(&self) -> (Option<String>, bool) {
+        let from = self.address("From");
+        let from = from.and_then(|address| address.parse_uri().ok());
         let mut wishes = self.values("Privacy");
-        let mut from = self.values("From");
-        wishes.any(|wishes| privacy::hides(wishes.as_bytes()))
-            || from.any(|from| privacy::names_nobody(from.as_bytes()))
+        let is_anonymous = wishes.any(|wishes| privacy::hides(wishes.as_bytes()))
+            || from.as_ref().is_some_and(privacy::is_nobody);
+        (from.as_ref().and_then(user_of), is_anonymous)
     }
 
     /// What identifies a request must read the same both ways.
     fn compare(&self, message: &Message<'_>, uri: &Uri<'_>) -> Result<(), Difference> {
-        let is_read_alike = self.uri.as_bytes() == uri.raw
-            || Uri::parse(self.uri.as_bytes()).is_ok_and(|theirs| is_same(&theirs, uri));
+        let printed = self.request.uri.to_string();
+        let is_read_alike = printed.as_bytes() == uri.raw
+            || Uri::parse(printed.as_bytes()).is_ok_and(|theirs| is_same(&theirs, uri));
         check(is_read_alike, "Request-URI")?;
         let call_id = self.value("Call-ID").map(str::as_bytes);
         check(call_id == Some(message.call_id()), "Call-ID")?;
-        let cseq = self
-            .value("CSeq")
-            .and_then(|cseq| CSeq::parse(cseq.as_bytes()).ok());
+        let cseq = self.value("CSeq").map(str::as_bytes);
+        let is_read_alike =
+            |cseq| CSeq::parse(cseq) == Ok((message.cseq(), message.cseq_method_token()));
+        check(cseq.is_some_and(is_read_alike), "CSeq")?;
         check(
-            cseq == Some((message.cseq(), message.cseq_method_token())),
-            "CSeq",
+            self.has_tag("From", message.from(), message.from_tag()),
+            "From",
         )?;
-        check(self.tag("From") == message.from_tag(), "From")?;
-        check(self.tag("To") == message.to_tag(), "To")?;
-        let via = self
-            .value("Via")
-            .and_then(|via| Via::parse(via.as_bytes()).ok());
-        check(
-            via.is_some_and(|via| via.branch == message.top_via().branch),
-            "Via",
-        )
+        check(self.has_tag("To", message.to(), message.to_tag()), "To")?;
+        check(self.has_top_via(message), "Via")
     }
 
-    fn tag(&self, name: &str) -> Option<&[u8]> {
-        self.address(name)?.tag()
+    /// Whether `rsip` has this tag in a header, whose text the lexer has as `ours`. The same text need not be read twice.
+    fn has_tag(&self, name: &str, ours: &[u8], tag: Option<&[u8]>) -> bool {
+        let Some(theirs) = self.value(name).map(str::as_bytes) else {
+            return tag.is_none();
+        };
+        theirs == ours
+            || NameAddr::parse(theirs)
+                .ok()
+                .and_then(|address| address.tag())
+                == tag
+    }
+
+    fn has_top_via(&self, message: &Message<'_>) -> bool {
+        let Some(theirs) = self.value("Via").map(str::as_bytes) else {
+            return false;
+        };
+        let is_read_alike = |via: Via<'_>| via.branch == message.top_via().branch;
+        message.elements(HeaderName::Via).next() == Some(theirs)
+            || Via::parse(theirs).is_ok_and(is_read_alike)
     }
 
     fn address(&self, name: &str) -> Option<NameAddr<'_>> {
@@ -188,8 +218,7 @@ fn check(same: bool, what: &'static str) -> Result<(), Difference> {
     if same { Ok(()) } else { Err(Difference(what)) }
 }
 
-fn user_of(uri: &[u8]) -> Option<String> {
-    let uri = Uri::parse(uri).ok()?;
+fn user_of(uri: &Uri<'_>) -> Option<String> {
     uri.user?;
     Some(text::lossy(&uri.user_unescaped()).into_owned())
 }

@@ -193,11 +193,7 @@ fn two_readings_are_no_request() {
         ("Via", "z9hG4bK1", "z9hG4bK2"),
     ] {
         let request = by_rsip(text.replacen(part, other, 1).as_bytes()).expect("rsip reads it");
-        let invite = Invite {
-            uri: request.uri.to_string(),
-            request,
-            built_from_parts: false,
-        };
+        let invite = Invite::unread(request, false);
         let uri = Uri::parse(message.request_uri()).expect("a URI");
         assert_eq!(
             invite.compare(&message, &uri),
