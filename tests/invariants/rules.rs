@@ -229,7 +229,7 @@ pub(crate) fn crates_know_only_what_they_may(of: &str, manifest: &str) -> Vec<St
 }
 
 /// Modules that still depend on each other, by crate, and why that is so. The list shrinks only: a module that has left its cycle comes off.
-pub(crate) const CYCLES: [(&str, &str, &[&str]); 3] = [
+pub(crate) const CYCLES: [(&str, &str, &[&str]); 2] = [
     (
         "sip/src/",
         "the parts of the endpoint share its state",
@@ -283,20 +283,6 @@ pub(crate) const CYCLES: [(&str, &str, &[&str]); 3] = [
             "transfer::plan",
             "uas_invite",
             "verification",
-        ],
-    ),
-    (
-        "src/",
-        "another node is asked for a call, and is answered, by the same handlers",
-        &[
-            "api::phone::call_routing",
-            "api::phone::calls",
-            "api::phone::remote",
-            "api::phone::holding",
-            "api::phone::outbound_call",
-            "api::phone::remote_trace",
-            "api::phone::trace",
-            "api::phone::transfers",
         ],
     ),
 ];

@@ -1,26 +1,16 @@
-//! `/phone/calls/{call_id}`: one call as it is now, and its end. Memory knows a call from its INVITE on, the store once its facts are
-//! projected.
+//! A call as it is now, and as the API shows it. Memory knows a call from its INVITE on, the store once its facts are projected.
 
 use std::time::Duration;
 
-use axum::Json;
-use axum::extract::State;
-use axum::http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
 use trunkline_calls::live::LiveCall;
 use trunkline_model::record::{Direction, HangupBy, Status};
 use trunkline_routing::E164;
-use trunkline_store::{Call, CallSeconds, Kind, calls};
+use trunkline_store::{Call, CallSeconds, calls};
 use uuid::Uuid;
 
-use super::of_call::OfCall;
-use super::remote::{CommandResult, RemoteCommand};
-use super::transfers::TransferView;
-use crate::api::body::Body;
-use crate::api::caller::Caller;
-use crate::api::path::Named;
-use crate::api::query::Query;
+use super::transfer_view::TransferView;
 use crate::api::time::written;
 use crate::api::{Api, ApiError};
 
@@ -106,59 +96,6 @@ impl From<Call> for CallView {
         }
     }
 }
-
-/// `GET /phone/calls/{call_id}`
-pub(crate) async fn one(
-    State(api): State<Api>,
-    caller: Caller,
-    named: Named,
-    query: Query,
-) -> Result<Json<CallView>, ApiError> {
-    caller.needs(SCOPE)?;
-    let id = named.id("call_id", Kind::Call)?;
-    let call = find(&api, caller.org, id).await?;
-    query.finish()?;
-    Ok(Json(call.into()))
-}
-
-/// `POST /phone/calls/{call_id}/hangup`: ends a call on both sides. 200 with the call once its end is recorded, 202 if that takes
-/// longer than a second; 409 if it is over.
-pub(crate) async fn hang_up(
-    State(api): State<Api>,
-    caller: OfCall,
-    named: Named,
-    body: Body,
-) -> Result<CommandResult, ApiError> {
-    let id = named.id("call_id", Kind::Call)?;
-    let call = find(&api, caller.org, id).await?;
-    body.empty()?;
-    RemoteCommand::HangUp.run(&api, call).await
-}
-
-/// Ends a call of this node.
-pub(super) async fn end(api: &Api, call: Call) -> Result<CommandResult, ApiError> {
-    let was_up = match api.engine() {
-        Some(engine) if call.ended_at.is_none() => engine.hang_up(call.id).await,
-        Some(_) | None => Ok(false),
-    };
-    if !was_up.map_err(|fault| ApiError::Broke(Box::new(fault)))? {
-        return Err(not_up(api, &call));
-    }
-    for _ in 0..LOOKS {
-        let stored = api
-            .read_inline(move |tx| calls::by_id(tx, call.org_id, call.id))
-            .await;
-        if let Some(ended) = stored.ok().filter(|call| call.ended_at.is_some()) {
-            return CommandResult::new(StatusCode::OK, &CallView::from(ended));
-        }
-        tokio::time::sleep(LOOK).await;
-    }
-    CommandResult::new(StatusCode::ACCEPTED, &CallView::from(call))
-}
-
-/// How often it is looked whether the end of a call that was hung up is recorded.
-const LOOK: Duration = Duration::from_millis(20);
-const LOOKS: u32 = 50;
 
 /// Why nothing can be done with a call that ought to be up here.
 pub(super) fn not_up(api: &Api, call: &Call) -> ApiError {

@@ -1,6 +1,7 @@
 //! Which messages are a call's: those of its caller, of the runtimes that were asked, of whom it was transferred to where that is called
-//! from here, and of a leg that took the caller's place. Reads files; knows nothing of HTTP.
+//! from here, and of a leg that took the caller's place. Reads files.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use trunkline_capture::message::Message as Sip;
@@ -10,6 +11,7 @@ use trunkline_model::transfer::Way;
 use trunkline_sip::moment::Moment;
 use trunkline_store::Call;
 
+use crate::api::{Api, ApiError};
 use crate::traces::show::masked;
 use crate::traces::{Found, Traces};
 
@@ -30,15 +32,28 @@ pub(super) struct Message {
     pub(super) captured: Captured,
 }
 
+/// The messages that this node has, read where waiting for a disk holds nobody up, and whether they are all.
+pub(super) async fn messages_here(
+    api: &Api,
+    call: Call,
+) -> Result<(Call, Vec<Message>, bool), ApiError> {
+    let Some(engine) = api.engine() else {
+        return Ok((call, Vec::new(), true));
+    };
+    let traces = Arc::clone(engine.traces());
+    let session_header = format!("{}-SESSION-ID", api.config().sip.header_prefix);
+    let now = api.now();
+    let read = tokio::task::spawn_blocking(move || {
+        let (legs, is_complete) = legs(&traces, &call, &session_header, now);
+        (call, legs, is_complete)
+    });
+    read.await.map_err(|fault| ApiError::Broke(fault.into()))
+}
+
 /// All legs in the order of time, credentials hidden, and whether nothing was left out.
 ///
 /// `session_header` is what our INVITEs name the session by.
-pub(super) fn legs(
-    traces: &Traces,
-    call: &Call,
-    session_header: &str,
-    now: Moment,
-) -> (Vec<Message>, bool) {
+fn legs(traces: &Traces, call: &Call, session_header: &str, now: Moment) -> (Vec<Message>, bool) {
     let from = before(call.started_at, BEFORE);
     let until = call.ended_at.unwrap_or(now) + AFTER;
     let called = called(traces, call, session_header, now);

@@ -3,12 +3,15 @@
 mod agents;
 mod assignments;
 mod auth_failures;
+mod call;
 mod call_export;
 mod call_filters;
 mod call_list;
 mod call_routing;
 mod calls;
 mod calls_at_once;
+mod command_result;
+mod commands;
 mod destinations;
 mod doctor;
 mod events;
@@ -24,7 +27,6 @@ mod openapi_explained;
 mod outbound_call;
 mod outbound_trunks;
 mod remote;
-mod remote_trace;
 mod route_replay;
 mod route_test;
 mod runtime;
@@ -32,6 +34,7 @@ mod scopes;
 mod sessions;
 mod sip_uri;
 mod trace;
+mod transfer_view;
 mod transfer_way;
 mod transfers;
 mod usage;
@@ -49,7 +52,7 @@ pub(super) use openapi::lists_numbers;
 pub(super) use remote::serve as serve_others;
 pub(crate) use route_replay::change_of;
 pub(super) use trace::picture;
-pub(super) use transfers::TransferView;
+pub(super) use transfer_view::TransferView;
 
 use super::audit;
 use super::idempotency::{call_once, once, once_for};
@@ -100,10 +103,10 @@ pub(super) fn router() -> Routes {
         .route("/calls", get(call_list::list))
         .route("/usage", get(usage::show))
         .route("/audit", get(audit::of_org))
-        .route("/calls/{call_id}", get(calls::one))
+        .route("/calls/{call_id}", get(call::one))
         .route("/calls/{call_id}/routing", get(call_routing::routing))
         .route("/calls/{call_id}/trace", get(trace::show))
-        .route("/calls/{call_id}/hangup", post(calls::hang_up))
+        .route("/calls/{call_id}/hangup", post(call::hang_up))
         .route("/calls/{call_id}/hold", post(holding::hold))
         .route("/calls/{call_id}/resume", post(holding::resume))
         .route("/sessions/{session_id}", get(sessions::show))

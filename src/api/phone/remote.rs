@@ -3,8 +3,7 @@
 
 use std::time::Duration;
 
-use axum::http::{HeaderValue, StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 use trunkline_calls::outbound::Order;
@@ -12,7 +11,8 @@ use trunkline_calls::transfer::Ask;
 use trunkline_store::{Asking, Call, asks};
 use uuid::Uuid;
 
-use super::{calls, holding, outbound_call, remote_trace, transfers};
+use super::command_result::CommandResult;
+use super::{calls, commands};
 use crate::api::error::Refusal;
 use crate::api::{Api, ApiError};
 use crate::engine::Handle;
@@ -51,31 +51,6 @@ enum Asked {
     Place { place: Order },
 }
 
-/// Answer that the client of the asking node gets.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct CommandResult {
-    status: StatusCode,
-    body: String,
-}
-
-impl CommandResult {
-    pub(super) fn new(status: StatusCode, view: &impl Serialize) -> Result<Self, ApiError> {
-        let body = serde_json::to_string(view).map_err(|fault| ApiError::Broke(Box::new(fault)))?;
-        Ok(Self { status, body })
-    }
-
-    pub(super) fn body(&self) -> &str {
-        &self.body
-    }
-}
-
-impl IntoResponse for CommandResult {
-    fn into_response(self) -> Response {
-        let json = HeaderValue::from_static("application/json");
-        (self.status, [(header::CONTENT_TYPE, json)], self.body).into_response()
-    }
-}
-
 impl RemoteCommand {
     /// Does it, wherever the call is up.
     pub(super) async fn run(self, api: &Api, call: Call) -> Result<CommandResult, ApiError> {
@@ -92,10 +67,10 @@ impl RemoteCommand {
 
     async fn run_here(self, api: &Api, call: Call) -> Result<CommandResult, ApiError> {
         match self {
-            Self::HangUp => calls::end(api, call).await,
-            Self::Turn { held } => holding::turn(api, call, held).await,
-            Self::Transfer { ask } => transfers::begin(api, &call, ask).await,
-            Self::Trace => remote_trace::given(api, call).await,
+            Self::HangUp => commands::hang_up::end(api, call).await,
+            Self::Turn { held } => commands::hold::turn(api, call, held).await,
+            Self::Transfer { ask } => commands::transfer::begin(api, &call, ask).await,
+            Self::Trace => commands::trace::given(api, call).await,
         }
     }
 
@@ -230,7 +205,7 @@ async fn take(api: &Api, node: u8) -> Result<Vec<asks::Ask>, trunkline_store::Er
 
 async fn carry_out(api: Api, ask: asks::Ask) {
     let done = match serde_json::from_str::<Asked>(&ask.what) {
-        Ok(Asked::Place { place }) => outbound_call::begin(&api, place).await,
+        Ok(Asked::Place { place }) => commands::outbound::begin(&api, place).await,
         Ok(Asked::OfCall(command)) => match calls::find(&api, ask.org_id, ask.call_id).await {
             Ok(call) => command.run_here(&api, call).await,
             Err(error) => Err(error),

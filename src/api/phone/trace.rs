@@ -2,8 +2,6 @@
 //! that had the call keeps them for a while, and any other fetches them from it. JSON, or by `Accept` a ladder as text or as a picture,
 //! or a pcap for Wireshark. Credentials are hidden in all of them, and tags from keys that may not end calls.
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, header};
@@ -19,9 +17,10 @@ use uuid::Uuid;
 
 use super::call_routing::{attempts, decision};
 use super::calls::{SCOPE, find};
-use super::legs::{Message as Leg, legs};
+use super::commands::trace::read_given;
+use super::legs::{Message as Leg, messages_here};
 use super::media_reach::unreachable;
-use super::remote_trace;
+use super::remote::RemoteCommand;
 use crate::api::caller::Caller;
 use crate::api::path::Named;
 use crate::api::query::Query;
@@ -116,7 +115,7 @@ pub(crate) async fn show(
     query.finish()?;
     let (call, mut legs, mut is_complete) = messages_here(&api, call).await?;
     if let Some(node) = another(&api, &call, &legs) {
-        (legs, is_complete) = remote_trace::fetch(&api, &call, node).await?;
+        (legs, is_complete) = fetch(&api, &call, node).await?;
     }
     if !caller.may(CHANGES) {
         let secret = api.store().keyring().derive("tags in traces");
@@ -157,7 +156,7 @@ pub(in crate::api) async fn picture(api: &Api, call: Call) -> Result<String, Api
     let (call, mut legs, _) = messages_here(api, call).await?;
     if let Some(node) = another(api, &call, &legs) {
         // The page has more to show than the ladder.
-        let fetched = remote_trace::fetch(api, &call, node).await;
+        let fetched = fetch(api, &call, node).await;
         legs = fetched.map(|(legs, _)| legs).unwrap_or_default();
     }
     let decided = decided(api, &call, &legs).await?;
@@ -170,22 +169,18 @@ fn another(api: &Api, call: &Call, legs: &[Leg]) -> Option<u8> {
     engine.another_of(call.id)
 }
 
-/// The messages that this node has, read where waiting for a disk holds nobody up, and whether they are all.
-pub(super) async fn messages_here(
-    api: &Api,
-    call: Call,
-) -> Result<(Call, Vec<Leg>, bool), ApiError> {
-    let Some(engine) = api.engine() else {
-        return Ok((call, Vec::new(), true));
-    };
-    let traces = Arc::clone(engine.traces());
-    let session_header = format!("{}-SESSION-ID", api.config().sip.header_prefix);
-    let now = api.now();
-    let read = tokio::task::spawn_blocking(move || {
-        let (legs, is_complete) = legs(&traces, &call, &session_header, now);
-        (call, legs, is_complete)
-    });
-    read.await.map_err(|fault| ApiError::Broke(fault.into()))
+/// The messages of a call that another node had, and whether all are here.
+///
+/// # Errors
+/// 503 while that node doesn't answer, 409 if it can't be asked.
+async fn fetch(api: &Api, call: &Call, node: u8) -> Result<(Vec<Leg>, bool), ApiError> {
+    if !api.store().is_shared() {
+        return Err(ApiError::Conflict(format!(
+            "Node {node} had the call, and its messages are there: ask that node"
+        )));
+    }
+    let given = RemoteCommand::Trace.send(api, call, node).await?;
+    read_given(given.body()).map_err(|fault| ApiError::Broke(Box::new(fault)))
 }
 
 /// What we decided, and when.

@@ -21,8 +21,8 @@ use trunkline_store::{Kind, MadeCode, TRIES, TriedCode, number_codes};
 use uuid::Uuid;
 
 use super::WRITE;
+use super::commands::outbound::refused;
 use super::numbers::NumberView;
-use super::outbound_call::refused;
 use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
 use crate::api::path::Named;

@@ -10,9 +10,8 @@ use serde::{Deserialize, Serialize};
 use trunkline_capture::{Captured, Transport};
 use trunkline_store::Call;
 
-use super::legs::Message;
-use super::remote::{CommandResult, RemoteCommand};
-use super::trace::messages_here;
+use super::super::command_result::CommandResult;
+use super::super::legs::{Message, messages_here};
 use crate::api::{Api, ApiError};
 
 /// Octets of messages that are given to another node; the rest is left out, and the trace says so.
@@ -39,23 +38,12 @@ struct GivenMessage {
     octets: String,
 }
 
-/// The messages of a call that another node had, and whether all are here.
+/// Reads what another node has given: the messages, and whether all are here.
 ///
 /// # Errors
-/// 503 while that node doesn't answer, 409 if it can't be asked.
-pub(super) async fn fetch(
-    api: &Api,
-    call: &Call,
-    node: u8,
-) -> Result<(Vec<Message>, bool), ApiError> {
-    if !api.store().is_shared() {
-        return Err(ApiError::Conflict(format!(
-            "Node {node} had the call, and its messages are there: ask that node"
-        )));
-    }
-    let told = RemoteCommand::Trace.send(api, call, node).await?;
-    let given: Given =
-        serde_json::from_str(told.body()).map_err(|fault| ApiError::Broke(Box::new(fault)))?;
+/// It isn't what this version gives.
+pub(in crate::api::phone) fn read_given(body: &str) -> serde_json::Result<(Vec<Message>, bool)> {
+    let given: Given = serde_json::from_str(body)?;
     let count = given.messages.len();
     let messages: Vec<Message> = given.messages.into_iter().filter_map(read).collect();
     // A newer node may say what this one can't read.
@@ -63,8 +51,8 @@ pub(super) async fn fetch(
     Ok((messages, is_complete))
 }
 
-/// What this node gives to another that asks.
-pub(super) async fn given(api: &Api, call: Call) -> Result<CommandResult, ApiError> {
+/// Gives the messages that this node has to another that asks.
+pub(in crate::api::phone) async fn given(api: &Api, call: Call) -> Result<CommandResult, ApiError> {
     let (_, messages, is_complete) = messages_here(api, call).await?;
     let count = messages.len();
     let mut room = MOST;

@@ -1,0 +1,43 @@
+//! `/phone/calls/{call_id}`: one call as it is now, and its end.
+
+use axum::Json;
+use axum::extract::State;
+use trunkline_store::Kind;
+
+use super::calls::{CallView, SCOPE, find};
+use super::command_result::CommandResult;
+use super::of_call::OfCall;
+use super::remote::RemoteCommand;
+use crate::api::body::Body;
+use crate::api::caller::Caller;
+use crate::api::path::Named;
+use crate::api::query::Query;
+use crate::api::{Api, ApiError};
+
+/// `GET /phone/calls/{call_id}`
+pub(crate) async fn one(
+    State(api): State<Api>,
+    caller: Caller,
+    named: Named,
+    query: Query,
+) -> Result<Json<CallView>, ApiError> {
+    caller.needs(SCOPE)?;
+    let id = named.id("call_id", Kind::Call)?;
+    let call = find(&api, caller.org, id).await?;
+    query.finish()?;
+    Ok(Json(call.into()))
+}
+
+/// `POST /phone/calls/{call_id}/hangup`: ends a call on both sides. 200 with the call once its end is recorded, 202 if that takes
+/// longer than a second; 409 if it is over.
+pub(crate) async fn hang_up(
+    State(api): State<Api>,
+    caller: OfCall,
+    named: Named,
+    body: Body,
+) -> Result<CommandResult, ApiError> {
+    let id = named.id("call_id", Kind::Call)?;
+    let call = find(&api, caller.org, id).await?;
+    body.empty()?;
+    RemoteCommand::HangUp.run(&api, call).await
+}

@@ -1,0 +1,35 @@
+//! Hanging up.
+
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use trunkline_store::{Call, calls};
+
+use super::super::calls::{CallView, not_up};
+use super::super::command_result::CommandResult;
+use crate::api::{Api, ApiError};
+
+/// Ends a call of this node.
+pub(in crate::api::phone) async fn end(api: &Api, call: Call) -> Result<CommandResult, ApiError> {
+    let was_up = match api.engine() {
+        Some(engine) if call.ended_at.is_none() => engine.hang_up(call.id).await,
+        Some(_) | None => Ok(false),
+    };
+    if !was_up.map_err(|fault| ApiError::Broke(Box::new(fault)))? {
+        return Err(not_up(api, &call));
+    }
+    for _ in 0..LOOKS {
+        let stored = api
+            .read_inline(move |tx| calls::by_id(tx, call.org_id, call.id))
+            .await;
+        if let Some(ended) = stored.ok().filter(|call| call.ended_at.is_some()) {
+            return CommandResult::new(StatusCode::OK, &CallView::from(ended));
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+    CommandResult::new(StatusCode::ACCEPTED, &CallView::from(call))
+}
+
+/// How often it is looked whether the end of a call that was hung up is recorded.
+const LOOK: Duration = Duration::from_millis(20);
+const LOOKS: u32 = 50;

@@ -1,0 +1,75 @@
+//! Holding and resuming.
+
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use trunkline_calls::Side;
+use trunkline_calls::hold::{Refused, Unable};
+use trunkline_store::Call;
+use uuid::Uuid;
+
+use super::super::calls::{CallView, find, not_up};
+use super::super::command_result::CommandResult;
+use crate::api::{Api, ApiError};
+
+/// How often it is looked whether both sides have agreed.
+const LOOK: Duration = Duration::from_millis(20);
+const LOOKS: u32 = 100;
+
+/// Holds a call of this node, or resumes it.
+pub(in crate::api::phone) async fn turn(
+    api: &Api,
+    call: Call,
+    held: bool,
+) -> Result<CommandResult, ApiError> {
+    let (org, id) = (call.org_id, call.id);
+    let begun = match api.engine() {
+        Some(engine) if call.ended_at.is_none() => engine.hold(id, held).await,
+        Some(_) | None => Ok(Err(Unable::NotUp)),
+    };
+    let begun = begun.map_err(|fault| ApiError::Broke(Box::new(fault)))?;
+    let number = begun.map_err(|unable| match unable {
+        Unable::NotUp => not_up(api, &call),
+        Unable::NotAnswered => ApiError::Conflict("The call has not been answered yet".to_owned()),
+        Unable::Transferring => {
+            ApiError::Conflict("A transfer of the call is under way".to_owned())
+        }
+        Unable::Opposite if held => ApiError::Conflict("The call is just being resumed".to_owned()),
+        Unable::Opposite => ApiError::Conflict("The call is just being held".to_owned()),
+        Unable::NoMedia => {
+            ApiError::Conflict("What the caller said of its media can't be read".to_owned())
+        }
+    })?;
+    let status = match number {
+        Some(number) => settled(api, org, id, number).await?,
+        None => StatusCode::OK,
+    };
+    let call = find(api, org, id).await?;
+    CommandResult::new(status, &CallView::from(call))
+}
+
+/// Waits for the end of the change of this number.
+async fn settled(api: &Api, org: Uuid, call: Uuid, number: u32) -> Result<StatusCode, ApiError> {
+    for _ in 0..LOOKS {
+        let live = api.live().one(org, call).filter(|live| !live.is_over());
+        let Some(live) = live else {
+            return Err(ApiError::Conflict("The call is over".to_owned()));
+        };
+        if live.hold.settled >= number {
+            return match live.hold.refused {
+                Some(refused) => Err(ApiError::Conflict(sentence(refused))),
+                None => Ok(StatusCode::OK),
+            };
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+    Ok(StatusCode::ACCEPTED)
+}
+
+fn sentence(refused: Refused) -> String {
+    let who = match refused.side {
+        Side::Caller => "The other end of the line",
+        Side::Agent => "The agent's runtime",
+    };
+    format!("{who} refused with SIP status {}", refused.status)
+}

@@ -1,0 +1,107 @@
+//! Placing an outbound call.
+
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use schemars::JsonSchema;
+use serde::Serialize;
+use trunkline_calls::Reason;
+use trunkline_calls::caps::Denied;
+use trunkline_calls::outbound::Order;
+use trunkline_model::record::Status;
+use trunkline_model::view::OrgView;
+use trunkline_store::{Acting, Kind, feed};
+use uuid::Uuid;
+
+use super::super::command_result::CommandResult;
+use crate::api::{Api, ApiError};
+
+/// How long the live view may take to show what was changed before the order came.
+const CATCH_UP: Duration = Duration::from_secs(1);
+/// When to try again at what other calls stand in the way of, in seconds.
+const RETRY: u64 = 5;
+
+/// What is answered: the call goes on by itself.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "PlacedCall")]
+pub(in crate::api::phone) struct PlacedView {
+    call_id: Uuid,
+    session_id: Uuid,
+    status: Status,
+}
+
+/// Begins a call at this node.
+pub(in crate::api::phone) async fn begin(
+    api: &Api,
+    order: Order,
+) -> Result<CommandResult, ApiError> {
+    caught_up(api).await;
+    let view = api.directory().load();
+    let org = view.org(order.org);
+    let org = org.filter(|org| is_there(org, order.agent));
+    check(
+        org.ok_or_else(|| ApiError::absent(Kind::Agent))?,
+        order.agent,
+    )?;
+    let Some(engine) = api.engine() else {
+        return Err(refused(Reason::Draining.into()));
+    };
+    let placed = engine.place(order).await;
+    let placed = placed
+        .map_err(|fault| ApiError::Broke(Box::new(fault)))?
+        .map_err(refused)?;
+    Acting::about(placed.call);
+    let view = PlacedView {
+        call_id: placed.call,
+        session_id: placed.session,
+        status: Status::Queued,
+    };
+    CommandResult::new(StatusCode::CREATED, &view)
+}
+
+/// While the database is away, what is known decides, as it does for inbound calls.
+pub(in crate::api::phone) async fn caught_up(api: &Api) {
+    if let Ok(latest) = api.read_inline(feed::position).await {
+        let _ = tokio::time::timeout(CATCH_UP, api.directory().reaches(latest)).await;
+    }
+}
+
+fn is_there(org: &OrgView, agent: Uuid) -> bool {
+    org.routing.agents.iter().any(|known| known.id == agent)
+}
+
+/// What stands against a call by this agent, whoever is called.
+fn check(org: &OrgView, agent: Uuid) -> Result<(), ApiError> {
+    let enabled = |known: &trunkline_routing::Agent| known.id == agent && known.enabled;
+    if !org.routing.agents.iter().any(enabled) {
+        return Err(ApiError::Conflict("The agent is disabled".to_owned()));
+    }
+    match org.ways_out.get(&agent) {
+        Some(_) => Ok(()),
+        None => Err(refused(Reason::NoWayOut.into())),
+    }
+}
+
+/// Why no call was begun.
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "all the others are told alike"
+)]
+pub(in crate::api::phone) fn refused(Denied { reason, wait_s }: Denied) -> ApiError {
+    let wait_s = wait_s.unwrap_or(RETRY);
+    let message = reason.sentence().to_owned();
+    let error = match reason {
+        Reason::Overload | Reason::Draining => ApiError::Unavailable { message, wait_s },
+        Reason::AgentBusy
+        | Reason::TrunkBusy
+        | Reason::OrgBusy
+        | Reason::OutboundBusy
+        | Reason::OutboundRate
+        | Reason::TrunkRate => ApiError::AtLimit { message, wait_s },
+        Reason::DestinationNotAllowed => ApiError::Forbidden(message),
+        // Between the look and the order something was changed.
+        Reason::NoAgent => return ApiError::absent(Kind::Agent),
+        _ => ApiError::Conflict(message),
+    };
+    error.with_code(reason.code())
+}

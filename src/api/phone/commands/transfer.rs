@@ -1,0 +1,55 @@
+//! Transferring.
+
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use trunkline_calls::transfer::{Ask, Chosen, Unable};
+use trunkline_store::{Call, CallTransfer, transfers};
+
+use super::super::calls::not_up;
+use super::super::command_result::CommandResult;
+use super::super::transfer_view::TransferView;
+use crate::api::{Api, ApiError};
+
+/// Begins a transfer of a call of this node.
+pub(in crate::api::phone) async fn begin(
+    api: &Api,
+    call: &Call,
+    ask: Ask,
+) -> Result<CommandResult, ApiError> {
+    let field = match ask.chosen {
+        Chosen::Name(_) => "destination",
+        Chosen::Id(_) => "destination_id",
+    };
+    let begun = match api.engine() {
+        Some(engine) if call.ended_at.is_none() => engine.transfer(call.id, ask).await,
+        Some(_) | None => Ok(Err(Unable::NotUp)),
+    };
+    let begun = begun.map_err(|fault| ApiError::Broke(Box::new(fault)))?;
+    let transfer = begun.map_err(|unable| match unable {
+        Unable::NotAssigned | Unable::NotAllowed => ApiError::bad(format!("{field}: {unable}")),
+        Unable::NotUp => not_up(api, call),
+        Unable::NotAnswered => ApiError::Conflict("The call has not been answered yet".to_owned()),
+        Unable::UnderWay => {
+            ApiError::Conflict("Another transfer of the call is under way".to_owned())
+        }
+    })?;
+    // What is acknowledged is kept: the row, or the journal, which is synced long before.
+    let (org, id) = (call.org_id, transfer.id);
+    for _ in 0..LOOKS {
+        if api
+            .read_inline(move |tx| transfers::is_there(tx, org, id))
+            .await
+            .unwrap_or(false)
+        {
+            break;
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+    let shown = CallTransfer::from(&transfer);
+    CommandResult::new(StatusCode::ACCEPTED, &TransferView::from(shown))
+}
+
+/// How often it is looked whether a transfer is recorded.
+const LOOK: Duration = Duration::from_millis(20);
+const LOOKS: u32 = 50;

@@ -1,0 +1,70 @@
+//! A transfer as the API shows it.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use trunkline_model::handoff::{Reason, Sentiment};
+use trunkline_model::transfer::{State as TransferState, Way};
+use trunkline_store::CallTransfer;
+use uuid::Uuid;
+
+use crate::api::time::written;
+
+/// A transfer as the API shows it.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Transfer")]
+pub(crate) struct TransferView {
+    pub(super) id: Uuid,
+    call_id: Uuid,
+    /// `null` for the agent's `handoff_phone_number`.
+    destination_id: Option<Uuid>,
+    /// The destination's name.
+    destination: String,
+    /// `phone` or `sip`.
+    r#type: &'static str,
+    value: String,
+    way: Way,
+    pub(super) state: TransferState,
+    sip_code: Option<u16>,
+    /// `true` once somebody is known to have answered, `false` where the PBX said 200 too soon for that; `null` unless `completed`.
+    answer_confirmed: Option<bool>,
+    /// The transfer failed at a PBX that loses the caller when an accepted REFER fails.
+    caller_may_be_gone: bool,
+    reasons: Vec<Reason>,
+    summary: String,
+    explanation: Option<String>,
+    sentiment: Option<Sentiment>,
+    requested_at: String,
+    accepted_at: Option<String>,
+    ringing_at: Option<String>,
+    ended_at: Option<String>,
+}
+
+impl From<CallTransfer> for TransferView {
+    fn from(transfer: CallTransfer) -> Self {
+        let mut reasons = transfer.reasons;
+        if reasons.is_empty() {
+            reasons.push(Reason::AiImpliedHandoff);
+        }
+        Self {
+            id: transfer.id,
+            call_id: transfer.call_id,
+            destination_id: transfer.destination_id,
+            destination: transfer.name,
+            r#type: transfer.target.kind(),
+            value: transfer.target.value().to_owned(),
+            way: transfer.way,
+            state: transfer.state,
+            sip_code: transfer.sip_code,
+            answer_confirmed: transfer.answer_confirmed,
+            caller_may_be_gone: transfer.caller_may_be_gone.unwrap_or_default(),
+            reasons,
+            summary: transfer.summary,
+            explanation: transfer.explanation,
+            sentiment: transfer.sentiment,
+            requested_at: written(transfer.requested_at),
+            accepted_at: transfer.accepted_at.map(written),
+            ringing_at: transfer.ringing_at.map(written),
+            ended_at: transfer.ended_at.map(written),
+        }
+    }
+}
