@@ -2,7 +2,8 @@
 
 use trunkline_sip::wire::print::Head;
 
-use super::call::{Call, Side};
+use super::call::Call;
+use super::leg::{LegId, LegRole};
 
 /// Methods outside calls. BYE and those after it find no dialog there, and are answered 481.
 pub(crate) const OUTSIDE: &[u8] =
@@ -19,11 +20,12 @@ pub(crate) const RUNTIME: &[u8] =
 /// Methods on the leg of a transfer destination.
 const DESTINATION: &[u8] = b"INVITE, ACK, CANCEL, BYE, OPTIONS, UPDATE, INFO, MESSAGE";
 
-/// Methods for a peer that we call ourselves and that will be on this side.
-pub(crate) const fn to_callee(side: Side) -> &'static [u8] {
-    match side {
-        Side::Caller => CALLER,
-        Side::Agent => DESTINATION,
+/// Methods for the peer of a leg.
+pub(crate) const fn to_peer(role: LegRole) -> &'static [u8] {
+    match role {
+        LegRole::Trunk => CALLER,
+        LegRole::Agent => RUNTIME,
+        LegRole::Destination => DESTINATION,
     }
 }
 
@@ -52,11 +54,7 @@ fn lines_with(head: &mut Head<'_>, contact: &str, methods: &[u8], supported: &[u
 
 impl Call {
     /// Methods for the peer on this leg.
-    pub(crate) const fn methods(&self, side: Side) -> &'static [u8] {
-        match side {
-            Side::Caller => CALLER,
-            Side::Agent if self.bridged.is_some() => DESTINATION,
-            Side::Agent => RUNTIME,
-        }
+    pub(crate) fn methods(&self, id: LegId) -> &'static [u8] {
+        to_peer(self.role(id))
     }
 }

@@ -12,11 +12,12 @@ use trunkline_sip::wire::{Message, Method};
 
 use super::allow::own_lines;
 use super::attempts::NoAnswer;
-use super::call::{AwaitedAck, Call, Delayed, Phase, Purpose, Side, Speaker};
+use super::call::{AwaitedAck, Call, Delayed, Phase, Purpose};
 use super::context::{CallTimer, Cx, allows};
 use super::crossing::{self, Crossing, Place, Refusal};
 use super::hangup::{self, End};
 use super::invite_client::{Accepted, Failed};
+use super::leg::{Leg, LegId};
 use super::privacy::Identity;
 use super::provisional_relay::{Held, Won};
 use super::refusal::Reason;
@@ -41,7 +42,9 @@ impl Call {
             return;
         }
         if let Some(pending) = self.take_pending(client) {
-            return self.on_in_dialog_answer(cx, flow, pending, message);
+            let leg = pending.leg;
+            self.on_in_dialog_answer(cx, flow, pending, message);
+            return self.forget_left(leg);
         }
         let accepted = message.method() == Method::Invite && message.status() < 300;
         if accepted && !self.awaits(client) && !self.is_winner(message) {
@@ -66,7 +69,7 @@ impl Call {
     }
 
     fn is_winner(&self, message: &Message<'_>) -> bool {
-        let Speaker::Runtime(leg) = &self.speaker else {
+        let Some(leg) = self.agent() else {
             return false;
         };
         let fork = leg.fork_of(message.to_tag().unwrap_or_default());
@@ -88,7 +91,7 @@ impl Call {
             ..
         } = accepted;
         self.begin_fork(cx, fork, dialog, message);
-        if let Speaker::Runtime(leg) = &mut self.speaker {
+        if let Some(leg) = self.agent_mut() {
             leg.flow = flow;
             leg.credentials = credentials;
         }
@@ -100,7 +103,7 @@ impl Call {
         let acknowledged = agreed || !has_sdp(message);
         if acknowledged {
             let content = Some((&*ack_lines, &b""[..]));
-            self.send_ack(cx, Side::Agent, fork, client, cseq, content);
+            self.send_ack(cx, self.agent_id(), fork, client, cseq, content);
         }
         let won = Won {
             client,
@@ -136,15 +139,14 @@ impl Call {
     }
 
     fn keep_only(&mut self, fork: u8) {
-        self.caller.dialogs.retain(|held| held.fork == fork);
-        if let Speaker::Runtime(leg) = &mut self.speaker {
-            leg.dialogs.retain(|held| held.fork == fork);
+        for peer in self.legs.iter_mut().filter_map(Leg::sip_mut) {
+            peer.dialogs.retain(|held| held.fork == fork);
         }
     }
 
     pub(crate) fn open_runtime_leg(&mut self, cx: &mut Cx<'_>, flow: Flow, message: &Message<'_>) {
         let asked = cx.core.config.session_expires;
-        let Speaker::Runtime(leg) = &mut self.speaker else {
+        let Some(leg) = self.agent_mut() else {
             return;
         };
         leg.flow = flow;
@@ -154,7 +156,7 @@ impl Call {
         }
         leg.abilities.update = allows(message, "UPDATE");
         leg.session = SessionTimer::for_uac(message, Some(asked));
-        self.keep_way_open(cx, Side::Agent);
+        self.keep_way_open(cx, self.agent_id());
     }
 
     /// 200 to the caller, and the call is up.
@@ -171,8 +173,8 @@ impl Call {
         };
         let runtime_call_id = text::lossy(answer.call_id()).into();
         let invite = incoming.invite();
-        self.remember_sdp(Side::Agent, invite.body());
-        self.with_origin(Side::Agent, sdp_of(invite.body()));
+        self.remember_sdp(self.agent_id(), invite.body());
+        self.with_origin(self.agent_id(), sdp_of(invite.body()));
         self.answer_caller(
             cx,
             fork,
@@ -197,18 +199,25 @@ impl Call {
         more: impl FnOnce(&mut Head<'_>, &str),
     ) {
         let config = std::sync::Arc::clone(&cx.core.config);
-        let contact = cx.contact(&self.caller.flow, self.caller.is_sips);
-        self.caller.session = SessionTimer::for_uas(invite, config.min_se, config.session_expires)
+        let (id, agent) = (self.trunk_id(), self.agent_id());
+        let Some(trunk) = self.legs.sip_mut(id) else {
+            return;
+        };
+        let contact = cx.contact(&trunk.flow, trunk.is_sips);
+        trunk.session = SessionTimer::for_uas(invite, config.min_se, config.session_expires)
             .unwrap_or_default();
-        self.remember_sdp(Side::Caller, body);
-        if self.caller.heard.is_none() {
+        self.remember_sdp(id, body);
+        if self.heard().is_none() {
             self.held.take_offer(sdp_of(invite.body()));
-            self.hear(Side::Caller, invite);
+            self.hear(id, invite);
         }
-        let body = &*self.with_origin(Side::Caller, body);
-        let (session, flow) = (self.caller.session, self.caller.flow);
-        let methods = self.methods(Side::Caller);
-        let Some(dialog) = self.caller.dialog(fork) else {
+        let body = &*self.with_origin(id, body);
+        let methods = self.methods(id);
+        let Some(trunk) = self.legs.sip_mut(id) else {
+            return;
+        };
+        let (session, flow) = (trunk.session, trunk.flow);
+        let Some(dialog) = trunk.dialog(fork) else {
             return;
         };
         dialog.confirm();
@@ -226,11 +235,12 @@ impl Call {
         };
         cx.respond(invite_tx, 200, Some(dialog.local_tag()), write, body);
         self.awaited.push(AwaitedAck {
-            from: Side::Caller,
+            from: id,
             cseq: invite.cseq().number,
             server: invite_tx,
             delayed,
         });
+        self.bridge = Some((id, agent));
         self.phase = Phase::Answered;
         self.answered = Some(cx.now);
         cx.core.fact(Fact::Answered {
@@ -242,24 +252,24 @@ impl Call {
         let mut deadline = self.deadline.take();
         cx.cancel_timer(&mut deadline);
         self.deadline = Some(cx.schedule(self.key, config.max_duration, CallTimer::Deadline));
-        self.start_session(cx, Side::Caller);
-        self.start_session(cx, Side::Agent);
+        self.start_session(cx, id);
+        self.start_session(cx, agent);
     }
 
     /// ACK to a 2xx of ours on `side`, with the SDP answer where it waited for one.
     pub(crate) fn send_ack(
         &mut self,
         cx: &mut Cx<'_>,
-        side: Side,
+        id: LegId,
         fork: u8,
         client: ClientTx,
         cseq: u32,
         content: Option<(&[u8], &[u8])>,
     ) {
         let (lines, body) = content.unwrap_or_default();
-        let body = &*self.with_origin(side, body);
-        let Some(leg) = self.leg(side) else { return };
-        let leg_flow = leg.flow_of(fork);
+        let body = &*self.with_origin(id, body);
+        let Some(leg) = self.leg(id) else { return };
+        let leg_flow = leg.flow;
         let Some(dialog) = leg.dialog_ref(fork) else {
             return;
         };
@@ -367,11 +377,12 @@ impl Call {
             }
             Purpose::Own | Purpose::Again => {}
         }
+        self.forget_left(pending.leg);
     }
 
     /// Keeps the SDP that a leg has of us: a refresh may have to repeat it, to a peer that takes no UPDATE (RFC 4028 §7.4).
-    pub(crate) fn remember_sdp(&mut self, side: Side, body: &[u8]) {
-        if let Some(leg) = self.leg(side).filter(|_| !body.is_empty()) {
+    pub(crate) fn remember_sdp(&mut self, id: LegId, body: &[u8]) {
+        if let Some(leg) = self.leg(id).filter(|_| !body.is_empty()) {
             leg.sdp = Some(sdp_of(body).into());
         }
     }

@@ -1,16 +1,12 @@
 //! One call as data: its legs, its set-up while it lasts, what is in flight between the legs.
 //!
-//! Plain values only: no instant of a clock, no handle, no channel. Leg 0 faces the caller, leg 1 the
-//! agent's runtime; with the built-in echo agent leg 1 has no dialog.
+//! Plain values only: no instant of a clock, no handle, no channel.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 
 use smallvec::SmallVec;
-use trunkline_sip::dialog::Dialog;
 use trunkline_sip::dialog::session_timer::SessionTimer;
 use trunkline_sip::endpoint::{ClientTx, ServerTx};
-use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::slot::Slot;
 use trunkline_sip::wheel::TimerId;
@@ -18,24 +14,20 @@ use trunkline_sip::wire::{Message, Method};
 use uuid::Uuid;
 
 use super::attempts::Recorded;
-use super::credentials::LegCredentials;
 use super::dialing::Dialing;
 use super::hangup::Farewell;
 use super::held::Held;
 use super::hold::Hold;
 use super::joining::Joining;
+use super::leg::{Leg, LegId, LegRole, Legs, LocalMedia, SipPeer};
 use super::limits::Permit;
-use super::origin::Origin;
 use super::outbound::Outbound;
-use super::pbx::Pbx;
-use super::places::Places;
 use super::privacy::CallerIdentity;
 use super::proofs::Again;
-use super::provisional_relay::{LatePrack, Reliability};
+use super::provisional_relay::LatePrack;
 use super::replaces::Successor;
 use super::request_origin::RequestOrigin;
 use super::request_queue::RequestQueue;
-use super::session::Presence;
 use super::transfer::{Bridged, Transfer};
 use super::uas_invite::UasInvite;
 use super::{has_sdp, sdp_of};
@@ -49,24 +41,6 @@ pub struct CallKey {
     pub generation: u32,
 }
 
-/// Which leg.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
-pub enum Side {
-    /// The PBX, or the callee of an outbound call.
-    Caller,
-    /// The agent's runtime.
-    Agent,
-}
-
-impl Side {
-    pub(crate) const fn other(self) -> Self {
-        match self {
-            Self::Caller => Self::Agent,
-            Self::Agent => Self::Caller,
-        }
-    }
-}
-
 /// How far a call has come.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
@@ -78,172 +52,6 @@ pub(crate) enum Phase {
     Confirmed,
     /// Over; what is left waits for the answers to our BYEs.
     Over,
-}
-
-/// One dialog of a leg: every fork or attempt of the runtime has a pair of them with the same number.
-#[derive(Debug)]
-pub(crate) struct ForkDialog {
-    pub(crate) fork: u8,
-    pub(crate) dialog: Dialog,
-}
-
-/// The number of the dialog with whoever has given its place to somebody else: all that is left to it is the end.
-pub(crate) const LEFT: u8 = u8::MAX;
-
-/// What a peer said that it can do.
-#[derive(Copy, Clone, Default, Debug)]
-pub(crate) struct Abilities {
-    pub(crate) update: bool,
-    pub(crate) reliable: Reliability,
-    /// It has said what it takes, and REFER isn't among it.
-    pub(crate) no_refer: bool,
-    /// The kind of phone system that it says it is.
-    pub(crate) pbx: Option<Pbx>,
-}
-
-/// One side of the call.
-#[derive(Debug)]
-pub(crate) struct Leg {
-    /// The way to the peer for the next request.
-    pub(crate) flow: Flow,
-    pub(crate) dialogs: SmallVec<[ForkDialog; 1]>,
-    pub(crate) abilities: Abilities,
-    /// Whether a `sips:` URI began it.
-    pub(crate) is_sips: bool,
-    pub(crate) session: Option<SessionTimer>,
-    pub(crate) session_timer: Option<TimerId>,
-    /// Runs where the peer is behind NAT and its way is UDP.
-    pub(crate) keep_alive: Option<TimerId>,
-    /// Whether the peer is still there.
-    pub(crate) presence: Presence,
-    /// The SDP last sent on this leg, for a refresh of our own.
-    pub(crate) sdp: Option<Box<[u8]>>,
-    /// What this peer's challenges are answered with.
-    pub(crate) credentials: Option<Box<LegCredentials>>,
-    /// Whose session this peer takes every SDP of ours for.
-    pub(crate) origin: Option<Box<Origin>>,
-    /// The origin line of the SDP that the peer has of us.
-    pub(crate) told_origin: Option<Box<[u8]>>,
-    /// The caller's SDP as it was agreed on, for whoever takes the agent's place.
-    pub(crate) heard: Option<Box<[u8]>>,
-    /// Where its requests may come from.
-    pub(crate) places: Places,
-}
-
-impl Leg {
-    pub(crate) fn new(flow: Flow) -> Self {
-        Self {
-            flow,
-            dialogs: SmallVec::new(),
-            abilities: Abilities::default(),
-            is_sips: false,
-            session: None,
-            session_timer: None,
-            keep_alive: None,
-            presence: Presence::default(),
-            sdp: None,
-            credentials: None,
-            origin: None,
-            told_origin: None,
-            heard: None,
-            places: Places::default(),
-        }
-    }
-
-    /// The same, once something has been sent or has come by its flow.
-    pub(crate) fn begun(flow: Flow) -> Self {
-        Self {
-            places: Places::of(&flow),
-            ..Self::new(flow)
-        }
-    }
-
-    /// Where requests in a dialog may come from.
-    pub(crate) fn places_of(&self, fork: u8) -> &Places {
-        match &self.places.left {
-            Some(left) if fork == LEFT => &left.places,
-            Some(_) | None => &self.places,
-        }
-    }
-
-    /// Requests in a dialog may come from this IP as well.
-    pub(crate) fn learn_place(&mut self, fork: u8, ip: IpAddr) {
-        match &mut self.places.left {
-            Some(left) if fork == LEFT => left.places.learn(ip),
-            Some(_) | None => self.places.learn(ip),
-        }
-    }
-
-    /// The way to the peer of a dialog.
-    pub(crate) fn flow_of(&self, fork: u8) -> Flow {
-        match &self.places.left {
-            Some(left) if fork == LEFT => left.flow,
-            Some(_) | None => self.flow,
-        }
-    }
-
-    /// A message has come in a dialog by this way.
-    pub(crate) fn came_by(&mut self, fork: u8, flow: Flow) {
-        match &mut self.places.left {
-            Some(left) if fork == LEFT => left.flow = flow,
-            Some(_) | None => self.flow = flow,
-        }
-    }
-
-    pub(crate) fn dialog(&mut self, fork: u8) -> Option<&mut Dialog> {
-        self.dialogs
-            .iter_mut()
-            .find(|held| held.fork == fork)
-            .map(|held| &mut held.dialog)
-    }
-
-    pub(crate) fn dialog_ref(&self, fork: u8) -> Option<&Dialog> {
-        self.dialogs
-            .iter()
-            .find(|held| held.fork == fork)
-            .map(|held| &held.dialog)
-    }
-
-    pub(crate) fn fork_of(&self, remote_tag: &[u8]) -> Option<u8> {
-        self.dialogs
-            .iter()
-            .find(|held| held.dialog.remote_tag() == remote_tag)
-            .map(|held| held.fork)
-    }
-}
-
-/// Who speaks for the agent.
-#[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "nearly every call has a runtime")]
-pub(crate) enum Speaker {
-    /// A runtime over SIP: leg 1.
-    Runtime(Leg),
-    /// The built-in echo agent.
-    Echo(Echo),
-}
-
-/// The built-in agent's side of the call.
-#[derive(Debug, Default)]
-pub(crate) struct Echo {
-    /// Our RTP address once the media is open.
-    pub(crate) local: Option<std::net::SocketAddr>,
-    /// `sess-version` of our last SDP.
-    pub(crate) version: u64,
-    /// The trunk allows RTP from another address than those of SDP and signalling.
-    pub(crate) from_any: bool,
-    /// Our own offer waits for its answer in the caller's ACK. A callee hears `code` once it has answered.
-    pub(crate) offered: bool,
-    pub(crate) code: Option<super::verification::SpokenCode>,
-}
-
-impl Echo {
-    /// One whose caller's RTP comes from other addresses as well, if the trunk allows it.
-    pub(crate) fn new(from_any: bool) -> Self {
-        Self {
-            from_any,
-            ..Self::default()
-        }
-    }
 }
 
 /// The contact look-up.
@@ -260,7 +68,7 @@ pub(crate) enum ContactState {
 pub(crate) struct Pending {
     pub(crate) client: ClientTx,
     /// The leg that it went out on.
-    pub(crate) side: Side,
+    pub(crate) leg: LegId,
     pub(crate) fork: u8,
     pub(crate) method: Method,
     /// CSeq number of our request.
@@ -315,7 +123,7 @@ pub(crate) enum Purpose {
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Ask {
     /// The refresh of a leg's session, or a question to its peer.
-    Refresh(Side),
+    Refresh(LegId),
     /// The next step of holding or resuming.
     Hold,
     /// The next step of giving both ends each other's media.
@@ -326,7 +134,7 @@ pub(crate) enum Ask {
 #[derive(Debug)]
 pub(crate) struct AwaitedAck {
     /// Who owes us the ACK.
-    pub(crate) from: Side,
+    pub(crate) from: LegId,
     /// CSeq of the INVITE that is acknowledged.
     pub(crate) cseq: u32,
     pub(crate) server: ServerTx,
@@ -379,9 +187,10 @@ pub(crate) struct Call {
     /// What the caller has offered and nobody has answered.
     pub(crate) proposed: Option<Box<[u8]>>,
     /// A new leg is to take the caller's place.
-    pub(crate) successor: Option<Box<Successor>>,
-    pub(crate) caller: Leg,
-    pub(crate) speaker: Speaker,
+    pub(crate) successor: Option<Successor>,
+    pub(crate) legs: Legs,
+    /// The two legs that are connected, the trunk's first, once the call has been answered.
+    pub(crate) bridge: Option<(LegId, LegId)>,
     /// Keys into the tag index, to be freed with the call.
     pub(crate) tags: SmallVec<[u64; 2]>,
     pub(crate) pending: SmallVec<[Pending; 1]>,
@@ -410,22 +219,103 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    pub(crate) fn leg(&mut self, side: Side) -> Option<&mut Leg> {
-        match (side, &mut self.speaker) {
-            (Side::Caller, _) => Some(&mut self.caller),
-            (Side::Agent, Speaker::Runtime(leg)) => Some(leg),
-            (Side::Agent, Speaker::Echo(_)) => None,
+    /// The leg on the trunk.
+    pub(crate) fn trunk_id(&self) -> LegId {
+        self.bridge.map_or(LegId::FIRST, |(trunk, _)| trunk)
+    }
+
+    /// The leg that faces the trunk's: the agent's, or that of a destination in its stead.
+    pub(crate) fn agent_id(&self) -> LegId {
+        self.bridge.map_or(LegId::SECOND, |(_, agent)| agent)
+    }
+
+    /// The leg that this one is connected with.
+    pub(crate) fn other(&self, id: LegId) -> LegId {
+        match self.is_trunk(id) {
+            true => self.agent_id(),
+            false => self.trunk_id(),
+        }
+    }
+
+    /// Returns whether a leg is on the trunk.
+    pub(crate) fn is_trunk(&self, id: LegId) -> bool {
+        self.role(id) == LegRole::Trunk
+    }
+
+    /// The part of a leg's peer.
+    pub(crate) fn role(&self, id: LegId) -> LegRole {
+        self.legs.get(id).map_or(LegRole::Agent, |leg| leg.role)
+    }
+
+    /// Returns whether another leg has taken the place of this one.
+    pub(crate) fn has_left(&self, id: LegId) -> bool {
+        let is_another = |(trunk, agent)| id != trunk && id != agent;
+        self.bridge.is_some_and(is_another)
+    }
+
+    /// Forgets a leg whose place is taken, once nothing is awaited from it any more.
+    pub(crate) fn forget_left(&mut self, id: LegId) {
+        let is_awaited = self.pending.iter().any(|pending| pending.leg == id);
+        if self.has_left(id) && !is_awaited && !self.keeps(id) {
+            self.legs.remove(id);
+        }
+    }
+
+    /// The peer of a leg; `None` for the built-in agent.
+    pub(crate) fn leg(&mut self, id: LegId) -> Option<&mut SipPeer> {
+        self.legs.sip_mut(id)
+    }
+
+    pub(crate) fn trunk(&self) -> Option<&SipPeer> {
+        self.legs.sip(self.trunk_id())
+    }
+
+    pub(crate) fn trunk_mut(&mut self) -> Option<&mut SipPeer> {
+        self.leg(self.trunk_id())
+    }
+
+    pub(crate) fn agent(&self) -> Option<&SipPeer> {
+        self.legs.sip(self.agent_id())
+    }
+
+    pub(crate) fn agent_mut(&mut self) -> Option<&mut SipPeer> {
+        self.leg(self.agent_id())
+    }
+
+    /// The built-in agent, if that is the one.
+    pub(crate) fn local(&self) -> Option<&LocalMedia> {
+        self.legs.get(self.agent_id())?.local()
+    }
+
+    pub(crate) fn local_mut(&mut self) -> Option<&mut LocalMedia> {
+        self.legs.get_mut(self.agent_id())?.local_mut()
+    }
+
+    /// Returns whether the agent is the built-in one.
+    pub(crate) fn is_local(&self) -> bool {
+        self.local().is_some()
+    }
+
+    /// The number of the pair of dialogs that the call goes by.
+    pub(crate) fn fork(&self) -> Option<u8> {
+        let held = self.trunk()?.dialogs.first()?;
+        Some(held.fork)
+    }
+
+    /// The caller's SDP as it was agreed on.
+    pub(crate) fn heard(&self) -> Option<&[u8]> {
+        self.trunk()?.heard.as_deref()
+    }
+
+    pub(crate) fn set_heard(&mut self, sdp: Box<[u8]>) {
+        if let Some(trunk) = self.trunk_mut() {
+            trunk.heard = Some(sdp);
         }
     }
 
     /// Whether a leg has a dialog with that peer.
     pub(crate) fn has_dialog(&self, call_id: &[u8], remote_tag: &[u8]) -> bool {
-        let runtime = match &self.speaker {
-            Speaker::Runtime(leg) => Some(leg),
-            Speaker::Echo(_) => None,
-        };
-        let legs = [Some(&self.caller), runtime];
-        legs.into_iter().flatten().any(|leg| {
+        self.legs.iter().filter_map(Leg::sip).any(|leg| {
             leg.dialogs.iter().any(|held| {
                 held.dialog.call_id() == call_id && held.dialog.remote_tag() == remote_tag
             })
@@ -433,56 +323,56 @@ impl Call {
     }
 
     /// A message of a peer holds its side of what is agreed on.
-    pub(crate) fn hear(&mut self, side: Side, message: &Message<'_>) {
-        if side == Side::Caller && has_sdp(message) {
+    pub(crate) fn hear(&mut self, id: LegId, message: &Message<'_>) {
+        if self.is_trunk(id) && has_sdp(message) {
             let sdp = sdp_of(message.body());
             self.held.take_answer(sdp);
-            self.caller.heard = Some(self.heard_sdp(sdp));
+            let heard = self.heard_sdp(sdp);
+            self.set_heard(heard);
         }
     }
 
     /// A peer offers to change what was agreed on, or asks for an offer.
-    pub(crate) fn note_proposal(&mut self, side: Side, message: &Message<'_>) {
-        if side == Side::Caller {
+    pub(crate) fn note_proposal(&mut self, id: LegId, message: &Message<'_>) {
+        if self.is_trunk(id) {
             self.proposed = has_sdp(message).then(|| sdp_of(message.body()).into());
         }
     }
 
     /// And that was accepted.
-    pub(crate) fn hear_proposed(&mut self, side: Side) {
-        if side == Side::Caller
+    pub(crate) fn hear_proposed(&mut self, id: LegId) {
+        if self.is_trunk(id)
             && let Some(sdp) = self.proposed.take()
         {
             self.held.take_offer(&sdp);
-            self.caller.heard = Some(self.heard_sdp(&sdp));
+            let heard = self.heard_sdp(&sdp);
+            self.set_heard(heard);
         }
     }
 
     /// Whether the ACK of that CSeq number is to bring an SDP answer.
-    pub(crate) fn awaits_sdp_of(&self, side: Side, cseq: u32) -> bool {
-        let is_meant = |ack: &AwaitedAck| ack.from == side && ack.cseq == cseq;
+    pub(crate) fn awaits_sdp_of(&self, id: LegId, cseq: u32) -> bool {
+        let is_meant = |ack: &AwaitedAck| ack.from == id && ack.cseq == cseq;
         let mut awaited = self.awaited.iter();
         let ack = awaited.find(|ack| is_meant(ack));
         ack.is_some_and(|ack| ack.delayed.is_some() || self.echo_awaits_answer())
     }
 
     fn echo_awaits_answer(&self) -> bool {
-        matches!(&self.speaker, Speaker::Echo(echo) if echo.offered)
+        self.local().is_some_and(|media| media.offered)
     }
 
     /// Whether audio flows by way of us.
     pub(crate) fn has_own_media(&self) -> bool {
         let outbound = self.outbound.as_deref();
-        matches!(self.speaker, Speaker::Echo(_)) || outbound.is_some_and(Outbound::has_media)
+        self.is_local() || outbound.is_some_and(Outbound::has_media)
     }
 
     /// The legs forget connections that are gone.
     pub(crate) fn leave_connections(&mut self, lost: &HashMap<u32, u32>) {
-        for side in [Side::Caller, Side::Agent] {
-            if let Some(leg) = self.leg(side)
-                && let Some(proved) = lost.get(&leg.flow.connection)
-            {
-                leg.flow.connection = *proved;
+        for peer in self.legs.iter_mut().filter_map(Leg::sip_mut) {
+            if let Some(proved) = lost.get(&peer.flow.connection) {
+                peer.flow.connection = *proved;
             }
         }
     }

@@ -12,11 +12,11 @@ use trunkline_sip::flow::Transport;
 use trunkline_sip::slot::CallId;
 use trunkline_sip::wire::print::Head;
 
-use super::allow::to_callee;
-use super::call::Side;
+use super::allow::to_peer;
 use super::credentials::LegCredentials;
 use super::effect::Challenger;
 use super::invite_client::{CallIds, FailsOver, InviteText, Patience, PeerPlan, Redirects, Said};
+use super::leg::LegRole;
 use super::target::{self, Place, Target, Unresolved, default_port};
 use crate::registrar::bindings::Reach;
 
@@ -62,7 +62,7 @@ pub(crate) enum Choice {
 /// The leg that a callee is called for.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct CalleeLeg {
-    pub(crate) side: Side,
+    pub(crate) role: LegRole,
     /// Max-Forwards of the INVITE.
     pub(crate) hops: u8,
     /// Call-ID of the INVITEs to all of its places.
@@ -135,7 +135,7 @@ impl Callee {
     /// The plan by which it is reached, and the words of the INVITE to it. `leg`: what it will be in the call.
     pub(crate) fn split(self, leg: CalleeLeg, patience: Patience) -> (PeerPlan, CalleeText) {
         let CalleeLeg {
-            side,
+            role,
             hops,
             call_id,
         } = leg;
@@ -157,7 +157,7 @@ impl Callee {
         };
         let text = CalleeText {
             hops,
-            allow: to_callee(side),
+            allow: to_peer(role),
             to: self.to,
             from_user: self.from_user,
             from_host: self.from_host,

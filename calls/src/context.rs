@@ -25,12 +25,13 @@ use uuid::Uuid;
 use super::admission::Stale;
 use super::allow::{OUTSIDE, capabilities};
 use super::attempts::Came;
-use super::call::{Call, CallKey, Side, Speaker};
+use super::call::{Call, CallKey};
 use super::caps::Caps;
 use super::crossing::lacking_options;
 use super::effect::{Challenged, Challenger, Effect, News};
 use super::health::Health;
 use super::hops::Hops;
+use super::leg::{LegId, Peer};
 use super::limits::Limits;
 use super::live::LiveCalls;
 use super::outbound::Outbound;
@@ -87,8 +88,7 @@ pub struct Config {
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct TagOwner {
     pub(crate) key: CallKey,
-    pub(crate) side: Side,
-    pub(crate) fork: u8,
+    pub(crate) leg: LegId,
 }
 
 /// A timer of a call.
@@ -109,9 +109,9 @@ pub(crate) enum CallTimer {
     /// A re-INVITE of ours has waited long enough for its final answer.
     Exchange,
     /// Refresh or expiry of the session on one leg (RFC 4028).
-    Session(Side),
+    Session(LegId),
     /// The peer behind NAT on one leg is to be asked again.
-    KeepAlive(Side),
+    KeepAlive(LegId),
     /// A transfer has waited long enough.
     Transfer,
 }
@@ -332,9 +332,7 @@ impl Core {
         for tag in call.tags.drain(..) {
             self.tags.remove(&tag);
         }
-        let mut timers = vec![call.deadline, call.exchange, call.caller.session_timer];
-        timers.push(call.caller.keep_alive);
-        timers.push(call.transfer_timer());
+        let mut timers = vec![call.deadline, call.exchange, call.transfer_timer()];
         timers.push(call.turn);
         let incoming = call.incoming.iter();
         timers.extend(incoming.flat_map(|incoming| incoming.timers()).map(Some));
@@ -342,12 +340,13 @@ impl Core {
         if outbound.is_some_and(Outbound::has_media) {
             self.effects.push_back(Effect::CloseEcho { call: call.key });
         }
-        match &call.speaker {
-            Speaker::Runtime(leg) => timers.extend([leg.session_timer, leg.keep_alive]),
-            Speaker::Echo(echo) => {
-                if echo.local.is_some() {
+        for leg in call.legs.iter() {
+            match &leg.peer {
+                Peer::Sip(peer) => timers.extend([peer.session_timer, peer.keep_alive]),
+                Peer::Media(media) if media.local.is_some() => {
                     self.effects.push_back(Effect::CloseEcho { call: call.key });
                 }
+                Peer::Media(_) | Peer::Unknown => {}
             }
         }
         for timer in timers.into_iter().flatten() {

@@ -11,13 +11,14 @@ use trunkline_sip::wheel::TimerId;
 use trunkline_sip::wire::print::Head;
 
 use super::attempts::{Found, Whose};
-use super::call::{Call, CallKey, ForkDialog, Leg, Side, Speaker};
+use super::call::{Call, CallKey};
 use super::callee::{Callee, CalleeLeg, CalleeText};
 use super::context::{CallTimer, Cx, allows, lacks_refer};
 use super::hangup;
 use super::invite_client::{
     Accepted, DialledLeg, Event, Failed, InviteClient, InviteText, Patience,
 };
+use super::leg::{self, ForkDialog, LegRole, SipPeer};
 use super::pbx::Pbx;
 use super::refusal::Reason;
 use super::runtime_invite::RuntimeInvite;
@@ -126,11 +127,12 @@ impl Dialing {
 impl Call {
     /// Makes ready to dial a destination.
     pub(crate) fn dial_destination(&mut self, cx: &mut Cx<'_>, callee: Callee, patience: Patience) {
-        let side = Side::Agent;
+        let role = LegRole::Destination;
+        let id = self.legs.add(role, leg::Peer::Unknown);
         let leg = DialledLeg {
             key: self.key,
             slot: self.slot,
-            side,
+            id,
             whose: Whose {
                 call: self.id,
                 org: self.org,
@@ -138,7 +140,7 @@ impl Call {
             },
         };
         let callee_leg = CalleeLeg {
-            side,
+            role,
             hops: self.hops,
             call_id: cx.core.minter.call_id(self.slot, cx.endpoint.entropy()),
         };
@@ -212,7 +214,8 @@ impl Call {
                 self.on_callee_answers(cx, accepted, called.text.into_offer());
             }
             Peer::Destination(called) => {
-                self.on_destination_answers(cx, accepted, called.text.into_offer());
+                let leg = dialing.client.leg();
+                self.on_destination_answers(cx, leg, accepted, called.text.into_offer());
             }
             Peer::Runtime(_) => match self.why_unusable(&accepted) {
                 Some(reason) => self.turn_down(cx, dialing, &accepted, reason),
@@ -255,7 +258,10 @@ impl Call {
         dialing.stop_ringing(cx);
         match dialing.peer {
             Peer::Callee(_) => self.on_callee_lost(cx, failed.failure),
-            Peer::Destination(_) => self.on_destination_lost(cx, failed.failure),
+            Peer::Destination(_) => {
+                self.legs.remove(dialing.client.leg());
+                self.on_destination_lost(cx, failed.failure);
+            }
             Peer::Runtime(_) => self.on_runtime_lost(cx, failed),
         }
     }
@@ -274,16 +280,20 @@ impl Call {
         if let Some(incoming) = self.incoming.as_deref_mut() {
             incoming.relay.drop_queued();
         }
-        let Speaker::Runtime(leg) = &mut self.speaker else {
+        let agent = self.agent_id();
+        let Some(leg) = self.legs.get_mut(agent) else {
             return;
         };
-        leg.dialogs.clear();
+        if let Some(peer) = leg.sip_mut() {
+            peer.dialogs.clear();
+        }
         if let Some(sent) = client.sent() {
             self.runtime_cseq = sent.cseq;
-            leg.flow = sent.flow;
-            leg.places.begin(&sent.flow);
-            leg.is_sips = is_sips(sent.uri.as_bytes());
-            client.addresses().for_each(|ip| leg.places.learn(ip));
+            let Some(peer) = leg.reached_by(sent.flow) else {
+                return;
+            };
+            peer.is_sips = is_sips(sent.uri.as_bytes());
+            client.addresses().for_each(|ip| peer.places.learn(ip));
         }
     }
 
@@ -298,10 +308,10 @@ impl Call {
 }
 
 impl Accepted<'_> {
-    /// Makes the leg of a peer that was offered `offer`. Its one dialog has the number 0.
-    pub(crate) fn into_leg(self, cx: &Cx<'_>, offer: Box<[u8]>) -> Leg {
+    /// Makes the peer of a leg that was offered `offer`. Its one dialog has the number 0.
+    pub(crate) fn into_peer(self, cx: &Cx<'_>, offer: Box<[u8]>) -> SipPeer {
         let message = self.message;
-        let mut leg = Leg::begun(self.flow);
+        let mut leg = SipPeer::begun(self.flow);
         for ip in self.addresses.as_slice() {
             leg.places.learn(*ip);
         }

@@ -3,12 +3,13 @@
 use trunkline_sip::wire::Message;
 
 use super::Calls;
-use super::call::{CallKey, Phase, Side, Speaker};
+use super::call::{CallKey, Phase};
 use super::context::TagOwner;
+use super::leg::LegId;
 
 impl Calls {
     /// The call and leg that a message's To-tag (and for forks its From-tag) names.
-    pub(super) fn dialog_of(&self, message: &Message<'_>) -> Option<(CallKey, Side, u8)> {
+    pub(super) fn dialog_of(&self, message: &Message<'_>) -> Option<(CallKey, LegId, u8)> {
         let tag = self.core.minter.read_tag(message.to_tag()?)?;
         let found = self.core.tags.get(&tag.bits)?;
         let call = &self
@@ -16,24 +17,15 @@ impl Calls {
             .get(found.key.index as usize)
             .filter(|slot| slot.generation == found.key.generation)?
             .call;
-        match found.side {
-            Side::Caller => {
-                let same = call.caller.dialogs.iter().any(|held| {
-                    held.fork == found.fork
-                        && Some(held.dialog.remote_tag()) == message.from_tag().or(Some(b""))
-                        && held.dialog.call_id() == message.call_id()
-                });
-                same.then_some((found.key, Side::Caller, found.fork))
-            }
-            Side::Agent => {
-                let Speaker::Runtime(leg) = &call.speaker else {
-                    return None;
-                };
-                let fork = leg.fork_of(message.from_tag()?)?;
-                let same = leg.dialog_ref(fork)?.call_id() == message.call_id();
-                same.then_some((found.key, Side::Agent, fork))
-            }
-        }
+        let to_tag = message.to_tag()?;
+        let from_tag = message.from_tag().unwrap_or_default();
+        let mut dialogs = call.legs.sip(found.leg)?.dialogs.iter();
+        let held = dialogs.find(|held| {
+            held.dialog.local_tag() == to_tag
+                && held.dialog.remote_tag() == from_tag
+                && held.dialog.call_id() == message.call_id()
+        })?;
+        Some((found.key, found.leg, held.fork))
     }
 
     /// Whether an answer is that of a dialog in a call that is up.

@@ -12,11 +12,12 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message};
 
 use super::allow::own_lines;
-use super::call::{Call, ForkDialog, Phase, Side, Speaker};
+use super::call::{Call, Phase};
 use super::context::{Cx, TagOwner};
 use super::effect::{EchoMedia, Effect};
 use super::hangup::End;
 use super::has_sdp;
+use super::leg::ForkDialog;
 use super::refusal::Reason;
 use super::setup;
 
@@ -86,16 +87,16 @@ impl Call {
         if self.outbound.is_some() && self.phase == Phase::Setup {
             return self.on_outbound_media(cx, local);
         }
-        let Speaker::Echo(echo) = &mut self.speaker else {
-            return;
-        };
         if self.phase != Phase::Setup {
             return;
         }
         let Some(local) = local else {
             return self.refuse(cx, Reason::NoMediaPort);
         };
-        echo.local = Some(local);
+        let Some(media) = self.local_mut() else {
+            return;
+        };
+        media.local = Some(local);
         let Some(incoming) = self.incoming.take() else {
             return;
         };
@@ -111,8 +112,7 @@ impl Call {
             self.slot,
             TagOwner {
                 key: self.key,
-                side: Side::Caller,
-                fork: 0,
+                leg: self.trunk_id(),
             },
         );
         self.tags.push(tag.bits());
@@ -120,7 +120,9 @@ impl Call {
             self.incoming = Some(incoming);
             return self.refuse(cx, Reason::BadRequest);
         };
-        self.caller.dialogs.push(ForkDialog { fork: 0, dialog });
+        if let Some(trunk) = self.trunk_mut() {
+            trunk.dialogs.push(ForkDialog { fork: 0, dialog });
+        }
         cx.release_incoming(&incoming);
         let content = |head: &mut Head<'_>, _: &str| head.line("Content-Type", b"application/sdp");
         self.answer_caller(
@@ -143,7 +145,7 @@ impl Call {
             return Err(no);
         }
         let session = self.id.as_u64_pair().1 >> 2;
-        let Speaker::Echo(echo) = &mut self.speaker else {
+        let Some(echo) = self.local_mut() else {
             return Err(NoBody::Unmatched("no echo agent".into()));
         };
         let Some(local) = echo.local else {
@@ -164,9 +166,7 @@ impl Call {
     /// An offer of the echo agent's own, inside the call.
     pub(crate) fn echo_offer(&mut self) -> Option<Vec<u8>> {
         let session = self.id.as_u64_pair().1 >> 2;
-        let Speaker::Echo(echo) = &mut self.speaker else {
-            return None;
-        };
+        let echo = self.local_mut()?;
         echo.version += 1;
         Some(sdp::offer_echo(echo.local?, session, echo.version))
     }
@@ -174,7 +174,9 @@ impl Call {
     pub(crate) fn tell_media(&self, cx: &mut Cx<'_>, audio: Option<Audio>) {
         let Some(audio) = audio else { return };
         let mut remote = audio.remote;
-        let signalling = self.caller.flow.peer;
+        let Some(signalling) = self.trunk().map(|trunk| trunk.flow.peer) else {
+            return;
+        };
         let sources = media_peer::sources(&cx.core.config.addresses, remote, signalling);
         if let Err(refusal) = sources {
             let (call, org) = (self.id, self.org);
@@ -185,12 +187,8 @@ impl Call {
             remote.set_port(0);
         }
         let sources = sources.unwrap_or([signalling.ip(); 2]);
-        let from_any = match &self.speaker {
-            Speaker::Echo(echo) => {
-                echo.from_any && media_peer::is_elsewhere(audio.remote.ip(), sources)
-            }
-            Speaker::Runtime(_) => false,
-        };
+        let may_differ = self.local().is_some_and(|media| media.from_any);
+        let from_any = may_differ && media_peer::is_elsewhere(audio.remote.ip(), sources);
         let media = EchoMedia {
             remote,
             payload: audio.payload,
@@ -222,7 +220,8 @@ impl Call {
 
     /// Takes the Contact of a change that is accepted.
     fn caller_moves(&mut self, message: &Message<'_>) {
-        if let Some(held) = self.caller.dialogs.first_mut() {
+        let trunk = self.trunk_mut();
+        if let Some(held) = trunk.and_then(|trunk| trunk.dialogs.first_mut()) {
             held.dialog.refresh_target(message);
         }
     }
@@ -239,11 +238,11 @@ impl Call {
             Ok((body, audio)) => {
                 self.caller_moves(message);
                 self.tell_media(cx, audio);
-                self.take_renewal(cx, Side::Caller, renewal);
-                self.remember_sdp(Side::Caller, &body);
+                self.take_renewal(cx, self.trunk_id(), renewal);
+                self.remember_sdp(self.trunk_id(), &body);
                 let content = |head: &mut Head<'_>| head.line("Content-Type", b"application/sdp");
                 let cseq = message.cseq().number;
-                self.accept_reinvite(cx, Side::Caller, (server, cseq), &body, None, content);
+                self.accept_reinvite(cx, self.trunk_id(), (server, cseq), &body, None, content);
             }
             Err(no) => no.reject(cx, server),
         }
@@ -261,12 +260,12 @@ impl Call {
             Ok((body, audio)) => {
                 self.caller_moves(message);
                 self.tell_media(cx, audio);
-                self.take_renewal(cx, Side::Caller, renewal);
-                self.remember_sdp(Side::Caller, &body);
-                self.hear_proposed(Side::Caller);
-                let body = self.with_origin(Side::Caller, &body).into_owned();
-                let methods = self.methods(Side::Caller);
-                let leg = &self.caller;
+                self.take_renewal(cx, self.trunk_id(), renewal);
+                self.remember_sdp(self.trunk_id(), &body);
+                self.hear_proposed(self.trunk_id());
+                let body = self.with_origin(self.trunk_id(), &body).into_owned();
+                let methods = self.methods(self.trunk_id());
+                let Some(leg) = self.trunk() else { return };
                 let (contact, session) = (cx.contact(&leg.flow, leg.is_sips), leg.session);
                 let write = |head: &mut Head<'_>| {
                     own_lines(head, &contact, methods);
@@ -283,7 +282,7 @@ impl Call {
 
     /// The caller's ACK may carry the answer to an offer of the echo agent.
     pub(crate) fn echo_acknowledged(&mut self, cx: &mut Cx<'_>, message: &Message<'_>) {
-        let Speaker::Echo(echo) = &mut self.speaker else {
+        let Some(echo) = self.local_mut() else {
             return;
         };
         if std::mem::take(&mut echo.offered) {

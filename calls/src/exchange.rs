@@ -1,7 +1,8 @@
 //! The offer/answer exchange that is open in a call, and the requests that it leaves room for: a peer's, and our own
 //! (RFC 3261 §14.1, §14.2, RFC 3311 §5.2). One exchange at a time crosses the bridge.
 
-use super::call::{Call, Pending, Purpose, Side};
+use super::call::{Call, Pending, Purpose};
+use super::leg::LegId;
 
 /// The exchange that is open.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -9,15 +10,15 @@ pub(crate) enum Exchange {
     /// None.
     Idle,
     /// An offer of that side's has no answer.
-    Offered(Side),
+    Offered(LegId),
     /// An offer of our own has no answer.
     Ours,
     /// The caller's offer, in its 2xx, waits for the answer in our ACK.
     Asking,
     /// That side has to answer an offer in its ACK.
-    AwaitsAnswer(Side),
+    AwaitsAnswer(LegId),
     /// That side has to acknowledge the answer to its offer.
-    AwaitsAck(Side),
+    AwaitsAck(LegId),
     /// A peer has to acknowledge that its INVITE was refused.
     Refused,
 }
@@ -36,12 +37,12 @@ pub(crate) enum OwnRequest {
 impl Exchange {
     /// The status that refuses an offer of `side`'s: 500 while its own has no answer, 491 while another's hasn't, or while the answer to that
     /// may not have arrived.
-    pub(crate) fn refusal(self, side: Side) -> Option<u16> {
+    pub(crate) fn refusal(self, id: LegId) -> Option<u16> {
         match self {
             Self::Idle | Self::Refused => None,
-            Self::AwaitsAck(from) if from == side => None,
-            Self::Offered(of) if of == side => Some(500),
-            Self::AwaitsAnswer(from) if from != side => Some(500),
+            Self::AwaitsAck(from) if from == id => None,
+            Self::Offered(of) if of == id => Some(500),
+            Self::AwaitsAnswer(from) if from != id => Some(500),
             Self::Offered(_)
             | Self::Ours
             | Self::Asking
@@ -75,7 +76,7 @@ impl Call {
         let offers = |pending: &&Pending| pending.offers;
         if let Some(pending) = self.pending.iter().find(offers) {
             return match matches!(pending.purpose, Purpose::Relay(_)) {
-                true => Exchange::Offered(pending.side.other()),
+                true => Exchange::Offered(self.other(pending.leg)),
                 false => Exchange::Ours,
             };
         }
@@ -102,23 +103,24 @@ mod tests {
     #[test]
     fn each_state_has_room_for_some_requests() {
         use Exchange::{AwaitsAck, AwaitsAnswer, Offered};
-        use Side::{Agent, Caller};
+        let (caller, agent) = (LegId::FIRST, LegId::SECOND);
+
         let glare = Some(491);
         let early = Some(500);
-        for (state, [caller, agent], [offer, join]) in [
+        for (state, refusals, [offer, join]) in [
             (Exchange::Idle, [None, None], [true, true]),
-            (Offered(Caller), [early, glare], [false, false]),
-            (Offered(Agent), [glare, early], [false, false]),
+            (Offered(caller), [early, glare], [false, false]),
+            (Offered(agent), [glare, early], [false, false]),
             (Exchange::Ours, [glare, glare], [false, false]),
             (Exchange::Asking, [glare, glare], [false, true]),
-            (AwaitsAnswer(Caller), [glare, early], [false, false]),
-            (AwaitsAnswer(Agent), [early, glare], [false, false]),
-            (AwaitsAck(Caller), [None, glare], [false, false]),
-            (AwaitsAck(Agent), [glare, None], [false, false]),
+            (AwaitsAnswer(caller), [glare, early], [false, false]),
+            (AwaitsAnswer(agent), [early, glare], [false, false]),
+            (AwaitsAck(caller), [None, glare], [false, false]),
+            (AwaitsAck(agent), [glare, None], [false, false]),
             (Exchange::Refused, [None, None], [false, false]),
         ] {
-            let peers = [Caller, Agent].map(|side| state.refusal(side));
-            assert_eq!(peers, [caller, agent], "{state:?}");
+            let peers = [caller, agent].map(|id| state.refusal(id));
+            assert_eq!(peers, refusals, "{state:?}");
             let own = [OwnRequest::Bare, OwnRequest::Offer, OwnRequest::Join];
             assert_eq!(
                 own.map(|own| state.admits(own)),

@@ -78,7 +78,10 @@ impl Call {
         match offer {
             Some(offer) => differ(sdp_of(offer), sdp_of(answer.body())),
             None => {
-                let signalling = Family::of(self.caller.flow.peer.ip());
+                let Some(trunk) = self.trunk() else {
+                    return false;
+                };
+                let signalling = Family::of(trunk.flow.peer.ip());
                 Family::of_sdp(sdp_of(answer.body())).is_some_and(|media| media != signalling)
             }
         }

@@ -10,9 +10,10 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{Message, Method};
 use uuid::Uuid;
 
-use super::call::{Call, Delayed, Pending, Phase, Purpose, Side, Speaker};
+use super::call::{Call, Delayed, Pending, Phase, Purpose};
 use super::context::Cx;
 use super::crossing::{Crossing, Place};
+use super::leg::{Leg, LegId};
 use super::refusal::Reason;
 use super::request_origin::RequestOrigin;
 use super::uas_invite::UasInvite;
@@ -101,44 +102,43 @@ impl Call {
     pub(crate) fn on_bye(
         &mut self,
         cx: &mut Cx<'_>,
-        side: Side,
+        id: LegId,
         fork: u8,
         server: ServerTx,
         message: &Message<'_>,
     ) {
         cx.respond(server, 200, None, |_| {}, b"");
-        match (self.phase, side) {
-            (Phase::Over, Side::Caller) => {
-                self.forgive_acks(cx, side);
+        match (self.phase, self.is_trunk(id)) {
+            (Phase::Over, true) => {
+                self.forgive_acks(cx, id);
                 self.bye_owed = None;
             }
-            (Phase::Over, Side::Agent) => {}
-            (Phase::Setup, Side::Caller) if self.outbound.is_some() => {
+            (Phase::Over, false) => {}
+            (Phase::Setup, true) if self.outbound.is_some() => {
                 self.cancel_runtime(cx, None);
                 self.abandon(cx);
                 self.end(cx, completed(HangupBy::Callee));
             }
-            (Phase::Setup, Side::Caller) => {
+            (Phase::Setup, true) => {
                 self.cancel_runtime(cx, Some(message));
                 self.end_setup(cx, canceled(), None, |_| {}, b"");
             }
-            (Phase::Setup, Side::Agent) => {
+            (Phase::Setup, false) => {
                 let relay = self.incoming.as_deref().map(|incoming| &incoming.relay);
                 if relay.is_some_and(|relay| relay.held_fork() == Some(fork)) {
                     self.acknowledge_held(cx);
                 }
                 self.refuse(cx, Reason::RuntimeRefused);
             }
-            (Phase::Answered | Phase::Confirmed, Side::Agent)
+            (Phase::Answered | Phase::Confirmed, false)
                 if self.is_transferring() || self.is_handed_over() =>
             {
-                self.forgive_acks(cx, side);
+                self.forgive_acks(cx, id);
                 self.abandon(cx);
-                if let Speaker::Runtime(leg) = &mut self.speaker {
+                if let Some(leg) = self.agent_mut() {
                     leg.dialogs.clear();
                     leg.session = None;
-                    cx.cancel_timer(&mut leg.session_timer);
-                    cx.cancel_timer(&mut leg.keep_alive);
+                    leg.stop_timers(cx);
                 }
                 match self.is_handed_over() {
                     // Its BYE counts as ours: the PBX has the caller.
@@ -146,17 +146,17 @@ impl Call {
                     false => self.agent_leaves(cx),
                 }
             }
-            (Phase::Answered | Phase::Confirmed, _) => {
-                self.forgive_acks(cx, side);
+            (Phase::Answered | Phase::Confirmed, is_trunk) => {
+                self.forgive_acks(cx, id);
                 self.abandon(cx);
-                let by = match side {
-                    Side::Caller if self.outbound.is_some() => HangupBy::Callee,
-                    Side::Caller => HangupBy::Caller,
-                    Side::Agent => HangupBy::Agent,
+                let by = match is_trunk {
+                    true if self.outbound.is_some() => HangupBy::Callee,
+                    true => HangupBy::Caller,
+                    false => HangupBy::Agent,
                 };
                 let prefix = &cx.core.config.header_prefix;
-                let farewell = Farewell::of(message, self.crossing(side, Place::InDialog, prefix));
-                self.send_bye(cx, side.other(), farewell);
+                let farewell = Farewell::of(message, self.crossing(id, Place::InDialog, prefix));
+                self.send_bye(cx, self.other(id), farewell);
                 self.end(cx, completed(by));
             }
         }
@@ -187,10 +187,11 @@ impl Call {
         };
         let ack = self.awaited.remove(at);
         if let Some(delayed) = &ack.delayed {
-            self.reject_offer(cx, ack.from.other(), delayed);
+            let other = self.other(ack.from);
+            self.reject_offer(cx, other, delayed);
         }
         if let Some(farewell) = self.bye_owed.take() {
-            return self.send_bye(cx, Side::Caller, farewell);
+            return self.send_bye(cx, self.trunk_id(), farewell);
         }
         self.hang_up(cx, Reason::NoAck);
     }
@@ -201,8 +202,8 @@ impl Call {
             Phase::Setup => self.refuse(cx, reason),
             Phase::Answered | Phase::Confirmed => {
                 self.abandon(cx);
-                for side in [Side::Caller, Side::Agent] {
-                    self.send_bye(cx, side, Farewell::ours(reason));
+                for id in [self.trunk_id(), self.agent_id()] {
+                    self.send_bye(cx, id, Farewell::ours(reason));
                 }
                 // One that was up has been a call, whatever was not acknowledged later.
                 let never_up = reason == Reason::NoAck && self.phase == Phase::Answered;
@@ -232,8 +233,8 @@ impl Call {
             return;
         }
         self.abandon(cx);
-        for side in [Side::Caller, Side::Agent] {
-            self.send_bye(cx, side, Farewell::default());
+        for id in [self.trunk_id(), self.agent_id()] {
+            self.send_bye(cx, id, Farewell::default());
         }
         self.end(
             cx,
@@ -322,7 +323,7 @@ impl Call {
         if let Some(fork) = self.acknowledge_held(cx) {
             self.send_on_leg(
                 cx,
-                Side::Agent,
+                self.agent_id(),
                 fork,
                 (Method::Bye, "BYE"),
                 (Purpose::Own, false, RequestOrigin::Ours),
@@ -344,7 +345,7 @@ impl Call {
                 cseq,
                 offer: super::sdp_of(held.answer.message().body()).into(),
             };
-            self.reject_offer(cx, Side::Agent, &delayed);
+            self.reject_offer(cx, self.agent_id(), &delayed);
         }
         Some(won.fork)
     }
@@ -367,20 +368,20 @@ impl Call {
             }
         }
         for at in 0..self.awaited.len() {
-            let side = self.awaited[at].from.other();
+            let id = self.other(self.awaited[at].from);
             if let Some(delayed) = self.awaited[at].delayed.take() {
-                self.reject_offer(cx, side, &delayed);
+                self.reject_offer(cx, id, &delayed);
             }
         }
     }
 
     /// Who has hung up acknowledges nothing any more.
-    pub(crate) fn forgive_acks(&mut self, cx: &mut Cx<'_>, side: Side) {
-        for ack in self.awaited.iter().filter(|ack| ack.from == side) {
+    pub(crate) fn forgive_acks(&mut self, cx: &mut Cx<'_>, id: LegId) {
+        for ack in self.awaited.iter().filter(|ack| ack.from == id) {
             cx.endpoint.acknowledged(ack.server);
         }
-        let other = side.other();
-        while let Some(at) = self.awaited.iter().position(|ack| ack.from == side) {
+        let other = self.other(id);
+        while let Some(at) = self.awaited.iter().position(|ack| ack.from == id) {
             let ack = self.awaited.remove(at);
             if let Some(delayed) = &ack.delayed {
                 self.reject_offer(cx, other, delayed);
@@ -389,27 +390,23 @@ impl Call {
     }
 
     /// BYE on one leg. The caller gets it only once its ACK is in or overdue (RFC 3261 §15).
-    pub(crate) fn send_bye(&mut self, cx: &mut Cx<'_>, side: Side, farewell: Farewell) {
+    pub(crate) fn send_bye(&mut self, cx: &mut Cx<'_>, id: LegId, farewell: Farewell) {
         let owes_ack = self
             .awaited
             .iter()
-            .any(|ack| ack.from == side && Some(ack.server) == self.invite);
-        if side == Side::Caller && owes_ack {
+            .any(|ack| ack.from == id && Some(ack.server) == self.invite);
+        if self.is_trunk(id) && owes_ack {
             self.bye_owed = Some(farewell);
             return;
         }
-        let fork = match (side, &self.speaker) {
-            (Side::Caller, _) => self.caller.dialogs.first(),
-            (Side::Agent, Speaker::Runtime(leg)) => leg.dialogs.first(),
-            (Side::Agent, Speaker::Echo(_)) => None,
-        };
-        let Some(fork) = fork.map(|held| held.fork) else {
+        let dialogs = self.legs.sip(id).map(|peer| &peer.dialogs);
+        let Some(fork) = dialogs.and_then(|dialogs| Some(dialogs.first()?.fork)) else {
             return;
         };
         let Farewell { lines, body } = farewell;
         self.send_on_leg(
             cx,
-            side,
+            id,
             fork,
             (Method::Bye, "BYE"),
             (Purpose::Own, false, RequestOrigin::Ours),
@@ -422,7 +419,7 @@ impl Call {
     pub(crate) fn send_bye_again(&mut self, cx: &mut Cx<'_>, lost: &Pending) {
         self.send_on_leg(
             cx,
-            lost.side,
+            lost.leg,
             lost.fork,
             (Method::Bye, "BYE"),
             (Purpose::Again, false, RequestOrigin::Ours),
@@ -458,21 +455,11 @@ impl Call {
         if let Some(mut dialing) = self.dialing.take() {
             dialing.cancel(cx, end.reason.unwrap_or(Reason::CallerCanceled));
         }
-        let mut timers = [
-            self.deadline.take(),
-            self.exchange.take(),
-            self.caller.session_timer.take(),
-            self.caller.keep_alive.take(),
-            self.turn.take(),
-            None,
-            None,
-        ];
-        if let Speaker::Runtime(leg) = &mut self.speaker {
-            timers[5] = leg.session_timer.take();
-            timers[6] = leg.keep_alive.take();
+        for timer in [&mut self.deadline, &mut self.exchange, &mut self.turn] {
+            cx.cancel_timer(timer);
         }
-        for timer in timers.into_iter().flatten() {
-            cx.core.timers.cancel(timer);
+        for peer in self.legs.iter_mut().filter_map(Leg::sip_mut) {
+            peer.stop_timers(cx);
         }
         let ended = Ended {
             call: self.id,

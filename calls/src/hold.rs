@@ -19,8 +19,9 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{Message, Method};
 use uuid::Uuid;
 
-use super::call::{Ask, Call, Pending, Phase, Purpose, Side, Speaker};
+use super::call::{Ask, Call, Pending, Phase, Purpose};
 use super::context::Cx;
+use super::leg::{LegId, LegRole};
 use super::reply::{PAUSE, Reply};
 use super::request_origin::RequestOrigin;
 use super::{Calls, has_sdp, origin, sdp_of};
@@ -63,7 +64,7 @@ pub struct Standing {
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Refused {
     /// Whose.
-    pub side: Side,
+    pub role: LegRole,
     /// The SIP status.
     pub status: u16,
 }
@@ -154,8 +155,8 @@ impl Call {
             return Err(Unable::Transferring);
         }
         let is_readable = |sdp: &[u8]| sdp.starts_with(b"v=");
-        let is_readable = self.caller.heard.as_deref().is_some_and(is_readable);
-        if matches!(self.speaker, Speaker::Runtime(_)) && !is_readable {
+        let is_readable = self.heard().is_some_and(is_readable);
+        if !self.is_local() && !is_readable {
             return Err(Unable::NoMedia);
         }
         let number = self.begin_change(cx, wanted);
@@ -224,7 +225,7 @@ impl Call {
             return;
         };
         let refused = Refused {
-            side: Side::Agent,
+            role: LegRole::Agent,
             status: 487,
         };
         let standing = Standing {
@@ -258,17 +259,18 @@ impl Call {
 
     /// A side has taken media that nobody wants it to have any more: it gets those of the other side again. The agent's aren't kept: it is
     /// asked for them.
-    pub(crate) fn restore(&mut self, cx: &mut Cx<'_>, side: Side) {
+    pub(crate) fn restore(&mut self, cx: &mut Cx<'_>, id: LegId) {
         let is_with_agent = self.bridged.is_none() && !self.is_turning();
-        if !is_with_agent || self.caller.heard.is_none() {
+        if !is_with_agent || self.heard().is_none() {
             return;
         }
+        let is_trunk = self.is_trunk(id);
         let held = self.hold.as_deref().is_some_and(|hold| hold.held);
         self.begin_change(cx, held);
         if let Some(hold) = self.hold.as_deref_mut() {
-            hold.step = match side {
-                Side::Agent => Step::Follow,
-                Side::Caller => Step::Agent,
+            hold.step = match is_trunk {
+                true => Step::Agent,
+                false => Step::Follow,
             };
         }
         self.ask_to_hold(cx, Duration::ZERO);
@@ -287,29 +289,31 @@ impl Call {
         if !self.is_turning() {
             return;
         }
-        let fork = self.caller.dialogs.first().map(|held| held.fork);
-        let (Some(fork), Some((side, body))) = (fork, self.next_offer()) else {
+        let fork = self.fork();
+        let (Some(fork), Some((id, body))) = (fork, self.next_offer()) else {
             let refused = Refused {
-                side: Side::Agent,
+                role: LegRole::Agent,
                 status: 488,
             };
             return self.settle_hold(cx, Some(refused));
         };
-        if matches!(self.speaker, Speaker::Runtime(_)) {
-            self.keep_origin(side);
+        if !self.is_local() {
+            self.keep_origin(id);
         }
         let lines = |head: &mut Head<'_>| head.line("Content-Type", b"application/sdp");
         let invite = (Method::Invite, "INVITE");
         let purpose = (Purpose::Hold, true, RequestOrigin::Ours);
-        if !self.send_on_leg(cx, side, fork, invite, purpose, &body, lines) {
+        if !self.send_on_leg(cx, id, fork, invite, purpose, &body, lines) {
             self.ask_to_hold(cx, PAUSE);
         }
     }
 
     /// Who is asked next, and what is offered.
-    fn next_offer(&mut self) -> Option<(Side, Vec<u8>)> {
-        let is_echo = matches!(self.speaker, Speaker::Echo(_));
-        let heard = self.caller.heard.as_deref().unwrap_or_default();
+    fn next_offer(&mut self) -> Option<(LegId, Vec<u8>)> {
+        let is_echo = self.is_local();
+        let (trunk, agent) = (self.trunk_id(), self.agent_id());
+        let heard = self.legs.sip(trunk).and_then(|peer| peer.heard.as_deref());
+        let heard = heard.unwrap_or_default();
         let hold = self.hold.as_deref_mut()?;
         let towards = |held| match held {
             true => Direction::SendOnly,
@@ -320,13 +324,13 @@ impl Call {
         }
         let (wanted, step) = (hold.wanted, hold.step);
         match step {
-            Step::Agent => Some((Side::Agent, rewritten(heard, towards(wanted)))),
-            Step::Undo(_) => Some((Side::Agent, rewritten(heard, towards(!wanted)))),
-            Step::Follow if hold.held => Some((Side::Agent, rewritten(heard, towards(true)))),
-            Step::Follow => Some((Side::Agent, heard.to_vec())),
+            Step::Agent => Some((agent, rewritten(heard, towards(wanted)))),
+            Step::Undo(_) => Some((agent, rewritten(heard, towards(!wanted)))),
+            Step::Follow if hold.held => Some((agent, rewritten(heard, towards(true)))),
+            Step::Follow => Some((agent, heard.to_vec())),
             Step::Caller if is_echo => {
                 let offer = self.echo_offer()?;
-                Some((Side::Caller, rewritten(&offer, towards(wanted))))
+                Some((trunk, rewritten(&offer, towards(wanted))))
             }
             Step::Caller => {
                 let answer = hold.answer.as_deref()?;
@@ -334,7 +338,7 @@ impl Call {
                     true => rewritten(answer, Direction::SendOnly),
                     false => answer.to_vec(),
                 };
-                Some((Side::Caller, offer))
+                Some((trunk, offer))
             }
             Step::Settled => None,
         }
@@ -345,11 +349,11 @@ impl Call {
         let Some(hold) = self.hold.as_deref() else {
             return;
         };
-        let side = match hold.step {
-            Step::Caller => Side::Caller,
-            Step::Agent | Step::Follow | Step::Undo(_) | Step::Settled => Side::Agent,
+        let role = match hold.step {
+            Step::Caller => LegRole::Trunk,
+            Step::Agent | Step::Follow | Step::Undo(_) | Step::Settled => LegRole::Agent,
         };
-        self.hold_refused(cx, Refused { side, status: 491 });
+        self.hold_refused(cx, Refused { role, status: 491 });
     }
 
     /// The final answer to a re-INVITE that holds or resumes.
@@ -360,15 +364,15 @@ impl Call {
         pending: &Pending,
         message: &Message<'_>,
     ) {
-        let (side, fork) = (pending.side, pending.fork);
+        let (id, fork) = (pending.leg, pending.fork);
         let reply = self.reply_to(cx, pending, message);
         if reply != Reply::Accepted {
-            return self.hold_unaccepted(cx, side, reply);
+            return self.hold_unaccepted(cx, id, reply);
         }
-        if let Some(leg) = self.leg(side) {
+        if let Some(leg) = self.leg(id) {
             leg.flow = flow;
         }
-        self.send_ack(cx, side, fork, pending.client, pending.cseq, None);
+        self.send_ack(cx, id, fork, pending.client, pending.cseq, None);
         self.note_refresh(cx, pending, message);
         self.hold_accepted(cx, message);
     }
@@ -376,17 +380,18 @@ impl Call {
     /// The re-INVITE has no answer.
     pub(crate) fn on_hold_unanswered(&mut self, cx: &mut Cx<'_>, pending: &Pending, status: u16) {
         let reply = self.reply_of_none(cx, pending, status);
-        self.hold_unaccepted(cx, pending.side, reply);
+        self.hold_unaccepted(cx, pending.leg, reply);
     }
 
-    fn hold_unaccepted(&mut self, cx: &mut Cx<'_>, side: Side, reply: Reply) {
+    fn hold_unaccepted(&mut self, cx: &mut Cx<'_>, id: LegId, reply: Reply) {
         let status = match reply {
             Reply::Again(wait) => return self.ask_to_hold(cx, wait),
             Reply::Unheard => 408,
             Reply::Refused(status) => status,
             Reply::Accepted | Reply::TooBrief | Reply::Gone => return,
         };
-        self.hold_refused(cx, Refused { side, status });
+        let role = self.role(id);
+        self.hold_refused(cx, Refused { role, status });
     }
 
     fn hold_accepted(&mut self, cx: &mut Cx<'_>, message: &Message<'_>) {
@@ -405,7 +410,7 @@ impl Call {
             // There is nothing to offer the caller.
             (Step::Agent, None) => {
                 let refused = Refused {
-                    side: Side::Agent,
+                    role: LegRole::Agent,
                     status: 488,
                 };
                 hold.step = Step::Undo(refused);
@@ -427,13 +432,14 @@ impl Call {
         let Some(answer) = answer else {
             return self.settle_hold(cx, None);
         };
-        if matches!(self.speaker, Speaker::Echo(_)) {
+        if self.is_local() {
             self.tell_media(cx, sdp::read_answer(answer));
             return self.settle_hold(cx, None);
         }
         let is_news = !self.is_closed() && !self.is_known(answer);
         self.held.take_answer(answer);
-        self.caller.heard = Some(self.heard_sdp(answer));
+        let heard = self.heard_sdp(answer);
+        self.set_heard(heard);
         if is_news {
             self.note_standing(cx, None);
             if let Some(hold) = self.hold.as_deref_mut() {
@@ -447,7 +453,7 @@ impl Call {
 
     /// Whether the caller's SDP is the one that the agent's side was offered when the call was resumed.
     fn is_known(&self, answer: &[u8]) -> bool {
-        let heard = self.caller.heard.as_deref().unwrap_or_default();
+        let heard = self.heard().unwrap_or_default();
         let [offered, plain] = [heard, answer].map(|sdp| rewritten(sdp, Direction::SendRecv));
         let sends_and_receives = |direction| direction == Direction::SendRecv;
         direction::of(answer).into_iter().all(sends_and_receives)
@@ -455,7 +461,7 @@ impl Call {
     }
 
     fn hold_refused(&mut self, cx: &mut Cx<'_>, refused: Refused) {
-        let is_echo = matches!(self.speaker, Speaker::Echo(_));
+        let is_echo = self.is_local();
         let Some(hold) = self.hold.as_deref_mut() else {
             return;
         };

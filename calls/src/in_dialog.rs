@@ -12,11 +12,12 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message, Method};
 
 use super::allow::{capabilities, own_lines, own_request_lines};
-use super::call::{Call, LEFT, Pending, Phase, Purpose, Side, Speaker};
+use super::call::{Call, Pending, Phase, Purpose};
 use super::context::{CallTimer, Cx};
 use super::credentials::{Stage, Unanswerable};
 use super::crossing::{self, Place, lacking_options};
 use super::effect::{Challenger, News};
+use super::leg::LegId;
 use super::proofs::{Again, Proofs};
 use super::refusal::Reason;
 use super::request_origin::RequestOrigin;
@@ -35,7 +36,7 @@ impl Call {
     pub(crate) fn on_request(
         &mut self,
         cx: &mut Cx<'_>,
-        side: Side,
+        id: LegId,
         fork: u8,
         flow: Flow,
         message: &Message<'_>,
@@ -54,7 +55,7 @@ impl Call {
         else {
             return busy(cx, flow, message);
         };
-        let Some(leg) = self.leg(side) else { return };
+        let Some(leg) = self.leg(id) else { return };
         let in_order = leg
             .dialog(fork)
             .is_some_and(|dialog| dialog.receive_request(message).is_ok());
@@ -62,17 +63,15 @@ impl Call {
             return cx.respond(server, 500, None, |head| head.number("Retry-After", 0), b"");
         }
         // One that has been sent before may come from anywhere.
-        leg.came_by(fork, flow);
-        if fork != LEFT {
-            leg.presence.hear(cx.now);
-        }
-        if fork == LEFT {
-            return self.answer_replaced(cx, side, server, message);
+        leg.flow = flow;
+        leg.presence.hear(cx.now);
+        if self.has_left(id) {
+            return self.answer_replaced(cx, id, server, message);
         }
         // RFC 3261 §16.3: what goes no further than to us isn't judged by its hops.
         let is_relayed = matches!(method, Method::Invite | Method::Info | Method::Message)
             || (method == Method::Update && has_sdp(message));
-        let crosses = is_relayed && matches!(self.speaker, Speaker::Runtime(_));
+        let crosses = is_relayed && !self.is_local();
         if crosses && message.number(HeaderName::MaxForwards) == Some(0) {
             return cx.respond(server, 483, None, |_| {}, b"");
         }
@@ -83,17 +82,17 @@ impl Call {
         if is_over && !matches!(message.method(), Method::Bye | Method::Notify) {
             return cx.respond(server, 481, None, |_| {}, b"");
         }
-        if side == Side::Caller {
+        if self.is_trunk(id) {
             self.hear_of_caller(cx, method);
         }
-        let methods = self.methods(side);
+        let methods = self.methods(id);
         match message.method() {
-            Method::Bye => self.on_bye(cx, side, fork, server, message),
-            Method::Invite => self.on_reinvite(cx, side, fork, server, message),
-            Method::Update => self.on_update(cx, side, fork, server, message),
-            Method::Prack if side == Side::Caller => self.on_prack(cx, fork, server, message),
+            Method::Bye => self.on_bye(cx, id, fork, server, message),
+            Method::Invite => self.on_reinvite(cx, id, fork, server, message),
+            Method::Update => self.on_update(cx, id, fork, server, message),
+            Method::Prack if self.is_trunk(id) => self.on_prack(cx, fork, server, message),
             Method::Info | Method::Message => {
-                self.relay(cx, side, fork, server, message);
+                self.relay(cx, id, fork, server, message);
                 self.on_key(cx, org, message);
             }
             Method::Options => {
@@ -102,8 +101,8 @@ impl Call {
             Method::Prack | Method::Cancel | Method::Ack => {
                 cx.respond(server, 481, None, |_| {}, b"")
             }
-            Method::Notify => self.on_notify(cx, side, server, message),
-            Method::Refer => self.on_refer(cx, (side, fork), server, org, message),
+            Method::Notify => self.on_notify(cx, id, server, message),
+            Method::Refer => self.on_refer(cx, (id, fork), server, org, message),
             Method::Subscribe | Method::Publish | Method::Register => {
                 cx.respond(server, 405, None, |head| head.line("Allow", methods), b"");
             }
@@ -117,16 +116,16 @@ impl Call {
     fn answer_replaced(
         &mut self,
         cx: &mut Cx<'_>,
-        side: Side,
+        id: LegId,
         server: ServerTx,
         message: &Message<'_>,
     ) {
         let method = message.method();
         if method == Method::Bye {
-            self.agent_has_left();
+            self.take_former_agent();
             return cx.respond(server, 200, None, |_| {}, b"");
         }
-        if !self.keeps_agent() {
+        if !self.keeps(id) {
             return cx.respond(server, 481, None, |_| {}, b"");
         }
 
@@ -134,7 +133,7 @@ impl Call {
         if let Some(lacking) = lacking_options(message) {
             return refuse_options(cx, server, &lacking);
         }
-        let methods = self.methods(side);
+        let methods = self.methods(id);
         match method {
             Method::Options => {
                 cx.respond(server, 200, None, |head| capabilities(head, methods), b"");
@@ -160,15 +159,15 @@ impl Call {
     fn relay(
         &mut self,
         cx: &mut Cx<'_>,
-        side: Side,
+        id: LegId,
         fork: u8,
         server: ServerTx,
         message: &Message<'_>,
     ) {
-        if matches!(self.speaker, Speaker::Echo(_)) {
+        if self.is_local() {
             return cx.respond(server, 200, None, |_| {}, b"");
         }
-        if side == Side::Caller && self.has_agent_left() {
+        if self.is_trunk(id) && self.has_agent_left() {
             // A 481 would end the caller's dialog (RFC 3261 §12.2.1.2) before its transfer is through.
             let is_taken = message.method() == Method::Info;
             let status = if is_taken { 200 } else { 480 };
@@ -178,7 +177,7 @@ impl Call {
         let purpose = Purpose::Relay(server);
         if !self.send_in_dialog(
             cx,
-            side.other(),
+            self.other(id),
             fork,
             (message.method(), token),
             purpose,
@@ -195,7 +194,7 @@ impl Call {
     pub(crate) fn send_in_dialog(
         &mut self,
         cx: &mut Cx<'_>,
-        side: Side,
+        id: LegId,
         fork: u8,
         (method, token): (Method, &'static str),
         purpose: Purpose,
@@ -209,7 +208,7 @@ impl Call {
             false => body.into(),
         };
         let config = std::sync::Arc::clone(&cx.core.config);
-        let crossing = self.crossing(side.other(), Place::InDialog, &config.header_prefix);
+        let crossing = self.crossing(self.other(id), Place::InDialog, &config.header_prefix);
         let lines = |head: &mut Head<'_>| {
             extra(head);
             if let Some(content) = content {
@@ -221,7 +220,7 @@ impl Call {
         let origin = relayed.map_or(RequestOrigin::Ours, RequestOrigin::of);
         self.send_on_leg(
             cx,
-            side,
+            id,
             fork,
             (method, token),
             (purpose, offers, origin),
@@ -235,7 +234,7 @@ impl Call {
     pub(crate) fn send_on_leg(
         &mut self,
         cx: &mut Cx<'_>,
-        side: Side,
+        id: LegId,
         fork: u8,
         (method, token): (Method, &'static str),
         (purpose, offers, origin): (Purpose, bool, RequestOrigin),
@@ -243,13 +242,13 @@ impl Call {
         lines: impl FnOnce(&mut Head<'_>),
     ) -> bool {
         let owner = owner_of(self.key);
-        let methods = self.methods(side);
-        let body = &*self.with_origin(side, body);
-        let Some(leg) = self.leg(side) else {
+        let methods = self.methods(id);
+        let body = &*self.with_origin(id, body);
+        let Some(leg) = self.leg(id) else {
             return false;
         };
         let mut again = leg.credentials.is_some().then(Vec::new);
-        let leg_flow = leg.flow_of(fork);
+        let leg_flow = leg.flow;
         let (session, is_sips) = (leg.session, leg.is_sips);
         let sdp = offers.then(|| sdp_of(body).into());
         let Some(dialog) = leg.dialog(fork) else {
@@ -289,7 +288,7 @@ impl Call {
             cx.endpoint.request(flow, &request, owner, cx.now).ok()
         });
         let Some(client) = client else { return false };
-        leg.learn_place(fork, flow.peer.ip());
+        leg.places.learn(flow.peer.ip());
         if method == Method::Invite {
             cx.cancel_timer(&mut self.exchange);
             self.exchange = Some(cx.schedule(self.key, EXCHANGE_PATIENCE, CallTimer::Exchange));
@@ -297,7 +296,7 @@ impl Call {
         let refreshes = matches!(method, Method::Invite | Method::Update);
         self.pending.push(Pending {
             client,
-            side,
+            leg: id,
             fork,
             method,
             cseq,
@@ -321,10 +320,10 @@ impl Call {
     }
 
     /// The address that a request of ours on this leg goes to now.
-    pub(crate) fn next_hop(&mut self, cx: &mut Cx<'_>, side: Side, fork: u8) -> Option<IpAddr> {
-        let leg = self.leg(side)?;
+    pub(crate) fn next_hop(&mut self, cx: &mut Cx<'_>, id: LegId, fork: u8) -> Option<IpAddr> {
+        let leg = self.leg(id)?;
         let dialog = leg.dialog_ref(fork)?;
-        Some(cx.next_flow(dialog, leg.flow_of(fork)).peer.ip())
+        Some(cx.next_flow(dialog, leg.flow).peer.ip())
     }
 
     /// The final answer to a request of ours inside the call.
@@ -336,8 +335,8 @@ impl Call {
         message: &Message<'_>,
     ) {
         self.end_exchange(cx, &pending);
-        let is_life = !matches!(message.status(), 408 | 481) && pending.fork != LEFT;
-        if let Some(leg) = self.leg(pending.side).filter(|_| is_life) {
+        let is_life = !matches!(message.status(), 408 | 481) && !self.has_left(pending.leg);
+        if let Some(leg) = self.leg(pending.leg).filter(|_| is_life) {
             leg.presence.hear(cx.now);
         }
         let Some(pending) = self.prove(cx, pending, message) else {
@@ -352,7 +351,7 @@ impl Call {
                 }
                 if message.status() < 300 {
                     self.note_refresh(cx, &pending, message);
-                    self.restore(cx, pending.side);
+                    self.restore(cx, pending.leg);
                 }
                 self.mind_gone(cx, message);
             }
@@ -388,20 +387,20 @@ impl Call {
             return Some(pending);
         }
         let (method, token) = (pending.method, pending.method.as_str());
-        let Some(destination) = self.next_hop(cx, pending.side, pending.fork) else {
+        let Some(destination) = self.next_hop(cx, pending.leg, pending.fork) else {
             return Some(pending);
         };
         let Some(mut again) = pending.again.take() else {
             self.unanswered(
                 cx,
-                pending.side,
+                pending.leg,
                 (Unanswerable::NoPair, destination),
                 message,
             );
             return Some(pending);
         };
         let answered = self
-            .leg(pending.side)
+            .leg(pending.leg)
             .map_or(Err(Unanswerable::NoPair), |leg| {
                 let dialog = leg.dialog_ref(pending.fork);
                 let known = leg.credentials.as_ref().zip(dialog);
@@ -415,12 +414,12 @@ impl Call {
                 credentials.answer(cx, &mut again.proofs, message, &asking, at)
             });
         if let Err(why) = answered {
-            self.unanswered(cx, pending.side, (why, destination), message);
+            self.unanswered(cx, pending.leg, (why, destination), message);
             return Some(pending);
         }
         let sent = self.send_on_leg(
             cx,
-            pending.side,
+            pending.leg,
             pending.fork,
             (method, token),
             (pending.purpose, pending.offers, pending.origin),
@@ -445,20 +444,20 @@ impl Call {
     pub(crate) fn unanswered(
         &mut self,
         cx: &mut Cx<'_>,
-        side: Side,
+        id: LegId,
         (why, destination): (Unanswerable, IpAddr),
         message: &Message<'_>,
     ) {
         let is_inbound = self.outbound.is_none();
         let org = self.org;
-        let credentials = self.leg(side).and_then(|leg| leg.credentials.as_deref());
+        let credentials = self.leg(id).and_then(|leg| leg.credentials.as_deref());
         let whose = match credentials {
             Some(held) if held.is_runtimes() => None,
             Some(held) => Some(Challenger {
                 org,
                 trunk: held.trunk(),
             }),
-            None => (is_inbound && side == Side::Caller).then_some(Challenger::pbx(org)),
+            None => (is_inbound && self.is_trunk(id)).then_some(Challenger::pbx(org)),
         };
         cx.report(whose, || News::unanswered(why, message, destination));
     }
@@ -473,17 +472,17 @@ impl Call {
     ) {
         let status = crossing::in_dialog_refusal(message.status());
         let refreshed = pending.method == Method::Update && status < 300;
-        let requester = pending.side.other();
+        let requester = self.other(pending.leg);
         if refreshed {
             self.note_refresh(cx, pending, message);
             self.take_renewal(cx, requester, pending.renewal);
             self.move_target(requester, pending);
             self.remember_sdp(requester, &self.crossing_sdp(message.body()));
             self.hear_proposed(requester);
-            self.hear(pending.side, message);
+            self.hear(pending.leg, message);
         }
         let prefix = cx.core.config.header_prefix.clone();
-        let crossing = self.crossing(pending.side, Place::Response, &prefix);
+        let crossing = self.crossing(pending.leg, Place::Response, &prefix);
         let body = match message.status() {
             200..=299 => self.crossing_sdp(message.body()),
             _ => message.body().into(),

@@ -13,10 +13,12 @@ use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{Message, Method};
 
-use super::call::{Ask, Call, Delayed, ForkDialog, LEFT, Pending, Phase, Purpose, Side, Speaker};
+use super::call::{Ask, Call, Delayed, Pending, Phase, Purpose};
 use super::context::Cx;
 use super::effect::Effect;
+use super::hangup::Farewell;
 use super::invite_client::Accepted;
+use super::leg::{ForkDialog, LegId};
 use super::refusal::Reason;
 use super::reply::{PAUSE, Reply};
 use super::request_origin::RequestOrigin;
@@ -41,8 +43,8 @@ pub(crate) struct Joining {
     /// The caller's new SDP, until the agent's side has it.
     follow: Option<Box<[u8]>>,
     last: LastRound,
-    /// The agent whose place is taken still waits for its BYE.
-    keeps_agent: bool,
+    /// The agent whose place is taken, while it waits for its BYE.
+    agent: Option<LegId>,
     /// When the re-INVITE that is due is given up.
     until: Moment,
 }
@@ -71,9 +73,9 @@ impl Joining {
     }
 
     /// The same, while the agent whose place is taken waits for the caller to have the new media.
-    pub(crate) fn keeping_agent(heard: Box<[u8]>) -> Self {
+    pub(crate) fn keeping_agent(heard: Box<[u8]>, agent: LegId) -> Self {
         Self {
-            keeps_agent: true,
+            agent: Some(agent),
             ..Self::with(heard)
         }
     }
@@ -125,33 +127,21 @@ impl Call {
         delayed.is_some_and(|delayed| delayed.client == client)
     }
 
-    /// Returns whether the agent whose place is taken still waits for its BYE.
-    pub(crate) fn keeps_agent(&self) -> bool {
+    /// Returns whether this is the leg of the agent whose place is taken, and which still waits for its BYE.
+    pub(crate) fn keeps(&self, id: LegId) -> bool {
         let joining = self.joining.as_deref();
-        joining.is_some_and(|joining| joining.keeps_agent)
+        joining.is_some_and(|joining| joining.agent == Some(id))
     }
 
-    /// Notes that the agent whose place is taken needs no BYE any more.
-    pub(crate) fn agent_has_left(&mut self) {
-        if let Some(joining) = self.joining.as_deref_mut() {
-            joining.keeps_agent = false;
-        }
+    /// Takes the agent whose place is taken, which waits for its BYE.
+    pub(crate) fn take_former_agent(&mut self) -> Option<LegId> {
+        self.joining.as_deref_mut()?.agent.take()
     }
 
     /// Sends BYE to the agent whose place is taken, if it waits for that.
     pub(crate) fn part_from_agent(&mut self, cx: &mut Cx<'_>) {
-        if self.keeps_agent() {
-            self.agent_has_left();
-            let bye = (Method::Bye, "BYE");
-            self.send_on_leg(
-                cx,
-                Side::Agent,
-                LEFT,
-                bye,
-                (Purpose::Own, false, RequestOrigin::Ours),
-                b"",
-                |_| {},
-            );
+        if let Some(agent) = self.take_former_agent() {
+            self.send_bye(cx, agent, Farewell::default());
         }
     }
 
@@ -159,7 +149,7 @@ impl Call {
     pub(crate) fn abandon_joining(&mut self, cx: &mut Cx<'_>) {
         self.part_from_agent(cx);
         if let LastRound::Offered { delayed, .. } = self.end_last_round() {
-            self.reject_offer(cx, Side::Caller, &delayed);
+            self.reject_offer(cx, self.trunk_id(), &delayed);
         }
     }
 
@@ -175,7 +165,7 @@ impl Call {
     pub(crate) fn on_runtime_joins(&mut self, cx: &mut Cx<'_>, accepted: Accepted<'_>) {
         let message = accepted.message;
         let sdp: Option<Box<[u8]>> = accepted.sdp().map(Into::into);
-        if let Speaker::Runtime(leg) = &mut self.speaker {
+        if let Some(leg) = self.agent_mut() {
             let dialog = accepted.dialog;
             leg.dialogs.push(ForkDialog { fork: 0, dialog });
             leg.credentials = accepted.credentials;
@@ -183,10 +173,11 @@ impl Call {
         self.open_runtime_leg(cx, accepted.flow, message);
         let content = Some((&*accepted.ack_lines, &b""[..]));
         let (client, cseq) = (accepted.client, accepted.cseq);
-        self.send_ack(cx, Side::Agent, 0, client, cseq, content);
+        self.send_ack(cx, self.agent_id(), 0, client, cseq, content);
+        self.bridge = Some((self.trunk_id(), self.agent_id()));
         self.phase = Phase::Confirmed;
         self.limit_duration(cx);
-        self.start_session(cx, Side::Agent);
+        self.start_session(cx, self.agent_id());
         cx.core.fact(Fact::Joined {
             call: self.id,
             org: self.org,
@@ -194,8 +185,8 @@ impl Call {
         });
         let heard = self.joining.as_deref().map(|joining| joining.heard.clone());
         let heard = heard.unwrap_or_default();
-        self.remember_sdp(Side::Agent, &heard);
-        self.with_origin(Side::Agent, &heard);
+        self.remember_sdp(self.agent_id(), &heard);
+        self.with_origin(self.agent_id(), &heard);
         match sdp {
             Some(sdp) => self.join(cx, &sdp),
             None => self.hang_up(cx, Reason::NoCommonMedia),
@@ -231,15 +222,15 @@ impl Call {
             return;
         };
         let Some(purpose) = joining.due() else { return };
-        let (side, body) = match (&joining.join, &joining.follow, &joining.last) {
-            (Some(sdp), _, _) => (Side::Caller, sdp.clone()),
-            (None, Some(sdp), _) => (Side::Agent, sdp.clone()),
+        let (id, body) = match (&joining.join, &joining.follow, &joining.last) {
+            (Some(sdp), _, _) => (self.trunk_id(), sdp.clone()),
+            (None, Some(sdp), _) => (self.agent_id(), sdp.clone()),
             (None, None, LastRound::Offered { delayed, .. }) => {
-                (Side::Agent, delayed.offer.clone())
+                (self.agent_id(), delayed.offer.clone())
             }
-            (None, None, _) => (Side::Caller, Box::default()),
+            (None, None, _) => (self.trunk_id(), Box::default()),
         };
-        let Some(fork) = self.caller.dialogs.first().map(|held| held.fork) else {
+        let Some(fork) = self.fork() else {
             return;
         };
         let lines = |head: &mut Head<'_>| {
@@ -253,7 +244,7 @@ impl Call {
         let invite = (Method::Invite, "INVITE");
         if !self.send_on_leg(
             cx,
-            side,
+            id,
             fork,
             invite,
             (purpose, true, RequestOrigin::Ours),
@@ -292,10 +283,10 @@ impl Call {
     fn acknowledge_offer(&mut self, cx: &mut Cx<'_>, delayed: &Delayed, answer: &[u8]) {
         let content = Some((&b"Content-Type: application/sdp\r\n"[..], answer));
         let (fork, client, cseq) = (delayed.fork, delayed.client, delayed.cseq);
-        self.remember_sdp(Side::Caller, answer);
-        self.send_ack(cx, Side::Caller, fork, client, cseq, content);
+        self.remember_sdp(self.trunk_id(), answer);
+        self.send_ack(cx, self.trunk_id(), fork, client, cseq, content);
         self.held.take_offer(&delayed.offer);
-        self.caller.heard = Some(delayed.offer.clone());
+        self.set_heard(delayed.offer.clone());
     }
 
     /// The caller's answer to the re-INVITE that joins the two.
@@ -314,7 +305,7 @@ impl Call {
             return;
         }
         self.held.take_answer(sdp_of(message.body()));
-        self.caller.heard = Some(sdp_of(message.body()).into());
+        self.set_heard(sdp_of(message.body()).into());
         let Some(joining) = self.joining.as_deref_mut() else {
             return;
         };
@@ -364,7 +355,9 @@ impl Call {
             }
             return;
         }
-        self.caller.flow = flow;
+        if let Some(trunk) = self.trunk_mut() {
+            trunk.flow = flow;
+        }
         self.note_refresh(cx, pending, message);
         let Some(joining) = self.joining.as_deref_mut() else {
             return;
@@ -414,16 +407,16 @@ impl Call {
         pending: &Pending,
         message: &Message<'_>,
     ) -> bool {
-        let (side, fork) = (pending.side, pending.fork);
+        let (id, fork) = (pending.leg, pending.fork);
         let reply = self.reply_to(cx, pending, message);
         if reply != Reply::Accepted {
             self.join_unaccepted(cx, reply);
             return false;
         }
-        if let Some(leg) = self.leg(side) {
+        if let Some(leg) = self.leg(id) {
             leg.flow = flow;
         }
-        self.send_ack(cx, side, fork, pending.client, pending.cseq, None);
+        self.send_ack(cx, id, fork, pending.client, pending.cseq, None);
         self.note_refresh(cx, pending, message);
         true
     }

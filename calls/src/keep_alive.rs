@@ -11,8 +11,9 @@ use trunkline_sip::flow::{Flow, is_private};
 use trunkline_sip::wheel::TimerId;
 use trunkline_sip::wire::Message;
 
-use super::call::{Call, CallKey, Phase, Side};
+use super::call::{Call, CallKey, Phase};
 use super::context::{CallTimer, Cx};
+use super::leg::LegId;
 use super::sources;
 use super::target::{self, Place};
 
@@ -33,32 +34,32 @@ fn answered_through_nat(flow: &Flow, dialog: &Dialog) -> bool {
 }
 
 /// A fifth more or less than the interval, so that calls of one moment aren't due together.
-pub(super) fn schedule(cx: &mut Cx<'_>, call: CallKey, side: Side) -> TimerId {
+pub(super) fn schedule(cx: &mut Cx<'_>, call: CallKey, id: LegId) -> TimerId {
     let interval = cx.core.config.keep_alive;
     let spread = u32::try_from(cx.endpoint.chance().bits64() % 400).unwrap_or_default();
     let after: Duration = interval * (800 + spread) / 1_000;
-    cx.schedule(call, after, CallTimer::KeepAlive(side))
+    cx.schedule(call, after, CallTimer::KeepAlive(id))
 }
 
 impl Call {
     /// Begins for a peer that has answered, if it is behind NAT.
-    pub(super) fn keep_way_open(&mut self, cx: &mut Cx<'_>, side: Side) {
+    pub(super) fn keep_way_open(&mut self, cx: &mut Cx<'_>, id: LegId) {
         let key = self.key;
-        let Some(leg) = self.leg(side) else {
+        let Some(leg) = self.leg(id) else {
             return;
         };
         let flow = leg.flow;
         let mut dialogs = leg.dialogs.iter();
         if leg.keep_alive.is_none() && dialogs.any(|held| answered_through_nat(&flow, &held.dialog))
         {
-            leg.keep_alive = Some(schedule(cx, key, side));
+            leg.keep_alive = Some(schedule(cx, key, id));
         }
     }
 
     /// It is time to ask a peer again. Whatever it answers is for the NAT alone.
-    pub(super) fn on_keep_alive(&mut self, cx: &mut Cx<'_>, side: Side) {
+    pub(super) fn on_keep_alive(&mut self, cx: &mut Cx<'_>, id: LegId) {
         let (key, slot, is_over) = (self.key, self.slot, self.phase == Phase::Over);
-        let Some(leg) = self.leg(side) else {
+        let Some(leg) = self.leg(id) else {
             return;
         };
         // The peer's place may have been taken meanwhile, by another way.
@@ -66,6 +67,6 @@ impl Call {
             return;
         }
         sources::send_options(cx.core, cx.endpoint, leg.flow, slot);
-        leg.keep_alive = Some(schedule(cx, key, side));
+        leg.keep_alive = Some(schedule(cx, key, id));
     }
 }

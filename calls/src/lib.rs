@@ -34,6 +34,7 @@ mod invite_client;
 pub mod joining;
 mod keep_alive;
 mod large;
+mod leg;
 pub mod limits;
 pub mod live;
 mod moved;
@@ -83,11 +84,12 @@ use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::{HeaderName, Message, Method};
 use uuid::Uuid;
 
-pub use call::{CallKey, Side};
+pub use call::CallKey;
 pub use context::{Config, Core, place_of};
 pub use effect::{
     AuthFailure, Challenged, Challenger, EchoMedia, Effect, Foreign, News, Unanswerable, Unproven,
 };
+pub use leg::LegRole;
 pub use privacy::NOBODY_USER;
 pub use refusal::Reason;
 pub use setup::DOCTOR;
@@ -192,10 +194,8 @@ impl Calls {
                 if let Some(found) = self.dialog_of(&message)
                     && self.lets_ack_in(view, found, &flow, &message, now)
                 {
-                    let (key, side, _) = found;
-                    self.with(key, endpoint, now, |call, cx| {
-                        call.on_ack(cx, side, &message)
-                    });
+                    let (key, id, _) = found;
+                    self.with(key, endpoint, now, |call, cx| call.on_ack(cx, id, &message));
                 }
             }
             Received::Cancel {
@@ -280,8 +280,8 @@ impl Calls {
                 CallTimer::Turn => call.on_turn(cx),
                 CallTimer::Reliable(fork) => call.on_reliable_timer(cx, fork),
                 CallTimer::Exchange => call.on_exchange_late(cx),
-                CallTimer::Session(side) => call.on_session_timer(cx, side),
-                CallTimer::KeepAlive(side) => call.on_keep_alive(cx, side),
+                CallTimer::Session(id) => call.on_session_timer(cx, id),
+                CallTimer::KeepAlive(id) => call.on_keep_alive(cx, id),
                 CallTimer::Transfer => call.on_transfer_timer(cx),
             });
         }
@@ -383,10 +383,10 @@ impl Calls {
         if message.to_tag().is_some() {
             return match self.dialog_of(message) {
                 Some(found) if !self.lets_in(endpoint, view, found, flow, message, now) => {}
-                Some((key, side, fork)) => {
+                Some((key, id, fork)) => {
                     let org = self.org_for(view, key, message);
                     self.with(key, endpoint, now, |call, cx| {
-                        call.on_request(cx, side, fork, flow, message, org);
+                        call.on_request(cx, id, fork, flow, message, org);
                     });
                 }
                 // It is sent again, and by then the answer that it has overtaken is in.

@@ -15,10 +15,10 @@ use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::Message;
 
 use super::admission;
-use super::call::Leg;
 use super::context::Core;
 use super::credentials::LegCredentials;
 use super::effect::{Effect, Foreign};
+use super::leg::SipPeer;
 
 /// Whether a request proves `pair`; if not, it has been challenged.
 pub(super) fn proves(
@@ -61,7 +61,7 @@ pub(super) fn proves(
     false
 }
 
-impl Leg {
+impl SipPeer {
     /// The peer has proven its pair at another place: that one is known from now on, and is where the pair may go.
     pub(super) fn moved_to(&mut self, pair: Arc<PeerLogin>, flow: &Flow) {
         let source: IpAddr = flow.peer.ip();

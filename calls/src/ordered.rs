@@ -11,13 +11,14 @@ use trunkline_sip::moment::Moment;
 use trunkline_sip::slot::{CallId, Slot};
 use uuid::Uuid;
 
-use super::call::{ContactState, Echo, Leg, Speaker};
+use super::call::ContactState;
 use super::callee::Callee;
 use super::caps::Denied;
 use super::context::Cx;
 use super::effect::Effect;
+use super::leg::{LocalMedia, Peer};
 use super::limits::{Claim, Full, Permit};
-use super::outbound::{Begun, NO_FLOW, Order, Outbound, Placed, dial_first, parties, prepare};
+use super::outbound::{Begun, Order, Outbound, Placed, dial_first, parties, prepare};
 use super::refusal::Reason;
 use super::{Calls, Core};
 
@@ -66,10 +67,11 @@ impl Calls {
             media: None,
         };
         let speaker = match &*outbound.runtime {
-            Runtime::Sip { .. } => Speaker::Runtime(Leg::new(NO_FLOW)),
+            Runtime::Sip { .. } => None,
             Runtime::Echo => {
                 let is_to_pbx = way.peer.is_none();
-                Speaker::Echo(Echo::new(is_to_pbx && org.rtp_from_any_address()))
+                let from_any = is_to_pbx && org.rtp_from_any_address();
+                Some(Peer::Media(LocalMedia::new(from_any)))
             }
         };
         self.begin(Begun {

@@ -6,7 +6,8 @@ use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::IpAddr;
 
-use super::call::{Call, Leg, Side};
+use super::call::Call;
+use super::leg::{LegId, SipPeer};
 
 /// Our session as one peer knows it.
 #[derive(Debug)]
@@ -69,7 +70,7 @@ impl Origin {
     }
 }
 
-impl Leg {
+impl SipPeer {
     /// A body as the peer of this leg is to get it.
     pub(crate) fn with_origin<'b>(&mut self, body: &'b [u8]) -> Cow<'b, [u8]> {
         if !body.starts_with(b"v=") {
@@ -86,16 +87,16 @@ impl Leg {
 
 impl Call {
     /// A body as the peer on `side` is to get it.
-    pub(crate) fn with_origin<'b>(&mut self, side: Side, body: &'b [u8]) -> Cow<'b, [u8]> {
-        match self.leg(side) {
+    pub(crate) fn with_origin<'b>(&mut self, id: LegId, body: &'b [u8]) -> Cow<'b, [u8]> {
+        match self.leg(id) {
             Some(leg) => leg.with_origin(body),
             None => body.into(),
         }
     }
 
     /// From now on whatever the peer gets is the next version of what it has, whosoever it was.
-    pub(crate) fn keep_origin(&mut self, side: Side) {
-        let Some(leg) = self.leg(side) else { return };
+    pub(crate) fn keep_origin(&mut self, id: LegId) {
+        let Some(leg) = self.leg(id) else { return };
         if leg.origin.is_none() {
             let told = leg.told_origin.take();
             leg.origin = told.and_then(|line| Origin::after(&line)).map(Box::new);

@@ -17,12 +17,11 @@ use trunkline_model::tied::Namer;
 use trunkline_model::view::WayOut;
 use trunkline_routing::E164;
 use trunkline_sip::dialog::sdp;
-use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::slot::{CallId, Slot};
 use uuid::Uuid;
 
 use super::attempts::{Recorded, Whose};
-use super::call::{Call, CallKey, ContactState, Leg, Phase, Side, Speaker};
+use super::call::{Call, CallKey, ContactState, Phase};
 use super::callee::{Callee, CalleeLeg};
 use super::context::{CallTimer, Cx};
 use super::dialing::Dialing;
@@ -31,6 +30,7 @@ use super::hangup::{End, Farewell};
 use super::held::Held;
 use super::invite_client::{Accepted, DialledLeg, InviteClient, Patience};
 use super::joining::Joining;
+use super::leg::{LegId, LegRole, Legs, Peer};
 use super::limits::Permit;
 use super::origin::Origin;
 use super::privacy::CallerIdentity;
@@ -108,11 +108,10 @@ pub(super) fn dial_first(
     callee: Callee,
 ) -> (Placed, CallId, Box<Dialing>) {
     let placed = Placed::mint(cx, slot);
-    let side = Side::Caller;
     let leg = DialledLeg {
         key,
         slot,
-        side,
+        id: LegId::FIRST,
         whose: Whose {
             call: placed.call,
             org,
@@ -121,7 +120,7 @@ pub(super) fn dial_first(
     };
     let call_id = cx.core.minter.call_id(slot, cx.endpoint.entropy());
     let callee_leg = CalleeLeg {
-        side,
+        role: LegRole::Trunk,
         hops: RequestOrigin::Ours.hops(),
         call_id,
     };
@@ -140,6 +139,10 @@ impl Calls {
     /// Keeps a call that begins with a callee.
     pub(super) fn begin(&mut self, begun: Begun) {
         let Begun { key, placed, .. } = begun;
+        let mut legs = Legs::beginning_with(Peer::Unknown);
+        if let Some(speaker) = begun.speaker {
+            legs.add(LegRole::Agent, speaker);
+        }
         let call = Call {
             key,
             id: placed.call,
@@ -159,8 +162,8 @@ impl Calls {
             bridged: None,
             proposed: None,
             successor: None,
-            caller: Leg::new(NO_FLOW),
-            speaker: begun.speaker,
+            legs,
+            bridge: None,
             tags: SmallVec::new(),
             pending: SmallVec::new(),
             queue: RequestQueue::default(),
@@ -195,7 +198,8 @@ pub(super) struct Begun {
     pub(super) agent: Uuid,
     pub(super) dialing: Box<Dialing>,
     pub(super) outbound: Outbound,
-    pub(super) speaker: Speaker,
+    /// The built-in agent, if that is the one.
+    pub(super) speaker: Option<Peer>,
     pub(super) permit: Permit,
 }
 
@@ -223,15 +227,6 @@ fn open_media(cx: &mut Cx<'_>, call: CallKey, dialing: &Dialing) {
     });
 }
 
-/// A leg that nothing has been sent on has no way yet.
-pub(super) const NO_FLOW: Flow = Flow {
-    transport: Transport::Udp,
-    listener: 0,
-    connection: 0,
-    local: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
-    peer: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
-};
-
 impl Call {
     /// The callee's host has been looked up: if that was for the offer, our RTP address can be opened.
     pub(super) fn on_callee_found(&self, cx: &mut Cx<'_>) {
@@ -247,15 +242,16 @@ impl Call {
             return self.refuse(cx, Reason::NoMediaPort);
         };
         let session = self.id.as_u64_pair().1 >> 2;
+        let agent = self.agent_id();
         let Some(outbound) = self.outbound.as_deref_mut() else {
             return;
         };
-        match &mut self.speaker {
-            Speaker::Echo(echo) => {
-                echo.local = Some(local);
-                echo.version = 1;
+        match self.legs.local_mut(agent) {
+            Some(media) => {
+                media.local = Some(local);
+                media.version = 1;
             }
-            Speaker::Runtime(_) => outbound.media = Some(local),
+            None => outbound.media = Some(local),
         }
         let patience = outbound.ringing_timeout;
         let offer = sdp::offer_echo(local, session, 1);
@@ -296,12 +292,14 @@ impl Call {
     ) {
         accepted.acknowledge(cx);
         let sdp: Box<[u8]> = accepted.sdp().unwrap_or_default().into();
-        self.caller = accepted.into_leg(cx, offer);
-        self.caller.heard = Some(sdp.clone()).filter(|sdp| !sdp.is_empty());
+        let mut peer = accepted.into_peer(cx, offer);
+        peer.heard = Some(sdp.clone()).filter(|sdp| !sdp.is_empty());
         if let Some(local) = self.outbound.as_deref().and_then(|outbound| outbound.media) {
             let session = self.id.as_u64_pair().1 >> 2;
-            self.caller.origin = Some(Box::new(Origin::new(session, local.ip())));
+            peer.origin = Some(Box::new(Origin::new(session, local.ip())));
         }
+        let trunk = self.trunk_id();
+        self.legs.meet(trunk, peer);
         self.answered = Some(cx.now);
         cx.core.fact(Fact::Answered {
             call: self.id,
@@ -309,12 +307,13 @@ impl Call {
             at: cx.now,
             runtime_call_id: Box::default(),
         });
-        self.start_session(cx, Side::Caller);
-        self.keep_way_open(cx, Side::Caller);
+        self.start_session(cx, self.trunk_id());
+        self.keep_way_open(cx, self.trunk_id());
         let audio = sdp::read_answer(&sdp);
-        match &self.speaker {
-            Speaker::Echo(_) => {
+        match self.is_local() {
+            true => {
                 self.limit_duration(cx);
+                self.bridge = Some((trunk, self.agent_id()));
                 self.phase = Phase::Confirmed;
                 let Some(audio) = audio else {
                     return self.hang_up(cx, Reason::NoCommonMedia);
@@ -323,8 +322,8 @@ impl Call {
                 self.tell_media(cx, Some(audio));
                 self.speak_code(cx, remote);
             }
-            Speaker::Runtime(_) if audio.is_none() => self.refuse(cx, Reason::NoCommonMedia),
-            Speaker::Runtime(_) => self.invite_runtime(cx, sdp),
+            false if audio.is_none() => self.refuse(cx, Reason::NoCommonMedia),
+            false => self.invite_runtime(cx, sdp),
         }
     }
 
@@ -360,6 +359,7 @@ impl Call {
             krisp: outbound.krisp,
         };
         let runtime = (&*outbound.runtime, &outbound.namer);
+        self.legs.add(LegRole::Agent, Peer::Unknown);
         self.dialing = runtime_invite::invite(runtime, &cx.core.config, &to, self.recorded);
         self.joining = Some(Box::new(Joining::with(offer)));
         let deadline = cx.schedule(self.key, cx.core.config.setup_timeout, CallTimer::Deadline);
@@ -391,7 +391,7 @@ impl Call {
         let reason = end.reason.unwrap_or(Reason::Internal);
         let asked = reason == Reason::Operator;
         let Some(mut dialing) = self.dialing.take() else {
-            self.send_bye(cx, Side::Caller, Farewell::ours(reason));
+            self.send_bye(cx, self.trunk_id(), Farewell::ours(reason));
             // Whatever the runtime said of it, the callee had answered.
             let status = if asked || end.by == HangupBy::Callee {
                 Status::Completed

@@ -20,9 +20,10 @@ use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::Message;
 use uuid::Uuid;
 
-use super::call::{Call, CallKey, LEFT, Leg, Side};
+use super::call::{Call, CallKey};
 use super::context::{Core, Cx};
 use super::effect::{Effect, Foreign};
+use super::leg::{LegId, LegRole, SipPeer};
 use super::target::{self, Place};
 use super::{Calls, has_sdp, key_of, moved};
 
@@ -37,16 +38,6 @@ pub(crate) struct Places {
     ips: SmallVec<[IpAddr; 2]>,
     /// The transport that the dialog began on.
     began_by: Option<Transport>,
-    /// The peer that had this leg before, in the dialog [`LEFT`].
-    pub(crate) left: Option<Box<Former>>,
-}
-
-/// What is kept of a peer that gave its place to another.
-#[derive(Clone, Debug)]
-pub(crate) struct Former {
-    /// The way to it.
-    pub(crate) flow: Flow,
-    pub(crate) places: Places,
 }
 
 impl Places {
@@ -100,7 +91,7 @@ impl Calls {
         &mut self,
         endpoint: &mut Endpoint,
         view: &View,
-        (key, side, fork): (CallKey, Side, u8),
+        (key, id, fork): (CallKey, LegId, u8),
         flow: Flow,
         message: &Message<'_>,
         now: Moment,
@@ -109,14 +100,15 @@ impl Calls {
             return false;
         };
         let core = &mut self.core;
-        let standing = standing(core, Some(view), call, (side, fork), &flow, now);
+        let has_left = call.has_left(id);
+        let standing = standing(core, Some(view), call, (id, fork), &flow, now);
         match standing {
             Standing::Known => return true,
             // It is sent again, and by then the name is known.
             Standing::Awaited if !flow.transport.is_reliable() => return false,
             Standing::Awaited | Standing::Unknown | Standing::LessSecure => {}
         }
-        let leg = call.leg(side).filter(|_| fork != LEFT);
+        let leg = call.leg(id).filter(|_| !has_left);
         let proven = leg.and_then(|leg| Some((leg.credentials.as_deref()?.proven_pair()?, leg)));
         if standing != Standing::LessSecure
             && let Some((pair, leg)) = proven
@@ -144,7 +136,7 @@ impl Calls {
     pub(super) fn lets_ack_in(
         &mut self,
         view: &View,
-        (key, side, fork): (CallKey, Side, u8),
+        (key, id, fork): (CallKey, LegId, u8),
         flow: &Flow,
         ack: &Message<'_>,
         now: Moment,
@@ -152,10 +144,10 @@ impl Calls {
         let Some(call) = call_at(&mut self.slab, key) else {
             return false;
         };
-        let is_let_in = match standing(&mut self.core, Some(view), call, (side, fork), flow, now) {
+        let is_let_in = match standing(&mut self.core, Some(view), call, (id, fork), flow, now) {
             Standing::Known => true,
             Standing::Awaited | Standing::Unknown => {
-                !has_sdp(ack) && !call.awaits_sdp_of(side, ack.cseq().number)
+                !has_sdp(ack) && !call.awaits_sdp_of(id, ack.cseq().number)
             }
             Standing::LessSecure => false,
         };
@@ -194,12 +186,12 @@ impl Calls {
         let asked = match dialing.filter(|dialing| dialing.client.owns(tx)) {
             Some(dialing) if dialing.client.knows(flow.peer.ip()) => return true,
             // A runtime has its leg by now, which has learnt where the Contact of an early dialog leads.
-            Some(dialing) if dialing.is_runtime() => Some((Side::Agent, 0)),
+            Some(dialing) if dialing.is_runtime() => Some((call.agent_id(), 0)),
             Some(_) => None,
             None => {
                 let mut pending = call.pending.iter();
                 let pending = pending.find(|pending| pending.client == tx);
-                pending.map(|pending| (pending.side, pending.fork))
+                pending.map(|pending| (pending.leg, pending.fork))
             }
         };
         asked.is_some_and(|at| {
@@ -246,16 +238,16 @@ fn standing(
     core: &mut Core,
     view: Option<&View>,
     call: &mut Call,
-    (side, fork): (Side, u8),
+    (id, fork): (LegId, u8),
     flow: &Flow,
     now: Moment,
 ) -> Standing {
-    let (org, is_runtimes) = (call.org, side == Side::Agent && call.bridged.is_none());
-    let Some(leg) = call.leg(side) else {
+    let (org, is_runtimes) = (call.org, call.role(id) == LegRole::Agent);
+    let Some(leg) = call.leg(id) else {
         return Standing::Unknown;
     };
     let ip = flow.peer.ip();
-    let places = leg.places_of(fork);
+    let places = &leg.places;
     if !places.admits(flow.transport) {
         return Standing::LessSecure;
     }
@@ -270,7 +262,7 @@ fn standing(
         false => by_dialog(core, leg, fork, ip, now),
     };
     if standing == Standing::Known {
-        leg.learn_place(fork, ip);
+        leg.places.learn(ip);
     }
     standing
 }
@@ -285,7 +277,7 @@ fn is_of_trunk(view: &View, ip: IpAddr, org: Uuid) -> bool {
 }
 
 /// Whether Contact or a recorded route leads there.
-fn by_dialog(core: &mut Core, leg: &Leg, fork: u8, ip: IpAddr, now: Moment) -> Standing {
+fn by_dialog(core: &mut Core, leg: &SipPeer, fork: u8, ip: IpAddr, now: Moment) -> Standing {
     let Some(dialog) = leg.dialog_ref(fork) else {
         return Standing::Unknown;
     };

@@ -5,9 +5,10 @@ use trunkline_sip::header::privacy::{self, ANONYMOUS_URI};
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message};
 
-use super::call::{Call, Side};
+use super::call::Call;
 use super::context::Config;
 use super::crossing::{Crossing, Place};
+use super::leg::LegId;
 
 /// Octets of a caller's headers that are kept for transfer destinations; more than that is dropped.
 const KEPT: usize = 4_096;
@@ -97,17 +98,17 @@ const fn withheld_if(is_withheld: bool) -> Identity {
 
 impl Call {
     /// Rule for headers that name the sender of a message on this leg.
-    pub(crate) const fn identity_from(&self, sender: Side) -> Identity {
-        match sender {
-            Side::Caller => withheld_if(self.identity.is_withheld),
-            Side::Agent => Identity::Crosses,
+    pub(crate) fn identity_from(&self, sender: LegId) -> Identity {
+        match self.is_trunk(sender) {
+            true => withheld_if(self.identity.is_withheld),
+            false => Identity::Crosses,
         }
     }
 
     /// Crossing of a message that came on this leg.
-    pub(crate) const fn crossing<'p>(
+    pub(crate) fn crossing<'p>(
         &self,
-        sender: Side,
+        sender: LegId,
         place: Place,
         prefix: &'p str,
     ) -> Crossing<'p> {

@@ -12,11 +12,12 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{Message, Method};
 
 use super::allow::{CALLER, own_lines};
-use super::call::{Call, CallKey, ForkDialog, Leg, Purpose, Side, Speaker};
+use super::call::{Call, CallKey, Purpose};
 use super::context::{CallTimer, Cx, TagOwner};
 use super::crossing::Place;
 use super::has_sdp;
 use super::invite_client::Provisional as Heard;
+use super::leg::{ForkDialog, SipPeer};
 use super::provisional_relay::{
     Delivery, Held, LatePrack, Provisional, ProvisionalRelay, Repeat, ToCaller,
 };
@@ -26,7 +27,7 @@ use super::refusal::Reason;
 struct Caller<'a, 'c> {
     key: CallKey,
     invite: ServerTx,
-    leg: &'a mut Leg,
+    leg: &'a mut SipPeer,
     cx: &'a mut Cx<'c>,
 }
 
@@ -85,7 +86,7 @@ impl Call {
         message: &Message<'_>,
     ) {
         let config = std::sync::Arc::clone(&cx.core.config);
-        let crossing = self.crossing(Side::Agent, Place::Response, &config.header_prefix);
+        let crossing = self.crossing(self.agent_id(), Place::Response, &config.header_prefix);
         let Some(relay) = self.incoming.as_deref().map(|incoming| &incoming.relay) else {
             return;
         };
@@ -123,11 +124,12 @@ impl Call {
         &'a mut self,
         cx: &'a mut Cx<'c>,
     ) -> Option<(&'a mut ProvisionalRelay, Caller<'a, 'c>)> {
+        let trunk = self.trunk_id();
         let relay = &mut self.incoming.as_deref_mut()?.relay;
         let caller = Caller {
             key: self.key,
             invite: self.invite?,
-            leg: &mut self.caller,
+            leg: self.legs.sip_mut(trunk)?,
             cx,
         };
         Some((relay, caller))
@@ -141,7 +143,8 @@ impl Call {
         dialog: Dialog,
         message: &Message<'_>,
     ) {
-        let (Speaker::Runtime(leg), Some(incoming)) = (&mut self.speaker, self.incoming.as_deref())
+        let (trunk, agent) = (self.trunk_id(), self.agent_id());
+        let (Some(leg), Some(incoming)) = (self.legs.sip_mut(agent), self.incoming.as_deref())
         else {
             return;
         };
@@ -153,18 +156,18 @@ impl Call {
             self.slot,
             TagOwner {
                 key: self.key,
-                side: Side::Caller,
-                fork,
+                leg: trunk,
             },
         );
         self.tags.push(tag.bits());
-        if let Some(dialog) = Dialog::uas(incoming.invite(), tag.as_bytes()) {
-            self.caller.dialogs.push(ForkDialog { fork, dialog });
+        let dialog = Dialog::uas(incoming.invite(), tag.as_bytes());
+        if let (Some(dialog), Some(trunk)) = (dialog, self.legs.sip_mut(trunk)) {
+            trunk.dialogs.push(ForkDialog { fork, dialog });
         }
     }
 
     fn refresh_fork(&mut self, fork: u8, message: &Message<'_>) {
-        if let Speaker::Runtime(leg) = &mut self.speaker
+        if let Some(leg) = self.agent_mut()
             && let Some(dialog) = leg.dialog(fork)
         {
             dialog.refresh_target(message);
@@ -184,7 +187,7 @@ impl Call {
 
     /// RFC 3262 §3: who is never acknowledged ends its own part of the call, and the last one the call.
     fn on_unacknowledged(&mut self, cx: &mut Cx<'_>, fork: u8) {
-        let Speaker::Runtime(leg) = &self.speaker else {
+        let Some(leg) = self.agent() else {
             return;
         };
         let relay = self.incoming.as_deref().map(|incoming| &incoming.relay);
@@ -218,7 +221,7 @@ impl Call {
             };
             return cx.respond(server, status, None, |_| {}, b"");
         };
-        self.hear(Side::Caller, message);
+        self.hear(self.trunk_id(), message);
 
         // An attempt that has failed since wants no PRACK any more.
         let purpose = Purpose::Relay(server);
@@ -248,7 +251,7 @@ impl Call {
         let extra = |head: &mut Head<'_>| head.fmt("RAck", format_args!("{rseq} {cseq} INVITE"));
         self.send_in_dialog(
             cx,
-            Side::Agent,
+            self.agent_id(),
             fork,
             (Method::Prack, "PRACK"),
             purpose,

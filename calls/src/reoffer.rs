@@ -9,10 +9,11 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{Message, Method};
 
 use super::allow::own_lines;
-use super::call::{AwaitedAck, Call, Delayed, Pending, Phase, Purpose, Side, Speaker};
+use super::call::{AwaitedAck, Call, Delayed, Pending, Phase, Purpose};
 use super::context::Cx;
 use super::crossing::Place;
 use super::exchange::Exchange;
+use super::leg::LegId;
 use super::refusal::Reason;
 use super::request_origin::RequestOrigin;
 use super::unanswered::reasons;
@@ -23,60 +24,60 @@ impl Call {
     pub(crate) fn on_reinvite(
         &mut self,
         cx: &mut Cx<'_>,
-        side: Side,
+        id: LegId,
         fork: u8,
         server: ServerTx,
         message: &Message<'_>,
     ) {
         self.theirs = Some(server);
         if self.phase == Phase::Setup {
-            let status = match (side, self.invite) {
-                (Side::Caller, Some(_)) => 500,
-                (Side::Caller, None) | (Side::Agent, _) => 491,
+            let status = match (self.is_trunk(id), self.invite) {
+                (true, Some(_)) => 500,
+                (true, None) | (false, _) => 491,
             };
             return refuse_for_now(cx, server, status);
         }
-        if !self.may_offer(cx, side, fork, server) {
+        if !self.may_offer(cx, id, fork, server) {
             return;
         }
         let Some(renewal) = self.asked_session(cx, server, message) else {
             return;
         };
-        self.note_proposal(side, message);
-        if matches!(self.speaker, Speaker::Echo(_)) {
+        self.note_proposal(id, message);
+        if self.is_local() {
             return self.echo_reinvite(cx, renewal, server, message);
         }
-        self.relay_change(cx, side, fork, server, message, renewal);
+        self.relay_change(cx, id, fork, server, message, renewal);
     }
 
     /// An UPDATE. Without a body it only refreshes this leg's session and target.
     pub(crate) fn on_update(
         &mut self,
         cx: &mut Cx<'_>,
-        side: Side,
+        id: LegId,
         fork: u8,
         server: ServerTx,
         message: &Message<'_>,
     ) {
         let offers = has_sdp(message);
-        if offers && !self.may_offer(cx, side, fork, server) {
+        if offers && !self.may_offer(cx, id, fork, server) {
             return;
         }
         let Some(renewal) = self.asked_session(cx, server, message) else {
             return;
         };
         if !offers {
-            if let Some(dialog) = self.leg(side).and_then(|leg| leg.dialog(fork)) {
+            if let Some(dialog) = self.leg(id).and_then(|leg| leg.dialog(fork)) {
                 dialog.refresh_target(message);
             }
-            self.take_renewal(cx, side, renewal);
-            return self.accept_refresh(cx, side, server);
+            self.take_renewal(cx, id, renewal);
+            return self.accept_refresh(cx, id, server);
         }
-        self.note_proposal(side, message);
-        if matches!(self.speaker, Speaker::Echo(_)) {
+        self.note_proposal(id, message);
+        if self.is_local() {
             return self.echo_update(cx, renewal, server, message);
         }
-        self.relay_change(cx, side, fork, server, message, renewal);
+        self.relay_change(cx, id, fork, server, message, renewal);
     }
 
     /// Hands an offer to the other leg. What was asked of this leg's session and target counts once it is accepted, and not at all
@@ -84,24 +85,24 @@ impl Call {
     pub(crate) fn relay_change(
         &mut self,
         cx: &mut Cx<'_>,
-        side: Side,
+        id: LegId,
         fork: u8,
         server: ServerTx,
         message: &Message<'_>,
         renewal: Option<SessionTimer>,
     ) {
-        if side == Side::Caller && self.has_agent_left() {
+        if self.is_trunk(id) && self.has_agent_left() {
             // The destination's own exchange is to come, after which the caller may try again.
             return refuse_for_now(cx, server, 491);
         }
         self.disturb_hold();
         let (method, purpose) = (message.method(), Purpose::Relay(server));
-        let dialog = self.leg(side).and_then(|leg| leg.dialog_ref(fork));
+        let dialog = self.leg(id).and_then(|leg| leg.dialog_ref(fork));
         let target = dialog.and_then(|dialog| dialog.moves_to(message));
         let target = target.map(Box::from);
         let sent = self.send_in_dialog(
             cx,
-            side.other(),
+            self.other(id),
             fork,
             (method, method.as_str()),
             purpose,
@@ -117,9 +118,9 @@ impl Call {
         }
     }
 
-    fn accept_refresh(&mut self, cx: &mut Cx<'_>, side: Side, server: ServerTx) {
-        let methods = self.methods(side);
-        let Some(leg) = self.leg(side) else { return };
+    fn accept_refresh(&mut self, cx: &mut Cx<'_>, id: LegId, server: ServerTx) {
+        let methods = self.methods(id);
+        let Some(leg) = self.leg(id) else { return };
         let (contact, session) = (cx.contact(&leg.flow, leg.is_sips), leg.session);
         let write = |head: &mut Head<'_>| {
             own_lines(head, &contact, methods);
@@ -131,8 +132,8 @@ impl Call {
     }
 
     /// Whether an offer from `side` may begin now; if not it is answered.
-    fn may_offer(&mut self, cx: &mut Cx<'_>, side: Side, fork: u8, server: ServerTx) -> bool {
-        let Some(status) = self.untimely(side, fork) else {
+    fn may_offer(&mut self, cx: &mut Cx<'_>, id: LegId, fork: u8, server: ServerTx) -> bool {
+        let Some(status) = self.untimely(id, fork) else {
             return true;
         };
         refuse_for_now(cx, server, status);
@@ -140,22 +141,22 @@ impl Call {
     }
 
     /// The status for an offer from `side` that can't begin now.
-    fn untimely(&self, side: Side, fork: u8) -> Option<u16> {
+    fn untimely(&self, id: LegId, fork: u8) -> Option<u16> {
         let first = self.first_offerer(fork).map(Exchange::Offered);
-        first.unwrap_or_else(|| self.exchange()).refusal(side)
+        first.unwrap_or_else(|| self.exchange()).refusal(id)
     }
 
     /// The side whose offer, the call's first in that fork, has no answer yet.
-    fn first_offerer(&self, fork: u8) -> Option<Side> {
+    fn first_offerer(&self, fork: u8) -> Option<LegId> {
         match self.incoming.as_deref() {
             Some(incoming) if incoming.relay.is_agreed(fork) => None,
-            Some(incoming) if has_sdp(incoming.invite()) => Some(Side::Caller),
-            Some(_) => Some(Side::Agent),
+            Some(incoming) if has_sdp(incoming.invite()) => Some(self.trunk_id()),
+            Some(_) => Some(self.agent_id()),
             // The runtime is offered the callee's SDP.
             None => {
                 let dialing = self.dialing.as_deref();
                 let offers = dialing.is_some_and(|dialing| dialing.is_runtime());
-                offers.then_some(Side::Caller)
+                offers.then_some(self.trunk_id())
             }
         }
     }
@@ -190,16 +191,16 @@ impl Call {
     pub(crate) fn take_renewal(
         &mut self,
         cx: &mut Cx<'_>,
-        side: Side,
+        id: LegId,
         renewal: Option<SessionTimer>,
     ) {
         if self.phase == Phase::Setup {
             return;
         }
-        if let Some(leg) = self.leg(side) {
+        if let Some(leg) = self.leg(id) {
             leg.session = renewal;
         }
-        self.start_session(cx, side);
+        self.start_session(cx, id);
     }
 
     /// The final answer to a re-INVITE that we relayed.
@@ -219,11 +220,11 @@ impl Call {
             self.relay_answer(cx, pending, server, message);
             return self.mind_gone(cx, message);
         }
-        if let Some(leg) = self.leg(pending.side) {
+        if let Some(leg) = self.leg(pending.leg) {
             leg.flow = flow;
         }
         self.note_refresh(cx, pending, message);
-        self.hear(pending.side, message);
+        self.hear(pending.leg, message);
         let delayed = (!pending.had_sdp && has_sdp(message)).then(|| Delayed {
             client: pending.client,
             fork: pending.fork,
@@ -233,7 +234,7 @@ impl Call {
         if delayed.is_none() {
             self.send_ack(
                 cx,
-                pending.side,
+                pending.leg,
                 pending.fork,
                 pending.client,
                 pending.cseq,
@@ -241,9 +242,9 @@ impl Call {
             );
         }
         self.succeed(cx, server);
-        let requester = pending.side.other();
+        let requester = self.other(pending.leg);
         self.move_target(requester, pending);
-        if requester == Side::Caller {
+        if self.is_trunk(requester) {
             // With its own re-INVITE the callee has got the runtime's media.
             self.joined(cx);
         }
@@ -251,13 +252,13 @@ impl Call {
         let body = &*self.crossing_sdp(message.body());
         self.remember_sdp(requester, body);
         let prefix = cx.core.config.header_prefix.clone();
-        let crossing = self.crossing(pending.side, Place::Response, &prefix);
+        let crossing = self.crossing(pending.leg, Place::Response, &prefix);
         let more = |head: &mut Head<'_>| crossing.copy(head, message);
         self.accept_reinvite(cx, requester, (server, asked), body, delayed, more);
     }
 
     /// What a requester asked for was accepted: from now on it is where it then said.
-    pub(crate) fn move_target(&mut self, requester: Side, pending: &Pending) {
+    pub(crate) fn move_target(&mut self, requester: LegId, pending: &Pending) {
         let dialog = self.leg(requester).and_then(|leg| leg.dialog(pending.fork));
         if let Some((dialog, target)) = dialog.zip(pending.target.as_deref()) {
             dialog.move_to(target);
@@ -268,7 +269,7 @@ impl Call {
     pub(crate) fn accept_reinvite(
         &mut self,
         cx: &mut Cx<'_>,
-        requester: Side,
+        requester: LegId,
         (server, cseq): (ServerTx, u32),
         body: &[u8],
         delayed: Option<Delayed>,
@@ -306,7 +307,7 @@ impl Call {
     ) {
         let asked = cx.core.config.session_expires;
         let early = self.phase == Phase::Setup;
-        let Some(leg) = self.leg(pending.side) else {
+        let Some(leg) = self.leg(pending.leg) else {
             return;
         };
         let before = leg.session;
@@ -320,39 +321,39 @@ impl Call {
         let agreed = SessionTimer::for_uac(message, asked);
         leg.session = agreed.map(|agreed| before.map_or(agreed, |before| agreed.after(&before)));
         if let Some(sdp) = &pending.sdp {
-            self.remember_sdp(pending.side, sdp);
+            self.remember_sdp(pending.leg, sdp);
         }
-        self.start_session(cx, pending.side);
+        self.start_session(cx, pending.leg);
     }
 
     /// The ACK to a 2xx of ours.
-    pub(crate) fn on_ack(&mut self, cx: &mut Cx<'_>, side: Side, message: &Message<'_>) {
+    pub(crate) fn on_ack(&mut self, cx: &mut Cx<'_>, id: LegId, message: &Message<'_>) {
         let cseq = message.cseq().number;
         let Some(at) = self
             .awaited
             .iter()
-            .position(|ack| ack.from == side && ack.cseq == cseq)
+            .position(|ack| ack.from == id && ack.cseq == cseq)
         else {
             return;
         };
         let ack = self.awaited.remove(at);
         cx.endpoint.acknowledged(ack.server);
-        if let Some(leg) = self.leg(side) {
+        if let Some(leg) = self.leg(id) {
             leg.presence.hear(cx.now);
         }
-        self.hear(side, message);
+        self.hear(id, message);
         match ack.delayed {
             Some(delayed) if has_sdp(message) => {
                 let mut lines = Vec::new();
                 let prefix = cx.core.config.header_prefix.clone();
-                let crossing = self.crossing(side, Place::InDialog, &prefix);
+                let crossing = self.crossing(id, Place::InDialog, &prefix);
                 crossing.copy(&mut Head::new(&mut lines), message);
                 let body = &*self.crossing_sdp(message.body());
-                self.remember_sdp(side.other(), body);
+                self.remember_sdp(self.other(id), body);
                 let content = Some((&lines[..], body));
                 self.send_ack(
                     cx,
-                    side.other(),
+                    self.other(id),
                     delayed.fork,
                     delayed.client,
                     delayed.cseq,
@@ -361,7 +362,7 @@ impl Call {
             }
             // Without an answer there is no media to go on with (RFC 3261 §13.2.2.4).
             Some(delayed) => {
-                self.reject_offer(cx, side.other(), &delayed);
+                self.reject_offer(cx, self.other(id), &delayed);
                 self.confirmed(cx);
                 return self.hang_up(cx, Reason::NoCommonMedia);
             }
@@ -377,24 +378,17 @@ impl Call {
             self.phase = Phase::Confirmed;
         }
         if let Some(farewell) = self.bye_owed.take() {
-            return self.send_bye(cx, Side::Caller, farewell);
+            return self.send_bye(cx, self.trunk_id(), farewell);
         }
         self.transfer_may_begin(cx);
     }
 
     /// ACK with every port 0: the answer to an offer that nobody answers any more.
-    pub(crate) fn reject_offer(&mut self, cx: &mut Cx<'_>, side: Side, delayed: &Delayed) {
-        let Some(leg) = self.leg(side) else { return };
-        let body = sdp::reject(&delayed.offer, leg.flow_of(delayed.fork).local);
+    pub(crate) fn reject_offer(&mut self, cx: &mut Cx<'_>, id: LegId, delayed: &Delayed) {
+        let Some(leg) = self.leg(id) else { return };
+        let body = sdp::reject(&delayed.offer, leg.flow.local);
         let content = Some((&b"Content-Type: application/sdp\r\n"[..], &body[..]));
-        self.send_ack(
-            cx,
-            side,
-            delayed.fork,
-            delayed.client,
-            delayed.cseq,
-            content,
-        );
+        self.send_ack(cx, id, delayed.fork, delayed.client, delayed.cseq, content);
     }
 
     /// A re-INVITE that nobody wants any more was answered: a 2xx is owed its ACK, an offer in it its rejection.
@@ -404,12 +398,12 @@ impl Call {
         pending: &Pending,
         message: &Message<'_>,
     ) {
-        let (side, fork, client, cseq) = (pending.side, pending.fork, pending.client, pending.cseq);
+        let (id, fork, client, cseq) = (pending.leg, pending.fork, pending.client, pending.cseq);
         if message.status() >= 300 {
             return;
         }
         if pending.had_sdp || !has_sdp(message) {
-            return self.send_ack(cx, side, fork, client, cseq, None);
+            return self.send_ack(cx, id, fork, client, cseq, None);
         }
         let offer = sdp_of(message.body()).into();
         let delayed = Delayed {
@@ -418,7 +412,7 @@ impl Call {
             cseq,
             offer,
         };
-        self.reject_offer(cx, side, &delayed);
+        self.reject_offer(cx, id, &delayed);
     }
 
     /// A re-INVITE of ours has no final answer yet: it is cancelled, and its answer then is the requester's.

@@ -12,33 +12,27 @@ use trunkline_sip::flow::Flow;
 use trunkline_sip::header::replaces::Replaces;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::print::Head;
-use trunkline_sip::wire::{HeaderName, Message, Method};
+use trunkline_sip::wire::{HeaderName, Message};
 use uuid::Uuid;
 
 use super::admission::{self, Admitted};
-use super::call::{
-    Abilities, Call, CallKey, ForkDialog, LEFT, Leg, Pending, Phase, Purpose, Side, Speaker,
-};
+use super::call::{Ask, Call, CallKey, Pending, Phase, Purpose};
 use super::context::{Cx, TagOwner};
 use super::credentials::LegCredentials;
+use super::hangup::Farewell;
 use super::keep_alive;
-use super::places::Former;
+use super::leg::{ForkDialog, LegId, LegRole, Peer, SipPeer};
 use super::refusal::Reason;
-use super::request_origin::RequestOrigin;
 use super::transfer::Bridged;
 use super::{Calls, has_sdp, owner_of, sdp_of, secure, setup};
 
 /// A leg that is to take the place of one of the two.
-#[derive(Debug)]
+#[derive(Copy, Clone, Debug)]
 pub(crate) struct Successor {
-    side: Side,
+    leg: LegId,
+    /// The leg whose place it is to take.
+    replaces: LegId,
     server: ServerTx,
-    flow: Flow,
-    dialog: Dialog,
-    abilities: Abilities,
-    is_sips: bool,
-    sdp: Option<Box<[u8]>>,
-    credentials: Option<LegCredentials>,
     is_behind_nat: bool,
 }
 
@@ -54,21 +48,24 @@ impl Calls {
     ) {
         let found = secure::came_securely(message, &flow)
             .and_then(|()| self.replaced(message, &admitted, &flow));
-        let key = found.unwrap_or_else(|_| self.reserve());
-        if let Err(reason) = found {
-            let mut cx = Cx {
-                core: &mut self.core,
-                endpoint,
-                now,
-            };
-            return setup::turn_down(&mut cx, key, (flow, message), admitted, reason);
-        }
+        let key = found.map_or_else(|_| self.reserve(), |(key, _)| key);
+        let replaced = match found {
+            Ok((_, leg)) => leg,
+            Err(reason) => {
+                let mut cx = Cx {
+                    core: &mut self.core,
+                    endpoint,
+                    now,
+                };
+                return setup::turn_down(&mut cx, key, (flow, message), admitted, reason);
+            }
+        };
         let Ok(server) = endpoint.accept(message, flow, owner_of(key), now) else {
             let reason = Reason::Overload;
             return admission::turn_away(&mut self.core, endpoint, flow, message, reason);
         };
         self.with(key, endpoint, now, |call, cx| {
-            call.on_successor(cx, (Side::Caller, admitted.verified), server, flow, message);
+            call.on_successor(cx, (replaced, admitted.verified), server, flow, message);
         });
     }
 
@@ -79,7 +76,7 @@ impl Calls {
         message: &Message<'_>,
         admitted: &Admitted,
         flow: &Flow,
-    ) -> Result<CallKey, Reason> {
+    ) -> Result<(CallKey, LegId), Reason> {
         if admitted.invite.is_err() {
             return Err(Reason::BadRequest);
         }
@@ -88,10 +85,13 @@ impl Calls {
         let value = values.next().filter(|_| values.next().is_none());
         let replaces = value.and_then(Replaces::parse).ok_or(Reason::BadRequest)?;
         let org = admitted.org.routing.id;
-        let key = self.leg_replaced(&replaces, org, Side::Caller)?;
+        let (key, leg) = self.leg_replaced(&replaces, org, LegRole::Trunk)?;
         let slot = self.slab.get(key.index as usize);
-        let is_as_secure = slot.is_some_and(|slot| slot.call.caller.places.admits(flow.transport));
-        is_as_secure.then_some(key).ok_or(Reason::NothingReplaced)
+        let peer = slot.and_then(|slot| slot.call.legs.sip(leg));
+        let is_as_secure = peer.is_some_and(|peer| peer.places.admits(flow.transport));
+        is_as_secure
+            .then_some((key, leg))
+            .ok_or(Reason::NothingReplaced)
     }
 
     /// The call in which we replace the agent's leg ourselves, or the status that says why not.
@@ -99,8 +99,8 @@ impl Calls {
         &self,
         replaces: &Replaces<'_>,
         org: Uuid,
-    ) -> Result<CallKey, u16> {
-        let found = self.leg_replaced(replaces, org, Side::Agent);
+    ) -> Result<(CallKey, LegId), u16> {
+        let found = self.leg_replaced(replaces, org, LegRole::Agent);
         found.map_err(|reason| reason.status())
     }
 
@@ -108,10 +108,10 @@ impl Calls {
         &self,
         replaces: &Replaces<'_>,
         org: Uuid,
-        side: Side,
-    ) -> Result<CallKey, Reason> {
-        let (key, call) = self
-            .leg_named(replaces, org, side)
+        role: LegRole,
+    ) -> Result<(CallKey, LegId), Reason> {
+        let (key, leg, call) = self
+            .leg_named(replaces, org, role)
             .ok_or(Reason::NothingReplaced)?;
         match call.phase {
             Phase::Setup | Phase::Over => Err(Reason::NothingReplaced),
@@ -120,7 +120,7 @@ impl Calls {
             }
             Phase::Answered => Err(Reason::CallChanging),
             Phase::Confirmed if call.is_changing() => Err(Reason::CallChanging),
-            Phase::Confirmed => Ok(key),
+            Phase::Confirmed => Ok((key, leg)),
         }
     }
 
@@ -128,29 +128,24 @@ impl Calls {
         &self,
         replaces: &Replaces<'_>,
         org: Uuid,
-        side: Side,
-    ) -> Option<(CallKey, &Call)> {
+        role: LegRole,
+    ) -> Option<(CallKey, LegId, &Call)> {
         let tag = self.core.minter.read_tag(replaces.to_tag)?;
         let found = self.core.tags.get(&tag.bits)?;
         let slot = self.slab.get(found.key.index as usize)?;
         let call = &*slot.call;
         let is_meant = slot.generation == found.key.generation
-            && found.side == side
-            && found.fork != LEFT
-            && call.org == org;
-        let dialog = match (side, &call.speaker) {
-            (Side::Caller, _) => call.caller.dialog_ref(found.fork),
-            // Whoever has taken the agent's place already is no runtime.
-            (Side::Agent, Speaker::Runtime(leg)) if call.bridged.is_none() => leg
-                .fork_of(replaces.from_tag)
-                .and_then(|fork| leg.dialog_ref(fork)),
-            (Side::Agent, Speaker::Runtime(_) | Speaker::Echo(_)) => None,
+            && call.org == org
+            && call.role(found.leg) == role
+            && !call.has_left(found.leg);
+        let peer = call.legs.sip(found.leg).filter(|_| is_meant)?;
+        let is_it = |held: &ForkDialog| {
+            held.dialog.call_id() == replaces.call_id
+                && held.dialog.remote_tag() == replaces.from_tag
+                && held.dialog.local_tag() == replaces.to_tag
         };
-        let dialog = dialog.filter(|_| is_meant)?;
-        let same = dialog.call_id() == replaces.call_id
-            && dialog.remote_tag() == replaces.from_tag
-            && dialog.local_tag() == replaces.to_tag;
-        same.then_some((found.key, call))
+        let is_known = peer.dialogs.iter().any(is_it);
+        is_known.then_some((found.key, found.leg, call))
     }
 }
 
@@ -171,41 +166,41 @@ impl Call {
     pub(super) fn on_successor(
         &mut self,
         cx: &mut Cx<'_>,
-        (side, credentials): (Side, Option<LegCredentials>),
+        (replaces, credentials): (LegId, Option<LegCredentials>),
         server: ServerTx,
         flow: Flow,
         message: &Message<'_>,
     ) {
-        let fork = self.caller.dialogs.first().map_or(0, |held| held.fork);
-        let owner = TagOwner {
-            key: self.key,
-            side,
-            fork,
-        };
-        let tag = cx.mint_tag(self.slot, owner);
+        let fork = self.fork().unwrap_or_default();
+        let leg = self.legs.add(self.role(replaces), Peer::Unknown);
+        let key = self.key;
+        let tag = cx.mint_tag(self.slot, TagOwner { key, leg });
         self.tags.push(tag.bits());
         cx.endpoint.set_tag(server, tag.as_bytes());
         let Some(dialog) = Dialog::uas(message, tag.as_bytes()) else {
+            self.legs.remove(leg);
             return cx.respond(server, 400, None, |_| {}, b"");
         };
-        self.successor = Some(Box::new(Successor {
-            side,
+        let mut peer = SipPeer::begun(flow);
+        peer.dialogs.push(ForkDialog { fork, dialog });
+        peer.abilities = setup::abilities(message);
+        peer.is_sips = secure::wants_sips(message);
+        peer.heard = has_sdp(message).then(|| sdp_of(message.body()).into());
+        peer.credentials = credentials.map(Box::new);
+        self.legs.meet(leg, peer);
+        self.successor = Some(Successor {
+            leg,
+            replaces,
             server,
-            flow,
-            dialog,
-            abilities: setup::abilities(message),
-            is_sips: secure::wants_sips(message),
-            sdp: has_sdp(message).then(|| sdp_of(message.body()).into()),
-            credentials,
             is_behind_nat: keep_alive::sent_through_nat(&flow, message),
-        }));
+        });
         let (min_se, ours) = (cx.core.config.min_se, cx.core.config.session_expires);
         let renewal = SessionTimer::for_uas(message, min_se, ours).unwrap_or_default();
-        match self.speaker {
-            Speaker::Echo(_) => self.echo_succeeds(cx, renewal, server, message),
-            Speaker::Runtime(_) => {
-                self.keep_origin(side.other());
-                self.relay_change(cx, side, fork, server, message, renewal);
+        match self.is_local() {
+            true => self.echo_succeeds(cx, renewal, server, message),
+            false => {
+                self.keep_origin(self.other(replaces));
+                self.relay_change(cx, replaces, fork, server, message, renewal);
             }
         }
     }
@@ -220,15 +215,16 @@ impl Call {
         match self.echo_body(message) {
             Ok((body, audio)) => {
                 self.succeed(cx, server);
+                let id = self.trunk_id();
                 self.tell_media(cx, audio);
-                self.take_renewal(cx, Side::Caller, renewal);
-                self.remember_sdp(Side::Caller, &body);
+                self.take_renewal(cx, id, renewal);
+                self.remember_sdp(id, &body);
                 let content = |head: &mut Head<'_>| head.line("Content-Type", b"application/sdp");
                 let cseq = message.cseq().number;
-                self.accept_reinvite(cx, Side::Caller, (server, cseq), &body, None, content);
+                self.accept_reinvite(cx, id, (server, cseq), &body, None, content);
             }
             Err(no) => {
-                self.successor = None;
+                self.fail_successor(server);
                 no.reject(cx, server);
             }
         }
@@ -236,14 +232,16 @@ impl Call {
 
     /// The INVITE of a new leg was refused.
     pub(crate) fn fail_successor(&mut self, server: ServerTx) {
-        self.successor
-            .take_if(|successor| successor.server == server);
+        let is_meant = |successor: &mut Successor| successor.server == server;
+        if let Some(successor) = self.successor.take_if(is_meant) {
+            self.legs.remove(successor.leg);
+        }
     }
 
     /// The INVITE of a new leg was cancelled, and has its answer at once (RFC 3261 §9.2). False if it was another INVITE.
     pub(crate) fn cancel_successor(&mut self, cx: &mut Cx<'_>, server: ServerTx) -> bool {
-        let is_meant = |successor: &Successor| successor.server == server;
-        let is_meant = self.successor.as_deref().is_some_and(is_meant);
+        let is_meant = |successor: Successor| successor.server == server;
+        let is_meant = self.successor.is_some_and(is_meant);
         if is_meant {
             let relayed = |pending: &&Pending| pending.purpose == Purpose::Relay(server);
             if let Some(pending) = self.pending.iter().find(relayed) {
@@ -260,6 +258,7 @@ impl Call {
         let Some(successor) = self.successor.take() else {
             return;
         };
+        self.legs.remove(successor.leg);
         for pending in &mut self.pending {
             if pending.purpose == Purpose::Relay(successor.server) {
                 pending.purpose = Purpose::Stale;
@@ -270,82 +269,56 @@ impl Call {
 
     /// The new leg takes its place, if this is the answer to its INVITE, and the old one is told to go.
     pub(crate) fn succeed(&mut self, cx: &mut Cx<'_>, server: ServerTx) {
-        let is_meant = |successor: &mut Box<Successor>| successor.server == server;
+        let is_meant = |successor: &mut Successor| successor.server == server;
         let Some(successor) = self.successor.take_if(is_meant) else {
             return;
         };
-        let Successor {
-            side,
-            flow,
-            mut dialog,
-            abilities,
-            is_sips,
-            sdp,
-            credentials,
-            is_behind_nat,
-            ..
-        } = *successor;
-        dialog.confirm();
-        let mut leg = Leg::begun(flow);
-        leg.keep_alive = is_behind_nat.then(|| keep_alive::schedule(cx, self.key, side));
-        leg.abilities = abilities;
-        leg.is_sips = is_sips;
-        if let Some(sdp) = sdp.as_deref().filter(|_| side == Side::Caller) {
-            self.held.take_offer(sdp);
+        let Successor { leg, replaces, .. } = successor;
+        let (key, role) = (self.key, self.role(replaces));
+        if let Some(peer) = self.legs.sip_mut(leg) {
+            for held in &mut peer.dialogs {
+                held.dialog.confirm();
+            }
+            let keeps = successor.is_behind_nat;
+            peer.keep_alive = keeps.then(|| keep_alive::schedule(cx, key, leg));
+            if let Some(sdp) = peer.heard.as_deref().filter(|_| role == LegRole::Trunk) {
+                self.held.take_offer(sdp);
+            }
         }
-        leg.heard = sdp;
-        leg.credentials = credentials.map(Box::new);
-        let mut old = match (side, &mut self.speaker) {
-            (Side::Caller, _) => std::mem::replace(&mut self.caller, leg),
-            (Side::Agent, Speaker::Runtime(held)) => std::mem::replace(held, leg),
-            (Side::Agent, Speaker::Echo(_)) => return,
-        };
-        cx.cancel_timer(&mut old.session_timer);
-        cx.cancel_timer(&mut old.keep_alive);
-        let Some(before) = old.dialogs.into_iter().next() else {
-            return;
-        };
-        let fork = before.fork;
-        if let Some(tag) = cx.core.minter.read_tag(before.dialog.local_tag())
-            && let Some(owner) = cx.core.tags.get_mut(&tag.bits)
-        {
-            owner.fork = LEFT;
+        if let Some(old) = self.leg(replaces) {
+            old.stop_timers(cx);
         }
+        self.queue.withdraw(Ask::Refresh(replaces));
+
         for pending in &mut self.pending {
-            if pending.side == side {
-                pending.fork = LEFT;
+            if pending.leg == replaces {
                 let purpose = std::mem::replace(&mut pending.purpose, Purpose::Again);
                 if let Purpose::Relay(server) = purpose {
                     cx.respond(server, 487, None, |_| {}, b"");
                 }
             }
         }
-        if let Some(leg) = self.leg(side) {
-            leg.places.left = Some(Box::new(Former {
-                flow: old.flow,
-                places: old.places,
-            }));
-            leg.dialogs.push(ForkDialog { fork, dialog });
-            leg.dialogs.push(ForkDialog {
-                fork: LEFT,
-                ..before
-            });
-        }
-        match side {
-            Side::Caller => {
+        self.put_in_place_of(replaces, leg);
+        match role {
+            LegRole::Trunk => {
                 self.proposed = None;
                 self.invite = Some(server);
                 self.phase = Phase::Answered;
             }
-            Side::Agent => self.agent_succeeded(cx),
+            LegRole::Agent | LegRole::Destination => self.agent_succeeded(cx, leg),
         }
-        let bye = (Method::Bye, "BYE");
-        let own = (Purpose::Own, false, RequestOrigin::Ours);
-        self.send_on_leg(cx, side, LEFT, bye, own, b"", |_| {});
+        self.send_bye(cx, replaces, Farewell::default());
+    }
+
+    /// Connects a leg with the other end of the one that it replaces.
+    pub(crate) fn put_in_place_of(&mut self, replaced: LegId, by: LegId) {
+        let of = |id| if id == replaced { by } else { id };
+        self.bridge = self.bridge.map(|(trunk, agent)| (of(trunk), of(agent)));
     }
 
     /// The agent has handed its caller to whoever it spoke with in another call.
-    fn agent_succeeded(&mut self, cx: &mut Cx<'_>) {
+    fn agent_succeeded(&mut self, cx: &mut Cx<'_>, leg: LegId) {
+        self.legs.set_role(leg, LegRole::Destination);
         self.drop_hold(cx);
         self.bridged = Some(Bridged::uncounted());
         if let Some(permit) = &mut self.permit {

@@ -16,7 +16,7 @@ use trunkline_sip::wire::print::Head;
 
 use super::allow::RUNTIME;
 use super::attempts::{Recorded, Whose};
-use super::call::{Call, CallKey, Side};
+use super::call::{Call, CallKey};
 use super::callee::Choice;
 use super::context::Config;
 use super::credentials::LegCredentials;
@@ -25,6 +25,7 @@ use super::dialing::Dialing;
 use super::invite_client::{
     CallIds, DialledLeg, FailsOver, InviteClient, InviteText, Patience, PeerPlan, Redirects, Said,
 };
+use super::leg::LegId;
 use super::provisional_relay::Reliability;
 use super::request_origin::RequestOrigin;
 use super::target::{self, Parties, Target};
@@ -100,7 +101,7 @@ pub(crate) fn invite(
     let leg = DialledLeg {
         key: to.key,
         slot: to.slot,
-        side: Side::Agent,
+        id: LegId::SECOND,
         whose: Whose {
             call: to.call,
             org: to.parties.org,
@@ -222,9 +223,9 @@ impl InviteText for RuntimeText<'_> {
 
     /// 100rel is offered to the runtime only if the caller has it.
     fn supported(&self) -> &'static [u8] {
-        match self.call.caller.abilities.reliable {
-            Reliability::Supported | Reliability::Required => b"timer, 100rel",
-            Reliability::Unknown => b"timer",
+        match self.call.trunk().map(|trunk| trunk.abilities.reliable) {
+            Some(Reliability::Supported | Reliability::Required) => b"timer, 100rel",
+            Some(Reliability::Unknown) | None => b"timer",
         }
     }
 
@@ -237,7 +238,9 @@ impl InviteText for RuntimeText<'_> {
         match self.words {
             Words::Relayed(invite) => {
                 let prefix = &self.config.header_prefix;
-                let crossing = self.call.crossing(Side::Caller, Place::Invite, prefix);
+                let crossing = self
+                    .call
+                    .crossing(self.call.trunk_id(), Place::Invite, prefix);
                 crossing.copy_but(head, invite, invite.body(), &self.says.headers);
             }
             Words::Ours { .. } => head.line("Content-Type", b"application/sdp"),

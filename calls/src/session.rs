@@ -16,8 +16,9 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{Message, Method};
 
 use super::Calls;
-use super::call::{Ask, Call, Leg, Pending, Phase, Purpose, Side, Speaker};
+use super::call::{Ask, Call, Pending, Phase, Purpose};
 use super::context::{CallTimer, Cx};
+use super::leg::{LegId, SipPeer};
 use super::refusal::Reason;
 use super::reply::{PAUSE, Reply};
 use super::request_origin::RequestOrigin;
@@ -114,7 +115,7 @@ enum Question {
     Options,
 }
 
-impl Leg {
+impl SipPeer {
     /// Returns what is due now: the refresh of the session, or a question to a peer that has been silent for `longest`.
     fn due(&self, now: Moment, longest: Duration) -> Option<Question> {
         let is_due = |at: Option<Moment>| at.is_some_and(|at| at <= now);
@@ -171,11 +172,12 @@ impl Calls {
             let call = &mut slot.call;
             let key = call.key;
             let is_up = matches!(call.phase, Phase::Answered | Phase::Confirmed);
-            for side in [Side::Caller, Side::Agent] {
-                let is_asked = call.is_refreshing(side);
-                let is_meant =
-                    |leg: &&mut Leg| leg.flow.peer == address && leg.flow.transport == transport;
-                let leg = call.leg(side).filter(is_meant);
+            for id in [call.trunk_id(), call.agent_id()] {
+                let is_asked = call.is_refreshing(id);
+                let is_meant = |leg: &&mut SipPeer| {
+                    leg.flow.peer == address && leg.flow.transport == transport
+                };
+                let leg = call.leg(id).filter(is_meant);
                 let Some(leg) = leg.filter(|_| is_up && !is_asked) else {
                     continue;
                 };
@@ -185,7 +187,7 @@ impl Calls {
                     continue;
                 };
                 let due = leg.presence.session_due.map_or(at, |due| due.min(at));
-                let timer = (key, CallTimer::Session(side));
+                let timer = (key, CallTimer::Session(id));
                 let timer = self.core.timers.schedule(due, timer);
                 if let Some(old) = leg.session_timer.replace(timer) {
                     self.core.timers.cancel(old);
@@ -197,24 +199,24 @@ impl Calls {
 
 impl Call {
     /// Starts the leg's timer anew: its session begins, or has been refreshed.
-    pub(crate) fn start_session(&mut self, cx: &mut Cx<'_>, side: Side) {
-        if let Some(leg) = self.leg(side) {
+    pub(crate) fn start_session(&mut self, cx: &mut Cx<'_>, id: LegId) {
+        if let Some(leg) = self.leg(id) {
             leg.presence.begin(leg.session.as_ref(), cx.now);
         }
-        self.watch(cx, side);
+        self.watch(cx, id);
     }
 
     /// Returns whether the peer is being asked, or is to be in its turn.
-    fn is_refreshing(&self, side: Side) -> bool {
-        let is_it = |pending: &Pending| pending.side == side && pending.purpose == Purpose::Refresh;
-        self.queue.has(Ask::Refresh(side)) || self.pending.iter().any(is_it)
+    fn is_refreshing(&self, id: LegId) -> bool {
+        let is_it = |pending: &Pending| pending.leg == id && pending.purpose == Purpose::Refresh;
+        self.queue.has(Ask::Refresh(id)) || self.pending.iter().any(is_it)
     }
 
     /// Sets the leg's timer to what is due next.
-    fn watch(&mut self, cx: &mut Cx<'_>, side: Side) {
+    fn watch(&mut self, cx: &mut Cx<'_>, id: LegId) {
         let (key, longest) = (self.key, cx.core.config.dead_peer);
-        let is_refreshing = self.is_refreshing(side);
-        let Some(leg) = self.leg(side) else { return };
+        let is_refreshing = self.is_refreshing(id);
+        let Some(leg) = self.leg(id) else { return };
         let presence = &leg.presence;
         let asks = [presence.session_due, presence.silent_at(longest)];
         let asks = asks.into_iter().flatten().filter(|_| !is_refreshing);
@@ -222,60 +224,55 @@ impl Call {
         let mut old = leg.session_timer.take();
         cx.cancel_timer(&mut old);
         if let Some(due) = due {
-            let timer = (key, CallTimer::Session(side));
+            let timer = (key, CallTimer::Session(id));
             leg.session_timer = Some(cx.core.timers.schedule(due, timer));
         }
     }
 
     /// The leg's timer: time to refresh, nobody has, or the peer has been silent for long.
-    pub(crate) fn on_session_timer(&mut self, cx: &mut Cx<'_>, side: Side) {
-        let is_asked =
-            |pending: &Pending| pending.side == side && pending.purpose == Purpose::Refresh;
+    pub(crate) fn on_session_timer(&mut self, cx: &mut Cx<'_>, id: LegId) {
+        let is_asked = |pending: &Pending| pending.leg == id && pending.purpose == Purpose::Refresh;
         let is_asked = self.pending.iter().any(is_asked);
         let now = cx.now;
-        let Some(leg) = self.leg(side) else { return };
+        let Some(leg) = self.leg(id) else { return };
         leg.session_timer = None;
         match (leg.presence.is_over(now), is_asked) {
             // The answer may still come.
             (true, true) => {}
             (true, false) => self.hang_up(cx, Reason::SessionExpired),
-            (false, _) => self.refresh_later(cx, side, Duration::ZERO),
+            (false, _) => self.refresh_later(cx, id, Duration::ZERO),
         }
     }
 
     /// Has the peer asked in its turn, where that is due by then.
-    fn refresh_later(&mut self, cx: &mut Cx<'_>, side: Side, wait: Duration) {
+    fn refresh_later(&mut self, cx: &mut Cx<'_>, id: LegId, wait: Duration) {
         let now = cx.now;
-        if self.leg(side).is_some_and(|leg| leg.presence.is_over(now)) {
+        if self.leg(id).is_some_and(|leg| leg.presence.is_over(now)) {
             return self.hang_up(cx, Reason::SessionExpired);
         }
-        self.ask(cx, Ask::Refresh(side), wait, None);
-        self.watch(cx, side);
+        self.ask(cx, Ask::Refresh(id), wait, None);
+        self.watch(cx, id);
     }
 
     /// Refreshes the session, or asks a peer that has been silent for long.
-    pub(crate) fn send_refresh(&mut self, cx: &mut Cx<'_>, side: Side) {
+    pub(crate) fn send_refresh(&mut self, cx: &mut Cx<'_>, id: LegId) {
         let (now, longest) = (cx.now, cx.core.config.dead_peer);
-        let leg = self.leg(side);
+        let leg = self.leg(id);
         match leg.and_then(|leg| leg.due(now, longest)) {
-            Some(question) => self.ask_peer(cx, side, question),
-            None => self.watch(cx, side),
+            Some(question) => self.ask_peer(cx, id, question),
+            None => self.watch(cx, id),
         }
     }
 
     /// Returns whether a leg's refresh is an offer, and may not be made while another is open.
-    pub(crate) fn refreshes_by_offer(&self, side: Side, now: Moment, longest: Duration) -> bool {
-        let leg = match (side, &self.speaker) {
-            (Side::Caller, _) => Some(&self.caller),
-            (Side::Agent, Speaker::Runtime(leg)) => Some(leg),
-            (Side::Agent, Speaker::Echo(_)) => None,
-        };
-        leg.and_then(|leg| leg.due(now, longest)) == Some(Question::Reinvite)
+    pub(crate) fn refreshes_by_offer(&self, id: LegId, now: Moment, longest: Duration) -> bool {
+        let peer = self.legs.sip(id);
+        peer.and_then(|peer| peer.due(now, longest)) == Some(Question::Reinvite)
     }
 
     /// A bodiless UPDATE, a re-INVITE with the SDP that the peer has, or OPTIONS.
-    fn ask_peer(&mut self, cx: &mut Cx<'_>, side: Side, question: Question) {
-        let Some(leg) = self.leg(side) else { return };
+    fn ask_peer(&mut self, cx: &mut Cx<'_>, id: LegId, question: Question) {
+        let Some(leg) = self.leg(id) else { return };
         let Some(fork) = leg.dialogs.first().map(|held| held.fork) else {
             return;
         };
@@ -291,8 +288,8 @@ impl Call {
                 head.line("Content-Type", b"application/sdp");
             }
         };
-        if !self.send_on_leg(cx, side, fork, method, purpose, body, lines) {
-            self.ask(cx, Ask::Refresh(side), PAUSE, None);
+        if !self.send_on_leg(cx, id, fork, method, purpose, body, lines) {
+            self.ask(cx, Ask::Refresh(id), PAUSE, None);
         }
     }
 
@@ -305,22 +302,22 @@ impl Call {
         pending: &Pending,
         message: &Message<'_>,
     ) {
-        let (side, fork) = (pending.side, pending.fork);
+        let (id, fork) = (pending.leg, pending.fork);
         match self.reply_to(cx, pending, message) {
-            Reply::Accepted if pending.method == Method::Options => self.watch(cx, side),
+            Reply::Accepted if pending.method == Method::Options => self.watch(cx, id),
             Reply::Accepted => {
-                if let Some(leg) = self.leg(side) {
+                if let Some(leg) = self.leg(id) {
                     leg.flow = flow;
                 }
                 if pending.method == Method::Invite {
-                    self.send_ack(cx, side, fork, pending.client, pending.cseq, None);
-                } else if let Some(leg) = self.leg(side) {
+                    self.send_ack(cx, id, fork, pending.client, pending.cseq, None);
+                } else if let Some(leg) = self.leg(id) {
                     // Whether it lists it or not.
                     leg.abilities.update = true;
                 }
                 self.note_refresh(cx, pending, message);
             }
-            Reply::Again(wait) => self.refresh_later(cx, side, wait),
+            Reply::Again(wait) => self.refresh_later(cx, id, wait),
             Reply::Refused(status) => self.refresh_refused(cx, pending, status),
             Reply::Unheard | Reply::TooBrief | Reply::Gone => {}
         }
@@ -334,16 +331,16 @@ impl Call {
         status: u16,
     ) {
         match self.reply_of_none(cx, pending, status) {
-            Reply::Again(wait) => self.refresh_later(cx, pending.side, wait),
-            Reply::Refused(_) => self.missed(cx, pending.side),
+            Reply::Again(wait) => self.refresh_later(cx, pending.leg, wait),
+            Reply::Refused(_) => self.missed(cx, pending.leg),
             Reply::Accepted | Reply::Unheard | Reply::TooBrief | Reply::Gone => {}
         }
     }
 
     /// Refused, but heard: a session that is due is refreshed by the other method (RFC 4028 §7.4), and after a while by the first again.
     fn refresh_refused(&mut self, cx: &mut Cx<'_>, pending: &Pending, status: u16) {
-        let side = pending.side;
-        let Some(leg) = self.leg(side) else { return };
+        let id = pending.leg;
+        let Some(leg) = self.leg(id) else { return };
         if pending.method == Method::Update && matches!(status, 405 | 501) {
             leg.abilities.update = false;
         }
@@ -351,7 +348,7 @@ impl Call {
             pending.method == Method::Invite && refuses_reinvite(status);
         let is_due = leg.presence.session_due.is_some_and(|due| due <= cx.now);
         let Some(session) = leg.session.filter(|_| is_due) else {
-            return self.watch(cx, side);
+            return self.watch(cx, id);
         };
 
         let refused = match pending.method == Method::Invite {
@@ -361,20 +358,20 @@ impl Call {
         let is_first = leg.presence.refused.replace(refused).is_none();
         if is_first && leg.refresh() != refused {
             // Where the first answer took its time, this is the last chance.
-            self.ask(cx, Ask::Refresh(side), Duration::ZERO, None);
-            return self.watch(cx, side);
+            self.ask(cx, Ask::Refresh(id), Duration::ZERO, None);
+            return self.watch(cx, id);
         }
         leg.presence.refused = None;
         let wait = Duration::from_secs(u64::from(session.interval() / 8));
-        self.refresh_later(cx, side, wait);
+        self.refresh_later(cx, id, wait);
     }
 
     /// A refresh or question had no answer: the peer is asked once more before the call ends.
-    pub(crate) fn missed(&mut self, cx: &mut Cx<'_>, side: Side) {
+    pub(crate) fn missed(&mut self, cx: &mut Cx<'_>, id: LegId) {
         let now = cx.now;
-        let asks_again = self.leg(side).is_some_and(|leg| leg.presence.miss(now));
+        let asks_again = self.leg(id).is_some_and(|leg| leg.presence.miss(now));
         match asks_again {
-            true => self.watch(cx, side),
+            true => self.watch(cx, id),
             false => self.hang_up(cx, Reason::DialogGone),
         }
     }
@@ -486,7 +483,7 @@ mod tests {
             ("a fax", false, false, Some(fax), Question::Options),
             ("nothing to repeat", false, false, None, Question::Options),
         ] {
-            let mut leg = Leg::new(flow);
+            let mut leg = SipPeer::begun(flow);
             leg.abilities.update = update;
             leg.presence.refuses_reinvite = refuses_reinvite;
             leg.sdp = sdp.map(|sdp| sdp.as_bytes().into());
@@ -525,7 +522,7 @@ mod tests {
             ),
             ("nothing is left to repeat", false, false, None, update),
         ] {
-            let mut leg = Leg::new(flow);
+            let mut leg = SipPeer::begun(flow);
             leg.abilities.update = lists_update;
             leg.sdp = has_sdp.then(|| b"v=0\r\n"[..].into());
             leg.presence.refused = refused;

@@ -21,7 +21,7 @@ use uuid::Uuid;
 
 use super::admission::{self, Admitted, facts_of};
 use super::attempts::Recorded;
-use super::call::{Abilities, Call, CallKey, ContactState, Echo, Leg, Phase, Side, Speaker};
+use super::call::{Call, CallKey, ContactState, Phase};
 use super::context::{CallTimer, Core, Cx, allows, lacks_refer};
 use super::credentials::LegCredentials;
 use super::crossing::{lacking_options, own_headers};
@@ -29,6 +29,7 @@ use super::effect::Effect;
 use super::generation::LAST_GENERATION;
 use super::held::Held;
 use super::keep_alive;
+use super::leg::{Abilities, LegId, LegRole, Legs, LocalMedia, Peer, SipPeer};
 use super::limits::{Claim, Full, Permit};
 use super::pbx::Pbx;
 use super::privacy::{CallerIdentity, NOBODY_USER};
@@ -346,24 +347,26 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             .unwrap_or(&cx.core.config.default_runtime)
             .clone();
         let identity = CallerIdentity::of(self.message, facts.anonymous, &cx.core.config);
-        let mut caller = Leg::begun(self.flow);
+        let mut caller = SipPeer::begun(self.flow);
         caller.abilities = abilities(self.message);
         caller.is_sips = secure::wants_sips(self.message);
         caller.credentials = self.verified.map(Box::new);
         if keep_alive::sent_through_nat(&self.flow, self.message) {
-            caller.keep_alive = Some(keep_alive::schedule(cx, self.key, Side::Caller));
+            caller.keep_alive = Some(keep_alive::schedule(cx, self.key, LegId::FIRST));
         }
         let speaker = match &*runtime {
-            Runtime::Sip { .. } => Speaker::Runtime(Leg::new(self.flow)),
+            Runtime::Sip { .. } => Peer::Unknown,
             Runtime::Echo => {
                 cx.core.effects.push_back(Effect::OpenEcho {
                     call: self.key,
                     listener: Some(self.flow.listener),
                     near: self.flow.local.ip(),
                 });
-                Speaker::Echo(Echo::new(org.rtp_from_any_address()))
+                Peer::Media(LocalMedia::new(org.rtp_from_any_address()))
             }
         };
+        let mut legs = Legs::beginning_with(Peer::Sip(caller));
+        legs.add(LegRole::Agent, speaker);
         let to = InvitedTo {
             key: self.key,
             slot: cx.core.minter.dispatch(self.message),
@@ -404,8 +407,8 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             bridged: None,
             proposed: None,
             successor: None,
-            caller,
-            speaker,
+            legs,
+            bridge: None,
             tags: SmallVec::new(),
             pending: SmallVec::new(),
             queue: RequestQueue::default(),

@@ -6,9 +6,10 @@ use std::time::Duration;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::Message;
 
-use super::call::{Ask, Call, Pending, Phase, Side};
+use super::call::{Ask, Call, Pending, Phase};
 use super::context::{CallTimer, Cx};
 use super::exchange::OwnRequest;
+use super::leg::LegId;
 use super::refusal::Reason;
 use super::reply::{PAUSE, Reply, glare_wait};
 use super::request_queue::Turn;
@@ -32,7 +33,7 @@ impl Call {
             match turn {
                 Turn::Send(Ask::Hold) => self.send_hold(cx),
                 Turn::Send(Ask::Join) => self.send_join(cx),
-                Turn::Send(Ask::Refresh(side)) => self.send_refresh(cx, side),
+                Turn::Send(Ask::Refresh(id)) => self.send_refresh(cx, id),
                 Turn::TooLate(Ask::Hold) => self.hold_is_late(cx),
                 Turn::TooLate(Ask::Join) => self.join_is_late(cx),
                 Turn::TooLate(Ask::Refresh(_)) => {}
@@ -58,9 +59,7 @@ impl Call {
             Ask::Hold if self.phase != Phase::Confirmed || self.is_joining() => return false,
             Ask::Hold => OwnRequest::Offer,
             Ask::Join => OwnRequest::Join,
-            Ask::Refresh(side) if self.refreshes_by_offer(side, cx.now, longest) => {
-                OwnRequest::Offer
-            }
+            Ask::Refresh(id) if self.refreshes_by_offer(id, cx.now, longest) => OwnRequest::Offer,
             Ask::Refresh(_) => OwnRequest::Bare,
         };
         self.exchange().admits(own)
@@ -80,10 +79,10 @@ impl Call {
         pending: &Pending,
         message: &Message<'_>,
     ) -> Reply {
-        let (side, fork) = (pending.side, pending.fork);
-        let reply = Reply::of(message, || self.glare_wait(cx, side, fork));
+        let (id, fork) = (pending.leg, pending.fork);
+        let reply = Reply::of(message, || self.glare_wait(cx, id, fork));
         match reply {
-            Reply::TooBrief => match self.raise_session(side, message) {
+            Reply::TooBrief => match self.raise_session(id, message) {
                 true => Reply::Again(PAUSE),
                 false => Reply::Refused(422),
             },
@@ -92,7 +91,7 @@ impl Call {
                 reply
             }
             Reply::Unheard => {
-                self.missed(cx, side);
+                self.missed(cx, id);
                 reply
             }
             Reply::Accepted | Reply::Again(_) | Reply::Refused(_) => reply,
@@ -108,20 +107,20 @@ impl Call {
     ) -> Reply {
         let reply = Reply::without_answer(status, pending.connected);
         if reply == Reply::Unheard {
-            self.missed(cx, pending.side);
+            self.missed(cx, pending.leg);
         }
         reply
     }
 
     /// Returns the wait after glare in a dialog.
-    pub(crate) fn glare_wait(&mut self, cx: &mut Cx<'_>, side: Side, fork: u8) -> Duration {
-        let dialog = self.leg(side).and_then(|leg| leg.dialog_ref(fork));
+    pub(crate) fn glare_wait(&mut self, cx: &mut Cx<'_>, id: LegId, fork: u8) -> Duration {
+        let dialog = self.leg(id).and_then(|leg| leg.dialog_ref(fork));
         let owns_call_id = dialog.is_some_and(|dialog| dialog.owns_call_id());
         glare_wait(owns_call_id, cx.endpoint.chance().bits64())
     }
 
-    fn raise_session(&mut self, side: Side, message: &Message<'_>) -> bool {
-        let Some(leg) = self.leg(side) else {
+    fn raise_session(&mut self, id: LegId, message: &Message<'_>) -> bool {
+        let Some(leg) = self.leg(id) else {
             return false;
         };
         let raised = leg.session.and_then(|session| session.raised(message));

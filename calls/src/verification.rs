@@ -14,11 +14,12 @@ use trunkline_sip::moment::Moment;
 use trunkline_sip::slot::Slot;
 use uuid::Uuid;
 
-use super::call::{Call, ContactState, Echo, Speaker};
+use super::call::{Call, ContactState};
 use super::callee::Callee;
 use super::caps::Denied;
 use super::context::Cx;
 use super::effect::Effect;
+use super::leg::{LocalMedia, Peer};
 use super::limits::{Claim, Full};
 use super::outbound::{Begun, Outbound, dial_first, parties, prepare};
 use super::refusal::Reason;
@@ -113,9 +114,9 @@ impl Calls {
             max_duration: LONGEST.min(cx.core.config.max_duration),
             media: None,
         };
-        let echo = Echo {
+        let media = LocalMedia {
             code: Some(asked.code),
-            ..Echo::default()
+            ..LocalMedia::default()
         };
         self.begin(Begun {
             key,
@@ -125,7 +126,7 @@ impl Calls {
             agent: Uuid::nil(),
             dialing,
             outbound,
-            speaker: Speaker::Echo(echo),
+            speaker: Some(Peer::Media(media)),
             permit,
         });
         Ok(())
@@ -150,11 +151,11 @@ fn claims(org: Uuid) -> [Claim; 2] {
 impl Call {
     /// Once the callee has answered it hears the code, if this call is for that.
     pub(super) fn speak_code(&mut self, cx: &mut Cx<'_>, remote: std::net::IpAddr) {
-        let Speaker::Echo(echo) = &mut self.speaker else {
+        let code = self.local_mut().and_then(|media| media.code.take());
+        let (Some(code), Some(trunk)) = (code, self.trunk()) else {
             return;
         };
-        let Some(code) = echo.code.take() else { return };
-        let signals_from = self.caller.flow.peer.ip().to_canonical();
+        let signals_from = trunk.flow.peer.ip().to_canonical();
         cx.core.effects.push_back(Effect::SpeakCode {
             call: self.key,
             code,

@@ -266,6 +266,7 @@ pub(crate) const CYCLES: [(&str, &str, &[&str]); 2] = [
             "joining",
             "keep_alive",
             "large",
+            "leg",
             "lib",
             "live",
             "moved",

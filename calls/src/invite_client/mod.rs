@@ -21,12 +21,13 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{Message, Method};
 
 use super::attempts::{Attempts, Came, Found, Recorded, Tried, Whose};
-use super::call::{CallKey, Side};
+use super::call::CallKey;
 use super::callee::Choice;
 use super::context::{CallTimer, Cx, TagOwner};
 use super::credentials::PeerAddresses;
 use super::effect::Effect;
 use super::large::{self, Datagram, InviteSent, STREAM_PATIENCE};
+use super::leg::LegId;
 use super::proofs::Proofs;
 use super::secure::is_sips;
 use super::target::{Place, Target, Unresolved};
@@ -53,7 +54,7 @@ const ATTEMPT_PATIENCE: Duration = Duration::from_secs(4);
 pub(crate) struct DialledLeg {
     pub(crate) key: CallKey,
     pub(crate) slot: Slot,
-    pub(crate) side: Side,
+    pub(crate) id: LegId,
     pub(crate) whose: Whose,
 }
 
@@ -160,6 +161,11 @@ impl InviteClient {
     }
 
     /// The transaction whose early dialogs exist, if one runs.
+    /// The leg that it is for.
+    pub(crate) const fn leg(&self) -> LegId {
+        self.leg.id
+    }
+
     pub(crate) fn transaction(&self) -> Option<ClientTx> {
         self.inviting().map(|(client, _)| client)
     }
@@ -441,8 +447,7 @@ impl InviteClient {
         self.attempts.begin(cx);
         let owner = TagOwner {
             key: self.leg.key,
-            side: self.leg.side,
-            fork: 0,
+            leg: self.leg.id,
         };
         let tag = cx.mint_tag(self.leg.slot, owner);
         self.tags.push(tag.bits());

@@ -25,7 +25,7 @@ use trunkline_sip::wire::print::Head;
 use uuid::Uuid;
 
 use super::{Transfer, Wait};
-use crate::call::{Call, ForkDialog, LEFT, Leg, Phase, Purpose, Side, Speaker};
+use crate::call::{Ask, Call, Phase, Purpose};
 use crate::callee::{Callee, Choice};
 use crate::context::Cx;
 use crate::credentials::LegCredentials;
@@ -34,8 +34,8 @@ use crate::families;
 use crate::hangup::bye_alone;
 use crate::invite_client::{Accepted, Patience};
 use crate::joining::Joining;
+use crate::leg::{LegId, SipPeer};
 use crate::limits::{Claim, Full, Permit};
-use crate::places::Former;
 use crate::privacy::{NOBODY_HOST, NOBODY_USER};
 use crate::refusal::Reason;
 use crate::target::{self, Place, Target};
@@ -200,14 +200,17 @@ impl Call {
 
     /// Whether the PBX that called takes calls where it called from: it has registered, there is a connection, or no NAT between.
     fn can_call_pbx(&self, cx: &Cx<'_>, org: &OrgView) -> bool {
-        let flow = self.caller.flow;
+        let Some(trunk) = self.trunk() else {
+            return false;
+        };
+        let flow = trunk.flow;
         // With another node counts as well: it is called on the call's own flow.
         let is_registered = || {
             let trunk = org.trunk.as_ref();
             trunk.is_some_and(|trunk| !cx.core.bindings.of(trunk.id, cx.now).is_empty())
         };
-        let contact = self.caller.dialogs.first();
-        let contact = contact.and_then(|held| Uri::parse(held.dialog.remote_target()).ok());
+        let contact = trunk.first_dialog();
+        let contact = contact.and_then(|dialog| Uri::parse(dialog.remote_target()).ok());
         let is_behind_nat = contact.is_some_and(|contact| match contact.host {
             Host::V4(ip) => flow.peer.ip().to_canonical() != IpAddr::from(ip),
             Host::V6(ip) => flow.peer.ip().to_canonical() != IpAddr::from(ip).to_canonical(),
@@ -229,7 +232,7 @@ impl Call {
         let host = target::host_of(uri.as_bytes())?;
         let place = target::place(uri)?;
         if self.is_at_pbx(&parsed, &place) {
-            let flow = self.caller.flow;
+            let flow = self.trunk()?.flow;
             let place = Place::Known(Target {
                 uri: uri.into(),
                 transport: flow.transport,
@@ -264,15 +267,15 @@ impl Call {
 
     /// Whether a URI names the PBX that called: by its source, or as its Contact does. What goes there goes to the source.
     fn is_at_pbx(&self, uri: &Uri<'_>, place: &Place) -> bool {
-        if self.outbound.is_some() {
+        let Some(trunk) = self.trunk().filter(|_| self.outbound.is_none()) else {
             return false;
-        }
-        let source = self.caller.flow.peer;
+        };
+        let source = trunk.flow.peer;
         if matches!(place, Place::Known(target) if target.address == source) {
             return true;
         }
-        let contact = self.caller.dialogs.first();
-        let contact = contact.and_then(|held| Uri::parse(held.dialog.remote_target()).ok());
+        let contact = trunk.first_dialog();
+        let contact = contact.and_then(|dialog| Uri::parse(dialog.remote_target()).ok());
         contact.is_some_and(|contact| {
             let host = |uri: &Uri<'_>| target::host_of(uri.raw);
             host(&contact) == host(uri) && contact.port_or_default() == uri.port_or_default()
@@ -282,7 +285,7 @@ impl Call {
     /// A number at the PBX that the caller came from.
     fn by_pbx(&self, number: E164, org: &OrgView) -> Option<Callee> {
         let host = self.peer_host(org);
-        let flow = self.caller.flow;
+        let flow = self.trunk()?.flow;
         let parameter = match flow.transport.is_reliable() {
             true => format!(";transport={}", flow.transport.uri_name()),
             false => String::new(),
@@ -301,7 +304,8 @@ impl Call {
 
     /// The PBX that called: it is answered with the pair that it has proven itself by.
     fn callee_at_pbx(&self, place: Place, to: &str, host: String) -> Callee {
-        let proven = self.caller.credentials.as_deref().cloned();
+        let trunk = self.trunk();
+        let proven = trunk.and_then(|trunk| trunk.credentials.as_deref().cloned());
         Callee {
             credentials: proven
                 .filter(|_| self.outbound.is_none())
@@ -315,10 +319,9 @@ impl Call {
     /// Whoever is called sees who is calling.
     fn callee_as_caller(&self, place: Place, to: &str, host: String) -> Callee {
         let user = self
-            .caller
-            .dialogs
-            .first()
-            .and_then(|held| NameAddr::parse(held.dialog.remote_address()).ok())
+            .trunk()
+            .and_then(SipPeer::first_dialog)
+            .and_then(|dialog| NameAddr::parse(dialog.remote_address()).ok())
             .and_then(|address| Uri::parse(address.uri).ok())
             .and_then(|uri| std::str::from_utf8(uri.user?).ok())
             .filter(|_| !self.identity.is_withheld());
@@ -339,7 +342,7 @@ impl Call {
 
     /// Calls the destination, if it can be called from here: then true, whatever comes of it.
     pub(super) fn begin_bridge(&mut self, cx: &mut Cx<'_>) -> bool {
-        let (Some(offer), Phase::Confirmed, None) = (&self.caller.heard, self.phase, &self.dialing)
+        let (Some(offer), Phase::Confirmed, None) = (self.heard(), self.phase, &self.dialing)
         else {
             return false;
         };
@@ -352,7 +355,7 @@ impl Call {
         let Some(fallback) = self.take_fallback() else {
             return false;
         };
-        self.caller.heard = Some(offer.clone().into());
+        self.set_heard(offer.clone().into());
         let Fallback {
             mut callee,
             leaves_by,
@@ -373,12 +376,13 @@ impl Call {
         };
         let leads_to_caller = matches!(leaves_by, Leaves::Pbx | Leaves::ReservedPeer);
         if let (true, Some(Place::Known(target))) = (leads_to_caller, callee.places.front_mut())
-            && let Some(held) = self.caller.dialogs.first()
+            && let Some(trunk) = self.trunk()
+            && let Some(dialog) = trunk.first_dialog()
         {
             // A Contact may name another port of the proven source, never another host.
-            let flow = cx.next_flow(&held.dialog, self.caller.flow);
-            let is_proven = flow.peer.ip() == self.caller.flow.peer.ip();
-            target.by = Some(if is_proven { flow } else { self.caller.flow });
+            let flow = cx.next_flow(dialog, trunk.flow);
+            let is_proven = flow.peer.ip() == trunk.flow.peer.ip();
+            target.by = Some(if is_proven { flow } else { trunk.flow });
         }
         let refers_after_bridge = |transfer: &Transfer| transfer.plan.refers_after_bridge;
         let patience = match self.transfer.as_deref().is_some_and(refers_after_bridge) {
@@ -474,21 +478,22 @@ impl Call {
     pub(crate) fn on_destination_answers(
         &mut self,
         cx: &mut Cx<'_>,
+        leg: LegId,
         accepted: Accepted<'_>,
         offer: Box<[u8]>,
     ) {
         accepted.acknowledge(cx);
         let sdp: Box<[u8]> = accepted.sdp().unwrap_or_default().into();
-        let mut leg = accepted.into_leg(cx, offer);
-        let fork = self.caller.dialogs.first().map(|held| held.fork);
-        let (Some(fork), Some(first)) = (fork, leg.dialogs.first_mut()) else {
+        let mut peer = accepted.into_peer(cx, offer);
+        let (Some(fork), Some(first)) = (self.fork(), peer.dialogs.first_mut()) else {
             return;
         };
         let offered = self.transfer.as_deref().map(|transfer| &*transfer.offered);
         let is_apart = offered.is_some_and(|offered| families::differ(offered, &sdp));
         if sdp.is_empty() || is_apart {
-            let target = cx.next_flow(&first.dialog, leg.flow);
+            let target = cx.next_flow(&first.dialog, peer.flow);
             bye_alone(cx, &mut first.dialog, target);
+            self.legs.remove(leg);
             return self.settle(cx, State::Failed, Some(Reason::NoCommonMedia.status()));
         }
         first.fork = fork;
@@ -500,45 +505,48 @@ impl Call {
                 .and_then(|transfer| transfer.permit.take()),
         });
         self.agent_goes(cx);
-        match std::mem::replace(&mut self.speaker, Speaker::Runtime(leg)) {
-            Speaker::Runtime(before) => self.keep_left(before),
-            Speaker::Echo(_) => cx
-                .core
-                .effects
-                .push_back(Effect::CloseEcho { call: self.key }),
+        let (agent, is_local) = (self.agent_id(), self.is_local());
+        self.legs.meet(leg, peer);
+        self.put_in_place_of(agent, leg);
+        if is_local {
+            self.legs.remove(agent);
+            let closed = Effect::CloseEcho { call: self.key };
+            cx.core.effects.push_back(closed);
         }
-        self.start_session(cx, Side::Agent);
-        self.keep_way_open(cx, Side::Agent);
+        self.start_session(cx, leg);
+        self.keep_way_open(cx, leg);
         if let Some(permit) = &mut self.permit {
             permit.release(self.agent);
         }
-        self.keep_origin(Side::Caller);
+        self.keep_origin(self.trunk_id());
         // What the caller has changed since then the destination hears with its answer to the re-INVITE.
         let offered = self.transfer.as_deref_mut();
         let offered = offered.map(|transfer| std::mem::take(&mut transfer.offered));
         let offered = offered.unwrap_or_default();
-        self.with_origin(Side::Agent, &offered);
-        let joining = Joining::keeping_agent(offered);
+        self.with_origin(leg, &offered);
+        let joining = Joining::keeping_agent(offered, agent);
         self.joining = Some(Box::new(joining));
         self.join(cx, &sdp);
     }
 
     /// What is under way with the agent is given up, as at the end of a call; the caller's own affairs go on.
     fn agent_goes(&mut self, cx: &mut Cx<'_>) {
-        self.forgive_acks(cx, Side::Agent);
+        let agent = self.agent_id();
+        self.forgive_acks(cx, agent);
         for at in 0..self.awaited.len() {
             if let Some(delayed) = self.awaited[at].delayed.take() {
-                self.reject_offer(cx, Side::Agent, &delayed);
+                self.reject_offer(cx, agent, &delayed);
             }
         }
         for pending in &mut self.pending {
             let own = matches!(pending.purpose, Purpose::Refresh | Purpose::Own);
-            if pending.side == Side::Caller && own {
+            let is_agents = pending.leg == agent;
+            if !is_agents && own {
                 continue;
             }
-            let left = match pending.side {
-                Side::Caller => Purpose::Stale,
-                Side::Agent => Purpose::Own,
+            let left = match is_agents {
+                true => Purpose::Own,
+                false => Purpose::Stale,
             };
             if let Purpose::Relay(server) = std::mem::replace(&mut pending.purpose, left) {
                 cx.respond(server, 487, None, |_| {}, b"");
@@ -549,28 +557,11 @@ impl Call {
         }
         self.drop_hold(cx);
         for pending in &mut self.pending {
-            if pending.side == Side::Agent {
-                pending.fork = LEFT;
-                pending.offers = false;
-            }
+            pending.offers &= pending.leg != agent;
         }
-        if let Speaker::Runtime(leg) = &mut self.speaker {
-            cx.cancel_timer(&mut leg.session_timer);
-            cx.cancel_timer(&mut leg.keep_alive);
-        }
-    }
-
-    /// The dialog with the agent stays known until the call is over, for what crosses its end.
-    fn keep_left(&mut self, before: Leg) {
-        let Speaker::Runtime(leg) = &mut self.speaker else {
-            return;
-        };
-        leg.places.left = Some(Box::new(Former {
-            flow: before.flow,
-            places: before.places,
-        }));
-        if let Some(held) = before.dialogs.into_iter().next() {
-            leg.dialogs.push(ForkDialog { fork: LEFT, ..held });
+        self.queue.withdraw(Ask::Refresh(agent));
+        if let Some(peer) = self.agent_mut() {
+            peer.stop_timers(cx);
         }
     }
 

@@ -8,7 +8,7 @@ use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::{HeaderName, Message};
 
 use super::Asker;
-use crate::call::{Call, Speaker};
+use crate::call::Call;
 use crate::context::Cx;
 use crate::{CallKey, Calls};
 
@@ -40,7 +40,7 @@ impl Call {
     }
 
     fn press(&mut self, cx: &mut Cx<'_>, org: &OrgView, digit: u8) {
-        if !matches!(self.speaker, Speaker::Echo(_)) || self.may_transfer().is_err() {
+        if !self.is_local() || self.may_transfer().is_err() {
             return;
         }
         let own = org.destinations.get(&self.agent);

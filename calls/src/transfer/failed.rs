@@ -10,7 +10,7 @@ use trunkline_model::transfer::State;
 use trunkline_sip::wire::{Message, Method};
 
 use super::{Transfer, Wait};
-use crate::call::{Call, Pending, Phase, Purpose, Side};
+use crate::call::{Call, Pending, Phase, Purpose};
 use crate::context::Cx;
 use crate::refusal::Reason;
 use crate::request_origin::RequestOrigin;
@@ -58,15 +58,15 @@ impl Call {
         if self.pending.iter().any(is_probe) {
             return true;
         }
-        let Some(fork) = self.caller.dialogs.first().map(|held| held.fork) else {
+        let (Some(fork), Some(trunk)) = (self.fork(), self.trunk()) else {
             return false;
         };
-        let method = match self.caller.abilities.update {
+        let method = match trunk.abilities.update {
             true => (Method::Update, "UPDATE"),
             false => (Method::Options, "OPTIONS"),
         };
         let purpose = (Purpose::Probe, false, RequestOrigin::Ours);
-        self.send_on_leg(cx, Side::Caller, fork, method, purpose, b"", |_| {})
+        self.send_on_leg(cx, self.trunk_id(), fork, method, purpose, b"", |_| {})
     }
 
     /// The PBX's answer to a probe: any but 408 and 481 shows that it knows the call, not that it has the caller.

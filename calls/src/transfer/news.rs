@@ -9,8 +9,9 @@ use trunkline_sip::header::subscription_state::SubscriptionState;
 use trunkline_sip::wire::{HeaderName, Message};
 
 use super::Wait;
-use crate::call::{Call, Side};
+use crate::call::Call;
 use crate::context::Cx;
+use crate::leg::LegId;
 
 /// A 200 that comes so soon after the 202, and without a 18x, says nothing of an answer: FreeSWITCH and Asterisk send it by
 /// default as soon as they have begun.
@@ -27,7 +28,7 @@ impl Call {
     pub(crate) fn on_notify(
         &mut self,
         cx: &mut Cx<'_>,
-        side: Side,
+        id: LegId,
         server: ServerTx,
         message: &Message<'_>,
     ) {
@@ -44,7 +45,7 @@ impl Call {
                 b"",
             );
         }
-        let Some(transfer) = self.transfer.as_deref().filter(|_| side == Side::Caller) else {
+        let Some(transfer) = self.transfer.as_deref().filter(|_| self.is_trunk(id)) else {
             return cx.respond(server, 481, None, |_| {}, b"");
         };
         cx.respond(server, 200, None, |_| {}, b"");

@@ -7,7 +7,7 @@ use trunkline_model::record::{Ended, Fact, HangupBy, Status};
 use trunkline_model::transfer::State;
 
 use super::{Transfer, Wait};
-use crate::call::{Call, Leg, Phase, Speaker};
+use crate::call::{Call, Phase};
 use crate::context::Cx;
 
 /// How long a NOTIFY may come after the caller's BYE.
@@ -26,8 +26,7 @@ impl Call {
 
     /// Whether the caller is on its own: its agent has hung up, and what becomes of its transfer is to come.
     pub(crate) fn has_agent_left(&self) -> bool {
-        let left = |leg: &Leg| leg.dialogs.is_empty();
-        let is_gone = matches!(&self.speaker, Speaker::Runtime(leg) if left(leg));
+        let is_gone = self.agent().is_some_and(|agent| agent.dialogs.is_empty());
         is_gone && self.phase == Phase::Confirmed && self.is_transferring()
     }
 

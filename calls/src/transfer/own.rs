@@ -18,7 +18,7 @@ use trunkline_sip::wire::{HeaderName, Message};
 use uuid::Uuid;
 
 use super::bridge::{Fallback, Leaves};
-use crate::call::{Call, Side};
+use crate::call::Call;
 use crate::callee::{Callee, Choice};
 use crate::context::Cx;
 use crate::target::{Place, Target};
@@ -52,14 +52,14 @@ impl Calls {
         let found = replaces
             .ok_or(400)
             .and_then(|replaces| self.agent_replaced(&replaces, org));
-        let key = match found {
-            Ok(key) => key,
+        let (key, replaced) = match found {
+            Ok(found) => found,
             Err(status) => return self.core.stateless(endpoint, message, flow, status, |_| {}),
         };
         match endpoint.accept(message, flow, owner_of(key), now) {
             Ok(server) => {
                 self.with(key, endpoint, now, |call, cx| {
-                    call.on_successor(cx, (Side::Agent, None), server, flow, message);
+                    call.on_successor(cx, (replaced, None), server, flow, message);
                 });
             }
             Err(_) => self.core.stateless(endpoint, message, flow, 503, |_| {}),

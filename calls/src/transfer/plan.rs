@@ -119,7 +119,11 @@ impl Call {
             (None, Some(trunk)) => (trunk.transfer_way, trunk.keeps_caller),
             (None, None) => (TransferWay::default(), false),
         };
-        let takes_no_refer = self.caller.abilities.no_refer;
+        let abilities = self
+            .trunk()
+            .map(|trunk| trunk.abilities)
+            .unwrap_or_default();
+        let takes_no_refer = abilities.no_refer;
         let first = match way_in_force(set, keeps_caller) {
             _ if takes_no_refer && bridges_after_refer => Way::Bridge,
             (way, _) => way,
@@ -128,9 +132,7 @@ impl Call {
             return Err(Unable::NotAllowed);
         }
         let is_sip = matches!(destination.target, TransferTarget::Sip(_));
-        let is_in_vain = self
-            .caller
-            .abilities
+        let is_in_vain = abilities
             .pbx
             .is_some_and(|pbx| is_sip && pbx.ignores_host_of_refer_to());
         Ok(Plan {
@@ -146,7 +148,8 @@ impl Call {
     /// The way back to where the call came from.
     pub(super) fn back_to_caller(&self, cx: &Cx<'_>) -> Leaves {
         let addresses = &cx.core.config.addresses;
-        match addresses.is_reserved(self.caller.flow.peer.ip()) {
+        let source = self.trunk().map(|trunk| trunk.flow.peer.ip());
+        match source.is_some_and(|source| addresses.is_reserved(source)) {
             true => Leaves::ReservedPeer,
             false => Leaves::Pbx,
         }
@@ -155,10 +158,10 @@ impl Call {
     /// Whether the PBX has registered by a flow that only another node has, and isn't the one that called. The call stays on this node, so that
     /// nothing of it goes by that flow: the transfer goes on as REFER.
     pub(super) fn is_with_another_node(&self, cx: &Cx<'_>, org: &OrgView) -> bool {
-        let Some(trunk) = &org.trunk else {
+        let (Some(trunk), Some(caller)) = (&org.trunk, self.trunk()) else {
             return false;
         };
-        let (core, source) = (&cx.core, self.caller.flow.peer.ip().to_canonical());
+        let (core, source) = (&cx.core, caller.flow.peer.ip().to_canonical());
         let registered = core.bindings.of(trunk.id, cx.now);
         let is_caller = |binding: &Binding| binding.flow.peer.ip().to_canonical() == source;
         let reach = core
@@ -182,7 +185,8 @@ impl Call {
             .transfer
             .as_deref()
             .is_some_and(|transfer| transfer.plan.keeps_caller);
-        !keeps && self.caller.abilities.pbx.is_some_and(Pbx::loses_caller)
+        let pbx = self.trunk().and_then(|trunk| trunk.abilities.pbx);
+        !keeps && pbx.is_some_and(Pbx::loses_caller)
     }
 
     /// A bridge has failed before anything rang: the PBX may know a way. False if it isn't asked.

@@ -7,12 +7,13 @@ use trunkline_model::settings::{ReferFormat, TransferTarget};
 use trunkline_model::transfer::State;
 use trunkline_model::view::{OrgView, WayOut};
 use trunkline_sip::auth::client::Asking;
+use trunkline_sip::dialog::Dialog;
 use trunkline_sip::header::uri::{Escaped, Uri};
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message, Method};
 
 use super::Wait;
-use crate::call::{Call, Pending, Purpose, Side};
+use crate::call::{Call, Pending, Purpose};
 use crate::context::Cx;
 use crate::credentials::{Stage, Unanswerable};
 use crate::proofs::Proofs;
@@ -79,14 +80,13 @@ impl Call {
         if let Some((host, port)) = peer {
             return format!("{host}:{port}");
         }
-        let contact = self
-            .caller
-            .dialogs
-            .first()
-            .map(|held| held.dialog.remote_target());
+        let Some(trunk) = self.trunk() else {
+            return String::new();
+        };
+        let contact = trunk.first_dialog().map(Dialog::remote_target);
         let uri = contact.and_then(|contact| Uri::parse(contact).ok());
         uri.map_or_else(
-            || self.caller.flow.peer.to_string(),
+            || trunk.flow.peer.to_string(),
             |uri| match uri.port {
                 Some(port) => format!("{}:{port}", uri.host),
                 None => uri.host.to_string(),
@@ -102,24 +102,25 @@ impl Call {
 
     /// Asks the PBX; with the answers to its challenges, if it has made any.
     pub(super) fn send_refer(&mut self, cx: &mut Cx<'_>) {
-        let Some(fork) = self.caller.dialogs.first().map(|held| held.fork) else {
+        let Some(fork) = self.fork() else {
             return;
         };
         // By now the peer may be at another address.
-        let destination = self.next_hop(cx, Side::Caller, fork);
-        let (Some(transfer), Some(held)) = (self.transfer.as_deref(), self.caller.dialogs.first())
-        else {
+        let destination = self.next_hop(cx, self.trunk_id(), fork);
+        let (Some(transfer), Some(trunk)) = (self.transfer.as_deref(), self.trunk()) else {
             return;
         };
-        let credentials = self.caller.credentials.as_ref().zip(destination);
-        let proves = credentials.is_some_and(|(held, destination)| {
-            held.lead_home(&self.caller.dialogs[0].dialog, destination)
-        });
+        let Some(dialog) = trunk.first_dialog() else {
+            return;
+        };
+        let credentials = trunk.credentials.as_ref().zip(destination);
+        let proves = credentials
+            .is_some_and(|(credentials, destination)| credentials.lead_home(dialog, destination));
         let prefix = &cx.core.config.header_prefix;
         let mut lines = Vec::new();
         let mut head = Head::new(&mut lines);
         head.line("Refer-To", transfer.refer_to.as_bytes());
-        head.line("Referred-By", held.dialog.local_address());
+        head.line("Referred-By", dialog.local_address());
         for (name, id) in self.context() {
             head.fmt(&format!("{prefix}-{name}"), format_args!("{id}"));
         }
@@ -129,7 +130,7 @@ impl Call {
         let sent = transfer.sent < MOST_REFERS
             && self.send_on_leg(
                 cx,
-                Side::Caller,
+                self.trunk_id(),
                 fork,
                 (Method::Refer, "REFER"),
                 (Purpose::Transfer, false, RequestOrigin::Ours),
@@ -172,7 +173,7 @@ impl Call {
             }
             401 | 407 if !parting && self.answers(cx, pending, message) => self.send_refer(cx),
             491 if !parting => {
-                let wait = self.glare_wait(cx, Side::Caller, pending.fork);
+                let wait = self.glare_wait(cx, self.trunk_id(), pending.fork);
                 self.wait_for(cx, Wait::Again, Some(wait));
             }
             400.. if !parting && message.status() != 481 && self.bridges_after(cx, message) => {}
@@ -232,8 +233,11 @@ impl Call {
 
     /// Whether a challenge is answered, by the credentials of the leg.
     fn answers(&mut self, cx: &mut Cx<'_>, pending: &Pending, message: &Message<'_>) -> bool {
-        let destination = self.next_hop(cx, Side::Caller, pending.fork);
-        let dialog = self.caller.dialog_ref(pending.fork);
+        let destination = self.next_hop(cx, self.trunk_id(), pending.fork);
+        let Some(trunk) = self.legs.sip(self.trunk_id()) else {
+            return false;
+        };
+        let dialog = trunk.dialog_ref(pending.fork);
         let (Some(transfer), Some(dialog), Some(destination)) =
             (self.transfer.as_deref_mut(), dialog, destination)
         else {
@@ -245,12 +249,12 @@ impl Call {
             body: b"",
         };
         let at = (Stage::InDialog(dialog), destination);
-        let answered = match &self.caller.credentials {
+        let answered = match &trunk.credentials {
             Some(held) => held.answer(cx, &mut transfer.proofs, message, &asking, at),
             None => Err(Unanswerable::NoPair),
         };
         if let Err(why) = answered {
-            self.unanswered(cx, Side::Caller, (why, destination), message);
+            self.unanswered(cx, self.trunk_id(), (why, destination), message);
         }
         answered.is_ok()
     }

@@ -13,8 +13,9 @@ use trunkline_sip::wire::{HeaderName, Message, Method};
 
 use super::plan::Plan;
 use super::{Asker, Transfer, Unable};
-use crate::call::{Call, Phase, Purpose, Side};
+use crate::call::{Call, Phase, Purpose};
 use crate::context::Cx;
+use crate::leg::{LegId, LegRole};
 use crate::request_origin::RequestOrigin;
 
 /// How long the subscription that comes of a REFER lasts, in seconds.
@@ -60,16 +61,14 @@ impl Call {
     pub(crate) fn on_refer(
         &mut self,
         cx: &mut Cx<'_>,
-        (side, fork): (Side, u8),
+        (id, fork): (LegId, u8),
         server: ServerTx,
         org: Option<&OrgView>,
         message: &Message<'_>,
     ) {
         let meant = match org {
             // Whoever has taken the agent's place is no runtime of it.
-            Some(org) if side == Side::Agent && self.bridged.is_none() => {
-                self.meant_by(cx, org, message)
-            }
+            Some(org) if self.role(id) == LegRole::Agent => self.meant_by(cx, org, message),
             Some(_) | None => Err(Refused::Unable(Unable::NotAssigned)),
         };
         let (org, meant) = match (org, meant) {
@@ -78,7 +77,7 @@ impl Call {
             (None, Ok(_)) => return refuse(cx, server, Refused::Unable(Unable::NotUp)),
         };
         let wants_news = !is_false(message.first(HeaderName::ReferSub));
-        let leg = self.leg(side);
+        let leg = self.leg(id);
         let contact = leg.map(|leg| cx.contact(&leg.flow, leg.is_sips));
         let contact = contact.unwrap_or_default();
         cx.respond(
@@ -209,7 +208,7 @@ impl Call {
         let event = id.map_or_else(|| "refer".to_owned(), |id| format!("refer;id={id}"));
         self.send_on_leg(
             cx,
-            Side::Agent,
+            self.agent_id(),
             fork,
             (Method::Notify, "NOTIFY"),
             (Purpose::Own, false, RequestOrigin::Ours),

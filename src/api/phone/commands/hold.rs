@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use trunkline_calls::Side;
+use trunkline_calls::LegRole;
 use trunkline_calls::hold::{Refused, Unable};
 use trunkline_store::Call;
 use uuid::Uuid;
@@ -67,9 +67,9 @@ async fn settled(api: &Api, org: Uuid, call: Uuid, number: u32) -> Result<Status
 }
 
 fn sentence(refused: Refused) -> String {
-    let who = match refused.side {
-        Side::Caller => "The other end of the line",
-        Side::Agent => "The agent's runtime",
+    let who = match refused.role {
+        LegRole::Trunk => "The other end of the line",
+        LegRole::Agent | LegRole::Destination => "The agent's runtime",
     };
     format!("{who} refused with SIP status {}", refused.status)
 }
