@@ -82,11 +82,13 @@ impl Collector {
             None => self.begin(&call_id, &captured, &message),
         };
         let now = captured.at;
+
         if let Some(open) = self.open.get_mut(&id) {
             self.silent.remove(&(open.last, id));
             self.over.remove(&(open.last, id));
             open.last = open.last.max(now);
             let size = captured.octets.len() + 128;
+
             if open.take(captured, &message, leg) {
                 self.messages += 1;
                 self.held += size;
@@ -94,15 +96,19 @@ impl Collector {
             } else {
                 self.retransmissions += 1;
             }
+
             self.silent.insert((open.last, id));
+
             if open.is_over {
                 self.over.insert((open.last, id));
             }
+
             if open.held > MAX_CALL {
                 self.cut_short += 1;
                 self.leave(id);
             }
         }
+
         self.sweep(now);
     }
 
@@ -145,6 +151,7 @@ impl Collector {
             && message.tag("To").is_none();
         if is_initial && let Some((id, far)) = self.joined(captured, message) {
             self.by_call_id.insert(call_id.to_owned(), id);
+
             let legs = self.open.get_mut(&id).map(|open| {
                 open.legs.push((call_id.to_owned(), far));
                 let session = session(message).filter(|_| open.sessions.len() < MAX_SESSIONS);
@@ -154,10 +161,13 @@ impl Collector {
                 }
                 open.legs.len() - 1
             });
+
             return (id, legs.unwrap_or(0));
         }
+
         let id = self.next;
         self.next += 1;
+
         if is_initial {
             let candidates = self.by_us.entry(captured.target.ip()).or_default();
             candidates.push_back(id);
@@ -165,7 +175,9 @@ impl Collector {
                 candidates.pop_front();
             }
         }
+
         self.by_call_id.insert(call_id.to_owned(), id);
+
         self.open.insert(
             id,
             Open {
@@ -188,6 +200,7 @@ impl Collector {
                     && (message.status().is_some() || message.tag("To").is_none()),
             },
         );
+
         (id, 0)
     }
 
@@ -240,15 +253,19 @@ impl Collector {
         let Some(open) = self.open.remove(&id) else {
             return;
         };
+
         self.silent.remove(&(open.last, id));
         self.over.remove(&(open.last, id));
         self.held -= open.held;
+
         for (leg, _) in &open.legs {
             self.by_call_id.remove(leg);
         }
+
         for session in &open.sessions {
             self.by_session.remove(session);
         }
+
         if let Some(us) = open.us
             && let Some(candidates) = self.by_us.get_mut(&us.ip())
         {
@@ -257,6 +274,7 @@ impl Collector {
                 self.by_us.remove(&us.ip());
             }
         }
+
         let is_ping = open.is_ping;
         match open.into_call() {
             Some(ping) if is_ping => {
@@ -309,15 +327,18 @@ impl Open {
     fn take(&mut self, captured: Captured, message: &Message, leg: usize) -> bool {
         let mut hasher = DefaultHasher::new();
         (captured.source, captured.target, &captured.octets).hash(&mut hasher);
+
         if !self.seen.insert(hasher.finish()) {
             return false;
         }
+
         let method = message.method();
         let status = message.status();
         if leg == 0 && method == "INVITE" {
             self.is_answered |=
                 status.is_some_and(|status| status >= 200 && !matches!(status, 401 | 407));
         }
+
         let starts_with_invite = !self.marks.is_empty();
         self.is_over |= match (status, method.as_str()) {
             (_, "BYE" | "CANCEL") => true,
@@ -325,6 +346,7 @@ impl Open {
             (Some(status), _) => status >= 200 && !starts_with_invite,
             (None, _) => false,
         };
+
         self.messages.push((captured, leg));
         true
     }
@@ -337,13 +359,16 @@ impl Open {
             started,
             ..Call::default()
         };
+
         for (captured, leg) in self.messages {
             let message = Message::parse(&captured.octets);
             let far = self.legs.get(leg).map_or(Role::Caller, |(_, far)| *far);
             let (from, to) = roles.of((leg, far), &captured, &message);
+
             if call.entries.is_empty() {
                 call.title = title(&message);
             }
+
             call.entries.push(Entry {
                 at: captured.at - started,
                 from,
@@ -353,6 +378,7 @@ impl Open {
                 octets: captured.octets,
             });
         }
+
         call.peers = roles.order;
         Some(call)
     }
@@ -385,22 +411,26 @@ impl Roles {
         let (source, target) = (captured.source, captured.target);
         let near = Role::Us;
         let is_request = message.status().is_none();
+
         // A first request: towards us on the caller's leg and where somebody takes its place, from us on the others.
         let is_towards_us = leg == 0 || message.first("Replaces").is_some();
         let tag = message.tag("From").unwrap_or_default();
         let begins = || (tag.clone(), if is_towards_us { far } else { near });
         let (first, sender) = self.first.entry(leg).or_insert_with(begins);
+
         // A connection of its own may carry what the other side asks.
         let asks = if *first == tag {
             *sender
         } else {
             opposite(*sender, far)
         };
+
         let forward = if is_request {
             (asks, opposite(asks, far))
         } else {
             (opposite(asks, far), asks)
         };
+
         let from = self.known.get(&(leg, source)).copied();
         let to = self.known.get(&(leg, target)).copied();
         let is_initial = is_request && message.tag("To").is_none() && message.method() == "INVITE";
@@ -412,6 +442,7 @@ impl Roles {
             (None, Some(to)) => (opposite(to, far), to),
             (None, None) => forward,
         };
+
         for (address, role) in [(source, from), (target, to)] {
             if self.known.insert((leg, address), role).is_none()
                 && !self.order.contains(&(role, address))
@@ -419,6 +450,7 @@ impl Roles {
                 self.order.push((role, address));
             }
         }
+
         (from, to)
     }
 }

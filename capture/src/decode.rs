@@ -119,15 +119,18 @@ fn ipv4(octets: &[u8]) -> Option<Carried<'_>> {
     let total = usize::from(pair(octets, 2)?);
     let (source, target) = (four(octets, 12)?, four(octets, 16)?);
     let protocol = *octets.get(9)?;
+
     // Zero where the card cut the packet itself.
     let end = if total < header { octets.len() } else { total };
     let inner = octets.get(header.max(20)..end.min(octets.len()))?;
     let fragmentation = pair(octets, 6)?;
     let offset = usize::from(fragmentation & 0x1fff) * 8;
     let has_more = fragmentation & 0x2000 != 0;
+
     if offset == 0 && !has_more {
         return transport(source, target, protocol, inner);
     }
+
     Some(Carried::Fragment(Fragment {
         key: FragmentKey {
             source,
@@ -146,11 +149,13 @@ fn ipv6(octets: &[u8]) -> Option<Carried<'_>> {
     let (source, target) = (sixteen(octets, 8)?, sixteen(octets, 24)?);
     let mut protocol = *octets.get(6)?;
     let rest = octets.get(40..)?;
+
     let mut rest = if length == 0 {
         rest
     } else {
         &rest[..length.min(rest.len())]
     };
+
     for _ in 0..DEEPEST {
         let units = match protocol {
             0 | 43 | 60 => (usize::from(*rest.get(1)?) + 1) * 8,
@@ -171,9 +176,11 @@ fn ipv6(octets: &[u8]) -> Option<Carried<'_>> {
             }
             _ => return transport(source, target, protocol, rest),
         };
+
         protocol = *rest.first()?;
         rest = rest.get(units..)?;
     }
+
     None
 }
 
@@ -205,6 +212,7 @@ pub fn transport(
             let (source, target) = ports(octets)?;
             let header = usize::from(*octets.get(12)? >> 4) * 4;
             let flags = *octets.get(13)?;
+
             Some(Carried::Tcp {
                 source,
                 target,

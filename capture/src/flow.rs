@@ -125,15 +125,19 @@ pub fn write_head(output: &mut impl Write, source: &str) -> io::Result<()> {
 /// It can't be written.
 pub fn write_call(output: &mut impl Write, number: usize, call: &Call) -> io::Result<()> {
     writeln!(output, "=== call {number}: {}", call.title.escape_debug())?;
+
     if let Ok(started) = jiff::Timestamp::from_microsecond(i64::try_from(call.started).unwrap_or(0))
         && call.started > 0
     {
         writeln!(output, "= started {started}")?;
     }
+
     for (role, address) in &call.peers {
         writeln!(output, "= {} {address}", role.as_str())?;
     }
+
     writeln!(output)?;
+
     for entry in &call.entries {
         writeln!(
             output,
@@ -144,12 +148,15 @@ pub fn write_call(output: &mut impl Write, number: usize, call: &Call) -> io::Re
             entry.to.as_str(),
             entry.transport.as_str()
         )?;
+
         for expectation in &entry.expectations {
             writeln!(output, "? {expectation}")?;
         }
+
         output.write_all(escaped(&entry.octets).as_bytes())?;
         writeln!(output)?;
     }
+
     Ok(())
 }
 
@@ -161,6 +168,7 @@ fn escaped(octets: &[u8]) -> String {
         let end = memchr::memmem::find(rest, b"\r\n");
         let line = &rest[..end.unwrap_or(rest.len())];
         escape_line(&mut text, line);
+
         // So that the empty line behind the message isn't taken for the end of a header that has none.
         let is_last_of_cut = is_cut && end.is_some_and(|end| end + 2 == rest.len());
         text.push_str(match end {
@@ -168,8 +176,10 @@ fn escaped(octets: &[u8]) -> String {
             Some(_) => "\n",
             None => "\\\n",
         });
+
         rest = end.map_or(&[], |end| &rest[end + 2..]);
     }
+
     text
 }
 
@@ -179,9 +189,11 @@ fn escape_line(text: &mut String, line: &[u8]) {
         .iter()
         .any(|mark| line.starts_with(mark));
     let first = usize::from(is_ambiguous);
+
     if is_ambiguous {
         let _ = write!(text, "\\x{:02x}", line[0]);
     }
+
     for chunk in line[first..].utf8_chunks() {
         for char in chunk.valid().chars() {
             match char {
@@ -199,6 +211,7 @@ fn escape_line(text: &mut String, line: &[u8]) {
                 char => text.push(char),
             }
         }
+
         for octet in chunk.invalid() {
             let _ = write!(text, "\\x{octet:02x}");
         }
@@ -212,9 +225,11 @@ fn unescape_line(line: &str) -> Option<Vec<u8>> {
     while let Some(at) = rest.find('\\') {
         octets.extend_from_slice(&rest.as_bytes()[..at]);
         rest = &rest[at + 1..];
+
         if rest.is_empty() {
             return Some(octets);
         }
+
         if let Some(behind) = rest.strip_prefix('\\') {
             octets.push(b'\\');
             rest = behind;
@@ -224,8 +239,10 @@ fn unescape_line(line: &str) -> Option<Vec<u8>> {
             rest = &rest[3..];
         }
     }
+
     octets.extend_from_slice(rest.as_bytes());
     octets.extend_from_slice(b"\r\n");
+
     Some(octets)
 }
 
@@ -296,6 +313,7 @@ impl<R: BufRead> Calls<R> {
                 None => return Err(self.fault("a flow begins with `trunkline-flow 1`")),
             }
         }
+
         let mut call: Option<Call> = self.title.take().map(|title| Call {
             title,
             ..Call::default()
@@ -312,16 +330,20 @@ impl<R: BufRead> Calls<R> {
                     self.title = call.map(|call| call.title);
                     return open.map(|call| self.checked(call)).transpose();
                 }
+
                 continue;
             }
+
             let Some(call) = call.as_mut() else {
                 if line.trim().is_empty() || line.starts_with('#') {
                     continue;
                 }
                 return Err(self.fault("stands before the first call (`=== call 1: …`)"));
             };
+
             self.line_of(call, &line)?;
         }
+
         self.end_message(call.as_mut());
         call.map(|call| self.checked(call)).transpose()
     }
@@ -356,17 +378,21 @@ impl<R: BufRead> Calls<R> {
             call.entries.push(entry);
             return Ok(());
         }
+
         let Some(entry) = call.entries.last_mut() else {
             return self.line_of_head(call, line);
         };
+
         if entry.octets.is_empty()
             && let Some(expectation) = line.strip_prefix("? ")
         {
             entry.expectations.push(expectation.trim().to_owned());
             return Ok(());
         }
+
         let octets = unescape_line(line)
             .ok_or_else(|| self.fault(r"`\` is written `\\`, an octet `\x1f`"))?;
+
         if line.is_empty() {
             self.empty += 1;
         } else {
@@ -378,6 +404,7 @@ impl<R: BufRead> Calls<R> {
                 .count();
             self.is_unended = slashes % 2 == 1;
         }
+
         entry.octets.extend_from_slice(&octets);
         Ok(())
     }
@@ -389,6 +416,7 @@ impl<R: BufRead> Calls<R> {
             }
             return Err(self.fault("isn't understood in the head of a call"));
         };
+
         let (name, value) = fact.split_once(' ').unwrap_or((fact, ""));
         if name == "started" {
             let started: jiff::Timestamp = value
@@ -398,6 +426,7 @@ impl<R: BufRead> Calls<R> {
             call.started = u64::try_from(started.as_microsecond()).unwrap_or(0);
             return Ok(());
         }
+
         let role = Role::parse(name).ok_or_else(|| {
             self.fault(format!("{name:?} is neither caller, us, runtime nor other"))
         })?;
@@ -406,6 +435,7 @@ impl<R: BufRead> Calls<R> {
             .parse()
             .map_err(|_| self.fault(format!("{value:?} is no address with a port")))?;
         call.peers.push((role, address));
+
         Ok(())
     }
 }
@@ -415,6 +445,7 @@ fn entry_head(head: &str) -> Option<Entry> {
     let [at, from, ">", to, transport] = words.as_slice() else {
         return None;
     };
+
     let (seconds, fraction) = at.split_once('.').unwrap_or((at, "0"));
     if fraction.is_empty()
         || fraction.len() > 6
@@ -422,6 +453,7 @@ fn entry_head(head: &str) -> Option<Entry> {
     {
         return None;
     }
+
     let micros: u64 = format!("{fraction:0<6}").parse().ok()?;
     Some(Entry {
         at: seconds

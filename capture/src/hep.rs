@@ -15,14 +15,17 @@ pub fn open(octets: &[u8]) -> Option<Captured> {
     let (mut seconds, mut micros) = (0_u64, 0_u64);
     let mut transport = Transport::Udp;
     let mut payload = None;
+
     while let Some((head, _)) = rest.split_at_checked(6) {
         let [vendor, kind, length] =
             [0, 2, 4].map(|at| u16::from_be_bytes([head[at], head[at + 1]]));
         let value = rest.get(6..usize::from(length))?;
         rest = &rest[usize::from(length)..];
+
         if vendor != 0 {
             continue;
         }
+
         match kind {
             2 if value == [6] => transport = Transport::Tcp,
             3 => source.0 = Some(IpAddr::from(*value.first_chunk::<4>()?)),
@@ -38,6 +41,7 @@ pub fn open(octets: &[u8]) -> Option<Captured> {
             _ => {}
         }
     }
+
     Some(Captured {
         at: seconds * 1_000_000 + micros,
         source: SocketAddr::new(source.0?, source.1),
@@ -58,6 +62,7 @@ pub fn close(captured: &Captured, node: u32, correlation: &str) -> Vec<u8> {
         chunks.extend_from_slice(&length.to_be_bytes());
         chunks.extend_from_slice(value);
     };
+
     let is_v4 = captured.source.is_ipv4() && captured.target.is_ipv4();
     chunk(1, &[if is_v4 { 2 } else { 10 }]);
     let protocol = match captured.transport {
@@ -65,6 +70,7 @@ pub fn close(captured: &Captured, node: u32, correlation: &str) -> Vec<u8> {
         Transport::Tcp | Transport::Tls => 6,
     };
     chunk(2, &[protocol]);
+
     for (kind, address) in [(3, captured.source.ip()), (4, captured.target.ip())] {
         match address {
             IpAddr::V4(address) if is_v4 => chunk(kind, &address.octets()),
@@ -72,6 +78,7 @@ pub fn close(captured: &Captured, node: u32, correlation: &str) -> Vec<u8> {
             IpAddr::V6(address) => chunk(kind + 2, &address.octets()),
         }
     }
+
     chunk(7, &captured.source.port().to_be_bytes());
     chunk(8, &captured.target.port().to_be_bytes());
     let (seconds, micros) = (captured.at / 1_000_000, captured.at % 1_000_000);
@@ -81,6 +88,7 @@ pub fn close(captured: &Captured, node: u32, correlation: &str) -> Vec<u8> {
     chunk(12, &node.to_be_bytes());
     chunk(17, correlation.as_bytes());
     chunk(15, &captured.octets);
+
     let total = u16::try_from(chunks.len() + 6).unwrap_or(u16::MAX);
     [HEAD, &total.to_be_bytes(), &chunks].concat()
 }

@@ -48,6 +48,7 @@ pub fn import(
         found += 1;
         sink(call)
     };
+
     let mut summary = match read::format(&mut input)? {
         Format::Flow => flow_again(input, &mut counted)?,
         Format::Text => text(input, &mut counted)?,
@@ -58,6 +59,7 @@ pub fn import(
         }
         Format::Packets => packets(input, &mut counted)?,
     };
+
     summary.calls = found;
     Ok(summary)
 }
@@ -82,11 +84,14 @@ fn text(input: impl BufRead, sink: Sink<'_>) -> Result<Summary, CaptureFault> {
         collector.push(message);
         drain(&mut collector, sink)?;
     }
+
     collector.finish();
     drain(&mut collector, sink)?;
+
     if collector.messages == 0 {
         return Err(CaptureFault::UnknownFormat);
     }
+
     let mut summary = summary_of(&collector);
     if messages.strange > 0 {
         summary.notes.push(format!(
@@ -94,6 +99,7 @@ fn text(input: impl BufRead, sink: Sink<'_>) -> Result<Summary, CaptureFault> {
             messages.strange
         ));
     }
+
     Ok(summary)
 }
 
@@ -105,12 +111,14 @@ fn summary_of(collector: &Collector) -> Summary {
             collector.cut_short
         ));
     }
+
     if collector.left_out > 0 {
         notes.push(format!(
             "{} OPTIONS outside calls were left out: by them peers ask whether the other is there",
             collector.left_out
         ));
     }
+
     Summary {
         messages: collector.messages,
         retransmissions: collector.retransmissions,
@@ -169,10 +177,12 @@ struct Sieve {
 impl Sieve {
     fn packet(&mut self, packet: &Packet) -> Result<(), CaptureFault> {
         self.packets += 1;
+
         let Some(carried) = decode::packet(packet.link, &packet.octets) else {
             *self.foreign_links.entry(packet.link).or_default() += 1;
             return Ok(());
         };
+
         if let Carried::Fragment(fragment) = &carried {
             let key = fragment.key;
             if let Some(octets) = self.fragments.push(fragment)
@@ -183,6 +193,7 @@ impl Sieve {
             }
             return Ok(());
         }
+
         self.carried(packet.at, carried);
         Ok(())
     }
@@ -196,6 +207,7 @@ impl Sieve {
                 is_cut,
             } => {
                 self.udp += 1;
+
                 if is_sip(octets) {
                     self.snapped += u64::from(is_cut);
                     self.collector.push(Captured {
@@ -251,13 +263,17 @@ impl Sieve {
         for (direction, octets) in self.streams.finish() {
             self.stream_message(last, direction, octets);
         }
+
         self.collector.finish();
         drain(&mut self.collector, sink)?;
+
         if self.collector.messages == 0 {
             return Err(self.why_nothing());
         }
+
         let mut summary = summary_of(&self.collector);
         summary.packets = self.packets;
+
         for (count, what) in [
             (
                 self.snapped,
@@ -280,11 +296,13 @@ impl Sieve {
                 summary.notes.push(format!("{count} {what}"));
             }
         }
+
         for (link, count) in &self.foreign_links {
             summary.notes.push(format!(
                 "{count} packets have link type {link}, which isn't known here"
             ));
         }
+
         Ok(summary)
     }
 

@@ -83,12 +83,15 @@ pub fn is_sip(octets: &[u8]) -> bool {
     if line.len() == octets.len() {
         return false; // no line end at all
     }
+
     if line.len() >= 12 && line[..8].eq_ignore_ascii_case(b"SIP/2.0 ") {
         return line[8..11].iter().all(u8::is_ascii_digit);
     }
+
     let Some(method) = line.split(|octet| *octet == b' ').next() else {
         return false;
     };
+
     line.len() > method.len() + 8
         && line[line.len() - 8..].eq_ignore_ascii_case(b" SIP/2.0")
         && is_token(method)
@@ -124,12 +127,14 @@ impl Message {
         let start = cut_line(&mut rest).to_vec();
         let mut lines: Vec<Line> = Vec::new();
         let mut end = Vec::new();
+
         while !rest.is_empty() {
             let line = cut_line(&mut rest);
             if matches!(line, b"\r\n" | b"\n") {
                 end = line.to_vec();
                 break;
             }
+
             match lines.last_mut() {
                 Some(last) if matches!(line, [b' ' | b'\t', ..]) => {
                     last.raw.extend_from_slice(line);
@@ -137,6 +142,7 @@ impl Message {
                 _ => lines.push(Line::new(line.to_vec())),
             }
         }
+
         Self {
             start,
             lines,

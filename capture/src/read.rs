@@ -51,21 +51,26 @@ pub fn format(input: &mut impl BufRead) -> Result<Format, CaptureFault> {
         [b'P', b'K', 3, 4, ..] => return Err(CaptureFault::Compressed("zip")),
         _ => {}
     }
+
     if head.starts_with(super::flow::MAGIC.as_bytes()) {
         return Ok(Format::Flow);
     }
+
     let first = head.first_chunk::<4>().copied().unwrap_or_default();
     if is_packets(first) {
         return Ok(Format::Packets);
     }
+
     let sample = &head[..head.len().min(512)];
     let is_hex = |octet: &u8| octet.is_ascii_hexdigit() || octet.is_ascii_whitespace();
     if sample.len() >= 28 && sample.iter().all(is_hex) {
         return Ok(Format::Hex);
     }
+
     if sample.is_empty() || sample.contains(&0) {
         return Err(CaptureFault::UnknownFormat);
     }
+
     Ok(Format::Text)
 }
 
@@ -88,6 +93,7 @@ pub fn hex(mut input: impl BufRead) -> Result<Packet, CaptureFault> {
         .read_to_end(&mut text)?;
     text.retain(|octet| !octet.is_ascii_whitespace());
     let digit = |octet: u8| char::from(octet).to_digit(16);
+
     let octets: Option<Vec<u8>> = text
         .chunks(2)
         .map(|pair| match pair {
@@ -95,6 +101,7 @@ pub fn hex(mut input: impl BufRead) -> Result<Packet, CaptureFault> {
             _ => None,
         })
         .collect();
+
     let octets = octets
         .filter(|octets| octets.len() <= MAX_PACKET as usize)
         .ok_or_else(|| CaptureFault::Damaged("its digits spell no frame".to_owned()))?;
@@ -184,6 +191,7 @@ impl<R: Read> Packets<R> {
     pub fn open(mut input: R) -> Result<Self, CaptureFault> {
         let mut first = [0; 4];
         exactly(&mut input, &mut first, "its head")?;
+
         if first == SECTION.to_be_bytes() {
             let mut packets = Self {
                 input,
@@ -194,12 +202,14 @@ impl<R: Read> Packets<R> {
             packets.section()?;
             return Ok(packets);
         }
+
         let is_big = Resolution::of_magic(u32::from_be_bytes(first)).is_some();
         let magic = order(is_big, first);
         let (resolution, is_wide) =
             Resolution::of_magic(magic).ok_or(CaptureFault::UnknownFormat)?;
         let mut rest = [0; 20];
         exactly(&mut input, &mut rest, "its head")?;
+
         // The upper bits say how long the frame check sequence is.
         let link = word(is_big, &rest, 16) & 0xffff;
         Ok(Self {
@@ -255,8 +265,10 @@ impl<R: Read> Packets<R> {
             }
             _ => {}
         }
+
         let [seconds, fraction, kept, length] = [0, 4, 8, 12].map(|at| word(self.is_big, head, at));
         let octets = self.octets(kept)?;
+
         Ok(Some(Packet {
             at: u64::from(seconds) * 1_000_000 + resolution.micros(u64::from(fraction)),
             link,
@@ -311,10 +323,12 @@ impl<R: Read> Packets<R> {
                 4 => {}
                 _ => return Err(self.damaged("the file ends within a block's head")),
             }
+
             if kind == SECTION.to_be_bytes() {
                 self.section()?;
                 continue;
             }
+
             let mut length = [0; 4];
             exactly(&mut self.input, &mut length, "a block's head")?;
             let (kind, length) = (order(self.is_big, kind), order(self.is_big, length));
@@ -322,12 +336,15 @@ impl<R: Read> Packets<R> {
                 .checked_sub(12)
                 .filter(|_| length.is_multiple_of(4))
                 .ok_or_else(|| self.damaged(format_args!("a block of {length} octets")))?;
+
             if !matches!(kind, 1 | 2 | 3 | 6) {
                 self.skip(u64::from(inner) + 4)?;
                 continue;
             }
+
             let body = self.octets(inner)?;
             self.skip(4)?;
+
             if kind == 1 {
                 self.interface(&body)?;
             } else if let Some(packet) = self.packet(kind, &body)? {
@@ -338,9 +355,11 @@ impl<R: Read> Packets<R> {
 
     fn interface(&mut self, body: &[u8]) -> Result<(), CaptureFault> {
         let is_big = self.is_big;
+
         if body.len() < 8 {
             return Err(self.damaged("an interface without a link type"));
         }
+
         let mut interface = Interface {
             link: u32::from(short(is_big, body, 0)),
             snap: word(is_big, body, 4),
@@ -362,6 +381,7 @@ impl<R: Read> Packets<R> {
                 _ => {}
             }
         }
+
         match &mut self.kind {
             Kind::Ng(interfaces) if interfaces.len() < MAX_INTERFACES => {
                 interfaces.push(interface);
@@ -377,14 +397,17 @@ impl<R: Read> Packets<R> {
         if body.len() < head {
             return Err(self.damaged("a block too short for a packet"));
         }
+
         let index = match kind {
             3 => 0,
             2 => u32::from(short(is_big, body, 0)),
             _ => word(is_big, body, 0),
         };
+
         let Kind::Ng(interfaces) = &self.kind else {
             return Ok(None);
         };
+
         let interface = interfaces
             .get(index as usize)
             .ok_or_else(|| self.damaged(format_args!("interface {index} isn't described")))?;
@@ -400,10 +423,12 @@ impl<R: Read> Packets<R> {
             let units = u64::from(word(is_big, body, 4)) << 32 | u64::from(word(is_big, body, 8));
             (units, word(is_big, body, 12), word(is_big, body, 16))
         };
+
         let octets = body[head..]
             .get(..kept as usize)
             .ok_or_else(|| self.damaged("it is longer than its block"))?;
         let offset = interface.offset_s.saturating_mul(1_000_000);
+
         Ok(Some(Packet {
             at: interface
                 .resolution

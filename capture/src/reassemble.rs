@@ -44,6 +44,7 @@ impl Fragments {
             self.make_room();
             self.order.push_back(fragment.key);
         }
+
         let partial = self.partial.entry(fragment.key).or_default();
         let end = fragment.offset + fragment.octets.len();
         if end > MAX_IP || partial.parts.len() >= MAX_PARTS {
@@ -52,16 +53,20 @@ impl Fragments {
             self.lost += 1;
             return None;
         }
+
         partial
             .parts
             .entry(fragment.offset)
             .or_insert_with(|| fragment.octets.to_vec());
+
         if fragment.is_last {
             partial.total = Some(end);
         }
+
         let whole = partial.whole()?;
         self.partial.remove(&fragment.key);
         self.order.retain(|key| *key != fragment.key);
+
         Some(whole)
     }
 
@@ -136,15 +141,18 @@ impl Streams {
         octets: &[u8],
     ) -> Vec<Vec<u8>> {
         self.segments += 1;
+
         if is_first {
             self.streams.remove(&direction);
         }
+
         if !self.streams.contains_key(&direction) {
             if octets.is_empty() && !is_first {
                 return Vec::new();
             }
             self.make_room();
         }
+
         let segments = self.segments;
         let stream = self.streams.entry(direction).or_insert_with(|| Stream {
             next: sequence.wrapping_add(u32::from(is_first)),
@@ -155,21 +163,26 @@ impl Streams {
             is_foreign: false,
             heard: segments,
         });
+
         stream.heard = segments;
         let start = sequence.wrapping_add(u32::from(is_first));
         if !stream.is_foreign {
             stream.take(start, octets);
         }
+
         let mut messages = Vec::new();
         stream.messages(&mut messages, &mut self.oversized);
+
         while stream.early_octets > MAX_STREAM || (is_last && !stream.early.is_empty()) {
             self.gaps += 1;
             stream.skip_gap();
             stream.messages(&mut messages, &mut self.oversized);
         }
+
         if is_last {
             self.streams.remove(&direction);
         }
+
         messages
     }
 
@@ -178,6 +191,7 @@ impl Streams {
         let mut found = Vec::new();
         let mut directions: Vec<_> = self.streams.keys().copied().collect();
         directions.sort_unstable();
+
         for direction in directions {
             let Some(mut stream) = self.streams.remove(&direction) else {
                 continue;
@@ -190,6 +204,7 @@ impl Streams {
                 found.extend(messages.into_iter().map(|message| (direction, message)));
             }
         }
+
         found
     }
 
@@ -210,6 +225,7 @@ impl Stream {
         if octets.is_empty() {
             return;
         }
+
         let ahead = start.wrapping_sub(self.next);
         if ahead == 0 {
             self.accept(octets);
@@ -222,6 +238,7 @@ impl Stream {
             self.early_octets += octets.len();
             self.early.insert(start, octets.to_vec());
         }
+
         while let Some((start, octets)) = self.due() {
             let known = self.next.wrapping_sub(start) as usize;
             let new = octets.get(known..).unwrap_or_default().to_vec();
@@ -270,23 +287,28 @@ impl Stream {
         loop {
             let skipped = self.held.len() - without_empty_lines(&self.held).len();
             self.held.drain(..skipped);
+
             if self.held.is_empty() {
                 return;
             }
+
             let has_line = memchr::memchr(b'\n', &self.held).is_some();
             if (has_line || self.held.len() > LONGEST_LINE) && !is_sip(&self.held) {
                 self.resynchronise();
                 continue;
             }
+
             let length = length_on_stream(&self.held);
             if length.unwrap_or(self.held.len()) > MAX_STREAM {
                 *oversized += 1;
                 self.held = Vec::new();
                 return;
             }
+
             let Some(length) = length.filter(|length| *length <= self.held.len()) else {
                 return;
             };
+
             self.garbage = 0;
             found.push(self.held.drain(..length).collect());
         }
@@ -295,6 +317,7 @@ impl Stream {
     /// A capture that begins within a message, or another protocol: goes to the next line that begins a message, if there is one.
     fn resynchronise(&mut self) {
         let mut lines = memchr::memchr_iter(b'\n', &self.held).map(|at| at + 1);
+
         // A body needs no line end: an answer may begin right behind it.
         let mut answers = memchr::memmem::find_iter(&self.held, b"SIP/2.0 ").filter(|at| *at > 0);
         let begins = |at: &usize| is_sip(&self.held[*at..]);
@@ -305,6 +328,7 @@ impl Stream {
         let skipped = next.unwrap_or(self.held.len());
         self.held.drain(..skipped);
         self.garbage = self.garbage.saturating_add(skipped);
+
         if self.garbage > MAX_GARBAGE {
             self.is_foreign = true;
             self.held = Vec::new();

@@ -47,6 +47,7 @@ impl<R: BufRead> Messages<R> {
             let read = Read::take(&mut self.input, MAX_LINE).read_until(b'\n', &mut line)?;
             self.lines += 1;
             let opening = opening(&line);
+
             if read > 0 && opening.is_none() {
                 if let Some(open) = self.opened.as_mut()
                     && open.octets.len() < MAX_MESSAGE
@@ -55,12 +56,14 @@ impl<R: BufRead> Messages<R> {
                 }
                 continue;
             }
+
             let closed = std::mem::replace(&mut self.opened, opening);
             match closed.map(whole) {
                 Some(Some(message)) => return Ok(Some(message)),
                 Some(None) => self.strange += 1,
                 None => {}
             }
+
             if read == 0 {
                 return Ok(None);
             }
@@ -74,9 +77,11 @@ fn whole(mut captured: Captured) -> Option<Captured> {
         let with_ends = captured.octets.split(|octet| *octet == b'\n');
         captured.octets = with_ends.collect::<Vec<_>>().join(&b"\r\n"[..]);
     }
+
     if !is_sip(&captured.octets) {
         return None;
     }
+
     let message = Message::parse(&captured.octets);
     let mut octets = message.to_octets();
     match message.content_length() {
@@ -91,6 +96,7 @@ fn whole(mut captured: Captured) -> Option<Captured> {
             octets.extend_from_slice(if ends_body { b"\r\n" } else { b"\r\n\r\n" });
         }
     }
+
     captured.octets = octets;
     Some(captured)
 }
@@ -115,6 +121,7 @@ fn opening(line: &[u8]) -> Option<Captured> {
     if !matches!(*arrow, "->" | "--->") {
         return None;
     }
+
     Some(Captured {
         at: u64::try_from(at.as_microsecond()).unwrap_or(0),
         source: address(source)?,

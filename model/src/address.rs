@@ -152,6 +152,7 @@ impl AddressPolicy {
             Ok(ip) => return examine(ip),
             Err(_) => {}
         }
+
         let name = host.trim_end_matches('.').to_ascii_lowercase();
         if name == "localhost" || name.ends_with(".localhost") {
             let loopback = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
@@ -162,6 +163,7 @@ impl AddressPolicy {
                 Err(HostFault::Localhost)
             };
         }
+
         let last = name.rsplit('.').next().unwrap_or_default();
         let is_hex = last
             .strip_prefix("0x")
@@ -169,9 +171,11 @@ impl AddressPolicy {
         if is_hex || (!last.is_empty() && last.bytes().all(|octet| octet.is_ascii_digit())) {
             return Err(HostFault::Spelling);
         }
+
         if self.reserved.lists_name(&name) {
             return Err(HostFault::Refused(Refusal::Reserved));
         }
+
         Ok(())
     }
 
@@ -246,15 +250,18 @@ impl AddressPolicy {
         if reach == Reach::Nobody {
             return Err(Refusal::NoHost);
         }
+
         let leads_to = [Some(ip), embedded];
         let mut ends = leads_to.into_iter().flatten();
         if ends.any(|ip| self.is_own(SocketAddr::new(ip, address.port()))) {
             return Err(Refusal::Own);
         }
+
         let mut ends = leads_to.into_iter().flatten();
         if ends.any(|ip| self.reserved.contains(ip)) {
             return Err(Refusal::Reserved);
         }
+
         let is_listed = |ip: IpAddr| self.allowed.iter().any(|network| network.contains(&ip));
         match reach {
             Reach::Public => Ok(()),

@@ -81,10 +81,12 @@ impl AuthRealms {
         if !is_ours || realm.len() > LONGEST_REALM {
             return Err(NotOurs::OtherRealm);
         }
+
         let offered_qop = known.is_some_and(|known| known.offers_qop);
         if !offers_qop && (self.requires_qop || offered_qop) {
             return Err(NotOurs::NoQop);
         }
+
         let is_news = may_learn && (known.is_none() || (offers_qop && !offered_qop));
         Ok(is_news.then(|| KnownRealm {
             realm: realm.into(),

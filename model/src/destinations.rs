@@ -56,9 +56,11 @@ impl Destination {
     ) -> Option<&'d Self> {
         let user = uri.user_unescaped();
         let user = std::str::from_utf8(&user).ok()?;
+
         if uri.scheme == Scheme::Other {
             return None;
         }
+
         let leads = |number: &E164| list.iter().any(|own| own.target.is_number(number));
         let number = reduce(user, country, &leads);
         let by_number = |own: &&Self| number.is_some_and(|number| own.target.is_number(&number));
@@ -66,6 +68,7 @@ impl Destination {
             TransferTarget::Sip(own) => Uri::parse(own.as_bytes()).is_ok_and(|own| same(&own, uri)),
             TransferTarget::Phone(_) => false,
         };
+
         list.iter()
             .find(by_uri)
             .or_else(|| list.iter().find(by_number))

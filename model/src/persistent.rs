@@ -80,6 +80,7 @@ impl<K: Eq + Hash, V, S: BuildHasher> PersistentMap<K, V, S> {
         let hash = self.hasher.hash_one(key);
         let mut node = &*self.root;
         let mut rest = hash;
+
         loop {
             match node {
                 Node::Leaf(entries) => {
@@ -169,12 +170,15 @@ impl<K: Clone + Eq, V: Clone> Node<K, V> {
                 if let Some(known) = known {
                     return Some(std::mem::replace(&mut known.value, entry.value));
                 }
+
                 entries.push(entry);
+
                 // Entries whose hashes are equal in all bits stay together.
                 if entries.len() > LEAF && used + BITS < u64::BITS {
                     let entries = std::mem::take(entries);
                     *this = Arc::new(Self::branch(entries, used));
                 }
+
                 None
             }
         }

@@ -210,6 +210,7 @@ impl View {
         if let Some(org) = self.dedicated.matches(address).next() {
             return Source::Dedicated(org);
         }
+
         let sources = match is_near(address) {
             true => &self.allowed_near,
             false => &self.allowed,
@@ -220,6 +221,7 @@ impl View {
                 allowed.push(org);
             }
         }
+
         if allowed.is_empty() {
             Source::Unknown
         } else {

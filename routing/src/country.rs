@@ -94,6 +94,7 @@ impl Plan {
         let descriptors = data.descriptors();
         let lines = [descriptors.fixed_line(), descriptors.mobile()];
         let lines = lines.into_iter().flatten().filter(|_| is_longer);
+
         Self {
             lines: lines
                 .map(|lines| whole(lines.national_number().as_str()))

@@ -30,6 +30,7 @@ pub fn decide(facts: &Facts, org: &Org, busy: &dyn Fn(Uuid) -> bool) -> Decision
         .or_else(|| search.trunk_numbers())
         .or_else(|| search.first_available())
         .unwrap_or(Outcome::NoAgent);
+
     let mut decision = Decision {
         outcome,
         caller: caller(facts, org),
@@ -37,6 +38,7 @@ pub fn decide(facts: &Facts, org: &Org, busy: &dyn Fn(Uuid) -> bool) -> Decision
         trail: search.trail,
         near_misses: Vec::new(),
     };
+
     decision.near_misses = near_misses(facts, org, &decision);
     decision
 }
@@ -117,6 +119,7 @@ impl<'o> Search<'o> {
     ) -> Option<Outcome> {
         let mut unlisted = 0;
         let listed_before = self.trail.len();
+
         for (at, agent) in looks {
             let state = agent.map(|agent| State::of(agent, self.busy));
             let found = agent
@@ -127,15 +130,18 @@ impl<'o> Search<'o> {
                 self.note(step, at, found);
                 return Some(Outcome::Agent { id: agent.id, step });
             }
+
             if self.trail.len() - listed_before < LISTED {
                 self.note(step, at, found);
             } else {
                 unlisted += 1;
             }
         }
+
         if self.trail.len() == listed_before {
             return self.pass(step, At::Nothing, Found::Nothing);
         }
+
         self.further(step, unlisted);
         None
     }

@@ -38,6 +38,7 @@ fn header(org: &Org, decision: &Decision, near: &mut Vec<NearMiss>) {
     let Some((At::Header(value), found)) = looked.map(|looked| (&looked.at, &looked.found)) else {
         return;
     };
+
     let header = value.clone();
     match found {
         Found::Nothing => near.push(NearMiss::AgentId { header }),
@@ -62,11 +63,13 @@ fn number(facts: &Facts, org: &Org, decision: &Decision, near: &mut Vec<NearMiss
     if !was_empty {
         return;
     }
+
     let dialled = &decision.dialled;
     if let Some(number) = dialled.e164.filter(|number| org.holds(number)) {
         near.push(NearMiss::Unassigned { number });
         return;
     }
+
     let held = |number: &E164| org.holds(number);
     let to = facts.to_user.as_deref();
     let to = to.and_then(|to| reduce(to, org.country(), &held));
@@ -74,9 +77,11 @@ fn number(facts: &Facts, org: &Org, decision: &Decision, near: &mut Vec<NearMiss
         let agent = org.held.get(&number).copied();
         near.push(NearMiss::To { number, agent });
     }
+
     let Some((digits, is_global)) = plain_digits(&dialled.raw) else {
         return;
     };
+
     let whole = dialled.e164.as_ref().map_or(&*digits, E164::digits);
     if let Some((number, differs)) = alike((&digits, is_global), whole, org) {
         near.push(NearMiss::Number {
@@ -91,10 +96,13 @@ fn number(facts: &Facts, org: &Org, decision: &Decision, near: &mut Vec<NearMiss
 /// The org's number that is most like these digits, as they were dialled and `whole` as they were read.
 fn alike((digits, is_global): (&str, bool), whole: &str, org: &Org) -> Option<(E164, Differs)> {
     let unlisted = org.held.keys().filter(|held| !org.numbers.contains(held));
+
     if org.numbers.len() + org.held.len() > COMPARED {
         return None;
     }
+
     let numbers = || org.numbers.iter().chain(unlisted.clone()).copied();
+
     // The longest common end; of two alike the smaller number, whatever order a set has.
     let by_end = numbers().filter_map(|number| {
         let shared = shared_end(digits, number.digits());
@@ -105,6 +113,7 @@ fn alike((digits, is_global): (&str, bool), whole: &str, org: &Org) -> Option<(E
     if let Some((shared, std::cmp::Reverse(number))) = by_end.max() {
         return Some((number, before(digits, number, shared, is_global)));
     }
+
     let by_start = numbers().filter_map(|number| {
         let ours = number.digits();
         let differs = if let Some(more) = whole.strip_prefix(ours) {
@@ -117,8 +126,10 @@ fn alike((digits, is_global): (&str, bool), whole: &str, org: &Org) -> Option<(E
                 number: missing.to_owned(),
             })
         };
+
         Some((number, differs?))
     });
+
     by_start.min_by_key(|(number, _)| *number)
 }
 
@@ -143,11 +154,14 @@ fn before(digits: &str, number: E164, shared: usize, is_global: bool) -> Differs
 /// Those that were asked for, and, if nobody takes the call, those that might have.
 fn agents(decision: &Decision, near: &mut Vec<NearMiss>) {
     let nobody = decision.outcome == Outcome::NoAgent;
+
     for looked in &decision.trail {
         let asked_for = matches!(looked.step, Step::Header | Step::AssignedNumber);
+
         let Found::Agent { id, name, state } = &looked.found else {
             continue;
         };
+
         let listed =
             |near: &NearMiss| matches!(near, NearMiss::Agent { id: known, .. } if known == id);
         if *state != State::Available && (asked_for || nobody) && !near.iter().any(listed) {

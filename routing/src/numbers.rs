@@ -59,6 +59,7 @@ impl Written {
     /// A local number may name the global number that it continues (RFC 3966 §5.1.5).
     fn read_local(number: &str, parameters: &str) -> Option<Self> {
         let digits = strip_separators(number)?;
+
         let context = parameters.split(';').find_map(|parameter| {
             let (name, value) = parameter.split_once('=')?;
             name.eq_ignore_ascii_case("phone-context")
@@ -108,12 +109,15 @@ fn readings(digits: &str, country: Option<Country>) -> Vec<Reading> {
     {
         push(international(&[plan.code(), national].concat()), true);
     }
+
     if let Some(rest) = plan.and_then(|plan| plan.after_international(digits)) {
         push(international(rest), true);
     }
+
     if let Some(rest) = digits.strip_prefix("00") {
         push(international(rest), true);
     }
+
     let Some(plan) = plan else { return readings };
     let mut push_national = |national: &str| {
         push(
@@ -124,10 +128,13 @@ fn readings(digits: &str, country: Option<Country>) -> Vec<Reading> {
     if let Some(national) = plan.after_national(digits) {
         push_national(&national);
     }
+
     push_national(digits);
+
     if let Some(national) = digits.strip_prefix(plan.code()) {
         push_national(national);
     }
+
     readings
 }
 

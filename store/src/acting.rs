@@ -203,6 +203,7 @@ pub(super) fn take() -> Option<Known> {
         known.entries += 1;
         let mut entry = known.clone();
         entry.deed.resource_id = entry.deed.resource_id.or(made);
+
         match entry.deed.resource {
             "org" => {
                 entry.org = entry.org.or(entry.deed.resource_id);
@@ -211,7 +212,9 @@ pub(super) fn take() -> Option<Known> {
             "partner" => entry.partner = entry.partner.or(entry.deed.resource_id),
             _ => {}
         }
+
         Some(entry)
     });
+
     taken.ok().flatten()
 }

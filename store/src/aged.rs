@@ -53,6 +53,7 @@ impl Store {
     /// [`Broke`](super::Broke) alone.
     pub async fn prune_events(&self, kept: Duration, most: u32, now: Moment) -> Result<u64, Error> {
         let mut pruned = 0;
+
         loop {
             let some = self
                 .write(move |tx| events::prune_old(tx, now - kept))
@@ -62,6 +63,7 @@ impl Store {
                 break;
             }
         }
+
         for (org, mut surplus) in self.read(move |tx| events::surplus(tx, most)).await? {
             while surplus > 0 {
                 let some = surplus.min(events::PRUNED_AT_ONCE);
@@ -71,6 +73,7 @@ impl Store {
                 surplus -= some;
             }
         }
+
         Ok(pruned)
     }
 
@@ -102,6 +105,7 @@ impl Store {
                 return Ok(deleted);
             }
         };
+
         self.write(move |tx| delete(tx, org, before)).await
     }
 }
@@ -119,17 +123,21 @@ fn empty_sessions(tx: &mut Tx, org: Uuid, before: Moment) -> Result<u64, Error> 
         AND started_at < $2 ORDER BY started_at LIMIT $3";
     let rows: Vec<(i64, bool)> = tx.all(sql, &[&org, &before, &ROWS_AT_ONCE])?;
     let ended = rows.iter().take_while(|(_, is_up)| !is_up);
+
     let Some(last) = ended.map(|(at, _)| *at).last() else {
         return Ok(0);
     };
+
     let emptied = tx.run(
         "UPDATE calls SET headers = NULL, metadata = NULL, asked = NULL
          WHERE org_id = $1 AND started_at > COALESCE((SELECT sessions_emptied_to FROM orgs WHERE id = $1), 0)
          AND started_at <= $2 AND ended_at IS NOT NULL",
         &[&org, &last],
     )?;
+
     let sql = "UPDATE orgs SET sessions_emptied_to = $2 WHERE id = $1";
     tx.run(sql, &[&org, &last])?;
+
     Ok(emptied)
 }
 

@@ -339,11 +339,13 @@ impl Agent {
         set(&mut self.action_ids, change.action_ids);
         set(&mut self.enabled, change.enabled);
         set(&mut self.max_concurrent_calls, change.max_concurrent_calls);
+
         if let Some(runtime) = change.runtime {
             // The operator's word holds for as long as the runtime stays the same.
             self.runtime_by_operator = self.runtime_by_operator.filter(|_| self.runtime == runtime);
             self.runtime = runtime;
         }
+
         self.updated_at = now;
     }
 }

@@ -89,10 +89,12 @@ pub(super) fn project(tx: &mut Tx, facts: &[Fact]) -> Result<(), Error> {
         | Fact::Transfer(_)
         | Fact::Ended(_) => None,
     });
+
     let attempts: Vec<_> = attempts.collect();
     for some in rows::portions(&attempts) {
         tx.insert(ATTEMPTS, some)?;
     }
+
     Ok(())
 }
 

@@ -89,6 +89,7 @@ pub fn record(tx: &mut Tx, failures: &[NewAuthFailure]) -> Result<(), Error> {
             ],
         )?;
     }
+
     for org in failures
         .iter()
         .map(|failure| failure.org)
@@ -100,6 +101,7 @@ pub fn record(tx: &mut Tx, failures: &[NewAuthFailure]) -> Result<(), Error> {
             &[&org, &(KEPT - 1)],
         )?;
     }
+
     Ok(())
 }
 
@@ -122,11 +124,13 @@ pub fn list(
          ORDER BY at DESC, id DESC LIMIT $4",
         &[&org, &after.at_micros(), &after.id, &(i64::from(limit) + 1), &username, &source],
     )?;
+
     let (total,): (i64,) = tx.only(
         "SELECT COUNT(*) FROM auth_failures
          WHERE org_id = $1 AND (CAST($2 AS TEXT) IS NULL OR username = $2) AND (CAST($3 AS TEXT) IS NULL OR source = $3)",
         &[&org, &username, &source],
     )?;
+
     Ok(Page::of(items, limit, total, |failure| Position {
         at: failure.at,
         id: failure.id,

@@ -150,14 +150,17 @@ impl CallRow {
             // Its first fact is missing, and with it whose call this is: lists don't show it either.
             return Vec::new();
         };
+
         let queued = stages.started.then_some(started_at);
         let ringing = self.ringing_at.filter(|_| stages.ringing);
         let answered = self.answered_at.filter(|_| stages.answered);
+
         // An end that is a guess waits for the truth, and an end is told once: see `Calls::tell_lost`.
         let ended = self
             .ended_at
             .filter(|_| stages.ended && self.lost_told.is_none());
         let between = STAGES.into_iter().zip([queued, ringing, answered]);
+
         between
             .filter_map(|((kind, _), at)| Some(self.event(kind, at?)))
             .chain(ended.map(|at| self.end(at)))
@@ -211,6 +214,7 @@ impl CallRow {
         let stage = STAGES.iter().position(|(stage, _)| stage.as_str() == kind);
         let [ringing, answered, ended] =
             [1, 2, 3].map(|reached| stage.is_none_or(|stage| stage >= reached));
+
         Data {
             call_id: self.id,
             session_id: self.session_id,

@@ -188,6 +188,7 @@ fn count(tx: &mut Tx, org: Uuid, filter: &CallFilter, most: i64) -> Result<i64, 
             &most,
         ],
     )?;
+
     Ok(total)
 }
 
@@ -240,6 +241,7 @@ impl Store {
             let listed = self.read(move |tx| list(tx, org, &filter, after, limit));
             return listed.await;
         }
+
         let (place, of) = ((after.unwrap_or(Position::START), limit), filter.clone());
         let peeked = self.read_inline(move |tx| {
             tx.snapshot()?;
@@ -250,6 +252,7 @@ impl Store {
             let total = self.read(move |tx| count(tx, org, &filter, i64::MAX));
             page.total = total.await?.unsigned_abs();
         }
+
         Ok(page)
     }
 }

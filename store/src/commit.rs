@@ -61,9 +61,11 @@ fn enter_in_audit_log(tx: &mut Tx) -> Result<(), Error> {
     let Some(known) = acting::take() else {
         return Ok(());
     };
+
     let Some(actor) = &known.actor else {
         return Ok(());
     };
+
     let deed = &known.deed;
     let seq = drawn::draw(tx, "audit", 1)?;
     let address = deed.address.map(|address| address.to_string());
@@ -87,5 +89,6 @@ fn enter_in_audit_log(tx: &mut Tx) -> Result<(), Error> {
             &deed.request_id,
         ],
     )?;
+
     Ok(())
 }

@@ -171,6 +171,7 @@ const OF_ONE: &str = "SELECT id, org_id, phone_key FROM contacts WHERE org_id = 
 
 fn find(tx: &mut Tx, callers: &[(Uuid, E164)]) -> Result<Known, Error> {
     let mut known = Known::new();
+
     for callers in callers.chunks(BATCH) {
         let rows: Vec<Found> = if tx.is_shared() {
             let values = callers
@@ -184,12 +185,14 @@ fn find(tx: &mut Tx, callers: &[(Uuid, E164)]) -> Result<Known, Error> {
             }
             found
         };
+
         // From new to old: the oldest is written last and stays.
         known.extend(
             rows.into_iter()
                 .filter_map(|row| Some(((row.org_id, E164::parse(&row.phone_key).ok()?), row.id))),
         );
     }
+
     Ok(known)
 }
 

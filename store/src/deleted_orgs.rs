@@ -85,9 +85,11 @@ pub fn delete(tx: &mut Tx, org: Uuid, purge: Purge, now: Moment) -> Result<(), E
     // One clock for all nodes.
     let saved = clock::now(tx)?.unwrap_or(now);
     edit(tx, org)?;
+
     for sql in ENDED {
         tx.run(sql, &[&org])?;
     }
+
     tx.run(UNREGISTER, &[&org, &micros(now).saturating_sub(1), &saved])?;
     tx.run(FREE_NUMBERS, &[&org])?;
     let purge_at = match purge {
@@ -100,6 +102,7 @@ pub fn delete(tx: &mut Tx, org: Uuid, purge: Purge, now: Moment) -> Result<(), E
     )?;
     tx.changed(Change::Org(org), now);
     tx.changed(Change::Session(org), now);
+
     Ok(())
 }
 

@@ -135,6 +135,7 @@ pub(super) fn owe(tx: &mut Tx, events: &[&NewEvent]) -> Result<(), Error> {
     orgs.sort_unstable();
     orgs.dedup();
     let mut wants: HashMap<Uuid, Vec<Wants>> = HashMap::new();
+
     for org in orgs {
         let sql = "SELECT id, org_id, types FROM webhooks WHERE org_id = $1 AND enabled";
         for webhook in tx.all(sql, &[&org])? {
@@ -142,6 +143,7 @@ pub(super) fn owe(tx: &mut Tx, events: &[&NewEvent]) -> Result<(), Error> {
             wants.entry(webhook.org_id).or_default().push(webhook);
         }
     }
+
     let owed = events.iter().flat_map(|event| {
         let of_org = wants.get(&event.org).into_iter().flatten();
         of_org
@@ -152,6 +154,7 @@ pub(super) fn owe(tx: &mut Tx, events: &[&NewEvent]) -> Result<(), Error> {
     for some in owed.chunks(50) {
         queue(tx, some)?;
     }
+
     Ok(())
 }
 
@@ -173,6 +176,7 @@ fn queue(tx: &mut Tx, owed: &[(Uuid, &NewEvent)]) -> Result<(), Error> {
             ]
         })
         .collect();
+
     tx.insert(QUEUE, &rows)?;
     Ok(())
 }
@@ -222,6 +226,7 @@ pub fn hold(
                  FOR UPDATE SKIP LOCKED
              ) RETURNING *",
     );
+
     let mut taken: Vec<Delivery> =
         tx.all(sql, &[&webhook, &holder, &(now + lease), &now, &limit])?;
     taken.sort_unstable_by_key(|delivery| (delivery.next_attempt_at, delivery.id));
@@ -232,6 +237,7 @@ pub fn hold(
             held.push(Held { delivery, body });
         }
     }
+
     Ok(held)
 }
 
@@ -264,6 +270,7 @@ pub fn settle(
         Outcome::Again(next) => (DeliveryState::Pending, Some(next), None),
         Outcome::GivenUp | Outcome::Gone => (DeliveryState::Failed, None, None),
     };
+
     let settled = tx.run(
         "UPDATE webhook_deliveries SET state = $3, attempts = attempts + 1, next_attempt_at = $4, log = $5, delivered_at = $6,
              held_by = NULL, held_until = NULL
@@ -277,6 +284,7 @@ pub fn settle(
                    WHERE webhook_id = $1 AND state = 'pending'";
         tx.run(sql, &[&held.webhook_id])?;
     }
+
     Ok(())
 }
 
@@ -300,10 +308,12 @@ pub fn page(
          AND (created_at, id) < ($4, $5) ORDER BY created_at DESC, id DESC LIMIT $6",
         &[&org, &webhook, &state, &after.at_micros(), &after.id, &(i64::from(limit) + 1)],
     )?;
+
     let (total,): (i64,) = tx.only(
         "SELECT COUNT(*) FROM webhook_deliveries WHERE org_id = $1 AND webhook_id = $2 AND ($3 IS NULL OR state = $3)",
         &[&org, &webhook, &state],
     )?;
+
     Ok(Page::of(items, limit, total, |delivery| Position {
         at: delivery.created_at,
         id: delivery.id,

@@ -122,6 +122,7 @@ pub fn update(
     set(&mut destination.via, change.via);
     destination.updated_at = now;
     must_be_free(tx, org, &destination.name, id)?;
+
     tx.run(
         "UPDATE destinations SET name = $3, name_folded = $4, type = $5, value = $6, updated_at = $7, via = $8
          WHERE org_id = $1 AND id = $2",
@@ -136,6 +137,7 @@ pub fn update(
             &destination.via.as_str(),
         ],
     )?;
+
     tx.changed(Change::Org(org), now);
     Ok(destination)
 }
@@ -289,8 +291,10 @@ fn insert(tx: &mut Tx, org: Uuid, new: &NewDestination, now: Moment) -> Result<D
         created_at: now,
         updated_at: now,
     };
+
     must_be_free(tx, org, &made.name, made.id)?;
     leave_room_for(tx, org, OrgLimit::Destinations, now)?;
+
     tx.run(
         "INSERT INTO destinations (id, org_id, name, name_folded, type, value, created_at, updated_at, via)
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
@@ -306,6 +310,7 @@ fn insert(tx: &mut Tx, org: Uuid, new: &NewDestination, now: Moment) -> Result<D
             &made.via.as_str(),
         ],
     )?;
+
     Ok(made)
 }
 

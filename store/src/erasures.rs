@@ -293,6 +293,7 @@ fn whole(tx: &mut Tx, row: Row) -> Result<Erasure, Error> {
     let has_done = |node: i64| nodes.iter().any(|done| done.node == node);
     let left = known.iter().map(|(node, _)| *node);
     let waits_for = left.filter(|node| row.is_open && !has_done(*node));
+
     Ok(Erasure {
         id: row.id,
         contact_id: row.contact_id,
@@ -325,6 +326,7 @@ pub fn open(tx: &mut Tx, node: u8) -> Result<Vec<OpenErasure>, Error> {
          ORDER BY requested_at LIMIT 20";
     let rows: Vec<OpenRow> = tx.all(sql, &[&node])?;
     let keyring = tx.keyring();
+
     let open = rows.into_iter().map(|row| {
         let plain = keyring.open(&context(row.id), &row.subject)?;
         let subject = serde_json::from_slice(&plain).map_err(|_| Broke::Seal)?;
@@ -336,6 +338,7 @@ pub fn open(tx: &mut Tx, node: u8) -> Result<Vec<OpenErasure>, Error> {
             requested_at: row.requested_at,
         })
     });
+
     open.collect()
 }
 
@@ -400,22 +403,26 @@ fn complete(tx: &mut Tx, erasure: Uuid, nodes: &[(i64, bool)], now: Moment) -> R
     if done.is_empty() {
         return Ok(());
     }
+
     let has_done = |node: i64| done.iter().any(|done| done.node == node);
     let (mut by_all_that_live, mut by_all) = (true, true);
     for (node, serves) in nodes {
         by_all_that_live &= !serves || has_done(*node);
         by_all &= has_done(*node);
     }
+
     if by_all_that_live {
         let sql = "UPDATE erasures SET completed_at = $2 WHERE id = $1 AND completed_at IS NULL";
         tx.run(sql, &[&erasure, &now])?;
     }
+
     if by_all {
         let sql = "UPDATE erasures SET subject = NULL WHERE id = $1";
         tx.run(sql, &[&erasure])?;
         let sql = "DELETE FROM erasure_calls WHERE erasure_id = $1";
         tx.run(sql, &[&erasure])?;
     }
+
     Ok(())
 }
 

@@ -117,6 +117,7 @@ pub(super) fn insert<'e>(tx: &mut Tx, events: &'e [NewEvent]) -> Result<Vec<&'e 
                 Tells::Whole(body) => (body.as_str(), None, None),
                 Tells::Call { call, contact } => (Form::NEWEST.as_str(), Some(*call), *contact),
             };
+
             [
                 event.id.into(),
                 event.org.into(),
@@ -128,15 +129,18 @@ pub(super) fn insert<'e>(tx: &mut Tx, events: &'e [NewEvent]) -> Result<Vec<&'e 
             ]
         })
         .collect();
+
     let inserted = tx.insert(RECORD, &rows)?;
     if inserted == events.len() as u64 {
         return Ok(events.iter().collect());
     }
+
     // The last of all: nobody else numbers events before this is committed.
     let sql = "SELECT id FROM events ORDER BY seq DESC LIMIT $1";
     let new: Vec<(Uuid,)> = tx.all(sql, &[&inserted.cast_signed()])?;
     let new: HashSet<Uuid> = new.into_iter().map(|(id,)| id).collect();
     let is_new = |event: &&NewEvent| new.contains(&event.id);
+
     Ok(events.iter().filter(is_new).collect())
 }
 
@@ -167,6 +171,7 @@ pub fn since(tx: &mut Tx, org: Uuid, seq: i64, limit: u32) -> Result<Vec<Event>,
     let sql = recorded!("org_id = $1 AND seq > $2 ORDER BY seq LIMIT $3");
     let rows: Vec<Recorded> = tx.all(sql, &[&org, &seq, &limit])?;
     let mut calls = HashMap::new();
+
     if let (true, Some(last)) = (rows.iter().any(|row| row.call_id.is_some()), rows.last()) {
         let sql = concat!(
             "SELECT ",
@@ -176,6 +181,7 @@ pub fn since(tx: &mut Tx, org: Uuid, seq: i64, limit: u32) -> Result<Vec<Event>,
         let rows: Vec<CallRow> = tx.all(sql, &[&org, &seq, &last.seq])?;
         calls.extend(rows.into_iter().map(|row| (row.id, row)));
     }
+
     // What was forgotten meanwhile isn't told.
     let told = rows.into_iter().filter_map(|row| {
         let call = row.call_id.and_then(|call| calls.get(&call));

@@ -170,6 +170,7 @@ fn append(
     let (last_at, last_position) = last.unwrap_or((-1, 0));
     let at = micros(now).max(last_at + 1);
     let reasons = sound(new.reasons);
+
     let handoff: Handoff = tx.only(
         "INSERT INTO handoffs (id, org_id, session_id, call_id, summary, explanation, reasons, sentiment, position, created_at)
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) RETURNING *",
@@ -186,9 +187,11 @@ fn append(
             &at,
         ],
     )?;
+
     for reason in reasons {
         add_reason(tx, org, reason, (id, at))?;
     }
+
     Ok(handoff)
 }
 
@@ -230,6 +233,7 @@ fn items(
     limit: u32,
 ) -> Result<Vec<Handoff>, Error> {
     let (start, limit) = (micros(filter.from), i64::from(limit) + 1);
+
     match filter.reason {
         None => tx.all(
             concat!(
@@ -274,6 +278,7 @@ fn count(tx: &mut Tx, org: Uuid, filter: HandoffFilter) -> Result<i64, Error> {
             &[&org, &before, &end, &reason.as_str()],
         ),
     }?;
+
     Ok(count.max(0))
 }
 

@@ -84,9 +84,11 @@ const OF_REQUEST: &str = "SELECT body_hash, status, answer, expires_at FROM idem
 /// [`Broke`](super::Broke) alone.
 pub fn claim(tx: &mut Tx, asked: &Asked, node: Option<u8>, now: Moment) -> Result<Claim, Error> {
     tx.aside();
+
     if let Some(claim) = look_up(tx, asked, now)? {
         return Ok(claim);
     }
+
     // What has expired makes room for a new claim; of two at once one inserts or updates the row.
     let claimed = tx.run(
         "INSERT INTO idempotency_keys (credential_id, method, path, key, body_hash, expires_at, node)
@@ -144,6 +146,7 @@ pub fn keep(tx: &mut Tx, asked: &Asked, kept: &Kept, now: Moment) -> Result<(), 
         .seal(&context_of(asked), to_json(kept).as_bytes());
     let sql = "UPDATE idempotency_keys SET status = $5, answer = $6, expires_at = $7
                WHERE credential_id = $1 AND method = $2 AND path = $3 AND key = $4";
+
     let Asked {
         credential,
         method,
@@ -151,11 +154,13 @@ pub fn keep(tx: &mut Tx, asked: &Asked, kept: &Kept, now: Moment) -> Result<(), 
         key,
         ..
     } = asked;
+
     let until = now + KEPT;
     tx.run(
         sql,
         &[credential, method, path, key, &kept.status, &sealed, &until],
     )?;
+
     Ok(())
 }
 

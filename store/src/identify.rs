@@ -115,9 +115,11 @@ impl Contacts<'_> {
         if let Some(known) = known.filter(|known| details.changed(known, now).is_none()) {
             return Ok(known);
         }
+
         let details = details.clone();
         let identified = move |tx: &mut Tx| {
             lock(tx, std::iter::once(org))?;
+
             match find(tx, org, &by)? {
                 Some(known) => match details.changed(&known, now) {
                     Some(changed) => {
@@ -133,6 +135,7 @@ impl Contacts<'_> {
                 }
             }
         };
+
         self.0.write(identified).await
     }
 }
@@ -170,6 +173,7 @@ fn blank(org: Uuid, by: &By, now: Moment) -> Contact {
         By::ExternalId(id) => Some(id.clone()),
         By::Addresses { .. } => None,
     };
+
     Contact {
         id: new_id(now),
         org_id: org,
@@ -214,7 +218,9 @@ fn find(tx: &mut Tx, org: Uuid, by: &By) -> Result<Option<Contact>, Error> {
                     return Ok(found);
                 }
             }
+
             let Some(phone) = phone else { return Ok(None) };
+
             let sql = if email.is_some() {
                 "SELECT * FROM contacts WHERE org_id = $1 AND phone_key = $2 AND external_id IS NULL
                  AND email_folded IS NULL ORDER BY created_at, id LIMIT 1"
@@ -222,6 +228,7 @@ fn find(tx: &mut Tx, org: Uuid, by: &By) -> Result<Option<Contact>, Error> {
                 "SELECT * FROM contacts WHERE org_id = $1 AND phone_key = $2 AND external_id IS NULL
                  ORDER BY created_at, id LIMIT 1"
             };
+
             tx.one(sql, &[&org, phone])
         }
     }
@@ -266,6 +273,7 @@ pub(super) fn update(tx: &mut Tx, contact: &Contact) -> Result<(), Error> {
             &contact.external_id,
         ],
     )?;
+
     Ok(())
 }
 

@@ -153,7 +153,9 @@ pub fn update(
         let numbers = may_list(numbers, &trunk.numbers, &verified)?;
         list_numbers(tx, &mut trunk, numbers, now)?;
     }
+
     trunk.apply(change.clone(), now);
+
     tx.run(
         "UPDATE inbound_trunks SET name = $2, krisp_enabled = $3, allowed_addresses = $4, default_country = $5,
              refer_to_format = $6, refer_host = $7, refer_headers_in_uri = $8, bridge_when_refer_fails = $9,
@@ -176,6 +178,7 @@ pub fn update(
             &trunk.rtp_from_any_address,
         ],
     )?;
+
     tx.changed(Change::Org(org), now);
     Ok(trunk)
 }
@@ -200,12 +203,14 @@ pub fn delete(tx: &mut Tx, org: Uuid, now: Moment) -> Result<(), Error> {
 pub fn rotate_credentials(tx: &mut Tx, org: Uuid, now: Moment) -> Result<InboundTrunk, Error> {
     edit(tx, org)?;
     let mut trunk = of_org(tx, org)?;
+
     // The password is sealed under the user name, so the sealed value moves as it is.
     tx.run(
         "INSERT INTO old_credentials (username, org_id, trunk_id, password, expires_at)
          SELECT username, org_id, id, password, $2 FROM inbound_trunks WHERE org_id = $1",
         &[&org, &(now + OLD_PAIR_WORKS)],
     )?;
+
     tx.run(
         "DELETE FROM old_credentials WHERE org_id = $1 AND expires_at <= $2",
         &[&org, &now],
@@ -217,6 +222,7 @@ pub fn rotate_credentials(tx: &mut Tx, org: Uuid, now: Moment) -> Result<Inbound
         &[&org, &trunk.username, &seal(&tx.keyring(), &trunk), &now],
     )?;
     tx.changed(Change::Org(org), now);
+
     Ok(trunk)
 }
 
@@ -281,12 +287,14 @@ pub fn sync(tx: &mut Tx, org: Uuid, now: Moment) -> Result<Synced, Error> {
         .iter()
         .copied()
         .partition(|number| known.contains(number));
+
     let added: Vec<_> = verified
         .into_iter()
         .filter(|number| !listed.contains(number))
         .collect();
     list_numbers(tx, &mut trunk, [kept, added.clone()].concat(), now)?;
     tx.changed(Change::Org(org), now);
+
     Ok(Synced {
         trunk,
         added,
@@ -540,6 +548,7 @@ impl InboundTrunk {
             change.bridge_when_refer_fails,
         );
         set(&mut self.max_concurrent_calls, change.max_concurrent_calls);
+
         self.updated_at = now;
     }
 }

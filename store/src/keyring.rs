@@ -77,9 +77,11 @@ impl Keyring {
                 .collect::<Option<Vec<_>>>()
                 .map(Zeroizing::new)
         };
+
         let (sealing, signing) = (keys(&written.sealing)?, keys(&written.signing)?);
         let retired = keys(&written.retired)?.to_vec();
         (!sealing.is_empty() && !signing.is_empty()).then_some(())?;
+
         Some(Self {
             sealing: Arc::new(ArcSwap::from_pointee(
                 sealing.iter().map(SealingKey::new).collect(),
@@ -119,17 +121,22 @@ impl Keyring {
         let seals = |keyring: &Self| -> Vec<SealingId> {
             keyring.sealing.load().iter().map(|key| key.id).collect()
         };
+
         if read.mac != self.mac {
             return false;
         }
+
         if seals(self) != seals(read) {
             self.sealing.store(read.sealing.load_full());
         }
+
         if ids(&now) == ids(&kept) {
             return false;
         }
+
         self.retired.store(read.retired_keys());
         self.signing.store(kept);
+
         true
     }
 
@@ -333,6 +340,7 @@ impl Written {
         if self.retired.iter().any(is_retired) {
             return Ok(());
         }
+
         let pairs = self.signing.iter().map(|seed| from_hex(seed));
         let pairs: Option<Vec<_>> = pairs
             .map(|seed| seed.map(|seed| SigningPair::new(&seed)))
@@ -340,11 +348,14 @@ impl Written {
         let pairs = pairs.ok_or(RetireFault::Unknown)?;
         let place = pairs.iter().position(|pair| pair.id == kid);
         let place = place.ok_or(RetireFault::Unknown)?;
+
         if place + 1 == pairs.len() {
             return Err(RetireFault::Signs);
         }
+
         self.signing.remove(place).zeroize();
         self.retired.push(to_hex(&pairs[place].public()));
+
         Ok(())
     }
 }

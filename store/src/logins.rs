@@ -131,6 +131,7 @@ fn join(tx: &mut Tx, org: Uuid, user: Uuid, roles: &[Uuid], now: Moment) -> Resu
     if tx.run(sql, &[&org, &user, &now])? == 0 {
         return Ok(());
     }
+
     let usual = if members == 0 { "admin" } else { "member" };
     for role in wanted(tx, org, roles, usual)? {
         tx.run(
@@ -138,6 +139,7 @@ fn join(tx: &mut Tx, org: Uuid, user: Uuid, roles: &[Uuid], now: Moment) -> Resu
             &[&org, &user, &role],
         )?;
     }
+
     Ok(())
 }
 
@@ -149,6 +151,7 @@ fn wanted(tx: &mut Tx, org: Uuid, named: &[Uuid], usual: &str) -> Result<Vec<Uui
         let usual = found.iter().filter(|(_, name)| name == usual);
         return Ok(usual.map(|(id, _)| *id).collect());
     }
+
     let unknown = named
         .iter()
         .find(|role| found.iter().all(|(id, _)| id != *role));

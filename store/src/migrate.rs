@@ -54,6 +54,7 @@ pub(crate) fn look(tx: &mut Tx) -> Result<Found, Error> {
             return Ok(Found::Foreign);
         }
     }
+
     version(tx).map(Found::Version)
 }
 

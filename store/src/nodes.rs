@@ -83,6 +83,7 @@ pub fn begin(tx: &mut Tx, node: u8, host: &str, lease: Duration) -> Result<Origi
     if tx.is_shared() {
         tx.run("SELECT pg_advisory_xact_lock($1)", &[&LOCK])?;
     }
+
     let sql = by_its_clock!(
         tx,
         "SELECT boot, host, lease_expires_at >= ",
@@ -99,7 +100,9 @@ pub fn begin(tx: &mut Tx, node: u8, host: &str, lease: Duration) -> Result<Origi
         }
         .into());
     }
+
     let boot = before.map_or(0, |before| before.boot) + 1;
+
     let sql = by_its_clock!(
         tx,
         "INSERT INTO nodes (node, boot, host, started_at, lease_expires_at) VALUES ($1, $2, $3, ",
@@ -109,6 +112,7 @@ pub fn begin(tx: &mut Tx, node: u8, host: &str, lease: Duration) -> Result<Origi
              started_at = excluded.started_at, lease_expires_at = excluded.lease_expires_at, drains_since = NULL,
              sees = NULL"
     );
+
     tx.run(sql, &[&node, &boot, &host, &length(lease)])?;
     Ok(Origin { node, boot })
 }

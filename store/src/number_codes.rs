@@ -155,6 +155,7 @@ pub fn try_code(
         tx.aside();
         return Ok(TriedCode::Right(number));
     }
+
     let sql = "UPDATE number_codes SET tries = tries + 1
                WHERE org_id = $1 AND number_id = $2 AND code_mac IS NOT NULL AND expires_at > $3 RETURNING id, code_mac, tries";
     let row: Option<(Uuid, Vec<u8>, i64)> = tx.one(sql, &[&org, &number_id, &now])?;
@@ -162,6 +163,7 @@ pub fn try_code(
         tx.aside();
         return Ok(TriedCode::None);
     };
+
     let expected = mac(&tx.keyring(), id, code);
     let is_right = expected.verify_slice(&kept).is_ok();
     let left = u8::try_from(i64::from(TRIES) - tries).unwrap_or(0);
@@ -169,11 +171,14 @@ pub fn try_code(
         let sql = "UPDATE number_codes SET code_mac = NULL WHERE org_id = $1 AND id = $2";
         tx.run(sql, &[&org, &id])?;
     }
+
     if !is_right {
         return Ok(TriedCode::Wrong { left });
     }
+
     let number = mark_verified(tx, number, now)?;
     tx.changed(Change::Org(org), now);
+
     Ok(TriedCode::Right(number))
 }
 

@@ -64,6 +64,7 @@ pub fn create(
     if held.is_some() {
         return Err(Refused::NumberExists(number).into());
     }
+
     let row = tx.one(
         "INSERT INTO numbers (id, org_id, number, verified_at, created_at) VALUES ($1, $2, $3, $4, $5)
          ON CONFLICT DO NOTHING RETURNING *",
@@ -73,6 +74,7 @@ pub fn create(
     if verified {
         note_verified(tx, &row, now);
     }
+
     tx.changed(Change::Org(org), now);
     Ok(row)
 }

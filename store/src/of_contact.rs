@@ -135,11 +135,13 @@ fn complete(tx: &mut Tx, mut call: Call) -> Result<ContactCall, Error> {
          WHERE org_id = $1 AND call_id = $2 ORDER BY requested_at, id",
         &[&org, &id],
     )?;
+
     call.transfer = transfers.last().cloned();
     let handoffs: Vec<Handoff> = tx.all(
         "SELECT * FROM handoffs WHERE org_id = $1 AND session_id = $2 ORDER BY created_at LIMIT $3",
         &[&org, &call.session_id.to_string(), &HANDOFFS],
     )?;
+
     Ok(ContactCall {
         headers: carried.and_then(|row| row.headers).unwrap_or_default(),
         call,

@@ -96,6 +96,7 @@ pub(crate) async fn look(options: &Options) -> Result<Outset, OpenFault> {
             found
         }
     };
+
     let known = migrate::newest();
     match found {
         Found::Empty | Found::Foreign => Ok(Outset::Nothing),
@@ -116,6 +117,7 @@ fn place(options: &Options) -> Result<Place, OpenFault> {
     let Some(url) = &options.url else {
         return Ok(Place::Sqlite(options.data_dir.join("trunkline.db")));
     };
+
     if let Some(path) = url.strip_prefix("sqlite:") {
         let path = path.strip_prefix("//").unwrap_or(path);
         return if path.is_empty() {
@@ -124,12 +126,14 @@ fn place(options: &Options) -> Result<Place, OpenFault> {
             Ok(Place::Sqlite(path.into()))
         };
     }
+
     if url.starts_with("postgres:") || url.starts_with("postgresql:") {
         return url
             .parse()
             .map(|options| Place::Postgres(Box::new(options)))
             .map_err(|_| OpenFault::Url);
     }
+
     Err(OpenFault::Url)
 }
 
@@ -144,9 +148,11 @@ async fn open_sqlite(options: &Options, file: &Path, now: Moment) -> Result<Open
         Found::Version(version) => refuse_future(version)?,
         Found::Empty => {}
     }
+
     if matches!(found, Found::Empty | Found::Version(0)) {
         refuse_gone(file, &options.data_dir)?;
     }
+
     for directory in [Some(options.data_dir.as_path()), file.parent()]
         .into_iter()
         .flatten()
@@ -156,6 +162,7 @@ async fn open_sqlite(options: &Options, file: &Path, now: Moment) -> Result<Open
             source,
         })?;
     }
+
     let keyring = secrets::from_file(&options.data_dir, found == Found::Empty)?;
     secrets::check(&keyring, mark.as_deref(), &options.data_dir)?;
     secrets::restrict(&options.data_dir)?;
@@ -168,6 +175,7 @@ async fn open_sqlite(options: &Options, file: &Path, now: Moment) -> Result<Open
         .map_err(unreadable)?;
     update(&pool, now).await?;
     secrets::mark(&pool, &keyring, now).await?;
+
     Ok((pool, keyring, Vault::File(options.data_dir.clone())))
 }
 
@@ -306,6 +314,7 @@ fn make_file(file: &Path) -> std::io::Result<()> {
 async fn sqlite_pool(file: &Path, readers: u32) -> Result<Pool, Error> {
     const PAUSE: Duration = Duration::from_millis(20);
     let mut patience = pin!(sleep(PATIENCE));
+
     loop {
         let file = file.to_owned();
         let tried = apart(move || Ok(Pool::sqlite(&file, readers)?)).await;
@@ -315,6 +324,7 @@ async fn sqlite_pool(file: &Path, readers: u32) -> Result<Pool, Error> {
         if !is_locked {
             return tried;
         }
+
         tokio::select! {
             biased;
             () = &mut patience => return tried,
@@ -339,6 +349,7 @@ fn unopened(file: &Path, error: &Error) -> OpenFault {
         ErrorCode::DiskFull,
         ErrorCode::CannotOpen,
     ];
+
     let reason = match error {
         Error::Broke(Broke::Sqlite(error)) => error.to_string(),
         Error::Broke(_) | Error::Wrong(_) | Error::Refused(_) => error.to_string(),

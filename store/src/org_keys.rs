@@ -121,9 +121,11 @@ pub fn create(
     now: Moment,
 ) -> Result<OrgKey, Error> {
     edit(tx, org)?;
+
     if by == IssuedBy::Tenant {
         leave_room_for(tx, org, OrgLimit::ApiKeys, now)?;
     }
+
     let id = new_id(now);
     let issued = issue(id);
     let row: Option<OrgKey> = tx.one(
@@ -140,8 +142,10 @@ pub fn create(
             &new.expires_at,
         ],
     )?;
+
     let key = row.ok_or(Wrong::Absent(Kind::Org))?;
     tx.changed(Change::OrgKey { org, key: key.id }, now);
+
     Ok(key)
 }
 

@@ -183,14 +183,17 @@ pub fn create(tx: &mut Tx, partner: Option<Uuid>, new: &NewOrg, now: Moment) -> 
     let Some(org) = row else {
         return Err(Refused::ExternalIdTaken(new.external_id.clone().unwrap_or_default()).into());
     };
+
     for (name, access) in [("admin", "write"), ("member", "read")] {
         let sql =
             "INSERT INTO roles (id, org_id, name, access, created_at) VALUES ($1, $2, $3, $4, $5)";
         tx.run(sql, &[&new_id(now), &org.id, &name, &access, &now])?;
     }
+
     for booking in &new.bookings {
         integrations::connect(tx, org.id, booking, now)?;
     }
+
     tx.changed(Change::Org(org.id), now);
     Ok(org)
 }
@@ -238,6 +241,7 @@ pub fn suspend(
     now: Moment,
 ) -> Result<Org, Error> {
     edit(tx, org)?;
+
     let sql = match (by, since) {
         (Suspender::Partner, Some(_)) => {
             "UPDATE orgs SET suspended_by_partner_at = COALESCE(suspended_by_partner_at, $2) WHERE id = $1 RETURNING *"
@@ -252,8 +256,10 @@ pub fn suspend(
             "UPDATE orgs SET suspended_by_operator_at = $2 WHERE id = $1 RETURNING *"
         }
     };
+
     let changed: Org = tx.only(sql, &[&org, &since])?;
     tx.changed(Change::Org(org), now);
+
     Ok(changed)
 }
 
@@ -290,6 +296,7 @@ pub fn of_partner(
     offset: u64,
 ) -> Result<(Vec<Org>, u64), Error> {
     tx.snapshot()?;
+
     let orgs = tx.all(
         "SELECT * FROM orgs WHERE partner_id = $1 AND deleted_at IS NULL AND (CAST($2 AS TEXT) IS NULL OR external_id = $2) AND (CAST($3 AS TEXT) IS NULL OR name = $3)
          ORDER BY created_at DESC, id DESC LIMIT $4 OFFSET $5",
@@ -301,6 +308,7 @@ pub fn of_partner(
             &i64::try_from(offset).unwrap_or(i64::MAX),
         ],
     )?;
+
     let (total,): (i64,) = tx.only(
         "SELECT COUNT(*) FROM orgs WHERE partner_id = $1 AND deleted_at IS NULL AND (CAST($2 AS TEXT) IS NULL OR external_id = $2) AND (CAST($3 AS TEXT) IS NULL OR name = $3)",
         &[&partner, &external_id, &name],

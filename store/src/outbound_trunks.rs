@@ -102,9 +102,11 @@ pub fn create(
 ) -> Result<OutboundTrunk, Error> {
     edit(tx, org)?;
     leave_room_for(tx, org, OrgLimit::OutboundTrunks, now)?;
+
     if settings.register {
         leave_room(tx, org, OrgLimit::Registrations, registrations, now)?;
     }
+
     let trunk = OutboundTrunk {
         id: new_id(now),
         org_id: org,
@@ -114,8 +116,10 @@ pub fn create(
         created_at: now,
         updated_at: now,
     };
+
     insert(tx, &trunk)?;
     tx.changed(Change::Org(org), now);
+
     Ok(trunk)
 }
 
@@ -190,17 +194,21 @@ pub fn learn_realm(
         Err(Error::Wrong(Wrong::Absent(_))) => return Ok(()),
         done => done?,
     }
+
     let sql = "SELECT * FROM outbound_trunks WHERE org_id = $1 AND id = $2";
     let row: Option<Row> = tx.one(sql, &[&org, &trunk])?;
     let Some(row) = row else { return Ok(()) };
     let requires_qop = row.digest_require_qop.unwrap_or(false);
     let mut realms = AuthRealms::new(row.auth_realm.as_deref(), &row.auth_realms, requires_qop);
+
     if !realms.learn(seen) {
         return Ok(());
     }
+
     let sql = "UPDATE outbound_trunks SET auth_realms = $3 WHERE org_id = $1 AND id = $2";
     tx.run(sql, &[&org, &trunk, &to_json(realms.known())])?;
     tx.changed(Change::Org(org), now);
+
     Ok(())
 }
 
@@ -305,6 +313,7 @@ fn insert(tx: &mut Tx, trunk: &OutboundTrunk) -> Result<(), Error> {
         .as_ref()
         .map(|(host, port)| (host.as_str(), i64::from(*port)))
         .unzip();
+
     let (username, password) = settings
         .credentials
         .as_ref()
@@ -338,6 +347,7 @@ fn insert(tx: &mut Tx, trunk: &OutboundTrunk) -> Result<(), Error> {
             &settings.digest_require_qop,
         ],
     )?;
+
     Ok(())
 }
 
@@ -345,6 +355,7 @@ impl Row {
     pub(super) fn open(self, keyring: &Keyring) -> Result<OutboundTrunk, Broke> {
         let open = |sealed: Vec<u8>| Password::open(keyring, &owner(self.id), &sealed);
         let password = self.password.map(open).transpose()?;
+
         Ok(OutboundTrunk {
             id: self.id,
             org_id: self.org_id,

@@ -107,6 +107,7 @@ impl List {
         )?;
         let count = format!("SELECT COUNT(*) {of_org}");
         let (total,) = tx.only(count, &[&org, &narrow[0], &narrow[1]])?;
+
         Ok(Page::of(items, limit, total, position))
     }
 }

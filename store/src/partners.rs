@@ -101,6 +101,7 @@ pub fn create(tx: &mut Tx, new: &NewPartner, now: Moment) -> Result<Partner, Err
             &now,
         ],
     )?;
+
     tx.changed(Change::Partner(partner.id), now);
     Ok(partner)
 }
@@ -137,16 +138,19 @@ pub fn set_active(tx: &mut Tx, partner: Uuid, active: bool, now: Moment) -> Resu
     {
         return Err(Wrong::Absent(Kind::Partner).into());
     }
+
     let sql = match active {
         true => "UPDATE orgs SET partner_inactive_at = $2 WHERE partner_id = $1",
         false => {
             "UPDATE orgs SET partner_inactive_at = $2 WHERE partner_id = $1 AND partner_inactive_at IS NULL"
         }
     };
+
     let since = (!active).then_some(now);
     tx.run(sql, &[&partner, &since])?;
     tx.changed(Change::Partner(partner), now);
     tx.changed(Change::PartnerState(partner), now);
+
     Ok(())
 }
 

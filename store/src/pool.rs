@@ -49,6 +49,7 @@ impl Pool {
             Access::Reading,
             most as usize,
         ));
+
         let writing = Arc::new(Connections::new(file.into(), Access::Writing(HELD_FOR), 1));
         writing.prepare()?;
         let keyring = Arc::<OnceLock<Keyring>>::default();
@@ -62,6 +63,7 @@ impl Pool {
             };
             Threads::new(most, None, make)
         };
+
         Ok(Self {
             readers: threads(most, &reading),
             writers: threads(1, &writing),

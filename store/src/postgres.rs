@@ -57,7 +57,9 @@ impl Link {
             // One that was cut is made again.
             let _ = self.block(async |connection| connection.ping().await);
         }
+
         self.has_rested = false;
+
         if self.connection.is_none() {
             let Self {
                 remote,
@@ -72,8 +74,10 @@ impl Link {
                     () = caller.gone() => Err(Broke::Away.into()),
                 }
             });
+
             self.connection = Some(connected.inspect_err(|_| self.remote.doubt())?);
         }
+
         Ok(())
     }
 
@@ -173,6 +177,7 @@ impl Link {
         let Some(open) = connection else {
             return Err(Broke::Away.into());
         };
+
         let done = runtime.block_on(async {
             tokio::select! {
                 biased;
@@ -180,6 +185,7 @@ impl Link {
                 () = caller.gone() => None,
             }
         });
+
         let fault = match done {
             Some(Ok(done)) => return Ok(done),
             Some(Err(fault)) => Error::from(fault),
@@ -190,6 +196,7 @@ impl Link {
             self.connection = None;
             self.remote.doubt();
         }
+
         Err(fault)
     }
 }
@@ -222,6 +229,7 @@ fn read<T: Record>(rows: &[PgRow]) -> Result<Vec<T>, Error> {
     let Some(first) = rows.first() else {
         return Ok(Vec::new());
     };
+
     let place = |name: &&str| {
         let mut columns = first.columns().iter();
         columns
@@ -229,6 +237,7 @@ fn read<T: Record>(rows: &[PgRow]) -> Result<Vec<T>, Error> {
             .ok_or_else(|| Error::from(sqlx::Error::ColumnNotFound((*name).to_owned())))
     };
     let places: Vec<usize> = T::COLUMNS.iter().map(place).collect::<Result<_, _>>()?;
+
     rows.iter()
         .map(|row| {
             let mut cells = Cells::of_postgres(row, &places);

@@ -46,31 +46,39 @@ struct Known<'f> {
 /// [`Broke`](super::Broke) alone.
 pub fn project(tx: &mut Tx, origin: Origin, facts: &[Fact]) -> Result<(), Error> {
     let mut known = fold(facts);
+
     // Statements of calls that begin are the shorter ones.
     known.sort_by_key(|known| known.started.is_none());
     let mut events = Vec::new();
     let mut happened = Vec::new();
+
     for (change, at) in transfers::project(tx, facts, &mut events)? {
         tx.announce(change, at);
     }
+
     attempts::project(tx, facts)?;
+
     for some in rows::portions(&known) {
         let rows = write(tx, origin, some)?;
         happened.extend(events_of(some, &rows));
         tx.record_ends(rows.iter().filter_map(call_ends::of_row));
     }
+
     // Seldom told, and so no column of the others'.
     for (known, held) in known.iter().filter_map(|known| Some((known, known.held?))) {
         let sql = "UPDATE calls SET held = $3 WHERE org_id = $1 AND id = $2";
         tx.run(sql, &[&known.org, &known.call, &held])?;
     }
+
     for known in known.iter().filter(|known| known.withholds_caller()) {
         let sql = "UPDATE calls SET caller_withheld = $3 WHERE org_id = $1 AND id = $2";
         tx.run(sql, &[&known.org, &known.call, &true])?;
     }
+
     happened.sort_by_key(|event: &NewEvent| event.at);
     tx.record(events);
     tx.record(happened);
+
     Ok(())
 }
 
@@ -149,6 +157,7 @@ impl<'f> Known<'f> {
         let started = self.started;
         let ended = self.ended;
         let e164 = |number: Option<&E164>| number.map(E164::to_string);
+
         CallRow {
             id: self.call,
             org_id: self.org,

@@ -86,6 +86,7 @@ impl Going {
                 | EventType::KeyRevoked
                 | EventType::NumberVerified => self.ended_at,
             };
+
             at.map(|at| repeatable_id(kind, self.id, at))
         })
     }
@@ -99,17 +100,20 @@ type Counts = [i64; 3];
 
 fn counted(going: &[Going]) -> BTreeMap<Group, Counts> {
     let mut groups: BTreeMap<Group, Counts> = BTreeMap::new();
+
     for call in going {
         // Usage counts no call whose beginning isn't known.
         let Some(started_at) = call.started_at else {
             continue;
         };
+
         let group = (
             micros(started_at) / MICROS_OF_DAY,
             call.agent_id.unwrap_or_default(),
             call.trunk_id.unwrap_or_default(),
             call.direction.clone().unwrap_or_default(),
         );
+
         let seconds = match (call.answered_at, call.ended_at) {
             (Some(answered), Some(ended)) => whole_seconds(answered, ended),
             (Some(_) | None, _) => 0,
@@ -117,8 +121,10 @@ fn counted(going: &[Going]) -> BTreeMap<Group, Counts> {
         let counts = groups.entry(group).or_default();
         counts[0] += 1;
         counts[1] += i64::from(call.answered_at.is_some());
+
         counts[2] += seconds.cast_signed();
     }
+
     groups
 }
 
@@ -170,6 +176,7 @@ fn delete_calls(tx: &mut Tx, org: Uuid, before: Option<Moment>) -> Result<u64, E
             &[&org, &day, &agent, &trunk, &direction, &calls, &answered, &seconds],
         )?;
     }
+
     for call in &going {
         let sql = "DELETE FROM call_attempts WHERE call_id = $1";
         tx.run(sql, &[&call.id])?;
@@ -182,9 +189,11 @@ fn delete_calls(tx: &mut Tx, org: Uuid, before: Option<Moment>) -> Result<u64, E
         let sql = "DELETE FROM calls WHERE org_id = $1 AND id = $2";
         tx.run(sql, &[&org, &call.id])?;
     }
+
     if !going.is_empty() {
         tx.run(FORGET_ENDS, &[&org, &ENDS_AT_ONCE])?;
     }
+
     Ok(going.len() as u64)
 }
 

@@ -86,6 +86,7 @@ impl Remote {
         if *away.borrow_and_update() {
             return Err(Broke::Away.into());
         }
+
         let doubt = async {
             tokio::time::sleep(PROMPT).await;
             if !caller.is_served() {
@@ -97,6 +98,7 @@ impl Remote {
                 std::future::pending::<()>().await;
             }
         };
+
         tokio::select! {
             biased;
             done = work => done,
@@ -111,16 +113,19 @@ async fn watch(remote: Weak<Inner>) {
         let Some(inner) = remote.upgrade() else {
             return;
         };
+
         // Dropped with its last user, who may be waited for here.
         let doubted = tokio::time::timeout(LETS_IN, inner.doubted.notified()).await;
         if doubted.is_err() || inner.is_closed.load(Ordering::Relaxed) {
             drop(inner);
             continue;
         }
+
         while let Err(not_in) = try_in(&inner.options).await {
             if inner.is_closed.load(Ordering::Relaxed) {
                 return;
             }
+
             if !inner.away.send_replace(true) {
                 let reason = not_in.reason();
                 tracing::warn!(
@@ -128,8 +133,10 @@ async fn watch(remote: Weak<Inner>) {
                     "the database is away: what needs it is refused until it is back"
                 );
             }
+
             tokio::time::sleep(TRIES).await;
         }
+
         if inner.away.send_replace(false) {
             tracing::info!("the database is back");
         }

@@ -76,6 +76,7 @@ impl Row {
     fn kept(self) -> Option<Kept> {
         let transports = [Transport::Udp, Transport::Tcp, Transport::Tls];
         let mut transports = transports.into_iter();
+
         Some(Kept {
             org: self.org_id,
             trunk: self.trunk_id,
@@ -144,6 +145,7 @@ pub fn save(tx: &mut Tx, node: u8, trunks: &[Unsaved], now: Moment) -> Result<()
     let told_at = clock::now(tx)?.unwrap_or(now);
     let at = micros(told_at);
     let mut back = Vec::new();
+
     for Unsaved {
         trunk,
         own,
@@ -158,16 +160,19 @@ pub fn save(tx: &mut Tx, node: u8, trunks: &[Unsaved], now: Moment) -> Result<()
                 .find(|own| was_told_as_lost(own, &known, node, now));
             back.extend(lost.map(|kept| NewEvent::trunk_registered(&kept.into(), told_at)));
         }
+
         let sql = "SELECT contact FROM registrations WHERE trunk_id = $1 AND node = $2 AND expires_at > $3";
         let kept: Vec<(String,)> = tx.all(sql, &[trunk, &node, &now])?;
         let is_own = |contact: &str| own.iter().any(|own| *own.contact == *contact);
         let gone = kept.iter().map(|(contact,)| &**contact);
         let gone = gone.filter(|contact| !is_own(contact));
+
         for contact in gone.chain(removed.iter().map(|contact| &**contact)) {
             let sql = "UPDATE registrations SET expires_at = $4, node = $3, saved_at = $5 WHERE trunk_id = $1 AND contact = $2";
             let ended = micros(now) - 1;
             tx.run(sql, &[trunk, &contact, &node, &ended, &at])?;
         }
+
         for kept in own {
             tx.run(
                 "INSERT INTO registrations (trunk_id, contact, org_id, node, instance, q, transport, source, behind_nat, username,
@@ -201,6 +206,7 @@ pub fn save(tx: &mut Tx, node: u8, trunks: &[Unsaved], now: Moment) -> Result<()
             )?;
         }
     }
+
     tx.record(back);
     Ok(())
 }
@@ -226,6 +232,7 @@ pub fn take_over(tx: &mut Tx, node: u8, gone: &[u8], now: Moment) -> Result<Take
             kept.node = node;
             taken.kept.push(kept);
         }
+
         for kept in by_flow {
             // Its node stays: if that was only held up, it goes on from there.
             let sql =
@@ -235,13 +242,16 @@ pub fn take_over(tx: &mut Tx, node: u8, gone: &[u8], now: Moment) -> Result<Take
             let sql =
                 "SELECT contact FROM registrations WHERE trunk_id = $1 AND expires_at > $2 LIMIT 1";
             let left: Vec<(String,)> = tx.all(sql, &[&kept.trunk, &now])?;
+
             if left.is_empty() {
                 taken.lost.push((kept.org, kept.trunk));
             }
         }
     }
+
     let tell = |lost: &(Uuid, Uuid)| NewEvent::trunk_lost(*lost, Loss::NodeLost, at);
     tx.record(taken.lost.iter().map(tell));
+
     Ok(taken)
 }
 

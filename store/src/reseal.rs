@@ -136,11 +136,14 @@ impl<R: Sealed> Column<R> {
             "SELECT {read}, {name} AS value FROM {table} WHERE {name} IS NOT NULL AND substr({name}, 1, 8) <> $1 LIMIT $2"
         );
         let rows: Vec<R> = tx.all(old, &[&keyring.sealing_id().to_vec(), &AT_ONCE])?;
+
         if rows.is_empty() {
             tx.aside();
             return Ok(None);
         }
+
         let mut count = 0;
+
         for row in rows {
             let context = (self.context)(&row);
             let plain = keyring.open(&context, row.value());
@@ -150,6 +153,7 @@ impl<R: Sealed> Column<R> {
             let values: [&dyn Param; 2] = [&sealed, row.value()];
             count += tx.run(anew, &[values.as_slice(), &row.keys()].concat())?;
         }
+
         Ok(Some(count))
     }
 }
@@ -221,9 +225,11 @@ impl Store {
         for column in ["inbound_trunks.password", "old_credentials.password"] {
             count += self.reseal_column(Column::of_trunk(column)).await?;
         }
+
         let mut legs =
             Column::<OfId>::of_id("erasure_calls.legs", |row| erasures::legs_context(row.id));
         legs.keys = ("call_id AS id", "call_id = $3");
+
         for column in [
             Column::of_id("outbound_trunks.password", |row| {
                 outbound_trunks::owner(row.id)
@@ -239,6 +245,7 @@ impl Store {
         ] {
             count += self.reseal_column(column).await?;
         }
+
         let answers: Column<Answer> = Column {
             column: "idempotency_keys.answer",
             keys: (
@@ -249,12 +256,14 @@ impl Store {
                 idempotency::context(row.credential_id, &row.method, &row.path, &row.key)
             },
         };
+
         count += self.reseal_column(answers).await?;
         Ok(count + self.write(reseal_mark).await?)
     }
 
     async fn reseal_column<R: Sealed>(&self, column: Column<R>) -> Result<u64, OpenFault> {
         let (column, mut count) = (Arc::new(column), 0);
+
         loop {
             // Of two rotations at once the later one's key seals: neither undoes the other's work.
             self.follow_signing_keys().await?;

@@ -150,6 +150,7 @@ pub(crate) fn from_file(data_dir: &Path, new: bool) -> Result<Keyring, OpenFault
             source,
         })?;
     }
+
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => Zeroizing::new(text),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -162,6 +163,7 @@ pub(crate) fn from_file(data_dir: &Path, new: bool) -> Result<Keyring, OpenFault
             });
         }
     };
+
     // serde's message would show a part of the keys.
     let written: Option<Written> = serde_json::from_str(&text).ok();
     let keyring = written.as_ref().and_then(Keyring::read);
@@ -222,11 +224,13 @@ fn edit_file(data_dir: &Path, edit: KeyEdit) -> Result<Keyring, OpenFault> {
         path: data_dir.into(),
         source,
     };
+
     // Of two at once each would lose the other's key.
     let lock = owners().open(data_dir.join("keys.lock")).map_err(broken)?;
     lock.lock().map_err(broken)?;
     let text = Zeroizing::new(std::fs::read(&path).map_err(broken)?);
     let owner = std::fs::metadata(&path).map_err(broken)?;
+
     // Commands that root runs leave the files the daemon's. Nobody else could give them away, nor has to.
     let (uid, gid) = (Some(owner.uid()), Some(owner.gid()));
     let _ = std::os::unix::fs::fchown(&lock, uid, gid);
@@ -234,6 +238,7 @@ fn edit_file(data_dir: &Path, edit: KeyEdit) -> Result<Keyring, OpenFault> {
         path: path.clone(),
         reason: "its contents are no keys".to_owned(),
     })?;
+
     beside(&path, &text)
         .and_then(|beside| {
             let _ = std::os::unix::fs::chown(&beside, uid, gid);
@@ -241,6 +246,7 @@ fn edit_file(data_dir: &Path, edit: KeyEdit) -> Result<Keyring, OpenFault> {
         })
         .and_then(|()| sync_directory(&path))
         .map_err(broken)?;
+
     Ok(keyring)
 }
 

@@ -155,6 +155,7 @@ pub fn page(
          ORDER BY dashboard_sessions.created_at DESC, dashboard_sessions.id DESC LIMIT $5",
         &[&org, &after.at_micros(), &after.id, &now, &(i64::from(limit) + 1), &email],
     )?;
+
     let sql = "SELECT COUNT(*) FROM dashboard_sessions JOIN users ON users.id = user_id
          WHERE org_id = $1 AND expires_at > $2 AND dashboard_sessions.id IS NOT NULL AND (CAST($3 AS TEXT) IS NULL OR email = $3)";
     let (total,): (i64,) = tx.only(sql, &[&org, &now, &email])?;

@@ -193,6 +193,7 @@ fn add_destinations(tx: &mut Tx, org: Option<Uuid>, rows: &mut Rows) -> Result<(
             rows.destinations.push((assigned.agent_id, destination));
         }
     }
+
     Ok(())
 }
 
@@ -238,6 +239,7 @@ fn add_trunks(tx: &mut Tx, org: Option<Uuid>, rows: &mut Rows) -> Result<(), Err
             rows.trunk = Some(trunk.open(&tx.keyring(), Vec::new())?);
         }
     }
+
     let numbers: Vec<Listed> = of!(
         tx,
         org,
@@ -253,6 +255,7 @@ fn add_trunks(tx: &mut Tx, org: Option<Uuid>, rows: &mut Rows) -> Result<(), Err
             trunk.numbers.push(listed.number);
         }
     }
+
     Ok(())
 }
 
@@ -292,6 +295,7 @@ fn add_old_credentials(tx: &mut Tx, org: Option<Uuid>, rows: &mut Rows) -> Resul
             rows.old_credentials.push(opened);
         }
     }
+
     Ok(())
 }
 

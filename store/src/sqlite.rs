@@ -187,9 +187,11 @@ impl Connections {
                 connection.pragma_update(None, "wal_autocheckpoint", LOG_PAGES)?;
             }
         }
+
         // A statement is planned once, whatever its values.
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
         connection.set_prepared_statement_cache_capacity(PREPARED);
+
         Ok(Open {
             connection,
             places: HashMap::new(),
@@ -280,10 +282,12 @@ impl ConnectionGuard {
         let mut statement = connection.prepare_cached(sql)?;
         bind(&mut statement)?;
         let mut rows = statement.raw_query();
+
         // Not before the first row: its step prepares anew what is older than the schema.
         let Some(mut row) = rows.next()? else {
             return Ok(());
         };
+
         let places = known::<T>(places, sql, row.as_ref())?;
         loop {
             let mut cells = Cells::of_sqlite(row, places);
@@ -294,6 +298,7 @@ impl ConnectionGuard {
             if !take(read?) {
                 return Ok(());
             }
+
             row = match rows.next()? {
                 Some(row) => row,
                 None => return Ok(()),
@@ -354,6 +359,7 @@ fn known<'p, T: Record>(
     if T::COLUMNS.is_empty() {
         return Ok(&[]);
     }
+
     let preparations = statement.get_status(StatementStatus::RePrepare);
     let holds = |places: &Places| {
         places.of == T::COLUMNS
@@ -372,6 +378,7 @@ fn known<'p, T: Record>(
         };
         places.insert(sql.to_owned(), found);
     }
+
     Ok(&places[sql].at)
 }
 

@@ -209,6 +209,7 @@ impl Store {
             };
             return self.write(answer).await;
         };
+
         let ended = session.end(move |tx| {
             last(tx)?;
             tx.aside_if_all_was();
@@ -216,6 +217,7 @@ impl Store {
         });
         let committed = ended.await?;
         self.settle(committed).await;
+
         Ok(())
     }
 

@@ -60,6 +60,7 @@ impl Subject {
                 is_long.then_some(Number { digits, country: 0 })
             }
         });
+
         Self {
             numbers: number.into_iter().collect(),
             emails: email.map(str::to_ascii_lowercase).into_iter().collect(),
@@ -140,6 +141,7 @@ impl Subject {
                 }
             }
         }
+
         any
     }
 
@@ -259,6 +261,7 @@ fn decoded(text: &str) -> Option<String> {
             }
         }
     }
+
     any.then(|| String::from_utf8_lossy(&plain).into_owned())
 }
 

@@ -139,6 +139,7 @@ impl Threads {
             let (reply, answer) = oneshot::channel();
             let (span, acting) = (Span::current(), Acting::current());
             let work = move |tx: &mut Tx| Acting::on(acting, || work(tx));
+
             seat.hand_over(move |tx, seat| {
                 let done = attempt(tx, &span, seen, work);
                 tx.reset();
@@ -146,6 +147,7 @@ impl Threads {
                 drop(seat);
                 let _ = reply.send(done);
             });
+
             finished(answer.await)
         };
         match &self.remote {
@@ -171,6 +173,7 @@ impl Threads {
             tx.reset();
             drop(seat);
         });
+
         Ok(Session {
             steps,
             caller,
@@ -208,6 +211,7 @@ impl Threads {
             Some(worker) => worker,
             None => self.shared.start()?,
         };
+
         Ok(Seat {
             worker: Some(worker),
             shared: Arc::clone(&self.shared),

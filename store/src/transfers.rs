@@ -152,8 +152,10 @@ pub(super) fn project(
             newest.insert(transfer.id, transfer);
         }
     }
+
     let mut newest: Vec<&Transfer> = newest.into_values().collect();
     newest.sort_unstable_by_key(|transfer| (transfer.requested_at, transfer.id));
+
     for transfer in newest {
         upsert(tx, transfer)?;
         if transfer.handed_over {
@@ -163,6 +165,7 @@ pub(super) fn project(
             learned.extend(keeps_caller(tx, transfer, trunk)?);
         }
     }
+
     Ok(learned)
 }
 
@@ -187,12 +190,14 @@ fn updated(transfer: &Transfer) -> NewEvent {
         "ringing_at": shown.ringing_at.map(written),
         "ended_at": shown.ended_at.map(written),
     });
+
     let at = [shown.ended_at, shown.ringing_at, shown.accepted_at];
     let at = at
         .into_iter()
         .flatten()
         .next()
         .unwrap_or(shown.requested_at);
+
     // Two states may have come at one moment.
     let step = u128::try_from(step(transfer)).unwrap_or_default();
     let subject = Uuid::from_u128(transfer.id.as_u128() ^ step);
@@ -213,15 +218,18 @@ pub(super) fn close_lost(tx: &mut Tx, node: u8, boot: i64, at: Moment) -> Result
 fn step(transfer: &Transfer) -> i64 {
     /// Facts of versions that didn't number them are older.
     const NUMBERED: i64 = 100;
+
     if transfer.step > 0 {
         return NUMBERED + i64::from(transfer.step);
     }
+
     let state = match transfer.state {
         TransferState::Requested => 0,
         TransferState::Accepted => 1,
         TransferState::Ringing => 2,
         TransferState::Unknown | TransferState::Failed | TransferState::Completed => 3,
     };
+
     // A bridge may follow where a REFER has failed.
     let way = match transfer.way {
         Way::Refer => 0,
@@ -267,6 +275,7 @@ fn upsert(tx: &mut Tx, transfer: &Transfer) -> Result<(), Error> {
             &transfer.counted_at,
         ],
     )?;
+
     Ok(())
 }
 

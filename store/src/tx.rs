@@ -284,6 +284,7 @@ impl Tx {
         if self.mode.is_some() {
             return Ok(());
         }
+
         match &mut self.on {
             On::Sqlite { connections, held } => {
                 *held = Some(match mode {
@@ -301,8 +302,10 @@ impl Tx {
                 }
             }
         }
+
         self.mode = Some(mode);
         self.caller.begin();
+
         Ok(())
     }
 

@@ -190,6 +190,7 @@ fn count(
             &(to / MICROS_OF_DAY),
         ],
     )?;
+
     Ok(sorted(rows))
 }
 

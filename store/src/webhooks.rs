@@ -106,6 +106,7 @@ pub fn create(
             &now,
         ],
     )?;
+
     Ok(row.open(&tx.keyring())?)
 }
 
@@ -154,6 +155,7 @@ pub fn update(
         Some(description) => (true, description.as_deref()),
         None => (false, None),
     };
+
     let row: Option<Row> = tx.one(
         "UPDATE webhooks SET url = COALESCE($3, url),
              description = CASE WHEN $4 THEN $5 ELSE description END,
@@ -172,8 +174,10 @@ pub fn update(
             &now,
         ],
     )?;
+
     let row = row.ok_or(Wrong::Absent(Kind::Webhook))?;
     tx.wake();
+
     Ok(row.open(&tx.keyring())?)
 }
 
@@ -252,6 +256,7 @@ impl Row {
         let owner = owner(self.id);
         let open = |sealed: Vec<u8>| Password::open(keyring, &owner, &sealed);
         let old_secret = self.old_secret.map(open).transpose()?;
+
         Ok(Webhook {
             id: self.id,
             org_id: self.org_id,

@@ -49,16 +49,19 @@ impl Anonymiser {
                 body + &line + "\r\n"
             });
         }
+
         // What a NOTIFY says of a REFER (RFC 3515 §2.4.5); the fragment may go on.
         if text.starts_with("SIP/2.0 ") {
             let (line, rest) = text.split_once("\r\n").unwrap_or((&text, ""));
             let end = if text.contains("\r\n") { "\r\n" } else { "" };
             return format!("{}{end}{}", self.status_line(line), blank(rest));
         }
+
         // Keys in an INFO: which, is as private as what was said.
         if text.starts_with("Signal=") {
             return text.split_inclusive('\n').map(key_line).collect();
         }
+
         blank(&text)
     }
 
@@ -84,6 +87,7 @@ impl Anonymiser {
                     }
                     Some(rest) => format!("{name}:{}", blank(rest)),
                 };
+
                 Some(format!("a={shown}"))
             }
             "v" | "b" | "t" | "r" | "z" | "m" => Some(format!("{kind}={}", self.plain(value))),
@@ -108,6 +112,7 @@ impl Anonymiser {
             _ if word.bytes().all(|octet| octet.is_ascii_digit()) => word.to_owned(),
             _ => blank(word),
         });
+
         words.collect::<Vec<_>>().join(" ")
     }
 }

@@ -33,6 +33,7 @@ impl Anonymiser {
         for (_, address) in &mut call.peers {
             address.set_ip(self.names.address(address.ip()));
         }
+
         for entry in &mut call.entries {
             let mut message = Message::parse(&entry.octets);
             self.message(&mut message);
@@ -40,6 +41,7 @@ impl Anonymiser {
             let stated = std::mem::take(&mut entry.expectations).into_iter();
             entry.expectations = stated.filter_map(|stated| self.stated(stated)).collect();
         }
+
         call.title = call.entries.first().map_or_else(String::new, |entry| {
             Message::parse(&entry.octets)
                 .start_line()
@@ -50,6 +52,7 @@ impl Anonymiser {
 
     fn message(&mut self, message: &mut Message) {
         let is_length_right = message.is_length_right();
+
         if message.status().is_none() {
             let (method, uri) = (message.method(), self.uri(&message.request_uri()));
             message.set_start_line(&format!("{method} {uri} SIP/2.0"));
@@ -60,6 +63,7 @@ impl Anonymiser {
                 message.set_start_line(&shown);
             }
         }
+
         for line in message.lines_mut() {
             let name = line.name().into_owned();
             let value = line.value();
@@ -68,6 +72,7 @@ impl Anonymiser {
                 line.set(&replaced);
             }
         }
+
         if !message.body.is_empty() {
             message.body = self.body(&message.body).into_bytes();
             if is_length_right {
@@ -138,33 +143,41 @@ impl Anonymiser {
         if !is_tel && !is_in(&["sip", "sips"], scheme) {
             return blank(uri);
         }
+
         let rest = rest.split('?').next().unwrap_or_default();
         let (user, host) = match rest.rsplit_once('@') {
             Some((user, host)) => (Some(user), host),
             None if is_tel => (Some(rest), ""),
             None => (None, rest),
         };
+
         let mut shown = format!("{scheme}:");
+
         if let Some(user) = user {
             let (user, of_user) = user
                 .split_once(';')
                 .map_or((user, None), |(user, rest)| (user, Some(rest)));
             let user = user.split(':').next().unwrap_or_default();
             shown.push_str(&self.names.user(user));
+
             if let Some(rest) = of_user {
                 shown.push(';');
                 shown.push_str(&self.parameters(rest));
             }
+
             if !is_tel {
                 shown.push('@');
             }
         }
+
         let (place, parameters) = cut_at(host, b';');
         shown.push_str(&self.place(place));
+
         if let Some(parameters) = parameters {
             shown.push(';');
             shown.push_str(&self.parameters(parameters));
         }
+
         shown
     }
 
@@ -212,6 +225,7 @@ impl Anonymiser {
         if value == "*" {
             return value.to_owned();
         }
+
         let (name, rest) = match cut_quoted(value.as_bytes()) {
             Some((name, rest)) => (
                 String::from_utf8_lossy(name),
@@ -222,10 +236,12 @@ impl Anonymiser {
                 (value[..angle].trim().into(), value[angle..].to_owned())
             }
         };
+
         let mut shown = String::new();
         if !name.is_empty() {
             shown = format!("\"{}\" ", self.names.user(&name));
         }
+
         let rest = rest.trim();
         let parameters = match rest.strip_prefix('<').map(|rest| rest.split_once('>')) {
             Some(Some((uri, parameters))) => {
@@ -247,6 +263,7 @@ impl Anonymiser {
             shown.push(';');
             shown.push_str(&self.parameters(parameters));
         }
+
         shown
     }
 
@@ -339,15 +356,18 @@ impl Anonymiser {
         if let Ok(address) = run.parse::<IpAddr>() {
             return self.names.address(address).to_string();
         }
+
         if let Some((head, tail)) = run.split_once(':')
             && !tail.contains(':')
         {
             return format!("{}:{}", self.run(head), self.run(tail));
         }
+
         // Digits of something else that touch an address: a branch, say.
         if run.len() > 64 {
             return blank(run);
         }
+
         if run.matches('.').count() >= 3 {
             for (start, char) in run.char_indices().skip(1) {
                 if char.is_ascii_digit() && run[start..].parse::<IpAddr>().is_ok() {
@@ -357,6 +377,7 @@ impl Anonymiser {
             let last = run.char_indices().next_back().map_or(0, |(at, _)| at);
             return format!("{}{}", self.run(&run[..last]), &run[last..]);
         }
+
         run.to_owned()
     }
 }

@@ -130,6 +130,7 @@ impl Names {
         if let Ok(address) = host.parse::<IpAddr>() {
             return self.address(address).to_string();
         }
+
         if let Some(inner) = host
             .strip_prefix('[')
             .and_then(|rest| rest.strip_suffix(']'))
@@ -137,12 +138,14 @@ impl Names {
         {
             return format!("[{}]", self.address(address));
         }
+
         let is_nobodys = ["", "localhost", "anonymous.invalid"]
             .iter()
             .any(|known| known.eq_ignore_ascii_case(host));
         if is_nobodys {
             return host.to_owned();
         }
+
         let label = self.hosts.label(&host.to_ascii_lowercase());
         format!("host-{label}.invalid")
     }
@@ -176,17 +179,20 @@ impl Names {
             (false, [b'0', ..]) => 1,
             (false, _) => 0,
         };
+
         let tail = digits.len() - digits.len().min(SUBSCRIBER);
         let kept = kept.min(tail);
         if tail - kept > AREA {
             return format!("user-{}", self.users.label(number));
         }
+
         let area = exchange(&mut self.areas, Domain::Area, &digits[kept..tail]);
         let subscriber = exchange(&mut self.subscribers, Domain::Subscriber, &digits[tail..]);
         let mut shown = digits[..kept]
             .chars()
             .chain(area.chars())
             .chain(subscriber.chars());
+
         number
             .chars()
             .filter_map(|char| match char {

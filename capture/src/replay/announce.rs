@@ -29,19 +29,23 @@ pub fn announce(options: &Options) {
     if links.is_empty() {
         return;
     }
+
     for (_, link) in &links {
         link.ask(options.target, ping(link, options).as_bytes());
     }
+
     let mut until = (options.now)() + PATIENCE;
     while (options.now)() < until {
         let Ok(came) = incoming.recv_timeout(until.since((options.now)())) else {
             return;
         };
+
         let message = Message::parse(&came.octets);
         if message.status().is_some() {
             until = until.min((options.now)() + QUESTION);
             continue;
         }
+
         let link = links.iter().find(|(role, _)| *role == came.party);
         if let Some((_, link)) = link {
             // The daemon asks again where it doesn't arrive.

@@ -77,6 +77,7 @@ impl Places {
                     char.is_some_and(|char| char.is_ascii_digit() || char == '.')
                 };
                 shown.push_str(&rest[..at]);
+
                 if touches(behind.chars().next()) || touches(rest[..at].chars().next_back()) {
                     shown.push_str(address);
                     rest = behind;
@@ -85,9 +86,11 @@ impl Places {
                     rest = without_port(behind);
                 }
             }
+
             shown.push_str(rest);
             text = shown;
         }
+
         without_loopback(&text)
     }
 }
@@ -97,6 +100,7 @@ fn without_loopback(text: &str) -> String {
     if !text.contains("127.") && !text.contains("::1") {
         return text.to_owned();
     }
+
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(next) = rest.chars().next() {
@@ -111,6 +115,7 @@ fn without_loopback(text: &str) -> String {
             }
         }
     }
+
     shown
 }
 
@@ -164,6 +169,7 @@ impl Places {
                 rest = &rest[next..];
             }
         }
+
         shown
     }
 
@@ -187,6 +193,7 @@ const IGNORED: [&str; 5] = ["Content-Length", "Date", "Timestamp", "RSeq", "RAck
 /// A message reduced to what must be the same.
 fn reduced(message: &Message, places: &Places) -> Vec<(String, String)> {
     let mut headers = Vec::new();
+
     for line in message.lines() {
         let name = line.name().into_owned();
         if IGNORED
@@ -195,13 +202,16 @@ fn reduced(message: &Message, places: &Places) -> Vec<(String, String)> {
         {
             continue;
         }
+
         // The smallest interval there is, and what holds without the header (RFC 4028 §5): large INVITEs leave it out.
         if name.eq_ignore_ascii_case("Min-SE") && line.value().trim() == "90" {
             continue;
         }
+
         let value = value(&name, &line.value(), places);
         headers.push((name, value));
     }
+
     headers
 }
 
@@ -243,10 +253,12 @@ fn via(value: &str) -> String {
             let protocol = protocol
                 .rsplit_once(' ')
                 .map_or(protocol, |(protocol, _)| protocol);
+
             // Another transport is a choice of who replays.
             let protocol = protocol
                 .rsplit_once('/')
                 .map_or(protocol, |(version, _)| version);
+
             let mut names: Vec<String> = parts
                 .map(|part| {
                     part.split('=')
@@ -256,10 +268,12 @@ fn via(value: &str) -> String {
                 })
                 .filter(|name| name != "rport" && name != "received" && name != "alias")
                 .collect();
+
             names.sort_unstable();
             format!("{protocol};{}", names.join(";"))
         })
         .collect();
+
     shapes.join(", ")
 }
 
@@ -320,12 +334,14 @@ fn digest(value: &str) -> String {
 fn body(message: &Message, places: &Places) -> Vec<String> {
     let text = String::from_utf8_lossy(&message.body);
     let is_sdp = text.starts_with("v=0");
+
     text.lines()
         .map(|line| {
             let line = places.reduce(line);
             if !is_sdp {
                 return places.identifiers(&line);
             }
+
             let mut words: Vec<&str> = line.split(' ').collect();
             if line.starts_with("o=") && words.len() >= 3 {
                 words[1] = "{session}";
@@ -333,6 +349,7 @@ fn body(message: &Message, places: &Places) -> Vec<String> {
             } else if line.starts_with("m=") && words.len() >= 2 && words[1] != "0" {
                 words[1] = "{port}";
             }
+
             words.join(" ")
         })
         .collect()
@@ -352,6 +369,7 @@ pub(super) fn whole(
     sides: &Sides<'_>,
 ) -> Option<(String, String, String)> {
     let (expected, found) = (reduced(captured, sides.captured), reduced(live, sides.live));
+
     let named = |headers: &[(String, String)], name: &str| -> Vec<String> {
         headers
             .iter()
@@ -359,6 +377,7 @@ pub(super) fn whole(
             .map(|(_, value)| value.clone())
             .collect()
     };
+
     let show = |values: &[String]| match values {
         [] => "none".to_owned(),
         values => format!("`{}`", values.join("`, `")),
@@ -369,16 +388,19 @@ pub(super) fn whole(
             return Some((name.clone(), show(&was), show(&is)));
         }
     }
+
     let (was, is) = (sides.captured.asked(captured), sides.live.asked(live));
     if was != is {
         let none = || "none".to_owned();
         let part = "start line".to_owned();
         return Some((part, was.unwrap_or_else(none), is.unwrap_or_else(none)));
     }
+
     let (was, is) = (body(captured, sides.captured), body(live, sides.live));
     if was == is {
         return None;
     }
+
     let at = was
         .iter()
         .zip(&is)
@@ -389,6 +411,7 @@ pub(super) fn whole(
             .get(at)
             .map_or_else(|| "nothing more".to_owned(), |line| format!("`{line}`"))
     };
+
     Some((format!("body, line {}", at + 1), line(&was), line(&is)))
 }
 
@@ -406,6 +429,7 @@ pub(super) fn stated(
         [] => "none".to_owned(),
         values => format!("`{}`", values.join("`, `")),
     };
+
     match words.as_slice() {
         ["optional"] => None,
         ["status", status] => {

@@ -16,6 +16,7 @@ pub fn text(played: &Played) -> String {
     if let Some(error) = &played.error {
         let _ = writeln!(text, "     {error}");
     }
+
     let width = played
         .steps
         .iter()
@@ -24,6 +25,7 @@ pub fn text(played: &Played) -> String {
         .max()
         .unwrap_or(0)
         .clamp(8, 48);
+
     if !played.steps.is_empty() {
         let _ = writeln!(
             text,
@@ -31,7 +33,9 @@ pub fn text(played: &Played) -> String {
             "", "", "captured", ""
         );
     }
+
     let mut is_marked = false;
+
     for step in &played.steps {
         let is_wrong = matches!(
             step.outcome,
@@ -42,15 +46,19 @@ pub fn text(played: &Played) -> String {
             (true, true) => "  >",
             (false, _) => "",
         };
+
         is_marked |= is_wrong;
         let _ = writeln!(text, "{}", rung(step, mark, width).trim_end());
     }
+
     if let Some(why) = &played.out_of_reach {
         let _ = writeln!(text, "     {}", printable(why));
     }
+
     for difference in &played.differences {
         let _ = writeln!(text, "     {}", printable(&difference.to_string()));
     }
+
     text
 }
 
@@ -59,6 +67,7 @@ fn rung(step: &Step, mark: &str, width: usize) -> String {
     let number = step
         .message
         .map_or_else(String::new, |number| number.to_string());
+
     let way = match (step.from, step.to) {
         ("caller", _) => "caller ---> us",
         (_, "caller") => "caller <--- us",
@@ -67,8 +76,10 @@ fn rung(step: &Step, mark: &str, width: usize) -> String {
         ("other", _) => "us <--- other",
         (_, _) => "us ---> other",
     };
+
     let indent = if way.starts_with("us") { 7 } else { 0 };
     let way = format!("{:indent$}{way}", "");
+
     let replayed = match (&step.replayed, step.outcome) {
         (Some(shown), _) => printable(shown),
         (None, Outcome::Missing) => "nothing".to_owned(),
@@ -77,10 +88,12 @@ fn rung(step: &Step, mark: &str, width: usize) -> String {
         (None, Outcome::OutOfReach) => "out of reach".to_owned(),
         (None, _) => String::new(),
     };
+
     let captured = step
         .captured
         .as_ref()
         .map_or_else(String::new, |shown| printable(shown));
+
     format!(
         "{mark:>3} {number:>3} {:>9}  {way:<24}{captured:<width$}  {:>9}  {replayed}",
         time(step.captured_at_s),

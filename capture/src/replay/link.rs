@@ -67,18 +67,21 @@ impl Link {
             way: way.clone(),
             is_over: is_over.clone(),
         };
+
         if transport == Transport::Udp {
             let any: SocketAddr = if target.is_ipv4() {
                 ([0, 0, 0, 0], 0).into()
             } else {
                 "[::]:0".parse().map_err(io::Error::other)?
             };
+
             let socket = UdpSocket::bind(any)?;
             socket.connect(target)?;
             let local = socket.local_addr()?;
             set(&way, Way::Datagram(target));
             let reading = socket.try_clone()?;
             std::thread::spawn(move || reader.datagrams(&reading));
+
             return Ok(Self {
                 local,
                 udp: Some(socket),
@@ -86,11 +89,13 @@ impl Link {
                 is_over,
             });
         }
+
         let stream = TcpStream::connect_timeout(&target, CONNECTING)?;
         stream.set_nodelay(true)?;
         let local = stream.local_addr()?;
         set(&way, Way::Stream(stream.try_clone()?));
         std::thread::spawn(move || reader.stream(stream));
+
         Ok(Self {
             local,
             udp: None,
@@ -113,6 +118,7 @@ impl Link {
             way: way.clone(),
             is_over: is_over.clone(),
         };
+
         let socket = once_free(|| UdpSocket::bind(local))?;
         let reading = socket.try_clone()?;
         let listener = once_free(|| TcpListener::bind(local))?;
@@ -120,6 +126,7 @@ impl Link {
         let (datagrams, streams) = (reader(), reader());
         std::thread::spawn(move || datagrams.datagrams(&reading));
         std::thread::spawn(move || streams.accept(&listener));
+
         Ok(Self {
             local,
             udp: Some(socket),
@@ -207,16 +214,20 @@ impl Reader {
         let _ = socket.set_read_timeout(Some(GLANCE));
         let mut buffer = vec![0; 65_536];
         let listens = socket.peer_addr().is_err();
+
         while !self.is_over() {
             let Ok((length, peer)) = socket.recv_from(&mut buffer) else {
                 continue; // nothing within a glance, or the port was unreachable
             };
+
             if !is_sip(&buffer[..length]) {
                 continue;
             }
+
             if listens {
                 set(&self.way, Way::Datagram(peer));
             }
+
             if !self.hand_on(buffer[..length].to_vec()) {
                 return;
             }
@@ -229,13 +240,16 @@ impl Reader {
                 std::thread::sleep(GLANCE / 5);
                 continue;
             };
+
             let Ok(writer) = stream
                 .set_nonblocking(false)
                 .and_then(|()| stream.try_clone())
             else {
                 continue;
             };
+
             set(&self.way, Way::Stream(writer));
+
             let reader = Self {
                 party: self.party,
                 sender: self.sender.clone(),
@@ -264,6 +278,7 @@ impl Reader {
                 }
                 Err(_) => return,
             }
+
             loop {
                 let skipped = held.len() - without_empty_lines(&held).len();
                 held.drain(..skipped);
@@ -275,6 +290,7 @@ impl Reader {
                     return;
                 }
             }
+
             if held.len() > MAX_MESSAGE {
                 return;
             }

@@ -65,7 +65,9 @@ impl Known {
         if item.sends || item.message.status().is_some() {
             return None;
         }
+
         let is_within = item.message.tag("To").is_some();
+
         match item.message.method().as_str() {
             "REFER" if self.asked == 0 => {
                 Some("the API, or a key that was pressed, asked for a transfer")

@@ -37,6 +37,7 @@ impl Run {
             self.calls.len(),
             self.failed
         );
+
         for (number, call) in self.calls.iter().enumerate() {
             let name = escaped(&format!("{}: {}", number + 1, call.title));
             let time = call
@@ -44,17 +45,21 @@ impl Run {
                 .iter()
                 .filter_map(|step| step.replayed_at_s)
                 .fold(0.0, f64::max);
+
             let _ = write!(
                 xml,
                 "  <testcase name=\"{name}\" classname=\"{}\" time=\"{time:.3}\"",
                 escaped(&self.capture)
             );
+
             if call.passed {
                 xml.push_str("/>\n");
                 continue;
             }
+
             let first = call.differences.first().map(ToString::to_string);
             let why = first.or_else(|| call.error.clone()).unwrap_or_default();
+
             let _ = writeln!(
                 xml,
                 ">\n    <failure message=\"{}\">{}</failure>\n  </testcase>",
@@ -62,6 +67,7 @@ impl Run {
                 escaped(&ladder::text(call))
             );
         }
+
         xml.push_str("</testsuite>\n");
         xml
     }

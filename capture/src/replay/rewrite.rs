@@ -71,9 +71,11 @@ impl Book {
                 self.known.insert(was, is);
             }
         }
+
         if let (Some(was), Some(is)) = (captured.first("Call-ID"), live.first("Call-ID")) {
             self.known.insert(was, is);
         }
+
         if let Some(is) = live.first("Contact").as_deref().and_then(uri) {
             self.contact = Some(is.to_owned());
             if let Some(was) = captured.first("Contact").as_deref().and_then(uri) {
@@ -84,9 +86,11 @@ impl Book {
                 self.routes.reverse();
             }
         }
+
         if let (Some(was), Some(is)) = (captured.first("RSeq"), live.first("RSeq")) {
             self.reliable.insert(was, is);
         }
+
         if live.status().is_none()
             && let (Some(call_id), Some((number, method))) =
                 (captured.first("Call-ID"), captured.cseq())
@@ -94,6 +98,7 @@ impl Book {
             self.requests
                 .insert((call_id, number, method), live.clone());
         }
+
         self.challenged(live);
     }
 
@@ -114,21 +119,26 @@ impl Book {
     ) -> Option<Message> {
         let mut message = item.message.clone();
         let is_length_right = message.is_length_right();
+
         if message.status().is_some() {
             self.response(item, &mut message)?;
         } else {
             self.request(&mut message, seat, login);
         }
+
         self.all_else(&mut message, seat);
+
         // A stream needs it, where a datagram does without.
         let is_wanted = seat.transport != Transport::Udp && message.content_length().is_none();
         if is_length_right || is_wanted {
             message.set("Content-Length", &message.body.len().to_string());
         }
+
         // Last: it covers the body.
         if message.status().is_none() {
             self.log_in(&mut message, login);
         }
+
         Some(message)
     }
 
@@ -141,15 +151,18 @@ impl Book {
         for name in ["Via", "Record-Route"] {
             message.replace_all(name, &request.all(name));
         }
+
         for name in ["From", "Call-ID", "CSeq"] {
             message.set(name, &request.first(name)?);
         }
+
         let mut to = request.first("To")?;
         if request.tag("To").is_none()
             && let Some(tag) = message.tag("To")
         {
             to = format!("{to};tag={}", self.today(&tag));
         }
+
         message.set("To", &to);
         Some(())
     }
@@ -172,6 +185,7 @@ impl Book {
             .entry(branch)
             .or_insert_with(|| format!("z9hG4bK{}", fresh()))
             .clone();
+
         let mut via = vec![format!(
             "SIP/2.0/{} {};branch={branch};rport{}",
             seat.transport.as_str().to_ascii_uppercase(),
@@ -180,6 +194,7 @@ impl Book {
         )];
         via.extend(vias.into_iter().skip(1));
         message.replace_all("Via", &via);
+
         for name in ["From", "To"] {
             if let (Some(value), Some(tag)) = (message.first(name), message.tag(name)) {
                 let today = self.today(&tag);
@@ -189,22 +204,27 @@ impl Book {
                 );
             }
         }
+
         if let Some(call_id) = message.first("Call-ID") {
             let today = self.today(&call_id);
             message.set("Call-ID", &today);
         }
+
         if let Some((number, method)) = message.cseq() {
             message.set(
                 "CSeq",
                 &format!("{} {method}", number.saturating_add(self.shift)),
             );
         }
+
         if message.tag("To").is_some() {
             message.replace_all("Route", &self.routes.clone());
         }
+
         if let Some(rack) = message.first("RAck") {
             message.set("RAck", &self.rack(&rack));
         }
+
         if login.is_none() {
             message.remove("Authorization");
             message.remove("Proxy-Authorization");
@@ -253,6 +273,7 @@ impl Book {
             "route",
             "rack",
         ];
+
         // An answer repeats those of its request.
         let is_answer = message.status().is_some();
         for line in message.lines_mut() {
@@ -261,6 +282,7 @@ impl Book {
             if name.is_empty() || is_handled || (is_answer && name == "record-route") {
                 continue;
             }
+
             let value = line.value();
             let today = match name.as_str() {
                 "contact" => contact(&value, seat),
@@ -271,11 +293,13 @@ impl Book {
                 line.set(&today);
             }
         }
+
         if message.status().is_none()
             && let Some(from) = message.first("From")
         {
             message.set("From", &self.addresses(&from));
         }
+
         if let Ok(body) = std::str::from_utf8(&message.body) {
             message.body = self.addresses(body).into_bytes();
         }
@@ -322,6 +346,7 @@ impl Book {
                 rest = &rest[char.len_utf8()..];
             }
         }
+
         today
     }
 
@@ -343,12 +368,15 @@ impl Book {
         let Some(asked) = &self.asked else {
             return false;
         };
+
         let Ok(response) = lex(asked, Framing::Datagram) else {
             return false;
         };
+
         let Some((header, challenge)) = challenge(&response) else {
             return false;
         };
+
         self.answers += 1;
         let (method, uri) = (message.method(), message.request_uri());
         let asking = Asking {
@@ -356,15 +384,18 @@ impl Book {
             uri: uri.as_bytes(),
             body: &message.body,
         };
+
         let login = Login { user, password };
         let Some(value) = answer(&challenge, &asking, &login, self.answers, &fresh()) else {
             return false;
         };
+
         let name = if header == HeaderName::ProxyAuthorization {
             "Proxy-Authorization"
         } else {
             "Authorization"
         };
+
         message.set(name, &value);
         true
     }
@@ -386,10 +417,12 @@ fn with_host(uri: &str, target: SocketAddr) -> String {
     else {
         return uri.to_owned();
     };
+
     let (user, host) = rest
         .rsplit_once('@')
         .map_or((None, rest), |(user, host)| (Some(user), host));
     let behind = host.find([';', '?']).map_or("", |at| &host[at..]);
+
     let parameters: String = behind
         .split_inclusive([';', '?'])
         .collect::<Vec<_>>()
@@ -398,6 +431,7 @@ fn with_host(uri: &str, target: SocketAddr) -> String {
         .filter(|part| !part.to_ascii_lowercase().starts_with("transport="))
         .collect::<Vec<_>>()
         .join(";");
+
     let user = user.map_or_else(String::new, |user| format!("{user}@"));
     format!("{scheme}:{user}{target}{parameters}")
 }

@@ -84,15 +84,18 @@ fn item(index: usize, entry: &Entry, replace: &[(String, String)]) -> Option<Ite
         (Role::Us, party) => (party, false),
         (Role::Caller | Role::Runtime | Role::Other, _) => return None,
     };
+
     let message = replaced(&entry.octets, replace);
     let is_optional = entry.expectations.iter().any(|stated| stated == "optional")
         || message.status() == Some(100);
+
     let waits = entry
         .expectations
         .iter()
         .filter(|_| sends)
         .find_map(|stated| stated.strip_prefix("wait ")?.parse::<f64>().ok())
         .filter(|seconds| (0.0..=MAX_WAIT).contains(seconds));
+
     Some(Item {
         index,
         party,
@@ -110,6 +113,7 @@ fn replaced(octets: &[u8], replace: &[(String, String)]) -> Message {
     if replace.is_empty() {
         return message;
     }
+
     let is_length_right = message.is_length_right();
     let apply = |text: &str| {
         replace.iter().fold(text.to_owned(), |text, (old, new)| {
@@ -118,18 +122,22 @@ fn replaced(octets: &[u8], replace: &[(String, String)]) -> Message {
     };
     let start = apply(&message.start_line());
     message.set_start_line(&start);
+
     for line in message.lines_mut() {
         let (value, new) = (line.value(), apply(&line.value()));
         if value != new {
             line.set(&new);
         }
     }
+
     if let Ok(body) = std::str::from_utf8(&message.body) {
         message.body = apply(body).into_bytes();
     }
+
     if is_length_right {
         message.set("Content-Length", &message.body.len().to_string());
     }
+
     message
 }
 
@@ -139,6 +147,7 @@ fn leave_logins_out(items: &mut Vec<Item>) {
         item.message.first("Authorization").is_some()
             || item.message.first("Proxy-Authorization").is_some()
     };
+
     let challenges: Vec<(String, u32, String)> = items
         .iter()
         .filter(|item| {
@@ -162,6 +171,7 @@ fn leave_logins_out(items: &mut Vec<Item>) {
             })
         })
         .collect();
+
     items.retain(|item| {
         let Some((number, method)) = item.message.cseq() else {
             return true;

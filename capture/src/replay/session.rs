@@ -50,12 +50,15 @@ pub fn play_over(call: &Call, options: &Options, wire: &mut dyn Wire) -> Played 
     if let Some(why) = unplayable(call) {
         return unplayed(call, why.to_owned());
     }
+
     if is_own_call(call) {
         return out_of_reach(call);
     }
+
     let mut wire = Recorder::new(wire);
     let mut session = Session::new(call, options, &mut wire);
     session.run();
+
     let played = Played {
         title: call.title.clone(),
         steps: session.ladder(),
@@ -68,6 +71,7 @@ pub fn play_over(call: &Call, options: &Options, wire: &mut dyn Wire) -> Played 
             .map(|(_, note)| note),
         messages: Vec::new(),
     };
+
     Played {
         messages: wire.into_entries(),
         ..played
@@ -159,12 +163,14 @@ impl<'a> Session<'a> {
             .into_iter()
             .filter_map(|role| Some((role, wire.local(role)?)))
             .collect();
+
         let items = script(
             call,
             |role| role == Role::Caller || called.iter().any(|(known, _)| *known == role),
             options.credentials.is_some(),
             &options.replace,
         );
+
         let captured: Vec<SocketAddr> = call.peers.iter().map(|(_, address)| *address).collect();
         let mut live = vec![target, caller];
         live.extend(called.iter().map(|(_, address)| *address));
@@ -174,6 +180,7 @@ impl<'a> Session<'a> {
         let beyond = first_beyond(&items);
         let beyond = beyond.map(|(at, why)| (at, note(&items[at], why)));
         let now = wire.now();
+
         Self {
             states: vec![State::Pending; items.len()],
             seen: vec![None; items.len()],
@@ -213,6 +220,7 @@ impl<'a> Session<'a> {
                 self.is_beyond = true;
                 break;
             }
+
             if self.items[next].sends {
                 self.wait_until(next);
                 if !self.is_over && self.next() == Some(next) {
@@ -222,6 +230,7 @@ impl<'a> Session<'a> {
                 self.await_message(next);
             }
         }
+
         self.wind_up();
     }
 
@@ -289,6 +298,7 @@ impl<'a> Session<'a> {
                 self.is_over = true;
                 return;
             }
+
             self.receive(until);
         }
     }
@@ -330,14 +340,17 @@ impl<'a> Session<'a> {
     fn send(&mut self, at: usize) {
         let item = self.items[at].clone();
         let login = self.options.credentials.clone();
+
         let Some((book, seat)) = self.side(item.party) else {
             return self.finish(at, Outcome::Absent, None);
         };
+
         let Some(message) = book.outgoing(&item, seat, login.as_ref()) else {
             self.missing(at, "no request that this could answer");
             self.is_over = true;
             return;
         };
+
         let octets = message.to_octets();
         if let Err(error) = self.wire.send(item.party, &octets) {
             self.finish(at, Outcome::Missing, None);
@@ -350,6 +363,7 @@ impl<'a> Session<'a> {
             self.is_over = true;
             return;
         }
+
         self.finish(at, Outcome::Sent, Some(label(&message)));
         self.sent(item.party, &message, octets);
     }
@@ -362,9 +376,11 @@ impl<'a> Session<'a> {
             }
             return;
         }
+
         if party == Role::Caller && message.method() != "ACK" {
             self.request = Some(message.clone());
         }
+
         match message.method().as_str() {
             "ACK" => {
                 self.acknowledgement = Some(octets);
@@ -377,6 +393,7 @@ impl<'a> Session<'a> {
             "BYE" if party == Role::Caller => self.invite = None,
             _ => {}
         }
+
         if party == Role::Caller && self.transport == Transport::Udp {
             self.waiting = Some(Waiting {
                 octets,
@@ -409,6 +426,7 @@ impl<'a> Session<'a> {
     fn came(&mut self, incoming: &Incoming) {
         let message = Message::parse(&incoming.octets);
         let party = incoming.party;
+
         if self
             .waiting
             .as_ref()
@@ -416,23 +434,28 @@ impl<'a> Session<'a> {
         {
             self.waiting = None;
         }
+
         if !self.repeated.insert((party, incoming.octets.clone())) {
             return self.again(party, &message);
         }
+
         if party == Role::Caller {
             // What is left of an earlier call.
             let call_id = message.first("Call-ID").unwrap_or_default();
             if !self.caller.knows(&call_id) && message.method() != "INVITE" {
                 return;
             }
+
             if message.method() == "BYE" {
                 self.invite = None;
             }
+
             if message.method() == "INVITE" && message.status().is_some_and(|status| status >= 200)
             {
                 self.answer = Some(message.clone());
             }
         }
+
         match self.expected(party, &message) {
             Some(at) => self.recognised(at, party, &message),
             None => self.strange(party, &message),
@@ -463,6 +486,7 @@ impl<'a> Session<'a> {
             .iter()
             .copied()
             .find(|at| is_same_kind(&self.items[*at].message, message))?;
+
         let skipped: Vec<usize> = window
             .into_iter()
             .take_while(|at| *at < found)
@@ -473,6 +497,7 @@ impl<'a> Session<'a> {
         for at in skipped {
             self.missing(at, &label(message));
         }
+
         Some(found)
     }
 
@@ -483,13 +508,16 @@ impl<'a> Session<'a> {
         if let Some((book, _)) = self.side(party) {
             book.learn(&item.message, message);
         }
+
         let differences = self.compare(&item, message, captured, after);
         let outcome = if differences.is_empty() {
             Outcome::Came
         } else {
             Outcome::Differs
         };
+
         self.finish(at, outcome, Some(label(message)));
+
         for (part, expected, found) in differences {
             self.differ(Some(at), &part, expected, found);
         }
@@ -504,6 +532,7 @@ fn moved(
     called: &[(Role, SocketAddr)],
 ) -> Vec<(String, String)> {
     let mut places: Vec<(String, String)> = Vec::new();
+
     for (role, address) in &call.peers {
         let today = match role {
             Role::Us => target,
@@ -513,14 +542,18 @@ fn moved(
                 today.map_or(*address, |(_, today)| *today)
             }
         };
+
         places.push((address.to_string(), today.to_string()));
+
         if !address.ip().is_loopback() && !address.ip().is_unspecified() {
             places.push((address.ip().to_string(), today.ip().to_string()));
         }
     }
+
     places.sort_by_key(|(was, _)| std::cmp::Reverse(was.len()));
     let mut seen = HashSet::new();
     places.retain(|(was, _)| seen.insert(was.clone()));
+
     places
 }
 

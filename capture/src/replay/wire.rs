@@ -56,6 +56,7 @@ impl Sockets {
         let (sender, incoming) = channel();
         let transport = options.transport_for(captured);
         let caller = Link::towards(options.target, transport, Role::Caller, &sender)?;
+
         let listening = |address: Option<SocketAddr>, role: Role| {
             let link = address.map(|address| Link::listening(address, role, &sender));
             link.transpose().map_err(|error| {
@@ -66,8 +67,10 @@ impl Sockets {
                 )
             })
         };
+
         let runtime = listening(options.runtime, Role::Runtime)?;
         let other = listening(options.other, Role::Other)?;
+
         Ok(Self {
             target: options.target,
             transport,

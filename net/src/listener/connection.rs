@@ -127,6 +127,7 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send> Connection<S, C> {
             self.outbox.finish();
             ended
         };
+
         let writing = async {
             let ended = self.write(&mut write).await;
             broken.notify_one();
@@ -146,6 +147,7 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send> Connection<S, C> {
                 next = timeout(patience, stream.read(&mut octets)) => next,
                 () = broken.notified() => return None,
             };
+
             let count = match next {
                 Ok(Ok(0)) => return Some(Ended::ByPeer),
                 Ok(Ok(count)) => count,
@@ -155,6 +157,7 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send> Connection<S, C> {
             if let Err(ended) = self.take(&mut reading, &octets[..count]).await {
                 return Some(ended);
             }
+
             // A steady drip would always have something to be read.
             if reading.patience((self.clock)()).is_zero() {
                 return Some(reading.overdue());
@@ -167,6 +170,7 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send> Connection<S, C> {
         let received_at = (self.clock)();
         reading.framer.push(octets);
         let mut got = Got::Part;
+
         loop {
             let frame = match reading.framer.next_frame() {
                 Ok(Some(frame)) => frame,
@@ -200,6 +204,7 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send> Connection<S, C> {
                 }
             }
         }
+
         reading.note(got, (self.clock)());
         Ok(())
     }
@@ -211,6 +216,7 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send> Connection<S, C> {
         if !lex(header, Framing::Stream).is_err_and(|refused| refused.answer.is_some()) {
             return;
         }
+
         let before = self.outbox.pushed();
         let octets = Bytes::copy_from_slice(header);
         let flow = self.flow;
@@ -221,6 +227,7 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send> Connection<S, C> {
                 received_at,
             })
             .await;
+
         for _ in 0..REFUSAL_LOOKS {
             if self.outbox.pushed() != before {
                 break;
@@ -242,9 +249,11 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send> Connection<S, C> {
                     return None;
                 }
             }
+
             if let Err(ended) = self.write_out(stream, &octets).await {
                 return Some(ended);
             }
+
             octets.clear();
             // A burst's buffer is not kept by a connection at rest.
             octets.shrink_to(READ);
@@ -344,6 +353,7 @@ impl Reading {
     /// message from the connection's.
     fn note(&mut self, got: Got, now: Moment) {
         let is_begun = self.framer.is_within_message();
+
         match (self.awaited, got) {
             (Awaited::FirstOctet, Got::Part | Got::KeepAlive) => {
                 self.awaited = Awaited::FirstMessage;

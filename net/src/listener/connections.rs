@@ -95,11 +95,13 @@ impl Connections {
         } else if flow.is_connection() {
             return Err(SendError::Closed);
         }
+
         let asked = flow.connection;
         let (flow, outbox) = table.open(flow, &self.shared.settings)?;
         drop(table);
         let pushed = outbox.push(octets).map_err(|Refused| SendError::Closed);
         (self.shared.open)(self, flow, asked, outbox);
+
         pushed
     }
 
@@ -215,8 +217,10 @@ impl Table {
         if is_accepted {
             outbox.set_opened();
         }
+
         self.by_peer
             .insert((flow.transport, flow.peer, asked), flow.connection);
+
         self.by_number.insert(
             flow.connection,
             Entry {
@@ -226,6 +230,7 @@ impl Table {
                 is_accepted,
             },
         );
+
         (flow, outbox)
     }
 

@@ -87,13 +87,16 @@ impl Incoming {
     /// Takes what waits on the socket, never blocking. Returns how many came.
     pub(super) fn receive(&mut self, socket: &UdpSocket) -> io::Result<usize> {
         self.arrivals.clear();
+
         if self.octets.is_empty() {
             self.make_room();
         }
+
         // SAFETY: zero is a valid iovec and a valid mmsghdr (null pointers and zero lengths).
         let (mut iovecs, mut headers): ([libc::iovec; BATCH], [libc::mmsghdr; BATCH]) =
             unsafe { mem::zeroed() };
         let (names, controls) = (self.names.as_mut_ptr(), self.controls.as_mut_ptr());
+
         for (at, room) in self.octets.chunks_exact_mut(ROOM).enumerate() {
             iovecs[at] = libc::iovec {
                 iov_base: room.as_mut_ptr().cast(),
@@ -105,8 +108,10 @@ impl Incoming {
             header.msg_iov = &raw mut iovecs[at];
             header.msg_iovlen = 1;
             header.msg_control = controls.wrapping_add(at).cast();
+
             header.msg_controllen = CONTROL;
         }
+
         // SAFETY: each header points to buffers of the stated lengths that live past the call; no timeout is given.
         let count = unsafe {
             libc::recvmmsg(
@@ -117,11 +122,13 @@ impl Incoming {
                 ptr::null_mut(),
             )
         };
+
         let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
         for (at, header) in headers[..count].iter().enumerate() {
             let arrival = self.arrival(at, header);
             self.arrivals.push(arrival);
         }
+
         Ok(count)
     }
 
@@ -141,6 +148,7 @@ impl Incoming {
                 ControlMessage::Unreachable(_) | ControlMessage::Other => {}
             }
         }
+
         arrival
     }
 }
@@ -183,6 +191,7 @@ impl<'a> Outgoing<'a> {
             iov_base: octets.as_ptr().cast_mut().cast(),
             iov_len: octets.len(),
         };
+
         self.names[at] = match peer {
             SocketAddr::V4(peer) => Name {
                 v4: sockaddr_v4(peer),
@@ -191,11 +200,13 @@ impl<'a> Outgoing<'a> {
                 v6: sockaddr_v6(peer),
             },
         };
+
         self.sources[at].1 = match source {
             None => 0,
             Some(IpAddr::V4(source)) => packet_info_v4(&mut self.sources[at].0, source),
             Some(IpAddr::V6(source)) => packet_info_v6(&mut self.sources[at].0, source),
         };
+
         self.count += 1;
     }
 
@@ -216,7 +227,9 @@ impl<'a> Outgoing<'a> {
                 _ => (&raw mut self.sources[at].0).cast(),
             };
         }
+
         let (first, count) = (headers[from..].as_mut_ptr(), self.count - from);
+
         // SAFETY: `count` headers from `first` on point to buffers of the stated lengths; the datagrams' octets are
         // borrowed for 'a, and the kernel only reads them.
         let sent = unsafe {
@@ -227,6 +240,7 @@ impl<'a> Outgoing<'a> {
                 libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
             )
         };
+
         usize::try_from(sent).map_err(|_| io::Error::last_os_error())
     }
 }
@@ -251,6 +265,7 @@ pub(super) fn next_unreachable(
 ) -> io::Result<Option<Option<(SocketAddr, Unreachable)>>> {
     let mut control = Control([0; CONTROL]);
     let mut octets = [0_u8; 1];
+
     // SAFETY: zero is valid for these integers and pointers.
     let (mut name, mut header): (libc::sockaddr_storage, libc::msghdr) = unsafe { mem::zeroed() };
     let mut iovec = libc::iovec {
@@ -263,6 +278,7 @@ pub(super) fn next_unreachable(
     header.msg_iovlen = 1;
     header.msg_control = (&raw mut control).cast();
     header.msg_controllen = CONTROL;
+
     // SAFETY: the header points to buffers of the stated lengths that live past the call.
     let result = unsafe {
         libc::recvmsg(
@@ -279,6 +295,7 @@ pub(super) fn next_unreachable(
             Err(error)
         };
     }
+
     let what = controls(&header).find_map(|control| match control {
         ControlMessage::Unreachable(what) => what,
         ControlMessage::Destination(_)
@@ -286,6 +303,7 @@ pub(super) fn next_unreachable(
         | ControlMessage::Overflow(_)
         | ControlMessage::Other => None,
     });
+
     Ok(Some(address(&name).zip(what)))
 }
 
@@ -357,6 +375,7 @@ const fn unreachable(error: &libc::sock_extended_err) -> Option<Unreachable> {
     const FRAGMENTATION_NEEDED: u8 = 4;
     let (v4, v6) = (libc::SO_EE_ORIGIN_ICMP, libc::SO_EE_ORIGIN_ICMP6);
     let origin = error.ee_origin;
+
     Some(match (error.ee_type, error.ee_code) {
         (3, FRAGMENTATION_NEEDED) if origin == v4 => return None,
         (3, 0 | 6) if origin == v4 => Unreachable::Network,
@@ -383,6 +402,7 @@ pub(super) fn prepare(
 ) -> io::Result<()> {
     let fd = socket.as_raw_fd();
     let wants_destination = i32::from(address.ip().is_unspecified());
+
     if address.is_ipv6() {
         set_option(
             fd,
@@ -390,6 +410,7 @@ pub(super) fn prepare(
             libc::IPV6_RECVPKTINFO,
             wants_destination,
         )?;
+
         set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVERR, 1)?;
         set_option(
             fd,
@@ -407,8 +428,10 @@ pub(super) fn prepare(
             libc::IP_PMTUDISC_DONT,
         )?;
     }
+
     set_option(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)?;
     set_option(fd, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1)?;
+
     // Beyond net.core.rmem_max only a privileged process may go; others get that much.
     for (forced, plain) in [
         (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF),
@@ -417,6 +440,7 @@ pub(super) fn prepare(
         set_option(fd, libc::SOL_SOCKET, forced, buffer_octets)
             .or_else(|_| set_option(fd, libc::SOL_SOCKET, plain, buffer_octets))?;
     }
+
     Ok(())
 }
 
@@ -544,6 +568,7 @@ fn write_control<T: Copy>(control: &mut Source, level: i32, kind: i32, data: T) 
             "it fits"
         )
     };
+
     // SAFETY: CMSG_LEN and CMSG_SPACE only compute.
     let (length, space) = unsafe {
         (
@@ -551,7 +576,9 @@ fn write_control<T: Copy>(control: &mut Source, level: i32, kind: i32, data: T) 
             libc::CMSG_SPACE(size_of::<T>() as u32),
         )
     };
+
     let at: *mut libc::cmsghdr = ptr::from_mut(control).cast();
+
     // SAFETY: the buffer is aligned for a cmsghdr and has room for it and the data, as asserted above.
     unsafe {
         (*at).cmsg_level = level;
@@ -559,5 +586,6 @@ fn write_control<T: Copy>(control: &mut Source, level: i32, kind: i32, data: T) 
         (*at).cmsg_len = length as usize;
         ptr::write_unaligned(libc::CMSG_DATA(at).cast(), data);
     }
+
     space as usize
 }

@@ -67,6 +67,7 @@ impl Outbox {
         if waiting.state != State::Open {
             return Err(Refused);
         }
+
         let was_empty = waiting.octets.is_empty();
         let fits = waiting.octets.len() + octets.len() <= self.limit_octets;
         if fits {
@@ -75,10 +76,13 @@ impl Outbox {
         } else {
             waiting.state = State::Overfull;
         }
+
         drop(waiting);
+
         if was_empty || !fits {
             self.changed.notify_one();
         }
+
         if fits { Ok(()) } else { Err(Refused) }
     }
 

@@ -83,8 +83,10 @@ impl TcpListeners {
                 clock,
                 is_closing: AtomicBool::default(),
             };
+
             runtime.spawn(task.open());
         });
+
         let mut accepting = JoinSet::new();
         for (listener, transport, socket) in listeners {
             let socket = TcpListener::from_std(socket)?;
@@ -96,6 +98,7 @@ impl TcpListeners {
                 clock,
             ));
         }
+
         Ok((
             Self {
                 _accepting: accepting,
@@ -138,6 +141,7 @@ async fn accept<S: Sink>(
         let Ok(local) = stream.local_addr() else {
             continue;
         };
+
         let flow = Flow {
             transport,
             listener,
@@ -157,6 +161,7 @@ async fn accept<S: Sink>(
                     clock,
                     is_closing: AtomicBool::default(),
                 };
+
                 tokio::spawn(task.accepted(stream));
             }
             None => {
@@ -205,13 +210,16 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send + Sync> Task<S, C> {
     ) -> Result<Secured<tokio_rustls::server::TlsStream<TcpStream>>, Ended> {
         let settings = self.connections.settings();
         prepare(&stream, settings.message)?;
+
         if self.flow.transport != Transport::Tls {
             return Ok(Secured::Bare(stream));
         }
+
         match timeout(settings.first_octet, stream.readable()).await {
             Ok(readable) => readable?,
             Err(_) => return Err(Ended::SlowToSend),
         }
+
         match timeout(settings.first_message, self.security.accept(stream)).await {
             Ok(Ok(stream)) => Ok(Secured::Tls(Box::new(stream))),
             Ok(Err(error)) => {
@@ -246,9 +254,11 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send + Sync> Task<S, C> {
     ) -> Result<Secured<tokio_rustls::client::TlsStream<TcpStream>>, Ended> {
         let settings = self.connections.settings();
         prepare(&stream, settings.message)?;
+
         if self.flow.transport != Transport::Tls {
             return Ok(Secured::Bare(stream));
         }
+
         let connecting = self.security.connect(stream, self.asked);
         match timeout(settings.connect, connecting).await {
             Ok(Ok(stream)) => Ok(Secured::Tls(Box::new(stream))),
@@ -257,6 +267,7 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send + Sync> Task<S, C> {
                 let name = self.security.names().name(self.asked);
                 let name = name.map_or_else(|| peer.ip().to_string(), |name| name.to_string());
                 let reason = handshake::reason(&error, &name);
+
                 // Who is asked whether it is there fails at each turn.
                 if self
                     .security
@@ -265,6 +276,7 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send + Sync> Task<S, C> {
                 {
                     tracing::warn!(%peer, name, reason = &*reason, "the peer was not verified");
                 }
+
                 Err(Ended::NotSecured(reason))
             }
             Err(_) => Err(Ended::NotSecured("the handshake took too long".into())),
@@ -302,6 +314,7 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send + Sync> Task<S, C> {
             began,
             awaited,
         };
+
         let closing = async {
             self.is_closing.store(true, Ordering::Relaxed);
             self.sink.closing(flow, self.asked).await;
@@ -309,6 +322,7 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send + Sync> Task<S, C> {
                 self.sink.closing(named, 0).await;
             }
         };
+
         connection.serve(stream, closing).await
     }
 

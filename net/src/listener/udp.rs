@@ -39,13 +39,16 @@ pub fn bind(address: SocketAddr, reuse_port: bool) -> io::Result<std::net::UdpSo
     if address.is_ipv6() {
         socket.set_only_v6(true)?;
     }
+
     if reuse_port {
         socket.set_reuse_port(true)?;
     }
+
     socket.set_nonblocking(true)?;
     let socket = std::net::UdpSocket::from(socket);
     mmsg::prepare(&socket, address, BUFFER_OCTETS)?;
     socket2::SockRef::from(&socket).bind(&address.into())?;
+
     Ok(socket)
 }
 
@@ -164,11 +167,14 @@ impl UdpSocket {
         for (flow, octets) in messages {
             sending.push(flow, octets);
         }
+
         sending.flush();
         let sent = sending.sent;
+
         if let Err(error) = self.take_lost(lost) {
             tracing::warn!(%error, local = %self.local, "cannot read the socket's error queue");
         }
+
         sent
     }
 
@@ -373,6 +379,7 @@ impl Batch {
                 .map_or(Duration::ZERO, |stamped| self.wall.saturating_sub(stamped));
             let ip = arrival.local.unwrap_or(self.flow.local.ip());
             let local = SocketAddr::new(ip, self.flow.local.port());
+
             Datagram {
                 flow: Flow {
                     local,

@@ -78,23 +78,28 @@ impl Learning {
         let Some(standing) = self.learnable(agreed, source, silence) else {
             return is_learnt;
         };
+
         if !self.follow(source, standing, header) {
             return is_learnt;
         }
+
         if self.yields(source, standing) {
             return is_learnt;
         }
+
         // Two calls would play each other's echo for ever.
         if !same(source, agreed.remote) && is_ours(source) {
             self.forget(source);
             return false;
         }
+
         self.candidates.clear();
         self.window = match standing {
             Standing::Expected => Window::Closed,
             Standing::Allowed => Window::Expected,
         };
         self.source = Some(source);
+
         true
     }
 

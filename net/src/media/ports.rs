@@ -81,6 +81,7 @@ impl Ports {
             .filter(|port| port.is_multiple_of(2))
             .chain(in_range().filter(|port| !port.is_multiple_of(2)))
             .collect();
+
         let workers = polls
             .iter()
             .map(|poll| {
@@ -90,6 +91,7 @@ impl Ports {
                 ))
             })
             .collect::<io::Result<_>>()?;
+
         for ip in &settings.ips {
             let (port, _) = bind_first(&mut unbound, *ip, usize::MAX)?.ok_or_else(|| {
                 let taken = format!("no port of media.rtp_ports is free at {ip}");
@@ -97,6 +99,7 @@ impl Ports {
             })?;
             unbound.push_front(port);
         }
+
         Ok(Self {
             first,
             ports: (first..=last).map(|_| Mutex::default()).collect(),
@@ -281,6 +284,7 @@ impl Ports {
             self.mark(port, true);
             Ok(Some(SocketAddr::new(ip, port)))
         });
+
         bound.unwrap_or_else(|error| {
             tracing::warn!(%error, media.ip = %ip, "an RTP socket can't be bound");
             None
@@ -339,9 +343,11 @@ fn bind_first(
 ) -> io::Result<Option<(u16, std::net::UdpSocket)>> {
     let socket = Socket::new(Domain::for_address((ip, 0).into()), Type::DGRAM, None)?;
     socket.set_nonblocking(true)?;
+
     if ip.is_ipv6() {
         socket.set_only_v6(true)?;
     }
+
     for _ in 0..attempts.min(ports.len()) {
         let Some(port) = ports.pop_front() else { break };
         match socket.bind(&SocketAddr::new(ip, port).into()) {
@@ -354,6 +360,7 @@ fn bind_first(
             }
         }
     }
+
     Ok(None)
 }
 

@@ -31,8 +31,10 @@ impl Packet {
         if first >> 6 != VERSION {
             return None;
         }
+
         let start = payload_start(octets, first)?;
         let end = octets.len() - padding(octets, first)?;
+
         let header = Header {
             marker: second & 0x80 != 0,
             payload_type: second & 0x7f,
@@ -40,6 +42,7 @@ impl Packet {
             timestamp: u32::from_be_bytes([head[4], head[5], head[6], head[7]]),
             ssrc: u32::from_be_bytes([head[8], head[9], head[10], head[11]]),
         };
+
         (start < end).then_some(Self { header, start, end })
     }
 

@@ -122,14 +122,18 @@ impl Session {
         {
             return None;
         }
+
         self.heard_at = now;
         self.is_silence_reported = false;
+
         if Some(packet.header.payload_type) == agreed.telephone_event {
             self.keys.hear(&packet.header, packet.payload(octets), now);
         }
+
         if self.speech.is_some() || !self.pace.admits(now) {
             return None;
         }
+
         let header = self.stream.next(&packet.header, now);
         Some((source, packet.rewrite(octets, &header)))
     }
@@ -237,11 +241,13 @@ impl Stream {
         let incoming = known.unwrap_or_else(|| self.join(header, now));
         let sequence = header.sequence.wrapping_add(incoming.sequence_offset);
         let timestamp = header.timestamp.wrapping_add(incoming.timestamp_offset);
+
         if is_after(sequence, self.sequence) {
             self.sequence = sequence;
             self.timestamp = timestamp;
             self.sent_at = now;
         }
+
         Header {
             marker: header.marker || known.is_none(),
             payload_type: header.payload_type,
@@ -274,6 +280,7 @@ impl Stream {
             }
             None => 0,
         };
+
         // Timestamps wrap around at 32 bits, so that the low half of a pause of any length is what counts.
         let timestamp = self
             .timestamp
@@ -283,6 +290,7 @@ impl Stream {
             sequence_offset: self.sequence.wrapping_add(1).wrapping_sub(header.sequence),
             timestamp_offset: timestamp.wrapping_sub(header.timestamp),
         };
+
         self.incoming = Some(incoming);
         incoming
     }

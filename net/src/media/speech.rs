@@ -71,18 +71,22 @@ impl Speech {
         let Some(to) = listener else {
             return self.open(agreed, now.since(since), now);
         };
+
         let due = self.due.filter(|due| self.at > 0 && now.since(*due) < LATE);
         let due = due.unwrap_or(now);
         if due > now {
             return None;
         }
+
         let Some(octets) = self.audio[self.at..].first_chunk::<PACKET>() else {
             self.is_over = true;
             return None;
         };
+
         let is_first = self.at == 0;
         self.at += PACKET;
         self.due = Some(due + PACKET_TIME);
+
         Some(said(to, octets, agreed, is_first))
     }
 

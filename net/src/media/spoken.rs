@@ -35,6 +35,7 @@ pub(super) fn code(digits: &[u8]) -> Vec<u8> {
             audio.extend_from_slice(clip);
         }
     }
+
     pause(&mut audio, SECOND / 2);
     audio
 }

@@ -81,6 +81,7 @@ impl Worker {
         let mut buffer = [0; LONGEST];
         let mut round_at = clock() + ROUND;
         let mut is_speaking = false;
+
         while !self.ports.is_stopped() {
             let patience = if is_speaking { SPEAKING } else { ROUND };
             if let Err(error) = self.poll.poll(&mut events, Some(patience))
@@ -89,6 +90,7 @@ impl Worker {
                 tracing::error!(%error, "media cannot wait for packets");
                 std::thread::sleep(ROUND);
             }
+
             let now = clock();
             for event in &events {
                 self.handle_event(event, &mut buffer, now);
@@ -96,7 +98,9 @@ impl Worker {
                     on_news(key, News::Digit(digit));
                 }
             }
+
             is_speaking = self.speak(&mut buffer, &on_news, now);
+
             if now >= round_at {
                 round_at = now + ROUND;
                 self.make_round(&on_news, now);
@@ -121,6 +125,7 @@ impl Worker {
         let (Some(socket), mut session) = port.parts() else {
             return Turn::Emptied;
         };
+
         for _ in 0..TURN {
             let (length, source) = match socket.recv_from(buffer) {
                 Ok(received) => received,
@@ -142,11 +147,13 @@ impl Worker {
                 }
                 Some(_) | None => self.packets.discarded += 1,
             }
+
             let pressed = session
                 .as_deref_mut()
                 .and_then(|session| Some((session.key(), session.take_digit()?)));
             self.pressed.extend(pressed);
         }
+
         Turn::MoreToRead
     }
 
@@ -157,6 +164,7 @@ impl Worker {
             let (Some(socket), Some(session)) = port.parts() else {
                 return false;
             };
+
             for _ in 0..SPOKEN {
                 let Some((to, octets)) = session.speak(buffer, now) else {
                     break;
@@ -164,10 +172,12 @@ impl Worker {
                 // A packet that can't be sent is lost, as RTP is.
                 let _ = socket.send_to(octets, to);
             }
+
             let is_over = session.take_end();
             if is_over {
                 on_news(session.key(), News::Spoken);
             }
+
             !is_over && session.is_spoken_to()
         })
     }

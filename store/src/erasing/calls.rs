@@ -171,12 +171,15 @@ pub(super) async fn erase(store: &Store, search: &mut Arc<Search>) -> Result<Row
         let Some(last) = rows.last() else { break };
         place = (last.started_at, last.id);
         rows.retain(|row| search.is_found(row));
+
         if rows.iter().any(|row| row.ended_at.is_none()) {
             return Ok(RowsErased::CallIsUp);
         }
+
         if rows.is_empty() {
             continue;
         }
+
         let of = Arc::clone(search);
         let erased = store.write(move |tx| {
             of.erase_calls(tx, &rows)?;
@@ -188,14 +191,17 @@ pub(super) async fn erase(store: &Store, search: &mut Arc<Search>) -> Result<Row
         known
             .sessions
             .extend(rows.iter().filter_map(|row| row.session_id));
+
         tokio::time::sleep(PAUSE).await;
     }
+
     // Rows whose first fact never came hold nothing but the contact's id.
     let (org, contact) = (search.erasure.org_id, search.erasure.contact_id);
     let sql = "UPDATE calls SET contact_id = NULL WHERE org_id = $1 AND started_at IS NULL AND contact_id = $2";
     store
         .write(move |tx| tx.run(sql, &[&org, &contact]))
         .await?;
+
     Ok(RowsErased::All)
 }
 
@@ -243,6 +249,7 @@ impl Search {
         let subject = &self.erasure.subject;
         let is_contacts = row.contact_id == Some(self.erasure.contact_id);
         let (is_caller, is_callee) = row.sides(subject, is_contacts);
+
         // The contact may have had another number then.
         let then = match (is_contacts, is_caller) {
             (true, true) => Subject::new(
@@ -254,6 +261,7 @@ impl Search {
             }
             (false, _) => Subject::default(),
         };
+
         let number = |is_theirs: bool, number: &Option<String>| match is_theirs {
             true => number.as_ref().map(|_| NOBODY.to_owned()),
             false => number.clone(),
@@ -263,6 +271,7 @@ impl Search {
             true => Some(format!("erased-{}", row.id)),
             false => id.clone(),
         };
+
         tx.run(
             "UPDATE calls SET contact_id = NULL, from_number = $3, from_e164 = $4, to_number = $5, to_e164 = $6,
                  caller_call_id = $7, runtime_call_id = $8, decision = $9, metadata = NULL, headers = NULL, asked = NULL
@@ -279,6 +288,7 @@ impl Search {
                 &row.decision_without(&[subject, &then]),
             ],
         )?;
+
         Ok(())
     }
 
@@ -287,6 +297,7 @@ impl Search {
         let sql = "SELECT number, target, detail FROM call_attempts WHERE call_id = $1";
         let rows: Vec<AttemptRow> = tx.all(sql, &[&call])?;
         let mut erased = 0;
+
         for row in rows {
             let is_named = self.erasure.subject.mentioned_in(&row.target);
             if !is_named && row.detail.is_none() {
@@ -299,6 +310,7 @@ impl Search {
             let sql = "UPDATE call_attempts SET target = $3, detail = NULL WHERE call_id = $1 AND number = $2";
             erased += tx.run(sql, &[&call, &row.number, &target])?;
         }
+
         Ok(erased)
     }
 
@@ -311,15 +323,18 @@ impl Search {
     ) -> Result<u64, Error> {
         let subject = &self.erasure.subject;
         let mut erased = 0;
+
         for row in rows {
             let has_words = are_contacts && (!row.summary.is_empty() || row.explanation.is_some());
             if !has_words && !row.names(subject) {
                 continue;
             }
+
             let (leads_there, named) = (
                 subject.mentioned_in(&row.value),
                 subject.mentioned_in(&row.name),
             );
+
             erased += tx.run(
                 "UPDATE transfers SET summary = '', explanation = NULL, name = $2,
                      type = CASE WHEN $3 THEN 'sip' ELSE type END, value = CASE WHEN $3 THEN $4 ELSE value END
@@ -327,6 +342,7 @@ impl Search {
                 &[&row.id, &if named { NOBODY } else { &row.name }, &leads_there, &NOBODYS_URI],
             )?;
         }
+
         Ok(erased)
     }
 }

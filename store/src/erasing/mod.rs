@@ -45,9 +45,11 @@ pub async fn erase_rows(
         calls: known.iter().map(|row| row.call_id).collect(),
         sessions: known.iter().filter_map(|row| row.session_id).collect(),
     });
+
     if calls::erase(store, &mut search).await? == RowsErased::CallIsUp {
         return Ok(RowsErased::CallIsUp);
     }
+
     erase::<told::HandoffRow>(store, &search).await?;
     erase::<calls::TransferRow>(store, &search).await?;
     erase::<told::EventRow>(store, &search).await?;
@@ -57,6 +59,7 @@ pub async fn erase_rows(
     erase::<others::LogInRow>(store, &search).await?;
     erase::<super::contacts::Contact>(store, &search).await?;
     store.write(move |tx| search.configuration(tx)).await?;
+
     Ok(RowsErased::All)
 }
 

@@ -112,12 +112,14 @@ impl Searched for AnswerRow {
                 &ROWS_AT_ONCE,
             ],
         )?;
+
         let keyring = tx.keyring();
         for row in &mut rows {
             if let Some(sealed) = &row.answer {
                 row.answer = Some(keyring.open(&row.context(), sealed)?);
             }
         }
+
         Ok(rows)
     }
 
@@ -145,6 +147,7 @@ impl Searched for AnswerRow {
                 )?,
             };
         }
+
         Ok(())
     }
 }
@@ -209,6 +212,7 @@ impl Searched for LogInRow {
             ..Erased::default()
         };
         count(tx, search.erasure.id, &erased)?;
+
         for row in found {
             let legs = ErasedLegs {
                 call_ids: row.sip_call_id.iter().cloned().collect(),
@@ -219,6 +223,7 @@ impl Searched for LogInRow {
             search.remember_legs(tx, (row.id, None), &legs)?;
             tx.run("DELETE FROM auth_failures WHERE id = $1", &[&row.id])?;
         }
+
         Ok(())
     }
 }
@@ -258,6 +263,7 @@ impl Searched for Contact {
             other_contacts: others.len() as u64,
             ..Erased::default()
         };
+
         count(tx, search.erasure.id, &erased)?;
         let org = search.erasure.org_id;
         for nobody in nobodies {
@@ -267,9 +273,11 @@ impl Searched for Contact {
             let sql = "UPDATE events SET contact_id = NULL WHERE org_id = $1 AND contact_id = $2";
             tx.run(sql, &[&org, &nobody.id])?;
         }
+
         for other in others {
             identify::update(tx, &other)?;
         }
+
         tx.changed(Change::Contacts(org), search.erasure.requested_at);
         Ok(())
     }
@@ -287,18 +295,22 @@ impl Search {
                 || subject.mentioned_in(&row.what)
                 || subject.mentioned(row.answer.as_deref())
         });
+
         let found: Vec<Uuid> = found.map(|row| row.id).collect();
         if found.is_empty() {
             return Ok(());
         }
+
         let erased = Erased {
             node_commands: found.len() as u64,
             ..Erased::default()
         };
         count(tx, self.erasure.id, &erased)?;
+
         for id in found {
             tx.run("DELETE FROM asks WHERE id = $1", &[&id])?;
         }
+
         Ok(())
     }
 
@@ -317,6 +329,7 @@ impl Search {
             .iter()
             .filter(|row| subject.mentioned(row.text.as_deref()));
         let mut found = KeptConfiguration::default();
+
         for row in kept {
             match &*row.kind {
                 "numbers" => found.numbers += 1,
@@ -325,10 +338,12 @@ impl Search {
                 _ => found.outbound_trunks += 1,
             }
         }
+
         // A verified number isn't searched for: the request has counted it.
         found.numbers = found.numbers.max(before.kept.numbers);
         let sql = "UPDATE erasures SET kept = $2 WHERE id = $1";
         tx.run(sql, &[&self.erasure.id, &to_json(&found)])?;
+
         Ok(())
     }
 }
@@ -359,5 +374,6 @@ fn contact_without(contact: &Contact, subject: &Subject) -> Option<Contact> {
         http_action_overrides: object(&contact.http_action_overrides),
         ..contact.clone()
     };
+
     (without != *contact).then_some(without)
 }

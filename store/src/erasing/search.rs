@@ -65,6 +65,7 @@ pub(super) async fn erase<R: Searched>(store: &Store, search: &Arc<Search>) -> R
         let Some(last) = rows.last() else {
             return Ok(());
         };
+
         place = last.place();
         let found: Vec<R> = rows
             .into_iter()
@@ -73,8 +74,10 @@ pub(super) async fn erase<R: Searched>(store: &Store, search: &Arc<Search>) -> R
         if found.is_empty() {
             continue;
         }
+
         let of = Arc::clone(search);
         store.write(move |tx| R::erase(tx, &of, &found)).await?;
+
         tokio::time::sleep(PAUSE).await;
     }
 }

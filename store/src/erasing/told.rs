@@ -164,11 +164,13 @@ impl Search {
             .filter_map(id)
             .any(|call| self.calls.contains(&call))
             || id("session_id").is_some_and(|session| self.sessions.contains(&session));
+
         let mut changed = false;
         if is_contacts {
             about["contact_id"] = Value::Null;
             changed = true;
         }
+
         for (name, empty) in [
             ("summary", Value::from("")),
             ("explanation", Value::Null),
@@ -180,6 +182,7 @@ impl Search {
                 changed = true;
             }
         }
+
         changed
     }
 }

@@ -70,14 +70,18 @@ impl Current {
         if watch.sees_slow(self.syncs.load(Ordering::Relaxed), now) {
             return Handed::Kept;
         }
+
         let mut tail = self.lock();
         let Some(open) = &*tail else {
             return Handed::Kept;
         };
+
         queue.hand_over(lines);
+
         if lines.is_empty() {
             return Handed::Over;
         }
+
         match open.write(lines) {
             Ok(()) => Handed::Over,
             Err(error) => {

@@ -34,19 +34,23 @@ impl Draft {
         self.octets.resize(start + HEAD, b' ');
         let written = write(&mut self.octets).map_err(Unwritable::Json);
         let length = self.octets.len() - start - HEAD;
+
         let fits = if length > LONGEST {
             Err(Unwritable::TooLong(length))
         } else {
             Ok(())
         };
+
         let written = written.and(fits);
         if written.is_err() {
             self.octets.truncate(start);
             return written;
         }
+
         hex(&mut self.octets[start..start + 8], length as u64);
         self.octets.push(b'\n');
         self.lines.push((start, number));
+
         Ok(())
     }
 

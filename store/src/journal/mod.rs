@@ -191,6 +191,7 @@ impl<T: Serialize> Journal<T> {
     /// The queue has no room for them; they are left where they are, to be tried again.
     pub fn append(&mut self, facts: &mut Vec<T>) -> Result<Position, Full> {
         let mut is_whole = true;
+
         for (number, fact) in facts.iter().enumerate() {
             let added = self
                 .draft
@@ -204,9 +205,11 @@ impl<T: Serialize> Journal<T> {
                 );
             }
         }
+
         let queue = &self.appender.queue;
         let appended = queue.push(facts, &mut self.draft, is_whole);
         self.draft.clear(ROOM);
+
         appended
     }
 }
@@ -351,6 +354,7 @@ fn describe() {
         "trunkline_journal_unprojected_facts",
         "Synced facts that the store is being handed"
     );
+
     describe_gauge!("trunkline_journal_octets", "Size of the journal on disk");
 }
 

@@ -170,6 +170,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
                             .begins(self.segment)
                             .unwrap_or(end)
                             .min(end);
+
                         let reading = match self.read(&self.current(), self.octets, until).await {
                             // A segment that the disk refused to make.
                             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -178,17 +179,21 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
                         if reading.octets == 0 {
                             return Ok(());
                         }
+
                         (reading.facts, self.octets + reading.octets, reading.last)
                     }
                 };
+
             self.hand_over(into, self.origin, facts).await;
             self.octets = read_to;
+
             self.projected.send_if_modified(|projected| {
                 let is_news = last > *projected;
                 *projected = last.max(*projected);
                 is_news
             });
         }
+
         Ok(())
     }
 
@@ -213,16 +218,20 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
         while let Err(error) = into.project(origin, Arc::clone(&facts)).await {
             metrics::counter!("trunkline_journal_project_errors_total").increment(1);
             self.shared.condition.set_store_refuses(true);
+
             if failures == 0 {
                 tracing::warn!(
                     error = &error as &dyn Error,
                     "facts of calls wait in the journal"
                 );
             }
+
             failures += 1;
             tokio::time::sleep(pause).await;
+
             pause = (pause * 2).min(longest);
         }
+
         if failures > 0 {
             self.shared.condition.set_store_refuses(false);
             tracing::info!(failures, "facts of calls are kept again");
@@ -274,6 +283,7 @@ fn read<T: DeserializeOwned>(path: &Path, from: u64, end: u64) -> io::Result<Rea
     let mut octets = Vec::new();
     file.take(end.saturating_sub(from))
         .read_to_end(&mut octets)?;
+
     let mut reading = Reading {
         facts: Vec::new(),
         octets: octets.len() as u64,
@@ -306,6 +316,7 @@ fn read<T: DeserializeOwned>(path: &Path, from: u64, end: u64) -> io::Result<Rea
             Piece::Torn { .. } => {}
         }
     }
+
     Ok(reading)
 }
 
@@ -323,6 +334,7 @@ pub(super) fn forget_set_aside(directory: &Path, goes: impl Fn(&[u8]) -> bool) -
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
         Err(error) => return Err(error),
     };
+
     let mut left = Vec::with_capacity(octets.len());
     let mut gone = 0;
     for line in octets.split_inclusive(|octet| *octet == b'\n') {
@@ -332,13 +344,16 @@ pub(super) fn forget_set_aside(directory: &Path, goes: impl Fn(&[u8]) -> bool) -
             left.extend_from_slice(line);
         }
     }
+
     if gone == 0 {
         return Ok(0);
     }
+
     if left.is_empty() {
         fs::remove_file(&path)?;
         return Ok(gone);
     }
+
     let new = directory.join("set-aside.new");
     let mut file = File::options()
         .write(true)
@@ -346,10 +361,12 @@ pub(super) fn forget_set_aside(directory: &Path, goes: impl Fn(&[u8]) -> bool) -
         .truncate(true)
         .mode(0o600)
         .open(&new)?;
+
     file.write_all(&left)?;
     file.sync_all()?;
     fs::rename(&new, &path)?;
     File::open(directory)?.sync_all()?;
+
     Ok(gone)
 }
 

@@ -81,19 +81,23 @@ impl<T> Queue<T> {
         if state.is_closed || !has_room {
             return Err(Full);
         }
+
         let waiting = &mut state.waiting;
         let first = Position(waiting.last.0 + 1);
         waiting.last.0 += facts.len() as u64;
         waiting.is_whole &= is_whole;
         waiting.lines.extend_from_slice(draft.placed(first));
+
         // The writer sleeps only over an empty queue.
         let was_empty = waiting.facts.is_empty() && !facts.is_empty();
         waiting.facts.append(facts);
         let last = waiting.last;
         drop(state);
+
         if was_empty {
             self.filled.notify_one();
         }
+
         Ok(last)
     }
 
@@ -116,6 +120,7 @@ impl<T> Queue<T> {
                 .wait_while(self.state(), is_idle)
                 .unwrap_or_else(PoisonError::into_inner);
         }
+
         !state.waiting.facts.is_empty() || state.is_nudged
     }
 

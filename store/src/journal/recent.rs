@@ -57,13 +57,17 @@ impl<T> Recent<T> {
             if place > wanted || place == wanted && next.octets.end > end {
                 break;
             }
+
             let Some(next) = held.writes.pop_front() else {
                 break;
             };
+
             held.facts -= next.facts.len();
+
             if place < wanted {
                 continue;
             }
+
             taken = Some(match taken {
                 None => next,
                 Some(mut before) => {
@@ -74,6 +78,7 @@ impl<T> Recent<T> {
                 }
             });
         }
+
         taken
     }
 

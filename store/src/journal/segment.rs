@@ -72,14 +72,17 @@ pub(super) fn cut_torn_tail(path: &Path) -> io::Result<u64> {
     let Some(from) = torn else {
         return Ok(octets.len() as u64);
     };
+
     tracing::warn!(
         segment = %path.display(),
         cut_octets = octets.len() - from,
         "the journal ended in the middle of a fact, which was never acknowledged"
     );
+
     let file = OpenOptions::new().write(true).open(path)?;
     file.set_len(from as u64)?;
     file.sync_data()?;
+
     Ok(from as u64)
 }
 

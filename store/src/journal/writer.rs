@@ -98,11 +98,13 @@ impl<T, D: Disk> Writer<T, D> {
         let (batch, written) = self.take(following.as_ref());
         let mut attempt = written.and_then(|()| self.shared.current.sync(&self.tail));
         let mut attempts_closed = 0;
+
         while let Err(error) = attempt {
             following = None;
             self.abandon();
             self.shared.disk_failed(&self.queue, &error);
             attempts_closed += u32::from(self.queue.is_closed());
+
             if attempts_closed == LAST_ATTEMPTS {
                 let facts = batch.facts.len();
                 tracing::error!(
@@ -111,9 +113,11 @@ impl<T, D: Disk> Writer<T, D> {
                 );
                 return;
             }
+
             std::thread::sleep(self.settings.disk_retry);
             attempt = self.write_anew(&batch.lines);
         }
+
         self.kept(batch, following);
     }
 
@@ -200,9 +204,11 @@ impl<T, D: Disk> Writer<T, D> {
         if self.shared.condition.set_disk_refuses(false) {
             tracing::info!("the journal is written again");
         }
+
         let start = self.octets;
         let length = batch.lines.len() as u64;
         self.octets += length;
+
         if batch.is_whole && !batch.facts.is_empty() {
             self.shared.recent.leave(Written {
                 segment: self.segment.number,
@@ -211,20 +217,25 @@ impl<T, D: Disk> Writer<T, D> {
                 last: batch.last,
             });
         }
+
         self.shared.spooled.fetch_add(length, Ordering::Relaxed);
+
         if let Some((segment, tail)) = following {
             self.segment = segment;
             self.tail = tail;
             self.octets = 0;
         }
+
         // Nobody listens once handles and projector are gone.
         self.synced.send_replace(Synced {
             segment: self.segment.number,
             octets: self.octets,
             position: batch.last,
         });
+
         self.spare = batch.lines;
         self.spare.clear();
+
         self.spare.shrink_to(ROOM);
     }
 }

@@ -47,6 +47,7 @@ impl Session<'_> {
             let Ok(Some(incoming)) = self.wire.receive(until) else {
                 return;
             };
+
             let message = Message::parse(&incoming.octets);
             match message.status() {
                 None if message.method() == "ACK" => {}

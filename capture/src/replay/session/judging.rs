@@ -25,9 +25,11 @@ impl Session<'_> {
             captured: &self.captured,
             live: &self.live,
         };
+
         if !is_stated {
             differences.extend(whole(&item.message, message, &sides));
         }
+
         if !item
             .expectations
             .iter()
@@ -35,6 +37,7 @@ impl Session<'_> {
         {
             differences.extend(self.lateness(item, captured, after));
         }
+
         differences
     }
 

@@ -26,15 +26,18 @@ impl Session<'_> {
                     outcome: *outcome,
                 });
             }
+
             let Some(item) = self.items.get(at) else {
                 break;
             };
+
             let (outcome, when) = match self.states[at] {
                 State::Done(outcome, when) => (outcome, Some(when)),
                 State::Pending if self.is_beyond => (Outcome::OutOfReach, None),
                 State::Pending if item.is_optional && !self.is_over => (Outcome::Absent, None),
                 State::Pending => (Outcome::NotReached, None),
             };
+
             #[expect(clippy::cast_precision_loss, reason = "microseconds of a call fit")]
             let captured_at_s = item.at as f64 / 1e6;
             steps.push(Step {
@@ -48,6 +51,7 @@ impl Session<'_> {
                 outcome,
             });
         }
+
         steps
     }
 }

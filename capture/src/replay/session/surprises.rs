@@ -11,16 +11,20 @@ impl Session<'_> {
         if status == Some(100) {
             return;
         }
+
         if status.is_none() && message.method() == "OPTIONS" {
             self.say_ok(party, message);
             return;
         }
+
         if matches!(status, Some(401 | 407)) && party == Role::Caller && self.log_in(message) {
             return;
         }
+
         let behind = (0..self.items.len())
             .rfind(|at| matches!(self.states[*at], State::Done(..)))
             .map_or(0, |at| at + 1);
+
         // What was to come in its place: then that is the message that differs.
         let instead = (0..self.items.len()).find(|at| {
             let item = &self.items[*at];
@@ -49,8 +53,10 @@ impl Session<'_> {
                 );
             }
         }
+
         let goes_on = status.is_some_and(|status| status < 200) && self.extra.len() < MAX_STRANGE;
         self.is_over |= !goes_on;
+
         if status.is_none() {
             self.say_ok(party, message);
         }
@@ -61,32 +67,41 @@ impl Session<'_> {
         let Some((user, password)) = self.options.credentials.clone() else {
             return false;
         };
+
         let Some(octets) = self.last_request(message) else {
             return false;
         };
+
         let mut request = Message::parse(&octets);
         if self.caller.shift >= MAX_CHALLENGES || request.cseq() != message.cseq() {
             return false;
         }
+
         if request.method() == "INVITE" {
             let acknowledgement = acknowledging(&request, message).to_octets();
             let _ = self.wire.send(Role::Caller, &acknowledgement);
         }
+
         let book = &mut self.caller;
         book.challenged(message);
         book.shift += 1;
+
         let Some((number, method)) = request.cseq() else {
             return false;
         };
+
         request.set("CSeq", &format!("{} {method}", number + 1));
         renewed(&mut request);
+
         if !book.authorise(&mut request, &user, &password) {
             return false;
         }
+
         let (now, shown) = (self.now(), label(message));
         let behind = (0..self.items.len())
             .rfind(|at| matches!(self.states[*at], State::Done(..)))
             .map_or(0, |at| at + 1);
+
         self.extra.push((
             behind,
             now,
@@ -94,9 +109,11 @@ impl Session<'_> {
             format!("{shown}, answered with credentials"),
             Outcome::Adapted,
         ));
+
         let octets = request.to_octets();
         let _ = self.wire.send(Role::Caller, &octets);
         self.sent(Role::Caller, &request, octets);
+
         true
     }
 
