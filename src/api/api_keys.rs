@@ -12,13 +12,13 @@ use uuid::Uuid;
 
 use super::body::{Body, Fields};
 use super::caller::Caller;
+use super::field_type::{Choice, ListOf, NAME, Parsed, Text};
 use super::idempotency::once;
-use super::openapi::{Book, read_by};
+use super::openapi::{OpenApiBuilder, read_by};
 use super::page::{Page, Paging};
 use super::path::Named;
 use super::query::{Query, text_schema};
 use super::routes::Routes;
-use super::shape::{Choice, ListOf, NAME, Parsed, Text};
 use super::time::{timestamp, written};
 use super::{Api, ApiError, SCOPES, Success, token};
 
@@ -31,9 +31,9 @@ pub(super) fn router() -> Routes {
         .route("/{api_key_id}", delete(revoke))
 }
 
-pub(super) fn openapi(book: &mut Book) {
+pub(super) fn openapi(builder: &mut OpenApiBuilder) {
     const TAG: &str = "API keys";
-    book.add(
+    builder.add(
         "get",
         "/api-keys",
         "listKeys",
@@ -45,7 +45,7 @@ pub(super) fn openapi(book: &mut Book) {
                 .lists::<KeyView>()
         },
     );
-    book.add(
+    builder.add(
         "post",
         "/api-keys",
         "createKey",
@@ -59,7 +59,7 @@ pub(super) fn openapi(book: &mut Book) {
                 .gives::<NewKeyView>(201)
         },
     );
-    book.add(
+    builder.add(
         "delete",
         "/api-keys/{api_key_id}",
         "revokeKey",

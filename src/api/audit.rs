@@ -19,10 +19,10 @@ use super::caller::Caller;
 use super::csv::{foreign, line, plain};
 use super::deed::KINDS;
 use super::feed_page::Onward;
+use super::field_type::id;
 use super::openapi::Operation;
 use super::page::Page;
 use super::query::Query;
-use super::shape::id;
 use super::time::{self, written};
 use super::{Api, ApiError, accept};
 
@@ -39,7 +39,7 @@ const OLDEST_FIRST: &str = "audit, oldest first";
 /// What a list is narrowed by. The cursor carries it.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Filters {
+pub(super) struct AuditFilters {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     org_id: Option<Uuid>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -147,9 +147,9 @@ impl AuditView {
     }
 }
 
-/// Form of the answer.
+/// Format of the answer.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-enum Form {
+enum AuditFormat {
     Page,
     Csv,
     Lines,
@@ -163,7 +163,7 @@ struct Line<'e> {
     cursor: &'e str,
 }
 
-impl Filters {
+impl AuditFilters {
     fn read(query: &mut Query, of: AuditOf) -> Self {
         let any_id = |text: &str| id(text).ok_or_else(|| "expected an id".to_owned());
         let filters = Self {
@@ -220,29 +220,29 @@ pub(super) async fn answer(
     mut query: Query,
 ) -> Result<Response, ApiError> {
     let form = accept::first_known(headers, |kind| match kind {
-        "application/json" | "application/*" | "*/*" => Some(Form::Page),
-        "text/csv" | "text/*" => Some(Form::Csv),
-        "application/x-ndjson" => Some(Form::Lines),
+        "application/json" | "application/*" | "*/*" => Some(AuditFormat::Page),
+        "text/csv" | "text/*" => Some(AuditFormat::Csv),
+        "application/x-ndjson" => Some(AuditFormat::Lines),
         _ => None,
     });
-    let form = form.unwrap_or(Form::Page);
-    let given = Filters::read(&mut query, of);
+    let form = form.unwrap_or(AuditFormat::Page);
+    let given = AuditFilters::read(&mut query, of);
     let list = match form {
-        Form::Page => NEWEST_FIRST,
-        Form::Csv | Form::Lines => OLDEST_FIRST,
+        AuditFormat::Page => NEWEST_FIRST,
+        AuditFormat::Csv | AuditFormat::Lines => OLDEST_FIRST,
     };
     let onward = Onward::read(&mut query, list, given);
     query.finish()?;
     match form {
-        Form::Page => Ok(page(&api, of, &onward).await?.into_response()),
-        Form::Csv | Form::Lines => stream_of(api, of, onward, form).await,
+        AuditFormat::Page => Ok(page(&api, of, &onward).await?.into_response()),
+        AuditFormat::Csv | AuditFormat::Lines => stream_of(api, of, onward, form).await,
     }
 }
 
 async fn page(
     api: &Api,
     of: AuditOf,
-    onward: &Onward<Filters>,
+    onward: &Onward<AuditFilters>,
 ) -> Result<Page<AuditView>, ApiError> {
     let limit = onward.limit.unwrap_or(USUAL);
     let filter = onward.filters.for_store();
@@ -269,8 +269,8 @@ async fn page(
 struct Export {
     api: Api,
     of: AuditOf,
-    onward: Onward<Filters>,
-    form: Form,
+    onward: Onward<AuditFilters>,
+    form: AuditFormat,
     /// The number to read on from; `None` at the end.
     after: Option<i64>,
     left: u32,
@@ -279,8 +279,8 @@ struct Export {
 async fn stream_of(
     api: Api,
     of: AuditOf,
-    onward: Onward<Filters>,
-    form: Form,
+    onward: Onward<AuditFilters>,
+    form: AuditFormat,
 ) -> Result<Response, ApiError> {
     let mut export = Export {
         api,
@@ -291,10 +291,10 @@ async fn stream_of(
         onward,
     };
     let (mut first, kind) = match form {
-        Form::Csv => (String::new(), "text/csv; charset=utf-8"),
-        Form::Page | Form::Lines => (String::new(), "application/x-ndjson"),
+        AuditFormat::Csv => (String::new(), "text/csv; charset=utf-8"),
+        AuditFormat::Page | AuditFormat::Lines => (String::new(), "application/x-ndjson"),
     };
-    if form == Form::Csv {
+    if form == AuditFormat::Csv {
         line(&mut first, &COLUMNS.map(Cow::Borrowed));
     }
     first.push_str(&export.read().await?);
@@ -331,8 +331,8 @@ impl Export {
             let cursor = self.onward.cursor(entry.seq);
             let entry = AuditView::from(entry);
             match self.form {
-                Form::Csv => line(&mut lines, &entry.cells(&cursor)),
-                Form::Page | Form::Lines => {
+                AuditFormat::Csv => line(&mut lines, &entry.cells(&cursor)),
+                AuditFormat::Page | AuditFormat::Lines => {
                     let json = Line {
                         entry: &entry,
                         cursor: &cursor,

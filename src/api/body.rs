@@ -14,9 +14,9 @@ use serde_json::{Map, Value, json};
 use trunkline_store::Acting;
 
 use super::error::ApiError;
+use super::field_type::FieldType;
 use super::json;
 use super::query::Query;
-use super::shape::Shape;
 
 /// The longest body, in octets.
 pub(super) const LONGEST: usize = 1 << 20;
@@ -210,10 +210,14 @@ impl Fields {
         }
     }
 
-    fn note<S: Shape>(&self, name: &str, shape: &S, nullable: bool, required: bool) {
+    fn note<S: FieldType>(&self, name: &str, field_type: &S, nullable: bool, required: bool) {
         self.sketch(|schema| {
-            let shape = shape.schema();
-            schema["properties"][name] = if nullable { or_null(shape) } else { shape };
+            let field_type = field_type.schema();
+            schema["properties"][name] = if nullable {
+                or_null(field_type)
+            } else {
+                field_type
+            };
             if required {
                 let names = &mut schema["required"];
                 match names.as_array_mut() {
@@ -230,10 +234,10 @@ impl Fields {
     }
 
     /// A field that must be there. Absent or wrong, it is `None` and a fault is noted.
-    pub(super) fn required<S: Shape>(&mut self, name: &str, shape: S) -> Option<S::Read> {
-        self.note(name, &shape, false, true);
+    pub(super) fn required<S: FieldType>(&mut self, name: &str, field_type: S) -> Option<S::Read> {
+        self.note(name, &field_type, false, true);
         match self.map.remove(name) {
-            Some(value) => self.read(name, value, &shape),
+            Some(value) => self.read(name, value, &field_type),
             None => {
                 self.refuse(name, "is required");
                 None
@@ -242,30 +246,34 @@ impl Fields {
     }
 
     /// A field that may be absent, or `null`, which is the same.
-    pub(super) fn optional<S: Shape>(&mut self, name: &str, shape: S) -> Option<S::Read> {
-        self.note(name, &shape, true, false);
+    pub(super) fn optional<S: FieldType>(&mut self, name: &str, field_type: S) -> Option<S::Read> {
+        self.note(name, &field_type, true, false);
         let value = self.map.remove(name).filter(|value| !value.is_null())?;
-        self.read(name, value, &shape)
+        self.read(name, value, &field_type)
     }
 
     /// A field of an update that always has a value: absent leaves it as it is.
-    pub(super) fn change<S: Shape>(&mut self, name: &str, shape: S) -> Option<S::Read> {
-        self.note(name, &shape, self.null_is_absent, false);
+    pub(super) fn change<S: FieldType>(&mut self, name: &str, field_type: S) -> Option<S::Read> {
+        self.note(name, &field_type, self.null_is_absent, false);
         let value = self.map.remove(name)?;
         if self.null_is_absent && value.is_null() {
             return None;
         }
-        self.read(name, value, &shape)
+        self.read(name, value, &field_type)
     }
 
     /// A field of an update that may be empty: absent leaves it as it is, `null` clears it.
-    pub(super) fn clearable<S: Shape>(&mut self, name: &str, shape: S) -> Option<Option<S::Read>> {
-        self.note(name, &shape, true, false);
+    pub(super) fn clearable<S: FieldType>(
+        &mut self,
+        name: &str,
+        field_type: S,
+    ) -> Option<Option<S::Read>> {
+        self.note(name, &field_type, true, false);
         let value = self.map.remove(name)?;
         if value.is_null() {
             return (!self.null_is_absent).then_some(None);
         }
-        self.read(name, value, &shape).map(Some)
+        self.read(name, value, &field_type).map(Some)
     }
 
     /// Whether a field was given that hasn't been read yet.
@@ -278,9 +286,9 @@ impl Fields {
         self.map.get(name).is_some_and(|value| !value.is_null())
     }
 
-    fn read<S: Shape>(&mut self, name: &str, value: Value, shape: &S) -> Option<S::Read> {
+    fn read<S: FieldType>(&mut self, name: &str, value: Value, field_type: &S) -> Option<S::Read> {
         let path = format!("{}{name}", self.path);
-        shape.read(value, &path, &mut self.faults)
+        field_type.read(value, &path, &mut self.faults)
     }
 
     /// Notes a fault of the field `name`, or one that lies between fields under the name of one of them.
@@ -325,7 +333,7 @@ impl Fields {
 mod tests {
     use serde_json::json;
 
-    use super::super::shape::{Count, Switch, Text};
+    use super::super::field_type::{Bool, Count, Text};
     use super::*;
 
     fn fields(value: Value) -> Fields {
@@ -417,8 +425,8 @@ mod tests {
         let mut fields = fields(json!({"name": "", "on": 1, "colour": "red", "gone": null}));
         let name = fields.required("name", Text::line(1..=9));
         let size = fields.required("size", Count::new(1..=9));
-        let on = fields.optional("on", Switch);
-        let gone = fields.change("gone", Switch);
+        let on = fields.optional("on", Bool);
+        let gone = fields.change("gone", Bool);
         assert_eq!((name.as_deref(), size, on, gone), (None, None, None, None));
         let fault = fields.done(|| Some(())).unwrap_err().to_string();
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Who is asking: an org by its key, or somebody by a session of the dashboard (see `visit`). A key's signature is checked, then that
+//! Who is asking: an org by its key, or somebody by a session of the dashboard (see `dashboard_session`). A key's signature is checked, then that
 //! its row still exists.
 
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use trunkline_store::{
 };
 use uuid::Uuid;
 
+use super::connection_limiter::Proof;
 use super::credentials::{KnownOrg, presented};
 use super::error::ApiError;
 use super::quota::{Policy, Tally};
-use super::room::Proof;
 use super::token::{Claims, Signer};
-use super::{Api, default_limits, token, visit};
+use super::{Api, dashboard_session, default_limits, token};
 
 /// The org whose key came with the request, and what the key may do.
 #[derive(Clone, Debug)]
@@ -145,8 +145,8 @@ impl FromRequestParts<Api> for Caller {
             return Ok(known.clone());
         }
         let now = api.now();
-        if let Some(visit) = visit::of(parts, api).await? {
-            let known = visit.as_key(&parts.method, &parts.headers, api)?;
+        if let Some(session) = dashboard_session::of(parts, api).await? {
+            let known = session.as_key(&parts.method, &parts.headers, api)?;
             known.must_not_be_suspended()?;
             let org = known.key.org_id;
             let limit = known.requests_per_minute;

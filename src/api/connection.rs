@@ -29,7 +29,7 @@ use tokio::time::{Sleep, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tower_service::Service;
 
-use super::room::{Place, UnderWay};
+use super::connection_limiter::{ConnectionPermit, UnderWay};
 use crate::config::Patience;
 
 /// The protocols of HTTPS, ours first.
@@ -58,7 +58,7 @@ pub(super) struct HealthOnly;
 /// Serves one connection until either side ends it, `ended` says so, or another connection needs its place.
 pub(super) async fn serve(
     (stream, peer): (TcpStream, SocketAddr),
-    place: Place,
+    place: ConnectionPermit,
     tls: Option<TlsAcceptor>,
     (router, patience): (Router, Patience),
     ended: watch::Receiver<bool>,
@@ -213,7 +213,7 @@ struct FromPeer {
     progress: Progress,
     /// Requests whose heads were read.
     heads: Arc<AtomicU64>,
-    place: Arc<Place>,
+    place: Arc<ConnectionPermit>,
 }
 
 impl Service<Request<Incoming>> for FromPeer {
@@ -308,7 +308,7 @@ where
 struct Head {
     limit: Duration,
     heads: Arc<AtomicU64>,
-    place: Arc<Place>,
+    place: Arc<ConnectionPermit>,
     /// The head that is waited for, by the number of those before it.
     late: Option<(u64, Pin<Box<Sleep>>)>,
 }

@@ -30,7 +30,7 @@ pub(super) type Presented = [u8; 32];
 pub(super) struct Credentials {
     pub(super) orgs: Believed<KnownOrg>,
     pub(super) partners: Believed<KnownPartner>,
-    pub(super) sessions: Believed<Visit>,
+    pub(super) sessions: Believed<DashboardSession>,
     pub(super) uses: Uses,
     /// When the signing keys were last read because a token named one that isn't known, in microseconds.
     pub(super) keys_read: AtomicU64,
@@ -50,8 +50,8 @@ pub(super) struct KnownOrg {
 
 /// Somebody's session, as a request carries it.
 #[derive(Debug)]
-pub(super) struct Visit {
-    pub(super) session: Session,
+pub(super) struct DashboardSession {
+    pub(super) record: Session,
     pub(super) hash: TokenHash,
     /// Requests that the org's keys and sessions together may make in a minute.
     pub(super) requests_per_minute: u32,
@@ -93,7 +93,7 @@ impl Credentials {
             Change::OrgKey { key, .. } => self.orgs.forget(|known| known.key.id == key),
             Change::Org(org) => {
                 self.orgs.forget(|known| known.key.org_id == org);
-                self.sessions.forget(|visit| visit.session.org_id == org);
+                self.sessions.forget(|session| session.record.org_id == org);
             }
             Change::Partner(partner) => self.partners.forget(|known| known.partner.id == partner),
             // Whose org a key is of isn't known here.
@@ -101,7 +101,7 @@ impl Credentials {
                 self.orgs.forget(|_| true);
                 self.sessions.forget(|_| true);
             }
-            Change::Session(org) => self.sessions.forget(|visit| visit.session.org_id == org),
+            Change::Session(org) => self.sessions.forget(|session| session.record.org_id == org),
             // A token of a key that is retired may be known.
             Change::SigningKeys => self.orgs.forget(|_| true),
             Change::Contacts(_) => {}

@@ -6,8 +6,8 @@ use axum::response::Response;
 use trunkline_store::{Acting, Deed, audit};
 use uuid::Uuid;
 
+use super::field_type::id;
 use super::idempotency::REPLAYED;
-use super::shape::id;
 use super::{Api, client};
 
 /// Words of a path, and the kind of thing that they lead to; the first that a path has counts.

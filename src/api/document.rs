@@ -6,28 +6,28 @@ use axum::http::{HeaderName, header};
 use axum::response::{Html, IntoResponse, Response};
 use serde_json::Value;
 
-use super::openapi::{Book, page};
+use super::openapi::{OpenApiBuilder, page};
 use super::query::Query;
 use super::{Api, ApiError};
 use crate::config::Config;
 
 /// The whole document, for a deployment of this configuration.
 pub fn document(config: &Config) -> Value {
-    let mut book = Book::new();
-    super::phone::openapi(&mut book, config);
-    super::widget::openapi(&mut book);
-    super::handoff_analytics::openapi(&mut book);
-    super::api_keys::openapi(&mut book);
-    super::partner::openapi(&mut book, config);
-    super::webhooks::openapi(&mut book, config);
-    super::health::openapi(&mut book);
-    super::jwks::openapi(&mut book);
-    openapi(&mut book);
-    book.finish(config)
+    let mut builder = OpenApiBuilder::new();
+    super::phone::openapi(&mut builder, config);
+    super::widget::openapi(&mut builder);
+    super::handoff_analytics::openapi(&mut builder);
+    super::api_keys::openapi(&mut builder);
+    super::partner::openapi(&mut builder, config);
+    super::webhooks::openapi(&mut builder, config);
+    super::health::openapi(&mut builder);
+    super::jwks::openapi(&mut builder);
+    openapi(&mut builder);
+    builder.finish(config)
 }
 
-fn openapi(book: &mut Book) {
-    book.add(
+fn openapi(builder: &mut OpenApiBuilder) {
+    builder.add(
         "get",
         "/openapi.json",
         "showOpenApi",
@@ -38,7 +38,7 @@ fn openapi(book: &mut Book) {
                 .gives_text(200, "application/json")
         },
     );
-    book.add(
+    builder.add(
         "get",
         "/docs",
         "showDocs",
@@ -51,7 +51,7 @@ fn openapi(book: &mut Book) {
 pub(super) async fn show(State(api): State<Api>, query: Query) -> Result<Response, ApiError> {
     query.finish()?;
     let made = || Bytes::from(document(api.config()).to_string());
-    let json = api.shelf().json.get_or_init(made).clone();
+    let json = api.rendered_docs().json.get_or_init(made).clone();
     Ok(([(header::CONTENT_TYPE, "application/json")], json).into_response())
 }
 
@@ -65,6 +65,6 @@ const ONLY_ITSELF: (HeaderName, &str) = (
 pub(super) async fn docs(State(api): State<Api>, query: Query) -> Result<Response, ApiError> {
     query.finish()?;
     let made = || page(&document(api.config()));
-    let page = api.shelf().page.get_or_init(made).clone();
+    let page = api.rendered_docs().page.get_or_init(made).clone();
     Ok(([ONLY_ITSELF], Html(page)).into_response())
 }

@@ -1,6 +1,6 @@
 //! E-mail addresses: one pattern, that of the API's document.
 
-use super::shape::Parsed;
+use super::field_type::Parsed;
 
 /// An address of at most 254 characters (RFC 5321 §4.5.3.1.3 less the angle brackets).
 pub(super) const EMAIL: Parsed<String> = Parsed::new("an e-mail address", |text| {

@@ -12,7 +12,7 @@ use trunkline_store::Store;
 use trunkline_store::journal;
 
 use super::Api;
-use super::openapi::Book;
+use super::openapi::OpenApiBuilder;
 use crate::telemetry::metrics;
 
 /// How long the database may take to answer before it counts as away.
@@ -97,8 +97,8 @@ pub(super) async fn rendered(State(api): State<Api>) -> Response {
         .into_response()
 }
 
-pub(super) fn openapi(book: &mut Book) {
-    book.add(
+pub(super) fn openapi(builder: &mut OpenApiBuilder) {
+    builder.add(
         "get",
         "/healthz",
         "showHealth",
@@ -109,7 +109,7 @@ pub(super) fn openapi(book: &mut Book) {
                 .gives_text(200, "text/plain; charset=utf-8")
         },
     );
-    book.add(
+    builder.add(
         "get",
         "/readyz",
         "showReadiness",
@@ -121,7 +121,7 @@ pub(super) fn openapi(book: &mut Book) {
                 .gives::<ReadyView>(503)
         },
     );
-    book.add(
+    builder.add(
         "get",
         "/metrics",
         "showMetrics",

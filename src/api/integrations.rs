@@ -43,7 +43,7 @@ pub(super) type IntegrationsView = BTreeMap<String, Vec<IntegrationView>>;
 
 /// How much of an account is shown.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) enum Shown {
+pub(super) enum Disclosure {
     /// What names it.
     Handle,
     /// Its credentials too.
@@ -54,7 +54,7 @@ pub(super) enum Shown {
 pub(super) async fn of_org(
     api: &Api,
     org: Uuid,
-    shown: Shown,
+    shown: Disclosure,
 ) -> Result<IntegrationsView, ApiError> {
     /// For accounts from a time when the deployment had a platform.
     const UNNAMED: &str = "booking";
@@ -74,10 +74,14 @@ pub(super) async fn of_org(
     Ok(IntegrationsView::from([(key.to_owned(), views)]))
 }
 
-fn view(booking: Integration, keyring: &Keyring, shown: Shown) -> Result<IntegrationView, Broke> {
+fn view(
+    booking: Integration,
+    keyring: &Keyring,
+    shown: Disclosure,
+) -> Result<IntegrationView, Broke> {
     let credentials = match shown {
-        Shown::Handle => None,
-        Shown::Credentials => {
+        Disclosure::Handle => None,
+        Disclosure::Credentials => {
             let (app_key, user_key) = booking.credentials(keyring)?;
             Some(CredentialsView { app_key, user_key })
         }

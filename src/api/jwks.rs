@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use trunkline_store::SigningPair;
 
-use super::openapi::Book;
+use super::openapi::OpenApiBuilder;
 use super::query::Query;
 use super::{Api, ApiError};
 
@@ -60,9 +60,9 @@ pub(super) async fn show(
     Ok(([(header::CACHE_CONTROL, KEPT)], Json(set)))
 }
 
-pub(super) fn openapi(book: &mut Book) {
+pub(super) fn openapi(builder: &mut OpenApiBuilder) {
     let path = "/.well-known/jwks.json";
-    book.add(
+    builder.add(
         "get",
         path,
         "showKeySet",

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::shape::{Choice, Shape};
+use super::field_type::{Choice, FieldType};
 
 macro_rules! codes {
     ($($code:literal),* $(,)?) => { Choice(&[$(($code, $code)),*]) };
@@ -23,7 +23,7 @@ const LONGEST_TAG: usize = 35;
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Tag;
 
-impl Shape for Tag {
+impl FieldType for Tag {
     type Read = String;
 
     fn schema(&self) -> Value {
@@ -33,7 +33,7 @@ impl Shape for Tag {
     }
 
     fn read(&self, value: Value, path: &str, faults: &mut Vec<String>) -> Option<String> {
-        let any = super::shape::Text::line(1..=LONGEST_TAG);
+        let any = super::field_type::Text::line(1..=LONGEST_TAG);
         let text = any.read(value, path, faults)?;
         match language_tag(&text) {
             Ok(tag) => Some(tag),

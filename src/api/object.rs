@@ -3,13 +3,13 @@
 use serde_json::Value;
 
 use super::body::Fields;
-use super::shape::{Shape, another, kind};
+use super::field_type::{FieldType, another, kind};
 
 /// An object, read by a function that leaves its faults with the fields.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Object<T>(pub(super) fn(&mut Fields) -> Option<T>);
 
-impl<T> Shape for Object<T> {
+impl<T> FieldType for Object<T> {
     type Read = T;
 
     fn schema(&self) -> Value {
@@ -46,7 +46,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::shape::Count;
+    use crate::api::field_type::Count;
 
     #[test]
     fn objects_lead_the_path_on() {

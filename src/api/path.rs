@@ -8,7 +8,7 @@ use trunkline_store::Kind;
 use uuid::Uuid;
 
 use super::error::ApiError;
-use super::shape::id;
+use super::field_type::id;
 
 /// The parameters of the path.
 #[derive(Debug)]

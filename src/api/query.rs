@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use trunkline_routing::E164;
 
 use super::error::ApiError;
-use super::shape::shown;
+use super::field_type::shown;
 
 /// Characters of a text at most.
 const LONGEST: usize = 2048;

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use trunkline_net::tls::Certificate;
 
-use super::room::{Bounds, Room};
+use super::connection_limiter::{ConnectionBounds, ConnectionLimiter};
 use super::{Api, connection, follow, phone, router};
 use crate::config::Patience;
 use crate::telemetry::metrics;
@@ -52,13 +52,13 @@ impl Server {
         let tls = certificate
             .map(|certificate| TlsAcceptor::from(certificate.server(&connection::PROTOCOLS)));
         let http = &api.config().http;
-        let room = Room::new(Bounds {
+        let limiter = ConnectionLimiter::new(ConnectionBounds {
             total: http.max_connections,
             per_source: http.max_connections_per_source,
             trusted_proxies: http.trusted_proxies.clone(),
         });
         let answers = (router(api.clone()), http.patience);
-        let serving = tokio::spawn(serve(answers, listener, tls, room, ended));
+        let serving = tokio::spawn(serve(answers, listener, tls, limiter, ended));
         Self {
             end,
             serving,
@@ -84,7 +84,7 @@ async fn serve(
     answers: (Router, Patience),
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
-    room: Room,
+    limiter: ConnectionLimiter,
     mut ended: watch::Receiver<bool>,
 ) {
     loop {
@@ -103,7 +103,7 @@ async fn serve(
                 continue;
             }
         };
-        let Some(place) = room.enter(peer.ip()) else {
+        let Some(place) = limiter.enter(peer.ip()) else {
             metrics::http_connection_refused();
             continue;
         };
@@ -120,5 +120,5 @@ async fn serve(
         tokio::spawn(connection);
     }
     drop(listener);
-    let _ = tokio::time::timeout(LAST_REQUESTS, room.emptied()).await;
+    let _ = tokio::time::timeout(LAST_REQUESTS, limiter.emptied()).await;
 }

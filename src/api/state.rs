@@ -11,13 +11,13 @@ use trunkline_sip::moment::Moment;
 use trunkline_store::{DefaultLimits, Error, RetentionDays, Store, Tx};
 
 use super::credentials::Credentials;
-use super::openapi::Shelf;
+use super::openapi::RenderedDocs;
 use super::quota::{CountedBy, Quotas};
 use super::streams::Streams;
 use crate::config::Config;
 use crate::directory::Directory;
 use crate::engine;
-use crate::integrations::Booking;
+use crate::integrations::BookingPlatform;
 
 /// What handlers reach. Clones share it.
 #[derive(Clone)]
@@ -25,7 +25,7 @@ pub struct Api(Arc<Inner>);
 
 /// What the API works with.
 #[derive(Debug)]
-pub struct Deps {
+pub struct ApiDeps {
     /// The configuration.
     pub config: Arc<Config>,
     /// What is stored.
@@ -47,12 +47,12 @@ pub struct Deps {
 }
 
 struct Inner {
-    deps: Deps,
+    deps: ApiDeps,
     credentials: Credentials,
     quotas: Quotas,
-    shelf: Shelf,
+    rendered_docs: RenderedDocs,
     streams: Streams,
-    booking: Option<Booking>,
+    booking: Option<BookingPlatform>,
     session_tokens: SessionTokens,
     addresses: Arc<AddressPolicy>,
     draining: AtomicBool,
@@ -79,9 +79,9 @@ pub(crate) fn default_retention(config: &Config) -> RetentionDays {
 
 impl Api {
     /// An API over what is stored and the calls that are up.
-    pub fn new(deps: Deps) -> Self {
+    pub fn new(deps: ApiDeps) -> Self {
         let booking = deps.config.integrations.booking.as_ref();
-        let booking = booking.map(Booking::new);
+        let booking = booking.map(BookingPlatform::new);
         let session_tokens = engine::session_tokens(deps.store.keyring());
         let addresses = match &deps.engine {
             Some(engine) => engine.addresses(),
@@ -95,7 +95,7 @@ impl Api {
             deps,
             credentials: Credentials::default(),
             quotas: Quotas::new(counted_by),
-            shelf: Shelf::default(),
+            rendered_docs: RenderedDocs::default(),
             streams: Streams::default(),
             booking,
             session_tokens,
@@ -171,7 +171,7 @@ impl Api {
         &self.0.credentials
     }
 
-    pub(super) fn booking(&self) -> Option<&Booking> {
+    pub(super) fn booking(&self) -> Option<&BookingPlatform> {
         self.0.booking.as_ref()
     }
 
@@ -191,8 +191,8 @@ impl Api {
         &self.0.streams
     }
 
-    pub(super) fn shelf(&self) -> &Shelf {
-        &self.0.shelf
+    pub(super) fn rendered_docs(&self) -> &RenderedDocs {
+        &self.0.rendered_docs
     }
 
     pub(super) fn now(&self) -> Moment {

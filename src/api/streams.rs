@@ -14,10 +14,10 @@ const MOST: usize = 768;
 
 /// Everybody who listens.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Streams(Arc<Mutex<Room>>);
+pub(super) struct Streams(Arc<Mutex<OpenStreams>>);
 
 #[derive(Debug, Default)]
-struct Room {
+struct OpenStreams {
     orgs: HashMap<Uuid, Audience>,
     seats: usize,
     ended: bool,
@@ -61,11 +61,11 @@ pub(super) struct Seat {
 impl Streams {
     /// Takes a place for a stream that is opened with this key of the org.
     pub(super) fn enter(&self, org: Uuid, key: Uuid, most: Most) -> Result<Seat, Full> {
-        let mut room = self.room();
-        if room.seats >= MOST || room.ended {
+        let mut open = self.open();
+        if open.seats >= MOST || open.ended {
             return Err(Full::Node);
         }
-        let audience = room.orgs.entry(org).or_default();
+        let audience = open.orgs.entry(org).or_default();
         let of_key = audience.keys.get(&key).copied().unwrap_or_default();
         if of_key >= most.of_key {
             return Err(Full::Key(of_key));
@@ -76,7 +76,7 @@ impl Streams {
         audience.seats += 1;
         audience.keys.insert(key, of_key + 1);
         let news = audience.news.subscribe();
-        room.seats += 1;
+        open.seats += 1;
         Ok(Seat {
             streams: self.clone(),
             org,
@@ -87,28 +87,28 @@ impl Streams {
 
     /// Ends every stream, and lets none begin.
     pub(super) fn end(&self) {
-        let mut room = self.room();
-        room.ended = true;
+        let mut open = self.open();
+        open.ended = true;
         // Their streams see that nobody will tell them anything any more.
-        room.orgs.clear();
-        room.seats = 0;
+        open.orgs.clear();
+        open.seats = 0;
     }
 
     pub(super) fn wake(&self, org: Uuid) {
-        if let Some(audience) = self.room().orgs.get(&org) {
+        if let Some(audience) = self.open().orgs.get(&org) {
             audience.wake();
         }
     }
 
     pub(super) fn wake_all(&self) {
-        self.room().orgs.values().for_each(Audience::wake);
+        self.open().orgs.values().for_each(Audience::wake);
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.room().orgs.is_empty()
+        self.open().orgs.is_empty()
     }
 
-    fn room(&self) -> MutexGuard<'_, Room> {
+    fn open(&self) -> MutexGuard<'_, OpenStreams> {
         self.0.lock().expect("nothing panics while it is held")
     }
 }
@@ -133,8 +133,8 @@ impl Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        let mut room = self.streams.room();
-        let Some(audience) = room.orgs.get_mut(&self.org) else {
+        let mut open = self.streams.open();
+        let Some(audience) = open.orgs.get_mut(&self.org) else {
             return;
         };
         audience.seats -= 1;
@@ -145,9 +145,9 @@ impl Drop for Seat {
             }
         }
         if audience.seats == 0 {
-            room.orgs.remove(&self.org);
+            open.orgs.remove(&self.org);
         }
-        room.seats -= 1;
+        open.seats -= 1;
     }
 }
 

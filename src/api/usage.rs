@@ -16,9 +16,9 @@ use trunkline_sip::moment::Moment;
 use trunkline_store::{UsageParts, UsageRow, UsageWindow};
 use uuid::Uuid;
 
+use super::field_type::shown;
 use super::openapi::Operation;
 use super::query::Query;
-use super::shape::shown;
 use super::time::{self, written};
 use super::{ApiError, accept};
 
@@ -83,13 +83,13 @@ fn date(day: i64) -> String {
 
 /// Calls that usage is asked of, and the form of the answer.
 #[derive(Copy, Clone, Debug)]
-pub(super) struct Asked {
+pub(super) struct UsageRequest {
     pub(super) window: UsageWindow,
     pub(super) parts: UsageParts,
     is_csv: bool,
 }
 
-impl Asked {
+impl UsageRequest {
     /// Rows to ask the store for: one more than an answer may have.
     pub(super) const ROWS: u32 = MOST + 1;
 

@@ -10,8 +10,8 @@ use trunkline_store::{Agent, AgentChange, AgentKind, NewAgent, agents};
 use uuid::Uuid;
 
 use super::org::OfOrg;
-use super::output::{Output, Shown, or_dash, time};
-use super::{Failure, now, outset};
+use super::output::{Output, Tabular, or_dash, time};
+use super::{Failure, now, startup};
 use crate::api;
 use crate::config::{Config, DefaultRuntime};
 
@@ -317,7 +317,7 @@ impl From<Agent> for AgentView {
     }
 }
 
-impl Shown for AgentView {
+impl Tabular for AgentView {
     const COLUMNS: &'static [&'static str] = &[
         "id",
         "name",
@@ -353,7 +353,7 @@ impl Shown for AgentView {
 
 impl Command {
     pub(super) async fn run(self, config: &Config) -> Result<(), Failure> {
-        let store = outset::open_store(config).await?;
+        let store = startup::open_store(config).await?;
         match self {
             Self::Create {
                 org,

@@ -2,8 +2,8 @@
 
 use trunkline_store::{AuditFilter, AuditOf, audit};
 
-use super::output::{Output, Shown, or_dash};
-use super::{Failure, org, outset};
+use super::output::{Output, Tabular, or_dash};
+use super::{Failure, org, startup};
 use crate::api::AuditView;
 use crate::config::Config;
 
@@ -21,7 +21,7 @@ pub(super) struct Command {
     output: Output,
 }
 
-impl Shown for AuditView {
+impl Tabular for AuditView {
     const COLUMNS: &'static [&'static str] = &[
         "at", "actor", "name", "address", "action", "resource", "id", "fields",
     ];
@@ -42,7 +42,7 @@ impl Shown for AuditView {
 
 impl Command {
     pub(super) async fn run(self, config: &Config) -> Result<(), Failure> {
-        let store = outset::open_store(config).await?;
+        let store = startup::open_store(config).await?;
         let of = match &self.org {
             Some(org) => AuditOf::Org(org::find(&store, org).await?.id),
             None => AuditOf::All,

@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use super::Failure;
-use super::output::{Output, Shown};
-use super::outset;
+use super::output::{Output, Tabular};
+use super::startup;
 use crate::config::{Config, MediaHost, Sip};
 
 /// Reads and judges the configuration.
@@ -32,7 +32,7 @@ struct Summary {
     shards: usize,
 }
 
-impl Shown for Summary {
+impl Tabular for Summary {
     const COLUMNS: &'static [&'static str] = &[
         "data_dir",
         "database",
@@ -60,9 +60,9 @@ impl Command {
     /// The configuration has been read already: faults never get here.
     pub(super) fn run(self, config: &Config) -> Result<(), Failure> {
         let Self::Check { output } = self;
-        outset::certificate(config)?;
-        outset::security(config)?;
-        outset::traces(config)?;
+        startup::certificate(config)?;
+        startup::security(config)?;
+        startup::traces(config)?;
         output.one(&Summary::of(config));
         Ok(())
     }

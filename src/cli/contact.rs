@@ -8,8 +8,8 @@ use trunkline_store::{Contact, ContactSearch, Error, erasures, of_contact};
 use uuid::Uuid;
 
 use super::org::OfOrg;
-use super::output::{Output, Shown, or_dash, time};
-use super::{Failure, now, outset};
+use super::output::{Output, Tabular, or_dash, time};
+use super::{Failure, now, startup};
 use crate::api::{self, ErasureState, ErasureView};
 use crate::config::Config;
 
@@ -73,7 +73,7 @@ pub(super) enum Command {
 /// How often is looked whether an erasure is complete.
 const LOOK: Duration = Duration::from_millis(200);
 
-impl Shown for ErasureView {
+impl Tabular for ErasureView {
     const COLUMNS: &'static [&'static str] = &[
         "id",
         "contact",
@@ -139,7 +139,7 @@ impl From<Contact> for ContactView {
     }
 }
 
-impl Shown for ContactView {
+impl Tabular for ContactView {
     const COLUMNS: &'static [&'static str] =
         &["id", "external id", "name", "email", "phone", "changed"];
 
@@ -157,7 +157,7 @@ impl Shown for ContactView {
 
 impl Command {
     pub(super) async fn run(self, config: &Config) -> Result<(), Failure> {
-        let store = outset::open_store(config).await?;
+        let store = startup::open_store(config).await?;
         match self {
             Self::Find { org, by, output } => {
                 let org = org.id(&store).await?;

@@ -6,7 +6,7 @@ use trunkline_store::{Dedication, Store, dedications};
 use uuid::Uuid;
 
 use super::org::OfOrg;
-use super::output::{Output, Shown, time};
+use super::output::{Output, Tabular, time};
 use super::{Failure, network, now};
 
 /// Networks dedicated to an org.
@@ -59,7 +59,7 @@ impl From<Dedication> for DedicationView {
     }
 }
 
-impl Shown for DedicationView {
+impl Tabular for DedicationView {
     const COLUMNS: &'static [&'static str] = &["network", "org", "created"];
 
     fn cells(&self) -> Vec<String> {

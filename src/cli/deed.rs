@@ -12,7 +12,7 @@ const NO_FIELDS: [&str; 5] = ["config", "data_dir", "set", "json", "org"];
 
 /// A command as it was given.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Given {
+pub(super) struct AuditedCommand {
     words: Vec<String>,
     fields: Vec<String>,
     /// The first argument that is an id, the org's apart.
@@ -25,7 +25,7 @@ pub(super) struct Given {
     org: Option<Uuid>,
 }
 
-impl Given {
+impl AuditedCommand {
     pub(super) fn read(command: &Command, matches: &ArgMatches) -> Self {
         let (mut command, mut matches) = (command, matches);
         let mut given = Self {
@@ -148,7 +148,7 @@ mod tests {
         let given = |arguments: &[&str]| {
             let command = Cli::command();
             let matches = command.clone().try_get_matches_from(arguments).unwrap();
-            Given::read(&command, &matches)
+            AuditedCommand::read(&command, &matches)
         };
         let number = given(&[
             "trunkline",

@@ -18,10 +18,10 @@ use uuid::Uuid;
 
 use super::org::OfOrg;
 use super::output::{Output, json, print};
-use super::{Failure, outset};
+use super::{Failure, startup};
 use crate::config::Config;
 use crate::explain::call::Explanation;
-use crate::explain::captured::Seen;
+use crate::explain::captured::CapturedCall;
 use crate::explain::log_in::{self, FailureView};
 use crate::explain::suggested_commands::{commands, quoted};
 use crate::telemetry::redact;
@@ -68,9 +68,9 @@ struct ExplainedView {
 impl Command {
     pub(super) async fn run(self, config: &Config) -> Result<(), Failure> {
         let calls = self.calls(&config.sip.header_prefix)?;
-        let store = outset::open_store(config).await?;
+        let store = startup::open_store(config).await?;
         let id = self.org.id(&store).await?;
-        let directory = outset::open_directory(config, &store).await?;
+        let directory = startup::open_directory(config, &store).await?;
         let view = directory.load();
         let org = view
             .org(id)
@@ -80,8 +80,8 @@ impl Command {
             Err(Error::Wrong(Wrong::Absent(_))) => None,
             Err(error) => return Err(error.into()),
         };
-        let realm = outset::with_known_realm(config, &store).await?.sip.realm();
-        let house = House {
+        let realm = startup::with_known_realm(config, &store).await?.sip.realm();
+        let context = OrgContext {
             store: &store,
             org,
             name: self.org.as_given(),
@@ -90,7 +90,7 @@ impl Command {
         };
         let mut explained = Vec::new();
         for seen in &calls {
-            explained.push(house.explain(seen).await?);
+            explained.push(context.explain(seen).await?);
         }
         if self.output.is_json() {
             print(&json(&explained));
@@ -101,7 +101,7 @@ impl Command {
         Ok(())
     }
 
-    fn calls(&self, prefix: &str) -> Result<Vec<Seen>, Failure> {
+    fn calls(&self, prefix: &str) -> Result<Vec<CapturedCall>, Failure> {
         let wrong = |what: &dyn std::fmt::Display| {
             Failure::Command(format!("{}: {what}", self.file.display()))
         };
@@ -112,7 +112,7 @@ impl Command {
             None,
             &mut |call| {
                 if calls.len() < MOST {
-                    calls.extend(Seen::read(&call, prefix));
+                    calls.extend(CapturedCall::read(&call, prefix));
                 }
                 Ok(())
             },
@@ -126,7 +126,7 @@ impl Command {
 }
 
 /// What a call is judged by.
-struct House<'h> {
+struct OrgContext<'h> {
     store: &'h Store,
     org: &'h OrgView,
     name: &'h str,
@@ -134,8 +134,8 @@ struct House<'h> {
     realm: &'h str,
 }
 
-impl House<'_> {
-    async fn explain(&self, seen: &Seen) -> Result<ExplainedView, Failure> {
+impl OrgContext<'_> {
+    async fn explain(&self, seen: &CapturedCall) -> Result<ExplainedView, Failure> {
         let mut view = ExplainedView {
             sip_call_id: seen.call_id.clone(),
             request_uri: seen.request_uri.clone(),
@@ -169,7 +169,7 @@ impl House<'_> {
         Ok(view)
     }
 
-    async fn recorded(&self, seen: &Seen) -> Result<Option<Recorded>, Failure> {
+    async fn recorded(&self, seen: &CapturedCall) -> Result<Option<Recorded>, Failure> {
         let at = Moment::from_micros(seen.at);
         let earliest = at
             .as_micros()
@@ -192,7 +192,7 @@ impl House<'_> {
         Ok(failures.collect())
     }
 
-    fn locked_out(&self, seen: &Seen, view: &mut ExplainedView) {
+    fn locked_out(&self, seen: &CapturedCall, view: &mut ExplainedView) {
         let org = quoted(self.name);
         let Some(trunk) = self.trunk else {
             view.explanation

@@ -5,7 +5,7 @@
 pub(crate) enum Failure {
     /// Nothing was begun.
     #[error("{0}")]
-    Outset(String),
+    Startup(String),
     /// The command could not do what was asked.
     #[error("{0}")]
     Command(String),
@@ -14,7 +14,7 @@ pub(crate) enum Failure {
 impl Failure {
     pub(super) const fn code(&self) -> u8 {
         match self {
-            Self::Outset(_) => 2,
+            Self::Startup(_) => 2,
             Self::Command(_) => 1,
         }
     }

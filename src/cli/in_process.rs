@@ -12,7 +12,7 @@ use trunkline_sip::flow::{self, Flow};
 use trunkline_sip::moment::Moment;
 
 use crate::config::Config;
-use crate::engine::rehearsal::Rehearsal;
+use crate::engine::offline_core::OfflineCore;
 
 /// Where the sides are, as far as the core can tell.
 const CALLER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2)), 5060);
@@ -27,7 +27,7 @@ const REST: Duration = Duration::from_secs(90);
 /// The core, and the sides of one call.
 #[derive(Debug)]
 pub(super) struct InProcess {
-    core: Rehearsal,
+    core: OfflineCore,
     caller: Flow,
     /// How each was called last; before, it can't say anything.
     called: HashMap<Role, Flow>,
@@ -43,7 +43,7 @@ impl InProcess {
     ///
     /// # Errors
     /// The configuration has no listener.
-    pub(super) fn new(core: Rehearsal, config: &Config) -> Result<Self, String> {
+    pub(super) fn new(core: OfflineCore, config: &Config) -> Result<Self, String> {
         let caller = caller(config, Transport::Udp).or_else(|_| caller(config, Transport::Tcp))?;
         Ok(Self {
             caller,

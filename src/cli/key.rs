@@ -9,8 +9,8 @@ use trunkline_store::{NewOrgKey, OpenFault, OrgKey, SignedKeys, Store, org_keys}
 use uuid::Uuid;
 
 use super::org::OfOrg;
-use super::output::{Output, Shown, or_dash, time};
-use super::{Failure, now, outset};
+use super::output::{Output, Tabular, or_dash, time};
+use super::{Failure, now, startup};
 use crate::api::{self, SCOPES, token};
 use crate::config::{Config, Secret};
 
@@ -112,7 +112,7 @@ struct SigningView {
     published: usize,
 }
 
-impl Shown for SigningView {
+impl Tabular for SigningView {
     const COLUMNS: &'static [&'static str] = &["kid", "published"];
 
     fn cells(&self) -> Vec<String> {
@@ -132,7 +132,7 @@ struct SignerView {
     state: &'static str,
 }
 
-impl Shown for SignerView {
+impl Tabular for SignerView {
     const COLUMNS: &'static [&'static str] = &["kid", "state"];
 
     fn cells(&self) -> Vec<String> {
@@ -148,7 +148,7 @@ struct SignedView {
     api_keys: u32,
 }
 
-impl Shown for SignedView {
+impl Tabular for SignedView {
     const COLUMNS: &'static [&'static str] = &["org_id", "name", "api_keys"];
 
     fn cells(&self) -> Vec<String> {
@@ -202,7 +202,7 @@ impl From<OrgKey> for KeyView {
     }
 }
 
-impl Shown for KeyView {
+impl Tabular for KeyView {
     const COLUMNS: &'static [&'static str] =
         &["api_key_id", "name", "scopes", "created", "expires"];
 
@@ -217,7 +217,7 @@ impl Shown for KeyView {
     }
 }
 
-impl Shown for NewKeyView {
+impl Tabular for NewKeyView {
     const COLUMNS: &'static [&'static str] = &[
         "api_key_id",
         "name",
@@ -236,7 +236,7 @@ impl Shown for NewKeyView {
 
 impl Command {
     pub(super) async fn run(self, config: &Config) -> Result<(), Failure> {
-        let store = outset::open_store(config).await?;
+        let store = startup::open_store(config).await?;
         match self {
             Self::Create {
                 org,

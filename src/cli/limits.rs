@@ -4,32 +4,32 @@ use serde::Serialize;
 use trunkline_store::{LimitedBy, OrgLimit, Partner, Store, org_limits, orgs, partners};
 use uuid::Uuid;
 
-use super::output::{Output, Shown, or_dash};
+use super::output::{Output, Tabular, or_dash};
 use super::{Failure, now};
 use crate::api::default_limits;
 use crate::config::Config;
 
 /// A number, or `default`.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) struct Setting(Option<u32>);
+pub(super) struct LimitSetting(Option<u32>);
 
 /// A limit that may be zero.
-fn count(text: &str) -> Result<Setting, String> {
+fn count(text: &str) -> Result<LimitSetting, String> {
     setting(text, 0)
 }
 
 /// A limit of what passes by in a minute.
-fn rate(text: &str) -> Result<Setting, String> {
+fn rate(text: &str) -> Result<LimitSetting, String> {
     setting(text, 1)
 }
 
-fn setting(text: &str, least: u32) -> Result<Setting, String> {
+fn setting(text: &str, least: u32) -> Result<LimitSetting, String> {
     let greatest = OrgLimit::GREATEST;
     if text == "default" {
-        return Ok(Setting(None));
+        return Ok(LimitSetting(None));
     }
     match text.parse() {
-        Ok(number) if (least..=greatest).contains(&number) => Ok(Setting(Some(number))),
+        Ok(number) if (least..=greatest).contains(&number) => Ok(LimitSetting(Some(number))),
         Ok(_) | Err(_) => Err(format!(
             "neither a whole number from {least} to {greatest} nor \"default\""
         )),
@@ -41,28 +41,28 @@ fn setting(text: &str, least: u32) -> Result<Setting, String> {
 pub(super) struct OrgLimits {
     /// Outbound trunks.
     #[arg(long, value_name = "COUNT|default", value_parser = count)]
-    outbound_trunks: Option<Setting>,
+    outbound_trunks: Option<LimitSetting>,
     /// Agents.
     #[arg(long, value_name = "COUNT|default", value_parser = count)]
-    agents: Option<Setting>,
+    agents: Option<LimitSetting>,
     /// Transfer destinations.
     #[arg(long, value_name = "COUNT|default", value_parser = count)]
-    destinations: Option<Setting>,
+    destinations: Option<LimitSetting>,
     /// API keys that the org or its partner makes.
     #[arg(long, value_name = "COUNT|default", value_parser = count)]
-    api_keys: Option<Setting>,
+    api_keys: Option<LimitSetting>,
     /// Outbound trunks that register with their carriers.
     #[arg(long, value_name = "COUNT|default", value_parser = count)]
-    registrations: Option<Setting>,
+    registrations: Option<LimitSetting>,
     /// Webhooks.
     #[arg(long, value_name = "COUNT|default", value_parser = count)]
-    webhooks: Option<Setting>,
+    webhooks: Option<LimitSetting>,
     /// API requests of an org's keys together in a minute.
     #[arg(long, value_name = "COUNT|default", value_parser = rate)]
-    requests_per_minute: Option<Setting>,
+    requests_per_minute: Option<LimitSetting>,
     /// Event streams that an org's keys together open in a minute.
     #[arg(long, value_name = "COUNT|default", value_parser = rate)]
-    streaming_requests_per_minute: Option<Setting>,
+    streaming_requests_per_minute: Option<LimitSetting>,
 }
 
 /// One limit as it is in force.
@@ -76,7 +76,7 @@ struct LimitRow {
     partner_max: Option<u32>,
 }
 
-impl Shown for LimitRow {
+impl Tabular for LimitRow {
     const COLUMNS: &'static [&'static str] = &["limit", "value", "used", "partner max"];
 
     fn cells(&self) -> Vec<String> {
@@ -104,7 +104,7 @@ impl OrgLimits {
         };
         let given = OrgLimit::ALL.into_iter();
         given
-            .filter_map(|limit| of(limit).map(|Setting(most)| (limit, most)))
+            .filter_map(|limit| of(limit).map(|LimitSetting(most)| (limit, most)))
             .collect()
     }
 
@@ -157,10 +157,10 @@ impl OrgLimits {
 pub(super) struct PartnerLimits {
     /// API requests of the partner's own keys together in a minute.
     #[arg(long, value_name = "COUNT|default", value_parser = rate)]
-    partner_requests_per_minute: Option<Setting>,
+    partner_requests_per_minute: Option<LimitSetting>,
     /// Login links in a minute.
     #[arg(long, value_name = "COUNT|default", value_parser = rate)]
-    login_links_per_minute: Option<Setting>,
+    login_links_per_minute: Option<LimitSetting>,
     #[command(
         flatten,
         next_help_heading = "Greatest values that the partner may set for one of its orgs"
@@ -177,7 +177,7 @@ struct PartnerLimitRow {
     of: &'static str,
 }
 
-impl Shown for PartnerLimitRow {
+impl Tabular for PartnerLimitRow {
     const COLUMNS: &'static [&'static str] = &["limit", "value", "of"];
 
     fn cells(&self) -> Vec<String> {
@@ -199,7 +199,7 @@ impl PartnerLimits {
         output: Output,
     ) -> Result<(), Failure> {
         let defaults = default_limits(config);
-        let of = |setting: Option<Setting>| setting.map(|Setting(most)| most);
+        let of = |setting: Option<LimitSetting>| setting.map(|LimitSetting(most)| most);
         let requests = of(self.partner_requests_per_minute);
         let links = of(self.login_links_per_minute);
         if requests.is_some() || links.is_some() {
@@ -263,7 +263,7 @@ mod tests {
             ("many", 0, None),
             ("1.5", 0, None),
         ] {
-            let found = setting(text, least).ok().map(|Setting(most)| most);
+            let found = setting(text, least).ok().map(|LimitSetting(most)| most);
             assert_eq!(found, expected, "{text}");
         }
     }

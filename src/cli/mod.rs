@@ -21,7 +21,6 @@ mod limits;
 mod number;
 mod org;
 mod output;
-mod outset;
 mod partner;
 mod quickstart;
 mod replay;
@@ -30,6 +29,7 @@ mod route_replay;
 mod route_test;
 mod serve;
 mod sockets;
+mod startup;
 mod tied;
 mod trace;
 mod trunk;
@@ -39,7 +39,7 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
-use crate::config::{Config, Given, QUICKSTART_FILE, Sources};
+use crate::config::{Config, Override, QUICKSTART_FILE, Sources};
 use crate::engine::clock::wall_time as now;
 use arguments::{e164, key_value, network};
 
@@ -120,7 +120,7 @@ pub fn main() -> ExitCode {
     let command = Cli::command();
     let matches = command.clone().get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    match run(cli, deed::Given::read(&command, &matches)) {
+    match run(cli, deed::AuditedCommand::read(&command, &matches)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             eprintln!("trunkline: {failure}");
@@ -129,50 +129,50 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn run(cli: Cli, given: deed::Given) -> Result<(), Failure> {
+fn run(cli: Cli, given: deed::AuditedCommand) -> Result<(), Failure> {
     let config = cli.settings.load()?;
     match cli.command {
         Command::Serve(command) => command.run(&config),
         Command::Quickstart(command) => command.run(&config, given),
-        Command::RouteTest(command) => outset::block_on(command.run(&config)),
-        Command::RouteReplay(command) => outset::block_on(command.run(&config)),
-        Command::Explain(command) => outset::block_on(command.run(&config)),
-        Command::Doctor(command) => outset::block_on(command.run(&config)),
+        Command::RouteTest(command) => startup::block_on(command.run(&config)),
+        Command::RouteReplay(command) => startup::block_on(command.run(&config)),
+        Command::Explain(command) => startup::block_on(command.run(&config)),
+        Command::Doctor(command) => startup::block_on(command.run(&config)),
         Command::Config(command) => command.run(&config),
         Command::Capture(command) => command.run(),
         Command::Trace(command) => command.run(&config),
-        Command::Audit(command) => outset::block_on(command.run(&config)),
+        Command::Audit(command) => startup::block_on(command.run(&config)),
         Command::Replay(command) => command.run(&config),
-        Command::Org(command) => outset::block_on(given.scope(command.run(&config))),
-        Command::Key(command) => outset::block_on(given.scope(command.run(&config))),
-        Command::Contact(command) => outset::block_on(given.scope(command.run(&config))),
-        Command::Number(command) => outset::block_on(given.scope(command.run(&config))),
-        Command::Agent(command) => outset::block_on(given.scope(command.run(&config))),
-        Command::Trunk(command) => outset::block_on(given.scope(command.run(&config))),
-        Command::Partner(command) => outset::block_on(given.scope(command.run(&config))),
+        Command::Org(command) => startup::block_on(given.scope(command.run(&config))),
+        Command::Key(command) => startup::block_on(given.scope(command.run(&config))),
+        Command::Contact(command) => startup::block_on(given.scope(command.run(&config))),
+        Command::Number(command) => startup::block_on(given.scope(command.run(&config))),
+        Command::Agent(command) => startup::block_on(given.scope(command.run(&config))),
+        Command::Trunk(command) => startup::block_on(given.scope(command.run(&config))),
+        Command::Partner(command) => startup::block_on(given.scope(command.run(&config))),
     }
 }
 
 impl Settings {
     fn load(self) -> Result<Config, Failure> {
-        let mut flags: Vec<Given> = self
+        let mut flags: Vec<Override> = self
             .set
             .into_iter()
-            .map(|(key, value)| Given {
+            .map(|(key, value)| Override {
                 flag: format!("--set {key}"),
                 key,
                 value,
             })
             .collect();
-        flags.extend(self.data_dir.map(|value| Given {
+        flags.extend(self.data_dir.map(|value| Override {
             key: "data_dir".to_owned(),
             value,
             flag: "--data-dir".to_owned(),
         }));
         let mut sources = Sources::of_process(self.config.as_deref(), flags)
-            .map_err(|fault| Failure::Outset(fault.to_string()))?;
+            .map_err(|fault| Failure::Startup(fault.to_string()))?;
         let load = |sources: &Sources| {
-            Config::load(sources).map_err(|faults| Failure::Outset(correct(&faults)))
+            Config::load(sources).map_err(|faults| Failure::Startup(correct(&faults)))
         };
         let config = load(&sources)?;
         // Only the other sources say where the data directory is.
@@ -185,7 +185,7 @@ impl Settings {
     }
 }
 
-fn correct(faults: &crate::config::Faults) -> String {
+fn correct(faults: &crate::config::ConfigFaults) -> String {
     match faults.0.as_slice() {
         [fault] => format!("correct the configuration: {fault}"),
         many => format!(

@@ -6,8 +6,8 @@ use trunkline_store::{Error, Number, Tx, numbers};
 use uuid::Uuid;
 
 use super::org::OfOrg;
-use super::output::{Output, Shown, or_dash, time};
-use super::{Failure, e164, now, outset};
+use super::output::{Output, Tabular, or_dash, time};
+use super::{Failure, e164, now, startup};
 use crate::api;
 use crate::config::Config;
 
@@ -111,7 +111,7 @@ impl From<Number> for NumberView {
     }
 }
 
-impl Shown for NumberView {
+impl Tabular for NumberView {
     const COLUMNS: &'static [&'static str] = &["id", "number", "verified", "agent", "created"];
 
     fn cells(&self) -> Vec<String> {
@@ -128,7 +128,7 @@ impl Shown for NumberView {
 
 impl Command {
     pub(super) async fn run(self, config: &Config) -> Result<(), Failure> {
-        let store = outset::open_store(config).await?;
+        let store = startup::open_store(config).await?;
         let (number, output) = match self {
             Self::List { org, output } => {
                 let org = org.id(&store).await?;

@@ -8,9 +8,9 @@ use trunkline_store::{
 use uuid::Uuid;
 
 use super::limits::OrgLimits;
-use super::output::{Output, Shown, or_dash, time};
+use super::output::{Output, Tabular, or_dash, time};
 use super::retention::RetentionSettings;
-use super::{Failure, now, outset, tied};
+use super::{Failure, now, startup, tied};
 use crate::api;
 use crate::config::Config;
 
@@ -175,7 +175,7 @@ impl From<Org> for OrgView {
     }
 }
 
-impl Shown for OrgView {
+impl Tabular for OrgView {
     const COLUMNS: &'static [&'static str] = &[
         "id",
         "name",
@@ -208,7 +208,7 @@ struct Deletion {
     restorable: bool,
 }
 
-impl Shown for Deletion {
+impl Tabular for Deletion {
     const COLUMNS: &'static [&'static str] = &["id", "name", "restorable"];
 
     fn cells(&self) -> Vec<String> {
@@ -244,7 +244,7 @@ impl From<DeletedOrg> for DeletedView {
     }
 }
 
-impl Shown for DeletedView {
+impl Tabular for DeletedView {
     const COLUMNS: &'static [&'static str] = &["id", "name", "partner", "deleted", "purged on"];
 
     fn cells(&self) -> Vec<String> {
@@ -260,7 +260,7 @@ impl Shown for DeletedView {
 
 impl Command {
     pub(super) async fn run(self, config: &Config) -> Result<(), Failure> {
-        let store = outset::open_store(config).await?;
+        let store = startup::open_store(config).await?;
         match self {
             Self::Create {
                 name,

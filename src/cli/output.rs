@@ -16,7 +16,7 @@ pub(super) struct Output {
 }
 
 /// Something that a command shows.
-pub(super) trait Shown: Serialize {
+pub(super) trait Tabular: Serialize {
     /// The heads of the table's columns.
     const COLUMNS: &'static [&'static str];
 
@@ -31,7 +31,7 @@ impl Output {
     }
 
     /// One thing: a line a column.
-    pub(super) fn one<T: Shown>(self, thing: &T) {
+    pub(super) fn one<T: Tabular>(self, thing: &T) {
         if self.json {
             return print(&json(thing));
         }
@@ -49,7 +49,7 @@ impl Output {
     }
 
     /// Many things: a table.
-    pub(super) fn list<T: Shown>(self, things: &[T]) {
+    pub(super) fn list<T: Tabular>(self, things: &[T]) {
         if self.json {
             return print(&json(&things));
         }

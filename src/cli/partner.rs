@@ -9,8 +9,8 @@ use trunkline_store::{NewPartner, Partner, PartnerKey, Store, partners};
 use uuid::Uuid;
 
 use super::limits::PartnerLimits;
-use super::output::{Output, Shown, time};
-use super::{Failure, network, now, outset};
+use super::output::{Output, Tabular, time};
+use super::{Failure, network, now, startup};
 use crate::api;
 use crate::config::Config;
 
@@ -163,7 +163,7 @@ impl From<Partner> for PartnerView {
     }
 }
 
-impl Shown for PartnerView {
+impl Tabular for PartnerView {
     const COLUMNS: &'static [&'static str] = &["id", "name", "active", "allowed from", "created"];
 
     fn cells(&self) -> Vec<String> {
@@ -214,7 +214,7 @@ impl From<PartnerKey> for KeyView {
     }
 }
 
-impl Shown for KeyView {
+impl Tabular for KeyView {
     const COLUMNS: &'static [&'static str] = &["id", "name", "created"];
 
     fn cells(&self) -> Vec<String> {
@@ -226,7 +226,7 @@ impl Shown for KeyView {
     }
 }
 
-impl Shown for NewKeyView {
+impl Tabular for NewKeyView {
     const COLUMNS: &'static [&'static str] = &["id", "name", "created", "partner_key"];
 
     fn cells(&self) -> Vec<String> {
@@ -238,7 +238,7 @@ impl Shown for NewKeyView {
 
 impl Command {
     pub(super) async fn run(self, config: &Config) -> Result<(), Failure> {
-        let store = outset::open_store(config).await?;
+        let store = startup::open_store(config).await?;
         match self {
             Self::Create {
                 name,

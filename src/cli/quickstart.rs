@@ -3,8 +3,8 @@
 //! Each thing is looked for before it is made, so that a second run (or one after a crash in between) finds the first
 //! one's; only keys are always new, since an old one can't be shown again.
 
-mod made;
 mod paste;
+mod result;
 
 use std::time::Duration;
 
@@ -16,13 +16,13 @@ use trunkline_store::{
 };
 use uuid::Uuid;
 
-use super::deed::Given;
+use super::deed::AuditedCommand;
 use super::serve::{self, Reachable};
-use super::{Failure, key, now, number, output, outset, partner};
+use super::{Failure, key, now, number, output, partner, startup};
 use crate::config::{Config, QUICKSTART_FILE, Sip};
 use crate::directory::Directory;
 use crate::engine::local;
-use made::{MadeView, TrunkView};
+use result::{QuickstartResult, QuickstartTrunk};
 
 /// The name of the partner, the org and the keys that are made.
 const NAME: &str = "Quickstart";
@@ -50,7 +50,7 @@ pub(super) struct Command {
 }
 
 impl Command {
-    pub(super) fn run(self, config: &Config, given: Given) -> Result<(), Failure> {
+    pub(super) fn run(self, config: &Config, given: AuditedCommand) -> Result<(), Failure> {
         let json = self.json;
         let near = near_peers(config);
         let trusts_loopback = config.sip.trusted_runtimes.is_empty();
@@ -68,9 +68,9 @@ impl Command {
         let write = |config: &Config| write_peers(config, near.as_deref(), trusts_loopback);
         let config = &config;
         if self.no_serve {
-            return outset::block_on(async {
-                let store = outset::open_store(config).await?;
-                let config = &outset::with_kept_realm(config, &store).await?;
+            return startup::block_on(async {
+                let store = startup::open_store(config).await?;
+                let config = &startup::with_kept_realm(config, &store).await?;
                 write(config)?;
                 let reachable = Reachable::configured(config);
                 let made = make(config, &store, &reachable, &given).await?;
@@ -81,7 +81,7 @@ impl Command {
         }
         serve::run(config, async |store, directory, reachable| {
             write(config)?;
-            let config = &outset::with_known_realm(config, store).await?;
+            let config = &startup::with_known_realm(config, store).await?;
             let made = make(config, store, reachable, &given).await?;
             admitted(directory, &made.trunk.auth_username).await;
             print(config, &made, json)
@@ -155,7 +155,7 @@ async fn admitted(directory: &Directory, username: &str) {
     }
 }
 
-fn print(config: &Config, made: &MadeView, json: bool) -> Result<(), Failure> {
+fn print(config: &Config, made: &QuickstartResult, json: bool) -> Result<(), Failure> {
     if json {
         output::print(&output::json(made));
     } else {
@@ -169,8 +169,8 @@ async fn make(
     config: &Config,
     store: &Store,
     reachable: &Reachable,
-    given: &Given,
-) -> Result<MadeView, Failure> {
+    given: &AuditedCommand,
+) -> Result<QuickstartResult, Failure> {
     let partner = given.part("partner");
     let partner_id = partner.scope(find_or_make_partner(store)).await?;
     let key = given.part("api_key").of_partner(partner_id);
@@ -188,13 +188,13 @@ async fn make(
     let phone_number = part("number").scope(number).await?;
     let trunk = find_or_make_trunk(store, org);
     let trunk = part("trunk").scope(trunk).await?;
-    let trunk = TrunkView {
+    let trunk = QuickstartTrunk {
         sip_endpoint: config.sip.endpoint(),
         auth_username: trunk.username,
         auth_password: trunk.password.reveal().to_owned(),
     };
     let (http, sip) = (reachable.http.clone(), reachable.first_sip());
-    Ok(MadeView {
+    Ok(QuickstartResult {
         org_id: org,
         api_key,
         partner_id,

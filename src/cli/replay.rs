@@ -15,10 +15,10 @@ use trunkline_sip::moment::Moment;
 
 use super::in_process::{self, InProcess};
 use super::output::{json, print};
-use super::{Failure, key_value, outset};
+use super::{Failure, key_value, startup};
 use crate::config::Config;
 use crate::engine::clock::wall_time as now;
-use crate::engine::rehearsal::Rehearsal;
+use crate::engine::offline_core::OfflineCore;
 
 /// When a run with a seed begins: timers go by ticks of the clock, so that another start has other times.
 const SEEDED_START: Moment = Moment::from_secs(1_790_000_000);
@@ -128,7 +128,7 @@ fn address(text: &str) -> Result<SocketAddr, Failure> {
         .ok()
         .and_then(|mut found| found.next());
     found.ok_or_else(|| {
-        Failure::Outset(format!(
+        Failure::Startup(format!(
             "{text:?} is no host and port such as 127.0.0.1:5060"
         ))
     })
@@ -178,16 +178,16 @@ impl Command {
     }
 
     fn play_in_process(&self, options: &Options, config: &Config) -> Result<Vec<Played>, Failure> {
-        let core = outset::block_on(async {
-            let store = outset::open_store(config).await?;
-            let config = &outset::with_known_realm(config, &store).await?;
-            let directory = outset::open_directory(config, &store).await?;
+        let core = startup::block_on(async {
+            let store = startup::open_store(config).await?;
+            let config = &startup::with_known_realm(config, &store).await?;
+            let directory = startup::open_directory(config, &store).await?;
             let view = directory.load();
             let (seed, began) = match self.seed {
                 Some(number) => (seed(number), SEEDED_START),
                 None => (rand::random(), now()),
             };
-            Ok(Rehearsal::new(
+            Ok(OfflineCore::new(
                 config,
                 store.keyring(),
                 view,
@@ -196,7 +196,7 @@ impl Command {
                 began,
             ))
         })?;
-        let mut stage = InProcess::new(core, config).map_err(Failure::Outset)?;
+        let mut stage = InProcess::new(core, config).map_err(Failure::Startup)?;
         self.each(|call| {
             let transport = options.transport_for(captured_on(call));
             let plays = |role| call.peers.iter().any(|(known, _)| *known == role);
@@ -280,7 +280,7 @@ impl Command {
         let flushed = messages.as_mut().map_or(Ok(()), Write::flush);
         let flushed = flushed.map_err(|error| format!("the messages can't be written: {error}"));
         if let Some(why) = fault.or(flushed.err()) {
-            return Err(Failure::Outset(why));
+            return Err(Failure::Startup(why));
         }
         if played.is_empty() {
             return Err(refused(&format_args!(

@@ -4,22 +4,22 @@ use serde::Serialize;
 use trunkline_store::{OrgChange, Retained, RetentionChange, Store, aged, orgs};
 use uuid::Uuid;
 
-use super::output::{Output, Shown, or_dash};
+use super::output::{Output, Tabular, or_dash};
 use super::{Failure, now};
 use crate::api::default_retention;
 use crate::config::{Config, Retention};
 
 /// Days, or `default`.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) struct Setting(Option<u32>);
+pub(super) struct DaysSetting(Option<u32>);
 
-fn days(text: &str) -> Result<Setting, String> {
+fn days(text: &str) -> Result<DaysSetting, String> {
     let longest = Retention::LONGEST;
     if text == "default" {
-        return Ok(Setting(None));
+        return Ok(DaysSetting(None));
     }
     match text.parse() {
-        Ok(days) if (1..=longest).contains(&days) => Ok(Setting(Some(days))),
+        Ok(days) if (1..=longest).contains(&days) => Ok(DaysSetting(Some(days))),
         Ok(_) | Err(_) => Err(format!(
             "neither a whole number from 1 to {longest} nor \"default\""
         )),
@@ -31,16 +31,16 @@ fn days(text: &str) -> Result<Setting, String> {
 pub(super) struct RetentionSettings {
     /// Calls, with their transfers and events.
     #[arg(long, value_name = "DAYS|default", value_parser = days)]
-    calls_days: Option<Setting>,
+    calls_days: Option<DaysSetting>,
     /// Headers, metadata and the facts of each call's INVITE; the call stays.
     #[arg(long, value_name = "DAYS|default", value_parser = days)]
-    sessions_days: Option<Setting>,
+    sessions_days: Option<DaysSetting>,
     /// Contacts that no call names any more.
     #[arg(long, value_name = "DAYS|default", value_parser = days)]
-    contacts_days: Option<Setting>,
+    contacts_days: Option<DaysSetting>,
     /// Handoffs.
     #[arg(long, value_name = "DAYS|default", value_parser = days)]
-    handoffs_days: Option<Setting>,
+    handoffs_days: Option<DaysSetting>,
 }
 
 /// Days of one kind of data.
@@ -53,7 +53,7 @@ struct RetentionRow {
     days_in_force: Option<u32>,
 }
 
-impl Shown for RetentionRow {
+impl Tabular for RetentionRow {
     const COLUMNS: &'static [&'static str] = &["data", "days", "days in force"];
 
     fn cells(&self) -> Vec<String> {
@@ -74,7 +74,7 @@ impl RetentionSettings {
         org: Uuid,
         output: Output,
     ) -> Result<(), Failure> {
-        let given = |setting: Option<Setting>| setting.map(|Setting(days)| days);
+        let given = |setting: Option<DaysSetting>| setting.map(|DaysSetting(days)| days);
         let retention = RetentionChange {
             calls: given(self.calls_days),
             sessions: given(self.sessions_days),

@@ -9,8 +9,8 @@ use trunkline_routing::Outcome;
 use trunkline_sip::moment::Moment;
 
 use super::org::OfOrg;
-use super::output::{Output, Shown};
-use super::{Failure, now, outset};
+use super::output::{Output, Tabular};
+use super::{Failure, now, startup};
 use crate::api::{self, change_of};
 use crate::config::Config;
 use crate::explain::change::Change;
@@ -43,7 +43,7 @@ pub(super) struct Command {
     output: Output,
 }
 
-impl Shown for MovedView {
+impl Tabular for MovedView {
     const COLUMNS: &'static [&'static str] = &["call", "started", "from", "to", "before", "after"];
 
     fn cells(&self) -> Vec<String> {
@@ -77,9 +77,9 @@ impl Command {
             return Err(Failure::Command(fault));
         }
         let change = self.change.as_deref().map(read).transpose()?;
-        let store = outset::open_store(config).await?;
+        let store = startup::open_store(config).await?;
         let id = self.org.id(&store).await?;
-        let directory = outset::open_directory(config, &store).await?;
+        let directory = startup::open_directory(config, &store).await?;
         let view = directory.load();
         let org = view
             .org(id)

@@ -4,8 +4,8 @@ use trunkline_routing::{Decision, Facts, decide};
 use uuid::Uuid;
 
 use super::org::OfOrg;
-use super::output::{Output, Shown};
-use super::{Failure, outset};
+use super::output::{Output, Tabular};
+use super::{Failure, startup};
 use crate::api;
 use crate::config::Config;
 use crate::explain::DecisionView;
@@ -34,7 +34,7 @@ pub(super) struct Command {
     output: Output,
 }
 
-impl Shown for DecisionView {
+impl Tabular for DecisionView {
     const COLUMNS: &'static [&'static str] = &["dialled", "caller", "decision"];
 
     fn cells(&self) -> Vec<String> {
@@ -61,9 +61,9 @@ impl Shown for DecisionView {
 
 impl Command {
     pub(super) async fn run(self, config: &Config) -> Result<(), Failure> {
-        let store = outset::open_store(config).await?;
+        let store = startup::open_store(config).await?;
         let id = self.org.id(&store).await?;
-        let directory = outset::open_directory(config, &store).await?;
+        let directory = startup::open_directory(config, &store).await?;
         let view = directory.load();
         let org = view
             .org(id)

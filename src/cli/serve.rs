@@ -14,16 +14,17 @@ use trunkline_store::private;
 
 use super::output::or_dash;
 use super::sockets::Sockets;
-use super::{Failure, now, outset};
+use super::{Failure, now, startup};
 use crate::api::{self, Api, Server};
 use crate::config::Config;
 use crate::directory::Directory;
 use crate::engine::{
-    Deletion, Deps, Engine, Erasing, MediaAddresses, Recording, ReservedNames, Resolver, clock,
+    Deletion, Engine, EngineDeps, Erasing, MediaAddresses, Recording, ReservedNames, Resolver,
+    clock,
 };
 use crate::memory;
 use crate::telemetry::{self, metrics};
-use crate::webhooks::Courier;
+use crate::webhooks::WebhookSender;
 
 /// How often a draining node looks whether its calls are over.
 const DRAIN_LOOK: Duration = Duration::from_millis(100);
@@ -72,7 +73,7 @@ pub(super) fn run(
         .on_thread_park(|| memory::follow(|| ()))
         .build()
         .map_err(|error| {
-            Failure::Outset(format!(
+            Failure::Startup(format!(
                 "the system gives no threads ({error}): raise its limits"
             ))
         })?;
@@ -100,40 +101,40 @@ async fn serve(
     ready: impl AsyncFnOnce(&Store, &Directory, &Reachable) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let broken = |error: std::io::Error| {
-        Failure::Outset(format!(
+        Failure::Startup(format!(
             "the system gives no signals or sockets ({error}): raise its limits"
         ))
     };
     let mut ends = Ends::listen().map_err(broken)?;
     let hangups = signal(SignalKind::hangup()).map_err(broken)?;
-    let certificate = outset::certificate(config)?;
-    let security = outset::security(config)?;
-    let receivers = outset::receivers(config)?;
-    outset::traces(config)?;
-    if !outset::reach_database(config, ends.next()).await? {
+    let certificate = startup::certificate(config)?;
+    let security = startup::security(config)?;
+    let receivers = startup::receivers(config)?;
+    startup::traces(config)?;
+    if !startup::reach_database(config, ends.next()).await? {
         return Ok(());
     }
 
     let sockets = Sockets::bind(config)?;
     let media_addresses = MediaAddresses::find(config).await;
     let media_addresses =
-        Arc::new(media_addresses.map_err(|fault| Failure::Outset(fault.to_string()))?);
+        Arc::new(media_addresses.map_err(|fault| Failure::Startup(fault.to_string()))?);
     let resolver = Resolver::new(&config.sip.nameservers);
     let reserved_names = ReservedNames::find(config, &resolver).await;
     let reachable = Reachable::new(config, &sockets).map_err(broken)?;
 
-    let store = outset::open_store(config).await?;
-    let config = &outset::with_kept_realm(config, &store).await?;
+    let store = startup::open_store(config).await?;
+    let config = &startup::with_kept_realm(config, &store).await?;
     let handle = metrics::install();
     let live = LiveCalls::on(clock::wall());
     let sip = &config.sip;
     let recording = Recording::begin(&store, &config.data_dir, sip.node, sip.node_lease).await;
-    let recording = recording.map_err(|fault| Failure::Outset(fault.to_string()))?;
-    let directory = outset::open_directory(config, &store).await?;
-    let begun = outset::begun(&store).await?;
+    let recording = recording.map_err(|fault| Failure::Startup(fault.to_string()))?;
+    let directory = startup::open_directory(config, &store).await?;
+    let begun = startup::begun(&store).await?;
 
     let config = Arc::new(config.clone());
-    let deps = Deps {
+    let deps = EngineDeps {
         config: Arc::clone(&config),
         reserved_names,
         media_addresses: Arc::clone(&media_addresses),
@@ -149,7 +150,7 @@ async fn serve(
         runtime: tokio::runtime::Handle::current(),
     };
     let engine = Engine::start(deps, sockets.sip).map_err(no_ports)?;
-    let api = Api::new(api::Deps {
+    let api = Api::new(api::ApiDeps {
         config: Arc::clone(&config),
         store: store.clone(),
         directory: Arc::clone(&directory),
@@ -164,7 +165,7 @@ async fn serve(
     let server = Server::start(api.clone(), http, certificate.as_ref());
     let reloading = tokio::spawn(reload(certificate, security, hangups));
     let sending = (&config.webhooks, receivers);
-    let courier = Courier::new(store.clone(), sending, recording.run.node, now).start();
+    let sender = WebhookSender::new(store.clone(), sending, recording.run.node, now).start();
     let retention = api::default_retention(&config);
     let deletion = Deletion::start(store.clone(), live.clone(), engine.handle(), retention);
     let erasing = Erasing::start(store.clone(), engine.handle(), recording.journal.clone());
@@ -188,14 +189,14 @@ async fn serve(
     server.stop().await;
     engine.stop().await;
     recording.end(ends.next()).await;
-    courier.stop().await;
+    sender.stop().await;
     store.close().await;
     tracing::info!("ended");
     outcome
 }
 
 fn no_ports(error: impl std::fmt::Display) -> Failure {
-    Failure::Outset(format!(
+    Failure::Startup(format!(
         "the system gives no ports for media or threads ({error}): set media.rtp_ports to a free range, or raise its limits"
     ))
 }

@@ -90,16 +90,16 @@ fn taken(key: &str, address: SocketAddr, error: &io::Error) -> Failure {
     } else {
         format!("{error}: {rest} address")
     };
-    Failure::Outset(format!("can't listen on {address}: {advice}"))
+    Failure::Startup(format!("can't listen on {address}: {advice}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Given, Sources};
+    use crate::config::{Override, Sources};
 
     fn config(settings: &[(&str, &str)]) -> Config {
-        let given = |(key, value): &(&str, &str)| Given {
+        let given = |(key, value): &(&str, &str)| Override {
             key: (*key).to_owned(),
             value: (*value).to_owned(),
             flag: String::new(),

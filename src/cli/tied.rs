@@ -5,7 +5,7 @@ use trunkline_model::peer_pattern::PeerPattern;
 use trunkline_store::{Store, TiedPeer, tied_peers};
 use uuid::Uuid;
 
-use super::output::{Output, Shown, time};
+use super::output::{Output, Tabular, time};
 use super::{Failure, now};
 use crate::config;
 
@@ -34,7 +34,7 @@ impl From<TiedPeer> for TiedView {
     }
 }
 
-impl Shown for TiedView {
+impl Tabular for TiedView {
     const COLUMNS: &'static [&'static str] = &["peer", "org", "created"];
 
     fn cells(&self) -> Vec<String> {

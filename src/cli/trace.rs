@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::client::{Access, Client};
 use super::output::print;
-use super::{Failure, outset};
+use super::{Failure, startup};
 use crate::api;
 use crate::config::Config;
 
@@ -57,7 +57,7 @@ pub(super) struct Command {
 
 impl Command {
     pub(super) fn run(self, config: &Config) -> Result<(), Failure> {
-        outset::block_on(async {
+        startup::block_on(async {
             let client = self.access.client(config)?;
             match self.call {
                 Some(call) => self.follow(&client, call).await,
@@ -109,7 +109,7 @@ impl Command {
             .filter_map(|(name, value)| Some((name, value.as_ref()?)))
             .collect();
         let query = serde_urlencoded::to_string(&given)
-            .map_err(|fault| Failure::Outset(fault.to_string()))?;
+            .map_err(|fault| Failure::Startup(fault.to_string()))?;
         Ok(format!("/phone/calls?limit={LOOK}&{query}"))
     }
 

@@ -8,8 +8,8 @@ use uuid::Uuid;
 
 use super::agent::Limit;
 use super::org::OfOrg;
-use super::output::{Output, Shown, json, or_dash, print, time};
-use super::{Failure, dedication, e164, network, now, outset};
+use super::output::{Output, Tabular, json, or_dash, print, time};
+use super::{Failure, dedication, e164, network, now, startup};
 use crate::config::{Config, Sip};
 use crate::engine;
 use crate::explain::finding::Finding;
@@ -160,7 +160,7 @@ impl Settings {
 
 /// A trunk as the API has it.
 #[derive(Debug, Serialize)]
-struct TrunkView {
+struct InboundTrunkRow {
     id: Uuid,
     name: String,
     sip_endpoint: String,
@@ -176,7 +176,7 @@ struct TrunkView {
     created_at: String,
 }
 
-impl TrunkView {
+impl InboundTrunkRow {
     fn new(trunk: InboundTrunk, sip: &Sip) -> Self {
         Self {
             id: trunk.id,
@@ -198,7 +198,7 @@ impl TrunkView {
     }
 }
 
-impl Shown for TrunkView {
+impl Tabular for InboundTrunkRow {
     const COLUMNS: &'static [&'static str] = &[
         "id",
         "name",
@@ -257,7 +257,7 @@ fn show(output: Output, report: &Report) {
 
 impl Command {
     pub(super) async fn run(self, config: &Config) -> Result<(), Failure> {
-        let store = outset::open_store(config).await?;
+        let store = startup::open_store(config).await?;
         let (trunk, output) = match self {
             Self::Create {
                 org,
@@ -329,7 +329,7 @@ impl Command {
             }
             Self::Doctor { org, output } => {
                 let endpoint = config.sip.endpoint();
-                let realm = outset::with_known_realm(config, &store).await?.sip.realm();
+                let realm = startup::with_known_realm(config, &store).await?.sip.realm();
                 let place = (endpoint.as_str(), &*realm);
                 let org = org.id(&store).await?;
                 show(output, &report::of_trunk(&store, org, place, now()).await?);
@@ -337,7 +337,7 @@ impl Command {
             }
             Self::Sources(command) => return command.run(&store).await,
         };
-        output.one(&TrunkView::new(trunk, &config.sip));
+        output.one(&InboundTrunkRow::new(trunk, &config.sip));
         Ok(())
     }
 }

@@ -23,7 +23,7 @@ pub enum Origin {
 
 /// One fault: a sentence for the operator, with its place.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Fault {
+pub struct ConfigFault {
     /// Where the value was given.
     pub origin: Origin,
     /// The key, as `sip.udp[1]`; empty when the whole file is meant.
@@ -34,7 +34,7 @@ pub struct Fault {
 
 /// All faults of a configuration, in the order of the sections.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub struct Faults(pub Vec<Fault>);
+pub struct ConfigFaults(pub Vec<ConfigFault>);
 
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -51,7 +51,7 @@ impl fmt::Display for Origin {
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for ConfigFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.origin)?;
         if !self.key.is_empty() {
@@ -61,7 +61,7 @@ impl fmt::Display for Fault {
     }
 }
 
-impl fmt::Display for Faults {
+impl fmt::Display for ConfigFaults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, fault) in self.0.iter().enumerate() {
             if index > 0 {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use super::section::{Entry, Section};
+use super::section::{ConfigEntry, Section};
 
 /// Where HTTP is served and how others reach it.
 #[derive(Clone, Debug)]
@@ -119,7 +119,7 @@ fn loopback() -> Vec<IpNet> {
 }
 
 /// A CIDR block, or an address alone.
-pub(super) fn network(entry: &Entry) -> Result<IpNet, String> {
+pub(super) fn network(entry: &ConfigEntry) -> Result<IpNet, String> {
     let text = entry.text()?;
     text.parse::<IpNet>()
         .or_else(|_| text.parse::<IpAddr>().map(IpNet::from))

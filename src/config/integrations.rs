@@ -7,14 +7,14 @@ use super::section::Section;
 
 /// Services of third parties.
 #[derive(Clone, Debug)]
-pub struct Integrations {
+pub struct IntegrationsConfig {
     /// The booking platform, if this deployment has one.
-    pub booking: Option<Booking>,
+    pub booking: Option<BookingConfig>,
 }
 
 /// The booking platform, whose credentials are checked while an org is made.
 #[derive(Clone, Debug)]
-pub struct Booking {
+pub struct BookingConfig {
     /// Its name among an org's integrations.
     pub key: Box<str>,
     /// Its API, without a slash at the end.
@@ -29,16 +29,16 @@ pub struct Booking {
     pub timeout: Duration,
 }
 
-impl Integrations {
+impl IntegrationsConfig {
     pub(super) fn read(section: &mut Section<'_>) -> Self {
         let mut booking = section.inner("booking", "integrations.booking");
-        let read = Booking::read(&mut booking);
+        let read = BookingConfig::read(&mut booking);
         section.faults.extend(booking.finish());
         Self { booking: read }
     }
 }
 
-impl Booking {
+impl BookingConfig {
     /// What is asked for.
     pub fn probe(&self) -> String {
         format!("{}{}", self.base_url, self.probe_path)

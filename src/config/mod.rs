@@ -30,10 +30,10 @@ use std::path::PathBuf;
 pub use audit::Audit;
 pub use database::{Database, DatabaseUrl};
 pub use events::Events;
-pub use fault::{Fault, Faults, Origin};
+pub use fault::{ConfigFault, ConfigFaults, Origin};
 pub use host::{HostPort, NotAHost};
 pub use http::{Http, Patience};
-pub use integrations::{Booking, Integrations};
+pub use integrations::{BookingConfig, IntegrationsConfig};
 pub use limits::Limits;
 pub use log::{Log, LogFormat};
 pub use media::{Media, MediaHost};
@@ -42,8 +42,8 @@ pub use retention::Retention;
 pub use secret::Secret;
 pub use secrets::Secrets;
 pub use sip::{Listener, Sip, peer};
-pub use sources::{DEFAULT_FILE, Given, QUICKSTART_FILE, Sources};
-pub use traces::Traces;
+pub use sources::{DEFAULT_FILE, Override, QUICKSTART_FILE, Sources};
+pub use traces::TracesConfig;
 pub use verification::VerificationTrunk;
 pub use webhooks::Webhooks;
 pub use widget::Widget;
@@ -96,13 +96,13 @@ pub struct Config {
     /// `[webhooks]`
     pub webhooks: Webhooks,
     /// `[integrations.…]`
-    pub integrations: Integrations,
+    pub integrations: IntegrationsConfig,
     /// `[limits]`
     pub limits: Limits,
     /// `[retention]`
     pub retention: Retention,
     /// `[traces]`
-    pub traces: Traces,
+    pub traces: TracesConfig,
     /// `[log]`
     pub log: Log,
 }
@@ -112,18 +112,18 @@ impl Config {
     ///
     /// # Errors
     /// All faults of all sections together.
-    pub fn load(sources: &Sources) -> Result<Self, Faults> {
+    pub fn load(sources: &Sources) -> Result<Self, ConfigFaults> {
         let (merged, syntax) = Merged::new(sources);
-        let mut faults: Vec<Fault> = syntax.into_iter().collect();
+        let mut faults: Vec<ConfigFault> = syntax.into_iter().collect();
         let config = Self::read(&merged, &mut faults);
         if faults.is_empty() {
             Ok(config)
         } else {
-            Err(Faults(faults))
+            Err(ConfigFaults(faults))
         }
     }
 
-    fn read(merged: &Merged, faults: &mut Vec<Fault>) -> Self {
+    fn read(merged: &Merged, faults: &mut Vec<ConfigFault>) -> Self {
         let mut root = merged.values();
         let mut sections = SECTIONS.map(|name| Section::take(name, &mut root, merged));
         let mut top = Section::top(root, merged);
@@ -160,10 +160,10 @@ impl Config {
             audit: Audit::read(audit),
             events: Events::read(events),
             webhooks: Webhooks::read(webhooks),
-            integrations: Integrations::read(integrations),
+            integrations: IntegrationsConfig::read(integrations),
             limits: Limits::read(limits),
             retention: Retention::read(retention),
-            traces: Traces::read(traces, &data_dir),
+            traces: TracesConfig::read(traces, &data_dir),
             log: Log::read(log),
             sip,
             data_dir,

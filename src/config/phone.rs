@@ -1,6 +1,6 @@
 //! `[phone]`: agents, their voices and the runtime that speaks for them when an agent names none.
 
-use super::section::{Entry, Section};
+use super::section::{ConfigEntry, Section};
 use super::verification::VerificationTrunk;
 use figment::value::Value;
 use schemars::JsonSchema;
@@ -84,7 +84,7 @@ impl std::str::FromStr for DefaultRuntime {
 }
 
 /// `+` and at least one digit: a country or a part of one.
-fn prefix(entry: &Entry) -> Result<Box<str>, String> {
+fn prefix(entry: &ConfigEntry) -> Result<Box<str>, String> {
     let text = entry.text()?;
     let digits = text.strip_prefix('+').unwrap_or_default();
     if digits.is_empty() || digits.len() > 15 || !digits.bytes().all(|octet| octet.is_ascii_digit())
@@ -95,7 +95,7 @@ fn prefix(entry: &Entry) -> Result<Box<str>, String> {
 }
 
 /// A table `{id, name, language, gender}`, or the id alone.
-fn voice(entry: &Entry) -> Result<Voice, String> {
+fn voice(entry: &ConfigEntry) -> Result<Voice, String> {
     let Value::Dict(_, fields) = &entry.value else {
         let id: Box<str> = entry.text()?.into();
         return Ok(Voice {

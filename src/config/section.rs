@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use figment::value::{Dict, Tag, Value};
 
-use super::fault::{Fault, Origin};
+use super::fault::{ConfigFault, Origin};
 use super::secret::Secret;
 use super::sources::Merged;
 
@@ -21,18 +21,18 @@ pub(super) struct Section<'a> {
     /// Where the values come from that have been read.
     origins: Vec<(&'static str, Origin)>,
     /// What has been found wrong so far.
-    pub(super) faults: Vec<Fault>,
+    pub(super) faults: Vec<ConfigFault>,
 }
 
 /// A value with its key and origin, as the parsing of an element sees it.
 #[derive(Clone, Debug)]
-pub(super) struct Entry {
+pub(super) struct ConfigEntry {
     pub(super) key: String,
     pub(super) value: Value,
     pub(super) origin: Origin,
 }
 
-impl Entry {
+impl ConfigEntry {
     /// The value as text; a number or boolean only where the source had to spell it so.
     pub(super) fn text(&self) -> Result<String, String> {
         match &self.value {
@@ -55,7 +55,7 @@ impl<'a> Section<'a> {
             Some(Value::Dict(_, dict)) => dict,
             Some(other) => {
                 let origin = merged.origin(other.tag(), name);
-                faults.push(Fault {
+                faults.push(ConfigFault {
                     origin,
                     key: name.to_owned(),
                     message: format!("is a section: write [{name}] and its keys"),
@@ -103,13 +103,13 @@ impl<'a> Section<'a> {
         }
     }
 
-    fn entry(&mut self, key: &'static str) -> Option<Entry> {
+    fn entry(&mut self, key: &'static str) -> Option<ConfigEntry> {
         self.known.push(key);
         let value = self.values.remove(key)?;
         let path = self.path(key);
         let origin = self.merged.origin(value.tag(), &path);
         self.origins.push((key, origin.clone()));
-        Some(Entry {
+        Some(ConfigEntry {
             key: path,
             value,
             origin,
@@ -117,8 +117,8 @@ impl<'a> Section<'a> {
     }
 
     /// Notes a fault of a value that was read.
-    pub(super) fn refuse(&mut self, entry: &Entry, message: impl Into<String>) {
-        self.faults.push(Fault {
+    pub(super) fn refuse(&mut self, entry: &ConfigEntry, message: impl Into<String>) {
+        self.faults.push(ConfigFault {
             origin: entry.origin.clone(),
             key: entry.key.clone(),
             message: message.into(),
@@ -128,14 +128,14 @@ impl<'a> Section<'a> {
     /// Notes a fault of a key, be it that its value can't be used or that it has none.
     pub(super) fn refuse_key(&mut self, key: &str, message: impl Into<String>) {
         let read = self.origins.iter().find(|(name, _)| *name == key);
-        self.faults.push(Fault {
+        self.faults.push(ConfigFault {
             origin: read.map_or(Origin::Default, |(_, origin)| origin.clone()),
             key: self.path(key),
             message: message.into(),
         });
     }
 
-    fn noted<T>(&mut self, entry: &Entry, result: Result<T, String>) -> Option<T> {
+    fn noted<T>(&mut self, entry: &ConfigEntry, result: Result<T, String>) -> Option<T> {
         result.map_err(|message| self.refuse(entry, message)).ok()
     }
 
@@ -242,7 +242,7 @@ impl<'a> Section<'a> {
     pub(super) fn list<T>(
         &mut self,
         key: &'static str,
-        parse: impl Fn(&Entry) -> Result<T, String>,
+        parse: impl Fn(&ConfigEntry) -> Result<T, String>,
     ) -> Option<Vec<T>> {
         let entry = self.entry(key)?;
         let Some(elements) = elements(&entry) else {
@@ -253,18 +253,18 @@ impl<'a> Section<'a> {
         for (index, (tag, value)) in elements.into_iter().enumerate() {
             let key = format!("{}[{index}]", entry.key);
             let origin = self.merged.origin(tag, &key);
-            let element = Entry { key, value, origin };
+            let element = ConfigEntry { key, value, origin };
             list.extend(self.noted(&element, parse(&element)));
         }
         Some(list)
     }
 
     /// Reports the keys that nobody asked for, and hands over all faults.
-    pub(super) fn finish(mut self) -> Vec<Fault> {
+    pub(super) fn finish(mut self) -> Vec<ConfigFault> {
         for (key, value) in std::mem::take(&mut self.values) {
             let path = self.path(&key);
             let origin = self.merged.origin(tag_within(&value), &path);
-            self.faults.push(Fault {
+            self.faults.push(ConfigFault {
                 origin,
                 message: unknown(&key, &self.known),
                 key: path,
@@ -298,7 +298,7 @@ fn parse<T: FromStr<Err: Display>>(text: &str) -> Result<T, String> {
         .map_err(|error: T::Err| format!("{text:?} {error}"))
 }
 
-fn elements(entry: &Entry) -> Option<Vec<(Tag, Value)>> {
+fn elements(entry: &ConfigEntry) -> Option<Vec<(Tag, Value)>> {
     match &entry.value {
         Value::Array(_, values) => Some(
             values

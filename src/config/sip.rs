@@ -13,7 +13,7 @@ use trunkline_model::peer_pattern::PeerPattern;
 
 use super::host::{HostPort, own_address};
 use super::http::network;
-use super::section::{Entry, Section};
+use super::section::{ConfigEntry, Section};
 
 /// How SIP is spoken.
 #[derive(Clone, Debug)]
@@ -281,7 +281,7 @@ fn millis(
 }
 
 /// An address, with or without a port.
-fn nameserver(entry: &Entry) -> Result<SocketAddr, String> {
+fn nameserver(entry: &ConfigEntry) -> Result<SocketAddr, String> {
     let text = entry.text()?;
     let with_port = text.parse::<SocketAddr>();
     let bare = || text.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, 53));
@@ -291,7 +291,7 @@ fn nameserver(entry: &Entry) -> Result<SocketAddr, String> {
 }
 
 /// A host, an address or a CIDR block.
-fn peer_pattern(entry: &Entry) -> Result<PeerPattern, String> {
+fn peer_pattern(entry: &ConfigEntry) -> Result<PeerPattern, String> {
     peer(&entry.text()?)
 }
 
@@ -365,7 +365,7 @@ fn certificate(section: &mut Section<'_>) -> Option<(PathBuf, PathBuf)> {
 }
 
 /// `host:port`, `host:port=advertised`, or a table `{listen, advertise}`.
-fn listener(entry: &Entry, transport: Transport) -> Result<Listener, String> {
+fn listener(entry: &ConfigEntry, transport: Transport) -> Result<Listener, String> {
     let (address, advertise) = match &entry.value {
         Value::Dict(_, fields) => {
             if let Some(key) = fields

@@ -8,7 +8,7 @@ use figment::value::{Dict, Map, Tag, Value};
 use figment::{Figment, Metadata, Profile, Provider};
 use toml_edit::{ImDocument, Item};
 
-use super::fault::{Fault, Origin};
+use super::fault::{ConfigFault, Origin};
 
 /// What variables of the environment start with; `__` separates section and key.
 const PREFIX: &str = "TRUNKLINE__";
@@ -29,12 +29,12 @@ pub struct Sources {
     /// Environment variables; those that don't start with `TRUNKLINE__` are ignored.
     pub variables: Vec<(String, String)>,
     /// Key, value and the flag as it was typed.
-    pub flags: Vec<Given>,
+    pub flags: Vec<Override>,
 }
 
 /// One value from a flag.
 #[derive(Clone, Debug)]
-pub struct Given {
+pub struct Override {
     /// The dotted key, as `sip.udp`.
     pub key: String,
     /// The value as text.
@@ -48,7 +48,7 @@ impl Sources {
     ///
     /// # Errors
     /// A named file that can't be read.
-    pub fn of_process(file: Option<&Path>, flags: Vec<Given>) -> Result<Self, Fault> {
+    pub fn of_process(file: Option<&Path>, flags: Vec<Override>) -> Result<Self, ConfigFault> {
         let file = match file {
             Some(path) => Some(read(path)?),
             None if Path::new(DEFAULT_FILE).exists() => Some(read(Path::new(DEFAULT_FILE))?),
@@ -66,10 +66,10 @@ impl Sources {
     }
 }
 
-fn read(path: &Path) -> Result<(PathBuf, String), Fault> {
+fn read(path: &Path) -> Result<(PathBuf, String), ConfigFault> {
     match std::fs::read_to_string(path) {
         Ok(text) => Ok((path.to_owned(), text)),
-        Err(error) => Err(Fault {
+        Err(error) => Err(ConfigFault {
             origin: Origin::File {
                 path: path.to_owned(),
                 line: None,
@@ -89,7 +89,7 @@ pub(super) struct Merged {
 
 impl Merged {
     /// Merges the sources; a file that is no TOML gives one fault and counts as empty.
-    pub(super) fn new(sources: &Sources) -> (Self, Option<Fault>) {
+    pub(super) fn new(sources: &Sources) -> (Self, Option<ConfigFault>) {
         let mut figment = Figment::new();
         let mut lines = None;
         let mut fault = None;
@@ -119,7 +119,7 @@ impl Merged {
                 });
             }
         }
-        for Given { key, value, flag } in &sources.flags {
+        for Override { key, value, flag } in &sources.flags {
             figment = figment.merge(Pair {
                 key: key.clone(),
                 value,
@@ -163,9 +163,9 @@ impl Merged {
     }
 }
 
-fn syntax_fault(path: &Path, text: &str, error: &toml_edit::TomlError) -> Fault {
+fn syntax_fault(path: &Path, text: &str, error: &toml_edit::TomlError) -> ConfigFault {
     let line = error.span().map(|span| line_at(text, span.start));
-    Fault {
+    ConfigFault {
         origin: Origin::File {
             path: path.to_owned(),
             line,

@@ -26,7 +26,7 @@ fn variables(pairs: &[(&str, &str)]) -> Sources {
 
 fn faults(sources: &Sources) -> Vec<String> {
     Config::load(sources).map_or_else(
-        |faults| faults.0.iter().map(Fault::to_string).collect(),
+        |faults| faults.0.iter().map(ConfigFault::to_string).collect(),
         |_| Vec::new(),
     )
 }
@@ -75,7 +75,7 @@ fn flags_override_the_environment_which_overrides_the_file() {
         ("TRUNKLINE__SIP__REALM".into(), "env".into()),
         ("TRUNKLINE__SIP__NODE".into(), "2".into()),
     ];
-    sources.flags = vec![Given {
+    sources.flags = vec![Override {
         key: "sip.node".into(),
         value: "3".into(),
         flag: "--set sip.node".into(),
@@ -147,7 +147,7 @@ fn a_fault_outside_the_file_names_the_variable_or_the_flag() {
         ("TRUNKLINE__SIP__SHARDS", "many"),
         ("TRUNKLINE__SIPP__UDP", "x"),
     ]);
-    sources.flags = vec![Given {
+    sources.flags = vec![Override {
         key: "sip.node".into(),
         value: "300".into(),
         flag: "--set sip.node".into(),

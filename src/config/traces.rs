@@ -9,7 +9,7 @@ use super::section::Section;
 
 /// Traces of calls.
 #[derive(Clone, Debug)]
-pub struct Traces {
+pub struct TracesConfig {
     /// Whether messages are copied at all.
     pub enabled: bool,
     /// Where they are written.
@@ -26,7 +26,7 @@ pub struct Traces {
     pub otlp: Option<Box<str>>,
 }
 
-impl Traces {
+impl TracesConfig {
     pub(super) fn read(section: &mut Section<'_>, data_dir: &Path) -> Self {
         const DAY_S: u64 = 24 * 3600;
         let days: u64 = section.number("retention_days", 1..=365).unwrap_or(7);

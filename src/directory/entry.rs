@@ -14,7 +14,7 @@ use trunkline_model::view::{Login, OrgView, View};
 
 /// What one org adds to the view.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct OrgEntry {
     pub(super) org: Arc<OrgView>,
     pub(super) logins: Vec<(Arc<str>, Login)>,
     pub(super) dedicated: Vec<IpNet>,
@@ -24,13 +24,18 @@ pub(super) struct Entry {
 }
 
 /// Shows `after` in the place of `before`.
-pub(super) fn replace(view: &mut View, org: Uuid, before: Option<&Entry>, after: Option<&Entry>) {
+pub(super) fn replace(
+    view: &mut View,
+    org: Uuid,
+    before: Option<&OrgEntry>,
+    after: Option<&OrgEntry>,
+) {
     logins(view, org, before, after);
     sources(view, org, before, after);
     numbers(view, org, before, after);
     countries(view, before, after);
 
-    let registers = |entry: &Entry| entry.org.outbound.iter().any(|way| way.register);
+    let registers = |entry: &OrgEntry| entry.org.outbound.iter().any(|way| way.register);
     match after.is_some_and(registers) {
         true => drop(view.registering.insert(org, ())),
         false => drop(view.registering.remove(&org)),
@@ -41,7 +46,7 @@ pub(super) fn replace(view: &mut View, org: Uuid, before: Option<&Entry>, after:
     }
 }
 
-fn logins(view: &mut View, org: Uuid, before: Option<&Entry>, after: Option<&Entry>) {
+fn logins(view: &mut View, org: Uuid, before: Option<&OrgEntry>, after: Option<&OrgEntry>) {
     let [before, after] = [before, after].map(|entry| entry.map_or(&[][..], |own| &own.logins));
     for (username, _) in before {
         let is_own = |login: &Login| login.org == org;
@@ -54,8 +59,8 @@ fn logins(view: &mut View, org: Uuid, before: Option<&Entry>, after: Option<&Ent
     }
 }
 
-fn sources(view: &mut View, org: Uuid, before: Option<&Entry>, after: Option<&Entry>) {
-    let change = |sources: &mut Sources, own: fn(&Entry) -> &[IpNet]| {
+fn sources(view: &mut View, org: Uuid, before: Option<&OrgEntry>, after: Option<&OrgEntry>) {
+    let change = |sources: &mut Sources, own: fn(&OrgEntry) -> &[IpNet]| {
         let [before, after] = [before, after].map(|entry| entry.map_or(&[][..], own));
         if before == after {
             return;
@@ -74,7 +79,7 @@ fn sources(view: &mut View, org: Uuid, before: Option<&Entry>, after: Option<&En
 }
 
 /// Of two orgs in one turn, the one that has lost a number may come after the one that has got it.
-fn numbers(view: &mut View, org: Uuid, before: Option<&Entry>, after: Option<&Entry>) {
+fn numbers(view: &mut View, org: Uuid, before: Option<&OrgEntry>, after: Option<&OrgEntry>) {
     let [before, after] = [before, after].map(|entry| entry.map(|own| &own.org.routing.numbers));
     let has = |numbers: Option<&HashSet<E164>>, number: &E164| {
         numbers.is_some_and(|numbers| numbers.contains(number))
@@ -91,7 +96,7 @@ fn numbers(view: &mut View, org: Uuid, before: Option<&Entry>, after: Option<&En
     }
 }
 
-fn countries(view: &mut View, before: Option<&Entry>, after: Option<&Entry>) {
+fn countries(view: &mut View, before: Option<&OrgEntry>, after: Option<&OrgEntry>) {
     let [before, after] =
         [before, after].map(|entry| entry.and_then(|own| own.org.routing.country()));
     if before == after {

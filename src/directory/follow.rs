@@ -7,7 +7,7 @@ use trunkline_sip::moment::Moment;
 use trunkline_store::Signal;
 use trunkline_store::{Store, feed};
 
-use super::book::{Book, Progress};
+use super::builder::{DirectoryBuilder, Progress};
 use super::newest::Newest;
 
 /// How often rows of the feed that everybody has read are deleted.
@@ -17,7 +17,7 @@ const PRUNE_EVERY: Duration = Duration::from_secs(3600);
 pub(super) async fn follow(
     store: Store,
     newest: Weak<Newest>,
-    mut book: Book,
+    mut builder: DirectoryBuilder,
     mut signal: Signal,
     clock: fn() -> Moment,
 ) {
@@ -30,13 +30,13 @@ pub(super) async fn follow(
         let Some(newest) = newest.upgrade() else {
             return;
         };
-        match book.catch_up(&store).await {
+        match builder.catch_up(&store).await {
             Ok(progress) => {
                 if progress != Progress::Nothing {
-                    newest.replace(book.view());
+                    newest.replace(builder.view());
                 }
                 more = progress == Progress::Some;
-                newest.applied(book.seq());
+                newest.applied(builder.seq());
                 if !newest.note_current(true) {
                     tracing::info!("the directory follows the database again");
                 }

@@ -3,7 +3,7 @@
 //! Shards read it without a lock. An edit made by this process is in the view before the store says that it is done; one made
 //! anywhere else is seen within a second. While the database is away the view stays as it was.
 
-mod book;
+mod builder;
 mod defaults;
 mod entry;
 mod follow;
@@ -17,7 +17,7 @@ use trunkline_store::Store;
 
 pub use defaults::Defaults;
 
-use book::Book;
+use builder::DirectoryBuilder;
 use newest::Newest;
 
 /// The newest view, followed for as long as somebody holds it.
@@ -36,10 +36,10 @@ impl Directory {
     ) -> Result<Arc<Self>, trunkline_store::Error> {
         let signal = store.follow_changes().await;
         let follower = store.follower();
-        let book = Book::read(&store, defaults).await?;
-        let newest = Arc::new(Newest::new(book.view(), book.seq(), follower));
+        let builder = DirectoryBuilder::read(&store, defaults).await?;
+        let newest = Arc::new(Newest::new(builder.view(), builder.seq(), follower));
         let followed = Arc::downgrade(&newest);
-        tokio::spawn(follow::follow(store, followed, book, signal, clock));
+        tokio::spawn(follow::follow(store, followed, builder, signal, clock));
         Ok(Arc::new(Self(newest)))
     }
 

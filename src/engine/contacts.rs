@@ -24,7 +24,7 @@ const BATCH: usize = 500;
 
 /// One question.
 #[derive(Debug)]
-struct Question {
+struct ContactLookup {
     org: Uuid,
     number: E164,
     call: CallKey,
@@ -65,7 +65,7 @@ impl Cache {
 #[derive(Clone, Debug)]
 pub(crate) struct Contacts {
     cache: Arc<Cache>,
-    questions: mpsc::Sender<Question>,
+    questions: mpsc::Sender<ContactLookup>,
 }
 
 impl Contacts {
@@ -87,7 +87,7 @@ impl Contacts {
     /// Asks the store; the answer goes to `inbox`. False if too many wait.
     pub(crate) fn ask(&self, org: Uuid, number: E164, call: CallKey, inbox: Inbox) -> bool {
         self.questions
-            .try_send(Question {
+            .try_send(ContactLookup {
                 org,
                 number,
                 call,
@@ -97,7 +97,7 @@ impl Contacts {
     }
 }
 
-async fn answer(store: Store, cache: Arc<Cache>, mut waiting: mpsc::Receiver<Question>) {
+async fn answer(store: Store, cache: Arc<Cache>, mut waiting: mpsc::Receiver<ContactLookup>) {
     let mut batch = Vec::with_capacity(BATCH);
     while waiting.recv_many(&mut batch, BATCH).await > 0 {
         let mut numbers: Vec<(Uuid, E164)> = batch

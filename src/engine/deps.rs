@@ -18,7 +18,7 @@ use crate::directory::Directory;
 
 /// What the engine works with.
 #[derive(Debug)]
-pub struct Deps {
+pub struct EngineDeps {
     /// The configuration.
     pub config: Arc<Config>,
     /// Names that no tenant may lead calls to.

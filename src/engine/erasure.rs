@@ -27,7 +27,7 @@ const READERS: Duration = Duration::from_millis(25);
 
 /// Why a part isn't done yet.
 #[derive(Debug, thiserror::Error)]
-enum Fault {
+enum ErasureFault {
     #[error("{0}")]
     Store(#[from] trunkline_store::Error),
     #[error("journal or traces: {0}")]
@@ -82,7 +82,7 @@ impl Worker {
         }
     }
 
-    async fn turn(&self, turn: u32) -> Result<(), Fault> {
+    async fn turn(&self, turn: u32) -> Result<(), ErasureFault> {
         let node = self.engine.node();
         let open = self.store.read(move |tx| erasures::open(tx, node));
         for erasure in open.await? {
@@ -95,7 +95,7 @@ impl Worker {
     }
 
     /// Does this node's part of one; without an end while a call that it is about is up.
-    async fn erase(&self, erasure: &OpenErasure) -> Result<(), Fault> {
+    async fn erase(&self, erasure: &OpenErasure) -> Result<(), ErasureFault> {
         self.journal.clear().await?;
         let journal_lines = self.forget_set_aside(erasure).await?;
         let rows = erasing::erase_rows(&self.store, erasure, clock::wall_time()).await?;
@@ -122,7 +122,7 @@ impl Worker {
     }
 
     /// Lines of the org that couldn't be read, and those that name no org.
-    async fn forget_set_aside(&self, erasure: &OpenErasure) -> Result<u64, Fault> {
+    async fn forget_set_aside(&self, erasure: &OpenErasure) -> Result<u64, ErasureFault> {
         let (journal, erasure) = (self.journal.clone(), erasure.clone());
         let forgotten = tokio::task::spawn_blocking(move || {
             journal.forget_set_aside(|line| {
@@ -134,7 +134,7 @@ impl Worker {
         Ok(forgotten.await.map_err(io::Error::other)??)
     }
 
-    async fn forget_traces(&self, erasure: &OpenErasure) -> Result<u64, Fault> {
+    async fn forget_traces(&self, erasure: &OpenErasure) -> Result<u64, ErasureFault> {
         let id = erasure.id;
         let legs = self.store.read(move |tx| erasures::legs(tx, id)).await?;
         let legs: Vec<CallLegs> = legs
@@ -151,14 +151,14 @@ impl Worker {
         Ok(forgotten.await.map_err(io::Error::other)??)
     }
 
-    async fn truncate_log(&self) -> Result<(), Fault> {
+    async fn truncate_log(&self) -> Result<(), ErasureFault> {
         for _ in 0..TRUNCATIONS {
             if self.store.truncate_log().await? {
                 return Ok(());
             }
             tokio::time::sleep(READERS).await;
         }
-        Err(Fault::InUse)
+        Err(ErasureFault::InUse)
     }
 }
 

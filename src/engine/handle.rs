@@ -23,7 +23,7 @@ use trunkline_store::journal;
 use uuid::Uuid;
 
 use super::clock;
-use super::inbox::{Input, Switch};
+use super::inbox::{Input, ShardRouter};
 use crate::traces::Traces;
 
 /// How long a shard may take to do what it is asked.
@@ -32,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// The shards, from outside. Clones reach the same.
 #[derive(Clone, Debug)]
 pub struct Handle {
-    pub(super) switch: Switch,
+    pub(super) router: ShardRouter,
     pub(super) limits: Arc<Limits>,
     pub(super) bindings: Arc<Bindings>,
     pub(super) caps: Arc<Caps>,
@@ -76,7 +76,7 @@ impl Handle {
     /// A shard doesn't answer; within, why the call can't begin.
     pub async fn place(&self, order: Order) -> Result<Result<Placed, Denied>, NoAnswer> {
         let slot = Slot::new(rand::random_range(0..Slot::COUNT)).ok_or(NoAnswer)?;
-        let inbox = &self.switch.shards()[self.switch.shard_of(slot)];
+        let inbox = &self.router.shards()[self.router.shard_of(slot)];
         let (done, answer) = oneshot::channel();
         let order = Box::new(order);
         let asked = async {
@@ -94,7 +94,7 @@ impl Handle {
     /// A shard doesn't answer; within, why the call can't begin.
     pub async fn verify(&self, asked: Verification) -> Result<Result<(), Denied>, NoAnswer> {
         let slot = Slot::new(rand::random_range(0..Slot::COUNT)).ok_or(NoAnswer)?;
-        let inbox = &self.switch.shards()[self.switch.shard_of(slot)];
+        let inbox = &self.router.shards()[self.router.shard_of(slot)];
         let (done, answer) = oneshot::channel();
         let asked = Box::new(asked);
         let begun = async {
@@ -212,7 +212,7 @@ impl Handle {
         if node != self.node {
             return Ok(None);
         }
-        let inbox = &self.switch.shards()[self.switch.shard_of(slot)];
+        let inbox = &self.router.shards()[self.router.shard_of(slot)];
         let (done, answer) = oneshot::channel();
         let asked = async {
             inbox.send(input(done)).await;

@@ -22,8 +22,8 @@ use trunkline_sip::wire::{Framing, Message, lex};
 use trunkline_store::journal::Position;
 use uuid::Uuid;
 
+use super::cancel_router::CancelRouter;
 use super::clock;
-use super::strays::Strays;
 
 /// A message that came by a stream, or to another shard's socket.
 #[derive(Debug)]
@@ -136,18 +136,18 @@ impl Inbox {
 
 /// Which shard serves which slot.
 #[derive(Clone, Debug)]
-pub(crate) struct Switch {
+pub(crate) struct ShardRouter {
     minter: Minter,
     shards: Arc<[Inbox]>,
-    strays: Arc<Strays>,
+    cancels: Arc<CancelRouter>,
 }
 
-impl Switch {
+impl ShardRouter {
     pub(crate) fn new(minter: Minter, shards: Vec<Inbox>) -> Self {
         Self {
             minter,
             shards: shards.into(),
-            strays: Arc::default(),
+            cancels: Arc::default(),
         }
     }
 
@@ -167,7 +167,7 @@ impl Switch {
         }
         let slot = self.minter.dispatch(message);
         let by_call_id = || self.minter.slot_of_call_id(message.call_id());
-        let slot = self.strays.place(message, slot, by_call_id, clock::now);
+        let slot = self.cancels.place(message, slot, by_call_id, clock::now);
         self.shard_of(slot)
     }
 

@@ -29,7 +29,7 @@ const TOLD: usize = 256;
 
 /// What a shard has seen fail.
 #[derive(Debug)]
-pub(crate) enum Failed {
+pub(crate) enum RefusedLogIn {
     /// Credentials were wrong.
     LogIn(AuthFailure),
     /// There were none, and the challenge wasn't answered.
@@ -41,13 +41,13 @@ pub(super) fn start(
     store: Store,
     directory: Arc<Directory>,
     runtime: &runtime::Handle,
-) -> mpsc::Sender<Failed> {
-    let (sender, mut failures) = mpsc::channel::<Failed>(WAITING);
+) -> mpsc::Sender<RefusedLogIn> {
+    let (sender, mut failures) = mpsc::channel::<RefusedLogIn>(WAITING);
     runtime.spawn(async move {
         let mut batch = Vec::new();
-        let mut told = Told::default();
+        let mut recent = RecentAuthFailures::default();
         while failures.recv_many(&mut batch, WAITING).await > 0 {
-            batch.retain(|failed| told.is_news(failed));
+            batch.retain(|failed| recent.is_news(failed));
             if let Err(error) = record(&store, &directory, batch.drain(..)).await {
                 tracing::warn!(%error, "failed log-ins were not recorded");
             }
@@ -58,12 +58,12 @@ pub(super) fn start(
 
 /// Who has just been told of for proving nothing, in the order of time: of all shards.
 #[derive(Debug, Default)]
-struct Told(VecDeque<(IpAddr, Box<str>, Moment)>);
+struct RecentAuthFailures(VecDeque<(IpAddr, Box<str>, Moment)>);
 
-impl Told {
+impl RecentAuthFailures {
     /// Whether this is worth telling; it is told then.
-    fn is_news(&mut self, failed: &Failed) -> bool {
-        let Failed::Unproven(unproven) = failed else {
+    fn is_news(&mut self, failed: &RefusedLogIn) -> bool {
+        let RefusedLogIn::Unproven(unproven) = failed else {
             return true;
         };
         let (source, number, at) = (unproven.source, &unproven.dialled, unproven.at);
@@ -86,13 +86,13 @@ impl Told {
 async fn record(
     store: &Store,
     directory: &Directory,
-    batch: impl Iterator<Item = Failed>,
+    batch: impl Iterator<Item = RefusedLogIn>,
 ) -> Result<(), trunkline_store::Error> {
     let mut noted = Vec::new();
     for failed in batch {
         match failed {
-            Failed::LogIn(failure) => noted.push(of_log_in(failure)),
-            Failed::Unproven(unproven) => {
+            RefusedLogIn::LogIn(failure) => noted.push(of_log_in(failure)),
+            RefusedLogIn::Unproven(unproven) => {
                 noted.extend(of_unproven(store, directory, unproven).await?)
             }
         }
@@ -215,8 +215,8 @@ mod tests {
 
     use super::*;
 
-    fn unproven(host: u8, number: &str, second: u64) -> Failed {
-        Failed::Unproven(Unproven {
+    fn unproven(host: u8, number: &str, second: u64) -> RefusedLogIn {
+        RefusedLogIn::Unproven(Unproven {
             source: IpAddr::from([192, 0, 2, host]),
             dialled: number.into(),
             at: Moment::from_secs(second),
@@ -282,7 +282,7 @@ mod tests {
     #[test]
     fn a_source_is_told_of_once_in_a_while() {
         const ONE: &str = "+442071838750";
-        let mut told = Told::default();
+        let mut recent = RecentAuthFailures::default();
         for (failed, is_news) in [
             (unproven(1, ONE, 100), true),
             (unproven(1, ONE, 130), false),
@@ -293,13 +293,16 @@ mod tests {
             (unproven(5, ONE, 134), false),
             (unproven(1, ONE, 160), true),
         ] {
-            assert_eq!(told.is_news(&failed), is_news, "{failed:?}");
+            assert_eq!(recent.is_news(&failed), is_news, "{failed:?}");
         }
         for place in 0..2 * TOLD {
-            told.is_news(&unproven(9, &format!("+4420718{place:05}"), 161));
+            recent.is_news(&unproven(9, &format!("+4420718{place:05}"), 161));
         }
-        assert_eq!(told.0.len(), TOLD);
-        assert!(told.is_news(&unproven(1, ONE, 300)), "the old is forgotten");
-        assert_eq!(told.0.len(), 1);
+        assert_eq!(recent.0.len(), TOLD);
+        assert!(
+            recent.is_news(&unproven(1, ONE, 300)),
+            "the old is forgotten"
+        );
+        assert_eq!(recent.0.len(), 1);
     }
 }

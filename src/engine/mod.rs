@@ -4,12 +4,15 @@
 //! endpoint.
 
 mod bound;
+mod cancel_router;
 mod challenges;
 pub mod clock;
 mod contacts;
 mod deletion;
 mod deps;
+mod effect_runner;
 mod erasure;
+mod event_sink;
 mod handle;
 mod inbox;
 mod kept_registrations;
@@ -20,12 +23,11 @@ mod log_ins;
 mod media_addresses;
 mod named_peers;
 mod observe;
-mod outside;
+pub mod offline_core;
 mod pace;
 mod peers;
 mod recording;
 mod registrations;
-pub mod rehearsal;
 mod reserved_names;
 mod resolve;
 mod sending;
@@ -34,9 +36,7 @@ mod shard;
 pub mod skew;
 mod spans;
 mod start;
-mod strays;
 mod stream_opener;
-mod told;
 mod unsynced;
 mod upkeep;
 
@@ -46,7 +46,7 @@ use trunkline_calls::Reason;
 
 pub use bound::{Bound, Listening};
 pub use deletion::Deletion;
-pub use deps::Deps;
+pub use deps::EngineDeps;
 pub use erasure::Erasing;
 pub use handle::Handle;
 pub use recording::{Recording, RecordingFault};
@@ -84,14 +84,14 @@ impl Engine {
 
     /// From now on new calls and OPTIONS get 503.
     pub async fn drain(&self) {
-        for inbox in self.handle.switch.shards() {
+        for inbox in self.handle.router.shards() {
             inbox.send(Input::Drain).await;
         }
     }
 
     /// Ends every call.
     pub async fn hang_up_all(&self) {
-        for inbox in self.handle.switch.shards() {
+        for inbox in self.handle.router.shards() {
             inbox.send(Input::HangUpAll(Reason::Draining)).await;
         }
     }
@@ -105,7 +105,7 @@ impl Engine {
 
     /// Stops the shards and waits for their threads.
     pub async fn stop(self) {
-        for inbox in self.handle.switch.shards() {
+        for inbox in self.handle.router.shards() {
             inbox.send(Input::Stop).await;
         }
         let traces = self.handle.traces;

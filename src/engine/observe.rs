@@ -14,9 +14,9 @@ use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::Message;
 use uuid::Uuid;
 
-use super::inbox::Switch;
+use super::inbox::ShardRouter;
 use crate::telemetry::metrics::{self, ShardMetrics, TransactionKind};
-use crate::telemetry::redact::Shown;
+use crate::telemetry::redact::Printable;
 
 /// How often the gauges are set.
 const LOOK: Duration = Duration::from_millis(500);
@@ -67,7 +67,7 @@ impl Observer {
                 tracing::debug!(
                     call.id = %started.call,
                     org.id = %started.org,
-                    sip.call_id = %Shown(started.caller_call_id.as_bytes()),
+                    sip.call_id = %Printable(started.caller_call_id.as_bytes()),
                     agent.id = started.agent.map(tracing::field::display),
                     "call started"
                 );
@@ -153,7 +153,7 @@ impl Observer {
         &mut self,
         endpoint: &mut Endpoint,
         calls: &Calls,
-        switch: &Switch,
+        router: &ShardRouter,
         shard: usize,
         now: Moment,
         come_to_rest: impl FnOnce(),
@@ -172,7 +172,7 @@ impl Observer {
         self.is_stirred = !at_rest;
         let (dialogs, _) = calls.left_over();
         self.metrics
-            .alive(calls.len(), dialogs, switch.shards()[shard].depth());
+            .alive(calls.len(), dialogs, router.shards()[shard].depth());
         for (kind, count) in [
             (TransactionKind::ServerInvite, counts.server_invite),
             (TransactionKind::ServerOther, counts.server_other),
@@ -233,7 +233,7 @@ fn log_attempt(attempt: &Attempt) {
     let (transport, detail) = (attempt.transport.as_deref(), attempt.detail.as_deref());
     let took_ms = u64::try_from(attempt.ended_at.since(attempt.began_at).as_millis());
     let took_ms = took_ms.unwrap_or(u64::MAX);
-    let target = Shown(target.as_bytes());
+    let target = Printable(target.as_bytes());
     if attempt.outcome.is_of_the_way() {
         tracing::info!(call.id = %call, org.id = %org, leg, %target, peer, transport, outcome, detail, took_ms, "a target can't be reached");
     } else {

@@ -27,10 +27,10 @@ use trunkline_store::journal::Origin;
 use trunkline_store::{EventType, NewEvent, Serving, Store, nodes, written};
 use uuid::Uuid;
 
+use super::event_sink::EventSink;
 use super::inbox::{Inbox, Input};
 use super::resolve::Resolver;
-use super::told::Told;
-use super::{Deps, clock};
+use super::{EngineDeps, clock};
 use crate::directory::Directory;
 use crate::telemetry::metrics;
 
@@ -77,7 +77,7 @@ pub(super) struct Watched {
 impl Watched {
     /// Begins to watch, by way of the shard of that inbox.
     pub(super) fn start(
-        deps: &Deps,
+        deps: &EngineDeps,
         calls: &trunkline_calls::Config,
         nonces: &Arc<Nonces>,
         (resolver, inbox): (Resolver, Inbox),
@@ -463,7 +463,7 @@ fn is_for(node: u8, nodes: &[u8], trunk: Uuid) -> bool {
 }
 
 /// Says that a trunk is registered with its carrier, or is no more.
-pub(crate) fn note(change: Change, told: &Told, now: Moment) {
+pub(crate) fn note(change: Change, told: &EventSink, now: Moment) {
     let Change { org, trunk, what } = change;
     let lost = |why: &'static str| {
         tracing::info!(org.id = %org, trunk.id = %trunk, why, "no longer registered with the carrier");

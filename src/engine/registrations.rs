@@ -11,8 +11,8 @@ use trunkline_store::{NewEvent, RegisteredPbx};
 use uuid::Uuid;
 
 use super::clock;
+use super::event_sink::EventSink;
 use super::inbox::{Inbox, Input};
-use super::told::Told;
 use crate::telemetry::metrics;
 
 /// How often expired bindings are looked for.
@@ -21,7 +21,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Forgets what has expired and has those behind NAT asked by the shard of `inbox`, for as long as somebody holds the table.
 pub(crate) async fn sweep(
     bindings: Weak<Bindings>,
-    told: Told,
+    event_sink: EventSink,
     (inbox, interval): (Inbox, Duration),
 ) {
     let mut turns = tokio::time::interval(LOOK);
@@ -32,7 +32,7 @@ pub(crate) async fn sweep(
         };
         let now = clock::now();
         for change in bindings.sweep(now) {
-            note(&change, &told, now);
+            note(&change, &event_sink, now);
         }
         let due = bindings.due_keep_alives(|| spread(interval), now);
         // Where the shard has no room, they are due again soon enough.
@@ -49,7 +49,7 @@ fn spread(interval: Duration) -> Duration {
 }
 
 /// Says that a trunk's PBX has come or gone.
-pub(crate) fn note(change: &Change, told: &Told, now: Moment) {
+pub(crate) fn note(change: &Change, event_sink: &EventSink, now: Moment) {
     let Change { org, trunk, what } = change;
     let event = match what {
         What::Registered(binding) => {
@@ -73,7 +73,7 @@ pub(crate) fn note(change: &Change, told: &Told, now: Moment) {
             NewEvent::trunk_lost((*org, *trunk), *loss, clock::on_wall(now))
         }
     };
-    told.tell(*org, event);
+    event_sink.tell(*org, event);
 }
 
 /// Logs and counts that a trunk has no registration any more.

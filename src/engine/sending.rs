@@ -27,7 +27,7 @@ impl Shard {
     pub(super) fn flush(&mut self) {
         self.trace();
         // What begins in this turn has its place in the journal before anything of it leaves.
-        self.outside.flush();
+        self.effect_runner.flush();
 
         let has_datagrams = self
             .endpoint
@@ -52,7 +52,7 @@ impl Shard {
         for lost in std::mem::take(&mut self.lost) {
             self.lose(&lost, now);
             // What waits for an answer from that peer may be another shard's.
-            for (at, inbox) in self.switch.shards().iter().enumerate() {
+            for (at, inbox) in self.router.shards().iter().enumerate() {
                 if at != self.index && !inbox.offer(Input::Lost(lost.clone())) {
                     tracing::debug!(shard = at, "no room to tell of a lost flow");
                 }
@@ -64,8 +64,8 @@ impl Shard {
     /// The journal has this fact on disk: beginnings and ends up to it can't be lost any more.
     pub(super) fn synced(&mut self, position: Position) {
         let now = clock::now();
-        while let Some(call) = self.outside.unsynced.release(position, now) {
-            self.outside.live.keep(call);
+        while let Some(call) = self.effect_runner.unsynced.release(position, now) {
+            self.effect_runner.live.keep(call);
         }
     }
 
@@ -76,7 +76,7 @@ impl Shard {
                 continue;
             }
             let count = messages.len();
-            if !self.switch.shards()[shard].offer(Input::Messages(std::mem::take(messages))) {
+            if !self.router.shards()[shard].offer(Input::Messages(std::mem::take(messages))) {
                 self.observer.dropped(count);
             }
         }

@@ -20,10 +20,10 @@ use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::{Framing, Message, Method, lex};
 
 use super::clock;
-use super::inbox::{Arrived, Input, Outlet, Switch};
+use super::effect_runner::EffectRunner;
+use super::inbox::{Arrived, Input, Outlet, ShardRouter};
 use super::lanes::{Lanes, is_new_invite};
 use super::observe::Observer;
-use super::outside::Outside;
 use super::pace::Pace;
 use crate::directory::Directory;
 use crate::memory;
@@ -50,8 +50,8 @@ pub(crate) struct Shard {
     pub(crate) registrar: Registrar,
     pub(crate) peers: Peers,
     pub(crate) directory: Arc<Directory>,
-    pub(crate) switch: Switch,
-    pub(crate) outside: Outside,
+    pub(crate) router: ShardRouter,
+    pub(crate) effect_runner: EffectRunner,
     pub(crate) observer: Observer,
     pub(crate) lanes: Lanes,
     pub(crate) pace: Pace,
@@ -136,17 +136,17 @@ impl Shard {
         self.newcomers();
         self.timeouts();
         self.flush();
-        self.outside.forget_projected();
-        if self.outside.unsynced.is_late(clock::now()) {
-            self.synced(self.outside.journal.synced_to());
+        self.effect_runner.forget_projected();
+        if self.effect_runner.unsynced.is_late(clock::now()) {
+            self.synced(self.effect_runner.journal.synced_to());
         }
         self.calls
-            .set_overloaded(!self.outside.journal.has_reserve());
+            .set_overloaded(!self.effect_runner.journal.has_reserve());
         let tap = &mut self.tap;
         self.observer.look(
             &mut self.endpoint,
             &self.calls,
-            &self.switch,
+            &self.router,
             self.index,
             clock::now(),
             || {
@@ -218,7 +218,7 @@ impl Shard {
             Ok(message) => message,
             Err(malformed) => return self.endpoint.receive_malformed(&malformed, &flow),
         };
-        let shard = self.switch.shard_for(&message);
+        let shard = self.router.shard_for(&message);
         if shard != self.index {
             return self.foreign[shard].push(Arrived {
                 flow,
@@ -400,7 +400,7 @@ impl Shard {
             Input::Place { slot, order, done } => {
                 let view = self.directory.load();
                 match calls.place(endpoint, &view, (slot, &order), now) {
-                    Ok(placed) => self.outside.promised.push((placed, done)),
+                    Ok(placed) => self.effect_runner.promised.push((placed, done)),
                     Err(reason) => answer(done, Err(reason)),
                 }
             }
@@ -483,12 +483,12 @@ impl Shard {
             }
         }
         for effect in self.registrar.effects() {
-            self.outside.registered(effect, now);
+            self.effect_runner.registered(effect, now);
         }
         for effect in self.peers.effects() {
-            self.outside.enrolled(effect, &self.switch, now);
+            self.effect_runner.enrolled(effect, &self.router, now);
         }
-        self.outside
+        self.effect_runner
             .carry_out(&mut self.calls, &mut self.endpoint, &mut self.observer, now);
     }
 

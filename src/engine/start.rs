@@ -24,15 +24,16 @@ use trunkline_sip::slot::{Minter, Node};
 
 use super::bound::{Bound, Sorted};
 use super::contacts::Contacts;
-use super::inbox::{Arrived, Inbox, Input, Outlet, Switch};
+use super::effect_runner::{self, EffectRunner};
+use super::event_sink::EventSink;
+use super::inbox::{Arrived, Inbox, Input, Outlet, ShardRouter};
 use super::kept_registrations::Keeper;
 use super::lanes::Lanes;
 use super::media_addresses::MediaAddresses;
 use super::observe::Observer;
-use super::outside::{self, Outside};
 use super::pace::Pace;
 use super::peers::Watched;
-use super::resolve::{Asker, Resolver};
+use super::resolve::{QueryOrigin, Resolver};
 use super::settings::{
     address_policy, bounds, calls_config, collector, disk, minter, nonce_keys, registrar_config,
     sent_by,
@@ -40,10 +41,10 @@ use super::settings::{
 use super::shard::Shard;
 use super::spans::Spans;
 use super::stream_opener::StreamOpener;
-use super::told::Told;
 use super::unsynced::Unsynced;
 use super::{
-    Deps, Engine, Handle, challenges, clock, local, log_ins, named_peers, registrations, upkeep,
+    Engine, EngineDeps, Handle, challenges, clock, local, log_ins, named_peers, registrations,
+    upkeep,
 };
 use crate::config::Config;
 use crate::traces::{Tap, Traces};
@@ -58,30 +59,30 @@ impl Engine {
     ///
     /// # Errors
     /// The machine refuses sockets, ports for media, or threads.
-    pub fn start(deps: Deps, bound: Vec<Bound>) -> io::Result<Self> {
+    pub fn start(deps: EngineDeps, bound: Vec<Bound>) -> io::Result<Self> {
         let bound = Sorted::new(bound, deps.config.sip.shards);
         let minter = minter(&deps.store, deps.node);
         let shards = bound.udp.len();
         let (inboxes, outlets): (Vec<Inbox>, Vec<Outlet>) =
             (0..shards).map(|_| Inbox::new()).unzip();
-        let switch = Switch::new(minter.clone(), inboxes);
+        let router = ShardRouter::new(minter.clone(), inboxes);
 
         let listeners = bound.addresses.iter().copied().chain([deps.http]).collect();
-        let media = start_media(&deps.config, &deps.media_addresses, listeners, &switch)?;
-        let (streams, connections) = start_streams(&deps, &switch, bound.streams)?;
+        let media = start_media(&deps.config, &deps.media_addresses, listeners, &router)?;
+        let (streams, connections) = start_streams(&deps, &router, bound.streams)?;
         let (disk, collector) = (disk(&deps.config), collector(&deps.config));
         let traces = Traces::new(shards, disk, collector, clock::wall_time)?;
-        let outside = outside(&deps, &switch, &traces, media, &connections);
+        let effect_runner = effect_runner(&deps, &router, &traces, media, &connections);
 
         let sip = &deps.config.sip;
         let window = Arc::new(NonceWindow::new(sip.nonce_lifetime, NONCES));
         let nonces = Nonces::new(nonce_keys(&deps.store), sip.nonce_lifetime);
         let nonces = Arc::new(nonces);
         start_upkeep(&deps, &window);
-        let bindings = keep_registrations(&deps, &switch, &outside.told);
-        let calls = configure_calls(&deps, &bound.addresses, &outside.resolver);
-        let probing = outside.resolver.on_behalf_of(Asker::Probes);
-        let ways = (probing, switch.shards()[0].clone());
+        let bindings = keep_registrations(&deps, &router, &effect_runner.event_sink);
+        let calls = configure_calls(&deps, &bound.addresses, &effect_runner.resolver);
+        let probing = effect_runner.resolver.on_behalf_of(QueryOrigin::Probes);
+        let ways = (probing, router.shards()[0].clone());
         let watched = Watched::start(&deps, &calls, &nonces, ways);
 
         let (limits, caps) = limits(&deps);
@@ -95,12 +96,12 @@ impl Engine {
             window,
             sent_by: sent_by(&deps.config, &bound.addresses),
             minter,
-            switch,
+            router,
             limits,
             caps,
             proven: Arc::default(),
             connections,
-            outside,
+            effect_runner,
             deps,
         };
         let parts = bound.udp.into_iter().zip(outlets).enumerate();
@@ -114,19 +115,19 @@ impl Engine {
 }
 
 /// What a shard reaches the world by, before it has its share.
-fn outside(
-    deps: &Deps,
-    switch: &Switch,
+fn effect_runner(
+    deps: &EngineDeps,
+    router: &ShardRouter,
     traces: &Arc<Traces>,
     media: EchoMedia,
     connections: &Connections,
-) -> Outside {
+) -> EffectRunner {
     let (config, runtime) = (&deps.config, &deps.runtime);
     let spans = config.traces.otlp.as_deref();
-    Outside {
+    EffectRunner {
         beginnings: traces.beginnings().cloned(),
         spans: spans.map(|collector| Spans::start(collector, runtime)),
-        inbox: switch.shards()[0].clone(),
+        inbox: router.shards()[0].clone(),
         journal: deps.journal.clone(),
         contacts: Contacts::start(deps.store.clone(), runtime),
         resolver: Resolver::new(&config.sip.nameservers),
@@ -134,7 +135,7 @@ fn outside(
         media,
         auth_failures: log_ins::start(deps.store.clone(), Arc::clone(&deps.directory), runtime),
         challenges: challenges::start(deps.store.clone(), runtime),
-        told: Told::start(deps.store.clone(), runtime),
+        event_sink: EventSink::start(deps.store.clone(), runtime),
         runtime: runtime.clone(),
         media_addresses: Arc::clone(&deps.media_addresses),
         facts: Vec::new(),
@@ -149,7 +150,7 @@ fn outside(
 }
 
 /// Follows the wall clock, and gives back what a load has left behind.
-fn start_upkeep(deps: &Deps, window: &Arc<NonceWindow>) {
+fn start_upkeep(deps: &EngineDeps, window: &Arc<NonceWindow>) {
     deps.runtime.spawn(upkeep::follow_the_wall());
     deps.runtime.spawn(upkeep::sweep(
         Arc::downgrade(window),
@@ -159,13 +160,17 @@ fn start_upkeep(deps: &Deps, window: &Arc<NonceWindow>) {
 }
 
 /// The registrations of PBXs, which are kept beyond this process and ended in time.
-fn keep_registrations(deps: &Deps, switch: &Switch, told: &Told) -> Arc<Bindings> {
+fn keep_registrations(
+    deps: &EngineDeps,
+    router: &ShardRouter,
+    event_sink: &EventSink,
+) -> Arc<Bindings> {
     let sip = &deps.config.sip;
     let bindings = Bindings::new();
     deps.runtime.spawn(registrations::sweep(
         Arc::downgrade(&bindings),
-        told.clone(),
-        (switch.shards()[0].clone(), sip.keep_alive),
+        event_sink.clone(),
+        (router.shards()[0].clone(), sip.keep_alive),
     ));
     let keeper = Keeper::new(
         &bindings,
@@ -179,7 +184,11 @@ fn keep_registrations(deps: &Deps, switch: &Switch, told: &Told) -> Arc<Bindings
 }
 
 /// The settings of calls. Reserved names are followed, and peers that the rule on addresses refuses are reported.
-fn configure_calls(deps: &Deps, addresses: &[SocketAddr], resolver: &Resolver) -> calls::Config {
+fn configure_calls(
+    deps: &EngineDeps,
+    addresses: &[SocketAddr],
+    resolver: &Resolver,
+) -> calls::Config {
     let reserved = &deps.reserved_names;
     let policy = address_policy(
         &deps.config,
@@ -198,14 +207,14 @@ fn configure_calls(deps: &Deps, addresses: &[SocketAddr], resolver: &Resolver) -
         .spawn(reserved.clone().follow(resolver.clone()));
     deps.runtime.spawn(named_peers::report(
         deps.store.clone(),
-        resolver.on_behalf_of(Asker::Probes),
+        resolver.on_behalf_of(QueryOrigin::Probes),
         Arc::clone(&calls.addresses),
     ));
     calls
 }
 
 /// Bounds of all calls, and of outbound ones with what orgs have begun already.
-fn limits(deps: &Deps) -> (Arc<Limits>, Arc<Caps>) {
+fn limits(deps: &EngineDeps) -> (Arc<Limits>, Arc<Caps>) {
     let limits = &deps.config.limits;
     let caps = Caps::new(bounds(&deps.config));
     caps.seed(deps.begun.iter().copied());
@@ -216,7 +225,7 @@ fn limits(deps: &Deps) -> (Arc<Limits>, Arc<Caps>) {
 /// What each shard gets a share of.
 struct Shared {
     traces: Arc<Traces>,
-    deps: Deps,
+    deps: EngineDeps,
     calls: Arc<calls::Config>,
     registrar: Arc<registrar::Config>,
     bindings: Arc<Bindings>,
@@ -225,19 +234,19 @@ struct Shared {
     window: Arc<NonceWindow>,
     sent_by: Vec<String>,
     minter: Minter,
-    switch: Switch,
+    router: ShardRouter,
     limits: Arc<Limits>,
     caps: Arc<Caps>,
     proven: Arc<ProvenSources>,
     connections: Connections,
-    outside: Outside,
+    effect_runner: EffectRunner,
 }
 
 impl Shared {
     /// The way in for whoever asks from outside.
     fn handle(&self) -> Handle {
         Handle {
-            switch: self.switch.clone(),
+            router: self.router.clone(),
             limits: Arc::clone(&self.limits),
             bindings: Arc::clone(&self.bindings),
             caps: Arc::clone(&self.caps),
@@ -246,7 +255,7 @@ impl Shared {
             addresses: Arc::clone(&self.calls.addresses),
             node: Node(self.deps.node),
             traces: Arc::clone(&self.traces),
-            journal: self.outside.journal.condition(),
+            journal: self.effect_runner.journal.condition(),
         }
     }
 
@@ -302,10 +311,10 @@ impl Shared {
         )
         .watched_by(Arc::clone(&self.watched.health))
         .believing(Arc::clone(&self.proven));
-        let mut outside = self.outside.share();
-        outside.inbox = self.switch.shards()[index].clone();
-        outside.shard = index;
-        let (mut syncs, inbox) = (outside.journal.syncs(), outside.inbox.clone());
+        let mut effect_runner = self.effect_runner.share();
+        effect_runner.inbox = self.router.shards()[index].clone();
+        effect_runner.shard = index;
+        let (mut syncs, inbox) = (effect_runner.journal.syncs(), effect_runner.inbox.clone());
         self.deps.runtime.spawn(async move {
             while let Some(position) = syncs.next().await {
                 if !inbox.send(Input::Synced(position)).await {
@@ -335,8 +344,8 @@ impl Shared {
                 now,
             ),
             directory: Arc::clone(&self.deps.directory),
-            switch: self.switch.clone(),
-            outside,
+            router: self.router.clone(),
+            effect_runner,
             observer: Observer::new(index, now),
             lanes: Lanes::default(),
             pace: Pace::new(clock::now()),
@@ -344,7 +353,7 @@ impl Shared {
             sheds_left: 0,
             batch: Batch::new(),
             lost: Vec::new(),
-            foreign: self.switch.shards().iter().map(|_| Vec::new()).collect(),
+            foreign: self.router.shards().iter().map(|_| Vec::new()).collect(),
         }
     }
 }
@@ -353,7 +362,7 @@ fn start_media(
     config: &Config,
     addresses: &MediaAddresses,
     listeners: Vec<std::net::SocketAddr>,
-    switch: &Switch,
+    router: &ShardRouter,
 ) -> io::Result<EchoMedia> {
     let settings = media::Settings {
         ports: config.media.rtp_ports.clone(),
@@ -363,14 +372,14 @@ fn start_media(
         silence: SILENCE,
         workers: 1,
     };
-    let switch = switch.clone();
+    let router = router.clone();
     EchoMedia::new(
         &settings,
         Entropy::from_seed(rand::random()),
         clock::now,
         move |key, news| {
-            let (shard, call) = outside::call_of_media(key);
-            if let Some(inbox) = switch.shards().get(shard) {
+            let (shard, call) = effect_runner::call_of_media(key);
+            if let Some(inbox) = router.shards().get(shard) {
                 inbox.offer(match news {
                     media::News::Silent => Input::EchoSilent(call),
                     media::News::Digit(digit) => Input::EchoDigit(call, digit),
@@ -382,8 +391,8 @@ fn start_media(
 }
 
 fn start_streams(
-    deps: &Deps,
-    switch: &Switch,
+    deps: &EngineDeps,
+    router: &ShardRouter,
     listeners: Vec<(u16, Transport, std::net::TcpListener)>,
 ) -> io::Result<(tcp::TcpListeners, Connections)> {
     let settings = tcp::Settings {
@@ -393,12 +402,12 @@ fn start_streams(
     };
     let _inside = deps.runtime.enter();
     let settings = (settings, Arc::clone(&deps.security));
-    tcp::TcpListeners::start(listeners, settings, Streams(switch.clone()), clock::now)
+    tcp::TcpListeners::start(listeners, settings, Streams(router.clone()), clock::now)
 }
 
 /// What the streams bring goes to the shard of its slot.
 #[derive(Clone, Debug)]
-struct Streams(Switch);
+struct Streams(ShardRouter);
 
 impl tcp::Sink for Streams {
     async fn deliver(&self, received: tcp::Received) {

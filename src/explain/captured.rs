@@ -13,7 +13,7 @@ use trunkline_calls::admission::facts_of;
 
 /// What a capture shows of one call.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Seen {
+pub struct CapturedCall {
     /// Its Call-ID.
     pub call_id: String,
     /// Microseconds since 1970, where known.
@@ -33,19 +33,19 @@ pub struct Seen {
     /// `X-Trunkline-Reason`.
     pub reason: Option<String>,
     /// The answer to the challenge, if there was one.
-    answer: Option<Answer>,
+    answer: Option<FinalResponse>,
     is_stale: bool,
 }
 
 /// Credentials that were sent.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Answer {
+struct FinalResponse {
     username: String,
     realm: String,
     uri: Vec<u8>,
 }
 
-impl Seen {
+impl CapturedCall {
     /// Reads the caller's last INVITE and what was answered to it; `None` without an INVITE that can be read. `prefix` is that of
     /// our own headers.
     pub fn read(call: &Call, prefix: &str) -> Option<Self> {
@@ -71,7 +71,7 @@ impl Seen {
             phrase: String::new(),
             warning: None,
             reason: None,
-            answer: Answer::of(&last),
+            answer: FinalResponse::of(&last),
             is_stale: false,
         };
         let answers = call.entries.iter().filter(|entry| entry.from == Role::Us);
@@ -133,7 +133,7 @@ impl Seen {
     }
 }
 
-impl Answer {
+impl FinalResponse {
     fn of(message: &Message<'_>) -> Option<Self> {
         let value = message.first(HeaderName::Authorization)?;
         let credentials = auth::Credentials::parse(value).ok()?;

@@ -20,7 +20,7 @@ const LONGEST_ANSWER: usize = 1 << 20;
 
 /// A client of the platform.
 #[derive(Clone, Debug)]
-pub struct Booking {
+pub struct BookingPlatform {
     client: Client<HttpsConnector<HttpConnector>, Empty<Bytes>>,
     probe: Uri,
     app_key_header: HeaderName,
@@ -37,7 +37,7 @@ pub struct Keys {
 
 /// Why credentials can't be used.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum Fault {
+pub enum BookingFault {
     /// The platform refuses them.
     #[error("the credentials are refused")]
     Rejected,
@@ -51,7 +51,7 @@ pub enum Fault {
 
 /// What the platform answers.
 #[derive(Deserialize)]
-struct Answer {
+struct CompaniesAnswer {
     companies: Vec<Company>,
 }
 
@@ -81,9 +81,9 @@ impl std::fmt::Debug for Keys {
     }
 }
 
-impl Booking {
+impl BookingPlatform {
     /// A client of the configured platform. Over TLS the system's roots are trusted.
-    pub fn new(config: &config::Booking) -> Self {
+    pub fn new(config: &config::BookingConfig) -> Self {
         let probe: Uri = config.probe().parse().expect("the configuration is sound");
         let roots = if probe.scheme_str() == Some("https") {
             tls::system_roots("the booking platform can't be reached")
@@ -113,21 +113,21 @@ impl Booking {
     /// Whether the credentials are good and, if a company is named, give access to it.
     ///
     /// # Errors
-    /// [`Fault`].
-    pub async fn check(&self, keys: Keys, company: Option<&str>) -> Result<(), Fault> {
+    /// [`BookingFault`].
+    pub async fn check(&self, keys: Keys, company: Option<&str>) -> Result<(), BookingFault> {
         let answered = tokio::time::timeout(self.timeout, self.ask(keys));
         let answer = answered
             .await
-            .unwrap_or(Err(Fault::Unanswered("it did not answer in time")))?;
+            .unwrap_or(Err(BookingFault::Unanswered("it did not answer in time")))?;
         match company {
             Some(name) if !answer.companies.iter().any(|seen| seen.shortname == name) => {
-                Err(Fault::UnknownCompany(name.to_owned()))
+                Err(BookingFault::UnknownCompany(name.to_owned()))
             }
             Some(_) | None => Ok(()),
         }
     }
 
-    async fn ask(&self, keys: Keys) -> Result<Answer, Fault> {
+    async fn ask(&self, keys: Keys) -> Result<CompaniesAnswer, BookingFault> {
         let agent = concat!("trunkline/", env!("CARGO_PKG_VERSION"));
         let request = Request::get(self.probe.clone())
             .header(header::ACCEPT, "application/json")
@@ -141,29 +141,31 @@ impl Booking {
                 error = &error as &dyn std::error::Error,
                 "the booking platform can't be reached"
             );
-            Fault::Unanswered("it can't be reached")
+            BookingFault::Unanswered("it can't be reached")
         })?;
         let status = response.status();
         match status {
             StatusCode::OK => {}
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => return Err(Fault::Rejected),
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => return Err(BookingFault::Rejected),
             other => {
                 tracing::warn!(
                     http.status = other.as_u16(),
                     "the booking platform answers oddly"
                 );
-                return Err(Fault::Unanswered("it answers with another status than 200"));
+                return Err(BookingFault::Unanswered(
+                    "it answers with another status than 200",
+                ));
             }
         }
         let body = Limited::new(response.into_body(), LONGEST_ANSWER).collect();
         let octets = body.await.map_err(|error| {
             if error.is::<LengthLimitError>() {
-                Fault::Unanswered("its answer is too long")
+                BookingFault::Unanswered("its answer is too long")
             } else {
-                Fault::Unanswered("its answer ended early")
+                BookingFault::Unanswered("its answer ended early")
             }
         })?;
         serde_json::from_slice(&octets.to_bytes())
-            .map_err(|_| Fault::Unanswered("its answer is not what it should be"))
+            .map_err(|_| BookingFault::Unanswered("its answer is not what it should be"))
     }
 }

@@ -2,4 +2,4 @@
 
 mod booking;
 
-pub use booking::{Booking, Fault, Keys};
+pub use booking::{BookingFault, BookingPlatform, Keys};

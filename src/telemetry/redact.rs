@@ -62,15 +62,15 @@ pub fn scrub(text: &str) -> Cow<'_, str> {
 
 /// Text of a peer as it may be shown: `{}` scrubs it, octets that are no UTF-8 are replaced.
 #[derive(Copy, Clone)]
-pub struct Shown<'a>(pub &'a [u8]);
+pub struct Printable<'a>(pub &'a [u8]);
 
-impl fmt::Display for Shown<'_> {
+impl fmt::Display for Printable<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&scrub(&String::from_utf8_lossy(self.0)))
     }
 }
 
-impl fmt::Debug for Shown<'_> {
+impl fmt::Debug for Printable<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
@@ -186,7 +186,7 @@ mod tests {
             scrub("a\r\nb\u{1b}[31m\u{202e}"),
             "a\\r\\nb\\u{1b}[31m\\u{202e}"
         );
-        assert_eq!(Shown(b"x\0\xff").to_string(), "x\\u{0}\u{fffd}");
+        assert_eq!(Printable(b"x\0\xff").to_string(), "x\\u{0}\u{fffd}");
     }
 
     #[test]

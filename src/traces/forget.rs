@@ -8,7 +8,7 @@ use std::sync::Arc;
 use trunkline_sip::moment::Moment;
 
 use super::block::{Block, Wanted};
-use super::going::Going;
+use super::removal_filter::RemovalFilter;
 use super::{Traces, lock, scan};
 
 /// Legs of one call.
@@ -41,7 +41,7 @@ impl Traces {
     }
 
     /// All Call-IDs of a call.
-    fn going(&self, legs: &CallLegs) -> Going {
+    fn going(&self, legs: &CallLegs) -> RemovalFilter {
         let mut call_ids: HashSet<Vec<u8>> = legs
             .call_ids
             .iter()
@@ -76,10 +76,10 @@ impl Traces {
             }
             call_ids.extend(more);
         }
-        Going::new(call_ids, legs.from, legs.until)
+        RemovalFilter::new(call_ids, legs.from, legs.until)
     }
 
-    fn forget_one(&self, going: &Going) -> io::Result<u64> {
+    fn forget_one(&self, going: &RemovalFilter) -> io::Result<u64> {
         self.sweep((self.clock)());
         let mut gone = 0;
         let mut scratch = Vec::new();
@@ -115,7 +115,7 @@ impl Traces {
 
 /// The block, or what is left of it.
 fn filtered(
-    going: &Going,
+    going: &RemovalFilter,
     block: Arc<Block>,
     scratch: &mut Vec<u8>,
     gone: &mut u64,

@@ -6,15 +6,15 @@
 mod block;
 mod export;
 mod forget;
-mod going;
 pub mod pcap;
 mod record;
+mod removal_filter;
 mod scan;
 mod segments;
 pub mod show;
 pub mod svg;
+pub mod tag_mask;
 mod tap;
-pub mod veil;
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, Weak};
@@ -31,7 +31,7 @@ use record::Record;
 pub use segments::Disk;
 use segments::{AGE, Segments};
 pub use tap::Tap;
-use tap::{Batch, SWEEP, Shelf, lock};
+use tap::{Batch, SWEEP, TapQueue, lock};
 
 /// Compressed octets in memory: of messages of calls that no file holds, and of what never became one.
 const CALLS: usize = 6 << 20;
@@ -76,7 +76,7 @@ struct Kept {
 /// All traces of this node.
 #[derive(Debug)]
 pub struct Traces {
-    shelves: Vec<Arc<Shelf>>,
+    queues: Vec<Arc<TapQueue>>,
     kept: Mutex<Kept>,
     segments: Option<Mutex<Segments>>,
     beginnings: Option<Beginnings>,
@@ -93,7 +93,7 @@ pub struct Found {
 }
 
 impl Traces {
-    /// Empty, with a shelf a shard, and a thread that fills it as long as somebody holds it.
+    /// Empty, with a queue a shard, and a thread that fills it as long as somebody holds it.
     ///
     /// # Errors
     /// The directory of traces can't be made or read, or there is no thread to be had.
@@ -108,8 +108,8 @@ impl Traces {
         let keeper = std::thread::Builder::new()
             .name("traces".to_owned())
             .spawn(move || keep(&weak))?;
-        for shelf in &traces.shelves {
-            shelf.attend(keeper.thread());
+        for queue in &traces.queues {
+            queue.attend(keeper.thread());
         }
         Ok(traces)
     }
@@ -123,7 +123,7 @@ impl Traces {
         let segments = disk.map(Segments::open).transpose()?;
         let (exporter, beginnings) = collector.map(Exporter::new).unzip();
         Ok(Self {
-            shelves: (0..shards).map(|_| Arc::default()).collect(),
+            queues: (0..shards).map(|_| Arc::default()).collect(),
             kept: Mutex::new(Kept {
                 is_written: segments.is_some(),
                 exporter,
@@ -137,7 +137,7 @@ impl Traces {
 
     /// A shard's end of it.
     pub fn tap(&self, shard: usize) -> Tap {
-        Tap::of(&self.shelves[shard])
+        Tap::of(&self.queues[shard])
     }
 
     /// Who wants to know of calls that begin.
@@ -149,12 +149,12 @@ impl Traces {
     fn sweep(&self, now: Moment) {
         let mut kept = lock(&self.kept);
         let mut any = false;
-        for shelf in &self.shelves {
-            let left_out = shelf.left_out();
+        for queue in &self.queues {
+            let left_out = queue.left_out();
             if left_out > 0 {
                 metrics::counter!("trunkline_traces_left_out_total").increment(left_out);
             }
-            if !shelf.pick_up(&mut kept.spare) {
+            if !queue.pick_up(&mut kept.spare) {
                 continue;
             }
             // Behind the batch: of each call in it is told by now.

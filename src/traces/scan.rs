@@ -11,7 +11,7 @@ const PROOFS: [&[u8]; 4] = [b"response", b"nonce", b"cnonce", b"opaque"];
 
 /// What a look tells.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct ScannedMessage {
     /// A hash of the Call-ID, the same in every process; that of nothing when there is none.
     pub(super) key: u64,
     /// Of a message that we sent: whether it belongs to a call, rather than to a stranger who was turned away.
@@ -65,7 +65,7 @@ pub(super) fn is_secret(name: &[u8]) -> bool {
 }
 
 /// Looks a message over.
-pub(super) fn look(octets: &mut [u8], is_sent: bool) -> Seen {
+pub(super) fn look(octets: &mut [u8], is_sent: bool) -> ScannedMessage {
     let mut call_id = 0..0;
     let mut method = 0..0;
     let mut at = memchr::memchr(b'\n', octets).map_or(octets.len(), |end| end + 1);
@@ -91,7 +91,7 @@ pub(super) fn look(octets: &mut [u8], is_sent: bool) -> Seen {
         at = end;
     }
     strike_keys(&mut octets[at..]);
-    Seen {
+    ScannedMessage {
         key: key(&octets[call_id]),
         is_call: is_sent && is_of_call(&octets[..first], &octets[method]),
     }
@@ -238,7 +238,7 @@ fn is_of_call(first: &[u8], cseq: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    fn looked(text: &str, is_sent: bool) -> (String, Seen) {
+    fn looked(text: &str, is_sent: bool) -> (String, ScannedMessage) {
         let mut octets = text.as_bytes().to_vec();
         let seen = look(&mut octets, is_sent);
         (String::from_utf8(octets).unwrap(), seen)

@@ -12,7 +12,7 @@ use trunkline_sip::moment::Moment;
 use trunkline_store::private;
 
 use super::block::{Block, HEAD, Head, Wanted};
-use super::going::Going;
+use super::removal_filter::RemovalFilter;
 
 /// How long messages are gathered at most before they are compressed and written.
 pub(super) const AGE: Duration = Duration::from_secs(5);
@@ -178,7 +178,11 @@ impl Segments {
     ///
     /// # Errors
     /// The disk's; a segment is either as it was or without what goes.
-    pub(super) fn forget(&mut self, going: &Going, scratch: &mut Vec<u8>) -> std::io::Result<u64> {
+    pub(super) fn forget(
+        &mut self,
+        going: &RemovalFilter,
+        scratch: &mut Vec<u8>,
+    ) -> std::io::Result<u64> {
         let wanted = going.wanted();
         let newest = self.known.len().saturating_sub(1);
         let mut all_gone = 0;

@@ -1,4 +1,4 @@
-//! Where a message is copied: a shard's end, and the shelf on which it leaves its batch for the thread that keeps traces.
+//! Where a message is copied: a shard's end, and the queue on which it leaves its batch for the thread that keeps traces.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -24,7 +24,7 @@ const OVERHEAD: usize = size_of::<Mark>();
 pub struct Tap {
     batch: Batch,
     /// `None` where nothing is to be copied.
-    shelf: Option<Arc<Shelf>>,
+    queue: Option<Arc<TapQueue>>,
 }
 
 impl Tap {
@@ -32,24 +32,24 @@ impl Tap {
     pub fn closed() -> Self {
         Self {
             batch: Batch::default(),
-            shelf: None,
+            queue: None,
         }
     }
 
-    pub(super) fn of(shelf: &Arc<Shelf>) -> Self {
+    pub(super) fn of(queue: &Arc<TapQueue>) -> Self {
         Self {
             batch: Batch::default(),
-            shelf: Some(Arc::clone(shelf)),
+            queue: Some(Arc::clone(queue)),
         }
     }
 
     /// Copies a message.
     pub fn note(&mut self, at: Moment, flow: Flow, is_sent: bool, octets: &[u8]) {
-        let Some(shelf) = &self.shelf else {
+        let Some(queue) = &self.queue else {
             return;
         };
         if self.batch.size() + octets.len() > BATCH {
-            shelf.left_out.fetch_add(1, Ordering::Relaxed);
+            queue.left_out.fetch_add(1, Ordering::Relaxed);
             return;
         }
         let mark = Mark {
@@ -78,10 +78,10 @@ impl Tap {
 
     /// Leaves all that was copied: for a shard that ends. Waits for who picks up.
     pub fn leave(&mut self) {
-        let Some(shelf) = &self.shelf else {
+        let Some(queue) = &self.queue else {
             return;
         };
-        let mut waiting = lock(&shelf.batch);
+        let mut waiting = lock(&queue.batch);
         for (mark, octets) in self.batch.messages() {
             waiting.push(*mark, octets);
         }
@@ -90,10 +90,10 @@ impl Tap {
 
     /// Leaves what was copied to be picked up; if that is just happening, the next turn does.
     pub fn hand_on(&mut self) {
-        let Some(shelf) = self.shelf.as_ref().filter(|_| !self.batch.marks.is_empty()) else {
+        let Some(queue) = self.queue.as_ref().filter(|_| !self.batch.marks.is_empty()) else {
             return;
         };
-        let Ok(mut waiting) = shelf.batch.try_lock() else {
+        let Ok(mut waiting) = queue.batch.try_lock() else {
             return;
         };
         if waiting.marks.is_empty() {
@@ -109,7 +109,7 @@ impl Tap {
         let is_much = waiting.size() > MUCH;
         drop(waiting);
         self.batch.clear();
-        if is_much && let Some(keeper) = shelf.keeper.get() {
+        if is_much && let Some(keeper) = queue.keeper.get() {
             keeper.unpark();
         }
     }
@@ -169,14 +169,14 @@ impl Batch {
 
 /// Where a shard leaves its batch.
 #[derive(Debug, Default)]
-pub(super) struct Shelf {
+pub(super) struct TapQueue {
     batch: Mutex<Batch>,
     keeper: OnceLock<Thread>,
     /// Messages for which there was no room since they were last picked up.
     left_out: AtomicU64,
 }
 
-impl Shelf {
+impl TapQueue {
     /// From now on `keeper` is told when there is much. Once.
     pub(super) fn attend(&self, keeper: &Thread) {
         // Nobody else sets it.

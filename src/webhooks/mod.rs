@@ -4,13 +4,13 @@
 //! given up. Knows nothing of HTTP servers, calls or SIP.
 
 pub mod address;
-mod courier;
 mod post;
 mod schedule;
+mod sender;
 mod signature;
 mod target;
 
-pub use courier::{Courier, Running};
 pub use post::trusted;
+pub use sender::{Running, WebhookSender};
 pub use signature::new_secret;
 pub use target::{Target, TargetFault};

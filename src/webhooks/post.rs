@@ -43,7 +43,7 @@ pub(super) struct Poster {
 
 /// What a receiver answered.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) struct Answer {
+pub(super) struct WebhookAnswer {
     pub(super) status: StatusCode,
     /// What it wishes us to wait.
     pub(super) retry_after: Option<Duration>,
@@ -51,7 +51,7 @@ pub(super) struct Answer {
 
 /// Why there is no answer.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) enum Fault {
+pub(super) enum DeliveryFault {
     /// The name has no address.
     Name,
     /// All its addresses are private.
@@ -66,7 +66,7 @@ pub(super) enum Fault {
     Answer,
 }
 
-impl Fault {
+impl DeliveryFault {
     /// A stable word for it.
     pub(super) const fn as_str(self) -> &'static str {
         match self {
@@ -113,13 +113,13 @@ impl Poster {
         target: &Target,
         headers: HeaderMap,
         body: String,
-    ) -> Result<Answer, Fault> {
+    ) -> Result<WebhookAnswer, DeliveryFault> {
         let head = OnceLock::new();
         let sent = self.send(target, headers, body, &head);
         match tokio::time::timeout(self.timeout, sent).await {
             Ok(answer) => answer,
             // The head was in time; what came behind it was not waited for.
-            Err(_) => head.into_inner().ok_or(Fault::Timeout),
+            Err(_) => head.into_inner().ok_or(DeliveryFault::Timeout),
         }
     }
 
@@ -128,35 +128,38 @@ impl Poster {
         target: &Target,
         headers: HeaderMap,
         body: String,
-        head: &OnceLock<Answer>,
-    ) -> Result<Answer, Fault> {
+        head: &OnceLock<WebhookAnswer>,
+    ) -> Result<WebhookAnswer, DeliveryFault> {
         let mut request = Request::post(target.path.as_str())
             .header(header::HOST, &target.authority)
             .body(Full::new(Bytes::from(body)))
-            .map_err(|_| Fault::Name)?;
+            .map_err(|_| DeliveryFault::Name)?;
         request.headers_mut().extend(headers);
         let stream = self.connect(target).await?;
         if !target.tls {
             return exchange(stream, request, head).await;
         }
-        let name = ServerName::try_from(target.host.clone()).map_err(|_| Fault::Name)?;
+        let name = ServerName::try_from(target.host.clone()).map_err(|_| DeliveryFault::Name)?;
         let stream = self.tls.connect(name, stream).await;
-        exchange(stream.map_err(|_| Fault::Tls)?, request, head).await
+        exchange(stream.map_err(|_| DeliveryFault::Tls)?, request, head).await
     }
 
     /// A name may lead elsewhere each time it is asked: what is connected to is what was judged.
-    async fn connect(&self, target: &Target) -> Result<TcpStream, Fault> {
+    async fn connect(&self, target: &Target) -> Result<TcpStream, DeliveryFault> {
         let found = tokio::net::lookup_host((target.host.as_str(), target.port)).await;
-        let found: Vec<SocketAddr> = found.map_err(|_| Fault::Name)?.take(ADDRESSES).collect();
+        let found: Vec<SocketAddr> = found
+            .map_err(|_| DeliveryFault::Name)?
+            .take(ADDRESSES)
+            .collect();
         if found.is_empty() {
-            return Err(Fault::Name);
+            return Err(DeliveryFault::Name);
         }
         let allowed = |address: &&SocketAddr| self.private_allowed || is_public(address.ip());
-        let mut fault = Fault::Private;
+        let mut fault = DeliveryFault::Private;
         for address in found.iter().filter(allowed).take(TRIED) {
             match TcpStream::connect(address).await {
                 Ok(stream) => return Ok(stream),
-                Err(_) => fault = Fault::Connect,
+                Err(_) => fault = DeliveryFault::Connect,
             }
         }
         Err(fault)
@@ -166,22 +169,22 @@ impl Poster {
 async fn exchange(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     request: Request<Full<Bytes>>,
-    head: &OnceLock<Answer>,
-) -> Result<Answer, Fault> {
+    head: &OnceLock<WebhookAnswer>,
+) -> Result<WebhookAnswer, DeliveryFault> {
     let mut connection = http1::Builder::new();
     connection.max_buf_size(LONGEST_HEAD);
     let connection = connection.handshake(TokioIo::new(stream)).await;
-    let (mut sender, connection) = connection.map_err(|_| Fault::Answer)?;
+    let (mut sender, connection) = connection.map_err(|_| DeliveryFault::Answer)?;
     // The connection lives no longer than the exchange; once it is over, the exchange says how.
     let mut driving = pin!(async {
         let _ = connection.await;
         std::future::pending::<Infallible>().await
     });
     let response = tokio::select! {
-        response = sender.send_request(request) => response.map_err(|_| Fault::Answer)?,
+        response = sender.send_request(request) => response.map_err(|_| DeliveryFault::Answer)?,
         never = &mut driving => match never {},
     };
-    let answer = Answer {
+    let answer = WebhookAnswer {
         status: response.status(),
         retry_after: retry_after(response.headers()),
     };

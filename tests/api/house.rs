@@ -12,7 +12,7 @@ use http_body_util::BodyExt as _;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use tower::ServiceExt as _;
-use trunkline::api::{self, Api, Deps, SCOPES};
+use trunkline::api::{self, Api, ApiDeps, SCOPES};
 use trunkline::config::{Config, Sources};
 use trunkline::directory::{Defaults, Directory};
 use trunkline::telemetry::metrics;
@@ -117,7 +117,7 @@ impl House {
         let directory = Directory::start(store.clone(), defaults, now)
             .await
             .expect("the store is read");
-        let api = Api::new(Deps {
+        let api = Api::new(ApiDeps {
             config: arc(config),
             store: store.clone(),
             directory,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use trunkline::config::Webhooks;
-use trunkline::webhooks::{Courier, trusted};
+use trunkline::webhooks::{WebhookSender, trusted};
 use trunkline_store::{EventType, NewEvent, deliveries};
 use uuid::Uuid;
 
@@ -16,10 +16,10 @@ use crate::receiver::{Got, Manner, Receiver};
 const WEBHOOKS: &str = "/webhooks";
 const PRIVATE: &str = "[webhooks]\nallow_private_addresses = true\n";
 
-/// A house whose webhooks may lead to loopback, and its courier, which sends when it is told to.
+/// A house whose webhooks may lead to loopback, and its sender, which sends when it is told to.
 struct Office {
     house: House,
-    courier: Courier,
+    sender: WebhookSender,
     tenant: Tenant,
 }
 
@@ -27,10 +27,10 @@ impl Office {
     async fn new() -> Self {
         let house = House::with(PRIVATE).await;
         let tenant = house.tenant("Acme").await;
-        let courier = courier(&house, true);
+        let sender = sender(&house, true);
         Self {
             house,
-            courier,
+            sender,
             tenant,
         }
     }
@@ -56,7 +56,7 @@ impl Office {
     }
 
     async fn deliver(&self) -> usize {
-        self.courier.deliver_due().await.expect("attempted")
+        self.sender.deliver_due().await.expect("attempted")
     }
 
     /// The only delivery of a webhook.
@@ -67,14 +67,14 @@ impl Office {
     }
 }
 
-fn courier(house: &House, allow_private_addresses: bool) -> Courier {
+fn sender(house: &House, allow_private_addresses: bool) -> WebhookSender {
     let config = Webhooks {
         allow_private_addresses,
         timeout: Duration::from_secs(1),
         tls_ca: None,
     };
     let roots = trusted(&config).expect("the system's");
-    Courier::new(house.store.clone(), (&config, roots), 0, now)
+    WebhookSender::new(house.store.clone(), (&config, roots), 0, now)
 }
 
 async fn emit(house: &House, org: Uuid, kind: EventType, number: u32) {
@@ -516,7 +516,7 @@ async fn private_addresses_are_refused_when_they_are_used() {
     let office = Office::new().await;
     let receiver = Receiver::new(Manner::Status(200)).await;
     let (webhook, _) = office.webhook(&receiver).await;
-    let strict = courier(&office.house, false);
+    let strict = sender(&office.house, false);
     office.emit(1).await;
     assert_eq!(strict.deliver_due().await.expect("attempted"), 1);
     let token = &office.tenant.token;

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio_rustls::TlsAcceptor;
 use trunkline::config::Webhooks;
-use trunkline::webhooks::{Courier, trusted};
+use trunkline::webhooks::{WebhookSender, trusted};
 use trunkline_store::{EventType, NewEvent};
 
 use crate::house::{House, Tenant, id_of, now, pass};
@@ -69,12 +69,12 @@ impl Authority {
 struct Office {
     house: House,
     tenant: Tenant,
-    courier: Courier,
+    sender: WebhookSender,
     webhook: String,
 }
 
 impl Office {
-    /// A webhook that leads there, and a courier that trusts this authority beside the system's.
+    /// A webhook that leads there, and a sender that trusts this authority beside the system's.
     async fn new(authority: Option<&Authority>, url: &str) -> Self {
         let house = House::with("[webhooks]\nallow_private_addresses = true\n").await;
         let tenant = house.tenant("Acme").await;
@@ -84,7 +84,7 @@ impl Office {
             tls_ca: authority.map(Authority::file),
         };
         let roots = trusted(&config).expect("authorities");
-        let courier = Courier::new(house.store.clone(), (&config, roots), 0, now);
+        let sender = WebhookSender::new(house.store.clone(), (&config, roots), 0, now);
         let made = house
             .post("/webhooks", &tenant.token, json!({"url": url}))
             .await;
@@ -99,14 +99,14 @@ impl Office {
         Self {
             house,
             tenant,
-            courier,
+            sender,
             webhook: format!("/webhooks/{}", id_of(&made)),
         }
     }
 
     /// The only delivery after an attempt.
     async fn attempted(&self) -> Value {
-        assert_eq!(self.courier.deliver_due().await.expect("attempted"), 1);
+        assert_eq!(self.sender.deliver_due().await.expect("attempted"), 1);
         let path = format!("{}/deliveries", self.webhook);
         let page = self.house.get(&path, &self.tenant.token).await.with(200);
         assert_eq!(page["total"], 1, "{page}");

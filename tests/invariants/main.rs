@@ -284,7 +284,7 @@ fn each_rule_finds_a_violation_and_only_that() {
         ),
         (
             imports_point_one_way,
-            "src/directory/book.rs",
+            "src/directory/builder.rs",
             "fn x() { crate::engine::y() }",
             "src/engine/shard.rs",
             "fn x() { crate::directory::y() }",

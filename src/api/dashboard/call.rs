@@ -4,13 +4,13 @@ use axum::extract::{Request, State};
 use maud::{Markup, PreEscaped, html};
 use trunkline_store::{Call, Kind};
 
-use super::org::of_visit;
+use super::org::org_of_session;
 use super::page::{Html, Instead, base};
 use super::view::{document, lasted, time};
 use crate::api::Api;
+use crate::api::dashboard_session;
 use crate::api::path::Named;
 use crate::api::phone::{explained, found, picture};
-use crate::api::visit;
 
 /// `GET /dashboard/{org_id}/calls/{call_id}`
 pub(super) async fn show(
@@ -19,10 +19,10 @@ pub(super) async fn show(
     request: Request,
 ) -> Result<Html, Instead> {
     let (parts, _) = request.into_parts();
-    let visit = visit::of(&parts, &state)
+    let session = dashboard_session::of(&parts, &state)
         .await?
         .ok_or_else(Instead::logged_out)?;
-    let org = of_visit(&named, &visit)?;
+    let org = org_of_session(&named, &session)?;
     let id = named.id("call_id", Kind::Call)?;
     let call = found(&state, org, id).await?;
     let explained = explained(&state, &call).await?;

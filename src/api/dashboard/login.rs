@@ -5,11 +5,11 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use trunkline_store::sessions;
 
-use super::org::Form;
+use super::org::SubmittedForm;
 use super::page::{Html, Instead, base};
 use super::view;
 use crate::api::credentials::presented;
-use crate::api::visit::{self, LIFETIME};
+use crate::api::dashboard_session::{self, LIFETIME};
 use crate::api::{Api, ApiError};
 
 /// `GET /partner-login?token`: consumes the link (or shows a button that does, where its maker asked for one) and opens a session in its org; 410 for a link that is used, too old or unknown.
@@ -47,7 +47,7 @@ pub(super) async fn confirm(
     headers: HeaderMap,
     body: String,
 ) -> Result<Response, Instead> {
-    if !visit::is_own(&headers, &state) {
+    if !dashboard_session::is_own(&headers, &state) {
         return Err(Instead::new(
             StatusCode::FORBIDDEN,
             "Nothing was done",
@@ -68,7 +68,7 @@ fn token_of(pairs: &str) -> Option<&str> {
 async fn open(state: &State<Api>, link: Option<&str>) -> Result<Response, Instead> {
     let State(api) = state;
     let link = link.map(presented);
-    let (token, hash) = visit::new_token();
+    let (token, hash) = dashboard_session::new_token();
     let opened = match link {
         Some(link) => {
             api.write(move |tx, now| sessions::open(tx, link, hash, now + LIFETIME, now))
@@ -112,21 +112,24 @@ pub(super) async fn look() {}
 /// `GET /dashboard`: the org that the session is for.
 pub(super) async fn home(state: State<Api>, request: Request) -> Result<Redirect, Instead> {
     let (parts, _) = request.into_parts();
-    let visit = visit::of(&parts, &state)
+    let session = dashboard_session::of(&parts, &state)
         .await?
         .ok_or_else(Instead::logged_out)?;
-    let to = format!("{}/dashboard/{}", base(&state), visit.session.org_id);
+    let to = format!("{}/dashboard/{}", base(&state), session.record.org_id);
     Ok(Redirect::to(&to))
 }
 
 /// `POST /dashboard/logout`: ends the session for good.
-pub(super) async fn log_out(State(api): State<Api>, form: Form) -> Result<Response, Instead> {
-    let hash = form.visit.hash;
+pub(super) async fn log_out(
+    State(api): State<Api>,
+    form: SubmittedForm,
+) -> Result<Response, Instead> {
+    let hash = form.session.hash;
     api.write(move |tx, now| sessions::end(tx, hash, now))
         .await?;
     api.credentials()
         .sessions
-        .forget(|visit| visit.hash == hash);
+        .forget(|session| session.hash == hash);
     let page = Html(view::notice(
         "You are logged out",
         "This session is over. Ask for a new login link to come back.",
@@ -135,7 +138,7 @@ pub(super) async fn log_out(State(api): State<Api>, form: Form) -> Result<Respon
 }
 
 fn with_cookie(mut response: Response, token: Option<&str>, api: &Api) -> Response {
-    match HeaderValue::from_str(&visit::cookie(token, api)) {
+    match HeaderValue::from_str(&dashboard_session::cookie(token, api)) {
         Ok(mut cookie) => {
             cookie.set_sensitive(true);
             response.headers_mut().append(header::SET_COOKIE, cookie);

@@ -1,4 +1,4 @@
-//! The dashboard: pages for people, without a line of script. They are logged in by a partner's link; see `visit` for their session.
+//! The dashboard: pages for people, without a line of script. They are logged in by a partner's link; see `dashboard_session` for their session.
 
 mod call;
 mod login;

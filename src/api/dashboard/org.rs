@@ -17,10 +17,10 @@ use uuid::Uuid;
 
 use super::page::{Html, Instead, base};
 use super::view::{self, OrgPage};
-use crate::api::credentials::Visit;
+use crate::api::credentials::DashboardSession;
+use crate::api::dashboard_session;
 use crate::api::path::Named;
 use crate::api::phone::from_memory;
-use crate::api::visit;
 use crate::api::{Api, SCOPES, end_of, token};
 
 /// Rows that each list shows.
@@ -32,28 +32,28 @@ const LONGEST_NAME: usize = 200;
 
 /// A form from a page of a session's own, by somebody who is logged in.
 #[derive(Debug)]
-pub(super) struct Form {
-    pub(super) visit: Arc<Visit>,
+pub(super) struct SubmittedForm {
+    pub(super) session: Arc<DashboardSession>,
     named: Named,
     fields: HashMap<String, String>,
 }
 
-impl FromRequest<Api> for Form {
+impl FromRequest<Api> for SubmittedForm {
     type Rejection = Instead;
 
     async fn from_request(request: Request, api: &Api) -> Result<Self, Instead> {
         let (mut parts, body) = request.into_parts();
-        let visit = visit::of(&parts, api)
+        let session = dashboard_session::of(&parts, api)
             .await?
             .ok_or_else(Instead::logged_out)?;
         let Ok(named) = Named::from_request_parts(&mut parts, api).await;
-        let own = visit::is_own(&parts.headers, api);
+        let own = dashboard_session::is_own(&parts.headers, api);
         let octets = Bytes::from_request(Request::from_parts(parts, body), api).await;
         let octets = octets.map_err(|_| wrong("The form did not arrive whole."))?;
         let fields: HashMap<String, String> =
             serde_urlencoded::from_bytes(&octets).map_err(|_| wrong("That is no form of ours."))?;
         let proof = fields.get("form_token").map_or("", String::as_str);
-        if !own || !visit.made_form(proof, api) {
+        if !own || !session.made_form(proof, api) {
             return Err(Instead::new(
                 StatusCode::FORBIDDEN,
                 "Nothing was changed",
@@ -63,18 +63,18 @@ impl FromRequest<Api> for Form {
         let names = fields.keys().map(String::as_str);
         Acting::fields(names.filter(|name| *name != "form_token"));
         Ok(Self {
-            visit,
+            session,
             named,
             fields,
         })
     }
 }
 
-impl Form {
+impl SubmittedForm {
     /// The org, if the session may change it.
     fn changes(&self) -> Result<Uuid, Instead> {
-        let org = of_visit(&self.named, &self.visit)?;
-        if self.visit.session.writes {
+        let org = org_of_session(&self.named, &self.session)?;
+        if self.session.record.writes {
             return Ok(org);
         }
         Err(Instead::new(
@@ -90,12 +90,12 @@ fn wrong(text: &str) -> Instead {
 }
 
 /// The org of the path, which must be the session's.
-pub(super) fn of_visit(named: &Named, visit: &Visit) -> Result<Uuid, Instead> {
+pub(super) fn org_of_session(named: &Named, session: &DashboardSession) -> Result<Uuid, Instead> {
     let org = named.id("org_id", Kind::Org)?;
-    if org != visit.session.org_id {
+    if org != session.record.org_id {
         return Err(Instead::not_found());
     }
-    if visit.session.suspended {
+    if session.record.suspended {
         return Err(Instead::new(
             StatusCode::FORBIDDEN,
             "This organization is suspended",
@@ -112,15 +112,15 @@ pub(super) async fn show(
     request: Request,
 ) -> Result<Html, Instead> {
     let (parts, _) = request.into_parts();
-    let visit = visit::of(&parts, &state)
+    let session = dashboard_session::of(&parts, &state)
         .await?
         .ok_or_else(Instead::logged_out)?;
-    of_visit(&named, &visit)?;
-    Ok(Html(page(&state, &visit, None).await?))
+    org_of_session(&named, &session)?;
+    Ok(Html(page(&state, &session, None).await?))
 }
 
 /// `POST /dashboard/{org_id}/keys`: makes a key with the scopes that are ticked, and shows it on this one answer.
-pub(super) async fn create_key(state: State<Api>, form: Form) -> Result<Html, Instead> {
+pub(super) async fn create_key(state: State<Api>, form: SubmittedForm) -> Result<Html, Instead> {
     let org = form.changes()?;
     let name = form.fields.get("name").map_or("", String::as_str).trim();
     let name = if name.is_empty() { "Default" } else { name };
@@ -140,11 +140,11 @@ pub(super) async fn create_key(state: State<Api>, form: Form) -> Result<Html, In
         ..NewOrgKey::lasting(name, &scopes)
     };
     let (_, secret) = token::issue(api.store(), org, new, api.now()).await?;
-    Ok(Html(page(&state, &form.visit, Some(&secret)).await?))
+    Ok(Html(page(&state, &form.session, Some(&secret)).await?))
 }
 
 /// The end of the day that the form names as a key's last one; `None` where it names none.
-fn last_day(form: &Form, now: Moment) -> Result<Option<Moment>, Instead> {
+fn last_day(form: &SubmittedForm, now: Moment) -> Result<Option<Moment>, Instead> {
     let day = form.fields.get("last_day").map_or("", String::as_str);
     if day.is_empty() {
         return Ok(None);
@@ -157,7 +157,10 @@ fn last_day(form: &Form, now: Moment) -> Result<Option<Moment>, Instead> {
 }
 
 /// `POST /dashboard/{org_id}/keys/{api_key_id}/revoke`; one that is revoked already is no fault.
-pub(super) async fn revoke_key(state: State<Api>, form: Form) -> Result<Redirect, Instead> {
+pub(super) async fn revoke_key(
+    state: State<Api>,
+    form: SubmittedForm,
+) -> Result<Redirect, Instead> {
     let org = form.changes()?;
     let key = form.named.id("api_key_id", Kind::OrgKey)?;
     match state.revoke_key(org, key).await {
@@ -191,9 +194,13 @@ async fn recent(api: &Api, org: Uuid) -> Result<Vec<Call>, Error> {
     Ok(calls)
 }
 
-async fn page(state: &State<Api>, visit: &Visit, secret: Option<&str>) -> Result<Markup, Instead> {
+async fn page(
+    state: &State<Api>,
+    session: &DashboardSession,
+    secret: Option<&str>,
+) -> Result<Markup, Instead> {
     let State(api) = state;
-    let (store, org) = (api.store(), visit.session.org_id);
+    let (store, org) = (api.store(), session.record.org_id);
     let trunk = match store.read(move |tx| inbound_trunks::of_org(tx, org)).await {
         Ok(trunk) => Some(trunk),
         Err(Error::Wrong(Wrong::Absent(_))) => None,
@@ -206,8 +213,8 @@ async fn page(state: &State<Api>, visit: &Visit, secret: Option<&str>) -> Result
     };
     Ok(view::org(&OrgPage {
         base: base(state),
-        visit,
-        form_token: visit.form_token(api),
+        session,
+        form_token: session.form_token(api),
         agents: store
             .read(move |tx| agents::page(tx, org, &Narrow::default(), None, SHOWN))
             .await?,

@@ -7,7 +7,7 @@ use trunkline_store::{Agent, AgentKind, Call, Handoff, InboundTrunk, Number, Org
 use uuid::Uuid;
 
 use crate::api::SCOPES;
-use crate::api::credentials::Visit;
+use crate::api::credentials::DashboardSession;
 use crate::api::time::written;
 
 /// What the page of an org shows.
@@ -15,7 +15,7 @@ use crate::api::time::written;
 pub(super) struct OrgPage<'p> {
     /// What stands before every path.
     pub(super) base: &'p str,
-    pub(super) visit: &'p Visit,
+    pub(super) session: &'p DashboardSession,
     pub(super) form_token: String,
     pub(super) agents: Page<Agent>,
     pub(super) numbers: Page<Number>,
@@ -82,7 +82,7 @@ pub(super) fn confirmation(to: &str, token: &str) -> Markup {
 
 /// The page of an org.
 pub(super) fn org(page: &OrgPage<'_>) -> Markup {
-    let session = &page.visit.session;
+    let session = &page.session.record;
     let role = if session.writes {
         "can change"
     } else {
@@ -220,7 +220,7 @@ fn trunk(page: &OrgPage<'_>) -> Markup {
             dl {
                 dt { "SIP endpoint" } dd { code { (page.sip_endpoint) } }
                 dt { "User name" } dd { code { (trunk.username) } }
-                @if page.visit.session.writes {
+                @if page.session.record.writes {
                     dt { "Password" }
                     dd { details { summary { "Show the password" } code { (trunk.password.reveal()) } } }
                 }
@@ -239,7 +239,7 @@ fn trunk(page: &OrgPage<'_>) -> Markup {
 }
 
 fn keys(page: &OrgPage<'_>) -> Markup {
-    let writes = page.visit.session.writes;
+    let writes = page.session.record.writes;
     let columns: &[&str] = if writes {
         &["Name", "Scopes", "Made", "Last used", "Ends", "Revoke"]
     } else {
@@ -282,7 +282,7 @@ fn scopes(key: &OrgKey) -> String {
 }
 
 fn revoke(page: &OrgPage<'_>, key: &OrgKey) -> Markup {
-    let org = page.visit.session.org_id;
+    let org = page.session.record.org_id;
     html! {
         details.revoke {
             summary aria-label={ "Revoke " (key.name) } { "Revoke…" }
@@ -296,7 +296,7 @@ fn revoke(page: &OrgPage<'_>, key: &OrgKey) -> Markup {
 }
 
 fn new_key(page: &OrgPage<'_>) -> Markup {
-    let org = page.visit.session.org_id;
+    let org = page.session.record.org_id;
     html! {
         form.new method="post" action={ (page.base) "/dashboard/" (org) "/keys#keys" } {
             (form_token(page))

@@ -13,9 +13,9 @@ use trunkline_store::{Handoff, HandoffFilter, NewHandoff, Reason, Sentiment, han
 
 use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
+use crate::api::field_type::{Choice, ListOf, Text};
 use crate::api::page::{Page, Paging};
 use crate::api::query::Query;
-use crate::api::shape::{Choice, ListOf, Text};
 use crate::api::time::{self, written};
 use crate::api::{Api, ApiError};
 
@@ -54,7 +54,7 @@ impl From<Handoff> for HandoffView {
 /// one window however long it takes.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Filters {
+pub(super) struct HandoffFilters {
     reason: Option<Reason>,
     start_date: Option<Moment>,
     end_date: Option<Moment>,
@@ -62,14 +62,14 @@ pub(super) struct Filters {
 }
 
 /// Filters are the same if they were asked for in the same words.
-impl PartialEq for Filters {
+impl PartialEq for HandoffFilters {
     fn eq(&self, other: &Self) -> bool {
         (self.reason, self.start_date, self.end_date)
             == (other.reason, other.start_date, other.end_date)
     }
 }
 
-impl Filters {
+impl HandoffFilters {
     fn read(query: &mut Query) -> Self {
         Self {
             reason: query.read("reason", |text| REASON.meaning(text)),
@@ -95,7 +95,7 @@ pub(super) async fn list(
     mut query: Query,
 ) -> Result<Page<HandoffView>, ApiError> {
     caller.needs(READ)?;
-    let given = Filters::read(&mut query);
+    let given = HandoffFilters::read(&mut query);
     let mut paging = Paging::read(&mut query, "handoffs", given);
     let (from, to) = paging.filters.window(api.now());
     if from > to {

@@ -9,7 +9,7 @@ use serde_json::json;
 use trunkline_store::Reason;
 
 use super::idempotency::once;
-use super::openapi::{Book, read_by};
+use super::openapi::{OpenApiBuilder, read_by};
 use super::page::Page;
 use super::routes::Routes;
 
@@ -17,10 +17,10 @@ pub(super) fn router() -> Routes {
     Routes::new().route("/events", get(events::list).post(once(events::create)))
 }
 
-pub(super) fn openapi(book: &mut Book) {
+pub(super) fn openapi(builder: &mut OpenApiBuilder) {
     const TAG: &str = "Handoff analytics";
     const EVENTS: &str = "/handoff-analytics/events";
-    book.add(
+    builder.add(
         "get",
         EVENTS,
         "listHandoffEvents",
@@ -41,7 +41,7 @@ pub(super) fn openapi(book: &mut Book) {
                 .gives::<Page<events::HandoffView>>(200)
         },
     );
-    book.add("post", EVENTS, "reportHandoff", "Reports a handoff", |op| {
+    builder.add("post", EVENTS, "reportHandoff", "Reports a handoff", |op| {
         let body = read_by(events::reported);
         op.tag(TAG)
             .org("handoff:write")

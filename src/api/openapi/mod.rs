@@ -26,14 +26,14 @@ pub(super) use pages::page;
 const VERSION: &str = "1.0-beta";
 
 /// The document while it is written.
-pub(super) struct Book {
+pub(super) struct OpenApiBuilder {
     generator: SchemaGenerator,
     paths: Map<String, Value>,
 }
 
 /// The operations of one area, asked with org keys: to read with one scope, to change with another.
 pub(super) struct Area<'b> {
-    book: &'b mut Book,
+    builder: &'b mut OpenApiBuilder,
     tag: &'static str,
     read: &'static str,
     write: &'static str,
@@ -41,12 +41,12 @@ pub(super) struct Area<'b> {
 
 /// The document and its page, made when they are first asked for.
 #[derive(Debug, Default)]
-pub(super) struct Shelf {
+pub(super) struct RenderedDocs {
     pub(super) json: OnceLock<Bytes>,
     pub(super) page: OnceLock<String>,
 }
 
-impl Book {
+impl OpenApiBuilder {
     pub(super) fn new() -> Self {
         let settings = SchemaSettings::draft2020_12()
             .for_serialize()
@@ -83,7 +83,7 @@ impl Book {
         write: &'static str,
     ) -> Area<'_> {
         Area {
-            book: self,
+            builder: self,
             tag,
             read,
             write,
@@ -127,7 +127,7 @@ impl Book {
 macro_rules! methods {
     ($($method:ident $scope:ident),*) => {
         impl Area<'_> {$(
-            /// Describes an operation of this method, as [`Book::add`] does.
+            /// Describes an operation of this method, as [`OpenApiBuilder::add`] does.
             pub(super) fn $method(
                 &mut self,
                 path: &str,
@@ -136,7 +136,7 @@ macro_rules! methods {
                 tell: impl FnOnce(Operation<'_>) -> Operation<'_>,
             ) {
                 let (tag, scope) = (self.tag, self.$scope);
-                self.book.add(stringify!($method), path, id, summary, |op| tell(op.tag(tag).org(scope)));
+                self.builder.add(stringify!($method), path, id, summary, |op| tell(op.tag(tag).org(scope)));
             }
         )*}
     };

@@ -11,10 +11,10 @@ use uuid::Uuid;
 use super::caller::PartnerCaller;
 use crate::api::api_keys::{KeyRequest, KeyView, each_once, page_of};
 use crate::api::body::{Body, Fields};
+use crate::api::field_type::{Text, id, shown};
 use crate::api::page::Page;
 use crate::api::path::Named;
 use crate::api::query::Query;
-use crate::api::shape::{Text, id, shown};
 use crate::api::{Api, ApiError, SCOPES, Success, token};
 
 /// A key on the one occasion that it is shown.

@@ -13,12 +13,12 @@ use trunkline_store::{
 use uuid::Uuid;
 
 use crate::api::caller::{PARTNER_KEY, credential};
+use crate::api::connection_limiter::Proof;
 use crate::api::credentials::{KnownPartner, presented};
+use crate::api::field_type::id;
 use crate::api::idempotency::Credential;
 use crate::api::path::Named;
 use crate::api::quota::{Policy, Tally};
-use crate::api::room::Proof;
-use crate::api::shape::id;
 use crate::api::{Api, ApiError, client};
 
 /// The partner whose key came with the request.

@@ -7,21 +7,21 @@ use serde_json::{Value, json};
 use trunkline_store::NewBooking;
 
 use crate::api::body::Fields;
+use crate::api::field_type::{FieldType, ListOf, Text, shown};
 use crate::api::object::{Object, object};
-use crate::api::shape::{ListOf, Shape, Text, shown};
 use crate::api::{Api, ApiError};
-use crate::integrations::{Booking, Fault, Keys};
+use crate::integrations::{BookingFault, BookingPlatform, Keys};
 
 /// Connections that an org may have with one platform.
 const MOST: usize = 10;
 
 /// The object `integrations`: under the platform's key, one connection or a list of them.
-pub(super) struct Integrations<'k> {
+pub(super) struct BookingsField<'k> {
     /// The platform's key, if this deployment knows one.
     pub(super) key: Option<&'k str>,
 }
 
-impl Integrations<'_> {
+impl BookingsField<'_> {
     fn ask(&self, fields: &mut Fields) -> Option<Vec<NewBooking>> {
         let key = self.key;
         let bookings = key.and_then(|key| fields.optional(key, Connections));
@@ -30,7 +30,7 @@ impl Integrations<'_> {
     }
 }
 
-impl Shape for Integrations<'_> {
+impl FieldType for BookingsField<'_> {
     type Read = Vec<NewBooking>;
 
     fn schema(&self) -> Value {
@@ -45,7 +45,7 @@ impl Shape for Integrations<'_> {
 /// One connection, or a list of them, no two of one name.
 struct Connections;
 
-impl Shape for Connections {
+impl FieldType for Connections {
     type Read = Vec<NewBooking>;
 
     fn schema(&self) -> Value {
@@ -108,10 +108,10 @@ pub(super) async fn check(
         let name = shown(&booking.name);
         match answer {
             Ok(()) => {}
-            Err(fault @ (Fault::Rejected | Fault::UnknownCompany(_))) => {
+            Err(fault @ (BookingFault::Rejected | BookingFault::UnknownCompany(_))) => {
                 refused.push(format!("integrations: the connection {name}: {fault}"));
             }
-            Err(Fault::Unanswered(cause)) => unanswered = Some((name, cause)),
+            Err(BookingFault::Unanswered(cause)) => unanswered = Some((name, cause)),
         }
     }
     match (refused.is_empty(), unanswered) {
@@ -123,9 +123,9 @@ pub(super) async fn check(
     }
 }
 
-async fn tried(platform: &Booking, booking: &NewBooking) -> Result<(), Fault> {
+async fn tried(platform: &BookingPlatform, booking: &NewBooking) -> Result<(), BookingFault> {
     // What a header can't carry is no key that the platform gave out.
-    let keys = Keys::new(&booking.app_key, &booking.user_key).ok_or(Fault::Rejected)?;
+    let keys = Keys::new(&booking.app_key, &booking.user_key).ok_or(BookingFault::Rejected)?;
     let company = booking.default_company_shortname.as_deref();
     platform.check(keys, company).await
 }

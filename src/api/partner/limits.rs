@@ -11,9 +11,9 @@ use trunkline_store::{
 
 use super::caller::PartnerCaller;
 use crate::api::body::{Body, Fields};
+use crate::api::field_type::Count;
 use crate::api::path::Named;
 use crate::api::query::Query;
-use crate::api::shape::Count;
 use crate::api::{Api, ApiError, default_limits};
 use uuid::Uuid;
 

@@ -16,8 +16,8 @@ use trunkline_store::{Error, LoginLink, NewLogin, Wrong, logins};
 use super::caller::PartnerCaller;
 use crate::api::body::{Body, Fields};
 use crate::api::email::EMAIL;
+use crate::api::field_type::{Bool, ID, ListOf, Text};
 use crate::api::path::Named;
-use crate::api::shape::{ID, ListOf, Switch, Text};
 use crate::api::time::written;
 use crate::api::{Api, ApiError};
 
@@ -79,7 +79,7 @@ pub(super) fn described(mut fields: Fields) -> Result<(NewLogin, bool), ApiError
     let email = fields.required("email", EMAIL);
     let name = fields.optional("name", Text::line(1..=255));
     let roles = fields.optional("role_ids", ListOf::new(ID, 0..=100));
-    let confirm = fields.optional("confirm", Switch);
+    let confirm = fields.optional("confirm", Bool);
     fields.done(|| {
         let login = NewLogin {
             email: email?,

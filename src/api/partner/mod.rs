@@ -21,7 +21,7 @@ use super::api_keys::KeyView;
 use super::body::Fields;
 use super::error::ApiError;
 use super::idempotency::{Idempotent, once_for};
-use super::openapi::{Book, read_by};
+use super::openapi::{OpenApiBuilder, read_by};
 use super::page::Page;
 use super::phone::{NumberView, lists_numbers};
 use super::query::text_schema;
@@ -87,8 +87,8 @@ fn nothing(fields: Fields) -> Result<(), ApiError> {
 
 const TAG: &str = "Partner provisioning";
 
-fn describe_limits(book: &mut Book) {
-    book.add(
+fn describe_limits(builder: &mut OpenApiBuilder) {
+    builder.add(
         "get",
         "/partner/v1/limits",
         "showPartnerLimits",
@@ -100,7 +100,7 @@ fn describe_limits(book: &mut Book) {
         },
     );
     let path = "/partner/v1/orgs/{orgId}/limits";
-    book.add(
+    builder.add(
         "get",
         path,
         "showOrgLimits",
@@ -108,7 +108,7 @@ fn describe_limits(book: &mut Book) {
         |op| op.tag(TAG).partner().gives::<limits::OrgLimitsView>(200),
     );
 
-    book.add(
+    builder.add(
         "patch",
         path,
         "updateOrgLimits",
@@ -122,10 +122,10 @@ fn describe_limits(book: &mut Book) {
     );
 }
 
-pub(super) fn openapi(book: &mut Book, config: &Config) {
+pub(super) fn openapi(builder: &mut OpenApiBuilder, config: &Config) {
     const ORGS: &str = "/partner/v1/orgs";
     let of_org = |rest: &str| format!("{ORGS}/{{orgId}}/{rest}");
-    book.add(
+    builder.add(
         "get",
         ORGS,
         "listOrgs",
@@ -145,11 +145,11 @@ pub(super) fn openapi(book: &mut Book, config: &Config) {
                     "Only the org of this external id.",
                 )
                 .query("name", text_schema(), "Only orgs of this name.")
-                .gives::<orgs::Orgs>(200)
+                .gives::<orgs::OrgsView>(200)
         },
     );
 
-    book.add(
+    builder.add(
         "post",
         ORGS,
         "createOrg",
@@ -165,7 +165,7 @@ pub(super) fn openapi(book: &mut Book, config: &Config) {
         },
     );
 
-    book.add(
+    builder.add(
         "get",
         "/partner/v1/orgs/by-external-id/{externalId}",
         "findOrg",
@@ -178,7 +178,7 @@ pub(super) fn openapi(book: &mut Book, config: &Config) {
         },
     );
 
-    book.add(
+    builder.add(
         "get",
         &format!("{ORGS}/{{orgId}}"),
         "showOrg",
@@ -186,7 +186,7 @@ pub(super) fn openapi(book: &mut Book, config: &Config) {
         |op| op.tag(TAG).partner().gives::<org::WholeOrgView>(200),
     );
 
-    book.add(
+    builder.add(
         "patch",
         &format!("{ORGS}/{{orgId}}"),
         "updateOrg",
@@ -200,7 +200,7 @@ pub(super) fn openapi(book: &mut Book, config: &Config) {
                 .gives::<org::WholeOrgView>(200)
         },
     );
-    book.add(
+    builder.add(
         "delete",
         &format!("{ORGS}/{{orgId}}"),
         "deleteOrg",
@@ -216,7 +216,7 @@ pub(super) fn openapi(book: &mut Book, config: &Config) {
                 .deletes()
         },
     );
-    book.add(
+    builder.add(
         "post",
         &of_org("restore"),
         "restoreOrg",
@@ -229,15 +229,15 @@ pub(super) fn openapi(book: &mut Book, config: &Config) {
                 .gives::<org::WholeOrgView>(200)
         },
     );
-    describe_limits(book);
-    book.add(
+    describe_limits(builder);
+    builder.add(
         "get",
         "/partner/v1/usage",
         "showPartnerUsage",
         "Calls and answered seconds of the partner's orgs; as JSON, or by `Accept` as CSV",
         |op| super::usage::describe(op.tag(TAG).partner()),
     );
-    book.add(
+    builder.add(
         "get",
         "/partner/v1/audit",
         "listPartnerAudit",
@@ -263,14 +263,14 @@ pub(super) fn openapi(book: &mut Book, config: &Config) {
             "Ends the partner's suspension of an org; one by the operator stays",
         ),
     ] {
-        book.add("post", &of_org(word), id, summary, |op| {
+        builder.add("post", &of_org(word), id, summary, |op| {
             op.tag(TAG)
                 .partner()
                 .body(read_by(nothing))
                 .gives::<org::WholeOrgView>(200)
         });
     }
-    book.add(
+    builder.add(
         "get",
         &of_org("phone-numbers"),
         "listOrgNumbers",
@@ -278,7 +278,7 @@ pub(super) fn openapi(book: &mut Book, config: &Config) {
         |op| lists_numbers(op.tag(TAG).partner()),
     );
 
-    book.add(
+    builder.add(
         "post",
         &of_org("phone-numbers/{phoneNumberId}/verify"),
         "verifyOrgNumber",
@@ -292,7 +292,7 @@ pub(super) fn openapi(book: &mut Book, config: &Config) {
         },
     );
 
-    book.add(
+    builder.add(
         "get",
         &of_org("api-keys"),
         "listOrgKeys",
@@ -305,7 +305,7 @@ pub(super) fn openapi(book: &mut Book, config: &Config) {
         },
     );
 
-    book.add(
+    builder.add(
         "post",
         &of_org("api-keys"),
         "createOrgKey",
@@ -320,7 +320,7 @@ pub(super) fn openapi(book: &mut Book, config: &Config) {
         },
     );
 
-    book.add(
+    builder.add(
         "delete",
         &of_org("api-keys/{apiKeyId}"),
         "revokeOrgKey",
@@ -333,7 +333,7 @@ pub(super) fn openapi(book: &mut Book, config: &Config) {
         },
     );
 
-    book.add(
+    builder.add(
         "post",
         &of_org("login-links"),
         "createLoginLink",
@@ -348,7 +348,7 @@ pub(super) fn openapi(book: &mut Book, config: &Config) {
         },
     );
 
-    book.add(
+    builder.add(
         "get",
         &of_org("sessions"),
         "listDashboardSessions",
@@ -357,11 +357,11 @@ pub(super) fn openapi(book: &mut Book, config: &Config) {
             op.tag(TAG)
                 .partner()
                 .query("email", text_schema(), "Only sessions of this address.")
-                .lists::<sessions::SessionView>()
+                .lists::<sessions::DashboardSessionView>()
         },
     );
 
-    book.add(
+    builder.add(
         "delete",
         &of_org("sessions"),
         "endDashboardSessions",
@@ -369,7 +369,7 @@ pub(super) fn openapi(book: &mut Book, config: &Config) {
         |op| op.tag(TAG).partner().deletes(),
     );
 
-    book.add(
+    builder.add(
         "delete",
         &of_org("sessions/{sessionId}"),
         "endDashboardSession",
@@ -377,7 +377,7 @@ pub(super) fn openapi(book: &mut Book, config: &Config) {
         |op| op.tag(TAG).partner().may_refuse(&[404]).deletes(),
     );
 
-    book.add(
+    builder.add(
         "get",
         &of_org("roles"),
         "listRoles",

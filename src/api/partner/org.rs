@@ -11,15 +11,15 @@ use trunkline_store::{
 };
 
 use super::caller::{PartnerCaller, foreign};
-use super::integrations::{self as connections, Integrations};
+use super::integrations::{self as connections, BookingsField};
 use super::orgs::{OrgView, WEBSITE};
 use crate::api::body::{Body, Fields};
-use crate::api::integrations::{self, IntegrationsView, Shown};
+use crate::api::field_type::{Count, Text};
+use crate::api::integrations::{self, Disclosure, IntegrationsView};
 use crate::api::language::LANGUAGE;
 use crate::api::object::Object;
 use crate::api::path::Named;
 use crate::api::query::Query;
-use crate::api::shape::{Count, Text};
 use crate::api::{Api, ApiError, Success, default_retention};
 use crate::config::{Config, Retention};
 
@@ -202,7 +202,7 @@ async fn whole(
         ai_instructions: org.ai_instructions.clone(),
         ai_instructions_in_force: in_force,
         suspended_by: org.suspended_by(),
-        integrations: integrations::of_org(api, org.id, Shown::Handle).await?,
+        integrations: integrations::of_org(api, org.id, Disclosure::Handle).await?,
         retention: retention.into(),
         retention_in_force: retention.or(default_retention(api.config())).into(),
         org: org.into(),
@@ -213,7 +213,7 @@ pub(super) fn changed(config: &Config, mut fields: Fields) -> Result<OrgChange, 
     let booking = config.integrations.booking.as_ref();
     let key = booking.map(|booking| &*booking.key);
     let language = fields.change("language", LANGUAGE);
-    let bookings = fields.clearable("integrations", Integrations { key });
+    let bookings = fields.clearable("integrations", BookingsField { key });
     let retention = fields.change("retention", Object(retention));
     let change = OrgChange {
         name: fields.change("name", Text::line(1..=255)),

@@ -9,12 +9,12 @@ use trunkline_store::{Error, NewOrg, Org, Refused, Wrong, orgs};
 use uuid::Uuid;
 
 use super::caller::PartnerCaller;
-use super::integrations::{self, Integrations};
+use super::integrations::{self, BookingsField};
 use crate::api::body::{Body, Fields};
+use crate::api::field_type::{Parsed, Text, shown};
 use crate::api::language::LANGUAGE;
 use crate::api::path::Named;
 use crate::api::query::Query;
-use crate::api::shape::{Parsed, Text, shown};
 use crate::api::time::written;
 use crate::api::{Api, ApiError};
 use crate::config::Config;
@@ -44,7 +44,7 @@ pub(super) struct OrgView {
 /// A page of orgs, newest first.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "OrgPage")]
-pub(super) struct Orgs {
+pub(super) struct OrgsView {
     data: Vec<OrgView>,
     /// How many there are in all.
     total: u64,
@@ -94,7 +94,7 @@ pub(super) async fn list(
     State(api): State<Api>,
     caller: PartnerCaller,
     mut query: Query,
-) -> Result<Json<Orgs>, ApiError> {
+) -> Result<Json<OrgsView>, ApiError> {
     let limit = query.read("limit", |text| number(text, 1, 100));
     let offset = query.read("offset", |text| number(text, 0, u32::MAX));
     let narrow = [query.text("external_id"), query.text("name")];
@@ -104,7 +104,7 @@ pub(super) async fn list(
         .read(move |tx| orgs::of_partner(tx, caller.id(), &narrow, limit, offset.into()))
         .await?;
     let data = orgs.into_iter().map(OrgView::from).collect();
-    Ok(Json(Orgs { data, total }))
+    Ok(Json(OrgsView { data, total }))
 }
 
 /// `GET /partner/v1/orgs/by-external-id/{externalId}`
@@ -166,7 +166,7 @@ pub(super) fn described(config: &Config, mut fields: Fields) -> Result<NewOrg, A
     let ai_instructions = fields.optional("ai_instructions", Text::lines(0..=65_536));
     let booking = config.integrations.booking.as_ref();
     let key = booking.map(|booking| &*booking.key);
-    let bookings = fields.optional("integrations", Integrations { key });
+    let bookings = fields.optional("integrations", BookingsField { key });
     fields.done(|| {
         Some(NewOrg {
             name: name?,

@@ -17,7 +17,7 @@ use crate::api::{Api, ApiError, Success};
 /// A session of the dashboard.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "DashboardSession")]
-pub(super) struct SessionView {
+pub(super) struct DashboardSessionView {
     id: Uuid,
     email: String,
     name: String,
@@ -25,7 +25,7 @@ pub(super) struct SessionView {
     expires_at: String,
 }
 
-impl From<ListedSession> for SessionView {
+impl From<ListedSession> for DashboardSessionView {
     fn from(session: ListedSession) -> Self {
         Self {
             id: session.id,
@@ -43,7 +43,7 @@ pub(super) async fn list(
     caller: PartnerCaller,
     named: Named,
     mut query: Query,
-) -> Result<Page<SessionView>, ApiError> {
+) -> Result<Page<DashboardSessionView>, ApiError> {
     let org = caller.owned(&api, &named).await?.id;
     let email = query.text("email").map(|email| email.to_ascii_lowercase());
     let paging = Paging::read(&mut query, "sessions", email);
@@ -53,7 +53,7 @@ pub(super) async fn list(
         sessions::page(tx, org, email.as_deref(), after, limit, now)
     };
     paging
-        .find(api.store(), org, of_org, SessionView::from)
+        .find(api.store(), org, of_org, DashboardSessionView::from)
         .await
 }
 

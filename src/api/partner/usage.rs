@@ -6,7 +6,7 @@ use axum::response::Response;
 
 use super::caller::PartnerCaller;
 use crate::api::query::Query;
-use crate::api::usage::Asked;
+use crate::api::usage::UsageRequest;
 use crate::api::{Api, ApiError};
 
 /// `GET /partner/v1/usage?start_date&end_date&group_by`
@@ -16,7 +16,7 @@ pub(super) async fn show(
     headers: HeaderMap,
     query: Query,
 ) -> Result<Response, ApiError> {
-    let asked = Asked::read(query, &headers, api.now())?;
+    let asked = UsageRequest::read(query, &headers, api.now())?;
     let rows = api
         .read(move |tx| {
             trunkline_store::usage::of_partner(
@@ -24,7 +24,7 @@ pub(super) async fn show(
                 caller.id(),
                 asked.window,
                 asked.parts,
-                Asked::ROWS,
+                UsageRequest::ROWS,
             )
         })
         .await?;

@@ -19,11 +19,11 @@ use super::voices::VoiceId;
 use super::{CALLS_AT_ONCE, READ, WRITE};
 use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
+use crate::api::field_type::{Bool, Choice, ListOf, NAME, NUMBER, Text};
 use crate::api::language::Tag;
 use crate::api::page::{Page, Paging};
 use crate::api::path::Named;
 use crate::api::query::Query;
-use crate::api::shape::{Choice, ListOf, NAME, NUMBER, Switch, Text};
 use crate::api::time::written;
 use crate::api::{Api, ApiError, Success};
 use crate::config::Voice;
@@ -215,11 +215,11 @@ pub(super) fn new_agent(mut fields: Fields, voices: &[Voice]) -> Result<NewAgent
     let kind = fields.required("type", TYPE);
     let language = fields.required("language", Tag);
     let first_message = fields.required("first_message", FIRST_MESSAGE);
-    let use_org_knowledgebase = fields.required("use_org_knowledgebase", Switch);
+    let use_org_knowledgebase = fields.required("use_org_knowledgebase", Bool);
     let voice_id = fields.optional("voice_id", VoiceId(voices));
     let handoff_phone_number = fields.optional("handoff_phone_number", NUMBER);
     let action_ids = fields.optional("actionIds", ACTION_IDS);
-    let enabled = fields.optional("enabled", Switch);
+    let enabled = fields.optional("enabled", Bool);
     let max_concurrent_calls = fields.optional("max_concurrent_calls", CALLS_AT_ONCE);
     let runtime = fields.optional("runtime", RUNTIME);
     fields.done(|| {
@@ -245,11 +245,11 @@ pub(super) fn change(mut fields: Fields, voices: &[Voice]) -> Result<AgentChange
         kind: fields.change("type", TYPE),
         language: fields.change("language", Tag),
         first_message: fields.change("first_message", FIRST_MESSAGE),
-        use_org_knowledgebase: fields.change("use_org_knowledgebase", Switch),
+        use_org_knowledgebase: fields.change("use_org_knowledgebase", Bool),
         voice_id: fields.clearable("voice_id", VoiceId(voices)),
         handoff_phone_number: fields.clearable("handoff_phone_number", NUMBER),
         action_ids: fields.change("actionIds", ACTION_IDS),
-        enabled: fields.change("enabled", Switch),
+        enabled: fields.change("enabled", Bool),
         max_concurrent_calls: fields.clearable("max_concurrent_calls", CALLS_AT_ONCE),
         runtime: fields.clearable("runtime", RUNTIME),
     };

@@ -13,9 +13,9 @@ use super::outbound_trunks::OutboundTrunkView;
 use super::{READ, WRITE, agents};
 use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
+use crate::api::field_type::{ID, ListOf};
 use crate::api::path::Named;
 use crate::api::query::Query;
-use crate::api::shape::{ID, ListOf};
 use crate::api::{Api, ApiError};
 
 /// What is assigned to an agent.

@@ -9,9 +9,9 @@ use uuid::Uuid;
 
 use super::{READ, inbound_trunk};
 use crate::api::caller::Caller;
+use crate::api::field_type::shown;
 use crate::api::page::{Page, Paging};
 use crate::api::query::Query;
-use crate::api::shape::shown;
 use crate::api::time::written;
 use crate::api::{Api, ApiError};
 use crate::explain::log_in;

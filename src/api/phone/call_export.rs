@@ -13,7 +13,7 @@ use serde::Serialize;
 use trunkline_store::{CallEnd, Error, call_ends};
 use uuid::Uuid;
 
-use super::call_filters::Filters;
+use super::call_filters::CallFilters;
 use super::calls::CallView;
 use crate::api::csv::{foreign, line, plain};
 use crate::api::feed_page::Onward;
@@ -26,12 +26,12 @@ const AT_ONCE: u32 = 200;
 
 /// Form of the lines.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) enum Form {
+pub(super) enum ExportFormat {
     Csv,
     Json,
 }
 
-impl Form {
+impl ExportFormat {
     /// The form that a media type names.
     pub(super) fn of(media_type: &str) -> Option<Self> {
         match media_type {
@@ -104,8 +104,8 @@ const COLUMNS: [&str; 28] = [
 struct Export {
     api: Api,
     org: Uuid,
-    onward: Onward<Filters>,
-    form: Form,
+    onward: Onward<CallFilters>,
+    form: ExportFormat,
     /// The number to read on from; `None` at the end.
     after: Option<i64>,
     left: u32,
@@ -118,8 +118,8 @@ struct Export {
 pub(super) async fn answer(
     api: Api,
     org: Uuid,
-    onward: Onward<Filters>,
-    form: Form,
+    onward: Onward<CallFilters>,
+    form: ExportFormat,
 ) -> Result<Response, ApiError> {
     let mut export = Export {
         api,
@@ -130,7 +130,7 @@ pub(super) async fn answer(
         onward,
     };
     let mut first = String::new();
-    if form == Form::Csv {
+    if form == ExportFormat::Csv {
         line(&mut first, &COLUMNS.map(Cow::Borrowed));
     }
     first.push_str(&export.read().await?);

@@ -7,14 +7,14 @@ use trunkline_sip::moment::Moment;
 use trunkline_store::{Call, CallFilter};
 use uuid::Uuid;
 
+use crate::api::field_type::{Choice, id};
 use crate::api::query::Query;
-use crate::api::shape::{Choice, id};
 use crate::api::time;
 
 /// What a list is narrowed by. The cursor carries it.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Filters {
+pub(super) struct CallFilters {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) agent_id: Option<Uuid>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -31,7 +31,7 @@ pub(super) struct Filters {
     pub(super) end_date: Option<Moment>,
 }
 
-impl Filters {
+impl CallFilters {
     pub(super) fn read(query: &mut Query) -> Self {
         let filters = Self {
             agent_id: query.read("agent_id", |text| {

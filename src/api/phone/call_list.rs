@@ -13,8 +13,8 @@ use trunkline_sip::moment::Moment;
 use trunkline_store::{Call, Position};
 use uuid::Uuid;
 
-use super::call_export::{self, Form};
-use super::call_filters::Filters;
+use super::call_export::{self, ExportFormat};
+use super::call_filters::CallFilters;
 use super::calls::{CallView, SCOPE, from_memory, kept};
 use crate::api::caller::Caller;
 use crate::api::feed_page::Onward;
@@ -30,10 +30,10 @@ pub(crate) async fn list(
     mut query: Query,
 ) -> Result<Response, ApiError> {
     caller.needs(SCOPE)?;
-    let given = Filters::read(&mut query);
+    let given = CallFilters::read(&mut query);
     let form = accept::first_known(&headers, |kind| match kind {
         "application/json" | "application/*" | "*/*" => Some(None),
-        kind => Form::of(kind).map(Some),
+        kind => ExportFormat::of(kind).map(Some),
     });
     if let Some(form) = form.flatten() {
         let onward = Onward::read(&mut query, call_export::LIST, given);
@@ -80,7 +80,7 @@ fn place(call: &Call) -> (Moment, Uuid) {
 fn merge(
     stored: trunkline_store::Page<Call>,
     live: Vec<LiveCall>,
-    paging: &Paging<Filters>,
+    paging: &Paging<CallFilters>,
 ) -> Page<CallView> {
     let filters = &paging.filters;
     let end = stored.next.map(|next| (next.at, next.id));
@@ -204,7 +204,7 @@ mod tests {
             .collect()
     }
 
-    fn paging(filters: Filters, after: Option<Position>, limit: u32) -> Paging<Filters> {
+    fn paging(filters: CallFilters, after: Option<Position>, limit: u32) -> Paging<CallFilters> {
         Paging {
             list: "calls",
             filters,
@@ -286,7 +286,7 @@ mod tests {
             ),
         ];
         for (name, stored, live, limit, items, follows, total) in cases {
-            let paging = paging(Filters::default(), None, limit);
+            let paging = paging(CallFilters::default(), None, limit);
             let page = merge(stored, live, &paging);
             let next = follows.map(|id: u128| {
                 let at = Moment::from_secs(10 * u64::try_from(id).unwrap());
@@ -307,16 +307,16 @@ mod tests {
         let page = merge(
             page(vec![], false, 1),
             vec![live(6, 60), live(5, 50), live(4, 50)],
-            &paging(Filters::default(), Some(after), 3),
+            &paging(CallFilters::default(), Some(after), 3),
         );
         assert_eq!(shown(&page), [(4, Status::InProgress)]);
     }
 
     #[test]
     fn a_live_call_is_judged_by_what_it_is_now() {
-        let ringing = Filters {
+        let ringing = CallFilters {
             status: Some(Status::Ringing),
-            ..Filters::default()
+            ..CallFilters::default()
         };
         let merged = merge(
             page(vec![stored(5, 50, Status::Ringing)], false, 1),
@@ -343,7 +343,7 @@ mod tests {
             ..live(5, 50)
         };
         for row in [vec![stored(5, 50, Status::Ringing)], vec![]] {
-            let paging = paging(Filters::default(), None, 3);
+            let paging = paging(CallFilters::default(), None, 3);
             let count = row.len() as u64;
             let merged = merge(page(row, false, count), vec![over.clone()], &paging);
             assert_eq!(shown(&merged), [(5, Status::Completed)]);
@@ -359,12 +359,12 @@ mod tests {
     fn filters_look_at_every_field() {
         let call = stored(5, 50, Status::Completed);
         let at = |secs| Some(Moment::from_secs(secs));
-        let none = Filters::default;
+        let none = CallFilters::default;
         for (name, filters, matches) in [
             ("none", none(), true),
             (
                 "agent",
-                Filters {
+                CallFilters {
                     agent_id: Some(Uuid::from_u128(3)),
                     ..none()
                 },
@@ -372,7 +372,7 @@ mod tests {
             ),
             (
                 "other agent",
-                Filters {
+                CallFilters {
                     agent_id: Some(Uuid::from_u128(4)),
                     ..none()
                 },
@@ -380,7 +380,7 @@ mod tests {
             ),
             (
                 "trunk",
-                Filters {
+                CallFilters {
                     trunk_id: Some(Uuid::from_u128(9)),
                     ..none()
                 },
@@ -388,7 +388,7 @@ mod tests {
             ),
             (
                 "other trunk",
-                Filters {
+                CallFilters {
                     trunk_id: Some(Uuid::from_u128(3)),
                     ..none()
                 },
@@ -396,7 +396,7 @@ mod tests {
             ),
             (
                 "direction",
-                Filters {
+                CallFilters {
                     direction: Some(Direction::Outbound),
                     ..none()
                 },
@@ -404,7 +404,7 @@ mod tests {
             ),
             (
                 "status",
-                Filters {
+                CallFilters {
                     status: Some(Status::Busy),
                     ..none()
                 },
@@ -412,7 +412,7 @@ mod tests {
             ),
             (
                 "number as sent",
-                Filters {
+                CallFilters {
                     number: Some("100".into()),
                     ..none()
                 },
@@ -420,7 +420,7 @@ mod tests {
             ),
             (
                 "number as E.164",
-                Filters {
+                CallFilters {
                     number: Some("+442071838750".into()),
                     ..none()
                 },
@@ -428,7 +428,7 @@ mod tests {
             ),
             (
                 "other number",
-                Filters {
+                CallFilters {
                     number: Some("+4420".into()),
                     ..none()
                 },
@@ -436,7 +436,7 @@ mod tests {
             ),
             (
                 "window holds it",
-                Filters {
+                CallFilters {
                     start_date: at(50),
                     end_date: at(50),
                     ..none()
@@ -445,7 +445,7 @@ mod tests {
             ),
             (
                 "started before",
-                Filters {
+                CallFilters {
                     start_date: at(51),
                     ..none()
                 },
@@ -453,7 +453,7 @@ mod tests {
             ),
             (
                 "started after",
-                Filters {
+                CallFilters {
                     end_date: at(49),
                     ..none()
                 },

@@ -20,11 +20,11 @@ use super::sip_uri::{SIP_URI, may_call};
 use super::{READ, WRITE, agents};
 use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
+use crate::api::field_type::{Choice, FieldType as _, ID, NAME, NUMBER, Text};
 use crate::api::object::Object;
 use crate::api::page::{Page, Paging};
 use crate::api::path::Named;
 use crate::api::query::Query;
-use crate::api::shape::{Choice, ID, NAME, NUMBER, Shape as _, Text};
 use crate::api::time::written;
 use crate::api::{Api, ApiError, Success};
 

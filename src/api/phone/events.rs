@@ -16,8 +16,8 @@ use trunkline_store::{Event, EventType, events};
 use uuid::Uuid;
 
 use crate::api::caller::{Caller, StreamCaller};
+use crate::api::field_type::Choice;
 use crate::api::query::Query;
-use crate::api::shape::Choice;
 use crate::api::streams::{Full, Most, Seat};
 use crate::api::{Api, ApiError};
 

@@ -22,9 +22,9 @@ use super::transfer_way::{TRANSFER_WAY, WayInForceView};
 use super::{CALLS_AT_ONCE, READ, WRITE};
 use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
+use crate::api::field_type::{Bool, Choice, ListOf, NAME, NUMBER, Parsed};
 use crate::api::path::Named;
 use crate::api::query::Query;
-use crate::api::shape::{Choice, ListOf, NAME, NUMBER, Parsed, Switch};
 use crate::api::time::written;
 use crate::api::{Api, ApiError, Success};
 use crate::config::HostPort;
@@ -32,7 +32,7 @@ use crate::config::HostPort;
 /// An inbound trunk as the API shows it.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "InboundTrunk")]
-pub(crate) struct TrunkView {
+pub(crate) struct InboundTrunkView {
     id: Uuid,
     name: String,
     sip_endpoint: String,
@@ -96,14 +96,14 @@ impl From<Binding> for RegistrationView {
 #[schemars(rename = "SyncedInboundTrunk")]
 pub(crate) struct SyncedView {
     #[serde(flatten)]
-    trunk: TrunkView,
+    trunk: InboundTrunkView,
     /// Verified numbers that were not listed.
     added: Vec<E164>,
     /// Listed numbers that were no longer verified.
     removed: Vec<E164>,
 }
 
-impl TrunkView {
+impl InboundTrunkView {
     fn new(api: &Api, caller: &Caller, trunk: InboundTrunk) -> Self {
         let sip = &api.config().sip;
         let registrations: Vec<_> = api
@@ -178,7 +178,7 @@ pub(crate) async fn create(
     State(api): State<Api>,
     caller: Caller,
     body: Body,
-) -> Result<(StatusCode, Json<TrunkView>), ApiError> {
+) -> Result<(StatusCode, Json<InboundTrunkView>), ApiError> {
     caller.needs(WRITE)?;
     let settings = new_trunk(body.fields()?)?;
     may_trust(&api, None, &settings)?;
@@ -188,7 +188,7 @@ pub(crate) async fn create(
         .map_err(ApiError::in_field(NUMBERS))?;
     Ok((
         StatusCode::CREATED,
-        Json(TrunkView::new(&api, &caller, trunk)),
+        Json(InboundTrunkView::new(&api, &caller, trunk)),
     ))
 }
 
@@ -197,11 +197,11 @@ pub(crate) async fn show(
     State(api): State<Api>,
     caller: Caller,
     query: Query,
-) -> Result<Json<TrunkView>, ApiError> {
+) -> Result<Json<InboundTrunkView>, ApiError> {
     caller.needs(READ)?;
     let trunk = find(&api, &caller).await?;
     query.finish()?;
-    Ok(Json(TrunkView::new(&api, &caller, trunk)))
+    Ok(Json(InboundTrunkView::new(&api, &caller, trunk)))
 }
 
 /// `PATCH /phone/sip/inbound-trunk`: what isn't named stays; `null` clears what may be empty; `phone_numbers` replaces the list.
@@ -209,7 +209,7 @@ pub(crate) async fn update(
     State(api): State<Api>,
     caller: Caller,
     body: Body,
-) -> Result<Json<TrunkView>, ApiError> {
+) -> Result<Json<InboundTrunkView>, ApiError> {
     caller.needs(WRITE)?;
     let trunk = find(&api, &caller).await?;
     let change = change(body.fields()?)?;
@@ -218,7 +218,7 @@ pub(crate) async fn update(
         .write(move |tx, now| inbound_trunks::update(tx, caller.org, &change, now))
         .await
         .map_err(ApiError::in_field(NUMBERS))?;
-    Ok(Json(TrunkView::new(&api, &caller, trunk)))
+    Ok(Json(InboundTrunkView::new(&api, &caller, trunk)))
 }
 
 /// `DELETE /phone/sip/inbound-trunk`: its credentials stop working.
@@ -240,7 +240,7 @@ pub(crate) async fn add_numbers(
     State(api): State<Api>,
     caller: Caller,
     body: Body,
-) -> Result<Json<TrunkView>, ApiError> {
+) -> Result<Json<InboundTrunkView>, ApiError> {
     caller.needs(WRITE)?;
     find(&api, &caller).await?;
     let numbers = more_numbers(body.fields()?)?;
@@ -248,7 +248,7 @@ pub(crate) async fn add_numbers(
         .write(move |tx, now| inbound_trunks::add_numbers(tx, caller.org, &numbers, now))
         .await
         .map_err(ApiError::in_field(NUMBERS))?;
-    Ok(Json(TrunkView::new(&api, &caller, trunk)))
+    Ok(Json(InboundTrunkView::new(&api, &caller, trunk)))
 }
 
 /// `DELETE /phone/sip/inbound-trunk/phone-numbers/{phone_number}`: 404 for a number that isn't listed.
@@ -257,7 +257,7 @@ pub(crate) async fn remove_number(
     caller: Caller,
     named: Named,
     query: Query,
-) -> Result<Json<TrunkView>, ApiError> {
+) -> Result<Json<InboundTrunkView>, ApiError> {
     caller.needs(WRITE)?;
     let trunk = find(&api, &caller).await?;
     let number = named
@@ -269,7 +269,7 @@ pub(crate) async fn remove_number(
     let trunk = api
         .write(move |tx, now| inbound_trunks::remove_number(tx, caller.org, &number, now))
         .await?;
-    Ok(Json(TrunkView::new(&api, &caller, trunk)))
+    Ok(Json(InboundTrunkView::new(&api, &caller, trunk)))
 }
 
 /// `POST /phone/sip/inbound-trunk/sync`: lists every verified number and takes off what is no longer verified.
@@ -285,7 +285,7 @@ pub(crate) async fn sync(
         .write(move |tx, now| inbound_trunks::sync(tx, caller.org, now))
         .await?;
     Ok(Json(SyncedView {
-        trunk: TrunkView::new(&api, &caller, synced.trunk),
+        trunk: InboundTrunkView::new(&api, &caller, synced.trunk),
         added: synced.added,
         removed: synced.removed,
     }))
@@ -296,14 +296,14 @@ pub(crate) async fn rotate_credentials(
     State(api): State<Api>,
     caller: Caller,
     body: Body,
-) -> Result<Json<TrunkView>, ApiError> {
+) -> Result<Json<InboundTrunkView>, ApiError> {
     caller.needs(WRITE)?;
     find(&api, &caller).await?;
     body.empty()?;
     let trunk = api
         .write(move |tx, now| inbound_trunks::rotate_credentials(tx, caller.org, now))
         .await?;
-    Ok(Json(TrunkView::new(&api, &caller, trunk)))
+    Ok(Json(InboundTrunkView::new(&api, &caller, trunk)))
 }
 
 /// What a tenant may add to `allowed_addresses`: entries that exist stay.
@@ -375,16 +375,16 @@ fn settings(
     let settings = InboundTrunkChange {
         numbers,
         name: fields.change("name", NAME),
-        krisp_enabled: fields.change("krisp_enabled", Switch),
-        rtp_from_any_address: fields.change("rtp_from_any_address", Switch),
+        krisp_enabled: fields.change("krisp_enabled", Bool),
+        rtp_from_any_address: fields.change("rtp_from_any_address", Bool),
         allowed_addresses: fields.change(ALLOWED, NETWORKS),
         operator_addresses: None,
         default_country: fields.clearable("default_country", COUNTRY),
         refer_to_format: fields.change("refer_to_format", REFER_TO),
         refer_host: fields.clearable("refer_host", HOST),
-        refer_headers_in_uri: fields.change("refer_headers_in_uri", Switch),
+        refer_headers_in_uri: fields.change("refer_headers_in_uri", Bool),
         transfer_way: fields.change("transfer_way", TRANSFER_WAY),
-        bridge_when_refer_fails: fields.change("bridge_when_refer_fails", Switch),
+        bridge_when_refer_fails: fields.change("bridge_when_refer_fails", Bool),
         max_concurrent_calls: fields.clearable("max_concurrent_calls", CALLS_AT_ONCE),
     };
     fields.done(|| Some(settings))

@@ -56,16 +56,16 @@ pub(super) use transfer_view::TransferView;
 
 use super::audit;
 use super::idempotency::{call_once, once, once_for};
-use super::openapi::Book;
+use super::openapi::OpenApiBuilder;
 use super::routes::Routes;
 use crate::config::Config;
 use calls_at_once::CALLS_AT_ONCE;
 use of_call::OfCall;
 use scopes::{READ, WRITE};
 
-pub(super) fn openapi(book: &mut Book, config: &Config) {
-    openapi::describe(book, config);
-    let mut of = book.area("Audit log", audit::SCOPE, audit::SCOPE);
+pub(super) fn openapi(builder: &mut OpenApiBuilder, config: &Config) {
+    openapi::describe(builder, config);
+    let mut of = builder.area("Audit log", audit::SCOPE, audit::SCOPE);
     of.get(
         "/phone/audit",
         "listAudit",

@@ -15,10 +15,10 @@ use uuid::Uuid;
 use super::{READ, WRITE};
 use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
+use crate::api::field_type::NUMBER;
 use crate::api::page::{Page, Paging};
 use crate::api::path::Named;
 use crate::api::query::Query;
-use crate::api::shape::NUMBER;
 use crate::api::time::written;
 use crate::api::{Api, ApiError, Success};
 

@@ -11,7 +11,7 @@ use crate::api::caller::{Caller, credential};
 use crate::api::idempotency::Credential;
 use crate::api::path::Named;
 use crate::api::quota::{Policy, Tally};
-use crate::api::{Api, ApiError, visit};
+use crate::api::{Api, ApiError, dashboard_session};
 
 const NO_TOKEN: ApiError = ApiError::Unauthorized("The session token is not one of this call");
 const REQUIRED: &str =
@@ -32,7 +32,7 @@ impl FromRequestParts<Api> for OfCall {
         if let Some(known) = parts.extensions.get::<Self>() {
             return Ok(known.clone());
         }
-        let by_cookie = visit::is_presented(&parts.headers);
+        let by_cookie = dashboard_session::is_presented(&parts.headers);
         if by_cookie || !credential(parts, REQUIRED)?.starts_with(token::PREFIX) {
             let caller = Caller::from_request_parts(parts, api).await?;
             caller.needs("calls:write")?;

@@ -10,7 +10,7 @@ use super::auth_failures::AuthFailureView;
 use super::calls::CallView;
 use super::commands::outbound::PlacedView;
 use super::destinations::{self, DestinationView};
-use super::inbound_trunk::{self, SyncedView, TrunkView};
+use super::inbound_trunk::{self, InboundTrunkView, SyncedView};
 use super::numbers::{self, NumberView};
 use super::old_credentials::OldPairView;
 use super::outbound_call;
@@ -22,25 +22,25 @@ use super::transfer_view::TransferView;
 use super::transfers;
 use super::verification::{self, VerificationView};
 use super::{READ, WRITE};
-use crate::api::openapi::{Book, Operation, read_by};
+use crate::api::openapi::{OpenApiBuilder, Operation, read_by};
 use crate::api::page::Page;
 use crate::api::query::text_schema;
 use crate::config::{Config, Voice};
 use crate::explain::DecisionView;
 
-pub(super) fn describe(book: &mut Book, config: &Config) {
-    agents(book, config);
-    numbers(book);
-    inbound_trunk(book);
-    outbound_trunks(book);
-    transfer_destinations(book);
-    of_agents(book);
-    calls(book);
-    super::openapi_explained::describe(book);
+pub(super) fn describe(builder: &mut OpenApiBuilder, config: &Config) {
+    agents(builder, config);
+    numbers(builder);
+    inbound_trunk(builder);
+    outbound_trunks(builder);
+    transfer_destinations(builder);
+    of_agents(builder);
+    calls(builder);
+    super::openapi_explained::describe(builder);
 }
 
-fn agents(book: &mut Book, config: &Config) {
-    let mut of = book.area("Phone agents", READ, WRITE);
+fn agents(builder: &mut OpenApiBuilder, config: &Config) {
+    let mut of = builder.area("Phone agents", READ, WRITE);
     let voices = &config.phone.voices;
     of.get(
         "/phone",
@@ -115,8 +115,8 @@ pub(in crate::api) fn lists_numbers(op: Operation<'_>) -> Operation<'_> {
     .lists::<NumberView>()
 }
 
-fn numbers(book: &mut Book) {
-    let mut of = book.area("Numbers", READ, WRITE);
+fn numbers(builder: &mut OpenApiBuilder) {
+    let mut of = builder.area("Numbers", READ, WRITE);
     of.get(
         "/phone/numbers",
         "listNumbers",
@@ -172,20 +172,20 @@ fn numbers(book: &mut Book) {
     );
 }
 
-fn inbound_trunk(book: &mut Book) {
+fn inbound_trunk(builder: &mut OpenApiBuilder) {
     const AT: &str = "/phone/sip/inbound-trunk";
-    let mut of = book.area("Inbound trunk", READ, WRITE);
+    let mut of = builder.area("Inbound trunk", READ, WRITE);
     let beneath = |rest: &str| format!("{AT}/{rest}");
     of.get(AT, "showInboundTrunk", "The org's trunk", |op| {
         op.may_refuse(&[404])
             .note("`auth_password` is `null` for keys without `phone:write`.")
-            .gives::<TrunkView>(200)
+            .gives::<InboundTrunkView>(200)
     });
     of.post(
         AT,
         "createInboundTrunk",
         "Makes the org's trunk; without `phone_numbers` it lists every verified number",
-        |op| op.makes::<TrunkView>(read_by(inbound_trunk::new_trunk)),
+        |op| op.makes::<InboundTrunkView>(read_by(inbound_trunk::new_trunk)),
     );
 
     of.patch(
@@ -195,7 +195,7 @@ fn inbound_trunk(book: &mut Book) {
         |op| {
             op.may_refuse(&[404])
                 .body(read_by(inbound_trunk::change))
-                .gives::<TrunkView>(200)
+                .gives::<InboundTrunkView>(200)
         },
     );
 
@@ -213,7 +213,7 @@ fn inbound_trunk(book: &mut Book) {
         |op| {
             op.may_refuse(&[404])
                 .body(read_by(inbound_trunk::more_numbers))
-                .gives::<TrunkView>(200)
+                .gives::<InboundTrunkView>(200)
         },
     );
 
@@ -221,7 +221,7 @@ fn inbound_trunk(book: &mut Book) {
         &beneath("phone-numbers/{phone_number}"),
         "removeTrunkNumber",
         "Takes a number off the list",
-        |op| op.may_refuse(&[404]).gives::<TrunkView>(200),
+        |op| op.may_refuse(&[404]).gives::<InboundTrunkView>(200),
     );
 
     of.post(
@@ -243,7 +243,7 @@ fn inbound_trunk(book: &mut Book) {
             op.may_refuse(&[404])
                 .once()
                 .body(read_by(|fields| fields.done(|| Some(()))))
-                .gives::<TrunkView>(200)
+                .gives::<InboundTrunkView>(200)
         },
     );
 
@@ -293,10 +293,10 @@ fn inbound_trunk(book: &mut Book) {
     );
 }
 
-fn outbound_trunks(book: &mut Book) {
+fn outbound_trunks(builder: &mut OpenApiBuilder) {
     const AT: &str = "/phone/sip/outbound-trunks";
     const ONE: &str = "/phone/sip/outbound-trunks/{trunk_id}";
-    let mut of = book.area("Outbound trunks", READ, WRITE);
+    let mut of = builder.area("Outbound trunks", READ, WRITE);
     of.get(
         AT,
         "listOutboundTrunks",
@@ -350,10 +350,10 @@ fn narrowed_destinations(op: Operation<'_>) -> Operation<'_> {
     .query("name", text_schema(), "Only destinations of this name.")
 }
 
-fn transfer_destinations(book: &mut Book) {
+fn transfer_destinations(builder: &mut OpenApiBuilder) {
     const AT: &str = "/phone/sip/transfer-destinations";
     const ONE: &str = "/phone/sip/transfer-destinations/{destination_id}";
-    let mut of = book.area("Transfer destinations", READ, WRITE);
+    let mut of = builder.area("Transfer destinations", READ, WRITE);
     of.get(
         AT,
         "listDestinations",
@@ -391,9 +391,9 @@ fn transfer_destinations(book: &mut Book) {
     );
 }
 
-fn of_agents(book: &mut Book) {
+fn of_agents(builder: &mut OpenApiBuilder) {
     let at = |rest: &str| format!("/phone/sip/agents/{{agent_id}}/{rest}");
-    let mut of = book.area("Assignments", READ, WRITE);
+    let mut of = builder.area("Assignments", READ, WRITE);
     of.get(
         &at("config"),
         "showAgentConfig",
@@ -452,8 +452,8 @@ const EXPORT: &str = "As `text/csv` and `application/x-ndjson` the answer has ev
                       their ends were recorded. Each line has a `cursor`; the lines after it are those of calls whose ends were recorded later. \
                       None is ever skipped.";
 
-fn calls(book: &mut Book) {
-    let mut of = book.area("Calls", "calls:read", "calls:write");
+fn calls(builder: &mut OpenApiBuilder) {
+    let mut of = builder.area("Calls", "calls:read", "calls:write");
     of.get(
         "/phone/calls",
         "listCalls",

@@ -1,13 +1,13 @@
 //! The operations that explain calls, as the document describes them.
 
 use super::{READ, calls, route_replay};
-use crate::api::openapi::{Book, read_by};
+use crate::api::openapi::{OpenApiBuilder, read_by};
 use crate::explain::call::Explanation;
 use crate::explain::replay::ReplayView;
 use crate::explain::report::Report;
 
-pub(super) fn describe(book: &mut Book) {
-    book.add(
+pub(super) fn describe(builder: &mut OpenApiBuilder) {
+    builder.add(
         "get",
         "/phone/calls/{call_id}/routing",
         "showRouting",
@@ -19,7 +19,7 @@ pub(super) fn describe(book: &mut Book) {
                 .gives::<Explanation>(200)
         },
     );
-    book.add(
+    builder.add(
         "get",
         "/phone/sip/inbound-trunk/doctor",
         "showTrunkReport",
@@ -31,7 +31,7 @@ pub(super) fn describe(book: &mut Book) {
                 .gives::<Report>(200)
         },
     );
-    book.add(
+    builder.add(
         "post",
         "/phone/sip/route-replay",
         "replayRoutes",

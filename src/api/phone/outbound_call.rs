@@ -12,16 +12,16 @@ use super::commands::outbound::{begin, caught_up};
 use super::remote;
 use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
-use crate::api::shape::{Count, Free, NUMBER, Text, id};
+use crate::api::field_type::{Count, FreeObject, NUMBER, Text, id};
 use crate::api::{Api, ApiError};
 
 const RINGING: Count = Count::new(1..=600);
 const DURATION: Count = Count::new(1..=604_800);
 /// Octets of `metadata` as JSON.
-const METADATA: Free = Free::new(16 * 1024);
+const METADATA: FreeObject = FreeObject::new(16 * 1024);
 
 /// What is asked for.
-pub(super) struct Asked {
+pub(super) struct OutboundCallRequest {
     agent: String,
     number: E164,
     ringing_timeout: Duration,
@@ -64,7 +64,7 @@ fn node_for(api: &Api, order: &Order) -> Option<u8> {
     api.engine()?.node_of_registration(trunk.id)
 }
 
-pub(super) fn asked(mut fields: Fields) -> Result<Asked, ApiError> {
+pub(super) fn asked(mut fields: Fields) -> Result<OutboundCallRequest, ApiError> {
     let agent = fields.required("phone_agent_id", Text::line(1..=255));
     let number = fields.required("phone_number", NUMBER);
     let ringing = fields.optional("ringing_timeout_s", RINGING).unwrap_or(45);
@@ -73,7 +73,7 @@ pub(super) fn asked(mut fields: Fields) -> Result<Asked, ApiError> {
         .unwrap_or(14_400);
     let metadata = fields.optional("metadata", METADATA);
     fields.done(|| {
-        Some(Asked {
+        Some(OutboundCallRequest {
             agent: agent?,
             number: number?,
             ringing_timeout: Duration::from_secs(u64::from(ringing)),

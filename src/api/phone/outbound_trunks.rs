@@ -25,10 +25,12 @@ use super::transfer_way::{TRANSFER_WAY, WayInForceView};
 use super::{CALLS_AT_ONCE, READ, WRITE};
 use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
+use crate::api::field_type::{
+    Bool, Choice, Count, FieldType as _, ListOf, NAME, NUMBER, Parsed, Text,
+};
 use crate::api::page::{Page, Paging};
 use crate::api::path::Named;
 use crate::api::query::Query;
-use crate::api::shape::{Choice, Count, ListOf, NAME, NUMBER, Parsed, Shape as _, Switch, Text};
 use crate::api::time::written;
 use crate::api::{Api, ApiError, Success};
 use crate::config::HostPort;
@@ -257,7 +259,7 @@ pub(super) fn change(mut fields: Fields) -> Result<OutboundTrunkChange, ApiError
     let change = OutboundTrunkChange {
         name: fields.change("name", NAME),
         transfer_way: fields.change("transfer_way", TRANSFER_WAY),
-        digest_require_qop: fields.change("digest_require_qop", Switch),
+        digest_require_qop: fields.change("digest_require_qop", Bool),
         forgets_realms: fields.change("auth_realms", NO_REALMS).is_some(),
     };
     fields.done(|| Some(change))
@@ -265,24 +267,24 @@ pub(super) fn change(mut fields: Fields) -> Result<OutboundTrunkChange, ApiError
 
 pub(super) fn new_trunk(mut fields: Fields) -> Result<NewOutboundTrunk, ApiError> {
     let name = fields.required("name", NAME);
-    let to_registered = fields.optional("to_registered", Switch).unwrap_or(false);
+    let to_registered = fields.optional("to_registered", Bool).unwrap_or(false);
     let transport = fields.optional("transport", TRANSPORT);
     let transport = transport.unwrap_or(Transport::Udp);
     let peer = peer(&mut fields, to_registered, transport);
     let credentials = credentials(&mut fields);
     let caller_number = fields.required("caller_number", NUMBER);
     let from_host = fields.optional("from_host", HOST);
-    let p_asserted_identity = fields.optional("p_asserted_identity", Switch);
-    let register = fields.optional("register", Switch).unwrap_or(false);
+    let p_asserted_identity = fields.optional("p_asserted_identity", Bool);
+    let register = fields.optional("register", Bool).unwrap_or(false);
     let max_concurrent_calls = fields.optional("max_concurrent_calls", CALLS_AT_ONCE);
     let calls_per_second = fields.optional("calls_per_second", CALLS_PER_SECOND);
     let transfer_way = fields.optional("transfer_way", TRANSFER_WAY);
     let auth_realm = fields.optional("auth_realm", REALM);
-    let digest_require_qop = fields.optional("digest_require_qop", Switch);
-    if auth_realm.is_some() && (to_registered || matches!(credentials, Given::Neither)) {
+    let digest_require_qop = fields.optional("digest_require_qop", Bool);
+    if auth_realm.is_some() && (to_registered || matches!(credentials, GivenCredentials::Neither)) {
         fields.refuse("auth_realm", "needs a host, a username and a password");
     }
-    if register && (to_registered || matches!(credentials, Given::Neither)) {
+    if register && (to_registered || matches!(credentials, GivenCredentials::Neither)) {
         fields.refuse("register", "needs a host, a username and a password");
     }
     fields.sketch(alternatives);
@@ -360,14 +362,14 @@ fn peer(fields: &mut Fields, to_registered: bool, transport: Transport) -> Optio
 }
 
 /// What came of `username` and `password`.
-pub(super) enum Given {
+pub(super) enum GivenCredentials {
     Both(String, Password),
     Neither,
     /// A fault was noted.
     Wrong,
 }
 
-impl Given {
+impl GivenCredentials {
     pub(super) fn pair(self) -> Option<(String, Password)> {
         match self {
             Self::Both(username, password) => Some((username, password)),
@@ -376,21 +378,23 @@ impl Given {
     }
 }
 
-pub(super) fn credentials(fields: &mut Fields) -> Given {
+pub(super) fn credentials(fields: &mut Fields) -> GivenCredentials {
     let given = ["username", "password"].map(|name| fields.has_value(name));
     let username = fields.optional("username", CREDENTIAL);
     let password = fields.optional("password", CREDENTIAL);
     match (given, username, password) {
-        (_, Some(username), Some(password)) => Given::Both(username, Password::new(password)),
-        ([false, false], ..) => Given::Neither,
-        ([true, true], ..) => Given::Wrong,
+        (_, Some(username), Some(password)) => {
+            GivenCredentials::Both(username, Password::new(password))
+        }
+        ([false, false], ..) => GivenCredentials::Neither,
+        ([true, true], ..) => GivenCredentials::Wrong,
         ([true, false], ..) => {
             fields.refuse("password", "is required with username");
-            Given::Wrong
+            GivenCredentials::Wrong
         }
         ([false, true], ..) => {
             fields.refuse("username", "is required with password");
-            Given::Wrong
+            GivenCredentials::Wrong
         }
     }
 }

@@ -46,7 +46,7 @@ pub(super) enum RemoteCommand {
 /// A request of one node to another.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(untagged)]
-enum Asked {
+enum NodeCommand {
     OfCall(RemoteCommand),
     Place { place: Order },
 }
@@ -81,7 +81,7 @@ impl RemoteCommand {
         call: &Call,
         node: u8,
     ) -> Result<CommandResult, ApiError> {
-        let asked = Asked::OfCall(self);
+        let asked = NodeCommand::OfCall(self);
         ask(api, (call.org_id, call.id), (node, "the call"), &asked).await
     }
 }
@@ -89,7 +89,7 @@ impl RemoteCommand {
 /// Has another node place a call.
 pub(super) async fn place(api: &Api, order: Order, node: u8) -> Result<CommandResult, ApiError> {
     let (org, no_call) = (order.org, Uuid::nil());
-    let asked = Asked::Place { place: order };
+    let asked = NodeCommand::Place { place: order };
     let has = (node, "the connection to the PBX");
     ask(api, (org, no_call), has, &asked).await
 }
@@ -99,7 +99,7 @@ async fn ask(
     api: &Api,
     of: (Uuid, Uuid),
     (node, has): (u8, &str),
-    asked: &Asked,
+    asked: &NodeCommand,
 ) -> Result<CommandResult, ApiError> {
     let what = serde_json::to_string(asked).map_err(|fault| ApiError::Broke(Box::new(fault)))?;
     let (org, _) = of;
@@ -204,12 +204,14 @@ async fn take(api: &Api, node: u8) -> Result<Vec<asks::Ask>, trunkline_store::Er
 }
 
 async fn carry_out(api: Api, ask: asks::Ask) {
-    let done = match serde_json::from_str::<Asked>(&ask.what) {
-        Ok(Asked::Place { place }) => commands::outbound::begin(&api, place).await,
-        Ok(Asked::OfCall(command)) => match calls::find(&api, ask.org_id, ask.call_id).await {
-            Ok(call) => command.run_here(&api, call).await,
-            Err(error) => Err(error),
-        },
+    let done = match serde_json::from_str::<NodeCommand>(&ask.what) {
+        Ok(NodeCommand::Place { place }) => commands::outbound::begin(&api, place).await,
+        Ok(NodeCommand::OfCall(command)) => {
+            match calls::find(&api, ask.org_id, ask.call_id).await {
+                Ok(call) => command.run_here(&api, call).await,
+                Err(error) => Err(error),
+            }
+        }
         // A newer node asks for what this one doesn't know.
         Err(fault) => Err(ApiError::Broke(Box::new(fault))),
     };
@@ -247,12 +249,12 @@ mod tests {
                 ask: ask(Chosen::Id(uuid::Uuid::from_u128(7))),
             },
         ] {
-            let asked = Asked::OfCall(command);
+            let asked = NodeCommand::OfCall(command);
             let written = serde_json::to_string(&asked).unwrap();
-            let read: Asked = serde_json::from_str(&written).unwrap();
+            let read: NodeCommand = serde_json::from_str(&written).unwrap();
             assert_eq!(format!("{read:?}"), format!("{asked:?}"), "{written}");
         }
-        let asked = Asked::Place {
+        let asked = NodeCommand::Place {
             place: Order {
                 org: Uuid::from_u128(1),
                 agent: Uuid::from_u128(2),
@@ -263,7 +265,7 @@ mod tests {
             },
         };
         let written = serde_json::to_string(&asked).unwrap();
-        let read: Asked = serde_json::from_str(&written).unwrap();
+        let read: NodeCommand = serde_json::from_str(&written).unwrap();
         assert_eq!(format!("{read:?}"), format!("{asked:?}"), "{written}");
     }
 

@@ -14,8 +14,8 @@ use super::inbound_trunk::COUNTRY;
 use super::route_test::caught_up;
 use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
+use crate::api::field_type::{Bool, Choice, Count, ID, ListOf, NUMBER, Parsed};
 use crate::api::object::Object;
-use crate::api::shape::{Choice, Count, ID, ListOf, NUMBER, Parsed, Switch};
 use crate::api::time;
 use crate::api::{Api, ApiError};
 use crate::explain::change::{AgentChange, Change, NumberChange, TrunkChange};
@@ -29,7 +29,7 @@ const CHANGES: std::ops::RangeInclusive<usize> = 0..=1_000;
 
 /// What is asked.
 #[derive(Debug)]
-pub(crate) struct Question {
+pub(crate) struct RouteReplayRequest {
     start: Option<Moment>,
     end: Option<Moment>,
     /// Calls to look at.
@@ -74,7 +74,7 @@ fn within(path: &str, faults: Vec<String>) -> Vec<String> {
     named.collect()
 }
 
-impl Question {
+impl RouteReplayRequest {
     /// The period that is meant, which isn't too long.
     ///
     /// # Errors
@@ -94,7 +94,7 @@ impl Question {
     }
 }
 
-pub(crate) fn question(mut fields: Fields) -> Result<Question, ApiError> {
+pub(crate) fn question(mut fields: Fields) -> Result<RouteReplayRequest, ApiError> {
     const START: Parsed<Moment> =
         Parsed::new("an ISO 8601 date or time", |text| time::start(text).ok());
     const END: Parsed<Moment> =
@@ -104,7 +104,7 @@ pub(crate) fn question(mut fields: Fields) -> Result<Question, ApiError> {
     let limit = fields.optional("limit", Count::new(1..=MOST_CALLS));
     let changes = fields.optional("changes", Object(changes));
     fields.done(|| {
-        Some(Question {
+        Some(RouteReplayRequest {
             start,
             end,
             limit: limit.unwrap_or(CALLS),
@@ -141,10 +141,10 @@ fn changes(fields: &mut Fields) -> Option<Change> {
 fn agent(fields: &mut Fields) -> Option<AgentChange> {
     const TYPE: Choice<bool> = Choice(&[("inbound", true), ("outbound", false)]);
     let id = fields.required("id", ID);
-    let enabled = fields.change("enabled", Switch);
+    let enabled = fields.change("enabled", Bool);
     let inbound = fields.change("type", TYPE);
     let most = fields.clearable("max_concurrent_calls", super::CALLS_AT_ONCE);
-    let deleted = fields.change("deleted", Switch);
+    let deleted = fields.change("deleted", Bool);
     Some(AgentChange {
         id: id?,
         enabled,
@@ -157,7 +157,7 @@ fn agent(fields: &mut Fields) -> Option<AgentChange> {
 fn number(fields: &mut Fields) -> Option<NumberChange> {
     let number = fields.required("phone_number", NUMBER);
     let agent = fields.clearable("agent_id", ID);
-    let deleted = fields.change("deleted", Switch);
+    let deleted = fields.change("deleted", Bool);
     Some(NumberChange {
         number: number?,
         agent,

@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::READ;
 use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
-use crate::api::shape::{ID, ListOf, Text};
+use crate::api::field_type::{ID, ListOf, Text};
 use crate::api::{Api, ApiError};
 use crate::explain::DecisionView;
 
@@ -19,7 +19,7 @@ use crate::explain::DecisionView;
 const CATCH_UP: Duration = Duration::from_secs(1);
 
 /// What is asked.
-pub(super) struct Question {
+pub(super) struct RouteTestRequest {
     facts: Facts,
     /// Agents that are taken to be at their limit, beside those that are.
     busy: Vec<Uuid>,
@@ -49,7 +49,7 @@ pub(super) async fn caught_up(api: &Api) {
 }
 
 /// `None` if the org was deleted just now.
-fn answer(api: &Api, org: Uuid, question: &Question) -> Option<Decision> {
+fn answer(api: &Api, org: Uuid, question: &RouteTestRequest) -> Option<Decision> {
     let view = api.directory().load();
     let org = &view.org(org)?.routing;
     let busy = |agent: Uuid| question.busy.contains(&agent) || is_full(api, org, agent);
@@ -65,14 +65,14 @@ fn is_full(api: &Api, org: &Org, agent: Uuid) -> bool {
         .is_some_and(|((agent, most), engine)| engine.live(agent) >= most)
 }
 
-pub(super) fn question(mut fields: Fields) -> Result<Question, ApiError> {
+pub(super) fn question(mut fields: Fields) -> Result<RouteTestRequest, ApiError> {
     const NUMBER: Text = Text::line(1..=255);
     let to = fields.required("to", NUMBER);
     let from = fields.optional("from", NUMBER);
     let agent_header = fields.optional("agent_id", NUMBER);
     let busy = fields.optional("busy", ListOf::new(ID, 0..=1_000));
     fields.done(|| {
-        Some(Question {
+        Some(RouteTestRequest {
             facts: Facts {
                 agent_header,
                 request_user: Some(to?),

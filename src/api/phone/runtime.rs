@@ -9,8 +9,8 @@ use uuid::Uuid;
 use super::outbound_trunks::{CREDENTIAL, credentials};
 use super::sip_uri::{pattern, reads_as_sip_uri, without_parties};
 use crate::api::body::Fields;
+use crate::api::field_type::{Bool, Choice, FieldType, ListOf, Parsed};
 use crate::api::object::Object;
-use crate::api::shape::{Choice, ListOf, Parsed, Shape, Switch};
 
 /// `{"type": "echo"}`, or `{"type": "sip", "uri": "sip:…", "fallbacks": ["sip:…", …]}` with at most five fallbacks; `failover_on` lists answers
 /// that lead to the next.
@@ -77,7 +77,7 @@ fn read(fields: &mut Fields) -> Option<Runtime> {
     let fallbacks = fields.optional("fallbacks", ListOf::new(TEMPLATE, 0..=5));
     let failover_on = fields.optional("failover_on", ListOf::new(Choice(&FailoverOn::ALL), 0..=3));
     let headers = fields.optional("headers", Headers);
-    let session_token = fields.optional("session_token", Switch);
+    let session_token = fields.optional("session_token", Bool);
     let login = credentials(fields).pair();
     sketch(fields);
     match kind? {
@@ -111,7 +111,7 @@ const HEADER_OCTETS: usize = 2_048;
 #[derive(Copy, Clone, Debug)]
 struct Headers;
 
-impl Shape for Headers {
+impl FieldType for Headers {
     type Read = BTreeMap<String, String>;
 
     fn schema(&self) -> Value {

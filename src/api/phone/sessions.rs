@@ -23,17 +23,17 @@ use uuid::Uuid;
 
 use super::agents::AgentView;
 use crate::api::caller::{Caller, credential};
-use crate::api::integrations::{self, IntegrationsView, Shown};
+use crate::api::connection_limiter::Proof;
+use crate::api::integrations::{self, Disclosure, IntegrationsView};
 use crate::api::path::Named;
 use crate::api::query::Query;
 use crate::api::quota::{Policy, Tally};
-use crate::api::room::Proof;
 use crate::api::time::written;
-use crate::api::{Api, ApiError, visit};
+use crate::api::{Api, ApiError, dashboard_session};
 
 /// Who asks for a session.
 #[derive(Debug)]
-pub(crate) enum Asker {
+pub(crate) enum SessionReader {
     /// The runtime of a call of this org that is up.
     Runtime(Uuid),
     /// An org, by its key.
@@ -43,13 +43,13 @@ pub(crate) enum Asker {
 const NO_TOKEN: ApiError = ApiError::Unauthorized("The session token is invalid");
 const OVER: ApiError = ApiError::Unauthorized("The session is over, and its token with it");
 
-impl FromRequestParts<Api> for Asker {
+impl FromRequestParts<Api> for SessionReader {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
         let required =
             "A session token or an API key is required: Authorization: Bearer <credential>";
-        let by_cookie = visit::is_presented(&parts.headers);
+        let by_cookie = dashboard_session::is_presented(&parts.headers);
         if by_cookie || !credential(parts, required)?.starts_with(token::PREFIX) {
             return Ok(Self::Org(Caller::from_request_parts(parts, api).await?));
         }
@@ -159,18 +159,18 @@ struct ActionsView {
 /// `GET /phone/sessions/{session_id}`: 401 with the token of another session or of one that is over; 404 for a key of another org.
 pub(crate) async fn show(
     State(api): State<Api>,
-    asker: Asker,
+    reader: SessionReader,
     named: Named,
     query: Query,
 ) -> Result<Json<SessionView>, ApiError> {
-    let (org, for_actions, credentials) = match &asker {
-        Asker::Runtime(org) => (*org, true, Shown::Handle),
-        Asker::Org(caller) => {
+    let (org, for_actions, credentials) = match &reader {
+        SessionReader::Runtime(org) => (*org, true, Disclosure::Handle),
+        SessionReader::Org(caller) => {
             caller.needs("calls:read")?;
             let may_see = caller.may(integrations::CREDENTIALS);
             let shown = match may_see {
-                true => Shown::Credentials,
-                false => Shown::Handle,
+                true => Disclosure::Credentials,
+                false => Disclosure::Handle,
             };
             (caller.org, false, shown)
         }
@@ -268,7 +268,7 @@ async fn find(
 }
 
 /// The org with the prompt that is in force.
-async fn of_org(api: &Api, org: Uuid, credentials: Shown) -> Result<OrgView, ApiError> {
+async fn of_org(api: &Api, org: Uuid, credentials: Disclosure) -> Result<OrgView, ApiError> {
     let org = api.read_inline(move |tx| orgs::by_id(tx, org)).await?;
     let ai_instructions = match (&org.ai_instructions, org.partner_id) {
         (None, Some(partner)) => {

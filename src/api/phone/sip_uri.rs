@@ -6,7 +6,7 @@ use trunkline_sip::header::uri::{Host, Scheme, Uri};
 use trunkline_store::tied_peers;
 use uuid::Uuid;
 
-use crate::api::shape::Parsed;
+use crate::api::field_type::Parsed;
 use crate::api::{Api, ApiError};
 
 /// What SIP URIs look like, as JSON Schema tells it: whatever fits is taken. Alternatives to an octet of the user part and to the

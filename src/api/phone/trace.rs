@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use super::call_routing::{attempts, decision};
 use super::calls::{SCOPE, find};
-use super::commands::trace::read_given;
+use super::commands::trace::read_relayed;
 use super::legs::{Message as Leg, messages_here};
 use super::media_reach::unreachable;
 use super::remote::RemoteCommand;
@@ -30,7 +30,7 @@ use crate::explain::attempts::sentence;
 use crate::traces::pcap;
 use crate::traces::show::{Rung, label, ladder};
 use crate::traces::svg::svg;
-use crate::traces::veil::hide_tags;
+use crate::traces::tag_mask::hide_tags;
 
 /// With the tags of a call requests can be written inside it.
 const CHANGES: &str = "calls:write";
@@ -80,14 +80,14 @@ struct MessageView {
 
 /// What the client would like best.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-enum Form {
+enum TraceFormat {
     Json,
     Text,
     Svg,
     Pcap,
 }
 
-impl Form {
+impl TraceFormat {
     /// The first in the list that is known; JSON for anyone who doesn't care.
     fn wanted(headers: &HeaderMap) -> Self {
         let form_of = |kind: &str| match kind {
@@ -121,22 +121,22 @@ pub(crate) async fn show(
         let secret = api.store().keyring().derive("tags in traces");
         hide_tags(legs.iter_mut().map(|leg| &mut leg.captured.octets), secret);
     }
-    Ok(match Form::wanted(&headers) {
-        Form::Pcap => {
+    Ok(match TraceFormat::wanted(&headers) {
+        TraceFormat::Pcap => {
             let messages: Vec<Captured> = legs.into_iter().map(|leg| leg.captured).collect();
             ([(header::CONTENT_TYPE, PCAP)], pcap::file(&messages)).into_response()
         }
-        Form::Text => {
+        TraceFormat::Text => {
             let decided = decided(&api, &call, &legs).await?;
             let text = ladder(&rungs(&legs, &decided));
             ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response()
         }
-        Form::Svg => {
+        TraceFormat::Svg => {
             let decided = decided(&api, &call, &legs).await?;
             let picture = svg(&rungs(&legs, &decided));
             ([(header::CONTENT_TYPE, SVG)], picture).into_response()
         }
-        Form::Json => {
+        TraceFormat::Json => {
             let decided = decided(&api, &call, &legs).await?;
             Json(TraceView {
                 call_id: call.id,
@@ -180,7 +180,7 @@ async fn fetch(api: &Api, call: &Call, node: u8) -> Result<(Vec<Leg>, bool), Api
         )));
     }
     let given = RemoteCommand::Trace.send(api, call, node).await?;
-    read_given(given.body()).map_err(|fault| ApiError::Broke(Box::new(fault)))
+    read_relayed(given.body()).map_err(|fault| ApiError::Broke(Box::new(fault)))
 }
 
 /// What we decided, and when.

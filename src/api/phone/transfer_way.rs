@@ -7,7 +7,7 @@ use trunkline_model::settings::TransferWay;
 use trunkline_model::transfer::Way;
 use trunkline_sip::moment::Moment;
 
-use crate::api::shape::Choice;
+use crate::api::field_type::Choice;
 
 /// The setting of a trunk.
 pub(super) const TRANSFER_WAY: Choice<TransferWay> = Choice(&[

@@ -10,9 +10,9 @@ use super::command_result::CommandResult;
 use super::of_call::OfCall;
 use super::remote::RemoteCommand;
 use crate::api::body::{Body, Fields};
+use crate::api::field_type::{FieldType as _, ID, NAME};
 use crate::api::handoff_analytics::report;
 use crate::api::path::Named;
-use crate::api::shape::{ID, NAME, Shape as _};
 use crate::api::{Api, ApiError};
 
 /// `POST /phone/calls/{call_id}/transfer {destination | destination_id, reasons, summary, explanation, sentiment}`: 202 with the

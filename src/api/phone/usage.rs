@@ -7,7 +7,7 @@ use axum::response::Response;
 use super::calls::SCOPE;
 use crate::api::caller::Caller;
 use crate::api::query::Query;
-use crate::api::usage::Asked;
+use crate::api::usage::UsageRequest;
 use crate::api::{Api, ApiError};
 
 /// `GET /phone/usage?start_date&end_date&group_by`
@@ -18,10 +18,16 @@ pub(crate) async fn show(
     query: Query,
 ) -> Result<Response, ApiError> {
     caller.needs(SCOPE)?;
-    let asked = Asked::read(query, &headers, api.now())?;
+    let asked = UsageRequest::read(query, &headers, api.now())?;
     let rows = api
         .read(move |tx| {
-            trunkline_store::usage::of_org(tx, caller.org, asked.window, asked.parts, Asked::ROWS)
+            trunkline_store::usage::of_org(
+                tx,
+                caller.org,
+                asked.window,
+                asked.parts,
+                UsageRequest::ROWS,
+            )
         })
         .await?;
     asked.answer(rows)

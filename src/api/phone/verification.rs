@@ -25,8 +25,8 @@ use super::commands::outbound::refused;
 use super::numbers::NumberView;
 use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
+use crate::api::field_type::{FieldType, Text};
 use crate::api::path::Named;
-use crate::api::shape::{Shape, Text};
 use crate::api::time::written;
 use crate::api::{Api, ApiError};
 use crate::config::VerificationTrunk;
@@ -49,7 +49,7 @@ pub(crate) struct VerificationView {
 #[derive(Copy, Clone, Debug)]
 struct Code;
 
-impl Shape for Code {
+impl FieldType for Code {
     type Read = [u8; 6];
 
     fn schema(&self) -> Value {

@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 
 use super::READ;
 use crate::api::caller::Caller;
+use crate::api::field_type::{FieldType, shown};
 use crate::api::page::{self, Page};
 use crate::api::query::Query;
-use crate::api::shape::{Shape, shown};
 use crate::api::{Api, ApiError};
 use crate::config::Voice;
 
@@ -46,7 +46,7 @@ pub(crate) async fn list(
 #[derive(Copy, Clone, Debug)]
 pub(super) struct VoiceId<'a>(pub(super) &'a [Voice]);
 
-impl Shape for VoiceId<'_> {
+impl FieldType for VoiceId<'_> {
     type Read = String;
 
     fn schema(&self) -> Value {

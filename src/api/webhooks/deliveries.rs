@@ -11,10 +11,10 @@ use uuid::Uuid;
 use super::own::{SCOPE, find};
 use crate::api::body::Body;
 use crate::api::caller::Caller;
+use crate::api::field_type::Choice;
 use crate::api::page::{Page, Paging};
 use crate::api::path::Named;
 use crate::api::query::Query;
-use crate::api::shape::Choice;
 use crate::api::time::written;
 use crate::api::{Api, ApiError};
 

@@ -15,14 +15,14 @@ use uuid::Uuid;
 
 use super::body::{Body, Fields};
 use super::caller::Caller;
+use super::field_type::{Bool, Choice, ListOf, Text};
 use super::idempotency::once;
-use super::openapi::{Book, read_by};
+use super::openapi::{OpenApiBuilder, read_by};
 use super::page::{Page, Paging};
 use super::path::Named;
 use super::phone::EVENT_TYPES;
 use super::query::{Query, text_schema};
 use super::routes::Routes;
-use super::shape::{Choice, ListOf, Switch, Text};
 use super::time::written;
 use super::{Api, ApiError, Success};
 use crate::config::Config;
@@ -50,13 +50,13 @@ pub(super) fn router() -> Routes {
         )
 }
 
-pub(super) fn openapi(book: &mut Book, config: &Config) {
+pub(super) fn openapi(builder: &mut OpenApiBuilder, config: &Config) {
     const TAG: &str = "Webhooks";
     const AT: &str = "/webhooks";
     const ONE: &str = "/webhooks/{webhook_id}";
     let beneath = |rest: &str| format!("{ONE}/{rest}");
     let nothing = || read_by(|fields| fields.done(|| Some(())));
-    book.add(
+    builder.add(
         "get",
         AT,
         "listWebhooks",
@@ -74,7 +74,7 @@ pub(super) fn openapi(book: &mut Book, config: &Config) {
                 .gives::<Page<WebhookView>>(200)
         },
     );
-    book.add(
+    builder.add(
         "post",
         AT,
         "createWebhook",
@@ -88,10 +88,10 @@ pub(super) fn openapi(book: &mut Book, config: &Config) {
                 .gives::<SecretView>(201)
         },
     );
-    book.add("get", ONE, "showWebhook", "One webhook", |op| {
+    builder.add("get", ONE, "showWebhook", "One webhook", |op| {
         op.tag(TAG).org(SCOPE).gives::<WebhookView>(200)
     });
-    book.add(
+    builder.add(
         "patch",
         ONE,
         "updateWebhook",
@@ -101,14 +101,14 @@ pub(super) fn openapi(book: &mut Book, config: &Config) {
             op.tag(TAG).org(SCOPE).body(body).gives::<WebhookView>(200)
         },
     );
-    book.add(
+    builder.add(
         "delete",
         ONE,
         "deleteWebhook",
         "Deletes a webhook and its deliveries",
         |op| op.tag(TAG).org(SCOPE).gives::<Success>(200),
     );
-    book.add(
+    builder.add(
         "post",
         &beneath("rotate-secret"),
         "rotateWebhookSecret",
@@ -121,7 +121,7 @@ pub(super) fn openapi(book: &mut Book, config: &Config) {
                 .gives::<SecretView>(200)
         },
     );
-    book.add(
+    builder.add(
         "get",
         &beneath("deliveries"),
         "listDeliveries",
@@ -138,14 +138,14 @@ pub(super) fn openapi(book: &mut Book, config: &Config) {
         },
     );
     let delivery = "deliveries/{delivery_id}";
-    book.add(
+    builder.add(
         "get",
         &beneath(delivery),
         "showDelivery",
         "One delivery, with what is sent",
         |op| op.tag(TAG).org(SCOPE).gives::<deliveries::WholeView>(200),
     );
-    book.add(
+    builder.add(
         "post",
         &beneath(&format!("{delivery}/redeliver")),
         "redeliver",
@@ -314,7 +314,7 @@ fn new_webhook(config: &Config, mut fields: Fields) -> Result<NewWebhook, ApiErr
     judge(config, url.as_deref(), &mut fields);
     let description = fields.optional("description", DESCRIPTION);
     let types = fields.optional("types", TYPES);
-    let enabled = fields.optional("enabled", Switch);
+    let enabled = fields.optional("enabled", Bool);
     fields.done(|| {
         Some(NewWebhook {
             url: url?,
@@ -330,7 +330,7 @@ fn change(config: &Config, mut fields: Fields) -> Result<WebhookChange, ApiError
     judge(config, url.as_deref(), &mut fields);
     let description = fields.clearable("description", DESCRIPTION);
     let types = fields.change("types", TYPES);
-    let enabled = fields.change("enabled", Switch);
+    let enabled = fields.change("enabled", Bool);
     fields.done(|| {
         Some(WebhookChange {
             url,

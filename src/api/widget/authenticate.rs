@@ -14,9 +14,9 @@ use uuid::Uuid;
 use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
 use crate::api::email::EMAIL;
+use crate::api::field_type::{FieldType as _, FreeObject, ID, ListOf, Text};
 use crate::api::language::LANGUAGE;
 use crate::api::object::Object;
-use crate::api::shape::{Free, ID, ListOf, Shape as _, Text};
 use crate::api::{Api, ApiError, token};
 
 /// Both variants mint identities.
@@ -126,7 +126,7 @@ fn details(fields: &mut Fields) -> ContactDetails {
             .clearable("language", LANGUAGE)
             .map(|code| code.map(str::to_owned)),
         chat_context: fields.clearable("chat_context", Text::lines(0..=16_384)),
-        custom_data: fields.clearable("customData", Free::new(LARGEST_OBJECT)),
+        custom_data: fields.clearable("customData", FreeObject::new(LARGEST_OBJECT)),
         mcp_access: fields.clearable("mcp_access", Object(mcp_access)),
         http_action_overrides: fields.clearable("http_action_overrides", Object(overrides)),
     }
@@ -145,7 +145,7 @@ fn mcp_access(fields: &mut Fields) -> Option<Map<String, Value>> {
 
 fn overrides(fields: &mut Fields) -> Option<Map<String, Value>> {
     let mut read = |name: &str| {
-        let values = fields.optional(name, Free::new(LARGEST_OBJECT))?;
+        let values = fields.optional(name, FreeObject::new(LARGEST_OBJECT))?;
         Some((name.to_owned(), Value::Object(values)))
     };
     let names = ["query_params", "path_params", "body_params", "headers"];

@@ -8,7 +8,7 @@ mod me;
 
 use axum::routing::{get, post};
 
-use super::openapi::{Book, read_by};
+use super::openapi::{OpenApiBuilder, read_by};
 use super::routes::Routes;
 use authenticate::SCOPE;
 pub(crate) use erasure::{ErasureState, ErasureView};
@@ -32,9 +32,9 @@ pub(super) fn router() -> Routes {
         .route("/me", get(me::show))
 }
 
-pub(super) fn openapi(book: &mut Book) {
+pub(super) fn openapi(builder: &mut OpenApiBuilder) {
     const TAG: &str = "Widget contacts";
-    book.add(
+    builder.add(
         "post",
         "/widget/authenticate-user",
         "authenticateUser",
@@ -47,7 +47,7 @@ pub(super) fn openapi(book: &mut Book) {
                 .gives::<authenticate::Identity>(200)
         },
     );
-    book.add(
+    builder.add(
         "post",
         "/widget/authenticate-user-by-external-id",
         "authenticateUserByExternalId",
@@ -60,7 +60,7 @@ pub(super) fn openapi(book: &mut Book) {
                 .gives::<authenticate::Identity>(200)
         },
     );
-    book.add(
+    builder.add(
         "get",
         "/widget/contacts/{contact_id}",
         "showContact",
@@ -71,7 +71,7 @@ pub(super) fn openapi(book: &mut Book) {
                 .gives::<contacts::WholeContactView>(200)
         },
     );
-    book.add(
+    builder.add(
         "patch",
         "/widget/contacts/{contact_id}",
         "updateContact",
@@ -84,7 +84,7 @@ pub(super) fn openapi(book: &mut Book) {
                 .gives::<contacts::WholeContactView>(200)
         },
     );
-    book.add(
+    builder.add(
         "get",
         "/widget/contacts/{contact_id}/export",
         "exportContact",
@@ -96,7 +96,7 @@ pub(super) fn openapi(book: &mut Book) {
                 .gives::<export::ExportView>(200)
         },
     );
-    book.add(
+    builder.add(
         "delete",
         "/widget/contacts/{contact_id}",
         "eraseContact",
@@ -108,14 +108,14 @@ pub(super) fn openapi(book: &mut Book) {
                 .gives::<ErasureView>(200)
         },
     );
-    book.add(
+    builder.add(
         "get",
         "/widget/erasures/{erasure_id}",
         "showErasure",
         "How far the erasure of a contact is, and its receipt",
         |op| op.tag(TAG).org(SCOPE).gives::<ErasureView>(200),
     );
-    book.add(
+    builder.add(
         "get",
         "/widget/me",
         "showVisitor",

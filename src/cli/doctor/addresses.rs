@@ -4,17 +4,17 @@ use std::collections::BTreeSet;
 
 use trunkline_model::address::Refusal;
 
-use super::Patient;
-use super::orgs::Orgs;
+use super::Deployment;
+use super::orgs::CheckedOrgs;
 use crate::engine::{ReservedNames, configured_policy, refused_peers};
 use crate::explain::finding::Finding;
 
 const CHECK: &str = "addresses";
 
-pub(super) async fn examine(patient: &Patient<'_>, orgs: &Orgs) -> Vec<Finding> {
-    let reserved = ReservedNames::find(patient.config, &patient.resolver).await;
-    let policy = configured_policy(patient.config).reserving(reserved.peers());
-    let refused = refused_peers(&orgs.rows, &patient.resolver, &policy).await;
+pub(super) async fn examine(deployment: &Deployment<'_>, orgs: &CheckedOrgs) -> Vec<Finding> {
+    let reserved = ReservedNames::find(deployment.config, &deployment.resolver).await;
+    let policy = configured_policy(deployment.config).reserving(reserved.peers());
+    let refused = refused_peers(&orgs.rows, &deployment.resolver, &policy).await;
     let mut findings: Vec<Finding> = reserved.without_address().map(unresolved).collect();
     if refused.is_empty() {
         findings.push(Finding::ok(
@@ -24,7 +24,7 @@ pub(super) async fn examine(patient: &Patient<'_>, orgs: &Orgs) -> Vec<Finding> 
         return findings;
     }
 
-    let listed = patient.config.sip.allow_private_peers.iter().flatten();
+    let listed = deployment.config.sip.allow_private_peers.iter().flatten();
     let mut list: BTreeSet<String> = listed.map(|network| network.to_string()).collect();
     let is_private = |refusal| matches!(refusal, Refusal::Private | Refusal::Near);
     let missing = refused.iter().filter(|peer| is_private(peer.refusal));

@@ -6,13 +6,13 @@ use trunkline_calls::Unanswerable;
 use trunkline_sip::moment::Moment;
 use trunkline_store::{Store, UnansweredOf, challenges};
 
-use super::orgs::Orgs;
+use super::orgs::CheckedOrgs;
 use crate::explain::finding::Finding;
 
 /// How far back is looked.
 const OF_LATE: Duration = Duration::from_secs(7 * 24 * 3_600);
 
-pub(super) async fn examine(store: &Store, orgs: &Orgs, now: Moment) -> Vec<Finding> {
+pub(super) async fn examine(store: &Store, orgs: &CheckedOrgs, now: Moment) -> Vec<Finding> {
     let unanswered = store
         .read(move |tx| challenges::since(tx, now - OF_LATE))
         .await;

@@ -7,7 +7,7 @@ use tokio::net::TcpStream;
 use trunkline_sip::flow::Transport;
 
 use super::super::sockets::near;
-use super::ping::{Answer, ping};
+use super::ping::{PingAnswer, ping};
 use crate::config::{Config, Listener};
 use crate::explain::finding::Finding;
 
@@ -117,10 +117,10 @@ async fn answering(listener: &Listener) -> Finding {
         transport, address, ..
     } = listener;
     match ping(*transport, near(*address)).await {
-        Answer::Status(_) | Answer::Connected => {
+        PingAnswer::Status(_) | PingAnswer::Connected => {
             Finding::ok(CHECK, format!("SIP answers on {transport} {address}."))
         }
-        Answer::Silence | Answer::Refused(_) => Finding::problem(
+        PingAnswer::Silence | PingAnswer::Refused(_) => Finding::problem(
             CHECK,
             format!("Nothing SIP answers on {transport} {address}, though the daemon runs."),
             "Restart the daemon with this configuration, and look for a firewall on this machine.",

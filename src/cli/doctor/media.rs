@@ -2,14 +2,14 @@
 
 use trunkline_calls::is_private;
 
-use super::Patient;
+use super::Deployment;
 use crate::engine::MediaAddresses;
 use crate::explain::finding::Finding;
 
 const CHECK: &str = "media_address";
 
-pub(super) async fn examine(patient: &Patient<'_>) -> Vec<Finding> {
-    let config = patient.config;
+pub(super) async fn examine(deployment: &Deployment<'_>) -> Vec<Finding> {
+    let config = deployment.config;
     let addresses = match MediaAddresses::find(config).await {
         Ok(addresses) => addresses,
         Err(fault) => {
@@ -20,7 +20,7 @@ pub(super) async fn examine(patient: &Patient<'_>) -> Vec<Finding> {
             )];
         }
     };
-    let outside = patient.source_outside();
+    let outside = deployment.source_outside();
     let mut findings = Vec::new();
     for (at, listener) in config.sip.listeners.iter().enumerate() {
         let Some(media) = addresses.advertised(at) else {

@@ -7,11 +7,11 @@
 mod addresses;
 mod certificates;
 mod challenges;
+mod deployment;
 mod listen;
 mod media;
 mod names;
 mod orgs;
-mod patient;
 mod ping;
 mod reach;
 
@@ -19,12 +19,12 @@ use serde::Serialize;
 use trunkline_store::{Outset, Store};
 
 use super::output::{Output, json, print};
-use super::{Failure, now, outset};
+use super::{Failure, now, startup};
 use crate::config::Config;
 use crate::engine::Resolver;
 use crate::explain::finding::{Finding, Level};
 use crate::telemetry::redact;
-use patient::Patient;
+use deployment::Deployment;
 
 /// Checks a deployment, and says what to do about what it finds.
 ///
@@ -78,22 +78,22 @@ impl Command {
 
 async fn examine(config: &Config) -> Vec<Finding> {
     let mut findings = listen::examine(config).await;
-    let mut patient = Patient {
+    let mut deployment = Deployment {
         config,
         resolver: Resolver::new(&config.sip.nameservers),
         calls: Vec::new(),
     };
     match open(config).await {
-        Ok(store) => match orgs::Orgs::read(&store, now()).await {
+        Ok(store) => match orgs::CheckedOrgs::read(&store, now()).await {
             Ok(orgs) => {
-                patient.calls = orgs.calls();
+                deployment.calls = orgs.calls();
                 findings.extend(
                     orgs.examine(&store, &crate::engine::configured_policy(config), now())
                         .await,
                 );
                 findings.extend(challenges::examine(&store, &orgs, now()).await);
-                findings.extend(addresses::examine(&patient, &orgs).await);
-                findings.extend(reach::examine(&patient, &orgs).await);
+                findings.extend(addresses::examine(&deployment, &orgs).await);
+                findings.extend(reach::examine(&deployment, &orgs).await);
             }
             Err(error) => findings.push(Finding::problem(
                 "database",
@@ -103,8 +103,8 @@ async fn examine(config: &Config) -> Vec<Finding> {
         },
         Err(finding) => findings.push(finding),
     }
-    findings.extend(names::examine(&patient).await);
-    findings.extend(media::examine(&patient).await);
+    findings.extend(names::examine(&deployment).await);
+    findings.extend(media::examine(&deployment).await);
     findings.extend(certificates::examine(config, now()));
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.level));
     findings
@@ -114,10 +114,10 @@ async fn examine(config: &Config) -> Vec<Finding> {
 async fn open(config: &Config) -> Result<Store, Finding> {
     const CHECK: &str = "database";
     let unopened = |fault: String| Finding::problem(CHECK, "The database can't be opened.", fault);
-    let found = Store::look(&outset::options(config)).await;
+    let found = Store::look(&startup::options(config)).await;
     match found.map_err(|fault| unopened(fault.to_string()))? {
         Outset::Current => {
-            let opened = outset::open_store(config).await;
+            let opened = startup::open_store(config).await;
             opened.map_err(|failure| unopened(failure.to_string()))
         }
         Outset::Nothing => Err(Finding::note(

@@ -7,20 +7,20 @@ use trunkline_calls::is_private;
 use trunkline_calls::target::Unresolved;
 use trunkline_sip::flow::Transport;
 
-use super::Patient;
+use super::Deployment;
 use crate::config::Config;
 use crate::explain::finding::Finding;
 
-pub(super) async fn examine(patient: &Patient<'_>) -> Vec<Finding> {
-    let config = patient.config;
+pub(super) async fn examine(deployment: &Deployment<'_>) -> Vec<Finding> {
+    let config = deployment.config;
     let endpoint = config.sip.endpoint();
     let host = host_of(&endpoint).to_owned();
-    let mut findings = Vec::from_iter(dialled(patient, &host));
+    let mut findings = Vec::from_iter(dialled(deployment, &host));
     match host.trim_matches(['[', ']']).parse::<IpAddr>() {
-        Ok(ip) => findings.push(address(patient, ip, &endpoint)),
+        Ok(ip) => findings.push(address(deployment, ip, &endpoint)),
         Err(_) => {
             for transport in transports(config) {
-                findings.push(name(patient, &host, transport).await);
+                findings.push(name(deployment, &host, transport).await);
             }
         }
     }
@@ -46,9 +46,9 @@ fn transports(config: &Config) -> BTreeSet<&'static str> {
         .collect()
 }
 
-fn address(patient: &Patient<'_>, ip: IpAddr, endpoint: &str) -> Finding {
+fn address(deployment: &Deployment<'_>, ip: IpAddr, endpoint: &str) -> Finding {
     const CHECK: &str = "advertised";
-    match patient.source_outside() {
+    match deployment.source_outside() {
         Some(source) if is_private(ip) => Finding::problem(
             CHECK,
             format!(
@@ -65,14 +65,17 @@ fn address(patient: &Patient<'_>, ip: IpAddr, endpoint: &str) -> Finding {
 }
 
 /// Whether what peers dial is what they are told.
-fn dialled(patient: &Patient<'_>, host: &str) -> Option<Finding> {
+fn dialled(deployment: &Deployment<'_>, host: &str) -> Option<Finding> {
     const CHECK: &str = "dialled_host";
-    let listeners = patient.config.sip.listeners.iter();
+    let listeners = deployment.config.sip.listeners.iter();
     let mut told: Vec<String> = listeners
         .filter_map(|listener| Some(listener.advertise.as_ref()?.host().to_owned()))
         .collect();
     told.push(host.to_owned());
-    let asked = patient.calls.iter().filter_map(|call| call.asked.as_ref());
+    let asked = deployment
+        .calls
+        .iter()
+        .filter_map(|call| call.asked.as_ref());
     let hosts: Vec<&str> = asked.map(|asked| host_of(&asked.host)).collect();
     let is_told = |host: &&&str| !told.iter().any(|told| told.eq_ignore_ascii_case(host));
     let others: Vec<&&str> = hosts.iter().filter(is_told).collect();
@@ -97,9 +100,9 @@ fn dialled(patient: &Patient<'_>, host: &str) -> Option<Finding> {
 }
 
 /// What DNS says of the name for a transport.
-async fn name(patient: &Patient<'_>, host: &str, transport: &'static str) -> Finding {
+async fn name(deployment: &Deployment<'_>, host: &str, transport: &'static str) -> Finding {
     const CHECK: &str = "dns";
-    let config = patient.config;
+    let config = deployment.config;
     let listeners = config.sip.listeners.iter();
     let ports: BTreeSet<u16> = listeners
         .filter(|listener| listener.transport.uri_name() == transport)
@@ -117,7 +120,7 @@ async fn name(patient: &Patient<'_>, host: &str, transport: &'static str) -> Fin
         }),
         named: trunkline_model::address::NamedBy::Operator,
     };
-    let targets = patient.resolver.resolve(&wanted).await;
+    let targets = deployment.resolver.resolve(&wanted).await;
     let Some(first) = targets.first() else {
         return Finding::problem(
             CHECK,

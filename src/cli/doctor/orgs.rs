@@ -23,14 +23,14 @@ const DAY: Duration = Duration::from_secs(24 * 3_600);
 const ORGS: usize = 200;
 
 /// What was read.
-pub(super) struct Orgs {
+pub(super) struct CheckedOrgs {
     pub(super) rows: Vec<OrgRows>,
     calls: Vec<(Uuid, Vec<Recorded>)>,
     took: Duration,
     total: usize,
 }
 
-impl Orgs {
+impl CheckedOrgs {
     pub(super) async fn read(store: &Store, now: Moment) -> Result<Self, Error> {
         let began = crate::engine::clock::now();
         let mut rows = store.read(|tx| trunkline_store::rows_of(tx, None)).await?;

@@ -14,7 +14,7 @@ const ATTEMPTS: u32 = 3;
 
 /// What came back.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Answer {
+pub(super) enum PingAnswer {
     /// A SIP response of this status.
     Status(u16),
     /// A connection, on which nothing more is asked.
@@ -25,29 +25,31 @@ pub(super) enum Answer {
     Refused(String),
 }
 
-impl Answer {
+impl PingAnswer {
     pub(super) const fn is_alive(&self) -> bool {
         matches!(self, Self::Status(_) | Self::Connected)
     }
 }
 
 /// Asks a peer whether it is there.
-pub(super) async fn ping(transport: Transport, peer: SocketAddr) -> Answer {
+pub(super) async fn ping(transport: Transport, peer: SocketAddr) -> PingAnswer {
     let asked = async {
         match transport {
             Transport::Udp => udp(peer).await,
             Transport::Tcp => tcp(peer).await,
-            Transport::Tls => TcpStream::connect(peer).await.map(|_| Answer::Connected),
+            Transport::Tls => TcpStream::connect(peer)
+                .await
+                .map(|_| PingAnswer::Connected),
         }
     };
     match tokio::time::timeout(PATIENCE, asked).await {
         Ok(Ok(answer)) => answer,
-        Ok(Err(error)) => Answer::Refused(error.to_string()),
-        Err(_) => Answer::Silence,
+        Ok(Err(error)) => PingAnswer::Refused(error.to_string()),
+        Err(_) => PingAnswer::Silence,
     }
 }
 
-async fn udp(peer: SocketAddr) -> std::io::Result<Answer> {
+async fn udp(peer: SocketAddr) -> std::io::Result<PingAnswer> {
     let any: IpAddr = if peer.is_ipv4() {
         Ipv4Addr::UNSPECIFIED.into()
     } else {
@@ -64,10 +66,10 @@ async fn udp(peer: SocketAddr) -> std::io::Result<Answer> {
             return Ok(read(&buffer[..length?]));
         }
     }
-    Ok(Answer::Silence)
+    Ok(PingAnswer::Silence)
 }
 
-async fn tcp(peer: SocketAddr) -> std::io::Result<Answer> {
+async fn tcp(peer: SocketAddr) -> std::io::Result<PingAnswer> {
     let mut stream = TcpStream::connect(peer).await?;
     let request = options("TCP", stream.local_addr()?, peer);
     stream.write_all(request.as_bytes()).await?;
@@ -76,11 +78,11 @@ async fn tcp(peer: SocketAddr) -> std::io::Result<Answer> {
     Ok(read(&buffer[..length]))
 }
 
-fn read(octets: &[u8]) -> Answer {
+fn read(octets: &[u8]) -> PingAnswer {
     let status = octets
         .strip_prefix(b"SIP/2.0 ")
         .and_then(|rest| std::str::from_utf8(rest.get(..3)?).ok()?.parse().ok());
-    status.map_or(Answer::Silence, Answer::Status)
+    status.map_or(PingAnswer::Silence, PingAnswer::Status)
 }
 
 fn options(transport: &str, own: SocketAddr, peer: SocketAddr) -> String {
@@ -99,11 +101,11 @@ mod tests {
     #[test]
     fn only_sip_counts_as_an_answer() {
         for (octets, expected) in [
-            (&b"SIP/2.0 200 OK\r\n"[..], Answer::Status(200)),
-            (b"SIP/2.0 405 No\r\n", Answer::Status(405)),
-            (b"HTTP/1.1 400 Bad Request\r\n", Answer::Silence),
-            (b"SIP/2.0 x", Answer::Silence),
-            (b"", Answer::Silence),
+            (&b"SIP/2.0 200 OK\r\n"[..], PingAnswer::Status(200)),
+            (b"SIP/2.0 405 No\r\n", PingAnswer::Status(405)),
+            (b"HTTP/1.1 400 Bad Request\r\n", PingAnswer::Silence),
+            (b"SIP/2.0 x", PingAnswer::Silence),
+            (b"", PingAnswer::Silence),
         ] {
             assert_eq!(read(octets), expected, "{}", octets.escape_ascii());
         }

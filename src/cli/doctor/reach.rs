@@ -7,18 +7,18 @@ use trunkline_calls::target::{self, Place, Target, Unresolved};
 use trunkline_model::settings::Runtime;
 use trunkline_sip::flow::Transport;
 
-use super::Patient;
-use super::orgs::Orgs;
-use super::ping::{Answer, ping};
+use super::Deployment;
+use super::orgs::CheckedOrgs;
+use super::ping::{PingAnswer, ping};
 use crate::config::DefaultRuntime;
 use crate::explain::finding::Finding;
 
 /// Addresses that are asked.
 const ASKED: usize = 64;
 
-pub(super) async fn examine(patient: &Patient<'_>, orgs: &Orgs) -> Vec<Finding> {
+pub(super) async fn examine(deployment: &Deployment<'_>, orgs: &CheckedOrgs) -> Vec<Finding> {
     let mut places: BTreeMap<(&'static str, String), String> = BTreeMap::new();
-    if let DefaultRuntime::Sip(uri) = &patient.config.phone.default_runtime {
+    if let DefaultRuntime::Sip(uri) = &deployment.config.phone.default_runtime {
         places.insert(
             ("runtime", uri.to_string()),
             "the default runtime".to_owned(),
@@ -50,7 +50,7 @@ pub(super) async fn examine(patient: &Patient<'_>, orgs: &Orgs) -> Vec<Finding> 
         }
     }
     let asked = places.into_iter().take(ASKED);
-    let asked = asked.map(|((check, uri), whose)| one(patient, check, uri, whose));
+    let asked = asked.map(|((check, uri), whose)| one(deployment, check, uri, whose));
     join_all(asked).await
 }
 
@@ -61,10 +61,15 @@ fn place_alone(uri: &str) -> Option<String> {
     Some(format!("{scheme}:{host}"))
 }
 
-async fn one(patient: &Patient<'_>, check: &'static str, uri: String, whose: String) -> Finding {
+async fn one(
+    deployment: &Deployment<'_>,
+    check: &'static str,
+    uri: String,
+    whose: String,
+) -> Finding {
     let targets = match target::place(&uri) {
         Some(Place::Known(target)) => vec![target],
-        Some(Place::Name(wanted)) => resolved(patient, &wanted).await,
+        Some(Place::Name(wanted)) => resolved(deployment, &wanted).await,
         None => Vec::new(),
     };
     if targets.is_empty() {
@@ -92,20 +97,20 @@ async fn one(patient: &Patient<'_>, check: &'static str, uri: String, whose: Str
     )
 }
 
-async fn resolved(patient: &Patient<'_>, wanted: &Unresolved) -> Vec<Target> {
-    patient.resolver.resolve(wanted).await
+async fn resolved(deployment: &Deployment<'_>, wanted: &Unresolved) -> Vec<Target> {
+    deployment.resolver.resolve(wanted).await
 }
 
-fn said(target: &Target, answer: &Answer) -> String {
+fn said(target: &Target, answer: &PingAnswer) -> String {
     let Target {
         transport, address, ..
     } = target;
     match answer {
-        Answer::Refused(why) => format!("{transport} {address}: {why}"),
-        Answer::Silence if *transport == Transport::Udp => {
+        PingAnswer::Refused(why) => format!("{transport} {address}: {why}"),
+        PingAnswer::Silence if *transport == Transport::Udp => {
             format!("{transport} {address} answers no OPTIONS")
         }
-        Answer::Silence | Answer::Status(_) | Answer::Connected => {
+        PingAnswer::Silence | PingAnswer::Status(_) | PingAnswer::Connected => {
             format!("{transport} {address} is silent")
         }
     }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::super::Failure;
-use super::made::MadeView;
+use super::result::QuickstartResult;
 use crate::config::Config;
 use crate::explain::paste::{Trunk, settings};
 use crate::explain::pbx::Pbx;
@@ -13,7 +13,7 @@ const SIPP_SCENARIO: &str = include_str!("caller.xml");
 const SIPP_FILE: &str = "quickstart-caller.xml";
 
 /// The whole text.
-pub(super) fn text(made: &MadeView, config: &Config) -> Result<String, Failure> {
+pub(super) fn text(made: &QuickstartResult, config: &Config) -> Result<String, Failure> {
     let sections = [
         credentials(made, config),
         asterisk(made, config),
@@ -35,8 +35,8 @@ fn scenario(config: &Config) -> Result<PathBuf, Failure> {
     Ok(path)
 }
 
-fn credentials(made: &MadeView, config: &Config) -> String {
-    let MadeView {
+fn credentials(made: &QuickstartResult, config: &Config) -> String {
+    let QuickstartResult {
         org_id,
         api_key,
         partner_id,
@@ -75,7 +75,7 @@ that a call to the number speaks, once phone.verification_trunk is configured (d
 }
 
 /// What the trunk's settings are made of, with its password: it is printed once more above.
-fn trunk<'t>(made: &'t MadeView, realm: &'t str) -> Trunk<'t> {
+fn trunk<'t>(made: &'t QuickstartResult, realm: &'t str) -> Trunk<'t> {
     Trunk {
         endpoint: &made.sip,
         username: &made.trunk.auth_username,
@@ -84,7 +84,7 @@ fn trunk<'t>(made: &'t MadeView, realm: &'t str) -> Trunk<'t> {
     }
 }
 
-fn asterisk(made: &MadeView, config: &Config) -> String {
+fn asterisk(made: &QuickstartResult, config: &Config) -> String {
     let number = made.phone_number.as_str();
     let realm = config.sip.realm();
     let settings = settings(Pbx::Asterisk, trunk(made, &realm));
@@ -96,7 +96,7 @@ fn asterisk(made: &MadeView, config: &Config) -> String {
     )
 }
 
-fn freeswitch(made: &MadeView, config: &Config) -> String {
+fn freeswitch(made: &QuickstartResult, config: &Config) -> String {
     let number = made.phone_number.as_str();
     let realm = config.sip.realm();
     let settings = settings(Pbx::FreeSwitch, trunk(made, &realm));
@@ -108,7 +108,7 @@ fn freeswitch(made: &MadeView, config: &Config) -> String {
     )
 }
 
-fn baresip(made: &MadeView) -> String {
+fn baresip(made: &QuickstartResult) -> String {
     let (sip, trunk) = (&made.sip, &made.trunk);
     let (user, password) = (&trunk.auth_username, &trunk.auth_password);
     format!(
@@ -119,7 +119,7 @@ baresip -e '/uanew <sip:{user}@{sip}>;auth_user={user};auth_pass={password};regi
     )
 }
 
-fn sipp(made: &MadeView, scenario: &std::path::Path) -> String {
+fn sipp(made: &QuickstartResult, scenario: &std::path::Path) -> String {
     let trunk = &made.trunk;
     format!(
         "\

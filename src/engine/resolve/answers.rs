@@ -37,11 +37,11 @@ pub(super) type Records = Arc<[RData]>;
 
 /// What came of a question: nothing if no server gave an answer.
 type Outcome = Option<Records>;
-type Asked = Shared<BoxFuture<'static, Outcome>>;
+type PendingAnswer = Shared<BoxFuture<'static, Outcome>>;
 
-/// On whose behalf a name is looked up. What one asker takes leaves the others theirs.
+/// On whose behalf a name is looked up. What one origin takes leaves the others theirs.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum Asker {
+pub(crate) enum QueryOrigin {
     /// The configuration, a command.
     Operator,
     /// The calls and registrations of an org.
@@ -60,14 +60,14 @@ pub(super) struct Answers {
 
 #[derive(Default)]
 struct Memory {
-    known: HashMap<Question, Known>,
+    known: HashMap<DnsQuestion, Known>,
     /// What is known, the next to be forgotten first.
-    order: VecDeque<Question>,
-    under_way: HashMap<Asker, usize>,
+    order: VecDeque<DnsQuestion>,
+    under_way: HashMap<QueryOrigin, usize>,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-struct Question {
+struct DnsQuestion {
     name: String,
     kind: RecordType,
 }
@@ -79,7 +79,7 @@ struct Known {
     /// When the question failed, if it did so the last time.
     failed: Option<Moment>,
     /// The question under way.
-    asked: Option<Asked>,
+    asked: Option<PendingAnswer>,
     /// It was asked again since its turn to be forgotten came last.
     is_used: bool,
 }
@@ -119,11 +119,11 @@ impl Answers {
     pub(super) async fn ask(
         self: &Arc<Self>,
         (name, kind): (&str, RecordType),
-        asker: Asker,
+        origin: QueryOrigin,
         until: Moment,
     ) -> Outcome {
         let now = clock::now();
-        let question = Question {
+        let question = DnsQuestion {
             name: name.to_ascii_lowercase(),
             kind,
         };
@@ -135,7 +135,7 @@ impl Answers {
                     return known.old(now);
                 }
             }
-            let Some(asked) = self.begin(&mut memory, &question, asker) else {
+            let Some(asked) = self.begin(&mut memory, &question, origin) else {
                 return memory.old(&question, now);
             };
             let known = memory.known.get(&question);
@@ -153,9 +153,9 @@ impl Answers {
     fn begin(
         self: &Arc<Self>,
         memory: &mut Memory,
-        question: &Question,
-        asker: Asker,
-    ) -> Option<Asked> {
+        question: &DnsQuestion,
+        origin: QueryOrigin,
+    ) -> Option<PendingAnswer> {
         if let Some(asked) = memory
             .known
             .get(question)
@@ -164,11 +164,11 @@ impl Answers {
             return Some(asked);
         }
         let resolver = self.servers.resolver()?;
-        if !memory.has_room_for(asker) {
+        if !memory.has_room_for(origin) {
             return None;
         }
         memory.make_known(question);
-        *memory.under_way.entry(asker).or_default() += 1;
+        *memory.under_way.entry(origin).or_default() += 1;
 
         let (answers, question) = (Arc::clone(self), question.clone());
         let key = question.clone();
@@ -177,7 +177,7 @@ impl Answers {
             let outcome = look_up(&resolver, &question).await;
             answers
                 .memory()
-                .learn((&question, asker), outcome.clone(), clock::now());
+                .learn((&question, origin), outcome.clone(), clock::now());
             outcome
         });
         let asked = task.map(|outcome| outcome.ok().flatten()).boxed().shared();
@@ -193,26 +193,31 @@ impl Answers {
 }
 
 impl Memory {
-    fn old(&self, question: &Question, now: Moment) -> Outcome {
+    fn old(&self, question: &DnsQuestion, now: Moment) -> Outcome {
         self.known.get(question)?.old(now)
     }
 
     /// Whether one more question may be asked. The operator's names are few, and whom tenants may not call depends on them.
-    fn has_room_for(&self, asker: Asker) -> bool {
-        match asker {
-            Asker::Operator => true,
-            Asker::Org(_) | Asker::Messages | Asker::Probes => {
-                let of_one = self.under_way.get(&asker).copied().unwrap_or_default();
+    fn has_room_for(&self, origin: QueryOrigin) -> bool {
+        match origin {
+            QueryOrigin::Operator => true,
+            QueryOrigin::Org(_) | QueryOrigin::Messages | QueryOrigin::Probes => {
+                let of_one = self.under_way.get(&origin).copied().unwrap_or_default();
                 of_one < MAX_OF_ONE && self.under_way.values().sum::<usize>() < MAX_ASKED
             }
         }
     }
 
-    fn learn(&mut self, (question, asker): (&Question, Asker), outcome: Outcome, now: Moment) {
-        if let Some(count) = self.under_way.get_mut(&asker) {
+    fn learn(
+        &mut self,
+        (question, origin): (&DnsQuestion, QueryOrigin),
+        outcome: Outcome,
+        now: Moment,
+    ) {
+        if let Some(count) = self.under_way.get_mut(&origin) {
             *count -= 1;
             if *count == 0 {
-                self.under_way.remove(&asker);
+                self.under_way.remove(&origin);
             }
         }
         let Some(known) = self.known.get_mut(question) else {
@@ -230,7 +235,7 @@ impl Memory {
 
     /// Enters a question that isn't known. A full memory forgets another for it: the first in the order that isn't under way and wasn't asked
     /// again since its last turn, so that names which nobody asks twice push out no others. Few are under way, so one is found.
-    fn make_known(&mut self, question: &Question) {
+    fn make_known(&mut self, question: &DnsQuestion) {
         if self.known.contains_key(question) {
             return;
         }
@@ -253,7 +258,7 @@ impl Memory {
 }
 
 /// Asks the servers. That a name has no such records is an answer; that no server gave one isn't.
-async fn look_up(resolver: &TokioResolver, question: &Question) -> Outcome {
+async fn look_up(resolver: &TokioResolver, question: &DnsQuestion) -> Outcome {
     match resolver.lookup(question.name.as_str(), question.kind).await {
         Ok(answer) => {
             let records = answer.answers().iter().map(|record| record.data.clone());
@@ -261,7 +266,7 @@ async fn look_up(resolver: &TokioResolver, question: &Question) -> Outcome {
         }
         Err(error) if error.is_no_records_found() => Some(Records::default()),
         Err(error) => {
-            let Question { name, kind } = question;
+            let DnsQuestion { name, kind } = question;
             tracing::info!(%name, %kind, %error, "no name server has answered");
             None
         }
@@ -274,8 +279,8 @@ mod tests {
 
     use super::*;
 
-    fn question() -> Question {
-        Question {
+    fn question() -> DnsQuestion {
+        DnsQuestion {
             name: "pbx.test".to_owned(),
             kind: RecordType::A,
         }
@@ -290,9 +295,9 @@ mod tests {
         let mut memory = Memory::default();
         for (second, outcome) in (0..).zip(outcomes) {
             memory.make_known(&question());
-            *memory.under_way.entry(Asker::Operator).or_default() += 1;
+            *memory.under_way.entry(QueryOrigin::Operator).or_default() += 1;
             memory.learn(
-                (&question(), Asker::Operator),
+                (&question(), QueryOrigin::Operator),
                 outcome.clone(),
                 start + Duration::from_secs(second),
             );
@@ -330,7 +335,7 @@ mod tests {
 
     #[test]
     fn a_full_memory_forgets_what_is_neither_under_way_nor_asked_again() {
-        let named = |number: usize| Question {
+        let named = |number: usize| DnsQuestion {
             name: format!("{number}.test"),
             kind: RecordType::A,
         };
@@ -371,21 +376,26 @@ mod tests {
         let address = silent.local_addr().expect("an address");
         let answers = Answers::new(Servers::new(&[address]));
         let (greedy, other) = (
-            Asker::Org(Uuid::from_u128(1)),
-            Asker::Org(Uuid::from_u128(2)),
+            QueryOrigin::Org(Uuid::from_u128(1)),
+            QueryOrigin::Org(Uuid::from_u128(2)),
         );
-        let begun = |asker: Asker, name: String| {
-            let question = Question {
+        let begun = |origin: QueryOrigin, name: String| {
+            let question = DnsQuestion {
                 name,
                 kind: RecordType::A,
             };
             let mut memory = answers.memory();
-            answers.begin(&mut memory, &question, asker).is_some()
+            answers.begin(&mut memory, &question, origin).is_some()
         };
         let many = (0..MAX_ASKED).filter(|number| begun(greedy, format!("{number}.greedy.test")));
         assert_eq!(many.count(), MAX_OF_ONE);
-        for asker in [other, Asker::Messages, Asker::Probes, Asker::Operator] {
-            assert!(begun(asker, format!("{asker:?}.test")), "{asker:?}");
+        for origin in [
+            other,
+            QueryOrigin::Messages,
+            QueryOrigin::Probes,
+            QueryOrigin::Operator,
+        ] {
+            assert!(begun(origin, format!("{origin:?}.test")), "{origin:?}");
         }
         // What is under way already is shared.
         assert!(begun(greedy, format!("{other:?}.test")));

@@ -20,7 +20,7 @@ use trunkline_sip::moment::Moment;
 
 use crate::engine::clock;
 
-pub(crate) use answers::Asker;
+pub(crate) use answers::QueryOrigin;
 use answers::{Answers, Records};
 use servers::Servers;
 
@@ -44,7 +44,7 @@ const MAX_RECORDS: usize = 32;
 #[derive(Clone)]
 pub(crate) struct Resolver {
     answers: Arc<Answers>,
-    asker: Asker,
+    origin: QueryOrigin,
 }
 
 impl Resolver {
@@ -52,15 +52,15 @@ impl Resolver {
     pub(crate) fn new(servers: &[SocketAddr]) -> Self {
         Self {
             answers: Answers::new(Servers::new(servers)),
-            asker: Asker::Operator,
+            origin: QueryOrigin::Operator,
         }
     }
 
     /// The same cache, asked on behalf of somebody.
-    pub(crate) fn on_behalf_of(&self, asker: Asker) -> Self {
+    pub(crate) fn on_behalf_of(&self, origin: QueryOrigin) -> Self {
         Self {
             answers: Arc::clone(&self.answers),
-            asker,
+            origin,
         }
     }
 
@@ -115,7 +115,7 @@ impl Resolver {
     fn search(&self, most: usize) -> Search<'_> {
         Search {
             answers: &self.answers,
-            asker: self.asker,
+            origin: self.origin,
             began: clock::now(),
             most,
             is_unanswered: AtomicBool::new(false),
@@ -135,7 +135,7 @@ type Places = Vec<(Transport, SocketAddr)>;
 /// One host being looked for.
 struct Search<'a> {
     answers: &'a Arc<Answers>,
-    asker: Asker,
+    origin: QueryOrigin,
     began: Moment,
     /// Services, and records of each, that are looked at.
     most: usize,
@@ -251,7 +251,7 @@ impl Search<'_> {
 
     async fn ask(&self, name: &str, kind: RecordType, within: Duration) -> Records {
         let until = self.began + within;
-        let answer = self.answers.ask((name, kind), self.asker, until).await;
+        let answer = self.answers.ask((name, kind), self.origin, until).await;
         answer.unwrap_or_else(|| {
             self.is_unanswered.store(true, Ordering::Relaxed);
             Records::default()

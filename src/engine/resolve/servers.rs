@@ -37,13 +37,13 @@ pub(super) enum Servers {
 pub(super) struct Followed {
     resolv_conf: PathBuf,
     looked: Moment,
-    seen: Seen,
+    seen: FileStamps,
     resolver: Option<Arc<TokioResolver>>,
 }
 
 /// What tells one version of a file from the next: when it was written, and its length.
 type Stamp = Option<(SystemTime, u64)>;
-type Seen = [Stamp; 2];
+type FileStamps = [Stamp; 2];
 
 impl Servers {
     /// The servers of the configuration, or the system's where it names none.
@@ -107,7 +107,7 @@ impl Followed {
     }
 }
 
-fn look(resolv_conf: &Path) -> Seen {
+fn look(resolv_conf: &Path) -> FileStamps {
     [resolv_conf, Path::new(HOSTS)].map(stamp)
 }
 

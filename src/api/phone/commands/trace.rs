@@ -21,13 +21,13 @@ const LEGS: [&str; 3] = ["caller", "runtime", "destination"];
 
 /// The messages of a call.
 #[derive(Debug, Serialize, Deserialize)]
-struct Given {
+struct RelayedTrace {
     complete: bool,
-    messages: Vec<GivenMessage>,
+    messages: Vec<RelayedMessage>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct GivenMessage {
+struct RelayedMessage {
     leg: String,
     sent: bool,
     at: u64,
@@ -42,8 +42,8 @@ struct GivenMessage {
 ///
 /// # Errors
 /// It isn't what this version gives.
-pub(in crate::api::phone) fn read_given(body: &str) -> serde_json::Result<(Vec<Message>, bool)> {
-    let given: Given = serde_json::from_str(body)?;
+pub(in crate::api::phone) fn read_relayed(body: &str) -> serde_json::Result<(Vec<Message>, bool)> {
+    let given: RelayedTrace = serde_json::from_str(body)?;
     let count = given.messages.len();
     let messages: Vec<Message> = given.messages.into_iter().filter_map(read).collect();
     // A newer node may say what this one can't read.
@@ -61,17 +61,17 @@ pub(in crate::api::phone) async fn given(api: &Api, call: Call) -> Result<Comman
         room = left.unwrap_or_default();
         left.is_some()
     });
-    let messages: Vec<GivenMessage> = fits.map(written).collect();
-    let given = Given {
+    let messages: Vec<RelayedMessage> = fits.map(written).collect();
+    let given = RelayedTrace {
         complete: is_complete && messages.len() == count,
         messages,
     };
     CommandResult::new(StatusCode::OK, &given)
 }
 
-fn written(message: Message) -> GivenMessage {
+fn written(message: Message) -> RelayedMessage {
     let captured = message.captured;
-    GivenMessage {
+    RelayedMessage {
         leg: message.name.to_owned(),
         sent: message.is_sent,
         at: captured.at,
@@ -82,7 +82,7 @@ fn written(message: Message) -> GivenMessage {
     }
 }
 
-fn read(message: GivenMessage) -> Option<Message> {
+fn read(message: RelayedMessage) -> Option<Message> {
     Some(Message {
         name: LEGS.into_iter().find(|leg| *leg == message.leg)?,
         is_sent: message.sent,

@@ -20,7 +20,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// Where shards leave events. They never wait; what there is no room for is counted and lost.
 #[derive(Clone, Debug)]
-pub(crate) struct Told {
+pub(crate) struct EventSink {
     events: mpsc::Sender<(Uuid, NewEvent)>,
     waiting: Waiting,
 }
@@ -56,7 +56,7 @@ impl Waiting {
     }
 }
 
-impl Told {
+impl EventSink {
     /// Records what is told, until nobody can tell anything any more.
     pub(crate) fn start(store: Store, runtime: &runtime::Handle) -> Self {
         let (sender, events) = mpsc::channel(WAITING);

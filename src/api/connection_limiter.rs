@@ -19,7 +19,7 @@ const RESERVE: usize = 16;
 
 /// Bounds of one listener's connections.
 #[derive(Clone, Debug)]
-pub(super) struct Bounds {
+pub(super) struct ConnectionBounds {
     /// Connections in all, without the reserve.
     pub(super) total: usize,
     /// Connections of one source, unless it is a trusted proxy.
@@ -30,25 +30,25 @@ pub(super) struct Bounds {
 
 /// All places; clones share them.
 #[derive(Clone, Debug)]
-pub(super) struct Room(Arc<Inner>);
+pub(super) struct ConnectionLimiter(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    bounds: Bounds,
-    table: Mutex<Table>,
+    bounds: ConnectionBounds,
+    table: Mutex<ConnectionTable>,
     freed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Table {
+struct ConnectionTable {
     last: u64,
-    held: HashMap<u64, Entry>,
+    held: HashMap<u64, HeldConnection>,
     sources: HashMap<IpAddr, usize>,
     reserved: usize,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct HeldConnection {
     source: IpAddr,
     is_reserve: bool,
     signs: Arc<Signs>,
@@ -64,8 +64,8 @@ struct Signs {
 
 /// A connection's place, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Place {
-    room: Room,
+pub(super) struct ConnectionPermit {
+    limiter: ConnectionLimiter,
     number: u64,
     is_reserve: bool,
     signs: Arc<Signs>,
@@ -89,8 +89,8 @@ impl Proof {
     }
 }
 
-impl Room {
-    pub(super) fn new(bounds: Bounds) -> Self {
+impl ConnectionLimiter {
+    pub(super) fn new(bounds: ConnectionBounds) -> Self {
         Self(Arc::new(Inner {
             bounds,
             table: Mutex::default(),
@@ -100,7 +100,7 @@ impl Room {
 
     /// A place for a connection from this address. Another connection may give way for it; if none can, the place is one of the reserve,
     /// and `None` means that the reserve is used up too.
-    pub(super) fn enter(&self, peer: IpAddr) -> Option<Place> {
+    pub(super) fn enter(&self, peer: IpAddr) -> Option<ConnectionPermit> {
         let bounds = &self.0.bounds;
         let peer = peer.to_canonical();
         let source = source(peer);
@@ -135,7 +135,7 @@ impl Room {
         }
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, ConnectionTable> {
         self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -151,7 +151,7 @@ enum Rank {
     Busy,
 }
 
-impl Entry {
+impl HeldConnection {
     fn rank(&self) -> Rank {
         if !self.signs.authenticated.load(Ordering::Relaxed) {
             Rank::Unproven
@@ -163,11 +163,16 @@ impl Entry {
     }
 }
 
-impl Table {
-    fn enter(&mut self, room: &Room, source: IpAddr, is_reserve: bool) -> Place {
+impl ConnectionTable {
+    fn enter(
+        &mut self,
+        limiter: &ConnectionLimiter,
+        source: IpAddr,
+        is_reserve: bool,
+    ) -> ConnectionPermit {
         self.last += 1;
         let signs = Arc::new(Signs::default());
-        let entry = Entry {
+        let entry = HeldConnection {
             source,
             is_reserve,
             signs: Arc::clone(&signs),
@@ -178,8 +183,8 @@ impl Table {
         } else {
             *self.sources.entry(source).or_default() += 1;
         }
-        Place {
-            room: room.clone(),
+        ConnectionPermit {
+            limiter: limiter.clone(),
             number: self.last,
             is_reserve,
             signs,
@@ -188,7 +193,7 @@ impl Table {
 
     /// Ends one of these connections: of those with the lowest rank, one of the source that holds the most, the oldest first. So a
     /// client that fills all places mostly takes its own.
-    fn give_way(&mut self, among: impl Fn(&Entry) -> bool) -> bool {
+    fn give_way(&mut self, among: impl Fn(&HeldConnection) -> bool) -> bool {
         let candidates = self
             .held
             .iter()
@@ -205,7 +210,7 @@ impl Table {
     }
 
     fn give_way_in_reserve(&mut self) -> bool {
-        let idle = |entry: &Entry| entry.signs.under_way.load(Ordering::Relaxed) == 0;
+        let idle = |entry: &HeldConnection| entry.signs.under_way.load(Ordering::Relaxed) == 0;
         let reserve = self
             .held
             .iter()
@@ -223,7 +228,7 @@ impl Table {
         }
     }
 
-    fn remove(&mut self, number: u64) -> Option<Entry> {
+    fn remove(&mut self, number: u64) -> Option<HeldConnection> {
         let entry = self.held.remove(&number)?;
         if entry.is_reserve {
             self.reserved -= 1;
@@ -237,7 +242,7 @@ impl Table {
     }
 }
 
-impl Place {
+impl ConnectionPermit {
     /// Whether health checks alone are answered here.
     pub(super) const fn is_reserve(&self) -> bool {
         self.is_reserve
@@ -265,10 +270,10 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        self.room.table().remove(self.number);
-        self.room.0.freed.notify_waiters();
+        self.limiter.table().remove(self.number);
+        self.limiter.0.freed.notify_waiters();
     }
 }
 
@@ -282,29 +287,29 @@ impl Drop for UnderWay {
 mod tests {
     use super::*;
 
-    fn room(total: usize, per_source: usize) -> Room {
-        Room::new(Bounds {
+    fn limiter(total: usize, per_source: usize) -> ConnectionLimiter {
+        ConnectionLimiter::new(ConnectionBounds {
             total,
             per_source,
             trusted_proxies: vec!["127.0.0.1/32".parse().unwrap()],
         })
     }
 
-    fn enter(room: &Room, peer: &str) -> Place {
-        room.enter(peer.parse().unwrap()).expect("a place")
+    fn enter(limiter: &ConnectionLimiter, peer: &str) -> ConnectionPermit {
+        limiter.enter(peer.parse().unwrap()).expect("a place")
     }
 
-    fn is_held(place: &Place) -> bool {
-        place.room.table().held.contains_key(&place.number)
+    fn is_held(place: &ConnectionPermit) -> bool {
+        place.limiter.table().held.contains_key(&place.number)
     }
 
-    fn authenticate(place: &Place) {
+    fn authenticate(place: &ConnectionPermit) {
         place.signs.authenticated.store(true, Ordering::Relaxed);
     }
 
     #[test]
     fn a_source_has_so_many_and_its_own_unproven_give_way() {
-        let room = room(100, 2);
+        let limiter = limiter(100, 2);
         for [first, second, third, other] in [
             ["192.0.2.1", "192.0.2.1", "::ffff:192.0.2.1", "192.0.2.2"],
             [
@@ -315,17 +320,17 @@ mod tests {
             ],
         ] {
             let (a, b, other) = (
-                enter(&room, first),
-                enter(&room, second),
-                enter(&room, other),
+                enter(&limiter, first),
+                enter(&limiter, second),
+                enter(&limiter, other),
             );
             authenticate(&b);
-            let c = enter(&room, third);
+            let c = enter(&limiter, third);
             assert_eq!([&a, &b, &c, &other].map(is_held), [false, true, true, true]);
             authenticate(&c);
-            assert!(enter(&room, third).is_reserve(), "{third}");
+            assert!(enter(&limiter, third).is_reserve(), "{third}");
         }
-        let proxied: Vec<_> = (0..10).map(|_| enter(&room, "127.0.0.1")).collect();
+        let proxied: Vec<_> = (0..10).map(|_| enter(&limiter, "127.0.0.1")).collect();
         assert!(
             proxied
                 .iter()
@@ -335,12 +340,12 @@ mod tests {
 
     #[test]
     fn those_that_proved_nothing_give_way_first_and_requests_under_way_never() {
-        let room = room(4, 100);
-        let crowd = [enter(&room, "192.0.2.1"), enter(&room, "192.0.2.1")];
-        let (single, proven) = (enter(&room, "192.0.2.2"), enter(&room, "192.0.2.3"));
+        let limiter = limiter(4, 100);
+        let crowd = [enter(&limiter, "192.0.2.1"), enter(&limiter, "192.0.2.1")];
+        let (single, proven) = (enter(&limiter, "192.0.2.2"), enter(&limiter, "192.0.2.3"));
         authenticate(&proven);
 
-        let first = enter(&room, "192.0.2.4");
+        let first = enter(&limiter, "192.0.2.4");
         assert_eq!(
             crowd.each_ref().map(is_held),
             [false, true],
@@ -348,36 +353,42 @@ mod tests {
         );
         authenticate(&first);
         let under_way = first.begin();
-        let second = enter(&room, "192.0.2.5");
-        let third = enter(&room, "192.0.2.6");
+        let second = enter(&limiter, "192.0.2.5");
+        let third = enter(&limiter, "192.0.2.6");
         assert!(!is_held(&crowd[1]) && !is_held(&single));
         authenticate(&second);
         authenticate(&third);
-        let fourth = enter(&room, "192.0.2.7");
+        let fourth = enter(&limiter, "192.0.2.7");
         assert!(
             !is_held(&proven) && is_held(&first),
             "idle ones give way next, the oldest first"
         );
         authenticate(&fourth);
         let busy = [second.begin(), third.begin(), fourth.begin()];
-        let fifth = enter(&room, "192.0.2.8");
+        let fifth = enter(&limiter, "192.0.2.8");
         assert!(fifth.is_reserve(), "nothing gives way");
         drop(busy);
-        assert!(!enter(&room, "192.0.2.8").is_reserve());
+        assert!(!enter(&limiter, "192.0.2.8").is_reserve());
         drop(under_way);
     }
 
     #[test]
     fn the_reserve_is_bounded_and_its_oldest_gives_way() {
-        let room = room(1, 100);
-        let held = enter(&room, "192.0.2.1");
+        let limiter = limiter(1, 100);
+        let held = enter(&limiter, "192.0.2.1");
         authenticate(&held);
         let under_way = held.begin();
-        let reserve: Vec<_> = (0..=RESERVE).map(|_| enter(&room, "192.0.2.2")).collect();
-        assert!(reserve.iter().all(Place::is_reserve));
+        let reserve: Vec<_> = (0..=RESERVE)
+            .map(|_| enter(&limiter, "192.0.2.2"))
+            .collect();
+        assert!(reserve.iter().all(ConnectionPermit::is_reserve));
         assert!(!is_held(&reserve[0]) && is_held(&reserve[1]));
-        let busy: Vec<_> = reserve.iter().skip(1).map(Place::begin).collect();
-        assert!(room.enter("192.0.2.3".parse().unwrap()).is_none());
+        let busy: Vec<_> = reserve
+            .iter()
+            .skip(1)
+            .map(ConnectionPermit::begin)
+            .collect();
+        assert!(limiter.enter("192.0.2.3".parse().unwrap()).is_none());
         drop((busy, under_way, reserve));
         assert!(is_held(&held), "the reserve takes nobody's place");
     }

@@ -18,9 +18,9 @@ use trunkline_store::{
 };
 use uuid::Uuid;
 
-use super::credentials::{KnownOrg, Visit, presented};
+use super::connection_limiter::Proof;
+use super::credentials::{DashboardSession, KnownOrg, presented};
 use super::error::ApiError;
-use super::room::Proof;
 use super::{Api, SCOPES, default_limits};
 
 /// How long a session lasts.
@@ -46,7 +46,10 @@ pub(super) fn is_presented(headers: &HeaderMap) -> bool {
 ///
 /// # Errors
 /// 401 if the session has ended.
-pub(super) async fn of(parts: &Parts, api: &Api) -> Result<Option<Arc<Visit>>, ApiError> {
+pub(super) async fn of(
+    parts: &Parts,
+    api: &Api,
+) -> Result<Option<Arc<DashboardSession>>, ApiError> {
     if !is_presented(&parts.headers) {
         return Ok(None);
     }
@@ -63,29 +66,28 @@ pub(super) async fn of(parts: &Parts, api: &Api) -> Result<Option<Arc<Visit>>, A
             .read_inline(move |tx| org_limits::of_org(tx, session.org_id))
             .await?;
         let defaults = default_limits(api.config());
-        Ok(Some(Visit {
-            session,
+        Ok(Some(DashboardSession {
+            record: session,
             hash,
             requests_per_minute: limits.in_force(OrgLimit::Requests, defaults),
             streams_per_minute: limits.in_force(OrgLimit::Streams, defaults),
         }))
     };
     let sessions = &api.credentials().sessions;
-    let visit = sessions.or_look_up(hash, api.monotonic(), look_up).await?;
-    let visit =
-        visit
-            .filter(|visit| now < visit.session.expires_at)
-            .ok_or(ApiError::Unauthorized(
-                "The session has ended: log in again",
-            ))?;
+    let session = sessions.or_look_up(hash, api.monotonic(), look_up).await?;
+    let session = session
+        .filter(|session| now < session.record.expires_at)
+        .ok_or(ApiError::Unauthorized(
+            "The session has ended: log in again",
+        ))?;
     Proof::note(parts);
     let actor = Actor {
         kind: ActorKind::Dashboard,
-        id: visit.session.id,
-        name: visit.session.email.clone(),
+        id: session.record.id,
+        name: session.record.email.clone(),
     };
-    Acting::by(actor, Some(visit.session.org_id), None);
-    Ok(Some(visit))
+    Acting::by(actor, Some(session.record.org_id), None);
+    Ok(Some(session))
 }
 
 /// The token in the request's cookies.
@@ -111,7 +113,7 @@ pub(super) fn cookie(token: Option<&str>, api: &Api) -> String {
     format!("{NAME}={value}; Path=/; Max-Age={age}; HttpOnly; SameSite=Lax{secure}")
 }
 
-impl Visit {
+impl DashboardSession {
     /// The session as if it were a key of the org, for a request to the API.
     ///
     /// # Errors
@@ -127,7 +129,7 @@ impl Visit {
                 "A session changes things from the dashboard's own pages alone".to_owned(),
             ));
         }
-        let scopes: &[&str] = if self.session.writes {
+        let scopes: &[&str] = if self.record.writes {
             &SCOPES
         } else {
             &READING
@@ -136,16 +138,16 @@ impl Visit {
         Ok(Arc::new(KnownOrg {
             key: OrgKey {
                 id: Uuid::from_bytes(*id),
-                org_id: self.session.org_id,
+                org_id: self.record.org_id,
                 name: "dashboard".to_owned(),
                 scopes: scopes.iter().map(|scope| (*scope).to_owned()).collect(),
                 token_hash: None,
                 kid: None,
-                created_at: self.session.expires_at,
+                created_at: self.record.expires_at,
                 last_used_at: None,
                 expires_at: None,
             },
-            suspended: self.session.suspended,
+            suspended: self.record.suspended,
             requests_per_minute: self.requests_per_minute,
             streams_per_minute: self.streams_per_minute,
         }))

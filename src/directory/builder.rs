@@ -17,7 +17,7 @@ use trunkline_store::{
 use uuid::Uuid;
 
 use super::Defaults;
-use super::entry::{Entry, replace};
+use super::entry::{OrgEntry, replace};
 
 /// Up to so many touched orgs are read one by one in any case.
 const ONE_BY_ONE: usize = 100;
@@ -26,10 +26,10 @@ const SHARE: usize = 8;
 
 /// Everything read so far.
 #[derive(Debug)]
-pub(super) struct Book {
+pub(super) struct DirectoryBuilder {
     defaults: Defaults,
     default_runtime: Arc<Runtime>,
-    entries: HashMap<Uuid, Entry>,
+    entries: HashMap<Uuid, OrgEntry>,
     view: View,
     seq: i64,
 }
@@ -45,22 +45,22 @@ pub(super) enum Progress {
     Some,
 }
 
-impl Book {
+impl DirectoryBuilder {
     /// Reads everything.
     pub(super) async fn read(
         store: &Store,
         defaults: Defaults,
     ) -> Result<Self, trunkline_store::Error> {
         let default_runtime = Arc::new(defaults.runtime.clone());
-        let mut book = Self {
+        let mut builder = Self {
             defaults,
             default_runtime,
             entries: HashMap::new(),
             view: View::default(),
             seq: 0,
         };
-        book.read_all(store).await?;
-        Ok(book)
+        builder.read_all(store).await?;
+        Ok(builder)
     }
 
     /// Reads what has changed; says whether anything did, and whether more waits. After a fault it is as before, and may be tried again.
@@ -92,7 +92,7 @@ impl Book {
         })
     }
 
-    fn replace(&mut self, org: Uuid, entry: Option<Entry>) {
+    fn replace(&mut self, org: Uuid, entry: Option<OrgEntry>) {
         let before = self.entries.remove(&org);
         replace(&mut self.view, org, before.as_ref(), entry.as_ref());
         if let Some(entry) = entry {
@@ -126,7 +126,7 @@ impl Book {
         self.view.clone()
     }
 
-    fn entry(&self, rows: &OrgRows) -> Entry {
+    fn entry(&self, rows: &OrgRows) -> OrgEntry {
         let trunk = rows.trunk.as_ref();
         let outbound: Vec<Arc<WayOut>> = {
             let way_out = |trunk| way_out(trunk, &rows.tied);
@@ -138,7 +138,7 @@ impl Book {
             .iter()
             .filter(|network| policy.trusts(**network))
             .partition(|network| is_near_network(**network));
-        Entry {
+        OrgEntry {
             org: Arc::new(OrgView {
                 suspended: rows.org.is_suspended(),
                 routing: routing(rows),

@@ -9,7 +9,7 @@ use trunkline_routing::E164;
 use uuid::Uuid;
 
 /// One kind of value.
-pub(super) trait Shape {
+pub(super) trait FieldType {
     /// What it is read into.
     type Read;
 
@@ -31,7 +31,7 @@ pub(super) struct Text {
 
 /// `true` or `false`.
 #[derive(Copy, Clone, Debug)]
-pub(super) struct Switch;
+pub(super) struct Bool;
 
 /// A whole number.
 #[derive(Clone, Debug)]
@@ -52,7 +52,7 @@ pub(super) struct Parsed<T> {
     longest: Option<usize>,
 }
 
-/// A list, each entry of one shape.
+/// A list, each entry of one type.
 #[derive(Clone, Debug)]
 pub(super) struct ListOf<S> {
     entry: S,
@@ -61,7 +61,7 @@ pub(super) struct ListOf<S> {
 
 /// An object whose fields are the client's own.
 #[derive(Copy, Clone, Debug)]
-pub(super) struct Free {
+pub(super) struct FreeObject {
     /// Octets that it may have as JSON.
     most: usize,
 }
@@ -189,13 +189,13 @@ impl<S> ListOf<S> {
     }
 }
 
-impl Free {
+impl FreeObject {
     pub(super) const fn new(most: usize) -> Self {
         Self { most }
     }
 }
 
-impl Shape for Text {
+impl FieldType for Text {
     type Read = String;
 
     fn schema(&self) -> Value {
@@ -223,7 +223,7 @@ impl Shape for Text {
     }
 }
 
-impl Shape for Switch {
+impl FieldType for Bool {
     type Read = bool;
 
     fn schema(&self) -> Value {
@@ -237,7 +237,7 @@ impl Shape for Switch {
     }
 }
 
-impl Shape for Count {
+impl FieldType for Count {
     type Read = u32;
 
     fn schema(&self) -> Value {
@@ -275,7 +275,7 @@ impl<T: Copy> Choice<T> {
     }
 }
 
-impl<T: Copy> Shape for Choice<T> {
+impl<T: Copy> FieldType for Choice<T> {
     type Read = T;
 
     fn schema(&self) -> Value {
@@ -292,7 +292,7 @@ impl<T: Copy> Shape for Choice<T> {
     }
 }
 
-impl<T> Shape for Parsed<T> {
+impl<T> FieldType for Parsed<T> {
     type Read = T;
 
     fn schema(&self) -> Value {
@@ -326,7 +326,7 @@ impl<T> Shape for Parsed<T> {
     }
 }
 
-impl<S: Shape> Shape for ListOf<S> {
+impl<S: FieldType> FieldType for ListOf<S> {
     type Read = Vec<S::Read>;
 
     fn schema(&self) -> Value {
@@ -353,7 +353,7 @@ impl<S: Shape> Shape for ListOf<S> {
     }
 }
 
-impl Shape for Free {
+impl FieldType for FreeObject {
     type Read = Map<String, Value>;
 
     fn schema(&self) -> Value {
@@ -425,16 +425,16 @@ mod tests {
 
     use super::*;
 
-    fn read<S: Shape>(shape: &S, value: Value) -> Result<S::Read, String> {
+    fn read<S: FieldType>(field_type: &S, value: Value) -> Result<S::Read, String> {
         let mut faults = Vec::new();
-        match shape.read(value, "x", &mut faults) {
+        match field_type.read(value, "x", &mut faults) {
             Some(read) if faults.is_empty() => Ok(read),
             _ => Err(faults.join("; ")),
         }
     }
 
-    fn fault<S: Shape>(shape: &S, value: Value) -> String {
-        read(shape, value).err().unwrap_or_default()
+    fn fault<S: FieldType>(field_type: &S, value: Value) -> String {
+        read(field_type, value).err().unwrap_or_default()
     }
 
     #[test]
@@ -471,12 +471,12 @@ mod tests {
                 format!("x: expected a text, not {found}")
             );
             assert_eq!(
-                fault(&Switch, value),
+                fault(&Bool, value),
                 format!("x: expected true or false, not {found}")
             );
         }
         assert_eq!(
-            fault(&ListOf::new(Switch, 0..=1), json!("a")),
+            fault(&ListOf::new(Bool, 0..=1), json!("a")),
             "x: expected a list, not a text"
         );
     }
@@ -516,7 +516,7 @@ mod tests {
 
     #[test]
     fn a_clients_own_objects_are_bounded() {
-        let free = Free::new(1024);
+        let free = FreeObject::new(1024);
         assert!(read(&free, json!({"a": {"b": [1, null]}})).is_ok());
         assert_eq!(
             fault(&free, json!({"a": "x".repeat(1017)})),

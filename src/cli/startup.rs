@@ -26,7 +26,7 @@ pub(super) fn block_on<T>(command: impl Future<Output = Result<T, Failure>>) -> 
         .enable_all()
         .build()
         .map_err(|error| {
-            Failure::Outset(format!(
+            Failure::Startup(format!(
                 "the system gives no event queue ({error}): raise the limit of open files"
             ))
         })?;
@@ -37,7 +37,7 @@ pub(super) fn block_on<T>(command: impl Future<Output = Result<T, Failure>>) -> 
 pub(super) async fn open_store(config: &Config) -> Result<Store, Failure> {
     Store::open(&options(config), now())
         .await
-        .map_err(|fault| Failure::Outset(fault.to_string()))
+        .map_err(|fault| Failure::Startup(fault.to_string()))
 }
 
 /// The configuration with the realm of this installation, for a command that only looks.
@@ -76,7 +76,7 @@ pub(super) async fn reach_database(
     let mut say = tokio::time::interval(SAID_EVERY);
     loop {
         let away = Store::away(&options).await;
-        let Some(reason) = away.map_err(|fault| Failure::Outset(fault.to_string()))? else {
+        let Some(reason) = away.map_err(|fault| Failure::Startup(fault.to_string()))? else {
             return Ok(true);
         };
         tokio::select! {
@@ -95,7 +95,7 @@ pub(super) fn certificate(config: &Config) -> Result<Option<Arc<Certificate>>, F
     };
     match Certificate::load(Files { chain, key }) {
         Ok(certificate) => Ok(Some(certificate)),
-        Err(error) => Err(Failure::Outset(format!(
+        Err(error) => Err(Failure::Startup(format!(
             "{error}: set http.tls_certificate and http.tls_key to PEM files of a certificate chain and its key"
         ))),
     }
@@ -113,7 +113,7 @@ pub(super) fn security(config: &Config) -> Result<Arc<Security>, Failure> {
         client_authorities: sip.tls_client_ca.clone(),
     };
     Security::load(settings, Arc::default()).map_err(|error| {
-        Failure::Outset(format!(
+        Failure::Startup(format!(
             "{error}: look at sip.tls_certificate, sip.tls_key, sip.tls_ca and sip.tls_client_ca"
         ))
     })
@@ -125,7 +125,7 @@ pub(super) fn traces(config: &Config) -> Result<(), Failure> {
     let mut levels = traces.directory.ancestors();
     let first = levels.find(|level| level.exists());
     match first.filter(|first| !first.is_dir()) {
-        Some(file) if traces.enabled && traces.max_bytes > 0 => Err(Failure::Outset(format!(
+        Some(file) if traces.enabled && traces.max_bytes > 0 => Err(Failure::Startup(format!(
             "traces can't be written to {}: {} is no directory: set traces.directory to another, or traces.max_mb to 0",
             traces.directory.display(),
             file.display()
@@ -137,7 +137,7 @@ pub(super) fn traces(config: &Config) -> Result<(), Failure> {
 /// Whom receivers of webhooks have to be certified by.
 pub(super) fn receivers(config: &Config) -> Result<RootCertStore, Failure> {
     webhooks::trusted(&config.webhooks)
-        .map_err(|error| Failure::Outset(format!("{error}: look at webhooks.tls_ca")))
+        .map_err(|error| Failure::Startup(format!("{error}: look at webhooks.tls_ca")))
 }
 
 /// Reads the directory and follows it for as long as it is held.

@@ -25,15 +25,15 @@ use uuid::Uuid;
 
 use super::clock;
 use super::contacts::Contacts;
-use super::inbox::{Inbox, Input, Switch};
-use super::log_ins::Failed;
+use super::event_sink::EventSink;
+use super::inbox::{Inbox, Input, ShardRouter};
+use super::log_ins::RefusedLogIn;
 use super::media_addresses::{MediaAddress, MediaAddresses};
 use super::observe::Observer;
 use super::registrations;
-use super::resolve::{Asker, Resolver};
+use super::resolve::{QueryOrigin, Resolver};
 use super::spans::Spans;
 use super::stream_opener::StreamOpener;
-use super::told::Told;
 use super::unsynced::Unsynced;
 use crate::traces::Beginnings;
 
@@ -44,7 +44,7 @@ const SHOWN: usize = 16_384;
 pub(crate) type Promises = Vec<(Placed, oneshot::Sender<Result<Placed, Denied>>)>;
 
 /// What a shard reaches the world by.
-pub(crate) struct Outside {
+pub(crate) struct EffectRunner {
     pub(crate) inbox: Inbox,
     pub(crate) journal: Journal<Fact>,
     pub(crate) contacts: Contacts,
@@ -54,10 +54,10 @@ pub(crate) struct Outside {
     pub(crate) media: EchoMedia,
     /// Where callers are told to send their audio, and where it is received.
     pub(crate) media_addresses: Arc<MediaAddresses>,
-    pub(crate) auth_failures: mpsc::Sender<Failed>,
+    pub(crate) auth_failures: mpsc::Sender<RefusedLogIn>,
     /// Whoever writes down what peers' challenges have shown.
     pub(crate) challenges: mpsc::Sender<Box<Challenged>>,
-    pub(crate) told: Told,
+    pub(crate) event_sink: EventSink,
     pub(crate) runtime: tokio::runtime::Handle,
     /// Whoever has to know which legs belong together.
     pub(crate) beginnings: Option<Beginnings>,
@@ -80,7 +80,7 @@ pub(crate) struct Outside {
     pub(crate) shard: usize,
 }
 
-impl Outside {
+impl EffectRunner {
     /// The same world, for another shard.
     pub(crate) fn share(&self) -> Self {
         Self {
@@ -93,7 +93,7 @@ impl Outside {
             media_addresses: Arc::clone(&self.media_addresses),
             auth_failures: self.auth_failures.clone(),
             challenges: self.challenges.clone(),
-            told: self.told.clone(),
+            event_sink: self.event_sink.clone(),
             runtime: self.runtime.clone(),
             beginnings: self.beginnings.clone(),
             spans: self.spans.clone(),
@@ -151,7 +151,7 @@ impl Outside {
                 }
             }
             Effect::Resolve { call, org, wanted } => {
-                let asker = asker(&wanted, org);
+                let asker = query_origin(&wanted, org);
                 let (resolver, inbox) = (self.resolver.on_behalf_of(asker), self.inbox.clone());
                 self.runtime.spawn(async move {
                     let found = resolver.find(&wanted).await;
@@ -180,7 +180,7 @@ impl Outside {
             }
             Effect::StreamSilent { peer } => self.streams.note_silent(peer, now),
             Effect::ResolveHop { wanted } => {
-                let resolver = self.resolver.on_behalf_of(Asker::Messages);
+                let resolver = self.resolver.on_behalf_of(QueryOrigin::Messages);
                 let inbox = self.inbox.clone();
                 self.runtime.spawn(async move {
                     let targets = resolver.resolve(&wanted).await;
@@ -219,8 +219,8 @@ impl Outside {
                 .media
                 .speak_code(self.media_key(call), &digits, is_known),
             Effect::CloseEcho { call } => self.media.close(self.media_key(call)),
-            Effect::AuthFailure(failure) => self.auth_failure(Failed::LogIn(failure)),
-            Effect::Unproven(unproven) => self.auth_failure(Failed::Unproven(unproven)),
+            Effect::AuthFailure(failure) => self.auth_failure(RefusedLogIn::LogIn(failure)),
+            Effect::Unproven(unproven) => self.auth_failure(RefusedLogIn::Unproven(unproven)),
             Effect::Foreign(what) => observer.foreign(what),
             Effect::Challenged(challenged) => self.challenged(challenged),
             Effect::Turned { reason } => observer.turned(reason),
@@ -232,10 +232,10 @@ impl Outside {
     pub(crate) fn registered(&self, effect: registrar::Effect, now: Moment) {
         match effect {
             registrar::Effect::Changed(change) => {
-                registrations::note(&change, &self.told, now);
+                registrations::note(&change, &self.event_sink, now);
             }
             registrar::Effect::AuthFailure(failed) => {
-                self.auth_failure(Failed::LogIn(AuthFailure {
+                self.auth_failure(RefusedLogIn::LogIn(AuthFailure {
                     org: failed.org,
                     trunk: failed.trunk,
                     username: failed.username,
@@ -250,16 +250,16 @@ impl Outside {
     }
 
     /// What our own registrations wish.
-    pub(crate) fn enrolled(&self, effect: peers::Effect, switch: &Switch, now: Moment) {
+    pub(crate) fn enrolled(&self, effect: peers::Effect, router: &ShardRouter, now: Moment) {
         match effect {
             peers::Effect::Down(peer) => {
-                for inbox in switch.shards() {
+                for inbox in router.shards() {
                     // A shard without room asks when its own time has come.
                     inbox.offer(Input::Gone(peer.transport, peer.address));
                 }
             }
             peers::Effect::Resolve { trunk, org, wanted } => {
-                let asker = asker(&wanted, org);
+                let asker = query_origin(&wanted, org);
                 let (resolver, inbox) = (self.resolver.on_behalf_of(asker), self.inbox.clone());
                 self.runtime.spawn(async move {
                     let targets = resolver.resolve(&wanted).await;
@@ -267,7 +267,7 @@ impl Outside {
                 });
             }
             peers::Effect::Challenged(challenged) => self.challenged(challenged),
-            peers::Effect::Changed(change) => super::peers::note(change, &self.told, now),
+            peers::Effect::Changed(change) => super::peers::note(change, &self.event_sink, now),
             peers::Effect::Tried(tried) => {
                 crate::telemetry::metrics::outbound_registration(tried.as_str());
             }
@@ -275,7 +275,7 @@ impl Outside {
     }
 
     /// A flood of failed log-ins is cut, not queued.
-    fn auth_failure(&self, failure: Failed) {
+    fn auth_failure(&self, failure: RefusedLogIn) {
         if self.auth_failures.try_send(failure).is_err() {
             metrics::counter!("trunkline_auth_failures_unrecorded_total").increment(1);
         }
@@ -356,10 +356,10 @@ impl Outside {
 }
 
 /// On whose behalf a host of that org is looked up: its own, unless the operator has named it.
-const fn asker(wanted: &Unresolved, org: Uuid) -> Asker {
+const fn query_origin(wanted: &Unresolved, org: Uuid) -> QueryOrigin {
     match wanted.named {
-        NamedBy::Operator => Asker::Operator,
-        NamedBy::Tied | NamedBy::Tenant => Asker::Org(org),
+        NamedBy::Operator => QueryOrigin::Operator,
+        NamedBy::Tied | NamedBy::Tenant => QueryOrigin::Org(org),
     }
 }
 

@@ -19,7 +19,7 @@ const LASTING: Duration = Duration::from_secs(32);
 
 /// Where INVITEs went that Call-IDs don't lead to.
 #[derive(Debug, Default)]
-pub(super) struct Strays {
+pub(super) struct CancelRouter {
     noted: Mutex<Noted>,
     /// Until when the oldest of them lasts, in milliseconds; 0 while there is none.
     oldest: AtomicU64,
@@ -33,7 +33,7 @@ struct Noted {
     order: VecDeque<(u64, Moment)>,
 }
 
-impl Strays {
+impl CancelRouter {
     /// The slot of a message, which `dispatched` is as far as it says itself. Only who knows a tag of ours has anything noted.
     pub(super) fn place(
         &self,
@@ -135,37 +135,37 @@ mod tests {
         )
     }
 
-    fn place(strays: &Strays, text: &str, dispatched: u16, now: u64) -> u16 {
+    fn place(cancels: &CancelRouter, text: &str, dispatched: u16, now: u64) -> u16 {
         let by_call_id = || Slot::new(5).expect("a slot");
         let message = lex(text.as_bytes(), Framing::Datagram).expect("a message");
         let slot = Slot::new(dispatched).expect("a slot");
         let now = || Moment::from_secs(now);
-        strays.place(&message, slot, by_call_id, now).index()
+        cancels.place(&message, slot, by_call_id, now).index()
     }
 
     #[test]
     fn a_cancel_follows_its_invite() {
-        let strays = Strays::default();
+        let cancels = CancelRouter::default();
         const REPLACES: &str = "Replaces: x;to-tag=1;from-tag=2\r\n";
         assert_eq!(
-            place(&strays, &message("CANCEL", 1, ""), 5, 0),
+            place(&cancels, &message("CANCEL", 1, ""), 5, 0),
             5,
             "of none"
         );
-        assert_eq!(place(&strays, &message("INVITE", 1, REPLACES), 9, 0), 9);
-        assert_eq!(place(&strays, &message("INVITE", 2, ""), 7, 0), 7);
-        assert_eq!(place(&strays, &message("CANCEL", 1, ""), 5, 1), 9);
+        assert_eq!(place(&cancels, &message("INVITE", 1, REPLACES), 9, 0), 9);
+        assert_eq!(place(&cancels, &message("INVITE", 2, ""), 7, 0), 7);
+        assert_eq!(place(&cancels, &message("CANCEL", 1, ""), 5, 1), 9);
         assert_eq!(
-            place(&strays, &message("CANCEL", 2, ""), 7, 1),
+            place(&cancels, &message("CANCEL", 2, ""), 7, 1),
             7,
             "of another"
         );
-        place(&strays, &message("INVITE", 3, REPLACES), 5, 0);
-        assert_eq!(held(&strays), 1, "a tag that isn't ours");
+        place(&cancels, &message("INVITE", 3, REPLACES), 5, 0);
+        assert_eq!(held(&cancels), 1, "a tag that isn't ours");
     }
 
-    fn held(strays: &Strays) -> usize {
-        let noted = strays.noted();
+    fn held(cancels: &CancelRouter) -> usize {
+        let noted = cancels.noted();
         assert!(
             noted.places.len() <= noted.order.len(),
             "what is forgotten is forgotten twice"
@@ -175,39 +175,39 @@ mod tests {
 
     #[test]
     fn they_are_bounded() {
-        let strays = Strays::default();
+        let cancels = CancelRouter::default();
         let invite = |number| message("INVITE", number, "Replaces: x;to-tag=1;from-tag=2\r\n");
         for number in 0..MOST as u32 + 10 {
-            place(&strays, &invite(number), 1, 0);
+            place(&cancels, &invite(number), 1, 0);
         }
-        assert_eq!(held(&strays), MOST);
-        place(&strays, &invite(1_000_000), 1, LASTING.as_secs() + 1);
-        assert_eq!(held(&strays), 1, "the old ones have gone");
+        assert_eq!(held(&cancels), MOST);
+        place(&cancels, &invite(1_000_000), 1, LASTING.as_secs() + 1);
+        assert_eq!(held(&cancels), 1, "the old ones have gone");
     }
 
     #[test]
     fn they_are_forgotten_by_time() {
-        let strays = Strays::default();
+        let cancels = CancelRouter::default();
         let invite = |number| message("INVITE", number, "Replaces: x;to-tag=1;from-tag=2\r\n");
-        place(&strays, &invite(1), 9, 0);
-        place(&strays, &invite(2), 9, 10);
+        place(&cancels, &invite(1), 9, 0);
+        place(&cancels, &invite(2), 9, 10);
         // The first comes again.
-        place(&strays, &invite(1), 9, 20);
+        place(&cancels, &invite(1), 9, 20);
         let after = |past: u64| LASTING.as_secs() + past;
         let other = message("OPTIONS", 7, "");
         for (now, left) in [(after(0), 2), (after(9), 2), (after(10), 1), (after(20), 0)] {
-            place(&strays, &other, 3, now);
-            assert_eq!(held(&strays), left, "at {now}");
+            place(&cancels, &other, 3, now);
+            assert_eq!(held(&cancels), left, "at {now}");
         }
         assert_eq!(
-            strays.oldest.load(Ordering::Relaxed),
+            cancels.oldest.load(Ordering::Relaxed),
             0,
             "nothing is looked for any more"
         );
-        place(&strays, &invite(3), 9, 100);
+        place(&cancels, &invite(3), 9, 100);
         let late = 100 + LASTING.as_secs();
         assert_eq!(
-            place(&strays, &message("CANCEL", 3, ""), 5, late),
+            place(&cancels, &message("CANCEL", 3, ""), 5, late),
             5,
             "too late"
         );

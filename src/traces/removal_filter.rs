@@ -9,14 +9,14 @@ use super::record::{Record, records};
 use super::scan;
 
 /// Which messages go.
-pub(super) struct Going {
+pub(super) struct RemovalFilter {
     call_ids: HashSet<Vec<u8>>,
     keys: Vec<u64>,
     from: Moment,
     until: Moment,
 }
 
-impl Going {
+impl RemovalFilter {
     /// Messages of these Call-IDs that passed within a time.
     pub(super) fn new(call_ids: HashSet<Vec<u8>>, from: Moment, until: Moment) -> Self {
         Self {

@@ -6,20 +6,20 @@ use uuid::Uuid;
 
 /// What was made, as programs get it.
 #[derive(Debug, Serialize)]
-pub(super) struct MadeView {
+pub(super) struct QuickstartResult {
     pub(super) org_id: Uuid,
     pub(super) api_key: String,
     pub(super) partner_id: Uuid,
     pub(super) partner_key: String,
     pub(super) agent_id: Uuid,
     pub(super) phone_number: E164,
-    pub(super) trunk: TrunkView,
+    pub(super) trunk: QuickstartTrunk,
     pub(super) http: String,
     pub(super) sip: String,
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct TrunkView {
+pub(super) struct QuickstartTrunk {
     pub(super) sip_endpoint: String,
     pub(super) auth_username: String,
     pub(super) auth_password: String,

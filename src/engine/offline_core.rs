@@ -39,7 +39,7 @@ const MEDIA_PORT: u16 = 20_000;
 
 /// The core on a stage of its own.
 #[derive(Debug)]
-pub struct Rehearsal {
+pub struct OfflineCore {
     endpoint: Endpoint,
     calls: Calls,
     registrar: Registrar,
@@ -60,7 +60,7 @@ fn rehearsed(config: trunkline_calls::Config) -> trunkline_calls::Config {
     }
 }
 
-impl Rehearsal {
+impl OfflineCore {
     /// Calls are decided by `view` and configured as the daemon's; every name of a host leads to `elsewhere`. What is drawn at random
     /// follows from `seed`, except the keys of nonces, tags and branches.
     pub fn new(

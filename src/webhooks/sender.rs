@@ -15,7 +15,7 @@ use trunkline_sip::moment::Moment;
 use trunkline_store::{Attempt, Error, Held, Outcome, Store, Webhook, deliveries};
 use uuid::Uuid;
 
-use super::post::{Answer, Fault, Poster};
+use super::post::{DeliveryFault, Poster, WebhookAnswer};
 use super::schedule::next_attempt;
 use super::signature::signatures;
 use super::target::Target;
@@ -31,12 +31,12 @@ const OF_WEBHOOK: usize = 8;
 const LEASE: Duration = Duration::from_secs(90);
 /// How often it is looked for what is due.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// How long attempts under way may take once the courier ends.
+/// How long attempts under way may take once the sender ends.
 const LAST_ATTEMPTS: Duration = Duration::from_secs(5);
 
 /// Sends what is due. Clones share it.
 #[derive(Clone)]
-pub struct Courier(Arc<Inner>);
+pub struct WebhookSender(Arc<Inner>);
 
 struct Inner {
     store: Store,
@@ -57,28 +57,28 @@ struct Places {
 
 /// An attempt's place, until it is dropped.
 struct Place {
-    courier: Courier,
+    sender: WebhookSender,
     org: Uuid,
     webhook: Uuid,
 }
 
-/// A courier at work.
+/// A sender at work.
 #[derive(Debug)]
 pub struct Running {
     end: watch::Sender<bool>,
     working: JoinHandle<()>,
 }
 
-impl std::fmt::Debug for Courier {
+impl std::fmt::Debug for WebhookSender {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Courier")
+        f.debug_struct("WebhookSender")
             .field("holder", &self.0.holder)
             .finish_non_exhaustive()
     }
 }
 
-impl Courier {
-    /// A courier of the node of this number. `roots` are trusted over TLS.
+impl WebhookSender {
+    /// A sender of the node of this number. `roots` are trusted over TLS.
     pub fn new(
         store: Store,
         (config, roots): (&config::Webhooks, RootCertStore),
@@ -199,7 +199,7 @@ impl Courier {
     fn enter(&self, webhook: &Webhook) -> Place {
         self.places().enter(webhook);
         Place {
-            courier: self.clone(),
+            sender: self.clone(),
             org: webhook.org_id,
             webhook: webhook.id,
         }
@@ -216,11 +216,11 @@ impl Courier {
         (self.0.clock)()
     }
 
-    async fn post(&self, webhook: &Webhook, held: &Held) -> Result<Answer, Fault> {
+    async fn post(&self, webhook: &Webhook, held: &Held) -> Result<WebhookAnswer, DeliveryFault> {
         let poster = &self.0.poster;
         // It was judged when it was named; what is allowed may have changed since.
         let target = Target::parse(&webhook.url, poster.private_allowed());
-        let target = target.map_err(|_| Fault::Private)?;
+        let target = target.map_err(|_| DeliveryFault::Private)?;
         let headers = headers(webhook, held, self.now());
         poster.post(&target, headers, held.body.clone()).await
     }
@@ -231,7 +231,7 @@ impl Running {
     pub async fn stop(self) {
         let _ = self.end.send(true);
         if self.working.await.is_err() {
-            tracing::error!("the courier of webhooks had panicked");
+            tracing::error!("the sender of webhooks had panicked");
         }
     }
 }
@@ -269,16 +269,16 @@ impl Places {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.courier.places().leave(self.org, self.webhook);
+        self.sender.places().leave(self.org, self.webhook);
     }
 }
 
 /// Sends one delivery, and writes down what came of it. If that can't be written, it is sent again once it is held no longer.
 async fn attempt(place: Place, webhook: Arc<Webhook>, held: Held) {
-    let courier = &place.courier;
-    let began = courier.now();
-    let answered = courier.post(&webhook, &held).await;
-    let now = courier.now();
+    let sender = &place.sender;
+    let began = sender.now();
+    let answered = sender.post(&webhook, &held).await;
+    let now = sender.now();
     let attempts = held.delivery.attempts + 1;
     let (outcome, fault) = judge(answered, attempts, held.delivery.id, now);
     let attempt = Attempt {
@@ -291,8 +291,8 @@ async fn attempt(place: Place, webhook: Arc<Webhook>, held: Held) {
     if outcome == Outcome::Gone {
         tracing::info!(org.id = %webhook.org_id, webhook.id = %webhook.id, "a webhook is disabled: its receiver answers 410");
     }
-    let holder = courier.0.holder.clone();
-    let settled = courier
+    let holder = sender.0.holder.clone();
+    let settled = sender
         .0
         .store
         .write(move |tx| deliveries::settle(tx, &held.delivery, &holder, attempt, outcome, now));
@@ -304,7 +304,7 @@ async fn attempt(place: Place, webhook: Arc<Webhook>, held: Held) {
 
 /// What comes of an attempt, and the stable word for what went wrong.
 fn judge(
-    answered: Result<Answer, Fault>,
+    answered: Result<WebhookAnswer, DeliveryFault>,
     attempts: u32,
     delivery: Uuid,
     now: Moment,
@@ -353,7 +353,7 @@ mod tests {
     fn an_answer_settles_a_delivery() {
         let now = Moment::from_secs(1_000_000);
         let answer = |status: u16| {
-            Ok(Answer {
+            Ok(WebhookAnswer {
                 status: StatusCode::from_u16(status).unwrap(),
                 retry_after: None,
             })
@@ -366,8 +366,12 @@ mod tests {
             (answer(400), again(()), Some("status")),
             (answer(410), Outcome::Gone, Some("gone")),
             (answer(503), again(()), Some("status")),
-            (Err(Fault::Timeout), again(()), Some("timeout")),
-            (Err(Fault::Private), again(()), Some("private_address")),
+            (Err(DeliveryFault::Timeout), again(()), Some("timeout")),
+            (
+                Err(DeliveryFault::Private),
+                again(()),
+                Some("private_address"),
+            ),
         ] {
             assert_eq!(
                 judge(answered, 1, Uuid::nil(), now),

@@ -20,7 +20,7 @@ const TRIES: u8 = 64;
 
 /// Hides the tags in all messages of a trace. Without `secret` nobody can guess a tag and compare.
 pub fn hide_tags<'m>(messages: impl Iterator<Item = &'m mut Vec<u8>>, secret: [u8; 32]) {
-    let mut veil = Veil {
+    let mut tag_mask = TagMask {
         secret,
         hidden: HashMap::new(),
         given: HashSet::new(),
@@ -28,13 +28,13 @@ pub fn hide_tags<'m>(messages: impl Iterator<Item = &'m mut Vec<u8>>, secret: [u
     let mut messages: Vec<&mut Vec<u8>> = messages.collect();
     for message in &mut messages {
         for tag in tags_in(message) {
-            let hidden = veil.hide(&message[tag.clone()]);
+            let hidden = tag_mask.hide(&message[tag.clone()]);
             message[tag].copy_from_slice(&hidden);
         }
     }
 
     let is_telling = |(tag, _): &(&Vec<u8>, &Vec<u8>)| tag.len() >= TELLING;
-    for (tag, hidden) in veil.hidden.iter().filter(is_telling) {
+    for (tag, hidden) in tag_mask.hidden.iter().filter(is_telling) {
         for message in &mut messages {
             let found: Vec<usize> = memchr::memmem::find_iter(message, tag).collect();
             for at in found {
@@ -44,7 +44,7 @@ pub fn hide_tags<'m>(messages: impl Iterator<Item = &'m mut Vec<u8>>, secret: [u
     }
 }
 
-struct Veil {
+struct TagMask {
     secret: [u8; 32],
     /// Tags, and what is shown in their place.
     hidden: HashMap<Vec<u8>, Vec<u8>>,
@@ -52,7 +52,7 @@ struct Veil {
     given: HashSet<Vec<u8>>,
 }
 
-impl Veil {
+impl TagMask {
     fn hide(&mut self, tag: &[u8]) -> Vec<u8> {
         if let Some(hidden) = self.hidden.get(tag) {
             return hidden.clone();
