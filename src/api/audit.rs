@@ -126,9 +126,11 @@ impl AuditView {
         fn id(id: Option<Uuid>) -> Cow<'static, str> {
             Cow::Owned(id.map(|id| id.to_string()).unwrap_or_default())
         }
+
         fn text(text: &Option<String>) -> Cow<'_, str> {
             foreign(text.as_deref().unwrap_or_default())
         }
+
         [
             plain(&self.at),
             id(self.org_id),
@@ -226,11 +228,13 @@ pub(super) async fn answer(
         _ => None,
     });
     let form = form.unwrap_or(AuditFormat::Page);
+
     let given = AuditFilters::read(&mut query, of);
     let list = match form {
         AuditFormat::Page => NEWEST_FIRST,
         AuditFormat::Csv | AuditFormat::Lines => OLDEST_FIRST,
     };
+
     let onward = Onward::read(&mut query, list, given);
     query.finish()?;
     match form {
@@ -250,6 +254,7 @@ async fn page(
         0 => i64::MAX,
         seq => seq,
     };
+
     let found = api.read(move |tx| {
         let total = audit::count(tx, of, &filter)?;
         Ok((audit::before(tx, of, &filter, before, limit + 1)?, total))
@@ -290,13 +295,16 @@ async fn stream_of(
         left: onward.limit.unwrap_or(u32::MAX),
         onward,
     };
+
     let (mut first, kind) = match form {
         AuditFormat::Csv => (String::new(), "text/csv; charset=utf-8"),
         AuditFormat::Page | AuditFormat::Lines => (String::new(), "application/x-ndjson"),
     };
+
     if form == AuditFormat::Csv {
         line(&mut first, &COLUMNS.map(Cow::Borrowed));
     }
+
     first.push_str(&export.read().await?);
     let rest = stream::try_unfold(export, |mut export| async move {
         if export.after.is_none() {
@@ -305,6 +313,7 @@ async fn stream_of(
         let some = export.read().await?;
         Ok::<_, Error>(Some((Bytes::from(some), export)))
     });
+
     let first = stream::iter([Ok(Bytes::from(first))]);
     let body = Body::from_stream(first.chain(rest));
     Ok(([(header::CONTENT_TYPE, kind)], body).into_response())
@@ -322,6 +331,7 @@ impl Export {
             .api
             .read(move |tx| audit::after(tx, of, &filter, after, most))
             .await?;
+
         self.left -= entries.len() as u32;
         let is_full = entries.len() == most as usize && self.left > 0;
         self.after = entries.last().map(|entry| entry.seq).filter(|_| is_full);
@@ -343,6 +353,7 @@ impl Export {
                 }
             }
         }
+
         Ok(lines)
     }
 }

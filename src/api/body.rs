@@ -50,11 +50,13 @@ impl<S: Send + Sync> FromRequest<S> for Body {
         if let Some(KeyFault(fault)) = parts.extensions.get() {
             query.refuse(*fault);
         }
+
         let request = Request::from_parts(parts, body);
         let content_type = request
             .headers()
             .get(header::CONTENT_TYPE)
             .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+
         // What says that it is too long isn't waited for.
         let declared = request.headers().get(header::CONTENT_LENGTH);
         let length = declared.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
@@ -65,6 +67,7 @@ impl<S: Send + Sync> FromRequest<S> for Body {
                 octets: Err(Cut::TooLong),
             });
         }
+
         let octets = Bytes::from_request(request, state)
             .await
             .map_err(|rejection| match is_late(&rejection) {
@@ -74,6 +77,7 @@ impl<S: Send + Sync> FromRequest<S> for Body {
                 }
                 false => Cut::Broken,
             });
+
         Ok(Self {
             query,
             content_type,
@@ -101,6 +105,7 @@ impl Body {
             Cut::Late => ApiError::Late,
             Cut::Broken => ApiError::bad("the body did not arrive whole"),
         })?;
+
         let mut faults = self.query.faults();
         let map = match self.content_type.as_deref() {
             None if octets.is_empty() => Map::new(),
@@ -114,6 +119,7 @@ impl Body {
             })?,
             Some(_) | None => return Err(ApiError::MediaType),
         };
+
         Acting::fields(map.keys().map(String::as_str));
         Ok(Fields {
             faults,

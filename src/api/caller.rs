@@ -144,6 +144,7 @@ impl FromRequestParts<Api> for Caller {
         if let Some(known) = parts.extensions.get::<Self>() {
             return Ok(known.clone());
         }
+
         let now = api.now();
         if let Some(session) = dashboard_session::of(parts, api).await? {
             let known = session.as_key(&parts.method, &parts.headers, api)?;
@@ -153,6 +154,7 @@ impl FromRequestParts<Api> for Caller {
             Tally::of(parts).note(api.quotas().take(Policy::Org, org, limit, api.monotonic()))?;
             return Ok(Self { org, known });
         }
+
         let token = credential(parts, REQUIRED)?;
         let known = known(api, token).await?.ok_or(REVOKED)?;
         known.must_not_be_suspended()?;
@@ -166,6 +168,7 @@ impl FromRequestParts<Api> for Caller {
             id: Some(known.key.id),
             name: known.key.name.clone(),
         };
+
         Acting::by(actor, Some(org), None);
         Ok(Self { org, known })
     }
@@ -181,6 +184,7 @@ async fn look_up(api: &Api, token: &str) -> Result<Option<KnownOrg>, ApiError> {
     else {
         return Ok(None);
     };
+
     must_be_issued(api, key.clone(), (token, &claims), signer).await?;
     match api.read_inline(move |tx| orgs::by_id(tx, claims.org)).await {
         Ok(org) => {
@@ -225,6 +229,7 @@ async fn must_be_issued(
             kept.ok_or(REVOKED)?
         }
     };
+
     let is_issued = bool::from(hash.ct_eq(&presented(token)));
     is_issued.then_some(()).ok_or(FORGED)
 }

@@ -71,6 +71,7 @@ pub(super) async fn serve(
     } else {
         patience
     };
+
     let service = FromPeer {
         peer,
         router,
@@ -79,6 +80,7 @@ pub(super) async fn serve(
         heads: Arc::default(),
         place: Arc::clone(&place),
     };
+
     tokio::select! {
         () = answer(stream, tls, service, ended) => {}
         () = place.evicted() => {}
@@ -180,10 +182,12 @@ async fn attend<C: GracefulConnection>(
                 still >= LOOKS
             }
         };
+
         if leave && !leaving {
             leaving = true;
             connection.as_mut().graceful_shutdown();
         }
+
         if still >= LOOKS + LAST_LOOKS {
             return;
         }
@@ -237,12 +241,14 @@ impl Service<Request<Incoming>> for FromPeer {
                 under_way: None,
             })
         });
+
         let extensions = incoming.extensions_mut();
         extensions.insert(ConnectInfo(self.peer));
         extensions.insert(self.place.proof());
         if self.place.is_reserve() {
             extensions.insert(HealthOnly);
         }
+
         let under_way = self.place.begin();
         let answering = self.router.call(incoming);
         Box::pin(async move {

@@ -109,6 +109,7 @@ impl ConnectionLimiter {
         } else {
             bounds.per_source
         };
+
         let mut table = self.table();
 
         let mut is_reserve = false;
@@ -118,9 +119,11 @@ impl ConnectionLimiter {
         } else if table.held.len() - table.reserved >= bounds.total {
             is_reserve = !table.give_way(|entry| entry.rank() < Rank::Busy);
         }
+
         if is_reserve && table.reserved >= RESERVE && !table.give_way_in_reserve() {
             return None;
         }
+
         Some(table.enter(self, source, is_reserve))
     }
 
@@ -178,11 +181,13 @@ impl ConnectionTable {
             signs: Arc::clone(&signs),
         };
         self.held.insert(self.last, entry);
+
         if is_reserve {
             self.reserved += 1;
         } else {
             *self.sources.entry(source).or_default() += 1;
         }
+
         ConnectionPermit {
             limiter: limiter.clone(),
             number: self.last,

@@ -135,6 +135,7 @@ impl<K> Believed<K> {
         if let Some(known) = self.get(&presented, now) {
             return Ok(Some(known));
         }
+
         let forgotten = self.forgotten.load(Ordering::SeqCst);
         let found = match look_up().await {
             Ok(found) => found,
@@ -144,6 +145,7 @@ impl<K> Believed<K> {
             }
             Err(error) => return Err(error),
         };
+
         let Some(found) = found else {
             self.known.remove(&presented);
             return Ok(None);
@@ -151,10 +153,12 @@ impl<K> Believed<K> {
         let found = Arc::new(found);
         self.known
             .insert(presented, (Arc::clone(&found), now + BELIEVED));
+
         // What was read may be from before a change that was forgotten while we read.
         if self.forgotten.load(Ordering::SeqCst) != forgotten {
             self.known.remove(&presented);
         }
+
         Ok(Some(found))
     }
 

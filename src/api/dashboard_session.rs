@@ -73,6 +73,7 @@ pub(super) async fn of(
             streams_per_minute: limits.in_force(OrgLimit::Streams, defaults),
         }))
     };
+
     let sessions = &api.credentials().sessions;
     let session = sessions.or_look_up(hash, api.monotonic(), look_up).await?;
     let session = session
@@ -86,6 +87,7 @@ pub(super) async fn of(
         id: session.record.id,
         name: session.record.email.clone(),
     };
+
     Acting::by(actor, Some(session.record.org_id), None);
     Ok(Some(session))
 }
@@ -129,11 +131,13 @@ impl DashboardSession {
                 "A session changes things from the dashboard's own pages alone".to_owned(),
             ));
         }
+
         let scopes: &[&str] = if self.record.writes {
             &SCOPES
         } else {
             &READING
         };
+
         let id = self.hash.first_chunk().expect("a hash has 32 octets");
         Ok(Arc::new(KnownOrg {
             key: OrgKey {

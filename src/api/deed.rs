@@ -104,6 +104,7 @@ pub(super) async fn follow(
     let response = acting.clone().scope(work).await;
     let status = response.status();
     let is_done = status.is_success() || status.is_redirection();
+
     let is_replayed = response.headers().contains_key(REPLAYED);
     if is_done
         && !is_replayed
@@ -116,6 +117,7 @@ pub(super) async fn follow(
             "a change that is no row has no entry in the audit log"
         );
     }
+
     response
 }
 

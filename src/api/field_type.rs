@@ -124,6 +124,7 @@ impl Text {
         let length = text.chars().count();
         let allowed =
             |char: char| !char.is_control() || (self.lines && matches!(char, '\n' | '\r' | '\t'));
+
         // The byte order mark is a blank in regular expressions of JSON Schema (ECMA-262 §12.2).
         let is_blank = |char: char| char.is_whitespace() || char == '\u{feff}';
         if least > 0 && text.chars().all(is_blank) {
@@ -311,6 +312,7 @@ impl<T> FieldType for Parsed<T> {
                 schema[name] = value;
             }
         }
+
         schema
     }
 

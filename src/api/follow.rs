@@ -46,9 +46,11 @@ pub(super) async fn credentials(api: Api) {
                 }
             }
         }
+
         if let Some(seq) = seq {
             follower.applied(seq);
         }
+
         keys.catch_up(api.store()).await;
         signal.wait().await;
     }
@@ -120,6 +122,7 @@ pub(super) async fn events(api: Api) {
                 tracing::warn!(%error, "old entries of the audit log can't be forgotten yet");
             }
         }
+
         signal.wait().await;
     }
 }
@@ -160,6 +163,7 @@ impl Api {
         if !token::is_of_another_key(self.store().keyring(), token) {
             return;
         }
+
         let read = &self.credentials().keys_read;
         let now = self.monotonic().as_micros();
         let before = read.load(Ordering::Relaxed);
@@ -167,6 +171,7 @@ impl Api {
         if !is_due {
             return;
         }
+
         // Of many at once one looks.
         let ours = read.compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed);
         if ours.is_ok() {

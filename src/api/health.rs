@@ -43,22 +43,26 @@ pub(super) async fn readyz(State(api): State<Api>) -> Response {
     } else {
         "unavailable"
     };
+
     let journal = api.engine().map(|engine| match engine.journal() {
         journal::State::Ok => "ok",
         journal::State::Waiting => "waiting",
         journal::State::Failing => "failing",
     });
+
     let is_well = database == "ok" && journal.is_none_or(|journal| journal == "ok");
     let (code, status) = match (api.is_draining(), is_well) {
         (true, _) => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
         (false, true) => (StatusCode::OK, "ready"),
         (false, false) => (StatusCode::OK, "degraded"),
     };
+
     let view = ReadyView {
         status,
         database,
         journal,
     };
+
     (code, Json(view)).into_response()
 }
 
@@ -109,6 +113,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder) {
                 .gives_text(200, "text/plain; charset=utf-8")
         },
     );
+
     builder.add(
         "get",
         "/readyz",
@@ -121,6 +126,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder) {
                 .gives::<ReadyView>(503)
         },
     );
+
     builder.add(
         "get",
         "/metrics",

@@ -238,16 +238,19 @@ async fn claimed(api: &Api, asked: &Asked) -> Result<Option<Kept>, ApiError> {
         let claimed = move |tx: &mut Tx| idempotency::claim(tx, &asked, node, now);
         api.store().write(claimed).await
     };
+
     // Who comes again with a key takes no turn among those who write.
     let look_up = async || {
         let (asked, now) = (asked.clone(), api.now());
         let known = move |tx: &mut Tx| idempotency::look_up(tx, &asked, now);
         api.read_inline(known).await
     };
+
     let mut claimed = match look_up().await? {
         Some(claimed) => claimed,
         None => claim().await?,
     };
+
     let mut looks = PATIENCE.as_millis() / LOOK.as_millis();
     loop {
         match claimed {
@@ -264,6 +267,7 @@ async fn claimed(api: &Api, asked: &Asked) -> Result<Option<Kept>, ApiError> {
             }
             Claim::UnderWay => looks -= 1,
         }
+
         tokio::time::sleep(LOOK).await;
         claimed = match look_up().await? {
             Some(claimed) => claimed,
@@ -282,6 +286,7 @@ async fn finished(api: &Api, asked: &Asked, response: Response, effects: &Effect
         Ok(octets) => octets.to_bytes(),
         Err(_) => return StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     };
+
     let (store, of, now) = (api.store(), asked.clone(), api.now());
     let give_up = || {
         let asked = asked.clone();
@@ -305,12 +310,14 @@ async fn finished(api: &Api, asked: &Asked, response: Response, effects: &Effect
             (give_up().await, response)
         }
     };
+
     let (outcome, response) = given_up;
     if let Err(error) = outcome {
         // The claim ends by itself.
         let error = &error as &dyn std::error::Error;
         tracing::warn!(error, "an Idempotency-Key could not be given up");
     }
+
     response
 }
 

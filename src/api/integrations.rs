@@ -64,6 +64,7 @@ pub(super) async fn of_org(
     if bookings.is_empty() {
         return Ok(IntegrationsView::new());
     }
+
     let keyring = api.store().keyring();
     let views = bookings
         .into_iter()
@@ -71,6 +72,7 @@ pub(super) async fn of_org(
     let views = views.collect::<Result<Vec<_>, _>>().map_err(Error::from)?;
     let platform = api.config().integrations.booking.as_ref();
     let key = platform.map_or(UNNAMED, |platform| &platform.key);
+
     Ok(IntegrationsView::from([(key.to_owned(), views)]))
 }
 

@@ -107,6 +107,7 @@ impl<'de> Visitor<'de> for Place<'_> {
             };
             read.insert(key, entries.next_value_seed(place)?);
         }
+
         Ok(read.into())
     }
 }

@@ -209,6 +209,7 @@ impl Tally {
         if noted.is_empty() {
             return;
         }
+
         let policies = noted.iter().map(|taken| {
             let (name, limit) = (taken.policy.name(), taken.limit);
             let scope = match taken.counted_by {
@@ -217,6 +218,7 @@ impl Tally {
             };
             format!("\"{name}\";q={limit};w={WINDOW_S}{scope}")
         });
+
         let rests = noted.iter().map(|taken| {
             format!(
                 "\"{}\";r={};t={}",
@@ -225,6 +227,7 @@ impl Tally {
                 taken.reset_s
             )
         });
+
         headers.insert(
             HeaderName::from_static("ratelimit-policy"),
             list(policies.collect()),

@@ -28,6 +28,7 @@ pub(super) async fn follow(State(api): State<Api>, mut request: Request, next: N
         .get::<MatchedPath>()
         .map_or("none", MatchedPath::as_str)
         .to_owned();
+
     let span =
         tracing::info_span!("request", request.id = %id, http.method = method, http.route = route);
     let path = request.uri().path().to_owned();
@@ -36,6 +37,7 @@ pub(super) async fn follow(State(api): State<Api>, mut request: Request, next: N
         .any(|name| request.headers().contains_key(name));
     let tally = Tally::default();
     request.extensions_mut().insert(tally.clone());
+
     let response = if is_beyond_reserve(&request, &path) {
         no_room()
     } else {
@@ -44,6 +46,7 @@ pub(super) async fn follow(State(api): State<Api>, mut request: Request, next: N
         let work = next.run(Request::from_parts(parts, body));
         deed::follow(&api, acting, work.instrument(span.clone())).await
     };
+
     let mut response = answered(response, &path, &id, &span);
     tally.write(response.headers_mut());
     let took: Duration = api.monotonic().since(began);
@@ -55,6 +58,7 @@ pub(super) async fn follow(State(api): State<Api>, mut request: Request, next: N
             "request answered"
         )
     });
+
     let value = HeaderValue::from_str(&id).expect("an id holds visible ASCII alone");
     response.headers_mut().insert(REQUEST_ID, value);
     guard(response.headers_mut(), has_credential);
@@ -68,6 +72,7 @@ fn guard(headers: &mut HeaderMap, has_credential: bool) {
         header::X_CONTENT_TYPE_OPTIONS,
         HeaderValue::from_static("nosniff"),
     );
+
     let media_type = headers.get(header::CONTENT_TYPE);
     if media_type.is_some_and(|value| value.as_bytes().starts_with(b"image/svg+xml")) {
         let policy = "default-src 'none'; style-src 'unsafe-inline'; sandbox";
@@ -76,6 +81,7 @@ fn guard(headers: &mut HeaderMap, has_credential: bool) {
             HeaderValue::from_static(policy),
         );
     }
+
     if has_credential {
         let entry = headers.entry(header::CACHE_CONTROL);
         entry.or_insert(HeaderValue::from_static("no-store"));

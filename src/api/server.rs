@@ -51,6 +51,7 @@ impl Server {
         ];
         let tls = certificate
             .map(|certificate| TlsAcceptor::from(certificate.server(&connection::PROTOCOLS)));
+
         let http = &api.config().http;
         let limiter = ConnectionLimiter::new(ConnectionBounds {
             total: http.max_connections,
@@ -103,6 +104,7 @@ async fn serve(
                 continue;
             }
         };
+
         let Some(place) = limiter.enter(peer.ip()) else {
             metrics::http_connection_refused();
             continue;
@@ -110,6 +112,7 @@ async fn serve(
         if place.is_reserve() {
             metrics::http_connection_refused();
         }
+
         let connection = connection::serve(
             (stream, peer),
             place,
@@ -117,8 +120,10 @@ async fn serve(
             answers.clone(),
             ended.clone(),
         );
+
         tokio::spawn(connection);
     }
+
     drop(listener);
     let _ = tokio::time::timeout(LAST_REQUESTS, limiter.emptied()).await;
 }

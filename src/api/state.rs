@@ -87,10 +87,12 @@ impl Api {
             Some(engine) => engine.addresses(),
             None => Arc::new(engine::configured_policy(&deps.config)),
         };
+
         let counted_by = match deps.store.is_shared() {
             true => CountedBy::Node,
             false => CountedBy::Deployment,
         };
+
         Self(Arc::new(Inner {
             deps,
             credentials: Credentials::default(),

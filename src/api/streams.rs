@@ -65,6 +65,7 @@ impl Streams {
         if open.seats >= MOST || open.ended {
             return Err(Full::Node);
         }
+
         let audience = open.orgs.entry(org).or_default();
         let of_key = audience.keys.get(&key).copied().unwrap_or_default();
         if of_key >= most.of_key {
@@ -73,10 +74,12 @@ impl Streams {
         if audience.seats >= most.of_org {
             return Err(Full::Org(audience.seats));
         }
+
         audience.seats += 1;
         audience.keys.insert(key, of_key + 1);
         let news = audience.news.subscribe();
         open.seats += 1;
+
         Ok(Seat {
             streams: self.clone(),
             org,

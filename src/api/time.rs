@@ -46,6 +46,7 @@ fn read(text: &str, of_day: Time) -> Result<Moment, String> {
         let date = text.parse::<Date>().ok();
         date.map(|date| utc(date.to_datetime(of_day)))
     };
+
     timestamp
         .map(|timestamp| u64::try_from(timestamp.as_microsecond()).unwrap_or(0))
         .map(Moment::from_micros)

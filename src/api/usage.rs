@@ -109,10 +109,12 @@ impl UsageRequest {
             ..UsageParts::default()
         });
         let to = end.unwrap_or(now);
+
         let from = start.unwrap_or(to - USUAL_WINDOW);
         if from > to {
             query.refuse("start_date: lies after end_date, which is now unless given");
         }
+
         query.finish()?;
         Ok(Self {
             window: UsageWindow { from, to },
@@ -186,6 +188,7 @@ fn parts(text: &str) -> Result<UsageParts, String> {
             }
         }
     }
+
     Ok(parts)
 }
 
@@ -210,5 +213,6 @@ fn csv(items: &[UsageItem]) -> String {
         );
         written.expect("a String takes all");
     }
+
     text
 }

@@ -229,6 +229,7 @@ impl RuntimeArgs {
                 ));
             }
         };
+
         let password = secret_in(file)?;
         let is_text = |text: &str| {
             let length = text.chars().count();
@@ -239,6 +240,7 @@ impl RuntimeArgs {
                 "user name and password have 1 to 255 characters in one line".to_owned(),
             ));
         }
+
         Ok(Some(Some(RuntimeLogin {
             user: user.as_str().into(),
             password: password.into(),
@@ -338,6 +340,7 @@ impl Tabular for AgentView {
                 .collect::<Vec<_>>()
                 .join(", else "),
         };
+
         let enabled = if self.enabled { "yes" } else { "no" };
         vec![
             self.id.to_string(),
@@ -370,6 +373,7 @@ impl Command {
                     Type::Inbound => AgentKind::Inbound,
                     Type::Outbound => AgentKind::Outbound,
                 };
+
                 let new = NewAgent {
                     kind,
                     language,
@@ -379,6 +383,7 @@ impl Command {
                     runtime: runtime.setting(None)?.flatten(),
                     ..NewAgent::named(name)
                 };
+
                 let org = org.id(&store).await?;
                 let made = store.write(move |tx| {
                     let made = agents::create(tx, org, &new, now())?;
@@ -387,6 +392,7 @@ impl Command {
                     }
                     Ok(made)
                 });
+
                 output.one(&AgentView::from(made.await?));
             }
             Self::List { org, output } => {
@@ -418,6 +424,7 @@ impl Command {
                     runtime: runtime.setting(before.runtime)?,
                     ..AgentChange::default()
                 };
+
                 let changed = store.write(move |tx| {
                     let changed = agents::update(tx, org, agent, &change, now())?;
                     if matches!(change.runtime, Some(Some(_))) {
@@ -425,6 +432,7 @@ impl Command {
                     }
                     Ok(changed)
                 });
+
                 output.one(&AgentView::from(changed.await?));
             }
             Self::Delete { agent, org, output } => {
@@ -434,6 +442,7 @@ impl Command {
                 output.done("The agent is deleted and its numbers are free.");
             }
         }
+
         Ok(())
     }
 }

@@ -60,6 +60,7 @@ impl Import {
         if self.file.is_dir() {
             return Err(std::io::Error::from(std::io::ErrorKind::IsADirectory).into());
         }
+
         let input = BufReader::with_capacity(256 * 1024, File::open(&self.file)?);
         let anonymiser = self.anonymise.then(Anonymiser::default);
         let source = self.file.file_name().unwrap_or_default().to_string_lossy();
@@ -68,6 +69,7 @@ impl Import {
         } else {
             &*source
         };
+
         if self.output == Path::new("-") {
             let mut output = std::io::stdout().lock();
             let written = write(input, anonymiser, source, &mut output);
@@ -79,6 +81,7 @@ impl Import {
                 written => written,
             };
         }
+
         // Beside it until it is whole: what is there stays if the import fails.
         let mut name = self.output.file_name().unwrap_or_default().to_owned();
         name.push(".part");
@@ -90,9 +93,11 @@ impl Import {
                 std::fs::rename(&part, &self.output)?;
                 Ok(summary)
             });
+
         if written.is_err() {
             let _ = std::fs::remove_file(&part);
         }
+
         written
     }
 
@@ -101,6 +106,7 @@ impl Import {
             eprint_or_print(&self.output, &super::output::json(summary));
             return;
         }
+
         let plural =
             |count: u64, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
         let mut text = format!(
@@ -108,15 +114,18 @@ impl Import {
             plural(summary.messages, "message"),
             plural(summary.calls, "call"),
         );
+
         if summary.retransmissions > 0 {
             text.push_str(&format!(
                 ", {} left out",
                 plural(summary.retransmissions, "retransmission")
             ));
         }
+
         for note in &summary.notes {
             text.push_str(&format!("\nNote: {note}."));
         }
+
         eprint_or_print(&self.output, &text);
     }
 }

@@ -55,6 +55,7 @@ impl Access {
             Some(url) => url.trim_end_matches('/').to_owned(),
             None => own(config),
         };
+
         let is_http = ["http://", "https://"]
             .iter()
             .any(|scheme| base.starts_with(scheme));
@@ -63,6 +64,7 @@ impl Access {
                 "--url: {base:?} is no address of an API: try http://127.0.0.1:8080"
             )));
         }
+
         let mut authorization = HeaderValue::try_from(format!("Bearer {}", self.key))
             .map_err(|_| Failure::Startup("--key: this is no API key".to_owned()))?;
         authorization.set_sensitive(true);
@@ -73,6 +75,7 @@ impl Access {
             .https_or_http()
             .enable_http1()
             .build();
+
         Ok(Client {
             base,
             authorization,
@@ -114,6 +117,7 @@ impl Client {
             let body = body.map_err(|fault| fault.to_string())?.to_bytes();
             Ok::<_, String>((status, String::from_utf8_lossy(&body).into_owned()))
         };
+
         let (status, body) = tokio::time::timeout(PATIENCE, asked)
             .await
             .map_err(|_| failed(format!("no answer within {} s", PATIENCE.as_secs())))?
@@ -121,6 +125,7 @@ impl Client {
         if status.is_success() {
             return Ok(body);
         }
+
         let said: Option<Value> = serde_json::from_str(&body).ok();
         let said = said.as_ref().and_then(|said| said["message"].as_str());
         Err(failed(format!(

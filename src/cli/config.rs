@@ -82,6 +82,7 @@ fn media_hosts(config: &Config) -> String {
                 ip => ip.to_string(),
             },
         });
+
     let mut hosts: Vec<String> = hosts.collect();
     hosts.sort();
     hosts.dedup();

@@ -197,6 +197,7 @@ impl Command {
                     }
                     Err(error) => return Err(error.into()),
                 };
+
                 let until = now() + Duration::from_secs(wait);
                 while erasure.completed_at.is_none() && now() < until {
                     tokio::time::sleep(LOOK).await;
@@ -204,6 +205,7 @@ impl Command {
                         .read(move |tx| erasures::by_id(tx, org, erasure.id))
                         .await?;
                 }
+
                 output.one(&ErasureView::from(erasure));
             }
             Self::Receipt {
@@ -218,6 +220,7 @@ impl Command {
                 output.one(&ErasureView::from(erasure));
             }
         }
+
         Ok(())
     }
 }

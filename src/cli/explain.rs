@@ -75,11 +75,13 @@ impl Command {
         let org = view
             .org(id)
             .ok_or_else(|| Failure::Command("the org was deleted just now".to_owned()))?;
+
         let trunk = match store.read(move |tx| inbound_trunks::of_org(tx, id)).await {
             Ok(trunk) => Some(trunk),
             Err(Error::Wrong(Wrong::Absent(_))) => None,
             Err(error) => return Err(error.into()),
         };
+
         let realm = startup::with_known_realm(config, &store).await?.sip.realm();
         let context = OrgContext {
             store: &store,
@@ -88,16 +90,19 @@ impl Command {
             trunk: trunk.as_ref(),
             realm: &realm,
         };
+
         let mut explained = Vec::new();
         for seen in &calls {
             explained.push(context.explain(seen).await?);
         }
+
         if self.output.is_json() {
             print(&json(&explained));
         } else {
             let texts: Vec<String> = explained.iter().map(ExplainedView::text).collect();
             print(&texts.join("\n\n"));
         }
+
         Ok(())
     }
 
@@ -118,9 +123,11 @@ impl Command {
             },
         )
         .map_err(|fault| wrong(&fault))?;
+
         if calls.is_empty() {
             return Err(wrong(&"it holds no INVITE that begins a call"));
         }
+
         Ok(calls)
     }
 }
@@ -146,6 +153,7 @@ impl OrgContext<'_> {
             explanation: Vec::new(),
             fixes: Vec::new(),
         };
+
         if let Some(recorded) = self.recorded(seen).await? {
             let failures = self.failures(&seen.call_id).await?;
             view.call_id = Some(recorded.id);
@@ -166,6 +174,7 @@ impl OrgContext<'_> {
                 format!("The answer said: {warning} ({reason}).")
             }));
         }
+
         Ok(view)
     }
 
@@ -201,6 +210,7 @@ impl OrgContext<'_> {
                 .push(format!("trunkline trunk create --org {org}"));
             return;
         };
+
         let part = seen.wrong_part(trunk, self.realm);
         view.explanation.push(log_in::sentence(part).to_owned());
         if let ("address", Some(source)) = (part, seen.source) {
@@ -208,6 +218,7 @@ impl OrgContext<'_> {
             view.fixes
                 .push(format!("trunkline trunk update --org {org} --allow {ip}"));
         }
+
         view.fixes.push(format!("trunkline trunk show --org {org}"));
     }
 }
@@ -249,11 +260,13 @@ impl ExplainedView {
                 None => "no final response in the capture".to_owned(),
             }
         )];
+
         lines.extend(self.explanation.iter().map(|said| format!("  {said}")));
         if !self.fixes.is_empty() {
             lines.push("To fix it:".to_owned());
             lines.extend(self.fixes.iter().map(|command| format!("  {command}")));
         }
+
         let lines: Vec<_> = lines.iter().map(|line| redact::escape(line)).collect();
         lines.join("\n")
     }

@@ -122,6 +122,7 @@ fn caller(config: &Config, transport: Transport) -> Result<Flow, String> {
         Transport::Udp => flow::Transport::Udp,
         Transport::Tcp | Transport::Tls => flow::Transport::Tcp,
     };
+
     let found = config
         .sip
         .listeners
@@ -129,10 +130,12 @@ fn caller(config: &Config, transport: Transport) -> Result<Flow, String> {
         .enumerate()
         .find(|(_, listener)| listener.transport == transport);
     let (index, listener) = found.ok_or("no listener is configured for the call's transport")?;
+
     let mut local = listener.address;
     if local.ip().is_unspecified() {
         local.set_ip(Ipv4Addr::LOCALHOST.into());
     }
+
     Ok(Flow {
         transport,
         listener: u16::try_from(index).map_err(|_| "there are too many listeners")?,

@@ -306,6 +306,7 @@ impl Command {
                 output.done("The key is revoked; a running daemon refuses it within a second.");
             }
         }
+
         Ok(())
     }
 }

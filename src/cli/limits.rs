@@ -137,6 +137,7 @@ impl OrgLimits {
             .await?
             .partner_id
             .is_some();
+
         let rows = OrgLimit::ALL.map(|limit| {
             let (own, default) = (stored.of(limit), limit.default_of(defaults));
             let counted = counts.iter().find(|(known, _)| *known == limit);
@@ -147,6 +148,7 @@ impl OrgLimits {
                 partner_max: has_partner.then(|| own.greatest(default)),
             }
         });
+
         output.list(&rows);
         Ok(())
     }

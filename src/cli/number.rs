@@ -184,6 +184,7 @@ impl Command {
                 (unassigned.await?, output)
             }
         };
+
         output.one(&NumberView::from(number));
         Ok(())
     }

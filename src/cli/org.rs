@@ -343,6 +343,7 @@ impl Command {
                 ));
             }
         }
+
         Ok(())
     }
 }
@@ -409,6 +410,7 @@ async fn look_up(store: &Store, org: &str) -> Result<Org, Failure> {
     if let Ok(id) = api::id_of(org) {
         return Ok(store.read(move |tx| orgs::by_id(tx, id)).await?);
     }
+
     let mut named = store
         .read(orgs::list)
         .await?
@@ -436,6 +438,7 @@ async fn look_up_deleted(store: &Store, org: &str) -> Result<Uuid, Failure> {
     if let Ok(id) = api::id_of(org) {
         return Ok(id);
     }
+
     let deleted = store
         .read(move |tx| deleted_orgs::deleted(tx, now()))
         .await?;

@@ -110,6 +110,7 @@ fn table(columns: &[&str], rows: &[Vec<String>]) -> String {
                 .unwrap_or(0)
         })
         .collect();
+
     let line = |cells: Vec<&str>| {
         let padded: Vec<_> = cells
             .iter()
@@ -118,10 +119,12 @@ fn table(columns: &[&str], rows: &[Vec<String>]) -> String {
             .collect();
         padded.join("  ").trim_end().to_owned()
     };
+
     let head = line(columns.to_vec()).to_uppercase();
     let body = rows
         .iter()
         .map(|row| line(row.iter().map(String::as_str).collect()));
+
     std::iter::once(head)
         .chain(body)
         .collect::<Vec<_>>()

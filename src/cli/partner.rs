@@ -176,6 +176,7 @@ impl Tabular for PartnerView {
                 .collect::<Vec<_>>()
                 .join(","),
         };
+
         let active = if self.active { "yes" } else { "no" };
         vec![
             self.id.to_string(),
@@ -253,6 +254,7 @@ impl Command {
                     allowed_networks,
                     ..NewPartner::default()
                 };
+
                 output.one(&PartnerView::from(
                     store
                         .write(move |tx| partners::create(tx, &new, now()))
@@ -309,6 +311,7 @@ impl Command {
             } => limits.run(&store, config, partner, output).await?,
             Self::Key(command) => command.run(&store).await?,
         }
+
         Ok(())
     }
 }

@@ -58,6 +58,7 @@ impl Command {
         if near.is_some() {
             config.sip.allow_private_peers.clone_from(&near);
         }
+
         if trusts_loopback {
             let loopback = LOOPBACK.map(str::parse);
             config
@@ -65,6 +66,7 @@ impl Command {
                 .trusted_runtimes
                 .extend(loopback.into_iter().flatten());
         }
+
         let write = |config: &Config| write_peers(config, near.as_deref(), trusts_loopback);
         let config = &config;
         if self.no_serve {
@@ -79,6 +81,7 @@ impl Command {
                 Ok(())
             });
         }
+
         serve::run(config, async |store, directory, reachable| {
             write(config)?;
             let config = &startup::with_known_realm(config, store).await?;
@@ -120,18 +123,22 @@ fn write_peers(
         let peers = quoted(peers.iter().map(IpNet::to_string).collect());
         lines.push_str(&format!("allow_private_peers = [{peers}]\n"));
     }
+
     if trusts_loopback {
         let trusted = quoted(LOOPBACK.map(str::to_owned).to_vec());
         lines.push_str(&format!("trusted_runtimes = [{trusted}]\n"));
     }
+
     if lines.is_empty() {
         return Ok(());
     }
+
     let path = config.data_dir.join(QUICKSTART_FILE);
     // What an earlier run has written stays; its only section is this one.
     let before = std::fs::read_to_string(&path).unwrap_or_else(|_| {
         "# Written by trunkline quickstart. A key in trunkline.toml, the environment or a flag overrides it.\n[sip]\n".to_owned()
     });
+
     // Beside PostgreSQL nothing else has made the directory.
     let mut directory = std::fs::DirBuilder::new();
     std::os::unix::fs::DirBuilderExt::mode(directory.recursive(true), 0o700)
@@ -224,6 +231,7 @@ async fn find_or_make_partner(store: &Store) -> Result<Uuid, Failure> {
                 .write(move |tx| partners::create(tx, &new, now()))
                 .await?
                 .id;
+
             // Whoever tries things out is the operator and the partner at once.
             Ok(store
                 .write(move |tx| partners::let_verify(tx, id, true, now()))
@@ -270,10 +278,12 @@ async fn find_or_make_number(store: &Store, org: Uuid, agent: Uuid) -> Result<E1
     let number = E164::parse(NUMBER).expect("the number is E.164");
     let numbers = store.read(move |tx| numbers::list(tx, org)).await?;
     let known = numbers.into_iter().find(|known| known.number == number);
+
     // What the operator has made of it since stays.
     if known.as_ref().is_some_and(|known| known.agent_id.is_some()) {
         return Ok(number);
     }
+
     let made = store.write(move |tx| {
         match known {
             Some(known) => numbers::verify(tx, org, known.id, now())?,
@@ -282,6 +292,7 @@ async fn find_or_make_number(store: &Store, org: Uuid, agent: Uuid) -> Result<E1
         number::assign(tx, org, &number, agent)?;
         Ok(number)
     });
+
     Ok(made.await?)
 }
 

@@ -163,17 +163,20 @@ impl Command {
             replace: self.replace.clone(),
             now,
         };
+
         let played = if self.in_process {
             self.play_in_process(&options, config)?
         } else {
             announce(&options);
             self.each(|call| Ok(play(call, &options)))?
         };
+
         let name = self
             .capture
             .file_name()
             .unwrap_or_default()
             .to_string_lossy();
+
         self.report(&Run::new(name.into_owned(), played))
     }
 
@@ -196,6 +199,7 @@ impl Command {
                 began,
             ))
         })?;
+
         let mut stage = InProcess::new(core, config).map_err(Failure::Startup)?;
         self.each(|call| {
             let transport = options.transport_for(captured_on(call));
@@ -257,6 +261,7 @@ impl Command {
                 left_out += 1;
                 return Ok(());
             }
+
             match play(&call) {
                 Ok(outcome) => {
                     let mut outcome = self.told(outcome);
@@ -274,9 +279,11 @@ impl Command {
                 }
                 Err(why) => fault = Some(why),
             }
+
             Ok(())
         })
         .map_err(|fault| refused(&fault))?;
+
         let flushed = messages.as_mut().map_or(Ok(()), Write::flush);
         let flushed = flushed.map_err(|error| format!("the messages can't be written: {error}"));
         if let Some(why) = fault.or(flushed.err()) {
@@ -287,9 +294,11 @@ impl Command {
                 "there is no such call; it holds {number}"
             )));
         }
+
         if left_out > 0 {
             eprintln!("The first {MAX_CALLS} calls were played; {left_out} more were not.");
         }
+
         Ok(played)
     }
 
@@ -298,9 +307,11 @@ impl Command {
             std::fs::write(path, run.junit())
                 .map_err(|error| Failure::Command(format!("{}: {error}", path.display())))?;
         }
+
         if self.json {
             print(&json(run));
         }
+
         let count = run.calls.len();
         if run.failed > 0 {
             return Err(Failure::Command(format!(
@@ -308,6 +319,7 @@ impl Command {
                 run.failed
             )));
         }
+
         if !self.json {
             print(&format!("{count} of {count} calls went as captured"));
             let beyond = run.calls.iter().filter(|call| call.out_of_reach.is_some());
@@ -318,6 +330,7 @@ impl Command {
                 )),
             }
         }
+
         Ok(())
     }
 }

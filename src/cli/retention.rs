@@ -81,6 +81,7 @@ impl RetentionSettings {
             contacts: given(self.contacts_days),
             handoffs: given(self.handoffs_days),
         };
+
         if retention != RetentionChange::default() {
             let change = OrgChange {
                 retention,
@@ -90,6 +91,7 @@ impl RetentionSettings {
                 .write(move |tx| orgs::update(tx, org, &change, now()))
                 .await?;
         }
+
         let own = store.read(move |tx| aged::days_of(tx, org)).await?;
         let in_force = own.or(default_retention(config));
         let rows = Retained::ALL.map(|kind| RetentionRow {
@@ -98,6 +100,7 @@ impl RetentionSettings {
             days_in_force: in_force.of(kind),
         });
         output.list(&rows);
+
         Ok(())
     }
 }

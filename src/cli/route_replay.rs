@@ -76,6 +76,7 @@ impl Command {
             let fault = format!("--from must lie before --until, by {MOST_DAYS} days at most");
             return Err(Failure::Command(fault));
         }
+
         let change = self.change.as_deref().map(read).transpose()?;
         let store = startup::open_store(config).await?;
         let id = self.org.id(&store).await?;
@@ -84,6 +85,7 @@ impl Command {
         let org = view
             .org(id)
             .ok_or_else(|| Failure::Command("the org was deleted just now".to_owned()))?;
+
         let changed = change.unwrap_or_default().apply(&org.routing);
         let changed = changed.map_err(|faults| Failure::Command(faults.join("; ")))?;
         let most = self.limit + 1;
@@ -92,6 +94,7 @@ impl Command {
             .await?;
         let replayed = replay(calls, self.limit, (from, until), &changed);
         show(self.output, &replayed);
+
         Ok(())
     }
 }

@@ -45,6 +45,7 @@ impl Tabular for DecisionView {
         let Decision {
             dialled, caller, ..
         } = &self.decision;
+
         vec![
             number(
                 &dialled.raw,
@@ -74,6 +75,7 @@ impl Command {
             from_user: self.from,
             ..Facts::default()
         };
+
         let decision = decide(&facts, &org.routing, &|agent| self.busy.contains(&agent));
         self.output.one(&DecisionView::from(decision));
         Ok(())

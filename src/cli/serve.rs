@@ -111,6 +111,7 @@ async fn serve(
     let security = startup::security(config)?;
     let receivers = startup::receivers(config)?;
     startup::traces(config)?;
+
     if !startup::reach_database(config, ends.next()).await? {
         return Ok(());
     }
@@ -149,6 +150,7 @@ async fn serve(
         begun,
         runtime: tokio::runtime::Handle::current(),
     };
+
     let engine = Engine::start(deps, sockets.sip).map_err(no_ports)?;
     let api = Api::new(api::ApiDeps {
         config: Arc::clone(&config),
@@ -161,6 +163,7 @@ async fn serve(
         clock: now,
         monotonic: clock::now,
     });
+
     let http = tokio::net::TcpListener::from_std(sockets.http).map_err(broken)?;
     let server = Server::start(api.clone(), http, certificate.as_ref());
     let reloading = tokio::spawn(reload(certificate, security, hangups));
@@ -192,6 +195,7 @@ async fn serve(
     sender.stop().await;
     store.close().await;
     tracing::info!("ended");
+
     outcome
 }
 
@@ -235,6 +239,7 @@ async fn reload(
                 tracing::error!(%error, "SIP's new certificates can't be used: the old ones stay")
             }
         }
+
         let Some(certificate) = &certificate else {
             tracing::info!("SIGHUP: HTTP has no certificate");
             continue;

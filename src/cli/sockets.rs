@@ -27,11 +27,13 @@ impl Sockets {
             let key = format!("sip.{}", listener.transport);
             bind(listener, config.sip.shards).map_err(|error| taken(&key, listener.address, &error))
         };
+
         // Ports are taken call by call.
         if let Some(ip) = config.media.bind {
             let media = SocketAddr::new(ip, 0);
             udp::bind(media, false).map_err(|error| taken("media.bind", media, &error))?;
         }
+
         Ok(Self {
             http,
             sip: config

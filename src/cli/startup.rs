@@ -156,11 +156,13 @@ pub(super) async fn open_directory(
             login: None,
         },
     };
+
     let defaults = Defaults {
         realm: config.sip.realm().into(),
         runtime,
         addresses: engine::configured_policy(config),
     };
+
     Ok(Directory::start(store.clone(), defaults, now).await?)
 }
 

@@ -76,6 +76,7 @@ impl Command {
             if known.len() > REMEMBERED {
                 known.clear();
             }
+
             // The API has the newest first; a log ends with it.
             for call in items.iter().rev() {
                 let state = state(call);
@@ -89,9 +90,11 @@ impl Command {
                     line(call)
                 });
             }
+
             if self.once {
                 return Ok(());
             }
+
             tokio::time::sleep(PAUSE).await;
         }
     }
@@ -138,6 +141,7 @@ impl Command {
         if self.json {
             return item.to_string();
         }
+
         let at = text(&item["at"]);
         // Both are of one form: `2026-11-21T16:00:00.000000Z`.
         let time = if at.get(..10) == began.get(..10) {
@@ -145,9 +149,11 @@ impl Command {
         } else {
             at
         };
+
         if item["type"] == "decision" {
             return format!("{time}  * {}", printable(text(&item["text"])));
         }
+
         let (is_sent, leg) = (item["direction"] == "sent", text(&item["leg"]));
         let arrow = if is_sent { "-->" } else { "<--" };
         let summary = printable(text(&item["summary"]));
@@ -156,10 +162,12 @@ impl Command {
         if !self.messages {
             return head;
         }
+
         let message: Vec<String> = text(&item["text"])
             .lines()
             .map(|line| format!("    {}", printable(line)))
             .collect();
+
         format!(
             "{head}  {} {} -> {}\n{}\n",
             text(&item["transport"]),

@@ -144,6 +144,7 @@ impl Settings {
                 .enforce_source(*network, policy.examine_source(*network))
                 .map_err(|refusal| Failure::Command(format!("--allow: {network} {refusal}")))?;
         }
+
         let allowed = (self.allow_none || !allow.is_empty()).then_some(allow);
         Ok(InboundTrunkChange {
             name: self.name,
@@ -219,6 +220,7 @@ impl Tabular for InboundTrunkRow {
             .iter()
             .map(IpNet::to_string)
             .collect();
+
         vec![
             self.id.to_string(),
             self.name.clone(),
@@ -238,6 +240,7 @@ fn show(output: Output, report: &Report) {
     if output.is_json() {
         return print(&json(report));
     }
+
     let mut lines = Vec::new();
     match &report.user_agent {
         Some(user_agent) if report.call_id.is_some() => {
@@ -247,11 +250,13 @@ fn show(output: Output, report: &Report) {
         _ if report.call_id.is_none() => lines.push(report.how.clone()),
         _ => {}
     }
+
     let findings = report.findings.iter().map(Finding::to_string);
     lines.extend(findings);
     if let Some(settings) = &report.settings {
         lines.push(format!("\n{settings}"));
     }
+
     print(&lines.join("\n"));
 }
 
@@ -337,6 +342,7 @@ impl Command {
             }
             Self::Sources(command) => return command.run(&store).await,
         };
+
         output.one(&InboundTrunkRow::new(trunk, &config.sip));
         Ok(())
     }

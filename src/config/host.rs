@@ -62,12 +62,14 @@ impl FromStr for HostPort {
         if let Ok(ip) = text.parse::<IpAddr>() {
             return Ok(Self::of_ip(ip));
         }
+
         if let Ok(address) = text.parse::<SocketAddr>() {
             return Ok(Self {
                 host: bracketed(address.ip()),
                 port: Some(address.port()),
             });
         }
+
         if let Some(inner) = text
             .strip_prefix('[')
             .and_then(|rest| rest.strip_suffix(']'))
@@ -77,10 +79,12 @@ impl FromStr for HostPort {
                 .map(|ip| Self::of_ip(ip.into()))
                 .map_err(|_| NotAHost);
         }
+
         let (host, port) = match text.rsplit_once(':') {
             Some((host, port)) => (host, Some(port.parse().map_err(|_| NotAHost)?)),
             None => (text, None),
         };
+
         if is_name(host) {
             Ok(Self {
                 host: host.into(),
@@ -102,11 +106,13 @@ fn is_name(host: &str) -> bool {
             && !label.starts_with('-')
             && !label.ends_with('-')
     };
+
     let last = host
         .trim_end_matches('.')
         .rsplit('.')
         .next()
         .unwrap_or_default();
+
     host.len() <= 253
         && host.trim_end_matches('.').split('.').all(label)
         && !last.bytes().all(|octet| octet.is_ascii_digit())
@@ -136,11 +142,13 @@ pub(super) fn own_address(v6: bool) -> IpAddr {
             Ipv4Addr::LOCALHOST.into(),
         )
     };
+
     let source = || {
         let socket = UdpSocket::bind((any, 0))?;
         socket.connect((far, 5060))?;
         socket.local_addr()
     };
+
     source().map_or(loopback, |address| address.ip())
 }
 

@@ -65,6 +65,7 @@ impl Media {
         if let Some(ip) = own_address.or(self.ip.filter(is_usable)) {
             return MediaHost::Address(ip);
         }
+
         let name = |told: Option<(&'c super::HostPort, &'static str)>| {
             let (host, key) = told.filter(|(host, _)| host.ip().is_none())?;
             Some(MediaHost::Name {
@@ -72,6 +73,7 @@ impl Media {
                 key,
             })
         };
+
         name(own)
             .or_else(|| addressed(public).filter(is_usable).map(MediaHost::Address))
             .or_else(|| name(public))

@@ -66,6 +66,7 @@ impl std::str::FromStr for DefaultRuntime {
         if text == "echo" {
             return Ok(Self::Echo);
         }
+
         let host = text
             .strip_prefix("sips:")
             .or_else(|| text.strip_prefix("sip:"))
@@ -79,6 +80,7 @@ impl std::str::FromStr for DefaultRuntime {
                 "is neither \"echo\" nor a SIP URI such as sip:{agent_id}@runtime.example.com",
             );
         }
+
         Ok(Self::Sip(text.into()))
     }
 }

@@ -63,6 +63,7 @@ impl<'a> Section<'a> {
                 Dict::new()
             }
         };
+
         Self {
             name,
             values,
@@ -194,6 +195,7 @@ impl<'a> Section<'a> {
             Value::Char(_, char) => char.to_string().parse().ok(),
             Value::Bool(..) | Value::Empty(..) | Value::Dict(..) | Value::Array(..) => None,
         };
+
         match number
             .and_then(|number| T::try_from(number).ok())
             .filter(|number| range.contains(number))

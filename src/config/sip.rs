@@ -173,9 +173,11 @@ impl Sip {
                 ),
             );
         }
+
         if self.registration_max < self.registration_min {
             section.refuse_key("registration_max_s", "is below sip.registration_min_s");
         }
+
         let has_tls = self
             .listeners
             .iter()
@@ -183,15 +185,18 @@ impl Sip {
         if has_tls && self.tls_certificate.is_none() && section.faults.is_empty() {
             section.refuse_key("tls", "needs sip.tls_certificate and sip.tls_key");
         }
+
         if self.t2 < self.t1 {
             section.refuse_key("t2_ms", "is below sip.t1_ms");
         }
+
         if self.listeners.is_empty() && section.faults.is_empty() {
             section.refuse_key(
                 "udp",
                 "there is no listener: sip.udp and sip.tcp are both empty",
             );
         }
+
         for (index, listener) in self.listeners.iter().enumerate() {
             let same = |other: &Listener| {
                 other.transport == listener.transport && other.address == listener.address
@@ -335,15 +340,18 @@ fn listeners(section: &mut Section<'_>) -> Vec<Listener> {
     let mut all = section
         .list("udp", |entry| listener(entry, Transport::Udp))
         .unwrap_or_else(|| default(Transport::Udp));
+
     all.extend(
         section
             .list("tcp", |entry| listener(entry, Transport::Tcp))
             .unwrap_or_else(|| default(Transport::Tcp)),
     );
+
     let tls = section
         .list("tls", |entry| listener(entry, Transport::Tls))
         .unwrap_or_default();
     all.extend(tls);
+
     all
 }
 
@@ -376,6 +384,7 @@ fn listener(entry: &ConfigEntry, transport: Transport) -> Result<Listener, Strin
                     "{key:?} is no field of a listener: use listen and advertise"
                 ));
             }
+
             let field = |name: &str| fields.get(name).and_then(Value::as_str).map(str::to_owned);
             (
                 field("listen").ok_or("a listener needs `listen`")?,
@@ -395,6 +404,7 @@ fn listener(entry: &ConfigEntry, transport: Transport) -> Result<Listener, Strin
             }
         }
     };
+
     let address = address
         .trim()
         .parse()
@@ -406,6 +416,7 @@ fn listener(entry: &ConfigEntry, transport: Transport) -> Result<Listener, Strin
                 .map_err(|error| format!("{host:?} {error}"))
         })
         .transpose()?;
+
     Ok(Listener {
         transport,
         address,

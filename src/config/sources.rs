@@ -96,6 +96,7 @@ impl Merged {
         if let Some((_, text)) = &sources.base {
             figment = figment.merge(TomlText(text));
         }
+
         if let Some((path, text)) = &sources.file {
             match ImDocument::parse(text.clone()) {
                 Ok(document) => {
@@ -108,6 +109,7 @@ impl Merged {
                 Err(error) => fault = Some(syntax_fault(path, text, &error)),
             }
         }
+
         for (name, value) in &sources.variables {
             if let Some(key) = name.strip_prefix(PREFIX) {
                 let key = key.to_ascii_lowercase().replace("__", ".");
@@ -119,6 +121,7 @@ impl Merged {
                 });
             }
         }
+
         for Override { key, value, flag } in &sources.flags {
             figment = figment.merge(Pair {
                 key: key.clone(),
@@ -127,6 +130,7 @@ impl Merged {
                 kind: FLAG,
             });
         }
+
         (Self { figment, lines }, fault)
     }
 
@@ -151,6 +155,7 @@ impl Merged {
             .and_then(figment::Source::custom)
             .unwrap_or_default()
             .to_owned();
+
         match (metadata.name.as_ref(), &self.lines) {
             (VARIABLE, _) => Origin::Variable(name),
             (FLAG, _) => Origin::Flag(name),

@@ -76,6 +76,7 @@ impl DirectoryBuilder {
             self.read_all(store).await?;
             return Ok(Progress::All);
         }
+
         for org in &orgs {
             let of = Some(*org);
             let mut rows = store
@@ -84,6 +85,7 @@ impl DirectoryBuilder {
             let entry = rows.pop().map(|rows| self.entry(&rows));
             self.replace(*org, entry);
         }
+
         self.seq = changes.seq;
         Ok(match (changes.more, orgs.is_empty()) {
             (true, _) => Progress::Some,
@@ -138,6 +140,7 @@ impl DirectoryBuilder {
             .iter()
             .filter(|network| policy.trusts(**network))
             .partition(|network| is_near_network(**network));
+
         OrgEntry {
             org: Arc::new(OrgView {
                 suspended: rows.org.is_suspended(),
@@ -183,6 +186,7 @@ impl DirectoryBuilder {
                 &self.defaults.realm,
                 password.reveal(),
             ));
+
             (
                 username.into(),
                 Login {
@@ -197,10 +201,12 @@ impl DirectoryBuilder {
                 },
             )
         };
+
         let old = rows
             .old_credentials
             .iter()
             .map(|old| login(&old.username, &old.password, Some(old.expires_at)));
+
         old.chain([login(&trunk.username, &trunk.password, None)])
             .collect()
     }
@@ -269,6 +275,7 @@ fn routing(rows: &OrgRows) -> trunkline_routing::Org {
         default_country: trunk.default_country,
         max_concurrent_calls: trunk.max_concurrent_calls,
     });
+
     trunkline_routing::Org {
         id: rows.org.id,
         agents: rows.agents.iter().map(routing_agent).collect(),
@@ -346,6 +353,7 @@ fn way_out(trunk: &OutboundTrunk, tied: &TiedPeers) -> Arc<WayOut> {
             password: password.reveal().into(),
         })
     });
+
     Arc::new(WayOut {
         org: trunk.org_id,
         id: trunk.id,

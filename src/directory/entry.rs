@@ -72,6 +72,7 @@ fn sources(view: &mut View, org: Uuid, before: Option<&OrgEntry>, after: Option<
             sources.insert(*network, org);
         }
     };
+
     change(&mut view.dedicated, |entry| &entry.dedicated);
     change(&mut view.allowed, |entry| &entry.allowed);
     change(&mut view.allowed_near, |entry| &entry.allowed_near);

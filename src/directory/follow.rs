@@ -27,6 +27,7 @@ pub(super) async fn follow(
         if !std::mem::take(&mut more) {
             signal.wait().await;
         }
+
         let Some(newest) = newest.upgrade() else {
             return;
         };
@@ -47,6 +48,7 @@ pub(super) async fn follow(
                 }
             }
         }
+
         if clock().since(pruned) >= PRUNE_EVERY {
             pruned = clock();
             let done = store.write(move |tx| feed::prune(tx, pruned));

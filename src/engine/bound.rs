@@ -54,6 +54,7 @@ impl Sorted {
                 Listening::Tls(socket) => sorted.streams.push((index, Transport::Tls, socket)),
             }
         }
+
         sorted
     }
 }

@@ -45,6 +45,7 @@ impl CancelRouter {
         if !message.is_request() || message.to_tag().is_some() {
             return dispatched;
         }
+
         let oldest = self.oldest.load(Ordering::Relaxed);
         let is_invite = message.method() == Method::Invite;
         if is_invite && message.first(HeaderName::Replaces).is_some() && by_call_id() != dispatched
@@ -55,12 +56,14 @@ impl CancelRouter {
         if oldest == 0 {
             return dispatched;
         }
+
         let now = now();
         let is_cancel = message.method() == Method::Cancel;
         let found = is_cancel.then(|| self.find(self.key(message), now));
         if now.as_millis() >= oldest {
             self.noted().forget_until(now, &self.oldest);
         }
+
         found.flatten().unwrap_or(dispatched)
     }
 
@@ -110,9 +113,11 @@ impl Noted {
                 self.places.remove(&key);
             }
         }
+
         if self.order.is_empty() {
             *self = Self::default();
         }
+
         self.tell(oldest);
     }
 

@@ -52,12 +52,14 @@ impl Written {
         {
             held.pop_front();
         }
+
         let is_known = held
             .iter()
             .any(|(known, cause, _)| (*known, *cause) == (whose, *why));
         if is_known || held.len() >= REMEMBERED {
             return false;
         }
+
         held.push_back((whose, *why, at));
         true
     }
@@ -92,6 +94,7 @@ async fn write(store: &Store, challenged: Challenged) -> Result<(), trunkline_st
                 peer: peer.to_string(),
                 at: at.as_micros(),
             };
+
             store
                 .write(move |tx| challenges::note(tx, whose.org, trunk, &challenge))
                 .await

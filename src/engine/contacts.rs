@@ -106,6 +106,7 @@ async fn answer(store: Store, cache: Arc<Cache>, mut waiting: mpsc::Receiver<Con
             .collect();
         numbers.sort_unstable();
         numbers.dedup();
+
         let forgotten = cache.forgotten.load(Ordering::SeqCst);
         let found: HashMap<(Uuid, E164), Uuid> = match store
             .contacts()
@@ -118,6 +119,7 @@ async fn answer(store: Store, cache: Arc<Cache>, mut waiting: mpsc::Receiver<Con
                 HashMap::new()
             }
         };
+
         cache.keep(&found, forgotten);
         for asked in batch.drain(..) {
             let contact = found.get(&(asked.org, asked.number)).copied();
@@ -159,9 +161,11 @@ async fn follow(store: Store, cache: Weak<Cache>) {
                 }
             }
         }
+
         if let Some(seq) = place {
             follower.applied(seq);
         }
+
         drop(cache);
         signal.wait().await;
     }

@@ -91,10 +91,12 @@ impl Worker {
                 }
             }
         }
+
         let is_due = turn.is_multiple_of(MINUTE);
         if (to_purge.is_empty() && !is_due) || !self.is_first().await? {
             return Ok(());
         }
+
         for org in to_purge {
             self.purge(org).await?;
             if self
@@ -105,6 +107,7 @@ impl Worker {
                 tracing::info!(org.id = %org, "a deleted org is purged");
             }
         }
+
         if is_due {
             for org in self
                 .store
@@ -115,6 +118,7 @@ impl Worker {
             }
             self.delete_old(turn).await?;
         }
+
         Ok(())
     }
 
@@ -124,6 +128,7 @@ impl Worker {
             if kind == Retained::Contacts && !turn.is_multiple_of(HOUR) {
                 continue;
             }
+
             let now = clock::wall_time();
             let default_days = self.retention.of(kind);
             for (org, before) in self

@@ -168,6 +168,7 @@ impl EffectRunner {
                     let targets = vec![target.reached_by(datagram)];
                     return calls.handle_resolved(endpoint, call, Ok(targets), now);
                 }
+
                 let (streams, inbox) = (self.streams.clone(), self.inbox.clone());
                 self.runtime.spawn(async move {
                     let flow = match streams.opens(&stream).await {
@@ -292,6 +293,7 @@ impl EffectRunner {
         if self.facts.is_empty() {
             return;
         }
+
         let mut pending: SmallVec<[Uuid; 8]> = SmallVec::new();
         let mut has_answers = false;
         for fact in &self.facts {
@@ -300,6 +302,7 @@ impl EffectRunner {
             }
             has_answers |= matches!(fact, Fact::Answered { .. });
         }
+
         match self.journal.append(&mut self.facts) {
             Ok(position) => {
                 // The 200 leaves after this: whatever ends this process then, the call has its record.

@@ -115,6 +115,7 @@ impl Worker {
         self.store
             .write(move |tx| erasures::done(tx, id, node, &erased, clock::wall_time()))
             .await?;
+
         // What was looked for may have gone just now.
         self.truncate_log().await?;
         tracing::info!(org.id = %erasure.org_id, erasure.id = %erasure.id, "a contact is erased on this node");

@@ -73,6 +73,7 @@ impl Keeper {
             else {
                 return;
             };
+
             let done = self.turn(turn, &bindings, &directory.load()).await;
             match done {
                 Ok(()) => self.fails = false,
@@ -97,6 +98,7 @@ impl Keeper {
             bindings.forget_orgs(|org| view.org(org).is_some());
             self.held_against = Arc::downgrade(view);
         }
+
         let pair = |user: &str| pair(view, user, now);
         if self.store.is_shared() && turn.is_multiple_of(SERVING) {
             let serving = self.store.read(nodes::serving).await?;
@@ -104,6 +106,7 @@ impl Keeper {
             bindings.set_serving(&nodes);
             self.take_over(bindings, view).await?;
         }
+
         if self.lapses.has_changed().unwrap_or_default() {
             self.lapses.borrow_and_update();
             bindings.keep_anew();
@@ -128,6 +131,7 @@ impl Keeper {
         for kept in unsaved.iter_mut().flat_map(|unsaved| &mut unsaved.own) {
             kept.change_times(clock::on_wall);
         }
+
         if !unsaved.is_empty() {
             let (node, trunks) = (self.node, unsaved.clone());
             let saved = self
@@ -138,10 +142,12 @@ impl Keeper {
                 return Err(error);
             }
         }
+
         if turn % PRUNE == PRUNE - 1 {
             let pruned = self.store.write(|tx| kept::prune(tx, clock::wall_time()));
             pruned.await?;
         }
+
         Ok(())
     }
 
@@ -159,15 +165,18 @@ impl Keeper {
         if gone.is_empty() {
             return Ok(());
         }
+
         let taken = self
             .store
             .write(move |tx| kept::take_over(tx, node, &gone, clock::wall_time()));
         let taken = taken.await?;
         let now = clock::now();
         bindings.take_over(&on_timers(taken.kept), |user| pair(view, user, now), now);
+
         for lost in taken.lost {
             registrations::note_lost(lost, Loss::NodeLost);
         }
+
         Ok(())
     }
 }

@@ -68,6 +68,7 @@ impl Pressure {
             self.late = None;
             return false;
         }
+
         let begins = |lasts| Late {
             since: now,
             wait: longest,
@@ -83,10 +84,12 @@ impl Pressure {
         } else {
             Late { last: now, ..late }
         });
+
         if self.is_on(now) || (stays && late.lasts) {
             self.until = Some(now + CALM);
             return wait > PATIENCE;
         }
+
         wait > LONGEST
     }
 }

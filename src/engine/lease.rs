@@ -88,6 +88,7 @@ impl Keeper {
                 );
                 self.lapsed.send_modify(|lapses| *lapses += 1);
             }
+
             Renewal::Replaced => {
                 tracing::error!(
                     node = self.run.node,
@@ -96,6 +97,7 @@ impl Keeper {
                 return Ok(());
             }
         }
+
         // Also when the lease was held: somebody may have read that it wasn't a moment before.
         let run = self.run;
         let reopened = self.store.write(move |tx| lost::reopen(tx, run)).await?;
@@ -105,6 +107,7 @@ impl Keeper {
                 "calls that others had closed as lost go on"
             );
         }
+
         Ok(())
     }
 
@@ -134,6 +137,7 @@ impl Keeper {
                 }
             }
         }
+
         for dead in self.others(self.store.read(move |tx| nodes::given_up(tx, grace)).await) {
             if let Err(error) = self
                 .store

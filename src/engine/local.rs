@@ -32,11 +32,13 @@ pub(crate) fn near(own: IpAddr) -> Vec<IpNet> {
         .filter(|(_, length, kind)| *length > 0 && *length < 32 && *kind == "UNICAST")
         .filter_map(|(address, length, _)| IpNet::new(address.into(), length).ok())
         .chain(inet6(&v6).filter(|network| network.prefix_len() > 0));
+
     let is_lan = |network: &IpNet| {
         network.contains(&own) && trunkline_calls::is_private(own) && !own.is_loopback()
     };
     let lan = linked.filter(is_lan).map(|network| network.trunc());
     near.extend(lan.max_by_key(IpNet::prefix_len));
+
     near
 }
 

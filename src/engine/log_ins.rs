@@ -71,6 +71,7 @@ impl RecentAuthFailures {
         while self.0.front().is_some_and(is_over) {
             self.0.pop_front();
         }
+
         let mut of_number = self.0.iter().filter(|(_, other, _)| other == number);
         if self.0.len() >= TOLD
             || of_number.clone().count() >= SOURCES
@@ -78,6 +79,7 @@ impl RecentAuthFailures {
         {
             return false;
         }
+
         self.0.push_back((source, number.clone(), at));
         true
     }

@@ -73,11 +73,13 @@ impl MediaAddresses {
                     all.iter().copied().find(|ip| ip.is_ipv6() == is_v6)
                 }
             };
+
             listeners.push(ListenerMedia {
                 bound: listener.address.ip(),
                 advertised,
             });
         }
+
         Ok(Self {
             listeners,
             bind: config.media.bind,
@@ -109,12 +111,14 @@ impl MediaAddresses {
             Some(at) => self.listeners.get(at),
             None => first_of_v4().or(self.listeners.first()),
         };
+
         let bound = held.map_or(Ipv4Addr::UNSPECIFIED.into(), |held| held.bound);
         let local = match local.to_canonical() {
             // Packets that came to no address of ours, as it seems, say nothing.
             ip if ip.is_ipv6() == bound.is_ipv6() && !ip.is_unspecified() => ip,
             _ => bound,
         };
+
         // A caller on this machine is met on this machine; all others where the operator says.
         let advertised = match held.and_then(|held| held.advertised) {
             Some(advertised) if !local.is_loopback() => advertised,
@@ -122,6 +126,7 @@ impl MediaAddresses {
             Some(advertised) => advertised,
             None => Sip::own_address(bound.is_ipv6()),
         };
+
         MediaAddress {
             bind: self.bind_for(advertised, local),
             advertised,

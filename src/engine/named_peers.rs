@@ -46,6 +46,7 @@ pub(crate) async fn refused(
             named.entry((rows.org.id, uri)).or_insert((whose, place));
         }
     }
+
     let looking = named
         .into_iter()
         .take(MOST)
@@ -67,6 +68,7 @@ pub(crate) async fn refused(
                 refusal,
             })
         });
+
     let looking = futures_util::stream::iter(looking).buffered(AT_ONCE);
     looking.filter_map(std::future::ready).collect().await
 }
@@ -88,6 +90,7 @@ fn named_by(rows: &OrgRows) -> Vec<(Box<str>, String)> {
             named.extend(probe_uri(&uri).map(|uri| (uri, whose)));
         }
     }
+
     for trunk in &rows.outbound_trunks {
         let settings = &trunk.settings;
         if let Some((host, port)) = &settings.peer {
@@ -101,12 +104,14 @@ fn named_by(rows: &OrgRows) -> Vec<(Box<str>, String)> {
             named.extend(probe_uri(&uri).map(|uri| (uri, whose)));
         }
     }
+
     for (_, destination) in &rows.destinations {
         if let TransferTarget::Sip(uri) = &destination.target {
             let whose = format!("destination {:?} of {org:?}", destination.name);
             named.extend(probe_uri(uri).map(|uri| (uri, whose)));
         }
     }
+
     named
 }
 
@@ -118,11 +123,13 @@ pub(super) async fn report(store: Store, resolver: Resolver, policy: Arc<Address
             return tracing::warn!(%error, "what orgs name can't be judged by the rule on addresses");
         }
     };
+
     let refused = refused(&rows, &resolver, &policy).await;
     let then = match policy.only_warns() {
         true => "is contacted because of sip.enforce_peers = \"warn\"",
         false => "isn't contacted",
     };
+
     for peer in refused.iter().take(LOGGED) {
         let RefusedPeer {
             org,
@@ -133,6 +140,7 @@ pub(super) async fn report(store: Store, resolver: Resolver, policy: Arc<Address
         } = peer;
         tracing::warn!(org.id = %org, %whose, %uri, peer = %address, reason = refusal.code(), "a peer {then}: its address {refusal}");
     }
+
     if refused.len() > LOGGED {
         let more = refused.len() - LOGGED;
         tracing::warn!(

@@ -161,6 +161,7 @@ impl Observer {
         if now < self.next_look {
             return;
         }
+
         self.next_look = now + LOOK;
         let counts = endpoint.counts();
         let stats = endpoint.stats();
@@ -169,6 +170,7 @@ impl Observer {
             endpoint.rest();
             come_to_rest();
         }
+
         self.is_stirred = !at_rest;
         let (dialogs, _) = calls.left_over();
         self.metrics
@@ -182,6 +184,7 @@ impl Observer {
         ] {
             self.metrics.transactions(kind, count);
         }
+
         self.add(stats);
         while let Some(LargeRequest { peer, octets }) = endpoint.poll_large_request() {
             if is_news(peer, now) {
@@ -197,6 +200,7 @@ impl Observer {
         if stats.less_secure > seen.less_secure {
             metrics::foreign("response", stats.less_secure - seen.less_secure);
         }
+
         self.metrics.withheld(stats.withheld - seen.withheld);
         self.metrics.retransmissions(
             stats.retransmissions_received - seen.retransmissions_received,
@@ -204,6 +208,7 @@ impl Observer {
         );
         self.metrics
             .large_requests(stats.large_requests - seen.large_requests);
+
         for (class, (now, before)) in stats
             .responses_sent
             .iter()
@@ -234,6 +239,7 @@ fn log_attempt(attempt: &Attempt) {
     let took_ms = u64::try_from(attempt.ended_at.since(attempt.began_at).as_millis());
     let took_ms = took_ms.unwrap_or(u64::MAX);
     let target = Printable(target.as_bytes());
+
     if attempt.outcome.is_of_the_way() {
         tracing::info!(call.id = %call, org.id = %org, leg, %target, peer, transport, outcome, detail, took_ms, "a target can't be reached");
     } else {

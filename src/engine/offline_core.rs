@@ -85,6 +85,7 @@ impl OfflineCore {
             },
             sip.nonce_lifetime,
         ));
+
         let window = Arc::new(NonceWindow::new(sip.nonce_lifetime, NONCES));
         let bindings = Bindings::new();
         let live = LiveCalls::new();
@@ -100,6 +101,7 @@ impl OfflineCore {
             },
             Entropy::from_seed(seed),
         );
+
         let core = Core::new(
             Arc::new(rehearsed(calls_config(
                 config,
@@ -118,6 +120,7 @@ impl OfflineCore {
             now,
         )
         .reaching(Arc::new(Names::default()), Arc::clone(&bindings));
+
         Self {
             endpoint,
             calls: Calls::new(core),
@@ -157,6 +160,7 @@ impl OfflineCore {
             }
             Err(malformed) => self.endpoint.receive_malformed(&malformed, &flow),
         }
+
         self.settle();
     }
 

@@ -93,6 +93,7 @@ impl Watched {
                 (Arc::clone(&calls.default_runtime), interval),
             ));
         }
+
         deps.runtime.spawn(enrol(
             Arc::downgrade(&deps.directory),
             Arc::clone(&standings),
@@ -100,6 +101,7 @@ impl Watched {
             deps.lapses.clone(),
             deps.config.limits.registrations_per_org,
         ));
+
         let config = Config {
             listeners: calls.listeners.clone(),
             addresses: Arc::clone(&calls.addresses),
@@ -108,6 +110,7 @@ impl Watched {
             realm: calls.realm.clone(),
             nonces: Arc::clone(nonces),
         };
+
         Self {
             config: Arc::new(config),
             health,
@@ -150,23 +153,28 @@ async fn watch(
         if back.as_ref().is_some_and(HashSet::is_empty) {
             continue;
         }
+
         let Some(view) = directory.upgrade().map(|directory| directory.load()) else {
             return;
         };
         let mut probed = probed(&view, &default);
         let now: HashSet<PeerKey> = probed.keys().cloned().collect();
         probed.retain(|uri, _| before.contains(uri));
+
         if back.is_none() {
             before = now;
         }
+
         let mut targets = resolve(&resolver, probed, &health).await;
         targets.retain(|target| match &back {
             Some(back) => back.contains(&target.address) && health.is_down(target),
             None => Peer::of(target).is_some_and(|peer| health.wants_probe(&peer)),
         });
+
         if !targets.is_empty() && !inbox.send(Input::Inquire(Inquiry::Probe(targets))).await {
             return;
         }
+
         metrics::peers(health.counts());
     }
 }
@@ -187,6 +195,7 @@ fn probed(view: &View, default: &Runtime) -> Probed {
             }))
             .collect()
     });
+
     let default = runtime_uris(default, (Uuid::nil(), Uuid::nil()), Namer::Operator).collect();
     shared_out(std::iter::once(default).chain(named).collect())
 }
@@ -232,6 +241,7 @@ fn shared_out(mut named: Vec<Named>) -> Probed {
                 if is_new && probed.len() >= MOST {
                     continue;
                 }
+
                 let wants = probed.entry(peer).or_insert_with(|| Wanting {
                     org: Some(org),
                     trunks: Vec::new(),
@@ -239,12 +249,14 @@ fn shared_out(mut named: Vec<Named>) -> Probed {
                 wants.org = wants.org.filter(|first| *first == org);
                 let trunk = trunk.filter(|trunk| !wants.trunks.contains(trunk));
                 wants.trunks.extend(trunk);
+
                 if is_new {
                     break;
                 }
             }
         }
     }
+
     probed
 }
 
@@ -258,6 +270,7 @@ async fn resolve(resolver: &Resolver, probed: Probed, health: &Health) -> Vec<Ta
         };
         (by, found)
     });
+
     let mut looking = futures_util::stream::iter(looking).buffer_unordered(AT_ONCE);
     let mut targets: HashMap<Peer, Target> = HashMap::new();
     let mut of_trunks: HashMap<Uuid, Vec<Peer>> = HashMap::new();
@@ -280,6 +293,7 @@ async fn resolve(resolver: &Resolver, probed: Probed, health: &Health) -> Vec<Ta
             targets.insert(peer, target);
         }
     }
+
     health.watch(targets.keys(), of_trunks);
     targets.into_values().collect()
 }
@@ -312,6 +326,7 @@ async fn enrol(
             around = Around::default();
             (seen, told) = (Weak::new(), Vec::new());
         }
+
         let (wanted, beyond) = wanted(&view, per_org);
         // Before the first is registered it must be known who else might.
         if !wanted.is_empty()
@@ -320,11 +335,13 @@ async fn enrol(
         {
             seen = Weak::new();
         }
+
         for (_, trunk) in &left_out {
             if standings.of(*trunk).is_none() {
                 standings.set(*trunk, Standing::bare(State::Failed));
             }
         }
+
         // What was ours is shown as such until it has been taken back.
         standings.elsewhere(&elsewhere);
         metrics::outbound_registrations(
@@ -332,6 +349,7 @@ async fn enrol(
                 .counts()
                 .map(|(state, count)| (state.as_str(), count)),
         );
+
         // What isn't ours any more has been taken back: its next node may begin.
         let is_back = |trunk| {
             let standing = standings.of(trunk);
@@ -340,9 +358,11 @@ async fn enrol(
         if seen.ptr_eq(&Arc::downgrade(&view)) && elsewhere.iter().copied().all(is_back) {
             around.tell(&store, node).await;
         }
+
         if seen.ptr_eq(&Arc::downgrade(&view)) || (!around.is_known && !wanted.is_empty()) {
             continue;
         }
+
         seen = Arc::downgrade(&view);
         if left_out != beyond {
             for (_, trunk) in left_out.difference(&beyond) {
@@ -353,6 +373,7 @@ async fn enrol(
             }
             left_out = beyond;
         }
+
         let numbers: Vec<u8> = around.runs.iter().map(|run| run.node).collect();
         let (ours, others): (Vec<Wanted>, Vec<Wanted>) = wanted.into_iter().partition(|wanted| {
             let is_held = || {
@@ -361,6 +382,7 @@ async fn enrol(
             };
             is_for(node, &numbers, wanted.way.id) && (around.counts_us || is_held())
         });
+
         elsewhere = others.iter().map(|wanted| wanted.way.id).collect();
         standings.elsewhere(&elsewhere);
         if told != ours {
@@ -435,6 +457,7 @@ fn wanted(view: &View, per_org: u32) -> (Vec<Wanted>, Beyond) {
                 .is_some_and(|login| view.login(login.user.as_bytes()).is_some()),
         })
         .collect();
+
     wanted.sort_by_key(|wanted| wanted.way.id);
     let most = |org| {
         let own = view.org(org).map(|own| own.registrations);
@@ -446,6 +469,7 @@ fn wanted(view: &View, per_org: u32) -> (Vec<Wanted>, Beyond) {
         *count += 1;
         *count <= most(wanted.org)
     });
+
     let beyond = beyond.iter().map(|wanted| (wanted.org, wanted.way.id));
     (within, beyond.collect())
 }

@@ -167,6 +167,7 @@ impl Recording {
                 }
             }
         };
+
         let why = tokio::select! {
             projected = &mut self.projecting => {
                 if projected.is_err() {
@@ -182,6 +183,7 @@ impl Recording {
             () = refused => "the database takes none",
             () = insisted => "a further signal came",
         };
+
         self.projecting.abort();
         tracing::warn!(
             why,

@@ -34,11 +34,13 @@ pub(crate) async fn sweep(
         for change in bindings.sweep(now) {
             note(&change, &event_sink, now);
         }
+
         let due = bindings.due_keep_alives(|| spread(interval), now);
         // Where the shard has no room, they are due again soon enough.
         if !due.is_empty() && !inbox.offer(Input::Inquire(Inquiry::KeepAlive(due))) {
             tracing::debug!("no room to ask registered PBXs");
         }
+
         metrics::registrations(bindings.len());
     }
 }
@@ -66,6 +68,7 @@ pub(crate) fn note(change: &Change, event_sink: &EventSink, now: Moment) {
                 registered_at: clock::on_wall(binding.registered_at),
                 expires_at: clock::on_wall(binding.expires_at),
             };
+
             NewEvent::trunk_registered(&pbx, clock::on_wall(now))
         }
         What::Lost(loss) => {
@@ -73,6 +76,7 @@ pub(crate) fn note(change: &Change, event_sink: &EventSink, now: Moment) {
             NewEvent::trunk_lost((*org, *trunk), *loss, clock::on_wall(now))
         }
     };
+
     event_sink.tell(*org, event);
 }
 

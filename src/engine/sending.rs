@@ -38,16 +38,19 @@ impl Shard {
             let own = transmits.filter(|(flow, _)| is_by(flow, socket));
             self.observer.sent(socket.send_batch(own, &mut self.lost));
         }
+
         let transmits = self.endpoint.transmits();
         for (flow, octets) in transmits.filter(|(flow, _)| flow.transport != Transport::Udp) {
             if let Err(error) = self.connections.send(&flow, octets) {
                 self.lost.push(Lost::unsent(flow, error));
             }
         }
+
         self.endpoint.clear_transmits();
         if self.lost.is_empty() {
             return;
         }
+
         let now = clock::now();
         for lost in std::mem::take(&mut self.lost) {
             self.lose(&lost, now);
@@ -58,6 +61,7 @@ impl Shard {
                 }
             }
         }
+
         self.events(now);
     }
 

@@ -109,6 +109,7 @@ pub(super) fn calls_config(
             login: None,
         },
     };
+
     trunkline_calls::Config {
         header_prefix: sip.header_prefix.clone(),
         realm: sip.realm(),

@@ -76,6 +76,7 @@ impl Shard {
                 }
                 None => self.something(&mut outlet).await,
             };
+
             // What isn't pinned on a call ends nothing but the turn.
             let turn = catch_unwind(AssertUnwindSafe(|| self.turn(first, &mut outlet)));
             match turn {
@@ -124,6 +125,7 @@ impl Shard {
             }
             self.input(input);
         }
+
         for at in 0..self.sockets.len() {
             for _ in 0..BATCHES_A_TURN {
                 let count = self.receive(at);
@@ -133,6 +135,7 @@ impl Shard {
                 }
             }
         }
+
         self.newcomers();
         self.timeouts();
         self.flush();
@@ -140,6 +143,7 @@ impl Shard {
         if self.effect_runner.unsynced.is_late(clock::now()) {
             self.synced(self.effect_runner.journal.synced_to());
         }
+
         self.calls
             .set_overloaded(!self.effect_runner.journal.has_reserve());
         let tap = &mut self.tap;
@@ -154,6 +158,7 @@ impl Shard {
                 memory::give_back();
             },
         );
+
         ControlFlow::Continue(())
     }
 
@@ -179,6 +184,7 @@ impl Shard {
                 0
             }
         };
+
         let view = self.directory.load();
         // A full batch means that more is behind it.
         self.pressed = count == udp::BATCH;
@@ -193,6 +199,7 @@ impl Shard {
                 now,
             );
         }
+
         self.batch = batch;
         self.forward();
         count
@@ -214,10 +221,12 @@ impl Shard {
         {
             return;
         }
+
         let message = match lex(octets, framing) {
             Ok(message) => message,
             Err(malformed) => return self.endpoint.receive_malformed(&malformed, &flow),
         };
+
         let shard = self.router.shard_for(&message);
         if shard != self.index {
             return self.foreign[shard].push(Arrived {
@@ -226,6 +235,7 @@ impl Shard {
                 received_at,
             });
         }
+
         self.admit(view, flow, message, received_at, now);
     }
 
@@ -297,6 +307,7 @@ impl Shard {
             registrar,
             ..
         } = self;
+
         let work = catch_unwind(AssertUnwindSafe(|| {
             let received = endpoint.receive_message(message, flow, now);
             if let Received::Response { owner, message, .. } = &received
@@ -309,16 +320,20 @@ impl Shard {
             {
                 return registrar.handle(endpoint, view, flow, request, now);
             }
+
             if let Received::Request(request) = &received
                 && late
             {
                 return calls.shed(endpoint, flow, request);
             }
+
             calls.handle(endpoint, view, flow, received, now);
         }));
+
         if work.is_err() {
             self.after_panic(now);
         }
+
         self.events(now);
     }
 
@@ -446,6 +461,7 @@ impl Shard {
             }
             self.flush();
         }
+
         let Self {
             endpoint,
             calls,
@@ -456,9 +472,11 @@ impl Shard {
             calls.handle_timeout(endpoint, now);
             peers.handle_timeout(endpoint, now);
         }));
+
         if work.is_err() {
             self.after_panic(now);
         }
+
         self.events(now);
     }
 
@@ -470,6 +488,7 @@ impl Shard {
             peers,
             ..
         } = self;
+
         while let Some(event) = endpoint.poll_event() {
             if catch_unwind(AssertUnwindSafe(|| {
                 if !peers.handle_event(endpoint, &event, now) {
@@ -482,12 +501,15 @@ impl Shard {
                 self.observer.panicked();
             }
         }
+
         for effect in self.registrar.effects() {
             self.effect_runner.registered(effect, now);
         }
+
         for effect in self.peers.effects() {
             self.effect_runner.enrolled(effect, &self.router, now);
         }
+
         self.effect_runner
             .carry_out(&mut self.calls, &mut self.endpoint, &mut self.observer, now);
     }

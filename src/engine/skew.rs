@@ -88,9 +88,11 @@ impl Skew {
                 "this machine's clock is {off} the database's: set both by NTP"
             );
         }
+
         if !is_off && self.is_reported {
             tracing::info!("this machine's clock agrees with the database's again");
         }
+
         self.is_reported = is_off;
         Ok(())
     }

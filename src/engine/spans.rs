@@ -48,6 +48,7 @@ impl Spans {
             .https_or_http()
             .enable_http1()
             .build();
+
         let exporter = Exporter {
             address: format!("{collector}/v1/traces"),
             client: Client::builder(TokioExecutor::new()).build(connector),
@@ -56,6 +57,7 @@ impl Spans {
             lost: 0,
         };
         runtime.spawn(exporter.run(facts));
+
         Self(sender)
     }
 
@@ -110,6 +112,7 @@ impl Exporter {
                 }
             }
         }
+
         self.send().await;
     }
 
@@ -192,6 +195,7 @@ impl Exporter {
         let answer = answered
             .map_err(|_| "no answer in time".to_owned())?
             .map_err(|fault| fault.to_string())?;
+
         match answer.status() {
             status if status.is_success() => Ok(()),
             // What can't be read now can't be read later either.
@@ -243,17 +247,21 @@ fn spans(up: &Up, ended: &Ended) -> Vec<Value> {
         text("sip.call_id", &started.caller_call_id),
         number("sip.status_code", u64::from(ended.sip_code)),
     ];
+
     if let Some(agent) = started.agent {
         attributes.push(text("trunkline.agent.id", &agent.to_string()));
     }
+
     if let Some(reason) = &ended.reason {
         attributes.push(text("trunkline.reason", reason));
     }
+
     let events: Vec<Value> = up
         .events
         .iter()
         .map(|(name, at)| json!({"name": name, "timeUnixNano": nanos(*at)}))
         .collect();
+
     // https://opentelemetry.io/docs/specs/otel/trace/api/#set-status: 0 unset, 1 ok, 2 error.
     let code = match ended.status {
         Status::Completed | Status::Transferred => 1,
@@ -265,10 +273,12 @@ fn spans(up: &Up, ended: &Ended) -> Vec<Value> {
         | Status::NoAnswer
         | Status::Canceled => 0,
     };
+
     let kind = match started.direction {
         Direction::Inbound => SERVER,
         Direction::Outbound => CLIENT,
     };
+
     let mut spans = vec![json!({
         "traceId": trace, "spanId": id(0), "name": "call", "kind": kind,
         "startTimeUnixNano": nanos(started.at), "endTimeUnixNano": nanos(ended.at),
@@ -280,9 +290,11 @@ fn spans(up: &Up, ended: &Ended) -> Vec<Value> {
             "startTimeUnixNano": nanos(from), "endTimeUnixNano": nanos(until),
         }));
     };
+
     within(1, "set-up", started.at, up.answered.unwrap_or(ended.at));
     if let Some(answered) = up.answered {
         within(2, "talk", answered, ended.at);
     }
+
     spans
 }

@@ -104,6 +104,7 @@ impl Engine {
             effect_runner,
             deps,
         };
+
         let parts = bound.udp.into_iter().zip(outlets).enumerate();
         let threads = parts.map(|(index, (sockets, outlet))| shared.spawn(index, sockets, outlet));
         Ok(Self {
@@ -172,6 +173,7 @@ fn keep_registrations(
         event_sink.clone(),
         (router.shards()[0].clone(), sip.keep_alive),
     ));
+
     let keeper = Keeper::new(
         &bindings,
         &deps.directory,
@@ -180,6 +182,7 @@ fn keep_registrations(
         deps.lapses.clone(),
     );
     deps.runtime.spawn(keeper.run());
+
     bindings
 }
 
@@ -203,6 +206,7 @@ fn configure_calls(
         addresses,
         policy,
     );
+
     deps.runtime
         .spawn(reserved.clone().follow(resolver.clone()));
     deps.runtime.spawn(named_peers::report(
@@ -210,6 +214,7 @@ fn configure_calls(
         resolver.on_behalf_of(QueryOrigin::Probes),
         Arc::clone(&calls.addresses),
     ));
+
     calls
 }
 
@@ -297,6 +302,7 @@ impl Shared {
             },
             Entropy::from_seed(rand::random()),
         );
+
         let core = Core::new(
             Arc::clone(&self.calls),
             self.minter.clone(),
@@ -311,6 +317,7 @@ impl Shared {
         )
         .watched_by(Arc::clone(&self.watched.health))
         .believing(Arc::clone(&self.proven));
+
         let mut effect_runner = self.effect_runner.share();
         effect_runner.inbox = self.router.shards()[index].clone();
         effect_runner.shard = index;
@@ -322,6 +329,7 @@ impl Shared {
                 }
             }
         });
+
         Shard {
             index,
             tap: if self.deps.config.traces.enabled {
@@ -372,6 +380,7 @@ fn start_media(
         silence: SILENCE,
         workers: 1,
     };
+
     let router = router.clone();
     EchoMedia::new(
         &settings,

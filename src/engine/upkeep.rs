@@ -51,6 +51,7 @@ pub(super) async fn sweep(window: Weak<NonceWindow>, live: Weak<LiveCalls>, stor
         let now = clock::now();
         window.sweep(now);
         was_busy |= !live.is_empty() || !window.is_empty();
+
         let may_rest = rested_at.is_none_or(|at| now.since(at) >= REST);
         if was_busy && may_rest && live.is_empty() && window.is_empty() {
             live.rest();

@@ -95,6 +95,7 @@ fn came(attempt: &Attempt) -> String {
         AttemptOutcome::Overloaded => "this node had no room for another connection or request",
         AttemptOutcome::Canceled => "the call ended before it answered",
     };
+
     match &attempt.detail {
         Some(detail) => format!("{said}: {detail}"),
         None => said.to_owned(),

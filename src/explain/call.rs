@@ -81,23 +81,27 @@ fn sentences(
     });
     let mut said: Vec<String> = failed.collect();
     said.extend(asked.map(log_in::proof));
+
     match (decision, asked) {
         (Some(decision), _) => said.extend(decision.sentences()),
         (None, Some(_)) => said.push("No agent was looked for.".to_owned()),
         (None, None) => {}
     }
+
     let private = asked.and_then(|asked| asked.manner.private_media.as_deref());
     said.extend(private.map(|ip| {
         format!(
             "The caller's media address is {ip}, a private one, while its packets come from outside: a runtime elsewhere hears the caller and can't answer it there."
         )
     }));
+
     said.extend(attempts.iter().map(sentence));
     let reason = reason.map(|code| match Reason::from_code(code) {
         Some(reason) => format!("{} ({code}).", reason.sentence()),
         None => format!("The call ended: {code}."),
     });
     said.extend(reason);
+
     said
 }
 

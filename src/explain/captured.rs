@@ -58,6 +58,7 @@ impl CapturedCall {
                     && message.method() == Method::Invite
                     && message.to_tag().is_none()
             })?;
+
         let read = invite::read(&last).ok()?;
         let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
         let source = call.peers.iter().find(|(role, _)| *role == Role::Caller);
@@ -74,6 +75,7 @@ impl CapturedCall {
             answer: FinalResponse::of(&last),
             is_stale: false,
         };
+
         let answers = call.entries.iter().filter(|entry| entry.from == Role::Us);
         let answer = answers
             .filter_map(|entry| lex(&entry.octets, Framing::Datagram).ok())
@@ -82,9 +84,11 @@ impl CapturedCall {
                     && answer.method() == Method::Invite
                     && answer.cseq().number == last.cseq().number
             });
+
         if let Some(answer) = answer {
             seen.answered(&answer);
         }
+
         Some(seen)
     }
 

@@ -71,14 +71,17 @@ impl Change {
                 changed.held.retain(|_, holder| *holder != change.id);
             }
         }
+
         for (at, change) in self.numbers.iter().enumerate() {
             if let Err(fault) = change.apply(&mut changed) {
                 faults.push(format!("numbers[{at}].{fault}"));
             }
         }
+
         if let Err(fault) = self.trunk.apply(&mut changed) {
             faults.push(format!("trunk.{fault}"));
         }
+
         if faults.is_empty() {
             Ok(changed)
         } else {
@@ -107,6 +110,7 @@ impl NumberChange {
             }
             return Ok(());
         }
+
         org.numbers.insert(self.number);
         match self.agent {
             Some(Some(agent)) if org.agent(agent).is_none() => {
@@ -116,6 +120,7 @@ impl NumberChange {
             Some(None) => drop(org.held.remove(&self.number)),
             None => {}
         }
+
         Ok(())
     }
 }
@@ -125,19 +130,23 @@ impl TrunkChange {
         if *self == Self::default() {
             return Ok(());
         }
+
         let verified = |number: &E164| org.numbers.contains(number);
         if !self.numbers.iter().flatten().all(verified) {
             return Err("phone_numbers: holds what is no number of this org");
         }
+
         let trunk = org.trunk.get_or_insert_with(|| Trunk {
             id: Uuid::nil(),
             numbers: Vec::new(),
             default_country: None,
             max_concurrent_calls: None,
         });
+
         if let Some(numbers) = &self.numbers {
             trunk.numbers.clone_from(numbers);
         }
+
         trunk.default_country = self.default_country.unwrap_or(trunk.default_country);
         Ok(())
     }

@@ -132,6 +132,7 @@ fn freeswitch(trunk: Trunk<'_>) -> String {
         .replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('"', "&quot;");
+
     format!(
         "<!-- conf/sip_profiles/external/trunkline.xml -->
 <include>
@@ -142,6 +143,7 @@ fn freeswitch(trunk: Trunk<'_>) -> String {
     <param name=\"proxy\" value=\"{endpoint}\"/>
     <param name=\"register\" value=\"false\"/>
     <param name=\"caller-id-in-from\" value=\"true\"/>
+
     <param name=\"ping\" value=\"30\"/>
   </gateway>
 </include>

@@ -53,12 +53,14 @@ fn caller_id(asked: &Asked, country: Option<Country>) -> Finding {
         Some(user) => ("P-Asserted-Identity", user.as_str()),
         None => ("From", facts.from_user.as_deref().unwrap_or_default()),
     };
+
     if facts.anonymous {
         return Finding::note(
             CHECK,
             "The caller asks not to be named: no contact is found or made.",
         );
     }
+
     match numbers::reduce(user, country, &|_| false) {
         Some(number) if number.as_str() == user => Finding::ok(
             CHECK,
@@ -112,6 +114,7 @@ fn offer(asked: &Asked) -> Finding {
             "The INVITE has no offer: codecs are agreed in the answer, and calls connect a little later.",
         );
     }
+
     let codecs = manner.codecs.join(", ");
     if manner.encrypted {
         return Finding::problem(
@@ -120,6 +123,7 @@ fn offer(asked: &Asked) -> Finding {
             "Turn SRTP off for this trunk unless the agents' runtimes speak it.",
         );
     }
+
     let is_plain = |codec: &str| {
         ["PCMU", "PCMA"]
             .iter()
@@ -218,6 +222,7 @@ fn nat(asked: &Asked) -> Vec<Finding> {
             "Turn SIP ALG (SIP helper, SIP inspection) off in the router or firewall before the PBX.",
         ));
     }
+
     if let Some(ip) = &manner.private_contact {
         findings.push(Finding::problem(
             "private_contact",
@@ -225,6 +230,7 @@ fn nat(asked: &Asked) -> Vec<Finding> {
             "Set the PBX's external address (external_signaling_address, ext-sip-ip, public IP) to the one that it has outside.",
         ));
     }
+
     if let Some(ip) = &manner.private_media {
         findings.push(Finding::problem(
             "private_media",
@@ -232,6 +238,7 @@ fn nat(asked: &Asked) -> Vec<Finding> {
             "Set the PBX's external media address (external_media_address, ext-rtp-ip) to the one that it has outside.",
         ));
     }
+
     findings
 }
 

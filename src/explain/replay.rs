@@ -86,6 +86,7 @@ pub fn replay(
         all_listed: true,
         items: Vec::new(),
     };
+
     let mut up = Up::default();
     for call in calls.into_iter().rev() {
         let Some(before) = &call.decision else {
@@ -102,6 +103,7 @@ pub fn replay(
             view.items.push(moved(&call, before, &after));
         }
     }
+
     view.items.reverse();
     view.all_listed = view.items.len() <= LISTED;
     view.items.truncate(LISTED);

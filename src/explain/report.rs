@@ -61,6 +61,7 @@ pub async fn of_trunk(
     let calls = store
         .read(move |tx| explained::recorded(tx, org, ever, Some(examined), 1))
         .await?;
+
     let failures = store
         .read(move |tx| auth_failures::list(tx, org, &Narrow::default(), None, LOOKED_AT))
         .await?;
@@ -75,6 +76,7 @@ pub async fn of_trunk(
         findings: Vec::new(),
         settings: None,
     };
+
     let late = failures
         .items
         .iter()
@@ -92,6 +94,7 @@ pub async fn of_trunk(
             log_in::sentence(&last.part),
         ));
     }
+
     if let Some(call) = calls.first() {
         report.tell(call, trunk.default_country, trunk.transfer_way);
         let settings = Trunk {
@@ -104,6 +107,7 @@ pub async fn of_trunk(
         report.pbx = pbx.map(Pbx::name);
         report.settings = pbx.map(|pbx| paste::settings(pbx, settings));
     }
+
     Ok(report)
 }
 

@@ -90,6 +90,7 @@ impl BookingPlatform {
         } else {
             RootCertStore::empty()
         };
+
         let connector = HttpsConnectorBuilder::new()
             .with_tls_config(tls::client(roots))
             .https_or_http()
@@ -98,6 +99,7 @@ impl BookingPlatform {
         let header = |name: &str| {
             HeaderName::from_bytes(name.as_bytes()).expect("the configuration is sound")
         };
+
         Self {
             client: Client::builder(TokioExecutor::new())
                 // Asked too seldom for a connection to be kept.
@@ -136,6 +138,7 @@ impl BookingPlatform {
             .header(&self.user_key_header, keys.user)
             .body(Empty::new())
             .expect("an address and headers make a request");
+
         let response = self.client.request(request).await.map_err(|error| {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
@@ -143,6 +146,7 @@ impl BookingPlatform {
             );
             BookingFault::Unanswered("it can't be reached")
         })?;
+
         let status = response.status();
         match status {
             StatusCode::OK => {}
@@ -157,6 +161,7 @@ impl BookingPlatform {
                 ));
             }
         }
+
         let body = Limited::new(response.into_body(), LONGEST_ANSWER).collect();
         let octets = body.await.map_err(|error| {
             if error.is::<LengthLimitError>() {
@@ -165,6 +170,7 @@ impl BookingPlatform {
                 BookingFault::Unanswered("its answer ended early")
             }
         })?;
+
         serde_json::from_slice(&octets.to_bytes())
             .map_err(|_| BookingFault::Unanswered("its answer is not what it should be"))
     }

@@ -84,6 +84,7 @@ where
             })
             .filter(|fields| !fields.is_empty())
             .collect();
+
         match self.0 {
             LogFormat::Text => text_line(&mut writer, event, &fields, &spans),
             LogFormat::Json => json_line(&mut writer, event, &fields, &spans),
@@ -146,10 +147,12 @@ impl FieldWriter {
         } else {
             scrub(value)
         };
+
         if field.name() == "message" {
             self.message = shown.into_owned();
             return;
         }
+
         let shown = match self.format {
             LogFormat::Json => quoted(&shown),
             LogFormat::Text if shown.is_empty() || shown.contains([' ', '"', '=']) => {
@@ -157,6 +160,7 @@ impl FieldWriter {
             }
             LogFormat::Text => shown.into_owned(),
         };
+
         self.plain(field, &shown);
     }
 

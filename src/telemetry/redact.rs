@@ -113,9 +113,11 @@ fn hide(text: &str) -> Cow<'_, str> {
             None => at += 1,
         }
     }
+
     if kept == 0 {
         return Cow::Borrowed(text);
     }
+
     shown.push_str(&text[kept..]);
     Cow::Owned(shown)
 }

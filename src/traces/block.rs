@@ -216,6 +216,7 @@ impl Head {
             let micros = head[at..at + 8].first_chunk().copied().unwrap_or_default();
             Moment::from_micros(u64::from_le_bytes(micros))
         };
+
         let read = Self {
             packed: word(0),
             raw: word(4),
@@ -225,6 +226,7 @@ impl Head {
         let is_sane = (1..=2 * MAX_RAW).contains(&read.packed)
             && (1..=MAX_RAW).contains(&read.raw)
             && read.keys <= MAX_RAW;
+
         is_sane.then_some(read)
     }
 

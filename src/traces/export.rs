@@ -123,6 +123,7 @@ impl Exporter {
         if record.is_sent && record.octets.starts_with(b"INVITE ") {
             self.join(key, record.octets);
         }
+
         let captured = record.captured();
         let own;
         let correlation = if let Some(of_caller) = self.legs.get(&key) {
@@ -131,6 +132,7 @@ impl Exporter {
             own = String::from_utf8_lossy(scan::call_id(record.octets));
             &*own
         };
+
         let envelope = hep::close(&captured, self.collector.node, correlation);
         let is_sent = self
             .socket
@@ -168,6 +170,7 @@ fn connect(collector: &Collector) -> std::io::Result<UdpSocket> {
             Err(other) => fault = other,
         }
     }
+
     Err(fault)
 }
 

@@ -52,6 +52,7 @@ impl Traces {
             from: legs.from,
             until: legs.until,
         };
+
         for _ in 0..ROUNDS {
             let names = legs
                 .session
@@ -71,11 +72,14 @@ impl Traces {
                     more.insert(call_id.to_vec());
                 }
             });
+
             if more.is_empty() {
                 break;
             }
+
             call_ids.extend(more);
         }
+
         RemovalFilter::new(call_ids, legs.from, legs.until)
     }
 
@@ -83,6 +87,7 @@ impl Traces {
         self.sweep((self.clock)());
         let mut gone = 0;
         let mut scratch = Vec::new();
+
         // In this order everywhere: nothing moves from memory to disk meanwhile.
         let mut files = self.segments.as_ref().map(lock);
         {
@@ -100,15 +105,18 @@ impl Traces {
                     store.closed.extend(left);
                 }
             }
+
             let unwritten = std::mem::take(&mut kept.unwritten);
             for block in unwritten {
                 let left = filtered(going, block, &mut scratch, &mut gone);
                 kept.unwritten.extend(left);
             }
         }
+
         if let Some(files) = &mut files {
             gone += files.forget(going, &mut scratch)?;
         }
+
         Ok(gone)
     }
 }

@@ -164,6 +164,7 @@ impl Traces {
             kept.take_in();
             any = true;
         }
+
         kept.close(now, false);
         if !any {
             kept.rest();
@@ -209,6 +210,7 @@ impl Traces {
                 messages.push((record.is_sent, record.captured()));
             }
         });
+
         messages.sort_by_key(|(is_sent, captured)| (captured.at, *is_sent));
         // A stranger's first messages are kept twice for a while when it turns out to be a caller.
         messages.dedup();
@@ -220,6 +222,7 @@ impl Traces {
                 size <= SHOWN
             })
             .count();
+
         let left_out = u32::try_from(messages.len() - fits).unwrap_or(u32::MAX);
         messages.truncate(fits);
         Found { messages, left_out }
@@ -241,6 +244,7 @@ impl Traces {
                 begun.push((record.at, record.is_sent, call_id.into_owned()));
             }
         });
+
         begun.sort();
         let mut known = HashSet::new();
         begun.retain(|(_, _, call_id)| known.insert(call_id.clone()));
@@ -257,6 +261,7 @@ impl Traces {
                 take(&record);
             }
         };
+
         // Once for everything: what moves to disk meanwhile is in hand.
         self.sweep((self.clock)());
         let (mut closed, files) = {
@@ -275,13 +280,16 @@ impl Traces {
                         .cloned(),
                 );
             }
+
             let unwritten = kept.unwritten.iter();
             closed.extend(unwritten.filter(|block| block.touches(wanted)).cloned());
             let files = segments.map_or_else(Vec::new, |segments| {
                 segments.touched(wanted.from, wanted.until)
             });
+
             (closed, files)
         };
+
         let in_memory = closed.len();
         for file in files {
             for block in segments::blocks(&file, wanted) {
@@ -290,6 +298,7 @@ impl Traces {
                 }
             }
         }
+
         for block in closed {
             record::records(&block.unpack()).for_each(&mut one);
         }
@@ -327,6 +336,7 @@ impl Kept {
                 self.know(seen.key);
             }
         }
+
         for (mark, octets) in batch.messages() {
             if let Some(exporter) = &mut self.exporter {
                 let record = record::record(mark.at, &mark.flow, mark.is_sent, octets);
@@ -340,6 +350,7 @@ impl Kept {
                 self.close_one(class);
             }
         }
+
         batch.clear();
         self.spare = batch;
     }

@@ -15,9 +15,11 @@ pub fn file(messages: &[Captured]) -> Vec<u8> {
             .map(|message| message.octets.len() + 64)
             .sum::<usize>(),
     );
+
     for word in [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65_535, RAW] {
         file.extend_from_slice(&word.to_le_bytes());
     }
+
     for message in messages {
         let packet = packet(message);
         let length = u32::try_from(packet.len()).unwrap_or(u32::MAX);
@@ -28,6 +30,7 @@ pub fn file(messages: &[Captured]) -> Vec<u8> {
         }
         file.extend_from_slice(&packet);
     }
+
     file
 }
 
@@ -39,6 +42,7 @@ fn packet(message: &Captured) -> Vec<u8> {
     for half in [message.source.port(), message.target.port(), length, 0] {
         udp.extend_from_slice(&half.to_be_bytes());
     }
+
     udp.extend_from_slice(octets);
     match (message.source.ip(), message.target.ip()) {
         (IpAddr::V4(source), IpAddr::V4(target)) => {
@@ -57,6 +61,7 @@ fn packet(message: &Captured) -> Vec<u8> {
                 IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
                 IpAddr::V6(v6) => v6.octets(),
             });
+
             // IPv6 wants a checksum: over addresses, length, protocol and datagram.
             let pseudo = [
                 &source[..],
@@ -67,6 +72,7 @@ fn packet(message: &Captured) -> Vec<u8> {
                 &udp,
             ]
             .concat();
+
             let checksum = sum(&pseudo).to_be_bytes();
             udp[6..8].copy_from_slice(&checksum);
             let length = length.to_be_bytes();

@@ -46,12 +46,14 @@ pub(super) fn push(block: &mut Vec<u8>, at: Moment, flow: &Flow, is_sent: bool, 
         Transport::Tcp => 1,
         Transport::Tls => 2,
     };
+
     let mut flags = transport << TRANSPORT_SHIFT;
     flags |= if is_sent { SENT } else { 0 };
     flags |= if flow.local.is_ipv6() { LOCAL_V6 } else { 0 };
     flags |= if flow.peer.is_ipv6() { PEER_V6 } else { 0 };
     block.extend_from_slice(&at.as_micros().to_le_bytes());
     block.push(flags);
+
     for address in [flow.local, flow.peer] {
         match address.ip() {
             IpAddr::V4(v4) => block.extend_from_slice(&v4.octets()),
@@ -59,6 +61,7 @@ pub(super) fn push(block: &mut Vec<u8>, at: Moment, flow: &Flow, is_sent: bool, 
         }
         block.extend_from_slice(&address.port().to_le_bytes());
     }
+
     let length = u32::try_from(octets.len()).unwrap_or(u32::MAX);
     block.extend_from_slice(&length.to_le_bytes());
     block.extend_from_slice(octets);
@@ -106,11 +109,13 @@ pub(super) fn records(mut block: &[u8]) -> impl Iterator<Item = Record<'_>> {
         let length = u32::from_le_bytes(*take(&mut block)?);
         let (octets, rest) = block.split_at_checked(usize::try_from(length).ok()?)?;
         block = rest;
+
         let transport = match flags >> TRANSPORT_SHIFT {
             0 => capture::Transport::Udp,
             1 => capture::Transport::Tcp,
             _ => capture::Transport::Tls,
         };
+
         Some(Record {
             at,
             is_sent: flags & SENT != 0,

@@ -77,6 +77,7 @@ pub(super) fn look(octets: &mut [u8], is_sent: bool) -> ScannedMessage {
             at = end;
             break;
         }
+
         if let Some(colon) = line.iter().position(|octet| *octet == b':')
             && let Some(meaning) = Meaning::of(line[..colon].trim_ascii_end())
         {
@@ -88,8 +89,10 @@ pub(super) fn look(octets: &mut [u8], is_sent: bool) -> ScannedMessage {
                 Meaning::Token => line[value].fill(STRUCK),
             }
         }
+
         at = end;
     }
+
     strike_keys(&mut octets[at..]);
     ScannedMessage {
         key: key(&octets[call_id]),
@@ -164,6 +167,7 @@ fn strike_proofs(value: &mut [u8]) {
         let scheme = memchr::memchr(b' ', value).map_or(0, |space| space + 1);
         return value[scheme..].fill(STRUCK);
     }
+
     let mut at = DIGEST.len();
     while let Some(equals) = memchr::memchr(b'=', &value[at..]) {
         let name = value[at..at + equals].trim_ascii_end();
@@ -174,6 +178,7 @@ fn strike_proofs(value: &mut [u8]) {
         let is_proof = PROOFS
             .iter()
             .any(|proof| name[start..].eq_ignore_ascii_case(proof));
+
         at += equals + 1;
         at += value[at..].len() - value[at..].trim_ascii_start().len();
         let struck = if value.get(at) == Some(&b'"') {
@@ -187,6 +192,7 @@ fn strike_proofs(value: &mut [u8]) {
             at = memchr::memchr(b',', &value[at..]).map_or(value.len(), |end| at + end);
             start..at
         };
+
         if is_proof {
             value[struck].fill(STRUCK);
         }

@@ -72,6 +72,7 @@ impl Segments {
                 let since = time.duration_since(std::time::UNIX_EPOCH).ok()?;
                 Some(Moment::from_micros(u64::try_from(since.as_micros()).ok()?))
             });
+
             known.push(Segment {
                 path,
                 began,
@@ -79,6 +80,7 @@ impl Segments {
                 size: data.len(),
             });
         }
+
         known.sort_by_key(|segment| segment.began);
         Ok(Self {
             disk,
@@ -112,6 +114,7 @@ impl Segments {
         if is_done || self.file.is_none() {
             self.begin(now)?;
         }
+
         let (Some(file), Some(segment)) = (&mut self.file, self.known.back_mut()) else {
             return Ok(());
         };
@@ -120,6 +123,7 @@ impl Segments {
         file.write_all(&octets)?;
         segment.size += octets.len() as u64;
         segment.last = segment.last.max(block.span.1);
+
         Ok(())
     }
 
@@ -134,6 +138,7 @@ impl Segments {
                 Err(fault) => return Err(fault),
             }
         };
+
         file.write_all(MAGIC)?;
         self.file = Some(file);
         let began = Moment::from_micros(micros);
@@ -143,6 +148,7 @@ impl Segments {
             last: began,
             size: MAGIC.len() as u64,
         });
+
         Ok(())
     }
 
@@ -191,6 +197,7 @@ impl Segments {
             if !touches || blocks(&segment.path, &wanted).is_empty() {
                 continue;
             }
+
             let mut octets = MAGIC.to_vec();
             let mut gone = 0;
             for block in all_blocks(&segment.path) {
@@ -204,9 +211,11 @@ impl Segments {
                     }
                 }
             }
+
             if gone == 0 {
                 continue;
             }
+
             replace(&segment.path, &octets)?;
             segment.size = octets.len() as u64;
             all_gone += gone;
@@ -215,6 +224,7 @@ impl Segments {
                 self.file = OpenOptions::new().append(true).open(&segment.path).ok();
             }
         }
+
         Ok(all_gone)
     }
 }
@@ -279,6 +289,7 @@ fn read(mut file: File, wanted: &Wanted<'_>, found: &mut Vec<Block>) -> Option<(
     if magic != *MAGIC {
         return None;
     }
+
     loop {
         let mut head = [0; HEAD];
         file.read_exact(&mut head).ok()?;
@@ -289,6 +300,7 @@ fn read(mut file: File, wanted: &Wanted<'_>, found: &mut Vec<Block>) -> Option<(
                 .ok()?;
             continue;
         }
+
         let mut keys = vec![0; head.keys * size_of::<u64>()];
         file.read_exact(&mut keys).ok()?;
         if !head.block(&keys, Vec::new()).touches(wanted) {
@@ -296,6 +308,7 @@ fn read(mut file: File, wanted: &Wanted<'_>, found: &mut Vec<Block>) -> Option<(
                 .ok()?;
             continue;
         }
+
         let mut packed = vec![0; head.packed];
         file.read_exact(&mut packed).ok()?;
         found.push(head.block(&keys, packed));

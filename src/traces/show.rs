@@ -29,6 +29,7 @@ pub fn masked(octets: &[u8]) -> Vec<u8> {
         };
         line.set(&shown);
     }
+
     if memchr::memmem::find(&message.body, b"inline:").is_some()
         || memchr::memmem::find(&message.body, b"a=ice-pwd:").is_some()
     {
@@ -37,6 +38,7 @@ pub fn masked(octets: &[u8]) -> Vec<u8> {
             message.set("Content-Length", &message.body.len().to_string());
         }
     }
+
     message.to_octets()
 }
 

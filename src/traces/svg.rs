@@ -159,6 +159,7 @@ fn wrapped(text: &str) -> Vec<String> {
         }
         line.push_str(&word);
     }
+
     lines
 }
 

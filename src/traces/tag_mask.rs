@@ -25,6 +25,7 @@ pub fn hide_tags<'m>(messages: impl Iterator<Item = &'m mut Vec<u8>>, secret: [u
         hidden: HashMap::new(),
         given: HashSet::new(),
     };
+
     let mut messages: Vec<&mut Vec<u8>> = messages.collect();
     for message in &mut messages {
         for tag in tags_in(message) {
@@ -107,6 +108,7 @@ fn tags_in(message: &[u8]) -> Vec<Range<usize>> {
         }
         at = end.max(at);
     }
+
     tags
 }
 
@@ -123,6 +125,7 @@ fn value_start(message: &[u8], name_end: usize) -> Option<usize> {
             };
         }
     };
+
     let sign = blank(name_end);
     let rest = message.get(sign..)?;
     let start = match rest {
@@ -130,6 +133,7 @@ fn value_start(message: &[u8], name_end: usize) -> Option<usize> {
         [b'%', b'3', b'd' | b'D', ..] => sign + 3,
         _ => return None,
     };
+
     let start = blank(start);
     // As attributes of XML are written.
     Some(start + usize::from(matches!(message.get(start), Some(b'"' | b'\''))))

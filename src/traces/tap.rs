@@ -52,6 +52,7 @@ impl Tap {
             queue.left_out.fetch_add(1, Ordering::Relaxed);
             return;
         }
+
         let mark = Mark {
             at,
             flow,
@@ -60,6 +61,7 @@ impl Tap {
             end: 0,
             key: 0,
         };
+
         self.batch.push(mark, octets);
     }
 
@@ -96,6 +98,7 @@ impl Tap {
         let Ok(mut waiting) = queue.batch.try_lock() else {
             return;
         };
+
         if waiting.marks.is_empty() {
             std::mem::swap(&mut *waiting, &mut self.batch);
         } else if waiting.size() + self.batch.size() <= BATCH {
@@ -106,6 +109,7 @@ impl Tap {
             // It stays here until there is room.
             return;
         }
+
         let is_much = waiting.size() > MUCH;
         drop(waiting);
         self.batch.clear();

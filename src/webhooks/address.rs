@@ -27,6 +27,7 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
         (198, 18 | 19, _) | (198, 51, 100) | (203, 0, 113) => true,
         _ => false,
     };
+
     !reserved
 }
 

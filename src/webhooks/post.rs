@@ -154,6 +154,7 @@ impl Poster {
         if found.is_empty() {
             return Err(DeliveryFault::Name);
         }
+
         let allowed = |address: &&SocketAddr| self.private_allowed || is_public(address.ip());
         let mut fault = DeliveryFault::Private;
         for address in found.iter().filter(allowed).take(TRIED) {
@@ -162,6 +163,7 @@ impl Poster {
                 Err(_) => fault = DeliveryFault::Connect,
             }
         }
+
         Err(fault)
     }
 }
@@ -175,6 +177,7 @@ async fn exchange(
     connection.max_buf_size(LONGEST_HEAD);
     let connection = connection.handshake(TokioIo::new(stream)).await;
     let (mut sender, connection) = connection.map_err(|_| DeliveryFault::Answer)?;
+
     // The connection lives no longer than the exchange; once it is over, the exchange says how.
     let mut driving = pin!(async {
         let _ = connection.await;
@@ -184,6 +187,7 @@ async fn exchange(
         response = sender.send_request(request) => response.map_err(|_| DeliveryFault::Answer)?,
         never = &mut driving => match never {},
     };
+
     let answer = WebhookAnswer {
         status: response.status(),
         retry_after: retry_after(response.headers()),
@@ -195,6 +199,7 @@ async fn exchange(
         _ = tokio::time::timeout(BODY_PATIENCE, body) => {}
         never = &mut driving => match never {},
     }
+
     Ok(answer)
 }
 

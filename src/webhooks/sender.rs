@@ -140,6 +140,7 @@ impl WebhookSender {
                 }
                 Err(_) => {}
             }
+
             tokio::select! {
                 _ = ended.changed() => break,
                 Some(_) = errands.join_next(), if !errands.is_empty() => {}
@@ -148,6 +149,7 @@ impl WebhookSender {
                 () = tokio::time::sleep(LOOK_EVERY) => {}
             }
         }
+
         let last = async { while errands.join_next().await.is_some() {} };
         let _ = tokio::time::timeout(LAST_ATTEMPTS, last).await;
         errands.shutdown().await;
@@ -179,6 +181,7 @@ impl WebhookSender {
             if room == 0 {
                 continue;
             }
+
             let limit = u32::try_from(room).unwrap_or(u32::MAX);
             let holder = self.0.holder.clone();
             let now = self.now();
@@ -187,12 +190,14 @@ impl WebhookSender {
                 .store
                 .write(move |tx| deliveries::hold(tx, webhook.id, &holder, limit, LEASE, now))
                 .await?;
+
             let webhook = Arc::new(webhook);
             for held in held {
                 let place = self.enter(&webhook);
                 errands.push(attempt(place, Arc::clone(&webhook), held));
             }
         }
+
         Ok(errands)
     }
 
@@ -287,15 +292,18 @@ async fn attempt(place: Place, webhook: Arc<Webhook>, held: Held) {
         http_status: answered.ok().map(|answer| answer.status.as_u16()),
         fault: fault.map(str::to_owned),
     };
+
     tracing::debug!(org.id = %webhook.org_id, webhook.id = %webhook.id, event.id = %held.delivery.event_id, attempts, fault, "webhook attempted");
     if outcome == Outcome::Gone {
         tracing::info!(org.id = %webhook.org_id, webhook.id = %webhook.id, "a webhook is disabled: its receiver answers 410");
     }
+
     let holder = sender.0.holder.clone();
     let settled = sender
         .0
         .store
         .write(move |tx| deliveries::settle(tx, &held.delivery, &holder, attempt, outcome, now));
+
     let settled = settled.await;
     if let Err(error) = settled {
         tracing::warn!(%error, webhook.id = %webhook.id, "what came of a webhook's attempt could not be written down");
@@ -327,6 +335,7 @@ fn headers(webhook: &Webhook, held: &Held, now: Moment) -> HeaderMap {
     let visible = |text: &str| {
         HeaderValue::from_str(text).expect("ids, numbers and base64 are visible ASCII")
     };
+
     HeaderMap::from_iter([
         (
             header::CONTENT_TYPE,

@@ -56,6 +56,7 @@ impl Target {
         if text.contains('#') {
             return Err(TargetFault::Fragment);
         }
+
         let uri: Uri = text.parse().map_err(|_| TargetFault::NoUrl)?;
         let parts = uri.into_parts();
         let tls = match parts.scheme.as_ref().map(|scheme| scheme.as_str()) {
@@ -63,15 +64,18 @@ impl Target {
             Some("http") => false,
             Some(_) | None => return Err(TargetFault::NoUrl),
         };
+
         let authority = parts.authority.ok_or(TargetFault::NoUrl)?;
         if authority.as_str().contains('@') {
             return Err(TargetFault::Credentials);
         }
+
         let host = authority.host();
         let host = host
             .strip_prefix('[')
             .and_then(|host| host.strip_suffix(']'))
             .unwrap_or(host);
+
         let is_bare = authority.as_str().len() == authority.host().len();
         let port = match authority.port() {
             // What stands behind the host is no port.
@@ -80,9 +84,11 @@ impl Target {
             None => 80,
             Some(port) => port.as_u16(),
         };
+
         if host.is_empty() || port == 0 {
             return Err(TargetFault::NoUrl);
         }
+
         if !private_allowed {
             let local = host.eq_ignore_ascii_case("localhost");
             if local || host.parse::<IpAddr>().is_ok_and(|ip| !is_public(ip)) {
@@ -92,6 +98,7 @@ impl Target {
                 return Err(TargetFault::Plain);
             }
         }
+
         let path = parts.path_and_query;
         Ok(Self {
             host: host.to_owned(),

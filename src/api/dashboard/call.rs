@@ -29,6 +29,7 @@ pub(super) async fn show(
     let ladder = picture(&state, call.clone()).await?;
     let base = base(&state);
     let page = page(base, &call, &explained.explanation, &ladder);
+
     Ok(Html(document(
         "Call",
         &format!("{base}/dashboard/style.css"),
@@ -48,6 +49,7 @@ fn page(base: &str, call: &Call, explanation: &[String], ladder: &str) -> Markup
                 ul { li { a href={ (base) "/dashboard/" (call.org_id) "#calls" } { "All calls" } } }
             }
         }
+
         main {
             section aria-labelledby="record-title" {
                 h2 id="record-title" { "What happened" }

@@ -76,6 +76,7 @@ async fn open(state: &State<Api>, link: Option<&str>) -> Result<Response, Instea
         }
         None => None,
     };
+
     let Some(org) = opened else {
         return Err(Instead::new(
             StatusCode::GONE,

@@ -52,6 +52,7 @@ impl FromRequest<Api> for SubmittedForm {
         let octets = octets.map_err(|_| wrong("The form did not arrive whole."))?;
         let fields: HashMap<String, String> =
             serde_urlencoded::from_bytes(&octets).map_err(|_| wrong("That is no form of ours."))?;
+
         let proof = fields.get("form_token").map_or("", String::as_str);
         if !own || !session.made_form(proof, api) {
             return Err(Instead::new(
@@ -60,6 +61,7 @@ impl FromRequest<Api> for SubmittedForm {
                 "The form did not come from this session's own page. Go back to the dashboard and try again.",
             ));
         }
+
         let names = fields.keys().map(String::as_str);
         Acting::fields(names.filter(|name| *name != "form_token"));
         Ok(Self {
@@ -129,11 +131,13 @@ pub(super) async fn create_key(state: State<Api>, form: SubmittedForm) -> Result
             "The name of a key is one line of at most 200 characters.",
         ));
     }
+
     let ticked = |scope: &&str| form.fields.contains_key(*scope);
     let scopes: Vec<&str> = SCOPES.into_iter().filter(ticked).collect();
     if scopes.is_empty() {
         return Err(wrong("A key needs at least one scope."));
     }
+
     let State(api) = &state;
     let new = NewOrgKey {
         expires_at: last_day(&form, api.now())?,
@@ -183,12 +187,14 @@ async fn recent(api: &Api, org: Uuid) -> Result<Vec<Call>, Error> {
             .iter()
             .any(|call| call.id == id && call.ended_at.is_some())
     };
+
     for live in live.into_iter().map(from_memory) {
         if !is_over(&calls, live.id) {
             calls.retain(|call| call.id != live.id);
             calls.push(live);
         }
     }
+
     calls.sort_unstable_by_key(|call| std::cmp::Reverse((call.started_at, call.id)));
     calls.truncate(RECENT as usize);
     Ok(calls)
@@ -206,11 +212,13 @@ async fn page(
         Err(Error::Wrong(Wrong::Absent(_))) => None,
         Err(error) => return Err(error.into()),
     };
+
     let any = HandoffFilter {
         reason: None,
         from: Moment::from_secs(0),
         to: api.now(),
     };
+
     Ok(view::org(&OrgPage {
         base: base(state),
         session,

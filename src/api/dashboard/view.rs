@@ -88,6 +88,7 @@ pub(super) fn org(page: &OrgPage<'_>) -> Markup {
     } else {
         "can look"
     };
+
     let body = html! {
         a.skip href="#agents" { "Skip to the content" }
         header {
@@ -103,6 +104,7 @@ pub(super) fn org(page: &OrgPage<'_>) -> Markup {
                 ul { @for (id, title) in SECTIONS { li { a href={ "#" (id) } { (title) } } } }
             }
         }
+
         main {
             (agents(page))
             (numbers(page))
@@ -112,6 +114,7 @@ pub(super) fn org(page: &OrgPage<'_>) -> Markup {
             (handoffs(page))
         }
     };
+
     let style = format!("{}/dashboard/style.css", page.base);
     document(&session.org_name, &style, &body)
 }
@@ -175,6 +178,7 @@ fn agents(page: &OrgPage<'_>) -> Markup {
             html! { (agent.language) },
         ]
     };
+
     section(
         "agents",
         "Agents",
@@ -326,6 +330,7 @@ fn calls(page: &OrgPage<'_>) -> Markup {
         "Status",
         "Lasted",
     ];
+
     let words = ["calls", "Calls", "There was no call yet."];
     let cells = |call: &Call| {
         let direction = match call.direction {
@@ -343,6 +348,7 @@ fn calls(page: &OrgPage<'_>) -> Markup {
             html! { (lasted(call)) },
         ]
     };
+
     let total = page.calls.len() as u64;
     section(
         "calls",
@@ -378,6 +384,7 @@ fn handoffs(page: &OrgPage<'_>) -> Markup {
             html! { (handoff.sentiment.map_or("none", |sentiment| sentiment.as_str())) },
         ]
     };
+
     let handoffs = &page.handoffs;
     let table = table(words, &columns, &handoffs.items, handoffs.total, cells);
     section("handoffs", "Recent handoffs", &table)

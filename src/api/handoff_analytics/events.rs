@@ -103,6 +103,7 @@ pub(super) async fn list(
             "start_date: lies after end_date; they are 30 days before now, and now, unless given",
         );
     }
+
     query.finish()?;
     let filter = HandoffFilter {
         reason: paging.filters.reason,
@@ -112,6 +113,7 @@ pub(super) async fn list(
     let page = api
         .read(move |tx| handoffs::list(tx, caller.org, filter, paging.after, paging.limit))
         .await?;
+
     Ok(paging.page(page, HandoffView::from))
 }
 

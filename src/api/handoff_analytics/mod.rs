@@ -41,6 +41,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder) {
                 .gives::<Page<events::HandoffView>>(200)
         },
     );
+
     builder.add("post", EVENTS, "reportHandoff", "Reports a handoff", |op| {
         let body = read_by(events::reported);
         op.tag(TAG)

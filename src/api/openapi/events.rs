@@ -38,11 +38,13 @@ pub(super) fn webhooks() -> (Map<String, Value>, Map<String, Value>) {
             published["$defs"][*definition].clone(),
         );
         schemas.insert((*name).to_owned(), event(name, types));
+
         for kind in types.as_array().into_iter().flatten() {
             let kind = kind.as_str().unwrap_or_default();
             webhooks.insert(kind.to_owned(), webhook(kind, name));
         }
     }
+
     (webhooks, schemas)
 }
 

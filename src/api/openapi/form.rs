@@ -41,9 +41,11 @@ fn describe(name: &str, property: &mut Value) {
     let Some((description, example)) = words::of(name) else {
         return;
     };
+
     schema
         .entry("description")
         .or_insert_with(|| description.into());
+
     let example = example.and_then(|example| serde_json::from_str::<Value>(example).ok());
     if let Some(example) = example {
         schema.entry("examples").or_insert_with(|| json!([example]));
@@ -96,6 +98,7 @@ fn enumerate(schema: &mut Value) {
     if !told.is_empty() {
         enumeration["description"] = told.into();
     }
+
     let mut branches = others;
     branches.push(enumeration);
     map.insert("oneOf".to_owned(), branches.into());
@@ -135,6 +138,7 @@ pub(super) fn name_branches(schemas: &mut Map<String, Value>) {
                 named.push((branch_name, hoisted));
             }
         }
+
         waiting.extend(named.iter().map(|(name, _)| name.clone()));
         schemas.extend(named);
     }

@@ -163,6 +163,7 @@ impl<'g> Operation<'g> {
                 }
             }
         }
+
         operation
     }
 
@@ -337,6 +338,7 @@ impl<'g> Operation<'g> {
         if secured.is_some_and(|schemes| !schemes.is_empty()) {
             headers.extend(["RateLimit", "RateLimitPolicy"]);
         }
+
         let parameters = self.value["parameters"].as_array();
         if parameters.is_some_and(|all| all.iter().any(|one| one["name"] == IDEMPOTENCY_KEY)) {
             headers.push("IdempotentReplayed");
@@ -348,6 +350,7 @@ impl<'g> Operation<'g> {
                 .filter(|(status, _)| status.starts_with('2'));
             succeed.for_each(|(_, answer)| answer["headers"] = carries(&headers));
         }
+
         self.value
     }
 }

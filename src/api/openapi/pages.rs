@@ -71,18 +71,22 @@ fn describe(document: &Value, path: &str, method: &str, operation: &Value, html:
         escaped(path),
         text(&operation["summary"])
     ));
+
     if let Some(description) = operation["description"].as_str() {
         html.push_str(&format!("<p>{}</p>", escaped(description)));
     }
+
     let security = operation["security"].as_array().into_iter().flatten();
     let accepted: Vec<_> = security
         .flat_map(Value::as_object)
         .flatten()
         .map(needed)
         .collect();
+
     if !accepted.is_empty() {
         html.push_str(&format!("<p>Credential: {}</p>", accepted.join(" or ")));
     }
+
     let parameters = operation["parameters"].as_array().into_iter().flatten();
     for parameter in parameters {
         html.push_str(&format!(
@@ -98,10 +102,12 @@ fn describe(document: &Value, path: &str, method: &str, operation: &Value, html:
             text(&parameter["description"])
         ));
     }
+
     if let Some(schema) = operation.pointer("/requestBody/content/application~1json/schema") {
         html.push_str("<h3>Body</h3>");
         unfold(document, schema, DEEPEST, html);
     }
+
     let responses = operation["responses"].as_object().into_iter().flatten();
     for (status, response) in responses {
         let response = followed(document, response);
@@ -118,6 +124,7 @@ fn describe(document: &Value, path: &str, method: &str, operation: &Value, html:
             }
         }
     }
+
     html.push_str("</details>");
 }
 
@@ -143,6 +150,7 @@ fn unfold(document: &Value, schema: &Value, depth: usize, html: &mut String) {
         html.push('…');
         return;
     }
+
     for of in ["oneOf", "anyOf"] {
         for (at, choice) in schema[of].as_array().into_iter().flatten().enumerate() {
             html.push_str(if at == 0 {
@@ -153,6 +161,7 @@ fn unfold(document: &Value, schema: &Value, depth: usize, html: &mut String) {
             unfold(document, choice, depth - 1, html);
         }
     }
+
     if schema["type"] == "array" {
         html.push_str("<p>A list of</p>");
         unfold(document, &schema["items"], depth - 1, html);
@@ -176,6 +185,7 @@ fn fields(
         .flatten()
         .collect();
     html.push_str("<ul>");
+
     for (name, property) in properties {
         let target = followed(document, property);
         let needed = if required.iter().any(|known| *known == name) {
@@ -183,6 +193,7 @@ fn fields(
         } else {
             " (optional)"
         };
+
         let description = property.get("description").or(target.get("description"));
         html.push_str(&format!(
             "<li><code>{}</code>{needed}: {} {}",
@@ -190,12 +201,15 @@ fn fields(
             kind(target),
             description.map(text).unwrap_or_default()
         ));
+
         let nested = ["properties", "items", "oneOf", "anyOf"];
         if nested.iter().any(|part| target.get(part).is_some()) {
             unfold(document, target, depth - 1, html);
         }
+
         html.push_str("</li>");
     }
+
     html.push_str("</ul>");
 }
 
@@ -210,13 +224,16 @@ fn kind(schema: &Value) -> String {
             .collect(),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => Vec::new(),
     };
+
     if let [first, second] = &*words {
         words = vec![format!("{first} or {second}")];
     }
+
     if let Some(of) = schema["enum"].as_array() {
         let of: Vec<_> = of.iter().map(ToString::to_string).collect();
         words.push(format!("one of {}", of.join(", ")));
     }
+
     for (name, shown) in [
         ("const", ""),
         ("format", ""),
@@ -236,6 +253,7 @@ fn kind(schema: &Value) -> String {
             }
         }
     }
+
     format!("<i>{}</i>", escaped(&words.join(", ")))
 }
 

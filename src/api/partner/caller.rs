@@ -35,6 +35,7 @@ impl FromRequestParts<Api> for PartnerCaller {
         if let Some(known) = parts.extensions.get::<Self>() {
             return Ok(known.clone());
         }
+
         let key = credential(
             parts,
             "A partner key is required: Authorization: Bearer <partner key>",
@@ -46,6 +47,7 @@ impl FromRequestParts<Api> for PartnerCaller {
                 .await?;
             Ok(found.map(|(key, partner)| KnownPartner { key, partner }))
         };
+
         let partners = &api.credentials().partners;
         let known = partners.or_look_up(hash, api.monotonic(), look_up).await?;
         let known = known.ok_or_else(|| no_key(key))?;
@@ -64,6 +66,7 @@ impl FromRequestParts<Api> for PartnerCaller {
             id: Some(key),
             name: caller.known.key.name.clone(),
         };
+
         Acting::by(actor, None, Some(id));
         Ok(caller)
     }

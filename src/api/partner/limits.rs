@@ -94,6 +94,7 @@ pub(super) async fn own(
         let own = set.iter().find(|(known, _)| *known == limit);
         own.map_or(limit.default_of(defaults), |(_, most)| *most)
     };
+
     Ok(Json(PartnerLimitsView {
         requests_per_minute: caller.requests_per_minute(&api),
         login_links_per_minute: caller.login_links_per_minute(&api),
@@ -176,6 +177,7 @@ async fn view(
             used: counted.map(|(_, held)| *held),
         }
     };
+
     Ok(Json(OrgLimitsView {
         outbound_trunks: one(OrgLimit::OutboundTrunks),
         agents: one(OrgLimit::Agents),

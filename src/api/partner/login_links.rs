@@ -50,6 +50,7 @@ pub(super) async fn create(
         expires_at: now + LIFETIME,
         confirm,
     };
+
     let new = login.clone();
     let created = api
         .write(move |tx, now| logins::create_link(tx, org, &new, &link, now))
@@ -59,6 +60,7 @@ pub(super) async fn create(
         url: format!("{}/partner-login?token={token}", api.dashboard_url()),
         expires_at: written(link.expires_at),
     };
+
     Ok((StatusCode::CREATED, Json(shown)))
 }
 

@@ -183,12 +183,14 @@ async fn may_call_runtime(
     else {
         return Ok(());
     };
+
     let prefix = &api.config().sip.header_prefix;
     if let Some(name) = headers.keys().find(|name| is_ours(name, prefix)) {
         return Err(ApiError::bad(format!(
             "runtime.headers.{name}: names that begin with {prefix} are Trunkline's own"
         )));
     }
+
     let own = ("runtime.uri".to_owned(), &**uri);
     let others = fallbacks.iter().enumerate();
     let others = others.map(|(at, uri)| (format!("runtime.fallbacks[{at}]"), &**uri));

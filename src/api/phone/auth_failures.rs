@@ -67,6 +67,7 @@ pub(crate) async fn list(
     let narrow = [query.text("username"), source];
     let paging = Paging::read(&mut query, "auth-failures", narrow);
     query.finish()?;
+
     paging
         .find(
             api.store(),

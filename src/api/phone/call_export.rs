@@ -129,10 +129,12 @@ pub(super) async fn answer(
         left: onward.limit.unwrap_or(u32::MAX),
         onward,
     };
+
     let mut first = String::new();
     if form == ExportFormat::Csv {
         line(&mut first, &COLUMNS.map(Cow::Borrowed));
     }
+
     first.push_str(&export.read().await?);
 
     let rest = stream::try_unfold(export, |mut export| async move {
@@ -145,6 +147,7 @@ pub(super) async fn answer(
         })?;
         Ok::<_, Error>(Some((Bytes::from(some), export)))
     });
+
     let first = stream::iter([Ok(Bytes::from(first))]);
     let body = Body::from_stream(futures_util::StreamExt::chain(first, rest));
     Ok(([(header::CONTENT_TYPE, form.content_type())], body).into_response())
@@ -169,6 +172,7 @@ impl Export {
             self.form.write(&mut lines, &call.into(), &cursor);
             self.left -= 1;
         }
+
         self.after = found.more_after.filter(|_| self.left > 0);
         Ok(lines)
     }
@@ -179,9 +183,11 @@ impl CallView {
         fn text<T: ToString>(value: Option<T>) -> Cow<'static, str> {
             Cow::Owned(value.map(|value| value.to_string()).unwrap_or_default())
         }
+
         fn time(time: &Option<String>) -> Cow<'_, str> {
             plain(time.as_deref().unwrap_or_default())
         }
+
         let transfer = self.transfer.as_ref();
         [
             text(Some(self.id)),

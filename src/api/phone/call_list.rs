@@ -35,15 +35,18 @@ pub(crate) async fn list(
         "application/json" | "application/*" | "*/*" => Some(None),
         kind => ExportFormat::of(kind).map(Some),
     });
+
     if let Some(form) = form.flatten() {
         let onward = Onward::read(&mut query, call_export::LIST, given);
         query.finish()?;
         return call_export::answer(api, caller.org, onward, form).await;
     }
+
     let paging = Paging::read(&mut query, "calls", given);
     query.finish()?;
     // Memory first: a call that ends in between is then found in the store.
     let live = api.live().of_org(caller.org);
+
     // Calls that have ended aren't shown by some filters.
     let only_live = paging.filters.is_of_live_calls();
     let shown = live.iter().filter(|live| !(only_live && live.is_over()));
@@ -54,6 +57,7 @@ pub(crate) async fn list(
             trunkline_store::calls::list(tx, caller.org, &filter, paging.after, paging.limit)
         })
         .await;
+
     let stored = match stored {
         Ok(stored) => stored,
         // Calls that are up are all in memory.
@@ -68,6 +72,7 @@ pub(crate) async fn list(
         }
         Err(error) => return Err(error.into()),
     };
+
     Ok(merge(stored, live, &paging).into_response())
 }
 
@@ -90,12 +95,14 @@ fn merge(
             .is_none_or(|after| place(call) < (after.at, after.id))
             && end.is_none_or(|end| place(call) >= end)
     };
+
     let mut calls: HashMap<Uuid, Call> = stored
         .items
         .into_iter()
         .map(|call| (call.id, call))
         .collect();
     let mut not_stored = 0;
+
     let mut no_more = 0;
     for live in live {
         let id = live.started.call;
@@ -118,6 +125,7 @@ fn merge(
             }
         }
     }
+
     let mut calls: Vec<Call> = calls
         .into_values()
         .filter(|call| filters.matches(call))
@@ -128,6 +136,7 @@ fn merge(
     calls.truncate(limit);
     let last = if cut { calls.last().map(place) } else { end };
     let next = last.map(|(at, id)| paging.next(Position { at, id }));
+
     Page {
         items: calls.into_iter().map(CallView::from).collect(),
         next,

@@ -43,6 +43,7 @@ pub(crate) async fn explained(api: &Api, call: &Call) -> Result<Explanation, Api
                 .await?
         }
     };
+
     let call_id = call.caller_call_id.clone();
     let failures = api.read(move |tx| explained::log_ins_failed(tx, org, &call_id));
     let failures = failures.await.unwrap_or_default();
@@ -51,6 +52,7 @@ pub(crate) async fn explained(api: &Api, call: &Call) -> Result<Explanation, Api
         explanation: log_in::sentence(&failure.part),
         part: failure.part,
     });
+
     Ok(Explanation::new(
         known.decision,
         known.asked.as_ref(),

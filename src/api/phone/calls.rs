@@ -116,6 +116,7 @@ pub(crate) async fn find(api: &Api, org: Uuid, id: Uuid) -> Result<Call, ApiErro
         kept(api, org, live.iter()).await;
         live = api.live().one(org, id);
     }
+
     Ok(
         match (
             api.read_inline(move |tx| calls::by_id(tx, org, id)).await,

@@ -207,6 +207,7 @@ pub(crate) async fn assign(
             (StatusCode::CREATED, made)
         }
     };
+
     Ok((status, Json(destination.into())))
 }
 
@@ -322,6 +323,7 @@ pub(super) fn assigned(mut fields: Fields) -> Result<Assigned, ApiError> {
     if there == new {
         fields.refuse("destination_id", "give either destination_id or create");
     }
+
     let id = fields.optional("destination_id", ID);
     let new = fields.optional("create", Object(new_destination));
     fields.sketch(|schema| {
@@ -341,5 +343,6 @@ pub(super) fn assigned(mut fields: Fields) -> Result<Assigned, ApiError> {
             of("create", Object(new_destination).schema()),
         ]});
     });
+
     fields.done(|| id.map(Assigned::There).or(new.map(Assigned::New)))
 }

@@ -68,6 +68,7 @@ pub(crate) async fn stream(
     for kind in types.iter().flatten() {
         caller.caller.needs(scope(*kind))?;
     }
+
     let start = query.read("last_event_id", start);
     let start = match last_event_id(&headers) {
         Ok(None) => start,
@@ -77,6 +78,7 @@ pub(crate) async fn stream(
             None
         }
     };
+
     query.finish()?;
     let seat = seat(&api, &caller)?;
     let org = caller.caller.org;
@@ -88,6 +90,7 @@ pub(crate) async fn stream(
             seq.await?.unwrap_or(0)
         }
     };
+
     let types = types.unwrap_or_else(|| allowed(&caller.caller));
     let listener = Listener {
         api,
@@ -98,14 +101,17 @@ pub(crate) async fn stream(
         waiting: VecDeque::new(),
         greeted: false,
     };
+
     let alive = KeepAlive::new().interval(ALIVE_EVERY).text("alive");
     let events = stream::unfold(listener, Listener::next);
     let mut response = Sse::new(events).keep_alive(alive).into_response();
+
     // A proxy that gathers the answer would hold every event up.
     response.headers_mut().insert(
         HeaderName::from_static("x-accel-buffering"),
         HeaderValue::from_static("no"),
     );
+
     Ok(response)
 }
 
@@ -203,9 +209,11 @@ impl Listener {
                     return Some((Ok(frame(&event)), self));
                 }
             }
+
             if !self.caller.is_good(&self.api).await {
                 return None;
             }
+
             self.seat.seen();
             let (org, seq) = (self.caller.caller.org, self.seq);
             let found = self

@@ -113,6 +113,7 @@ impl InboundTrunkView {
             .into_iter()
             .map(RegistrationView::from)
             .collect();
+
         Self {
             registered: !registrations.is_empty(),
             registrations,
@@ -328,6 +329,7 @@ fn may_trust(
     };
     let new = listed.iter().enumerate().filter(|(_, one)| is_new(one));
     let mut faults: Vec<String> = new.filter_map(refused).collect();
+
     // An entry of the operator's, and one from before there was a bound, doesn't count.
     let counts = |network: &IpNet| {
         !operators.contains(network) && (is_new(network) || address::are_few(&[*network]))
@@ -338,6 +340,7 @@ fn may_trust(
             "{ALLOWED}: at most 1,024 IPv4 addresses and an IPv6 /48 in all; the operator can allow more with trunkline trunk update --allow"
         ));
     }
+
     match faults.is_empty() {
         true => Ok(()),
         false => Err(ApiError::BadRequest(faults)),

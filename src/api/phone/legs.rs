@@ -129,6 +129,7 @@ fn called(
             .take(MOST)
             .collect::<Vec<_>>()
     };
+
     // Those that were asked before the one that answered, or that never did.
     let set_up = call
         .answered_at
@@ -139,6 +140,7 @@ fn called(
         .into_iter()
         .map(|id| ("runtime", id))
         .collect();
+
     let answered = call.runtime_call_id.clone().filter(|id| !id.is_empty());
     called.extend(answered.map(|id| ("runtime", id)));
     if let Some(transfer) = call
@@ -150,12 +152,14 @@ fn called(
         let destinations = begun(transfer.requested_at, until).into_iter();
         called.extend(destinations.map(|id| ("destination", id)));
     }
+
     let mut known: Vec<String> = Vec::new();
     called.retain(|(_, id)| {
         let is_new = !known.contains(id);
         known.push(id.clone());
         is_new
     });
+
     called
 }
 
@@ -175,9 +179,11 @@ fn successor(traces: &Traces, call: &Call, leg: &[(bool, Captured)]) -> Option<S
     if call.ended_at.is_some_and(|end| end <= left) {
         return None;
     }
+
     let message = Sip::parse(&bye.octets);
     let (replaced, ours) = (message.first("Call-ID")?, message.tag("From")?);
     let from = before(left, SET_UP);
+
     // It comes twice where it was challenged: with our tag in Replaces, which nobody else knows.
     let begun = traces.begun(ours.as_bytes(), from, left);
     let mut received = begun.into_iter().filter(|(is_sent, _)| !is_sent);
@@ -218,6 +224,7 @@ fn of_one_dialog(messages: Vec<(bool, Captured)>, began: u64) -> Vec<(bool, Capt
     else {
         return Vec::new();
     };
+
     let peer = invite.source.ip();
     let ours = messages.iter().find_map(|(is_sent, captured)| {
         let is_answer = *is_sent && captured.at >= began && captured.target.ip() == peer;
@@ -238,5 +245,6 @@ fn of_one_dialog(messages: Vec<(bool, Captured)>, began: u64) -> Vec<(bool, Capt
         let is_ours = ours.is_some() && tags.contains(&ours);
         is_theirs && (is_ours || other.ip() == peer)
     });
+
     own
 }

@@ -77,6 +77,7 @@ fn audio_connection(sdp: &str) -> Option<IpAddr> {
             connection = address.split('/').next()?.parse().ok();
         }
     }
+
     connection.filter(|_| is_audio.is_some())
 }
 

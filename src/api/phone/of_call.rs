@@ -32,6 +32,7 @@ impl FromRequestParts<Api> for OfCall {
         if let Some(known) = parts.extensions.get::<Self>() {
             return Ok(known.clone());
         }
+
         let by_cookie = dashboard_session::is_presented(&parts.headers);
         if by_cookie || !credential(parts, REQUIRED)?.starts_with(token::PREFIX) {
             let caller = Caller::from_request_parts(parts, api).await?;
@@ -39,6 +40,7 @@ impl FromRequestParts<Api> for OfCall {
             let (org, id) = (caller.org, caller.key_id());
             return Ok(Self { org, id });
         }
+
         let presented = credential(parts, REQUIRED)?.to_owned();
         let Ok(named) = Named::from_request_parts(parts, api).await;
         let call = named.id("call_id", Kind::Call).map_err(|_| NO_TOKEN)?;
@@ -46,6 +48,7 @@ impl FromRequestParts<Api> for OfCall {
             Some(session) => session,
             None => session_elsewhere(api, &presented, call).await?,
         };
+
         let tokens = api.session_tokens();
         let org = tokens.read(&presented, session).ok_or(NO_TOKEN)?;
         let limit = api.config().limits.requests_per_minute;
@@ -56,6 +59,7 @@ impl FromRequestParts<Api> for OfCall {
             id: Some(session),
             name: "session token".to_owned(),
         };
+
         Acting::by(actor, Some(org), None);
         Ok(Self { org, id: session })
     }

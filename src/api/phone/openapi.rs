@@ -65,9 +65,11 @@ fn agents(builder: &mut OpenApiBuilder, config: &Config) {
         let body = read_by(|fields| agents::new_agent(fields, voices));
         op.makes::<AgentView>(body)
     });
+
     of.get("/phone/{agent_id}", "showAgent", "One agent", |op| {
         op.gives::<AgentView>(200)
     });
+
     of.patch(
         "/phone/{agent_id}",
         "updateAgent",
@@ -371,6 +373,7 @@ fn transfer_destinations(builder: &mut OpenApiBuilder) {
     of.get(ONE, "showDestination", "One destination", |op| {
         op.gives::<DestinationView>(200)
     });
+
     of.patch(
         ONE,
         "updateDestination",

@@ -48,6 +48,7 @@ pub(crate) async fn place(
         max_duration: asked.max_duration,
         metadata: asked.metadata,
     };
+
     caught_up(&api).await;
     match node_for(&api, &order) {
         Some(node) => remote::place(&api, order, node).await,

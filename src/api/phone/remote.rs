@@ -117,6 +117,7 @@ async fn ask(
         }
     })
     .await;
+
     let untouched = api.write(move |tx, _| asks::forget(tx, org, ask)).await;
     match answered {
         Ok(answered) => {
@@ -140,10 +141,12 @@ fn heard(status: u16, body: String) -> Result<CommandResult, ApiError> {
     if status.is_success() {
         return Ok(CommandResult { status, body });
     }
+
     let (code, message) = match body.split_once('\n') {
         Some((code, message)) => (Some(code.to_owned()), message.to_owned()),
         None => (None, body),
     };
+
     let wait_s = AGAIN;
     let error = match status {
         StatusCode::BAD_REQUEST => ApiError::bad(message),
@@ -154,6 +157,7 @@ fn heard(status: u16, body: String) -> Result<CommandResult, ApiError> {
         StatusCode::SERVICE_UNAVAILABLE => ApiError::Unavailable { message, wait_s },
         _ => ApiError::Broke(message.into()),
     };
+
     Err(match code {
         Some(code) => error.with_code(code),
         None => error,
@@ -167,6 +171,7 @@ pub(in crate::api) async fn serve(api: Api) {
         return;
     };
     let mut running = JoinSet::new();
+
     let mut fails = false;
     loop {
         tokio::time::sleep(LISTEN).await;
@@ -174,6 +179,7 @@ pub(in crate::api) async fn serve(api: Api) {
         if running.len() >= AT_ONCE {
             continue;
         }
+
         match take(&api, node).await {
             Ok(taken) => {
                 fails = false;
@@ -215,10 +221,12 @@ async fn carry_out(api: Api, ask: asks::Ask) {
         // A newer node asks for what this one doesn't know.
         Err(fault) => Err(ApiError::Broke(Box::new(fault))),
     };
+
     let (status, body) = match done {
         Ok(result) => (result.status, result.body),
         Err(error) => (error.status(), Refusal::from(&error).written()),
     };
+
     let answered = api.write(move |tx, _| asks::answer(tx, ask.id, status.as_u16(), &body));
     if let Err(error) = answered.await {
         tracing::warn!(call.id = %ask.call_id, %error, "the result of another node's command can't be told");

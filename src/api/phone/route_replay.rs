@@ -53,6 +53,7 @@ pub(crate) async fn decide(
     let org = view
         .org(caller.org)
         .ok_or_else(|| ApiError::absent(Kind::Org))?;
+
     let changed = question
         .changes
         .apply(&org.routing)
@@ -61,6 +62,7 @@ pub(crate) async fn decide(
     let calls = api
         .read(move |tx| explained::recorded(tx, caller.org, period, None, limit + 1))
         .await?;
+
     // Thousands of decisions: not on a thread that others wait for.
     let replayed = tokio::task::spawn_blocking(move || replay(calls, limit, period, &changed));
     let replayed = replayed.await;

@@ -67,6 +67,7 @@ fn read(fields: &mut Fields) -> Option<Runtime> {
         "username",
         "password",
     ];
+
     let addressed = of_sip.into_iter().any(|name| fields.has(name));
     let needed = matches!(kind, Some(Type::Sip));
     let uri = if needed {
@@ -74,12 +75,14 @@ fn read(fields: &mut Fields) -> Option<Runtime> {
     } else {
         fields.optional("uri", TEMPLATE)
     };
+
     let fallbacks = fields.optional("fallbacks", ListOf::new(TEMPLATE, 0..=5));
     let failover_on = fields.optional("failover_on", ListOf::new(Choice(&FailoverOn::ALL), 0..=3));
     let headers = fields.optional("headers", Headers);
     let session_token = fields.optional("session_token", Bool);
     let login = credentials(fields).pair();
     sketch(fields);
+
     match kind? {
         Type::Sip => Some(Runtime::Sip {
             uri: uri?,
@@ -130,6 +133,7 @@ impl FieldType for Headers {
             return None;
         };
         let mut headers = BTreeMap::new();
+
         let before = faults.len();
         for (name, value) in map {
             let is_token = |octet: u8| octet.is_ascii_alphanumeric() || b"_.-".contains(&octet);
@@ -154,8 +158,10 @@ impl FieldType for Headers {
                 | Value::Array(_)
                 | Value::Object(_) => "expected a text",
             };
+
             faults.push(format!("{path}.{name}: {fault}"));
         }
+
         let octets: usize = headers
             .iter()
             .map(|(name, value)| name.len() + value.len())
@@ -165,6 +171,7 @@ impl FieldType for Headers {
                 "{path}: expected at most 20 headers and 2,048 octets"
             ));
         }
+
         (faults.len() == before).then_some(headers)
     }
 }

@@ -53,6 +53,7 @@ impl FromRequestParts<Api> for SessionReader {
         if by_cookie || !credential(parts, required)?.starts_with(token::PREFIX) {
             return Ok(Self::Org(Caller::from_request_parts(parts, api).await?));
         }
+
         let token = credential(parts, required)?.to_owned();
         let Ok(named) = Named::from_request_parts(parts, api).await;
         let session = named
@@ -64,6 +65,7 @@ impl FromRequestParts<Api> for SessionReader {
         let taken = api
             .quotas()
             .take(Policy::Session, session, limit, api.monotonic());
+
         Tally::of(parts).note(taken)?;
         Ok(Self::Runtime(org))
     }
@@ -175,11 +177,13 @@ pub(crate) async fn show(
             (caller.org, false, shown)
         }
     };
+
     let session = named.id("session_id", Kind::Session)?;
     let (call, headers, over) = find(&api, org, session).await?;
     if over && for_actions {
         return Err(OVER);
     }
+
     query.finish()?;
     let config = match call.agent_id {
         Some(agent) => or_none(
@@ -188,10 +192,12 @@ pub(crate) async fn show(
         )?,
         None => None,
     };
+
     let contact = match call.contact_id {
         Some(contact) => or_none(api.store().contacts().by_id(org, contact).await)?,
         None => None,
     };
+
     let mut by_name: BTreeMap<Box<str>, String> = BTreeMap::new();
     for (name, value) in headers {
         // RFC 3261 §7.3.1: the same as one header with a list.
@@ -201,6 +207,7 @@ pub(crate) async fn show(
         }
         values.push_str(&value);
     }
+
     let withheld = call.caller_withheld == Some(true);
     Ok(Json(SessionView {
         session_id: call.session_id,
@@ -256,6 +263,7 @@ async fn find(
             let over = call.ended_at.is_some() || api.live().one(org, call.id).is_some();
             Ok((call, headers, over))
         }
+
         // It has ended, and not even its beginning is written down yet.
         Err(error) => match api.live().of_session(org, session) {
             Some(live) => {
@@ -278,6 +286,7 @@ async fn of_org(api: &Api, org: Uuid, credentials: Disclosure) -> Result<OrgView
         }
         (own, _) => own.clone(),
     };
+
     Ok(OrgView {
         id: org.id,
         external_id: org.external_id,
@@ -312,6 +321,7 @@ fn destinations(config: &AgentConfig) -> Vec<DestinationView> {
         r#type: own.target.kind(),
         value: own.target.value().to_owned(),
     });
+
     let mut views: Vec<_> = views.collect();
     views.sort_by_cached_key(|view| view.name.to_lowercase());
     views

@@ -92,12 +92,14 @@ pub(super) async fn may_name(
     if hosts.is_empty() {
         return Ok(());
     }
+
     let tied = api.read_inline(move |tx| tied_peers::list(tx, org)).await?;
     let tied = tied_peers::together(&tied);
     let fault = |(path, host, port): (String, String, u16)| {
         let fault = policy.judge_host(&host, port, tied.namer_of(&host)).err()?;
         Some(format!("{path}: {host} {fault}"))
     };
+
     let faults: Vec<String> = hosts.into_iter().filter_map(fault).collect();
     match faults.is_empty() {
         true => Ok(()),

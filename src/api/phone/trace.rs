@@ -117,10 +117,12 @@ pub(crate) async fn show(
     if let Some(node) = another(&api, &call, &legs) {
         (legs, is_complete) = fetch(&api, &call, node).await?;
     }
+
     if !caller.may(CHANGES) {
         let secret = api.store().keyring().derive("tags in traces");
         hide_tags(legs.iter_mut().map(|leg| &mut leg.captured.octets), secret);
     }
+
     Ok(match TraceFormat::wanted(&headers) {
         TraceFormat::Pcap => {
             let messages: Vec<Captured> = legs.into_iter().map(|leg| leg.captured).collect();
@@ -190,12 +192,14 @@ async fn decided(api: &Api, call: &Call, legs: &[Leg]) -> Result<Vec<(Moment, St
     if let Some(decision) = decision(api, call.org_id, call.id).await? {
         decided.push((call.started_at, decision.sentences().join(" ")));
     }
+
     let tried = attempts(api, call).await?;
     decided.extend(
         tried
             .iter()
             .map(|attempt| (attempt.ended_at, sentence(attempt))),
     );
+
     if let Some(at) = call.ended_at {
         let mut text = format!("call ended: {}", call.status.as_str());
         if let Some(reason) = &call.reason {
@@ -204,6 +208,7 @@ async fn decided(api: &Api, call: &Call, legs: &[Leg]) -> Result<Vec<(Moment, St
         }
         decided.push((at, text));
     }
+
     Ok(decided)
 }
 
@@ -218,10 +223,12 @@ fn unsettled(legs: &[Leg]) -> Vec<(Moment, String)> {
     };
     let key = |message: &Message| (message.first("Call-ID"), message.cseq());
     let asked = legs.iter().filter(|leg| leg.is_sent).map(read).filter(asks);
+
     let asked: Vec<_> = asked.map(|message| key(&message)).collect();
     if asked.is_empty() {
         return Vec::new();
     }
+
     let refused = legs.iter().filter(|leg| !leg.is_sent).filter_map(|leg| {
         let message = read(leg);
         let status = message.status()?;
@@ -234,6 +241,7 @@ fn unsettled(legs: &[Leg]) -> Vec<(Moment, String)> {
             (Moment::from_micros(leg.captured.at), text)
         })
     });
+
     refused.collect()
 }
 
@@ -269,6 +277,7 @@ fn items(legs: &[Leg], decided: &[(Moment, String)]) -> Vec<ItemView> {
         };
         (captured.at, ItemView::Message { message: view })
     });
+
     let decisions = decided.iter().map(|(at, text)| {
         let view = ItemView::Decision {
             at: written(*at),
@@ -278,5 +287,6 @@ fn items(legs: &[Leg], decided: &[(Moment, String)]) -> Vec<ItemView> {
     });
     let mut items: Vec<(u64, ItemView)> = messages.chain(decisions).collect();
     items.sort_by_key(|(at, _)| *at);
+
     items.into_iter().map(|(_, item)| item).collect()
 }

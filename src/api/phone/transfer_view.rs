@@ -45,6 +45,7 @@ impl From<CallTransfer> for TransferView {
         if reasons.is_empty() {
             reasons.push(Reason::AiImpliedHandoff);
         }
+
         Self {
             id: transfer.id,
             call_id: transfer.call_id,

@@ -38,10 +38,12 @@ pub(super) fn asked(mut fields: Fields) -> Result<Ask, ApiError> {
     if by_name == by_id {
         fields.refuse("destination", "give either destination or destination_id");
     }
+
     let name = fields.optional("destination", NAME);
     let id = fields.optional("destination_id", ID);
     let report = report(&mut fields);
     fields.sketch(either);
+
     fields.done(|| {
         let chosen = match (name, id) {
             (Some(name), None) => Chosen::Name(name.into()),

@@ -86,6 +86,7 @@ pub(crate) async fn verify(
         .read_inline(move |tx| trunkline_store::numbers::by_id(tx, caller.org, id))
         .await?;
     body.empty()?;
+
     if number.verified_at.is_some() {
         return Ok(Json(NumberView::from(number)).into_response());
     }
@@ -108,22 +109,26 @@ pub(crate) async fn verify(
             calls_left,
         } => (id, expires_at, calls_left),
     };
+
     let asked = Verification {
         org: caller.org,
         number: number.number,
         code,
         way: Arc::new(way(trunk)),
     };
+
     let begun = engine.verify(asked).await;
     let begun = match begun {
         Ok(begun) => begun.map_err(refused),
         Err(fault) => Err(ApiError::Broke(Box::new(fault))),
     };
+
     if let Err(error) = begun {
         api.write(move |tx, _| number_codes::take_back(tx, caller.org, made))
             .await?;
         return Err(error);
     }
+
     let view = VerificationView {
         phone_number_id: id,
         phone_number: number.number,
@@ -131,6 +136,7 @@ pub(crate) async fn verify(
         tries: TRIES,
         calls_left,
     };
+
     Ok((StatusCode::ACCEPTED, Json(view)).into_response())
 }
 
@@ -195,6 +201,7 @@ fn way(trunk: &VerificationTrunk) -> WayOut {
         user: user.clone(),
         password: password.expose().into(),
     });
+
     WayOut {
         org: Uuid::nil(),
         id: Uuid::nil(),

@@ -184,6 +184,7 @@ pub(super) async fn erase(
     for scope in SCOPES {
         caller.needs(scope)?;
     }
+
     let id = named.id("contact_id", Kind::Contact)?;
     let contact = match api.store().contacts().by_id(caller.org, id).await {
         Ok(contact) => contact,
@@ -203,10 +204,12 @@ pub(super) async fn erase(
         }
         Err(error) => return Err(error.into()),
     };
+
     query.finish()?;
     if is_on_call(&api, &contact).await? {
         return Err(Refused::ContactOnCall.into());
     }
+
     let erasure = api
         .write(move |tx, now| erasures::request(tx, caller.org, id, now))
         .await?;

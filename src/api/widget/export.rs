@@ -79,11 +79,13 @@ pub(super) async fn show(
     for scope in SCOPES {
         caller.needs(scope)?;
     }
+
     let contact = find(&api, &caller, &named).await?;
     let paging = Paging::read(&mut query, "export", Of::default());
     if paging.after.is_some() && paging.filters.0 != Some(contact.id) {
         query.refuse("cursor: was made for another contact");
     }
+
     query.finish()?;
     let paging = Paging {
         filters: Of(Some(contact.id)),
@@ -120,6 +122,7 @@ pub(crate) async fn export<E: From<Error>>(
     write(&json(&WholeContactView::from(contact)))?;
     write(",\"calls\":[")?;
     let mut after: Option<Position> = None;
+
     let mut is_first = true;
     loop {
         let of = Arc::clone(&of);
@@ -136,6 +139,7 @@ pub(crate) async fn export<E: From<Error>>(
             None => break,
         }
     }
+
     write("]}")
 }
 

@@ -35,6 +35,7 @@ impl FromRequestParts<Api> for Visitor {
         let Some(claims) = token::read_contact(api.store().keyring(), token, api.now()) else {
             return Err(invalid);
         };
+
         let limit = api.config().limits.requests_per_minute;
         let quotas = api.quotas();
         Tally::of(parts).note(quotas.take(Policy::Visitor, claims.sub, limit, api.monotonic()))?;

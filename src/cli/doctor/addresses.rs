@@ -47,6 +47,7 @@ pub(super) async fn examine(deployment: &Deployment<'_>, orgs: &CheckedOrgs) -> 
         let text = format!("{uri} ({whose}) leads to {address}, which {refusal}.");
         Finding::problem(CHECK, text, fix)
     }));
+
     findings
 }
 

@@ -55,6 +55,7 @@ fn one(key: &str, file: &Path, host: Option<&str>, now: Moment) -> Finding {
             );
         }
     };
+
     let today = i64::try_from(now.as_millis() / 1_000).unwrap_or(i64::MAX);
     let days = (facts.until - today).div_euclid(DAY_S);
     let shown = format!("{} ({key})", file.display());
@@ -65,6 +66,7 @@ fn one(key: &str, file: &Path, host: Option<&str>, now: Moment) -> Finding {
             "Look at this machine's clock, or at when the certificate begins.",
         );
     }
+
     if days < 0 {
         return Finding::problem(
             CHECK,
@@ -72,6 +74,7 @@ fn one(key: &str, file: &Path, host: Option<&str>, now: Moment) -> Finding {
             "Renew it, then send the daemon SIGHUP.",
         );
     }
+
     if let Some(host) = host.filter(|host| !facts.names(host)) {
         return Finding::problem(
             CHECK,
@@ -82,6 +85,7 @@ fn one(key: &str, file: &Path, host: Option<&str>, now: Moment) -> Finding {
             format!("Get one that names {host}: peers that verify it end the connection."),
         );
     }
+
     if days < SOON {
         return Finding::problem(
             CHECK,
@@ -89,6 +93,7 @@ fn one(key: &str, file: &Path, host: Option<&str>, now: Moment) -> Finding {
             "Renew it, then send the daemon SIGHUP.",
         );
     }
+
     let text = format!("{shown} is good for {days} days.");
     if days < WATCH {
         Finding::note(CHECK, text)
@@ -119,6 +124,7 @@ impl Facts {
                 None
             }
         });
+
         Ok(Self {
             from: read.validity().not_before.timestamp(),
             until: read.validity().not_after.timestamp(),

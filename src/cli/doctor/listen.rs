@@ -138,6 +138,7 @@ fn free(listener: &Listener) -> Finding {
         Transport::Udp => std::net::UdpSocket::bind(address).map(drop),
         Transport::Tcp | Transport::Tls => std::net::TcpListener::bind(address).map(drop),
     };
+
     match bound {
         Ok(()) => Finding::note(
             CHECK,

@@ -20,6 +20,7 @@ pub(super) async fn examine(deployment: &Deployment<'_>) -> Vec<Finding> {
             )];
         }
     };
+
     let outside = deployment.source_outside();
     let mut findings = Vec::new();
     for (at, listener) in config.sip.listeners.iter().enumerate() {
@@ -31,6 +32,7 @@ pub(super) async fn examine(deployment: &Deployment<'_>) -> Vec<Finding> {
             "Who calls by {} {} is told {signalling} for signalling and {media} for audio",
             listener.transport, listener.address
         );
+
         // A listener with an address of its own serves a network of its own.
         let is_for_all = listener.advertise.is_none();
         findings.push(match outside {
@@ -45,5 +47,6 @@ pub(super) async fn examine(deployment: &Deployment<'_>) -> Vec<Finding> {
             Some(_) | None => Finding::ok(CHECK, format!("{told}.")),
         });
     }
+
     findings
 }

@@ -55,6 +55,7 @@ impl Command {
             .filter(|finding| finding.level == Level::Problem)
             .count();
         let shown = |finding: &&Finding| !self.quiet || finding.level == Level::Problem;
+
         let findings: Vec<&Finding> = findings.iter().filter(shown).collect();
         if self.output.is_json() {
             print(&json(&Report { problems, findings }));
@@ -68,6 +69,7 @@ impl Command {
                 print(&lines.join("\n"));
             }
         }
+
         match problems {
             0 => Ok(()),
             1 => Err(Failure::Command("1 problem found".to_owned())),
@@ -83,6 +85,7 @@ async fn examine(config: &Config) -> Vec<Finding> {
         resolver: Resolver::new(&config.sip.nameservers),
         calls: Vec::new(),
     };
+
     match open(config).await {
         Ok(store) => match orgs::CheckedOrgs::read(&store, now()).await {
             Ok(orgs) => {
@@ -103,10 +106,12 @@ async fn examine(config: &Config) -> Vec<Finding> {
         },
         Err(finding) => findings.push(finding),
     }
+
     findings.extend(names::examine(&deployment).await);
     findings.extend(media::examine(&deployment).await);
     findings.extend(certificates::examine(config, now()));
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.level));
+
     findings
 }
 

@@ -76,6 +76,7 @@ fn dialled(deployment: &Deployment<'_>, host: &str) -> Option<Finding> {
         .calls
         .iter()
         .filter_map(|call| call.asked.as_ref());
+
     let hosts: Vec<&str> = asked.map(|asked| host_of(&asked.host)).collect();
     let is_told = |host: &&&str| !told.iter().any(|told| told.eq_ignore_ascii_case(host));
     let others: Vec<&&str> = hosts.iter().filter(is_told).collect();
@@ -120,6 +121,7 @@ async fn name(deployment: &Deployment<'_>, host: &str, transport: &'static str) 
         }),
         named: trunkline_model::address::NamedBy::Operator,
     };
+
     let targets = deployment.resolver.resolve(&wanted).await;
     let Some(first) = targets.first() else {
         return Finding::problem(
@@ -130,6 +132,7 @@ async fn name(deployment: &Deployment<'_>, host: &str, transport: &'static str) 
             ),
         );
     };
+
     let address = first.address;
     if targets
         .iter()
@@ -140,6 +143,7 @@ async fn name(deployment: &Deployment<'_>, host: &str, transport: &'static str) 
             format!("{host} leads to {address}, which only this machine reaches."),
         );
     }
+
     if !targets
         .iter()
         .any(|target| ports.contains(&target.address.port()))
@@ -154,6 +158,7 @@ async fn name(deployment: &Deployment<'_>, host: &str, transport: &'static str) 
             ),
         );
     }
+
     Finding::ok(CHECK, format!("{host} leads to {address} for {transport}."))
 }
 

@@ -39,6 +39,7 @@ impl CheckedOrgs {
         let total = rows.len();
         rows.truncate(ORGS);
         let period = (now - OF_LATE, now + DAY);
+
         let mut calls = Vec::with_capacity(rows.len());
         for rows in &rows {
             let org = rows.org.id;
@@ -47,6 +48,7 @@ impl CheckedOrgs {
                 .await?;
             calls.push((org, recorded));
         }
+
         Ok(Self {
             rows,
             calls,
@@ -86,6 +88,7 @@ impl CheckedOrgs {
             total if total > shown => format!("{total} orgs, of which {shown} are looked at"),
             total => format!("{total} orgs"),
         };
+
         let millis = self.took.as_millis();
         if self.took > Duration::from_secs(1) {
             return Finding::problem(
@@ -94,6 +97,7 @@ impl CheckedOrgs {
                 "Look at its load and at the network between; calls don't wait for it, the API does.",
             );
         }
+
         Finding::ok(
             "database",
             format!("The database answers, and holds {orgs}."),
@@ -134,6 +138,7 @@ fn set_up(rows: &OrgRows) -> Vec<Finding> {
             "Make or enable one: trunkline agent create, trunkline agent update ID --enabled.",
         ));
     }
+
     match &rows.trunk {
         None if rows.dedicated.is_empty() => findings.push(Finding::note(
             "trunk",
@@ -141,6 +146,7 @@ fn set_up(rows: &OrgRows) -> Vec<Finding> {
         )),
         None | Some(_) => {}
     }
+
     findings
 }
 
@@ -163,12 +169,15 @@ fn sources(rows: &OrgRows, policy: &AddressPolicy) -> Vec<Finding> {
                 "Take it off the trunk's list.".to_owned()
             }
         };
+
         let text = format!(
             "{:?}: the trunk's allowed_addresses hold {network}, which {refusal}.",
             rows.org.name
         );
+
         Finding::problem("allowed_addresses", text, fix)
     };
+
     let reported = policy.report_sources(&trunk.allowed_addresses, &trunk.operator_addresses);
     reported.into_iter().map(finding).collect()
 }
@@ -193,6 +202,7 @@ fn spoken(rows: &OrgRows, calls: &[Recorded]) -> Vec<Finding> {
             entry.0 += 1;
         }
     }
+
     let name = &rows.org.name;
     found
         .into_values()
@@ -236,6 +246,7 @@ async fn log_ins(store: &Store, rows: &OrgRows, now: Moment) -> Option<Finding> 
         .items
         .iter()
         .filter(|failure| now.since(failure.at) <= DAY);
+
     let last = late.clone().next()?;
     let proof = log_in::as_whom(&last.username);
     Some(Finding::problem(

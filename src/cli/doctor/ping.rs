@@ -55,6 +55,7 @@ async fn udp(peer: SocketAddr) -> std::io::Result<PingAnswer> {
     } else {
         Ipv6Addr::UNSPECIFIED.into()
     };
+
     let socket = UdpSocket::bind(SocketAddr::new(any, 0)).await?;
     socket.connect(peer).await?;
     let request = options("UDP", socket.local_addr()?, peer);
@@ -66,6 +67,7 @@ async fn udp(peer: SocketAddr) -> std::io::Result<PingAnswer> {
             return Ok(read(&buffer[..length?]));
         }
     }
+
     Ok(PingAnswer::Silence)
 }
 

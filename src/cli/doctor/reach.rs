@@ -72,6 +72,7 @@ async fn one(
         Some(Place::Name(wanted)) => resolved(deployment, &wanted).await,
         None => Vec::new(),
     };
+
     if targets.is_empty() {
         return Finding::problem(
             check,
@@ -79,6 +80,7 @@ async fn one(
             "Correct the host, or add its DNS records.",
         );
     }
+
     let mut silent = Vec::new();
     for target in &targets {
         let answer = ping(target.transport, target.address).await;
@@ -90,6 +92,7 @@ async fn one(
         }
         silent.push(said(target, &answer));
     }
+
     Finding::problem(
         check,
         format!("{uri} ({whose}) can't be reached: {}.", silent.join(", ")),

@@ -163,10 +163,12 @@ impl Answers {
         {
             return Some(asked);
         }
+
         let resolver = self.servers.resolver()?;
         if !memory.has_room_for(origin) {
             return None;
         }
+
         memory.make_known(question);
         *memory.under_way.entry(origin).or_default() += 1;
 
@@ -180,10 +182,12 @@ impl Answers {
                 .learn((&question, origin), outcome.clone(), clock::now());
             outcome
         });
+
         let asked = task.map(|outcome| outcome.ok().flatten()).boxed().shared();
         if let Some(known) = memory.known.get_mut(&key) {
             known.asked = Some(asked.clone());
         }
+
         Some(asked)
     }
 
@@ -220,6 +224,7 @@ impl Memory {
                 self.under_way.remove(&origin);
             }
         }
+
         let Some(known) = self.known.get_mut(question) else {
             return;
         };
@@ -239,6 +244,7 @@ impl Memory {
         if self.known.contains_key(question) {
             return;
         }
+
         while self.known.len() >= MAX_KNOWN
             && let Some(oldest) = self.order.pop_front()
         {
@@ -252,6 +258,7 @@ impl Memory {
                 }
             }
         }
+
         self.order.push_back(question.clone());
         self.known.insert(question.clone(), Known::default());
     }

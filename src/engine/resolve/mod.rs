@@ -79,6 +79,7 @@ impl Resolver {
                 false => DnsFault::NoAddress,
             });
         }
+
         let targets = found
             .into_iter()
             .take(MAX_TARGETS)
@@ -89,6 +90,7 @@ impl Resolver {
                 by: None,
                 named: wanted.named,
             });
+
         Ok(targets.collect())
     }
 
@@ -192,12 +194,14 @@ impl Search<'_> {
                 named.push((place, transport, naptr.replacement.to_utf8()));
             }
         }
+
         named.sort_by_key(|(place, ..)| *place);
         if named.is_empty() {
             return [Transport::Udp, Transport::Tcp]
                 .map(|transport| (transport, service(transport, host)))
                 .into();
         }
+
         named
             .into_iter()
             .map(|(_, transport, name)| (transport, name))
@@ -243,9 +247,11 @@ impl Search<'_> {
             .filter_map(RData::ip_addr)
             .map(|ip| (transport, SocketAddr::new(ip, port)))
             .collect();
+
         if places.is_empty() {
             tracing::debug!(host, "a host has no address");
         }
+
         places
     }
 
@@ -329,6 +335,7 @@ fn in_order(mut records: Vec<Srv>, mut draw: impl FnMut(u32) -> u32) -> Vec<Srv>
             .unwrap_or(0);
         ordered.push(records.remove(chosen));
     }
+
     ordered
 }
 

@@ -15,9 +15,11 @@ pub(in crate::api::phone) async fn end(api: &Api, call: Call) -> Result<CommandR
         Some(engine) if call.ended_at.is_none() => engine.hang_up(call.id).await,
         Some(_) | None => Ok(false),
     };
+
     if !was_up.map_err(|fault| ApiError::Broke(Box::new(fault)))? {
         return Err(not_up(api, &call));
     }
+
     for _ in 0..LOOKS {
         let stored = api
             .read_inline(move |tx| calls::by_id(tx, call.org_id, call.id))
@@ -27,6 +29,7 @@ pub(in crate::api::phone) async fn end(api: &Api, call: Call) -> Result<CommandR
         }
         tokio::time::sleep(LOOK).await;
     }
+
     CommandResult::new(StatusCode::ACCEPTED, &CallView::from(call))
 }
 

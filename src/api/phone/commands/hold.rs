@@ -27,6 +27,7 @@ pub(in crate::api::phone) async fn turn(
         Some(engine) if call.ended_at.is_none() => engine.hold(id, held).await,
         Some(_) | None => Ok(Err(Unable::NotUp)),
     };
+
     let begun = begun.map_err(|fault| ApiError::Broke(Box::new(fault)))?;
     let number = begun.map_err(|unable| match unable {
         Unable::NotUp => not_up(api, &call),
@@ -40,10 +41,12 @@ pub(in crate::api::phone) async fn turn(
             ApiError::Conflict("What the caller said of its media can't be read".to_owned())
         }
     })?;
+
     let status = match number {
         Some(number) => settled(api, org, id, number).await?,
         None => StatusCode::OK,
     };
+
     let call = find(api, org, id).await?;
     CommandResult::new(status, &CallView::from(call))
 }

@@ -43,6 +43,7 @@ pub(in crate::api::phone) async fn begin(
         org.ok_or_else(|| ApiError::absent(Kind::Agent))?,
         order.agent,
     )?;
+
     let Some(engine) = api.engine() else {
         return Err(refused(Reason::Draining.into()));
     };
@@ -56,6 +57,7 @@ pub(in crate::api::phone) async fn begin(
         session_id: placed.session,
         status: Status::Queued,
     };
+
     CommandResult::new(StatusCode::CREATED, &view)
 }
 
@@ -103,5 +105,6 @@ pub(in crate::api::phone) fn refused(Denied { reason, wait_s }: Denied) -> ApiEr
         Reason::NoAgent => return ApiError::absent(Kind::Agent),
         _ => ApiError::Conflict(message),
     };
+
     error.with_code(reason.code())
 }

@@ -21,10 +21,12 @@ pub(in crate::api::phone) async fn begin(
         Chosen::Name(_) => "destination",
         Chosen::Id(_) => "destination_id",
     };
+
     let begun = match api.engine() {
         Some(engine) if call.ended_at.is_none() => engine.transfer(call.id, ask).await,
         Some(_) | None => Ok(Err(Unable::NotUp)),
     };
+
     let begun = begun.map_err(|fault| ApiError::Broke(Box::new(fault)))?;
     let transfer = begun.map_err(|unable| match unable {
         Unable::NotAssigned | Unable::NotAllowed => ApiError::bad(format!("{field}: {unable}")),
@@ -34,6 +36,7 @@ pub(in crate::api::phone) async fn begin(
             ApiError::Conflict("Another transfer of the call is under way".to_owned())
         }
     })?;
+
     // What is acknowledged is kept: the row, or the journal, which is synced long before.
     let (org, id) = (call.org_id, transfer.id);
     for _ in 0..LOOKS {
@@ -46,6 +49,7 @@ pub(in crate::api::phone) async fn begin(
         }
         tokio::time::sleep(LOOK).await;
     }
+
     let shown = CallTransfer::from(&transfer);
     CommandResult::new(StatusCode::ACCEPTED, &TransferView::from(shown))
 }
