@@ -1,4 +1,5 @@
-//! The sockets that the engine is given: bound before anything else starts.
+//! Sockets of the SIP listeners, bound before anything else starts and handed to the engine. This file opens none
+//! itself.
 
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 
@@ -13,24 +14,24 @@ pub struct Bound {
     pub sockets: Listening,
 }
 
-/// The sockets of one listener.
+/// Sockets of one listener, by transport.
 #[derive(Debug)]
 pub enum Listening {
-    /// One a shard, between which the kernel spreads peers.
+    /// One UDP socket per shard; the kernel spreads peers over them.
     Udp(Vec<UdpSocket>),
-    /// One for all shards.
+    /// One TCP socket for all shards.
     Tcp(TcpListener),
-    /// The same, for TLS.
+    /// One TCP socket for TLS, for all shards.
     Tls(TcpListener),
 }
 
-/// The sockets of all listeners, sorted by who serves them.
+/// Sockets of all listeners, sorted by the part of the engine that serves them.
 pub(super) struct Sorted {
-    /// By shard: listener index and socket.
+    /// UDP sockets of each shard, with the index of their listener.
     pub(super) udp: Vec<Vec<(u16, UdpSocket)>>,
-    /// Listener index, TCP or TLS, and socket.
+    /// Listening streams: index of the listener, TCP or TLS, and the socket.
     pub(super) streams: Vec<(u16, Transport, TcpListener)>,
-    /// By listener.
+    /// Bound address of each listener.
     pub(super) addresses: Vec<SocketAddr>,
 }
 

@@ -1,6 +1,8 @@
-//! CANCELs that have nothing but their Call-ID to be found by, of INVITEs that went elsewhere: one with Replaces is worked on where
-//! the call is that it replaces. The place is noted as the INVITE passes, for as long as it may be cancelled, and forgotten by the first
-//! request outside a call that passes after that.
+//! Routes a CANCEL to the shard that has its INVITE.
+//!
+//! A CANCEL normally reaches the right shard by its Call-ID. An INVITE with Replaces (RFC 3891) doesn't: it is handled
+//! by the shard of the dialog that it replaces. This table remembers such INVITEs for as long as they may be cancelled,
+//! bounded in number and in time.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
@@ -12,16 +14,16 @@ use trunkline_sip::moment::Moment;
 use trunkline_sip::slot::Slot;
 use trunkline_sip::wire::{HeaderName, Message, Method};
 
-/// Such INVITEs that are remembered.
+/// INVITEs remembered at the same time.
 const MOST: usize = 4_096;
-/// For how long: whoever is asked for a change has no longer to answer (64·T1).
+/// Time that an INVITE is remembered: 64·T1, after which its transaction has ended.
 const LASTING: Duration = Duration::from_secs(32);
 
-/// Where INVITEs went that Call-IDs don't lead to.
+/// INVITEs that were routed by something else than their Call-ID.
 #[derive(Debug, Default)]
 pub(super) struct CancelRouter {
     noted: Mutex<Noted>,
-    /// Until when the oldest of them lasts, in milliseconds; 0 while there is none.
+    /// Milliseconds at which the oldest entry expires; 0 while the table is empty. Read without taking the lock.
     oldest: AtomicU64,
     keys: RandomState,
 }
@@ -29,12 +31,15 @@ pub(super) struct CancelRouter {
 #[derive(Debug, Default)]
 struct Noted {
     places: HashMap<u64, (Slot, Moment)>,
-    /// By time: all last equally long.
+    /// Keys in order of expiry; all entries live equally long.
     order: VecDeque<(u64, Moment)>,
 }
 
 impl CancelRouter {
-    /// The slot of a message, which `dispatched` is as far as it says itself. Only who knows a tag of ours has anything noted.
+    /// Returns the slot that handles a message. `dispatched` is the slot that the message itself names.
+    ///
+    /// An INVITE whose slot differs from that of its Call-ID is remembered. Only a peer that knows one of our tags can
+    /// cause that, so a flood of INVITEs can't fill the table.
     pub(super) fn place(
         &self,
         message: &Message<'_>,
@@ -87,7 +92,7 @@ impl CancelRouter {
         self.noted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a CANCEL has in common with its INVITE (RFC 3261 §9.1).
+    /// Hash of what a CANCEL has in common with its INVITE (RFC 3261 §9.1).
     fn key(&self, message: &Message<'_>) -> u64 {
         let branch = message.top_via().branch.unwrap_or_default();
         let parts = (message.call_id(), branch, message.cseq().number);
@@ -104,7 +109,7 @@ impl Noted {
             .filter(|(_, until)| *until <= now)
         {
             self.order.pop_front();
-            // One that came again lasts for longer.
+            // A retransmitted INVITE has renewed its entry, so this older expiry doesn't remove it.
             if self
                 .places
                 .get(&key)

@@ -1,4 +1,5 @@
-//! Writes down what peers' challenges have shown: the realms of outbound trunks, and challenges that got no answer, for the doctor.
+//! Stores what peers' challenges showed: realms of outbound trunks, and challenges that could not be answered.
+//! `trunkline doctor` reads them.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,14 +11,14 @@ use trunkline_store::{Store, UnansweredChallenge, challenges, outbound_trunks};
 
 use trunkline_calls::{Challenged, Challenger, News, Unanswerable};
 
-/// Challenges that wait to be written; more are cut.
+/// Challenges waiting to be stored; further ones are dropped.
 const WAITING: usize = 256;
-/// How long the same isn't written again.
+/// Time during which the same unanswered challenge isn't stored again.
 const QUIET: Duration = Duration::from_secs(60);
-/// So many are remembered for that.
+/// Unanswered challenges remembered to recognize repetitions.
 const REMEMBERED: usize = 256;
 
-/// The task that writes them down.
+/// Starts the task that stores challenges, and returns the way to it.
 pub(super) fn start(store: Store, runtime: &runtime::Handle) -> mpsc::Sender<Box<Challenged>> {
     let (sender, mut challenges) = mpsc::channel::<Box<Challenged>>(WAITING);
     runtime.spawn(async move {
@@ -34,12 +35,12 @@ pub(super) fn start(store: Store, runtime: &runtime::Handle) -> mpsc::Sender<Box
     sender
 }
 
-/// Challenges without an answer that were written just now, in the order of time.
+/// Unanswered challenges stored recently, oldest first.
 #[derive(Debug, Default)]
 struct Written(VecDeque<(Challenger, Unanswerable, Moment)>);
 
 impl Written {
-    /// Whether it is worth writing; it is written then.
+    /// Returns true if the challenge should be stored, and remembers it as stored.
     fn is_news(&mut self, challenged: &Challenged) -> bool {
         let News::Unanswered { why, .. } = &challenged.news else {
             return true;

@@ -1,5 +1,7 @@
-//! The one place where the daemon reads its clocks: one that never jumps, by which everything waits, and the time on the wall, which is
-//! recorded and shown.
+//! Clocks of the daemon; nothing else reads the system's.
+//!
+//! [`now`] is monotonic: everything that waits or measures uses it. [`wall_time`] is what records and the API show; it
+//! follows the system's clock, which may be stepped.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime};
@@ -8,42 +10,42 @@ use trunkline_sip::moment::Moment;
 
 use trunkline_calls::wall::Wall;
 
-/// Both clocks at the first look: later moments are that wall time plus what the monotonic clock has run since.
+/// Both clocks at the first reading. Every later moment is that wall time plus the monotonic time since.
 static START: OnceLock<(Instant, Duration)> = OnceLock::new();
-/// By how much the wall clock was stepped since.
+/// Sum of the wall clock's steps since [`START`].
 static WALL: Wall = Wall::new();
-/// A smaller difference is no step: two clocks are never read at one instant.
+/// Microseconds of difference that count as a step; smaller ones come from reading two clocks one after the other.
 const STEP: i64 = 20_000;
 
-/// Now, on a clock that never jumps while the process lives: for whatever waits or measures.
+/// Returns the monotonic time, for timers and measurements.
 #[expect(clippy::disallowed_methods, reason = "this is the clock")]
 pub fn now() -> Moment {
     let (instant, wall) = START.get_or_init(|| (Instant::now(), since_epoch()));
     Moment::from_secs(0) + *wall + instant.elapsed()
 }
 
-/// Now, on the wall clock: for what is recorded, compared with what others have recorded, or shown.
+/// Returns the wall-clock time, for records, for comparisons with other machines, and for display.
 pub fn wall_time() -> Moment {
     WALL.of(now())
 }
 
-/// The time on the wall at a moment of [`now`].
+/// Converts a moment of [`now`] to wall-clock time.
 pub fn on_wall(moment: Moment) -> Moment {
     WALL.of(moment)
 }
 
-/// The moment of [`now`] at this time on the wall.
+/// Converts a wall-clock time to a moment of [`now`].
 pub fn from_wall(time: Moment) -> Moment {
     WALL.back(time)
 }
 
-/// The wall clock for those who record.
+/// Wall clock, for code that stores times.
 pub(crate) fn wall() -> &'static Wall {
     &WALL
 }
 
-/// Has the time on the wall follow the system's, which somebody may have set, or which went on while the machine was suspended. Returns the
-/// microseconds of the step, if it is one.
+/// Adopts the system's wall clock, which may have been set or may have run on while the machine was suspended. Returns
+/// the step in microseconds, if there was one.
 pub(crate) fn follow() -> Option<i64> {
     let ours = wall_time().as_micros();
     let theirs = since_epoch().as_micros();
@@ -57,13 +59,13 @@ pub(crate) fn follow() -> Option<i64> {
     Some(micros)
 }
 
-/// The system's wall clock itself, which the kernel stamps packets by.
+/// Returns the system's wall clock as it is; the kernel stamps packets with it.
 #[expect(clippy::disallowed_methods, reason = "this is the clock")]
 pub fn system() -> SystemTime {
     SystemTime::now()
 }
 
-/// The instant at which the monotonic clock will read `moment`.
+/// Returns the [`Instant`] at which [`now`] will be `moment`.
 #[expect(clippy::disallowed_methods, reason = "this is the clock")]
 pub fn instant(moment: Moment) -> Instant {
     Instant::now() + moment.since(now())

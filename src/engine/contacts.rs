@@ -1,5 +1,7 @@
-//! The contact look-up, off the shard: cached by org and number, misses gathered into one query. Contacts that are deleted are forgotten by
-//! way of the change feed.
+//! Finds or creates the contact of a caller, off the shard's thread.
+//!
+//! Results are cached by org and number, and cache misses are gathered into one query. Deleted contacts leave the cache
+//! by way of the change feed.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,14 +17,14 @@ use uuid::Uuid;
 use super::clock;
 use super::inbox::{Inbox, Input};
 
-/// Contacts that are remembered; beyond, the memory starts anew.
+/// Contacts in the cache. When it is full, it is emptied.
 const CACHED: usize = 100_000;
-/// Questions that may wait; beyond, a call goes on without its contact.
+/// Look-ups that may wait; beyond, a call continues without its contact.
 const WAITING: usize = 8_192;
-/// Questions of one query.
+/// Look-ups that one query answers.
 const BATCH: usize = 500;
 
-/// One question.
+/// Look-up of one caller.
 #[derive(Debug)]
 struct ContactLookup {
     org: Uuid,
@@ -31,16 +33,16 @@ struct ContactLookup {
     inbox: Inbox,
 }
 
-/// Contacts that are known, by org and number.
+/// Known contacts, by org and number.
 #[derive(Debug, Default)]
 struct Cache {
     known: DashMap<(Uuid, E164), Uuid>,
-    /// Counts up whenever something is forgotten: what was read from the store before may be gone.
+    /// Counts invalidations. A result that was read before the latest one may name a deleted contact.
     forgotten: AtomicU64,
 }
 
 impl Cache {
-    /// Keeps what was found, unless something was forgotten since `forgotten` was read.
+    /// Caches results, unless something was invalidated since `forgotten` was read.
     fn keep(&self, found: &HashMap<(Uuid, E164), Uuid>, forgotten: u64) {
         if self.known.len() + found.len() > CACHED {
             self.known.clear();
@@ -61,7 +63,7 @@ impl Cache {
     }
 }
 
-/// What the shards ask.
+/// Contact look-ups, as shards use them.
 #[derive(Clone, Debug)]
 pub(crate) struct Contacts {
     cache: Arc<Cache>,
@@ -69,7 +71,7 @@ pub(crate) struct Contacts {
 }
 
 impl Contacts {
-    /// Starts the task that asks the store.
+    /// Starts the task that queries the store.
     pub(crate) fn start(store: Store, runtime: &tokio::runtime::Handle) -> Self {
         let (questions, waiting) = mpsc::channel(WAITING);
         let cache = Arc::new(Cache::default());
@@ -78,13 +80,13 @@ impl Contacts {
         Self { cache, questions }
     }
 
-    /// The contact if it is remembered.
+    /// Returns the contact if it is cached.
     pub(crate) fn remembered(&self, org: Uuid, number: E164) -> Option<Uuid> {
         let known = &self.cache.known;
         known.get(&(org, number)).map(|contact| *contact)
     }
 
-    /// Asks the store; the answer goes to `inbox`. False if too many wait.
+    /// Queues a look-up; the result goes to `inbox`. Returns false if too many are waiting.
     pub(crate) fn ask(&self, org: Uuid, number: E164, call: CallKey, inbox: Inbox) -> bool {
         self.questions
             .try_send(ContactLookup {
@@ -123,13 +125,14 @@ async fn answer(store: Store, cache: Arc<Cache>, mut waiting: mpsc::Receiver<Con
         cache.keep(&found, forgotten);
         for asked in batch.drain(..) {
             let contact = found.get(&(asked.org, asked.number)).copied();
-            // The call's own timer has long gone on if its shard has no room.
+            // If the shard's inbox is full the result is lost; by then the call's own timer has let it continue
+            // without.
             asked.inbox.offer(Input::Contact(asked.call, contact));
         }
     }
 }
 
-/// Forgets the contacts of orgs that have deleted some, until the cache is dropped.
+/// Removes deleted contacts from the cache, until the cache is dropped.
 async fn follow(store: Store, cache: Weak<Cache>) {
     let follower = store.follower();
     let mut signal = store.follow_changes().await;
@@ -139,7 +142,7 @@ async fn follow(store: Store, cache: Weak<Cache>) {
             return;
         };
         match place {
-            // What was cached before the position is known may be gone.
+            // Contacts cached before the position in the change feed was known may be deleted by now.
             None => {
                 place = store.read(feed::position).await.ok();
                 cache.forget(|_| true);

@@ -1,5 +1,7 @@
-//! Purge of deleted orgs and of data that is older than its org's retention, in the background: each node ends the calls of deleted orgs that
-//! are still up on it, and one node deletes the rows, in small transactions with pauses, so that calls and requests don't notice.
+//! Deletes, in the background, orgs that were removed and data older than its org's retention.
+//!
+//! Each node ends the calls of removed orgs that are up on it. One node deletes the rows, in small transactions with
+//! pauses, so that calls and requests don't notice.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,18 +12,19 @@ use trunkline_store::{Retained, RetentionDays, Store, aged, deleted_orgs, nodes,
 
 use super::{Handle, clock};
 
-/// Time between two looks for orgs to purge.
+/// Interval between checks for orgs to purge.
 const LOOK: Duration = Duration::from_secs(1);
-/// Time that others have the database between two transactions.
+/// Pause between two transactions, which leaves the database to others.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Looks after which facts that came late for purged orgs are deleted, and what is kept no longer.
+/// Checks between two deletions of facts that arrived late for purged orgs, and of data past its retention.
 const MINUTE: u32 = 60;
-/// Looks after which contacts that are kept no longer are deleted: to find those that no call names takes all calls of an org.
+/// Checks between two deletions of contacts past their retention. Finding contacts that no call names reads all calls
+/// of an org.
 const HOUR: u32 = 60 * MINUTE;
-/// Rows that were deleted, by `why`.
+/// Counter of deleted rows, by `why`.
 const DELETED: &str = "trunkline_rows_deleted_total";
 
-/// Deletes for as long as it is held.
+/// Handle of the task; dropping it stops the task.
 #[derive(Debug)]
 pub struct Deletion(JoinHandle<()>);
 
@@ -86,7 +89,7 @@ impl Worker {
         for org in &to_purge {
             for call in self.live.of_org(*org) {
                 if !call.is_over() {
-                    // A shard that doesn't answer is asked again at the next look.
+                    // If the shard doesn't answer, the next check asks again.
                     let _ = self.engine.hang_up(call.started.call).await;
                 }
             }
@@ -122,7 +125,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Deletes what is older than its org's days, or the operator's.
+    /// Deletes data older than its org's days of retention, or the operator's where the org has none.
     async fn delete_old(&self, turn: u32) -> Result<(), trunkline_store::Error> {
         for kind in Retained::ALL {
             if kind == Retained::Contacts && !turn.is_multiple_of(HOUR) {
@@ -149,7 +152,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Of the nodes that serve, one deletes for all.
+    /// Returns true on the one node that deletes for all.
     async fn is_first(&self) -> Result<bool, trunkline_store::Error> {
         if !self.store.is_shared() {
             return Ok(true);

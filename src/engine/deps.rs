@@ -1,4 +1,4 @@
-//! Dependencies of the engine.
+//! Dependencies of the engine, passed to it once at its start.
 
 use std::sync::Arc;
 
@@ -16,33 +16,33 @@ use super::{MediaAddresses, ReservedNames};
 use crate::config::Config;
 use crate::directory::Directory;
 
-/// What the engine works with.
+/// Everything the engine is given at its start.
 #[derive(Debug)]
 pub struct EngineDeps {
     /// The configuration.
     pub config: Arc<Config>,
-    /// Names that no tenant may lead calls to.
+    /// Names that tenants must not route calls to.
     pub(crate) reserved_names: ReservedNames,
-    /// Where RTP is received.
+    /// Addresses on which RTP is received.
     pub(crate) media_addresses: Arc<MediaAddresses>,
-    /// Where the API is bound.
+    /// Address on which the API listens.
     pub http: std::net::SocketAddr,
-    /// Contacts, failed log-ins, the installation's keys.
+    /// Database: contacts, failed log-ins, keys of the installation.
     pub store: Store,
-    /// The live view.
+    /// Directory of orgs, agents, trunks and numbers, always current.
     pub directory: Arc<Directory>,
-    /// Where facts go.
+    /// Journal that takes facts about calls.
     pub journal: Journal<Fact>,
-    /// Where the calls that are up are shown.
+    /// Calls that are up, as the API lists them.
     pub live: Arc<LiveCalls>,
-    /// What is shown and believed on TLS.
+    /// Certificates and trust anchors of SIP over TLS.
     pub security: Arc<Security>,
-    /// This node's number.
+    /// Number of this node.
     pub node: u8,
-    /// How often other nodes may have taken this run for dead.
+    /// Count of the times that other nodes may have considered this run dead.
     pub lapses: watch::Receiver<u64>,
-    /// What orgs began within the last day before this process did, oldest first.
+    /// Outbound calls that orgs began within the day before this process started, oldest first.
     pub begun: Vec<(Uuid, Moment)>,
-    /// Serves what isn't a shard's: streams, names, the store.
+    /// Runtime for work outside the shards: streams, DNS, the store.
     pub runtime: runtime::Handle,
 }

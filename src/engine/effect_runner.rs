@@ -1,4 +1,7 @@
-//! Carries out what the calls of a shard wish of the world; nothing here waits.
+//! Carries out the effects that a shard's calls, registrar and peers ask for.
+//!
+//! Nothing here waits: what takes time runs on the runtime, and its result comes back through the shard's inbox. What
+//! an effect means for a call is decided in `trunkline_calls`.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -37,51 +40,51 @@ use super::stream_opener::StreamOpener;
 use super::unsynced::Unsynced;
 use crate::traces::Beginnings;
 
-/// Calls of a shard that are over and still shown, at most.
+/// Ended calls that a shard keeps visible until they are rows in the database.
 const SHOWN: usize = 16_384;
 
-/// Calls that somebody ordered and waits for.
+/// Calls begun on request, each with the requester's channel.
 pub(crate) type Promises = Vec<(Placed, oneshot::Sender<Result<Placed, Denied>>)>;
 
-/// What a shard reaches the world by.
+/// Connections from a shard to everything outside it.
 pub(crate) struct EffectRunner {
     pub(crate) inbox: Inbox,
     pub(crate) journal: Journal<Fact>,
     pub(crate) contacts: Contacts,
     pub(crate) resolver: Resolver,
-    /// Connections for what is too large for a datagram.
+    /// Streams for requests that are too large for a datagram.
     pub(crate) streams: StreamOpener,
     pub(crate) media: EchoMedia,
-    /// Where callers are told to send their audio, and where it is received.
+    /// Addresses on which RTP is received and which SDP names.
     pub(crate) media_addresses: Arc<MediaAddresses>,
     pub(crate) auth_failures: mpsc::Sender<RefusedLogIn>,
-    /// Whoever writes down what peers' challenges have shown.
+    /// Stores what peers' challenges have shown.
     pub(crate) challenges: mpsc::Sender<Box<Challenged>>,
     pub(crate) event_sink: EventSink,
     pub(crate) runtime: tokio::runtime::Handle,
-    /// Whoever has to know which legs belong together.
+    /// Exporter that has to know which legs belong to one call.
     pub(crate) beginnings: Option<Beginnings>,
-    /// Whoever traces calls.
+    /// OpenTelemetry exporter.
     pub(crate) spans: Option<Spans>,
-    /// Facts of this turn.
+    /// Facts recorded in this turn of the shard.
     pub(crate) facts: Vec<Fact>,
-    /// Calls that were begun on request in this turn, and who waits to hear of it.
+    /// Calls begun on request in this turn, with the requesters that wait.
     pub(crate) promised: Promises,
-    /// Calls that have begun or ended and aren't known to be on disk.
+    /// Calls that began or ended and may not be on disk yet.
     pub(crate) unsynced: Unsynced,
-    /// Calls whose end is among them.
+    /// Calls that ended in this turn.
     pub(crate) ended: Vec<Uuid>,
-    /// Calls whose end is in the journal and not yet a row.
+    /// Calls whose end is in the journal but not yet a row.
     pub(crate) unprojected: VecDeque<(Position, Uuid)>,
-    /// How far the journal has become rows.
+    /// Position up to which the journal has become rows.
     pub(crate) projected: watch::Receiver<Position>,
     pub(crate) live: Arc<LiveCalls>,
-    /// The shard's number, in the media's keys.
+    /// Number of the shard, part of the keys of its media.
     pub(crate) shard: usize,
 }
 
 impl EffectRunner {
-    /// The same world, for another shard.
+    /// Makes the effect runner of another shard.
     pub(crate) fn share(&self) -> Self {
         Self {
             inbox: self.inbox.clone(),
@@ -108,7 +111,7 @@ impl EffectRunner {
         }
     }
 
-    /// Carries out all wishes, those that the answers bring forth included.
+    /// Carries out all pending effects, including those that their results cause.
     pub(crate) fn carry_out(
         &mut self,
         calls: &mut Calls,
@@ -229,7 +232,7 @@ impl EffectRunner {
         }
     }
 
-    /// What the registrar has to say.
+    /// Carries out an effect of the registrar.
     pub(crate) fn registered(&self, effect: registrar::Effect, now: Moment) {
         match effect {
             registrar::Effect::Changed(change) => {
@@ -250,12 +253,12 @@ impl EffectRunner {
         }
     }
 
-    /// What our own registrations wish.
+    /// Carries out an effect of the peer watch and of registrations with carriers.
     pub(crate) fn enrolled(&self, effect: peers::Effect, router: &ShardRouter, now: Moment) {
         match effect {
             peers::Effect::Down(peer) => {
                 for inbox in router.shards() {
-                    // A shard without room asks when its own time has come.
+                    // A shard whose inbox is full notices the dead peer by its own timers.
                     inbox.offer(Input::Gone(peer.transport, peer.address));
                 }
             }
@@ -275,20 +278,20 @@ impl EffectRunner {
         }
     }
 
-    /// A flood of failed log-ins is cut, not queued.
+    /// Queues a failed log-in to be stored; a flood of them is cut and counted.
     fn auth_failure(&self, failure: RefusedLogIn) {
         if self.auth_failures.try_send(failure).is_err() {
             metrics::counter!("trunkline_auth_failures_unrecorded_total").increment(1);
         }
     }
 
-    /// What isn't written now is shown by the next challenge.
+    /// Queues a challenge to be stored. One that is dropped shows itself again with the next challenge.
     fn challenged(&self, challenged: Box<Challenged>) {
         let _ = self.challenges.try_send(challenged);
     }
 
-    /// Hands the turn's facts to the journal; what it has no room for is kept for the next turn. Calls are refused
-    /// before that room is used up, so that what gathers here is bounded by the calls in progress.
+    /// Appends the turn's facts to the journal. If the journal is full they stay for the next turn; new calls are
+    /// refused before it is full, so the calls in progress bound how many gather here.
     pub(crate) fn flush(&mut self) {
         if self.facts.is_empty() {
             return;
@@ -305,7 +308,7 @@ impl EffectRunner {
 
         match self.journal.append(&mut self.facts) {
             Ok(position) => {
-                // The 200 leaves after this: whatever ends this process then, the call has its record.
+                // The 200 leaves after this line: even if the process ends right then, the call has its record.
                 if has_answers {
                     self.journal.hand_over(clock::now());
                 }
@@ -320,7 +323,7 @@ impl EffectRunner {
         }
     }
 
-    /// Whoever ordered a call hears of it once its first fact can't be lost.
+    /// Answers the requesters of new calls, once the first fact of each call is on disk.
     fn keep_promises(&mut self, position: Position) {
         if self.promised.is_empty() {
             return;
@@ -330,18 +333,18 @@ impl EffectRunner {
         self.runtime.spawn(async move {
             if journal.synced(position).await.is_ok() {
                 for (placed, done) in promised {
-                    // Who asked may have gone.
+                    // The requester may have stopped waiting.
                     let _ = done.send(Ok(placed));
                 }
             }
         });
     }
 
-    /// Forgets the calls whose end is a row by now.
+    /// Forgets ended calls that have become rows.
     pub(crate) fn forget_projected(&mut self) {
         let projected = *self.projected.borrow();
         while let Some((position, call)) = self.unprojected.front() {
-            // While the database is away only so many are kept.
+            // While the database is away, only the latest ones are kept.
             if *position > projected && self.unprojected.len() <= SHOWN {
                 return;
             }
@@ -358,7 +361,7 @@ impl EffectRunner {
     }
 }
 
-/// On whose behalf a host of that org is looked up: its own, unless the operator has named it.
+/// Returns the account that a DNS query is charged to: the org, or the operator where the operator named the host.
 const fn query_origin(wanted: &Unresolved, org: Uuid) -> QueryOrigin {
     match wanted.named {
         NamedBy::Operator => QueryOrigin::Operator,
@@ -366,12 +369,12 @@ const fn query_origin(wanted: &Unresolved, org: Uuid) -> QueryOrigin {
     }
 }
 
-/// A call's media by one number: 8 bits of shard, 24 of place in the slab, 32 of generation.
+/// Number that names a call's media: 8 bits of shard, 24 of slab index, 32 of generation.
 pub(crate) const fn media_key(shard: usize, call: CallKey) -> u64 {
     (shard as u64) << 56 | (call.index as u64 & 0x00ff_ffff) << 32 | call.generation as u64
 }
 
-/// The shard and call of a media key.
+/// Returns the shard and the call that a media key names.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "each part fits by construction"

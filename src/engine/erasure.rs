@@ -1,7 +1,8 @@
-//! This node's part of erasures of contacts: what its journal and its traces hold, and the rows that all nodes share.
+//! Erases contacts on this node: in its journal, in its traces, and in the rows that all nodes share.
 //!
-//! The journal goes first: a fact that it still holds would be projected into rows that are erased already. Then the rows, which say what
-//! calls there were, and then the traces of those calls. A part that is cut off begins anew; it finds what is left.
+//! The journal goes first, because a fact left in it would be projected into rows that are already erased. The rows
+//! follow; they tell which calls there were. The traces of those calls go last. An interrupted erasure starts over and
+//! finds what is left.
 
 use std::io;
 use std::sync::Arc;
@@ -17,15 +18,16 @@ use uuid::Uuid;
 use super::{Handle, clock};
 use crate::traces::CallLegs;
 
-/// Time between two looks for erasures.
+/// Interval between checks for erasures.
 const LOOK: Duration = Duration::from_secs(1);
-/// Looks after which it is seen whether an erasure waits for nodes that are gone.
+/// Checks between two looks for erasures that wait for nodes which are gone.
 const MINUTE: u32 = 60;
-/// How often, and after which time, the log of an embedded database is tried that a reader is in the way of.
+/// Number of attempts to truncate the write-ahead log of an embedded database while a reader blocks it, and the time
+/// between them.
 const TRUNCATIONS: u32 = 200;
 const READERS: Duration = Duration::from_millis(25);
 
-/// Why a part isn't done yet.
+/// Reason why this node's part of an erasure isn't done.
 #[derive(Debug, thiserror::Error)]
 enum ErasureFault {
     #[error("{0}")]
@@ -36,7 +38,7 @@ enum ErasureFault {
     InUse,
 }
 
-/// Erases for as long as it is held.
+/// Handle of the task; dropping it stops the task.
 #[derive(Debug)]
 pub struct Erasing(JoinHandle<()>);
 
@@ -94,7 +96,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Does this node's part of one; without an end while a call that it is about is up.
+    /// Does this node's part of one erasure. Leaves it open while a call of the contact is up.
     async fn erase(&self, erasure: &OpenErasure) -> Result<(), ErasureFault> {
         self.journal.clear().await?;
         let journal_lines = self.forget_set_aside(erasure).await?;
@@ -116,13 +118,13 @@ impl Worker {
             .write(move |tx| erasures::done(tx, id, node, &erased, clock::wall_time()))
             .await?;
 
-        // What was looked for may have gone just now.
+        // Rows that the journal search relied on may have been erased a moment ago.
         self.truncate_log().await?;
         tracing::info!(org.id = %erasure.org_id, erasure.id = %erasure.id, "a contact is erased on this node");
         Ok(())
     }
 
-    /// Lines of the org that couldn't be read, and those that name no org.
+    /// Removes unreadable journal lines that were set aside: those of the org, and those that name no org.
     async fn forget_set_aside(&self, erasure: &OpenErasure) -> Result<u64, ErasureFault> {
         let (journal, erasure) = (self.journal.clone(), erasure.clone());
         let forgotten = tokio::task::spawn_blocking(move || {
@@ -163,7 +165,7 @@ impl Worker {
     }
 }
 
-/// The org that a line of the journal is about, if it says so.
+/// Returns the org that a journal line names, if it names one.
 fn org_of(line: &[u8]) -> Option<Uuid> {
     #[derive(Deserialize)]
     struct OfOrg {

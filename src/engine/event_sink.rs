@@ -1,4 +1,5 @@
-//! What happens beside calls and is told as events: recorded in its order, as soon as the database takes it.
+//! Stores events that belong to no call, such as registrations coming and going, in order and as soon as the database
+//! takes them.
 
 use std::collections::HashMap;
 use std::error::Error as _;
@@ -11,26 +12,26 @@ use uuid::Uuid;
 
 use trunkline_store::{NewEvent, Store};
 
-/// Events that may wait to be recorded.
+/// Events waiting to be stored.
 const WAITING: usize = 4_096;
-/// Those of one org: a phone system that comes and goes all the time loses its own, and no other's.
+/// Events of one org among them, so that a PBX that registers and unregisters all the time loses its own events only.
 const OF_ORG: usize = WAITING / 4;
-/// How long to wait for a database that doesn't take one.
+/// Pause after the database refused an event.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Where shards leave events. They never wait; what there is no room for is counted and lost.
+/// Queue of events. Shards never wait; events beyond the bounds are counted and dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct EventSink {
     events: mpsc::Sender<(Uuid, NewEvent)>,
     waiting: Waiting,
 }
 
-/// Events of each org that wait.
+/// Number of waiting events of each org.
 #[derive(Clone, Debug, Default)]
 struct Waiting(Arc<Mutex<HashMap<Uuid, usize>>>);
 
 impl Waiting {
-    /// Takes a place; false if the org has no more.
+    /// Reserves a place; false if the org has used up its share.
     fn enter(&self, org: Uuid) -> bool {
         let mut waiting = self.table();
         let count = waiting.entry(org).or_default();
@@ -57,7 +58,7 @@ impl Waiting {
 }
 
 impl EventSink {
-    /// Records what is told, until nobody can tell anything any more.
+    /// Starts the task that stores events; it ends when the last sender is dropped.
     pub(crate) fn start(store: Store, runtime: &runtime::Handle) -> Self {
         let (sender, events) = mpsc::channel(WAITING);
         let waiting = Waiting::default();
@@ -68,7 +69,7 @@ impl EventSink {
         }
     }
 
-    /// Leaves an event of that org.
+    /// Queues an event of an org.
     pub(crate) fn tell(&self, org: Uuid, event: NewEvent) {
         let is_left = self.waiting.enter(org) && {
             let sent = self.events.try_send((org, event));

@@ -1,4 +1,5 @@
-//! What others ask of the shards: by the slot in the call's id, and with a deadline.
+//! Requests to the shards from the API and other parts of the daemon. The slot in a call's id selects the shard; each
+//! request has a deadline.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,10 +27,10 @@ use super::clock;
 use super::inbox::{Input, ShardRouter};
 use crate::traces::Traces;
 
-/// How long a shard may take to do what it is asked.
+/// Time that a shard has to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The shards, from outside. Clones reach the same.
+/// Access to the shards from outside. Clones reach the same shards.
 #[derive(Clone, Debug)]
 pub struct Handle {
     pub(super) router: ShardRouter,
@@ -44,36 +45,36 @@ pub struct Handle {
     pub(super) journal: Arc<journal::Condition>,
 }
 
-/// A shard did not answer in time: it is overloaded, or has ended.
+/// The shard did not answer in time: it is overloaded, or has ended.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the shard of the call does not answer")]
 pub struct NoAnswer;
 
 impl Handle {
-    /// The live calls of an agent, trunk or org.
+    /// Returns the number of live calls of an agent, trunk or org.
     pub fn live(&self, id: Uuid) -> u32 {
         self.limits.live(id)
     }
 
-    /// The rule for addresses that tenants and messages name.
+    /// Policy for addresses that tenants and messages name.
     pub fn addresses(&self) -> Arc<AddressPolicy> {
         Arc::clone(&self.addresses)
     }
 
-    /// Whether facts get where they belong.
+    /// State of the journal: whether facts reach the disk and the database.
     pub fn journal(&self) -> journal::State {
         self.journal.state()
     }
 
-    /// What orgs and trunks may begin, and have begun.
+    /// Limits of outbound calls for orgs and trunks, with what they have used.
     pub fn caps(&self) -> &Caps {
         &self.caps
     }
 
-    /// Begins an outbound call, and returns once its beginning can't be lost.
+    /// Begins an outbound call, and returns once the call's first fact is on disk.
     ///
     /// # Errors
-    /// A shard doesn't answer; within, why the call can't begin.
+    /// [`NoAnswer`] if a shard doesn't answer; inside, the reason why the call can't begin.
     pub async fn place(&self, order: Order) -> Result<Result<Placed, Denied>, NoAnswer> {
         let slot = Slot::new(rand::random_range(0..Slot::COUNT)).ok_or(NoAnswer)?;
         let inbox = &self.router.shards()[self.router.shard_of(slot)];
@@ -88,10 +89,10 @@ impl Handle {
             .map_err(|_| NoAnswer)?
     }
 
-    /// Begins a call that speaks a code. Nothing of it is recorded.
+    /// Begins a call that speaks a verification code. Nothing of it is recorded.
     ///
     /// # Errors
-    /// A shard doesn't answer; within, why the call can't begin.
+    /// [`NoAnswer`] if a shard doesn't answer; inside, the reason why the call can't begin.
     pub async fn verify(&self, asked: Verification) -> Result<Result<(), Denied>, NoAnswer> {
         let slot = Slot::new(rand::random_range(0..Slot::COUNT)).ok_or(NoAnswer)?;
         let inbox = &self.router.shards()[self.router.shard_of(slot)];
@@ -106,17 +107,17 @@ impl Handle {
             .map_err(|_| NoAnswer)?
     }
 
-    /// What passed on the wire.
+    /// SIP messages that passed on the wire.
     pub const fn traces(&self) -> &Arc<Traces> {
         &self.traces
     }
 
-    /// Whether an outbound trunk's peer answers; `None` while nothing is known.
+    /// Returns true if the peer of an outbound trunk answers; `None` while nothing is known.
     pub fn reachable(&self, trunk: Uuid) -> Option<bool> {
         self.health.trunk(trunk)
     }
 
-    /// How our registration with an outbound trunk's carrier stands; `None` if it has none.
+    /// State of our registration with an outbound trunk's carrier; `None` if the trunk has no registration.
     pub fn standing(&self, trunk: Uuid) -> Option<Standing> {
         let standing = self.standings.of(trunk)?;
         let shown = |moment: Option<Moment>| moment.map(clock::on_wall);
@@ -128,7 +129,7 @@ impl Handle {
         })
     }
 
-    /// Where the PBX of an inbound trunk has registered, the best place first.
+    /// Contacts that the PBX of an inbound trunk has registered, preferred first.
     pub fn registrations(&self, trunk: Uuid) -> Vec<Binding> {
         let bindings = self.bindings.of(trunk, clock::now()).into_iter();
         let shown = |mut binding: Binding| {
@@ -144,7 +145,8 @@ impl Handle {
         bindings.map(shown).collect()
     }
 
-    /// The node by whose flow alone the PBX of an inbound trunk can be called, if that is another one.
+    /// Returns the other node that alone can reach the PBX of an inbound trunk, because the PBX's connection ends
+    /// there.
     pub fn node_of_registration(&self, trunk: Uuid) -> Option<u8> {
         let now = clock::now();
         let is_reached_here = !self.bindings.reach(trunk, &self.addresses, now).is_empty();
@@ -155,16 +157,16 @@ impl Handle {
     /// Ends a call; false if it isn't up on this node.
     ///
     /// # Errors
-    /// Its shard doesn't answer.
+    /// [`NoAnswer`] if the call's shard doesn't answer.
     pub async fn hang_up(&self, call: Uuid) -> Result<bool, NoAnswer> {
         let asked = self.ask(call, |done| Input::HangUp { call, done });
         Ok(asked.await?.unwrap_or(false))
     }
 
-    /// Hands a call to one of its agent's destinations.
+    /// Transfers a call to one of its agent's destinations.
     ///
     /// # Errors
-    /// Its shard doesn't answer; inside, why there is no transfer.
+    /// [`NoAnswer`] if the call's shard doesn't answer; inside, the reason why there is no transfer.
     pub async fn transfer(
         &self,
         call: Uuid,
@@ -175,11 +177,11 @@ impl Handle {
         Ok(begun.map(|transfer| transfer_on(transfer, clock::wall())))
     }
 
-    /// Holds a call, or resumes it: the number of the change, or `None` if it stands so already. What becomes of it is on the live
-    /// call.
+    /// Holds or resumes a call. Returns the number of the change, or `None` if the call is in that state already. The
+    /// live call shows the outcome.
     ///
     /// # Errors
-    /// Its shard doesn't answer; inside, why nothing is changed.
+    /// [`NoAnswer`] if the call's shard doesn't answer; inside, the reason why nothing changes.
     pub async fn hold(
         &self,
         call: Uuid,
@@ -189,18 +191,18 @@ impl Handle {
         Ok(asked.await?.unwrap_or(Err(hold::Unable::NotUp)))
     }
 
-    /// The number of this node.
+    /// Number of this node.
     pub const fn node(&self) -> u8 {
         self.node.0
     }
 
-    /// The node that has or had a call, if it isn't this one.
+    /// Returns the node that has or had a call, if it is another one.
     pub fn another_of(&self, call: Uuid) -> Option<u8> {
         let (node, _) = place_of(call)?;
         (node != self.node).then_some(node.0)
     }
 
-    /// Asks the shard of a call; `None` if that is on another node, or nowhere.
+    /// Sends a request to the shard of a call; `None` if the call is on another node, or its id names no place.
     async fn ask<T>(
         &self,
         call: Uuid,

@@ -1,4 +1,5 @@
-//! What reaches a shard from outside its own sockets, and the bounded way there.
+//! Inputs of a shard other than its own sockets, the bounded queue that carries them, and the choice of the shard for a
+//! message.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -25,7 +26,7 @@ use uuid::Uuid;
 use super::cancel_router::CancelRouter;
 use super::clock;
 
-/// A message that came by a stream, or to another shard's socket.
+/// Message that arrived on a stream, or on the socket of another shard.
 #[derive(Debug)]
 pub(crate) struct Arrived {
     pub(crate) flow: Flow,
@@ -38,78 +39,79 @@ pub(crate) struct Arrived {
 pub(crate) enum Input {
     /// Messages for this shard's slots.
     Messages(Vec<Arrived>),
-    /// A flow is broken.
+    /// A connection broke.
     Lost(Lost),
-    /// The peer of a connection sends no more.
+    /// The peer of a connection sends no more. The number identifies the peer name that was proved on the connection
+    /// (see [`Lost`]).
     Closing(Flow, u32),
-    /// A runtime's host was resolved, or why it wasn't.
+    /// Result of resolving a runtime's host.
     Resolved(CallKey, Found),
-    /// The next hop of requests inside calls was resolved; empty if it wasn't.
+    /// Result of resolving the next hop of requests inside calls; empty if it failed.
     Hop(Unresolved, Vec<Target>),
-    /// A contact was found or made, or not.
+    /// Result of a contact look-up.
     Contact(CallKey, Option<Uuid>),
-    /// The echo agent hears nothing.
+    /// The echo agent has heard no RTP for too long.
     EchoSilent(CallKey),
-    /// These are asked whether they are there.
+    /// Peers to probe with OPTIONS.
     Inquire(Inquiry),
-    /// The journal has this fact on disk, with all before it.
+    /// Position up to which the journal is on disk.
     Synced(Position),
-    /// A peer doesn't answer any more: it is asked in its calls.
+    /// A peer stopped answering; its calls are probed.
     Gone(Transport, SocketAddr),
-    /// These trunks, and no others, are registered with their carriers; `None`: registrations of ours may be gone, and are not ours until the
-    /// next of these.
+    /// Trunks to register with their carriers, and no others. `None`: our registrations may have gone to other nodes,
+    /// and count as not ours until the next list.
     Enrol(Option<Vec<Wanted>>),
-    /// The registrar of a trunk was resolved; empty if it wasn't.
+    /// Result of resolving the registrar of a trunk; empty if it failed.
     Registrar(Uuid, Vec<Target>),
-    /// The echo agent hears a key.
+    /// The echo agent has heard a DTMF digit.
     EchoDigit(CallKey, u8),
-    /// A call has heard its code.
+    /// A call has heard its verification code.
     Spoken(CallKey),
-    /// A call that speaks a code is to be begun in this slot; whether it was is told.
+    /// Begins a call in this slot that speaks a verification code; answers whether it began.
     Verify {
         slot: Slot,
         asked: Box<Verification>,
         done: oneshot::Sender<Result<(), Denied>>,
     },
-    /// New calls are refused from now on.
+    /// Refuses new calls from now on.
     Drain,
-    /// A call is to be begun in this slot; once that can't be lost it is told, or at once why not.
+    /// Begins an outbound call in this slot. Answers once its first fact is on disk, or at once if it can't begin.
     Place {
         slot: Slot,
         order: Box<Order>,
         done: oneshot::Sender<Result<Placed, Denied>>,
     },
-    /// One call ends now; whether it was up is told.
+    /// Ends one call; answers whether it was up.
     HangUp {
         call: Uuid,
         done: oneshot::Sender<bool>,
     },
-    /// A call is handed to one of its agent's destinations; what becomes of that is told.
+    /// Transfers a call to one of its agent's destinations; answers with the transfer.
     Transfer {
         call: Uuid,
         ask: Ask,
         done: oneshot::Sender<Result<Transfer, Unable>>,
     },
-    /// One call is held, or resumed; what becomes of that is told.
+    /// Holds or resumes one call; answers with the number of the change.
     Hold {
         call: Uuid,
         wanted: bool,
         done: oneshot::Sender<Result<Option<u32>, hold::Unable>>,
     },
-    /// All calls end now.
+    /// Ends all calls.
     HangUpAll(Reason),
-    /// The shard ends.
+    /// Ends the shard.
     Stop,
 }
 
-/// How many inputs may wait for one shard.
+/// Inputs that may wait for one shard.
 const INBOX: usize = 4096;
 
-/// The way into one shard.
+/// Sender of a shard's inputs.
 #[derive(Clone, Debug)]
 pub(crate) struct Inbox(mpsc::Sender<Input>);
 
-/// The shard's end of it.
+/// Receiver of a shard's inputs.
 pub(crate) type Outlet = mpsc::Receiver<Input>;
 
 impl Inbox {
@@ -118,23 +120,23 @@ impl Inbox {
         (Self(sender), receiver)
     }
 
-    /// Hands an input over without waiting; false if there is no room.
+    /// Queues an input without waiting; false if the inbox is full.
     pub(crate) fn offer(&self, input: Input) -> bool {
         self.0.try_send(input).is_ok()
     }
 
-    /// Hands an input over and waits for room; false if the shard is gone.
+    /// Queues an input, waiting for room; false if the shard has ended.
     pub(crate) async fn send(&self, input: Input) -> bool {
         self.0.send(input).await.is_ok()
     }
 
-    /// Inputs that wait.
+    /// Number of waiting inputs.
     pub(crate) fn depth(&self) -> usize {
         self.0.max_capacity() - self.0.capacity()
     }
 }
 
-/// Which shard serves which slot.
+/// Assignment of slots to shards.
 #[derive(Clone, Debug)]
 pub(crate) struct ShardRouter {
     minter: Minter,
@@ -151,7 +153,7 @@ impl ShardRouter {
         }
     }
 
-    /// The number of the shard that serves `slot`.
+    /// Returns the index of the shard that serves `slot`.
     pub(crate) fn shard_of(&self, slot: Slot) -> usize {
         usize::from(slot.index()) % self.shards.len()
     }
@@ -160,7 +162,7 @@ impl ShardRouter {
         &self.shards
     }
 
-    /// The number of the shard that works on a message.
+    /// Returns the index of the shard that handles a message.
     pub(crate) fn shard_for(&self, message: &Message<'_>) -> usize {
         if self.shards.len() == 1 {
             return 0;
@@ -171,7 +173,8 @@ impl ShardRouter {
         self.shard_of(slot)
     }
 
-    /// The shard for a message from a stream. What can't be read goes to the first, which answers or drops it.
+    /// Returns the inbox for a message from a stream. A malformed message goes to the first shard, which answers or
+    /// drops it.
     pub(crate) fn inbox_for(&self, octets: &[u8]) -> &Inbox {
         match lex(octets, Framing::Stream) {
             Ok(message) => &self.shards[self.shard_for(&message)],

@@ -1,7 +1,7 @@
-//! Registrations of PBXs beyond this process: written down soon after they have changed, read at the start, and followed where other nodes
-//! share the database. Shards never wait for it; what a crash loses is a fifth of a second, and the PBX registers again.
+//! Persists registrations of PBXs and follows those of other nodes that share the database.
 //!
-//! Bindings run by the clock that never jumps, and what is kept has the time on the wall, which other processes share.
+//! A change is stored within a fifth of a second; a crash loses no more, and the PBX registers again. Shards never wait
+//! for the store. Bindings in memory use the monotonic clock, stored ones the wall clock, which other processes share.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -17,27 +17,27 @@ use trunkline_store::{Store, nodes, registrations as kept};
 use super::{clock, registrations};
 use crate::directory::Directory;
 
-/// How often it is looked for changes, on either side.
+/// Interval between checks for changes, here and in the database.
 const LOOK: Duration = Duration::from_millis(200);
-/// Looks after which it is asked which nodes serve, and after which ended registrations are pruned.
+/// Checks between two readings of the serving nodes, and between two prunings of ended registrations.
 const SERVING: u32 = 5;
 const PRUNE: u32 = 1_500;
-/// Trunks that are written at once.
+/// Trunks stored in one transaction.
 const AT_ONCE: usize = 500;
 
-/// Reads what was kept.
+/// State of the task.
 pub(super) struct Keeper {
     bindings: Weak<Bindings>,
     directory: Weak<Directory>,
     store: Store,
     node: u8,
-    /// How long a node whose lease has expired is waited for.
+    /// Time to wait for a node whose lease has expired.
     grace: Duration,
-    /// Says that other nodes may have taken this one for gone.
+    /// Signals that other nodes may have considered this one dead.
     lapses: watch::Receiver<u64>,
-    /// How far the kept registrations have been followed; `None` until they are read whole.
+    /// Position up to which stored registrations were followed; `None` until all were read once.
     seen: Option<Moment>,
-    /// The last view whose orgs the table was held against.
+    /// Directory view against which the bindings' orgs were checked last.
     held_against: Weak<View>,
     fails: bool,
 }
@@ -63,7 +63,7 @@ impl Keeper {
         }
     }
 
-    /// Runs for as long as somebody holds the table.
+    /// Runs until the table of bindings is dropped.
     pub(super) async fn run(mut self) {
         let mut turns = tokio::time::interval(LOOK);
         for turn in 0_u32.. {
@@ -93,7 +93,7 @@ impl Keeper {
         view: &Arc<View>,
     ) -> Result<(), trunkline_store::Error> {
         let now = clock::now();
-        // An org can only have gone where the view is another one; all trunks are looked at then.
+        // An org can only disappear with a new view, so bindings are checked once per view.
         if !std::ptr::eq(self.held_against.as_ptr(), Arc::as_ptr(view)) {
             bindings.forget_orgs(|org| view.org(org).is_some());
             self.held_against = Arc::downgrade(view);
@@ -113,7 +113,7 @@ impl Keeper {
         }
 
         match self.seen {
-            // Until then nothing is written: it would end what an earlier run has kept.
+            // Nothing is stored before: it would overwrite what an earlier run left.
             None => {
                 let (all, seen) = self.store.read(kept::all).await?;
                 bindings.restore(&on_timers(all), self.node, pair, now);
@@ -151,7 +151,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// What was registered with nodes that are gone is this node's, or lost.
+    /// Takes over registrations of nodes that are gone, and reports those that are lost.
     async fn take_over(
         &self,
         bindings: &Bindings,
@@ -181,7 +181,7 @@ impl Keeper {
     }
 }
 
-/// What was kept, with the times of our own timers.
+/// Converts stored wall-clock times to this process's timers.
 fn on_timers(mut all: Vec<Kept>) -> Vec<Kept> {
     for kept in &mut all {
         kept.change_times(clock::from_wall);
@@ -189,7 +189,7 @@ fn on_timers(mut all: Vec<Kept>) -> Vec<Kept> {
     all
 }
 
-/// The pair of a trunk, while it is good.
+/// Returns the credentials of a trunk, while they are valid.
 fn pair(view: &View, user: &str, now: Moment) -> Option<Arc<PeerLogin>> {
     let login = view.login(user.as_bytes())?;
     let is_good = login.expires_at.is_none_or(|end| now < end);

@@ -1,6 +1,7 @@
-//! The second lane: under pressure new INVITEs wait here, so that everything inside a call goes first. Those that are
-//! expected (their sender answers a challenge, or is known by address) go before strangers, since answering them is what
-//! the work so far was for.
+//! Queue of new INVITEs under load, so that messages of existing calls go first.
+//!
+//! It has two halves: INVITEs that are expected (an answer to our challenge, or a known source address) go before those
+//! of unauthenticated peers. The file decides as well when waits have been too long, and INVITEs are shed.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,26 +11,26 @@ use trunkline_sip::wire::{Message, Method};
 
 use super::inbox::Arrived;
 
-/// INVITEs that may wait in each half of the lane: more than a socket's buffer holds.
+/// INVITEs that may wait in each half: more than a socket's receive buffer holds.
 const ROOM: usize = 8_192;
 
-/// New INVITEs that have waited longer are shed under pressure.
+/// Wait after which a new INVITE is shed under pressure.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// New INVITEs that have waited longer are shed in any case: their sender has given up (Timer B of RFC 3261).
+/// Wait after which a new INVITE is shed in any case: its sender has given up (Timer B, RFC 3261 §17.1.1.2).
 const LONGEST: Duration = Duration::from_secs(32);
 
-/// A window at whose end waits beyond patience are shorter than at its start, or not. Twice in a row not is pressure. Where they get
-/// shorter, a machine that stood still makes up for it, and a refusal would help nobody.
+/// Period over which waits are compared. Pressure begins when waits got no shorter in two periods in a row. Shrinking
+/// waits mean that the machine was stalled and is catching up; a refusal wouldn't help then.
 const WINDOW: Duration = Duration::from_millis(150);
 
-/// How long waits must stay within patience for the pressure to be over.
+/// Time without long waits after which pressure ends.
 const CALM: Duration = Duration::from_secs(1);
 
-/// How long the queue of strangers may stand under pressure before further ones are refused on arrival.
+/// Age of the oldest unauthenticated INVITE at which further ones are refused on arrival, under pressure.
 const STRANGERS_STAND: Duration = Duration::from_millis(80);
 
-/// New INVITEs that wait for their turn.
+/// Queue of new INVITEs.
 #[derive(Debug, Default)]
 pub(crate) struct Lanes {
     expected: VecDeque<Arrived>,
@@ -37,22 +38,22 @@ pub(crate) struct Lanes {
     pressure: Pressure,
 }
 
-/// Whether waits have been too long for a while.
+/// Detector of waits that are too long for a while.
 #[derive(Debug, Default)]
 struct Pressure {
     late: Option<Late>,
     until: Option<Moment>,
 }
 
-/// A window of waits that have all been too long.
+/// Period in which all waits have been too long.
 #[derive(Copy, Clone, Debug)]
 struct Late {
     since: Moment,
-    /// The wait then.
+    /// Wait at the start of the period.
     wait: Duration,
-    /// When the last of them was.
+    /// Time of the latest long wait.
     last: Moment,
-    /// Whether waits got no shorter in the window before.
+    /// True if waits got no shorter in the period before either.
     lasts: bool,
 }
 
@@ -61,7 +62,8 @@ impl Pressure {
         self.until.is_some_and(|until| now < until)
     }
 
-    /// Notes how long an INVITE has waited, and how long the first of those behind it has; says whether its wait is too long.
+    /// Notes how long an INVITE has waited and how long the oldest queued one has; returns true if the wait is too
+    /// long.
     fn is_too_long(&mut self, wait: Duration, behind: Duration, now: Moment) -> bool {
         let longest = wait.max(behind);
         if longest <= PATIENCE {
@@ -99,8 +101,8 @@ impl Lanes {
         self.expected.is_empty() && self.strangers.is_empty()
     }
 
-    /// Whether an INVITE that comes now has a chance to be served in time: there is room, and under pressure a stranger finds no
-    /// queue before it that has stood too long. To say so at once costs less than to let it wait for its refusal.
+    /// Returns true if an INVITE that arrives now can be served in time. Under pressure an unauthenticated one can't
+    /// once the oldest of its half has waited too long; refusing at once costs less than queueing it for a refusal.
     pub(crate) fn takes(&self, is_expected: bool, now: Moment) -> bool {
         if is_expected {
             return self.expected.len() < ROOM;
@@ -110,14 +112,15 @@ impl Lanes {
         self.strangers.len() < ROOM && !is_hopeless
     }
 
-    /// Whether an INVITE whose turn it is has waited too long to be served. What it is asked tells it of pressure: once for each.
+    /// Returns true if an INVITE has waited too long to be served. Call it once per INVITE: the answer feeds the
+    /// detector of pressure.
     pub(crate) fn is_late(&mut self, received_at: Moment, now: Moment) -> bool {
         let behind = stands(&self.strangers, now).max(stands(&self.expected, now));
         self.pressure
             .is_too_long(now.since(received_at), behind, now)
     }
 
-    /// Lets an INVITE wait.
+    /// Queues an INVITE.
     pub(crate) fn push(&mut self, is_expected: bool, arrived: Arrived) {
         let lane = if is_expected {
             &mut self.expected
@@ -127,7 +130,7 @@ impl Lanes {
         lane.push_back(arrived);
     }
 
-    /// The next one to be served.
+    /// Takes the next INVITE.
     pub(crate) fn pop(&mut self) -> Option<Arrived> {
         let next = self
             .expected
@@ -140,14 +143,14 @@ impl Lanes {
     }
 }
 
-/// How long the first of a queue has waited.
+/// Returns how long the oldest of a queue has waited.
 fn stands(queue: &VecDeque<Arrived>, now: Moment) -> Duration {
     queue
         .front()
         .map_or(Duration::ZERO, |first| now.since(first.received_at))
 }
 
-/// Whether a message would begin a call.
+/// Returns true if the message would begin a call.
 pub(crate) fn is_new_invite(message: &Message<'_>) -> bool {
     message.is_request() && message.method() == Method::Invite && message.to_tag().is_none()
 }
@@ -206,7 +209,7 @@ mod tests {
         assert!(lanes.takes(false, START), "each half has room of its own");
     }
 
-    /// Waits one after the other, in milliseconds, that come so many milliseconds apart: which are too long.
+    /// Returns which of the waits, in milliseconds and `step` milliseconds apart, are too long.
     fn sheds(pressure: &mut Pressure, from: Moment, step: u64, waits: &[u64]) -> Vec<bool> {
         let millis = Duration::from_millis;
         let mut now = from;

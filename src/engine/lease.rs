@@ -1,5 +1,7 @@
-//! This run's lease in the database, and those of other nodes: renewed while the run lives, noticed when it had expired, and when others
-//! have. All of it goes by the database's clock, against which this machine's is compared.
+//! Lease of this run in the database, and the leases of other nodes.
+//!
+//! The lease is renewed while the process lives. The file notices when it had expired, closes the calls of nodes whose
+//! lease has, and compares this machine's clock with the database's, which decides.
 
 use std::time::Duration;
 
@@ -11,12 +13,13 @@ use trunkline_store::{Renewal, Store, lost, nodes};
 use super::clock;
 use super::skew::Skew;
 
-/// How often a lease is renewed while it lasts.
+/// Renewals within the length of one lease.
 const RENEWALS: u32 = 3;
-/// How many leases' time, and how long at least, a node whose lease has expired is waited for before the end of its calls is told.
+/// Time to wait for a node whose lease has expired before the end of its calls is published: a number of leases, and a
+/// minimum.
 const GRACE: (u32, Duration) = (2, Duration::from_secs(30));
 
-/// Keeps a lease until it is dropped.
+/// Handle of the task that renews the lease; dropping it stops the task.
 #[derive(Debug)]
 pub(super) struct Lease {
     keeping: JoinHandle<()>,
@@ -24,7 +27,7 @@ pub(super) struct Lease {
 }
 
 impl Lease {
-    /// Keeps the lease of `run` for as long as it is held.
+    /// Starts to renew the lease of `run`.
     pub(super) fn keep(store: Store, run: Origin, length: Duration) -> Self {
         let (lapsed, lapses) = watch::channel(0);
         let keeper = Keeper {
@@ -39,12 +42,12 @@ impl Lease {
         }
     }
 
-    /// How often the lease was found expired: other nodes may have taken this one for dead meanwhile.
+    /// Count of the times that the lease was found expired. Other nodes may have considered this one dead then.
     pub(super) fn lapses(&self) -> watch::Receiver<u64> {
         self.lapses.clone()
     }
 
-    /// Renews it no more.
+    /// Stops renewing the lease.
     pub(super) fn end(&self) {
         self.keeping.abort();
     }
@@ -67,7 +70,7 @@ impl Keeper {
                 tracing::warn!(%error, "this node's lease was not renewed");
                 continue;
             }
-            // A database that doesn't tell the time is noticed by the renewal.
+            // If the database fails here, the renewal below reports it.
             let _ = skew.look(&self.store).await;
             self.close_others().await;
         }
@@ -98,7 +101,7 @@ impl Keeper {
             }
         }
 
-        // Also when the lease was held: somebody may have read that it wasn't a moment before.
+        // Even if the lease was held now, another node may have read it as expired just before.
         let run = self.run;
         let reopened = self.store.write(move |tx| lost::reopen(tx, run)).await?;
         if reopened > 0 {
@@ -111,12 +114,12 @@ impl Keeper {
         Ok(())
     }
 
-    /// Closes the calls of nodes whose lease has expired, and tells the end of those that are gone for good.
+    /// Closes the calls of nodes whose lease has expired, and publishes their end once such a node is given up.
     async fn close_others(&self) {
         let (leases, least) = GRACE;
         let grace = (self.length * leases).max(least);
 
-        // The last run's calls are open as well: up to and with that one.
+        // Calls of earlier runs of that node are open as well: close everything up to its last run.
         for dead in self.others(self.store.read(nodes::expired).await) {
             let now = clock::wall_time();
             let closed = self.store.write(move |tx| {

@@ -1,11 +1,12 @@
-//! Addresses and networks of this machine, as the kernel lists them. Where it lists none, only the address that packets leave by is known.
+//! Addresses and networks of this machine as the kernel lists them. Where `/proc` has no list, only the address that
+//! packets leave from is known.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 
-/// Every address of this machine, loopback apart.
+/// Returns every address of this machine except loopback.
 pub(crate) fn addresses() -> Vec<IpAddr> {
     let v4 = fs::read_to_string("/proc/net/fib_trie").unwrap_or_default();
     let v6 = fs::read_to_string("/proc/net/if_inet6").unwrap_or_default();
@@ -19,7 +20,7 @@ pub(crate) fn addresses() -> Vec<IpAddr> {
     all
 }
 
-/// Loopback, and the network that `own` lies in where it is a private one.
+/// Returns loopback, and the private network that contains `own`, if there is one.
 pub(crate) fn near(own: IpAddr) -> Vec<IpNet> {
     let v4 = fs::read_to_string("/proc/net/fib_trie").unwrap_or_default();
     let v6 = fs::read_to_string("/proc/net/if_inet6").unwrap_or_default();
@@ -57,7 +58,7 @@ fn fib(text: &str) -> impl Iterator<Item = (Ipv4Addr, u8, &str)> {
     })
 }
 
-/// The entries of `/proc/net/if_inet6`, each with its prefix.
+/// Networks in `/proc/net/if_inet6`.
 fn inet6(text: &str) -> impl Iterator<Item = IpNet> {
     text.lines().filter_map(|line| {
         let mut words = line.split_whitespace();

@@ -1,4 +1,4 @@
-//! Writes down whose log-in failed: the org that it belongs to is told, nobody else.
+//! Stores failed log-ins for the org that they concern. No other org learns of them.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -19,24 +19,24 @@ use uuid::Uuid;
 use super::clock;
 use crate::directory::Directory;
 
-/// Failed log-ins that wait to be written; a flood of them is cut.
+/// Failed log-ins waiting to be stored; further ones are dropped.
 const WAITING: usize = 1_024;
-/// How long the same source isn't told of again that proves nothing to the same number.
+/// Time during which the same source, calling the same number without credentials, isn't stored again.
 const QUIET: Duration = Duration::from_secs(60);
-/// Sources that are told of for one number meanwhile, and for all numbers.
+/// Sources stored for one number within that time; the next constant bounds those of all numbers.
 const SOURCES: usize = 4;
 const TOLD: usize = 256;
 
-/// What a shard has seen fail.
+/// Failed log-in that a shard has seen.
 #[derive(Debug)]
 pub(crate) enum RefusedLogIn {
-    /// Credentials were wrong.
+    /// The credentials were wrong.
     LogIn(AuthFailure),
-    /// There were none, and the challenge wasn't answered.
+    /// The challenge was not answered.
     Unproven(Unproven),
 }
 
-/// The task that writes them down.
+/// Starts the task that stores failed log-ins, and returns the way to it.
 pub(super) fn start(
     store: Store,
     directory: Arc<Directory>,
@@ -56,12 +56,12 @@ pub(super) fn start(
     sender
 }
 
-/// Who has just been told of for proving nothing, in the order of time: of all shards.
+/// Unanswered challenges stored recently, of all shards, oldest first.
 #[derive(Debug, Default)]
 struct RecentAuthFailures(VecDeque<(IpAddr, Box<str>, Moment)>);
 
 impl RecentAuthFailures {
-    /// Whether this is worth telling; it is told then.
+    /// Returns true if the failure should be stored, and remembers it as stored.
     fn is_news(&mut self, failed: &RefusedLogIn) -> bool {
         let RefusedLogIn::Unproven(unproven) = failed else {
             return true;
@@ -107,7 +107,7 @@ async fn record(
         .await
 }
 
-/// What a peer sent: of bounded length, and as PostgreSQL takes it.
+/// Makes a peer's text fit for the database: bounded, and without characters that PostgreSQL refuses.
 fn text(sent: &str) -> Box<str> {
     let kept = sent.chars().filter(|char| *char != '\0').take(255);
     kept.collect::<String>().into()
@@ -126,8 +126,8 @@ fn of_log_in(failure: AuthFailure) -> NewAuthFailure {
     }
 }
 
-/// For the org whose number was called. An address that its trunk allows was let in for the trunk's own numbers, so it is the number that
-/// isn't among them.
+/// Finds the org of the called number. If the source address is on the trunk's IP allow list, the cause is the number,
+/// which isn't one of the trunk's.
 async fn of_unproven(
     store: &Store,
     directory: &Directory,
@@ -166,7 +166,7 @@ async fn of_unproven(
     }))
 }
 
-/// The org whose number it is as its trunk's country dials it, and the number; of nobody where that is true of several.
+/// Finds the org whose trunk's country makes these digits one of its numbers. `None` if several orgs match.
 fn national(view: &View, digits: &str) -> Option<(Uuid, E164)> {
     let mut found: Option<(Uuid, E164)> = None;
     for country in view.countries.keys() {
@@ -185,7 +185,7 @@ fn national(view: &View, digits: &str) -> Option<(Uuid, E164)> {
     found
 }
 
-/// Every number that the digits may be in a country.
+/// Every E.164 number that the digits can mean in a country.
 fn readings(digits: &str, country: Country) -> Vec<E164> {
     let seen = RefCell::new(Vec::new());
     numbers::reduce(digits, Some(country), &|number| {
@@ -195,7 +195,7 @@ fn readings(digits: &str, country: Country) -> Vec<E164> {
     seen.into_inner()
 }
 
-/// The name of the wrong part as the API has it.
+/// Name of the wrong credential in the API.
 const fn part_name(part: Part) -> &'static str {
     match part {
         Part::Password => "password",

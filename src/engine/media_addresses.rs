@@ -1,5 +1,7 @@
-//! The addresses of RTP, by the listener that a call came by: what SDP says, and what the socket is bound to, so that RTP leaves by the
-//! address that SDP says. One family each: a caller on IPv6 is told an IPv6 address.
+//! Addresses for RTP, chosen by the listener that a call came by: the one that the socket is bound to and the one that
+//! SDP names.
+//!
+//! Both are of one family: a caller on IPv6 gets an IPv6 address.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -11,7 +13,7 @@ use trunkline_sip::flow::Transport;
 use super::resolve::{Resolver, addresses_by_system};
 use crate::config::{Config, MediaHost, Sip};
 
-/// Where the RTP of a call is received.
+/// Addresses of one call's RTP.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct MediaAddress {
     /// The address that the socket is bound to.
@@ -20,7 +22,7 @@ pub(crate) struct MediaAddress {
     pub(crate) advertised: IpAddr,
 }
 
-/// A name in the configuration that SDP would need the address of.
+/// Name in the configuration that resolves to no address usable in SDP.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error(
     "{key} is {host}, which has no address that SDP could say: set media.ip to the address that callers send their audio to, or {key} to a name that has one"
@@ -39,19 +41,19 @@ pub(crate) struct MediaAddresses {
     own: Vec<IpAddr>,
 }
 
-/// What one listener's callers are told.
+/// Addresses for callers of one listener.
 #[derive(Copy, Clone, Debug)]
 struct ListenerMedia {
     bound: IpAddr,
-    /// `None`: the address that the call came to.
+    /// Address for SDP; `None` means the address that the call came to.
     advertised: Option<IpAddr>,
 }
 
 impl MediaAddresses {
-    /// Reads the configuration, and looks up the names in it.
+    /// Reads the configuration and resolves the names in it.
     ///
     /// # Errors
-    /// A name that has no address at all.
+    /// A name has no usable address.
     pub(crate) async fn find(config: &Config) -> Result<Self, NoMediaAddress> {
         let resolver = Resolver::new(&config.sip.nameservers);
         let mut found: HashMap<&str, Vec<IpAddr>> = HashMap::new();
@@ -87,13 +89,13 @@ impl MediaAddresses {
         })
     }
 
-    /// What SDP says to those who call by a listener, where nothing more is known of a call.
+    /// Returns the address for SDP to callers of a listener, before anything else of a call is known.
     pub(crate) fn advertised(&self, listener: usize) -> Option<IpAddr> {
         let held = self.listeners.get(listener)?;
         Some(self.at(Some(listener), held.bound).advertised)
     }
 
-    /// The addresses that sockets may be bound to, of which one port each is tried at the start.
+    /// Addresses that sockets may be bound to. The start-up check tries one port on each.
     pub(crate) fn to_try(&self) -> Vec<IpAddr> {
         if let Some(bind) = self.bind {
             return vec![bind];
@@ -104,7 +106,8 @@ impl MediaAddresses {
         all
     }
 
-    /// The addresses for a call by `listener` whose packets come to `local`. `None`: it isn't known yet by which it leaves.
+    /// Returns the addresses for a call by `listener` whose packets arrive at `local`. `None` as listener: the call's
+    /// way out isn't known yet.
     pub(crate) fn at(&self, listener: Option<usize>, local: IpAddr) -> MediaAddress {
         let first_of_v4 = || self.listeners.iter().find(|held| held.bound.is_ipv4());
         let held = match listener {
@@ -114,12 +117,12 @@ impl MediaAddresses {
 
         let bound = held.map_or(Ipv4Addr::UNSPECIFIED.into(), |held| held.bound);
         let local = match local.to_canonical() {
-            // Packets that came to no address of ours, as it seems, say nothing.
+            // An unspecified or foreign local address says nothing about the way that packets take.
             ip if ip.is_ipv6() == bound.is_ipv6() && !ip.is_unspecified() => ip,
             _ => bound,
         };
 
-        // A caller on this machine is met on this machine; all others where the operator says.
+        // A caller on this machine gets an address of this machine; any other caller gets the configured one.
         let advertised = match held.and_then(|held| held.advertised) {
             Some(advertised) if !local.is_loopback() => advertised,
             Some(_) | None if !local.is_unspecified() => local,
@@ -151,7 +154,7 @@ impl MediaAddresses {
     }
 }
 
-/// An address that means nothing without its interface.
+/// Returns true for an address that needs an interface to mean anything.
 const fn is_link_local(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(_) => false,
@@ -159,9 +162,9 @@ const fn is_link_local(ip: IpAddr) -> bool {
     }
 }
 
-/// The addresses of a name, of both families: its own, else those that its SRV records lead to.
+/// Resolves a name to addresses of both families: its own, or those of its SRV records.
 async fn addresses(resolver: &Resolver, host: &str) -> Vec<IpAddr> {
-    // With a port, SRV records aren't looked at (RFC 3263 §4.2).
+    // A port in the URI rules SRV records out (RFC 3263 §4.2).
     for port in [Some(5060), None] {
         let wanted = Unresolved {
             uri: format!("sip:{host}").into(),

@@ -1,7 +1,7 @@
-//! The shell around the core: shards, their clocks and inboxes, and the way from a message to its shard.
+//! Async shell around the deterministic core: shards, clocks, inboxes, and the routing of a message to its shard.
 //!
-//! Here the core meets sockets, time and the store; what a message means is decided in `calls` and in the
-//! endpoint.
+//! Sockets, time and the store are connected to the core here. What a message means is decided in `trunkline_calls` and
+//! in the SIP endpoint, not here.
 
 mod bound;
 mod cancel_router;
@@ -60,10 +60,10 @@ pub(crate) use reserved_names::ReservedNames;
 pub(crate) use resolve::Resolver;
 pub(crate) use settings::{configured_policy, session_tokens};
 
-/// How often is looked whether all registrations are taken back.
+/// Interval between checks whether all registrations are withdrawn.
 const LEAVING_LOOK: Duration = Duration::from_millis(20);
 
-/// The running shards.
+/// Running shards of this process.
 #[derive(Debug)]
 pub struct Engine {
     handle: Handle,
@@ -72,17 +72,17 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// The way in for whoever asks from outside.
+    /// Access for the API and other parts of the daemon.
     pub fn handle(&self) -> Handle {
         self.handle.clone()
     }
 
-    /// How many calls are up.
+    /// Number of calls that are up.
     pub fn calls(&self) -> usize {
         self.handle.limits.calls()
     }
 
-    /// From now on new calls and OPTIONS get 503.
+    /// Refuses new calls and OPTIONS with 503 from now on.
     pub async fn drain(&self) {
         for inbox in self.handle.router.shards() {
             inbox.send(Input::Drain).await;
@@ -96,7 +96,7 @@ impl Engine {
         }
     }
 
-    /// Waits until no carrier has us registered any more; after [`Self::drain`].
+    /// Waits until our registrations with carriers are withdrawn. Call it after [`Self::drain`].
     pub async fn left(&self) {
         while self.handle.standings.held() > 0 {
             tokio::time::sleep(LEAVING_LOOK).await;

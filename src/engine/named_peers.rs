@@ -1,4 +1,5 @@
-//! What tenants name that the rule on addresses refuses: each case is logged at a start, and `trunkline doctor` says what to list.
+//! Finds peers that tenants have configured and that the address policy refuses. They are logged at start-up;
+//! `trunkline doctor` tells which setting allows them.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -14,18 +15,18 @@ use uuid::Uuid;
 
 use super::resolve::Resolver;
 
-/// Peers that are looked up.
+/// Peers that are resolved.
 const MOST: usize = 2_000;
-/// Names that are looked up at the same time.
+/// Names resolved at the same time.
 const AT_ONCE: usize = 32;
-/// Cases that the log names at a start.
+/// Refused peers that the log names at start-up.
 const LOGGED: usize = 100;
 
-/// A peer that the rule on addresses refuses.
+/// Peer that the address policy refuses.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct RefusedPeer {
     pub(crate) org: Uuid,
-    /// What names it, in words.
+    /// Description of the setting that names the peer.
     pub(crate) whose: String,
     /// Scheme, host, port and transport of its URI.
     pub(crate) uri: Box<str>,
@@ -33,7 +34,7 @@ pub(crate) struct RefusedPeer {
     pub(crate) refusal: Refusal,
 }
 
-/// The peers of these orgs that are refused: runtimes and their fallbacks, hosts of outbound trunks, SIP destinations.
+/// Returns the refused peers of these orgs: runtimes and fallbacks, hosts of outbound trunks, SIP destinations.
 pub(crate) async fn refused(
     rows: &[OrgRows],
     resolver: &Resolver,
@@ -73,7 +74,8 @@ pub(crate) async fn refused(
     looking.filter_map(std::future::ready).collect().await
 }
 
-/// What an org's tenants name, and where. What the operator's command line set isn't judged.
+/// Peers that an org's tenants have configured, with a description of each setting. Values set by the operator's
+/// command line aren't judged.
 fn named_by(rows: &OrgRows) -> Vec<(Box<str>, String)> {
     let org = &rows.org.name;
     let mut named = Vec::new();
@@ -115,7 +117,7 @@ fn named_by(rows: &OrgRows) -> Vec<(Box<str>, String)> {
     named
 }
 
-/// Logs each peer that exists and is refused from now on, or would be.
+/// Logs each configured peer that the policy refuses, or would refuse.
 pub(super) async fn report(store: Store, resolver: Resolver, policy: Arc<AddressPolicy>) {
     let rows = match store.read(|tx| trunkline_store::rows_of(tx, None)).await {
         Ok(rows) => rows,

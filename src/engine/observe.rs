@@ -1,4 +1,4 @@
-//! What a shard counts: facts and messages as they pass, and twice a second what is alive.
+//! Metrics and log lines of one shard: facts and messages as they pass, and gauges twice a second.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::SocketAddr;
@@ -18,20 +18,20 @@ use super::inbox::ShardRouter;
 use crate::telemetry::metrics::{self, ShardMetrics, TransactionKind};
 use crate::telemetry::redact::Printable;
 
-/// How often the gauges are set.
+/// Interval at which gauges are set.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// One shard's counters.
+/// Counters of one shard.
 #[derive(Debug)]
 pub(crate) struct Observer {
     metrics: ShardMetrics,
     seen: Stats,
     next_look: Moment,
-    /// Whether something was alive or came since memory was given back.
+    /// True if something was alive or arrived since memory was last returned.
     is_stirred: bool,
-    /// When the calls that have no answer yet began.
+    /// Start of each call that has no answer yet.
     waiting: HashMap<Uuid, Moment>,
-    /// The calls now up that we began.
+    /// Outbound calls that are up.
     outbound: HashSet<Uuid>,
 }
 
@@ -117,17 +117,17 @@ impl Observer {
         }
     }
 
-    /// An INVITE was turned away before it became a call.
+    /// Counts an INVITE that was refused before it became a call.
     pub(crate) fn turned(&self, reason: &'static str) {
         self.metrics.refused(reason);
     }
 
-    /// A message came from a place that its dialog doesn't know.
+    /// Counts a message from a source that its dialog doesn't know.
     pub(crate) fn foreign(&self, what: Foreign) {
         metrics::foreign(what.as_str(), 1);
     }
 
-    /// A call goes on to another target.
+    /// Counts a call that continues with its next target.
     pub(crate) fn failed_over(&self, cause: AttemptOutcome) {
         self.metrics.failed_over(cause.as_str());
     }
@@ -147,8 +147,8 @@ impl Observer {
         tracing::error!("a fault of ours ended one call");
     }
 
-    /// Sets the gauges and adds what the endpoint has counted, twice a second. A shard that has just come to rest does so first, so
-    /// that nothing is left when the gauges say so.
+    /// Sets the gauges and adds the endpoint's counters, twice a second. A shard that has just become idle first frees
+    /// its memory, so that the gauges show it as empty.
     pub(crate) fn look(
         &mut self,
         endpoint: &mut Endpoint,
@@ -224,7 +224,7 @@ impl Observer {
     }
 }
 
-/// A line for each attempt at a target that is on record: at `info` where the way to the target is at fault.
+/// Logs an attempt at a target: at `info` if the route to the target failed, else at `debug`.
 fn log_attempt(attempt: &Attempt) {
     let Attempt {
         call,
@@ -247,7 +247,7 @@ fn log_attempt(attempt: &Attempt) {
     }
 }
 
-/// A line for each call that is over: at `info` where something went wrong, else at `debug`.
+/// Logs the end of a call: at `info` if something went wrong, else at `debug`.
 fn log_end(ended: &Ended) {
     let (status, hangup_by) = (ended.status.as_str(), ended.hangup_by.as_str());
     let reason = ended.reason.as_deref().unwrap_or_default();
@@ -267,7 +267,7 @@ fn log_end(ended: &Ended) {
         }
     }
 }
-/// Whether no shard has warned of this peer lately. Each shard warns of a peer once in ten minutes; the others have the same to say.
+/// Returns true if no shard has warned about this peer in the last ten minutes; all shards would say the same.
 fn is_news(peer: SocketAddr, now: Moment) -> bool {
     const LATELY: Duration = Duration::from_secs(600);
     const MOST: usize = 1_024;

@@ -1,5 +1,7 @@
-//! The core driven without a socket, a thread or a wait: messages are given to it, what it sends is taken from it, and its clock goes as
-//! fast as it is told to. Nothing is stored, and nobody is told.
+//! Core of the daemon without sockets, threads or waiting. Messages are passed in, sent messages are taken out, and the
+//! caller moves the clock. Nothing is stored or published.
+//!
+//! `trunkline replay` uses it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -30,14 +32,14 @@ use super::settings::{bounds, calls_config, configured_policy, registrar_config,
 use super::shard::framing;
 use crate::config::Config;
 
-/// Nonces that are remembered as used.
+/// Used nonces that are remembered.
 const NONCES: usize = 65_536;
-/// Transactions at once: one call has few.
+/// Transactions at the same time; a single call has few.
 const TRANSACTIONS: usize = 10_000;
-/// Where the echo agent would listen.
+/// Port on which the echo agent would listen.
 const MEDIA_PORT: u16 = 20_000;
 
-/// The core on a stage of its own.
+/// Core with a clock and a network of its own.
 #[derive(Debug)]
 pub struct OfflineCore {
     endpoint: Endpoint,
@@ -45,12 +47,12 @@ pub struct OfflineCore {
     registrar: Registrar,
     live: Arc<LiveCalls>,
     view: Arc<View>,
-    /// Whoever is called by a name is here.
+    /// Address that every host name resolves to.
     elsewhere: SocketAddr,
     now: Moment,
 }
 
-/// Nothing leaves this stage: every address may be played.
+/// Configuration with every address allowed: nothing leaves this process.
 fn rehearsed(config: trunkline_calls::Config) -> trunkline_calls::Config {
     let every = ["0.0.0.0/0", "::/0"].map(str::parse).into_iter().flatten();
     let addresses = AddressPolicy::new(every.collect(), Vec::new(), Vec::new(), Enforce::Warn);
@@ -61,8 +63,8 @@ fn rehearsed(config: trunkline_calls::Config) -> trunkline_calls::Config {
 }
 
 impl OfflineCore {
-    /// Calls are decided by `view` and configured as the daemon's; every name of a host leads to `elsewhere`. What is drawn at random
-    /// follows from `seed`, except the keys of nonces, tags and branches.
+    /// Makes a core that decides calls by `view` and is configured like the daemon. Every host name resolves to
+    /// `elsewhere`. Randomness follows from `seed`, except the keys of nonces, tags and branches.
     pub fn new(
         config: &Config,
         keyring: &Keyring,
@@ -136,12 +138,12 @@ impl OfflineCore {
         }
     }
 
-    /// Its clock.
+    /// Current time of this core.
     pub const fn now(&self) -> Moment {
         self.now
     }
 
-    /// A message comes.
+    /// Passes a message in.
     pub fn receive(&mut self, flow: Flow, octets: &[u8]) {
         let now = self.now;
         let view = Arc::clone(&self.view);
@@ -164,13 +166,13 @@ impl OfflineCore {
         self.settle();
     }
 
-    /// When something is due of its own accord.
+    /// Time of the next timer.
     pub fn next_timeout(&self) -> Option<Moment> {
         let moments = [self.endpoint.next_timeout(), self.calls.next_timeout()];
         moments.into_iter().flatten().min()
     }
 
-    /// Lets the time pass until then, and what is due then happen; a moment that has been changes nothing.
+    /// Moves the clock to `until` and fires what is due on the way. A time in the past changes nothing.
     pub fn advance(&mut self, until: Moment) {
         self.now = self.now.max(until);
         self.endpoint.handle_timeout(self.now);
@@ -179,7 +181,7 @@ impl OfflineCore {
         self.settle();
     }
 
-    /// Takes what was sent since the last time.
+    /// Takes the messages sent since the last call.
     pub fn take_sent(&mut self) -> Vec<(Flow, Vec<u8>)> {
         let sent = self
             .endpoint
@@ -190,7 +192,8 @@ impl OfflineCore {
         sent
     }
 
-    /// Hangs up what is left, and lets the time pass until nothing is alive; false if something stays for longer than `limit`.
+    /// Hangs up all calls and moves the clock until nothing is alive. Returns false if something lives longer than
+    /// `limit`.
     pub fn end(&mut self, limit: Duration) -> bool {
         self.calls
             .hang_up_all(&mut self.endpoint, Reason::Operator, self.now);
@@ -239,7 +242,7 @@ impl OfflineCore {
                 self.calls
                     .handle_resolved(&mut self.endpoint, call, Ok(targets), now);
             }
-            // Datagrams of any size come through here.
+            // There is no network, so a datagram may have any size.
             Effect::Connect {
                 call,
                 target,
@@ -256,7 +259,7 @@ impl OfflineCore {
                 self.calls.handle_hop(&wanted, targets, now);
             }
             Effect::FindContact { call, .. } => {
-                // Every caller is somebody; nobody is written down for it.
+                // Each caller gets a contact, which is stored nowhere.
                 let contact = Some(Uuid::now_v7());
                 self.calls
                     .handle_contact(&mut self.endpoint, call, contact, now);

@@ -1,29 +1,31 @@
-//! How a busy shard gathers: it rests a moment between turns, so that what comes meanwhile is received, worked on and
-//! sent together. To wake up for each datagram costs as much as the work on it; a busy shard isn't woken at all, it looks for itself.
+//! Pauses between turns of a busy shard, so that datagrams are received, handled and sent in batches.
+//!
+//! Waking up for each datagram costs as much as handling it. A busy shard isn't woken: it looks by itself once per
+//! step.
 
 use std::time::Duration;
 
 use trunkline_sip::moment::Moment;
 
-/// From one turn to the next when busy, and when very busy; what it adds to a message's way is half of it on average.
+/// Step from one turn to the next when busy, and when very busy. On average it delays a message by half of it.
 const STEP: Duration = Duration::from_micros(500);
 const LONG_STEP: Duration = Duration::from_millis(1);
 
-/// How long datagrams are counted before the count says how busy the shard is.
+/// Period over which datagrams are counted.
 const WINDOW: Duration = Duration::from_millis(10);
 
-/// Datagrams in a window that make a shard busy: some 500 calls a second; and very busy: some 2,000.
+/// Datagrams in a period that make a shard busy, about 500 calls a second, and very busy, about 2,000.
 const BUSY: usize = 50;
 const VERY_BUSY: usize = 200;
 
-/// When a shard turns.
+/// Pace of one shard.
 #[derive(Debug)]
 pub(crate) struct Pace {
     turned_at: Moment,
     window: Moment,
-    /// Datagrams since the window began.
+    /// Datagrams since the period began.
     counted: usize,
-    /// `None` unless it is busy.
+    /// Current step; `None` unless the shard is busy.
     step: Option<Duration>,
 }
 
@@ -37,12 +39,12 @@ impl Pace {
         }
     }
 
-    /// Notes a turn that begins.
+    /// Notes the start of a turn.
     pub(crate) fn turn(&mut self, now: Moment) {
         self.turned_at = now;
         let elapsed = now.since(self.window);
         if elapsed >= WINDOW {
-            // A turn may be longer than a window, and so may be the time that a shard slept.
+            // A turn, or the time the shard slept, may be longer than a period; so compare rates, not counts.
             let rate = self.counted as u128 * WINDOW.as_micros() / elapsed.as_micros();
             self.step = match usize::try_from(rate).unwrap_or(usize::MAX) {
                 VERY_BUSY.. => Some(LONG_STEP),
@@ -54,18 +56,18 @@ impl Pace {
         }
     }
 
-    /// Notes datagrams that were received.
+    /// Notes received datagrams.
     pub(crate) const fn received(&mut self, count: usize) {
         self.counted += count;
     }
 
-    /// Whether the next turn comes by itself.
+    /// Returns true if the next turn comes without an input.
     pub(crate) const fn is_busy(&self) -> bool {
         self.step.is_some()
     }
 
-    /// How long a busy shard rests before its next turn, nothing if the last one took long; `None` unless it is busy: something is
-    /// to be waited for.
+    /// Returns how long a busy shard pauses before its next turn, zero if the last turn took long. `None` unless it is
+    /// busy: the shard then waits for an input.
     pub(crate) fn rest(&self, now: Moment) -> Option<Duration> {
         let step = self.step?;
         Some(step.saturating_sub(now.since(self.turned_at)))
@@ -78,7 +80,7 @@ mod tests {
 
     const START: Moment = Moment::from_secs(1);
 
-    /// Turns every millisecond for a while, with so many datagrams each.
+    /// Runs turns a millisecond apart, each with so many datagrams.
     fn paced(turns: u32, datagrams: usize) -> (Pace, Moment) {
         let mut pace = Pace::new(START);
         let mut now = START;

@@ -1,5 +1,7 @@
-//! Whom to ask whether they are there, and when: the peers of outbound trunks and the runtimes of all orgs, each once an interval. And which
-//! outbound trunks this node registers with their carriers.
+//! Watches peers and shares out registrations with carriers.
+//!
+//! The peers of outbound trunks and the runtimes of all orgs are probed with OPTIONS, each once per interval. The
+//! second half decides which outbound trunks this node registers, so that of several nodes exactly one registers each.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -34,39 +36,40 @@ use super::{EngineDeps, clock};
 use crate::directory::Directory;
 use crate::telemetry::metrics;
 
-/// Peers that are asked; the further ones are not watched.
+/// Peers that are probed; further ones aren't watched.
 const MOST: usize = 2_000;
-/// How often is looked whether other trunks are to be registered, and which other nodes serve.
+/// Interval between checks which trunks to register and which other nodes serve.
 const LOOK: Duration = Duration::from_secs(1);
-/// How soon a peer that is down is asked after something has come from its address.
+/// Delay before a peer that is down is probed, once something has arrived from its address.
 const GLANCE: Duration = Duration::from_millis(100);
-/// Looks for which a node waits until the others count it in, and have taken back what is its own from now on.
+/// Checks that a node waits for the others to count it in and to withdraw what becomes its own.
 const PATIENCE: u32 = 45;
 
-/// Names that are looked up at the same time.
+/// Names resolved at the same time.
 const AT_ONCE: usize = 32;
-/// Peers at one address that are probed for one org: more names for it would be a flood that somebody else gets.
+/// Peers at one address that are probed for one org. More names for one address would let a tenant flood somebody
+/// else's server.
 const SAME_PLACE: usize = 8;
 
-/// What one org names, and the trunk where it is a trunk's.
+/// Peers that one org names, each with the outbound trunk that names it.
 type Named = VecDeque<(PeerKey, Option<Uuid>)>;
 
 /// Orgs and trunks that name a peer.
 #[derive(Debug)]
 struct Wanting {
-    /// The org's place in the list; `None` for what several name.
+    /// Index of the org; `None` if several orgs name the peer.
     org: Option<usize>,
     trunks: Vec<Uuid>,
 }
 
-/// A peer's [`probe_uri`], and whose word it is. What the operator names is a peer of its own: a tenant who names the same learns nothing
-/// of an address that only the operator may use.
+/// [`probe_uri`] of a peer, and who names it. A peer named by the operator is separate: a tenant that names the same
+/// address must learn nothing about it.
 type PeerKey = (Box<str>, NamedBy);
 
-/// What is probed.
+/// Peers to probe.
 type Probed = HashMap<PeerKey, Wanting>;
 
-/// What is known of peers, and who finds it out.
+/// Health of peers, and the handles of the tasks that determine it.
 #[derive(Clone, Debug)]
 pub(super) struct Watched {
     config: Arc<Config>,
@@ -75,7 +78,7 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    /// Begins to watch, by way of the shard of that inbox.
+    /// Starts to watch; probes are sent by the shard of that inbox.
     pub(super) fn start(
         deps: &EngineDeps,
         calls: &trunkline_calls::Config,
@@ -118,7 +121,7 @@ impl Watched {
         }
     }
 
-    /// A shard's share.
+    /// Makes the part of one shard.
     pub(super) fn peers(&self, names: Arc<Names>, bindings: Arc<Bindings>, now: Moment) -> Peers {
         Peers::new(
             Arc::clone(&self.config),
@@ -133,7 +136,7 @@ impl Watched {
     }
 }
 
-/// Asks for as long as somebody holds the directory. Whoever has only just been configured is left alone for one interval.
+/// Probes peers until the directory is dropped. A peer that was just configured is left alone for one interval.
 async fn watch(
     directory: Weak<Directory>,
     health: Arc<Health>,
@@ -145,7 +148,8 @@ async fn watch(
     turns.tick().await;
     let mut before = HashSet::new();
     loop {
-        // In a turn all are asked, else those alone from whose address something has come while they are down.
+        // A turn probes all peers; between turns, only those that are down and from whose address something has
+        // arrived.
         let back = tokio::select! {
             _ = turns.tick() => None,
             _ = glances.tick() => Some(health.take_back()),
@@ -179,7 +183,7 @@ async fn watch(
     }
 }
 
-/// What is probed: the operator's default, and what the orgs name.
+/// Collects the peers to probe: the operator's default runtime, and what the orgs name.
 fn probed(view: &View, default: &Runtime) -> Probed {
     let mut orgs: Vec<_> = view.orgs.iter().collect();
     orgs.sort_unstable_by_key(|(id, _)| **id);
@@ -200,7 +204,7 @@ fn probed(view: &View, default: &Runtime) -> Probed {
     shared_out(std::iter::once(default).chain(named).collect())
 }
 
-/// The peer of an outbound trunk.
+/// URI of an outbound trunk's peer.
 fn trunk_uri(way: &WayOut) -> Option<Box<str>> {
     let (host, port) = way.peer.as_ref()?;
     let port = Some(*port)
@@ -213,7 +217,7 @@ fn trunk_uri(way: &WayOut) -> Option<Box<str>> {
     ))
 }
 
-/// The peers of a runtime and of its fallbacks.
+/// URIs of a runtime and its fallbacks.
 fn runtime_uris(
     runtime: &Runtime,
     (agent, org): (Uuid, Uuid),
@@ -230,8 +234,8 @@ fn runtime_uris(
     })
 }
 
-/// Takes one peer of each org in turn until there are [`MOST`], so that no org takes the place of another's. A peer that is
-/// taken already costs nobody a turn.
+/// Takes one peer of each org in turn, up to [`MOST`], so that no org uses up another's share. A peer that is already
+/// taken costs no turn.
 fn shared_out(mut named: Vec<Named>) -> Probed {
     let mut probed = Probed::new();
     while named.iter().any(|own| !own.is_empty()) {
@@ -260,7 +264,7 @@ fn shared_out(mut named: Vec<Named>) -> Probed {
     probed
 }
 
-/// Looks the peers up, many at a time: a name whose server is slow holds up no other's.
+/// Resolves peers, many at a time, so that one slow name server delays no other peer.
 async fn resolve(resolver: &Resolver, probed: Probed, health: &Health) -> Vec<Target> {
     let looking = probed.into_iter().map(|((uri, named), by)| async move {
         let found = match target::place(&uri).map(|place| place.named(named)) {
@@ -298,8 +302,8 @@ async fn resolve(resolver: &Resolver, probed: Probed, health: &Health) -> Vec<Ta
     targets.into_values().collect()
 }
 
-/// Tells the shard which trunks to register, whenever that changes, for as long as somebody holds the directory. Of the nodes that share a
-/// database one registers each trunk; while the database is away they stay with what they agreed on.
+/// Tells the shard which trunks to register whenever that changes, until the directory is dropped. Of the nodes that
+/// share a database, one registers each trunk. While the database is away, the nodes keep what they agreed on.
 async fn enrol(
     directory: Weak<Directory>,
     standings: Arc<Standings>,
@@ -319,7 +323,8 @@ async fn enrol(
         };
         if lapses.has_changed().unwrap_or_default() {
             lapses.borrow_and_update();
-            // Others have registered what was ours: nothing is known of it until we have agreed with them again.
+            // Other nodes have registered our trunks meanwhile: until we have agreed with them again, none counts as
+            // ours.
             if !inbox.send(Input::Enrol(None)).await {
                 return;
             }
@@ -328,7 +333,7 @@ async fn enrol(
         }
 
         let (wanted, beyond) = wanted(&view, per_org);
-        // Before the first is registered it must be known who else might.
+        // Don't register anything before it is known which other nodes might.
         if !wanted.is_empty()
             && let Ok(serving) = store.read(nodes::serving).await
             && around.look(node, serving)
@@ -342,7 +347,7 @@ async fn enrol(
             }
         }
 
-        // What was ours is shown as such until it has been taken back.
+        // A trunk that was ours is shown as ours until its registration is withdrawn.
         standings.elsewhere(&elsewhere);
         metrics::outbound_registrations(
             standings
@@ -350,7 +355,7 @@ async fn enrol(
                 .map(|(state, count)| (state.as_str(), count)),
         );
 
-        // What isn't ours any more has been taken back: its next node may begin.
+        // Once a trunk that isn't ours any more is withdrawn, its next node may register it.
         let is_back = |trunk| {
             let standing = standings.of(trunk);
             standing.is_none_or(|standing| standing.state == State::Elsewhere)
@@ -394,20 +399,20 @@ async fn enrol(
     }
 }
 
-/// The nodes that share the registrations out, as this one sees them.
+/// Nodes that share out the registrations, as this node sees them.
 #[derive(Debug, Default)]
 struct Around {
     is_known: bool,
     runs: Vec<Origin>,
-    /// Each of the others counts this one in, or has been waited for long enough.
+    /// True if each of the others counts this node in, or was waited for long enough.
     counts_us: bool,
     waited: u32,
-    /// What the others were told that we see.
+    /// Nodes that we have announced as seen.
     told: Vec<Origin>,
 }
 
 impl Around {
-    /// True if something has changed.
+    /// Returns true if something changed.
     fn look(&mut self, node: u8, serving: Vec<Serving>) -> bool {
         let own = serving.iter().find(|one| one.run.node == node);
         let counts_us = serving
@@ -422,7 +427,7 @@ impl Around {
         is_news
     }
 
-    /// Tells the others whom we count in.
+    /// Announces to the other nodes which nodes we count in.
     async fn tell(&mut self, store: &Store, node: u8) {
         let own = self.runs.iter().find(|run| run.node == node).copied();
         let runs = self.runs.clone();
@@ -437,11 +442,11 @@ impl Around {
     }
 }
 
-/// Orgs and trunks beyond the bound on registrations.
+/// Orgs and trunks beyond the limit on registrations.
 type Beyond = HashSet<(Uuid, Uuid)>;
 
-/// The trunks that want to be registered, in the order of their ids, which is that of their creation: `per_org` of each org. Those
-/// beyond come second.
+/// Trunks to register, in order of their ids, which is the order of their creation; at most `per_org` of each org. The
+/// second result holds those beyond.
 fn wanted(view: &View, per_org: u32) -> (Vec<Wanted>, Beyond) {
     let orgs = view.registering.keys();
     let mut wanted: Vec<Wanted> = orgs
@@ -474,7 +479,8 @@ fn wanted(view: &View, per_org: u32) -> (Vec<Wanted>, Beyond) {
     (within, beyond.collect())
 }
 
-/// Each trunk goes to the node that draws highest for it, so that a node that comes or goes moves no more than its share.
+/// Returns true if this node draws highest for the trunk (rendezvous hashing). A node that comes or goes moves only its
+/// own share.
 fn is_for(node: u8, nodes: &[u8], trunk: Uuid) -> bool {
     let draw = |node: u8| {
         let mut hasher = DefaultHasher::new();
@@ -486,7 +492,7 @@ fn is_for(node: u8, nodes: &[u8], trunk: Uuid) -> bool {
         .all(|other| *other == node || draw(*other) < draw(node))
 }
 
-/// Says that a trunk is registered with its carrier, or is no more.
+/// Publishes that a trunk is registered with its carrier, or no longer is.
 pub(crate) fn note(change: Change, told: &EventSink, now: Moment) {
     let Change { org, trunk, what } = change;
     let lost = |why: &'static str| {

@@ -1,4 +1,4 @@
-//! From facts to rows: the journal of this run, what earlier runs left in theirs, and the calls that died
+//! Turns facts into rows: the journal of this run, what earlier runs left in their journals, and the calls that died
 //! with a run.
 
 use std::fs::{DirBuilder, File, TryLockError};
@@ -18,30 +18,30 @@ use super::skew::{self, Off};
 use crate::memory;
 use crate::telemetry::metrics;
 
-/// How often a run that ends asks whether the database takes its last facts. Where it takes none they stay in the journal.
+/// Time that a run that ends keeps trying to store its last facts. Otherwise they stay in the journal.
 const LAST_FACTS: Duration = Duration::from_secs(10);
 
-/// Why recording can't begin.
+/// Reason why recording can't start.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordingFault {
     /// The journal can't be opened.
     #[error(transparent)]
     Journal(#[from] OpenError),
-    /// Another daemon works on the same directory.
+    /// Another daemon uses the same data directory.
     #[error("another trunkline serves from {}: end it, or set data_dir to another directory", .0.display())]
     Served(PathBuf),
-    /// The data directory, or what an earlier run left there, can't be read.
+    /// The data directory, or the journal of an earlier run, can't be read.
     #[error("the data directory can't be used: {0}")]
     Replay(#[from] std::io::Error),
-    /// The node's number is taken.
+    /// The number of this node is taken.
     #[error(transparent)]
     Refused(Refused),
-    /// This machine's clock is far from the database's.
+    /// The clock of this machine is too far from the database's.
     #[error(
         "this machine's clock is {0} the database's, and nodes that share a database need the same time: set both by NTP (timedatectl shows whether it runs), then start again"
     )]
     Clock(Off),
-    /// The database doesn't do its part.
+    /// The database failed.
     #[error(
         "the database does not take this start ({0}): look whether its disk is full, and whether this user may write it"
     )]
@@ -59,23 +59,23 @@ impl From<trunkline_store::Error> for RecordingFault {
     }
 }
 
-/// This run's record keeping.
+/// Record keeping of this run.
 #[derive(Debug)]
 pub struct Recording {
-    /// Where facts go.
+    /// Journal that takes facts.
     pub journal: Journal<Fact>,
-    /// This run.
+    /// Node number and boot number of this run.
     pub run: Origin,
     projecting: JoinHandle<()>,
     store: Store,
-    /// Held as long as this run lives.
+    /// Lock of the data directory, held while this run lives.
     _lock: File,
     lease: Lease,
 }
 
 impl Recording {
-    /// Begins a run: registers it, projects what earlier runs left in the journal, and closes the calls that
-    /// died with them as lost. `lease` is how long another node waits before it takes this one for dead.
+    /// Begins a run: registers it, projects what earlier runs left in the journal, and closes their calls as lost.
+    /// After `lease` without a renewal, another node considers this one dead.
     ///
     /// # Errors
     /// The journal or the database can't be used.
@@ -97,7 +97,7 @@ impl Recording {
             Ok((before, nodes::begin(tx, node, &host, lease)?))
         });
         let (before, run) = begun.await?;
-        // Before the API serves, which makes others.
+        // Free keys before the API serves, which claims new ones.
         let freed = store.write(move |tx| idempotency::free(tx, run.node));
         let claims = freed.await?;
         if claims > 0 {
@@ -139,12 +139,12 @@ impl Recording {
         })
     }
 
-    /// How often other nodes may have taken this run for dead since it began.
+    /// Count of the times that other nodes may have considered this run dead.
     pub fn lapses(&self) -> watch::Receiver<u64> {
         self.lease.lapses()
     }
 
-    /// From now on another node does what one does for all, though calls of this one may go on for long.
+    /// Lets another node do the work that one node does for all, because the calls of this one may last for long.
     pub async fn drain(&self) {
         let run = self.run;
         let drained = self.store.write(move |tx| nodes::drain(tx, run)).await;
@@ -153,8 +153,9 @@ impl Recording {
         }
     }
 
-    /// Waits until every fact is a row, and tells the other nodes that this one is gone. Facts that the database doesn't take stay in the
-    /// journal for the next start, and so do all that are left once somebody insists. All other handles of the journal must be gone.
+    /// Waits until every fact is a row, and tells the other nodes that this one is gone. Facts that the database
+    /// doesn't take stay in the journal for the next start; so do those that are left when `insisted` completes. All
+    /// other handles of the journal must be dropped.
     pub async fn end(mut self, insisted: impl Future<Output = ()>) {
         self.lease.end();
         let condition = self.journal.condition();
@@ -192,10 +193,9 @@ impl Recording {
     }
 }
 
-/// Takes the data directory for this process alone, before the run is registered: a second daemon must not cost the
-/// first its lease.
+/// Locks the data directory before the run is registered: a second daemon must not cost the first one its lease.
 fn lock(data_dir: &Path) -> Result<File, RecordingFault> {
-    // With PostgreSQL nothing else has made it.
+    // With PostgreSQL, nothing else has created the directory.
     DirBuilder::new()
         .recursive(true)
         .mode(0o700)
@@ -218,7 +218,7 @@ async fn project(projector: Projector<Fact>, store: Store) {
     }
 }
 
-/// Tells this process's place from others': one data directory on one machine.
+/// Identifies this process's place: one data directory on one machine.
 fn host(data_dir: &Path) -> String {
     let machine = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let directory = data_dir

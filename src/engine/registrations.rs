@@ -1,4 +1,4 @@
-//! Registrations as time passes: expiry once a second, and what is told of a PBX that has come or gone.
+//! Expires registrations of PBXs once a second, and publishes when a PBX registers or is lost.
 
 use std::sync::Weak;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use super::event_sink::EventSink;
 use super::inbox::{Inbox, Input};
 use crate::telemetry::metrics;
 
-/// How often expired bindings are looked for.
+/// Interval between checks for expired bindings.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Forgets what has expired and has those behind NAT asked by the shard of `inbox`, for as long as somebody holds the table.
+/// Removes expired bindings, and has those behind NAT probed by the shard of `inbox`, until the table is dropped.
 pub(crate) async fn sweep(
     bindings: Weak<Bindings>,
     event_sink: EventSink,
@@ -36,7 +36,7 @@ pub(crate) async fn sweep(
         }
 
         let due = bindings.due_keep_alives(|| spread(interval), now);
-        // Where the shard has no room, they are due again soon enough.
+        // If the inbox is full, they become due again soon.
         if !due.is_empty() && !inbox.offer(Input::Inquire(Inquiry::KeepAlive(due))) {
             tracing::debug!("no room to ask registered PBXs");
         }
@@ -45,12 +45,12 @@ pub(crate) async fn sweep(
     }
 }
 
-/// The interval, a fifth more or less, so that what began together isn't due together.
+/// Spreads the interval by up to a fifth, so that bindings of one moment aren't all due at one moment.
 fn spread(interval: Duration) -> Duration {
     interval.mul_f64(rand::random_range(0.8..1.2))
 }
 
-/// Says that a trunk's PBX has come or gone.
+/// Publishes that a trunk's PBX has registered or is gone.
 pub(crate) fn note(change: &Change, event_sink: &EventSink, now: Moment) {
     let Change { org, trunk, what } = change;
     let event = match what {
@@ -80,7 +80,7 @@ pub(crate) fn note(change: &Change, event_sink: &EventSink, now: Moment) {
     event_sink.tell(*org, event);
 }
 
-/// Logs and counts that a trunk has no registration any more.
+/// Logs and counts that a trunk has lost its registration.
 pub(super) fn note_lost((org, trunk): (Uuid, Uuid), loss: Loss) {
     let why = loss.as_str();
     tracing::info!(org.id = %org, trunk.id = %trunk, why, "trunk no longer registered");

@@ -1,7 +1,7 @@
-//! Addresses of the names in `sip.reserved_peers`: looked up before the first call, and again and again from then on.
+//! Resolves the names in `sip.reserved_peers`, before the first call and periodically.
 //!
-//! A name that no server answers for keeps the addresses that it had. An address that an answer leaves out is kept for an hour, since many
-//! names have more addresses than one answer brings.
+//! A name that no server answers for keeps its known addresses. An address missing from an answer is kept for an hour,
+//! because many names have more addresses than one answer carries.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -14,18 +14,18 @@ use super::clock;
 use super::resolve::Resolver;
 use crate::config::Config;
 
-/// How often names are looked up; the resolver minds the TTL.
+/// Interval between look-ups; the resolver honours the TTL.
 const AGAIN: Duration = Duration::from_secs(30);
-/// The same while a name has no address at all.
+/// Interval while a name has no address at all.
 const SOON: Duration = Duration::from_secs(5);
-/// Names that are looked up at the same time.
+/// Names resolved at the same time.
 const AT_ONCE: usize = 16;
-/// How long an address counts that answers leave out.
+/// Time that an address is kept after the last answer that contained it.
 const KEPT: Duration = Duration::from_secs(3_600);
-/// Addresses that are remembered of one name, those seen last.
+/// Addresses kept of one name; the most recent ones win.
 const MOST: usize = 256;
 
-/// The names, and the addresses that each was seen to have.
+/// Reserved names with the addresses seen for each.
 #[derive(Clone, Debug)]
 pub(crate) struct ReservedNames {
     peers: ReservedPeers,
@@ -33,7 +33,7 @@ pub(crate) struct ReservedNames {
 }
 
 impl ReservedNames {
-    /// Looks up the names of the configuration once. Takes seconds at most, also where no server answers.
+    /// Resolves the configured names once. Takes seconds at most, even if no server answers.
     pub(crate) async fn find(config: &Config, resolver: &Resolver) -> Self {
         let peers = ReservedPeers::new(config.sip.reserved_peers.clone());
         let names = peers.names().map(ReservedName::new).collect();
@@ -42,18 +42,18 @@ impl ReservedNames {
         found
     }
 
-    /// The peers, whose addresses [`Self::follow`] keeps up to date.
+    /// Reserved peers; [`Self::follow`] keeps their addresses current.
     pub(crate) fn peers(&self) -> ReservedPeers {
         self.peers.clone()
     }
 
-    /// The names that no address is known of.
+    /// Names without a known address.
     pub(crate) fn without_address(&self) -> impl Iterator<Item = &str> {
         let empty = self.names.iter().filter(|name| name.seen.is_empty());
         empty.map(|name| &*name.name)
     }
 
-    /// Looks the names up for as long as the process lives.
+    /// Resolves the names again and again; never returns.
     pub(super) async fn follow(mut self, resolver: Resolver) {
         if self.names.is_empty() {
             return;
@@ -83,12 +83,12 @@ impl ReservedNames {
     }
 }
 
-/// One name, and when each of its addresses was in an answer last.
+/// One name, with the time of the last answer that contained each address.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct ReservedName {
     name: Box<str>,
     seen: Vec<(IpAddr, Moment)>,
-    /// The log has said that no address is known.
+    /// True once the log has reported that no address is known.
     is_reported: bool,
 }
 
@@ -101,7 +101,7 @@ impl ReservedName {
         }
     }
 
-    /// Takes what a look-up brought; nothing leaves all as it was.
+    /// Takes the result of a look-up; an empty one changes nothing.
     fn learn(&mut self, found: Vec<IpAddr>, now: Moment) {
         if !found.is_empty() {
             self.seen

@@ -1,5 +1,5 @@
-//! What a shard does with the messages that have gathered: they are copied for traces and sent, each by its flow; those of other shards are
-//! handed over.
+//! Sends the messages that a shard has gathered: each is copied for traces and sent on its flow. Messages for other
+//! shards go to their inboxes.
 
 use trunkline_net::listener::Lost;
 use trunkline_net::listener::udp::UdpSocket;
@@ -11,22 +11,22 @@ use super::inbox::Input;
 use super::shard::Shard;
 
 impl Shard {
-    /// Copies what is about to be sent, and leaves the copies to be picked up.
+    /// Copies outgoing messages for traces, and hands the copies over.
     fn trace(&mut self) {
         let now = clock::now();
         for (flow, octets) in self.endpoint.transmits() {
             self.tap.note(clock::on_wall(now), flow, true, octets);
         }
-        // A busy shard comes by again before they are due.
+        // A busy shard returns here before they are due.
         if !self.pace.is_busy() || self.tap.is_due(clock::on_wall(now)) {
             self.tap.hand_on();
         }
     }
 
-    /// Sends what has gathered, each message by its flow, and says which flows are broken.
+    /// Sends gathered messages, and reports broken flows to the endpoint.
     pub(super) fn flush(&mut self) {
         self.trace();
-        // What begins in this turn has its place in the journal before anything of it leaves.
+        // The journal has the facts of this turn before any message of it leaves.
         self.effect_runner.flush();
 
         let has_datagrams = self
@@ -54,7 +54,7 @@ impl Shard {
         let now = clock::now();
         for lost in std::mem::take(&mut self.lost) {
             self.lose(&lost, now);
-            // What waits for an answer from that peer may be another shard's.
+            // A transaction that waits for that peer may belong to another shard.
             for (at, inbox) in self.router.shards().iter().enumerate() {
                 if at != self.index && !inbox.offer(Input::Lost(lost.clone())) {
                     tracing::debug!(shard = at, "no room to tell of a lost flow");
@@ -65,7 +65,7 @@ impl Shard {
         self.events(now);
     }
 
-    /// The journal has this fact on disk: beginnings and ends up to it can't be lost any more.
+    /// Notes that facts up to this position are on disk.
     pub(super) fn synced(&mut self, position: Position) {
         let now = clock::now();
         while let Some(call) = self.effect_runner.unsynced.release(position, now) {
@@ -73,7 +73,7 @@ impl Shard {
         }
     }
 
-    /// Hands messages to the shards that they are for.
+    /// Hands received messages to the shards that serve them.
     pub(super) fn forward(&mut self) {
         for (shard, messages) in self.foreign.iter_mut().enumerate() {
             if messages.is_empty() {

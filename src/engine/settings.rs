@@ -1,4 +1,4 @@
-//! What the configuration means to the core: one section's words turned into another module's settings.
+//! Translates sections of the configuration into the settings of the core and other modules.
 
 use std::sync::Arc;
 
@@ -18,10 +18,10 @@ use super::local;
 use crate::config::{Config, DefaultRuntime};
 use crate::traces::{Collector, Disk};
 
-/// Where HEP collectors listen.
+/// Default port of HEP collectors.
 const HEP_PORT: u16 = 9_060;
 
-/// A shunned caller tries again after this many seconds.
+/// Seconds in `Retry-After` of a call that was shed.
 const RETRY_AFTER: u32 = 5;
 
 pub(super) fn disk(config: &Config) -> Option<Disk> {
@@ -49,8 +49,9 @@ pub(super) fn minter(store: &Store, node: u8) -> Minter {
     Minter::new(Node(node), secret)
 }
 
-/// The window knows what was used on this node since its start: another node's nonces, or those of the time before, could be used twice.
-/// So its own key is drawn anew, while all nodes can tell a nonce of the deployment from a peer's.
+/// Draws the keys of nonces. The table of used nonces knows this node since its start only: a nonce of another node, or
+/// of an earlier run, could be replayed. So this node's own key is new at each start, while a shared key lets all nodes
+/// recognize nonces of the installation.
 pub(super) fn nonce_keys(store: &Store) -> NonceKeys {
     NonceKeys {
         node: rand::random(),
@@ -58,7 +59,7 @@ pub(super) fn nonce_keys(store: &Store) -> NonceKeys {
     }
 }
 
-/// What makes the tokens of sessions, the same on every node of the installation.
+/// Makes session tokens, the same on every node of the installation.
 pub(crate) fn session_tokens(keyring: &Keyring) -> SessionTokens {
     SessionTokens::new(keyring.derive("session tokens"))
 }
@@ -136,14 +137,14 @@ pub(super) fn calls_config(
     }
 }
 
-/// The rule for addresses as the configuration has it; ports that the system chooses and addresses of names aren't known to it.
+/// Address policy by the configuration alone. It doesn't know ports that the system chooses, nor addresses of names.
 pub(crate) fn configured_policy(config: &Config) -> AddressPolicy {
     let listeners = config.sip.listeners.iter().map(|one| one.address).collect();
     let reserved = ReservedPeers::new(config.sip.reserved_peers.clone());
     address_policy(config, listeners, config.http.listen, reserved)
 }
 
-/// What the operator lists, and the host of the default runtime.
+/// Runtimes that the operator trusts: those listed, and the host of the default runtime.
 fn trusted_runtimes(config: &Config) -> Vec<PeerPattern> {
     let mut trusted = config.sip.trusted_runtimes.clone();
     if let DefaultRuntime::Sip(uri) = &config.phone.default_runtime {
@@ -153,7 +154,7 @@ fn trusted_runtimes(config: &Config) -> Vec<PeerPattern> {
     trusted
 }
 
-/// The rule for addresses: none of `listeners` and `http` is contacted.
+/// Address policy in force, which forbids contact with our own `listeners` and `http`.
 pub(super) fn address_policy(
     config: &Config,
     mut listeners: Vec<std::net::SocketAddr>,

@@ -1,5 +1,7 @@
-//! A shard: one OS thread with its own sockets, endpoint and calls. It receives a batch, works on it, sends a
-//! batch; nothing on the path of a message takes a lock.
+//! Shard: one OS thread with its own sockets, SIP endpoint and calls. It receives a batch, handles it, and sends a
+//! batch.
+//!
+//! Nothing on the path of a message takes a lock. What a message means is decided by the endpoint and by `Calls`.
 
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -29,19 +31,19 @@ use crate::directory::Directory;
 use crate::memory;
 use crate::traces::Tap;
 
-/// Batches of one socket before the others, the inbox and the timers have their turn.
+/// Batches received from one socket before other sockets, the inbox and the timers have their turn.
 const BATCHES_A_TURN: usize = 32;
-/// INVITEs of the second lane in one turn.
+/// Queued new INVITEs handled in one turn.
 const NEWCOMERS_A_TURN: usize = 32;
-/// INVITEs that are refused in one turn; in a turn of 2,048 datagrams more would leave no time for calls.
+/// INVITEs refused in one turn. More, in a turn of 2,048 datagrams, would leave no time for calls.
 const SHEDS_A_TURN: usize = 128;
-/// Inputs of the inbox in one turn.
+/// Inputs of the inbox handled in one turn.
 const INPUTS_A_TURN: usize = 256;
 
-/// What a shard is made of.
+/// State of one shard.
 pub(crate) struct Shard {
     pub(crate) index: usize,
-    /// Where copies of messages go.
+    /// Copies messages for traces.
     pub(crate) tap: Tap,
     pub(crate) sockets: Vec<UdpSocket>,
     pub(crate) connections: Connections,
@@ -55,18 +57,18 @@ pub(crate) struct Shard {
     pub(crate) observer: Observer,
     pub(crate) lanes: Lanes,
     pub(crate) pace: Pace,
-    /// Whether the last batch was full.
+    /// True if the last batch was full.
     pub(crate) pressed: bool,
     /// INVITEs that may still be refused in this turn.
     pub(crate) sheds_left: usize,
     pub(crate) batch: Batch,
     pub(crate) lost: Vec<Lost>,
-    /// Messages of this turn that belong to other shards, by shard.
+    /// Messages received in this turn for other shards, by shard.
     pub(crate) foreign: Vec<Vec<Arrived>>,
 }
 
 impl Shard {
-    /// Runs until it is told to stop.
+    /// Runs until [`Input::Stop`].
     pub(crate) async fn run(mut self, mut outlet: Outlet) {
         loop {
             let first = match self.pace.rest(clock::now()) {
@@ -77,7 +79,7 @@ impl Shard {
                 None => self.something(&mut outlet).await,
             };
 
-            // What isn't pinned on a call ends nothing but the turn.
+            // A panic outside the handling of a call aborts this turn only.
             let turn = catch_unwind(AssertUnwindSafe(|| self.turn(first, &mut outlet)));
             match turn {
                 Ok(ControlFlow::Break(())) => return,
@@ -87,14 +89,15 @@ impl Shard {
         }
     }
 
-    /// Lets datagrams gather, unless INVITEs wait. The thread is the shard's own: what else it does rests too.
+    /// Sleeps while datagrams gather, unless INVITEs are queued. Sleeping is fine: the thread serves nothing but this
+    /// shard.
     fn gather(&self, rest: Duration) {
         if self.lanes.is_empty() && !rest.is_zero() {
             std::thread::sleep(rest);
         }
     }
 
-    /// Waits until there is something to do: an input, or what the turn finds for itself.
+    /// Waits for an input, a datagram, a timer or a queued INVITE.
     async fn something(&self, outlet: &mut Outlet) -> Option<Input> {
         let deadline = self.next_timeout().map(clock::instant);
         let timer = async {
@@ -105,7 +108,7 @@ impl Shard {
         };
         tokio::select! {
             biased;
-            // Nobody waits while INVITEs do.
+            // Don't wait while INVITEs are queued.
             () = std::future::ready(()), if !self.lanes.is_empty() => None,
             () = readable(&self.sockets) => None,
             input = outlet.recv() => input,
@@ -186,7 +189,7 @@ impl Shard {
         };
 
         let view = self.directory.load();
-        // A full batch means that more is behind it.
+        // A full batch means that more datagrams wait.
         self.pressed = count == udp::BATCH;
         self.pace.received(count);
         for datagram in batch.datagrams() {
@@ -214,7 +217,7 @@ impl Shard {
         received_at: Moment,
         now: Moment,
     ) {
-        // Keep-alives: nothing but line ends, or the four zero octets that some phones send.
+        // Keep-alive: line ends only, or the four zero octets that some phones send.
         if octets
             .iter()
             .all(|octet| matches!(octet, b'\r' | b'\n' | 0))
@@ -239,7 +242,7 @@ impl Shard {
         self.admit(view, flow, message, received_at, now);
     }
 
-    /// Works on a message at once, or lets it wait if it would begin a call and there is pressure.
+    /// Handles a message at once, or queues it if it is a new INVITE under load.
     fn admit(
         &mut self,
         view: &Arc<View>,
@@ -265,8 +268,7 @@ impl Shard {
         self.lanes.push(is_expected, arrived);
     }
 
-    /// Sheds an INVITE while the turn has time for that; beyond it is dropped, so that whatever comes, what belongs to
-    /// calls is read in time.
+    /// Refuses an INVITE while the turn has time for it; beyond, drops it, so that messages of calls are read in time.
     fn refuse(&mut self, view: &Arc<View>, flow: Flow, message: Message<'_>, now: Moment) {
         if self.sheds_left == 0 && flow.transport == Transport::Udp {
             return self.observer.dropped(1);
@@ -275,7 +277,7 @@ impl Shard {
         self.own(view, flow, message, true, now);
     }
 
-    /// New INVITEs that have waited for what is inside calls.
+    /// Handles queued new INVITEs, after the messages of calls.
     fn newcomers(&mut self) {
         let view = self.directory.load();
         for _ in 0..NEWCOMERS_A_TURN {
@@ -295,7 +297,7 @@ impl Shard {
         }
     }
 
-    /// Works on a message of this shard; a new INVITE that is late is shed.
+    /// Handles a message of this shard; a late new INVITE is shed.
     fn own(&mut self, view: &Arc<View>, flow: Flow, message: Message<'_>, late: bool, now: Moment) {
         self.observer.received(&message);
         self.tap
@@ -337,7 +339,7 @@ impl Shard {
         self.events(now);
     }
 
-    /// A flow is broken, be it that its peer had closed it first.
+    /// Handles a broken flow, including one that its peer had closed before.
     pub(super) fn lose(&mut self, lost: &Lost, now: Moment) {
         let flow = &lost.flow;
         match lost.was_closing {
@@ -364,7 +366,7 @@ impl Shard {
         self.events(now);
     }
 
-    /// What streams and other shards bring.
+    /// Handles messages from streams and from other shards.
     fn messages(&mut self, messages: Vec<Arrived>, now: Moment) {
         let view = self.directory.load();
         for Arrived {
@@ -380,7 +382,7 @@ impl Shard {
         }
     }
 
-    /// What isn't a message: answers to effects, and what is asked from outside.
+    /// Handles inputs that aren't messages: results of effects, and requests from outside.
     fn handle(&mut self, input: Input, now: Moment) {
         let Self {
             endpoint,
@@ -435,12 +437,12 @@ impl Shard {
                 calls.drain();
                 peers.leave(endpoint, now);
             }
-            // Ends the turn before it comes here.
+            // Handled by `turn`, which ends the shard.
             Input::Stop => {}
         }
     }
 
-    /// A peer closes a connection.
+    /// Handles a connection that its peer closes.
     fn closing(&mut self, flow: Flow, proved: u32) {
         self.endpoint.handle_flow_closing(&flow);
         if !flow.is_named() {
@@ -452,7 +454,7 @@ impl Shard {
 
     fn timeouts(&mut self) {
         let now = clock::now();
-        // The endpoint serves a bounded number at a time, so that what waits to be sent stays bounded.
+        // The endpoint fires a bounded number of timers at a time, which bounds what waits to be sent.
         loop {
             self.endpoint.handle_timeout(now);
             self.events(now);
@@ -480,7 +482,7 @@ impl Shard {
         self.events(now);
     }
 
-    /// What the endpoint says of its own accord, and what the calls wish.
+    /// Handles the endpoint's events, then carries out the effects of registrar, peers and calls.
     pub(super) fn events(&mut self, now: Moment) {
         let Self {
             endpoint,
@@ -514,7 +516,7 @@ impl Shard {
             .carry_out(&mut self.calls, &mut self.endpoint, &mut self.observer, now);
     }
 
-    /// A panic ends the call that was being worked on and nothing else.
+    /// Ends the call that was being handled; all others go on.
     fn after_panic(&mut self, now: Moment) {
         self.observer.panicked();
         self.calls.abort_current(&mut self.endpoint, now);
@@ -528,12 +530,12 @@ pub(super) const fn framing(flow: Flow) -> Framing {
     }
 }
 
-/// Answers whoever asked, and who may have gone.
+/// Sends a result to the requester, which may have given up.
 fn answer<T>(done: oneshot::Sender<T>, answer: T) {
     let _ = done.send(answer);
 }
 
-/// Waits until one of the sockets has something.
+/// Waits until one of the sockets is readable.
 async fn readable(sockets: &[UdpSocket]) {
     let mut waits: Vec<_> = sockets
         .iter()

@@ -1,5 +1,7 @@
-//! This machine's clock against the database's. Nodes that share a database compare times that others have written: calls, keys, links. A
-//! clock that is far off is no start, one that goes off is reported.
+//! Difference between this machine's clock and the database's.
+//!
+//! Nodes that share a database compare times that others have written (calls, keys, links). A node with a clock that is
+//! far off doesn't start; one whose clock drifts while it serves is reported.
 
 use std::time::Duration;
 
@@ -9,22 +11,23 @@ use trunkline_store::Store;
 use super::clock;
 use crate::telemetry::metrics;
 
-/// A difference beyond this is reported.
+/// Difference that is reported.
 pub(crate) const REPORTED: Duration = Duration::from_secs(1);
-/// Beyond this a node doesn't start.
+/// Difference at which a node refuses to start.
 pub(super) const REFUSED: Duration = Duration::from_secs(5);
 
-/// The distance of this machine's clock from the database's.
+/// Difference of this machine's clock from the database's.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Off {
-    /// It is ahead by so much.
+    /// This machine is ahead.
     Ahead(Duration),
-    /// It is behind by so much.
+    /// This machine is behind.
     Behind(Duration),
 }
 
 impl Off {
-    /// Compares the database's clock, which was read between two looks at ours. What the question took is no difference.
+    /// Compares the database's time with two readings of ours around it. The duration of the query counts as no
+    /// difference.
     fn between(before: Moment, theirs: Moment, after: Moment) -> Self {
         if before > theirs {
             Self::Ahead(before.since(theirs))
@@ -33,9 +36,9 @@ impl Off {
         }
     }
 
-    /// Asks the database; `None` where it is part of this process.
+    /// Measures the difference; `None` if the database is embedded.
     pub(crate) async fn measure(store: &Store) -> Result<Option<Self>, trunkline_store::Error> {
-        // Whoever follows the clock looks once a second.
+        // The wall clock is otherwise followed once a second, which is too coarse here.
         clock::follow();
         let before = clock::wall_time();
         let theirs = store.read(trunkline_store::clock::now).await?;
@@ -43,14 +46,14 @@ impl Off {
         Ok(theirs.map(|theirs| Self::between(before, theirs, after)))
     }
 
-    /// The size of the difference.
+    /// Size of the difference.
     pub(crate) const fn by(self) -> Duration {
         match self {
             Self::Ahead(by) | Self::Behind(by) => by,
         }
     }
 
-    /// In seconds, negative where this machine is behind.
+    /// Seconds, negative if this machine is behind.
     fn seconds(self) -> f64 {
         match self {
             Self::Ahead(by) => by.as_secs_f64(),
@@ -69,7 +72,7 @@ impl std::fmt::Display for Off {
     }
 }
 
-/// The difference while a node serves: measured, and logged when it begins and when it ends.
+/// Difference while a node serves: measured, and logged when it begins and when it ends.
 #[derive(Debug, Default)]
 pub(super) struct Skew {
     is_reported: bool,

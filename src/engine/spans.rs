@@ -1,5 +1,5 @@
-//! Calls as OpenTelemetry traces, one a call, to a collector by OTLP over HTTP with JSON. The trace's id is that of the session; the set-up and
-//! the talk are spans within the call's.
+//! Exports calls as OpenTelemetry traces, by OTLP over HTTP with JSON. The trace id is the session's id; set-up and
+//! talk are child spans of the call's.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -21,24 +21,24 @@ use uuid::Uuid;
 
 use trunkline_model::record::{Direction, Ended, Fact, Started, Status};
 
-/// Facts that may wait to be taken down.
+/// Facts waiting to be read.
 const WAITING: usize = 8_192;
-/// Calls that are up, as far as they are traced.
+/// Calls in progress that are traced.
 const UP: usize = 100_000;
-/// Calls that wait for the collector, and those of one request.
+/// Calls waiting for the collector, and calls in one request.
 const OWED: usize = 8_192;
 const AT_ONCE: usize = 512;
-/// How often calls are sent, how long the collector may take, and how long one that fails is left alone.
+/// Interval between requests, timeout of the collector, and pause after it failed.
 const PACE: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_secs(30);
 
-/// Where shards leave what happens to calls. They never wait; what there is no room for isn't traced.
+/// Queue of facts. Shards never wait; facts beyond the bound aren't traced.
 #[derive(Clone, Debug)]
 pub(crate) struct Spans(mpsc::Sender<Fact>);
 
 impl Spans {
-    /// Sends to the collector of this base address until nobody can tell anything any more.
+    /// Starts the exporter to the collector at this base URL; it ends when the last sender is dropped.
     pub(crate) fn start(collector: &str, runtime: &tokio::runtime::Handle) -> Self {
         let (sender, facts) = mpsc::channel(WAITING);
         let connector = HttpsConnectorBuilder::new()
@@ -78,11 +78,11 @@ impl Spans {
     }
 }
 
-/// A call that is up.
+/// Call in progress.
 struct Up {
     started: Arc<Started>,
     answered: Option<Moment>,
-    /// Names and moments.
+    /// Names and times of events.
     events: Vec<(String, Moment)>,
 }
 
@@ -90,7 +90,7 @@ struct Exporter {
     address: String,
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     up: HashMap<Uuid, Up>,
-    /// The spans of calls that have ended.
+    /// Spans of ended calls, not sent yet.
     owed: VecDeque<Vec<Value>>,
     lost: u64,
 }
@@ -170,7 +170,7 @@ impl Exporter {
         }
     }
 
-    /// Whether the collector takes what it is sent.
+    /// Sends one request; returns false if the collector doesn't take it.
     async fn send(&mut self) -> bool {
         while !self.owed.is_empty() {
             let count = self.owed.len().min(AT_ONCE);
@@ -198,7 +198,7 @@ impl Exporter {
 
         match answer.status() {
             status if status.is_success() => Ok(()),
-            // What can't be read now can't be read later either.
+            // A request that the collector can't parse won't parse later either.
             StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE => {
                 tracing::warn!(status = %answer.status(), "the OTLP collector refuses spans for good");
                 Ok(())
@@ -223,7 +223,7 @@ fn text(key: &str, value: &str) -> Value {
 }
 
 fn number(key: &str, value: u64) -> Value {
-    // A 64-bit number is a string in JSON.
+    // OTLP's JSON writes a 64-bit number as a string.
     json!({"key": key, "value": {"intValue": value.to_string()}})
 }
 
@@ -231,7 +231,7 @@ fn nanos(at: Moment) -> String {
     (u128::from(at.as_micros()) * 1_000).to_string()
 }
 
-/// The call, and within it its set-up and its talk.
+/// Makes the spans of a call: the call, its set-up and its talk.
 fn spans(up: &Up, ended: &Ended) -> Vec<Value> {
     const SERVER: u8 = 2;
     const CLIENT: u8 = 3;

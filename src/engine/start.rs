@@ -1,4 +1,4 @@
-//! Start of the engine: what all shards share is made first, then each gets its part and a thread.
+//! Starts the engine: makes what all shards share, then each shard with its part and its thread.
 
 use std::collections::VecDeque;
 use std::io;
@@ -49,16 +49,16 @@ use super::{
 use crate::config::Config;
 use crate::traces::{Tap, Traces};
 
-/// Nonces that are remembered as used; beyond, the oldest go first.
+/// Used nonces that are remembered; beyond, the oldest are forgotten.
 const NONCES: usize = 1_000_000;
-/// How long the echo agent hears nothing before it hangs up.
+/// Time without RTP after which the echo agent hangs up.
 const SILENCE: Duration = Duration::from_secs(60);
 
 impl Engine {
-    /// Starts the shards on sockets that are bound already.
+    /// Starts the shards on sockets that are already bound.
     ///
     /// # Errors
-    /// The machine refuses sockets, ports for media, or threads.
+    /// The machine refuses sockets, media ports or threads.
     pub fn start(deps: EngineDeps, bound: Vec<Bound>) -> io::Result<Self> {
         let bound = Sorted::new(bound, deps.config.sip.shards);
         let minter = minter(&deps.store, deps.node);
@@ -115,7 +115,7 @@ impl Engine {
     }
 }
 
-/// What a shard reaches the world by, before it has its share.
+/// Makes the effect runner that each shard gets a copy of.
 fn effect_runner(
     deps: &EngineDeps,
     router: &ShardRouter,
@@ -150,7 +150,7 @@ fn effect_runner(
     }
 }
 
-/// Follows the wall clock, and gives back what a load has left behind.
+/// Starts the tasks that follow the wall clock and return memory after a load.
 fn start_upkeep(deps: &EngineDeps, window: &Arc<NonceWindow>) {
     deps.runtime.spawn(upkeep::follow_the_wall());
     deps.runtime.spawn(upkeep::sweep(
@@ -160,7 +160,7 @@ fn start_upkeep(deps: &EngineDeps, window: &Arc<NonceWindow>) {
     ));
 }
 
-/// The registrations of PBXs, which are kept beyond this process and ended in time.
+/// Starts the tasks that expire and persist registrations of PBXs.
 fn keep_registrations(
     deps: &EngineDeps,
     router: &ShardRouter,
@@ -186,7 +186,7 @@ fn keep_registrations(
     bindings
 }
 
-/// The settings of calls. Reserved names are followed, and peers that the rule on addresses refuses are reported.
+/// Makes the settings of calls; starts to follow reserved names and to report refused peers.
 fn configure_calls(
     deps: &EngineDeps,
     addresses: &[SocketAddr],
@@ -218,7 +218,7 @@ fn configure_calls(
     calls
 }
 
-/// Bounds of all calls, and of outbound ones with what orgs have begun already.
+/// Limits of all calls, and limits of outbound calls with what orgs have already begun.
 fn limits(deps: &EngineDeps) -> (Arc<Limits>, Arc<Caps>) {
     let limits = &deps.config.limits;
     let caps = Caps::new(bounds(&deps.config));
@@ -227,7 +227,7 @@ fn limits(deps: &EngineDeps) -> (Arc<Limits>, Arc<Caps>) {
     (limits, caps)
 }
 
-/// What each shard gets a share of.
+/// Parts that all shards share.
 struct Shared {
     traces: Arc<Traces>,
     deps: EngineDeps,
@@ -248,7 +248,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// The way in for whoever asks from outside.
+    /// Access for the API and other parts of the daemon.
     fn handle(&self) -> Handle {
         Handle {
             router: self.router.clone(),
@@ -414,7 +414,7 @@ fn start_streams(
     tcp::TcpListeners::start(listeners, settings, Streams(router.clone()), clock::now)
 }
 
-/// What the streams bring goes to the shard of its slot.
+/// Delivers messages from streams to the shard of their slot.
 #[derive(Clone, Debug)]
 struct Streams(ShardRouter);
 

@@ -1,5 +1,7 @@
-//! Connections for INVITEs that no datagram carries whole: opened before the INVITE is sent, so that it can leave by UDP where none comes
-//! about. Peers that took none, or said nothing by the one that they took, are remembered for a while.
+//! Opens connections for INVITEs that are too large for a datagram (RFC 3261 §18.1.1).
+//!
+//! The connection is opened before the INVITE is sent, so that the INVITE can fall back to UDP if the peer takes none.
+//! Peers that refused a connection, or never answered on it, are remembered for a while.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -13,14 +15,14 @@ use trunkline_sip::moment::Moment;
 
 use super::clock;
 
-/// How long a peer has to take a connection: many firewalls drop the request for one without a word.
+/// Time that a peer has to accept a connection; many firewalls drop SYNs silently.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// How long a peer that took none isn't asked again.
+/// Time during which a refusing peer isn't tried again.
 const REMEMBERED: Duration = Duration::from_secs(600);
-/// Peers that are remembered.
+/// Peers remembered.
 const MOST: usize = 4_096;
 
-/// Opens connections, and knows who takes none. Clones share what they know.
+/// Opens connections and remembers the peers that refuse them. Clones share that memory.
 #[derive(Clone, Debug)]
 pub(crate) struct StreamOpener {
     connections: Connections,
@@ -35,12 +37,12 @@ impl StreamOpener {
         }
     }
 
-    /// Whether the peer took no connection, or answered nothing on it, within the last ten minutes.
+    /// Returns true if the peer refused a connection, or was silent on it, within the last ten minutes.
     pub(crate) fn refuses(&self, peer: SocketAddr, now: Moment) -> bool {
         self.refusing().holds(peer, now)
     }
 
-    /// Whether there is a connection to the flow's peer, or one has come about soon.
+    /// Returns true if a connection to the flow's peer exists or could be opened in time.
     pub(crate) async fn opens(&self, flow: &Flow) -> bool {
         let opened = match self.connections.open(flow) {
             Ok(opening) => timeout(PATIENCE, opening.opened()).await.unwrap_or(false),
@@ -52,7 +54,7 @@ impl StreamOpener {
         opened
     }
 
-    /// The peer has left an INVITE without any answer on a connection that it took.
+    /// Notes that the peer accepted a connection but left an INVITE on it without any answer.
     pub(crate) fn note_silent(&self, peer: SocketAddr, now: Moment) {
         self.refusing().note(peer, now);
     }
@@ -62,7 +64,7 @@ impl StreamOpener {
     }
 }
 
-/// Peers that took no connection, and when.
+/// Peers that refused a connection, and when.
 #[derive(Debug, Default)]
 struct RefusingPeers(HashMap<SocketAddr, Moment>);
 

@@ -1,8 +1,10 @@
-//! Calls whose beginning or end isn't known to be on disk. A list that meets one waits until it is, so that a call which was listed has a
-//! record, and stays over once it was, whatever becomes of this machine.
+//! Calls whose beginning or end may not be on disk yet.
 //!
-//! Answers don't wait: the journal gathers facts for some milliseconds, and a caller would hear every one of them. Before a 200 leaves the
-//! operating system has the facts (`Journal::hand_over`), so that they outlive this process.
+//! A call list that contains one waits until it is, so that a listed call has a record and a call that was listed as
+//! over stays over, even if the machine fails.
+//!
+//! Answers to INVITE don't wait: the journal gathers facts for some milliseconds, which a caller would hear. Instead
+//! the operating system has the facts before a 200 leaves (`Journal::hand_over`), so that they survive this process.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,12 +14,12 @@ use uuid::Uuid;
 
 use trunkline_store::journal::Position;
 
-/// How long a call counts as unsynced at most: a disk that fails holds up no list.
+/// Time after which a call counts as synced in any case: a failing disk must not block lists.
 const LONGEST: Duration = Duration::from_secs(1);
-/// Beginnings and ends that are remembered; what is beyond counts as synced.
+/// Beginnings and ends that are tracked; further ones count as synced.
 const MOST: usize = 32_768;
 
-/// A beginning or an end that isn't known to be on disk.
+/// Beginning or end of a call that may not be on disk.
 #[derive(Debug)]
 struct Pending {
     call: Uuid,
@@ -25,12 +27,12 @@ struct Pending {
     at: Moment,
 }
 
-/// What a shard has begun and ended and not yet seen on disk, oldest first.
+/// Beginnings and ends of a shard's calls that may not be on disk, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Unsynced(VecDeque<Pending>);
 
 impl Unsynced {
-    /// A call begins or ends with the fact at this position, or one before it.
+    /// Notes that a call began or ended with the fact at this position, or one before it.
     pub(super) fn add(&mut self, call: Uuid, position: Position, now: Moment) {
         self.0.push_back(Pending {
             call,
@@ -39,13 +41,13 @@ impl Unsynced {
         });
     }
 
-    /// Whether the first of them has waited for as long as it may.
+    /// Returns true if the oldest has waited for the maximum time.
     pub(super) fn is_late(&self, now: Moment) -> bool {
         let first = self.0.front();
         first.is_some_and(|first| now.since(first.at) > LONGEST || self.0.len() > MOST)
     }
 
-    /// The next call whose beginning or end is on disk, the journal having this fact there with all before it. `None` when the others aren't.
+    /// Returns the next call whose beginning or end is on disk, given the synced position; `None` if there are no more.
     pub(super) fn release(&mut self, synced: Position, now: Moment) -> Option<Uuid> {
         let first = self.0.front()?;
         if first.position > synced && !self.is_late(now) {

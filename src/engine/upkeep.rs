@@ -1,4 +1,4 @@
-//! Turns of the engine that belong to no call: the wall clock is followed, and what a load has left behind is given back.
+//! Periodic work of the engine that belongs to no call: it follows the wall clock and returns memory after a load.
 
 use std::error::Error;
 use std::sync::Weak;
@@ -11,7 +11,7 @@ use trunkline_store::Store;
 use super::clock;
 use crate::memory;
 
-/// Steps of the wall clock beyond this are told.
+/// Steps of the wall clock beyond this are logged.
 const TOLD_STEP: Duration = Duration::from_secs(1);
 
 /// Follows the wall clock, once a second.
@@ -34,11 +34,10 @@ pub(super) async fn follow_the_wall() {
     }
 }
 
-/// From one rest to the next at least: what is given back has to be made again.
+/// Minimum time between two releases of memory; what is released has to be allocated again.
 const REST: Duration = Duration::from_secs(10);
 
-/// Forgets expired nonces once a second and gives back what a load has left behind, so that memory follows the
-/// load down.
+/// Forgets expired nonces once a second and releases memory after a load, so that memory use follows the load down.
 pub(super) async fn sweep(window: Weak<NonceWindow>, live: Weak<LiveCalls>, store: Store) {
     let mut turns = tokio::time::interval(Duration::from_secs(1));
     let mut was_busy = false;

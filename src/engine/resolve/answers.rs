@@ -1,5 +1,7 @@
-//! Questions to name servers, and what is remembered of the answers: old ones serve while the servers are away (RFC 8767), failures
-//! keep the next call from waiting again, and a question under way isn't asked twice.
+//! DNS queries and their cache.
+//!
+//! Stale answers are used while servers don't respond (RFC 8767). Failures are cached, so that the next call doesn't
+//! wait again. A query in flight is shared.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,42 +19,43 @@ use crate::engine::clock;
 
 use super::servers::Servers;
 
-/// How long an answer may serve after it was given, while no server answers (RFC 8767 §5 advises one to three days).
+/// Age up to which a stale answer is used (RFC 8767 §5 advises one to three days).
 const STALE: Duration = Duration::from_secs(24 * 3_600);
-/// How long after a failure the question isn't asked again (RFC 9520 §3.2 asks for one second at least).
+/// Time after a failure during which a query isn't repeated (RFC 9520 §3.2 asks for at least one second).
 const AFTER_FAILURE: Duration = Duration::from_secs(5);
-/// How long a question is waited for that an old answer is known to. After it the old one serves.
+/// Wait for a fresh answer if a stale one is known. After it the stale one is used.
 const FOR_FRESH: Duration = Duration::from_secs(1);
-/// How long a question is waited for that failed the last time.
+/// Wait for an answer if the last query failed.
 const BRIEF: Duration = Duration::from_millis(300);
-/// Questions that are remembered.
+/// Queries in the cache.
 const MAX_KNOWN: usize = 8_192;
-/// Questions under way at a time. One more gets what is remembered.
+/// Queries in flight. Beyond, only the cache answers.
 const MAX_ASKED: usize = 1_024;
-/// Those of one tenant, of what messages bring, and of health checks: a host may lead to a hundred names, and their servers may be silent.
+/// Queries in flight of one tenant, of messages, and of health checks: one host may lead to a hundred names with silent
+/// servers.
 const MAX_OF_ONE: usize = MAX_ASKED / 4;
 
-/// Records of one name and type; none if there are none.
+/// Records of one name and type; empty if the name has none.
 pub(super) type Records = Arc<[RData]>;
 
-/// What came of a question: nothing if no server gave an answer.
+/// Outcome of a query; `None` if no server answered.
 type Outcome = Option<Records>;
 type PendingAnswer = Shared<BoxFuture<'static, Outcome>>;
 
-/// On whose behalf a name is looked up. What one origin takes leaves the others theirs.
+/// Account that a query is charged to, so that none uses up the share of another.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum QueryOrigin {
-    /// The configuration, a command.
+    /// The configuration or a command.
     Operator,
-    /// The calls and registrations of an org.
+    /// Calls and registrations of an org.
     Org(Uuid),
-    /// Messages of calls that are up: names in Contact and Record-Route.
+    /// Messages of established calls: names in Contact and Record-Route.
     Messages,
     /// Health checks.
     Probes,
 }
 
-/// Asks and remembers.
+/// Sends queries and remembers answers.
 pub(super) struct Answers {
     servers: Servers,
     memory: Mutex<Memory>,
@@ -61,7 +64,7 @@ pub(super) struct Answers {
 #[derive(Default)]
 struct Memory {
     known: HashMap<DnsQuestion, Known>,
-    /// What is known, the next to be forgotten first.
+    /// Known queries, the next one to evict first.
     order: VecDeque<DnsQuestion>,
     under_way: HashMap<QueryOrigin, usize>,
 }
@@ -74,18 +77,18 @@ struct DnsQuestion {
 
 #[derive(Default)]
 struct Known {
-    /// The last answer, and when it came.
+    /// Last answer and its time.
     answer: Option<(Records, Moment)>,
-    /// When the question failed, if it did so the last time.
+    /// Time of the failure, if the last query failed.
     failed: Option<Moment>,
-    /// The question under way.
+    /// Query in flight.
     asked: Option<PendingAnswer>,
-    /// It was asked again since its turn to be forgotten came last.
+    /// True if the query was used since its last turn to be evicted.
     is_used: bool,
 }
 
 impl Known {
-    /// An answer that may serve though no server confirms it.
+    /// Returns a stale answer that is still usable.
     fn old(&self, now: Moment) -> Option<Records> {
         let (records, came) = self.answer.as_ref()?;
         (now.since(*came) < STALE).then(|| Arc::clone(records))
@@ -96,7 +99,7 @@ impl Known {
             .is_some_and(|failed| now.since(failed) < AFTER_FAILURE)
     }
 
-    /// How long an answer is worth waiting for.
+    /// Returns how long to wait for an answer.
     fn patience(&self, now: Moment) -> Duration {
         match self.failed {
             Some(_) => BRIEF,
@@ -114,8 +117,8 @@ impl Answers {
         })
     }
 
-    /// The records of a name, waited for until `until` at most; `None` if no server answers and none are remembered. What comes later is
-    /// remembered for the next who asks.
+    /// Returns the records of a name, waiting until `until` at most; `None` if no server answers and none are cached. A
+    /// later answer is cached for the next caller.
     pub(super) async fn ask(
         self: &Arc<Self>,
         (name, kind): (&str, RecordType),
@@ -149,7 +152,7 @@ impl Answers {
         }
     }
 
-    /// The question, under way; none where too many are.
+    /// Starts a query, or joins the one in flight; `None` if too many are in flight.
     fn begin(
         self: &Arc<Self>,
         memory: &mut Memory,
@@ -174,7 +177,7 @@ impl Answers {
 
         let (answers, question) = (Arc::clone(self), question.clone());
         let key = question.clone();
-        // A task of its own: it goes on when everybody who waits has given up.
+        // A task of its own, so that the answer is cached even if every caller has given up.
         let task = tokio::spawn(async move {
             let outcome = look_up(&resolver, &question).await;
             answers
@@ -201,7 +204,8 @@ impl Memory {
         self.known.get(question)?.old(now)
     }
 
-    /// Whether one more question may be asked. The operator's names are few, and whom tenants may not call depends on them.
+    /// Returns true if one more query may start. The operator is exempt: its names are few, and the policy on what
+    /// tenants may call depends on them.
     fn has_room_for(&self, origin: QueryOrigin) -> bool {
         match origin {
             QueryOrigin::Operator => true,
@@ -238,8 +242,8 @@ impl Memory {
         }
     }
 
-    /// Enters a question that isn't known. A full memory forgets another for it: the first in the order that isn't under way and wasn't asked
-    /// again since its last turn, so that names which nobody asks twice push out no others. Few are under way, so one is found.
+    /// Adds a query to the cache. A full cache evicts the first one in order that isn't in flight and wasn't used since
+    /// its last turn, so names used only once displace no others. Few are in flight, so one is always found.
     fn make_known(&mut self, question: &DnsQuestion) {
         if self.known.contains_key(question) {
             return;
@@ -264,7 +268,7 @@ impl Memory {
     }
 }
 
-/// Asks the servers. That a name has no such records is an answer; that no server gave one isn't.
+/// Queries the servers. *No such records* is an answer; *no server responded* is `None`.
 async fn look_up(resolver: &TokioResolver, question: &DnsQuestion) -> Outcome {
     match resolver.lookup(question.name.as_str(), question.kind).await {
         Ok(answer) => {
@@ -297,7 +301,7 @@ mod tests {
         [RData::A(A::new(192, 0, 2, 1))].into()
     }
 
-    /// A memory that was asked the question and learnt the outcomes, one a second.
+    /// Makes a cache that has learnt the outcomes, one per second.
     fn after(outcomes: &[Outcome], start: Moment) -> Memory {
         let mut memory = Memory::default();
         for (second, outcome) in (0..).zip(outcomes) {
@@ -376,7 +380,7 @@ mod tests {
         assert!(!memory.known.contains_key(&named(1)));
     }
 
-    /// Hosts of one tenant that lead to a hundred silent names each must not keep another tenant's from being asked for.
+    /// Hosts of one tenant that lead to a hundred silent names each must not block another tenant's queries.
     #[tokio::test]
     async fn an_asker_leaves_the_others_their_questions() {
         let silent = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");

@@ -1,5 +1,5 @@
-//! Where the host of a URI is: NAPTR, SRV and address records, off the shard (RFC 3263 §4, RFC 2782, RFC 3403). Answers are cached by
-//! their TTL.
+//! Resolves the host of a SIP URI by NAPTR, SRV and address records (RFC 3263 §4, RFC 2782, RFC 3403), off the shard's
+//! thread. Answers are cached for their TTL.
 
 mod answers;
 mod servers;
@@ -24,20 +24,20 @@ pub(crate) use answers::QueryOrigin;
 use answers::{Answers, Records};
 use servers::Servers;
 
-/// When a call goes on without NAPTR records, without SRV records and without addresses that haven't come, counted from the start. Each
-/// is asked for when the one before has come; the addresses of the host itself are asked for at the start.
+/// Times, from the start, after which resolution continues without NAPTR records, without SRV records and without
+/// addresses. Each is queried when the one before has come; addresses of the host itself are queried at the start.
 const FOR_NAPTR: Duration = Duration::from_millis(900);
 const FOR_SRV: Duration = Duration::from_millis(1_400);
 const FOR_ADDRESSES: Duration = Duration::from_millis(1_900);
-/// How long the addresses of one family wait for those of the other. Longer than the 50 ms of RFC 8305 §3, since a call isn't dialled
-/// twice when the better family comes late.
+/// Wait of one address family for the other. Longer than the 50 ms of RFC 8305 §3, since a call isn't dialled twice
+/// when the better family comes late.
 const FOR_OTHER_FAMILY: Duration = Duration::from_millis(300);
-/// Addresses that are tried for one name.
+/// Addresses tried for one name.
 const MAX_TARGETS: usize = 8;
-/// How long the system may look for a name.
+/// Time that the system resolver may take.
 const SYSTEM_PATIENCE: Duration = Duration::from_secs(3);
 
-/// SRV records of one name that are looked at.
+/// SRV records of one name that are used.
 const MAX_RECORDS: usize = 32;
 
 /// A resolver with its cache. Clones share it.
@@ -48,7 +48,8 @@ pub(crate) struct Resolver {
 }
 
 impl Resolver {
-    /// Asks `servers`, or the system's where none are given. Without any, only hosts that are addresses can be reached.
+    /// Makes a resolver that queries `servers`, or the system's servers if none are given. Without any, only IP
+    /// addresses can be reached.
     pub(crate) fn new(servers: &[SocketAddr]) -> Self {
         Self {
             answers: Answers::new(Servers::new(servers)),
@@ -56,7 +57,7 @@ impl Resolver {
         }
     }
 
-    /// The same cache, asked on behalf of somebody.
+    /// Returns the same resolver, with queries charged to `origin`.
     pub(crate) fn on_behalf_of(&self, origin: QueryOrigin) -> Self {
         Self {
             answers: Arc::clone(&self.answers),
@@ -64,12 +65,12 @@ impl Resolver {
         }
     }
 
-    /// The places of a host in the order to be tried; none if it has no address. Takes less than two seconds.
+    /// Resolves a host to targets in the order to try; empty if it has no address. Takes less than two seconds.
     pub(crate) async fn resolve(&self, wanted: &Unresolved) -> Vec<Target> {
         self.find(wanted).await.unwrap_or_default()
     }
 
-    /// The same, or why there is none.
+    /// Like [`Self::resolve`], but says why there is no target.
     pub(crate) async fn find(&self, wanted: &Unresolved) -> Found {
         let search = self.search(MAX_TARGETS);
         let found = search.places(wanted).await;
@@ -94,7 +95,7 @@ impl Resolver {
         Ok(targets.collect())
     }
 
-    /// Every address that a URI of this host may lead to, by whichever transport; where DNS has none, those that the system knows
+    /// Returns every address that a URI of this host may lead to, over any transport. If DNS has none, asks the system
     /// (`/etc/hosts`). Takes five seconds at most.
     pub(crate) async fn every_address(&self, host: &str) -> Vec<IpAddr> {
         let search = self.search(MAX_RECORDS);
@@ -125,7 +126,7 @@ impl Resolver {
     }
 }
 
-/// The addresses of a name that no name server need know (`/etc/hosts`).
+/// Resolves a name through the system (`/etc/hosts`), which needs no name server.
 pub(super) async fn addresses_by_system(host: &str) -> Vec<IpAddr> {
     let asked = timeout(SYSTEM_PATIENCE, tokio::net::lookup_host((host, 0))).await;
     let found = asked.ok().and_then(Result::ok).into_iter().flatten();
@@ -134,19 +135,20 @@ pub(super) async fn addresses_by_system(host: &str) -> Vec<IpAddr> {
 
 type Places = Vec<(Transport, SocketAddr)>;
 
-/// One host being looked for.
+/// Resolution of one host.
 struct Search<'a> {
     answers: &'a Arc<Answers>,
     origin: QueryOrigin,
     began: Moment,
-    /// Services, and records of each, that are looked at.
+    /// Services that are used, and records of each.
     most: usize,
-    /// A question has no answer.
+    /// Set once a query was left without an answer.
     is_unanswered: AtomicBool,
 }
 
 impl Search<'_> {
-    /// RFC 3263 §4.1, §4.2: with a port, address records; without, SRV records of the transport; without that as well, NAPTR first.
+    /// Applies RFC 3263 §4.1 and §4.2: with a port, address records; without one, SRV records of the transport; without
+    /// a transport as well, NAPTR first.
     async fn places(&self, wanted: &Unresolved) -> Places {
         let transport = wanted.transport.unwrap_or(Transport::Udp);
         let port = wanted.port.unwrap_or(default_port(transport));
@@ -155,7 +157,7 @@ impl Search<'_> {
             return by_name.await;
         }
 
-        // Asked at the same time, so that SRV records that don't come cost the addresses no time.
+        // Query both at once, so that missing SRV records don't delay the addresses.
         let (by_service, by_name) = (
             pin!(self.by_service(&wanted.host, wanted.transport)),
             pin!(by_name),
@@ -170,7 +172,7 @@ impl Search<'_> {
         }
     }
 
-    /// The places that SRV records name, best first.
+    /// Targets that SRV records name, preferred first.
     async fn by_service(&self, host: &str, transport: Option<Transport>) -> Places {
         let services = match transport {
             Some(transport) => vec![(transport, service(transport, host))],
@@ -181,7 +183,8 @@ impl Search<'_> {
         found.into_iter().flatten().collect()
     }
 
-    /// The services that a host names by NAPTR, best first; those it might have where it names none.
+    /// Services that the host's NAPTR records name, preferred first; without any, the services that the host might
+    /// have.
     async fn services(&self, host: &str) -> Vec<(Transport, String)> {
         let mut named = Vec::new();
         let answer = self.ask(host, RecordType::NAPTR, FOR_NAPTR).await;
@@ -217,8 +220,8 @@ impl Search<'_> {
         found.await.into_iter().flatten().collect()
     }
 
-    /// The addresses of a host, IPv6 first. Once one family has come, the other is waited for a moment only: some servers leave AAAA
-    /// questions without an answer.
+    /// Returns the addresses of a host, IPv6 first. Once one family has come, the other is waited for briefly only:
+    /// some servers never answer AAAA queries.
     async fn addresses(&self, host: &str, port: u16, transport: Transport) -> Places {
         let v6 = self.ask(host, RecordType::AAAA, FOR_ADDRESSES);
         let v4 = self.ask(host, RecordType::A, FOR_ADDRESSES);
@@ -273,7 +276,7 @@ fn service(transport: Transport, host: &str) -> String {
     }
 }
 
-/// The transport that a record leads to, if it leads to SRV records of ours.
+/// Returns the transport of a NAPTR record, if it leads to SRV records of a transport that we have.
 fn naptr_transport(flags: &[u8], services: &[u8]) -> Option<Transport> {
     if !flags.eq_ignore_ascii_case(b"s") {
         return None;
@@ -298,7 +301,7 @@ struct Srv {
     target: String,
 }
 
-/// A record that names a host. The root as target says that there is no such service here.
+/// Reads an SRV record. The root as target means that the service doesn't exist there (RFC 2782).
 fn srv(record: &RData) -> Option<Srv> {
     let RData::SRV(srv) = record else {
         return None;
@@ -311,10 +314,10 @@ fn srv(record: &RData) -> Option<Srv> {
     })
 }
 
-/// RFC 2782: the lowest priority first; within one, each next is drawn by its share of the weight. `draw` gives a number from 0 to
-/// its argument.
+/// Orders SRV records by RFC 2782: lowest priority first; within a priority, each next record is drawn by weight.
+/// `draw` returns a number from 0 to its argument.
 fn in_order(mut records: Vec<Srv>, mut draw: impl FnMut(u32) -> u32) -> Vec<Srv> {
-    // Those without weight first, so that they have a chance at all.
+    // RFC 2782 puts records without weight first, which gives them a chance to be drawn.
     records.sort_by_key(|record| (record.priority, record.weight));
     let mut ordered = Vec::with_capacity(records.len());
     while let Some(first) = records.first() {

@@ -1,4 +1,4 @@
-//! The name servers that are asked: those of the configuration, or the system's, which are followed when they change.
+//! Name servers that are queried: the configured ones, or the system's, whose files are re-read when they change.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -16,24 +16,24 @@ use trunkline_sip::moment::Moment;
 
 use crate::engine::clock;
 
-/// Where the system's name servers are written (`man 5 resolv.conf`).
+/// File that lists the system's name servers (`man 5 resolv.conf`).
 const RESOLV_CONF: &str = "/etc/resolv.conf";
-/// Names that the system knows without a name server. The resolver reads them when it is built.
+/// File of names that need no name server. The resolver reads it when it is built.
 const HOSTS: &str = "/etc/hosts";
-/// How often the two files are looked at.
+/// Interval between checks of the two files.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// How long one try at one server may take; the system's own setting counts where it is shorter.
+/// Timeout of one try at one server; the system's own setting applies where it is shorter.
 const TRY: Duration = Duration::from_secs(1);
 
 /// Name servers, and the resolver that asks them.
 pub(super) enum Servers {
-    /// Named in the configuration.
+    /// Servers of the configuration.
     Given(Option<Arc<TokioResolver>>),
-    /// The system's.
+    /// Servers of the system.
     Followed(Mutex<Followed>),
 }
 
-/// The system's files as they were read last.
+/// The system's files as last read.
 pub(super) struct Followed {
     resolv_conf: PathBuf,
     looked: Moment,
@@ -41,12 +41,12 @@ pub(super) struct Followed {
     resolver: Option<Arc<TokioResolver>>,
 }
 
-/// What tells one version of a file from the next: when it was written, and its length.
+/// Version of a file: its time of modification and its length.
 type Stamp = Option<(SystemTime, u64)>;
 type FileStamps = [Stamp; 2];
 
 impl Servers {
-    /// The servers of the configuration, or the system's where it names none.
+    /// Uses the configured servers, or the system's if none are configured.
     pub(super) fn new(given: &[SocketAddr]) -> Self {
         if given.is_empty() {
             let followed = Followed::new(RESOLV_CONF.into(), clock::now());
@@ -62,7 +62,7 @@ impl Servers {
         Self::Given(built.ok())
     }
 
-    /// The resolver that asks them. Without any, only hosts that are addresses can be reached.
+    /// Returns the resolver that queries them. Without any, only IP addresses can be reached.
     pub(super) fn resolver(&self) -> Option<Arc<TokioResolver>> {
         match self {
             Self::Given(resolver) => resolver.clone(),
@@ -99,7 +99,7 @@ impl Followed {
         }
         self.seen = seen;
 
-        // A file that is being written anew may be empty for a moment: the servers that were known stay.
+        // A file that is being rewritten may be empty for a moment; keep the known servers then.
         if let Some(resolver) = system(&self.resolv_conf) {
             tracing::info!("{RESOLV_CONF} or {HOSTS} has changed and was read again");
             self.resolver = Some(resolver);
@@ -116,7 +116,7 @@ fn stamp(path: &Path) -> Stamp {
     Some((file.modified().ok()?, file.len()))
 }
 
-/// A resolver of the system's servers; none, with a warning, where it names none.
+/// Builds a resolver of the system's servers; logs a warning and returns `None` if there are none.
 fn system(resolv_conf: &Path) -> Option<Arc<TokioResolver>> {
     let read = fs::read(resolv_conf).map_err(Into::into);
     let built = read
