@@ -1,8 +1,8 @@
-//! `Accept` (RFC 9110 §12.5.1), as far as it is read: the first media type in the list that is known. Weights (`q`) don't count.
+//! Reads `Accept` (RFC 9110 §12.5.1): the first media type in the list that is known. Weights (`q`) are ignored.
 
 use axum::http::{HeaderMap, header};
 
-/// Returns the form of the first media type in `Accept` that `form_of` knows.
+/// Returns the value that `form_of` has for the first media type in `Accept` that it knows.
 pub(super) fn first_known<T>(
     headers: &HeaderMap,
     form_of: impl Fn(&str) -> Option<T>,

@@ -1,4 +1,5 @@
-//! `/api-keys`: the org's own API keys. A key is shown once, when it is made; it grants no scope that its maker lacks, and ends no later.
+//! `/api-keys`: the org's own API keys. A new key is shown once. It gets no scope that the key creating it lacks, and
+//! expires no later.
 
 use axum::Json;
 use axum::extract::State;
@@ -22,7 +23,7 @@ use super::routes::Routes;
 use super::time::{timestamp, written};
 use super::{Api, ApiError, SCOPES, Success, token};
 
-/// The scope that all of this needs.
+/// Scope that every endpoint here requires.
 const SCOPE: &str = "keys:write";
 
 pub(super) fn router() -> Routes {
@@ -77,11 +78,11 @@ pub(super) struct KeyView {
     scopes: Vec<String>,
     created_at: String,
     last_used_at: Option<String>,
-    /// When the key ends by itself; `null`: it is good until it is revoked.
+    /// Time at which the key expires; `null`: it is valid until it is revoked.
     expires_at: Option<String>,
 }
 
-/// A key on the one occasion that it is shown.
+/// A new key, the one time that it is shown.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "NewKey")]
 struct NewKeyView {
@@ -103,7 +104,7 @@ impl From<OrgKey> for KeyView {
     }
 }
 
-/// Each scope as one of the words that are taken.
+/// Accepted scopes, as words of the request.
 const WORDS: [(&str, &str); SCOPES.len()] = {
     let mut words = [("", ""); SCOPES.len()];
     let mut at = 0;
@@ -114,23 +115,23 @@ const WORDS: [(&str, &str); SCOPES.len()] = {
     words
 };
 
-/// A key as a request describes it.
+/// Key to create, as a request describes it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct KeyRequest {
     pub(super) name: String,
-    /// `None`: all that its maker can give.
+    /// `None`: every scope that the creating key has.
     pub(super) scopes: Option<Vec<&'static str>>,
-    /// When it ends by itself.
+    /// Time of expiry.
     pub(super) expires_at: Option<Moment>,
 }
 
-/// When a key ends.
+/// Type of the field that sets the time of expiry.
 const END: Parsed<Moment> = Parsed::new("an RFC 3339 time", timestamp)
     .format("date-time")
     .example("2036-01-31T12:00:00Z");
 
-/// `POST /api-keys {name, scopes, expires_at}`: 201. The name is `Default` unless told otherwise; without `scopes` the key has those of
-/// the key that makes it, and without `expires_at` it ends when that one does. 403 for a scope that this one lacks, and for a later end.
+/// `POST /api-keys {name, scopes, expires_at}`: 201. Defaults: the name `Default`, the scopes and the expiry of the key
+/// that makes the request. 403 for a scope that this key lacks, and for a later expiry.
 async fn create(
     State(api): State<Api>,
     caller: Caller,
@@ -149,7 +150,7 @@ async fn create(
     Ok((StatusCode::CREATED, Json(NewKeyView { key, api_key })))
 }
 
-/// `GET /api-keys?limit&cursor`: the org's keys, whoever made them, newest first.
+/// `GET /api-keys?limit&cursor`: keys of the org, newest first, no matter which credential created them.
 async fn list(
     State(api): State<Api>,
     caller: Caller,
@@ -159,10 +160,10 @@ async fn list(
     page_of(&api, caller.org, query).await
 }
 
-/// The page of an org's keys that a request asks for.
+/// Returns the page of an org's keys that a request asks for.
 ///
 /// # Errors
-/// 400 for a parameter that is wrong.
+/// 400 for a wrong parameter.
 pub(super) async fn page_of(
     api: &Api,
     org: Uuid,
@@ -176,7 +177,8 @@ pub(super) async fn page_of(
         .await
 }
 
-/// `DELETE /api-keys/{api_key_id}`: revokes a key for good, be it the one that asks. 403 for a key with a scope that this one lacks.
+/// `DELETE /api-keys/{api_key_id}`: revokes a key for good, which may be the requesting one. 403 for a key with a scope
+/// that the requesting one lacks.
 async fn revoke(
     State(api): State<Api>,
     caller: Caller,
@@ -189,7 +191,7 @@ async fn revoke(
         .read_inline(move |tx| org_keys::by_id(tx, caller.org, id))
         .await?;
     let key = key.ok_or_else(|| ApiError::absent(Kind::OrgKey))?;
-    // Nor may it take away what it can't give.
+    // A key can't revoke scopes that it couldn't grant.
     key.scopes
         .iter()
         .try_for_each(|scope| caller.needs(scope))?;
@@ -203,7 +205,7 @@ fn new_key(fields: Fields) -> Result<KeyRequest, ApiError> {
 }
 
 impl KeyRequest {
-    /// Reads a request whose name is such a text; it is `Default` unless told otherwise.
+    /// Reads a request for a new key; the name is `Default` if absent.
     ///
     /// # Errors
     /// 400 with every fault.
@@ -222,7 +224,7 @@ impl KeyRequest {
     }
 
     /// # Errors
-    /// 400 for a key that would never be good.
+    /// 400 for a key that would have expired already.
     pub(super) fn must_end_after(&self, now: Moment) -> Result<(), ApiError> {
         match self.expires_at {
             Some(end) if end <= now => Err(ApiError::bad("expires_at: must lie in the future")),
@@ -231,7 +233,7 @@ impl KeyRequest {
     }
 }
 
-/// The scopes that the new key gets.
+/// Returns the scopes for the new key.
 fn granted(
     caller: &Caller,
     named: Option<Vec<&'static str>>,
@@ -255,7 +257,7 @@ pub(super) fn each_once(named: &[&str]) -> Vec<&'static str> {
     scopes
 }
 
-/// When the new key ends: no later than the key that makes it.
+/// Returns the expiry of the new key: no later than that of the key that creates it.
 fn granted_end(caller: &Caller, named: Option<Moment>) -> Result<Option<Moment>, ApiError> {
     match (caller.ends_at(), named) {
         (Some(own), Some(named)) if own < named => Err(ApiError::Forbidden(format!(

@@ -1,5 +1,5 @@
-//! The audit log as `/phone/audit` and `/partner/v1/audit` show it: a page as JSON, newest first, or by `Accept` all of it as CSV or JSON lines,
-//! oldest first.
+//! Audit log as `/phone/audit` and `/partner/v1/audit` show it: a page as JSON, newest first, or by `Accept` all of it
+//! as CSV or JSON lines, oldest first.
 
 use std::borrow::Cow;
 
@@ -26,17 +26,17 @@ use super::query::Query;
 use super::time::{self, written};
 use super::{Api, ApiError, accept};
 
-/// The scope: who manages keys sees what was done with them.
+/// Scope for reading the log: a credential that manages keys sees what was done with them.
 pub(super) const SCOPE: &str = "keys:write";
 /// Entries of a page when `limit` is absent.
 const USUAL: u32 = 50;
-/// Entries that are read at once for a stream.
+/// Entries read at once for a stream.
 const AT_ONCE: u32 = 500;
-/// Names of the lists in their cursors.
+/// Names of the lists inside cursors.
 const NEWEST_FIRST: &str = "audit";
 const OLDEST_FIRST: &str = "audit, oldest first";
 
-/// What a list is narrowed by. The cursor carries it.
+/// Filters of a list. The cursor carries them.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct AuditFilters {
@@ -61,7 +61,7 @@ pub(super) struct AuditFilters {
 #[schemars(rename = "AuditEntry")]
 pub(crate) struct AuditView {
     pub(crate) at: String,
-    /// `null`: the change is of no org.
+    /// Org of the change; `null` if it concerns no org.
     org_id: Option<Uuid>,
     /// The partner of the org, or the one that was changed or made the change.
     partner_id: Option<Uuid>,
@@ -71,15 +71,15 @@ pub(crate) struct AuditView {
     actor_id: Option<Uuid>,
     /// Name of the key, address of the person, words of the command.
     pub(crate) actor_name: String,
-    /// Where the request came from; `null` for a command.
+    /// Address that the request came from; `null` for a command.
     pub(crate) address: Option<String>,
     /// Method and route, or the words of the command.
     pub(crate) action: String,
-    /// Kind of the thing that was changed.
+    /// Kind of the changed object.
     pub(crate) resource: String,
-    /// The thing; `null` for one that the org has one of.
+    /// Id of the changed object; `null` for one that the org has exactly one of.
     pub(crate) resource_id: Option<Uuid>,
-    /// Names of the fields that were given. Their values aren't kept.
+    /// Names of the fields in the request. Their values aren't kept.
     pub(crate) fields: Vec<String>,
     /// `X-Request-Id` of the answer; `null` for a command.
     request_id: Option<String>,
@@ -157,7 +157,7 @@ enum AuditFormat {
     Lines,
 }
 
-/// An entry as a line of JSON.
+/// Entry as a line of JSON.
 #[derive(Serialize)]
 struct Line<'e> {
     #[serde(flatten)]
@@ -211,7 +211,7 @@ pub(super) async fn of_org(
     answer(api, AuditOf::Org(caller.org), &headers, query).await
 }
 
-/// The answer to a query of one owner's entries.
+/// Answers a query of the entries of one org or partner.
 ///
 /// # Errors
 /// 400 with every fault of the query.
@@ -270,13 +270,13 @@ async fn page(
     })
 }
 
-/// What is left to be sent.
+/// State of a streamed answer.
 struct Export {
     api: Api,
     of: AuditOf,
     onward: Onward<AuditFilters>,
     form: AuditFormat,
-    /// The number to read on from; `None` at the end.
+    /// Number after which to continue; `None` at the end.
     after: Option<i64>,
     left: u32,
 }
@@ -358,7 +358,7 @@ impl Export {
     }
 }
 
-/// Describes the query and the answer.
+/// Adds the query and the answers to the OpenAPI document.
 pub(super) fn describe(op: Operation<'_>) -> Operation<'_> {
     let date = || json!({"type": "string", "examples": ["2026-01-31", "2026-01-31T12:00:00Z"]});
     let uuid = || json!({"type": "string", "format": "uuid"});

@@ -1,7 +1,7 @@
-//! JSON bodies, read field by field: a missing, unknown or wrong field is a fault named by its path, and all faults are
-//! answered together. Query parameters of a request with a body are unknown fields as well: none takes any.
+//! Reads JSON bodies field by field. A missing, unknown or wrong field is a fault named by its path, and all faults are
+//! answered together. Requests with a body take no query parameters, so these are faults too.
 //!
-//! Taking a body never refuses a request: whoever lacks the scope, or asks for what isn't theirs, is told that first.
+//! Extracting a body never refuses a request, so that 401, 403 and 404 come before any fault of the body.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
@@ -18,10 +18,10 @@ use super::field_type::FieldType;
 use super::json;
 use super::query::Query;
 
-/// The longest body, in octets.
+/// Maximum length of a body, in octets.
 pub(super) const LONGEST: usize = 1 << 20;
 
-/// The body of one request, not judged yet.
+/// Body of one request, not parsed yet.
 #[derive(Debug)]
 pub(super) struct Body {
     query: Query,
@@ -29,11 +29,11 @@ pub(super) struct Body {
     octets: Result<Bytes, Cut>,
 }
 
-/// Fault of the `Idempotency-Key`, on its way to the faults of the body.
+/// Fault of the `Idempotency-Key`, reported together with the faults of the body.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct KeyFault(pub(super) &'static str);
 
-/// Why a body did not arrive whole.
+/// Reason why a body did not arrive whole.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Cut {
     TooLong,
@@ -57,7 +57,7 @@ impl<S: Send + Sync> FromRequest<S> for Body {
             .get(header::CONTENT_TYPE)
             .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
 
-        // What says that it is too long isn't waited for.
+        // A body that declares itself too long isn't read.
         let declared = request.headers().get(header::CONTENT_LENGTH);
         let length = declared.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
         if length.is_some_and(|length| length > LONGEST as u64) {
@@ -86,7 +86,7 @@ impl<S: Send + Sync> FromRequest<S> for Body {
     }
 }
 
-/// Whether a body was waited for in vain: see `connection`.
+/// Returns true if the error is the body's timeout (see `connection`).
 pub(super) fn is_late(fault: &(dyn std::error::Error + 'static)) -> bool {
     std::iter::successors(Some(fault), |fault| fault.source()).any(|fault| {
         let io = fault.downcast_ref::<std::io::Error>();
@@ -95,10 +95,10 @@ pub(super) fn is_late(fault: &(dyn std::error::Error + 'static)) -> bool {
 }
 
 impl Body {
-    /// The fields of the object that the body holds; an empty one that names no type, or JSON, holds `{}`.
+    /// Parses the body as an object and returns its fields. An empty body without a type, or of JSON, counts as `{}`.
     ///
     /// # Errors
-    /// 408, 413, 415, or 400 for what is no JSON object.
+    /// 408, 413, 415, or 400 if it isn't a JSON object.
     pub(super) fn fields(self) -> Result<Fields, ApiError> {
         let octets = self.octets.map_err(|cut| match cut {
             Cut::TooLong => ApiError::TooLarge,
@@ -109,7 +109,7 @@ impl Body {
         let mut faults = self.query.faults();
         let map = match self.content_type.as_deref() {
             None if octets.is_empty() => Map::new(),
-            // Clients that name the type of every request send it with none, too.
+            // Some clients send `Content-Type` with every request, even without a body.
             Some(content_type) if is_json(content_type) && octets.trim_ascii().is_empty() => {
                 Map::new()
             }
@@ -127,7 +127,7 @@ impl Body {
         })
     }
 
-    /// For requests that say all in their path.
+    /// Checks that the body is empty, for requests that say everything in their path.
     ///
     /// # Errors
     /// As [`fields`](Self::fields), and 400 for any field.
@@ -136,7 +136,7 @@ impl Body {
     }
 }
 
-/// A schema that lets `null` pass too.
+/// Makes a schema that accepts `null` as well.
 fn or_null(mut schema: Value) -> Value {
     if let Some(words) = schema.get_mut("enum").and_then(Value::as_array_mut) {
         words.push(Value::Null);
@@ -157,7 +157,7 @@ fn object(octets: &[u8]) -> Result<Map<String, Value>, String> {
     }
 }
 
-/// `application/json` or another type of that syntax (RFC 6839 §3.1), in UTF-8 (RFC 8259 §8.1).
+/// Returns true for `application/json` and other types of that syntax (RFC 6839 §3.1), in UTF-8 (RFC 8259 §8.1).
 fn is_json(content_type: &str) -> bool {
     let mut parts = content_type.split(';').map(str::trim);
     let essence = parts.next().unwrap_or_default().to_ascii_lowercase();
@@ -172,19 +172,19 @@ fn is_json(content_type: &str) -> bool {
     json && utf8
 }
 
-/// The fields of an object that haven't been read yet.
+/// Fields of an object that haven't been read yet.
 #[derive(Debug)]
 pub(super) struct Fields {
     map: Map<String, Value>,
-    /// What stands before a field's name in a fault: nothing, or `create.`.
+    /// Prefix of field names in faults: empty, or for example `create.`.
     path: String,
     null_is_absent: bool,
     faults: Vec<String>,
-    /// What is asked for, where it is written down instead of read.
+    /// Schema to fill in, when the reader runs for the OpenAPI document instead of a request.
     sketch: Option<Sketch>,
 }
 
-/// A JSON Schema that grows as fields are asked for.
+/// JSON Schema that grows with each field that is read.
 type Sketch = Arc<Mutex<Value>>;
 
 impl Fields {
@@ -198,7 +198,8 @@ impl Fields {
         }
     }
 
-    /// The schema of the objects that `reader` reads: what it asks for, written down while it reads an empty one.
+    /// Returns the schema of the objects that `reader` accepts, by running it on an empty object and noting the fields
+    /// that it reads.
     pub(super) fn sketched(reader: impl FnOnce(Self)) -> Value {
         let schema = json!({"type": "object", "properties": {}, "additionalProperties": false});
         let sketch = Arc::new(Mutex::new(schema));
@@ -209,7 +210,7 @@ impl Fields {
         schema.take()
     }
 
-    /// Says in the schema what its fields alone don't: `amend` gets it as it is so far.
+    /// Lets `amend` add to the schema what the fields alone don't express.
     pub(super) fn sketch(&self, amend: impl FnOnce(&mut Value)) {
         if let Some(sketch) = &self.sketch {
             amend(&mut sketch.lock().expect("nothing panics while it is held"));
@@ -234,12 +235,13 @@ impl Fields {
         });
     }
 
-    /// For what is made by the fields of its change: there is nothing yet that `null` could clear.
+    /// Treats `null` as absent. For requests that create an object by the fields of its update, where `null` has
+    /// nothing to clear.
     pub(super) fn take_null_as_absent(&mut self) {
         self.null_is_absent = true;
     }
 
-    /// A field that must be there. Absent or wrong, it is `None` and a fault is noted.
+    /// Reads a required field. Notes a fault and returns `None` if it is absent or wrong.
     pub(super) fn required<S: FieldType>(&mut self, name: &str, field_type: S) -> Option<S::Read> {
         self.note(name, &field_type, false, true);
         match self.map.remove(name) {
@@ -251,14 +253,14 @@ impl Fields {
         }
     }
 
-    /// A field that may be absent, or `null`, which is the same.
+    /// Reads a field that may be absent; `null` counts as absent.
     pub(super) fn optional<S: FieldType>(&mut self, name: &str, field_type: S) -> Option<S::Read> {
         self.note(name, &field_type, true, false);
         let value = self.map.remove(name).filter(|value| !value.is_null())?;
         self.read(name, value, &field_type)
     }
 
-    /// A field of an update that always has a value: absent leaves it as it is.
+    /// Reads a field of an update that always has a value; absent leaves the value unchanged.
     pub(super) fn change<S: FieldType>(&mut self, name: &str, field_type: S) -> Option<S::Read> {
         self.note(name, &field_type, self.null_is_absent, false);
         let value = self.map.remove(name)?;
@@ -268,7 +270,7 @@ impl Fields {
         self.read(name, value, &field_type)
     }
 
-    /// A field of an update that may be empty: absent leaves it as it is, `null` clears it.
+    /// Reads a field of an update that may be empty: absent leaves it unchanged, `null` clears it.
     pub(super) fn clearable<S: FieldType>(
         &mut self,
         name: &str,
@@ -282,12 +284,12 @@ impl Fields {
         self.read(name, value, &field_type).map(Some)
     }
 
-    /// Whether a field was given that hasn't been read yet.
+    /// Returns true if the field is present and hasn't been read yet.
     pub(super) fn has(&self, name: &str) -> bool {
         self.map.contains_key(name)
     }
 
-    /// Whether a field that hasn't been read yet was given, and not as `null`.
+    /// Returns true if the field is present, not `null`, and hasn't been read yet.
     pub(super) fn has_value(&self, name: &str) -> bool {
         self.map.get(name).is_some_and(|value| !value.is_null())
     }
@@ -297,7 +299,7 @@ impl Fields {
         field_type.read(value, &path, &mut self.faults)
     }
 
-    /// Notes a fault of the field `name`, or one that lies between fields under the name of one of them.
+    /// Notes a fault of the field `name`. A fault between several fields is noted under one of them.
     pub(super) fn refuse(&mut self, name: &str, fault: impl std::fmt::Display) {
         self.faults.push(format!("{}{name}: {fault}", self.path));
     }
@@ -309,7 +311,8 @@ impl Fields {
         }
     }
 
-    /// Ends the reading: what is left is unknown. `build` finds every required field where there was no fault.
+    /// Finishes reading; fields that are left are unknown. `build` runs only without faults, so it finds every required
+    /// field.
     ///
     /// # Errors
     /// 400 with every fault.
@@ -325,7 +328,7 @@ impl Fields {
         }
     }
 
-    /// Ends the reading with every fault.
+    /// Finishes reading and returns every fault.
     pub(super) fn faults(mut self) -> Vec<String> {
         let path = &self.path;
         let unknown = self.map.keys();

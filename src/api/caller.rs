@@ -1,5 +1,5 @@
-//! Who is asking: an org by its key, or somebody by a session of the dashboard (see `dashboard_session`). A key's signature is checked, then that
-//! its row still exists.
+//! Authenticates a request: an org's API key, or a session of the dashboard (see `dashboard_session`). A key needs a
+//! valid signature and a row in the database.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use super::quota::{Policy, Tally};
 use super::token::{Claims, Signer};
 use super::{Api, dashboard_session, default_limits, token};
 
-/// The org whose key came with the request, and what the key may do.
+/// Org that makes the request, with the permissions of its key.
 #[derive(Clone, Debug)]
 pub(super) struct Caller {
     pub(super) org: Uuid,
@@ -29,23 +29,23 @@ pub(super) struct Caller {
 }
 
 impl Caller {
-    /// The key that came with the request.
+    /// Id of the key that came with the request.
     pub(super) fn key_id(&self) -> Uuid {
         self.known.key.id
     }
 
-    /// Whether the key has the scope.
+    /// Returns true if the key has the scope.
     pub(super) fn may(&self, scope: &str) -> bool {
         self.known.key.scopes.iter().any(|held| held == scope)
     }
 
-    /// When the key ends by itself.
+    /// Time at which the key expires.
     pub(super) fn ends_at(&self) -> Option<Moment> {
         self.known.key.expires_at
     }
 
     /// # Errors
-    /// 403 that names the scope, if the key lacks it.
+    /// 403 naming the scope, if the key lacks it.
     pub(super) fn needs(&self, scope: &str) -> Result<(), ApiError> {
         if self.may(scope) {
             Ok(())
@@ -56,7 +56,8 @@ impl Caller {
     }
 }
 
-/// The same for a request that is answered by a stream: counted by a limit of its own, and asked again while it lasts.
+/// Like [`Caller`], for a request that is answered by a stream. It counts against a limit of its own, and is authorized
+/// again while the stream lasts.
 #[derive(Clone, Debug)]
 pub(super) struct StreamCaller {
     pub(super) caller: Caller,
@@ -64,12 +65,13 @@ pub(super) struct StreamCaller {
 }
 
 impl StreamCaller {
-    /// The key that the stream was opened with.
+    /// Key that opened the stream.
     pub(super) fn key(&self) -> Uuid {
         self.caller.known.key.id
     }
 
-    /// Whether the key is still good, and its org not suspended. While that can't be known, it is.
+    /// Returns true if the key is still valid and its org isn't suspended. While the database is away, it counts as
+    /// valid.
     pub(super) async fn is_good(&self, api: &Api) -> bool {
         match known(api, &self.token).await {
             Ok(Some(known)) => !known.suspended,
@@ -117,19 +119,19 @@ const REVOKED: ApiError = ApiError::Unauthorized("The API key has been revoked")
 
 const EXPIRED: ApiError = ApiError::Unauthorized("The API key has expired");
 
-/// Returns the key that the token is of; `None` if it was revoked.
+/// Returns the key of the token; `None` if it was revoked.
 ///
 /// # Errors
 /// 401 for a token that is no key's, and for a key that has expired.
 async fn known(api: &Api, token: &str) -> Result<Option<Arc<KnownOrg>>, ApiError> {
     let orgs = &api.credentials().orgs;
-    // Seldom needed, and large.
+    // Boxed because it is large and seldom needed.
     let look_up = async || Box::pin(look_up(api, token)).await;
     let known = orgs
         .or_look_up(presented(token), api.monotonic(), look_up)
         .await?;
 
-    // A key may end while its look-up is still believed.
+    // A key may expire while its cached look-up is still in use.
     let end = known.as_ref().and_then(|known| known.key.expires_at);
     match end {
         Some(end) if end <= api.now() => Err(EXPIRED),
@@ -205,8 +207,8 @@ async fn look_up(api: &Api, token: &str) -> Result<Option<KnownOrg>, ApiError> {
     }
 }
 
-/// Refuses every token but the one that was issued for the key. The row of a key from before tokens were kept gets the first token that
-/// says what those of its time said, if its signing key isn't retired.
+/// Refuses every token but the one that was issued for the key. A key from before token hashes were stored gets the
+/// hash of the first token with matching claims, if its signing key isn't retired.
 async fn must_be_issued(
     api: &Api,
     key: OrgKey,
@@ -222,7 +224,7 @@ async fn must_be_issued(
         }
         (None, Signer::Good) => {
             let issued = token::issued(token);
-            // Of two tokens at once the row has one: both are held against it.
+            // If two tokens arrive at once, the row keeps one hash, and both are compared with it.
             let kept = api
                 .write(move |tx, _| org_keys::note_token(tx, key.org_id, key.id, &issued))
                 .await?;
@@ -234,7 +236,7 @@ async fn must_be_issued(
     is_issued.then_some(()).ok_or(FORGED)
 }
 
-/// What is said of a credential that is no key of an org: which it looks like, as far as its form shows that.
+/// Explains a credential that is no org's key, by the kind of credential that it looks like.
 fn no_key(token: &str) -> ApiError {
     if token.starts_with(PARTNER_KEY) {
         let message = "This is a partner key: it is good below /partner/v1. Make a key of the org with \
@@ -248,10 +250,10 @@ fn no_key(token: &str) -> ApiError {
     ApiError::Unauthorized("The API key is invalid")
 }
 
-/// How partner keys begin.
+/// Prefix of partner keys.
 pub(super) const PARTNER_KEY: &str = "tlp_";
 
-/// The credential that came with the request; `required` says which is missing.
+/// Returns the credential that came with the request; `required` is the message if it is missing.
 pub(super) fn credential<'r>(
     parts: &'r Parts,
     required: &'static str,
@@ -264,7 +266,7 @@ pub(super) fn credential<'r>(
     ))
 }
 
-/// The credential of `Bearer <credential>`; the scheme's name ignores case (RFC 9110 §11.1).
+/// Credential in `Bearer <credential>`; the scheme ignores case (RFC 9110 §11.1).
 fn bearer(value: &str) -> Option<&str> {
     let (scheme, credential) = value.split_once(' ')?;
     scheme

@@ -1,4 +1,4 @@
-//! Where a request comes from: the socket's peer, or what a trusted proxy in front of us says of it.
+//! Source address of a request: the socket's peer, or the address that a trusted proxy reports.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,16 +7,16 @@ use axum::http::HeaderMap;
 use axum::http::request::Parts;
 use ipnet::{IpNet, Ipv4Net};
 
-/// The client's address; `None` if there is no telling. IPv4-mapped IPv6 counts as IPv4.
+/// Returns the client's address; `None` if it is unknown. An IPv4-mapped IPv6 address counts as IPv4.
 ///
-/// Behind a trusted peer it is the right-most address of `X-Forwarded-For` that is no trusted proxy: what stands left of it was
-/// written by the client and proves nothing.
+/// Behind a trusted proxy it is the right-most address in `X-Forwarded-For` that isn't a trusted proxy. Anything left
+/// of it was written by the client and proves nothing.
 pub(super) fn address(parts: &Parts, trusted: &[IpNet]) -> Option<IpAddr> {
     let ConnectInfo(peer) = parts.extensions.get::<ConnectInfo<SocketAddr>>()?;
     forwarded(peer.ip().to_canonical(), &parts.headers, trusted)
 }
 
-/// Whether one of the networks holds the address.
+/// Returns true if one of the networks contains the address.
 pub(super) fn within(networks: &[IpNet], address: IpAddr) -> bool {
     networks
         .iter()
@@ -43,7 +43,7 @@ fn forwarded(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) -> Option<IpA
     Some(nearest)
 }
 
-/// An address as proxies write it: bare, in brackets, with a port.
+/// Parses an address as proxies write it: bare, in brackets, with a port.
 fn read(hop: &str) -> Option<IpAddr> {
     let bare = hop.strip_prefix('[').and_then(|hop| hop.strip_suffix(']'));
     let address = bare.unwrap_or(hop).parse::<IpAddr>().ok();
@@ -52,7 +52,7 @@ fn read(hop: &str) -> Option<IpAddr> {
         .map(|address| address.to_canonical())
 }
 
-/// An IPv4-mapped network as IPv4.
+/// Converts an IPv4-mapped network to IPv4.
 fn canonical(network: IpNet) -> IpNet {
     let (IpAddr::V4(address), IpNet::V6(_)) = (network.addr().to_canonical(), network) else {
         return network;

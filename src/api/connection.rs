@@ -1,7 +1,10 @@
-//! One HTTP connection: TLS where it is asked for, HTTP/1.1 or HTTP/2, and no more patience than a client deserves.
+//! One HTTP connection: TLS if the listener has it, HTTP/1.1 or HTTP/2, and the timeouts.
 //!
-//! Whoever sends nothing useful, reads nothing, or sends a body drop by drop is cut off. Progress is what moves a request: its
-//! head, a piece of its body, a piece of the answer.
+//! A client that sends nothing useful, doesn't read, or sends a body too slowly is disconnected. Progress means that a
+//! request moved: its head, a part of its body, or a part of the answer.
+//!
+//! This is our own loop because hyper's server has no timeout for a reader that doesn't read, and no way to evict a
+//! connection.
 
 use std::io;
 use std::net::SocketAddr;
@@ -32,30 +35,30 @@ use tower_service::Service;
 use super::connection_limiter::{ConnectionPermit, UnderWay};
 use crate::config::Patience;
 
-/// The protocols of HTTPS, ours first.
+/// ALPN protocols of HTTPS, preferred first.
 pub(super) const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
-/// How often it is looked for progress until there was none for too long: the connection is then told to end.
+/// Checks without progress after which the connection is asked to close.
 const LOOKS: u32 = 12;
-/// Looks that it then has.
+/// Checks after that before it is closed.
 const LAST_LOOKS: u32 = 1;
-/// A request's head at most, in octets.
+/// Maximum size of a request's head, in octets.
 const HEAD_OCTETS: usize = 32 * 1024;
-/// Headers of a request at most.
+/// Maximum number of header fields in a request.
 const HEADERS: usize = 100;
-/// Requests that an HTTP/2 connection may have under way.
+/// Maximum number of concurrent requests on an HTTP/2 connection.
 const STREAMS: u32 = 100;
 
-/// How long a connection of the reserve may take for a request's head.
+/// Time that a connection in the reserve has to send a request's head.
 const RESERVE_HEAD: Duration = Duration::from_secs(2);
-/// How long it may rest.
+/// Time that such a connection may be idle.
 const RESERVE_IDLE: Duration = Duration::from_secs(5);
 
-/// Marks a request on a connection of the reserve: only health checks are answered there.
+/// Marks a request on a reserve connection, where only health checks are answered.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct HealthOnly;
 
-/// Serves one connection until either side ends it, `ended` says so, or another connection needs its place.
+/// Serves one connection until either side closes it, `ended` resolves, or another connection needs its place.
 pub(super) async fn serve(
     (stream, peer): (TcpStream, SocketAddr),
     place: ConnectionPermit,
@@ -63,7 +66,7 @@ pub(super) async fn serve(
     (router, patience): (Router, Patience),
     ended: watch::Receiver<bool>,
 ) {
-    // Without it answers wait for the peer's delayed ACK; a socket that can't set it still works.
+    // Otherwise answers wait for the peer's delayed ACK. A socket that refuses the option still works.
     let _ = stream.set_nodelay(true);
     let place = Arc::new(place);
     let patience = if place.is_reserve() {
@@ -87,7 +90,7 @@ pub(super) async fn serve(
     }
 }
 
-/// Health checks send their request at once.
+/// Timeouts of a reserve connection: health checks send their request at once.
 fn in_reserve(patience: Patience) -> Patience {
     Patience {
         head: patience.head.min(RESERVE_HEAD),
@@ -106,7 +109,7 @@ async fn answer(
     let Some(acceptor) = tls else {
         return attend(http1(stream, service), (progress, patience), ended).await;
     };
-    // A peer that goes away, or speaks no TLS, is its own affair.
+    // A peer that leaves, or speaks no TLS, needs no log line.
     let Ok(Ok(stream)) = timeout(patience.head, acceptor.accept(stream)).await else {
         return;
     };
@@ -126,7 +129,7 @@ where
 {
     http1::Builder::new()
         .timer(TokioTimer::new())
-        // It would end connections that rest between two requests as well: see `Head`.
+        // Hyper's timeout would also close connections that are idle between two requests; see `Head`.
         .header_read_timeout(None)
         .max_buf_size(HEAD_OCTETS)
         .max_headers(HEADERS)
@@ -161,7 +164,7 @@ fn io<S>(stream: S, idle: Duration, head: Option<Head>) -> Io<S> {
     })
 }
 
-/// Sees a connection to its end, which is near when nothing moves on it.
+/// Runs a connection to its end, and closes it when nothing moves.
 async fn attend<C: GracefulConnection>(
     connection: C,
     (progress, patience): (Progress, Patience),
@@ -194,7 +197,7 @@ async fn attend<C: GracefulConnection>(
     }
 }
 
-/// Counts what moves requests on.
+/// Counter of progress.
 #[derive(Clone, Debug, Default)]
 struct Progress(Arc<AtomicU64>);
 
@@ -208,14 +211,14 @@ impl Progress {
     }
 }
 
-/// Tells the router who sits at the other end of the connection.
+/// Tells the router the peer's address.
 #[derive(Clone, Debug)]
 struct FromPeer {
     peer: SocketAddr,
     router: Router,
     patience: Patience,
     progress: Progress,
-    /// Requests whose heads were read.
+    /// Request heads read so far.
     heads: Arc<AtomicU64>,
     place: Arc<ConnectionPermit>,
 }
@@ -264,12 +267,12 @@ impl Service<Request<Incoming>> for FromPeer {
     }
 }
 
-/// A body whose pieces are progress, and which may have to be whole by a time.
+/// Body whose parts count as progress, with an optional deadline for the whole.
 struct Moving<B> {
     body: B,
     progress: Progress,
     late: Option<Pin<Box<Sleep>>>,
-    /// The request that an answer's body ends.
+    /// Request that ends with the last part of this answer.
     #[expect(dead_code, reason = "dropped with the body")]
     under_way: Option<UnderWay>,
 }
@@ -309,13 +312,13 @@ where
     }
 }
 
-/// The patience with a request's head in HTTP/1.1. It begins with the connection, and again with the first octet that comes when no request is
-/// under way: a connection may rest between two requests for longer.
+/// Deadline of a request's head in HTTP/1.1. It starts with the connection, and again with the first octet after all
+/// requests have been answered, because a connection may be idle for longer between two requests.
 struct Head {
     limit: Duration,
     heads: Arc<AtomicU64>,
     place: Arc<ConnectionPermit>,
-    /// The head that is waited for, by the number of those before it.
+    /// Deadline of the awaited head, with the number of heads before it.
     late: Option<(u64, Pin<Box<Sleep>>)>,
 }
 
@@ -330,7 +333,7 @@ impl Head {
         }
     }
 
-    /// Passes on what came of a read that brought octets or didn't, unless a head is late.
+    /// Passes on the result of a read, unless the head is late.
     fn judged(
         &mut self,
         read: Poll<io::Result<()>>,
@@ -353,22 +356,21 @@ impl Head {
     }
 }
 
-/// A stream that writes when the others have had their turn, and gives up on a reader who doesn't read and on a request's head that
-/// doesn't come.
+/// Stream that lets other tasks run before it writes, and fails if the peer doesn't read or a request's head is late.
 struct Patient<S> {
     stream: S,
     head: Option<Head>,
-    /// Whether the others had their turn since there was something to write.
+    /// True if other tasks have run since there was something to write.
     others_went: bool,
-    /// Since the last write that found no room.
+    /// Deadline since the last write that found the send buffer full.
     unread: Option<Pin<Box<Sleep>>>,
-    /// How long that may last.
+    /// Time that a full send buffer is tolerated.
     idle: Duration,
 }
 
 impl<S> Patient<S> {
-    /// Lets the tasks that are ready go first, so that what many connections have to write is written in a row: to wake a reader costs more
-    /// than to write to one that is awake.
+    /// Lets ready tasks run first, so that the writes of many connections follow each other: waking a reader costs more
+    /// than writing to one that is awake.
     fn turn(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if self.others_went {
             return Poll::Ready(());
@@ -378,7 +380,7 @@ impl<S> Patient<S> {
         pin!(yield_now()).poll(context)
     }
 
-    /// Passes on what came of a write, unless there has been no room for too long.
+    /// Passes on the result of a write, unless the send buffer was full for too long.
     fn judged<T>(
         &mut self,
         wrote: Poll<io::Result<T>>,

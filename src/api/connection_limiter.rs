@@ -1,6 +1,7 @@
-//! Places for HTTP connections: how many there are in all and per source, who gives way, and a reserve for health checks.
+//! Limits of HTTP connections: a total, a limit per source, an order of eviction, and a reserve for health checks.
 //!
-//! Peers that have never authenticated hold a place only while nobody else needs it. Authenticated requests under way are never cut off.
+//! A peer that has never authenticated keeps its connection only while nobody else needs the place. A connection with
+//! an authenticated request in progress is never evicted.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -14,21 +15,21 @@ use trunkline_sip::flow::source;
 
 use super::client::within;
 
-/// Connections beyond the others on which health checks alone are answered.
+/// Connections beyond the total, on which only health checks are answered.
 const RESERVE: usize = 16;
 
 /// Bounds of one listener's connections.
 #[derive(Clone, Debug)]
 pub(super) struct ConnectionBounds {
-    /// Connections in all, without the reserve.
+    /// Maximum number of connections, without the reserve.
     pub(super) total: usize,
-    /// Connections of one source, unless it is a trusted proxy.
+    /// Maximum number of connections from one source, unless it is a trusted proxy.
     pub(super) per_source: usize,
-    /// Peers in front of us, through which many clients come.
+    /// Proxies in front of the API, through which many clients come.
     pub(super) trusted_proxies: Vec<IpNet>,
 }
 
-/// All places; clones share them.
+/// Limiter of one listener; clones share it.
 #[derive(Clone, Debug)]
 pub(super) struct ConnectionLimiter(Arc<Inner>);
 
@@ -54,7 +55,7 @@ struct HeldConnection {
     signs: Arc<Signs>,
 }
 
-/// Facts of one connection that decide whether it gives way.
+/// State of a connection that decides whether it may be evicted.
 #[derive(Debug, Default)]
 struct Signs {
     authenticated: AtomicBool,
@@ -62,7 +63,7 @@ struct Signs {
     evicted: Notify,
 }
 
-/// A connection's place, until it is dropped.
+/// Permit of one connection, released when dropped.
 #[derive(Debug)]
 pub(super) struct ConnectionPermit {
     limiter: ConnectionLimiter,
@@ -71,18 +72,18 @@ pub(super) struct ConnectionPermit {
     signs: Arc<Signs>,
 }
 
-/// Marks a request under way, until it is dropped with the answer's last octet.
+/// Marks a request in progress; dropped with the last octet of its answer.
 #[derive(Debug)]
 pub(super) struct UnderWay(Arc<Signs>);
 
-/// Notes that a request on this connection was authenticated. Travels in the request's extensions.
+/// Records that a request on this connection was authenticated. Travels in the request's extensions.
 #[derive(Clone, Debug)]
 pub(super) struct Proof(Arc<Signs>);
 
 impl Proof {
-    /// Notes it for the connection that the request came on.
+    /// Records it for the connection that the request came on.
     pub(super) fn note(parts: &Parts) {
-        // Requests that tests make without a connection have none.
+        // Requests that tests make without a connection have no limiter.
         if let Some(Self(signs)) = parts.extensions.get() {
             signs.authenticated.store(true, Ordering::Relaxed);
         }
@@ -98,8 +99,8 @@ impl ConnectionLimiter {
         }))
     }
 
-    /// A place for a connection from this address. Another connection may give way for it; if none can, the place is one of the reserve,
-    /// and `None` means that the reserve is used up too.
+    /// Returns a permit for a connection from this address, evicting another connection if needed. If none can be
+    /// evicted the permit is from the reserve; `None` means that the reserve is used up too.
     pub(super) fn enter(&self, peer: IpAddr) -> Option<ConnectionPermit> {
         let bounds = &self.0.bounds;
         let peer = peer.to_canonical();
@@ -127,7 +128,7 @@ impl ConnectionLimiter {
         Some(table.enter(self, source, is_reserve))
     }
 
-    /// Waits until every place is free.
+    /// Waits until all permits are released.
     pub(super) async fn emptied(&self) {
         loop {
             let freed = self.0.freed.notified();
@@ -143,14 +144,14 @@ impl ConnectionLimiter {
     }
 }
 
-/// Order in which connections give way.
+/// Order of eviction, lowest first.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Rank {
-    /// No request on it was authenticated.
+    /// No request on the connection was authenticated.
     Unproven,
-    /// Authenticated, and nothing is under way.
+    /// Authenticated, no request in progress.
     Idle,
-    /// Authenticated, with a request or a stream under way.
+    /// Authenticated, with a request or a stream in progress.
     Busy,
 }
 
@@ -196,8 +197,8 @@ impl ConnectionTable {
         }
     }
 
-    /// Ends one of these connections: of those with the lowest rank, one of the source that holds the most, the oldest first. So a
-    /// client that fills all places mostly takes its own.
+    /// Evicts a connection of the lowest rank: of the source with the most connections, the oldest. So a client that
+    /// fills all places mostly evicts itself.
     fn give_way(&mut self, among: impl Fn(&HeldConnection) -> bool) -> bool {
         let candidates = self
             .held
@@ -248,28 +249,28 @@ impl ConnectionTable {
 }
 
 impl ConnectionPermit {
-    /// Whether health checks alone are answered here.
+    /// Returns true if only health checks are answered on this connection.
     pub(super) const fn is_reserve(&self) -> bool {
         self.is_reserve
     }
 
-    /// Counts a request as under way.
+    /// Counts a request as in progress.
     pub(super) fn begin(&self) -> UnderWay {
         self.signs.under_way.fetch_add(1, Ordering::Relaxed);
         UnderWay(Arc::clone(&self.signs))
     }
 
-    /// Whether a request is under way.
+    /// Returns true if a request is in progress.
     pub(super) fn is_busy(&self) -> bool {
         self.signs.under_way.load(Ordering::Relaxed) > 0
     }
 
-    /// The note that the request's credential is good, once it is known.
+    /// Handle by which an extractor records that the credential is valid.
     pub(super) fn proof(&self) -> Proof {
         Proof(Arc::clone(&self.signs))
     }
 
-    /// Waits until another connection needs the place.
+    /// Waits until this connection is evicted.
     pub(super) async fn evicted(&self) {
         self.signs.evicted.notified().await;
     }

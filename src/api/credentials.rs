@@ -1,7 +1,8 @@
-//! Keys that were looked up lately, and when each was used.
+//! Cache of credentials, and the time each was last used.
 //!
-//! A look-up is believed for a minute; the change feed ends that at once for a key that was revoked on this node, and within a
-//! second for one revoked elsewhere. So a request costs neither a signature's check nor a query. The keys that sign follow the feed too.
+//! A look-up is cached for a minute. The change feed ends that earlier: at once for a key revoked on this node, within
+//! a second for one revoked on another. So most requests cost neither a signature check nor a query. The signing keys
+//! follow the feed too.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,77 +18,78 @@ use uuid::Uuid;
 
 use super::error::ApiError;
 
-/// How long a look-up is believed.
+/// Time that a look-up is used without another.
 const BELIEVED: Duration = Duration::from_secs(60);
-/// How long it is remembered after that, for a database that is away.
+/// Time that it is kept beyond that, for when the database is away.
 const REMEMBERED: Duration = Duration::from_secs(24 * 3_600);
 
-/// SHA-256 of a credential as it was presented.
+/// SHA-256 of a credential as the client sent it.
 pub(super) type Presented = [u8; 32];
 
-/// What is known of credentials.
+/// Caches of all kinds of credentials.
 #[derive(Debug, Default)]
 pub(super) struct Credentials {
     pub(super) orgs: Believed<KnownOrg>,
     pub(super) partners: Believed<KnownPartner>,
     pub(super) sessions: Believed<DashboardSession>,
     pub(super) uses: Uses,
-    /// When the signing keys were last read because a token named one that isn't known, in microseconds.
+    /// Microseconds at which the signing keys were last read because a token named an unknown one.
     pub(super) keys_read: AtomicU64,
 }
 
-/// An org's key that exists.
+/// Key of an org that exists.
 #[derive(Debug)]
 pub(super) struct KnownOrg {
     pub(super) key: OrgKey,
-    /// Whether the org is suspended.
+    /// True if the org is suspended.
     pub(super) suspended: bool,
-    /// Requests that the org's keys together may make in a minute.
+    /// Requests per minute for all keys of the org together.
     pub(super) requests_per_minute: u32,
-    /// Streams that they may open in a minute.
+    /// Streams per minute that they may open.
     pub(super) streams_per_minute: u32,
 }
 
-/// Somebody's session, as a request carries it.
+/// Session of the dashboard, as a request carries it.
 #[derive(Debug)]
 pub(super) struct DashboardSession {
     pub(super) record: Session,
     pub(super) hash: TokenHash,
-    /// Requests that the org's keys and sessions together may make in a minute.
+    /// Requests per minute for all keys and sessions of the org together.
     pub(super) requests_per_minute: u32,
-    /// Streams that they may open in a minute.
+    /// Streams per minute that they may open.
     pub(super) streams_per_minute: u32,
 }
 
-/// A partner's key that exists, and the partner, active or not.
+/// Key of a partner, active or not, that exists.
 #[derive(Debug)]
 pub(super) struct KnownPartner {
     pub(super) key: PartnerKey,
     pub(super) partner: Partner,
 }
 
-/// What look-ups gave. Only what was found is kept, so there are no more entries than keys, and a stranger makes none.
+/// Cache of look-ups. It holds only what was found, so it has at most one entry per key, and an unauthenticated client
+/// can't grow it.
 #[derive(Debug)]
 pub(super) struct Believed<K> {
     known: DashMap<Presented, (Arc<K>, Moment)>,
-    /// Counts what was forgotten, for look-ups that were under way meanwhile.
+    /// Counts invalidations, for look-ups that run meanwhile.
     forgotten: AtomicU64,
 }
 
-/// When each key was used last, until it is written down.
+/// Time each key was last used, until it is stored.
 #[derive(Debug, Default)]
 pub(super) struct Uses {
     orgs: DashMap<Uuid, Moment>,
     partners: DashMap<Uuid, Moment>,
 }
 
-/// The credential as it is looked for.
+/// Hashes a credential for look-up.
 pub(super) fn presented(credential: &str) -> Presented {
     Sha256::digest(credential).into()
 }
 
 impl Credentials {
-    /// Forgets what has changed.
+    /// Drops cached entries that a change concerns.
     pub(super) fn forget(&self, change: Change) {
         match change {
             Change::OrgKey { key, .. } => self.orgs.forget(|known| known.key.id == key),
@@ -96,13 +98,13 @@ impl Credentials {
                 self.sessions.forget(|session| session.record.org_id == org);
             }
             Change::Partner(partner) => self.partners.forget(|known| known.partner.id == partner),
-            // Whose org a key is of isn't known here.
+            // The cache doesn't know which orgs a partner's keys are for.
             Change::PartnerState(_) => {
                 self.orgs.forget(|_| true);
                 self.sessions.forget(|_| true);
             }
             Change::Session(org) => self.sessions.forget(|session| session.record.org_id == org),
-            // A token of a key that is retired may be known.
+            // A token of a retired signing key may be cached.
             Change::SigningKeys => self.orgs.forget(|_| true),
             Change::Contacts(_) => {}
         }
@@ -125,7 +127,7 @@ impl<K> Default for Believed<K> {
 }
 
 impl<K> Believed<K> {
-    /// What is believed of the credential, or else what `look_up` finds.
+    /// Returns the cached entry of the credential, or else the result of `look_up`.
     pub(super) async fn or_look_up(
         &self,
         presented: Presented,
@@ -139,7 +141,7 @@ impl<K> Believed<K> {
         let forgotten = self.forgotten.load(Ordering::SeqCst);
         let found = match look_up().await {
             Ok(found) => found,
-            // While the database is away, whoever was known stays known: nobody can revoke anything either.
+            // While the database is away nobody can revoke anything, so a known credential stays valid.
             Err(error @ ApiError::Unavailable { .. }) => {
                 return self.known_before(&presented).map(Some).ok_or(error);
             }
@@ -154,7 +156,7 @@ impl<K> Believed<K> {
         self.known
             .insert(presented, (Arc::clone(&found), now + BELIEVED));
 
-        // What was read may be from before a change that was forgotten while we read.
+        // The look-up may have read a state from before a change that was reported while it ran.
         if self.forgotten.load(Ordering::SeqCst) != forgotten {
             self.known.remove(&presented);
         }
@@ -192,7 +194,7 @@ impl Uses {
         self.partners.insert(key, now);
     }
 
-    /// Writes the uses down; what can't be written now stays for the next time.
+    /// Stores the times of use; what can't be stored now is kept for the next time.
     pub(super) async fn write(&self, store: &Store) -> Result<(), Error> {
         let (orgs, partners) = (listed(&self.orgs), listed(&self.partners));
         if orgs.is_empty() && partners.is_empty() {
@@ -216,7 +218,7 @@ fn listed(uses: &DashMap<Uuid, Moment>) -> Vec<(Uuid, Moment)> {
         .collect()
 }
 
-/// What has been used again since stays.
+/// Removes stored entries; a key used again since then stays.
 fn remove(uses: &DashMap<Uuid, Moment>, written: &[(Uuid, Moment)]) {
     for (key, at) in written {
         uses.remove_if(key, |_, last| last == at);

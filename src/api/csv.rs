@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-/// A cell of a text that is one of ours, an id, a time, a number.
+/// Cell of a text that we made: an id, a time, a number.
 pub(super) fn plain(text: &str) -> Cow<'_, str> {
     if text.contains([',', '"', '\r', '\n']) {
         return Cow::Owned(format!("\"{}\"", text.replace('"', "\"\"")));
@@ -10,8 +10,8 @@ pub(super) fn plain(text: &str) -> Cow<'_, str> {
     Cow::Borrowed(text)
 }
 
-/// A cell of a text that a peer or a client wrote. A spreadsheet would run what looks like a formula (CWE-1236), so an apostrophe stands before
-/// it; a telephone number stays as it is.
+/// Cell of a text that a peer or a client wrote. A spreadsheet would run what looks like a formula (CWE-1236), so such
+/// a text gets a leading apostrophe; a telephone number stays as it is.
 pub(super) fn foreign(text: &str) -> Cow<'_, str> {
     let is_number = text
         .strip_prefix(['+', '-'])

@@ -1,7 +1,8 @@
-//! A session of the dashboard: the cookie that carries it, whose it is, and what it may do.
+//! Session of the dashboard: its cookie, its user and its permissions.
 //!
-//! The cookie is a credential of the API as well, for requests without `Authorization`: whoever may write has every scope, others those
-//! that only read. A browser sends it along unasked, so a request that changes something must come from the dashboard's own pages.
+//! The cookie is a credential of the API too, for requests without `Authorization`. A session that may write has every
+//! scope, another one the reading scopes. Browsers send the cookie with any request, so a request that changes
+//! something must come from the dashboard's own pages.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,26 +24,26 @@ use super::credentials::{DashboardSession, KnownOrg, presented};
 use super::error::ApiError;
 use super::{Api, SCOPES, default_limits};
 
-/// How long a session lasts.
+/// Lifetime of a session.
 pub(super) const LIFETIME: Duration = Duration::from_secs(12 * 3600);
-/// The cookie's name.
+/// Name of the cookie.
 const NAME: &str = "trunkline_session";
-/// What those have who may only look.
+/// Scopes of a session that may only read.
 const READING: [&str; 3] = ["handoff:read", "phone:read", "calls:read"];
 
-/// A new token, and its hash.
+/// Makes a new token and its hash.
 pub(super) fn new_token() -> (String, TokenHash) {
     let token = URL_SAFE_NO_PAD.encode(rand::random::<[u8; 32]>());
     let hash = presented(&token);
     (token, hash)
 }
 
-/// Whether a session's cookie is the request's credential.
+/// Returns true if the session cookie is the credential of the request.
 pub(super) fn is_presented(headers: &HeaderMap) -> bool {
     !headers.contains_key(AUTHORIZATION) && token(headers).is_some()
 }
 
-/// The session whose cookie came with the request; `None` without a cookie, or with another credential beside it.
+/// Returns the session of the request's cookie; `None` without a cookie, or with another credential beside it.
 ///
 /// # Errors
 /// 401 if the session has ended.
@@ -104,7 +105,7 @@ fn token(headers: &HeaderMap) -> Option<&str> {
     })
 }
 
-/// The value of `Set-Cookie` that hands out a token, or takes it back.
+/// Value of `Set-Cookie` that sets a token, or deletes it.
 pub(super) fn cookie(token: Option<&str>, api: &Api) -> String {
     let (value, age) = token.map_or(("", 0), |token| (token, LIFETIME.as_secs()));
     let secure = if api.dashboard_url().starts_with("https://") {
@@ -116,10 +117,10 @@ pub(super) fn cookie(token: Option<&str>, api: &Api) -> String {
 }
 
 impl DashboardSession {
-    /// The session as if it were a key of the org, for a request to the API.
+    /// Treats the session as a key of the org, for a request to the API.
     ///
     /// # Errors
-    /// 403 for a change that another site may have asked for.
+    /// 403 for a change that another site may have caused.
     pub(super) fn as_key(
         &self,
         method: &Method,
@@ -157,13 +158,13 @@ impl DashboardSession {
         }))
     }
 
-    /// What the session's forms prove their origin with.
+    /// Token in the session's forms that proves their origin (CSRF).
     pub(super) fn form_token(&self, api: &Api) -> String {
         let mac = self.form_mac(api).finalize().into_bytes();
         URL_SAFE_NO_PAD.encode(mac)
     }
 
-    /// Whether a form came from a page of this session's.
+    /// Returns true if the form came from a page of this session.
     pub(super) fn made_form(&self, given: &str, api: &Api) -> bool {
         let given = URL_SAFE_NO_PAD.decode(given);
         given.is_ok_and(|given| self.form_mac(api).verify_slice(&given).is_ok())
@@ -177,7 +178,8 @@ impl DashboardSession {
     }
 }
 
-/// Whether a request comes from one of our own pages, as far as the browser says where it comes from. All do for what changes things.
+/// Returns true if the request comes from one of our own pages, as far as the browser tells. Browsers always tell for
+/// requests that change something.
 pub(super) fn is_own(headers: &HeaderMap, api: &Api) -> bool {
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or(""));
     if text("sec-fetch-site").is_some_and(|site| !matches!(site, "same-origin" | "none")) {

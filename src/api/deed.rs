@@ -1,4 +1,4 @@
-//! What a request changes, as the audit log names it: action, kind of thing, and the id where the path has it.
+//! Describes what a request changes, for the audit log: action, kind of object, and its id if the path has it.
 
 use axum::http::Method;
 use axum::http::request::Parts;
@@ -10,7 +10,7 @@ use super::field_type::id;
 use super::idempotency::REPLAYED;
 use super::{Api, client};
 
-/// Words of a path, and the kind of thing that they lead to; the first that a path has counts.
+/// Words of a path and the kind of object that they lead to; the first match counts.
 const RESOURCES: [(&str, &str); 23] = [
     ("agents", "agent"),
     ("outbound-call", "call"),
@@ -37,7 +37,7 @@ const RESOURCES: [(&str, &str); 23] = [
     ("phone", "agent"),
 ];
 
-/// Kinds of things that entries are about, those of commands included.
+/// Kinds of objects in entries, including those of commands.
 pub(crate) const KINDS: [&str; 17] = [
     "agent",
     "api_key",
@@ -58,7 +58,8 @@ pub(crate) const KINDS: [&str; 17] = [
     "webhook",
 ];
 
-/// The kind of thing that a request to this route changes, and its id by the path; `None`: the route changes nothing.
+/// Returns the kind of object that a request to this route changes, and its id in the path; `None` if the route changes
+/// nothing.
 fn resource(route: &str, path: &str) -> Option<(&'static str, Option<Uuid>)> {
     let words: Vec<&str> = route.split('/').collect();
     let (place, kind) = RESOURCES.iter().find_map(|(word, kind)| {
@@ -72,7 +73,7 @@ fn resource(route: &str, path: &str) -> Option<(&'static str, Option<Uuid>)> {
     (!kind.is_empty()).then(|| (kind, named.and_then(id)))
 }
 
-/// The scope of a request, if it may change something.
+/// Audit scope of a request that may change something.
 pub(super) fn acting(
     api: &Api,
     parts: &Parts,
@@ -92,7 +93,7 @@ pub(super) fn acting(
     }))
 }
 
-/// Does the request within its scope. A change that is no row, as the end of a call, has its entry written once it is done.
+/// Runs the request within its audit scope. A change without a row, such as ending a call, gets its entry afterwards.
 pub(super) async fn follow(
     api: &Api,
     acting: Option<Acting>,

@@ -1,4 +1,4 @@
-//! `/openapi.json` and `/docs`: the document put together from the areas.
+//! `/openapi.json` and `/docs`: the OpenAPI document, assembled from all areas.
 
 use axum::body::Bytes;
 use axum::extract::State;
@@ -11,7 +11,7 @@ use super::query::Query;
 use super::{Api, ApiError};
 use crate::config::Config;
 
-/// The whole document, for a deployment of this configuration.
+/// Makes the whole document for a deployment with this configuration.
 pub fn document(config: &Config) -> Value {
     let mut builder = OpenApiBuilder::new();
     super::phone::openapi(&mut builder, config);
@@ -55,7 +55,7 @@ pub(super) async fn show(State(api): State<Api>, query: Query) -> Result<Respons
     Ok(([(header::CONTENT_TYPE, "application/json")], json).into_response())
 }
 
-/// What the page may load: nothing but its own style.
+/// Content security policy of the page: it may load nothing but its own style.
 const ONLY_ITSELF: (HeaderName, &str) = (
     header::CONTENT_SECURITY_POLICY,
     "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",

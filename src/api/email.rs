@@ -10,12 +10,13 @@ pub(super) const EMAIL: Parsed<String> = Parsed::new("an e-mail address", |text|
 .at_most(LONGEST)
 .example("ann@example.com");
 
-/// What [`is_email`] checks, as a regular expression.
+/// Regular expression for what [`is_email`] checks.
 const PATTERN: &str = r"^([A-Za-z0-9_'+-]+\.)*[A-Za-z0-9_'+-]*[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9-]*\.)+[A-Za-z]{2,}$";
 
 const LONGEST: usize = 254;
 
-/// A local part without a leading dot or two dots in a row, `@`, labels separated by dots, the last one of at least two letters.
+/// Checks a local part without a leading dot or two dots in a row, `@`, and labels separated by dots, the last of at
+/// least two letters.
 fn is_email(text: &str) -> bool {
     let Some((local, domain)) = text.split_once('@') else {
         return false;

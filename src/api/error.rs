@@ -1,7 +1,7 @@
-//! What a request is answered when it isn't answered as asked: `{statusCode, message, error}`, below `/partner/v1` without `error`.
-//! Besides, each has a `code` for programs, and a 400 lists its faults in `errors`.
+//! Errors of the API and the body of their answers: `{statusCode, message, error}`, below `/partner/v1` without
+//! `error`. Each has a `code` for programs, and a 400 lists its faults in `errors`.
 //!
-//! A 500 carries the request's id and nothing of its cause, which is logged once under that id (see `request`).
+//! A 500 carries the id of the request and nothing of its cause, which is logged once under that id (see `request`).
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -14,86 +14,86 @@ use serde::Serialize;
 
 use trunkline_store::{Error, Kind, OrgLimit, Refused, Wrong};
 
-/// Why a request isn't answered as asked.
+/// Reason why a request is refused or has failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ApiError {
-    /// The request is wrong; every fault with its path.
+    /// 400: the request is wrong. Every fault with its path.
     #[error("{}", listed(.0))]
     BadRequest(Vec<String>),
-    /// No credential, or none that is good.
+    /// 401: no credential, or an invalid one.
     #[error("{0}")]
     Unauthorized(&'static str),
-    /// The credential doesn't allow it.
+    /// 403: the credential lacks the permission.
     #[error("{0}")]
     Forbidden(String),
-    /// There is no such thing for this credential.
+    /// 404: nothing of this id exists for this credential.
     #[error("{0}")]
     NotFound(String),
-    /// What is stored stands against it.
+    /// 409: the request conflicts with what is stored.
     #[error("{0}")]
     Conflict(String),
-    /// What the request says of itself doesn't agree with what was said before.
+    /// 422: the request contradicts an earlier one with the same key.
     #[error("{0}")]
     Unprocessable(&'static str),
-    /// The body is waited for in vain.
+    /// 408: the body did not arrive in time.
     #[error("The body did not arrive in time")]
     Late,
-    /// The body is longer than any may be.
+    /// 413: the body is too long.
     #[error("A body may have at most 1 MiB")]
     TooLarge,
-    /// The body is of a type that isn't read here.
+    /// 415: the body is of an unsupported type.
     #[error("A body must be JSON in UTF-8: Content-Type: application/json")]
     MediaType,
-    /// The credential has asked too often.
+    /// 429: the credential has made too many requests.
     #[error("Too many requests: {limit} a minute are allowed; try again in {wait_s} s")]
     TooMany {
-        /// Requests a minute.
+        /// Requests per minute.
         limit: u32,
-        /// Seconds until the next one may pass.
+        /// Seconds until the next request may pass.
         wait_s: u64,
     },
-    /// The credential holds as many as it may have at once.
+    /// 429: the credential holds as many at once as it may.
     #[error("{0}")]
     TooManyAtOnce(String),
-    /// As much as may be is under way or was begun; `wait_s` seconds later there may be room.
+    /// 429: a limit on what is in progress or was begun is reached.
     #[error("{message}")]
     AtLimit {
-        /// Which limit, and for how long.
+        /// Message that names the limit and the time.
         message: String,
         /// Seconds until another try may pass.
         wait_s: u64,
     },
-    /// This node takes nothing new now.
+    /// 503: this node takes nothing new now.
     #[error("{message}")]
     Unavailable {
-        /// Why.
+        /// Message with the reason.
         message: String,
         /// Seconds until another try may pass.
         wait_s: u64,
     },
-    /// A third party that has to be asked can't be.
+    /// 502: a third party that has to be asked doesn't answer.
     #[error("{0}")]
     BadGateway(String),
-    /// A refusal that has a code of its own.
+    /// Refusal with a code of its own.
     #[error("{of}")]
     Coded {
-        /// The code, in snake case. It never changes its meaning.
+        /// Code in snake case. It never changes its meaning.
         code: Cow<'static, str>,
-        /// The refusal.
+        /// Refusal that carries the code.
         of: Box<ApiError>,
     },
-    /// Something of ours broke.
+    /// 500: something of ours failed.
     #[error("{0}")]
     Broke(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// The body of every refusal.
+/// Body of every refusal.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct Body<'a> {
     status_code: u16,
     message: &'a str,
-    /// The standard reason phrase; the partner API has none.
+    /// Standard reason phrase; the partner API has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<&'static str>,
     code: &'a str,
@@ -104,22 +104,22 @@ struct Body<'a> {
 /// One fault of a request.
 #[derive(Serialize, JsonSchema)]
 struct FaultView<'a> {
-    /// Where; `null` for the body as a whole.
+    /// Path of the field; `null` for the body as a whole.
     path: Option<&'a str>,
     message: &'a str,
 }
 
-/// What a refusal says, on its way to `request`.
+/// Message of a refusal, on its way to `request`.
 #[derive(Clone, Debug)]
 pub(super) struct Refusal {
     message: Arc<str>,
     code: Cow<'static, str>,
-    /// Of a 400.
+    /// Faults of a 400.
     faults: Arc<[String]>,
 }
 
 impl Refusal {
-    /// Says only this.
+    /// Makes a refusal with this message and code only.
     pub(super) fn new(message: &str, code: impl Into<Cow<'static, str>>) -> Self {
         Self {
             message: message.into(),
@@ -128,12 +128,13 @@ impl Refusal {
         }
     }
 
-    /// As it is kept for an `Idempotency-Key` and told to another node: the code in a line of its own.
+    /// Text form, kept for an `Idempotency-Key` and sent to other nodes: the code in a line of its own, then the
+    /// message.
     pub(super) fn written(&self) -> String {
         format!("{}\n{}", self.code, self.message)
     }
 
-    /// Reads what [`written`](Self::written) made, or a message alone, which earlier versions kept.
+    /// Reads what [`written`](Self::written) made, or a message without a code, which earlier versions kept.
     pub(super) fn read(text: &str, status: StatusCode) -> Self {
         match text.split_once('\n') {
             Some((code, message)) => Self::new(message, code.to_owned()),
@@ -142,23 +143,23 @@ impl Refusal {
     }
 }
 
-/// The cause of a 500 on its way to the log.
+/// Cause of a 500, on its way to the log.
 #[derive(Clone, Debug)]
 pub(super) struct Cause(pub(super) Arc<str>);
 
-/// Faults that one answer names at most.
+/// Faults that one answer names.
 const MOST_FAULTS: usize = 50;
 
-/// When to try again while the database is away, in seconds.
+/// `Retry-After` while the database is away, in seconds.
 const DATABASE_BACK_S: u64 = 2;
 
 impl ApiError {
-    /// There is no such thing, or none that this credential may see: the same answer for both.
+    /// 404 for an object that doesn't exist, or that this credential may not see: the same answer for both.
     pub fn absent(kind: Kind) -> Self {
         Self::NotFound(format!("There is no such {kind}"))
     }
 
-    /// What the store says of the values in the field of this name.
+    /// Converts the store's refusal of a value into a fault of this field.
     pub(super) fn in_field(field: &'static str) -> impl Fn(Error) -> Self {
         move |error: Error| match error {
             Error::Wrong(Wrong::Entries(faults)) => {
@@ -172,13 +173,13 @@ impl ApiError {
         }
     }
 
-    /// The org may do nothing for now.
+    /// 403 for a suspended org.
     pub(super) fn suspended() -> Self {
         Self::Forbidden("The org is suspended: ask its partner, or the operator".to_owned())
             .with_code("org_suspended")
     }
 
-    /// The same with a code of its own, for programs.
+    /// Gives the refusal a code of its own, for programs.
     pub(super) fn with_code(self, code: impl Into<Cow<'static, str>>) -> Self {
         Self::Coded {
             code: code.into(),
@@ -186,7 +187,7 @@ impl ApiError {
         }
     }
 
-    /// One fault of the request.
+    /// 400 with one fault.
     pub fn bad(fault: impl Into<String>) -> Self {
         Self::BadRequest(vec![fault.into()])
     }
@@ -232,7 +233,7 @@ impl From<Refused> for ApiError {
                 let code = code_of_refused(&refused);
                 Self::bad(refused.to_string()).with_code(code)
             }
-            // The operator's own affairs, which no request can bring about.
+            // Only the operator can cause these, never a request.
             Refused::NetworkDedicated { .. } | Refused::NodeServed { .. } => {
                 Self::Broke(Box::new(refused))
             }
@@ -255,7 +256,7 @@ const fn code_of_refused(refused: &Refused) -> &'static str {
             OrgLimit::ApiKeys => "too_many_api_keys",
             OrgLimit::Registrations => "too_many_registrations",
             OrgLimit::Webhooks => "too_many_webhooks",
-            // What passes by is counted in memory, and answered 429.
+            // Counted in memory and answered 429 there, so the store never reports them.
             OrgLimit::Requests | OrgLimit::Streams => "internal_error",
         },
         Refused::AboveAllowed { .. } => "above_allowed",
@@ -265,7 +266,7 @@ const fn code_of_refused(refused: &Refused) -> &'static str {
     }
 }
 
-/// With a capital where it begins.
+/// Makes the first letter a capital.
 fn sentence(text: &str) -> String {
     let mut chars = text.chars();
     chars
@@ -275,7 +276,7 @@ fn sentence(text: &str) -> String {
 }
 
 impl ApiError {
-    /// The stable code of the refusal.
+    /// Stable code of the refusal.
     fn code(&self) -> Cow<'static, str> {
         let code = match self {
             Self::Coded { code, .. } => return code.clone(),
@@ -340,7 +341,7 @@ impl IntoResponse for ApiError {
         let mut response = plain.status().into_response();
         response.extensions_mut().insert(refusal);
         match &plain {
-            // A code is given once.
+            // The first code given stays.
             Self::Coded { .. } => {}
             Self::Unauthorized(_) => {
                 let bearer = HeaderValue::from_static("Bearer");
@@ -354,7 +355,7 @@ impl IntoResponse for ApiError {
                 headers.insert(header::RETRY_AFTER, HeaderValue::from(*wait_s));
             }
             Self::TooManyAtOnce(_) => {
-                /// Until one of those that are held may have ended.
+                /// Seconds after which one of the held objects may be free.
                 const A_WHILE_S: u64 = 10;
                 let headers = response.headers_mut();
                 headers.insert(header::RETRY_AFTER, HeaderValue::from(A_WHILE_S));
@@ -377,21 +378,21 @@ impl IntoResponse for ApiError {
     }
 }
 
-/// The error and what lies beneath it, in one line.
+/// Text of the error and its causes, in one line.
 fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     let texts: Vec<_> = causes.map(ToString::to_string).collect();
     texts.join(": ")
 }
 
-/// An answer that says no. `request`, which knows the path, makes its body.
+/// Makes a refusing answer. `request`, which knows the path, adds its body.
 pub(super) fn refusal(status: StatusCode, refusal: Refusal) -> Response {
     let mut response = status.into_response();
     response.extensions_mut().insert(refusal);
     response
 }
 
-/// The code of a refusal that has none of its own.
+/// Code of a refusal that has none of its own.
 pub(super) const fn code_of(status: StatusCode) -> &'static str {
     match status.as_u16() {
         400 => "bad_request",
@@ -404,7 +405,7 @@ pub(super) const fn code_of(status: StatusCode) -> &'static str {
     }
 }
 
-/// Gives a refusal of a request for `path` its body.
+/// Adds the body to the refusal of a request for `path`.
 pub(super) fn with_body(mut response: Response, path: &str, refusal: &Refusal) -> Response {
     let status = response.status();
     let reason = status.canonical_reason().unwrap_or("Error");
@@ -418,13 +419,14 @@ pub(super) fn with_body(mut response: Response, path: &str, refusal: &Refusal) -
     });
     let (parts, body) = body.into_response().into_parts();
     *response.body_mut() = body;
-    // That of the body which wasn't there yet.
+    // The length is that of the empty body.
     response.headers_mut().remove(header::CONTENT_LENGTH);
     response.headers_mut().extend(parts.headers);
     response
 }
 
-/// A fault as it is noted, `path: what is wrong`, in its parts. A path has no blanks; what has some is said of the whole body.
+/// Splits a fault, noted as `path: what is wrong`. A path has no blanks; a text with blanks before the colon is about
+/// the whole body.
 fn fault(text: &str) -> FaultView<'_> {
     match text.split_once(": ") {
         Some((path, message)) if !path.contains(' ') => FaultView {
@@ -443,7 +445,7 @@ fn is_partners(path: &str) -> bool {
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// All faults in one sentence; beyond a bound their number.
+/// All faults in one sentence; beyond a bound, their number.
 fn listed(faults: &[String]) -> String {
     let shown = faults.len().min(MOST_FAULTS);
     let mut text = faults[..shown].join("; ");

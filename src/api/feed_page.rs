@@ -1,4 +1,4 @@
-//! Cursors of lists that run from old to new by a number: a reader goes on after the last line that it has.
+//! Cursors of lists that run from old to new by a number. A reader continues after the last line that it has.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -8,19 +8,19 @@ use serde::{Deserialize, Serialize};
 use super::page::{LONGEST, NO_CURSOR, limit};
 use super::query::Query;
 
-/// Which stretch of which list is asked for.
+/// Part of a list that is asked for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Onward<F> {
     list: &'static str,
-    /// What narrows the list: as given, or as the cursor has it.
+    /// Filters: as given, or as the cursor has them.
     pub(super) filters: F,
-    /// The number of the last line seen; 0 at the beginning.
+    /// Number of the last line seen; 0 at the beginning.
     pub(super) after: i64,
-    /// The most lines; `None`: all there are.
+    /// Maximum number of lines; `None`: all.
     pub(super) limit: Option<u32>,
 }
 
-/// A line's place, as a client carries it.
+/// Position of a line, as a client carries it.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Cursor<F> {
@@ -30,7 +30,8 @@ struct Cursor<F> {
 }
 
 impl<F: Clone + Default + PartialEq + Serialize + DeserializeOwned> Onward<F> {
-    /// Reads `limit` and `cursor` of the list of this name. A cursor may come with the filters that it was made under, or without any.
+    /// Reads `limit` and `cursor` of the list of this name. A cursor may come with the filters that it was made for, or
+    /// without any.
     pub(super) fn read(query: &mut Query, list: &'static str, given: F) -> Self {
         let limit = query.read("limit", limit);
         let cursor = query.read("cursor", |text| decode::<F>(list, text));
@@ -53,7 +54,7 @@ impl<F: Clone + Default + PartialEq + Serialize + DeserializeOwned> Onward<F> {
         }
     }
 
-    /// The cursor of a line.
+    /// Cursor of a line.
     pub(super) fn cursor(&self, seq: i64) -> String {
         let cursor = Cursor {
             list: self.list.to_owned(),

@@ -1,6 +1,6 @@
-//! What a field of a body may hold, and the words in which a wrong value is refused.
+//! Types of the fields in a body, and the words that refuse a wrong value.
 //!
-//! A fault shows the value only where it can be no secret.
+//! A message repeats the value only if the value can't be a secret.
 
 use std::ops::RangeInclusive;
 
@@ -8,12 +8,12 @@ use serde_json::{Map, Value, json};
 use trunkline_routing::E164;
 use uuid::Uuid;
 
-/// One kind of value.
+/// Type of a field.
 pub(super) trait FieldType {
-    /// What it is read into.
+    /// Rust type of a value.
     type Read;
 
-    /// Its values as JSON Schema has them.
+    /// JSON Schema of the values.
     fn schema(&self) -> Value {
         json!({})
     }
@@ -22,7 +22,7 @@ pub(super) trait FieldType {
     fn read(&self, value: Value, path: &str, faults: &mut Vec<String>) -> Option<Self::Read>;
 }
 
-/// A text, its length counted in characters.
+/// Text, its length counted in characters.
 #[derive(Clone, Debug)]
 pub(super) struct Text {
     length: RangeInclusive<usize>,
@@ -33,7 +33,7 @@ pub(super) struct Text {
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Bool;
 
-/// A whole number.
+/// Integer.
 #[derive(Clone, Debug)]
 pub(super) struct Count(RangeInclusive<u32>);
 
@@ -41,7 +41,7 @@ pub(super) struct Count(RangeInclusive<u32>);
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Choice<T: 'static>(pub(super) &'static [(&'static str, T)]);
 
-/// A text that stands for a value: the parser, and what a text must be, with its article.
+/// Text that is parsed into a value: the parser, and a description of the text with its article.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Parsed<T> {
     what: &'static str,
@@ -52,49 +52,49 @@ pub(super) struct Parsed<T> {
     longest: Option<usize>,
 }
 
-/// A list, each entry of one type.
+/// List of entries of one type.
 #[derive(Clone, Debug)]
 pub(super) struct ListOf<S> {
     entry: S,
     length: RangeInclusive<usize>,
 }
 
-/// An object whose fields are the client's own.
+/// Object whose fields the client chooses.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct FreeObject {
-    /// Octets that it may have as JSON.
+    /// Maximum size as JSON, in octets.
     most: usize,
 }
 
-/// What people call a thing.
+/// Name that a person gives to an object.
 pub(super) const NAME: Text = Text::line(1..=200);
-/// A phone number.
+/// Phone number.
 pub(super) const NUMBER: Parsed<E164> =
     Parsed::new("an E.164 number", |text| E164::parse(text).ok())
         .like(E164::PATTERN)
         .example("+442071838750");
-/// The id of something.
+/// Id of an object.
 pub(super) const ID: Parsed<Uuid> = Parsed::new("an id", id).format("uuid");
 
-/// An id as ids are written (RFC 9562 §4), in capitals too; none of the other forms of a UUID.
+/// Parses an id as the API writes ids (RFC 9562 §4), also in capitals; other forms of a UUID are refused.
 pub(super) fn id(text: &str) -> Option<Uuid> {
     const WRITTEN: usize = uuid::fmt::Hyphenated::LENGTH;
     (text.len() == WRITTEN).then(|| text.parse().ok())?
 }
 
-/// An id as the API takes one, for who reads it elsewhere.
+/// Parses an id as the API takes one, for use outside the API.
 ///
 /// # Errors
-/// What an id looks like.
+/// A description of what an id looks like.
 pub(crate) fn id_of(text: &str) -> Result<Uuid, String> {
     const EXAMPLE: &str = "as 0198f3a2-7c41-7d12-9b1e-3f5f0c6d2a10";
     id(text).ok_or_else(|| format!("ids are UUIDs with their hyphens, {EXAMPLE}"))
 }
 
-/// A name as the API takes one, for who reads it elsewhere.
+/// Parses a name as the API takes one, for use outside the API.
 ///
 /// # Errors
-/// What is wrong with it, in words.
+/// A description of what is wrong.
 pub(crate) fn name(text: &str) -> Result<String, String> {
     match NAME.fault(text) {
         None => Ok(text.to_owned()),
@@ -103,7 +103,7 @@ pub(crate) fn name(text: &str) -> Result<String, String> {
 }
 
 impl Text {
-    /// A text in one line, without control characters.
+    /// Text in one line, without control characters.
     pub(super) const fn line(length: RangeInclusive<usize>) -> Self {
         Self {
             length,
@@ -111,7 +111,7 @@ impl Text {
         }
     }
 
-    /// A text that may have several lines.
+    /// Text that may have several lines.
     pub(super) const fn lines(length: RangeInclusive<usize>) -> Self {
         Self {
             length,
@@ -125,7 +125,7 @@ impl Text {
         let allowed =
             |char: char| !char.is_control() || (self.lines && matches!(char, '\n' | '\r' | '\t'));
 
-        // The byte order mark is a blank in regular expressions of JSON Schema (ECMA-262 §12.2).
+        // In JSON Schema's regular expressions the byte order mark is a blank (ECMA-262 §12.2).
         let is_blank = |char: char| char.is_whitespace() || char == '\u{feff}';
         if least > 0 && text.chars().all(is_blank) {
             Some("must not be empty".to_owned())
@@ -159,25 +159,25 @@ impl<T> Parsed<T> {
         }
     }
 
-    /// For its schema: what every such text matches.
+    /// Adds a pattern to the schema that every such text matches.
     pub(super) const fn like(mut self, pattern: &'static str) -> Self {
         self.pattern = Some(pattern);
         self
     }
 
-    /// For its schema: the name that JSON Schema has for such texts.
+    /// Adds JSON Schema's name for the format to the schema.
     pub(super) const fn format(mut self, format: &'static str) -> Self {
         self.format = Some(format);
         self
     }
 
-    /// For its schema: one such text.
+    /// Adds an example to the schema.
     pub(super) const fn example(mut self, example: &'static str) -> Self {
         self.example = Some(example);
         self
     }
 
-    /// For its schema: the most characters that it may have.
+    /// Adds the maximum length to the schema.
     pub(super) const fn at_most(mut self, longest: usize) -> Self {
         self.longest = Some(longest);
         self
@@ -207,7 +207,7 @@ impl FieldType for Text {
             r"[^\u0000-\u001F\u007F-\u009F]"
         };
         let pattern = if least > 0 {
-            // Not blank.
+            // At least one character that isn't a blank.
             format!(r"^{char}*[^\u0000-\u001F\u007F-\u009F\s]{char}*$")
         } else {
             format!("^{char}*$")
@@ -247,7 +247,7 @@ impl FieldType for Count {
 
     fn read(&self, value: Value, path: &str, faults: &mut Vec<String>) -> Option<u32> {
         let Self(range) = self;
-        // 5.0 is a whole number too (JSON Schema, validation §6.1.1).
+        // 5.0 is an integer too (JSON Schema, validation §6.1.1).
         let whole =
             |number: &f64| number.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(number);
         let from_real = || value.as_f64().filter(whole).map(|number| number as u64);
@@ -265,7 +265,7 @@ impl FieldType for Count {
 }
 
 impl<T: Copy> Choice<T> {
-    /// What the word means, or that it is none of those known.
+    /// Returns the meaning of the word, or the list of known words.
     pub(super) fn meaning(&self, text: &str) -> Result<T, String> {
         let Self(words) = self;
         let found = words.iter().find(|(word, _)| *word == text);
@@ -412,7 +412,7 @@ pub(super) const fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// The text in quotes, cut where it is long.
+/// Text in quotes, shortened if it is long.
 pub(super) fn shown(text: &str) -> String {
     const ENOUGH: usize = 64;
     match text.char_indices().nth(ENOUGH) {

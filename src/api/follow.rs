@@ -1,4 +1,4 @@
-//! Changes that the API follows while it serves: changes of credentials, uses of keys, and events that streams wait for.
+//! Background tasks of the API: they follow changes of credentials, store uses of keys, and wake event streams.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -9,21 +9,22 @@ use uuid::Uuid;
 use super::error::ApiError;
 use super::{Api, token};
 
-/// Interval at which uses of keys are written down and old look-ups dropped.
+/// Interval at which uses of keys are stored and old look-ups dropped.
 const WRITTEN_EVERY: Duration = Duration::from_secs(30);
-/// The least interval between two reads of the signing keys because of a token.
+/// Minimum interval between two reads of the signing keys caused by tokens.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// Interval at which events past their retention are deleted.
 const PRUNE_EVERY: Duration = Duration::from_secs(600);
 
-/// Forgets keys as the change feed reports them, for as long as the API serves, and reads those that sign when another has come.
+/// Follows the change feed while the API serves: drops changed credentials from the cache, and reads the signing keys
+/// when there is another.
 pub(super) async fn credentials(api: Api) {
     let follower = api.store().follower();
     let mut signal = api.store().follow_changes().await;
     let (mut seq, mut keys) = (None, SigningKeys::Unread);
     loop {
         match seq {
-            // What was cached before the position is known may be stale.
+            // Credentials cached before the position in the feed was known may be stale.
             None => {
                 seq = api.read(feed::position).await.ok();
                 api.credentials().forget_all();
@@ -56,14 +57,14 @@ pub(super) async fn credentials(api: Api) {
     }
 }
 
-/// Progress in following the signing keys.
+/// State of the signing keys in memory.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum SigningKeys {
-    /// As they are kept.
+    /// As stored.
     Read,
-    /// There may be another.
+    /// There may be another one.
     Unread,
-    /// The same, and it was told that they can't be read.
+    /// As [`Self::Unread`], and the failure to read was logged.
     Unreadable,
 }
 
@@ -90,7 +91,7 @@ impl SigningKeys {
     }
 }
 
-/// Writes the uses of keys down now and then, and forgets old answers, for as long as the API serves.
+/// Stores uses of keys and drops expired look-ups, while the API serves.
 pub(super) async fn uses(api: Api) {
     let mut turns = tokio::time::interval(WRITTEN_EVERY);
     loop {
@@ -127,12 +128,12 @@ pub(super) async fn events(api: Api) {
     }
 }
 
-/// Wakes the streams of the orgs that have events after `seq`; gives the number up to which that is done.
+/// Wakes the streams of the orgs that have events after `seq`. Returns the number of the last event seen.
 async fn news(api: &Api, seq: Option<i64>) -> Option<i64> {
     let (store, streams) = (api.store(), api.streams());
     let Some(at) = seq.filter(|_| !streams.is_empty()) else {
         let position = store.read(store_events::position).await.ok();
-        // Streams that came since, or before the first position was known.
+        // Streams that were opened since, or before the first position was known.
         streams.wake_all();
         return position.or(seq);
     };
@@ -157,8 +158,8 @@ impl Api {
         Ok(())
     }
 
-    /// Reads the signing keys again if the token names one that isn't known, since it may be newer than the change feed has shown.
-    /// A token that nobody has issued costs such a look ten times a second at most.
+    /// Reads the signing keys again if the token names an unknown one, which may be newer than the change feed has
+    /// shown. Forged tokens cause at most ten reads a second.
     pub(super) async fn follow_key_of(&self, token: &str) {
         if !token::is_of_another_key(self.store().keyring(), token) {
             return;
@@ -172,15 +173,15 @@ impl Api {
             return;
         }
 
-        // Of many at once one looks.
+        // Of many requests at once, one reads.
         let ours = read.compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed);
         if ours.is_ok() {
-            // The follower of the feed logs a fault.
+            // The task that follows the feed logs the failure.
             let _ = self.store().follow_signing_keys().await;
         }
     }
 
-    /// Writes down when keys were used, which is otherwise done twice a minute.
+    /// Stores the times of use, which otherwise happens twice a minute.
     pub async fn write_uses(&self) {
         let (credentials, now) = (self.credentials(), self.monotonic());
         credentials.orgs.drop_old(now);

@@ -1,4 +1,4 @@
-//! Whether the process lives, whether it takes calls, and what it has counted.
+//! `/healthz`, `/readyz` and `/metrics`.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::Api;
 use super::openapi::OpenApiBuilder;
 use crate::telemetry::metrics;
 
-/// How long the database may take to answer before it counts as away.
+/// Time after which the database counts as away.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 
 /// `GET /healthz`: the process answers.
@@ -28,15 +28,15 @@ pub(super) async fn healthz() -> &'static str {
 struct ReadyView {
     status: &'static str,
     database: &'static str,
-    /// How facts of calls fare; absent where no calls can be up.
+    /// State of the journal; absent where no calls can be up.
     #[serde(skip_serializing_if = "Option::is_none")]
     journal: Option<&'static str>,
 }
 
 /// `GET /readyz`: 200 while new calls are taken, 503 while draining.
 ///
-/// A database that is away or takes no facts of calls, or a journal that can't be written, makes the node `degraded`, not unready: it
-/// goes on placing and answering calls.
+/// If the database is away or takes no facts, or the journal can't be written, the node is `degraded` but ready,
+/// because it still places and answers calls.
 pub(super) async fn readyz(State(api): State<Api>) -> Response {
     let database = if database_answers(api.store()).await {
         "ok"
@@ -66,7 +66,7 @@ pub(super) async fn readyz(State(api): State<Api>) -> Response {
     (code, Json(view)).into_response()
 }
 
-/// Whether the database answers soon; said in the metrics too.
+/// Returns true if the database answers in time; sets the metric too.
 pub async fn database_answers(store: &Store) -> bool {
     let answers = match tokio::time::timeout(ANSWERS_WITHIN, store.check()).await {
         Ok(Ok(())) => true,

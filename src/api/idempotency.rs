@@ -1,8 +1,8 @@
-//! `Idempotency-Key` on requests that create: the first one is done and its answer kept for a day; the same again is answered from
-//! there, with `Idempotent-Replayed: true`.
+//! `Idempotency-Key` for requests that create something. The first request runs and its answer is kept for a day. A
+//! repetition gets that answer with `Idempotent-Replayed: true`.
 //!
-//! The credential is judged and counted as ever, and before the key is looked at. A client that goes away doesn't stop what it has
-//! begun: its next attempt finds the answer.
+//! Authentication and rate limits come first. If the client disconnects, the request still runs to its end, and the
+//! client's next try finds the answer.
 
 use std::marker::PhantomData;
 use std::pin::Pin;
@@ -26,21 +26,21 @@ use super::error::{Refusal, refusal};
 use super::{Api, ApiError, meaning};
 use crate::engine::Handle;
 
-/// The field of the request.
+/// Header of the request.
 pub(super) const KEY: HeaderName = HeaderName::from_static("idempotency-key");
-/// The field of an answer that was kept.
+/// Header of a replayed answer.
 pub(super) const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 
-/// The longest key.
+/// Maximum length of a key.
 const LONGEST: usize = 255;
-/// How often it is looked whether the same request, under way elsewhere, is done.
+/// Interval between checks whether the same request, in progress on another connection or node, is done.
 const LOOK: Duration = Duration::from_millis(25);
-/// How long that is waited for.
+/// Maximum time to wait for it.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What identifies whoever asks.
+/// Credential that scopes keys: each credential has its own.
 pub(super) trait Credential: FromRequestParts<Api, Rejection = ApiError> + Clone {
-    /// The id of the key that came with the request.
+    /// Id of the key that came with the request.
     fn key_id(&self) -> Uuid;
 }
 
@@ -50,7 +50,7 @@ impl Credential for Caller {
     }
 }
 
-/// A handler whose answers are kept for whoever asks again under the same key.
+/// Handler whose answers are kept.
 #[derive(Debug)]
 pub(super) struct Idempotent<C, H> {
     handler: H,
@@ -61,9 +61,9 @@ pub(super) struct Idempotent<C, H> {
 /// Kind of state that a handler changes.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum WorksOn {
-    /// Rows, written last: they are committed with the answer.
+    /// Rows, committed together with the kept answer.
     Rows,
-    /// A call, which isn't a row of its own, and which another node may have to learn of before there is an answer.
+    /// A call, which is not a row, and which another node may have to begin before there is an answer.
     Call,
 }
 
@@ -76,12 +76,12 @@ impl<C, H: Clone> Clone for Idempotent<C, H> {
     }
 }
 
-/// A handler of org keys that takes `Idempotency-Key`.
+/// Wraps a handler for org keys.
 pub(super) const fn once<H>(handler: H) -> Idempotent<Caller, H> {
     once_for(handler)
 }
 
-/// The same for a handler that places a call.
+/// Wraps a handler that places a call.
 pub(super) const fn call_once<H>(handler: H) -> Idempotent<Caller, H> {
     Idempotent {
         handler,
@@ -90,7 +90,7 @@ pub(super) const fn call_once<H>(handler: H) -> Idempotent<Caller, H> {
     }
 }
 
-/// A handler of another credential that takes `Idempotency-Key`.
+/// Wraps a handler for another kind of credential.
 pub(super) const fn once_for<C, H>(handler: H) -> Idempotent<C, H> {
     Idempotent {
         handler,
@@ -126,7 +126,7 @@ where
                 Err(error) => return error.into_response(),
             };
             let credential = caller.key_id();
-            // The handler asks who it is as well: it must not be counted twice.
+            // The handler extracts the credential again; it must not count against the rate limit twice.
             parts.extensions.insert(caller);
             let (request, body) = whole(parts, body).await;
             let Some((body, octets)) = body else {
@@ -167,7 +167,7 @@ where
 }
 
 impl Api {
-    /// Forgets answers, and numbers that were called to be verified, that have been kept long enough.
+    /// Deletes expired answers, and expired records of numbers that were called for verification.
     pub(super) async fn forget_answers(&self) {
         let now = self.now();
         let pruned = self.store().write(move |tx| idempotency::prune(tx, now));
@@ -187,7 +187,7 @@ impl Api {
     }
 }
 
-/// The key, if there is one.
+/// Reads the key, if there is one.
 fn key(request: &Request) -> Result<Option<String>, KeyFault> {
     let mut keys = request.headers().get_all(KEY).iter();
     let Some(key) = keys.next() else {
@@ -204,10 +204,11 @@ fn key(request: &Request) -> Result<Option<String>, KeyFault> {
     }
 }
 
-/// Hashes of a body: of what it says, and of its octets.
+/// Hashes of a body: of its meaning, and of its octets.
 type Hashes = ([u8; 32], [u8; 32]);
 
-/// Reads the body; gives the request with it, and its hashes. One that doesn't arrive whole is the handler's to refuse.
+/// Reads the whole body. Returns the request with it, and its hashes; `None` if it didn't arrive whole, which the
+/// handler refuses.
 async fn whole(parts: Parts, body: Body) -> (Request, Option<Hashes>) {
     let rest = parts.clone();
     match Bytes::from_request(Request::from_parts(parts, body), &()).await {
@@ -230,7 +231,7 @@ async fn whole(parts: Parts, body: Body) -> (Request, Option<Hashes>) {
     }
 }
 
-/// The kept answer, or `None` if the request is ours to do.
+/// Returns the kept answer, or `None` if this request is the one that runs.
 async fn claimed(api: &Api, asked: &Asked) -> Result<Option<Kept>, ApiError> {
     let node = api.engine().map(Handle::node);
     let claim = async || {
@@ -239,7 +240,7 @@ async fn claimed(api: &Api, asked: &Asked) -> Result<Option<Kept>, ApiError> {
         api.store().write(claimed).await
     };
 
-    // Who comes again with a key takes no turn among those who write.
+    // Repetitions only read, and don't queue with the writers.
     let look_up = async || {
         let (asked, now) = (asked.clone(), api.now());
         let known = move |tx: &mut Tx| idempotency::look_up(tx, &asked, now);
@@ -271,13 +272,13 @@ async fn claimed(api: &Api, asked: &Asked) -> Result<Option<Kept>, ApiError> {
         tokio::time::sleep(LOOK).await;
         claimed = match look_up().await? {
             Some(claimed) => claimed,
-            // It came to nothing that is kept.
+            // The other request kept no answer.
             None => claim().await?,
         };
     }
 }
 
-/// Keeps the answer with what the request did, or gives both up where it is none that is kept.
+/// Keeps the answer together with the changes of the request, or rolls both back if the answer isn't one to keep.
 async fn finished(api: &Api, asked: &Asked, response: Response, effects: &Effects) -> Response {
     let (parts, body) = response.into_parts();
     let status = parts.status;
@@ -298,7 +299,7 @@ async fn finished(api: &Api, asked: &Asked, response: Response, effects: &Effect
             .await
         {
             Ok(()) => return Response::from_parts(parts, Body::from(octets)),
-            // Nothing was done, whatever the answer says.
+            // The commit failed, so nothing was done, whatever the answer says.
             Err(error) => {
                 let response = ApiError::from(error).into_response();
                 (give_up().await, response)
@@ -313,7 +314,7 @@ async fn finished(api: &Api, asked: &Asked, response: Response, effects: &Effect
 
     let (outcome, response) = given_up;
     if let Err(error) = outcome {
-        // The claim ends by itself.
+        // The claim expires by itself.
         let error = &error as &dyn std::error::Error;
         tracing::warn!(error, "an Idempotency-Key could not be given up");
     }

@@ -1,4 +1,5 @@
-//! The accounts with third parties as they are shown: a handle for everybody who sees the org, credentials for those alone who may.
+//! Accounts with third parties: their names for every credential that sees the org, their credentials only for those
+//! with the scope.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +10,7 @@ use uuid::Uuid;
 
 use super::{Api, ApiError};
 
-/// Shows the credentials of integrations.
+/// Scope that shows the credentials of integrations.
 pub(super) const CREDENTIALS: &str = "integrations:read";
 
 /// An account with a third party.
@@ -17,7 +18,7 @@ pub(super) const CREDENTIALS: &str = "integrations:read";
 #[schemars(rename = "Integration")]
 pub(super) struct IntegrationView {
     id: Uuid,
-    /// What tells it from the org's others.
+    /// Name that distinguishes the account from the org's others.
     name: String,
     default_company_shortname: Option<String>,
     /// Only for a key with the scope `integrations:read`.
@@ -41,22 +42,22 @@ impl std::fmt::Debug for CredentialsView {
 /// The accounts under the key of each platform, as an org is created with them.
 pub(super) type IntegrationsView = BTreeMap<String, Vec<IntegrationView>>;
 
-/// How much of an account is shown.
+/// Extent to which an account is shown.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Disclosure {
-    /// What names it.
+    /// Its name only.
     Handle,
-    /// Its credentials too.
+    /// Its name and credentials.
     Credentials,
 }
 
-/// The org's accounts.
+/// Returns the org's accounts.
 pub(super) async fn of_org(
     api: &Api,
     org: Uuid,
     shown: Disclosure,
 ) -> Result<IntegrationsView, ApiError> {
-    /// For accounts from a time when the deployment had a platform.
+    /// Platform of accounts stored when a deployment had just one platform.
     const UNNAMED: &str = "booking";
     let bookings = api
         .read_inline(move |tx| integrations::bookings(tx, org))

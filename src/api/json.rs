@@ -1,4 +1,5 @@
-//! JSON as bodies are read: an object that names a key twice is refused, since two readers could take different values of it.
+//! Strict JSON for bodies: an object with a duplicate key is refused, because two readers could take different values
+//! of it.
 
 use std::fmt;
 
@@ -6,10 +7,10 @@ use serde::Deserializer;
 use serde::de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-/// Reads a value.
+/// Parses a value.
 ///
 /// # Errors
-/// A sentence about what is wrong: no JSON, or the path of a key that occurs twice.
+/// A sentence about what is wrong: a syntax error, or the path of a duplicate key.
 pub(super) fn read(octets: &[u8]) -> Result<Value, String> {
     let mut twice = None;
     let mut reader = serde_json::Deserializer::from_slice(octets);
@@ -26,7 +27,7 @@ pub(super) fn read(octets: &[u8]) -> Result<Value, String> {
     }
 }
 
-/// A place in the document, and the first path that occurs twice.
+/// Position in the document, and the first duplicate path.
 struct Place<'t> {
     path: String,
     twice: &'t mut Option<String>,

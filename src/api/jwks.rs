@@ -1,4 +1,5 @@
-//! `GET /.well-known/jwks.json`: the public keys of the tokens that we sign (RFC 7517, RFC 8037), so that others can check them.
+//! `GET /.well-known/jwks.json`: the public keys of the tokens that we sign (RFC 7517, RFC 8037), so that others can
+//! verify them.
 
 use axum::Json;
 use axum::extract::State;
@@ -13,13 +14,13 @@ use super::openapi::OpenApiBuilder;
 use super::query::Query;
 use super::{Api, ApiError};
 
-/// How long whoever checks tokens may keep the answer.
+/// Time that clients may cache the answer.
 const KEPT: &str = "public, max-age=300";
 
 /// A JWK set.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct KeySet {
-    /// That which signs new tokens first.
+    /// Keys; the one that signs new tokens first.
     keys: Vec<Jwk>,
 }
 

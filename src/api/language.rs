@@ -1,4 +1,4 @@
-//! The language codes that contacts and orgs may have, and the tags of agents.
+//! Language codes of contacts and orgs, and language tags of agents.
 
 use serde_json::{Value, json};
 
@@ -16,10 +16,10 @@ pub(super) const LANGUAGE: Choice<&str> = codes![
     "sq", "hy", "az", "eu", "be", "bs", "ca", "cy", "ku", "ckb", "kmr",
 ];
 
-/// The longest tag (RFC 5646 §4.4.1).
+/// Maximum length of a tag (RFC 5646 §4.4.1).
 const LONGEST_TAG: usize = 35;
 
-/// An agent's language: a code of [`LANGUAGE`], or a tag that narrows one, as `en-GB` does (RFC 5646 §2.1).
+/// Language of an agent: a code of [`LANGUAGE`], or a tag that narrows one, such as `en-GB` (RFC 5646 §2.1).
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Tag;
 
@@ -45,10 +45,10 @@ impl FieldType for Tag {
     }
 }
 
-/// A tag as agents take one, for who reads it elsewhere.
+/// Parses a tag as agents take one, for use outside the API.
 ///
 /// # Errors
-/// Which codes there are, or how a tag goes on.
+/// The list of codes, or how a tag continues.
 pub(crate) fn language_tag(text: &str) -> Result<String, String> {
     let mut parts = text.split('-');
     LANGUAGE.meaning(parts.next().unwrap_or_default())?;

@@ -1,12 +1,12 @@
-//! What a JSON body says, as a hash: the same for the same values, whatever their order in objects, their blanks, their escapes and the
-//! way in which numbers are written. A client that writes its request down anew says the same.
+//! Hash of the meaning of a JSON body. It ignores the order of fields, blanks, escapes and the notation of numbers, so
+//! a client that serializes the same request again gets the same hash.
 
 use serde_json::{Number, Value};
 use sha2::{Digest as _, Sha256};
 
 use super::json;
 
-/// Hashes what a body says. An empty one says `{}`; one that is no JSON says its octets.
+/// Hashes a body. An empty one counts as `{}`; one that isn't JSON is hashed by its octets.
 pub(super) fn of(body: &[u8]) -> [u8; 32] {
     let mut hash = Sha256::new();
     let read = match body {
@@ -20,7 +20,7 @@ pub(super) fn of(body: &[u8]) -> [u8; 32] {
     hash.finalize().into()
 }
 
-/// Each value is its kind, its length where it has one, and what it is made of, so that no two are written alike.
+/// Adds a value: its kind, its length where it has one, and its parts, so that no two values hash alike.
 fn add(hash: &mut Sha256, value: &Value) {
     match value {
         Value::Null => hash.update(b"n"),
@@ -49,13 +49,13 @@ fn add_text(hash: &mut Sha256, text: &str) {
     hash.update(text);
 }
 
-/// A number as it is written by whoever doesn't tell `1.0` from `1`.
+/// Canonical text of a number: `1.0` and `1` are the same.
 fn plain(number: &Number) -> String {
-    /// Up to here every whole number is one of binary64.
+    /// Up to this number, binary64 holds every integer exactly.
     const WHOLE: f64 = 9_007_199_254_740_992.0;
     match number.as_f64() {
         Some(float) if number.is_f64() && float.fract() == 0.0 && float.abs() <= WHOLE => {
-            // Adding zero takes the sign of a negative zero.
+            // Adding zero turns -0 into 0.
             format!("{:.0}", float + 0.0)
         }
         _ => number.to_string(),

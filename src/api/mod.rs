@@ -1,6 +1,6 @@
-//! The REST API: routes, credentials, errors. Handlers hold no SQL and no SIP.
+//! REST API: routes, credentials, errors. Handlers contain no SQL and no SIP.
 //!
-//! A folder per area, a file per resource; `request` wraps every answer, `caller` says who asks.
+//! There is a folder per area and a file per resource; `request` wraps every answer, `caller` authenticates.
 
 mod accept;
 mod api_keys;
@@ -97,7 +97,7 @@ pub fn paths() -> Vec<String> {
     routes().into_paths()
 }
 
-/// The API as a service.
+/// Makes the API as a service.
 pub fn router(api: Api) -> Router {
     routes()
         .into_router()
@@ -127,7 +127,7 @@ async fn unknown_method(uri: Uri) -> Response {
     error::refusal(status, error::Refusal::new(message, error::code_of(status)))
 }
 
-/// The panic's text went to standard error by the panic hook; `request` makes the body.
+/// Answers a request whose handler panicked. The panic hook printed the panic; `request` makes the body.
 fn panicked() -> Response {
     axum::response::IntoResponse::into_response(StatusCode::INTERNAL_SERVER_ERROR)
 }

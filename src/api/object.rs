@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::body::Fields;
 use super::field_type::{FieldType, another, kind};
 
-/// An object, read by a function that leaves its faults with the fields.
+/// Type of an object, read by a function that leaves its faults with the fields.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Object<T>(pub(super) fn(&mut Fields) -> Option<T>);
 

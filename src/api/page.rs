@@ -1,4 +1,4 @@
-//! Paging of lists: newest first, the id as tie-break. A cursor carries its list, its place and the filters it was made under.
+//! Lists in pages: newest first, ordered by time and id. A cursor carries its list, its position and its filters.
 
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
@@ -14,11 +14,11 @@ use uuid::Uuid;
 use super::error::ApiError;
 use super::query::Query;
 
-/// The longest cursor that is looked at.
+/// Maximum length of a cursor that is parsed.
 pub(super) const LONGEST: usize = 2048;
 /// Items of a page when `limit` is absent.
 const DEFAULT_LIMIT: u32 = 50;
-/// What is said of a cursor that can't be read.
+/// Message for a cursor that can't be read.
 pub(super) const NO_CURSOR: &str = "is no cursor of this list";
 
 /// A page of a list.
@@ -32,7 +32,7 @@ pub(super) struct Page<T> {
     pub(super) total: u64,
 }
 
-/// Octets of an item, more often than not: room that needn't be made bit by bit.
+/// Usual size of an item in octets, to reserve the buffer at once.
 const USUAL_ITEM: usize = 512;
 
 impl<T: Serialize> IntoResponse for Page<T> {
@@ -45,20 +45,20 @@ impl<T: Serialize> IntoResponse for Page<T> {
     }
 }
 
-/// Which page of which list is asked for.
+/// Requested page of a list.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Paging<F = ()> {
-    /// The list's name.
+    /// Name of the list.
     pub(super) list: &'static str,
-    /// What narrows the list: as given, or as the cursor has it.
+    /// Filters: as given, or as the cursor has them.
     pub(super) filters: F,
-    /// Where the page before ended.
+    /// Position at which the page before ended.
     pub(super) after: Option<Position>,
     /// Items on a page, 1 to 100.
     pub(super) limit: u32,
 }
 
-/// Where a page ends: the next one starts below it.
+/// Position at which a page ends; the next page starts below it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 struct Cursor<F> {
     list: String,
@@ -68,7 +68,7 @@ struct Cursor<F> {
 }
 
 impl<F: Clone + Default + PartialEq + Serialize + DeserializeOwned> Paging<F> {
-    /// Reads `limit` and `cursor` of the list of this name. A cursor may come with the filters that it was made under, or
+    /// Reads `limit` and `cursor` of the list of this name. A cursor may come with the filters that it was made for, or
     /// without any.
     pub(super) fn read(query: &mut Query, list: &'static str, given: F) -> Self {
         let limit = read_limit(query);
@@ -95,7 +95,7 @@ impl<F: Clone + Default + PartialEq + Serialize + DeserializeOwned> Paging<F> {
         }
     }
 
-    /// The cursor of the page that starts below `place`.
+    /// Cursor of the page that starts below `place`.
     pub(super) fn next(&self, place: Position) -> String {
         let cursor = Cursor {
             list: self.list.to_owned(),
@@ -106,7 +106,7 @@ impl<F: Clone + Default + PartialEq + Serialize + DeserializeOwned> Paging<F> {
         cursor.encode()
     }
 
-    /// The page of an org's list that `find` reads, as it is shown.
+    /// Reads a page of an org's list with `find`, and converts the items with `shown`.
     pub(super) async fn find<T, V>(
         self,
         store: &Store,
@@ -131,7 +131,7 @@ impl<F: Clone + Default + PartialEq + Serialize + DeserializeOwned> Paging<F> {
         Ok(self.page(found.await?, view))
     }
 
-    /// What the store gave, as it is shown.
+    /// Converts a page of the store into a page of the API.
     pub(super) fn page<T, V>(
         &self,
         stored: trunkline_store::Page<T>,
@@ -146,12 +146,12 @@ impl<F: Clone + Default + PartialEq + Serialize + DeserializeOwned> Paging<F> {
 }
 
 impl<F: Serialize + DeserializeOwned> Cursor<F> {
-    /// The cursor as a client carries it.
+    /// Encodes the cursor for a client.
     fn encode(&self) -> String {
         URL_SAFE_NO_PAD.encode(serde_json::to_vec(self).expect("filters are plain values"))
     }
 
-    /// Reads what `encode` made for this list.
+    /// Decodes a cursor of this list.
     fn decode(list: &str, text: &str) -> Result<Self, String> {
         let octets = (text.len() <= LONGEST)
             .then(|| URL_SAFE_NO_PAD.decode(text).ok())
@@ -163,7 +163,7 @@ impl<F: Serialize + DeserializeOwned> Cursor<F> {
     }
 }
 
-/// The parameter `limit`.
+/// Reads the parameter `limit`.
 pub(super) fn read_limit(query: &mut Query) -> u32 {
     query.read("limit", limit).unwrap_or(DEFAULT_LIMIT)
 }

@@ -1,4 +1,4 @@
-//! What the path names. As with a body, taking it refuses nothing: whoever lacks the scope is told that first.
+//! Parameters of the path. Like extracting a body, extracting them refuses nothing, so that 401 and 403 come first.
 
 use std::convert::Infallible;
 
@@ -18,7 +18,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Named {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Infallible> {
-        // Refused only where an escape is no UTF-8, which names nothing.
+        // This fails only if an escape isn't UTF-8, and such a path names nothing.
         let named = RawPathParams::from_request_parts(parts, state).await;
         Ok(Self(named.map_or_else(
             |_| Vec::new(),
@@ -31,16 +31,16 @@ impl<S: Send + Sync> FromRequestParts<S> for Named {
 }
 
 impl Named {
-    /// The parameter as it stands there.
+    /// Text of a parameter.
     pub(super) fn text(&self, parameter: &str) -> Option<&str> {
         let (_, value) = self.0.iter().find(|(name, _)| name == parameter)?;
         Some(value)
     }
 
-    /// The id of a thing of this kind.
+    /// Returns the id of an object of this kind.
     ///
     /// # Errors
-    /// What is no id names nothing: the same 404 as for another org's.
+    /// 404 for a text that is no id, the same as for another org's object.
     pub(super) fn id(&self, parameter: &str, kind: Kind) -> Result<Uuid, ApiError> {
         self.text(parameter)
             .and_then(id)

@@ -1,4 +1,4 @@
-//! Query parameters, read one by one: an unknown, repeated or wrong one is a fault named by its parameter, and all
+//! Query parameters, read one by one. An unknown, repeated or wrong one is a fault named by its parameter, and all
 //! faults are answered together.
 
 use std::convert::Infallible;
@@ -11,23 +11,23 @@ use trunkline_routing::E164;
 use super::error::ApiError;
 use super::field_type::shown;
 
-/// Characters of a text at most.
+/// Maximum length of a text, in characters.
 const LONGEST: usize = 2048;
 
-/// What the document says of a parameter that [`Query::text`] reads.
+/// Schema of a parameter that [`Query::text`] reads.
 pub(super) fn text_schema() -> Value {
     let no_controls = "^[^\\u0000-\\u001F\\u007F-\\u009F]*$";
     json!({"type": "string", "minLength": 1, "maxLength": LONGEST, "pattern": no_controls})
 }
 
-/// The parameters of one request that haven't been read yet.
+/// Parameters of a request that haven't been read yet.
 #[derive(Debug, Default)]
 pub(super) struct Query {
     pairs: Vec<(String, String)>,
     faults: Vec<String>,
 }
 
-/// As with a body, taking them refuses nothing.
+/// As with a body, extracting them refuses nothing.
 impl<S: Send + Sync> FromRequestParts<S> for Query {
     type Rejection = Infallible;
 
@@ -50,7 +50,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Query {
 }
 
 impl Query {
-    /// The parameter `name`, read by `parse`, whose error says what was expected.
+    /// Reads the parameter `name` with `parse`, whose error says what was expected.
     pub(super) fn read<T>(
         &mut self,
         name: &str,
@@ -68,7 +68,7 @@ impl Query {
             .ok()
     }
 
-    /// The parameter `name`, one of a few words.
+    /// Reads a parameter that is one of a few words.
     pub(super) fn one_of(&mut self, name: &str, words: &[&str]) -> Option<String> {
         self.read(name, |text| match words.contains(&text) {
             true => Ok(text.to_owned()),
@@ -76,12 +76,12 @@ impl Query {
         })
     }
 
-    /// The parameter `name`, `true` or `false`.
+    /// Reads a parameter that is `true` or `false`.
     pub(super) fn switch(&mut self, name: &str) -> Option<String> {
         self.one_of(name, &["true", "false"])
     }
 
-    /// The parameter `name`, a text of 1 to 2,048 characters.
+    /// Reads a parameter that is a text of 1 to 2,048 characters.
     pub(super) fn text(&mut self, name: &str) -> Option<String> {
         self.read(name, |text| match text.chars().count() {
             1..=LONGEST if !text.chars().any(char::is_control) => Ok(text.to_owned()),
@@ -91,7 +91,7 @@ impl Query {
         })
     }
 
-    /// The parameter `name`, a phone number.
+    /// Reads a parameter that is a phone number.
     pub(super) fn number(&mut self, name: &str) -> Option<String> {
         self.read(name, |text| match E164::parse(text) {
             Ok(number) => Ok(number.as_str().to_owned()),
@@ -99,12 +99,12 @@ impl Query {
         })
     }
 
-    /// Notes a fault that lies between parameters.
+    /// Notes a fault that concerns several parameters.
     pub(super) fn refuse(&mut self, fault: impl Into<String>) {
         self.faults.push(fault.into());
     }
 
-    /// Ends the reading: what is left is unknown.
+    /// Finishes reading; parameters that are left are unknown.
     ///
     /// # Errors
     /// 400 with every fault.
@@ -117,7 +117,7 @@ impl Query {
         }
     }
 
-    /// Ends the reading with every fault.
+    /// Finishes reading and returns every fault.
     pub(super) fn faults(mut self) -> Vec<String> {
         let unknown = self.pairs.iter();
         self.faults

@@ -1,6 +1,7 @@
-//! How often a credential may ask: so many requests in any minute, a burst of all of them included. Each node counts for itself.
+//! Rate limits per credential: a number of requests in any minute, which may come in one burst. Each node counts for
+//! itself.
 //!
-//! A window slides in steps of a second. What is left is told with every answer (`RateLimit`, `RateLimit-Policy`:
+//! The window slides in steps of a second. Every answer tells what is left (`RateLimit`, `RateLimit-Policy`:
 //! draft-ietf-httpapi-ratelimit-headers).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,12 +15,12 @@ use uuid::Uuid;
 
 use super::error::ApiError;
 
-/// Seconds that a window covers.
+/// Length of the window in seconds.
 const WINDOW_S: u64 = 60;
-/// Requests after which windows at rest are looked for and dropped; more where there are more windows.
+/// Requests between two sweeps of idle windows; more if there are more windows.
 const SWEPT_EVERY: usize = 1024;
 
-/// What is counted.
+/// Kind of requests that are counted.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Policy {
     /// All requests of an org's keys.
@@ -37,7 +38,7 @@ pub(super) enum Policy {
 }
 
 impl Policy {
-    /// Its name in the answer's fields.
+    /// Name of the policy in the header fields.
     const fn name(self) -> &'static str {
         match self {
             Self::Org => "org",
@@ -50,16 +51,16 @@ impl Policy {
     }
 }
 
-/// Which requests a limit holds for.
+/// Scope of a limit.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum CountedBy {
-    /// All of them: there is no other node.
+    /// All requests: there is one node.
     Deployment,
-    /// Those to this node; the others count theirs. `RateLimit-Policy` says so.
+    /// Requests to this node; other nodes count theirs. `RateLimit-Policy` says so.
     Node,
 }
 
-/// Every window that isn't at rest. An entry needs a credential that is good, and goes a minute after its last request.
+/// Windows that aren't idle. An entry needs a valid credential, and goes a minute after its last request.
 #[derive(Debug)]
 pub(super) struct Quotas {
     windows: DashMap<(Policy, Uuid), Box<Window>>,
@@ -68,26 +69,26 @@ pub(super) struct Quotas {
     until_sweep: AtomicUsize,
 }
 
-/// The requests of the last minute.
+/// Requests of the last minute.
 #[derive(Debug)]
 struct Window {
-    /// Those of each second, at the second's place in the minute.
+    /// Count of each second, indexed by the second within the minute.
     counts: [u32; WINDOW_S as usize],
-    /// Their sum.
+    /// Sum of the counts.
     sum: u32,
-    /// The second that was written last.
+    /// Second that was written last.
     second: u64,
 }
 
-/// What came of one request.
+/// Outcome of counting one request.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct Taken {
     policy: Policy,
     counted_by: CountedBy,
     limit: u32,
-    /// Requests that are left in the window.
+    /// Requests left in the window.
     left: u32,
-    /// Seconds until the first of those that were counted leaves the window.
+    /// Seconds until the oldest counted request leaves the window.
     reset_s: u64,
     passed: bool,
 }
@@ -101,7 +102,7 @@ impl Quotas {
         }
     }
 
-    /// Counts a request of `whom`, unless it is one too many.
+    /// Counts a request of `whom`, unless the limit is reached.
     pub(super) fn take(&self, policy: Policy, whom: Uuid, limit: u32, now: Moment) -> Taken {
         if self.until_sweep.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.sweep(now);
@@ -110,7 +111,7 @@ impl Quotas {
         window.take(policy, self.counted_by, limit, now.as_secs())
     }
 
-    /// Drops the windows that count nothing any more: so seldom that it costs each request next to nothing.
+    /// Drops idle windows. It runs so seldom that it costs a request next to nothing.
     fn sweep(&self, now: Moment) {
         self.windows
             .retain(|_, window| now.as_secs() < window.second + WINDOW_S);
@@ -147,7 +148,7 @@ impl Window {
         }
     }
 
-    /// Forgets the seconds that have left the window. A clock that goes backwards stands still here.
+    /// Clears the seconds that have left the window. Ignores a clock that goes backwards.
     fn advance(&mut self, now: u64) {
         let gone = now.saturating_sub(self.second).min(WINDOW_S);
         for second in 1..=gone {
@@ -170,7 +171,7 @@ const fn place(second: u64) -> usize {
 
 impl Taken {
     /// # Errors
-    /// 429, if the request was one too many.
+    /// 429 if the request was over the limit.
     fn verdict(self) -> Result<(), ApiError> {
         if self.passed {
             Ok(())
@@ -183,27 +184,27 @@ impl Taken {
     }
 }
 
-/// What was counted for one request, on its way to the fields of the answer.
+/// Outcomes for one request, on their way to the header fields of the answer.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally(Arc<Mutex<Vec<Taken>>>);
 
 impl Tally {
-    /// The one that `request` gave to this request.
+    /// Returns the tally that `request` attached to this request.
     pub(super) fn of(parts: &Parts) -> Self {
         parts.extensions.get::<Self>().cloned().unwrap_or_default()
     }
 
-    /// Notes what came of the request.
+    /// Notes an outcome.
     ///
     /// # Errors
-    /// 429, if it was one too many.
+    /// 429 if the request was over the limit.
     pub(super) fn note(&self, taken: Taken) -> Result<(), ApiError> {
         let mut noted = self.0.lock().expect("nothing panics while it is held");
         noted.push(taken);
         taken.verdict()
     }
 
-    /// Writes the fields, if anything was counted.
+    /// Writes the header fields, if anything was counted.
     pub(super) fn write(&self, headers: &mut HeaderMap) {
         let noted = self.0.lock().expect("nothing panics while it is held");
         if noted.is_empty() {

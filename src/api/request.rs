@@ -1,4 +1,4 @@
-//! What every request gets, whatever it asks: an id, a log span, a count, and an answer that never shows our insides.
+//! Outermost layer of every request: an id, a log span, metrics, and an answer that never shows internals.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::telemetry::metrics;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// The outermost layer.
+/// Runs a request through that layer.
 pub(super) async fn follow(State(api): State<Api>, mut request: Request, next: Next) -> Response {
     let began = api.monotonic();
     let id = request_id(request.headers().get(REQUEST_ID));
@@ -65,8 +65,8 @@ pub(super) async fn follow(State(api): State<Api>, mut request: Request, next: N
     response
 }
 
-/// Keeps browsers from guessing what an answer is, pictures from doing anything but being shown, and caches from keeping what a
-/// credential was needed for.
+/// Sets headers that keep browsers from guessing content types, SVG from running scripts, and caches from storing
+/// answers to requests with a credential.
 fn guard(headers: &mut HeaderMap, has_credential: bool) {
     headers.insert(
         header::X_CONTENT_TYPE_OPTIONS,
@@ -88,14 +88,14 @@ fn guard(headers: &mut HeaderMap, has_credential: bool) {
     }
 }
 
-/// Whether the request came on a connection that is kept for health checks, and is none.
+/// Returns true if the request came on a reserve connection and is no health check.
 fn is_beyond_reserve(request: &Request, path: &str) -> bool {
     let is_kept = request.extensions().get::<HealthOnly>().is_some();
     is_kept && !matches!(path, "/healthz" | "/readyz")
 }
 
 fn no_room() -> Response {
-    /// Until a connection has ended or gives way.
+    /// Seconds until a connection may have ended.
     const A_WHILE_S: u64 = 1;
     let refused = ApiError::Unavailable {
         message: "Too many connections are open, in all or from this address".to_owned(),
@@ -107,7 +107,7 @@ fn no_room() -> Response {
     response
 }
 
-/// Gives a refusal its body. The cause of a 500 is logged once, and its body has the request's id instead.
+/// Adds the body of a refusal. The cause of a 500 is logged once; the body has the request's id instead.
 fn answered(response: Response, path: &str, id: &str, span: &tracing::Span) -> Response {
     if response.status() == StatusCode::INTERNAL_SERVER_ERROR {
         let cause = response.extensions().get::<Cause>();
@@ -123,7 +123,7 @@ fn answered(response: Response, path: &str, id: &str, span: &tracing::Span) -> R
     }
 }
 
-/// The caller's own id where it is sane (1 to 128 of `A-Z a-z 0-9 . _ -`), else a new one.
+/// Returns the client's request id if it is valid (1 to 128 of `A-Z a-z 0-9 . _ -`), else a new one.
 fn request_id(given: Option<&HeaderValue>) -> String {
     let sane = |id: &&str| {
         (1..=128).contains(&id.len())
@@ -137,7 +137,7 @@ fn request_id(given: Option<&HeaderValue>) -> String {
         .map_or_else(|| Uuid::now_v7().to_string(), str::to_owned)
 }
 
-/// A bounded set of names, so that a stranger can't make metrics grow.
+/// Name of a method for metrics, from a bounded set, so that unauthenticated clients can't add series.
 fn method_name(method: &Method) -> &'static str {
     match method.as_str() {
         "GET" => "GET",

@@ -1,11 +1,11 @@
-//! Routes as a flat list, so that tests can walk all of them and a request finds its own in one step.
+//! Routes as a flat list, which tests can walk.
 
 use axum::Router;
 use axum::routing::MethodRouter;
 
 use super::Api;
 
-/// Paths, and what answers there.
+/// Paths with their handlers.
 #[derive(Debug, Default)]
 pub(super) struct Routes(Vec<(String, MethodRouter<Api>)>);
 
@@ -20,7 +20,7 @@ impl Routes {
         self
     }
 
-    /// Adds the paths of others beneath `prefix`.
+    /// Adds the paths of another list under `prefix`.
     pub(super) fn nest(mut self, prefix: &str, beneath: Self) -> Self {
         let beneath = beneath.0.into_iter();
         self.0.extend(beneath.map(|(path, methods)| {
@@ -33,13 +33,13 @@ impl Routes {
         self
     }
 
-    /// Adds the paths of others as they are.
+    /// Adds the paths of another list unchanged.
     pub(super) fn merge(mut self, others: Self) -> Self {
         self.0.extend(others.0);
         self
     }
 
-    /// Puts something around what answers at each path.
+    /// Wraps the handlers of every path.
     pub(super) fn wrapped(self, wrap: impl Fn(MethodRouter<Api>) -> MethodRouter<Api>) -> Self {
         let wrapped = self.0.into_iter();
         Self(

@@ -1,6 +1,6 @@
 //! Scopes of org keys.
 
-/// All scopes of org keys; a key made without naming any holds all.
+/// All scopes of org keys. A key created without `scopes` by a partner holds all of them.
 pub const SCOPES: [&str; 10] = [
     "widget:write",
     "handoff:read",

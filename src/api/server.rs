@@ -1,4 +1,5 @@
-//! Serves HTTP, or HTTPS with a certificate, on one address: bounded connections and a graceful end. See `connection`.
+//! HTTP or HTTPS server on one address: it accepts a bounded number of connections and stops gracefully. See
+//! `connection`.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,12 +17,12 @@ use super::{Api, connection, follow, phone, router};
 use crate::config::Patience;
 use crate::telemetry::metrics;
 
-/// How long requests under way may take once the server ends.
+/// Time that requests in progress have to finish when the server stops.
 const LAST_REQUESTS: Duration = Duration::from_secs(5);
-/// Pause after a failed accept (out of descriptors, say).
+/// Pause after a failed accept, for example without free file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Takes the address, so that a taken port is known before anything else starts.
+/// Binds the address, so that a taken port is reported before anything else starts.
 ///
 /// # Errors
 /// The address can't be listened on.
@@ -35,12 +36,12 @@ pub struct Server {
     end: watch::Sender<bool>,
     serving: tokio::task::JoinHandle<()>,
     api: Api,
-    /// What is done for credentials, streams and other nodes meanwhile.
+    /// Background tasks for credentials, streams and commands of other nodes.
     followers: [tokio::task::JoinHandle<()>; 4],
 }
 
 impl Server {
-    /// Serves `api` on `listener` until `stop`: HTTPS with a certificate, else HTTP.
+    /// Serves `api` on `listener` until [`Self::stop`]: HTTPS with a certificate, else HTTP.
     pub fn start(api: Api, listener: TcpListener, certificate: Option<&Arc<Certificate>>) -> Self {
         let (end, ended) = watch::channel(false);
         let followers = [
@@ -68,7 +69,7 @@ impl Server {
         }
     }
 
-    /// Stops accepting, lets requests under way finish for a few seconds, and returns.
+    /// Stops accepting, lets requests in progress finish for a few seconds, and returns.
     pub async fn stop(self) {
         let _ = self.end.send(true);
         self.api.streams().end();

@@ -1,4 +1,4 @@
-//! State that every handler of the API reaches.
+//! State that every handler has access to.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,30 +19,30 @@ use crate::directory::Directory;
 use crate::engine;
 use crate::integrations::BookingPlatform;
 
-/// What handlers reach. Clones share it.
+/// Shared state of the API. Clones share it.
 #[derive(Clone)]
 pub struct Api(Arc<Inner>);
 
-/// What the API works with.
+/// Everything the API is given at its start.
 #[derive(Debug)]
 pub struct ApiDeps {
     /// The configuration.
     pub config: Arc<Config>,
-    /// What is stored.
+    /// Database.
     pub store: Store,
-    /// What routing knows.
+    /// Directory of orgs, agents, trunks and numbers.
     pub directory: Arc<Directory>,
-    /// The calls that are up.
+    /// Calls that are up.
     pub live: Arc<LiveCalls>,
-    /// The shards; `None` where none run and no call can be up.
+    /// Access to the shards; `None` if none run and no call can be up.
     pub engine: Option<engine::Handle>,
-    /// What has been measured.
+    /// Metrics of this process.
     pub metrics: PrometheusHandle,
-    /// The dashboard's base address, without a slash at the end.
+    /// Base URL of the dashboard, without a trailing slash.
     pub dashboard_url: String,
-    /// Tells the time on the wall.
+    /// Wall clock.
     pub clock: fn() -> Moment,
-    /// Tells a time that never jumps, by which limits and caches run.
+    /// Monotonic clock, used by limits and caches.
     pub monotonic: fn() -> Moment,
 }
 
@@ -67,7 +67,7 @@ pub(crate) fn default_limits(config: &Config) -> DefaultLimits {
     }
 }
 
-/// Days for which data of orgs is kept that have none of their own.
+/// Retention of orgs without one of their own, in days.
 pub(crate) fn default_retention(config: &Config) -> RetentionDays {
     RetentionDays {
         calls: config.retention.calls_days,
@@ -78,7 +78,7 @@ pub(crate) fn default_retention(config: &Config) -> RetentionDays {
 }
 
 impl Api {
-    /// An API over what is stored and the calls that are up.
+    /// Makes the API over a store and the live calls.
     pub fn new(deps: ApiDeps) -> Self {
         let booking = deps.config.integrations.booking.as_ref();
         let booking = booking.map(BookingPlatform::new);
@@ -106,7 +106,7 @@ impl Api {
         }))
     }
 
-    /// From now on `/readyz` says that no new calls are taken.
+    /// Makes `/readyz` say that no new calls are taken.
     pub fn drain(&self) {
         self.0.draining.store(true, Ordering::Relaxed);
         crate::telemetry::metrics::ready(false);
@@ -164,7 +164,7 @@ impl Api {
         self.0.deps.engine.as_ref()
     }
 
-    /// The rule for addresses that tenants name.
+    /// Address policy for what tenants configure.
     pub(super) fn addresses(&self) -> &AddressPolicy {
         &self.0.addresses
     }
@@ -201,7 +201,7 @@ impl Api {
         (self.0.deps.clock)()
     }
 
-    /// Now, on the clock that never jumps.
+    /// Monotonic time.
     pub(super) fn monotonic(&self) -> Moment {
         (self.0.deps.monotonic)()
     }

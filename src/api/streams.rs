@@ -1,7 +1,7 @@
-//! Who listens to events on this node, how many may, and when there is something new for them.
+//! Event streams that are open on this node: their number, its limits, and wake-ups.
 //!
-//! One task follows the events of all orgs and wakes the streams of those that have news; a stream then reads its own from the
-//! store. So an open stream costs nothing while its org is quiet, and holds nothing but its place while its client is slow.
+//! One task follows the events of all orgs and wakes the streams of orgs with new ones; a stream then reads from the
+//! store. So an open stream costs nothing while its org is quiet, and buffers nothing while its client is slow.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::watch;
 use uuid::Uuid;
 
-/// Streams that one node holds open at most: three of four connections.
+/// Streams of one node: three quarters of its connections.
 const MOST: usize = 768;
 
-/// Everybody who listens.
+/// Streams of this node; clones share them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Streams(Arc<Mutex<OpenStreams>>);
 
@@ -23,7 +23,7 @@ struct OpenStreams {
     ended: bool,
 }
 
-/// The listeners of one org.
+/// Streams of one org.
 #[derive(Debug, Default)]
 struct Audience {
     news: watch::Sender<u64>,
@@ -31,25 +31,25 @@ struct Audience {
     seats: usize,
 }
 
-/// How many may listen.
+/// Limits on open streams.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct Most {
     pub(super) of_org: usize,
     pub(super) of_key: usize,
 }
 
-/// Why there is no place.
+/// Limit that forbids another stream.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Full {
-    /// The key has so many.
+    /// Limit of the key.
     Key(usize),
-    /// The org has so many.
+    /// Limit of the org.
     Org(usize),
-    /// The node has as many as it holds.
+    /// Limit of the node.
     Node,
 }
 
-/// A place among the listeners, until it is dropped.
+/// Place of one stream, released when dropped.
 #[derive(Debug)]
 pub(super) struct Seat {
     streams: Streams,
@@ -59,7 +59,7 @@ pub(super) struct Seat {
 }
 
 impl Streams {
-    /// Takes a place for a stream that is opened with this key of the org.
+    /// Takes a place for a stream that this key of the org opens.
     pub(super) fn enter(&self, org: Uuid, key: Uuid, most: Most) -> Result<Seat, Full> {
         let mut open = self.open();
         if open.seats >= MOST || open.ended {
@@ -88,11 +88,11 @@ impl Streams {
         })
     }
 
-    /// Ends every stream, and lets none begin.
+    /// Ends every stream and refuses new ones.
     pub(super) fn end(&self) {
         let mut open = self.open();
         open.ended = true;
-        // Their streams see that nobody will tell them anything any more.
+        // Dropping the senders ends the streams.
         open.orgs.clear();
         open.seats = 0;
     }
@@ -123,12 +123,12 @@ impl Audience {
 }
 
 impl Seat {
-    /// Says that everything up to now has been seen.
+    /// Marks everything up to now as seen.
     pub(super) fn seen(&mut self) {
         self.news.mark_unchanged();
     }
 
-    /// Waits for something that hasn't been seen; `false`: the server ends.
+    /// Waits for events that haven't been seen; returns false when the server stops.
     pub(super) async fn news(&mut self) -> bool {
         self.news.changed().await.is_ok()
     }

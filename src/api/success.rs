@@ -1,4 +1,4 @@
-//! Answer to a request that leaves nothing to show.
+//! Answer to a request that has nothing else to show.
 
 /// The answer to what leaves nothing to show.
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]

@@ -1,4 +1,4 @@
-//! Times as the API writes and reads them: RFC 3339 in UTC with milliseconds.
+//! Times in the API: RFC 3339 in UTC with milliseconds.
 
 use std::borrow::Cow;
 
@@ -9,10 +9,10 @@ use trunkline_sip::moment::Moment;
 
 pub(super) use trunkline_store::written;
 
-/// An RFC 3339 time (§5.6): a date, a time and an offset.
+/// Parses an RFC 3339 time (§5.6): a date, a time and an offset.
 pub(crate) fn timestamp(text: &str) -> Option<Moment> {
     const DATE: usize = "2026-01-31".len();
-    // The parser takes more than RFC 3339: a blank for the `T`, minutes alone, a zone's name in brackets.
+    // The parser takes more than RFC 3339: a blank instead of `T`, no seconds, a zone's name in brackets.
     let has_seconds = text.as_bytes().get(DATE + 6) == Some(&b':');
     let is_strict = text.as_bytes().get(DATE) == Some(&b'T') && has_seconds && !text.contains('[');
     let timestamp: Timestamp = text.parse().ok().filter(|_| is_strict)?;
@@ -20,19 +20,20 @@ pub(crate) fn timestamp(text: &str) -> Option<Moment> {
     Some(Moment::from_micros(micros))
 }
 
-/// The start of a window: a timestamp, or a date, which begins at its midnight.
+/// Parses the start of a window: a timestamp, or a date, which means its first moment.
 pub(crate) fn start(text: &str) -> Result<Moment, String> {
     read(text, Time::midnight())
 }
 
-/// The inclusive end of a window: a timestamp, or a date, which ends at its midnight. The whole millisecond is in it, since what
-/// we show of a time goes no further.
+/// Parses the inclusive end of a window: a timestamp, or a date, which means its last moment. It includes the whole
+/// millisecond, because shown times go no further.
 pub(crate) fn end(text: &str) -> Result<Moment, String> {
     let end = read(text, Time::constant(23, 59, 59, 999_000_000))?.as_micros();
     Ok(Moment::from_micros(end - end % 1000 + 999))
 }
 
-/// ISO 8601 with an offset, or without one in UTC. What lies before 1970 or after the last time that can be written is that time.
+/// Parses ISO 8601 with an offset, or without one as UTC. A time before 1970 or after the last one that can be written
+/// is clamped.
 fn read(text: &str, of_day: Time) -> Result<Moment, String> {
     let utc = |time: DateTime| {
         time.to_zoned(TimeZone::UTC)
@@ -53,7 +54,7 @@ fn read(text: &str, of_day: Time) -> Result<Moment, String> {
         .ok_or_else(|| format!("{text:?} is no ISO 8601 date or time"))
 }
 
-/// The `+` of an offset that a client forgot to escape arrives as a blank.
+/// Restores the `+` of an offset that a client forgot to escape, and that arrived as a blank.
 fn with_plus(text: &str) -> Cow<'_, str> {
     match text.rsplit_once(' ') {
         Some((time, offset)) if time.contains(['T', 't']) => format!("{time}+{offset}").into(),

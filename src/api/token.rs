@@ -1,7 +1,7 @@
-//! The tokens that we sign with Ed25519 (RFC 8037): an org's key, whose `sub` is the key's row, and a widget contact's, which ends
-//! by itself and says so in its claim `typ`.
+//! Signed tokens (Ed25519, RFC 8037): org API keys, whose `sub` is the key's row, and tokens of widget contacts, which
+//! expire and have the claim `typ`.
 //!
-//! The signature says that we made it; whether the key or contact still exists is a question to the store.
+//! The signature proves that we issued a token. Whether the key or contact still exists is checked in the store.
 
 use std::time::Duration;
 
@@ -14,28 +14,30 @@ use uuid::Uuid;
 
 use trunkline_store::{Error, Issued, IssuedBy, Keyring, NewOrgKey, OrgKey, Store, org_keys};
 
-/// What an org's key says.
+/// Claims of an org key.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Claims {
-    /// The key.
+    /// Id of the key.
     pub sub: Uuid,
-    /// Its org.
+    /// Id of the org.
     pub org: Uuid,
-    /// What it may do.
+    /// Scopes of the key.
     pub scopes: Vec<String>,
-    /// When it was made, in seconds since the epoch.
+    /// Time of creation, in seconds since the epoch.
     pub iat: u64,
-    /// Makes the token one that can't be made again, by a holder of the signing key either. Keys of earlier versions have none.
+    /// Random id, so that even a holder of the signing key can't make the token again. Keys of earlier versions have
+    /// none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jti: Option<Uuid>,
 }
 
 impl Claims {
-    /// How long after a key's row its token was signed at most.
+    /// Maximum time between the creation of a key's row and the signing of its token.
     const SIGNED_WITHIN_S: u64 = 60;
 
-    /// Whether this is what the tokens of earlier versions say, whose hash isn't kept, for a key with these scopes that was made then.
+    /// Returns true if these claims match a key of an earlier version, without a stored hash, with these scopes and
+    /// this time of creation.
     pub(super) fn are_of_unkept(&self, scopes: &[String], created_at: Moment) -> bool {
         let late = self.iat.checked_sub(created_at.as_secs());
         self.jti.is_none()
@@ -44,35 +46,36 @@ impl Claims {
     }
 }
 
-/// What a widget contact's token says: who it is, and nothing about it.
+/// Claims of a widget contact's token: its id, and nothing else about it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ContactClaims {
     typ: ContactType,
-    /// The contact.
+    /// Id of the contact.
     pub sub: Uuid,
-    /// Its org.
+    /// Id of the org.
     pub org: Uuid,
-    /// When it was made, in seconds since the epoch.
+    /// Time of creation, in seconds since the epoch.
     pub iat: u64,
-    /// When it ends, in seconds since the epoch.
+    /// Time of expiry, in seconds since the epoch.
     pub exp: u64,
 }
 
-/// Tells a contact's token from every other.
+/// Distinguishes a contact's token from all others.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 enum ContactType {
     #[serde(rename = "widget_contact")]
     WidgetContact,
 }
 
-/// The longest token that is looked at.
+/// Maximum length of a token that is parsed.
 const LONGEST: usize = 4096;
 
-/// Makes a key of the org; gives its row, and the token, to be shown once.
+/// Creates a key of the org. Returns its row, and the token, which is shown once.
 ///
 /// # Errors
-/// [`Wrong::Absent`](trunkline_store::Wrong::Absent) if there is no such org, [`Refused::AtLimit`](trunkline_store::Refused::AtLimit).
+/// [`Wrong::Absent`](trunkline_store::Wrong::Absent) if the org doesn't exist,
+/// [`Refused::AtLimit`](trunkline_store::Refused::AtLimit).
 pub async fn issue(
     store: &Store,
     org: Uuid,
@@ -82,10 +85,10 @@ pub async fn issue(
     issue_by(IssuedBy::Tenant, store, org, new, now).await
 }
 
-/// The same for the operator, whom the org's limit doesn't hold.
+/// Creates a key for the operator, without the org's limit.
 ///
 /// # Errors
-/// [`Wrong::Absent`](trunkline_store::Wrong::Absent) if there is no such org.
+/// [`Wrong::Absent`](trunkline_store::Wrong::Absent) if the org doesn't exist.
 pub(crate) async fn issue_for_operator(
     store: &Store,
     org: Uuid,
@@ -115,7 +118,7 @@ async fn issue_by(
     made.await
 }
 
-/// A key's token as its row keeps it.
+/// Record of a key's token for its row.
 pub(super) fn issued(token: &str) -> Issued {
     Issued {
         token_hash: Sha256::digest(token).into(),
@@ -123,7 +126,7 @@ pub(super) fn issued(token: &str) -> Issued {
     }
 }
 
-/// The token of an org key.
+/// Signs the token of an org key.
 pub fn mint(keyring: &Keyring, key: Uuid, org: Uuid, scopes: &[String], now: Moment) -> String {
     let claims = Claims {
         sub: key,
@@ -135,7 +138,7 @@ pub fn mint(keyring: &Keyring, key: Uuid, org: Uuid, scopes: &[String], now: Mom
     sign(keyring, &claims)
 }
 
-/// The token of a widget contact.
+/// Signs the token of a widget contact.
 pub(super) fn mint_contact(
     keyring: &Keyring,
     contact: Uuid,
@@ -153,16 +156,16 @@ pub(super) fn mint_contact(
     sign(keyring, &claims)
 }
 
-/// Whether the key that signed a token is still good.
+/// State of the key that signed a token.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Signer {
-    /// It is published.
+    /// In use and published.
     Good,
-    /// It is retired: its signature proves nothing by itself.
+    /// Retired: its signature proves nothing by itself.
     Retired,
 }
 
-/// The claims of an org's key that we signed, with a key that may be retired since.
+/// Returns the claims of an org key that we signed, possibly with a key that is retired now.
 pub(super) fn read_key(keyring: &Keyring, token: &str) -> Option<(Claims, Signer)> {
     if let Some(claims) = verified(keyring, token) {
         return Some((claims, Signer::Good));
@@ -174,12 +177,13 @@ pub(super) fn read_key(keyring: &Keyring, token: &str) -> Option<(Claims, Signer
     Some((claims, Signer::Retired))
 }
 
-/// The claims of an org's key that we signed; `None` for anything else, any other algorithm or kind of token included.
+/// Returns the claims of an org key that we signed; `None` for anything else, including other algorithms and kinds of
+/// tokens.
 pub fn read(keyring: &Keyring, token: &str) -> Option<Claims> {
     verified(keyring, token)
 }
 
-/// The claims of a widget contact's token that we signed and that hasn't ended.
+/// Returns the claims of a valid token of a widget contact.
 pub(super) fn read_contact(keyring: &Keyring, token: &str, now: Moment) -> Option<ContactClaims> {
     verified(keyring, token).filter(|claims: &ContactClaims| now.as_secs() < claims.exp)
 }
@@ -192,7 +196,7 @@ fn sign(keyring: &Keyring, claims: &impl Serialize) -> String {
         .expect("an Ed25519 key signs any claims")
 }
 
-/// Whether the token names a signing key that we don't know: another process may have just made it.
+/// Returns true if the token names an unknown signing key: another process may have just created it.
 pub(super) fn is_of_another_key(keyring: &Keyring, token: &str) -> bool {
     let is_known = |kid: String| {
         keyring.signing_keys().iter().any(|pair| pair.id() == kid)
@@ -201,7 +205,7 @@ pub(super) fn is_of_another_key(keyring: &Keyring, token: &str) -> bool {
     key_of(token).is_some_and(|kid| !is_known(kid))
 }
 
-/// The key that the token says it was signed with.
+/// Id of the signing key that the token names.
 fn key_of(token: &str) -> Option<String> {
     let is_short = token.len() <= LONGEST;
     let header = is_short.then(|| jsonwebtoken::decode_header(token).ok())?;
@@ -217,7 +221,7 @@ fn verified<C: DeserializeOwned + Clone>(keyring: &Keyring, token: &str) -> Opti
 
 fn verified_with<C: DeserializeOwned + Clone>(public: &[u8; 32], token: &str) -> Option<C> {
     let mut validation = Validation::new(Algorithm::EdDSA);
-    // A key has no expiry, it is good as long as its row exists; that of a contact is held against our own clock.
+    // An org key has no expiry claim, as its row decides. A contact's expiry is compared with our own clock.
     validation.required_spec_claims.clear();
     validation.validate_exp = false;
     validation.validate_aud = false;

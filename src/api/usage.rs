@@ -1,6 +1,6 @@
 //! Usage as `/phone/usage` and `/partner/v1/usage` show it: calls and answered seconds, as JSON or by `Accept` as CSV.
 //!
-//! A cell of the CSV is an id, a date, a number or a word of ours, so none needs quotes or can be read as a formula.
+//! Each cell of the CSV is an id, a date, a number or a fixed word, so none needs quotes or can be read as a formula.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -81,7 +81,7 @@ fn date(day: i64) -> String {
     date
 }
 
-/// Calls that usage is asked of, and the form of the answer.
+/// Query of a usage request, and the format of the answer.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct UsageRequest {
     pub(super) window: UsageWindow,
@@ -90,7 +90,7 @@ pub(super) struct UsageRequest {
 }
 
 impl UsageRequest {
-    /// Rows to ask the store for: one more than an answer may have.
+    /// Rows to read from the store: one more than an answer may have.
     pub(super) const ROWS: u32 = MOST + 1;
 
     /// Reads `start_date`, `end_date` and `group_by`, and `Accept`.
@@ -128,10 +128,10 @@ impl UsageRequest {
         })
     }
 
-    /// The answer.
+    /// Makes the answer.
     ///
     /// # Errors
-    /// 400 if it would have too many rows.
+    /// 400 if it has too many rows.
     pub(super) fn answer(self, rows: Vec<UsageRow>) -> Result<Response, ApiError> {
         if rows.len() > MOST as usize {
             let fault = format!(
@@ -148,7 +148,7 @@ impl UsageRequest {
     }
 }
 
-/// Describes the query and the answer.
+/// Adds the query and the answer to the OpenAPI document.
 pub(super) fn describe(op: Operation<'_>) -> Operation<'_> {
     let date = || json!({"type": "string", "examples": ["2026-01-31", "2026-01-31T12:00:00Z"]});
     op.query(
@@ -192,7 +192,7 @@ fn parts(text: &str) -> Result<UsageParts, String> {
     Ok(parts)
 }
 
-/// RFC 4180, with a header line.
+/// Writes CSV (RFC 4180) with a header line.
 fn csv(items: &[UsageItem]) -> String {
     let mut text =
         "day,org_id,agent_id,trunk_id,direction,calls,answered_calls,answered_seconds\r\n"

@@ -1,4 +1,5 @@
-//! The page of one call: what its record says, the ladder of its messages, and why it went where it went, in the sentences that the API and the command line use.
+//! Page of one call: its record, the ladder diagram of its messages, and the explanation of its routing, in the same
+//! sentences as in the API and the CLI.
 
 use axum::extract::{Request, State};
 use maud::{Markup, PreEscaped, html};
@@ -66,7 +67,7 @@ fn page(base: &str, call: &Call, explanation: &[String], ladder: &str) -> Markup
                 @if !ladder.contains("marker-end") {
                     p.empty { "No message of this call is with this node: they are kept for a while, where the call was." }
                 } @else {
-                    // Made of text that was escaped for it.
+                    // The SVG was made from escaped text.
                     div.ladder tabindex="0" role="region" aria-label="Ladder of the call" { (PreEscaped(ladder)) }
                 }
             }

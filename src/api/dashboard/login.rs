@@ -1,4 +1,4 @@
-//! Login and logout: a link opens one session, whoever comes first.
+//! Login and logout. A login link opens one session.
 
 use axum::extract::{RawQuery, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -12,7 +12,8 @@ use crate::api::credentials::presented;
 use crate::api::dashboard_session::{self, LIFETIME};
 use crate::api::{Api, ApiError};
 
-/// `GET /partner-login?token`: consumes the link (or shows a button that does, where its maker asked for one) and opens a session in its org; 410 for a link that is used, too old or unknown.
+/// `GET /partner-login?token`: consumes the link and opens a session in its org. If the creator of the link asked for a
+/// confirmation, shows a button first. 410 for a link that is used, expired or unknown.
 pub(super) async fn consume(
     state: State<Api>,
     headers: HeaderMap,
@@ -21,7 +22,7 @@ pub(super) async fn consume(
     let State(api) = &state;
     if !is_visit(&headers) {
         return Err(Instead::new(
-            // Browsers drop what they fetched ahead if it failed, and ask again when the link is opened.
+            // A browser drops a failed prefetch, and asks again when the person opens the link.
             StatusCode::SERVICE_UNAVAILABLE,
             "Open this link in a browser",
             "The link is still good: it was fetched ahead of time, and logs you in when you open it.",
@@ -41,7 +42,7 @@ pub(super) async fn consume(
     open(&state, token).await
 }
 
-/// `POST /partner-login`: the button of the page before a link; consumes the link.
+/// `POST /partner-login`: the button of the confirmation page; consumes the link.
 pub(super) async fn confirm(
     state: State<Api>,
     headers: HeaderMap,
@@ -57,14 +58,14 @@ pub(super) async fn confirm(
     open(&state, token_of(&body)).await
 }
 
-/// The token among pairs of a query or of a form; it has no character that is escaped.
+/// Finds the token among the pairs of a query or a form. It has no character that would be escaped.
 fn token_of(pairs: &str) -> Option<&str> {
     pairs
         .split('&')
         .find_map(|pair| pair.strip_prefix("token="))
 }
 
-/// Consumes a link and leads to the dashboard.
+/// Consumes a link and redirects to the dashboard.
 async fn open(state: &State<Api>, link: Option<&str>) -> Result<Response, Instead> {
     let State(api) = state;
     let link = link.map(presented);
@@ -92,7 +93,7 @@ async fn open(state: &State<Api>, link: Option<&str>) -> Result<Response, Instea
     ))
 }
 
-/// Whether somebody opens the link, as opposed to software that fetches it ahead of time or for a part of a page.
+/// Returns true if a person opens the link, as opposed to a prefetch or a request for a part of a page.
 fn is_visit(headers: &HeaderMap) -> bool {
     let is_ahead = ["sec-purpose", "purpose", "x-moz"]
         .iter()
@@ -107,10 +108,11 @@ fn is_visit(headers: &HeaderMap) -> bool {
     !is_ahead && destinations.all(|destination| destination == "document")
 }
 
-/// `HEAD /partner-login`: what looks at links before people open them consumes none, and learns nothing.
+/// `HEAD /partner-login`: software that checks links before people open them must neither consume one nor learn
+/// anything.
 pub(super) async fn look() {}
 
-/// `GET /dashboard`: the org that the session is for.
+/// `GET /dashboard`: redirects to the session's org.
 pub(super) async fn home(state: State<Api>, request: Request) -> Result<Redirect, Instead> {
     let (parts, _) = request.into_parts();
     let session = dashboard_session::of(&parts, &state)

@@ -1,4 +1,4 @@
-//! The dashboard: pages for people, without a line of script. They are logged in by a partner's link; see `dashboard_session` for their session.
+//! Dashboard: HTML pages without scripts. A partner's link logs a person in; `dashboard_session` has the session.
 
 mod call;
 mod login;
@@ -33,7 +33,7 @@ pub(super) fn router() -> Routes {
         .wrapped(|methods| methods.layer(from_fn(guarded)))
 }
 
-/// What every page is sent with: nothing is loaded from elsewhere, framed, kept, or told to other sites.
+/// Headers of every page: nothing is loaded from other sites, framed, cached or sent to other sites as a referrer.
 const GUARDS: [(HeaderName, &str); 5] = [
     (
         header::CONTENT_SECURITY_POLICY,
@@ -41,7 +41,7 @@ const GUARDS: [(HeaderName, &str); 5] = [
     ),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::X_FRAME_OPTIONS, "DENY"),
-    // Forms would otherwise be sent without their origin.
+    // Without it, browsers send forms without `Origin`.
     (header::REFERRER_POLICY, "same-origin"),
     (header::CACHE_CONTROL, "no-store"),
 ];

@@ -1,4 +1,4 @@
-//! The page of an org, and what it can change: the org's API keys.
+//! Page of an org, with forms that create and revoke its API keys.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,14 +23,14 @@ use crate::api::path::Named;
 use crate::api::phone::from_memory;
 use crate::api::{Api, SCOPES, end_of, token};
 
-/// Rows that each list shows.
+/// Rows of each list.
 const SHOWN: u32 = 50;
-/// Calls and handoffs.
+/// Rows of calls and handoffs.
 const RECENT: u32 = 20;
-/// Characters of a key's name.
+/// Maximum length of a key's name, in characters.
 const LONGEST_NAME: usize = 200;
 
-/// A form from a page of a session's own, by somebody who is logged in.
+/// Form of a logged-in session, checked to come from its own page.
 #[derive(Debug)]
 pub(super) struct SubmittedForm {
     pub(super) session: Arc<DashboardSession>,
@@ -73,7 +73,7 @@ impl FromRequest<Api> for SubmittedForm {
 }
 
 impl SubmittedForm {
-    /// The org, if the session may change it.
+    /// Returns the org, if the session may change it.
     fn changes(&self) -> Result<Uuid, Instead> {
         let org = org_of_session(&self.named, &self.session)?;
         if self.session.record.writes {
@@ -91,7 +91,7 @@ fn wrong(text: &str) -> Instead {
     Instead::new(StatusCode::BAD_REQUEST, "That did not work", text)
 }
 
-/// The org of the path, which must be the session's.
+/// Returns the org of the path, which must be the session's.
 pub(super) fn org_of_session(named: &Named, session: &DashboardSession) -> Result<Uuid, Instead> {
     let org = named.id("org_id", Kind::Org)?;
     if org != session.record.org_id {
@@ -121,7 +121,7 @@ pub(super) async fn show(
     Ok(Html(page(&state, &session, None).await?))
 }
 
-/// `POST /dashboard/{org_id}/keys`: makes a key with the scopes that are ticked, and shows it on this one answer.
+/// `POST /dashboard/{org_id}/keys`: creates a key with the ticked scopes, and shows it in this answer only.
 pub(super) async fn create_key(state: State<Api>, form: SubmittedForm) -> Result<Html, Instead> {
     let org = form.changes()?;
     let name = form.fields.get("name").map_or("", String::as_str).trim();
@@ -147,7 +147,7 @@ pub(super) async fn create_key(state: State<Api>, form: SubmittedForm) -> Result
     Ok(Html(page(&state, &form.session, Some(&secret)).await?))
 }
 
-/// The end of the day that the form names as a key's last one; `None` where it names none.
+/// Returns the end of the last day in the form; `None` if it names none.
 fn last_day(form: &SubmittedForm, now: Moment) -> Result<Option<Moment>, Instead> {
     let day = form.fields.get("last_day").map_or("", String::as_str);
     if day.is_empty() {
@@ -160,7 +160,7 @@ fn last_day(form: &SubmittedForm, now: Moment) -> Result<Option<Moment>, Instead
     Ok(Some(end))
 }
 
-/// `POST /dashboard/{org_id}/keys/{api_key_id}/revoke`; one that is revoked already is no fault.
+/// `POST /dashboard/{org_id}/keys/{api_key_id}/revoke`; revoking a revoked key is no error.
 pub(super) async fn revoke_key(
     state: State<Api>,
     form: SubmittedForm,
@@ -175,7 +175,7 @@ pub(super) async fn revoke_key(
     Ok(Redirect::to(&to))
 }
 
-/// The newest calls, those that are up now from memory.
+/// Newest calls; those that are up come from memory.
 async fn recent(api: &Api, org: Uuid) -> Result<Vec<Call>, Error> {
     // Memory first: a call that ends in between is then found in the store.
     let live = api.live().of_org(org);

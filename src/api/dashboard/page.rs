@@ -1,4 +1,4 @@
-//! Frame of every page, and what is shown instead of one.
+//! Frame of every page, and the pages shown in place of one.
 
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -19,7 +19,7 @@ impl IntoResponse for Html {
     }
 }
 
-/// What is shown instead of a page, in words for people.
+/// Page shown in place of the requested one, with a message for people.
 #[derive(Debug)]
 pub(super) struct Instead(StatusCode, Markup, Option<Cause>);
 
@@ -28,7 +28,7 @@ impl Instead {
         Self(status, view::notice(title, text), None)
     }
 
-    /// The session is over, or there is none.
+    /// Makes the page for a missing or expired session.
     pub(super) fn logged_out() -> Self {
         Self::new(
             StatusCode::UNAUTHORIZED,
@@ -88,7 +88,7 @@ impl IntoResponse for Instead {
     }
 }
 
-/// The path below which the dashboard lies, without a slash at the end: a proxy may add one.
+/// Path below which the dashboard lies, without a trailing slash; a proxy may add a prefix.
 pub(super) fn base(State(api): &State<Api>) -> &str {
     let url = api.dashboard_url();
     let rest = url.split_once("://").map_or("", |(_, rest)| rest);

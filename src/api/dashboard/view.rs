@@ -1,4 +1,4 @@
-//! The dashboard's markup. What is shown is escaped by maud; nothing here decides anything.
+//! HTML of the dashboard. Maud escapes all text; nothing here decides anything.
 
 use maud::{DOCTYPE, Markup, html};
 use trunkline_model::record::Direction;
@@ -10,10 +10,10 @@ use crate::api::SCOPES;
 use crate::api::credentials::DashboardSession;
 use crate::api::time::written;
 
-/// What the page of an org shows.
+/// Contents of an org's page.
 #[derive(Debug)]
 pub(super) struct OrgPage<'p> {
-    /// What stands before every path.
+    /// Prefix of every path.
     pub(super) base: &'p str,
     pub(super) session: &'p DashboardSession,
     pub(super) form_token: String,
@@ -22,7 +22,7 @@ pub(super) struct OrgPage<'p> {
     pub(super) trunk: Option<InboundTrunk>,
     pub(super) sip_endpoint: String,
     pub(super) keys: Page<OrgKey>,
-    /// A key that was made just now.
+    /// Key that was created by this request.
     pub(super) secret: Option<&'p str>,
     pub(super) calls: Vec<Call>,
     pub(super) handoffs: Page<Handoff>,
@@ -53,7 +53,7 @@ pub(super) fn document(title: &str, style: &str, body: &Markup) -> Markup {
     }
 }
 
-/// A page that says one thing.
+/// Page with one message.
 pub(super) fn notice(title: &str, text: &str) -> Markup {
     let body = html! {
         main.notice {
@@ -61,11 +61,11 @@ pub(super) fn notice(title: &str, text: &str) -> Markup {
             p { (text) }
         }
     };
-    // Not below what a proxy may put in front of paths, which isn't known here: the page is then merely plain.
+    // The prefix that a proxy may put before paths isn't known here; without it the page just has no style.
     document(title, "/dashboard/style.css", &body)
 }
 
-/// The page before a login link: its button consumes the link.
+/// Confirmation page of a login link: its button consumes the link.
 pub(super) fn confirmation(to: &str, token: &str) -> Markup {
     let body = html! {
         main.notice {
@@ -123,7 +123,7 @@ fn form_token(page: &OrgPage<'_>) -> Markup {
     html! { input type="hidden" name="form_token" value=(page.form_token); }
 }
 
-/// A section with a table, or the words that stand for an empty one. Each column's title is repeated in its cells, for narrow screens.
+/// Section with a table, or a text if the table is empty. Each cell repeats its column's title, for narrow screens.
 fn table<T>(
     [id, title, empty]: [&str; 3],
     columns: &[&str],

@@ -1,4 +1,4 @@
-//! `/handoff-analytics/events`: conversations that an agent gave to a human. A runtime reports them here.
+//! `/handoff-analytics/events`: conversations that an agent handed to a human. Runtimes report them here.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use crate::api::{Api, ApiError};
 const READ: &str = "handoff:read";
 const WRITE: &str = "handoff:write";
 
-/// How far back a list goes that names no `start_date`.
+/// Length of the window of a list without `start_date`.
 const USUAL_WINDOW: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// A handoff as the API shows it: these fields and no other.
@@ -50,8 +50,8 @@ impl From<Handoff> for HandoffView {
     }
 }
 
-/// What a list is narrowed by, as it was asked for, and the window that came of it. The cursor carries both, so that a walk sees
-/// one window however long it takes.
+/// Filters as they were asked for, and the window that follows from them. The cursor carries both, so that all pages of
+/// a walk cover one window.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct HandoffFilters {
@@ -61,7 +61,7 @@ pub(super) struct HandoffFilters {
     window: Option<(Moment, Moment)>,
 }
 
-/// Filters are the same if they were asked for in the same words.
+/// Filters are equal if the requests were.
 impl PartialEq for HandoffFilters {
     fn eq(&self, other: &Self) -> bool {
         (self.reason, self.start_date, self.end_date)
@@ -79,7 +79,7 @@ impl HandoffFilters {
         }
     }
 
-    /// The window, which is made up once for a whole walk.
+    /// Returns the window, which is fixed once for all pages of a walk.
     fn window(&mut self, now: Moment) -> (Moment, Moment) {
         let start = self.start_date.unwrap_or(now - USUAL_WINDOW);
         let end = self.end_date.unwrap_or(now);

@@ -1,4 +1,5 @@
-//! The document's `webhooks`: what is sent to an org's receivers, from the schema that is published beside the docs.
+//! `webhooks` section of the OpenAPI document: the events sent to an org's receivers, from the schema published with
+//! the docs.
 
 use serde_json::{Map, Value, json};
 
@@ -7,7 +8,7 @@ use super::form::camel;
 /// The schema of events as receivers get it.
 const PUBLISHED: &str = include_str!("../../../docs/events.schema.json");
 
-/// The schema of the data of each event, and its name in the document.
+/// Schema of the data of each event, and its name in the document.
 const DATA: [(&str, &str); 7] = [
     ("call", "CallEvent"),
     ("transfer", "TransferEvent"),
@@ -18,7 +19,7 @@ const DATA: [(&str, &str); 7] = [
     ("verification", "NumberVerifiedEvent"),
 ];
 
-/// One entry for each type of event, and the schemas that they refer to.
+/// Returns one entry per event type, and the schemas that the entries refer to.
 pub(super) fn webhooks() -> (Map<String, Value>, Map<String, Value>) {
     let (mut webhooks, mut schemas) = (Map::new(), Map::new());
     let published: Value = serde_json::from_str(PUBLISHED).unwrap_or_default();

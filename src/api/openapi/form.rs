@@ -1,10 +1,11 @@
-//! The form of the document's schemas: what clients and their generators read best, whatever the types in the code look like.
+//! Final form of the document's schemas: what clients and their generators read best, regardless of the Rust types.
 
 use serde_json::{Map, Value, json};
 
 use super::words;
 
-/// Gives every schema in `value` its final form: enumerations as `enum`, times as `date-time`, and each property its description.
+/// Gives every schema in `value` its final form: enumerations as `enum`, times as `date-time`, and a description for
+/// each property.
 pub(super) fn shape(value: &mut Value) {
     match value {
         Value::Object(map) => {
@@ -22,7 +23,7 @@ pub(super) fn shape(value: &mut Value) {
     }
 }
 
-/// What ends in `_at` is a time.
+/// Marks a property whose name ends in `_at` as a time.
 fn mark_time(name: &str, property: &mut Value) {
     let is_text = property["type"] == "string" || property["type"] == json!(["string", "null"]);
     if is_text && (name.ends_with("_at") || name == "at") {
@@ -30,7 +31,8 @@ fn mark_time(name: &str, property: &mut Value) {
     }
 }
 
-/// A property without a description of its own has that of its name. One that only refers to a schema is described there.
+/// Gives a property without a description the one of its name. A property that only refers to a schema is described
+/// there.
 fn describe(name: &str, property: &mut Value) {
     let Value::Object(schema) = property else {
         return;
@@ -52,8 +54,8 @@ fn describe(name: &str, property: &mut Value) {
     }
 }
 
-/// Words with a description each are written as `oneOf` by the types, and understood as an enumeration only by `enum`: one it becomes, and
-/// the description lists what each word says.
+/// Turns a `oneOf` of described words, which the types produce, into an `enum`, which generators understand. The
+/// description lists the words' meanings.
 fn enumerate(schema: &mut Value) {
     let Some(branches) = schema.get("oneOf").and_then(Value::as_array) else {
         return;
@@ -104,7 +106,7 @@ fn enumerate(schema: &mut Value) {
     map.insert("oneOf".to_owned(), branches.into());
 }
 
-/// Leaves room for fields to come: an answer may have more than it has today, and a client that is strict about them would break.
+/// Allows additional properties in answers, because an answer may get more fields and a strict client would break.
 pub(super) fn open(schema: &mut Value) {
     match schema {
         Value::Object(map) => {
@@ -118,8 +120,8 @@ pub(super) fn open(schema: &mut Value) {
     }
 }
 
-/// Gives objects that stand within the branches of a schema names of their own: generators make a type of each named schema, and some take
-/// two unnamed ones for the same. A branch is named by the field that tells it from the others.
+/// Moves objects inside the branches of a schema to schemas with names. Generators make a type of each named schema,
+/// and some confuse two unnamed ones. A branch is named by the field that distinguishes it.
 pub(super) fn name_branches(schemas: &mut Map<String, Value>) {
     let mut waiting: Vec<String> = schemas.keys().cloned().collect();
     while let Some(name) = waiting.pop() {
@@ -144,7 +146,7 @@ pub(super) fn name_branches(schemas: &mut Map<String, Value>) {
     }
 }
 
-/// The constant of a branch that has one, else its first property, as part of a name.
+/// Distinguishing word of a branch, as part of a name: its constant, else its first property.
 fn told_apart_by(properties: &Map<String, Value>) -> Option<String> {
     let constant = properties
         .values()
@@ -153,7 +155,7 @@ fn told_apart_by(properties: &Map<String, Value>) -> Option<String> {
     constant.or_else(first).map(camel)
 }
 
-/// The object that is all that a branch holds.
+/// Names the object that is the only content of a branch.
 fn name_only_property(branch: &str, schema: &mut Value, named: &mut Vec<(String, Value)>) {
     let Some(properties) = schema["properties"].as_object_mut() else {
         return;
@@ -170,7 +172,7 @@ fn name_only_property(branch: &str, schema: &mut Value, named: &mut Vec<(String,
     }
 }
 
-/// `call.ended` and `agent_busy` as parts of a name: `CallEnded`, `AgentBusy`.
+/// Turns `call.ended` and `agent_busy` into parts of a name: `CallEnded`, `AgentBusy`.
 pub(super) fn camel(words: &str) -> String {
     let capital = |word: &str| {
         let (first, rest) = word.split_at_checked(1).unwrap_or((word, ""));
@@ -179,7 +181,7 @@ pub(super) fn camel(words: &str) -> String {
     words.split(['.', '_']).map(capital).collect()
 }
 
-/// One line of the list of words.
+/// Line of the list of words.
 fn line(word: &Value) -> Option<String> {
     let (word, says) = (word["const"].as_str()?, word["description"].as_str()?);
     let says = says.replace('\n', " ");

@@ -1,6 +1,8 @@
-//! `/openapi.json`: the API as OpenAPI 3.1 describes it, made from the code: requests from what reads them, answers from the types that
-//! are written. Which operations there are, with their credentials and statuses, stands in the `openapi` file of each area; a
-//! test holds it against the router.
+//! `/openapi.json`: the API as an OpenAPI 3.1 document, generated from the code. Request schemas come from the readers,
+//! answer schemas from the types that are serialized.
+//!
+//! The `openapi` file of each area lists its operations, with credentials and statuses; a test compares them with the
+//! router.
 
 mod events;
 mod form;
@@ -22,16 +24,16 @@ use crate::config::Config;
 pub(super) use operation::Operation;
 pub(super) use pages::page;
 
-/// The version that the document carries.
+/// Version of the API in the document.
 const VERSION: &str = "1.0-beta";
 
-/// The document while it is written.
+/// OpenAPI document under construction.
 pub(super) struct OpenApiBuilder {
     generator: SchemaGenerator,
     paths: Map<String, Value>,
 }
 
-/// The operations of one area, asked with org keys: to read with one scope, to change with another.
+/// Operations of one area for org keys, with one scope for reading and one for changes.
 pub(super) struct Area<'b> {
     builder: &'b mut OpenApiBuilder,
     tag: &'static str,
@@ -39,7 +41,7 @@ pub(super) struct Area<'b> {
     write: &'static str,
 }
 
-/// The document and its page, made when they are first asked for.
+/// Document and page, rendered when they are first requested.
 #[derive(Debug, Default)]
 pub(super) struct RenderedDocs {
     pub(super) json: OnceLock<Bytes>,
@@ -60,8 +62,7 @@ impl OpenApiBuilder {
         }
     }
 
-    /// Describes one operation: its method in small letters, its path, its id and what it does in a sentence; the rest is told by
-    /// `tell`.
+    /// Adds an operation: method in lower case, path, id and a one-sentence summary. `tell` adds the rest.
     pub(super) fn add(
         &mut self,
         method: &str,
@@ -75,7 +76,7 @@ impl OpenApiBuilder {
         methods[method] = operation;
     }
 
-    /// An area of this tag, read with one scope and changed with another.
+    /// Starts an area with this tag, and with a scope for reading and one for changes.
     pub(super) const fn area(
         &mut self,
         tag: &'static str,
@@ -123,11 +124,11 @@ impl OpenApiBuilder {
     }
 }
 
-/// A method of [`Area`] for each of HTTP.
+/// Defines a method of [`Area`] for each HTTP method.
 macro_rules! methods {
     ($($method:ident $scope:ident),*) => {
         impl Area<'_> {$(
-            /// Describes an operation of this method, as [`OpenApiBuilder::add`] does.
+            /// Adds an operation with this method, as [`OpenApiBuilder::add`] does.
             pub(super) fn $method(
                 &mut self,
                 path: &str,
@@ -143,7 +144,7 @@ macro_rules! methods {
 }
 methods!(get read, post write, put write, patch write, delete write);
 
-/// The schema of what `reader` reads.
+/// Returns the schema of what `reader` reads.
 pub(super) fn read_by<T>(reader: impl FnOnce(Fields) -> Result<T, ApiError>) -> Value {
     Fields::sketched(|fields| drop(reader(fields)))
 }

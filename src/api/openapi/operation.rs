@@ -1,4 +1,4 @@
-//! One operation of the document: who may ask, what is asked, and what may be answered.
+//! One operation of the document: its credentials, its request and its answers.
 
 use axum::http::StatusCode;
 use schemars::{JsonSchema, SchemaGenerator};
@@ -8,17 +8,17 @@ use trunkline_routing::E164;
 use crate::api::Success;
 use crate::api::page::Page;
 
-/// An operation while it is described.
+/// Operation under construction.
 pub(in crate::api) struct Operation<'g> {
     generator: &'g mut SchemaGenerator,
     value: Value,
     partners: bool,
 }
 
-/// The header that names a request.
+/// Header that identifies a request.
 const IDEMPOTENCY_KEY: &str = "Idempotency-Key";
 
-/// What may be refused, and why in general.
+/// Statuses that refuse a request, each with its general reason.
 const REFUSALS: [(u16, &str); 13] = [
     (
         400,
@@ -53,7 +53,7 @@ const REFUSALS: [(u16, &str); 13] = [
     (502, "A third party that has to be asked could not be."),
 ];
 
-/// Every refusal, in the form of the org's API and in that of the partner's.
+/// Response components for all refusals, in the form of the org API and in that of the partner API.
 pub(super) fn refusals() -> Value {
     let mut all = json!({});
     for (status, description) in REFUSALS {
@@ -74,7 +74,7 @@ pub(super) fn refusals() -> Value {
     all
 }
 
-/// Headers of answers: name among the components, name on the wire, type, and what it says.
+/// Response headers: name of the component, name on the wire, type and description.
 const HEADERS: [(&str, &str, &str, &str); 5] = [
     (
         "RequestId",
@@ -108,7 +108,7 @@ const HEADERS: [(&str, &str, &str, &str); 5] = [
     ),
 ];
 
-/// Every header that answers carry, as components.
+/// Components for all response headers.
 pub(super) fn headers() -> Value {
     let mut all = json!({});
     for (component, _, kind, description) in HEADERS {
@@ -117,7 +117,7 @@ pub(super) fn headers() -> Value {
     all
 }
 
-/// References to headers, by their names on the wire.
+/// References to header components, by their names on the wire.
 fn carries(components: &[&str]) -> Value {
     let mut carried = json!({});
     for (component, name, ..) in HEADERS {
@@ -128,7 +128,7 @@ fn carries(components: &[&str]) -> Value {
     carried
 }
 
-/// A refusal's name among the components: `NotFound`, `PartnerNotFound`.
+/// Name of a refusal's component: `NotFound`, `PartnerNotFound`.
 fn name(status: u16, partners: bool) -> String {
     let reason = StatusCode::from_u16(status).ok();
     let reason = reason.and_then(|status| status.canonical_reason());
@@ -167,47 +167,47 @@ impl<'g> Operation<'g> {
         operation
     }
 
-    /// The area that it stands under.
+    /// Sets the tag.
     pub(in crate::api) fn tag(mut self, tag: &str) -> Self {
         self.value["tags"] = json!([tag]);
         self
     }
 
-    /// What there is to know beyond the summary.
+    /// Adds a description beyond the summary.
     pub(in crate::api) fn note(mut self, text: &str) -> Self {
         self.value["description"] = text.into();
         self
     }
 
-    /// For an org's key that has the scope.
+    /// Requires an org key with the scope.
     pub(in crate::api) fn org(self, scope: &str) -> Self {
         self.org_with(&[scope])
     }
 
-    /// For an org's key that has all of the scopes.
+    /// Requires an org key with all of the scopes.
     pub(in crate::api) fn org_with(self, scopes: &[&str]) -> Self {
         self.credentials(json!([{"orgKey": scopes}]))
             .may_refuse(&[403])
     }
 
-    /// For a partner's key.
+    /// Requires a partner key.
     pub(in crate::api) fn partner(self) -> Self {
         self.credentials(json!([{"partnerKey": []}]))
             .may_refuse(&[403])
     }
 
-    /// For a visitor with its widget token.
+    /// Requires the widget token of a visitor.
     pub(in crate::api) fn visitor(self) -> Self {
         self.credentials(json!([{"widgetToken": []}]))
     }
 
-    /// For an org's key that has the scope, and for the runtime that the session belongs to.
+    /// Requires an org key with the scope, or the session token of the runtime.
     pub(in crate::api) fn org_or_session(self, scope: &str) -> Self {
         self.credentials(json!([{"orgKey": [scope]}, {"sessionToken": []}]))
             .may_refuse(&[403])
     }
 
-    /// For everybody.
+    /// Requires no credential.
     pub(in crate::api) fn nobody(mut self) -> Self {
         self.value["security"] = json!([]);
         self.may_refuse(&[400, 500])
@@ -218,7 +218,7 @@ impl<'g> Operation<'g> {
         self.may_refuse(&[400, 401, 429, 500, 503])
     }
 
-    /// A list by pages: `limit` and `cursor`.
+    /// Adds `limit` and `cursor`, for a list in pages.
     pub(in crate::api) fn paged(self) -> Self {
         let limit = json!({"type": "integer", "minimum": 1, "maximum": 100, "default": 50});
         let cursor = json!({"type": "string", "maxLength": 2048});
@@ -229,19 +229,19 @@ impl<'g> Operation<'g> {
         )
     }
 
-    /// A parameter of the query.
+    /// Adds a query parameter.
     pub(in crate::api) fn query(mut self, name: &str, schema: Value, description: &str) -> Self {
         self.parameter("query", name, schema, false, Some(description));
         self
     }
 
-    /// A parameter of the query that is a `T`.
+    /// Adds a query parameter of type `T`.
     pub(in crate::api) fn query_of<T: JsonSchema>(self, name: &str, description: &str) -> Self {
         let schema = schema_of::<T>(self.generator);
         self.query(name, schema, description)
     }
 
-    /// The body, as [`read_by`](super::read_by) has it.
+    /// Sets the schema of the body, as [`read_by`](super::read_by) returns it.
     pub(in crate::api) fn body(mut self, schema: Value) -> Self {
         let required = |schema: &Value| schema.get("required").is_some();
         let any = ["oneOf", "anyOf"];
@@ -253,7 +253,7 @@ impl<'g> Operation<'g> {
         self.may_refuse(&[408, 413, 415])
     }
 
-    /// Takes `Idempotency-Key`.
+    /// Adds the header `Idempotency-Key`.
     pub(in crate::api) fn once(mut self) -> Self {
         let key = json!({"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]([ -~]*[!-~])?$"});
         let description = "The client's name for this request: sent again, it is answered the same and does nothing, for 24 hours.";
@@ -261,34 +261,34 @@ impl<'g> Operation<'g> {
         self.may_refuse(&[409, 422])
     }
 
-    /// Statuses of refusals beyond those that follow from the rest.
+    /// Adds statuses of refusals beyond those implied by the rest.
     pub(in crate::api) fn may_refuse(mut self, statuses: &[u16]) -> Self {
         statuses.iter().for_each(|status| self.refuses(*status));
         self
     }
 
-    /// Answers a `T` as JSON.
+    /// Answers `T` as JSON.
     pub(in crate::api) fn gives<T: JsonSchema>(self, status: u16) -> Self {
         let schema = schema_of::<T>(self.generator);
         self.answers(status, "application/json", schema)
     }
 
-    /// Answers a page of them, newest first.
+    /// Answers a page of `T`, newest first.
     pub(in crate::api) fn lists<T: JsonSchema>(self) -> Self {
         self.paged().gives::<Page<T>>(200)
     }
 
-    /// Makes a `T` of what the body says, once for each `Idempotency-Key`.
+    /// Creates a `T` from the body, once per `Idempotency-Key`.
     pub(in crate::api) fn makes<T: JsonSchema>(self, body: Value) -> Self {
         self.once().body(body).gives::<T>(201)
     }
 
-    /// Answers that it is gone.
+    /// Answers that the object was deleted.
     pub(in crate::api) fn deletes(self) -> Self {
         self.gives::<Success>(200)
     }
 
-    /// Answers what is no value of ours.
+    /// Answers content that isn't JSON of ours.
     pub(in crate::api) fn gives_text(self, status: u16, content_type: &str) -> Self {
         let schema = match content_type {
             "application/json" => json!({"type": "object"}),

@@ -1,11 +1,11 @@
-//! `/docs`: the document as one page of plain HTML. It loads nothing, from here or elsewhere, and runs no script.
+//! `/docs`: the document as one page of plain HTML, which loads nothing and runs no script.
 
 use serde_json::{Map, Value};
 
-/// How deep schemas are unfolded.
+/// Depth to which schemas are unfolded.
 const DEEPEST: usize = 6;
 
-/// The page of a document.
+/// Renders the page of a document.
 pub(in crate::api) fn page(document: &Value) -> String {
     let info = &document["info"];
     let title = text(&info["title"]);
@@ -136,7 +136,7 @@ fn needed((name, scopes): (&String, &Value)) -> String {
     format!("<code>{}</code>{}", escaped(name), scopes.concat())
 }
 
-/// What a reference leads to.
+/// Resolves a reference.
 fn followed<'d>(document: &'d Value, value: &'d Value) -> &'d Value {
     let reference = value["$ref"].as_str().and_then(|to| to.strip_prefix('#'));
     reference
@@ -213,7 +213,7 @@ fn fields(
     html.push_str("</ul>");
 }
 
-/// A schema's type and bounds in a few words.
+/// Describes a schema's type and bounds in a few words.
 fn kind(schema: &Value) -> String {
     let mut words = match &schema["type"] {
         Value::String(name) => vec![name.clone()],

@@ -1,7 +1,7 @@
-//! What each property of the API's objects says, by its name: one name means the same in what is sent and in what is answered. A type
-//! that means something narrower says so in its own doc comment, which counts.
+//! Descriptions of the API's properties, by name: one name means the same in requests and in answers. A type with a
+//! narrower meaning says so in its own doc comment, which takes precedence.
 
-/// Name, description, and one value as JSON; an empty text where the value is made here or names something of the org's.
+/// Name, description, and an example as JSON; no example where values are made here or name something of the org's.
 const WORDS: &[(&str, &str, &str)] = &[
     (
         "accepted_at",
@@ -588,7 +588,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("x", "The public key in base64url.", ""),
 ];
 
-/// The description of a property, and an example of its value as JSON.
+/// Returns the description of a property, and an example as JSON.
 pub(super) fn of(property: &str) -> Option<(&'static str, Option<&'static str>)> {
     let found = WORDS.binary_search_by_key(&property, |(name, ..)| name);
     let (_, description, example) = WORDS.get(found.ok()?)?;

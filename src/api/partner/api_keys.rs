@@ -1,4 +1,4 @@
-//! `/partner/v1/orgs/{orgId}/api-keys`: keys of a partner's org, whoever made them.
+//! `/partner/v1/orgs/{orgId}/api-keys`: keys of a partner's org, no matter who created them.
 
 use axum::Json;
 use axum::extract::State;
@@ -17,7 +17,7 @@ use crate::api::path::Named;
 use crate::api::query::Query;
 use crate::api::{Api, ApiError, SCOPES, Success, token};
 
-/// A key on the one occasion that it is shown.
+/// A new key, the one time that it is shown.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "NewOrgKey")]
 pub(super) struct NewKeyView {
@@ -36,7 +36,7 @@ pub(super) async fn list(
     page_of(&api, org, query).await
 }
 
-/// `POST /partner/v1/orgs/{orgId}/api-keys {name, scopes, expires_at}`: 201 with a key that may do everything unless `scopes` says less.
+/// `POST /partner/v1/orgs/{orgId}/api-keys {name, scopes, expires_at}`: 201. Without `scopes` the key has every scope.
 pub(super) async fn create(
     State(api): State<Api>,
     caller: PartnerCaller,
@@ -63,7 +63,7 @@ pub(super) fn new_key(fields: Fields) -> Result<KeyRequest, ApiError> {
     KeyRequest::read(fields, Text::line(1..=255))
 }
 
-/// `DELETE /partner/v1/orgs/{orgId}/api-keys/{apiKeyId}`: for good, on this node at once.
+/// `DELETE /partner/v1/orgs/{orgId}/api-keys/{apiKeyId}`: revokes the key for good, on this node at once.
 pub(super) async fn revoke(
     State(api): State<Api>,
     caller: PartnerCaller,

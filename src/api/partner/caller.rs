@@ -1,7 +1,7 @@
-//! Who is asking: a partner by its key. The key, whether the partner is active, where the request comes from and how often are
-//! judged in this order; whose org it is about comes next.
+//! Authenticates a partner by its key. Checked in this order: the key, whether the partner is active, the source
+//! address, the rate limit; then whether the org in the path is the partner's.
 //!
-//! A key is found by its SHA-256. What the time of that search could show is a prefix of a hash, from which nothing follows.
+//! A key is found by its SHA-256. The time of that look-up could reveal a prefix of a hash at most, which is of no use.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::api::path::Named;
 use crate::api::quota::{Policy, Tally};
 use crate::api::{Api, ApiError, client};
 
-/// The partner whose key came with the request.
+/// Partner that makes the request.
 #[derive(Clone, Debug)]
 pub(super) struct PartnerCaller {
     known: Arc<KnownPartner>,
@@ -78,7 +78,7 @@ impl Credential for PartnerCaller {
     }
 }
 
-/// What is said of a credential that is no partner's key.
+/// Explains a credential that is no partner's key.
 fn no_key(key: &str) -> ApiError {
     if !key.starts_with(PARTNER_KEY) && key.split('.').count() == 3 {
         let message =
@@ -89,7 +89,7 @@ fn no_key(key: &str) -> ApiError {
 }
 
 /// # Errors
-/// 401 for an inactive partner; 403 for an address that isn't on its list.
+/// 401 for an inactive partner; 403 for an address that isn't on the partner's IP allow list.
 fn admitted(api: &Api, parts: &Parts, partner: &Partner) -> Result<(), ApiError> {
     if !partner.active {
         return Err(
@@ -113,25 +113,25 @@ impl PartnerCaller {
         self.known.partner.id
     }
 
-    /// Requests that the partner's keys together may make in a minute.
+    /// Requests per minute for all keys of the partner together.
     pub(super) fn requests_per_minute(&self, api: &Api) -> u32 {
         let own = self.known.partner.requests_per_minute;
         own.unwrap_or(api.config().limits.partner_requests_per_minute)
     }
 
-    /// Login links that the partner may ask for in a minute.
+    /// Login links per minute that the partner may create.
     pub(super) fn login_links_per_minute(&self, api: &Api) -> u32 {
         let own = self.known.partner.login_links_per_minute;
         own.unwrap_or(api.config().limits.login_links_per_minute)
     }
 
-    /// The default system prompt of the partner's orgs.
+    /// Default system prompt of the partner's orgs.
     pub(super) fn ai_instructions(&self) -> Option<&str> {
         self.known.partner.ai_instructions.as_deref()
     }
 
     /// # Errors
-    /// 403 unless the operator lets the partner say which numbers are its orgs' own.
+    /// 403 unless the operator allows the partner to verify numbers.
     pub(super) fn may_verify_numbers(&self) -> Result<(), ApiError> {
         if self.known.partner.verifies_numbers {
             return Ok(());
@@ -141,10 +141,10 @@ impl PartnerCaller {
         Err(ApiError::Forbidden(message.to_owned()).with_code("verification_not_granted"))
     }
 
-    /// Counts a login link too.
+    /// Counts a login link.
     ///
     /// # Errors
-    /// 429, if it is one too many.
+    /// 429 if there were too many.
     pub(super) fn takes_login_link(&self, api: &Api) -> Result<(), ApiError> {
         let limit = self.login_links_per_minute(api);
         let taken = api
@@ -153,10 +153,10 @@ impl PartnerCaller {
         self.tally.note(taken)
     }
 
-    /// The org in the path.
+    /// Returns the org in the path.
     ///
     /// # Errors
-    /// The same 403 for another partner's org, for one that isn't there and for what is no id.
+    /// The same 403 for another partner's org, for an org that doesn't exist, and for a text that is no id.
     pub(super) async fn owned(&self, api: &Api, named: &Named) -> Result<Org, ApiError> {
         let id = named.text("orgId").and_then(id);
         let ok_or_else = id.ok_or_else(foreign)?;
@@ -170,7 +170,7 @@ impl PartnerCaller {
         }
     }
 
-    /// The id of the org in the path, which may be deleted and can be restored then.
+    /// Returns the id of the org in the path, which may be deleted but not yet purged.
     ///
     /// # Errors
     /// As of [`PartnerCaller::owned`].
@@ -195,7 +195,7 @@ impl PartnerCaller {
     }
 }
 
-/// Refusal of an org that isn't the partner's.
+/// Refusal for an org that isn't the partner's.
 pub(super) fn foreign() -> ApiError {
     ApiError::Forbidden("The org does not belong to this partner".to_owned())
         .with_code("foreign_org")

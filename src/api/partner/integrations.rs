@@ -1,4 +1,4 @@
-//! What an org is connected with: read from the body, and tried against the third party before anything is stored.
+//! Integrations of an org: read from the body, and checked with the third party before anything is stored.
 
 use std::collections::HashSet;
 
@@ -12,12 +12,12 @@ use crate::api::object::{Object, object};
 use crate::api::{Api, ApiError};
 use crate::integrations::{BookingFault, BookingPlatform, Keys};
 
-/// Connections that an org may have with one platform.
+/// Connections of an org with one platform.
 const MOST: usize = 10;
 
-/// The object `integrations`: under the platform's key, one connection or a list of them.
+/// Field `integrations`: an object with one connection, or a list of them, under the platform's key.
 pub(super) struct BookingsField<'k> {
-    /// The platform's key, if this deployment knows one.
+    /// Key of the platform, if this deployment has one.
     pub(super) key: Option<&'k str>,
 }
 
@@ -42,7 +42,7 @@ impl FieldType for BookingsField<'_> {
     }
 }
 
-/// One connection, or a list of them, no two of one name.
+/// One connection, or a list of connections with different names.
 struct Connections;
 
 impl FieldType for Connections {
@@ -90,10 +90,10 @@ fn connection(fields: &mut Fields) -> Option<NewBooking> {
     })
 }
 
-/// Tries the connections, all at once. `outcome` says what became of the request if one can't be tried.
+/// Checks all connections at the same time. `outcome` completes the message if one can't be checked.
 ///
 /// # Errors
-/// 400 that names each connection which the platform refuses; else 502 if one could not be tried.
+/// 400 naming each connection that the platform refuses; else 502 if one could not be checked.
 pub(super) async fn check(
     api: &Api,
     bookings: &[NewBooking],
@@ -124,7 +124,7 @@ pub(super) async fn check(
 }
 
 async fn tried(platform: &BookingPlatform, booking: &NewBooking) -> Result<(), BookingFault> {
-    // What a header can't carry is no key that the platform gave out.
+    // The platform gives out no keys that don't fit into a header.
     let keys = Keys::new(&booking.app_key, &booking.user_key).ok_or(BookingFault::Rejected)?;
     let company = booking.default_company_shortname.as_deref();
     platform.check(keys, company).await

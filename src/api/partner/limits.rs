@@ -1,5 +1,5 @@
-//! `/partner/v1/orgs/{orgId}/limits`: limits of an org, which its partner sets within the operator's bounds; and `/partner/v1/limits`: those bounds,
-//! and the limits of the partner itself.
+//! `/partner/v1/orgs/{orgId}/limits`: limits of an org, which its partner sets within the operator's bounds.
+//! `/partner/v1/limits`: those bounds, and the limits of the partner itself.
 
 use axum::Json;
 use axum::extract::State;
@@ -126,8 +126,8 @@ pub(super) async fn show(
     view(&api, org, &stored).await
 }
 
-/// `PATCH /partner/v1/orgs/{orgId}/limits {agents, …}`: what is absent stays, `null` goes back to the default. 400 for a value above what
-/// the operator allows. What the org has already stays, whatever its limit is now.
+/// `PATCH /partner/v1/orgs/{orgId}/limits {agents, …}`: an absent limit is unchanged, `null` restores the default. 400
+/// for a value above the operator's bound. Lowering a limit deletes nothing.
 pub(super) async fn update(
     State(api): State<Api>,
     caller: PartnerCaller,
@@ -146,7 +146,7 @@ pub(super) async fn update(
     view(&api, org, &stored).await
 }
 
-/// The limits that the body names, with their new values.
+/// Reads the limits in the body with their new values.
 pub(super) fn changed(mut fields: Fields) -> Result<Vec<(OrgLimit, Option<u32>)>, ApiError> {
     let mut changes = Vec::new();
     for limit in OrgLimit::ALL {

@@ -1,5 +1,5 @@
-//! `POST /partner/v1/orgs/{orgId}/login-links`: a link that logs a person into the dashboard with the org selected, once and within
-//! a quarter of an hour.
+//! `POST /partner/v1/orgs/{orgId}/login-links`: creates a link that logs a person into the dashboard of the org, once
+//! and within 15 minutes.
 
 use std::time::Duration;
 
@@ -21,10 +21,10 @@ use crate::api::path::Named;
 use crate::api::time::written;
 use crate::api::{Api, ApiError};
 
-/// How long a link is good.
+/// Time that a link is valid.
 const LIFETIME: Duration = Duration::from_secs(15 * 60);
 
-/// A link on the one occasion that it is shown.
+/// A login link, the one time that it is shown.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "LoginLink")]
 pub(super) struct LinkView {
@@ -32,8 +32,9 @@ pub(super) struct LinkView {
     expires_at: String,
 }
 
-/// `POST /partner/v1/orgs/{orgId}/login-links {email, name, role_ids, confirm}`: 201. An account is made where the address has none, under
-/// `name` or the part before the at sign; a member keeps the roles that it has, a new one gets `role_ids`, or else the usual role.
+/// `POST /partner/v1/orgs/{orgId}/login-links {email, name, role_ids, confirm}`: 201. If the address has no account,
+/// one is created, named `name` or the part before the at sign. A member keeps its roles; a new one gets `role_ids`, or
+/// else the default role.
 pub(super) async fn create(
     State(api): State<Api>,
     caller: PartnerCaller,
@@ -64,7 +65,7 @@ pub(super) async fn create(
     Ok((StatusCode::CREATED, Json(shown)))
 }
 
-/// Names the role that isn't the org's by its place.
+/// Names the foreign role by its position in the list.
 fn refused(login: &NewLogin, error: Error) -> ApiError {
     let place = match &error {
         Error::Wrong(Wrong::Unknown { id, .. }) => login.roles.iter().position(|role| role == id),
@@ -76,7 +77,7 @@ fn refused(login: &NewLogin, error: Error) -> ApiError {
     }
 }
 
-/// Whom the link logs in, and whether a page with a button stands before it.
+/// Reads the person to log in, and whether a confirmation page comes first.
 pub(super) fn described(mut fields: Fields) -> Result<(NewLogin, bool), ApiError> {
     let email = fields.required("email", EMAIL);
     let name = fields.optional("name", Text::line(1..=255));

@@ -1,4 +1,4 @@
-//! The partner API: `/partner/v1`. Resellers make orgs for their customers.
+//! Partner API `/partner/v1`, with which resellers manage the orgs of their customers.
 
 mod api_keys;
 mod audit;
@@ -75,12 +75,12 @@ pub(super) fn router() -> Routes {
         )
 }
 
-/// A handler that takes `Idempotency-Key`.
+/// Wraps a handler that takes `Idempotency-Key`.
 const fn once<H>(handler: H) -> Idempotent<PartnerCaller, H> {
     once_for(handler)
 }
 
-/// The body of what says everything by its path.
+/// Reader of an empty body.
 fn nothing(fields: Fields) -> Result<(), ApiError> {
     fields.done(|| Some(()))
 }

@@ -1,4 +1,5 @@
-//! `/partner/v1/orgs/{orgId}/phone-numbers`: numbers of a partner's org. A partner whom the operator trusts with it verifies them.
+//! `/partner/v1/orgs/{orgId}/phone-numbers`: numbers of a partner's org. A partner with the operator's permission
+//! verifies them.
 
 use axum::Json;
 use axum::extract::State;
@@ -12,7 +13,7 @@ use crate::api::phone::NumberView;
 use crate::api::query::Query;
 use crate::api::{Api, ApiError};
 
-/// `GET /partner/v1/orgs/{orgId}/phone-numbers?limit&cursor`: verified or not, newest first.
+/// `GET /partner/v1/orgs/{orgId}/phone-numbers?limit&cursor`: numbers, verified or not, newest first.
 pub(super) async fn list(
     State(api): State<Api>,
     caller: PartnerCaller,
@@ -28,8 +29,8 @@ pub(super) async fn list(
         .await
 }
 
-/// `POST /partner/v1/orgs/{orgId}/phone-numbers/{phoneNumberId}/verify`: 403 unless the operator gave the partner that right, 409 for
-/// a number that is verified in another org. Again changes nothing.
+/// `POST /partner/v1/orgs/{orgId}/phone-numbers/{phoneNumberId}/verify`: 403 unless the operator gave the partner
+/// permission, 409 for a number that is verified in another org. Idempotent.
 pub(super) async fn verify(
     State(api): State<Api>,
     caller: PartnerCaller,

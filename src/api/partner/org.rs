@@ -1,4 +1,4 @@
-//! `/partner/v1/orgs/{orgId}`: one org with everything that its partner may see and change of it.
+//! `/partner/v1/orgs/{orgId}`: one org with everything that its partner may see and change.
 
 use axum::Json;
 use axum::extract::State;
@@ -83,8 +83,9 @@ pub(super) async fn show(
     whole(&api, &caller, org).await
 }
 
-/// `PATCH /partner/v1/orgs/{orgId} {name, website, language, ai_instructions, integrations, retention}`: what is absent stays, `null`
-/// clears what may be empty. `integrations` replaces all connections, and is tried before anything is changed, as at creation.
+/// `PATCH /partner/v1/orgs/{orgId} {name, website, language, ai_instructions, integrations, retention}`: an absent
+/// field is unchanged, `null` clears a field that may be empty. `integrations` replaces all connections, and is checked
+/// before anything changes, as at creation.
 pub(super) async fn update(
     State(api): State<Api>,
     caller: PartnerCaller,
@@ -101,7 +102,8 @@ pub(super) async fn update(
     whole(&api, &caller, org).await
 }
 
-/// `POST /partner/v1/orgs/{orgId}/suspend`: the org's keys, INVITEs and REGISTERs are refused from now on; calls that are up go on.
+/// `POST /partner/v1/orgs/{orgId}/suspend`: refuses the org's keys, INVITEs and REGISTERs from now on; calls that are
+/// up continue.
 pub(super) async fn suspend(
     State(api): State<Api>,
     caller: PartnerCaller,
@@ -112,7 +114,7 @@ pub(super) async fn suspend(
     set_suspended(&api, &caller, (&named, body), Some(now)).await
 }
 
-/// `POST /partner/v1/orgs/{orgId}/resume`: takes back what the partner did; a suspension by the operator stays.
+/// `POST /partner/v1/orgs/{orgId}/resume`: ends the partner's suspension; one by the operator stays.
 pub(super) async fn resume(
     State(api): State<Api>,
     caller: PartnerCaller,
@@ -122,8 +124,8 @@ pub(super) async fn resume(
     set_suspended(&api, &caller, (&named, body), None).await
 }
 
-/// `DELETE /partner/v1/orgs/{orgId}?now`: the org is as if absent from now on. Calls that are up finish, unless `now=true`, which ends them
-/// and leaves nothing to be restored.
+/// `DELETE /partner/v1/orgs/{orgId}?now`: the org behaves as absent from now on. Calls that are up finish. With
+/// `now=true` they end, and the org can't be restored.
 pub(super) async fn delete(
     State(api): State<Api>,
     caller: PartnerCaller,
@@ -138,7 +140,7 @@ pub(super) async fn delete(
         .await
     {
         Ok(()) => {}
-        // Another request was first.
+        // Another request deleted it first.
         Err(Error::Wrong(Wrong::Absent(_))) => return Err(foreign()),
         Err(error) => return Err(error.into()),
     }
@@ -154,7 +156,8 @@ fn at_once(text: &str) -> Result<Purge, String> {
     }
 }
 
-/// `POST /partner/v1/orgs/{orgId}/restore`: 409 if another org has its external id by now. An org that isn't deleted stays as it is.
+/// `POST /partner/v1/orgs/{orgId}/restore`: 409 if another org has taken its external id. Restoring an org that isn't
+/// deleted changes nothing.
 pub(super) async fn restore(
     State(api): State<Api>,
     caller: PartnerCaller,
@@ -165,7 +168,7 @@ pub(super) async fn restore(
     body.empty()?;
     match deleted_orgs::restore(api.store(), org, api.now()).await {
         Ok(restored) => whole(&api, &caller, restored).await,
-        // Its time was over meanwhile.
+        // The time to restore ended meanwhile.
         Err(Error::Wrong(Wrong::Absent(_))) => Err(foreign()),
         Err(error) => Err(error.into()),
     }

@@ -1,4 +1,5 @@
-//! `/partner/v1/orgs`: a partner's orgs. `external_id` is the partner's own id for one, so that making it can be tried again safely.
+//! `/partner/v1/orgs`: a partner's orgs. `external_id` is the partner's own id for an org, which makes creation safe to
+//! retry.
 
 use axum::Json;
 use axum::extract::State;
@@ -70,9 +71,9 @@ impl From<Org> for OrgView {
     }
 }
 
-/// `POST /partner/v1/orgs {name, external_id, website, language, ai_instructions, integrations}`: 201; 409 if the partner has an
-/// org of that external id, which is found out before integrations are tried and again when the org is stored; 400 if a third
-/// party refuses credentials, 502 if it can't be asked. Then there is no org.
+/// `POST /partner/v1/orgs {name, external_id, website, language, ai_instructions, integrations}`: 201; 409 if the
+/// partner has an org with that external id, which is checked before the integrations and again when the org is stored;
+/// 400 if a third party refuses credentials, 502 if it doesn't answer. On an error no org is created.
 pub(super) async fn create(
     State(api): State<Api>,
     caller: PartnerCaller,
@@ -120,7 +121,7 @@ pub(super) async fn by_external_id(
     let found = api.read_inline(move |tx| orgs::by_external_id(tx, partner, &id));
     match found.await {
         Ok(org) => Ok(Json(org.into())),
-        // A text that can't be stored is nobody's id.
+        // No org has an id that can't be stored.
         Err(Error::Wrong(Wrong::Absent(_) | Wrong::Text)) => Err(ApiError::NotFound(format!(
             "There is no org with the external id {}",
             shown(external_id)
@@ -129,7 +130,7 @@ pub(super) async fn by_external_id(
     }
 }
 
-/// A customer's web site.
+/// Web site of a customer.
 pub(super) const WEBSITE: Parsed<String> = Parsed::new("an http or https address", |text| {
     is_website(text).then(|| text.to_owned())
 })
@@ -137,20 +138,20 @@ pub(super) const WEBSITE: Parsed<String> = Parsed::new("an http or https address
 .at_most(LONGEST_WEBSITE)
 .example("https://bakery.example");
 
-/// What [`is_website`] checks, as a regular expression.
+/// Regular expression for what [`is_website`] checks.
 const WEBSITE_PATTERN: &str =
     r"^https?://[^\s/?#@\u0000-\u001F\u007F-\u009F]+([/?#][^\s\u0000-\u001F\u007F-\u009F]*)?$";
 
 const LONGEST_WEBSITE: usize = 2048;
 
-/// A scheme, a host with neither blanks nor a user name, and whatever follows without blanks.
+/// Checks a scheme, a host without blanks or a user name, and a rest without blanks.
 fn is_website(text: &str) -> bool {
     let rest = text
         .strip_prefix("https://")
         .or_else(|| text.strip_prefix("http://"));
     let Some(rest) = rest else { return false };
     let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    // The byte order mark counts as a blank in regular expressions of JSON Schema (ECMA-262 §12.2).
+    // In JSON Schema's regular expressions the byte order mark is a blank (ECMA-262 §12.2).
     let is_blank = |char: char| char.is_whitespace() || char.is_control() || char == '\u{FEFF}';
     !host.is_empty()
         && !host.contains('@')

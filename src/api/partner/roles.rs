@@ -1,4 +1,4 @@
-//! `GET /partner/v1/orgs/{orgId}/roles`: what a new member of the org can be made.
+//! `GET /partner/v1/orgs/{orgId}/roles`: roles that a new member of the org can get.
 
 use axum::extract::State;
 use schemars::JsonSchema;

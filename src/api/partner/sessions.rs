@@ -1,4 +1,4 @@
-//! `/partner/v1/orgs/{orgId}/sessions`: who is logged in to the org's dashboard.
+//! `/partner/v1/orgs/{orgId}/sessions`: sessions of people who are logged in to the org's dashboard.
 
 use axum::Json;
 use axum::extract::State;
@@ -37,7 +37,7 @@ impl From<ListedSession> for DashboardSessionView {
     }
 }
 
-/// `GET /partner/v1/orgs/{orgId}/sessions?limit&cursor`: those that haven't ended, newest first.
+/// `GET /partner/v1/orgs/{orgId}/sessions?limit&cursor`: current sessions, newest first.
 pub(super) async fn list(
     State(api): State<Api>,
     caller: PartnerCaller,
@@ -57,7 +57,7 @@ pub(super) async fn list(
         .await
 }
 
-/// `DELETE /partner/v1/orgs/{orgId}/sessions`: logs everybody out of the org's dashboard.
+/// `DELETE /partner/v1/orgs/{orgId}/sessions`: ends all sessions of the org's dashboard.
 pub(super) async fn end_all(
     State(api): State<Api>,
     caller: PartnerCaller,
@@ -69,7 +69,7 @@ pub(super) async fn end_all(
     end(&api, org, None).await
 }
 
-/// `DELETE /partner/v1/orgs/{orgId}/sessions/{sessionId}`: logs one person out.
+/// `DELETE /partner/v1/orgs/{orgId}/sessions/{sessionId}`: ends one session.
 pub(super) async fn end_one(
     State(api): State<Api>,
     caller: PartnerCaller,
@@ -82,7 +82,7 @@ pub(super) async fn end_one(
     end(&api, org, Some(session)).await
 }
 
-/// Ends it, on this node at once.
+/// Ends sessions, on this node at once.
 async fn end(api: &Api, org: Uuid, session: Option<Uuid>) -> Result<Json<Success>, ApiError> {
     api.write(move |tx, now| sessions::end_of_org(tx, org, session, now))
         .await?;

@@ -1,7 +1,8 @@
 //! `/phone`: phone agents.
 //!
-//! An `inbound` agent answers calls and may dial; an `outbound` one only dials. `runtime` is what speaks for the agent; `null`
-//! is the deployment's default. A change is live for the next call; calls that are up go on as they began.
+//! An `inbound` agent answers calls and may dial; an `outbound` one only dials. The `runtime` is the software that
+//! speaks for the agent; `null` is the deployment's default. A change applies to the next call; calls that are up
+//! continue as they began.
 
 use axum::Json;
 use axum::extract::State;
@@ -81,7 +82,7 @@ const TYPE: Choice<AgentKind> = Choice(&[
 const FIRST_MESSAGE: Text = Text::lines(0..=5_000);
 const ACTION_IDS: ListOf<Text> = ListOf::new(Text::line(1..=255), 0..=100);
 
-/// `POST /phone`: makes an agent. 201, or 400.
+/// `POST /phone`: creates an agent. 201, or 400.
 pub(crate) async fn create(
     State(api): State<Api>,
     caller: Caller,
@@ -127,7 +128,7 @@ pub(crate) async fn one(
     Ok(Json(agent.into()))
 }
 
-/// `PATCH /phone/{agent_id}`: what isn't named stays; `null` clears what may be empty.
+/// `PATCH /phone/{agent_id}`: an absent field is unchanged; `null` clears a field that may be empty.
 pub(crate) async fn update(
     State(api): State<Api>,
     caller: Caller,
@@ -145,7 +146,7 @@ pub(crate) async fn update(
     Ok(Json(changed.into()))
 }
 
-/// `DELETE /phone/{agent_id}`: frees its numbers; calls that are up go on.
+/// `DELETE /phone/{agent_id}`: deletes the agent and frees its numbers; calls that are up continue.
 pub(crate) async fn delete(
     State(api): State<Api>,
     caller: Caller,
@@ -161,13 +162,13 @@ pub(crate) async fn delete(
     Ok(Json(Success::DONE))
 }
 
-/// Whether a header's name begins like those of ours, in any spelling.
+/// Returns true if a header's name begins with our prefix, in any case.
 fn is_ours(name: &str, prefix: &str) -> bool {
     let spelled = |name: &str| name.to_ascii_lowercase().replace('_', "-");
     spelled(name).starts_with(&spelled(prefix))
 }
 
-/// Refuses a runtime that can never be reached; one that stays as it is isn't judged.
+/// Refuses a runtime that the address policy forbids. An unchanged runtime isn't checked.
 async fn may_call_runtime(
     api: &Api,
     org: Uuid,
@@ -197,11 +198,11 @@ async fn may_call_runtime(
     may_call(api, org, std::iter::once(own).chain(others)).await
 }
 
-/// What is said at `/phone/agents`, which many try first.
+/// Message at `/phone/agents`, a path that many clients try first.
 pub(in crate::api) const NO_AGENTS: &str =
     "There is no such path: agents are made and listed at /phone, and one is at /phone/{agent_id}";
 
-/// The agent that the path names.
+/// Returns the agent that the path names.
 pub(super) async fn find(api: &Api, caller: &Caller, named: &Named) -> Result<Agent, ApiError> {
     if named.text("agent_id") == Some("agents") {
         return Err(ApiError::NotFound(NO_AGENTS.to_owned()));

@@ -1,4 +1,5 @@
-//! `/phone/sip/agents/{agent_id}/…`: the numbers that an agent answers, the trunk that it dials through, and all that it is given.
+//! `/phone/sip/agents/{agent_id}/…`: assignments of an agent, which are its inbound numbers, its outbound trunk and its
+//! transfer destinations.
 
 use axum::Json;
 use axum::extract::State;
@@ -70,8 +71,8 @@ pub(crate) async fn config(
     view(&api, &caller, agent.id).await
 }
 
-/// `PUT /phone/sip/agents/{agent_id}/inbound-numbers {phone_number_ids}`: replaces them; 400 for an id that is no verified number of
-/// the org, 409 for a number that another agent holds.
+/// `PUT /phone/sip/agents/{agent_id}/inbound-numbers {phone_number_ids}`: replaces them; 400 for an id that is no
+/// verified number of the org, 409 for a number that another agent has.
 pub(crate) async fn set_inbound_numbers(
     State(api): State<Api>,
     caller: Caller,
@@ -87,7 +88,8 @@ pub(crate) async fn set_inbound_numbers(
     view(&api, &caller, agent.id).await
 }
 
-/// `PUT /phone/sip/agents/{agent_id}/outbound-trunk {trunk_id}`: `null` for none; 400 for an id that is no outbound trunk of the org.
+/// `PUT /phone/sip/agents/{agent_id}/outbound-trunk {trunk_id}`: `null` for none; 400 for an id that is no outbound
+/// trunk of the org.
 pub(crate) async fn set_outbound_trunk(
     State(api): State<Api>,
     caller: Caller,
@@ -106,7 +108,7 @@ pub(crate) async fn set_outbound_trunk(
 }
 
 const NUMBERS: &str = "phone_number_ids";
-/// Numbers of one agent; as many ids fill less than half of what a body may have.
+/// Numbers of one agent; so many ids fill less than half of the largest body.
 const MOST_NUMBERS: usize = 10_000;
 
 pub(super) fn numbers(mut fields: Fields) -> Result<Vec<Uuid>, ApiError> {

@@ -1,4 +1,4 @@
-//! `/phone/sip/inbound-trunk/auth-failures`: log-ins that failed under the trunk's user name.
+//! `/phone/sip/inbound-trunk/auth-failures`: failed log-ins under the trunk's user name.
 
 use axum::extract::State;
 use schemars::JsonSchema;
@@ -52,7 +52,7 @@ impl From<AuthFailure> for AuthFailureView {
     }
 }
 
-/// `GET /phone/sip/inbound-trunk/auth-failures?limit&cursor`, newest first; the newest thousand are kept.
+/// `GET /phone/sip/inbound-trunk/auth-failures?limit&cursor`: newest first; the newest thousand are kept.
 pub(crate) async fn list(
     State(api): State<Api>,
     caller: Caller,

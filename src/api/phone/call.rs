@@ -1,4 +1,4 @@
-//! `/phone/calls/{call_id}`: one call as it is now, and its end.
+//! `/phone/calls/{call_id}`: one call in its current state, and the command that ends it.
 
 use axum::Json;
 use axum::extract::State;
@@ -28,8 +28,8 @@ pub(crate) async fn one(
     Ok(Json(call.into()))
 }
 
-/// `POST /phone/calls/{call_id}/hangup`: ends a call on both sides. 200 with the call once its end is recorded, 202 if that takes
-/// longer than a second; 409 if it is over.
+/// `POST /phone/calls/{call_id}/hangup`: ends a call on both sides. 200 with the call once its end is recorded, 202 if
+/// that takes longer than a second; 409 if the call is over.
 pub(crate) async fn hang_up(
     State(api): State<Api>,
     caller: OfCall,

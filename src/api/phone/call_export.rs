@@ -1,7 +1,7 @@
-//! `GET /phone/calls` as CSV or JSON lines: the calls that are over, in the order in which their ends were recorded, as a stream.
+//! `GET /phone/calls` as CSV or JSON lines: ended calls in the order in which their ends were recorded, as a stream.
 //!
-//! A part of the calls is read at a time, and the next one once the client has taken it: memory holds no more, however many there are. Each line
-//! has a cursor, so that a reader which was cut off goes on after its last whole line.
+//! Calls are read in batches, the next one once the client has taken the last, so memory use is bounded. Each line has
+//! a cursor, so that an interrupted reader continues after its last whole line.
 
 use std::borrow::Cow;
 
@@ -21,10 +21,10 @@ use crate::api::{Api, ApiError};
 
 /// Name of the list in its cursors.
 pub(super) const LIST: &str = "calls that ended";
-/// Calls that are read at once.
+/// Calls read at once.
 const AT_ONCE: u32 = 200;
 
-/// Form of the lines.
+/// Format of the lines.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum ExportFormat {
     Csv,
@@ -32,7 +32,7 @@ pub(super) enum ExportFormat {
 }
 
 impl ExportFormat {
-    /// The form that a media type names.
+    /// Returns the format of a media type.
     pub(super) fn of(media_type: &str) -> Option<Self> {
         match media_type {
             "text/csv" | "text/*" => Some(Self::Csv),
@@ -100,13 +100,13 @@ const COLUMNS: [&str; 28] = [
     "cursor",
 ];
 
-/// What is left to be sent.
+/// State of a streamed answer.
 struct Export {
     api: Api,
     org: Uuid,
     onward: Onward<CallFilters>,
     form: ExportFormat,
-    /// The number to read on from; `None` at the end.
+    /// Number after which to continue; `None` at the end.
     after: Option<i64>,
     left: u32,
 }
@@ -114,7 +114,7 @@ struct Export {
 /// Answers with all calls that match.
 ///
 /// # Errors
-/// The first ones can't be read. If later ones can't, the stream breaks off.
+/// The first calls can't be read. If later ones can't, the stream breaks off.
 pub(super) async fn answer(
     api: Api,
     org: Uuid,
@@ -154,7 +154,7 @@ pub(super) async fn answer(
 }
 
 impl Export {
-    /// Lines of the next calls that match; empty where none of those looked at does.
+    /// Returns the lines of the next batch; empty if none of its calls match.
     async fn read(&mut self) -> Result<String, Error> {
         let Some(after) = self.after else {
             return Ok(String::new());

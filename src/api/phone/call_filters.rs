@@ -1,4 +1,4 @@
-//! Filters of `GET /phone/calls`, as the query and the cursors have them.
+//! Filters of `GET /phone/calls`, as the query and the cursors carry them.
 
 use serde::{Deserialize, Serialize};
 use trunkline_model::record::{Direction, Status};
@@ -11,7 +11,7 @@ use crate::api::field_type::{Choice, id};
 use crate::api::query::Query;
 use crate::api::time;
 
-/// What a list is narrowed by. The cursor carries it.
+/// Filters of a list. The cursor carries them.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct CallFilters {
@@ -56,7 +56,7 @@ impl CallFilters {
         filters
     }
 
-    /// Whether no call matches that is over.
+    /// Returns true if no ended call can match.
     pub(super) fn is_of_live_calls(&self) -> bool {
         matches!(
             self.status,
@@ -101,7 +101,7 @@ impl CallFilters {
     }
 }
 
-/// A number as sent or as E.164. A `+` that a client forgot to escape arrives as a blank.
+/// Reads a number, as sent or in E.164. A `+` that the client forgot to escape arrives as a blank.
 fn number(text: &str) -> Result<String, String> {
     if text.chars().any(char::is_control) {
         return Err("must not contain control characters".to_owned());

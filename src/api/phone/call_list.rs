@@ -1,7 +1,7 @@
-//! `GET /phone/calls`: a page of what is stored, with the calls that are up now laid over it.
+//! `GET /phone/calls`: a page of stored calls, merged with the calls that are up.
 //!
-//! A call is listed from memory from its INVITE on, and from the store once its facts are projected; while both know it,
-//! memory is ahead unless the store has seen its end.
+//! A call is listed from memory from its INVITE on, and from the store once its facts are rows. While both have it,
+//! memory is more recent, unless the store has seen the call's end.
 
 use std::collections::HashMap;
 
@@ -47,7 +47,7 @@ pub(crate) async fn list(
     // Memory first: a call that ends in between is then found in the store.
     let live = api.live().of_org(caller.org);
 
-    // Calls that have ended aren't shown by some filters.
+    // Some filters match live calls only, so the store isn't needed.
     let only_live = paging.filters.is_of_live_calls();
     let shown = live.iter().filter(|live| !(only_live && live.is_over()));
     kept(&api, caller.org, shown).await;
@@ -60,7 +60,7 @@ pub(crate) async fn list(
 
     let stored = match stored {
         Ok(stored) => stored,
-        // Calls that are up are all in memory.
+        // All calls that are up are in memory, so the database may be away.
         Err(trunkline_store::Error::Broke(broke))
             if broke.is_away() && paging.filters.is_of_live_calls() =>
         {
@@ -80,8 +80,8 @@ fn place(call: &Call) -> (Moment, Uuid) {
     (call.started_at, call.id)
 }
 
-/// Lays the live calls over a stored page. `total` counts what is stored, and of this page what isn't stored yet, without what the filters no
-/// longer match.
+/// Merges the live calls into a stored page. `total` counts stored calls, plus calls of this page that aren't stored
+/// yet, less those that no longer match.
 fn merge(
     stored: trunkline_store::Page<Call>,
     live: Vec<LiveCall>,
@@ -197,7 +197,7 @@ mod tests {
         }
     }
 
-    /// A page of the store as it gives it: with the place of its last item if there is more.
+    /// Makes a page as the store returns it, with the position of its last item if there is more.
     fn page(items: Vec<Call>, more: bool, total: u64) -> trunkline_store::Page<Call> {
         let next = items.last().filter(|_| more).map(|call| Position {
             at: call.started_at,

@@ -1,4 +1,4 @@
-//! `GET /phone/calls/{call_id}/routing`: why a call went where it went.
+//! `GET /phone/calls/{call_id}/routing`: explains how a call was routed.
 
 use axum::Json;
 use axum::extract::State;
@@ -16,7 +16,7 @@ use crate::api::{Api, ApiError};
 use crate::explain::call::Explanation;
 use crate::explain::log_in::{self, FailureView};
 
-/// `GET /phone/calls/{call_id}/routing`: the stored decision, how the caller proved who it is, and all of it in sentences.
+/// `GET /phone/calls/{call_id}/routing`: the stored decision, the caller's authentication, and all of it in sentences.
 pub(crate) async fn routing(
     State(api): State<Api>,
     caller: Caller,
@@ -30,7 +30,7 @@ pub(crate) async fn routing(
     Ok(Json(explained(&api, &call).await?))
 }
 
-/// Why a call went where it went. While the database is away a call that is up is explained all the same.
+/// Explains how a call was routed. A call that is up is explained even while the database is away.
 pub(crate) async fn explained(api: &Api, call: &Call) -> Result<Explanation, ApiError> {
     let (org, id) = (call.org_id, call.id);
     let known = match api.live().one(org, id) {
@@ -62,7 +62,7 @@ pub(crate) async fn explained(api: &Api, call: &Call) -> Result<Explanation, Api
     ))
 }
 
-/// The attempts of a call at its targets, from memory while it is up.
+/// Returns a call's attempts at its targets, from memory while the call is up.
 pub(super) async fn attempts(api: &Api, call: &Call) -> Result<Vec<Attempt>, ApiError> {
     let (org, id) = (call.org_id, call.id);
     Ok(match api.live().one(org, id) {
@@ -74,7 +74,7 @@ pub(super) async fn attempts(api: &Api, call: &Call) -> Result<Vec<Attempt>, Api
     })
 }
 
-/// The decision of a call, from memory while it is up.
+/// Returns the routing decision of a call, from memory while the call is up.
 pub(super) async fn decision(api: &Api, org: Uuid, id: Uuid) -> Result<Option<Decision>, ApiError> {
     Ok(match api.live().one(org, id) {
         Some(live) => live.started.decision.as_deref().cloned(),

@@ -1,4 +1,5 @@
-//! A call as it is now, and as the API shows it. Memory knows a call from its INVITE on, the store once its facts are projected.
+//! Current state of a call, and its view in the API. Memory has a call from its INVITE on, the store once its facts are
+//! rows.
 
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use super::transfer_view::TransferView;
 use crate::api::time::written;
 use crate::api::{Api, ApiError};
 
-/// The scope that all reading needs.
+/// Scope for reading calls.
 pub(super) const SCOPE: &str = "calls:read";
 
 /// A call as the API shows it.
@@ -84,7 +85,7 @@ impl From<Call> for CallView {
             reason: call.reason,
             hangup_by: call.hangup_by,
             caller_call_id: call.caller_call_id,
-            // The built-in echo agent has no leg of its own.
+            // The built-in echo agent has no leg, so its Call-ID is empty.
             runtime_call_id: call.runtime_call_id.filter(|id| !id.is_empty()),
             transfer: call.transfer.map(TransferView::from),
             q850_cause: call.q850_cause,
@@ -97,7 +98,7 @@ impl From<Call> for CallView {
     }
 }
 
-/// Why nothing can be done with a call that ought to be up here.
+/// Error for a command to a call that should be up on this node but isn't.
 pub(super) fn not_up(api: &Api, call: &Call) -> ApiError {
     let live = api.live().one(call.org_id, call.id);
     let sentence = match (live, call.ended_at) {
@@ -109,7 +110,7 @@ pub(super) fn not_up(api: &Api, call: &Call) -> ApiError {
     ApiError::Conflict(sentence.to_owned())
 }
 
-/// A call as it is now. One that is up is shown even while the store doesn't answer.
+/// Returns the current state of a call. A call that is up is found even while the database is away.
 pub(crate) async fn find(api: &Api, org: Uuid, id: Uuid) -> Result<Call, ApiError> {
     let mut live = api.live().one(org, id);
     if live.as_ref().is_some_and(LiveCall::is_over) {
@@ -130,15 +131,15 @@ pub(crate) async fn find(api: &Api, org: Uuid, id: Uuid) -> Result<Call, ApiErro
     )
 }
 
-/// Interval at which a reader checks whether a call's beginning or end is on disk, and its end a row. After [`SYNCED_LOOKS`] or [`STORED_LOOKS`] checks
-/// the call is shown anyway, so that a failing disk or an absent database hides no call.
+/// Interval of checks whether a call's beginning or end is on disk, and its end a row. After [`SYNCED_LOOKS`] or
+/// [`STORED_LOOKS`] checks the call is shown anyway, so that a failing disk or an absent database hides no call.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 const SYNCED_LOOKS: u32 = 200;
 const STORED_LOOKS: u32 = 60;
 
-/// Waits until the beginnings of these calls are on disk, so that nothing is shown which a crash could take away, and until their ends are
-/// rows, so that whoever sees a call end finds all that comes of it: handoff, events, explanation. A call itself waits for nothing; only those do who look
-/// at one in its first milliseconds or just after its last.
+/// Waits until the beginnings of these calls are on disk, so that a crash can't take back what was shown, and until
+/// their ends are rows, so that a client that sees a call end also finds its handoff, events and explanation. Calls
+/// themselves don't wait; only clients that look at one in its first milliseconds or just after its end do.
 pub(super) async fn kept<'l>(api: &Api, org: Uuid, calls: impl Iterator<Item = &'l LiveCall>) {
     let unsafe_yet = |live: &LiveCall, looks: u32| {
         !live.is_kept() && looks < SYNCED_LOOKS || live.is_over() && looks < STORED_LOOKS
@@ -150,7 +151,7 @@ pub(super) async fn kept<'l>(api: &Api, org: Uuid, calls: impl Iterator<Item = &
             return;
         }
         tokio::time::sleep(LOOK_AGAIN).await;
-        // One that is gone is a row.
+        // A call that left memory is a row.
         waiting.retain(|call| {
             let live = api.live().one(org, *call);
             live.is_some_and(|live| unsafe_yet(&live, looks))
@@ -158,7 +159,7 @@ pub(super) async fn kept<'l>(api: &Api, org: Uuid, calls: impl Iterator<Item = &
     }
 }
 
-/// Memory knows everything about a call that is up, and its end until that is a row.
+/// Converts a live call. Memory knows everything about it, and its end until that is a row.
 pub(crate) fn from_memory(live: LiveCall) -> Call {
     let started = live.started;
     let ended = live.ended;

@@ -1,4 +1,4 @@
-//! The outcome of a command: the answer of the node that carried it out, which the client gets from the node that it asked.
+//! Result of a command to a call. The node that carried it out makes it; the node that the client asked passes it on.
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::api::ApiError;
 
-/// Answer to the client: a status and JSON.
+/// Answer to the client: status and JSON.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct CommandResult {
     pub(super) status: StatusCode,

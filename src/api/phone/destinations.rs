@@ -1,6 +1,7 @@
-//! `/phone/sip/transfer-destinations` and `/phone/sip/agents/{agent_id}/transfer-destinations`: whom callers may be handed to.
+//! `/phone/sip/transfer-destinations` and `/phone/sip/agents/{agent_id}/transfer-destinations`: destinations that
+//! callers can be transferred to.
 //!
-//! Names are unique in the org, ignoring case. An agent reaches the destinations that are assigned to it and no others.
+//! Names are unique in the org, ignoring case. An agent can transfer to its assigned destinations only.
 
 use std::sync::LazyLock;
 
@@ -58,7 +59,7 @@ impl From<Destination> for DestinationView {
     }
 }
 
-/// `type`, which says what `value` is.
+/// Field `type`, which decides what `value` is.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Type {
     Phone,
@@ -115,7 +116,8 @@ pub(crate) async fn one(
     Ok(Json(destination.into()))
 }
 
-/// `PATCH /phone/sip/transfer-destinations/{destination_id}`: what isn't named stays; another `type` needs its `value`.
+/// `PATCH /phone/sip/transfer-destinations/{destination_id}`: an absent field is unchanged; another `type` needs its
+/// `value`.
 pub(crate) async fn update(
     State(api): State<Api>,
     caller: Caller,
@@ -135,7 +137,7 @@ pub(crate) async fn update(
     Ok(Json(changed.into()))
 }
 
-/// `DELETE /phone/sip/transfer-destinations/{destination_id}`: no agent has it any more.
+/// `DELETE /phone/sip/transfer-destinations/{destination_id}`: deletes it and its assignments.
 pub(crate) async fn delete(
     State(api): State<Api>,
     caller: Caller,
@@ -150,7 +152,8 @@ pub(crate) async fn delete(
     Ok(Json(Success::DONE))
 }
 
-/// `GET /phone/sip/agents/{agent_id}/transfer-destinations?limit&cursor`: those that the agent has, newest first.
+/// `GET /phone/sip/agents/{agent_id}/transfer-destinations?limit&cursor`: destinations assigned to the agent, newest
+/// first.
 pub(crate) async fn of_agent(
     State(api): State<Api>,
     caller: Caller,
@@ -170,18 +173,18 @@ pub(crate) async fn of_agent(
         .await
 }
 
-/// Some target, for what is the same whatever the target.
+/// Arbitrary target, for schemas that don't depend on it.
 pub(super) static ANY: LazyLock<TransferTarget> =
     LazyLock::new(|| TransferTarget::Sip("sip:any".into()));
 
-/// What to assign.
+/// Destination to assign: an existing one, or a new one.
 pub(super) enum Assigned {
     There(Uuid),
     New(NewDestination),
 }
 
-/// `POST /phone/sip/agents/{agent_id}/transfer-destinations {destination_id}` or `{create: {name, type, value}}`: answers the
-/// destination, with 201 where it was made. Assigning twice is once.
+/// `POST /phone/sip/agents/{agent_id}/transfer-destinations {destination_id}` or `{create: {name, type, value}}`:
+/// answers the destination, with 201 if it was created. Idempotent for an existing destination.
 pub(crate) async fn assign(
     State(api): State<Api>,
     caller: Caller,
@@ -211,7 +214,8 @@ pub(crate) async fn assign(
     Ok((status, Json(destination.into())))
 }
 
-/// `DELETE /phone/sip/agents/{agent_id}/transfer-destinations/{destination_id}`: 404 for one that the agent doesn't have.
+/// `DELETE /phone/sip/agents/{agent_id}/transfer-destinations/{destination_id}`: 404 for a destination that isn't
+/// assigned.
 pub(crate) async fn unassign(
     State(api): State<Api>,
     caller: Caller,
@@ -235,7 +239,7 @@ pub(crate) async fn unassign(
 
 const VALUE: &str = "value";
 
-/// The URI of a destination that is one, and the path of its field.
+/// Returns the URI of a destination of type `sip`, and the path of its field.
 fn uri_of<'t>(
     path: &'static str,
     target: &'t TransferTarget,
@@ -277,7 +281,7 @@ fn new_destination(fields: &mut Fields) -> Option<NewDestination> {
     })
 }
 
-/// What `value` is follows from `type`.
+/// Adds to the schema that `value` depends on `type`.
 fn either(schema: &mut Value) {
     let of = |kind: &str, value: Value| {
         let mut schema = schema.clone();

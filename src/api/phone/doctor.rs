@@ -1,4 +1,4 @@
-//! `/phone/sip/inbound-trunk/doctor`: the report that a call to `sip:doctor@` has made on the org's trunk.
+//! `/phone/sip/inbound-trunk/doctor`: the report of the last call to `sip:doctor@` on the org's trunk.
 
 use axum::Json;
 use axum::extract::State;

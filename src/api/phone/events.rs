@@ -1,7 +1,7 @@
-//! `GET /phone/events`: what happens, as it happens, as server-sent events (HTML Living Standard §9.2).
+//! `GET /phone/events`: the org's events as they happen, as server-sent events (HTML Living Standard §9.2).
 //!
-//! A stream begins where `Last-Event-ID` ended, or now. It ends when its key is revoked or the server stops; the client comes
-//! back with the id of the last event that it saw and misses nothing that is still kept.
+//! A stream begins after `Last-Event-ID`, or now. It ends when its key is revoked or the server stops. A client that
+//! reconnects with the id of its last event misses nothing that is still kept.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -21,21 +21,21 @@ use crate::api::query::Query;
 use crate::api::streams::{Full, Most, Seat};
 use crate::api::{Api, ApiError};
 
-/// What all streams need; some types need more.
+/// Scope that every stream requires; some event types require more.
 const SCOPE: &str = "calls:read";
-/// How often a line is sent that says nothing but that the stream is alive.
+/// Interval of comment lines that keep the connection alive.
 const ALIVE_EVERY: Duration = Duration::from_secs(15);
-/// How often it is looked whether the key is still good, and for events that nobody announced.
+/// Interval between checks whether the key is still valid, and for events without a wake-up.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
-/// How soon a client is told to come back.
+/// Reconnection time that clients are given.
 const RETRY: Duration = Duration::from_secs(2);
-/// How long to wait for a database that doesn't answer.
+/// Pause after the database failed.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Events that are read at once.
+/// Events read at once.
 const AT_ONCE: u32 = 100;
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
-/// Each type as one of the words that are taken.
+/// Event types, as words of the parameter `types`.
 pub(crate) const TYPES: [(&str, EventType); EventType::ALL.len()] = {
     let mut words = [("", EventType::CallStarted); EventType::ALL.len()];
     let mut at = 0;
@@ -46,17 +46,18 @@ pub(crate) const TYPES: [(&str, EventType); EventType::ALL.len()] = {
     words
 };
 
-/// Where a stream begins.
+/// Position at which a stream begins.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Start {
-    /// With the oldest event that is kept.
+    /// Oldest event that is kept.
     Oldest,
-    /// After this one.
+    /// Event after this one.
     After(Uuid),
 }
 
-/// `GET /phone/events?types&last_event_id`: a stream of the org's events. `types` names those to send, separated by commas; without
-/// it those that the key's scopes allow. `last_event_id` is for clients that can't set the header; `0` is the oldest event kept.
+/// `GET /phone/events?types&last_event_id`: a stream of the org's events. `types` lists the types to send, separated by
+/// commas; without it, all that the key's scopes allow. `last_event_id` is for clients that can't set the header; `0`
+/// starts with the oldest event that is kept.
 pub(crate) async fn stream(
     State(api): State<Api>,
     caller: StreamCaller,
@@ -106,7 +107,7 @@ pub(crate) async fn stream(
     let events = stream::unfold(listener, Listener::next);
     let mut response = Sse::new(events).keep_alive(alive).into_response();
 
-    // A proxy that gathers the answer would hold every event up.
+    // A proxy that buffers the answer would delay every event.
     response.headers_mut().insert(
         HeaderName::from_static("x-accel-buffering"),
         HeaderValue::from_static("no"),
@@ -132,7 +133,7 @@ fn seat(api: &Api, caller: &StreamCaller) -> Result<Seat, ApiError> {
     })
 }
 
-/// What a key must be allowed to see events of the type.
+/// Scope for events of a type.
 const fn scope(kind: EventType) -> &'static str {
     match kind {
         EventType::CallStarted
@@ -187,15 +188,15 @@ struct Listener {
     caller: StreamCaller,
     seat: Seat,
     types: Vec<EventType>,
-    /// What was sent, or passed over, last.
+    /// Number of the last event that was sent or skipped.
     seq: i64,
-    /// What was read and not sent yet.
+    /// Events read and not sent yet.
     waiting: VecDeque<Event>,
     greeted: bool,
 }
 
 impl Listener {
-    /// The next thing to send; it is asked for when there is room for it.
+    /// Returns the next item of the stream. It is polled when the connection has room for it.
     async fn next(mut self) -> Option<(Result<sse::Event, Infallible>, Self)> {
         if !self.greeted {
             self.greeted = true;

@@ -1,4 +1,4 @@
-//! `POST /phone/calls/{call_id}/hold` and `/resume`: both sides of a call are told to wait, and to go on.
+//! `POST /phone/calls/{call_id}/hold` and `/resume`: holds both sides of a call, and resumes it.
 
 use axum::extract::State;
 use trunkline_store::Kind;
@@ -11,8 +11,8 @@ use crate::api::caller::Caller;
 use crate::api::path::Named;
 use crate::api::{Api, ApiError};
 
-/// 200 with the call once both sides are held, 202 if that takes longer than two seconds; 409 if a side refuses, or if the call is
-/// not answered, over, being transferred, or being resumed.
+/// Holds a call. 200 with the call once both sides are held, 202 if that takes longer than two seconds; 409 if a side
+/// refuses, or if the call is not answered, over, being transferred, or being resumed.
 pub(crate) async fn hold(
     State(api): State<Api>,
     caller: Caller,
@@ -22,7 +22,7 @@ pub(crate) async fn hold(
     change(&api, &caller, &named, body, true).await
 }
 
-/// The same back.
+/// Resumes a call, with the same answers.
 pub(crate) async fn resume(
     State(api): State<Api>,
     caller: Caller,

@@ -1,7 +1,7 @@
-//! `/phone/sip/inbound-trunk`: what the org's PBX logs in to. An org has one.
+//! `/phone/sip/inbound-trunk`: the trunk that the org's PBX logs in to. An org has one.
 //!
-//! `phone_numbers` are verified numbers of the org, in the order in which routing tries them. `auth_password` is shown to keys
-//! that hold `phone:write`. A change is live for the next call.
+//! `phone_numbers` are verified numbers of the org, in the order in which routing tries them. `auth_password` is shown
+//! to keys with `phone:write`. A change applies to the next call.
 
 use std::net::IpAddr;
 
@@ -148,7 +148,7 @@ impl InboundTrunkView {
     }
 }
 
-/// At most so many numbers in one request; a trunk may list more.
+/// Numbers in one request; a trunk may list more.
 const MOST: usize = 10_000;
 const NUMBERS: &str = "phone_numbers";
 const ALLOWED: &str = "allowed_addresses";
@@ -205,7 +205,8 @@ pub(crate) async fn show(
     Ok(Json(InboundTrunkView::new(&api, &caller, trunk)))
 }
 
-/// `PATCH /phone/sip/inbound-trunk`: what isn't named stays; `null` clears what may be empty; `phone_numbers` replaces the list.
+/// `PATCH /phone/sip/inbound-trunk`: an absent field is unchanged; `null` clears a field that may be empty;
+/// `phone_numbers` replaces the list.
 pub(crate) async fn update(
     State(api): State<Api>,
     caller: Caller,
@@ -222,7 +223,7 @@ pub(crate) async fn update(
     Ok(Json(InboundTrunkView::new(&api, &caller, trunk)))
 }
 
-/// `DELETE /phone/sip/inbound-trunk`: its credentials stop working.
+/// `DELETE /phone/sip/inbound-trunk`: deletes the trunk; its credentials stop working.
 pub(crate) async fn delete(
     State(api): State<Api>,
     caller: Caller,
@@ -236,7 +237,7 @@ pub(crate) async fn delete(
     Ok(Json(Success::DONE))
 }
 
-/// `POST /phone/sip/inbound-trunk/phone-numbers {phone_numbers}`: lists more; one that is listed changes nothing.
+/// `POST /phone/sip/inbound-trunk/phone-numbers {phone_numbers}`: adds numbers to the list; listed ones change nothing.
 pub(crate) async fn add_numbers(
     State(api): State<Api>,
     caller: Caller,
@@ -273,7 +274,7 @@ pub(crate) async fn remove_number(
     Ok(Json(InboundTrunkView::new(&api, &caller, trunk)))
 }
 
-/// `POST /phone/sip/inbound-trunk/sync`: lists every verified number and takes off what is no longer verified.
+/// `POST /phone/sip/inbound-trunk/sync`: lists every verified number and removes those that are no longer verified.
 pub(crate) async fn sync(
     State(api): State<Api>,
     caller: Caller,
@@ -292,7 +293,7 @@ pub(crate) async fn sync(
     }))
 }
 
-/// `POST /phone/sip/inbound-trunk/rotate-credentials`: new ones; the old ones work for 24 hours more.
+/// `POST /phone/sip/inbound-trunk/rotate-credentials`: creates new credentials; the old ones work for another 24 hours.
 pub(crate) async fn rotate_credentials(
     State(api): State<Api>,
     caller: Caller,
@@ -307,7 +308,7 @@ pub(crate) async fn rotate_credentials(
     Ok(Json(InboundTrunkView::new(&api, &caller, trunk)))
 }
 
-/// What a tenant may add to `allowed_addresses`: entries that exist stay.
+/// Checks what a tenant may add to `allowed_addresses`; existing entries stay.
 fn may_trust(
     api: &Api,
     existing: Option<&InboundTrunk>,
@@ -330,7 +331,7 @@ fn may_trust(
     let new = listed.iter().enumerate().filter(|(_, one)| is_new(one));
     let mut faults: Vec<String> = new.filter_map(refused).collect();
 
-    // An entry of the operator's, and one from before there was a bound, doesn't count.
+    // Entries of the operator, and those from before there was a bound, don't count.
     let counts = |network: &IpNet| {
         !operators.contains(network) && (is_new(network) || address::are_few(&[*network]))
     };
@@ -347,7 +348,7 @@ fn may_trust(
     }
 }
 
-/// The org's trunk.
+/// Returns the org's trunk.
 pub(super) async fn find(api: &Api, caller: &Caller) -> Result<InboundTrunk, ApiError> {
     let org = caller.org;
     let found = api.read_inline(move |tx| inbound_trunks::of_org(tx, org));
@@ -370,7 +371,7 @@ pub(super) fn more_numbers(mut fields: Fields) -> Result<Vec<E164>, ApiError> {
     fields.done(|| numbers)
 }
 
-/// The fields that a new trunk and a change have in common.
+/// Reads the fields that creation and update have in common.
 fn settings(
     mut fields: Fields,
     numbers: Option<Vec<E164>>,

@@ -1,5 +1,5 @@
-//! Which messages are a call's: those of its caller, of the runtimes that were asked, of whom it was transferred to where that is called
-//! from here, and of a leg that took the caller's place. Reads files.
+//! Finds the SIP messages of a call in the traces: those of its caller, of the runtimes that were called, of a transfer
+//! destination called from here, and of a leg that replaced the caller's. Reads files.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,15 +15,16 @@ use crate::api::{Api, ApiError};
 use crate::traces::show::masked;
 use crate::traces::{Found, Traces};
 
-/// A runtime is asked within this time of the call's beginning, and a leg that replaces another is up within it.
+/// Time from the call's beginning within which a runtime is called, and within which a leg that replaces another is up.
 const SET_UP: Duration = Duration::from_secs(120);
-/// What came of a call before its record begins: a challenge and its answer. What comes behind its end: answers that were sent again.
+/// Time before the record's beginning that may hold a challenge and its answer, and time after its end that may hold
+/// retransmitted answers.
 const BEFORE: Duration = Duration::from_secs(40);
 const AFTER: Duration = Duration::from_secs(40);
-/// Legs of each kind that are looked for.
+/// Legs of each kind that are searched for.
 const MOST: usize = 8;
 
-/// A message with its leg.
+/// Message with its leg.
 #[derive(Clone, Debug)]
 pub(super) struct Message {
     /// `caller`, `runtime` or `destination`.
@@ -32,7 +33,8 @@ pub(super) struct Message {
     pub(super) captured: Captured,
 }
 
-/// The messages that this node has, read where waiting for a disk holds nobody up, and whether they are all.
+/// Reads the messages that this node has, on a thread where waiting for a disk blocks nobody. The second result tells
+/// if all are included.
 pub(super) async fn messages_here(
     api: &Api,
     call: Call,
@@ -50,9 +52,9 @@ pub(super) async fn messages_here(
     read.await.map_err(|fault| ApiError::Broke(fault.into()))
 }
 
-/// All legs in the order of time, credentials hidden, and whether nothing was left out.
+/// Returns all legs in order of time, with credentials hidden, and whether all messages are included.
 ///
-/// `session_header` is what our INVITEs name the session by.
+/// `session_header` is the header that names the session in our INVITEs.
 fn legs(traces: &Traces, call: &Call, session_header: &str, now: Moment) -> (Vec<Message>, bool) {
     let from = before(call.started_at, BEFORE);
     let until = call.ended_at.unwrap_or(now) + AFTER;
@@ -112,14 +114,14 @@ fn shown(name: &'static str, is_sent: bool, mut captured: Captured) -> Message {
     }
 }
 
-/// Whom we have called for it: names of legs and Call-IDs. On each of them we name the session.
+/// Finds the legs that we called, as names and Call-IDs. Each of our INVITEs names the session.
 fn called(
     traces: &Traces,
     call: &Call,
     session_header: &str,
     now: Moment,
 ) -> Vec<(&'static str, String)> {
-    // As we print it, and as no caller's header passes.
+    // Exactly as we write it; no caller's header passes in this form.
     let session = format!("\r\n{session_header}: {}\r\n", call.session_id);
     let begun = |from: Moment, until: Moment| {
         let begun = traces.begun(session.as_bytes(), from, until).into_iter();
@@ -130,7 +132,7 @@ fn called(
             .collect::<Vec<_>>()
     };
 
-    // Those that were asked before the one that answered, or that never did.
+    // Runtimes that were tried before the one that answered, or that never answered.
     let set_up = call
         .answered_at
         .or(call.ended_at)
@@ -163,14 +165,14 @@ fn called(
     called
 }
 
-/// A leg that took the caller's place.
+/// Leg that replaced the caller's.
 struct Successor {
     call_id: String,
     from: Moment,
     began: u64,
 }
 
-/// The leg that took the place of this one, if we have told it to go while the call went on (RFC 3891).
+/// Finds the leg that replaced this one (RFC 3891), if we sent it a BYE while the call continued.
 fn successor(traces: &Traces, call: &Call, leg: &[(bool, Captured)]) -> Option<Successor> {
     let (_, bye) = leg
         .iter()
@@ -184,7 +186,7 @@ fn successor(traces: &Traces, call: &Call, leg: &[(bool, Captured)]) -> Option<S
     let (replaced, ours) = (message.first("Call-ID")?, message.tag("From")?);
     let from = before(left, SET_UP);
 
-    // It comes twice where it was challenged: with our tag in Replaces, which nobody else knows.
+    // A challenged INVITE appears twice. Both have our tag in Replaces, which nobody else knows.
     let begun = traces.begun(ours.as_bytes(), from, left);
     let mut received = begun.into_iter().filter(|(is_sent, _)| !is_sent);
     received.find_map(|(_, call_id)| {
@@ -210,8 +212,8 @@ fn before(moment: Moment, by: Duration) -> Moment {
     Moment::from_micros(moment.as_micros().saturating_sub(by))
 }
 
-/// A Call-ID is the caller's word, and another tenant may say the same one: what came from the address of the INVITE that began
-/// the call is its own, and what bears the tag that we answered it with.
+/// Keeps the messages of one dialog. A caller chooses its Call-ID, and another tenant may use the same: a message
+/// belongs to the call if it came from the source of its INVITE, or has the tag of our answer.
 fn of_one_dialog(messages: Vec<(bool, Captured)>, began: u64) -> Vec<(bool, Captured)> {
     let is_invite = |is_sent: bool, captured: &Captured| {
         !is_sent && captured.octets.starts_with(b"INVITE ") && captured.at <= began

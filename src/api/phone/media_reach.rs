@@ -1,5 +1,6 @@
-//! Media addresses in a trace that the other side can't reach: SDP crosses a bridge as it is, so that a private `c=` towards a peer outside
-//! is dead air, unless that peer sends its audio to where packets come from. Read from the messages; nothing is stored for it.
+//! Finds media addresses in a trace that the other side can't reach. SDP crosses the bridge unchanged, so a private
+//! `c=` sent to a peer outside means no audio, unless that peer sends its audio to where packets come from. Computed
+//! from the messages; nothing is stored for it.
 
 use std::net::IpAddr;
 
@@ -9,7 +10,8 @@ use trunkline_sip::moment::Moment;
 
 use super::legs::Message as Leg;
 
-/// Each private media address that was sent to a peer outside, once for each leg, with the time of the first message.
+/// Returns each private media address that was sent to a peer outside, once per leg, with the time of the first
+/// message.
 pub(super) fn unreachable(legs: &[Leg]) -> Vec<(Moment, String)> {
     let mut said: Vec<(&str, IpAddr)> = Vec::new();
     let mut lines = Vec::new();
@@ -28,7 +30,7 @@ pub(super) fn unreachable(legs: &[Leg]) -> Vec<(Moment, String)> {
     lines
 }
 
-/// The leg whose peer named this media address; `None` for one of this node's own.
+/// Returns the leg whose peer named this media address; `None` for an address of this node.
 fn origin<'l>(legs: &'l [Leg], towards: &Leg, media: IpAddr) -> Option<&'l str> {
     let others = legs
         .iter()
@@ -48,9 +50,9 @@ fn sentence(media: IpAddr, origin: Option<&str>, (leg, peer): (&str, IpAddr)) ->
     }
 }
 
-/// The private address at which a message's SDP wants audio; `None` where ICE may find another (RFC 8839).
+/// Returns the private address in a message's SDP; `None` if ICE may find another (RFC 8839).
 fn private_media(leg: &Leg) -> Option<IpAddr> {
-    // Most messages of a call hold none.
+    // Quick check: most messages of a call have no such line.
     memchr::memmem::find(&leg.captured.octets, b"c=IN IP")?;
     let message = Message::parse(&leg.captured.octets);
     let text = String::from_utf8_lossy(&message.body);
@@ -60,7 +62,7 @@ fn private_media(leg: &Leg) -> Option<IpAddr> {
     audio_connection(&text).filter(|ip| is_private(*ip))
 }
 
-/// The address of the first audio stream: its own `c=`, or else that of the session (RFC 8866 §5.7).
+/// Address of the first audio stream: its own `c=`, or else the session's (RFC 8866 §5.7).
 fn audio_connection(sdp: &str) -> Option<IpAddr> {
     let mut connection = None;
     let mut is_audio = None;

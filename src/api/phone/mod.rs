@@ -1,4 +1,4 @@
-//! Telephony: `/phone`.
+//! Telephony API `/phone`.
 
 mod agents;
 mod assignments;

@@ -1,7 +1,8 @@
 //! `/phone/numbers`: the org's phone numbers.
 //!
-//! A number is unverified until the operator, the partner or a code that was spoken to it verifies it (`verification`), or verified at once where `phone.auto_verify_numbers` is on; it is
-//! verified in one org only. Routing, trunks and assignments know verified numbers alone.
+//! A number is unverified until the operator, the partner or a spoken code (`verification`) verifies it; with
+//! `phone.auto_verify_numbers` it is verified at once. It can be verified in one org only. Routing, trunks and
+//! assignments use verified numbers only.
 
 use axum::Json;
 use axum::extract::State;
@@ -48,7 +49,8 @@ impl From<Number> for NumberView {
     }
 }
 
-/// `POST /phone/numbers {phone_number}`: 201; 409 if the org has it, or if it would be verified here and is elsewhere.
+/// `POST /phone/numbers {phone_number}`: 201; 409 if the org has it already, or if it would be verified here but is
+/// verified in another org.
 pub(crate) async fn create(
     State(api): State<Api>,
     caller: Caller,
@@ -99,7 +101,8 @@ pub(crate) async fn one(
     Ok(Json(number.into()))
 }
 
-/// `DELETE /phone/numbers/{number_id}`: ends its assignment too. A trunk lists it until it is synced, without effect.
+/// `DELETE /phone/numbers/{number_id}`: deletes the number and its assignment. A trunk lists it until the next sync,
+/// without effect.
 pub(crate) async fn delete(
     State(api): State<Api>,
     caller: Caller,

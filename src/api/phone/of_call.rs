@@ -1,5 +1,5 @@
-//! Who may act on a call: its org, by a key with `calls:write`, or the agent's runtime, by the token that came with its INVITE. The
-//! token hangs up and transfers its own call while that is up, and nothing else.
+//! Authorizes commands to a call: the org by a key with `calls:write`, or the agent's runtime by the token from its
+//! INVITE. The token hangs up and transfers its own call while that is up, and nothing else.
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
@@ -17,11 +17,11 @@ const NO_TOKEN: ApiError = ApiError::Unauthorized("The session token is not one 
 const REQUIRED: &str =
     "An API key or the call's session token is required: Authorization: Bearer <credential>";
 
-/// Whoever may act on the call that the path names.
+/// Authorized sender of a command, with the call that the path names.
 #[derive(Clone, Debug)]
 pub(crate) struct OfCall {
     pub(super) org: Uuid,
-    /// The key, or the session.
+    /// Id of the key or the session.
     id: Uuid,
 }
 
@@ -65,7 +65,7 @@ impl FromRequestParts<Api> for OfCall {
     }
 }
 
-/// The session of a call that is up on another node.
+/// Finds the session of a call that is up on another node.
 async fn session_elsewhere(api: &Api, token: &str, call: Uuid) -> Result<Uuid, ApiError> {
     let is_elsewhere = api.engine().and_then(|engine| engine.another_of(call));
     let org = SessionTokens::claimed(token).filter(|_| is_elsewhere.is_some());

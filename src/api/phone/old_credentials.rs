@@ -1,4 +1,5 @@
-//! `/phone/sip/inbound-trunk/old-credentials`: the pairs from before a rotation, which work for a day unless they are ended.
+//! `/phone/sip/inbound-trunk/old-credentials`: credentials from before a rotation, which work for a day unless they are
+//! ended.
 
 use axum::Json;
 use axum::extract::State;
@@ -30,7 +31,7 @@ impl From<OldPair> for OldPairView {
     }
 }
 
-/// `GET /phone/sip/inbound-trunk/old-credentials`: all that still work.
+/// `GET /phone/sip/inbound-trunk/old-credentials`: all old credentials that still work.
 pub(crate) async fn list(
     State(api): State<Api>,
     caller: Caller,
@@ -52,7 +53,8 @@ pub(crate) async fn list(
     })
 }
 
-/// `DELETE /phone/sip/inbound-trunk/old-credentials`: ends them at once. A PBX that still has an old pair is challenged anew.
+/// `DELETE /phone/sip/inbound-trunk/old-credentials`: ends them at once. A PBX that still uses them is challenged
+/// again.
 pub(crate) async fn end(
     State(api): State<Api>,
     caller: Caller,

@@ -1,4 +1,4 @@
-//! The operations of `/phone`, as the document describes them.
+//! OpenAPI description of the operations of `/phone`.
 
 use serde_json::json;
 use trunkline_model::record::{Direction, Status};
@@ -102,7 +102,7 @@ fn agents(builder: &mut OpenApiBuilder, config: &Config) {
     );
 }
 
-/// A list of numbers with its filters, for an org and for its partner.
+/// List of numbers with its filters, for an org and for its partner.
 pub(in crate::api) fn lists_numbers(op: Operation<'_>) -> Operation<'_> {
     op.query(
         "verified",
@@ -342,7 +342,7 @@ fn outbound_trunks(builder: &mut OpenApiBuilder) {
     );
 }
 
-/// What narrows a list of destinations.
+/// Filters of a list of destinations.
 fn narrowed_destinations(op: Operation<'_>) -> Operation<'_> {
     op.query(
         "type",
@@ -476,7 +476,7 @@ fn calls(builder: &mut OpenApiBuilder) {
             .query_of::<Status>("status", "Only calls in this state.")
             .query(
                 "number",
-                // A blank alone is what is left of a `+` alone.
+                // An unescaped `+` alone arrives as a blank.
                 json!({
                     "type": "string",
                     "minLength": 1,
@@ -595,7 +595,7 @@ fn calls(builder: &mut OpenApiBuilder) {
     });
 }
 
-/// A date, or a time.
+/// Schema of a date or a time.
 fn date() -> serde_json::Value {
     json!({"type": "string", "examples": ["2026-01-31", "2026-01-31T12:00:00Z"]})
 }

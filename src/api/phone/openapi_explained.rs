@@ -1,4 +1,4 @@
-//! The operations that explain calls, as the document describes them.
+//! OpenAPI description of the operations that explain calls.
 
 use super::{READ, calls, route_replay};
 use crate::api::openapi::{OpenApiBuilder, read_by};

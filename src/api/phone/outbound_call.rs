@@ -1,4 +1,4 @@
-//! `/phone/outbound-call`: an agent calls somebody through its outbound trunk, with that trunk's caller number.
+//! `/phone/outbound-call`: an agent calls a number through its outbound trunk, with that trunk's caller number.
 
 use std::time::Duration;
 
@@ -17,10 +17,10 @@ use crate::api::{Api, ApiError};
 
 const RINGING: Count = Count::new(1..=600);
 const DURATION: Count = Count::new(1..=604_800);
-/// Octets of `metadata` as JSON.
+/// Maximum size of `metadata` as JSON, in octets.
 const METADATA: FreeObject = FreeObject::new(16 * 1024);
 
-/// What is asked for.
+/// Body of the request.
 pub(super) struct OutboundCallRequest {
     agent: String,
     number: E164,
@@ -29,9 +29,9 @@ pub(super) struct OutboundCallRequest {
     metadata: Option<Box<str>>,
 }
 
-/// `POST /phone/outbound-call {phone_agent_id, phone_number, ringing_timeout_s, max_duration_s, metadata}`: 201 at once, and the call
-/// shows its progress. 404 for an agent that isn't there, 409 for one that is disabled or dials through no trunk, 429 at a
-/// limit, 503 while this node takes no calls.
+/// `POST /phone/outbound-call {phone_agent_id, phone_number, ringing_timeout_s, max_duration_s, metadata}`: 201 at
+/// once; the call shows its progress. 404 for an unknown agent, 409 for one that is disabled or has no outbound trunk,
+/// 429 at a limit, 503 while this node takes no calls.
 pub(crate) async fn place(
     State(api): State<Api>,
     caller: Caller,
@@ -56,7 +56,7 @@ pub(crate) async fn place(
     }
 }
 
-/// The other node that alone can call the PBX by which the agent dials.
+/// Returns the other node that alone can reach the PBX through which the agent dials.
 fn node_for(api: &Api, order: &Order) -> Option<u8> {
     let view = api.directory().load();
     let org = view.org(order.org)?;

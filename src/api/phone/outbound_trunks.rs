@@ -1,7 +1,8 @@
-//! `/phone/sip/outbound-trunks`: the carriers and PBXs that agents dial through.
+//! `/phone/sip/outbound-trunks`: carriers and PBXs that agents dial through.
 //!
-//! A trunk leads to a `host`, or with `to_registered` to the PBX that has registered with the org's inbound trunk. Its password is
-//! never returned. Only the name, `transfer_way` and `digest_require_qop` can be changed, and `auth_realms` can be cleared.
+//! A trunk has a `host`, or with `to_registered` it leads to the PBX registered with the org's inbound trunk. Its
+//! password is never returned. Only the name, `transfer_way` and `digest_require_qop` can be changed, and `auth_realms`
+//! can be cleared.
 
 use axum::Json;
 use axum::extract::State;
@@ -135,7 +136,7 @@ impl From<OutboundTrunk> for OutboundTrunkView {
 }
 
 impl OutboundTrunkView {
-    /// With what this node knows of the peer.
+    /// Makes the view, including what this node knows of the peer.
     pub(super) fn seen(api: &Api, trunk: OutboundTrunk) -> Self {
         let (engine, id) = (api.engine(), trunk.id);
         let mut view = Self::from(trunk);
@@ -162,7 +163,7 @@ const TRANSPORT: Choice<Transport> = Choice(&[
 ]);
 pub(super) const CREDENTIAL: Text = Text::line(1..=255);
 const REALM: Text = Text::line(1..=255);
-/// Realms are learnt; only the empty list can be set, which forgets them.
+/// Realms are learnt. The only list that can be set is the empty one, which forgets them.
 const NO_REALMS: ListOf<Text> = ListOf::new(REALM, 0..=0);
 const CALLS_PER_SECOND: Count = Count::new(1..=10_000);
 
@@ -217,7 +218,8 @@ pub(crate) async fn one(
     Ok(Json(OutboundTrunkView::seen(&api, trunk)))
 }
 
-/// `PATCH /phone/sip/outbound-trunks/{trunk_id} {name, transfer_way, digest_require_qop, auth_realms}`: what isn't named stays.
+/// `PATCH /phone/sip/outbound-trunks/{trunk_id} {name, transfer_way, digest_require_qop, auth_realms}`: an absent field
+/// is unchanged.
 pub(crate) async fn update(
     State(api): State<Api>,
     caller: Caller,
@@ -233,7 +235,7 @@ pub(crate) async fn update(
     Ok(Json(OutboundTrunkView::seen(&api, changed)))
 }
 
-/// `DELETE /phone/sip/outbound-trunks/{trunk_id}`: 409 with their names while agents dial through it.
+/// `DELETE /phone/sip/outbound-trunks/{trunk_id}`: 409, naming the agents, while agents dial through it.
 pub(crate) async fn delete(
     State(api): State<Api>,
     caller: Caller,
@@ -307,7 +309,7 @@ pub(super) fn new_trunk(mut fields: Fields) -> Result<NewOutboundTrunk, ApiError
     })
 }
 
-/// A peer that is named, with a log-in or without, or the PBX that has registered.
+/// Adds to the schema: a named peer with or without credentials, or the registered PBX.
 fn alternatives(schema: &mut Value) {
     let with = |fixed: Value, required: &[&str]| {
         let mut schema = schema.clone();
@@ -342,7 +344,7 @@ fn alternatives(schema: &mut Value) {
     ]});
 }
 
-/// Host and port; none under `to_registered`.
+/// Reads host and port; neither under `to_registered`.
 fn peer(fields: &mut Fields, to_registered: bool, transport: Transport) -> Option<(String, u16)> {
     if to_registered {
         for name in ["host", "port"] {
@@ -361,7 +363,7 @@ fn peer(fields: &mut Fields, to_registered: bool, transport: Transport) -> Optio
     Some((host?, port.unwrap_or_else(|| default_port(transport))))
 }
 
-/// What came of `username` and `password`.
+/// Outcome of reading `username` and `password`.
 pub(super) enum GivenCredentials {
     Both(String, Password),
     Neither,

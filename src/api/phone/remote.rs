@@ -1,5 +1,7 @@
-//! Commands for a call that is up: this node carries them out if it has the call; otherwise the node that has it is asked by way of the
-//! database. The client sees no difference. An outbound call to a PBX whose connection another node has is placed by that node.
+//! Runs commands to a call on the node that has it.
+//!
+//! This node runs the command if it has the call; otherwise it asks the other node through the database. The client
+//! sees no difference. An outbound call to a PBX whose connection ends at another node is placed by that node.
 
 use std::time::Duration;
 
@@ -17,18 +19,18 @@ use crate::api::error::Refusal;
 use crate::api::{Api, ApiError};
 use crate::engine::Handle;
 
-/// How often a node looks whether it is asked.
+/// Interval between checks for commands from other nodes.
 const LISTEN: Duration = Duration::from_millis(200);
-/// How often it is looked whether another node has answered.
+/// Interval between checks for the answer of another node.
 const LOOK: Duration = Duration::from_millis(25);
-/// How long another node may take: what it does itself has two seconds.
+/// Time that another node may take; its own limit is two seconds.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// When to try again at what another node refuses for now, in seconds.
+/// `Retry-After` in seconds if another node can't answer now.
 const AGAIN: u64 = 5;
-/// What is done for other nodes at once.
+/// Commands of other nodes run at the same time.
 const AT_ONCE: usize = 64;
 
-/// Command that the node of a call carries out.
+/// Command to a call, run by the node that has the call.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 pub(super) enum RemoteCommand {
@@ -39,11 +41,11 @@ pub(super) enum RemoteCommand {
     Transfer {
         ask: Ask,
     },
-    /// Gives the messages of the call, which may be over.
+    /// Reads the messages of the call, which may be over.
     Trace,
 }
 
-/// A request of one node to another.
+/// Command of one node to another.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 enum NodeCommand {
@@ -52,7 +54,7 @@ enum NodeCommand {
 }
 
 impl RemoteCommand {
-    /// Does it, wherever the call is up.
+    /// Runs the command on the node that has the call.
     pub(super) async fn run(self, api: &Api, call: Call) -> Result<CommandResult, ApiError> {
         let is_up = call.ended_at.is_none();
         let other = api.engine().and_then(|engine| engine.another_of(call.id));
@@ -74,7 +76,7 @@ impl RemoteCommand {
         }
     }
 
-    /// Has another node do it.
+    /// Has another node run the command.
     pub(super) async fn send(
         self,
         api: &Api,
@@ -94,7 +96,7 @@ pub(super) async fn place(api: &Api, order: Order, node: u8) -> Result<CommandRe
     ask(api, (org, no_call), has, &asked).await
 }
 
-/// Asks a node for what only it can do, as it has something.
+/// Sends a command to a node and waits for the answer.
 async fn ask(
     api: &Api,
     of: (Uuid, Uuid),
@@ -135,7 +137,8 @@ async fn ask(
     }
 }
 
-/// The other node's answer, as this node's own. A refusal has its code in a line before the message, but for one of an earlier version.
+/// Turns another node's answer into one of this node. A refusal has its code in a line before the message; earlier
+/// versions sent no code.
 fn heard(status: u16, body: String) -> Result<CommandResult, ApiError> {
     let status = StatusCode::from_u16(status).unwrap_or_default();
     if status.is_success() {
@@ -164,7 +167,7 @@ fn heard(status: u16, body: String) -> Result<CommandResult, ApiError> {
     })
 }
 
-/// Does what other nodes ask, for as long as the API serves.
+/// Runs commands of other nodes while the API serves.
 pub(in crate::api) async fn serve(api: Api) {
     let engine = api.engine().filter(|_| api.store().is_shared());
     let Some(node) = engine.map(Handle::node) else {
@@ -196,7 +199,7 @@ pub(in crate::api) async fn serve(api: Api) {
     }
 }
 
-/// What this node is asked. Most looks find nothing, and need no transaction that writes.
+/// Takes the commands for this node. Most checks find none and need no write transaction.
 async fn take(api: &Api, node: u8) -> Result<Vec<asks::Ask>, trunkline_store::Error> {
     let since = api.now() - PATIENCE;
     if !api
@@ -218,7 +221,7 @@ async fn carry_out(api: Api, ask: asks::Ask) {
                 Err(error) => Err(error),
             }
         }
-        // A newer node asks for what this one doesn't know.
+        // A newer node may send a command that this version doesn't know.
         Err(fault) => Err(ApiError::Broke(Box::new(fault))),
     };
 

@@ -1,4 +1,5 @@
-//! `/phone/sip/route-replay`: the calls of a period, routed again by today's directory or by a changed one. Nothing is changed.
+//! `/phone/sip/route-replay`: routes the calls of a period again, by today's directory or by a changed one. Nothing is
+//! changed.
 
 use std::time::Duration;
 
@@ -21,20 +22,20 @@ use crate::api::{Api, ApiError};
 use crate::explain::change::{AgentChange, Change, NumberChange, TrunkChange};
 use crate::explain::replay::{CALLS, MOST_CALLS, MOST_DAYS, ReplayView, replay};
 
-/// How far back a replay goes unless told otherwise.
+/// Default length of the period.
 const PERIOD: Duration = Duration::from_secs(24 * 3_600);
 const LONGEST: Duration = Duration::from_secs(MOST_DAYS * 24 * 3_600);
-/// Entries of each list of a change.
+/// Entries of each list of changes.
 const CHANGES: std::ops::RangeInclusive<usize> = 0..=1_000;
 
-/// What is asked.
+/// Request for a replay.
 #[derive(Debug)]
 pub(crate) struct RouteReplayRequest {
     start: Option<Moment>,
     end: Option<Moment>,
-    /// Calls to look at.
+    /// Maximum number of calls to route.
     pub(crate) limit: u32,
-    /// How the directory differs from today's.
+    /// Changes to today's directory.
     pub(crate) changes: Change,
 }
 
@@ -63,7 +64,7 @@ pub(crate) async fn decide(
         .read(move |tx| explained::recorded(tx, caller.org, period, None, limit + 1))
         .await?;
 
-    // Thousands of decisions: not on a thread that others wait for.
+    // Thousands of decisions would block other requests on this thread.
     let replayed = tokio::task::spawn_blocking(move || replay(calls, limit, period, &changed));
     let replayed = replayed.await;
     Ok(Json(
@@ -77,10 +78,10 @@ fn within(path: &str, faults: Vec<String>) -> Vec<String> {
 }
 
 impl RouteReplayRequest {
-    /// The period that is meant, which isn't too long.
+    /// Returns the period, which has a maximum length.
     ///
     /// # Errors
-    /// A sentence that says what is wrong with it.
+    /// A sentence about what is wrong with the period.
     pub(crate) fn period(&self, now: Moment) -> Result<(Moment, Moment), String> {
         let end = self.end.unwrap_or(now);
         let start = self.start.unwrap_or(end - PERIOD);
@@ -115,10 +116,10 @@ pub(crate) fn question(mut fields: Fields) -> Result<RouteReplayRequest, ApiErro
     })
 }
 
-/// A change on its own, as a file may hold it.
+/// Reads a change on its own, as a file holds it.
 ///
 /// # Errors
-/// Every fault, named by its path.
+/// Every fault, with its path.
 pub(crate) fn change_of(value: Value) -> Result<Change, Vec<String>> {
     let Value::Object(map) = value else {
         return Err(vec!["the change is no JSON object".to_owned()]);

@@ -1,4 +1,5 @@
-//! `/phone/sip/route-test`: who would take a call, and why, decided by the function that decides live calls. Nothing is placed.
+//! `/phone/sip/route-test`: tells which agent would take a call and why, by the function that decides live calls. No
+//! call is placed.
 
 use std::time::Duration;
 
@@ -15,19 +16,19 @@ use crate::api::field_type::{ID, ListOf, Text};
 use crate::api::{Api, ApiError};
 use crate::explain::DecisionView;
 
-/// How long the live view may take to show what was changed before the question came.
+/// Time that the directory may take to show changes made before the request.
 const CATCH_UP: Duration = Duration::from_secs(1);
 
-/// What is asked.
+/// Request for a test.
 pub(super) struct RouteTestRequest {
     facts: Facts,
-    /// Agents that are taken to be at their limit, beside those that are.
+    /// Agents to treat as busy, in addition to those that are.
     busy: Vec<Uuid>,
 }
 
-/// `POST /phone/sip/route-test {to, from, agent_id, busy}`: the dialled and the calling number as a PBX would send them, the value of
-/// the header that selects an agent, and the ids of agents to be taken as busy; all but `to` are optional. Answers the decision
-/// with its trail, as `GET /phone/calls/{call_id}/routing` does for a call.
+/// `POST /phone/sip/route-test {to, from, agent_id, busy}`: the dialled and the calling number as a PBX would send
+/// them, the value of the header that selects an agent, and the ids of agents to treat as busy; all but `to` are
+/// optional. Answers the decision with its trail, as `GET /phone/calls/{call_id}/routing` does for a call.
 pub(crate) async fn decide(
     State(api): State<Api>,
     caller: Caller,
@@ -41,14 +42,15 @@ pub(crate) async fn decide(
     Ok(Json(decision.into()))
 }
 
-/// Waits until the live view shows what was changed before. While the database is away, what is known decides, as it does for calls.
+/// Waits until the directory shows changes made before. While the database is away, the known state decides, as for
+/// calls.
 pub(super) async fn caught_up(api: &Api) {
     if let Ok(latest) = api.read_inline(feed::position).await {
         let _ = tokio::time::timeout(CATCH_UP, api.directory().reaches(latest)).await;
     }
 }
 
-/// `None` if the org was deleted just now.
+/// Returns the decision; `None` if the org was deleted just now.
 fn answer(api: &Api, org: Uuid, question: &RouteTestRequest) -> Option<Decision> {
     let view = api.directory().load();
     let org = &view.org(org)?.routing;
@@ -56,7 +58,7 @@ fn answer(api: &Api, org: Uuid, question: &RouteTestRequest) -> Option<Decision>
     Some(decided(&question.facts, org, &busy))
 }
 
-/// Whether an agent is at its limit on this node.
+/// Returns true if an agent is at its limit on this node.
 fn is_full(api: &Api, org: &Org, agent: Uuid) -> bool {
     let agent = org.agents.iter().find(|known| known.id == agent);
     let limit = agent.and_then(|agent| Some((agent.id, agent.max_concurrent_calls?)));

@@ -1,4 +1,4 @@
-//! The field `runtime` of an agent: what speaks for it.
+//! Field `runtime` of an agent: the software that speaks for it.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +12,11 @@ use crate::api::body::Fields;
 use crate::api::field_type::{Bool, Choice, FieldType, ListOf, Parsed};
 use crate::api::object::Object;
 
-/// `{"type": "echo"}`, or `{"type": "sip", "uri": "sip:…", "fallbacks": ["sip:…", …]}` with at most five fallbacks; `failover_on` lists answers
-/// that lead to the next.
+/// `{"type": "echo"}`, or `{"type": "sip", "uri": "sip:…", "fallbacks": ["sip:…", …]}` with at most five fallbacks;
+/// `failover_on` lists responses that lead to the next one.
 pub(super) const RUNTIME: Object<Runtime> = Object(read);
 
-/// A SIP URI that may hold `{agent_id}` and `{org_id}`.
+/// SIP URI that may contain `{agent_id}` and `{org_id}`.
 const TEMPLATE: Parsed<Box<str>> = Parsed::new(
     "a SIP URI, in which {agent_id} and {org_id} may stand",
     |text| is_template(text).then(|| text.into()),
@@ -28,7 +28,7 @@ const TEMPLATE: Parsed<Box<str>> = Parsed::new(
 .at_most(LONGEST)
 .example("sip:{agent_id}@agents.example.com");
 
-/// The longest that is kept, in octets; with ids in place of all its placeholders it is less than five times as long.
+/// Maximum length in octets. With ids in place of all placeholders it grows less than fivefold.
 const LONGEST: usize = 300;
 
 #[derive(Copy, Clone, Debug)]
@@ -37,7 +37,7 @@ enum Type {
     Sip,
 }
 
-/// `uri`, `fallbacks` and `failover_on` are of `sip` alone.
+/// Adds to the schema that `uri`, `fallbacks` and `failover_on` belong to `sip` only.
 fn sketch(fields: &Fields) {
     fields.sketch(|schema| {
         let of = schema["properties"].take();
@@ -106,11 +106,11 @@ fn read(fields: &mut Fields) -> Option<Runtime> {
     }
 }
 
-/// Headers of a runtime: how many, octets of names and values together, and of one value.
+/// Bounds of a runtime's headers: their number, the octets of all names and values, and the octets of one value.
 const HEADERS: usize = 20;
 const HEADER_OCTETS: usize = 2_048;
 
-/// Names that begin with `X-`, each with its value.
+/// Header names that begin with `X-`, each with its value.
 #[derive(Copy, Clone, Debug)]
 struct Headers;
 

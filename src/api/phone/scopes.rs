@@ -1,6 +1,6 @@
-//! Scopes that most of telephony needs.
+//! Scopes of the telephony API.
 
-/// Sees agents, numbers, trunks and destinations.
+/// Reads agents, numbers, trunks and destinations.
 pub(super) const READ: &str = "phone:read";
 /// Changes them.
 pub(super) const WRITE: &str = "phone:write";

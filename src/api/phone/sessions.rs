@@ -1,7 +1,8 @@
-//! `GET /phone/sessions/{session_id}`: what an agent's runtime wants to know of its call.
+//! `GET /phone/sessions/{session_id}`: the context of a call for its agent's runtime.
 //!
-//! The runtime asks with the token that came with its INVITE, which opens this session alone and dies with the call. An org's key
-//! with `calls:read` sees the same of any of the org's sessions, past ones included, but not what only the agent's actions need.
+//! The runtime authenticates with the token from its INVITE, which opens this session only and ends with the call. An
+//! org key with `calls:read` reads any session of the org, past ones included, without the data for the agent's
+//! actions.
 
 use std::collections::BTreeMap;
 
@@ -31,12 +32,12 @@ use crate::api::quota::{Policy, Tally};
 use crate::api::time::written;
 use crate::api::{Api, ApiError, dashboard_session};
 
-/// Who asks for a session.
+/// Authenticated reader of a session.
 #[derive(Debug)]
 pub(crate) enum SessionReader {
-    /// The runtime of a call of this org that is up.
+    /// Runtime of a call that is up, of this org.
     Runtime(Uuid),
-    /// An org, by its key.
+    /// Org, by its key.
     Org(Caller),
 }
 
@@ -158,7 +159,8 @@ struct ActionsView {
     http_action_overrides: Option<Map<String, Value>>,
 }
 
-/// `GET /phone/sessions/{session_id}`: 401 with the token of another session or of one that is over; 404 for a key of another org.
+/// `GET /phone/sessions/{session_id}`: 401 with the token of another session, or of one that is over; 404 for a key of
+/// another org.
 pub(crate) async fn show(
     State(api): State<Api>,
     reader: SessionReader,
@@ -200,7 +202,7 @@ pub(crate) async fn show(
 
     let mut by_name: BTreeMap<Box<str>, String> = BTreeMap::new();
     for (name, value) in headers {
-        // RFC 3261 §7.3.1: the same as one header with a list.
+        // RFC 3261 §7.3.1: several fields of one name equal one field with a list.
         let values = by_name.entry(name).or_default();
         if !values.is_empty() {
             values.push_str(", ");
@@ -241,7 +243,8 @@ fn caller_view(number: String, e164: Option<E164>, is_withheld: bool) -> NumberV
     }
 }
 
-/// The call of a session as it is now, its caller's headers, and whether it is over. Memory knows a call from its INVITE on.
+/// Returns the call of a session in its current state, its caller's headers, and whether it is over. Memory has a call
+/// from its INVITE on.
 async fn find(
     api: &Api,
     org: Uuid,
@@ -264,7 +267,7 @@ async fn find(
             Ok((call, headers, over))
         }
 
-        // It has ended, and not even its beginning is written down yet.
+        // The call has ended, and not even its beginning is stored yet.
         Err(error) => match api.live().of_session(org, session) {
             Some(live) => {
                 let headers = live.started.headers.clone();
@@ -275,7 +278,7 @@ async fn find(
     }
 }
 
-/// The org with the prompt that is in force.
+/// Returns the org with the system prompt in force.
 async fn of_org(api: &Api, org: Uuid, credentials: Disclosure) -> Result<OrgView, ApiError> {
     let org = api.read_inline(move |tx| orgs::by_id(tx, org)).await?;
     let ai_instructions = match (&org.ai_instructions, org.partner_id) {
@@ -306,7 +309,7 @@ fn or_none<T>(found: Result<T, Error>) -> Result<Option<T>, ApiError> {
     }
 }
 
-/// Whom the agent may hand its caller to, in the order of their names.
+/// Returns the destinations of an agent, in order of their names.
 fn destinations(config: &AgentConfig) -> Vec<DestinationView> {
     let assigned = config.destinations.iter().map(|held| Destination {
         id: Some(held.id),

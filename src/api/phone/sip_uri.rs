@@ -1,4 +1,4 @@
-//! SIP URIs as fields hold them.
+//! SIP URIs in fields of the API.
 
 use trunkline_calls::target::default_port;
 use trunkline_sip::flow::Transport;
@@ -9,8 +9,8 @@ use uuid::Uuid;
 use crate::api::field_type::Parsed;
 use crate::api::{Api, ApiError};
 
-/// What SIP URIs look like, as JSON Schema tells it: whatever fits is taken. Alternatives to an octet of the user part and to the
-/// host's first label may be added.
+/// JSON Schema pattern of SIP URIs: a text that matches is accepted. Alternatives to an octet of the user part and to
+/// the first label of the host may be added.
 macro_rules! pattern {
     ($user:literal, $label:literal) => {
         concat!(
@@ -26,7 +26,7 @@ macro_rules! pattern {
 }
 pub(super) use pattern;
 
-/// A SIP or SIPS URI (RFC 3261 §19.1).
+/// SIP or SIPS URI (RFC 3261 §19.1).
 pub(super) const SIP_URI: Parsed<Box<str>> =
     Parsed::new("a SIP URI such as sip:sales@pbx.example.com", |text| {
         is_sip_uri(text).then(|| text.into())
@@ -35,14 +35,14 @@ pub(super) const SIP_URI: Parsed<Box<str>> =
     .at_most(LONGEST)
     .example("sip:sales@pbx.example.com");
 
-/// The longest that is kept, in octets: it has to fit into messages beside much else.
+/// Maximum length in octets, because a URI has to fit into messages beside much else.
 const LONGEST: usize = 500;
 
 pub(super) fn is_sip_uri(text: &str) -> bool {
     text.len() <= LONGEST && reads_as_sip_uri(text)
 }
 
-/// Whether it is a SIP URI, however long.
+/// Returns true for a SIP URI of any length.
 pub(super) fn reads_as_sip_uri(text: &str) -> bool {
     text.is_ascii()
         && Uri::parse(text.as_bytes()).is_ok_and(|uri| match uri.scheme {
@@ -51,7 +51,7 @@ pub(super) fn reads_as_sip_uri(text: &str) -> bool {
         })
 }
 
-/// Refuses URIs that an org enters and whose host can never be reached, by the path of their field. Placeholders stand for ids.
+/// Refuses URIs whose host the address policy forbids, by the path of their field. Placeholders stand for ids.
 pub(super) async fn may_call<'u>(
     api: &Api,
     org: Uuid,
@@ -81,7 +81,7 @@ pub(super) async fn may_call<'u>(
     may_name(api, org, uris.flat_map(hosts).collect()).await
 }
 
-/// Refuses hosts that an org enters, each with the path of its field and its port, and that can never be reached.
+/// Refuses hosts that the address policy forbids, each given with the path of its field and its port.
 pub(super) async fn may_name(
     api: &Api,
     org: Uuid,
@@ -107,7 +107,7 @@ pub(super) async fn may_name(
     }
 }
 
-/// A user part with something in place of what a peer supplies.
+/// Replaces placeholders for what a peer supplies in a user part.
 pub(super) fn without_parties(user: &str) -> String {
     let names = ["{called}", "{caller}", "{session_id}"];
     names

@@ -1,6 +1,9 @@
-//! `GET /phone/calls/{call_id}/trace`: the SIP messages of a call, all legs in one ladder with what we decided between them. The node
-//! that had the call keeps them for a while, and any other fetches them from it. JSON, or by `Accept` a ladder as text or as a picture,
-//! or a pcap for Wireshark. Credentials are hidden in all of them, and tags from keys that may not end calls.
+//! `GET /phone/calls/{call_id}/trace`: the SIP messages of a call, all legs in one ladder diagram with our decisions
+//! between them.
+//!
+//! The node that had the call keeps the messages for a while; other nodes fetch them from it. The answer is JSON, or by
+//! `Accept` a ladder as text or SVG, or a pcap file for Wireshark. Credentials are hidden in all formats, and tags from
+//! keys that may not end calls.
 
 use axum::Json;
 use axum::extract::State;
@@ -32,7 +35,7 @@ use crate::traces::show::{Rung, label, ladder};
 use crate::traces::svg::svg;
 use crate::traces::tag_mask::hide_tags;
 
-/// With the tags of a call requests can be written inside it.
+/// Scope that shows tags: a peer that knows the tags of a call can send requests inside it.
 const CHANGES: &str = "calls:write";
 
 const TEXT: &str = "text/plain";
@@ -78,7 +81,7 @@ struct MessageView {
     text: String,
 }
 
-/// What the client would like best.
+/// Format of the answer.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum TraceFormat {
     Json,
@@ -88,7 +91,7 @@ enum TraceFormat {
 }
 
 impl TraceFormat {
-    /// The first in the list that is known; JSON for anyone who doesn't care.
+    /// Returns the first known format in `Accept`; JSON without a preference.
     fn wanted(headers: &HeaderMap) -> Self {
         let form_of = |kind: &str| match kind {
             "application/json" | "*/*" | "application/*" => Some(Self::Json),
@@ -101,7 +104,7 @@ impl TraceFormat {
     }
 }
 
-/// Answers it.
+/// Answers the trace in the requested format.
 pub(crate) async fn show(
     State(api): State<Api>,
     caller: Caller,
@@ -150,14 +153,14 @@ pub(crate) async fn show(
     })
 }
 
-/// The ladder of a call as a picture.
+/// Draws the ladder of a call as SVG.
 ///
 /// # Errors
-/// What is stored can't be read.
+/// Stored messages can't be read.
 pub(in crate::api) async fn picture(api: &Api, call: Call) -> Result<String, ApiError> {
     let (call, mut legs, _) = messages_here(api, call).await?;
     if let Some(node) = another(api, &call, &legs) {
-        // The page has more to show than the ladder.
+        // The page has more to show than the ladder, so a failure isn't fatal.
         let fetched = fetch(api, &call, node).await;
         legs = fetched.map(|(legs, _)| legs).unwrap_or_default();
     }
@@ -165,13 +168,13 @@ pub(in crate::api) async fn picture(api: &Api, call: Call) -> Result<String, Api
     Ok(svg(&rungs(&legs, &decided)))
 }
 
-/// The node that has the messages, if there are none here.
+/// Returns the node that has the messages, if this one has none.
 fn another(api: &Api, call: &Call, legs: &[Leg]) -> Option<u8> {
     let engine = api.engine().filter(|_| legs.is_empty())?;
     engine.another_of(call.id)
 }
 
-/// The messages of a call that another node had, and whether all are here.
+/// Fetches the messages of a call from another node; the second result tells if all are included.
 ///
 /// # Errors
 /// 503 while that node doesn't answer, 409 if it can't be asked.
@@ -185,7 +188,7 @@ async fn fetch(api: &Api, call: &Call, node: u8) -> Result<(Vec<Leg>, bool), Api
     read_relayed(given.body()).map_err(|fault| ApiError::Broke(Box::new(fault)))
 }
 
-/// What we decided, and when.
+/// Returns our decisions, with their times.
 async fn decided(api: &Api, call: &Call, legs: &[Leg]) -> Result<Vec<(Moment, String)>, ApiError> {
     let mut decided = unsettled(legs);
     decided.extend(unreachable(legs));
@@ -212,7 +215,7 @@ async fn decided(api: &Api, call: &Call, legs: &[Leg]) -> Result<Vec<(Moment, St
     Ok(decided)
 }
 
-/// Refusals of the re-INVITEs by which both ends were to get each other's last SDP: the call went on without.
+/// Refusals of re-INVITEs that were to give both ends each other's last SDP. The call continued without.
 fn unsettled(legs: &[Leg]) -> Vec<(Moment, String)> {
     let read = |leg: &Leg| Message::parse(&leg.captured.octets);
     let asks = |message: &Message| {
@@ -245,7 +248,7 @@ fn unsettled(legs: &[Leg]) -> Vec<(Moment, String)> {
     refused.collect()
 }
 
-/// What was decided at the time of a message stands behind it: it follows from it.
+/// Merges messages and decisions. A decision at the time of a message comes after it, because it follows from it.
 fn rungs(legs: &[Leg], decided: &[(Moment, String)]) -> Vec<Rung> {
     let messages = legs.iter().map(|leg| Rung {
         at: leg.captured.at,

@@ -1,4 +1,4 @@
-//! How a trunk's callers are handed over: the setting, and what is in force with its reason.
+//! Method of transferring callers: the trunk's setting, and the method in force with its reason.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -9,7 +9,7 @@ use trunkline_sip::moment::Moment;
 
 use crate::api::field_type::Choice;
 
-/// The setting of a trunk.
+/// Field `transfer_way` of a trunk.
 pub(super) const TRANSFER_WAY: Choice<TransferWay> = Choice(&[
     ("refer", TransferWay::Refer),
     ("bridge", TransferWay::Bridge),
@@ -27,7 +27,7 @@ pub(crate) struct WayInForceView {
 }
 
 impl WayInForceView {
-    /// Of a trunk with this setting, whose PBX was seen to keep a caller at this time.
+    /// Returns the method in force for a trunk with this setting, whose PBX was seen to keep a caller at this time.
     pub(super) fn of(set: TransferWay, kept: Option<Moment>) -> Self {
         let (way, reason) = way_in_force(set, kept.is_some());
         Self {

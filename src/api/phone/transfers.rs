@@ -15,9 +15,9 @@ use crate::api::handoff_analytics::report;
 use crate::api::path::Named;
 use crate::api::{Api, ApiError};
 
-/// `POST /phone/calls/{call_id}/transfer {destination | destination_id, reasons, summary, explanation, sentiment}`: 202 with the
-/// transfer; what becomes of it is on the call. 400 for a destination that the call's agent doesn't have; 409 for a call that
-/// isn't answered, is over, or has a transfer under way.
+/// `POST /phone/calls/{call_id}/transfer {destination | destination_id, reasons, summary, explanation, sentiment}`: 202
+/// with the transfer; the call shows the outcome. 400 for a destination that the call's agent doesn't have; 409 for a
+/// call that isn't answered, is over, or is being transferred.
 pub(crate) async fn create(
     State(api): State<Api>,
     caller: OfCall,
@@ -54,7 +54,7 @@ pub(super) fn asked(mut fields: Fields) -> Result<Ask, ApiError> {
     })
 }
 
-/// A destination is given by its name or by its id.
+/// Adds to the schema that a destination is given by name or by id.
 fn either(schema: &mut Value) {
     let of = |name: &str, shape: Value, other: &str| {
         let mut schema = schema.clone();

@@ -1,5 +1,5 @@
-//! `/phone/numbers/{number_id}/verify` and `…/verify/confirm`: an org shows that it holds a number, by a code that a call to the number
-//! speaks. The call leaves by the operator's route; the code is in no answer, no log and no trace.
+//! `/phone/numbers/{number_id}/verify` and `…/verify/confirm`: an org proves that it holds a number by a code that a
+//! call to the number speaks. The call takes the operator's route; the code appears in no answer, log or trace.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,7 +45,7 @@ pub(crate) struct VerificationView {
     calls_left: u8,
 }
 
-/// Six digits. A fault doesn't show them.
+/// Six digits. The message for a wrong value doesn't repeat them.
 #[derive(Copy, Clone, Debug)]
 struct Code;
 
@@ -72,8 +72,9 @@ pub(super) fn code(mut fields: Fields) -> Result<[u8; 6], ApiError> {
     fields.done(|| code)
 }
 
-/// `POST /phone/numbers/{number_id}/verify`: 202, and the number is called. 200 for a number that is verified; 409 where the operator has
-/// no route for such calls or another org has verified the number; 429 after three calls to the number in 24 hours.
+/// `POST /phone/numbers/{number_id}/verify`: 202, and the number is called. 200 for a verified number; 409 if the
+/// operator has no route for such calls, or another org has verified the number; 429 after three calls to the number in
+/// 24 hours.
 pub(crate) async fn verify(
     State(api): State<Api>,
     caller: Caller,
@@ -140,8 +141,8 @@ pub(crate) async fn verify(
     Ok((StatusCode::ACCEPTED, Json(view)).into_response())
 }
 
-/// `POST /phone/numbers/{number_id}/verify/confirm {code}`: 200 with the number, verified. 400 for a wrong code, which leaves four tries, 409
-/// where there is no code that could be tried.
+/// `POST /phone/numbers/{number_id}/verify/confirm {code}`: 200 with the verified number. 400 for a wrong code; a code
+/// may be tried five times. 409 if there is no code to confirm.
 pub(crate) async fn confirm(
     State(api): State<Api>,
     caller: Caller,
@@ -189,12 +190,12 @@ fn too_often(number: E164, wait: Duration) -> ApiError {
     ApiError::AtLimit { message, wait_s }.with_code("verification_calls_used_up")
 }
 
-/// Six digits, each code as likely as any other.
+/// Draws six digits, uniformly.
 fn drawn() -> [u8; 6] {
     std::array::from_fn(|_| rand::random_range(b'0'..=b'9'))
 }
 
-/// The operator's route as calls take it.
+/// Operator's route in the form that calls use.
 fn way(trunk: &VerificationTrunk) -> WayOut {
     let port = trunk.port.unwrap_or(default_port(trunk.transport));
     let login = trunk.login.as_ref().map(|(user, password)| PeerLogin {

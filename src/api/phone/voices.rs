@@ -1,4 +1,4 @@
-//! `/phone/voices`: the voices that agents may have, as the operator lists them.
+//! `/phone/voices`: voices for agents, as the operator lists them.
 
 use axum::extract::State;
 use serde_json::{Value, json};
@@ -42,7 +42,7 @@ pub(crate) async fn list(
     })
 }
 
-/// The id of one of these voices.
+/// Type of a voice's id.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct VoiceId<'a>(pub(super) &'a [Voice]);
 

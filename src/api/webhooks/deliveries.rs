@@ -1,4 +1,4 @@
-//! `/webhooks/{webhook_id}/deliveries`: what was sent to a receiver and what it answered, for as long as events are kept.
+//! `/webhooks/{webhook_id}/deliveries`: requests sent to a receiver and its answers, kept as long as events are.
 
 use axum::Json;
 use axum::extract::State;
@@ -109,7 +109,7 @@ pub(super) async fn list(
     Ok(paging.page(page, DeliveryView::from))
 }
 
-/// `GET /webhooks/{webhook_id}/deliveries/{delivery_id}`: with the event as it is sent.
+/// `GET /webhooks/{webhook_id}/deliveries/{delivery_id}`: the delivery with the event as it is sent.
 pub(super) async fn one(
     State(api): State<Api>,
     caller: Caller,
@@ -126,8 +126,8 @@ pub(super) async fn one(
     }))
 }
 
-/// `POST /webhooks/{webhook_id}/deliveries/{delivery_id}/redeliver`: sends the event again, now, with the same id and body.
-/// 409 while the webhook is disabled.
+/// `POST /webhooks/{webhook_id}/deliveries/{delivery_id}/redeliver`: sends the event again at once, with the same id
+/// and body. 409 while the webhook is disabled.
 pub(super) async fn redeliver(
     State(api): State<Api>,
     caller: Caller,

@@ -1,4 +1,4 @@
-//! `/webhooks`: where the org wants its events sent. A secret is shown once, when it is made.
+//! `/webhooks`: receivers of the org's events. A secret is shown once, when it is created.
 
 mod deliveries;
 mod own;
@@ -175,7 +175,7 @@ struct WebhookView {
     updated_at: String,
 }
 
-/// A webhook on the one occasion that its secret is shown.
+/// A webhook, the one time that its secret is shown.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "WebhookWithSecret")]
 struct SecretView {
@@ -209,7 +209,7 @@ impl From<Webhook> for SecretView {
     }
 }
 
-/// `POST /webhooks {url, types, description, enabled}`: 201 with the secret; 409 beyond the most that an org may have.
+/// `POST /webhooks {url, types, description, enabled}`: 201 with the secret; 409 at the org's limit.
 async fn create(
     State(api): State<Api>,
     caller: Caller,
@@ -258,7 +258,7 @@ async fn one(
     Ok(Json(webhook.into()))
 }
 
-/// `PATCH /webhooks/{webhook_id} {url, types, description, enabled}`: what isn't named stays.
+/// `PATCH /webhooks/{webhook_id} {url, types, description, enabled}`: an absent field is unchanged.
 async fn update(
     State(api): State<Api>,
     caller: Caller,
@@ -276,7 +276,7 @@ async fn update(
     Ok(Json(changed.into()))
 }
 
-/// `DELETE /webhooks/{webhook_id}`: what it is still owed is forgotten.
+/// `DELETE /webhooks/{webhook_id}`: deletes the webhook and its pending deliveries.
 async fn delete(
     State(api): State<Api>,
     caller: Caller,
@@ -291,7 +291,7 @@ async fn delete(
     Ok(Json(Success::DONE))
 }
 
-/// `POST /webhooks/{webhook_id}/rotate-secret`: 200 with another secret. The one before signs as well for a day.
+/// `POST /webhooks/{webhook_id}/rotate-secret`: 200 with another secret. The previous one signs as well for a day.
 async fn rotate(
     State(api): State<Api>,
     caller: Caller,
@@ -341,7 +341,7 @@ fn change(config: &Config, mut fields: Fields) -> Result<WebhookChange, ApiError
     })
 }
 
-/// Notes what keeps a URL from being a receiver's.
+/// Notes why a URL can't be a receiver's.
 fn judge(config: &Config, url: Option<&str>, fields: &mut Fields) {
     let private_allowed = config.webhooks.allow_private_addresses;
     if let Some(Err(fault)) = url.map(|url| Target::parse(url, private_allowed)) {

@@ -1,4 +1,4 @@
-//! The caller's own webhook, which a path names.
+//! Webhook of the requesting org that the path names.
 
 use trunkline_store::{Kind, Webhook};
 
@@ -6,7 +6,7 @@ use crate::api::caller::Caller;
 use crate::api::path::Named;
 use crate::api::{Api, ApiError};
 
-/// The scope that all of this needs.
+/// Scope that every endpoint here requires.
 pub(super) const SCOPE: &str = "webhooks:write";
 
 pub(super) async fn find(api: &Api, caller: &Caller, named: &Named) -> Result<Webhook, ApiError> {

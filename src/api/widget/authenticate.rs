@@ -1,7 +1,9 @@
-//! `POST /widget/authenticate-user` and `…-by-external-id`: an org's backend says who a visitor is and gets a token for it.
+//! `POST /widget/authenticate-user` and `…-by-external-id`: an org's backend identifies a visitor and gets a token for
+//! it.
 //!
-//! The external-id variant finds the contact by that id alone; the plain one by e-mail or phone, and never one that has an external
-//! id. Either makes the contact if there is none. Of each detail: absent leaves it, `null` clears it, a value replaces it.
+//! The external-id variant finds the contact by that id only; the plain one by e-mail or phone, and never one that has
+//! an external id. Either creates the contact if there is none. For each detail, absent leaves it, `null` clears it, a
+//! value replaces it.
 
 use axum::Json;
 use axum::extract::State;
@@ -19,13 +21,13 @@ use crate::api::language::LANGUAGE;
 use crate::api::object::Object;
 use crate::api::{Api, ApiError, token};
 
-/// Both variants mint identities.
+/// Scope of both variants, because both create identities.
 pub(super) const SCOPE: &str = "widget:write";
 
-/// Octets that an object of the caller's own may have as JSON.
+/// Maximum size of a free-form object as JSON, in octets.
 const LARGEST_OBJECT: usize = 16 * 1024;
 
-/// Who the visitor is.
+/// Identity of the visitor.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "WidgetIdentity")]
 pub(super) struct Identity {
@@ -108,7 +110,7 @@ pub(super) fn identified(mut fields: Fields) -> Result<(String, ContactDetails),
     fields.done(|| Some((external_id?, details)))
 }
 
-/// The fields of a change.
+/// Reads the fields of a change.
 pub(super) fn changed(mut fields: Fields) -> Result<ContactDetails, ApiError> {
     let details = details(&mut fields);
     fields.done(|| Some(details))

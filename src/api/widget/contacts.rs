@@ -1,4 +1,5 @@
-//! `/widget/contacts/{contact_id}`: a contact as the org's own systems see and change it, with what is kept for its agents.
+//! `/widget/contacts/{contact_id}`: a contact as the org's own systems see and change it, including what is kept for
+//! its agents.
 
 use axum::Json;
 use axum::extract::State;
@@ -67,7 +68,7 @@ pub(super) async fn update(
     Ok(Json(changed.into()))
 }
 
-/// The contact that the path names.
+/// Returns the contact that the path names.
 pub(super) async fn find(api: &Api, caller: &Caller, named: &Named) -> Result<Contact, ApiError> {
     let id = named.id("contact_id", Kind::Contact)?;
     Ok(api.store().contacts().by_id(caller.org, id).await?)

@@ -1,5 +1,5 @@
-//! `DELETE /widget/contacts/{contact_id}` erases a contact with everything that is kept of it, and `GET /widget/erasures/{erasure_id}` shows
-//! the receipt.
+//! `DELETE /widget/contacts/{contact_id}` erases a contact and everything kept of it; `GET
+//! /widget/erasures/{erasure_id}` shows the receipt.
 
 use axum::Json;
 use axum::extract::State;
@@ -17,10 +17,10 @@ use crate::api::query::Query;
 use crate::api::time::written;
 use crate::api::{Api, ApiError};
 
-/// The scopes of what an erasure changes.
+/// Scopes of everything that an erasure changes.
 pub(super) const SCOPES: [&str; 3] = [authenticate::SCOPE, "calls:write", "handoff:write"];
 
-/// What an erasure can't reach.
+/// Copies that an erasure can't reach.
 const OUT_OF_REACH: [&str; 6] = [
     "logs of the daemon, and collectors of HEP and OpenTelemetry that it sends to",
     "backups, replicas and snapshots of the database and of the data directory",
@@ -173,8 +173,8 @@ impl From<Erasure> for ErasureView {
     }
 }
 
-/// `DELETE /widget/contacts/{contact_id}`: the contact is gone at once, and each node erases what it holds of it within seconds. Repeated, it
-/// answers the same erasure. 409 `contact_on_call` while a call of the contact is up.
+/// `DELETE /widget/contacts/{contact_id}`: deletes the contact at once; each node erases what it holds of it within
+/// seconds. A repeated request answers the same erasure. 409 `contact_on_call` while a call of the contact is up.
 pub(super) async fn erase(
     State(api): State<Api>,
     caller: Caller,
@@ -216,7 +216,7 @@ pub(super) async fn erase(
     Ok(Json(erasure.into()))
 }
 
-/// Whether a call of the contact is up on this node, of which the store may not know yet.
+/// Returns true if a call of the contact is up on this node; the store may not know of it yet.
 async fn is_on_call(api: &Api, contact: &Contact) -> Result<bool, ApiError> {
     let of = contact.clone();
     let number = api.read_inline(move |tx| of_contact::number(tx, of.org_id, &of));

@@ -1,4 +1,5 @@
-//! `GET /widget/contacts/{contact_id}/export`: everything that is kept of a contact, for a person who asks for it. Its calls come by page.
+//! `GET /widget/contacts/{contact_id}/export`: everything that is kept of a contact, for a person who asks for it.
+//! Calls come in pages.
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ use crate::api::phone::{CallView, TransferView};
 use crate::api::query::Query;
 use crate::api::{Api, ApiError};
 
-/// The scopes of what an export holds.
+/// Scopes of everything that an export holds.
 pub(super) const SCOPES: [&str; 3] = [authenticate::SCOPE, "calls:read", "handoff:read"];
 
 /// Everything that is kept of a contact: itself, and a page of its calls.
@@ -101,17 +102,17 @@ pub(super) async fn show(
     }))
 }
 
-/// Whose export a cursor walks.
+/// Contact of the export that a cursor walks.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, serde::Deserialize)]
 struct Of(Option<Uuid>);
 
 /// Calls that the command line reads at once.
 const AT_ONCE: u32 = 100;
 
-/// The whole export as JSON, for the command line: `write` gets it piece by piece.
+/// Writes the whole export as JSON, for the command line: `write` gets it piece by piece.
 ///
 /// # Errors
-/// The store's, or `write`'s.
+/// Those of the store and of `write`.
 pub(crate) async fn export<E: From<Error>>(
     store: &Store,
     contact: Contact,

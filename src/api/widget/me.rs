@@ -1,7 +1,7 @@
-//! `GET /widget/me`: whose the widget token is, so that the widget's own server can check one.
+//! `GET /widget/me`: identifies a widget token, so that the widget's own server can check it.
 //!
-//! Whoever holds the token sees this, the visitor's browser included: personal connections, overrides and the chat's context, which
-//! the org keeps with the contact, are not shown.
+//! Every holder of the token sees the answer, the visitor's browser included. So personal connections, overrides and
+//! the chat's context, which the org keeps with the contact, are not part of it.
 
 use axum::Json;
 use axum::extract::{FromRequestParts, State};
@@ -18,7 +18,7 @@ use crate::api::quota::{Policy, Tally};
 use crate::api::time::written;
 use crate::api::{Api, ApiError, token};
 
-/// The contact whose token came with the request.
+/// Contact whose token came with the request.
 #[derive(Debug)]
 pub(super) struct Visitor(Contact);
 

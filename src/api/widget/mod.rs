@@ -1,4 +1,4 @@
-//! The chat widget: `/widget`.
+//! API of the chat widget, `/widget`.
 
 mod authenticate;
 mod contacts;

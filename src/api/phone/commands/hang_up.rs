@@ -1,4 +1,4 @@
-//! Hanging up.
+//! Ends a call that is up on this node.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::super::calls::{CallView, not_up};
 use super::super::command_result::CommandResult;
 use crate::api::{Api, ApiError};
 
-/// Ends a call of this node.
+/// Ends a call, and waits a while until its end is recorded.
 pub(in crate::api::phone) async fn end(api: &Api, call: Call) -> Result<CommandResult, ApiError> {
     let was_up = match api.engine() {
         Some(engine) if call.ended_at.is_none() => engine.hang_up(call.id).await,
@@ -33,6 +33,6 @@ pub(in crate::api::phone) async fn end(api: &Api, call: Call) -> Result<CommandR
     CommandResult::new(StatusCode::ACCEPTED, &CallView::from(call))
 }
 
-/// How often it is looked whether the end of a call that was hung up is recorded.
+/// Interval between checks whether the end is recorded.
 const LOOK: Duration = Duration::from_millis(20);
 const LOOKS: u32 = 50;

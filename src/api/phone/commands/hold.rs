@@ -1,4 +1,4 @@
-//! Holding and resuming.
+//! Holds and resumes a call that is up on this node.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use super::super::calls::{CallView, find, not_up};
 use super::super::command_result::CommandResult;
 use crate::api::{Api, ApiError};
 
-/// How often it is looked whether both sides have agreed.
+/// Interval between checks whether both sides have agreed.
 const LOOK: Duration = Duration::from_millis(20);
 const LOOKS: u32 = 100;
 
-/// Holds a call of this node, or resumes it.
+/// Holds or resumes a call.
 pub(in crate::api::phone) async fn turn(
     api: &Api,
     call: Call,
@@ -51,7 +51,7 @@ pub(in crate::api::phone) async fn turn(
     CommandResult::new(status, &CallView::from(call))
 }
 
-/// Waits for the end of the change of this number.
+/// Waits for the outcome of the change of this number.
 async fn settled(api: &Api, org: Uuid, call: Uuid, number: u32) -> Result<StatusCode, ApiError> {
     for _ in 0..LOOKS {
         let live = api.live().one(org, call).filter(|live| !live.is_over());

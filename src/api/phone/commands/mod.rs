@@ -1,4 +1,4 @@
-//! Commands for a call, as the node carries them out that has it. Which node that is, is [`remote`](super::remote)'s affair.
+//! Commands to a call, run by the node that has it. [`remote`](super::remote) finds that node.
 
 pub(super) mod hang_up;
 pub(super) mod hold;

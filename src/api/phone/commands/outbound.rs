@@ -1,4 +1,4 @@
-//! Placing an outbound call.
+//! Places an outbound call on this node.
 
 use std::time::Duration;
 
@@ -16,12 +16,12 @@ use uuid::Uuid;
 use super::super::command_result::CommandResult;
 use crate::api::{Api, ApiError};
 
-/// How long the live view may take to show what was changed before the order came.
+/// Time that the directory may take to show changes made before the request.
 const CATCH_UP: Duration = Duration::from_secs(1);
-/// When to try again at what other calls stand in the way of, in seconds.
+/// `Retry-After` in seconds if other calls are in the way.
 const RETRY: u64 = 5;
 
-/// What is answered: the call goes on by itself.
+/// Answer to the request; the call continues by itself.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "PlacedCall")]
 pub(in crate::api::phone) struct PlacedView {
@@ -30,7 +30,7 @@ pub(in crate::api::phone) struct PlacedView {
     status: Status,
 }
 
-/// Begins a call at this node.
+/// Begins a call on this node.
 pub(in crate::api::phone) async fn begin(
     api: &Api,
     order: Order,
@@ -61,7 +61,8 @@ pub(in crate::api::phone) async fn begin(
     CommandResult::new(StatusCode::CREATED, &view)
 }
 
-/// While the database is away, what is known decides, as it does for inbound calls.
+/// Waits until the directory shows changes made before. While the database is away, the known state decides, as for
+/// inbound calls.
 pub(in crate::api::phone) async fn caught_up(api: &Api) {
     if let Ok(latest) = api.read_inline(feed::position).await {
         let _ = tokio::time::timeout(CATCH_UP, api.directory().reaches(latest)).await;
@@ -72,7 +73,7 @@ fn is_there(org: &OrgView, agent: Uuid) -> bool {
     org.routing.agents.iter().any(|known| known.id == agent)
 }
 
-/// What stands against a call by this agent, whoever is called.
+/// Checks what forbids any call by this agent.
 fn check(org: &OrgView, agent: Uuid) -> Result<(), ApiError> {
     let enabled = |known: &trunkline_routing::Agent| known.id == agent && known.enabled;
     if !org.routing.agents.iter().any(enabled) {
@@ -84,7 +85,7 @@ fn check(org: &OrgView, agent: Uuid) -> Result<(), ApiError> {
     }
 }
 
-/// Why no call was begun.
+/// Converts the reason why no call began into an error.
 #[expect(
     clippy::wildcard_enum_match_arm,
     reason = "all the others are told alike"
@@ -101,7 +102,7 @@ pub(in crate::api::phone) fn refused(Denied { reason, wait_s }: Denied) -> ApiEr
         | Reason::OutboundRate
         | Reason::TrunkRate => ApiError::AtLimit { message, wait_s },
         Reason::DestinationNotAllowed => ApiError::Forbidden(message),
-        // Between the look and the order something was changed.
+        // Something changed between the check and the request to the shard.
         Reason::NoAgent => return ApiError::absent(Kind::Agent),
         _ => ApiError::Conflict(message),
     };

@@ -1,5 +1,5 @@
-//! A trace that another node has: its messages as that node writes them down, and as they are read here. They go by way of the database,
-//! which forgets them once they are read.
+//! Trace that another node has: its serialization by that node, and its reading here. It passes through the database,
+//! which forgets it once it is read.
 
 use std::net::SocketAddr;
 
@@ -14,12 +14,12 @@ use super::super::command_result::CommandResult;
 use super::super::legs::{Message, messages_here};
 use crate::api::{Api, ApiError};
 
-/// Octets of messages that are given to another node; the rest is left out, and the trace says so.
+/// Octets of messages sent to another node. Messages beyond are left out, and the trace says that it is incomplete.
 const MOST: usize = 4 << 20;
-/// The legs that a message may be of.
+/// Legs that a message may belong to.
 const LEGS: [&str; 3] = ["caller", "runtime", "destination"];
 
-/// The messages of a call.
+/// Messages of a call.
 #[derive(Debug, Serialize, Deserialize)]
 struct RelayedTrace {
     complete: bool,
@@ -34,24 +34,24 @@ struct RelayedMessage {
     source: SocketAddr,
     target: SocketAddr,
     transport: String,
-    /// In Base64: a message may hold any octets.
+    /// Base64, because a message may hold any octets.
     octets: String,
 }
 
-/// Reads what another node has given: the messages, and whether all are here.
+/// Reads the messages that another node has sent; the second result tells if all are included.
 ///
 /// # Errors
-/// It isn't what this version gives.
+/// The text isn't in the format of this version.
 pub(in crate::api::phone) fn read_relayed(body: &str) -> serde_json::Result<(Vec<Message>, bool)> {
     let given: RelayedTrace = serde_json::from_str(body)?;
     let count = given.messages.len();
     let messages: Vec<Message> = given.messages.into_iter().filter_map(read).collect();
-    // A newer node may say what this one can't read.
+    // A newer node may send legs or transports that this version doesn't know.
     let is_complete = given.complete && messages.len() == count;
     Ok((messages, is_complete))
 }
 
-/// Gives the messages that this node has to another that asks.
+/// Serializes the messages that this node has, for another node.
 pub(in crate::api::phone) async fn given(api: &Api, call: Call) -> Result<CommandResult, ApiError> {
     let (_, messages, is_complete) = messages_here(api, call).await?;
     let count = messages.len();

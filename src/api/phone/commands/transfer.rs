@@ -1,4 +1,4 @@
-//! Transferring.
+//! Transfers a call that is up on this node.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::super::command_result::CommandResult;
 use super::super::transfer_view::TransferView;
 use crate::api::{Api, ApiError};
 
-/// Begins a transfer of a call of this node.
+/// Begins a transfer.
 pub(in crate::api::phone) async fn begin(
     api: &Api,
     call: &Call,
@@ -37,7 +37,8 @@ pub(in crate::api::phone) async fn begin(
         }
     })?;
 
-    // What is acknowledged is kept: the row, or the journal, which is synced long before.
+    // An acknowledged transfer must survive a crash: wait for the row. If that takes too long, the journal has been
+    // synced long before.
     let (org, id) = (call.org_id, transfer.id);
     for _ in 0..LOOKS {
         if api
@@ -54,6 +55,6 @@ pub(in crate::api::phone) async fn begin(
     CommandResult::new(StatusCode::ACCEPTED, &TransferView::from(shown))
 }
 
-/// How often it is looked whether a transfer is recorded.
+/// Interval between checks whether the transfer is recorded.
 const LOOK: Duration = Duration::from_millis(20);
 const LOOKS: u32 = 50;
