@@ -1,4 +1,4 @@
-//! Parses the command line and does what it says.
+//! Entry point of the daemon and of all commands.
 
 use std::process::ExitCode;
 

@@ -1,19 +1,19 @@
-//! Gives memory back to the system once a load is over.
+//! Returns memory to the system after a load.
 //!
-//! The allocator keeps a thread's empty pages until that thread allocates again, which a thread without work doesn't do.
+//! The allocator keeps a thread's empty pages until that thread allocates again, which an idle thread doesn't do.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How often the node has come to rest.
+/// Number of times that the node has become idle.
 static RESTS: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
-    /// The rests that this thread has followed.
+    /// Number of those that this thread has followed.
     static FOLLOWED: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Returns this thread's empty pages. Costs milliseconds: for a thread that is idle.
+/// Returns this thread's empty pages. Takes milliseconds, so only an idle thread calls it.
 #[expect(
     unsafe_code,
     reason = "the allocator's own function, which has no safe face"
@@ -23,15 +23,16 @@ pub(crate) fn give_back() {
     unsafe { libmimalloc_sys::mi_collect(true) };
 }
 
-/// The node has come to rest: this thread returns its empty pages, every other that [follows](follow) when it next passes, and the C
-/// library, whose memory the database's is, its own.
+/// Notes that the node has become idle: this thread returns its empty pages, every other one that [follows](follow)
+/// does so at its next turn, and the C library, whose memory the database uses, returns its own.
 pub(crate) fn come_to_rest() {
     RESTS.fetch_add(1, Ordering::Relaxed);
     follow(|| ());
     trim();
 }
 
-/// Drops what this thread keeps for loads alone and returns its empty pages, once after each rest. Costs next to nothing otherwise.
+/// Drops the buffers that this thread keeps for loads and returns its empty pages, once each time the node becomes
+/// idle. Otherwise it costs next to nothing.
 pub(crate) fn follow(drop_spare: impl FnOnce()) {
     let rests = RESTS.load(Ordering::Relaxed);
     if FOLLOWED.replace(rests) != rests {
@@ -50,6 +51,6 @@ fn trim() {
     unsafe { libc::malloc_trim(0) };
 }
 
-/// Other libraries have no such function.
+/// Other C libraries have no such function.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 const fn trim() {}

@@ -50,7 +50,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder) {
         "post",
         "/api-keys",
         "createKey",
-        "Makes a key, shown once; it has no scope that its maker lacks, and ends no later",
+        "Creates a key, shown once; it gets no scope that the requesting key lacks, and expires no later",
         |op| {
             let body = read_by(new_key);
             op.tag(TAG)

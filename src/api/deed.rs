@@ -115,7 +115,7 @@ pub(super) async fn follow(
         let error = &error as &dyn std::error::Error;
         tracing::error!(
             error,
-            "a change that is no row has no entry in the audit log"
+            "writing the audit entry of a change without a row failed"
         );
     }
 

@@ -78,12 +78,12 @@ impl SigningKeys {
                 *self = Self::Read;
                 if others {
                     let kid = store.keyring().signing_key().id().to_owned();
-                    tracing::info!(kid, "the signing keys changed, and this one signs");
+                    tracing::info!(kid, "the signing keys changed; signing with this one");
                 }
             }
             Err(error) => {
                 if *self == Self::Unread {
-                    tracing::warn!(%error, "the signing keys can't be read again: tokens are signed as before");
+                    tracing::warn!(%error, "reading the signing keys failed: tokens are signed with the known key");
                 }
                 *self = Self::Unreadable;
             }
@@ -116,11 +116,11 @@ pub(super) async fn events(api: Api) {
                 .store()
                 .prune_events(kept.retention, kept.max_per_org, now);
             if let Err(error) = pruned.await {
-                tracing::warn!(%error, "old events can't be forgotten yet");
+                tracing::warn!(%error, "deleting old events failed; retrying later");
             }
             let kept = api.config().audit.retention;
             if let Err(error) = audit::prune(api.store(), kept, now).await {
-                tracing::warn!(%error, "old entries of the audit log can't be forgotten yet");
+                tracing::warn!(%error, "deleting old audit entries failed; retrying later");
             }
         }
 
@@ -189,7 +189,7 @@ impl Api {
         credentials.sessions.drop_old(now);
         if let Err(error) = credentials.uses.write(self.store()).await {
             let error = &error as &dyn std::error::Error;
-            tracing::warn!(error, "the uses of keys could not be written down yet");
+            tracing::warn!(error, "storing uses of keys failed; retrying later");
         }
     }
 }

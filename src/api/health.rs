@@ -106,7 +106,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder) {
         "get",
         "/healthz",
         "showHealth",
-        "Whether the process answers",
+        "Liveness of the process",
         |op| {
             op.tag("Service")
                 .nobody()
@@ -118,7 +118,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder) {
         "get",
         "/readyz",
         "showReadiness",
-        "Whether new calls are taken: 503 while draining",
+        "Readiness for new calls: 503 while draining",
         |op| {
             op.tag("Service")
                 .nobody()
@@ -131,7 +131,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder) {
         "get",
         "/metrics",
         "showMetrics",
-        "What has been counted, in Prometheus' text format",
+        "Metrics in Prometheus' text format",
         |op| {
             op.tag("Service")
                 .nobody()

@@ -173,7 +173,7 @@ impl Api {
         let pruned = self.store().write(move |tx| idempotency::prune(tx, now));
         if let Err(error) = pruned.await {
             let error = &error as &dyn std::error::Error;
-            tracing::warn!(error, "kept answers could not be forgotten yet");
+            tracing::warn!(error, "deleting expired answers failed; retrying later");
         }
         let now = self.now();
         if let Err(error) = self
@@ -182,7 +182,10 @@ impl Api {
             .await
         {
             let error = &error as &dyn std::error::Error;
-            tracing::warn!(error, "numbers that were called could not be forgotten yet");
+            tracing::warn!(
+                error,
+                "deleting expired verification calls failed; retrying later"
+            );
         }
     }
 }
@@ -316,7 +319,7 @@ async fn finished(api: &Api, asked: &Asked, response: Response, effects: &Effect
     if let Err(error) = outcome {
         // The claim expires by itself.
         let error = &error as &dyn std::error::Error;
-        tracing::warn!(error, "an Idempotency-Key could not be given up");
+        tracing::warn!(error, "releasing an Idempotency-Key failed");
     }
 
     response

@@ -15,7 +15,7 @@ use super::{Failure, now, startup};
 use crate::api;
 use crate::config::{Config, DefaultRuntime};
 
-/// Octets that are read of a file with a password.
+/// Maximum size of a file with a password, in octets.
 const LONGEST_SECRET: u64 = 2_048;
 
 /// Phone agents of an org.
@@ -105,7 +105,7 @@ pub(super) enum Command {
     },
 }
 
-/// Which calls an agent is for.
+/// Type of an agent.
 #[derive(Copy, Clone, Debug, clap::ValueEnum)]
 pub(super) enum Type {
     /// It answers calls, and may dial.
@@ -114,19 +114,19 @@ pub(super) enum Type {
     Outbound,
 }
 
-/// What answers for the agent.
+/// Arguments that set the software that answers for the agent.
 #[derive(Debug, clap::Args)]
 pub(super) struct RuntimeArgs {
     /// `echo`, a SIP URI (may hold {agent_id} and {org_id}), or `default` for phone.default_runtime.
     #[arg(long, value_parser = runtime)]
     runtime: Option<GivenRuntime>,
-    /// A SIP URI to try when the runtime can't be reached; may be given more than once.
+    /// A SIP URI to try if the runtime can't be reached; may be given more than once.
     #[arg(long, value_name = "URI", requires = "runtime", value_parser = sip_uri)]
     fallback: Vec<Box<str>>,
     /// A further answer after which the next URI is tried: 404, 480, or 3xx to another host; may be given more than once.
     #[arg(long, value_name = "STATUS", requires = "runtime", value_parser = failover_on)]
     failover_on: Vec<GivenFailover>,
-    /// The user name that the runtime's digest challenges are answered with; `none` for none.
+    /// User name for the runtime's digest challenges; `none` for none.
     #[arg(long, value_name = "NAME")]
     runtime_username: Option<String>,
     /// A file with the password; `-` for standard input.
@@ -134,7 +134,7 @@ pub(super) struct RuntimeArgs {
     runtime_password_file: Option<PathBuf>,
 }
 
-/// `--failover-on` as it was typed.
+/// Value of `--failover-on`.
 #[derive(Copy, Clone, Debug)]
 struct GivenFailover(FailoverOn);
 
@@ -145,14 +145,14 @@ fn failover_on(text: &str) -> Result<GivenFailover, String> {
         .ok_or_else(|| format!("{text:?} is none of 404, 480, 3xx"))
 }
 
-/// `--runtime` as it was typed.
+/// Value of `--runtime`.
 #[derive(Clone, Debug)]
 enum GivenRuntime {
     Default,
     Named(DefaultRuntime),
 }
 
-/// How many calls at once.
+/// Limit on concurrent calls.
 #[derive(Debug, clap::Args)]
 pub(super) struct Limit {
     /// Calls at once, or `none` for no limit.
@@ -192,14 +192,14 @@ fn limit(text: &str) -> Result<Max, String> {
 }
 
 impl Limit {
-    /// `None`: not named; `Some(None)`: no limit.
+    /// `None`: not given; `Some(None)`: no limit.
     pub(super) fn setting(&self) -> Option<Option<u32>> {
         self.max_concurrent_calls.map(|max| max.0)
     }
 }
 
 impl RuntimeArgs {
-    /// `None`: not named; `Some(None)`: as configured. `before`: what it was.
+    /// `None`: not given; `Some(None)`: the configured default. `before` is the present runtime.
     fn setting(self, before: Option<Runtime>) -> Result<Option<Option<Runtime>>, Failure> {
         let Some(login) = self.login()? else {
             return self.without_login();
@@ -216,7 +216,7 @@ impl RuntimeArgs {
         Ok(Some(runtime))
     }
 
-    /// `None`: not named; `Some(None)`: none from now on.
+    /// `None`: not given; `Some(None)`: no credentials from now on.
     fn login(&self) -> Result<Option<Option<RuntimeLogin>>, Failure> {
         let (user, file) = match (&self.runtime_username, &self.runtime_password_file) {
             (None, _) => return Ok(None),
@@ -273,7 +273,7 @@ impl RuntimeArgs {
     }
 }
 
-/// The one line of a file, or of standard input.
+/// Reads the only line of a file, or of standard input.
 fn secret_in(file: &Path) -> Result<String, Failure> {
     let mut text = String::new();
     let read = match file.as_os_str() == "-" {

@@ -1,23 +1,23 @@
-//! Arguments that several commands take.
+//! Parsers of arguments that several commands take.
 
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 use trunkline_routing::E164;
 
-/// A number on the command line.
+/// Parses a phone number.
 pub(super) fn e164(text: &str) -> Result<E164, String> {
     E164::parse(text).map_err(|_| format!("{text:?} is no E.164 number such as +442071838750"))
 }
 
-/// A network or an address on the command line.
+/// Parses a network or an address.
 pub(super) fn network(text: &str) -> Result<IpNet, String> {
     text.parse::<IpNet>()
         .or_else(|_| text.parse::<IpAddr>().map(IpNet::from))
         .map_err(|_| format!("{text:?} is no address and no CIDR block"))
 }
 
-/// `KEY=VALUE` on the command line.
+/// Parses `KEY=VALUE`.
 pub(super) fn key_value(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),

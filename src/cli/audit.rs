@@ -11,10 +11,10 @@ use crate::config::Config;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  trunkline audit --org Acme --limit 20")]
 pub(super) struct Command {
-    /// Only changes to this org: its id or name.
+    /// Only changes to this org, given by id or name.
     #[arg(long)]
     org: Option<String>,
-    /// Entries at most.
+    /// Maximum number of entries.
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     limit: u32,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! `trunkline capture …`: files of others made into flows.
+//! `trunkline capture …`: converts capture files of other programs into flows.
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Write};
@@ -11,16 +11,16 @@ use trunkline_capture::import::{Summary, import};
 
 use super::Failure;
 
-/// What can be done with captures.
+/// Subcommands of `capture`.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {
     Import(Import),
 }
 
-/// Makes a flow that people can read, and that `replay` plays, out of a capture.
+/// Converts a capture into a flow file, which people can read and `replay` plays.
 ///
-/// Reads pcap and pcapng (Ethernet, VLAN, Linux cooked, raw IP, loopback; fragments, UDP, TCP, HEP), what sngrep and Homer save as
-/// text, and flows.
+/// Reads pcap and pcapng (Ethernet, VLAN, Linux cooked, raw IP, loopback; fragments, UDP, TCP, HEP), text files saved
+/// by sngrep and Homer, and flows.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  trunkline capture import call.pcap -o call.flow\n  trunkline capture import call.pcap -o report.flow --anonymise"
@@ -28,13 +28,13 @@ pub(super) enum Command {
 pub(super) struct Import {
     /// The capture.
     file: PathBuf,
-    /// Where the flow goes; `-` is standard output.
+    /// Output file; `-` is standard output.
     #[arg(short, long, value_name = "FLOW")]
     output: PathBuf,
-    /// Replace addresses, names, numbers and credentials, so that the flow can be passed on.
+    /// Replace addresses, names, numbers and credentials, so that the flow can be shared.
     #[arg(long)]
     anonymise: bool,
-    /// Say what was found with JSON on one line.
+    /// Report the result as JSON on one line.
     #[arg(long)]
     json: bool,
 }
@@ -74,7 +74,7 @@ impl Import {
             let mut output = std::io::stdout().lock();
             let written = write(input, anonymiser, source, &mut output);
             return match written {
-                // A reader that has gone away is no fault of the command.
+                // A closed pipe is no failure of the command.
                 Err(CaptureFault::Io(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => {
                     Ok(Summary::default())
                 }
@@ -82,7 +82,7 @@ impl Import {
             };
         }
 
-        // Beside it until it is whole: what is there stays if the import fails.
+        // Write to a temporary file beside the output: an existing file stays if the import fails.
         let mut name = self.output.file_name().unwrap_or_default().to_owned();
         name.push(".part");
         let part = self.output.with_file_name(name);
@@ -130,7 +130,7 @@ impl Import {
     }
 }
 
-/// What is said about a flow never gets into it.
+/// Prints to standard error if the flow goes to standard output, so that it never gets into the flow.
 fn eprint_or_print(output: &Path, text: &str) {
     if output == Path::new("-") {
         eprintln!("{text}");

@@ -1,4 +1,4 @@
-//! The API, asked from the shell by the commands that look at a running daemon.
+//! HTTP client for the commands that query a running daemon.
 
 use std::time::Duration;
 
@@ -17,17 +17,17 @@ use super::Failure;
 use super::sockets::near;
 use crate::config::Config;
 
-/// How long an answer may take, and how long it may be.
+/// Timeout of an answer, and its maximum length.
 const PATIENCE: Duration = Duration::from_secs(10);
 const LONGEST: usize = 16 << 20;
 
-/// Where the API is, and who asks.
+/// Address of the API, and the key.
 #[derive(Debug, clap::Args)]
 pub(super) struct Access {
-    /// Where the API is; at http.listen on this machine unless given.
+    /// Address of the API; http.listen on this machine if absent.
     #[arg(long, value_name = "URL")]
     url: Option<String>,
-    /// An API key of the org with the scope `calls:read`. Better left to the environment, where `ps` doesn't show it.
+    /// API key of the org with the scope `calls:read`. Prefer the environment variable: `ps` shows arguments.
     #[arg(
         long,
         value_name = "KEY",
@@ -37,7 +37,7 @@ pub(super) struct Access {
     key: String,
 }
 
-/// Asks.
+/// Client with a key.
 #[derive(Debug)]
 pub(super) struct Client {
     base: String,
@@ -46,10 +46,10 @@ pub(super) struct Client {
 }
 
 impl Access {
-    /// Someone who asks.
+    /// Makes a client.
     ///
     /// # Errors
-    /// A URL or key that can't be one.
+    /// The URL or the key is malformed.
     pub(super) fn client(&self, config: &Config) -> Result<Client, Failure> {
         let base = match &self.url {
             Some(url) => url.trim_end_matches('/').to_owned(),
@@ -84,7 +84,7 @@ impl Access {
     }
 }
 
-/// The API of the daemon that runs with this configuration, as it is known to be reached or from this machine.
+/// Returns the address of the daemon with this configuration: its public URL, or the way to it on this machine.
 fn own(config: &Config) -> String {
     let http = &config.http;
     match (&http.public_url, &http.tls) {
@@ -95,10 +95,10 @@ fn own(config: &Config) -> String {
 }
 
 impl Client {
-    /// What the API answers to a GET, as text.
+    /// Returns the answer to a GET as text.
     ///
     /// # Errors
-    /// It can't be reached, or refuses; then its own words.
+    /// The API can't be reached, or refuses; then the message is the API's.
     pub(super) async fn text(&self, path: &str, accept: &'static str) -> Result<String, Failure> {
         let failed = |fault: String| Failure::Command(format!("{}: {fault}", self.base));
         let request = Request::get(format!("{}{path}", self.base))
@@ -134,10 +134,10 @@ impl Client {
         )))
     }
 
-    /// The same as JSON.
+    /// Returns the answer to a GET as JSON.
     ///
     /// # Errors
-    /// As [`Client::text`], or the answer is no JSON: something else listens there.
+    /// As [`Client::text`], or the answer isn't JSON: something else listens there.
     pub(super) async fn json(&self, path: &str) -> Result<Value, Failure> {
         let body = self.text(path, "application/json").await?;
         serde_json::from_str(&body).map_err(|_| {
@@ -146,7 +146,7 @@ impl Client {
     }
 }
 
-/// An error with its causes.
+/// Text of an error with its causes.
 fn chain(fault: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(fault), |fault| fault.source());
     let words: Vec<String> = causes.map(ToString::to_string).collect();

@@ -1,4 +1,4 @@
-//! `trunkline config check`: reads the configuration and says what it comes to. Opens nothing, changes nothing.
+//! `trunkline config check`: reads the configuration and prints the result. Opens nothing, changes nothing.
 
 use serde::Serialize;
 
@@ -7,10 +7,10 @@ use super::output::{Output, Tabular};
 use super::startup;
 use crate::config::{Config, MediaHost, Sip};
 
-/// Reads and judges the configuration.
+/// Checks the configuration.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {
-    /// Reports every fault with its line, or what is going to be used.
+    /// Reports every fault with its line, or the settings that will be used.
     #[command(
         after_help = "Examples:\n  trunkline config check\n  trunkline --config /etc/trunkline.toml config check --json"
     )]
@@ -20,7 +20,7 @@ pub(super) enum Command {
     },
 }
 
-/// The settings that operators ask about first.
+/// Settings that operators ask about first.
 #[derive(Debug, Serialize)]
 struct Summary {
     data_dir: String,
@@ -57,7 +57,7 @@ impl Tabular for Summary {
 }
 
 impl Command {
-    /// The configuration has been read already: faults never get here.
+    /// Prints the settings. The configuration has been parsed before, so it has no faults here.
     pub(super) fn run(self, config: &Config) -> Result<(), Failure> {
         let Self::Check { output } = self;
         startup::certificate(config)?;
@@ -68,7 +68,7 @@ impl Command {
     }
 }
 
-/// What SDP says, each address and name once; names are looked up at the start.
+/// Address for SDP of each listener, without repetitions. Names are resolved at start-up only.
 fn media_hosts(config: &Config) -> String {
     let sip = &config.sip;
     let hosts = sip

@@ -1,4 +1,4 @@
-//! `trunkline contact`: contacts of an org: found, exported for a person who asks what is kept, and erased.
+//! `trunkline contact`: finds contacts of an org, exports one for a person who asks for the data, and erases one.
 
 use std::io::{self, Write as _};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::config::Config;
 /// Contacts of an org.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {
-    /// Finds contacts by all that is given, oldest first, 100 at most.
+    /// Finds contacts that match everything given, oldest first, 100 at most.
     #[command(
         after_help = "Examples:\n  trunkline contact find --org Acme --phone +442071838750\n  trunkline contact find --org Acme --email ann@example.com --json"
     )]
@@ -39,7 +39,8 @@ pub(super) enum Command {
         #[command(flatten)]
         org: OfOrg,
     },
-    /// Erases a contact with everything that is kept of it: the contact is gone at once, and the running daemons erase what they hold.
+    /// Erases a contact and everything kept of it: the contact is gone at once, and running daemons erase what they
+    /// hold.
     #[command(
         after_help = "Example:\n  trunkline contact erase 019a0000-0000-7000-8000-000000000000 --org Acme\n\nIt can be repeated: it shows the same erasure. Without a running daemon the erasure goes on when one starts."
     )]
@@ -55,7 +56,7 @@ pub(super) enum Command {
         #[command(flatten)]
         output: Output,
     },
-    /// Shows how far an erasure is, and once it is complete its receipt.
+    /// Shows the state of an erasure, and its receipt once it is complete.
     #[command(
         after_help = "Example:\n  trunkline contact receipt 019a0000-0000-7000-8000-000000000000 --org Acme --json"
     )]
@@ -70,7 +71,7 @@ pub(super) enum Command {
     },
 }
 
-/// How often is looked whether an erasure is complete.
+/// Interval between checks whether an erasure is complete.
 const LOOK: Duration = Duration::from_millis(200);
 
 impl Tabular for ErasureView {
@@ -101,14 +102,14 @@ impl Tabular for ErasureView {
     }
 }
 
-/// What contacts are found by.
+/// Properties to find contacts by.
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = true)]
 pub(super) struct By {
-    /// Phone, however it is written.
+    /// Phone number, in any notation.
     #[arg(long)]
     phone: Option<String>,
-    /// E-mail address, whatever its case.
+    /// E-mail address, ignoring case.
     #[arg(long)]
     email: Option<String>,
     /// The org's own id for the contact.
@@ -184,7 +185,7 @@ impl Command {
                 output,
             } => {
                 let org = org.id(&store).await?;
-                // One that is erased already has no row.
+                // A contact that was erased before has no row any more.
                 let mut erasure = match store
                     .read(move |tx| erasures::of_contact(tx, org, contact))
                     .await
@@ -225,7 +226,7 @@ impl Command {
     }
 }
 
-/// Why an export ended early.
+/// Reason why an export ended early.
 enum Cut {
     Store(Error),
     Output(io::Error),

@@ -1,4 +1,5 @@
-//! `trunkline trunk dedicate`: networks whose calls are one org's without credentials. The operator's word alone.
+//! `trunkline trunk dedicate`: the operator's IP allow list. Calls from these networks belong to one org and need no
+//! credentials.
 
 use ipnet::IpNet;
 use serde::Serialize;
@@ -9,7 +10,7 @@ use super::org::OfOrg;
 use super::output::{Output, Tabular, time};
 use super::{Failure, network, now};
 
-/// Networks dedicated to an org.
+/// IP allow list of an org, set by the operator.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {
     /// Takes every call from a network as the org's, without credentials.

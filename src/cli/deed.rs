@@ -1,4 +1,5 @@
-//! What a command changes, as the audit log names it: its words, and the names of the arguments that were given. Their values aren't kept.
+//! Describes what a command changes, for the audit log: its words, and the names of the given arguments. Argument
+//! values aren't kept.
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Command};
@@ -7,21 +8,21 @@ use uuid::Uuid;
 
 use crate::engine::clock::wall_time as now;
 
-/// Arguments of every command, which change nothing.
+/// Arguments that every command has and that change nothing.
 const NO_FIELDS: [&str; 5] = ["config", "data_dir", "set", "json", "org"];
 
-/// A command as it was given.
+/// Command line as the audit log records it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct AuditedCommand {
     words: Vec<String>,
     fields: Vec<String>,
-    /// The first argument that is an id, the org's apart.
+    /// First argument that is an id, except the org's.
     id: Option<Uuid>,
-    /// The argument that names a partner.
+    /// Argument that names a partner.
     partner: Option<Uuid>,
-    /// Kind of the thing, where the words don't say it.
+    /// Kind of object, if the words don't say it.
     resource: Option<&'static str>,
-    /// The org, where no argument names it.
+    /// Org, if no argument names it.
     org: Option<Uuid>,
 }
 
@@ -58,7 +59,7 @@ impl AuditedCommand {
             let id = raw.and_then(|mut raw| Uuid::parse_str(raw.next()?.to_str()?).ok());
             match name {
                 "partner" => given.partner = id,
-                // What a command is about stands without a flag.
+                // The object of a command is its positional argument.
                 _ if argument.is_positional() => given.id = given.id.or(id),
                 _ => {}
             }
@@ -66,7 +67,7 @@ impl AuditedCommand {
         given
     }
 
-    /// The part of a command that makes a thing of this kind, with an entry of its own.
+    /// Part of a command that creates an object of this kind, with an entry of its own.
     pub(super) fn part(&self, resource: &'static str) -> Self {
         Self {
             resource: Some(resource),
@@ -74,7 +75,7 @@ impl AuditedCommand {
         }
     }
 
-    /// The same for a partner's thing.
+    /// Same entry, for an object of a partner.
     pub(super) fn of_partner(self, partner: Uuid) -> Self {
         Self {
             partner: Some(partner),
@@ -82,7 +83,7 @@ impl AuditedCommand {
         }
     }
 
-    /// The same for an org's thing.
+    /// Same entry, for an object of an org.
     pub(super) fn of_org(self, org: Uuid) -> Self {
         Self {
             org: Some(org),
@@ -90,7 +91,7 @@ impl AuditedCommand {
         }
     }
 
-    /// Kind of the thing that the command changes.
+    /// Kind of object that the command changes.
     fn resource(&self) -> &'static str {
         if let Some(resource) = self.resource {
             return resource;
@@ -108,7 +109,7 @@ impl AuditedCommand {
         }
     }
 
-    /// Does the command's work as its own.
+    /// Runs the command's work within its audit scope.
     pub(super) async fn scope<T>(self, work: impl Future<Output = T>) -> T {
         let resource = self.resource();
         let words = self.words.join(" ");

@@ -1,4 +1,4 @@
-//! `trunkline explain CAPTURE`: from a capture that was taken at a phone system to why a call was refused, and what fixes it.
+//! `trunkline explain CAPTURE`: explains from a capture file why calls were refused, and how to fix it.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -28,13 +28,13 @@ use crate::telemetry::redact;
 
 /// Calls of a capture that are explained.
 const MOST: usize = 100;
-/// How far the clock of a capture may be off ours.
+/// Maximum difference between the clock of a capture and ours.
 const SKEW: Duration = Duration::from_secs(24 * 3_600);
 
-/// Says why the calls of a capture went where they went, and what fixes those that were refused.
+/// Explains how the calls of a capture were routed, and how to fix those that were refused.
 ///
-/// Reads what `capture import` reads, taken at the PBX or here. A call that is on record is explained by its record; any other by
-/// today's directory.
+/// Reads what `capture import` reads, taken at the PBX or here. A recorded call is explained by its record; any other
+/// by today's directory.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  trunkline explain refused.pcap --org Acme\n  trunkline explain refused.pcap --org Acme --json"
@@ -57,7 +57,7 @@ struct ExplainedView {
     /// The final response; `null` if the capture holds none.
     sip_code: Option<u16>,
     phrase: String,
-    /// The call's id if it is on record; otherwise today's directory has been asked.
+    /// Id of the call if it is recorded; otherwise today's directory decided.
     call_id: Option<Uuid>,
     explanation: Vec<String>,
     /// Commands that would fix it.
@@ -132,7 +132,7 @@ impl Command {
     }
 }
 
-/// What a call is judged by.
+/// Org by which a call is judged.
 struct OrgContext<'h> {
     store: &'h Store,
     org: &'h OrgView,

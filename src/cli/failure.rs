@@ -1,12 +1,12 @@
-//! Failures of commands, and their exit codes.
+//! Errors of commands, with their exit codes.
 
-/// Why a command failed, as a sentence for standard error.
+/// Error of a command, as a sentence for standard error.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     /// Nothing was begun.
     #[error("{0}")]
     Startup(String),
-    /// The command could not do what was asked.
+    /// The command failed.
     #[error("{0}")]
     Command(String),
 }

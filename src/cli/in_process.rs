@@ -1,4 +1,4 @@
-//! Calls played through the core in this process, on a clock that waits for nobody: thousands a second, and nothing of it is stored.
+//! Plays calls through the core in this process, on a virtual clock: thousands a second, and nothing is stored.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -14,32 +14,32 @@ use trunkline_sip::moment::Moment;
 use crate::config::Config;
 use crate::engine::offline_core::OfflineCore;
 
-/// Where the sides are, as far as the core can tell.
+/// Addresses of the peers, as the core sees them.
 const CALLER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2)), 5060);
 pub(super) const RUNTIME: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3)), 5060);
 const OTHER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::new(127, 0, 0, 4)), 5060);
-/// The number of the caller's connection, where it has one.
+/// Number of the caller's connection, if it has one.
 const CONNECTION: u32 = 1;
-/// How long what a call leaves may live: beyond the longest of SIP's timers.
+/// Time after a call within which everything of it must be gone: longer than the longest SIP timer.
 const REST: Duration = Duration::from_secs(90);
 
-/// The core, and the sides of one call.
+/// Core, with the peers of one call.
 #[derive(Debug)]
 pub(super) struct InProcess {
     core: OfflineCore,
     caller: Flow,
-    /// How each was called last; before, it can't say anything.
+    /// Flow on which each peer was called last; a peer that wasn't called can't send.
     called: HashMap<Role, Flow>,
-    /// Whose addresses were called.
+    /// Peers by the address that was called.
     known: HashMap<SocketAddr, Role>,
-    /// Sides to play: the runtime, and others that are called.
+    /// Peers to play: the runtime, and other callees.
     plays: [bool; 2],
     arrived: VecDeque<Incoming>,
 }
 
 impl InProcess {
-    /// Nobody has called yet.
+    /// Makes the stage, before the first call.
     ///
     /// # Errors
     /// The configuration has no listener.
@@ -55,10 +55,10 @@ impl InProcess {
         })
     }
 
-    /// Makes ready for a call; `plays`: whether the runtime is played, and others that are called.
+    /// Prepares for a call; `plays` says whether the runtime and other callees are played.
     ///
     /// # Errors
-    /// The configuration has no listener for its transport.
+    /// The configuration has no listener for the call's transport.
     pub(super) fn begin(
         &mut self,
         config: &Config,
@@ -95,7 +95,7 @@ impl InProcess {
         }
     }
 
-    /// Whose address it is. The agent's runtime is called first, wherever it is.
+    /// Returns the peer at an address. The first address called is the agent's runtime.
     fn party(&mut self, flow: &Flow) -> Role {
         if let Some(known) = self.known.get(&flow.peer) {
             return *known;

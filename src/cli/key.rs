@@ -1,4 +1,4 @@
-//! `trunkline key`: API keys of an org. A key is shown once, when it is made.
+//! `trunkline key`: API keys of an org. A new key is shown once.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::config::{Config, Secret};
 /// API keys of an org.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {
-    /// Makes a key and shows it, this once.
+    /// Makes a key and shows it once.
     #[command(
         after_help = "Examples:\n  trunkline key create --org Acme\n  trunkline key create --org Acme --scopes calls:read,phone:read --json\n  trunkline key create --org Acme --expires-at 2027-01-31T00:00:00Z"
     )]
@@ -30,7 +30,7 @@ pub(super) enum Command {
         /// What it may do, comma-separated; without it everything.
         #[arg(long, value_delimiter = ',', value_parser = clap::builder::PossibleValuesParser::new(SCOPES))]
         scopes: Vec<String>,
-        /// When it ends by itself, as RFC 3339 (2027-01-31T00:00:00Z); without it the key is good until it is revoked.
+        /// Time of expiry, as RFC 3339 (2027-01-31T00:00:00Z); without it the key is valid until it is revoked.
         #[arg(long, value_name = "TIME", value_parser = end)]
         expires_at: Option<Moment>,
         #[command(flatten)]
@@ -43,25 +43,26 @@ pub(super) enum Command {
         #[command(flatten)]
         output: Output,
     },
-    /// Makes another key that signs tokens. Running daemons sign with it within a second; older tokens stay good until that key is retired.
+    /// Makes another key that signs tokens. Running daemons sign with it within a second; older tokens stay valid until
+    /// that key is retired.
     RotateSigning {
         #[command(flatten)]
         output: Output,
     },
-    /// Lists the keys that sign tokens: the one that signs, those whose tokens are good, and those that are retired.
+    /// Lists the keys that sign tokens: the current one, those whose tokens are valid, and those that are retired.
     ListSigning {
         #[command(flatten)]
         output: Output,
     },
-    /// Retires a key that signed tokens: running daemons refuse what it signed within a second. Widget tokens end; API keys go on, since
-    /// their own tokens are known.
+    /// Retires a key that signed tokens: running daemons refuse its tokens within a second. Widget tokens end; API keys
+    /// stay valid, because the hashes of their tokens are stored.
     #[command(
         after_help = "Examples:\n  trunkline key retire-signing 5f1c2d3e4a5b6c7d\n  trunkline key retire-signing 5f1c2d3e4a5b6c7d --api-keys\n  trunkline key retire-signing 5f1c2d3e4a5b6c7d --api-keys --yes"
     )]
     RetireSigning {
         /// The key's id, as list-signing shows it.
         kid: String,
-        /// Revokes the API keys that it signed, too; without --yes it lists how many each org has, and changes nothing.
+        /// Also revokes the API keys that it signed; without --yes lists how many each org has, and changes nothing.
         #[arg(long)]
         api_keys: bool,
         /// Do it.
@@ -70,8 +71,8 @@ pub(super) enum Command {
         #[command(flatten)]
         output: Output,
     },
-    /// Makes another key that seals passwords and credentials, and seals anew what is stored. It waits some seconds for running daemons to
-    /// follow. If it was cut off, run it again.
+    /// Makes another key that seals passwords and credentials, and seals everything stored with it. It waits some
+    /// seconds for running daemons to follow. If it is interrupted, run it again.
     RotateSealing {
         #[command(flatten)]
         output: Output,
@@ -81,8 +82,8 @@ pub(super) enum Command {
         #[command(flatten)]
         output: Output,
     },
-    /// Seals the keys that a PostgreSQL database holds under another master key. Then set secrets.master_key to the new one on every node, and
-    /// restart each: until then it goes on, but learns of no further key.
+    /// Seals the keys in a PostgreSQL database under another master key. Then set secrets.master_key to the new one on
+    /// every node, and restart each. Until its restart a node works, but learns of no new key.
     #[command(
         after_help = "Example:\n  openssl rand -base64 32 > new.key\n  trunkline key rotate-master --new-key-file new.key"
     )]
@@ -105,7 +106,7 @@ pub(super) enum Command {
     },
 }
 
-/// The key that signs now, and how many are good.
+/// Key that signs now, and the number of valid keys.
 #[derive(Debug, Serialize)]
 struct SigningView {
     kid: String,
@@ -124,7 +125,7 @@ fn unknown(kid: &str) -> Failure {
     Failure::Command(OpenFault::NoSigningKey(kid.to_owned()).to_string())
 }
 
-/// A key that signs or signed.
+/// Key that signs or has signed tokens.
 #[derive(Debug, Serialize)]
 struct SignerView {
     kid: String,
@@ -140,7 +141,7 @@ impl Tabular for SignerView {
     }
 }
 
-/// How many API keys of an org a signing key signed.
+/// Number of API keys of an org that a signing key signed.
 #[derive(Debug, Serialize)]
 struct SignedView {
     org_id: Uuid,
@@ -181,7 +182,7 @@ struct KeyView {
     expires_at: Option<String>,
 }
 
-/// A key on the one occasion that it is shown.
+/// A new key, the one time that it is shown.
 #[derive(Debug, Serialize)]
 struct NewKeyView {
     #[serde(flatten)]
@@ -311,7 +312,7 @@ impl Command {
     }
 }
 
-/// The keys that sign and signed, the one that signs first.
+/// Signing keys, the current one first.
 fn signers(store: &Store) -> Vec<SignerView> {
     let (good, retired) = (
         store.keyring().signing_keys(),
@@ -328,7 +329,8 @@ fn signers(store: &Store) -> Vec<SignerView> {
     good.chain(retired).collect()
 }
 
-/// Retires a signing key. API keys that it signed go with it if that is asked for twice; those whose token isn't known go anyway.
+/// Retires a signing key. API keys that it signed are revoked if that is confirmed; those without a stored hash of
+/// their token are revoked in any case.
 async fn retire(
     store: &Store,
     kid: &str,
@@ -368,9 +370,9 @@ async fn retire(
     Ok(())
 }
 
-/// A new sealing key opens everywhere before it seals anywhere.
+/// A new sealing key must be able to unseal on every node before it seals anywhere.
 async fn rotate_sealing(store: &Store, output: Output) -> Result<(), Failure> {
-    /// Daemons follow within a second; a busy one may take longer.
+    /// Time for daemons to follow. Usually they take a second; a busy one may take longer.
     const FOLLOWED: Duration = Duration::from_secs(3);
     let failed = |fault: OpenFault| Failure::Command(fault.to_string());
     let staged = store.stage_sealing_key(now()).await.map_err(failed)?;
@@ -385,13 +387,13 @@ async fn rotate_sealing(store: &Store, output: Output) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Reads the end of a key.
+/// Parses the expiry of a key.
 fn end(text: &str) -> Result<Moment, String> {
     api::timestamp(text)
         .ok_or_else(|| "not an RFC 3339 time, as 2027-01-31T00:00:00Z is".to_owned())
 }
 
-/// Makes a key with `scopes`, or with all of them if none is named; answers its row and the token.
+/// Makes a key with `scopes`, or with all of them if none is given. Returns its row and the token.
 pub(super) async fn create(
     store: &Store,
     org: Uuid,

@@ -1,4 +1,4 @@
-//! `trunkline org limits` and `trunkline partner limits`: shows and sets what an org or a partner may have and ask for.
+//! `trunkline org limits` and `trunkline partner limits`: shows and sets the limits of an org or a partner.
 
 use serde::Serialize;
 use trunkline_store::{LimitedBy, OrgLimit, Partner, Store, org_limits, orgs, partners};
@@ -13,12 +13,12 @@ use crate::config::Config;
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct LimitSetting(Option<u32>);
 
-/// A limit that may be zero.
+/// Parses a limit that may be zero.
 fn count(text: &str) -> Result<LimitSetting, String> {
     setting(text, 0)
 }
 
-/// A limit of what passes by in a minute.
+/// Parses a limit per minute.
 fn rate(text: &str) -> Result<LimitSetting, String> {
     setting(text, 1)
 }
@@ -36,7 +36,7 @@ fn setting(text: &str, least: u32) -> Result<LimitSetting, String> {
     }
 }
 
-/// Limits that an org has, or that a partner may give to its orgs.
+/// Limits of an org, or the greatest values that a partner may set for its orgs.
 #[derive(Copy, Clone, Debug, clap::Args)]
 pub(super) struct OrgLimits {
     /// Outbound trunks.
@@ -65,12 +65,12 @@ pub(super) struct OrgLimits {
     streaming_requests_per_minute: Option<LimitSetting>,
 }
 
-/// One limit as it is in force.
+/// One limit in force.
 #[derive(Debug, Serialize)]
 struct LimitRow {
     limit: &'static str,
     value: u32,
-    /// How many there are now; `null` for what is counted by the minute.
+    /// Present number; `null` for limits per minute.
     used: Option<u64>,
     /// The greatest value that the partner may set.
     partner_max: Option<u32>,
@@ -90,7 +90,7 @@ impl Tabular for LimitRow {
 }
 
 impl OrgLimits {
-    /// The limits that were given on the command line.
+    /// Limits that were given on the command line.
     fn given(self) -> Vec<(OrgLimit, Option<u32>)> {
         let of = |limit| match limit {
             OrgLimit::OutboundTrunks => self.outbound_trunks,
@@ -108,7 +108,7 @@ impl OrgLimits {
             .collect()
     }
 
-    /// Sets what was given for one org, and shows all.
+    /// Sets the given limits of one org, and shows all.
     pub(super) async fn run(
         self,
         store: &Store,
@@ -170,7 +170,7 @@ pub(super) struct PartnerLimits {
     orgs: OrgLimits,
 }
 
-/// One limit of a partner, or the greatest value that it may set for an org.
+/// Limit of a partner, or the greatest value that it may set for an org.
 #[derive(Debug, Serialize)]
 struct PartnerLimitRow {
     limit: &'static str,
@@ -192,7 +192,7 @@ impl Tabular for PartnerLimitRow {
 }
 
 impl PartnerLimits {
-    /// Sets what was given, and shows all.
+    /// Sets the given limits, and shows all.
     pub(super) async fn run(
         self,
         store: &Store,

@@ -1,7 +1,7 @@
-//! The command line: one file a command. Tables for people, `--json` for programs.
+//! Command line, one file per command. Output is a table for people, or JSON with `--json`.
 //!
-//! Exit codes: 0 done; 1 the command could not do what was asked; 2 nothing was begun, because the command line, the
-//! configuration, a port or the database prevents it. With 2 nothing on disk has changed.
+//! Exit codes: 0 done; 1 the command failed; 2 nothing was begun, because the command line, the configuration, a port
+//! or the database prevents it. With 2 nothing on disk has changed.
 
 mod agent;
 mod arguments;
@@ -60,17 +60,17 @@ struct Cli {
     command: Command,
 }
 
-/// What every command takes.
+/// Options that every command takes.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Configuration")]
 struct Settings {
-    /// The TOML file; without it `trunkline.toml`, if there is one.
+    /// TOML file; without it `trunkline.toml`, if it exists.
     #[arg(long, global = true, value_name = "FILE", env = "TRUNKLINE_CONFIG")]
     config: Option<PathBuf>,
-    /// Where the database and keys are kept: the same as `--set data_dir=DIR`.
+    /// Directory of the database and keys: the same as `--set data_dir=DIR`.
     #[arg(long, global = true, value_name = "DIR")]
     data_dir: Option<String>,
-    /// One setting, as `sip.udp=127.0.0.1:5070`; overrides file and environment.
+    /// One setting, such as `sip.udp=127.0.0.1:5070`; overrides file and environment.
     #[arg(long, global = true, value_name = "KEY=VALUE", value_parser = key_value)]
     set: Vec<(String, String)>,
 }
@@ -83,7 +83,7 @@ enum Command {
     RouteReplay(route_replay::Command),
     Explain(explain::Command),
     Doctor(doctor::Command),
-    /// Reads and judges the configuration.
+    /// Checks the configuration.
     #[command(subcommand)]
     Config(config::Command),
     Replay(Box<replay::Command>),
@@ -175,7 +175,7 @@ impl Settings {
             Config::load(sources).map_err(|faults| Failure::Startup(correct(&faults)))
         };
         let config = load(&sources)?;
-        // Only the other sources say where the data directory is.
+        // The file lies in the data directory, which only the other sources can name.
         let path = config.data_dir.join(QUICKSTART_FILE);
         let Ok(text) = std::fs::read_to_string(&path) else {
             return Ok(config);

@@ -1,4 +1,4 @@
-//! `trunkline number`: phone numbers of an org. The operator says which are verified.
+//! `trunkline number`: phone numbers of an org. The operator decides which are verified.
 
 use serde::Serialize;
 use trunkline_routing::E164;
@@ -24,7 +24,7 @@ pub(super) enum Command {
     Add {
         #[command(flatten)]
         of: OfNumber,
-        /// The org has shown that the number is its own.
+        /// The org has proved that it holds the number.
         #[arg(long)]
         verified: bool,
         #[command(flatten)]
@@ -37,21 +37,21 @@ pub(super) enum Command {
         #[command(flatten)]
         output: Output,
     },
-    /// Marks a number as verified, on the operator's word: nobody is called.
+    /// Marks a number as verified, on the operator's word; no call is placed.
     Verify {
         #[command(flatten)]
         of: OfNumber,
         #[command(flatten)]
         output: Output,
     },
-    /// Takes the verification back; ends the number's assignment too.
+    /// Ends the verification, and the number's assignment.
     Unverify {
         #[command(flatten)]
         of: OfNumber,
         #[command(flatten)]
         output: Output,
     },
-    /// Gives a verified number to an agent, beside those that it has.
+    /// Assigns a verified number to an agent, beside those that it has.
     #[command(
         after_help = "Example:\n  trunkline number assign +442071838750 --org Acme --agent 0198c0de-0000-7000-8000-000000000001"
     )]
@@ -80,7 +80,7 @@ pub(super) enum Command {
     },
 }
 
-/// A number and its org.
+/// Number and org.
 #[derive(Debug, clap::Args)]
 pub(super) struct OfNumber {
     /// The number as E.164: + and 7 to 15 digits.
@@ -190,7 +190,7 @@ impl Command {
     }
 }
 
-/// Gives `agent` the number beside those that it has.
+/// Assigns the number to `agent`, beside those that it has.
 pub(super) fn assign(tx: &mut Tx, org: Uuid, number: &E164, agent: Uuid) -> Result<Number, Error> {
     let id = numbers::by_number(tx, org, number)?.id;
     let held = numbers::of_agent(tx, org, agent)?;

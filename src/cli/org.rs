@@ -1,4 +1,4 @@
-//! `trunkline org`: tenants.
+//! `trunkline org`: orgs, which are the tenants.
 
 use serde::Serialize;
 use trunkline_sip::moment::Moment;
@@ -43,7 +43,8 @@ pub(super) enum Command {
         #[command(flatten)]
         output: Output,
     },
-    /// Suspends an org: its keys, INVITEs and REGISTERs are refused, it begins no calls, and calls that are up go on.
+    /// Suspends an org: its keys, INVITEs and REGISTERs are refused, it begins no calls, and calls that are up
+    /// continue.
     #[command(after_help = "Example:\n  trunkline org suspend Acme")]
     Suspend {
         /// Its id or name.
@@ -58,7 +59,8 @@ pub(super) enum Command {
         #[command(flatten)]
         output: Output,
     },
-    /// Deletes an org: it is as if absent, its numbers and external id are free, its keys end, and calls that are up finish.
+    /// Deletes an org: it behaves as absent, its numbers and external id are free, its keys end, and calls that are up
+    /// finish.
     #[command(
         after_help = "Examples:\n  trunkline org delete Acme\n  trunkline org delete Acme --now\n\nWithout --now it can be restored for 30 days (trunkline org restore ID)."
     )]
@@ -361,7 +363,7 @@ async fn create(store: &Store, name: String, max_calls: Option<u32>) -> Result<O
     Ok(org.into())
 }
 
-/// Suspends the org since then, or ends that.
+/// Suspends the org since that time, or ends the suspension.
 async fn suspend(store: &Store, org: &str, since: Option<Moment>) -> Result<OrgView, Failure> {
     let id = find(store, org).await?.id;
     let done = store.write(move |tx| orgs::suspend(tx, id, Suspender::Operator, since, now()));
@@ -380,7 +382,7 @@ async fn delete(store: &Store, org: &str, purge: Purge) -> Result<Deletion, Fail
     })
 }
 
-/// `--org`, as the commands of everything that belongs to an org take it.
+/// Option `--org` of the commands for objects of an org.
 #[derive(Debug, clap::Args)]
 pub(super) struct OfOrg {
     /// The org's id or name.
@@ -389,7 +391,7 @@ pub(super) struct OfOrg {
 }
 
 impl OfOrg {
-    /// As it stood on the command line.
+    /// Text as given on the command line.
     pub(super) fn as_given(&self) -> &str {
         &self.org
     }
@@ -399,7 +401,7 @@ impl OfOrg {
     }
 }
 
-/// The org that an operator means: by id, or by a name that only one org has.
+/// Finds an org by id, or by a name that only one org has.
 pub(super) async fn find(store: &Store, org: &str) -> Result<Org, Failure> {
     let found = look_up(store, org).await?;
     Acting::of_org(found.id);
@@ -427,7 +429,7 @@ async fn look_up(store: &Store, org: &str) -> Result<Org, Failure> {
     }
 }
 
-/// The deleted org that an operator means: by id, or by a name that only one deleted org has.
+/// Finds a deleted org by id, or by a name that only one deleted org has.
 async fn find_deleted(store: &Store, org: &str) -> Result<Uuid, Failure> {
     let found = look_up_deleted(store, org).await?;
     Acting::of_org(found);

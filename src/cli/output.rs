@@ -1,4 +1,4 @@
-//! How commands answer: a table or lines for people, JSON on one line for programs.
+//! Output of commands: a table or lines for people, JSON on one line for programs.
 
 use std::io::{self, Write};
 
@@ -7,7 +7,7 @@ use trunkline_sip::moment::Moment;
 
 use crate::telemetry::redact;
 
-/// `--json`, as every command that answers takes it.
+/// Option `--json` of every command with output.
 #[derive(Copy, Clone, Debug, clap::Args)]
 pub(super) struct Output {
     /// Answer with JSON on one line.
@@ -15,22 +15,22 @@ pub(super) struct Output {
     json: bool,
 }
 
-/// Something that a command shows.
+/// Object that a command prints.
 pub(super) trait Tabular: Serialize {
-    /// The heads of the table's columns.
+    /// Titles of the table's columns.
     const COLUMNS: &'static [&'static str];
 
-    /// One cell a column.
+    /// Cells of the object's row.
     fn cells(&self) -> Vec<String>;
 }
 
 impl Output {
-    /// Whether a program reads it.
+    /// Returns true if the output is JSON.
     pub(super) const fn is_json(self) -> bool {
         self.json
     }
 
-    /// One thing: a line a column.
+    /// Prints one object, a line per column.
     pub(super) fn one<T: Tabular>(self, thing: &T) {
         if self.json {
             return print(&json(thing));
@@ -48,7 +48,7 @@ impl Output {
         print(&lines.join("\n"));
     }
 
-    /// Many things: a table.
+    /// Prints a list of objects as a table.
     pub(super) fn list<T: Tabular>(self, things: &[T]) {
         if self.json {
             return print(&json(&things));
@@ -59,7 +59,7 @@ impl Output {
         ));
     }
 
-    /// What was done to the thing.
+    /// Reports a change that has no other output.
     pub(super) fn done(self, sentence: &str) {
         if self.json {
             return print("{\"success\":true}");
@@ -68,7 +68,7 @@ impl Output {
     }
 }
 
-/// Writes to standard output; a reader that has gone away is no fault of the command.
+/// Writes to standard output; a closed pipe is no failure of the command.
 pub(super) fn print(text: &str) {
     let _ = writeln!(io::stdout(), "{text}");
 }
@@ -77,7 +77,7 @@ pub(super) fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("views are plain values")
 }
 
-/// A time as people read it.
+/// Formats a time for people.
 pub(super) fn time(moment: Moment) -> String {
     let micros = i64::try_from(moment.as_micros()).unwrap_or(i64::MAX);
     jiff::Timestamp::from_microsecond(micros)
@@ -89,7 +89,7 @@ pub(super) fn or_dash(text: Option<impl ToString>) -> String {
     text.map_or_else(|| "-".to_owned(), |text| text.to_string())
 }
 
-/// Names come from users: no terminal control may pass.
+/// Escapes control characters: names come from users and must not control the terminal.
 fn plain(text: &str) -> String {
     redact::escape(text).into_owned()
 }

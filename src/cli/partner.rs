@@ -1,4 +1,4 @@
-//! `trunkline partner`: resellers that make orgs, and their keys. A key is shown once, when it is made.
+//! `trunkline partner`: resellers that create orgs, and their keys. A new key is shown once.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -69,7 +69,8 @@ pub(super) enum Command {
         #[command(flatten)]
         output: Output,
     },
-    /// Says which networks the partner's requests may come from: these and no others. With none, nowhere.
+    /// Sets the networks that the partner's requests may come from: these and no others. Without any, every request is
+    /// refused.
     #[command(
         after_help = "Examples:\n  trunkline partner allow ID 198.51.100.0/24 203.0.113.9\n  trunkline partner allow ID --anywhere"
     )]
@@ -86,7 +87,7 @@ pub(super) enum Command {
         #[command(flatten)]
         output: Output,
     },
-    /// Shows the partner's limits and those it may set for its orgs, and sets what is given.
+    /// Shows the partner's limits and those it may set for its orgs, and sets the given ones.
     #[command(
         after_help = "Examples:\n  trunkline partner limits ID\n  trunkline partner limits ID --partner-requests-per-minute 600\n  trunkline partner limits ID --agents 5000 --login-links-per-minute default"
     )]
@@ -107,7 +108,7 @@ pub(super) enum Command {
 /// Keys of a partner.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum KeyCommand {
-    /// Makes a key and shows it, this once.
+    /// Makes a key and shows it once.
     #[command(after_help = "Example:\n  trunkline partner key create --partner ID --json")]
     Create {
         /// The partner's id.
@@ -196,7 +197,7 @@ struct KeyView {
     created_at: String,
 }
 
-/// A key on the one occasion that it is shown.
+/// A new key, the one time that it is shown.
 #[derive(Debug, Serialize)]
 struct NewKeyView {
     #[serde(flatten)]
@@ -350,7 +351,7 @@ impl KeyCommand {
     }
 }
 
-/// Makes a key: `tlp_` and 256 random bits, of which only the SHA-256 is kept.
+/// Makes a key: `tlp_` and 256 random bits. Only its SHA-256 is stored.
 pub(super) async fn create_key(
     store: &Store,
     partner: Uuid,

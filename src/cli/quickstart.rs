@@ -1,7 +1,8 @@
-//! `trunkline quickstart`: an org, a key, a number, an agent and a trunk in one go, printed ready to paste, and served.
+//! `trunkline quickstart`: creates an org, a key, a number, an agent and a trunk, prints them ready to paste, and
+//! serves.
 //!
-//! Each thing is looked for before it is made, so that a second run (or one after a crash in between) finds the first
-//! one's; only keys are always new, since an old one can't be shown again.
+//! Each object is looked up before it is created, so that a second run, or one after a crash, finds the objects of the
+//! first. Only keys are always new, because an old one can't be shown again.
 
 mod paste;
 mod result;
@@ -24,14 +25,14 @@ use crate::directory::Directory;
 use crate::engine::local;
 use result::{QuickstartResult, QuickstartTrunk};
 
-/// The name of the partner, the org and the keys that are made.
+/// Name of the partner, the org and the keys.
 const NAME: &str = "Quickstart";
-/// The agent's name.
+/// Name of the agent.
 const AGENT: &str = "Echo";
-/// The number: one of those that the North American plan keeps for fiction.
+/// Number, from the range that the North American plan reserves for fiction.
 const NUMBER: &str = "+12025550123";
 
-/// How often the directory is looked at, and for how long.
+/// Interval between checks of the directory, and their maximum time.
 const DIRECTORY_LOOK: Duration = Duration::from_millis(5);
 const DIRECTORY_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -92,7 +93,7 @@ impl Command {
     }
 }
 
-/// Phone systems on this machine and in its network: peers, unless the operator lists some.
+/// Networks of PBXs on this machine and its LAN, unless the operator lists some.
 fn near_peers(config: &Config) -> Option<Vec<IpNet>> {
     if config.sip.allow_private_peers.is_some() {
         return None;
@@ -104,11 +105,11 @@ fn near_peers(config: &Config) -> Option<Vec<IpNet>> {
     Some(near)
 }
 
-/// Runtimes on this machine, which get the session token.
+/// Addresses of runtimes on this machine, which get the session token.
 const LOOPBACK: [&str; 2] = ["127.0.0.0/8", "::1"];
 
-/// Writes what the operator hasn't set into the data directory, where every command reads it; after the store is open, so that a start that
-/// fails leaves the disk as it was.
+/// Writes settings that the operator hasn't made into the data directory, where every command reads them. It runs after
+/// the store is open, so that a failed start leaves the disk untouched.
 fn write_peers(
     config: &Config,
     peers: Option<&[IpNet]>,
@@ -134,12 +135,12 @@ fn write_peers(
     }
 
     let path = config.data_dir.join(QUICKSTART_FILE);
-    // What an earlier run has written stays; its only section is this one.
+    // Keep what an earlier run has written; the file has this section only.
     let before = std::fs::read_to_string(&path).unwrap_or_else(|_| {
         "# Written by trunkline quickstart. A key in trunkline.toml, the environment or a flag overrides it.\n[sip]\n".to_owned()
     });
 
-    // Beside PostgreSQL nothing else has made the directory.
+    // With PostgreSQL, nothing else has created the directory.
     let mut directory = std::fs::DirBuilder::new();
     std::os::unix::fs::DirBuilderExt::mode(directory.recursive(true), 0o700)
         .create(&config.data_dir)
@@ -147,7 +148,7 @@ fn write_peers(
         .map_err(|error| Failure::Command(format!("{} can't be written: {error}", path.display())))
 }
 
-/// Waits until calls under this user name are let in, so that a reader of what is printed may call at once.
+/// Waits until calls with this user name are accepted, so that a reader of the output may call at once.
 async fn admitted(directory: &Directory, username: &str) {
     let seen = async {
         while directory.load().login(username.as_bytes()).is_none() {
@@ -171,7 +172,7 @@ fn print(config: &Config, made: &QuickstartResult, json: bool) -> Result<(), Fai
     Ok(())
 }
 
-/// Makes what isn't there yet, each thing with an entry of its own in the audit log.
+/// Creates missing objects, each with an entry of its own in the audit log.
 async fn make(
     config: &Config,
     store: &Store,
@@ -232,7 +233,7 @@ async fn find_or_make_partner(store: &Store) -> Result<Uuid, Failure> {
                 .await?
                 .id;
 
-            // Whoever tries things out is the operator and the partner at once.
+            // For a trial, one person is operator and partner.
             Ok(store
                 .write(move |tx| partners::let_verify(tx, id, true, now()))
                 .await?
@@ -241,7 +242,7 @@ async fn find_or_make_partner(store: &Store) -> Result<Uuid, Failure> {
     }
 }
 
-/// The external id makes it one org, even if the command runs twice at the same time.
+/// Finds or creates the org. The external id makes it one org, even if the command runs twice at the same time.
 async fn find_or_make_org(store: &Store, partner: Uuid) -> Result<Org, Failure> {
     let new = NewOrg {
         external_id: Some(NAME.to_owned()),
@@ -279,7 +280,7 @@ async fn find_or_make_number(store: &Store, org: Uuid, agent: Uuid) -> Result<E1
     let numbers = store.read(move |tx| numbers::list(tx, org)).await?;
     let known = numbers.into_iter().find(|known| known.number == number);
 
-    // What the operator has made of it since stays.
+    // Keep changes that the operator has made since.
     if known.as_ref().is_some_and(|known| known.agent_id.is_some()) {
         return Ok(number);
     }

@@ -1,4 +1,4 @@
-//! `trunkline replay`: captured calls, played against a daemon that runs.
+//! `trunkline replay`: plays captured calls against a running daemon, or against the core in this process.
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Write};
@@ -20,18 +20,18 @@ use crate::config::Config;
 use crate::engine::clock::wall_time as now;
 use crate::engine::offline_core::OfflineCore;
 
-/// When a run with a seed begins: timers go by ticks of the clock, so that another start has other times.
+/// Start time of a run with a seed. Timers follow the clock's ticks, so another start would give other times.
 const SEEDED_START: Moment = Moment::from_secs(1_790_000_000);
-/// The most calls of one run.
+/// Calls of one run.
 const MAX_CALLS: usize = 100_000;
-/// So many of those that went as captured have their ladder in the report.
+/// Calls that went as captured and have their ladder in the report.
 const MAX_LADDERS: usize = 10_000;
 
-/// Plays captured calls against a daemon, and says where it answers differently.
+/// Plays captured calls against a daemon, and reports where it answers differently.
 ///
-/// Takes what `capture import` takes. Call-IDs, tags, branches, addresses and lengths are made anew; so are digest answers, with
-/// --user and --password; without them they are left out, as from a dedicated address. Exit code 0: every call went as captured; 1: one
-/// didn't.
+/// Reads what `capture import` reads. Call-IDs, tags, branches, addresses and lengths are replaced; so are digest
+/// answers, with --user and --password; without them they are left out, as for an address on the IP allow list. Exit
+/// code 0: every call went as captured; 1: at least one didn't.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  trunkline replay call.pcap --to 127.0.0.1:5060 --user acme --password secret\n  trunkline replay fixtures/flows/answered.flow --to 127.0.0.1:5060 --runtime 127.0.0.1:5080 --speed max --junit report.xml"
@@ -42,14 +42,14 @@ pub(super) struct Command {
     /// Where the daemon listens.
     #[arg(long, value_name = "HOST:PORT", required_unless_present = "in_process")]
     to: Option<String>,
-    /// Without a daemon: through the core in this process, by the orgs, agents and trunks of the configured database, on a clock that
-    /// waits for nobody. Plays the runtime's side, and that of others that were called, where they were captured. Stores nothing.
+    /// Play through the core in this process instead of a daemon, with the orgs, agents and trunks of the configured
+    /// database, on a virtual clock. Also plays the runtime and other callees where they were captured. Stores nothing.
     #[arg(long, conflicts_with_all = ["to", "runtime", "other"])]
     in_process: bool,
-    /// Play the runtime's side too, here.
+    /// Also play the runtime, at this address.
     #[arg(long, value_name = "ADDRESS:PORT")]
     runtime: Option<SocketAddr>,
-    /// Play the side of others that are called, as the destination of a transfer, at this address.
+    /// Also play other callees, such as the destination of a transfer, at this address.
     #[arg(long, value_name = "ADDRESS:PORT")]
     other: Option<SocketAddr>,
     /// `udp` or `tcp`, whatever was captured.
@@ -66,36 +66,36 @@ pub(super) struct Command {
         hide_env_values = true
     )]
     password: Option<String>,
-    /// How many times faster than captured, or `max` for no waiting at all.
+    /// Speed relative to the capture, or `max` for no waiting at all.
     #[arg(long, default_value = "1", value_parser = speed)]
     speed: Speed,
-    /// Seconds that an answer may come earlier or later than captured.
+    /// Seconds by which an answer may be earlier or later than captured.
     #[arg(long, default_value = "1", value_parser = seconds)]
     tolerance: Duration,
-    /// Seconds that an answer is waited for beyond its time.
+    /// Seconds to wait for an answer beyond its time.
     #[arg(long, default_value = "5", value_parser = seconds)]
     patience: Duration,
-    /// Text of the capture and its replacement, as a number or an agent's id; may be given more than once.
+    /// Text of the capture and its replacement, such as a number or an agent's id; may be given more than once.
     #[arg(long, value_name = "OLD=NEW", value_parser = key_value)]
     replace: Vec<(String, String)>,
-    /// Play only this call, from 1 on; may be given more than once.
+    /// Play only this call, counted from 1; may be given more than once.
     #[arg(long, value_name = "NUMBER")]
     call: Vec<usize>,
     /// Answer with JSON on one line.
     #[arg(long)]
     json: bool,
-    /// Write JUnit's XML here as well.
+    /// Also write a JUnit XML report to this file.
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
-    /// Write the messages that were sent and came here, as a flow file.
+    /// Write the sent and received messages to this flow file.
     #[arg(long, value_name = "FILE")]
     messages: Option<PathBuf>,
-    /// Begins at the same moment, and draws the same random times and ids, as any other run with this number.
+    /// Start at a fixed time, and draw the same random times and ids as any other run with this number.
     #[arg(long, hide = true, requires = "in_process")]
     seed: Option<u64>,
 }
 
-/// A seed of the length that the core takes.
+/// Expands a number into a seed for the core.
 fn seed(number: u64) -> [u8; 32] {
     let mut seed = [0; 32];
     seed[..8].copy_from_slice(&number.to_be_bytes());
@@ -218,7 +218,7 @@ impl Command {
         })
     }
 
-    /// Shows a call that was played, to people.
+    /// Prints the result of a call.
     fn told(&self, played: Played) -> Played {
         if !self.json {
             print(ladder::text(&played).trim_end());
@@ -240,7 +240,7 @@ impl Command {
             .map_err(|error| Failure::Command(format!("{}: {error}", path.display())))
     }
 
-    /// Plays each call as it is read, so that a capture may be larger than the memory.
+    /// Plays each call as it is read, so that a capture may be larger than memory.
     fn each(
         &self,
         mut play: impl FnMut(&Call) -> Result<Played, String>,

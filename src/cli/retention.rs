@@ -47,7 +47,7 @@ pub(super) struct RetentionSettings {
 #[derive(Debug, Serialize)]
 struct RetentionRow {
     data: &'static str,
-    /// The org's own; `null` where the operator's count.
+    /// Days set for the org; `null` if the operator's apply.
     days: Option<u32>,
     /// `null`: until it is deleted otherwise.
     days_in_force: Option<u32>,
@@ -66,7 +66,7 @@ impl Tabular for RetentionRow {
 }
 
 impl RetentionSettings {
-    /// Sets what is given, and shows all.
+    /// Sets the given days, and shows all.
     pub(super) async fn run(
         self,
         store: &Store,

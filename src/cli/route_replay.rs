@@ -1,4 +1,5 @@
-//! `trunkline route-replay`: the calls of a period, routed again by today's directory or a changed one. Nothing is changed.
+//! `trunkline route-replay`: routes the calls of a period again, by today's directory or a changed one. Changes
+//! nothing.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,10 +17,10 @@ use crate::config::Config;
 use crate::explain::change::Change;
 use crate::explain::replay::{CALLS, MOST_CALLS, MOST_DAYS, MovedView, ReplayView, replay};
 
-/// A change is a small file.
+/// Maximum size of a change file.
 const LONGEST: u64 = 1 << 20;
 
-/// Says which calls of a period would go elsewhere, by today's directory or by a changed one.
+/// Reports which calls of a period would be routed differently, by today's directory or by a changed one.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  trunkline route-replay --org Acme --from 2026-10-01 --until 2026-11-01\n  trunkline route-replay --org Acme --change change.json --json\n\nchange.json holds what would be different:\n  {\"agents\": [{\"id\": \"…\", \"enabled\": false}], \"numbers\": [{\"phone_number\": \"+442071838750\", \"agent_id\": \"…\"}],\n   \"trunk\": {\"default_country\": \"GB\"}}"
@@ -33,10 +34,10 @@ pub(super) struct Command {
     /// The latest start of a call; without it, now.
     #[arg(long, value_name = "TIME", value_parser = api::end_of)]
     until: Option<Moment>,
-    /// The newest so many calls are looked at.
+    /// Maximum number of calls to route, newest first.
     #[arg(long, value_name = "CALLS", default_value_t = CALLS, value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_CALLS)))]
     limit: u32,
-    /// How the directory would differ from today's, a JSON file; `-` is standard input.
+    /// Changes to today's directory, as a JSON file; `-` is standard input.
     #[arg(long, value_name = "FILE")]
     change: Option<PathBuf>,
     #[command(flatten)]

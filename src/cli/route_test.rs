@@ -1,4 +1,5 @@
-//! `trunkline route-test`: who would take a call, and why, decided by the function that decides live calls. Nothing is placed.
+//! `trunkline route-test`: tells which agent would take a call and why, by the function that decides live calls. Places
+//! no call.
 
 use trunkline_routing::{Decision, Facts, decide};
 use uuid::Uuid;
@@ -10,7 +11,7 @@ use crate::api;
 use crate::config::Config;
 use crate::explain::DecisionView;
 
-/// Says which agent would take a call, and why.
+/// Reports which agent would take a call, and why.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  trunkline route-test --org Acme --to +442071838750\n  trunkline route-test --org Acme --to 02071838750 --from +441632960001 --json\n  trunkline route-test --org Acme --to +442071838750 --busy 0198c0de-0000-7000-8000-000000000001"
@@ -27,7 +28,7 @@ pub(super) struct Command {
     /// The value of the header that selects an agent.
     #[arg(long, value_name = "ID")]
     agent_id: Option<String>,
-    /// Take this agent to be at its limit; may be given more than once.
+    /// Treat this agent as busy; may be given more than once.
     #[arg(long, value_name = "ID", value_parser = api::id_of)]
     busy: Vec<Uuid>,
     #[command(flatten)]

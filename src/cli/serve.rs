@@ -1,4 +1,5 @@
-//! `trunkline serve`: the daemon. Takes its addresses, opens the store, starts what answers, and drains on SIGTERM.
+//! `trunkline serve`: the daemon. Binds its addresses, opens the store, starts the engine and the API, and drains on
+//! SIGTERM.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,13 +27,13 @@ use crate::memory;
 use crate::telemetry::{self, metrics};
 use crate::webhooks::WebhookSender;
 
-/// How often a draining node looks whether its calls are over.
+/// Interval between checks of a draining node whether its calls are over.
 const DRAIN_LOOK: Duration = Duration::from_millis(100);
-/// How long the last calls have to end once they were hung up.
+/// Time for the last calls to end after they were hung up.
 const LAST_BYES: Duration = Duration::from_secs(1);
-/// How long carriers have to answer that we take our registrations back.
+/// Time for carriers to confirm that our registrations are withdrawn.
 const LEAVING: Duration = Duration::from_secs(2);
-/// How often histograms fold what was recorded, and the database is asked whether it answers.
+/// Interval at which histograms are folded and the database is probed.
 const METRICS_UPKEEP: Duration = Duration::from_secs(5);
 
 /// Serves SIP and HTTP until SIGTERM or SIGINT.
@@ -48,18 +49,18 @@ impl Command {
     }
 }
 
-/// What others dial, once the sockets are bound.
+/// Public addresses, known once the sockets are bound.
 #[derive(Clone, Debug)]
 pub(super) struct Reachable {
-    /// The API's base address.
+    /// Base URL of the API.
     pub(super) http: String,
-    /// The dashboard's.
+    /// Base URL of the dashboard.
     pub(super) dashboard: String,
-    /// Host and port for each SIP listener, in their order.
+    /// Host and port of each SIP listener, in order.
     pub(super) sip: Vec<String>,
 }
 
-/// Runs the daemon; `ready` is called once everything answers, and its failure ends the daemon.
+/// Runs the daemon. `ready` is called once everything answers; its failure ends the daemon.
 pub(super) fn run(
     config: &Config,
     ready: impl AsyncFnOnce(&Store, &Directory, &Reachable) -> Result<(), Failure>,
@@ -80,19 +81,19 @@ pub(super) fn run(
     runtime.block_on(serve(config, ready))
 }
 
-/// On a busy machine signalling goes before the database and the API: their threads, and those that they start, step
-/// back.
+/// Lowers the priority of this thread and those that it starts, so that on a busy machine signalling goes before the
+/// database and the API.
 fn yield_to_shards() {
-    // A system that refuses runs them all alike.
+    // If the system refuses, all threads run at the same priority.
     let _ = rustix::process::nice(5);
 }
 
-/// Takes all the descriptors that the system allows: each call of the echo agent and each connection holds one.
+/// Raises the limit on file descriptors to the maximum: each call of the echo agent and each connection needs one.
 fn raise_descriptors() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     if let Err(error) = setrlimit(Resource::Nofile, limit) {
-        tracing::warn!(%error, "the limit of open files stays as it is");
+        tracing::warn!(%error, "raising the limit on open files failed");
     }
 }
 
@@ -205,7 +206,7 @@ fn no_ports(error: impl std::fmt::Display) -> Failure {
     ))
 }
 
-/// Logs where the node is reached.
+/// Logs the addresses of the node.
 fn announce(config: &Config, reachable: &Reachable, media_addresses: &MediaAddresses) {
     for (at, (listener, told)) in config.sip.listeners.iter().zip(&reachable.sip).enumerate() {
         let media = media_addresses.advertised(at);
@@ -215,18 +216,18 @@ fn announce(config: &Config, reachable: &Reachable, media_addresses: &MediaAddre
     tracing::info!(http = reachable.http, database = ?config.database.url, version = env!("CARGO_PKG_VERSION"), "ready");
 }
 
-/// Lets calls end for so long, hangs up those that are left, and waits for what peers are still sent.
+/// Lets calls end for this long, hangs up the rest, and waits for the last messages to peers.
 async fn leave(engine: &Engine, recording: &Recording, timeout: Duration, ends: &mut Ends) {
     engine.drain().await;
-    // A database that is away must not keep a second signal waiting.
+    // If the database is away, a second signal must still end the wait.
     tokio::join!(recording.drain(), drain(engine, timeout, ends));
     engine.hang_up_all().await;
     tokio::time::timeout(LAST_BYES, emptied(engine)).await.ok();
-    // The registrations were taken back when draining began.
+    // Withdrawing the registrations began with draining.
     tokio::time::timeout(LEAVING, engine.left()).await.ok();
 }
 
-/// On SIGHUP reads the certificate again. One that can't be used changes nothing.
+/// Reads the certificate again on SIGHUP. An unusable one changes nothing.
 async fn reload(
     certificate: Option<Arc<Certificate>>,
     security: Arc<Security>,
@@ -255,7 +256,7 @@ async fn reload(
     }
 }
 
-/// Keeps what is measured bounded and true.
+/// Folds histograms and probes the database periodically.
 async fn upkeep(handle: PrometheusHandle, store: Store) {
     let mut turns = tokio::time::interval(METRICS_UPKEEP);
     loop {
@@ -265,7 +266,7 @@ async fn upkeep(handle: PrometheusHandle, store: Store) {
     }
 }
 
-/// Waits until the calls in progress are over, the deadline has passed, or a second signal comes.
+/// Waits until no call is up, the deadline has passed, or a second signal arrives.
 async fn drain(engine: &Engine, deadline: Duration, ends: &mut Ends) {
     tracing::info!(
         calls = engine.calls(),
@@ -286,7 +287,7 @@ async fn emptied(engine: &Engine) {
     }
 }
 
-/// The signals that end the daemon.
+/// Signals that end the daemon.
 struct Ends {
     term: Signal,
     int: Signal,
@@ -327,7 +328,7 @@ impl Reachable {
         })
     }
 
-    /// As configured, without a socket.
+    /// Addresses by the configuration, without sockets.
     pub(super) fn configured(config: &Config) -> Self {
         let sip = config
             .sip
@@ -342,7 +343,7 @@ impl Reachable {
         }
     }
 
-    /// Where a caller sends its INVITE.
+    /// Address to which a caller sends its INVITE.
     pub(super) fn first_sip(&self) -> String {
         or_dash(self.sip.first())
     }

@@ -1,4 +1,5 @@
-//! Every address that the daemon listens on, taken before anything else is begun: a taken port costs nothing but a sentence.
+//! Binds every address that the daemon listens on before anything else starts, so that a taken port has no side
+//! effects.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
@@ -10,12 +11,12 @@ use super::Failure;
 use crate::config::{Config, Listener};
 use crate::engine::{Bound, Listening};
 
-/// What is listened on.
+/// Bound sockets.
 #[derive(Debug)]
 pub(super) struct Sockets {
-    /// The API's.
+    /// Socket of the API.
     pub(super) http: TcpListener,
-    /// SIP's, in the order of `sip.listeners`.
+    /// Sockets of SIP, in the order of `sip.listeners`.
     pub(super) sip: Vec<Bound>,
 }
 
@@ -28,7 +29,7 @@ impl Sockets {
             bind(listener, config.sip.shards).map_err(|error| taken(&key, listener.address, &error))
         };
 
-        // Ports are taken call by call.
+        // Media ports are bound call by call; check only that the address can be bound.
         if let Some(ip) = config.media.bind {
             let media = SocketAddr::new(ip, 0);
             udp::bind(media, false).map_err(|error| taken("media.bind", media, &error))?;
@@ -64,14 +65,14 @@ fn bind(listener: &Listener, shards: usize) -> io::Result<Bound> {
     Ok(Bound { address, sockets })
 }
 
-/// One socket a shard. Sockets that share a port don't notice another process that shares it too, so the port is first
-/// taken alone.
+/// Binds one socket per shard to one port. Sockets with SO_REUSEPORT don't notice another process on the port, so it is
+/// first bound without.
 fn shared_udp(address: SocketAddr, shards: usize) -> io::Result<Vec<UdpSocket>> {
     let alone = udp::bind(address, false)?.local_addr()?;
     (0..shards.max(1)).map(|_| udp::bind(alone, true)).collect()
 }
 
-/// Where a listener of ours is reached from this machine.
+/// Address at which this machine reaches one of its listeners.
 pub(super) fn near(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),

@@ -1,4 +1,4 @@
-//! What a command needs before it begins: a runtime, and the store.
+//! Preparation of commands: a runtime, the store, certificates and the directory.
 
 use std::future::Future;
 use std::pin::pin;
@@ -20,7 +20,7 @@ use crate::directory::{Defaults, Directory};
 use crate::engine;
 use crate::webhooks;
 
-/// Runs a command that waits for the store and nothing else.
+/// Runs a command that only waits for the store.
 pub(super) fn block_on<T>(command: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -40,13 +40,13 @@ pub(super) async fn open_store(config: &Config) -> Result<Store, Failure> {
         .map_err(|fault| Failure::Startup(fault.to_string()))
 }
 
-/// The configuration with the realm of this installation, for a command that only looks.
+/// Completes the configuration with the realm of this installation, for a command that only reads.
 pub(super) async fn with_known_realm(config: &Config, store: &Store) -> Result<Config, Failure> {
     let known = store.read(realm::known).await?;
     Ok(with_realm(config, known))
 }
 
-/// The same for what challenges from now on: a realm that is new is kept.
+/// Completes the configuration for a daemon: a new realm is stored.
 pub(super) async fn with_kept_realm(config: &Config, store: &Store) -> Result<Config, Failure> {
     let (configured, default) = (config.sip.realm.clone(), config.sip.realm());
     let kept = store.write(move |tx| realm::keep(tx, configured.as_deref(), &default));
@@ -62,7 +62,7 @@ fn with_realm(config: &Config, known: Option<String>) -> Config {
     config
 }
 
-/// How often it is tried to reach a database that is away, and how often that is said.
+/// Interval between attempts to reach a database that is away, and between log lines about it.
 const TRIED_EVERY: Duration = Duration::from_millis(500);
 const SAID_EVERY: Duration = Duration::from_secs(10);
 
@@ -88,7 +88,7 @@ pub(super) async fn reach_database(
     }
 }
 
-/// The certificate that HTTPS is served with, if one is configured.
+/// Loads the certificate for HTTPS, if one is configured.
 pub(super) fn certificate(config: &Config) -> Result<Option<Arc<Certificate>>, Failure> {
     let Some((chain, key)) = config.http.tls.clone() else {
         return Ok(None);
@@ -101,7 +101,7 @@ pub(super) fn certificate(config: &Config) -> Result<Option<Arc<Certificate>>, F
     }
 }
 
-/// What SIP over TLS shows and believes.
+/// Loads certificates and trust anchors for SIP over TLS.
 pub(super) fn security(config: &Config) -> Result<Arc<Security>, Failure> {
     let sip = &config.sip;
     let settings = tls::Settings {
@@ -119,7 +119,7 @@ pub(super) fn security(config: &Config) -> Result<Arc<Security>, Failure> {
     })
 }
 
-/// Whether traces can have a directory where they are to be written.
+/// Checks that the directory for traces can be created.
 pub(super) fn traces(config: &Config) -> Result<(), Failure> {
     let traces = &config.traces;
     let mut levels = traces.directory.ancestors();
@@ -134,13 +134,13 @@ pub(super) fn traces(config: &Config) -> Result<(), Failure> {
     }
 }
 
-/// Whom receivers of webhooks have to be certified by.
+/// Loads the trust anchors for receivers of webhooks.
 pub(super) fn receivers(config: &Config) -> Result<RootCertStore, Failure> {
     webhooks::trusted(&config.webhooks)
         .map_err(|error| Failure::Startup(format!("{error}: look at webhooks.tls_ca")))
 }
 
-/// Reads the directory and follows it for as long as it is held.
+/// Reads the directory and follows it until it is dropped.
 pub(super) async fn open_directory(
     config: &Config,
     store: &Store,
@@ -166,10 +166,10 @@ pub(super) async fn open_directory(
     Ok(Directory::start(store.clone(), defaults, now).await?)
 }
 
-/// Calls that are counted against the bounds of a day, over all orgs: beyond that the oldest are forgotten.
+/// Calls counted against the daily limits of all orgs; beyond, the oldest are ignored.
 const MOST_BEGUN: u32 = 1_000_000;
 
-/// What orgs began within the last day, for the bounds on outbound calls.
+/// Outbound calls that orgs began within the last day, for the limits.
 pub(super) async fn begun(store: &Store) -> Result<Vec<(Uuid, Moment)>, Failure> {
     Ok(store
         .read(move |tx| calls::begun_since(tx, now() - DAY, MOST_BEGUN))

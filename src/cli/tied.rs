@@ -1,4 +1,4 @@
-//! `trunkline org tie`: reserved and private peers that an org may name. The operator's word alone.
+//! `trunkline org tie`: reserved and private peers that the operator allows an org to name.
 
 use serde::Serialize;
 use trunkline_model::peer_pattern::PeerPattern;
@@ -9,7 +9,7 @@ use super::output::{Output, Tabular, time};
 use super::{Failure, now};
 use crate::config;
 
-/// A peer as the operator names it.
+/// Peer as the operator names it.
 #[derive(Debug, clap::Args)]
 pub(super) struct Peer {
     /// The host as the org writes it, an address or a CIDR block.

@@ -1,4 +1,4 @@
-//! `trunkline trace`: calls as they go on, in the terminal; or one of them, message by message.
+//! `trunkline trace`: follows calls in the terminal, or one of them message by message.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,44 +13,44 @@ use super::{Failure, startup};
 use crate::api;
 use crate::config::Config;
 
-/// How often the API is asked.
+/// Interval between requests to the API.
 const PAUSE: Duration = Duration::from_millis(500);
-/// Calls that one look shows at most.
+/// Calls shown per request.
 const LOOK: u32 = 100;
 /// Calls whose last state is remembered.
 const REMEMBERED: usize = 10_000;
 
-/// Shows calls as they go on: a line for each, and again when its state changes. With the id of one, its messages on both legs with
-/// what was decided between them, until it ends.
+/// Follows calls: prints a line for each, and another when its state changes. With a call's id, prints the messages of
+/// its legs with the decisions between them, until it ends.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  TRUNKLINE_API_KEY=… trunkline trace\n  trunkline trace --status refused --number +442071838750\n  trunkline trace 0198c0de-0000-7000-8000-000000000001 --messages\n  trunkline trace --once --json"
 )]
 pub(super) struct Command {
-    /// One call, to be followed until it ends.
+    /// Id of one call, to be followed until it ends.
     #[arg(value_name = "CALL_ID", value_parser = api::id_of)]
     call: Option<Uuid>,
     #[command(flatten)]
     access: Access,
-    /// Calls of this status alone.
+    /// Only calls of this status.
     #[arg(long, conflicts_with = "call")]
     status: Option<String>,
-    /// Calls from or to this number alone.
+    /// Only calls from or to this number.
     #[arg(long, conflicts_with = "call")]
     number: Option<String>,
-    /// Calls with this agent alone.
+    /// Only calls with this agent.
     #[arg(long, value_name = "ID", conflicts_with = "call", value_parser = api::id_of)]
     agent: Option<Uuid>,
-    /// `inbound` or `outbound` calls alone.
+    /// Only `inbound` or `outbound` calls.
     #[arg(long, conflicts_with = "call")]
     direction: Option<String>,
-    /// Show the messages themselves, not a line for each.
+    /// Show whole messages instead of a line for each.
     #[arg(long, requires = "call")]
     messages: bool,
-    /// Show what there is and end.
+    /// Show the present state and end.
     #[arg(long)]
     once: bool,
-    /// One JSON object a line.
+    /// Print one JSON object per line.
     #[arg(long)]
     json: bool,
 }
@@ -66,7 +66,7 @@ impl Command {
         })
     }
 
-    /// All calls.
+    /// Follows all calls.
     async fn watch(&self, client: &Client) -> Result<(), Failure> {
         let path = self.list()?;
         let mut known: HashMap<String, Value> = HashMap::new();
@@ -77,7 +77,7 @@ impl Command {
                 known.clear();
             }
 
-            // The API has the newest first; a log ends with it.
+            // The API lists the newest first; a log prints it last.
             for call in items.iter().rev() {
                 let state = state(call);
                 if known.get(text(&call["id"])) == Some(&state) {
@@ -116,12 +116,12 @@ impl Command {
         Ok(format!("/phone/calls?limit={LOOK}&{query}"))
     }
 
-    /// One call, until it ends.
+    /// Follows one call until it ends.
     async fn follow(&self, client: &Client, call: Uuid) -> Result<(), Failure> {
         let mut shown = 0;
         let mut began = None;
         loop {
-            // Before the messages: they are all there when it says that the call has ended.
+            // Read the record before the messages: once it says that the call has ended, all messages exist.
             let record = client.json(&format!("/phone/calls/{call}")).await?;
             let trace = client.json(&format!("/phone/calls/{call}/trace")).await?;
             let items = trace["items"].as_array().map_or(&[][..], Vec::as_slice);
@@ -143,7 +143,7 @@ impl Command {
         }
 
         let at = text(&item["at"]);
-        // Both are of one form: `2026-11-21T16:00:00.000000Z`.
+        // Both times have the format `2026-11-21T16:00:00.000000Z`.
         let time = if at.get(..10) == began.get(..10) {
             at.get(11..).unwrap_or(at).trim_end_matches('Z')
         } else {
@@ -178,7 +178,7 @@ impl Command {
     }
 }
 
-/// What makes a call worth another line.
+/// Parts of a call whose change prints another line.
 fn state(call: &Value) -> Value {
     Value::from(vec![
         call["status"].clone(),

@@ -1,4 +1,4 @@
-//! `trunkline trunk`: the org's inbound trunk, its credentials, and the networks that need none.
+//! `trunkline trunk`: the org's inbound trunk, its credentials, and networks that need none.
 
 use ipnet::IpNet;
 use serde::Serialize;
@@ -41,7 +41,7 @@ pub(super) enum Command {
         #[command(flatten)]
         output: Output,
     },
-    /// Changes what is named; everything else stays.
+    /// Changes the given settings; everything else stays.
     #[command(
         after_help = "Example:\n  trunkline trunk update --org Acme --allow 198.51.100.0/24 --allow 203.0.113.9"
     )]
@@ -80,7 +80,7 @@ pub(super) enum Command {
         #[command(flatten)]
         output: Output,
     },
-    /// Gives the trunk new credentials; the old ones work for 24 hours more.
+    /// Gives the trunk new credentials; the old ones work for another 24 hours.
     Rotate {
         #[command(flatten)]
         org: OfOrg,
@@ -105,16 +105,16 @@ pub(super) enum Command {
     Sources(dedication::Command),
 }
 
-/// What a trunk can be told.
+/// Settings of a trunk.
 #[derive(Debug, clap::Args)]
 pub(super) struct Settings {
-    /// What it is called.
+    /// Name of the trunk.
     #[arg(long)]
     name: Option<String>,
     /// A network whose calls to the listed numbers need no credentials; may be given more than once.
     #[arg(long, value_name = "CIDR", value_parser = network)]
     allow: Vec<IpNet>,
-    /// No call is taken without credentials.
+    /// Require credentials for every call.
     #[arg(long, conflicts_with = "allow")]
     allow_none: bool,
     /// The country (ISO 3166) in whose national form numbers may come.
@@ -135,7 +135,7 @@ fn country(text: &str) -> Result<Country, String> {
 }
 
 impl Settings {
-    /// The change; its networks are the operator's word, of any size.
+    /// Makes the change. Networks given by the operator may be of any size.
     fn change(self, config: &Config) -> Result<InboundTrunkChange, Failure> {
         let policy = engine::configured_policy(config);
         let allow: Vec<IpNet> = self.allow.iter().map(IpNet::trunc).collect();
@@ -159,7 +159,7 @@ impl Settings {
     }
 }
 
-/// A trunk as the API has it.
+/// Trunk as the API shows it.
 #[derive(Debug, Serialize)]
 struct InboundTrunkRow {
     id: Uuid,

@@ -1,4 +1,4 @@
-//! `[audit]`: how long the audit log is kept.
+//! `[audit]`: retention of the audit log.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use super::section::Section;
 /// The audit log.
 #[derive(Clone, Debug)]
 pub struct Audit {
-    /// How long an entry is kept.
+    /// Time that an entry is kept.
     pub retention: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! `[database]`: where rows are kept.
+//! `[database]`: the database that stores rows.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -9,9 +9,9 @@ use super::section::Section;
 /// The database to open.
 #[derive(Clone, Debug)]
 pub struct Database {
-    /// Which database, and where.
+    /// URL of the database.
     pub url: DatabaseUrl,
-    /// Connections that the pool holds at most.
+    /// Maximum number of connections in the pool.
     pub max_connections: u32,
 }
 
@@ -51,7 +51,7 @@ impl Database {
     }
 }
 
-/// `sqlite:PATH` (also `sqlite://PATH`) or `postgres://…` (also `postgresql://…`).
+/// Parses `sqlite:PATH` (also `sqlite://PATH`) or `postgres://…` (also `postgresql://…`).
 fn parse(url: &Secret) -> Result<DatabaseUrl, String> {
     let text = url.expose();
     if let Some(path) = text.strip_prefix("sqlite:") {

@@ -1,4 +1,4 @@
-//! `[events]`: how long what happened is kept, and how many may listen.
+//! `[events]`: retention of events, and limits of event streams.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use super::section::Section;
 /// Events and their streams.
 #[derive(Clone, Debug)]
 pub struct Events {
-    /// How long events are kept, and with them the deliveries to webhooks.
+    /// Time that events, and deliveries to webhooks, are kept.
     pub retention: Duration,
     /// Events that are kept of one org.
     pub max_per_org: u32,
-    /// Streams that an org may have open on one node.
+    /// Streams of one org on one node.
     pub max_streams_per_org: usize,
-    /// Of these with one API key.
+    /// Streams of one API key among them.
     pub max_streams_per_key: usize,
 }
 

@@ -1,34 +1,34 @@
-//! What is wrong with a configuration, and where it was written.
+//! Faults of a configuration, with the place of the faulty value.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// Where a value was given.
+/// Source of a value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Origin {
     /// A line (from 1) of the TOML file.
     File {
-        /// The file as it was named.
+        /// File as it was named.
         path: PathBuf,
-        /// The line, where it is known.
+        /// Line, if it is known.
         line: Option<usize>,
     },
     /// An environment variable.
     Variable(String),
     /// A command-line flag.
     Flag(String),
-    /// Nowhere: a default, or what follows from other values.
+    /// A default, or a value derived from others.
     Default,
 }
 
-/// One fault: a sentence for the operator, with its place.
+/// Fault: a sentence for the operator, with its place.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConfigFault {
-    /// Where the value was given.
+    /// Source of the value.
     pub origin: Origin,
-    /// The key, as `sip.udp[1]`; empty when the whole file is meant.
+    /// Key, such as `sip.udp[1]`; empty if the whole file is meant.
     pub key: String,
-    /// What is wrong and what would be right. Never holds a secret.
+    /// Description of the fault and of a right value. Never contains a secret.
     pub message: String,
 }
 

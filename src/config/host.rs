@@ -1,4 +1,4 @@
-//! A host as others should dial it, with or without a port.
+//! Host to be dialled by others, with or without a port.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -13,7 +13,7 @@ pub struct HostPort {
 }
 
 impl HostPort {
-    /// The host of `ip`, without a port.
+    /// Host of `ip`, without a port.
     pub fn of_ip(ip: IpAddr) -> Self {
         Self {
             host: bracketed(ip),
@@ -21,12 +21,12 @@ impl HostPort {
         }
     }
 
-    /// The host, an IPv6 address in brackets.
+    /// Host; an IPv6 address is in brackets.
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// The host's address, if it is one and no name.
+    /// Address of the host, if it is one and no name.
     pub fn ip(&self) -> Option<IpAddr> {
         self.host
             .trim_start_matches('[')
@@ -35,7 +35,7 @@ impl HostPort {
             .ok()
     }
 
-    /// Host and port, as they stand in a Via or a URI.
+    /// Host and port in the form of a Via or a URI.
     pub fn with_port(&self, port: u16) -> String {
         format!("{}:{port}", self.host)
     }
@@ -50,7 +50,7 @@ impl fmt::Display for HostPort {
     }
 }
 
-/// Why text is no host.
+/// Error for a text that is no host.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("is no host or host:port")]
 pub struct NotAHost;
@@ -96,7 +96,8 @@ impl FromStr for HostPort {
     }
 }
 
-/// A host name of RFC 1123; one that looks like an IPv4 address but is none (`1.2.3.400`) is refused.
+/// Returns true for a host name of RFC 1123. A text that looks like an IPv4 address but isn't one (`1.2.3.400`) is
+/// refused.
 fn is_name(host: &str) -> bool {
     let label = |label: &str| {
         (1..=63).contains(&label.len())
@@ -125,8 +126,8 @@ fn bracketed(ip: IpAddr) -> Box<str> {
     }
 }
 
-/// The address that this machine would send from: its first non-loopback one, or the loopback address if it has no
-/// route at all. Asks the routing table by connecting a UDP socket, which sends nothing.
+/// Returns the address that this machine sends from: its first non-loopback one, or loopback without any route. Queries
+/// the routing table by connecting a UDP socket, which sends nothing.
 pub(super) fn own_address(v6: bool) -> IpAddr {
     let (any, far, loopback): (IpAddr, IpAddr, IpAddr) = if v6 {
         let far = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);

@@ -8,24 +8,24 @@ use ipnet::IpNet;
 
 use super::section::{ConfigEntry, Section};
 
-/// Where HTTP is served and how others reach it.
+/// Addresses, TLS and limits of HTTP.
 #[derive(Clone, Debug)]
 pub struct Http {
-    /// The address that the API listens on.
+    /// Address that the API listens on.
     pub listen: SocketAddr,
-    /// The API's base address as its users know it, without a slash at the end; absent: `http://` and the bound address.
+    /// Base URL of the API for its users, without a trailing slash; absent: `http://` and the bound address.
     pub public_url: Option<Box<str>>,
-    /// The dashboard's base address; absent: this daemon's.
+    /// Base URL of the dashboard; absent: this daemon's.
     pub dashboard_url: Option<Box<str>>,
-    /// The certificate chain and private key, both PEM files, with which HTTPS is served instead of HTTP.
+    /// Certificate chain and private key, both PEM files. With them HTTPS is served instead of HTTP.
     pub tls: Option<(PathBuf, PathBuf)>,
-    /// Connections at once; those that never authenticated give way to further ones.
+    /// Maximum number of connections; those that never authenticated are evicted for new ones.
     pub max_connections: usize,
-    /// Connections at once from one source (in IPv6 a /64) that is no trusted proxy.
+    /// Maximum number of connections from one source (in IPv6 a /64) that is no trusted proxy.
     pub max_connections_per_source: usize,
-    /// How long is waited for slow clients.
+    /// Timeouts for slow clients.
     pub patience: Patience,
-    /// Peers whose `X-Forwarded-For` is believed.
+    /// Proxies whose `X-Forwarded-For` is trusted.
     pub trusted_proxies: Vec<IpNet>,
 }
 
@@ -51,7 +51,7 @@ impl Http {
         }
     }
 
-    /// The API's base address, once the listener is bound to `bound`.
+    /// Base URL of the API, once the listener is bound to `bound`.
     pub fn base_url(&self, bound: SocketAddr) -> String {
         self.public_url
             .as_deref()
@@ -62,21 +62,21 @@ impl Http {
         if self.tls.is_some() { "https" } else { "http" }
     }
 
-    /// The dashboard's base address: its own, or this daemon's.
+    /// Base URL of the dashboard: its own, or this daemon's.
     pub fn dashboard_url(&self, bound: SocketAddr) -> String {
         let own = self.dashboard_url.as_deref();
         own.map_or_else(|| self.base_url(bound), str::to_owned)
     }
 }
 
-/// How long is waited for clients that are slow.
+/// Timeouts for slow clients.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Patience {
-    /// For a request's head, and for a TLS handshake.
+    /// Timeout of a request's head, and of a TLS handshake.
     pub head: Duration,
-    /// For the whole body of a request.
+    /// Timeout of a request's whole body.
     pub body: Duration,
-    /// For any progress of any request, and for what we wrote to be taken.
+    /// Timeout without progress of any request, and of a client that doesn't read.
     pub idle: Duration,
 }
 
@@ -94,7 +94,7 @@ fn seconds(section: &mut Section<'_>, key: &'static str, default: u64) -> Durati
     Duration::from_secs(section.number(key, 1..=3_600).unwrap_or(default))
 }
 
-/// `tls_certificate` and `tls_key`: both or neither.
+/// Reads `tls_certificate` and `tls_key`: both or neither.
 fn certificate(section: &mut Section<'_>) -> Option<(PathBuf, PathBuf)> {
     let (chain, key) = (section.text("tls_certificate"), section.text("tls_key"));
     match (chain, key) {
@@ -118,7 +118,7 @@ fn loopback() -> Vec<IpNet> {
     ]
 }
 
-/// A CIDR block, or an address alone.
+/// Parses a CIDR block, or an address alone.
 pub(super) fn network(entry: &ConfigEntry) -> Result<IpNet, String> {
     let text = entry.text()?;
     text.parse::<IpNet>()

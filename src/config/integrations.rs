@@ -1,4 +1,4 @@
-//! `[integrations.booking]`: the tour-booking platform that orgs are connected with.
+//! `[integrations.booking]`: the tour-booking platform that orgs connect to.
 
 use std::time::Duration;
 
@@ -12,20 +12,20 @@ pub struct IntegrationsConfig {
     pub booking: Option<BookingConfig>,
 }
 
-/// The booking platform, whose credentials are checked while an org is made.
+/// Booking platform. Its credentials are checked when an org is created.
 #[derive(Clone, Debug)]
 pub struct BookingConfig {
-    /// Its name among an org's integrations.
+    /// Key of the platform in an org's integrations.
     pub key: Box<str>,
-    /// Its API, without a slash at the end.
+    /// Base URL of its API, without a trailing slash.
     pub base_url: Box<str>,
-    /// What is asked for to see whether credentials are good: the companies that they give access to.
+    /// Path of the request that checks credentials: it lists the companies that they give access to.
     pub probe_path: Box<str>,
-    /// The header that carries the application key.
+    /// Name of the header with the application key.
     pub app_key_header: Box<str>,
-    /// The header that carries the user key.
+    /// Name of the header with the user key.
     pub user_key_header: Box<str>,
-    /// How long a whole answer may take.
+    /// Timeout of a whole answer.
     pub timeout: Duration,
 }
 
@@ -39,12 +39,12 @@ impl IntegrationsConfig {
 }
 
 impl BookingConfig {
-    /// What is asked for.
+    /// URL of the request that checks credentials.
     pub fn probe(&self) -> String {
         format!("{}{}", self.base_url, self.probe_path)
     }
 
-    /// None without a base address, whatever else is said.
+    /// Reads the section; `None` without a base URL.
     fn read(section: &mut Section<'_>) -> Option<Self> {
         let address = base_url(section, "base_url");
         let booking = Self {
@@ -78,7 +78,7 @@ fn probe_path(section: &mut Section<'_>) -> Box<str> {
     path.into()
 }
 
-/// A header's name (RFC 9110 §5.1).
+/// Reads the name of a header (RFC 9110 §5.1).
 fn header(section: &mut Section<'_>, key: &'static str, usual: &str) -> Box<str> {
     let name = section.text(key);
     let name = name.unwrap_or_else(|| usual.to_owned());

@@ -1,39 +1,39 @@
-//! `[limits]`: bounds of the whole node.
+//! `[limits]`: limits of the whole node.
 
 use std::time::Duration;
 
 use super::section::Section;
 
-/// What the node holds at most. Orgs, trunks and agents have limits of their own, kept with them.
+/// Limits of the node. Orgs, trunks and agents have limits of their own, stored with them.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Calls at once; an INVITE beyond is 503.
+    /// Maximum number of calls; an INVITE beyond gets 503.
     pub max_calls: usize,
-    /// Set-ups in ten seconds of one caller to one number through one trunk; 0: as many as come.
+    /// Call set-ups of one caller to one number through one trunk within ten seconds; 0: no limit.
     pub setups_per_caller: u16,
-    /// Transactions at once, over all shards.
+    /// Maximum number of transactions, over all shards.
     pub max_transactions: usize,
-    /// Stream connections at once.
+    /// Maximum number of stream connections.
     pub max_connections: usize,
-    /// Stream connections at once from one address.
+    /// Maximum number of stream connections from one address.
     pub max_connections_per_source: usize,
-    /// Requests a minute of an org's keys together, unless the org has a limit of its own.
+    /// Requests per minute for all keys of an org, unless the org has a limit of its own.
     pub requests_per_minute: u32,
-    /// Streams a minute that an org's keys together may open, whatever limit of requests the org has.
+    /// Streams per minute that all keys of an org may open, independent of the limit on requests.
     pub streaming_requests_per_minute: u32,
-    /// Requests a minute of a partner's keys together, unless the partner has a limit of its own.
+    /// Requests per minute for all keys of a partner, unless the partner has a limit of its own.
     pub partner_requests_per_minute: u32,
-    /// Login links a minute that a partner may ask for, unless it has a limit of its own.
+    /// Login links per minute for a partner, unless it has a limit of its own.
     pub login_links_per_minute: u32,
-    /// Outbound calls at once of one org.
+    /// Concurrent outbound calls of one org.
     pub outbound_calls: u32,
-    /// Outbound calls that one org may begin in a minute.
+    /// Outbound calls that one org may begin per minute.
     pub outbound_calls_per_minute: u32,
-    /// Outbound calls that one org may begin in 24 hours.
+    /// Outbound calls that one org may begin within 24 hours.
     pub outbound_calls_per_day: u32,
-    /// Trunks of one org that are registered with their carriers.
+    /// Trunks of one org that register with their carriers.
     pub registrations_per_org: u32,
-    /// How long a draining node waits for its calls.
+    /// Time that a draining node waits for its calls to end.
     pub drain_timeout: Duration,
 }
 

@@ -1,25 +1,25 @@
-//! `[log]`: what is written to standard error, and how.
+//! `[log]`: log lines on standard error.
 
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
 
 use super::section::Section;
 
-/// How log lines look.
+/// Format of log lines.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum LogFormat {
-    /// For people.
+    /// Text for people.
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// What is logged.
+/// Logging.
 #[derive(Clone, Debug)]
 pub struct Log {
-    /// The shape of a line.
+    /// Format of a line.
     pub format: LogFormat,
-    /// A level (`info`), or directives as tracing knows them (`info,trunkline_calls=debug`).
+    /// Level (`info`), or directives of tracing (`info,trunkline_calls=debug`).
     pub level: String,
 }
 
@@ -43,7 +43,8 @@ impl Log {
     }
 }
 
-/// Whether tracing can filter by `level`. A lone word that is no level would name a target, which is a typing error.
+/// Returns true if tracing can filter by `level`. A single word that is no level would name a target, which is a typing
+/// error.
 fn is_filter(level: &str) -> bool {
     let word_is_level =
         |part: &str| part.contains('=') || part.trim().parse::<LevelFilter>().is_ok();

@@ -1,4 +1,4 @@
-//! `[media]`: our own RTP, which the built-in echo agent speaks, and what SDP says of it.
+//! `[media]`: RTP of the built-in echo agent, and the address in its SDP.
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -7,30 +7,30 @@ use std::str::FromStr;
 use super::section::Section;
 use super::{Listener, Sip};
 
-/// Where RTP is received.
+/// Addresses and ports of RTP.
 #[derive(Clone, Debug)]
 pub struct Media {
     /// The UDP ports of RTP.
     pub rtp_ports: RangeInclusive<u16>,
-    /// The address in SDP for calls of its family, unless their listener advertises one of its own.
+    /// Address in SDP for calls of its family, unless their listener advertises one of its own.
     pub ip: Option<IpAddr>,
-    /// The address that sockets of its family are bound to; absent: the one that SDP says, where this machine has it.
+    /// Address that sockets of its family are bound to; absent: the one in SDP, if this machine has it.
     pub bind: Option<IpAddr>,
 }
 
-/// What SDP says to those who call by one listener.
+/// Address in SDP for callers of one listener.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum MediaHost<'c> {
     /// This address.
     Address(IpAddr),
-    /// The address of this name, the value of `key`.
+    /// Address of this name, which is the value of `key`.
     Name {
-        /// The name.
+        /// Name.
         host: &'c str,
-        /// Where it is configured.
+        /// Key that configures it.
         key: &'static str,
     },
-    /// The address that the call came to.
+    /// Address that the call came to.
     Own,
 }
 
@@ -50,8 +50,8 @@ impl Media {
         }
     }
 
-    /// What SDP says to those who call by `listener`: an address that it advertises, else `media.ip`, else what its name or
-    /// `sip.public_host` resolves to. What is of the other family doesn't count.
+    /// Returns the address in SDP for callers of `listener`: an address that it advertises, else `media.ip`, else what
+    /// its name or `sip.public_host` resolves to. Addresses of the other family are ignored.
     pub fn host_for<'c>(&self, sip: &'c Sip, listener: &'c Listener) -> MediaHost<'c> {
         let is_usable = |ip: &IpAddr| ip.is_ipv6() == listener.address.is_ipv6();
         let told = [

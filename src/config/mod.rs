@@ -1,5 +1,6 @@
-//! The configuration: one TOML file, the environment and flags, read into one value with every fault reported at once.
-//! One file a section. Nothing here opens a socket or a database, and nothing on disk is changed.
+//! Configuration: one TOML file, the environment and flags, read into one value, with every fault reported at once.
+//!
+//! There is one file per section. Nothing here opens a socket or a database, or changes anything on disk.
 
 mod audit;
 mod database;
@@ -51,7 +52,7 @@ pub use widget::Widget;
 use section::Section;
 use sources::Merged;
 
-/// The sections, as their names stand in the file.
+/// Names of the sections.
 const SECTIONS: [&str; 15] = [
     "database",
     "secrets",
@@ -70,10 +71,10 @@ const SECTIONS: [&str; 15] = [
     "log",
 ];
 
-/// Everything the operator can set, with its defaults filled in.
+/// All settings, with defaults filled in.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where the database, keys and the journal are kept unless told otherwise.
+    /// Directory of the database, keys and journal, unless other settings move them.
     pub data_dir: PathBuf,
     /// `[database]`
     pub database: Database,
@@ -111,7 +112,7 @@ impl Config {
     /// Reads the sources; later ones override earlier ones key by key.
     ///
     /// # Errors
-    /// All faults of all sections together.
+    /// All faults of all sections.
     pub fn load(sources: &Sources) -> Result<Self, ConfigFaults> {
         let (merged, syntax) = Merged::new(sources);
         let mut faults: Vec<ConfigFault> = syntax.into_iter().collect();

@@ -1,4 +1,4 @@
-//! `[phone]`: agents, their voices and the runtime that speaks for them when an agent names none.
+//! `[phone]`: agents, their voices and their default runtime.
 
 use super::section::{ConfigEntry, Section};
 use super::verification::VerificationTrunk;
@@ -9,37 +9,37 @@ use serde::Serialize;
 /// Defaults of telephony resources.
 #[derive(Clone, Debug)]
 pub struct Phone {
-    /// The runtime of agents without one.
+    /// Runtime of agents without one.
     pub default_runtime: DefaultRuntime,
-    /// Whether a number is verified as soon as an org names it.
+    /// Whether a number is verified as soon as an org adds it.
     pub auto_verify_numbers: bool,
-    /// What numbers that are called must begin with; empty: any may be called.
+    /// Prefixes of numbers that may be called; empty: any.
     pub outbound_prefixes: Vec<Box<str>>,
-    /// The route of calls that speak a code, by which orgs verify numbers.
+    /// Route of calls that speak a verification code.
     pub verification_trunk: Option<VerificationTrunk>,
-    /// The voices that agents may have.
+    /// Voices that agents may have.
     pub voices: Vec<Voice>,
 }
 
-/// A runtime without fail-over, as one line of configuration gives it.
+/// Runtime without fail-over, as one line of configuration.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum DefaultRuntime {
     /// The built-in agent that echoes audio.
     Echo,
-    /// A SIP URI, in which `{agent_id}` and `{org_id}` stand for the call's.
+    /// SIP URI, in which `{agent_id}` and `{org_id}` are replaced by the call's.
     Sip(Box<str>),
 }
 
-/// A voice on offer.
+/// Voice for agents.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct Voice {
-    /// What `voice_id` names.
+    /// Id, as used in `voice_id`.
     pub id: Box<str>,
-    /// For people.
+    /// Display name.
     pub name: Box<str>,
-    /// A language code.
+    /// Language code.
     pub language: Option<Box<str>>,
-    /// As the operator words it.
+    /// Gender in the operator's words.
     pub gender: Option<Box<str>>,
 }
 
@@ -85,7 +85,7 @@ impl std::str::FromStr for DefaultRuntime {
     }
 }
 
-/// `+` and at least one digit: a country or a part of one.
+/// Parses `+` and at least one digit: a country or a part of one.
 fn prefix(entry: &ConfigEntry) -> Result<Box<str>, String> {
     let text = entry.text()?;
     let digits = text.strip_prefix('+').unwrap_or_default();
@@ -96,7 +96,7 @@ fn prefix(entry: &ConfigEntry) -> Result<Box<str>, String> {
     Ok(text.into())
 }
 
-/// A table `{id, name, language, gender}`, or the id alone.
+/// Parses a table `{id, name, language, gender}`, or an id alone.
 fn voice(entry: &ConfigEntry) -> Result<Voice, String> {
     let Value::Dict(_, fields) = &entry.value else {
         let id: Box<str> = entry.text()?.into();

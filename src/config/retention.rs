@@ -1,5 +1,5 @@
-//! `[retention]`: for how many days data of orgs is kept, unless an org has days of its own. A key that is absent keeps the data until it is
-//! deleted otherwise.
+//! `[retention]`: days for which data of orgs is kept, unless an org has days of its own. Without a key the data stays
+//! until it is deleted otherwise.
 
 use super::section::Section;
 
@@ -8,7 +8,7 @@ use super::section::Section;
 pub struct Retention {
     /// Calls, with their attempts, transfers and events.
     pub calls_days: Option<u32>,
-    /// What came with a call: headers, metadata, and the facts of its INVITE.
+    /// Headers and metadata of a call, and the facts of its INVITE.
     pub sessions_days: Option<u32>,
     /// Contacts that no call names any more.
     pub contacts_days: Option<u32>,
@@ -17,7 +17,7 @@ pub struct Retention {
 }
 
 impl Retention {
-    /// The most days that can be set.
+    /// Maximum number of days.
     pub const LONGEST: u32 = 36_500;
 
     pub(super) fn read(section: &mut Section<'_>) -> Self {

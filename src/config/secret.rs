@@ -1,21 +1,22 @@
-//! Text that must not be shown: a master key, a database's URL. `file:/path` is replaced by the file's content.
+//! Text that must not be shown, such as a master key or a database URL. `file:/path` is replaced by the content of the
+//! file.
 
 use std::fmt;
 use std::path::Path;
 
 use zeroize::Zeroizing;
 
-/// A secret of the configuration. `Debug` shows nothing of it, and there is no `Display`.
+/// Secret in the configuration. `Debug` shows nothing of it, and there is no `Display`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Zeroizing<String>);
 
 impl Secret {
-    /// The text itself, for the one place that needs it.
+    /// Returns the text, for the one place that needs it.
     pub fn expose(&self) -> &str {
         &self.0
     }
 
-    /// Takes `text`, or the content of the file that `file:PATH` names, without its last line break.
+    /// Reads `text`, or the content of the file in `file:PATH`, without its last line break.
     pub(super) fn read(text: &str) -> Result<Self, String> {
         let secret = match text.strip_prefix("file:") {
             Some(path) => return Self::of_file(Path::new(path)),
@@ -24,7 +25,7 @@ impl Secret {
         Self::filled(secret)
     }
 
-    /// Takes the content of a file without its last line break.
+    /// Reads the content of a file without its last line break.
     ///
     /// # Errors
     /// The file can't be read, or is empty.

@@ -1,15 +1,15 @@
-//! `[secrets]`: the key that seals what must be read back. With SQLite it may be absent: the data directory holds one.
+//! `[secrets]`: the master key, which seals stored secrets. With SQLite it may be absent: the data directory has one.
 
 use super::secret::Secret;
 use super::section::Section;
 
-/// The fewest characters of a master key: enough for 128 bits in hexadecimal or base64.
+/// Minimum length of a master key in characters: 128 bits in hexadecimal or base64.
 const SHORTEST_MASTER_KEY: usize = 32;
 
 /// Keys that the operator supplies.
 #[derive(Clone, Debug, Default)]
 pub struct Secrets {
-    /// The key under which all other keys are sealed; at least 32 characters, equal on all nodes.
+    /// Key that seals all other keys; at least 32 characters, the same on all nodes.
     pub master_key: Option<Secret>,
 }
 

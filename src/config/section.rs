@@ -1,5 +1,7 @@
-//! Reads one section key by key. A wrong value is noted, and the reading goes on, so that the operator sees every
-//! fault at once; the section must know all of its keys, what is left over is reported with the nearest known one.
+//! Reads one section key by key.
+//!
+//! A wrong value is noted and reading continues, so that the operator sees every fault at once. Keys that no code asks
+//! for are reported with the nearest known name.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -11,20 +13,20 @@ use super::fault::{ConfigFault, Origin};
 use super::secret::Secret;
 use super::sources::Merged;
 
-/// The values of one section that are not read yet.
+/// Values of one section that haven't been read yet.
 #[derive(Debug)]
 pub(super) struct Section<'a> {
     name: &'static str,
     values: Dict,
     merged: &'a Merged,
     known: Vec<&'static str>,
-    /// Where the values come from that have been read.
+    /// Origins of the values that have been read.
     origins: Vec<(&'static str, Origin)>,
-    /// What has been found wrong so far.
+    /// Faults found so far.
     pub(super) faults: Vec<ConfigFault>,
 }
 
-/// A value with its key and origin, as the parsing of an element sees it.
+/// Value with its key and origin, for the parser of an element.
 #[derive(Clone, Debug)]
 pub(super) struct ConfigEntry {
     pub(super) key: String,
@@ -33,7 +35,7 @@ pub(super) struct ConfigEntry {
 }
 
 impl ConfigEntry {
-    /// The value as text; a number or boolean only where the source had to spell it so.
+    /// Returns the value as text; a number or boolean only if the source could write it no other way.
     pub(super) fn text(&self) -> Result<String, String> {
         match &self.value {
             Value::String(_, text) => Ok(text.clone()),
@@ -47,7 +49,7 @@ impl ConfigEntry {
 }
 
 impl<'a> Section<'a> {
-    /// Takes the section `name` out of `root`; the empty name takes the keys that stand in no section.
+    /// Takes the section `name` out of `root`; the empty name takes the keys outside all sections.
     pub(super) fn take(name: &'static str, root: &mut Dict, merged: &'a Merged) -> Self {
         let mut faults = Vec::new();
         let values = match root.remove(name) {
@@ -74,7 +76,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Takes the section `key` out of this one; `name` is its whole name.
+    /// Takes the section `key` out of this one; `name` is its full name.
     pub(super) fn inner(&mut self, key: &'static str, name: &'static str) -> Self {
         self.known.push(key);
         let mut root = Dict::new();
@@ -84,7 +86,7 @@ impl<'a> Section<'a> {
         Self::take(name, &mut root, self.merged)
     }
 
-    /// The keys outside every section.
+    /// Takes the keys outside every section.
     pub(super) fn top(root: Dict, merged: &'a Merged) -> Self {
         Self {
             name: "",
@@ -126,7 +128,7 @@ impl<'a> Section<'a> {
         });
     }
 
-    /// Notes a fault of a key, be it that its value can't be used or that it has none.
+    /// Notes a fault of a key, with or without a value.
     pub(super) fn refuse_key(&mut self, key: &str, message: impl Into<String>) {
         let read = self.origins.iter().find(|(name, _)| *name == key);
         self.faults.push(ConfigFault {
@@ -140,7 +142,7 @@ impl<'a> Section<'a> {
         result.map_err(|message| self.refuse(entry, message)).ok()
     }
 
-    /// Text that is not empty.
+    /// Reads a text that isn't empty.
     pub(super) fn text(&mut self, key: &'static str) -> Option<String> {
         let entry = self.entry(key)?;
         let text = entry.text().and_then(|text| {
@@ -153,14 +155,14 @@ impl<'a> Section<'a> {
         self.noted(&entry, text)
     }
 
-    /// A value read by its `FromStr`, whose error says what is wrong.
+    /// Reads a value by its `FromStr`, whose error says what is wrong.
     pub(super) fn parsed<T: FromStr<Err: Display>>(&mut self, key: &'static str) -> Option<T> {
         let entry = self.entry(key)?;
         let value = entry.text().and_then(|text| parse(&text));
         self.noted(&entry, value)
     }
 
-    /// One of a few words.
+    /// Reads one of a few words.
     pub(super) fn word<T: Copy>(&mut self, key: &'static str, words: &[(&str, T)]) -> Option<T> {
         let entry = self.entry(key)?;
         let found =
@@ -179,7 +181,7 @@ impl<'a> Section<'a> {
         self.noted(&entry, found)
     }
 
-    /// A whole number in `range`.
+    /// Reads an integer in `range`.
     pub(super) fn number<T>(&mut self, key: &'static str, range: RangeInclusive<T>) -> Option<T>
     where
         T: TryFrom<i128> + PartialOrd + Display,
@@ -215,7 +217,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// `true` or `false`.
+    /// Reads `true` or `false`.
     pub(super) fn switch(&mut self, key: &'static str) -> Option<bool> {
         let entry = self.entry(key)?;
         let switch = match &entry.value {
@@ -233,14 +235,14 @@ impl<'a> Section<'a> {
         switch
     }
 
-    /// A secret, or a `file:` reference to one.
+    /// Reads a secret, or a `file:` reference to one.
     pub(super) fn secret(&mut self, key: &'static str) -> Option<Secret> {
         let entry = self.entry(key)?;
         let secret = entry.text().and_then(|text| Secret::read(&text));
         self.noted(&entry, secret)
     }
 
-    /// A list: an array in the file, comma-separated text outside it. Each element is judged by itself.
+    /// Reads a list: an array in the file, comma-separated text elsewhere. Each element is checked separately.
     pub(super) fn list<T>(
         &mut self,
         key: &'static str,
@@ -261,7 +263,7 @@ impl<'a> Section<'a> {
         Some(list)
     }
 
-    /// Reports the keys that nobody asked for, and hands over all faults.
+    /// Reports unknown keys, and returns all faults.
     pub(super) fn finish(mut self) -> Vec<ConfigFault> {
         for (key, value) in std::mem::take(&mut self.values) {
             let path = self.path(&key);
@@ -275,13 +277,13 @@ impl<'a> Section<'a> {
         self.faults
     }
 
-    /// Adds `names` to the keys that an unknown one is compared with.
+    /// Adds `names` to those that an unknown key is compared with.
     pub(super) fn know(&mut self, names: &[&'static str]) {
         self.known.extend_from_slice(names);
     }
 }
 
-/// A dictionary merged from several places has no place of its own: the first value inside tells.
+/// Tag of a dictionary: one merged from several sources has none of its own, so the first value inside decides.
 fn tag_within(value: &Value) -> Tag {
     match value {
         Value::Dict(tag, dict) => dict.values().next().map_or(*tag, tag_within),

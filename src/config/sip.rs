@@ -1,4 +1,4 @@
-//! `[sip]`: listeners and what they advertise, digest, timers (RFC 3261 §17, RFC 4028), shards.
+//! `[sip]`: listeners and their advertised addresses, digest, timers (RFC 3261 §17, RFC 4028), shards.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -15,89 +15,91 @@ use super::host::{HostPort, own_address};
 use super::http::network;
 use super::section::{ConfigEntry, Section};
 
-/// How SIP is spoken.
+/// Settings of SIP.
 #[derive(Clone, Debug)]
 pub struct Sip {
-    /// All listeners: first UDP, then TCP, then TLS, each in the order given. A flow's `listener` is the position here.
+    /// All listeners: UDP, then TCP, then TLS, each in the given order. `listener` of a flow is an index into this
+    /// list.
     pub listeners: Vec<Listener>,
-    /// What peers are told to dial, if the operator says so.
+    /// Host that peers are told to dial, if the operator sets one.
     pub public_host: Option<HostPort>,
-    /// The realm of digest challenges; absent: the one that the installation has used ([`Self::realm`] for a new one).
+    /// Realm of digest challenges; absent: the one that the installation has used before ([`Self::realm`] for a new
+    /// installation).
     pub realm: Option<Box<str>>,
-    /// The brand in `X-PLATFORM-…`, without the dash at its end.
+    /// Brand in `X-PLATFORM-…`, without the trailing dash.
     pub header_prefix: Box<str>,
     /// Whether SHA-256 is offered beside MD5 (RFC 8760).
     pub digest_sha256: bool,
-    /// Whether credentials without qop are taken (RFC 2069).
+    /// Whether credentials without qop are accepted (RFC 2069).
     pub digest_allow_rfc2069: bool,
-    /// How long a nonce is good.
+    /// Time that a nonce is valid.
     pub nonce_lifetime: Duration,
-    /// How often runtimes and outbound trunks are asked by OPTIONS whether they are there; absent: never.
+    /// Interval of OPTIONS probes to runtimes and outbound trunks; absent: no probes.
     pub health_interval: Option<Duration>,
-    /// Failures in a row until a peer is taken for gone.
+    /// Failures in a row after which a peer counts as down.
     pub health_down_after: u32,
-    /// Answers in a row until it is taken for back.
+    /// Answers in a row after which it counts as up.
     pub health_up_after: u32,
-    /// What is shown on TLS: certificate chain and private key, both PEM files.
+    /// Our certificate chain and private key, both PEM files.
     pub tls_certificate: Option<(PathBuf, PathBuf)>,
-    /// The authorities that peers on TLS whom we call are certified by; absent: the system's.
+    /// CAs for TLS peers that we call; absent: the system's.
     pub tls_ca: Option<PathBuf>,
-    /// The authorities that clients on TLS have to be certified by; absent: they show nothing.
+    /// CAs for TLS clients; absent: no client certificate is required.
     pub tls_client_ca: Option<PathBuf>,
-    /// How long we ask carriers to register us for.
+    /// Lifetime requested of carriers for our registrations.
     pub register_expires: Duration,
-    /// How long to wait after a registration that failed; it doubles with each further failure.
+    /// Delay after a failed registration; it doubles with each further failure.
     pub register_retry: Duration,
-    /// Registrations for less are refused with 423 (RFC 3261 §10.3).
+    /// Minimum lifetime of a registration; shorter ones get 423 (RFC 3261 §10.3).
     pub registration_min: Duration,
-    /// Registrations for more are cut to this.
+    /// Maximum lifetime of a registration; longer ones are shortened.
     pub registration_max: Duration,
-    /// Bindings of one trunk.
+    /// Maximum number of bindings of one trunk.
     pub registration_contacts: usize,
-    /// How often peers behind NAT are sent something, so that the way to them stays open.
+    /// Interval of keep-alives to peers behind NAT.
     pub keep_alive: Duration,
-    /// Shards, each a thread with its own sockets.
+    /// Number of shards, each a thread with its own sockets.
     pub shards: usize,
-    /// This node's number among those that share a database.
+    /// Number of this node among those that share a database.
     pub node: u8,
-    /// How long it may be silent until the others take it for dead.
+    /// Time without a sign of life after which other nodes consider this one dead.
     pub node_lease: Duration,
-    /// From INVITE to a final response.
+    /// Maximum time from INVITE to a final response.
     pub setup_timeout: Duration,
-    /// From answer to our BYE.
+    /// Maximum time from the answer to our BYE.
     pub max_duration: Duration,
-    /// The session interval we ask for, in seconds (RFC 4028 §4).
+    /// Session interval that we request, in seconds (RFC 4028 §4).
     pub session_expires_s: u32,
-    /// The shortest session interval we take, in seconds (RFC 4028 §5).
+    /// Minimum session interval that we accept, in seconds (RFC 4028 §5).
     pub min_se_s: u32,
-    /// How long a peer may say nothing in a call until it is asked whether it is there; zero: for ever.
+    /// Silence of a peer in a call after which it is probed; zero: never.
     pub dead_peer: Duration,
-    /// Name servers for the hosts of trunks and runtimes; empty: the system's.
+    /// Name servers for hosts of trunks and runtimes; empty: the system's.
     pub nameservers: Vec<SocketAddr>,
     /// Loopback, link-local and private addresses that tenants and messages may name; absent: none.
     pub allow_private_peers: Option<Vec<IpNet>>,
-    /// Peers that know this node by its address: no tenant may name them.
+    /// Peers that trust this node by its address: no tenant may name them.
     pub reserved_peers: Vec<PeerPattern>,
     /// Runtimes that get the session token without asking for it.
     pub trusted_runtimes: Vec<PeerPattern>,
-    /// Whether an address that may not be named is refused or only logged.
+    /// Whether a forbidden address is refused or only logged.
     pub enforce_peers: Enforce,
     /// Round-trip estimate (RFC 3261 §17.1.1.1).
     pub t1: Duration,
     /// Longest interval between retransmissions.
     pub t2: Duration,
-    /// How long a message stays in the network.
+    /// Maximum time that a message stays in the network.
     pub t4: Duration,
 }
 
-/// One address to listen on.
+/// Address to listen on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Listener {
     /// UDP, TCP or TLS.
     pub transport: Transport,
-    /// The address to bind.
+    /// Address to bind.
     pub address: SocketAddr,
-    /// What its peers are told instead of `sip.public_host`.
+    /// Host advertised to its peers instead of `sip.public_host`.
     pub advertise: Option<HostPort>,
 }
 
@@ -210,10 +212,11 @@ impl Sip {
         }
     }
 
-    /// Host and port for Via, Contact and Route of what leaves by `listener`, whose socket is bound to `bound`.
+    /// Returns host and port for Via, Contact and Route of messages sent by `listener`, whose socket is bound to
+    /// `bound`.
     ///
-    /// Its own advertised host comes first, then `sip.public_host`, then the bound address, or, where that is
-    /// all addresses, the first non-loopback one. A port not given is the bound one.
+    /// In this order: the listener's advertised host, `sip.public_host`, the bound address, or, if that is unspecified,
+    /// the first non-loopback address. A missing port is the bound one.
     pub fn sent_by(&self, listener: &Listener, bound: SocketAddr) -> String {
         let host = listener.advertise.as_ref().or(self.public_host.as_ref());
         match host {
@@ -222,13 +225,13 @@ impl Sip {
         }
     }
 
-    /// The address that packets of this machine leave by.
+    /// Address from which this machine sends packets.
     pub(crate) fn own_address(v6: bool) -> IpAddr {
         own_address(v6)
     }
 
-    /// Address that a PBX dials (`sip_endpoint`): `sip.public_host`, or what the first listener advertises; the
-    /// port is left out where it is SIP's own.
+    /// Address that a PBX dials (`sip_endpoint`): `sip.public_host`, or what the first listener advertises; SIP's
+    /// default port is left out.
     pub fn endpoint(&self) -> String {
         let Some(listener) = self.listeners.first() else {
             return String::new();
@@ -244,7 +247,7 @@ impl Sip {
         }
     }
 
-    /// The realm of digest challenges: the configured one, or the host of [`Self::endpoint`].
+    /// Realm of digest challenges: the configured one, or the host of [`Self::endpoint`].
     pub fn realm(&self) -> Box<str> {
         self.realm.clone().unwrap_or_else(|| {
             let host = self.endpoint().parse::<HostPort>().ok();
@@ -285,7 +288,7 @@ fn millis(
     Duration::from_millis(section.number(key, least..=most).unwrap_or(default))
 }
 
-/// An address, with or without a port.
+/// Parses an address, with or without a port.
 fn nameserver(entry: &ConfigEntry) -> Result<SocketAddr, String> {
     let text = entry.text()?;
     let with_port = text.parse::<SocketAddr>();
@@ -295,15 +298,15 @@ fn nameserver(entry: &ConfigEntry) -> Result<SocketAddr, String> {
         .map_err(|_| format!("{text:?} is no address such as 192.0.2.53 or 192.0.2.53:53"))
 }
 
-/// A host, an address or a CIDR block.
+/// Parses a host, an address or a CIDR block.
 fn peer_pattern(entry: &ConfigEntry) -> Result<PeerPattern, String> {
     peer(&entry.text()?)
 }
 
-/// The same as it is typed.
+/// Parses a host, an address or a CIDR block on the command line.
 ///
 /// # Errors
-/// A sentence on what it isn't.
+/// A sentence about what is wrong.
 pub fn peer(text: &str) -> Result<PeerPattern, String> {
     let is_host = text
         .parse::<HostPort>()
@@ -315,7 +318,7 @@ pub fn peer(text: &str) -> Result<PeerPattern, String> {
         .map_err(|error: std::convert::Infallible| match error {})
 }
 
-/// Text that goes into a header unchanged.
+/// Reads a text that goes into a header unchanged.
 fn token(
     section: &mut Section<'_>,
     key: &'static str,
@@ -355,7 +358,7 @@ fn listeners(section: &mut Section<'_>) -> Vec<Listener> {
     all
 }
 
-/// `tls_certificate` and `tls_key`: both or neither.
+/// Reads `tls_certificate` and `tls_key`: both or neither.
 fn certificate(section: &mut Section<'_>) -> Option<(PathBuf, PathBuf)> {
     let (chain, key) = (section.text("tls_certificate"), section.text("tls_key"));
     match (chain, key) {
@@ -372,7 +375,7 @@ fn certificate(section: &mut Section<'_>) -> Option<(PathBuf, PathBuf)> {
     }
 }
 
-/// `host:port`, `host:port=advertised`, or a table `{listen, advertise}`.
+/// Parses `host:port`, `host:port=advertised`, or a table `{listen, advertise}`.
 fn listener(entry: &ConfigEntry, transport: Transport) -> Result<Listener, String> {
     let (address, advertise) = match &entry.value {
         Value::Dict(_, fields) => {

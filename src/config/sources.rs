@@ -1,5 +1,6 @@
-//! Where values come from: one TOML file, then the environment, then flags, each overriding the one before.
-//! Knows which line, variable or flag gave a value; knows no key.
+//! Sources of values: one TOML file, then the environment, then flags, each overriding the one before.
+//!
+//! This file knows which line, variable or flag gave a value. It knows no key.
 
 use std::path::{Path, PathBuf};
 
@@ -10,44 +11,45 @@ use toml_edit::{ImDocument, Item};
 
 use super::fault::{ConfigFault, Origin};
 
-/// What variables of the environment start with; `__` separates section and key.
+/// Prefix of environment variables; `__` separates section and key.
 const PREFIX: &str = "TRUNKLINE__";
 
-/// The file that is read when none is named, if it exists.
+/// File that is read by default, if it exists.
 pub const DEFAULT_FILE: &str = "trunkline.toml";
 
-/// What quickstart writes into the data directory, and every command reads from there.
+/// File that quickstart writes into the data directory, and that every command reads.
 pub const QUICKSTART_FILE: &str = "quickstart.toml";
 
 /// Everything that a configuration is read from.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
-    /// The TOML file's name and text.
+    /// Name and text of the TOML file.
     pub file: Option<(PathBuf, String)>,
-    /// What quickstart wrote into the data directory: every other source overrides it.
+    /// Name and text of quickstart's file; every other source overrides it.
     pub base: Option<(PathBuf, String)>,
-    /// Environment variables; those that don't start with `TRUNKLINE__` are ignored.
+    /// Environment variables; those without the prefix `TRUNKLINE__` are ignored.
     pub variables: Vec<(String, String)>,
-    /// Key, value and the flag as it was typed.
+    /// Values from flags.
     pub flags: Vec<Override>,
 }
 
 /// One value from a flag.
 #[derive(Clone, Debug)]
 pub struct Override {
-    /// The dotted key, as `sip.udp`.
+    /// Dotted key, such as `sip.udp`.
     pub key: String,
-    /// The value as text.
+    /// Value as text.
     pub value: String,
-    /// How the operator gave it, as `--data-dir`.
+    /// Flag as it was given, such as `--data-dir`.
     pub flag: String,
 }
 
 impl Sources {
-    /// The named file (or `trunkline.toml` in the working directory, if there is one) and this process's environment.
+    /// Reads the named file (or `trunkline.toml` in the working directory, if it exists) and the environment of this
+    /// process.
     ///
     /// # Errors
-    /// A named file that can't be read.
+    /// The named file can't be read.
     pub fn of_process(file: Option<&Path>, flags: Vec<Override>) -> Result<Self, ConfigFault> {
         let file = match file {
             Some(path) => Some(read(path)?),
@@ -80,7 +82,7 @@ fn read(path: &Path) -> Result<(PathBuf, String), ConfigFault> {
     }
 }
 
-/// The merged values, which still know where they came from.
+/// Merged values, with their origins.
 #[derive(Debug)]
 pub(super) struct Merged {
     figment: Figment,
@@ -88,7 +90,7 @@ pub(super) struct Merged {
 }
 
 impl Merged {
-    /// Merges the sources; a file that is no TOML gives one fault and counts as empty.
+    /// Merges the sources. A file that isn't TOML gives one fault and counts as empty.
     pub(super) fn new(sources: &Sources) -> (Self, Option<ConfigFault>) {
         let mut figment = Figment::new();
         let mut lines = None;
@@ -134,7 +136,7 @@ impl Merged {
         (Self { figment, lines }, fault)
     }
 
-    /// All values, each with the tag of its source.
+    /// All values, each tagged with its source.
     pub(super) fn values(&self) -> Dict {
         let profiles = self.figment.data().unwrap_or_default();
         profiles
@@ -144,7 +146,7 @@ impl Merged {
             .unwrap_or_default()
     }
 
-    /// Where the value with `tag` under `key` was given.
+    /// Origin of the value with `tag` under `key`.
     pub(super) fn origin(&self, tag: Tag, key: &str) -> Origin {
         let Some(metadata) = self.figment.get_metadata(tag) else {
             return Origin::Default;
@@ -189,7 +191,7 @@ fn line_at(text: &str, offset: usize) -> usize {
         + 1
 }
 
-/// The parsed file with its spans, to find a key's line again.
+/// Parsed file with its spans, to find the line of a key.
 #[derive(Debug)]
 struct Lines {
     path: PathBuf,
@@ -197,7 +199,7 @@ struct Lines {
 }
 
 impl Lines {
-    /// The line of `sip.udp[1]`: of the element if it can be found, else of the nearest key above it.
+    /// Line of `sip.udp[1]`: of the element if it can be found, else of the nearest key above.
     fn of(&self, key: &str) -> Option<usize> {
         let mut item = self.document.as_item();
         let mut span = None;
@@ -244,7 +246,7 @@ impl Provider for TomlText<'_> {
 const VARIABLE: &str = "environment variable";
 const FLAG: &str = "flag";
 
-/// One value from outside the file. It stays text: the key's reader knows what it should be.
+/// Value from outside the file. It stays text, because only the reader of the key knows its type.
 struct Pair<'a> {
     key: String,
     value: &'a str,

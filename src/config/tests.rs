@@ -1,4 +1,4 @@
-//! The configuration as a whole: sources, faults and their origins, what is derived.
+//! Tests of the whole configuration: sources, faults and their origins, derived values.
 
 use std::net::SocketAddr;
 

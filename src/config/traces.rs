@@ -1,4 +1,4 @@
-//! `[traces]`: how much of what passed on the wire is kept, and who gets a copy.
+//! `[traces]`: retention of SIP messages, and collectors that get copies.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,17 +12,17 @@ use super::section::Section;
 pub struct TracesConfig {
     /// Whether messages are copied at all.
     pub enabled: bool,
-    /// Where they are written.
+    /// Directory of the trace files.
     pub directory: PathBuf,
-    /// Octets of all files together; 0 keeps traces in memory alone.
+    /// Maximum size of all files, in octets; 0 keeps traces in memory only.
     pub max_bytes: u64,
-    /// How long a trace is kept.
+    /// Time that a trace is kept.
     pub retention: Duration,
-    /// A HEP collector, by UDP.
+    /// HEP collector, by UDP.
     pub hep: Option<HostPort>,
-    /// This node's id among those that send to the collector.
+    /// Id of this node at the collector.
     pub hep_node: u32,
-    /// The base address of an OTLP collector, by HTTP.
+    /// Base URL of an OTLP collector, by HTTP.
     pub otlp: Option<Box<str>>,
 }
 

@@ -1,4 +1,4 @@
-//! `[phone.verification_trunk]`: the operator's own route, by which calls leave that speak a code to the one who says it holds a number.
+//! `[phone.verification_trunk]`: the operator's route for calls that speak a verification code.
 
 use trunkline_routing::E164;
 use trunkline_sip::flow::Transport;
@@ -7,27 +7,27 @@ use super::HostPort;
 use super::secret::Secret;
 use super::section::Section;
 
-/// A carrier that the operator has an account with.
+/// Carrier with which the operator has an account.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VerificationTrunk {
-    /// The carrier's host, an IPv6 address in brackets.
+    /// Host of the carrier; an IPv6 address is in brackets.
     pub host: Box<str>,
-    /// Its port; without one SRV records count, or the transport's usual port.
+    /// Port; without one, SRV records decide, or the transport's default port.
     pub port: Option<u16>,
-    /// How it is reached.
+    /// Transport to the carrier.
     pub transport: Transport,
-    /// What its challenges are answered with.
+    /// Credentials for its challenges.
     pub login: Option<(Box<str>, Secret)>,
-    /// The number that the calls come from.
+    /// Caller number.
     pub caller_number: E164,
-    /// The host in From.
+    /// Host in From.
     pub from_host: Option<Box<str>>,
     /// Whether P-Asserted-Identity names the caller number.
     pub p_asserted_identity: bool,
 }
 
 impl VerificationTrunk {
-    /// None without a host.
+    /// Reads the section; `None` without a host.
     pub(super) fn of(phone: &mut Section<'_>) -> Option<Self> {
         let mut section = phone.inner("verification_trunk", "phone.verification_trunk");
         let read = Self::read(&mut section);

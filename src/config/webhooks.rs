@@ -1,4 +1,4 @@
-//! `[webhooks]`: how events are sent to receivers.
+//! `[webhooks]`: sending of events to receivers.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,11 +8,11 @@ use super::section::Section;
 /// The sending of webhooks.
 #[derive(Clone, Debug)]
 pub struct Webhooks {
-    /// Whether receivers may have addresses of private networks and of this machine, and may be spoken to without TLS.
+    /// Whether receivers may have private addresses and addresses of this machine, and may be reached without TLS.
     pub allow_private_addresses: bool,
-    /// How long a receiver may take to answer.
+    /// Time that a receiver has to answer.
     pub timeout: Duration,
-    /// Authorities that receivers may be certified by, beside the system's.
+    /// CAs for receivers, beside the system's.
     pub tls_ca: Option<PathBuf>,
 }
 

@@ -1,13 +1,13 @@
-//! `[widget]`: the chat widget's visitors.
+//! `[widget]`: visitors of the chat widget.
 
 use std::time::Duration;
 
 use super::section::Section;
 
-/// What holds for the visitors of every org's widget.
+/// Settings for the visitors of every org's widget.
 #[derive(Clone, Debug)]
 pub struct Widget {
-    /// How long the token of a visitor is good.
+    /// Time that the token of a visitor is valid.
     pub token_lifetime: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! The rows of every org, turned into what the view shows of them, and how far the change feed has been read.
+//! Builds the directory view from the rows of every org, and keeps the position in the change feed.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -19,9 +19,9 @@ use uuid::Uuid;
 use super::Defaults;
 use super::entry::{OrgEntry, replace};
 
-/// Up to so many touched orgs are read one by one in any case.
+/// Number of changed orgs that are read one by one in any case.
 const ONE_BY_ONE: usize = 100;
-/// Beyond one org in so many, everything is read anew.
+/// Above one changed org in this many, everything is read again.
 const SHARE: usize = 8;
 
 /// Everything read so far.
@@ -34,14 +34,14 @@ pub(super) struct DirectoryBuilder {
     seq: i64,
 }
 
-/// How far a turn has come.
+/// Progress of one turn.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Progress {
-    /// Nothing has changed that the view shows.
+    /// Nothing that the view shows has changed.
     Nothing,
-    /// What there was has been read.
+    /// All changes were read.
     All,
-    /// More waits than is read in one turn.
+    /// More changes wait than one turn reads.
     Some,
 }
 
@@ -63,7 +63,7 @@ impl DirectoryBuilder {
         Ok(builder)
     }
 
-    /// Reads what has changed; says whether anything did, and whether more waits. After a fault it is as before, and may be tried again.
+    /// Reads the changes since the last turn. After an error the state is unchanged, and the call may be repeated.
     pub(super) async fn catch_up(
         &mut self,
         store: &Store,
@@ -102,7 +102,7 @@ impl DirectoryBuilder {
         }
     }
 
-    /// The number is read before the rows: what changes in between is read twice rather than never.
+    /// Reads the position before the rows, so that a concurrent change is read twice rather than never.
     async fn read_all(&mut self, store: &Store) -> Result<(), trunkline_store::Error> {
         let seq = store.read(feed::position).await?;
         let rows = store.read(|tx| trunkline_store::rows_of(tx, None)).await?;
@@ -118,12 +118,12 @@ impl DirectoryBuilder {
         Ok(())
     }
 
-    /// The number of the last change that was read.
+    /// Position of the last change read.
     pub(super) fn seq(&self) -> i64 {
         self.seq
     }
 
-    /// The view of it all.
+    /// Makes the view.
     pub(super) fn view(&self) -> View {
         self.view.clone()
     }
@@ -212,10 +212,10 @@ impl DirectoryBuilder {
     }
 }
 
-/// Trunks' networks that the log names at a start.
+/// Networks of trunks that the log names at start-up.
 const REPORTED: usize = 20;
 
-/// Logs what stands in trunks' lists of allowed addresses and a tenant could no longer enter.
+/// Logs entries of trunks' IP allow lists that a tenant could no longer make.
 fn report_sources(rows: &[OrgRows], policy: &AddressPolicy) {
     let of_org = |rows: &OrgRows| {
         let trunk = rows.trunk.as_ref();
@@ -230,7 +230,7 @@ fn report_sources(rows: &[OrgRows], policy: &AddressPolicy) {
     }
 }
 
-/// Agents whose runtime the operator's command line set.
+/// Agents whose runtime was set by the operator's command line.
 fn operators_runtimes(rows: &OrgRows) -> HashSet<Uuid> {
     let set = rows
         .agents
@@ -251,12 +251,12 @@ fn touched(change: &Change) -> Option<Uuid> {
     }
 }
 
-/// Whether a change concerns orgs that it doesn't name.
+/// Returns true if the change concerns orgs that it doesn't name.
 const fn touches_many(change: &Change) -> bool {
     matches!(change, Change::PartnerState(_))
 }
 
-/// What the four steps read. A number that has lost its verification counts for nothing, listed or not.
+/// Input of the four routing steps. A number without verification is ignored, listed or not.
 fn routing(rows: &OrgRows) -> trunkline_routing::Org {
     let verified = || {
         rows.numbers
@@ -299,7 +299,7 @@ fn routing_agent(agent: &trunkline_store::Agent) -> trunkline_routing::Agent {
     }
 }
 
-/// By agent.
+/// Transfer destinations by agent.
 fn destinations(rows: &OrgRows) -> HashMap<Uuid, Arc<[Destination]>> {
     let mut assigned: HashMap<Uuid, Vec<Destination>> = HashMap::new();
     for (agent, destination) in &rows.destinations {
@@ -331,7 +331,7 @@ fn trunk_view(trunk: &InboundTrunk) -> TrunkView {
     }
 }
 
-/// By agent.
+/// Outbound routes by agent.
 fn ways_out(rows: &OrgRows, outbound: &[Arc<WayOut>]) -> HashMap<Uuid, Arc<WayOut>> {
     let trunks: HashMap<Uuid, &Arc<WayOut>> =
         outbound.iter().map(|trunk| (trunk.id, trunk)).collect();

@@ -1,15 +1,15 @@
-//! Additions of the configuration to the rows.
+//! Values of the configuration that the directory needs beside the rows.
 
 use trunkline_model::address::AddressPolicy;
 use trunkline_model::settings::Runtime;
 
-/// What the configuration adds to the rows.
+/// Values of the configuration.
 #[derive(Clone, Debug)]
 pub struct Defaults {
-    /// The digest realm, which passwords are hashed with.
+    /// Digest realm, part of the hashes of passwords.
     pub realm: String,
     /// The runtime of agents without one.
     pub runtime: Runtime,
-    /// Which sources of calls a trunk may trust.
+    /// Policy on sources that a trunk may trust.
     pub addresses: AddressPolicy,
 }

@@ -1,6 +1,6 @@
-//! One org's part of the view: how it is put in, replaced and taken out.
+//! Part of the view that belongs to one org: its insertion, replacement and removal.
 //!
-//! Pure. What both versions of an org have in common is left alone, so a change costs no more than the org it is of.
+//! Pure. What both versions of an org have in common is left alone, so a change costs no more than its org's size.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use uuid::Uuid;
 use trunkline_model::sources::Sources;
 use trunkline_model::view::{Login, OrgView, View};
 
-/// What one org adds to the view.
+/// Contribution of one org to the view.
 #[derive(Debug)]
 pub(super) struct OrgEntry {
     pub(super) org: Arc<OrgView>,
@@ -23,7 +23,7 @@ pub(super) struct OrgEntry {
     pub(super) operators: Vec<IpNet>,
 }
 
-/// Shows `after` in the place of `before`.
+/// Replaces `before` by `after` in the view.
 pub(super) fn replace(
     view: &mut View,
     org: Uuid,
@@ -79,7 +79,7 @@ fn sources(view: &mut View, org: Uuid, before: Option<&OrgEntry>, after: Option<
     change(&mut view.operators, |entry| &entry.operators);
 }
 
-/// Of two orgs in one turn, the one that has lost a number may come after the one that has got it.
+/// If two orgs change in one turn, the one that lost a number may come after the one that got it.
 fn numbers(view: &mut View, org: Uuid, before: Option<&OrgEntry>, after: Option<&OrgEntry>) {
     let [before, after] = [before, after].map(|entry| entry.map(|own| &own.org.routing.numbers));
     let has = |numbers: Option<&HashSet<E164>>, number: &E164| {

@@ -10,10 +10,10 @@ use trunkline_store::{Store, feed};
 use super::builder::{DirectoryBuilder, Progress};
 use super::newest::Newest;
 
-/// How often rows of the feed that everybody has read are deleted.
+/// Interval at which rows of the feed that every reader has passed are deleted.
 const PRUNE_EVERY: Duration = Duration::from_secs(3600);
 
-/// Runs until nobody holds the view any more.
+/// Runs until the view is dropped.
 pub(super) async fn follow(
     store: Store,
     newest: Weak<Newest>,
@@ -44,7 +44,7 @@ pub(super) async fn follow(
             }
             Err(error) => {
                 if newest.note_current(false) {
-                    tracing::warn!(%error, "the directory can't follow the database: calls go on with what is known");
+                    tracing::warn!(%error, "the directory can't follow the database: calls continue with the known state");
                 }
             }
         }

@@ -1,7 +1,7 @@
-//! The live, in-memory view of every org that routing and digest read, following the change feed.
+//! In-memory view of every org, from which routing and digest are decided. It follows the change feed.
 //!
-//! Shards read it without a lock. An edit made by this process is in the view before the store says that it is done; one made
-//! anywhere else is seen within a second. While the database is away the view stays as it was.
+//! Shards read it without a lock. A change made by this process is in the view before the store reports it as done; one
+//! made by another process is seen within a second. While the database is away, the view stays as it was.
 
 mod builder;
 mod defaults;
@@ -20,12 +20,12 @@ pub use defaults::Defaults;
 use builder::DirectoryBuilder;
 use newest::Newest;
 
-/// The newest view, followed for as long as somebody holds it.
+/// Newest view, followed until the directory is dropped.
 #[derive(Debug)]
 pub struct Directory(Arc<Newest>);
 
 impl Directory {
-    /// Reads everything, and follows it on the current runtime for as long as somebody holds the directory.
+    /// Reads everything, and follows it on the current runtime until the directory is dropped.
     ///
     /// # Errors
     /// The store can't be read.
@@ -43,17 +43,17 @@ impl Directory {
         Ok(Arc::new(Self(newest)))
     }
 
-    /// The newest view.
+    /// Returns the newest view.
     pub fn load(&self) -> Arc<View> {
         self.0.load()
     }
 
-    /// Waits until the view shows the change of this number, and with it all before.
+    /// Waits until the view has the change of this number and all before it.
     pub async fn reaches(&self, seq: i64) {
         self.0.reaches(seq).await;
     }
 
-    /// Whether the change feed could be read when it was looked at last.
+    /// Returns true if the change feed could be read at the last attempt.
     pub fn is_current(&self) -> bool {
         self.0.is_current()
     }

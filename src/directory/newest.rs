@@ -1,4 +1,4 @@
-//! The newest view: one task replaces it, and everybody reads it without a lock.
+//! Newest view: one task replaces it, all threads read it without a lock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,17 +7,17 @@ use arc_swap::ArcSwap;
 use trunkline_model::view::View;
 use trunkline_store::Follower;
 
-/// See the module.
+/// Newest view, with the position that it shows.
 #[derive(Debug)]
 pub(super) struct Newest {
     view: ArcSwap<View>,
     is_current: AtomicBool,
-    /// The change that the view has come to; who writes waits for it.
+    /// Position that the view has reached; writers wait for it.
     follower: Follower,
 }
 
 impl Newest {
-    /// What was read first, up to and with the change of this number.
+    /// Makes it of the first view, which includes the change of this number.
     pub(super) fn new(view: View, seq: i64, follower: Follower) -> Self {
         follower.applied(seq);
         Self {
@@ -43,12 +43,12 @@ impl Newest {
         self.view.store(Arc::new(view));
     }
 
-    /// Those who have written up to and with this change go on: what shards load from now on has it.
+    /// Notes that the view has this change, and wakes the writers that wait for it.
     pub(super) fn applied(&self, seq: i64) {
         self.follower.applied(seq);
     }
 
-    /// Notes whether the change feed can be read; gives whether it could before.
+    /// Notes whether the change feed can be read. Returns whether it could before.
     pub(super) fn note_current(&self, is_current: bool) -> bool {
         self.is_current.swap(is_current, Ordering::Relaxed)
     }

@@ -117,7 +117,7 @@ async fn answer(store: Store, cache: Arc<Cache>, mut waiting: mpsc::Receiver<Con
         {
             Ok(contacts) => numbers.into_iter().zip(contacts).collect(),
             Err(error) => {
-                tracing::warn!(%error, "calls go on without their contacts");
+                tracing::warn!(%error, "looking up contacts failed: calls continue without them");
                 HashMap::new()
             }
         };

@@ -77,7 +77,7 @@ impl Worker {
                 Ok(()) => fails = false,
                 Err(error) if !fails => {
                     fails = true;
-                    tracing::warn!(%error, "erasures of contacts wait");
+                    tracing::warn!(%error, "erasing contacts failed; retrying");
                 }
                 Err(_) => {}
             }

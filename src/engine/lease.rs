@@ -107,7 +107,7 @@ impl Keeper {
         if reopened > 0 {
             tracing::info!(
                 calls = reopened,
-                "calls that others had closed as lost go on"
+                "reopened calls that other nodes had closed as lost"
             );
         }
 
@@ -136,7 +136,7 @@ impl Keeper {
                     );
                 }
                 Err(error) => {
-                    tracing::warn!(%error, node = dead.node, "calls of a node that is gone stay open");
+                    tracing::warn!(%error, node = dead.node, "closing the calls of a lost node failed; retrying later");
                 }
             }
         }
@@ -147,7 +147,7 @@ impl Keeper {
                 .write(move |tx| lost::tell(tx, dead.node, dead.boot + 1))
                 .await
             {
-                tracing::warn!(%error, node = dead.node, "the end of calls of a node that is gone isn't told yet");
+                tracing::warn!(%error, node = dead.node, "publishing the end of calls of a lost node failed; retrying later");
             }
         }
     }

@@ -118,7 +118,7 @@ impl Engine {
             traces.finish();
         });
         if joined.await.is_err() {
-            tracing::error!("the shards could not be waited for");
+            tracing::error!("waiting for the shards failed");
         }
     }
 }

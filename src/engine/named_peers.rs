@@ -122,7 +122,7 @@ pub(super) async fn report(store: Store, resolver: Resolver, policy: Arc<Address
     let rows = match store.read(|tx| trunkline_store::rows_of(tx, None)).await {
         Ok(rows) => rows,
         Err(error) => {
-            return tracing::warn!(%error, "what orgs name can't be judged by the rule on addresses");
+            return tracing::warn!(%error, "configured peers can't be checked against the address policy");
         }
     };
 

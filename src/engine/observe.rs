@@ -144,7 +144,7 @@ impl Observer {
 
     pub(crate) fn panicked(&self) {
         ::metrics::counter!("trunkline_panics_total").increment(1);
-        tracing::error!("a fault of ours ended one call");
+        tracing::error!("a panic ended one call");
     }
 
     /// Sets the gauges and adds the endpoint's counters, twice a second. A shard that has just become idle first frees

@@ -149,7 +149,7 @@ impl Recording {
         let run = self.run;
         let drained = self.store.write(move |tx| nodes::drain(tx, run)).await;
         if let Err(error) = drained {
-            tracing::warn!(%error, "other nodes don't know that this one drains");
+            tracing::warn!(%error, "announcing the drain to other nodes failed");
         }
     }
 
@@ -177,7 +177,7 @@ impl Recording {
                 let run = self.run;
                 let gone = self.store.write(move |tx| nodes::renew(tx, run, Duration::ZERO));
                 if let Err(error) = gone.await {
-                    tracing::warn!(%error, "other nodes wait until this one's lease has expired");
+                    tracing::warn!(%error, "releasing the lease failed: other nodes wait until it expires");
                 }
                 return;
             }

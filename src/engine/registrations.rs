@@ -38,7 +38,7 @@ pub(crate) async fn sweep(
         let due = bindings.due_keep_alives(|| spread(interval), now);
         // If the inbox is full, they become due again soon.
         if !due.is_empty() && !inbox.offer(Input::Inquire(Inquiry::KeepAlive(due))) {
-            tracing::debug!("no room to ask registered PBXs");
+            tracing::debug!("no room in the inbox to probe registered PBXs");
         }
 
         metrics::registrations(bindings.len());

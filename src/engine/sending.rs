@@ -57,7 +57,10 @@ impl Shard {
             // A transaction that waits for that peer may belong to another shard.
             for (at, inbox) in self.router.shards().iter().enumerate() {
                 if at != self.index && !inbox.offer(Input::Lost(lost.clone())) {
-                    tracing::debug!(shard = at, "no room to tell of a lost flow");
+                    tracing::debug!(
+                        shard = at,
+                        "no room in another shard's inbox to report a lost flow"
+                    );
                 }
             }
         }

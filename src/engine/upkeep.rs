@@ -58,7 +58,7 @@ pub(super) async fn sweep(window: Weak<NonceWindow>, live: Weak<LiveCalls>, stor
             if let Err(error) = store.rest().await {
                 tracing::debug!(
                     error = &error as &dyn Error,
-                    "the database's memory is not given back"
+                    "releasing the database's memory failed"
                 );
             }
             memory::come_to_rest();

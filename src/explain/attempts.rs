@@ -1,4 +1,4 @@
-//! A call's attempts at its targets, as data and in a sentence each.
+//! Attempts of a call at its targets, as data and as one sentence each.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -55,7 +55,7 @@ fn took_ms(attempt: &Attempt) -> u64 {
     u64::try_from(took.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// An attempt in a sentence.
+/// Describes an attempt in a sentence.
 pub fn sentence(attempt: &Attempt) -> String {
     let whose = match attempt.leg {
         AttemptLeg::Runtime => "Runtime",

@@ -1,4 +1,4 @@
-//! One call explained: who it was, which way it took and why, and how it ended.
+//! Explanation of one call: the caller's authentication, the routing decision and its reason, and the end.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -30,7 +30,7 @@ pub struct Explanation {
 }
 
 impl Explanation {
-    /// Puts together what is known. `reason` is why the call wasn't answered, if it wasn't.
+    /// Combines what is known. `reason` tells why the call wasn't answered.
     pub fn new(
         decision: Option<Decision>,
         asked: Option<&Asked>,

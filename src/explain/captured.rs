@@ -1,4 +1,5 @@
-//! A call out of a capture, as its caller sent it: what routing would look at, what came back, and, where it wasn't let in, why not.
+//! Call in a capture as its caller sent it: the facts for routing, the response, and the reason if it wasn't
+//! authenticated.
 
 use std::net::SocketAddr;
 
@@ -11,28 +12,28 @@ use trunkline_store::InboundTrunk;
 
 use trunkline_calls::admission::facts_of;
 
-/// What a capture shows of one call.
+/// Call in a capture.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CapturedCall {
-    /// Its Call-ID.
+    /// Call-ID.
     pub call_id: String,
-    /// Microseconds since 1970, where known.
+    /// Microseconds since 1970; 0 if unknown.
     pub at: u64,
-    /// Where it came from.
+    /// Source address.
     pub source: Option<SocketAddr>,
-    /// What was asked for.
+    /// Request-URI.
     pub request_uri: String,
-    /// What routing looks at.
+    /// Facts that routing reads.
     pub facts: Facts,
-    /// The final response; 0 if there was none.
+    /// Status of the final response; 0 if there was none.
     pub status: u16,
-    /// Its reason phrase.
+    /// Reason phrase.
     pub phrase: String,
-    /// Its `Warning`, without code and agent.
+    /// Text of `Warning`, without code and agent.
     pub warning: Option<String>,
-    /// `X-Trunkline-Reason`.
+    /// Value of `X-Trunkline-Reason`.
     pub reason: Option<String>,
-    /// The answer to the challenge, if there was one.
+    /// Credentials of the caller, if it sent any.
     answer: Option<FinalResponse>,
     is_stale: bool,
 }
@@ -46,8 +47,8 @@ struct FinalResponse {
 }
 
 impl CapturedCall {
-    /// Reads the caller's last INVITE and what was answered to it; `None` without an INVITE that can be read. `prefix` is that of
-    /// our own headers.
+    /// Reads the caller's last INVITE and its response; `None` without a readable INVITE. `prefix` is that of our own
+    /// headers.
     pub fn read(call: &Call, prefix: &str) -> Option<Self> {
         let sent = |entry: &&Entry| entry.from == Role::Caller && entry.to == Role::Us;
         let invites = call.entries.iter().filter(sent);
@@ -108,12 +109,12 @@ impl CapturedCall {
             .any(|challenge| challenge.stale);
     }
 
-    /// Whether the caller wasn't let in.
+    /// Returns true if the caller failed to authenticate.
     pub const fn is_locked_out(&self) -> bool {
         matches!(self.status, 401 | 407)
     }
 
-    /// The part of the log-in that was wrong, judged by the trunk it was meant for.
+    /// Returns the wrong part of the credentials, compared with the trunk that they were meant for.
     pub fn wrong_part(&self, trunk: &InboundTrunk, realm: &str) -> &'static str {
         let Some(answer) = &self.answer else {
             return "address";

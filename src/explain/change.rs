@@ -1,59 +1,59 @@
-//! A directory as it might be: one org's view with some agents, numbers or the trunk changed. Nothing is stored.
+//! Hypothetical directory: one org's view with some agents, numbers or the trunk changed. Nothing is stored.
 
 use trunkline_routing::{Agent, Country, E164, Org, Trunk};
 use uuid::Uuid;
 
-/// What would be different.
+/// Differences from today's directory.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Change {
-    /// Agents that are changed.
+    /// Changed agents.
     pub agents: Vec<AgentChange>,
-    /// Numbers that are added, given to others, or taken away.
+    /// Numbers that are added, reassigned or removed.
     pub numbers: Vec<NumberChange>,
-    /// The trunk.
+    /// Changes of the trunk.
     pub trunk: TrunkChange,
 }
 
-/// A change of one agent; what is `None` stays.
+/// Change of one agent; `None` means unchanged.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AgentChange {
-    /// Which.
+    /// Id of the agent.
     pub id: Uuid,
     /// Whether it takes calls.
     pub enabled: Option<bool>,
     /// Whether it takes inbound calls.
     pub inbound: Option<bool>,
-    /// Calls at once; `Some(None)` is no limit.
+    /// Limit on concurrent calls; `Some(None)` is no limit.
     pub max_concurrent_calls: Option<Option<u32>>,
-    /// It is deleted, and its numbers are free.
+    /// Whether it is deleted, and its numbers are free.
     pub deleted: bool,
 }
 
-/// A change of one number.
+/// Change of one number.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NumberChange {
-    /// Which; one that the org doesn't have is taken to be verified.
+    /// Number; one that the org doesn't have is treated as verified.
     pub number: E164,
-    /// Who answers; `Some(None)` is nobody.
+    /// Agent that answers; `Some(None)` is none.
     pub agent: Option<Option<Uuid>>,
-    /// It is the org's no more.
+    /// Whether the number is removed from the org.
     pub deleted: bool,
 }
 
-/// A change of the trunk; what is `None` stays.
+/// Change of the trunk; `None` means unchanged.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TrunkChange {
-    /// Its list of numbers.
+    /// List of numbers.
     pub numbers: Option<Vec<E164>>,
-    /// The country of national forms; `Some(None)` is none.
+    /// Country of national notations; `Some(None)` is none.
     pub default_country: Option<Option<Country>>,
 }
 
 impl Change {
-    /// The org with the change made.
+    /// Applies the change to an org.
     ///
     /// # Errors
-    /// What of the change can't be, named by its path.
+    /// Every part that can't be applied, named by its path.
     pub fn apply(&self, org: &Org) -> Result<Org, Vec<String>> {
         let mut changed = org.clone();
         let mut faults = Vec::new();

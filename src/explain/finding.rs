@@ -1,4 +1,4 @@
-//! One thing that was looked at, what was found, and what to do about it.
+//! Result of one check: what was found, and how to fix it.
 
 use std::fmt;
 
@@ -36,7 +36,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// As it should be.
+    /// Makes a finding without a problem.
     pub fn ok(check: &'static str, text: impl Into<String>) -> Self {
         Self {
             check,
@@ -46,7 +46,7 @@ impl Finding {
         }
     }
 
-    /// Worth knowing.
+    /// Makes a note.
     pub fn note(check: &'static str, text: impl Into<String>) -> Self {
         Self {
             level: Level::Note,
@@ -54,7 +54,7 @@ impl Finding {
         }
     }
 
-    /// Something to fix, and the way to.
+    /// Makes a problem with its fix.
     pub fn problem(check: &'static str, text: impl Into<String>, fix: impl Into<String>) -> Self {
         Self {
             level: Level::Problem,

@@ -1,11 +1,11 @@
-//! What was wrong with a log-in, for the people of the org whose it is. Never on the wire.
+//! Explanation of failed log-ins for the people of the org. Nothing here goes out in SIP.
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use trunkline_model::asked::{Asked, Proof};
 
-/// The sentence for a part that was wrong, and what to do about it.
+/// Sentence for a wrong part of the credentials, with the fix.
 pub fn sentence(part: &str) -> &'static str {
     match part {
         "password" => {
@@ -42,7 +42,7 @@ pub fn sentence(part: &str) -> &'static str {
     }
 }
 
-/// Under which name somebody tried, as part of a sentence.
+/// User name of the attempt, as part of a sentence.
 pub fn as_whom(username: &str) -> String {
     match username {
         "" => "without credentials".to_owned(),
@@ -77,7 +77,7 @@ pub struct FailureView {
 }
 
 impl LogInView {
-    /// Of what an INVITE said.
+    /// Makes the view from the facts of an INVITE.
     pub fn new(asked: &Asked, failures: Vec<FailureView>) -> Self {
         Self {
             by: asked.proof,
@@ -89,7 +89,7 @@ impl LogInView {
     }
 }
 
-/// A count of what was found where no more than `most` are looked for.
+/// Formats a count when at most `most` were searched.
 pub fn counted(count: usize, most: u32) -> String {
     let more = if usize::try_from(most).is_ok_and(|most| count >= most) {
         " or more"
@@ -99,7 +99,7 @@ pub fn counted(count: usize, most: u32) -> String {
     format!("{count}{more}")
 }
 
-/// How a caller proved who it is, as a sentence.
+/// Caller's authentication as a sentence.
 pub fn proof(asked: &Asked) -> String {
     let source = asked.source.ip();
     match asked.proof {

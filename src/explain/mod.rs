@@ -1,9 +1,9 @@
-//! Why a call went where it went, in data and in sentences: one set of words for the API, the command line and the dashboard.
+//! Explanation of calls, in data and in sentences: one set of words for the API, the command line and the dashboard.
 //!
-//! `call` puts together what is known of one call, `log_in` says what was wrong with credentials, `replay` routes recorded calls again
-//! by another directory, `change` is such a directory's difference, `pbx` looks at how a phone system speaks SIP, `paste` knows the
-//! settings that would fix it, `report` is what a call to the doctor finds,
-//! `captured` reads a call out of a capture, and `suggested_commands` names commands that turn a near miss into a hit.
+//! `call` combines what is known of one call, `attempts` describes its targets, `log_in` explains failed credentials,
+//! `replay` routes recorded calls again by another directory, `change` describes that directory, `pbx` examines how a
+//! PBX speaks SIP, `paste` has settings for PBXs, `report` is the result of a call to the doctor, `captured` reads a
+//! call in a capture, and `suggested_commands` lists commands that fix a near miss.
 
 pub mod attempts;
 pub mod call;

@@ -1,25 +1,25 @@
-//! Settings of phone systems, ready to be pasted or entered, for one trunk. A password that not everybody may see stays out: whoever may
-//! fills it in.
+//! Settings of PBXs for one trunk, ready to be pasted or entered. The password may be left out, for readers who must
+//! not see it.
 
 use super::pbx::Pbx;
 
-/// What stands where the password goes.
+/// Placeholder of the password.
 pub const PASSWORD: &str = "<the trunk's auth_password>";
 
-/// What a trunk's settings are made of.
+/// Data for a trunk's settings.
 #[derive(Copy, Clone, Debug)]
 pub struct Trunk<'t> {
-    /// Host, or host and port, that the phone system sends to.
+    /// Host, or host and port, that the PBX sends to.
     pub endpoint: &'t str,
-    /// The digest user name.
+    /// Digest user name.
     pub username: &'t str,
-    /// The password, or [`PASSWORD`].
+    /// Password, or [`PASSWORD`].
     pub password: &'t str,
-    /// The digest realm.
+    /// Digest realm.
     pub realm: &'t str,
 }
 
-/// The settings for that phone system.
+/// Makes the settings for a PBX.
 pub fn settings(pbx: Pbx, trunk: Trunk<'_>) -> String {
     match pbx {
         Pbx::Asterisk => asterisk(trunk),
@@ -174,7 +174,7 @@ dial-peer voice 5060 voip
     )
 }
 
-/// For what is entered in a form: the page, and its fields.
+/// Makes settings that are entered in a form: the page, and its fields.
 fn form(trunk: Trunk<'_>, page: &str, fields: &[(&str, &str)]) -> String {
     let mut text = format!("{page}\n");
     let own = [

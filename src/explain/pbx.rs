@@ -1,4 +1,5 @@
-//! How a phone system speaks SIP, judged: what one of its INVITEs shows that hurts calls, transfers or routing, and what to set.
+//! Examines how a PBX speaks SIP: what one of its INVITEs shows that harms calls, transfers or routing, with the
+//! setting to change.
 
 use trunkline_model::asked::{Asked, Proof};
 use trunkline_model::settings::TransferWay;
@@ -7,10 +8,10 @@ use trunkline_routing::{Country, numbers};
 use super::finding::Finding;
 pub use trunkline_calls::pbx::Pbx;
 
-/// A clock that is so many seconds off is told.
+/// Difference of clocks in seconds that is reported.
 const SKEW_S: i64 = 60;
 
-/// Everything that one INVITE shows, each thing looked at once. `country` and `way` are the trunk's.
+/// Examines one INVITE. `country` and `way` are the trunk's.
 pub fn examine(asked: &Asked, country: Option<Country>, way: TransferWay) -> Vec<Finding> {
     let mut findings = vec![
         authentication(asked),
@@ -84,7 +85,7 @@ fn caller_id(asked: &Asked, country: Option<Country>) -> Finding {
     }
 }
 
-/// Whether it looks like a number that lacks its country.
+/// Returns true if it looks like a number without its country code.
 pub fn is_national(user: &str) -> bool {
     let digits = user.chars().filter(char::is_ascii_digit).count();
     let others = user

@@ -1,8 +1,8 @@
-//! Time travel: the calls of a period, routed again by another directory. What routed a call was kept with it, so that only the
-//! directory differs. Nothing is changed.
+//! Routes recorded calls of a period again, by another directory. The facts that routed a call are stored with it, so
+//! only the directory differs. Nothing is changed.
 //!
-//! Whether an agent is at its limit is played as well: a call that was up from here to there is up on the agent that it goes to now.
-//! One that was refused then takes no time here, since nobody knows how long it would have lasted.
+//! Limits of agents are simulated too: a call that was up for some time occupies the agent that it goes to now. A call
+//! that was refused then occupies none, because its length is unknown.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -14,13 +14,13 @@ use uuid::Uuid;
 
 use trunkline_store::{Recorded, written};
 
-/// Calls that one replay may look at.
+/// Calls of one replay.
 pub const MOST_CALLS: u32 = 5_000;
-/// Calls that it looks at unless told otherwise.
+/// Calls by default.
 pub const CALLS: u32 = 1_000;
-/// Days that it may go back over.
+/// Days of the period.
 pub const MOST_DAYS: u64 = 92;
-/// Calls that it lists.
+/// Calls in the list.
 const LISTED: usize = 500;
 
 /// What a replay has come to.
@@ -65,7 +65,7 @@ pub struct MovedView {
     pub explanation: Vec<String>,
 }
 
-/// Routes `calls`, newest first and one more than `most` if there are more, again by `org`.
+/// Routes `calls` again by `org`. They are given newest first, with one more than `most` if there are more.
 pub fn replay(
     mut calls: Vec<Recorded>,
     most: u32,
@@ -122,7 +122,8 @@ fn moved(call: &Recorded, before: &Decision, after: &Decision) -> MovedView {
     }
 }
 
-/// What routed the call then. Of calls from before the facts were kept, what the record and the decision's trail say of them.
+/// Returns the facts that routed the call. For calls from before facts were stored, they follow from the record and the
+/// trail.
 fn facts(call: &Recorded, decision: &Decision) -> Facts {
     if let Some(asked) = &call.asked {
         return asked.facts.clone();
@@ -139,7 +140,7 @@ fn facts(call: &Recorded, decision: &Decision) -> Facts {
     }
 }
 
-/// Where a call goes, whichever step sent it there.
+/// Target of a call, regardless of the step that chose it.
 const fn place(outcome: Outcome) -> (u8, Option<Uuid>) {
     match outcome {
         Outcome::Agent { id, .. } => (0, Some(id)),
@@ -148,11 +149,11 @@ const fn place(outcome: Outcome) -> (u8, Option<Uuid>) {
     }
 }
 
-/// The calls that are up at a time of the replay.
+/// Calls that are up at a time of the replay.
 #[derive(Debug, Default)]
 struct Up {
     by_agent: HashMap<Uuid, u32>,
-    /// By their end.
+    /// Calls by the time of their end.
     ends: BTreeMap<Moment, Vec<Uuid>>,
 }
 

@@ -1,5 +1,5 @@
-//! The report on a trunk that a call to `sip:doctor@` makes: what that INVITE shows, which log-ins have failed of late, and the
-//! settings to enter in that phone system.
+//! Report of a call to `sip:doctor@` on a trunk: what its INVITE shows, recent failed log-ins, and settings to enter in
+//! that PBX.
 
 use std::time::Duration;
 
@@ -18,9 +18,9 @@ use super::log_in;
 use super::paste::{self, Trunk};
 use super::pbx::{self, Pbx};
 
-/// How far back failed log-ins are told.
+/// Length of the period for failed log-ins.
 const OF_LATE: Duration = Duration::from_secs(24 * 3_600);
-/// Failed log-ins that are looked at.
+/// Failed log-ins that are read.
 const LOOKED_AT: u32 = 100;
 
 /// What was found on a trunk.
@@ -43,7 +43,7 @@ pub struct Report {
     pub settings: Option<String>,
 }
 
-/// The newest report on the org's trunk.
+/// Returns the newest report on the org's trunk.
 ///
 /// # Errors
 /// The org has no trunk, or the store doesn't answer.

@@ -2,7 +2,7 @@
 
 use trunkline_routing::{Differs, NearMiss, State};
 
-/// The commands, each once, for the org of this name or id.
+/// Returns the commands, without repetitions, for the org of this name or id.
 pub fn commands(near: &[NearMiss], org: &str) -> Vec<String> {
     let org = quoted(org);
     let mut commands: Vec<String> = Vec::new();
@@ -35,12 +35,12 @@ fn command(near: &NearMiss, org: &str) -> Option<String> {
         NearMiss::AgentId { .. } | NearMiss::AgentName { .. } => {
             Some(format!("trunkline agent list --org {org}"))
         }
-        // To be fixed at the phone system.
+        // Must be fixed at the PBX.
         NearMiss::Number { .. } | NearMiss::To { .. } => None,
     }
 }
 
-/// As a shell takes it for one word.
+/// Quotes a text for the shell.
 pub fn quoted(text: &str) -> String {
     let plain = |char: char| char.is_ascii_alphanumeric() || "-_.:/+@".contains(char);
     if !text.is_empty() && text.chars().all(plain) {

@@ -1,4 +1,4 @@
-//! The tour-booking platform: whether credentials are good, and which companies they give access to.
+//! Client of the tour-booking platform. It checks credentials, and lists the companies that they give access to.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use trunkline_net::tls;
 
 use crate::config;
 
-/// The longest answer that is read, in octets.
+/// Maximum length of an answer, in octets.
 const LONGEST_ANSWER: usize = 1 << 20;
 
-/// A client of the platform.
+/// Client of the platform.
 #[derive(Clone, Debug)]
 pub struct BookingPlatform {
     client: Client<HttpsConnector<HttpConnector>, Empty<Bytes>>,
@@ -28,14 +28,14 @@ pub struct BookingPlatform {
     timeout: Duration,
 }
 
-/// Credentials, as the headers carry them.
+/// Credentials, as header values.
 #[derive(Clone)]
 pub struct Keys {
     app: HeaderValue,
     user: HeaderValue,
 }
 
-/// Why credentials can't be used.
+/// Reason why credentials can't be used.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BookingFault {
     /// The platform refuses them.
@@ -49,7 +49,7 @@ pub enum BookingFault {
     Unanswered(&'static str),
 }
 
-/// What the platform answers.
+/// Answer of the platform.
 #[derive(Deserialize)]
 struct CompaniesAnswer {
     companies: Vec<Company>,
@@ -61,7 +61,7 @@ struct Company {
 }
 
 impl Keys {
-    /// `None` for what a header can't carry.
+    /// Makes the keys; `None` if a header can't carry them.
     pub fn new(app: &str, user: &str) -> Option<Self> {
         let secret = |text: &str| {
             let mut value = HeaderValue::from_str(text).ok()?;
@@ -82,7 +82,7 @@ impl std::fmt::Debug for Keys {
 }
 
 impl BookingPlatform {
-    /// A client of the configured platform. Over TLS the system's roots are trusted.
+    /// Makes a client of the configured platform. For TLS it trusts the system's CAs.
     pub fn new(config: &config::BookingConfig) -> Self {
         let probe: Uri = config.probe().parse().expect("the configuration is sound");
         let roots = if probe.scheme_str() == Some("https") {
@@ -102,7 +102,7 @@ impl BookingPlatform {
 
         Self {
             client: Client::builder(TokioExecutor::new())
-                // Asked too seldom for a connection to be kept.
+                // Requests are too rare to keep a connection open.
                 .pool_max_idle_per_host(0)
                 .build(connector),
             probe,
@@ -112,7 +112,7 @@ impl BookingPlatform {
         }
     }
 
-    /// Whether the credentials are good and, if a company is named, give access to it.
+    /// Checks that the credentials are valid and, if a company is given, give access to it.
     ///
     /// # Errors
     /// [`BookingFault`].
@@ -154,7 +154,7 @@ impl BookingPlatform {
             other => {
                 tracing::warn!(
                     http.status = other.as_u16(),
-                    "the booking platform answers oddly"
+                    "unexpected answer of the booking platform"
                 );
                 return Err(BookingFault::Unanswered(
                     "it answers with another status than 200",

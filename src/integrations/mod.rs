@@ -1,4 +1,4 @@
-//! Services of third parties: how they are asked. Knows no org, no database and no HTTP of ours.
+//! Clients for services of third parties. Must not know orgs, the database or our own HTTP API.
 
 mod booking;
 

@@ -1,4 +1,4 @@
-//! Log lines, as text or as JSON, on standard error. Every value passes `redact` on its way out.
+//! Log lines on standard error, as text or JSON. Every value passes `redact`.
 
 use std::fmt::{self, Write as _};
 use std::io;
@@ -26,18 +26,18 @@ where
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(writer)
-        // A line that can't be written, as on a full disk, is told to nobody: standard error is where it should have gone, and to fail there
-        // again would be a panic in whatever logs.
+        // Standard error is the only output. If it can't be written, for example on a full disk, reporting that there
+        // would fail again and panic.
         .log_internal_errors(false)
         .fmt_fields(Fields(log.format))
         .event_format(Line(log.format))
         .finish()
 }
 
-/// One event, one line.
+/// Formatter of one event as one line.
 struct Line(LogFormat);
 
-/// The fields of a span or an event, in the line's own format.
+/// Formatter of the fields of a span or an event.
 struct Fields(LogFormat);
 
 impl<'writer> FormatFields<'writer> for Fields {
@@ -133,7 +133,7 @@ fn json_line(
     writeln!(writer, "}}")
 }
 
-/// Collects fields; the message stands apart.
+/// Collects fields; the message is kept apart.
 struct FieldWriter {
     out: String,
     format: LogFormat,

@@ -1,7 +1,7 @@
-//! The metrics of the daemon: their names, what they mean, and handles that cost one atomic operation to use.
+//! Metrics of the daemon: names, descriptions, and handles that cost one atomic operation.
 //!
-//! Names are part of the interface. A shard holds its `ShardMetrics`; nothing on the path of a message looks a
-//! metric up by name.
+//! Names are part of the interface. A shard holds its `ShardMetrics`; nothing on the path of a message looks a metric
+//! up by name.
 
 use std::cell::RefCell;
 use std::sync::OnceLock;
@@ -82,7 +82,7 @@ const SETUP_BUCKETS: [f64; 12] = [
 /// Upper bounds of HTTP request times, in seconds.
 const HTTP_BUCKETS: [f64; 9] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0, 5.0];
 
-/// Installs the registry for the whole process (once) and answers the handle that renders it.
+/// Installs the registry for the whole process (once) and returns the handle that renders it.
 pub fn install() -> PrometheusHandle {
     static HANDLE: OnceLock<PrometheusHandle> = OnceLock::new();
     HANDLE
@@ -107,7 +107,7 @@ fn recorder() -> PrometheusRecorder {
         .build_recorder()
 }
 
-/// Counters of what seldom happens, which others count: there from the start, so that the first time is seen as a change.
+/// Counters of rare events. They are registered at start-up, so that the first event shows as a change.
 const RARE: [&str; 11] = [
     "trunkline_auth_failures_unrecorded_total",
     "trunkline_changes_late_total",
@@ -192,7 +192,7 @@ fn describe() {
     }
 }
 
-/// The gauge of one queue; its owner sets it.
+/// Gauge of one queue; its owner sets it.
 pub fn queue_depth(queue: impl Into<String>) -> Gauge {
     gauge!(QUEUE_DEPTH, "queue" => queue.into())
 }
@@ -202,29 +202,29 @@ pub fn foreign(what: &'static str, count: u64) {
     counter!(SIP_FOREIGN, "what" => what).increment(count);
 }
 
-/// Says whether new calls are taken.
+/// Sets whether new calls are taken.
 pub fn ready(ready: bool) {
     gauge!(READY).set(u8::from(ready));
 }
 
-/// Says whether the database answers.
+/// Sets whether the database answers.
 pub fn database_up(up: bool) {
     gauge!(DATABASE_UP).set(u8::from(up));
 }
 
-/// Says by how many seconds this machine's clock is ahead of the database's.
+/// Sets the seconds by which this machine's clock is ahead of the database's.
 pub fn clock_skew(seconds: f64) {
     gauge!(CLOCK_SKEW).set(seconds);
 }
 
-/// Says how many runtimes and carriers answer, don't, and were never heard.
+/// Sets the number of runtimes and carriers that are up, down and unknown.
 pub fn peers(counts: [usize; 3]) {
     for (state, count) in ["up", "down", "unknown"].into_iter().zip(counts) {
         gauge!(PEERS, "state" => state).set(count as f64);
     }
 }
 
-/// Says how many outbound trunks are in each state of their registration.
+/// Sets the number of outbound trunks in each state of registration.
 pub fn outbound_registrations(counts: impl IntoIterator<Item = (&'static str, usize)>) {
     for (state, count) in counts {
         gauge!(OUTBOUND_REGISTRATIONS, "state" => state).set(count as f64);
@@ -236,12 +236,12 @@ pub fn outbound_registration(outcome: &'static str) {
     counter!(OUTBOUND_REGISTRATIONS_TRIED, "outcome" => outcome).increment(1);
 }
 
-/// Says how many contacts are registered.
+/// Sets the number of registered contacts.
 pub fn registrations(count: usize) {
     gauge!(REGISTRATIONS).set(count as f64);
 }
 
-/// Counts a trunk that has come or gone.
+/// Counts a trunk whose registration came or went.
 pub fn registration_change(what: &'static str) {
     counter!(REGISTRATION_CHANGES, "what" => what).increment(1);
 }
@@ -252,12 +252,12 @@ pub fn http_request(method: &'static str, route: &str, status: u16, took: Durati
     histogram!(HTTP_SECONDS, "route" => route.to_owned()).record(took);
 }
 
-/// Counts an HTTP connection for which there was no room.
+/// Counts an HTTP connection that was refused for lack of room.
 pub fn http_connection_refused() {
     counter!(HTTP_REFUSED).increment(1);
 }
 
-/// The kinds of transaction that are counted apart.
+/// Kinds of transactions that are counted separately.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum TransactionKind {
     /// INVITEs received.
@@ -292,7 +292,7 @@ impl TransactionKind {
     }
 }
 
-/// What one shard counts. Methods take `&self` and are cheap.
+/// Metrics of one shard. Methods take `&self` and are cheap.
 #[derive(Debug)]
 pub struct ShardMetrics {
     started: [Counter; 2],
@@ -312,7 +312,7 @@ pub struct ShardMetrics {
     queue: Gauge,
 }
 
-/// One counter a class of status codes, 1xx first.
+/// One counter per class of status codes, 1xx first.
 #[derive(Debug)]
 struct Classes([Counter; 6]);
 
@@ -334,7 +334,7 @@ impl Classes {
     }
 }
 
-/// One counter a method, from its first request on.
+/// One counter per method, from its first request on.
 #[derive(Debug, Default)]
 struct Requests(RefCell<Vec<(&'static str, Counter)>>);
 
@@ -351,7 +351,7 @@ impl Requests {
 }
 
 impl ShardMetrics {
-    /// The handles of shard number `shard`.
+    /// Makes the handles of shard number `shard`.
     pub fn new(shard: usize) -> Self {
         let shard = shard.to_string();
         Self {
@@ -376,80 +376,80 @@ impl ShardMetrics {
         }
     }
 
-    /// A call began; inbound or outbound.
+    /// Counts a call that began, inbound or outbound.
     pub fn call_started(&self, inbound: bool) {
         self.started[usize::from(!inbound)].increment(1);
     }
 
-    /// A call ended. `direction` and `status` are the names of the API.
+    /// Counts a call that ended. `direction` and `status` are names of the API.
     pub fn call_ended(&self, direction: &'static str, status: &'static str) {
         counter!(CALLS_ENDED, "direction" => direction, "status" => status).increment(1);
     }
 
-    /// A call goes on to another target, since one has failed for `cause`.
+    /// Counts a call that continues with another target because one failed for `cause`.
     pub fn failed_over(&self, cause: &'static str) {
         counter!(FAIL_OVERS, "cause" => cause).increment(1);
     }
 
-    /// An INVITE was refused by us for `reason`, a stable code.
+    /// Counts an INVITE that we refused for `reason`, a stable code.
     pub fn refused(&self, reason: &'static str) {
         counter!(REFUSALS, "reason" => reason).increment(1);
     }
 
-    /// An INVITE was answered 2xx after `took`.
+    /// Records an INVITE that was answered 2xx after `took`.
     pub fn answered(&self, took: Duration) {
         self.setup.record(took);
     }
 
-    /// A request came in. `method` is one of the known names, or `OTHER`.
+    /// Counts a received request. `method` is one of the known names, or `OTHER`.
     pub fn request_received(&self, method: &'static str) {
         self.requests.add(method);
     }
 
-    /// `count` responses with `status` (or any of its class) went out.
+    /// Counts sent responses with `status`, or any of its class.
     pub fn responses_sent(&self, status: u16, count: u64) {
         self.sent.add(status, count);
     }
 
-    /// `count` responses with `status` (or any of its class) came in.
+    /// Counts received responses with `status`, or any of its class.
     pub fn responses_received(&self, status: u16, count: u64) {
         self.received.add(status, count);
     }
 
-    /// Messages came in that are no SIP.
+    /// Counts received messages that aren't SIP.
     pub fn malformed(&self, count: u64) {
         self.malformed.increment(count);
     }
 
-    /// Messages were dropped for lack of room.
+    /// Counts messages dropped for lack of room.
     pub fn dropped(&self, count: u64) {
         self.dropped.increment(count);
     }
 
-    /// Answers weren't sent, since their requests would have brought too much.
+    /// Counts answers that were withheld because they would amplify a flood.
     pub fn withheld(&self, count: u64) {
         self.withheld.increment(count);
     }
 
-    /// Requests went out by UDP that were too large for it.
+    /// Counts requests sent by UDP that were too large for it.
     pub fn large_requests(&self, count: u64) {
         self.large_requests.increment(count);
     }
 
-    /// Retransmissions came in, and went out.
+    /// Counts retransmissions, received and sent.
     pub fn retransmissions(&self, received: u64, sent: u64) {
         self.retransmissions_in.increment(received);
         self.retransmissions_out.increment(sent);
     }
 
-    /// What is alive on the shard now.
+    /// Sets the number of calls and dialogs, and the depth of the inbox.
     pub fn alive(&self, calls: usize, dialogs: usize, queued: usize) {
         self.active.set(calls as f64);
         self.dialogs.set(dialogs as f64);
         self.queue.set(queued as f64);
     }
 
-    /// Transactions alive on the shard now.
+    /// Sets the number of transactions.
     pub fn transactions(&self, kind: TransactionKind, count: usize) {
         self.transactions[kind as usize].set(count as f64);
     }

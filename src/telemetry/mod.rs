@@ -1,4 +1,4 @@
-//! What operators see of the running daemon: log lines without credentials, and metrics.
+//! Telemetry of the running daemon: log lines without credentials, and metrics.
 
 mod log;
 pub mod metrics;

@@ -1,15 +1,15 @@
-//! Keeps credentials and control characters out of what is logged.
+//! Keeps credentials and control characters out of logs.
 //!
-//! Fields are hidden by name; text is searched for the shapes in which credentials travel through Trunkline:
-//! digest responses, bearer tokens, keys of ours, passwords in URLs. One pass, linear in the text's length.
+//! Fields are hidden by name. Text is searched for the forms in which credentials occur: digest responses, bearer
+//! tokens, our keys, passwords in URLs. One pass, linear in the length of the text.
 
 use std::borrow::Cow;
 use std::fmt;
 
-/// What stands in a hidden value's place.
+/// Replacement of a hidden value.
 const HIDDEN: &str = "[hidden]";
 
-/// Names of fields whose value is never shown; a name that ends in one of these counts too.
+/// Names of fields whose value is never shown; names that end in one of these count too.
 const CREDENTIAL_FIELDS: [&str; 11] = [
     "password",
     "passwd",
@@ -24,7 +24,7 @@ const CREDENTIAL_FIELDS: [&str; 11] = [
     "ha1",
 ];
 
-/// What a credential stands behind, in lower case, and what ends it.
+/// Texts before a credential, in lower case, with the characters that end it.
 const CREDENTIAL_MARKS: [(&str, &[u8]); 9] = [
     ("response=\"", b"\""),
     ("cnonce=\"", b"\""),
@@ -37,7 +37,7 @@ const CREDENTIAL_MARKS: [(&str, &[u8]); 9] = [
     ("eyj", b" \",;'"),
 ];
 
-/// Whether a field of this name holds a credential.
+/// Returns true if a field of this name holds a credential.
 pub fn is_credential(field: &str) -> bool {
     let name = field.rsplit('.').next().unwrap_or(field);
     CREDENTIAL_FIELDS.iter().any(|credential| {
@@ -52,7 +52,7 @@ pub fn is_credential(field: &str) -> bool {
     })
 }
 
-/// `text` with credentials hidden and control characters escaped, so that no peer can forge a line.
+/// Hides credentials and escapes control characters, so that no peer can forge a log line.
 pub fn scrub(text: &str) -> Cow<'_, str> {
     match hide(text) {
         Cow::Borrowed(shown) => escape(shown),
@@ -60,7 +60,7 @@ pub fn scrub(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Text of a peer as it may be shown: `{}` scrubs it, octets that are no UTF-8 are replaced.
+/// Text of a peer, made safe: `{}` scrubs it and replaces octets that aren't UTF-8.
 #[derive(Copy, Clone)]
 pub struct Printable<'a>(pub &'a [u8]);
 
@@ -76,7 +76,7 @@ impl fmt::Debug for Printable<'_> {
     }
 }
 
-/// `text` with control characters escaped; credentials stay.
+/// Escapes control characters; credentials stay.
 pub fn escape(text: &str) -> Cow<'_, str> {
     if !text.contains(is_dangerous) {
         return Cow::Borrowed(text);
@@ -92,7 +92,7 @@ pub fn escape(text: &str) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// Control characters, and those that reorder a line on a terminal (Unicode's bidirectional controls).
+/// Returns true for control characters and those that reorder a line on a terminal (Unicode's bidirectional controls).
 fn is_dangerous(char: char) -> bool {
     char.is_control()
         || matches!(char, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -122,7 +122,7 @@ fn hide(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// The span of the credential whose mark begins at `at`.
+/// Returns the span of the credential whose mark begins at `at`.
 fn credential_at(text: &str, at: usize) -> Option<(usize, usize)> {
     let rest = text.as_bytes().get(at..)?;
     let at_word_start = at == 0 || !text.as_bytes()[at - 1].is_ascii_alphanumeric();
@@ -141,7 +141,7 @@ fn credential_at(text: &str, at: usize) -> Option<(usize, usize)> {
     (length > 0).then_some((at + mark, at + mark + length))
 }
 
-/// `://user:password@`: the password, where an `@` follows in the same word.
+/// Password in `://user:password@`, if an `@` follows in the same word.
 fn user_info(rest: &[u8]) -> Option<(usize, &'static [u8])> {
     let word = rest.strip_prefix(b"://")?;
     let word = &word[..word

@@ -1,20 +1,20 @@
-//! Messages by the quarter of a megabyte: gathered in the open, then compressed and never changed again.
+//! Blocks of messages, a quarter of a megabyte each: filled in the open, then compressed and never changed.
 
 use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
 
 use super::record::{Record, push, records};
 
-/// Octets of messages that make a block full.
+/// Octets of messages that fill a block.
 pub(super) const FULL: usize = 256 << 10;
-/// A block can hold no more than a batch that came in one piece.
+/// Maximum size of a block: a full one plus one batch, which isn't split.
 const MAX_RAW: usize = FULL + super::tap::BATCH;
 
-/// The messages that are being gathered.
+/// Block being filled.
 #[derive(Debug, Default)]
 pub(super) struct Open {
     octets: Vec<u8>,
-    /// The key of each message, and where the message begins.
+    /// Key and position of each message.
     places: Vec<(u64, usize)>,
     span: Option<(Moment, Moment)>,
 }
@@ -25,7 +25,7 @@ impl Open {
         push(&mut self.octets, at, flow, is_sent, octets);
     }
 
-    /// A message is about to be appended.
+    /// Notes a message that is about to be appended.
     fn note(&mut self, at: Moment, key: u64) {
         self.places.push((key, self.octets.len()));
         let (first, last) = self.span.unwrap_or((at, at));
@@ -36,19 +36,19 @@ impl Open {
         self.octets.len() >= FULL
     }
 
-    /// When its first message passed.
+    /// Time of its first message.
     pub(super) fn began(&self) -> Option<Moment> {
         self.span.map(|(first, _)| first)
     }
 
-    /// Its messages, if it may hold some of a key and a time.
+    /// Returns its messages, if it may have some that are wanted.
     pub(super) fn records(&self, wanted: &Wanted<'_>) -> impl Iterator<Item = Record<'_>> {
         let holds = |key| self.places.iter().any(|(other, _)| *other == key);
         let touches = self.span.is_some_and(|span| wanted.touches(span, holds));
         records(if touches { &self.octets } else { &[] })
     }
 
-    /// Copies the messages of a key into another.
+    /// Copies the messages of a key into another block.
     pub(super) fn copy_to(&self, key: u64, other: &mut Self) {
         for (_, start) in self.places.iter().filter(|(of, _)| *of == key) {
             if let Some(record) = records(&self.octets[*start..]).next() {
@@ -57,13 +57,13 @@ impl Open {
         }
     }
 
-    /// Appends a message that stood in a block.
+    /// Appends a message that was in another block.
     pub(super) fn keep(&mut self, record: &Record<'_>, key: u64) {
         self.note(Moment::from_micros(record.at), key);
         self.octets.extend_from_slice(record.whole);
     }
 
-    /// Drops the messages that go; gives how many.
+    /// Drops the messages for which `goes` is true; returns their number.
     pub(super) fn drop_if(&mut self, goes: impl Fn(&Record<'_>) -> bool) -> u64 {
         let mut left = Self::default();
         let mut gone = 0;
@@ -98,14 +98,14 @@ impl Open {
         self.places.truncate(kept);
     }
 
-    /// Gives its room back if it is empty.
+    /// Frees the buffers if the block is empty.
     pub(super) fn rest(&mut self) {
         if self.octets.is_empty() {
             *self = Self::default();
         }
     }
 
-    /// What was gathered, compressed by way of `scratch`; it begins anew with the room it has.
+    /// Compresses the block, using `scratch`, and empties it. The buffers are reused.
     pub(super) fn close(&mut self, scratch: &mut Vec<u8>) -> Option<Block> {
         let span = self.span.take().filter(|_| !self.places.is_empty())?;
         let mut keys: Vec<u64> = self.places.drain(..).map(|(key, _)| key).collect();
@@ -122,7 +122,7 @@ impl Open {
     }
 }
 
-/// Compresses into `scratch`, whose room is used again instead of being zeroed for each block.
+/// Compresses into `scratch`, which is reused instead of being zeroed for each block.
 fn pack<'s>(octets: &[u8], scratch: &'s mut Vec<u8>) -> &'s [u8] {
     let most = lz4_flex::block::get_maximum_output_size(octets.len());
     if scratch.len() < most {
@@ -133,7 +133,7 @@ fn pack<'s>(octets: &[u8], scratch: &'s mut Vec<u8>) -> &'s [u8] {
     &scratch[..packed]
 }
 
-/// What is looked for: messages with one of these keys, or any, within a time.
+/// Search for messages with one of these keys, or any, within a time.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Wanted<'a> {
     pub(super) keys: Option<&'a [u64]>,
@@ -151,7 +151,7 @@ impl Wanted<'_> {
     }
 }
 
-/// Messages that are not added to any more.
+/// Compressed block.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Block {
     pub(super) span: (Moment, Moment),
@@ -160,10 +160,11 @@ pub(super) struct Block {
     packed: Box<[u8]>,
 }
 
-/// The head of a block in a file: lengths of the packed and the raw octets, the time of the first and last message, how many keys.
+/// Size of a block's header in a file: lengths of the packed and the raw octets, times of the first and last message,
+/// number of keys.
 pub(super) const HEAD: usize = 4 + 4 + 8 + 8 + 4;
 
-/// What a head says.
+/// Header of a block in a file.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Head {
     pub(super) packed: usize,
@@ -173,22 +174,22 @@ pub(super) struct Head {
 }
 
 impl Block {
-    /// What it costs in memory.
+    /// Memory that it uses.
     pub(super) fn size(&self) -> usize {
         size_of::<Self>() + self.packed.len() + size_of_val(&*self.keys)
     }
 
-    /// Whether it may hold what is looked for.
+    /// Returns true if it may have wanted messages.
     pub(super) fn touches(&self, wanted: &Wanted<'_>) -> bool {
         wanted.touches(self.span, |key| self.keys.binary_search(&key).is_ok())
     }
 
-    /// Its messages; nothing if it is damaged.
+    /// Decompresses its messages; empty if it is damaged.
     pub(super) fn unpack(&self) -> Vec<u8> {
         lz4_flex::block::decompress(&self.packed, self.raw).unwrap_or_default()
     }
 
-    /// Appends it as files hold it.
+    /// Appends it to the content of a file.
     pub(super) fn write(&self, file: &mut Vec<u8>) {
         let (first, last) = self.span;
         for length in [self.packed.len(), self.raw] {
@@ -206,7 +207,7 @@ impl Block {
 }
 
 impl Head {
-    /// Reads one; nothing if it can't be one.
+    /// Reads a header; `None` if it can't be one.
     pub(super) fn read(head: &[u8; HEAD]) -> Option<Self> {
         let word = |at: usize| {
             let word = head[at..at + 4].first_chunk().copied().unwrap_or_default();
@@ -230,12 +231,12 @@ impl Head {
         is_sane.then_some(read)
     }
 
-    /// When its last message passed.
+    /// Time of its last message.
     pub(super) const fn last(&self) -> Moment {
         self.span.1
     }
 
-    /// The block, of the keys and the packed octets behind the head.
+    /// Makes the block of the keys and the packed octets that follow the header.
     pub(super) fn block(&self, keys: &[u8], packed: Vec<u8>) -> Block {
         Block {
             span: self.span,

@@ -1,5 +1,5 @@
-//! Copies of all messages to a HEP collector (Homer), by UDP, with both legs of a call under one correlation id: the Call-ID of the
-//! caller's leg. Which leg of ours belongs to which call is read off the session that its INVITE carries.
+//! Copies all messages to a HEP collector (Homer) by UDP. Both legs of a call get one correlation id, the Call-ID of
+//! the caller's leg. The session in our INVITE tells which leg belongs to which call.
 
 use std::collections::HashMap;
 use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
@@ -14,27 +14,27 @@ use uuid::Uuid;
 use super::record::Record;
 use super::scan;
 
-/// Calls that have begun and that the exporter hasn't heard of yet.
+/// Calls that have begun and that the exporter hasn't read yet.
 const BEGUN: usize = 8_192;
-/// Sessions, and legs, that are remembered; twice as many at most.
+/// Sessions and legs remembered, twice as many at most.
 const REMEMBERED: usize = 32_768;
-/// A collector is looked up again after this long, and a fault told again.
+/// Time after which the collector is resolved again, and a failure is logged again.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// Where copies go.
+/// HEP collector.
 #[derive(Clone, Debug)]
 pub struct Collector {
-    /// Its name or address.
+    /// Name or address.
     pub host: String,
-    /// Its UDP port.
+    /// UDP port.
     pub port: u16,
-    /// How the collector tells this node from others.
+    /// Id of this node at the collector.
     pub node: u32,
-    /// The header that names the session on a leg to a runtime.
+    /// Header that names the session on a leg to a runtime.
     pub session_header: String,
 }
 
-/// A map that forgets: its older half goes when the newer is full.
+/// Map of bounded size: its older half is dropped when the newer is full.
 #[derive(Debug)]
 struct Halves<K, V>([HashMap<K, V>; 2]);
 
@@ -56,12 +56,12 @@ impl<K: std::hash::Hash + Eq, V: Clone> Halves<K, V> {
     }
 }
 
-/// Tells of calls that begin. Never waits: a call that isn't told of has legs that aren't joined.
+/// Reports calls that begin. It never waits; the legs of a call beyond the bound aren't correlated.
 #[derive(Clone, Debug)]
 pub struct Beginnings(SyncSender<(Uuid, Box<str>)>);
 
 impl Beginnings {
-    /// A session, and the Call-ID of its caller's leg.
+    /// Reports a session with the Call-ID of its caller's leg.
     pub fn tell(&self, session: Uuid, call_id: &str) {
         match self.0.try_send((session, call_id.into())) {
             Ok(()) | Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {}
@@ -77,7 +77,7 @@ pub(super) struct Exporter {
     begun: Receiver<(Uuid, Box<str>)>,
     sessions: Halves<Uuid, Arc<str>>,
     legs: Halves<u64, Arc<str>>,
-    /// When the collector may be looked up again.
+    /// Time at which the collector may be resolved again.
     next_look: Moment,
     lost: u64,
 }
@@ -97,7 +97,7 @@ impl Exporter {
         (exporter, Beginnings(tell))
     }
 
-    /// Before messages are sent: makes itself ready, and hears of calls that have begun.
+    /// Prepares for sending: resolves the collector, and reads the calls that have begun.
     pub(super) fn prepare(&mut self, now: Moment) {
         while let Ok((session, call_id)) = self.begun.try_recv() {
             self.sessions.insert(session, call_id.into());

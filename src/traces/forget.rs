@@ -1,5 +1,6 @@
-//! Messages of some calls, taken out of everything that is kept of traces: of what is being gathered, of the blocks in memory, and of the
-//! segments on disk. A block is unpacked, filtered and packed anew; a segment is written beside the old one, which it then replaces.
+//! Removes the messages of some calls from all traces: from the open blocks, the blocks in memory and the segments on
+//! disk. A block is unpacked, filtered and packed again; a segment is written to a new file, which then replaces the
+//! old one.
 
 use std::collections::HashSet;
 use std::io;
@@ -14,24 +15,24 @@ use super::{Traces, lock, scan};
 /// Legs of one call.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CallLegs {
-    /// Call-IDs that are known. Legs whose INVITE names one of them, or the session, belong to the call as well.
+    /// Known Call-IDs. Legs whose INVITE names one of them, or the session, belong to the call too.
     pub call_ids: Vec<String>,
-    /// The session, as INVITEs of ours name it.
+    /// Session, as our INVITEs name it.
     pub session: Option<String>,
-    /// When the first message may have passed.
+    /// Earliest time of a message.
     pub from: Moment,
-    /// When the last one may have.
+    /// Latest time of a message.
     pub until: Moment,
 }
 
-/// Rounds in which further legs are looked for: each is named by one that was found before.
+/// Rounds of the search for further legs; each is named by one found before.
 const ROUNDS: usize = 4;
 
 impl Traces {
-    /// Takes the messages of these calls out. Gives how many went. Reads and writes files.
+    /// Removes the messages of these calls and returns their number. Reads and writes files.
     ///
     /// # Errors
-    /// A segment can't be written anew; it stays as it was, and this can be repeated.
+    /// A segment can't be written; it is unchanged, and the call can be repeated.
     pub fn forget(&self, legs: &[CallLegs]) -> io::Result<u64> {
         let mut gone = 0;
         for legs in legs {
@@ -40,7 +41,7 @@ impl Traces {
         Ok(gone)
     }
 
-    /// All Call-IDs of a call.
+    /// Collects all Call-IDs of a call.
     fn going(&self, legs: &CallLegs) -> RemovalFilter {
         let mut call_ids: HashSet<Vec<u8>> = legs
             .call_ids
@@ -88,7 +89,7 @@ impl Traces {
         let mut gone = 0;
         let mut scratch = Vec::new();
 
-        // In this order everywhere: nothing moves from memory to disk meanwhile.
+        // All code takes the locks in this order, so nothing moves from memory to disk meanwhile.
         let mut files = self.segments.as_ref().map(lock);
         {
             let mut kept = lock(&self.kept);
@@ -121,7 +122,7 @@ impl Traces {
     }
 }
 
-/// The block, or what is left of it.
+/// Returns the block, or what is left of it.
 fn filtered(
     going: &RemovalFilter,
     block: Arc<Block>,

@@ -1,7 +1,9 @@
-//! What passed on the wire, kept a while so that a call can show its messages: in memory the last of it, calls apart from strangers, and on
-//! disk the calls. A shard copies octets into a batch of its own and leaves it where a thread picks it up; it never waits. Which
-//! call a message belongs to is looked at off the shard, by its Call-ID alone; credentials are struck out there, before anything is
-//! kept. Everything is bounded; the oldest goes first.
+//! SIP messages of the recent past, kept so that a call can show its own: in memory the latest, with calls apart from
+//! unauthenticated peers, and on disk those of calls.
+//!
+//! A shard copies octets into a batch of its own and leaves it for a thread to pick up; it never waits. That thread
+//! assigns messages to calls by Call-ID, and strikes credentials out before anything is kept. Everything is bounded;
+//! the oldest goes first.
 
 mod block;
 mod export;
@@ -33,26 +35,27 @@ use segments::{AGE, Segments};
 pub use tap::Tap;
 use tap::{Batch, SWEEP, TapQueue, lock};
 
-/// Compressed octets in memory: of messages of calls that no file holds, and of what never became one.
+/// Compressed octets in memory: messages of calls that aren't in a file yet, and messages that belong to no call.
 const CALLS: usize = 6 << 20;
 const STRANGERS: usize = 1 << 20;
-/// Calls whose later messages are known to be theirs; twice as many at most.
+/// Calls whose later messages are recognized, twice as many at most.
 const KNOWN: usize = 16_384;
-/// Octets that are shown of one call.
+/// Octets shown of one call.
 const SHOWN: usize = 1 << 20;
 
-/// Whose messages are gathered together.
+/// Class of messages that are gathered together.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Class {
     Strangers,
     Calls,
 }
 
-/// What a class has in memory.
+/// Memory of a class.
 #[derive(Debug, Default)]
 struct Store {
     open: Open,
-    /// What was gathered just before, of strangers alone: it may hold the first messages of a call that begins now.
+    /// Block filled before the current one, for messages of no call: it may have the first messages of a call that
+    /// begins now.
     full: Open,
     closed: VecDeque<Arc<Block>>,
     held: usize,
@@ -65,15 +68,15 @@ struct Kept {
     /// Keys of calls, the newer and the older half.
     known: [HashSet<u64>; 2],
     spare: Batch,
-    /// Where blocks are compressed.
+    /// Buffer for compression.
     scratch: Vec<u8>,
     exporter: Option<Exporter>,
-    /// Blocks of calls that a file is about to hold.
+    /// Blocks of calls that are about to be written.
     unwritten: Vec<Arc<Block>>,
     is_written: bool,
 }
 
-/// All traces of this node.
+/// Traces of this node.
 #[derive(Debug)]
 pub struct Traces {
     queues: Vec<Arc<TapQueue>>,
@@ -83,20 +86,20 @@ pub struct Traces {
     clock: fn() -> Moment,
 }
 
-/// What is known of some Call-IDs.
+/// Messages found for some Call-IDs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Found {
-    /// The messages in the order of time, with whether we sent them.
+    /// Messages in order of time; true if we sent it.
     pub messages: Vec<(bool, Captured)>,
-    /// Messages for which there was no room.
+    /// Messages dropped for lack of room.
     pub left_out: u32,
 }
 
 impl Traces {
-    /// Empty, with a queue a shard, and a thread that fills it as long as somebody holds it.
+    /// Makes empty traces with a queue per shard, and the thread that reads the queues until the traces are dropped.
     ///
     /// # Errors
-    /// The directory of traces can't be made or read, or there is no thread to be had.
+    /// The directory can't be created or read, or no thread can be started.
     pub fn new(
         shards: usize,
         disk: Option<Disk>,
@@ -135,17 +138,17 @@ impl Traces {
         })
     }
 
-    /// A shard's end of it.
+    /// Makes the tap of a shard.
     pub fn tap(&self, shard: usize) -> Tap {
         Tap::of(&self.queues[shard])
     }
 
-    /// Who wants to know of calls that begin.
+    /// Exporter to which beginning calls are reported.
     pub const fn beginnings(&self) -> Option<&Beginnings> {
         self.beginnings.as_ref()
     }
 
-    /// Picks up what shards have left.
+    /// Picks up the batches of all shards.
     fn sweep(&self, now: Moment) {
         let mut kept = lock(&self.kept);
         let mut any = false;
@@ -157,7 +160,7 @@ impl Traces {
             if !queue.pick_up(&mut kept.spare) {
                 continue;
             }
-            // Behind the batch: of each call in it is told by now.
+            // Only after the batch was taken: by then each call in it has been reported.
             if let Some(exporter) = &mut kept.exporter {
                 exporter.prepare(now);
             }
@@ -171,7 +174,7 @@ impl Traces {
         }
     }
 
-    /// Writes the calls whose blocks are closed; those that can't be written stay in memory.
+    /// Writes closed blocks of calls; those that can't be written stay in memory.
     fn write(&self, now: Moment) {
         let Some(segments) = &self.segments else {
             return;
@@ -187,7 +190,7 @@ impl Traces {
         }
     }
 
-    /// Leaves everything of calls on disk: before the end of the process.
+    /// Writes everything of calls to disk, before the process ends.
     pub fn finish(&self) {
         let now = (self.clock)();
         self.sweep(now);
@@ -195,7 +198,7 @@ impl Traces {
         self.write(now);
     }
 
-    /// What is known of Call-IDs within a time. Reads files.
+    /// Returns the messages of Call-IDs within a time. Reads files.
     pub fn of(&self, call_ids: &[&str], from: Moment, until: Moment) -> Found {
         let keys: Vec<u64> = call_ids.iter().map(|id| scan::key(id.as_bytes())).collect();
         let wanted = Wanted {
@@ -212,7 +215,7 @@ impl Traces {
         });
 
         messages.sort_by_key(|(is_sent, captured)| (captured.at, *is_sent));
-        // A stranger's first messages are kept twice for a while when it turns out to be a caller.
+        // The first messages of a call may be kept twice: as a call's, and from before it was known as one.
         messages.dedup();
         let mut size = 0;
         let fits = messages
@@ -228,8 +231,8 @@ impl Traces {
         Found { messages, left_out }
     }
 
-    /// The INVITEs of a time that hold these octets, whether we sent each and its Call-ID, one for each Call-ID, in the order of
-    /// time: legs that were begun. Reads files.
+    /// Returns the INVITEs within a time that contain these octets, one per Call-ID in order of time, with the
+    /// direction. Reads files.
     pub fn begun(&self, text: &[u8], from: Moment, until: Moment) -> Vec<(bool, String)> {
         let wanted = Wanted {
             keys: None,
@@ -253,7 +256,7 @@ impl Traces {
             .collect()
     }
 
-    /// Messages that may be wanted, in no order; none twice from memory and disk.
+    /// Passes every message that may be wanted to `take`, in no order, and none twice from memory and disk.
     fn each(&self, wanted: &Wanted<'_>, take: &mut dyn FnMut(&Record<'_>)) {
         let range = wanted.from.as_micros()..=wanted.until.as_micros();
         let mut one = |record: Record<'_>| {
@@ -262,7 +265,7 @@ impl Traces {
             }
         };
 
-        // Once for everything: what moves to disk meanwhile is in hand.
+        // Take one snapshot: what moves to disk meanwhile is in it.
         self.sweep((self.clock)());
         let (mut closed, files) = {
             let segments = self.segments.as_ref().map(lock);
@@ -306,7 +309,7 @@ impl Traces {
 }
 
 fn keep(traces: &Weak<Traces>) {
-    // Calls go before what is said of them; a system that refuses runs all alike.
+    // Calls have priority over their traces. If the system refuses, all threads run alike.
     let _ = rustix::process::nice(5);
     loop {
         std::thread::park_timeout(SWEEP);
@@ -320,7 +323,7 @@ fn keep(traces: &Weak<Traces>) {
     }
 }
 
-/// Whether either half holds a key.
+/// Returns true if either half has the key.
 fn holds(known: &[HashSet<u64>; 2], key: u64) -> bool {
     known.iter().any(|half| half.contains(&key))
 }
@@ -370,7 +373,7 @@ impl Kept {
         }
     }
 
-    /// From now on this is a call; what came of it before it was one is copied.
+    /// Marks a key as a call's, and copies its earlier messages.
     fn know(&mut self, key: u64) {
         if self.known[0].contains(&key) {
             return;
@@ -387,7 +390,7 @@ impl Kept {
         }
     }
 
-    /// Gives back the room of what is empty: for a time in which nothing comes.
+    /// Frees empty buffers, when no messages come.
     fn rest(&mut self) {
         self.spare.rest();
         self.scratch = Vec::new();
@@ -400,12 +403,12 @@ impl Kept {
         }
     }
 
-    /// No call is left whose later messages could come.
+    /// Forgets the calls, when none is left whose later messages could come.
     fn forget(&mut self) {
         self.known = Default::default();
     }
 
-    /// Closes what is old, and everything of calls if that is wanted.
+    /// Closes old blocks; with `all`, every block of calls.
     fn close(&mut self, now: Moment, all: bool) {
         let is_older = |open: &Open, age| open.began().is_some_and(|began| now.since(began) >= age);
         if is_older(&self.strangers.open, AGE) || is_older(&self.strangers.full, 2 * AGE) {
@@ -422,7 +425,7 @@ impl Kept {
                 let Self {
                     strangers, known, ..
                 } = self;
-                // What has become a call since is with the calls.
+                // Messages that turned out to be a call's were copied to the calls.
                 strangers.full.retain(|key| !holds(known, key));
                 let closed = strangers.full.close(&mut self.scratch);
                 std::mem::swap(&mut strangers.full, &mut strangers.open);
@@ -440,7 +443,7 @@ impl Kept {
 }
 
 impl Store {
-    /// Keeps a block; the oldest go until all are within `limit`.
+    /// Keeps a block, and drops the oldest until all are within `limit`.
     fn hold(&mut self, block: Arc<Block>, limit: usize) {
         self.held += block.size();
         self.closed.push_back(block);

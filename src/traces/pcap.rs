@@ -1,4 +1,4 @@
-//! Messages as a pcap file that Wireshark opens: raw IP, each message a datagram of its own whatever it travelled by.
+//! Messages as a pcap file for Wireshark: raw IP, each message as one UDP datagram, whatever its transport was.
 
 use std::net::IpAddr;
 
@@ -7,7 +7,7 @@ use trunkline_capture::Captured;
 /// LINKTYPE_RAW.
 const RAW: u32 = 101;
 
-/// The file.
+/// Makes the file.
 pub fn file(messages: &[Captured]) -> Vec<u8> {
     let mut file = Vec::with_capacity(
         24 + messages
@@ -35,7 +35,7 @@ pub fn file(messages: &[Captured]) -> Vec<u8> {
 }
 
 fn packet(message: &Captured) -> Vec<u8> {
-    // What doesn't fit a datagram is cut.
+    // Cut what doesn't fit into a datagram.
     let octets = &message.octets[..message.octets.len().min(65_000)];
     let length = u16::try_from(octets.len() + 8).unwrap_or(u16::MAX);
     let mut udp = Vec::with_capacity(octets.len() + 8);
@@ -62,7 +62,7 @@ fn packet(message: &Captured) -> Vec<u8> {
                 IpAddr::V6(v6) => v6.octets(),
             });
 
-            // IPv6 wants a checksum: over addresses, length, protocol and datagram.
+            // IPv6 requires the checksum: over addresses, length, protocol and datagram.
             let pseudo = [
                 &source[..],
                 &target,
@@ -82,7 +82,7 @@ fn packet(message: &Captured) -> Vec<u8> {
     }
 }
 
-/// RFC 1071.
+/// Internet checksum (RFC 1071).
 fn sum(octets: &[u8]) -> u16 {
     let mut sum = 0_u32;
     for pair in octets.chunks(2) {

@@ -1,5 +1,5 @@
-//! One message as blocks hold it: `at u64, flags u8, local, peer, length u32, octets`, all little-endian; an address is 4 or 16 octets and a
-//! port.
+//! Encoding of one message in a block: `at u64, flags u8, local, peer, length u32, octets`, all little-endian; an
+//! address is 4 or 16 octets and a port.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -13,7 +13,7 @@ const LOCAL_V6: u8 = 1 << 1;
 const PEER_V6: u8 = 1 << 2;
 const TRANSPORT_SHIFT: u8 = 3;
 
-/// A message that is about to be pushed.
+/// Makes the record of a message that is about to be appended.
 pub(super) const fn record<'a>(
     at: Moment,
     flow: &Flow,
@@ -67,13 +67,13 @@ pub(super) fn push(block: &mut Vec<u8>, at: Moment, flow: &Flow, is_sent: bool, 
     block.extend_from_slice(octets);
 }
 
-/// A message that stands in a block.
+/// Message in a block.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Record<'a> {
     pub(super) at: u64,
     pub(super) is_sent: bool,
     pub(super) octets: &'a [u8],
-    /// With what stands before the octets.
+    /// Encoded message, header included.
     pub(super) whole: &'a [u8],
     transport: capture::Transport,
     local: SocketAddr,
@@ -81,7 +81,7 @@ pub(super) struct Record<'a> {
 }
 
 impl Record<'_> {
-    /// With the way it went.
+    /// Converts it, with its direction.
     pub(super) fn captured(&self) -> Captured {
         let (source, target) = if self.is_sent {
             (self.local, self.peer)
@@ -98,7 +98,7 @@ impl Record<'_> {
     }
 }
 
-/// The messages of a block in their order; what is damaged ends it.
+/// Iterates over the messages of a block; stops at damage.
 pub(super) fn records(mut block: &[u8]) -> impl Iterator<Item = Record<'_>> {
     std::iter::from_fn(move || {
         let start = block;

@@ -1,4 +1,4 @@
-//! Which messages are taken out of traces, and a block without them.
+//! Selects the messages to remove from traces, and filters blocks.
 
 use std::collections::HashSet;
 
@@ -8,7 +8,7 @@ use super::block::{Block, Open, Wanted};
 use super::record::{Record, records};
 use super::scan;
 
-/// Which messages go.
+/// Messages to remove.
 pub(super) struct RemovalFilter {
     call_ids: HashSet<Vec<u8>>,
     keys: Vec<u64>,
@@ -17,7 +17,7 @@ pub(super) struct RemovalFilter {
 }
 
 impl RemovalFilter {
-    /// Messages of these Call-IDs that passed within a time.
+    /// Selects messages of these Call-IDs within a time.
     pub(super) fn new(call_ids: HashSet<Vec<u8>>, from: Moment, until: Moment) -> Self {
         Self {
             keys: call_ids.iter().map(|id| scan::key(id)).collect(),
@@ -27,7 +27,7 @@ impl RemovalFilter {
         }
     }
 
-    /// The blocks that may hold some.
+    /// Search for blocks that may have some.
     pub(super) fn wanted(&self) -> Wanted<'_> {
         Wanted {
             keys: Some(&self.keys),
@@ -36,13 +36,13 @@ impl RemovalFilter {
         }
     }
 
-    /// Whether a message goes.
+    /// Returns true if the message is to be removed.
     pub(super) fn takes(&self, record: &Record<'_>) -> bool {
         (self.from.as_micros()..=self.until.as_micros()).contains(&record.at)
             && self.call_ids.contains(scan::call_id(record.octets))
     }
 
-    /// The block without what goes, and how many messages went; `None` if nothing of it goes.
+    /// Returns the block without the removed messages, and their number; `None` if it has none.
     pub(super) fn filtered(
         &self,
         block: &Block,

@@ -1,43 +1,43 @@
-//! One look over a message on its way into a trace: what it belongs to, and its credentials struck out where they stand.
+//! Scan of a message on its way into a trace: finds its key and its class, and strikes out credentials in place.
 
 use std::sync::LazyLock;
 
 use memchr::memmem::Finder;
 
-/// What stands in place of each octet of a credential.
+/// Replacement for each octet of a credential.
 const STRUCK: u8 = b'x';
-/// Header parameters that prove who somebody is.
+/// Header parameters that prove an identity.
 const PROOFS: [&[u8]; 4] = [b"response", b"nonce", b"cnonce", b"opaque"];
 
-/// What a look tells.
+/// Result of the scan.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct ScannedMessage {
-    /// A hash of the Call-ID, the same in every process; that of nothing when there is none.
+    /// Hash of the Call-ID, the same in every process; the hash of nothing if there is none.
     pub(super) key: u64,
-    /// Of a message that we sent: whether it belongs to a call, rather than to a stranger who was turned away.
+    /// For a sent message: true if it belongs to a call, false if it refuses an unauthenticated peer.
     pub(super) is_call: bool,
 }
 
-/// The key of a Call-ID: FNV-1a, a filter before the comparison itself.
+/// Key of a Call-ID: FNV-1a, a filter before the comparison itself.
 pub(super) fn key(call_id: &[u8]) -> u64 {
     call_id.iter().fold(0xcbf2_9ce4_8422_2325, |hash, octet| {
         (hash ^ u64::from(*octet)).wrapping_mul(0x0100_0000_01b3)
     })
 }
 
-/// What a header is looked at for.
+/// Treatment of a header.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Meaning {
     CallId,
     CSeq,
-    /// Parameters that prove something are struck out.
+    /// Parameters that prove an identity are struck out.
     Proofs,
-    /// All of it is struck out.
+    /// The whole value is struck out.
     Token,
 }
 
 impl Meaning {
-    /// By the name of the header; most mean nothing, which their length tells.
+    /// Returns the treatment by the name of the header; for most names their length alone rules it out.
     fn of(name: &[u8]) -> Option<Self> {
         let is = |other: &[u8]| name.eq_ignore_ascii_case(other);
         match name.len() {
@@ -54,8 +54,8 @@ impl Meaning {
     }
 }
 
-/// Whether all of a header's value is secret: the token of a session, and the proof that it is this deployment which joins two calls. The
-/// brand before it is the operator's.
+/// Returns true if the whole value is secret: the session token, and the proof with which this deployment joins two
+/// calls. The operator's brand precedes both names.
 pub(super) fn is_secret(name: &[u8]) -> bool {
     let ends_in = |end: &[u8]| {
         let begins_at = name.len().checked_sub(end.len());
@@ -64,7 +64,7 @@ pub(super) fn is_secret(name: &[u8]) -> bool {
     ends_in(b"-token") || ends_in(b"-join")
 }
 
-/// Looks a message over.
+/// Scans a message.
 pub(super) fn look(octets: &mut [u8], is_sent: bool) -> ScannedMessage {
     let mut call_id = 0..0;
     let mut method = 0..0;
@@ -100,12 +100,12 @@ pub(super) fn look(octets: &mut [u8], is_sent: bool) -> ScannedMessage {
     }
 }
 
-/// The Call-ID itself.
+/// Returns the Call-ID.
 pub(super) fn call_id(octets: &[u8]) -> &[u8] {
     header(octets, &[b"call-id", b"i"]).unwrap_or_default()
 }
 
-/// The value of the first header with one of these names.
+/// Returns the value of the first header with one of these names.
 pub(super) fn header<'a>(octets: &'a [u8], names: &[&[u8]]) -> Option<&'a [u8]> {
     let mut at = memchr::memchr(b'\n', octets).map_or(octets.len(), |end| end + 1);
     while at < octets.len() {
@@ -122,12 +122,12 @@ pub(super) fn header<'a>(octets: &'a [u8], names: &[&[u8]]) -> Option<&'a [u8]> 
     None
 }
 
-/// Whether there is nothing in a line, or in those that continue it.
+/// Returns true if the line, with those that continue it, is empty.
 fn is_blank(line: &[u8]) -> bool {
     line.iter().all(u8::is_ascii_whitespace)
 }
 
-/// Behind the header that begins here, with the lines that continue it.
+/// Returns the end of the header that begins here, including continuation lines.
 fn end_of_header(octets: &[u8], at: usize) -> usize {
     let mut end = at;
     loop {
@@ -139,7 +139,7 @@ fn end_of_header(octets: &[u8], at: usize) -> usize {
     }
 }
 
-/// Where the value of a header stands, if it has one of these names.
+/// Returns the range of a header's value, if it has one of these names.
 fn value_of(line: &[u8], names: &[&[u8]]) -> Option<std::ops::Range<usize>> {
     names.iter().find_map(|name| {
         let (head, rest) = line.split_at_checked(name.len())?;
@@ -157,7 +157,7 @@ fn trimmed(line: &[u8], from: usize) -> std::ops::Range<usize> {
     start..(start + value.trim_ascii().len())
 }
 
-/// The parameters of `Digest …` that prove something; all of what isn't Digest.
+/// Strikes out the proofs in `Digest …`; of any other scheme, everything.
 fn strike_proofs(value: &mut [u8]) {
     const DIGEST: &[u8] = b"digest";
     if !value
@@ -199,7 +199,7 @@ fn strike_proofs(value: &mut [u8]) {
     }
 }
 
-/// Keys of media in SDP: of SDES and of ICE.
+/// Strikes out keys of media in SDP: SDES and ICE.
 fn strike_keys(body: &mut [u8]) {
     static MARKS: LazyLock<[(Finder<'static>, &[u8]); 2]> = LazyLock::new(|| {
         [
@@ -221,7 +221,7 @@ fn strike_keys(body: &mut [u8]) {
     }
 }
 
-/// Of what we sent: requests, and answers that only who was let in gets.
+/// Returns true for a sent request, and for a response that only authenticated peers get.
 fn is_of_call(first: &[u8], cseq: &[u8]) -> bool {
     let Some(status) = first.strip_prefix(b"SIP/2.0 ") else {
         return !first.starts_with(b"OPTIONS ") && !first.starts_with(b"REGISTER ");
@@ -231,7 +231,7 @@ fn is_of_call(first: &[u8], cseq: &[u8]) -> bool {
     }
     match status {
         [b'1' | b'2', ..] => true,
-        // What anybody is answered.
+        // Responses that any peer may get.
         [b'4', b'0', b'0' | b'1' | b'3' | b'5' | b'7', ..]
         | [b'4', b'1' | b'2', ..]
         | [b'4', b'8', b'1' | b'2' | b'3', ..]

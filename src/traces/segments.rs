@@ -1,5 +1,7 @@
-//! Blocks on disk: segment files that are only ever appended to, and removed whole when they are old or the disk's share is used up. A
-//! segment is named after the moment it began. One that a crash cut short is read up to there.
+//! Blocks on disk: segment files that are only appended to, and removed whole when they are old or the disk quota is
+//! used up.
+//!
+//! The name of a segment is the time it began. A segment cut short by a crash is read up to there.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -14,23 +16,23 @@ use trunkline_store::private;
 use super::block::{Block, HEAD, Head, Wanted};
 use super::removal_filter::RemovalFilter;
 
-/// How long messages are gathered at most before they are compressed and written.
+/// Maximum time that messages are gathered before they are compressed and written.
 pub(super) const AGE: Duration = Duration::from_secs(5);
-/// The first octets of a segment.
+/// First octets of a segment.
 const MAGIC: &[u8; 8] = b"TLTRACE1";
-/// A segment that is larger, or has been written to for longer, is followed by another.
+/// Size of a segment, and the next constant its age, after which another one begins.
 const LARGE: u64 = 16 << 20;
 const LONG: Duration = Duration::from_secs(3_600);
 const ENDING: &str = "trace";
 
-/// Where traces lie and how much of them is kept.
+/// Location and limits of traces on disk.
 #[derive(Clone, Debug)]
 pub struct Disk {
-    /// Created when it is missing.
+    /// Directory, created if missing.
     pub directory: PathBuf,
-    /// Octets of all segments together.
+    /// Maximum size of all segments, in octets.
     pub max_bytes: u64,
-    /// How long a message is kept.
+    /// Time that a message is kept.
     pub retention: Duration,
 }
 
@@ -38,12 +40,12 @@ pub struct Disk {
 struct Segment {
     path: PathBuf,
     began: Moment,
-    /// Of its last message.
+    /// Time of its last message.
     last: Moment,
     size: u64,
 }
 
-/// The segments, oldest first; the last is being written to while `file` is open.
+/// Segments, oldest first; the last is being written while `file` is open.
 #[derive(Debug)]
 pub(super) struct Segments {
     disk: Disk,
@@ -52,10 +54,10 @@ pub(super) struct Segments {
 }
 
 impl Segments {
-    /// Finds what is there.
+    /// Finds existing segments.
     ///
     /// # Errors
-    /// The directory can't be made or read.
+    /// The directory can't be created or read.
     pub(super) fn open(disk: Disk) -> std::io::Result<Self> {
         private::directory(&disk.directory)?;
         let mut known = Vec::new();
@@ -89,10 +91,10 @@ impl Segments {
         })
     }
 
-    /// Appends blocks, and removes what has become too old or too much.
+    /// Appends blocks, and removes segments that are too old or beyond the quota.
     ///
     /// # Errors
-    /// The disk's; some may have been written, and the next block begins a new segment.
+    /// Those of the disk. Some blocks may be written; the next one begins a new segment.
     pub(super) fn append(
         &mut self,
         blocks: &[std::sync::Arc<Block>],
@@ -133,7 +135,7 @@ impl Segments {
             let path = self.disk.directory.join(format!("{micros:020}.{ENDING}"));
             match OpenOptions::new().append(true).create_new(true).open(&path) {
                 Ok(file) => break (path, file),
-                // Another process, or a clock that went back.
+                // Another process made it, or the clock went back.
                 Err(fault) if fault.kind() == std::io::ErrorKind::AlreadyExists => micros += 1,
                 Err(fault) => return Err(fault),
             }
@@ -152,7 +154,7 @@ impl Segments {
         Ok(())
     }
 
-    /// Never the segment that is being written to.
+    /// Never remove the segment that is being written.
     fn make_room(&mut self, now: Moment) {
         let mut size: u64 = self.known.iter().map(|segment| segment.size).sum();
         while let Some(oldest) = self.known.front() {
@@ -171,7 +173,7 @@ impl Segments {
         }
     }
 
-    /// Files that may hold something of a time, oldest first.
+    /// Returns the files that may have messages of a time, oldest first.
     pub(super) fn touched(&self, from: Moment, until: Moment) -> Vec<PathBuf> {
         self.known
             .iter()
@@ -180,10 +182,10 @@ impl Segments {
             .collect()
     }
 
-    /// Writes the segments anew that hold what goes; gives how many messages went.
+    /// Rewrites the segments that have messages to remove; returns the number of removed messages.
     ///
     /// # Errors
-    /// The disk's; a segment is either as it was or without what goes.
+    /// Those of the disk; each segment is either unchanged or filtered.
     pub(super) fn forget(
         &mut self,
         going: &RemovalFilter,
@@ -220,7 +222,7 @@ impl Segments {
             segment.size = octets.len() as u64;
             all_gone += gone;
             if at == newest && self.file.is_some() {
-                // What is appended has to go where the name leads now.
+                // The name now leads to a new file; append to that one.
                 self.file = OpenOptions::new().append(true).open(&segment.path).ok();
             }
         }
@@ -230,16 +232,16 @@ impl Segments {
 }
 
 impl Segment {
-    /// Whether it may hold something of a time.
+    /// Returns true if it may have messages of a time.
     fn touches(&self, from: Moment, until: Moment) -> bool {
         self.began <= until + AGE && self.last >= from
     }
 }
 
-/// What a segment is written to before it replaces another.
+/// Extension of a segment that will replace another.
 const UNFINISHED: &str = "new";
 
-/// Replaces a segment whole, or not at all.
+/// Replaces a segment atomically.
 fn replace(path: &Path, octets: &[u8]) -> std::io::Result<()> {
     let unfinished = path.with_extension(UNFINISHED);
     let mut file = OpenOptions::new()
@@ -264,7 +266,7 @@ fn began(path: &Path) -> Option<Moment> {
         .flatten()
 }
 
-/// All blocks of a file.
+/// Returns all blocks of a file.
 fn all_blocks(path: &Path) -> Vec<Block> {
     let everything = Wanted {
         keys: None,
@@ -274,7 +276,8 @@ fn all_blocks(path: &Path) -> Vec<Block> {
     blocks(path, &everything)
 }
 
-/// The blocks of a file that may hold what is looked for. What can't be read ends it: it was removed, or cut short.
+/// Returns the blocks of a file that may have wanted messages. Stops at anything unreadable: the file was removed, or
+/// cut short.
 pub(super) fn blocks(path: &Path, wanted: &Wanted<'_>) -> Vec<Block> {
     let mut found = Vec::new();
     if let Ok(file) = File::open(path) {

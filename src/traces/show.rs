@@ -1,4 +1,4 @@
-//! A message as others may see it, and the ladder of a call with both legs in it.
+//! Messages with credentials hidden, and the ladder diagram of a call as text.
 
 use std::fmt::Write as _;
 
@@ -8,12 +8,12 @@ use trunkline_capture::message::Message;
 
 use super::scan::is_secret;
 
-/// What stands in a credential's place.
+/// Replacement of a credential.
 const HIDDEN: &str = "[hidden]";
-/// Header parameters that prove who somebody is.
+/// Header parameters that prove an identity.
 const PROOFS: [&str; 4] = ["response", "nonce", "cnonce", "opaque"];
 
-/// A message without credentials: digest answers, tokens of sessions, keys of media.
+/// Hides the credentials of a message: digest answers, session tokens, keys of media.
 pub fn masked(octets: &[u8]) -> Vec<u8> {
     let mut message = Message::parse(octets);
     let is_length_right = message.is_length_right();
@@ -76,7 +76,7 @@ fn without_keys(body: &[u8]) -> Vec<u8> {
     shown.into_bytes()
 }
 
-/// A message in a few words.
+/// Describes a message in a few words.
 pub fn label(message: &Message) -> String {
     match message.status() {
         Some(_) => {
@@ -88,18 +88,18 @@ pub fn label(message: &Message) -> String {
     }
 }
 
-/// One rung: a message, or something that we decided.
+/// Rung of the ladder: a message, or one of our decisions.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rung {
     /// Microseconds since 1970.
     pub at: u64,
-    /// `caller`, `runtime` or `destination` and whether we sent it; `None` for what we decided.
+    /// `caller`, `runtime` or `destination`, and true if we sent it; `None` for a decision.
     pub leg: Option<(&'static str, bool)>,
-    /// What it is.
+    /// Text of the rung.
     pub text: String,
 }
 
-/// The ladder, for a terminal.
+/// Draws the ladder for a terminal.
 pub fn ladder(rungs: &[Rung]) -> String {
     let began = rungs.first().map_or(0, |rung| rung.at);
     let mut text = format!(

@@ -1,23 +1,24 @@
-//! The ladder of a call as a picture: three lines of life, four where the call was handed on from here, an arrow a message, a note for what was decided.
+//! Ladder diagram of a call as SVG: three lifelines, four if the call was transferred from here, an arrow per message,
+//! a note per decision.
 
 use std::fmt::{self, Write as _};
 
 use super::show::Rung;
 
-/// Where the lines stand, and how far one rung is from the next.
+/// Positions of the lifelines, and the distance between two rungs.
 const CALLER: u32 = 190;
 const OURS: u32 = 470;
 const RUNTIME: u32 = 750;
 const DESTINATION: u32 = 1030;
-/// What stands to the right of the last line.
+/// Space to the right of the last lifeline.
 const MARGIN: u32 = 110;
 const STEP: u32 = 30;
 const TOP: u32 = 64;
-/// Letters of a decision that fit one line of it, and how many lines are shown.
+/// Characters of a decision per line, and lines shown.
 const LETTERS: usize = 88;
 const LINES: usize = 6;
 
-/// Text as XML holds it; what XML can't hold is replaced.
+/// Text escaped for XML; characters that XML can't hold are replaced.
 struct Escaped<'a>(&'a str);
 
 impl fmt::Display for Escaped<'_> {
@@ -38,7 +39,7 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-/// The picture. It takes its colours from `currentColor`, and holds no script.
+/// Draws the diagram. Its colours follow `currentColor`, and it has no script.
 pub fn svg(rungs: &[Rung]) -> String {
     let mut body = String::new();
     let mut y = TOP;
@@ -106,7 +107,7 @@ fn arrow(body: &mut String, y: u32, leg: &str, is_sent: bool, text: &str) {
         body,
         "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>\
          <line x1=\"{from}\" y1=\"{y}\" x2=\"{to}\" y2=\"{y}\" stroke=\"currentColor\" marker-end=\"url(#head)\"/>",
-        // In the middle of what is free: no line of life runs through it.
+        // Centred between the lifelines, so that none runs through it.
         match leg {
             "destination" => RUNTIME.midpoint(DESTINATION),
             _ => left.midpoint(right),
@@ -116,7 +117,7 @@ fn arrow(body: &mut String, y: u32, leg: &str, is_sent: bool, text: &str) {
     );
 }
 
-/// Gives the place of the next rung.
+/// Draws a note; returns the position of the next rung.
 fn note(body: &mut String, mut y: u32, text: &str) -> u32 {
     let mut lines = wrapped(text);
     if lines.len() > LINES {

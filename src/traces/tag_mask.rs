@@ -1,9 +1,9 @@
-//! Tags of a trace, hidden from those who may read calls and not end them: whoever has the tags of a dialog can speak in it, if from a place
-//! that the dialog knows.
+//! Hides the tags in a trace from users who may read calls but not end them: a peer that knows the tags of a dialog can
+//! send requests inside it, if it also sends from the right place.
 //!
-//! A tag gets the same letters wherever it is in a trace, and as many of them, so that dialogs can still be told apart and lengths stay right.
-//! Tags are found where a parameter names them (`tag=`, `to-tag=`, escaped in a URI as well), and, where they are long enough to be nothing
-//! else, wherever they are.
+//! A tag is replaced by the same letters everywhere in a trace, and by as many, so that dialogs stay distinguishable
+//! and lengths right. Tags are found in parameters (`tag=`, `to-tag=`, also escaped in a URI) and, if they are long
+//! enough to be nothing else, anywhere.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -11,14 +11,14 @@ use std::ops::Range;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 
-/// Shorter tags are hidden only where a parameter names them: anywhere else they could be anything.
+/// Length below which tags are hidden in parameters only: elsewhere they could be anything.
 const TELLING: usize = 8;
 /// Letters of a hidden tag.
 const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
-/// Tries to give each tag letters of its own; short ones may run out of them.
+/// Attempts to find unused letters for a tag; short tags may run out of them.
 const TRIES: u8 = 64;
 
-/// Hides the tags in all messages of a trace. Without `secret` nobody can guess a tag and compare.
+/// Hides the tags in all messages of a trace. `secret` keeps anybody from guessing a tag and comparing.
 pub fn hide_tags<'m>(messages: impl Iterator<Item = &'m mut Vec<u8>>, secret: [u8; 32]) {
     let mut tag_mask = TagMask {
         secret,
@@ -47,9 +47,9 @@ pub fn hide_tags<'m>(messages: impl Iterator<Item = &'m mut Vec<u8>>, secret: [u
 
 struct TagMask {
     secret: [u8; 32],
-    /// Tags, and what is shown in their place.
+    /// Replacement of each tag.
     hidden: HashMap<Vec<u8>, Vec<u8>>,
-    /// What is shown for some tag.
+    /// Replacements in use.
     given: HashSet<Vec<u8>>,
 }
 
@@ -89,7 +89,7 @@ impl TagMask {
     }
 }
 
-/// Where the values of parameters stand whose name ends in `tag`.
+/// Returns the ranges of parameter values whose name ends in `tag`.
 fn tags_in(message: &[u8]) -> Vec<Range<usize>> {
     let mut tags = Vec::new();
     let mut at = 0;
@@ -112,9 +112,9 @@ fn tags_in(message: &[u8]) -> Vec<Range<usize>> {
     tags
 }
 
-/// Behind the sign that follows a name, which is escaped in the header of a URI.
+/// Returns the start of the value after a name's `=`, which is escaped inside a URI's headers.
 fn value_start(message: &[u8], name_end: usize) -> Option<usize> {
-    // A line may go on in the next one, which then begins with a blank (RFC 3261 §7.3.1).
+    // A header may continue on the next line, which then begins with a blank (RFC 3261 §7.3.1).
     let blank = |mut at: usize| {
         loop {
             at += match message.get(at..).unwrap_or_default() {
@@ -135,11 +135,11 @@ fn value_start(message: &[u8], name_end: usize) -> Option<usize> {
     };
 
     let start = blank(start);
-    // As attributes of XML are written.
+    // Skip the quote of an XML attribute.
     Some(start + usize::from(matches!(message.get(start), Some(b'"' | b'\''))))
 }
 
-/// What a token is made of (RFC 3261 §25.1), but for the sign that begins an escape.
+/// Returns true for the characters of a token (RFC 3261 §25.1), except the one that begins an escape.
 const fn is_of_tag(octet: u8) -> bool {
     octet.is_ascii_alphanumeric()
         || matches!(octet, b'-' | b'.' | b'!' | b'*' | b'_' | b'+' | b'`' | b'~')

@@ -1,4 +1,4 @@
-//! Where a message is copied: a shard's end, and the queue on which it leaves its batch for the thread that keeps traces.
+//! Copying of messages: the tap of a shard, and the queue through which its batches reach the thread that keeps traces.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -8,27 +8,27 @@ use std::time::Duration;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
 
-/// How often batches are picked up.
+/// Interval at which batches are picked up.
 pub(super) const SWEEP: Duration = Duration::from_millis(50);
-/// Octets of a batch that waits, and of one that its shard can't hand on.
+/// Octets of a batch in the queue, and of one that its shard still holds.
 pub(super) const BATCH: usize = 1 << 20;
-/// A batch of this size is picked up at once.
+/// Size at which a batch is picked up at once.
 pub(super) const MUCH: usize = BATCH / 4;
-/// A batch with more room than this gives it back when nothing comes.
+/// Capacity above which an empty batch is freed.
 const ROOMY: usize = 64 << 10;
-/// What a message costs a batch beside its octets.
+/// Memory of a message beside its octets.
 const OVERHEAD: usize = size_of::<Mark>();
 
-/// A shard's end.
+/// Tap of a shard.
 #[derive(Debug)]
 pub struct Tap {
     batch: Batch,
-    /// `None` where nothing is to be copied.
+    /// `None` if nothing is to be copied.
     queue: Option<Arc<TapQueue>>,
 }
 
 impl Tap {
-    /// Copies nothing.
+    /// Makes a tap that copies nothing.
     pub fn closed() -> Self {
         Self {
             batch: Batch::default(),
@@ -65,20 +65,20 @@ impl Tap {
         self.batch.push(mark, octets);
     }
 
-    /// Gives much room back; for a shard that has nothing to do.
+    /// Frees large buffers, for an idle shard.
     pub fn rest(&mut self) {
         if self.batch.marks.is_empty() {
             self.batch.rest();
         }
     }
 
-    /// Whether what was copied is to be handed on, however soon there will be more: it is much, or has waited as long as it may.
+    /// Returns true if the batch should be handed on now: it is large, or has waited for the maximum time.
     pub fn is_due(&self, now: Moment) -> bool {
         let first = self.batch.marks.first();
         self.batch.size() > MUCH || first.is_some_and(|mark| now.since(mark.at) >= SWEEP)
     }
 
-    /// Leaves all that was copied: for a shard that ends. Waits for who picks up.
+    /// Hands on everything, for a shard that ends. Waits for the queue's lock.
     pub fn leave(&mut self) {
         let Some(queue) = &self.queue else {
             return;
@@ -90,7 +90,7 @@ impl Tap {
         self.batch.clear();
     }
 
-    /// Leaves what was copied to be picked up; if that is just happening, the next turn does.
+    /// Hands the batch on. If the queue is locked, the next turn does.
     pub fn hand_on(&mut self) {
         let Some(queue) = self.queue.as_ref().filter(|_| !self.batch.marks.is_empty()) else {
             return;
@@ -106,7 +106,7 @@ impl Tap {
                 waiting.push(*mark, octets);
             }
         } else {
-            // It stays here until there is room.
+            // The batch stays here until there is room.
             return;
         }
 
@@ -119,7 +119,7 @@ impl Tap {
     }
 }
 
-/// One message of a batch.
+/// Entry of one message in a batch.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Mark {
     pub(super) at: Moment,
@@ -130,7 +130,7 @@ pub(super) struct Mark {
     pub(super) key: u64,
 }
 
-/// Messages one behind the other.
+/// Messages, one after another.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     pub(super) octets: Vec<u8>,
@@ -163,7 +163,7 @@ impl Batch {
         self.marks.clear();
     }
 
-    /// Gives much room back; for one that is empty and isn't needed.
+    /// Frees large buffers of an empty batch.
     pub(super) fn rest(&mut self) {
         if self.octets.capacity() > ROOMY {
             *self = Self::default();
@@ -171,23 +171,23 @@ impl Batch {
     }
 }
 
-/// Where a shard leaves its batch.
+/// Queue of one batch per shard.
 #[derive(Debug, Default)]
 pub(super) struct TapQueue {
     batch: Mutex<Batch>,
     keeper: OnceLock<Thread>,
-    /// Messages for which there was no room since they were last picked up.
+    /// Messages dropped since the batch was last picked up.
     left_out: AtomicU64,
 }
 
 impl TapQueue {
-    /// From now on `keeper` is told when there is much. Once.
+    /// Sets the thread to wake when a batch is large. Called once.
     pub(super) fn attend(&self, keeper: &Thread) {
-        // Nobody else sets it.
+        // It is set nowhere else.
         let _ = self.keeper.set(keeper.clone());
     }
 
-    /// Swaps what lies there for `spare`, which is empty; false if there is nothing.
+    /// Swaps the waiting batch for `spare`, which is empty; false if none waits.
     pub(super) fn pick_up(&self, spare: &mut Batch) -> bool {
         let mut batch = lock(&self.batch);
         if batch.marks.is_empty() {
@@ -198,7 +198,7 @@ impl TapQueue {
         true
     }
 
-    /// Messages for which there was no room since this was last asked.
+    /// Takes the number of messages dropped since the last call.
     pub(super) fn left_out(&self) -> u64 {
         self.left_out.swap(0, Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! Who finds what: calls, strangers, memory and disk.
+//! Tests of traces: calls, unauthenticated peers, memory and disk.
 
 use std::time::Duration;
 

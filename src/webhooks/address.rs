@@ -1,8 +1,9 @@
-//! Which addresses lie in the open Internet: a receiver anywhere else could be something that only this machine may reach.
+//! Classifies addresses: a webhook receiver outside the public Internet could be something that only this machine can
+//! reach.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Whether the address is one of the public Internet's.
+/// Returns true for an address of the public Internet.
 pub fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_public_v4(address),
@@ -10,7 +11,7 @@ pub fn is_public(address: IpAddr) -> bool {
     }
 }
 
-/// Everything but what the registry of special-purpose addresses (RFC 6890) keeps back.
+/// Everything except the special-purpose addresses (RFC 6890).
 fn is_public_v4(address: Ipv4Addr) -> bool {
     let [first, second, third, _] = address.octets();
     let reserved = match (first, second, third) {
@@ -18,7 +19,7 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
         (0 | 10 | 127 | 224.., _, _) => true,
         // Shared by carriers (RFC 6598).
         (100, 64..=127, _) => true,
-        // Link-local, where clouds keep their metadata.
+        // Link-local, which clouds use for metadata.
         (169, 254, _) => true,
         (172, 16..=31, _) => true,
         // Protocol assignments, documentation, 6to4 relays, private use.
@@ -31,7 +32,7 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
     !reserved
 }
 
-/// Global unicast (2000::/3), without what leads to an IPv4 address that isn't public, and without tunnels.
+/// Global unicast (2000::/3), without tunnels and without addresses that embed a non-public IPv4 address.
 fn is_public_v6(address: Ipv6Addr) -> bool {
     if let Some(v4) = embedded(address) {
         return is_public_v4(v4);
@@ -47,7 +48,7 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
     global && !reserved
 }
 
-/// The IPv4 address that this one stands for: mapped, compatible, NAT64 (RFC 6052), 6to4 (RFC 3056).
+/// Returns the embedded IPv4 address: mapped, compatible, NAT64 (RFC 6052), 6to4 (RFC 3056).
 fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let join = |high: u16, low: u16| Ipv4Addr::from((u32::from(high) << 16) | u32::from(low));
     match address.segments() {

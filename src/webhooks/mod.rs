@@ -1,7 +1,7 @@
-//! Sends events to the receivers that orgs name, signed as Standard Webhooks has it.
+//! Sends events to the receivers of orgs, signed according to Standard Webhooks.
 //!
-//! The queue is the store's: what is owed was committed with its event. Here it is taken hold of, sent, tried again over days, and
-//! given up. Knows nothing of HTTP servers, calls or SIP.
+//! The queue is in the store: a delivery is committed with its event. Here it is leased, sent, retried over days, and
+//! given up. Must not know HTTP servers, calls or SIP.
 
 pub mod address;
 mod post;

@@ -1,4 +1,5 @@
-//! One POST to a receiver: resolved, judged, connected to the address that was judged, and no redirect followed.
+//! One POST to a receiver: the name is resolved, its addresses are checked, and the connection goes to a checked
+//! address. Redirects aren't followed.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -22,18 +23,18 @@ use super::address::is_public;
 use super::target::Target;
 use crate::config;
 
-/// Addresses of a name that are looked at.
+/// Addresses of a name that are checked.
 const ADDRESSES: usize = 16;
-/// Of these that are tried.
+/// Addresses among them that are tried.
 const TRIED: usize = 4;
-/// The longest head of an answer, in octets.
+/// Maximum length of an answer's head, in octets.
 const LONGEST_HEAD: usize = 32 * 1024;
-/// What is read of an answer's body, so that the receiver isn't cut while it writes.
+/// Octets read of an answer's body, so that the receiver isn't cut off while it writes.
 const LONGEST_BODY: usize = 16 * 1024;
-/// How long is read.
+/// Time for reading the body.
 const BODY_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Sends.
+/// HTTP client for receivers.
 #[derive(Clone)]
 pub(super) struct Poster {
     tls: TlsConnector,
@@ -41,33 +42,33 @@ pub(super) struct Poster {
     timeout: Duration,
 }
 
-/// What a receiver answered.
+/// Answer of a receiver.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct WebhookAnswer {
     pub(super) status: StatusCode,
-    /// What it wishes us to wait.
+    /// Delay that it asks for.
     pub(super) retry_after: Option<Duration>,
 }
 
-/// Why there is no answer.
+/// Reason why there is no answer.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum DeliveryFault {
     /// The name has no address.
     Name,
     /// All its addresses are private.
     Private,
-    /// Nobody takes the connection.
+    /// No address accepts a connection.
     Connect,
-    /// No TLS that can be trusted.
+    /// TLS fails, or the certificate isn't trusted.
     Tls,
-    /// It takes too long.
+    /// The answer takes too long.
     Timeout,
-    /// What comes back is no HTTP.
+    /// The answer isn't HTTP.
     Answer,
 }
 
 impl DeliveryFault {
-    /// A stable word for it.
+    /// Stable word of the reason.
     pub(super) const fn as_str(self) -> &'static str {
         match self {
             Self::Name => "name_not_resolved",
@@ -80,10 +81,10 @@ impl DeliveryFault {
     }
 }
 
-/// Whom receivers on TLS have to be certified by: the system's authorities and the configured ones.
+/// Trust anchors for receivers: the system's CAs and the configured ones.
 ///
 /// # Errors
-/// The file of these can't be used.
+/// The configured file can't be used.
 pub fn trusted(config: &config::Webhooks) -> Result<RootCertStore, tls::Unusable> {
     let roots = tls::system_roots("webhooks over https can't be sent; set webhooks.tls_ca");
     match &config.tls_ca {
@@ -93,7 +94,7 @@ pub fn trusted(config: &config::Webhooks) -> Result<RootCertStore, tls::Unusable
 }
 
 impl Poster {
-    /// Over TLS `roots` are trusted.
+    /// Makes a client that trusts `roots` for TLS.
     pub(super) fn new(config: &config::Webhooks, roots: RootCertStore) -> Self {
         Self {
             tls: Arc::new(tls::client(roots)).into(),
@@ -102,12 +103,12 @@ impl Poster {
         }
     }
 
-    /// Whether receivers on private networks are allowed.
+    /// Returns true if receivers on private networks are allowed.
     pub(super) const fn private_allowed(&self) -> bool {
         self.private_allowed
     }
 
-    /// Sends `body` under `headers`, and waits for the answer's head.
+    /// Sends `body` with `headers`, and waits for the answer's head.
     pub(super) async fn post(
         &self,
         target: &Target,
@@ -118,7 +119,7 @@ impl Poster {
         let sent = self.send(target, headers, body, &head);
         match tokio::time::timeout(self.timeout, sent).await {
             Ok(answer) => answer,
-            // The head was in time; what came behind it was not waited for.
+            // The head was in time; only the body is missing.
             Err(_) => head.into_inner().ok_or(DeliveryFault::Timeout),
         }
     }
@@ -144,7 +145,8 @@ impl Poster {
         exchange(stream.map_err(|_| DeliveryFault::Tls)?, request, head).await
     }
 
-    /// A name may lead elsewhere each time it is asked: what is connected to is what was judged.
+    /// Resolves and connects. A name may resolve differently each time, so the addresses that were checked are the ones
+    /// connected to.
     async fn connect(&self, target: &Target) -> Result<TcpStream, DeliveryFault> {
         let found = tokio::net::lookup_host((target.host.as_str(), target.port)).await;
         let found: Vec<SocketAddr> = found
@@ -178,7 +180,7 @@ async fn exchange(
     let connection = connection.handshake(TokioIo::new(stream)).await;
     let (mut sender, connection) = connection.map_err(|_| DeliveryFault::Answer)?;
 
-    // The connection lives no longer than the exchange; once it is over, the exchange says how.
+    // The connection ends with the exchange, whose result is what counts.
     let mut driving = pin!(async {
         let _ = connection.await;
         std::future::pending::<Infallible>().await
@@ -195,7 +197,7 @@ async fn exchange(
     let answer = *head.get_or_init(|| answer);
     let body = Limited::new(response.into_body(), LONGEST_BODY).collect();
     tokio::select! {
-        // What the body holds, and whether it ends, changes nothing.
+        // The content of the body doesn't matter, nor whether it ends.
         _ = tokio::time::timeout(BODY_PATIENCE, body) => {}
         never = &mut driving => match never {},
     }
@@ -203,7 +205,7 @@ async fn exchange(
     Ok(answer)
 }
 
-/// Seconds; a date is passed over.
+/// Parses seconds; a date is ignored.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let value = headers.get(header::RETRY_AFTER)?.to_str().ok()?;
     value.trim().parse().ok().map(Duration::from_secs)

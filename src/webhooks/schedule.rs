@@ -1,4 +1,4 @@
-//! When a delivery that failed is tried again: soon at first, then over two and a half days.
+//! Retry schedule of deliveries: soon at first, then over two and a half days.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
-/// Seconds between one attempt and the next.
+/// Seconds between two attempts.
 const PAUSES: [u64; 13] = [
     5,
     30,
@@ -23,10 +23,11 @@ const PAUSES: [u64; 13] = [
     12 * HOUR,
     12 * HOUR,
 ];
-/// As long as a receiver may put us off.
+/// Longest delay that a receiver may ask for.
 const LONGEST_WISH: Duration = Duration::from_secs(24 * HOUR);
 
-/// When to try again after so many attempts, this one included; `None`: never. `wished` is what the receiver asked for.
+/// Returns when to retry after this number of attempts; `None`: never. `wished` is the delay that the receiver asked
+/// for.
 pub(super) fn next_attempt(
     attempts: u32,
     delivery: Uuid,
@@ -35,7 +36,8 @@ pub(super) fn next_attempt(
 ) -> Option<Moment> {
     let place = usize::try_from(attempts.max(1) - 1).unwrap_or(usize::MAX);
     let pause = Duration::from_secs(*PAUSES.get(place)?);
-    // Up to a tenth longer, so that what failed together isn't tried together. The last octet of an id is random.
+    // Jitter of up to a tenth, so that deliveries that failed together aren't retried together. The last octet of an id
+    // is random.
     let share = u32::from(delivery.as_bytes()[15]);
     let pause = pause + pause / 10 * share / 255;
     let wished = wished.unwrap_or_default().min(LONGEST_WISH);

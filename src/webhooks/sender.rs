@@ -1,7 +1,7 @@
-//! Takes hold of what is due, sends it, and writes down what came of it.
+//! Leases due deliveries, sends them, and records the outcome.
 //!
-//! Several nodes share one queue: each holds what it attempts, for a while. Receivers that are slow take their own places and
-//! those of their org, not everybody's.
+//! Several nodes share one queue; each leases what it attempts. Slow receivers use up their own places and those of
+//! their org, not everybody's.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -21,33 +21,33 @@ use super::signature::signatures;
 use super::target::Target;
 use crate::config;
 
-/// Attempts at once.
+/// Concurrent attempts.
 const AT_ONCE: usize = 256;
-/// Of these for one org.
+/// Concurrent attempts for one org.
 const OF_ORG: usize = 32;
-/// Of these for one webhook.
+/// Concurrent attempts for one webhook.
 const OF_WEBHOOK: usize = 8;
-/// How long an attempt is held: longer than it can take.
+/// Lease of an attempt: longer than an attempt can take.
 const LEASE: Duration = Duration::from_secs(90);
-/// How often it is looked for what is due.
+/// Interval between checks for due deliveries.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// How long attempts under way may take once the sender ends.
+/// Time for attempts in progress to end when the sender stops.
 const LAST_ATTEMPTS: Duration = Duration::from_secs(5);
 
-/// Sends what is due. Clones share it.
+/// Sender of due deliveries. Clones share it.
 #[derive(Clone)]
 pub struct WebhookSender(Arc<Inner>);
 
 struct Inner {
     store: Store,
     poster: Poster,
-    /// Whoever holds what this node attempts.
+    /// Name under which this node leases deliveries.
     holder: String,
     clock: fn() -> Moment,
     places: Mutex<Places>,
 }
 
-/// Attempts under way.
+/// Attempts in progress.
 #[derive(Debug, Default)]
 struct Places {
     all: usize,
@@ -55,14 +55,14 @@ struct Places {
     webhooks: HashMap<Uuid, usize>,
 }
 
-/// An attempt's place, until it is dropped.
+/// Place of an attempt, released when dropped.
 struct Place {
     sender: WebhookSender,
     org: Uuid,
     webhook: Uuid,
 }
 
-/// A sender at work.
+/// Running sender.
 #[derive(Debug)]
 pub struct Running {
     end: watch::Sender<bool>,
@@ -78,7 +78,7 @@ impl std::fmt::Debug for WebhookSender {
 }
 
 impl WebhookSender {
-    /// A sender of the node of this number. `roots` are trusted over TLS.
+    /// Makes the sender of the node with this number. `roots` are trusted for TLS.
     pub fn new(
         store: Store,
         (config, roots): (&config::Webhooks, RootCertStore),
@@ -94,17 +94,17 @@ impl WebhookSender {
         }))
     }
 
-    /// Works until it is told to stop.
+    /// Starts the task that sends.
     pub fn start(self) -> Running {
         let (end, ended) = watch::channel(false);
         let working = tokio::spawn(self.work(ended));
         Running { end, working }
     }
 
-    /// Attempts everything that is due, once each, and gives how many attempts that were.
+    /// Attempts every due delivery once and returns the number of attempts.
     ///
     /// # Errors
-    /// [`Broke`](trunkline_store::Broke) alone.
+    /// Only [`Broke`](trunkline_store::Broke).
     pub async fn deliver_due(&self) -> Result<usize, Error> {
         let mut attempts = 0;
         loop {
@@ -144,7 +144,7 @@ impl WebhookSender {
             tokio::select! {
                 _ = ended.changed() => break,
                 Some(_) = errands.join_next(), if !errands.is_empty() => {}
-                // While the database is away, it is asked at intervals.
+                // While the database is away, poll it instead of waiting for new events.
                 _ = recorded.changed(), if !fails => {}
                 () = tokio::time::sleep(LOOK_EVERY) => {}
             }
@@ -156,7 +156,7 @@ impl WebhookSender {
         self.let_go().await;
     }
 
-    /// Lets go of what this node held; `true` if the database didn't do it, and time must.
+    /// Releases the leases of this node; `true` if the database failed, and they have to expire.
     async fn let_go(&self) -> bool {
         let holder = self.0.holder.clone();
         let freed = self
@@ -167,7 +167,7 @@ impl WebhookSender {
         freed.is_err()
     }
 
-    /// Takes hold of what is due and has a place.
+    /// Leases due deliveries for which there is a place.
     async fn take(&self) -> Result<Vec<impl Future<Output = ()> + Send + 'static>, Error> {
         let mut errands = Vec::new();
         let now = self.now();
@@ -223,7 +223,7 @@ impl WebhookSender {
 
     async fn post(&self, webhook: &Webhook, held: &Held) -> Result<WebhookAnswer, DeliveryFault> {
         let poster = &self.0.poster;
-        // It was judged when it was named; what is allowed may have changed since.
+        // The URL was checked when it was set, but the policy may have changed since.
         let target = Target::parse(&webhook.url, poster.private_allowed());
         let target = target.map_err(|_| DeliveryFault::Private)?;
         let headers = headers(webhook, held, self.now());
@@ -232,11 +232,11 @@ impl WebhookSender {
 }
 
 impl Running {
-    /// Begins nothing more, and lets what is under way finish for a few seconds.
+    /// Starts no further attempt, and waits some seconds for those in progress.
     pub async fn stop(self) {
         let _ = self.end.send(true);
         if self.working.await.is_err() {
-            tracing::error!("the sender of webhooks had panicked");
+            tracing::error!("the webhook sender panicked");
         }
     }
 }
@@ -278,7 +278,7 @@ impl Drop for Place {
     }
 }
 
-/// Sends one delivery, and writes down what came of it. If that can't be written, it is sent again once it is held no longer.
+/// Sends one delivery and records the outcome. If that fails, the delivery is sent again once its lease expires.
 async fn attempt(place: Place, webhook: Arc<Webhook>, held: Held) {
     let sender = &place.sender;
     let began = sender.now();
@@ -306,11 +306,11 @@ async fn attempt(place: Place, webhook: Arc<Webhook>, held: Held) {
 
     let settled = settled.await;
     if let Err(error) = settled {
-        tracing::warn!(%error, webhook.id = %webhook.id, "what came of a webhook's attempt could not be written down");
+        tracing::warn!(%error, webhook.id = %webhook.id, "recording a webhook attempt failed");
     }
 }
 
-/// What comes of an attempt, and the stable word for what went wrong.
+/// Decides what follows from an attempt, and the stable word for the failure.
 fn judge(
     answered: Result<WebhookAnswer, DeliveryFault>,
     attempts: u32,

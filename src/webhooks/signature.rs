@@ -1,4 +1,4 @@
-//! Signatures of the Standard Webhooks specification: HMAC-SHA-256 over id, time and body, one for each secret that is good now.
+//! Signatures according to Standard Webhooks: HMAC-SHA-256 over id, time and body, one per valid secret.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -10,13 +10,13 @@ use trunkline_store::{Password, Webhook};
 
 const PREFIX: &str = "whsec_";
 
-/// A new secret: 256 random bits, as the specification writes them.
+/// Makes a new secret: 256 random bits in the specification's notation.
 pub fn new_secret() -> Password {
     let octets: [u8; 32] = rand::random();
     Password::new(format!("{PREFIX}{}", STANDARD.encode(octets)))
 }
 
-/// The field `webhook-signature`: the newest secret's first.
+/// Value of `webhook-signature`; the newest secret's signature comes first.
 pub(super) fn signatures(webhook: &Webhook, id: &str, now: Moment, body: &str) -> String {
     let old = webhook.old_secret.as_ref();
     let old = old.filter(|(_, until)| now < *until).map(|(old, _)| old);

@@ -1,4 +1,4 @@
-//! A receiver's address: an `https:` URL, or one of `http:` where the operator allows receivers on private networks.
+//! URL of a webhook receiver: `https:`, or `http:` if the operator allows receivers on private networks.
 
 use std::net::IpAddr;
 
@@ -7,31 +7,31 @@ use axum::http::uri::PathAndQuery;
 
 use super::address::is_public;
 
-/// The longest URL, in octets.
+/// Maximum length of a URL, in octets.
 const LONGEST: usize = 2048;
 
-/// Where to send.
+/// Parsed URL of a receiver.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Target {
-    /// A name, or an address without brackets.
+    /// Name, or address without brackets.
     pub(super) host: String,
     pub(super) port: u16,
     pub(super) tls: bool,
-    /// The field `Host`.
+    /// Value of `Host`.
     pub(super) authority: String,
     pub(super) path: PathAndQuery,
 }
 
-/// Why a text is no receiver's address.
+/// Reason why a text is no receiver's URL.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TargetFault {
-    /// It is no URL of the kind.
+    /// It isn't an http or https URL.
     #[error("is not an https: URL of at most {LONGEST} characters")]
     NoUrl,
-    /// It holds a user name or a password.
+    /// It contains a user name or a password.
     #[error("must not hold a user name or a password")]
     Credentials,
-    /// It holds a fragment.
+    /// It contains a fragment.
     #[error("must not hold a fragment")]
     Fragment,
     /// It isn't over TLS.
@@ -45,7 +45,7 @@ pub enum TargetFault {
 }
 
 impl Target {
-    /// Reads a URL. Whether a name leads to a private network is seen when it is resolved.
+    /// Parses a URL. Whether a name resolves to a private network is checked when it is resolved.
     ///
     /// # Errors
     /// [`TargetFault`].
@@ -78,7 +78,7 @@ impl Target {
 
         let is_bare = authority.as_str().len() == authority.host().len();
         let port = match authority.port() {
-            // What stands behind the host is no port.
+            // A text after the host that isn't a port.
             None if !is_bare => return Err(TargetFault::NoUrl),
             None if tls => 443,
             None => 80,

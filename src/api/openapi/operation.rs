@@ -24,33 +24,30 @@ const REFUSALS: [(u16, &str); 13] = [
         400,
         "The request is wrong: `message` names every fault by its path.",
     ),
-    (401, "There is no credential, or none that is good."),
-    (403, "The credential doesn't allow it."),
-    (
-        404,
-        "There is no such thing, or none that this credential may see.",
-    ),
+    (401, "No credential, or an invalid one."),
+    (403, "The credential lacks the permission."),
+    (404, "No such object, or none that this credential may see."),
     (
         409,
-        "What is stored stands against it, or the same request is still under way.",
+        "The request conflicts with what is stored, or the same request is still in progress.",
     ),
     (408, "The body did not arrive in time."),
     (413, "The body is longer than 1 MiB."),
-    (415, "The body is no JSON in UTF-8."),
-    (422, "The `Idempotency-Key` was used with another body."),
+    (415, "The body is not JSON in UTF-8."),
+    (
+        422,
+        "The `Idempotency-Key` was used before with another body.",
+    ),
     (
         429,
         "Too many requests; `Retry-After` says when the next one may pass.",
     ),
-    (
-        500,
-        "Something broke on our side; `message` quotes the request's id.",
-    ),
+    (500, "An internal error; `message` quotes the request's id."),
     (
         503,
         "The database does not answer now, or this node has no room for it; `Retry-After` says when to try again.",
     ),
-    (502, "A third party that has to be asked could not be."),
+    (502, "A third party that has to be asked doesn't answer."),
 ];
 
 /// Response components for all refusals, in the form of the org API and in that of the partner API.
@@ -86,13 +83,13 @@ const HEADERS: [(&str, &str, &str, &str); 5] = [
         "RateLimit",
         "RateLimit",
         "string",
-        "What is left of the limits, and the seconds until they are full again.",
+        "Requests left within the limits, and seconds until the limits are full again.",
     ),
     (
         "RateLimitPolicy",
         "RateLimit-Policy",
         "string",
-        "The limits that count for this credential.",
+        "The limits that apply to this credential.",
     ),
     (
         "RetryAfter",
@@ -104,7 +101,7 @@ const HEADERS: [(&str, &str, &str, &str); 5] = [
         "IdempotentReplayed",
         "Idempotent-Replayed",
         "string",
-        "`true` where this is the answer to an earlier request with the same `Idempotency-Key`.",
+        "`true` if this is the answer to an earlier request with the same `Idempotency-Key`.",
     ),
 ];
 
@@ -256,7 +253,7 @@ impl<'g> Operation<'g> {
     /// Adds the header `Idempotency-Key`.
     pub(in crate::api) fn once(mut self) -> Self {
         let key = json!({"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]([ -~]*[!-~])?$"});
-        let description = "The client's name for this request: sent again, it is answered the same and does nothing, for 24 hours.";
+        let description = "Client's id of the request. For 24 hours, a repetition with the same id gets the same answer and does nothing.";
         self.parameter("header", IDEMPOTENCY_KEY, key, false, Some(description));
         self.may_refuse(&[409, 422])
     }

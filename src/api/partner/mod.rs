@@ -92,7 +92,7 @@ fn describe_limits(builder: &mut OpenApiBuilder) {
         "get",
         "/partner/v1/limits",
         "showPartnerLimits",
-        "What the operator allows the partner, and the partner to give to its orgs",
+        "Limits of the partner, and the greatest limits that it may set for its orgs",
         |op| {
             op.tag(TAG)
                 .partner()
@@ -100,19 +100,15 @@ fn describe_limits(builder: &mut OpenApiBuilder) {
         },
     );
     let path = "/partner/v1/orgs/{orgId}/limits";
-    builder.add(
-        "get",
-        path,
-        "showOrgLimits",
-        "What the org may have and ask for",
-        |op| op.tag(TAG).partner().gives::<limits::OrgLimitsView>(200),
-    );
+    builder.add("get", path, "showOrgLimits", "Limits of the org", |op| {
+        op.tag(TAG).partner().gives::<limits::OrgLimitsView>(200)
+    });
 
     builder.add(
         "patch",
         path,
         "updateOrgLimits",
-        "Changes the limits that are named, up to what the operator allows; `null` goes back to the default, what is absent stays",
+        "Sets limits, up to what the operator allows; `null` restores the default, absent limits are unchanged",
         |op| {
             op.tag(TAG)
                 .partner()
@@ -138,7 +134,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder, config: &Config) {
                 .tag(TAG)
                 .partner()
                 .query("limit", limit, "Orgs on a page.");
-            op.query("offset", offset, "Orgs to pass over.")
+            op.query("offset", offset, "Orgs to skip.")
                 .query(
                     "external_id",
                     text_schema(),
@@ -153,7 +149,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder, config: &Config) {
         "post",
         ORGS,
         "createOrg",
-        "Makes an org; one `external_id` makes one org",
+        "Creates an org, at most one for each `external_id`",
         |op| {
             let body = read_by(|fields| orgs::described(config, fields));
             op.tag(TAG)
@@ -169,7 +165,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder, config: &Config) {
         "get",
         "/partner/v1/orgs/by-external-id/{externalId}",
         "findOrg",
-        "The partner's org of this external id",
+        "The partner's org with this external id",
         |op| {
             op.tag(TAG)
                 .partner()
@@ -182,7 +178,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder, config: &Config) {
         "get",
         &format!("{ORGS}/{{orgId}}"),
         "showOrg",
-        "An org with everything that is kept of it",
+        "An org with all its data",
         |op| op.tag(TAG).partner().gives::<org::WholeOrgView>(200),
     );
 
@@ -190,7 +186,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder, config: &Config) {
         "patch",
         &format!("{ORGS}/{{orgId}}"),
         "updateOrg",
-        "Changes what is named: `null` clears, what is absent stays; `integrations` replaces all connections",
+        "Updates the org: `null` clears a field, absent fields are unchanged; `integrations` replaces all connections",
         |op| {
             let body = read_by(|fields| org::changed(config, fields));
             op.tag(TAG)
@@ -255,7 +251,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder, config: &Config) {
         (
             "suspend",
             "suspendOrg",
-            "Suspends an org: its keys, INVITEs and REGISTERs are refused, calls that are up go on",
+            "Suspends an org: its keys, INVITEs and REGISTERs are refused, calls that are up continue",
         ),
         (
             "resume",
@@ -282,7 +278,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder, config: &Config) {
         "post",
         &of_org("phone-numbers/{phoneNumberId}/verify"),
         "verifyOrgNumber",
-        "Marks a number as the org's own, where the operator lets the partner do so",
+        "Verifies a number, if the operator allows the partner to",
         |op| {
             op.tag(TAG)
                 .partner()
@@ -309,7 +305,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder, config: &Config) {
         "post",
         &of_org("api-keys"),
         "createOrgKey",
-        "Makes a key of the org, shown once; it may do everything unless `scopes` says less",
+        "Creates a key of the org, shown once; without `scopes` it has every scope",
         |op| {
             let body = read_by(api_keys::new_key);
             op.tag(TAG)
@@ -324,7 +320,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder, config: &Config) {
         "delete",
         &of_org("api-keys/{apiKeyId}"),
         "revokeOrgKey",
-        "Revokes a key of the org for good, whoever made it",
+        "Revokes a key of the org for good, no matter who created it",
         |op| {
             op.tag(TAG)
                 .partner()
@@ -337,7 +333,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder, config: &Config) {
         "post",
         &of_org("login-links"),
         "createLoginLink",
-        "A link that logs a person into the dashboard, once and within 15 minutes",
+        "Creates a link that logs a person into the dashboard, once and within 15 minutes",
         |op| {
             let body = read_by(login_links::described);
             op.tag(TAG)
@@ -352,7 +348,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder, config: &Config) {
         "get",
         &of_org("sessions"),
         "listDashboardSessions",
-        "Who is logged in to the org's dashboard, newest first",
+        "Sessions of the org's dashboard, newest first",
         |op| {
             op.tag(TAG)
                 .partner()
@@ -365,7 +361,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder, config: &Config) {
         "delete",
         &of_org("sessions"),
         "endDashboardSessions",
-        "Logs everybody out of the org's dashboard",
+        "Ends all sessions of the org's dashboard",
         |op| op.tag(TAG).partner().deletes(),
     );
 
@@ -381,7 +377,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder, config: &Config) {
         "get",
         &of_org("roles"),
         "listRoles",
-        "What a new member of the org can be made",
+        "Roles for members of the org",
         |op| {
             op.tag(TAG)
                 .partner()

@@ -143,7 +143,7 @@ pub(super) async fn answer(
         }
         let some = export.read().await.inspect_err(|error| {
             let error = error as &dyn std::error::Error;
-            tracing::warn!(error, "calls could not be read on: their stream breaks off");
+            tracing::warn!(error, "reading further calls failed: the stream breaks off");
         })?;
         Ok::<_, Error>(Some((Bytes::from(some), export)))
     });

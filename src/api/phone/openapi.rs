@@ -61,7 +61,7 @@ fn agents(builder: &mut OpenApiBuilder, config: &Config) {
         },
     );
 
-    of.post("/phone", "createAgent", "Makes an agent", |op| {
+    of.post("/phone", "createAgent", "Creates an agent", |op| {
         let body = read_by(|fields| agents::new_agent(fields, voices));
         op.makes::<AgentView>(body)
     });
@@ -73,7 +73,7 @@ fn agents(builder: &mut OpenApiBuilder, config: &Config) {
     of.patch(
         "/phone/{agent_id}",
         "updateAgent",
-        "Changes an agent: what isn't named stays, `null` clears",
+        "Updates an agent: absent fields are unchanged, `null` clears a field",
         |op| {
             let body = read_by(|fields| agents::change(fields, voices));
             op.body(body).gives::<AgentView>(200)
@@ -83,7 +83,7 @@ fn agents(builder: &mut OpenApiBuilder, config: &Config) {
     of.delete(
         "/phone/{agent_id}",
         "deleteAgent",
-        "Deletes an agent and frees its numbers; calls that are up go on",
+        "Deletes an agent and frees its numbers; calls that are up continue",
         |op| op.deletes(),
     );
 
@@ -129,7 +129,7 @@ fn numbers(builder: &mut OpenApiBuilder) {
     of.post(
         "/phone/numbers",
         "createNumber",
-        "Adds a number, which the operator then verifies",
+        "Adds a number, unverified until the operator, the partner or a spoken code verifies it",
         |op| op.makes::<NumberView>(read_by(numbers::named)),
     );
 
@@ -143,7 +143,7 @@ fn numbers(builder: &mut OpenApiBuilder) {
     of.post(
         "/phone/numbers/{number_id}/verify",
         "verifyNumber",
-        "Calls the number and speaks a code: 202; 200 for a number that is verified",
+        "Calls the number and speaks a code: 202; 200 if the number is already verified",
         |op| {
             op.note("Three calls to a number in 24 hours. 409 `no_verification_route` where the operator has no route for such calls.")
                 .once()
@@ -157,9 +157,9 @@ fn numbers(builder: &mut OpenApiBuilder) {
     of.post(
         "/phone/numbers/{number_id}/verify/confirm",
         "confirmNumber",
-        "Verifies a number by the code that was spoken to it",
+        "Verifies a number by the code from the call",
         |op| {
-            op.note("A code is good for ten minutes and five tries: 400 `wrong_code`, then 409 `no_code`.")
+            op.note("A code is valid for ten minutes and five tries: 400 `wrong_code`, then 409 `no_code`.")
                 .may_refuse(&[409])
                 .body(read_by(verification::code))
                 .gives::<NumberView>(200)
@@ -186,14 +186,14 @@ fn inbound_trunk(builder: &mut OpenApiBuilder) {
     of.post(
         AT,
         "createInboundTrunk",
-        "Makes the org's trunk; without `phone_numbers` it lists every verified number",
+        "Creates the org's trunk; without `phone_numbers` it lists every verified number",
         |op| op.makes::<InboundTrunkView>(read_by(inbound_trunk::new_trunk)),
     );
 
     of.patch(
         AT,
         "updateInboundTrunk",
-        "Changes the trunk; `phone_numbers` replaces the list",
+        "Updates the trunk; `phone_numbers` replaces the list",
         |op| {
             op.may_refuse(&[404])
                 .body(read_by(inbound_trunk::change))
@@ -211,25 +211,24 @@ fn inbound_trunk(builder: &mut OpenApiBuilder) {
     of.post(
         &beneath("phone-numbers"),
         "addTrunkNumbers",
-        "Lists more numbers; one that is listed changes nothing",
+        "Adds numbers to the list; listed ones change nothing",
         |op| {
             op.may_refuse(&[404])
                 .body(read_by(inbound_trunk::more_numbers))
                 .gives::<InboundTrunkView>(200)
         },
     );
-
     of.delete(
         &beneath("phone-numbers/{phone_number}"),
         "removeTrunkNumber",
-        "Takes a number off the list",
+        "Removes a number from the list",
         |op| op.may_refuse(&[404]).gives::<InboundTrunkView>(200),
     );
 
     of.post(
         &beneath("sync"),
         "syncTrunkNumbers",
-        "Lists every verified number and takes off what is no longer verified",
+        "Lists every verified number and removes those that are no longer verified",
         |op| {
             op.may_refuse(&[404])
                 .body(read_by(|fields| fields.done(|| Some(()))))
@@ -240,7 +239,7 @@ fn inbound_trunk(builder: &mut OpenApiBuilder) {
     of.post(
         &beneath("rotate-credentials"),
         "rotateTrunkCredentials",
-        "New credentials; the old ones work for 24 hours more",
+        "Creates new credentials; the old ones work for another 24 hours",
         |op| {
             op.may_refuse(&[404])
                 .once()
@@ -252,10 +251,9 @@ fn inbound_trunk(builder: &mut OpenApiBuilder) {
     of.get(
         &beneath("old-credentials"),
         "listOldCredentials",
-        "User names from before a rotation that still work, and until when",
+        "Old user names that still work after a rotation, with their expiry",
         |op| op.may_refuse(&[404]).gives::<Page<OldPairView>>(200),
     );
-
     of.delete(
         &beneath("old-credentials"),
         "endOldCredentials",
@@ -266,7 +264,7 @@ fn inbound_trunk(builder: &mut OpenApiBuilder) {
     of.get(
         &beneath("auth-failures"),
         "listAuthFailures",
-        "Log-ins that failed under the trunk's user name, newest first",
+        "Failed log-ins under the trunk's user name, newest first",
         |op| {
             op.may_refuse(&[404])
                 .query(
@@ -286,7 +284,7 @@ fn inbound_trunk(builder: &mut OpenApiBuilder) {
     of.post(
         "/phone/sip/route-test",
         "testRoute",
-        "Who would take a call, and why; nothing is placed",
+        "Tells which agent would take a call, and why; places no call",
         |op| {
             op.org(READ)
                 .body(read_by(route_test::question))
@@ -317,7 +315,7 @@ fn outbound_trunks(builder: &mut OpenApiBuilder) {
     of.post(
         AT,
         "createOutboundTrunk",
-        "Makes an outbound trunk; its password is never returned",
+        "Creates an outbound trunk; its password is never returned",
         |op| op.makes::<OutboundTrunkView>(read_by(outbound_trunks::new_trunk)),
     );
 
@@ -327,7 +325,7 @@ fn outbound_trunks(builder: &mut OpenApiBuilder) {
     of.patch(
         ONE,
         "renameOutboundTrunk",
-        "Changes the name of an outbound trunk, or how its callees are handed over",
+        "Updates the name, the transfer method or the digest settings of an outbound trunk",
         |op| {
             op.body(read_by(outbound_trunks::change))
                 .gives::<OutboundTrunkView>(200)
@@ -366,7 +364,7 @@ fn transfer_destinations(builder: &mut OpenApiBuilder) {
     of.post(
         AT,
         "createDestination",
-        "Makes a destination; names are unique in the org, ignoring case",
+        "Creates a destination; names are unique in the org, ignoring case",
         |op| op.makes::<DestinationView>(read_by(destinations::described)),
     );
 
@@ -389,7 +387,7 @@ fn transfer_destinations(builder: &mut OpenApiBuilder) {
     of.delete(
         ONE,
         "deleteDestination",
-        "Deletes a destination: no agent has it any more",
+        "Deletes a destination and its assignments",
         |op| op.deletes(),
     );
 }
@@ -400,7 +398,7 @@ fn of_agents(builder: &mut OpenApiBuilder) {
     of.get(
         &at("config"),
         "showAgentConfig",
-        "What is assigned to an agent",
+        "Assignments of an agent",
         |op| op.gives::<ConfigView>(200),
     );
 
@@ -435,7 +433,7 @@ fn of_agents(builder: &mut OpenApiBuilder) {
     of.post(
         &at("transfer-destinations"),
         "assignDestination",
-        "Assigns a destination: 200 for one that is there, 201 for one that is made",
+        "Assigns a destination: 200 for an existing one, 201 for a new one",
         |op| {
             let op = op.makes::<DestinationView>(read_by(destinations::assigned));
             op.gives::<DestinationView>(200)
@@ -445,7 +443,7 @@ fn of_agents(builder: &mut OpenApiBuilder) {
     of.delete(
         &at("transfer-destinations/{destination_id}"),
         "unassignDestination",
-        "Takes a destination from the agent",
+        "Ends the assignment of a destination",
         |op| op.deletes(),
     );
 }
@@ -460,7 +458,7 @@ fn calls(builder: &mut OpenApiBuilder) {
     of.get(
         "/phone/calls",
         "listCalls",
-        "Calls, live ones included, newest first; by `Accept` those that are over, as CSV or JSON lines",
+        "Calls, live ones included, newest first; by `Accept`, ended calls as CSV or JSON lines",
         |op| {
             op.note(EXPORT).query(
                 "agent_id",
@@ -537,7 +535,7 @@ fn calls(builder: &mut OpenApiBuilder) {
     of.post(
         "/phone/calls/{call_id}/transfer",
         "transferCall",
-        "Hands the caller to a destination of the agent; what becomes of it is on the call",
+        "Transfers the caller to a destination of the agent; the call shows the outcome",
         |op| {
             let body = read_by(transfers::asked);
             let op = op.org_or_session("calls:write");
@@ -582,12 +580,12 @@ fn calls(builder: &mut OpenApiBuilder) {
     of.get(
         "/phone/sessions/{session_id}",
         "showSession",
-        "What an agent's runtime wants to know of its call",
+        "Context of a call for its agent's runtime",
         |op| op.org_or_session("calls:read").gives::<SessionView>(200),
     );
 
-    of.get("/phone/events", "streamEvents", "What happens, as server-sent events", |op| {
-        op.note("Without `types` those come that the key's scopes allow. A stream begins after `Last-Event-ID`, or now.")
+    of.get("/phone/events", "streamEvents", "Events as they happen, as server-sent events", |op| {
+        op.note("Without `types`, a stream has all types that the key's scopes allow. It begins after `Last-Event-ID`, or now.")
             .query("types", json!({"type": "string"}), "Event types, separated by commas.")
             .query("last_event_id", json!({"type": "string"}), "For clients that can't set `Last-Event-ID`; `0` is the oldest event kept.")
             .may_refuse(&[503])

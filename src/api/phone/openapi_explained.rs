@@ -11,11 +11,11 @@ pub(super) fn describe(builder: &mut OpenApiBuilder) {
         "get",
         "/phone/calls/{call_id}/routing",
         "showRouting",
-        "Why the call went where it went: the log-in, the decision with its trail and near misses, and all of it in sentences",
+        "Explains the routing of a call: the authentication, the decision with its trail and near misses, and all of it in sentences",
         |op| {
             op.tag("Calls")
                 .org(calls::SCOPE)
-                .note("Of a call that was refused before an agent was looked for, `outcome`, `dialled` and `caller` are `null`.")
+                .note("For a call that was refused before routing, `outcome`, `dialled` and `caller` are `null`.")
                 .gives::<Explanation>(200)
         },
     );
@@ -23,7 +23,7 @@ pub(super) fn describe(builder: &mut OpenApiBuilder) {
         "get",
         "/phone/sip/inbound-trunk/doctor",
         "showTrunkReport",
-        "What the last call to `sip:doctor@` showed of the org's trunk, and what to set in that phone system",
+        "Findings of the last call to `sip:doctor@` on the org's trunk, with settings for that phone system",
         |op| {
             op.tag("Inbound trunk")
                 .org(READ)
@@ -35,7 +35,7 @@ pub(super) fn describe(builder: &mut OpenApiBuilder) {
         "post",
         "/phone/sip/route-replay",
         "replayRoutes",
-        "The inbound calls of a period, routed again by today's directory or a changed one; nothing is changed",
+        "Routes the inbound calls of a period again, by today's directory or a changed one; changes nothing",
         |op| {
             op.tag("Inbound trunk")
                 .org_with(&[READ, calls::SCOPE])

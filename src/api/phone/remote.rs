@@ -192,7 +192,7 @@ pub(in crate::api) async fn serve(api: Api) {
             }
             Err(error) if !fails => {
                 fails = true;
-                tracing::warn!(%error, "other nodes can't ask for anything until the database is back");
+                tracing::warn!(%error, "commands of other nodes can't be read until the database is back");
             }
             Err(_) => {}
         }
@@ -232,7 +232,7 @@ async fn carry_out(api: Api, ask: asks::Ask) {
 
     let answered = api.write(move |tx, _| asks::answer(tx, ask.id, status.as_u16(), &body));
     if let Err(error) = answered.await {
-        tracing::warn!(call.id = %ask.call_id, %error, "the result of another node's command can't be told");
+        tracing::warn!(call.id = %ask.call_id, %error, "storing the result of another node's command failed");
     }
 }
 

@@ -78,7 +78,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder, config: &Config) {
         "post",
         AT,
         "createWebhook",
-        "Makes a webhook; its secret is shown once",
+        "Creates a webhook; its secret is shown once",
         |op| {
             let body = read_by(|fields| new_webhook(config, fields));
             op.tag(TAG)
@@ -95,7 +95,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder, config: &Config) {
         "patch",
         ONE,
         "updateWebhook",
-        "Changes a webhook: what isn't named stays",
+        "Updates a webhook: absent fields are unchanged",
         |op| {
             let body = read_by(|fields| change(config, fields));
             op.tag(TAG).org(SCOPE).body(body).gives::<WebhookView>(200)
@@ -112,7 +112,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder, config: &Config) {
         "post",
         &beneath("rotate-secret"),
         "rotateWebhookSecret",
-        "A new secret; for a while both sign",
+        "Creates a new secret; for a day both sign",
         |op| {
             op.tag(TAG)
                 .org(SCOPE)
@@ -125,7 +125,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder, config: &Config) {
         "get",
         &beneath("deliveries"),
         "listDeliveries",
-        "What was sent or is to be, newest first",
+        "Deliveries, sent and pending, newest first",
         |op| {
             op.tag(TAG)
                 .org(SCOPE)
@@ -142,7 +142,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder, config: &Config) {
         "get",
         &beneath(delivery),
         "showDelivery",
-        "One delivery, with what is sent",
+        "One delivery with its event",
         |op| op.tag(TAG).org(SCOPE).gives::<deliveries::WholeView>(200),
     );
     builder.add(

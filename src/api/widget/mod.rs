@@ -38,7 +38,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder) {
         "post",
         "/widget/authenticate-user",
         "authenticateUser",
-        "A token for the visitor of this e-mail address or phone number",
+        "Creates a token for the visitor with this e-mail address or phone number",
         |op| {
             let body = read_by(authenticate::addressed);
             op.tag(TAG)
@@ -51,7 +51,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder) {
         "post",
         "/widget/authenticate-user-by-external-id",
         "authenticateUserByExternalId",
-        "A token for the visitor that the caller knows by this id",
+        "Creates a token for the visitor with this external id",
         |op| {
             let body = read_by(authenticate::identified);
             op.tag(TAG)
@@ -64,7 +64,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder) {
         "get",
         "/widget/contacts/{contact_id}",
         "showContact",
-        "A contact with everything that is kept of it",
+        "A contact with all its data",
         |op| {
             op.tag(TAG)
                 .org(SCOPE)
@@ -75,7 +75,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder) {
         "patch",
         "/widget/contacts/{contact_id}",
         "updateContact",
-        "Changes what is named: `null` clears a detail, what is absent stays",
+        "Updates the contact: `null` clears a detail, absent fields are unchanged",
         |op| {
             let body = read_by(authenticate::changed);
             op.tag(TAG)
@@ -88,7 +88,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder) {
         "get",
         "/widget/contacts/{contact_id}/export",
         "exportContact",
-        "Everything that is kept of a contact, its calls by page",
+        "All data of a contact, with its calls in pages",
         |op| {
             op.tag(TAG)
                 .org_with(&export::SCOPES)
@@ -100,7 +100,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder) {
         "delete",
         "/widget/contacts/{contact_id}",
         "eraseContact",
-        "Erases a contact with everything that is kept of it, and answers the receipt or how far it is",
+        "Erases a contact and all its data; answers the state of the erasure, or its receipt",
         |op| {
             op.tag(TAG)
                 .org_with(&erasure::SCOPES)
@@ -112,14 +112,14 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder) {
         "get",
         "/widget/erasures/{erasure_id}",
         "showErasure",
-        "How far the erasure of a contact is, and its receipt",
+        "State of an erasure, and its receipt",
         |op| op.tag(TAG).org(SCOPE).gives::<ErasureView>(200),
     );
     builder.add(
         "get",
         "/widget/me",
         "showVisitor",
-        "Whose the widget token is",
+        "Contact of the widget token",
         |op| op.tag(TAG).visitor().gives::<me::ContactView>(200),
     );
 }

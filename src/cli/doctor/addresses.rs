@@ -1,4 +1,4 @@
-//! Peers that tenants name and that may not be contacted: which, and the line that lets them be.
+//! Check for peers that tenants have configured and that the address policy refuses, with the setting that allows each.
 
 use std::collections::BTreeSet;
 
@@ -51,7 +51,7 @@ pub(super) async fn examine(deployment: &Deployment<'_>, orgs: &CheckedOrgs) -> 
     findings
 }
 
-/// A reserved name that tenants may lead calls to by its address.
+/// Finding for a reserved name without an address: tenants may route calls to its address.
 fn unresolved(name: &str) -> Finding {
     Finding::problem(
         CHECK,

@@ -1,4 +1,4 @@
-//! TLS: whether the certificates can be read, are for the names that are dialled, and for how many days they are good.
+//! Checks of TLS certificates: they can be read, match the dialled names, and don't expire soon.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::explain::finding::Finding;
 
 const DAY_S: i64 = 86_400;
-/// Fewer days than this are a problem, fewer than that are worth knowing.
+/// Days of validity below which there is a problem, and below which there is a note.
 const SOON: i64 = 14;
 const WATCH: i64 = 30;
 
@@ -102,7 +102,7 @@ fn one(key: &str, file: &Path, host: Option<&str>, now: Moment) -> Finding {
     }
 }
 
-/// What matters of a certificate. Times in seconds since 1970.
+/// Checked properties of a certificate. Times are seconds since 1970.
 struct Facts {
     from: i64,
     until: i64,
@@ -132,7 +132,7 @@ impl Facts {
         })
     }
 
-    /// RFC 6125 §6.4: a wildcard matches one label.
+    /// Matches a host name; a wildcard stands for one label (RFC 6125 §6.4).
     fn names(&self, host: &str) -> bool {
         self.names.iter().any(|name| match name.strip_prefix("*.") {
             Some(rest) => host
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
     use crate::explain::finding::Level;
 
-    /// A certificate that is good from 2026 to the end of 2029.
+    /// Makes a certificate that is valid from 2026 to the end of 2029.
     fn pem() -> tempfile::NamedTempFile {
         let mut params = rcgen::CertificateParams::new(vec!["*.example.com".to_owned()]).unwrap();
         params.not_before = rcgen::date_time_ymd(2026, 1, 1);

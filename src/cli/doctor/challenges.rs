@@ -1,4 +1,4 @@
-//! PBXs and carriers whose challenges get no answer: which, and what to do there or here.
+//! Check for PBXs and carriers whose challenges could not be answered, with the fix.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use trunkline_store::{Store, UnansweredOf, challenges};
 use super::orgs::CheckedOrgs;
 use crate::explain::finding::Finding;
 
-/// How far back is looked.
+/// Length of the period that is searched.
 const OF_LATE: Duration = Duration::from_secs(7 * 24 * 3_600);
 
 pub(super) async fn examine(store: &Store, orgs: &CheckedOrgs, now: Moment) -> Vec<Finding> {
@@ -38,7 +38,7 @@ fn finding(one: &UnansweredOf, org: &str) -> Finding {
     Finding::problem("challenges", text, fix)
 }
 
-/// Why, and what to do.
+/// Reason and fix.
 fn said(reason: &str, is_carrier: bool) -> (&'static str, &'static str) {
     let is = |why: Unanswerable| why.as_str() == reason;
     if is(Unanswerable::NoPair) && is_carrier {

@@ -1,4 +1,4 @@
-//! Deployment under examination.
+//! Deployment under examination, as every check sees it.
 
 use std::net::IpAddr;
 
@@ -8,16 +8,16 @@ use trunkline_store::Recorded;
 use crate::config::Config;
 use crate::engine::Resolver;
 
-/// Deployment as every check sees it.
+/// Deployment under examination.
 pub(super) struct Deployment<'c> {
     pub(super) config: &'c Config,
     pub(super) resolver: Resolver,
-    /// Calls of late, of all orgs, newest first.
+    /// Recent calls of all orgs, newest first.
     pub(super) calls: Vec<Recorded>,
 }
 
 impl Deployment<'_> {
-    /// A public address that a call came from.
+    /// Returns a public address from which a call came.
     pub(super) fn source_outside(&self) -> Option<IpAddr> {
         let asked = self.calls.iter().filter_map(|call| call.asked.as_ref());
         asked

@@ -1,4 +1,4 @@
-//! The daemon and its ports: whether it runs, is ready, and answers on every address that it is to listen on.
+//! Checks of the daemon and its ports: it runs, is ready, and answers on every configured address.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::ping::{PingAnswer, ping};
 use crate::config::{Config, Listener};
 use crate::explain::finding::Finding;
 
-/// Longer than a daemon takes to say that its database doesn't answer.
+/// Longer than a daemon takes to report that its database doesn't answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 const START: &str = "Start it: trunkline serve.";
 
@@ -28,7 +28,7 @@ pub(super) async fn examine(config: &Config) -> Vec<Finding> {
     findings
 }
 
-/// What `/readyz` says, and whether anybody is there.
+/// Result of `/readyz`, and true if the daemon runs.
 async fn daemon(config: &Config) -> (Finding, bool) {
     const CHECK: &str = "daemon";
     let address = near(config.http.listen);
@@ -69,7 +69,7 @@ async fn daemon(config: &Config) -> (Finding, bool) {
     }
 }
 
-/// What a daemon lacks that goes on without it.
+/// Finding for a daemon that works without its database or journal.
 fn degraded(check: &'static str, body: &str) -> Finding {
     let (text, fix) = if body.contains(r#""database":"unavailable""#) {
         (
@@ -90,7 +90,7 @@ fn degraded(check: &'static str, body: &str) -> Finding {
     Finding::problem(check, text, fix)
 }
 
-/// Status and body of `/readyz`; nothing over TLS, where the connection has to do.
+/// Status and body of `/readyz`; none over TLS, where a connection has to do.
 async fn readiness(
     config: &Config,
     address: std::net::SocketAddr,
@@ -128,7 +128,7 @@ async fn answering(listener: &Listener) -> Finding {
     }
 }
 
-/// Whether the port could be had by a daemon that isn't running.
+/// Checks whether a daemon that doesn't run could bind the port.
 fn free(listener: &Listener) -> Finding {
     const CHECK: &str = "port";
     let Listener {

@@ -1,8 +1,8 @@
-//! `trunkline doctor`: looks at a deployment from outside and inside, and says what to fix. Changes nothing.
+//! `trunkline doctor`: checks a deployment from outside and inside, and says what to fix. Changes nothing.
 //!
-//! Each check is a file: `challenges` peers whose challenges get no answer, `listen` the daemon and its ports, `names` and `media` what is advertised,
-//! `certificates` TLS, `addresses` peers that may not be contacted, `reach` runtimes and
-//! carriers, `orgs` the database, the tenants in it and how their phone systems speak.
+//! Each check is a file: `listen` the daemon and its ports, `names` and `media` the advertised addresses,
+//! `certificates` TLS, `addresses` peers that the address policy refuses, `reach` runtimes and carriers, `challenges`
+//! peers whose challenges could not be answered, `orgs` the database, its tenants, and how their PBXs speak SIP.
 
 mod addresses;
 mod certificates;
@@ -26,7 +26,7 @@ use crate::explain::finding::{Finding, Level};
 use crate::telemetry::redact;
 use deployment::Deployment;
 
-/// Checks a deployment, and says what to do about what it finds.
+/// Checks a deployment, and says how to fix what it finds.
 ///
 /// Exit code 0: no problem; 1: problems found; 2: it can't run.
 #[derive(Debug, clap::Args)]
@@ -115,7 +115,7 @@ async fn examine(config: &Config) -> Vec<Finding> {
     findings
 }
 
-/// The database, if it is there and of this version: looking at a deployment makes none, and brings none up to date.
+/// Opens the database if it exists and is of this version. A check must neither create nor migrate one.
 async fn open(config: &Config) -> Result<Store, Finding> {
     const CHECK: &str = "database";
     let unopened = |fault: String| Finding::problem(CHECK, "The database can't be opened.", fault);

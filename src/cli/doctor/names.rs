@@ -1,4 +1,4 @@
-//! What peers are told to dial: whether it leads here, by address and by DNS, and whether it is what they do dial.
+//! Checks of the host that peers are told to dial: it leads here, by address and by DNS, and peers do dial it.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -27,7 +27,7 @@ pub(super) async fn examine(deployment: &Deployment<'_>) -> Vec<Finding> {
     findings
 }
 
-/// `host` of `host:port`.
+/// Host in `host:port`.
 fn host_of(endpoint: &str) -> &str {
     match endpoint.rsplit_once(':') {
         Some((host, port))
@@ -64,7 +64,7 @@ fn address(deployment: &Deployment<'_>, ip: IpAddr, endpoint: &str) -> Finding {
     }
 }
 
-/// Whether what peers dial is what they are told.
+/// Compares the host that peers dial with the one that they are told.
 fn dialled(deployment: &Deployment<'_>, host: &str) -> Option<Finding> {
     const CHECK: &str = "dialled_host";
     let listeners = deployment.config.sip.listeners.iter();
@@ -100,7 +100,7 @@ fn dialled(deployment: &Deployment<'_>, host: &str) -> Option<Finding> {
     })
 }
 
-/// What DNS says of the name for a transport.
+/// Checks the DNS records of a name for a transport.
 async fn name(deployment: &Deployment<'_>, host: &str, transport: &'static str) -> Finding {
     const CHECK: &str = "dns";
     let config = deployment.config;
@@ -112,7 +112,7 @@ async fn name(deployment: &Deployment<'_>, host: &str, transport: &'static str) 
     let wanted = Unresolved {
         uri: format!("sip:{host}").into(),
         host: host.into(),
-        // With a port in what peers are told, SRV records aren't looked at (RFC 3263 §4.2).
+        // A port in the advertised host rules SRV records out (RFC 3263 §4.2).
         port: config.sip.public_host.as_ref().and_then(|told| told.port),
         transport: Some(match transport {
             "tcp" => Transport::Tcp,

@@ -1,4 +1,5 @@
-//! The database and what is in it: tenants whom nobody could call, log-ins that fail, clocks, and how phone systems speak.
+//! Checks of the database and its contents: tenants that can't be called, failed log-ins, clocks, and how PBXs speak
+//! SIP.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,14 +16,14 @@ use crate::engine::skew::{Off, REPORTED};
 use crate::explain::finding::{Finding, Level};
 use crate::explain::{log_in, pbx};
 
-/// Calls of each org that are looked at, and how far back.
+/// Calls of each org that are examined, and the length of the period.
 const CALLS: u32 = 50;
 const OF_LATE: Duration = Duration::from_secs(7 * 24 * 3_600);
 const DAY: Duration = Duration::from_secs(24 * 3_600);
-/// Orgs that are looked at.
+/// Orgs that are examined.
 const ORGS: usize = 200;
 
-/// What was read.
+/// Orgs and calls read for the checks.
 pub(super) struct CheckedOrgs {
     pub(super) rows: Vec<OrgRows>,
     calls: Vec<(Uuid, Vec<Recorded>)>,
@@ -57,7 +58,7 @@ impl CheckedOrgs {
         })
     }
 
-    /// The calls of all orgs.
+    /// Calls of all orgs.
     pub(super) fn calls(&self) -> Vec<Recorded> {
         let all = self.calls.iter().flat_map(|(_, calls)| calls);
         all.cloned().collect()
@@ -105,7 +106,7 @@ impl CheckedOrgs {
     }
 }
 
-/// The database's clock against this machine's.
+/// Compares the database's clock with this machine's.
 async fn clock(store: &Store) -> Option<Finding> {
     Some(skew(Off::measure(store).await.ok().flatten()?))
 }
@@ -125,7 +126,7 @@ fn skew(off: Off) -> Finding {
     }
 }
 
-/// What keeps calls from being answered at all.
+/// Finds settings that keep all calls from being answered.
 fn set_up(rows: &OrgRows) -> Vec<Finding> {
     let name = &rows.org.name;
     let mut findings = Vec::new();
@@ -150,7 +151,7 @@ fn set_up(rows: &OrgRows) -> Vec<Finding> {
     findings
 }
 
-/// Networks of the trunk's list that calls are no longer trusted from, or that a tenant could no longer enter.
+/// Finds entries of the trunk's IP allow list that the policy no longer trusts, or that a tenant could no longer enter.
 fn sources(rows: &OrgRows, policy: &AddressPolicy) -> Vec<Finding> {
     let Some(trunk) = &rows.trunk else {
         return Vec::new();
@@ -182,13 +183,13 @@ fn sources(rows: &OrgRows, policy: &AddressPolicy) -> Vec<Finding> {
     reported.into_iter().map(finding).collect()
 }
 
-/// Networks as the command line takes them.
+/// Networks as arguments of the command line.
 fn listed(networks: &[IpNet]) -> String {
     let options = networks.iter().map(|network| format!("--allow {network}"));
     options.collect::<Vec<_>>().join(" ")
 }
 
-/// What the org's phone systems show that hurts, each thing once.
+/// Problems that the org's PBXs show, each once.
 fn spoken(rows: &OrgRows, calls: &[Recorded]) -> Vec<Finding> {
     let trunk = rows.trunk.as_ref();
     let country = trunk.and_then(|trunk| trunk.default_country);
@@ -216,7 +217,7 @@ fn spoken(rows: &OrgRows, calls: &[Recorded]) -> Vec<Finding> {
         .collect()
 }
 
-/// Calls whose two sides have media that can't meet.
+/// Finds calls whose two sides have media addresses of different families.
 fn families(org: &str, calls: &[Recorded]) -> Option<Finding> {
     let code = Reason::MediaFamilies.code();
     let is_apart = |call: &&Recorded| call.reason.as_deref() == Some(code);

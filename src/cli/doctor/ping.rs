@@ -1,4 +1,4 @@
-//! One OPTIONS to somewhere, and whether anything SIP comes back in time.
+//! Sends one OPTIONS to an address, and reports whether a SIP answer comes in time.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -7,21 +7,21 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 use trunkline_sip::flow::Transport;
 
-/// How long an answer is waited for.
+/// Wait for the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Times that a datagram is sent.
+/// Number of times that a datagram is sent.
 const ATTEMPTS: u32 = 3;
 
-/// What came back.
+/// Outcome.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum PingAnswer {
-    /// A SIP response of this status.
+    /// SIP response with this status.
     Status(u16),
-    /// A connection, on which nothing more is asked.
+    /// Connection, on which nothing more is sent.
     Connected,
-    /// Nothing.
+    /// No answer.
     Silence,
-    /// A refusal of the network's.
+    /// Error of the network.
     Refused(String),
 }
 
@@ -31,7 +31,7 @@ impl PingAnswer {
     }
 }
 
-/// Asks a peer whether it is there.
+/// Probes a peer.
 pub(super) async fn ping(transport: Transport, peer: SocketAddr) -> PingAnswer {
     let asked = async {
         match transport {

@@ -1,4 +1,4 @@
-//! Whether the agents' runtimes and the carriers can be reached: each address once, by OPTIONS.
+//! Check that runtimes of agents and carriers are reachable: each address once, by OPTIONS.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::ping::{PingAnswer, ping};
 use crate::config::DefaultRuntime;
 use crate::explain::finding::Finding;
 
-/// Addresses that are asked.
+/// Addresses that are probed.
 const ASKED: usize = 64;
 
 pub(super) async fn examine(deployment: &Deployment<'_>, orgs: &CheckedOrgs) -> Vec<Finding> {
@@ -54,7 +54,7 @@ pub(super) async fn examine(deployment: &Deployment<'_>, orgs: &CheckedOrgs) -> 
     join_all(asked).await
 }
 
-/// The URI without its user, which makes no difference to where it leads.
+/// URI without its user part, which doesn't affect where it leads.
 fn place_alone(uri: &str) -> Option<String> {
     let (scheme, rest) = uri.split_once(':')?;
     let host = rest.rsplit_once('@').map_or(rest, |(_, host)| host);

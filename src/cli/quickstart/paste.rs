@@ -1,4 +1,5 @@
-//! What a person pastes after `quickstart`: credentials, Asterisk, FreeSWITCH, and two commands that place a call.
+//! Text to paste after `quickstart`: credentials, settings for Asterisk and FreeSWITCH, and two commands that place a
+//! call.
 
 use std::path::PathBuf;
 
@@ -8,11 +9,11 @@ use crate::config::Config;
 use crate::explain::paste::{Trunk, settings};
 use crate::explain::pbx::Pbx;
 
-/// The scenario of the `sipp` command, written into the data directory.
+/// Scenario for the `sipp` command, written into the data directory.
 const SIPP_SCENARIO: &str = include_str!("caller.xml");
 const SIPP_FILE: &str = "quickstart-caller.xml";
 
-/// The whole text.
+/// Makes the whole text.
 pub(super) fn text(made: &QuickstartResult, config: &Config) -> Result<String, Failure> {
     let sections = [
         credentials(made, config),
@@ -24,7 +25,7 @@ pub(super) fn text(made: &QuickstartResult, config: &Config) -> Result<String, F
     Ok(sections.join("\n\n"))
 }
 
-/// Writes the scenario where the printed command finds it.
+/// Writes the scenario to the path in the printed command.
 fn scenario(config: &Config) -> Result<PathBuf, Failure> {
     let path = config.data_dir.join(SIPP_FILE);
     std::fs::create_dir_all(&config.data_dir)
@@ -74,7 +75,7 @@ that a call to the number speaks, once phone.verification_trunk is configured (d
     )
 }
 
-/// What the trunk's settings are made of, with its password: it is printed once more above.
+/// Settings of the trunk with its password, which the text shows above as well.
 fn trunk<'t>(made: &'t QuickstartResult, realm: &'t str) -> Trunk<'t> {
     Trunk {
         endpoint: &made.sip,

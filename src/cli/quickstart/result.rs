@@ -4,7 +4,7 @@ use serde::Serialize;
 use trunkline_routing::E164;
 use uuid::Uuid;
 
-/// What was made, as programs get it.
+/// Created objects, as `--json` prints them.
 #[derive(Debug, Serialize)]
 pub(super) struct QuickstartResult {
     pub(super) org_id: Uuid,
