@@ -46,6 +46,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder) {
                 .lists::<KeyView>()
         },
     );
+
     builder.add(
         "post",
         "/api-keys",
@@ -60,6 +61,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder) {
                 .gives::<NewKeyView>(201)
         },
     );
+
     builder.add(
         "delete",
         "/api-keys/{api_key_id}",

@@ -18,7 +18,7 @@ use uuid::Uuid;
 use super::caller::Caller;
 use super::csv::{foreign, line, plain};
 use super::deed::KINDS;
-use super::feed_page::Onward;
+use super::feed_page::FeedPaging;
 use super::field_type::id;
 use super::openapi::Operation;
 use super::page::Page;
@@ -29,9 +29,9 @@ use super::{Api, ApiError, accept};
 /// Scope for reading the log: a credential that manages keys sees what was done with them.
 pub(super) const SCOPE: &str = "keys:write";
 /// Entries of a page when `limit` is absent.
-const USUAL: u32 = 50;
+const DEFAULT_LIMIT: u32 = 50;
 /// Entries read at once for a stream.
-const AT_ONCE: u32 = 500;
+const BATCH: u32 = 500;
 /// Names of the lists inside cursors.
 const NEWEST_FIRST: &str = "audit";
 const OLDEST_FIRST: &str = "audit, oldest first";
@@ -69,7 +69,7 @@ pub(crate) struct AuditView {
     pub(crate) actor: String,
     /// The key or the session; `null` for a command.
     actor_id: Option<Uuid>,
-    /// Name of the key, address of the person, words of the command.
+    /// Name of the key, e-mail address of the person, or words of the command.
     pub(crate) actor_name: String,
     /// Address that the request came from; `null` for a command.
     pub(crate) address: Option<String>,
@@ -180,10 +180,12 @@ impl AuditFilters {
             start_date: query.read("start_date", time::start),
             end_date: query.read("end_date", time::end),
         };
+
         let window = filters.start_date.zip(filters.end_date);
         if window.is_some_and(|(start, end)| start > end) {
             query.refuse("start_date: lies after end_date");
         }
+
         filters
     }
 
@@ -235,7 +237,7 @@ pub(super) async fn answer(
         AuditFormat::Csv | AuditFormat::Lines => OLDEST_FIRST,
     };
 
-    let onward = Onward::read(&mut query, list, given);
+    let onward = FeedPaging::read(&mut query, list, given);
     query.finish()?;
     match form {
         AuditFormat::Page => Ok(page(&api, of, &onward).await?.into_response()),
@@ -246,9 +248,9 @@ pub(super) async fn answer(
 async fn page(
     api: &Api,
     of: AuditOf,
-    onward: &Onward<AuditFilters>,
+    onward: &FeedPaging<AuditFilters>,
 ) -> Result<Page<AuditView>, ApiError> {
-    let limit = onward.limit.unwrap_or(USUAL);
+    let limit = onward.limit.unwrap_or(DEFAULT_LIMIT);
     let filter = onward.filters.for_store();
     let before = match onward.after {
         0 => i64::MAX,
@@ -274,7 +276,7 @@ async fn page(
 struct Export {
     api: Api,
     of: AuditOf,
-    onward: Onward<AuditFilters>,
+    onward: FeedPaging<AuditFilters>,
     form: AuditFormat,
     /// Number after which to continue; `None` at the end.
     after: Option<i64>,
@@ -284,7 +286,7 @@ struct Export {
 async fn stream_of(
     api: Api,
     of: AuditOf,
-    onward: Onward<AuditFilters>,
+    onward: FeedPaging<AuditFilters>,
     form: AuditFormat,
 ) -> Result<Response, ApiError> {
     let mut export = Export {
@@ -324,7 +326,7 @@ impl Export {
         let Some(after) = self.after else {
             return Ok(String::new());
         };
-        let most = AT_ONCE.min(self.left);
+        let most = BATCH.min(self.left);
         let filter = self.onward.filters.for_store();
         let of = self.of;
         let entries = self

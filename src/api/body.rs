@@ -26,7 +26,7 @@ pub(super) const LONGEST: usize = 1 << 20;
 pub(super) struct Body {
     query: Query,
     content_type: Option<String>,
-    octets: Result<Bytes, Cut>,
+    octets: Result<Bytes, BodyFault>,
 }
 
 /// Fault of the `Idempotency-Key`, reported together with the faults of the body.
@@ -35,7 +35,7 @@ pub(super) struct KeyFault(pub(super) &'static str);
 
 /// Reason why a body did not arrive whole.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-enum Cut {
+enum BodyFault {
     TooLong,
     Late,
     Broken,
@@ -64,18 +64,18 @@ impl<S: Send + Sync> FromRequest<S> for Body {
             return Ok(Self {
                 query,
                 content_type,
-                octets: Err(Cut::TooLong),
+                octets: Err(BodyFault::TooLong),
             });
         }
 
         let octets = Bytes::from_request(request, state)
             .await
             .map_err(|rejection| match is_late(&rejection) {
-                true => Cut::Late,
+                true => BodyFault::Late,
                 false if rejection.into_response().status() == StatusCode::PAYLOAD_TOO_LARGE => {
-                    Cut::TooLong
+                    BodyFault::TooLong
                 }
-                false => Cut::Broken,
+                false => BodyFault::Broken,
             });
 
         Ok(Self {
@@ -101,9 +101,9 @@ impl Body {
     /// 408, 413, 415, or 400 if it isn't a JSON object.
     pub(super) fn fields(self) -> Result<Fields, ApiError> {
         let octets = self.octets.map_err(|cut| match cut {
-            Cut::TooLong => ApiError::TooLarge,
-            Cut::Late => ApiError::Late,
-            Cut::Broken => ApiError::bad("the body did not arrive whole"),
+            BodyFault::TooLong => ApiError::TooLarge,
+            BodyFault::Late => ApiError::Late,
+            BodyFault::Broken => ApiError::bad("the body did not arrive whole"),
         })?;
 
         let mut faults = self.query.faults();
@@ -200,7 +200,7 @@ impl Fields {
 
     /// Returns the schema of the objects that `reader` accepts, by running it on an empty object and noting the fields
     /// that it reads.
-    pub(super) fn sketched(reader: impl FnOnce(Self)) -> Value {
+    pub(super) fn schema_read_by(reader: impl FnOnce(Self)) -> Value {
         let schema = json!({"type": "object", "properties": {}, "additionalProperties": false});
         let sketch = Arc::new(Mutex::new(schema));
         let mut fields = Self::of(Map::new(), String::new());
@@ -211,14 +211,14 @@ impl Fields {
     }
 
     /// Lets `amend` add to the schema what the fields alone don't express.
-    pub(super) fn sketch(&self, amend: impl FnOnce(&mut Value)) {
+    pub(super) fn amend_schema(&self, amend: impl FnOnce(&mut Value)) {
         if let Some(sketch) = &self.sketch {
             amend(&mut sketch.lock().expect("nothing panics while it is held"));
         }
     }
 
     fn note<S: FieldType>(&self, name: &str, field_type: &S, nullable: bool, required: bool) {
-        self.sketch(|schema| {
+        self.amend_schema(|schema| {
             let field_type = field_type.schema();
             schema["properties"][name] = if nullable {
                 or_null(field_type)
@@ -402,7 +402,7 @@ mod tests {
         let cut = Body {
             query: Query::default(),
             content_type: None,
-            octets: Err(Cut::TooLong),
+            octets: Err(BodyFault::TooLong),
         };
         assert!(matches!(cut.empty(), Err(ApiError::TooLarge)));
     }

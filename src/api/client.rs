@@ -40,6 +40,7 @@ fn forwarded(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) -> Option<IpA
         };
         nearest = read(hop)?;
     }
+
     Some(nearest)
 }
 

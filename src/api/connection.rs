@@ -33,21 +33,21 @@ use tokio_rustls::TlsAcceptor;
 use tower_service::Service;
 
 use super::connection_limiter::{ConnectionPermit, UnderWay};
-use crate::config::Patience;
+use crate::config::HttpTimeouts;
 
 /// ALPN protocols of HTTPS, preferred first.
 pub(super) const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
 /// Checks without progress after which the connection is asked to close.
-const LOOKS: u32 = 12;
+const CHECKS: u32 = 12;
 /// Checks after that before it is closed.
-const LAST_LOOKS: u32 = 1;
+const LAST_CHECKS: u32 = 1;
 /// Maximum size of a request's head, in octets.
-const HEAD_OCTETS: usize = 32 * 1024;
+const MAX_HEAD_OCTETS: usize = 32 * 1024;
 /// Maximum number of header fields in a request.
-const HEADERS: usize = 100;
+const MAX_HEADERS: usize = 100;
 /// Maximum number of concurrent requests on an HTTP/2 connection.
-const STREAMS: u32 = 100;
+const MAX_STREAMS: u32 = 100;
 
 /// Time that a connection in the reserve has to send a request's head.
 const RESERVE_HEAD: Duration = Duration::from_secs(2);
@@ -63,7 +63,7 @@ pub(super) async fn serve(
     (stream, peer): (TcpStream, SocketAddr),
     place: ConnectionPermit,
     tls: Option<TlsAcceptor>,
-    (router, patience): (Router, Patience),
+    (router, patience): (Router, HttpTimeouts),
     ended: watch::Receiver<bool>,
 ) {
     // Otherwise answers wait for the peer's delayed ACK. A socket that refuses the option still works.
@@ -75,7 +75,7 @@ pub(super) async fn serve(
         patience
     };
 
-    let service = FromPeer {
+    let service = PeerService {
         peer,
         router,
         patience,
@@ -91,8 +91,8 @@ pub(super) async fn serve(
 }
 
 /// Timeouts of a reserve connection: health checks send their request at once.
-fn in_reserve(patience: Patience) -> Patience {
-    Patience {
+fn in_reserve(patience: HttpTimeouts) -> HttpTimeouts {
+    HttpTimeouts {
         head: patience.head.min(RESERVE_HEAD),
         idle: patience.idle.min(RESERVE_IDLE),
         ..patience
@@ -102,7 +102,7 @@ fn in_reserve(patience: Patience) -> Patience {
 async fn answer(
     stream: TcpStream,
     tls: Option<TlsAcceptor>,
-    service: FromPeer,
+    service: PeerService,
     ended: watch::Receiver<bool>,
 ) {
     let (progress, patience) = (service.progress.clone(), service.patience);
@@ -120,10 +120,10 @@ async fn answer(
     }
 }
 
-type Io<S> = TokioIo<Patient<S>>;
-type Answering = TowerToHyperService<FromPeer>;
+type Io<S> = TokioIo<TimedStream<S>>;
+type Answering = TowerToHyperService<PeerService>;
 
-fn http1<S>(stream: S, service: FromPeer) -> http1::Connection<Io<S>, Answering>
+fn http1<S>(stream: S, service: PeerService) -> http1::Connection<Io<S>, Answering>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -131,22 +131,22 @@ where
         .timer(TokioTimer::new())
         // Hyper's timeout would also close connections that are idle between two requests; see `Head`.
         .header_read_timeout(None)
-        .max_buf_size(HEAD_OCTETS)
-        .max_headers(HEADERS)
+        .max_buf_size(MAX_HEAD_OCTETS)
+        .max_headers(MAX_HEADERS)
         .serve_connection(
             io(stream, service.patience.idle, Some(Head::of(&service))),
             TowerToHyperService::new(service),
         )
 }
 
-fn http2<S>(stream: S, service: FromPeer) -> http2::Connection<Io<S>, Answering, TokioExecutor>
+fn http2<S>(stream: S, service: PeerService) -> http2::Connection<Io<S>, Answering, TokioExecutor>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
-        .max_header_list_size(HEAD_OCTETS as u32)
-        .max_concurrent_streams(STREAMS)
+        .max_header_list_size(MAX_HEAD_OCTETS as u32)
+        .max_concurrent_streams(MAX_STREAMS)
         .max_send_buf_size(64 * 1024)
         .serve_connection(
             io(stream, service.patience.idle, None),
@@ -155,7 +155,7 @@ where
 }
 
 fn io<S>(stream: S, idle: Duration, head: Option<Head>) -> Io<S> {
-    TokioIo::new(Patient {
+    TokioIo::new(TimedStream {
         stream,
         head,
         others_went: false,
@@ -167,11 +167,11 @@ fn io<S>(stream: S, idle: Duration, head: Option<Head>) -> Io<S> {
 /// Runs a connection to its end, and closes it when nothing moves.
 async fn attend<C: GracefulConnection>(
     connection: C,
-    (progress, patience): (Progress, Patience),
+    (progress, patience): (Progress, HttpTimeouts),
     mut ended: watch::Receiver<bool>,
 ) {
     let mut connection = pin!(connection);
-    let look = patience.idle / LOOKS;
+    let look = patience.idle / CHECKS;
     let mut leaving = false;
     let (mut seen, mut still) = (progress.made(), 0);
     loop {
@@ -182,7 +182,7 @@ async fn attend<C: GracefulConnection>(
                 let made = progress.made();
                 still = if made == seen { still + 1 } else { 0 };
                 seen = made;
-                still >= LOOKS
+                still >= CHECKS
             }
         };
 
@@ -191,7 +191,7 @@ async fn attend<C: GracefulConnection>(
             connection.as_mut().graceful_shutdown();
         }
 
-        if still >= LOOKS + LAST_LOOKS {
+        if still >= CHECKS + LAST_CHECKS {
             return;
         }
     }
@@ -213,18 +213,18 @@ impl Progress {
 
 /// Tells the router the peer's address.
 #[derive(Clone, Debug)]
-struct FromPeer {
+struct PeerService {
     peer: SocketAddr,
     router: Router,
-    patience: Patience,
+    patience: HttpTimeouts,
     progress: Progress,
     /// Request heads read so far.
     heads: Arc<AtomicU64>,
     place: Arc<ConnectionPermit>,
 }
 
-impl Service<Request<Incoming>> for FromPeer {
-    type Response = Response<Moving<Body>>;
+impl Service<Request<Incoming>> for PeerService {
+    type Response = Response<TrackedBody<Body>>;
     type Error = std::convert::Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
 
@@ -237,7 +237,7 @@ impl Service<Request<Incoming>> for FromPeer {
         progress.note();
         self.heads.fetch_add(1, Ordering::Relaxed);
         let mut incoming = request.map(|body| {
-            Body::new(Moving {
+            Body::new(TrackedBody {
                 body,
                 progress: progress.clone(),
                 late: Some(Box::pin(sleep(self.patience.body))),
@@ -257,7 +257,7 @@ impl Service<Request<Incoming>> for FromPeer {
         Box::pin(async move {
             let response = answering.await?;
             progress.note();
-            Ok(response.map(|body| Moving {
+            Ok(response.map(|body| TrackedBody {
                 body,
                 progress,
                 late: None,
@@ -268,7 +268,7 @@ impl Service<Request<Incoming>> for FromPeer {
 }
 
 /// Body whose parts count as progress, with an optional deadline for the whole.
-struct Moving<B> {
+struct TrackedBody<B> {
     body: B,
     progress: Progress,
     late: Option<Pin<Box<Sleep>>>,
@@ -277,7 +277,7 @@ struct Moving<B> {
     under_way: Option<UnderWay>,
 }
 
-impl<B> HttpBody for Moving<B>
+impl<B> HttpBody for TrackedBody<B>
 where
     B: HttpBody<Data = Bytes> + Unpin,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -323,7 +323,7 @@ struct Head {
 }
 
 impl Head {
-    fn of(service: &FromPeer) -> Self {
+    fn of(service: &PeerService) -> Self {
         let limit = service.patience.head;
         Self {
             limit,
@@ -357,7 +357,7 @@ impl Head {
 }
 
 /// Stream that lets other tasks run before it writes, and fails if the peer doesn't read or a request's head is late.
-struct Patient<S> {
+struct TimedStream<S> {
     stream: S,
     head: Option<Head>,
     /// True if other tasks have run since there was something to write.
@@ -368,7 +368,7 @@ struct Patient<S> {
     idle: Duration,
 }
 
-impl<S> Patient<S> {
+impl<S> TimedStream<S> {
     /// Lets ready tasks run first, so that the writes of many connections follow each other: waking a reader costs more
     /// than writing to one that is awake.
     fn turn(&mut self, context: &mut Context<'_>) -> Poll<()> {
@@ -397,7 +397,7 @@ impl<S> Patient<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for TimedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -412,7 +412,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for TimedStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

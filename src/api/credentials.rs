@@ -19,9 +19,9 @@ use uuid::Uuid;
 use super::error::ApiError;
 
 /// Time that a look-up is used without another.
-const BELIEVED: Duration = Duration::from_secs(60);
+const CACHED_FOR: Duration = Duration::from_secs(60);
 /// Time that it is kept beyond that, for when the database is away.
-const REMEMBERED: Duration = Duration::from_secs(24 * 3_600);
+const KEPT_FOR: Duration = Duration::from_secs(24 * 3_600);
 
 /// SHA-256 of a credential as the client sent it.
 pub(super) type Presented = [u8; 32];
@@ -29,9 +29,9 @@ pub(super) type Presented = [u8; 32];
 /// Caches of all kinds of credentials.
 #[derive(Debug, Default)]
 pub(super) struct Credentials {
-    pub(super) orgs: Believed<KnownOrg>,
-    pub(super) partners: Believed<KnownPartner>,
-    pub(super) sessions: Believed<DashboardSession>,
+    pub(super) orgs: CredentialCache<KnownOrg>,
+    pub(super) partners: CredentialCache<KnownPartner>,
+    pub(super) sessions: CredentialCache<DashboardSession>,
     pub(super) uses: Uses,
     /// Microseconds at which the signing keys were last read because a token named an unknown one.
     pub(super) keys_read: AtomicU64,
@@ -70,7 +70,7 @@ pub(super) struct KnownPartner {
 /// Cache of look-ups. It holds only what was found, so it has at most one entry per key, and an unauthenticated client
 /// can't grow it.
 #[derive(Debug)]
-pub(super) struct Believed<K> {
+pub(super) struct CredentialCache<K> {
     known: DashMap<Presented, (Arc<K>, Moment)>,
     /// Counts invalidations, for look-ups that run meanwhile.
     forgotten: AtomicU64,
@@ -117,7 +117,7 @@ impl Credentials {
     }
 }
 
-impl<K> Default for Believed<K> {
+impl<K> Default for CredentialCache<K> {
     fn default() -> Self {
         Self {
             known: DashMap::new(),
@@ -126,7 +126,7 @@ impl<K> Default for Believed<K> {
     }
 }
 
-impl<K> Believed<K> {
+impl<K> CredentialCache<K> {
     /// Returns the cached entry of the credential, or else the result of `look_up`.
     pub(super) async fn or_look_up(
         &self,
@@ -154,7 +154,7 @@ impl<K> Believed<K> {
         };
         let found = Arc::new(found);
         self.known
-            .insert(presented, (Arc::clone(&found), now + BELIEVED));
+            .insert(presented, (Arc::clone(&found), now + CACHED_FOR));
 
         // The look-up may have read a state from before a change that was reported while it ran.
         if self.forgotten.load(Ordering::SeqCst) != forgotten {
@@ -181,7 +181,7 @@ impl<K> Believed<K> {
     }
 
     pub(super) fn drop_old(&self, now: Moment) {
-        self.known.retain(|_, (_, until)| now < *until + REMEMBERED);
+        self.known.retain(|_, (_, until)| now < *until + KEPT_FOR);
     }
 }
 
@@ -235,7 +235,7 @@ mod tests {
         Moment::from_secs(1_000 + secs)
     }
 
-    async fn ask(believed: &Believed<u32>, secs: u64, stored: Option<u32>) -> Option<u32> {
+    async fn ask(believed: &CredentialCache<u32>, secs: u64, stored: Option<u32>) -> Option<u32> {
         let found = believed
             .or_look_up(KEY, at(secs), async || Ok(stored))
             .await;
@@ -244,7 +244,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_look_up_is_believed_for_a_minute() {
-        let believed = Believed::default();
+        let believed = CredentialCache::default();
         for (name, secs, stored, expected) in [
             ("absent", 0, None, None),
             ("absence isn't believed", 0, Some(1), Some(1)),
@@ -253,7 +253,7 @@ mod tests {
         ] {
             assert_eq!(ask(&believed, secs, stored).await, expected, "{name}");
         }
-        let last = 120 + REMEMBERED.as_secs();
+        let last = 120 + KEPT_FOR.as_secs();
         believed.drop_old(at(last - 1));
         assert_eq!(believed.known.len(), 1);
         believed.drop_old(at(last));
@@ -262,7 +262,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_was_known_stays_known_while_the_database_is_away() {
-        let believed = Believed::default();
+        let believed = CredentialCache::default();
         let away = async |secs| {
             let look_up = async || {
                 Err(ApiError::Unavailable {
@@ -285,7 +285,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_forgotten_is_looked_up_again() {
-        let believed = Believed::default();
+        let believed = CredentialCache::default();
         ask(&believed, 0, Some(1)).await;
         believed.forget(|known| *known == 9);
         assert_eq!(ask(&believed, 0, None).await, Some(1));
@@ -295,7 +295,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_look_up_that_a_change_overtakes_is_not_believed() {
-        let believed = Believed::default();
+        let believed = CredentialCache::default();
         let overtaken = believed
             .or_look_up(KEY, at(0), async || {
                 believed.forget(|_| true);

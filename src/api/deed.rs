@@ -94,7 +94,7 @@ pub(super) fn acting(
 }
 
 /// Runs the request within its audit scope. A change without a row, such as ending a call, gets its entry afterwards.
-pub(super) async fn follow(
+pub(super) async fn run_audited(
     api: &Api,
     acting: Option<Acting>,
     work: impl Future<Output = Response>,

@@ -34,7 +34,7 @@ fn openapi(builder: &mut OpenApiBuilder) {
         "This document",
         |op| {
             op.tag("Service")
-                .nobody()
+                .public()
                 .gives_text(200, "application/json")
         },
     );
@@ -43,7 +43,7 @@ fn openapi(builder: &mut OpenApiBuilder) {
         "/docs",
         "showDocs",
         "This document as a page",
-        |op| op.tag("Service").nobody().gives_text(200, "text/html"),
+        |op| op.tag("Service").public().gives_text(200, "text/html"),
     );
 }
 

@@ -335,9 +335,11 @@ impl IntoResponse for ApiError {
         } else {
             self
         };
+
         if let Self::BadRequest(faults) = &plain {
             refusal.faults = faults.iter().take(MOST_FAULTS).cloned().collect();
         }
+
         let mut response = plain.status().into_response();
         response.extensions_mut().insert(refusal);
         match &plain {
@@ -356,9 +358,9 @@ impl IntoResponse for ApiError {
             }
             Self::TooManyAtOnce(_) => {
                 /// Seconds after which one of the held objects may be free.
-                const A_WHILE_S: u64 = 10;
+                const RETRY_AFTER_S: u64 = 10;
                 let headers = response.headers_mut();
-                headers.insert(header::RETRY_AFTER, HeaderValue::from(A_WHILE_S));
+                headers.insert(header::RETRY_AFTER, HeaderValue::from(RETRY_AFTER_S));
             }
             Self::Broke(cause) => {
                 let cause = Cause(chain(&**cause).into());
@@ -374,6 +376,7 @@ impl IntoResponse for ApiError {
             | Self::MediaType
             | Self::BadGateway(_) => {}
         }
+
         response
     }
 }
@@ -417,11 +420,13 @@ pub(super) fn with_body(mut response: Response, path: &str, refusal: &Refusal) -
         code: &refusal.code,
         errors: &errors,
     });
+
     let (parts, body) = body.into_response().into_parts();
     *response.body_mut() = body;
     // The length is that of the empty body.
     response.headers_mut().remove(header::CONTENT_LENGTH);
     response.headers_mut().extend(parts.headers);
+
     response
 }
 

@@ -10,7 +10,7 @@ use super::query::Query;
 
 /// Part of a list that is asked for.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Onward<F> {
+pub(super) struct FeedPaging<F> {
     list: &'static str,
     /// Filters: as given, or as the cursor has them.
     pub(super) filters: F,
@@ -29,7 +29,7 @@ struct Cursor<F> {
     filters: F,
 }
 
-impl<F: Clone + Default + PartialEq + Serialize + DeserializeOwned> Onward<F> {
+impl<F: Clone + Default + PartialEq + Serialize + DeserializeOwned> FeedPaging<F> {
     /// Reads `limit` and `cursor` of the list of this name. A cursor may come with the filters that it was made for, or
     /// without any.
     pub(super) fn read(query: &mut Query, list: &'static str, given: F) -> Self {
@@ -43,9 +43,11 @@ impl<F: Clone + Default + PartialEq + Serialize + DeserializeOwned> Onward<F> {
                 limit,
             };
         };
+
         if given != F::default() && given != cursor.filters {
             query.refuse("cursor: was made under other filters; give the same ones, or none");
         }
+
         Self {
             list,
             filters: cursor.filters,
@@ -81,7 +83,7 @@ mod tests {
 
     #[test]
     fn a_cursor_is_good_for_its_list_alone() {
-        let onward = Onward {
+        let onward = FeedPaging {
             list: "shoes",
             filters: vec!["x".to_owned()],
             after: 0,

@@ -10,11 +10,11 @@ use super::error::ApiError;
 use super::{Api, token};
 
 /// Interval at which uses of keys are stored and old look-ups dropped.
-const WRITTEN_EVERY: Duration = Duration::from_secs(30);
+const STORE_INTERVAL: Duration = Duration::from_secs(30);
 /// Minimum interval between two reads of the signing keys caused by tokens.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+const MIN_READ_INTERVAL: Duration = Duration::from_millis(100);
 /// Interval at which events past their retention are deleted.
-const PRUNE_EVERY: Duration = Duration::from_secs(600);
+const PRUNE_INTERVAL: Duration = Duration::from_secs(600);
 
 /// Follows the change feed while the API serves: drops changed credentials from the cache, and reads the signing keys
 /// when there is another.
@@ -93,7 +93,7 @@ impl SigningKeys {
 
 /// Stores uses of keys and drops expired look-ups, while the API serves.
 pub(super) async fn uses(api: Api) {
-    let mut turns = tokio::time::interval(WRITTEN_EVERY);
+    let mut turns = tokio::time::interval(STORE_INTERVAL);
     loop {
         turns.tick().await;
         api.write_uses().await;
@@ -109,7 +109,7 @@ pub(super) async fn events(api: Api) {
     loop {
         seq = news(&api, seq).await;
         let now = api.now();
-        if pruned.is_none_or(|at| now.since(at) >= PRUNE_EVERY) {
+        if pruned.is_none_or(|at| now.since(at) >= PRUNE_INTERVAL) {
             pruned = Some(now);
             let kept = &api.config().events;
             let pruned = api
@@ -168,7 +168,7 @@ impl Api {
         let read = &self.credentials().keys_read;
         let now = self.monotonic().as_micros();
         let before = read.load(Ordering::Relaxed);
-        let is_due = u128::from(now.saturating_sub(before)) >= LOOK_AGAIN.as_micros();
+        let is_due = u128::from(now.saturating_sub(before)) >= MIN_READ_INTERVAL.as_micros();
         if !is_due {
             return;
         }

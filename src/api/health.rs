@@ -16,7 +16,7 @@ use super::openapi::OpenApiBuilder;
 use crate::telemetry::metrics;
 
 /// Time after which the database counts as away.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
+const DATABASE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// `GET /healthz`: the process answers.
 pub(super) async fn healthz() -> &'static str {
@@ -68,7 +68,7 @@ pub(super) async fn readyz(State(api): State<Api>) -> Response {
 
 /// Returns true if the database answers in time; sets the metric too.
 pub async fn database_answers(store: &Store) -> bool {
-    let answers = match tokio::time::timeout(ANSWERS_WITHIN, store.check()).await {
+    let answers = match tokio::time::timeout(DATABASE_TIMEOUT, store.check()).await {
         Ok(Ok(())) => true,
         Ok(Err(error)) => {
             tracing::warn!(
@@ -79,12 +79,13 @@ pub async fn database_answers(store: &Store) -> bool {
         }
         Err(_) => {
             tracing::warn!(
-                timeout_s = ANSWERS_WITHIN.as_secs(),
+                timeout_s = DATABASE_TIMEOUT.as_secs(),
                 "the database does not answer in time"
             );
             false
         }
     };
+
     metrics::database_up(answers);
     answers
 }
@@ -109,7 +110,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder) {
         "Liveness of the process",
         |op| {
             op.tag("Service")
-                .nobody()
+                .public()
                 .gives_text(200, "text/plain; charset=utf-8")
         },
     );
@@ -121,7 +122,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder) {
         "Readiness for new calls: 503 while draining",
         |op| {
             op.tag("Service")
-                .nobody()
+                .public()
                 .gives::<ReadyView>(200)
                 .gives::<ReadyView>(503)
         },
@@ -134,7 +135,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder) {
         "Metrics in Prometheus' text format",
         |op| {
             op.tag("Service")
-                .nobody()
+                .public()
                 .gives_text(200, "text/plain; version=0.0.4; charset=utf-8")
         },
     );

@@ -32,11 +32,11 @@ pub(super) const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 pub(super) const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 
 /// Maximum length of a key.
-const LONGEST: usize = 255;
+const MAX_KEY: usize = 255;
 /// Interval between checks whether the same request, in progress on another connection or node, is done.
-const LOOK: Duration = Duration::from_millis(25);
+const CHECK_INTERVAL: Duration = Duration::from_millis(25);
 /// Maximum time to wait for it.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Credential that scopes keys: each credential has its own.
 pub(super) trait Credential: FromRequestParts<Api, Rejection = ApiError> + Clone {
@@ -112,6 +112,7 @@ where
             handler, works_on, ..
         } = self;
         Box::pin(async move {
+            // Without a key, or with a wrong one, the handler runs as usual; it reports the fault with those of the body.
             let key = match key(&request) {
                 Ok(Some(key)) => key,
                 Ok(None) => return handler.call(request, api).await,
@@ -120,18 +121,22 @@ where
                     return handler.call(request, api).await;
                 }
             };
+
             let (mut parts, body) = request.into_parts();
             let caller = match C::from_request_parts(&mut parts, &api).await {
                 Ok(caller) => caller,
                 Err(error) => return error.into_response(),
             };
+
             let credential = caller.key_id();
             // The handler extracts the credential again; it must not count against the rate limit twice.
             parts.extensions.insert(caller);
+
             let (request, body) = whole(parts, body).await;
             let Some((body, octets)) = body else {
                 return handler.call(request, api).await;
             };
+
             let asked = Asked {
                 credential,
                 method: "POST",
@@ -140,6 +145,7 @@ where
                 body,
                 octets,
             };
+
             match claimed(&api, &asked).await {
                 Err(error) => error.into_response(),
                 Ok(Some(kept)) => replayed(&kept),
@@ -153,6 +159,8 @@ where
                         };
                         finished(&api, &asked, response, &effects).await
                     };
+
+                    // A task of its own, so that the request runs to its end even if the client disconnects.
                     let work = Acting::carried(Acting::current(), work);
                     let work = tokio::spawn(work.in_current_span());
                     work.await
@@ -175,6 +183,7 @@ impl Api {
             let error = &error as &dyn std::error::Error;
             tracing::warn!(error, "deleting expired answers failed; retrying later");
         }
+
         let now = self.now();
         if let Err(error) = self
             .store()
@@ -200,7 +209,7 @@ fn key(request: &Request) -> Result<Option<String>, KeyFault> {
         return Err(KeyFault("Idempotency-Key: is given more than once"));
     }
     match key.to_str() {
-        Ok(text) if (1..=LONGEST).contains(&text.len()) => Ok(Some(text.to_owned())),
+        Ok(text) if (1..=MAX_KEY).contains(&text.len()) => Ok(Some(text.to_owned())),
         Ok(_) | Err(_) => Err(KeyFault(
             "Idempotency-Key: expected 1 to 255 visible characters",
         )),
@@ -219,6 +228,7 @@ async fn whole(parts: Parts, body: Body) -> (Request, Option<Hashes>) {
             let hashes = (meaning::of(&octets), Sha256::digest(&octets).into());
             (Request::from_parts(rest, Body::from(octets)), Some(hashes))
         }
+        // The handler reads the body again, and must meet the same failure: a body beyond its limit, or one cut off.
         Err(rejection) if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE => {
             let too_long = Limited::new(Full::new(Bytes::from_static(b"  ")), 1);
             (Request::from_parts(rest, Body::new(too_long)), None)
@@ -255,7 +265,7 @@ async fn claimed(api: &Api, asked: &Asked) -> Result<Option<Kept>, ApiError> {
         None => claim().await?,
     };
 
-    let mut looks = PATIENCE.as_millis() / LOOK.as_millis();
+    let mut looks = TIMEOUT.as_millis() / CHECK_INTERVAL.as_millis();
     loop {
         match claimed {
             Claim::Ours => return Ok(None),
@@ -272,7 +282,7 @@ async fn claimed(api: &Api, asked: &Asked) -> Result<Option<Kept>, ApiError> {
             Claim::UnderWay => looks -= 1,
         }
 
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(CHECK_INTERVAL).await;
         claimed = match look_up().await? {
             Some(claimed) => claimed,
             // The other request kept no answer.

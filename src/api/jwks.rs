@@ -68,6 +68,6 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder) {
         path,
         "showKeySet",
         "The public keys of our tokens, as a JWK set",
-        |op| op.tag("Service").nobody().gives::<KeySet>(200),
+        |op| op.tag("Service").public().gives::<KeySet>(200),
     );
 }

@@ -109,7 +109,7 @@ pub fn router(api: Api) -> Router {
         ))
         .layer(axum::middleware::from_fn_with_state(
             api.clone(),
-            request::follow,
+            request::wrap,
         ))
         .with_state(api)
 }

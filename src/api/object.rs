@@ -13,7 +13,7 @@ impl<T> FieldType for Object<T> {
     type Read = T;
 
     fn schema(&self) -> Value {
-        Fields::sketched(|mut fields| drop(self.0(&mut fields)))
+        Fields::schema_read_by(|mut fields| drop(self.0(&mut fields)))
     }
 
     fn read(&self, value: Value, path: &str, faults: &mut Vec<String>) -> Option<T> {

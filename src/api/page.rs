@@ -28,7 +28,7 @@ pub(super) struct Page<T> {
     pub(super) items: Vec<T>,
     /// The cursor of the next page; `null` on the last one.
     pub(super) next: Option<String>,
-    /// What the filters match, all pages together.
+    /// Number of matches, all pages together.
     pub(super) total: u64,
 }
 
@@ -81,9 +81,11 @@ impl<F: Clone + Default + PartialEq + Serialize + DeserializeOwned> Paging<F> {
                 limit,
             };
         };
+
         if given != F::default() && given != cursor.filters {
             query.refuse("cursor: was made under other filters; give the same ones, or none");
         }
+
         Self {
             list,
             filters: cursor.filters,

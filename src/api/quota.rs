@@ -82,7 +82,7 @@ struct Window {
 
 /// Outcome of counting one request.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) struct Taken {
+pub(super) struct Counted {
     policy: Policy,
     counted_by: CountedBy,
     limit: u32,
@@ -103,7 +103,7 @@ impl Quotas {
     }
 
     /// Counts a request of `whom`, unless the limit is reached.
-    pub(super) fn take(&self, policy: Policy, whom: Uuid, limit: u32, now: Moment) -> Taken {
+    pub(super) fn take(&self, policy: Policy, whom: Uuid, limit: u32, now: Moment) -> Counted {
         if self.until_sweep.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.sweep(now);
         }
@@ -131,14 +131,14 @@ impl Default for Window {
 }
 
 impl Window {
-    fn take(&mut self, policy: Policy, counted_by: CountedBy, limit: u32, now: u64) -> Taken {
+    fn take(&mut self, policy: Policy, counted_by: CountedBy, limit: u32, now: u64) -> Counted {
         self.advance(now);
         let passed = self.sum < limit;
         if passed {
             self.sum += 1;
             self.counts[place(self.second)] += 1;
         }
-        Taken {
+        Counted {
             policy,
             counted_by,
             limit,
@@ -169,7 +169,7 @@ const fn place(second: u64) -> usize {
     (second % WINDOW_S) as usize
 }
 
-impl Taken {
+impl Counted {
     /// # Errors
     /// 429 if the request was over the limit.
     fn verdict(self) -> Result<(), ApiError> {
@@ -186,7 +186,7 @@ impl Taken {
 
 /// Outcomes for one request, on their way to the header fields of the answer.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Tally(Arc<Mutex<Vec<Taken>>>);
+pub(super) struct Tally(Arc<Mutex<Vec<Counted>>>);
 
 impl Tally {
     /// Returns the tally that `request` attached to this request.
@@ -198,7 +198,7 @@ impl Tally {
     ///
     /// # Errors
     /// 429 if the request was over the limit.
-    pub(super) fn note(&self, taken: Taken) -> Result<(), ApiError> {
+    pub(super) fn note(&self, taken: Counted) -> Result<(), ApiError> {
         let mut noted = self.0.lock().expect("nothing panics while it is held");
         noted.push(taken);
         taken.verdict()

@@ -19,7 +19,7 @@ use crate::telemetry::metrics;
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// Runs a request through that layer.
-pub(super) async fn follow(State(api): State<Api>, mut request: Request, next: Next) -> Response {
+pub(super) async fn wrap(State(api): State<Api>, mut request: Request, next: Next) -> Response {
     let began = api.monotonic();
     let id = request_id(request.headers().get(REQUEST_ID));
     let method = method_name(request.method());
@@ -44,7 +44,7 @@ pub(super) async fn follow(State(api): State<Api>, mut request: Request, next: N
         let (parts, body) = request.into_parts();
         let acting = deed::acting(&api, &parts, (&route, &id));
         let work = next.run(Request::from_parts(parts, body));
-        deed::follow(&api, acting, work.instrument(span.clone())).await
+        deed::run_audited(&api, acting, work.instrument(span.clone())).await
     };
 
     let mut response = answered(response, &path, &id, &span);
@@ -96,10 +96,10 @@ fn is_beyond_reserve(request: &Request, path: &str) -> bool {
 
 fn no_room() -> Response {
     /// Seconds until a connection may have ended.
-    const A_WHILE_S: u64 = 1;
+    const RETRY_AFTER_S: u64 = 1;
     let refused = ApiError::Unavailable {
         message: "Too many connections are open, in all or from this address".to_owned(),
-        wait_s: A_WHILE_S,
+        wait_s: RETRY_AFTER_S,
     };
     let mut response = refused.into_response();
     let close = HeaderValue::from_static("close");

@@ -14,11 +14,11 @@ use trunkline_net::tls::Certificate;
 
 use super::connection_limiter::{ConnectionBounds, ConnectionLimiter};
 use super::{Api, connection, follow, phone, router};
-use crate::config::Patience;
+use crate::config::HttpTimeouts;
 use crate::telemetry::metrics;
 
 /// Time that requests in progress have to finish when the server stops.
-const LAST_REQUESTS: Duration = Duration::from_secs(5);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause after a failed accept, for example without free file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -83,7 +83,7 @@ impl Server {
 }
 
 async fn serve(
-    answers: (Router, Patience),
+    answers: (Router, HttpTimeouts),
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
     limiter: ConnectionLimiter,
@@ -126,5 +126,5 @@ async fn serve(
     }
 
     drop(listener);
-    let _ = tokio::time::timeout(LAST_REQUESTS, limiter.emptied()).await;
+    let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, limiter.emptied()).await;
 }

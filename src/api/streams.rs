@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 /// Streams of one node: three quarters of its connections.
-const MOST: usize = 768;
+const MAX_STREAMS: usize = 768;
 
 /// Streams of this node; clones share them.
 #[derive(Clone, Debug, Default)]
@@ -18,14 +18,14 @@ pub(super) struct Streams(Arc<Mutex<OpenStreams>>);
 
 #[derive(Debug, Default)]
 struct OpenStreams {
-    orgs: HashMap<Uuid, Audience>,
+    orgs: HashMap<Uuid, OrgStreams>,
     seats: usize,
     ended: bool,
 }
 
 /// Streams of one org.
 #[derive(Debug, Default)]
-struct Audience {
+struct OrgStreams {
     news: watch::Sender<u64>,
     keys: HashMap<Uuid, usize>,
     seats: usize,
@@ -33,7 +33,7 @@ struct Audience {
 
 /// Limits on open streams.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) struct Most {
+pub(super) struct StreamLimits {
     pub(super) of_org: usize,
     pub(super) of_key: usize,
 }
@@ -51,7 +51,7 @@ pub(super) enum Full {
 
 /// Place of one stream, released when dropped.
 #[derive(Debug)]
-pub(super) struct Seat {
+pub(super) struct StreamPermit {
     streams: Streams,
     org: Uuid,
     key: Uuid,
@@ -60,9 +60,14 @@ pub(super) struct Seat {
 
 impl Streams {
     /// Takes a place for a stream that this key of the org opens.
-    pub(super) fn enter(&self, org: Uuid, key: Uuid, most: Most) -> Result<Seat, Full> {
+    pub(super) fn enter(
+        &self,
+        org: Uuid,
+        key: Uuid,
+        most: StreamLimits,
+    ) -> Result<StreamPermit, Full> {
         let mut open = self.open();
-        if open.seats >= MOST || open.ended {
+        if open.seats >= MAX_STREAMS || open.ended {
             return Err(Full::Node);
         }
 
@@ -80,7 +85,7 @@ impl Streams {
         let news = audience.news.subscribe();
         open.seats += 1;
 
-        Ok(Seat {
+        Ok(StreamPermit {
             streams: self.clone(),
             org,
             key,
@@ -104,7 +109,7 @@ impl Streams {
     }
 
     pub(super) fn wake_all(&self) {
-        self.open().orgs.values().for_each(Audience::wake);
+        self.open().orgs.values().for_each(OrgStreams::wake);
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -116,13 +121,13 @@ impl Streams {
     }
 }
 
-impl Audience {
+impl OrgStreams {
     pub(super) fn wake(&self) {
         self.news.send_modify(|news| *news = news.wrapping_add(1));
     }
 }
 
-impl Seat {
+impl StreamPermit {
     /// Marks everything up to now as seen.
     pub(super) fn seen(&mut self) {
         self.news.mark_unchanged();
@@ -134,7 +139,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for StreamPermit {
     fn drop(&mut self) {
         let mut open = self.streams.open();
         let Some(audience) = open.orgs.get_mut(&self.org) else {
@@ -158,7 +163,7 @@ impl Drop for Seat {
 mod tests {
     use super::*;
 
-    const MOST_HERE: Most = Most {
+    const MOST_HERE: StreamLimits = StreamLimits {
         of_org: 3,
         of_key: 2,
     };

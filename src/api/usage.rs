@@ -24,9 +24,9 @@ use super::{ApiError, accept};
 
 pub(super) const CSV: &str = "text/csv";
 /// Length of the window without a `start_date`.
-const USUAL_WINDOW: Duration = Duration::from_secs(30 * 24 * 3600);
+const DEFAULT_WINDOW: Duration = Duration::from_secs(30 * 24 * 3600);
 /// Rows of one answer.
-const MOST: u32 = 100_000;
+const MAX_ROWS: u32 = 100_000;
 /// Characters of a date.
 const DATE: usize = "2026-01-31".len();
 const MICROS_OF_DAY: u64 = 86_400_000_000;
@@ -91,7 +91,7 @@ pub(super) struct UsageRequest {
 
 impl UsageRequest {
     /// Rows to read from the store: one more than an answer may have.
-    pub(super) const ROWS: u32 = MOST + 1;
+    pub(super) const ROWS: u32 = MAX_ROWS + 1;
 
     /// Reads `start_date`, `end_date` and `group_by`, and `Accept`.
     ///
@@ -110,7 +110,7 @@ impl UsageRequest {
         });
         let to = end.unwrap_or(now);
 
-        let from = start.unwrap_or(to - USUAL_WINDOW);
+        let from = start.unwrap_or(to - DEFAULT_WINDOW);
         if from > to {
             query.refuse("start_date: lies after end_date, which is now unless given");
         }
@@ -133,9 +133,9 @@ impl UsageRequest {
     /// # Errors
     /// 400 if it has too many rows.
     pub(super) fn answer(self, rows: Vec<UsageRow>) -> Result<Response, ApiError> {
-        if rows.len() > MOST as usize {
+        if rows.len() > MAX_ROWS as usize {
             let fault = format!(
-                "group_by: gives more than {MOST} rows; shorten the window or group by less"
+                "group_by: gives more than {MAX_ROWS} rows; shorten the window or group by less"
             );
             return Err(ApiError::BadRequest(vec![fault]));
         }

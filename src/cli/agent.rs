@@ -16,7 +16,7 @@ use crate::api;
 use crate::config::{Config, DefaultRuntime};
 
 /// Maximum size of a file with a password, in octets.
-const LONGEST_SECRET: u64 = 2_048;
+const MAX_SECRET: u64 = 2_048;
 
 /// Phone agents of an org.
 #[derive(Debug, clap::Subcommand)]
@@ -31,7 +31,7 @@ pub(super) enum Command {
         /// Its name.
         #[arg(long, value_parser = api::name)]
         name: String,
-        /// Which calls it is for.
+        /// Calls that it is for.
         #[arg(long = "type", value_enum, default_value_t = Type::Inbound)]
         kind: Type,
         #[command(flatten)]
@@ -41,7 +41,7 @@ pub(super) enum Command {
         /// The language it speaks: a code, or a tag such as en-GB.
         #[arg(long, default_value = "en", value_parser = api::language_tag)]
         language: String,
-        /// What it says first.
+        /// First message of the agent.
         #[arg(long, default_value = "")]
         first_message: String,
         /// It takes no calls yet.
@@ -277,12 +277,8 @@ impl RuntimeArgs {
 fn secret_in(file: &Path) -> Result<String, Failure> {
     let mut text = String::new();
     let read = match file.as_os_str() == "-" {
-        true => std::io::stdin()
-            .take(LONGEST_SECRET)
-            .read_to_string(&mut text),
-        false => {
-            File::open(file).and_then(|file| file.take(LONGEST_SECRET).read_to_string(&mut text))
-        }
+        true => std::io::stdin().take(MAX_SECRET).read_to_string(&mut text),
+        false => File::open(file).and_then(|file| file.take(MAX_SECRET).read_to_string(&mut text)),
     };
     read.map_err(|error| Failure::Command(format!("{} can't be read: {error}", file.display())))?;
     Ok(text.trim_end_matches(['\r', '\n']).to_owned())

@@ -18,8 +18,8 @@ use super::sockets::near;
 use crate::config::Config;
 
 /// Timeout of an answer, and its maximum length.
-const PATIENCE: Duration = Duration::from_secs(10);
-const LONGEST: usize = 16 << 20;
+const TIMEOUT: Duration = Duration::from_secs(10);
+const MAX_ANSWER: usize = 16 << 20;
 
 /// Address of the API, and the key.
 #[derive(Debug, clap::Args)]
@@ -113,14 +113,14 @@ impl Client {
                 .await
                 .map_err(|fault| chain(&fault))?;
             let status = answer.status();
-            let body = Limited::new(answer.into_body(), LONGEST).collect().await;
+            let body = Limited::new(answer.into_body(), MAX_ANSWER).collect().await;
             let body = body.map_err(|fault| fault.to_string())?.to_bytes();
             Ok::<_, String>((status, String::from_utf8_lossy(&body).into_owned()))
         };
 
-        let (status, body) = tokio::time::timeout(PATIENCE, asked)
+        let (status, body) = tokio::time::timeout(TIMEOUT, asked)
             .await
-            .map_err(|_| failed(format!("no answer within {} s", PATIENCE.as_secs())))?
+            .map_err(|_| failed(format!("no answer within {} s", TIMEOUT.as_secs())))?
             .map_err(failed)?;
         if status.is_success() {
             return Ok(body);

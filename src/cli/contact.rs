@@ -72,7 +72,7 @@ pub(super) enum Command {
 }
 
 /// Interval between checks whether an erasure is complete.
-const LOOK: Duration = Duration::from_millis(200);
+const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
 impl Tabular for ErasureView {
     const COLUMNS: &'static [&'static str] = &[
@@ -201,7 +201,7 @@ impl Command {
 
                 let until = now() + Duration::from_secs(wait);
                 while erasure.completed_at.is_none() && now() < until {
-                    tokio::time::sleep(LOOK).await;
+                    tokio::time::sleep(CHECK_INTERVAL).await;
                     erasure = store
                         .read(move |tx| erasures::by_id(tx, org, erasure.id))
                         .await?;
@@ -227,12 +227,12 @@ impl Command {
 }
 
 /// Reason why an export ended early.
-enum Cut {
+enum ExportError {
     Store(Error),
     Output(io::Error),
 }
 
-impl From<Error> for Cut {
+impl From<Error> for ExportError {
     fn from(error: Error) -> Self {
         Self::Store(error)
     }
@@ -241,12 +241,12 @@ impl From<Error> for Cut {
 async fn export(store: &trunkline_store::Store, contact: Contact) -> Result<(), Failure> {
     let mut out = io::stdout();
     let written = api::export(store, contact, |text| {
-        out.write_all(text.as_bytes()).map_err(Cut::Output)
+        out.write_all(text.as_bytes()).map_err(ExportError::Output)
     });
     match written.await {
         Ok(()) => writeln!(out),
-        Err(Cut::Store(error)) => return Err(error.into()),
-        Err(Cut::Output(error)) => Err(error),
+        Err(ExportError::Store(error)) => return Err(error.into()),
+        Err(ExportError::Output(error)) => Err(error),
     }
     .map_err(|error| Failure::Command(format!("the export can't be written: {error}")))
 }

@@ -37,6 +37,7 @@ impl AuditedCommand {
             resource: None,
             org: None,
         };
+
         while let Some((word, further)) = matches.subcommand() {
             let Some(next) = command.find_subcommand(word) else {
                 break;
@@ -54,6 +55,7 @@ impl AuditedCommand {
             {
                 continue;
             }
+
             given.fields.push(name.to_owned());
             let raw = matches.try_get_raw(name).ok().flatten();
             let id = raw.and_then(|mut raw| Uuid::parse_str(raw.next()?.to_str()?).ok());
@@ -64,6 +66,7 @@ impl AuditedCommand {
                 _ => {}
             }
         }
+
         given
     }
 
@@ -121,11 +124,13 @@ impl AuditedCommand {
             resource_id: self.id.or(self.partner.filter(|_| resource == "partner")),
             request_id: None,
         });
+
         let actor = Actor {
             kind: ActorKind::Command,
             id: None,
             name: format!("trunkline {words}"),
         };
+
         acting
             .scope(async {
                 Acting::by(actor, self.org, self.partner);

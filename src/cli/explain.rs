@@ -27,9 +27,9 @@ use crate::explain::suggested_commands::{commands, quoted};
 use crate::telemetry::redact;
 
 /// Calls of a capture that are explained.
-const MOST: usize = 100;
+const MAX_CALLS: usize = 100;
 /// Maximum difference between the clock of a capture and ours.
-const SKEW: Duration = Duration::from_secs(24 * 3_600);
+const MAX_SKEW: Duration = Duration::from_secs(24 * 3_600);
 
 /// Explains how the calls of a capture were routed, and how to fix those that were refused.
 ///
@@ -116,7 +116,7 @@ impl Command {
             BufReader::with_capacity(256 * 1024, file),
             None,
             &mut |call| {
-                if calls.len() < MOST {
+                if calls.len() < MAX_CALLS {
                     calls.extend(CapturedCall::read(&call, prefix));
                 }
                 Ok(())
@@ -162,7 +162,7 @@ impl OrgContext<'_> {
                 .store
                 .read(move |tx| attempts::of_call(tx, org, recorded.id))
                 .await?;
-            view.tell(recorded, failures, &attempts, self.name);
+            view.fill_in(recorded, failures, &attempts, self.name);
         } else if seen.is_locked_out() {
             self.locked_out(seen, &mut view);
         } else {
@@ -182,8 +182,8 @@ impl OrgContext<'_> {
         let at = Moment::from_micros(seen.at);
         let earliest = at
             .as_micros()
-            .saturating_sub(SKEW.as_micros().try_into().unwrap_or(0));
-        let period = (Moment::from_micros(earliest), at + SKEW);
+            .saturating_sub(MAX_SKEW.as_micros().try_into().unwrap_or(0));
+        let period = (Moment::from_micros(earliest), at + MAX_SKEW);
         let (org, id) = (self.org.routing.id, seen.call_id.clone());
         let found = move |tx: &mut Tx| explained::of_call_id(tx, org, &id, period);
         Ok(self.store.read(found).await?)
@@ -229,7 +229,7 @@ fn fixes(decision: Option<&Decision>, org: &str) -> Vec<String> {
 }
 
 impl ExplainedView {
-    fn tell(
+    fn fill_in(
         &mut self,
         recorded: Recorded,
         failures: Vec<FailureView>,

@@ -22,7 +22,7 @@ const OTHER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::new(127
 /// Number of the caller's connection, if it has one.
 const CONNECTION: u32 = 1;
 /// Time after a call within which everything of it must be gone: longer than the longest SIP timer.
-const REST: Duration = Duration::from_secs(90);
+const MAX_REST: Duration = Duration::from_secs(90);
 
 /// Core, with the peers of one call.
 #[derive(Debug)]
@@ -78,7 +78,7 @@ impl InProcess {
 
     /// Hangs up, and lets time pass until nothing of the call is left; false if something stays.
     pub(super) fn end(&mut self) -> bool {
-        let is_at_rest = self.core.end(REST);
+        let is_at_rest = self.core.end(MAX_REST);
         self.arrived.clear();
         is_at_rest
     }

@@ -24,10 +24,10 @@ pub(super) enum Command {
     Create {
         #[command(flatten)]
         org: OfOrg,
-        /// What the key is called.
+        /// Name of the key.
         #[arg(long, default_value = "Default", value_parser = api::name)]
         name: String,
-        /// What it may do, comma-separated; without it everything.
+        /// Scopes of the key, comma-separated; without it all scopes.
         #[arg(long, value_delimiter = ',', value_parser = clap::builder::PossibleValuesParser::new(SCOPES))]
         scopes: Vec<String>,
         /// Time of expiry, as RFC 3339 (2027-01-31T00:00:00Z); without it the key is valid until it is revoked.
@@ -349,12 +349,14 @@ async fn retire(
                 .to_owned(),
         ));
     }
+
     let unused = store
         .read(move |tx| org_keys::signed_with(tx, None))
         .await?;
     let unused: u32 = unused.iter().map(|org| org.keys).sum();
     let retired = store.retire_signing_key(kid, now()).await;
     retired.map_err(|fault| Failure::Command(fault.to_string()))?;
+
     let revoked = match api_keys {
         true => {
             let kid = kid.to_owned();
@@ -363,23 +365,25 @@ async fn retire(
         }
         false => 0,
     };
+
     output.done(&format!(
         "The key is retired; running daemons refuse what it signed within a second. API keys revoked: {revoked}. \
          API keys that were never used since their tokens are kept, and end if it signed them: {unused}."
     ));
+
     Ok(())
 }
 
 /// A new sealing key must be able to unseal on every node before it seals anywhere.
 async fn rotate_sealing(store: &Store, output: Output) -> Result<(), Failure> {
     /// Time for daemons to follow. Usually they take a second; a busy one may take longer.
-    const FOLLOWED: Duration = Duration::from_secs(3);
+    const FOLLOW_TIME: Duration = Duration::from_secs(3);
     let failed = |fault: OpenFault| Failure::Command(fault.to_string());
     let staged = store.stage_sealing_key(now()).await.map_err(failed)?;
-    tokio::time::sleep(FOLLOWED).await;
+    tokio::time::sleep(FOLLOW_TIME).await;
     let used = store.use_staged_sealing_key(staged, now()).await;
     used.map_err(failed)?;
-    tokio::time::sleep(FOLLOWED).await;
+    tokio::time::sleep(FOLLOW_TIME).await;
     let count = store.reseal().await.map_err(failed)?;
     output.done(&format!(
         "The new key seals; values sealed anew: {count}. Drop the old key: trunkline key retire-sealing"

@@ -209,6 +209,7 @@ impl PartnerLimits {
                 .write(move |tx| partners::limit(tx, partner, requests, links, now()))
                 .await?;
         }
+
         let given = self.orgs.given();
         if !given.is_empty() {
             store
@@ -236,11 +237,13 @@ impl PartnerLimits {
                 "partner",
             ),
         ];
+
         for limit in OrgLimit::ALL {
             let own = set.iter().find(|(known, _)| *known == limit);
             let most = own.map_or(limit.default_of(defaults), |(_, most)| *most);
             rows.push(row(limit.as_str(), most, "org"));
         }
+
         output.list(&rows);
         Ok(())
     }

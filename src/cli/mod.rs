@@ -164,23 +164,27 @@ impl Settings {
                 value,
             })
             .collect();
+
         flags.extend(self.data_dir.map(|value| Override {
             key: "data_dir".to_owned(),
             value,
             flag: "--data-dir".to_owned(),
         }));
+
         let mut sources = Sources::of_process(self.config.as_deref(), flags)
             .map_err(|fault| Failure::Startup(fault.to_string()))?;
         let load = |sources: &Sources| {
             Config::load(sources).map_err(|faults| Failure::Startup(correct(&faults)))
         };
         let config = load(&sources)?;
+
         // The file lies in the data directory, which only the other sources can name.
         let path = config.data_dir.join(QUICKSTART_FILE);
         let Ok(text) = std::fs::read_to_string(&path) else {
             return Ok(config);
         };
         sources.base = Some((path, text));
+
         load(&sources)
     }
 }

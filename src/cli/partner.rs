@@ -114,7 +114,7 @@ pub(super) enum KeyCommand {
         /// The partner's id.
         #[arg(long, value_parser = api::id_of)]
         partner: Uuid,
-        /// What the key is called.
+        /// Name of the key.
         #[arg(long, default_value = "Default", value_parser = api::name)]
         name: String,
         #[command(flatten)]

@@ -18,7 +18,7 @@ use trunkline_store::{
 use uuid::Uuid;
 
 use super::deed::AuditedCommand;
-use super::serve::{self, Reachable};
+use super::serve::{self, PublicAddresses};
 use super::{Failure, key, now, number, output, partner, startup};
 use crate::config::{Config, QUICKSTART_FILE, Sip};
 use crate::directory::Directory;
@@ -33,8 +33,8 @@ const AGENT: &str = "Echo";
 const NUMBER: &str = "+12025550123";
 
 /// Interval between checks of the directory, and their maximum time.
-const DIRECTORY_LOOK: Duration = Duration::from_millis(5);
-const DIRECTORY_PATIENCE: Duration = Duration::from_secs(10);
+const DIRECTORY_CHECK_INTERVAL: Duration = Duration::from_millis(5);
+const DIRECTORY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Makes everything that a first call needs, prints how to place it, and serves.
 #[derive(Debug, clap::Args)]
@@ -75,7 +75,7 @@ impl Command {
                 let store = startup::open_store(config).await?;
                 let config = &startup::with_kept_realm(config, &store).await?;
                 write(config)?;
-                let reachable = Reachable::configured(config);
+                let reachable = PublicAddresses::configured(config);
                 let made = make(config, &store, &reachable, &given).await?;
                 print(config, &made, json)?;
                 store.close().await;
@@ -152,13 +152,10 @@ fn write_peers(
 async fn admitted(directory: &Directory, username: &str) {
     let seen = async {
         while directory.load().login(username.as_bytes()).is_none() {
-            tokio::time::sleep(DIRECTORY_LOOK).await;
+            tokio::time::sleep(DIRECTORY_CHECK_INTERVAL).await;
         }
     };
-    if tokio::time::timeout(DIRECTORY_PATIENCE, seen)
-        .await
-        .is_err()
-    {
+    if tokio::time::timeout(DIRECTORY_TIMEOUT, seen).await.is_err() {
         tracing::warn!("the directory hasn't seen the trunk yet: the first calls may be refused");
     }
 }
@@ -176,7 +173,7 @@ fn print(config: &Config, made: &QuickstartResult, json: bool) -> Result<(), Fai
 async fn make(
     config: &Config,
     store: &Store,
-    reachable: &Reachable,
+    reachable: &PublicAddresses,
     given: &AuditedCommand,
 ) -> Result<QuickstartResult, Failure> {
     let partner = given.part("partner");
@@ -201,6 +198,7 @@ async fn make(
         auth_username: trunk.username,
         auth_password: trunk.password.reveal().to_owned(),
     };
+
     let (http, sip) = (reachable.http.clone(), reachable.first_sip());
     Ok(QuickstartResult {
         org_id: org,

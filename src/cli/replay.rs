@@ -39,7 +39,7 @@ const MAX_LADDERS: usize = 10_000;
 pub(super) struct Command {
     /// A pcap, pcapng, sngrep, Homer or flow file.
     capture: PathBuf,
-    /// Where the daemon listens.
+    /// Address of the daemon.
     #[arg(long, value_name = "HOST:PORT", required_unless_present = "in_process")]
     to: Option<String>,
     /// Play through the core in this process instead of a daemon, with the orgs, agents and trunks of the configured
@@ -190,6 +190,7 @@ impl Command {
                 Some(number) => (seed(number), SEEDED_START),
                 None => (rand::random(), now()),
             };
+
             Ok(OfflineCore::new(
                 config,
                 store.keyring(),
@@ -219,7 +220,7 @@ impl Command {
     }
 
     /// Prints the result of a call.
-    fn told(&self, played: Played) -> Played {
+    fn print_call(&self, played: Played) -> Played {
         if !self.json {
             print(ladder::text(&played).trim_end());
         }
@@ -264,7 +265,7 @@ impl Command {
 
             match play(&call) {
                 Ok(outcome) => {
-                    let mut outcome = self.told(outcome);
+                    let mut outcome = self.print_call(outcome);
                     let entries = std::mem::take(&mut outcome.messages);
                     if let Some(output) = &mut messages {
                         let played = Call { entries, ..call };
@@ -289,6 +290,7 @@ impl Command {
         if let Some(why) = fault.or(flushed.err()) {
             return Err(Failure::Startup(why));
         }
+
         if played.is_empty() {
             return Err(refused(&format_args!(
                 "there is no such call; it holds {number}"

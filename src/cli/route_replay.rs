@@ -18,7 +18,7 @@ use crate::explain::change::Change;
 use crate::explain::replay::{CALLS, MOST_CALLS, MOST_DAYS, MovedView, ReplayView, replay};
 
 /// Maximum size of a change file.
-const LONGEST: u64 = 1 << 20;
+const MAX_OCTETS: u64 = 1 << 20;
 
 /// Reports which calls of a period would be routed differently, by today's directory or by a changed one.
 #[derive(Debug, clap::Args)]
@@ -120,10 +120,10 @@ fn read(path: &Path) -> Result<Change, Failure> {
         |what: &dyn std::fmt::Display| Failure::Command(format!("{}: {what}", path.display()));
     let mut text = String::new();
     let read = if path == Path::new("-") {
-        std::io::stdin().take(LONGEST).read_to_string(&mut text)
+        std::io::stdin().take(MAX_OCTETS).read_to_string(&mut text)
     } else {
         let file = std::fs::File::open(path).map_err(|error| wrong(&error))?;
-        file.take(LONGEST).read_to_string(&mut text)
+        file.take(MAX_OCTETS).read_to_string(&mut text)
     };
     read.map_err(|error| wrong(&error))?;
     let value: Value = serde_json::from_str(&text).map_err(|error| wrong(&error))?;

@@ -20,7 +20,7 @@ use crate::api::{self, Api, Server};
 use crate::config::Config;
 use crate::directory::Directory;
 use crate::engine::{
-    Deletion, Engine, EngineDeps, Erasing, MediaAddresses, Recording, ReservedNames, Resolver,
+    Deletion, Engine, EngineDeps, ErasureTask, MediaAddresses, Recording, ReservedNames, Resolver,
     clock,
 };
 use crate::memory;
@@ -28,11 +28,11 @@ use crate::telemetry::{self, metrics};
 use crate::webhooks::WebhookSender;
 
 /// Interval between checks of a draining node whether its calls are over.
-const DRAIN_LOOK: Duration = Duration::from_millis(100);
+const DRAIN_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// Time for the last calls to end after they were hung up.
-const LAST_BYES: Duration = Duration::from_secs(1);
+const BYE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time for carriers to confirm that our registrations are withdrawn.
-const LEAVING: Duration = Duration::from_secs(2);
+const UNREGISTER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Interval at which histograms are folded and the database is probed.
 const METRICS_UPKEEP: Duration = Duration::from_secs(5);
 
@@ -51,7 +51,7 @@ impl Command {
 
 /// Public addresses, known once the sockets are bound.
 #[derive(Clone, Debug)]
-pub(super) struct Reachable {
+pub(super) struct PublicAddresses {
     /// Base URL of the API.
     pub(super) http: String,
     /// Base URL of the dashboard.
@@ -63,7 +63,7 @@ pub(super) struct Reachable {
 /// Runs the daemon. `ready` is called once everything answers; its failure ends the daemon.
 pub(super) fn run(
     config: &Config,
-    ready: impl AsyncFnOnce(&Store, &Directory, &Reachable) -> Result<(), Failure>,
+    ready: impl AsyncFnOnce(&Store, &Directory, &PublicAddresses) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     telemetry::start_logging(&config.log);
     private::process();
@@ -99,14 +99,14 @@ fn raise_descriptors() {
 
 async fn serve(
     config: &Config,
-    ready: impl AsyncFnOnce(&Store, &Directory, &Reachable) -> Result<(), Failure>,
+    ready: impl AsyncFnOnce(&Store, &Directory, &PublicAddresses) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let broken = |error: std::io::Error| {
         Failure::Startup(format!(
             "the system gives no signals or sockets ({error}): raise its limits"
         ))
     };
-    let mut ends = Ends::listen().map_err(broken)?;
+    let mut ends = EndSignals::listen().map_err(broken)?;
     let hangups = signal(SignalKind::hangup()).map_err(broken)?;
     let certificate = startup::certificate(config)?;
     let security = startup::security(config)?;
@@ -123,7 +123,7 @@ async fn serve(
         Arc::new(media_addresses.map_err(|fault| Failure::Startup(fault.to_string()))?);
     let resolver = Resolver::new(&config.sip.nameservers);
     let reserved_names = ReservedNames::find(config, &resolver).await;
-    let reachable = Reachable::new(config, &sockets).map_err(broken)?;
+    let reachable = PublicAddresses::new(config, &sockets).map_err(broken)?;
 
     let store = startup::open_store(config).await?;
     let config = &startup::with_kept_realm(config, &store).await?;
@@ -172,7 +172,7 @@ async fn serve(
     let sender = WebhookSender::new(store.clone(), sending, recording.run.node, now).start();
     let retention = api::default_retention(&config);
     let deletion = Deletion::start(store.clone(), live.clone(), engine.handle(), retention);
-    let erasing = Erasing::start(store.clone(), engine.handle(), recording.journal.clone());
+    let erasing = ErasureTask::start(store.clone(), engine.handle(), recording.journal.clone());
     let upkeep = tokio::spawn(upkeep(handle, store.clone()));
     metrics::ready(true);
     announce(&config, &reachable, &media_addresses);
@@ -207,7 +207,7 @@ fn no_ports(error: impl std::fmt::Display) -> Failure {
 }
 
 /// Logs the addresses of the node.
-fn announce(config: &Config, reachable: &Reachable, media_addresses: &MediaAddresses) {
+fn announce(config: &Config, reachable: &PublicAddresses, media_addresses: &MediaAddresses) {
     for (at, (listener, told)) in config.sip.listeners.iter().zip(&reachable.sip).enumerate() {
         let media = media_addresses.advertised(at);
         let media = media.map(tracing::field::display);
@@ -217,14 +217,18 @@ fn announce(config: &Config, reachable: &Reachable, media_addresses: &MediaAddre
 }
 
 /// Lets calls end for this long, hangs up the rest, and waits for the last messages to peers.
-async fn leave(engine: &Engine, recording: &Recording, timeout: Duration, ends: &mut Ends) {
+async fn leave(engine: &Engine, recording: &Recording, timeout: Duration, ends: &mut EndSignals) {
     engine.drain().await;
     // If the database is away, a second signal must still end the wait.
     tokio::join!(recording.drain(), drain(engine, timeout, ends));
     engine.hang_up_all().await;
-    tokio::time::timeout(LAST_BYES, emptied(engine)).await.ok();
+    tokio::time::timeout(BYE_TIMEOUT, emptied(engine))
+        .await
+        .ok();
     // Withdrawing the registrations began with draining.
-    tokio::time::timeout(LEAVING, engine.left()).await.ok();
+    tokio::time::timeout(UNREGISTER_TIMEOUT, engine.unregistered())
+        .await
+        .ok();
 }
 
 /// Reads the certificate again on SIGHUP. An unusable one changes nothing.
@@ -267,7 +271,7 @@ async fn upkeep(handle: PrometheusHandle, store: Store) {
 }
 
 /// Waits until no call is up, the deadline has passed, or a second signal arrives.
-async fn drain(engine: &Engine, deadline: Duration, ends: &mut Ends) {
+async fn drain(engine: &Engine, deadline: Duration, ends: &mut EndSignals) {
     tracing::info!(
         calls = engine.calls(),
         deadline_s = deadline.as_secs(),
@@ -283,17 +287,17 @@ async fn drain(engine: &Engine, deadline: Duration, ends: &mut Ends) {
 /// Waits until no call is up.
 async fn emptied(engine: &Engine) {
     while engine.calls() > 0 {
-        tokio::time::sleep(DRAIN_LOOK).await;
+        tokio::time::sleep(DRAIN_CHECK_INTERVAL).await;
     }
 }
 
 /// Signals that end the daemon.
-struct Ends {
+struct EndSignals {
     term: Signal,
     int: Signal,
 }
 
-impl Ends {
+impl EndSignals {
     fn listen() -> std::io::Result<Self> {
         Ok(Self {
             term: signal(SignalKind::terminate())?,
@@ -309,7 +313,7 @@ impl Ends {
     }
 }
 
-impl Reachable {
+impl PublicAddresses {
     fn new(config: &Config, sockets: &Sockets) -> std::io::Result<Self> {
         let bound = sockets.http.local_addr()?;
         let http = config.http.base_url(bound);

@@ -9,7 +9,7 @@ use trunkline_sip::flow::Transport;
 
 use super::Failure;
 use crate::config::{Config, Listener};
-use crate::engine::{Bound, Listening};
+use crate::engine::{BoundListener, ListenerSockets};
 
 /// Bound sockets.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(super) struct Sockets {
     /// Socket of the API.
     pub(super) http: TcpListener,
     /// Sockets of SIP, in the order of `sip.listeners`.
-    pub(super) sip: Vec<Bound>,
+    pub(super) sip: Vec<BoundListener>,
 }
 
 impl Sockets {
@@ -47,22 +47,22 @@ impl Sockets {
     }
 }
 
-fn bind(listener: &Listener, shards: usize) -> io::Result<Bound> {
+fn bind(listener: &Listener, shards: usize) -> io::Result<BoundListener> {
     let (address, sockets) = match listener.transport {
         Transport::Udp => {
             let sockets = shared_udp(listener.address, shards)?;
-            (sockets[0].local_addr()?, Listening::Udp(sockets))
+            (sockets[0].local_addr()?, ListenerSockets::Udp(sockets))
         }
         Transport::Tcp => {
             let socket = tcp::bind(listener.address)?;
-            (socket.local_addr()?, Listening::Tcp(socket))
+            (socket.local_addr()?, ListenerSockets::Tcp(socket))
         }
         Transport::Tls => {
             let socket = tcp::bind(listener.address)?;
-            (socket.local_addr()?, Listening::Tls(socket))
+            (socket.local_addr()?, ListenerSockets::Tls(socket))
         }
     };
-    Ok(Bound { address, sockets })
+    Ok(BoundListener { address, sockets })
 }
 
 /// Binds one socket per shard to one port. Sockets with SO_REUSEPORT don't notice another process on the port, so it is
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn a_shard_has_a_socket_of_its_own_on_the_same_port() {
         let sockets = Sockets::bind(&config(&[])).unwrap();
-        let Listening::Udp(shared) = &sockets.sip[0].sockets else {
+        let ListenerSockets::Udp(shared) = &sockets.sip[0].sockets else {
             panic!("UDP comes first")
         };
         assert_eq!(shared.len(), 2);

@@ -63,8 +63,8 @@ fn with_realm(config: &Config, known: Option<String>) -> Config {
 }
 
 /// Interval between attempts to reach a database that is away, and between log lines about it.
-const TRIED_EVERY: Duration = Duration::from_millis(500);
-const SAID_EVERY: Duration = Duration::from_secs(10);
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Waits until the configured database can be reached; false if the wait was ended.
 pub(super) async fn reach_database(
@@ -73,7 +73,7 @@ pub(super) async fn reach_database(
 ) -> Result<bool, Failure> {
     let options = options(config);
     let mut ended = pin!(ended);
-    let mut say = tokio::time::interval(SAID_EVERY);
+    let mut say = tokio::time::interval(LOG_INTERVAL);
     loop {
         let away = Store::away(&options).await;
         let Some(reason) = away.map_err(|fault| Failure::Startup(fault.to_string()))? else {
@@ -83,7 +83,7 @@ pub(super) async fn reach_database(
             biased;
             () = &mut ended => return Ok(false),
             _ = say.tick() => tracing::warn!(reason, "the database is away: this start waits for it, and no port is open until then"),
-            () = tokio::time::sleep(TRIED_EVERY) => {}
+            () = tokio::time::sleep(RETRY_INTERVAL) => {}
         }
     }
 }
@@ -167,12 +167,12 @@ pub(super) async fn open_directory(
 }
 
 /// Calls counted against the daily limits of all orgs; beyond, the oldest are ignored.
-const MOST_BEGUN: u32 = 1_000_000;
+const MAX_BEGUN: u32 = 1_000_000;
 
 /// Outbound calls that orgs began within the last day, for the limits.
 pub(super) async fn begun(store: &Store) -> Result<Vec<(Uuid, Moment)>, Failure> {
     Ok(store
-        .read(move |tx| calls::begun_since(tx, now() - DAY, MOST_BEGUN))
+        .read(move |tx| calls::begun_since(tx, now() - DAY, MAX_BEGUN))
         .await?)
 }
 

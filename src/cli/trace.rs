@@ -14,11 +14,11 @@ use crate::api;
 use crate::config::Config;
 
 /// Interval between requests to the API.
-const PAUSE: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Calls shown per request.
-const LOOK: u32 = 100;
+const PAGE: u32 = 100;
 /// Calls whose last state is remembered.
-const REMEMBERED: usize = 10_000;
+const MAX_REMEMBERED: usize = 10_000;
 
 /// Follows calls: prints a line for each, and another when its state changes. With a call's id, prints the messages of
 /// its legs with the decisions between them, until it ends.
@@ -73,7 +73,7 @@ impl Command {
         loop {
             let shown = client.json(&path).await?;
             let items = shown["items"].as_array().map_or(&[][..], Vec::as_slice);
-            if known.len() > REMEMBERED {
+            if known.len() > MAX_REMEMBERED {
                 known.clear();
             }
 
@@ -95,7 +95,7 @@ impl Command {
                 return Ok(());
             }
 
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -113,7 +113,7 @@ impl Command {
             .collect();
         let query = serde_urlencoded::to_string(&given)
             .map_err(|fault| Failure::Startup(fault.to_string()))?;
-        Ok(format!("/phone/calls?limit={LOOK}&{query}"))
+        Ok(format!("/phone/calls?limit={PAGE}&{query}"))
     }
 
     /// Follows one call until it ends.
@@ -133,7 +133,7 @@ impl Command {
             if self.once || !record["ended_at"].is_null() {
                 return Ok(());
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -203,15 +203,19 @@ fn line(call: &Value) -> String {
         printable(text(&call["from_number"])),
         printable(text(&call["to_number"])),
     );
+
     if let Some(code) = call["sip_code"].as_u64() {
         line.push_str(&format!("  {code}"));
     }
+
     if let Some(reason) = call["reason"].as_str() {
         line.push_str(&format!("  {}", printable(reason)));
     }
+
     if let Some(state) = call["transfer"]["status"].as_str() {
         line.push_str(&format!("  transfer {state}"));
     }
+
     line
 }
 

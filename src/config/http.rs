@@ -24,7 +24,7 @@ pub struct Http {
     /// Maximum number of connections from one source (in IPv6 a /64) that is no trusted proxy.
     pub max_connections_per_source: usize,
     /// Timeouts for slow clients.
-    pub patience: Patience,
+    pub patience: HttpTimeouts,
     /// Proxies whose `X-Forwarded-For` is trusted.
     pub trusted_proxies: Vec<IpNet>,
 }
@@ -44,7 +44,7 @@ impl Http {
             max_connections_per_source: section
                 .number("max_connections_per_source", 1..=65_536)
                 .unwrap_or(128),
-            patience: Patience::read(section),
+            patience: HttpTimeouts::read(section),
             trusted_proxies: section
                 .list("trusted_proxies", network)
                 .unwrap_or_else(loopback),
@@ -71,7 +71,7 @@ impl Http {
 
 /// Timeouts for slow clients.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct Patience {
+pub struct HttpTimeouts {
     /// Timeout of a request's head, and of a TLS handshake.
     pub head: Duration,
     /// Timeout of a request's whole body.
@@ -80,7 +80,7 @@ pub struct Patience {
     pub idle: Duration,
 }
 
-impl Patience {
+impl HttpTimeouts {
     fn read(section: &mut Section<'_>) -> Self {
         Self {
             head: seconds(section, "head_timeout_s", 15),

@@ -55,12 +55,14 @@ impl BookingConfig {
             user_key_header: header(section, "user_key_header", "X-API-User"),
             timeout: Duration::from_secs(section.number("timeout_s", 1..=60).unwrap_or(10)),
         };
+
         if address.is_some() && booking.probe().parse::<axum::http::Uri>().is_err() {
             section.refuse_key(
                 "base_url",
                 format!("{:?} is no address that can be asked", booking.probe()),
             );
         }
+
         address.map(|_| booking)
     }
 }

@@ -33,7 +33,7 @@ pub use database::{Database, DatabaseUrl};
 pub use events::Events;
 pub use fault::{ConfigFault, ConfigFaults, Origin};
 pub use host::{HostPort, NotAHost};
-pub use http::{Http, Patience};
+pub use http::{Http, HttpTimeouts};
 pub use integrations::{BookingConfig, IntegrationsConfig};
 pub use limits::Limits;
 pub use log::{Log, LogFormat};

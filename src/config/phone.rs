@@ -107,6 +107,7 @@ fn voice(entry: &ConfigEntry) -> Result<Voice, String> {
             gender: None,
         });
     };
+
     if let Some(key) = fields
         .keys()
         .find(|key| !["id", "name", "language", "gender"].contains(&key.as_str()))
@@ -115,6 +116,7 @@ fn voice(entry: &ConfigEntry) -> Result<Voice, String> {
             "{key:?} is no field of a voice: use id, name, language and gender"
         ));
     }
+
     let field = |name: &str| match fields.get(name) {
         None => Ok(None),
         Some(value) => value

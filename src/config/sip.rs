@@ -161,6 +161,7 @@ impl Sip {
             t2: millis(section, "t2_ms", 20, 60_000, 4_000),
             t4: millis(section, "t4_ms", 20, 60_000, 5_000),
         };
+
         sip.check(section);
         sip
     }

@@ -45,6 +45,7 @@ impl VerificationTrunk {
                 ("tls", Transport::Tls),
             ],
         );
+
         let (username, password) = (section.text("username"), section.secret("password"));
         let caller_number = section.text("caller_number");
         let from_host: Option<HostPort> = section.parsed("from_host");
@@ -54,6 +55,7 @@ impl VerificationTrunk {
         if host.is_none() && is_given {
             section.refuse_key("host", "is needed: the carrier's host or host:port");
         }
+
         let login = match (username, password) {
             (Some(username), Some(password)) => Some((username.into(), password)),
             (None, None) => None,
@@ -66,6 +68,7 @@ impl VerificationTrunk {
                 None
             }
         };
+
         let host = host?;
         let number = caller_number.as_deref().map(E164::parse);
         let Some(Ok(caller_number)) = number else {
@@ -73,6 +76,7 @@ impl VerificationTrunk {
             section.refuse_key("caller_number", fault);
             return None;
         };
+
         Some(Self {
             host: host.host().into(),
             port: host.port,

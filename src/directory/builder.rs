@@ -213,7 +213,7 @@ impl DirectoryBuilder {
 }
 
 /// Networks of trunks that the log names at start-up.
-const REPORTED: usize = 20;
+const MAX_REPORTED: usize = 20;
 
 /// Logs entries of trunks' IP allow lists that a tenant could no longer make.
 fn report_sources(rows: &[OrgRows], policy: &AddressPolicy) {
@@ -225,7 +225,7 @@ fn report_sources(rows: &[OrgRows], policy: &AddressPolicy) {
         let org = rows.org.id;
         reported.into_iter().flatten().map(move |one| (org, one))
     };
-    for (org, (network, refusal)) in rows.iter().flat_map(of_org).take(REPORTED) {
+    for (org, (network, refusal)) in rows.iter().flat_map(of_org).take(MAX_REPORTED) {
         tracing::warn!(org.id = %org, %network, reason = refusal.code(), "allowed_addresses of a trunk: the network {refusal}");
     }
 }

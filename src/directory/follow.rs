@@ -11,7 +11,7 @@ use super::builder::{DirectoryBuilder, Progress};
 use super::newest::Newest;
 
 /// Interval at which rows of the feed that every reader has passed are deleted.
-const PRUNE_EVERY: Duration = Duration::from_secs(3600);
+const PRUNE_INTERVAL: Duration = Duration::from_secs(3600);
 
 /// Runs until the view is dropped.
 pub(super) async fn follow(
@@ -49,7 +49,7 @@ pub(super) async fn follow(
             }
         }
 
-        if clock().since(pruned) >= PRUNE_EVERY {
+        if clock().since(pruned) >= PRUNE_INTERVAL {
             pruned = clock();
             let done = store.write(move |tx| feed::prune(tx, pruned));
             if let Err(error) = done.await {

@@ -7,16 +7,16 @@ use trunkline_sip::flow::Transport;
 
 /// One SIP listener with its sockets.
 #[derive(Debug)]
-pub struct Bound {
+pub struct BoundListener {
     /// The address, with the port that the system chose where the configuration says 0.
     pub address: SocketAddr,
     /// The sockets themselves, non-blocking.
-    pub sockets: Listening,
+    pub sockets: ListenerSockets,
 }
 
 /// Sockets of one listener, by transport.
 #[derive(Debug)]
-pub enum Listening {
+pub enum ListenerSockets {
     /// One UDP socket per shard; the kernel spreads peers over them.
     Udp(Vec<UdpSocket>),
     /// One TCP socket for all shards.
@@ -26,7 +26,7 @@ pub enum Listening {
 }
 
 /// Sockets of all listeners, sorted by the part of the engine that serves them.
-pub(super) struct Sorted {
+pub(super) struct SortedSockets {
     /// UDP sockets of each shard, with the index of their listener.
     pub(super) udp: Vec<Vec<(u16, UdpSocket)>>,
     /// Listening streams: index of the listener, TCP or TLS, and the socket.
@@ -35,8 +35,8 @@ pub(super) struct Sorted {
     pub(super) addresses: Vec<SocketAddr>,
 }
 
-impl Sorted {
-    pub(super) fn new(bound: Vec<Bound>, shards: usize) -> Self {
+impl SortedSockets {
+    pub(super) fn new(bound: Vec<BoundListener>, shards: usize) -> Self {
         let mut sorted = Self {
             udp: (0..shards).map(|_| Vec::new()).collect(),
             streams: Vec::new(),
@@ -46,13 +46,17 @@ impl Sorted {
             let index = u16::try_from(index).expect("there are fewer listeners than ports");
             sorted.addresses.push(listener.address);
             match listener.sockets {
-                Listening::Udp(sockets) => {
+                ListenerSockets::Udp(sockets) => {
                     for (shard, socket) in sorted.udp.iter_mut().zip(sockets) {
                         shard.push((index, socket));
                     }
                 }
-                Listening::Tcp(socket) => sorted.streams.push((index, Transport::Tcp, socket)),
-                Listening::Tls(socket) => sorted.streams.push((index, Transport::Tls, socket)),
+                ListenerSockets::Tcp(socket) => {
+                    sorted.streams.push((index, Transport::Tcp, socket))
+                }
+                ListenerSockets::Tls(socket) => {
+                    sorted.streams.push((index, Transport::Tls, socket))
+                }
             }
         }
 

@@ -15,21 +15,21 @@ use trunkline_sip::slot::Slot;
 use trunkline_sip::wire::{HeaderName, Message, Method};
 
 /// INVITEs remembered at the same time.
-const MOST: usize = 4_096;
+const MAX_ENTRIES: usize = 4_096;
 /// Time that an INVITE is remembered: 64·T1, after which its transaction has ended.
-const LASTING: Duration = Duration::from_secs(32);
+const LIFETIME: Duration = Duration::from_secs(32);
 
 /// INVITEs that were routed by something else than their Call-ID.
 #[derive(Debug, Default)]
 pub(super) struct CancelRouter {
-    noted: Mutex<Noted>,
+    table: Mutex<RouteTable>,
     /// Milliseconds at which the oldest entry expires; 0 while the table is empty. Read without taking the lock.
     oldest: AtomicU64,
     keys: RandomState,
 }
 
 #[derive(Debug, Default)]
-struct Noted {
+struct RouteTable {
     places: HashMap<u64, (Slot, Moment)>,
     /// Keys in order of expiry; all entries live equally long.
     order: VecDeque<(u64, Moment)>,
@@ -40,7 +40,7 @@ impl CancelRouter {
     ///
     /// An INVITE whose slot differs from that of its Call-ID is remembered. Only a peer that knows one of our tags can
     /// cause that, so a flood of INVITEs can't fill the table.
-    pub(super) fn place(
+    pub(super) fn route(
         &self,
         message: &Message<'_>,
         dispatched: Slot,
@@ -55,7 +55,7 @@ impl CancelRouter {
         let is_invite = message.method() == Method::Invite;
         if is_invite && message.first(HeaderName::Replaces).is_some() && by_call_id() != dispatched
         {
-            self.note(self.key(message), dispatched, now());
+            self.remember(self.key(message), dispatched, now());
             return dispatched;
         }
         if oldest == 0 {
@@ -66,30 +66,30 @@ impl CancelRouter {
         let is_cancel = message.method() == Method::Cancel;
         let found = is_cancel.then(|| self.find(self.key(message), now));
         if now.as_millis() >= oldest {
-            self.noted().forget_until(now, &self.oldest);
+            self.table().expire(now, &self.oldest);
         }
 
         found.flatten().unwrap_or(dispatched)
     }
 
-    fn note(&self, key: u64, slot: Slot, now: Moment) {
-        let mut noted = self.noted();
-        noted.forget_until(now, &self.oldest);
-        if noted.order.len() < MOST {
-            noted.places.insert(key, (slot, now + LASTING));
-            noted.order.push_back((key, now + LASTING));
+    fn remember(&self, key: u64, slot: Slot, now: Moment) {
+        let mut table = self.table();
+        table.expire(now, &self.oldest);
+        if table.order.len() < MAX_ENTRIES {
+            table.places.insert(key, (slot, now + LIFETIME));
+            table.order.push_back((key, now + LIFETIME));
         }
-        noted.tell(&self.oldest);
+        table.publish_expiry(&self.oldest);
     }
 
     fn find(&self, key: u64, now: Moment) -> Option<Slot> {
-        let noted = self.noted();
-        let (slot, until) = noted.places.get(&key)?;
+        let table = self.table();
+        let (slot, until) = table.places.get(&key)?;
         (*until > now).then_some(*slot)
     }
 
-    fn noted(&self) -> MutexGuard<'_, Noted> {
-        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
+    fn table(&self) -> MutexGuard<'_, RouteTable> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Hash of what a CANCEL has in common with its INVITE (RFC 3261 §9.1).
@@ -100,8 +100,8 @@ impl CancelRouter {
     }
 }
 
-impl Noted {
-    fn forget_until(&mut self, now: Moment, oldest: &AtomicU64) {
+impl RouteTable {
+    fn expire(&mut self, now: Moment, oldest: &AtomicU64) {
         while let Some((key, until)) = self
             .order
             .front()
@@ -123,10 +123,10 @@ impl Noted {
             *self = Self::default();
         }
 
-        self.tell(oldest);
+        self.publish_expiry(oldest);
     }
 
-    fn tell(&self, oldest: &AtomicU64) {
+    fn publish_expiry(&self, oldest: &AtomicU64) {
         let until = self.order.front().map_or(0, |(_, until)| until.as_millis());
         oldest.store(until, Ordering::Relaxed);
     }
@@ -145,12 +145,12 @@ mod tests {
         )
     }
 
-    fn place(cancels: &CancelRouter, text: &str, dispatched: u16, now: u64) -> u16 {
+    fn route(cancels: &CancelRouter, text: &str, dispatched: u16, now: u64) -> u16 {
         let by_call_id = || Slot::new(5).expect("a slot");
         let message = lex(text.as_bytes(), Framing::Datagram).expect("a message");
         let slot = Slot::new(dispatched).expect("a slot");
         let now = || Moment::from_secs(now);
-        cancels.place(&message, slot, by_call_id, now).index()
+        cancels.route(&message, slot, by_call_id, now).index()
     }
 
     #[test]
@@ -158,40 +158,40 @@ mod tests {
         let cancels = CancelRouter::default();
         const REPLACES: &str = "Replaces: x;to-tag=1;from-tag=2\r\n";
         assert_eq!(
-            place(&cancels, &message("CANCEL", 1, ""), 5, 0),
+            route(&cancels, &message("CANCEL", 1, ""), 5, 0),
             5,
             "of none"
         );
-        assert_eq!(place(&cancels, &message("INVITE", 1, REPLACES), 9, 0), 9);
-        assert_eq!(place(&cancels, &message("INVITE", 2, ""), 7, 0), 7);
-        assert_eq!(place(&cancels, &message("CANCEL", 1, ""), 5, 1), 9);
+        assert_eq!(route(&cancels, &message("INVITE", 1, REPLACES), 9, 0), 9);
+        assert_eq!(route(&cancels, &message("INVITE", 2, ""), 7, 0), 7);
+        assert_eq!(route(&cancels, &message("CANCEL", 1, ""), 5, 1), 9);
         assert_eq!(
-            place(&cancels, &message("CANCEL", 2, ""), 7, 1),
+            route(&cancels, &message("CANCEL", 2, ""), 7, 1),
             7,
             "of another"
         );
-        place(&cancels, &message("INVITE", 3, REPLACES), 5, 0);
+        route(&cancels, &message("INVITE", 3, REPLACES), 5, 0);
         assert_eq!(held(&cancels), 1, "a tag that isn't ours");
     }
 
     fn held(cancels: &CancelRouter) -> usize {
-        let noted = cancels.noted();
+        let table = cancels.table();
         assert!(
-            noted.places.len() <= noted.order.len(),
+            table.places.len() <= table.order.len(),
             "what is forgotten is forgotten twice"
         );
-        noted.places.len()
+        table.places.len()
     }
 
     #[test]
     fn they_are_bounded() {
         let cancels = CancelRouter::default();
         let invite = |number| message("INVITE", number, "Replaces: x;to-tag=1;from-tag=2\r\n");
-        for number in 0..MOST as u32 + 10 {
-            place(&cancels, &invite(number), 1, 0);
+        for number in 0..MAX_ENTRIES as u32 + 10 {
+            route(&cancels, &invite(number), 1, 0);
         }
-        assert_eq!(held(&cancels), MOST);
-        place(&cancels, &invite(1_000_000), 1, LASTING.as_secs() + 1);
+        assert_eq!(held(&cancels), MAX_ENTRIES);
+        route(&cancels, &invite(1_000_000), 1, LIFETIME.as_secs() + 1);
         assert_eq!(held(&cancels), 1, "the old ones have gone");
     }
 
@@ -199,14 +199,14 @@ mod tests {
     fn they_are_forgotten_by_time() {
         let cancels = CancelRouter::default();
         let invite = |number| message("INVITE", number, "Replaces: x;to-tag=1;from-tag=2\r\n");
-        place(&cancels, &invite(1), 9, 0);
-        place(&cancels, &invite(2), 9, 10);
+        route(&cancels, &invite(1), 9, 0);
+        route(&cancels, &invite(2), 9, 10);
         // The first comes again.
-        place(&cancels, &invite(1), 9, 20);
-        let after = |past: u64| LASTING.as_secs() + past;
+        route(&cancels, &invite(1), 9, 20);
+        let after = |past: u64| LIFETIME.as_secs() + past;
         let other = message("OPTIONS", 7, "");
         for (now, left) in [(after(0), 2), (after(9), 2), (after(10), 1), (after(20), 0)] {
-            place(&cancels, &other, 3, now);
+            route(&cancels, &other, 3, now);
             assert_eq!(held(&cancels), left, "at {now}");
         }
         assert_eq!(
@@ -214,10 +214,10 @@ mod tests {
             0,
             "nothing is looked for any more"
         );
-        place(&cancels, &invite(3), 9, 100);
-        let late = 100 + LASTING.as_secs();
+        route(&cancels, &invite(3), 9, 100);
+        let late = 100 + LIFETIME.as_secs();
         assert_eq!(
-            place(&cancels, &message("CANCEL", 3, ""), 5, late),
+            route(&cancels, &message("CANCEL", 3, ""), 5, late),
             5,
             "too late"
         );

@@ -12,19 +12,19 @@ use trunkline_store::{Store, UnansweredChallenge, challenges, outbound_trunks};
 use trunkline_calls::{Challenged, Challenger, News, Unanswerable};
 
 /// Challenges waiting to be stored; further ones are dropped.
-const WAITING: usize = 256;
+const QUEUE: usize = 256;
 /// Time during which the same unanswered challenge isn't stored again.
-const QUIET: Duration = Duration::from_secs(60);
+const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
 /// Unanswered challenges remembered to recognize repetitions.
-const REMEMBERED: usize = 256;
+const MAX_REMEMBERED: usize = 256;
 
 /// Starts the task that stores challenges, and returns the way to it.
 pub(super) fn start(store: Store, runtime: &runtime::Handle) -> mpsc::Sender<Box<Challenged>> {
-    let (sender, mut challenges) = mpsc::channel::<Box<Challenged>>(WAITING);
+    let (sender, mut challenges) = mpsc::channel::<Box<Challenged>>(QUEUE);
     runtime.spawn(async move {
         let mut written = Written::default();
         while let Some(challenged) = challenges.recv().await {
-            if !written.is_news(&challenged) {
+            if !written.should_store(&challenged) {
                 continue;
             }
             if let Err(error) = write(&store, *challenged).await {
@@ -41,7 +41,7 @@ struct Written(VecDeque<(Challenger, Unanswerable, Moment)>);
 
 impl Written {
     /// Returns true if the challenge should be stored, and remembers it as stored.
-    fn is_news(&mut self, challenged: &Challenged) -> bool {
+    fn should_store(&mut self, challenged: &Challenged) -> bool {
         let News::Unanswered { why, .. } = &challenged.news else {
             return true;
         };
@@ -49,7 +49,7 @@ impl Written {
         let Self(held) = self;
         while held
             .front()
-            .is_some_and(|(.., then)| at.since(*then) >= QUIET)
+            .is_some_and(|(.., then)| at.since(*then) >= REPEAT_INTERVAL)
         {
             held.pop_front();
         }
@@ -57,7 +57,7 @@ impl Written {
         let is_known = held
             .iter()
             .any(|(known, cause, _)| (*known, *cause) == (whose, *why));
-        if is_known || held.len() >= REMEMBERED {
+        if is_known || held.len() >= MAX_REMEMBERED {
             return false;
         }
 
@@ -135,12 +135,12 @@ mod tests {
             ("later", 1, Unanswerable::NoQop, 60, true),
         ] {
             let challenged = unanswered(org, why, second);
-            assert_eq!(written.is_news(&challenged), is_news, "{case}");
+            assert_eq!(written.should_store(&challenged), is_news, "{case}");
         }
-        for org in 0..2 * REMEMBERED as u128 {
-            written.is_news(&unanswered(org, Unanswerable::Refused, 61));
+        for org in 0..2 * MAX_REMEMBERED as u128 {
+            written.should_store(&unanswered(org, Unanswerable::Refused, 61));
         }
-        assert_eq!(written.0.len(), REMEMBERED);
+        assert_eq!(written.0.len(), MAX_REMEMBERED);
         let seen = Challenged {
             news: News::Seen(KnownRealm {
                 realm: "pbx".into(),
@@ -148,6 +148,6 @@ mod tests {
             }),
             ..unanswered(1, Unanswerable::NoQop, 61)
         };
-        assert!(written.is_news(&seen) && written.is_news(&seen));
+        assert!(written.should_store(&seen) && written.should_store(&seen));
     }
 }

@@ -15,7 +15,7 @@ static START: OnceLock<(Instant, Duration)> = OnceLock::new();
 /// Sum of the wall clock's steps since [`START`].
 static WALL: Wall = Wall::new();
 /// Microseconds of difference that count as a step; smaller ones come from reading two clocks one after the other.
-const STEP: i64 = 20_000;
+const MIN_STEP_MICROS: i64 = 20_000;
 
 /// Returns the monotonic time, for timers and measurements.
 #[expect(clippy::disallowed_methods, reason = "this is the clock")]
@@ -52,7 +52,7 @@ pub(crate) fn follow() -> Option<i64> {
     let micros = i64::try_from(theirs)
         .ok()?
         .checked_sub(i64::try_from(ours).ok()?)?;
-    if micros.abs() < STEP {
+    if micros.abs() < MIN_STEP_MICROS {
         return None;
     }
     WALL.step(micros);

@@ -18,9 +18,9 @@ use super::clock;
 use super::inbox::{Inbox, Input};
 
 /// Contacts in the cache. When it is full, it is emptied.
-const CACHED: usize = 100_000;
+const MAX_CACHED: usize = 100_000;
 /// Look-ups that may wait; beyond, a call continues without its contact.
-const WAITING: usize = 8_192;
+const QUEUE: usize = 8_192;
 /// Look-ups that one query answers.
 const BATCH: usize = 500;
 
@@ -44,7 +44,7 @@ struct Cache {
 impl Cache {
     /// Caches results, unless something was invalidated since `forgotten` was read.
     fn keep(&self, found: &HashMap<(Uuid, E164), Uuid>, forgotten: u64) {
-        if self.known.len() + found.len() > CACHED {
+        if self.known.len() + found.len() > MAX_CACHED {
             self.known.clear();
         }
         for (key, contact) in found {
@@ -73,7 +73,7 @@ pub(crate) struct Contacts {
 impl Contacts {
     /// Starts the task that queries the store.
     pub(crate) fn start(store: Store, runtime: &tokio::runtime::Handle) -> Self {
-        let (questions, waiting) = mpsc::channel(WAITING);
+        let (questions, waiting) = mpsc::channel(QUEUE);
         let cache = Arc::new(Cache::default());
         runtime.spawn(follow(store.clone(), Arc::downgrade(&cache)));
         runtime.spawn(answer(store, Arc::clone(&cache), waiting));

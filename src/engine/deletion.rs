@@ -13,7 +13,7 @@ use trunkline_store::{Retained, RetentionDays, Store, aged, deleted_orgs, nodes,
 use super::{Handle, clock};
 
 /// Interval between checks for orgs to purge.
-const LOOK: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Pause between two transactions, which leaves the database to others.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Checks between two deletions of facts that arrived late for purged orgs, and of data past its retention.
@@ -39,7 +39,7 @@ impl Deletion {
         retention: RetentionDays,
     ) -> Self {
         metrics::describe_counter!(DELETED, "Rows deleted, by why (`purge`, `retention`)");
-        let worker = Worker {
+        let worker = DeletionWorker {
             retention,
             store,
             live,
@@ -56,7 +56,7 @@ impl Drop for Deletion {
     }
 }
 
-struct Worker {
+struct DeletionWorker {
     store: Store,
     live: Arc<LiveCalls>,
     engine: Handle,
@@ -64,9 +64,9 @@ struct Worker {
     fails: bool,
 }
 
-impl Worker {
+impl DeletionWorker {
     async fn run(mut self) {
-        let mut turns = tokio::time::interval(LOOK);
+        let mut turns = tokio::time::interval(CHECK_INTERVAL);
         turns.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         for turn in 0_u32.. {
             turns.tick().await;

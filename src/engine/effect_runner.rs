@@ -38,10 +38,10 @@ use super::resolve::{QueryOrigin, Resolver};
 use super::spans::Spans;
 use super::stream_opener::StreamOpener;
 use super::unsynced::Unsynced;
-use crate::traces::Beginnings;
+use crate::traces::CallStarts;
 
 /// Ended calls that a shard keeps visible until they are rows in the database.
-const SHOWN: usize = 16_384;
+const MAX_UNPROJECTED: usize = 16_384;
 
 /// Calls begun on request, each with the requester's channel.
 pub(crate) type Promises = Vec<(Placed, oneshot::Sender<Result<Placed, Denied>>)>;
@@ -63,7 +63,7 @@ pub(crate) struct EffectRunner {
     pub(crate) event_sink: EventSink,
     pub(crate) runtime: tokio::runtime::Handle,
     /// Exporter that has to know which legs belong to one call.
-    pub(crate) beginnings: Option<Beginnings>,
+    pub(crate) beginnings: Option<CallStarts>,
     /// OpenTelemetry exporter.
     pub(crate) spans: Option<Spans>,
     /// Facts recorded in this turn of the shard.
@@ -119,30 +119,30 @@ impl EffectRunner {
         observer: &mut Observer,
         now: Moment,
     ) {
-        while let Some(wish) = calls.poll_effect() {
-            self.one(wish, calls, endpoint, observer, now);
+        while let Some(effect) = calls.poll_effect() {
+            self.run(effect, calls, endpoint, observer, now);
         }
     }
 
-    fn one(
+    fn run(
         &mut self,
-        wish: Effect,
+        effect: Effect,
         calls: &mut Calls,
         endpoint: &mut Endpoint,
         observer: &mut Observer,
         now: Moment,
     ) {
-        match wish {
+        match effect {
             Effect::Fact(fact) => {
                 observer.fact(&fact);
                 if let Fact::Ended(ended) = &fact {
                     self.ended.push(ended.call);
                 }
                 if let Some(spans) = &self.spans {
-                    spans.tell(&fact);
+                    spans.push(&fact);
                 }
                 if let (Fact::Started(started), Some(beginnings)) = (&fact, &self.beginnings) {
-                    beginnings.tell(started.session, &started.caller_call_id);
+                    beginnings.push(started.session, &started.caller_call_id);
                 }
                 self.facts.push(fact);
             }
@@ -154,8 +154,8 @@ impl EffectRunner {
                 }
             }
             Effect::Resolve { call, org, wanted } => {
-                let asker = query_origin(&wanted, org);
-                let (resolver, inbox) = (self.resolver.on_behalf_of(asker), self.inbox.clone());
+                let origin = query_origin(&wanted, org);
+                let (resolver, inbox) = (self.resolver.on_behalf_of(origin), self.inbox.clone());
                 self.runtime.spawn(async move {
                     let found = resolver.find(&wanted).await;
                     inbox.send(Input::Resolved(call, found)).await;
@@ -233,7 +233,7 @@ impl EffectRunner {
     }
 
     /// Carries out an effect of the registrar.
-    pub(crate) fn registered(&self, effect: registrar::Effect, now: Moment) {
+    pub(crate) fn run_registrar_effect(&self, effect: registrar::Effect, now: Moment) {
         match effect {
             registrar::Effect::Changed(change) => {
                 registrations::note(&change, &self.event_sink, now);
@@ -254,7 +254,7 @@ impl EffectRunner {
     }
 
     /// Carries out an effect of the peer watch and of registrations with carriers.
-    pub(crate) fn enrolled(&self, effect: peers::Effect, router: &ShardRouter, now: Moment) {
+    pub(crate) fn run_peer_effect(&self, effect: peers::Effect, router: &ShardRouter, now: Moment) {
         match effect {
             peers::Effect::Down(peer) => {
                 for inbox in router.shards() {
@@ -263,8 +263,8 @@ impl EffectRunner {
                 }
             }
             peers::Effect::Resolve { trunk, org, wanted } => {
-                let asker = query_origin(&wanted, org);
-                let (resolver, inbox) = (self.resolver.on_behalf_of(asker), self.inbox.clone());
+                let origin = query_origin(&wanted, org);
+                let (resolver, inbox) = (self.resolver.on_behalf_of(origin), self.inbox.clone());
                 self.runtime.spawn(async move {
                     let targets = resolver.resolve(&wanted).await;
                     inbox.send(Input::Registrar(trunk, targets)).await;
@@ -345,7 +345,7 @@ impl EffectRunner {
         let projected = *self.projected.borrow();
         while let Some((position, call)) = self.unprojected.front() {
             // While the database is away, only the latest ones are kept.
-            if *position > projected && self.unprojected.len() <= SHOWN {
+            if *position > projected && self.unprojected.len() <= MAX_UNPROJECTED {
                 return;
             }
             self.live.forget(*call);

@@ -19,13 +19,13 @@ use super::{Handle, clock};
 use crate::traces::CallLegs;
 
 /// Interval between checks for erasures.
-const LOOK: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Checks between two looks for erasures that wait for nodes which are gone.
 const MINUTE: u32 = 60;
 /// Number of attempts to truncate the write-ahead log of an embedded database while a reader blocks it, and the time
 /// between them.
 const TRUNCATIONS: u32 = 200;
-const READERS: Duration = Duration::from_millis(25);
+const TRUNCATION_INTERVAL: Duration = Duration::from_millis(25);
 
 /// Reason why this node's part of an erasure isn't done.
 #[derive(Debug, thiserror::Error)]
@@ -40,12 +40,12 @@ enum ErasureFault {
 
 /// Handle of the task; dropping it stops the task.
 #[derive(Debug)]
-pub struct Erasing(JoinHandle<()>);
+pub struct ErasureTask(JoinHandle<()>);
 
-impl Erasing {
+impl ErasureTask {
     /// Starts the task that erases.
     pub fn start(store: Store, engine: Handle, journal: Journal<Fact>) -> Self {
-        let worker = Worker {
+        let worker = ErasureWorker {
             store,
             engine,
             journal,
@@ -54,21 +54,21 @@ impl Erasing {
     }
 }
 
-impl Drop for Erasing {
+impl Drop for ErasureTask {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
-struct Worker {
+struct ErasureWorker {
     store: Store,
     engine: Handle,
     journal: Journal<Fact>,
 }
 
-impl Worker {
+impl ErasureWorker {
     async fn run(self) {
-        let mut turns = tokio::time::interval(LOOK);
+        let mut turns = tokio::time::interval(CHECK_INTERVAL);
         turns.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut fails = false;
         for turn in 0_u32.. {
@@ -159,7 +159,7 @@ impl Worker {
             if self.store.truncate_log().await? {
                 return Ok(());
             }
-            tokio::time::sleep(READERS).await;
+            tokio::time::sleep(TRUNCATION_INTERVAL).await;
         }
         Err(ErasureFault::InUse)
     }

@@ -13,11 +13,11 @@ use uuid::Uuid;
 use trunkline_store::{NewEvent, Store};
 
 /// Events waiting to be stored.
-const WAITING: usize = 4_096;
+const QUEUE: usize = 4_096;
 /// Events of one org among them, so that a PBX that registers and unregisters all the time loses its own events only.
-const OF_ORG: usize = WAITING / 4;
+const QUEUE_OF_ORG: usize = QUEUE / 4;
 /// Pause after the database refused an event.
-const PAUSE: Duration = Duration::from_secs(1);
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// Queue of events. Shards never wait; events beyond the bounds are counted and dropped.
 #[derive(Clone, Debug)]
@@ -35,7 +35,7 @@ impl Waiting {
     fn enter(&self, org: Uuid) -> bool {
         let mut waiting = self.table();
         let count = waiting.entry(org).or_default();
-        if *count >= OF_ORG {
+        if *count >= QUEUE_OF_ORG {
             return false;
         }
         *count += 1;
@@ -60,7 +60,7 @@ impl Waiting {
 impl EventSink {
     /// Starts the task that stores events; it ends when the last sender is dropped.
     pub(crate) fn start(store: Store, runtime: &runtime::Handle) -> Self {
-        let (sender, events) = mpsc::channel(WAITING);
+        let (sender, events) = mpsc::channel(QUEUE);
         let waiting = Waiting::default();
         runtime.spawn(record(store, events, waiting.clone()));
         Self {
@@ -70,7 +70,7 @@ impl EventSink {
     }
 
     /// Queues an event of an org.
-    pub(crate) fn tell(&self, org: Uuid, event: NewEvent) {
+    pub(crate) fn push(&self, org: Uuid, event: NewEvent) {
         let is_left = self.waiting.enter(org) && {
             let sent = self.events.try_send((org, event));
             sent.inspect_err(|_| self.waiting.leave(org)).is_ok()
@@ -89,7 +89,7 @@ async fn record(store: Store, mut events: mpsc::Receiver<(Uuid, NewEvent)>, wait
                 failed = true;
                 tracing::warn!(%error, cause = error.source(), "events wait for the database");
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(RETRY_PAUSE).await;
         }
         waiting.leave(org);
     }
@@ -103,12 +103,12 @@ mod tests {
     fn an_org_has_a_quarter_of_the_places() {
         let waiting = Waiting::default();
         let [greedy, other] = [1, 2].map(Uuid::from_u128);
-        let taken = (0..WAITING).filter(|_| waiting.enter(greedy));
-        assert_eq!(taken.count(), OF_ORG);
+        let taken = (0..QUEUE).filter(|_| waiting.enter(greedy));
+        assert_eq!(taken.count(), QUEUE_OF_ORG);
         assert!(waiting.enter(other));
         waiting.leave(greedy);
         assert!(waiting.enter(greedy));
-        for _ in 0..OF_ORG {
+        for _ in 0..QUEUE_OF_ORG {
             waiting.leave(greedy);
         }
         waiting.leave(other);

@@ -28,7 +28,7 @@ use super::inbox::{Input, ShardRouter};
 use crate::traces::Traces;
 
 /// Time that a shard has to answer.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Access to the shards from outside. Clones reach the same shards.
 #[derive(Clone, Debug)]
@@ -84,7 +84,7 @@ impl Handle {
             inbox.send(Input::Place { slot, order, done }).await;
             answer.await.map_err(|_| NoAnswer)
         };
-        tokio::time::timeout(PATIENCE, asked)
+        tokio::time::timeout(TIMEOUT, asked)
             .await
             .map_err(|_| NoAnswer)?
     }
@@ -102,7 +102,7 @@ impl Handle {
             inbox.send(Input::Verify { slot, asked, done }).await;
             answer.await.map_err(|_| NoAnswer)
         };
-        tokio::time::timeout(PATIENCE, begun)
+        tokio::time::timeout(TIMEOUT, begun)
             .await
             .map_err(|_| NoAnswer)?
     }
@@ -220,7 +220,7 @@ impl Handle {
             inbox.send(input(done)).await;
             answer.await.map(Some).map_err(|_| NoAnswer)
         };
-        tokio::time::timeout(PATIENCE, asked)
+        tokio::time::timeout(TIMEOUT, asked)
             .await
             .map_err(|_| NoAnswer)?
     }

@@ -28,7 +28,7 @@ use super::clock;
 
 /// Message that arrived on a stream, or on the socket of another shard.
 #[derive(Debug)]
-pub(crate) struct Arrived {
+pub(crate) struct ForwardedMessage {
     pub(crate) flow: Flow,
     pub(crate) octets: Box<[u8]>,
     pub(crate) received_at: Moment,
@@ -38,7 +38,7 @@ pub(crate) struct Arrived {
 #[derive(Debug)]
 pub(crate) enum Input {
     /// Messages for this shard's slots.
-    Messages(Vec<Arrived>),
+    Messages(Vec<ForwardedMessage>),
     /// A connection broke.
     Lost(Lost),
     /// The peer of a connection sends no more. The number identifies the peer name that was proved on the connection
@@ -105,18 +105,18 @@ pub(crate) enum Input {
 }
 
 /// Inputs that may wait for one shard.
-const INBOX: usize = 4096;
+const CAPACITY: usize = 4096;
 
 /// Sender of a shard's inputs.
 #[derive(Clone, Debug)]
 pub(crate) struct Inbox(mpsc::Sender<Input>);
 
 /// Receiver of a shard's inputs.
-pub(crate) type Outlet = mpsc::Receiver<Input>;
+pub(crate) type InboxReceiver = mpsc::Receiver<Input>;
 
 impl Inbox {
-    pub(crate) fn new() -> (Self, Outlet) {
-        let (sender, receiver) = mpsc::channel(INBOX);
+    pub(crate) fn new() -> (Self, InboxReceiver) {
+        let (sender, receiver) = mpsc::channel(CAPACITY);
         (Self(sender), receiver)
     }
 
@@ -169,7 +169,7 @@ impl ShardRouter {
         }
         let slot = self.minter.dispatch(message);
         let by_call_id = || self.minter.slot_of_call_id(message.call_id());
-        let slot = self.cancels.place(message, slot, by_call_id, clock::now);
+        let slot = self.cancels.route(message, slot, by_call_id, clock::now);
         self.shard_of(slot)
     }
 

@@ -18,15 +18,15 @@ use super::{clock, registrations};
 use crate::directory::Directory;
 
 /// Interval between checks for changes, here and in the database.
-const LOOK: Duration = Duration::from_millis(200);
+const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 /// Checks between two readings of the serving nodes, and between two prunings of ended registrations.
 const SERVING: u32 = 5;
 const PRUNE: u32 = 1_500;
 /// Trunks stored in one transaction.
-const AT_ONCE: usize = 500;
+const BATCH: usize = 500;
 
 /// State of the task.
-pub(super) struct Keeper {
+pub(super) struct RegistrationKeeper {
     bindings: Weak<Bindings>,
     directory: Weak<Directory>,
     store: Store,
@@ -42,7 +42,7 @@ pub(super) struct Keeper {
     fails: bool,
 }
 
-impl Keeper {
+impl RegistrationKeeper {
     pub(super) fn new(
         bindings: &Arc<Bindings>,
         directory: &Arc<Directory>,
@@ -65,7 +65,7 @@ impl Keeper {
 
     /// Runs until the table of bindings is dropped.
     pub(super) async fn run(mut self) {
-        let mut turns = tokio::time::interval(LOOK);
+        let mut turns = tokio::time::interval(CHECK_INTERVAL);
         for turn in 0_u32.. {
             turns.tick().await;
             let (Some(bindings), Some(directory)) =
@@ -127,7 +127,7 @@ impl Keeper {
             Some(_) => {}
         }
 
-        let mut unsaved = bindings.take_unsaved(self.node, AT_ONCE);
+        let mut unsaved = bindings.take_unsaved(self.node, BATCH);
         for kept in unsaved.iter_mut().flat_map(|unsaved| &mut unsaved.own) {
             kept.change_times(clock::on_wall);
         }

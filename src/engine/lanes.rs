@@ -9,16 +9,16 @@ use std::time::Duration;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::{Message, Method};
 
-use super::inbox::Arrived;
+use super::inbox::ForwardedMessage;
 
 /// INVITEs that may wait in each half: more than a socket's receive buffer holds.
-const ROOM: usize = 8_192;
+const CAPACITY: usize = 8_192;
 
 /// Wait after which a new INVITE is shed under pressure.
-const PATIENCE: Duration = Duration::from_millis(100);
+const ACCEPTABLE_WAIT: Duration = Duration::from_millis(100);
 
 /// Wait after which a new INVITE is shed in any case: its sender has given up (Timer B, RFC 3261 §17.1.1.2).
-const LONGEST: Duration = Duration::from_secs(32);
+const MAX_WAIT: Duration = Duration::from_secs(32);
 
 /// Period over which waits are compared. Pressure begins when waits got no shorter in two periods in a row. Shrinking
 /// waits mean that the machine was stalled and is catching up; a refusal wouldn't help then.
@@ -28,13 +28,13 @@ const WINDOW: Duration = Duration::from_millis(150);
 const CALM: Duration = Duration::from_secs(1);
 
 /// Age of the oldest unauthenticated INVITE at which further ones are refused on arrival, under pressure.
-const STRANGERS_STAND: Duration = Duration::from_millis(80);
+const MAX_UNAUTHENTICATED_AGE: Duration = Duration::from_millis(80);
 
 /// Queue of new INVITEs.
 #[derive(Debug, Default)]
 pub(crate) struct Lanes {
-    expected: VecDeque<Arrived>,
-    strangers: VecDeque<Arrived>,
+    expected: VecDeque<ForwardedMessage>,
+    unauthenticated: VecDeque<ForwardedMessage>,
     pressure: Pressure,
 }
 
@@ -66,85 +66,91 @@ impl Pressure {
     /// long.
     fn is_too_long(&mut self, wait: Duration, behind: Duration, now: Moment) -> bool {
         let longest = wait.max(behind);
-        if longest <= PATIENCE {
+        if longest <= ACCEPTABLE_WAIT {
             self.late = None;
             return false;
         }
 
-        let begins = |lasts| Late {
+        let new_period = |lasts| Late {
             since: now,
             wait: longest,
             last: now,
             lasts,
         };
-        let known = self.late.filter(|late| now.since(late.last) < 2 * WINDOW);
-        let late = known.unwrap_or(begins(false));
-        let ends = now.since(late.since) >= WINDOW;
-        let stays = ends && longest >= late.wait;
-        self.late = Some(if ends {
-            begins(stays)
+
+        // Without an INVITE for two periods nothing is known of the present waits, so counting begins again.
+        let recent = self.late.filter(|late| now.since(late.last) < 2 * WINDOW);
+        let late = recent.unwrap_or(new_period(false));
+        let is_over = now.since(late.since) >= WINDOW;
+        let is_no_shorter = is_over && longest >= late.wait;
+        self.late = Some(if is_over {
+            new_period(is_no_shorter)
         } else {
             Late { last: now, ..late }
         });
 
-        if self.is_on(now) || (stays && late.lasts) {
+        if self.is_on(now) || (is_no_shorter && late.lasts) {
             self.until = Some(now + CALM);
-            return wait > PATIENCE;
+            return wait > ACCEPTABLE_WAIT;
         }
 
-        wait > LONGEST
+        // Not under pressure: serve even a late INVITE, as long as its sender still waits.
+        wait > MAX_WAIT
     }
 }
 
 impl Lanes {
     pub(crate) fn is_empty(&self) -> bool {
-        self.expected.is_empty() && self.strangers.is_empty()
+        self.expected.is_empty() && self.unauthenticated.is_empty()
     }
 
     /// Returns true if an INVITE that arrives now can be served in time. Under pressure an unauthenticated one can't
     /// once the oldest of its half has waited too long; refusing at once costs less than queueing it for a refusal.
     pub(crate) fn takes(&self, is_expected: bool, now: Moment) -> bool {
         if is_expected {
-            return self.expected.len() < ROOM;
+            return self.expected.len() < CAPACITY;
         }
-        let is_hopeless =
-            self.pressure.is_on(now) && stands(&self.strangers, now) >= STRANGERS_STAND;
-        self.strangers.len() < ROOM && !is_hopeless
+        let is_hopeless = self.pressure.is_on(now)
+            && age_of_oldest(&self.unauthenticated, now) >= MAX_UNAUTHENTICATED_AGE;
+        self.unauthenticated.len() < CAPACITY && !is_hopeless
     }
 
     /// Returns true if an INVITE has waited too long to be served. Call it once per INVITE: the answer feeds the
     /// detector of pressure.
     pub(crate) fn is_late(&mut self, received_at: Moment, now: Moment) -> bool {
-        let behind = stands(&self.strangers, now).max(stands(&self.expected, now));
+        let behind =
+            age_of_oldest(&self.unauthenticated, now).max(age_of_oldest(&self.expected, now));
         self.pressure
             .is_too_long(now.since(received_at), behind, now)
     }
 
     /// Queues an INVITE.
-    pub(crate) fn push(&mut self, is_expected: bool, arrived: Arrived) {
+    pub(crate) fn push(&mut self, is_expected: bool, arrived: ForwardedMessage) {
         let lane = if is_expected {
             &mut self.expected
         } else {
-            &mut self.strangers
+            &mut self.unauthenticated
         };
         lane.push_back(arrived);
     }
 
     /// Takes the next INVITE.
-    pub(crate) fn pop(&mut self) -> Option<Arrived> {
+    pub(crate) fn pop(&mut self) -> Option<ForwardedMessage> {
         let next = self
             .expected
             .pop_front()
-            .or_else(|| self.strangers.pop_front());
-        if next.is_none() && self.expected.capacity() + self.strangers.capacity() > 64 {
-            (self.expected, self.strangers) = Default::default();
+            .or_else(|| self.unauthenticated.pop_front());
+
+        // Both are empty: free the memory that a burst has left.
+        if next.is_none() && self.expected.capacity() + self.unauthenticated.capacity() > 64 {
+            (self.expected, self.unauthenticated) = Default::default();
         }
         next
     }
 }
 
 /// Returns how long the oldest of a queue has waited.
-fn stands(queue: &VecDeque<Arrived>, now: Moment) -> Duration {
+fn age_of_oldest(queue: &VecDeque<ForwardedMessage>, now: Moment) -> Duration {
     queue
         .front()
         .map_or(Duration::ZERO, |first| now.since(first.received_at))
@@ -165,7 +171,7 @@ mod tests {
 
     const START: Moment = Moment::from_secs(1_790_000_000);
 
-    fn arrived(mark: u8, received_at: Moment) -> Arrived {
+    fn arrived(mark: u8, received_at: Moment) -> ForwardedMessage {
         let nowhere = SocketAddr::from(([192, 0, 2, 1], 5060));
         let flow = Flow {
             transport: Transport::Udp,
@@ -174,7 +180,7 @@ mod tests {
             local: nowhere,
             peer: nowhere,
         };
-        Arrived {
+        ForwardedMessage {
             flow,
             octets: Box::new([mark]),
             received_at,
@@ -200,9 +206,9 @@ mod tests {
         lanes.push(false, arrived(0, START));
         assert!(lanes.takes(false, START + CALM), "there is no pressure");
         lanes.pressure.until = Some(START + CALM);
-        assert!(lanes.takes(false, START + STRANGERS_STAND / 2));
-        assert!(!lanes.takes(false, START + STRANGERS_STAND));
-        for _ in 0..ROOM {
+        assert!(lanes.takes(false, START + MAX_UNAUTHENTICATED_AGE / 2));
+        assert!(!lanes.takes(false, START + MAX_UNAUTHENTICATED_AGE));
+        for _ in 0..CAPACITY {
             lanes.push(true, arrived(0, START));
         }
         assert!(!lanes.takes(true, START));
@@ -236,7 +242,7 @@ mod tests {
         let waits: Vec<u64> = (0..=40).map(|at| 900 - at * 20).collect();
         let shed = sheds(&mut pressure, START, 50, &waits);
         assert!(!shed.contains(&true), "{shed:?}");
-        // What begins again is counted from there.
+        // A new period of long waits is counted from there.
         let again = START + Duration::from_secs(3);
         let shed = sheds(&mut pressure, again, 50, &waits);
         assert!(!shed.contains(&true), "{shed:?}");

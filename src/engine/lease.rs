@@ -30,7 +30,7 @@ impl Lease {
     /// Starts to renew the lease of `run`.
     pub(super) fn keep(store: Store, run: Origin, length: Duration) -> Self {
         let (lapsed, lapses) = watch::channel(0);
-        let keeper = Keeper {
+        let keeper = LeaseKeeper {
             store,
             run,
             length,
@@ -53,14 +53,14 @@ impl Lease {
     }
 }
 
-struct Keeper {
+struct LeaseKeeper {
     store: Store,
     run: Origin,
     length: Duration,
     lapsed: watch::Sender<u64>,
 }
 
-impl Keeper {
+impl LeaseKeeper {
     async fn keep(self) {
         let mut renewals = tokio::time::interval(self.length / RENEWALS);
         let mut skew = Skew::default();

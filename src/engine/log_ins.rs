@@ -20,12 +20,12 @@ use super::clock;
 use crate::directory::Directory;
 
 /// Failed log-ins waiting to be stored; further ones are dropped.
-const WAITING: usize = 1_024;
+const QUEUE: usize = 1_024;
 /// Time during which the same source, calling the same number without credentials, isn't stored again.
-const QUIET: Duration = Duration::from_secs(60);
+const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
 /// Sources stored for one number within that time; the next constant bounds those of all numbers.
-const SOURCES: usize = 4;
-const TOLD: usize = 256;
+const MAX_SOURCES: usize = 4;
+const MAX_REMEMBERED: usize = 256;
 
 /// Failed log-in that a shard has seen.
 #[derive(Debug)]
@@ -42,12 +42,12 @@ pub(super) fn start(
     directory: Arc<Directory>,
     runtime: &runtime::Handle,
 ) -> mpsc::Sender<RefusedLogIn> {
-    let (sender, mut failures) = mpsc::channel::<RefusedLogIn>(WAITING);
+    let (sender, mut failures) = mpsc::channel::<RefusedLogIn>(QUEUE);
     runtime.spawn(async move {
         let mut batch = Vec::new();
         let mut recent = RecentAuthFailures::default();
-        while failures.recv_many(&mut batch, WAITING).await > 0 {
-            batch.retain(|failed| recent.is_news(failed));
+        while failures.recv_many(&mut batch, QUEUE).await > 0 {
+            batch.retain(|failed| recent.should_store(failed));
             if let Err(error) = record(&store, &directory, batch.drain(..)).await {
                 tracing::warn!(%error, "failed log-ins were not recorded");
             }
@@ -62,19 +62,19 @@ struct RecentAuthFailures(VecDeque<(IpAddr, Box<str>, Moment)>);
 
 impl RecentAuthFailures {
     /// Returns true if the failure should be stored, and remembers it as stored.
-    fn is_news(&mut self, failed: &RefusedLogIn) -> bool {
+    fn should_store(&mut self, failed: &RefusedLogIn) -> bool {
         let RefusedLogIn::Unproven(unproven) = failed else {
             return true;
         };
         let (source, number, at) = (unproven.source, &unproven.dialled, unproven.at);
-        let is_over = |(.., told): &(IpAddr, Box<str>, Moment)| at.since(*told) >= QUIET;
+        let is_over = |(.., told): &(IpAddr, Box<str>, Moment)| at.since(*told) >= REPEAT_INTERVAL;
         while self.0.front().is_some_and(is_over) {
             self.0.pop_front();
         }
 
         let mut of_number = self.0.iter().filter(|(_, other, _)| other == number);
-        if self.0.len() >= TOLD
-            || of_number.clone().count() >= SOURCES
+        if self.0.len() >= MAX_REMEMBERED
+            || of_number.clone().count() >= MAX_SOURCES
             || of_number.any(|(other, ..)| *other == source)
         {
             return false;
@@ -141,6 +141,7 @@ async fn of_unproven(
             .zip(Some(number)),
         None => None,
     };
+
     let Some((org, number)) = verified.or_else(|| national(&directory.load(), &unproven.dialled))
     else {
         return Ok(None);
@@ -150,10 +151,12 @@ async fn of_unproven(
         Err(trunkline_store::Error::Wrong(_)) => return Ok(None),
         Err(error) => return Err(error),
     };
+
     let is_allowed = trunk
         .allowed_addresses
         .iter()
         .any(|network| network.contains(&unproven.source));
+
     Ok(Some(NewAuthFailure {
         org,
         trunk: trunk.id,
@@ -295,14 +298,14 @@ mod tests {
             (unproven(5, ONE, 134), false),
             (unproven(1, ONE, 160), true),
         ] {
-            assert_eq!(recent.is_news(&failed), is_news, "{failed:?}");
+            assert_eq!(recent.should_store(&failed), is_news, "{failed:?}");
         }
-        for place in 0..2 * TOLD {
-            recent.is_news(&unproven(9, &format!("+4420718{place:05}"), 161));
+        for place in 0..2 * MAX_REMEMBERED {
+            recent.should_store(&unproven(9, &format!("+4420718{place:05}"), 161));
         }
-        assert_eq!(recent.0.len(), TOLD);
+        assert_eq!(recent.0.len(), MAX_REMEMBERED);
         assert!(
-            recent.is_news(&unproven(1, ONE, 300)),
+            recent.should_store(&unproven(1, ONE, 300)),
             "the old is forgotten"
         );
         assert_eq!(recent.0.len(), 1);

@@ -44,10 +44,10 @@ use std::time::Duration;
 
 use trunkline_calls::Reason;
 
-pub use bound::{Bound, Listening};
+pub use bound::{BoundListener, ListenerSockets};
 pub use deletion::Deletion;
 pub use deps::EngineDeps;
-pub use erasure::Erasing;
+pub use erasure::ErasureTask;
 pub use handle::Handle;
 pub use recording::{Recording, RecordingFault};
 
@@ -61,7 +61,7 @@ pub(crate) use resolve::Resolver;
 pub(crate) use settings::{configured_policy, session_tokens};
 
 /// Interval between checks whether all registrations are withdrawn.
-const LEAVING_LOOK: Duration = Duration::from_millis(20);
+const UNREGISTER_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Running shards of this process.
 #[derive(Debug)]
@@ -97,9 +97,9 @@ impl Engine {
     }
 
     /// Waits until our registrations with carriers are withdrawn. Call it after [`Self::drain`].
-    pub async fn left(&self) {
+    pub async fn unregistered(&self) {
         while self.handle.standings.held() > 0 {
-            tokio::time::sleep(LEAVING_LOOK).await;
+            tokio::time::sleep(UNREGISTER_CHECK_INTERVAL).await;
         }
     }
 

@@ -16,11 +16,11 @@ use uuid::Uuid;
 use super::resolve::Resolver;
 
 /// Peers that are resolved.
-const MOST: usize = 2_000;
+const MAX_PEERS: usize = 2_000;
 /// Names resolved at the same time.
-const AT_ONCE: usize = 32;
+const CONCURRENT: usize = 32;
 /// Refused peers that the log names at start-up.
-const LOGGED: usize = 100;
+const MAX_LOGGED: usize = 100;
 
 /// Peer that the address policy refuses.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -48,29 +48,30 @@ pub(crate) async fn refused(
         }
     }
 
-    let looking = named
-        .into_iter()
-        .take(MOST)
-        .map(|((org, uri), (whose, place))| async move {
-            let targets = match place {
-                Some(Place::Known(target)) => vec![target],
-                Some(Place::Name(name)) => resolver.resolve(&name).await,
-                None => Vec::new(),
-            };
-            let refused = targets.into_iter().find_map(|target| {
-                let refusal = policy.examine_of(target.address, target.named).err()?;
-                Some((target.address, refusal))
+    let looking =
+        named
+            .into_iter()
+            .take(MAX_PEERS)
+            .map(|((org, uri), (whose, place))| async move {
+                let targets = match place {
+                    Some(Place::Known(target)) => vec![target],
+                    Some(Place::Name(name)) => resolver.resolve(&name).await,
+                    None => Vec::new(),
+                };
+                let refused = targets.into_iter().find_map(|target| {
+                    let refusal = policy.examine_of(target.address, target.named).err()?;
+                    Some((target.address, refusal))
+                });
+                refused.map(|(address, refusal)| RefusedPeer {
+                    org,
+                    whose,
+                    uri,
+                    address,
+                    refusal,
+                })
             });
-            refused.map(|(address, refusal)| RefusedPeer {
-                org,
-                whose,
-                uri,
-                address,
-                refusal,
-            })
-        });
 
-    let looking = futures_util::stream::iter(looking).buffered(AT_ONCE);
+    let looking = futures_util::stream::iter(looking).buffered(CONCURRENT);
     looking.filter_map(std::future::ready).collect().await
 }
 
@@ -132,7 +133,7 @@ pub(super) async fn report(store: Store, resolver: Resolver, policy: Arc<Address
         false => "isn't contacted",
     };
 
-    for peer in refused.iter().take(LOGGED) {
+    for peer in refused.iter().take(MAX_LOGGED) {
         let RefusedPeer {
             org,
             whose,
@@ -143,8 +144,8 @@ pub(super) async fn report(store: Store, resolver: Resolver, policy: Arc<Address
         tracing::warn!(org.id = %org, %whose, %uri, peer = %address, reason = refusal.code(), "a peer {then}: its address {refusal}");
     }
 
-    if refused.len() > LOGGED {
-        let more = refused.len() - LOGGED;
+    if refused.len() > MAX_LOGGED {
+        let more = refused.len() - MAX_LOGGED;
         tracing::warn!(
             more,
             "further peers are refused: trunkline doctor names them"

@@ -19,7 +19,7 @@ use crate::telemetry::metrics::{self, ShardMetrics, TransactionKind};
 use crate::telemetry::redact::Printable;
 
 /// Interval at which gauges are set.
-const LOOK: Duration = Duration::from_millis(500);
+const GAUGE_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Counters of one shard.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl Observer {
         Self {
             metrics: ShardMetrics::new(shard),
             seen: Stats::default(),
-            next_look: now + LOOK,
+            next_look: now + GAUGE_INTERVAL,
             is_stirred: false,
             waiting: HashMap::new(),
             outbound: HashSet::new(),
@@ -71,6 +71,7 @@ impl Observer {
                     agent.id = started.agent.map(tracing::field::display),
                     "call started"
                 );
+
                 self.metrics
                     .call_started(started.direction == Direction::Inbound);
                 self.waiting.insert(started.call, started.at);
@@ -91,6 +92,7 @@ impl Observer {
                 } else {
                     Direction::Inbound
                 };
+
                 self.metrics
                     .call_ended(direction.as_str(), ended.status.as_str());
                 if !was_answered
@@ -162,7 +164,7 @@ impl Observer {
             return;
         }
 
-        self.next_look = now + LOOK;
+        self.next_look = now + GAUGE_INTERVAL;
         let counts = endpoint.counts();
         let stats = endpoint.stats();
         let at_rest = calls.is_empty() && counts == Counts::default() && stats == self.seen;
@@ -187,7 +189,7 @@ impl Observer {
 
         self.add(stats);
         while let Some(LargeRequest { peer, octets }) = endpoint.poll_large_request() {
-            if is_news(peer, now) {
+            if should_warn(peer, now) {
                 tracing::warn!(%peer, octets, "requests to this peer are too large for UDP and may be cut on their way: let it be called by TCP or TLS (transport=tcp in its URI, or the trunk's transport)");
             }
         }
@@ -206,6 +208,7 @@ impl Observer {
             stats.retransmissions_received - seen.retransmissions_received,
             stats.retransmissions_sent - seen.retransmissions_sent,
         );
+
         self.metrics
             .large_requests(stats.large_requests - seen.large_requests);
 
@@ -268,14 +271,14 @@ fn log_end(ended: &Ended) {
     }
 }
 /// Returns true if no shard has warned about this peer in the last ten minutes; all shards would say the same.
-fn is_news(peer: SocketAddr, now: Moment) -> bool {
+fn should_warn(peer: SocketAddr, now: Moment) -> bool {
     const LATELY: Duration = Duration::from_secs(600);
-    const MOST: usize = 1_024;
+    const MAX_WARNED: usize = 1_024;
     static WARNED: Mutex<BTreeMap<SocketAddr, Moment>> = Mutex::new(BTreeMap::new());
 
     let mut warned = WARNED.lock().unwrap_or_else(PoisonError::into_inner);
     warned.retain(|_, at| now.since(*at) < LATELY);
-    if warned.contains_key(&peer) || warned.len() >= MOST {
+    if warned.contains_key(&peer) || warned.len() >= MAX_WARNED {
         return false;
     }
     warned.insert(peer, now);

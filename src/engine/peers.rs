@@ -37,26 +37,26 @@ use crate::directory::Directory;
 use crate::telemetry::metrics;
 
 /// Peers that are probed; further ones aren't watched.
-const MOST: usize = 2_000;
+const MAX_PEERS: usize = 2_000;
 /// Interval between checks which trunks to register and which other nodes serve.
-const LOOK: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Delay before a peer that is down is probed, once something has arrived from its address.
-const GLANCE: Duration = Duration::from_millis(100);
+const RECHECK_DELAY: Duration = Duration::from_millis(100);
 /// Checks that a node waits for the others to count it in and to withdraw what becomes its own.
-const PATIENCE: u32 = 45;
+const MAX_CHECKS: u32 = 45;
 
 /// Names resolved at the same time.
-const AT_ONCE: usize = 32;
+const CONCURRENT: usize = 32;
 /// Peers at one address that are probed for one org. More names for one address would let a tenant flood somebody
 /// else's server.
-const SAME_PLACE: usize = 8;
+const MAX_AT_ADDRESS: usize = 8;
 
 /// Peers that one org names, each with the outbound trunk that names it.
 type Named = VecDeque<(PeerKey, Option<Uuid>)>;
 
 /// Orgs and trunks that name a peer.
 #[derive(Debug)]
-struct Wanting {
+struct PeerOwners {
     /// Index of the org; `None` if several orgs name the peer.
     org: Option<usize>,
     trunks: Vec<Uuid>,
@@ -67,17 +67,17 @@ struct Wanting {
 type PeerKey = (Box<str>, NamedBy);
 
 /// Peers to probe.
-type Probed = HashMap<PeerKey, Wanting>;
+type Probed = HashMap<PeerKey, PeerOwners>;
 
 /// Health of peers, and the handles of the tasks that determine it.
 #[derive(Clone, Debug)]
-pub(super) struct Watched {
+pub(super) struct PeerWatch {
     config: Arc<Config>,
     pub(super) health: Arc<Health>,
     pub(super) standings: Arc<Standings>,
 }
 
-impl Watched {
+impl PeerWatch {
     /// Starts to watch; probes are sent by the shard of that inbox.
     pub(super) fn start(
         deps: &EngineDeps,
@@ -144,7 +144,7 @@ async fn watch(
     (default, interval): (Arc<Runtime>, Duration),
 ) {
     let mut turns = tokio::time::interval(interval);
-    let mut glances = tokio::time::interval(GLANCE);
+    let mut glances = tokio::time::interval(RECHECK_DELAY);
     turns.tick().await;
     let mut before = HashSet::new();
     loop {
@@ -154,6 +154,7 @@ async fn watch(
             _ = turns.tick() => None,
             _ = glances.tick() => Some(health.take_back()),
         };
+
         if back.as_ref().is_some_and(HashSet::is_empty) {
             continue;
         }
@@ -201,7 +202,7 @@ fn probed(view: &View, default: &Runtime) -> Probed {
     });
 
     let default = runtime_uris(default, (Uuid::nil(), Uuid::nil()), Namer::Operator).collect();
-    shared_out(std::iter::once(default).chain(named).collect())
+    take_in_turn(std::iter::once(default).chain(named).collect())
 }
 
 /// URI of an outbound trunk's peer.
@@ -234,19 +235,19 @@ fn runtime_uris(
     })
 }
 
-/// Takes one peer of each org in turn, up to [`MOST`], so that no org uses up another's share. A peer that is already
+/// Takes one peer of each org in turn, up to [`MAX_PEERS`], so that no org uses up another's share. A peer that is already
 /// taken costs no turn.
-fn shared_out(mut named: Vec<Named>) -> Probed {
+fn take_in_turn(mut named: Vec<Named>) -> Probed {
     let mut probed = Probed::new();
     while named.iter().any(|own| !own.is_empty()) {
         for (org, own) in named.iter_mut().enumerate() {
             while let Some((peer, trunk)) = own.pop_front() {
                 let is_new = !probed.contains_key(&peer);
-                if is_new && probed.len() >= MOST {
+                if is_new && probed.len() >= MAX_PEERS {
                     continue;
                 }
 
-                let wants = probed.entry(peer).or_insert_with(|| Wanting {
+                let wants = probed.entry(peer).or_insert_with(|| PeerOwners {
                     org: Some(org),
                     trunks: Vec::new(),
                 });
@@ -275,7 +276,7 @@ async fn resolve(resolver: &Resolver, probed: Probed, health: &Health) -> Vec<Ta
         (by, found)
     });
 
-    let mut looking = futures_util::stream::iter(looking).buffer_unordered(AT_ONCE);
+    let mut looking = futures_util::stream::iter(looking).buffer_unordered(CONCURRENT);
     let mut targets: HashMap<Peer, Target> = HashMap::new();
     let mut of_trunks: HashMap<Uuid, Vec<Peer>> = HashMap::new();
     let mut led: HashMap<(usize, SocketAddr), usize> = HashMap::new();
@@ -286,14 +287,16 @@ async fn resolve(resolver: &Resolver, probed: Probed, health: &Health) -> Vec<Ta
             };
             if let Some(org) = by.org {
                 let led = led.entry((org, target.address)).or_default();
-                if *led >= SAME_PLACE {
+                if *led >= MAX_AT_ADDRESS {
                     continue;
                 }
                 *led += 1;
             }
+
             for trunk in &by.trunks {
                 of_trunks.entry(*trunk).or_default().push(peer.clone());
             }
+
             targets.insert(peer, target);
         }
     }
@@ -311,8 +314,8 @@ async fn enrol(
     mut lapses: watch::Receiver<u64>,
     per_org: u32,
 ) {
-    let mut turns = tokio::time::interval(LOOK);
-    let mut around = Around::default();
+    let mut turns = tokio::time::interval(CHECK_INTERVAL);
+    let mut others = OtherNodes::default();
     let (mut seen, mut told) = (Weak::<View>::new(), Vec::new());
     let mut elsewhere = HashSet::new();
     let mut left_out = HashSet::new();
@@ -328,7 +331,7 @@ async fn enrol(
             if !inbox.send(Input::Enrol(None)).await {
                 return;
             }
-            around = Around::default();
+            others = OtherNodes::default();
             (seen, told) = (Weak::new(), Vec::new());
         }
 
@@ -336,7 +339,7 @@ async fn enrol(
         // Don't register anything before it is known which other nodes might.
         if !wanted.is_empty()
             && let Ok(serving) = store.read(nodes::serving).await
-            && around.look(node, serving)
+            && others.look(node, serving)
         {
             seen = Weak::new();
         }
@@ -361,10 +364,10 @@ async fn enrol(
             standing.is_none_or(|standing| standing.state == State::Elsewhere)
         };
         if seen.ptr_eq(&Arc::downgrade(&view)) && elsewhere.iter().copied().all(is_back) {
-            around.tell(&store, node).await;
+            others.announce(&store, node).await;
         }
 
-        if seen.ptr_eq(&Arc::downgrade(&view)) || (!around.is_known && !wanted.is_empty()) {
+        if seen.ptr_eq(&Arc::downgrade(&view)) || (!others.is_known && !wanted.is_empty()) {
             continue;
         }
 
@@ -379,16 +382,16 @@ async fn enrol(
             left_out = beyond;
         }
 
-        let numbers: Vec<u8> = around.runs.iter().map(|run| run.node).collect();
-        let (ours, others): (Vec<Wanted>, Vec<Wanted>) = wanted.into_iter().partition(|wanted| {
+        let numbers: Vec<u8> = others.runs.iter().map(|run| run.node).collect();
+        let (ours, theirs): (Vec<Wanted>, Vec<Wanted>) = wanted.into_iter().partition(|wanted| {
             let is_held = || {
                 told.iter()
                     .any(|held: &Wanted| held.way.id == wanted.way.id)
             };
-            is_for(node, &numbers, wanted.way.id) && (around.counts_us || is_held())
+            is_for(node, &numbers, wanted.way.id) && (others.counts_us || is_held())
         });
 
-        elsewhere = others.iter().map(|wanted| wanted.way.id).collect();
+        elsewhere = theirs.iter().map(|wanted| wanted.way.id).collect();
         standings.elsewhere(&elsewhere);
         if told != ours {
             if !inbox.send(Input::Enrol(Some(ours.clone()))).await {
@@ -401,7 +404,7 @@ async fn enrol(
 
 /// Nodes that share out the registrations, as this node sees them.
 #[derive(Debug, Default)]
-struct Around {
+struct OtherNodes {
     is_known: bool,
     runs: Vec<Origin>,
     /// True if each of the others counts this node in, or was waited for long enough.
@@ -411,7 +414,7 @@ struct Around {
     told: Vec<Origin>,
 }
 
-impl Around {
+impl OtherNodes {
     /// Returns true if something changed.
     fn look(&mut self, node: u8, serving: Vec<Serving>) -> bool {
         let own = serving.iter().find(|one| one.run.node == node);
@@ -420,7 +423,7 @@ impl Around {
             .filter(|other| other.run.node != node)
             .all(|other| own.is_none_or(|own| other.sees.contains(&own.run)));
         self.waited = if counts_us { 0 } else { self.waited + 1 };
-        let counts_us = counts_us || self.waited > PATIENCE;
+        let counts_us = counts_us || self.waited > MAX_CHECKS;
         let runs: Vec<Origin> = serving.into_iter().map(|one| one.run).collect();
         let is_news = !self.is_known || self.runs != runs || self.counts_us != counts_us;
         (self.is_known, self.runs, self.counts_us) = (true, runs, counts_us);
@@ -428,7 +431,7 @@ impl Around {
     }
 
     /// Announces to the other nodes which nodes we count in.
-    async fn tell(&mut self, store: &Store, node: u8) {
+    async fn announce(&mut self, store: &Store, node: u8) {
         let own = self.runs.iter().find(|run| run.node == node).copied();
         let runs = self.runs.clone();
         if let Some(own) = own.filter(|_| self.told != self.runs)
@@ -443,11 +446,11 @@ impl Around {
 }
 
 /// Orgs and trunks beyond the limit on registrations.
-type Beyond = HashSet<(Uuid, Uuid)>;
+type BeyondLimit = HashSet<(Uuid, Uuid)>;
 
 /// Trunks to register, in order of their ids, which is the order of their creation; at most `per_org` of each org. The
 /// second result holds those beyond.
-fn wanted(view: &View, per_org: u32) -> (Vec<Wanted>, Beyond) {
+fn wanted(view: &View, per_org: u32) -> (Vec<Wanted>, BeyondLimit) {
     let orgs = view.registering.keys();
     let mut wanted: Vec<Wanted> = orgs
         .filter_map(|org| Some((org, view.org(*org)?)))
@@ -493,7 +496,7 @@ fn is_for(node: u8, nodes: &[u8], trunk: Uuid) -> bool {
 }
 
 /// Publishes that a trunk is registered with its carrier, or no longer is.
-pub(crate) fn note(change: Change, told: &EventSink, now: Moment) {
+pub(crate) fn note(change: Change, event_sink: &EventSink, now: Moment) {
     let Change { org, trunk, what } = change;
     let lost = |why: &'static str| {
         tracing::info!(org.id = %org, trunk.id = %trunk, why, "no longer registered with the carrier");
@@ -502,6 +505,7 @@ pub(crate) fn note(change: Change, told: &EventSink, now: Moment) {
             json!({"trunk_id": trunk, "reason": why}),
         )
     };
+
     let (kind, data) = match what {
         What::Registered {
             contact,
@@ -525,7 +529,8 @@ pub(crate) fn note(change: Change, told: &EventSink, now: Moment) {
         What::Expired => lost("expired"),
         What::Removed => lost("removed"),
     };
-    told.tell(org, NewEvent::new(org, kind, &data, clock::on_wall(now)));
+
+    event_sink.push(org, NewEvent::new(org, kind, &data, clock::on_wall(now)));
 }
 
 #[cfg(test)]
@@ -572,19 +577,19 @@ mod tests {
                 .filter(|(uri, _)| uri.starts_with(&start))
                 .count()
         };
-        let probed = shared_out(vec![
+        let probed = take_in_turn(vec![
             named("default", 1),
             named("greedy", 5_000),
             named("small", 10),
             named("middle", 900),
         ]);
-        assert_eq!(probed.len(), MOST);
+        assert_eq!(probed.len(), MAX_PEERS);
         assert_eq!(
             ["default", "small", "middle"].map(|org| of(&probed, org)),
             [1, 10, 900]
         );
-        assert_eq!(of(&probed, "greedy"), MOST - 911);
-        let both = shared_out(vec![named("same", 2), named("same", 1)]);
+        assert_eq!(of(&probed, "greedy"), MAX_PEERS - 911);
+        let both = take_in_turn(vec![named("same", 2), named("same", 1)]);
         let org = |uri: &str| both[&(uri.into(), NamedBy::Tenant)].org;
         assert_eq!(org("sip:same-0.example"), None, "several name it");
         assert_eq!(org("sip:same-1.example"), Some(0));

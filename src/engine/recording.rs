@@ -19,7 +19,7 @@ use crate::memory;
 use crate::telemetry::metrics;
 
 /// Time that a run that ends keeps trying to store its last facts. Otherwise they stay in the journal.
-const LAST_FACTS: Duration = Duration::from_secs(10);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Reason why recording can't start.
 #[derive(Debug, thiserror::Error)]
@@ -91,12 +91,14 @@ impl Recording {
         {
             return Err(RecordingFault::Clock(off));
         }
+
         let host = host(data_dir);
         let begun = store.write(move |tx| {
             let before = nodes::trusted_until(tx, node)?;
             Ok((before, nodes::begin(tx, node, &host, lease)?))
         });
         let (before, run) = begun.await?;
+
         // Free keys before the API serves, which claims new ones.
         let freed = store.write(move |tx| idempotency::free(tx, run.node));
         let claims = freed.await?;
@@ -106,6 +108,7 @@ impl Recording {
                 "freed the keys of requests that an earlier run left without an answer"
             );
         }
+
         let settings = Settings {
             on_idle: memory::give_back,
             on_depth: |facts| metrics::queue_depth("journal").set(facts as f64),
@@ -119,6 +122,7 @@ impl Recording {
             lost::close(tx, run.node, run.boot, gone)?;
             lost::tell(tx, run.node, run.boot)
         });
+
         let lost = lost.await?;
         if replayed.facts > 0 || lost > 0 {
             tracing::info!(
@@ -127,6 +131,7 @@ impl Recording {
                 "took up what an earlier run left"
             );
         }
+
         let projecting = tokio::spawn(project(projector, store.clone()));
         let lease = Lease::keep(store.clone(), run, lease);
         Ok(Self {
@@ -162,7 +167,7 @@ impl Recording {
         drop(self.journal);
         let refused = async {
             loop {
-                tokio::time::sleep(LAST_FACTS).await;
+                tokio::time::sleep(FLUSH_TIMEOUT).await;
                 if condition.store_refuses() {
                     return;
                 }

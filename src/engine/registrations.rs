@@ -16,7 +16,7 @@ use super::inbox::{Inbox, Input};
 use crate::telemetry::metrics;
 
 /// Interval between checks for expired bindings.
-const LOOK: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Removes expired bindings, and has those behind NAT probed by the shard of `inbox`, until the table is dropped.
 pub(crate) async fn sweep(
@@ -24,7 +24,7 @@ pub(crate) async fn sweep(
     event_sink: EventSink,
     (inbox, interval): (Inbox, Duration),
 ) {
-    let mut turns = tokio::time::interval(LOOK);
+    let mut turns = tokio::time::interval(CHECK_INTERVAL);
     loop {
         turns.tick().await;
         let Some(bindings) = bindings.upgrade() else {
@@ -77,7 +77,7 @@ pub(crate) fn note(change: &Change, event_sink: &EventSink, now: Moment) {
         }
     };
 
-    event_sink.tell(*org, event);
+    event_sink.push(*org, event);
 }
 
 /// Logs and counts that a trunk has lost its registration.

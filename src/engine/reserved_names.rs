@@ -15,15 +15,15 @@ use super::resolve::Resolver;
 use crate::config::Config;
 
 /// Interval between look-ups; the resolver honours the TTL.
-const AGAIN: Duration = Duration::from_secs(30);
+const INTERVAL: Duration = Duration::from_secs(30);
 /// Interval while a name has no address at all.
-const SOON: Duration = Duration::from_secs(5);
+const SHORT_INTERVAL: Duration = Duration::from_secs(5);
 /// Names resolved at the same time.
-const AT_ONCE: usize = 16;
+const CONCURRENT: usize = 16;
 /// Time that an address is kept after the last answer that contained it.
-const KEPT: Duration = Duration::from_secs(3_600);
+const KEPT_FOR: Duration = Duration::from_secs(3_600);
 /// Addresses kept of one name; the most recent ones win.
-const MOST: usize = 256;
+const MAX_ADDRESSES: usize = 256;
 
 /// Reserved names with the addresses seen for each.
 #[derive(Clone, Debug)]
@@ -60,7 +60,12 @@ impl ReservedNames {
         }
         loop {
             let is_complete = self.without_address().next().is_none();
-            tokio::time::sleep(if is_complete { AGAIN } else { SOON }).await;
+            tokio::time::sleep(if is_complete {
+                INTERVAL
+            } else {
+                SHORT_INTERVAL
+            })
+            .await;
             self.look_up(&resolver).await;
         }
     }
@@ -71,7 +76,7 @@ impl ReservedNames {
             let resolver = resolver.clone();
             async move { resolver.every_address(&name).await }
         });
-        let looking = futures_util::stream::iter(looking).buffered(AT_ONCE);
+        let looking = futures_util::stream::iter(looking).buffered(CONCURRENT);
         let found: Vec<Vec<IpAddr>> = looking.collect().await;
 
         let now = clock::now();
@@ -105,10 +110,10 @@ impl ReservedName {
     fn learn(&mut self, found: Vec<IpAddr>, now: Moment) {
         if !found.is_empty() {
             self.seen
-                .retain(|(address, seen)| now.since(*seen) < KEPT && !found.contains(address));
+                .retain(|(address, seen)| now.since(*seen) < KEPT_FOR && !found.contains(address));
             let found = found.into_iter().map(|address| (address, now));
             self.seen.splice(..0, found);
-            self.seen.truncate(MOST);
+            self.seen.truncate(MAX_ADDRESSES);
         }
         if self.seen.is_empty() && !self.is_reported {
             tracing::warn!(host = %self.name, "a name in sip.reserved_peers has no address: until it has one, tenants may name its addresses");
@@ -146,9 +151,9 @@ mod tests {
     #[test]
     fn a_name_has_so_many_addresses() {
         let mut name = ReservedName::new("carrier.example");
-        let found =
-            (0..2 * MOST).map(|number| IpAddr::from(u32::try_from(number).unwrap().to_be_bytes()));
+        let found = (0..2 * MAX_ADDRESSES)
+            .map(|number| IpAddr::from(u32::try_from(number).unwrap().to_be_bytes()));
         name.learn(found.collect(), Moment::from_secs(1));
-        assert_eq!(name.seen.len(), MOST);
+        assert_eq!(name.seen.len(), MAX_ADDRESSES);
     }
 }

@@ -53,7 +53,7 @@ impl Shard {
 
         let now = clock::now();
         for lost in std::mem::take(&mut self.lost) {
-            self.lose(&lost, now);
+            self.handle_lost_flow(&lost, now);
             // A transaction that waits for that peer may belong to another shard.
             for (at, inbox) in self.router.shards().iter().enumerate() {
                 if at != self.index && !inbox.offer(Input::Lost(lost.clone())) {
@@ -65,7 +65,7 @@ impl Shard {
             }
         }
 
-        self.events(now);
+        self.handle_events(now);
     }
 
     /// Notes that facts up to this position are on disk.

@@ -22,7 +22,7 @@ use crate::traces::{Collector, Disk};
 const HEP_PORT: u16 = 9_060;
 
 /// Seconds in `Retry-After` of a call that was shed.
-const RETRY_AFTER: u32 = 5;
+const RETRY_AFTER_S: u32 = 5;
 
 pub(super) fn disk(config: &Config) -> Option<Disk> {
     let settings = &config.traces;
@@ -130,7 +130,7 @@ pub(super) fn calls_config(
             .map(|(listener, bound)| (listener.transport, *bound))
             .collect(),
         addresses: Arc::new(policy),
-        retry_after: RETRY_AFTER,
+        retry_after: RETRY_AFTER_S,
         node: Node(node),
         session_tokens: session_tokens(keyring),
         trusted_runtimes: trusted_runtimes(config),

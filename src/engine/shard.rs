@@ -23,7 +23,7 @@ use trunkline_sip::wire::{Framing, Message, Method, lex};
 
 use super::clock;
 use super::effect_runner::EffectRunner;
-use super::inbox::{Arrived, Input, Outlet, ShardRouter};
+use super::inbox::{ForwardedMessage, InboxReceiver, Input, ShardRouter};
 use super::lanes::{Lanes, is_new_invite};
 use super::observe::Observer;
 use super::pace::Pace;
@@ -34,9 +34,9 @@ use crate::traces::Tap;
 /// Batches received from one socket before other sockets, the inbox and the timers have their turn.
 const BATCHES_A_TURN: usize = 32;
 /// Queued new INVITEs handled in one turn.
-const NEWCOMERS_A_TURN: usize = 32;
+const QUEUED_INVITES_A_TURN: usize = 32;
 /// INVITEs refused in one turn. More, in a turn of 2,048 datagrams, would leave no time for calls.
-const SHEDS_A_TURN: usize = 128;
+const REFUSALS_A_TURN: usize = 128;
 /// Inputs of the inbox handled in one turn.
 const INPUTS_A_TURN: usize = 256;
 
@@ -64,19 +64,19 @@ pub(crate) struct Shard {
     pub(crate) batch: Batch,
     pub(crate) lost: Vec<Lost>,
     /// Messages received in this turn for other shards, by shard.
-    pub(crate) foreign: Vec<Vec<Arrived>>,
+    pub(crate) foreign: Vec<Vec<ForwardedMessage>>,
 }
 
 impl Shard {
     /// Runs until [`Input::Stop`].
-    pub(crate) async fn run(mut self, mut outlet: Outlet) {
+    pub(crate) async fn run(mut self, mut outlet: InboxReceiver) {
         loop {
             let first = match self.pace.rest(clock::now()) {
                 Some(rest) => {
                     self.gather(rest);
                     None
                 }
-                None => self.something(&mut outlet).await,
+                None => self.wait_for_work(&mut outlet).await,
             };
 
             // A panic outside the handling of a call aborts this turn only.
@@ -98,7 +98,7 @@ impl Shard {
     }
 
     /// Waits for an input, a datagram, a timer or a queued INVITE.
-    async fn something(&self, outlet: &mut Outlet) -> Option<Input> {
+    async fn wait_for_work(&self, outlet: &mut InboxReceiver) -> Option<Input> {
         let deadline = self.next_timeout().map(clock::instant);
         let timer = async {
             match deadline {
@@ -116,9 +116,9 @@ impl Shard {
         }
     }
 
-    fn turn(&mut self, first: Option<Input>, outlet: &mut Outlet) -> ControlFlow<()> {
+    fn turn(&mut self, first: Option<Input>, outlet: &mut InboxReceiver) -> ControlFlow<()> {
         self.pace.turn(clock::now());
-        self.sheds_left = SHEDS_A_TURN;
+        self.sheds_left = REFUSALS_A_TURN;
         let more = std::iter::from_fn(|| outlet.try_recv().ok());
         for input in first.into_iter().chain(more).take(INPUTS_A_TURN) {
             if matches!(input, Input::Stop) {
@@ -126,7 +126,7 @@ impl Shard {
                 self.tap.leave();
                 return ControlFlow::Break(());
             }
-            self.input(input);
+            self.handle_input(input);
         }
 
         for at in 0..self.sockets.len() {
@@ -139,8 +139,8 @@ impl Shard {
             }
         }
 
-        self.newcomers();
-        self.timeouts();
+        self.handle_queued_invites();
+        self.handle_timeouts();
         self.flush();
         self.effect_runner.forget_projected();
         if self.effect_runner.unsynced.is_late(clock::now()) {
@@ -193,7 +193,7 @@ impl Shard {
         self.pressed = count == udp::BATCH;
         self.pace.received(count);
         for datagram in batch.datagrams() {
-            self.message(
+            self.receive_message(
                 &view,
                 datagram.flow,
                 datagram.octets,
@@ -208,7 +208,7 @@ impl Shard {
         count
     }
 
-    fn message(
+    fn receive_message(
         &mut self,
         view: &Arc<View>,
         flow: Flow,
@@ -232,7 +232,7 @@ impl Shard {
 
         let shard = self.router.shard_for(&message);
         if shard != self.index {
-            return self.foreign[shard].push(Arrived {
+            return self.foreign[shard].push(ForwardedMessage {
                 flow,
                 octets: octets.into(),
                 received_at,
@@ -254,13 +254,13 @@ impl Shard {
         let waits = (self.pressed || !self.lanes.is_empty()) && is_new_invite(&message);
         if !waits {
             let late = is_new_invite(&message) && self.lanes.is_late(received_at, now);
-            return self.own(view, flow, message, late, now);
+            return self.handle_message(view, flow, message, late, now);
         }
         let is_expected = self.calls.expects(view, &flow, &message, now);
         if !self.lanes.takes(is_expected, now) {
-            return self.refuse(view, flow, message, now);
+            return self.refuse_invite(view, flow, message, now);
         }
-        let arrived = Arrived {
+        let arrived = ForwardedMessage {
             flow,
             octets: message.raw().into(),
             received_at,
@@ -269,19 +269,19 @@ impl Shard {
     }
 
     /// Refuses an INVITE while the turn has time for it; beyond, drops it, so that messages of calls are read in time.
-    fn refuse(&mut self, view: &Arc<View>, flow: Flow, message: Message<'_>, now: Moment) {
+    fn refuse_invite(&mut self, view: &Arc<View>, flow: Flow, message: Message<'_>, now: Moment) {
         if self.sheds_left == 0 && flow.transport == Transport::Udp {
             return self.observer.dropped(1);
         }
         self.sheds_left = self.sheds_left.saturating_sub(1);
-        self.own(view, flow, message, true, now);
+        self.handle_message(view, flow, message, true, now);
     }
 
     /// Handles queued new INVITEs, after the messages of calls.
-    fn newcomers(&mut self) {
+    fn handle_queued_invites(&mut self) {
         let view = self.directory.load();
-        for _ in 0..NEWCOMERS_A_TURN {
-            let Some(Arrived {
+        for _ in 0..QUEUED_INVITES_A_TURN {
+            let Some(ForwardedMessage {
                 flow,
                 octets,
                 received_at,
@@ -292,13 +292,20 @@ impl Shard {
             if let Ok(message) = lex(&octets, framing(flow)) {
                 let now = clock::now();
                 let late = self.lanes.is_late(received_at, now);
-                self.own(&view, flow, message, late, now);
+                self.handle_message(&view, flow, message, late, now);
             }
         }
     }
 
     /// Handles a message of this shard; a late new INVITE is shed.
-    fn own(&mut self, view: &Arc<View>, flow: Flow, message: Message<'_>, late: bool, now: Moment) {
+    fn handle_message(
+        &mut self,
+        view: &Arc<View>,
+        flow: Flow,
+        message: Message<'_>,
+        late: bool,
+        now: Moment,
+    ) {
         self.observer.received(&message);
         self.tap
             .note(clock::on_wall(now), flow, false, message.raw());
@@ -317,6 +324,7 @@ impl Shard {
             {
                 return peers.handle_response(endpoint, *owner, message, now);
             }
+
             if let Received::Request(request) = &received
                 && request.method() == Method::Register
             {
@@ -336,11 +344,11 @@ impl Shard {
             self.after_panic(now);
         }
 
-        self.events(now);
+        self.handle_events(now);
     }
 
     /// Handles a broken flow, including one that its peer had closed before.
-    pub(super) fn lose(&mut self, lost: &Lost, now: Moment) {
+    pub(super) fn handle_lost_flow(&mut self, lost: &Lost, now: Moment) {
         let flow = &lost.flow;
         match lost.was_closing {
             true => self.endpoint.handle_flow_closed(flow, now),
@@ -353,23 +361,23 @@ impl Shard {
         self.registrar.handle_flow_lost(flow);
     }
 
-    fn input(&mut self, input: Input) {
+    fn handle_input(&mut self, input: Input) {
         let now = clock::now();
         if let Input::Messages(messages) = input {
-            self.messages(messages, now);
+            self.handle_messages(messages, now);
             return self.flush();
         }
-        let work = catch_unwind(AssertUnwindSafe(|| self.handle(input, now)));
+        let work = catch_unwind(AssertUnwindSafe(|| self.dispatch_input(input, now)));
         if work.is_err() {
             self.after_panic(now);
         }
-        self.events(now);
+        self.handle_events(now);
     }
 
     /// Handles messages from streams and from other shards.
-    fn messages(&mut self, messages: Vec<Arrived>, now: Moment) {
+    fn handle_messages(&mut self, messages: Vec<ForwardedMessage>, now: Moment) {
         let view = self.directory.load();
-        for Arrived {
+        for ForwardedMessage {
             flow,
             octets,
             received_at,
@@ -383,7 +391,7 @@ impl Shard {
     }
 
     /// Handles inputs that aren't messages: results of effects, and requests from outside.
-    fn handle(&mut self, input: Input, now: Moment) {
+    fn dispatch_input(&mut self, input: Input, now: Moment) {
         let Self {
             endpoint,
             calls,
@@ -391,9 +399,9 @@ impl Shard {
             ..
         } = self;
         match input {
-            Input::Messages(messages) => self.messages(messages, now),
-            Input::Closing(flow, proved) => self.closing(flow, proved),
-            Input::Lost(lost) => self.lose(&lost, now),
+            Input::Messages(messages) => self.handle_messages(messages, now),
+            Input::Closing(flow, proved) => self.handle_closing(flow, proved),
+            Input::Lost(lost) => self.handle_lost_flow(&lost, now),
             Input::Resolved(call, found) => calls.handle_resolved(endpoint, call, found, now),
             Input::Hop(wanted, targets) => calls.handle_hop(&wanted, targets, now),
             Input::Contact(call, contact) => calls.handle_contact(endpoint, call, contact, now),
@@ -443,7 +451,7 @@ impl Shard {
     }
 
     /// Handles a connection that its peer closes.
-    fn closing(&mut self, flow: Flow, proved: u32) {
+    fn handle_closing(&mut self, flow: Flow, proved: u32) {
         self.endpoint.handle_flow_closing(&flow);
         if !flow.is_named() {
             self.connections.retire(flow.connection);
@@ -452,12 +460,12 @@ impl Shard {
         }
     }
 
-    fn timeouts(&mut self) {
+    fn handle_timeouts(&mut self) {
         let now = clock::now();
         // The endpoint fires a bounded number of timers at a time, which bounds what waits to be sent.
         loop {
             self.endpoint.handle_timeout(now);
-            self.events(now);
+            self.handle_events(now);
             if self.endpoint.next_timeout().is_none_or(|due| due > now) {
                 break;
             }
@@ -479,11 +487,11 @@ impl Shard {
             self.after_panic(now);
         }
 
-        self.events(now);
+        self.handle_events(now);
     }
 
     /// Handles the endpoint's events, then carries out the effects of registrar, peers and calls.
-    pub(super) fn events(&mut self, now: Moment) {
+    pub(super) fn handle_events(&mut self, now: Moment) {
         let Self {
             endpoint,
             calls,
@@ -505,11 +513,12 @@ impl Shard {
         }
 
         for effect in self.registrar.effects() {
-            self.effect_runner.registered(effect, now);
+            self.effect_runner.run_registrar_effect(effect, now);
         }
 
         for effect in self.peers.effects() {
-            self.effect_runner.enrolled(effect, &self.router, now);
+            self.effect_runner
+                .run_peer_effect(effect, &self.router, now);
         }
 
         self.effect_runner

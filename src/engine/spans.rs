@@ -22,16 +22,16 @@ use uuid::Uuid;
 use trunkline_model::record::{Direction, Ended, Fact, Started, Status};
 
 /// Facts waiting to be read.
-const WAITING: usize = 8_192;
+const QUEUE: usize = 8_192;
 /// Calls in progress that are traced.
-const UP: usize = 100_000;
+const MAX_UP: usize = 100_000;
 /// Calls waiting for the collector, and calls in one request.
-const OWED: usize = 8_192;
-const AT_ONCE: usize = 512;
+const MAX_OWED: usize = 8_192;
+const MAX_PER_REQUEST: usize = 512;
 /// Interval between requests, timeout of the collector, and pause after it failed.
-const PACE: Duration = Duration::from_secs(1);
-const PATIENCE: Duration = Duration::from_secs(10);
-const PAUSE: Duration = Duration::from_secs(30);
+const INTERVAL: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(10);
+const RETRY_PAUSE: Duration = Duration::from_secs(30);
 
 /// Queue of facts. Shards never wait; facts beyond the bound aren't traced.
 #[derive(Clone, Debug)]
@@ -40,7 +40,7 @@ pub(crate) struct Spans(mpsc::Sender<Fact>);
 impl Spans {
     /// Starts the exporter to the collector at this base URL; it ends when the last sender is dropped.
     pub(crate) fn start(collector: &str, runtime: &tokio::runtime::Handle) -> Self {
-        let (sender, facts) = mpsc::channel(WAITING);
+        let (sender, facts) = mpsc::channel(QUEUE);
         let connector = HttpsConnectorBuilder::new()
             .with_tls_config(tls::client(tls::system_roots(
                 "no OTLP collector can be reached over https",
@@ -61,7 +61,7 @@ impl Spans {
         Self(sender)
     }
 
-    pub(crate) fn tell(&self, fact: &Fact) {
+    pub(crate) fn push(&self, fact: &Fact) {
         match fact {
             Fact::Started(_)
             | Fact::Ringing { .. }
@@ -79,7 +79,7 @@ impl Spans {
 }
 
 /// Call in progress.
-struct Up {
+struct TracedCall {
     started: Arc<Started>,
     answered: Option<Moment>,
     /// Names and times of events.
@@ -89,7 +89,7 @@ struct Up {
 struct Exporter {
     address: String,
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
-    up: HashMap<Uuid, Up>,
+    up: HashMap<Uuid, TracedCall>,
     /// Spans of ended calls, not sent yet.
     owed: VecDeque<Vec<Value>>,
     lost: u64,
@@ -97,7 +97,7 @@ struct Exporter {
 
 impl Exporter {
     async fn run(mut self, mut facts: mpsc::Receiver<Fact>) {
-        let mut ticks = tokio::time::interval(PACE);
+        let mut ticks = tokio::time::interval(INTERVAL);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
@@ -107,7 +107,7 @@ impl Exporter {
                 },
                 _ = ticks.tick() => {
                     if !self.send().await {
-                        ticks.reset_after(PAUSE);
+                        ticks.reset_after(RETRY_PAUSE);
                     }
                 }
             }
@@ -120,8 +120,8 @@ impl Exporter {
         let call = fact.call();
         match fact {
             Fact::Started(started) => {
-                if self.up.len() < UP {
-                    let up = Up {
+                if self.up.len() < MAX_UP {
+                    let up = TracedCall {
                         started,
                         answered: None,
                         events: Vec::new(),
@@ -150,7 +150,7 @@ impl Exporter {
             }
             Fact::Ended(ended) => {
                 if let Some(up) = self.up.remove(&call) {
-                    if self.owed.len() >= OWED {
+                    if self.owed.len() >= MAX_OWED {
                         self.owed.pop_front();
                         self.lost += 1;
                     }
@@ -173,7 +173,7 @@ impl Exporter {
     /// Sends one request; returns false if the collector doesn't take it.
     async fn send(&mut self) -> bool {
         while !self.owed.is_empty() {
-            let count = self.owed.len().min(AT_ONCE);
+            let count = self.owed.len().min(MAX_PER_REQUEST);
             let spans: Vec<&Value> = self.owed.iter().take(count).flatten().collect();
             if let Err(fault) = self.post(&envelope(&spans)).await {
                 tracing::warn!(%fault, calls = self.owed.len(), lost = self.lost, "the OTLP collector takes no spans");
@@ -191,7 +191,7 @@ impl Exporter {
             .header(CONTENT_TYPE, "application/json")
             .body(Full::from(body.to_string()))
             .map_err(|fault| fault.to_string())?;
-        let answered = tokio::time::timeout(PATIENCE, self.client.request(request)).await;
+        let answered = tokio::time::timeout(TIMEOUT, self.client.request(request)).await;
         let answer = answered
             .map_err(|_| "no answer in time".to_owned())?
             .map_err(|fault| fault.to_string())?;
@@ -232,7 +232,7 @@ fn nanos(at: Moment) -> String {
 }
 
 /// Makes the spans of a call: the call, its set-up and its talk.
-fn spans(up: &Up, ended: &Ended) -> Vec<Value> {
+fn spans(up: &TracedCall, ended: &Ended) -> Vec<Value> {
     const SERVER: u8 = 2;
     const CLIENT: u8 = 3;
     const INTERNAL: u8 = 1;

@@ -22,17 +22,17 @@ use trunkline_sip::entropy::Entropy;
 use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::slot::{Minter, Node};
 
-use super::bound::{Bound, Sorted};
+use super::bound::{BoundListener, SortedSockets};
 use super::contacts::Contacts;
 use super::effect_runner::{self, EffectRunner};
 use super::event_sink::EventSink;
-use super::inbox::{Arrived, Inbox, Input, Outlet, ShardRouter};
-use super::kept_registrations::Keeper;
+use super::inbox::{ForwardedMessage, Inbox, InboxReceiver, Input, ShardRouter};
+use super::kept_registrations::RegistrationKeeper;
 use super::lanes::Lanes;
 use super::media_addresses::MediaAddresses;
 use super::observe::Observer;
 use super::pace::Pace;
-use super::peers::Watched;
+use super::peers::PeerWatch;
 use super::resolve::{QueryOrigin, Resolver};
 use super::settings::{
     address_policy, bounds, calls_config, collector, disk, minter, nonce_keys, registrar_config,
@@ -50,20 +50,20 @@ use crate::config::Config;
 use crate::traces::{Tap, Traces};
 
 /// Used nonces that are remembered; beyond, the oldest are forgotten.
-const NONCES: usize = 1_000_000;
+const MAX_NONCES: usize = 1_000_000;
 /// Time without RTP after which the echo agent hangs up.
-const SILENCE: Duration = Duration::from_secs(60);
+const ECHO_SILENCE: Duration = Duration::from_secs(60);
 
 impl Engine {
     /// Starts the shards on sockets that are already bound.
     ///
     /// # Errors
     /// The machine refuses sockets, media ports or threads.
-    pub fn start(deps: EngineDeps, bound: Vec<Bound>) -> io::Result<Self> {
-        let bound = Sorted::new(bound, deps.config.sip.shards);
+    pub fn start(deps: EngineDeps, bound: Vec<BoundListener>) -> io::Result<Self> {
+        let bound = SortedSockets::new(bound, deps.config.sip.shards);
         let minter = minter(&deps.store, deps.node);
         let shards = bound.udp.len();
-        let (inboxes, outlets): (Vec<Inbox>, Vec<Outlet>) =
+        let (inboxes, outlets): (Vec<Inbox>, Vec<InboxReceiver>) =
             (0..shards).map(|_| Inbox::new()).unzip();
         let router = ShardRouter::new(minter.clone(), inboxes);
 
@@ -75,7 +75,7 @@ impl Engine {
         let effect_runner = effect_runner(&deps, &router, &traces, media, &connections);
 
         let sip = &deps.config.sip;
-        let window = Arc::new(NonceWindow::new(sip.nonce_lifetime, NONCES));
+        let window = Arc::new(NonceWindow::new(sip.nonce_lifetime, MAX_NONCES));
         let nonces = Nonces::new(nonce_keys(&deps.store), sip.nonce_lifetime);
         let nonces = Arc::new(nonces);
         start_upkeep(&deps, &window);
@@ -83,7 +83,7 @@ impl Engine {
         let calls = configure_calls(&deps, &bound.addresses, &effect_runner.resolver);
         let probing = effect_runner.resolver.on_behalf_of(QueryOrigin::Probes);
         let ways = (probing, router.shards()[0].clone());
-        let watched = Watched::start(&deps, &calls, &nonces, ways);
+        let watched = PeerWatch::start(&deps, &calls, &nonces, ways);
 
         let (limits, caps) = limits(&deps);
         let shared = Shared {
@@ -152,7 +152,7 @@ fn effect_runner(
 
 /// Starts the tasks that follow the wall clock and return memory after a load.
 fn start_upkeep(deps: &EngineDeps, window: &Arc<NonceWindow>) {
-    deps.runtime.spawn(upkeep::follow_the_wall());
+    deps.runtime.spawn(upkeep::follow_wall_clock());
     deps.runtime.spawn(upkeep::sweep(
         Arc::downgrade(window),
         Arc::downgrade(&deps.live),
@@ -174,7 +174,7 @@ fn keep_registrations(
         (router.shards()[0].clone(), sip.keep_alive),
     ));
 
-    let keeper = Keeper::new(
+    let keeper = RegistrationKeeper::new(
         &bindings,
         &deps.directory,
         deps.store.clone(),
@@ -234,7 +234,7 @@ struct Shared {
     calls: Arc<calls::Config>,
     registrar: Arc<registrar::Config>,
     bindings: Arc<Bindings>,
-    watched: Watched,
+    watched: PeerWatch,
     nonces: Arc<Nonces>,
     window: Arc<NonceWindow>,
     sent_by: Vec<String>,
@@ -268,7 +268,7 @@ impl Shared {
         &self,
         index: usize,
         sockets: Vec<(u16, std::net::UdpSocket)>,
-        outlet: Outlet,
+        outlet: InboxReceiver,
     ) -> io::Result<std::thread::JoinHandle<()>> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -377,7 +377,7 @@ fn start_media(
         ips: addresses.to_try(),
         own: local::addresses(),
         listeners,
-        silence: SILENCE,
+        silence: ECHO_SILENCE,
         workers: 1,
     };
 
@@ -427,7 +427,7 @@ impl tcp::Sink for Streams {
         } = received;
         let inbox = self.0.inbox_for(&octets);
         inbox
-            .send(Input::Messages(vec![Arrived {
+            .send(Input::Messages(vec![ForwardedMessage {
                 flow,
                 octets: Vec::from(octets).into(),
                 received_at,

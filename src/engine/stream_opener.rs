@@ -16,11 +16,11 @@ use trunkline_sip::moment::Moment;
 use super::clock;
 
 /// Time that a peer has to accept a connection; many firewalls drop SYNs silently.
-const PATIENCE: Duration = Duration::from_millis(500);
+const TIMEOUT: Duration = Duration::from_millis(500);
 /// Time during which a refusing peer isn't tried again.
-const REMEMBERED: Duration = Duration::from_secs(600);
+const REFUSAL_TTL: Duration = Duration::from_secs(600);
 /// Peers remembered.
-const MOST: usize = 4_096;
+const MAX_REMEMBERED: usize = 4_096;
 
 /// Opens connections and remembers the peers that refuse them. Clones share that memory.
 #[derive(Clone, Debug)]
@@ -45,7 +45,7 @@ impl StreamOpener {
     /// Returns true if a connection to the flow's peer exists or could be opened in time.
     pub(crate) async fn opens(&self, flow: &Flow) -> bool {
         let opened = match self.connections.open(flow) {
-            Ok(opening) => timeout(PATIENCE, opening.opened()).await.unwrap_or(false),
+            Ok(opening) => timeout(TIMEOUT, opening.opened()).await.unwrap_or(false),
             Err(_) => false,
         };
         if !opened {
@@ -71,14 +71,14 @@ struct RefusingPeers(HashMap<SocketAddr, Moment>);
 impl RefusingPeers {
     fn holds(&self, peer: SocketAddr, now: Moment) -> bool {
         let at = self.0.get(&peer);
-        at.is_some_and(|at| now.since(*at) < REMEMBERED)
+        at.is_some_and(|at| now.since(*at) < REFUSAL_TTL)
     }
 
     fn note(&mut self, peer: SocketAddr, now: Moment) {
-        if self.0.len() >= MOST {
-            self.0.retain(|_, at| now.since(*at) < REMEMBERED);
+        if self.0.len() >= MAX_REMEMBERED {
+            self.0.retain(|_, at| now.since(*at) < REFUSAL_TTL);
         }
-        if self.0.len() < MOST {
+        if self.0.len() < MAX_REMEMBERED {
             self.0.insert(peer, now);
         }
     }

@@ -15,9 +15,9 @@ use uuid::Uuid;
 use trunkline_store::journal::Position;
 
 /// Time after which a call counts as synced in any case: a failing disk must not block lists.
-const LONGEST: Duration = Duration::from_secs(1);
+const MAX_AGE: Duration = Duration::from_secs(1);
 /// Beginnings and ends that are tracked; further ones count as synced.
-const MOST: usize = 32_768;
+const MAX_ENTRIES: usize = 32_768;
 
 /// Beginning or end of a call that may not be on disk.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ impl Unsynced {
     /// Returns true if the oldest has waited for the maximum time.
     pub(super) fn is_late(&self, now: Moment) -> bool {
         let first = self.0.front();
-        first.is_some_and(|first| now.since(first.at) > LONGEST || self.0.len() > MOST)
+        first.is_some_and(|first| now.since(first.at) > MAX_AGE || self.0.len() > MAX_ENTRIES)
     }
 
     /// Returns the next call whose beginning or end is on disk, given the synced position; `None` if there are no more.

@@ -12,10 +12,10 @@ use super::clock;
 use crate::memory;
 
 /// Steps of the wall clock beyond this are logged.
-const TOLD_STEP: Duration = Duration::from_secs(1);
+const LOGGED_STEP: Duration = Duration::from_secs(1);
 
 /// Follows the wall clock, once a second.
-pub(super) async fn follow_the_wall() {
+pub(super) async fn follow_wall_clock() {
     let mut turns = tokio::time::interval(Duration::from_secs(1));
     loop {
         turns.tick().await;
@@ -23,7 +23,7 @@ pub(super) async fn follow_the_wall() {
             continue;
         };
         let size = Duration::from_micros(micros.unsigned_abs());
-        if size > TOLD_STEP {
+        if size > LOGGED_STEP {
             let way = if micros > 0 { "on" } else { "back" };
             tracing::warn!(
                 seconds = size.as_secs(),
@@ -35,7 +35,7 @@ pub(super) async fn follow_the_wall() {
 }
 
 /// Minimum time between two releases of memory; what is released has to be allocated again.
-const REST: Duration = Duration::from_secs(10);
+const MIN_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Forgets expired nonces once a second and releases memory after a load, so that memory use follows the load down.
 pub(super) async fn sweep(window: Weak<NonceWindow>, live: Weak<LiveCalls>, store: Store) {
@@ -51,7 +51,7 @@ pub(super) async fn sweep(window: Weak<NonceWindow>, live: Weak<LiveCalls>, stor
         window.sweep(now);
         was_busy |= !live.is_empty() || !window.is_empty();
 
-        let may_rest = rested_at.is_none_or(|at| now.since(at) >= REST);
+        let may_rest = rested_at.is_none_or(|at| now.since(at) >= MIN_INTERVAL);
         if was_busy && may_rest && live.is_empty() && window.is_empty() {
             live.rest();
             drop((window, live));

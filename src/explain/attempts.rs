@@ -12,7 +12,7 @@ use trunkline_store::written;
 pub struct AttemptView {
     /// Its place, from 1; after the 16th no more are recorded.
     number: u8,
-    /// Whom it was to reach: the agent's runtime, the callee of an outbound call, or a transfer's destination.
+    /// Kind of target: the agent's runtime, the callee of an outbound call, or a transfer's destination.
     leg: AttemptLeg,
     /// The Request-URI.
     target: String,
@@ -20,15 +20,15 @@ pub struct AttemptView {
     address: Option<String>,
     /// `udp`, `tcp` or `tls`; `null` where the name led to no address.
     transport: Option<String>,
-    /// When the target was tried, or its name looked up.
+    /// Time at which the target was tried, or its name resolved.
     began_at: String,
-    /// How long it took until something came of it.
+    /// Milliseconds until the outcome.
     took_ms: u64,
     outcome: AttemptOutcome,
     sip_code: Option<u16>,
-    /// What is known besides: what can't be reached, why TLS failed, or which rule forbids the address.
+    /// Details: what can't be reached, why TLS failed, or which rule forbids the address.
     detail: Option<String>,
-    /// All of it in a sentence.
+    /// The attempt in a sentence.
     explanation: String,
 }
 

@@ -124,6 +124,7 @@ impl CapturedCall {
         let is_other_number = asked.zip(hashed).is_some_and(|(asked, hashed)| {
             hashed.user.is_some() && hashed.user_unescaped() != asked.user_unescaped()
         });
+
         if answer.realm != realm {
             "realm"
         } else if answer.username != trunk.username {

@@ -5,7 +5,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How bad it is.
+/// Severity.
 #[derive(
     Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, JsonSchema,
 )]
@@ -20,17 +20,17 @@ pub enum Level {
     Problem,
 }
 
-/// What was found.
+/// Result of one check.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[schemars(rename = "TrunkFinding")]
 pub struct Finding {
-    /// What was looked at; a stable word.
+    /// Name of the check, a stable word.
     pub check: &'static str,
-    /// How bad it is.
+    /// Severity.
     pub level: Level,
-    /// What was found, a sentence.
+    /// Result as a sentence.
     pub text: String,
-    /// What to do, a sentence; `null` where there is nothing to do.
+    /// The fix as a sentence; `null` if there is nothing to do.
     #[serde(rename = "mend")]
     pub fix: Option<String>,
 }

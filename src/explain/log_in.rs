@@ -50,13 +50,13 @@ pub fn as_whom(username: &str) -> String {
     }
 }
 
-/// How the caller of a call proved who it is.
+/// Authentication of a caller.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "CallerLogin")]
 pub struct LogInView {
-    /// By what.
+    /// Method.
     by: Proof,
-    /// Where the INVITE came from.
+    /// Source of the INVITE.
     source: String,
     transport: String,
     user_agent: Option<String>,
@@ -64,15 +64,15 @@ pub struct LogInView {
     failures: Vec<FailureView>,
 }
 
-/// A log-in that failed.
+/// A failed log-in.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "LoginFailure")]
 pub struct FailureView {
-    /// When.
+    /// Time of the attempt.
     pub at: String,
-    /// What was wrong.
+    /// Wrong part of the credentials.
     pub part: String,
-    /// The same in words, with what to do.
+    /// Explanation, with the fix.
     pub explanation: &'static str,
 }
 

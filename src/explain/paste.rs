@@ -143,7 +143,6 @@ fn freeswitch(trunk: Trunk<'_>) -> String {
     <param name=\"proxy\" value=\"{endpoint}\"/>
     <param name=\"register\" value=\"false\"/>
     <param name=\"caller-id-in-from\" value=\"true\"/>
-
     <param name=\"ping\" value=\"30\"/>
   </gateway>
 </include>

@@ -195,6 +195,7 @@ fn refer(asked: &Asked, way: TransferWay) -> Finding {
             ),
         };
     }
+
     match asked.manner.refer {
         Some(true) => Finding::ok(
             CHECK,

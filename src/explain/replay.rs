@@ -23,7 +23,7 @@ pub const MOST_DAYS: u64 = 92;
 /// Calls in the list.
 const LISTED: usize = 500;
 
-/// What a replay has come to.
+/// Result of a replay.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "RouteReplay")]
 pub struct ReplayView {
@@ -33,35 +33,35 @@ pub struct ReplayView {
     pub calls: u32,
     /// Those among them that were refused before an agent was looked for, and so have no way to compare.
     unrouted: u32,
-    /// Those that would go elsewhere.
+    /// Calls among them with another outcome.
     pub elsewhere: u32,
     /// Whether every call of the period was looked at; otherwise only the newest were, from `looked_at_from` on.
     pub complete: bool,
-    /// When the oldest call that was looked at began; to see those before it, ask again with it as `end_date`.
+    /// Start of the oldest call that was routed; to replay earlier calls, use it as `end_date`.
     looked_at_from: Option<String>,
-    /// Whether `items` lists every call that would go elsewhere; it holds the newest 500.
+    /// Whether `items` lists every call with another outcome; it holds the newest 500.
     all_listed: bool,
-    /// The calls that would go elsewhere, newest first.
+    /// Calls with another outcome, newest first.
     pub items: Vec<MovedView>,
 }
 
-/// A call that would go elsewhere.
+/// A call that would be routed differently.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "MovedCall")]
 pub struct MovedView {
     /// The call.
     pub call_id: Uuid,
-    /// When its INVITE came.
+    /// Time of its INVITE.
     pub started_at: String,
     /// As sent.
     pub from_number: String,
     /// As sent.
     pub to_number: String,
-    /// Where it went.
+    /// Outcome at the time.
     pub before: Outcome,
-    /// Where it would go.
+    /// Outcome of the replay.
     pub after: Outcome,
-    /// Why it would go there.
+    /// Explanation of the new outcome.
     pub explanation: Vec<String>,
 }
 

@@ -19,15 +19,15 @@ use super::paste::{self, Trunk};
 use super::pbx::{self, Pbx};
 
 /// Length of the period for failed log-ins.
-const OF_LATE: Duration = Duration::from_secs(24 * 3_600);
+const PERIOD: Duration = Duration::from_secs(24 * 3_600);
 /// Failed log-ins that are read.
-const LOOKED_AT: u32 = 100;
+const MAX_FAILURES: u32 = 100;
 
-/// What was found on a trunk.
+/// Report on a trunk.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "TrunkReport")]
 pub struct Report {
-    /// How a report is made, in a sentence.
+    /// Instruction to make a report.
     pub how: String,
     /// The call that made it; `null` if nobody has called yet.
     pub call_id: Option<Uuid>,
@@ -37,9 +37,9 @@ pub struct Report {
     pub user_agent: Option<String>,
     /// The phone system, where its `User-Agent` is known.
     pub pbx: Option<&'static str>,
-    /// What was looked at, one after the other.
+    /// Results of the checks.
     pub findings: Vec<Finding>,
-    /// The settings to paste or enter in that phone system, but for the password.
+    /// Settings to paste or enter in that phone system, without the password.
     pub settings: Option<String>,
 }
 
@@ -63,7 +63,7 @@ pub async fn of_trunk(
         .await?;
 
     let failures = store
-        .read(move |tx| auth_failures::list(tx, org, &Narrow::default(), None, LOOKED_AT))
+        .read(move |tx| auth_failures::list(tx, org, &Narrow::default(), None, MAX_FAILURES))
         .await?;
     let mut report = Report {
         how: format!("Call sip:{DOCTOR}@{endpoint} from the PBX with the trunk's credentials."),
@@ -80,13 +80,13 @@ pub async fn of_trunk(
     let late = failures
         .items
         .iter()
-        .filter(|failure| now.since(failure.at) <= OF_LATE);
+        .filter(|failure| now.since(failure.at) <= PERIOD);
     if let Some(last) = late.clone().next() {
         report.findings.push(Finding::problem(
             "log_ins",
             format!(
                 "{} log-ins failed in the last 24 hours, the last from {} {} ({}).",
-                log_in::counted(late.count(), LOOKED_AT),
+                log_in::counted(late.count(), MAX_FAILURES),
                 last.source,
                 log_in::as_whom(&last.username),
                 last.part
@@ -96,7 +96,7 @@ pub async fn of_trunk(
     }
 
     if let Some(call) = calls.first() {
-        report.tell(call, trunk.default_country, trunk.transfer_way);
+        report.add_findings(call, trunk.default_country, trunk.transfer_way);
         let settings = Trunk {
             endpoint,
             username: &trunk.username,
@@ -112,7 +112,7 @@ pub async fn of_trunk(
 }
 
 impl Report {
-    fn tell(
+    fn add_findings(
         &mut self,
         call: &Recorded,
         country: Option<trunkline_routing::Country>,

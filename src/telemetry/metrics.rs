@@ -46,7 +46,7 @@ const SIP_RETRANSMISSIONS: &str = "trunkline_sip_retransmissions_total";
 const TRANSACTIONS: &str = "trunkline_sip_transactions";
 /// Dialogs alive, by `shard`.
 const DIALOGS: &str = "trunkline_sip_dialogs";
-/// What waits in a queue, by `queue`.
+/// Depth of a queue, by `queue`.
 const QUEUE_DEPTH: &str = "trunkline_queue_depth";
 /// HTTP connections without room.
 const HTTP_REFUSED: &str = "trunkline_http_connections_refused_total";
@@ -159,6 +159,7 @@ fn describe() {
     ] {
         metrics::describe_counter!(name, text);
     }
+
     for (name, text) in [
         (CALLS_ACTIVE, "Calls now up"),
         (TRANSACTIONS, "SIP transactions alive"),
@@ -180,12 +181,14 @@ fn describe() {
     ] {
         metrics::describe_gauge!(name, text);
     }
+
     metrics::describe_histogram!(SETUP_SECONDS, Unit::Seconds, "From INVITE to its 2xx");
     metrics::describe_histogram!(
         HTTP_SECONDS,
         Unit::Seconds,
         "From an HTTP request to its answer"
     );
+
     gauge!(BUILD_INFO, "version" => env!("CARGO_PKG_VERSION")).set(1);
     for name in RARE {
         counter!(name).increment(0);

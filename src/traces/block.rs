@@ -8,7 +8,7 @@ use super::record::{Record, push, records};
 /// Octets of messages that fill a block.
 pub(super) const FULL: usize = 256 << 10;
 /// Maximum size of a block: a full one plus one batch, which isn't split.
-const MAX_RAW: usize = FULL + super::tap::BATCH;
+const MAX_RAW: usize = FULL + super::tap::MAX_BATCH;
 
 /// Block being filled.
 #[derive(Debug, Default)]

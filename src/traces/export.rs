@@ -15,11 +15,11 @@ use super::record::Record;
 use super::scan;
 
 /// Calls that have begun and that the exporter hasn't read yet.
-const BEGUN: usize = 8_192;
+const QUEUE: usize = 8_192;
 /// Sessions and legs remembered, twice as many at most.
-const REMEMBERED: usize = 32_768;
+const MAX_REMEMBERED: usize = 32_768;
 /// Time after which the collector is resolved again, and a failure is logged again.
-const AGAIN: Duration = Duration::from_secs(60);
+const RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
 /// HEP collector.
 #[derive(Clone, Debug)]
@@ -36,15 +36,15 @@ pub struct Collector {
 
 /// Map of bounded size: its older half is dropped when the newer is full.
 #[derive(Debug)]
-struct Halves<K, V>([HashMap<K, V>; 2]);
+struct GenerationalMap<K, V>([HashMap<K, V>; 2]);
 
-impl<K: std::hash::Hash + Eq, V: Clone> Halves<K, V> {
+impl<K: std::hash::Hash + Eq, V: Clone> GenerationalMap<K, V> {
     fn new() -> Self {
         Self([HashMap::new(), HashMap::new()])
     }
 
     fn insert(&mut self, key: K, value: V) {
-        if self.0[0].len() >= REMEMBERED {
+        if self.0[0].len() >= MAX_REMEMBERED {
             self.0.swap(0, 1);
             self.0[0].clear();
         }
@@ -58,11 +58,11 @@ impl<K: std::hash::Hash + Eq, V: Clone> Halves<K, V> {
 
 /// Reports calls that begin. It never waits; the legs of a call beyond the bound aren't correlated.
 #[derive(Clone, Debug)]
-pub struct Beginnings(SyncSender<(Uuid, Box<str>)>);
+pub struct CallStarts(SyncSender<(Uuid, Box<str>)>);
 
-impl Beginnings {
+impl CallStarts {
     /// Reports a session with the Call-ID of its caller's leg.
-    pub fn tell(&self, session: Uuid, call_id: &str) {
+    pub fn push(&self, session: Uuid, call_id: &str) {
         match self.0.try_send((session, call_id.into())) {
             Ok(()) | Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {}
         }
@@ -75,26 +75,26 @@ pub(super) struct Exporter {
     collector: Collector,
     socket: Option<UdpSocket>,
     begun: Receiver<(Uuid, Box<str>)>,
-    sessions: Halves<Uuid, Arc<str>>,
-    legs: Halves<u64, Arc<str>>,
+    sessions: GenerationalMap<Uuid, Arc<str>>,
+    legs: GenerationalMap<u64, Arc<str>>,
     /// Time at which the collector may be resolved again.
     next_look: Moment,
     lost: u64,
 }
 
 impl Exporter {
-    pub(super) fn new(collector: Collector) -> (Self, Beginnings) {
-        let (tell, begun) = sync_channel(BEGUN);
+    pub(super) fn new(collector: Collector) -> (Self, CallStarts) {
+        let (tell, begun) = sync_channel(QUEUE);
         let exporter = Self {
             collector,
             socket: None,
             begun,
-            sessions: Halves::new(),
-            legs: Halves::new(),
+            sessions: GenerationalMap::new(),
+            legs: GenerationalMap::new(),
             next_look: Moment::from_secs(0),
             lost: 0,
         };
-        (exporter, Beginnings(tell))
+        (exporter, CallStarts(tell))
     }
 
     /// Prepares for sending: resolves the collector, and reads the calls that have begun.
@@ -102,14 +102,17 @@ impl Exporter {
         while let Ok((session, call_id)) = self.begun.try_recv() {
             self.sessions.insert(session, call_id.into());
         }
+
         if now < self.next_look || (self.socket.is_some() && self.lost == 0) {
             return;
         }
-        self.next_look = now + AGAIN;
+
+        self.next_look = now + RETRY_INTERVAL;
         if self.lost > 0 {
             tracing::warn!(messages = self.lost, collector = %self.collector.host, "copies didn't reach the HEP collector");
             self.lost = 0;
         }
+
         match connect(&self.collector) {
             Ok(socket) => self.socket = Some(socket),
             Err(fault) => {
@@ -187,7 +190,7 @@ mod tests {
             session_header: "X-ACME-SESSION-ID".to_owned(),
         });
         let session = Uuid::from_u128(7);
-        beginnings.tell(session, "of the caller");
+        beginnings.push(session, "of the caller");
         exporter.prepare(Moment::from_secs(1));
         let invite = |prefix| {
             format!("INVITE sip:a SIP/2.0\r\nCall-ID: b\r\n{prefix}-Session-ID: {session}\r\n\r\n")

@@ -94,7 +94,7 @@ impl Traces {
         {
             let mut kept = lock(&self.kept);
             let kept = &mut *kept;
-            for store in [&mut kept.strangers, &mut kept.calls] {
+            for store in [&mut kept.unmatched, &mut kept.calls] {
                 for gathered in [&mut store.full, &mut store.open] {
                     gone += gathered.drop_if(|record| going.takes(record));
                 }

@@ -27,26 +27,26 @@ use trunkline_sip::moment::Moment;
 use crate::memory;
 use block::{Block, Open, Wanted};
 use export::Exporter;
-pub use export::{Beginnings, Collector};
+pub use export::{CallStarts, Collector};
 pub use forget::CallLegs;
 use record::Record;
 pub use segments::Disk;
 use segments::{AGE, Segments};
 pub use tap::Tap;
-use tap::{Batch, SWEEP, TapQueue, lock};
+use tap::{Batch, SWEEP_INTERVAL, TapQueue, lock};
 
 /// Compressed octets in memory: messages of calls that aren't in a file yet, and messages that belong to no call.
-const CALLS: usize = 6 << 20;
-const STRANGERS: usize = 1 << 20;
+const CALL_OCTETS: usize = 6 << 20;
+const UNMATCHED_OCTETS: usize = 1 << 20;
 /// Calls whose later messages are recognized, twice as many at most.
-const KNOWN: usize = 16_384;
+const MAX_KNOWN: usize = 16_384;
 /// Octets shown of one call.
 const SHOWN: usize = 1 << 20;
 
 /// Class of messages that are gathered together.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Class {
-    Strangers,
+    Unmatched,
     Calls,
 }
 
@@ -63,7 +63,7 @@ struct Store {
 
 #[derive(Debug, Default)]
 struct Kept {
-    strangers: Store,
+    unmatched: Store,
     calls: Store,
     /// Keys of calls, the newer and the older half.
     known: [HashSet<u64>; 2],
@@ -82,7 +82,7 @@ pub struct Traces {
     queues: Vec<Arc<TapQueue>>,
     kept: Mutex<Kept>,
     segments: Option<Mutex<Segments>>,
-    beginnings: Option<Beginnings>,
+    beginnings: Option<CallStarts>,
     clock: fn() -> Moment,
 }
 
@@ -144,7 +144,7 @@ impl Traces {
     }
 
     /// Exporter to which beginning calls are reported.
-    pub const fn beginnings(&self) -> Option<&Beginnings> {
+    pub const fn beginnings(&self) -> Option<&CallStarts> {
         self.beginnings.as_ref()
     }
 
@@ -186,7 +186,7 @@ impl Traces {
             let calls = &mut lock(&self.kept).calls;
             blocks
                 .into_iter()
-                .for_each(|block| calls.hold(block, CALLS));
+                .for_each(|block| calls.hold(block, CALL_OCTETS));
         }
     }
 
@@ -271,7 +271,7 @@ impl Traces {
             let segments = self.segments.as_ref().map(lock);
             let kept = lock(&self.kept);
             let mut closed = Vec::new();
-            for store in [&kept.strangers, &kept.calls] {
+            for store in [&kept.unmatched, &kept.calls] {
                 for gathered in [&store.full, &store.open] {
                     gathered.records(wanted).for_each(&mut one);
                 }
@@ -312,7 +312,7 @@ fn keep(traces: &Weak<Traces>) {
     // Calls have priority over their traces. If the system refuses, all threads run alike.
     let _ = rustix::process::nice(5);
     loop {
-        std::thread::park_timeout(SWEEP);
+        std::thread::park_timeout(SWEEP_INTERVAL);
         let Some(traces) = traces.upgrade() else {
             return;
         };
@@ -360,7 +360,7 @@ impl Kept {
 
     const fn store(&mut self, class: Class) -> &mut Store {
         match class {
-            Class::Strangers => &mut self.strangers,
+            Class::Unmatched => &mut self.unmatched,
             Class::Calls => &mut self.calls,
         }
     }
@@ -369,7 +369,7 @@ impl Kept {
         if holds(&self.known, key) {
             Class::Calls
         } else {
-            Class::Strangers
+            Class::Unmatched
         }
     }
 
@@ -378,13 +378,13 @@ impl Kept {
         if self.known[0].contains(&key) {
             return;
         }
-        if self.known[0].len() >= KNOWN {
+        if self.known[0].len() >= MAX_KNOWN {
             self.known.swap(0, 1);
             self.known[0].clear();
         }
         let is_new = self.known[0].insert(key) && !self.known[1].contains(&key);
         if is_new {
-            for gathered in [&self.strangers.full, &self.strangers.open] {
+            for gathered in [&self.unmatched.full, &self.unmatched.open] {
                 gathered.copy_to(key, &mut self.calls.open);
             }
         }
@@ -395,8 +395,8 @@ impl Kept {
         self.spare.rest();
         self.scratch = Vec::new();
         for gathered in [
-            &mut self.strangers.open,
-            &mut self.strangers.full,
+            &mut self.unmatched.open,
+            &mut self.unmatched.full,
             &mut self.calls.open,
         ] {
             gathered.rest();
@@ -411,8 +411,8 @@ impl Kept {
     /// Closes old blocks; with `all`, every block of calls.
     fn close(&mut self, now: Moment, all: bool) {
         let is_older = |open: &Open, age| open.began().is_some_and(|began| now.since(began) >= age);
-        if is_older(&self.strangers.open, AGE) || is_older(&self.strangers.full, 2 * AGE) {
-            self.close_one(Class::Strangers);
+        if is_older(&self.unmatched.open, AGE) || is_older(&self.unmatched.full, 2 * AGE) {
+            self.close_one(Class::Unmatched);
         }
         if all || is_older(&self.calls.open, AGE) {
             self.close_one(Class::Calls);
@@ -421,21 +421,21 @@ impl Kept {
 
     fn close_one(&mut self, class: Class) {
         match class {
-            Class::Strangers => {
+            Class::Unmatched => {
                 let Self {
-                    strangers, known, ..
+                    unmatched, known, ..
                 } = self;
                 // Messages that turned out to be a call's were copied to the calls.
-                strangers.full.retain(|key| !holds(known, key));
-                let closed = strangers.full.close(&mut self.scratch);
-                std::mem::swap(&mut strangers.full, &mut strangers.open);
+                unmatched.full.retain(|key| !holds(known, key));
+                let closed = unmatched.full.close(&mut self.scratch);
+                std::mem::swap(&mut unmatched.full, &mut unmatched.open);
                 if let Some(block) = closed {
-                    strangers.hold(Arc::new(block), STRANGERS);
+                    unmatched.hold(Arc::new(block), UNMATCHED_OCTETS);
                 }
             }
             Class::Calls => match self.calls.open.close(&mut self.scratch).map(Arc::new) {
                 Some(block) if self.is_written => self.unwritten.push(block),
-                Some(block) => self.calls.hold(block, CALLS),
+                Some(block) => self.calls.hold(block, CALL_OCTETS),
                 None => {}
             },
         }

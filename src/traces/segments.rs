@@ -21,8 +21,8 @@ pub(super) const AGE: Duration = Duration::from_secs(5);
 /// First octets of a segment.
 const MAGIC: &[u8; 8] = b"TLTRACE1";
 /// Size of a segment, and the next constant its age, after which another one begins.
-const LARGE: u64 = 16 << 20;
-const LONG: Duration = Duration::from_secs(3_600);
+const MAX_SEGMENT_OCTETS: u64 = 16 << 20;
+const MAX_SEGMENT_AGE: Duration = Duration::from_secs(3_600);
 const ENDING: &str = "trace";
 
 /// Location and limits of traces on disk.
@@ -109,10 +109,9 @@ impl Segments {
     }
 
     fn one(&mut self, block: &Block, now: Moment) -> std::io::Result<()> {
-        let is_done = self
-            .known
-            .back()
-            .is_some_and(|segment| segment.size >= LARGE || now.since(segment.began) > LONG);
+        let is_done = self.known.back().is_some_and(|segment| {
+            segment.size >= MAX_SEGMENT_OCTETS || now.since(segment.began) > MAX_SEGMENT_AGE
+        });
         if is_done || self.file.is_none() {
             self.begin(now)?;
         }

@@ -125,6 +125,7 @@ pub fn ladder(rungs: &[Rung]) -> String {
             None => writeln!(text, "{time:>9}  * {shown}"),
         };
     }
+
     text
 }
 

@@ -54,6 +54,7 @@ pub fn svg(rungs: &[Rung]) -> String {
             micros / 1_000_000,
             micros / 1_000 % 1_000
         );
+
         match rung.leg {
             Some((leg, is_sent)) => {
                 arrow(&mut body, y, leg, is_sent, &rung.text);
@@ -62,16 +63,19 @@ pub fn svg(rungs: &[Rung]) -> String {
             None => y = note(&mut body, y, &rung.text),
         }
     }
+
     let height = y + STEP / 2;
     let mut lines = vec![
         (CALLER, "caller"),
         (OURS, "trunkline"),
         (RUNTIME, "runtime"),
     ];
+
     let is_handed_on = |rung: &Rung| rung.leg.is_some_and(|(leg, _)| leg == "destination");
     if rungs.iter().any(is_handed_on) {
         lines.push((DESTINATION, "destination"));
     }
+
     let width = lines.last().map_or(0, |(x, _)| *x) + MARGIN;
     let mut picture = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" role=\"img\" \
@@ -79,6 +83,7 @@ pub fn svg(rungs: &[Rung]) -> String {
          <defs><marker id=\"head\" viewBox=\"0 0 8 8\" refX=\"8\" refY=\"4\" markerWidth=\"8\" markerHeight=\"8\" orient=\"auto-start-reverse\">\
          <path d=\"M0 0 L8 4 L0 8 Z\"/></marker></defs>"
     );
+
     for (x, name) in lines {
         let _ = write!(
             picture,
@@ -86,6 +91,7 @@ pub fn svg(rungs: &[Rung]) -> String {
              <line x1=\"{x}\" y1=\"34\" x2=\"{x}\" y2=\"{height}\" stroke=\"currentColor\" stroke-opacity=\".35\"/>"
         );
     }
+
     picture.push_str(&body);
     picture.push_str("</svg>\n");
     picture
@@ -97,12 +103,14 @@ fn arrow(body: &mut String, y: u32, leg: &str, is_sent: bool, text: &str) {
         "destination" => (OURS, DESTINATION),
         _ => (OURS, RUNTIME),
     };
+
     let (from, to) = match (leg, is_sent) {
         ("caller", true) => (right, left),
         ("caller", false) => (left, right),
         (_, true) => (left, right),
         (_, false) => (right, left),
     };
+
     let _ = write!(
         body,
         "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>\

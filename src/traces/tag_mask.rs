@@ -12,7 +12,7 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 
 /// Length below which tags are hidden in parameters only: elsewhere they could be anything.
-const TELLING: usize = 8;
+const MIN_LENGTH: usize = 8;
 /// Letters of a hidden tag.
 const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
 /// Attempts to find unused letters for a tag; short tags may run out of them.
@@ -34,7 +34,7 @@ pub fn hide_tags<'m>(messages: impl Iterator<Item = &'m mut Vec<u8>>, secret: [u
         }
     }
 
-    let is_telling = |(tag, _): &(&Vec<u8>, &Vec<u8>)| tag.len() >= TELLING;
+    let is_telling = |(tag, _): &(&Vec<u8>, &Vec<u8>)| tag.len() >= MIN_LENGTH;
     for (tag, hidden) in tag_mask.hidden.iter().filter(is_telling) {
         for message in &mut messages {
             let found: Vec<usize> = memchr::memmem::find_iter(message, tag).collect();

@@ -9,15 +9,15 @@ use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
 
 /// Interval at which batches are picked up.
-pub(super) const SWEEP: Duration = Duration::from_millis(50);
+pub(super) const SWEEP_INTERVAL: Duration = Duration::from_millis(50);
 /// Octets of a batch in the queue, and of one that its shard still holds.
-pub(super) const BATCH: usize = 1 << 20;
+pub(super) const MAX_BATCH: usize = 1 << 20;
 /// Size at which a batch is picked up at once.
-pub(super) const MUCH: usize = BATCH / 4;
+pub(super) const PICK_UP_SIZE: usize = MAX_BATCH / 4;
 /// Capacity above which an empty batch is freed.
-const ROOMY: usize = 64 << 10;
+const KEPT_CAPACITY: usize = 64 << 10;
 /// Memory of a message beside its octets.
-const OVERHEAD: usize = size_of::<Mark>();
+const OVERHEAD: usize = size_of::<BatchEntry>();
 
 /// Tap of a shard.
 #[derive(Debug)]
@@ -48,12 +48,12 @@ impl Tap {
         let Some(queue) = &self.queue else {
             return;
         };
-        if self.batch.size() + octets.len() > BATCH {
+        if self.batch.size() + octets.len() > MAX_BATCH {
             queue.left_out.fetch_add(1, Ordering::Relaxed);
             return;
         }
 
-        let mark = Mark {
+        let mark = BatchEntry {
             at,
             flow,
             is_sent,
@@ -75,7 +75,8 @@ impl Tap {
     /// Returns true if the batch should be handed on now: it is large, or has waited for the maximum time.
     pub fn is_due(&self, now: Moment) -> bool {
         let first = self.batch.marks.first();
-        self.batch.size() > MUCH || first.is_some_and(|mark| now.since(mark.at) >= SWEEP)
+        self.batch.size() > PICK_UP_SIZE
+            || first.is_some_and(|mark| now.since(mark.at) >= SWEEP_INTERVAL)
     }
 
     /// Hands on everything, for a shard that ends. Waits for the queue's lock.
@@ -101,7 +102,7 @@ impl Tap {
 
         if waiting.marks.is_empty() {
             std::mem::swap(&mut *waiting, &mut self.batch);
-        } else if waiting.size() + self.batch.size() <= BATCH {
+        } else if waiting.size() + self.batch.size() <= MAX_BATCH {
             for (mark, octets) in self.batch.messages() {
                 waiting.push(*mark, octets);
             }
@@ -110,7 +111,7 @@ impl Tap {
             return;
         }
 
-        let is_much = waiting.size() > MUCH;
+        let is_much = waiting.size() > PICK_UP_SIZE;
         drop(waiting);
         self.batch.clear();
         if is_much && let Some(keeper) = queue.keeper.get() {
@@ -121,7 +122,7 @@ impl Tap {
 
 /// Entry of one message in a batch.
 #[derive(Copy, Clone, Debug)]
-pub(super) struct Mark {
+pub(super) struct BatchEntry {
     pub(super) at: Moment,
     pub(super) flow: Flow,
     pub(super) is_sent: bool,
@@ -134,14 +135,14 @@ pub(super) struct Mark {
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     pub(super) octets: Vec<u8>,
-    pub(super) marks: Vec<Mark>,
+    pub(super) marks: Vec<BatchEntry>,
 }
 
 impl Batch {
-    fn push(&mut self, mark: Mark, octets: &[u8]) {
+    fn push(&mut self, mark: BatchEntry, octets: &[u8]) {
         let start = self.octets.len();
         self.octets.extend_from_slice(octets);
-        self.marks.push(Mark {
+        self.marks.push(BatchEntry {
             start,
             end: self.octets.len(),
             ..mark
@@ -152,7 +153,7 @@ impl Batch {
         self.octets.len() + self.marks.len() * OVERHEAD
     }
 
-    pub(super) fn messages(&self) -> impl Iterator<Item = (&Mark, &[u8])> {
+    pub(super) fn messages(&self) -> impl Iterator<Item = (&BatchEntry, &[u8])> {
         self.marks
             .iter()
             .map(|mark| (mark, &self.octets[mark.start..mark.end]))
@@ -165,7 +166,7 @@ impl Batch {
 
     /// Frees large buffers of an empty batch.
     pub(super) fn rest(&mut self) {
-        if self.octets.capacity() > ROOMY {
+        if self.octets.capacity() > KEPT_CAPACITY {
             *self = Self::default();
         }
     }

@@ -83,7 +83,7 @@ fn who_ends_leaves_all_beside_what_waits() {
     let traces = Traces::unattended(1, None, None, clock).unwrap();
     let mut tap = traces.tap(0);
     for (at, left) in [(1, false), (2, true)] {
-        let octets = message("INVITE sip:a SIP/2.0", "a@b", tap::MUCH);
+        let octets = message("INVITE sip:a SIP/2.0", "a@b", tap::PICK_UP_SIZE);
         tap.note(Moment::from_secs(at), flow(), false, &octets);
         assert!(tap.is_due(Moment::from_secs(at)));
         match left {
@@ -103,7 +103,7 @@ fn little_is_due_when_it_has_waited() {
     assert!(!tap.is_due(now));
     tap.note(now, flow(), false, b"little");
     assert!(!tap.is_due(now));
-    assert!(tap.is_due(now + SWEEP));
+    assert!(tap.is_due(now + SWEEP_INTERVAL));
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn what_has_become_a_call_is_kept_with_the_calls_alone() {
     }
     let kept = lock(&traces.kept);
     let of_strangers: Vec<u8> = kept
-        .strangers
+        .unmatched
         .closed
         .iter()
         .flat_map(|block| block.unpack())
@@ -149,7 +149,7 @@ fn strangers_push_out_strangers_and_no_call() {
     let trying = message("SIP/2.0 100 Trying", "call", 1);
     pass(&traces, &mut tap, now, true, &trying);
     for at in 0..4_000 {
-        // What can't be compressed.
+        // Noise can't be compressed.
         let noise: String = (0..600).map(|_| rand::random_range('!'..='~')).collect();
         let start = format!("INVITE sip:{noise} SIP/2.0");
         let octets = message(&start, &format!("stranger {at}"), 1);
@@ -159,9 +159,9 @@ fn strangers_push_out_strangers_and_no_call() {
     assert!(found(&traces, "stranger 0").messages.is_empty());
     assert_eq!(found(&traces, "stranger 3999").messages.len(), 1);
     let kept = lock(&traces.kept);
-    let sizes = kept.strangers.closed.iter().map(|block| block.size());
-    assert_eq!(sizes.sum::<usize>(), kept.strangers.held);
-    assert!(kept.strangers.held <= STRANGERS);
+    let sizes = kept.unmatched.closed.iter().map(|block| block.size());
+    assert_eq!(sizes.sum::<usize>(), kept.unmatched.held);
+    assert!(kept.unmatched.held <= UNMATCHED_OCTETS);
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn what_came_before_it_was_a_call_is_taken_along_from_the_block_before() {
     let trying = message("SIP/2.0 100 Trying", "call", 1);
     pass(&traces, &mut tap, now, true, &trying);
     let kept = lock(&traces.kept);
-    assert!(kept.strangers.full.began().is_some(), "a block was filled");
+    assert!(kept.unmatched.full.began().is_some(), "a block was filled");
     let all = Wanted {
         keys: None,
         from: NEVER,
@@ -333,7 +333,7 @@ fn the_messages_of_a_call_are_forgotten_and_no_others() {
         assert_eq!((left("a@b"), left("c@d"), left("leg@us")), (1, 1, 0));
         assert_eq!(traces.forget(&[legs]).unwrap(), 0, "again");
 
-        // What is written from now on is found.
+        // Messages written from now on are found.
         let octets = message("INVITE sip:e SIP/2.0", "e@f", 1);
         pass(&traces, &mut tap, Moment::from_secs(101), true, &octets);
         traces.finish();

@@ -24,15 +24,15 @@ use super::target::Target;
 use crate::config;
 
 /// Addresses of a name that are checked.
-const ADDRESSES: usize = 16;
+const MAX_ADDRESSES: usize = 16;
 /// Addresses among them that are tried.
-const TRIED: usize = 4;
+const MAX_TRIED: usize = 4;
 /// Maximum length of an answer's head, in octets.
-const LONGEST_HEAD: usize = 32 * 1024;
+const MAX_HEAD: usize = 32 * 1024;
 /// Octets read of an answer's body, so that the receiver isn't cut off while it writes.
-const LONGEST_BODY: usize = 16 * 1024;
+const MAX_BODY: usize = 16 * 1024;
 /// Time for reading the body.
-const BODY_PATIENCE: Duration = Duration::from_secs(1);
+const BODY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// HTTP client for receivers.
 #[derive(Clone)]
@@ -151,7 +151,7 @@ impl Poster {
         let found = tokio::net::lookup_host((target.host.as_str(), target.port)).await;
         let found: Vec<SocketAddr> = found
             .map_err(|_| DeliveryFault::Name)?
-            .take(ADDRESSES)
+            .take(MAX_ADDRESSES)
             .collect();
         if found.is_empty() {
             return Err(DeliveryFault::Name);
@@ -159,7 +159,7 @@ impl Poster {
 
         let allowed = |address: &&SocketAddr| self.private_allowed || is_public(address.ip());
         let mut fault = DeliveryFault::Private;
-        for address in found.iter().filter(allowed).take(TRIED) {
+        for address in found.iter().filter(allowed).take(MAX_TRIED) {
             match TcpStream::connect(address).await {
                 Ok(stream) => return Ok(stream),
                 Err(_) => fault = DeliveryFault::Connect,
@@ -176,7 +176,7 @@ async fn exchange(
     head: &OnceLock<WebhookAnswer>,
 ) -> Result<WebhookAnswer, DeliveryFault> {
     let mut connection = http1::Builder::new();
-    connection.max_buf_size(LONGEST_HEAD);
+    connection.max_buf_size(MAX_HEAD);
     let connection = connection.handshake(TokioIo::new(stream)).await;
     let (mut sender, connection) = connection.map_err(|_| DeliveryFault::Answer)?;
 
@@ -195,10 +195,10 @@ async fn exchange(
         retry_after: retry_after(response.headers()),
     };
     let answer = *head.get_or_init(|| answer);
-    let body = Limited::new(response.into_body(), LONGEST_BODY).collect();
+    let body = Limited::new(response.into_body(), MAX_BODY).collect();
     tokio::select! {
         // The content of the body doesn't matter, nor whether it ends.
-        _ = tokio::time::timeout(BODY_PATIENCE, body) => {}
+        _ = tokio::time::timeout(BODY_TIMEOUT, body) => {}
         never = &mut driving => match never {},
     }
 

@@ -24,7 +24,7 @@ const PAUSES: [u64; 13] = [
     12 * HOUR,
 ];
 /// Longest delay that a receiver may ask for.
-const LONGEST_WISH: Duration = Duration::from_secs(24 * HOUR);
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(24 * HOUR);
 
 /// Returns when to retry after this number of attempts; `None`: never. `wished` is the delay that the receiver asked
 /// for.
@@ -40,7 +40,7 @@ pub(super) fn next_attempt(
     // is random.
     let share = u32::from(delivery.as_bytes()[15]);
     let pause = pause + pause / 10 * share / 255;
-    let wished = wished.unwrap_or_default().min(LONGEST_WISH);
+    let wished = wished.unwrap_or_default().min(MAX_RETRY_AFTER);
     Some(now + pause.max(wished))
 }
 

@@ -22,17 +22,17 @@ use super::target::Target;
 use crate::config;
 
 /// Concurrent attempts.
-const AT_ONCE: usize = 256;
+const MAX_ATTEMPTS: usize = 256;
 /// Concurrent attempts for one org.
-const OF_ORG: usize = 32;
+const MAX_OF_ORG: usize = 32;
 /// Concurrent attempts for one webhook.
-const OF_WEBHOOK: usize = 8;
+const MAX_OF_WEBHOOK: usize = 8;
 /// Lease of an attempt: longer than an attempt can take.
 const LEASE: Duration = Duration::from_secs(90);
 /// Interval between checks for due deliveries.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// Time for attempts in progress to end when the sender stops.
-const LAST_ATTEMPTS: Duration = Duration::from_secs(5);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Sender of due deliveries. Clones share it.
 #[derive(Clone)]
@@ -44,19 +44,19 @@ struct Inner {
     /// Name under which this node leases deliveries.
     holder: String,
     clock: fn() -> Moment,
-    places: Mutex<Places>,
+    places: Mutex<AttemptLimiter>,
 }
 
 /// Attempts in progress.
 #[derive(Debug, Default)]
-struct Places {
+struct AttemptLimiter {
     all: usize,
     orgs: HashMap<Uuid, usize>,
     webhooks: HashMap<Uuid, usize>,
 }
 
 /// Place of an attempt, released when dropped.
-struct Place {
+struct AttemptPermit {
     sender: WebhookSender,
     org: Uuid,
     webhook: Uuid,
@@ -146,12 +146,12 @@ impl WebhookSender {
                 Some(_) = errands.join_next(), if !errands.is_empty() => {}
                 // While the database is away, poll it instead of waiting for new events.
                 _ = recorded.changed(), if !fails => {}
-                () = tokio::time::sleep(LOOK_EVERY) => {}
+                () = tokio::time::sleep(CHECK_INTERVAL) => {}
             }
         }
 
         let last = async { while errands.join_next().await.is_some() {} };
-        let _ = tokio::time::timeout(LAST_ATTEMPTS, last).await;
+        let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, last).await;
         errands.shutdown().await;
         self.let_go().await;
     }
@@ -201,16 +201,16 @@ impl WebhookSender {
         Ok(errands)
     }
 
-    fn enter(&self, webhook: &Webhook) -> Place {
+    fn enter(&self, webhook: &Webhook) -> AttemptPermit {
         self.places().enter(webhook);
-        Place {
+        AttemptPermit {
             sender: self.clone(),
             org: webhook.org_id,
             webhook: webhook.id,
         }
     }
 
-    fn places(&self) -> MutexGuard<'_, Places> {
+    fn places(&self) -> MutexGuard<'_, AttemptLimiter> {
         self.0
             .places
             .lock()
@@ -241,14 +241,14 @@ impl Running {
     }
 }
 
-impl Places {
+impl AttemptLimiter {
     fn room(&self, webhook: &Webhook) -> usize {
         let left = |most: usize, taken: Option<&usize>| {
             most.saturating_sub(taken.copied().unwrap_or_default())
         };
-        left(AT_ONCE, Some(&self.all))
-            .min(left(OF_ORG, self.orgs.get(&webhook.org_id)))
-            .min(left(OF_WEBHOOK, self.webhooks.get(&webhook.id)))
+        left(MAX_ATTEMPTS, Some(&self.all))
+            .min(left(MAX_OF_ORG, self.orgs.get(&webhook.org_id)))
+            .min(left(MAX_OF_WEBHOOK, self.webhooks.get(&webhook.id)))
     }
 
     fn enter(&mut self, webhook: &Webhook) {
@@ -272,14 +272,14 @@ impl Places {
     }
 }
 
-impl Drop for Place {
+impl Drop for AttemptPermit {
     fn drop(&mut self) {
         self.sender.places().leave(self.org, self.webhook);
     }
 }
 
 /// Sends one delivery and records the outcome. If that fails, the delivery is sent again once its lease expires.
-async fn attempt(place: Place, webhook: Arc<Webhook>, held: Held) {
+async fn attempt(place: AttemptPermit, webhook: Arc<Webhook>, held: Held) {
     let sender = &place.sender;
     let began = sender.now();
     let answered = sender.post(&webhook, &held).await;

@@ -8,7 +8,7 @@ use axum::http::uri::PathAndQuery;
 use super::address::is_public;
 
 /// Maximum length of a URL, in octets.
-const LONGEST: usize = 2048;
+const MAX_LENGTH: usize = 2048;
 
 /// Parsed URL of a receiver.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -26,7 +26,7 @@ pub struct Target {
 #[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TargetFault {
     /// It isn't an http or https URL.
-    #[error("is not an https: URL of at most {LONGEST} characters")]
+    #[error("is not an https: URL of at most {MAX_LENGTH} characters")]
     NoUrl,
     /// It contains a user name or a password.
     #[error("must not hold a user name or a password")]
@@ -50,7 +50,7 @@ impl Target {
     /// # Errors
     /// [`TargetFault`].
     pub fn parse(text: &str, private_allowed: bool) -> Result<Self, TargetFault> {
-        if text.len() > LONGEST {
+        if text.len() > MAX_LENGTH {
             return Err(TargetFault::NoUrl);
         }
         if text.contains('#') {
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn what_is_no_receiver_is_refused() {
         use TargetFault::{Credentials, Fragment, NoUrl, Plain, Private};
-        let long = format!("https://example.com/{}", "a".repeat(LONGEST));
+        let long = format!("https://example.com/{}", "a".repeat(MAX_LENGTH));
         for (text, fault) in [
             ("", NoUrl),
             ("example.com", NoUrl),

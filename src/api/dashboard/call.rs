@@ -6,7 +6,7 @@ use maud::{Markup, PreEscaped, html};
 use trunkline_store::{Call, Kind};
 
 use super::org::org_of_session;
-use super::page::{Html, Instead, base};
+use super::page::{ErrorPage, Html, base};
 use super::view::{document, lasted, time};
 use crate::api::Api;
 use crate::api::dashboard_session;
@@ -18,11 +18,11 @@ pub(super) async fn show(
     state: State<Api>,
     named: Named,
     request: Request,
-) -> Result<Html, Instead> {
+) -> Result<Html, ErrorPage> {
     let (parts, _) = request.into_parts();
     let session = dashboard_session::of(&parts, &state)
         .await?
-        .ok_or_else(Instead::logged_out)?;
+        .ok_or_else(ErrorPage::logged_out)?;
     let org = org_of_session(&named, &session)?;
     let id = named.id("call_id", Kind::Call)?;
     let call = found(&state, org, id).await?;

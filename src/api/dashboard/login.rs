@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Redirect, Response};
 use trunkline_store::sessions;
 
 use super::org::SubmittedForm;
-use super::page::{Html, Instead, base};
+use super::page::{ErrorPage, Html, base};
 use super::view;
 use crate::api::credentials::presented;
 use crate::api::dashboard_session::{self, LIFETIME};
@@ -18,16 +18,17 @@ pub(super) async fn consume(
     state: State<Api>,
     headers: HeaderMap,
     RawQuery(query): RawQuery,
-) -> Result<Response, Instead> {
+) -> Result<Response, ErrorPage> {
     let State(api) = &state;
     if !is_visit(&headers) {
-        return Err(Instead::new(
+        return Err(ErrorPage::new(
             // A browser drops a failed prefetch, and asks again when the person opens the link.
             StatusCode::SERVICE_UNAVAILABLE,
             "Open this link in a browser",
             "The link is still good: it was fetched ahead of time, and logs you in when you open it.",
         ));
     }
+
     let query = query.unwrap_or_default();
     let token = token_of(&query);
     if let Some(token) = token {
@@ -39,6 +40,7 @@ pub(super) async fn consume(
         let to = format!("{}/partner-login", base(&state));
         return Ok(Html(view::confirmation(&to, token)).into_response());
     }
+
     open(&state, token).await
 }
 
@@ -47,9 +49,9 @@ pub(super) async fn confirm(
     state: State<Api>,
     headers: HeaderMap,
     body: String,
-) -> Result<Response, Instead> {
+) -> Result<Response, ErrorPage> {
     if !dashboard_session::is_own(&headers, &state) {
-        return Err(Instead::new(
+        return Err(ErrorPage::new(
             StatusCode::FORBIDDEN,
             "Nothing was done",
             "Open the login link in this browser, and press the button there.",
@@ -66,7 +68,7 @@ fn token_of(pairs: &str) -> Option<&str> {
 }
 
 /// Consumes a link and redirects to the dashboard.
-async fn open(state: &State<Api>, link: Option<&str>) -> Result<Response, Instead> {
+async fn open(state: &State<Api>, link: Option<&str>) -> Result<Response, ErrorPage> {
     let State(api) = state;
     let link = link.map(presented);
     let (token, hash) = dashboard_session::new_token();
@@ -79,7 +81,7 @@ async fn open(state: &State<Api>, link: Option<&str>) -> Result<Response, Instea
     };
 
     let Some(org) = opened else {
-        return Err(Instead::new(
+        return Err(ErrorPage::new(
             StatusCode::GONE,
             "This login link is no longer good",
             "A link works once, and for a quarter of an hour. Ask for a new one where you got this one.",
@@ -113,11 +115,11 @@ fn is_visit(headers: &HeaderMap) -> bool {
 pub(super) async fn look() {}
 
 /// `GET /dashboard`: redirects to the session's org.
-pub(super) async fn home(state: State<Api>, request: Request) -> Result<Redirect, Instead> {
+pub(super) async fn home(state: State<Api>, request: Request) -> Result<Redirect, ErrorPage> {
     let (parts, _) = request.into_parts();
     let session = dashboard_session::of(&parts, &state)
         .await?
-        .ok_or_else(Instead::logged_out)?;
+        .ok_or_else(ErrorPage::logged_out)?;
     let to = format!("{}/dashboard/{}", base(&state), session.record.org_id);
     Ok(Redirect::to(&to))
 }
@@ -126,7 +128,7 @@ pub(super) async fn home(state: State<Api>, request: Request) -> Result<Redirect
 pub(super) async fn log_out(
     State(api): State<Api>,
     form: SubmittedForm,
-) -> Result<Response, Instead> {
+) -> Result<Response, ErrorPage> {
     let hash = form.session.hash;
     api.write(move |tx, now| sessions::end(tx, hash, now))
         .await?;
@@ -147,6 +149,6 @@ fn with_cookie(mut response: Response, token: Option<&str>, api: &Api) -> Respon
             response.headers_mut().append(header::SET_COOKIE, cookie);
             response
         }
-        Err(error) => Instead::from(ApiError::Broke(Box::new(error))).into_response(),
+        Err(error) => ErrorPage::from(ApiError::Broke(Box::new(error))).into_response(),
     }
 }

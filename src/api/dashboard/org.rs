@@ -15,7 +15,7 @@ use trunkline_store::{
 };
 use uuid::Uuid;
 
-use super::page::{Html, Instead, base};
+use super::page::{ErrorPage, Html, base};
 use super::view::{self, OrgPage};
 use crate::api::credentials::DashboardSession;
 use crate::api::dashboard_session;
@@ -24,11 +24,11 @@ use crate::api::phone::from_memory;
 use crate::api::{Api, SCOPES, end_of, token};
 
 /// Rows of each list.
-const SHOWN: u32 = 50;
+const LIST_ROWS: u32 = 50;
 /// Rows of calls and handoffs.
-const RECENT: u32 = 20;
+const RECENT_ROWS: u32 = 20;
 /// Maximum length of a key's name, in characters.
-const LONGEST_NAME: usize = 200;
+const MAX_NAME: usize = 200;
 
 /// Form of a logged-in session, checked to come from its own page.
 #[derive(Debug)]
@@ -39,13 +39,13 @@ pub(super) struct SubmittedForm {
 }
 
 impl FromRequest<Api> for SubmittedForm {
-    type Rejection = Instead;
+    type Rejection = ErrorPage;
 
-    async fn from_request(request: Request, api: &Api) -> Result<Self, Instead> {
+    async fn from_request(request: Request, api: &Api) -> Result<Self, ErrorPage> {
         let (mut parts, body) = request.into_parts();
         let session = dashboard_session::of(&parts, api)
             .await?
-            .ok_or_else(Instead::logged_out)?;
+            .ok_or_else(ErrorPage::logged_out)?;
         let Ok(named) = Named::from_request_parts(&mut parts, api).await;
         let own = dashboard_session::is_own(&parts.headers, api);
         let octets = Bytes::from_request(Request::from_parts(parts, body), api).await;
@@ -55,7 +55,7 @@ impl FromRequest<Api> for SubmittedForm {
 
         let proof = fields.get("form_token").map_or("", String::as_str);
         if !own || !session.made_form(proof, api) {
-            return Err(Instead::new(
+            return Err(ErrorPage::new(
                 StatusCode::FORBIDDEN,
                 "Nothing was changed",
                 "The form did not come from this session's own page. Go back to the dashboard and try again.",
@@ -74,12 +74,12 @@ impl FromRequest<Api> for SubmittedForm {
 
 impl SubmittedForm {
     /// Returns the org, if the session may change it.
-    fn changes(&self) -> Result<Uuid, Instead> {
+    fn changes(&self) -> Result<Uuid, ErrorPage> {
         let org = org_of_session(&self.named, &self.session)?;
         if self.session.record.writes {
             return Ok(org);
         }
-        Err(Instead::new(
+        Err(ErrorPage::new(
             StatusCode::FORBIDDEN,
             "You may look, but not change anything",
             "Ask an administrator of your organization.",
@@ -87,18 +87,18 @@ impl SubmittedForm {
     }
 }
 
-fn wrong(text: &str) -> Instead {
-    Instead::new(StatusCode::BAD_REQUEST, "That did not work", text)
+fn wrong(text: &str) -> ErrorPage {
+    ErrorPage::new(StatusCode::BAD_REQUEST, "That did not work", text)
 }
 
 /// Returns the org of the path, which must be the session's.
-pub(super) fn org_of_session(named: &Named, session: &DashboardSession) -> Result<Uuid, Instead> {
+pub(super) fn org_of_session(named: &Named, session: &DashboardSession) -> Result<Uuid, ErrorPage> {
     let org = named.id("org_id", Kind::Org)?;
     if org != session.record.org_id {
-        return Err(Instead::not_found());
+        return Err(ErrorPage::not_found());
     }
     if session.record.suspended {
-        return Err(Instead::new(
+        return Err(ErrorPage::new(
             StatusCode::FORBIDDEN,
             "This organization is suspended",
             "Calls that are up go on. Ask whoever gave you the login link.",
@@ -112,21 +112,21 @@ pub(super) async fn show(
     state: State<Api>,
     named: Named,
     request: Request,
-) -> Result<Html, Instead> {
+) -> Result<Html, ErrorPage> {
     let (parts, _) = request.into_parts();
     let session = dashboard_session::of(&parts, &state)
         .await?
-        .ok_or_else(Instead::logged_out)?;
+        .ok_or_else(ErrorPage::logged_out)?;
     org_of_session(&named, &session)?;
     Ok(Html(page(&state, &session, None).await?))
 }
 
 /// `POST /dashboard/{org_id}/keys`: creates a key with the ticked scopes, and shows it in this answer only.
-pub(super) async fn create_key(state: State<Api>, form: SubmittedForm) -> Result<Html, Instead> {
+pub(super) async fn create_key(state: State<Api>, form: SubmittedForm) -> Result<Html, ErrorPage> {
     let org = form.changes()?;
     let name = form.fields.get("name").map_or("", String::as_str).trim();
     let name = if name.is_empty() { "Default" } else { name };
-    if name.chars().count() > LONGEST_NAME || name.chars().any(char::is_control) {
+    if name.chars().count() > MAX_NAME || name.chars().any(char::is_control) {
         return Err(wrong(
             "The name of a key is one line of at most 200 characters.",
         ));
@@ -148,7 +148,7 @@ pub(super) async fn create_key(state: State<Api>, form: SubmittedForm) -> Result
 }
 
 /// Returns the end of the last day in the form; `None` if it names none.
-fn last_day(form: &SubmittedForm, now: Moment) -> Result<Option<Moment>, Instead> {
+fn last_day(form: &SubmittedForm, now: Moment) -> Result<Option<Moment>, ErrorPage> {
     let day = form.fields.get("last_day").map_or("", String::as_str);
     if day.is_empty() {
         return Ok(None);
@@ -164,7 +164,7 @@ fn last_day(form: &SubmittedForm, now: Moment) -> Result<Option<Moment>, Instead
 pub(super) async fn revoke_key(
     state: State<Api>,
     form: SubmittedForm,
-) -> Result<Redirect, Instead> {
+) -> Result<Redirect, ErrorPage> {
     let org = form.changes()?;
     let key = form.named.id("api_key_id", Kind::OrgKey)?;
     match state.revoke_key(org, key).await {
@@ -180,7 +180,7 @@ async fn recent(api: &Api, org: Uuid) -> Result<Vec<Call>, Error> {
     // Memory first: a call that ends in between is then found in the store.
     let live = api.live().of_org(org);
     let any = CallFilter::default();
-    let stored = api.store().calls(org, any, None, RECENT).await?;
+    let stored = api.store().calls(org, any, None, RECENT_ROWS).await?;
     let mut calls = stored.items;
     let is_over = |calls: &[Call], id| {
         calls
@@ -196,7 +196,7 @@ async fn recent(api: &Api, org: Uuid) -> Result<Vec<Call>, Error> {
     }
 
     calls.sort_unstable_by_key(|call| std::cmp::Reverse((call.started_at, call.id)));
-    calls.truncate(RECENT as usize);
+    calls.truncate(RECENT_ROWS as usize);
     Ok(calls)
 }
 
@@ -204,7 +204,7 @@ async fn page(
     state: &State<Api>,
     session: &DashboardSession,
     secret: Option<&str>,
-) -> Result<Markup, Instead> {
+) -> Result<Markup, ErrorPage> {
     let State(api) = state;
     let (store, org) = (api.store(), session.record.org_id);
     let trunk = match store.read(move |tx| inbound_trunks::of_org(tx, org)).await {
@@ -224,20 +224,20 @@ async fn page(
         session,
         form_token: session.form_token(api),
         agents: store
-            .read(move |tx| agents::page(tx, org, &Narrow::default(), None, SHOWN))
+            .read(move |tx| agents::page(tx, org, &Narrow::default(), None, LIST_ROWS))
             .await?,
         numbers: store
-            .read(move |tx| numbers::page(tx, org, &Narrow::default(), None, SHOWN))
+            .read(move |tx| numbers::page(tx, org, &Narrow::default(), None, LIST_ROWS))
             .await?,
         trunk,
         sip_endpoint: api.config().sip.endpoint(),
         keys: store
-            .read(move |tx| org_keys::page(tx, org, &Narrow::default(), None, SHOWN))
+            .read(move |tx| org_keys::page(tx, org, &Narrow::default(), None, LIST_ROWS))
             .await?,
         secret,
         calls: recent(api, org).await?,
         handoffs: store
-            .read(move |tx| handoffs::list(tx, org, any, None, RECENT))
+            .read(move |tx| handoffs::list(tx, org, any, None, RECENT_ROWS))
             .await?,
     }))
 }

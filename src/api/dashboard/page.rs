@@ -21,9 +21,9 @@ impl IntoResponse for Html {
 
 /// Page shown in place of the requested one, with a message for people.
 #[derive(Debug)]
-pub(super) struct Instead(StatusCode, Markup, Option<Cause>);
+pub(super) struct ErrorPage(StatusCode, Markup, Option<Cause>);
 
-impl Instead {
+impl ErrorPage {
     pub(super) fn new(status: StatusCode, title: &str, text: &str) -> Self {
         Self(status, view::notice(title, text), None)
     }
@@ -46,7 +46,7 @@ impl Instead {
     }
 }
 
-impl From<ApiError> for Instead {
+impl From<ApiError> for ErrorPage {
     #[expect(
         clippy::wildcard_enum_match_arm,
         reason = "all the others are told alike"
@@ -72,13 +72,13 @@ impl From<ApiError> for Instead {
     }
 }
 
-impl From<trunkline_store::Error> for Instead {
+impl From<trunkline_store::Error> for ErrorPage {
     fn from(error: trunkline_store::Error) -> Self {
         ApiError::from(error).into()
     }
 }
 
-impl IntoResponse for Instead {
+impl IntoResponse for ErrorPage {
     fn into_response(self) -> Response {
         let Self(status, markup, cause) = self;
         if let Some(Cause(cause)) = cause {

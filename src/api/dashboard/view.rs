@@ -210,6 +210,7 @@ fn numbers(page: &OrgPage<'_>) -> Markup {
             html! { (agent_name(page, number.agent_id)) },
         ]
     };
+
     section(
         "numbers",
         "Numbers",
@@ -249,6 +250,7 @@ fn keys(page: &OrgPage<'_>) -> Markup {
     } else {
         &["Name", "Scopes", "Made", "Last used", "Ends"]
     };
+
     let words = ["keys", "Keys", "There is no API key yet."];
     let cells = |key: &OrgKey| {
         let mut cells = vec![
@@ -264,6 +266,7 @@ fn keys(page: &OrgPage<'_>) -> Markup {
         }
         cells
     };
+
     let content = html! {
         @if let Some(secret) = page.secret {
             div.secret role="status" {
@@ -274,6 +277,7 @@ fn keys(page: &OrgPage<'_>) -> Markup {
         (table(words, columns, &page.keys.items, page.keys.total, cells))
         @if writes { (new_key(page)) }
     };
+
     section("keys", "API keys", &content)
 }
 

@@ -23,7 +23,7 @@ const READ: &str = "handoff:read";
 const WRITE: &str = "handoff:write";
 
 /// Length of the window of a list without `start_date`.
-const USUAL_WINDOW: Duration = Duration::from_secs(30 * 24 * 3600);
+const DEFAULT_WINDOW: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// A handoff as the API shows it: these fields and no other.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -81,7 +81,7 @@ impl HandoffFilters {
 
     /// Returns the window, which is fixed once for all pages of a walk.
     fn window(&mut self, now: Moment) -> (Moment, Moment) {
-        let start = self.start_date.unwrap_or(now - USUAL_WINDOW);
+        let start = self.start_date.unwrap_or(now - DEFAULT_WINDOW);
         let end = self.end_date.unwrap_or(now);
         *self.window.get_or_insert((start, end))
     }

@@ -115,11 +115,13 @@ impl OpenApiBuilder {
                 "securitySchemes": security(),
             },
         });
+
         form::shape(&mut document);
         if let Some(schemas) = document["components"]["schemas"].as_object_mut() {
             schemas.values_mut().for_each(form::open);
             form::name_branches(schemas);
         }
+
         document
     }
 }
@@ -146,7 +148,7 @@ methods!(get read, post write, put write, patch write, delete write);
 
 /// Returns the schema of what `reader` reads.
 pub(super) fn read_by<T>(reader: impl FnOnce(Fields) -> Result<T, ApiError>) -> Value {
-    Fields::sketched(|fields| drop(reader(fields)))
+    Fields::schema_read_by(|fields| drop(reader(fields)))
 }
 
 fn error(reason: bool) -> Value {
@@ -171,11 +173,13 @@ fn error(reason: bool) -> Value {
         },
         "required": ["statusCode", "message"],
     });
+
     if reason {
         schema["properties"]["error"] =
             json!({"type": "string", "description": "The standard reason phrase."});
         schema["required"] = json!(["statusCode", "message", "error"]);
     }
+
     schema
 }
 

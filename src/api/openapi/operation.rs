@@ -68,6 +68,7 @@ pub(super) fn refusals() -> Value {
             });
         }
     }
+
     all
 }
 
@@ -205,7 +206,7 @@ impl<'g> Operation<'g> {
     }
 
     /// Requires no credential.
-    pub(in crate::api) fn nobody(mut self) -> Self {
+    pub(in crate::api) fn public(mut self) -> Self {
         self.value["security"] = json!([]);
         self.may_refuse(&[400, 500])
     }

@@ -14,6 +14,7 @@ pub(in crate::api) fn page(document: &Value) -> String {
          <title>{title} API</title><style>{STYLE}</style></head><body><main><h1>{title} API <small>{}</small></h1>",
         text(&info["version"])
     );
+
     for line in info["description"]
         .as_str()
         .unwrap_or_default()
@@ -21,6 +22,7 @@ pub(in crate::api) fn page(document: &Value) -> String {
     {
         html.push_str(&format!("<p>{}</p>", escaped(line)));
     }
+
     html.push_str("<p>The same for programs: <a href=\"/openapi.json\">openapi.json</a></p>");
     credentials(document, &mut html);
     let mut tags: Vec<&str> = Vec::new();
@@ -30,6 +32,7 @@ pub(in crate::api) fn page(document: &Value) -> String {
             tags.push(tag);
         }
     }
+
     for tag in tags {
         html.push_str(&format!("<h2>{}</h2>", escaped(tag)));
         for (path, method, operation) in operations(document) {
@@ -38,6 +41,7 @@ pub(in crate::api) fn page(document: &Value) -> String {
             }
         }
     }
+
     html.push_str("</main></body></html>\n");
     html
 }

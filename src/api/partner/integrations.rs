@@ -13,7 +13,7 @@ use crate::api::{Api, ApiError};
 use crate::integrations::{BookingFault, BookingPlatform, Keys};
 
 /// Connections of an org with one platform.
-const MOST: usize = 10;
+const MAX_CONNECTIONS: usize = 10;
 
 /// Field `integrations`: an object with one connection, or a list of them, under the platform's key.
 pub(super) struct BookingsField<'k> {
@@ -34,7 +34,7 @@ impl FieldType for BookingsField<'_> {
     type Read = Vec<NewBooking>;
 
     fn schema(&self) -> Value {
-        Fields::sketched(|mut fields| drop(self.ask(&mut fields)))
+        Fields::schema_read_by(|mut fields| drop(self.ask(&mut fields)))
     }
 
     fn read(&self, value: Value, path: &str, faults: &mut Vec<String>) -> Option<Self::Read> {
@@ -50,7 +50,7 @@ impl FieldType for Connections {
 
     fn schema(&self) -> Value {
         let one = Object(connection);
-        json!({"oneOf": [one.schema(), ListOf::new(one, 0..=MOST).schema()]})
+        json!({"oneOf": [one.schema(), ListOf::new(one, 0..=MAX_CONNECTIONS).schema()]})
     }
 
     fn read(&self, value: Value, path: &str, faults: &mut Vec<String>) -> Option<Self::Read> {
@@ -58,7 +58,7 @@ impl FieldType for Connections {
         if !value.is_array() {
             return Some(vec![connection.read(value, path, faults)?]);
         }
-        let connections = ListOf::new(connection, 0..=MOST).read(value, path, faults)?;
+        let connections = ListOf::new(connection, 0..=MAX_CONNECTIONS).read(value, path, faults)?;
         let mut names = HashSet::new();
         for (at, connection) in connections.iter().enumerate() {
             if !names.insert(&*connection.name) {
@@ -114,6 +114,7 @@ pub(super) async fn check(
             Err(BookingFault::Unanswered(cause)) => unanswered = Some((name, cause)),
         }
     }
+
     match (refused.is_empty(), unanswered) {
         (false, _) => Err(ApiError::BadRequest(refused)),
         (true, Some((name, cause))) => Err(ApiError::BadGateway(format!(

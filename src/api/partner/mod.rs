@@ -99,6 +99,7 @@ fn describe_limits(builder: &mut OpenApiBuilder) {
                 .gives::<limits::PartnerLimitsView>(200)
         },
     );
+
     let path = "/partner/v1/orgs/{orgId}/limits";
     builder.add("get", path, "showOrgLimits", "Limits of the org", |op| {
         op.tag(TAG).partner().gives::<limits::OrgLimitsView>(200)
@@ -196,6 +197,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder, config: &Config) {
                 .gives::<org::WholeOrgView>(200)
         },
     );
+
     builder.add(
         "delete",
         &format!("{ORGS}/{{orgId}}"),
@@ -212,6 +214,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder, config: &Config) {
                 .deletes()
         },
     );
+
     builder.add(
         "post",
         &of_org("restore"),
@@ -225,6 +228,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder, config: &Config) {
                 .gives::<org::WholeOrgView>(200)
         },
     );
+
     describe_limits(builder);
     builder.add(
         "get",
@@ -233,6 +237,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder, config: &Config) {
         "Calls and answered seconds of the partner's orgs; as JSON, or by `Accept` as CSV",
         |op| super::usage::describe(op.tag(TAG).partner()),
     );
+
     builder.add(
         "get",
         "/partner/v1/audit",
@@ -247,6 +252,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder, config: &Config) {
             super::audit::describe(op)
         },
     );
+
     for (word, id, summary) in [
         (
             "suspend",
@@ -266,6 +272,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder, config: &Config) {
                 .gives::<org::WholeOrgView>(200)
         });
     }
+
     builder.add(
         "get",
         &of_org("phone-numbers"),

@@ -21,7 +21,7 @@ use crate::api::{Api, ApiError};
 use crate::config::Config;
 
 /// Orgs on a page when `limit` is absent.
-const USUAL_LIMIT: u32 = 50;
+const DEFAULT_LIMIT: u32 = 50;
 
 /// A new org.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -47,7 +47,7 @@ pub(super) struct OrgView {
 #[schemars(rename = "OrgPage")]
 pub(super) struct OrgsView {
     data: Vec<OrgView>,
-    /// How many there are in all.
+    /// Number of orgs in all.
     total: u64,
 }
 
@@ -100,7 +100,7 @@ pub(super) async fn list(
     let offset = query.read("offset", |text| number(text, 0, u32::MAX));
     let narrow = [query.text("external_id"), query.text("name")];
     query.finish()?;
-    let (limit, offset) = (limit.unwrap_or(USUAL_LIMIT), offset.unwrap_or(0));
+    let (limit, offset) = (limit.unwrap_or(DEFAULT_LIMIT), offset.unwrap_or(0));
     let (orgs, total) = api
         .read(move |tx| orgs::of_partner(tx, caller.id(), &narrow, limit, offset.into()))
         .await?;
@@ -135,14 +135,14 @@ pub(super) const WEBSITE: Parsed<String> = Parsed::new("an http or https address
     is_website(text).then(|| text.to_owned())
 })
 .like(WEBSITE_PATTERN)
-.at_most(LONGEST_WEBSITE)
+.at_most(MAX_WEBSITE)
 .example("https://bakery.example");
 
 /// Regular expression for what [`is_website`] checks.
 const WEBSITE_PATTERN: &str =
     r"^https?://[^\s/?#@\u0000-\u001F\u007F-\u009F]+([/?#][^\s\u0000-\u001F\u007F-\u009F]*)?$";
 
-const LONGEST_WEBSITE: usize = 2048;
+const MAX_WEBSITE: usize = 2048;
 
 /// Checks a scheme, a host without blanks or a user name, and a rest without blanks.
 fn is_website(text: &str) -> bool {
@@ -156,7 +156,7 @@ fn is_website(text: &str) -> bool {
     !host.is_empty()
         && !host.contains('@')
         && !rest.contains(is_blank)
-        && text.chars().count() <= LONGEST_WEBSITE
+        && text.chars().count() <= MAX_WEBSITE
 }
 
 pub(super) fn described(config: &Config, mut fields: Fields) -> Result<NewOrg, ApiError> {
@@ -219,7 +219,7 @@ mod tests {
         ] {
             assert_eq!(is_website(text), is, "{text}");
         }
-        let long = "a".repeat(LONGEST_WEBSITE);
+        let long = "a".repeat(MAX_WEBSITE);
         assert!(!is_website(&format!("https://{long}")));
     }
 }

@@ -225,6 +225,7 @@ pub(super) fn new_agent(mut fields: Fields, voices: &[Voice]) -> Result<NewAgent
     let enabled = fields.optional("enabled", Bool);
     let max_concurrent_calls = fields.optional("max_concurrent_calls", CALLS_AT_ONCE);
     let runtime = fields.optional("runtime", RUNTIME);
+
     fields.done(|| {
         Some(NewAgent {
             name: name?,

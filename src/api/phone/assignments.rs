@@ -19,7 +19,7 @@ use crate::api::path::Named;
 use crate::api::query::Query;
 use crate::api::{Api, ApiError};
 
-/// What is assigned to an agent.
+/// Assignments of an agent.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "AgentAssignments")]
 pub(crate) struct ConfigView {
@@ -109,10 +109,10 @@ pub(crate) async fn set_outbound_trunk(
 
 const NUMBERS: &str = "phone_number_ids";
 /// Numbers of one agent; so many ids fill less than half of the largest body.
-const MOST_NUMBERS: usize = 10_000;
+const MAX_NUMBERS: usize = 10_000;
 
 pub(super) fn numbers(mut fields: Fields) -> Result<Vec<Uuid>, ApiError> {
-    let ids = fields.required(NUMBERS, ListOf::new(ID, 0..=MOST_NUMBERS));
+    let ids = fields.required(NUMBERS, ListOf::new(ID, 0..=MAX_NUMBERS));
     fields.done(|| ids)
 }
 
@@ -124,7 +124,7 @@ pub(super) fn trunk(mut fields: Fields) -> Result<Option<Uuid>, ApiError> {
     if !given {
         fields.refuse(TRUNK, "is required");
     }
-    fields.sketch(|schema| schema["required"] = serde_json::json!([TRUNK]));
+    fields.amend_schema(|schema| schema["required"] = serde_json::json!([TRUNK]));
     fields.done(|| trunk)
 }
 

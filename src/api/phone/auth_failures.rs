@@ -26,10 +26,10 @@ pub(crate) struct AuthFailureView {
     source: IpAddr,
     /// The user name that was sent; empty without credentials.
     username: String,
-    /// What was wrong: `password`, `user`, `expired`, `nonce`, `realm`, `uri`, `algorithm` or `malformed`; where there were no
-    /// credentials, `address` or `number`: which of the two isn't the trunk's.
+    /// Wrong part of the credentials: `password`, `user`, `expired`, `nonce`, `realm`, `uri`, `algorithm` or `malformed`.
+    /// Without credentials, `address` or `number`: the one of the two that isn't the trunk's.
     part: String,
-    /// The same in words, with what to do.
+    /// Explanation, with the fix.
     explanation: &'static str,
     /// Call-ID of the request.
     sip_call_id: Option<String>,

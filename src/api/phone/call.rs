@@ -6,7 +6,7 @@ use trunkline_store::Kind;
 
 use super::calls::{CallView, SCOPE, find};
 use super::command_result::CommandResult;
-use super::of_call::OfCall;
+use super::of_call::CallActor;
 use super::remote::RemoteCommand;
 use crate::api::body::Body;
 use crate::api::caller::Caller;
@@ -32,7 +32,7 @@ pub(crate) async fn one(
 /// that takes longer than a second; 409 if the call is over.
 pub(crate) async fn hang_up(
     State(api): State<Api>,
-    caller: OfCall,
+    caller: CallActor,
     named: Named,
     body: Body,
 ) -> Result<CommandResult, ApiError> {

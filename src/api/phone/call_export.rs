@@ -16,13 +16,13 @@ use uuid::Uuid;
 use super::call_filters::CallFilters;
 use super::calls::CallView;
 use crate::api::csv::{foreign, line, plain};
-use crate::api::feed_page::Onward;
+use crate::api::feed_page::FeedPaging;
 use crate::api::{Api, ApiError};
 
 /// Name of the list in its cursors.
 pub(super) const LIST: &str = "calls that ended";
 /// Calls read at once.
-const AT_ONCE: u32 = 200;
+const BATCH: u32 = 200;
 
 /// Format of the lines.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -104,7 +104,7 @@ const COLUMNS: [&str; 28] = [
 struct Export {
     api: Api,
     org: Uuid,
-    onward: Onward<CallFilters>,
+    onward: FeedPaging<CallFilters>,
     form: ExportFormat,
     /// Number after which to continue; `None` at the end.
     after: Option<i64>,
@@ -118,7 +118,7 @@ struct Export {
 pub(super) async fn answer(
     api: Api,
     org: Uuid,
-    onward: Onward<CallFilters>,
+    onward: FeedPaging<CallFilters>,
     form: ExportFormat,
 ) -> Result<Response, ApiError> {
     let mut export = Export {
@@ -163,7 +163,7 @@ impl Export {
         let org = self.org;
         let found = self
             .api
-            .read(move |tx| call_ends::after(tx, org, &filter, after, AT_ONCE))
+            .read(move |tx| call_ends::after(tx, org, &filter, after, BATCH))
             .await?;
 
         let mut lines = String::new();

@@ -46,6 +46,7 @@ impl CallFilters {
             start_date: query.read("start_date", time::start),
             end_date: query.read("end_date", time::end),
         };
+
         if filters
             .start_date
             .zip(filters.end_date)
@@ -53,6 +54,7 @@ impl CallFilters {
         {
             query.refuse("start_date: lies after end_date");
         }
+
         filters
     }
 

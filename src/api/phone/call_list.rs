@@ -17,7 +17,7 @@ use super::call_export::{self, ExportFormat};
 use super::call_filters::CallFilters;
 use super::calls::{CallView, SCOPE, from_memory, kept};
 use crate::api::caller::Caller;
-use crate::api::feed_page::Onward;
+use crate::api::feed_page::FeedPaging;
 use crate::api::page::{Page, Paging};
 use crate::api::query::Query;
 use crate::api::{Api, ApiError, accept};
@@ -37,7 +37,7 @@ pub(crate) async fn list(
     });
 
     if let Some(form) = form.flatten() {
-        let onward = Onward::read(&mut query, call_export::LIST, given);
+        let onward = FeedPaging::read(&mut query, call_export::LIST, given);
         query.finish()?;
         return call_export::answer(api, caller.org, onward, form).await;
     }

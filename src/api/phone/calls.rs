@@ -131,18 +131,18 @@ pub(crate) async fn find(api: &Api, org: Uuid, id: Uuid) -> Result<Call, ApiErro
     )
 }
 
-/// Interval of checks whether a call's beginning or end is on disk, and its end a row. After [`SYNCED_LOOKS`] or
-/// [`STORED_LOOKS`] checks the call is shown anyway, so that a failing disk or an absent database hides no call.
-const LOOK_AGAIN: Duration = Duration::from_millis(5);
-const SYNCED_LOOKS: u32 = 200;
-const STORED_LOOKS: u32 = 60;
+/// Interval of checks whether a call's beginning or end is on disk, and its end a row. After [`SYNCED_CHECKS`] or
+/// [`STORED_CHECKS`] checks the call is shown anyway, so that a failing disk or an absent database hides no call.
+const CHECK_INTERVAL: Duration = Duration::from_millis(5);
+const SYNCED_CHECKS: u32 = 200;
+const STORED_CHECKS: u32 = 60;
 
 /// Waits until the beginnings of these calls are on disk, so that a crash can't take back what was shown, and until
 /// their ends are rows, so that a client that sees a call end also finds its handoff, events and explanation. Calls
 /// themselves don't wait; only clients that look at one in its first milliseconds or just after its end do.
 pub(super) async fn kept<'l>(api: &Api, org: Uuid, calls: impl Iterator<Item = &'l LiveCall>) {
     let unsafe_yet = |live: &LiveCall, looks: u32| {
-        !live.is_kept() && looks < SYNCED_LOOKS || live.is_over() && looks < STORED_LOOKS
+        !live.is_kept() && looks < SYNCED_CHECKS || live.is_over() && looks < STORED_CHECKS
     };
     let waiting = calls.filter(|live| unsafe_yet(live, 0));
     let mut waiting: Vec<Uuid> = waiting.map(|live| live.started.call).collect();
@@ -150,7 +150,7 @@ pub(super) async fn kept<'l>(api: &Api, org: Uuid, calls: impl Iterator<Item = &
         if waiting.is_empty() {
             return;
         }
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::time::sleep(CHECK_INTERVAL).await;
         // A call that left memory is a row.
         waiting.retain(|call| {
             let live = api.live().one(org, *call);

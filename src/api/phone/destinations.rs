@@ -273,7 +273,7 @@ fn new_destination(fields: &mut Fields) -> Option<NewDestination> {
         }
     };
     let via = fields.optional("via", VIA).unwrap_or_default();
-    fields.sketch(either);
+    fields.amend_schema(either);
     Some(NewDestination {
         name: name?,
         target: target?,
@@ -309,7 +309,7 @@ pub(super) fn change(
         TransferTarget::Sip(_) => Type::Sip,
     };
     let kind = fields.change("type", TYPE).unwrap_or(current);
-    fields.sketch(|schema| schema["properties"]["value"] = json!({"type": "string"}));
+    fields.amend_schema(|schema| schema["properties"]["value"] = json!({"type": "string"}));
     let target = if kind != current || fields.has("value") {
         value(&mut fields, kind)
     } else {
@@ -330,7 +330,7 @@ pub(super) fn assigned(mut fields: Fields) -> Result<Assigned, ApiError> {
 
     let id = fields.optional("destination_id", ID);
     let new = fields.optional("create", Object(new_destination));
-    fields.sketch(|schema| {
+    fields.amend_schema(|schema| {
         let of = |name: &str, shape: Value| {
             let mut schema = schema.clone();
             schema["properties"][name] = shape;

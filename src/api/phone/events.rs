@@ -18,21 +18,21 @@ use uuid::Uuid;
 use crate::api::caller::{Caller, StreamCaller};
 use crate::api::field_type::Choice;
 use crate::api::query::Query;
-use crate::api::streams::{Full, Most, Seat};
+use crate::api::streams::{Full, StreamLimits, StreamPermit};
 use crate::api::{Api, ApiError};
 
 /// Scope that every stream requires; some event types require more.
 const SCOPE: &str = "calls:read";
 /// Interval of comment lines that keep the connection alive.
-const ALIVE_EVERY: Duration = Duration::from_secs(15);
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 /// Interval between checks whether the key is still valid, and for events without a wake-up.
-const LOOK_EVERY: Duration = Duration::from_secs(10);
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// Reconnection time that clients are given.
-const RETRY: Duration = Duration::from_secs(2);
+const RECONNECT_AFTER: Duration = Duration::from_secs(2);
 /// Pause after the database failed.
-const PAUSE: Duration = Duration::from_secs(1);
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// Events read at once.
-const AT_ONCE: u32 = 100;
+const BATCH: u32 = 100;
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// Event types, as words of the parameter `types`.
@@ -103,7 +103,7 @@ pub(crate) async fn stream(
         greeted: false,
     };
 
-    let alive = KeepAlive::new().interval(ALIVE_EVERY).text("alive");
+    let alive = KeepAlive::new().interval(KEEP_ALIVE_INTERVAL).text("alive");
     let events = stream::unfold(listener, Listener::next);
     let mut response = Sse::new(events).keep_alive(alive).into_response();
 
@@ -116,9 +116,9 @@ pub(crate) async fn stream(
     Ok(response)
 }
 
-fn seat(api: &Api, caller: &StreamCaller) -> Result<Seat, ApiError> {
+fn seat(api: &Api, caller: &StreamCaller) -> Result<StreamPermit, ApiError> {
     let limits = &api.config().events;
-    let most = Most {
+    let most = StreamLimits {
         of_org: limits.max_streams_per_org,
         of_key: limits.max_streams_per_key,
     };
@@ -186,7 +186,7 @@ fn start(text: &str) -> Result<Start, String> {
 struct Listener {
     api: Api,
     caller: StreamCaller,
-    seat: Seat,
+    seat: StreamPermit,
     types: Vec<EventType>,
     /// Number of the last event that was sent or skipped.
     seq: i64,
@@ -200,7 +200,7 @@ impl Listener {
     async fn next(mut self) -> Option<(Result<sse::Event, Infallible>, Self)> {
         if !self.greeted {
             self.greeted = true;
-            let hello = sse::Event::default().retry(RETRY).comment("open");
+            let hello = sse::Event::default().retry(RECONNECT_AFTER).comment("open");
             return Some((Ok(hello), self));
         }
         loop {
@@ -217,16 +217,14 @@ impl Listener {
 
             self.seat.seen();
             let (org, seq) = (self.caller.caller.org, self.seq);
-            let found = self
-                .api
-                .read(move |tx| events::since(tx, org, seq, AT_ONCE));
+            let found = self.api.read(move |tx| events::since(tx, org, seq, BATCH));
             match found.await {
                 Ok(found) if !found.is_empty() => self.waiting = found.into(),
                 Ok(_) => tokio::select! {
                     open = self.seat.news() => if !open { return None },
-                    () = tokio::time::sleep(LOOK_EVERY) => {}
+                    () = tokio::time::sleep(CHECK_INTERVAL) => {}
                 },
-                Err(_) => tokio::time::sleep(PAUSE).await,
+                Err(_) => tokio::time::sleep(RETRY_PAUSE).await,
             }
         }
     }

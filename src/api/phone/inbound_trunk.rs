@@ -55,7 +55,7 @@ pub(crate) struct InboundTrunkView {
     max_concurrent_calls: Option<u32>,
     /// True while the PBX is registered, with this node or another.
     registered: bool,
-    /// Where, the best place first.
+    /// Registered contacts, preferred first.
     registrations: Vec<RegistrationView>,
     created_at: String,
     updated_at: String,
@@ -67,7 +67,7 @@ pub(crate) struct InboundTrunkView {
 pub(crate) struct RegistrationView {
     /// The Contact URI as the PBX wrote it.
     contact: String,
-    /// Where the REGISTER came from.
+    /// Source of the REGISTER.
     source: String,
     transport: &'static str,
     user_agent: Option<String>,
@@ -91,7 +91,7 @@ impl From<Binding> for RegistrationView {
     }
 }
 
-/// What a sync did.
+/// Result of a sync.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "SyncedInboundTrunk")]
 pub(crate) struct SyncedView {
@@ -149,10 +149,10 @@ impl InboundTrunkView {
 }
 
 /// Numbers in one request; a trunk may list more.
-const MOST: usize = 10_000;
+const MAX_NUMBERS: usize = 10_000;
 const NUMBERS: &str = "phone_numbers";
 const ALLOWED: &str = "allowed_addresses";
-const SOME_NUMBERS: ListOf<Parsed<E164>> = ListOf::new(NUMBER, 1..=MOST);
+const SOME_NUMBERS: ListOf<Parsed<E164>> = ListOf::new(NUMBER, 1..=MAX_NUMBERS);
 const NETWORKS: ListOf<Parsed<IpNet>> = ListOf::new(
     Parsed::new("an IP address or a CIDR block", |text| {
         let address = || text.parse::<IpAddr>().ok().map(IpNet::from);
@@ -362,7 +362,7 @@ pub(super) fn new_trunk(mut fields: Fields) -> Result<InboundTrunkChange, ApiErr
 }
 
 pub(super) fn change(mut fields: Fields) -> Result<InboundTrunkChange, ApiError> {
-    let numbers = fields.change(NUMBERS, ListOf::new(NUMBER, 0..=MOST));
+    let numbers = fields.change(NUMBERS, ListOf::new(NUMBER, 0..=MAX_NUMBERS));
     settings(fields, numbers)
 }
 

@@ -16,13 +16,13 @@ use crate::traces::show::masked;
 use crate::traces::{Found, Traces};
 
 /// Time from the call's beginning within which a runtime is called, and within which a leg that replaces another is up.
-const SET_UP: Duration = Duration::from_secs(120);
+const SET_UP_TIME: Duration = Duration::from_secs(120);
 /// Time before the record's beginning that may hold a challenge and its answer, and time after its end that may hold
 /// retransmitted answers.
 const BEFORE: Duration = Duration::from_secs(40);
 const AFTER: Duration = Duration::from_secs(40);
 /// Legs of each kind that are searched for.
-const MOST: usize = 8;
+const MAX_LEGS: usize = 8;
 
 /// Message with its leg.
 #[derive(Clone, Debug)]
@@ -65,6 +65,7 @@ fn legs(traces: &Traces, call: &Call, session_header: &str, now: Moment) -> (Vec
     let Found { messages, left_out } = traces.of(&call_ids, from, until);
     let mut left_out = left_out;
     let mut of_caller = Vec::new();
+
     let mut legs: Vec<Message> = Vec::with_capacity(messages.len());
     for (is_sent, captured) in messages {
         let id = Sip::parse(&captured.octets)
@@ -77,10 +78,12 @@ fn legs(traces: &Traces, call: &Call, session_header: &str, now: Moment) -> (Vec
             Some(_) | None => of_caller.push((is_sent, captured)),
         }
     }
+
     if call.direction == Direction::Inbound {
         of_caller = of_one_dialog(of_caller, call.started_at.as_micros());
     }
-    for _ in 0..MOST {
+
+    for _ in 0..MAX_LEGS {
         let Some(successor) = successor(traces, call, &of_caller) else {
             break;
         };
@@ -96,6 +99,7 @@ fn legs(traces: &Traces, call: &Call, session_header: &str, now: Moment) -> (Vec
         let before = std::mem::replace(&mut of_caller, own);
         legs.extend(before.into_iter().map(of("caller")));
     }
+
     legs.extend(of_caller.into_iter().map(of("caller")));
     legs.sort_by_key(|leg| leg.captured.at);
     (legs, left_out == 0)
@@ -128,7 +132,7 @@ fn called(
         begun
             .filter(|(is_sent, _)| *is_sent)
             .map(|(_, call_id)| call_id)
-            .take(MOST)
+            .take(MAX_LEGS)
             .collect::<Vec<_>>()
     };
 
@@ -137,7 +141,7 @@ fn called(
         .answered_at
         .or(call.ended_at)
         .unwrap_or(now)
-        .min(call.started_at + SET_UP);
+        .min(call.started_at + SET_UP_TIME);
     let mut called: Vec<(&'static str, String)> = begun(call.started_at, set_up)
         .into_iter()
         .map(|id| ("runtime", id))
@@ -184,7 +188,7 @@ fn successor(traces: &Traces, call: &Call, leg: &[(bool, Captured)]) -> Option<S
 
     let message = Sip::parse(&bye.octets);
     let (replaced, ours) = (message.first("Call-ID")?, message.tag("From")?);
-    let from = before(left, SET_UP);
+    let from = before(left, SET_UP_TIME);
 
     // A challenged INVITE appears twice. Both have our tag in Replaces, which nobody else knows.
     let begun = traces.begun(ours.as_bytes(), from, left);

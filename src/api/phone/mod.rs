@@ -60,7 +60,7 @@ use super::openapi::OpenApiBuilder;
 use super::routes::Routes;
 use crate::config::Config;
 use calls_at_once::CALLS_AT_ONCE;
-use of_call::OfCall;
+use of_call::CallActor;
 use scopes::{READ, WRITE};
 
 pub(super) fn openapi(builder: &mut OpenApiBuilder, config: &Config) {
@@ -112,7 +112,7 @@ pub(super) fn router() -> Routes {
         .route("/sessions/{session_id}", get(sessions::show))
         .route(
             "/calls/{call_id}/transfer",
-            post(once_for::<OfCall, _>(transfers::create)),
+            post(once_for::<CallActor, _>(transfers::create)),
         )
 }
 

@@ -19,13 +19,13 @@ const REQUIRED: &str =
 
 /// Authorized sender of a command, with the call that the path names.
 #[derive(Clone, Debug)]
-pub(crate) struct OfCall {
+pub(crate) struct CallActor {
     pub(super) org: Uuid,
     /// Id of the key or the session.
     id: Uuid,
 }
 
-impl FromRequestParts<Api> for OfCall {
+impl FromRequestParts<Api> for CallActor {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
@@ -80,7 +80,7 @@ async fn session_elsewhere(api: &Api, token: &str, call: Uuid) -> Result<Uuid, A
     }
 }
 
-impl Credential for OfCall {
+impl Credential for CallActor {
     fn key_id(&self) -> Uuid {
         self.id
     }

@@ -287,7 +287,7 @@ fn inbound_trunk(builder: &mut OpenApiBuilder) {
         "Tells which agent would take a call, and why; places no call",
         |op| {
             op.org(READ)
-                .body(read_by(route_test::question))
+                .body(read_by(route_test::read_request))
                 .gives::<DecisionView>(200)
         },
     );
@@ -526,7 +526,7 @@ fn calls(builder: &mut OpenApiBuilder) {
         "placeCall",
         "Calls a number through the agent's trunk; the call shows its progress",
         |op| {
-            let body = read_by(outbound_call::asked);
+            let body = read_by(outbound_call::read_request);
             let op = op.makes::<PlacedView>(body);
             op.may_refuse(&[404, 503])
         },
@@ -537,7 +537,7 @@ fn calls(builder: &mut OpenApiBuilder) {
         "transferCall",
         "Transfers the caller to a destination of the agent; the call shows the outcome",
         |op| {
-            let body = read_by(transfers::asked);
+            let body = read_by(transfers::read_request);
             let op = op.org_or_session("calls:write");
             op.once()
                 .body(body)

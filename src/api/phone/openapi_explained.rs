@@ -19,6 +19,7 @@ pub(super) fn describe(builder: &mut OpenApiBuilder) {
                 .gives::<Explanation>(200)
         },
     );
+
     builder.add(
         "get",
         "/phone/sip/inbound-trunk/doctor",
@@ -31,6 +32,7 @@ pub(super) fn describe(builder: &mut OpenApiBuilder) {
                 .gives::<Report>(200)
         },
     );
+
     builder.add(
         "post",
         "/phone/sip/route-replay",
@@ -44,7 +46,7 @@ pub(super) fn describe(builder: &mut OpenApiBuilder) {
                      without `limit` the newest 1,000 calls. `changes` says how the directory differs from today's: what it names \
                      is changed, all else stays.",
                 )
-                .body(read_by(route_replay::question))
+                .body(read_by(route_replay::read_request))
                 .gives::<ReplayView>(200)
         },
     );

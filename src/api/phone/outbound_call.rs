@@ -38,15 +38,15 @@ pub(crate) async fn place(
     body: Body,
 ) -> Result<CommandResult, ApiError> {
     caller.needs("calls:write")?;
-    let asked = asked(body.fields()?)?;
-    let agent = id(&asked.agent).ok_or_else(|| ApiError::absent(Kind::Agent))?;
+    let request = read_request(body.fields()?)?;
+    let agent = id(&request.agent).ok_or_else(|| ApiError::absent(Kind::Agent))?;
     let order = Order {
         org: caller.org,
         agent,
-        number: asked.number,
-        ringing_timeout: asked.ringing_timeout,
-        max_duration: asked.max_duration,
-        metadata: asked.metadata,
+        number: request.number,
+        ringing_timeout: request.ringing_timeout,
+        max_duration: request.max_duration,
+        metadata: request.metadata,
     };
 
     caught_up(&api).await;
@@ -65,7 +65,7 @@ fn node_for(api: &Api, order: &Order) -> Option<u8> {
     api.engine()?.node_of_registration(trunk.id)
 }
 
-pub(super) fn asked(mut fields: Fields) -> Result<OutboundCallRequest, ApiError> {
+pub(super) fn read_request(mut fields: Fields) -> Result<OutboundCallRequest, ApiError> {
     let agent = fields.required("phone_agent_id", Text::line(1..=255));
     let number = fields.required("phone_number", NUMBER);
     let ringing = fields.optional("ringing_timeout_s", RINGING).unwrap_or(45);

@@ -64,7 +64,7 @@ pub(crate) struct OutboundTrunkView {
     transfer_way_in_force: WayInForceView,
     /// Whether the peer answers; `null` while nothing is known.
     reachable: Option<bool>,
-    /// How our registration with the peer stands; `null` without `register`.
+    /// State of our registration with the peer; `null` without `register`.
     registration: Option<RegistrationView>,
     created_at: String,
     updated_at: String,
@@ -76,13 +76,13 @@ pub(crate) struct OutboundTrunkView {
 struct RegistrationView {
     /// `registering`, `registered`, `failed`, or `elsewhere` where another node of the installation registers the trunk.
     state: &'static str,
-    /// Since when it stands.
+    /// Time since which it is registered.
     registered_at: Option<String>,
-    /// When it ends unless it is refreshed.
+    /// Expiry, unless it is refreshed.
     expires_at: Option<String>,
     /// The status of the carrier's last answer; `null` if it gave none.
     sip_code: Option<u16>,
-    /// When the next REGISTER is sent.
+    /// Time of the next REGISTER.
     next_at: Option<String>,
 }
 
@@ -282,14 +282,17 @@ pub(super) fn new_trunk(mut fields: Fields) -> Result<NewOutboundTrunk, ApiError
     let calls_per_second = fields.optional("calls_per_second", CALLS_PER_SECOND);
     let transfer_way = fields.optional("transfer_way", TRANSFER_WAY);
     let auth_realm = fields.optional("auth_realm", REALM);
+
     let digest_require_qop = fields.optional("digest_require_qop", Bool);
     if auth_realm.is_some() && (to_registered || matches!(credentials, GivenCredentials::Neither)) {
         fields.refuse("auth_realm", "needs a host, a username and a password");
     }
+
     if register && (to_registered || matches!(credentials, GivenCredentials::Neither)) {
         fields.refuse("register", "needs a host, a username and a password");
     }
-    fields.sketch(alternatives);
+
+    fields.amend_schema(alternatives);
     fields.done(|| {
         Some(NewOutboundTrunk {
             name: name?,
@@ -319,6 +322,7 @@ fn alternatives(schema: &mut Value) {
         schema["required"] = json!(required);
         schema
     };
+
     let (none, off) = (
         json!({"type": "null"}),
         json!({"type": ["boolean", "null"], "not": {"const": true}}),

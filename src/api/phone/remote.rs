@@ -20,15 +20,15 @@ use crate::api::{Api, ApiError};
 use crate::engine::Handle;
 
 /// Interval between checks for commands from other nodes.
-const LISTEN: Duration = Duration::from_millis(200);
+const LISTEN_INTERVAL: Duration = Duration::from_millis(200);
 /// Interval between checks for the answer of another node.
-const LOOK: Duration = Duration::from_millis(25);
+const CHECK_INTERVAL: Duration = Duration::from_millis(25);
 /// Time that another node may take; its own limit is two seconds.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// `Retry-After` in seconds if another node can't answer now.
-const AGAIN: u64 = 5;
+const RETRY_AFTER_S: u64 = 5;
 /// Commands of other nodes run at the same time.
-const AT_ONCE: usize = 64;
+const CONCURRENT: usize = 64;
 
 /// Command to a call, run by the node that has the call.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -49,7 +49,7 @@ pub(super) enum RemoteCommand {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 enum NodeCommand {
-    OfCall(RemoteCommand),
+    CallActor(RemoteCommand),
     Place { place: Order },
 }
 
@@ -83,7 +83,7 @@ impl RemoteCommand {
         call: &Call,
         node: u8,
     ) -> Result<CommandResult, ApiError> {
-        let asked = NodeCommand::OfCall(self);
+        let asked = NodeCommand::CallActor(self);
         ask(api, (call.org_id, call.id), (node, "the call"), &asked).await
     }
 }
@@ -108,9 +108,9 @@ async fn ask(
     let ask = api
         .write(move |tx, now| asks::put(tx, of, node, &what, now))
         .await?;
-    let answered = tokio::time::timeout(PATIENCE, async {
+    let answered = tokio::time::timeout(TIMEOUT, async {
         loop {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(CHECK_INTERVAL).await;
             if let Asking::Answered(status, body) =
                 api.read(move |tx| asks::state(tx, org, ask)).await?
             {
@@ -150,7 +150,7 @@ fn heard(status: u16, body: String) -> Result<CommandResult, ApiError> {
         None => (None, body),
     };
 
-    let wait_s = AGAIN;
+    let wait_s = RETRY_AFTER_S;
     let error = match status {
         StatusCode::BAD_REQUEST => ApiError::bad(message),
         StatusCode::NOT_FOUND => ApiError::NotFound(message),
@@ -177,9 +177,9 @@ pub(in crate::api) async fn serve(api: Api) {
 
     let mut fails = false;
     loop {
-        tokio::time::sleep(LISTEN).await;
+        tokio::time::sleep(LISTEN_INTERVAL).await;
         while running.try_join_next().is_some() {}
-        if running.len() >= AT_ONCE {
+        if running.len() >= CONCURRENT {
             continue;
         }
 
@@ -201,7 +201,7 @@ pub(in crate::api) async fn serve(api: Api) {
 
 /// Takes the commands for this node. Most checks find none and need no write transaction.
 async fn take(api: &Api, node: u8) -> Result<Vec<asks::Ask>, trunkline_store::Error> {
-    let since = api.now() - PATIENCE;
+    let since = api.now() - TIMEOUT;
     if !api
         .read(move |tx| asks::are_waiting(tx, node, since))
         .await?
@@ -215,7 +215,7 @@ async fn take(api: &Api, node: u8) -> Result<Vec<asks::Ask>, trunkline_store::Er
 async fn carry_out(api: Api, ask: asks::Ask) {
     let done = match serde_json::from_str::<NodeCommand>(&ask.what) {
         Ok(NodeCommand::Place { place }) => commands::outbound::begin(&api, place).await,
-        Ok(NodeCommand::OfCall(command)) => {
+        Ok(NodeCommand::CallActor(command)) => {
             match calls::find(&api, ask.org_id, ask.call_id).await {
                 Ok(call) => command.run_here(&api, call).await,
                 Err(error) => Err(error),
@@ -260,7 +260,7 @@ mod tests {
                 ask: ask(Chosen::Id(uuid::Uuid::from_u128(7))),
             },
         ] {
-            let asked = NodeCommand::OfCall(command);
+            let asked = NodeCommand::CallActor(command);
             let written = serde_json::to_string(&asked).unwrap();
             let read: NodeCommand = serde_json::from_str(&written).unwrap();
             assert_eq!(format!("{read:?}"), format!("{asked:?}"), "{written}");

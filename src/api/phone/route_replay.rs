@@ -47,19 +47,19 @@ pub(crate) async fn decide(
 ) -> Result<Json<ReplayView>, ApiError> {
     caller.needs(READ)?;
     caller.needs(SCOPE)?;
-    let question = question(body.fields()?)?;
-    let period = question.period(api.now()).map_err(ApiError::bad)?;
+    let request = read_request(body.fields()?)?;
+    let period = request.period(api.now()).map_err(ApiError::bad)?;
     caught_up(&api).await;
     let view = api.directory().load();
     let org = view
         .org(caller.org)
         .ok_or_else(|| ApiError::absent(Kind::Org))?;
 
-    let changed = question
+    let changed = request
         .changes
         .apply(&org.routing)
         .map_err(|faults| ApiError::BadRequest(within("changes", faults)))?;
-    let limit = question.limit;
+    let limit = request.limit;
     let calls = api
         .read(move |tx| explained::recorded(tx, caller.org, period, None, limit + 1))
         .await?;
@@ -97,7 +97,7 @@ impl RouteReplayRequest {
     }
 }
 
-pub(crate) fn question(mut fields: Fields) -> Result<RouteReplayRequest, ApiError> {
+pub(crate) fn read_request(mut fields: Fields) -> Result<RouteReplayRequest, ApiError> {
     const START: Parsed<Moment> =
         Parsed::new("an ISO 8601 date or time", |text| time::start(text).ok());
     const END: Parsed<Moment> =

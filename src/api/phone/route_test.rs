@@ -17,7 +17,7 @@ use crate::api::{Api, ApiError};
 use crate::explain::DecisionView;
 
 /// Time that the directory may take to show changes made before the request.
-const CATCH_UP: Duration = Duration::from_secs(1);
+const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Request for a test.
 pub(super) struct RouteTestRequest {
@@ -35,9 +35,9 @@ pub(crate) async fn decide(
     body: Body,
 ) -> Result<Json<DecisionView>, ApiError> {
     caller.needs(READ)?;
-    let question = question(body.fields()?)?;
+    let request = read_request(body.fields()?)?;
     caught_up(&api).await;
-    let decision = answer(&api, caller.org, &question);
+    let decision = answer(&api, caller.org, &request);
     let decision = decision.ok_or_else(|| ApiError::absent(Kind::Org))?;
     Ok(Json(decision.into()))
 }
@@ -46,16 +46,16 @@ pub(crate) async fn decide(
 /// calls.
 pub(super) async fn caught_up(api: &Api) {
     if let Ok(latest) = api.read_inline(feed::position).await {
-        let _ = tokio::time::timeout(CATCH_UP, api.directory().reaches(latest)).await;
+        let _ = tokio::time::timeout(CATCH_UP_TIMEOUT, api.directory().reaches(latest)).await;
     }
 }
 
 /// Returns the decision; `None` if the org was deleted just now.
-fn answer(api: &Api, org: Uuid, question: &RouteTestRequest) -> Option<Decision> {
+fn answer(api: &Api, org: Uuid, request: &RouteTestRequest) -> Option<Decision> {
     let view = api.directory().load();
     let org = &view.org(org)?.routing;
-    let busy = |agent: Uuid| question.busy.contains(&agent) || is_full(api, org, agent);
-    Some(decided(&question.facts, org, &busy))
+    let busy = |agent: Uuid| request.busy.contains(&agent) || is_full(api, org, agent);
+    Some(decided(&request.facts, org, &busy))
 }
 
 /// Returns true if an agent is at its limit on this node.
@@ -67,7 +67,7 @@ fn is_full(api: &Api, org: &Org, agent: Uuid) -> bool {
         .is_some_and(|((agent, most), engine)| engine.live(agent) >= most)
 }
 
-pub(super) fn question(mut fields: Fields) -> Result<RouteTestRequest, ApiError> {
+pub(super) fn read_request(mut fields: Fields) -> Result<RouteTestRequest, ApiError> {
     const NUMBER: Text = Text::line(1..=255);
     let to = fields.required("to", NUMBER);
     let from = fields.optional("from", NUMBER);

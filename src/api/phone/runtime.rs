@@ -39,7 +39,7 @@ enum Type {
 
 /// Adds to the schema that `uri`, `fallbacks` and `failover_on` belong to `sip` only.
 fn sketch(fields: &Fields) {
-    fields.sketch(|schema| {
+    fields.amend_schema(|schema| {
         let of = schema["properties"].take();
         *schema = json!({"oneOf": [
             {"type": "object", "properties": {"type": {"const": "echo"}}, "required": ["type"], "additionalProperties": false},

@@ -86,15 +86,15 @@ pub(crate) struct SessionView {
     org: OrgView,
     /// `null` if there was none, or it has been deleted.
     agent: Option<AgentView>,
-    /// Whom the agent may transfer the caller to, by name.
+    /// Transfer destinations of the agent, by name.
     destinations: Vec<DestinationView>,
     /// `null` for an anonymous caller.
     contact: Option<ContactView>,
-    /// Who called; to the runtime `anonymous` for a caller who asked not to be named.
+    /// Caller's number; the runtime sees `anonymous` if the caller asked not to be named.
     caller: NumberView,
     /// Whether the caller asked not to be named.
     caller_withheld: bool,
-    /// Who was called.
+    /// Called number.
     dialled: NumberView,
     /// The `X-` headers that the caller sent, but for the platform's own.
     headers: BTreeMap<Box<str>, String>,
@@ -115,7 +115,7 @@ struct OrgView {
     integrations: IntegrationsView,
 }
 
-/// Whom the caller may be handed to.
+/// Destination that the agent may transfer the caller to.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "SessionDestination")]
 struct DestinationView {
@@ -148,7 +148,7 @@ struct ContactView {
     #[serde(rename = "customData")]
     custom_data: Option<Map<String, Value>>,
     chat_context: Option<String>,
-    /// What the agent's actions need and nobody else.
+    /// Data for the agent's actions only.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     actions: Option<ActionsView>,
 }

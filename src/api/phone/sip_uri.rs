@@ -64,17 +64,20 @@ pub(super) async fn may_call<'u>(
             Some((user, host)) => format!("{}@{host}", without_parties(user)),
             None => filled,
         };
+
         let Ok(parsed) = Uri::parse(filled.as_bytes()) else {
             return Vec::new();
         };
         let transport = parsed.transport().unwrap_or(Transport::Udp);
         let port = parsed.port.unwrap_or(default_port(transport));
+
         let maddr = parsed.param("maddr").flatten().map(String::from_utf8_lossy);
         let host = match parsed.host {
             Host::V4(ip) => ip.to_string(),
             Host::V6(ip) => ip.to_string(),
             Host::Name(name) => String::from_utf8_lossy(name).into_owned(),
         };
+
         let hosts = std::iter::once(host).chain(maddr.map(Into::into));
         hosts.map(|host| (path.clone(), host, port)).collect()
     };

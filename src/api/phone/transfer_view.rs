@@ -25,7 +25,8 @@ pub(crate) struct TransferView {
     way: Way,
     pub(super) state: TransferState,
     sip_code: Option<u16>,
-    /// `true` once somebody is known to have answered, `false` where the PBX said 200 too soon for that; `null` unless `completed`.
+    /// `true` once the destination is known to have answered, `false` if the PBX reported 200 too soon for that; `null`
+    /// unless `completed`.
     answer_confirmed: Option<bool>,
     /// The transfer failed at a PBX that loses the caller when an accepted REFER fails.
     caller_may_be_gone: bool,

@@ -7,7 +7,7 @@ use trunkline_store::Kind;
 
 use super::calls::find;
 use super::command_result::CommandResult;
-use super::of_call::OfCall;
+use super::of_call::CallActor;
 use super::remote::RemoteCommand;
 use crate::api::body::{Body, Fields};
 use crate::api::field_type::{FieldType as _, ID, NAME};
@@ -20,17 +20,17 @@ use crate::api::{Api, ApiError};
 /// call that isn't answered, is over, or is being transferred.
 pub(crate) async fn create(
     State(api): State<Api>,
-    caller: OfCall,
+    caller: CallActor,
     named: Named,
     body: Body,
 ) -> Result<CommandResult, ApiError> {
     let id = named.id("call_id", Kind::Call)?;
     let call = find(&api, caller.org, id).await?;
-    let ask = asked(body.fields()?)?;
+    let ask = read_request(body.fields()?)?;
     RemoteCommand::Transfer { ask }.run(&api, call).await
 }
 
-pub(super) fn asked(mut fields: Fields) -> Result<Ask, ApiError> {
+pub(super) fn read_request(mut fields: Fields) -> Result<Ask, ApiError> {
     let (by_name, by_id) = (
         fields.has_value("destination"),
         fields.has_value("destination_id"),
@@ -42,7 +42,7 @@ pub(super) fn asked(mut fields: Fields) -> Result<Ask, ApiError> {
     let name = fields.optional("destination", NAME);
     let id = fields.optional("destination_id", ID);
     let report = report(&mut fields);
-    fields.sketch(either);
+    fields.amend_schema(either);
 
     fields.done(|| {
         let chosen = match (name, id) {

@@ -37,11 +37,11 @@ use crate::config::VerificationTrunk;
 pub(crate) struct VerificationView {
     phone_number_id: Uuid,
     phone_number: E164,
-    /// When the code ends.
+    /// Expiry of the code.
     expires_at: String,
-    /// How often the code may be tried.
+    /// Number of tries for the code.
     tries: u8,
-    /// Calls that are left to this number within 24 hours.
+    /// Number of further calls to this number within 24 hours.
     calls_left: u8,
 }
 

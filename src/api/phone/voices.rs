@@ -28,6 +28,7 @@ pub(crate) async fn list(
         let place = voices.iter().position(|voice| *voice.id == *last);
         place.map_or_else(|| Err(page::NO_CURSOR.to_owned()), |place| Ok(place + 1))
     });
+
     query.finish()?;
     let rest = &voices[start.unwrap_or(0)..];
     let items = &rest[..rest.len().min(limit)];

@@ -74,6 +74,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder, config: &Config) {
                 .gives::<Page<WebhookView>>(200)
         },
     );
+
     builder.add(
         "post",
         AT,
@@ -88,9 +89,11 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder, config: &Config) {
                 .gives::<SecretView>(201)
         },
     );
+
     builder.add("get", ONE, "showWebhook", "One webhook", |op| {
         op.tag(TAG).org(SCOPE).gives::<WebhookView>(200)
     });
+
     builder.add(
         "patch",
         ONE,
@@ -101,6 +104,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder, config: &Config) {
             op.tag(TAG).org(SCOPE).body(body).gives::<WebhookView>(200)
         },
     );
+
     builder.add(
         "delete",
         ONE,
@@ -108,6 +112,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder, config: &Config) {
         "Deletes a webhook and its deliveries",
         |op| op.tag(TAG).org(SCOPE).gives::<Success>(200),
     );
+
     builder.add(
         "post",
         &beneath("rotate-secret"),
@@ -121,6 +126,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder, config: &Config) {
                 .gives::<SecretView>(200)
         },
     );
+
     builder.add(
         "get",
         &beneath("deliveries"),
@@ -137,6 +143,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder, config: &Config) {
                 .gives::<Page<deliveries::DeliveryView>>(200)
         },
     );
+
     let delivery = "deliveries/{delivery_id}";
     builder.add(
         "get",
@@ -145,6 +152,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder, config: &Config) {
         "One delivery with its event",
         |op| op.tag(TAG).org(SCOPE).gives::<deliveries::WholeView>(200),
     );
+
     builder.add(
         "post",
         &beneath(&format!("{delivery}/redeliver")),
@@ -164,7 +172,7 @@ struct WebhookView {
     id: Uuid,
     url: String,
     description: Option<String>,
-    /// Which events are sent; none named is every one.
+    /// Types of events to send; empty for all.
     types: Vec<EventType>,
     enabled: bool,
     /// `gone` if its receiver answered 410.

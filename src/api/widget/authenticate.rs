@@ -92,7 +92,7 @@ pub(super) fn addressed(mut fields: Fields) -> Result<ContactDetails, ApiError> 
     if !email && !phone {
         fields.refuse("email", "is required where there is no phone");
     }
-    fields.sketch(|schema| {
+    fields.amend_schema(|schema| {
         let with = |name: &str, shape: Value| {
             let mut schema = schema.clone();
             schema["properties"][name] = shape;

@@ -30,18 +30,18 @@ const OUT_OF_REACH: [&str; 6] = [
     "what runtimes, PBXs, carriers and destinations of transfers keep",
 ];
 
-/// How far an erasure is.
+/// State of an erasure.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(rename = "ErasureState")]
 pub(crate) enum ErasureState {
-    /// A node that serves hasn't done its part, or a call is waited for.
+    /// A serving node hasn't done its part, or a call is still up.
     InProgress,
-    /// Every node that serves has done its part.
+    /// Every serving node has done its part.
     Complete,
 }
 
-/// An erasure of a contact: how far it is, and once it is complete the receipt.
+/// An erasure of a contact: its state, and the receipt once it is complete.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "Erasure")]
 pub(crate) struct ErasureView {
@@ -49,13 +49,13 @@ pub(crate) struct ErasureView {
     /// The contact that was erased.
     pub(crate) contact_id: Uuid,
     pub(crate) state: ErasureState,
-    /// When it was asked for; what came later isn't touched.
+    /// Time of the request; later data isn't erased.
     pub(crate) requested_at: String,
-    /// When every node that serves had done its part; `null` before.
+    /// Time at which every serving node had done its part; `null` before.
     pub(crate) completed_at: Option<String>,
-    /// How much was erased, by kind.
+    /// Numbers of erased items, by kind.
     pub(crate) erased: ErasedView,
-    /// How much of the org's own configuration names the same number, and stays.
+    /// Numbers of the org's own settings that name the same phone number, and stay.
     kept: KeptView,
     /// Nodes that have done their part.
     nodes: Vec<ErasureNodeView>,
@@ -71,11 +71,11 @@ pub(crate) struct ErasureView {
 struct ErasureNodeView {
     /// The node's number.
     node: i64,
-    /// When it had done its part.
+    /// Time at which it had done its part.
     done_at: String,
 }
 
-/// How much was erased, by kind.
+/// Numbers of erased items, by kind.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "ErasedCounts")]
 pub(crate) struct ErasedView {
@@ -83,7 +83,7 @@ pub(crate) struct ErasedView {
     contacts: u64,
     /// Other contacts that lost the same number or address.
     other_contacts: u64,
-    /// Calls that name nobody now.
+    /// Calls that no longer name the contact.
     pub(crate) calls: u64,
     /// Attempts of such calls at their targets.
     call_attempts: u64,
@@ -91,7 +91,7 @@ pub(crate) struct ErasedView {
     transfers: u64,
     /// Handoffs that lost their summaries.
     handoffs: u64,
-    /// Events that name nobody now.
+    /// Events that no longer name the contact.
     events: u64,
     /// Answers that were kept for an `Idempotency-Key`.
     kept_answers: u64,
@@ -109,7 +109,7 @@ pub(crate) struct ErasedView {
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "ErasureKept")]
 struct KeptView {
-    /// Numbers of the org. A verified one isn't looked for anywhere.
+    /// Phone numbers of the org.
     numbers: u64,
     /// Agents whose `handoff_phone_number` it is.
     agents: u64,
@@ -199,6 +199,7 @@ pub(super) async fn erase(
                 }
                 Err(error) => return Err(error.into()),
             };
+
             query.finish()?;
             return Ok(Json(before.into()));
         }

@@ -107,7 +107,7 @@ pub(super) async fn show(
 struct Of(Option<Uuid>);
 
 /// Calls that the command line reads at once.
-const AT_ONCE: u32 = 100;
+const BATCH: u32 = 100;
 
 /// Writes the whole export as JSON, for the command line: `write` gets it piece by piece.
 ///
@@ -127,7 +127,7 @@ pub(crate) async fn export<E: From<Error>>(
     let mut is_first = true;
     loop {
         let of = Arc::clone(&of);
-        let page = store.read(move |tx| of_contact::calls(tx, of.org_id, &of, after, AT_ONCE));
+        let page = store.read(move |tx| of_contact::calls(tx, of.org_id, &of, after, BATCH));
         let (calls, next) = page.await?;
         for call in calls {
             if !std::mem::take(&mut is_first) {

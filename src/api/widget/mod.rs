@@ -47,6 +47,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder) {
                 .gives::<authenticate::Identity>(200)
         },
     );
+
     builder.add(
         "post",
         "/widget/authenticate-user-by-external-id",
@@ -60,6 +61,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder) {
                 .gives::<authenticate::Identity>(200)
         },
     );
+
     builder.add(
         "get",
         "/widget/contacts/{contact_id}",
@@ -71,6 +73,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder) {
                 .gives::<contacts::WholeContactView>(200)
         },
     );
+
     builder.add(
         "patch",
         "/widget/contacts/{contact_id}",
@@ -84,6 +87,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder) {
                 .gives::<contacts::WholeContactView>(200)
         },
     );
+
     builder.add(
         "get",
         "/widget/contacts/{contact_id}/export",
@@ -96,6 +100,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder) {
                 .gives::<export::ExportView>(200)
         },
     );
+
     builder.add(
         "delete",
         "/widget/contacts/{contact_id}",
@@ -108,6 +113,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder) {
                 .gives::<ErasureView>(200)
         },
     );
+
     builder.add(
         "get",
         "/widget/erasures/{erasure_id}",
@@ -115,6 +121,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder) {
         "State of an erasure, and its receipt",
         |op| op.tag(TAG).org(SCOPE).gives::<ErasureView>(200),
     );
+
     builder.add(
         "get",
         "/widget/me",

@@ -10,11 +10,11 @@ use super::orgs::CheckedOrgs;
 use crate::explain::finding::Finding;
 
 /// Length of the period that is searched.
-const OF_LATE: Duration = Duration::from_secs(7 * 24 * 3_600);
+const PERIOD: Duration = Duration::from_secs(7 * 24 * 3_600);
 
 pub(super) async fn examine(store: &Store, orgs: &CheckedOrgs, now: Moment) -> Vec<Finding> {
     let unanswered = store
-        .read(move |tx| challenges::since(tx, now - OF_LATE))
+        .read(move |tx| challenges::since(tx, now - PERIOD))
         .await;
     let unanswered = unanswered.unwrap_or_default();
     let named = unanswered.iter().filter_map(|one| {

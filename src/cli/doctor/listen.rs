@@ -12,7 +12,7 @@ use crate::config::{Config, Listener};
 use crate::explain::finding::Finding;
 
 /// Longer than a daemon takes to report that its database doesn't answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 const START: &str = "Start it: trunkline serve.";
 
 pub(super) async fn examine(config: &Config) -> Vec<Finding> {
@@ -32,7 +32,7 @@ pub(super) async fn examine(config: &Config) -> Vec<Finding> {
 async fn daemon(config: &Config) -> (Finding, bool) {
     const CHECK: &str = "daemon";
     let address = near(config.http.listen);
-    let asked = tokio::time::timeout(PATIENCE, readiness(config, address)).await;
+    let asked = tokio::time::timeout(TIMEOUT, readiness(config, address)).await;
     match asked {
         Ok(Ok(None)) => (
             Finding::ok(CHECK, format!("The daemon listens on https at {address}.")),

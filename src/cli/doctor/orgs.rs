@@ -17,11 +17,11 @@ use crate::explain::finding::{Finding, Level};
 use crate::explain::{log_in, pbx};
 
 /// Calls of each org that are examined, and the length of the period.
-const CALLS: u32 = 50;
-const OF_LATE: Duration = Duration::from_secs(7 * 24 * 3_600);
+const MAX_CALLS: u32 = 50;
+const PERIOD: Duration = Duration::from_secs(7 * 24 * 3_600);
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 /// Orgs that are examined.
-const ORGS: usize = 200;
+const MAX_ORGS: usize = 200;
 
 /// Orgs and calls read for the checks.
 pub(super) struct CheckedOrgs {
@@ -38,14 +38,14 @@ impl CheckedOrgs {
         let took = crate::engine::clock::now().since(began);
         rows.sort_by_key(|rows| rows.org.id);
         let total = rows.len();
-        rows.truncate(ORGS);
-        let period = (now - OF_LATE, now + DAY);
+        rows.truncate(MAX_ORGS);
+        let period = (now - PERIOD, now + DAY);
 
         let mut calls = Vec::with_capacity(rows.len());
         for rows in &rows {
             let org = rows.org.id;
             let recorded = store
-                .read(move |tx| explained::recorded(tx, org, period, None, CALLS))
+                .read(move |tx| explained::recorded(tx, org, period, None, MAX_CALLS))
                 .await?;
             calls.push((org, recorded));
         }
@@ -235,12 +235,12 @@ fn families(org: &str, calls: &[Recorded]) -> Option<Finding> {
 }
 
 /// Failed log-ins that are counted.
-const LOOKED_AT: u32 = 100;
+const MAX_FAILURES: u32 = 100;
 
 async fn log_ins(store: &Store, rows: &OrgRows, now: Moment) -> Option<Finding> {
     let org = rows.org.id;
     let page = store
-        .read(move |tx| auth_failures::list(tx, org, &Default::default(), None, LOOKED_AT))
+        .read(move |tx| auth_failures::list(tx, org, &Default::default(), None, MAX_FAILURES))
         .await
         .ok()?;
     let late = page
@@ -255,7 +255,7 @@ async fn log_ins(store: &Store, rows: &OrgRows, now: Moment) -> Option<Finding> 
         format!(
             "{:?}: {} log-ins failed in the last 24 hours, the last from {} {proof} ({}).",
             rows.org.name,
-            log_in::counted(late.count(), LOOKED_AT),
+            log_in::counted(late.count(), MAX_FAILURES),
             last.source,
             last.part
         ),

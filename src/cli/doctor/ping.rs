@@ -8,7 +8,7 @@ use tokio::net::{TcpStream, UdpSocket};
 use trunkline_sip::flow::Transport;
 
 /// Wait for the answer.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 /// Number of times that a datagram is sent.
 const ATTEMPTS: u32 = 3;
 
@@ -42,7 +42,7 @@ pub(super) async fn ping(transport: Transport, peer: SocketAddr) -> PingAnswer {
                 .map(|_| PingAnswer::Connected),
         }
     };
-    match tokio::time::timeout(PATIENCE, asked).await {
+    match tokio::time::timeout(TIMEOUT, asked).await {
         Ok(Ok(answer)) => answer,
         Ok(Err(error)) => PingAnswer::Refused(error.to_string()),
         Err(_) => PingAnswer::Silence,
@@ -62,7 +62,7 @@ async fn udp(peer: SocketAddr) -> std::io::Result<PingAnswer> {
     let mut buffer = vec![0; 4_096];
     for _ in 0..ATTEMPTS {
         socket.send(request.as_bytes()).await?;
-        let received = tokio::time::timeout(PATIENCE / ATTEMPTS, socket.recv(&mut buffer)).await;
+        let received = tokio::time::timeout(TIMEOUT / ATTEMPTS, socket.recv(&mut buffer)).await;
         if let Ok(length) = received {
             return Ok(read(&buffer[..length?]));
         }

@@ -14,7 +14,7 @@ use crate::config::DefaultRuntime;
 use crate::explain::finding::Finding;
 
 /// Addresses that are probed.
-const ASKED: usize = 64;
+const MAX_PROBED: usize = 64;
 
 pub(super) async fn examine(deployment: &Deployment<'_>, orgs: &CheckedOrgs) -> Vec<Finding> {
     let mut places: BTreeMap<(&'static str, String), String> = BTreeMap::new();
@@ -24,6 +24,7 @@ pub(super) async fn examine(deployment: &Deployment<'_>, orgs: &CheckedOrgs) -> 
             "the default runtime".to_owned(),
         );
     }
+
     for rows in &orgs.rows {
         for agent in &rows.agents {
             let Some(Runtime::Sip { uri, fallbacks, .. }) = &agent.runtime else {
@@ -36,6 +37,7 @@ pub(super) async fn examine(deployment: &Deployment<'_>, orgs: &CheckedOrgs) -> 
                 places.entry(("runtime", place)).or_insert(whose);
             }
         }
+
         for trunk in &rows.outbound_trunks {
             let Some((host, port)) = &trunk.settings.peer else {
                 continue;
@@ -49,7 +51,8 @@ pub(super) async fn examine(deployment: &Deployment<'_>, orgs: &CheckedOrgs) -> 
             places.entry(("carrier", uri)).or_insert(whose);
         }
     }
-    let asked = places.into_iter().take(ASKED);
+
+    let asked = places.into_iter().take(MAX_PROBED);
     let asked = asked.map(|((check, uri), whose)| one(deployment, check, uri, whose));
     join_all(asked).await
 }

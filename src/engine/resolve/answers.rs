@@ -20,20 +20,20 @@ use crate::engine::clock;
 use super::servers::Servers;
 
 /// Age up to which a stale answer is used (RFC 8767 §5 advises one to three days).
-const STALE: Duration = Duration::from_secs(24 * 3_600);
+const MAX_STALE: Duration = Duration::from_secs(24 * 3_600);
 /// Time after a failure during which a query isn't repeated (RFC 9520 §3.2 asks for at least one second).
-const AFTER_FAILURE: Duration = Duration::from_secs(5);
+const FAILURE_TTL: Duration = Duration::from_secs(5);
 /// Wait for a fresh answer if a stale one is known. After it the stale one is used.
-const FOR_FRESH: Duration = Duration::from_secs(1);
+const TIMEOUT_WITH_STALE: Duration = Duration::from_secs(1);
 /// Wait for an answer if the last query failed.
-const BRIEF: Duration = Duration::from_millis(300);
+const TIMEOUT_AFTER_FAILURE: Duration = Duration::from_millis(300);
 /// Queries in the cache.
-const MAX_KNOWN: usize = 8_192;
+const MAX_CACHED: usize = 8_192;
 /// Queries in flight. Beyond, only the cache answers.
-const MAX_ASKED: usize = 1_024;
+const MAX_IN_FLIGHT: usize = 1_024;
 /// Queries in flight of one tenant, of messages, and of health checks: one host may lead to a hundred names with silent
 /// servers.
-const MAX_OF_ONE: usize = MAX_ASKED / 4;
+const MAX_IN_FLIGHT_OF_ONE: usize = MAX_IN_FLIGHT / 4;
 
 /// Records of one name and type; empty if the name has none.
 pub(super) type Records = Arc<[RData]>;
@@ -56,14 +56,14 @@ pub(crate) enum QueryOrigin {
 }
 
 /// Sends queries and remembers answers.
-pub(super) struct Answers {
+pub(super) struct DnsCache {
     servers: Servers,
-    memory: Mutex<Memory>,
+    cache: Mutex<AnswerCache>,
 }
 
 #[derive(Default)]
-struct Memory {
-    known: HashMap<DnsQuestion, Known>,
+struct AnswerCache {
+    known: HashMap<DnsQuestion, CachedAnswer>,
     /// Known queries, the next one to evict first.
     order: VecDeque<DnsQuestion>,
     under_way: HashMap<QueryOrigin, usize>,
@@ -76,7 +76,7 @@ struct DnsQuestion {
 }
 
 #[derive(Default)]
-struct Known {
+struct CachedAnswer {
     /// Last answer and its time.
     answer: Option<(Records, Moment)>,
     /// Time of the failure, if the last query failed.
@@ -87,33 +87,33 @@ struct Known {
     is_used: bool,
 }
 
-impl Known {
+impl CachedAnswer {
     /// Returns a stale answer that is still usable.
-    fn old(&self, now: Moment) -> Option<Records> {
+    fn stale(&self, now: Moment) -> Option<Records> {
         let (records, came) = self.answer.as_ref()?;
-        (now.since(*came) < STALE).then(|| Arc::clone(records))
+        (now.since(*came) < MAX_STALE).then(|| Arc::clone(records))
     }
 
     fn has_just_failed(&self, now: Moment) -> bool {
         self.failed
-            .is_some_and(|failed| now.since(failed) < AFTER_FAILURE)
+            .is_some_and(|failed| now.since(failed) < FAILURE_TTL)
     }
 
     /// Returns how long to wait for an answer.
-    fn patience(&self, now: Moment) -> Duration {
+    fn timeout(&self, now: Moment) -> Duration {
         match self.failed {
-            Some(_) => BRIEF,
-            None if self.old(now).is_some() => FOR_FRESH,
+            Some(_) => TIMEOUT_AFTER_FAILURE,
+            None if self.stale(now).is_some() => TIMEOUT_WITH_STALE,
             None => Duration::MAX,
         }
     }
 }
 
-impl Answers {
+impl DnsCache {
     pub(super) fn new(servers: Servers) -> Arc<Self> {
         Arc::new(Self {
             servers,
-            memory: Mutex::default(),
+            cache: Mutex::default(),
         })
     }
 
@@ -131,35 +131,35 @@ impl Answers {
             kind,
         };
         let (asked, patience) = {
-            let mut memory = self.memory();
-            if let Some(known) = memory.known.get_mut(&question) {
+            let mut cache = self.cache();
+            if let Some(known) = cache.known.get_mut(&question) {
                 known.is_used = true;
                 if known.has_just_failed(now) {
-                    return known.old(now);
+                    return known.stale(now);
                 }
             }
-            let Some(asked) = self.begin(&mut memory, &question, origin) else {
-                return memory.old(&question, now);
+            let Some(asked) = self.start_query(&mut cache, &question, origin) else {
+                return cache.stale(&question, now);
             };
-            let known = memory.known.get(&question);
-            let patience = known.map_or(Duration::MAX, |known| known.patience(now));
+            let known = cache.known.get(&question);
+            let patience = known.map_or(Duration::MAX, |known| known.timeout(now));
             (asked, patience.min(until.since(now)))
         };
 
         match timeout(patience, asked).await {
             Ok(Some(records)) => Some(records),
-            Ok(None) | Err(_) => self.memory().old(&question, now),
+            Ok(None) | Err(_) => self.cache().stale(&question, now),
         }
     }
 
     /// Starts a query, or joins the one in flight; `None` if too many are in flight.
-    fn begin(
+    fn start_query(
         self: &Arc<Self>,
-        memory: &mut Memory,
+        cache: &mut AnswerCache,
         question: &DnsQuestion,
         origin: QueryOrigin,
     ) -> Option<PendingAnswer> {
-        if let Some(asked) = memory
+        if let Some(asked) = cache
             .known
             .get(question)
             .and_then(|known| known.asked.clone())
@@ -168,12 +168,12 @@ impl Answers {
         }
 
         let resolver = self.servers.resolver()?;
-        if !memory.has_room_for(origin) {
+        if !cache.has_room_for(origin) {
             return None;
         }
 
-        memory.make_known(question);
-        *memory.under_way.entry(origin).or_default() += 1;
+        cache.insert(question);
+        *cache.under_way.entry(origin).or_default() += 1;
 
         let (answers, question) = (Arc::clone(self), question.clone());
         let key = question.clone();
@@ -181,27 +181,27 @@ impl Answers {
         let task = tokio::spawn(async move {
             let outcome = look_up(&resolver, &question).await;
             answers
-                .memory()
+                .cache()
                 .learn((&question, origin), outcome.clone(), clock::now());
             outcome
         });
 
         let asked = task.map(|outcome| outcome.ok().flatten()).boxed().shared();
-        if let Some(known) = memory.known.get_mut(&key) {
+        if let Some(known) = cache.known.get_mut(&key) {
             known.asked = Some(asked.clone());
         }
 
         Some(asked)
     }
 
-    fn memory(&self) -> MutexGuard<'_, Memory> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    fn cache(&self) -> MutexGuard<'_, AnswerCache> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Memory {
-    fn old(&self, question: &DnsQuestion, now: Moment) -> Outcome {
-        self.known.get(question)?.old(now)
+impl AnswerCache {
+    fn stale(&self, question: &DnsQuestion, now: Moment) -> Outcome {
+        self.known.get(question)?.stale(now)
     }
 
     /// Returns true if one more query may start. The operator is exempt: its names are few, and the policy on what
@@ -211,7 +211,8 @@ impl Memory {
             QueryOrigin::Operator => true,
             QueryOrigin::Org(_) | QueryOrigin::Messages | QueryOrigin::Probes => {
                 let of_one = self.under_way.get(&origin).copied().unwrap_or_default();
-                of_one < MAX_OF_ONE && self.under_way.values().sum::<usize>() < MAX_ASKED
+                of_one < MAX_IN_FLIGHT_OF_ONE
+                    && self.under_way.values().sum::<usize>() < MAX_IN_FLIGHT
             }
         }
     }
@@ -244,12 +245,12 @@ impl Memory {
 
     /// Adds a query to the cache. A full cache evicts the first one in order that isn't in flight and wasn't used since
     /// its last turn, so names used only once displace no others. Few are in flight, so one is always found.
-    fn make_known(&mut self, question: &DnsQuestion) {
+    fn insert(&mut self, question: &DnsQuestion) {
         if self.known.contains_key(question) {
             return;
         }
 
-        while self.known.len() >= MAX_KNOWN
+        while self.known.len() >= MAX_CACHED
             && let Some(oldest) = self.order.pop_front()
         {
             match self.known.get_mut(&oldest) {
@@ -264,7 +265,7 @@ impl Memory {
         }
 
         self.order.push_back(question.clone());
-        self.known.insert(question.clone(), Known::default());
+        self.known.insert(question.clone(), CachedAnswer::default());
     }
 }
 
@@ -302,33 +303,36 @@ mod tests {
     }
 
     /// Makes a cache that has learnt the outcomes, one per second.
-    fn after(outcomes: &[Outcome], start: Moment) -> Memory {
-        let mut memory = Memory::default();
+    fn after(outcomes: &[Outcome], start: Moment) -> AnswerCache {
+        let mut cache = AnswerCache::default();
         for (second, outcome) in (0..).zip(outcomes) {
-            memory.make_known(&question());
-            *memory.under_way.entry(QueryOrigin::Operator).or_default() += 1;
-            memory.learn(
+            cache.insert(&question());
+            *cache.under_way.entry(QueryOrigin::Operator).or_default() += 1;
+            cache.learn(
                 (&question(), QueryOrigin::Operator),
                 outcome.clone(),
                 start + Duration::from_secs(second),
             );
         }
-        memory
+        cache
     }
 
     #[test]
     fn an_answer_serves_for_a_day_while_no_server_answers() {
         let start = Moment::from_secs(1_000);
-        let memory = after(&[Some(records()), None], start);
-        assert_eq!(memory.old(&question(), start + STALE / 2), Some(records()));
-        assert_eq!(memory.old(&question(), start + STALE), None);
+        let cache = after(&[Some(records()), None], start);
+        assert_eq!(
+            cache.stale(&question(), start + MAX_STALE / 2),
+            Some(records())
+        );
+        assert_eq!(cache.stale(&question(), start + MAX_STALE), None);
     }
 
     #[test]
     fn an_answer_of_no_records_replaces_what_was_known() {
         let start = Moment::from_secs(1_000);
-        let memory = after(&[Some(records()), Some(Records::default())], start);
-        assert_eq!(memory.old(&question(), start), Some(Records::default()));
+        let cache = after(&[Some(records()), Some(Records::default())], start);
+        assert_eq!(cache.stale(&question(), start), Some(Records::default()));
     }
 
     #[test]
@@ -336,11 +340,11 @@ mod tests {
         let start = Moment::from_secs(1_000);
         let failed = after(&[None], start);
         let known = &failed.known[&question()];
-        assert!(known.has_just_failed(start + AFTER_FAILURE / 2));
-        assert!(!known.has_just_failed(start + AFTER_FAILURE));
-        assert_eq!(known.patience(start + AFTER_FAILURE), BRIEF);
+        assert!(known.has_just_failed(start + FAILURE_TTL / 2));
+        assert!(!known.has_just_failed(start + FAILURE_TTL));
+        assert_eq!(known.timeout(start + FAILURE_TTL), TIMEOUT_AFTER_FAILURE);
         let answered = after(&[None, Some(records())], start);
-        assert!(!answered.known[&question()].has_just_failed(start + AFTER_FAILURE / 2));
+        assert!(!answered.known[&question()].has_just_failed(start + FAILURE_TTL / 2));
         assert_eq!(answered.under_way, HashMap::new());
     }
 
@@ -350,34 +354,34 @@ mod tests {
             name: format!("{number}.test"),
             kind: RecordType::A,
         };
-        let mut memory = Memory::default();
+        let mut cache = AnswerCache::default();
         let under_way = async { None }.boxed().shared();
-        for number in 0..MAX_KNOWN {
-            memory.make_known(&named(number));
+        for number in 0..MAX_CACHED {
+            cache.insert(&named(number));
         }
-        let known = |memory: &mut Memory, number: usize| memory.known.remove(&named(number));
+        let known = |cache: &mut AnswerCache, number: usize| cache.known.remove(&named(number));
         for (number, asked, is_used) in [(0, Some(under_way), false), (1, None, true)] {
-            let mut held = known(&mut memory, number).expect("it is known");
+            let mut held = known(&mut cache, number).expect("it is known");
             (held.asked, held.is_used) = (asked, is_used);
-            memory.known.insert(named(number), held);
+            cache.known.insert(named(number), held);
         }
-        memory.make_known(&question());
-        assert_eq!(memory.known.len(), MAX_KNOWN);
+        cache.insert(&question());
+        assert_eq!(cache.known.len(), MAX_CACHED);
         for (number, is_known) in [(0, true), (1, true), (2, false), (3, true)] {
             assert_eq!(
-                memory.known.contains_key(&named(number)),
+                cache.known.contains_key(&named(number)),
                 is_known,
                 "{number}"
             );
         }
         // Its next turn comes after all others'.
-        for number in 0..MAX_KNOWN - 3 {
-            memory.make_known(&named(MAX_KNOWN + number));
+        for number in 0..MAX_CACHED - 3 {
+            cache.insert(&named(MAX_CACHED + number));
         }
-        assert!(memory.known.contains_key(&named(1)));
-        memory.make_known(&named(3 * MAX_KNOWN));
-        memory.make_known(&named(3 * MAX_KNOWN + 1));
-        assert!(!memory.known.contains_key(&named(1)));
+        assert!(cache.known.contains_key(&named(1)));
+        cache.insert(&named(3 * MAX_CACHED));
+        cache.insert(&named(3 * MAX_CACHED + 1));
+        assert!(!cache.known.contains_key(&named(1)));
     }
 
     /// Hosts of one tenant that lead to a hundred silent names each must not block another tenant's queries.
@@ -385,7 +389,7 @@ mod tests {
     async fn an_asker_leaves_the_others_their_questions() {
         let silent = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
         let address = silent.local_addr().expect("an address");
-        let answers = Answers::new(Servers::new(&[address]));
+        let answers = DnsCache::new(Servers::new(&[address]));
         let (greedy, other) = (
             QueryOrigin::Org(Uuid::from_u128(1)),
             QueryOrigin::Org(Uuid::from_u128(2)),
@@ -395,11 +399,12 @@ mod tests {
                 name,
                 kind: RecordType::A,
             };
-            let mut memory = answers.memory();
-            answers.begin(&mut memory, &question, origin).is_some()
+            let mut cache = answers.cache();
+            answers.start_query(&mut cache, &question, origin).is_some()
         };
-        let many = (0..MAX_ASKED).filter(|number| begun(greedy, format!("{number}.greedy.test")));
-        assert_eq!(many.count(), MAX_OF_ONE);
+        let many =
+            (0..MAX_IN_FLIGHT).filter(|number| begun(greedy, format!("{number}.greedy.test")));
+        assert_eq!(many.count(), MAX_IN_FLIGHT_OF_ONE);
         for origin in [
             other,
             QueryOrigin::Messages,
@@ -408,7 +413,7 @@ mod tests {
         ] {
             assert!(begun(origin, format!("{origin:?}.test")), "{origin:?}");
         }
-        // What is under way already is shared.
+        // A query in flight is shared.
         assert!(begun(greedy, format!("{other:?}.test")));
     }
 }

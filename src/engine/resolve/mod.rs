@@ -21,7 +21,7 @@ use trunkline_sip::moment::Moment;
 use crate::engine::clock;
 
 pub(crate) use answers::QueryOrigin;
-use answers::{Answers, Records};
+use answers::{DnsCache, Records};
 use servers::Servers;
 
 /// Times, from the start, after which resolution continues without NAPTR records, without SRV records and without
@@ -35,7 +35,7 @@ const FOR_OTHER_FAMILY: Duration = Duration::from_millis(300);
 /// Addresses tried for one name.
 const MAX_TARGETS: usize = 8;
 /// Time that the system resolver may take.
-const SYSTEM_PATIENCE: Duration = Duration::from_secs(3);
+const SYSTEM_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// SRV records of one name that are used.
 const MAX_RECORDS: usize = 32;
@@ -43,7 +43,7 @@ const MAX_RECORDS: usize = 32;
 /// A resolver with its cache. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Resolver {
-    answers: Arc<Answers>,
+    answers: Arc<DnsCache>,
     origin: QueryOrigin,
 }
 
@@ -52,7 +52,7 @@ impl Resolver {
     /// addresses can be reached.
     pub(crate) fn new(servers: &[SocketAddr]) -> Self {
         Self {
-            answers: Answers::new(Servers::new(servers)),
+            answers: DnsCache::new(Servers::new(servers)),
             origin: QueryOrigin::Operator,
         }
     }
@@ -128,7 +128,7 @@ impl Resolver {
 
 /// Resolves a name through the system (`/etc/hosts`), which needs no name server.
 pub(super) async fn addresses_by_system(host: &str) -> Vec<IpAddr> {
-    let asked = timeout(SYSTEM_PATIENCE, tokio::net::lookup_host((host, 0))).await;
+    let asked = timeout(SYSTEM_TIMEOUT, tokio::net::lookup_host((host, 0))).await;
     let found = asked.ok().and_then(Result::ok).into_iter().flatten();
     found.map(|address| address.ip()).collect()
 }
@@ -137,7 +137,7 @@ type Places = Vec<(Transport, SocketAddr)>;
 
 /// Resolution of one host.
 struct Search<'a> {
-    answers: &'a Arc<Answers>,
+    answers: &'a Arc<DnsCache>,
     origin: QueryOrigin,
     began: Moment,
     /// Services that are used, and records of each.
@@ -336,6 +336,7 @@ fn in_order(mut records: Vec<Srv>, mut draw: impl FnMut(u32) -> u32) -> Vec<Srv>
                 is_it
             })
             .unwrap_or(0);
+
         ordered.push(records.remove(chosen));
     }
 

@@ -21,9 +21,9 @@ const RESOLV_CONF: &str = "/etc/resolv.conf";
 /// File of names that need no name server. The resolver reads it when it is built.
 const HOSTS: &str = "/etc/hosts";
 /// Interval between checks of the two files.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// Timeout of one try at one server; the system's own setting applies where it is shorter.
-const TRY: Duration = Duration::from_secs(1);
+const TRY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Name servers, and the resolver that asks them.
 pub(super) enum Servers {
@@ -85,7 +85,7 @@ impl Followed {
     }
 
     fn resolver(&mut self, now: Moment) -> Option<Arc<TokioResolver>> {
-        if now.since(self.looked) >= LOOK_EVERY {
+        if now.since(self.looked) >= CHECK_INTERVAL {
             self.looked = now;
             self.follow();
         }
@@ -138,7 +138,7 @@ fn build(
     config: ResolverConfig,
     mut options: ResolverOpts,
 ) -> Result<Arc<TokioResolver>, hickory_resolver::net::NetError> {
-    options.timeout = options.timeout.min(TRY);
+    options.timeout = options.timeout.min(TRY_TIMEOUT);
     options.use_hosts_file = ResolveHosts::Always;
 
     let mut builder = Hickory::builder_with_config(config, TokioRuntimeProvider::default());
@@ -164,7 +164,7 @@ mod tests {
         let write = |text: &str| fs::write(&file, text).expect("a file");
         let mut now = Moment::from_secs(1_000);
         let mut later = || {
-            now = now + LOOK_EVERY;
+            now = now + CHECK_INTERVAL;
             now
         };
 

@@ -20,19 +20,19 @@ pub(in crate::api::phone) async fn end(api: &Api, call: Call) -> Result<CommandR
         return Err(not_up(api, &call));
     }
 
-    for _ in 0..LOOKS {
+    for _ in 0..CHECKS {
         let stored = api
             .read_inline(move |tx| calls::by_id(tx, call.org_id, call.id))
             .await;
         if let Some(ended) = stored.ok().filter(|call| call.ended_at.is_some()) {
             return CommandResult::new(StatusCode::OK, &CallView::from(ended));
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(CHECK_INTERVAL).await;
     }
 
     CommandResult::new(StatusCode::ACCEPTED, &CallView::from(call))
 }
 
 /// Interval between checks whether the end is recorded.
-const LOOK: Duration = Duration::from_millis(20);
-const LOOKS: u32 = 50;
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
+const CHECKS: u32 = 50;

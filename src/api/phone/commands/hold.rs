@@ -13,8 +13,8 @@ use super::super::command_result::CommandResult;
 use crate::api::{Api, ApiError};
 
 /// Interval between checks whether both sides have agreed.
-const LOOK: Duration = Duration::from_millis(20);
-const LOOKS: u32 = 100;
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
+const CHECKS: u32 = 100;
 
 /// Holds or resumes a call.
 pub(in crate::api::phone) async fn turn(
@@ -53,7 +53,7 @@ pub(in crate::api::phone) async fn turn(
 
 /// Waits for the outcome of the change of this number.
 async fn settled(api: &Api, org: Uuid, call: Uuid, number: u32) -> Result<StatusCode, ApiError> {
-    for _ in 0..LOOKS {
+    for _ in 0..CHECKS {
         let live = api.live().one(org, call).filter(|live| !live.is_over());
         let Some(live) = live else {
             return Err(ApiError::Conflict("The call is over".to_owned()));
@@ -64,7 +64,7 @@ async fn settled(api: &Api, org: Uuid, call: Uuid, number: u32) -> Result<Status
                 None => Ok(StatusCode::OK),
             };
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(CHECK_INTERVAL).await;
     }
     Ok(StatusCode::ACCEPTED)
 }

@@ -17,9 +17,9 @@ use super::super::command_result::CommandResult;
 use crate::api::{Api, ApiError};
 
 /// Time that the directory may take to show changes made before the request.
-const CATCH_UP: Duration = Duration::from_secs(1);
+const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(1);
 /// `Retry-After` in seconds if other calls are in the way.
-const RETRY: u64 = 5;
+const RETRY_AFTER_S: u64 = 5;
 
 /// Answer to the request; the call continues by itself.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -65,7 +65,7 @@ pub(in crate::api::phone) async fn begin(
 /// inbound calls.
 pub(in crate::api::phone) async fn caught_up(api: &Api) {
     if let Ok(latest) = api.read_inline(feed::position).await {
-        let _ = tokio::time::timeout(CATCH_UP, api.directory().reaches(latest)).await;
+        let _ = tokio::time::timeout(CATCH_UP_TIMEOUT, api.directory().reaches(latest)).await;
     }
 }
 
@@ -91,7 +91,7 @@ fn check(org: &OrgView, agent: Uuid) -> Result<(), ApiError> {
     reason = "all the others are told alike"
 )]
 pub(in crate::api::phone) fn refused(Denied { reason, wait_s }: Denied) -> ApiError {
-    let wait_s = wait_s.unwrap_or(RETRY);
+    let wait_s = wait_s.unwrap_or(RETRY_AFTER_S);
     let message = reason.sentence().to_owned();
     let error = match reason {
         Reason::Overload | Reason::Draining => ApiError::Unavailable { message, wait_s },

@@ -15,7 +15,7 @@ use super::super::legs::{Message, messages_here};
 use crate::api::{Api, ApiError};
 
 /// Octets of messages sent to another node. Messages beyond are left out, and the trace says that it is incomplete.
-const MOST: usize = 4 << 20;
+const MAX_OCTETS: usize = 4 << 20;
 /// Legs that a message may belong to.
 const LEGS: [&str; 3] = ["caller", "runtime", "destination"];
 
@@ -55,7 +55,7 @@ pub(in crate::api::phone) fn read_relayed(body: &str) -> serde_json::Result<(Vec
 pub(in crate::api::phone) async fn given(api: &Api, call: Call) -> Result<CommandResult, ApiError> {
     let (_, messages, is_complete) = messages_here(api, call).await?;
     let count = messages.len();
-    let mut room = MOST;
+    let mut room = MAX_OCTETS;
     let fits = messages.into_iter().take_while(|message| {
         let left = room.checked_sub(message.captured.octets.len());
         room = left.unwrap_or_default();

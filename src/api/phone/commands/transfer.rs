@@ -40,7 +40,7 @@ pub(in crate::api::phone) async fn begin(
     // An acknowledged transfer must survive a crash: wait for the row. If that takes too long, the journal has been
     // synced long before.
     let (org, id) = (call.org_id, transfer.id);
-    for _ in 0..LOOKS {
+    for _ in 0..CHECKS {
         if api
             .read_inline(move |tx| transfers::is_there(tx, org, id))
             .await
@@ -48,7 +48,7 @@ pub(in crate::api::phone) async fn begin(
         {
             break;
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(CHECK_INTERVAL).await;
     }
 
     let shown = CallTransfer::from(&transfer);
@@ -56,5 +56,5 @@ pub(in crate::api::phone) async fn begin(
 }
 
 /// Interval between checks whether the transfer is recorded.
-const LOOK: Duration = Duration::from_millis(20);
-const LOOKS: u32 = 50;
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
+const CHECKS: u32 = 50;
