@@ -12,12 +12,12 @@ use trunkline_sip::wire::{Message, Method};
 
 use super::allow::own_lines;
 use super::attempts::NoAnswer;
-use super::call::{AwaitedAck, Call, Delayed, Phase, Purpose};
+use super::call::{Call, CallStatus, Purpose};
 use super::context::{CallTimer, Cx, allows};
 use super::crossing::{self, Crossing, Place, Refusal};
 use super::hangup::{self, End};
 use super::invite_client::{Accepted, Failed};
-use super::leg::{Leg, LegId};
+use super::leg::{AwaitedAck, Delayed, Leg, LegId, LegState, Session};
 use super::privacy::Identity;
 use super::provisional_relay::{Held, Won};
 use super::refusal::Reason;
@@ -54,7 +54,7 @@ impl Call {
 
     /// Whether the 2xx is known and its ACK still waits for the other side.
     fn awaits(&self, client: ClientTx) -> bool {
-        self.awaited.iter().any(|ack| {
+        self.awaited().any(|(_, ack)| {
             ack.delayed
                 .as_ref()
                 .is_some_and(|delayed| delayed.client == client)
@@ -64,7 +64,7 @@ impl Call {
 
     /// Returns whether a 2xx of that transaction waits for a PRACK of the caller's. Another fork's is repeated until then.
     fn holds_back(&self, client: ClientTx) -> bool {
-        let incoming = self.incoming.as_deref();
+        let incoming = self.incoming();
         incoming.is_some_and(|incoming| incoming.relay.holds(client))
     }
 
@@ -74,7 +74,7 @@ impl Call {
         };
         let fork = leg.fork_of(message.to_tag().unwrap_or_default());
         let dialog = fork.and_then(|fork| leg.dialog_ref(fork));
-        self.phase != Phase::Setup && dialog.is_some_and(Dialog::is_confirmed)
+        self.status() != CallStatus::SettingUp && dialog.is_some_and(Dialog::is_confirmed)
     }
 
     /// The runtime's 2xx: the first one wins.
@@ -95,7 +95,10 @@ impl Call {
             leg.flow = flow;
             leg.credentials = credentials;
         }
-        let Some(incoming) = self.incoming.as_deref() else {
+        let agent = self.agent_id();
+        self.legs
+            .set_state(agent, LegState::Ready(Session::default()));
+        let Some(incoming) = self.incoming() else {
             return;
         };
         let agreed = has_sdp(incoming.invite()) || incoming.relay.is_agreed(fork);
@@ -111,7 +114,7 @@ impl Call {
             fork,
             acknowledged,
         };
-        match self.incoming.as_deref_mut().filter(|_| waits) {
+        match self.incoming_mut().filter(|_| waits) {
             Some(incoming) => {
                 let answer = message.into();
                 incoming.relay.hold_back(Held { won, answer });
@@ -122,11 +125,11 @@ impl Call {
 
     /// The runtime's 2xx becomes the caller's.
     pub(crate) fn take_answer(&mut self, cx: &mut Cx<'_>, won: Won, message: &Message<'_>) {
-        let Some(incoming) = self.incoming.take() else {
+        let trunk = self.trunk_id();
+        let Some(incoming) = self.legs.take_incoming(trunk) else {
             return;
         };
         cx.release_incoming(&incoming);
-        self.late_prack = incoming.relay.late_prack(won.fork);
         self.keep_only(won.fork);
         self.open_runtime_leg(cx, won.flow, message);
         let delayed = (!won.acknowledged).then(|| Delayed {
@@ -178,7 +181,7 @@ impl Call {
         self.answer_caller(
             cx,
             fork,
-            invite,
+            incoming,
             answer.body(),
             delayed,
             runtime_call_id,
@@ -192,13 +195,13 @@ impl Call {
         &mut self,
         cx: &mut Cx<'_>,
         fork: u8,
-        invite: &Message<'_>,
+        incoming: &UasInvite,
         body: &[u8],
         delayed: Option<Delayed>,
         runtime_call_id: Box<str>,
         more: impl FnOnce(&mut Head<'_>, &str),
     ) {
-        let config = std::sync::Arc::clone(&cx.core.config);
+        let (config, invite) = (std::sync::Arc::clone(&cx.core.config), incoming.invite());
         let (id, agent) = (self.trunk_id(), self.agent_id());
         let Some(trunk) = self.legs.sip_mut(id) else {
             return;
@@ -230,18 +233,17 @@ impl Call {
             }
             more(head, &config.header_prefix);
         };
-        let Some(invite_tx) = self.invite else {
-            return;
-        };
-        cx.respond(invite_tx, 200, Some(dialog.local_tag()), write, body);
-        self.awaited.push(AwaitedAck {
-            from: id,
+        let server = incoming.server();
+        cx.respond(server, 200, Some(dialog.local_tag()), write, body);
+        let mut session = Session::begun_by(server);
+        session.late_prack = incoming.relay.late_prack(fork);
+        session.await_ack(AwaitedAck {
             cseq: invite.cseq().number,
-            server: invite_tx,
+            server,
             delayed,
         });
+        self.legs.set_state(id, LegState::Ready(session));
         self.bridge = Some((id, agent));
-        self.phase = Phase::Answered;
         self.answered = Some(cx.now);
         cx.core.fact(Fact::Answered {
             call: self.id,

@@ -15,17 +15,14 @@ use uuid::Uuid;
 
 use super::attempts::Recorded;
 use super::dialing::Dialing;
-use super::hangup::Farewell;
 use super::held::Held;
 use super::hold::Hold;
 use super::joining::Joining;
-use super::leg::{Leg, LegId, LegRole, Legs, LocalMedia, SipPeer};
+use super::leg::{AwaitedAck, Leg, LegId, LegRole, LegState, Legs, LocalMedia, Session, SipPeer};
 use super::limits::Permit;
 use super::outbound::Outbound;
 use super::privacy::CallerIdentity;
 use super::proofs::Again;
-use super::provisional_relay::LatePrack;
-use super::replaces::Successor;
 use super::request_origin::RequestOrigin;
 use super::request_queue::RequestQueue;
 use super::transfer::{Bridged, Transfer};
@@ -41,15 +38,15 @@ pub struct CallKey {
     pub generation: u32,
 }
 
-/// How far a call has come.
+/// Status of a call, as its legs have it.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Phase {
-    /// The runtime has not accepted yet.
-    Setup,
+pub(crate) enum CallStatus {
+    /// One of the two legs has not been accepted yet.
+    SettingUp,
     /// Our 2xx is out, the caller's ACK is not in.
     Answered,
     /// Acknowledged.
-    Confirmed,
+    Up,
     /// Over; what is left waits for the answers to our BYEs.
     Over,
 }
@@ -130,29 +127,6 @@ pub(crate) enum Ask {
     Join,
 }
 
-/// A 2xx that we sent and that has not been acknowledged.
-#[derive(Debug)]
-pub(crate) struct AwaitedAck {
-    /// Who owes us the ACK.
-    pub(crate) from: LegId,
-    /// CSeq of the INVITE that is acknowledged.
-    pub(crate) cseq: u32,
-    pub(crate) server: ServerTx,
-    /// With a delayed offer: the 2xx on the other leg whose ACK waits for the SDP answer in this one.
-    pub(crate) delayed: Option<Delayed>,
-}
-
-/// A 2xx with an offer that we received and have not acknowledged, since the answer is still to come.
-#[derive(Debug)]
-pub(crate) struct Delayed {
-    pub(crate) client: ClientTx,
-    pub(crate) fork: u8,
-    /// Our CSeq on that leg.
-    pub(crate) cseq: u32,
-    /// The offer, to be rejected if no answer comes.
-    pub(crate) offer: Box<[u8]>,
-}
-
 /// One call.
 #[derive(Debug)]
 pub(crate) struct Call {
@@ -170,14 +144,7 @@ pub(crate) struct Call {
     pub(crate) hops: u8,
     /// CSeq of our INVITE to the runtime.
     pub(crate) runtime_cseq: u32,
-    pub(crate) phase: Phase,
     pub(crate) answered: Option<Moment>,
-    /// The caller's INVITE until it has its final answer.
-    pub(crate) incoming: Option<Box<UasInvite>>,
-    /// The caller's INVITE transaction while it lives; `None` for a call that we began.
-    pub(crate) invite: Option<ServerTx>,
-    /// Somebody is being called.
-    pub(crate) dialing: Option<Box<Dialing>>,
     /// What a call that we began knows besides.
     pub(crate) outbound: Option<Box<Outbound>>,
     /// Both ends are being given each other's media by us, or have been.
@@ -186,8 +153,6 @@ pub(crate) struct Call {
     pub(crate) bridged: Option<Bridged>,
     /// What the caller has offered and nobody has answered.
     pub(crate) proposed: Option<Box<[u8]>>,
-    /// A new leg is to take the caller's place.
-    pub(crate) successor: Option<Successor>,
     pub(crate) legs: Legs,
     /// The two legs that are connected, the trunk's first, once the call has been answered.
     pub(crate) bridge: Option<(LegId, LegId)>,
@@ -199,10 +164,6 @@ pub(crate) struct Call {
     pub(crate) turn: Option<TimerId>,
     /// The last INVITE of a peer inside the call.
     pub(crate) theirs: Option<ServerTx>,
-    pub(crate) awaited: SmallVec<[AwaitedAck; 1]>,
-    pub(crate) late_prack: Option<LatePrack>,
-    /// The agent hung up before the caller's ACK: BYE is owed (RFC 3261 §15).
-    pub(crate) bye_owed: Option<Farewell>,
     pub(crate) permit: Option<Permit>,
     /// A re-INVITE of ours waits for its final answer.
     pub(crate) exchange: Option<TimerId>,
@@ -219,6 +180,46 @@ pub(crate) struct Call {
 }
 
 impl Call {
+    /// Status of the call.
+    pub(crate) fn status(&self) -> CallStatus {
+        let trunk = self.legs.get(self.trunk_id());
+        match trunk.map(|leg| &leg.state) {
+            Some(LegState::Leaving(..) | LegState::Gone) | None => CallStatus::Over,
+            Some(LegState::Incoming(_) | LegState::Replacing(_) | LegState::Dialing(_)) => {
+                CallStatus::SettingUp
+            }
+            Some(LegState::Ready(_)) if self.bridge.is_none() => CallStatus::SettingUp,
+            Some(LegState::Ready(session)) if session.is_acknowledged() => CallStatus::Up,
+            Some(LegState::Ready(_)) => CallStatus::Answered,
+        }
+    }
+
+    /// The caller's INVITE until it has its final answer.
+    pub(crate) fn incoming(&self) -> Option<&UasInvite> {
+        self.legs.get(self.trunk_id())?.incoming()
+    }
+
+    pub(crate) fn incoming_mut(&mut self) -> Option<&mut UasInvite> {
+        self.legs.get_mut(self.trunk_id())?.incoming_mut()
+    }
+
+    /// Our INVITE that has no final answer yet.
+    pub(crate) fn dialing(&self) -> Option<&Dialing> {
+        self.legs.iter().find_map(Leg::dialing)
+    }
+
+    pub(crate) fn dialing_mut(&mut self) -> Option<&mut Dialing> {
+        self.legs.iter_mut().find_map(Leg::dialing_mut)
+    }
+
+    /// The 2xx of ours that have not been acknowledged, and the legs that owe us their ACKs.
+    pub(crate) fn awaited(&self) -> impl Iterator<Item = (LegId, &AwaitedAck)> {
+        self.legs.iter().flat_map(|leg| {
+            let session = leg.session().into_iter();
+            session.flat_map(|session| session.awaited().iter().map(|ack| (leg.id, ack)))
+        })
+    }
+
     /// The leg on the trunk.
     pub(crate) fn trunk_id(&self) -> LegId {
         self.bridge.map_or(LegId::FIRST, |(trunk, _)| trunk)
@@ -352,9 +353,9 @@ impl Call {
 
     /// Whether the ACK of that CSeq number is to bring an SDP answer.
     pub(crate) fn awaits_sdp_of(&self, id: LegId, cseq: u32) -> bool {
-        let is_meant = |ack: &AwaitedAck| ack.from == id && ack.cseq == cseq;
-        let mut awaited = self.awaited.iter();
-        let ack = awaited.find(|ack| is_meant(ack));
+        let session = self.legs.session(id);
+        let mut awaited = session.into_iter().flat_map(Session::awaited);
+        let ack = awaited.find(|ack| ack.cseq == cseq);
         ack.is_some_and(|ack| ack.delayed.is_some() || self.echo_awaits_answer())
     }
 
@@ -379,9 +380,9 @@ impl Call {
 
     /// Whether nothing is awaited any more and the call may be forgotten.
     pub(crate) fn is_done(&self) -> bool {
-        self.phase == Phase::Over
+        self.status() == CallStatus::Over
             && self.pending.is_empty()
-            && self.bye_owed.is_none()
+            && !self.legs.iter().any(Leg::owes_bye)
             && !self.is_parting()
     }
 

@@ -31,7 +31,7 @@ use super::crossing::lacking_options;
 use super::effect::{Challenged, Challenger, Effect, News};
 use super::health::Health;
 use super::hops::Hops;
-use super::leg::{LegId, Peer};
+use super::leg::LegId;
 use super::limits::Limits;
 use super::live::LiveCalls;
 use super::outbound::Outbound;
@@ -326,27 +326,19 @@ impl Core {
 
     /// Frees what a finished call holds.
     pub(crate) fn release(&mut self, call: &mut Call) {
-        for timer in call.dialing.iter().flat_map(|dialing| dialing.timers()) {
-            self.timers.cancel(timer);
-        }
         for tag in call.tags.drain(..) {
             self.tags.remove(&tag);
         }
         let mut timers = vec![call.deadline, call.exchange, call.transfer_timer()];
         timers.push(call.turn);
-        let incoming = call.incoming.iter();
-        timers.extend(incoming.flat_map(|incoming| incoming.timers()).map(Some));
         let outbound = call.outbound.as_deref();
         if outbound.is_some_and(Outbound::has_media) {
             self.effects.push_back(Effect::CloseEcho { call: call.key });
         }
         for leg in call.legs.iter() {
-            match &leg.peer {
-                Peer::Sip(peer) => timers.extend([peer.session_timer, peer.keep_alive]),
-                Peer::Media(media) if media.local.is_some() => {
-                    self.effects.push_back(Effect::CloseEcho { call: call.key });
-                }
-                Peer::Media(_) | Peer::Unknown => {}
+            timers.extend(leg.timers().map(Some));
+            if leg.local().is_some_and(|media| media.local.is_some()) {
+                self.effects.push_back(Effect::CloseEcho { call: call.key });
             }
         }
         for timer in timers.into_iter().flatten() {

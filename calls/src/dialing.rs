@@ -18,7 +18,7 @@ use super::hangup;
 use super::invite_client::{
     Accepted, DialledLeg, Event, Failed, InviteClient, InviteText, Patience,
 };
-use super::leg::{self, ForkDialog, LegRole, SipPeer};
+use super::leg::{self, ForkDialog, LegId, LegRole, LegState, SipPeer};
 use super::pbx::Pbx;
 use super::refusal::Reason;
 use super::runtime_invite::RuntimeInvite;
@@ -128,7 +128,7 @@ impl Call {
     /// Makes ready to dial a destination.
     pub(crate) fn dial_destination(&mut self, cx: &mut Cx<'_>, callee: Callee, patience: Patience) {
         let role = LegRole::Destination;
-        let id = self.legs.add(role, leg::Peer::Unknown);
+        let id = self.legs.add(role, leg::Peer::Unknown, LegState::Gone);
         let leg = DialledLeg {
             key: self.key,
             slot: self.slot,
@@ -146,21 +146,27 @@ impl Call {
         };
         let (plan, text) = callee.split(callee_leg, patience);
         let client = InviteClient::new(leg, plan, self.recorded);
-        self.dialing = Some(Dialing::destination(client, text));
+        self.dials(id, Dialing::destination(client, text));
     }
 
     /// Offers `offer` to whom the call dials, and lets that ring for as long as `patience` says.
     pub(crate) fn dial(&mut self, cx: &mut Cx<'_>, offer: Vec<u8>, patience: Duration) {
-        if let Some(dialing) = self.dialing.as_deref_mut() {
-            dialing.offer(cx, self.key, offer, patience);
+        let key = self.key;
+        if let Some(dialing) = self.dialing_mut() {
+            dialing.offer(cx, key, offer, patience);
         }
         self.with_dialing(cx, |client, cx, text| client.begin(cx, text));
     }
 
+    /// Has a leg wait for the answer to our INVITE.
+    pub(crate) fn dials(&mut self, id: LegId, dialing: Box<Dialing>) {
+        self.legs.set_state(id, LegState::Dialing(dialing));
+    }
+
     /// Returns whether this is the transaction of the INVITE that dials.
     pub(crate) fn dials_by(&self, client: ClientTx) -> bool {
-        let dialing = self.dialing.as_deref();
-        dialing.is_some_and(|dialing| dialing.client.owns(client))
+        let owns = |dialing: &Dialing| dialing.client.owns(client);
+        self.dialing().is_some_and(owns)
     }
 
     /// Lets the client go on, and hands on what comes of it.
@@ -169,7 +175,7 @@ impl Call {
         cx: &mut Cx<'_>,
         act: impl FnOnce(&mut InviteClient, &mut Cx<'_>, &dyn InviteText) -> Event<'m>,
     ) {
-        let Some(mut dialing) = self.dialing.take() else {
+        let Some((id, mut dialing)) = self.legs.take_dialing() else {
             return;
         };
         let Dialing { client, peer } = &mut *dialing;
@@ -192,14 +198,14 @@ impl Call {
         }
 
         match event {
-            Event::Waits => self.dialing = Some(dialing),
+            Event::Waits => self.dials(id, dialing),
             Event::Provisional(heard) => {
-                let dialing = self.dialing.insert(dialing);
-                match &dialing.peer {
-                    Peer::Callee(_) if heard.is_first => self.on_callee_rings(cx),
-                    Peer::Destination(_) if heard.is_first => self.on_destination_rings(cx),
-                    Peer::Callee(_) | Peer::Destination(_) => {}
-                    Peer::Runtime(_) => self.on_runtime_provisional(cx, heard),
+                self.dials(id, dialing);
+                match self.role(id) {
+                    LegRole::Trunk if heard.is_first => self.on_callee_rings(cx),
+                    LegRole::Destination if heard.is_first => self.on_destination_rings(cx),
+                    LegRole::Trunk | LegRole::Destination => {}
+                    LegRole::Agent => self.on_runtime_provisional(cx, heard),
                 }
             }
             Event::Accepted(accepted) => self.on_accepted(cx, dialing, *accepted),
@@ -230,7 +236,7 @@ impl Call {
         if self.is_out_of_reach(accepted.message) {
             return Some(Reason::MediaFamilies);
         }
-        let incoming = self.incoming.as_deref();
+        let incoming = self.incoming();
         let is_agreed = |incoming: &UasInvite| incoming.relay.is_agreed(accepted.fork);
         let lacks_sdp =
             accepted.sdp().is_none() && incoming.is_some_and(|incoming| !is_agreed(incoming));
@@ -250,7 +256,7 @@ impl Call {
         if !dialing.client.has_more() {
             return self.refuse(cx, reason);
         }
-        self.dialing = Some(dialing);
+        self.dials(dialing.client.leg(), dialing);
         self.with_dialing(cx, |client, cx, text| client.pass_over(cx, text));
     }
 
@@ -277,7 +283,7 @@ impl Call {
     /// Another INVITE is out to the runtime, or none any more: early dialogs are over with the transaction of theirs (RFC 3261 §12.3). Those
     /// towards the caller stay until the call has its answer.
     fn on_runtime_invited(&mut self, client: &InviteClient) {
-        if let Some(incoming) = self.incoming.as_deref_mut() {
+        if let Some(incoming) = self.incoming_mut() {
             incoming.relay.drop_queued();
         }
         let agent = self.agent_id();
@@ -299,7 +305,7 @@ impl Call {
 
     /// Whom the call dials has rung for long enough.
     pub(crate) fn on_ringing_timeout(&mut self, cx: &mut Cx<'_>) {
-        if let Some(mut dialing) = self.dialing.take() {
+        if let Some((_, mut dialing)) = self.legs.take_dialing() {
             let failed = dialing.client.give_up(cx);
             self.recorded = dialing.client.recorded();
             self.on_failed(cx, *dialing, failed);

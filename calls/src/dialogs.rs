@@ -3,7 +3,7 @@
 use trunkline_sip::wire::Message;
 
 use super::Calls;
-use super::call::{CallKey, Phase};
+use super::call::{CallKey, CallStatus};
 use super::context::TagOwner;
 use super::leg::LegId;
 
@@ -38,7 +38,7 @@ impl Calls {
         let peer = answer.to_tag().unwrap_or_default();
         found.is_some_and(|slot| {
             let call = &slot.call;
-            let is_up = matches!(call.phase, Phase::Answered | Phase::Confirmed);
+            let is_up = matches!(call.status(), CallStatus::Answered | CallStatus::Up);
             is_up && call.has_dialog(answer.call_id(), peer)
         })
     }
@@ -56,7 +56,7 @@ impl Calls {
         let slot = self.slab.get(key.index as usize);
         slot.filter(|slot| slot.generation == key.generation)
             .is_some_and(|slot| {
-                let dialing = slot.call.dialing.as_deref();
+                let dialing = slot.call.dialing();
                 dialing.is_some_and(|dialing| dialing.client.invites_as(tag.bits))
             })
     }

@@ -12,12 +12,12 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message};
 
 use super::allow::own_lines;
-use super::call::{Call, Phase};
+use super::call::{Call, CallStatus};
 use super::context::{Cx, TagOwner};
 use super::effect::{EchoMedia, Effect};
 use super::hangup::End;
 use super::has_sdp;
-use super::leg::ForkDialog;
+use super::leg::{ForkDialog, LegState};
 use super::refusal::Reason;
 use super::setup;
 
@@ -76,7 +76,7 @@ impl NoBody {
 impl Call {
     /// Media is open, or no port was free: the echo agent answers or refuses.
     pub(crate) fn on_echo_open(&mut self, cx: &mut Cx<'_>, local: Option<SocketAddr>) {
-        if self.phase == Phase::Over {
+        if self.status() == CallStatus::Over {
             if local.is_some() {
                 cx.core
                     .effects
@@ -84,10 +84,10 @@ impl Call {
             }
             return;
         }
-        if self.outbound.is_some() && self.phase == Phase::Setup {
+        if self.outbound.is_some() && self.status() == CallStatus::SettingUp {
             return self.on_outbound_media(cx, local);
         }
-        if self.phase != Phase::Setup {
+        if self.status() != CallStatus::SettingUp {
             return;
         }
         let Some(local) = local else {
@@ -97,13 +97,14 @@ impl Call {
             return;
         };
         media.local = Some(local);
-        let Some(incoming) = self.incoming.take() else {
+        let id = self.trunk_id();
+        let Some(incoming) = self.legs.take_incoming(id) else {
             return;
         };
         let (body, audio) = match self.echo_body(incoming.invite()) {
             Ok(agreed) => agreed,
             Err(no) => {
-                self.incoming = Some(incoming);
+                self.legs.set_state(id, LegState::Incoming(incoming));
                 return self.refuse_media(cx, &no);
             }
         };
@@ -117,7 +118,7 @@ impl Call {
         );
         self.tags.push(tag.bits());
         let Some(dialog) = Dialog::uas(incoming.invite(), tag.as_bytes()) else {
-            self.incoming = Some(incoming);
+            self.legs.set_state(id, LegState::Incoming(incoming));
             return self.refuse(cx, Reason::BadRequest);
         };
         if let Some(trunk) = self.trunk_mut() {
@@ -125,15 +126,7 @@ impl Call {
         }
         cx.release_incoming(&incoming);
         let content = |head: &mut Head<'_>, _: &str| head.line("Content-Type", b"application/sdp");
-        self.answer_caller(
-            cx,
-            0,
-            incoming.invite(),
-            &body,
-            None,
-            Box::default(),
-            content,
-        );
+        self.answer_caller(cx, 0, &incoming, &body, None, Box::default(), content);
     }
 
     /// Our SDP for a message: an answer to its offer, or an offer of ours if it has none.

@@ -83,12 +83,12 @@ impl Call {
         if self.is_asking() {
             return Exchange::Asking;
         }
-        let mut awaited = self.awaited.iter();
-        if let Some(ack) = awaited.find(|ack| ack.delayed.is_some()) {
-            return Exchange::AwaitsAnswer(ack.from);
+        let mut awaited = self.awaited();
+        if let Some((from, _)) = awaited.find(|(_, ack)| ack.delayed.is_some()) {
+            return Exchange::AwaitsAnswer(from);
         }
-        match (self.awaited.first(), self.theirs) {
-            (Some(ack), _) => Exchange::AwaitsAck(ack.from),
+        match (self.awaited().next(), self.theirs) {
+            (Some((from, _)), _) => Exchange::AwaitsAck(from),
             (None, Some(_)) => Exchange::Refused,
             (None, None) => Exchange::Idle,
         }

@@ -70,7 +70,7 @@ impl Call {
         if !has_sdp(answer) {
             return false;
         }
-        let incoming = self.incoming.as_deref().map(UasInvite::invite);
+        let incoming = self.incoming().map(UasInvite::invite);
         let offer = match incoming.filter(|invite| has_sdp(invite)) {
             Some(invite) => Some(invite.body()),
             None => self.joining.as_deref().map(Joining::heard),

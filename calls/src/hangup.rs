@@ -10,10 +10,11 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{Message, Method};
 use uuid::Uuid;
 
-use super::call::{Call, Delayed, Pending, Phase, Purpose};
+use super::call::{Call, CallStatus, Pending, Purpose};
 use super::context::Cx;
 use super::crossing::{Crossing, Place};
-use super::leg::{Leg, LegId};
+use super::dialing::Dialing;
+use super::leg::{Bye, Delayed, LegId, LegState, Session};
 use super::refusal::Reason;
 use super::request_origin::RequestOrigin;
 use super::uas_invite::UasInvite;
@@ -36,12 +37,12 @@ pub(crate) struct End {
 
 /// What a BYE says besides the end.
 #[derive(Debug, Default)]
-pub(crate) struct Farewell {
+pub(crate) struct ByeContent {
     lines: Box<[u8]>,
     body: Box<[u8]>,
 }
 
-impl Farewell {
+impl ByeContent {
     /// We end the call ourselves.
     pub(crate) fn ours(reason: Reason) -> Self {
         let mut lines = Vec::new();
@@ -73,7 +74,7 @@ impl Calls {
         now: Moment,
     ) -> bool {
         let mut calls = self.slab.iter().map(|(_, slot)| &slot.call);
-        let up = calls.find(|call| call.id == id && call.phase != Phase::Over);
+        let up = calls.find(|call| call.id == id && call.status() != CallStatus::Over);
         let Some(key) = up.map(|call| call.key) else {
             return false;
         };
@@ -88,11 +89,9 @@ impl Call {
         if self.cancel_successor(cx, invite) {
             return;
         }
-        if Some(invite) != self.invite {
+        let begins = |incoming: &UasInvite| incoming.server() == invite;
+        if !self.incoming().is_some_and(begins) {
             return self.cancel_reinvite(cx, invite, message);
-        }
-        if self.phase != Phase::Setup {
-            return;
         }
         self.cancel_runtime(cx, Some(message));
         self.end_setup(cx, canceled(), None, |_| {}, b"");
@@ -108,29 +107,29 @@ impl Call {
         message: &Message<'_>,
     ) {
         cx.respond(server, 200, None, |_| {}, b"");
-        match (self.phase, self.is_trunk(id)) {
-            (Phase::Over, true) => {
+        match (self.status(), self.is_trunk(id)) {
+            (CallStatus::Over, true) => {
                 self.forgive_acks(cx, id);
-                self.bye_owed = None;
+                self.legs.set_state(id, LegState::Gone);
             }
-            (Phase::Over, false) => {}
-            (Phase::Setup, true) if self.outbound.is_some() => {
+            (CallStatus::Over, false) => {}
+            (CallStatus::SettingUp, true) if self.outbound.is_some() => {
                 self.cancel_runtime(cx, None);
                 self.abandon(cx);
                 self.end(cx, completed(HangupBy::Callee));
             }
-            (Phase::Setup, true) => {
+            (CallStatus::SettingUp, true) => {
                 self.cancel_runtime(cx, Some(message));
                 self.end_setup(cx, canceled(), None, |_| {}, b"");
             }
-            (Phase::Setup, false) => {
-                let relay = self.incoming.as_deref().map(|incoming| &incoming.relay);
+            (CallStatus::SettingUp, false) => {
+                let relay = self.incoming().map(|incoming| &incoming.relay);
                 if relay.is_some_and(|relay| relay.held_fork() == Some(fork)) {
                     self.acknowledge_held(cx);
                 }
                 self.refuse(cx, Reason::RuntimeRefused);
             }
-            (Phase::Answered | Phase::Confirmed, false)
+            (CallStatus::Answered | CallStatus::Up, false)
                 if self.is_transferring() || self.is_handed_over() =>
             {
                 self.forgive_acks(cx, id);
@@ -140,13 +139,14 @@ impl Call {
                     leg.session = None;
                     leg.stop_timers(cx);
                 }
+                self.legs.set_state(id, LegState::Gone);
                 match self.is_handed_over() {
                     // Its BYE counts as ours: the PBX has the caller.
                     true => self.leave_handed_over(cx),
                     false => self.agent_leaves(cx),
                 }
             }
-            (Phase::Answered | Phase::Confirmed, is_trunk) => {
+            (CallStatus::Answered | CallStatus::Up, is_trunk) => {
                 self.forgive_acks(cx, id);
                 self.abandon(cx);
                 let by = match is_trunk {
@@ -155,8 +155,8 @@ impl Call {
                     false => HangupBy::Agent,
                 };
                 let prefix = &cx.core.config.header_prefix;
-                let farewell = Farewell::of(message, self.crossing(id, Place::InDialog, prefix));
-                self.send_bye(cx, self.other(id), farewell);
+                let content = ByeContent::of(message, self.crossing(id, Place::InDialog, prefix));
+                self.send_bye(cx, self.other(id), content);
                 self.end(cx, completed(by));
             }
         }
@@ -165,48 +165,51 @@ impl Call {
     /// The set-up deadline, or the longest duration.
     pub(crate) fn on_deadline(&mut self, cx: &mut Cx<'_>) {
         self.deadline = None;
-        match self.phase {
-            Phase::Setup => {
+        match self.status() {
+            CallStatus::SettingUp => {
                 let longest = cx.core.config.setup_timeout;
                 let own = |incoming: &UasInvite| setup::patience(incoming.invite(), longest).1;
-                let reason = self.incoming.as_deref().map_or(Reason::SetupTimeout, own);
-                if let Some(dialing) = self.dialing.as_deref_mut() {
+                let reason = self.incoming().map_or(Reason::SetupTimeout, own);
+                if let Some(dialing) = self.dialing_mut() {
                     dialing.client.note_silence(cx);
                 }
                 self.refuse(cx, reason);
             }
-            Phase::Answered | Phase::Confirmed => self.hang_up(cx, Reason::MaxDuration),
-            Phase::Over => {}
+            CallStatus::Answered | CallStatus::Up => self.hang_up(cx, Reason::MaxDuration),
+            CallStatus::Over => {}
         }
     }
 
     /// A 2xx of ours was never acknowledged.
     pub(crate) fn on_no_ack(&mut self, cx: &mut Cx<'_>, server: ServerTx) {
-        let Some(at) = self.awaited.iter().position(|ack| ack.server == server) else {
+        let overdue = self.legs.iter_mut().find_map(|leg| {
+            let ack = leg.session_mut()?.take_overdue(server)?;
+            Some((leg.id, ack, leg.take_owed_bye()))
+        });
+        let Some((id, ack, owed)) = overdue else {
             return;
         };
-        let ack = self.awaited.remove(at);
         if let Some(delayed) = &ack.delayed {
-            let other = self.other(ack.from);
-            self.reject_offer(cx, other, delayed);
+            self.reject_offer(cx, self.other(id), delayed);
         }
-        if let Some(farewell) = self.bye_owed.take() {
-            return self.send_bye(cx, self.trunk_id(), farewell);
+        if let Some(content) = owed {
+            return self.send_bye(cx, id, content);
         }
         self.hang_up(cx, Reason::NoAck);
     }
 
     /// Ends the call from here, whatever it is doing.
     pub(crate) fn hang_up(&mut self, cx: &mut Cx<'_>, reason: Reason) {
-        match self.phase {
-            Phase::Setup => self.refuse(cx, reason),
-            Phase::Answered | Phase::Confirmed => {
+        let status = self.status();
+        match status {
+            CallStatus::SettingUp => self.refuse(cx, reason),
+            CallStatus::Answered | CallStatus::Up => {
                 self.abandon(cx);
                 for id in [self.trunk_id(), self.agent_id()] {
-                    self.send_bye(cx, id, Farewell::ours(reason));
+                    self.send_bye(cx, id, ByeContent::ours(reason));
                 }
                 // One that was up has been a call, whatever was not acknowledged later.
-                let never_up = reason == Reason::NoAck && self.phase == Phase::Answered;
+                let never_up = reason == Reason::NoAck && status == CallStatus::Answered;
                 let status = if never_up {
                     Status::Failed
                 } else {
@@ -223,18 +226,18 @@ impl Call {
                     },
                 );
             }
-            Phase::Over => self.stop_parting(cx),
+            CallStatus::Over => self.stop_parting(cx),
         }
     }
 
     /// Both legs are over, and nothing is wrong with that.
     pub(crate) fn leave(&mut self, cx: &mut Cx<'_>, status: Status, by: HangupBy) {
-        if self.phase == Phase::Over {
+        if self.status() == CallStatus::Over {
             return;
         }
         self.abandon(cx);
         for id in [self.trunk_id(), self.agent_id()] {
-            self.send_bye(cx, id, Farewell::default());
+            self.send_bye(cx, id, ByeContent::default());
         }
         self.end(
             cx,
@@ -282,7 +285,7 @@ impl Call {
         lines: impl FnOnce(&mut Head<'_>),
         body: &[u8],
     ) {
-        if self.phase == Phase::Setup {
+        if self.status() == CallStatus::SettingUp {
             self.cancel_runtime(cx, None);
             self.end_setup(cx, end, phrase, lines, body);
         }
@@ -297,7 +300,7 @@ impl Call {
         body: &[u8],
     ) {
         self.abandon(cx);
-        let Some(invite) = self.invite else {
+        let Some(invite) = self.incoming().map(UasInvite::server) else {
             return self.end_outbound(cx, end);
         };
         // The tag is that of the answers before this one, the CANCEL's among them (RFC 3261 §9.2).
@@ -308,7 +311,8 @@ impl Call {
 
     /// CANCEL towards the runtime; the endpoint holds it back until a 1xx has come.
     fn cancel_runtime(&mut self, cx: &mut Cx<'_>, why: Option<&Message<'_>>) {
-        if let Some(mut dialing) = self.dialing.take_if(|dialing| dialing.is_runtime()) {
+        let is_runtime = self.dialing().is_some_and(Dialing::is_runtime);
+        if is_runtime && let Some((_, mut dialing)) = self.legs.take_dialing() {
             let mut lines = Vec::new();
             if let Some(why) = why {
                 reasons(&mut Head::new(&mut lines), why);
@@ -336,7 +340,7 @@ impl Call {
     /// Lets go of a 2xx that was held; the number of its dialog, which stands.
     fn acknowledge_held(&mut self, cx: &mut Cx<'_>) -> Option<u8> {
         let cseq = self.runtime_cseq;
-        let held = self.incoming.as_deref_mut()?.relay.take_held()?;
+        let held = self.incoming_mut()?.relay.take_held()?;
         let won = held.won;
         if !won.acknowledged {
             let delayed = Delayed {
@@ -367,43 +371,44 @@ impl Call {
                 cx.endpoint.cancel(pending.client, b"", cx.now);
             }
         }
-        for at in 0..self.awaited.len() {
-            let id = self.other(self.awaited[at].from);
-            if let Some(delayed) = self.awaited[at].delayed.take() {
-                self.reject_offer(cx, id, &delayed);
-            }
+        while let Some((id, delayed)) = self.take_delayed() {
+            self.reject_offer(cx, self.other(id), &delayed);
         }
+    }
+
+    /// Takes a 2xx of ours that still waits for an SDP, and the leg that it waits for.
+    pub(crate) fn take_delayed(&mut self) -> Option<(LegId, Delayed)> {
+        let mut legs = self.legs.iter_mut();
+        legs.find_map(|leg| Some((leg.id, leg.session_mut()?.take_delayed()?)))
     }
 
     /// Who has hung up acknowledges nothing any more.
     pub(crate) fn forgive_acks(&mut self, cx: &mut Cx<'_>, id: LegId) {
-        for ack in self.awaited.iter().filter(|ack| ack.from == id) {
+        let session = self.legs.session_mut(id);
+        let awaited = session.map(Session::take_awaited).unwrap_or_default();
+        for ack in &awaited {
             cx.endpoint.acknowledged(ack.server);
         }
         let other = self.other(id);
-        while let Some(at) = self.awaited.iter().position(|ack| ack.from == id) {
-            let ack = self.awaited.remove(at);
-            if let Some(delayed) = &ack.delayed {
-                self.reject_offer(cx, other, delayed);
-            }
+        for delayed in awaited.iter().filter_map(|ack| ack.delayed.as_ref()) {
+            self.reject_offer(cx, other, delayed);
         }
     }
 
-    /// BYE on one leg. The caller gets it only once its ACK is in or overdue (RFC 3261 §15).
-    pub(crate) fn send_bye(&mut self, cx: &mut Cx<'_>, id: LegId, farewell: Farewell) {
-        let owes_ack = self
-            .awaited
-            .iter()
-            .any(|ack| ack.from == id && Some(ack.server) == self.invite);
-        if self.is_trunk(id) && owes_ack {
-            self.bye_owed = Some(farewell);
-            return;
-        }
-        let dialogs = self.legs.sip(id).map(|peer| &peer.dialogs);
-        let Some(fork) = dialogs.and_then(|dialogs| Some(dialogs.first()?.fork)) else {
+    /// BYE on one leg. A peer that has called gets it only once its ACK is in or overdue (RFC 3261 §15).
+    pub(crate) fn send_bye(&mut self, cx: &mut Cx<'_>, id: LegId, content: ByeContent) {
+        let Some(leg) = self.legs.get_mut(id) else {
             return;
         };
-        let Farewell { lines, body } = farewell;
+        if leg.session().is_some_and(Session::defers_bye) {
+            return leg.leave(Bye::AfterAck(content));
+        }
+        let Some(dialog) = leg.sip().and_then(|peer| peer.dialogs.first()) else {
+            return;
+        };
+        let fork = dialog.fork;
+        leg.leave(Bye::Sent);
+        let ByeContent { lines, body } = content;
         self.send_on_leg(
             cx,
             id,
@@ -441,25 +446,26 @@ impl Call {
 
     /// The record is closed and what the call held is let go.
     pub(crate) fn end(&mut self, cx: &mut Cx<'_>, end: End) {
-        if self.phase == Phase::Over {
-            return;
-        }
-        self.phase = Phase::Over;
         self.permit = None;
-        if let Some(incoming) = self.incoming.take() {
+        if let Some(incoming) = self.legs.take_incoming(self.trunk_id()) {
             cx.release_incoming(&incoming);
         }
         self.queue.clear();
         self.held.end();
         self.tell_held(cx);
-        if let Some(mut dialing) = self.dialing.take() {
+        if let Some((_, mut dialing)) = self.legs.take_dialing() {
             dialing.cancel(cx, end.reason.unwrap_or(Reason::CallerCanceled));
         }
         for timer in [&mut self.deadline, &mut self.exchange, &mut self.turn] {
             cx.cancel_timer(timer);
         }
-        for peer in self.legs.iter_mut().filter_map(Leg::sip_mut) {
-            peer.stop_timers(cx);
+        for leg in self.legs.iter_mut() {
+            if let Some(peer) = leg.sip_mut() {
+                peer.stop_timers(cx);
+            }
+            if !matches!(leg.state, LegState::Leaving(..)) {
+                leg.state = LegState::Gone;
+            }
         }
         let ended = Ended {
             call: self.id,

@@ -19,7 +19,7 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{Message, Method};
 use uuid::Uuid;
 
-use super::call::{Ask, Call, Pending, Phase, Purpose};
+use super::call::{Ask, Call, CallStatus, Pending, Purpose};
 use super::context::Cx;
 use super::leg::{LegId, LegRole};
 use super::reply::{PAUSE, Reply};
@@ -132,10 +132,10 @@ impl Calls {
 
 impl Call {
     fn hold(&mut self, cx: &mut Cx<'_>, wanted: bool) -> Result<Option<u32>, Unable> {
-        match self.phase {
-            Phase::Setup => return Err(Unable::NotAnswered),
-            Phase::Over => return Err(Unable::NotUp),
-            Phase::Answered | Phase::Confirmed => {}
+        match self.status() {
+            CallStatus::SettingUp => return Err(Unable::NotAnswered),
+            CallStatus::Over => return Err(Unable::NotUp),
+            CallStatus::Answered | CallStatus::Up => {}
         }
         if self.bridged.is_some() {
             return Err(Unable::NotUp);

@@ -12,7 +12,7 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message, Method};
 
 use super::allow::{capabilities, own_lines, own_request_lines};
-use super::call::{Call, Pending, Phase, Purpose};
+use super::call::{Call, CallStatus, Pending, Purpose};
 use super::context::{CallTimer, Cx};
 use super::credentials::{Stage, Unanswerable};
 use super::crossing::{self, Place, lacking_options};
@@ -44,7 +44,7 @@ impl Call {
     ) {
         let method = message.method();
         let is_full = self.pending.len() >= MAX_PENDING
-            || (method == Method::Invite && self.awaited.len() >= MAX_AWAITED);
+            || (method == Method::Invite && self.awaited().count() >= MAX_AWAITED);
         // Hanging up always works.
         if is_full && method != Method::Bye {
             return busy(cx, flow, message);
@@ -78,7 +78,7 @@ impl Call {
         if let Some(lacking) = lacking_options(message) {
             return refuse_options(cx, server, &lacking);
         }
-        let is_over = self.phase == Phase::Over;
+        let is_over = self.status() == CallStatus::Over;
         if is_over && !matches!(message.method(), Method::Bye | Method::Notify) {
             return cx.respond(server, 481, None, |_| {}, b"");
         }
@@ -381,7 +381,7 @@ impl Call {
         message: &Message<'_>,
     ) -> Option<Pending> {
         // A REFER answers for itself, and once the call is over there is nothing to ask for but its end.
-        let asks = self.phase != Phase::Over || pending.method == Method::Bye;
+        let asks = self.status() != CallStatus::Over || pending.method == Method::Bye;
         let is_own = pending.purpose != Purpose::Transfer;
         if !matches!(message.status(), 401 | 407) || !asks || !is_own {
             return Some(pending);
@@ -516,7 +516,7 @@ impl Call {
 
     /// 481 and 408 say that the peer has lost the dialog (RFC 3261 §12.2.1.2).
     pub(crate) fn mind_gone(&mut self, cx: &mut Cx<'_>, message: &Message<'_>) {
-        let early = self.phase == Phase::Setup;
+        let early = self.status() == CallStatus::SettingUp;
         if matches!(message.status(), 408 | 481) && !early && message.method() != Method::Prack {
             self.hang_up(cx, Reason::DialogGone);
         }

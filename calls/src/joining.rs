@@ -13,12 +13,12 @@ use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{Message, Method};
 
-use super::call::{Ask, Call, Delayed, Pending, Phase, Purpose};
+use super::call::{Ask, Call, CallStatus, Pending, Purpose};
 use super::context::Cx;
 use super::effect::Effect;
-use super::hangup::Farewell;
+use super::hangup::ByeContent;
 use super::invite_client::Accepted;
-use super::leg::{ForkDialog, LegId};
+use super::leg::{Delayed, ForkDialog, LegId, LegState, Session};
 use super::refusal::Reason;
 use super::reply::{PAUSE, Reply};
 use super::request_origin::RequestOrigin;
@@ -141,7 +141,7 @@ impl Call {
     /// Sends BYE to the agent whose place is taken, if it waits for that.
     pub(crate) fn part_from_agent(&mut self, cx: &mut Cx<'_>) {
         if let Some(agent) = self.take_former_agent() {
-            self.send_bye(cx, agent, Farewell::default());
+            self.send_bye(cx, agent, ByeContent::default());
         }
     }
 
@@ -174,8 +174,10 @@ impl Call {
         let content = Some((&*accepted.ack_lines, &b""[..]));
         let (client, cseq) = (accepted.client, accepted.cseq);
         self.send_ack(cx, self.agent_id(), 0, client, cseq, content);
-        self.bridge = Some((self.trunk_id(), self.agent_id()));
-        self.phase = Phase::Confirmed;
+        let (trunk, agent) = (self.trunk_id(), self.agent_id());
+        self.legs
+            .set_state(agent, LegState::Ready(Session::default()));
+        self.bridge = Some((trunk, agent));
         self.limit_duration(cx);
         self.start_session(cx, self.agent_id());
         cx.core.fact(Fact::Joined {
@@ -434,7 +436,7 @@ impl Call {
     fn join_unaccepted(&mut self, cx: &mut Cx<'_>, reply: Reply) {
         match reply {
             Reply::Again(wait) => self.join_later(cx, wait),
-            Reply::Unheard if self.phase == Phase::Over => {}
+            Reply::Unheard if self.status() == CallStatus::Over => {}
             Reply::Unheard => self.give_up_joining(cx, Reason::DialogGone),
             Reply::Refused(_) => self.give_up_joining(cx, Reason::JoinRefused),
             Reply::Accepted | Reply::TooBrief | Reply::Gone => {}

@@ -11,7 +11,7 @@ use trunkline_sip::flow::{Flow, is_private};
 use trunkline_sip::wheel::TimerId;
 use trunkline_sip::wire::Message;
 
-use super::call::{Call, CallKey, Phase};
+use super::call::{Call, CallKey, CallStatus};
 use super::context::{CallTimer, Cx};
 use super::leg::LegId;
 use super::sources;
@@ -58,7 +58,7 @@ impl Call {
 
     /// It is time to ask a peer again. Whatever it answers is for the NAT alone.
     pub(super) fn on_keep_alive(&mut self, cx: &mut Cx<'_>, id: LegId) {
-        let (key, slot, is_over) = (self.key, self.slot, self.phase == Phase::Over);
+        let (key, slot, is_over) = (self.key, self.slot, self.status() == CallStatus::Over);
         let Some(leg) = self.leg(id) else {
             return;
         };

@@ -1,5 +1,9 @@
 //! A leg of a call: one peer, and what has been agreed on with it.
 
+mod state;
+
+pub(crate) use state::{AwaitedAck, Bye, Delayed, LegState, Replacing, Session};
+
 use std::net::SocketAddr;
 
 use smallvec::SmallVec;
@@ -10,11 +14,14 @@ use trunkline_sip::wheel::TimerId;
 
 use super::context::Cx;
 use super::credentials::LegCredentials;
+use super::dialing::Dialing;
+use super::hangup::ByeContent;
 use super::origin::Origin;
 use super::pbx::Pbx;
 use super::places::Places;
 use super::provisional_relay::Reliability;
 use super::session::Presence;
+use super::uas_invite::UasInvite;
 use super::verification::SpokenCode;
 
 /// A leg within its call. No other leg of the call ever has the same.
@@ -45,6 +52,7 @@ pub(crate) struct Leg {
     pub(crate) id: LegId,
     pub(crate) role: LegRole,
     pub(crate) peer: Peer,
+    pub(crate) state: LegState,
 }
 
 /// The far end of a leg.
@@ -188,6 +196,9 @@ impl LocalMedia {
     }
 }
 
+/// Most legs of a call: the two that are connected, one that is to take a place, and one that leaves.
+const MOST: usize = 4;
+
 /// The legs of a call.
 #[derive(Debug)]
 pub(crate) struct Legs {
@@ -197,24 +208,34 @@ pub(crate) struct Legs {
 
 impl Legs {
     /// The legs of a call that begins with this peer on its trunk.
-    pub(crate) fn beginning_with(peer: Peer) -> Self {
+    pub(crate) fn beginning_with(peer: Peer, state: LegState) -> Self {
         let mut legs = Self {
             legs: SmallVec::new(),
             next: 0,
         };
-        legs.add(LegRole::Trunk, peer);
+        legs.add(LegRole::Trunk, peer, state);
         legs
     }
 
     /// Adds a leg.
-    pub(crate) fn add(&mut self, role: LegRole, peer: Peer) -> LegId {
+    pub(crate) fn add(&mut self, role: LegRole, peer: Peer, state: LegState) -> LegId {
         let mut id = LegId(self.next);
         while self.get(id).is_some() {
             id = LegId(id.0.wrapping_add(1));
         }
         self.next = id.0.wrapping_add(1);
-        self.legs.push(Leg { id, role, peer });
+        self.legs.push(Leg {
+            id,
+            role,
+            peer,
+            state,
+        });
         id
+    }
+
+    /// Returns whether there is no room for another leg.
+    pub(crate) fn is_full(&self) -> bool {
+        self.legs.len() >= MOST
     }
 
     pub(crate) fn get(&self, id: LegId) -> Option<&Leg> {
@@ -223,6 +244,14 @@ impl Legs {
 
     pub(crate) fn get_mut(&mut self, id: LegId) -> Option<&mut Leg> {
         self.legs.iter_mut().find(|leg| leg.id == id)
+    }
+
+    pub(crate) fn session(&self, id: LegId) -> Option<&Session> {
+        self.get(id)?.session()
+    }
+
+    pub(crate) fn session_mut(&mut self, id: LegId) -> Option<&mut Session> {
+        self.get_mut(id)?.session_mut()
     }
 
     pub(crate) fn sip(&self, id: LegId) -> Option<&SipPeer> {
@@ -242,6 +271,30 @@ impl Legs {
         if let Some(leg) = self.get_mut(id) {
             leg.peer = Peer::Sip(peer);
         }
+    }
+
+    pub(crate) fn set_state(&mut self, id: LegId, state: LegState) {
+        if let Some(leg) = self.get_mut(id) {
+            leg.state = state;
+        }
+    }
+
+    /// Takes our INVITE out of the leg that it is for.
+    pub(crate) fn take_dialing(&mut self) -> Option<(LegId, Box<Dialing>)> {
+        let leg = self.legs.iter_mut().find(|leg| leg.dialing().is_some())?;
+        let LegState::Dialing(dialing) = std::mem::replace(&mut leg.state, LegState::Gone) else {
+            return None;
+        };
+        Some((leg.id, dialing))
+    }
+
+    /// Takes the peer's INVITE that begins the call.
+    pub(crate) fn take_incoming(&mut self, id: LegId) -> Option<Box<UasInvite>> {
+        let leg = self.get_mut(id).filter(|leg| leg.incoming().is_some())?;
+        let LegState::Incoming(incoming) = std::mem::replace(&mut leg.state, LegState::Gone) else {
+            return None;
+        };
+        Some(incoming)
     }
 
     pub(crate) fn set_role(&mut self, id: LegId, role: LegRole) {
@@ -278,6 +331,124 @@ impl Leg {
             Peer::Sip(peer) => Some(peer),
             Peer::Unknown | Peer::Media(_) => None,
         }
+    }
+
+    /// What is awaited of a leg that has been accepted.
+    pub(crate) const fn session(&self) -> Option<&Session> {
+        match &self.state {
+            LegState::Ready(session) | LegState::Leaving(session, _) => Some(session),
+            LegState::Incoming(_)
+            | LegState::Replacing(_)
+            | LegState::Dialing(_)
+            | LegState::Gone => None,
+        }
+    }
+
+    pub(crate) const fn session_mut(&mut self) -> Option<&mut Session> {
+        match &mut self.state {
+            LegState::Ready(session) | LegState::Leaving(session, _) => Some(session),
+            LegState::Incoming(_)
+            | LegState::Replacing(_)
+            | LegState::Dialing(_)
+            | LegState::Gone => None,
+        }
+    }
+
+    /// The peer's INVITE that begins the call.
+    pub(crate) const fn incoming(&self) -> Option<&UasInvite> {
+        match &self.state {
+            LegState::Incoming(incoming) => Some(incoming),
+            LegState::Replacing(_)
+            | LegState::Dialing(_)
+            | LegState::Ready(_)
+            | LegState::Leaving(..)
+            | LegState::Gone => None,
+        }
+    }
+
+    pub(crate) const fn incoming_mut(&mut self) -> Option<&mut UasInvite> {
+        match &mut self.state {
+            LegState::Incoming(incoming) => Some(incoming),
+            LegState::Replacing(_)
+            | LegState::Dialing(_)
+            | LegState::Ready(_)
+            | LegState::Leaving(..)
+            | LegState::Gone => None,
+        }
+    }
+
+    /// Our INVITE.
+    pub(crate) const fn dialing(&self) -> Option<&Dialing> {
+        match &self.state {
+            LegState::Dialing(dialing) => Some(dialing),
+            LegState::Incoming(_)
+            | LegState::Replacing(_)
+            | LegState::Ready(_)
+            | LegState::Leaving(..)
+            | LegState::Gone => None,
+        }
+    }
+
+    pub(crate) const fn dialing_mut(&mut self) -> Option<&mut Dialing> {
+        match &mut self.state {
+            LegState::Dialing(dialing) => Some(dialing),
+            LegState::Incoming(_)
+            | LegState::Replacing(_)
+            | LegState::Ready(_)
+            | LegState::Leaving(..)
+            | LegState::Gone => None,
+        }
+    }
+
+    /// The INVITE that is to put this leg in another's place.
+    pub(crate) const fn replacing(&self) -> Option<Replacing> {
+        match self.state {
+            LegState::Replacing(replacing) => Some(replacing),
+            LegState::Incoming(_)
+            | LegState::Dialing(_)
+            | LegState::Ready(_)
+            | LegState::Leaving(..)
+            | LegState::Gone => None,
+        }
+    }
+
+    /// Notes that its BYE is out, or waits for the ACK of the INVITE.
+    pub(crate) fn leave(&mut self, bye: Bye) {
+        let before = std::mem::replace(&mut self.state, LegState::Gone);
+        let session = match before {
+            LegState::Ready(session) | LegState::Leaving(session, _) => session,
+            LegState::Incoming(_)
+            | LegState::Replacing(_)
+            | LegState::Dialing(_)
+            | LegState::Gone => Session::default(),
+        };
+        self.state = LegState::Leaving(session, bye);
+    }
+
+    /// Returns whether its BYE waits for the ACK of the INVITE.
+    pub(crate) const fn owes_bye(&self) -> bool {
+        matches!(&self.state, LegState::Leaving(_, Bye::AfterAck(_)))
+    }
+
+    /// Takes the BYE that waits for the ACK of the INVITE.
+    pub(crate) fn take_owed_bye(&mut self) -> Option<ByeContent> {
+        let LegState::Leaving(_, bye) = &mut self.state else {
+            return None;
+        };
+        match std::mem::replace(bye, Bye::Sent) {
+            Bye::AfterAck(content) => Some(content),
+            Bye::Sent => None,
+        }
+    }
+
+    /// The timers that run for it.
+    pub(crate) fn timers(&self) -> impl Iterator<Item = TimerId> {
+        let peer = self.sip();
+        let peers = peer.map(|peer| [peer.session_timer, peer.keep_alive]);
+        let dialing = self.dialing().into_iter().flat_map(Dialing::timers);
+        let incoming = self.incoming().into_iter().flat_map(UasInvite::timers);
+        let peers = peers.into_iter().flatten().flatten();
+        peers.chain(dialing).chain(incoming)
     }
 
     /// Notes that something has been sent to the peer by this flow. What was known of it before stays known.

@@ -537,7 +537,7 @@ impl Calls {
     fn forget(&mut self, endpoint: &mut Endpoint, key: CallKey) {
         let mut slot = self.slab.remove(key.index as usize);
         // Both sides know of the end: what they haven't acknowledged by now, they won't.
-        for ack in slot.call.awaited.drain(..) {
+        for (_, ack) in slot.call.awaited() {
             endpoint.acknowledged(ack.server);
         }
         self.core.release(&mut slot.call);

@@ -21,16 +21,16 @@ use trunkline_sip::slot::{CallId, Slot};
 use uuid::Uuid;
 
 use super::attempts::{Recorded, Whose};
-use super::call::{Call, CallKey, ContactState, Phase};
+use super::call::{Call, CallKey, ContactState};
 use super::callee::{Callee, CalleeLeg};
 use super::context::{CallTimer, Cx};
 use super::dialing::Dialing;
 use super::effect::Effect;
-use super::hangup::{End, Farewell};
+use super::hangup::{ByeContent, End};
 use super::held::Held;
 use super::invite_client::{Accepted, DialledLeg, InviteClient, Patience};
 use super::joining::Joining;
-use super::leg::{LegId, LegRole, Legs, Peer};
+use super::leg::{LegId, LegRole, LegState, Legs, Peer, Session};
 use super::limits::Permit;
 use super::origin::Origin;
 use super::privacy::CallerIdentity;
@@ -139,9 +139,9 @@ impl Calls {
     /// Keeps a call that begins with a callee.
     pub(super) fn begin(&mut self, begun: Begun) {
         let Begun { key, placed, .. } = begun;
-        let mut legs = Legs::beginning_with(Peer::Unknown);
+        let mut legs = Legs::beginning_with(Peer::Unknown, LegState::Dialing(begun.dialing));
         if let Some(speaker) = begun.speaker {
-            legs.add(LegRole::Agent, speaker);
+            legs.add(LegRole::Agent, speaker, LegState::Ready(Session::default()));
         }
         let call = Call {
             key,
@@ -152,16 +152,11 @@ impl Calls {
             slot: begun.slot,
             hops: RequestOrigin::Ours.hops(),
             runtime_cseq: 1,
-            phase: Phase::Setup,
             answered: None,
-            incoming: None,
-            invite: None,
-            dialing: Some(begun.dialing),
             outbound: Some(Box::new(begun.outbound)),
             joining: None,
             bridged: None,
             proposed: None,
-            successor: None,
             legs,
             bridge: None,
             tags: SmallVec::new(),
@@ -169,9 +164,6 @@ impl Calls {
             queue: RequestQueue::default(),
             turn: None,
             theirs: None,
-            awaited: SmallVec::new(),
-            late_prack: None,
-            bye_owed: None,
             permit: Some(begun.permit),
             exchange: None,
             deadline: None,
@@ -230,7 +222,7 @@ fn open_media(cx: &mut Cx<'_>, call: CallKey, dialing: &Dialing) {
 impl Call {
     /// The callee's host has been looked up: if that was for the offer, our RTP address can be opened.
     pub(super) fn on_callee_found(&self, cx: &mut Cx<'_>) {
-        let dialing = self.dialing.as_deref();
+        let dialing = self.dialing();
         if let Some(dialing) = dialing.filter(|dialing| dialing.wants_offer()) {
             open_media(cx, self.key, dialing);
         }
@@ -300,6 +292,8 @@ impl Call {
         }
         let trunk = self.trunk_id();
         self.legs.meet(trunk, peer);
+        self.legs
+            .set_state(trunk, LegState::Ready(Session::default()));
         self.answered = Some(cx.now);
         cx.core.fact(Fact::Answered {
             call: self.id,
@@ -314,7 +308,6 @@ impl Call {
             true => {
                 self.limit_duration(cx);
                 self.bridge = Some((trunk, self.agent_id()));
-                self.phase = Phase::Confirmed;
                 let Some(audio) = audio else {
                     return self.hang_up(cx, Reason::NoCommonMedia);
                 };
@@ -359,8 +352,9 @@ impl Call {
             krisp: outbound.krisp,
         };
         let runtime = (&*outbound.runtime, &outbound.namer);
-        self.legs.add(LegRole::Agent, Peer::Unknown);
-        self.dialing = runtime_invite::invite(runtime, &cx.core.config, &to, self.recorded);
+        let dialing = runtime_invite::invite(runtime, &cx.core.config, &to, self.recorded);
+        let state = dialing.map_or(LegState::Gone, LegState::Dialing);
+        self.legs.add(LegRole::Agent, Peer::Unknown, state);
         self.joining = Some(Box::new(Joining::with(offer)));
         let deadline = cx.schedule(self.key, cx.core.config.setup_timeout, CallTimer::Deadline);
         self.deadline = Some(deadline);
@@ -390,8 +384,8 @@ impl Call {
     pub(crate) fn end_outbound(&mut self, cx: &mut Cx<'_>, end: End) {
         let reason = end.reason.unwrap_or(Reason::Internal);
         let asked = reason == Reason::Operator;
-        let Some(mut dialing) = self.dialing.take() else {
-            self.send_bye(cx, self.trunk_id(), Farewell::ours(reason));
+        let Some((_, mut dialing)) = self.legs.take_dialing() else {
+            self.send_bye(cx, self.trunk_id(), ByeContent::ours(reason));
             // Whatever the runtime said of it, the callee had answered.
             let status = if asked || end.by == HangupBy::Callee {
                 Status::Completed

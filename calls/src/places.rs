@@ -182,7 +182,7 @@ impl Calls {
         let Some(call) = call_at(&mut self.slab, key_of(owner)) else {
             return false;
         };
-        let dialing = call.dialing.as_deref();
+        let dialing = call.dialing();
         let asked = match dialing.filter(|dialing| dialing.client.owns(tx)) {
             Some(dialing) if dialing.client.knows(flow.peer.ip()) => return true,
             // A runtime has its leg by now, which has learnt where the Contact of an early dialog leads.

@@ -17,7 +17,7 @@ use super::context::{CallTimer, Cx, TagOwner};
 use super::crossing::Place;
 use super::has_sdp;
 use super::invite_client::Provisional as Heard;
-use super::leg::{ForkDialog, SipPeer};
+use super::leg::{ForkDialog, LegState, Peer, SipPeer};
 use super::provisional_relay::{
     Delivery, Held, LatePrack, Provisional, ProvisionalRelay, Repeat, ToCaller,
 };
@@ -68,7 +68,7 @@ impl Call {
     /// A provisional answer of the runtime to the INVITE that is being tried.
     pub(crate) fn on_runtime_provisional(&mut self, cx: &mut Cx<'_>, heard: Heard<'_>) {
         // The callee of an outbound call has answered: what the runtime says meanwhile is for nobody.
-        let (Some(early), Some(_)) = (heard.early, &self.incoming) else {
+        let (Some(early), Some(_)) = (heard.early, self.incoming()) else {
             return;
         };
         match early.begins {
@@ -87,7 +87,7 @@ impl Call {
     ) {
         let config = std::sync::Arc::clone(&cx.core.config);
         let crossing = self.crossing(self.agent_id(), Place::Response, &config.header_prefix);
-        let Some(relay) = self.incoming.as_deref().map(|incoming| &incoming.relay) else {
+        let Some(relay) = self.incoming().map(|incoming| &incoming.relay) else {
             return;
         };
         if relay.is_silent() {
@@ -124,15 +124,19 @@ impl Call {
         &'a mut self,
         cx: &'a mut Cx<'c>,
     ) -> Option<(&'a mut ProvisionalRelay, Caller<'a, 'c>)> {
-        let trunk = self.trunk_id();
-        let relay = &mut self.incoming.as_deref_mut()?.relay;
+        let key = self.key;
+        let leg = self.legs.get_mut(self.trunk_id())?;
+        let (LegState::Incoming(incoming), Peer::Sip(peer)) = (&mut leg.state, &mut leg.peer)
+        else {
+            return None;
+        };
         let caller = Caller {
-            key: self.key,
-            invite: self.invite?,
-            leg: self.legs.sip_mut(trunk)?,
+            key,
+            invite: incoming.server(),
+            leg: peer,
             cx,
         };
-        Some((relay, caller))
+        Some((&mut incoming.relay, caller))
     }
 
     /// Begins a fork: a dialog with the runtime, and one under a To-tag of ours with the caller. One that exists is brought up to date.
@@ -144,14 +148,14 @@ impl Call {
         message: &Message<'_>,
     ) {
         let (trunk, agent) = (self.trunk_id(), self.agent_id());
-        let (Some(leg), Some(incoming)) = (self.legs.sip_mut(agent), self.incoming.as_deref())
-        else {
+        let is_incoming = self.incoming().is_some();
+        let Some(peer) = self.legs.sip_mut(agent).filter(|_| is_incoming) else {
             return;
         };
-        if leg.dialog(fork).is_some() {
+        if peer.dialog(fork).is_some() {
             return self.refresh_fork(fork, message);
         }
-        leg.dialogs.push(ForkDialog { fork, dialog });
+        peer.dialogs.push(ForkDialog { fork, dialog });
         let tag = cx.mint_tag(
             self.slot,
             TagOwner {
@@ -160,7 +164,8 @@ impl Call {
             },
         );
         self.tags.push(tag.bits());
-        let dialog = Dialog::uas(incoming.invite(), tag.as_bytes());
+        let incoming = self.incoming();
+        let dialog = incoming.and_then(|incoming| Dialog::uas(incoming.invite(), tag.as_bytes()));
         if let (Some(dialog), Some(trunk)) = (dialog, self.legs.sip_mut(trunk)) {
             trunk.dialogs.push(ForkDialog { fork, dialog });
         }
@@ -190,7 +195,7 @@ impl Call {
         let Some(leg) = self.agent() else {
             return;
         };
-        let relay = self.incoming.as_deref().map(|incoming| &incoming.relay);
+        let relay = self.incoming().map(|incoming| &incoming.relay);
         let others = leg.dialogs.iter().any(|held| held.fork != fork);
         let goes_on = match relay.and_then(|relay| relay.held_fork()) {
             Some(won) => won != fork,
@@ -215,7 +220,9 @@ impl Call {
             relay.and_then(|(relay, mut caller)| relay.handle_prack(&mut caller, fork, message));
         let Some(acknowledged) = acknowledged else {
             let is_late = |late: &mut LatePrack| late.is_brought_by(fork, message);
-            let status = match self.late_prack.take_if(is_late) {
+            let session = self.legs.session_mut(self.trunk_id());
+            let late = session.and_then(|session| session.late_prack.take_if(is_late));
+            let status = match late {
                 Some(_) => 200,
                 None => 481,
             };

@@ -9,11 +9,12 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{Message, Method};
 
 use super::allow::own_lines;
-use super::call::{AwaitedAck, Call, Delayed, Pending, Phase, Purpose};
+use super::call::{Call, CallStatus, Pending, Purpose};
 use super::context::Cx;
 use super::crossing::Place;
+use super::dialing::Dialing;
 use super::exchange::Exchange;
-use super::leg::LegId;
+use super::leg::{AwaitedAck, Delayed, LegId};
 use super::refusal::Reason;
 use super::request_origin::RequestOrigin;
 use super::unanswered::reasons;
@@ -30,10 +31,10 @@ impl Call {
         message: &Message<'_>,
     ) {
         self.theirs = Some(server);
-        if self.phase == Phase::Setup {
-            let status = match (self.is_trunk(id), self.invite) {
-                (true, Some(_)) => 500,
-                (true, None) | (false, _) => 491,
+        if self.status() == CallStatus::SettingUp {
+            let status = match self.is_trunk(id) && self.outbound.is_none() {
+                true => 500,
+                false => 491,
             };
             return refuse_for_now(cx, server, status);
         }
@@ -148,14 +149,13 @@ impl Call {
 
     /// The side whose offer, the call's first in that fork, has no answer yet.
     fn first_offerer(&self, fork: u8) -> Option<LegId> {
-        match self.incoming.as_deref() {
+        match self.incoming() {
             Some(incoming) if incoming.relay.is_agreed(fork) => None,
             Some(incoming) if has_sdp(incoming.invite()) => Some(self.trunk_id()),
             Some(_) => Some(self.agent_id()),
             // The runtime is offered the callee's SDP.
             None => {
-                let dialing = self.dialing.as_deref();
-                let offers = dialing.is_some_and(|dialing| dialing.is_runtime());
+                let offers = self.dialing().is_some_and(Dialing::is_runtime);
                 offers.then_some(self.trunk_id())
             }
         }
@@ -169,7 +169,7 @@ impl Call {
         server: ServerTx,
         message: &Message<'_>,
     ) -> Option<Option<SessionTimer>> {
-        if self.phase == Phase::Setup {
+        if self.status() == CallStatus::SettingUp {
             return Some(None);
         }
         let (min_se, ours) = (cx.core.config.min_se, cx.core.config.session_expires);
@@ -194,7 +194,7 @@ impl Call {
         id: LegId,
         renewal: Option<SessionTimer>,
     ) {
-        if self.phase == Phase::Setup {
+        if self.status() == CallStatus::SettingUp {
             return;
         }
         if let Some(leg) = self.leg(id) {
@@ -290,12 +290,13 @@ impl Call {
             more(head);
         };
         cx.respond(server, 200, None, write, body);
-        self.awaited.push(AwaitedAck {
-            from: requester,
-            cseq,
-            server,
-            delayed,
-        });
+        if let Some(session) = self.legs.session_mut(requester) {
+            session.await_ack(AwaitedAck {
+                cseq,
+                server,
+                delayed,
+            });
+        }
     }
 
     /// A 2xx to a re-INVITE or UPDATE of ours refreshes target and session of its leg.
@@ -306,7 +307,7 @@ impl Call {
         message: &Message<'_>,
     ) {
         let asked = cx.core.config.session_expires;
-        let early = self.phase == Phase::Setup;
+        let early = self.status() == CallStatus::SettingUp;
         let Some(leg) = self.leg(pending.leg) else {
             return;
         };
@@ -329,14 +330,10 @@ impl Call {
     /// The ACK to a 2xx of ours.
     pub(crate) fn on_ack(&mut self, cx: &mut Cx<'_>, id: LegId, message: &Message<'_>) {
         let cseq = message.cseq().number;
-        let Some(at) = self
-            .awaited
-            .iter()
-            .position(|ack| ack.from == id && ack.cseq == cseq)
-        else {
+        let session = self.legs.session_mut(id);
+        let Some(ack) = session.and_then(|session| session.take_acknowledged(cseq)) else {
             return;
         };
-        let ack = self.awaited.remove(at);
         cx.endpoint.acknowledged(ack.server);
         if let Some(leg) = self.leg(id) {
             leg.presence.hear(cx.now);
@@ -363,24 +360,29 @@ impl Call {
             // Without an answer there is no media to go on with (RFC 3261 §13.2.2.4).
             Some(delayed) => {
                 self.reject_offer(cx, self.other(id), &delayed);
-                self.confirmed(cx);
+                self.confirmed(cx, id, ack.server);
                 return self.hang_up(cx, Reason::NoCommonMedia);
             }
             None => self.echo_acknowledged(cx, message),
         }
-        if Some(ack.server) == self.invite {
-            self.confirmed(cx);
-        }
+        self.confirmed(cx, id, ack.server);
     }
 
-    fn confirmed(&mut self, cx: &mut Cx<'_>) {
-        if self.phase == Phase::Answered {
-            self.phase = Phase::Confirmed;
+    /// Goes on with what waits for the ACK of the INVITE that began a leg, if this was the one.
+    fn confirmed(&mut self, cx: &mut Cx<'_>, id: LegId, server: ServerTx) {
+        let Some(leg) = self.legs.get_mut(id) else {
+            return;
+        };
+        let session = leg.session_mut();
+        if !session.is_some_and(|session| session.confirm(server)) {
+            return;
         }
-        if let Some(farewell) = self.bye_owed.take() {
-            return self.send_bye(cx, self.trunk_id(), farewell);
+        if let Some(content) = leg.take_owed_bye() {
+            return self.send_bye(cx, id, content);
         }
-        self.transfer_may_begin(cx);
+        if self.is_trunk(id) {
+            self.transfer_may_begin(cx);
+        }
     }
 
     /// ACK with every port 0: the answer to an offer that nobody answers any more.

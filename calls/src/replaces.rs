@@ -16,25 +16,15 @@ use trunkline_sip::wire::{HeaderName, Message};
 use uuid::Uuid;
 
 use super::admission::{self, Admitted};
-use super::call::{Ask, Call, CallKey, Pending, Phase, Purpose};
+use super::call::{Ask, Call, CallKey, CallStatus, Pending, Purpose};
 use super::context::{Cx, TagOwner};
 use super::credentials::LegCredentials;
-use super::hangup::Farewell;
+use super::hangup::ByeContent;
 use super::keep_alive;
-use super::leg::{ForkDialog, LegId, LegRole, Peer, SipPeer};
+use super::leg::{ForkDialog, LegId, LegRole, LegState, Peer, Replacing, Session, SipPeer};
 use super::refusal::Reason;
 use super::transfer::Bridged;
 use super::{Calls, has_sdp, owner_of, sdp_of, secure, setup};
-
-/// A leg that is to take the place of one of the two.
-#[derive(Copy, Clone, Debug)]
-pub(crate) struct Successor {
-    leg: LegId,
-    /// The leg whose place it is to take.
-    replaces: LegId,
-    server: ServerTx,
-    is_behind_nat: bool,
-}
 
 impl Calls {
     /// An INVITE that names a call to take over, of somebody who has proved who it is.
@@ -113,14 +103,14 @@ impl Calls {
         let (key, leg, call) = self
             .leg_named(replaces, org, role)
             .ok_or(Reason::NothingReplaced)?;
-        match call.phase {
-            Phase::Setup | Phase::Over => Err(Reason::NothingReplaced),
-            Phase::Answered | Phase::Confirmed if replaces.early_only => {
+        match call.status() {
+            CallStatus::SettingUp | CallStatus::Over => Err(Reason::NothingReplaced),
+            CallStatus::Answered | CallStatus::Up if replaces.early_only => {
                 Err(Reason::AnsweredAlready)
             }
-            Phase::Answered => Err(Reason::CallChanging),
-            Phase::Confirmed if call.is_changing() => Err(Reason::CallChanging),
-            Phase::Confirmed => Ok((key, leg)),
+            CallStatus::Answered => Err(Reason::CallChanging),
+            CallStatus::Up if call.is_changing() => Err(Reason::CallChanging),
+            CallStatus::Up => Ok((key, leg)),
         }
     }
 
@@ -153,10 +143,10 @@ impl Call {
     /// Whether something is being agreed on, or somebody is being called, that a new leg would come between.
     fn is_changing(&self) -> bool {
         self.is_transferring()
-            || self.dialing.is_some()
-            || self.successor.is_some()
-            || self.bye_owed.is_some()
-            || !self.awaited.is_empty()
+            || self.dialing().is_some()
+            || self.successor().is_some()
+            || self.legs.is_full()
+            || self.awaited().next().is_some()
             || self.is_joining()
             || self.is_turning()
             || self.pending.iter().any(|pending| pending.offers)
@@ -172,7 +162,12 @@ impl Call {
         message: &Message<'_>,
     ) {
         let fork = self.fork().unwrap_or_default();
-        let leg = self.legs.add(self.role(replaces), Peer::Unknown);
+        let state = LegState::Replacing(Replacing {
+            server,
+            replaces,
+            is_behind_nat: keep_alive::sent_through_nat(&flow, message),
+        });
+        let leg = self.legs.add(self.role(replaces), Peer::Unknown, state);
         let key = self.key;
         let tag = cx.mint_tag(self.slot, TagOwner { key, leg });
         self.tags.push(tag.bits());
@@ -188,12 +183,6 @@ impl Call {
         peer.heard = has_sdp(message).then(|| sdp_of(message.body()).into());
         peer.credentials = credentials.map(Box::new);
         self.legs.meet(leg, peer);
-        self.successor = Some(Successor {
-            leg,
-            replaces,
-            server,
-            is_behind_nat: keep_alive::sent_through_nat(&flow, message),
-        });
         let (min_se, ours) = (cx.core.config.min_se, cx.core.config.session_expires);
         let renewal = SessionTimer::for_uas(message, min_se, ours).unwrap_or_default();
         match self.is_local() {
@@ -230,18 +219,28 @@ impl Call {
         }
     }
 
+    /// The leg that is to take another's place.
+    fn successor(&self) -> Option<(LegId, Replacing)> {
+        let mut legs = self.legs.iter();
+        legs.find_map(|leg| Some((leg.id, leg.replacing()?)))
+    }
+
+    /// The same, if this is its INVITE.
+    fn successor_by(&self, server: ServerTx) -> Option<(LegId, Replacing)> {
+        let is_meant = |(_, replacing): &(LegId, Replacing)| replacing.server == server;
+        self.successor().filter(is_meant)
+    }
+
     /// The INVITE of a new leg was refused.
     pub(crate) fn fail_successor(&mut self, server: ServerTx) {
-        let is_meant = |successor: &mut Successor| successor.server == server;
-        if let Some(successor) = self.successor.take_if(is_meant) {
-            self.legs.remove(successor.leg);
+        if let Some((leg, _)) = self.successor_by(server) {
+            self.legs.remove(leg);
         }
     }
 
     /// The INVITE of a new leg was cancelled, and has its answer at once (RFC 3261 §9.2). False if it was another INVITE.
     pub(crate) fn cancel_successor(&mut self, cx: &mut Cx<'_>, server: ServerTx) -> bool {
-        let is_meant = |successor: Successor| successor.server == server;
-        let is_meant = self.successor.is_some_and(is_meant);
+        let is_meant = self.successor_by(server).is_some();
         if is_meant {
             let relayed = |pending: &&Pending| pending.purpose == Purpose::Relay(server);
             if let Some(pending) = self.pending.iter().find(relayed) {
@@ -255,25 +254,26 @@ impl Call {
     /// There is no new leg after all, or the agent doesn't say whether it takes its media, and the INVITE is to have its answer in
     /// time. If the agent takes them yet, it gets back those of the caller.
     pub(crate) fn give_up_successor(&mut self, cx: &mut Cx<'_>, status: u16) {
-        let Some(successor) = self.successor.take() else {
+        let Some((leg, Replacing { server, .. })) = self.successor() else {
             return;
         };
-        self.legs.remove(successor.leg);
+        self.legs.remove(leg);
         for pending in &mut self.pending {
-            if pending.purpose == Purpose::Relay(successor.server) {
+            if pending.purpose == Purpose::Relay(server) {
                 pending.purpose = Purpose::Stale;
             }
         }
-        cx.respond(successor.server, status, None, |_| {}, b"");
+        cx.respond(server, status, None, |_| {}, b"");
     }
 
     /// The new leg takes its place, if this is the answer to its INVITE, and the old one is told to go.
     pub(crate) fn succeed(&mut self, cx: &mut Cx<'_>, server: ServerTx) {
-        let is_meant = |successor: &mut Successor| successor.server == server;
-        let Some(successor) = self.successor.take_if(is_meant) else {
+        let Some((leg, successor)) = self.successor_by(server) else {
             return;
         };
-        let Successor { leg, replaces, .. } = successor;
+        let replaces = successor.replaces;
+        self.legs
+            .set_state(leg, LegState::Ready(Session::begun_by(server)));
         let (key, role) = (self.key, self.role(replaces));
         if let Some(peer) = self.legs.sip_mut(leg) {
             for held in &mut peer.dialogs {
@@ -300,14 +300,10 @@ impl Call {
         }
         self.put_in_place_of(replaces, leg);
         match role {
-            LegRole::Trunk => {
-                self.proposed = None;
-                self.invite = Some(server);
-                self.phase = Phase::Answered;
-            }
+            LegRole::Trunk => self.proposed = None,
             LegRole::Agent | LegRole::Destination => self.agent_succeeded(cx, leg),
         }
-        self.send_bye(cx, replaces, Farewell::default());
+        self.send_bye(cx, replaces, ByeContent::default());
     }
 
     /// Connects a leg with the other end of the one that it replaces.

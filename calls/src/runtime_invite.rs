@@ -152,7 +152,7 @@ impl Call {
         says: &'a RuntimeInvite,
         config: Arc<Config>,
     ) -> Option<RuntimeText<'a>> {
-        let words = match (self.incoming.as_deref(), self.outbound.as_deref()) {
+        let words = match (self.incoming(), self.outbound.as_deref()) {
             (Some(incoming), _) => Words::Relayed(incoming.invite()),
             (None, Some(outbound)) => Words::Ours {
                 parties: &outbound.parties,

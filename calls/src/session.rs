@@ -16,7 +16,7 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{Message, Method};
 
 use super::Calls;
-use super::call::{Ask, Call, Pending, Phase, Purpose};
+use super::call::{Ask, Call, CallStatus, Pending, Purpose};
 use super::context::{CallTimer, Cx};
 use super::leg::{LegId, SipPeer};
 use super::refusal::Reason;
@@ -171,7 +171,7 @@ impl Calls {
         for (_, slot) in &mut self.slab {
             let call = &mut slot.call;
             let key = call.key;
-            let is_up = matches!(call.phase, Phase::Answered | Phase::Confirmed);
+            let is_up = matches!(call.status(), CallStatus::Answered | CallStatus::Up);
             for id in [call.trunk_id(), call.agent_id()] {
                 let is_asked = call.is_refreshing(id);
                 let is_meant = |leg: &&mut SipPeer| {

@@ -21,7 +21,7 @@ use uuid::Uuid;
 
 use super::admission::{self, Admitted, facts_of};
 use super::attempts::Recorded;
-use super::call::{Call, CallKey, ContactState, Phase};
+use super::call::{Call, CallKey, ContactState};
 use super::context::{CallTimer, Core, Cx, allows, lacks_refer};
 use super::credentials::LegCredentials;
 use super::crossing::{lacking_options, own_headers};
@@ -29,7 +29,7 @@ use super::effect::Effect;
 use super::generation::LAST_GENERATION;
 use super::held::Held;
 use super::keep_alive;
-use super::leg::{Abilities, LegId, LegRole, Legs, LocalMedia, Peer, SipPeer};
+use super::leg::{Abilities, LegId, LegRole, LegState, Legs, LocalMedia, Peer, Session, SipPeer};
 use super::limits::{Claim, Full, Permit};
 use super::pbx::Pbx;
 use super::privacy::{CallerIdentity, NOBODY_USER};
@@ -365,8 +365,6 @@ impl<'a, 'm> Newcomer<'a, 'm> {
                 Peer::Media(LocalMedia::new(org.rtp_from_any_address()))
             }
         };
-        let mut legs = Legs::beginning_with(Peer::Sip(caller));
-        legs.add(LegRole::Agent, speaker);
         let to = InvitedTo {
             key: self.key,
             slot: cx.core.minter.dispatch(self.message),
@@ -385,9 +383,14 @@ impl<'a, 'm> Newcomer<'a, 'm> {
         let dialing = runtime_invite::invite(runtime, &cx.core.config, &to, none);
         let contact_timer = (contact == ContactState::Pending)
             .then(|| cx.schedule(self.key, CONTACT_PATIENCE, CallTimer::Contact));
-        let incoming = UasInvite::new(self.message, contact, contact_timer);
+        let incoming = UasInvite::new((self.invite, self.message), contact, contact_timer);
         let (patience, _) = patience(self.message, cx.core.config.setup_timeout);
         let deadline = cx.schedule(self.key, patience, CallTimer::Deadline);
+        let mut legs =
+            Legs::beginning_with(Peer::Sip(caller), LegState::Incoming(Box::new(incoming)));
+        let ready = LegState::Ready(Session::default());
+        let state = dialing.map_or(ready, LegState::Dialing);
+        legs.add(LegRole::Agent, speaker, state);
         Some(Call {
             key: self.key,
             id: self.call,
@@ -397,16 +400,11 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             slot: to.slot,
             hops: RequestOrigin::of(self.message).hops(),
             runtime_cseq: 1,
-            phase: Phase::Setup,
             answered: None,
-            incoming: Some(Box::new(incoming)),
-            invite: Some(self.invite),
-            dialing,
             outbound: None,
             joining: None,
             bridged: None,
             proposed: None,
-            successor: None,
             legs,
             bridge: None,
             tags: SmallVec::new(),
@@ -414,9 +412,6 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             queue: RequestQueue::default(),
             turn: None,
             theirs: None,
-            awaited: SmallVec::new(),
-            late_prack: None,
-            bye_owed: None,
             exchange: None,
             permit: Some(permit),
             deadline: Some(deadline),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::Message;
 
-use super::call::{Ask, Call, Pending, Phase};
+use super::call::{Ask, Call, CallStatus, Pending};
 use super::context::{CallTimer, Cx};
 use super::exchange::OwnRequest;
 use super::leg::LegId;
@@ -56,7 +56,7 @@ impl Call {
     fn may_go(&self, cx: &Cx<'_>, ask: Ask) -> bool {
         let longest = cx.core.config.dead_peer;
         let own = match ask {
-            Ask::Hold if self.phase != Phase::Confirmed || self.is_joining() => return false,
+            Ask::Hold if self.status() != CallStatus::Up || self.is_joining() => return false,
             Ask::Hold => OwnRequest::Offer,
             Ask::Join => OwnRequest::Join,
             Ask::Refresh(id) if self.refreshes_by_offer(id, cx.now, longest) => OwnRequest::Offer,

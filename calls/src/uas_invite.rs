@@ -2,11 +2,12 @@
 //! of provisional answers back.
 
 use trunkline_model::record::Fact;
+use trunkline_sip::endpoint::ServerTx;
 use trunkline_sip::wheel::TimerId;
 use trunkline_sip::wire::{Kept, Message};
 use uuid::Uuid;
 
-use super::call::{Call, ContactState, Phase};
+use super::call::{Call, CallStatus, ContactState};
 use super::context::Cx;
 use super::provisional_relay::ProvisionalRelay;
 
@@ -15,6 +16,7 @@ use super::provisional_relay::ProvisionalRelay;
 pub(crate) struct UasInvite {
     /// As received.
     invite: Kept,
+    server: ServerTx,
     contact: ContactState,
     contact_timer: Option<TimerId>,
     pub(crate) relay: ProvisionalRelay,
@@ -23,12 +25,13 @@ pub(crate) struct UasInvite {
 impl UasInvite {
     /// `contact_timer` runs while the contact is being looked up.
     pub(crate) fn new(
-        invite: &Message<'_>,
+        (server, invite): (ServerTx, &Message<'_>),
         contact: ContactState,
         contact_timer: Option<TimerId>,
     ) -> Self {
         Self {
             invite: invite.into(),
+            server,
             contact,
             contact_timer,
             relay: ProvisionalRelay::new(invite),
@@ -38,6 +41,11 @@ impl UasInvite {
     /// The INVITE.
     pub(crate) fn invite(&self) -> &Message<'_> {
         self.invite.message()
+    }
+
+    /// Its transaction.
+    pub(crate) const fn server(&self) -> ServerTx {
+        self.server
     }
 
     /// The timers that run for it alone.
@@ -58,7 +66,7 @@ impl Cx<'_> {
 impl Call {
     /// Calls the runtime, unless its INVITE waits for the contact.
     pub(crate) fn begin_runtime(&mut self, cx: &mut Cx<'_>) {
-        let incoming = self.incoming.as_deref();
+        let incoming = self.incoming();
         if incoming.is_some_and(|incoming| incoming.contact != ContactState::Pending) {
             self.with_dialing(cx, |client, cx, text| client.begin(cx, text));
         }
@@ -70,8 +78,7 @@ impl Call {
             return;
         }
         let Some(incoming) = self
-            .incoming
-            .as_deref_mut()
+            .incoming_mut()
             .filter(|incoming| incoming.contact == ContactState::Pending)
         else {
             // The call was answered first.
@@ -87,7 +94,7 @@ impl Call {
         let (Some(contact), None) = (contact, self.contact) else {
             return;
         };
-        if self.phase == Phase::Over {
+        if self.status() == CallStatus::Over {
             return;
         }
         self.contact = Some(contact);

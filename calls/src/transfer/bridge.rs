@@ -25,7 +25,7 @@ use trunkline_sip::wire::print::Head;
 use uuid::Uuid;
 
 use super::{Transfer, Wait};
-use crate::call::{Ask, Call, Phase, Purpose};
+use crate::call::{Ask, Call, CallStatus, Purpose};
 use crate::callee::{Callee, Choice};
 use crate::context::Cx;
 use crate::credentials::LegCredentials;
@@ -34,7 +34,7 @@ use crate::families;
 use crate::hangup::bye_alone;
 use crate::invite_client::{Accepted, Patience};
 use crate::joining::Joining;
-use crate::leg::{LegId, SipPeer};
+use crate::leg::{LegId, LegState, Session, SipPeer};
 use crate::limits::{Claim, Full, Permit};
 use crate::privacy::{NOBODY_HOST, NOBODY_USER};
 use crate::refusal::Reason;
@@ -342,7 +342,7 @@ impl Call {
 
     /// Calls the destination, if it can be called from here: then true, whatever comes of it.
     pub(super) fn begin_bridge(&mut self, cx: &mut Cx<'_>) -> bool {
-        let (Some(offer), Phase::Confirmed, None) = (self.heard(), self.phase, &self.dialing)
+        let (Some(offer), CallStatus::Up, None) = (self.heard(), self.status(), self.dialing())
         else {
             return false;
         };
@@ -507,6 +507,8 @@ impl Call {
         self.agent_goes(cx);
         let (agent, is_local) = (self.agent_id(), self.is_local());
         self.legs.meet(leg, peer);
+        let ready = LegState::Ready(Session::default());
+        self.legs.set_state(leg, ready);
         self.put_in_place_of(agent, leg);
         if is_local {
             self.legs.remove(agent);
@@ -533,10 +535,8 @@ impl Call {
     fn agent_goes(&mut self, cx: &mut Cx<'_>) {
         let agent = self.agent_id();
         self.forgive_acks(cx, agent);
-        for at in 0..self.awaited.len() {
-            if let Some(delayed) = self.awaited[at].delayed.take() {
-                self.reject_offer(cx, agent, &delayed);
-            }
+        while let Some((_, delayed)) = self.take_delayed() {
+            self.reject_offer(cx, agent, &delayed);
         }
         for pending in &mut self.pending {
             let own = matches!(pending.purpose, Purpose::Refresh | Purpose::Own);

@@ -10,7 +10,7 @@ use trunkline_model::transfer::State;
 use trunkline_sip::wire::{Message, Method};
 
 use super::{Transfer, Wait};
-use crate::call::{Call, Pending, Phase, Purpose};
+use crate::call::{Call, CallStatus, Pending, Purpose};
 use crate::context::Cx;
 use crate::refusal::Reason;
 use crate::request_origin::RequestOrigin;
@@ -46,7 +46,7 @@ impl Call {
         transfer.has_failed_after_refer = !parting;
         let status = transfer.heard;
         self.settle(cx, State::Failed, Some(status));
-        if loses && !parting && self.phase == Phase::Confirmed {
+        if loses && !parting && self.status() == CallStatus::Up {
             self.probe(cx);
             self.wait_for(cx, Wait::Caller, Some(SHOWN));
         }

@@ -30,7 +30,7 @@ use trunkline_sip::wheel::TimerId;
 use trunkline_sip::wire::{Message, Method};
 use uuid::Uuid;
 
-use super::call::{Call, Phase};
+use super::call::{Call, CallStatus};
 use super::context::{CallTimer, Cx};
 use super::limits::Permit;
 use super::proofs::Proofs;
@@ -195,7 +195,7 @@ impl Calls {
     /// It looks at every call, which a rare request may.
     pub(crate) fn place_of_call(&self, id: Uuid) -> Option<(CallKey, Uuid)> {
         let mut calls = self.slab.iter().map(|(_, slot)| &slot.call);
-        let call = calls.find(|call| call.id == id && call.phase != Phase::Over)?;
+        let call = calls.find(|call| call.id == id && call.status() != CallStatus::Over)?;
         Some((call.key, call.org))
     }
 }
@@ -224,10 +224,10 @@ impl Call {
     }
 
     fn may_transfer(&self) -> Result<(), Unable> {
-        match self.phase {
-            Phase::Setup => return Err(Unable::NotAnswered),
-            Phase::Over => return Err(Unable::NotUp),
-            Phase::Answered | Phase::Confirmed => {}
+        match self.status() {
+            CallStatus::SettingUp => return Err(Unable::NotAnswered),
+            CallStatus::Over => return Err(Unable::NotUp),
+            CallStatus::Answered | CallStatus::Up => {}
         }
         if self.bridged.is_some() {
             return Err(Unable::NotUp);
@@ -300,7 +300,7 @@ impl Call {
 
     /// Asks the PBX, if it may be asked by now.
     fn transfer_now(&mut self, cx: &mut Cx<'_>) {
-        if self.phase == Phase::Confirmed {
+        if self.status() == CallStatus::Up {
             self.transfer_may_begin(cx);
         }
     }

@@ -7,7 +7,7 @@ use trunkline_model::record::{Ended, Fact, HangupBy, Status};
 use trunkline_model::transfer::State;
 
 use super::{Transfer, Wait};
-use crate::call::{Call, Phase};
+use crate::call::{Call, CallStatus};
 use crate::context::Cx;
 
 /// How long a NOTIFY may come after the caller's BYE.
@@ -27,7 +27,7 @@ impl Call {
     /// Whether the caller is on its own: its agent has hung up, and what becomes of its transfer is to come.
     pub(crate) fn has_agent_left(&self) -> bool {
         let is_gone = self.agent().is_some_and(|agent| agent.dialogs.is_empty());
-        is_gone && self.phase == Phase::Confirmed && self.is_transferring()
+        is_gone && self.status() == CallStatus::Up && self.is_transferring()
     }
 
     /// Whether the caller has gone, and only the BYEs are to come.
@@ -180,7 +180,7 @@ impl Call {
 
     /// Nothing more is waited for: the node stops, or a fault of ours ends the call.
     pub(crate) fn stop_parting(&mut self, cx: &mut Cx<'_>) {
-        if self.phase == Phase::Over && self.is_parting() {
+        if self.status() == CallStatus::Over && self.is_parting() {
             self.part_unheard(cx);
         }
     }

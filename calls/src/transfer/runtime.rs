@@ -13,7 +13,7 @@ use trunkline_sip::wire::{HeaderName, Message, Method};
 
 use super::plan::Plan;
 use super::{Asker, Transfer, Unable};
-use crate::call::{Call, Phase, Purpose};
+use crate::call::{Call, CallStatus, Purpose};
 use crate::context::Cx;
 use crate::leg::{LegId, LegRole};
 use crate::request_origin::RequestOrigin;
@@ -196,7 +196,9 @@ impl Call {
     pub(super) fn tell_runtime(&mut self, cx: &mut Cx<'_>, status: u16, over: bool) {
         let heard = |transfer: &Transfer| match transfer.asker {
             // With the call its subscription is over.
-            Asker::Runtime { fork, id } if !transfer.agent_gone && self.phase != Phase::Over => {
+            Asker::Runtime { fork, id }
+                if !transfer.agent_gone && self.status() != CallStatus::Over =>
+            {
                 Some((fork, id))
             }
             Asker::Runtime { .. } | Asker::Api => None,

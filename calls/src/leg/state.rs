@@ -1,0 +1,134 @@
+//! States of a leg: what is known of it in each, and nothing else.
+
+use smallvec::SmallVec;
+use trunkline_sip::endpoint::{ClientTx, ServerTx};
+
+use crate::dialing::Dialing;
+use crate::hangup::ByeContent;
+use crate::leg::LegId;
+use crate::provisional_relay::LatePrack;
+use crate::uas_invite::UasInvite;
+
+/// State of a leg.
+#[derive(Debug)]
+pub(crate) enum LegState {
+    /// The peer's INVITE, which begins the call, has no final answer yet.
+    Incoming(Box<UasInvite>),
+    /// The peer's INVITE, which is to put this leg in another's place, has no final answer yet.
+    Replacing(Replacing),
+    /// Our INVITE has no final answer yet.
+    Dialing(Box<Dialing>),
+    /// The INVITE has been accepted.
+    Ready(Session),
+    /// We hang up.
+    Leaving(Session, Bye),
+    /// It is over.
+    Gone,
+}
+
+/// An INVITE with Replaces that has no final answer yet (RFC 3891).
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Replacing {
+    pub(crate) server: ServerTx,
+    /// The leg whose place is to be taken.
+    pub(crate) replaces: LegId,
+    pub(crate) is_behind_nat: bool,
+}
+
+/// Our BYE to a leg.
+#[derive(Debug)]
+pub(crate) enum Bye {
+    /// It goes out once the ACK of the INVITE is in, or overdue (RFC 3261 §15).
+    AfterAck(ByeContent),
+    /// It is out.
+    Sent,
+}
+
+/// Acknowledgements that a leg which has been accepted still owes.
+#[derive(Debug, Default)]
+pub(crate) struct Session {
+    /// The peer's INVITE that began the leg, until our 2xx to it is acknowledged.
+    begun_by: Option<ServerTx>,
+    awaited: SmallVec<[AwaitedAck; 1]>,
+    pub(crate) late_prack: Option<LatePrack>,
+}
+
+/// A 2xx that we sent and that has not been acknowledged.
+#[derive(Debug)]
+pub(crate) struct AwaitedAck {
+    /// CSeq of the INVITE that is acknowledged.
+    pub(crate) cseq: u32,
+    pub(crate) server: ServerTx,
+    /// With a delayed offer: the 2xx on the other leg whose ACK waits for the SDP answer in this one.
+    pub(crate) delayed: Option<Delayed>,
+}
+
+/// A 2xx with an offer that we received and have not acknowledged, since the answer is still to come.
+#[derive(Debug)]
+pub(crate) struct Delayed {
+    pub(crate) client: ClientTx,
+    pub(crate) fork: u8,
+    /// Our CSeq on that leg.
+    pub(crate) cseq: u32,
+    /// The offer, to be rejected if no answer comes.
+    pub(crate) offer: Box<[u8]>,
+}
+
+impl Session {
+    /// A leg whose peer's INVITE we accept.
+    pub(crate) fn begun_by(server: ServerTx) -> Self {
+        Self {
+            begun_by: Some(server),
+            ..Self::default()
+        }
+    }
+
+    /// Returns whether the INVITE that began the leg is acknowledged, or was our own.
+    pub(crate) const fn is_acknowledged(&self) -> bool {
+        self.begun_by.is_none()
+    }
+
+    /// Returns whether a BYE has to wait for the ACK of the INVITE that began the leg.
+    pub(crate) fn defers_bye(&self) -> bool {
+        let begun_by = |ack: &AwaitedAck| Some(ack.server) == self.begun_by;
+        self.awaited.iter().any(begun_by)
+    }
+
+    pub(crate) fn awaited(&self) -> &[AwaitedAck] {
+        &self.awaited
+    }
+
+    /// A 2xx is out.
+    pub(crate) fn await_ack(&mut self, ack: AwaitedAck) {
+        self.awaited.push(ack);
+    }
+
+    /// Takes the 2xx whose ACK is in.
+    pub(crate) fn take_acknowledged(&mut self, cseq: u32) -> Option<AwaitedAck> {
+        let at = self.awaited.iter().position(|ack| ack.cseq == cseq)?;
+        Some(self.awaited.remove(at))
+    }
+
+    /// Takes the 2xx of this INVITE, which is never acknowledged.
+    pub(crate) fn take_overdue(&mut self, server: ServerTx) -> Option<AwaitedAck> {
+        let at = self.awaited.iter().position(|ack| ack.server == server)?;
+        Some(self.awaited.remove(at))
+    }
+
+    /// Returns whether that was the 2xx to the INVITE that began the leg, and notes that it is acknowledged.
+    pub(crate) fn confirm(&mut self, server: ServerTx) -> bool {
+        self.begun_by
+            .take_if(|begun_by| *begun_by == server)
+            .is_some()
+    }
+
+    /// Takes the other leg's 2xx that waits for an SDP in an ACK of this one.
+    pub(crate) fn take_delayed(&mut self) -> Option<Delayed> {
+        self.awaited.iter_mut().find_map(|ack| ack.delayed.take())
+    }
+
+    /// Takes all that is awaited.
+    pub(crate) fn take_awaited(&mut self) -> SmallVec<[AwaitedAck; 1]> {
+        std::mem::take(&mut self.awaited)
+    }
+}
