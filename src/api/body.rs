@@ -152,7 +152,7 @@ fn object(octets: &[u8]) -> Result<Map<String, Value>, String> {
     match json::read(octets)? {
         Value::Object(map) => Ok(map),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-            Err("the body is no JSON object".to_owned())
+            Err("the body is not a JSON object".to_owned())
         }
     }
 }

@@ -262,7 +262,7 @@ pub(super) fn credential<'r>(
     let value = value.ok_or(ApiError::Unauthorized(required))?;
     let credential = value.to_str().ok().and_then(bearer);
     credential.ok_or(ApiError::Unauthorized(
-        "The Authorization header is no Bearer credential",
+        "The Authorization header is not a Bearer credential",
     ))
 }
 

@@ -32,7 +32,7 @@ use tokio::time::{Sleep, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tower_service::Service;
 
-use super::connection_limiter::{ConnectionPermit, UnderWay};
+use super::connection_limiter::{ConnectionPermit, RequestInProgress};
 use crate::config::HttpTimeouts;
 
 /// ALPN protocols of HTTPS, preferred first.
@@ -61,41 +61,41 @@ pub(super) struct HealthOnly;
 /// Serves one connection until either side closes it, `ended` resolves, or another connection needs its place.
 pub(super) async fn serve(
     (stream, peer): (TcpStream, SocketAddr),
-    place: ConnectionPermit,
+    permit: ConnectionPermit,
     tls: Option<TlsAcceptor>,
-    (router, patience): (Router, HttpTimeouts),
+    (router, timeouts): (Router, HttpTimeouts),
     ended: watch::Receiver<bool>,
 ) {
     // Otherwise answers wait for the peer's delayed ACK. A socket that refuses the option still works.
     let _ = stream.set_nodelay(true);
-    let place = Arc::new(place);
-    let patience = if place.is_reserve() {
-        in_reserve(patience)
+    let permit = Arc::new(permit);
+    let timeouts = if permit.is_reserve() {
+        in_reserve(timeouts)
     } else {
-        patience
+        timeouts
     };
 
     let service = PeerService {
         peer,
         router,
-        patience,
+        timeouts,
         progress: Progress::default(),
         heads: Arc::default(),
-        place: Arc::clone(&place),
+        permit: Arc::clone(&permit),
     };
 
     tokio::select! {
         () = answer(stream, tls, service, ended) => {}
-        () = place.evicted() => {}
+        () = permit.evicted() => {}
     }
 }
 
 /// Timeouts of a reserve connection: health checks send their request at once.
-fn in_reserve(patience: HttpTimeouts) -> HttpTimeouts {
+fn in_reserve(timeouts: HttpTimeouts) -> HttpTimeouts {
     HttpTimeouts {
-        head: patience.head.min(RESERVE_HEAD),
-        idle: patience.idle.min(RESERVE_IDLE),
-        ..patience
+        head: timeouts.head.min(RESERVE_HEAD),
+        idle: timeouts.idle.min(RESERVE_IDLE),
+        ..timeouts
     }
 }
 
@@ -105,18 +105,18 @@ async fn answer(
     service: PeerService,
     ended: watch::Receiver<bool>,
 ) {
-    let (progress, patience) = (service.progress.clone(), service.patience);
+    let (progress, timeouts) = (service.progress.clone(), service.timeouts);
     let Some(acceptor) = tls else {
-        return attend(http1(stream, service), (progress, patience), ended).await;
+        return drive(http1(stream, service), (progress, timeouts), ended).await;
     };
     // A peer that leaves, or speaks no TLS, needs no log line.
-    let Ok(Ok(stream)) = timeout(patience.head, acceptor.accept(stream)).await else {
+    let Ok(Ok(stream)) = timeout(timeouts.head, acceptor.accept(stream)).await else {
         return;
     };
     if stream.get_ref().1.alpn_protocol() == Some(PROTOCOLS[0]) {
-        attend(http2(stream, service), (progress, patience), ended).await;
+        drive(http2(stream, service), (progress, timeouts), ended).await;
     } else {
-        attend(http1(stream, service), (progress, patience), ended).await;
+        drive(http1(stream, service), (progress, timeouts), ended).await;
     }
 }
 
@@ -134,7 +134,7 @@ where
         .max_buf_size(MAX_HEAD_OCTETS)
         .max_headers(MAX_HEADERS)
         .serve_connection(
-            io(stream, service.patience.idle, Some(Head::of(&service))),
+            io(stream, service.timeouts.idle, Some(Head::of(&service))),
             TowerToHyperService::new(service),
         )
 }
@@ -149,7 +149,7 @@ where
         .max_concurrent_streams(MAX_STREAMS)
         .max_send_buf_size(64 * 1024)
         .serve_connection(
-            io(stream, service.patience.idle, None),
+            io(stream, service.timeouts.idle, None),
             TowerToHyperService::new(service),
         )
 }
@@ -158,40 +158,40 @@ fn io<S>(stream: S, idle: Duration, head: Option<Head>) -> Io<S> {
     TokioIo::new(TimedStream {
         stream,
         head,
-        others_went: false,
-        unread: None,
+        has_yielded: false,
+        write_deadline: None,
         idle,
     })
 }
 
 /// Runs a connection to its end, and closes it when nothing moves.
-async fn attend<C: GracefulConnection>(
+async fn drive<C: GracefulConnection>(
     connection: C,
-    (progress, patience): (Progress, HttpTimeouts),
+    (progress, timeouts): (Progress, HttpTimeouts),
     mut ended: watch::Receiver<bool>,
 ) {
     let mut connection = pin!(connection);
-    let look = patience.idle / CHECKS;
-    let mut leaving = false;
-    let (mut seen, mut still) = (progress.made(), 0);
+    let check_interval = timeouts.idle / CHECKS;
+    let mut is_closing = false;
+    let (mut last_progress, mut idle_checks) = (progress.made(), 0);
     loop {
-        let leave = tokio::select! {
+        let should_close = tokio::select! {
             _ = connection.as_mut() => return,
-            _ = ended.changed(), if !leaving => true,
-            () = sleep(look) => {
+            _ = ended.changed(), if !is_closing => true,
+            () = sleep(check_interval) => {
                 let made = progress.made();
-                still = if made == seen { still + 1 } else { 0 };
-                seen = made;
-                still >= CHECKS
+                idle_checks = if made == last_progress { idle_checks + 1 } else { 0 };
+                last_progress = made;
+                idle_checks >= CHECKS
             }
         };
 
-        if leave && !leaving {
-            leaving = true;
+        if should_close && !is_closing {
+            is_closing = true;
             connection.as_mut().graceful_shutdown();
         }
 
-        if still >= CHECKS + LAST_CHECKS {
+        if idle_checks >= CHECKS + LAST_CHECKS {
             return;
         }
     }
@@ -216,11 +216,11 @@ impl Progress {
 struct PeerService {
     peer: SocketAddr,
     router: Router,
-    patience: HttpTimeouts,
+    timeouts: HttpTimeouts,
     progress: Progress,
     /// Request heads read so far.
     heads: Arc<AtomicU64>,
-    place: Arc<ConnectionPermit>,
+    permit: Arc<ConnectionPermit>,
 }
 
 impl Service<Request<Incoming>> for PeerService {
@@ -240,19 +240,19 @@ impl Service<Request<Incoming>> for PeerService {
             Body::new(TrackedBody {
                 body,
                 progress: progress.clone(),
-                late: Some(Box::pin(sleep(self.patience.body))),
-                under_way: None,
+                deadline: Some(Box::pin(sleep(self.timeouts.body))),
+                in_progress: None,
             })
         });
 
         let extensions = incoming.extensions_mut();
         extensions.insert(ConnectInfo(self.peer));
-        extensions.insert(self.place.proof());
-        if self.place.is_reserve() {
+        extensions.insert(self.permit.proof());
+        if self.permit.is_reserve() {
             extensions.insert(HealthOnly);
         }
 
-        let under_way = self.place.begin();
+        let in_progress = self.permit.begin();
         let answering = self.router.call(incoming);
         Box::pin(async move {
             let response = answering.await?;
@@ -260,8 +260,8 @@ impl Service<Request<Incoming>> for PeerService {
             Ok(response.map(|body| TrackedBody {
                 body,
                 progress,
-                late: None,
-                under_way: Some(under_way),
+                deadline: None,
+                in_progress: Some(in_progress),
             }))
         })
     }
@@ -271,10 +271,10 @@ impl Service<Request<Incoming>> for PeerService {
 struct TrackedBody<B> {
     body: B,
     progress: Progress,
-    late: Option<Pin<Box<Sleep>>>,
+    deadline: Option<Pin<Box<Sleep>>>,
     /// Request that ends with the last part of this answer.
     #[expect(dead_code, reason = "dropped with the body")]
-    under_way: Option<UnderWay>,
+    in_progress: Option<RequestInProgress>,
 }
 
 impl<B> HttpBody for TrackedBody<B>
@@ -293,11 +293,13 @@ where
             self.progress.note();
             return Poll::Ready(frame.map(|frame| frame.map_err(axum::Error::new)));
         }
-        match &mut self.late {
-            Some(late) => {
-                ready!(late.as_mut().poll(context));
-                let late = io::Error::from(io::ErrorKind::TimedOut);
-                Poll::Ready(Some(Err(axum::Error::new(late))))
+
+        // Only a request's body has a deadline; an answer takes as long as its reader makes progress.
+        match &mut self.deadline {
+            Some(deadline) => {
+                ready!(deadline.as_mut().poll(context));
+                let timed_out = io::Error::from(io::ErrorKind::TimedOut);
+                Poll::Ready(Some(Err(axum::Error::new(timed_out))))
             }
             None => Poll::Pending,
         }
@@ -317,41 +319,42 @@ where
 struct Head {
     limit: Duration,
     heads: Arc<AtomicU64>,
-    place: Arc<ConnectionPermit>,
+    permit: Arc<ConnectionPermit>,
     /// Deadline of the awaited head, with the number of heads before it.
-    late: Option<(u64, Pin<Box<Sleep>>)>,
+    deadline: Option<(u64, Pin<Box<Sleep>>)>,
 }
 
 impl Head {
     fn of(service: &PeerService) -> Self {
-        let limit = service.patience.head;
+        let limit = service.timeouts.head;
         Self {
             limit,
             heads: Arc::clone(&service.heads),
-            place: Arc::clone(&service.place),
-            late: Some((0, Box::pin(sleep(limit)))),
+            permit: Arc::clone(&service.permit),
+            deadline: Some((0, Box::pin(sleep(limit)))),
         }
     }
 
     /// Passes on the result of a read, unless the head is late.
-    fn judged(
+    fn or_timeout(
         &mut self,
         read: Poll<io::Result<()>>,
-        has_brought: bool,
+        has_data: bool,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
         let before = self.heads.load(Ordering::Relaxed);
-        self.late = self.late.take().filter(|(number, _)| *number == before);
+        // The head that was awaited has been read: its deadline is over.
+        self.deadline = self.deadline.take().filter(|(number, _)| *number == before);
         if read.is_ready() {
-            if has_brought && self.late.is_none() && !self.place.is_busy() {
-                self.late = Some((before, Box::pin(sleep(self.limit))));
+            if has_data && self.deadline.is_none() && !self.permit.is_busy() {
+                self.deadline = Some((before, Box::pin(sleep(self.limit))));
             }
             return read;
         }
-        let Some((_, late)) = &mut self.late else {
+        let Some((_, deadline)) = &mut self.deadline else {
             return Poll::Pending;
         };
-        ready!(late.as_mut().poll(context));
+        ready!(deadline.as_mut().poll(context));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 }
@@ -361,9 +364,9 @@ struct TimedStream<S> {
     stream: S,
     head: Option<Head>,
     /// True if other tasks have run since there was something to write.
-    others_went: bool,
+    has_yielded: bool,
     /// Deadline since the last write that found the send buffer full.
-    unread: Option<Pin<Box<Sleep>>>,
+    write_deadline: Option<Pin<Box<Sleep>>>,
     /// Time that a full send buffer is tolerated.
     idle: Duration,
 }
@@ -371,28 +374,30 @@ struct TimedStream<S> {
 impl<S> TimedStream<S> {
     /// Lets ready tasks run first, so that the writes of many connections follow each other: waking a reader costs more
     /// than writing to one that is awake.
-    fn turn(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        if self.others_went {
+    fn yield_once(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if self.has_yielded {
             return Poll::Ready(());
         }
-        self.others_went = true;
+        self.has_yielded = true;
         // The runtime wakes this task once the others have run.
         pin!(yield_now()).poll(context)
     }
 
     /// Passes on the result of a write, unless the send buffer was full for too long.
-    fn judged<T>(
+    fn or_timeout<T>(
         &mut self,
         wrote: Poll<io::Result<T>>,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<T>> {
         if wrote.is_ready() {
-            self.unread = None;
+            self.write_deadline = None;
             return wrote;
         }
         let idle = self.idle;
-        let unread = self.unread.get_or_insert_with(|| Box::pin(sleep(idle)));
-        ready!(unread.as_mut().poll(context));
+        let write_deadline = self
+            .write_deadline
+            .get_or_insert_with(|| Box::pin(sleep(idle)));
+        ready!(write_deadline.as_mut().poll(context));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 }
@@ -406,7 +411,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for TimedStream<S> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
         match &mut self.head {
-            Some(head) => head.judged(read, buffer.filled().len() > before, context),
+            Some(head) => head.or_timeout(read, buffer.filled().len() > before, context),
             None => read,
         }
     }
@@ -418,9 +423,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for TimedStream<S> {
         context: &mut Context<'_>,
         octets: &[u8],
     ) -> Poll<io::Result<usize>> {
-        ready!(self.turn(context));
+        ready!(self.yield_once(context));
         let wrote = Pin::new(&mut self.stream).poll_write(context, octets);
-        self.judged(wrote, context)
+        self.or_timeout(wrote, context)
     }
 
     fn poll_write_vectored(
@@ -428,9 +433,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for TimedStream<S> {
         context: &mut Context<'_>,
         octets: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        ready!(self.turn(context));
+        ready!(self.yield_once(context));
         let wrote = Pin::new(&mut self.stream).poll_write_vectored(context, octets);
-        self.judged(wrote, context)
+        self.or_timeout(wrote, context)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -438,13 +443,13 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for TimedStream<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.others_went = false;
+        self.has_yielded = false;
         let flushed = Pin::new(&mut self.stream).poll_flush(context);
-        self.judged(flushed, context)
+        self.or_timeout(flushed, context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let shut = Pin::new(&mut self.stream).poll_shutdown(context);
-        self.judged(shut, context)
+        self.or_timeout(shut, context)
     }
 }

@@ -74,7 +74,7 @@ pub(super) struct ConnectionPermit {
 
 /// Marks a request in progress; dropped with the last octet of its answer.
 #[derive(Debug)]
-pub(super) struct UnderWay(Arc<Signs>);
+pub(super) struct RequestInProgress(Arc<Signs>);
 
 /// Records that a request on this connection was authenticated. Travels in the request's extensions.
 #[derive(Clone, Debug)]
@@ -255,9 +255,9 @@ impl ConnectionPermit {
     }
 
     /// Counts a request as in progress.
-    pub(super) fn begin(&self) -> UnderWay {
+    pub(super) fn begin(&self) -> RequestInProgress {
         self.signs.under_way.fetch_add(1, Ordering::Relaxed);
-        UnderWay(Arc::clone(&self.signs))
+        RequestInProgress(Arc::clone(&self.signs))
     }
 
     /// Returns true if a request is in progress.
@@ -283,7 +283,7 @@ impl Drop for ConnectionPermit {
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for RequestInProgress {
     fn drop(&mut self) {
         self.0.under_way.fetch_sub(1, Ordering::Relaxed);
     }

@@ -484,9 +484,9 @@ mod tests {
                 "the body is not well-formed JSON: EOF",
             ),
             (
-                "the body is no JSON object",
+                "the body is not a JSON object",
                 None,
-                "the body is no JSON object",
+                "the body is not a JSON object",
             ),
         ] {
             let found = fault(text);

@@ -58,7 +58,9 @@ pub(crate) fn language_tag(text: &str) -> Result<String, String> {
     if parts.all(is_subtag) && text.len() <= LONGEST_TAG {
         Ok(text.to_owned())
     } else {
-        Err(format!("{text:?} is no language tag such as en or en-GB"))
+        Err(format!(
+            "{text:?} is not a language tag such as en or en-GB"
+        ))
     }
 }
 

@@ -59,7 +59,7 @@ impl Server {
             per_source: http.max_connections_per_source,
             trusted_proxies: http.trusted_proxies.clone(),
         });
-        let answers = (router(api.clone()), http.patience);
+        let answers = (router(api.clone()), http.timeouts);
         let serving = tokio::spawn(serve(answers, listener, tls, limiter, ended));
         Self {
             end,

@@ -51,7 +51,7 @@ fn read(text: &str, of_day: Time) -> Result<Moment, String> {
     timestamp
         .map(|timestamp| u64::try_from(timestamp.as_microsecond()).unwrap_or(0))
         .map(Moment::from_micros)
-        .ok_or_else(|| format!("{text:?} is no ISO 8601 date or time"))
+        .ok_or_else(|| format!("{text:?} is not an ISO 8601 date or time"))
 }
 
 /// Restores the `+` of an offset that a client forgot to escape, and that arrived as a blank.

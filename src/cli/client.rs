@@ -61,12 +61,12 @@ impl Access {
             .any(|scheme| base.starts_with(scheme));
         if !is_http || base.parse::<Uri>().is_err() {
             return Err(Failure::Startup(format!(
-                "--url: {base:?} is no address of an API: try http://127.0.0.1:8080"
+                "--url: {base:?} is not the address of an API: try http://127.0.0.1:8080"
             )));
         }
 
         let mut authorization = HeaderValue::try_from(format!("Bearer {}", self.key))
-            .map_err(|_| Failure::Startup("--key: this is no API key".to_owned()))?;
+            .map_err(|_| Failure::Startup("--key: this is not an API key".to_owned()))?;
         authorization.set_sensitive(true);
         let connector = HttpsConnectorBuilder::new()
             .with_tls_config(tls::client(tls::system_roots(

@@ -129,7 +129,7 @@ fn address(text: &str) -> Result<SocketAddr, Failure> {
         .and_then(|mut found| found.next());
     found.ok_or_else(|| {
         Failure::Startup(format!(
-            "{text:?} is no host and port such as 127.0.0.1:5060"
+            "{text:?} is not a host and port such as 127.0.0.1:5060"
         ))
     })
 }

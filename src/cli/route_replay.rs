@@ -107,7 +107,7 @@ fn show(output: Output, replayed: &ReplayView) {
     let (elsewhere, calls) = (replayed.elsewhere, replayed.calls);
     let which = if replayed.complete { "" } else { "newest " };
     super::output::print(&format!(
-        "{elsewhere} of the {calls} {which}calls of the period would go elsewhere."
+        "{elsewhere} of the {calls} {which}calls of the period would be routed differently."
     ));
     if !replayed.items.is_empty() {
         output.list(&replayed.items);

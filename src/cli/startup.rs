@@ -126,7 +126,7 @@ pub(super) fn traces(config: &Config) -> Result<(), Failure> {
     let first = levels.find(|level| level.exists());
     match first.filter(|first| !first.is_dir()) {
         Some(file) if traces.enabled && traces.max_bytes > 0 => Err(Failure::Startup(format!(
-            "traces can't be written to {}: {} is no directory: set traces.directory to another, or traces.max_mb to 0",
+            "traces can't be written to {}: {} is not a directory: set traces.directory to another, or traces.max_mb to 0",
             traces.directory.display(),
             file.display()
         ))),

@@ -24,7 +24,7 @@ pub struct Http {
     /// Maximum number of connections from one source (in IPv6 a /64) that is no trusted proxy.
     pub max_connections_per_source: usize,
     /// Timeouts for slow clients.
-    pub patience: HttpTimeouts,
+    pub timeouts: HttpTimeouts,
     /// Proxies whose `X-Forwarded-For` is trusted.
     pub trusted_proxies: Vec<IpNet>,
 }
@@ -44,7 +44,7 @@ impl Http {
             max_connections_per_source: section
                 .number("max_connections_per_source", 1..=65_536)
                 .unwrap_or(128),
-            patience: HttpTimeouts::read(section),
+            timeouts: HttpTimeouts::read(section),
             trusted_proxies: section
                 .list("trusted_proxies", network)
                 .unwrap_or_else(loopback),
@@ -123,7 +123,7 @@ pub(super) fn network(entry: &ConfigEntry) -> Result<IpNet, String> {
     let text = entry.text()?;
     text.parse::<IpNet>()
         .or_else(|_| text.parse::<IpAddr>().map(IpNet::from))
-        .map_err(|_| format!("{text:?} is no address and no CIDR block"))
+        .map_err(|_| format!("{text:?} is neither an address nor a CIDR block"))
 }
 
 pub(super) fn base_url(section: &mut Section<'_>, key: &'static str) -> Option<Box<str>> {
@@ -133,7 +133,10 @@ pub(super) fn base_url(section: &mut Section<'_>, key: &'static str) -> Option<B
         .or_else(|| url.strip_prefix("http://"))
         .unwrap_or_default();
     if host.is_empty() || host.starts_with('/') || url.contains([' ', '?', '#', '"', '<', '>']) {
-        section.refuse_key(key, format!("{url:?} is no http:// or https:// address"));
+        section.refuse_key(
+            key,
+            format!("{url:?} is not an http:// or https:// address"),
+        );
         return None;
     }
     Some(url.trim_end_matches('/').into())

@@ -59,7 +59,7 @@ impl BookingConfig {
         if address.is_some() && booking.probe().parse::<axum::http::Uri>().is_err() {
             section.refuse_key(
                 "base_url",
-                format!("{:?} is no address that can be asked", booking.probe()),
+                format!("{:?} is not a URL that can be requested", booking.probe()),
             );
         }
 
@@ -74,7 +74,7 @@ fn probe_path(section: &mut Section<'_>) -> Box<str> {
     if !path.starts_with('/') || !visible || path.contains('#') {
         section.refuse_key(
             "probe_path",
-            format!("{path:?} is no path that begins with a slash"),
+            format!("{path:?} is not a path that begins with a slash"),
         );
     }
     path.into()
@@ -86,7 +86,7 @@ fn header(section: &mut Section<'_>, key: &'static str, usual: &str) -> Box<str>
     let name = name.unwrap_or_else(|| usual.to_owned());
     let token = |octet: u8| octet.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&octet);
     if !name.bytes().all(token) {
-        section.refuse_key(key, format!("{name:?} is no header's name"));
+        section.refuse_key(key, format!("{name:?} is not a header name"));
     }
     name.into()
 }

@@ -35,7 +35,7 @@ impl Log {
         if !is_filter(&level) {
             section.refuse_key(
                 "level",
-                format!("{level:?} is no level: use error, warn, info, debug or trace"),
+                format!("{level:?} is not a level: use error, warn, info, debug or trace"),
             );
             level = "info".to_owned();
         }

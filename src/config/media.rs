@@ -87,7 +87,7 @@ impl FromStr for Ports {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        const EXPECTED: &str = "is no range of ports such as 10000-19999";
+        const EXPECTED: &str = "is not a range of ports such as 10000-19999";
         let (first, last) = text.split_once('-').ok_or(EXPECTED)?;
         let first: u16 = first.trim().parse().map_err(|_| EXPECTED)?;
         let last: u16 = last.trim().parse().map_err(|_| EXPECTED)?;

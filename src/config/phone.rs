@@ -91,7 +91,7 @@ fn prefix(entry: &ConfigEntry) -> Result<Box<str>, String> {
     let digits = text.strip_prefix('+').unwrap_or_default();
     if digits.is_empty() || digits.len() > 15 || !digits.bytes().all(|octet| octet.is_ascii_digit())
     {
-        return Err(format!("{text:?} is no beginning of a number such as +44"));
+        return Err(format!("{text:?} is not a number prefix such as +44"));
     }
     Ok(text.into())
 }
@@ -113,7 +113,7 @@ fn voice(entry: &ConfigEntry) -> Result<Voice, String> {
         .find(|key| !["id", "name", "language", "gender"].contains(&key.as_str()))
     {
         return Err(format!(
-            "{key:?} is no field of a voice: use id, name, language and gender"
+            "{key:?} is not a field of a voice: use id, name, language and gender"
         ));
     }
 

@@ -330,7 +330,7 @@ fn unknown(key: &str, known: &[&str]) -> String {
         .min()
         .filter(|(distance, _)| *distance <= 3);
     match nearest {
-        Some((_, name)) => format!("is no key of Trunkline; did you mean {name:?}?"),
-        None => "is no key of Trunkline".to_owned(),
+        Some((_, name)) => format!("is not a key of Trunkline; did you mean {name:?}?"),
+        None => "is not a key of Trunkline".to_owned(),
     }
 }

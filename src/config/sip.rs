@@ -296,7 +296,7 @@ fn nameserver(entry: &ConfigEntry) -> Result<SocketAddr, String> {
     let bare = || text.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, 53));
     with_port
         .or_else(|_| bare())
-        .map_err(|_| format!("{text:?} is no address such as 192.0.2.53 or 192.0.2.53:53"))
+        .map_err(|_| format!("{text:?} is not an address such as 192.0.2.53 or 192.0.2.53:53"))
 }
 
 /// Parses a host, an address or a CIDR block.
@@ -313,7 +313,9 @@ pub fn peer(text: &str) -> Result<PeerPattern, String> {
         .parse::<HostPort>()
         .is_ok_and(|host| host.port.is_none());
     if !is_host && text.parse::<IpNet>().is_err() {
-        return Err(format!("{text:?} is no host, no address and no CIDR block"));
+        return Err(format!(
+            "{text:?} is not a host, an address or a CIDR block"
+        ));
     }
     text.parse()
         .map_err(|error: std::convert::Infallible| match error {})
@@ -385,7 +387,7 @@ fn listener(entry: &ConfigEntry, transport: Transport) -> Result<Listener, Strin
                 .find(|key| !["listen", "advertise"].contains(&key.as_str()))
             {
                 return Err(format!(
-                    "{key:?} is no field of a listener: use listen and advertise"
+                    "{key:?} is not a field of a listener: use listen and advertise"
                 ));
             }
 
@@ -412,7 +414,7 @@ fn listener(entry: &ConfigEntry, transport: Transport) -> Result<Listener, Strin
     let address = address
         .trim()
         .parse()
-        .map_err(|_| format!("{address:?} is no address such as 0.0.0.0:5060 or [::]:5060"))?;
+        .map_err(|_| format!("{address:?} is not an address such as 0.0.0.0:5060 or [::]:5060"))?;
     let advertise = advertise
         .map(|host| {
             host.trim()

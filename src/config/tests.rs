@@ -129,13 +129,13 @@ master_key = \"file:/nowhere/at/all\"
 ";
     insta::assert_snapshot!(faults(&file(text)).join("\n"), @r#"
     t.toml:1: data_dir: expected text in quotes
-    t.toml:14: lgo: is no key of Trunkline; did you mean "log"?
+    t.toml:14: lgo: is not a key of Trunkline; did you mean "log"?
     t.toml:19: secrets.master_key: the file "/nowhere/at/all" can't be read: No such file or directory (os error 2)
     t.toml:3: http.listen: "nowhere" invalid socket address syntax
-    t.toml:7: sip.udp[1]: "127.0.0.1" is no address such as 0.0.0.0:5060 or [::]:5060
+    t.toml:7: sip.udp[1]: "127.0.0.1" is not an address such as 0.0.0.0:5060 or [::]:5060
     t.toml:11: sip.public_host: "a b" is no host or host:port
     t.toml:9: sip.shards: expected a whole number from 1 to 256
-    t.toml:10: sip.relm: is no key of Trunkline; did you mean "realm"?
+    t.toml:10: sip.relm: is not a key of Trunkline; did you mean "realm"?
     t.toml:13: media.rtp_ports: "9-1" starts below port 1024
     t.toml:17: log.format: "xml" is none of "text", "json"
     "#);
@@ -153,7 +153,7 @@ fn a_fault_outside_the_file_names_the_variable_or_the_flag() {
         flag: "--set sip.node".into(),
     }];
     insta::assert_snapshot!(faults(&sources).join("\n"), @r#"
-    environment variable TRUNKLINE__SIPP__UDP: sipp: is no key of Trunkline; did you mean "sip"?
+    environment variable TRUNKLINE__SIPP__UDP: sipp: is not a key of Trunkline; did you mean "sip"?
     environment variable TRUNKLINE__SIP__SHARDS: sip.shards: expected a whole number from 1 to 256
     --set sip.node: sip.node: expected a whole number from 0 to 255
     "#);
@@ -301,11 +301,11 @@ fn faults_of_an_inner_section_have_its_whole_name() {
     let toml = "[integrations.booking]\nbase_url = \"x\"\nprobe_path = \"y\"\nuser_key_header = \"a b\"\ncolour = 1\n[integrations.other]\nz = 1";
     let faults = faults(&file(toml)).join("\n");
     for expected in [
-        "integrations.booking.base_url: \"x\" is no http:// or https:// address",
-        "integrations.booking.probe_path: \"y\" is no path that begins with a slash",
-        "integrations.booking.user_key_header: \"a b\" is no header's name",
-        "t.toml:5: integrations.booking.colour: is no key of Trunkline",
-        "integrations.other: is no key of Trunkline",
+        "integrations.booking.base_url: \"x\" is not an http:// or https:// address",
+        "integrations.booking.probe_path: \"y\" is not a path that begins with a slash",
+        "integrations.booking.user_key_header: \"a b\" is not a header name",
+        "t.toml:5: integrations.booking.colour: is not a key of Trunkline",
+        "integrations.other: is not a key of Trunkline",
     ] {
         assert!(faults.contains(expected), "{expected}\n{faults}");
     }
@@ -343,7 +343,7 @@ fn a_verification_trunk_needs_a_host_and_a_number() {
         ),
         (
             "host = \"a\"\ncaller_number = \"+442079460000\"\ncolour = 1",
-            "phone.verification_trunk.colour: is no key of Trunkline",
+            "phone.verification_trunk.colour: is not a key of Trunkline",
         ),
     ] {
         let faults = faults(&file(&format!("[phone.verification_trunk]\n{toml}"))).join("\n");

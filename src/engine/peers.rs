@@ -97,7 +97,7 @@ impl PeerWatch {
             ));
         }
 
-        deps.runtime.spawn(enrol(
+        deps.runtime.spawn(assign_registrations(
             Arc::downgrade(&deps.directory),
             Arc::clone(&standings),
             (deps.store.clone(), inbox, deps.node),
@@ -144,18 +144,18 @@ async fn watch(
     (default, interval): (Arc<Runtime>, Duration),
 ) {
     let mut turns = tokio::time::interval(interval);
-    let mut glances = tokio::time::interval(RECHECK_DELAY);
+    let mut rechecks = tokio::time::interval(RECHECK_DELAY);
     turns.tick().await;
     let mut before = HashSet::new();
     loop {
         // A turn probes all peers; between turns, only those that are down and from whose address something has
         // arrived.
-        let back = tokio::select! {
+        let heard_again = tokio::select! {
             _ = turns.tick() => None,
-            _ = glances.tick() => Some(health.take_back()),
+            _ = rechecks.tick() => Some(health.take_back()),
         };
 
-        if back.as_ref().is_some_and(HashSet::is_empty) {
+        if heard_again.as_ref().is_some_and(HashSet::is_empty) {
             continue;
         }
 
@@ -164,15 +164,16 @@ async fn watch(
         };
         let mut probed = probed(&view, &default);
         let now: HashSet<PeerKey> = probed.keys().cloned().collect();
+        // A peer that was configured since the last turn is left alone for one interval.
         probed.retain(|uri, _| before.contains(uri));
 
-        if back.is_none() {
+        if heard_again.is_none() {
             before = now;
         }
 
         let mut targets = resolve(&resolver, probed, &health).await;
-        targets.retain(|target| match &back {
-            Some(back) => back.contains(&target.address) && health.is_down(target),
+        targets.retain(|target| match &heard_again {
+            Some(heard_again) => heard_again.contains(&target.address) && health.is_down(target),
             None => Peer::of(target).is_some_and(|peer| health.wants_probe(&peer)),
         });
 
@@ -267,7 +268,7 @@ fn take_in_turn(mut named: Vec<Named>) -> Probed {
 
 /// Resolves peers, many at a time, so that one slow name server delays no other peer.
 async fn resolve(resolver: &Resolver, probed: Probed, health: &Health) -> Vec<Target> {
-    let looking = probed.into_iter().map(|((uri, named), by)| async move {
+    let resolving = probed.into_iter().map(|((uri, named), by)| async move {
         let found = match target::place(&uri).map(|place| place.named(named)) {
             Some(Place::Known(target)) => vec![target],
             Some(Place::Name(name)) => resolver.resolve(&name).await,
@@ -276,21 +277,21 @@ async fn resolve(resolver: &Resolver, probed: Probed, health: &Health) -> Vec<Ta
         (by, found)
     });
 
-    let mut looking = futures_util::stream::iter(looking).buffer_unordered(CONCURRENT);
+    let mut resolving = futures_util::stream::iter(resolving).buffer_unordered(CONCURRENT);
     let mut targets: HashMap<Peer, Target> = HashMap::new();
     let mut of_trunks: HashMap<Uuid, Vec<Peer>> = HashMap::new();
-    let mut led: HashMap<(usize, SocketAddr), usize> = HashMap::new();
-    while let Some((by, found)) = looking.next().await {
+    let mut per_address: HashMap<(usize, SocketAddr), usize> = HashMap::new();
+    while let Some((by, found)) = resolving.next().await {
         for target in found {
             let Some(peer) = Peer::of(&target) else {
                 continue;
             };
             if let Some(org) = by.org {
-                let led = led.entry((org, target.address)).or_default();
-                if *led >= MAX_AT_ADDRESS {
+                let per_address = per_address.entry((org, target.address)).or_default();
+                if *per_address >= MAX_AT_ADDRESS {
                     continue;
                 }
-                *led += 1;
+                *per_address += 1;
             }
 
             for trunk in &by.trunks {
@@ -307,7 +308,7 @@ async fn resolve(resolver: &Resolver, probed: Probed, health: &Health) -> Vec<Ta
 
 /// Tells the shard which trunks to register whenever that changes, until the directory is dropped. Of the nodes that
 /// share a database, one registers each trunk. While the database is away, the nodes keep what they agreed on.
-async fn enrol(
+async fn assign_registrations(
     directory: Weak<Directory>,
     standings: Arc<Standings>,
     (store, inbox, node): (Store, Inbox, u8),
@@ -316,8 +317,8 @@ async fn enrol(
 ) {
     let mut turns = tokio::time::interval(CHECK_INTERVAL);
     let mut others = OtherNodes::default();
-    let (mut seen, mut told) = (Weak::<View>::new(), Vec::new());
-    let mut elsewhere = HashSet::new();
+    let (mut seen, mut announced) = (Weak::<View>::new(), Vec::new());
+    let mut of_others = HashSet::new();
     let mut left_out = HashSet::new();
     loop {
         turns.tick().await;
@@ -332,7 +333,7 @@ async fn enrol(
                 return;
             }
             others = OtherNodes::default();
-            (seen, told) = (Weak::new(), Vec::new());
+            (seen, announced) = (Weak::new(), Vec::new());
         }
 
         let (wanted, beyond) = wanted(&view, per_org);
@@ -351,7 +352,7 @@ async fn enrol(
         }
 
         // A trunk that was ours is shown as ours until its registration is withdrawn.
-        standings.elsewhere(&elsewhere);
+        standings.elsewhere(&of_others);
         metrics::outbound_registrations(
             standings
                 .counts()
@@ -363,7 +364,7 @@ async fn enrol(
             let standing = standings.of(trunk);
             standing.is_none_or(|standing| standing.state == State::Elsewhere)
         };
-        if seen.ptr_eq(&Arc::downgrade(&view)) && elsewhere.iter().copied().all(is_back) {
+        if seen.ptr_eq(&Arc::downgrade(&view)) && of_others.iter().copied().all(is_back) {
             others.announce(&store, node).await;
         }
 
@@ -385,19 +386,20 @@ async fn enrol(
         let numbers: Vec<u8> = others.runs.iter().map(|run| run.node).collect();
         let (ours, theirs): (Vec<Wanted>, Vec<Wanted>) = wanted.into_iter().partition(|wanted| {
             let is_held = || {
-                told.iter()
+                announced
+                    .iter()
                     .any(|held: &Wanted| held.way.id == wanted.way.id)
             };
             is_for(node, &numbers, wanted.way.id) && (others.counts_us || is_held())
         });
 
-        elsewhere = theirs.iter().map(|wanted| wanted.way.id).collect();
-        standings.elsewhere(&elsewhere);
-        if told != ours {
+        of_others = theirs.iter().map(|wanted| wanted.way.id).collect();
+        standings.elsewhere(&of_others);
+        if announced != ours {
             if !inbox.send(Input::Enrol(Some(ours.clone()))).await {
                 return;
             }
-            told = ours;
+            announced = ours;
         }
     }
 }
@@ -411,7 +413,7 @@ struct OtherNodes {
     counts_us: bool,
     waited: u32,
     /// Nodes that we have announced as seen.
-    told: Vec<Origin>,
+    announced: Vec<Origin>,
 }
 
 impl OtherNodes {
@@ -434,13 +436,13 @@ impl OtherNodes {
     async fn announce(&mut self, store: &Store, node: u8) {
         let own = self.runs.iter().find(|run| run.node == node).copied();
         let runs = self.runs.clone();
-        if let Some(own) = own.filter(|_| self.told != self.runs)
+        if let Some(own) = own.filter(|_| self.announced != self.runs)
             && store
                 .write(move |tx| nodes::see(tx, own, &runs))
                 .await
                 .is_ok()
         {
-            self.told.clone_from(&self.runs);
+            self.announced.clone_from(&self.runs);
         }
     }
 }

@@ -110,7 +110,7 @@ async fn every_fault_of_a_new_agent_is_named() {
             json!({}),
             "name: is required; type: is required; language: is required; first_message: is required; use_org_knowledgebase: is required",
         ),
-        ("no object", json!([]), "the body is no JSON object"),
+        ("no object", json!([]), "the body is not a JSON object"),
         (
             "a long name",
             with(json!({"name": "x".repeat(201)})),

@@ -294,7 +294,7 @@ async fn a_wrong_query_is_400_with_every_fault() {
         ),
         (
             "start_date=soon",
-            "start_date: \"soon\" is no ISO 8601 date or time",
+            "start_date: \"soon\" is not an ISO 8601 date or time",
         ),
         (
             "start_date=2026-02-01&end_date=2026-01-31",

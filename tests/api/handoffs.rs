@@ -201,7 +201,7 @@ async fn a_wrong_query_is_400_with_every_fault() {
         ),
         (
             "end_date=soon",
-            "end_date: \"soon\" is no ISO 8601 date or time",
+            "end_date: \"soon\" is not an ISO 8601 date or time",
         ),
     ] {
         let refused = house.get(&format!("{EVENTS}?{query}"), &tenant.token).await;

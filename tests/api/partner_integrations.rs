@@ -313,7 +313,7 @@ async fn a_deployment_without_the_platform_refuses_it() {
     .await;
     assert_eq!(
         refused.with(400)["message"],
-        "integrations.booking: is no integration of this deployment"
+        "integrations.booking: is not an integration of this deployment"
     );
     for nothing in [json!({}), Value::Null] {
         let body = json!({"name": "A", "integrations": nothing});

@@ -35,7 +35,7 @@ fn a_faulty_configuration() {
     );
     let said = [
         "trunkline.toml:2: sip.udp[0]:",
-        "trunkline.toml:3: sip.relm: is no key of Trunkline; did you mean \"realm\"?",
+        "trunkline.toml:3: sip.relm: is not a key of Trunkline; did you mean \"realm\"?",
         "trunkline.toml:5: log.format:",
     ];
     for command in [

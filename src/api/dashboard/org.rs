@@ -50,8 +50,8 @@ impl FromRequest<Api> for SubmittedForm {
         let own = dashboard_session::is_own(&parts.headers, api);
         let octets = Bytes::from_request(Request::from_parts(parts, body), api).await;
         let octets = octets.map_err(|_| wrong("The form did not arrive whole."))?;
-        let fields: HashMap<String, String> =
-            serde_urlencoded::from_bytes(&octets).map_err(|_| wrong("That is no form of ours."))?;
+        let fields: HashMap<String, String> = serde_urlencoded::from_bytes(&octets)
+            .map_err(|_| wrong("That is not a form of the dashboard."))?;
 
         let proof = fields.get("form_token").map_or("", String::as_str);
         if !own || !session.made_form(proof, api) {

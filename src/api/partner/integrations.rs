@@ -25,7 +25,7 @@ impl BookingsField<'_> {
     fn ask(&self, fields: &mut Fields) -> Option<Vec<NewBooking>> {
         let key = self.key;
         let bookings = key.and_then(|key| fields.optional(key, Connections));
-        fields.refuse_rest("is no integration of this deployment");
+        fields.refuse_rest("is not an integration of this deployment");
         Some(bookings.unwrap_or_default())
     }
 }

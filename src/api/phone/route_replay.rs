@@ -122,7 +122,7 @@ pub(crate) fn read_request(mut fields: Fields) -> Result<RouteReplayRequest, Api
 /// Every fault, with its path.
 pub(crate) fn change_of(value: Value) -> Result<Change, Vec<String>> {
     let Value::Object(map) = value else {
-        return Err(vec!["the change is no JSON object".to_owned()]);
+        return Err(vec!["the change is not a JSON object".to_owned()]);
     };
     let mut fields = Fields::of(map, String::new());
     let change = changes(&mut fields);

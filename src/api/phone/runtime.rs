@@ -141,7 +141,7 @@ impl FieldType for Headers {
             let is_name = rest
                 .is_some_and(|rest| (1..=60).contains(&rest.len()) && rest.bytes().all(is_token));
             let fault = match &value {
-                _ if !is_name => "is no name of a header that begins with X-",
+                _ if !is_name => "is not a header name that begins with X-",
                 Value::String(value) if value.chars().any(char::is_control) => {
                     "must not hold control characters"
                 }
