@@ -15,9 +15,9 @@ use trunkline_sip::moment::Moment;
 use trunkline_store::{ActorKind, AuditEntry, AuditFilter, AuditOf, Error, audit};
 use uuid::Uuid;
 
+use super::audited_request::KINDS;
 use super::caller::Caller;
 use super::csv::{foreign, line, plain};
-use super::deed::KINDS;
 use super::feed_page::FeedPaging;
 use super::field_type::id;
 use super::openapi::Operation;

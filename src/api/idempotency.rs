@@ -23,7 +23,7 @@ use uuid::Uuid;
 use super::body::{KeyFault, is_late};
 use super::caller::Caller;
 use super::error::{Refusal, refusal};
-use super::{Api, ApiError, meaning};
+use super::{Api, ApiError, body_hash};
 use crate::engine::Handle;
 
 /// Header of the request.
@@ -225,7 +225,7 @@ async fn whole(parts: Parts, body: Body) -> (Request, Option<Hashes>) {
     let rest = parts.clone();
     match Bytes::from_request(Request::from_parts(parts, body), &()).await {
         Ok(octets) => {
-            let hashes = (meaning::of(&octets), Sha256::digest(&octets).into());
+            let hashes = (body_hash::of(&octets), Sha256::digest(&octets).into());
             (Request::from_parts(rest, Body::from(octets)), Some(hashes))
         }
         // The handler reads the body again, and must meet the same failure: a body beyond its limit, or one cut off.

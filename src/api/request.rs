@@ -10,8 +10,8 @@ use tracing::Instrument;
 use uuid::Uuid;
 
 use super::Api;
+use super::audited_request;
 use super::connection::HealthOnly;
-use super::deed;
 use super::error::{ApiError, Cause, Refusal, code_of, with_body};
 use super::quota::Tally;
 use crate::telemetry::metrics;
@@ -42,9 +42,9 @@ pub(super) async fn wrap(State(api): State<Api>, mut request: Request, next: Nex
         no_room()
     } else {
         let (parts, body) = request.into_parts();
-        let acting = deed::acting(&api, &parts, (&route, &id));
+        let acting = audited_request::acting(&api, &parts, (&route, &id));
         let work = next.run(Request::from_parts(parts, body));
-        deed::run_audited(&api, acting, work.instrument(span.clone())).await
+        audited_request::run_audited(&api, acting, work.instrument(span.clone())).await
     };
 
     let mut response = answered(response, &path, &id, &span);

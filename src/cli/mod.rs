@@ -6,12 +6,12 @@
 mod agent;
 mod arguments;
 mod audit;
+mod audited_command;
 mod capture;
 mod client;
 mod config;
 mod contact;
-mod dedication;
-mod deed;
+mod dedicated_networks;
 mod doctor;
 mod explain;
 mod failure;
@@ -30,7 +30,7 @@ mod route_test;
 mod serve;
 mod sockets;
 mod startup;
-mod tied;
+mod tied_peers;
 mod trace;
 mod trunk;
 
@@ -120,7 +120,10 @@ pub fn main() -> ExitCode {
     let command = Cli::command();
     let matches = command.clone().get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    match run(cli, deed::AuditedCommand::read(&command, &matches)) {
+    match run(
+        cli,
+        audited_command::AuditedCommand::read(&command, &matches),
+    ) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             eprintln!("trunkline: {failure}");
@@ -129,7 +132,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn run(cli: Cli, given: deed::AuditedCommand) -> Result<(), Failure> {
+fn run(cli: Cli, given: audited_command::AuditedCommand) -> Result<(), Failure> {
     let config = cli.settings.load()?;
     match cli.command {
         Command::Serve(command) => command.run(&config),

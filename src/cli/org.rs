@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::limits::OrgLimits;
 use super::output::{Output, Tabular, or_dash, time};
 use super::retention::RetentionSettings;
-use super::{Failure, now, startup, tied};
+use super::{Failure, now, startup, tied_peers};
 use crate::api;
 use crate::config::Config;
 
@@ -130,7 +130,7 @@ pub(super) enum Command {
         /// Its id or name.
         org: String,
         #[command(flatten)]
-        peer: tied::Peer,
+        peer: tied_peers::Peer,
         #[command(flatten)]
         output: Output,
     },
@@ -139,7 +139,7 @@ pub(super) enum Command {
         /// Its id or name.
         org: String,
         #[command(flatten)]
-        peer: tied::Peer,
+        peer: tied_peers::Peer,
         #[command(flatten)]
         output: Output,
     },
@@ -329,7 +329,7 @@ impl Command {
             }
             Self::Tied { org, output } => {
                 let id = find(&store, &org).await?.id;
-                tied::list(&store, id, output).await?;
+                tied_peers::list(&store, id, output).await?;
             }
             Self::Limit {
                 org,

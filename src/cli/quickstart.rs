@@ -4,7 +4,7 @@
 //! Each object is looked up before it is created, so that a second run, or one after a crash, finds the objects of the
 //! first. Only keys are always new, because an old one can't be shown again.
 
-mod paste;
+mod instructions;
 mod result;
 
 use std::time::Duration;
@@ -17,7 +17,7 @@ use trunkline_store::{
 };
 use uuid::Uuid;
 
-use super::deed::AuditedCommand;
+use super::audited_command::AuditedCommand;
 use super::serve::{self, PublicAddresses};
 use super::{Failure, key, now, number, output, partner, startup};
 use crate::config::{Config, QUICKSTART_FILE, Sip};
@@ -164,7 +164,7 @@ fn print(config: &Config, made: &QuickstartResult, json: bool) -> Result<(), Fai
     if json {
         output::print(&output::json(made));
     } else {
-        output::print(&paste::text(made, config)?);
+        output::print(&instructions::text(made, config)?);
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::agent::Limit;
 use super::org::OfOrg;
 use super::output::{Output, Tabular, json, or_dash, print, time};
-use super::{Failure, dedication, e164, network, now, startup};
+use super::{Failure, dedicated_networks, e164, network, now, startup};
 use crate::config::{Config, Sip};
 use crate::engine;
 use crate::explain::finding::Finding;
@@ -102,7 +102,7 @@ pub(super) enum Command {
         output: Output,
     },
     #[command(flatten)]
-    Sources(dedication::Command),
+    Sources(dedicated_networks::Command),
 }
 
 /// Settings of a trunk.

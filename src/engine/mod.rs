@@ -3,7 +3,6 @@
 //! Sockets, time and the store are connected to the core here. What a message means is decided in `trunkline_calls` and
 //! in the SIP endpoint, not here.
 
-mod bound;
 mod cancel_router;
 mod challenges;
 pub mod clock;
@@ -13,20 +12,20 @@ mod deps;
 mod effect_runner;
 mod erasure;
 mod event_sink;
+mod failed_log_ins;
 mod handle;
 mod inbox;
-mod kept_registrations;
-mod lanes;
+mod invite_queue;
 mod lease;
+mod listener_sockets;
 pub(crate) mod local;
-mod log_ins;
 mod media_addresses;
-mod named_peers;
 mod observe;
 pub mod offline_core;
 mod pace;
 mod peers;
 mod recording;
+mod refused_peers;
 mod registrations;
 mod reserved_names;
 mod resolve;
@@ -36,6 +35,7 @@ mod shard;
 pub mod skew;
 mod spans;
 mod start;
+mod stored_registrations;
 mod stream_opener;
 mod unsynced;
 mod upkeep;
@@ -44,18 +44,18 @@ use std::time::Duration;
 
 use trunkline_calls::Reason;
 
-pub use bound::{BoundListener, ListenerSockets};
 pub use deletion::Deletion;
 pub use deps::EngineDeps;
 pub use erasure::ErasureTask;
 pub use handle::Handle;
+pub use listener_sockets::{BoundListener, ListenerSockets};
 pub use recording::{Recording, RecordingFault};
 
 use trunkline_net::listener::tcp;
 
 use inbox::Input;
 pub(crate) use media_addresses::MediaAddresses;
-pub(crate) use named_peers::refused as refused_peers;
+pub(crate) use refused_peers::refused as refused_peers;
 pub(crate) use reserved_names::ReservedNames;
 pub(crate) use resolve::Resolver;
 pub(crate) use settings::{configured_policy, session_tokens};

@@ -24,7 +24,7 @@ use trunkline_sip::wire::{Framing, Message, Method, lex};
 use super::clock;
 use super::effect_runner::EffectRunner;
 use super::inbox::{ForwardedMessage, InboxReceiver, Input, ShardRouter};
-use super::lanes::{Lanes, is_new_invite};
+use super::invite_queue::{InviteQueue, is_new_invite};
 use super::observe::Observer;
 use super::pace::Pace;
 use crate::directory::Directory;
@@ -55,7 +55,7 @@ pub(crate) struct Shard {
     pub(crate) router: ShardRouter,
     pub(crate) effect_runner: EffectRunner,
     pub(crate) observer: Observer,
-    pub(crate) lanes: Lanes,
+    pub(crate) invite_queue: InviteQueue,
     pub(crate) pace: Pace,
     /// True if the last batch was full.
     pub(crate) pressed: bool,
@@ -92,7 +92,7 @@ impl Shard {
     /// Sleeps while datagrams gather, unless INVITEs are queued. Sleeping is fine: the thread serves nothing but this
     /// shard.
     fn gather(&self, rest: Duration) {
-        if self.lanes.is_empty() && !rest.is_zero() {
+        if self.invite_queue.is_empty() && !rest.is_zero() {
             std::thread::sleep(rest);
         }
     }
@@ -109,7 +109,7 @@ impl Shard {
         tokio::select! {
             biased;
             // Don't wait while INVITEs are queued.
-            () = std::future::ready(()), if !self.lanes.is_empty() => None,
+            () = std::future::ready(()), if !self.invite_queue.is_empty() => None,
             () = readable(&self.sockets) => None,
             input = outlet.recv() => input,
             () = timer => None,
@@ -251,13 +251,13 @@ impl Shard {
         received_at: Moment,
         now: Moment,
     ) {
-        let waits = (self.pressed || !self.lanes.is_empty()) && is_new_invite(&message);
+        let waits = (self.pressed || !self.invite_queue.is_empty()) && is_new_invite(&message);
         if !waits {
-            let late = is_new_invite(&message) && self.lanes.is_late(received_at, now);
+            let late = is_new_invite(&message) && self.invite_queue.is_late(received_at, now);
             return self.handle_message(view, flow, message, late, now);
         }
         let is_expected = self.calls.expects(view, &flow, &message, now);
-        if !self.lanes.takes(is_expected, now) {
+        if !self.invite_queue.takes(is_expected, now) {
             return self.refuse_invite(view, flow, message, now);
         }
         let arrived = ForwardedMessage {
@@ -265,7 +265,7 @@ impl Shard {
             octets: message.raw().into(),
             received_at,
         };
-        self.lanes.push(is_expected, arrived);
+        self.invite_queue.push(is_expected, arrived);
     }
 
     /// Refuses an INVITE while the turn has time for it; beyond, drops it, so that messages of calls are read in time.
@@ -285,13 +285,13 @@ impl Shard {
                 flow,
                 octets,
                 received_at,
-            }) = self.lanes.pop()
+            }) = self.invite_queue.pop()
             else {
                 break;
             };
             if let Ok(message) = lex(&octets, framing(flow)) {
                 let now = clock::now();
-                let late = self.lanes.is_late(received_at, now);
+                let late = self.invite_queue.is_late(received_at, now);
                 self.handle_message(&view, flow, message, late, now);
             }
         }

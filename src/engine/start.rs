@@ -22,13 +22,12 @@ use trunkline_sip::entropy::Entropy;
 use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::slot::{Minter, Node};
 
-use super::bound::{BoundListener, SortedSockets};
 use super::contacts::Contacts;
 use super::effect_runner::{self, EffectRunner};
 use super::event_sink::EventSink;
 use super::inbox::{ForwardedMessage, Inbox, InboxReceiver, Input, ShardRouter};
-use super::kept_registrations::RegistrationKeeper;
-use super::lanes::Lanes;
+use super::invite_queue::InviteQueue;
+use super::listener_sockets::{BoundListener, SortedSockets};
 use super::media_addresses::MediaAddresses;
 use super::observe::Observer;
 use super::pace::Pace;
@@ -40,11 +39,12 @@ use super::settings::{
 };
 use super::shard::Shard;
 use super::spans::Spans;
+use super::stored_registrations::RegistrationKeeper;
 use super::stream_opener::StreamOpener;
 use super::unsynced::Unsynced;
 use super::{
-    Engine, EngineDeps, Handle, challenges, clock, local, log_ins, named_peers, registrations,
-    upkeep,
+    Engine, EngineDeps, Handle, challenges, clock, failed_log_ins, local, refused_peers,
+    registrations, upkeep,
 };
 use crate::config::Config;
 use crate::traces::{Tap, Traces};
@@ -134,7 +134,11 @@ fn effect_runner(
         resolver: Resolver::new(&config.sip.nameservers),
         streams: StreamOpener::new(connections.clone()),
         media,
-        auth_failures: log_ins::start(deps.store.clone(), Arc::clone(&deps.directory), runtime),
+        auth_failures: failed_log_ins::start(
+            deps.store.clone(),
+            Arc::clone(&deps.directory),
+            runtime,
+        ),
         challenges: challenges::start(deps.store.clone(), runtime),
         event_sink: EventSink::start(deps.store.clone(), runtime),
         runtime: runtime.clone(),
@@ -209,7 +213,7 @@ fn configure_calls(
 
     deps.runtime
         .spawn(reserved.clone().follow(resolver.clone()));
-    deps.runtime.spawn(named_peers::report(
+    deps.runtime.spawn(refused_peers::report(
         deps.store.clone(),
         resolver.on_behalf_of(QueryOrigin::Probes),
         Arc::clone(&calls.addresses),
@@ -355,7 +359,7 @@ impl Shared {
             router: self.router.clone(),
             effect_runner,
             observer: Observer::new(index, now),
-            lanes: Lanes::default(),
+            invite_queue: InviteQueue::default(),
             pace: Pace::new(clock::now()),
             pressed: false,
             sheds_left: 0,

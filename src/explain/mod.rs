@@ -2,7 +2,7 @@
 //!
 //! `call` combines what is known of one call, `attempts` describes its targets, `log_in` explains failed credentials,
 //! `replay` routes recorded calls again by another directory, `change` describes that directory, `pbx` examines how a
-//! PBX speaks SIP, `paste` has settings for PBXs, `report` is the result of a call to the doctor, `captured` reads a
+//! PBX speaks SIP, `pbx_settings` has settings for PBXs, `report` is the result of a call to the doctor, `captured` reads a
 //! call in a capture, and `suggested_commands` lists commands that fix a near miss.
 
 pub mod attempts;
@@ -11,8 +11,8 @@ pub mod captured;
 pub mod change;
 pub mod finding;
 pub mod log_in;
-pub mod paste;
 pub mod pbx;
+pub mod pbx_settings;
 pub mod replay;
 pub mod report;
 pub mod suggested_commands;

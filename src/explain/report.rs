@@ -15,8 +15,8 @@ use uuid::Uuid;
 
 use super::finding::Finding;
 use super::log_in;
-use super::paste::{self, Trunk};
 use super::pbx::{self, Pbx};
+use super::pbx_settings::{self, Trunk};
 
 /// Length of the period for failed log-ins.
 const PERIOD: Duration = Duration::from_secs(24 * 3_600);
@@ -100,12 +100,12 @@ pub async fn of_trunk(
         let settings = Trunk {
             endpoint,
             username: &trunk.username,
-            password: paste::PASSWORD,
+            password: pbx_settings::PASSWORD,
             realm,
         };
         let pbx = report.user_agent.as_deref().and_then(Pbx::of_user_agent);
         report.pbx = pbx.map(Pbx::name);
-        report.settings = pbx.map(|pbx| paste::settings(pbx, settings));
+        report.settings = pbx.map(|pbx| pbx_settings::settings(pbx, settings));
     }
 
     Ok(report)

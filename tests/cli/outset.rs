@@ -141,7 +141,7 @@ fn an_address_for_media_that_is_not_ours_and_a_file_where_traces_belong() {
         ),
         (
             "traces.directory=notes.txt/traces",
-            ["notes.txt is no directory", "set traces.directory to"],
+            ["notes.txt is not a directory", "set traces.directory to"],
         ),
     ] {
         for command in [&["serve"] as &[&str], &["quickstart", "--json"]] {

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::words;
+use super::property_texts;
 
 /// Gives every schema in `value` its final form: enumerations as `enum`, times as `date-time`, and a description for
 /// each property.
@@ -40,7 +40,7 @@ fn describe(name: &str, property: &mut Value) {
     if schema.contains_key("$ref") {
         return;
     }
-    let Some((description, example)) = words::of(name) else {
+    let Some((description, example)) = property_texts::of(name) else {
         return;
     };
 

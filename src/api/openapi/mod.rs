@@ -8,7 +8,7 @@ mod events;
 mod form;
 mod operation;
 mod pages;
-mod words;
+mod property_texts;
 
 use std::sync::OnceLock;
 

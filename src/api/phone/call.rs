@@ -4,9 +4,9 @@ use axum::Json;
 use axum::extract::State;
 use trunkline_store::Kind;
 
+use super::call_actor::CallActor;
 use super::calls::{CallView, SCOPE, find};
 use super::command_result::CommandResult;
-use super::of_call::CallActor;
 use super::remote::RemoteCommand;
 use crate::api::body::Body;
 use crate::api::caller::Caller;

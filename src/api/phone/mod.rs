@@ -4,6 +4,7 @@ mod agents;
 mod assignments;
 mod auth_failures;
 mod call;
+mod call_actor;
 mod call_export;
 mod call_filters;
 mod call_list;
@@ -15,12 +16,11 @@ mod commands;
 mod destinations;
 mod doctor;
 mod events;
-mod holding;
+mod hold;
 mod inbound_trunk;
 mod legs;
 mod media_reach;
 mod numbers;
-mod of_call;
 mod old_credentials;
 mod openapi;
 mod openapi_explained;
@@ -59,8 +59,8 @@ use super::idempotency::{call_once, once, once_for};
 use super::openapi::OpenApiBuilder;
 use super::routes::Routes;
 use crate::config::Config;
+use call_actor::CallActor;
 use calls_at_once::CALLS_AT_ONCE;
-use of_call::CallActor;
 use scopes::{READ, WRITE};
 
 pub(super) fn openapi(builder: &mut OpenApiBuilder, config: &Config) {
@@ -107,8 +107,8 @@ pub(super) fn router() -> Routes {
         .route("/calls/{call_id}/routing", get(call_routing::routing))
         .route("/calls/{call_id}/trace", get(trace::show))
         .route("/calls/{call_id}/hangup", post(call::hang_up))
-        .route("/calls/{call_id}/hold", post(holding::hold))
-        .route("/calls/{call_id}/resume", post(holding::resume))
+        .route("/calls/{call_id}/hold", post(hold::hold))
+        .route("/calls/{call_id}/resume", post(hold::resume))
         .route("/sessions/{session_id}", get(sessions::show))
         .route(
             "/calls/{call_id}/transfer",

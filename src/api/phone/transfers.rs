@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 use trunkline_calls::transfer::{Ask, Chosen};
 use trunkline_store::Kind;
 
+use super::call_actor::CallActor;
 use super::calls::find;
 use super::command_result::CommandResult;
-use super::of_call::CallActor;
 use super::remote::RemoteCommand;
 use crate::api::body::{Body, Fields};
 use crate::api::field_type::{FieldType as _, ID, NAME};

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use super::super::Failure;
 use super::result::QuickstartResult;
 use crate::config::Config;
-use crate::explain::paste::{Trunk, settings};
 use crate::explain::pbx::Pbx;
+use crate::explain::pbx_settings::{Trunk, settings};
 
 /// Scenario for the `sipp` command, written into the data directory.
 const SIPP_SCENARIO: &str = include_str!("caller.xml");

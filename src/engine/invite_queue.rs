@@ -32,7 +32,7 @@ const MAX_UNAUTHENTICATED_AGE: Duration = Duration::from_millis(80);
 
 /// Queue of new INVITEs.
 #[derive(Debug, Default)]
-pub(crate) struct Lanes {
+pub(crate) struct InviteQueue {
     expected: VecDeque<ForwardedMessage>,
     unauthenticated: VecDeque<ForwardedMessage>,
     pressure: Pressure,
@@ -99,7 +99,7 @@ impl Pressure {
     }
 }
 
-impl Lanes {
+impl InviteQueue {
     pub(crate) fn is_empty(&self) -> bool {
         self.expected.is_empty() && self.unauthenticated.is_empty()
     }
@@ -189,30 +189,36 @@ mod tests {
 
     #[test]
     fn the_expected_go_before_strangers() {
-        let mut lanes = Lanes::default();
+        let mut invite_queue = InviteQueue::default();
         for (mark, is_expected) in [(1, false), (2, true), (3, false), (4, true)] {
-            lanes.push(is_expected, arrived(mark, START));
+            invite_queue.push(is_expected, arrived(mark, START));
         }
-        let order: Vec<u8> = std::iter::from_fn(|| lanes.pop())
+        let order: Vec<u8> = std::iter::from_fn(|| invite_queue.pop())
             .map(|next| next.octets[0])
             .collect();
         assert_eq!(order, [2, 4, 1, 3]);
-        assert!(lanes.is_empty());
+        assert!(invite_queue.is_empty());
     }
 
     #[test]
     fn strangers_are_not_let_in_where_they_would_be_late_or_there_is_no_room() {
-        let mut lanes = Lanes::default();
-        lanes.push(false, arrived(0, START));
-        assert!(lanes.takes(false, START + CALM), "there is no pressure");
-        lanes.pressure.until = Some(START + CALM);
-        assert!(lanes.takes(false, START + MAX_UNAUTHENTICATED_AGE / 2));
-        assert!(!lanes.takes(false, START + MAX_UNAUTHENTICATED_AGE));
+        let mut invite_queue = InviteQueue::default();
+        invite_queue.push(false, arrived(0, START));
+        assert!(
+            invite_queue.takes(false, START + CALM),
+            "there is no pressure"
+        );
+        invite_queue.pressure.until = Some(START + CALM);
+        assert!(invite_queue.takes(false, START + MAX_UNAUTHENTICATED_AGE / 2));
+        assert!(!invite_queue.takes(false, START + MAX_UNAUTHENTICATED_AGE));
         for _ in 0..CAPACITY {
-            lanes.push(true, arrived(0, START));
+            invite_queue.push(true, arrived(0, START));
         }
-        assert!(!lanes.takes(true, START));
-        assert!(lanes.takes(false, START), "each half has room of its own");
+        assert!(!invite_queue.takes(true, START));
+        assert!(
+            invite_queue.takes(false, START),
+            "each half has room of its own"
+        );
     }
 
     /// Returns which of the waits, in milliseconds and `step` milliseconds apart, are too long.
@@ -287,17 +293,17 @@ mod tests {
 
     #[test]
     fn it_is_pressure_too_when_those_that_go_first_are_served_in_time() {
-        let mut lanes = Lanes::default();
-        lanes.push(false, arrived(0, START));
+        let mut invite_queue = InviteQueue::default();
+        invite_queue.push(false, arrived(0, START));
         let at = |millis| START + Duration::from_millis(millis);
         for now in (110..=430).step_by(20) {
             assert!(
-                !lanes.is_late(at(now), at(now)),
+                !invite_queue.is_late(at(now), at(now)),
                 "who has just come is served"
             );
         }
-        assert!(lanes.pressure.is_on(at(430)));
-        assert!(lanes.is_late(START, at(430)));
-        assert!(!lanes.takes(false, at(430)));
+        assert!(invite_queue.pressure.is_on(at(430)));
+        assert!(invite_queue.is_late(START, at(430)));
+        assert!(!invite_queue.takes(false, at(430)));
     }
 }
