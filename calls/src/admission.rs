@@ -27,35 +27,89 @@ use super::refusal::Reason;
 use super::sources::{self, Belief};
 use crate::blame;
 
-/// A caller who has proved who it is.
-pub(crate) struct Admitted {
+/// The INVITE of a caller who has proved who it is, with what was read of it: everything behind admission looks here.
+#[derive(Debug)]
+pub(crate) struct CallerInvite<'a, 'm> {
+    pub(crate) message: &'a Message<'m>,
+    pub(crate) flow: Flow,
+    /// The Request-URI, if it can be read.
+    pub(crate) request_uri: Option<Uri<'m>>,
     pub(crate) org: Arc<OrgView>,
-    /// The INVITE as `rsip` reads it, or how that differs from the lexer's reading.
-    pub(crate) invite: Result<Invite, Difference>,
-    /// How.
+    /// Facts as `rsip` reads them; none where the two readings differ.
+    pub(crate) facts: Facts,
+    /// How `rsip`'s reading differs from the lexer's: such an INVITE is refused.
+    pub(crate) difference: Option<Difference>,
+    /// How its sender has proved who it is.
     pub(crate) proof: Proof,
     /// The pair that its digest verified with, good for where it came from.
     pub(crate) verified: Option<LegCredentials>,
 }
 
+/// An INVITE without a To-tag as it comes in, its Request-URI read.
+#[derive(Copy, Clone)]
+struct Incoming<'a, 'm> {
+    message: &'a Message<'m>,
+    flow: Flow,
+    request_uri: Option<Uri<'m>>,
+}
+
+impl<'a, 'm> Incoming<'a, 'm> {
+    fn new(message: &'a Message<'m>, flow: Flow) -> Self {
+        Self {
+            message,
+            flow,
+            request_uri: Uri::parse(message.request_uri()).ok(),
+        }
+    }
+
+    fn facts(&self, prefix: &str) -> Result<Facts, Difference> {
+        let read = invite::read_with(self.message, self.request_uri.as_ref())?;
+        Ok(facts_of(&read, prefix))
+    }
+
+    fn of(
+        self,
+        org: &Arc<OrgView>,
+        facts: Result<Facts, Difference>,
+        proof: Proof,
+        verified: Option<LegCredentials>,
+    ) -> CallerInvite<'a, 'm> {
+        let (facts, difference) = match facts {
+            Ok(facts) => (facts, None),
+            Err(difference) => (Facts::default(), Some(difference)),
+        };
+        CallerInvite {
+            message: self.message,
+            flow: self.flow,
+            request_uri: self.request_uri,
+            org: Arc::clone(org),
+            facts,
+            difference,
+            proof,
+            verified,
+        }
+    }
+}
+
 /// Lets an INVITE in, or answers it.
-pub(crate) fn admit(
+pub(crate) fn admit<'a, 'm>(
     core: &mut Core,
     endpoint: &mut Endpoint,
     view: &View,
     flow: Flow,
-    message: &Message<'_>,
+    message: &'a Message<'m>,
     now: Moment,
-) -> Option<Admitted> {
+) -> Option<CallerInvite<'a, 'm>> {
     if let Some(reason) = core.closed() {
         turn_away(core, endpoint, flow, message, reason);
         return None;
     }
     let config = Arc::clone(&core.config);
+    let incoming = Incoming::new(message, flow);
     match auth::credentials(message, &config.realm) {
-        Some(credentials) => by_digest(core, endpoint, view, flow, message, &credentials, now),
-        None => match by_source(view, flow, message, &config) {
-            Some(admitted) => match belief(core, endpoint, view, flow, message, &admitted, now) {
+        Some(credentials) => by_digest(core, endpoint, view, incoming, &credentials, now),
+        None => match by_source(view, incoming, &config) {
+            Some(admitted) => match belief(core, endpoint, view, &admitted, now) {
                 Belief::Proven => Some(admitted),
                 Belief::Waits => None,
                 Belief::Unproven => {
@@ -68,7 +122,8 @@ pub(crate) fn admit(
                     let whose = blame::of_other_realm(view, &other.username_unescaped());
                     failed(core, whose, &other, message, flow, now);
                 } else {
-                    core.unanswered.challenged(message, &flow, now);
+                    let request_uri = incoming.request_uri.as_ref();
+                    core.unanswered.challenged(message, request_uri, &flow, now);
                 }
                 challenge(core, endpoint, flow, message, Cause::Bare, now);
                 None
@@ -82,11 +137,10 @@ fn belief(
     core: &mut Core,
     endpoint: &mut Endpoint,
     view: &View,
-    flow: Flow,
-    message: &Message<'_>,
-    admitted: &Admitted,
+    admitted: &CallerInvite<'_, '_>,
     now: Moment,
 ) -> Belief {
+    let (flow, message) = (admitted.flow, admitted.message);
     let source = flow.peer.ip().to_canonical();
     let may_be_forged = flow.transport == Transport::Udp
         && admitted.proof == Proof::AllowedAddress
@@ -106,7 +160,9 @@ pub(crate) fn distrust(
     message: &Message<'_>,
     now: Moment,
 ) {
-    core.unanswered.challenged(message, &flow, now);
+    let request_uri = Uri::parse(message.request_uri()).ok();
+    core.unanswered
+        .challenged(message, request_uri.as_ref(), &flow, now);
     challenge(core, endpoint, flow, message, Cause::Bare, now);
 }
 
@@ -149,15 +205,15 @@ pub(crate) fn turn_away(
     });
 }
 
-fn by_digest(
+fn by_digest<'a, 'm>(
     core: &mut Core,
     endpoint: &mut Endpoint,
     view: &View,
-    flow: Flow,
-    message: &Message<'_>,
+    incoming: Incoming<'a, 'm>,
     credentials: &Credentials<'_>,
     now: Moment,
-) -> Option<Admitted> {
+) -> Option<CallerInvite<'a, 'm>> {
+    let Incoming { message, flow, .. } = incoming;
     core.unanswered.answered(message);
     let config = Arc::clone(&core.config);
     let login = view
@@ -179,16 +235,10 @@ fn by_digest(
     );
     match (login, verdict) {
         (Some(login), Verdict::Ok) => {
-            let org = Arc::clone(view.org(login.org)?);
-            return Some(Admitted {
-                org,
-                invite: invite::read(message),
-                proof: Proof::Digest,
-                verified: Some(LegCredentials::proven(
-                    Arc::clone(&login.pair),
-                    flow.peer.ip(),
-                )),
-            });
+            let org = view.org(login.org)?;
+            let facts = incoming.facts(&config.header_prefix);
+            let verified = LegCredentials::proven(Arc::clone(&login.pair), flow.peer.ip());
+            return Some(incoming.of(org, facts, Proof::Digest, Some(verified)));
         }
         (Some(login), Verdict::Wrong(part)) => {
             let whose = Some((login.org, login.trunk, part));
@@ -279,30 +329,28 @@ impl Stale {
     }
 }
 
-fn by_source(view: &View, flow: Flow, message: &Message<'_>, config: &Config) -> Option<Admitted> {
-    match view.by_source(flow.peer.ip().to_canonical()) {
+fn by_source<'a, 'm>(
+    view: &View,
+    incoming: Incoming<'a, 'm>,
+    config: &Config,
+) -> Option<CallerInvite<'a, 'm>> {
+    let source = incoming.flow.peer;
+    match view.by_source(source.ip().to_canonical()) {
         Source::Unknown => None,
-        Source::Dedicated(org) => Some(Admitted {
-            org: Arc::clone(view.org(org)?),
-            invite: invite::read(message),
-            proof: Proof::DedicatedAddress,
-            verified: None,
-        }),
+        Source::Dedicated(org) => {
+            let org = view.org(org)?;
+            let facts = incoming.facts(&config.header_prefix);
+            Some(incoming.of(org, facts, Proof::DedicatedAddress, None))
+        }
         // What this node sends to itself proves nobody.
-        Source::Allowed(_) if config.addresses.is_own(flow.peer) => None,
+        Source::Allowed(_) if config.addresses.is_own(source) => None,
         Source::Allowed(orgs) => {
-            let invite = invite::read(message).ok()?;
-            let facts = facts_of(&invite, &config.header_prefix);
+            let facts = incoming.facts(&config.header_prefix).ok()?;
             let org = orgs
                 .iter()
                 .filter_map(|org| view.org(*org))
                 .find(|org| lists(org, &facts))?;
-            Some(Admitted {
-                org: Arc::clone(org),
-                invite: Ok(invite),
-                proof: Proof::AllowedAddress,
-                verified: None,
-            })
+            Some(incoming.of(org, Ok(facts), Proof::AllowedAddress, None))
         }
     }
 }

@@ -207,8 +207,7 @@ impl Call {
             return;
         };
         let contact = cx.contact(&trunk.flow, trunk.is_sips);
-        trunk.session = SessionTimer::for_uas(invite, config.min_se, config.session_expires)
-            .unwrap_or_default();
+        trunk.session = incoming.session();
         self.remember_sdp(id, body);
         if self.heard().is_none() {
             self.held.take_offer(sdp_of(invite.body()));

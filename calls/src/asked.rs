@@ -23,13 +23,13 @@ const ASSERTED: usize = 4;
 /// Reads a caller's first INVITE.
 pub(crate) fn read(
     message: &Message<'_>,
+    request_uri: Option<&Uri<'_>>,
     flow: &Flow,
     facts: &Facts,
     proof: Proof,
     now: Moment,
 ) -> Asked {
-    let uri = Uri::parse(message.request_uri()).ok();
-    let host = uri.map(|uri| match (host_text(&uri.host), uri.port) {
+    let host = request_uri.map(|uri| match (host_text(&uri.host), uri.port) {
         (host, Some(port)) => format!("{host}:{port}"),
         (host, None) => host,
     });
@@ -283,8 +283,10 @@ mod tests {
             request_user: Some("x".repeat(900)),
             ..Facts::default()
         };
+        let request_uri = Uri::parse(message.request_uri()).expect("a URI");
         read(
             &message,
+            Some(&request_uri),
             &flow,
             &facts,
             Proof::Digest,

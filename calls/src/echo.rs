@@ -4,7 +4,6 @@
 use std::net::SocketAddr;
 
 use trunkline_model::record::HangupBy;
-use trunkline_sip::dialog::Dialog;
 use trunkline_sip::dialog::sdp::{self, Audio};
 use trunkline_sip::dialog::session_timer::SessionTimer;
 use trunkline_sip::endpoint::ServerTx;
@@ -117,7 +116,7 @@ impl Call {
             },
         );
         self.tags.push(tag.bits());
-        let Some(dialog) = Dialog::uas(incoming.invite(), tag.as_bytes()) else {
+        let Some(dialog) = incoming.dialog(&tag) else {
             self.legs.set_state(id, LegState::Incoming(incoming));
             return self.refuse(cx, Reason::BadRequest);
         };

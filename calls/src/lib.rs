@@ -438,7 +438,7 @@ impl Calls {
             return;
         };
         if replaces {
-            return self.replace(endpoint, flow, message, admitted, now);
+            return self.replace(endpoint, admitted, now);
         }
         let key = self.reserve();
         let mut cx = Cx {
@@ -446,7 +446,7 @@ impl Calls {
             endpoint,
             now,
         };
-        let Some(call) = setup::start(&mut cx, key, flow, message, admitted) else {
+        let Some(call) = setup::start(&mut cx, key, admitted) else {
             return;
         };
         self.slab.insert(Slot {

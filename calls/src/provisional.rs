@@ -165,7 +165,7 @@ impl Call {
         );
         self.tags.push(tag.bits());
         let incoming = self.incoming();
-        let dialog = incoming.and_then(|incoming| Dialog::uas(incoming.invite(), tag.as_bytes()));
+        let dialog = incoming.and_then(|incoming| incoming.dialog(&tag));
         if let (Some(dialog), Some(trunk)) = (dialog, self.legs.sip_mut(trunk)) {
             trunk.dialogs.push(ForkDialog { fork, dialog });
         }

@@ -15,7 +15,7 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message};
 use uuid::Uuid;
 
-use super::admission::{self, Admitted};
+use super::admission::{self, CallerInvite};
 use super::call::{Ask, Call, CallKey, CallStatus, Pending, Purpose};
 use super::context::{Cx, TagOwner};
 use super::credentials::LegCredentials;
@@ -31,13 +31,12 @@ impl Calls {
     pub(super) fn replace(
         &mut self,
         endpoint: &mut Endpoint,
-        flow: Flow,
-        message: &Message<'_>,
-        admitted: Admitted,
+        admitted: CallerInvite<'_, '_>,
         now: Moment,
     ) {
-        let found = secure::came_securely(message, &flow)
-            .and_then(|()| self.replaced(message, &admitted, &flow));
+        let (flow, message) = (admitted.flow, admitted.message);
+        let found = secure::came_securely(admitted.request_uri.as_ref(), &flow)
+            .and_then(|()| self.replaced(&admitted));
         let key = found.map_or_else(|_| self.reserve(), |(key, _)| key);
         let replaced = match found {
             Ok((_, leg)) => leg,
@@ -47,7 +46,7 @@ impl Calls {
                     endpoint,
                     now,
                 };
-                return setup::turn_down(&mut cx, key, (flow, message), admitted, reason);
+                return setup::turn_down(&mut cx, key, admitted, reason);
             }
         };
         let Ok(server) = endpoint.accept(message, flow, owner_of(key), now) else {
@@ -61,16 +60,12 @@ impl Calls {
 
     /// The call whose caller is meant, if it can be replaced now (RFC 3891 §3). A leg by a less secure transport takes nobody's place: who was
     /// admitted by an address that can be forged would have the media of a call on TLS.
-    fn replaced(
-        &self,
-        message: &Message<'_>,
-        admitted: &Admitted,
-        flow: &Flow,
-    ) -> Result<(CallKey, LegId), Reason> {
-        if admitted.invite.is_err() {
+    fn replaced(&self, admitted: &CallerInvite<'_, '_>) -> Result<(CallKey, LegId), Reason> {
+        if admitted.difference.is_some() {
             return Err(Reason::BadRequest);
         }
-        setup::acceptable(&self.core, message)?;
+        let (flow, message) = (admitted.flow, admitted.message);
+        setup::acceptable(&self.core, admitted)?;
         let mut values = message.all(HeaderName::Replaces);
         let value = values.next().filter(|_| values.next().is_none());
         let replaces = value.and_then(Replaces::parse).ok_or(Reason::BadRequest)?;
@@ -177,9 +172,9 @@ impl Call {
             return cx.respond(server, 400, None, |_| {}, b"");
         };
         let mut peer = SipPeer::begun(flow);
+        peer.is_sips = secure::wants_sips(message.request_uri(), &dialog);
         peer.dialogs.push(ForkDialog { fork, dialog });
         peer.abilities = setup::abilities(message);
-        peer.is_sips = secure::wants_sips(message);
         peer.heard = has_sdp(message).then(|| sdp_of(message.body()).into());
         peer.credentials = credentials.map(Box::new);
         self.legs.meet(leg, peer);

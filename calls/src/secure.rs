@@ -1,10 +1,9 @@
 //! `sips:` (RFC 3261 §26.2.2, RFC 5630): a leg that was begun with such a URI gets a Contact of the same kind from us, and needs TLS.
 //! The other leg is a call of our own, and goes as its own URI says.
 
+use trunkline_sip::dialog::Dialog;
 use trunkline_sip::flow::{Flow, Transport};
-use trunkline_sip::header::name_addr::NameAddr;
 use trunkline_sip::header::uri::{Scheme, Uri};
-use trunkline_sip::wire::{HeaderName, Message};
 
 use super::refusal::Reason;
 
@@ -13,24 +12,16 @@ pub(crate) fn is_sips(uri: &[u8]) -> bool {
     Scheme::of(uri) == Some(Scheme::Sips) && Uri::parse(uri).is_ok()
 }
 
-/// Returns whether the Request-URI has a scheme that isn't spoken here.
-pub(crate) fn is_of_unknown_scheme(message: &Message<'_>) -> bool {
-    let uri = message.request_uri();
-    Scheme::of(uri) == Some(Scheme::Other) && Uri::parse(uri).is_ok()
-}
-
-/// Whether an INVITE has to be answered with a `sips:` Contact: its Request-URI is one, or its top Record-Route, or without any its
-/// Contact (RFC 3261 §12.1.1).
-pub(crate) fn wants_sips(invite: &Message<'_>) -> bool {
-    let first = |name| invite.elements(name).next();
-    let above = first(HeaderName::RecordRoute).or_else(|| first(HeaderName::Contact));
-    let above = above.and_then(|value| NameAddr::parse(value).ok());
-    is_sips(invite.request_uri()) || above.is_some_and(|above| is_sips(above.uri))
+/// Whether the INVITE to `request_uri` that makes `dialog` has to be answered with a `sips:` Contact: its Request-URI is one, or its top
+/// Record-Route, or without any its Contact (RFC 3261 §12.1.1).
+pub(crate) fn wants_sips(request_uri: &[u8], dialog: &Dialog) -> bool {
+    is_sips(request_uri) || is_sips(dialog.next_hop())
 }
 
 /// An INVITE to a `sips:` URI has come over TLS to the last hop, and that is we.
-pub(crate) fn came_securely(invite: &Message<'_>, flow: &Flow) -> Result<(), Reason> {
-    if is_sips(invite.request_uri()) && flow.transport != Transport::Tls {
+pub(crate) fn came_securely(request_uri: Option<&Uri<'_>>, flow: &Flow) -> Result<(), Reason> {
+    let is_sips = request_uri.is_some_and(|uri| uri.scheme == Scheme::Sips);
+    if is_sips && flow.transport != Transport::Tls {
         return Err(Reason::NotSecured);
     }
     Ok(())
@@ -60,14 +51,18 @@ mod tests {
                 "Record-Route: <sip:p;lr>, <sips:q;lr>\r\nContact: <sips:b@h>",
                 false,
             ),
-            ("no Contact", "sip:a@h", "X: y", false),
         ] {
             let text = format!(
                 "INVITE {uri} SIP/2.0\r\nVia: SIP/2.0/TLS h;branch=z9hG4bK1\r\nFrom: <sip:b@h>;tag=1\r\nTo: <{uri}>\r\n\
                  Call-ID: 1\r\nCSeq: 1 INVITE\r\n{lines}\r\nContent-Length: 0\r\n\r\n"
             );
             let invite = lex(text.as_bytes(), Framing::Stream).expect("an INVITE");
-            assert_eq!(wants_sips(&invite), expected, "{case}");
+            let dialog = Dialog::uas(&invite, b"t").expect("a dialog");
+            assert_eq!(
+                wants_sips(invite.request_uri(), &dialog),
+                expected,
+                "{case}"
+            );
         }
     }
 }

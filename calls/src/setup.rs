@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use trunkline_model::asked::Proof;
 use trunkline_model::record::{Direction, Ended, Fact, HangupBy, Started};
 use trunkline_model::settings::Runtime;
 use trunkline_model::view::OrgView;
@@ -13,17 +12,17 @@ use trunkline_routing::{Decision, Facts, Outcome, decide, facts};
 use trunkline_sip::dialog::Dialog;
 use trunkline_sip::dialog::session_timer::{SessionTimer, Unacceptable};
 use trunkline_sip::endpoint::ServerTx;
-use trunkline_sip::flow::Flow;
 use trunkline_sip::header::text;
+use trunkline_sip::header::uri::Scheme;
+use trunkline_sip::slot::Slot;
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message};
 use uuid::Uuid;
 
-use super::admission::{self, Admitted, facts_of};
+use super::admission::{self, CallerInvite};
 use super::attempts::Recorded;
 use super::call::{Call, CallKey, ContactState};
 use super::context::{CallTimer, Core, Cx, allows, lacks_refer};
-use super::credentials::LegCredentials;
 use super::crossing::{lacking_options, own_headers};
 use super::effect::Effect;
 use super::generation::LAST_GENERATION;
@@ -39,7 +38,7 @@ use super::request_origin::RequestOrigin;
 use super::request_queue::RequestQueue;
 use super::runtime_invite::{self, InvitedTo};
 use super::target::{self, Parties};
-use super::uas_invite::UasInvite;
+use super::uas_invite::{NewDialog, UasInvite};
 use super::{NOBODY, asked, owner_of, secure};
 
 /// The user part that asks for a report on the trunk.
@@ -51,57 +50,35 @@ const CONTACT_PATIENCE: Duration = Duration::from_millis(500);
 const MOST_RETURNS: usize = 3;
 
 /// Starts a call, or refuses it with a record.
-pub(crate) fn start(
-    cx: &mut Cx<'_>,
-    key: CallKey,
-    flow: Flow,
-    message: &Message<'_>,
-    admitted: Admitted,
-) -> Option<Call> {
-    let Ok(invite) = cx.endpoint.accept(message, flow, owner_of(key), cx.now) else {
-        admission::turn_away(cx.core, cx.endpoint, flow, message, Reason::Overload);
-        return None;
-    };
-    let mut newcomer = Newcomer::new(cx, key, flow, message, (invite, admitted.proof));
-    newcomer.verified = admitted.verified;
-    let org = admitted.org;
-    let Ok(read) = admitted.invite else {
-        let facts = Facts::default();
-        newcomer.refuse(cx, &org, &facts, None, Reason::BadRequest);
-        return None;
-    };
-    let facts = facts_of(&read, &cx.core.config.header_prefix);
-    if is_for_the_doctor(&facts) {
-        newcomer.refuse(cx, &org, &facts, None, Reason::Examined);
+pub(crate) fn start(cx: &mut Cx<'_>, key: CallKey, admitted: CallerInvite<'_, '_>) -> Option<Call> {
+    let newcomer = Newcomer::new(cx, key, admitted)?;
+    if newcomer.caller.difference.is_some() {
+        newcomer.refuse(cx, None, Reason::BadRequest);
         return None;
     }
-    let (decision, permit) = match newcomer.judge(cx, &org, &facts) {
-        Ok(chosen) => chosen,
+    if is_for_the_doctor(&newcomer.caller.facts) {
+        newcomer.refuse(cx, None, Reason::Examined);
+        return None;
+    }
+    match newcomer.judge(cx) {
+        Ok(chosen) => newcomer.begin(cx, chosen),
         Err(Judged { decision, reason }) => {
-            newcomer.refuse(cx, &org, &facts, decision.map(|decision| *decision), reason);
-            return None;
+            newcomer.refuse(cx, decision.map(|decision| *decision), reason);
+            None
         }
-    };
-    newcomer.begin(cx, &org, &facts, decision, permit)
+    }
 }
 
 /// Refuses an INVITE with a record.
 pub(crate) fn turn_down(
     cx: &mut Cx<'_>,
     key: CallKey,
-    (flow, message): (Flow, &Message<'_>),
-    admitted: Admitted,
+    admitted: CallerInvite<'_, '_>,
     reason: Reason,
 ) {
-    let Ok(invite) = cx.endpoint.accept(message, flow, owner_of(key), cx.now) else {
-        return admission::turn_away(cx.core, cx.endpoint, flow, message, Reason::Overload);
-    };
-    let newcomer = Newcomer::new(cx, key, flow, message, (invite, admitted.proof));
-    let prefix = &cx.core.config.header_prefix;
-    let facts = admitted
-        .invite
-        .map_or_else(|_| Facts::default(), |read| facts_of(&read, prefix));
-    newcomer.refuse(cx, &admitted.org, &facts, None, reason);
+    if let Some(newcomer) = Newcomer::new(cx, key, admitted) {
+        newcomer.refuse(cx, None, reason);
+    }
 }
 
 /// Why an INVITE becomes no call.
@@ -119,14 +96,19 @@ impl Judged {
     }
 }
 
+/// Agent of a call that is let in, and what the call holds.
+struct Chosen {
+    decision: Decision,
+    permit: Permit,
+    new: NewDialog,
+}
+
 /// An INVITE on its way to become a call.
 struct Newcomer<'a, 'm> {
     key: CallKey,
-    flow: Flow,
-    message: &'a Message<'m>,
-    invite: ServerTx,
-    proof: Proof,
-    verified: Option<LegCredentials>,
+    caller: CallerInvite<'a, 'm>,
+    server: ServerTx,
+    slot: Slot,
     call: Uuid,
     session: Uuid,
     /// How often the call has come back.
@@ -134,40 +116,35 @@ struct Newcomer<'a, 'm> {
 }
 
 impl<'a, 'm> Newcomer<'a, 'm> {
-    fn new(
-        cx: &mut Cx<'_>,
-        key: CallKey,
-        flow: Flow,
-        message: &'a Message<'m>,
-        (invite, proof): (ServerTx, Proof),
-    ) -> Self {
+    /// `None` if the INVITE has been answered, since there is no room for its transaction.
+    fn new(cx: &mut Cx<'_>, key: CallKey, caller: CallerInvite<'a, 'm>) -> Option<Self> {
+        let (flow, message) = (caller.flow, caller.message);
+        let Ok(server) = cx.endpoint.accept(message, flow, owner_of(key), cx.now) else {
+            admission::turn_away(cx.core, cx.endpoint, flow, message, Reason::Overload);
+            return None;
+        };
         let slot = cx.core.minter.dispatch(message);
         let generation = cx.generation(message);
         let session = cx.mint_session(slot, generation.min(LAST_GENERATION - 1));
         let call = cx.mint_id(slot);
-        Self {
-            generation,
+        Some(Self {
             key,
-            flow,
-            message,
-            invite,
-            proof,
-            verified: None,
+            caller,
+            server,
+            slot,
             call,
             session,
-        }
+            generation,
+        })
     }
 
     /// Routing and permits: the decision with what it holds, or why not.
-    fn judge(
-        &self,
-        cx: &mut Cx<'_>,
-        org: &OrgView,
-        facts: &Facts,
-    ) -> Result<(Decision, Permit), Judged> {
-        let accepted = secure::came_securely(self.message, &self.flow)
-            .and_then(|()| acceptable(cx.core, self.message));
-        accepted.map_err(|reason| Judged {
+    fn judge(&self, cx: &mut Cx<'_>) -> Result<Chosen, Judged> {
+        let (org, facts) = (&*self.caller.org, &self.caller.facts);
+        let request_uri = self.caller.request_uri.as_ref();
+        let accepted = secure::came_securely(request_uri, &self.caller.flow)
+            .and_then(|()| acceptable(cx.core, &self.caller));
+        let new = accepted.map_err(|reason| Judged {
             decision: None,
             reason,
         })?;
@@ -206,7 +183,11 @@ impl<'a, 'm> Newcomer<'a, 'm> {
                     if !cx.core.limits.admits(caller, called, trunk, cx.now) {
                         return Err(Judged::refused(decision, Reason::SetupsRepeat));
                     }
-                    return Ok((decision, permit));
+                    return Ok(Chosen {
+                        decision,
+                        permit,
+                        new,
+                    });
                 }
                 // Another shard was faster: decide again with that agent full.
                 Err(Full::Agent) => full.push(agent),
@@ -219,25 +200,18 @@ impl<'a, 'm> Newcomer<'a, 'm> {
         }
     }
 
-    fn refuse(
-        self,
-        cx: &mut Cx<'_>,
-        org: &OrgView,
-        facts: &Facts,
-        decision: Option<Decision>,
-        reason: Reason,
-    ) {
+    fn refuse(self, cx: &mut Cx<'_>, decision: Option<Decision>, reason: Reason) {
         let agent = decision
             .as_ref()
             .and_then(|decision| match decision.outcome {
                 Outcome::AgentBusy { id } => Some(id),
                 Outcome::Agent { .. } | Outcome::NoAgent => None,
             });
-        let started = self.started(cx, org, facts, decision, agent);
+        let started = self.started(cx, decision, agent);
         cx.core.fact(Fact::Started(started));
         cx.core.fact(Fact::Ended(Box::new(Ended {
             call: self.call,
-            org: org.routing.id,
+            org: self.caller.org.routing.id,
             at: cx.now,
             status: reason.unanswered(),
             sip_code: reason.status(),
@@ -245,16 +219,15 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             hangup_by: HangupBy::Platform,
             cause: None,
         })));
-        cx.endpoint.set_owner(self.invite, NOBODY);
-        let slot = cx.core.minter.dispatch(self.message);
-        let tag = cx.core.minter.tag(slot, cx.endpoint.entropy());
+        cx.endpoint.set_owner(self.server, NOBODY);
+        let tag = cx.core.minter.tag(self.slot, cx.endpoint.entropy());
         let (min_se, retry_after) = (
             u64::from(cx.core.config.min_se),
             u64::from(cx.core.config.retry_after),
         );
-        let lacking = lacking_options(self.message).unwrap_or_default();
+        let lacking = lacking_options(self.caller.message).unwrap_or_default();
         cx.respond(
-            self.invite,
+            self.server,
             reason.status(),
             Some(tag.as_bytes()),
             |head| {
@@ -273,11 +246,16 @@ impl<'a, 'm> Newcomer<'a, 'm> {
     fn started(
         &self,
         cx: &Cx<'_>,
-        org: &OrgView,
-        facts: &Facts,
         decision: Option<Decision>,
         agent: Option<Uuid>,
     ) -> Arc<Started> {
+        let CallerInvite {
+            message,
+            flow,
+            org,
+            facts,
+            ..
+        } = &self.caller;
         let (dialled, caller) = match &decision {
             Some(decision) => (decision.dialled.clone(), decision.caller.clone()),
             None => (
@@ -296,40 +274,47 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             to: dialled.raw.into(),
             from_e164: caller.e164,
             to_e164: dialled.e164,
-            caller_call_id: text::lossy(self.message.call_id()).into(),
+            caller_call_id: text::lossy(message.call_id()).into(),
             at: cx.now,
             decision: decision.map(Box::new),
-            headers: own_headers(self.message, &cx.core.config.header_prefix),
+            headers: own_headers(message, &cx.core.config.header_prefix),
             metadata: None,
             asked: Some(Box::new(asked::read(
-                self.message,
-                &self.flow,
+                message,
+                self.caller.request_uri.as_ref(),
+                flow,
                 facts,
-                self.proof,
+                self.caller.proof,
                 cx.now,
             ))),
         })
     }
 
-    fn begin(
-        self,
-        cx: &mut Cx<'_>,
-        org: &OrgView,
-        facts: &Facts,
-        decision: Decision,
-        permit: Permit,
-    ) -> Option<Call> {
+    fn begin(self, cx: &mut Cx<'_>, chosen: Chosen) -> Option<Call> {
+        let Chosen {
+            decision,
+            permit,
+            new,
+        } = chosen;
         let Outcome::Agent { id: agent, .. } = decision.outcome else {
             return None;
         };
-        let number = decision.caller.e164.filter(|_| !facts.anonymous);
+        let is_anonymous = self.caller.facts.anonymous;
+        let number = decision.caller.e164.filter(|_| !is_anonymous);
         let called = target::written(decision.dialled.e164, &decision.dialled.raw);
-        let caller_number = match facts.anonymous {
+        let caller_number = match is_anonymous {
             true => NOBODY_USER.to_owned(),
             false => target::written(decision.caller.e164, &decision.caller.raw),
         };
-        let started = self.started(cx, org, facts, Some(decision), Some(agent));
+        let started = self.started(cx, Some(decision), Some(agent));
         cx.core.fact(Fact::Started(started));
+        let CallerInvite {
+            message,
+            flow,
+            org,
+            verified,
+            ..
+        } = self.caller;
         let contact = match number {
             Some(number) => {
                 cx.core.effects.push_back(Effect::FindContact {
@@ -346,12 +331,12 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             .get(&agent)
             .unwrap_or(&cx.core.config.default_runtime)
             .clone();
-        let identity = CallerIdentity::of(self.message, facts.anonymous, &cx.core.config);
-        let mut caller = SipPeer::begun(self.flow);
-        caller.abilities = abilities(self.message);
-        caller.is_sips = secure::wants_sips(self.message);
-        caller.credentials = self.verified.map(Box::new);
-        if keep_alive::sent_through_nat(&self.flow, self.message) {
+        let identity = CallerIdentity::of(message, is_anonymous, &cx.core.config);
+        let mut caller = SipPeer::begun(flow);
+        caller.abilities = abilities(message);
+        caller.is_sips = secure::wants_sips(message.request_uri(), &new.dialog);
+        caller.credentials = verified.map(Box::new);
+        if keep_alive::sent_through_nat(&flow, message) {
             caller.keep_alive = Some(keep_alive::schedule(cx, self.key, LegId::FIRST));
         }
         let speaker = match &*runtime {
@@ -359,15 +344,15 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             Runtime::Echo => {
                 cx.core.effects.push_back(Effect::OpenEcho {
                     call: self.key,
-                    listener: Some(self.flow.listener),
-                    near: self.flow.local.ip(),
+                    listener: Some(flow.listener),
+                    near: flow.local.ip(),
                 });
                 Peer::Media(LocalMedia::new(org.rtp_from_any_address()))
             }
         };
         let to = InvitedTo {
             key: self.key,
-            slot: cx.core.minter.dispatch(self.message),
+            slot: self.slot,
             call: self.call,
             parties: Parties {
                 agent,
@@ -383,8 +368,8 @@ impl<'a, 'm> Newcomer<'a, 'm> {
         let dialing = runtime_invite::invite(runtime, &cx.core.config, &to, none);
         let contact_timer = (contact == ContactState::Pending)
             .then(|| cx.schedule(self.key, CONTACT_PATIENCE, CallTimer::Contact));
-        let incoming = UasInvite::new((self.invite, self.message), contact, contact_timer);
-        let (patience, _) = patience(self.message, cx.core.config.setup_timeout);
+        let incoming = UasInvite::new((self.server, message), new, contact, contact_timer);
+        let (patience, _) = patience(message, cx.core.config.setup_timeout);
         let deadline = cx.schedule(self.key, patience, CallTimer::Deadline);
         let mut legs =
             Legs::beginning_with(Peer::Sip(caller), LegState::Incoming(Box::new(incoming)));
@@ -397,8 +382,8 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             session: self.session,
             org: org.routing.id,
             agent,
-            slot: to.slot,
-            hops: RequestOrigin::of(self.message).hops(),
+            slot: self.slot,
+            hops: RequestOrigin::of(message).hops(),
             runtime_cseq: 1,
             answered: None,
             outbound: None,
@@ -450,8 +435,9 @@ pub(crate) fn patience(invite: &Message<'_>, longest: Duration) -> (Duration, Re
     }
 }
 
-/// What RFC 3261 §8.2.2, §16.3 and RFC 4028 §9 have us check in a new INVITE.
-pub(crate) fn acceptable(core: &Core, message: &Message<'_>) -> Result<(), Reason> {
+/// What RFC 3261 §8.2.2, §16.3 and RFC 4028 §9 have us check in a new INVITE; returns what it begins.
+pub(crate) fn acceptable(core: &Core, caller: &CallerInvite<'_, '_>) -> Result<NewDialog, Reason> {
+    let message = caller.message;
     if message.number(HeaderName::MaxForwards) == Some(0) {
         return Err(Reason::TooManyHops);
     }
@@ -459,21 +445,21 @@ pub(crate) fn acceptable(core: &Core, message: &Message<'_>) -> Result<(), Reaso
     if returned.is_loop || returned.ours > MOST_RETURNS {
         return Err(Reason::LoopDetected);
     }
-    if secure::is_of_unknown_scheme(message) {
+    let scheme = caller.request_uri.map(|uri| uri.scheme);
+    if scheme == Some(Scheme::Other) {
         return Err(Reason::BadScheme);
     }
     if lacking_options(message).is_some() {
         return Err(Reason::BadExtension);
     }
     // No usable Contact, From or Record-Route: no dialog could be made of it.
-    if Dialog::uas(message, b"").is_none() {
-        return Err(Reason::BadRequest);
+    let dialog = Dialog::uas(message, b"").ok_or(Reason::BadRequest)?;
+    let session = SessionTimer::for_uas(message, core.config.min_se, core.config.session_expires);
+    match session {
+        Ok(session) => Ok(NewDialog { dialog, session }),
+        Err(Unacceptable::TooBrief { .. }) => Err(Reason::SessionTooBrief),
+        Err(Unacceptable::Unreadable) => Err(Reason::BadRequest),
     }
-    let agreed = SessionTimer::for_uas(message, core.config.min_se, core.config.session_expires);
-    agreed.map(drop).map_err(|unacceptable| match unacceptable {
-        Unacceptable::TooBrief { .. } => Reason::SessionTooBrief,
-        Unacceptable::Unreadable => Reason::BadRequest,
-    })
 }
 
 pub(crate) fn abilities(message: &Message<'_>) -> Abilities {

@@ -2,7 +2,10 @@
 //! of provisional answers back.
 
 use trunkline_model::record::Fact;
+use trunkline_sip::dialog::Dialog;
+use trunkline_sip::dialog::session_timer::SessionTimer;
 use trunkline_sip::endpoint::ServerTx;
+use trunkline_sip::slot::Tag;
 use trunkline_sip::wheel::TimerId;
 use trunkline_sip::wire::{Kept, Message};
 use uuid::Uuid;
@@ -17,21 +20,33 @@ pub(crate) struct UasInvite {
     /// As received.
     invite: Kept,
     server: ServerTx,
+    new: NewDialog,
     contact: ContactState,
     contact_timer: Option<TimerId>,
     pub(crate) relay: ProvisionalRelay,
+}
+
+/// What an INVITE begins, as it was read when it was let in.
+#[derive(Debug)]
+pub(crate) struct NewDialog {
+    /// Without a tag of ours.
+    pub(crate) dialog: Dialog,
+    /// Session timer of the caller's leg, if there is one (RFC 4028 §9).
+    pub(crate) session: Option<SessionTimer>,
 }
 
 impl UasInvite {
     /// `contact_timer` runs while the contact is being looked up.
     pub(crate) fn new(
         (server, invite): (ServerTx, &Message<'_>),
+        new: NewDialog,
         contact: ContactState,
         contact_timer: Option<TimerId>,
     ) -> Self {
         Self {
             invite: invite.into(),
             server,
+            new,
             contact,
             contact_timer,
             relay: ProvisionalRelay::new(invite),
@@ -46,6 +61,16 @@ impl UasInvite {
     /// Its transaction.
     pub(crate) const fn server(&self) -> ServerTx {
         self.server
+    }
+
+    /// The dialog that an answer under this tag of ours makes.
+    pub(crate) fn dialog(&self, tag: &Tag) -> Option<Dialog> {
+        self.new.dialog.with_local_tag(tag.as_bytes())
+    }
+
+    /// Session timer of the caller's leg.
+    pub(crate) const fn session(&self) -> Option<SessionTimer> {
+        self.new.session
     }
 
     /// The timers that run for it alone.

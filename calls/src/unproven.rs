@@ -46,9 +46,15 @@ pub(crate) struct Unanswered {
 
 impl Unanswered {
     /// An INVITE without credentials was challenged.
-    pub(crate) fn challenged(&mut self, message: &Message<'_>, flow: &Flow, now: Moment) {
+    pub(crate) fn challenged(
+        &mut self,
+        message: &Message<'_>,
+        request_uri: Option<&Uri<'_>>,
+        flow: &Flow,
+        now: Moment,
+    ) {
         let source = flow.peer.ip().to_canonical();
-        let Some(dialled) = dialled(message) else {
+        let Some(dialled) = request_uri.and_then(dialled) else {
             return;
         };
         let Ok(dialled) = std::str::from_utf8(&dialled) else {
@@ -104,9 +110,8 @@ fn key(message: &Message<'_>) -> u64 {
 }
 
 /// The digits of the number in the Request-URI.
-fn dialled(message: &Message<'_>) -> Option<SmallVec<[u8; 20]>> {
-    let uri = Uri::parse(message.request_uri()).ok()?;
-    let user = uri.user_unescaped();
+fn dialled(request_uri: &Uri<'_>) -> Option<SmallVec<[u8; 20]>> {
+    let user = request_uri.user_unescaped();
     let user = user.split(|octet| *octet == b';').next()?;
     let international = [&b"+"[..], b"00"];
     let written = international
@@ -155,7 +160,8 @@ mod tests {
         let mut comes = |number: &str, call_id: &str, peer: &str, at: Moment| {
             let octets = invite(number, call_id);
             let message = lex(octets.as_bytes(), Framing::Datagram).expect("an INVITE");
-            unanswered.challenged(&message, &flow(peer), at);
+            let uri = Uri::parse(message.request_uri()).ok();
+            unanswered.challenged(&message, uri.as_ref(), &flow(peer), at);
             unanswered.waiting.len()
         };
         assert_eq!(comes("+442071838750", "a", "10.0.0.1:5060", NOW), 1);
@@ -185,7 +191,8 @@ mod tests {
             let number = format!("+4420718387{:02}", place % 50);
             let octets = invite(&number, "e");
             let message = lex(octets.as_bytes(), Framing::Datagram).expect("an INVITE");
-            unanswered.challenged(&message, &flow(&peer), NOW);
+            let uri = Uri::parse(message.request_uri()).ok();
+            unanswered.challenged(&message, uri.as_ref(), &flow(&peer), NOW);
             let waiting = || unanswered.waiting.iter();
             let of_number = waiting().filter(|(_, of)| *of.dialled == number[1..]);
             assert!(of_number.count() <= SOURCES && waiting().count() <= KEPT);

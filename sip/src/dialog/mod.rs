@@ -61,6 +61,20 @@ impl Dialog {
         Self::new(&parts, 0, Some(invite.cseq().number))
     }
 
+    /// The same dialog under another tag of ours: each early dialog of one INVITE has its own (RFC 3261 §12.1.1). `None` past 64 KiB.
+    pub fn with_local_tag(&self, tag: &[u8]) -> Option<Self> {
+        let local = [self.local_address(), b";tag=", tag].concat();
+        let [call_id, remote, target, routes] =
+            [CALL_ID, REMOTE, TARGET, ROUTES].map(|part| self.part(part));
+        let (text, ends) = join([call_id, &local, remote, target, routes])?;
+        Some(Self {
+            text,
+            ends,
+            local_tag: u16::try_from(tag.len()).ok()?,
+            ..*self
+        })
+    }
+
     /// The dialog that a peer's answer to an INVITE of ours to `request_uri` makes; without a Contact that can be used,
     /// `request_uri` stays the target (RFC 3261 §12.1.2). `None` if From, To or Record-Route can't be used, or if lines of the answer were
     /// cut, a route among them perhaps.

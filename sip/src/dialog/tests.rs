@@ -49,6 +49,21 @@ fn uas(sent: &Sent) -> Option<Dialog> {
     Dialog::uas(&lex(&octets, Framing::Datagram).unwrap(), b"ours")
 }
 
+#[test]
+fn a_fork_has_its_own_tag_in_the_same_dialog() {
+    let octets = octets(&Sent {
+        routes: "Record-Route: <sip:p;lr>, <sip:q;lr>\r\n",
+        ..INVITE
+    });
+    let invite = lex(&octets, Framing::Datagram).unwrap();
+    let of_tag = |tag: &[u8]| Dialog::uas(&invite, tag).unwrap();
+    for before in [b"".as_slice(), b"first"] {
+        let fork = of_tag(before).with_local_tag(b"second").unwrap();
+        assert_eq!(fork, of_tag(b"second"));
+        assert_eq!(fork.local_tag(), b"second");
+    }
+}
+
 fn uac(sent: &Sent) -> Option<Dialog> {
     let octets = octets(sent);
     Dialog::uac(

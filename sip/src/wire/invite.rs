@@ -34,17 +34,25 @@ pub struct Difference(pub &'static str);
 /// # Errors
 /// `rsip` reads another request than the lexer, or the Request-URI can't be read at all.
 pub fn read(message: &Message<'_>) -> Result<Invite, Difference> {
-    let uri = Uri::parse(message.request_uri()).map_err(|_| Difference("Request-URI"))?;
-    let parsed = is_for_rsip(&uri)
+    read_with(message, Uri::parse(message.request_uri()).ok().as_ref())
+}
+
+/// The same where the Request-URI has been parsed.
+///
+/// # Errors
+/// As those of [`read`]; without a Request-URI that can be read as well.
+pub fn read_with(message: &Message<'_>, uri: Option<&Uri<'_>>) -> Result<Invite, Difference> {
+    let uri = uri.ok_or(const { Difference("Request-URI") })?;
+    let parsed = is_for_rsip(uri)
         .then(|| rsip::Request::try_from(normalise::request_text(message)))
         .and_then(Result::ok);
     let built_from_parts = parsed.is_none();
     let request = parsed.unwrap_or_else(|| from_parts(message));
     let mut invite = Invite::unread(request, built_from_parts);
-    invite.compare(message, &uri)?;
+    invite.compare(message, uri)?;
 
     // The same in both readings by now.
-    invite.request_user = user_of(&uri);
+    invite.request_user = user_of(uri);
     (invite.from_user, invite.is_anonymous) = invite.sender();
     Ok(invite)
 }
