@@ -3,6 +3,10 @@
 //! A back-to-back user agent owns Via, Call-ID, tags, CSeq, Contact and routes on each leg, and counts Max-Forwards down.
 //! Everything else crosses only where a row here says so. Bodies cross octet for octet.
 
+use std::borrow::Cow;
+
+use trunkline_sip::dialog::body;
+use trunkline_sip::header::content_type;
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message};
 
@@ -127,7 +131,23 @@ pub(crate) struct Crossing<'p> {
 impl Crossing<'_> {
     /// Writes the headers that cross with the message's body.
     pub(crate) fn copy(self, head: &mut Head<'_>, message: &Message<'_>) {
-        self.copy_but(head, message, message.body(), &[]);
+        self.copy_but(head, message, &self.body(message), &[]);
+    }
+
+    /// Returns the body that crosses. Where the headers that name the caller don't, neither does a part that says where the caller is
+    /// (RFC 4119): Geolocation, which leads to it, is one of them.
+    pub(crate) fn body<'m>(self, message: &Message<'m>) -> Cow<'m, [u8]> {
+        let whole = message.body();
+        let content_type = message.first(HeaderName::ContentType).unwrap_or_default();
+        // Nearly every body is an SDP, which one comparison tells.
+        let may_hold_place = !whole.is_empty()
+            && !content_type::is_sdp(content_type)
+            && (content_type::is_multipart(content_type)
+                || content_type::is_location(content_type));
+        match may_hold_place && self.identity.is_withheld(message) {
+            true => body::without_location(content_type, whole),
+            false => Cow::Borrowed(whole),
+        }
     }
 
     /// Writes the headers that cross where the body stays behind.

@@ -59,7 +59,7 @@ impl ByeContent {
         crossing.copy(&mut Head::new(&mut lines), bye);
         Self {
             lines: lines.into(),
-            body: bye.body().into(),
+            body: crossing.body(bye).into(),
         }
     }
 }

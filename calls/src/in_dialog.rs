@@ -1,6 +1,7 @@
 //! Requests inside a call: each is checked against its dialog, answered here or relayed to the other leg
 //! (RFC 3261 §12.2).
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -202,13 +203,13 @@ impl Call {
         extra: impl FnOnce(&mut Head<'_>),
     ) -> bool {
         let offers = content.is_some_and(has_sdp);
-        let body = content.map_or(&b""[..], Message::body);
-        let body = &*match offers {
-            true => self.crossing_sdp(body),
-            false => body.into(),
-        };
         let config = std::sync::Arc::clone(&cx.core.config);
         let crossing = self.crossing(self.other(id), Place::InDialog, &config.header_prefix);
+        let body = content.map_or(Cow::Borrowed(&b""[..]), |content| crossing.body(content));
+        let body = &*match offers {
+            true => self.crossing_sdp(&body),
+            false => Cow::Borrowed(&*body),
+        };
         let lines = |head: &mut Head<'_>| {
             extra(head);
             if let Some(content) = content {
@@ -483,9 +484,10 @@ impl Call {
         }
         let prefix = cx.core.config.header_prefix.clone();
         let crossing = self.crossing(pending.leg, Place::Response, &prefix);
+        let crosses = crossing.body(message);
         let body = match message.status() {
-            200..=299 => self.crossing_sdp(message.body()),
-            _ => message.body().into(),
+            200..=299 => self.crossing_sdp(&crosses),
+            _ => Cow::Borrowed(&*crosses),
         };
         let body = self.with_origin(requester, &body);
         let methods = self.methods(requester);

@@ -249,10 +249,11 @@ impl Call {
             self.joined(cx);
         }
         self.take_renewal(cx, requester, pending.renewal);
-        let body = &*self.crossing_sdp(message.body());
-        self.remember_sdp(requester, body);
         let prefix = cx.core.config.header_prefix.clone();
         let crossing = self.crossing(pending.leg, Place::Response, &prefix);
+        let crosses = crossing.body(message);
+        let body = &*self.crossing_sdp(&crosses);
+        self.remember_sdp(requester, body);
         let more = |head: &mut Head<'_>| crossing.copy(head, message);
         self.accept_reinvite(cx, requester, (server, asked), body, delayed, more);
     }
@@ -345,7 +346,8 @@ impl Call {
                 let prefix = cx.core.config.header_prefix.clone();
                 let crossing = self.crossing(id, Place::InDialog, &prefix);
                 crossing.copy(&mut Head::new(&mut lines), message);
-                let body = &*self.crossing_sdp(message.body());
+                let crosses = crossing.body(message);
+                let body = &*self.crossing_sdp(&crosses);
                 self.remember_sdp(self.other(id), body);
                 let content = Some((&lines[..], body));
                 self.send_ack(

@@ -1,6 +1,7 @@
 //! The INVITE to an agent's runtime: where it goes, and what it says. On an inbound call it is the caller's as it crosses, on an outbound one ours
 //! with the callee's SDP; on both the context of the call comes with it.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -20,7 +21,7 @@ use super::call::{Call, CallKey};
 use super::callee::Choice;
 use super::context::Config;
 use super::credentials::LegCredentials;
-use super::crossing::Place;
+use super::crossing::{Crossing, Place};
 use super::dialing::Dialing;
 use super::invite_client::{
     CallIds, DialledLeg, FailsOver, InviteClient, InviteText, Patience, PeerPlan, Redirects, Said,
@@ -132,6 +133,7 @@ pub(crate) struct RuntimeText<'a> {
     says: &'a RuntimeInvite,
     config: Arc<Config>,
     words: Words<'a>,
+    body: Cow<'a, [u8]>,
 }
 
 /// Whose words cross in it.
@@ -139,10 +141,7 @@ enum Words<'a> {
     /// The caller's.
     Relayed(&'a Message<'a>),
     /// The callee's URI and ours, and the callee's SDP.
-    Ours {
-        parties: &'a [Box<str>; 2],
-        offer: &'a [u8],
-    },
+    Ours { parties: &'a [Box<str>; 2] },
 }
 
 impl Call {
@@ -152,12 +151,17 @@ impl Call {
         says: &'a RuntimeInvite,
         config: Arc<Config>,
     ) -> Option<RuntimeText<'a>> {
-        let words = match (self.incoming(), self.outbound.as_deref()) {
-            (Some(incoming), _) => Words::Relayed(incoming.invite()),
-            (None, Some(outbound)) => Words::Ours {
-                parties: &outbound.parties,
-                offer: self.joining.as_deref()?.heard(),
-            },
+        let (words, body) = match (self.incoming(), self.outbound.as_deref()) {
+            (Some(incoming), _) => {
+                let crossing = self.crossing_of_invite(&config);
+                let body = crossing.body(incoming.invite());
+                (Words::Relayed(incoming.invite()), body)
+            }
+            (None, Some(outbound)) => {
+                let parties = &outbound.parties;
+                let offer = self.joining.as_deref()?.heard();
+                (Words::Ours { parties }, Cow::Borrowed(offer))
+            }
             (None, None) => return None,
         };
         Some(RuntimeText {
@@ -165,7 +169,12 @@ impl Call {
             says,
             config,
             words,
+            body,
         })
+    }
+
+    fn crossing_of_invite<'c>(&self, config: &'c Config) -> Crossing<'c> {
+        self.crossing(self.trunk_id(), Place::Invite, &config.header_prefix)
     }
 }
 
@@ -203,7 +212,6 @@ impl InviteText for RuntimeText<'_> {
             Words::Relayed(invite) => self.call.identity.shown(without_tag(invite.from())),
             Words::Ours {
                 parties: [callee, _],
-                ..
             } => format!("<{callee}>").into_bytes(),
         }
     }
@@ -211,9 +219,7 @@ impl InviteText for RuntimeText<'_> {
     fn to(&self) -> Vec<u8> {
         match self.words {
             Words::Relayed(invite) => without_tag(invite.to()),
-            Words::Ours {
-                parties: [_, ours], ..
-            } => format!("<{ours}>").into_bytes(),
+            Words::Ours { parties: [_, ours] } => format!("<{ours}>").into_bytes(),
         }
     }
 
@@ -237,21 +243,15 @@ impl InviteText for RuntimeText<'_> {
         }
         match self.words {
             Words::Relayed(invite) => {
-                let prefix = &self.config.header_prefix;
-                let crossing = self
-                    .call
-                    .crossing(self.call.trunk_id(), Place::Invite, prefix);
-                crossing.copy_but(head, invite, invite.body(), &self.says.headers);
+                let crossing = self.call.crossing_of_invite(&self.config);
+                crossing.copy_but(head, invite, &self.body, &self.says.headers);
             }
             Words::Ours { .. } => head.line("Content-Type", b"application/sdp"),
         }
     }
 
     fn body(&self) -> &[u8] {
-        match self.words {
-            Words::Relayed(invite) => invite.body(),
-            Words::Ours { offer, .. } => offer,
-        }
+        &self.body
     }
 }
 

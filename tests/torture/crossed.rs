@@ -91,19 +91,24 @@ impl Legs {
 
     /// Sends an INVITE from this caller with these lines.
     pub(crate) fn invite(&self, from: &str, lines: &str) -> Dialog {
+        let call = self.prepare(from);
+        self.say(&call, "INVITE", 1, lines, OFFER);
+        call
+    }
+
+    /// A call that this caller is about to make.
+    fn prepare(&self, from: &str) -> Dialog {
         self.calls.set(self.calls.get() + 1);
         let daemon = self.daemon.sip();
         let uri = format!("sip:{}@{daemon}", self.daemon.house.first_number);
         let id = format!("crossed-{}", self.calls.get());
-        let call = Dialog {
+        Dialog {
             from: format!("{from};tag=f-{id}"),
             to: format!("<{uri}>"),
             id: format!("{id}@pbx.invalid"),
             uri,
             lines: String::new(),
-        };
-        self.say(&call, "INVITE", 1, lines, OFFER);
-        call
+        }
     }
 
     /// A request of the caller's.
@@ -257,6 +262,64 @@ fn what_names_a_caller_crosses_unless_the_caller_wants_privacy() {
             assert_eq!(answer.headers("P-Asserted-Identity").len(), 1, "{case}");
             legs.hang_up(&call, "");
         }
+    }
+}
+
+/// Where a caller is stands in Geolocation, or in a part of the body that it leads to (RFC 6442): both are withheld alike, and all else of the
+/// body crosses.
+#[test]
+fn a_place_in_a_body_crosses_unless_the_caller_wants_privacy() {
+    let part = |media: &str, content: &str| {
+        format!("--b\r\nContent-Type: {media}\r\nContent-ID: <{media}>\r\n\r\n{content}\r\n")
+    };
+    let place = part("application/pidf+xml", "<presence>here</presence>");
+    let (sdp, isup) = (
+        part("application/sdp", OFFER),
+        part("application/isup", "x"),
+    );
+    let mixed = |call: &Dialog, own: &Peer, (cseq, method): (u32, &str), lines: &str| {
+        let body = format!("{place}{sdp}{isup}--b--\r\n");
+        let request = call.request(own, (cseq, method), lines, &body);
+        let typed = request.replacen(
+            "Content-Type: application/sdp",
+            "Content-Type: multipart/mixed;boundary=b",
+            1,
+        );
+        own.send(typed);
+    };
+    let legs = Legs::new(Transport::Udp);
+    legs.daemon.house.settle();
+    for (wish, withheld) in [("", false), ("Privacy: id\r\n", true)] {
+        let crosses = |came: &Message| {
+            let (headers, body) = (came.headers("Geolocation"), came.wire().body());
+            let expected = match withheld {
+                true => format!("{sdp}{isup}--b--\r\n"),
+                false => format!("{place}{sdp}{isup}--b--\r\n"),
+            };
+            assert_eq!(headers.is_empty(), withheld, "{came}");
+            assert_eq!(String::from_utf8_lossy(body), expected, "{wish}");
+            let types = came.headers("Content-Type");
+            assert_eq!(types, ["multipart/mixed;boundary=b"], "{wish}");
+        };
+        let lines = format!("Geolocation: <cid:application/pidf+xml>\r\n{wish}");
+        let mut call = legs.prepare(NAMED);
+        mixed(&call, &legs.caller, (1, "INVITE"), &lines);
+        let invite = legs.runtime.request("INVITE");
+        crosses(&invite);
+        legs.connect(&mut call, &invite, "Content-Type: application/sdp\r\n");
+
+        // It holds for the whole call.
+        let lines = "Geolocation: <cid:application/pidf+xml>\r\n";
+        mixed(&call, &legs.caller, (2, "INVITE"), lines);
+        let again = legs.runtime.request("INVITE");
+        crosses(&again);
+        let contact = Legs::contact_of(&legs.runtime);
+        legs.runtime
+            .answer(&again, "200 OK", &contact, &media(41_000));
+        legs.caller.outcome("INVITE");
+        legs.say(&call, "ACK", 2, "", "");
+        legs.runtime.request("ACK");
+        legs.hang_up(&call, "");
     }
 }
 

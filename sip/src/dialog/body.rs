@@ -1,4 +1,6 @@
-//! The session description in a message's body (RFC 3261 §7.4).
+//! The session description in a message's body (RFC 3261 §7.4), and the place of its sender that may stand beside it (RFC 6442).
+
+use std::borrow::Cow;
 
 use crate::header::content_type;
 use crate::wire::{HeaderName, Message};
@@ -50,6 +52,98 @@ pub fn sdp_of(body: &[u8]) -> &[u8] {
     start.map_or(b"", |start| without_blank_end(&body[start..]))
 }
 
+/// Parts within parts that are looked into; what is deeper is taken for a place.
+const DEEPEST: u8 = 4;
+
+/// Returns a body of this type without what says where its sender is: nothing if all of it does, else all other parts.
+pub fn without_location<'b>(content_type: &[u8], body: &'b [u8]) -> Cow<'b, [u8]> {
+    without_places(content_type, body, DEEPEST)
+}
+
+fn without_places<'b>(content_type: &[u8], body: &'b [u8], depth: u8) -> Cow<'b, [u8]> {
+    if content_type::is_location(content_type) {
+        return Cow::Borrowed(b"");
+    }
+    if !content_type::is_multipart(content_type) {
+        return Cow::Borrowed(body);
+    }
+    let Some(depth) = depth.checked_sub(1) else {
+        return Cow::Borrowed(b"");
+    };
+    let Some(delimiter) = delimiter(content_type, body) else {
+        return Cow::Borrowed(body);
+    };
+
+    let starts = lines(body).filter(|line| {
+        let behind = line.trimmed.strip_prefix(&*delimiter);
+        behind.is_some_and(|behind| matches!(behind, b"" | b"--"))
+    });
+    let mut kept: Vec<Cow<'_, [u8]>> = Vec::new();
+    let (mut has_part, mut is_whole, mut at) = (false, true, 0);
+    let mut open = None;
+    for line in starts.chain([Line::end_of(body)]) {
+        let piece = &body[at..line.start];
+        // What stands before the first delimiter and behind the last one is no part.
+        let part = match open {
+            Some(content) => without_place(piece, content - at, depth),
+            None => Some(Cow::Borrowed(piece)),
+        };
+        has_part |= open.is_some() && part.is_some();
+        is_whole &= matches!(part, Some(Cow::Borrowed(_)));
+        kept.extend(part);
+        open = (line.trimmed == &*delimiter).then_some(line.end);
+        at = line.start;
+    }
+    match (is_whole, has_part) {
+        (true, _) => Cow::Borrowed(body),
+        (false, true) => kept.concat().into(),
+        (false, false) => Cow::Borrowed(b""),
+    }
+}
+
+/// The line that parts begin with: as the type says, or else as the first of them does.
+fn delimiter<'b>(content_type: &'b [u8], body: &'b [u8]) -> Option<Cow<'b, [u8]>> {
+    match content_type::boundary(content_type) {
+        Some(boundary) => Some([b"--", &*boundary].concat().into()),
+        None => {
+            let first = lines(body).find(|line| line.trimmed.starts_with(b"--"))?;
+            Some(Cow::Borrowed(first.trimmed))
+        }
+    }
+}
+
+/// A part, whose delimiter ends at `header`, without what says where its sender is; `None` if nothing is left of it.
+fn without_place(part: &[u8], header: usize, depth: u8) -> Option<Cow<'_, [u8]>> {
+    let mut content_type: Vec<u8> = Vec::new();
+    let mut is_type = false;
+    let mut content = part.len();
+    for line in lines(&part[header..]) {
+        if line.trimmed.is_empty() {
+            content = header + line.end;
+            break;
+        }
+        // A line that begins with a blank goes on with the one before.
+        match (line.trimmed, is_type) {
+            ([b' ' | b'\t', ..], true) => content_type.extend_from_slice(line.trimmed),
+            ([b' ' | b'\t', ..], false) => {}
+            _ => {
+                let value = value_of_type(line.trimmed).filter(|_| content_type.is_empty());
+                is_type = value.is_some();
+                content_type.extend_from_slice(value.unwrap_or_default());
+            }
+        }
+    }
+    let whole = &part[content..];
+    let left = without_places(content_type.trim_ascii(), whole, depth);
+    if left.len() == whole.len() {
+        Some(Cow::Borrowed(part))
+    } else if left.is_empty() {
+        None
+    } else {
+        Some([&part[..content], &*left].concat().into())
+    }
+}
+
 enum Part {
     Headers { is_sdp: bool },
     Content,
@@ -60,6 +154,16 @@ struct Line<'b> {
     /// Behind its line feed.
     end: usize,
     trimmed: &'b [u8],
+}
+
+impl Line<'_> {
+    const fn end_of(body: &[u8]) -> Self {
+        Self {
+            start: body.len(),
+            end: body.len(),
+            trimmed: b"",
+        }
+    }
 }
 
 fn lines(body: &[u8]) -> impl Iterator<Item = Line<'_>> {
@@ -77,10 +181,15 @@ fn lines(body: &[u8]) -> impl Iterator<Item = Line<'_>> {
 
 /// Returns whether a header line of a part says that the part is an SDP.
 fn names_sdp(line: &[u8]) -> bool {
+    value_of_type(line).is_some_and(content_type::is_sdp)
+}
+
+/// The value of a header line of a part that says its type.
+fn value_of_type(line: &[u8]) -> Option<&[u8]> {
     let (name, value) = line.split_at(memchr::memchr(b':', line).unwrap_or(line.len()));
     let name = name.trim_ascii();
     let is_type = name.eq_ignore_ascii_case(b"content-type") || name.eq_ignore_ascii_case(b"c");
-    is_type && content_type::is_sdp(value.get(1..).unwrap_or_default())
+    is_type.then(|| value.get(1..).unwrap_or_default())
 }
 
 /// Without empty lines at the end; the line end of the last line, which belongs to the delimiter, stays.
@@ -96,6 +205,83 @@ mod tests {
 
     const SDP: &str = "v=0\r\no=- 1 1 IN IP4 h\r\ns=-\r\nm=audio 4000 RTP/AVP 0\r\n";
     const PLACE: &str = "--b\r\nContent-Type: application/pidf+xml\r\n\r\n<presence/>\r\n";
+
+    #[test]
+    fn a_place_is_taken_out_of_a_body() {
+        let part = format!("--b\r\nContent-Type: application/sdp\r\n\r\n{SDP}");
+        let isup = "--b\r\nContent-Type: application/isup\r\n\r\n\x01--b\x02\r\n";
+        let folded =
+            "--b\r\nc:\r\n Application/PIDF+xml; charset=utf-8\r\nX: y\r\n\r\n<presence/>\r\n";
+        let other = "--b1\r\nContent-Type: text/plain\r\n\r\nx\r\n";
+        let nested = |inner: &str| {
+            format!(
+                "--b\r\nContent-Type: multipart/related; boundary=\"in\"\r\n\r\n--in\r\nContent-Type: text/plain\r\n\r\nx\r\n{inner}--in--\r\n"
+            )
+        };
+        let inner = "--in\r\nContent-Type: application/pidf+xml\r\n\r\n<presence/>\r\n";
+        let mixed = "multipart/mixed;boundary=b";
+        for (case, content_type, body, left) in [
+            ("an SDP", "application/sdp", SDP.to_owned(), SDP.to_owned()),
+            (
+                "a place",
+                "application/pidf+xml",
+                "<presence/>".to_owned(),
+                String::new(),
+            ),
+            (
+                "first of two",
+                mixed,
+                format!("{PLACE}{part}--b--\r\n"),
+                format!("{part}--b--\r\n"),
+            ),
+            (
+                "second of three",
+                mixed,
+                format!("A preamble\r\n{part}{folded}{isup}--b--\r\nAn epilogue"),
+                format!("A preamble\r\n{part}{isup}--b--\r\nAn epilogue"),
+            ),
+            (
+                "none",
+                mixed,
+                format!("{part}{isup}--b--"),
+                format!("{part}{isup}--b--"),
+            ),
+            (
+                "nothing else",
+                mixed,
+                format!("{PLACE}--b--\r\n"),
+                String::new(),
+            ),
+            ("no end", mixed, format!("{part}{PLACE}"), part.clone()),
+            (
+                "no boundary in the type",
+                "multipart/mixed",
+                format!("{PLACE}{part}--b--"),
+                format!("{part}--b--"),
+            ),
+            (
+                "a boundary that begins alike is none",
+                mixed,
+                format!("{part}{other}--b--"),
+                format!("{part}{other}--b--"),
+            ),
+            (
+                "a line before that looks like a boundary",
+                mixed,
+                format!("--\r\n{PLACE}{part}--b--"),
+                format!("--\r\n{part}--b--"),
+            ),
+            (
+                "within a part",
+                mixed,
+                format!("{part}{}--b--", nested(inner)),
+                format!("{part}{}--b--", nested("")),
+            ),
+        ] {
+            let found = without_location(content_type.as_bytes(), body.as_bytes());
+            assert_eq!(String::from_utf8_lossy(&found), left, "{case}");
+        }
+    }
 
     #[test]
     fn the_sdp_of_a_body_is_all_of_it_or_its_part() {
