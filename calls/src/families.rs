@@ -7,6 +7,7 @@ use trunkline_sip::wire::Message;
 
 use super::call::Call;
 use super::joining::Joining;
+use super::leg::LegId;
 use super::uas_invite::UasInvite;
 use super::{has_sdp, sdp_of};
 
@@ -64,6 +65,13 @@ pub(super) fn differ(one: &[u8], two: &[u8]) -> bool {
 }
 
 impl Call {
+    /// Whether an offer inside the call moves a peer's media to a family that the other side doesn't have, as its own SDP has it, which this
+    /// peer was sent last. One that has both says so there (RFC 6157 §4).
+    pub(super) fn moves_apart(&self, id: LegId, offer: &Message<'_>) -> bool {
+        let theirs = self.legs.sip(id).and_then(|leg| leg.sdp.as_deref());
+        has_sdp(offer) && theirs.is_some_and(|theirs| differ(sdp_of(offer.body()), theirs))
+    }
+
     /// Whether the runtime's answer to the INVITE can't be heard by the caller. One without an offer is taken to have media where its
     /// signalling is.
     pub(super) fn is_out_of_reach(&self, answer: &Message<'_>) -> bool {

@@ -17,6 +17,7 @@ use super::exchange::Exchange;
 use super::leg::{AwaitedAck, Delayed, LegId};
 use super::refusal::Reason;
 use super::request_origin::RequestOrigin;
+use super::setup::refusal_lines;
 use super::unanswered::reasons;
 use super::{has_sdp, sdp_of};
 
@@ -95,6 +96,12 @@ impl Call {
         if self.is_trunk(id) && self.has_agent_left() {
             // The destination's own exchange is to come, after which the caller may try again.
             return refuse_for_now(cx, server, 491);
+        }
+        if self.moves_apart(id, message) {
+            self.fail_successor(server);
+            let why = Reason::MediaFamilies;
+            let lines = |head: &mut Head<'_>| refusal_lines(head, why);
+            return cx.respond(server, why.status(), None, lines, b"");
         }
         self.disturb_hold();
         let (method, purpose) = (message.method(), Purpose::Relay(server));

@@ -164,3 +164,29 @@ fn two_families_of_media_are_not_bridged() {
     assert_eq!(taken.status(), Some(200), "{taken:?}");
     assert_eq!(taken.media().ip(), V4);
 }
+
+#[test]
+fn media_does_not_move_to_another_family_within_a_call() {
+    let runtime = answering(V4);
+    let house = both();
+    let number = house.first_number.clone();
+    house.runtime(&house.first_agent, &format!("sip:x@{}", runtime.address));
+    let daemon = house.serve();
+    let sdp = |ip, port| offer(SocketAddr::new(ip, port));
+    let (caller, taken) = Talker::call(CALLER, at(V4, &daemon), &number, &sdp(CALLER, 4_002));
+    assert_eq!(taken.status(), Some(200), "{taken:?}");
+
+    let moved = caller.offer(&sdp(V6, 4_002));
+    assert_eq!(moved.status(), Some(488), "{moved:?}");
+    let reason = moved.header("X-Trunkline-Reason");
+    assert_eq!(reason, Some("media_families_differ"), "{moved:?}");
+    assert_eq!(runtime.requests("INVITE").len(), 1, "it isn't asked");
+
+    // The call is as it was, and its media may move within its family, or be of both.
+    let stays = caller.offer(&sdp(CALLER, 4_004));
+    assert_eq!(stays.status(), Some(200), "{stays:?}");
+    let either = "a=candidate:1 1 UDP 1 127.0.0.2 4006 typ host\r\n";
+    let stays = caller.offer(&format!("{}{either}", sdp(V6, 4_006)));
+    assert_eq!(stays.status(), Some(200), "{stays:?}");
+    assert_eq!(runtime.requests("INVITE").len(), 3);
+}
