@@ -11,6 +11,8 @@ use trunkline_testkit::{Deadline, House, Message, Responder};
 /// Which call the mirror sends back.
 #[derive(Copy, Clone, PartialEq, Eq)]
 enum Way {
+    /// The very INVITE: the public host is an address in front of the daemon, and a router leads what goes there back in.
+    Hairpin,
     /// The same INVITE, with another Via on it: a proxy.
     Proxied,
     /// The same to another Request-URI, by a proxy as well.
@@ -96,6 +98,7 @@ fn sent_back(
     let via = format!("Via: SIP/2.0/UDP {own};branch=z9hG4bK-mirror-{turn};rport\r\n");
     let text = message.text();
     match way {
+        Way::Hairpin => text,
         Way::Proxied => text.replacen("Via:", &format!("{via}Via:"), 1),
         Way::Spiral => {
             let (_, rest) = text.split_once("\r\n").expect("a message");
@@ -105,7 +108,7 @@ fn sent_back(
         Way::Bridged | Way::Hidden => {
             let kept = match way {
                 Way::Bridged => "X-PLATFORM-SESSION-ID",
-                Way::Proxied | Way::Spiral | Way::Hidden => "X-Nothing",
+                Way::Hairpin | Way::Proxied | Way::Spiral | Way::Hidden => "X-Nothing",
             };
             let kept = message.header(kept).unwrap_or_default();
             let (_, body) = text.split_once("\r\n\r\n").expect("a message");
@@ -135,6 +138,9 @@ fn calls_that_run_in_a_circle_end() {
     let caller = Probe::new(Ipv4Addr::LOCALHOST, daemon.sip());
     let call = |line: &'static str| caller.call(&number, line);
 
+    let (seen, answers) = mirror.play(Way::Hairpin, || call("X-A: 0"));
+    assert_eq!((seen, answers), (1, vec![482]), "a router leads it back");
+
     let (seen, answers) = mirror.play(Way::Proxied, || call("X-A: 1"));
     assert_eq!((seen, answers), (1, vec![482]), "a proxy sends it back");
 
@@ -149,7 +155,7 @@ fn calls_that_run_in_a_circle_end() {
     assert!(seen <= 21, "{seen} calls of one");
     assert_eq!(answers.first(), Some(&482), "{answers:?}");
 
-    for (reason, count) in [("loop_detected", 3), ("setups_repeat", 1)] {
+    for (reason, count) in [("loop_detected", 4), ("setups_repeat", 1)] {
         let found = || {
             let log = daemon.log();
             (log.matches(&format!("reason={reason}")).count() == count).then_some(())
