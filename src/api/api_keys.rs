@@ -225,6 +225,8 @@ impl KeyRequest {
         })
     }
 
+    /// Checks that the key would expire in the future.
+    ///
     /// # Errors
     /// 400 for a key that would have expired already.
     pub(super) fn must_end_after(&self, now: Moment) -> Result<(), ApiError> {

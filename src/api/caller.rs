@@ -44,6 +44,8 @@ impl Caller {
         self.known.key.expires_at
     }
 
+    /// Checks that the key has the scope.
+    ///
     /// # Errors
     /// 403 naming the scope, if the key lacks it.
     pub(super) fn needs(&self, scope: &str) -> Result<(), ApiError> {
@@ -104,6 +106,8 @@ impl FromRequestParts<Api> for StreamCaller {
 }
 
 impl KnownOrg {
+    /// Checks that the org is not suspended.
+    ///
     /// # Errors
     /// 403 for a suspended org.
     fn must_not_be_suspended(&self) -> Result<(), ApiError> {

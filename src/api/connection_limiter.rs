@@ -113,10 +113,12 @@ impl ConnectionLimiter {
 
         let mut table = self.table();
 
+        // A source at its limit replaces only a connection of its own that never authenticated.
         let mut is_reserve = false;
         if table.sources.get(&source).copied().unwrap_or_default() >= of_source {
             is_reserve =
                 !table.give_way(|entry| entry.source == source && entry.rank() == Rank::Unproven);
+        // At the total, any connection without an authenticated request in progress may go.
         } else if table.held.len() - table.reserved >= bounds.total {
             is_reserve = !table.give_way(|entry| entry.rank() < Rank::Busy);
         }

@@ -170,6 +170,8 @@ const fn place(second: u64) -> usize {
 }
 
 impl Counted {
+    /// Turns the outcome into the result of the request.
+    ///
     /// # Errors
     /// 429 if the request was over the limit.
     fn verdict(self) -> Result<(), ApiError> {

@@ -1,6 +1,6 @@
 //! Scopes of org keys.
 
-/// All scopes of org keys. A key created without `scopes` by a partner holds all of them.
+/// All scopes of org keys. A key that a partner or the operator creates without naming any holds all of them.
 pub const SCOPES: [&str; 10] = [
     "widget:write",
     "handoff:read",

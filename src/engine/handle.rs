@@ -74,7 +74,7 @@ impl Handle {
     /// Begins an outbound call, and returns once the call's first fact is on disk.
     ///
     /// # Errors
-    /// [`NoAnswer`] if a shard doesn't answer; inside, the reason why the call can't begin.
+    /// `NoAnswer` if a shard doesn't answer; inside, the reason why the call can't begin.
     pub async fn place(&self, order: Order) -> Result<Result<Placed, Denied>, NoAnswer> {
         let slot = Slot::new(rand::random_range(0..Slot::COUNT)).ok_or(NoAnswer)?;
         let inbox = &self.router.shards()[self.router.shard_of(slot)];
@@ -92,7 +92,7 @@ impl Handle {
     /// Begins a call that speaks a verification code. Nothing of it is recorded.
     ///
     /// # Errors
-    /// [`NoAnswer`] if a shard doesn't answer; inside, the reason why the call can't begin.
+    /// `NoAnswer` if a shard doesn't answer; inside, the reason why the call can't begin.
     pub async fn verify(&self, asked: Verification) -> Result<Result<(), Denied>, NoAnswer> {
         let slot = Slot::new(rand::random_range(0..Slot::COUNT)).ok_or(NoAnswer)?;
         let inbox = &self.router.shards()[self.router.shard_of(slot)];
@@ -157,7 +157,7 @@ impl Handle {
     /// Ends a call; false if it isn't up on this node.
     ///
     /// # Errors
-    /// [`NoAnswer`] if the call's shard doesn't answer.
+    /// `NoAnswer` if the call's shard doesn't answer.
     pub async fn hang_up(&self, call: Uuid) -> Result<bool, NoAnswer> {
         let asked = self.ask(call, |done| Input::HangUp { call, done });
         Ok(asked.await?.unwrap_or(false))
@@ -166,7 +166,7 @@ impl Handle {
     /// Transfers a call to one of its agent's destinations.
     ///
     /// # Errors
-    /// [`NoAnswer`] if the call's shard doesn't answer; inside, the reason why there is no transfer.
+    /// `NoAnswer` if the call's shard doesn't answer; inside, the reason why there is no transfer.
     pub async fn transfer(
         &self,
         call: Uuid,
@@ -181,7 +181,7 @@ impl Handle {
     /// live call shows the outcome.
     ///
     /// # Errors
-    /// [`NoAnswer`] if the call's shard doesn't answer; inside, the reason why nothing changes.
+    /// `NoAnswer` if the call's shard doesn't answer; inside, the reason why nothing changes.
     pub async fn hold(
         &self,
         call: Uuid,

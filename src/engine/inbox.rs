@@ -41,8 +41,7 @@ pub(crate) enum Input {
     Messages(Vec<ForwardedMessage>),
     /// A connection broke.
     Lost(Lost),
-    /// The peer of a connection sends no more. The number identifies the peer name that was proved on the connection
-    /// (see [`Lost`]).
+    /// The peer of a connection sends no more. The number is that of the name that the peer has proved ([`Lost::proved`]).
     Closing(Flow, u32),
     /// Result of resolving a runtime's host.
     Resolved(CallKey, Found),

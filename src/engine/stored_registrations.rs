@@ -39,6 +39,7 @@ pub(super) struct RegistrationKeeper {
     seen: Option<Moment>,
     /// Directory view against which the bindings' orgs were checked last.
     held_against: Weak<View>,
+    /// True while the database fails, so that the log says it once.
     fails: bool,
 }
 
@@ -107,6 +108,7 @@ impl RegistrationKeeper {
             self.take_over(bindings, view).await?;
         }
 
+        // Other nodes may have taken our registrations over meanwhile: store all of ours again.
         if self.lapses.has_changed().unwrap_or_default() {
             self.lapses.borrow_and_update();
             bindings.keep_anew();
@@ -138,6 +140,7 @@ impl RegistrationKeeper {
                 .store
                 .write(move |tx| kept::save(tx, node, &trunks, clock::wall_time()));
             if let Err(error) = saved.await {
+                // The next turn tries again.
                 bindings.put_back(unsaved);
                 return Err(error);
             }

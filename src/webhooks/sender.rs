@@ -44,7 +44,7 @@ struct Inner {
     /// Name under which this node leases deliveries.
     holder: String,
     clock: fn() -> Moment,
-    places: Mutex<AttemptLimiter>,
+    limiter: Mutex<AttemptLimiter>,
 }
 
 /// Attempts in progress.
@@ -90,7 +90,7 @@ impl WebhookSender {
             poster: Poster::new(config, roots),
             holder: format!("node {node}"),
             clock,
-            places: Mutex::default(),
+            limiter: Mutex::default(),
         }))
     }
 
@@ -177,7 +177,7 @@ impl WebhookSender {
             .read(move |tx| deliveries::due(tx, now))
             .await?
         {
-            let room = self.places().room(&webhook);
+            let room = self.limiter().room(&webhook);
             if room == 0 {
                 continue;
             }
@@ -193,8 +193,8 @@ impl WebhookSender {
 
             let webhook = Arc::new(webhook);
             for held in held {
-                let place = self.enter(&webhook);
-                errands.push(attempt(place, Arc::clone(&webhook), held));
+                let permit = self.enter(&webhook);
+                errands.push(attempt(permit, Arc::clone(&webhook), held));
             }
         }
 
@@ -202,7 +202,7 @@ impl WebhookSender {
     }
 
     fn enter(&self, webhook: &Webhook) -> AttemptPermit {
-        self.places().enter(webhook);
+        self.limiter().enter(webhook);
         AttemptPermit {
             sender: self.clone(),
             org: webhook.org_id,
@@ -210,9 +210,9 @@ impl WebhookSender {
         }
     }
 
-    fn places(&self) -> MutexGuard<'_, AttemptLimiter> {
+    fn limiter(&self) -> MutexGuard<'_, AttemptLimiter> {
         self.0
-            .places
+            .limiter
             .lock()
             .expect("nothing panics while it is held")
     }
@@ -274,13 +274,13 @@ impl AttemptLimiter {
 
 impl Drop for AttemptPermit {
     fn drop(&mut self) {
-        self.sender.places().leave(self.org, self.webhook);
+        self.sender.limiter().leave(self.org, self.webhook);
     }
 }
 
 /// Sends one delivery and records the outcome. If that fails, the delivery is sent again once its lease expires.
-async fn attempt(place: AttemptPermit, webhook: Arc<Webhook>, held: Held) {
-    let sender = &place.sender;
+async fn attempt(permit: AttemptPermit, webhook: Arc<Webhook>, held: Held) {
+    let sender = &permit.sender;
     let began = sender.now();
     let answered = sender.post(&webhook, &held).await;
     let now = sender.now();
@@ -317,14 +317,14 @@ fn judge(
     delivery: Uuid,
     now: Moment,
 ) -> (Outcome, Option<&'static str>) {
-    let (fault, wished) = match answered {
+    let (fault, retry_after) = match answered {
         Ok(answer) if answer.status.is_success() => return (Outcome::Delivered, None),
         Ok(answer) if answer.status == StatusCode::GONE => return (Outcome::Gone, Some("gone")),
         Ok(answer) if answer.status.is_redirection() => ("redirect", None),
         Ok(answer) => ("status", answer.retry_after),
         Err(fault) => (fault.as_str(), None),
     };
-    let again = next_attempt(attempts, delivery, wished, now);
+    let again = next_attempt(attempts, delivery, retry_after, now);
     (again.map_or(Outcome::GivenUp, Outcome::Again), Some(fault))
 }
 

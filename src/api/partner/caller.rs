@@ -88,6 +88,8 @@ fn no_key(key: &str) -> ApiError {
     ApiError::Unauthorized("The partner key is invalid or has been revoked")
 }
 
+/// Checks that the partner is active and may call from this address.
+///
 /// # Errors
 /// 401 for an inactive partner; 403 for an address that isn't on the partner's IP allow list.
 fn admitted(api: &Api, parts: &Parts, partner: &Partner) -> Result<(), ApiError> {
@@ -130,6 +132,8 @@ impl PartnerCaller {
         self.known.partner.ai_instructions.as_deref()
     }
 
+    /// Checks that the partner may verify numbers.
+    ///
     /// # Errors
     /// 403 unless the operator allows the partner to verify numbers.
     pub(super) fn may_verify_numbers(&self) -> Result<(), ApiError> {

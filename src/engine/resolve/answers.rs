@@ -66,7 +66,7 @@ struct AnswerCache {
     known: HashMap<DnsQuestion, CachedAnswer>,
     /// Known queries, the next one to evict first.
     order: VecDeque<DnsQuestion>,
-    under_way: HashMap<QueryOrigin, usize>,
+    in_flight: HashMap<QueryOrigin, usize>,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -130,23 +130,26 @@ impl DnsCache {
             name: name.to_ascii_lowercase(),
             kind,
         };
-        let (asked, patience) = {
+        let (pending, wait) = {
             let mut cache = self.cache();
             if let Some(known) = cache.known.get_mut(&question) {
                 known.is_used = true;
+                // A name that has just failed isn't queried again yet (RFC 9520).
                 if known.has_just_failed(now) {
                     return known.stale(now);
                 }
             }
-            let Some(asked) = self.start_query(&mut cache, &question, origin) else {
+            let Some(pending) = self.start_query(&mut cache, &question, origin) else {
                 return cache.stale(&question, now);
             };
+
+            // The lock is released before the wait.
             let known = cache.known.get(&question);
-            let patience = known.map_or(Duration::MAX, |known| known.timeout(now));
-            (asked, patience.min(until.since(now)))
+            let wait = known.map_or(Duration::MAX, |known| known.timeout(now));
+            (pending, wait.min(until.since(now)))
         };
 
-        match timeout(patience, asked).await {
+        match timeout(wait, pending).await {
             Ok(Some(records)) => Some(records),
             Ok(None) | Err(_) => self.cache().stale(&question, now),
         }
@@ -173,7 +176,7 @@ impl DnsCache {
         }
 
         cache.insert(question);
-        *cache.under_way.entry(origin).or_default() += 1;
+        *cache.in_flight.entry(origin).or_default() += 1;
 
         let (answers, question) = (Arc::clone(self), question.clone());
         let key = question.clone();
@@ -210,9 +213,9 @@ impl AnswerCache {
         match origin {
             QueryOrigin::Operator => true,
             QueryOrigin::Org(_) | QueryOrigin::Messages | QueryOrigin::Probes => {
-                let of_one = self.under_way.get(&origin).copied().unwrap_or_default();
+                let of_one = self.in_flight.get(&origin).copied().unwrap_or_default();
                 of_one < MAX_IN_FLIGHT_OF_ONE
-                    && self.under_way.values().sum::<usize>() < MAX_IN_FLIGHT
+                    && self.in_flight.values().sum::<usize>() < MAX_IN_FLIGHT
             }
         }
     }
@@ -223,10 +226,10 @@ impl AnswerCache {
         outcome: Outcome,
         now: Moment,
     ) {
-        if let Some(count) = self.under_way.get_mut(&origin) {
+        if let Some(count) = self.in_flight.get_mut(&origin) {
             *count -= 1;
             if *count == 0 {
-                self.under_way.remove(&origin);
+                self.in_flight.remove(&origin);
             }
         }
 
@@ -307,7 +310,7 @@ mod tests {
         let mut cache = AnswerCache::default();
         for (second, outcome) in (0..).zip(outcomes) {
             cache.insert(&question());
-            *cache.under_way.entry(QueryOrigin::Operator).or_default() += 1;
+            *cache.in_flight.entry(QueryOrigin::Operator).or_default() += 1;
             cache.learn(
                 (&question(), QueryOrigin::Operator),
                 outcome.clone(),
@@ -345,7 +348,7 @@ mod tests {
         assert_eq!(known.timeout(start + FAILURE_TTL), TIMEOUT_AFTER_FAILURE);
         let answered = after(&[None, Some(records())], start);
         assert!(!answered.known[&question()].has_just_failed(start + FAILURE_TTL / 2));
-        assert_eq!(answered.under_way, HashMap::new());
+        assert_eq!(answered.in_flight, HashMap::new());
     }
 
     #[test]
@@ -355,12 +358,12 @@ mod tests {
             kind: RecordType::A,
         };
         let mut cache = AnswerCache::default();
-        let under_way = async { None }.boxed().shared();
+        let in_flight = async { None }.boxed().shared();
         for number in 0..MAX_CACHED {
             cache.insert(&named(number));
         }
         let known = |cache: &mut AnswerCache, number: usize| cache.known.remove(&named(number));
-        for (number, asked, is_used) in [(0, Some(under_way), false), (1, None, true)] {
+        for (number, asked, is_used) in [(0, Some(in_flight), false), (1, None, true)] {
             let mut held = known(&mut cache, number).expect("it is known");
             (held.asked, held.is_used) = (asked, is_used);
             cache.known.insert(named(number), held);
