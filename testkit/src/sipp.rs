@@ -14,7 +14,7 @@ use crate::trace::Trace;
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// How long sipp may take to listen.
-const LISTENING: Duration = Duration::from_secs(5);
+const LISTENING: Duration = Duration::from_secs(30);
 
 /// A running sipp.
 #[derive(Debug)]
