@@ -202,9 +202,20 @@ impl House {
         ]);
     }
 
-    /// Gives the daemon time to follow a change that another process made: a second, and as much again.
+    /// Gives the daemon time to follow a change that another process made: a second, and as much again, and more until its calls go by it.
     pub fn settle(&self) {
-        std::thread::sleep(Duration::from_secs(2));
+        const CATCHES_UP: Duration = Duration::from_secs(1);
+        std::thread::sleep(2 * CATCHES_UP);
+        // The answer waits for what was changed before the question, a second at most: one that comes sooner knows it.
+        let known = Deadline::after(RECORDED).poll(|| {
+            let waits = Deadline::after(CATCHES_UP);
+            let question = serde_json::json!({"to": "1"});
+            let path = "/phone/sip/route-test";
+            let (status, decision) = http::change("POST", self.http, path, &self.key, &question);
+            assert_eq!(status, 200, "{decision}");
+            (!waits.is_over()).then_some(())
+        });
+        assert!(known.is_some(), "the daemon doesn't follow what is changed");
     }
 
     /// An agent of another org.
