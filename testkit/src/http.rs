@@ -11,7 +11,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 
 /// Status and body. None: nobody answers there.
 pub fn get(address: SocketAddr, path: &str, key: Option<&str>) -> Option<(u16, String)> {
-    ask("GET", address, path, key, None)
+    ask("GET", address, path, (key, ""), None)
 }
 
 /// Status and JSON body of a request that changes something.
@@ -22,16 +22,18 @@ pub fn change(
     key: &str,
     body: &Value,
 ) -> (u16, Value) {
-    let (status, body) = ask(method, address, path, Some(key), Some(body)).expect("an answer");
+    let answer = ask(method, address, path, (Some(key), ""), Some(body));
+    let (status, body) = answer.expect("an answer");
     let body = serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"));
     (status, body)
 }
 
+/// A request with this key and more header lines.
 fn ask(
     method: &str,
     address: SocketAddr,
     path: &str,
-    key: Option<&str>,
+    (key, lines): (Option<&str>, &str),
     body: Option<&Value>,
 ) -> Option<(u16, String)> {
     let mut stream = TcpStream::connect_timeout(&address, LIMIT).ok()?;
@@ -49,7 +51,7 @@ fn ask(
         )
     };
     let request = format!(
-        "{method} {path} HTTP/1.1\r\nHost: {address}\r\n{authorization}{content}Connection: close\r\n\r\n{body}"
+        "{method} {path} HTTP/1.1\r\nHost: {address}\r\n{authorization}{lines}{content}Connection: close\r\n\r\n{body}"
     );
     stream.write_all(request.as_bytes()).ok()?;
     let mut answer = Vec::new();
@@ -90,4 +92,16 @@ pub fn json(address: SocketAddr, path: &str, key: &str) -> Value {
         get(address, path, Some(key)).unwrap_or_else(|| panic!("{path}: no answer"));
     assert_eq!(status, 200, "{path}: {body}");
     serde_json::from_str(&body).unwrap_or_else(|error| panic!("{path}: {error}: {body}"))
+}
+
+/// The objects of a list that comes as lines of JSON, which must come with 200.
+pub fn json_lines(address: SocketAddr, path: &str, key: &str) -> Vec<Value> {
+    let wanted = (Some(key), "Accept: application/x-ndjson\r\n");
+    let (status, body) =
+        ask("GET", address, path, wanted, None).unwrap_or_else(|| panic!("{path}: no answer"));
+    assert_eq!(status, 200, "{path}: {body}");
+    let object = |line: &str| -> Value {
+        serde_json::from_str(line).unwrap_or_else(|error| panic!("{path}: {error}: {line}"))
+    };
+    body.lines().map(object).collect()
 }

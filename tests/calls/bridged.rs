@@ -221,9 +221,8 @@ fn a_call_that_waits_goes_on_with_the_destination() {
     assert!(limit.poll(has_waited).is_some(), "{}", agent.so_far());
     transfer(&daemon, &call);
     sales.wait_for("ACK");
-    let path = format!("/phone/calls/{call}/hangup");
     transferred(&daemon, &call, "completed");
-    assert_eq!(daemon.change("POST", &path, &json!({})).0, 200);
+    daemon.hang_up(&call);
     let (pbx, sales) = (pbx.finish(), sales.finish());
     agent.finish();
     let offer = sales.request("INVITE").body().to_owned();
@@ -253,8 +252,7 @@ fn a_caller_who_moves_while_the_destination_rings_is_heard_where_it_is() {
     let told = || (sales.so_far().requests("ACK").len() >= 2).then_some(());
     let limit = trunkline_testkit::Deadline::after(std::time::Duration::from_secs(20));
     assert!(limit.poll(told).is_some(), "{}", sales.so_far());
-    let path = format!("/phone/calls/{call}/hangup");
-    assert_eq!(daemon.change("POST", &path, &json!({})).0, 200);
+    daemon.hang_up(&call);
     let (_, sales) = (pbx.finish(), sales.finish());
     let offers = sales.requests("INVITE");
     let [first, last] = offers.as_slice() else {

@@ -78,8 +78,7 @@ fn the_bridged_invite_is_as_the_page_shows_it() {
     assert_eq!(status, 202, "{begun}");
     answering.wait_for("ACK");
     pbx.wait_for("ACK");
-    let path = format!("/phone/calls/{call}/hangup");
-    assert_eq!(daemon.change("POST", &path, &json!({})).0, 200);
+    daemon.hang_up(&call);
     pbx.finish();
     let answering = answering.finish();
     let (sent, shown) = (

@@ -102,15 +102,14 @@ fn a_call_is_hung_up_over_the_api() {
     let caller = daemon.caller().play("caller_is_hung_up_on");
     agent.wait_for("ACK");
     let id = daemon.calls()[0]["id"].as_str().expect("an id").to_owned();
-    let path = format!("/phone/calls/{id}/hangup");
-    let (status, call) = daemon.change("POST", &path, &json!({}));
-    assert_eq!(status, 200, "{call}");
+    let call = daemon.hang_up(&id);
     assert_ended(&call, "completed", "platform");
     assert_eq!(call["reason"], "operator", "{call}");
     assert!(!call["ended_at"].is_null(), "{call}");
     caller.finish();
     agent.finish();
     assert_eq!(daemon.record(), call);
+    let path = format!("/phone/calls/{id}/hangup");
     let (status, refused) = daemon.change("POST", &path, &json!({}));
     assert_eq!(status, 409, "{refused}");
     assert_eq!(refused["message"], "The call is over");

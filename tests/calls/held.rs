@@ -16,11 +16,6 @@ fn daemon() -> (Daemon, Runtime) {
     (house.serve(), runtime)
 }
 
-/// Ends a call on both sides.
-fn hang_up(daemon: &Daemon, call: &str) {
-    assert_eq!(ask(daemon, call, "hangup").0, 200);
-}
-
 fn ask(daemon: &Daemon, call: &str, what: &str) -> (u16, Value) {
     daemon.change("POST", &format!("/phone/calls/{call}/{what}"), &json!({}))
 }
@@ -102,7 +97,7 @@ fn both_sides_are_held_and_resumed() {
     assert_eq!(listed["items"][0]["held"], true, "{listed}");
     turn(&daemon, &call, "resume");
     assert_eq!(ask(&daemon, &call, "resume").0, 200);
-    hang_up(&daemon, &call);
+    daemon.hang_up(&call);
     let (pbx, agent) = (pbx.finish(), agent.finish());
     let to_agent = offers(&agent);
     let to_pbx = offers(&pbx);
@@ -154,7 +149,7 @@ fn a_runtime_that_refuses_leaves_the_call_as_it_was() {
     let sentence = "The agent's runtime refused with SIP status 488";
     assert_eq!(refused["message"], sentence, "{refused}");
     assert_eq!(daemon.shown(&format!("/phone/calls/{call}"))["held"], false);
-    hang_up(&daemon, &call);
+    daemon.hang_up(&call);
     let (pbx, _) = (pbx.finish(), agent.finish());
     assert!(offers(&pbx).is_empty(), "{pbx}");
 }
@@ -175,7 +170,7 @@ fn a_pbx_that_refuses_has_the_runtime_go_on() {
     let sentence = "The other end of the line refused with SIP status 488";
     assert_eq!(refused["message"], sentence, "{refused}");
     assert_eq!(daemon.shown(&format!("/phone/calls/{call}"))["held"], false);
-    hang_up(&daemon, &call);
+    daemon.hang_up(&call);
     pbx.finish();
     let agent = agent.finish();
     assert_eq!(
@@ -199,7 +194,7 @@ fn glare_is_waited_out() {
         .takes(&[GLARE, GLARE, Turned("recvonly"), ByeComes]);
     let call = daemon.answered_call();
     turn(&daemon, &call, "hold");
-    hang_up(&daemon, &call);
+    daemon.hang_up(&call);
     let (pbx, agent) = (pbx.finish(), agent.finish());
     assert_eq!(directions(&offers(&pbx)), ["a=sendonly"; 3], "{pbx}");
     assert_eq!(
@@ -237,7 +232,7 @@ fn a_held_callers_own_change_is_switched_off() {
     assert!(answered.is_some(), "{}", agent.so_far());
     assert_eq!(daemon.shown(&format!("/phone/calls/{call}"))["held"], true);
     turn(&daemon, &call, "resume");
-    hang_up(&daemon, &call);
+    daemon.hang_up(&call);
     let (pbx, agent) = (pbx.finish(), agent.finish());
     assert_eq!(
         directions(&offers(&agent)),
@@ -266,7 +261,7 @@ fn the_echo_agents_caller_is_held() {
     let call = daemon.answered_call();
     turn(&daemon, &call, "hold");
     turn(&daemon, &call, "resume");
-    hang_up(&daemon, &call);
+    daemon.hang_up(&call);
     let pbx = pbx.finish();
     let asked = described(&offers(&pbx));
     assert_eq!(
@@ -300,7 +295,7 @@ fn a_call_of_our_own_is_held_and_resumed() {
     agent.wait_for("ACK");
     turn(&daemon, &call, "hold");
     turn(&daemon, &call, "resume");
-    hang_up(&daemon, &call);
+    daemon.hang_up(&call);
     let (callee, agent) = (callee.finish(), agent.finish());
     assert_eq!(
         directions(&offers(&callee)),
@@ -341,7 +336,7 @@ fn a_call_that_is_being_transferred_is_not_held() {
         refused["message"], "A transfer of the call is under way",
         "{refused}"
     );
-    hang_up(&daemon, &call);
+    daemon.hang_up(&call);
     let pbx = pbx.finish();
     assert!(offers(&pbx).is_empty(), "{pbx}");
 }
@@ -382,7 +377,7 @@ fn a_transfer_that_fails_ends_the_hold() {
     };
     let waited = Deadline::after(Duration::from_secs(20)).poll(goes_on);
     assert!(waited.is_some(), "{}", daemon.shown(&path));
-    hang_up(&daemon, &call);
+    daemon.hang_up(&call);
     let (pbx, agent) = (pbx.finish(), agent.finish());
     assert_eq!(
         directions(&offers(&pbx)),
@@ -435,7 +430,7 @@ fn a_session_token_holds_nothing() {
         let (status, body) = http::change("POST", daemon.house.http, &path, &token, &json!({}));
         assert_eq!(status, 401, "{body}");
     }
-    assert_eq!(ask(&daemon, &call, "hangup").0, 200);
+    daemon.hang_up(&call);
     pbx.finish();
     agent.finish();
 }

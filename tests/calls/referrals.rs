@@ -270,7 +270,8 @@ fn a_runtime_transfers_and_hangs_up_its_own_call_by_its_token() {
     assert_eq!(status, 202, "{body}");
     pbx.wait_for("REFER");
     let (status, body) = ask(&format!("/phone/calls/{call}/hangup"), &json!({}));
-    assert_eq!(status, 200, "{body}");
+    // Its end may not be a row yet.
+    assert!(matches!(status, 200 | 202), "{status}: {body}");
     agent.finish();
     pbx.finish();
     let (status, body) = ask(&format!("/phone/calls/{call}/hangup"), &json!({}));

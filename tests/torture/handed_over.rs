@@ -168,12 +168,7 @@ impl Pbx {
 
     /// The record once the call has ended.
     pub(crate) fn ended(&self, daemon: &Daemon) -> Value {
-        let path = format!("/phone/calls/{}", self.call);
-        let seen = Deadline::after(PATIENCE).poll(|| {
-            let shown = daemon.shown(&path);
-            shown["ended_at"].is_string().then_some(shown)
-        });
-        seen.unwrap_or_else(|| panic!("not over: {}", daemon.shown(&path)))
+        daemon.stored(&self.call)
     }
 
     /// How often each of these events was recorded of the call.

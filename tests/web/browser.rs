@@ -168,8 +168,7 @@ fn a_person_reads_of_calls_without_a_mouse() {
         "{up}"
     );
     assert!(up.contains("+441632960001"), "{up}");
-    let hang_up = format!("/phone/calls/{call}/hangup");
-    assert_eq!(daemon.change("POST", &hang_up, &json!({})).0, 200);
+    daemon.hang_up(&call);
     drop(caller);
 
     const ENTER: char = '\u{e007}';

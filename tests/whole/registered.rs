@@ -76,7 +76,8 @@ fn calls(node: &Node, key: &str, agent: &str, pbx: Pbx) -> Pbx {
     });
     assert!(up.is_some(), "the PBX doesn't answer");
     let (status, ended) = node.change("POST", &format!("{call}/hangup"), key, &json!({}));
-    assert_eq!(status, 200, "{ended}");
+    // Its end may not be a row yet.
+    assert!(matches!(status, 200 | 202), "{status}: {ended}");
     let (pbx, heard) = answers.join().expect("the PBX");
     assert_eq!(heard.first().and_then(Message::method), Some("INVITE"));
     pbx
@@ -342,7 +343,7 @@ fn a_transfer_needs_no_flow_of_another_node() {
         key,
         &json!({}),
     );
-    assert_eq!(status, 200, "{ended}");
+    assert!(matches!(status, 200 | 202), "{status}: {ended}");
 
     // Whoever else has called is asked to refer its caller.
     dials_the_pbx(node, key, &agent);
