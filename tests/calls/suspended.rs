@@ -9,7 +9,7 @@ use trunkline_testkit::{Deadline, House, Message, Pbx};
 const OURS: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 const OTHERS: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3));
 const NUMBER: &str = "+442071838799";
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 #[test]
 fn a_suspended_org_begins_nothing_and_its_live_call_finishes() {
@@ -48,8 +48,12 @@ fn a_suspended_org_begins_nothing_and_its_live_call_finishes() {
     let refused = Deadline::after(PATIENCE).poll(|| is_refused(&call().1).then_some(()));
     assert!(refused.is_some(), "its INVITEs are refused");
     assert_eq!(pbx.register(&contact).status(), Some(403));
-    let (status, body) = daemon.read("/phone", daemon.key());
-    assert_eq!((status, &body["code"]), (403, &"org_suspended".into()));
+    let refused = Deadline::after(PATIENCE).poll(|| {
+        let (status, body) = daemon.read("/phone", daemon.key());
+        (status == 403).then_some(body)
+    });
+    let refused = refused.expect("its keys are refused");
+    assert_eq!(refused["code"], "org_suspended", "{refused}");
 
     // What is up goes on, and the other org is served.
     let again = live.offer(&sdp);
@@ -62,7 +66,14 @@ fn a_suspended_org_begins_nothing_and_its_live_call_finishes() {
     let served = Deadline::after(PATIENCE).poll(|| (call().1.status() == Some(200)).then_some(()));
     assert!(served.is_some(), "its INVITEs are taken again");
     assert_eq!(pbx.register(&contact).status(), Some(200));
-    let calls = daemon.calls();
-    let refused = calls.iter().find(|call| call["reason"] == "org_suspended");
+
+    // What keys may do follows by itself: calls may be taken before.
+    let status = || daemon.read("/phone", daemon.key()).0;
+    let served = Deadline::after(PATIENCE).poll(|| (status() == 200).then_some(()));
+    assert!(served.is_some(), "its keys work again: {}", status());
+    let refused = Deadline::after(PATIENCE).poll(|| {
+        let mut calls = daemon.calls().into_iter();
+        calls.find(|call| call["reason"] == "org_suspended")
+    });
     assert_eq!(refused.expect("a record")["status"], "refused");
 }
