@@ -16,9 +16,17 @@ use trunkline_testkit::{Deadline, House, tools};
 const LIMIT: Duration = Duration::from_secs(60);
 /// What is at once on a busy machine: less than any connection is waited for.
 const AT_ONCE: Duration = Duration::from_secs(3);
+/// A request may be late so often: other tests have the machine as well.
+const TRIES: usize = 5;
 
 /// The head of the answer to a request, which must come at once.
 fn head(node: &Node, method: &str, path: &str, key: &str) -> String {
+    let mut tries = (0..TRIES).map(|_| tried(node, method, path, key));
+    let answered = tries.find_map(Result::ok);
+    answered.unwrap_or_else(|| panic!("{method} {path}: never at once"))
+}
+
+fn tried(node: &Node, method: &str, path: &str, key: &str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(node.plot.http).expect("it listens");
     stream.set_read_timeout(Some(AT_ONCE)).expect("a time-out");
     let body = if method == "GET" { "" } else { "{}" };
@@ -28,10 +36,9 @@ fn head(node: &Node, method: &str, path: &str, key: &str) -> String {
     );
     stream.write_all(request.as_bytes()).expect("it reads");
     let mut answer = String::new();
-    let read = stream.read_to_string(&mut answer);
-    read.unwrap_or_else(|error| panic!("{method} {path}: {error}"));
+    stream.read_to_string(&mut answer)?;
     let (head, _) = answer.split_once("\r\n\r\n").expect("a head");
-    head.to_ascii_lowercase()
+    Ok(head.to_ascii_lowercase())
 }
 
 fn is_refused(head: &str) -> bool {
@@ -136,8 +143,9 @@ fn a_start_waits_for_its_database_with_closed_ports() {
 
     // One that waits ends when it is told to.
     proxy.cut();
+    let before = said();
     let mut process = plot.begin();
-    let waits = Deadline::after(LIMIT).poll(|| (said() >= 3).then_some(()));
+    let waits = Deadline::after(LIMIT).poll(|| (said() > before).then_some(()));
     assert!(waits.is_some(), "{}", plot.log());
     process.terminate();
     let ended = process.wait(Deadline::after(LIMIT)).expect("it ends");
