@@ -46,9 +46,15 @@ fn an_org_deleted_at_one_node_is_gone_from_the_other() {
     assert!(purged.is_some(), "nothing of it is left");
     let usage = "SELECT answered_calls::text FROM usage_kept";
     assert_eq!(pair.database.texts(usage), ["1"]);
-    let logs = [&pair.first, &pair.second].map(|node| node.plot.log());
-    let purged = logs
-        .iter()
-        .filter(|log| log.contains("a deleted org is purged"));
-    assert_eq!(purged.count(), 1, "one node purges");
+    // It is logged after the last row has gone.
+    let purging = || {
+        let logs = [&pair.first, &pair.second].map(|node| node.plot.log());
+        let purged = logs
+            .iter()
+            .filter(|log| log.contains("a deleted org is purged"));
+        purged.count()
+    };
+    let logged = Deadline::after(LIMIT).poll(|| (purging() > 0).then_some(()));
+    assert!(logged.is_some(), "nobody says so");
+    assert_eq!(purging(), 1, "one node purges");
 }
