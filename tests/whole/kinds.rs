@@ -124,7 +124,7 @@ pub(crate) fn of_the_api<'s>(scene: &'s Scene<'_>) -> Vec<Kind<'s>> {
             },
             {
                 let number = text(&scene.outset["phone_number"]);
-                move |on| scene.takes(&allowed, &number) == Some(on)
+                move |on| scene.takes(&allowed, &number) == on
             },
         ),
         kind(
@@ -138,7 +138,7 @@ pub(crate) fn of_the_api<'s>(scene: &'s Scene<'_>) -> Vec<Kind<'s>> {
                 };
                 scene.made(method, &path, if on { &body } else { &Value::Null });
             },
-            move |on| scene.takes(&listed, ON_TRUNK) == Some(on),
+            move |on| scene.takes(&listed, ON_TRUNK) == on,
         ),
     ]
 }
@@ -426,7 +426,7 @@ fn of_the_operators_org<'s>(scene: &'s Scene<'_>) -> Vec<Kind<'s>> {
                 let [first, second] = Scene::networks(on);
                 scene.of_org(&["trunk", "update", "--allow", &first, "--allow", &second]);
             },
-            move |on| scene.takes(&allowed, &own) == Some(on),
+            move |on| scene.takes(&allowed, &own) == on,
         ),
         kind(
             "a dedication",
@@ -434,7 +434,7 @@ fn of_the_operators_org<'s>(scene: &'s Scene<'_>) -> Vec<Kind<'s>> {
                 let word = if on { "dedicate" } else { "undedicate" };
                 scene.of_org(&["trunk", word, &DEDICATED.to_string()]);
             },
-            move |on| scene.takes(&dedicated, NUMBER) == Some(on),
+            move |on| scene.takes(&dedicated, NUMBER) == on,
         ),
     ]
 }
