@@ -67,7 +67,7 @@ fn a_pbx_without_refer_has_its_caller_bridged() {
     );
     let pbx = daemon
         .caller()
-        .takes(&[Refer, REFUSED, Rejoined, Pause(300), Bye]);
+        .takes(&[Refer, REFUSED, Rejoined, Pause(5_000), Bye]);
     let call = daemon.answered_call();
     transfer(&daemon, &call);
     // The agent is hung up on, the call goes on.
@@ -183,7 +183,7 @@ fn a_destination_that_is_busy_leaves_the_caller_with_its_agent() {
         runtime.play("runtime_answers"),
         carrier.play("runtime_is_busy"),
     );
-    let pbx = daemon.caller().takes(&[Refer, REFUSED, Pause(1500), Bye]);
+    let pbx = daemon.caller().takes(&[Refer, REFUSED, Pause(5_000), Bye]);
     let call = daemon.answered_call();
     transfer(&daemon, &call);
     sales.finish();
@@ -270,7 +270,7 @@ fn a_caller_who_leaves_while_the_destination_rings_takes_the_call_back() {
     let carrier = Runtime::new();
     let daemon = daemon(carrier);
     let sales = carrier.play("runtime_rings");
-    let pbx = daemon.caller().takes(&[Refer, REFUSED, Pause(1500), Bye]);
+    let pbx = daemon.caller().takes(&[Refer, REFUSED, Pause(5_000), Bye]);
     let call = daemon.answered_call();
     transfer(&daemon, &call);
     transferred(&daemon, &call, "ringing");

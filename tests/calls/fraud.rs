@@ -39,7 +39,7 @@ fn a_runtime_refers_to_no_number_that_is_not_allowed() {
             Some(headers) => runtime.refers_with("premium", headers, "runtime_is_refused"),
             None => runtime.refers_to("premium", "runtime_is_refused"),
         };
-        let pbx = daemon.caller().takes(&[Pause(1500), Bye]).finish();
+        let pbx = daemon.caller().takes(&[Pause(3_000), Bye]).finish();
         agent.finish();
         assert!(pbx.requests("REFER").is_empty(), "{headers:?}: {pbx}");
         assert!(daemon.record()["transfer"].is_null(), "{headers:?}");
@@ -103,7 +103,7 @@ fn a_destination_redirects_to_no_number_that_is_not_allowed() {
         let steps = [
             Refer,
             Answer("405 Method Not Allowed", ""),
-            Pause(1500),
+            Pause(3_000),
             Bye,
         ];
         let pbx = daemon.caller().takes(&steps);
@@ -171,7 +171,7 @@ fn hand_over(daemon: &Daemon, runtime: Runtime, way: Way) -> Value {
     let refused = Answer("405 Method Not Allowed", "");
     let steps: Vec<_> = digit
         .into_iter()
-        .chain([Refer, refused, Pause(1500), Bye])
+        .chain([Refer, refused, Pause(3_000), Bye])
         .collect();
     let pbx = daemon.caller().takes(&steps);
     if matches!(way, Way::Api | Way::Redirect) {

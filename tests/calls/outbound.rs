@@ -327,7 +327,7 @@ fn glare_is_waited_out() {
     if !tools(&["sipp"]) {
         return;
     }
-    let (callee, _, record) = joined("carrier_glares", &json!({"max_duration_s": 6}));
+    let (callee, _, record) = joined("carrier_glares", &json!({"max_duration_s": 10}));
     let invites = callee.requests("INVITE");
     assert_eq!(invites.len(), 3, "{callee}");
     let origin = |at: usize| {

@@ -104,7 +104,7 @@ fn a_runtime_reaches_only_what_its_agent_has() {
     if !tools(&["sipp"]) {
         return;
     }
-    let (pbx, _, record) = referring("+19005550100", "runtime_is_refused", &[Pause(1500), Bye]);
+    let (pbx, _, record) = referring("+19005550100", "runtime_is_refused", &[Pause(3_000), Bye]);
     assert!(pbx.requests("REFER").is_empty(), "{pbx}");
     assert!(record["transfer"].is_null(), "{record}");
 }
@@ -141,7 +141,7 @@ fn replaces_reaches_only_what_the_agent_has() {
         return;
     }
     const REPLACES: &str = "Replaces=asked%40runtime%3Bto-tag%3Dpbx%3Bfrom-tag%3Druntime";
-    let steps = [Pause(1500), Bye];
+    let steps = [Pause(3_000), Bye];
     let (pbx, _, record) = referring_with(
         ("+19005550100", Some(REPLACES)),
         "runtime_is_refused",

@@ -125,14 +125,13 @@ fn an_agent_at_its_limit_is_480_and_no_other_takes_the_call() {
     let daemon = house.serve();
     let caller = daemon.caller().names_agent(&sales);
     let agent = runtime.play("runtime_answers");
-    let first = caller
-        .clone()
-        .talks(Duration::from_secs(4))
-        .play("caller_hangs_up");
+    let first = caller.play("caller_is_hung_up_on");
     agent.wait_for("ACK");
+    let call = daemon.answered_call();
     let answer = refusal(&caller);
     assert_eq!(answer.status(), Some(480), "{answer:?}");
     assert_explained(&answer);
+    daemon.hang_up(&call);
     first.finish();
     agent.finish();
     let refused = daemon

@@ -101,7 +101,7 @@ fn every_way_of_a_pbx_has_its_outcome() {
     const TRYING: Step = Notify("SIP/2.0 100 Trying", "active;expires=60");
     const RINGING: Step = Notify("SIP/2.0 180 Ringing", "active;expires=60");
     const DONE: Step = Notify("SIP/2.0 200 OK", "terminated;reason=noresource");
-    const LATER: Step = Pause(700);
+    const LATER: Step = Pause(2_000);
     type Case = (
         &'static str,
         &'static [Step],
@@ -140,7 +140,7 @@ fn every_way_of_a_pbx_has_its_outcome() {
         ),
         (
             "BYE, then NOTIFY",
-            &[Refer, ACCEPTED, RINGING, Bye, Pause(200), DONE],
+            &[Refer, ACCEPTED, RINGING, Bye, Pause(50), DONE],
             ["transferred", "completed"],
             None,
             1,
