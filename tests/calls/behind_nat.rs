@@ -107,7 +107,7 @@ fn the_outside() {
     let family = family(&given(FAMILY));
     let house = House::on(family.daemon)
         .set("TRUNKLINE__SIP__KEEP_ALIVE_S", &interval)
-        .set("TRUNKLINE__SIP__T1_MS", "20");
+        .set("TRUNKLINE__SIP__T1_MS", "60");
     house.dedicate(&family.router.to_string());
     let daemon = house.serve();
     let namespace = given(PBX_NAMESPACE).parse().expect("a number");

@@ -14,8 +14,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 fn daemon() -> Daemon {
     House::new()
         .set("TRUNKLINE__SIP__REGISTER_RETRY_S", "1")
-        .set("TRUNKLINE__SIP__T1_MS", "20")
-        .set("TRUNKLINE__SIP__T2_MS", "80")
+        .set("TRUNKLINE__SIP__T1_MS", "50")
+        .set("TRUNKLINE__SIP__T2_MS", "200")
         .serve()
 }
 

@@ -67,8 +67,8 @@ fn watching(house: House) -> House {
     house
         .set("TRUNKLINE__SIP__HEALTH_INTERVAL_S", "1")
         .set("TRUNKLINE__SIP__HEALTH_DOWN_AFTER", "2")
-        .set("TRUNKLINE__SIP__T1_MS", "10")
-        .set("TRUNKLINE__SIP__T2_MS", "40")
+        .set("TRUNKLINE__SIP__T1_MS", "40")
+        .set("TRUNKLINE__SIP__T2_MS", "160")
 }
 
 #[test]
@@ -102,7 +102,9 @@ fn an_outbound_trunk_shows_whether_its_peer_answers() {
     becomes(true);
     peer.answers.store(false, Ordering::Relaxed);
     becomes(false);
-    assert!(daemon.log().contains("doesn't answer OPTIONS"));
+    let told = || daemon.log().contains("doesn't answer OPTIONS");
+    let told = Deadline::after(PATIENCE).poll(|| told().then_some(()));
+    assert!(told.is_some(), "{}", daemon.log());
     let call = json!({"phone_agent_id": daemon.house.first_agent, "phone_number": "+14155550100"});
     let (status, refused) = daemon.change("POST", "/phone/outbound-call", &call);
     assert_eq!(status, 409, "{refused}");

@@ -1,5 +1,6 @@
 //! Peers behind NAT over UDP: a PBX that registered is called after the NAT would have forgotten it, and one that no longer answers is shown so.
 
+use std::collections::HashSet;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +11,7 @@ use serde_json::{Value, json};
 use crate::{outbound, ways_out};
 use trunkline_testkit::dialog::Dialog;
 use trunkline_testkit::talker::{Talker, offer};
-use trunkline_testkit::{Daemon, Deadline, House, Pbx, Peer, Responder, Runtime};
+use trunkline_testkit::{Daemon, Deadline, House, Message, Pbx, Peer, Responder, Runtime};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How long the NAT remembers a mapping after the last packet from inside.
@@ -74,11 +75,11 @@ fn unblocked(ip: Ipv4Addr) -> UdpSocket {
     socket
 }
 
-/// A node that asks often, and gives up soon.
+/// A node that asks often, and gives up within four seconds.
 fn node() -> House {
     House::new()
         .set("TRUNKLINE__SIP__KEEP_ALIVE_S", "1")
-        .set("TRUNKLINE__SIP__T1_MS", "20")
+        .set("TRUNKLINE__SIP__T1_MS", "60")
 }
 
 fn registration(daemon: &Daemon) -> Value {
@@ -135,7 +136,8 @@ fn a_registered_pbx_that_no_longer_answers_is_shown_so() {
     assert!(!is_told(), "{}", daemon.log());
     nat.block(true);
     until_reachable(&daemon, false);
-    assert!(is_told(), "{}", daemon.log());
+    let told = Deadline::after(PATIENCE).poll(|| is_told().then_some(()));
+    assert!(told.is_some(), "{}", daemon.log());
     assert_eq!(daemon.shown("/phone/sip/inbound-trunk")["registered"], true);
 
     // It comes back by a REGISTER: its way is a new one.
@@ -203,9 +205,11 @@ fn answering(contact: Option<&str>) -> Responder {
     Responder::accepting(Ipv4Addr::LOCALHOST, contact, sdp)
 }
 
-/// How many OPTIONS have come.
+/// How many OPTIONS have come, each counted once.
 fn asked(callee: &Responder) -> usize {
-    callee.requests("OPTIONS").len()
+    let options = callee.requests("OPTIONS").into_iter();
+    let which = |options: Message| (options.value("Call-ID"), options.value("CSeq"));
+    options.map(which).collect::<HashSet<_>>().len()
 }
 
 /// A node that sends no OPTIONS but keep-alives; who calls from 127.0.0.2 needs no credentials.
@@ -232,19 +236,28 @@ fn a_runtime_behind_nat_is_asked_while_its_call_is_up() {
         assert_eq!(answer.status(), Some(200), "{answer:?}");
 
         let id = daemon.answered_call();
-        std::thread::sleep(REMEMBERED + REMEMBERED / 2);
-        let count = asked(runtime);
-        assert_eq!(count >= 3, is_asked, "{count} OPTIONS:\n{}", daemon.log());
-        assert!(is_asked || count == 0, "{count} OPTIONS");
+        if is_asked {
+            let enough = Deadline::after(PATIENCE).poll(|| (asked(runtime) >= 3).then_some(()));
+            assert!(
+                enough.is_some(),
+                "{} OPTIONS:\n{}",
+                asked(runtime),
+                daemon.log()
+            );
+        } else {
+            std::thread::sleep(REMEMBERED + REMEMBERED / 2);
+            assert_eq!(asked(runtime), 0, "{}", daemon.log());
+        }
 
-        // Nothing is asked once the call is over.
+        // Nothing is asked once the call is over; one may be under way then.
         let path = format!("/phone/calls/{id}/hangup");
         let (status, ended) = daemon.change("POST", &path, &json!({}));
         assert!(status < 300, "{ended}");
         daemon.record();
         let count = asked(runtime);
         std::thread::sleep(REMEMBERED);
-        assert_eq!(asked(runtime), count);
+        let more = asked(runtime) - count;
+        assert!(more <= 1, "{more} OPTIONS:\n{}", daemon.log());
     }
 }
 
