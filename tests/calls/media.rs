@@ -54,10 +54,13 @@ fn a_forged_packet_starts_nothing_between_two_calls() {
         forger.send(second, first, &packet(0, sequence, 2, &[0xff; 160]));
     }
     let honest = Rtp::new(PEER);
-    assert!(
-        honest.converse(third).is_some(),
-        "the honest peer is served"
-    );
+    let mut said = 0;
+    let heard = Deadline::after(Duration::from_secs(10)).poll(|| {
+        said += 1;
+        honest.speak(third);
+        honest.hears()
+    });
+    assert!(heard.is_some(), "the honest peer is served");
     let echoed = |daemon: &Daemon| {
         let page = http::get(daemon.house.http, "/metrics", None)
             .expect("metrics")
@@ -71,7 +74,8 @@ fn a_forged_packet_starts_nothing_between_two_calls() {
     let counted = Deadline::after(Duration::from_secs(10))
         .poll(|| echoed(&daemon).filter(|count| *count > 0.0));
     let counted = counted.expect("what the honest peer was sent is counted");
-    assert!(counted < 20.0, "{counted} packets were echoed");
+    let most = f64::from(said);
+    assert!(counted <= most, "{counted} packets were echoed, of {said}");
 }
 
 #[test]
@@ -94,8 +98,7 @@ fn audio_and_keys_are_taken_from_the_callers_address_alone() {
     for _ in 0..20 {
         attacker.speak(media);
         attacker.press(media, 1);
-        honest.speak(media);
-        assert!(honest.hears().is_some());
+        assert_eq!(honest.converse(media), Some(media), "it goes on");
     }
     assert_eq!(attacker.hears(), None, "nothing is sent to another address");
     assert_eq!(daemon.calls()[0]["transfer"], Value::Null, "no key counts");

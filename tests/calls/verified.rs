@@ -127,6 +127,16 @@ impl Callee {
         true
     }
 
+    /// Hears so many more packets.
+    fn hears(&mut self, count: usize) {
+        let wanted = self.heard.len() + count;
+        let heard = Deadline::after(PATIENCE).poll(|| {
+            while self.heard.len() < wanted && self.hear() {}
+            (self.heard.len() == wanted).then_some(())
+        });
+        assert!(heard.is_some(), "it speaks no more");
+    }
+
     /// Listens until the daemon hangs up.
     fn listen(mut self) -> Heard {
         let over = Deadline::after(PATIENCE).poll(|| {
@@ -427,9 +437,7 @@ fn a_callee_that_presses_keys_and_hangs_up_ends_the_call() {
     let (status, _) = verify(&daemon, &id);
     assert_eq!(status, 202);
     let mut callee = Callee::picks_up(&carrier, 8);
-    while callee.heard.len() < 25 {
-        assert!(callee.hear(), "it speaks");
-    }
+    callee.hears(25);
     assert!(callee.heard.iter().all(|packet| packet[1] & 0x7f == 8));
     let offered = callee.invite.body().lines().find_map(|line| {
         let port = line.strip_prefix("m=audio ")?.split(' ').next()?;
@@ -441,10 +449,7 @@ fn a_callee_that_presses_keys_and_hangs_up_ends_the_call() {
         packet.extend([5, 10, 0, 160]);
         callee.rtp.send_to(&packet, to).expect("it is sent");
     }
-    let before = callee.heard.len();
-    while callee.heard.len() < before + 10 {
-        assert!(callee.hear(), "it goes on");
-    }
+    callee.hears(10);
     callee.leg.ask("BYE");
     let answered = callee.leg.end.response(200);
     assert_eq!(answered.status(), Some(200));
