@@ -1,5 +1,6 @@
 //! Calls that come back to the daemon that has just sent them: through a proxy, through another phone system, through one that hides it.
 
+use std::collections::HashSet;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -41,10 +42,15 @@ impl Mirror {
         );
         let (goes, hears) = (Arc::clone(&way), Arc::clone(&answers));
         let mut turn = 0;
+        let mut known = HashSet::new();
         // The INVITEs that came, and what was sent back of each.
         let mut open: Vec<(Message, Message)> = Vec::new();
         let responder = Responder::on(socket, move |message| {
             if message.is_request("INVITE") {
+                // One that was sent again, since this took long.
+                if !known.insert(message.value("Via")) {
+                    return vec![message.reply("100 Trying", "")];
+                }
                 turn += 1;
                 let way = *goes.lock().expect("nobody panics with it");
                 let back = sent_back(message, way, own, daemon, turn);
@@ -76,10 +82,10 @@ impl Mirror {
         }
     }
 
-    /// INVITEs that came for one call, and the answers to what was sent back.
+    /// Legs that came for one call, and the answers to what was sent back.
     fn play(&self, way: Way, call: impl FnOnce() -> Option<u16>) -> (usize, Vec<u16>) {
         *self.way.lock().expect("nobody panics with it") = way;
-        let seen = || self.responder.requests("INVITE").len();
+        let seen = || self.responder.taken();
         let before = seen();
         self.answers.lock().expect("nobody panics with it").clear();
         assert_eq!(call(), Some(486), "the circle has ended");
