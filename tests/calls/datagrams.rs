@@ -172,9 +172,10 @@ fn a_large_invite_leaves_by_tcp_where_the_peer_takes_it() {
     }
     let counted = || (metric(&daemon, "trunkline_sip_large_requests_total") >= 2).then_some(());
     assert!(Deadline::after(PATIENCE).poll(counted).is_some());
-    let log = daemon.log();
-    let warned = log.matches("too large for UDP").count();
-    assert_eq!(warned, 1, "{log}");
+    let warned = || daemon.log().matches("too large for UDP").count();
+    let is_told = Deadline::after(PATIENCE).poll(|| (warned() > 0).then_some(()));
+    assert!(is_told.is_some(), "{}", daemon.log());
+    assert_eq!(warned(), 1, "{}", daemon.log());
 }
 
 #[test]

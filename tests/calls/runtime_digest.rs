@@ -72,7 +72,8 @@ fn files_hold(folder: &Path, text: &str) -> bool {
     paths.any(|path| match path.is_dir() {
         true => files_hold(&path, text),
         false => {
-            let octets = std::fs::read(&path).expect("a file");
+            // It may be gone as soon as it was seen.
+            let octets = std::fs::read(&path).unwrap_or_default();
             memchr::memmem::find(&octets, text.as_bytes()).is_some()
         }
     })

@@ -1,9 +1,11 @@
 //! Cold transfers: what the PBX is asked, and what becomes of the ways in which it may answer.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use trunkline_testkit::referred::Step::{self, Answer, Bye, ByeComes, Key, Notify, Pause, Refer};
-use trunkline_testkit::{Daemon, House, proves, tools};
+use trunkline_testkit::{Daemon, Deadline, House, proves, tools};
 
 const NUMBER: &str = "+442071838751";
 
@@ -501,8 +503,14 @@ fn a_key_among_the_audio_does_the_same() {
     let pbx = daemon
         .caller()
         .takes(&[Refer, Answer("403 Forbidden", ""), Pause(300), Bye]);
+    let answered = || {
+        let so_far = pbx.so_far();
+        let is_answered = so_far.statuses("INVITE").contains(&200);
+        is_answered.then_some(so_far)
+    };
     daemon.answered_call();
-    let so_far = pbx.so_far();
+    let so_far = Deadline::after(Duration::from_secs(30)).poll(answered);
+    let so_far = so_far.expect("the caller has its answer");
     let answer = so_far.response(200, "INVITE").body();
     let value = |key: &str| answer.lines().find_map(|line| line.strip_prefix(key));
     let port = value("m=audio ").and_then(|rest| rest.split(' ').next());
