@@ -199,6 +199,8 @@ fn kill_9_between_commit_and_delivery_loses_nothing() {
     let mut acknowledged = BTreeSet::new();
     for round in 0..ROUNDS {
         let mut process = house.start();
+        let tried = || receiver.seen.lock().expect("unpoisoned").requests;
+        let before = tried();
         if round == 0 {
             let url = format!("http://{}/", receiver.address);
             let webhook = json!({"url": url, "types": ["handoff.created"]});
@@ -215,7 +217,10 @@ fn kill_9_between_commit_and_delivery_loses_nothing() {
             acknowledged.insert(session);
         }
         // At once in the first round, with attempts under way in the others.
-        std::thread::sleep(Duration::from_millis(150 * round as u64));
+        if round > 0 {
+            Deadline::after(PATIENCE).poll(|| (tried() > before).then_some(()));
+            std::thread::sleep(Duration::from_millis(150 * round as u64));
+        }
         process.kill();
         drop(process);
     }
