@@ -2,10 +2,10 @@
 //! played as docs/replay.md prints it.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
@@ -22,6 +22,7 @@ const ECHOING: &str = "+12025550177";
 /// A capture that runs.
 struct Capturing {
     process: Process,
+    file: PathBuf,
 }
 
 impl Capturing {
@@ -37,6 +38,7 @@ impl Capturing {
             .stderr(Stdio::null());
         let mut capturing = Self {
             process: Process::start("dumpcap", &mut command),
+            file: file.to_owned(),
         };
         let begun = Deadline::after(LIMIT).poll(|| {
             let ended = capturing.process.exited();
@@ -47,10 +49,20 @@ impl Capturing {
         (begun == Some(true)).then_some(capturing)
     }
 
+    /// Waits until the file holds a question that is asked from now on, and so all that passes before; it is written twice a second.
+    fn has_next(&self, qualifying: &Qualifying) {
+        let next = qualifying.asked.load(Ordering::Relaxed) + 2;
+        let question = format!("Call-ID: qualify-{next}\r\n");
+        let holds = || {
+            let octets = std::fs::read(&self.file).unwrap_or_default();
+            memchr::memmem::find(&octets, question.as_bytes()).map(drop)
+        };
+        // A capture that is written at its end alone shows nothing before.
+        Deadline::after(Duration::from_secs(10)).poll(holds);
+    }
+
     fn stop(self) {
-        // What was captured last may not be written yet.
-        std::thread::sleep(Duration::from_millis(500));
-        let Self { mut process } = self;
+        let Self { mut process, .. } = self;
         process.signal("INT");
         let ended = process.wait(Deadline::after(LIMIT));
         assert!(ended.is_some(), "it ends");
@@ -60,12 +72,14 @@ impl Capturing {
 /// A phone system that asks again and again whether the daemon is there.
 struct Qualifying {
     is_over: Arc<AtomicBool>,
+    /// The number of the last question.
+    asked: Arc<AtomicU32>,
 }
 
 impl Qualifying {
     fn start(daemon: SocketAddr) -> Self {
-        let is_over = Arc::new(AtomicBool::new(false));
-        let over = Arc::clone(&is_over);
+        let (is_over, asked) = (Arc::new(AtomicBool::new(false)), Arc::default());
+        let (over, count) = (Arc::clone(&is_over), Arc::<AtomicU32>::clone(&asked));
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         let at = socket.local_addr().expect("an address");
         std::thread::spawn(move || {
@@ -81,10 +95,11 @@ impl Qualifying {
                 socket
                     .send_to(options.as_bytes(), daemon)
                     .expect("it is sent");
+                count.store(number, Ordering::Relaxed);
                 std::thread::sleep(Duration::from_millis(200));
             }
         });
-        Self { is_over }
+        Self { is_over, asked }
     }
 }
 
@@ -128,6 +143,7 @@ fn a_capture_of_calls_is_imported_and_played() {
         return;
     };
     let qualifying = Qualifying::start(daemon.sip());
+    capturing.has_next(&qualifying);
     daemon.caller().play("caller_hangs_up").finish();
     daemon.record();
     // The API asks for a transfer.
@@ -148,6 +164,7 @@ fn a_capture_of_calls_is_imported_and_played() {
     let (status, ended) = daemon.change("POST", &format!("{over}/hangup"), &json!({}));
     assert!(status < 300, "{ended}");
     pbx.finish();
+    capturing.has_next(&qualifying);
     drop(qualifying);
     capturing.stop();
 
