@@ -76,7 +76,7 @@ fn a_person_makes_uses_and_revokes_a_key() {
     browser.fill("#key-name", "Night shift");
     // With the keyboard: Enter in the field.
     browser.fill("#key-name", "\u{e007}");
-    let new = browser.text("#new-key");
+    let new = browser.appears("#new-key");
     browser.screenshot("key");
     let phone = |key: &str| http::get(at, "/phone", Some(key)).expect("an answer").0;
     assert_eq!(phone(&new), 200);

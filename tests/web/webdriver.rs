@@ -98,27 +98,32 @@ impl Browser {
         text(&self.script(&script))
     }
 
-    /// Waits until it reads so: a click may return before the page that it leads to is there.
+    /// What it reads once that is so: a click or a key may return before the page that it leads to is there.
+    fn once(&self, selector: &str, is_so: impl Fn(&str) -> bool) -> Option<String> {
+        let read = || Some(self.text(selector)).filter(|text| is_so(text));
+        Deadline::after(LIMIT).poll(read)
+    }
+
+    /// Waits until it reads so.
     pub(crate) fn shows(&self, selector: &str, wanted: &str) {
-        for _ in 0..100 {
-            if self.text(selector) == wanted {
-                return;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(100));
-        }
-        panic!("{selector} reads {:?}, not {wanted:?}", self.text(selector));
+        let shown = self.once(selector, |text| text == wanted);
+        assert!(
+            shown.is_some(),
+            "{selector} reads {:?}, not {wanted:?}",
+            self.text(selector)
+        );
+    }
+
+    /// What it reads, once it is there.
+    pub(crate) fn appears(&self, selector: &str) -> String {
+        let there = self.once(selector, |text| !text.is_empty());
+        there.unwrap_or_else(|| panic!("there is no {selector}"))
     }
 
     /// Waits until it is there and `word` isn't in it.
     pub(crate) fn gone(&self, selector: &str, word: &str) {
-        for _ in 0..100 {
-            let text = self.text(selector);
-            if !text.is_empty() && !text.contains(word) {
-                return;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(100));
-        }
-        panic!("{word:?} is still in {selector}");
+        let gone = self.once(selector, |text| !text.is_empty() && !text.contains(word));
+        assert!(gone.is_some(), "{word:?} is still in {selector}");
     }
 
     pub(crate) fn click(&self, selector: &str) {
