@@ -373,7 +373,8 @@ mod tests {
     use crate::sqlite::{Access, Connections};
     use crate::tx::Mode;
 
-    const SHORT: Duration = Duration::from_millis(50);
+    /// Beyond what a thread needs for its turn on a busy machine.
+    const SHORT: Duration = Duration::from_secs(2);
     const LONG: Duration = Duration::from_secs(60);
 
     /// One thread that writes, and its file.
