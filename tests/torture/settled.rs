@@ -10,7 +10,7 @@ use trunkline_testkit::peer::Transport;
 use trunkline_testkit::{Deadline, Message, Peer};
 
 /// Without a message for so long nothing more is agreed.
-const QUIET: Duration = Duration::from_millis(1_500);
+const QUIET: Duration = Duration::from_millis(3_000);
 const TURN: Duration = Duration::from_millis(20);
 
 /// One of the two.
