@@ -140,9 +140,9 @@ fn a_runtime_that_comes_and_goes_is_asked_once_in_its_calls() {
         .set("TRUNKLINE__SIP__HEALTH_DOWN_AFTER", "1");
     house.allow("127.0.0.1/32");
     let up = Up::of(house, |caller, dialling| caller.ask(dialling, dialling));
-    let (mut probes, mut questions) = (0, 0);
+    let (mut probes, mut questions, mut before) = (0, 0, None);
     while probes < 8 {
-        let request = asked(&up.runtime);
+        let request = asked_anew(&up.runtime, &mut before);
         let is_probe = request.is_request("OPTIONS");
         let is_gone = is_probe && probes % 2 == 0;
         let status = match is_gone {
