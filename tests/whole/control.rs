@@ -102,6 +102,10 @@ fn a_call_on_one_is_transferred_at_the_other() {
     let no_bridge = json!({"bridge_when_refer_fails": false});
     let (status, changed) = pair.first.change("PATCH", path, &pair.key, &no_bridge);
     assert_eq!(status, 200, "{changed}");
+    // The call goes by what its node knows when it begins: this answer waits for that.
+    let question = json!({"to": "1"});
+    let path = "/phone/sip/route-test";
+    pair.second.made("POST", path, &pair.key, &question);
     let path = format!(
         "/phone/sip/agents/{}/transfer-destinations",
         text(&pair.outset["agent_id"])
