@@ -373,7 +373,7 @@ mod tests {
     use crate::sqlite::{Access, Connections};
     use crate::tx::Mode;
 
-    /// Beyond what a thread needs for its turn on a busy machine.
+    /// More than a thread needs for its turn on a busy machine.
     const SHORT: Duration = Duration::from_secs(2);
     const LONG: Duration = Duration::from_secs(60);
 

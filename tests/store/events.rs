@@ -391,7 +391,7 @@ async fn readers_never_miss_a_number(bed: &Bed) {
     assert_eq!(all(&store, org).await.len(), 100);
 }
 
-/// Not each time: other tests have the machine as well.
+/// Turns may be late: other tests have the machine as well.
 async fn another_node_learns_within_a_second(bed: &Bed) {
     const TURNS: u64 = 10;
     let (here, there) = (bed.open().await, bed.open().await);
