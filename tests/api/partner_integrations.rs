@@ -61,7 +61,7 @@ impl Booking {
 
 fn configured(address: SocketAddr) -> String {
     format!(
-        "[integrations.booking]\nkey = \"tours\"\nbase_url = \"http://{address}/api/v1\"\napp_key_header = \"X-App\"\nuser_key_header = \"X-User\"\ntimeout_s = 1\n"
+        "[integrations.booking]\nkey = \"tours\"\nbase_url = \"http://{address}/api/v1\"\napp_key_header = \"X-App\"\nuser_key_header = \"X-User\"\ntimeout_s = 5\n"
     )
 }
 
