@@ -268,7 +268,7 @@ fn chunks(mut envelope: &[u8]) -> Vec<(u16, Vec<u8>)> {
 #[test]
 fn a_collector_gets_both_legs_under_one_id() {
     let collector = UdpSocket::bind("127.0.0.1:0").expect("a port");
-    let wait = Some(Duration::from_secs(2));
+    let wait = Some(Duration::from_secs(30));
     collector.set_read_timeout(wait).expect("a timeout");
     let address = collector.local_addr().expect("an address").to_string();
     let house = House::new()
