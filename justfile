@@ -23,6 +23,14 @@ ci:
 build:
     cargo build --release -p trunkline -p trunkline-bench
 
+# The Debian package, with man pages and completions (needs cargo-deb)
+dist:
+    packaging/build
+
+# Installs that package on a clean Debian, starts it as its unit would, calls, upgrades, purges (root; debootstrap, sip-tester)
+dist-test: dist
+    packaging/test-install
+
 # Every figure the README claims: closed loop, fixed rate, OPTIONS, bytes a call, overload, leftovers
 bench *args: build
     target/release/trunkline-bench all --daemon {{daemon}} {{args}}

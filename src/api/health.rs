@@ -11,8 +11,8 @@ use serde::Serialize;
 use trunkline_store::Store;
 use trunkline_store::journal;
 
-use super::Api;
 use super::openapi::OpenApiBuilder;
+use super::{Api, ApiError};
 use crate::telemetry::metrics;
 
 /// Time after which the database counts as away.
@@ -88,6 +88,16 @@ pub async fn database_answers(store: &Store) -> bool {
 
     metrics::database_up(answers);
     answers
+}
+
+/// `GET /metrics` where the API is served, unless metrics have an address of their own.
+pub(super) async fn rendered_beside_the_api(state: State<Api>) -> Result<Response, ApiError> {
+    if state.config().http.health_listen.is_some() {
+        return Err(ApiError::NotFound(
+            "Metrics are at http.health_listen".to_owned(),
+        ));
+    }
+    Ok(rendered(state).await)
 }
 
 /// `GET /metrics`: Prometheus' text format.

@@ -67,7 +67,7 @@ pub use health::database_answers;
 pub(crate) use language::language_tag;
 pub(crate) use phone::change_of;
 pub use scopes::SCOPES;
-pub use server::{Server, bind};
+pub use server::{HealthServer, Server, bind};
 pub use state::{Api, ApiDeps};
 pub(crate) use state::{default_limits, default_retention};
 pub(crate) use success::Success;
@@ -81,7 +81,7 @@ fn routes() -> Routes {
         .route("/docs", get(document::docs))
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
-        .route("/metrics", get(health::rendered))
+        .route("/metrics", get(health::rendered_beside_the_api))
         .route("/.well-known/jwks.json", get(jwks::show))
         .nest("/handoff-analytics", handoff_analytics::router())
         .nest("/api-keys", api_keys::router())
@@ -111,6 +111,16 @@ pub fn router(api: Api) -> Router {
             api.clone(),
             request::wrap,
         ))
+        .with_state(api)
+}
+
+/// Routes of `http.health_listen`.
+fn health_router(api: Api) -> Router {
+    Router::new()
+        .route("/healthz", get(health::healthz))
+        .route("/readyz", get(health::readyz))
+        .route("/metrics", get(health::rendered))
+        .fallback(unknown_path)
         .with_state(api)
 }
 

@@ -13,7 +13,7 @@ use tokio_rustls::TlsAcceptor;
 use trunkline_net::tls::Certificate;
 
 use super::connection_limiter::{ConnectionBounds, ConnectionLimiter};
-use super::{Api, connection, follow, phone, router};
+use super::{Api, connection, follow, health_router, phone, router};
 use crate::config::HttpTimeouts;
 use crate::telemetry::metrics;
 
@@ -28,6 +28,39 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The address can't be listened on.
 pub async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     TcpListener::bind(address).await
+}
+
+/// A running server of `/healthz`, `/readyz` and `/metrics` alone, on an address of their own: reachable while clients take all of the API's
+/// connections, and out of reach of those clients.
+#[derive(Debug)]
+pub struct HealthServer {
+    end: watch::Sender<bool>,
+    serving: tokio::task::JoinHandle<()>,
+}
+
+impl HealthServer {
+    /// Maximum number of connections: a few orchestrators and scrapers.
+    const CONNECTIONS: usize = 64;
+
+    /// Serves plain HTTP until [`Self::stop`].
+    pub fn start(api: Api, listener: TcpListener) -> Self {
+        let (end, ended) = watch::channel(false);
+        let limiter = ConnectionLimiter::new(ConnectionBounds {
+            total: Self::CONNECTIONS,
+            per_source: Self::CONNECTIONS,
+            trusted_proxies: Vec::new(),
+        });
+        let timeouts = api.config().http.timeouts;
+        let answers = (health_router(api), timeouts);
+        let serving = tokio::spawn(serve(answers, listener, None, limiter, ended));
+        Self { end, serving }
+    }
+
+    /// Stops accepting, lets requests in progress finish for a few seconds, and returns.
+    pub async fn stop(self) {
+        let _ = self.end.send(true);
+        let _ = self.serving.await;
+    }
 }
 
 /// A running server.

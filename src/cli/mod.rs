@@ -15,9 +15,11 @@ mod dedicated_networks;
 mod doctor;
 mod explain;
 mod failure;
+mod health;
 mod in_process;
 mod key;
 mod limits;
+mod manual;
 mod number;
 mod org;
 mod output;
@@ -30,6 +32,7 @@ mod route_test;
 mod serve;
 mod sockets;
 mod startup;
+mod supervisor;
 mod tied_peers;
 mod trace;
 mod trunk;
@@ -113,6 +116,9 @@ enum Command {
     /// Partners: resellers that make orgs.
     #[command(subcommand)]
     Partner(partner::Command),
+    Health(health::Command),
+    Completion(manual::Completion),
+    Man(manual::Man),
 }
 
 /// Runs the command that the process was started with.
@@ -153,6 +159,9 @@ fn run(cli: Cli, given: audited_command::AuditedCommand) -> Result<(), Failure> 
         Command::Agent(command) => startup::block_on(given.scope(command.run(&config))),
         Command::Trunk(command) => startup::block_on(given.scope(command.run(&config))),
         Command::Partner(command) => startup::block_on(given.scope(command.run(&config))),
+        Command::Health(command) => startup::block_on(command.run(&config)),
+        Command::Completion(command) => command.run(Cli::command()),
+        Command::Man(command) => command.run(Cli::command()),
     }
 }
 

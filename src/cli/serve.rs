@@ -15,8 +15,8 @@ use trunkline_store::private;
 
 use super::output::or_dash;
 use super::sockets::Sockets;
-use super::{Failure, now, startup};
-use crate::api::{self, Api, Server};
+use super::{Failure, now, startup, supervisor};
+use crate::api::{self, Api, HealthServer, Server};
 use crate::config::Config;
 use crate::directory::Directory;
 use crate::engine::{
@@ -167,6 +167,9 @@ async fn serve(
 
     let http = tokio::net::TcpListener::from_std(sockets.http).map_err(broken)?;
     let server = Server::start(api.clone(), http, certificate.as_ref());
+    let health = sockets.health.map(tokio::net::TcpListener::from_std);
+    let health = health.transpose().map_err(broken)?;
+    let health = health.map(|listener| HealthServer::start(api.clone(), listener));
     let reloading = tokio::spawn(reload(certificate, security, hangups));
     let sending = (&config.webhooks, receivers);
     let sender = WebhookSender::new(store.clone(), sending, recording.run.node, now).start();
@@ -174,12 +177,15 @@ async fn serve(
     let deletion = Deletion::start(store.clone(), live.clone(), engine.handle(), retention);
     let erasing = ErasureTask::start(store.clone(), engine.handle(), recording.journal.clone());
     let upkeep = tokio::spawn(upkeep(handle, store.clone()));
+    let watched = tokio::spawn(supervisor::watch(engine.handle()));
     metrics::ready(true);
     announce(&config, &reachable, &media_addresses);
 
     let outcome = match ready(&store, &directory, &reachable).await {
         Ok(()) => {
+            supervisor::ready();
             ends.next().await;
+            supervisor::stopping();
             api.drain();
             leave(&engine, &recording, config.limits.drain_timeout, &mut ends).await;
             Ok(())
@@ -190,7 +196,11 @@ async fn serve(
     upkeep.abort();
     drop((deletion, erasing));
     reloading.abort();
+    watched.abort();
     server.stop().await;
+    if let Some(health) = health {
+        health.stop().await;
+    }
     engine.stop().await;
     recording.end(ends.next()).await;
     sender.stop().await;
@@ -238,6 +248,7 @@ async fn reload(
     mut hangups: Signal,
 ) {
     while hangups.recv().await.is_some() {
+        supervisor::reloading();
         match security.reload() {
             Ok(()) => tracing::info!("SIP's certificates read again"),
             Err(error) => {
@@ -245,18 +256,16 @@ async fn reload(
             }
         }
 
-        let Some(certificate) = &certificate else {
-            tracing::info!("SIGHUP: HTTP has no certificate");
-            continue;
-        };
-        match certificate.reload() {
-            Ok(()) => {
-                tracing::info!(chain = %certificate.files().chain.display(), "certificate read again")
+        match certificate.as_ref().map(|https| (https, https.reload())) {
+            None => tracing::info!("SIGHUP: HTTP has no certificate"),
+            Some((https, Ok(()))) => {
+                tracing::info!(chain = %https.files().chain.display(), "certificate read again")
             }
-            Err(error) => {
+            Some((_, Err(error))) => {
                 tracing::error!(%error, "the new certificate can't be used: the old one stays")
             }
         }
+        supervisor::ready();
     }
 }
 

@@ -16,6 +16,8 @@ use crate::engine::{BoundListener, ListenerSockets};
 pub(super) struct Sockets {
     /// Socket of the API.
     pub(super) http: TcpListener,
+    /// Socket of `http.health_listen`.
+    pub(super) health: Option<TcpListener>,
     /// Sockets of SIP, in the order of `sip.listeners`.
     pub(super) sip: Vec<BoundListener>,
 }
@@ -24,6 +26,9 @@ impl Sockets {
     pub(super) fn bind(config: &Config) -> Result<Self, Failure> {
         let http = tcp::bind(config.http.listen)
             .map_err(|error| taken("http.listen", config.http.listen, &error))?;
+        let health = config.http.health_listen.map(|address| {
+            tcp::bind(address).map_err(|error| taken("http.health_listen", address, &error))
+        });
         let bind = |listener: &Listener| {
             let key = format!("sip.{}", listener.transport);
             bind(listener, config.sip.shards).map_err(|error| taken(&key, listener.address, &error))
@@ -37,6 +42,7 @@ impl Sockets {
 
         Ok(Self {
             http,
+            health: health.transpose()?,
             sip: config
                 .sip
                 .listeners

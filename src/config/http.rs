@@ -13,6 +13,8 @@ use super::section::{ConfigEntry, Section};
 pub struct Http {
     /// Address that the API listens on.
     pub listen: SocketAddr,
+    /// A second address, plain HTTP, for `/healthz`, `/readyz` and `/metrics`. [`listen`](Self::listen) then has no `/metrics`.
+    pub health_listen: Option<SocketAddr>,
     /// Base URL of the API for its users, without a trailing slash; absent: `http://` and the bound address.
     pub public_url: Option<Box<str>>,
     /// Base URL of the dashboard; absent: this daemon's.
@@ -35,6 +37,7 @@ impl Http {
             listen: section
                 .parsed("listen")
                 .unwrap_or(SocketAddr::from((Ipv4Addr::LOCALHOST, 8080))),
+            health_listen: section.parsed("health_listen"),
             public_url: base_url(section, "public_url"),
             dashboard_url: base_url(section, "dashboard_url"),
             tls: certificate(section),

@@ -27,6 +27,9 @@ const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
 const MAX_SOURCES: usize = 4;
 const MAX_REMEMBERED: usize = 256;
 
+/// Log lines of failed log-ins in one second. An attacker who guesses makes no more; the org still gets its records.
+const LOGGED_A_SECOND: u32 = 10;
+
 /// Failed log-in that a shard has seen.
 #[derive(Debug)]
 pub(crate) enum RefusedLogIn {
@@ -46,7 +49,11 @@ pub(super) fn start(
     runtime.spawn(async move {
         let mut batch = Vec::new();
         let mut recent = RecentAuthFailures::default();
+        let mut log = FailureLog::default();
         while failures.recv_many(&mut batch, QUEUE).await > 0 {
+            for failed in &batch {
+                log.note(failed, clock::now());
+            }
             batch.retain(|failed| recent.should_store(failed));
             if let Err(error) = record(&store, &directory, batch.drain(..)).await {
                 tracing::warn!(%error, "failed log-ins were not recorded");
@@ -54,6 +61,41 @@ pub(super) fn start(
         }
     });
     sender
+}
+
+/// Log lines of failed log-ins, at most [`LOGGED_A_SECOND`]. The source comes first, before anything that a peer wrote, so that programs can
+/// rely on its place.
+#[derive(Debug, Default)]
+struct FailureLog {
+    second: u64,
+    logged: u32,
+    left_out: u64,
+}
+
+impl FailureLog {
+    fn note(&mut self, failed: &RefusedLogIn, now: Moment) {
+        let RefusedLogIn::LogIn(failure) = failed else {
+            return;
+        };
+        if self.second != now.as_secs() {
+            self.second = now.as_secs();
+            self.logged = 0;
+        }
+        if self.logged >= LOGGED_A_SECOND {
+            self.left_out += 1;
+            return;
+        }
+
+        self.logged += 1;
+        tracing::warn!(
+            source = %failure.source.ip(),
+            cause = part_name(failure.part),
+            org.id = %failure.org,
+            username = ?failure.username,
+            lines_left_out = std::mem::take(&mut self.left_out),
+            "SIP log-in failed"
+        );
+    }
 }
 
 /// Unanswered challenges stored recently, of all shards, oldest first.

@@ -107,6 +107,24 @@ impl Handle {
             .map_err(|_| NoAnswer)?
     }
 
+    /// Waits until every shard has had a turn.
+    ///
+    /// # Errors
+    /// A shard has none in two seconds.
+    pub async fn turns(&self) -> Result<(), NoAnswer> {
+        let turned = async {
+            for inbox in self.router.shards() {
+                let (done, answer) = oneshot::channel();
+                inbox.send(Input::Ping(done)).await;
+                answer.await.map_err(|_| NoAnswer)?;
+            }
+            Ok(())
+        };
+        tokio::time::timeout(TIMEOUT, turned)
+            .await
+            .map_err(|_| NoAnswer)?
+    }
+
     /// SIP messages that passed on the wire.
     pub const fn traces(&self) -> &Arc<Traces> {
         &self.traces

@@ -97,6 +97,8 @@ pub(crate) enum Input {
         wanted: bool,
         done: oneshot::Sender<Result<Option<u32>, hold::Unable>>,
     },
+    /// Answered in the shard's next turn: proof that it turns.
+    Ping(oneshot::Sender<()>),
     /// Ends all calls.
     HangUpAll(Reason),
     /// Ends the shard.

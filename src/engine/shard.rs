@@ -440,6 +440,7 @@ impl Shard {
                 let was_up = calls.hang_up_by_id(endpoint, call, Reason::Operator, now);
                 answer(done, was_up);
             }
+            Input::Ping(done) => answer(done, ()),
             Input::HangUpAll(reason) => calls.hang_up_all(endpoint, reason, now),
             Input::Drain => {
                 calls.drain();

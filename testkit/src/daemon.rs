@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -233,14 +233,16 @@ impl House {
         run(self.folder.path(), &self.settings, arguments)
     }
 
+    /// What a command of the command line answers, whatever becomes of it.
+    pub fn output(&self, arguments: &[&str]) -> Output {
+        let mut command = command(self.folder.path(), &self.settings);
+        let output = command.args(arguments).stdin(Stdio::null()).output();
+        output.expect("the daemon's binary runs")
+    }
+
     /// What the doctor finds: its exit code and its report.
     pub fn doctor(&self) -> (Option<i32>, Value) {
-        let mut command = command(self.folder.path(), &self.settings);
-        let output = command
-            .args(["doctor", "--json"])
-            .stdin(Stdio::null())
-            .output();
-        let output = output.expect("the daemon's binary runs");
+        let output = self.output(&["doctor", "--json"]);
         let report = serde_json::from_slice(&output.stdout);
         (output.status.code(), report.expect("a report"))
     }

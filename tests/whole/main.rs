@@ -17,4 +17,5 @@ mod proxy;
 mod registered;
 mod seconds;
 mod secrets;
+mod supervised;
 mod talk;

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use trunkline_sip::flow::Transport;
 
+use super::super::health::{Readiness, readiness};
 use super::super::sockets::near;
 use super::ping::{PingAnswer, ping};
 use crate::config::{Config, Listener};
@@ -31,19 +31,30 @@ pub(super) async fn examine(config: &Config) -> Vec<Finding> {
 /// Result of `/readyz`, and true if the daemon runs.
 async fn daemon(config: &Config) -> (Finding, bool) {
     const CHECK: &str = "daemon";
-    let address = near(config.http.listen);
-    let asked = tokio::time::timeout(TIMEOUT, readiness(config, address)).await;
+    let http = &config.http;
+    let address = near(http.health_listen.unwrap_or(http.listen));
+    let over_tls = http.tls.is_some() && http.health_listen.is_none();
+    let asked = tokio::time::timeout(TIMEOUT, async {
+        if over_tls {
+            // The certificate names no address of this machine: the connection has to do.
+            return TcpStream::connect(address).await.map(|_| None);
+        }
+        readiness(address).await.map(Some)
+    })
+    .await;
     match asked {
         Ok(Ok(None)) => (
             Finding::ok(CHECK, format!("The daemon listens on https at {address}.")),
             true,
         ),
-        Ok(Ok(Some((200, body)))) if body.contains("degraded") => (degraded(CHECK, &body), true),
-        Ok(Ok(Some((200, _)))) => (
+        Ok(Ok(Some(Readiness { status: 200, body }))) if body.contains("degraded") => {
+            (degraded(CHECK, &body), true)
+        }
+        Ok(Ok(Some(Readiness { status: 200, .. }))) => (
             Finding::ok(CHECK, format!("The daemon at {address} is ready.")),
             true,
         ),
-        Ok(Ok(Some((503, _)))) => (
+        Ok(Ok(Some(Readiness { status: 503, .. }))) => (
             Finding::note(
                 CHECK,
                 format!("The daemon at {address} is shutting down and takes no new calls."),
@@ -88,27 +99,6 @@ fn degraded(check: &'static str, body: &str) -> Finding {
         )
     };
     Finding::problem(check, text, fix)
-}
-
-/// Status and body of `/readyz`; none over TLS, where a connection has to do.
-async fn readiness(
-    config: &Config,
-    address: std::net::SocketAddr,
-) -> std::io::Result<Option<(u16, String)>> {
-    let mut stream = TcpStream::connect(address).await?;
-    if config.http.tls.is_some() {
-        return Ok(None);
-    }
-    let request = format!("GET /readyz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).await?;
-    let mut answer = Vec::new();
-    stream.take(16 * 1024).read_to_end(&mut answer).await?;
-    let text = String::from_utf8_lossy(&answer).into_owned();
-    let status = text
-        .split(' ')
-        .nth(1)
-        .and_then(|status| status.parse().ok());
-    Ok(Some((status.unwrap_or(0), text)))
 }
 
 async fn answering(listener: &Listener) -> Finding {

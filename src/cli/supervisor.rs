@@ -1,0 +1,50 @@
+//! What systemd is told of the daemon (sd_notify(3), `Type=notify`): that it is ready, reloads or ends, and, for `WatchdogSec=`, that its shards
+//! still turn. Without systemd nothing of this does anything.
+
+use sd_notify::NotifyState;
+
+use crate::engine::Handle;
+
+/// Says that SIP and HTTP are answered: the journal of the last run is read by then.
+pub(super) fn ready() {
+    notify(&[NotifyState::Ready]);
+}
+
+/// Says that calls are drained, and the daemon ends.
+pub(super) fn stopping() {
+    notify(&[NotifyState::Stopping]);
+}
+
+/// Says that files are read again, until the next [`ready`]. `Type=notify-reload` wants the time as well.
+pub(super) fn reloading() {
+    match NotifyState::monotonic_usec_now() {
+        Ok(now) => notify(&[NotifyState::Reloading, now]),
+        Err(error) => tracing::warn!(%error, "systemd isn't told of the reload"),
+    }
+}
+
+/// Tells the watchdog that the daemon is alive, twice in its interval, for as long as every shard has its turn. Where one hangs, systemd hears
+/// nothing more, and restarts the daemon.
+pub(super) async fn watch(engine: Handle) {
+    let Some(interval) = sd_notify::watchdog_enabled() else {
+        return;
+    };
+    let mut ticks = tokio::time::interval(interval / 2);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        match engine.turns().await {
+            Ok(()) => notify(&[NotifyState::Watchdog]),
+            Err(_) => tracing::error!(
+                restart_after_s = interval.as_secs(),
+                "a shard has no turn: systemd restarts the daemon unless it comes back"
+            ),
+        }
+    }
+}
+
+fn notify(states: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(states) {
+        tracing::warn!(%error, "systemd can't be told");
+    }
+}
