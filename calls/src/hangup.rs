@@ -133,7 +133,11 @@ impl Call {
                 if self.is_transferring() || self.is_handed_over() =>
             {
                 self.forgive_acks(cx, id);
-                self.abandon(cx);
+                match self.arriving() {
+                    // The caller is to have the destination yet.
+                    Some(_) => self.agent_goes(cx),
+                    None => self.abandon(cx),
+                }
                 if let Some(leg) = self.agent_mut() {
                     leg.dialogs.clear();
                     leg.session = None;
@@ -436,7 +440,7 @@ impl Call {
     /// Whoever is handed over stays so when the call comes to its end.
     fn status_of(&mut self, end: &End) -> Status {
         let handed_over = self.bridged.take().is_some();
-        let completed = end.status == Status::Completed && end.reason != Some(Reason::JoinRefused);
+        let completed = end.status == Status::Completed;
         if handed_over && completed {
             Status::Transferred
         } else {

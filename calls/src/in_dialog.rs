@@ -67,7 +67,7 @@ impl Call {
         leg.flow = flow;
         leg.presence.hear(cx.now);
         if self.has_left(id) {
-            return self.answer_replaced(cx, id, server, message);
+            return self.answer_apart(cx, id, server, message);
         }
         // RFC 3261 §16.3: what goes no further than to us isn't judged by its hops.
         let is_relayed = matches!(method, Method::Invite | Method::Info | Method::Message)
@@ -113,8 +113,8 @@ impl Call {
         }
     }
 
-    /// Answers a request of a leg that has been replaced.
-    fn answer_replaced(
+    /// Answers a request of a leg that isn't connected with another: its place has been taken, or it hasn't taken one yet.
+    fn answer_apart(
         &mut self,
         cx: &mut Cx<'_>,
         id: LegId,
@@ -123,14 +123,14 @@ impl Call {
     ) {
         let method = message.method();
         if method == Method::Bye {
-            self.take_former_agent();
-            return cx.respond(server, 200, None, |_| {}, b"");
+            cx.respond(server, 200, None, |_| {}, b"");
+            return self.on_apart_bye(cx, id);
         }
-        if !self.keeps(id) {
+        if self.arriving() != Some(id) {
             return cx.respond(server, 481, None, |_| {}, b"");
         }
 
-        // Its BYE goes out as soon as the caller has the new media: until then its dialog exists, and a 481 would end it.
+        // A destination whose media the caller doesn't have yet: its dialog exists, and a 481 would end it.
         if let Some(lacking) = lacking_options(message) {
             return refuse_options(cx, server, &lacking);
         }

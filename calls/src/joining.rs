@@ -2,7 +2,8 @@
 //! re-INVITEd with the other's SDP, the other with what the caller changes in it (RFC 3725 §4.4). Where the other then changes its own
 //! again, both might go on so for ever: the caller is asked for an offer, the other gets it, and its answer goes into the ACK (§4.3).
 //!
-//! An agent whose place is taken stays until the caller has the new media.
+//! A destination that is to take the agent's place arrives: the caller stays connected with the agent until it has accepted the
+//! destination's media, and if it refuses them.
 
 use std::time::Duration;
 
@@ -43,8 +44,8 @@ pub(crate) struct Joining {
     /// The caller's new SDP, until the agent's side has it.
     follow: Option<Box<[u8]>>,
     last: LastRound,
-    /// The agent whose place is taken, while it waits for its BYE.
-    agent: Option<LegId>,
+    /// The destination that is to take the agent's place once the caller has its media.
+    arriving: Option<LegId>,
     /// When the re-INVITE that is due is given up.
     until: Moment,
 }
@@ -72,10 +73,10 @@ impl Joining {
         }
     }
 
-    /// The same, while the agent whose place is taken waits for the caller to have the new media.
-    pub(crate) fn keeping_agent(heard: Box<[u8]>, agent: LegId) -> Self {
+    /// A destination was offered the caller's SDP, and is to take the agent's place.
+    pub(crate) fn arriving(heard: Box<[u8]>, destination: LegId) -> Self {
         Self {
-            agent: Some(agent),
+            arriving: Some(destination),
             ..Self::with(heard)
         }
     }
@@ -127,27 +128,49 @@ impl Call {
         delayed.is_some_and(|delayed| delayed.client == client)
     }
 
-    /// Returns whether this is the leg of the agent whose place is taken, and which still waits for its BYE.
-    pub(crate) fn keeps(&self, id: LegId) -> bool {
-        let joining = self.joining.as_deref();
-        joining.is_some_and(|joining| joining.agent == Some(id))
+    /// The destination that is to take the agent's place, which the caller isn't connected with yet.
+    pub(crate) fn arriving(&self) -> Option<LegId> {
+        self.joining.as_deref()?.arriving
     }
 
-    /// Takes the agent whose place is taken, which waits for its BYE.
-    pub(crate) fn take_former_agent(&mut self) -> Option<LegId> {
-        self.joining.as_deref_mut()?.agent.take()
+    /// Hangs up on a destination that doesn't take the agent's place after all, and gives up the caller's re-INVITE for it.
+    pub(crate) fn send_away(&mut self, cx: &mut Cx<'_>) -> bool {
+        let Some(destination) = self.arriving() else {
+            return false;
+        };
+        self.joining = None;
+        self.queue.withdraw(Ask::Join);
+        self.queue.withdraw(Ask::Refresh(destination));
+        for pending in &mut self.pending {
+            if pending.purpose == Purpose::Join {
+                pending.purpose = Purpose::Stale;
+                cx.endpoint.cancel(pending.client, b"", cx.now);
+            }
+        }
+        if let Some(peer) = self.leg(destination) {
+            peer.stop_timers(cx);
+        }
+        self.send_bye(cx, destination, ByeContent::default());
+        self.forget_left(destination);
+        true
     }
 
-    /// Sends BYE to the agent whose place is taken, if it waits for that.
-    pub(crate) fn part_from_agent(&mut self, cx: &mut Cx<'_>) {
-        if let Some(agent) = self.take_former_agent() {
-            self.send_bye(cx, agent, ByeContent::default());
+    /// BYE from a leg that isn't connected with another.
+    pub(crate) fn on_apart_bye(&mut self, cx: &mut Cx<'_>, id: LegId) {
+        self.legs.set_state(id, LegState::Gone);
+        if let Some(peer) = self.leg(id) {
+            peer.dialogs.clear();
+        }
+        if self.arriving() == Some(id) && self.send_away(cx) {
+            self.on_destination_refused(cx, 487);
         }
     }
 
-    /// Ends what waits, since the call is over: BYE to the agent, and an answer with port 0 to an open offer.
+    /// Ends what waits, since the call is over: BYE to a destination that has not arrived, and an answer with port 0 to an open offer.
     pub(crate) fn abandon_joining(&mut self, cx: &mut Cx<'_>) {
-        self.part_from_agent(cx);
+        if self.send_away(cx) {
+            return;
+        }
         if let LastRound::Offered { delayed, .. } = self.end_last_round() {
             self.reject_offer(cx, self.trunk_id(), &delayed);
         }
@@ -259,11 +282,15 @@ impl Call {
 
     /// The re-INVITE that is due couldn't be sent in time.
     pub(crate) fn join_is_late(&mut self, cx: &mut Cx<'_>) {
-        self.give_up_joining(cx, Reason::JoinRefused);
+        self.give_up_joining(cx, Reason::JoinRefused, 408);
     }
 
-    /// Ends a call whose caller refuses the other's media. What is refused later leaves the call with what was agreed on before.
-    fn give_up_joining(&mut self, cx: &mut Cx<'_>, reason: Reason) {
+    /// A caller who refuses a destination's media stays with its agent. One who refuses the agent's is hung up on: there is nobody else. What
+    /// is refused later leaves the call with what was agreed on before.
+    fn give_up_joining(&mut self, cx: &mut Cx<'_>, reason: Reason, status: u16) {
+        if self.send_away(cx) {
+            return self.on_destination_refused(cx, status);
+        }
         let Some(joining) = self.joining.as_deref_mut() else {
             return;
         };
@@ -437,8 +464,8 @@ impl Call {
         match reply {
             Reply::Again(wait) => self.join_later(cx, wait),
             Reply::Unheard if self.status() == CallStatus::Over => {}
-            Reply::Unheard => self.give_up_joining(cx, Reason::DialogGone),
-            Reply::Refused(_) => self.give_up_joining(cx, Reason::JoinRefused),
+            Reply::Unheard => self.give_up_joining(cx, Reason::DialogGone, 408),
+            Reply::Refused(status) => self.give_up_joining(cx, Reason::JoinRefused, status),
             Reply::Accepted | Reply::TooBrief | Reply::Gone => {}
         }
     }
@@ -452,7 +479,10 @@ impl Call {
             joining.follow = None;
         }
         self.queue.withdraw(Ask::Join);
-        self.part_from_agent(cx);
+        let arriving = self.joining.as_deref_mut();
+        if let Some(destination) = arriving.and_then(|joining| joining.arriving.take()) {
+            self.hand_over(cx, destination);
+        }
         let media = self
             .outbound
             .as_deref_mut()

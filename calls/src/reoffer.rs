@@ -251,7 +251,7 @@ impl Call {
         self.succeed(cx, server);
         let requester = self.other(pending.leg);
         self.move_target(requester, pending);
-        if self.is_trunk(requester) {
+        if self.is_trunk(requester) && self.arriving().is_none() {
             // With its own re-INVITE the callee has got the runtime's media.
             self.joined(cx);
         }

@@ -305,9 +305,9 @@ fn a_trunk_that_wants_no_bridge_has_none() {
     assert_eq!(record["transfer"]["sip_code"], 405, "{record}");
 }
 
-/// A SIP destination is called at its own host; and a caller whose PBX doesn't take its media is let go on both sides.
+/// A SIP destination is called at its own host; and a caller whose PBX doesn't take its media stays with its agent (RFC 3725 §4.4).
 #[test]
-fn a_caller_that_cannot_hear_the_destination_is_let_go() {
+fn a_caller_that_refuses_the_destinations_media_stays_with_its_agent() {
     if !tools(&["sipp"]) {
         return;
     }
@@ -320,10 +320,12 @@ fn a_caller_that_cannot_hear_the_destination_is_let_go() {
         Refer,
         REFUSED,
         Unjoined("488 Not Acceptable Here"),
-        ByeComes,
+        Pause(200),
+        Bye,
     ]);
     transfer(&daemon, &daemon.answered_call());
     let (_, sales) = (pbx.finish(), sales.finish());
+    assert!(sales.request("BYE").header("Reason").is_none());
     let start = format!("INVITE sip:desk@{} SIP/2.0", desk.address());
     let invite = sales.request("INVITE");
     assert_eq!(invite.start_line(), start);
@@ -335,7 +337,9 @@ fn a_caller_that_cannot_hear_the_destination_is_let_go() {
     );
     let record = daemon.record();
     assert_eq!(record["status"], "completed", "{record}");
-    assert_eq!(record["reason"], "join_refused", "{record}");
+    assert_eq!(record["hangup_by"], "caller", "{record}");
+    assert_eq!(record["transfer"]["state"], "failed", "{record}");
+    assert_eq!(record["transfer"]["sip_code"], 488, "{record}");
 }
 
 /// The runtime that referred is told what became of it before it is hung up on.

@@ -31,7 +31,7 @@ use crate::context::Cx;
 use crate::credentials::LegCredentials;
 use crate::effect::{Challenger, Effect};
 use crate::families;
-use crate::hangup::bye_alone;
+use crate::hangup::{ByeContent, bye_alone};
 use crate::invite_client::{Accepted, Patience};
 use crate::joining::Joining;
 use crate::leg::{LegId, LegState, Session, SipPeer};
@@ -474,7 +474,7 @@ impl Call {
         }
     }
 
-    /// The destination has answered: the caller gets its media, and then the agent goes (RFC 3725 §4.4).
+    /// The destination has answered: the caller is to get its media.
     pub(crate) fn on_destination_answers(
         &mut self,
         cx: &mut Cx<'_>,
@@ -497,6 +497,24 @@ impl Call {
             return self.settle(cx, State::Failed, Some(Reason::NoCommonMedia.status()));
         }
         first.fork = fork;
+        self.legs.meet(leg, peer);
+        let ready = LegState::Ready(Session::default());
+        self.legs.set_state(leg, ready);
+        self.start_session(cx, leg);
+        self.keep_way_open(cx, leg);
+        self.keep_origin(self.trunk_id());
+        // What the caller has changed since then the destination hears with its answer to the re-INVITE.
+        let offered = self.transfer.as_deref_mut();
+        let offered = offered.map(|transfer| std::mem::take(&mut transfer.offered));
+        let offered = offered.unwrap_or_default();
+        self.with_origin(leg, &offered);
+        let joining = Joining::arriving(offered, leg);
+        self.joining = Some(Box::new(joining));
+        self.join(cx, &sdp);
+    }
+
+    /// The caller has a destination's media: the agent goes (RFC 3725 §4.4).
+    pub(crate) fn hand_over(&mut self, cx: &mut Cx<'_>, destination: LegId) {
         self.note_handed_over(cx);
         self.bridged = Some(Bridged {
             _permit: self
@@ -506,40 +524,38 @@ impl Call {
         });
         self.agent_goes(cx);
         let (agent, is_local) = (self.agent_id(), self.is_local());
-        self.legs.meet(leg, peer);
-        let ready = LegState::Ready(Session::default());
-        self.legs.set_state(leg, ready);
-        self.put_in_place_of(agent, leg);
-        if is_local {
-            self.legs.remove(agent);
-            let closed = Effect::CloseEcho { call: self.key };
-            cx.core.effects.push_back(closed);
+        self.put_in_place_of(agent, destination);
+        match is_local {
+            true => {
+                self.legs.remove(agent);
+                let closed = Effect::CloseEcho { call: self.key };
+                cx.core.effects.push_back(closed);
+            }
+            false => self.send_bye(cx, agent, ByeContent::default()),
         }
-        self.start_session(cx, leg);
-        self.keep_way_open(cx, leg);
+        self.forget_left(agent);
         if let Some(permit) = &mut self.permit {
             permit.release(self.agent);
         }
-        self.keep_origin(self.trunk_id());
-        // What the caller has changed since then the destination hears with its answer to the re-INVITE.
-        let offered = self.transfer.as_deref_mut();
-        let offered = offered.map(|transfer| std::mem::take(&mut transfer.offered));
-        let offered = offered.unwrap_or_default();
-        self.with_origin(leg, &offered);
-        let joining = Joining::keeping_agent(offered, agent);
-        self.joining = Some(Box::new(joining));
-        self.join(cx, &sdp);
+    }
+
+    /// A destination that has answered doesn't take the agent's place: the caller won't have its media, or it has hung up before.
+    pub(crate) fn on_destination_refused(&mut self, cx: &mut Cx<'_>, status: u16) {
+        self.settle(cx, State::Failed, Some(status));
     }
 
     /// What is under way with the agent is given up, as at the end of a call; the caller's own affairs go on.
-    fn agent_goes(&mut self, cx: &mut Cx<'_>) {
+    pub(crate) fn agent_goes(&mut self, cx: &mut Cx<'_>) {
         let agent = self.agent_id();
         self.forgive_acks(cx, agent);
         while let Some((_, delayed)) = self.take_delayed() {
             self.reject_offer(cx, agent, &delayed);
         }
         for pending in &mut self.pending {
-            let own = matches!(pending.purpose, Purpose::Refresh | Purpose::Own);
+            let own = matches!(
+                pending.purpose,
+                Purpose::Refresh | Purpose::Own | Purpose::Join
+            );
             let is_agents = pending.leg == agent;
             if !is_agents && own {
                 continue;

@@ -250,9 +250,9 @@ fn bridged() -> Vec<Case> {
                 unknown(call);
                 call.caller.talk.reaction = Reaction::Refuse(488);
             },
-            record: "completed 200 join_refused platform",
-            transfer: "bridge completed -",
-            sends: &[(CALLER, "BYE", 1), (DESK, "BYE", 1), (RUNTIME, "BYE", 1)],
+            record: "completed 200 - caller",
+            transfer: "bridge failed 488",
+            sends: &[(CALLER, "BYE", 0), (DESK, "BYE", 1), (RUNTIME, "BYE", 1)],
         },
     ]
 }

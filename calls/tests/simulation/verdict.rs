@@ -202,11 +202,10 @@ fn handed_over(facts: &[&Fact], ended: &Ended) -> Option<&'static str> {
     if last.is_some_and(slow) {
         return Some("a transfer that nobody decides");
     }
-    let refused = ended.reason.as_deref() == Some("join_refused");
     if ended.status == Status::Transferred && !gone {
         return Some("transferred to nobody");
     }
-    let completed = ended.status == Status::Completed && !refused;
+    let completed = ended.status == Status::Completed;
     (completed && gone).then_some("handed over, and not recorded")
 }
 
