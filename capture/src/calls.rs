@@ -1,7 +1,9 @@
-//! Which messages belong together: by Call-ID, and the legs of a back-to-back call by what a later one repeats of the first: numbers and
-//! media before it is answered, the id of its session or the dialog that is replaced (RFC 3891) afterwards.
-//! Retransmissions are left out, and so are OPTIONS outside calls, by which peers watch each other. Calls leave as soon as they have been over for a while, so that a capture of any length needs the
-//! memory of its calls in progress; beyond a bound the one that was silent longest leaves early.
+//! Grouping of messages into calls: by Call-ID, and the legs of a back-to-back call by content that a later leg repeats. Before the answer
+//! these are numbers and media, afterwards a session id or the dialog that is replaced (RFC 3891).
+//!
+//! Retransmissions are left out, and so are OPTIONS outside calls, with which peers monitor each other. A call is emitted once it has been
+//! over for a while, so a capture of any length needs the memory of its calls in progress. Beyond a bound the call that was silent longest
+//! is emitted early.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
@@ -12,23 +14,23 @@ use super::Captured;
 use super::flow::{Call, Entry, Role};
 use super::message::{Message, user_of};
 
-/// 64·T1: how long a finished call is waited on for what still belongs to it.
+/// 64·T1 in microseconds: time for which a finished call is kept open for late messages.
 const LINGER: u64 = 32_000_000;
-/// What all calls in progress may hold.
+/// Most octets of all calls in progress.
 const MAX_HELD: usize = 96 * 1024 * 1024;
 const MAX_CALLS: usize = 65_536;
-/// What one call may hold; more is another part of it.
+/// Most octets of one call; further messages form another part of it.
 const MAX_CALL: usize = 8 * 1024 * 1024;
-/// OPTIONS that are kept for a capture that holds nothing else.
+/// Most OPTIONS kept of a capture that holds nothing else.
 const MAX_PINGS: usize = 1_000;
-/// Sessions of one call.
+/// Most session ids of one call.
 const MAX_SESSIONS: usize = 16;
-/// Calls at one address that a new leg is compared with.
+/// Most calls at one address that a new leg is compared with.
 const MAX_CANDIDATES: usize = 64;
 
 #[derive(Debug)]
 struct Open {
-    /// Call-IDs, and who is on the other side; the first is the caller's leg.
+    /// Call-IDs, each with the role of the far side; the first is the caller's leg.
     legs: Vec<(String, Role)>,
     messages: Vec<(Captured, usize)>,
     seen: HashSet<u64>,
@@ -36,18 +38,18 @@ struct Open {
     last: u64,
     is_over: bool,
     is_answered: bool,
-    /// What a second leg repeats.
+    /// Content that a second leg repeats.
     marks: HashSet<String>,
     us: Option<SocketAddr>,
-    /// Who sent the first request.
+    /// Sender of the first request.
     caller: SocketAddr,
-    /// What legs say that are begun for it.
+    /// Session ids that further legs repeat.
     sessions: HashSet<String>,
-    /// It asks whether somebody is there: OPTIONS outside a call.
+    /// An OPTIONS outside a call.
     is_ping: bool,
 }
 
-/// Puts messages together.
+/// Groups messages into calls.
 #[derive(Debug, Default)]
 pub struct Collector {
     open: HashMap<u64, Open>,
@@ -59,21 +61,21 @@ pub struct Collector {
     held: usize,
     next: u64,
     ready: VecDeque<Call>,
-    /// Something else than OPTIONS has left.
+    /// A call that isn't just OPTIONS has been emitted.
     has_calls: bool,
     pings: Vec<Call>,
-    /// OPTIONS outside calls that were left out: phone systems and daemons watch each other by them.
+    /// OPTIONS outside calls that were left out.
     pub left_out: u64,
-    /// Messages that came twice.
+    /// Retransmissions that were left out.
     pub retransmissions: u64,
     /// Messages that were kept.
     pub messages: u64,
-    /// Calls that left before their end, for want of room.
+    /// Calls emitted before their end, for want of memory.
     pub cut_short: u64,
 }
 
 impl Collector {
-    /// Takes a message.
+    /// Adds a message.
     pub fn push(&mut self, captured: Captured) {
         let message = Message::parse(&captured.octets);
         let call_id = message.first("Call-ID").unwrap_or_default();
@@ -112,24 +114,24 @@ impl Collector {
         self.sweep(now);
     }
 
-    /// The next call that has left.
+    /// Returns the next finished call.
     pub fn pop(&mut self) -> Option<Call> {
         self.ready.pop_front()
     }
 
-    /// When the latest message of a call in progress came.
+    /// Returns the time of the latest message of a call in progress.
     pub fn latest(&self) -> u64 {
         self.silent.last().map_or(0, |(last, _)| *last)
     }
 
-    /// Everything leaves, in the order of its beginning.
+    /// Finishes all calls, in the order of their beginning.
     pub fn finish(&mut self) {
         let mut ids: Vec<u64> = self.open.keys().copied().collect();
         ids.sort_unstable();
         for id in ids {
             self.leave(id);
         }
-        // Then they are what was captured.
+        // A capture of OPTIONS alone: these are what its owner wanted.
         if !self.has_calls {
             for ping in self.pings.drain(..) {
                 self.left_out -= 1;
@@ -204,7 +206,7 @@ impl Collector {
         (id, 0)
     }
 
-    /// The call that a leg begins for, and who is on its other side.
+    /// Returns the call to which a new leg belongs, and the role of its far side.
     fn joined(&self, captured: &Captured, message: &Message) -> Option<(u64, Role)> {
         if let Some(id) = self.first_leg(captured, message) {
             return Some((id, Role::Runtime));
@@ -221,7 +223,8 @@ impl Collector {
         (open.us == Some(captured.target)).then_some((*id, Role::Caller))
     }
 
-    /// The call whose second leg begins here: its first went to this sender, isn't answered, and has something in common with this one.
+    /// Returns the call whose second leg begins here: its first leg went to this sender, isn't answered, and shares content with this
+    /// message.
     fn first_leg(&self, captured: &Captured, message: &Message) -> Option<u64> {
         let marks = marks(message);
         let candidates = self.by_us.get(&captured.source.ip())?;
@@ -294,7 +297,7 @@ impl Collector {
     }
 }
 
-/// What the second leg of a call has in common with its first: numbers, and the session of its SDP.
+/// Returns the content that the second leg of a call shares with its first: numbers, and the session of its SDP.
 fn marks(message: &Message) -> HashSet<String> {
     let uri = message.request_uri();
     let dialled = user_of(&uri).or_else(|| message.user("To"));
@@ -311,7 +314,7 @@ fn marks(message: &Message) -> HashSet<String> {
     .collect()
 }
 
-/// What a back-to-back agent says of the call on every leg that it begins for it: a header such as `X-PLATFORM-SESSION-ID`.
+/// Returns the id that a back-to-back agent puts on every leg of a call: a header such as `X-PLATFORM-SESSION-ID`.
 fn session(message: &Message) -> Option<String> {
     let named = message
         .lines()
@@ -323,7 +326,7 @@ fn session(message: &Message) -> Option<String> {
 }
 
 impl Open {
-    /// Whether it is new.
+    /// Adds a message; returns whether it is new.
     fn take(&mut self, captured: Captured, message: &Message, leg: usize) -> bool {
         let mut hasher = DefaultHasher::new();
         (captured.source, captured.target, &captured.octets).hash(&mut hasher);
@@ -392,11 +395,11 @@ fn title(message: &Message) -> String {
     }
 }
 
-/// Whose the addresses of a call are.
+/// Roles of the addresses of a call.
 #[derive(Debug, Default)]
 struct Roles {
     known: HashMap<(usize, SocketAddr), Role>,
-    /// Who sent the first request of a leg, by its tag.
+    /// Sender of the first request of each leg, by its tag.
     first: HashMap<usize, (String, Role)>,
     order: Vec<(Role, SocketAddr)>,
 }
@@ -412,13 +415,13 @@ impl Roles {
         let near = Role::Us;
         let is_request = message.status().is_none();
 
-        // A first request: towards us on the caller's leg and where somebody takes its place, from us on the others.
+        // The first request of a leg goes towards us on the caller's leg and with Replaces, and from us on the others.
         let is_towards_us = leg == 0 || message.first("Replaces").is_some();
         let tag = message.tag("From").unwrap_or_default();
         let begins = || (tag.clone(), if is_towards_us { far } else { near });
         let (first, sender) = self.first.entry(leg).or_insert_with(begins);
 
-        // A connection of its own may carry what the other side asks.
+        // The far side's requests may use a connection of their own.
         let asks = if *first == tag {
             *sender
         } else {
@@ -436,7 +439,7 @@ impl Roles {
         let is_initial = is_request && message.tag("To").is_none() && message.method() == "INVITE";
         let (from, to) = match (from, to) {
             (Some(from), Some(to)) => (from, to),
-            // A proxy passes the request on under the same Call-ID.
+            // A proxy forwards the request under the same Call-ID.
             (Some(Role::Us), None) if is_initial && leg == 0 => (Role::Us, Role::Runtime),
             (Some(from), None) => (from, opposite(from, far)),
             (None, Some(to)) => (opposite(to, far), to),

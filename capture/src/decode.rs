@@ -1,72 +1,72 @@
-//! The headers below SIP: link layer, IP, UDP, TCP. One packet in, what it carries out; nothing is remembered here.
+//! Headers below SIP: link layer, IP, UDP, TCP. Stateless: one packet in, its payload out.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// What a packet carries.
+/// Payload of a packet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Carried<'p> {
     /// A datagram.
     Udp {
-        /// From where.
+        /// Source.
         source: SocketAddr,
-        /// To where.
+        /// Destination.
         target: SocketAddr,
-        /// Its octets.
+        /// Payload.
         octets: &'p [u8],
-        /// Whether it says that there is more of it.
+        /// The header announces more octets than the capture holds.
         is_cut: bool,
     },
-    /// A piece of a stream.
+    /// A segment of a stream.
     Tcp {
-        /// From where.
+        /// Source.
         source: SocketAddr,
-        /// To where.
+        /// Destination.
         target: SocketAddr,
-        /// The number of its first octet, or of SYN.
+        /// Sequence number of the first octet, or of SYN.
         sequence: u32,
-        /// Whether a stream begins.
+        /// The segment has SYN.
         is_first: bool,
-        /// Whether a stream ends.
+        /// The segment has FIN or RST.
         is_last: bool,
-        /// Its octets.
+        /// Payload.
         octets: &'p [u8],
     },
-    /// A part of an IP packet.
+    /// A fragment of an IP packet.
     Fragment(Fragment<'p>),
     /// Something else: ARP, ICMP, …
     Other,
 }
 
-/// A part of an IP packet.
+/// A fragment of an IP packet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fragment<'p> {
-    /// From where, to where, which packet, which protocol.
+    /// Key of the packet.
     pub key: FragmentKey,
-    /// Where its octets belong.
+    /// Offset in the packet.
     pub offset: usize,
-    /// Whether it is the last.
+    /// The last fragment.
     pub is_last: bool,
-    /// Its octets.
+    /// Payload.
     pub octets: &'p [u8],
 }
 
-/// Which packet a fragment belongs to (RFC 791 §2.3, RFC 8200 §4.5).
+/// Key of the packet to which a fragment belongs (RFC 791 §2.3, RFC 8200 §4.5).
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub struct FragmentKey {
-    /// From where.
+    /// Source.
     pub source: IpAddr,
-    /// To where.
+    /// Destination.
     pub target: IpAddr,
-    /// The sender's number for the packet.
+    /// Identification of the packet.
     pub identification: u32,
-    /// What it carries.
+    /// Protocol of the payload.
     pub protocol: u8,
 }
 
-/// Tunnels and tags are followed this deep.
+/// Most tunnels and tags inside each other.
 const DEEPEST: usize = 8;
 
-/// Reads a packet; `None` if its link type isn't known.
+/// Decodes a packet; `None` if its link type is unknown.
 pub fn packet(link: u32, octets: &[u8]) -> Option<Carried<'_>> {
     let carried = match link {
         0 | 108 => octets.get(4..).and_then(ip),
@@ -120,7 +120,7 @@ fn ipv4(octets: &[u8]) -> Option<Carried<'_>> {
     let (source, target) = (four(octets, 12)?, four(octets, 16)?);
     let protocol = *octets.get(9)?;
 
-    // Zero where the card cut the packet itself.
+    // The length is zero where the network card segments packets itself.
     let end = if total < header { octets.len() } else { total };
     let inner = octets.get(header.max(20)..end.min(octets.len()))?;
     let fragmentation = pair(octets, 6)?;
@@ -184,7 +184,7 @@ fn ipv6(octets: &[u8]) -> Option<Carried<'_>> {
     None
 }
 
-/// Reads what an IP packet carries, whole or put together again.
+/// Decodes the payload of an IP packet, whole or reassembled.
 pub fn transport(
     source: IpAddr,
     target: IpAddr,

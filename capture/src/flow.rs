@@ -1,4 +1,4 @@
-//! Our own format of a captured call, made to be read, cut and changed by people:
+//! The flow: Trunkline's text format of captured calls, made to be read, cut and edited by people:
 //!
 //! ```text
 //! trunkline-flow 1
@@ -19,8 +19,8 @@
 //! …
 //! ```
 //!
-//! A line of a message ends in CR LF on the wire. What can't stand in a line is escaped: `\\`, `\xNN`; a `\` at a line's end says that no
-//! line end follows on the wire. Lines with `?` state what a replay expects, in the place of the message as captured.
+//! A line of a message ends in CR LF on the wire. Characters that a line can't hold are escaped: `\\`, `\xNN`; a `\` at a line's end means
+//! that no line end follows on the wire. Lines with `?` state what a replay expects, in place of the message as captured.
 
 use std::fmt::Write as _;
 use std::io::{self, BufRead, Read, Write};
@@ -28,31 +28,31 @@ use std::net::SocketAddr;
 
 use super::{CaptureFault, Transport};
 
-/// The first line begins with this.
+/// Beginning of the first line.
 pub const MAGIC: &str = "trunkline-flow ";
 const VERSION: &str = "1";
-/// The longest line of a flow.
+/// Longest line of a flow in octets.
 const MAX_LINE: u64 = 1 << 20;
-/// The most messages of a call and calls of a flow that are read back.
+/// Most messages of a call, and most calls of a flow.
 const MAX_ENTRIES: usize = 100_000;
 
-/// Who sends or receives.
+/// Role of a sender or receiver.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Role {
-    /// Who placed the call, or sent the first request.
+    /// The side that placed the call, or sent the first request.
     Caller,
-    /// Who was asked: the daemon.
+    /// The daemon.
     Us,
-    /// Whom the daemon asked in turn.
+    /// The agent's runtime, which the daemon called.
     Runtime,
-    /// Whom the daemon called besides, as where a call was transferred to; or anyone else.
+    /// Any other side, such as the destination of a transfer.
     Other,
 }
 
 impl Role {
     const ALL: [Self; 4] = [Self::Caller, Self::Us, Self::Runtime, Self::Other];
 
-    /// As a flow names it.
+    /// Returns the name in a flow.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Caller => "caller",
@@ -72,28 +72,28 @@ impl Role {
 pub struct Entry {
     /// Microseconds since the call's first message.
     pub at: u64,
-    /// Who sent it.
+    /// Sender.
     pub from: Role,
-    /// Whom it went to.
+    /// Receiver.
     pub to: Role,
-    /// How it travelled.
+    /// Transport.
     pub transport: Transport,
-    /// What a replay expects instead of the message as captured.
+    /// Expectations of a replay, in place of the message as captured.
     pub expectations: Vec<String>,
     /// The octets.
     pub octets: Vec<u8>,
 }
 
-/// A call, or another exchange: what belongs together by its Call-IDs.
+/// A call, or another exchange, grouped by its Call-IDs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Call {
-    /// What a person recognises it by.
+    /// Title for people.
     pub title: String,
     /// Microseconds since 1970 of the first message, where known.
     pub started: u64,
-    /// Addresses and whose they are; one may have several.
+    /// Addresses with their roles; a role may have several.
     pub peers: Vec<(Role, SocketAddr)>,
-    /// Its messages in their order.
+    /// Messages in order.
     pub entries: Vec<Entry>,
 }
 
@@ -113,7 +113,7 @@ impl Default for Entry {
 /// Writes the head of a flow.
 ///
 /// # Errors
-/// It can't be written.
+/// The output can't be written.
 pub fn write_head(output: &mut impl Write, source: &str) -> io::Result<()> {
     writeln!(output, "{MAGIC}{VERSION}")?;
     writeln!(output, "# from {}\n", source.escape_debug())
@@ -122,7 +122,7 @@ pub fn write_head(output: &mut impl Write, source: &str) -> io::Result<()> {
 /// Writes one call.
 ///
 /// # Errors
-/// It can't be written.
+/// The output can't be written.
 pub fn write_call(output: &mut impl Write, number: usize, call: &Call) -> io::Result<()> {
     writeln!(output, "=== call {number}: {}", call.title.escape_debug())?;
 
@@ -169,7 +169,7 @@ fn escaped(octets: &[u8]) -> String {
         let line = &rest[..end.unwrap_or(rest.len())];
         escape_line(&mut text, line);
 
-        // So that the empty line behind the message isn't taken for the end of a header that has none.
+        // Otherwise the empty line behind the message would be read as the end of a header that has none.
         let is_last_of_cut = is_cut && end.is_some_and(|end| end + 2 == rest.len());
         text.push_str(match end {
             Some(_) if is_last_of_cut => "\\x0d\\x0a\\\n",
@@ -184,7 +184,7 @@ fn escaped(octets: &[u8]) -> String {
 }
 
 fn escape_line(text: &mut String, line: &[u8]) {
-    // What would be taken for a line of the format.
+    // Lines that could be read as lines of the format.
     let is_ambiguous = [&b"=== "[..], b"--- ", b"? "]
         .iter()
         .any(|mark| line.starts_with(mark));
@@ -198,7 +198,7 @@ fn escape_line(text: &mut String, line: &[u8]) {
         for char in chunk.valid().chars() {
             match char {
                 '\\' => text.push_str("\\\\"),
-                // A tab is common within header lines, and seen as one.
+                // Tabs are common in header lines, and readable.
                 '\t' => text.push('\t'),
                 char if char.is_control()
                     || matches!(char, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}') =>
@@ -218,7 +218,7 @@ fn escape_line(text: &mut String, line: &[u8]) {
     }
 }
 
-/// What a line stands for on the wire.
+/// Returns the octets of a line on the wire.
 fn unescape_line(line: &str) -> Option<Vec<u8>> {
     let mut octets = Vec::with_capacity(line.len() + 2);
     let mut rest = line;
@@ -246,21 +246,21 @@ fn unescape_line(line: &str) -> Option<Vec<u8>> {
     Some(octets)
 }
 
-/// Calls out of a flow, one at a time.
+/// Reader of the calls of a flow, one at a time.
 #[derive(Debug)]
 pub struct Calls<R> {
     input: R,
     line: usize,
-    /// The head of the next call.
+    /// Head of the next call.
     title: Option<String>,
     has_begun: bool,
-    /// Empty lines that end the message so far, and whether the line before them has no end on the wire.
+    /// Empty lines at the end of the message so far, and whether the line before them has no end on the wire.
     empty: usize,
     is_unended: bool,
 }
 
 impl<R: BufRead> Calls<R> {
-    /// Over the whole flow.
+    /// Creates a reader of a flow.
     pub const fn new(input: R) -> Self {
         Self {
             input,
@@ -297,10 +297,10 @@ impl<R: BufRead> Calls<R> {
             .map_err(|_| self.fault("isn't UTF-8"))
     }
 
-    /// The next call; `None` at the end.
+    /// Reads the next call; `None` at the end.
     ///
     /// # Errors
-    /// The flow can't be read, or says something that isn't understood.
+    /// The flow can't be read, or has a mistake.
     pub fn next_call(&mut self) -> Result<Option<Call>, CaptureFault> {
         if !self.has_begun {
             self.has_begun = true;
@@ -348,7 +348,7 @@ impl<R: BufRead> Calls<R> {
         call.map(|call| self.checked(call)).transpose()
     }
 
-    /// Takes away the one empty line that stands behind a message, where an editor has left it.
+    /// Drops the one empty line behind a message that an editor has left.
     fn end_message(&mut self, call: Option<&mut Call>) {
         let (empty, is_unended) = (self.empty, self.is_unended);
         (self.empty, self.is_unended) = (0, false);

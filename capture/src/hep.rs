@@ -1,5 +1,5 @@
-//! HEP version 3, the envelope in which probes send copies of messages to a Homer collector: read out of captures, and written.
-//! (HEP3 network protocol specification, rev. 36.)
+//! HEP version 3, the envelope in which probes send copies of messages to a Homer collector (HEP3 network protocol specification, rev. 36):
+//! reading it out of captures, and writing it.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,7 +7,7 @@ use super::{Captured, Transport};
 
 const HEAD: &[u8] = b"HEP3";
 
-/// What an envelope holds, if it holds SIP.
+/// Returns the message of an envelope, if it holds SIP.
 pub fn open(octets: &[u8]) -> Option<Captured> {
     let mut rest = octets.strip_prefix(HEAD)?.get(2..)?;
     let mut source = (None, 0);
@@ -51,7 +51,7 @@ pub fn open(octets: &[u8]) -> Option<Captured> {
     })
 }
 
-/// An envelope around a message; `correlation` is the same for all legs of a call.
+/// Wraps a message in an envelope; `correlation` is the same for all legs of a call.
 pub fn close(captured: &Captured, node: u32, correlation: &str) -> Vec<u8> {
     let mut chunks = Vec::with_capacity(captured.octets.len() + 160);
     let mut chunk = |kind: u16, value: &[u8]| {

@@ -1,4 +1,4 @@
-//! From a file to calls: reads whatever format it is, hands each call on as soon as it is over, and says what was left out.
+//! Import of a capture: detects the format, passes each call on as soon as it is over, and reports what was left out.
 
 use std::collections::BTreeMap;
 use std::io::BufRead;
@@ -13,28 +13,28 @@ use super::reassemble::{Fragments, Streams};
 use super::text::Messages;
 use super::{CaptureFault, Captured, Transport, hep};
 
-/// What was found, and what was left out.
+/// Numbers of found and omitted items.
 #[derive(Clone, PartialEq, Eq, Debug, Default, serde::Serialize)]
 pub struct Summary {
     /// Calls and other exchanges.
     pub calls: u64,
     /// Messages in them.
     pub messages: u64,
-    /// Messages that came twice and were kept once.
+    /// Retransmissions, which are left out.
     pub retransmissions: u64,
     /// Packets of the file.
     pub packets: u64,
-    /// What a reader should know, in sentences.
+    /// Notes for people, in sentences.
     pub notes: Vec<String>,
 }
 
-/// Takes each call as it is found.
+/// Receiver of each call.
 pub type Sink<'a> = &'a mut dyn FnMut(Call) -> Result<(), CaptureFault>;
 
 /// Reads a capture to its end.
 ///
 /// # Errors
-/// Why nothing of it can be used.
+/// The capture can't be used, or the sink fails.
 pub fn import(
     mut input: impl BufRead,
     mut anonymiser: Option<Anonymiser>,
@@ -160,7 +160,7 @@ fn packets(input: impl BufRead, sink: Sink<'_>) -> Result<Summary, CaptureFault>
     }
 }
 
-/// Everything between packets and messages.
+/// All state between packets and messages.
 #[derive(Debug, Default)]
 struct Sieve {
     fragments: Fragments,

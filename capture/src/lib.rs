@@ -1,8 +1,8 @@
-//! Captures of SIP traffic: read from files of others, kept as flows that people can read, played again against a daemon.
+//! Captures of SIP traffic: read from pcap, pcapng, text and HEP, stored as flows that people can read, and replayed against a daemon.
 //!
-//! `read` knows file formats, `decode` the headers below SIP, `reassemble` fragments and streams, `message` SIP as forgivingly as a
-//! capture needs it, `calls` which messages belong together, `flow` our own format. Everything is bounded: a capture of
-//! any size is read with the memory of its calls in progress.
+//! `read` reads file formats, `decode` the headers below SIP, `reassemble` fragments and streams; `message` parses SIP as tolerantly as
+//! captures need, `calls` groups messages into calls, `flow` is the text format. Knows nothing of the daemon's own types. Everything is
+//! bounded: a capture of any size is read with the memory of its calls in progress.
 
 pub mod anonymise;
 pub mod calls;
@@ -18,19 +18,19 @@ pub mod text;
 
 use std::net::SocketAddr;
 
-/// What a message travelled by.
+/// Transport of a message.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Transport {
     /// Datagrams.
     Udp,
     /// A stream.
     Tcp,
-    /// An encrypted stream, of which a text capture may know.
+    /// An encrypted stream; only text captures contain its messages.
     Tls,
 }
 
 impl Transport {
-    /// As flows write it.
+    /// Returns the name in flows.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Udp => "udp",
@@ -39,7 +39,7 @@ impl Transport {
         }
     }
 
-    /// As flows write it, case ignored.
+    /// Parses the name in flows, ignoring case.
     pub fn parse(text: &str) -> Option<Self> {
         [Self::Udp, Self::Tcp, Self::Tls]
             .into_iter()
@@ -47,28 +47,28 @@ impl Transport {
     }
 }
 
-/// One message, or what was taken for one, with the way it went.
+/// One message, or octets taken for one, with source and destination.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Captured {
     /// Microseconds since 1970.
     pub at: u64,
-    /// Who sent it.
+    /// Source.
     pub source: SocketAddr,
-    /// Whom it was sent to.
+    /// Destination.
     pub target: SocketAddr,
-    /// How it travelled.
+    /// Transport.
     pub transport: Transport,
     /// The octets, from the start line to the end of the body.
     pub octets: Vec<u8>,
 }
 
-/// Why a capture can't be used, in a sentence for its owner.
+/// Reason why a capture can't be used, in a sentence for its owner.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureFault {
     /// The file can't be read or written at all.
     #[error("{0}")]
     Io(#[from] std::io::Error),
-    /// The first octets are those of no format that is known.
+    /// The first octets are of no known format.
     #[error(
         "it is neither pcap, pcapng, a hex dump of a frame, sngrep or HEP text, nor a trunkline flow"
     )]
@@ -76,23 +76,23 @@ pub enum CaptureFault {
     /// Compressed files are recognised, not unpacked.
     #[error("it is compressed ({0}): unpack it first")]
     Compressed(&'static str),
-    /// The format is known and the file breaks it before anything was found.
+    /// The format is known, but the file violates it before anything was found.
     #[error("it is damaged: {0}")]
     Damaged(String),
-    /// The packets are framed in a way that isn't known.
+    /// The packets have an unknown link type.
     #[error(
         "its packets have link type {0}, which isn't known here (known: Ethernet, Linux cooked v1 and v2, raw IP, loopback)"
     )]
     LinkType(u32),
-    /// It was read to its end.
+    /// The capture was read to its end, and holds no SIP.
     #[error("it holds no SIP message: {0}")]
     NoSip(String),
-    /// One of our own flows with a mistake.
+    /// A flow has a mistake.
     #[error("line {line}: {what}")]
     Flow {
         /// The line, from 1 on.
         line: usize,
-        /// What is wrong with it.
+        /// The mistake.
         what: String,
     },
 }

@@ -1,5 +1,5 @@
-//! SIP as forgivingly as captures need it: what the daemon would refuse is still shown, kept octet for octet and sent again. Lines
-//! can be rewritten one by one; untouched ones stay as they were.
+//! A tolerant parser of SIP for captures: messages that the daemon would refuse can still be shown, stored octet for octet and sent again.
+//! Header lines can be rewritten one by one; others stay as they were.
 
 use std::borrow::Cow;
 
@@ -22,7 +22,7 @@ pub struct Message {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Line {
     raw: Vec<u8>,
-    /// Where the colon stands.
+    /// Position of the colon.
     colon: Option<usize>,
 }
 
@@ -32,7 +32,7 @@ impl Line {
         Self { raw, colon }
     }
 
-    /// The name in its canonical spelling, or as sent where there is none; empty without a colon.
+    /// Returns the name in canonical spelling, or as sent if unknown; empty without a colon.
     pub fn name(&self) -> Cow<'_, str> {
         let raw = self.colon.map_or(&b""[..], |at| trim(&self.raw[..at]));
         let name = HeaderName::from_bytes(raw);
@@ -47,7 +47,7 @@ impl Line {
         self.name().eq_ignore_ascii_case(name)
     }
 
-    /// The value on one line.
+    /// Returns the value, unfolded.
     pub fn value(&self) -> String {
         let Some(at) = self.colon else {
             return String::new();
@@ -57,7 +57,7 @@ impl Line {
         String::from_utf8_lossy(&pieces.join(&b' ')).into_owned()
     }
 
-    /// Another value under the name as it was sent.
+    /// Replaces the value, keeping the name as sent.
     pub fn set(&mut self, value: &str) {
         let name = self.colon.map_or(&b""[..], |at| &self.raw[..at]);
         let mut raw = name.to_vec();
@@ -72,7 +72,7 @@ impl Line {
     }
 }
 
-/// Whether octets begin like a message, empty lines before it aside.
+/// Returns whether octets begin like a message, after any empty lines.
 pub fn is_sip(octets: &[u8]) -> bool {
     let octets = without_empty_lines(octets);
     let line = octets
@@ -97,7 +97,7 @@ pub fn is_sip(octets: &[u8]) -> bool {
         && is_token(method)
 }
 
-/// RFC 3261 §7.5, and the keep-alives of RFC 5626.
+/// Skips empty lines before a message (RFC 3261 §7.5) and keep-alives (RFC 5626 §3.5.1).
 pub fn without_empty_lines(mut octets: &[u8]) -> &[u8] {
     while let [b'\r' | b'\n', rest @ ..] = octets {
         octets = rest;
@@ -105,12 +105,13 @@ pub fn without_empty_lines(mut octets: &[u8]) -> &[u8] {
     octets
 }
 
-/// Where the header ends, its empty line included.
+/// Returns the end of the header, including its empty line.
 fn header_end(octets: &[u8]) -> Option<usize> {
     memchr::memmem::find(octets, b"\r\n\r\n").map(|at| at + 4)
 }
 
-/// How long the message is that a stream holds from here on: `None` while its header isn't whole. Without Content-Length it has no body.
+/// Returns the length of the message at the start of a stream; `None` while its header is incomplete. Without Content-Length it has no
+/// body.
 pub fn length_on_stream(octets: &[u8]) -> Option<usize> {
     let header = header_end(octets)?;
     let body = Message::parse(&octets[..header])
@@ -120,7 +121,7 @@ pub fn length_on_stream(octets: &[u8]) -> Option<usize> {
 }
 
 impl Message {
-    /// Cuts octets into lines. Nothing is refused.
+    /// Splits octets into lines. Accepts any input.
     pub fn parse(octets: &[u8]) -> Self {
         let octets = without_empty_lines(octets);
         let mut rest = octets;
@@ -151,7 +152,7 @@ impl Message {
         }
     }
 
-    /// The octets to send.
+    /// Returns the octets to send.
     pub fn to_octets(&self) -> Vec<u8> {
         let mut octets = self.start.clone();
         for line in &self.lines {
@@ -162,12 +163,12 @@ impl Message {
         octets
     }
 
-    /// The first line without its end.
+    /// Returns the first line without its end.
     pub fn start_line(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(trim(&self.start))
     }
 
-    /// Another first line.
+    /// Replaces the first line.
     pub fn set_start_line(&mut self, line: &str) {
         self.start = line
             .bytes()
@@ -176,7 +177,7 @@ impl Message {
         self.start.extend_from_slice(b"\r\n");
     }
 
-    /// The status of a response.
+    /// Returns the status of a response.
     pub fn status(&self) -> Option<u16> {
         let line = self.start_line();
         let (version, rest) = line.split_once(' ')?;
@@ -186,7 +187,7 @@ impl Message {
         rest.get(..3)?.parse().ok()
     }
 
-    /// The method of a request, or of a response's CSeq.
+    /// Returns the method of a request, or of a response's CSeq.
     pub fn method(&self) -> String {
         if self.status().is_some() {
             return self.cseq().map(|(_, method)| method).unwrap_or_default();
@@ -195,7 +196,7 @@ impl Message {
         line.split(' ').next().unwrap_or_default().to_owned()
     }
 
-    /// The Request-URI; empty for a response.
+    /// Returns the Request-URI; empty for a response.
     pub fn request_uri(&self) -> String {
         if self.status().is_some() {
             return String::new();
@@ -205,14 +206,14 @@ impl Message {
         rest.rsplit_once(' ').map_or("", |(uri, _)| uri).to_owned()
     }
 
-    /// Number and method of CSeq.
+    /// Returns number and method of CSeq.
     pub fn cseq(&self) -> Option<(u32, String)> {
         let value = self.first("CSeq")?;
         let (number, method) = value.split_once([' ', '\t'])?;
         Some((number.parse().ok()?, method.trim().to_owned()))
     }
 
-    /// The value of the first line of this name, compact forms included.
+    /// Returns the value of the first line of this name, compact forms included.
     pub fn first(&self, name: &str) -> Option<String> {
         self.lines
             .iter()
@@ -220,23 +221,23 @@ impl Message {
             .map(Line::value)
     }
 
-    /// The values of all lines of this name.
+    /// Returns the values of all lines of this name.
     pub fn all(&self, name: &str) -> Vec<String> {
         let lines = self.lines.iter().filter(|line| line.is(name));
         lines.map(Line::value).collect()
     }
 
-    /// Every header line in its order.
+    /// Returns all header lines in order.
     pub fn lines(&self) -> &[Line] {
         &self.lines
     }
 
-    /// Every header line, to be rewritten.
+    /// Returns all header lines mutably.
     pub fn lines_mut(&mut self) -> &mut [Line] {
         &mut self.lines
     }
 
-    /// Takes away every line of this name.
+    /// Removes every line of this name.
     pub fn remove(&mut self, name: &str) {
         self.lines.retain(|line| !line.is(name));
     }
@@ -255,7 +256,7 @@ impl Message {
         }
     }
 
-    /// Puts these lines where the first of that name stood, or in front.
+    /// Replaces all lines of this name by these, at the place of the first one or else in front.
     pub fn replace_all(&mut self, name: &str, values: &[String]) {
         let at = self
             .lines
@@ -271,22 +272,22 @@ impl Message {
         self.lines.splice(at..at, lines);
     }
 
-    /// The value of Content-Length, if it is a number.
+    /// Returns Content-Length, if it is a number.
     pub fn content_length(&self) -> Option<usize> {
         self.first("Content-Length")?.parse().ok()
     }
 
-    /// Whether Content-Length says what the body is.
+    /// Returns whether Content-Length matches the body.
     pub fn is_length_right(&self) -> bool {
         self.content_length() == Some(self.body.len())
     }
 
-    /// The `tag` of From or To.
+    /// Returns the `tag` of From or To.
     pub fn tag(&self, name: &str) -> Option<String> {
         parameter(&self.first(name)?, "tag")
     }
 
-    /// The number or name in the URI of From, To or the Request-URI: what stands before `@`.
+    /// Returns the user part of From, To or the Request-URI.
     pub fn user(&self, name: &str) -> Option<String> {
         let value = self.first(name)?;
         user_of(&value)
@@ -300,7 +301,7 @@ fn cut_line<'a>(rest: &mut &'a [u8]) -> &'a [u8] {
     line
 }
 
-/// The value of a parameter behind the URI, outside of quotes and angle brackets.
+/// Returns the value of a parameter behind the URI, outside of quotes and angle brackets.
 pub fn parameter(value: &str, name: &str) -> Option<String> {
     let mut rest = value;
     while let Some(at) = find_outside(rest.as_bytes(), b';') {
@@ -314,7 +315,7 @@ pub fn parameter(value: &str, name: &str) -> Option<String> {
     None
 }
 
-/// What stands before `@` in the first URI of a value; of `tel:` the number.
+/// Returns the user part of the first URI in a value; for `tel:` the number.
 pub fn user_of(value: &str) -> Option<String> {
     let lower = value.to_ascii_lowercase();
     let scheme = ["sip:", "sips:", "tel:"]

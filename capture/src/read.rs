@@ -1,36 +1,36 @@
-//! File formats: pcap (micro- and nanoseconds, either byte order), pcapng (several sections and interfaces), a hex dump of one frame.
-//! Streaming: one packet is held at a time. Knows nothing of what is in a packet.
+//! File formats: pcap (micro- and nanoseconds, either byte order), pcapng (several sections and interfaces), and a hex dump of one frame.
+//! Streaming: one packet is in memory at a time. Knows nothing of a packet's content.
 
 use std::io::{self, BufRead, Read};
 
 use super::CaptureFault;
 
-/// No packet is larger; a length above it is damage, and is never allocated.
+/// Largest packet in octets. A greater length is damage, and never allocated.
 const MAX_PACKET: u32 = 1 << 20;
-/// The most interfaces of one section of pcapng.
+/// Most interfaces of one pcapng section.
 const MAX_INTERFACES: usize = 4_096;
 /// Link types, as tcpdump.org lists them.
 const ETHERNET: u32 = 1;
 
-/// One packet as the file has it.
+/// One packet of a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Packet {
     /// Microseconds since 1970.
     pub at: u64,
-    /// How its octets begin.
+    /// Link type.
     pub link: u32,
-    /// The octets that were kept.
+    /// Captured octets.
     pub octets: Vec<u8>,
-    /// Whether there was more than was kept.
+    /// The packet was longer than the captured octets.
     pub is_cut: bool,
 }
 
-/// What a file is, by its first octets.
+/// Kind of a file, by its first octets.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Format {
     /// Packets.
     Packets,
-    /// Our own flow.
+    /// A flow.
     Flow,
     /// Hexadecimal digits of one frame.
     Hex,
@@ -38,10 +38,10 @@ pub enum Format {
     Text,
 }
 
-/// Looks at the first octets, which stay unread.
+/// Detects the format from the first octets, without consuming them.
 ///
 /// # Errors
-/// The file can't be read, is compressed, or is none of these.
+/// The file can't be read, is compressed, or has none of these formats.
 pub fn format(input: &mut impl BufRead) -> Result<Format, CaptureFault> {
     let head = input.fill_buf()?;
     match head {
@@ -81,10 +81,10 @@ fn is_packets(first: [u8; 4]) -> bool {
             .any(|magic| Resolution::of_magic(*magic).is_some())
 }
 
-/// Reads the frame that a hex dump spells.
+/// Reads the frame of a hex dump.
 ///
 /// # Errors
-/// The digits are no whole octets, or too many.
+/// The digits don't form whole octets, or there are too many.
 pub fn hex(mut input: impl BufRead) -> Result<Packet, CaptureFault> {
     let mut text = Vec::new();
     input
@@ -113,10 +113,10 @@ pub fn hex(mut input: impl BufRead) -> Result<Packet, CaptureFault> {
     })
 }
 
-/// How the fraction of a second is counted.
+/// Unit of the fraction of a second.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Resolution {
-    /// Units a second, a power of ten.
+    /// Units per second, a power of ten.
     Decimal(u64),
     /// Bits of fraction.
     Binary(u32),
@@ -127,7 +127,7 @@ impl Resolution {
         match magic {
             0xa1b2_c3d4 => Some((Self::Decimal(1_000_000), false)),
             0xa1b2_3c4d => Some((Self::Decimal(1_000_000_000), false)),
-            // The records of this dialect have eight more octets.
+            // The records of this variant have eight more octets.
             0xa1b2_cd34 => Some((Self::Decimal(1_000_000), true)),
             _ => None,
         }
@@ -170,7 +170,7 @@ enum Kind {
     Ng(Vec<Interface>),
 }
 
-/// Packets out of a pcap or pcapng file.
+/// Reader of the packets of a pcap or pcapng file.
 #[derive(Debug)]
 pub struct Packets<R> {
     input: R,
@@ -210,7 +210,7 @@ impl<R: Read> Packets<R> {
         let mut rest = [0; 20];
         exactly(&mut input, &mut rest, "its head")?;
 
-        // The upper bits say how long the frame check sequence is.
+        // The upper bits are the length of the frame check sequence.
         let link = word(is_big, &rest, 16) & 0xffff;
         Ok(Self {
             input,
@@ -224,10 +224,10 @@ impl<R: Read> Packets<R> {
         })
     }
 
-    /// The next packet; `None` at the end.
+    /// Reads the next packet; `None` at the end.
     ///
     /// # Errors
-    /// The file is damaged here, or can't be read.
+    /// The file is damaged at this point, or can't be read.
     pub fn next_packet(&mut self) -> Result<Option<Packet>, CaptureFault> {
         let packet = match self.kind {
             Kind::Pcap {
@@ -241,7 +241,7 @@ impl<R: Read> Packets<R> {
         Ok(packet)
     }
 
-    /// How many packets there were so far.
+    /// Returns the number of packets so far.
     pub const fn count(&self) -> u64 {
         self.count
     }
@@ -288,7 +288,7 @@ impl<R: Read> Packets<R> {
         Ok(octets)
     }
 
-    /// Behind the block type of a section header.
+    /// Reads a section header, after its block type.
     fn section(&mut self) -> Result<(), CaptureFault> {
         let mut head = [0; 8];
         exactly(&mut self.input, &mut head, "a section's head")?;
@@ -480,7 +480,7 @@ fn short(is_big: bool, octets: &[u8], at: usize) -> u16 {
     }
 }
 
-/// Reads until the buffer is full or the file ends; how much there was.
+/// Reads until the buffer is full or the file ends; returns the number of octets.
 fn fill(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {

@@ -1,5 +1,5 @@
-//! IP packets out of fragments, messages out of TCP streams. What is held is bounded in number and size; what doesn't come
-//! within its bound is given up and counted.
+//! Reassembly: IP packets from fragments, and messages from TCP streams. Bounded in number and size; what doesn't complete within the
+//! bounds is dropped and counted.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -7,19 +7,19 @@ use std::net::SocketAddr;
 use super::decode::{Fragment, FragmentKey};
 use super::message::{is_sip, length_on_stream, without_empty_lines};
 
-/// Packets whose fragments are waited for.
+/// Most incomplete packets.
 const MAX_PARTIAL: usize = 256;
-/// The largest IP packet.
+/// Largest IP packet in octets.
 const MAX_IP: usize = 65_535;
-/// The parts of one packet.
+/// Most fragments of one packet.
 const MAX_PARTS: usize = 128;
-/// Streams that are followed at once.
+/// Most streams followed at once.
 const MAX_STREAMS: usize = 4_096;
-/// Octets that one direction of a stream may hold, in order or not.
+/// Most octets buffered for one direction of a stream, in order or not.
 const MAX_STREAM: usize = 256 * 1024;
-/// A first line is no longer.
+/// Longest start line in octets.
 const LONGEST_LINE: usize = 16 * 1024;
-/// Octets without a message, after which a stream is taken for another protocol.
+/// Octets without a message after which a stream counts as another protocol.
 const MAX_GARBAGE: usize = 128 * 1024;
 
 #[derive(Debug, Default)]
@@ -28,17 +28,17 @@ struct Partial {
     total: Option<usize>,
 }
 
-/// Fragments, until their packet is whole.
+/// Fragments of incomplete packets.
 #[derive(Debug, Default)]
 pub struct Fragments {
     partial: HashMap<FragmentKey, Partial>,
     order: VecDeque<FragmentKey>,
-    /// Packets that were given up.
+    /// Packets that were dropped.
     pub lost: u64,
 }
 
 impl Fragments {
-    /// Takes a fragment; the packet's octets once they are all there.
+    /// Adds a fragment; returns the packet's octets once complete.
     pub fn push(&mut self, fragment: &Fragment<'_>) -> Option<Vec<u8>> {
         if !self.partial.contains_key(&fragment.key) {
             self.make_room();
@@ -79,14 +79,14 @@ impl Fragments {
         }
     }
 
-    /// Packets that still miss a part.
+    /// Returns the number of incomplete packets.
     pub fn waiting(&self) -> usize {
         self.partial.len()
     }
 }
 
 impl Partial {
-    /// What came first stands where parts overlap.
+    /// Returns the whole packet, if complete. Where fragments overlap, the first one counts.
     fn whole(&self) -> Option<Vec<u8>> {
         let total = self.total?;
         let mut whole = Vec::with_capacity(total);
@@ -101,22 +101,22 @@ impl Partial {
     }
 }
 
-/// A direction of a connection.
+/// One direction of a connection: source and destination.
 type Direction = (SocketAddr, SocketAddr);
 
 #[derive(Debug)]
 struct Stream {
-    /// The number of the octet that comes next.
+    /// Sequence number of the next octet.
     next: u32,
     held: Vec<u8>,
-    /// What came before its turn, by its distance from the first octet that was waited for.
+    /// Segments out of order, by their distance from the first missing octet.
     early: BTreeMap<u32, Vec<u8>>,
     early_octets: usize,
-    /// Octets since the last message that were none.
+    /// Octets since the last message that belong to none.
     garbage: usize,
-    /// It carries something else.
+    /// The stream carries another protocol.
     is_foreign: bool,
-    /// When it was last heard of, in segments.
+    /// Segment count at its last activity.
     heard: u64,
 }
 
@@ -125,14 +125,14 @@ struct Stream {
 pub struct Streams {
     streams: HashMap<Direction, Stream>,
     segments: u64,
-    /// Times that octets were missing and what followed was read without them.
+    /// Gaps: missing octets that were skipped.
     pub gaps: u64,
-    /// Messages larger than a stream may hold.
+    /// Messages that exceed the buffer of a stream.
     pub oversized: u64,
 }
 
 impl Streams {
-    /// Takes a segment; the messages that are whole now.
+    /// Adds a segment; returns the messages that are now complete.
     pub fn push(
         &mut self,
         direction: Direction,
@@ -186,7 +186,7 @@ impl Streams {
         messages
     }
 
-    /// What waits behind a gap at the end of the capture.
+    /// Returns messages that wait behind a gap at the end of the capture.
     pub fn finish(&mut self) -> Vec<(Direction, Vec<u8>)> {
         let mut found = Vec::new();
         let mut directions: Vec<_> = self.streams.keys().copied().collect();
@@ -208,7 +208,7 @@ impl Streams {
         found
     }
 
-    /// Forgets the quarter that was silent longest.
+    /// Drops the quarter of the streams that was silent longest.
     fn make_room(&mut self) {
         if self.streams.len() < MAX_STREAMS {
             return;
@@ -230,7 +230,7 @@ impl Stream {
         if ahead == 0 {
             self.accept(octets);
         } else if ahead > u32::MAX / 2 {
-            // A retransmission, perhaps with something new at its end.
+            // A retransmission, possibly with new octets at its end.
             let known = self.next.wrapping_sub(start) as usize;
             let new = octets.get(known..).unwrap_or_default().to_vec();
             self.accept(&new);
@@ -246,7 +246,7 @@ impl Stream {
         }
     }
 
-    /// What came early and whose turn it is.
+    /// Returns the buffered segment that is now due.
     fn due(&mut self) -> Option<(u32, Vec<u8>)> {
         let start = self
             .early
@@ -267,7 +267,7 @@ impl Stream {
         self.held.extend_from_slice(octets);
     }
 
-    /// Goes on behind what is missing; half a message before it is lost.
+    /// Skips the missing octets; a partial message before them is lost.
     fn skip_gap(&mut self) {
         self.held.clear();
         let nearest = self
@@ -314,11 +314,11 @@ impl Stream {
         }
     }
 
-    /// A capture that begins within a message, or another protocol: goes to the next line that begins a message, if there is one.
+    /// Finds the next line that begins a message, in a capture that begins within one, or another protocol.
     fn resynchronise(&mut self) {
         let mut lines = memchr::memchr_iter(b'\n', &self.held).map(|at| at + 1);
 
-        // A body needs no line end: an answer may begin right behind it.
+        // A body needs no line end, so a response may begin right behind it.
         let mut answers = memchr::memmem::find_iter(&self.held, b"SIP/2.0 ").filter(|at| *at > 0);
         let begins = |at: &usize| is_sip(&self.held[*at..]);
         let next = [lines.find(begins), answers.find(begins)]

@@ -1,5 +1,5 @@
-//! Text captures: what sngrep saves as text, and what Homer (HEP) exports. Each message follows a line that says when and between
-//! whom it went:
+//! Text captures: files that sngrep saves as text, and exports of Homer (HEP). A line with time, source and destination precedes each
+//! message:
 //!
 //! `2024/05/06 11:22:33.123456 10.0.0.1:5060 -> 10.0.0.2:5060` (sngrep), and
 //! `proto:UDP 2024-05-06T11:22:33.123Z  10.0.0.1:5060 ---> 10.0.0.2:5060` (Homer).
@@ -10,24 +10,24 @@ use std::net::SocketAddr;
 use super::message::{Message, is_sip};
 use super::{CaptureFault, Captured, Transport};
 
-/// The longest line, and the longest message.
+/// Longest line, and longest message, in octets.
 const MAX_LINE: u64 = 64 * 1024;
 const MAX_MESSAGE: usize = 256 * 1024;
 
-/// Messages out of a text file, one at a time.
+/// Reader of the messages of a text file, one at a time.
 #[derive(Debug)]
 pub struct Messages<R> {
     input: R,
-    /// The line that opened the next message.
+    /// Line in front of the next message.
     opened: Option<Captured>,
     /// Lines read so far.
     pub lines: u64,
-    /// Texts behind such a line that are no message.
+    /// Texts behind such a line that are no SIP message.
     pub strange: u64,
 }
 
 impl<R: BufRead> Messages<R> {
-    /// Over the whole file.
+    /// Creates a reader of a file.
     pub const fn new(input: R) -> Self {
         Self {
             input,
@@ -37,7 +37,7 @@ impl<R: BufRead> Messages<R> {
         }
     }
 
-    /// The next message; `None` at the end.
+    /// Reads the next message; `None` at the end.
     ///
     /// # Errors
     /// The file can't be read.
@@ -58,7 +58,7 @@ impl<R: BufRead> Messages<R> {
             }
 
             let closed = std::mem::replace(&mut self.opened, opening);
-            match closed.map(whole) {
+            match closed.map(trimmed) {
                 Some(Some(message)) => return Ok(Some(message)),
                 Some(None) => self.strange += 1,
                 None => {}
@@ -71,8 +71,8 @@ impl<R: BufRead> Messages<R> {
     }
 }
 
-/// Takes the empty lines away that the tool put around the message. Line ends may have lost their carriage return.
-fn whole(mut captured: Captured) -> Option<Captured> {
+/// Removes the empty lines that the tool put around the message. Line ends may have lost their carriage return.
+fn trimmed(mut captured: Captured) -> Option<Captured> {
     if !captured.octets.windows(2).any(|pair| pair == b"\r\n") {
         let with_ends = captured.octets.split(|octet| *octet == b'\n');
         captured.octets = with_ends.collect::<Vec<_>>().join(&b"\r\n"[..]);
@@ -85,7 +85,7 @@ fn whole(mut captured: Captured) -> Option<Captured> {
     let message = Message::parse(&captured.octets);
     let mut octets = message.to_octets();
     match message.content_length() {
-        // What the message says itself, where there is that much.
+        // Content-Length decides, if that many octets exist.
         Some(length) if length <= message.body.len() => {
             octets.truncate(octets.len() - message.body.len() + length);
         }
@@ -131,7 +131,7 @@ fn opening(line: &[u8]) -> Option<Captured> {
     })
 }
 
-/// `10.0.0.1:5060`, `[::1]:5060`, or an IPv6 address whose brackets the tool forgot.
+/// Parses `10.0.0.1:5060`, `[::1]:5060`, or an IPv6 address without the brackets.
 fn address(text: &str) -> Option<SocketAddr> {
     text.parse().ok().or_else(|| {
         let (ip, port) = text.rsplit_once(':')?;

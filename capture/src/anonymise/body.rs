@@ -1,9 +1,9 @@
-//! Bodies: media descriptions keep what decides whether a call can be, everything else is blanked.
+//! Anonymisation of bodies: SDP keeps the parts that decide whether a call can be set up, everything else is blanked.
 
 use super::treatment::is_in;
 use super::{Anonymiser, blank, cut_at};
 
-/// Attributes of SDP that are nobody's (RFC 8866 §6 and what phones add).
+/// SDP attributes that identify nobody (RFC 8866 §6, and common additions of phones).
 const ATTRIBUTES: [&str; 33] = [
     "bundle-only",
     "conf",
@@ -50,14 +50,14 @@ impl Anonymiser {
             });
         }
 
-        // What a NOTIFY says of a REFER (RFC 3515 §2.4.5); the fragment may go on.
+        // The body of a NOTIFY after a REFER (RFC 3515 §2.4.5); the fragment may have further lines.
         if text.starts_with("SIP/2.0 ") {
             let (line, rest) = text.split_once("\r\n").unwrap_or((&text, ""));
             let end = if text.contains("\r\n") { "\r\n" } else { "" };
             return format!("{}{end}{}", self.status_line(line), blank(rest));
         }
 
-        // Keys in an INFO: which, is as private as what was said.
+        // DTMF in an INFO: the key is as private as speech.
         if text.starts_with("Signal=") {
             return text.split_inclusive('\n').map(key_line).collect();
         }
@@ -95,7 +95,7 @@ impl Anonymiser {
         }
     }
 
-    /// Numbers, and the address behind `IN IP4`, which may have a time to live.
+    /// Rewrites numbers, and the address behind `IN IP4`, which may have a TTL.
     fn connection(&mut self, value: &str) -> String {
         let mut is_address = false;
         let words = value.split(' ').map(|word| match word {

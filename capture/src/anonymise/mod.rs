@@ -1,10 +1,9 @@
-//! Takes people and places out of a call before it is passed on: addresses, host names, numbers, names, Call-IDs and
-//! credentials are replaced, the same by the same throughout a capture. What decides routing stays: the form of a number (`+`, `00`,
-//! national), its country and length, whether an address is private. Headers and parameters that aren't known are blanked: what isn't
-//! understood isn't passed on.
+//! Anonymisation of a call before it is shared. Addresses, host names, numbers, names, Call-IDs and credentials are replaced, each
+//! consistently throughout a capture. The properties that decide routing stay: the form of a number (`+`, `00`, national), its country and
+//! length, and whether an address is private. Unknown headers and parameters are blanked, since they could hold anything.
 //!
-//! `names` knows what stands for whom, `shuffle` how that is found without remembering everybody, `body` what is in bodies, `treatment`
-//! which header says what.
+//! `names` assigns the replacements, `shuffle` computes them without storing every value, `body` treats bodies, `treatment` says how each
+//! header is treated.
 
 mod body;
 mod names;
@@ -17,18 +16,18 @@ use std::net::IpAddr;
 use trunkline_sip::header::text::{cut_quoted, elements, find_outside};
 
 use self::names::Names;
-use self::treatment::{Treatment, is_in, is_nobodys, treatment};
+use self::treatment::{Treatment, is_impersonal, is_in, treatment};
 use super::flow::Call;
 use super::message::Message;
 
-/// Replaces, and remembers by what.
+/// Replaces private values, consistently over all calls.
 #[derive(Debug, Default)]
 pub struct Anonymiser {
     names: Names,
 }
 
 impl Anonymiser {
-    /// Rewrites a call in its place.
+    /// Anonymises a call in place.
     pub fn call(&mut self, call: &mut Call) {
         for (_, address) in &mut call.peers {
             address.set_ip(self.names.address(address.ip()));
@@ -81,7 +80,7 @@ impl Anonymiser {
         }
     }
 
-    /// `SIP/2.0 404 Not Found`: what a server says of its own may name somebody.
+    /// Anonymises a status line such as `SIP/2.0 404 Not Found`: a server's own reason phrase may name a person.
     fn status_line(&mut self, line: &str) -> String {
         let mut words = line.splitn(3, ' ');
         let mut word = || words.next().unwrap_or_default();
@@ -108,7 +107,7 @@ impl Anonymiser {
         }
     }
 
-    /// What a flow expects, in the words of the messages as they are now; what can't be put so is left out.
+    /// Translates an expectation of a flow to the anonymised messages; `None` if that isn't possible.
     fn stated(&mut self, stated: String) -> Option<String> {
         let words: Vec<&str> = stated.splitn(4, ' ').collect();
         match words.as_slice() {
@@ -136,7 +135,7 @@ impl Anonymiser {
         }
     }
 
-    /// A URI; embedded headers and a password are left out.
+    /// Anonymises a URI; drops embedded headers and a password.
     fn uri(&mut self, uri: &str) -> String {
         let (scheme, rest) = uri.split_once(':').unwrap_or(("", uri));
         let is_tel = scheme.eq_ignore_ascii_case("tel");
@@ -181,7 +180,7 @@ impl Anonymiser {
         shown
     }
 
-    /// A host, and its port if it has one.
+    /// Anonymises a host, with its port if it has one.
     fn place(&mut self, place: &str) -> String {
         match place.rsplit_once(':') {
             Some((host, port))
@@ -193,7 +192,7 @@ impl Anonymiser {
         }
     }
 
-    /// What stands behind a semicolon. Values of those that aren't known are blanked.
+    /// Anonymises the parameters behind a semicolon. Values of unknown ones are blanked.
     fn parameters(&mut self, parameters: &str) -> String {
         let mut shown = Vec::new();
         let mut rest = Some(parameters);
@@ -213,14 +212,14 @@ impl Anonymiser {
         let name = name.trim();
         if is_in(&["received", "maddr"], name) {
             self.place(value.trim())
-        } else if is_nobodys(name) {
+        } else if is_impersonal(name) {
             self.plain(value)
         } else {
             blank(value)
         }
     }
 
-    /// One address of From, Contact, …: a name, a URI with or without brackets, parameters.
+    /// Anonymises one address of From, Contact, …: a name, a URI with or without brackets, parameters.
     fn address(&mut self, value: &str) -> String {
         if value == "*" {
             return value.to_owned();
@@ -252,7 +251,7 @@ impl Anonymiser {
                 shown.push_str(&blank(rest));
                 None
             }
-            // Without brackets parameters are the header's (RFC 3261 §20.10).
+            // Without brackets, parameters belong to the header (RFC 3261 §20.10).
             None => {
                 let (uri, parameters) = cut_at(rest, b';');
                 shown.push_str(&self.uri(uri.trim()));
@@ -320,7 +319,7 @@ impl Anonymiser {
         format!("{code} {} {}", self.place(agent), self.text(text))
     }
 
-    /// Words stay; URIs and addresses are replaced, and numbers of seven and more digits.
+    /// Anonymises free text: words stay; URIs, addresses, and numbers of seven and more digits are replaced.
     fn text(&mut self, text: &str) -> String {
         let lower = text.to_ascii_lowercase();
         let mut shown = String::with_capacity(text.len());
@@ -345,13 +344,13 @@ impl Anonymiser {
         })
     }
 
-    /// Addresses in a text.
+    /// Replaces the addresses in a text.
     fn plain(&mut self, text: &str) -> String {
         let is_part = |char: char| char.is_ascii_hexdigit() || char == '.' || char == ':';
         with_runs(text, is_part, |run| self.run(run).into())
     }
 
-    /// A run of digits, dots and colons: an address, one with a port, or neither.
+    /// Replaces a run of digits, dots and colons that is an address, with or without a port.
     fn run(&mut self, run: &str) -> String {
         if let Ok(address) = run.parse::<IpAddr>() {
             return self.names.address(address).to_string();
@@ -363,7 +362,7 @@ impl Anonymiser {
             return format!("{}:{}", self.run(head), self.run(tail));
         }
 
-        // Digits of something else that touch an address: a branch, say.
+        // Digits of another token, such as a branch, may touch an address.
         if run.len() > 64 {
             return blank(run);
         }
@@ -382,13 +381,13 @@ impl Anonymiser {
     }
 }
 
-/// Where a URI begins.
+/// Returns the start of the first URI.
 fn next_uri(lower: &str) -> Option<usize> {
     let schemes = ["sip:", "sips:", "tel:"].iter();
     schemes.filter_map(|scheme| lower.find(scheme)).min()
 }
 
-/// Before and behind a separator that stands outside of quotes.
+/// Splits at a separator outside of quotes.
 fn cut_at(text: &str, separator: u8) -> (&str, Option<&str>) {
     match find_outside(text.as_bytes(), separator) {
         Some(at) => (&text[..at], Some(&text[at + 1..])),
@@ -396,7 +395,7 @@ fn cut_at(text: &str, separator: u8) -> (&str, Option<&str>) {
     }
 }
 
-/// Letters become `x` and digits `0`: the shape stays.
+/// Replaces letters by `x` and digits by `0`, so that the shape stays.
 fn blank(text: &str) -> String {
     text.chars()
         .map(|char| match char {
@@ -407,7 +406,7 @@ fn blank(text: &str) -> String {
         .collect()
 }
 
-/// The text with each run of such characters changed.
+/// Returns the text with each run of such characters changed.
 fn with_runs<'t>(
     text: &'t str,
     is_part: impl Fn(char) -> bool,
@@ -427,7 +426,7 @@ fn with_runs<'t>(
     shown
 }
 
-/// Blanks what has as many hexadecimal digits as the address of a network card.
+/// Blanks words with as many hexadecimal digits as a MAC address.
 fn without_hardware(text: &str) -> String {
     let is_part = |char: char| char.is_ascii_hexdigit() || char == ':' || char == '-';
     with_runs(text, is_part, |word| {

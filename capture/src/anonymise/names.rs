@@ -1,5 +1,5 @@
-//! What stands for whom: addresses, names, Call-IDs and numbers, the same by the same and nobody by another's. Of each kind the first
-//! are numbered, so that people can tell them apart; all others are told by a keyed hash or permutation. Memory is bounded.
+//! Replacements of addresses, names, Call-IDs and numbers: the same value always gets the same replacement, and no two values share one.
+//! The first values of each kind are numbered, for readability; all others get a keyed hash or permutation. Memory is bounded.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,14 +8,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::shuffle::{Domain, Shuffle};
 
-/// Names of a kind that are numbered.
+/// Most names of a kind that are numbered.
 const NUMBERED: usize = 16_384;
-/// The digits at a number's end that are one subscriber's, whether it is dialled in the national or in the international form.
+/// Digits at a number's end that identify a subscriber, in both national and international form.
 const SUBSCRIBER: usize = 7;
-/// Digits of an area that are exchanged for others; what has more is no number.
+/// Most digits of an area that are replaced; a longer text is no number.
 const AREA: usize = 18;
 
-/// Everybody who has been replaced.
+/// The replacements so far.
 #[derive(Debug)]
 pub(super) struct Names {
     public: Shuffle,
@@ -43,18 +43,18 @@ impl Default for Names {
     }
 }
 
-/// Names of one kind. Remembered are hashes of them, which no length can make larger.
+/// Names of one kind. Stored as hashes, so that long names take no more memory.
 #[derive(Debug, Default)]
 struct Kind {
     numbers: HashMap<u128, u32>,
     keys: [RandomState; 2],
 }
 
-/// What stands for a name.
+/// Replacement of a name.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 enum Label {
     Number(u32),
-    /// 96 bits, so that two names don't meet.
+    /// 96 bits, so that two names don't collide.
     Hash(u128),
 }
 
@@ -110,7 +110,7 @@ impl Names {
         shown.map_or(address, Ipv4Addr::from_bits)
     }
 
-    /// In the network for documents (RFC 3849), or in a private one (RFC 4193) if it is private or of one link alone.
+    /// Returns an address of the documentation network (RFC 3849), or of a private one (RFC 4193) for a private or link-local address.
     fn v6(&mut self, address: Ipv6Addr) -> Ipv6Addr {
         let is_private = address.is_unique_local() || address.is_unicast_link_local();
         let network: u128 = if is_private {
@@ -125,7 +125,7 @@ impl Names {
         Ipv6Addr::from_bits(network | place)
     }
 
-    /// A name, or an address with or without brackets.
+    /// Replaces a host name, or an address with or without brackets.
     pub(super) fn host(&mut self, host: &str) -> String {
         if let Ok(address) = host.parse::<IpAddr>() {
             return self.address(address).to_string();
@@ -139,10 +139,10 @@ impl Names {
             return format!("[{}]", self.address(address));
         }
 
-        let is_nobodys = ["", "localhost", "anonymous.invalid"]
+        let is_impersonal = ["", "localhost", "anonymous.invalid"]
             .iter()
             .any(|known| known.eq_ignore_ascii_case(host));
-        if is_nobodys {
+        if is_impersonal {
             return host.to_owned();
         }
 
@@ -150,7 +150,7 @@ impl Names {
         format!("host-{label}.invalid")
     }
 
-    /// A number, or the name of somebody.
+    /// Replaces a number, or a person's name.
     pub(super) fn user(&mut self, user: &str) -> String {
         let is_number = user.bytes().any(|octet| octet.is_ascii_digit())
             && user
@@ -169,8 +169,8 @@ impl Names {
         format!("call-{}@anonymous.invalid", self.call_ids.label(id))
     }
 
-    /// Keeps what isn't a digit, `00`, two digits of a country or the national `0`, and the length. The last seven digits are one
-    /// subscriber's, what stands before them is an area.
+    /// Replaces the digits of a number. Keeps its other characters, its length, and `00`, two digits of the country code or the national
+    /// `0`. The last seven digits are the subscriber's, those before them the area's.
     pub(super) fn number(&mut self, number: &str) -> String {
         let digits: String = number.chars().filter(char::is_ascii_digit).collect();
         let kept = match (number.starts_with('+'), digits.as_bytes()) {
@@ -203,7 +203,7 @@ impl Names {
     }
 }
 
-/// As many digits, from the domain of that many.
+/// Replaces digits by as many others, from the domain of that length.
 fn exchange(
     shuffles: &mut HashMap<u32, Shuffle>,
     domain: fn(u32) -> Domain,
@@ -218,7 +218,7 @@ fn exchange(
     format!("{:0width$}", shuffle.of(value), width = digits.len())
 }
 
-/// Where a private address stands among all of them.
+/// Returns the index of a private address among all private ones.
 fn private_place(address: Ipv4Addr) -> Option<u64> {
     let value = u64::from(address.to_bits());
     match address.octets() {
@@ -229,7 +229,7 @@ fn private_place(address: Ipv4Addr) -> Option<u64> {
     }
 }
 
-/// The other way round.
+/// Returns the private address of an index.
 fn private_at(place: u64) -> Ipv4Addr {
     let place = u32::try_from(place).unwrap_or(0);
     let (b, c) = (1 << 24, (1 << 24) + (1 << 20));

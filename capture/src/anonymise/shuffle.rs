@@ -1,29 +1,29 @@
-//! Other values for the values of a bounded domain: two of them never become the same one, and what is remembered doesn't grow
-//! with the file. The first few get readable places, in the order in which they come; all others go through a keyed permutation (a
-//! Feistel network over the next larger power of four, walked until it is inside the domain), which needs no memory at all. The key is
-//! made anew in each run and forgotten with it.
+//! A bijection of a bounded domain onto itself: two values never get the same replacement, and memory doesn't grow with the file. The first
+//! few values get readable replacements, in order of appearance; all others go through a keyed permutation (a Feistel network over the next
+//! larger power of four, iterated until the result is inside the domain), which needs no memory. The key is random in each run and never
+//! stored.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
 
-/// Rounds of the network.
+/// Rounds of the Feistel network.
 const ROUNDS: u32 = 8;
 
-/// The values that there are, and the places that the first of them get.
+/// A set of values, and the readable replacements of the first of them.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Domain {
-    /// IPv4 addresses that lead through the internet.
+    /// Public IPv4 addresses.
     Public,
     /// IPv4 addresses of RFC 1918, counted from 10.0.0.0 on.
     Private,
-    /// Subscribers' numbers of so many digits.
+    /// Subscriber numbers of this many digits.
     Subscriber(u32),
-    /// So many digits of an area.
+    /// Area codes of this many digits.
     Area(u32),
 }
 
 impl Domain {
-    /// Whether it is one of them.
+    /// Returns whether the value belongs to the domain.
     pub(super) const fn contains(self, value: u64) -> bool {
         match self {
             Self::Public => value <= u32::MAX as u64 && !is_private(value) && !is_fixed(value),
@@ -32,7 +32,7 @@ impl Domain {
         }
     }
 
-    /// Half of the bits that hold all of them.
+    /// Returns half of the bits that hold every value.
     const fn half_bits(self) -> u32 {
         match self {
             Self::Public => 16,
@@ -44,7 +44,7 @@ impl Domain {
         }
     }
 
-    /// How many are remembered.
+    /// Returns the number of readable replacements.
     const fn places(self) -> u64 {
         match self {
             Self::Public | Self::Private => 16_384,
@@ -54,7 +54,8 @@ impl Domain {
         }
     }
 
-    /// The value of a place: networks for documents and benchmarks (RFC 5737, RFC 2544), numbers that begin with 555.
+    /// Returns the readable replacement of an index: networks for documents and benchmarks (RFC 5737, RFC 2544), numbers that begin with
+    /// 555.
     const fn value_of(self, place: u64) -> u64 {
         match self {
             Self::Public if place < DOCUMENTS => (192 << 24) + (2 << 8) + place + 1,
@@ -66,7 +67,7 @@ impl Domain {
         }
     }
 
-    /// The place of a value, if it is that of one.
+    /// Returns the index of a readable replacement.
     fn place_of(self, value: u64) -> Option<u64> {
         let likely = match self {
             Self::Public if value >> 24 == 192 => value.checked_sub((192 << 24) + (2 << 8) + 1)?,
@@ -87,7 +88,7 @@ const fn is_private(value: u64) -> bool {
     value >> 24 == 10 || value >> 20 == (172 << 4) + 1 || value >> 16 == (192 << 8) + 168
 }
 
-/// What is left as it is: no address, and this machine.
+/// Returns whether the address is left as it is: unspecified or loopback.
 const fn is_fixed(value: u64) -> bool {
     value == 0 || value >> 24 == 127
 }
@@ -97,7 +98,7 @@ const fn is_fixed(value: u64) -> bool {
 pub(super) struct Shuffle {
     domain: Domain,
     places: HashMap<u64, u64>,
-    /// Who has which place.
+    /// The value that holds each index.
     holders: Vec<u64>,
     key: RandomState,
 }
@@ -112,7 +113,7 @@ impl Shuffle {
         }
     }
 
-    /// What stands for a value of the domain.
+    /// Returns the replacement of a value.
     pub(super) fn of(&mut self, value: u64) -> u64 {
         if let Some(place) = self.places.get(&value) {
             return self.domain.value_of(*place);
@@ -123,7 +124,8 @@ impl Shuffle {
             self.holders.push(value);
             return self.domain.value_of(next);
         }
-        // Where the permutation leads to a place, it goes on from that place's holder, whose own value is free: nobody else gets there.
+        // If the permutation yields a readable replacement, it continues from the value that holds it. That value's own permuted value is
+        // unused, so the results stay distinct.
         let mut shown = self.permuted(value);
         while let Some(holder) = self.holder(shown) {
             shown = self.permuted(holder);

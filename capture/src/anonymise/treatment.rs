@@ -1,15 +1,15 @@
-//! What happens to which header and parameter.
+//! Table of the treatment of each header and parameter.
 
-/// What happens to the value of a header.
+/// Treatment of a header's value.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Treatment {
     /// Names and URIs are replaced.
     Address,
-    /// Nothing but addresses is replaced.
+    /// Only addresses are replaced.
     Protocol,
     /// Words stay, addresses and numbers are replaced.
     Text,
-    /// The name of a program, which may tell the hardware's address.
+    /// The name of a program, which may contain a hardware address.
     Program,
     Via,
     CallId,
@@ -71,7 +71,7 @@ const PROTOCOL: [&str; 31] = [
     "P-Early-Media",
 ];
 
-/// What happens to a header; one that isn't known is blanked.
+/// Returns the treatment of a header; an unknown one is blanked.
 pub(super) fn treatment(name: &str) -> Treatment {
     if is_in(&ADDRESS, name) {
         Treatment::Address
@@ -105,7 +105,7 @@ pub(super) fn treatment(name: &str) -> Treatment {
     }
 }
 
-/// Parameters of URIs and headers whose values are nobody's.
+/// Parameters of URIs and headers whose values identify nobody.
 const PARAMETERS: [&str; 34] = [
     "alias",
     "branch",
@@ -143,12 +143,12 @@ const PARAMETERS: [&str; 34] = [
     "x-nat",
 ];
 
-/// Whether what a parameter says is nobody's.
-pub(super) fn is_nobodys(parameter: &str) -> bool {
+/// Returns whether a parameter's value identifies nobody.
+pub(super) fn is_impersonal(parameter: &str) -> bool {
     is_in(&PARAMETERS, parameter)
 }
 
-/// Whether a list has a name, however it is capitalised.
+/// Returns whether a list has a name, ignoring case.
 pub(super) fn is_in(names: &[&str], name: &str) -> bool {
     names.iter().any(|known| known.eq_ignore_ascii_case(name))
 }

@@ -1,5 +1,5 @@
-//! Says to the daemon that the sides which it calls listen now. It may have watched their ports by OPTIONS while nobody listened there, and
-//! calls nobody that it takes for gone: at an OPTIONS from such a port it asks again at once.
+//! Announces the replayed sides to the daemon by OPTIONS. The daemon may have monitored their ports while no process listened, and sends no
+//! calls to peers that it considers down; on an OPTIONS from such a port it probes again at once.
 
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -11,11 +11,12 @@ use super::rewrite::fresh;
 use crate::flow::Role;
 use crate::message::Message;
 
-/// How long an answer is waited for, and from then on a question of the daemon's.
+/// Time to wait for a response, and after that for a probe by the daemon.
 const PATIENCE: Duration = Duration::from_millis(600);
 const QUESTION: Duration = Duration::from_millis(250);
 
-/// Sends an OPTIONS from each side that is played, and answers those that come. Nothing comes of a port that can't be opened: who plays says so.
+/// Sends an OPTIONS from each replayed side, and answers the daemon's probes. Ports that can't be opened are skipped: the replay itself
+/// reports them.
 pub fn announce(options: &Options) {
     let (sender, incoming) = channel();
     let sides = [
@@ -48,7 +49,7 @@ pub fn announce(options: &Options) {
 
         let link = links.iter().find(|(role, _)| *role == came.party);
         if let Some((_, link)) = link {
-            // The daemon asks again where it doesn't arrive.
+            // The daemon repeats a probe whose response is lost.
             let _ = link.send(&answering(&message, 200, "OK").to_octets());
         }
     }

@@ -1,9 +1,9 @@
-//! Messages that weren't captured and have to be said: answers to what nobody expected, and the end of a call that went another way.
+//! Messages outside the capture that a replay needs: responses to unexpected requests, and the end of a call that took another course.
 
 use super::rewrite::fresh;
 use crate::message::{Message, parameter};
 
-/// What a retransmission is known again by.
+/// Returns the key by which a retransmission is recognised.
 pub(super) fn reply_key(message: &Message) -> Option<Vec<u8>> {
     let (number, method) = message.cseq()?;
     Some(
@@ -43,7 +43,7 @@ fn bare(invite: &Message, method: &str, uri: &str, number: u32) -> Message {
     message
 }
 
-/// RFC 3261 §17.1.1.3: the branch of the INVITE, the To of the answer.
+/// Builds the ACK of a response, with the branch of the INVITE and the To of the response (RFC 3261 §17.1.1.3).
 pub(super) fn acknowledging(invite: &Message, answer: &Message) -> Message {
     let number = invite.cseq().map_or(1, |(number, _)| number);
     let method = if invite.method() == "INVITE" {
@@ -74,7 +74,7 @@ pub(super) fn in_dialog(invite: &Message, answer: &Message, method: &str, furthe
     message
 }
 
-/// Another transaction: the same request under a new branch.
+/// Gives a request a new branch, for another transaction.
 pub(super) fn renewed(request: &mut Message) {
     let mut vias = request.all("Via");
     if let Some(via) = vias.first_mut()

@@ -1,23 +1,23 @@
-//! Whether a message that came is the one that was captured. What must change from call to call (tags, branches, nonces, identifiers
-//! of ours, addresses) is reduced to its shape on both sides; everything else has to be the same.
+//! Comparison of a received message with the captured one. Parts that change from call to call (tags, branches, nonces, generated
+//! identifiers, addresses) are reduced to their shape on both sides; everything else has to be equal.
 
 use std::net::SocketAddr;
 
 use super::rewrite::without_transport;
 use crate::message::{Message, parameter, user_of};
 
-/// What differs, and where.
+/// A difference, and its place.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct Difference {
-    /// Which message of the captured call, from 1 on.
+    /// Number of the message within the captured call, from 1.
     pub message: Option<usize>,
-    /// The message in a few words.
+    /// Short label of the message.
     pub label: String,
-    /// The header, `start line`, `body`, `time`, or `message` for all of it.
+    /// The header's name, `start line`, `body`, `time`, or `message` for all of it.
     pub part: String,
-    /// What was captured or stated.
+    /// Captured or stated value.
     pub expected: String,
-    /// What came.
+    /// Received value.
     pub found: String,
 }
 
@@ -31,15 +31,15 @@ impl std::fmt::Display for Difference {
     }
 }
 
-/// Addresses of one side, and what stands for them.
+/// Addresses of one side, and their placeholders.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Places {
+pub(super) struct AddressMap {
     addresses: Vec<(String, String)>,
-    /// UUIDs that stand for themselves, as those that were put in place of captured ones.
+    /// UUIDs compared literally, as those that replace captured ones.
     named: Vec<String>,
 }
 
-impl Places {
+impl AddressMap {
     pub(super) fn new(addresses: &[SocketAddr]) -> Self {
         let mut places: Vec<(String, String)> = Vec::new();
         for address in addresses {
@@ -58,14 +58,14 @@ impl Places {
         }
     }
 
-    /// UUIDs in these texts are told apart from all others.
+    /// Compares the UUIDs in these texts literally.
     pub(super) fn naming<'t>(mut self, texts: impl Iterator<Item = &'t str>) -> Self {
         let named = texts.filter(|text| uuid::Uuid::try_parse(text).is_ok());
         self.named = named.map(str::to_ascii_lowercase).collect();
         self
     }
 
-    /// A known address stands for itself with or without its port.
+    /// Replaces known addresses by their placeholders, with or without port.
     fn reduce(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for (address, place) in &self.addresses {
@@ -95,7 +95,7 @@ impl Places {
     }
 }
 
-/// Reduces every loopback address: a machine has many, and which of them a capture holds depends on where it was made.
+/// Replaces every loopback address: a machine has many, and a capture holds those of the machine on which it was made.
 fn without_loopback(text: &str) -> String {
     if !text.contains("127.") && !text.contains("::1") {
         return text.to_owned();
@@ -119,7 +119,7 @@ fn without_loopback(text: &str) -> String {
     shown
 }
 
-/// Text behind a loopback address with which it begins; `before` is the character in front of it.
+/// Returns the text behind a loopback address at its beginning; `before` is the character in front of it.
 fn loopback(text: &str, before: Option<char>) -> Option<&str> {
     if let Some(behind) = text.strip_prefix("[::1]") {
         return Some(behind);
@@ -146,8 +146,8 @@ fn without_port(text: &str) -> &str {
     if digits == 0 { text } else { &rest[digits..] }
 }
 
-impl Places {
-    /// UUIDs stand for whichever thing they name, but for those that are told apart.
+impl AddressMap {
+    /// Replaces UUIDs, except those that are compared literally.
     fn identifiers(&self, text: &str) -> String {
         let mut shown = String::with_capacity(text.len());
         let mut rest = text;
@@ -173,8 +173,8 @@ impl Places {
         shown
     }
 
-    /// Whom a first request asks for.
-    fn asked(&self, message: &Message) -> Option<String> {
+    /// Returns the called user of an initial request.
+    fn called_user(&self, message: &Message) -> Option<String> {
         if message.status().is_some() || message.tag("To").is_some() {
             return None;
         }
@@ -187,11 +187,11 @@ impl Places {
     }
 }
 
-/// Headers that say nothing that could be compared.
+/// Headers that aren't compared.
 const IGNORED: [&str; 5] = ["Content-Length", "Date", "Timestamp", "RSeq", "RAck"];
 
-/// A message reduced to what must be the same.
-fn reduced(message: &Message, places: &Places) -> Vec<(String, String)> {
+/// Reduces a message to the parts that have to be equal.
+fn reduced(message: &Message, places: &AddressMap) -> Vec<(String, String)> {
     let mut headers = Vec::new();
 
     for line in message.lines() {
@@ -203,7 +203,7 @@ fn reduced(message: &Message, places: &Places) -> Vec<(String, String)> {
             continue;
         }
 
-        // The smallest interval there is, and what holds without the header (RFC 4028 §5): large INVITEs leave it out.
+        // 90 seconds is the least interval, and the default without the header (RFC 4028 §5): large INVITEs leave it out.
         if name.eq_ignore_ascii_case("Min-SE") && line.value().trim() == "90" {
             continue;
         }
@@ -215,7 +215,7 @@ fn reduced(message: &Message, places: &Places) -> Vec<(String, String)> {
     headers
 }
 
-fn value(name: &str, value: &str, places: &Places) -> String {
+fn value(name: &str, value: &str, places: &AddressMap) -> String {
     let lower = name.to_ascii_lowercase();
     match lower.as_str() {
         "call-id" => "{call-id}".to_owned(),
@@ -226,13 +226,13 @@ fn value(name: &str, value: &str, places: &Places) -> String {
         "www-authenticate" | "proxy-authenticate" | "authorization" | "proxy-authorization" => {
             digest(value)
         }
-        // White space between them is left out where an INVITE would be too large for UDP (RFC 3261 §7.3.1: it means nothing).
+        // White space is left out where an INVITE would be too large for UDP; it has no meaning (RFC 3261 §7.3.1).
         "allow" | "supported" | "require" | "accept" => {
             let elements: Vec<&str> = value.split(',').map(str::trim).collect();
             elements.join(", ")
         }
         "user-agent" | "server" => value.split('/').next().unwrap_or_default().to_owned(),
-        // The number moves when a challenge more or less was answered.
+        // The number differs when a different number of challenges was answered.
         "cseq" => value
             .split_whitespace()
             .last()
@@ -243,7 +243,7 @@ fn value(name: &str, value: &str, places: &Places) -> String {
     }
 }
 
-/// Transport and parameters, without what they hold.
+/// Reduces a Via to its parameter names.
 fn via(value: &str) -> String {
     let shapes: Vec<String> = value
         .split(',')
@@ -254,7 +254,7 @@ fn via(value: &str) -> String {
                 .rsplit_once(' ')
                 .map_or(protocol, |(protocol, _)| protocol);
 
-            // Another transport is a choice of who replays.
+            // The transport is an option of the replay.
             let protocol = protocol
                 .rsplit_once('/')
                 .map_or(protocol, |(version, _)| version);
@@ -284,7 +284,7 @@ fn with_tag_hidden(value: &str) -> String {
     }
 }
 
-/// The user of our Contact names the dialog; everything behind it counts.
+/// Reduces a Contact. The user part of the daemon's Contact identifies the dialog; everything behind it is compared.
 fn contact(value: &str) -> String {
     let Some((scheme, rest)) = value
         .split_once("sip:")
@@ -296,7 +296,7 @@ fn contact(value: &str) -> String {
     format!("{scheme}sip:{}", without_transport(rest))
 }
 
-/// A proxy's notes on the dialog (Kamailio's `ftag`) are as the dialog's tags. One that changes between transports stands twice.
+/// Reduces a route. A proxy's parameters (Kamailio's `ftag`) hold the dialog's tags. A proxy that changes the transport appears twice.
 fn route(value: &str) -> String {
     let mut value = without_transport(value);
     for name in ["ftag=", "vsf=", "vst="] {
@@ -319,7 +319,7 @@ fn digest(value: &str) -> String {
         .map(|field| {
             let (name, value) = field.trim().split_once('=').unwrap_or((field.trim(), ""));
             match name.to_ascii_lowercase().as_str() {
-                // A realm is named after its host unless the operator says otherwise, so it moves as addresses do.
+                // By default the realm is the host, so it changes as addresses do.
                 "algorithm" | "qop" => format!("{name}={}", value.trim_matches('"')),
                 "stale" => format!("stale={}", value.trim_matches('"').to_ascii_lowercase()),
                 _ => name.to_owned(),
@@ -330,8 +330,8 @@ fn digest(value: &str) -> String {
     format!("{scheme} {}", fields.join(", "))
 }
 
-/// SDP without the numbers of its session and ports; other bodies as they are.
-fn body(message: &Message, places: &Places) -> Vec<String> {
+/// Reduces SDP by its session numbers and ports; other bodies stay.
+fn body(message: &Message, places: &AddressMap) -> Vec<String> {
     let text = String::from_utf8_lossy(&message.body);
     let is_sdp = text.starts_with("v=0");
 
@@ -355,15 +355,15 @@ fn body(message: &Message, places: &Places) -> Vec<String> {
         .collect()
 }
 
-/// The two sides' addresses.
+/// Addresses of the captured and the live call.
 #[derive(Debug)]
 pub(super) struct Sides<'a> {
-    pub(super) captured: &'a Places,
-    pub(super) live: &'a Places,
+    pub(super) captured: &'a AddressMap,
+    pub(super) live: &'a AddressMap,
 }
 
-/// Compares all of a message with the captured one: part, expected, found.
-pub(super) fn whole(
+/// Compares a whole message with the captured one. Returns part, expected and found value of the first difference.
+pub(super) fn compare_messages(
     captured: &Message,
     live: &Message,
     sides: &Sides<'_>,
@@ -389,7 +389,10 @@ pub(super) fn whole(
         }
     }
 
-    let (was, is) = (sides.captured.asked(captured), sides.live.asked(live));
+    let (was, is) = (
+        sides.captured.called_user(captured),
+        sides.live.called_user(live),
+    );
     if was != is {
         let none = || "none".to_owned();
         let part = "start line".to_owned();
@@ -415,7 +418,7 @@ pub(super) fn whole(
     Some((format!("body, line {}", at + 1), line(&was), line(&is)))
 }
 
-/// Whether the message has what the flow states: part, expected, found. Statements that aren't understood are differences too.
+/// Checks a statement of the flow. Returns part, expected and found value of a difference; a statement that can't be parsed is one too.
 pub(super) fn stated(
     statement: &str,
     live: &Message,
@@ -505,12 +508,12 @@ mod tests {
     }
 
     fn differs(captured: &str, live: &str) -> Option<String> {
-        let places = |address: &str| Places::new(&[address.parse().unwrap()]);
+        let places = |address: &str| AddressMap::new(&[address.parse().unwrap()]);
         let sides = Sides {
             captured: &places("10.0.0.1:5060"),
             live: &places("127.0.0.1:40000"),
         };
-        whole(&message(captured), &message(live), &sides).map(|(part, ..)| part)
+        compare_messages(&message(captured), &message(live), &sides).map(|(part, ..)| part)
     }
 
     #[test]
@@ -633,7 +636,7 @@ mod tests {
 
     #[test]
     fn loopback_addresses_are_one_place_on_both_sides() {
-        let places = Places::new(&["127.0.0.2:5060".parse().expect("an address")]);
+        let places = AddressMap::new(&["127.0.0.2:5060".parse().expect("an address")]);
         for (text, reduced) in [
             ("<sip:a@127.0.0.1:5080>", "<sip:a@{address}>"),
             ("<sip:a@127.0.0.2:5060>", "<sip:a@{address}>"),

@@ -1,11 +1,11 @@
-//! Messages that come to a side that is played.
+//! Messages received by a replayed side.
 
 use crate::flow::Role;
 
-/// A message that came.
+/// A received message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Incoming {
-    /// Whose side it came to.
+    /// Side that received it.
     pub party: Role,
     /// The message.
     pub octets: Vec<u8>,

@@ -1,4 +1,4 @@
-//! The ladder of a played call: what was captured and what happened, side by side, the first difference marked.
+//! Ladder diagram of a replayed call: the captured and the live messages side by side, with the first difference marked.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use trunkline_sip::header::text::printable;
 
 use super::{Outcome, Played, Step};
 
-/// Text for a terminal; no control characters of a peer get through.
+/// Returns the diagram for a terminal, without control characters of peers.
 pub fn text(played: &Played) -> String {
     let mut text = format!(
         "{} {}\n",

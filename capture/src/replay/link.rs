@@ -1,4 +1,4 @@
-//! The sockets of one side. A thread reads each and hands on whole messages; it ends with the link.
+//! The sockets of one side. A thread reads each of them and passes on whole messages; it ends with the link.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -12,15 +12,15 @@ use crate::Transport;
 use crate::flow::Role;
 use crate::message::{is_sip, length_on_stream, without_empty_lines};
 
-/// How often a reading thread looks whether it is to end.
+/// Interval at which a reading thread checks whether it has to end.
 const GLANCE: Duration = Duration::from_millis(50);
-/// Tries to bind a port, a fifth of a glance apart.
+/// Attempts to bind a port, each a fifth of [`GLANCE`] after the other.
 const FREED: u32 = 30;
 const CONNECTING: Duration = Duration::from_secs(5);
-/// No message is larger.
+/// Largest message in octets.
 const MAX_MESSAGE: usize = 256 * 1024;
 
-/// Where an answer goes.
+/// Path by which messages are sent.
 #[derive(Debug, Default)]
 enum Way {
     #[default]
@@ -52,7 +52,7 @@ struct Reader {
 }
 
 impl Link {
-    /// The side that calls the daemon.
+    /// Opens the side that calls the daemon.
     pub(super) fn towards(
         target: SocketAddr,
         transport: Transport,
@@ -104,7 +104,7 @@ impl Link {
         })
     }
 
-    /// The side that the daemon calls, on UDP and TCP.
+    /// Opens a side that the daemon calls, on UDP and TCP.
     pub(super) fn listening(
         local: SocketAddr,
         party: Role,
@@ -143,7 +143,7 @@ impl Link {
         match (&mut *way, &self.udp) {
             (Way::Stream(stream), _) => stream.write_all(octets),
             (Way::Datagram(peer), Some(socket)) => {
-                // A connected socket takes no address.
+                // A connected socket accepts no address.
                 let sent = if socket.peer_addr().is_ok() {
                     socket.send(octets)
                 } else {
@@ -158,15 +158,15 @@ impl Link {
         }
     }
 
-    /// Sends a datagram to somebody who has not called.
+    /// Sends a datagram to a peer that has not called.
     pub(super) fn ask(&self, peer: SocketAddr, octets: &[u8]) {
         if let Some(socket) = &self.udp {
-            // A daemon without UDP doesn't hear it.
+            // A daemon without UDP doesn't receive it.
             let _ = socket.send_to(octets, peer);
         }
     }
 
-    /// What is used now.
+    /// Returns the transport in use.
     pub(super) fn transport(&self) -> Transport {
         match &*self
             .way
@@ -179,7 +179,7 @@ impl Link {
     }
 }
 
-/// Binds a port that the link before may still hold: its threads end within a glance.
+/// Binds a port that the previous link may still hold: its threads end within [`GLANCE`].
 fn once_free<T>(bind: impl Fn() -> io::Result<T>) -> io::Result<T> {
     for _ in 0..FREED {
         match bind() {

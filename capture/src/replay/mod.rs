@@ -1,8 +1,9 @@
-//! Plays captured calls again: the caller's side, and on request the runtime's, against a live daemon, and compares what comes back
-//! with what was captured or with what the flow states.
+//! Replay of captured calls: plays the caller's side and, on request, the runtime's against a live daemon, and compares the daemon's
+//! messages with the captured ones or with the statements of the flow.
 //!
-//! `script` says what is sent and what is expected, `rewrite` makes a captured message fit for today, `compare` finds the first
-//! difference, `reach` knows what can't be played, `wire` carries them and `link` holds the sockets, `recorder` remembers them, `announce` says that they are open, `session` plays one call, `ladder` and `report` show what happened.
+//! `script` lists the messages to send and to expect, `rewrite` adapts a captured message to the live call, `compare` finds the first
+//! difference, `reach` knows the requests that can't be reproduced. `wire` is the transport, with its sockets in `link` and its record in
+//! `recorder`; `announce` tells the daemon that the sides listen. `session` plays one call; `ladder` and `report` show the result.
 
 mod announce;
 mod closing;

@@ -1,4 +1,4 @@
-//! Ways to play calls.
+//! Options of a replay.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -7,33 +7,33 @@ use trunkline_sip::moment::Moment;
 
 use crate::Transport;
 
-/// How calls are played.
+/// Options of a replay.
 #[derive(Clone)]
 pub struct Options {
-    /// Where the daemon listens.
+    /// Address of the daemon.
     pub target: SocketAddr,
-    /// Instead of what each message was captured on.
+    /// Transport to use instead of the captured one.
     pub transport: Option<Transport>,
-    /// To answer challenges with; without them credentials are left out, as from a dedicated address.
+    /// Credentials for challenges. Without them credentials are left out, as from a dedicated address.
     pub credentials: Option<(String, String)>,
-    /// Where the runtime's side is played.
+    /// Address of the runtime's side, if it is played.
     pub runtime: Option<SocketAddr>,
-    /// Where the side is played of whoever else is called.
+    /// Address of any other called side, if it is played.
     pub other: Option<SocketAddr>,
-    /// How many times faster than captured; `None` is without any waiting.
+    /// Factor of the captured speed; `None`: without any waiting.
     pub speed: Option<f64>,
-    /// How much later or earlier than captured an answer may come.
+    /// Permitted deviation of a response from its captured time.
     pub tolerance: Duration,
-    /// How long an answer is waited for beyond what was captured.
+    /// Time to wait for a message beyond the captured time.
     pub patience: Duration,
-    /// Text of the capture and what stands for it today.
+    /// Replacements of text in the capture.
     pub replace: Vec<(String, String)>,
     /// The clock.
     pub now: fn() -> Moment,
 }
 
 impl Options {
-    /// What a call is played on that was captured on this.
+    /// Returns the transport for a call that was captured on `captured`.
     pub fn transport_for(&self, captured: Transport) -> Transport {
         match self.transport.unwrap_or(captured) {
             Transport::Tls => Transport::Tcp,

@@ -1,69 +1,69 @@
-//! Calls that were played, message by message.
+//! Result of a replayed call, message by message.
 
 use super::Difference;
 use crate::flow::Entry;
 
-/// What became of one message of the script.
+/// Outcome of one message of the script.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// It was sent.
+    /// Sent.
     Sent,
-    /// It came as expected.
+    /// Received as expected.
     Came,
-    /// It came, and differs.
+    /// Received, with a difference.
     Differs,
-    /// It didn't come, and needn't.
+    /// Not received, but optional.
     Absent,
-    /// It didn't come.
+    /// Not received.
     Missing,
-    /// It came, and nothing like it was captured.
+    /// Received, without a counterpart in the capture.
     Unexpected,
-    /// It had to be said today and wasn't in the capture, or the other way round.
+    /// Needed in the live call but not captured, or the other way round.
     Adapted,
-    /// The call had gone another way by then.
+    /// Not reached, since the call had taken another course.
     NotReached,
-    /// It follows from something that a replay can't bring about.
+    /// A consequence of something that a replay can't reproduce.
     OutOfReach,
 }
 
-/// One rung of the ladder.
+/// One line of the ladder diagram.
 #[derive(Clone, PartialEq, Debug, serde::Serialize)]
 pub struct Step {
-    /// Which message of the captured call, from 1 on.
+    /// Number of the message within the captured call, from 1.
     pub message: Option<usize>,
-    /// Who sends.
+    /// Sender.
     pub from: &'static str,
-    /// Who receives.
+    /// Receiver.
     pub to: &'static str,
-    /// What was captured, in a few words.
+    /// Label of the captured message.
     pub captured: Option<String>,
-    /// When, in seconds since the call's beginning.
+    /// Its time in seconds since the call's beginning.
     pub captured_at_s: Option<f64>,
-    /// What was seen, in a few words.
+    /// Label of the live message.
     pub replayed: Option<String>,
-    /// When, in seconds since the replay's beginning.
+    /// Its time in seconds since the replay's beginning.
     pub replayed_at_s: Option<f64>,
-    /// What became of it.
+    /// Outcome.
     pub outcome: Outcome,
 }
 
-/// A call that was played.
+/// A replayed call.
 #[derive(Clone, PartialEq, Debug, serde::Serialize)]
 pub struct Played {
-    /// What a person recognises it by.
+    /// Title for people.
     pub title: String,
-    /// Whether everything was as expected.
+    /// No difference was found.
     pub passed: bool,
-    /// The ladder.
+    /// Lines of the ladder diagram.
     pub steps: Vec<Step>,
-    /// What differs, the first first.
+    /// Differences, in order.
     pub differences: Vec<Difference>,
-    /// Why it couldn't be played at all.
+    /// Reason why the call couldn't be played at all.
     pub error: Option<String>,
-    /// Why it wasn't played to its end, though nothing went differently: the API began what follows.
+    /// Reason why the call wasn't played to its end without a difference: the API caused what follows.
     pub out_of_reach: Option<String>,
-    /// The messages that were sent and came.
+    /// Messages sent and received.
     #[serde(skip)]
     pub messages: Vec<Entry>,
 }

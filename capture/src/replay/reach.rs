@@ -1,14 +1,14 @@
-//! Requests that a replay can't bring about: the daemon sent them because its API was asked, or because a key was pressed whose tone isn't in the
-//! messages. A call is played up to the first of them.
+//! Requests that a replay can't reproduce: the daemon sent them on an API request, or on a DTMF tone that isn't in the messages. A call is
+//! played up to the first of them.
 
 use super::script::{Item, label};
 use crate::flow::{Call, Role};
 use crate::message::Message;
 
-/// In `Reason` of a BYE that the API asked for.
+/// Text in `Reason` of a BYE that the API requested.
 pub const ENDED_ON_REQUEST: &str = "The call was ended on request";
 
-/// First request of the daemon that nothing before it explains, and why it came.
+/// Returns the first request of the daemon that no earlier message explains, and its cause.
 pub(super) fn first_beyond(items: &[Item]) -> Option<(usize, &'static str)> {
     let mut known = Known::default();
     items.iter().enumerate().find_map(|(at, item)| {
@@ -18,7 +18,7 @@ pub(super) fn first_beyond(items: &[Item]) -> Option<(usize, &'static str)> {
     })
 }
 
-/// Sentence on a call that isn't played any further.
+/// Returns the sentence for a call that isn't played any further.
 pub(super) fn note(item: &Item, why: &str) -> String {
     format!(
         "message {}, {}: {why}. A replay asks no API: from here on the call is out of reach",
@@ -54,9 +54,9 @@ fn is_ours(id: &str) -> bool {
 struct Known {
     /// Requests for a transfer that were received and not acted on yet: REFER, or INFO with a key.
     asked: u32,
-    /// A REFER has gone out; a bridge may follow from it.
+    /// A REFER was sent; a bridge may follow.
     has_referred: bool,
-    /// Changes that a side has asked for, by CSeq, until they are answered.
+    /// Unanswered changes of a session, by side and CSeq.
     changes: Vec<(Role, Option<(u32, String)>)>,
 }
 
@@ -113,14 +113,14 @@ impl Known {
     }
 }
 
-/// Returns whether an offer holds the other side.
+/// Returns whether an offer puts the other side on hold.
 fn is_held(message: &Message) -> bool {
     let body = String::from_utf8_lossy(&message.body);
     let mut lines = body.lines();
     lines.any(|line| matches!(line, "a=sendonly" | "a=inactive" | "a=recvonly"))
 }
 
-/// Why a call can't be played, or `None`.
+/// Returns the reason why a call can't be played, if there is one.
 pub fn unplayable(call: &Call) -> Option<&'static str> {
     let first = call.entries.first()?;
     if first.from != Role::Caller || first.to != Role::Us {

@@ -1,4 +1,4 @@
-//! A wire that remembers what goes over it: the messages of a replay, as a flow has them.
+//! A wire that records the messages of a replay in the form of a flow.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use super::wire::{Gone, Wire};
 use crate::Transport;
 use crate::flow::{Entry, Role};
 
-/// Passes everything on and remembers it.
+/// Passes everything on, and records it.
 pub(super) struct Recorder<'a> {
     wire: &'a mut dyn Wire,
     began: Moment,
@@ -26,7 +26,7 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// The messages in the order in which they were sent and came.
+    /// Returns the messages in the order in which they were sent and received.
     pub(super) fn into_entries(self) -> Vec<Entry> {
         self.entries
     }

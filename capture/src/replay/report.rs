@@ -1,24 +1,24 @@
-//! What a run of calls came to, for programs: JSON, and JUnit's XML as CI systems read it.
+//! Report of a replay for programs: JSON, and JUnit XML as CI systems read it.
 
 use std::fmt::Write as _;
 
 use super::{Played, ladder};
 
-/// A run.
+/// Result of a replay.
 #[derive(Clone, PartialEq, Debug, serde::Serialize)]
 pub struct Run {
     /// The capture.
     pub capture: String,
-    /// Calls that went as they should.
+    /// Calls without a difference.
     pub passed: usize,
-    /// Calls that didn't.
+    /// Calls with a difference.
     pub failed: usize,
-    /// Each of them.
+    /// All calls.
     pub calls: Vec<Played>,
 }
 
 impl Run {
-    /// Counts.
+    /// Creates the report.
     pub fn new(capture: String, calls: Vec<Played>) -> Self {
         let passed = calls.iter().filter(|call| call.passed).count();
         Self {
@@ -29,7 +29,7 @@ impl Run {
         }
     }
 
-    /// JUnit's XML: a test case a call.
+    /// Returns JUnit XML with a test case for each call.
     pub fn junit(&self) -> String {
         let mut xml = format!(
             "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"{}\" tests=\"{}\" failures=\"{}\">\n",
@@ -73,7 +73,7 @@ impl Run {
     }
 }
 
-/// XML 1.0 knows no control characters, escaped or not.
+/// Escapes text. XML 1.0 has no control characters, escaped or not.
 fn escaped(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for char in text.chars() {

@@ -1,5 +1,5 @@
-//! Makes a captured message fit for today: Call-ID, tags, branches, addresses, the peer's Contact, credentials, lengths. What the
-//! daemon says of itself is learnt from each message of its that was recognised.
+//! Adapts a captured message to the live call: Call-ID, tags, branches, addresses, the peer's Contact, credentials, lengths. The daemon's
+//! identifiers are learnt from each of its messages that was recognised.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -11,30 +11,30 @@ use super::script::Item;
 use crate::Transport;
 use crate::message::{Message, parameter};
 
-/// What one side of a call knows of the difference between the capture and today.
+/// Differences between the captured and the live call, as one side knows them.
 #[derive(Debug, Default)]
-pub(super) struct Book {
-    /// Identifiers of the capture and what stands for them today: Call-IDs, tags.
+pub(super) struct RewriteMap {
+    /// Live Call-IDs and tags by captured ones.
     known: HashMap<String, String>,
     branches: HashMap<String, String>,
-    /// The daemon's Contact, as captured and today.
+    /// Live Contacts of the daemon by captured ones.
     contacts: HashMap<String, String>,
     contact: Option<String>,
     reliable: HashMap<String, String>,
-    /// Today's requests of the daemon, by the captured ones.
+    /// Live requests of the daemon by captured ones.
     requests: HashMap<(String, u32, String), Message>,
     routes: Vec<String>,
-    /// Challenges more than in the capture.
+    /// Number of challenges beyond the captured ones.
     pub(super) shift: u32,
     asked: Option<Vec<u8>>,
     answers: u32,
-    /// Addresses of the capture and today's.
+    /// Captured and live addresses.
     places: Vec<(String, String)>,
 }
 
-/// Where this side is today.
+/// Live address of this side.
 #[derive(Copy, Clone, Debug)]
-pub(super) struct Seat {
+pub(super) struct LiveEndpoint {
     pub(super) local: SocketAddr,
     pub(super) target: SocketAddr,
     pub(super) transport: Transport,
@@ -44,7 +44,7 @@ pub(super) fn fresh() -> String {
     uuid::Uuid::new_v4().simple().to_string()
 }
 
-impl Book {
+impl RewriteMap {
     pub(super) fn new(places: Vec<(String, String)>) -> Self {
         Self {
             places,
@@ -59,12 +59,12 @@ impl Book {
             .clone()
     }
 
-    /// Today's Call-IDs.
-    pub(super) fn knows(&self, live: &str) -> bool {
+    /// Returns whether this is a Call-ID of the live call.
+    pub(super) fn has_call_id(&self, live: &str) -> bool {
         self.known.values().any(|known| known == live)
     }
 
-    /// Takes down what a recognised message says.
+    /// Learns the identifiers of a recognised message.
     pub(super) fn learn(&mut self, captured: &Message, live: &Message) {
         for name in ["From", "To"] {
             if let (Some(was), Some(is)) = (captured.tag(name), live.tag(name)) {
@@ -102,7 +102,7 @@ impl Book {
         self.challenged(live);
     }
 
-    /// Takes down a challenge.
+    /// Stores a challenge.
     pub(super) fn challenged(&mut self, live: &Message) {
         if matches!(live.status(), Some(401 | 407)) {
             self.asked = Some(live.to_octets());
@@ -110,11 +110,11 @@ impl Book {
         }
     }
 
-    /// The octets of a captured message, for today. `None` if it answers a request that hasn't come.
+    /// Adapts a captured message to the live call. `None` if it answers a request that hasn't come.
     pub(super) fn outgoing(
         &mut self,
         item: &Item,
-        seat: Seat,
+        seat: LiveEndpoint,
         login: Option<&(String, String)>,
     ) -> Option<Message> {
         let mut message = item.message.clone();
@@ -128,13 +128,13 @@ impl Book {
 
         self.all_else(&mut message, seat);
 
-        // A stream needs it, where a datagram does without.
+        // A stream requires Content-Length, a datagram doesn't (RFC 3261 §18.3).
         let is_wanted = seat.transport != Transport::Udp && message.content_length().is_none();
         if is_length_right || is_wanted {
             message.set("Content-Length", &message.body.len().to_string());
         }
 
-        // Last: it covers the body.
+        // Last, since a digest may cover the body.
         if message.status().is_none() {
             self.log_in(&mut message, login);
         }
@@ -167,7 +167,12 @@ impl Book {
         Some(())
     }
 
-    fn request(&mut self, message: &mut Message, seat: Seat, login: Option<&(String, String)>) {
+    fn request(
+        &mut self,
+        message: &mut Message,
+        seat: LiveEndpoint,
+        login: Option<&(String, String)>,
+    ) {
         let uri = self.request_uri(message, seat);
         let method = message.method();
         message.set_start_line(&format!("{method} {uri} SIP/2.0"));
@@ -247,7 +252,7 @@ impl Book {
         format!("{reliable} {number} {method}")
     }
 
-    fn request_uri(&self, message: &Message, seat: Seat) -> String {
+    fn request_uri(&self, message: &Message, seat: LiveEndpoint) -> String {
         let captured = message.request_uri();
         if let Some(today) = self.contacts.get(&captured) {
             return today.clone();
@@ -260,8 +265,8 @@ impl Book {
         }
     }
 
-    /// Contact, and what else names the captured dialog or its addresses.
-    fn all_else(&self, message: &mut Message, seat: Seat) {
+    /// Adapts Contact, and everything else that names the captured dialog or its addresses.
+    fn all_else(&self, message: &mut Message, seat: LiveEndpoint) {
         let handled = [
             "via",
             "from",
@@ -274,7 +279,7 @@ impl Book {
             "rack",
         ];
 
-        // An answer repeats those of its request.
+        // A response repeats those of its request.
         let is_answer = message.status().is_some();
         for line in message.lines_mut() {
             let name = line.name().to_ascii_lowercase();
@@ -305,8 +310,8 @@ impl Book {
         }
     }
 
-    /// A proxy that stands before this side is where this side is.
-    fn record_route(&self, value: &str, seat: Seat) -> String {
+    /// A captured proxy of this side has this side's live address.
+    fn record_route(&self, value: &str, seat: LiveEndpoint) -> String {
         let uris = value.split(',').map(|route| {
             let route = without_transport(&self.text(route.trim()));
             if seat.transport == Transport::Udp {
@@ -319,7 +324,7 @@ impl Book {
     }
 
     fn text(&self, text: &str) -> String {
-        // Short ones could stand for anything.
+        // Short identifiers could match by accident.
         let known = self.known.iter().filter(|(was, _)| was.len() >= 6);
         let text = known.fold(text.to_owned(), |text, (was, is)| {
             text.replace(was.as_str(), is)
@@ -327,7 +332,7 @@ impl Book {
         self.addresses(&text)
     }
 
-    /// In one pass: what was put in place is left alone.
+    /// In one pass, so that replacements aren't replaced again.
     fn addresses(&self, text: &str) -> String {
         let mut today = String::with_capacity(text.len());
         let mut rest = text;
@@ -363,7 +368,7 @@ impl Book {
         }
     }
 
-    /// Answers the last challenge in this message; whether there was one to answer.
+    /// Adds credentials for the last challenge; returns whether there was one.
     pub(super) fn authorise(&mut self, message: &mut Message, user: &str, password: &str) -> bool {
         let Some(asked) = &self.asked else {
             return false;
@@ -401,7 +406,7 @@ impl Book {
     }
 }
 
-/// The URI of a name-addr.
+/// Returns the URI of a name-addr.
 fn uri(value: &str) -> Option<&str> {
     match value.split_once('<') {
         Some((_, rest)) => rest.split_once('>').map(|(uri, _)| uri),
@@ -409,7 +414,7 @@ fn uri(value: &str) -> Option<&str> {
     }
 }
 
-/// The URI at another place; `tel:` has none.
+/// Returns the URI with another host and port; `tel:` has none.
 fn with_host(uri: &str, target: SocketAddr) -> String {
     let Some((scheme, rest)) = uri
         .split_once(':')
@@ -436,7 +441,7 @@ fn with_host(uri: &str, target: SocketAddr) -> String {
     format!("{scheme}:{user}{target}{parameters}")
 }
 
-/// What a Via holds beside what is made anew, as a proxy's note on a connection.
+/// Returns the parameters of a Via that are kept, such as a proxy's note on a connection.
 fn of_its_own(via: &str) -> String {
     let parts = via.split(';').skip(1).map(str::trim);
     let own = parts.filter(|part| {
@@ -448,13 +453,13 @@ fn of_its_own(via: &str) -> String {
     own.map(|part| format!(";{part}")).collect()
 }
 
-/// The URI without what it says of a transport.
+/// Returns the URI without its transport parameter.
 pub(super) fn without_transport(value: &str) -> String {
     let parts = value.split_inclusive([';', '>']);
     let mut kept = String::with_capacity(value.len());
     for part in parts {
         if part.to_ascii_lowercase().starts_with("transport=") {
-            // What stood before it ends here, as this did.
+            // The text in front ended where this parameter begins.
             let end = part.trim_start_matches(|char| !matches!(char, ';' | '>'));
             kept.truncate(kept.len() - usize::from(kept.ends_with(';')));
             kept.push_str(end);
@@ -465,8 +470,8 @@ pub(super) fn without_transport(value: &str) -> String {
     kept
 }
 
-/// The Contact that reaches this side today.
-fn contact(value: &str, seat: Seat) -> String {
+/// Returns the Contact of this side's live address.
+fn contact(value: &str, seat: LiveEndpoint) -> String {
     let Some(uri) = uri(value).filter(|uri| !uri.is_empty() && *uri != "*") else {
         return value.to_owned();
     };

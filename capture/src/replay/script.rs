@@ -1,28 +1,28 @@
-//! Which of a call's messages are sent and which are expected, by whom, and what of it fits today's daemon. Knows no socket.
+//! The script of a call: the messages to send and to expect, each with its side, adapted to the daemon's configuration. Knows no socket.
 
 use std::time::Duration;
 
 use crate::flow::{Call, Entry, Role};
 use crate::message::Message;
 
-/// Seconds that a flow may have a message wait.
+/// Longest wait in seconds that a flow may state.
 const MAX_WAIT: f64 = 3_600.0;
 
-/// Something to do or to wait for.
+/// A message to send or to expect.
 #[derive(Clone, Debug)]
 pub(super) struct Item {
-    /// Its place in the captured call.
+    /// Index in the captured call.
     pub(super) index: usize,
-    /// Whose side this is: the caller's, the runtime's, or that of whoever else was called.
+    /// The side: the caller's, the runtime's, or that of another callee.
     pub(super) party: Role,
-    /// Whether that side sends it.
+    /// The side sends the message.
     pub(super) sends: bool,
     pub(super) at: u64,
     pub(super) message: Message,
     pub(super) expectations: Vec<String>,
-    /// It may fail to come.
+    /// The message may be missing.
     pub(super) is_optional: bool,
-    /// It isn't sent sooner, whatever the speed.
+    /// Least wait before it is sent, whatever the speed.
     pub(super) wait: Duration,
 }
 
@@ -31,7 +31,7 @@ impl Item {
         self.message.first("Call-ID").unwrap_or_default()
     }
 
-    /// Whether this is an answer that nothing but the transaction's end waits for.
+    /// Returns whether this is a response that only the end of its transaction depends on.
     pub(super) fn holds_nothing_up(&self) -> bool {
         self.message.status().is_some() && self.message.method() != "INVITE"
     }
@@ -45,7 +45,7 @@ impl Item {
     }
 }
 
-/// In a few words.
+/// Returns a short label.
 pub(super) fn label(message: &Message) -> String {
     match message.status() {
         Some(status) => {
@@ -57,7 +57,7 @@ pub(super) fn label(message: &Message) -> String {
     }
 }
 
-/// The script of a call.
+/// Builds the script of a call.
 pub(super) fn script(
     call: &Call,
     plays: impl Fn(Role) -> bool,
@@ -141,7 +141,8 @@ fn replaced(octets: &[u8], replace: &[(String, String)]) -> Message {
     message
 }
 
-/// From a dedicated address nobody is challenged: a request that was captured with and without credentials is sent once, without.
+/// Drops challenged requests: a dedicated address isn't challenged, so a request that was captured without and with credentials is sent
+/// once, without.
 fn leave_logins_out(items: &mut Vec<Item>) {
     let is_login = |item: &Item| {
         item.message.first("Authorization").is_some()

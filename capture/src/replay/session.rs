@@ -1,9 +1,9 @@
-//! One call played: what is due is sent, what comes is held against the script, and a call that went another way is wound up.
+//! Replay of one call: sends due messages, compares received ones with the script, and ends a call that took another course.
 
 mod ending;
 mod judging;
-mod rungs;
-mod surprises;
+mod output;
+mod unexpected;
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
@@ -13,10 +13,10 @@ use trunkline_sip::moment::Moment;
 
 use super::Incoming;
 use super::closing::reply_key;
-use super::compare::Places;
+use super::compare::AddressMap;
 use super::reach::{first_beyond, is_own_call, note};
 use super::recorder::Recorder;
-use super::rewrite::{Book, Seat};
+use super::rewrite::{LiveEndpoint, RewriteMap};
 use super::script::{Item, label, script};
 use super::wire::{Gone, Sockets, Wire};
 use super::{Difference, Options, Outcome, Played, unplayable};
@@ -24,17 +24,17 @@ use crate::Transport;
 use crate::flow::{Call, Role};
 use crate::message::Message;
 
-/// RFC 3261 §17.1.1.1.
+/// Retransmission timers (RFC 3261 §17.1.1.1).
 const T1: Duration = Duration::from_millis(500);
 const T2: Duration = Duration::from_secs(4);
-/// How long a call that went another way is wound up.
+/// Time for ending a call that took another course.
 const WINDING_UP: Duration = Duration::from_millis(700);
-/// Challenges that are answered without having been captured.
+/// Most challenges that are answered without having been captured.
 const MAX_CHALLENGES: u32 = 2;
-/// Messages that nobody expected, after which a call is given up.
+/// Unexpected messages after which a call is given up.
 const MAX_STRANGE: usize = 50;
 
-/// Plays a call to its end, against the daemon that the options name.
+/// Plays a call to its end, against the daemon in the options.
 pub fn play(call: &Call, options: &Options) -> Played {
     if let Some(why) = unplayable(call) {
         return unplayed(call, why.to_owned());
@@ -45,7 +45,7 @@ pub fn play(call: &Call, options: &Options) -> Played {
     }
 }
 
-/// Plays a call to its end, over this.
+/// Plays a call to its end, over this wire.
 pub fn play_over(call: &Call, options: &Options, wire: &mut dyn Wire) -> Played {
     if let Some(why) = unplayable(call) {
         return unplayed(call, why.to_owned());
@@ -78,7 +78,7 @@ pub fn play_over(call: &Call, options: &Options, wire: &mut dyn Wire) -> Played 
     }
 }
 
-/// A call that Trunkline began: nobody can be played who would have it begin again.
+/// Returns the result for a call that Trunkline began: no message of a peer can cause it again.
 fn out_of_reach(call: &Call) -> Played {
     let why = "Trunkline began this call, as its API or a change of its trunks had it: a replay asks no API, so it is out of reach";
     Played {
@@ -101,7 +101,7 @@ fn unplayed(call: &Call, why: String) -> Played {
     }
 }
 
-/// What the caller of a captured call spoke.
+/// Returns the transport of the caller in a captured call.
 pub fn captured_on(call: &Call) -> Transport {
     let first = call.entries.first();
     first.map_or(Transport::Udp, |entry| entry.transport)
@@ -113,7 +113,7 @@ enum State {
     Done(Outcome, Moment),
 }
 
-/// A request that waits for its first answer, on UDP.
+/// A request without a response so far, on UDP.
 #[derive(Debug)]
 struct Waiting {
     octets: Vec<u8>,
@@ -126,32 +126,32 @@ struct Session<'a> {
     options: &'a Options,
     items: Vec<Item>,
     states: Vec<State>,
-    /// What was seen for each item.
+    /// Label of the live message for each item.
     seen: Vec<Option<String>>,
-    /// What came without being expected: behind which item, when, what.
+    /// Unexpected messages: the item before each, its time and label.
     extra: Vec<(usize, Moment, Role, String, Outcome)>,
     wire: &'a mut dyn Wire,
-    caller: Book,
-    /// The sides that the daemon calls.
-    called: HashMap<Role, Book>,
+    caller: RewriteMap,
+    /// Sides that the daemon calls.
+    called: HashMap<Role, RewriteMap>,
     transport: Transport,
     repeated: HashSet<(Role, Vec<u8>)>,
     replies: HashMap<Vec<u8>, Vec<u8>>,
     waiting: Option<Waiting>,
-    captured: Places,
-    live: Places,
+    captured: AddressMap,
+    live: AddressMap,
     started: Moment,
     differences: Vec<Difference>,
-    /// The caller's request as it was sent last.
+    /// The caller's last request, as sent.
     request: Option<Message>,
-    /// The caller's INVITE as it was sent last, and the last final answer to it.
+    /// The caller's last INVITE, as sent, and the last final response to it.
     invite: Option<Message>,
     answer: Option<Message>,
     acknowledgement: Option<Vec<u8>>,
     is_over: bool,
-    /// The item from which on nothing can be played, and why.
+    /// The item from which nothing can be played, and the reason.
     beyond: Option<(usize, String)>,
-    /// It was reached.
+    /// That item was reached.
     is_beyond: bool,
 }
 
@@ -175,7 +175,7 @@ impl<'a> Session<'a> {
         let mut live = vec![target, caller];
         live.extend(called.iter().map(|(_, address)| *address));
         let places = moved(call, target, caller, &called);
-        let book = || Book::new(places.clone());
+        let map = || RewriteMap::new(places.clone());
         let named = || options.replace.iter().map(|(_, today)| &**today);
         let beyond = first_beyond(&items);
         let beyond = beyond.map(|(at, why)| (at, note(&items[at], why)));
@@ -186,14 +186,14 @@ impl<'a> Session<'a> {
             seen: vec![None; items.len()],
             items,
             extra: Vec::new(),
-            caller: book(),
-            called: called.iter().map(|(role, _)| (*role, book())).collect(),
+            caller: map(),
+            called: called.iter().map(|(role, _)| (*role, map())).collect(),
             transport: wire.transport(Role::Caller),
             repeated: HashSet::new(),
             replies: HashMap::new(),
             waiting: None,
-            captured: Places::new(&captured).naming(named()),
-            live: Places::new(&live).naming(named()),
+            captured: AddressMap::new(&captured).naming(named()),
+            live: AddressMap::new(&live).naming(named()),
             started: now,
             differences: Vec::new(),
             request: None,
@@ -234,7 +234,7 @@ impl<'a> Session<'a> {
         self.wind_up();
     }
 
-    /// The first item that must still happen.
+    /// Returns the first item that is still pending.
     fn next(&self) -> Option<usize> {
         (0..self.items.len()).find(|at| {
             self.states[*at] == State::Pending
@@ -242,7 +242,7 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// The last thing that happened before an item: when it was captured, and when it happened.
+    /// Returns the last event before an item: its captured and its live time.
     fn before(&self, at: usize) -> (u64, Moment) {
         let done = (0..self.items.len()).filter_map(|index| match self.states[index] {
             State::Done(_, when) if index < at => Some((self.items[index].at, when)),
@@ -252,7 +252,7 @@ impl<'a> Session<'a> {
             .unwrap_or((0, self.started))
     }
 
-    /// The last thing that happened on the same side, by which a message is early or late.
+    /// Returns the last event on the same side, from which the lateness of a message is measured.
     fn before_on_its_side(&self, at: usize) -> (u64, Moment) {
         let party = self.items[at].party;
         let mut done = (0..at)
@@ -264,7 +264,7 @@ impl<'a> Session<'a> {
         done.next_back().unwrap_or_else(|| self.before(at))
     }
 
-    /// How long after `before` an item was captured, at today's speed.
+    /// Returns the captured time from `before` to an item, at the speed of the replay.
     fn gap(&self, at: usize, from: u64) -> Duration {
         let captured = Duration::from_micros(self.items[at].at.saturating_sub(from));
         let gap = match self.options.speed {
@@ -324,28 +324,28 @@ impl<'a> Session<'a> {
         });
     }
 
-    fn side(&mut self, party: Role) -> Option<(&mut Book, Seat)> {
-        let seat = Seat {
+    fn side(&mut self, party: Role) -> Option<(&mut RewriteMap, LiveEndpoint)> {
+        let seat = LiveEndpoint {
             local: self.wire.local(party)?,
             target: self.wire.target(),
             transport: self.wire.transport(party),
         };
-        let book = match party {
+        let map = match party {
             Role::Runtime | Role::Other => self.called.get_mut(&party)?,
             Role::Caller | Role::Us => &mut self.caller,
         };
-        Some((book, seat))
+        Some((map, seat))
     }
 
     fn send(&mut self, at: usize) {
         let item = self.items[at].clone();
         let login = self.options.credentials.clone();
 
-        let Some((book, seat)) = self.side(item.party) else {
+        let Some((map, seat)) = self.side(item.party) else {
             return self.finish(at, Outcome::Absent, None);
         };
 
-        let Some(message) = book.outgoing(&item, seat, login.as_ref()) else {
+        let Some(message) = map.outgoing(&item, seat, login.as_ref()) else {
             self.missing(at, "no request that this could answer");
             self.is_over = true;
             return;
@@ -365,11 +365,11 @@ impl<'a> Session<'a> {
         }
 
         self.finish(at, Outcome::Sent, Some(label(&message)));
-        self.sent(item.party, &message, octets);
+        self.note_sent(item.party, &message, octets);
     }
 
-    /// Takes down what was sent, for what may follow from it.
-    fn sent(&mut self, party: Role, message: &Message, octets: Vec<u8>) {
+    /// Notes a sent message, for the messages that depend on it.
+    fn note_sent(&mut self, party: Role, message: &Message, octets: Vec<u8>) {
         if message.status().is_some() {
             if let Some(key) = reply_key(message) {
                 self.replies.insert(key, octets);
@@ -404,7 +404,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Waits for one message, no longer than until then; sends again what got no answer.
+    /// Waits for one message, at most until then; retransmits unanswered requests.
     fn receive(&mut self, until: Moment) {
         let now = self.now();
         let mut until = until;
@@ -417,13 +417,13 @@ impl<'a> Session<'a> {
             until = until.min(waiting.due);
         }
         match self.wire.receive(until) {
-            Ok(Some(incoming)) => self.came(&incoming),
+            Ok(Some(incoming)) => self.handle_message(&incoming),
             Ok(None) => {}
             Err(Gone) => self.is_over = true,
         }
     }
 
-    fn came(&mut self, incoming: &Incoming) {
+    fn handle_message(&mut self, incoming: &Incoming) {
         let message = Message::parse(&incoming.octets);
         let party = incoming.party;
 
@@ -436,13 +436,13 @@ impl<'a> Session<'a> {
         }
 
         if !self.repeated.insert((party, incoming.octets.clone())) {
-            return self.again(party, &message);
+            return self.answer_retransmission(party, &message);
         }
 
         if party == Role::Caller {
-            // What is left of an earlier call.
+            // A late message of an earlier call.
             let call_id = message.first("Call-ID").unwrap_or_default();
-            if !self.caller.knows(&call_id) && message.method() != "INVITE" {
+            if !self.caller.has_call_id(&call_id) && message.method() != "INVITE" {
                 return;
             }
 
@@ -458,12 +458,12 @@ impl<'a> Session<'a> {
 
         match self.expected(party, &message) {
             Some(at) => self.recognised(at, party, &message),
-            None => self.strange(party, &message),
+            None => self.handle_unexpected(party, &message),
         }
     }
 
-    /// A retransmission gets what its first got.
-    fn again(&mut self, party: Role, message: &Message) {
+    /// Answers a retransmission as its original was answered.
+    fn answer_retransmission(&mut self, party: Role, message: &Message) {
         let reply = match message.status() {
             Some(_) if message.method() == "INVITE" => self.acknowledgement.as_ref(),
             Some(_) => None,
@@ -474,8 +474,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// The item that this is: among those that may come before this side sends again. What it answers to anything but an INVITE holds
-    /// nothing up: another request may cross it.
+    /// Returns the item that the message matches, among those that may come before this side sends again. A response to anything but an
+    /// INVITE blocks nothing: another request may cross it.
     fn expected(&mut self, party: Role, message: &Message) -> Option<usize> {
         let window: Vec<usize> = (0..self.items.len())
             .filter(|at| self.states[*at] == State::Pending && self.items[*at].party == party)
@@ -505,8 +505,8 @@ impl<'a> Session<'a> {
         let (captured, happened) = self.before_on_its_side(at);
         let after = self.now().since(happened);
         let item = self.items[at].clone();
-        if let Some((book, _)) = self.side(party) {
-            book.learn(&item.message, message);
+        if let Some((map, _)) = self.side(party) {
+            map.learn(&item.message, message);
         }
 
         let differences = self.compare(&item, message, captured, after);
@@ -524,7 +524,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// What the addresses of the capture are today; longer texts first.
+/// Returns the live addresses for those of the capture, longer texts first.
 fn moved(
     call: &Call,
     target: SocketAddr,
@@ -561,7 +561,7 @@ fn is_same_kind(captured: &Message, live: &Message) -> bool {
     captured.status() == live.status() && captured.method() == live.method()
 }
 
-/// Answers to one kind of request.
+/// Returns whether both are responses to the same kind of request.
 fn same_transaction(captured: &Message, live: &Message) -> bool {
     captured.status().is_some() == live.status().is_some()
         && captured.status().is_some()

@@ -1,4 +1,4 @@
-//! What a session plays over: sockets towards a daemon, or an engine in the same process with a clock of its own.
+//! Transport of a session: sockets towards a daemon, or an engine in the same process with a clock of its own.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,33 +12,33 @@ use super::{Incoming, Options};
 use crate::Transport;
 use crate::flow::Role;
 
-/// Nothing can come any more.
+/// The wire is closed: nothing can be received any more.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Gone;
 
-/// Carries the messages of one call, for both sides.
+/// Transport of the messages of one call, for all sides.
 pub trait Wire {
-    /// Now, on the clock by which messages come.
+    /// Returns the present time, on the clock that stamps messages.
     fn now(&self) -> Moment;
-    /// Where the daemon is.
+    /// Returns the address of the daemon.
     fn target(&self) -> SocketAddr;
-    /// The address of a side, if it is played.
+    /// Returns the address of a side, if it is played.
     fn local(&self, party: Role) -> Option<SocketAddr>;
-    /// What a side speaks at present.
+    /// Returns the present transport of a side.
     fn transport(&self, party: Role) -> Transport;
-    /// Sends.
+    /// Sends a message.
     ///
     /// # Errors
-    /// It can't be sent, or nobody has called that side yet.
+    /// The message can't be sent, or no peer has called that side yet.
     fn send(&mut self, party: Role, octets: &[u8]) -> io::Result<()>;
-    /// What comes next, or `None` when nothing does until that moment.
+    /// Receives the next message; `None` if none comes until that moment.
     ///
     /// # Errors
-    /// Nothing can come any more.
+    /// The wire is closed: nothing can be received any more.
     fn receive(&mut self, until: Moment) -> Result<Option<Incoming>, Gone>;
 }
 
-/// Sockets towards a daemon that runs.
+/// Sockets towards a running daemon.
 #[derive(Debug)]
 pub(super) struct Sockets {
     target: SocketAddr,
@@ -51,7 +51,7 @@ pub(super) struct Sockets {
 }
 
 impl Sockets {
-    /// Opens them; `captured` is what the call was captured on.
+    /// Opens the sockets; `captured` is the transport of the captured call.
     pub(super) fn open(options: &Options, captured: Transport) -> io::Result<Self> {
         let (sender, incoming) = channel();
         let transport = options.transport_for(captured);

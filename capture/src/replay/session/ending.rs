@@ -1,4 +1,4 @@
-//! The end of a call that went another way, or whose capture ends before it: nothing is left standing at the daemon.
+//! The end of a call that took another course, or whose capture ends first: no call is left open at the daemon.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::super::closing::{acknowledging, answering, cancelling, in_dialog};
 use super::{Message, Role, Session, WINDING_UP};
 
 impl Session<'_> {
-    /// Leaves nothing standing: acknowledges, hangs up or cancels, and answers what still comes.
+    /// Ends the call: acknowledges, hangs up or cancels, and answers late messages.
     pub(super) fn wind_up(&mut self) {
         let has_failed = self.is_over || self.is_beyond || !self.differences.is_empty();
         let is_refused = self
@@ -19,7 +19,7 @@ impl Session<'_> {
             self.hang_up();
         }
         if has_failed || has_call {
-            self.last_words(WINDING_UP);
+            self.answer_late_messages(WINDING_UP);
         }
     }
 
@@ -41,7 +41,7 @@ impl Session<'_> {
         }
     }
 
-    fn last_words(&mut self, time: Duration) {
+    fn answer_late_messages(&mut self, time: Duration) {
         let until = self.now() + time;
         while self.now() < until {
             let Ok(Some(incoming)) = self.wire.receive(until) else {
@@ -62,7 +62,7 @@ impl Session<'_> {
                     }
                 }
                 Some(status) if status >= 200 && message.method() == "INVITE" => {
-                    // It crossed our CANCEL.
+                    // The answer crossed the CANCEL.
                     self.answer = Some(message);
                     self.hang_up();
                 }

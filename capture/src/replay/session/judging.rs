@@ -1,8 +1,8 @@
-//! Whether a message that was recognised is as it should be: its parts, and its time.
+//! Judgement of a recognised message: its parts, and its time.
 
 use std::time::Duration;
 
-use super::super::compare::{Sides, stated, whole};
+use super::super::compare::{Sides, compare_messages, stated};
 use super::{Item, Message, Session};
 
 impl Session<'_> {
@@ -27,7 +27,7 @@ impl Session<'_> {
         };
 
         if !is_stated {
-            differences.extend(whole(&item.message, message, &sides));
+            differences.extend(compare_messages(&item.message, message, &sides));
         }
 
         if !item
@@ -41,7 +41,8 @@ impl Session<'_> {
         differences
     }
 
-    /// How far an answer is from its time, if that is more than is tolerated. Early can only be judged at the captured speed.
+    /// Returns the deviation of a response from its captured time, if it exceeds the tolerance. Early messages can only be judged at the
+    /// captured speed.
     pub(super) fn lateness(
         &self,
         item: &Item,

@@ -1,4 +1,4 @@
-//! What a session has to show: its items in their order, with what came beside them.
+//! Output of a session: its items in order, with the unexpected messages in between.
 
 use trunkline_sip::moment::Moment;
 

@@ -1,4 +1,4 @@
-//! What came without having been captured: challenges and pings that are answered, and messages that end the play.
+//! Unexpected messages: challenges and OPTIONS are answered, all others end the replay.
 
 use super::super::Outcome;
 use super::super::closing::{acknowledging, answering, renewed};
@@ -6,14 +6,14 @@ use super::super::script::label;
 use super::{MAX_CHALLENGES, MAX_STRANGE, Message, Role, Session, State, same_transaction};
 
 impl Session<'_> {
-    pub(super) fn strange(&mut self, party: Role, message: &Message) {
+    pub(super) fn handle_unexpected(&mut self, party: Role, message: &Message) {
         let status = message.status();
         if status == Some(100) {
             return;
         }
 
         if status.is_none() && message.method() == "OPTIONS" {
-            self.say_ok(party, message);
+            self.answer_ok(party, message);
             return;
         }
 
@@ -25,7 +25,7 @@ impl Session<'_> {
             .rfind(|at| matches!(self.states[*at], State::Done(..)))
             .map_or(0, |at| at + 1);
 
-        // What was to come in its place: then that is the message that differs.
+        // A message was expected in its place: that one differs.
         let instead = (0..self.items.len()).find(|at| {
             let item = &self.items[*at];
             self.states[*at] == State::Pending
@@ -58,11 +58,11 @@ impl Session<'_> {
         self.is_over |= !goes_on;
 
         if status.is_none() {
-            self.say_ok(party, message);
+            self.answer_ok(party, message);
         }
     }
 
-    /// Answers a challenge that wasn't captured: the request goes once more, with credentials.
+    /// Answers a challenge that wasn't captured, by sending the request again with credentials.
     pub(super) fn log_in(&mut self, message: &Message) -> bool {
         let Some((user, password)) = self.options.credentials.clone() else {
             return false;
@@ -82,9 +82,9 @@ impl Session<'_> {
             let _ = self.wire.send(Role::Caller, &acknowledgement);
         }
 
-        let book = &mut self.caller;
-        book.challenged(message);
-        book.shift += 1;
+        let map = &mut self.caller;
+        map.challenged(message);
+        map.shift += 1;
 
         let Some((number, method)) = request.cseq() else {
             return false;
@@ -93,7 +93,7 @@ impl Session<'_> {
         request.set("CSeq", &format!("{} {method}", number + 1));
         renewed(&mut request);
 
-        if !book.authorise(&mut request, &user, &password) {
+        if !map.authorise(&mut request, &user, &password) {
             return false;
         }
 
@@ -112,7 +112,7 @@ impl Session<'_> {
 
         let octets = request.to_octets();
         let _ = self.wire.send(Role::Caller, &octets);
-        self.sent(Role::Caller, &request, octets);
+        self.note_sent(Role::Caller, &request, octets);
 
         true
     }
@@ -126,10 +126,10 @@ impl Session<'_> {
         last.map(Message::to_octets)
     }
 
-    pub(super) fn say_ok(&mut self, party: Role, request: &Message) {
+    pub(super) fn answer_ok(&mut self, party: Role, request: &Message) {
         let reply = answering(request, 200, "OK");
         let octets = reply.to_octets();
         let _ = self.wire.send(party, &octets);
-        self.sent(party, &reply, octets);
+        self.note_sent(party, &reply, octets);
     }
 }
