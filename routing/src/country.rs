@@ -1,8 +1,8 @@
-//! A country and its numbering plan: how a number is dialled from within it.
+//! Countries and their numbering plans: the rules by which a number is dialled from within a country.
 //!
-//! The plans are libphonenumber's, by way of the `phonenumber` crate, of which only the data is used: its parser strips a national
-//! prefix twice (a Russian 8 800 number loses both eights) and takes a mutex for each expression. Each country's expressions are
-//! compiled once, when the country is first named, and are then read without a lock.
+//! The plans are libphonenumber's. Only the data of the `phonenumber` crate is used, not its parser, which strips a national prefix twice
+//! (a Russian 8 800 number loses both eights) and locks a mutex for each expression. Each country's expressions are compiled once, when the
+//! country is first named, and are then read without a lock.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,18 +15,22 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 const LETTERS: usize = 26;
 static PLANS: [OnceLock<Plan>; LETTERS * LETTERS] = [const { OnceLock::new() }; LETTERS * LETTERS];
 
-/// A country by its ISO 3166 alpha-2 code, one whose numbering plan is known.
+/// A country with a numbering plan, by its ISO 3166 alpha-2 code.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Country([u8; 2]);
 
-/// The text is no ISO 3166 alpha-2 code, or one without telephones of its own.
+/// Error: the text is no ISO 3166 alpha-2 code, or that of a country without a numbering plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a country: two letters of ISO 3166, such as DE, of a country with a numbering plan")]
 pub struct NotACountry;
 
 impl Country {
-    /// Reads two letters, in either case, and compiles the country's plan if nobody has yet, which takes milliseconds (the first
-    /// country of all tens of them): whoever holds a country has its plan at hand, so that no call waits for it.
+    /// Reads a code of two letters, in either case, and compiles the country's plan on first use.
+    ///
+    /// No call waits for the compilation, since it happens here, where a trunk's settings are read.
+    ///
+    /// # Errors
+    /// [`NotACountry`].
     pub fn parse(text: &str) -> Result<Self, NotACountry> {
         let [first, second] = text.as_bytes() else {
             return Err(NotACountry);
@@ -39,19 +43,20 @@ impl Country {
         Ok(country)
     }
 
+    /// Returns the two letters, in upper case.
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).expect("parse accepts ASCII letters alone")
     }
 
-    /// The numbering plan.
+    /// Returns the country's numbering plan.
     pub fn plan(self) -> &'static Plan {
         let [first, second] = self.0.map(|letter| usize::from(letter - b'A'));
         PLANS[first * LETTERS + second].get_or_init(|| Plan::read(self))
     }
 }
 
-/// The country in whose national form `dialled` is the number of these `digits`, with or without the prefix that stands before area
-/// codes there. The main country of those that share a country code. No plan is compiled for it.
+/// Returns the country in whose national form `dialled` is the number of these `digits`, with or without the national prefix. Of the
+/// countries that share a country code, the main one counts. Compiles no plan.
 pub(crate) fn of_number(digits: &str, dialled: &str) -> Option<&'static str> {
     let matches = |length: usize| {
         let (code, national) = digits.split_at_checked(length)?;
@@ -66,19 +71,19 @@ pub(crate) fn of_number(digits: &str, dialled: &str) -> Option<&'static str> {
     (1..=3).find_map(matches)
 }
 
-/// How numbers are dialled within a country.
+/// Rules for dialling within a country.
 #[derive(Debug)]
 pub struct Plan {
     code: String,
-    /// What is dialled before a country code, anchored at the start.
+    /// International prefix, anchored at the start.
     international: Option<Regex>,
-    /// What is dialled before an area code, carrier selection included, anchored at the start.
+    /// National prefix, carrier selection included, anchored at the start.
     national: Option<Regex>,
-    /// What takes the matched prefix's place where it isn't simply dropped (Argentina, Brazil, Mexico …).
+    /// Replacement for the matched national prefix, in countries where it isn't simply dropped (Argentina, Brazil, Mexico …).
     rewrite: Option<String>,
-    /// Every national significant number, anchored on both sides.
+    /// All national significant numbers, anchored on both sides.
     general: Regex,
-    /// Lines and mobiles, anchored on both sides; where a country's own international prefixes begin with 00 and more digits.
+    /// Fixed lines and mobiles, anchored on both sides. Filled only for countries whose international prefix is 00 with more digits.
     lines: Vec<Regex>,
 }
 
@@ -113,32 +118,33 @@ impl Plan {
         }
     }
 
-    /// The country calling code, without plus sign.
+    /// Returns the country calling code, without plus sign.
     pub fn code(&self) -> &str {
         &self.code
     }
 
-    /// Whether the digits are a complete national number: area code included, national prefix not.
+    /// Returns whether the digits are a complete national number: with area code, without national prefix.
     pub fn is_national(&self, digits: &str) -> bool {
         self.general.is_match(digits)
     }
 
-    /// The national number behind `00` and the country's own code, where the country's own international prefixes are 00 and more digits:
-    /// the same digits may begin with such a prefix, so it has to be a line or a mobile of the plan. A phone system that writes 00 for a
-    /// plus sign does so for numbers of its own country, too.
+    /// Returns the national number behind `00` and the country's own code.
+    ///
+    /// Only for countries whose international prefix is 00 with more digits: the same digits may begin with that prefix, so the rest has to
+    /// be a fixed line or mobile of the plan. A phone system that writes 00 for a plus sign does so for numbers of its own country too.
     pub fn after_own_code<'d>(&self, digits: &'d str) -> Option<&'d str> {
         let national = digits.strip_prefix("00")?.strip_prefix(&*self.code)?;
         let is_line = self.lines.iter().any(|lines| lines.is_match(national));
         is_line.then_some(national)
     }
 
-    /// What follows the country's international prefix, if the digits begin with it.
+    /// Returns the digits behind the country's international prefix, if they begin with it.
     pub fn after_international<'d>(&self, digits: &'d str) -> Option<&'d str> {
         let prefix = self.international.as_ref()?.find(digits)?;
         Some(&digits[prefix.end()..])
     }
 
-    /// The national number without its prefix, if the digits begin with one.
+    /// Returns the national number without its prefix, if the digits begin with one.
     pub fn after_national(&self, digits: &str) -> Option<String> {
         let groups = self.national.as_ref()?.captures(digits)?;
         let rest = &digits[groups.get(0)?.end()..];
@@ -164,7 +170,7 @@ fn compile(pattern: &str) -> Regex {
     built.expect("libphonenumber's expressions are within what the regex crate reads")
 }
 
-/// `9$1` → `9${1}`, since the regex crate would read `$15` as group 15.
+/// Rewrites `9$1` to `9${1}`, since the regex crate would read `$15` as group 15.
 fn delimit_groups(rule: &str) -> String {
     let mut delimited = String::with_capacity(rule.len() + 4);
     let mut rest = rule.chars();

@@ -1,8 +1,12 @@
-//! The four steps that find an agent for an inbound call.
+//! The four steps that find an agent for an inbound call. Owns the order of the steps and the trail; knows nothing of SIP messages.
 //!
-//! (a) the agent that the header names; (b) the agent that holds the dialled number; (c) the trunk's numbers in their order, the first whose
-//! agent is available; (d) the org's first available agent, oldest first. In (a) and (b) an agent at its limit ends the search: a
-//! caller who asked for one department isn't given another. Any other defect is noted and the next step is tried.
+//! 1. (a) The agent that the header names.
+//! 2. (b) The agent that holds the dialled number.
+//! 3. (c) The first available agent among those that hold the trunk's numbers, in the order of that list.
+//! 4. (d) The org's first available agent, oldest first.
+//!
+//! In (a) and (b) an agent at its limit ends the search: a caller who asked for one department isn't given another. Any other defect is
+//! noted in the trail, and the next step is tried.
 
 use uuid::Uuid;
 
@@ -11,12 +15,12 @@ use crate::directory::{Agent, Org};
 use crate::facts::{Dialled, Facts, caller, dialled};
 use crate::near::near_misses;
 
-/// Looks that a step lists one by one; those beyond are counted.
+/// Entries that a step adds to the trail one by one; the agents or numbers beyond are only counted.
 const LISTED: usize = 20;
-/// Characters of a header that the trail keeps.
+/// Characters of a header value that the trail keeps.
 const HEADER_KEPT: usize = 128;
 
-/// Decides which agent takes the call. `busy` says whether an agent is at its limit.
+/// Decides which agent takes the call. `busy` returns whether an agent is at its limit.
 pub fn decide(facts: &Facts, org: &Org, busy: &dyn Fn(Uuid) -> bool) -> Decision {
     let dialled = dialled(facts, org);
     let mut search = Search {
@@ -43,6 +47,7 @@ pub fn decide(facts: &Facts, org: &Org, busy: &dyn Fn(Uuid) -> bool) -> Decision
     decision
 }
 
+/// State of one search: its inputs, and the trail so far.
 struct Search<'o> {
     org: &'o Org,
     busy: &'o dyn Fn(Uuid) -> bool,
@@ -50,6 +55,7 @@ struct Search<'o> {
 }
 
 impl<'o> Search<'o> {
+    /// Step (a).
     fn header(&mut self, facts: &Facts) -> Option<Outcome> {
         let value = facts.agent_header.as_deref().map(str::trim);
         let Some(value) = value.filter(|value| !value.is_empty()) else {
@@ -67,6 +73,7 @@ impl<'o> Search<'o> {
         }
     }
 
+    /// Step (b).
     fn assigned_number(&mut self, dialled: &Dialled) -> Option<Outcome> {
         match dialled.e164 {
             Some(number) => self.asked_for(
@@ -78,6 +85,7 @@ impl<'o> Search<'o> {
         }
     }
 
+    /// Step (c).
     fn trunk_numbers(&mut self) -> Option<Outcome> {
         let org = self.org;
         let numbers = org.trunk.iter().flat_map(|trunk| &trunk.numbers);
@@ -87,6 +95,7 @@ impl<'o> Search<'o> {
         )
     }
 
+    /// Step (d).
     fn first_available(&mut self) -> Option<Outcome> {
         self.first(
             Step::FirstAvailable,
@@ -97,7 +106,8 @@ impl<'o> Search<'o> {
         )
     }
 
-    /// The caller asked for this agent: it takes the call, or it is at its limit and nobody does, or the next step is tried.
+    /// Judges the agent that the caller asked for. An available one takes the call; one at its limit ends the search; any other defect
+    /// passes to the next step.
     fn asked_for(&mut self, step: Step, at: At, agent: Option<&Agent>) -> Option<Outcome> {
         let Some(agent) = agent else {
             return self.pass(step, at, Found::Nothing);
@@ -111,7 +121,7 @@ impl<'o> Search<'o> {
         }
     }
 
-    /// The first agent that is available.
+    /// Takes the first available agent of the list.
     fn first(
         &mut self,
         step: Step,
@@ -146,6 +156,7 @@ impl<'o> Search<'o> {
         None
     }
 
+    /// Notes the number of entries beyond [`LISTED`].
     fn further(&mut self, step: Step, unlisted: u32) {
         if unlisted > 0 {
             self.note(step, At::Nothing, Found::Further(unlisted));
@@ -156,6 +167,7 @@ impl<'o> Search<'o> {
         self.trail.push(Looked { step, at, found });
     }
 
+    /// Notes why a step found no agent, and passes to the next step.
     fn pass(&mut self, step: Step, at: At, found: Found) -> Option<Outcome> {
         self.note(step, at, found);
         None

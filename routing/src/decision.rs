@@ -1,6 +1,6 @@
-//! The decision about one call and why it came out so: stored with the call, shown by the API, read by people.
+//! The decision about one call and its trail: stored with the call, shown by the API, printed in sentences.
 //!
-//! Written by [`crate::decide()`] alone. The JSON form is stored, so its names stay.
+//! Only [`crate::decide()`] builds a decision. The JSON form is stored, so its names stay.
 
 use std::fmt;
 
@@ -11,73 +11,120 @@ use uuid::Uuid;
 use crate::facts::{Caller, Dialled};
 use crate::{Agent, E164};
 
-/// Who takes the call, and the trail that led there.
+/// Outcome of routing, and the trail that led to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Decision {
+    /// The outcome.
     pub outcome: Outcome,
+    /// The called number.
     pub dialled: Dialled,
+    /// The calling number.
     pub caller: Caller,
-    /// In the order it was looked at.
+    /// Every look, in order.
     pub trail: Vec<Looked>,
-    /// What the call came close to.
+    /// Agents and numbers that the call nearly matched.
     #[serde(default)]
     pub near_misses: Vec<NearMiss>,
 }
 
+/// Outcome of routing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(rename = "RoutingOutcome")]
 pub enum Outcome {
-    /// The agent takes the call, found by this step.
-    Agent { id: Uuid, step: Step },
+    /// This step found the agent, and it takes the call.
+    Agent {
+        /// The agent.
+        id: Uuid,
+        /// The step that found it.
+        step: Step,
+    },
     /// The agent that was asked for is at its limit, and no other is a substitute: 480.
-    AgentBusy { id: Uuid },
+    AgentBusy {
+        /// The agent.
+        id: Uuid,
+    },
     /// No step found an agent: 480.
     NoAgent,
 }
 
-/// Something that the call came close to.
+/// An agent or a number that the call nearly matched.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum NearMiss {
-    /// What was dialled is one of the org's numbers but for this.
+    /// The dialled number differs from one of the org's numbers only in this way.
     Number {
         /// As the peer sent it.
         dialled: String,
+        /// The org's number.
         number: E164,
+        /// The difference.
         differs: Differs,
         /// The agent that holds the number.
         agent: Option<Uuid>,
     },
-    /// The dialled number is the org's, and no agent has it.
-    Unassigned { number: E164 },
-    /// `To` names one of the org's numbers; the Request-URI, which counts, names another.
-    To { number: E164, agent: Option<Uuid> },
-    /// The header gives the name of one of the org's agents, where its id is wanted.
-    AgentName { header: String, id: Uuid },
-    /// The header gives an id that is no agent's of this org.
-    AgentId { header: String },
-    /// An agent that a step came to and that couldn't take the call.
-    Agent {
+    /// The dialled number is the org's, but is assigned to no agent.
+    Unassigned {
+        /// The org's number.
+        number: E164,
+    },
+    /// `To` names one of the org's numbers, but the Request-URI, which takes precedence, names another.
+    To {
+        /// The org's number.
+        number: E164,
+        /// The agent that holds the number.
+        agent: Option<Uuid>,
+    },
+    /// The header gives the name of one of the org's agents instead of its id.
+    AgentName {
+        /// The header's value.
+        header: String,
+        /// The agent.
         id: Uuid,
+    },
+    /// The header gives an id, but none of this org's agents.
+    AgentId {
+        /// The header's value.
+        header: String,
+    },
+    /// A step reached this agent, but it couldn't take the call.
+    Agent {
+        /// The agent.
+        id: Uuid,
+        /// Its name.
         name: Box<str>,
+        /// Its state.
         state: State,
     },
 }
 
-/// How a dialled number differs from one of the org's.
+/// Difference between a dialled number and one of the org's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(rename = "NumberDifference")]
 pub enum Differs {
-    /// It is the number's national form in this country (ISO 3166), in which the trunk's numbers aren't read.
-    NationalForm { country: String },
-    /// Other digits stand before those that both share.
-    Before { dialled: String, number: String },
+    /// The dialled digits are the number's national form in this country (ISO 3166), which isn't the trunk's default country.
+    NationalForm {
+        /// The country's code.
+        country: String,
+    },
+    /// The digits before those that both share differ.
+    Before {
+        /// The digits as dialled.
+        dialled: String,
+        /// The digits of the number.
+        number: String,
+    },
     /// These digits follow the number.
-    Behind { dialled: String },
+    Behind {
+        /// The digits as dialled.
+        dialled: String,
+    },
     /// These digits of the number are missing at the end.
-    Short { number: String },
+    Short {
+        /// The digits of the number.
+        number: String,
+    },
 }
 
 /// The four steps, in their order.
@@ -97,54 +144,69 @@ pub enum Step {
     FirstAvailable,
 }
 
-/// One look: which step, at what, and what was there.
+/// One entry of the trail: the step, the place where it looked, and what it found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "RoutingLook")]
 pub struct Looked {
+    /// The step.
     pub step: Step,
+    /// The place.
     pub at: At,
+    /// The finding.
     pub found: Found,
 }
 
+/// Place where a step looked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(rename = "RoutingPlace")]
 pub enum At {
-    /// The header's value, cut at a bound.
+    /// The header's value, cut to 128 characters.
     Header(String),
+    /// A number.
     Number(E164),
     /// The org's agents, oldest first.
     Agents,
-    /// There was nothing to look at: no header, no number, no trunk.
+    /// Nowhere: the call has no header, no number or no trunk.
     Nothing,
 }
 
+/// Finding of a step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(rename = "RoutingFound")]
 pub enum Found {
+    /// No agent.
     Nothing,
     /// The header's value isn't an agent id.
     NotAnId,
-    /// The header came with two values that differ: neither counts.
+    /// The header came with two different values: neither counts.
     Contradiction,
+    /// An agent.
     Agent {
+        /// The agent.
         id: Uuid,
+        /// Its name.
         name: Box<str>,
+        /// Its state.
         state: State,
     },
-    /// So many more were looked at and passed; none is listed.
+    /// This many more were examined and passed over without being listed.
     Further(u32),
 }
 
+/// State of an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(rename = "AgentState")]
 pub enum State {
-    /// Enabled, inbound, below its limit.
+    /// Enabled, takes inbound calls, below its limit.
     Available,
+    /// Disabled.
     Disabled,
+    /// The agent takes no inbound calls.
     NotInbound,
+    /// The agent has as many calls as it may have.
     AtLimit,
 }
 
@@ -170,7 +232,7 @@ impl State {
 }
 
 impl Decision {
-    /// The agent that takes the call.
+    /// Returns the agent that takes the call.
     pub fn agent(&self) -> Option<Uuid> {
         match self.outcome {
             Outcome::Agent { id, .. } => Some(id),
@@ -178,7 +240,7 @@ impl Decision {
         }
     }
 
-    /// The trail and the outcome, a sentence each, and then what the call came close to.
+    /// Returns the trail, the outcome and the near misses, one sentence each.
     pub fn sentences(&self) -> Vec<String> {
         let looks = self.trail.iter().map(Looked::to_string);
         let near = self.near_misses.iter().map(NearMiss::to_string);

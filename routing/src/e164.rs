@@ -1,7 +1,7 @@
-//! A phone number as E.164 writes it: `+`, then 7 to 15 digits, the first of them not 0.
+//! A phone number in E.164 form: `+`, then 7 to 15 digits, the first of them not 0.
 //!
-//! Sixteen octets, copied freely. Reading what people and phone systems write is [`crate::numbers`]'s business; this type only
-//! accepts the final form.
+//! Sixteen octets, copied freely. This type accepts the final form alone; [`crate::numbers`] reads the forms that people and phone systems
+//! write.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -17,16 +17,19 @@ const SHORTEST: usize = 8;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct E164([u8; LONGEST]); // padded with zero octets
 
-/// The text isn't `+` and 7 to 15 digits.
+/// Error: the text isn't `+` and 7 to 15 digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not an E.164 number: a plus sign, then 7 to 15 digits that don't begin with 0")]
 pub struct NotE164;
 
 impl E164 {
-    /// What a number looks like, as a regular expression.
+    /// Regular expression that a number matches.
     pub const PATTERN: &str = r"^\+[1-9][0-9]{6,14}$";
 
     /// Reads the canonical form and nothing else: no spaces, no separators.
+    ///
+    /// # Errors
+    /// [`NotE164`].
     pub fn parse(text: &str) -> Result<Self, NotE164> {
         let octets = text.as_bytes();
         let [b'+', b'1'..=b'9', rest @ ..] = octets else {
@@ -40,6 +43,7 @@ impl E164 {
         Ok(Self(number))
     }
 
+    /// Returns the number as text, with its plus sign.
     pub fn as_str(&self) -> &str {
         let length = self
             .0
@@ -49,7 +53,7 @@ impl E164 {
         std::str::from_utf8(&self.0[..length]).expect("parse accepts ASCII alone")
     }
 
-    /// The digits behind the plus sign.
+    /// Returns the digits behind the plus sign.
     pub fn digits(&self) -> &str {
         &self.as_str()[1..]
     }

@@ -1,6 +1,7 @@
-//! What an INVITE says that matters for routing, and the two numbers read from it.
+//! Facts of an INVITE that routing reads, and the called and calling number derived from them.
 //!
-//! User parts come unescaped and without scheme or host (RFC 3261 §19.1.1); a `tel:` URI's number (RFC 3966) counts as its user part.
+//! Knows no SIP: user parts come unescaped and without scheme or host (RFC 3261 §19.1.1), and a `tel:` URI's number (RFC 3966) counts as
+//! its user part.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,45 +10,48 @@ use crate::directory::Org;
 use crate::numbers::reduce;
 use crate::{Country, E164};
 
-/// The parts of an INVITE that routing looks at. Made from the message once its sender has proved who it is.
+/// Parts of an INVITE that routing reads, taken from the message once its sender has authenticated.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Facts {
-    /// The value of the header that selects an agent.
+    /// Value of the header that selects an agent.
     pub agent_header: Option<String>,
-    /// Another value of that header: where there are two that differ, neither counts.
+    /// Second, different value of that header: neither counts then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub other_agent_header: Option<String>,
-    /// The user part of the Request-URI.
+    /// User part of the Request-URI.
     pub request_user: Option<String>,
+    /// User part of To.
     pub to_user: Option<String>,
+    /// User part of From.
     pub from_user: Option<String>,
-    /// The user parts in P-Asserted-Identity (RFC 3325), in order. Only from a peer that may assert one.
+    /// User parts in P-Asserted-Identity (RFC 3325), in order. Empty unless the peer may assert an identity.
     pub asserted: Vec<String>,
-    /// The caller asked not to be named.
+    /// The caller asked not to be named (RFC 3323).
     pub anonymous: bool,
 }
 
-/// The number that was called.
+/// The called number.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "DialledNumber")]
 pub struct Dialled {
-    /// As the peer sent it.
+    /// Text as the peer sent it.
     pub raw: String,
+    /// E.164 form, if the text is a number.
     pub e164: Option<E164>,
 }
 
-/// The number that calls.
+/// The calling number.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "CallerNumber")]
 pub struct Caller {
-    /// As the peer sent it.
+    /// Text as the peer sent it.
     pub raw: String,
-    /// None also when the caller is anonymous: then no contact is looked up or made.
+    /// E.164 form. `None` for an anonymous caller too: no contact is looked up or created then.
     pub e164: Option<E164>,
 }
 
-/// The Request-URI's user if it is a number, else To's; what is no number stays as it is.
+/// Returns the called number: the Request-URI's user if it is a number, else that of To. Text that is no number is kept as `raw`.
 pub fn dialled(facts: &Facts, org: &Org) -> Dialled {
     let held = |number: &E164| org.holds(number);
     let candidates = [facts.request_user.as_deref(), facts.to_user.as_deref()];
@@ -55,8 +59,9 @@ pub fn dialled(facts: &Facts, org: &Org) -> Dialled {
     Dialled { raw, e164 }
 }
 
-/// The asserted identity, else From's user. An identity that is asserted but no number is not made up for by From, which anybody
-/// behind the peer may have written.
+/// Returns the calling number: the asserted identity, else the user of From.
+///
+/// From doesn't replace an asserted identity that is no number, since anybody behind the peer may have written it.
 pub fn caller(facts: &Facts, org: &Org) -> Caller {
     let asserted = facts.asserted.iter().map(String::as_str);
     let (raw, e164) = if facts.asserted.is_empty() {
@@ -74,6 +79,7 @@ pub fn caller(facts: &Facts, org: &Org) -> Caller {
     }
 }
 
+/// Returns the first of the texts that is a number; if none is, the first text.
 fn first_number<'a>(
     texts: impl Iterator<Item = &'a str> + Clone,
     country: Option<Country>,

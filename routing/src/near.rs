@@ -1,8 +1,8 @@
-//! Near misses: what a call almost met. A number that is the dialled one but for what stands before or behind it, a header that names
-//! an agent in the wrong way, an agent that was asked for and couldn't take the call.
+//! Near misses: a number that differs from the dialled one only at its beginning or end, a header that names an agent in the wrong way, an
+//! agent that was asked for but couldn't take the call.
 //!
-//! Looked for only where a step came back empty. Nothing outside the call's own org is known here, so that an id of another org looks
-//! like one that nobody has.
+//! Searched for only where a step found nothing. Only the call's own org is known here, so the id of another org's agent is reported like
+//! an id that doesn't exist.
 
 use crate::decision::{At, Decision, Differs, Found, NearMiss, Outcome, State, Step};
 use crate::directory::Org;
@@ -10,17 +10,17 @@ use crate::facts::Facts;
 use crate::numbers::{plain_digits, reduce};
 use crate::{E164, country};
 
-/// Numbers of an org that are compared with the dialled one; an org with more has them looked up by exact readings alone.
+/// Most numbers of an org that are compared with the dialled one. An org with more gets no near misses by comparison.
 const COMPARED: usize = 10_000;
 /// Near misses that one decision lists.
 const LISTED: usize = 8;
-/// Digits at the end that two numbers must share, and those that may differ before them.
+/// Digits at the end that two numbers must share, then digits before them that may differ.
 const LEAST_SHARED: usize = 7;
 const MOST_BEFORE: usize = 5;
-/// Digits that may be too many or too few at the end.
+/// Digits that may be surplus or missing at the end.
 const MOST_BEHIND: usize = 4;
 
-/// What the decision about `facts` came close to.
+/// Returns the near misses of the decision about `facts`.
 pub(crate) fn near_misses(facts: &Facts, org: &Org, decision: &Decision) -> Vec<NearMiss> {
     let mut near = Vec::new();
     header(org, decision, &mut near);
@@ -30,6 +30,7 @@ pub(crate) fn near_misses(facts: &Facts, org: &Org, decision: &Decision) -> Vec<
     near
 }
 
+/// Adds an agent that the header names in the wrong way.
 fn header(org: &Org, decision: &Decision, near: &mut Vec<NearMiss>) {
     let looked = decision
         .trail
@@ -55,6 +56,7 @@ fn header(org: &Org, decision: &Decision, near: &mut Vec<NearMiss>) {
     }
 }
 
+/// Adds numbers of the org that the dialled one nearly matches.
 fn number(facts: &Facts, org: &Org, decision: &Decision, near: &mut Vec<NearMiss>) {
     let was_empty = decision
         .trail
@@ -93,7 +95,7 @@ fn number(facts: &Facts, org: &Org, decision: &Decision, near: &mut Vec<NearMiss
     }
 }
 
-/// The org's number that is most like these digits, as they were dialled and `whole` as they were read.
+/// Returns the org's number most similar to the dialled digits, and the difference. `digits` are as dialled; `whole` is the number as read.
 fn alike((digits, is_global): (&str, bool), whole: &str, org: &Org) -> Option<(E164, Differs)> {
     let unlisted = org.held.keys().filter(|held| !org.numbers.contains(held));
 
@@ -103,7 +105,7 @@ fn alike((digits, is_global): (&str, bool), whole: &str, org: &Org) -> Option<(E
 
     let numbers = || org.numbers.iter().chain(unlisted.clone()).copied();
 
-    // The longest common end; of two alike the smaller number, whatever order a set has.
+    // The longest common end wins; of two equally long the smaller number, since a set has no stable order.
     let by_end = numbers().filter_map(|number| {
         let shared = shared_end(digits, number.digits());
         let before = (digits.len() - shared, number.digits().len() - shared);
@@ -133,11 +135,13 @@ fn alike((digits, is_global): (&str, bool), whole: &str, org: &Org) -> Option<(E
     by_start.min_by_key(|(number, _)| *number)
 }
 
+/// Returns the number of digits at the end that both share.
 fn shared_end(one: &str, other: &str) -> usize {
     let pairs = one.bytes().rev().zip(other.bytes().rev());
     pairs.take_while(|(one, other)| one == other).count()
 }
 
+/// Returns the difference between digits and number, which share their last `shared` digits.
 fn before(digits: &str, number: E164, shared: usize, is_global: bool) -> Differs {
     if !is_global && let Some(country) = country::of_number(number.digits(), digits) {
         return Differs::NationalForm {
@@ -151,7 +155,7 @@ fn before(digits: &str, number: E164, shared: usize, is_global: bool) -> Differs
     }
 }
 
-/// Those that were asked for, and, if nobody takes the call, those that might have.
+/// Adds the agents that the caller asked for and, if no agent takes the call, those that were considered.
 fn agents(decision: &Decision, near: &mut Vec<NearMiss>) {
     let nobody = decision.outcome == Outcome::NoAgent;
 

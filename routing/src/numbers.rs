@@ -1,18 +1,18 @@
-//! Reading a phone number as phone systems write it, down to E.164.
+//! Reads phone numbers as phone systems write them, and reduces them to E.164.
 //!
-//! `+` and digits, which nearly all are, cost one scan. Everything else is cleaned of visual separators (RFC 3966 §5.1.1) and then
-//! read in each way it can be meant; a reading that is a number of the org beats one that isn't.
+//! `+` and digits, the form of nearly all numbers, takes one scan. Any other text loses its visual separators (RFC 3966 §5.1.1) and is then
+//! read in every way that it can be meant; a reading that is one of the org's numbers takes precedence.
 
 use crate::{Country, E164};
 
-/// Digits beyond this are no number, whatever stands before the country code.
+/// Most digits of a number with all its prefixes.
 const MOST_DIGITS: usize = 32;
 
-/// Reduces what a peer sent to E.164, or to nothing if it is no number.
+/// Reduces the text that a peer sent to E.164; returns `None` if it is no number.
 ///
-/// Read are: `+` and digits; an international prefix, `00` or the country's own; the country's national form; the country's code
-/// without plus; digits that with a plus before them are `held`. A `tel:` scheme, parameters, and spaces, dots, hyphens, slashes
-/// and parentheses are passed over. `country` is the one whose national form and prefixes apply.
+/// Accepts `+` and digits; an international prefix, `00` or the country's own; the country's national form; the country's code without
+/// plus; digits for which `+` and the digits are `held`. Ignores a `tel:` scheme, parameters, spaces, dots, hyphens, slashes and
+/// parentheses. `country` supplies the national form and prefixes.
 pub fn reduce(raw: &str, country: Option<Country>, held: &dyn Fn(&E164) -> bool) -> Option<E164> {
     if let Ok(number) = E164::parse(raw) {
         return Some(number);
@@ -25,16 +25,16 @@ pub fn reduce(raw: &str, country: Option<Country>, held: &dyn Fn(&E164) -> bool)
     as_is.or_else(|| choose(&readings(&written.digits, country), held))
 }
 
-/// The digits of what a peer sent, and whether they begin with a country code for certain; nothing for what is no number.
+/// Returns the digits of the text that a peer sent, and whether they certainly begin with a country code; `None` if it is no number.
 pub(crate) fn plain_digits(raw: &str) -> Option<(String, bool)> {
     let written = Written::read(raw)?;
     Some((written.digits, written.global))
 }
 
-/// A number as it was written, without its decoration.
+/// Digits of a number, without separators and parameters.
 struct Written {
     digits: String,
-    /// It began with a plus sign, or its context is a global one.
+    /// The number began with a plus sign, or its `phone-context` is a global number.
     global: bool,
 }
 
@@ -47,7 +47,7 @@ impl Written {
         };
         let (number, parameters) = number.split_once(';').unwrap_or((number, ""));
         match number.strip_prefix('+') {
-            // `+49 (0)30 …`: the zero in parentheses is what is dialled inside the country only.
+            // `+49 (0)30 …`: the zero in parentheses is dialled only inside the country.
             Some(digits) => Some(Self {
                 digits: strip_separators(&digits.replacen("(0)", "", 1))?,
                 global: true,
@@ -56,7 +56,7 @@ impl Written {
         }
     }
 
-    /// A local number may name the global number that it continues (RFC 3966 §5.1.5).
+    /// Reads a number without plus sign. Its `phone-context` may name the global number that it continues (RFC 3966 §5.1.5).
     fn read_local(number: &str, parameters: &str) -> Option<Self> {
         let digits = strip_separators(number)?;
 
@@ -79,6 +79,7 @@ impl Written {
     }
 }
 
+/// Returns the digits alone; `None` if the text holds anything but digits and separators, or too many digits.
 fn strip_separators(text: &str) -> Option<String> {
     let mut digits = String::with_capacity(MOST_DIGITS);
     for letter in text.chars() {
@@ -91,14 +92,14 @@ fn strip_separators(text: &str) -> Option<String> {
     (!digits.is_empty()).then_some(digits)
 }
 
-/// One way to understand digits without a plus sign.
+/// One interpretation of digits without a plus sign.
 struct Reading {
     number: E164,
-    /// Taken even if nobody holds it: the prefix says it is international, or the plan knows such a number.
+    /// Accepted even if the org doesn't hold the number: the prefix proves that it is international, or the plan has such a number.
     sure: bool,
 }
 
-/// The likeliest first.
+/// Returns all interpretations, the likeliest first.
 fn readings(digits: &str, country: Option<Country>) -> Vec<Reading> {
     let plan = country.map(Country::plan);
     let mut readings = Vec::new();
@@ -138,6 +139,7 @@ fn readings(digits: &str, country: Option<Country>) -> Vec<Reading> {
     readings
 }
 
+/// Prefers a number that the org holds over one that is merely certain.
 fn choose(readings: &[Reading], held: &dyn Fn(&E164) -> bool) -> Option<E164> {
     let ours = readings.iter().find(|reading| held(&reading.number));
     ours.or_else(|| readings.iter().find(|reading| reading.sure))

@@ -1,4 +1,4 @@
-//! A decision in words, for whoever asks why a call went where it went.
+//! Sentences for each part of a decision, printed by `route-test` and shown with a call: the reason why it went to its agent.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -66,7 +66,7 @@ impl Looked {
     }
 }
 
-/// The beginning of a sentence about what was found.
+/// Beginning of a sentence about a finding.
 struct Subject<'l>(&'l Looked);
 
 impl Display for Subject<'_> {
@@ -122,7 +122,7 @@ impl Display for Step {
     }
 }
 
-/// What it is, and what would make a hit of it.
+/// Names the near miss, and the change that would make it match.
 impl Display for NearMiss {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
         match self {
