@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
-use trunkline_model::asked::Proof;
+use trunkline_model::invite_facts::Proof;
 use trunkline_model::view::{OrgView, Source, View};
 use trunkline_routing::Facts;
 use trunkline_sip::auth::{self, Cause, NonceState, Nonces, Part, Policy, Verdict};

@@ -6,7 +6,7 @@
 use std::mem;
 use std::net::{IpAddr, SocketAddr};
 
-use trunkline_model::asked::{Asked, Manner, Proof};
+use trunkline_model::invite_facts::{InviteFacts, PeerTraits, Proof};
 use trunkline_routing::Facts;
 use trunkline_sip::flow::{Flow, is_private};
 use trunkline_sip::header::name_addr::NameAddr;
@@ -28,12 +28,12 @@ pub(crate) fn read(
     facts: &Facts,
     proof: Proof,
     now: Moment,
-) -> Asked {
+) -> InviteFacts {
     let host = request_uri.map(|uri| match (host_text(&uri.host), uri.port) {
         (host, Some(port)) => format!("{host}:{port}"),
         (host, None) => host,
     });
-    Asked {
+    InviteFacts {
         facts: kept(facts),
         proof,
         source: SocketAddr::new(flow.peer.ip().to_canonical(), flow.peer.port()),
@@ -92,7 +92,7 @@ fn host_text(host: &Host<'_>) -> String {
     }
 }
 
-fn manner(message: &Message<'_>, source: IpAddr, now: Moment) -> Manner {
+fn manner(message: &Message<'_>, source: IpAddr, now: Moment) -> PeerTraits {
     let has_allow = message.first(HeaderName::Allow).is_some();
     let allows = |method: &str| has_allow.then(|| message.has_token(HeaderName::Allow, method));
     let session_expires = message.number(HeaderName::SessionExpires);
@@ -100,14 +100,14 @@ fn manner(message: &Message<'_>, source: IpAddr, now: Moment) -> Manner {
         message.has_token(HeaderName::Supported, option)
             || message.has_token(HeaderName::Require, option)
     };
-    let mut manner = Manner {
+    let mut manner = PeerTraits {
         timer: session_expires.is_some() || can("timer"),
         session_expires,
         refer: allows("REFER"),
         update: allows("UPDATE"),
         reliable: can("100rel"),
         clock_skew_s: skew(message, now),
-        ..Manner::default()
+        ..PeerTraits::default()
     };
     let sdp = Sdp::read(message.body());
     if let Some(sdp) = &sdp {
@@ -123,7 +123,12 @@ fn manner(message: &Message<'_>, source: IpAddr, now: Moment) -> Manner {
 }
 
 /// What a packet from a public address says of private ones.
-fn look_behind_nat(manner: &mut Manner, message: &Message<'_>, source: IpAddr, sdp: Option<&Sdp>) {
+fn look_behind_nat(
+    manner: &mut PeerTraits,
+    message: &Message<'_>,
+    source: IpAddr,
+    sdp: Option<&Sdp>,
+) {
     let contact = contact_address(message);
     let shown = |address: IpAddr| address.to_string().into_boxed_str();
     manner.private_contact = contact.filter(|ip| is_private(*ip)).map(shown);
@@ -265,7 +270,7 @@ mod tests {
 
     use super::*;
 
-    fn asked(peer: &str, lines: &str, sdp: &str) -> Asked {
+    fn asked(peer: &str, lines: &str, sdp: &str) -> InviteFacts {
         let octets = format!(
             "INVITE sip:030123@sip.example.com:5070 SIP/2.0\r\nVia: SIP/2.0/UDP h;branch=z9hG4bK1\r\nFrom: <sip:a@b>;tag=1\r\n\
              To: <sip:b@c>\r\nCSeq: 1 INVITE\r\n{lines}Content-Length: {}\r\n\r\n{sdp}",
@@ -309,7 +314,7 @@ mod tests {
         );
         let codecs: Vec<&str> = read.manner.codecs.iter().map(AsRef::as_ref).collect();
         assert_eq!(codecs, ["PCMA", "opus", "PCMU"]);
-        let expected = Manner {
+        let expected = PeerTraits {
             timer: true,
             session_expires: Some(1800),
             refer: Some(true),
@@ -344,8 +349,11 @@ mod tests {
     fn it_is_read_again_as_it_was_written() {
         let read = asked("198.51.100.7:5060", "Call-ID: x\r\n", "");
         let stored = serde_json::to_string(&read).expect("plain values");
-        assert_eq!(serde_json::from_str::<Asked>(&stored).expect("read"), read);
+        assert_eq!(
+            serde_json::from_str::<InviteFacts>(&stored).expect("read"),
+            read
+        );
         let older = r#"{"facts":{},"proof":"digest","source":"192.0.2.1:5060","transport":"udp","host":"h","manner":{}}"#;
-        assert!(serde_json::from_str::<Asked>(older).is_ok());
+        assert!(serde_json::from_str::<InviteFacts>(older).is_ok());
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use trunkline_model::address::NamedBy;
 use trunkline_model::tied::TiedPeers;
-use trunkline_model::view::WayOut;
+use trunkline_model::view::OutboundRoute;
 use trunkline_routing::E164;
 use trunkline_sip::flow::Transport;
 use trunkline_sip::slot::CallId;
@@ -169,7 +169,7 @@ impl Callee {
     }
 
     /// A number, reached through an outbound trunk with its caller number. `None` for a trunk to whoever is registered.
-    pub(crate) fn through(trunk: &WayOut, number: E164) -> Option<Self> {
+    pub(crate) fn through(trunk: &OutboundRoute, number: E164) -> Option<Self> {
         let (host, port) = trunk.peer.as_ref()?;
         let transport = trunk.transport;
         // Without a port, a name may have SRV records (RFC 3263 §4.2).
@@ -218,7 +218,11 @@ impl Callee {
 
     /// A number of the PBX that has registered: the Request-URI is its Contact with all parameters, the number is in To.
     /// `None` if nobody is registered.
-    pub(crate) fn registered(trunk: &WayOut, number: E164, reach: Vec<Reach>) -> Option<Self> {
+    pub(crate) fn registered(
+        trunk: &OutboundRoute,
+        number: E164,
+        reach: Vec<Reach>,
+    ) -> Option<Self> {
         let best = reach.first()?;
         let host = target::host_of(best.uri.as_bytes())?;
         // A device that has proven itself is answered where it did so, and with that pair alone.
@@ -253,8 +257,8 @@ impl Callee {
 mod tests {
     use super::*;
 
-    fn trunk(host: &str, port: u16, transport: Transport) -> WayOut {
-        WayOut {
+    fn trunk(host: &str, port: u16, transport: Transport) -> OutboundRoute {
+        OutboundRoute {
             org: uuid::Uuid::nil(),
             id: uuid::Uuid::nil(),
             peer: Some((host.into(), port)),

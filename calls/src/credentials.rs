@@ -4,8 +4,8 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use trunkline_model::auth_realms::{AuthRealms, KnownRealm, NotOurs};
-use trunkline_model::view::{PeerLogin, WayOut};
+use trunkline_model::auth_realms::{AuthRealms, ChallengeFault, KnownRealm};
+use trunkline_model::view::{OutboundRoute, PeerLogin};
 use trunkline_sip::auth::Nonces;
 use trunkline_sip::auth::client::{self, Asking};
 use trunkline_sip::dialog::Dialog;
@@ -106,7 +106,7 @@ impl LegCredentials {
     }
 
     /// The pair of an outbound trunk that is yet to be called.
-    pub(crate) fn of_trunk(way: &WayOut) -> Option<Self> {
+    pub(crate) fn of_trunk(way: &OutboundRoute) -> Option<Self> {
         let trunk = TrunkRealms {
             trunk: way.id,
             realms: Arc::clone(&way.realms),
@@ -284,8 +284,8 @@ impl LegCredentials {
         let may_learn = matches!(stage, Stage::Initial);
         let judged = realms.judge(&String::from_utf8_lossy(&realm), offers_qop, may_learn);
         judged.map_err(|fault| match fault {
-            NotOurs::OtherRealm => Unanswerable::OtherRealm,
-            NotOurs::NoQop => Unanswerable::NoQop,
+            ChallengeFault::OtherRealm => Unanswerable::OtherRealm,
+            ChallengeFault::NoQop => Unanswerable::NoQop,
         })
     }
 }

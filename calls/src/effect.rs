@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use trunkline_model::attempt::AttemptOutcome;
 use trunkline_model::auth_realms::KnownRealm;
 use trunkline_model::record::Fact;
-use trunkline_model::view::WayOut;
+use trunkline_model::view::OutboundRoute;
 use trunkline_routing::E164;
 use trunkline_sip::auth::{Part, client};
 use trunkline_sip::flow::Flow;
@@ -204,7 +204,7 @@ impl Challenger {
         Self { org, trunk: None }
     }
 
-    pub(crate) fn of_trunk(way: &WayOut) -> Self {
+    pub(crate) fn of_trunk(way: &OutboundRoute) -> Self {
         Self {
             org: way.org,
             trunk: Some(way.id),

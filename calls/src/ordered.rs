@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use trunkline_model::record::{Direction, Fact, Started};
 use trunkline_model::settings::Runtime;
-use trunkline_model::view::{OrgView, View, WayOut};
+use trunkline_model::view::{OrgView, OutboundRoute, View};
 use trunkline_routing::E164;
 use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::moment::Moment;
@@ -35,7 +35,10 @@ impl Calls {
         now: Moment,
     ) -> Result<Placed, Denied> {
         let org = self.org_of(view, order)?;
-        let way = org.ways_out.get(&order.agent).ok_or(Reason::NoWayOut)?;
+        let way = org
+            .outbound_routes
+            .get(&order.agent)
+            .ok_or(Reason::NoWayOut)?;
         let callee = self.callee(org, way, order.number, now)?;
         let permit = self.permit(org, way, order, now)?;
 
@@ -107,7 +110,7 @@ impl Calls {
     fn callee(
         &self,
         org: &OrgView,
-        way: &WayOut,
+        way: &OutboundRoute,
         number: E164,
         now: Moment,
     ) -> Result<Callee, Denied> {
@@ -131,7 +134,7 @@ impl Calls {
     fn permit(
         &self,
         org: &OrgView,
-        way: &WayOut,
+        way: &OutboundRoute,
         order: &Order,
         now: Moment,
     ) -> Result<Permit, Denied> {
@@ -156,7 +159,12 @@ impl Calls {
 }
 
 /// First fact of a call that an order begins.
-fn started((placed, call_id): (Placed, CallId), way: &WayOut, order: &Order, now: Moment) -> Fact {
+fn started(
+    (placed, call_id): (Placed, CallId),
+    way: &OutboundRoute,
+    order: &Order,
+    now: Moment,
+) -> Fact {
     Fact::Started(Arc::new(Started {
         call: placed.call,
         org: order.org,

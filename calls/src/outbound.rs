@@ -14,7 +14,7 @@ use trunkline_model::attempt::AttemptLeg;
 use trunkline_model::record::{Fact, HangupBy, Status};
 use trunkline_model::settings::Runtime;
 use trunkline_model::tied::Namer;
-use trunkline_model::view::WayOut;
+use trunkline_model::view::OutboundRoute;
 use trunkline_routing::E164;
 use trunkline_sip::dialog::sdp;
 use trunkline_sip::slot::{CallId, Slot};
@@ -95,7 +95,7 @@ impl Placed {
 }
 
 /// Both ends of a call that goes this way: the callee's URI, and ours.
-pub(super) fn parties(callee: &Callee, way: &WayOut) -> [Box<str>; 2] {
+pub(super) fn parties(callee: &Callee, way: &OutboundRoute) -> [Box<str>; 2] {
     let from = format!("sip:{}@trunkline.invalid", way.caller_number.as_str());
     [callee.to.clone(), from.into()]
 }

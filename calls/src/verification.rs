@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use trunkline_model::settings::Runtime;
 use trunkline_model::tied::Namer;
-use trunkline_model::view::{View, WayOut};
+use trunkline_model::view::{OutboundRoute, View};
 use trunkline_routing::E164;
 use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::moment::Moment;
@@ -58,7 +58,7 @@ pub struct Verification {
     /// What is spoken.
     pub code: SpokenCode,
     /// The operator's route.
-    pub way: Arc<WayOut>,
+    pub way: Arc<OutboundRoute>,
 }
 
 impl Calls {

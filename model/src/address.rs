@@ -1,6 +1,7 @@
-//! Which addresses a tenant or a message may have this node contact. Made of the configuration once; a pure judgement from then on.
+//! Rule for the addresses that a tenant or a message may have this node contact: no loopback, private or reserved address, and none of this
+//! node's own listeners, unless the operator permits it. Built once from the configuration; judging an address needs no I/O.
 //!
-//! An IPv6 address that stands for an IPv4 one (mapped, compatible, translated, NAT64, 6to4, Teredo, ISATAP) is judged by both.
+//! An IPv6 address that embeds an IPv4 address (mapped, compatible, translated, NAT64, 6to4, Teredo, ISATAP) is judged by both.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -9,22 +10,22 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use crate::peer_pattern::canonical;
 use crate::reserved::ReservedPeers;
 
-/// Whose word an address is.
+/// Party that named an address.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub enum NamedBy {
-    /// A tenant or a message: it is judged.
+    /// A tenant or a message: the address is judged.
     #[default]
     Tenant,
-    /// A tenant, of a peer that the operator has tied to its org: it may be reserved or private.
+    /// A tenant, and the operator has tied the peer to the tenant's org: the address may be reserved or private.
     Tied,
-    /// The operator: it isn't.
+    /// The operator: the address isn't judged.
     Operator,
 }
 
-/// Why an address isn't contacted.
+/// Reason why an address isn't contacted.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Refusal {
-    /// Multicast, broadcast, 0.0.0.0/8 or reserved: nobody's address.
+    /// Multicast, broadcast or 0.0.0.0/8: no host can have such an address.
     #[error("is a multicast, broadcast or unspecified address")]
     NoHost,
     /// A listener of this node.
@@ -49,7 +50,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// A stable word for it.
+    /// Returns the stable code that logs and the API use.
     pub const fn code(self) -> &'static str {
         match self {
             Self::NoHost => "no_host_address",
@@ -66,13 +67,13 @@ impl Refusal {
     }
 }
 
-/// What becomes of an address that is refused.
+/// Treatment of a refused address (`sip.enforce_peers`).
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub enum Enforce {
-    /// It isn't contacted.
+    /// A refused address isn't contacted.
     #[default]
     Enforce,
-    /// It is contacted, and the log says so.
+    /// A refused address is contacted, and the log says so.
     Warn,
 }
 
@@ -88,16 +89,16 @@ pub struct AddressPolicy {
     enforce: Enforce,
 }
 
-/// Why a host that a tenant writes is refused before anything is looked up.
+/// Reason why a host that a tenant entered is refused before its name is resolved.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum HostFault {
-    /// Its address is never contacted.
+    /// The address is never contacted.
     #[error("{0}")]
     Refused(Refusal),
     /// A number, or an IPv4 address within an IPv6 one.
     #[error("is another spelling of an IP address: write an IPv4 address as 192.0.2.1")]
     Spelling,
-    /// `localhost`, where loopback isn't listed.
+    /// `localhost`, where `sip.allow_private_peers` lists no loopback address.
     #[error("is this machine, which sip.allow_private_peers doesn't list")]
     Localhost,
 }
@@ -114,8 +115,8 @@ impl HostFault {
 }
 
 impl AddressPolicy {
-    /// Private addresses in `allowed` may be contacted; `listeners` may not, nor their ports on any address in `local` where a
-    /// listener is bound to all addresses.
+    /// Creates a policy. Private addresses in `allowed` may be contacted. `listeners` may not, nor may their ports on any address in
+    /// `local` where a listener is bound to all addresses.
     pub fn new(
         allowed: Vec<IpNet>,
         listeners: Vec<SocketAddr>,
@@ -131,16 +132,17 @@ impl AddressPolicy {
         }
     }
 
-    /// The same, without `reserved` for tenants.
+    /// Returns the policy with `reserved` peers, which tenants may not name.
     #[must_use]
     pub fn reserving(self, reserved: ReservedPeers) -> Self {
         Self { reserved, ..self }
     }
 
-    /// Judges a host as a tenant writes it, an IPv6 address with or without brackets. What a name resolves to is judged when it is called.
+    /// Judges a host as a tenant writes it, an IPv6 address with or without brackets. The addresses of a name are judged later, when the
+    /// name is called.
     ///
     /// # Errors
-    /// Why it can never be reached, unless the operator ties it to the org.
+    /// The host can never be reached, unless the operator ties it to the org.
     pub fn examine_host(&self, host: &str, port: u16) -> Result<(), HostFault> {
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let examine = |ip: IpAddr| {
@@ -179,11 +181,11 @@ impl AddressPolicy {
         Ok(())
     }
 
-    /// Judges a host that a tenant enters, as [`Self::examine_host`] does and at this word. Under [`Enforce::Warn`] it may be entered,
-    /// and what would be refused is logged.
+    /// Judges a host that a tenant enters, as [`Self::examine_host`] does, with the rights of the party that `named` it. Under
+    /// [`Enforce::Warn`] every host is accepted, and a refusal is only logged.
     ///
     /// # Errors
-    /// Why it can never be reached.
+    /// The host can never be reached.
     pub fn judge_host(&self, host: &str, port: u16, named: NamedBy) -> Result<(), HostFault> {
         match (self.examine_host(host, port), self.enforce) {
             (Err(fault), _) if named == NamedBy::Tied && fault.is_lifted_by_tie() => Ok(()),
@@ -200,23 +202,24 @@ impl AddressPolicy {
         &self.reserved
     }
 
-    /// Whether the operator has reserved a peer with this address.
+    /// Returns whether the operator has reserved a peer with this address.
     pub fn is_reserved(&self, ip: IpAddr) -> bool {
         self.enforce == Enforce::Enforce && self.reserved.contains(ip)
     }
 
-    /// Returns whether a tenant or a message may have `address` contacted, as [`Self::judge_of`] says.
+    /// Judges an `address` that a tenant or a message has named, as [`Self::judge_of`] does.
     ///
     /// # Errors
-    /// Why not.
+    /// The address may not be contacted.
     pub fn judge(&self, address: SocketAddr) -> Result<(), Refusal> {
         self.judge_of(address, NamedBy::Tenant)
     }
 
-    /// Returns whether `address` may be contacted at this word. Under [`Enforce::Warn`] everything may, and what would be refused is logged.
+    /// Judges an `address` with the rights of the party that `named` it. Under [`Enforce::Warn`] every address is accepted, and a refusal
+    /// is only logged.
     ///
     /// # Errors
-    /// Why not.
+    /// The address may not be contacted.
     pub fn judge_of(&self, address: SocketAddr, named: NamedBy) -> Result<(), Refusal> {
         match (self.examine_of(address, named), self.enforce) {
             (Err(refusal), Enforce::Warn) => {
@@ -227,10 +230,10 @@ impl AddressPolicy {
         }
     }
 
-    /// The judgement at this word, whatever is made of it.
+    /// Judges an `address` with the rights of the party that `named` it, regardless of [`Enforce`].
     ///
     /// # Errors
-    /// Why the address is none to contact.
+    /// The address may not be contacted.
     pub fn examine_of(&self, address: SocketAddr, named: NamedBy) -> Result<(), Refusal> {
         match (named, self.examine(address)) {
             (NamedBy::Operator, _) => Ok(()),
@@ -239,10 +242,10 @@ impl AddressPolicy {
         }
     }
 
-    /// The judgement of what a tenant or a message names, whatever is made of it.
+    /// Judges an `address` that a tenant or a message has named, regardless of [`Enforce`].
     ///
     /// # Errors
-    /// Why the address is none to contact.
+    /// The address may not be contacted.
     pub fn examine(&self, address: SocketAddr) -> Result<(), Refusal> {
         let ip = address.ip().to_canonical();
         let embedded = embedded(ip).map(IpAddr::V4);
@@ -271,7 +274,8 @@ impl AddressPolicy {
         }
     }
 
-    /// Whether `address` is one of this node's listeners, in any form.
+    /// Returns whether `address` is one of this node's listeners, in any spelling (IPv4-mapped, or another local address of a listener
+    /// bound to all).
     pub fn is_own(&self, address: SocketAddr) -> bool {
         let ip = address.ip().to_canonical();
         self.listeners.iter().any(|listener| {
@@ -283,17 +287,17 @@ impl AddressPolicy {
     }
 }
 
-/// Sources of calls that a trunk trusts (`allowed_addresses`).
+/// Rules for `allowed_addresses`: networks whose calls a trunk accepts without digest authentication.
 impl AddressPolicy {
-    /// Whether nothing is refused, only logged.
+    /// Returns whether refusals are only logged.
     pub fn only_warns(&self) -> bool {
         self.enforce == Enforce::Warn
     }
 
-    /// Judges a network that the operator's CLI enters: it may be of any size, and must hold an address that can be a caller's.
+    /// Judges a network that the operator's CLI enters. It may be of any size, but must hold at least one address that a caller can have.
     ///
     /// # Errors
-    /// Why no call from it is ever trusted.
+    /// No call from the network is ever trusted.
     pub fn examine_source(&self, network: IpNet) -> Result<(), Refusal> {
         let network = canonical(network);
         if within(network, &NOBODYS) {
@@ -305,11 +309,11 @@ impl AddressPolicy {
         }
     }
 
-    /// Judges a network that a tenant enters: no part of it may be loopback or link-local, and no single address that of a listener of
-    /// this node, unless `sip.allow_private_peers` lists it; nor may it hold multicast.
+    /// Judges a network that a tenant enters. No part of it may be multicast. No part may be loopback or link-local, nor may it be the
+    /// single address of one of this node's listeners, unless `sip.allow_private_peers` lists the network.
     ///
     /// # Errors
-    /// Why it is refused.
+    /// The network is refused.
     pub fn examine_tenants_source(&self, network: IpNet) -> Result<(), Refusal> {
         let network = canonical(network);
         if overlaps(network, &NOBODYS) {
@@ -325,11 +329,11 @@ impl AddressPolicy {
         }
     }
 
-    /// Holds the refusal of a loopback or link-local network that somebody enters back under [`Enforce::Warn`], and logs it. Nobody's
-    /// addresses and this node's own stay refused.
+    /// Turns the refusal of a loopback or link-local network into a log line under [`Enforce::Warn`]. Addresses that no host can have and
+    /// this node's own stay refused.
     ///
     /// # Errors
-    /// Why it is refused all the same.
+    /// The refusal that stays.
     pub fn enforce_source(
         &self,
         network: IpNet,
@@ -344,12 +348,14 @@ impl AddressPolicy {
         }
     }
 
-    /// Whether calls from a network of a trunk's list are trusted at all. Under [`Enforce::Warn`] they are, and the start logs it.
+    /// Returns whether calls from a network of a trunk's list are trusted. Under [`Enforce::Warn`] they always are, and a warning is logged
+    /// at startup.
     pub fn trusts(&self, network: IpNet) -> bool {
         self.enforce == Enforce::Warn || self.examine_source(network).is_ok()
     }
 
-    /// What is to be reported of a trunk's list: networks from which no call is trusted, and tenants' entries beyond the bound, which go on.
+    /// Returns the entries of a trunk's list that an operator should know of: networks from which no call is trusted, and the widest of the
+    /// tenant's own entries if these exceed the bound (they stay in force).
     pub fn report_sources(&self, allowed: &[IpNet], operators: &[IpNet]) -> Vec<(IpNet, Refusal)> {
         let judged = |network: &IpNet| Some((*network, self.examine_source(*network).err()?));
         let mut reported: Vec<_> = allowed.iter().filter_map(judged).collect();
@@ -362,12 +368,12 @@ impl AddressPolicy {
         reported
     }
 
-    /// Whether `sip.allow_private_peers` lists all of it.
+    /// Returns whether `sip.allow_private_peers` lists the whole network.
     fn lists(&self, network: IpNet) -> bool {
         self.allowed.iter().any(|listed| listed.contains(&network))
     }
 
-    /// Whether a listener of this node has this address, at any port.
+    /// Returns whether a listener of this node has this address, at any port.
     fn is_here(&self, address: IpAddr) -> bool {
         self.listeners.iter().any(|listener| {
             let bound = listener.ip().to_canonical();
@@ -376,12 +382,12 @@ impl AddressPolicy {
     }
 }
 
-/// Most IPv4 addresses that the networks of one trunk may hold without the operator.
+/// Most IPv4 addresses that a tenant may list as the sources of one trunk; the operator may list more.
 pub const SOURCES_V4: u128 = 1_024;
-/// Most IPv6 addresses: those of a /48.
+/// Most IPv6 addresses that a tenant may list as the sources of one trunk: a /48.
 pub const SOURCES_V6: u128 = 1 << 80;
 
-/// Whether the networks together, what they share counted once, hold no more addresses than a tenant may enter.
+/// Returns whether the networks hold no more addresses than a tenant may enter. Addresses that several networks share count once.
 pub fn are_few(networks: &[IpNet]) -> bool {
     let networks: Vec<_> = networks.iter().copied().map(canonical).collect();
     let size = |network: &IpNet| {
@@ -396,12 +402,12 @@ pub fn are_few(networks: &[IpNet]) -> bool {
     sum(v4) <= SOURCES_V4 && sum(v6) <= SOURCES_V6
 }
 
-/// Whether it is loopback or link-local: a network that no router leads to.
+/// Returns whether the address is loopback or link-local, which no router forwards.
 pub fn is_near(address: IpAddr) -> bool {
     within(IpNet::from(address.to_canonical()), &NEAR)
 }
 
-/// Whether all of it is loopback or link-local.
+/// Returns whether the whole network is loopback or link-local.
 pub fn is_near_network(network: IpNet) -> bool {
     within(canonical(network), &NEAR)
 }
@@ -440,7 +446,7 @@ fn overlaps(network: IpNet, blocks: &[IpNet]) -> bool {
     blocks.iter().any(meets)
 }
 
-/// How far an address reaches.
+/// Scope of an address, from widest to none.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Reach {
     Public,
@@ -456,7 +462,7 @@ impl Reach {
         }
     }
 
-    /// Networks for documentation count as public: no router leads there.
+    /// Classifies an IPv4 address. Documentation networks (RFC 5737) count as public: no router leads there.
     const fn of_v4(address: Ipv4Addr) -> Self {
         match address.octets() {
             [0, ..] | [224..=239, ..] | [255, 255, 255, 255] => Self::Nobody,
@@ -488,7 +494,7 @@ impl Reach {
     }
 }
 
-/// The IPv4 address that an IPv6 address leads to.
+/// Returns the IPv4 address that an IPv6 address embeds.
 fn embedded(address: IpAddr) -> Option<Ipv4Addr> {
     let IpAddr::V6(address) = address else {
         return None;
@@ -501,7 +507,7 @@ fn embedded(address: IpAddr) -> Option<Ipv4Addr> {
         | [0x64, 0xff9b, 0, 0, 0, 0, high, low]
         | [0x2002, high, low, ..]
         | [_, _, _, _, 0 | 0x200, 0x5efe, high, low] => Some(join(high, low)),
-        // Teredo hides the client's address by turning its bits round (RFC 4380 §4).
+        // Teredo inverts the bits of the client's address (RFC 4380 §4).
         [0x2001, 0, _, _, _, _, high, low] => Some(join(!high, !low)),
         _ => None,
     }

@@ -1,4 +1,4 @@
-//! One attempt at a target of a call, as a fact: where it went, how long it took, and what came.
+//! One attempt to reach a target of a call, as a fact of the journal: the target, the time it took, and the outcome.
 
 use std::net::SocketAddr;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-/// Whom an attempt was to reach.
+/// Party that an attempt was to reach.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AttemptLeg {
@@ -15,12 +15,12 @@ pub enum AttemptLeg {
     Runtime,
     /// The callee of an outbound call.
     Callee,
-    /// The destination of a transfer that is called from here.
+    /// The destination of a bridged transfer.
     Destination,
 }
 
 impl AttemptLeg {
-    /// The name as the API and the database have it.
+    /// Returns the name as the API and the database have it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Runtime => "runtime",
@@ -30,19 +30,19 @@ impl AttemptLeg {
     }
 }
 
-/// What came of an attempt.
+/// Outcome of an attempt.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AttemptOutcome {
     /// The call was answered.
     Answered,
-    /// A SIP status refused the call, or led on.
+    /// A final SIP response refused or redirected the call.
     SipStatus,
-    /// Nothing came in time.
+    /// No response came in time.
     Timeout,
-    /// A bare 100 came, and nothing else in time: the next hop is there, nobody is known behind it.
+    /// A 100 came, but no other response in time: the next hop is up, nothing is known of the servers behind it.
     OnlyTrying,
-    /// It rang, and nobody answered in time.
+    /// The target rang, and nobody answered in time.
     NotAnswered,
     /// An ICMP message, or this machine's routing, says that the address can't be reached.
     Unreachable,
@@ -54,17 +54,17 @@ pub enum AttemptOutcome {
     ConnectionLost,
     /// TLS was not agreed on, or the certificate doesn't prove the name.
     TlsFailed,
-    /// The host's name led to no address.
+    /// The host name has no address.
     DnsFailed,
-    /// The rule on addresses forbids it.
+    /// The address policy forbids the address ([`crate::address`]).
     NotAllowed,
-    /// It was not tried: it doesn't answer OPTIONS now.
+    /// The target was not tried because it doesn't answer OPTIONS at present.
     KnownDown,
     /// No listener of this node has that transport and address family.
     NoListener,
     /// This node has no room for another request or connection.
     Overloaded,
-    /// The call ended first.
+    /// The call ended before the attempt did.
     Canceled,
 }
 
@@ -91,7 +91,7 @@ impl AttemptOutcome {
         }
     }
 
-    /// Whether the way to the target is at fault, and not what the target says.
+    /// Returns whether the target could not be contacted at all, as opposed to a refusal or silence of a target that could.
     pub const fn is_of_the_way(self) -> bool {
         match self {
             Self::Unreachable
@@ -114,31 +114,31 @@ impl AttemptOutcome {
     }
 }
 
-/// One attempt, as a fact.
+/// One attempt to reach a target.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Attempt {
     /// The call.
     pub call: Uuid,
     /// The org.
     pub org: Uuid,
-    /// Its place in the call's record, from 1.
+    /// Ordinal of the attempt within the call, from 1.
     pub number: u8,
-    /// Whom it was to reach.
+    /// Party that the attempt was to reach.
     pub leg: AttemptLeg,
     /// The Request-URI, cut at a bound.
     pub target: Box<str>,
-    /// The address; `None` where the name led to none, or to one that may not be contacted.
+    /// Address that was tried; `None` where the name has none, or only one that may not be contacted.
     pub address: Option<SocketAddr>,
     /// `udp`, `tcp` or `tls`.
     pub transport: Option<Box<str>>,
-    /// When it began.
+    /// Start of the attempt.
     pub began_at: Moment,
-    /// When something came of it.
+    /// End of the attempt.
     pub ended_at: Moment,
-    /// What came.
+    /// Outcome of the attempt.
     pub outcome: AttemptOutcome,
-    /// The SIP status that came.
+    /// SIP status of the final response, if one came.
     pub sip_code: Option<u16>,
-    /// What is known besides.
+    /// Further detail, such as the text of a system error.
     pub detail: Option<Box<str>>,
 }

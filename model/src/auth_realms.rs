@@ -1,42 +1,42 @@
-//! The realms that an outbound trunk's credentials are for (RFC 3261 §22.1): learnt from the carrier's own challenges, a few at most, or named by
-//! the org. Whoever else is on the way to a callee has a realm of its own, and gets no answer.
+//! Realms for which an outbound trunk's credentials are meant (RFC 3261 §22.1): learnt from the carrier's own challenges, a few at most, or
+//! named by the org. Any other server on the path to a callee has a realm of its own, and gets no digest.
 
 use serde::{Deserialize, Serialize};
 
-/// Realms that one trunk may have: a carrier's edge, its proxies and its registrar.
+/// Most realms of one trunk: a carrier's edge, its proxies and its registrar.
 pub const MAX_REALMS: usize = 4;
-/// A longer realm, in octets, is nobody's.
+/// Longest realm that is accepted, in octets.
 pub const LONGEST_REALM: usize = 255;
 
 /// A realm that has challenged.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct KnownRealm {
-    /// As text, without escapes.
+    /// Text of the realm, without escapes.
     pub realm: Box<str>,
-    /// Whether it has offered `qop`: a challenge of it without is somebody else's from then on.
+    /// The realm has offered `qop` before. A later challenge without `qop` is then taken for a downgrade and not answered.
     pub offers_qop: bool,
 }
 
-/// The realms of one trunk.
+/// Realms of one trunk.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct AuthRealms {
-    /// The only one, where the org has named it.
+    /// The realm that the org has named; no other counts then.
     fixed: Option<Box<str>>,
     known: Vec<KnownRealm>,
     requires_qop: bool,
 }
 
-/// Why a challenge has no place among the realms.
+/// Reason why a challenge isn't answered.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum NotOurs {
-    /// The realm is none of the trunk's.
+pub enum ChallengeFault {
+    /// The realm isn't one of the trunk's.
     OtherRealm,
-    /// There is no `qop`, and there has to be.
+    /// The challenge lacks `qop`, which this realm has to offer.
     NoQop,
 }
 
 impl AuthRealms {
-    /// These realms; with `fixed` no other counts.
+    /// Creates the set of realms. With `fixed`, no other realm counts.
     pub fn new(fixed: Option<&str>, known: &[KnownRealm], requires_qop: bool) -> Self {
         Self {
             fixed: fixed.map(Into::into),
@@ -45,7 +45,7 @@ impl AuthRealms {
         }
     }
 
-    /// The realms by name, as they are shown.
+    /// Returns the realms' names, as the API shows them.
     pub fn names(&self) -> Vec<String> {
         match &self.fixed {
             Some(fixed) => vec![fixed.to_string()],
@@ -57,34 +57,34 @@ impl AuthRealms {
         }
     }
 
-    /// What has been seen of them.
+    /// Returns the realms that have challenged so far.
     pub fn known(&self) -> &[KnownRealm] {
         &self.known
     }
 
-    /// Whether a challenge may be answered. With `may_learn` the realm may be a new one: that is given back, as what there is to
-    /// remember of the challenge.
+    /// Judges whether a challenge may be answered. With `may_learn` the realm may be a new one. Returns what there is to remember of the
+    /// challenge, if it is news.
     ///
     /// # Errors
-    /// It may not.
+    /// The challenge may not be answered.
     pub fn judge(
         &self,
         realm: &str,
         offers_qop: bool,
         may_learn: bool,
-    ) -> Result<Option<KnownRealm>, NotOurs> {
+    ) -> Result<Option<KnownRealm>, ChallengeFault> {
         let known = self.known.iter().find(|known| *known.realm == *realm);
         let is_ours = match &self.fixed {
             Some(fixed) => **fixed == *realm,
             None => known.is_some() || (may_learn && self.known.len() < MAX_REALMS),
         };
         if !is_ours || realm.len() > LONGEST_REALM {
-            return Err(NotOurs::OtherRealm);
+            return Err(ChallengeFault::OtherRealm);
         }
 
         let offered_qop = known.is_some_and(|known| known.offers_qop);
         if !offers_qop && (self.requires_qop || offered_qop) {
-            return Err(NotOurs::NoQop);
+            return Err(ChallengeFault::NoQop);
         }
 
         let is_news = may_learn && (known.is_none() || (offers_qop && !offered_qop));
@@ -94,7 +94,7 @@ impl AuthRealms {
         }))
     }
 
-    /// Remembers what a challenge has shown; false if that changes nothing.
+    /// Remembers a challenge; returns false if nothing changes.
     pub fn learn(&mut self, seen: &KnownRealm) -> bool {
         let Ok(Some(news)) = self.judge(&seen.realm, seen.offers_qop, true) else {
             return false;
@@ -137,7 +137,10 @@ mod tests {
             );
             assert_eq!(realms.learn(&seen(realm, QOP)), is_new, "{realm}");
         }
-        assert_eq!(realms.judge("e", QOP, LEARNS), Err(NotOurs::OtherRealm));
+        assert_eq!(
+            realms.judge("e", QOP, LEARNS),
+            Err(ChallengeFault::OtherRealm)
+        );
         assert!(!realms.learn(&seen("e", QOP)));
         assert_eq!(realms.judge("d", QOP, !LEARNS), Ok(None));
         assert_eq!(realms.names(), ["a", "b", "c", "d"]);
@@ -147,9 +150,12 @@ mod tests {
     fn a_fixed_realm_is_the_only_one() {
         let mut realms = AuthRealms::new(Some("a"), &[], false);
         assert_eq!(realms.judge("a", false, !LEARNS), Ok(None));
-        assert_eq!(realms.judge("b", QOP, LEARNS), Err(NotOurs::OtherRealm));
+        assert_eq!(
+            realms.judge("b", QOP, LEARNS),
+            Err(ChallengeFault::OtherRealm)
+        );
         assert!(realms.learn(&seen("a", QOP)) && !realms.learn(&seen("b", QOP)));
-        assert_eq!(realms.judge("a", false, LEARNS), Err(NotOurs::NoQop));
+        assert_eq!(realms.judge("a", false, LEARNS), Err(ChallengeFault::NoQop));
         assert_eq!(realms.names(), ["a"]);
     }
 
@@ -159,10 +165,10 @@ mod tests {
         assert!(realms.learn(&seen("a", false)) && !realms.learn(&seen("a", false)));
         assert_eq!(realms.judge("a", false, !LEARNS), Ok(None));
         assert!(realms.learn(&seen("a", QOP)));
-        assert_eq!(realms.judge("a", false, LEARNS), Err(NotOurs::NoQop));
+        assert_eq!(realms.judge("a", false, LEARNS), Err(ChallengeFault::NoQop));
         assert!(!realms.learn(&seen("a", false)));
         let strict = AuthRealms::new(None, &[], true);
-        assert_eq!(strict.judge("a", false, LEARNS), Err(NotOurs::NoQop));
+        assert_eq!(strict.judge("a", false, LEARNS), Err(ChallengeFault::NoQop));
         assert_eq!(strict.judge("a", QOP, LEARNS), Ok(Some(seen("a", QOP))));
     }
 
@@ -170,6 +176,9 @@ mod tests {
     fn a_realm_without_end_is_nobodys() {
         let long = "x".repeat(LONGEST_REALM + 1);
         let realms = AuthRealms::default();
-        assert_eq!(realms.judge(&long, QOP, LEARNS), Err(NotOurs::OtherRealm));
+        assert_eq!(
+            realms.judge(&long, QOP, LEARNS),
+            Err(ChallengeFault::OtherRealm)
+        );
     }
 }

@@ -1,6 +1,6 @@
-//! Whom an agent may hand a caller to, and how one of them is meant: by id, by name, by number or URI.
+//! Destinations to which an agent may transfer a caller, and the look-up of one by id, name, number or URI.
 //!
-//! Pure. What isn't on the agent's list can't be reached, whoever asks.
+//! Pure. A destination that isn't on the agent's list can't be reached, regardless of who asks.
 
 use trunkline_routing::numbers::reduce;
 use trunkline_routing::{Country, E164};
@@ -9,24 +9,24 @@ use uuid::Uuid;
 
 use super::settings::{TransferTarget, Via};
 
-/// The name under which an agent's number for human escalation is reached.
+/// Name of the agent's number for human escalation.
 pub const HUMAN: &str = "human";
 
-/// One destination of an agent.
+/// A transfer destination of an agent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Destination {
-    /// Its id; the number for human escalation has none.
+    /// Id of the destination; the number for human escalation has none.
     pub id: Option<Uuid>,
-    /// What the agent calls it.
+    /// Name by which the agent refers to the destination.
     pub name: Box<str>,
-    /// Where it leads.
+    /// Number or URI.
     pub target: TransferTarget,
-    /// By which way it is called from here.
+    /// Trunk over which Trunkline calls the destination in a bridged transfer.
     pub via: Via,
 }
 
 impl Destination {
-    /// All that an agent has: what is assigned to it, and its number for human escalation where none of those has that name.
+    /// Returns all destinations of an agent: the `assigned` ones, and the `handoff` number unless an assigned one is named [`HUMAN`] too.
     pub fn of_agent(assigned: Vec<Self>, handoff: Option<E164>) -> Vec<Self> {
         let mut own = assigned;
         if let Some(number) = handoff
@@ -42,13 +42,13 @@ impl Destination {
         own
     }
 
-    /// The one of this name, ignoring case.
+    /// Returns the destination of this name, ignoring case.
     pub fn named<'d>(list: &'d [Self], name: &str) -> Option<&'d Self> {
         let folded = name.to_lowercase();
         list.iter().find(|own| own.name.to_lowercase() == folded)
     }
 
-    /// The one that a URI means: by its number, by its SIP URI, or by its name as the user part.
+    /// Returns the destination that a URI denotes: by its SIP URI, by its number, or by its name as the user part, in this order.
     pub fn meant<'d>(
         list: &'d [Self],
         uri: &Uri<'_>,
@@ -75,13 +75,13 @@ impl Destination {
             .or_else(|| Self::named(list, user).filter(|_| uri.scheme != Scheme::Tel))
     }
 
-    /// The one with this id.
+    /// Returns the destination with this id.
     pub fn of_id(list: &[Self], id: Uuid) -> Option<&Self> {
         list.iter().find(|own| own.id == Some(id))
     }
 }
 
-/// Whether two SIP URIs mean the same user at the same host (RFC 3261 §19.1.4, without parameters).
+/// Returns whether two SIP URIs denote the same user at the same host (RFC 3261 §19.1.4, without parameters).
 fn same(own: &Uri<'_>, given: &Uri<'_>) -> bool {
     let same_host = match (&own.host, &given.host) {
         (Host::Name(own), Host::Name(given)) => own.eq_ignore_ascii_case(given),

@@ -1,8 +1,8 @@
-//! What is said of a handoff: why an agent gave a conversation to a human, and how the person felt.
+//! Report of a hand-off: the reasons why an agent gave a conversation to a human, and the caller's sentiment.
 
 use serde::{Deserialize, Serialize};
 
-/// Why an agent handed off.
+/// Reason why an agent handed off.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "the names say it")]
@@ -17,7 +17,7 @@ pub enum Reason {
     UserRequestedHumanAssistance,
 }
 
-/// How the person felt.
+/// Sentiment of the caller.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "the names say it")]
@@ -28,7 +28,7 @@ pub enum Sentiment {
 }
 
 impl Reason {
-    /// As it is written.
+    /// Returns the name as the API and the database have it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::AiImpliedHandoff => "ai_implied_handoff",
@@ -43,7 +43,7 @@ impl Reason {
 }
 
 impl Sentiment {
-    /// As it is written.
+    /// Returns the name as the API and the database have it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Angry => "angry",
@@ -53,15 +53,15 @@ impl Sentiment {
     }
 }
 
-/// What the agent reports with a transfer.
+/// Report that an agent sends with a transfer.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Report {
-    /// Why; none counts as implied by the agent.
+    /// Reasons; an empty list counts as [`Reason::AiImpliedHandoff`].
     pub reasons: Vec<Reason>,
-    /// What the call was about.
+    /// Summary of the call.
     pub summary: Box<str>,
-    /// Why it is handed off, in the agent's words.
+    /// Reason in the agent's own words.
     pub explanation: Option<Box<str>>,
-    /// How the person feels.
+    /// Sentiment of the caller.
     pub sentiment: Option<Sentiment>,
 }

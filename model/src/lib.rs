@@ -1,14 +1,39 @@
-//! Plain data that several parts of Trunkline share: an org's view, the facts of a call, transfers and their hand-offs, registrations
-//! that outlive a process, addresses that a peer may have.
+//! Plain data that several parts of Trunkline share: an org's view, the facts of a call, transfers and their hand-offs, registrations that
+//! outlive a process, addresses that a peer may have.
 //!
-//! Knows no I/O, no locks and no executor. `persistent` is the map that a view is made of.
+//! Performs no I/O and takes no locks; knows `sip` and `routing` only. [`persistent::PersistentMap`] is the map of which a [`view::View`]
+//! consists.
+//!
+//! # Example
+//!
+//! A source address is matched against the networks of trunks, the narrowest first:
+//!
+//! ```
+//! use std::net::IpAddr;
+//! use trunkline_model::sources::Sources;
+//! use uuid::Uuid;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let (carrier, pbx) = (Uuid::from_u128(1), Uuid::from_u128(2));
+//! let mut sources = Sources::default();
+//! sources.insert("192.0.2.0/24".parse()?, carrier);
+//! sources.insert("192.0.2.7/32".parse()?, pbx);
+//!
+//! let address: IpAddr = "192.0.2.7".parse()?;
+//! let found: Vec<Uuid> = sources.matches(address).collect();
+//! assert_eq!(found, [pbx, carrier]);
+//! # Ok(())
+//! # }
+//! ```
+
+#![warn(missing_docs)]
 
 pub mod address;
-pub mod asked;
 pub mod attempt;
 pub mod auth_realms;
 pub mod destinations;
 pub mod handoff;
+pub mod invite_facts;
 pub mod org_limit;
 pub mod peer_pattern;
 pub mod persistent;

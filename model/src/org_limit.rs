@@ -1,4 +1,4 @@
-//! One limit of an org: who has said what of it, and what follows.
+//! One limit of an org: the values that the operator and the org's partner have set, and the limit that follows from them.
 
 /// One limit of an org as it is stored.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
@@ -7,19 +7,20 @@ pub struct StoredLimit {
     pub by_operator: Option<u32>,
     /// The partner's value for this org.
     pub by_partner: Option<u32>,
-    /// What the operator lets the org's partner give to any of its orgs.
+    /// Greatest value that the operator lets the partner give to any of its orgs.
     pub partner_most: Option<u32>,
 }
 
 impl StoredLimit {
-    /// How much the org may have.
+    /// Returns the limit in force; `default` applies where neither operator nor partner has set one.
     pub fn in_force(self, default: u32) -> u32 {
         let own = self.by_operator.unwrap_or(default);
         let within = self.greatest(default);
         self.by_partner.unwrap_or(own).min(within)
     }
 
-    /// How much the partner may give to the org. What the operator has said of the org counts for more than what it said of all orgs.
+    /// Returns the greatest value that the partner may set. The operator's value for this org takes precedence over its bound for all the
+    /// partner's orgs.
     pub fn greatest(self, default: u32) -> u32 {
         self.by_operator.or(self.partner_most).unwrap_or(default)
     }

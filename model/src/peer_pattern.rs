@@ -7,19 +7,19 @@ use ipnet::IpNet;
 /// A peer as the operator's configuration lists it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PeerPattern {
-    /// Addresses.
+    /// An address or a network.
     Network(IpNet),
-    /// A name, in lower case.
+    /// A host name, in lower case.
     Host(Box<str>),
 }
 
 impl PeerPattern {
-    /// Whether a peer that is written as `host` and found at `address` is one of these.
+    /// Returns whether a peer written as `host` and found at `address` matches the pattern.
     pub fn matches(&self, host: &str, address: IpAddr) -> bool {
         self.contains(address) || self.is_named(host)
     }
 
-    /// Returns whether the address is in the network.
+    /// Returns whether the pattern is a network that holds the address.
     pub fn contains(&self, address: IpAddr) -> bool {
         match self {
             Self::Network(network) => network.contains(&address.to_canonical()),
@@ -27,7 +27,7 @@ impl PeerPattern {
         }
     }
 
-    /// Returns whether it is this name.
+    /// Returns whether the pattern is this host name, ignoring case and a trailing dot.
     pub fn is_named(&self, name: &str) -> bool {
         match self {
             Self::Network(_) => false,
@@ -36,7 +36,7 @@ impl PeerPattern {
     }
 }
 
-/// As [`FromStr`](std::str::FromStr) reads it; a network of one address as the address.
+/// Writes the form that [`FromStr`](std::str::FromStr) reads; a network of one address as the address.
 impl std::fmt::Display for PeerPattern {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -61,7 +61,7 @@ impl std::str::FromStr for PeerPattern {
     }
 }
 
-/// Host bits cleared, and a network inside `::ffff:0:0/96` written as the IPv4 network it is.
+/// Returns the network with its host bits cleared; a network inside `::ffff:0:0/96` becomes the IPv4 network that it maps.
 pub fn canonical(network: IpNet) -> IpNet {
     let network = network.trunc();
     match (network.network().to_canonical(), network) {

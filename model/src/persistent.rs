@@ -1,7 +1,7 @@
-//! A persistent hash map: a clone shares everything with its origin, and a change copies the path to one entry alone.
+//! A persistent hash map: a clone shares all entries with its origin, and a change copies only the path to one entry.
 //!
-//! Pure. Whoever holds a version reads it without a lock while the next one is made of it. Hash array mapped trie (Bagwell, 2001):
-//! branches of 32 by five bits of the hash, and small leaves that are searched in their order.
+//! Pure. A reader of one version needs no lock while the next version is being built. Hash array mapped trie (Bagwell, 2001): branches of
+//! 32 by five bits of the hash, and small leaves that are searched in order.
 
 use std::borrow::Borrow;
 use std::collections::hash_map::RandomState;
@@ -17,7 +17,7 @@ const WIDTH: usize = 1 << BITS;
 /// Entries of a leaf; one more makes a branch of it.
 const LEAF: usize = 16;
 
-/// The map. Clones share what they have in common.
+/// A hash map whose clones share what they have in common.
 #[derive(Clone)]
 pub struct PersistentMap<K, V, S = RandomState> {
     root: Arc<Node<K, V>>,
@@ -39,17 +39,17 @@ struct Entry<K, V> {
 }
 
 impl<K, V, S> PersistentMap<K, V, S> {
-    /// The number of entries.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is no entry.
+    /// Returns whether the map has no entry.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Every entry, in no order that means anything.
+    /// Iterates over all entries, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         let mut waiting: Vec<&Node<K, V>> = vec![&self.root];
         let leaves = std::iter::from_fn(move || {
@@ -65,14 +65,14 @@ impl<K, V, S> PersistentMap<K, V, S> {
         leaves.flatten().map(|entry| (&entry.key, &entry.value))
     }
 
-    /// Every key, in no order that means anything.
+    /// Iterates over all keys, in no particular order.
     pub fn keys(&self) -> impl Iterator<Item = &K> {
         self.iter().map(|(key, _)| key)
     }
 }
 
 impl<K: Eq + Hash, V, S: BuildHasher> PersistentMap<K, V, S> {
-    /// The value of a key.
+    /// Returns the value of a key.
     pub fn get<Q: Eq + Hash + ?Sized>(&self, key: &Q) -> Option<&V>
     where
         K: Borrow<Q>,
@@ -97,7 +97,7 @@ impl<K: Eq + Hash, V, S: BuildHasher> PersistentMap<K, V, S> {
         }
     }
 
-    /// Whether the key has an entry.
+    /// Returns whether the key has an entry.
     pub fn contains_key<Q: Eq + Hash + ?Sized>(&self, key: &Q) -> bool
     where
         K: Borrow<Q>,
@@ -107,7 +107,7 @@ impl<K: Eq + Hash, V, S: BuildHasher> PersistentMap<K, V, S> {
 }
 
 impl<K: Clone + Eq + Hash, V: Clone, S: BuildHasher> PersistentMap<K, V, S> {
-    /// Gives the key this value; returns the one it had.
+    /// Sets the value of a key; returns the previous value.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
         let hash = self.hasher.hash_one(&key);
         let entry = Entry { hash, key, value };
@@ -116,12 +116,12 @@ impl<K: Clone + Eq + Hash, V: Clone, S: BuildHasher> PersistentMap<K, V, S> {
         before
     }
 
-    /// Takes the key out; returns the value it had. Branches that it leaves empty stay.
+    /// Removes a key; returns its value. Branches that become empty stay.
     pub fn remove<Q: Eq + Hash + ?Sized>(&mut self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,
     {
-        // A path isn't copied for a key that isn't there.
+        // Without this check, a key that has no entry would have its path copied for nothing.
         self.get(key)?;
 
         let hash = self.hasher.hash_one(key);
@@ -142,7 +142,7 @@ impl<K: Clone + Eq + Hash, V: Clone, S: BuildHasher> PersistentMap<K, V, S> {
         Some(entries.swap_remove(place).value)
     }
 
-    /// Changes the value of a key, or the default one.
+    /// Changes the value of a key, starting from the default value if it has none.
     pub fn update(&mut self, key: K, change: impl FnOnce(&mut V))
     where
         V: Default,
@@ -184,7 +184,7 @@ impl<K: Clone + Eq, V: Clone> Node<K, V> {
         }
     }
 
-    /// A branch of the entries of a full leaf.
+    /// Turns the entries of a full leaf into a branch.
     fn branch(entries: Vec<Entry<K, V>>, used: u32) -> Self {
         let mut leaves = [const { Vec::new() }; WIDTH];
         for entry in entries {
@@ -195,7 +195,7 @@ impl<K: Clone + Eq, V: Clone> Node<K, V> {
     }
 }
 
-/// The child of a branch that the rest of a hash leads to.
+/// Returns the index of the child to which the remaining bits of a hash lead.
 fn child_of(rest: u64) -> usize {
     rest as usize % WIDTH
 }

@@ -1,7 +1,7 @@
-//! The facts of a call, as the journal keeps them and the store projects them.
+//! Facts of a call, as the journal keeps them and the store projects them into rows.
 //!
-//! A call writes two to four facts. Each names the call and the org, so that any one of them can be
-//! projected alone and twice over. Everything here is plain data; times are microseconds since the epoch.
+//! A call writes two to four facts. Each names the call and the org, so that projecting a fact alone, or twice, is safe. Plain data only;
+//! times are microseconds since the epoch. The JSON form is on disk, so its names stay.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,11 +9,11 @@ use trunkline_routing::{Decision, E164};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use crate::asked::Asked;
 use crate::attempt::Attempt;
+use crate::invite_facts::InviteFacts;
 use crate::transfer::Transfer;
 
-/// Who began the call.
+/// Party that began the call.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(rename = "CallDirection")]
@@ -25,7 +25,7 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// The name as the API and the database have it.
+    /// Returns the name as the API and the database have it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Inbound => "inbound",
@@ -34,7 +34,7 @@ impl Direction {
     }
 }
 
-/// Where a call stands; one list for both directions.
+/// Status of a call; one list for both directions.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(rename = "CallStatus")]
@@ -51,20 +51,20 @@ pub enum Status {
     Busy,
     /// Nobody answered in time.
     NoAnswer,
-    /// Something broke on the way.
+    /// The call failed: an error response, no route, or a fault of a node.
     Failed,
     /// The caller gave up before the answer.
     Canceled,
     /// We refused the call.
     Refused,
-    /// The caller was handed to somebody else.
+    /// The caller was transferred.
     Transferred,
-    /// This node died while the call was up.
+    /// The node died while the call was up.
     Lost,
 }
 
 impl Status {
-    /// The name as the API and the database have it.
+    /// Returns the name as the API and the database have it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Queued => "queued",
@@ -82,13 +82,13 @@ impl Status {
     }
 }
 
-/// Who ended the call.
+/// Party that ended the call.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum HangupBy {
-    /// The PBX's side.
+    /// The caller, or the PBX on the caller's behalf.
     Caller,
-    /// Whoever was called by us.
+    /// The callee of an outbound call.
     Callee,
     /// The agent's runtime.
     Agent,
@@ -97,7 +97,7 @@ pub enum HangupBy {
 }
 
 impl HangupBy {
-    /// The name as the API and the database have it.
+    /// Returns the name as the API and the database have it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Caller => "caller",
@@ -108,7 +108,7 @@ impl HangupBy {
     }
 }
 
-/// A call has begun, or was refused: what is known from its INVITE.
+/// Fact: a call has begun, or was refused. Holds what is known from its INVITE.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Started {
     /// The call.
@@ -119,10 +119,10 @@ pub struct Started {
     pub session: Uuid,
     /// The agent that was chosen.
     pub agent: Option<Uuid>,
-    /// The trunk that it came in or goes out by; absent for a call that an org without an inbound trunk got from its own address.
+    /// Trunk over which the call came in or goes out; absent for a call from the address of an org without an inbound trunk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trunk: Option<Uuid>,
-    /// Who began.
+    /// Party that began the call.
     pub direction: Direction,
     /// The caller's number as sent.
     pub from: Box<str>,
@@ -134,30 +134,30 @@ pub struct Started {
     pub to_e164: Option<E164>,
     /// Call-ID of the caller's leg.
     pub caller_call_id: Box<str>,
-    /// When the INVITE came.
+    /// Arrival of the INVITE.
     pub at: Moment,
     /// The routing decision with its trail; absent when the call was refused before routing.
     pub decision: Option<Box<Decision>>,
     /// The caller's own `X-` headers, as the runtime got them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub headers: Vec<(Box<str>, Box<str>)>,
-    /// What the client that ordered the call has said of it, as JSON.
+    /// Metadata that the API client attached to the call, as JSON.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Box<str>>,
-    /// What the caller's INVITE said; absent for calls of our own.
+    /// Facts of the caller's INVITE; absent for outbound calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub asked: Option<Box<Asked>>,
+    pub asked: Option<Box<InviteFacts>>,
 }
 
 impl Started {
-    /// Whether the caller asked not to be named.
+    /// Returns whether the caller asked not to be named (RFC 3323).
     pub fn withholds_caller(&self) -> bool {
         let asked = self.asked.as_deref();
         asked.is_some_and(|asked| asked.facts.anonymous)
     }
 }
 
-/// A call is over.
+/// Fact: a call is over.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Ended {
     /// The call.
@@ -170,16 +170,16 @@ pub struct Ended {
     pub status: Status,
     /// The SIP status code that ended the set-up; 200 for an answered call.
     pub sip_code: u16,
-    /// A stable, machine-readable reason (`agent_busy`, `no_agent`, `runtime_unreachable`, …).
+    /// Stable, machine-readable reason (`agent_busy`, `no_agent`, `runtime_unreachable`, …).
     pub reason: Option<Box<str>>,
-    /// Who hung up.
+    /// Party that ended the call.
     pub hangup_by: HangupBy,
-    /// The cause by Q.850 that a peer named.
+    /// Q.850 cause that a peer named (RFC 3326).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<u8>,
 }
 
-/// One fact.
+/// One fact of a call.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "fact", rename_all = "snake_case")]
 pub enum Fact {
@@ -214,7 +214,7 @@ pub enum Fact {
         /// Call-ID of the runtime's leg; empty for the built-in echo agent.
         runtime_call_id: Box<str>,
     },
-    /// The runtime has come to the callee of an outbound call, who had answered before.
+    /// The runtime has joined an outbound call whose callee had answered before.
     Joined {
         /// The call.
         call: Uuid,
@@ -223,25 +223,25 @@ pub enum Fact {
         /// Call-ID of the runtime's leg.
         runtime_call_id: Box<str>,
     },
-    /// Both sides are held from outside, or no longer.
+    /// The call was put on hold through the API, or taken off hold.
     Held {
         /// The call.
         call: Uuid,
         /// The org.
         org: Uuid,
-        /// Whether they are.
+        /// True when put on hold, false when taken off.
         held: bool,
     },
-    /// A transfer of the call has come to a state.
+    /// A transfer of the call has changed its state.
     Transfer(Box<Transfer>),
-    /// A target was tried in vain, or after another that was.
+    /// A target failed, or was reached after another had failed.
     Attempt(Box<Attempt>),
     /// The call is over.
     Ended(Box<Ended>),
 }
 
 impl Fact {
-    /// The call it is about.
+    /// Returns the call that the fact is about.
     pub fn call(&self) -> Uuid {
         match self {
             Self::Started(started) => started.call,
@@ -256,7 +256,7 @@ impl Fact {
         }
     }
 
-    /// The org whose call it is.
+    /// Returns the org of the call.
     pub fn org(&self) -> Uuid {
         match self {
             Self::Started(started) => started.org,

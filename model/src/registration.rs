@@ -1,5 +1,5 @@
-//! Registrations of PBXs beyond the process that heard them: what is kept of a binding over a restart and for other nodes, and how the
-//! last one of a trunk went.
+//! Registrations of PBXs as they outlive the process that received them: the persistent form of a binding, which survives a restart and
+//! which other nodes read, and the reason why a trunk lost its last binding.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -9,28 +9,28 @@ use trunkline_sip::header::uri::Uri;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-/// What is kept of a binding.
+/// Persistent form of a binding (RFC 3261 §10.3).
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Kept {
+pub struct KeptBinding {
     /// The org.
     pub org: Uuid,
     /// Its inbound trunk.
     pub trunk: Uuid,
-    /// The node that has its flow.
+    /// Number of the node on which the REGISTER arrived.
     pub node: u8,
     /// The Contact URI.
     pub contact: Box<str>,
-    /// Which device it is.
+    /// `+sip.instance` of the Contact (RFC 5626 §4.1).
     pub instance: Option<Box<str>>,
-    /// The preference, in thousandths.
+    /// `q` of the Contact, in thousandths.
     pub q: Option<u16>,
-    /// How the REGISTER came.
+    /// Transport of the REGISTER.
     pub transport: Transport,
-    /// Where it came from.
+    /// Source address of the REGISTER.
     pub source: SocketAddr,
-    /// Whether only the REGISTER's own way leads back.
+    /// The binding is reachable only over the flow of its REGISTER.
     pub is_behind_nat: bool,
-    /// The user name of the pair that it verified with.
+    /// Digest user name that authenticated the REGISTER.
     pub username: Box<str>,
     /// The User-Agent of the REGISTER.
     pub user_agent: Option<Box<str>>,
@@ -38,22 +38,22 @@ pub struct Kept {
     pub call_id: Box<[u8]>,
     /// Its CSeq.
     pub cseq: u32,
-    /// Since when it exists.
+    /// Creation of the binding.
     pub registered_at: Moment,
-    /// When it was last refreshed.
+    /// Last refresh.
     pub refreshed_at: Moment,
-    /// When it ends; in the past once it was removed.
+    /// Expiry; in the past once the binding was removed.
     pub expires_at: Moment,
 }
 
-impl Kept {
-    /// Whether its Contact says where it is, so that every node can call it.
+impl KeptBinding {
+    /// Returns whether the Contact's address is reachable without the flow, so that every node can call it.
     pub fn has_way_without_flow(&self) -> bool {
         let address = || contact_address(&self.contact, self.transport, self.source);
         !self.is_behind_nat && address().is_some()
     }
 
-    /// Has its times on another clock.
+    /// Converts all times, for instance to another clock.
     pub fn change_times(&mut self, change: impl Fn(Moment) -> Moment) {
         for time in [
             &mut self.registered_at,
@@ -65,32 +65,32 @@ impl Kept {
     }
 }
 
-/// A trunk whose bindings have changed since they were kept.
+/// A trunk whose bindings have changed since they were last saved.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Unsaved {
+pub struct UnsavedBindings {
     /// The trunk.
     pub trunk: Uuid,
-    /// All that it has on this node.
-    pub own: Vec<Kept>,
+    /// All bindings of the trunk on this node.
+    pub own: Vec<KeptBinding>,
     /// Contacts of other nodes that a REGISTER here has removed.
     pub removed: HashSet<Box<str>>,
 }
 
-/// How the last binding went.
+/// Reason why a trunk lost its last binding.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum Loss {
-    /// The PBX removed it.
+pub enum BindingLoss {
+    /// The PBX removed the binding.
     Removed,
-    /// It wasn't refreshed in time.
+    /// The binding wasn't refreshed in time.
     Expired,
-    /// Its connection closed.
+    /// The connection of the REGISTER closed.
     Disconnected,
-    /// The node that had its connection is gone.
+    /// The node that held the connection is gone.
     NodeLost,
 }
 
-impl Loss {
-    /// The word for it.
+impl BindingLoss {
+    /// Returns the name as the API and the database have it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Removed => "removed",
@@ -101,7 +101,7 @@ impl Loss {
     }
 }
 
-/// The address that a Contact names, where a request may go there by the way that its REGISTER came.
+/// Returns the address that a Contact names, if a request can go there over the transport and address family of its REGISTER.
 pub fn contact_address(
     contact: &str,
     came_by: Transport,

@@ -1,6 +1,7 @@
-//! Peers that know this node by its address (`sip.reserved_peers`): no tenant may name them, by whatever name or address.
+//! Peers that trust this node by its address (`sip.reserved_peers`): a tenant may not name them, neither by host name nor by address.
 //!
-//! The addresses of names are learnt from outside. Every clone reads the same ones, so that a shard needs no lookup of its own.
+//! The resolver outside this crate supplies the addresses of names ([`ReservedPeers::learn`]). All clones share them, so that a shard needs
+//! no look-up of its own.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use arc_swap::ArcSwap;
 
 use crate::peer_pattern::PeerPattern;
 
-/// The peers as the operator lists them, and the addresses that their names lead to.
+/// Reserved peers as the operator lists them, with the addresses of their names.
 #[derive(Clone, Debug, Default)]
 pub struct ReservedPeers {
     listed: Arc<[PeerPattern]>,
@@ -18,7 +19,7 @@ pub struct ReservedPeers {
 }
 
 impl ReservedPeers {
-    /// These peers; the addresses of names aren't known yet.
+    /// Creates the list; no address of a name is known yet.
     pub fn new(listed: Vec<PeerPattern>) -> Self {
         Self {
             listed: listed.into(),
@@ -26,7 +27,7 @@ impl ReservedPeers {
         }
     }
 
-    /// The peers that are listed by name.
+    /// Returns the peers that are listed by name.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.listed.iter().filter_map(|listed| match listed {
             PeerPattern::Host(host) => Some(&**host),
@@ -34,19 +35,19 @@ impl ReservedPeers {
         })
     }
 
-    /// Whether a peer is listed under this name.
+    /// Returns whether a peer is listed under this name.
     pub fn lists_name(&self, name: &str) -> bool {
         self.listed.iter().any(|listed| listed.is_named(name))
     }
 
-    /// Whether a peer has this address: as it is listed, or as an address of its name.
+    /// Returns whether a peer has this address: listed as such, or as an address of a listed name.
     pub fn contains(&self, ip: IpAddr) -> bool {
         let ip = ip.to_canonical();
         self.listed.iter().any(|listed| listed.contains(ip))
             || self.addresses.load().binary_search(&ip).is_ok()
     }
 
-    /// Replaces the addresses of all names. Calls that are set up from now on are judged by them.
+    /// Replaces the addresses of all names. Calls set up from now on are judged by them.
     pub fn learn(&self, addresses: impl IntoIterator<Item = IpAddr>) {
         let mut addresses: Vec<IpAddr> = addresses
             .into_iter()

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use trunkline_routing::E164;
 
-/// What answers for an agent.
+/// The program that answers calls for an agent.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Runtime {
@@ -14,7 +14,7 @@ pub enum Runtime {
     Echo,
     /// A SIP peer.
     Sip {
-        /// Where to; may hold `{agent_id}` and `{org_id}`, and in its user part `{called}`, `{caller}` and `{session_id}`.
+        /// Request-URI; may hold `{agent_id}` and `{org_id}`, and in its user part `{called}`, `{caller}` and `{session_id}`.
         uri: Box<str>,
         /// Tried in order when `uri` can't be reached.
         #[serde(default)]
@@ -25,17 +25,17 @@ pub enum Runtime {
         /// Headers of the INVITE; values may hold all placeholders.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         headers: BTreeMap<String, String>,
-        /// Whether it gets the session token though `sip.trusted_runtimes` doesn't list it.
+        /// The runtime gets the session token even if `sip.trusted_runtimes` doesn't list it.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         session_token: bool,
-        /// The user name that its digest challenges are answered with. The password is never shown.
+        /// The user name with which the runtime's digest challenges are answered. The password is never shown.
         #[serde(rename = "username", default, skip_serializing_if = "Option::is_none")]
         #[schemars(with = "Option<String>")]
         login: Option<RuntimeLogin>,
     },
 }
 
-/// What a runtime's challenges are answered with. As JSON it is the user name alone: the password is kept apart, sealed.
+/// Credentials with which a runtime's digest challenges are answered. JSON shows the user name alone; the password is stored apart, sealed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RuntimeLogin {
     /// The user name.
@@ -45,7 +45,7 @@ pub struct RuntimeLogin {
 }
 
 impl Runtime {
-    /// What its challenges are answered with.
+    /// Returns the credentials for the runtime's digest challenges.
     pub const fn login(&self) -> Option<&RuntimeLogin> {
         match self {
             Self::Sip { login, .. } => login.as_ref(),
@@ -53,7 +53,7 @@ impl Runtime {
         }
     }
 
-    /// The same to be changed.
+    /// Returns the credentials mutably.
     pub const fn login_mut(&mut self) -> Option<&mut RuntimeLogin> {
         match self {
             Self::Sip { login, .. } => login.as_mut(),
@@ -84,7 +84,7 @@ impl std::fmt::Debug for RuntimeLogin {
     }
 }
 
-/// A final answer that says by itself that the runtime has decided, and that an agent may take for a failure of that target alone.
+/// A final response that normally means that the runtime has decided, but that an agent may treat as a failure of one target.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub enum FailoverOn {
     /// 404 Not Found.
@@ -99,7 +99,7 @@ pub enum FailoverOn {
 }
 
 impl FailoverOn {
-    /// All of them, by their name in the API.
+    /// All variants, by their name in the API.
     pub const ALL: [(&'static str, Self); 3] = [
         ("404", Self::NotFound),
         ("480", Self::Unavailable),
@@ -107,7 +107,7 @@ impl FailoverOn {
     ];
 }
 
-/// How `Refer-To` names a phone number: Asterisk refuses `tel:`, Twilio wants it.
+/// Form in which `Refer-To` names a phone number. Asterisk refuses `tel:`, Twilio requires it.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ReferFormat {
@@ -119,7 +119,7 @@ pub enum ReferFormat {
 }
 
 impl ReferFormat {
-    /// The name as the API and the database have it.
+    /// Returns the name as the API and the database have it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Sip => "sip",
@@ -128,22 +128,22 @@ impl ReferFormat {
     }
 }
 
-/// How callers are handed over: asked of the PBX by REFER, or done here.
+/// Method by which callers are transferred: REFER to the PBX, or a bridge in Trunkline.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(rename = "TransferWaySetting")]
 pub enum TransferWay {
-    /// REFER; bridged where the PBX refuses it.
+    /// REFER; a bridge where the PBX refuses it.
     #[default]
     Refer,
-    /// Trunkline calls the destination and connects the two; REFER only where nothing rings.
+    /// Trunkline calls the destination and connects the two; REFER only where the destination can't be called.
     Bridge,
     /// `bridge`, until the PBX is known to keep its caller when an accepted REFER fails.
     Auto,
 }
 
 impl TransferWay {
-    /// The name as the API and the database have it.
+    /// Returns the name as the API and the database have it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Refer => "refer",
@@ -153,7 +153,7 @@ impl TransferWay {
     }
 }
 
-/// By which way a destination is called from here.
+/// Trunk over which Trunkline calls a destination.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Via {
@@ -165,7 +165,7 @@ pub enum Via {
 }
 
 impl Via {
-    /// The name as the API and the database have it.
+    /// Returns the name as the API and the database have it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Pbx => "pbx",
@@ -174,7 +174,7 @@ impl Via {
     }
 }
 
-/// Where a transfer leads.
+/// Target of a transfer.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TransferTarget {
@@ -185,7 +185,7 @@ pub enum TransferTarget {
 }
 
 impl TransferTarget {
-    /// `phone` or `sip`, as the API and the database have it.
+    /// Returns `phone` or `sip`, as the API and the database have it.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Phone(_) => "phone",
@@ -193,12 +193,12 @@ impl TransferTarget {
         }
     }
 
-    /// Whether it is this number.
+    /// Returns whether the target is this number.
     pub fn is_number(&self, number: &E164) -> bool {
         matches!(self, Self::Phone(own) if own == number)
     }
 
-    /// The number or the URI.
+    /// Returns the number or the URI as text.
     pub fn value(&self) -> &str {
         match self {
             Self::Phone(number) => number.as_str(),

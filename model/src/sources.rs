@@ -1,6 +1,6 @@
-//! Networks and the orgs they stand for, found by an address.
+//! Networks mapped to the orgs whose calls come from them, looked up by source address.
 //!
-//! Pure. A look-up costs one hash per prefix length in use, however many networks there are.
+//! Pure. A look-up costs one hash per prefix length in use, regardless of the number of networks.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::persistent::PersistentMap;
 use crate::peer_pattern::canonical;
 
-/// Networks and the orgs they stand for. A clone shares them with its origin.
+/// Map from networks to orgs. A clone shares the networks with its origin.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
     networks: PersistentMap<IpNet, SmallVec<[Uuid; 1]>>,
@@ -19,11 +19,11 @@ pub struct Sources {
     v6_lengths: Lengths,
 }
 
-/// The prefix lengths in use, longest first, with the number of networks that have each.
+/// Prefix lengths in use, longest first, each with its number of networks.
 type Lengths = SmallVec<[(u8, usize); 8]>;
 
 impl Sources {
-    /// Adds a network of `org`; twice is once.
+    /// Adds a network of `org`; adding it again changes nothing.
     pub fn insert(&mut self, network: IpNet, org: Uuid) {
         let network = canonical(network);
         let mut orgs = self.networks.get(&network).cloned().unwrap_or_default();
@@ -43,7 +43,7 @@ impl Sources {
         }
     }
 
-    /// Takes a network of `org` out, if it is there.
+    /// Removes a network of `org`, if present.
     pub fn remove(&mut self, network: IpNet, org: Uuid) {
         let network = canonical(network);
         let Some(mut orgs) = self.networks.get(&network).cloned() else {
@@ -66,7 +66,7 @@ impl Sources {
         }
     }
 
-    /// The orgs whose networks hold `address`, narrowest network first; one org may come twice.
+    /// Returns the orgs whose networks hold `address`, narrowest network first; one org may come twice.
     pub fn matches(&self, address: IpAddr) -> impl Iterator<Item = Uuid> {
         let address = address.to_canonical();
         let lengths = match address {

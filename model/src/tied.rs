@@ -1,4 +1,4 @@
-//! Peers that the operator has tied to an org: it may name them though they are reserved or private.
+//! Peers that the operator has tied to an org: the org may name them even though they are reserved or private.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -6,12 +6,12 @@ use std::sync::Arc;
 use crate::address::NamedBy;
 use crate::peer_pattern::PeerPattern;
 
-/// The peers of one org. A name is tied as it is written, an address by the network that holds it.
+/// Tied peers of one org. A host name matches as it is written, an address by the network that holds it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TiedPeers(Arc<[PeerPattern]>);
 
 impl TiedPeers {
-    /// These peers.
+    /// Creates the list.
     pub fn new(tied: Vec<PeerPattern>) -> Self {
         Self(tied.into())
     }
@@ -30,7 +30,7 @@ impl TiedPeers {
         self.0.iter().any(|tied| tied.contains(address))
     }
 
-    /// Whose word a host is that the org writes.
+    /// Returns the rights with which a `host` that the org writes is judged.
     pub fn namer_of(&self, host: &str) -> NamedBy {
         match self.lists(host) {
             true => NamedBy::Tied,
@@ -39,12 +39,12 @@ impl TiedPeers {
     }
 }
 
-/// The one who names the hosts of a runtime.
+/// Party that sets the hosts of a runtime.
 #[derive(Clone, Debug)]
 pub enum Namer {
-    /// The operator: none is judged.
+    /// The operator: no host is judged.
     Operator,
-    /// An org with these peers.
+    /// An org, which may name these peers although they are reserved or private.
     Org(TiedPeers),
 }
 

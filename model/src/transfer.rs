@@ -1,4 +1,4 @@
-//! A transfer as the journal keeps it and the API shows it: the whole of it each time that its state changes.
+//! A transfer of a call, as the journal keeps it and the API shows it. Each change of state writes the whole transfer again.
 
 use serde::{Deserialize, Serialize};
 use trunkline_sip::moment::Moment;
@@ -7,7 +7,7 @@ use uuid::Uuid;
 use crate::handoff::Report;
 use crate::settings::TransferTarget;
 
-/// Where a transfer stands.
+/// State of a transfer.
 #[derive(
     Copy,
     Clone,
@@ -24,22 +24,22 @@ use crate::settings::TransferTarget;
 #[serde(rename_all = "snake_case")]
 #[schemars(rename = "TransferState")]
 pub enum State {
-    /// The PBX is asked, or is about to be.
+    /// The REFER is sent, or about to be.
     Requested,
-    /// It has said that it will try.
+    /// The PBX has accepted the REFER.
     Accepted,
     /// The destination rings.
     Ringing,
-    /// Whether the destination has answered can't be known.
+    /// It can't be known whether the destination has answered.
     Unknown,
-    /// It did not come about; the caller stays with the agent.
+    /// The transfer failed; the caller stays with the agent.
     Failed,
     /// The destination has answered.
     Completed,
 }
 
 impl State {
-    /// The name as the API and the database have it.
+    /// Returns the name as the API and the database have it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Requested => "requested",
@@ -51,25 +51,25 @@ impl State {
         }
     }
 
-    /// Whether its outcome is still to come.
+    /// Returns whether the outcome is still open.
     pub const fn is_open(self) -> bool {
         matches!(self, Self::Requested | Self::Accepted | Self::Ringing)
     }
 }
 
-/// How the caller is brought to the destination.
+/// Method of a transfer.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(rename = "TransferWay")]
 pub enum Way {
-    /// The PBX is asked to by REFER.
+    /// A REFER asks the PBX to call the destination (RFC 3515).
     Refer,
-    /// We call the destination and connect the two.
+    /// Trunkline calls the destination and connects the two.
     Bridge,
 }
 
 impl Way {
-    /// The name as the API and the database have it.
+    /// Returns the name as the API and the database have it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Refer => "refer",
@@ -101,41 +101,41 @@ pub struct Transfer {
     pub session: Uuid,
     /// The destination; `None` for the agent's number for human escalation.
     pub destination: Option<Uuid>,
-    /// What the agent calls it.
+    /// Name of the destination.
     pub name: Box<str>,
-    /// Where it leads.
+    /// Number or URI of the destination.
     pub target: TransferTarget,
-    /// How.
+    /// Method.
     pub way: Way,
-    /// Where it stands.
+    /// Present state.
     pub state: State,
-    /// The SIP status that it failed with.
+    /// SIP status with which the transfer failed.
     pub sip_code: Option<u16>,
-    /// What the agent reported with it.
+    /// Report of the agent.
     pub report: Report,
-    /// When it was asked for.
+    /// Time of the request.
     pub requested_at: Moment,
-    /// When the PBX accepted it.
+    /// Time at which the PBX accepted the REFER.
     pub accepted_at: Option<Moment>,
-    /// When the destination rang.
+    /// Time at which the destination rang.
     pub ringing_at: Option<Moment>,
-    /// When its outcome was known.
+    /// Time at which the outcome was known.
     pub ended_at: Option<Moment>,
-    /// Whether the caller has gone to the destination, as far as can be known: a handoff is recorded.
+    /// The caller has gone to the destination, as far as can be known: a hand-off is recorded.
     pub handed_over: bool,
-    /// Of one that is completed: whether somebody is known to have answered, not the PBX alone to have begun.
+    /// For a completed transfer: true if the destination is known to have answered, false if only the PBX is known to have begun the call.
     #[serde(default)]
     pub answer_confirmed: Option<bool>,
-    /// It failed at a PBX that loses the caller when an accepted REFER fails.
+    /// The transfer failed at a PBX that loses the caller when an accepted REFER fails.
     #[serde(default)]
     pub caller_may_be_gone: bool,
-    /// When a leg of ours was counted among the org's outbound calls.
+    /// Time at which a leg of this transfer was counted among the org's outbound calls.
     #[serde(default)]
     pub counted_at: Option<Moment>,
-    /// The trunk of the PBX that was seen alive in the call after an accepted REFER had failed.
+    /// Trunk whose PBX was seen to keep the call after an accepted REFER had failed.
     #[serde(default)]
     pub kept_by: Option<Trunk>,
-    /// How often the transfer was told of: a later fact replaces an earlier one.
+    /// Number of facts written of the transfer so far; a later fact replaces an earlier one.
     #[serde(default)]
     pub step: u16,
 }

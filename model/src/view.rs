@@ -1,7 +1,7 @@
-//! What routing and digest know of every org: a plain value, of which a changed one is made when something changes.
+//! Everything that routing and digest authentication need to know of every org, as one immutable value that is replaced on each change.
 //!
-//! Pure: no database, no clock, no sockets. An INVITE is judged from here alone. A clone shares all it can with its origin, so
-//! the cost of a change is that of the org that has changed.
+//! Pure: no database, no clock, no sockets. An INVITE is judged by this value alone. A clone shares all it can with its origin, so the cost
+//! of a change is that of the one org that has changed.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -23,90 +23,91 @@ use super::sources::Sources;
 use crate::address::{NamedBy, is_near};
 use crate::tied::{Namer, TiedPeers};
 
-/// Every org, by id, by trunk user name, by number and by source address.
+/// All orgs, indexed by id, trunk user name, number and source address.
 #[derive(Clone, Debug, Default)]
 pub struct View {
-    /// By id.
+    /// Orgs by id.
     pub orgs: PersistentMap<Uuid, Arc<OrgView>>,
-    /// Trunk credentials by digest user name; the old pair of a rotated trunk is listed until it expires.
+    /// Trunk credentials by digest user name; the old credentials of a rotated trunk are listed until they expire.
     pub by_username: PersistentMap<Arc<str>, Login>,
-    /// The org of each verified number.
+    /// Org of each verified number.
     pub by_number: PersistentMap<E164, Uuid>,
-    /// The countries that trunks read numbers in, with the count of these trunks.
+    /// Countries in whose national form trunks send numbers, with the number of such trunks.
     pub countries: PersistentMap<Country, usize>,
-    /// The orgs with an outbound trunk that is to be registered with its carrier.
+    /// Orgs with an outbound trunk that registers with its carrier.
     pub registering: PersistentMap<Uuid, ()>,
     /// Networks that the operator has dedicated to one org.
     pub dedicated: Sources,
-    /// `allowed_addresses` of the trunks; a carrier's network may stand for many orgs.
+    /// `allowed_addresses` of all trunks; several orgs may list the network of the same carrier.
     pub allowed: Sources,
-    /// Those within loopback and link-local, where a wider network never leads: the ones that `sip.allow_private_peers` lists.
+    /// Entries of `allowed` within loopback and link-local that `sip.allow_private_peers` lists. Such an address matches here alone, never
+    /// a wider network in `allowed`.
     pub allowed_near: Sources,
-    /// Those that the operator entered: over UDP, too, they are believed at once.
+    /// Entries of `allowed` that the operator entered: calls from them are trusted at once, over UDP too.
     pub operators: Sources,
 }
 
-/// One org: what the four steps read, and what follows from their choice.
+/// One org: the input of the four routing steps, and the settings that apply once an agent is chosen.
 #[derive(Clone, Debug)]
 pub struct OrgView {
-    /// It begins no calls: its INVITEs, REGISTERs and orders are refused.
+    /// The org is suspended: its INVITEs, REGISTERs and outbound calls are refused.
     pub suspended: bool,
     /// Agents, numbers, trunk and limits.
     pub routing: trunkline_routing::Org,
-    /// By agent.
+    /// Runtimes by agent.
     pub runtimes: HashMap<Uuid, Arc<Runtime>>,
-    /// Agents whose runtime the operator set.
+    /// Agents whose runtime the operator has set.
     pub operators_runtimes: HashSet<Uuid>,
-    /// Peers that the operator has tied to it.
+    /// Peers that the operator has tied to the org.
     pub tied: TiedPeers,
     /// The inbound trunk, if the org has one.
     pub trunk: Option<TrunkView>,
-    /// The trunk that an agent dials through, by agent; one without any isn't listed.
-    pub ways_out: HashMap<Uuid, Arc<WayOut>>,
-    /// Every outbound trunk, whether or not an agent dials through it.
-    pub outbound: Vec<Arc<WayOut>>,
-    /// How many of these register with their carriers.
+    /// Outbound trunk of each agent that has one.
+    pub outbound_routes: HashMap<Uuid, Arc<OutboundRoute>>,
+    /// All outbound trunks, also those that no agent uses.
+    pub outbound: Vec<Arc<OutboundRoute>>,
+    /// Limit on the outbound trunks that register with their carriers.
     pub registrations: StoredLimit,
-    /// Whom each agent may hand callers to, in the order of their assignment.
+    /// Transfer destinations of each agent, in the order of their assignment.
     pub destinations: HashMap<Uuid, Arc<[Destination]>>,
 }
 
-/// An outbound trunk: what a call needs to leave by it.
+/// Settings of an outbound trunk that a call over it needs.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct WayOut {
+pub struct OutboundRoute {
     /// The org.
     pub org: Uuid,
     /// The trunk.
     pub id: Uuid,
-    /// The carrier's or PBX's host and port; `None`: whoever is registered with the org's inbound trunk.
+    /// Host and port of the carrier or PBX; `None`: the PBX that is registered with the org's inbound trunk.
     pub peer: Option<(Box<str>, u16)>,
-    /// Whose word its host is.
+    /// Party that named the host.
     pub named: NamedBy,
-    /// How it is reached.
+    /// Transport to the peer.
     pub transport: Transport,
-    /// What its challenges are answered with.
+    /// Credentials for the peer's digest challenges.
     pub login: Option<Arc<PeerLogin>>,
-    /// The realms that this is for.
+    /// Realms for which the credentials are meant.
     pub realms: Arc<AuthRealms>,
-    /// The number that calls come from.
+    /// Caller number of outbound calls.
     pub caller_number: E164,
-    /// The host in From; `None`: our own.
+    /// Host in From; `None`: this node's own.
     pub from_host: Option<Box<str>>,
-    /// Whether P-Asserted-Identity names the caller number (RFC 3325).
+    /// P-Asserted-Identity carries the caller number (RFC 3325).
     pub p_asserted_identity: bool,
-    /// Whether we register with the peer.
+    /// This node registers with the peer.
     pub register: bool,
-    /// Calls at once; `None`: no limit.
+    /// Most concurrent calls; `None`: no limit.
     pub max_concurrent_calls: Option<u32>,
-    /// New calls in a second; `None`: no limit.
+    /// Most new calls per second; `None`: no limit.
     pub calls_per_second: Option<u32>,
-    /// How callees are handed over.
+    /// Method by which callees are transferred.
     pub transfer_way: TransferWay,
-    /// Whether the peer was seen to keep its caller after an accepted REFER had failed.
+    /// The peer was seen to keep the call after an accepted REFER had failed.
     pub keeps_caller: bool,
 }
 
-/// What we answer a peer's digest challenges with.
+/// Credentials with which a peer's digest challenges are answered.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PeerLogin {
     /// The user name.
@@ -123,7 +124,7 @@ impl std::fmt::Debug for PeerLogin {
     }
 }
 
-/// What an inbound trunk says besides routing.
+/// Settings of an inbound trunk besides routing.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TrunkView {
     /// The trunk.
@@ -134,53 +135,54 @@ pub struct TrunkView {
     pub rtp_from_any_address: bool,
     /// The digest user name.
     pub username: Box<str>,
-    /// How `Refer-To` names a phone number.
+    /// Form in which `Refer-To` names a phone number.
     pub refer_to: ReferFormat,
     /// The host in `Refer-To`; without one that of the peer's Contact.
     pub refer_host: Option<Box<str>>,
-    /// Whether the context headers also stand inside the `Refer-To` URI.
+    /// The context headers are repeated inside the `Refer-To` URI.
     pub refer_headers_in_uri: bool,
-    /// How callers are handed over.
+    /// Method by which callers are transferred.
     pub transfer_way: TransferWay,
-    /// Whether a failed REFER is followed by a bridge.
+    /// A failed REFER is followed by a bridge.
     pub bridge_when_refer_fails: bool,
-    /// Whether the PBX was seen to keep its caller after an accepted REFER had failed.
+    /// The PBX was seen to keep the call after an accepted REFER had failed.
     pub keeps_caller: bool,
 }
 
-/// A trunk's credentials.
+/// Digest credentials of an inbound trunk.
 #[derive(Clone, Debug)]
 pub struct Login {
     /// The org.
     pub org: Uuid,
     /// Its inbound trunk.
     pub trunk: Uuid,
-    /// What the digest answer is checked against.
+    /// Secret against which a digest response is verified.
     pub secret: Arc<Secret>,
-    /// The pair itself, for a PBX that has proven it and challenges us.
+    /// User name and password, with which the PBX's own challenges are answered once it has authenticated.
     pub pair: Arc<PeerLogin>,
-    /// Set on the old pair after a rotation.
+    /// Expiry; set on the old credentials after a rotation.
     pub expires_at: Option<Moment>,
 }
 
-/// Whose a source address is.
+/// Org of a source address.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Source {
-    /// Dedicated to this org by the operator: any number of the org.
+    /// The operator has dedicated the address to this org: any number of the org may be called.
     Dedicated(Uuid),
-    /// Among the `allowed_addresses` of these orgs' trunks, narrowest network first: numbers on the trunk's own list alone.
+    /// The `allowed_addresses` of these orgs' trunks hold the address, narrowest network first: only numbers on the trunk's own list may be
+    /// called.
     Allowed(SmallVec<[Uuid; 2]>),
-    /// Nobody's.
+    /// No org lists the address.
     Unknown,
 }
 
 impl OrgView {
-    /// Returns whether RTP of the org's PBX may come from another address than that of SDP or signalling, where SDP names a private one.
+    /// Returns whether RTP may come from another address than that of SDP or signalling, where SDP names a private address.
     pub fn rtp_from_any_address(&self) -> bool {
         (self.trunk.as_ref()).is_some_and(|trunk| trunk.rtp_from_any_address)
     }
 
-    /// Returns the one who names the runtime of an agent.
+    /// Returns the party that sets the runtime of an agent.
     pub fn namer(&self, agent: Uuid) -> Namer {
         match self.operators_runtimes.contains(&agent) {
             true => Namer::Operator,
@@ -190,22 +192,22 @@ impl OrgView {
 }
 
 impl View {
-    /// The org of this id.
+    /// Returns the org of this id.
     pub fn org(&self, id: Uuid) -> Option<&Arc<OrgView>> {
         self.orgs.get(&id)
     }
 
-    /// The credentials of this digest user name, expired ones included: the caller compares `expires_at` with its clock.
+    /// Returns the credentials of this digest user name. Expired ones are included: the caller compares `expires_at` with its clock.
     pub fn login(&self, username: &[u8]) -> Option<&Login> {
         self.by_username.get(std::str::from_utf8(username).ok()?)
     }
 
-    /// Whether the operator entered a network of this org's trunk that holds `address`.
+    /// Returns whether the operator entered a network of this org's trunk that holds `address`.
     pub fn operator_allows(&self, address: IpAddr, org: Uuid) -> bool {
         self.operators.matches(address).any(|found| found == org)
     }
 
-    /// Whose `address` is. IPv4-mapped IPv6 counts as IPv4.
+    /// Returns the org of a source `address`. An IPv4-mapped IPv6 address counts as IPv4.
     pub fn by_source(&self, address: IpAddr) -> Source {
         if let Some(org) = self.dedicated.matches(address).next() {
             return Source::Dedicated(org);

@@ -1,6 +1,7 @@
-//! Certificates: those that we show, read from PEM files and replaced while connections go on; and whom our clients trust.
+//! Certificates: the one that this node presents, read from PEM files and replaced without closing connections, and the authorities that
+//! clients trust.
 //!
-//! What can't be used replaces nothing: the certificate in use stays until a better one is read.
+//! An unusable file replaces nothing: the certificate in use stays until a good one is read.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
-/// Whom the system trusts; what can't be read is left out. A system that trusts nobody is told of, with what follows from it.
+/// Returns the system's trusted authorities, leaving out unreadable ones. Logs a warning with the consequence `otherwise` if there is none.
 pub fn system_roots(otherwise: &str) -> RootCertStore {
     let found = rustls_native_certs::load_native_certs();
     for error in &found.errors {
@@ -28,10 +29,10 @@ pub fn system_roots(otherwise: &str) -> RootCertStore {
     roots
 }
 
-/// The authorities of a PEM file, beside those that are trusted already.
+/// Adds the authorities of a PEM file to `roots`.
 ///
 /// # Errors
-/// The file can't be read, or holds none.
+/// The file can't be read, or holds no certificate.
 pub fn authorities(file: &Path, mut roots: RootCertStore) -> Result<RootCertStore, Unusable> {
     let unusable = |why: String| Unusable::File(file.to_owned(), why);
     let certificates = CertificateDer::pem_file_iter(file)
@@ -48,7 +49,7 @@ pub fn authorities(file: &Path, mut roots: RootCertStore) -> Result<RootCertStor
     Ok(roots)
 }
 
-/// A client that trusts these and shows no certificate of its own.
+/// Returns the configuration of a client that trusts `roots` and presents no certificate.
 ///
 /// # Panics
 /// Never: ring knows the versions of TLS.
@@ -60,28 +61,28 @@ pub fn client(roots: RootCertStore) -> ClientConfig {
         .with_no_client_auth()
 }
 
-/// A certificate with its key, and the files that they come from.
+/// A certificate with its key, and the files that they are read from.
 pub struct Certificate {
     files: Files,
     current: ArcSwap<CertifiedKey>,
 }
 
-/// Where a certificate chain and its private key are, both PEM.
+/// Paths of a certificate chain and its private key, both PEM.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Files {
-    /// The chain, that of the server first.
+    /// The chain, the server's certificate first.
     pub chain: PathBuf,
     /// The private key.
     pub key: PathBuf,
 }
 
-/// Why a certificate can't be used.
+/// Reason why a certificate can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Unusable {
     /// The file can't be read, or holds nothing of the kind.
     #[error("{0}: {1}")]
     File(PathBuf, String),
-    /// Key and certificate don't fit, or are of a kind that isn't known.
+    /// Key and certificate don't match, or are of an unknown kind.
     #[error("{0} with {1}: {2}")]
     Pair(PathBuf, PathBuf, rustls::Error),
 }
@@ -90,32 +91,33 @@ impl Certificate {
     /// Reads the files.
     ///
     /// # Errors
-    /// They hold no certificate with its key.
+    /// The files hold no certificate with its key.
     pub fn load(files: Files) -> Result<Arc<Self>, Unusable> {
         let current = ArcSwap::from_pointee(read(&files)?);
         Ok(Arc::new(Self { files, current }))
     }
 
-    /// Reads the files again. Connections that are up go on; new ones see what was read.
+    /// Reads the files again. Open connections continue; new ones use what was read.
     ///
     /// # Errors
-    /// They hold no certificate with its key; the one in use stays.
+    /// The files hold no certificate with its key; the one in use stays.
     pub fn reload(&self) -> Result<(), Unusable> {
         self.current.store(Arc::new(read(&self.files)?));
         Ok(())
     }
 
-    /// What is shown now.
+    /// Returns the certificate in use.
     pub fn current(&self) -> Arc<CertifiedKey> {
         self.current.load_full()
     }
 
-    /// The files.
+    /// Returns the paths of the files.
     pub fn files(&self) -> &Files {
         &self.files
     }
 
-    /// How a server shows the certificate: TLS 1.2 or 1.3, and one of the protocols, the first that the client knows (RFC 7301).
+    /// Returns the configuration of a server with this certificate: TLS 1.2 or 1.3, and one of the protocols, the first that the client
+    /// knows (RFC 7301).
     pub fn server(self: &Arc<Self>, protocols: &[&[u8]]) -> Arc<ServerConfig> {
         let mut config = ServerConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
@@ -165,7 +167,7 @@ fn unreadable(file: &Path, what: &str, error: &pem::Error) -> Unusable {
     let why = match error {
         pem::Error::Io(error) => format!("can't be read: {error}"),
         pem::Error::NoItemsFound => format!("holds no {what}"),
-        // Its text may quote the file, and that may be the key.
+        // The error's text may quote the file, and that may be the key.
         _ => format!("holds no well-formed PEM {what}"),
     };
     Unusable::File(file.to_owned(), why)

@@ -17,7 +17,9 @@ use axum::response::{IntoResponse as _, Response};
 use http_body_util::{BodyExt as _, Full, Limited};
 use sha2::{Digest as _, Sha256};
 use tracing::Instrument as _;
-use trunkline_store::{Acting, Asked, Claim, Effects, Kept, Tx, idempotency, number_codes};
+use trunkline_store::{
+    Acting, Claim, Effects, RequestKey, StoredAnswer, Tx, idempotency, number_codes,
+};
 use uuid::Uuid;
 
 use super::body::{KeyFault, is_late};
@@ -137,7 +139,7 @@ where
                 return handler.call(request, api).await;
             };
 
-            let asked = Asked {
+            let asked = RequestKey {
                 credential,
                 method: "POST",
                 path: request.uri().path().to_owned(),
@@ -245,7 +247,7 @@ async fn whole(parts: Parts, body: Body) -> (Request, Option<Hashes>) {
 }
 
 /// Returns the kept answer, or `None` if this request is the one that runs.
-async fn claimed(api: &Api, asked: &Asked) -> Result<Option<Kept>, ApiError> {
+async fn claimed(api: &Api, asked: &RequestKey) -> Result<Option<StoredAnswer>, ApiError> {
     let node = api.engine().map(Handle::node);
     let claim = async || {
         let (asked, now) = (asked.clone(), api.now());
@@ -268,18 +270,18 @@ async fn claimed(api: &Api, asked: &Asked) -> Result<Option<Kept>, ApiError> {
     let mut looks = TIMEOUT.as_millis() / CHECK_INTERVAL.as_millis();
     loop {
         match claimed {
-            Claim::Ours => return Ok(None),
+            Claim::New => return Ok(None),
             Claim::Done(kept) => return Ok(Some(kept)),
             Claim::OtherBody => {
                 return Err(ApiError::Unprocessable(
                     "This Idempotency-Key was used with another body",
                 ));
             }
-            Claim::UnderWay if looks == 0 => {
+            Claim::InProgress if looks == 0 => {
                 let message = "The request with this Idempotency-Key is still under way; try again";
                 return Err(ApiError::Conflict(message.to_owned()));
             }
-            Claim::UnderWay => looks -= 1,
+            Claim::InProgress => looks -= 1,
         }
 
         tokio::time::sleep(CHECK_INTERVAL).await;
@@ -292,7 +294,12 @@ async fn claimed(api: &Api, asked: &Asked) -> Result<Option<Kept>, ApiError> {
 }
 
 /// Keeps the answer together with the changes of the request, or rolls both back if the answer isn't one to keep.
-async fn finished(api: &Api, asked: &Asked, response: Response, effects: &Effects) -> Response {
+async fn finished(
+    api: &Api,
+    asked: &RequestKey,
+    response: Response,
+    effects: &Effects,
+) -> Response {
     let (parts, body) = response.into_parts();
     let status = parts.status;
     let refused = parts.extensions.get::<Refusal>().cloned();
@@ -335,20 +342,20 @@ async fn finished(api: &Api, asked: &Asked, response: Response, effects: &Effect
     response
 }
 
-fn kept(status: StatusCode, refused: Option<&Refusal>, octets: &Bytes) -> Option<Kept> {
+fn kept(status: StatusCode, refused: Option<&Refusal>, octets: &Bytes) -> Option<StoredAnswer> {
     let passing = [400, 401, 403, 429].contains(&status.as_u16()) || status.is_server_error();
     let text = match refused {
         Some(refused) => refused.written(),
         None => std::str::from_utf8(octets).ok()?.to_owned(),
     };
-    (!passing).then(|| Kept {
+    (!passing).then(|| StoredAnswer {
         status: status.as_u16(),
         text,
         refusal: refused.is_some(),
     })
 }
 
-fn replayed(kept: &Kept) -> Response {
+fn replayed(kept: &StoredAnswer) -> Response {
     let status = StatusCode::from_u16(kept.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = if kept.refusal {
         refusal(status, Refusal::read(&kept.text, status))

@@ -104,7 +104,7 @@ pub(super) fn certificate(config: &Config) -> Result<Option<Arc<Certificate>>, F
 /// Loads certificates and trust anchors for SIP over TLS.
 pub(super) fn security(config: &Config) -> Result<Arc<Security>, Failure> {
     let sip = &config.sip;
-    let settings = tls::Settings {
+    let settings = tls::TlsSettings {
         certificate: sip
             .tls_certificate
             .clone()

@@ -8,7 +8,7 @@ use trunkline_model::auth_realms::AuthRealms;
 use trunkline_model::destinations::Destination;
 use trunkline_model::settings::Runtime;
 use trunkline_model::tied::TiedPeers;
-use trunkline_model::view::{Login, OrgView, PeerLogin, TrunkView, View, WayOut};
+use trunkline_model::view::{Login, OrgView, OutboundRoute, PeerLogin, TrunkView, View};
 use trunkline_sip::auth::Secret;
 use trunkline_sip::moment::Moment;
 use trunkline_store::{
@@ -130,9 +130,9 @@ impl DirectoryBuilder {
 
     fn entry(&self, rows: &OrgRows) -> OrgEntry {
         let trunk = rows.trunk.as_ref();
-        let outbound: Vec<Arc<WayOut>> = {
-            let way_out = |trunk| way_out(trunk, &rows.tied);
-            rows.outbound_trunks.iter().map(way_out).collect()
+        let outbound: Vec<Arc<OutboundRoute>> = {
+            let outbound_route = |trunk| outbound_route(trunk, &rows.tied);
+            rows.outbound_trunks.iter().map(outbound_route).collect()
         };
         let policy = &self.defaults.addresses;
         let (allowed_near, allowed) = trunk
@@ -149,7 +149,7 @@ impl DirectoryBuilder {
                 operators_runtimes: operators_runtimes(rows),
                 tied: rows.tied.clone(),
                 trunk: trunk.map(trunk_view),
-                ways_out: ways_out(rows, &outbound),
+                outbound_routes: outbound_routes(rows, &outbound),
                 outbound,
                 registrations: rows.registrations,
                 destinations: destinations(rows),
@@ -332,8 +332,11 @@ fn trunk_view(trunk: &InboundTrunk) -> TrunkView {
 }
 
 /// Outbound routes by agent.
-fn ways_out(rows: &OrgRows, outbound: &[Arc<WayOut>]) -> HashMap<Uuid, Arc<WayOut>> {
-    let trunks: HashMap<Uuid, &Arc<WayOut>> =
+fn outbound_routes(
+    rows: &OrgRows,
+    outbound: &[Arc<OutboundRoute>],
+) -> HashMap<Uuid, Arc<OutboundRoute>> {
+    let trunks: HashMap<Uuid, &Arc<OutboundRoute>> =
         outbound.iter().map(|trunk| (trunk.id, trunk)).collect();
     rows.agents
         .iter()
@@ -344,7 +347,7 @@ fn ways_out(rows: &OrgRows, outbound: &[Arc<WayOut>]) -> HashMap<Uuid, Arc<WayOu
         .collect()
 }
 
-fn way_out(trunk: &OutboundTrunk, tied: &TiedPeers) -> Arc<WayOut> {
+fn outbound_route(trunk: &OutboundTrunk, tied: &TiedPeers) -> Arc<OutboundRoute> {
     let settings = &trunk.settings;
     let host = settings.peer.as_ref().map(|(host, _)| tied.namer_of(host));
     let login = settings.credentials.as_ref().map(|(user, password)| {
@@ -354,7 +357,7 @@ fn way_out(trunk: &OutboundTrunk, tied: &TiedPeers) -> Arc<WayOut> {
         })
     });
 
-    Arc::new(WayOut {
+    Arc::new(OutboundRoute {
         org: trunk.org_id,
         id: trunk.id,
         peer: settings

@@ -164,7 +164,10 @@ impl DeletionWorker {
 
     async fn purge(&self, org: uuid::Uuid) -> Result<(), trunkline_store::Error> {
         loop {
-            let rows = self.store.write(move |tx| purge::some(tx, org)).await?;
+            let rows = self
+                .store
+                .write(move |tx| purge::delete_some(tx, org))
+                .await?;
             if rows == 0 {
                 return Ok(());
             }

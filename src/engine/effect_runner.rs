@@ -21,7 +21,7 @@ use trunkline_model::address::NamedBy;
 use trunkline_model::record::Fact;
 use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::moment::Moment;
-use trunkline_store::journal::{Journal, Position};
+use trunkline_store::journal::{FactPosition, Journal};
 
 use trunkline_net::media::{self, EchoMedia};
 use uuid::Uuid;
@@ -75,9 +75,9 @@ pub(crate) struct EffectRunner {
     /// Calls that ended in this turn.
     pub(crate) ended: Vec<Uuid>,
     /// Calls whose end is in the journal but not yet a row.
-    pub(crate) unprojected: VecDeque<(Position, Uuid)>,
+    pub(crate) unprojected: VecDeque<(FactPosition, Uuid)>,
     /// Position up to which the journal has become rows.
-    pub(crate) projected: watch::Receiver<Position>,
+    pub(crate) projected: watch::Receiver<FactPosition>,
     pub(crate) live: Arc<LiveCalls>,
     /// Number of the shard, part of the keys of its media.
     pub(crate) shard: usize,
@@ -206,7 +206,7 @@ impl EffectRunner {
             }
             Effect::UpdateEcho { call, media } => {
                 let key = self.media_key(call);
-                let agreed = media::Agreed {
+                let agreed = media::NegotiatedMedia {
                     remote: media.remote,
                     payload: media.payload,
                     telephone_event: media.telephone_event,
@@ -324,7 +324,7 @@ impl EffectRunner {
     }
 
     /// Answers the requesters of new calls, once the first fact of each call is on disk.
-    fn keep_promises(&mut self, position: Position) {
+    fn keep_promises(&mut self, position: FactPosition) {
         if self.promised.is_empty() {
             return;
         }

@@ -299,7 +299,7 @@ mod tests {
                 tied: Default::default(),
                 suspended: false,
                 trunk: None,
-                ways_out: HashMap::new(),
+                outbound_routes: HashMap::new(),
                 outbound: Vec::new(),
                 registrations: Default::default(),
                 destinations: HashMap::new(),

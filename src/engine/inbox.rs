@@ -20,7 +20,7 @@ use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::moment::Moment;
 use trunkline_sip::slot::{Minter, Slot};
 use trunkline_sip::wire::{Framing, Message, lex};
-use trunkline_store::journal::Position;
+use trunkline_store::journal::FactPosition;
 use uuid::Uuid;
 
 use super::cancel_router::CancelRouter;
@@ -54,7 +54,7 @@ pub(crate) enum Input {
     /// Peers to probe with OPTIONS.
     Inquire(Inquiry),
     /// Position up to which the journal is on disk.
-    Synced(Position),
+    Synced(FactPosition),
     /// A peer stopped answering; its calls are probed.
     Gone(Transport, SocketAddr),
     /// Trunks to register with their carriers, and no others. `None`: our registrations may have gone to other nodes,

@@ -144,7 +144,7 @@ impl LeaseKeeper {
         for dead in self.others(self.store.read(move |tx| nodes::given_up(tx, grace)).await) {
             if let Err(error) = self
                 .store
-                .write(move |tx| lost::tell(tx, dead.node, dead.boot + 1))
+                .write(move |tx| lost::record_ends(tx, dead.node, dead.boot + 1))
                 .await
             {
                 tracing::warn!(%error, node = dead.node, "publishing the end of calls of a lost node failed; retrying later");

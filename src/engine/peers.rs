@@ -21,7 +21,7 @@ use trunkline_calls::target::{self, Place, Target};
 use trunkline_model::address::NamedBy;
 use trunkline_model::settings::Runtime;
 use trunkline_model::tied::Namer;
-use trunkline_model::view::{View, WayOut};
+use trunkline_model::view::{OutboundRoute, View};
 use trunkline_sip::auth::Nonces;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::verified::Names;
@@ -207,7 +207,7 @@ fn probed(view: &View, default: &Runtime) -> Probed {
 }
 
 /// URI of an outbound trunk's peer.
-fn trunk_uri(way: &WayOut) -> Option<Box<str>> {
+fn trunk_uri(way: &OutboundRoute) -> Option<Box<str>> {
     let (host, port) = way.peer.as_ref()?;
     let port = Some(*port)
         .filter(|port| *port != target::default_port(way.transport))

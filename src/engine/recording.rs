@@ -120,7 +120,7 @@ impl Recording {
         let gone = before.map_or(now, |until| until.min(now));
         let lost = store.write(move |tx| {
             lost::close(tx, run.node, run.boot, gone)?;
-            lost::tell(tx, run.node, run.boot)
+            lost::record_ends(tx, run.node, run.boot)
         });
 
         let lost = lost.await?;

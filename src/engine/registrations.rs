@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use trunkline_calls::peers::Inquiry;
 use trunkline_calls::registrar::bindings::{Bindings, Change, What};
-use trunkline_model::registration::Loss;
+use trunkline_model::registration::BindingLoss;
 use trunkline_sip::moment::Moment;
 use trunkline_store::{NewEvent, RegisteredPbx};
 use uuid::Uuid;
@@ -81,7 +81,7 @@ pub(crate) fn note(change: &Change, event_sink: &EventSink, now: Moment) {
 }
 
 /// Logs and counts that a trunk has lost its registration.
-pub(super) fn note_lost((org, trunk): (Uuid, Uuid), loss: Loss) {
+pub(super) fn note_lost((org, trunk): (Uuid, Uuid), loss: BindingLoss) {
     let why = loss.as_str();
     tracing::info!(org.id = %org, trunk.id = %trunk, why, "trunk no longer registered");
     metrics::registration_change(why);

@@ -4,7 +4,7 @@
 use trunkline_net::listener::Lost;
 use trunkline_net::listener::udp::UdpSocket;
 use trunkline_sip::flow::{Flow, Transport};
-use trunkline_store::journal::Position;
+use trunkline_store::journal::FactPosition;
 
 use super::clock;
 use super::inbox::Input;
@@ -69,7 +69,7 @@ impl Shard {
     }
 
     /// Notes that facts up to this position are on disk.
-    pub(super) fn synced(&mut self, position: Position) {
+    pub(super) fn synced(&mut self, position: FactPosition) {
         let now = clock::now();
         while let Some(call) = self.effect_runner.unsynced.release(position, now) {
             self.effect_runner.live.keep(call);

@@ -376,7 +376,7 @@ fn start_media(
     listeners: Vec<std::net::SocketAddr>,
     router: &ShardRouter,
 ) -> io::Result<EchoMedia> {
-    let settings = media::Settings {
+    let settings = media::MediaSettings {
         ports: config.media.rtp_ports.clone(),
         ips: addresses.to_try(),
         own: local::addresses(),
@@ -394,9 +394,9 @@ fn start_media(
             let (shard, call) = effect_runner::call_of_media(key);
             if let Some(inbox) = router.shards().get(shard) {
                 inbox.offer(match news {
-                    media::News::Silent => Input::EchoSilent(call),
-                    media::News::Digit(digit) => Input::EchoDigit(call, digit),
-                    media::News::Spoken => Input::Spoken(call),
+                    media::MediaEvent::Silent => Input::EchoSilent(call),
+                    media::MediaEvent::Digit(digit) => Input::EchoDigit(call, digit),
+                    media::MediaEvent::Spoken => Input::Spoken(call),
                 });
             }
         },
@@ -408,10 +408,10 @@ fn start_streams(
     router: &ShardRouter,
     listeners: Vec<(u16, Transport, std::net::TcpListener)>,
 ) -> io::Result<(tcp::TcpListeners, Connections)> {
-    let settings = tcp::Settings {
+    let settings = tcp::StreamSettings {
         accepted: deps.config.limits.max_connections,
         accepted_per_source: deps.config.limits.max_connections_per_source,
-        ..tcp::Settings::default()
+        ..tcp::StreamSettings::default()
     };
     let _inside = deps.runtime.enter();
     let settings = (settings, Arc::clone(&deps.security));

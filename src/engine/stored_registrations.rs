@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use trunkline_calls::registrar::bindings::Bindings;
-use trunkline_model::registration::Kept;
-use trunkline_model::registration::Loss;
+use trunkline_model::registration::BindingLoss;
+use trunkline_model::registration::KeptBinding;
 use trunkline_model::view::{PeerLogin, View};
 use trunkline_sip::moment::Moment;
 use trunkline_store::{Store, nodes, registrations as kept};
@@ -177,7 +177,7 @@ impl RegistrationKeeper {
         bindings.take_over(&on_timers(taken.kept), |user| pair(view, user, now), now);
 
         for lost in taken.lost {
-            registrations::note_lost(lost, Loss::NodeLost);
+            registrations::note_lost(lost, BindingLoss::NodeLost);
         }
 
         Ok(())
@@ -185,7 +185,7 @@ impl RegistrationKeeper {
 }
 
 /// Converts stored wall-clock times to this process's timers.
-fn on_timers(mut all: Vec<Kept>) -> Vec<Kept> {
+fn on_timers(mut all: Vec<KeptBinding>) -> Vec<KeptBinding> {
     for kept in &mut all {
         kept.change_times(clock::from_wall);
     }

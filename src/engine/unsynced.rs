@@ -12,7 +12,7 @@ use std::time::Duration;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use trunkline_store::journal::Position;
+use trunkline_store::journal::FactPosition;
 
 /// Time after which a call counts as synced in any case: a failing disk must not block lists.
 const MAX_AGE: Duration = Duration::from_secs(1);
@@ -23,7 +23,7 @@ const MAX_ENTRIES: usize = 32_768;
 #[derive(Debug)]
 struct Pending {
     call: Uuid,
-    position: Position,
+    position: FactPosition,
     at: Moment,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Unsynced(VecDeque<Pending>);
 
 impl Unsynced {
     /// Notes that a call began or ended with the fact at this position, or one before it.
-    pub(super) fn add(&mut self, call: Uuid, position: Position, now: Moment) {
+    pub(super) fn add(&mut self, call: Uuid, position: FactPosition, now: Moment) {
         self.0.push_back(Pending {
             call,
             position,
@@ -48,7 +48,7 @@ impl Unsynced {
     }
 
     /// Returns the next call whose beginning or end is on disk, given the synced position; `None` if there are no more.
-    pub(super) fn release(&mut self, synced: Position, now: Moment) -> Option<Uuid> {
+    pub(super) fn release(&mut self, synced: FactPosition, now: Moment) -> Option<Uuid> {
         let first = self.0.front()?;
         if first.position > synced && !self.is_late(now) {
             return None;

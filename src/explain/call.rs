@@ -3,8 +3,8 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 use trunkline_calls::Reason;
-use trunkline_model::asked::Asked;
 use trunkline_model::attempt::Attempt;
+use trunkline_model::invite_facts::InviteFacts;
 use trunkline_routing::{Caller, Decision, Dialled, Looked, NearMiss, Outcome};
 
 use super::attempts::{AttemptView, sentence};
@@ -33,7 +33,7 @@ impl Explanation {
     /// Combines what is known. `reason` tells why the call wasn't answered.
     pub fn new(
         decision: Option<Decision>,
-        asked: Option<&Asked>,
+        asked: Option<&InviteFacts>,
         reason: Option<&str>,
         failures: Vec<FailureView>,
         attempts: &[Attempt],
@@ -68,7 +68,7 @@ impl Explanation {
 
 fn sentences(
     decision: Option<&Decision>,
-    asked: Option<&Asked>,
+    asked: Option<&InviteFacts>,
     reason: Option<&str>,
     failures: &[FailureView],
     attempts: &[Attempt],

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use trunkline_model::asked::{Asked, Proof};
+use trunkline_model::invite_facts::{InviteFacts, Proof};
 
 /// Sentence for a wrong part of the credentials, with the fix.
 pub fn sentence(part: &str) -> &'static str {
@@ -78,7 +78,7 @@ pub struct FailureView {
 
 impl LogInView {
     /// Makes the view from the facts of an INVITE.
-    pub fn new(asked: &Asked, failures: Vec<FailureView>) -> Self {
+    pub fn new(asked: &InviteFacts, failures: Vec<FailureView>) -> Self {
         Self {
             by: asked.proof,
             source: asked.source.to_string(),
@@ -100,7 +100,7 @@ pub fn counted(count: usize, most: u32) -> String {
 }
 
 /// Caller's authentication as a sentence.
-pub fn proof(asked: &Asked) -> String {
+pub fn proof(asked: &InviteFacts) -> String {
     let source = asked.source.ip();
     match asked.proof {
         Proof::Digest => format!("The caller at {source} logged in with the trunk's credentials."),

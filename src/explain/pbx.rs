@@ -1,7 +1,7 @@
 //! Examines how a PBX speaks SIP: what one of its INVITEs shows that harms calls, transfers or routing, with the
 //! setting to change.
 
-use trunkline_model::asked::{Asked, Proof};
+use trunkline_model::invite_facts::{InviteFacts, Proof};
 use trunkline_model::settings::TransferWay;
 use trunkline_routing::{Country, numbers};
 
@@ -12,7 +12,7 @@ pub use trunkline_calls::pbx::Pbx;
 const SKEW_S: i64 = 60;
 
 /// Examines one INVITE. `country` and `way` are the trunk's.
-pub fn examine(asked: &Asked, country: Option<Country>, way: TransferWay) -> Vec<Finding> {
+pub fn examine(asked: &InviteFacts, country: Option<Country>, way: TransferWay) -> Vec<Finding> {
     let mut findings = vec![
         authentication(asked),
         caller_id(asked, country),
@@ -27,7 +27,7 @@ pub fn examine(asked: &Asked, country: Option<Country>, way: TransferWay) -> Vec
     findings
 }
 
-fn authentication(asked: &Asked) -> Finding {
+fn authentication(asked: &InviteFacts) -> Finding {
     let source = asked.source.ip();
     match asked.proof {
         Proof::Digest => Finding::ok(
@@ -47,7 +47,7 @@ fn authentication(asked: &Asked) -> Finding {
     }
 }
 
-fn caller_id(asked: &Asked, country: Option<Country>) -> Finding {
+fn caller_id(asked: &InviteFacts, country: Option<Country>) -> Finding {
     const CHECK: &str = "caller_id";
     let facts = &asked.facts;
     let (header, user) = match facts.asserted.first() {
@@ -94,7 +94,7 @@ pub fn is_national(user: &str) -> bool {
     (7..=15).contains(&digits) && !others
 }
 
-fn dialled(asked: &Asked, country: Option<Country>) -> Option<Finding> {
+fn dialled(asked: &InviteFacts, country: Option<Country>) -> Option<Finding> {
     let user = asked.facts.request_user.as_deref()?;
     let is_lost = is_national(user) && numbers::reduce(user, country, &|_| false).is_none();
     is_lost.then(|| {
@@ -106,7 +106,7 @@ fn dialled(asked: &Asked, country: Option<Country>) -> Option<Finding> {
     })
 }
 
-fn offer(asked: &Asked) -> Finding {
+fn offer(asked: &InviteFacts) -> Finding {
     const CHECK: &str = "codecs";
     let manner = &asked.manner;
     if !manner.offer {
@@ -141,7 +141,7 @@ fn offer(asked: &Asked) -> Finding {
     }
 }
 
-fn dtmf(asked: &Asked) -> Finding {
+fn dtmf(asked: &InviteFacts) -> Finding {
     const CHECK: &str = "dtmf";
     match (asked.manner.offer, asked.manner.telephone_event) {
         (true, true) => Finding::ok(CHECK, "Keys are sent as telephone-event (RFC 4733)."),
@@ -157,7 +157,7 @@ fn dtmf(asked: &Asked) -> Finding {
     }
 }
 
-fn session_timers(asked: &Asked) -> Finding {
+fn session_timers(asked: &InviteFacts) -> Finding {
     const CHECK: &str = "session_timers";
     match (asked.manner.timer, asked.manner.session_expires) {
         (true, Some(seconds)) => Finding::ok(
@@ -173,7 +173,7 @@ fn session_timers(asked: &Asked) -> Finding {
     }
 }
 
-fn refer(asked: &Asked, way: TransferWay) -> Finding {
+fn refer(asked: &InviteFacts, way: TransferWay) -> Finding {
     const CHECK: &str = "refer";
     let pbx = asked.user_agent.as_deref().and_then(Pbx::of_user_agent);
     let pbx = pbx.filter(|pbx| pbx.loses_caller() && asked.manner.refer != Some(false));
@@ -213,7 +213,7 @@ fn refer(asked: &Asked, way: TransferWay) -> Finding {
     }
 }
 
-fn nat(asked: &Asked) -> Vec<Finding> {
+fn nat(asked: &InviteFacts) -> Vec<Finding> {
     let manner = &asked.manner;
     let source = asked.source.ip();
     let mut findings = Vec::new();
@@ -244,7 +244,7 @@ fn nat(asked: &Asked) -> Vec<Finding> {
     findings
 }
 
-fn clock(asked: &Asked) -> Option<Finding> {
+fn clock(asked: &InviteFacts) -> Option<Finding> {
     let skew = asked
         .manner
         .clock_skew_s
@@ -259,14 +259,14 @@ fn clock(asked: &Asked) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use trunkline_model::asked::Manner;
+    use trunkline_model::invite_facts::PeerTraits;
     use trunkline_routing::Facts;
 
     use super::*;
     use crate::explain::finding::Level;
 
-    fn asked(change: impl FnOnce(&mut Asked)) -> Asked {
-        let mut asked = Asked {
+    fn asked(change: impl FnOnce(&mut InviteFacts)) -> InviteFacts {
+        let mut asked = InviteFacts {
             facts: Facts {
                 request_user: Some("+493012345678".to_owned()),
                 from_user: Some("+441632960001".to_owned()),
@@ -277,24 +277,28 @@ mod tests {
             transport: "udp".into(),
             host: "sip.example.com".into(),
             user_agent: None,
-            manner: Manner {
+            manner: PeerTraits {
                 timer: true,
                 refer: Some(true),
                 offer: true,
                 codecs: vec!["PCMA".into()],
                 telephone_event: true,
-                ..Manner::default()
+                ..PeerTraits::default()
             },
         };
         change(&mut asked);
         asked
     }
 
-    fn problems(asked: &Asked, country: Option<Country>) -> Vec<&'static str> {
+    fn problems(asked: &InviteFacts, country: Option<Country>) -> Vec<&'static str> {
         problems_by(asked, country, TransferWay::Refer)
     }
 
-    fn problems_by(asked: &Asked, country: Option<Country>, way: TransferWay) -> Vec<&'static str> {
+    fn problems_by(
+        asked: &InviteFacts,
+        country: Option<Country>,
+        way: TransferWay,
+    ) -> Vec<&'static str> {
         let findings = examine(asked, country, way).into_iter();
         let wrong = findings.filter(|finding| finding.level == Level::Problem);
         wrong
@@ -326,7 +330,7 @@ mod tests {
 
     #[test]
     fn each_fault_is_one_finding() {
-        type Fault = (&'static str, fn(&mut Asked), &'static [&'static str]);
+        type Fault = (&'static str, fn(&mut InviteFacts), &'static [&'static str]);
         let faults: [Fault; 13] = [
             ("none", |_| {}, &[]),
             (
@@ -353,9 +357,9 @@ mod tests {
             (
                 "no offer",
                 |asked| {
-                    asked.manner = Manner {
+                    asked.manner = PeerTraits {
                         timer: true,
-                        ..Manner::default()
+                        ..PeerTraits::default()
                     }
                 },
                 &[],

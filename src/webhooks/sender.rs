@@ -12,7 +12,7 @@ use rustls::RootCertStore;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use trunkline_sip::moment::Moment;
-use trunkline_store::{Attempt, Error, Held, Outcome, Store, Webhook, deliveries};
+use trunkline_store::{Attempt, Error, LeasedDelivery, Outcome, Store, Webhook, deliveries};
 use uuid::Uuid;
 
 use super::post::{DeliveryFault, Poster, WebhookAnswer};
@@ -162,7 +162,7 @@ impl WebhookSender {
         let freed = self
             .0
             .store
-            .write(move |tx| deliveries::let_go(tx, &holder))
+            .write(move |tx| deliveries::release(tx, &holder))
             .await;
         freed.is_err()
     }
@@ -188,7 +188,7 @@ impl WebhookSender {
             let held = self
                 .0
                 .store
-                .write(move |tx| deliveries::hold(tx, webhook.id, &holder, limit, LEASE, now))
+                .write(move |tx| deliveries::lease(tx, webhook.id, &holder, limit, LEASE, now))
                 .await?;
 
             let webhook = Arc::new(webhook);
@@ -221,7 +221,11 @@ impl WebhookSender {
         (self.0.clock)()
     }
 
-    async fn post(&self, webhook: &Webhook, held: &Held) -> Result<WebhookAnswer, DeliveryFault> {
+    async fn post(
+        &self,
+        webhook: &Webhook,
+        held: &LeasedDelivery,
+    ) -> Result<WebhookAnswer, DeliveryFault> {
         let poster = &self.0.poster;
         // The URL was checked when it was set, but the policy may have changed since.
         let target = Target::parse(&webhook.url, poster.private_allowed());
@@ -279,7 +283,7 @@ impl Drop for AttemptPermit {
 }
 
 /// Sends one delivery and records the outcome. If that fails, the delivery is sent again once its lease expires.
-async fn attempt(permit: AttemptPermit, webhook: Arc<Webhook>, held: Held) {
+async fn attempt(permit: AttemptPermit, webhook: Arc<Webhook>, held: LeasedDelivery) {
     let sender = &permit.sender;
     let began = sender.now();
     let answered = sender.post(&webhook, &held).await;
@@ -328,7 +332,7 @@ fn judge(
     (again.map_or(Outcome::GivenUp, Outcome::Again), Some(fault))
 }
 
-fn headers(webhook: &Webhook, held: &Held, now: Moment) -> HeaderMap {
+fn headers(webhook: &Webhook, held: &LeasedDelivery, now: Moment) -> HeaderMap {
     let id = held.delivery.event_id.to_string();
     let signatures = signatures(webhook, &id, now, &held.body);
     let agent = concat!("Trunkline/", env!("CARGO_PKG_VERSION"));

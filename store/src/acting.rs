@@ -1,7 +1,8 @@
-//! On whose behalf this process changes something: known to the transaction that commits the change, which writes the entry of the audit log.
+//! Author of the changes that a request or a command makes, as a task-local scope. The transaction that commits the change reads it and
+//! writes the entry of the audit log.
 //!
-//! A request or a command opens a scope. Its actor is set once the credential is known. The first transaction that commits a change within the
-//! scope takes the entry; what is bookkeeping of our own is committed beside it.
+//! A request or a command opens a scope, and names its actor once the credential is known. The first transaction that commits a change
+//! within the scope takes the entry; internal bookkeeping is committed without one.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +14,7 @@ tokio::task_local! {
     static ACTING: Acting;
 }
 
-/// Most names of fields in an entry.
+/// Most field names in an entry.
 const MOST_FIELDS: usize = 64;
 
 /// Kind of a credential.
@@ -25,14 +26,14 @@ pub enum ActorKind {
     PartnerKey,
     /// A session of the dashboard.
     Dashboard,
-    /// The token that a runtime got with its call.
+    /// The session token that a runtime received with its call.
     SessionToken,
     /// A command of the operator.
     Command,
 }
 
 impl ActorKind {
-    /// All of them.
+    /// All variants.
     pub const ALL: [Self; 5] = [
         Self::OrgKey,
         Self::PartnerKey,
@@ -41,7 +42,7 @@ impl ActorKind {
         Self::Command,
     ];
 
-    /// The name as the API and the database have it.
+    /// Returns the name as the API and the database have it.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -65,24 +66,24 @@ pub struct Actor {
     pub name: String,
 }
 
-/// A change as it is asked for.
+/// A change as it was requested.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Deed {
-    /// When it was asked for.
+    /// Time of the request.
     pub at: Moment,
-    /// Where the request came from.
+    /// Source address of the request.
     pub address: Option<IpAddr>,
     /// Method and route, or the words of the command.
     pub action: String,
-    /// Kind of the thing that is changed.
+    /// Kind of the resource that is changed.
     pub resource: &'static str,
-    /// The thing, if the request names it; else the first that is made.
+    /// The resource, if the request names it; else the first one that is created.
     pub resource_id: Option<Uuid>,
     /// Id of the request, as the log has it.
     pub request_id: Option<String>,
 }
 
-/// What is known by now of a change.
+/// Entry of the audit log in the making.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Known {
     pub(super) deed: Deed,
@@ -99,7 +100,7 @@ pub(super) struct Known {
 pub struct Acting(Arc<Mutex<Known>>);
 
 impl Acting {
-    /// A scope whose actor isn't known yet: until it is, no entry is written.
+    /// Creates a scope without an actor: as long as none is named, no entry is written.
     #[must_use]
     pub fn new(deed: Deed) -> Self {
         Self(Arc::new(Mutex::new(Known {
@@ -113,18 +114,18 @@ impl Acting {
         })))
     }
 
-    /// The scope that this task is in; to be carried to a task that does its work.
+    /// Returns the scope of this task, to be carried to a task that works for it.
     #[must_use]
     pub fn current() -> Option<Self> {
         ACTING.try_with(Clone::clone).ok()
     }
 
-    /// Does work within the scope.
+    /// Runs `work` within the scope.
     pub async fn scope<T>(self, work: impl Future<Output = T>) -> T {
         ACTING.scope(self, work).await
     }
 
-    /// Does the work within the scope of the calling task, if it is in one, wherever the work is awaited.
+    /// Runs `work` within the given scope, if there is one, wherever the future is awaited.
     pub async fn carried<T>(acting: Option<Self>, work: impl Future<Output = T>) -> T {
         match acting {
             Some(acting) => acting.scope(work).await,
@@ -132,7 +133,7 @@ impl Acting {
         }
     }
 
-    /// Does the work of a thread within the scope of the task that asked for it.
+    /// Runs the work of a thread within the scope of the task that requested it.
     pub(super) fn on<T>(acting: Option<Self>, work: impl FnOnce() -> T) -> T {
         match acting {
             Some(acting) => ACTING.sync_scope(acting, work),
@@ -140,7 +141,7 @@ impl Acting {
         }
     }
 
-    /// Sets the actor of the scope that this task is in, with the org or partner that its credential is of.
+    /// Sets the actor of this task's scope, with the org or partner of the credential.
     pub fn by(actor: Actor, org: Option<Uuid>, partner: Option<Uuid>) {
         note(|known| {
             known.actor = Some(actor);
@@ -159,12 +160,12 @@ impl Acting {
         note(|known| known.partner = Some(partner));
     }
 
-    /// Names the thing that is changed.
+    /// Names the resource that is changed.
     pub fn about(id: Uuid) {
         note(|known| known.deed.resource_id = Some(id));
     }
 
-    /// Names the fields that are given.
+    /// Names the fields that the request sets.
     pub fn fields<'n>(names: impl IntoIterator<Item = &'n str>) {
         note(|known| {
             let names = names.into_iter().take(MOST_FIELDS).map(str::to_owned);
@@ -173,7 +174,7 @@ impl Acting {
         });
     }
 
-    /// Whether a change was made, as far as the actor is known, that has no entry yet.
+    /// Returns whether an actor is known whose change has no entry yet.
     #[must_use]
     pub fn is_due(&self) -> bool {
         let known = self.known();
@@ -189,12 +190,12 @@ fn note(change: impl FnOnce(&mut Known)) {
     let _ = ACTING.try_with(|acting| change(&mut acting.known()));
 }
 
-/// Notes the id of a thing that is made.
+/// Notes the id of a resource that is created.
 pub(super) fn made(id: Uuid) {
     note(|known| known.made = known.made.or(Some(id)));
 }
 
-/// The entry that the transaction of this task is to write; `None` where nobody acts.
+/// Takes the entry that this task's transaction has to write; `None` without an actor.
 pub(super) fn take() -> Option<Known> {
     let taken = ACTING.try_with(|acting| {
         let mut known = acting.known();

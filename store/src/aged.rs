@@ -1,6 +1,6 @@
-//! Data of orgs that is older than its retention, deleted a bounded number of rows in each transaction, the oldest first.
+//! Deletion of data that is older than its org's retention: the oldest rows first, a bounded number in each transaction.
 //!
-//! Usage of calls that go is counted on. A call that is up stays, and so does a contact that a call still names.
+//! The usage of deleted calls is counted before. A call that is up stays, and so does a contact that a call still names.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use super::{Change, Store, events, purge};
 
 /// Rows that one transaction deletes or empties.
 const ROWS_AT_ONCE: i64 = 500;
-/// Contacts without a call that one look finds.
+/// Most contacts without a call that one query finds.
 const CONTACTS_AT_ONCE: i64 = 10_000;
 
-/// The org's own days.
+/// Returns the org's own retention.
 ///
 /// # Errors
 /// [`Wrong::Absent`].
@@ -26,11 +26,11 @@ pub fn days_of(tx: &mut Tx, org: Uuid) -> Result<RetentionDays, Error> {
     Ok(row.ok_or(Wrong::Absent(Kind::Org))?.days())
 }
 
-/// Orgs with data of this kind that is older than their days, and the time before which it goes. `default_days` are those of orgs
-/// without days of their own.
+/// Returns the orgs with data of this kind that is older than their retention, each with the time before which data is deleted.
+/// `default_days` applies to orgs without days of their own.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn over(
     tx: &mut Tx,
     kind: Retained,
@@ -46,11 +46,11 @@ pub fn over(
 }
 
 impl Store {
-    /// Forgets events that are older than `kept`, and of each org all but the newest `most`, with the deliveries that were made or owed of
-    /// them. Gives how many events that were.
+    /// Deletes events that are older than `kept`, and of each org all but the newest `most`, with their deliveries. Returns the number of
+    /// events.
     ///
     /// # Errors
-    /// [`Broke`](super::Broke) alone.
+    /// [`Broke`](super::Broke): the database fails.
     pub async fn prune_events(&self, kept: Duration, most: u32, now: Moment) -> Result<u64, Error> {
         let mut pruned = 0;
 
@@ -77,10 +77,10 @@ impl Store {
         Ok(pruned)
     }
 
-    /// Deletes some of the org's data of this kind from before then. Returns how many rows went; none once nothing is left to delete.
+    /// Deletes a portion of the org's data of this kind from before `before`. Returns the number of rows; 0 once nothing is left to delete.
     ///
     /// # Errors
-    /// [`Broke`](super::Broke) alone.
+    /// [`Broke`](super::Broke): the database fails.
     pub async fn delete_before(
         &self,
         org: Uuid,
@@ -116,7 +116,7 @@ fn delete_handoffs(tx: &mut Tx, org: Uuid, before: Moment) -> Result<u64, Error>
     tx.run(sql, &[&org, &before, &ROWS_AT_ONCE])
 }
 
-/// Empties the sessions of calls that ended; one that is up holds up those behind it.
+/// Clears the session data of calls that ended. A call that is up delays those behind it.
 fn empty_sessions(tx: &mut Tx, org: Uuid, before: Moment) -> Result<u64, Error> {
     let sql = "SELECT started_at, ended_at IS NULL FROM calls
         WHERE org_id = $1 AND started_at > COALESCE((SELECT sessions_emptied_to FROM orgs WHERE id = $1), 0)
@@ -141,7 +141,7 @@ fn empty_sessions(tx: &mut Tx, org: Uuid, before: Moment) -> Result<u64, Error> 
     Ok(emptied)
 }
 
-/// Contacts that no call names, those first that were changed first.
+/// Returns contacts that no call names, those first whose last change is oldest.
 fn unnamed_contacts(tx: &mut Tx, org: Uuid, before: Moment) -> Result<Vec<(Uuid,)>, Error> {
     let sql = "SELECT contacts.id FROM contacts
         LEFT JOIN (SELECT DISTINCT contact_id FROM calls WHERE org_id = $1) AS named ON named.contact_id = contacts.id
@@ -150,7 +150,7 @@ fn unnamed_contacts(tx: &mut Tx, org: Uuid, before: Moment) -> Result<Vec<(Uuid,
     tx.all(sql, &[&org, &before, &CONTACTS_AT_ONCE])
 }
 
-/// Deletes contacts, unless they were changed since. Nodes forget whom they know by the org's numbers.
+/// Deletes contacts, unless they were changed meanwhile. Has all nodes drop the contacts that they cache by number.
 fn delete_contacts(
     tx: &mut Tx,
     org: Uuid,

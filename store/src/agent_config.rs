@@ -1,4 +1,4 @@
-//! All that is assigned to one agent, read in one state of the database.
+//! Everything that is assigned to one agent, read in one snapshot of the database.
 
 use uuid::Uuid;
 
@@ -10,20 +10,20 @@ use super::outbound_trunks::{self, OutboundTrunk};
 use super::page::Narrow;
 use super::tx::Tx;
 
-/// What is assigned to an agent.
+/// Configuration assigned to an agent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AgentConfig {
     /// The agent.
     pub agent: Agent,
     /// The numbers that it answers, oldest first.
     pub numbers: Vec<Number>,
-    /// The trunk that it dials through.
+    /// The trunk over which the agent dials.
     pub outbound_trunk: Option<OutboundTrunk>,
-    /// Whom it may transfer to, newest first.
+    /// Transfer destinations of the agent, newest first.
     pub destinations: Vec<Destination>,
 }
 
-/// What is assigned to an agent.
+/// Returns the configuration of an agent.
 ///
 /// # Errors
 /// [`Wrong::Absent`](super::Wrong::Absent).

@@ -1,4 +1,4 @@
-//! Phone agents.
+//! Phone agents. Knows SQL and the seal of the runtime's password; nothing of calls.
 
 use trunkline_model::settings::Runtime;
 use trunkline_routing::E164;
@@ -14,7 +14,7 @@ use super::page::{List, Narrow, Page, Position};
 use super::password::Password;
 use super::tx::Tx;
 use super::value::{Param, Value};
-use super::{Change, edit, new_id, set};
+use super::{Change, lock_org, new_id, set};
 
 /// A phone agent.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -25,79 +25,79 @@ pub struct Agent {
     pub org_id: Uuid,
     /// Its name.
     pub name: String,
-    /// Whether it answers.
+    /// Direction of the calls that the agent is for.
     pub kind: AgentKind,
     /// Language code.
     pub language: String,
-    /// What it says first.
+    /// Greeting.
     pub first_message: String,
-    /// Whether it reads the org's knowledge base.
+    /// The agent reads the org's knowledge base.
     pub use_org_knowledgebase: bool,
     /// Its voice.
     pub voice_id: Option<String>,
-    /// Where a human is reached.
+    /// Number for human escalation.
     pub handoff_phone_number: Option<E164>,
     /// Opaque ids of the actions it may call.
     pub action_ids: Vec<String>,
-    /// Whether it takes calls.
+    /// The agent takes calls.
     pub enabled: bool,
-    /// Calls at once; `None`: no limit.
+    /// Most concurrent calls; `None`: no limit.
     pub max_concurrent_calls: Option<u32>,
-    /// What answers for it; `None`: as configured.
+    /// The runtime that answers; `None`: the configured one.
     pub runtime: Option<Runtime>,
-    /// Whether the operator's command line set it; `None`: no.
+    /// The operator's command line set the runtime; `None`: no.
     pub runtime_by_operator: Option<bool>,
-    /// The password of its runtime, sealed.
+    /// Password of the runtime, sealed.
     pub runtime_password: Option<Vec<u8>>,
-    /// The trunk that it dials through.
+    /// Outbound trunk over which the agent dials.
     pub outbound_trunk_id: Option<Uuid>,
-    /// When it was made.
+    /// Time of creation.
     pub created_at: Moment,
-    /// When it was changed last.
+    /// Time of the last change.
     pub updated_at: Moment,
 }
 
-/// Which calls an agent is for.
+/// Direction of the calls that an agent is for.
 #[derive(
     Copy, Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize, schemars::JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum AgentKind {
-    /// It answers calls, and may dial.
+    /// The agent answers calls, and may dial.
     Inbound,
-    /// It dials; no inbound call is ever given to it.
+    /// The agent dials; it never receives an inbound call.
     Outbound,
 }
 
-/// What an agent is made of.
+/// A new agent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewAgent {
     /// Its name.
     pub name: String,
-    /// Whether it answers.
+    /// Direction of the calls that the agent is for.
     pub kind: AgentKind,
     /// Language code.
     pub language: String,
-    /// What it says first.
+    /// Greeting.
     pub first_message: String,
-    /// Whether it reads the org's knowledge base.
+    /// The agent reads the org's knowledge base.
     pub use_org_knowledgebase: bool,
     /// Its voice.
     pub voice_id: Option<String>,
-    /// Where a human is reached.
+    /// Number for human escalation.
     pub handoff_phone_number: Option<E164>,
     /// Opaque ids of the actions it may call.
     pub action_ids: Vec<String>,
-    /// Whether it takes calls.
+    /// The agent takes calls.
     pub enabled: bool,
-    /// Calls at once; `None`: no limit.
+    /// Most concurrent calls; `None`: no limit.
     pub max_concurrent_calls: Option<u32>,
-    /// What answers for it; `None`: as configured.
+    /// The runtime that answers; `None`: the configured one.
     pub runtime: Option<Runtime>,
 }
 
 impl NewAgent {
-    /// An enabled inbound agent of this name, in English, with nothing else said.
+    /// Returns an enabled inbound agent of this name, in English, all else empty.
     pub fn named(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -115,7 +115,7 @@ impl NewAgent {
     }
 }
 
-/// What to change; `None` leaves a field as it is, and `Some(None)` clears one that may be empty. The fields are the record's.
+/// A change of an agent; `None` leaves a field as it is, and `Some(None)` clears one that may be empty. The fields are those of [`Agent`].
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct AgentChange {
     pub name: Option<String>,
@@ -131,12 +131,12 @@ pub struct AgentChange {
     pub runtime: Option<Option<Runtime>>,
 }
 
-/// Makes an agent.
+/// Creates an agent.
 ///
 /// # Errors
 /// [`Wrong::Absent`] if there is no such org, [`Refused::AtLimit`](super::Refused::AtLimit).
 pub fn create(tx: &mut Tx, org: Uuid, new: &NewAgent, now: Moment) -> Result<Agent, Error> {
-    edit(tx, org)?;
+    lock_org(tx, org)?;
     leave_room_for(tx, org, OrgLimit::Agents, now)?;
     let mut agent = Agent::new(org, new.clone(), now);
     agent.seal_password(&tx.keyring());
@@ -151,7 +151,7 @@ pub fn create(tx: &mut Tx, org: Uuid, new: &NewAgent, now: Moment) -> Result<Age
     Ok(agent)
 }
 
-/// The agent of this id.
+/// Returns the agent of this id.
 ///
 /// # Errors
 /// [`Wrong::Absent`].
@@ -161,10 +161,10 @@ pub fn by_id(tx: &mut Tx, org: Uuid, agent: Uuid) -> Result<Agent, Error> {
     Ok(row.ok_or(Wrong::Absent(Kind::Agent))?)
 }
 
-/// The org's agents, newest first.
+/// Returns the org's agents, newest first.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn list(tx: &mut Tx, org: Uuid) -> Result<Vec<Agent>, Error> {
     let sql =
         "SELECT *, type AS kind FROM agents WHERE org_id = $1 ORDER BY created_at DESC, id DESC";
@@ -177,10 +177,10 @@ const LIST: List = List {
     by: ["type", "CASE WHEN enabled THEN 'true' ELSE 'false' END"],
 };
 
-/// A page of the org's agents, newest first, narrowed by type and `enabled`, after `after`.
+/// Returns a page of the org's agents, newest first, filtered by type and `enabled`, after `after`.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn page(
     tx: &mut Tx,
     org: Uuid,
@@ -194,7 +194,7 @@ pub fn page(
     })
 }
 
-/// Changes an agent; gives it as it is then.
+/// Changes an agent; returns it as changed.
 ///
 /// # Errors
 /// [`Wrong::Absent`].
@@ -205,7 +205,7 @@ pub fn update(
     change: &AgentChange,
     now: Moment,
 ) -> Result<Agent, Error> {
-    edit(tx, org)?;
+    lock_org(tx, org)?;
     let mut agent = by_id(tx, org, agent)?;
     agent.apply(change.clone(), now);
     if change.runtime.is_some() {
@@ -222,12 +222,12 @@ pub fn update(
     Ok(agent)
 }
 
-/// Takes the agent's runtime for the operator's word, for as long as it stays the same.
+/// Marks the agent's runtime as set by the operator, for as long as it stays the same.
 ///
 /// # Errors
 /// [`Wrong::Absent`].
 pub fn trust_runtime(tx: &mut Tx, org: Uuid, agent: Uuid, now: Moment) -> Result<(), Error> {
-    edit(tx, org)?;
+    lock_org(tx, org)?;
     let sql = "UPDATE agents SET runtime_by_operator = $3 WHERE org_id = $1 AND id = $2";
     if tx.run(sql, &[&org, &agent, &true])? == 0 {
         return Err(Wrong::Absent(Kind::Agent).into());
@@ -241,7 +241,7 @@ pub fn trust_runtime(tx: &mut Tx, org: Uuid, agent: Uuid, now: Moment) -> Result
 /// # Errors
 /// [`Wrong::Absent`].
 pub fn delete(tx: &mut Tx, org: Uuid, agent: Uuid, now: Moment) -> Result<(), Error> {
-    edit(tx, org)?;
+    lock_org(tx, org)?;
     let sql = "UPDATE numbers SET agent_id = NULL WHERE org_id = $1 AND agent_id = $2";
     tx.run(sql, &[&org, &agent])?;
     let sql = "DELETE FROM agents WHERE org_id = $1 AND id = $2";
@@ -284,7 +284,7 @@ impl Agent {
         }
     }
 
-    /// What is written of it, in the order of the statements above.
+    /// Returns the column values, in the order of the statements above.
     fn values(&self) -> [Value<'_>; 16] {
         [
             self.id.into(),
@@ -306,7 +306,7 @@ impl Agent {
         ]
     }
 
-    /// Seals the password that its runtime has been given.
+    /// Seals the password of the runtime.
     fn seal_password(&mut self, keyring: &Keyring) {
         let login = self.runtime.as_ref().and_then(Runtime::login);
         self.runtime_password = login.map(|login| {
@@ -315,7 +315,7 @@ impl Agent {
         });
     }
 
-    /// Gives its runtime the password that calls need.
+    /// Opens the sealed password into the runtime, where calls need it.
     pub(super) fn open_password(&mut self, keyring: &Keyring) -> Result<(), Broke> {
         let login = self.runtime.as_mut().and_then(Runtime::login_mut);
         if let (Some(login), Some(sealed)) = (login, &self.runtime_password) {
@@ -341,7 +341,7 @@ impl Agent {
         set(&mut self.max_concurrent_calls, change.max_concurrent_calls);
 
         if let Some(runtime) = change.runtime {
-            // The operator's word holds for as long as the runtime stays the same.
+            // The operator's mark holds for as long as the runtime stays the same.
             self.runtime_by_operator = self.runtime_by_operator.filter(|_| self.runtime == runtime);
             self.runtime = runtime;
         }
@@ -350,13 +350,13 @@ impl Agent {
     }
 }
 
-/// What the password of an agent's runtime is sealed under.
+/// Returns the context under which the runtime's password is sealed.
 pub(super) fn owner(agent: Uuid) -> Vec<u8> {
     [b"agent runtime\0", agent.as_bytes().as_slice()].concat()
 }
 
 impl AgentKind {
-    /// The name as the API and the database have it.
+    /// Returns the name as the API and the database have it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Inbound => "inbound",

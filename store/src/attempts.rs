@@ -1,4 +1,5 @@
-//! Attempts of calls at their targets: written from the journal's facts, each once however often it comes; read with their calls.
+//! Attempts to reach the targets of calls: projected from the journal's facts, each once however often its fact comes, and read with their
+//! calls.
 
 use trunkline_model::attempt::Attempt;
 use trunkline_model::record::Fact;
@@ -15,7 +16,7 @@ const ATTEMPTS: Insert = Insert {
     ending: " ON CONFLICT (call_id, number) DO NOTHING",
 };
 
-/// A row, whose columns have other names than the fact.
+/// A row; its columns are named differently from the fact's fields.
 struct Row {
     call_id: Uuid,
     org_id: Uuid,
@@ -64,10 +65,10 @@ impl From<Row> for Attempt {
     }
 }
 
-/// The attempts of a call that are on record, in their order.
+/// Returns the recorded attempts of a call, in order.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn of_call(tx: &mut Tx, org: Uuid, call: Uuid) -> Result<Vec<Attempt>, Error> {
     let rows: Vec<Row> = tx.all(
         "SELECT * FROM call_attempts WHERE call_id = $2 AND org_id = $1 ORDER BY number",
@@ -99,7 +100,7 @@ pub(super) fn project(tx: &mut Tx, facts: &[Fact]) -> Result<(), Error> {
 }
 
 fn values(attempt: &Attempt) -> [Value<'_>; 12] {
-    // PostgreSQL takes no NUL, which a peer's words may hold.
+    // PostgreSQL accepts no NUL, which a peer's text may hold.
     let text = |text: &str| text.replace('\0', "\u{fffd}");
     [
         attempt.call.into(),

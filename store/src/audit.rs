@@ -11,19 +11,19 @@ use super::column::{from_row, json, micros, moment};
 use super::error::Error;
 use super::tx::Tx;
 
-/// Entries that one statement of a pruning looks at.
+/// Entries that one statement of [`prune`] examines.
 const PRUNED_AT_ONCE: i64 = 1000;
 
 /// An entry.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AuditEntry {
-    /// Its number: later ones are higher.
+    /// Sequence number: later entries have higher ones.
     pub seq: i64,
-    /// When the change was asked for.
+    /// Time of the request.
     pub at: Moment,
     /// The org that was changed.
     pub org_id: Option<Uuid>,
-    /// The partner of the org, or the partner that was changed or made the change.
+    /// The org's partner, or the partner that was changed or made the change.
     pub partner_id: Option<Uuid>,
     /// Kind of the credential.
     pub actor: String,
@@ -31,15 +31,15 @@ pub struct AuditEntry {
     pub actor_id: Option<Uuid>,
     /// Name of the key, address of the person, words of the command.
     pub actor_name: String,
-    /// Where the request came from.
+    /// Source address of the request.
     pub address: Option<String>,
     /// Method and route, or the words of the command.
     pub action: String,
-    /// Kind of the thing that was changed.
+    /// Kind of the changed resource.
     pub resource: String,
-    /// The thing.
+    /// The changed resource.
     pub resource_id: Option<Uuid>,
-    /// Names of the fields that were given.
+    /// Names of the fields that were set.
     pub fields: Vec<String>,
     /// Id of the request, as the log has it.
     pub request_id: Option<String>,
@@ -60,22 +60,22 @@ from_row!(AuditEntry {
     request_id,
 });
 
-/// Entries to be read; what is `None` doesn't matter.
+/// Filter for entries; `None` matches everything.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct AuditFilter {
-    /// Of changes to this org.
+    /// Changes to this org.
     pub org: Option<Uuid>,
-    /// By this kind of credential.
+    /// Changes by this kind of credential.
     pub actor: Option<String>,
-    /// By this key or session.
+    /// Changes by this key or session.
     pub actor_id: Option<Uuid>,
-    /// Of changes to this kind of thing.
+    /// Changes to this kind of resource.
     pub resource: Option<String>,
-    /// Of changes to this thing.
+    /// Changes to this resource.
     pub resource_id: Option<Uuid>,
-    /// Asked for then or later.
+    /// Requested at this time or later.
     pub from: Option<Moment>,
-    /// Asked for then or before.
+    /// Requested at this time or before.
     pub to: Option<Moment>,
 }
 
@@ -90,7 +90,7 @@ pub enum AuditOf {
     All,
 }
 
-/// The conditions of an owner and a filter, on `$1` to `$8`.
+/// Conditions of an owner and a filter, on `$1` to `$8`.
 macro_rules! entries {
     ($select:literal, $owner:literal, $rest:literal) => {
         concat!(
@@ -105,7 +105,7 @@ macro_rules! entries {
     };
 }
 
-/// The same for each owner.
+/// The statement for each kind of owner.
 macro_rules! of_each {
     ($of:expr, $select:literal, $rest:literal) => {
         match $of {
@@ -125,10 +125,10 @@ impl AuditOf {
     }
 }
 
-/// Entries after `seq`, oldest first. One that is written later has a higher number, on whichever node it is written.
+/// Returns the entries after `seq`, oldest first. An entry that is written later has a higher number, on whichever node it is written.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn after(
     tx: &mut Tx,
     of: AuditOf,
@@ -140,10 +140,10 @@ pub fn after(
     read(tx, sql, of, filter, seq, most)
 }
 
-/// Entries before `seq`, newest first.
+/// Returns the entries before `seq`, newest first.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn before(
     tx: &mut Tx,
     of: AuditOf,
@@ -180,12 +180,12 @@ fn read(
     )
 }
 
-/// How many entries there are.
+/// Returns the number of matching entries.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn count(tx: &mut Tx, of: AuditOf, filter: &AuditFilter) -> Result<u64, Error> {
-    let (count,): (i64,) = tx.only(
+    let (count,): (i64,) = tx.exactly_one(
         of_each!(of, "COUNT(*)", ""),
         &[
             &of.id(),
@@ -201,24 +201,24 @@ pub fn count(tx: &mut Tx, of: AuditOf, filter: &AuditFilter) -> Result<u64, Erro
     Ok(count.unsigned_abs())
 }
 
-/// Writes the entry of a change that is no row: a call was placed, ended or handed over.
+/// Writes the entry of a change that writes no row: a call was placed, ended or transferred.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub async fn record(store: &Store, acting: Acting) -> Result<(), Error> {
     acting.scope(store.write(|_| Ok(()))).await
 }
 
-/// Forgets what is older than `kept`; gives how many entries that were.
+/// Deletes entries older than `kept`; returns their number.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub async fn prune(store: &Store, kept: Duration, now: Moment) -> Result<u64, Error> {
     let sql = "DELETE FROM audit_log WHERE at < $1 AND seq IN (SELECT seq FROM audit_log ORDER BY seq LIMIT $2)";
     let mut pruned = 0;
     loop {
         let some = store.write(move |tx| {
-            tx.aside();
+            tx.mark_internal();
             tx.run(sql, &[&(now - kept), &PRUNED_AT_ONCE])
         });
         let some = some.await?;

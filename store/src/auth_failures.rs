@@ -1,4 +1,4 @@
-//! Log-ins that failed under a user name of an org, so that its people see why their PBX isn't let in.
+//! Failed digest log-ins under the user names of an org, shown to its people as the reason why their PBX is refused.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ use super::id_at;
 use super::page::{Narrow, Page, Position};
 use super::tx::Tx;
 
-/// An org keeps so many, the newest.
+/// Most failures of an org that are kept, the newest.
 const KEPT: i64 = 1_000;
 
 /// A failed log-in.
@@ -20,19 +20,19 @@ const KEPT: i64 = 1_000;
 pub struct AuthFailure {
     /// Its id.
     pub id: Uuid,
-    /// The trunk whose user name it was.
+    /// The trunk of the user name.
     pub trunk_id: Uuid,
     /// The user name.
     pub username: String,
-    /// Where it came from.
+    /// Source address.
     pub source: IpAddr,
-    /// What of the answer was wrong.
+    /// Part of the credentials that was wrong.
     pub part: String,
-    /// When.
+    /// Time of the failure.
     pub at: Moment,
     /// Call-ID of the request.
     pub sip_call_id: Option<String>,
-    /// The number that it asked for; `None` for a registration.
+    /// The dialled number; `None` for a registration.
     pub dialled: Option<String>,
 }
 from_row!(AuthFailure {
@@ -51,26 +51,26 @@ from_row!(AuthFailure {
 pub struct NewAuthFailure {
     /// The org.
     pub org: Uuid,
-    /// The trunk whose user name it was.
+    /// The trunk of the user name.
     pub trunk: Uuid,
     /// The user name.
     pub username: Box<str>,
-    /// Where it came from.
+    /// Source address.
     pub source: IpAddr,
-    /// What of the answer was wrong: `password`, `uri`, …
+    /// Part of the credentials that was wrong: `password`, `uri`, …
     pub part: &'static str,
-    /// When.
+    /// Time of the failure.
     pub at: Moment,
     /// Call-ID of the request.
     pub sip_call_id: Box<str>,
-    /// The number that it asked for.
+    /// The dialled number.
     pub dialled: Option<Box<str>>,
 }
 
 /// Records a batch; each org keeps its newest thousand.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn record(tx: &mut Tx, failures: &[NewAuthFailure]) -> Result<(), Error> {
     for failure in failures {
         tx.run(
@@ -105,10 +105,10 @@ pub fn record(tx: &mut Tx, failures: &[NewAuthFailure]) -> Result<(), Error> {
     Ok(())
 }
 
-/// A page of the org's failed log-ins, newest first, after `after`.
+/// Returns a page of the org's failed log-ins, newest first, after `after`.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn list(
     tx: &mut Tx,
     org: Uuid,
@@ -125,7 +125,7 @@ pub fn list(
         &[&org, &after.at_micros(), &after.id, &(i64::from(limit) + 1), &username, &source],
     )?;
 
-    let (total,): (i64,) = tx.only(
+    let (total,): (i64,) = tx.exactly_one(
         "SELECT COUNT(*) FROM auth_failures
          WHERE org_id = $1 AND (CAST($2 AS TEXT) IS NULL OR username = $2) AND (CAST($3 AS TEXT) IS NULL OR source = $3)",
         &[&org, &username, &source],

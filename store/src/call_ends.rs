@@ -1,7 +1,8 @@
-//! Calls in the order in which their ends were recorded, for readers that go on from where they stopped.
+//! Ended calls in the order in which their ends were recorded, for clients that read on from a cursor.
 //!
-//! A cursor over start times would skip: a call that another node projects late may have started before what was read. So each end gets a
-//! number in the transaction that records it. To draw numbers holds one row until the commit, so that numbers become visible in their order.
+//! A cursor over start times would skip calls: a call that another node projects late may have started before those already read. So each
+//! end gets a number in the transaction that records it. Drawing a number locks one row until the commit, so that numbers become visible in
+//! their order.
 
 use std::collections::HashMap;
 
@@ -15,45 +16,45 @@ use super::error::Error;
 use super::transfers::CallTransfer;
 use super::tx::Tx;
 
-/// A call that is over, at its place among the org's.
+/// An ended call, with its number.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CallEnd {
-    /// The number of the place: later ones are higher.
+    /// Number of the end: later ends have higher ones.
     pub seq: i64,
-    /// The call as it is now.
+    /// The call as stored now.
     pub call: Call,
 }
 
-/// Some ends of an org.
+/// A portion of an org's ended calls.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CallEnds {
-    /// Those that the filter lets pass, by their numbers.
+    /// Calls that match the filter, by their numbers.
     pub ends: Vec<CallEnd>,
-    /// The number to go on from; `None` if there is nothing more now.
+    /// Number to continue from; `None` if nothing further is recorded now.
     pub more_after: Option<i64>,
 }
 
-/// A row of a call that has been written, if the call is over and its end settled.
+/// Returns org and call of a written row, if the call is over and its end final.
 pub(super) fn of_row(row: &CallRow) -> Option<(Uuid, Uuid)> {
     let is_over = row.started_at.is_some() && row.ended_at.is_some();
     (is_over && row.lost_told != Some(false)).then_some((row.org_id, row.id))
 }
 
-/// Calls with an end in this stretch of numbers.
+/// Calls with an end in this range of numbers.
 macro_rules! between {
     () => {
         "IN (SELECT call_id FROM call_ends WHERE org_id = $1 AND seq BETWEEN $9 AND $10)"
     };
 }
 
-/// The org's calls that are over, by the order in which their ends were recorded, after `seq`. Looks at `most` ends, and gives those that
-/// the filter lets pass.
+/// Returns the org's ended calls after `seq`, in the order in which their ends were recorded. Examines `most` ends, and returns those that
+/// match the filter.
 ///
-/// An end that is recorded later has a higher number, on whichever node it is recorded: nothing is ever skipped. A call comes again when
-/// something of it was recorded after its end.
+/// An end that is recorded later has a higher number, on whichever node it is recorded, so nothing is ever skipped. A call is returned
+/// again when a fact about it was recorded after its end.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn after(
     tx: &mut Tx,
     org: Uuid,

@@ -1,4 +1,4 @@
-//! What a call's row tells at each stage of the call: its events, and their data when they are read.
+//! Events of calls: recorded from a call's row at each stage of the call. Their JSON is built from the row when it is read.
 
 use serde::Serialize;
 use trunkline_model::record::Status;
@@ -9,7 +9,7 @@ use super::column::{from_row, maybe, moment, written};
 use super::event::{Event, EventType, NewEvent, body};
 use super::usage::CallSeconds;
 
-/// A call's row once some facts were projected; what isn't known yet is `None`.
+/// A call's row after some facts were projected; `None` where nothing is known yet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct CallRow {
     pub(super) id: Uuid,
@@ -30,11 +30,11 @@ pub(super) struct CallRow {
     pub(super) sip_code: Option<i64>,
     pub(super) reason: Option<String>,
     pub(super) hangup_by: Option<String>,
-    /// For a call that was closed as lost: whether its end was told.
+    /// For a call that was closed as lost: its end has been recorded as an event.
     pub(super) lost_told: Option<bool>,
 }
 
-/// The columns of a [`CallRow`].
+/// Columns of a [`CallRow`].
 macro_rules! call_columns {
     () => {
         "id, org_id, session_id, agent_id, contact_id, direction, status, from_number, to_number, from_e164, to_e164,
@@ -65,7 +65,7 @@ from_row!(CallRow {
     lost_told,
 });
 
-/// Which stages of a call the facts at hand are about.
+/// Stages of a call that the present facts are about.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Stages {
     pub(super) started: bool,
@@ -74,7 +74,7 @@ pub(super) struct Stages {
     pub(super) ended: bool,
 }
 
-/// Form of the data of a call's event, as its row names it. An event keeps its JSON octet by octet: a field that comes new is in a new
+/// Version of the JSON of a call's event, as the event's row names it. An event keeps its JSON octet by octet: a new field needs a new
 /// form, and stays out of events that were recorded before.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Form {
@@ -85,10 +85,10 @@ pub(super) enum Form {
 }
 
 impl Form {
-    /// The form in which events are recorded now.
+    /// Form in which events are recorded now.
     pub(super) const NEWEST: Self = Self::WithSeconds;
 
-    /// The name in the event's row, in place of its body.
+    /// Returns the name in the event's row, in place of its body.
     pub(super) const fn as_str(self) -> &'static str {
         match self {
             Self::First => "",
@@ -104,7 +104,7 @@ impl Form {
     }
 }
 
-/// The data of a call's events. Names are those of the call resource.
+/// Data of a call's events. Names are those of the call resource.
 #[derive(Serialize)]
 struct Data<'c> {
     call_id: Uuid,
@@ -129,14 +129,14 @@ struct Data<'c> {
     seconds: Option<Seconds>,
 }
 
-/// Lengths of the call, once it is over.
+/// Durations of the call, once it is over.
 #[derive(Serialize)]
 struct Seconds {
     duration_seconds: Option<u64>,
     answered_seconds: Option<u64>,
 }
 
-/// What lies between a call's beginning and its end.
+/// Stages between a call's beginning and its end.
 const STAGES: [(EventType, Status); 3] = [
     (EventType::CallStarted, Status::Queued),
     (EventType::CallRinging, Status::Ringing),
@@ -144,10 +144,10 @@ const STAGES: [(EventType, Status); 3] = [
 ];
 
 impl CallRow {
-    /// The events of these stages, in their order. Each shows the call as it stood then, however late it is told.
+    /// Returns the events of these stages, in order. Each shows the call as it was then, however late its fact is projected.
     pub(super) fn events(&self, stages: Stages) -> Vec<NewEvent> {
         let Some(started_at) = self.started_at else {
-            // Its first fact is missing, and with it whose call this is: lists don't show it either.
+            // The first fact is missing, and with it the call's org: lists don't show such a call either.
             return Vec::new();
         };
 
@@ -155,7 +155,7 @@ impl CallRow {
         let ringing = self.ringing_at.filter(|_| stages.ringing);
         let answered = self.answered_at.filter(|_| stages.answered);
 
-        // An end that is a guess waits for the truth, and an end is told once: see `Calls::tell_lost`.
+        // An end that was only assumed waits for the true one, since an end is recorded as an event once: see [`crate::lost`].
         let ended = self
             .ended_at
             .filter(|_| stages.ended && self.lost_told.is_none());
@@ -167,12 +167,12 @@ impl CallRow {
             .collect()
     }
 
-    /// What the row says of a stage that was reached isn't changed any more, but for the contact.
+    /// Builds the event of a stage. The row's fields of a stage that was reached don't change any more, except for the contact.
     fn event(&self, kind: EventType, at: Moment) -> NewEvent {
         NewEvent::of_call(self.org_id, kind, self.id, self.contact_id, at)
     }
 
-    /// The end of a call that was closed as lost, and of which nothing better is known by now.
+    /// Returns the event for the end of a call that was closed as lost and whose true end never came.
     pub(super) fn lost(self) -> Vec<NewEvent> {
         let end = Stages {
             ended: true,
@@ -187,7 +187,7 @@ impl CallRow {
 
     fn end(&self, at: Moment) -> NewEvent {
         if self.status == Status::Lost.as_str() {
-            // A guess: the row may learn better, and this was told.
+            // The end is an assumption that the row may later correct, while the recorded event stays.
             let kind = EventType::CallEnded;
             let data = self.at(kind.as_str(), Form::NEWEST);
             return NewEvent::of(self.org_id, kind, self.id, &data, at);
@@ -200,8 +200,8 @@ impl CallRow {
         self.event(kind, at)
     }
 
-    /// The JSON of an event of this call, with the contact that the call had then. The event's body names its form.
-    pub(super) fn told(&self, event: &Event, contact: Option<Uuid>, at: Moment) -> String {
+    /// Returns the JSON of an event of this call, with the contact that the call had then. The event's body names its form.
+    pub(super) fn event_json(&self, event: &Event, contact: Option<Uuid>, at: Moment) -> String {
         let data = Data {
             contact_id: contact,
             ..self.at(&event.kind, Form::named(&event.body))
@@ -209,7 +209,7 @@ impl CallRow {
         body(event.id, &event.kind, at, &data)
     }
 
-    /// The call as it stood when an event of this type happened.
+    /// Returns the call as it was when an event of this type happened.
     fn at(&self, kind: &str, form: Form) -> Data<'_> {
         let stage = STAGES.iter().position(|(stage, _)| stage.as_str() == kind);
         let [ringing, answered, ended] =

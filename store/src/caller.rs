@@ -1,11 +1,11 @@
-//! The link between a thread that does some work and the task that waits for its outcome.
+//! The link between a thread that runs a transaction and the task that waits for its outcome.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::Notify;
 
-/// The task that waits for the outcome of some work, as the thread sees it.
+/// The waiting task, as the thread sees it.
 #[derive(Debug, Default)]
 pub(crate) struct Caller {
     is_served: AtomicBool,
@@ -13,12 +13,12 @@ pub(crate) struct Caller {
     left: Notify,
 }
 
-/// The caller's side: dropped with the caller.
+/// The waiting task's side; dropped with the task.
 #[derive(Debug, Default)]
 pub(crate) struct Presence(pub(crate) Arc<Caller>);
 
 impl Caller {
-    /// The connection for the work is at hand.
+    /// Notes that the connection for the work is ready.
     pub(crate) fn begin(&self) {
         self.is_served.store(true, Ordering::Release);
     }
@@ -31,7 +31,7 @@ impl Caller {
         self.is_gone.load(Ordering::Acquire)
     }
 
-    /// Waits until the caller is gone.
+    /// Waits until the task has gone.
     pub(crate) async fn gone(&self) {
         while !self.is_gone() {
             self.left.notified().await;

@@ -1,4 +1,4 @@
-//! Calls as they are read: lists, one call, its routing decision. They are written from the journal's facts, in `projection`.
+//! Calls for readers: lists, one call, its routing decision. `projection` writes them from the journal's facts.
 
 use trunkline_model::record::{Direction, HangupBy, Status};
 use trunkline_routing::{Decision, E164};
@@ -19,17 +19,17 @@ pub struct Call {
     pub id: Uuid,
     /// The org.
     pub org_id: Uuid,
-    /// The session that the runtime and a transfer carry.
+    /// The session, which the runtime and a transfer carry.
     pub session_id: Uuid,
     /// The agent that was chosen.
     pub agent_id: Option<Uuid>,
-    /// The trunk that it came in or went out by; `None` also for calls from before that was recorded.
+    /// Trunk over which the call came in or went out; `None` also for calls of versions that didn't record it.
     pub trunk_id: Option<Uuid>,
-    /// Who called or was called.
+    /// Contact of the caller or callee.
     pub contact_id: Option<Uuid>,
-    /// Who began.
+    /// Party that began the call.
     pub direction: Direction,
-    /// Where it stands.
+    /// Present state.
     pub status: Status,
     /// The caller's number as sent.
     pub from_number: String,
@@ -39,19 +39,19 @@ pub struct Call {
     pub from_e164: Option<E164>,
     /// The dialled number as E.164.
     pub to_e164: Option<E164>,
-    /// When the INVITE came.
+    /// Arrival of the INVITE.
     pub started_at: Moment,
-    /// When the called side rang.
+    /// Time at which the called side rang.
     pub ringing_at: Option<Moment>,
-    /// When it was answered.
+    /// Time of the answer.
     pub answered_at: Option<Moment>,
-    /// When it was over.
+    /// End of the call.
     pub ended_at: Option<Moment>,
     /// The SIP status that ended the set-up.
     pub sip_code: Option<u16>,
-    /// A stable reason, for a call that wasn't answered.
+    /// Stable reason, for a call that wasn't answered.
     pub reason: Option<String>,
-    /// Who hung up.
+    /// Party that ended the call.
     pub hangup_by: Option<HangupBy>,
     /// Call-ID of the caller's leg.
     pub caller_call_id: String,
@@ -59,36 +59,36 @@ pub struct Call {
     pub runtime_call_id: Option<String>,
     /// Its last transfer.
     pub transfer: Option<CallTransfer>,
-    /// The cause by Q.850 that a peer named.
+    /// Q.850 cause that a peer named (RFC 3326).
     pub q850_cause: Option<u16>,
-    /// What the client that ordered the call has said of it, as JSON.
+    /// Metadata that the API client attached to the call, as JSON.
     pub metadata: Option<String>,
-    /// Whether both sides were held when that was last told of.
+    /// The call is on hold, as last recorded.
     pub held: Option<bool>,
     /// The caller asked not to be named; `None`: no.
     pub caller_withheld: Option<bool>,
 }
 
-/// Which calls to list; what is `None` doesn't matter.
+/// Filter for calls; `None` matches everything.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CallFilter {
-    /// Given to this agent.
+    /// Calls of this agent.
     pub agent: Option<Uuid>,
-    /// Through this trunk.
+    /// Calls over this trunk.
     pub trunk: Option<Uuid>,
-    /// Of this direction.
+    /// Calls of this direction.
     pub direction: Option<Direction>,
-    /// Of this status.
+    /// Calls of this status.
     pub status: Option<Status>,
-    /// From or to this number, as sent or as E.164.
+    /// Calls from or to this number, as sent or as E.164.
     pub number: Option<String>,
-    /// Started then or later.
+    /// Started at this time or later.
     pub from: Option<Moment>,
-    /// Started then or before.
+    /// Started at this time or before.
     pub to: Option<Moment>,
 }
 
-/// The filter's conditions, on `$1` to `$8`. A row whose first fact hasn't been projected isn't shown: its time is NULL.
+/// Conditions of the filter, on `$1` to `$8`. A row whose first fact hasn't been projected is left out: its time is NULL.
 macro_rules! matching {
     () => {
         "org_id = $1
@@ -102,12 +102,12 @@ macro_rules! matching {
 }
 pub(super) use matching;
 
-/// Calls that are counted in passing; where there are more, it takes its time.
-const MOST_PEEKED: i64 = 10_000;
+/// Most calls that are counted on the calling thread; a larger count takes place on a reading thread.
+const MOST_COUNTED_INLINE: i64 = 10_000;
 
 impl CallFilter {
-    /// Whether an index alone finds what it lets pass.
-    const fn passes_all_of_a_time(&self) -> bool {
+    /// Returns whether nothing but the time restricts the calls, so that an index alone finds them.
+    const fn is_unrestricted(&self) -> bool {
         self.agent.is_none()
             && self.trunk.is_none()
             && self.direction.is_none()
@@ -116,7 +116,7 @@ impl CallFilter {
     }
 }
 
-/// The page after a place, of so many; what matches is counted up to `most`.
+/// Returns the page of `limit` calls after a position. The matching calls are counted up to `most`.
 fn page(
     tx: &mut Tx,
     org: Uuid,
@@ -138,7 +138,7 @@ fn page(
     Ok(page)
 }
 
-/// The calls after a place, without their transfers.
+/// Returns the calls after a position, without their transfers.
 fn items(
     tx: &mut Tx,
     org: Uuid,
@@ -168,9 +168,9 @@ fn items(
     )
 }
 
-/// How many match, up to `most`.
+/// Returns the number of matching calls, up to `most`.
 fn count(tx: &mut Tx, org: Uuid, filter: &CallFilter, most: i64) -> Result<i64, Error> {
-    let (total,): (i64,) = tx.only(
+    let (total,): (i64,) = tx.exactly_one(
         concat!(
             "SELECT COUNT(*) FROM (SELECT 1 AS one FROM calls WHERE ",
             matching!(),
@@ -192,11 +192,11 @@ fn count(tx: &mut Tx, org: Uuid, filter: &CallFilter, most: i64) -> Result<i64, 
     Ok(total)
 }
 
-/// When the orgs' last `most` outbound calls since then began, oldest first: those that were placed, and the legs of transfers that
+/// Returns the start times of all orgs' last `most` outbound calls since then, oldest first: placed calls, and legs of transfers, which
 /// count among them.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn begun_since(tx: &mut Tx, since: Moment, most: u32) -> Result<Vec<(Uuid, Moment)>, Error> {
     let sql = "SELECT org_id, started_at AS begun_at FROM calls WHERE direction = 'outbound' AND started_at >= $1
          UNION ALL SELECT org_id, counted_at AS begun_at FROM transfers WHERE counted_at >= $1
@@ -208,10 +208,10 @@ pub fn begun_since(tx: &mut Tx, since: Moment, most: u32) -> Result<Vec<(Uuid, M
         .collect())
 }
 
-/// A page of the org's calls, newest first, after `after`.
+/// Returns a page of the org's calls, newest first, after `after`.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn list(
     tx: &mut Tx,
     org: Uuid,
@@ -225,10 +225,10 @@ pub fn list(
 }
 
 impl Store {
-    /// The same, where SQLite reads what an index bounds on the calling thread.
+    /// Returns a page like [`list`]. SQLite reads on the calling thread where an index bounds the work.
     ///
     /// # Errors
-    /// [`Broke`](super::Broke) alone.
+    /// [`Broke`](super::Broke): the database fails.
     pub async fn calls(
         &self,
         org: Uuid,
@@ -236,19 +236,19 @@ impl Store {
         after: Option<Position>,
         limit: u32,
     ) -> Result<Page<Call>, Error> {
-        if !filter.passes_all_of_a_time() {
-            // Who knows how many are passed over before one is found.
+        if !filter.is_unrestricted() {
+            // Any number of calls may be skipped before one matches: not on the calling thread.
             let listed = self.read(move |tx| list(tx, org, &filter, after, limit));
             return listed.await;
         }
 
         let (place, of) = ((after.unwrap_or(Position::START), limit), filter.clone());
-        let peeked = self.read_inline(move |tx| {
+        let first = self.read_inline(move |tx| {
             tx.snapshot()?;
-            page(tx, org, &of, place, MOST_PEEKED)
+            page(tx, org, &of, place, MOST_COUNTED_INLINE)
         });
-        let mut page = peeked.await?;
-        if page.total == MOST_PEEKED.unsigned_abs() {
+        let mut page = first.await?;
+        if page.total == MOST_COUNTED_INLINE.unsigned_abs() {
             let total = self.read(move |tx| count(tx, org, &filter, i64::MAX));
             page.total = total.await?.unsigned_abs();
         }
@@ -257,7 +257,7 @@ impl Store {
     }
 }
 
-/// The call of this id.
+/// Returns the call of this id.
 ///
 /// # Errors
 /// [`Wrong::Absent`].
@@ -271,7 +271,7 @@ pub fn by_id(tx: &mut Tx, org: Uuid, call: Uuid) -> Result<Call, Error> {
     Ok(found)
 }
 
-/// The call of this session, and the caller's own headers.
+/// Returns the call of this session, and the caller's own headers.
 ///
 /// # Errors
 /// [`Wrong::Absent`].
@@ -287,7 +287,7 @@ pub fn of_session(tx: &mut Tx, org: Uuid, session: Uuid) -> Result<(Call, Vec<He
     Ok((call, headers.unwrap_or_default()))
 }
 
-/// The routing decision of a call; `None` if it was refused before routing.
+/// Returns the routing decision of a call; `None` if it was refused before routing.
 ///
 /// # Errors
 /// [`Wrong::Absent`].
@@ -336,14 +336,14 @@ from_row!(Call {
     hangup_by: maybe(named),
     caller_call_id,
     runtime_call_id,
-    transfer: not_here,
+    transfer: absent_column,
     q850_cause: maybe(small),
     metadata,
     held,
     caller_withheld,
 });
 
-/// What a row of calls doesn't hold.
-fn not_here<V>(_: Option<&str>) -> Result<Option<V>, Unreadable> {
+/// Reads a field that has no column in a row of calls.
+fn absent_column<V>(_: Option<&str>) -> Result<Option<V>, Unreadable> {
     Ok(None)
 }

@@ -1,4 +1,4 @@
-//! Challenges of PBXs and carriers that got no answer: the last one of each trunk, for whoever looks why calls fail.
+//! Digest challenges of PBXs and carriers that were not answered: the last one of each trunk, shown as the reason why calls fail.
 
 use serde::{Deserialize, Serialize};
 use trunkline_sip::moment::Moment;
@@ -11,7 +11,7 @@ use super::tx::Tx;
 /// A 401 or 407 that wasn't answered.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct UnansweredChallenge {
-    /// Why, by the name that the calls have for it.
+    /// Stable code of the reason.
     pub reason: String,
     /// 401 or 407.
     pub status: u16,
@@ -19,27 +19,28 @@ pub struct UnansweredChallenge {
     pub method: String,
     /// The realm.
     pub realm: String,
-    /// Where the request had gone.
+    /// Address of the challenged request.
     pub peer: String,
-    /// When, in microseconds since the epoch.
+    /// Time of the challenge, in microseconds since the epoch.
     pub at: u64,
 }
 
-/// The trunk of one, and its org.
+/// An unanswered challenge with its org and trunk.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UnansweredOf {
     /// The org.
     pub org_id: Uuid,
     /// The name of the outbound trunk; `None`: the inbound one.
     pub trunk: Option<String>,
-    /// The last one.
+    /// The challenge.
     pub challenge: UnansweredChallenge,
 }
 
-/// Keeps it as the last one of the outbound trunk, or of the org's inbound trunk. A trunk that is gone keeps nothing.
+/// Stores a challenge as the last one of the outbound trunk or, with `None`, of the org's inbound trunk. Does nothing for a trunk that no
+/// longer exists.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn note(
     tx: &mut Tx,
     org: Uuid,
@@ -60,10 +61,10 @@ pub fn note(
     Ok(())
 }
 
-/// Those since then, of all orgs.
+/// Returns the challenges since then, of all orgs.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn since(tx: &mut Tx, since: Moment) -> Result<Vec<UnansweredOf>, Error> {
     let sql = "SELECT org_id, name AS trunk, unanswered_challenge AS challenge FROM outbound_trunks
                WHERE unanswered_challenge IS NOT NULL

@@ -1,11 +1,11 @@
-//! Changes that other parts of the program, and other nodes, follow.
+//! Kinds of changes that other parts of the program, and other nodes, follow in the change feed.
 
 use uuid::Uuid;
 
-/// What changed.
+/// A change.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Change {
-    /// Something of this org that routing or digest reads: the org itself, an agent, a number, a trunk.
+    /// Data of this org that routing or digest reads: the org itself, an agent, a number, a trunk.
     Org(Uuid),
     /// An API key of the org was made or revoked.
     OrgKey {
@@ -20,14 +20,14 @@ pub enum Change {
     PartnerState(Uuid),
     /// A session of the org's dashboard has ended.
     Session(Uuid),
-    /// Another key signs tokens.
+    /// The keys that sign tokens.
     SigningKeys,
     /// Contacts of the org were deleted.
     Contacts(Uuid),
 }
 
 impl Change {
-    /// Org, kind and entity, as the columns of the change feed have them.
+    /// Returns org, kind and entity, as the columns of the change feed have them.
     pub(crate) const fn columns(self) -> (Option<Uuid>, &'static str, Option<Uuid>) {
         match self {
             Self::Org(org) => (Some(org), "org", None),

@@ -1,4 +1,4 @@
-//! How values stand in columns: times as microseconds, lists and objects as JSON texts, numbers as E.164.
+//! Encoding of values in columns: times as microseconds, lists and objects as JSON texts, numbers as E.164.
 
 use jiff::Timestamp;
 use jiff::fmt::temporal::DateTimePrinter;
@@ -27,7 +27,7 @@ macro_rules! from_row {
 }
 pub(crate) use from_row;
 
-/// Lets a reader pass over NULL.
+/// Turns a reader of a value into one that accepts NULL.
 pub(crate) fn maybe<C, V>(
     reader: impl Fn(C) -> Result<V, Unreadable>,
 ) -> impl Fn(Option<C>) -> Result<Option<V>, Unreadable> {
@@ -38,10 +38,10 @@ pub(crate) fn moment(micros: i64) -> Result<Moment, Unreadable> {
     Ok(Moment::from_micros(u64::try_from(micros)?))
 }
 
-/// How times are written, in JSON and wherever the API shows one.
+/// Format of times in JSON and in the API.
 static TIMES: DateTimePrinter = DateTimePrinter::new().precision(Some(3));
 
-/// A time as JSON has it: RFC 3339 in UTC with milliseconds, as in `2026-01-31T12:00:00.000Z`.
+/// Returns a time as RFC 3339 in UTC with milliseconds, as in `2026-01-31T12:00:00.000Z`.
 pub fn written(moment: Moment) -> String {
     let timestamp = Timestamp::from_microsecond(micros(moment)).unwrap_or(Timestamp::MAX);
     TIMES.timestamp_to_string(&timestamp)
@@ -66,14 +66,14 @@ pub(crate) fn json<V: DeserializeOwned>(text: &str) -> Result<V, Unreadable> {
 }
 
 pub(crate) fn to_json<V: Serialize + ?Sized>(value: &V) -> String {
-    /// What nearly every text has room in; none is kept for long.
+    /// Capacity that fits nearly every text.
     const USUAL: usize = 768;
     let mut text = Vec::with_capacity(USUAL);
     serde_json::to_writer(&mut text, value).expect("plain data with string keys has a JSON form");
     String::from_utf8(text).expect("JSON is UTF-8")
 }
 
-/// A value of an enum that is written as its serde name.
+/// Reads a value of an enum from its serde name.
 pub(crate) fn named<V: DeserializeOwned>(text: &str) -> Result<V, Unreadable> {
     let deserializer: StrDeserializer<'_, serde::de::value::Error> = text.into_deserializer();
     Ok(V::deserialize(deserializer)?)

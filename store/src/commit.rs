@@ -1,37 +1,37 @@
-//! The end of a transaction: what it has gathered is written as its last statements, and committed.
+//! The end of a transaction: writes what the transaction has gathered as its last statements, and commits.
 //!
 //! On PostgreSQL changes and events are numbered under advisory locks that are held until the commit, so that numbers become visible in
-//! their order. All transactions take these locks in the same order: events, ends of calls, the change feed, the audit log.
+//! their order. Lock order of all transactions: events, ends of calls, the change feed, the audit log.
 
 use super::column::to_json;
 use super::error::Error;
 use super::event::NewEvent;
 use super::rows;
 use super::tx::Tx;
-use super::{acting, deliveries, drawn, events, feed};
+use super::{acting, deliveries, events, feed, numbering};
 
 /// Outcome of a commit, for the writer.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Committed {
-    /// The number of its last row in the change feed.
+    /// Number of the last row in the change feed.
     pub(crate) seq: Option<i64>,
-    /// Whether it is to be in force in this process before its writer goes on.
+    /// The writer waits until the change is in force in this process.
     pub(crate) is_waited_for: bool,
-    /// Whether it has events.
+    /// The transaction has recorded events.
     pub(crate) has_events: bool,
 }
 
-/// Writes what was gathered, and commits; rolls back if its caller is gone.
+/// Writes what was gathered, and commits; rolls back if the caller has gone.
 pub(crate) fn commit(tx: &mut Tx) -> Result<Committed, Error> {
     let gathered = tx.take_gathered();
 
     record_events(tx, &gathered.events)?;
-    drawn::number_ends(tx, &gathered.ends)?;
+    numbering::number_ends(tx, &gathered.ends)?;
     let seq = match gathered.changed_at {
         Some(at) => Some(feed::append(tx, &gathered.changes, at)?),
         None => None,
     };
-    if !gathered.is_aside {
+    if !gathered.is_internal {
         enter_in_audit_log(tx)?;
     }
 
@@ -43,7 +43,7 @@ pub(crate) fn commit(tx: &mut Tx) -> Result<Committed, Error> {
     })
 }
 
-/// Adds events, and the deliveries that they owe to webhooks. What was recorded before stays as it is.
+/// Adds events, and their deliveries to webhooks. Events that were recorded before stay as they are.
 fn record_events(tx: &mut Tx, recorded: &[NewEvent]) -> Result<(), Error> {
     if recorded.is_empty() {
         return Ok(());
@@ -51,12 +51,12 @@ fn record_events(tx: &mut Tx, recorded: &[NewEvent]) -> Result<(), Error> {
     events::lock(tx)?;
     for some in rows::portions(recorded) {
         let new = events::insert(tx, some)?;
-        deliveries::owe(tx, &new)?;
+        deliveries::queue_for_webhooks(tx, &new)?;
     }
     events::announce(tx)
 }
 
-/// Writes the entry of the change that is about to be committed, if somebody acts. The list's row is locked after everything else.
+/// Writes the audit entry of the change, if the scope has an actor. The row of the log's numbers is locked after everything else.
 fn enter_in_audit_log(tx: &mut Tx) -> Result<(), Error> {
     let Some(known) = acting::take() else {
         return Ok(());
@@ -67,7 +67,7 @@ fn enter_in_audit_log(tx: &mut Tx) -> Result<(), Error> {
     };
 
     let deed = &known.deed;
-    let seq = drawn::draw(tx, "audit", 1)?;
+    let seq = numbering::next_numbers(tx, "audit", 1)?;
     let address = deed.address.map(|address| address.to_string());
     tx.run(
         "INSERT INTO audit_log (seq, at, org_id, partner_id, actor, actor_id, actor_name, address, action, resource, resource_id,

@@ -1,4 +1,4 @@
-//! Contacts: whoever an org talks to. Those with an external id are found by it alone.
+//! Contacts: the people that an org talks to. A contact with an external id is found by that id alone.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub struct Contact {
     pub id: Uuid,
     /// The org.
     pub org_id: Uuid,
-    /// The org's own id for it.
+    /// External id: the org's own.
     pub external_id: Option<String>,
     /// E-mail address as given.
     pub email: Option<String>,
@@ -30,21 +30,21 @@ pub struct Contact {
     pub phone: Option<String>,
     /// Its name.
     pub name: Option<String>,
-    /// Where its picture is.
+    /// URL of the picture.
     pub avatar_url: Option<String>,
     /// Language code.
     pub language: Option<String>,
-    /// What the agent is told about the conversation.
+    /// Context that the agent gets for the conversation.
     pub chat_context: Option<String>,
     /// The org's own fields.
     pub custom_data: Option<Map<String, Value>>,
     /// Personal connections.
     pub mcp_access: Option<Map<String, Value>>,
-    /// What overrides the values that the agent's HTTP actions send.
+    /// Values that override those which the agent's HTTP actions send.
     pub http_action_overrides: Option<Map<String, Value>>,
-    /// When it was made.
+    /// Time of creation.
     pub created_at: Moment,
-    /// When it was changed last.
+    /// Time of the last change.
     pub updated_at: Moment,
 }
 from_row!(Contact {
@@ -87,12 +87,11 @@ impl Contacts<'_> {
         self.0.read_inline(found).await
     }
 
-    /// The contacts of these callers, in their order; who isn't known becomes one. Never one that has an external id, and the
-    /// oldest where several share a phone. On PostgreSQL callers of any number of orgs cost one query
-    /// when all are known.
+    /// Returns the contacts of these callers, in order, and creates those that don't exist. Contacts with an external id don't count; of
+    /// several with the same phone, the oldest does. On PostgreSQL callers of any number of orgs cost one query if all are known.
     ///
     /// # Errors
-    /// [`Broke`](super::Broke) alone; an org that doesn't exist breaks the batch.
+    /// [`Broke`](super::Broke); an org that doesn't exist fails the whole batch.
     pub async fn find_or_create_by_phone_many(
         self,
         callers: &[(Uuid, E164)],
@@ -122,7 +121,7 @@ pub(super) fn by_id(tx: &mut Tx, org: Uuid, contact: Uuid) -> Result<Contact, Er
     Ok(row.ok_or(Wrong::Absent(Kind::Contact))?)
 }
 
-/// Makes what is still missing once nobody else can be making it.
+/// Creates the contacts that are still missing once the orgs are locked.
 fn create_missing(tx: &mut Tx, missing: &[(Uuid, E164)], now: Moment) -> Result<Known, Error> {
     lock(tx, missing.iter().map(|(org, _)| *org))?;
     let mut found = find(tx, missing)?;
@@ -138,8 +137,8 @@ fn create_missing(tx: &mut Tx, missing: &[(Uuid, E164)], now: Moment) -> Result<
     Ok(found)
 }
 
-/// Whoever makes contacts of an org takes turns, so that two at once for one address make one contact. Orgs in ascending order,
-/// so that no two wait for each other.
+/// Locks the creation of contacts of these orgs, so that two transactions with the same address create one contact. The orgs are locked in
+/// ascending order, so that no two transactions wait for each other.
 pub(super) fn lock(tx: &mut Tx, orgs: impl Iterator<Item = Uuid>) -> Result<(), Error> {
     if !tx.is_shared() {
         return Ok(());
@@ -151,7 +150,7 @@ pub(super) fn lock(tx: &mut Tx, orgs: impl Iterator<Item = Uuid>) -> Result<(), 
     Ok(())
 }
 
-/// Rows of one statement: PostgreSQL takes 65,535 parameters, SQLite 32,766.
+/// Rows of one statement: PostgreSQL accepts 65,535 parameters, SQLite 32,766.
 const BATCH: usize = 1_000;
 
 struct Found {
@@ -165,7 +164,7 @@ from_row!(Found {
     phone_key
 });
 
-/// The contacts of one caller, newest first.
+/// Contacts of one caller, newest first.
 const OF_ONE: &str = "SELECT id, org_id, phone_key FROM contacts WHERE org_id = $1 AND phone_key = $2 AND external_id IS NULL
     ORDER BY created_at DESC, id DESC";
 
@@ -186,7 +185,7 @@ fn find(tx: &mut Tx, callers: &[(Uuid, E164)]) -> Result<Known, Error> {
             found
         };
 
-        // From new to old: the oldest is written last and stays.
+        // The rows run from new to old: the oldest is inserted last and wins.
         known.extend(
             rows.into_iter()
                 .filter_map(|row| Some(((row.org_id, E164::parse(&row.phone_key).ok()?), row.id))),
@@ -196,7 +195,7 @@ fn find(tx: &mut Tx, callers: &[(Uuid, E164)]) -> Result<Known, Error> {
     Ok(known)
 }
 
-/// The query for so many callers, which asks a server once.
+/// Returns the query for this many callers, in one round trip to a server.
 fn wanted(callers: usize) -> String {
     let pairs: Vec<_> = (0..callers)
         .map(|place| format!("(${}, ${})", 2 * place + 1, 2 * place + 2))

@@ -1,4 +1,4 @@
-//! Source networks that the operator has dedicated to one org: whoever calls from there needs no credentials.
+//! Source networks that the operator has dedicated to one org: calls from there need no credentials.
 
 use ipnet::IpNet;
 use trunkline_sip::moment::Moment;
@@ -7,16 +7,16 @@ use uuid::Uuid;
 use super::column::{from_row, moment, parsed};
 use super::error::{Error, Kind, Refused, Wrong};
 use super::tx::Tx;
-use super::{Change, edit};
+use super::{Change, lock_org};
 
 /// A dedicated network.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Dedication {
     /// The network.
     pub network: IpNet,
-    /// Whose it is.
+    /// The org.
     pub org_id: Uuid,
-    /// Since when.
+    /// Time of creation.
     pub created_at: Moment,
 }
 from_row!(Dedication {
@@ -25,17 +25,17 @@ from_row!(Dedication {
     created_at: moment
 });
 
-/// Dedicates a network to the org; again changes nothing.
+/// Dedicates a network to the org; dedicating it again changes nothing.
 ///
 /// # Errors
 /// [`Wrong::Absent`] if there is no such org, [`Refused::NetworkDedicated`].
 pub fn create(tx: &mut Tx, org: Uuid, network: IpNet, now: Moment) -> Result<Dedication, Error> {
-    edit(tx, org)?;
+    lock_org(tx, org)?;
     let network = network.trunc();
     let sql = "INSERT INTO dedications (network, org_id, created_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING";
     tx.run(sql, &[&network.to_string(), &org, &now])?;
     let sql = "SELECT * FROM dedications WHERE network = $1";
-    let dedication: Dedication = tx.only(sql, &[&network.to_string()])?;
+    let dedication: Dedication = tx.exactly_one(sql, &[&network.to_string()])?;
     if dedication.org_id != org {
         return Err(Refused::NetworkDedicated {
             network,
@@ -47,10 +47,10 @@ pub fn create(tx: &mut Tx, org: Uuid, network: IpNet, now: Moment) -> Result<Ded
     Ok(dedication)
 }
 
-/// The org's networks, oldest first.
+/// Returns the org's networks, oldest first.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn list(tx: &mut Tx, org: Uuid) -> Result<Vec<Dedication>, Error> {
     tx.all(
         "SELECT * FROM dedications WHERE org_id = $1 ORDER BY created_at, network",
@@ -58,12 +58,12 @@ pub fn list(tx: &mut Tx, org: Uuid) -> Result<Vec<Dedication>, Error> {
     )
 }
 
-/// Takes a network back.
+/// Ends the dedication of a network.
 ///
 /// # Errors
 /// [`Wrong::Absent`].
 pub fn delete(tx: &mut Tx, org: Uuid, network: IpNet, now: Moment) -> Result<(), Error> {
-    edit(tx, org)?;
+    lock_org(tx, org)?;
     let sql = "DELETE FROM dedications WHERE org_id = $1 AND network = $2";
     if tx.run(sql, &[&org, &network.trunc().to_string()])? == 0 {
         return Err(Wrong::Absent(Kind::Dedication).into());

@@ -1,4 +1,4 @@
-//! Deleted orgs: absent for everybody, restored within a time, and purged after it.
+//! Deleted orgs: absent to all readers, restorable for a time, and purged after it.
 
 use std::time::Duration;
 
@@ -8,19 +8,19 @@ use uuid::Uuid;
 use super::column::{from_row, maybe, micros, moment};
 use super::error::{Error, Kind, Refused, Wrong};
 use super::tx::Tx;
-use super::{Change, Org, Store, clock, edit};
+use super::{Change, Org, Store, clock, lock_org};
 
 /// Time in which a deleted org can be restored.
 const RESTORABLE: Duration = Duration::from_secs(30 * 24 * 3600);
-/// Time in which facts of a purged org's calls may still come.
+/// Time in which facts of a purged org's calls may still arrive.
 const LATE: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// When a deleted org is purged.
+/// Time at which a deleted org is purged.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Purge {
-    /// After the time in which it can be restored; its calls that are up finish.
+    /// After the time for restoring it; calls that are up continue.
     Later,
-    /// At once; its calls that are up are ended.
+    /// At once; calls that are up are ended.
     Now,
 }
 
@@ -29,15 +29,15 @@ pub enum Purge {
 pub struct DeletedOrg {
     /// The org.
     pub id: Uuid,
-    /// Whose customer it was; `None`: the operator's own.
+    /// The partner; `None`: the operator's own org.
     pub partner_id: Option<Uuid>,
     /// Its display name.
     pub name: String,
-    /// The external id that it had.
+    /// External id before the deletion.
     pub deleted_external_id: Option<String>,
-    /// When it was deleted.
+    /// Time of the deletion.
     pub deleted_at: Option<Moment>,
-    /// When it is purged; until then it can be restored.
+    /// Time of the purge; until then the org can be restored.
     pub purge_at: Option<Moment>,
 }
 from_row!(DeletedOrg {
@@ -49,7 +49,7 @@ from_row!(DeletedOrg {
     purge_at: maybe(moment),
 });
 
-/// What ends with the org and isn't restored with it.
+/// Deletes data that ends with the org and isn't restored with it.
 const ENDED: [&str; 6] = [
     "DELETE FROM idempotency_keys WHERE credential_id IN (SELECT id FROM org_keys WHERE org_id = $1)",
     "DELETE FROM org_keys WHERE org_id = $1",
@@ -59,32 +59,32 @@ const ENDED: [&str; 6] = [
     "DELETE FROM dedications WHERE org_id = $1",
 ];
 
-/// Ends what is registered, and leaves it for other nodes to see.
+/// Ends registrations, leaving their rows for other nodes to see.
 const UNREGISTER: &str = "UPDATE registrations SET expires_at = $2, saved_at = $3
     WHERE trunk_id IN (SELECT id FROM inbound_trunks WHERE org_id = $1)";
 
 const FREE_NUMBERS: &str = "UPDATE numbers SET freed_verified_at = verified_at, verified_at = NULL
     WHERE org_id = $1 AND verified_at IS NOT NULL";
 
-/// Those that no other org has verified since.
+/// Takes numbers back that no other org has verified since.
 const TAKE_NUMBERS_BACK: &str =
     "UPDATE numbers SET verified_at = freed_verified_at, freed_verified_at = NULL
     WHERE org_id = $1 AND freed_verified_at IS NOT NULL AND NOT EXISTS (
         SELECT 1 FROM numbers AS taken WHERE taken.number = numbers.number AND taken.verified_at IS NOT NULL)";
 
-/// Those that were taken are assigned to nobody.
+/// Unassigns numbers that another org has verified.
 const GIVE_UP_NUMBERS: &str = "UPDATE numbers SET freed_verified_at = NULL, agent_id = NULL
     WHERE org_id = $1 AND freed_verified_at IS NOT NULL";
 
-/// Deletes an org: it is as if absent from now on. Its external id and its numbers are free at once; its keys, sessions, login links,
+/// Deletes an org, which is absent from then on. Its external id and numbers are free at once; its keys, sessions, login links,
 /// registrations and dedicated networks end.
 ///
 /// # Errors
 /// [`Wrong::Absent`], also if it is deleted already.
 pub fn delete(tx: &mut Tx, org: Uuid, purge: Purge, now: Moment) -> Result<(), Error> {
-    // One clock for all nodes.
+    // The database's clock, since the clocks of nodes differ.
     let saved = clock::now(tx)?.unwrap_or(now);
-    edit(tx, org)?;
+    lock_org(tx, org)?;
 
     for sql in ENDED {
         tx.run(sql, &[&org])?;
@@ -106,14 +106,14 @@ pub fn delete(tx: &mut Tx, org: Uuid, purge: Purge, now: Moment) -> Result<(), E
     Ok(())
 }
 
-/// Restores a deleted org, with its numbers that no other org has verified since. Its keys, sessions, links and dedicated networks
-/// don't come back. One that isn't deleted stays as it is.
+/// Restores a deleted org, with those of its numbers that no other org has verified since. Keys, sessions, links and dedicated networks
+/// don't come back. An org that isn't deleted stays as it is.
 ///
 /// # Errors
-/// [`Wrong::Absent`], also once its time is over; [`Refused::ExternalIdTaken`].
+/// [`Wrong::Absent`], also once the time for restoring is over; [`Refused::ExternalIdTaken`].
 pub async fn restore(store: &Store, org: Uuid, now: Moment) -> Result<Org, Error> {
     match store.write(move |tx| try_restore(tx, org, now)).await {
-        // A number or the external id, a moment ago: now that is seen.
+        // Another transaction has just taken a number or the external id: the second try sees that.
         Err(fault) if fault.is_taken() => store.write(move |tx| try_restore(tx, org, now)).await,
         done => done,
     }
@@ -123,8 +123,8 @@ fn try_restore(tx: &mut Tx, org: Uuid, now: Moment) -> Result<Org, Error> {
     let deleted = lock(tx, org)?;
     let deleted = deleted.ok_or(Wrong::Absent(Kind::Org))?;
     if deleted.deleted_at.is_none() {
-        tx.aside();
-        return tx.only("SELECT * FROM orgs WHERE id = $1", &[&org]);
+        tx.mark_internal();
+        return tx.exactly_one("SELECT * FROM orgs WHERE id = $1", &[&org]);
     }
     if deleted.purge_at.is_none_or(|at| at <= now) {
         return Err(Wrong::Absent(Kind::Org).into());
@@ -151,16 +151,16 @@ fn try_restore(tx: &mut Tx, org: Uuid, now: Moment) -> Result<Org, Error> {
     Ok(restored)
 }
 
-/// Deleted orgs that can be restored, the last deleted first.
+/// Returns the deleted orgs that can be restored, the last deleted first.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn deleted(tx: &mut Tx, now: Moment) -> Result<Vec<DeletedOrg>, Error> {
     let sql = "SELECT * FROM orgs WHERE purge_at > $1 ORDER BY deleted_at DESC, id DESC";
     tx.all(sql, &[&now])
 }
 
-/// The partner of an org that exists or can be restored.
+/// Returns the partner of an org that exists or can be restored.
 ///
 /// # Errors
 /// [`Wrong::Absent`].
@@ -170,30 +170,30 @@ pub fn partner_of_restorable(tx: &mut Tx, org: Uuid, now: Moment) -> Result<Opti
     Ok(row.ok_or(Wrong::Absent(Kind::Org))?.0)
 }
 
-/// Orgs that are to be purged.
+/// Returns the orgs that are due to be purged.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn to_purge(tx: &mut Tx, now: Moment) -> Result<Vec<Uuid>, Error> {
     let sql = "SELECT id FROM orgs WHERE purge_at <= $1 ORDER BY purge_at, id LIMIT 100";
     let rows: Vec<(Uuid,)> = tx.all(sql, &[&now])?;
     Ok(rows.into_iter().map(|(org,)| org).collect())
 }
 
-/// Orgs that were purged not long ago, for which facts of calls may still come.
+/// Returns recently purged orgs, for which facts of calls may still arrive.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn purged(tx: &mut Tx, now: Moment) -> Result<Vec<Uuid>, Error> {
     let sql = "SELECT org_id FROM purged_orgs WHERE purged_at > $1";
     let rows: Vec<(Uuid,)> = tx.all(sql, &[&(now - LATE)])?;
     Ok(rows.into_iter().map(|(org,)| org).collect())
 }
 
-/// Deletes the row of an org of which nothing else is left, for good. False while a call of it is up.
+/// Deletes the row of an org of which nothing else is left. Returns false while a call of the org is up.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn finish_purge(tx: &mut Tx, org: Uuid, now: Moment) -> Result<bool, Error> {
     let sql = "SELECT 1 FROM calls WHERE org_id = $1 LIMIT 1";
     let is_left: Option<(i64,)> = tx.one(sql, &[&org])?;
@@ -210,9 +210,9 @@ pub fn finish_purge(tx: &mut Tx, org: Uuid, now: Moment) -> Result<bool, Error> 
     Ok(true)
 }
 
-/// Row of an org, deleted or not. Transactions that change it take turns.
+/// Returns and locks the row of an org, deleted or not: transactions that change it run one after the other.
 fn lock(tx: &mut Tx, org: Uuid) -> Result<Option<DeletedOrg>, Error> {
-    let sql = tx.words(
+    let sql = tx.by_dialect(
         "SELECT * FROM orgs WHERE id = $1",
         "SELECT * FROM orgs WHERE id = $1 FOR NO KEY UPDATE",
     );

@@ -1,7 +1,7 @@
-//! What webhooks are owed: queued with the event, held by the node that attempts it, and kept as a log.
+//! Deliveries of events to webhooks: queued with the event, leased by the node that attempts them, and kept as a log.
 //!
-//! A delivery is attempted by whoever holds it, for as long as it holds it: a node that dies in between leaves it to be taken up
-//! when its time is over, or by its own next run. So each is attempted at least once, and what is sent is always the event's body.
+//! Only the node with the lease attempts a delivery. If that node dies, another takes the delivery up when the lease expires, or the node's
+//! own next run does. So each delivery is attempted at least once, and the event's body is always the same.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -19,23 +19,23 @@ use super::tx::Tx;
 use super::webhooks::{Row as WebhookRow, Webhook};
 use super::{events, id_at};
 
-/// Attempts that the log of a delivery keeps.
+/// Most attempts in the log of a delivery.
 const LOGGED: usize = 20;
 
-/// Where a delivery stands.
+/// State of a delivery.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DeliveryState {
-    /// It waits for its next attempt.
+    /// Waiting for the next attempt.
     Pending,
-    /// The receiver has taken it.
+    /// The receiver has accepted the event.
     Delivered,
-    /// It was given up.
+    /// Given up.
     Failed,
 }
 
 impl DeliveryState {
-    /// As it is written.
+    /// Returns the name as the API and the database have it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "pending",
@@ -45,16 +45,16 @@ impl DeliveryState {
     }
 }
 
-/// One attempt.
+/// One attempt of a delivery.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Attempt {
-    /// When it began.
+    /// Start of the attempt.
     pub at: Moment,
-    /// How long it took, in milliseconds.
+    /// Duration in milliseconds.
     pub took_ms: u64,
-    /// What the receiver answered.
+    /// HTTP status of the receiver's response.
     pub http_status: Option<u16>,
-    /// A stable word for what went wrong; `None`: nothing.
+    /// Stable code of the fault; `None`: success.
     pub fault: Option<String>,
 }
 
@@ -69,17 +69,17 @@ pub struct Delivery {
     pub event_id: Uuid,
     /// The event's type.
     pub event_type: EventType,
-    /// Where it stands.
+    /// Present state.
     pub state: DeliveryState,
-    /// Attempts since it was queued last.
+    /// Attempts since the delivery was last queued.
     pub attempts: u32,
-    /// When the next one is due.
+    /// Time of the next attempt.
     pub next_attempt_at: Option<Moment>,
     /// The last attempts, oldest first.
     pub log: Vec<Attempt>,
-    /// When it was queued first.
+    /// Time at which the delivery was first queued.
     pub created_at: Moment,
-    /// When the receiver took it.
+    /// Time at which the receiver accepted the event.
     pub delivered_at: Option<Moment>,
 }
 from_row!(Delivery {
@@ -95,29 +95,29 @@ from_row!(Delivery {
     delivered_at: maybe(moment),
 });
 
-/// A delivery that is held to be attempted.
+/// A delivery with its body, leased for an attempt.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Held {
+pub struct LeasedDelivery {
     /// The delivery.
     pub delivery: Delivery,
-    /// What is sent.
+    /// Body to send.
     pub body: String,
 }
 
-/// What came of an attempt.
+/// Outcome of an attempt.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// The receiver has taken it.
+    /// The receiver has accepted the event.
     Delivered,
-    /// It is tried again then.
+    /// Failed, to be tried again at this time.
     Again(Moment),
-    /// It is given up.
+    /// Failed for good.
     GivenUp,
-    /// The receiver is gone for good: the webhook is disabled, and all that it is owed is given up.
+    /// The receiver is gone for good: the webhook is disabled, and all its deliveries are given up.
     Gone,
 }
 
-/// A webhook that may be owed something.
+/// A webhook that may subscribe to an event.
 struct Wants {
     id: Uuid,
     org_id: Uuid,
@@ -129,8 +129,8 @@ from_row!(Wants {
     types: json
 });
 
-/// Queues what the webhooks are owed of these events, which are new, in the caller's transaction.
-pub(super) fn owe(tx: &mut Tx, events: &[&NewEvent]) -> Result<(), Error> {
+/// Queues the deliveries of these new events, in the caller's transaction.
+pub(super) fn queue_for_webhooks(tx: &mut Tx, events: &[&NewEvent]) -> Result<(), Error> {
     let mut orgs: Vec<Uuid> = events.iter().map(|event| event.org).collect();
     orgs.sort_unstable();
     orgs.dedup();
@@ -186,10 +186,10 @@ const QUEUE: Insert = Insert {
     ending: "",
 };
 
-/// Webhooks that are owed something which is due and which nobody holds.
+/// Returns webhooks with due deliveries that no node has leased.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn due(tx: &mut Tx, now: Moment) -> Result<Vec<Webhook>, Error> {
     let rows: Vec<WebhookRow> = tx.all(
         "SELECT * FROM webhooks WHERE enabled AND EXISTS (
@@ -203,19 +203,19 @@ pub fn due(tx: &mut Tx, now: Moment) -> Result<Vec<Webhook>, Error> {
     Ok(rows.into_iter().map(open).collect::<Result<_, _>>()?)
 }
 
-/// Takes hold of up to `limit` deliveries of the webhook that are due, for as long as `lease`.
+/// Leases up to `limit` due deliveries of the webhook for the time `lease`.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
-pub fn hold(
+/// [`Broke`](super::Broke): the database fails.
+pub fn lease(
     tx: &mut Tx,
     webhook: Uuid,
     holder: &str,
     limit: u32,
     lease: Duration,
     now: Moment,
-) -> Result<Vec<Held>, Error> {
-    let sql = tx.words(
+) -> Result<Vec<LeasedDelivery>, Error> {
+    let sql = tx.by_dialect(
         "UPDATE webhook_deliveries SET held_by = $2, held_until = $3 WHERE id IN (
                  SELECT id FROM webhook_deliveries WHERE webhook_id = $1 AND state = 'pending' AND next_attempt_at <= $4
                  AND (held_until IS NULL OR held_until <= $4) ORDER BY next_attempt_at, id LIMIT $5
@@ -232,28 +232,28 @@ pub fn hold(
     taken.sort_unstable_by_key(|delivery| (delivery.next_attempt_at, delivery.id));
     let mut held = Vec::with_capacity(taken.len());
     for delivery in taken {
-        // A delivery goes with its event.
+        // A pruned event has no body; its delivery is pruned with it.
         if let Some(body) = events::body(tx, delivery.event_id)? {
-            held.push(Held { delivery, body });
+            held.push(LeasedDelivery { delivery, body });
         }
     }
 
     Ok(held)
 }
 
-/// Lets go of what an earlier run of this node held.
+/// Releases the deliveries that an earlier run of this node had leased.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
-pub fn let_go(tx: &mut Tx, holder: &str) -> Result<u64, Error> {
+/// [`Broke`](super::Broke): the database fails.
+pub fn release(tx: &mut Tx, holder: &str) -> Result<u64, Error> {
     let sql = "UPDATE webhook_deliveries SET held_by = NULL, held_until = NULL WHERE held_by = $1 AND state = 'pending'";
     tx.run(sql, &[&holder])
 }
 
-/// Writes down what came of an attempt. Nothing is written by whoever doesn't hold the delivery any more.
+/// Stores the outcome of an attempt. Does nothing if the lease has been lost.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn settle(
     tx: &mut Tx,
     held: &Delivery,
@@ -288,10 +288,10 @@ pub fn settle(
     Ok(())
 }
 
-/// A page of a webhook's deliveries, newest first, after `after`.
+/// Returns a page of a webhook's deliveries, newest first, after `after`.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn page(
     tx: &mut Tx,
     org: Uuid,
@@ -309,7 +309,7 @@ pub fn page(
         &[&org, &webhook, &state, &after.at_micros(), &after.id, &(i64::from(limit) + 1)],
     )?;
 
-    let (total,): (i64,) = tx.only(
+    let (total,): (i64,) = tx.exactly_one(
         "SELECT COUNT(*) FROM webhook_deliveries WHERE org_id = $1 AND webhook_id = $2 AND ($3 IS NULL OR state = $3)",
         &[&org, &webhook, &state],
     )?;
@@ -320,20 +320,25 @@ pub fn page(
     }))
 }
 
-/// The delivery of this id, and what was sent.
+/// Returns the delivery of this id, with its body.
 ///
 /// # Errors
 /// [`Wrong::Absent`].
-pub fn by_id(tx: &mut Tx, org: Uuid, webhook: Uuid, delivery: Uuid) -> Result<Held, Error> {
+pub fn by_id(
+    tx: &mut Tx,
+    org: Uuid,
+    webhook: Uuid,
+    delivery: Uuid,
+) -> Result<LeasedDelivery, Error> {
     let sql = "SELECT * FROM webhook_deliveries WHERE org_id = $1 AND webhook_id = $2 AND id = $3";
     let row: Option<Delivery> = tx.one(sql, &[&org, &webhook, &delivery])?;
     let delivery = row.ok_or(Wrong::Absent(Kind::Delivery))?;
     let body = events::body(tx, delivery.event_id)?;
     let body = body.ok_or(Wrong::Absent(Kind::Delivery))?;
-    Ok(Held { delivery, body })
+    Ok(LeasedDelivery { delivery, body })
 }
 
-/// Queues a delivery again, whatever came of it: the same event, with the same id and body.
+/// Queues a delivery again, whatever its outcome: the same event, with the same id and body.
 ///
 /// # Errors
 /// [`Wrong::Absent`].

@@ -1,4 +1,4 @@
-//! Transfer destinations: whom an agent may hand a caller to. An agent reaches those that are assigned to it.
+//! Transfer destinations. An agent may transfer callers to those that are assigned to it.
 
 use trunkline_model::settings::{TransferTarget, Via};
 use trunkline_routing::E164;
@@ -12,7 +12,7 @@ use super::org_limit::OrgLimit;
 use super::org_limits::leave_room_for;
 use super::page::{List, Narrow, Page, Position};
 use super::tx::Tx;
-use super::{Change, edit, new_id, set};
+use super::{Change, lock_org, new_id, set};
 
 /// A transfer destination.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -21,30 +21,30 @@ pub struct Destination {
     pub id: Uuid,
     /// The org.
     pub org_id: Uuid,
-    /// What the agent calls it; unique in the org, ignoring case.
+    /// Name by which the agent refers to it; unique in the org, ignoring case.
     pub name: String,
-    /// Where it leads.
+    /// Number or URI.
     pub target: TransferTarget,
-    /// By which way it is called from here.
+    /// Trunk over which Trunkline calls the destination in a bridged transfer.
     pub via: Via,
-    /// When it was made.
+    /// Time of creation.
     pub created_at: Moment,
-    /// When it was changed last.
+    /// Time of the last change.
     pub updated_at: Moment,
 }
 
-/// What a destination is made of.
+/// A new destination.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewDestination {
-    /// What the agent calls it.
+    /// Name by which the agent refers to the destination.
     pub name: String,
-    /// Where it leads.
+    /// Number or URI.
     pub target: TransferTarget,
-    /// By which way it is called from here.
+    /// Trunk over which Trunkline calls the destination in a bridged transfer.
     pub via: Via,
 }
 
-/// What to change; `None` leaves a field as it is. The fields are the record's.
+/// A change of a destination; `None` leaves a field as it is. The fields are those of [`Destination`].
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DestinationChange {
     pub name: Option<String>,
@@ -58,7 +58,7 @@ const LIST: List = List {
     by: ["type", "name"],
 };
 
-/// Makes a destination.
+/// Creates a destination.
 ///
 /// # Errors
 /// [`Wrong::Absent`] if there is no such org, [`Refused::NameTaken`].
@@ -68,13 +68,13 @@ pub fn create(
     new: &NewDestination,
     now: Moment,
 ) -> Result<Destination, Error> {
-    edit(tx, org)?;
+    lock_org(tx, org)?;
     let made = insert(tx, org, new, now)?;
     tx.changed(Change::Org(org), now);
     Ok(made)
 }
 
-/// The destination of this id.
+/// Returns the destination of this id.
 ///
 /// # Errors
 /// [`Wrong::Absent`].
@@ -85,10 +85,10 @@ pub fn by_id(tx: &mut Tx, org: Uuid, id: Uuid) -> Result<Destination, Error> {
     Ok(row.ok_or(Wrong::Absent(Kind::Destination))?)
 }
 
-/// A page of the org's destinations, newest first, narrowed by type and name, after `after`.
+/// Returns a page of the org's destinations, newest first, filtered by type and name, after `after`.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn page(
     tx: &mut Tx,
     org: Uuid,
@@ -104,7 +104,7 @@ pub fn page(
     })
 }
 
-/// Changes a destination; gives it as it is then.
+/// Changes a destination; returns it as changed.
 ///
 /// # Errors
 /// [`Wrong::Absent`], [`Refused::NameTaken`].
@@ -115,7 +115,7 @@ pub fn update(
     change: &DestinationChange,
     now: Moment,
 ) -> Result<Destination, Error> {
-    edit(tx, org)?;
+    lock_org(tx, org)?;
     let mut destination = by_id(tx, org, id)?;
     set(&mut destination.name, change.name.clone());
     set(&mut destination.target, change.target.clone());
@@ -142,12 +142,12 @@ pub fn update(
     Ok(destination)
 }
 
-/// Deletes a destination; no agent has it any more.
+/// Deletes a destination, and unassigns it from all agents.
 ///
 /// # Errors
 /// [`Wrong::Absent`].
 pub fn delete(tx: &mut Tx, org: Uuid, id: Uuid, now: Moment) -> Result<(), Error> {
-    edit(tx, org)?;
+    lock_org(tx, org)?;
     let sql = "DELETE FROM destinations WHERE org_id = $1 AND id = $2";
     if tx.run(sql, &[&org, &id])? == 0 {
         return Err(Wrong::Absent(Kind::Destination).into());
@@ -156,10 +156,10 @@ pub fn delete(tx: &mut Tx, org: Uuid, id: Uuid, now: Moment) -> Result<(), Error
     Ok(())
 }
 
-/// A page of the destinations that an agent has, newest first, narrowed by type and name, after `after`.
+/// Returns a page of an agent's destinations, newest first, filtered by type and name, after `after`.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn page_of_agent(
     tx: &mut Tx,
     org: Uuid,
@@ -177,14 +177,14 @@ pub fn page_of_agent(
          WHERE agent_destinations.org_id = $1 AND agent_destinations.agent_id = $2
              AND (CAST($3 AS TEXT) IS NULL OR type = $3) AND (CAST($4 AS TEXT) IS NULL OR name = $4)";
     let [kind, name] = narrow;
-    let (total,): (i64,) = tx.only(sql, &[&org, &agent, &kind, &name])?;
+    let (total,): (i64,) = tx.exactly_one(sql, &[&org, &agent, &kind, &name])?;
     Ok(Page::of(items, limit, total, |item| Position {
         at: item.created_at,
         id: item.id,
     }))
 }
 
-/// Gives an agent a destination; twice is once.
+/// Assigns a destination to an agent; assigning it again changes nothing.
 ///
 /// # Errors
 /// [`Wrong::Absent`] for the agent, [`Wrong::Unknown`] for the destination.
@@ -195,7 +195,7 @@ pub fn assign(
     id: Uuid,
     now: Moment,
 ) -> Result<Destination, Error> {
-    edit(tx, org)?;
+    lock_org(tx, org)?;
     must_exist(tx, org, agent)?;
     let kind = Kind::Destination;
     let found = by_id(tx, org, id);
@@ -208,7 +208,7 @@ pub fn assign(
     Ok(destination)
 }
 
-/// Makes a destination and gives it to an agent, or does neither.
+/// Creates a destination and assigns it to an agent, or does neither.
 ///
 /// # Errors
 /// [`Wrong::Absent`] for the agent, [`Refused::NameTaken`].
@@ -219,7 +219,7 @@ pub fn create_for(
     new: &NewDestination,
     now: Moment,
 ) -> Result<Destination, Error> {
-    edit(tx, org)?;
+    lock_org(tx, org)?;
     must_exist(tx, org, agent)?;
     let made = insert(tx, org, new, now)?;
     attach(tx, org, agent, made.id, now)?;
@@ -227,10 +227,10 @@ pub fn create_for(
     Ok(made)
 }
 
-/// Whether an agent has a destination.
+/// Returns whether a destination is assigned to an agent.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn is_assigned(tx: &mut Tx, org: Uuid, agent: Uuid, id: Uuid) -> Result<bool, Error> {
     let sql = "SELECT destination_id FROM agent_destinations
                WHERE org_id = $1 AND agent_id = $2 AND destination_id = $3";
@@ -238,12 +238,12 @@ pub fn is_assigned(tx: &mut Tx, org: Uuid, agent: Uuid, id: Uuid) -> Result<bool
     Ok(row.is_some())
 }
 
-/// Takes a destination from an agent.
+/// Unassigns a destination from an agent.
 ///
 /// # Errors
 /// [`Wrong::Absent`] for one that the agent doesn't have.
 pub fn unassign(tx: &mut Tx, org: Uuid, agent: Uuid, id: Uuid, now: Moment) -> Result<(), Error> {
-    edit(tx, org)?;
+    lock_org(tx, org)?;
     let sql = "DELETE FROM agent_destinations WHERE org_id = $1 AND agent_id = $2 AND destination_id = $3";
     if tx.run(sql, &[&org, &agent, &id])? == 0 {
         return Err(Wrong::Absent(Kind::Destination).into());
@@ -252,7 +252,7 @@ pub fn unassign(tx: &mut Tx, org: Uuid, agent: Uuid, id: Uuid, now: Moment) -> R
     Ok(())
 }
 
-/// An agent's destinations, newest first, narrowed by type and name.
+/// Returns an agent's destinations, newest first, filtered by type and name.
 pub(super) fn of_agent(
     tx: &mut Tx,
     (org, agent): (Uuid, Uuid),
@@ -314,7 +314,7 @@ fn insert(tx: &mut Tx, org: Uuid, new: &NewDestination, now: Moment) -> Result<D
     Ok(made)
 }
 
-/// Refuses a name that another destination of the org has. Edits of an org take turns, so that it stays free.
+/// Refuses a name that another destination of the org has. The org is locked, so the name stays free until the commit.
 fn must_be_free(tx: &mut Tx, org: Uuid, name: &str, id: Uuid) -> Result<(), Error> {
     let sql = "SELECT id FROM destinations WHERE org_id = $1 AND name_folded = $2 AND id <> $3";
     let row: Option<(Uuid,)> = tx.one(sql, &[&org, &folded(name), &id])?;
@@ -343,7 +343,7 @@ from_row!(Destination {
     updated_at: moment,
 });
 
-/// Type and value, with a blank between.
+/// Reads a target from its type and value, separated by a blank.
 pub(super) fn target(text: &str) -> Result<TransferTarget, Unreadable> {
     match text.split_once(' ') {
         Some(("phone", number)) => Ok(TransferTarget::Phone(E164::parse(number)?)),

@@ -1,13 +1,14 @@
-//! Parts that all edits of rows share.
+//! Steps that all edits of an org's rows share.
 
 use uuid::Uuid;
 
 use super::error::{Error, Kind, Wrong};
 use super::tx::Tx;
 
-/// Refuses an org that doesn't exist. Transactions that edit the same org take turns, so that what was checked still holds at the commit.
-pub(crate) fn edit(tx: &mut Tx, org: Uuid) -> Result<(), Error> {
-    let sql = tx.words(
+/// Locks an org's row until the commit, and refuses an org that doesn't exist. Edits of the same org thus run one after the other, so that
+/// a check still holds at the commit.
+pub(crate) fn lock_org(tx: &mut Tx, org: Uuid) -> Result<(), Error> {
+    let sql = tx.by_dialect(
         "SELECT id FROM orgs WHERE id = $1 AND deleted_at IS NULL",
         "SELECT id FROM orgs WHERE id = $1 AND deleted_at IS NULL FOR NO KEY UPDATE",
     );

@@ -1,52 +1,52 @@
-//! Effects of a request that are committed with its answer, so that neither is ever kept without the other.
+//! Effects of a request that are committed with its stored answer, so that neither is ever kept without the other.
 //!
-//! What writes under [`Effects::hold`] commits nothing: its transaction is held, and a further write goes on in it, until the answer takes it. Whoever reads by
-//! another connection meanwhile doesn't see it, so that such work writes last and answers with what it has.
+//! A write under [`Effects::hold`] commits nothing: its transaction stays open, and further writes join it, until the answer commits it. A
+//! reader on another connection doesn't see it meanwhile, so such a request writes last and answers from what it has.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::threads::Session;
+use super::threads::OpenTransaction;
 
 tokio::task_local! {
     static HELD: Effects;
 }
 
-/// The transaction of a request, until its answer is known. Dropped before that, it is rolled back.
+/// The open transaction of a request, until its answer is known. Dropped before that, it is rolled back.
 #[derive(Clone, Debug, Default)]
-pub struct Effects(Arc<Mutex<Option<Session>>>);
+pub struct Effects(Arc<Mutex<Option<OpenTransaction>>>);
 
 impl Effects {
-    /// Does the work, and holds what it would commit.
+    /// Runs `work`, and holds the transaction that it would commit.
     pub async fn hold<T>(&self, work: impl Future<Output = T>) -> T {
         HELD.scope(self.clone(), work).await
     }
 
-    /// Drops what is held: none of it has happened.
+    /// Rolls the held transaction back.
     pub fn undo(&self) {
         drop(self.take());
     }
 
-    pub(super) fn take(&self) -> Option<Session> {
+    pub(super) fn take(&self) -> Option<OpenTransaction> {
         self.held().take()
     }
 
-    fn held(&self) -> MutexGuard<'_, Option<Session>> {
+    fn held(&self) -> MutexGuard<'_, Option<OpenTransaction>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Whether this is work whose effects are held.
+/// Returns whether the present task's writes are held.
 pub(super) fn are_held() -> bool {
     HELD.try_with(|_| ()).is_ok()
 }
 
-/// Holds a transaction that is about to be committed.
-pub(super) fn hold(session: Session) {
+/// Holds a transaction in place of committing it.
+pub(super) fn hold(session: OpenTransaction) {
     let _ = HELD.try_with(|effects| *effects.held() = Some(session));
 }
 
-/// The transaction that is held, to be gone on with.
-pub(super) fn resume() -> Option<Session> {
+/// Takes the held transaction, to continue it.
+pub(super) fn resume() -> Option<OpenTransaction> {
     let resumed = HELD.try_with(Effects::take);
     resumed.ok().flatten()
 }

@@ -1,8 +1,8 @@
-//! Erasures of contacts: asked for once, done by every node, and shown as a receipt.
+//! Erasures of contacts: requested once, carried out by every node, and documented by a receipt.
 //!
-//! The request deletes the contact in the same transaction that keeps, sealed, what is to be looked for. Each node then erases what is its
-//! own (journal, traces) and the rows of the database, and says so. The erasure is complete once every node that lives has done so; what is
-//! looked for is forgotten once those have that were away. Data from after the request isn't touched.
+//! The request deletes the contact, and in the same transaction stores, sealed, the search terms. Each node then erases its own data
+//! (journal, traces) and the database's rows, and reports it. The erasure is complete once every live node has reported. The search terms
+//! are deleted once absent nodes have reported too. Data from after the request isn't touched.
 
 use std::time::Duration;
 
@@ -18,12 +18,12 @@ use super::identify::phone_key;
 use super::of_contact;
 use super::subject::Subject;
 use super::tx::Tx;
-use super::{Change, Store, edit, new_id};
+use super::{Change, Store, lock_org, new_id};
 
-/// Time for which a node that is away is waited for before what is looked for is forgotten.
+/// Time for which absent nodes are waited for before the search terms are deleted.
 const AWAY: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// Rows and messages that were erased, by kind.
+/// Numbers of erased rows and messages, by kind.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Erased {
@@ -31,7 +31,7 @@ pub struct Erased {
     pub contacts: u64,
     /// Other contacts that lost the same number or address.
     pub other_contacts: u64,
-    /// Calls that name nobody now.
+    /// Calls that no longer name a person.
     pub calls: u64,
     /// Attempts at targets of such calls.
     pub call_attempts: u64,
@@ -39,17 +39,17 @@ pub struct Erased {
     pub transfers: u64,
     /// Handoffs without their summaries.
     pub handoffs: u64,
-    /// Events that name nobody now.
+    /// Events that no longer name a person.
     pub events: u64,
-    /// Answers that were kept for an `Idempotency-Key`.
+    /// Answers stored for an `Idempotency-Key`.
     pub kept_answers: u64,
-    /// What one node asked another to do.
+    /// Commands between nodes.
     pub node_commands: u64,
-    /// Log-ins that failed.
+    /// Failed log-ins.
     pub failed_log_ins: u64,
-    /// Messages of traces. One that a node was killed over may be missing here.
+    /// Messages in traces. A message that was being erased when its node was killed may be missing from the count.
     pub trace_messages: u64,
-    /// Lines of the journal that had been set aside.
+    /// Unreadable lines of the journal that had been set aside.
     pub journal_lines: u64,
 }
 
@@ -71,26 +71,26 @@ impl Erased {
     }
 }
 
-/// The org's own configuration with the same number, which an erasure leaves as it is.
+/// Parts of the org's configuration with the same number, which an erasure leaves alone.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct KeptConfiguration {
-    /// Numbers of the org. A verified one isn't looked for anywhere.
+    /// Numbers of the org. A verified one isn't searched for.
     pub numbers: u64,
-    /// Agents whose number for human escalation it is.
+    /// Agents with the number as number for human escalation.
     pub agents: u64,
     /// Transfer destinations.
     pub destinations: u64,
-    /// Outbound trunks whose caller number it is.
+    /// Outbound trunks with the number as caller number.
     pub outbound_trunks: u64,
 }
 
-/// A node that has erased what was its own.
+/// A node that has erased its own data.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct ErasureNode {
     /// The node.
     pub node: i64,
-    /// When it had done so.
+    /// Time at which it had done so.
     pub done_at: Moment,
 }
 from_row!(ErasureNode {
@@ -98,24 +98,24 @@ from_row!(ErasureNode {
     done_at: moment
 });
 
-/// An erasure: how far it is, and once it is complete the receipt.
+/// An erasure: its progress and, once complete, the receipt.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Erasure {
     /// The erasure.
     pub id: Uuid,
     /// The contact that was erased.
     pub contact_id: Uuid,
-    /// How much was erased so far.
+    /// Numbers erased so far.
     pub erased: Erased,
-    /// What was left as it is.
+    /// Configuration left as it is.
     pub kept: KeptConfiguration,
-    /// When it was asked for.
+    /// Time of the request.
     pub requested_at: Moment,
-    /// When every node that lives had done its part.
+    /// Time at which every live node had done its part.
     pub completed_at: Option<Moment>,
     /// Nodes that have done their part.
     pub nodes: Vec<ErasureNode>,
-    /// Nodes that have not, in the order of their numbers; once it is complete these are away.
+    /// Nodes that have not done their part, in the order of their numbers; once the erasure is complete these are absent nodes.
     pub waits_for: Vec<i64>,
 }
 
@@ -138,7 +138,7 @@ from_row!(Row {
     is_open,
 });
 
-/// An erasure that a node has to do its part of.
+/// An erasure in which this node still has to do its part.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OpenErasure {
     /// The erasure.
@@ -147,9 +147,9 @@ pub struct OpenErasure {
     pub org_id: Uuid,
     /// The contact.
     pub contact_id: Uuid,
-    /// Whom it is about.
+    /// The person.
     pub subject: Subject,
-    /// When it was asked for: nothing later is touched.
+    /// Time of the request: nothing later is touched.
     pub requested_at: Moment,
 }
 
@@ -168,16 +168,16 @@ from_row!(OpenRow {
     requested_at: moment
 });
 
-/// Messages of one call, as they are looked for in traces.
+/// Search terms for the messages of one call in traces.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ErasedLegs {
-    /// Call-IDs of its legs that its row knew.
+    /// Call-IDs of its legs, as far as its row had them.
     pub call_ids: Vec<String>,
-    /// The session, which our INVITEs name.
+    /// The session, which outgoing INVITEs name.
     pub session: Option<Uuid>,
-    /// When its first message may have passed.
+    /// Earliest time of its messages.
     pub from: Moment,
-    /// When its last one may have.
+    /// Latest time of its messages.
     pub until: Moment,
 }
 
@@ -187,17 +187,17 @@ struct LegsRow {
 }
 from_row!(LegsRow { call_id, legs });
 
-/// What a subject is sealed for.
+/// Returns the context under which a subject is sealed.
 pub(super) fn context(erasure: Uuid) -> Vec<u8> {
     [b"erasure\0".as_slice(), erasure.as_bytes()].concat()
 }
 
-/// What the legs of a call are sealed for.
+/// Returns the context under which the legs of a call are sealed.
 pub(super) fn legs_context(call: Uuid) -> Vec<u8> {
     [b"erased legs\0".as_slice(), call.as_bytes()].concat()
 }
 
-/// Nodes that serve, or did until `$1` before now, by the database's clock; `serves` says which of them do.
+/// Nodes that serve, or did until `$1` before now, by the database's clock; `serves` is true for those that do.
 const NODES: &str = "SELECT CAST(node AS BIGINT), lease_expires_at >= now_at AS serves FROM nodes,
     (SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT) AS now_at) AS clock
     WHERE lease_expires_at >= now_at - $1 ORDER BY node";
@@ -207,21 +207,21 @@ const BY_ID: &str = "SELECT id, contact_id, erased, kept, requested_at, complete
 const BY_CONTACT: &str = "SELECT id, contact_id, erased, kept, requested_at, completed_at, subject IS NOT NULL AS is_open
     FROM erasures WHERE org_id = $1 AND contact_id = $2";
 
-/// Calls of the contact or with its number that are up, on whichever node.
+/// Calls of the contact, or with its number, that are up on any node.
 const UP: &str =
     "SELECT 1 FROM calls WHERE org_id = $1 AND ended_at IS NULL AND started_at IS NOT NULL
     AND (contact_id = $2 OR from_e164 = $3 OR to_e164 = $3) LIMIT 1";
 
-/// Asks for the erasure of a contact, which is deleted at once, or gives the one that was asked for before.
+/// Requests the erasure of a contact, which is deleted at once; returns the earlier erasure if there is one.
 ///
 /// # Errors
 /// [`Wrong::Absent`]; [`Refused::ContactOnCall`] while a call of the contact is up.
 pub fn request(tx: &mut Tx, org: Uuid, contact: Uuid, now: Moment) -> Result<Erasure, Error> {
-    edit(tx, org)?;
+    lock_org(tx, org)?;
     let before: Option<Row> = tx.one(BY_CONTACT, &[&org, &contact])?;
     if let Some(before) = before {
-        tx.aside();
-        return whole(tx, before);
+        tx.mark_internal();
+        return with_nodes(tx, before);
     }
     contacts::lock(tx, std::iter::once(org))?;
     let sql = "SELECT * FROM contacts WHERE org_id = $1 AND id = $2";
@@ -267,25 +267,25 @@ pub fn request(tx: &mut Tx, org: Uuid, contact: Uuid, now: Moment) -> Result<Era
     by_id(tx, org, id)
 }
 
-/// The erasure of this id.
+/// Returns the erasure of this id.
 ///
 /// # Errors
 /// [`Wrong::Absent`].
 pub fn by_id(tx: &mut Tx, org: Uuid, erasure: Uuid) -> Result<Erasure, Error> {
     let row: Option<Row> = tx.one(BY_ID, &[&org, &erasure])?;
-    whole(tx, row.ok_or(Wrong::Absent(Kind::Erasure))?)
+    with_nodes(tx, row.ok_or(Wrong::Absent(Kind::Erasure))?)
 }
 
-/// The erasure of a contact.
+/// Returns the erasure of a contact.
 ///
 /// # Errors
 /// [`Wrong::Absent`].
 pub fn of_contact(tx: &mut Tx, org: Uuid, contact: Uuid) -> Result<Erasure, Error> {
     let row: Option<Row> = tx.one(BY_CONTACT, &[&org, &contact])?;
-    whole(tx, row.ok_or(Wrong::Absent(Kind::Erasure))?)
+    with_nodes(tx, row.ok_or(Wrong::Absent(Kind::Erasure))?)
 }
 
-fn whole(tx: &mut Tx, row: Row) -> Result<Erasure, Error> {
+fn with_nodes(tx: &mut Tx, row: Row) -> Result<Erasure, Error> {
     let known = nodes(tx)?;
     let sql =
         "SELECT node, done_at FROM erasure_nodes WHERE erasure_id = $1 ORDER BY done_at, node";
@@ -306,7 +306,7 @@ fn whole(tx: &mut Tx, row: Row) -> Result<Erasure, Error> {
     })
 }
 
-/// Nodes that take part, and whether each serves now. An embedded database has the one that uses it.
+/// Returns the nodes that take part, each with whether it serves now. An embedded database has only the node that uses it.
 fn nodes(tx: &mut Tx) -> Result<Vec<(i64, bool)>, Error> {
     if !tx.is_shared() {
         let sql = "SELECT node, TRUE FROM nodes ORDER BY lease_expires_at DESC LIMIT 1";
@@ -316,10 +316,10 @@ fn nodes(tx: &mut Tx) -> Result<Vec<(i64, bool)>, Error> {
     tx.all(NODES, &[&away])
 }
 
-/// Erasures that this node has to do its part of, the oldest first.
+/// Returns the erasures in which this node has to do its part, the oldest first.
 ///
 /// # Errors
-/// [`Broke`].
+/// [`Broke`]: the database fails.
 pub fn open(tx: &mut Tx, node: u8) -> Result<Vec<OpenErasure>, Error> {
     let sql = "SELECT id, org_id, contact_id, subject, requested_at FROM erasures WHERE subject IS NOT NULL
          AND NOT EXISTS (SELECT 1 FROM erasure_nodes WHERE erasure_id = erasures.id AND node = $1)
@@ -342,10 +342,10 @@ pub fn open(tx: &mut Tx, node: u8) -> Result<Vec<OpenErasure>, Error> {
     open.collect()
 }
 
-/// Calls that were found, as traces are searched for them.
+/// Returns the search terms of the calls that were found.
 ///
 /// # Errors
-/// [`Broke`].
+/// [`Broke`]: the database fails.
 pub fn legs(tx: &mut Tx, erasure: Uuid) -> Result<Vec<ErasedLegs>, Error> {
     let sql = "SELECT call_id, legs FROM erasure_calls WHERE erasure_id = $1 ORDER BY call_id";
     let rows: Vec<LegsRow> = tx.all(sql, &[&erasure])?;
@@ -357,11 +357,11 @@ pub fn legs(tx: &mut Tx, erasure: Uuid) -> Result<Vec<ErasedLegs>, Error> {
     legs.collect()
 }
 
-/// Says that a node has done its part, and how much it erased beside the database's rows. The last one that lives completes the erasure,
-/// and the last of all ends the search.
+/// Reports that a node has done its part, with the numbers that it erased outside the database. The last live node completes the erasure,
+/// and the last node of all deletes the search terms.
 ///
 /// # Errors
-/// [`Broke`].
+/// [`Broke`]: the database fails.
 pub fn done(
     tx: &mut Tx,
     erasure: Uuid,
@@ -378,10 +378,10 @@ pub fn done(
     complete(tx, erasure, &nodes, now)
 }
 
-/// Completes erasures whose last nodes have gone for good or away.
+/// Completes erasures whose remaining nodes have gone for good or are absent.
 ///
 /// # Errors
-/// [`Broke`].
+/// [`Broke`]: the database fails.
 pub async fn settle(store: &Store, now: Moment) -> Result<(), Error> {
     let sql = "SELECT id FROM erasures WHERE subject IS NOT NULL ORDER BY requested_at LIMIT 100";
     let open: Vec<(Uuid,)> = store.read(move |tx| tx.all(sql, &[])).await?;
@@ -396,7 +396,7 @@ pub async fn settle(store: &Store, now: Moment) -> Result<(), Error> {
     Ok(())
 }
 
-/// Completes an erasure if all have done their part, in the caller's transaction.
+/// Completes an erasure if all nodes have done their part, in the caller's transaction.
 fn complete(tx: &mut Tx, erasure: Uuid, nodes: &[(i64, bool)], now: Moment) -> Result<(), Error> {
     let sql = "SELECT node, done_at FROM erasure_nodes WHERE erasure_id = $1";
     let done: Vec<ErasureNode> = tx.all(sql, &[&erasure])?;
@@ -431,13 +431,13 @@ struct Counted {
 }
 from_row!(Counted { erased: json });
 
-/// The counts so far. Transactions of one erasure take turns from here on.
+/// Returns the counts so far, and locks the erasure until the commit.
 fn lock(tx: &mut Tx, erasure: Uuid) -> Result<Erased, Error> {
-    let sql = tx.words(
+    let sql = tx.by_dialect(
         "SELECT erased FROM erasures WHERE id = $1",
         "SELECT erased FROM erasures WHERE id = $1 FOR UPDATE",
     );
-    let row: Counted = tx.only(sql, &[&erasure])?;
+    let row: Counted = tx.exactly_one(sql, &[&erasure])?;
     Ok(row.erased)
 }
 

@@ -1,4 +1,4 @@
-//! What can come of asking the store: the asker was wrong, the store refuses, or something broke.
+//! Errors of the store, in three classes: the caller is wrong, the store refuses, or something broke.
 
 use rusqlite::ErrorCode;
 use trunkline_routing::E164;
@@ -6,30 +6,30 @@ use uuid::Uuid;
 
 use super::org_limit::OrgLimit;
 
-/// Why a store method did not do what it was asked.
+/// Error of a store function.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The asker was wrong: asking again the same way gives the same answer.
+    /// The caller is wrong: repeating the call gives the same error.
     #[error(transparent)]
     Wrong(#[from] Wrong),
-    /// The request is sound, but what is stored stands against it.
+    /// The request is valid, but conflicts with stored data.
     #[error(transparent)]
     Refused(#[from] Refused),
-    /// The store could not do its work.
+    /// The store failed.
     #[error(transparent)]
     Broke(#[from] Broke),
 }
 
-/// What the asker got wrong. What belongs to another org counts as absent.
+/// Error of the caller. Data of another org counts as absent.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Wrong {
-    /// The thing asked for isn't there.
+    /// The requested row doesn't exist.
     #[error("there is no such {0}")]
     Absent(Kind),
     /// An id inside the request names nothing of this org.
     #[error("{id} is not {} of this org", .kind.with_article())]
     Unknown {
-        /// What the id should name.
+        /// Kind of row that the id should name.
         kind: Kind,
         /// The id as given.
         id: Uuid,
@@ -37,10 +37,10 @@ pub enum Wrong {
     /// A number inside the request isn't a verified number of this org.
     #[error("{0} is not a verified number of this org")]
     NotVerified(E164),
-    /// Entries of a list, by their places.
+    /// Faulty entries of a list, by index.
     #[error("{}", together(.0))]
     Entries(Vec<(usize, Wrong)>),
-    /// A trunk was asked for without naming numbers, and the org has none that are verified.
+    /// A trunk was to be created without naming numbers, and the org has no verified one.
     #[error(
         "the org has no verified number: add one (POST /phone/numbers) and verify it by a call that speaks a code \
          (POST /phone/numbers/{{number_id}}/verify), or have your partner \
@@ -52,7 +52,7 @@ pub enum Wrong {
     Text,
 }
 
-/// What stands against a request.
+/// Conflict of a request with stored data.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Refused {
     /// The partner has an org of this external id.
@@ -88,7 +88,7 @@ pub enum Refused {
     NetworkDedicated {
         /// The network.
         network: ipnet::IpNet,
-        /// Whose it is.
+        /// The org.
         org: Uuid,
     },
     /// The org has a destination of this name, ignoring case.
@@ -97,20 +97,20 @@ pub enum Refused {
     /// A call of the contact is up.
     #[error("the contact is in a call: end it, or try again once it has ended")]
     ContactOnCall,
-    /// The org has as many of a kind as it may have.
+    /// The org has reached a limit.
     #[error("{}", .limit.reached(*.most))]
     AtLimit {
-        /// What is counted.
+        /// The limit.
         limit: OrgLimit,
-        /// How many it may have.
+        /// The most that the org may have.
         most: u32,
     },
     /// A partner sets a limit above what the operator allows.
     #[error("{}: the operator allows {allowed} at most", .limit.as_str())]
     AboveAllowed {
-        /// Which limit.
+        /// The limit.
         limit: OrgLimit,
-        /// The most that the partner may give.
+        /// The most that the partner may set.
         allowed: u32,
     },
     /// Another process serves as this node.
@@ -120,62 +120,63 @@ pub enum Refused {
     NodeServed {
         /// The node.
         node: u8,
-        /// Who serves.
+        /// Host of the other process.
         host: String,
     },
 }
 
-/// What broke.
+/// Failure of the store.
 #[derive(Debug, thiserror::Error)]
 pub enum Broke {
-    /// PostgreSQL answered with a fault or not at all.
+    /// PostgreSQL answered with an error or not at all.
     #[error("database: {0}")]
     Postgres(#[from] sqlx::Error),
     /// The database can't be reached.
     #[error("the database is away")]
     Away,
-    /// All threads that run transactions have work for longer than a request can wait.
+    /// All transaction threads are busy for longer than a request can wait.
     #[error("the database is busy")]
     Busy,
     /// The store is closed.
     #[error("the database is closed")]
     Closed,
-    /// A transaction was left open for too long, and is rolled back.
+    /// A transaction was left open for too long, and has been rolled back.
     #[error("the transaction was left open for too long")]
     Late,
-    /// SQLite answered with a fault.
+    /// SQLite answered with an error.
     #[error("database: {0}")]
     Sqlite(#[from] rusqlite::Error),
-    /// A thread for transactions can't be made.
+    /// A transaction thread can't be started.
     #[error("database threads: {0}")]
     Thread(std::io::Error),
-    /// A query that always has a row has none.
+    /// A query that always returns a row returned none.
     #[error("a query has no row")]
     NoRow,
-    /// A column isn't of the type that is read.
+    /// A column isn't of the expected type.
     #[error("the column {column} can't be read: {source}")]
     Column {
         /// The column.
         column: String,
-        /// What is wrong with it.
+        /// The fault.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// A sealed value can't be opened with the keys at hand.
+    /// A sealed value can't be opened with the known keys.
     #[error("a sealed value can't be opened: it was sealed with another key or altered")]
     Seal,
-    /// A stored value isn't what this version writes.
+    /// A stored value isn't one that this version writes.
     #[error("the column {column} holds what this version doesn't understand")]
     Stored {
         /// The column.
         column: &'static str,
     },
-    /// The file of keys could not be written.
+    /// The key file could not be written.
     #[error("keys: {0}")]
     Keys(#[from] std::io::Error),
 }
 
 impl Broke {
-    /// Whether it may pass by itself: the database can't be reached, doesn't let us in now, or is held by another program.
+    /// Returns whether the failure may pass by itself: the database is unreachable, refuses connections for now, or is locked by another
+    /// program.
     pub fn is_away(&self) -> bool {
         match self {
             Self::Away | Self::Busy | Self::Closed | Self::Late => true,
@@ -195,7 +196,7 @@ impl Broke {
 }
 
 impl Error {
-    /// Whether another row has what must be unique.
+    /// Returns whether a unique constraint was violated.
     pub(super) fn is_taken(&self) -> bool {
         match self {
             Self::Broke(Broke::Postgres(fault)) => fault
@@ -213,10 +214,10 @@ impl Error {
 const UNIQUE: i32 = 2067;
 const PRIMARY_KEY: i32 = 1555;
 
-/// Whether a fault of the driver says that the server is away.
+/// Returns whether an error of the driver means that the server is away.
 fn passes(error: &sqlx::Error) -> bool {
-    /// `connection_exception`, and what a server says that has no room, goes down or comes up: `too_many_connections`,
-    /// `admin_shutdown`, `crash_shutdown`, `cannot_connect_now`.
+    /// `connection_exception`, and the codes of a server that has no room, goes down or comes up: `too_many_connections`, `admin_shutdown`,
+    /// `crash_shutdown`, `cannot_connect_now`.
     const AWAY: [&str; 5] = ["08", "53300", "57P01", "57P02", "57P03"];
     match error.as_database_error() {
         Some(fault) => {
@@ -246,7 +247,7 @@ impl From<sqlx::Error> for Error {
     }
 }
 
-/// The kinds of things that the store keeps.
+/// Kinds of rows that callers name.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// Phone agent.

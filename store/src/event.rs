@@ -1,11 +1,11 @@
-//! What an event is: its type, whom it is of, and the JSON that every reader gets.
+//! An event: its type, its org, and the JSON that every reader gets.
 
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
-use trunkline_model::registration::{Kept, Loss};
+use trunkline_model::registration::{BindingLoss, KeptBinding};
 use trunkline_sip::flow::Transport;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::column::{to_json, written};
 use super::id_at;
 
-/// What happened. Documented with its data in `docs/events.md`.
+/// Type of an event. Documented with its data in `docs/events.md`.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum EventType {
@@ -42,7 +42,7 @@ pub enum EventType {
 }
 
 impl EventType {
-    /// All of them.
+    /// All variants.
     pub const ALL: [Self; 11] = [
         Self::CallStarted,
         Self::CallRinging,
@@ -57,7 +57,7 @@ impl EventType {
         Self::NumberVerified,
     ];
 
-    /// As it is written.
+    /// Returns the name as the API and the database have it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::CallStarted => "call.started",
@@ -75,39 +75,39 @@ impl EventType {
     }
 }
 
-/// An event that is to be recorded.
+/// An event to be recorded.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewEvent {
     pub(super) id: Uuid,
     pub(super) org: Uuid,
     pub(super) kind: EventType,
     pub(super) at: Moment,
-    pub(super) tells: Tells,
+    pub(super) body: EventBody,
 }
 
-/// An event as it was recorded.
+/// A recorded event.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Event {
-    /// Its number: later ones are higher.
+    /// Sequence number: later events have higher ones.
     pub seq: i64,
     /// Its id.
     pub id: Uuid,
-    /// The name of its type.
+    /// Name of the type.
     pub kind: String,
     /// Its JSON.
     pub body: String,
 }
 
-/// What an event's row holds of its JSON.
+/// The part of an event's JSON that its row holds.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Tells {
-    /// All of it.
+pub(super) enum EventBody {
+    /// The whole JSON.
     Whole(String),
-    /// The call whose row tells the rest, and its contact, which a row may learn later.
+    /// The call from whose row the JSON is built, and the call's contact, which the row may learn later.
     Call { call: Uuid, contact: Option<Uuid> },
 }
 
-/// The JSON of an event, in this order.
+/// The JSON of an event, with its fields in this order.
 #[derive(Serialize)]
 struct Body<'d, D> {
     id: Uuid,
@@ -116,7 +116,7 @@ struct Body<'d, D> {
     data: &'d D,
 }
 
-/// A PBX that has registered, as its event shows it. Times are those of the wall clock.
+/// A registered PBX, as its event shows it. Times are those of the wall clock.
 #[derive(Copy, Clone, Debug)]
 #[expect(missing_docs, reason = "docs/events.md says it")]
 pub struct RegisteredPbx<'p> {
@@ -130,8 +130,8 @@ pub struct RegisteredPbx<'p> {
     pub expires_at: Moment,
 }
 
-impl<'p> From<&'p Kept> for RegisteredPbx<'p> {
-    fn from(kept: &'p Kept) -> Self {
+impl<'p> From<&'p KeptBinding> for RegisteredPbx<'p> {
+    fn from(kept: &'p KeptBinding) -> Self {
         Self {
             org: kept.org,
             trunk: kept.trunk,
@@ -146,12 +146,12 @@ impl<'p> From<&'p Kept> for RegisteredPbx<'p> {
 }
 
 impl NewEvent {
-    /// Something that happened now, once. `data` is what `docs/events.md` says of the type.
+    /// Creates an event that happens now and is recorded once. `data` is documented in `docs/events.md`.
     pub fn new(org: Uuid, kind: EventType, data: &Value, now: Moment) -> Self {
         Self::with_id(id_at(now), org, kind, data, now)
     }
 
-    /// A PBX has registered for a trunk that had no registration.
+    /// Creates the event of a trunk that had no registration and now has one.
     pub fn trunk_registered(pbx: &RegisteredPbx<'_>, now: Moment) -> Self {
         let data = json!({
             "trunk_id": pbx.trunk,
@@ -165,14 +165,14 @@ impl NewEvent {
         Self::new(pbx.org, EventType::TrunkRegistered, &data, now)
     }
 
-    /// A trunk has no registration any more.
-    pub fn trunk_lost((org, trunk): (Uuid, Uuid), loss: Loss, now: Moment) -> Self {
+    /// Creates the event of a trunk that has lost its last registration.
+    pub fn trunk_lost((org, trunk): (Uuid, Uuid), loss: BindingLoss, now: Moment) -> Self {
         let data = json!({"trunk_id": trunk, "reason": loss.as_str()});
         Self::new(org, EventType::TrunkLost, &data, now)
     }
 
-    /// Something that may be recorded again, as facts are when they are projected twice: the same type, subject and time make
-    /// the same event, and it is kept once, as it was recorded first.
+    /// Creates an event that may be recorded again, as happens when facts are projected twice: the same type, subject and time make the
+    /// same event, which is stored once, in its first version.
     pub fn of(
         org: Uuid,
         kind: EventType,
@@ -183,7 +183,7 @@ impl NewEvent {
         Self::with_id(repeatable_id(kind, subject, at), org, kind, data, at)
     }
 
-    /// What happened to a call whose row says the rest: its JSON is made when it is read.
+    /// Creates an event of a call. Its JSON is built from the call's row when it is read.
     pub(super) fn of_call(
         org: Uuid,
         kind: EventType,
@@ -196,7 +196,7 @@ impl NewEvent {
             org,
             kind,
             at,
-            tells: Tells::Call { call, contact },
+            body: EventBody::Call { call, contact },
         }
     }
 
@@ -206,12 +206,12 @@ impl NewEvent {
             org,
             kind,
             at,
-            tells: Tells::Whole(body(id, kind.as_str(), at, data)),
+            body: EventBody::Whole(body(id, kind.as_str(), at, data)),
         }
     }
 }
 
-/// An event's JSON.
+/// Returns an event's JSON.
 pub(super) fn body(id: Uuid, kind: &str, at: Moment, data: &impl Serialize) -> String {
     to_json(&Body {
         id,
@@ -221,7 +221,7 @@ pub(super) fn body(id: Uuid, kind: &str, at: Moment, data: &impl Serialize) -> S
     })
 }
 
-/// A UUIDv7 whose random part comes of what it names.
+/// Returns a UUIDv7 whose random part is derived from type, subject and time.
 pub(super) fn repeatable_id(kind: EventType, subject: Uuid, at: Moment) -> Uuid {
     let digest = Sha256::new()
         .chain_update(b"trunkline event\0")
@@ -276,8 +276,8 @@ mod tests {
         let event = NewEvent::of(ORG, EventType::KeyRevoked, ORG, &json!({"a": 1}), AT);
         let id = event.id;
         assert_eq!(
-            event.tells,
-            Tells::Whole(format!(
+            event.body,
+            EventBody::Whole(format!(
                 r#"{{"id":"{id}","type":"key.revoked","timestamp":"2026-01-31T12:00:00.123Z","data":{{"a":1}}}}"#
             ))
         );

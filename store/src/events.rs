@@ -1,8 +1,8 @@
-//! Events, in the order of their commits: what has happened to an org's calls, trunks, handoffs and keys.
+//! Events of an org's calls, trunks, handoffs and keys, in the order of their commits.
 //!
-//! What changes something [records](Tx::record) its events in the same transaction, which writes them as its last statements: on PostgreSQL they
-//! are numbered under an advisory lock that is held until the commit, so that whoever has read up to a number has missed none below it. With
-//! each event the deliveries that it owes to webhooks are queued.
+//! A transaction [records](Tx::record) its events, which its last statements write. On PostgreSQL they are numbered under an advisory lock
+//! that is held until the commit, so that a reader who has read up to a number has missed none below it. Deliveries to webhooks are queued
+//! with each event.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,15 +12,15 @@ use uuid::Uuid;
 use super::call_events::{CallRow, Form, call_columns};
 use super::column::{from_row, micros, moment};
 use super::error::Error;
-use super::event::{Event, NewEvent, Tells};
+use super::event::{Event, EventBody, NewEvent};
 use super::rows::Insert;
 use super::tx::Tx;
 
-/// Serialises the numbering on PostgreSQL. Taken before that of the change feed, never after it.
+/// Lock that serialises the numbering on PostgreSQL. Lock order: before that of the change feed.
 const LOCK: i64 = 0x7472_756e_6b00_0005;
-/// Notifications of other nodes.
+/// Channel of notifications to other nodes.
 pub(crate) const CHANNEL: &str = "trunkline_events";
-/// Rows that one statement of a pruning looks at.
+/// Rows that one statement of a pruning examines.
 pub(super) const PRUNED_AT_ONCE: i64 = 1000;
 
 /// An event's row.
@@ -28,9 +28,9 @@ struct Recorded {
     seq: i64,
     id: Uuid,
     kind: String,
-    /// The form of the JSON where a call tells it.
+    /// The JSON, or its form if the JSON is built from a call's row.
     body: String,
-    /// The call whose row tells the rest.
+    /// The call from whose row the JSON is built.
     call_id: Option<Uuid>,
     contact_id: Option<Uuid>,
     created_at: Moment,
@@ -45,7 +45,7 @@ from_row!(Recorded {
     created_at: moment,
 });
 
-/// Reads rows; `$which` goes on after the table.
+/// Statement that reads rows; `$which` continues it after the table.
 macro_rules! recorded {
     ($which:literal) => {
         concat!(
@@ -56,8 +56,8 @@ macro_rules! recorded {
 }
 
 impl Recorded {
-    /// `None`, if the call that tells it isn't there.
-    fn told(self, call: Option<&CallRow>) -> Option<Event> {
+    /// Returns the event; `None` if its call no longer exists.
+    fn into_event(self, call: Option<&CallRow>) -> Option<Event> {
         let mut event = Event {
             seq: self.seq,
             id: self.id,
@@ -65,13 +65,13 @@ impl Recorded {
             body: self.body,
         };
         if self.call_id.is_some() {
-            event.body = call?.told(&event, self.contact_id, self.created_at);
+            event.body = call?.event_json(&event, self.contact_id, self.created_at);
         }
         Some(event)
     }
 }
 
-/// The JSON of the event of this id, if it is kept.
+/// Returns the JSON of the event of this id, if it is stored.
 pub(super) fn body(tx: &mut Tx, id: Uuid) -> Result<Option<String>, Error> {
     let event: Option<Recorded> = tx.one(recorded!("id = $1"), &[&id])?;
     let Some(event) = event else {
@@ -84,10 +84,10 @@ pub(super) fn body(tx: &mut Tx, id: Uuid) -> Result<Option<String>, Error> {
         }
         None => None,
     };
-    Ok(event.told(call.as_ref()).map(|event| event.body))
+    Ok(event.into_event(call.as_ref()).map(|event| event.body))
 }
 
-/// Takes the lock under which events are numbered, until the commit.
+/// Takes the lock for numbering events, until the commit.
 pub(super) fn lock(tx: &mut Tx) -> Result<(), Error> {
     if tx.is_shared() {
         tx.run("SELECT pg_advisory_xact_lock($1)", &[&LOCK])?;
@@ -95,7 +95,7 @@ pub(super) fn lock(tx: &mut Tx) -> Result<(), Error> {
     Ok(())
 }
 
-/// Tells other nodes, with the commit, that there are new events.
+/// Notifies other nodes of new events, at the commit.
 pub(super) fn announce(tx: &mut Tx) -> Result<(), Error> {
     if tx.is_shared() {
         tx.run("SELECT pg_notify($1, '')", &[&CHANNEL])?;
@@ -108,14 +108,14 @@ const RECORD: Insert = Insert {
     ending: " ON CONFLICT (id) DO NOTHING",
 };
 
-/// Adds events; gives those that are new.
+/// Adds events; returns the new ones.
 pub(super) fn insert<'e>(tx: &mut Tx, events: &'e [NewEvent]) -> Result<Vec<&'e NewEvent>, Error> {
     let rows: Vec<_> = events
         .iter()
         .map(|event| {
-            let (body, call, contact) = match &event.tells {
-                Tells::Whole(body) => (body.as_str(), None, None),
-                Tells::Call { call, contact } => (Form::NEWEST.as_str(), Some(*call), *contact),
+            let (body, call, contact) = match &event.body {
+                EventBody::Whole(body) => (body.as_str(), None, None),
+                EventBody::Call { call, contact } => (Form::NEWEST.as_str(), Some(*call), *contact),
             };
 
             [
@@ -135,7 +135,7 @@ pub(super) fn insert<'e>(tx: &mut Tx, events: &'e [NewEvent]) -> Result<Vec<&'e 
         return Ok(events.iter().collect());
     }
 
-    // The last of all: nobody else numbers events before this is committed.
+    // The newest row of all, since no other transaction numbers events before this one commits.
     let sql = "SELECT id FROM events ORDER BY seq DESC LIMIT $1";
     let new: Vec<(Uuid,)> = tx.all(sql, &[&inserted.cast_signed()])?;
     let new: HashSet<Uuid> = new.into_iter().map(|(id,)| id).collect();
@@ -144,29 +144,29 @@ pub(super) fn insert<'e>(tx: &mut Tx, events: &'e [NewEvent]) -> Result<Vec<&'e 
     Ok(events.iter().filter(is_new).collect())
 }
 
-/// The number of the last event of all orgs: what comes after it is new.
+/// Returns the number of the last event of all orgs: events after it are new.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn position(tx: &mut Tx) -> Result<i64, Error> {
-    let (seq,) = tx.only("SELECT COALESCE(MAX(seq), 0) FROM events", &[])?;
+    let (seq,) = tx.exactly_one("SELECT COALESCE(MAX(seq), 0) FROM events", &[])?;
     Ok(seq)
 }
 
-/// The number of the org's event of this id; `None` if there is none, or none any more.
+/// Returns the number of the org's event of this id; `None` if it doesn't exist or has been pruned.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn seq(tx: &mut Tx, org: Uuid, id: Uuid) -> Result<Option<i64>, Error> {
     let sql = "SELECT seq FROM events WHERE org_id = $1 AND id = $2";
     let row: Option<(i64,)> = tx.one(sql, &[&org, &id])?;
     Ok(row.map(|(seq,)| seq))
 }
 
-/// The org's events after `seq`, oldest first.
+/// Returns the org's events after `seq`, oldest first.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn since(tx: &mut Tx, org: Uuid, seq: i64, limit: u32) -> Result<Vec<Event>, Error> {
     let sql = recorded!("org_id = $1 AND seq > $2 ORDER BY seq LIMIT $3");
     let rows: Vec<Recorded> = tx.all(sql, &[&org, &seq, &limit])?;
@@ -182,18 +182,18 @@ pub fn since(tx: &mut Tx, org: Uuid, seq: i64, limit: u32) -> Result<Vec<Event>,
         calls.extend(rows.into_iter().map(|row| (row.id, row)));
     }
 
-    // What was forgotten meanwhile isn't told.
+    // Events that were pruned meanwhile are left out.
     let told = rows.into_iter().filter_map(|row| {
         let call = row.call_id.and_then(|call| calls.get(&call));
-        row.told(call)
+        row.into_event(call)
     });
     Ok(told.collect())
 }
 
-/// Which orgs have events after `seq`, and the number up to which that is known.
+/// Returns the orgs that have events after `seq`, and the number up to which this holds.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn news(tx: &mut Tx, seq: i64) -> Result<(i64, Vec<Uuid>), Error> {
     let sql = "SELECT org_id, MAX(seq) FROM events WHERE seq > $1 GROUP BY org_id";
     let rows: Vec<(Uuid, i64)> = tx.all(sql, &[&seq])?;
@@ -202,7 +202,7 @@ pub fn news(tx: &mut Tx, seq: i64) -> Result<(i64, Vec<Uuid>), Error> {
     Ok((last.unwrap_or(seq), orgs))
 }
 
-/// Orgs that have more than `most` events, and by how many.
+/// Returns the orgs that have more than `most` events, each with its surplus.
 pub(super) fn surplus(tx: &mut Tx, most: u32) -> Result<Vec<(Uuid, i64)>, Error> {
     let sql = "SELECT org_id, COUNT(*) - $1 FROM events GROUP BY org_id HAVING COUNT(*) > $1";
     tx.all(sql, &[&most])

@@ -1,6 +1,6 @@
-//! Calls as they are explained: their decision, what their INVITE said, and the failed log-ins of the same Call-ID.
+//! Data that explains a call: its decision, the facts of its INVITE, and the failed log-ins of the same Call-ID.
 
-use trunkline_model::asked::Asked;
+use trunkline_model::invite_facts::InviteFacts;
 use trunkline_routing::{Decision, E164};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
@@ -10,23 +10,23 @@ use super::column::{from_row, json, maybe, moment, number};
 use super::error::{Error, Kind, Wrong};
 use super::tx::Tx;
 
-/// Failed log-ins that are shown of one Call-ID.
+/// Most failed log-ins that are shown of one Call-ID.
 const SHOWN: i64 = 20;
 
-/// Why a call went where it went.
+/// Reasons for the routing of a call.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Explained {
-    /// The routing decision; `None` if the call was refused before routing, or is one of our own.
+    /// The routing decision; `None` if the call was refused before routing, or is outbound.
     pub decision: Option<Decision>,
-    /// What its INVITE said.
-    pub asked: Option<Asked>,
+    /// Facts of its INVITE.
+    pub asked: Option<InviteFacts>,
 }
 from_row!(Explained {
     decision: maybe(json),
     asked: maybe(json)
 });
 
-/// An inbound call as it is routed again.
+/// An inbound call, as input for routing it again.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Recorded {
     /// The call.
@@ -37,16 +37,16 @@ pub struct Recorded {
     pub to_number: String,
     /// The dialled number as E.164.
     pub to_e164: Option<E164>,
-    /// When the INVITE came.
+    /// Arrival of the INVITE.
     pub started_at: Moment,
-    /// When it was over.
+    /// End of the call.
     pub ended_at: Option<Moment>,
-    /// A stable reason, for a call that wasn't answered.
+    /// Stable reason, for a call that wasn't answered.
     pub reason: Option<String>,
     /// The routing decision.
     pub decision: Option<Decision>,
-    /// What its INVITE said; `None` for calls from before that was kept.
-    pub asked: Option<Asked>,
+    /// Facts of its INVITE; `None` for calls of versions that didn't store them.
+    pub asked: Option<InviteFacts>,
 }
 from_row!(Recorded {
     id,
@@ -60,7 +60,7 @@ from_row!(Recorded {
     asked: maybe(json),
 });
 
-/// What explains the call.
+/// Returns the data that explains the call.
 ///
 /// # Errors
 /// [`Wrong::Absent`].
@@ -70,11 +70,11 @@ pub fn of_call(tx: &mut Tx, org: Uuid, call: Uuid) -> Result<Explained, Error> {
     Ok(row.ok_or(Wrong::Absent(Kind::Call))?)
 }
 
-/// The org's inbound calls that began between two moments, newest first, `most` at most; with `reason` those alone that ended
-/// for it.
+/// Returns the org's inbound calls that began between two moments, newest first, at most `most`; with `reason` only those that ended for
+/// it.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn recorded(
     tx: &mut Tx,
     org: Uuid,
@@ -90,10 +90,10 @@ pub fn recorded(
     )
 }
 
-/// The org's call of this Call-ID that began between two moments.
+/// Returns the org's call of this Call-ID that began between two moments.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn of_call_id(
     tx: &mut Tx,
     org: Uuid,
@@ -107,10 +107,10 @@ pub fn of_call_id(
     )
 }
 
-/// The failed log-ins of a Call-ID, oldest first.
+/// Returns the failed log-ins of a Call-ID, oldest first.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn log_ins_failed(tx: &mut Tx, org: Uuid, call_id: &str) -> Result<Vec<AuthFailure>, Error> {
     tx.all(
         "SELECT * FROM auth_failures WHERE org_id = $1 AND sip_call_id = $2 ORDER BY at, id LIMIT $3",

@@ -1,8 +1,8 @@
-//! The change feed: a write and its row commit together, and readers follow the rows by number.
+//! The change feed: each change commits together with its row, and readers follow the rows by number.
 //!
-//! Numbers must become visible in their order, or a reader that has seen 8 would never see a 7 that commits later. SQLite has
-//! one writer at a time. On PostgreSQL the number is drawn under an advisory lock that is held until the commit, as the last
-//! statement of the transaction, so that no one waits for it while holding up another.
+//! Numbers must become visible in their order, or a reader that has seen 8 would never see a 7 that commits later. SQLite has one writer at
+//! a time. On PostgreSQL the number is drawn under an advisory lock that is held until the commit, as the last statement of the
+//! transaction, so that no transaction waits for it while it blocks another.
 
 use std::time::Duration;
 
@@ -14,31 +14,31 @@ use super::column::from_row;
 use super::error::Error;
 use super::tx::Tx;
 
-/// How long rows are kept; a reader that was away for longer starts anew.
+/// Time for which rows are kept; a reader that was away for longer has to start anew.
 pub const KEPT: Duration = Duration::from_secs(24 * 3600);
 
-/// Serialises the numbering on PostgreSQL.
+/// Lock that serialises the numbering on PostgreSQL.
 const LOCK: i64 = 0x7472_756e_6b00_0002;
-/// Notifications of other nodes.
+/// Channel of notifications to other nodes.
 pub(crate) const CHANNEL: &str = "trunkline_changes";
 
-/// Changes that are read at once.
+/// Changes that one query reads.
 macro_rules! at_once {
     () => {
         1000
     };
 }
 
-/// What a reader gets.
+/// Changes for a reader.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Changes {
-    /// Read on from here.
+    /// Number to read on from.
     pub seq: i64,
-    /// In the order of their commits.
+    /// Changes in the order of their commits.
     pub changes: Vec<Change>,
-    /// Rows were pruned that this reader hasn't seen: whatever it holds must be read anew.
+    /// Rows that this reader hasn't seen were pruned: it must read all its data anew.
     pub missed: bool,
-    /// There are more than are read at once.
+    /// There are further changes.
     pub more: bool,
 }
 
@@ -56,7 +56,7 @@ from_row!(Row {
     entity_id
 });
 
-/// Adds rows to a transaction, as its last statements; gives the number of the last.
+/// Adds rows to a transaction, as its last statements; returns the number of the last.
 pub(super) fn append(tx: &mut Tx, changes: &[Change], now: Moment) -> Result<i64, Error> {
     if tx.is_shared() {
         tx.run("SELECT pg_advisory_xact_lock($1)", &[&LOCK])?;
@@ -65,7 +65,7 @@ pub(super) fn append(tx: &mut Tx, changes: &[Change], now: Moment) -> Result<i64
     for change in changes {
         let (org, kind, entity) = change.columns();
         let sql = "INSERT INTO changes (org_id, kind, entity_id, at) VALUES ($1, $2, $3, $4) RETURNING seq";
-        (last,) = tx.only(sql, &[&org, &kind, &entity, &now])?;
+        (last,) = tx.exactly_one(sql, &[&org, &kind, &entity, &now])?;
     }
     if tx.is_shared() {
         tx.run("SELECT pg_notify($1, '')", &[&CHANNEL])?;
@@ -73,20 +73,20 @@ pub(super) fn append(tx: &mut Tx, changes: &[Change], now: Moment) -> Result<i64
     Ok(last)
 }
 
-/// The number of the last change: read it, then everything, then follow from it.
+/// Returns the number of the last change. A new reader reads this, then all data, then follows from this number.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn position(tx: &mut Tx) -> Result<i64, Error> {
     let sql = "SELECT COALESCE((SELECT MAX(seq) FROM changes), (SELECT seq FROM changes_pruned))";
-    let (seq,) = tx.only(sql, &[])?;
+    let (seq,) = tx.exactly_one(sql, &[])?;
     Ok(seq)
 }
 
-/// What has changed since `seq`.
+/// Returns the changes after `seq`.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn since(tx: &mut Tx, seq: i64) -> Result<Changes, Error> {
     tx.snapshot()?;
     let sql = concat!(
@@ -94,7 +94,7 @@ pub fn since(tx: &mut Tx, seq: i64) -> Result<Changes, Error> {
         at_once!()
     );
     let rows: Vec<Row> = tx.all(sql, &[&seq])?;
-    let (pruned,): (i64,) = tx.only("SELECT seq FROM changes_pruned", &[])?;
+    let (pruned,): (i64,) = tx.exactly_one("SELECT seq FROM changes_pruned", &[])?;
     Ok(Changes {
         seq: rows.last().map_or(seq.max(pruned), |row| row.seq),
         changes: rows.iter().filter_map(Row::change).collect(),
@@ -103,10 +103,10 @@ pub fn since(tx: &mut Tx, seq: i64) -> Result<Changes, Error> {
     })
 }
 
-/// Forgets what is older than [`KEPT`].
+/// Deletes rows older than [`KEPT`].
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn prune(tx: &mut Tx, now: Moment) -> Result<(), Error> {
     let sql = "UPDATE changes_pruned SET seq = COALESCE((SELECT MAX(seq) FROM changes WHERE at < $1), seq)";
     tx.run(sql, &[&(now - KEPT)])?;
@@ -118,7 +118,7 @@ pub fn prune(tx: &mut Tx, now: Moment) -> Result<(), Error> {
 }
 
 impl Row {
-    /// `None` for a kind that a newer node writes and this one need not follow.
+    /// Returns the change; `None` for a kind of a newer version, which this one needn't follow.
     fn change(&self) -> Option<Change> {
         match self.kind.as_str() {
             "org" => self.org_id.map(Change::Org),

@@ -1,7 +1,7 @@
-//! Handoffs: a conversation that an agent gave to a human.
+//! Handoffs: conversations that an agent gave to a human.
 //!
-//! Those of an org are recorded one after the other, each later than the one before by at least a microsecond. So a list never
-//! gains an item below one that was seen, and how many lie in a window is the difference of two positions.
+//! The handoffs of an org are recorded one after the other, each at least a microsecond later than the one before. So a list never gains an
+//! item below one that was seen, and the number within a window is the difference of two positions.
 
 use serde_json::json;
 pub use trunkline_model::handoff::{Reason, Sentiment};
@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::column::{self, from_row, maybe, micros, moment, named, to_json, written};
 use super::error::Error;
 use super::tx::Tx;
-use super::{EventType, NewEvent, Page, Position, edit, new_id};
+use super::{EventType, NewEvent, Page, Position, lock_org, new_id};
 
 /// A handoff.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -22,15 +22,15 @@ pub struct Handoff {
     pub org_id: Uuid,
     /// The conversation.
     pub session_id: String,
-    /// What it was about, in the agent's words.
+    /// Summary of the conversation, in the agent's words.
     pub summary: String,
-    /// Why it was handed off, in the agent's words.
+    /// Reason in the agent's own words.
     pub explanation: Option<String>,
-    /// Why; at least one.
+    /// Reasons; at least one.
     pub reasons: Vec<Reason>,
-    /// How the person felt.
+    /// Sentiment of the caller.
     pub sentiment: Option<Sentiment>,
-    /// When; no other of the org has the same.
+    /// Time of the handoff; no other handoff of the org has the same.
     pub created_at: Moment,
 }
 from_row!(Handoff {
@@ -44,36 +44,36 @@ from_row!(Handoff {
     created_at: moment,
 });
 
-/// The columns of a [`Handoff`]: lists are long, and others that it has no use for aren't read.
+/// Columns of a [`Handoff`]. Others aren't read, since lists are long.
 macro_rules! columns {
     () => {
         "handoffs.id, handoffs.org_id, session_id, summary, explanation, reasons, sentiment, handoffs.created_at"
     };
 }
 
-/// What a handoff is made of.
+/// A new handoff.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewHandoff {
     /// The conversation.
     pub session_id: String,
-    /// What it was about.
+    /// Summary of the conversation.
     pub summary: String,
-    /// Why it was handed off.
+    /// Reason in the agent's own words.
     pub explanation: Option<String>,
-    /// Why; none counts as implied by the agent, and one named twice counts once.
+    /// Reasons; an empty list counts as implied by the agent, and repeated ones count once.
     pub reasons: Vec<Reason>,
-    /// How the person felt.
+    /// Sentiment of the caller.
     pub sentiment: Option<Sentiment>,
 }
 
-/// Which handoffs to list.
+/// Filter for handoffs.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct HandoffFilter {
-    /// For this reason, among others.
+    /// Handoffs with this reason, among others.
     pub reason: Option<Reason>,
-    /// Then or later.
+    /// At this time or later.
     pub from: Moment,
-    /// Then or before.
+    /// At this time or before.
     pub to: Moment,
 }
 
@@ -82,16 +82,16 @@ pub struct HandoffFilter {
 /// # Errors
 /// [`Wrong::Absent`](super::Wrong::Absent) if there is no such org.
 pub fn record(tx: &mut Tx, org: Uuid, new: NewHandoff, now: Moment) -> Result<Handoff, Error> {
-    edit(tx, org)?;
+    lock_org(tx, org)?;
     let handoff = append(tx, org, (new_id(now), None), new, now)?;
     tx.record([handoff.event()]);
     Ok(handoff)
 }
 
-/// A page of the org's handoffs, newest first, after `after`.
+/// Returns a page of the org's handoffs, newest first, after `after`.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn list(
     tx: &mut Tx,
     org: Uuid,
@@ -99,7 +99,7 @@ pub fn list(
     after: Option<Position>,
     limit: u32,
 ) -> Result<Page<Handoff>, Error> {
-    // No snapshot is needed: whatever arrives meanwhile is younger than the window.
+    // No snapshot is needed: handoffs that arrive meanwhile are newer than the window.
     let end = after.map_or(micros(filter.to), |after| {
         micros(filter.to).min(after.at_micros() - 1)
     });
@@ -112,7 +112,7 @@ pub fn list(
 }
 
 impl Handoff {
-    /// What is told of it.
+    /// Returns the event of the handoff.
     fn event(&self) -> NewEvent {
         let data = json!({
             "handoff_id": self.id,
@@ -128,15 +128,15 @@ impl Handoff {
     }
 }
 
-/// Which handoff of which call.
+/// Identity of the handoff of a call.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct OfCall {
-    /// The handoff's id: it is recorded once.
+    /// Id of the handoff: it is recorded once.
     pub(super) id: Uuid,
     pub(super) call: Uuid,
 }
 
-/// Records the handoff of a call unless it is there already, or the org is gone; gives its event.
+/// Records the handoff of a call unless it is recorded already, or the org no longer exists; returns its event.
 pub(super) fn record_once(
     tx: &mut Tx,
     org: Uuid,
@@ -144,8 +144,8 @@ pub(super) fn record_once(
     new: NewHandoff,
     at: Moment,
 ) -> Result<Option<NewEvent>, Error> {
-    // Positions are given out one after the other.
-    if let Err(Error::Wrong(_)) = edit(tx, org) {
+    // Positions are assigned one after the other.
+    if let Err(Error::Wrong(_)) = lock_org(tx, org) {
         return Ok(None);
     }
     let recorded: Option<(Uuid,)> = tx.one("SELECT id FROM handoffs WHERE id = $1", &[&of.id])?;
@@ -169,9 +169,9 @@ fn append(
     )?;
     let (last_at, last_position) = last.unwrap_or((-1, 0));
     let at = micros(now).max(last_at + 1);
-    let reasons = sound(new.reasons);
+    let reasons = distinct(new.reasons);
 
-    let handoff: Handoff = tx.only(
+    let handoff: Handoff = tx.exactly_one(
         "INSERT INTO handoffs (id, org_id, session_id, call_id, summary, explanation, reasons, sentiment, position, created_at)
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) RETURNING *",
         &[
@@ -195,8 +195,8 @@ fn append(
     Ok(handoff)
 }
 
-/// At least one, each once.
-fn sound(given: Vec<Reason>) -> Vec<Reason> {
+/// Returns the reasons without repetition, at least one.
+fn distinct(given: Vec<Reason>) -> Vec<Reason> {
     let mut reasons = Vec::with_capacity(given.len().max(1));
     for reason in given {
         if !reasons.contains(&reason) {
@@ -224,7 +224,7 @@ fn add_reason(
     Ok(())
 }
 
-/// One more than `limit`, from `end` backwards.
+/// Reads one item more than `limit`, from `end` backwards.
 fn items(
     tx: &mut Tx,
     org: Uuid,
@@ -259,17 +259,17 @@ fn items(
     }
 }
 
-/// How many lie in the window: the difference of two positions. The oldest that is left needn't be the org's first.
+/// Returns the number within the window: the difference of two positions. The oldest remaining one needn't be the org's first.
 fn count(tx: &mut Tx, org: Uuid, filter: HandoffFilter) -> Result<i64, Error> {
     let (before, end) = (micros(filter.from) - 1, micros(filter.to));
     let (count,): (i64,) = match filter.reason {
-        None => tx.only(
+        None => tx.exactly_one(
             "SELECT COALESCE((SELECT position FROM handoffs WHERE org_id = $1 AND created_at <= $3 ORDER BY created_at DESC LIMIT 1), 0)
                   - COALESCE((SELECT position FROM handoffs WHERE org_id = $1 AND created_at <= $2 ORDER BY created_at DESC LIMIT 1),
                              (SELECT position - 1 FROM handoffs WHERE org_id = $1 ORDER BY created_at LIMIT 1), 0)",
             &[&org, &before, &end],
         ),
-        Some(reason) => tx.only(
+        Some(reason) => tx.exactly_one(
             "SELECT COALESCE((SELECT position FROM handoff_reasons WHERE org_id = $1 AND reason = $4 AND created_at <= $3
                               ORDER BY created_at DESC LIMIT 1), 0)
                   - COALESCE((SELECT position FROM handoff_reasons WHERE org_id = $1 AND reason = $4 AND created_at <= $2
@@ -296,7 +296,7 @@ mod tests {
                 vec![ProhibitedTopic, InsufficientTools],
             ),
         ] {
-            assert_eq!(sound(given), kept);
+            assert_eq!(distinct(given), kept);
         }
     }
 

@@ -1,8 +1,8 @@
-//! Answers that are kept, so that a request which is sent again does its work once.
+//! Stored answers to requests with an `Idempotency-Key`, so that a repeated request does its work once.
 //!
-//! An entry is of one credential, method, path and key. It begins as a claim without an answer, which ends at the next start of its
-//! node if that one dies, or by itself; then the answer takes its place, sealed, for as long as answers are kept. It is committed with what
-//! the request did: a node that dies has either done and answered it, or neither.
+//! An entry belongs to one credential, method, path and key. It begins as a claim without an answer. If the claim's node dies, the claim
+//! ends at the node's next start, or by itself. The answer, sealed, replaces it, and is committed together with the effects of the request:
+//! a node that dies has either done and answered it, or neither.
 
 use std::time::Duration;
 
@@ -15,50 +15,50 @@ use super::column::{from_row, maybe, moment, small, to_json};
 use super::error::{Broke, Error};
 use super::tx::Tx;
 
-/// How long an answer is kept.
+/// Time for which an answer is stored.
 const KEPT: Duration = Duration::from_secs(24 * 3600);
-/// How long a claim stands without an answer: longer than any request takes.
+/// Time for which a claim holds without an answer: longer than any request takes.
 const CLAIMED: Duration = Duration::from_secs(120);
 
-/// Which request it is.
+/// Identity of a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Asked {
+pub struct RequestKey {
     /// The key of the org or partner.
     pub credential: Uuid,
     /// The method.
     pub method: &'static str,
-    /// The path, as it was asked for.
+    /// The path as requested.
     pub path: String,
-    /// The client's name for the request.
+    /// The `Idempotency-Key`.
     pub key: String,
-    /// What the body says, as a hash.
+    /// Hash of the body's meaning.
     pub body: [u8; 32],
     /// SHA-256 of the body's octets, which earlier versions compared.
     pub octets: [u8; 32],
 }
 
-/// An answer as it is kept.
+/// A stored answer.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Kept {
+pub struct StoredAnswer {
     /// The status.
     pub status: u16,
-    /// What is said: a refusal's sentence, or else the whole body.
+    /// A refusal's sentence, or else the whole body.
     pub text: String,
-    /// Whether `text` is a refusal's sentence.
+    /// `text` is a refusal's sentence.
     pub refusal: bool,
 }
 
-/// What is known of a request.
+/// State of a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Claim {
-    /// Nothing: it is the asker's to do now.
-    Ours,
-    /// Somebody does it at this moment.
-    UnderWay,
+    /// The request is new, and claimed for the caller, who has to do it now.
+    New,
+    /// Another process is doing the request.
+    InProgress,
     /// The key was used with another body.
     OtherBody,
-    /// It has been done.
-    Done(Kept),
+    /// The request is done.
+    Done(StoredAnswer),
 }
 
 #[derive(Debug)]
@@ -78,18 +78,23 @@ from_row!(Row {
 const OF_REQUEST: &str = "SELECT body_hash, status, answer, expires_at FROM idempotency_keys
                           WHERE credential_id = $1 AND method = $2 AND path = $3 AND key = $4";
 
-/// Looks the request up, and claims it for `node` if nobody has.
+/// Looks the request up, and claims it for `node` if it is new.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
-pub fn claim(tx: &mut Tx, asked: &Asked, node: Option<u8>, now: Moment) -> Result<Claim, Error> {
-    tx.aside();
+/// [`Broke`](super::Broke): the database fails.
+pub fn claim(
+    tx: &mut Tx,
+    asked: &RequestKey,
+    node: Option<u8>,
+    now: Moment,
+) -> Result<Claim, Error> {
+    tx.mark_internal();
 
     if let Some(claim) = look_up(tx, asked, now)? {
         return Ok(claim);
     }
 
-    // What has expired makes room for a new claim; of two at once one inserts or updates the row.
+    // An expired row makes room for a new claim; of two transactions at once one inserts or updates the row.
     let claimed = tx.run(
         "INSERT INTO idempotency_keys (credential_id, method, path, key, body_hash, expires_at, node)
          VALUES ($1, $2, $3, $4, $5, $6, $8)
@@ -109,16 +114,16 @@ pub fn claim(tx: &mut Tx, asked: &Asked, node: Option<u8>, now: Moment) -> Resul
         ],
     )?;
     match claimed {
-        0 => Ok(look_up(tx, asked, now)?.unwrap_or(Claim::UnderWay)),
-        _ => Ok(Claim::Ours),
+        0 => Ok(look_up(tx, asked, now)?.unwrap_or(Claim::InProgress)),
+        _ => Ok(Claim::New),
     }
 }
 
-/// What is known of the request: `None` if nobody has claimed it.
+/// Returns the state of the request; `None` if it is unclaimed.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
-pub fn look_up(tx: &mut Tx, asked: &Asked, now: Moment) -> Result<Option<Claim>, Error> {
+/// [`Broke`](super::Broke): the database fails.
+pub fn look_up(tx: &mut Tx, asked: &RequestKey, now: Moment) -> Result<Option<Claim>, Error> {
     let row: Option<Row> = tx.one(
         OF_REQUEST,
         &[&asked.credential, &asked.method, &asked.path, &asked.key],
@@ -132,22 +137,27 @@ pub fn look_up(tx: &mut Tx, asked: &Asked, now: Moment) -> Result<Option<Claim>,
             let plain = tx.keyring().open(&context_of(asked), &sealed)?;
             Claim::Done(serde_json::from_slice(&plain).map_err(|_| Broke::Seal)?)
         }
-        _ => Claim::UnderWay,
+        _ => Claim::InProgress,
     }))
 }
 
-/// Keeps the answer to a claimed request.
+/// Stores the answer to a claimed request.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
-pub fn keep(tx: &mut Tx, asked: &Asked, kept: &Kept, now: Moment) -> Result<(), Error> {
+/// [`Broke`](super::Broke): the database fails.
+pub fn keep(
+    tx: &mut Tx,
+    asked: &RequestKey,
+    kept: &StoredAnswer,
+    now: Moment,
+) -> Result<(), Error> {
     let sealed = tx
         .keyring()
         .seal(&context_of(asked), to_json(kept).as_bytes());
     let sql = "UPDATE idempotency_keys SET status = $5, answer = $6, expires_at = $7
                WHERE credential_id = $1 AND method = $2 AND path = $3 AND key = $4";
 
-    let Asked {
+    let RequestKey {
         credential,
         method,
         path,
@@ -164,12 +174,12 @@ pub fn keep(tx: &mut Tx, asked: &Asked, kept: &Kept, now: Moment) -> Result<(), 
     Ok(())
 }
 
-/// Gives a claim up: the request may be made again.
+/// Gives up a claim, so that the request may be made again.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
-pub fn give_up(tx: &mut Tx, asked: &Asked) -> Result<(), Error> {
-    tx.aside();
+/// [`Broke`](super::Broke): the database fails.
+pub fn give_up(tx: &mut Tx, asked: &RequestKey) -> Result<(), Error> {
+    tx.mark_internal();
     tx.run(
         "DELETE FROM idempotency_keys
          WHERE credential_id = $1 AND method = $2 AND path = $3 AND key = $4 AND status IS NULL",
@@ -178,31 +188,31 @@ pub fn give_up(tx: &mut Tx, asked: &Asked) -> Result<(), Error> {
     Ok(())
 }
 
-/// Gives up what earlier runs of the node have claimed and not answered: they are dead. Gives how many claims that were.
+/// Gives up the unanswered claims of earlier runs of the node. Returns their number.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn free(tx: &mut Tx, node: u8) -> Result<u64, Error> {
     let sql = "DELETE FROM idempotency_keys WHERE node = $1 AND status IS NULL";
     let freed = tx.run(sql, &[&node])?;
     Ok(freed)
 }
 
-/// Forgets what has expired.
+/// Deletes expired entries.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn prune(tx: &mut Tx, now: Moment) -> Result<(), Error> {
     let sql = "DELETE FROM idempotency_keys WHERE expires_at <= $1";
     tx.run(sql, &[&now])?;
     Ok(())
 }
 
-fn context_of(asked: &Asked) -> Vec<u8> {
+fn context_of(asked: &RequestKey) -> Vec<u8> {
     context(asked.credential, asked.method, &asked.path, &asked.key)
 }
 
-/// What the answer is sealed for: this request and no other.
+/// Returns the context under which the answer is sealed: this request and no other.
 pub(super) fn context(credential: Uuid, method: &str, path: &str, key: &str) -> Vec<u8> {
     let request = Sha256::new()
         .chain_update(credential)

@@ -1,6 +1,6 @@
-//! Who a visitor of the widget is: contacts found by the org's own id, or by e-mail and phone, and made or updated.
+//! Identification of the widget's visitors: finds a contact by the org's own id, or by e-mail and phone, and creates or updates it.
 //!
-//! The two ways never meet: a contact with an external id is found by that alone, one without by its addresses alone.
+//! The two ways never meet: a contact with an external id is found by that alone, a contact without one by its addresses alone.
 
 use serde_json::{Map, Value};
 use trunkline_routing::numbers;
@@ -13,7 +13,7 @@ use super::error::Error;
 use super::tx::Tx;
 use super::{new_id, set};
 
-/// What is said of a contact. Of each field: `None` leaves it, `Some(None)` clears it.
+/// Details of a contact. Of each field: `None` leaves it, `Some(None)` clears it.
 #[derive(Clone, PartialEq, Debug, Default)]
 #[expect(
     missing_docs,
@@ -31,7 +31,7 @@ pub struct ContactDetails {
     pub http_action_overrides: Option<Option<Map<String, Value>>>,
 }
 
-/// How a contact is looked for.
+/// Key by which a contact is found.
 #[derive(Clone, Debug)]
 enum By {
     ExternalId(String),
@@ -42,7 +42,7 @@ enum By {
 }
 
 impl Contacts<'_> {
-    /// The contact of this external id, made or updated with the details. Two at once make one.
+    /// Returns the contact of this external id, created or updated with the details. Two calls at once create one contact.
     ///
     /// # Errors
     /// [`Wrong::Text`](super::Wrong::Text), or [`Broke`](super::Broke).
@@ -57,9 +57,11 @@ impl Contacts<'_> {
         self.identify(org, by, details, now).await
     }
 
-    /// The contact without an external id that has the e-mail address, ignoring case; or else the phone, unless both the request
-    /// and that contact have an address, so that a shared phone doesn't give one person another's account. The oldest where
-    /// several match, a new one where none does; updated with the details. Two at once make one.
+    /// Returns the contact without an external id that has the e-mail address, ignoring case, or else the phone; created if none matches,
+    /// and updated with the details. Where several match, the oldest counts. Two calls at once create one contact.
+    ///
+    /// The phone doesn't count if both the request and the contact have an e-mail address, so that a shared phone doesn't give one person
+    /// another's account.
     ///
     /// # Errors
     /// As [`identify_by_external_id`](Self::identify_by_external_id).
@@ -109,7 +111,7 @@ impl Contacts<'_> {
         details: &ContactDetails,
         now: Moment,
     ) -> Result<Contact, Error> {
-        // Most who come have come before and say the same: they take no turn.
+        // Most visitors are known and unchanged: they need no lock.
         let asked = by.clone();
         let known = self.0.read_inline(move |tx| find(tx, org, &asked)).await?;
         if let Some(known) = known.filter(|known| details.changed(known, now).is_none()) {
@@ -141,7 +143,7 @@ impl Contacts<'_> {
 }
 
 impl ContactDetails {
-    /// The contact as it is to be; `None` if it is that already.
+    /// Returns the contact as changed; `None` if nothing changes.
     fn changed(&self, contact: &Contact, now: Moment) -> Option<Contact> {
         let applied = self.applied(contact.clone());
         (applied != *contact).then_some(Contact {
@@ -192,12 +194,12 @@ fn blank(org: Uuid, by: &By, now: Moment) -> Contact {
     }
 }
 
-/// An address without its case: our pattern lets ASCII alone through.
+/// Returns an address in lower case; the pattern for addresses permits ASCII only.
 fn folded(email: &str) -> String {
     email.to_ascii_lowercase()
 }
 
-/// The phone as E.164 where it is a number that needs no country to be read, else as it was given.
+/// Returns the phone as E.164 if it is a number that can be read without a country, else as given.
 pub(super) fn phone_key(phone: &str) -> String {
     numbers::reduce(phone, None, &|_| false)
         .map_or_else(|| phone.to_owned(), |number| number.to_string())

@@ -1,44 +1,44 @@
-//! A change is in force before its writer goes on: whatever follows the change feed in this process says how far it has come, and
-//! a commit waits for it.
+//! Makes a writer wait until its change is in force in this process: each follower of the change feed reports its progress, and a commit
+//! waits for all of them.
 //!
-//! Followers of other processes are not waited for. Nor is one for longer than [`PATIENCE`]: the change is committed, and a
-//! follower that can't read the database must not keep requests.
+//! Followers in other processes are not waited for. Nor is a slow one for longer than [`PATIENCE`]: the change is committed, and a follower
+//! that can't read the database must not block requests.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
 
-/// How long a writer waits.
+/// Longest wait of a writer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Counts the writers that went on without waiting any longer.
+/// Metric: writers that stopped waiting.
 const LATE: &str = "trunkline_changes_late_total";
 
-/// Those who follow the change feed in this process.
+/// Followers of the change feed in this process.
 #[derive(Debug, Default)]
 pub(super) struct Followers(Mutex<Vec<watch::Receiver<i64>>>);
 
-/// Says how far the change feed has been applied. Nobody waits for a follower that is dropped.
+/// Handle by which a follower reports its progress. A dropped follower isn't waited for.
 #[derive(Debug)]
 pub struct Follower(watch::Sender<i64>);
 
 impl Follower {
-    /// Everything up to the change of this number is in force.
+    /// Reports that everything up to the change of this number is in force.
     pub fn applied(&self, seq: i64) {
         self.0.send_replace(seq);
     }
 
-    /// Waits until the change of this number has been applied, and with it all before.
+    /// Waits until the change of this number, and all before it, have been applied.
     pub async fn reaches(&self, seq: i64) {
-        // The sender is ours, so it lives.
+        // The sender is `self`, so it is alive.
         let _ = self.0.subscribe().wait_for(|applied| *applied >= seq).await;
     }
 }
 
 impl Followers {
     pub(super) fn add(&self) -> Follower {
-        // Until it has said how far it is, every change is ahead of it.
+        // Until the first report every change counts as unapplied.
         let (applied, seen) = watch::channel(i64::MIN);
         let mut followers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         followers.retain(|follower| follower.has_changed().is_ok());
@@ -46,7 +46,7 @@ impl Followers {
         Follower(applied)
     }
 
-    /// Waits until all have applied the change of this number.
+    /// Waits until all followers have applied the change of this number.
     pub(super) async fn reach(&self, seq: i64) {
         if self.reach_within(PATIENCE, seq).await {
             return;
@@ -59,7 +59,7 @@ impl Followers {
         );
     }
 
-    /// False if the time was over first.
+    /// Returns false if the time ran out first.
     async fn reach_within(&self, patience: Duration, seq: i64) -> bool {
         let followers = self
             .0
@@ -68,7 +68,7 @@ impl Followers {
             .clone();
         let all = async {
             for mut follower in followers {
-                // One that is gone has nothing to apply.
+                // A dropped follower has nothing to apply.
                 let _ = follower.wait_for(|applied| *applied >= seq).await;
             }
         };

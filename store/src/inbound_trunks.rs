@@ -1,4 +1,4 @@
-//! Inbound trunks: one an org, with the credentials that its PBX registers and calls with.
+//! Inbound trunks: one for each org, with the credentials with which its PBX registers and calls.
 
 use std::collections::HashSet;
 
@@ -15,9 +15,9 @@ use super::error::{Broke, Error, Kind, Refused, Wrong};
 use super::keyring::Keyring;
 use super::password::Password;
 use super::tx::Tx;
-use super::{Change, edit, new_id, set};
+use super::{Change, lock_org, new_id, set};
 
-/// How long the old credentials work after a rotation.
+/// Time for which the old credentials work after a rotation.
 const OLD_PAIR_WORKS: Duration = Duration::from_secs(24 * 3600);
 
 /// An org's inbound trunk.
@@ -33,7 +33,7 @@ pub struct InboundTrunk {
     pub username: String,
     /// Digest password.
     pub password: Password,
-    /// Its numbers, in the order in which routing tries them; some may have lost their verification since they were listed.
+    /// Numbers in the order in which routing tries them; some may have lost their verification since they were listed.
     pub numbers: Vec<E164>,
     /// Noise suppression, handed to the runtime.
     pub krisp_enabled: bool,
@@ -41,34 +41,35 @@ pub struct InboundTrunk {
     pub rtp_from_any_address: bool,
     /// Networks whose calls to `numbers` need no credentials.
     pub allowed_addresses: Vec<IpNet>,
-    /// Those of them that the operator entered.
+    /// Those of `allowed_addresses` that the operator entered.
     pub operator_addresses: Vec<IpNet>,
-    /// How numbers in national form are read.
+    /// Country in whose national form the trunk sends numbers.
     pub default_country: Option<Country>,
-    /// How `Refer-To` names a phone number.
+    /// Form in which `Refer-To` names a phone number.
     pub refer_to_format: ReferFormat,
     /// The host in `Refer-To`; `None`: that of the peer's Contact.
     pub refer_host: Option<String>,
-    /// Whether the context headers also stand inside the `Refer-To` URI.
+    /// The context headers are repeated inside the `Refer-To` URI.
     pub refer_headers_in_uri: bool,
-    /// How callers are handed over.
+    /// Method by which callers are transferred.
     pub transfer_way: TransferWay,
-    /// Whether a failed REFER is followed by a bridge.
+    /// A failed REFER is followed by a bridge.
     pub bridge_when_refer_fails: bool,
-    /// When the PBX was first seen to keep its caller after an accepted REFER had failed.
+    /// Time at which the PBX was first seen to keep the call after an accepted REFER had failed.
     pub refer_kept_caller_at: Option<Moment>,
-    /// Calls at once; `None`: no limit.
+    /// Most concurrent calls; `None`: no limit.
     pub max_concurrent_calls: Option<u32>,
-    /// When it was made.
+    /// Time of creation.
     pub created_at: Moment,
-    /// When it was changed last.
+    /// Time of the last change.
     pub updated_at: Moment,
 }
 
-/// What to change; `None` leaves a field as it is (or, on a new trunk, at its default), and `Some(None)` clears one that may be empty. The fields are the record's.
+/// A change of a trunk; `None` leaves a field as it is (or, on a new trunk, at its default), and `Some(None)` clears one that may be empty.
+/// The fields are those of [`InboundTrunk`].
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct InboundTrunkChange {
-    /// On a new trunk, `None` is every verified number of the org.
+    /// On a new trunk `None` stands for every verified number of the org.
     pub numbers: Option<Vec<E164>>,
     pub name: Option<String>,
     pub krisp_enabled: Option<bool>,
@@ -85,18 +86,18 @@ pub struct InboundTrunkChange {
     pub max_concurrent_calls: Option<Option<u32>>,
 }
 
-/// What a sync did.
+/// Result of [`sync`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Synced {
-    /// The trunk as it is now.
+    /// The trunk as changed.
     pub trunk: InboundTrunk,
-    /// Verified numbers that were not listed.
+    /// Verified numbers that are now listed.
     pub added: Vec<E164>,
-    /// Listed numbers that were no longer verified.
+    /// Listed numbers that were removed, since they are no longer verified.
     pub removed: Vec<E164>,
 }
 
-/// Makes the org's trunk, with new credentials.
+/// Creates the org's trunk, with new credentials.
 ///
 /// # Errors
 /// [`Wrong::Absent`] if there is no such org, [`Refused::TrunkExists`], [`Wrong::Entries`] of [`Wrong::NotVerified`],
@@ -107,7 +108,7 @@ pub fn create(
     settings: &InboundTrunkChange,
     now: Moment,
 ) -> Result<InboundTrunk, Error> {
-    edit(tx, org)?;
+    lock_org(tx, org)?;
     let verified = verified(tx, org)?;
     let numbers = match &settings.numbers {
         Some(numbers) => may_list(numbers, &[], &verified)?,
@@ -122,7 +123,7 @@ pub fn create(
     Ok(trunk)
 }
 
-/// The org's trunk.
+/// Returns the org's trunk.
 ///
 /// # Errors
 /// [`Wrong::Absent`].
@@ -136,7 +137,7 @@ pub fn of_org(tx: &mut Tx, org: Uuid) -> Result<InboundTrunk, Error> {
     Ok(row.open(&tx.keyring(), numbers)?)
 }
 
-/// Changes the trunk; gives it as it is then.
+/// Changes the trunk; returns it as changed.
 ///
 /// # Errors
 /// [`Wrong::Absent`], [`Wrong::Entries`] of [`Wrong::NotVerified`].
@@ -146,7 +147,7 @@ pub fn update(
     change: &InboundTrunkChange,
     now: Moment,
 ) -> Result<InboundTrunk, Error> {
-    edit(tx, org)?;
+    lock_org(tx, org)?;
     let mut trunk = of_org(tx, org)?;
     if let Some(numbers) = &change.numbers {
         let verified = verified(tx, org)?;
@@ -188,7 +189,7 @@ pub fn update(
 /// # Errors
 /// [`Wrong::Absent`].
 pub fn delete(tx: &mut Tx, org: Uuid, now: Moment) -> Result<(), Error> {
-    edit(tx, org)?;
+    lock_org(tx, org)?;
     if tx.run("DELETE FROM inbound_trunks WHERE org_id = $1", &[&org])? == 0 {
         return Err(Wrong::Absent(Kind::InboundTrunk).into());
     }
@@ -196,15 +197,15 @@ pub fn delete(tx: &mut Tx, org: Uuid, now: Moment) -> Result<(), Error> {
     Ok(())
 }
 
-/// Gives the trunk new credentials; the old ones work for 24 hours more.
+/// Replaces the trunk's credentials; the old ones work for 24 hours more.
 ///
 /// # Errors
 /// [`Wrong::Absent`].
 pub fn rotate_credentials(tx: &mut Tx, org: Uuid, now: Moment) -> Result<InboundTrunk, Error> {
-    edit(tx, org)?;
+    lock_org(tx, org)?;
     let mut trunk = of_org(tx, org)?;
 
-    // The password is sealed under the user name, so the sealed value moves as it is.
+    // The password is sealed under the user name, so the sealed value can move as it is.
     tx.run(
         "INSERT INTO old_credentials (username, org_id, trunk_id, password, expires_at)
          SELECT username, org_id, id, password, $2 FROM inbound_trunks WHERE org_id = $1",
@@ -226,7 +227,7 @@ pub fn rotate_credentials(tx: &mut Tx, org: Uuid, now: Moment) -> Result<Inbound
     Ok(trunk)
 }
 
-/// Lists more numbers, after those that are listed; one that is listed changes nothing.
+/// Appends numbers to the list; a number that is listed already changes nothing.
 ///
 /// # Errors
 /// [`Wrong::Absent`], [`Wrong::Entries`] of [`Wrong::NotVerified`].
@@ -236,7 +237,7 @@ pub fn add_numbers(
     numbers: &[E164],
     now: Moment,
 ) -> Result<InboundTrunk, Error> {
-    edit(tx, org)?;
+    lock_org(tx, org)?;
     let mut trunk = of_org(tx, org)?;
     let verified = verified(tx, org)?;
     let more = may_list(numbers, &trunk.numbers, &verified)?;
@@ -246,7 +247,7 @@ pub fn add_numbers(
     Ok(trunk)
 }
 
-/// Takes a number off the list.
+/// Removes a number from the list.
 ///
 /// # Errors
 /// [`Wrong::Absent`] for the trunk, or for a number that isn't listed.
@@ -256,7 +257,7 @@ pub fn remove_number(
     number: &E164,
     now: Moment,
 ) -> Result<InboundTrunk, Error> {
-    edit(tx, org)?;
+    lock_org(tx, org)?;
     let mut trunk = of_org(tx, org)?;
     if !trunk.numbers.contains(number) {
         return Err(Wrong::Absent(Kind::Number).into());
@@ -272,12 +273,12 @@ pub fn remove_number(
     Ok(trunk)
 }
 
-/// Lists every verified number, and takes off what is no longer verified.
+/// Lists every verified number, and removes those that are no longer verified.
 ///
 /// # Errors
 /// [`Wrong::Absent`].
 pub fn sync(tx: &mut Tx, org: Uuid, now: Moment) -> Result<Synced, Error> {
-    edit(tx, org)?;
+    lock_org(tx, org)?;
     let mut trunk = of_org(tx, org)?;
     let verified = verified(tx, org)?;
     let known: HashSet<_> = verified.iter().copied().collect();
@@ -414,7 +415,7 @@ fn insert(tx: &mut Tx, trunk: &InboundTrunk) -> Result<(), Error> {
     }
 }
 
-/// Replaces the list, where it is another one; a number that comes twice counts once.
+/// Replaces the list if it differs; a repeated number counts once.
 fn list_numbers(
     tx: &mut Tx,
     trunk: &mut InboundTrunk,
@@ -427,7 +428,7 @@ fn list_numbers(
         return Ok(());
     }
 
-    // Of many numbers few change at once, and most at the end: those before keep their rows.
+    // Few of many numbers change at once, and most of these at the end: rows before the first difference stay.
     let both = listed.iter().zip(&trunk.numbers);
     let same = both.take_while(|(new, old)| new == old).count();
     let (org, id) = (trunk.org_id, trunk.id);
@@ -446,14 +447,14 @@ fn list_numbers(
     Ok(())
 }
 
-/// The org's verified numbers, oldest first.
+/// Returns the org's verified numbers, oldest first.
 fn verified(tx: &mut Tx, org: Uuid) -> Result<Vec<E164>, Error> {
     let sql = "SELECT number FROM numbers WHERE org_id = $1 AND verified_at IS NOT NULL ORDER BY created_at, id";
     let rows: Vec<Listed> = tx.all(sql, &[&org])?;
     Ok(rows.into_iter().map(|row| row.number).collect())
 }
 
-/// A list may name what is verified, and what it names already.
+/// Checks a list: it may have verified numbers, and those that are listed already.
 fn may_list(numbers: &[E164], listed: &[E164], verified: &[E164]) -> Result<Vec<E164>, Error> {
     let known: HashSet<_> = listed.iter().chain(verified).collect();
     let unlisted = |number: &E164| !known.contains(number);
@@ -470,7 +471,7 @@ fn may_list(numbers: &[E164], listed: &[E164], verified: &[E164]) -> Result<Vec<
     }
 }
 
-/// Letters and digits that aren't mistaken for one another, so that a person can type them: 5 bits each.
+/// Returns new credentials of letters and digits that can't be confused, so that a person can type them; each has 5 bits.
 fn new_credentials() -> (String, Password) {
     const ALPHABET: &[u8; 32] = b"abcdefghjkmnpqrstuvwxyz023456789";
     let letters = |octets: &[u8]| -> String {

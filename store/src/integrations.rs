@@ -13,13 +13,13 @@ use super::tx::Tx;
 /// An account with the booking platform.
 #[derive(Clone, PartialEq, Eq)]
 pub struct NewBooking {
-    /// What tells it from the org's others.
+    /// Name of the account, unique in the org.
     pub name: String,
     /// The application's key.
     pub app_key: String,
     /// The user's key.
     pub user_key: String,
-    /// The company that is meant where none is named.
+    /// Company that applies where none is named.
     pub default_company_shortname: Option<String>,
 }
 
@@ -36,9 +36,9 @@ impl std::fmt::Debug for NewBooking {
 pub struct Integration {
     /// Its id.
     pub id: Uuid,
-    /// What tells it from the org's others.
+    /// Name of the account, unique in the org.
     pub name: String,
-    /// The company that is meant where none is named.
+    /// Company that applies where none is named.
     pub default_company_shortname: Option<String>,
     credentials: Vec<u8>,
 }
@@ -59,7 +59,7 @@ impl std::fmt::Debug for Integration {
 }
 
 impl Integration {
-    /// The credentials: the application's key and the user's.
+    /// Returns the credentials: the application's key and the user's.
     ///
     /// # Errors
     /// [`Broke::Seal`] if another installation sealed them.
@@ -71,17 +71,17 @@ impl Integration {
     }
 }
 
-/// What is sealed.
+/// The sealed part.
 #[derive(Serialize, Deserialize)]
 struct Credentials {
     app_key: String,
     user_key: String,
 }
 
-/// The org's accounts with the booking platform, by name.
+/// Returns the org's accounts with the booking platform, by name.
 ///
 /// # Errors
-/// [`Broke`] alone.
+/// [`Broke`]: the database fails.
 pub fn bookings(tx: &mut Tx, org: Uuid) -> Result<Vec<Integration>, Error> {
     tx.all(
         "SELECT id, name, default_company_shortname, credentials FROM integrations
@@ -90,7 +90,7 @@ pub fn bookings(tx: &mut Tx, org: Uuid) -> Result<Vec<Integration>, Error> {
     )
 }
 
-/// Keeps a new account.
+/// Stores a new account.
 pub(super) fn connect(
     tx: &mut Tx,
     org: Uuid,
@@ -113,7 +113,7 @@ pub(super) fn connect(
     Ok(())
 }
 
-/// Makes these the org's accounts, and no others. One whose name is known keeps its id.
+/// Replaces the org's accounts with these. An account with a known name keeps its id.
 pub(super) fn replace(
     tx: &mut Tx,
     org: Uuid,
@@ -154,7 +154,7 @@ fn sealed(keyring: &Keyring, id: Uuid, booking: &NewBooking) -> Vec<u8> {
     keyring.seal(&context(id), to_json(&credentials).as_bytes())
 }
 
-/// What an account's credentials are sealed under.
+/// Returns the context under which an account's credentials are sealed.
 pub(super) fn context(id: Uuid) -> Vec<u8> {
     [b"integration\0", id.as_bytes().as_slice()].concat()
 }

@@ -1,6 +1,6 @@
-//! The installation's keys in memory: what seals, what signs, what MACs. Where they are kept is `secrets`.
+//! The installation's keys in memory: for sealing, signing and MACs. `secrets` stores them.
 //!
-//! Sealing is XChaCha20-Poly1305 (24-octet random nonces, so no counter is kept); signing is Ed25519 (RFC 8032, RFC 8037).
+//! Sealing is XChaCha20-Poly1305 (random nonces of 24 octets, so no counter is kept); signing is Ed25519 (RFC 8032, RFC 8037).
 
 use std::sync::Arc;
 
@@ -18,17 +18,17 @@ use super::error::Broke;
 const NONCE: usize = 24;
 const KEY_ID: usize = 8;
 
-/// Names a sealing key: the first octets of what it sealed.
+/// Id of a sealing key: the first octets of every value that it sealed.
 pub(crate) type SealingId = [u8; KEY_ID];
 
-/// All keys of the installation. Clones follow each other's signing keys.
+/// All keys of the installation. Clones share changes of the keys.
 #[derive(Clone)]
 pub struct Keyring {
-    /// The newest seals, all open. Another may join them while we run, or old ones leave them.
+    /// The newest key seals, all of them open. Keys may be added or removed while the daemon runs.
     sealing: Arc<ArcSwap<Vec<SealingKey>>>,
-    /// The newest signs, all are published. Another may join them while we run, or one leave them.
+    /// The newest key signs, all of them are published. Keys may be added or removed while the daemon runs.
     signing: Arc<ArcSwap<Vec<SigningPair>>>,
-    /// What they signed once is known, and refused.
+    /// Keys whose tokens are recognised, but refused.
     retired: Arc<ArcSwap<Vec<RetiredKey>>>,
     mac: Zeroizing<[u8; 32]>,
 }
@@ -40,7 +40,7 @@ pub struct SigningPair {
     key: SigningKey,
 }
 
-/// The public half of a signing key that signs no more.
+/// The public half of a retired signing key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RetiredKey {
     id: String,
@@ -54,10 +54,10 @@ pub(crate) struct SealingKey {
     cipher: XChaCha20Poly1305,
 }
 
-/// A keyring as it is written down: 32 octets a key, oldest first, in hexadecimal.
+/// Text form of a keyring: 32 octets for each key, oldest first, in hexadecimal.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Written {
+pub(crate) struct KeyringText {
     pub(crate) sealing: Vec<String>,
     pub(crate) signing: Vec<String>,
     /// Public halves.
@@ -67,8 +67,8 @@ pub(crate) struct Written {
 }
 
 impl Keyring {
-    /// From keys as written; `None` if one is none, or a purpose has none.
-    pub(crate) fn read(written: &Written) -> Option<Self> {
+    /// Parses the text form; `None` if a key is malformed, or one is missing.
+    pub(crate) fn read(written: &KeyringText) -> Option<Self> {
         let keys = |texts: &[String]| {
             texts
                 .iter()
@@ -96,23 +96,23 @@ impl Keyring {
         })
     }
 
-    /// Signing keys that were retired: what they signed counts for nothing by itself.
+    /// Returns retired signing keys: their signatures alone prove nothing any more.
     pub fn retired_keys(&self) -> Arc<Vec<RetiredKey>> {
         self.retired.load_full()
     }
 
-    /// The key that signs new tokens.
+    /// Returns the key that signs new tokens.
     pub fn signing_key(&self) -> SigningPair {
         self.signing.load()[0].clone()
     }
 
-    /// Every key whose tokens are good, the one that signs first.
+    /// Returns every key whose tokens are valid, the signing one first.
     pub fn signing_keys(&self) -> Arc<Vec<SigningPair>> {
         self.signing.load_full()
     }
 
-    /// Signs, and believes what was signed, with the keys of `read`, which are this installation's as they are kept now; says whether they
-    /// are others than before. Those of another installation are left.
+    /// Adopts the keys of `read`, which are this installation's as stored now; returns whether they differ. Keys of another installation
+    /// are ignored.
     pub(crate) fn follow(&self, read: &Self) -> bool {
         let (now, kept) = (self.signing_keys(), read.signing_keys());
         let ids = |pairs: &[SigningPair]| -> Vec<String> {
@@ -140,10 +140,10 @@ impl Keyring {
         true
     }
 
-    /// 32 octets for one purpose (tags, …), the same as long as the installation lives.
+    /// Derives 32 octets for one purpose (tags, …), constant for the installation's lifetime.
     pub fn derive(&self, purpose: &str) -> [u8; 32] {
-        // The key is 32 random octets of fixed length ahead of the purpose, and the result is used as a key, not as a MAC
-        // that an attacker could extend.
+        // A hash is sufficient: the key is 32 random octets of fixed length ahead of the purpose, and the result is used as a key, not as a
+        // MAC that an attacker could extend.
         Sha256::new()
             .chain_update(b"trunkline derived key\0")
             .chain_update(*self.mac)
@@ -152,26 +152,26 @@ impl Keyring {
             .into()
     }
 
-    /// Seals `plain`; it opens only under the same `context` (what it is and whose), so that sealed values can't be swapped.
+    /// Seals `plain`. It opens only under the same `context` (kind and owner of the value), so that sealed values can't be swapped.
     pub fn seal(&self, context: &[u8], plain: &[u8]) -> Vec<u8> {
         self.sealing.load()[0].seal(context, plain)
     }
 
-    /// The id of the key that seals, with which everything begins that it seals.
+    /// Returns the id of the key that seals, with which every value begins that it sealed.
     pub(crate) fn sealing_id(&self) -> SealingId {
         self.sealing.load()[0].id
     }
 
-    /// The id of the oldest sealing key: right after one was staged, its id.
+    /// Returns the id of the oldest sealing key, which is the one just staged.
     pub(crate) fn staged_id(&self) -> SealingId {
         let keys = self.sealing.load();
         keys.last().expect("a keyring has a key that seals").id
     }
 
-    /// Opens what [`seal`](Self::seal) made.
+    /// Opens a value of [`seal`](Self::seal).
     ///
     /// # Errors
-    /// [`Broke::Seal`] if it was altered, or sealed under another context or by another installation.
+    /// [`Broke::Seal`] if the value was altered, or sealed under another context or by another installation.
     pub fn open(&self, context: &[u8], sealed: &[u8]) -> Result<Vec<u8>, Broke> {
         let id = sealed.get(..KEY_ID).ok_or(Broke::Seal)?;
         let keys = self.sealing.load();
@@ -202,7 +202,7 @@ impl SealingKey {
         }
     }
 
-    /// Key id, nonce, ciphertext with its tag.
+    /// Returns key id, nonce, and ciphertext with its tag.
     pub(crate) fn seal(&self, context: &[u8], plain: &[u8]) -> Vec<u8> {
         let nonce: [u8; NONCE] = rand::random();
         let sealed = self
@@ -233,7 +233,7 @@ impl SealingKey {
     }
 }
 
-/// The `kid` of the key with this public half.
+/// Returns the `kid` of the key with this public half.
 fn kid(public: &[u8; 32]) -> String {
     to_hex(&Sha256::digest(public)[..KEY_ID])
 }
@@ -246,12 +246,12 @@ impl RetiredKey {
         }
     }
 
-    /// The `kid` of its tokens.
+    /// Returns the `kid` of its tokens.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// The public key.
+    /// Returns the public key.
     pub const fn public(&self) -> &[u8; 32] {
         &self.public
     }
@@ -266,12 +266,12 @@ impl SigningPair {
         }
     }
 
-    /// The `kid` of tokens and of the published key.
+    /// Returns the `kid` of its tokens and of the published key.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// The private key as PKCS #8 DER.
+    /// Returns the private key as PKCS #8 DER.
     pub fn pkcs8(&self) -> Zeroizing<Vec<u8>> {
         let document = self
             .key
@@ -280,14 +280,14 @@ impl SigningPair {
         Zeroizing::new(document.as_bytes().to_vec())
     }
 
-    /// The public key: the `x` of its JWK (RFC 8037 §2) before base64url.
+    /// Returns the public key: the `x` of its JWK (RFC 8037 §2) before base64url.
     pub fn public(&self) -> [u8; 32] {
         self.key.verifying_key().to_bytes()
     }
 }
 
-impl Written {
-    /// As many new keys as a keyring needs.
+impl KeyringText {
+    /// Generates a complete set of keys.
     pub(crate) fn generate() -> Self {
         let key = || to_hex(&rand::random::<[u8; 32]>());
         Self {
@@ -298,13 +298,13 @@ impl Written {
         }
     }
 
-    /// Adds a sealing key as the oldest: every process that has read it opens what it seals, and none seals with it yet.
+    /// Adds a sealing key as the oldest: every process that has read it can open values of it, and none seals with it yet.
     pub(crate) fn stage_sealing(&mut self) {
         let new = Zeroizing::new(rand::random::<[u8; 32]>());
         self.sealing.insert(0, to_hex(&*new));
     }
 
-    /// Makes a staged key the newest, which seals; says whether it is there.
+    /// Makes a staged key the newest, which seals; returns whether it exists.
     pub(crate) fn use_staged_sealing(&mut self, id: SealingId) -> bool {
         let is_staged = |text: &String| {
             let key = from_hex(text).map(Zeroizing::new);
@@ -318,7 +318,7 @@ impl Written {
         true
     }
 
-    /// Drops every sealing key but the newest, if that has this id; says whether it has.
+    /// Drops every sealing key but the newest, if that has this id; returns whether it has.
     pub(crate) fn retire_sealing(&mut self, newest: SealingId) -> bool {
         let seed = self.sealing.last().and_then(|text| from_hex(text));
         let Some(seed) = seed.map(Zeroizing::new) else {
@@ -332,7 +332,7 @@ impl Written {
         true
     }
 
-    /// Moves a signing key among the retired ones, by its `kid`. One that is there already stays.
+    /// Retires a signing key by its `kid`. Retiring it again changes nothing.
     pub(crate) fn retire(&mut self, kid: &str) -> Result<(), RetireFault> {
         let is_retired = |public: &String| {
             from_hex(public).is_some_and(|public| RetiredKey::new(public).id == kid)
@@ -360,16 +360,16 @@ impl Written {
     }
 }
 
-/// Why a signing key isn't retired.
+/// Reason why a signing key isn't retired.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum RetireFault {
     /// No key has this id.
     Unknown,
-    /// It is the one that signs.
+    /// The key is the one that signs.
     Signs,
 }
 
-impl Drop for Written {
+impl Drop for KeyringText {
     fn drop(&mut self) {
         self.sealing.zeroize();
         self.signing.zeroize();

@@ -1,13 +1,12 @@
-//! Everything that is kept: all SQL is here, one file an aggregate, for SQLite and PostgreSQL alike, and the [`journal`] of calls.
+//! Persistence: all SQL, one file for each aggregate, for SQLite and PostgreSQL alike, and the [`journal`] of calls.
 //!
-//! A method of an aggregate takes the org first, so that a query across tenants can't be written by accident; what isn't of one
-//! org (partners, nodes, the change feed) says so by its type. Knows nothing of HTTP, SIP messages or sockets.
+//! A function of an aggregate takes the org first, so that a query across tenants can't be written by accident; data that belongs to no org
+//! (partners, nodes, the change feed) has a type of its own. Knows nothing of HTTP, SIP messages or sockets.
 
 mod acting;
 pub mod aged;
 pub mod agent_config;
 pub mod agents;
-pub mod asks;
 pub mod attempts;
 pub mod audit;
 pub mod auth_failures;
@@ -25,7 +24,6 @@ pub mod dedications;
 pub mod deleted_orgs;
 pub mod deliveries;
 pub mod destinations;
-mod drawn;
 mod edit;
 mod effects;
 pub mod erasing;
@@ -47,8 +45,10 @@ mod keyring;
 pub mod logins;
 pub mod lost;
 mod migrate;
+pub mod node_commands;
 pub mod nodes;
 pub mod number_codes;
+mod numbering;
 pub mod numbers;
 pub mod of_contact;
 pub mod old_pairs;
@@ -67,13 +67,13 @@ mod postgres;
 pub mod private;
 mod projection;
 pub mod purge;
-mod reach;
 pub mod realm;
 pub mod registrations;
 mod reseal;
 mod retention;
 mod rows;
 mod secrets;
+mod server;
 pub mod sessions;
 mod signal;
 mod snapshot;
@@ -91,7 +91,6 @@ pub mod webhooks;
 pub use acting::{Acting, Actor, ActorKind, Deed};
 pub use agent_config::AgentConfig;
 pub use agents::{Agent, AgentChange, AgentKind, NewAgent};
-pub use asks::{Ask, Asking};
 pub use audit::{AuditEntry, AuditFilter, AuditOf};
 pub use auth_failures::{AuthFailure, NewAuthFailure};
 pub use call_ends::{CallEnd, CallEnds};
@@ -102,7 +101,7 @@ pub use column::written;
 pub use contacts::{Contact, Contacts};
 pub use dedications::Dedication;
 pub use deleted_orgs::{DeletedOrg, Purge};
-pub use deliveries::{Attempt, Delivery, DeliveryState, Held, Outcome};
+pub use deliveries::{Attempt, Delivery, DeliveryState, LeasedDelivery, Outcome};
 pub use destinations::{Destination, DestinationChange, NewDestination};
 pub use effects::Effects;
 pub use erasing::RowsErased;
@@ -111,13 +110,14 @@ pub use error::{Broke, Error, Kind, Refused, Wrong};
 pub use event::{Event, EventType, NewEvent, RegisteredPbx};
 pub use explained::{Explained, Recorded};
 pub use handoffs::{Handoff, HandoffFilter, NewHandoff, Reason, Sentiment};
-pub use idempotency::{Asked, Claim, Kept};
+pub use idempotency::{Claim, RequestKey, StoredAnswer};
 pub use identify::ContactDetails;
 pub use in_force::Follower;
 pub use inbound_trunks::{InboundTrunk, InboundTrunkChange, Synced};
 pub use integrations::{Integration, NewBooking};
 pub use keyring::{Keyring, RetiredKey, SigningPair};
 pub use logins::{Access, LoginLink, NewLogin, Role};
+pub use node_commands::{CommandState, NodeCommand};
 pub use nodes::{Renewal, Serving};
 pub use number_codes::{MadeCode, TRIES, TriedCode};
 pub use numbers::Number;
@@ -147,5 +147,5 @@ pub use tx::Tx;
 pub use usage::{CallSeconds, UsageParts, UsageRow, UsageWindow, whole_seconds};
 pub use webhooks::{NewWebhook, Webhook, WebhookChange};
 
-use edit::{edit, set};
+use edit::{lock_org, set};
 use ids::{id_at, new_id};

@@ -9,16 +9,16 @@ use super::column::{from_row, moment, named};
 use super::error::{Error, Kind, Wrong};
 use super::page::{List, Narrow, Page, Position};
 use super::tx::Tx;
-use super::{edit, new_id};
+use super::{lock_org, new_id};
 
-/// What the members of a role may do.
+/// Rights of the members of a role.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(rename = "RoleAccess")]
 pub enum Access {
-    /// Everything.
+    /// Read and change everything.
     Write,
-    /// See everything, change nothing.
+    /// Read everything, change nothing.
     Read,
 }
 
@@ -29,9 +29,9 @@ pub struct Role {
     pub id: Uuid,
     /// Its name.
     pub name: String,
-    /// What its members may do.
+    /// Rights of its members.
     pub access: Access,
-    /// When it was made.
+    /// Time of creation.
     pub created_at: Moment,
 }
 from_row!(Role {
@@ -41,25 +41,25 @@ from_row!(Role {
     created_at: moment
 });
 
-/// Whom a link is to log in.
+/// The person that a link logs in.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewLogin {
-    /// The e-mail address, which is the account's in any case of its letters.
+    /// E-mail address; identifies the account, ignoring case.
     pub email: String,
-    /// The name, should the account have to be made.
+    /// Name for a new account.
     pub name: Option<String>,
-    /// Roles, should the membership have to be made; with none the org's first member becomes `admin`, later ones `member`.
+    /// Roles for a new membership; with none the org's first member becomes `admin`, later ones `member`.
     pub roles: Vec<Uuid>,
 }
 
-/// A link, as it is kept: by the SHA-256 of its token.
+/// A link as stored: by the SHA-256 of its token.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct LoginLink {
     /// SHA-256 of the token.
     pub token_hash: [u8; 32],
-    /// When it ends, used or not.
+    /// Expiry, used or not.
     pub expires_at: Moment,
-    /// Whether a page with a button stands before it.
+    /// A page with a button comes before the log-in.
     pub confirm: bool,
 }
 
@@ -69,10 +69,10 @@ const LIST: List = List {
     by: ["access", "name"],
 };
 
-/// A page of the org's roles, newest first, narrowed by access and name.
+/// Returns a page of the org's roles, newest first, filtered by access and name.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn roles(
     tx: &mut Tx,
     org: Uuid,
@@ -86,10 +86,10 @@ pub fn roles(
     })
 }
 
-/// Keeps a link that logs a person into the org, making the account and the membership where there is none.
+/// Stores a link that logs a person into the org; creates account and membership if necessary.
 ///
 /// # Errors
-/// [`Wrong::Absent`] without such an org; [`Wrong::Unknown`] for the first role that isn't the org's, if roles are needed.
+/// [`Wrong::Absent`] if there is no such org; [`Wrong::Unknown`] for the first role that isn't the org's, if roles are needed.
 pub fn create_link(
     tx: &mut Tx,
     org: Uuid,
@@ -97,7 +97,7 @@ pub fn create_link(
     link: &LoginLink,
     now: Moment,
 ) -> Result<(), Error> {
-    edit(tx, org)?;
+    lock_org(tx, org)?;
     let user = account(tx, new, now)?;
     join(tx, org, user, &new.roles, now)?;
     tx.run(
@@ -107,13 +107,13 @@ pub fn create_link(
     Ok(())
 }
 
-/// The account of the address, made if there is none.
+/// Returns the account of the address, creating it if necessary.
 fn account(tx: &mut Tx, new: &NewLogin, now: Moment) -> Result<Uuid, Error> {
     let email = new.email.to_ascii_lowercase();
     let usual = || new.email.split('@').next().unwrap_or_default().to_owned();
     let name = new.name.clone().unwrap_or_else(usual);
-    let (user,): (Uuid,) = tx.only(
-        // The update changes nothing: it waits for another org's link that makes the account right now, and gives its id.
+    let (user,): (Uuid,) = tx.exactly_one(
+        // The update changes no value: it waits for a concurrent transaction that creates the account, and returns its id.
         "INSERT INTO users (id, email, name, created_at) VALUES ($1, $2, $3, $4)
          ON CONFLICT (email) DO UPDATE SET email = excluded.email RETURNING id",
         &[&new_id(now), &email, &name, &now],
@@ -121,9 +121,9 @@ fn account(tx: &mut Tx, new: &NewLogin, now: Moment) -> Result<Uuid, Error> {
     Ok(user)
 }
 
-/// Makes the membership and gives it its roles, unless the person is a member.
+/// Creates the membership with its roles, unless the person is a member.
 fn join(tx: &mut Tx, org: Uuid, user: Uuid, roles: &[Uuid], now: Moment) -> Result<(), Error> {
-    let (members,): (i64,) = tx.only(
+    let (members,): (i64,) = tx.exactly_one(
         "SELECT COUNT(*) FROM memberships WHERE org_id = $1",
         &[&org],
     )?;
@@ -143,7 +143,7 @@ fn join(tx: &mut Tx, org: Uuid, user: Uuid, roles: &[Uuid], now: Moment) -> Resu
     Ok(())
 }
 
-/// The roles named, or the usual one if none is.
+/// Returns the named roles, or the usual one if none is named.
 fn wanted(tx: &mut Tx, org: Uuid, named: &[Uuid], usual: &str) -> Result<Vec<Uuid>, Error> {
     let found: Vec<(Uuid, String)> =
         tx.all("SELECT id, name FROM roles WHERE org_id = $1", &[&org])?;

@@ -1,8 +1,8 @@
-//! Calls whose node has died, or doesn't answer: closed as `lost`, and given back to a node that was only held up.
+//! Calls whose node has died or doesn't respond: closed as `lost`, and reopened if the node was only stalled.
 //!
-//! A stalled node looks like a dead one, while its calls go on. So their rows are closed as soon as its lease has expired, and their end is
-//! told as an event later: when the node's next run begins, or when nobody waits for it any more. A true end that is learnt until then is
-//! the one that is told, and no call has two.
+//! A stalled node looks like a dead one, while its calls continue. So their rows are closed as soon as its lease has expired, but the
+//! events of their ends are recorded later: when the node's next run begins, or after a grace period. A true end that arrives before that
+//! is the one recorded, and no call has two ends.
 
 use trunkline_model::record::{HangupBy, Status};
 use trunkline_sip::moment::Moment;
@@ -13,11 +13,11 @@ use super::tx::Tx;
 use super::{call_ends, transfers};
 use crate::journal::Origin;
 
-/// Closes as lost what `node` left open in its runs before `boot`, and gives how many calls that were. They end at `at`, until when the
-/// node was taken for alive, or at what is known of them from after it. Nothing is told yet: see [`tell`].
+/// Closes as lost the calls that `node` left open in its runs before `boot`, and returns their number. They end at `at`, the last time at
+/// which the node counted as alive, or at the time of a later known fact. Records no event: see [`record_ends`].
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn close(tx: &mut Tx, node: u8, boot: i64, at: Moment) -> Result<u64, Error> {
     transfers::close_lost(tx, node, boot, at)?;
     tx.run(
@@ -36,11 +36,12 @@ pub fn close(tx: &mut Tx, node: u8, boot: i64, at: Moment) -> Result<u64, Error>
     )
 }
 
-/// Tells the end of the calls of `node` that were closed as lost in its runs before `boot`, and gives how many calls that were.
+/// Records the events for the ends of the calls of `node` that were closed as lost in its runs before `boot`, and returns the number of
+/// calls.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
-pub fn tell(tx: &mut Tx, node: u8, boot: i64) -> Result<u64, Error> {
+/// [`Broke`](super::Broke): the database fails.
+pub fn record_ends(tx: &mut Tx, node: u8, boot: i64) -> Result<u64, Error> {
     let sql = concat!(
         "UPDATE calls SET lost_told = TRUE WHERE node = $1 AND boot < $2 AND lost_told = FALSE RETURNING ",
         call_columns!()
@@ -52,11 +53,11 @@ pub fn tell(tx: &mut Tx, node: u8, boot: i64) -> Result<u64, Error> {
     Ok(told)
 }
 
-/// Opens again the calls of a run that others took for dead, as far as their end wasn't told; gives how many calls that were. Calls that
+/// Reopens the calls of a run that others had taken for dead, unless the event of their end is recorded; returns their number. Calls that
 /// ended meanwhile are closed by their last facts.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn reopen(tx: &mut Tx, run: Origin) -> Result<u64, Error> {
     tx.run(
         "UPDATE calls SET ended_at = NULL, hangup_by = NULL, reason = NULL, lost_told = NULL,

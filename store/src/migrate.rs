@@ -1,11 +1,11 @@
-//! The schema's versions: what this build knows, what a database has, and the way from the one to the other.
+//! Migrations: the schema version of this build, that of a database, and the steps from one to the other.
 
 use trunkline_sip::moment::Moment;
 
 use super::error::Error;
 use super::tx::Tx;
 
-/// One step, in both dialects.
+/// One migration, in both dialects.
 struct Migration {
     version: i64,
     name: &'static str,
@@ -13,33 +13,33 @@ struct Migration {
     postgres: &'static str,
 }
 
-/// Found in `migrations/` by `build.rs`, in the order of their versions.
+/// Collected from `migrations/` by `build.rs`, in the order of their versions.
 const MIGRATIONS: &[Migration] = include!(concat!(env!("OUT_DIR"), "/migrations.rs"));
 
-/// Serialises migrations of several nodes on PostgreSQL.
+/// Lock that serialises migrations of several nodes on PostgreSQL.
 const LOCK: i64 = 0x7472_756e_6b00_0001;
 
-/// What a database holds.
+/// Content of a database.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Found {
     /// Nothing.
     Empty,
-    /// Our schema at this version.
+    /// Trunkline's schema at this version.
     Version(i64),
-    /// Tables of somebody else.
+    /// Tables of another program.
     Foreign,
 }
 
-/// The newest version that this build knows.
+/// Returns the newest version that this build knows.
 pub(crate) const fn newest() -> i64 {
     MIGRATIONS[MIGRATIONS.len() - 1].version
 }
 
-/// Looks without changing anything.
+/// Examines a database without changing anything.
 pub(crate) fn look(tx: &mut Tx) -> Result<Found, Error> {
     if tx.is_shared() {
         let sql = "SELECT to_regclass('schema_migrations') IS NOT NULL";
-        let (ours,): (bool,) = tx.only(sql, &[])?;
+        let (ours,): (bool,) = tx.exactly_one(sql, &[])?;
         if !ours {
             return Ok(Found::Empty);
         }
@@ -61,12 +61,12 @@ pub(crate) fn look(tx: &mut Tx) -> Result<Found, Error> {
 const VERSION: &str = "SELECT COALESCE(MAX(version), 0) FROM schema_migrations";
 
 fn version(tx: &mut Tx) -> Result<i64, Error> {
-    let (version,) = tx.only(VERSION, &[])?;
+    let (version,) = tx.exactly_one(VERSION, &[])?;
     Ok(version)
 }
 
-/// Applies what is missing, in the caller's transaction: all of it or nothing. Gives the version found, which is beyond
-/// [`newest`] if a newer build got there first; then nothing was done.
+/// Applies the missing migrations, in the caller's transaction: all or none. Returns the version found, which is beyond [`newest`] if a
+/// newer build has migrated the database; nothing is done then.
 pub(crate) fn migrate(tx: &mut Tx, now: Moment) -> Result<i64, Error> {
     if tx.is_shared() {
         tx.run("SELECT pg_advisory_xact_lock($1)", &[&LOCK])?;
@@ -74,7 +74,7 @@ pub(crate) fn migrate(tx: &mut Tx, now: Moment) -> Result<i64, Error> {
     tx.run(TABLE, &[])?;
     let found = version(tx)?;
     for step in missing(found) {
-        tx.batch(tx.words(step.sqlite, step.postgres))?;
+        tx.batch(tx.by_dialect(step.sqlite, step.postgres))?;
         tx.run(RECORD, &[&step.version, &step.name, &now])?;
     }
     Ok(found)

@@ -1,4 +1,4 @@
-//! The processes that serve: which run of a node is on, and how long it is trusted to be alive, by the clock of the database.
+//! Nodes: the run of each node, and its lease, by the clock of the database.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use super::error::{Error, Refused};
 use super::tx::Tx;
 use crate::journal::Origin;
 
-/// Serialises starts on PostgreSQL.
+/// Lock that serialises starts on PostgreSQL.
 const LOCK: i64 = 0x7472_756e_6b00_0004;
 
-/// A statement by the database's own clock: the pieces of its text are joined by what the database at hand calls now, in microseconds. The
-/// clocks of nodes differ, and a lease holds on all of them.
+/// Statement that uses the database's own clock: the pieces of its text are joined by the database's expression for the present time in
+/// microseconds. The clocks of nodes differ, while a lease must hold on all of them.
 macro_rules! by_its_clock {
     ($tx:expr, $first:literal $(, $next:literal)+ $(,)?) => {
         if $tx.is_shared() {
@@ -24,7 +24,7 @@ macro_rules! by_its_clock {
     };
 }
 
-/// Who serves as a node, or did.
+/// Process that serves as a node, or did.
 struct Holder {
     boot: i64,
     host: String,
@@ -54,12 +54,12 @@ struct Lease {
 }
 from_row!(Lease { until: moment });
 
-/// What came of the renewal of a lease.
+/// Result of renewing a lease.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Renewal {
-    /// It had not expired.
+    /// The lease had not expired.
     Held,
-    /// It had expired: other nodes may have taken over what was this one's.
+    /// The lease had expired: other nodes may have taken over this one's work.
     Lapsed,
     /// Another run of the node has begun, and has the lease.
     Replaced,
@@ -68,13 +68,13 @@ pub enum Renewal {
 /// A node that serves.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Serving {
-    /// Its run.
+    /// The node's run.
     pub run: Origin,
-    /// The runs that it counts in when work is shared out, and has left theirs to.
+    /// Runs that the node has seen: it counts them in when work is divided, and leaves them their share.
     pub sees: Vec<Origin>,
 }
 
-/// Begins the node's next run. `host` tells processes apart: the same one may start again at once, another one when the lease
+/// Begins the node's next run. `host` identifies the process's host: the same one may start again at once, another one only when the lease
 /// has expired.
 ///
 /// # Errors
@@ -117,20 +117,21 @@ pub fn begin(tx: &mut Tx, node: u8, host: &str, lease: Duration) -> Result<Origi
     Ok(Origin { node, boot })
 }
 
-/// Until when the last run of a node was taken for alive: what it left open ended no later. To be asked before the next run begins.
+/// Returns the time until which the last run of a node counted as alive: calls that it left open ended no later. Must be called before the
+/// next run begins.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn trusted_until(tx: &mut Tx, node: u8) -> Result<Option<Moment>, Error> {
     let sql = "SELECT lease_expires_at AS until FROM nodes WHERE node = $1";
     let lease: Option<Lease> = tx.one(sql, &[&node])?;
     Ok(lease.map(|lease| lease.until))
 }
 
-/// Says that the run takes nothing new: what one node does for all is for another.
+/// Marks the run as draining: it accepts nothing new, and leaves tasks that one node does for all to another.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn drain(tx: &mut Tx, run: Origin) -> Result<(), Error> {
     let sql = by_its_clock!(
         tx,
@@ -141,10 +142,10 @@ pub fn drain(tx: &mut Tx, run: Origin) -> Result<(), Error> {
     Ok(())
 }
 
-/// Extends the lease from now on, or with no length ends it.
+/// Extends the lease from now on; a length of zero ends it.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn renew(tx: &mut Tx, run: Origin, lease: Duration) -> Result<Renewal, Error> {
     let sql = by_its_clock!(
         tx,
@@ -166,10 +167,10 @@ pub fn renew(tx: &mut Tx, run: Origin, lease: Duration) -> Result<Renewal, Error
     })
 }
 
-/// The nodes that serve now and go on with it, in the order of their numbers.
+/// Returns the nodes that serve now and aren't draining, in the order of their numbers.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn serving(tx: &mut Tx) -> Result<Vec<Serving>, Error> {
     let sql = by_its_clock!(
         tx,
@@ -185,10 +186,10 @@ pub fn serving(tx: &mut Tx) -> Result<Vec<Serving>, Error> {
     Ok(nodes.collect())
 }
 
-/// Says which runs a run counts in from now on.
+/// Stores the runs that a run has seen.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn see(tx: &mut Tx, run: Origin, sees: &[Origin]) -> Result<(), Error> {
     let sees: Vec<String> = sees
         .iter()
@@ -199,10 +200,10 @@ pub fn see(tx: &mut Tx, run: Origin, sees: &[Origin]) -> Result<(), Error> {
     Ok(())
 }
 
-/// The runs whose lease has expired while calls of theirs are open; those are for others to close.
+/// Returns the runs whose lease has expired while calls of theirs are open; other nodes close these.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn expired(tx: &mut Tx) -> Result<Vec<Origin>, Error> {
     let sql = by_its_clock!(
         tx,
@@ -215,10 +216,10 @@ pub fn expired(tx: &mut Tx) -> Result<Vec<Origin>, Error> {
     Ok(runs(&rows))
 }
 
-/// The runs whose lease expired so long ago that nobody waits for them any more, while nobody has told the end of calls of theirs.
+/// Returns the runs whose lease expired more than `grace` ago, and of whose lost calls no end has been recorded yet.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn given_up(tx: &mut Tx, grace: Duration) -> Result<Vec<Origin>, Error> {
     let sql = by_its_clock!(
         tx,
@@ -231,10 +232,10 @@ pub fn given_up(tx: &mut Tx, grace: Duration) -> Result<Vec<Origin>, Error> {
     Ok(runs(&rows))
 }
 
-/// Other nodes than `own` whose lease expired so long ago that nobody waits for them any more, while PBXs are still registered with them.
+/// Returns other nodes than `own` whose lease expired more than `grace` ago while PBXs are still registered with them.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn left_registered(tx: &mut Tx, own: u8, grace: Duration) -> Result<Vec<u8>, Error> {
     let sql = by_its_clock!(
         tx,
@@ -258,12 +259,12 @@ fn origin(node: i64, boot: i64) -> Option<Origin> {
     Some(Origin { node, boot })
 }
 
-/// In microseconds.
+/// Returns a length in microseconds.
 fn length(lease: Duration) -> i64 {
     i64::try_from(lease.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// `node.boot` of each run.
+/// Parses `node.boot` of each run.
 fn seen(sees: &str) -> Vec<Origin> {
     let run = |text: &str| {
         let (node, boot) = text.split_once('.')?;

@@ -1,5 +1,5 @@
-//! Codes that a call speaks to whoever answers a number. A code is kept as a MAC; how often a number is called and a code is tried is
-//! counted here, so that it holds over all nodes.
+//! Verification codes that a call speaks to the person who answers a number. A code is stored as a MAC. Calls to a number and tries of a
+//! code are counted here, so that the limits hold over all nodes.
 
 use std::time::Duration;
 
@@ -14,50 +14,50 @@ use super::error::{Error, Refused};
 use super::keyring::Keyring;
 use super::numbers::{by_id, mark_verified};
 use super::tx::Tx;
-use super::{Change, Number, edit, new_id};
+use super::{Change, Number, lock_org, new_id};
 
-/// Calls to a number in 24 hours, whoever asks for them.
+/// Most calls to a number in 24 hours, by all orgs together.
 const CALLS: i64 = 3;
 const DAY: Duration = Duration::from_secs(24 * 3600);
-/// How long a code is good.
+/// Validity of a code.
 const LIFE: Duration = Duration::from_secs(600);
-/// How often a code may be tried.
+/// Most tries of a code.
 pub const TRIES: u8 = 5;
 
-/// What came of asking for a code.
+/// Result of requesting a code.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum MadeCode {
     /// The number may be called now.
     Code {
         /// The code's id.
         id: Uuid,
-        /// When it ends.
+        /// Expiry of the code.
         expires_at: Moment,
-        /// Calls that are left to the number within 24 hours.
+        /// Remaining calls to the number within 24 hours.
         calls_left: u8,
     },
-    /// It was called too often.
+    /// The number was called too often.
     TooOften {
-        /// Until it may be called again.
+        /// Time until it may be called again.
         wait: Duration,
     },
 }
 
-/// What came of trying a code.
+/// Result of trying a code.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum TriedCode {
-    /// It is right: the number is verified.
+    /// The code is right: the number is verified.
     Right(Number),
-    /// It is wrong.
+    /// The code is wrong.
     Wrong {
-        /// Tries that are left to the code.
+        /// Remaining tries.
         left: u8,
     },
-    /// There is no code that could be tried.
+    /// The number has no valid code.
     None,
 }
 
-/// Keeps a code for a number of the org, in place of an earlier one.
+/// Stores a code for a number of the org, replacing an earlier one.
 ///
 /// # Errors
 /// [`Wrong::Absent`](super::Wrong::Absent), [`Refused::NumberVerifiedElsewhere`].
@@ -68,7 +68,7 @@ pub fn make(
     code: &[u8],
     now: Moment,
 ) -> Result<MadeCode, Error> {
-    edit(tx, org)?;
+    lock_org(tx, org)?;
     let number = by_id(tx, org, number_id)?;
     let sql =
         "SELECT org_id FROM numbers WHERE number = $1 AND verified_at IS NOT NULL AND org_id <> $2";
@@ -77,7 +77,7 @@ pub fn make(
         return Err(Refused::NumberVerifiedElsewhere(number.number).into());
     }
     if tx.is_shared() {
-        // Orgs that ask for the same number take turns: each locks several of its rows, in an order of its own.
+        // Lock for orgs that request a code for the same number: each locks several of its rows, in an order of its own.
         let turn = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))";
         tx.run(turn, &[&number.number])?;
     }
@@ -119,26 +119,26 @@ pub fn make(
         }
     }
     let sql = "SELECT MIN(made_at) FROM number_codes WHERE number = $1";
-    let (oldest,): (Option<i64>,) = tx.only(sql, &[&number.number])?;
-    tx.aside();
+    let (oldest,): (Option<i64>,) = tx.exactly_one(sql, &[&number.number])?;
+    tx.mark_internal();
     let wait = oldest.map_or(0, |oldest| oldest.saturating_sub(day_ago));
     Ok(MadeCode::TooOften {
         wait: Duration::from_micros(u64::try_from(wait).unwrap_or(0)),
     })
 }
 
-/// Takes a code back whose call was never begun: it doesn't count.
+/// Withdraws a code whose call was never begun, so that it doesn't count.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn take_back(tx: &mut Tx, org: Uuid, id: Uuid) -> Result<(), Error> {
-    edit(tx, org)?;
+    lock_org(tx, org)?;
     let sql = "DELETE FROM number_codes WHERE org_id = $1 AND id = $2";
     tx.run(sql, &[&org, &id])?;
     Ok(())
 }
 
-/// Tries a code, which verifies the number if it is right; a number that is verified stays so, whatever the code.
+/// Tries a code, and verifies the number if it is right. A verified number stays so, whatever the code.
 ///
 /// # Errors
 /// [`Wrong::Absent`](super::Wrong::Absent), [`Refused::NumberVerifiedElsewhere`].
@@ -149,10 +149,10 @@ pub fn try_code(
     code: &[u8],
     now: Moment,
 ) -> Result<TriedCode, Error> {
-    edit(tx, org)?;
+    lock_org(tx, org)?;
     let number = by_id(tx, org, number_id)?;
     if number.verified_at.is_some() {
-        tx.aside();
+        tx.mark_internal();
         return Ok(TriedCode::Right(number));
     }
 
@@ -160,7 +160,7 @@ pub fn try_code(
                WHERE org_id = $1 AND number_id = $2 AND code_mac IS NOT NULL AND expires_at > $3 RETURNING id, code_mac, tries";
     let row: Option<(Uuid, Vec<u8>, i64)> = tx.one(sql, &[&org, &number_id, &now])?;
     let Some((id, kept, tries)) = row else {
-        tx.aside();
+        tx.mark_internal();
         return Ok(TriedCode::None);
     };
 
@@ -182,10 +182,10 @@ pub fn try_code(
     Ok(TriedCode::Right(number))
 }
 
-/// Forgets the numbers that were called more than a day ago.
+/// Deletes the counts of calls older than a day.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn prune(tx: &mut Tx, now: Moment) -> Result<(), Error> {
     let day_ago = micros(now).saturating_sub(micros_of(DAY));
     let sql = "DELETE FROM number_codes WHERE made_at <= $1";
@@ -193,7 +193,7 @@ pub fn prune(tx: &mut Tx, now: Moment) -> Result<(), Error> {
     Ok(())
 }
 
-/// A code of six digits is guessed at once by whoever has its hash: the key isn't in the database.
+/// Returns the MAC of a code. A hash of six digits could be inverted at once; the MAC's key isn't in the database.
 fn mac(keyring: &Keyring, id: Uuid, code: &[u8]) -> Hmac<Sha256> {
     let key = keyring.derive("number codes");
     let mut mac = Hmac::new_from_slice(&key).expect("HMAC takes a key of any length");
@@ -204,7 +204,7 @@ fn mac(keyring: &Keyring, id: Uuid, code: &[u8]) -> Hmac<Sha256> {
 
 fn called(tx: &mut Tx, number: E164, day_ago: i64) -> Result<i64, Error> {
     let sql = "SELECT COUNT(*) FROM number_codes WHERE number = $1 AND made_at > $2";
-    let (count,): (i64,) = tx.only(sql, &[&number, &day_ago])?;
+    let (count,): (i64,) = tx.exactly_one(sql, &[&number, &day_ago])?;
     Ok(count)
 }
 

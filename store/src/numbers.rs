@@ -1,4 +1,4 @@
-//! Phone numbers of orgs: verified in one org only, and each assigned to one agent at most.
+//! Phone numbers of orgs: verified in one org only, and each assigned to at most one agent.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,7 +12,7 @@ use super::column::{from_row, maybe, moment, number, written};
 use super::error::{Error, Kind, Refused, Wrong};
 use super::page::{List, Narrow, Page, Position};
 use super::tx::Tx;
-use super::{Change, EventType, NewEvent, edit, new_id};
+use super::{Change, EventType, NewEvent, lock_org, new_id};
 
 /// A phone number of an org.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -23,11 +23,11 @@ pub struct Number {
     pub org_id: Uuid,
     /// The number.
     pub number: E164,
-    /// When it was verified; `None`: it isn't.
+    /// Time of verification; `None`: not verified.
     pub verified_at: Option<Moment>,
     /// The agent that answers it.
     pub agent_id: Option<Uuid>,
-    /// When it was added.
+    /// Time of creation.
     pub created_at: Moment,
 }
 from_row!(Number {
@@ -48,7 +48,7 @@ const LIST: List = List {
     ],
 };
 
-/// Adds a number, verified at once or not yet.
+/// Adds a number, verified or not.
 ///
 /// # Errors
 /// [`Wrong::Absent`] if there is no such org, [`Refused::NumberExists`], [`Refused::NumberVerifiedElsewhere`].
@@ -59,7 +59,7 @@ pub fn create(
     verified: bool,
     now: Moment,
 ) -> Result<Number, Error> {
-    edit(tx, org)?;
+    lock_org(tx, org)?;
     let held: Option<Number> = tx.one(BY_NUMBER, &[&org, &number])?;
     if held.is_some() {
         return Err(Refused::NumberExists(number).into());
@@ -79,7 +79,7 @@ pub fn create(
     Ok(row)
 }
 
-/// The number of this id.
+/// Returns the number of this id.
 ///
 /// # Errors
 /// [`Wrong::Absent`].
@@ -89,7 +89,7 @@ pub fn by_id(tx: &mut Tx, org: Uuid, id: Uuid) -> Result<Number, Error> {
     Ok(row.ok_or(Wrong::Absent(Kind::Number))?)
 }
 
-/// The org's row for this number.
+/// Returns the org's row for this number.
 ///
 /// # Errors
 /// [`Wrong::Absent`].
@@ -98,20 +98,20 @@ pub fn by_number(tx: &mut Tx, org: Uuid, number: &E164) -> Result<Number, Error>
     Ok(row.ok_or(Wrong::Absent(Kind::Number))?)
 }
 
-/// The org that the number is verified in.
+/// Returns the org in which the number is verified.
 ///
 /// # Errors
-/// [`Broke`] alone.
+/// [`Broke`]: the database fails.
 pub fn verified_in(tx: &mut Tx, number: &E164) -> Result<Option<Uuid>, Error> {
     let sql = "SELECT org_id FROM numbers WHERE number = $1 AND verified_at IS NOT NULL";
     let found: Option<(Uuid,)> = tx.one(sql, &[&number])?;
     Ok(found.map(|(org,)| org))
 }
 
-/// The org's numbers, newest first.
+/// Returns the org's numbers, newest first.
 ///
 /// # Errors
-/// [`Broke`] alone.
+/// [`Broke`]: the database fails.
 pub fn list(tx: &mut Tx, org: Uuid) -> Result<Vec<Number>, Error> {
     tx.all(
         "SELECT * FROM numbers WHERE org_id = $1 ORDER BY created_at DESC, id DESC",
@@ -119,10 +119,10 @@ pub fn list(tx: &mut Tx, org: Uuid) -> Result<Vec<Number>, Error> {
     )
 }
 
-/// A page of the org's numbers, newest first, narrowed by verification and number, after `after`.
+/// Returns a page of the org's numbers, newest first, filtered by verification and number, after `after`.
 ///
 /// # Errors
-/// [`Broke`] alone.
+/// [`Broke`]: the database fails.
 pub fn page(
     tx: &mut Tx,
     org: Uuid,
@@ -136,24 +136,24 @@ pub fn page(
     })
 }
 
-/// The numbers that an agent answers, oldest first.
+/// Returns the numbers that an agent answers, oldest first.
 ///
 /// # Errors
-/// [`Broke`] alone.
+/// [`Broke`]: the database fails.
 pub fn of_agent(tx: &mut Tx, org: Uuid, agent: Uuid) -> Result<Vec<Number>, Error> {
     let sql = "SELECT * FROM numbers WHERE org_id = $1 AND agent_id = $2 ORDER BY created_at, id";
     tx.all(sql, &[&org, &agent])
 }
 
-/// Marks a number as verified; again changes nothing.
+/// Marks a number as verified; repeating it changes nothing.
 ///
 /// # Errors
 /// [`Wrong::Absent`], [`Refused::NumberVerifiedElsewhere`].
 pub fn verify(tx: &mut Tx, org: Uuid, id: Uuid, now: Moment) -> Result<Number, Error> {
-    edit(tx, org)?;
+    lock_org(tx, org)?;
     let number = by_id(tx, org, id)?;
     if number.verified_at.is_some() {
-        tx.aside();
+        tx.mark_internal();
         return Ok(number);
     }
     let number = mark_verified(tx, number, now)?;
@@ -161,12 +161,12 @@ pub fn verify(tx: &mut Tx, org: Uuid, id: Uuid, now: Moment) -> Result<Number, E
     Ok(number)
 }
 
-/// Takes the verification back, which ends the number's assignment.
+/// Revokes the verification, which ends the number's assignment.
 ///
 /// # Errors
 /// [`Wrong::Absent`].
 pub fn unverify(tx: &mut Tx, org: Uuid, id: Uuid, now: Moment) -> Result<Number, Error> {
-    edit(tx, org)?;
+    lock_org(tx, org)?;
     let sql = "UPDATE numbers SET verified_at = NULL, agent_id = NULL WHERE org_id = $1 AND id = $2 RETURNING *";
     let row: Option<Number> = tx.one(sql, &[&org, &id])?;
     let number = row.ok_or(Wrong::Absent(Kind::Number))?;
@@ -179,7 +179,7 @@ pub fn unverify(tx: &mut Tx, org: Uuid, id: Uuid, now: Moment) -> Result<Number,
 /// # Errors
 /// [`Wrong::Absent`].
 pub fn delete(tx: &mut Tx, org: Uuid, id: Uuid, now: Moment) -> Result<(), Error> {
-    edit(tx, org)?;
+    lock_org(tx, org)?;
     let sql = "DELETE FROM numbers WHERE org_id = $1 AND id = $2";
     if tx.run(sql, &[&org, &id])? == 0 {
         return Err(Wrong::Absent(Kind::Number).into());
@@ -188,7 +188,7 @@ pub fn delete(tx: &mut Tx, org: Uuid, id: Uuid, now: Moment) -> Result<(), Error
     Ok(())
 }
 
-/// Gives an agent exactly these numbers.
+/// Assigns exactly these numbers to an agent.
 ///
 /// # Errors
 /// [`Wrong::Absent`] for the agent, [`Wrong::Entries`] of [`Wrong::Unknown`] or [`Wrong::NotVerified`] for the numbers,
@@ -200,12 +200,12 @@ pub fn assign(
     ids: &[Uuid],
     now: Moment,
 ) -> Result<Vec<Number>, Error> {
-    edit(tx, org)?;
+    lock_org(tx, org)?;
     must_exist(tx, org, agent)?;
     let numbers = assignable(tx, org, ids)?;
     must_be_free(tx, org, agent, &numbers)?;
 
-    // Of many numbers few change at once: only those are written.
+    // Few of many numbers change at once: only those are written.
     let wanted: HashSet<Uuid> = ids.iter().copied().collect();
     for held in of_agent(tx, org, agent)? {
         if !wanted.contains(&held.id) {
@@ -226,7 +226,7 @@ pub fn assign(
 
 const BY_NUMBER: &str = "SELECT * FROM numbers WHERE org_id = $1 AND number = $2";
 
-/// Marks a number as verified, and records it.
+/// Marks a number as verified, and records the event.
 pub(super) fn mark_verified(tx: &mut Tx, mut number: Number, now: Moment) -> Result<Number, Error> {
     let sql = "UPDATE numbers SET verified_at = $3 WHERE org_id = $1 AND id = $2";
     match tx.run(sql, &[&number.org_id, &number.id, &now]) {
@@ -240,7 +240,7 @@ pub(super) fn mark_verified(tx: &mut Tx, mut number: Number, now: Moment) -> Res
     Ok(number)
 }
 
-/// Records that the number is verified.
+/// Records the event of a verified number.
 fn note_verified(tx: &mut Tx, number: &Number, now: Moment) {
     let data = json!({
         "phone_number_id": number.id,
@@ -252,7 +252,7 @@ fn note_verified(tx: &mut Tx, number: &Number, now: Moment) {
     tx.record([event]);
 }
 
-/// The numbers of these ids, if each is a verified one of the org.
+/// Returns the numbers of these ids, if each is a verified one of the org.
 fn assignable(tx: &mut Tx, org: Uuid, ids: &[Uuid]) -> Result<Vec<Number>, Error> {
     let sql = "SELECT * FROM numbers WHERE org_id = $1";
     let of_org: Vec<Number> = tx.all(sql, &[&org])?;

@@ -1,4 +1,4 @@
-//! Calls of one contact, with everything that is kept of each: for its export.
+//! All data of one contact's calls, for its export.
 
 use trunkline_routing::E164;
 use uuid::Uuid;
@@ -26,14 +26,14 @@ pub struct ContactCall {
     pub handoffs: Vec<Handoff>,
 }
 
-/// Which contacts to find; at least one field is given.
+/// Search for contacts; at least one field is given.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ContactSearch {
-    /// The org's own id.
+    /// External id.
     pub external_id: Option<String>,
-    /// E-mail address, whatever its case.
+    /// E-mail address, in any case.
     pub email: Option<String>,
-    /// Phone, however it is written.
+    /// Phone, in any notation.
     pub phone: Option<String>,
 }
 
@@ -44,19 +44,19 @@ from_row!(Carried {
     headers: maybe(json)
 });
 
-/// Handoffs of a session that are shown.
+/// Most handoffs of a session that are shown.
 const HANDOFFS: i64 = 100;
 
-/// Calls that name the contact, and those with its number that name nobody: another contact may share the number.
+/// Calls that name the contact, and calls with its number that name no contact; another contact may share the number.
 const CALLS: &str = "SELECT *, CAST(NULL AS TEXT) AS transfer FROM calls
     WHERE org_id = $1 AND (started_at, id) < ($4, $5)
     AND (contact_id = $2 OR (contact_id IS NULL AND $3 IN (from_e164, to_e164)))
     ORDER BY started_at DESC, id DESC LIMIT $6";
 
-/// A page of the contact's calls, newest first, and where the next one begins.
+/// Returns a page of the contact's calls, newest first, and the start of the next page.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn calls(
     tx: &mut Tx,
     org: Uuid,
@@ -92,10 +92,10 @@ pub fn calls(
     Ok((whole, next))
 }
 
-/// Contacts of the org that have all that is given, oldest first, 100 at most.
+/// Returns contacts of the org that match all given fields, oldest first, at most 100.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn find(tx: &mut Tx, org: Uuid, search: &ContactSearch) -> Result<Vec<Contact>, Error> {
     tx.all(
         "SELECT * FROM contacts WHERE org_id = $1
@@ -112,10 +112,11 @@ pub fn find(tx: &mut Tx, org: Uuid, search: &ContactSearch) -> Result<Vec<Contac
     )
 }
 
-/// Number that the contact's calls are known by; none for a verified number of the org itself: calls with it are everybody's.
+/// Returns the number by which the contact's calls are found. `None` for a verified number of the org itself, since other people's calls
+/// have that too.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn number(tx: &mut Tx, org: Uuid, contact: &Contact) -> Result<Option<E164>, Error> {
     let number = contact.phone.as_deref().map(phone_key);
     let Some(number) = number.and_then(|number| E164::parse(&number).ok()) else {

@@ -1,4 +1,4 @@
-//! Credentials of inbound trunks from before a rotation, which work for a day unless they are ended.
+//! Earlier credentials of inbound trunks, which work for a day after a rotation unless they are ended.
 
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
@@ -6,14 +6,14 @@ use uuid::Uuid;
 use super::column::{from_row, moment};
 use super::error::Error;
 use super::tx::Tx;
-use super::{Change, edit};
+use super::{Change, lock_org};
 
-/// A pair from before a rotation.
+/// Earlier credentials of a trunk.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OldPair {
     /// Digest user name.
     pub username: String,
-    /// Until when it works.
+    /// Expiry.
     pub expires_at: Moment,
 }
 from_row!(OldPair {
@@ -21,10 +21,10 @@ from_row!(OldPair {
     expires_at: moment
 });
 
-/// The pairs from before a rotation that still work: user name, and until when; the last one to end first.
+/// Returns the earlier credentials that still work, the last one to expire first.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn list(tx: &mut Tx, org: Uuid, now: Moment) -> Result<Vec<OldPair>, Error> {
     tx.all(
         "SELECT username, expires_at FROM old_credentials WHERE org_id = $1 AND expires_at > $2 ORDER BY expires_at DESC, username",
@@ -32,12 +32,12 @@ pub fn list(tx: &mut Tx, org: Uuid, now: Moment) -> Result<Vec<OldPair>, Error> 
     )
 }
 
-/// Ends the pairs from before a rotation at once.
+/// Ends the earlier credentials at once.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn end(tx: &mut Tx, org: Uuid, now: Moment) -> Result<(), Error> {
-    edit(tx, org)?;
+    lock_org(tx, org)?;
     tx.run("DELETE FROM old_credentials WHERE org_id = $1", &[&org])?;
     tx.changed(Change::Org(org), now);
     Ok(())

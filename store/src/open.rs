@@ -1,6 +1,6 @@
-//! Opening the database: where it is, whether it is ours and not from the future, its keys, its schema.
+//! Opening the database: finds its location, checks that it is Trunkline's and of a known version, loads the keys, and migrates the schema.
 //!
-//! Everything is looked at before anything is written, so that a start that fails leaves the disk as it was.
+//! All checks come before the first write, so that a failed start leaves the disk as it was.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
@@ -21,22 +21,22 @@ use super::keyring::Keyring;
 use super::migrate::{self, Found};
 use super::open_fault::{OpenFault, reason};
 use super::pool::Pool;
-use super::reach::{self, Remote};
 use super::secrets::{self, Vault};
-use super::sqlite::{Access, Connections};
+use super::server::{self, Remote};
+use super::sqlite::{Connections, OpenMode};
 use super::threads::PATIENCE;
 use super::tx::{Mode, Tx};
 
-/// Where everything is kept.
+/// Location of the database and its keys.
 #[derive(Clone)]
 pub struct Options {
-    /// The directory of the SQLite database and its keys; made if absent.
+    /// Directory of the SQLite database and its keys; created if absent.
     pub data_dir: PathBuf,
     /// `sqlite:PATH` or `postgres://…`; `None`: `trunkline.db` in the data directory.
     pub url: Option<String>,
-    /// Seals the keys that a PostgreSQL database holds.
+    /// Key that seals the keys which a PostgreSQL database holds.
     pub master_key: Option<Zeroizing<String>>,
-    /// Connections at most (to read with, on SQLite).
+    /// Most connections (on SQLite: for reading).
     pub max_connections: u32,
 }
 
@@ -48,13 +48,13 @@ impl std::fmt::Debug for Options {
     }
 }
 
-/// Where the URL points.
+/// Target of the URL.
 enum Place {
     Sqlite(PathBuf),
     Postgres(Box<PgConnectOptions>),
 }
 
-/// What is open: the database, the keys, and where these are kept.
+/// Result of opening: the database, the keys, and where these are stored.
 type Opened = (Pool, Keyring, Vault);
 
 pub(crate) async fn open(options: &Options, now: Moment) -> Result<Opened, OpenFault> {
@@ -64,23 +64,23 @@ pub(crate) async fn open(options: &Options, now: Moment) -> Result<Opened, OpenF
     }
 }
 
-/// What is there before it is opened.
+/// Content of the location before it is opened.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Outset {
-    /// Nothing: opening it would make it.
+    /// Nothing: opening would create a database.
     Nothing,
-    /// A database of an older version: opening it would bring it up to date.
+    /// A database of an older version: opening would migrate it.
     Older {
-        /// Its version.
+        /// Version of the database.
         found: i64,
-        /// Ours.
+        /// Version of this build.
         known: i64,
     },
     /// A database of this version.
     Current,
 }
 
-/// Looks without changing anything.
+/// Examines the location without changing anything.
 pub(crate) async fn look(options: &Options) -> Result<Outset, OpenFault> {
     let found = match place(options)? {
         Place::Sqlite(file) if holds_something(&file)? => match look_at(&file).await {
@@ -105,11 +105,11 @@ pub(crate) async fn look(options: &Options) -> Result<Outset, OpenFault> {
     }
 }
 
-/// Why the database can't be opened yet, as far as waiting may help.
+/// Returns the reason why the database can't be opened yet, if waiting may help.
 pub(crate) async fn away(options: &Options) -> Result<Option<String>, OpenFault> {
     match place(options)? {
         Place::Sqlite(_) => Ok(None),
-        Place::Postgres(connect) => reach::away(&connect).await,
+        Place::Postgres(connect) => server::away(&connect).await,
     }
 }
 
@@ -185,7 +185,7 @@ async fn open_postgres(
     now: Moment,
 ) -> Result<Opened, OpenFault> {
     let master = secrets::MasterKey::new(options.master_key.as_ref().map(|key| key.as_str()))?;
-    let working = options.max_connections.saturating_sub(reach::LISTENERS);
+    let working = options.max_connections.saturating_sub(server::LISTENERS);
     let pool = postgres_pool(connect, working.max(2)).await?;
     if let Found::Version(version) = pool.run_read(migrate::look).await? {
         refuse_future(version)?;
@@ -195,20 +195,20 @@ async fn open_postgres(
     Ok((pool, keyring, Vault::Database(master)))
 }
 
-/// The server, which must let us in now.
+/// Connects to the server, which must accept now.
 async fn postgres_pool(connect: PgConnectOptions, max_connections: u32) -> Result<Pool, OpenFault> {
     let connect = connect.application_name("trunkline");
     let connected = tokio::time::timeout(PATIENCE, PgConnection::connect_with(&connect)).await;
     let connection = connected
         .map_err(|_| OpenFault::Unreachable("it doesn't answer in time".to_owned()))?
         .map_err(|error| OpenFault::Unreachable(reason(&error)))?;
-    // It has answered; how it takes the good-bye is its own affair.
+    // The server has accepted: an error in closing this connection is of no interest.
     let _ = connection.close().await;
     Ok(Pool::postgres(Remote::new(connect), max_connections))
 }
 
-/// A new database beside what is left of an old one would take calls and credentials for absent that are merely lost: nothing is begun
-/// there. A first start that was cut off has left no journal.
+/// Refuses to create a database where the keys and journal of an old one remain: calls and credentials would count as absent that are
+/// merely lost. A first start that was interrupted has left no journal.
 fn refuse_gone(file: &Path, data_dir: &Path) -> Result<(), OpenFault> {
     let journal = std::fs::read_dir(data_dir.join("journal"));
     let was_used = journal.is_ok_and(|mut segments| segments.next().is_some());
@@ -232,11 +232,11 @@ fn refuse_future(found: i64) -> Result<(), OpenFault> {
 }
 
 async fn update(pool: &Pool, now: Moment) -> Result<(), OpenFault> {
-    // Another process may be updating the same file.
+    // Another process may be migrating the same file.
     let mut tries = PATIENCE.as_secs();
     let found = loop {
         let update = move |tx: &mut Tx| {
-            tx.aside();
+            tx.mark_internal();
             migrate::migrate(tx, now)
         };
         match pool.run_write(update).await {
@@ -247,7 +247,7 @@ async fn update(pool: &Pool, now: Moment) -> Result<(), OpenFault> {
     refuse_future(found)
 }
 
-/// Whether there is a database at all; an empty file is none.
+/// Returns whether a database exists; an empty file is none.
 fn holds_something(file: &Path) -> Result<bool, OpenFault> {
     match std::fs::metadata(file) {
         Ok(metadata) => Ok(!metadata.is_file() || metadata.len() > 0),
@@ -259,10 +259,10 @@ fn holds_something(file: &Path) -> Result<bool, OpenFault> {
     }
 }
 
-/// What the file is, and the mark of its keys. Without a journal mode, so that another program's file isn't turned into a WAL
+/// Returns the content of the file, and the mark of its keys. Sets no journal mode, so that another program's file isn't converted to a WAL
 /// database.
 async fn look_at(file: &Path) -> Result<(Found, Option<Vec<u8>>), Error> {
-    let connections = Connections::new(file.into(), Access::Looking(PATIENCE), 1);
+    let connections = Connections::new(file.into(), OpenMode::Looking(PATIENCE), 1);
     let look = move || {
         let mut tx = Tx::on_sqlite(Arc::new(connections), Arc::default());
         tx.begin(Mode::Read)?;
@@ -273,18 +273,18 @@ async fn look_at(file: &Path) -> Result<(Found, Option<Vec<u8>>), Error> {
         };
         Ok((found, mark.map(|(mark,)| mark)))
     };
-    apart(look).await
+    off_executor(look).await
 }
 
-/// Awaits what a thread does that may wait for the disk.
-async fn apart<T: Send + 'static>(
+/// Runs work that may wait for the disk on a blocking thread.
+async fn off_executor<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(|fault| Broke::Thread(std::io::Error::other(fault)))?
 }
 
-/// Makes the directory if it is absent, readable to its owner alone, and tries to write in it.
+/// Creates the directory if absent, readable to its owner alone, and checks that it can be written.
 fn ready(directory: &Path) -> std::io::Result<()> {
     if directory.as_os_str().is_empty() {
         return Ok(());
@@ -296,7 +296,8 @@ fn ready(directory: &Path) -> std::io::Result<()> {
     std::fs::remove_file(&probe)
 }
 
-/// Readable to its owner alone, whatever the directory and the umask allow; SQLite's other files take the mode from this one.
+/// Creates the file, readable to its owner alone whatever the directory and the umask permit. SQLite's other files take the mode from this
+/// one.
 fn make_file(file: &Path) -> std::io::Result<()> {
     match OpenOptions::new()
         .write(true)
@@ -309,15 +310,15 @@ fn make_file(file: &Path) -> std::io::Result<()> {
     }
 }
 
-/// Opens the file, and tries again while somebody else opens it too. Where two turn a new file to its write-ahead log, SQLite tells one of them
-/// at once that it is locked, so that they don't wait for each other.
+/// Opens the file, and tries again while another process opens it too. When two processes switch a new file to its write-ahead log, SQLite
+/// tells one of them at once that it is locked, so that they don't deadlock.
 async fn sqlite_pool(file: &Path, readers: u32) -> Result<Pool, Error> {
     const PAUSE: Duration = Duration::from_millis(20);
     let mut patience = pin!(sleep(PATIENCE));
 
     loop {
         let file = file.to_owned();
-        let tried = apart(move || Ok(Pool::sqlite(&file, readers)?)).await;
+        let tried = off_executor(move || Ok(Pool::sqlite(&file, readers)?)).await;
         let is_locked = tried
             .as_ref()
             .is_err_and(|error| sqlite_code(error) == Some(ErrorCode::DatabaseBusy));
@@ -333,7 +334,7 @@ async fn sqlite_pool(file: &Path, readers: u32) -> Result<Pool, Error> {
     }
 }
 
-/// What SQLite gave as the kind of a fault.
+/// Returns SQLite's code of an error.
 fn sqlite_code(error: &Error) -> Option<ErrorCode> {
     match error {
         Error::Broke(Broke::Sqlite(error)) => error.sqlite_error_code(),
@@ -341,7 +342,7 @@ fn sqlite_code(error: &Error) -> Option<ErrorCode> {
     }
 }
 
-/// Why SQLite doesn't open a file: for what lies around it, or for what is in it.
+/// Returns the reason why SQLite doesn't open a file: its surroundings or its content.
 fn unopened(file: &Path, error: &Error) -> OpenFault {
     const AROUND: [ErrorCode; 4] = [
         ErrorCode::ReadOnly,

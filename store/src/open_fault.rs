@@ -1,13 +1,13 @@
-//! Reasons for which the store can't be opened, each with what to do.
+//! Reasons why the store can't be opened, each with its remedy.
 
 use std::path::PathBuf;
 
 use super::error::Error;
 
-/// Why the store can't be opened, and what to do about it.
+/// Reason why the store can't be opened, with its remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenFault {
-    /// `database.url` is of no kind that we know. Its text is not shown: it may hold a password.
+    /// `database.url` is of an unknown kind. Its text is not shown: it may hold a password.
     #[error(
         "database.url is neither sqlite:PATH nor postgres://USER@HOST/DATABASE: correct it, or leave it out for SQLite in data_dir"
     )]
@@ -17,7 +17,7 @@ pub enum OpenFault {
     Directory {
         /// The directory.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the system.
         source: std::io::Error,
     },
     /// The SQLite file can't be read.
@@ -25,28 +25,28 @@ pub enum OpenFault {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What SQLite says.
+        /// Error of SQLite.
         reason: String,
     },
-    /// The SQLite file, or what SQLite keeps beside it, can't be written.
+    /// The SQLite file, or one that SQLite keeps beside it, can't be written.
     #[error("the database {} can't be used ({reason}): look whether its disk is full or failing, and whether this user may write the file and its directory", .path.display())]
     Unusable {
         /// The file.
         path: PathBuf,
-        /// What SQLite says.
+        /// Error of SQLite.
         reason: String,
     },
-    /// The database is gone or empty, while its keys and journal are there.
+    /// The database is gone or empty, while its keys and journal exist.
     #[error("the database {} is {found}, and {} has the keys and the journal of one that was used: restore the database from the backup; for a new installation set data_dir to an empty directory", .path.display(), .data_dir.display())]
     Gone {
         /// The file.
         path: PathBuf,
-        /// What is found in its place.
+        /// What was found in its place.
         found: &'static str,
-        /// Where its keys and journal are.
+        /// Directory of its keys and journal.
         data_dir: PathBuf,
     },
-    /// PostgreSQL has orgs, and not the keys that their secrets are sealed with.
+    /// PostgreSQL has orgs, but not the keys that sealed their secrets.
     #[error(
         "the database has orgs, and its keys are gone from the table secrets: restore the database from the backup"
     )]
@@ -65,9 +65,9 @@ pub enum OpenFault {
         "the database was migrated by a newer version (to {found}; this one knows {known}): run that version, or restore the backup from before it"
     )]
     Future {
-        /// The database's version.
+        /// Version of the database.
         found: i64,
-        /// Ours.
+        /// Version of this build.
         known: i64,
     },
     /// PostgreSQL without a master key.
@@ -75,7 +75,7 @@ pub enum OpenFault {
         "secrets.master_key is not set: with PostgreSQL every node needs the same one, of at least 32 characters (`openssl rand -base64 32` makes one)"
     )]
     NoMasterKey,
-    /// The master key is too short to protect anything.
+    /// The master key is too short.
     #[error(
         "secrets.master_key is shorter than 32 characters: `openssl rand -base64 32` makes a good one"
     )]
@@ -85,27 +85,27 @@ pub enum OpenFault {
         "secrets.master_key is not the one that the keys of this database are sealed under: use the one that it was set up with, or that trunkline key rotate-master was given last"
     )]
     WrongMasterKey,
-    /// The file of keys is gone while the database it belongs to is there.
+    /// The key file is gone while its database exists.
     #[error("{} is missing, and the database has values sealed with its keys: restore it from the backup", .path.display())]
     NoKeys {
-        /// Where it should be.
+        /// Expected path.
         path: PathBuf,
     },
-    /// The file of keys can't be read or doesn't hold keys.
+    /// The key file can't be read or holds no keys.
     #[error("{} can't be read as keys ({reason}): restore it from the backup", .path.display())]
     UnreadableKeys {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The fault.
         reason: String,
     },
-    /// The file of keys belongs to another database.
+    /// The key file belongs to another database.
     #[error("the keys in {} are not those of this database: restore the ones it was made with", .path.display())]
     WrongKeys {
         /// The file.
         path: PathBuf,
     },
-    /// With SQLite the keys lie in a file, and no master key seals them.
+    /// With SQLite the keys are in a file, which no master key seals.
     #[error("there is no master key with SQLite: the keys lie in the data directory")]
     NoMasterKeyHere,
     /// The sealing key that a rotation staged is gone.
@@ -113,12 +113,12 @@ pub enum OpenFault {
         "another command dropped the new sealing key meanwhile: nothing is lost, run this again"
     )]
     NoStagedKey,
-    /// Another rotation made another key seal.
+    /// A concurrent rotation made another key the sealing one.
     #[error(
         "another command made a new sealing key meanwhile: nothing was dropped, run this again"
     )]
     AnotherSeals,
-    /// Values are left that an old sealing key alone opens.
+    /// Values remain that only an old sealing key opens.
     #[error(
         "{0} values were sealed with an old key just now, so that it was not dropped: wait a second for every node to follow, and run this again"
     )]
@@ -126,15 +126,15 @@ pub enum OpenFault {
     /// No signing key has this id.
     #[error("there is no signing key {0}: trunkline key list-signing shows them")]
     NoSigningKey(String),
-    /// The key signs.
+    /// The key is the one that signs.
     #[error("the key {0} signs new tokens: make another first with trunkline key rotate-signing")]
     Signs(String),
-    /// It broke on the way.
+    /// The store failed on the way.
     #[error("the database could not be set up ({0}): check its disk and rights, then start again")]
     Broke(#[from] Error),
 }
 
-/// The database's own words where it has some: sqlx's name its layers as well.
+/// Returns the database's own message if it has one; sqlx adds the names of its layers.
 pub(super) fn reason(error: &sqlx::Error) -> String {
     error
         .as_database_error()

@@ -1,4 +1,4 @@
-//! The API keys of orgs. The key itself is a signed token that is nowhere stored: it is good as long as its row is here.
+//! API keys of orgs. The key itself is a signed token that is stored nowhere: it is valid as long as its row exists.
 
 use serde_json::json;
 use trunkline_sip::moment::Moment;
@@ -10,7 +10,7 @@ use super::org_limit::OrgLimit;
 use super::org_limits::leave_room_for;
 use super::page::{List, Narrow, Page, Position};
 use super::tx::Tx;
-use super::{Change, EventType, NewEvent, edit, new_id};
+use super::{Change, EventType, NewEvent, lock_org, new_id};
 
 /// A key's row.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -21,17 +21,17 @@ pub struct OrgKey {
     pub org_id: Uuid,
     /// Its name.
     pub name: String,
-    /// What it may do.
+    /// Scopes of the key.
     pub scopes: Vec<String>,
-    /// SHA-256 of the token that was issued; `None` for a key from before it was kept that hasn't been used since.
+    /// SHA-256 of the issued token; `None` for a key of an earlier version that hasn't been used since.
     pub token_hash: Option<Vec<u8>>,
-    /// The id of the signing key that signed it.
+    /// Id of the signing key that signed the token.
     pub kid: Option<String>,
-    /// When it was made.
+    /// Time of creation.
     pub created_at: Moment,
-    /// When it was used last, half a minute late at most.
+    /// Time of the last use, at most half a minute late.
     pub last_used_at: Option<Moment>,
-    /// When it ends by itself; `None`: it is good until it is revoked.
+    /// Expiry; `None`: valid until revoked.
     pub expires_at: Option<Moment>,
 }
 from_row!(OrgKey {
@@ -46,19 +46,19 @@ from_row!(OrgKey {
     expires_at: maybe(moment),
 });
 
-/// A key to be made.
+/// A new key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewOrgKey {
     /// Its name.
     pub name: String,
-    /// What it may do.
+    /// Scopes of the key.
     pub scopes: Vec<String>,
-    /// When it ends by itself; `None`: it is good until it is revoked.
+    /// Expiry; `None`: valid until revoked.
     pub expires_at: Option<Moment>,
 }
 
 impl NewOrgKey {
-    /// A key that is good until it is revoked.
+    /// Returns a key that is valid until revoked.
     pub fn lasting(name: &str, scopes: &[&str]) -> Self {
         Self {
             name: name.to_owned(),
@@ -68,32 +68,32 @@ impl NewOrgKey {
     }
 }
 
-/// The token that is issued for a key, as its row keeps it.
+/// The token issued for a key, as its row stores it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Issued {
     /// SHA-256 of the token.
     pub token_hash: [u8; 32],
-    /// The id of the signing key.
+    /// Id of the signing key.
     pub kid: String,
 }
 
-/// Who makes a key.
+/// Issuer of a key.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum IssuedBy {
     /// The org or its partner, within the org's limit.
     Tenant,
-    /// The operator, who is held to no limit.
+    /// The operator, without a limit.
     Operator,
 }
 
-/// How many API keys of an org were signed with one signing key.
+/// Number of an org's API keys that one signing key has signed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SignedKeys {
     /// The org.
     pub org_id: Uuid,
     /// Its name.
     pub name: String,
-    /// How many.
+    /// Number of keys.
     pub keys: u32,
 }
 from_row!(SignedKeys {
@@ -108,7 +108,7 @@ const LIST: List = List {
     by: ["name", "''"],
 };
 
-/// Makes a key's row; `issue` signs the token for the key of this id.
+/// Creates a key's row; `issue` signs the token for the key of this id.
 ///
 /// # Errors
 /// [`Wrong::Absent`] if there is no such org, [`Refused::AtLimit`](super::Refused::AtLimit).
@@ -120,7 +120,7 @@ pub fn create(
     by: IssuedBy,
     now: Moment,
 ) -> Result<OrgKey, Error> {
-    edit(tx, org)?;
+    lock_org(tx, org)?;
 
     if by == IssuedBy::Tenant {
         leave_room_for(tx, org, OrgLimit::ApiKeys, now)?;
@@ -149,10 +149,10 @@ pub fn create(
     Ok(key)
 }
 
-/// The key of this id: `None` if it was revoked.
+/// Returns the key of this id; `None` if it was revoked.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn by_id(tx: &mut Tx, org: Uuid, key: Uuid) -> Result<Option<OrgKey>, Error> {
     tx.one(
         "SELECT * FROM org_keys WHERE org_id = $1 AND id = $2",
@@ -160,10 +160,10 @@ pub fn by_id(tx: &mut Tx, org: Uuid, key: Uuid) -> Result<Option<OrgKey>, Error>
     )
 }
 
-/// The org's keys, newest first.
+/// Returns the org's keys, newest first.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn list(tx: &mut Tx, org: Uuid) -> Result<Vec<OrgKey>, Error> {
     tx.all(
         "SELECT * FROM org_keys WHERE org_id = $1 ORDER BY created_at DESC, id DESC",
@@ -171,10 +171,10 @@ pub fn list(tx: &mut Tx, org: Uuid) -> Result<Vec<OrgKey>, Error> {
     )
 }
 
-/// A page of the org's keys, newest first, narrowed by name, after `after`.
+/// Returns a page of the org's keys, newest first, filtered by name, after `after`.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn page(
     tx: &mut Tx,
     org: Uuid,
@@ -188,11 +188,11 @@ pub fn page(
     })
 }
 
-/// Keeps the token of a key from before tokens were kept: the first one that comes. Gives the hash that the row has then; `None` for a
-/// key that is revoked meanwhile.
+/// Stores the hash of the first token that is used of a key from a version that didn't store it. Returns the row's hash; `None` for a key
+/// that was revoked meanwhile.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn note_token(
     tx: &mut Tx,
     org: Uuid,
@@ -205,14 +205,14 @@ pub fn note_token(
     )?;
     let sql = "SELECT token_hash FROM org_keys WHERE org_id = $1 AND id = $2";
     let kept: Option<(Vec<u8>,)> = tx.one(sql, &[&org, &key])?;
-    tx.aside();
+    tx.mark_internal();
     Ok(kept.map(|(hash,)| hash))
 }
 
-/// How many keys each org has that were signed with the signing key of this id; with `None`, whose token isn't known.
+/// Returns the number of each org's keys that the signing key of this id has signed or, with `None`, whose signing key is unknown.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn signed_with(tx: &mut Tx, kid: Option<&str>) -> Result<Vec<SignedKeys>, Error> {
     let sql = match kid {
         Some(_) => {
@@ -227,10 +227,10 @@ pub fn signed_with(tx: &mut Tx, kid: Option<&str>) -> Result<Vec<SignedKeys>, Er
     tx.all(sql, &[&kid.unwrap_or_default()])
 }
 
-/// Revokes every key that was signed with the signing key of this id, whatever its org; says how many.
+/// Revokes every key that the signing key of this id has signed, of all orgs; returns their number.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn revoke_signed_with(tx: &mut Tx, kid: &str, now: Moment) -> Result<usize, Error> {
     let sql = "DELETE FROM org_keys WHERE kid = $1 RETURNING *";
     let revoked: Vec<OrgKey> = tx.all(sql, &[&kid])?;
@@ -246,10 +246,10 @@ pub fn revoke_signed_with(tx: &mut Tx, kid: &str, now: Moment) -> Result<usize, 
     Ok(revoked.len())
 }
 
-/// Notes when keys were used last.
+/// Stores the times of the keys' last uses.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn note_uses(tx: &mut Tx, uses: &[(Uuid, Moment)]) -> Result<(), Error> {
     note_uses_by(
         tx,
@@ -280,7 +280,7 @@ fn revocation(key: &OrgKey, now: Moment) -> NewEvent {
     NewEvent::of(key.org_id, EventType::KeyRevoked, key.id, &data, now)
 }
 
-/// Runs `sql` for each key, in one transaction and in one order, so that nodes that write at once don't block each other for good.
+/// Runs `sql` for each key, in one transaction and in a fixed order, so that nodes that write at once don't deadlock.
 pub(super) fn note_uses_by(
     tx: &mut Tx,
     sql: &'static str,
@@ -291,6 +291,6 @@ pub(super) fn note_uses_by(
     for (key, at) in uses {
         tx.run(sql, &[&key, &at])?;
     }
-    tx.aside();
+    tx.mark_internal();
     Ok(())
 }

@@ -1,8 +1,8 @@
-//! Kinds of things of which an org has a bounded amount.
+//! Kinds of limits of an org.
 
 pub use trunkline_model::org_limit::StoredLimit;
 
-/// Something of which an org has a bounded amount.
+/// A quantity that is limited for each org.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub enum OrgLimit {
     /// Outbound trunks.
@@ -23,7 +23,7 @@ pub enum OrgLimit {
     Streams,
 }
 
-/// The defaults that the configuration has.
+/// Defaults from the configuration.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct DefaultLimits {
     /// Trunks that register with their carriers.
@@ -35,7 +35,7 @@ pub struct DefaultLimits {
 }
 
 impl OrgLimit {
-    /// All of them.
+    /// All variants.
     pub const ALL: [Self; 8] = [
         Self::OutboundTrunks,
         Self::Agents,
@@ -47,10 +47,10 @@ impl OrgLimit {
         Self::Streams,
     ];
 
-    /// The largest value that any of them may have.
+    /// Greatest value of any limit.
     pub const GREATEST: u32 = 1_000_000;
 
-    /// How much an org may have where nobody says otherwise.
+    /// Returns the default.
     pub const fn default_of(self, defaults: DefaultLimits) -> u32 {
         match self {
             Self::OutboundTrunks => 50,
@@ -63,7 +63,7 @@ impl OrgLimit {
         }
     }
 
-    /// The name in the database, on the command line and in JSON.
+    /// Returns the name in the database, on the command line and in JSON.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::OutboundTrunks => "outbound_trunks",
@@ -77,7 +77,7 @@ impl OrgLimit {
         }
     }
 
-    /// The smallest value: an org that may ask for nothing is to be suspended instead.
+    /// Returns the least value: an org that may make no request has to be suspended instead.
     pub const fn least(self) -> u32 {
         match self {
             Self::OutboundTrunks
@@ -90,7 +90,7 @@ impl OrgLimit {
         }
     }
 
-    /// The same in a sentence.
+    /// Returns the name in a sentence.
     const fn in_words(self, is_one: bool) -> &'static str {
         match (self, is_one) {
             (Self::OutboundTrunks, true) => "outbound trunk",
@@ -112,7 +112,7 @@ impl OrgLimit {
         }
     }
 
-    /// The sentence for an org that has as many as it may have.
+    /// Returns the sentence for an org that has reached the limit.
     pub(crate) fn reached(self, most: u32) -> String {
         let words = self.in_words(most == 1);
         match most {

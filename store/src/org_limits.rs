@@ -1,5 +1,5 @@
-//! How much an org may have and ask for. Three say so: the defaults, the operator (for one org, or for all orgs of a partner) and the org's
-//! partner, who can't go beyond what the operator allows.
+//! Limits of orgs. Three parties set them: the configuration (defaults), the operator (for one org, or for all orgs of a partner) and the
+//! org's partner, within the operator's bound.
 
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
@@ -8,27 +8,27 @@ use super::column::{count, from_row, maybe, micros};
 use super::error::{Error, Kind, Refused, Wrong};
 use super::org_limit::{DefaultLimits, OrgLimit, StoredLimit};
 use super::tx::Tx;
-use super::{Change, edit, orgs};
+use super::{Change, lock_org, orgs};
 
-/// The limits of one org as they are stored.
+/// Stored limits of one org.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct StoredLimits(Vec<(OrgLimit, StoredLimit)>);
 
 impl StoredLimits {
-    /// This one.
+    /// Returns one limit.
     pub fn of(&self, limit: OrgLimit) -> StoredLimit {
         let Self(stored) = self;
         let found = stored.iter().find(|(known, _)| *known == limit);
         found.map(|(_, stored)| *stored).unwrap_or_default()
     }
 
-    /// How much the org may have.
+    /// Returns the limit in force.
     pub fn in_force(&self, limit: OrgLimit, defaults: DefaultLimits) -> u32 {
         self.of(limit).in_force(limit.default_of(defaults))
     }
 }
 
-/// Counts what an org has, its keys by the time in `$2`; what passes by in a minute isn't stored.
+/// Returns the query that counts an org's rows, with the time in `$2` for keys; `None` for rates, which aren't stored.
 const fn counting(limit: OrgLimit) -> Option<&'static str> {
     match limit {
         OrgLimit::OutboundTrunks => Some("SELECT COUNT(*) FROM outbound_trunks WHERE org_id = $1"),
@@ -44,7 +44,7 @@ const fn counting(limit: OrgLimit) -> Option<&'static str> {
         OrgLimit::Requests | OrgLimit::Streams => None,
     }
 }
-/// A row of any of the limits.
+/// A stored limit of an org.
 pub(super) struct Row {
     pub(super) org_id: Uuid,
     name: String,
@@ -61,7 +61,7 @@ from_row!(Row {
 });
 
 impl Row {
-    /// A name that a newer node has written is passed over.
+    /// Returns the limit; `None` for a name of a newer version.
     pub(super) fn read(&self) -> Option<(OrgLimit, StoredLimit)> {
         let mut known = OrgLimit::ALL.into_iter();
         let limit = known.find(|limit| limit.as_str() == self.name)?;
@@ -74,7 +74,7 @@ impl Row {
     }
 }
 
-/// Everything that is stored of the limits of one org, or of all orgs.
+/// Statement for the stored limits of one org, or of all orgs.
 macro_rules! rows {
     ($filter:literal) => {
         concat!(
@@ -93,28 +93,28 @@ macro_rules! rows {
     };
 }
 
-/// Reads what is stored of one org.
+/// Reads the stored limits of one org.
 pub(super) fn stored(tx: &mut Tx, org: Uuid) -> Result<StoredLimits, Error> {
     let rows: Vec<Row> = tx.all(rows!("WHERE orgs.id = $1"), &[&org])?;
     Ok(StoredLimits(rows.iter().filter_map(Row::read).collect()))
 }
 
-/// Reads what is stored of all orgs.
+/// Reads the stored limits of all orgs.
 pub(super) fn of_all(tx: &mut Tx) -> Result<Vec<Row>, Error> {
     tx.all(rows!("WHERE 1 = 1"), &[])
 }
 
-/// How many the org has, of what is counted. A key that has ended by itself is none any more, whether or not it is revoked.
+/// Returns the org's number of rows, if they are counted. An expired key doesn't count, revoked or not.
 fn held(tx: &mut Tx, org: Uuid, limit: OrgLimit, now: Moment) -> Result<Option<i64>, Error> {
     let (held,): (i64,) = match (limit, counting(limit)) {
         (_, None) => return Ok(None),
-        (OrgLimit::ApiKeys, Some(sql)) => tx.only(sql, &[&org, &micros(now)])?,
-        (_, Some(sql)) => tx.only(sql, &[&org])?,
+        (OrgLimit::ApiKeys, Some(sql)) => tx.exactly_one(sql, &[&org, &micros(now)])?,
+        (_, Some(sql)) => tx.exactly_one(sql, &[&org])?,
     };
     Ok(Some(held))
 }
 
-/// Refuses one more where the org has as many as it may have. The org's row is locked by then, so that no two count at once.
+/// Refuses one more row if the org has reached the limit. The org is locked by then, so that no two transactions count at once.
 pub(super) fn leave_room(
     tx: &mut Tx,
     org: Uuid,
@@ -132,7 +132,7 @@ pub(super) fn leave_room(
     Ok(())
 }
 
-/// The same for what has a default that no configuration changes.
+/// Refuses one more row, for limits whose default isn't configurable.
 pub(super) fn leave_room_for(
     tx: &mut Tx,
     org: Uuid,
@@ -147,19 +147,19 @@ pub(super) fn leave_room_for(
     leave_room(tx, org, limit, limit.default_of(NONE), now)
 }
 
-/// Whose value of a limit it is.
+/// Party that sets a limit.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum LimitedBy {
-    /// The operator's.
+    /// The operator.
     Operator,
-    /// The org's partner's.
+    /// The org's partner.
     Partner,
 }
 
-/// New values of limits; `None` goes back to the default.
+/// New values of limits; `None` restores the default.
 pub type LimitChanges = [(OrgLimit, Option<u32>)];
 
-/// What is stored of the org's limits.
+/// Returns the org's stored limits.
 ///
 /// # Errors
 /// [`Wrong::Absent`].
@@ -168,10 +168,10 @@ pub fn of_org(tx: &mut Tx, org: Uuid) -> Result<StoredLimits, Error> {
     stored(tx, org)
 }
 
-/// How many of each the org has, of what is counted.
+/// Returns the org's number of rows for each limit that is counted.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn counts(tx: &mut Tx, org: Uuid, now: Moment) -> Result<Vec<(OrgLimit, u64)>, Error> {
     tx.snapshot()?;
     let mut counts = Vec::new();
@@ -183,7 +183,7 @@ pub fn counts(tx: &mut Tx, org: Uuid, now: Moment) -> Result<Vec<(OrgLimit, u64)
     Ok(counts)
 }
 
-/// Sets limits of the org. The partner is held to what the operator allows, judged in the transaction that writes.
+/// Sets limits of the org. The bound of the partner is checked in the transaction that writes.
 ///
 /// # Errors
 /// [`Wrong::Absent`], [`Refused::AboveAllowed`]; nothing is changed then.
@@ -195,7 +195,7 @@ pub fn limit(
     defaults: DefaultLimits,
     now: Moment,
 ) -> Result<StoredLimits, Error> {
-    edit(tx, org)?;
+    lock_org(tx, org)?;
     let before = stored(tx, org)?;
     for (limit, most) in changes {
         let own = before.of(*limit);
@@ -223,10 +223,10 @@ pub fn limit(
     Ok(after)
 }
 
-/// How much of each the partner may give to any of its orgs, where the operator has said so.
+/// Returns the operator's bounds on the limits that the partner may set for its orgs.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn of_partner(tx: &mut Tx, partner: Uuid) -> Result<Vec<(OrgLimit, u32)>, Error> {
     let sql = "SELECT name, most FROM partner_org_limits WHERE partner_id = $1";
     let rows: Vec<(String, i64)> = tx.all(sql, &[&partner])?;
@@ -237,7 +237,7 @@ pub fn of_partner(tx: &mut Tx, partner: Uuid) -> Result<Vec<(OrgLimit, u32)>, Er
     Ok(OrgLimit::ALL.into_iter().filter_map(of).collect())
 }
 
-/// Says how much of each the partner may give to any of its orgs; `None`: the default.
+/// Sets the bounds on the limits that the partner may set for its orgs; `None`: the default.
 ///
 /// # Errors
 /// [`Wrong::Absent`].

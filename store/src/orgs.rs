@@ -1,4 +1,4 @@
-//! Orgs: the tenants. An org is a partner's, or the operator's own.
+//! Orgs: the tenants. An org belongs to a partner, or to the operator.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -12,20 +12,20 @@ use super::keyring::to_hex;
 use super::page::Narrow;
 use super::retention::{self, RetentionChange};
 use super::tx::Tx;
-use super::{Change, edit, new_id, set};
+use super::{Change, lock_org, new_id, set};
 
 /// An org.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Org {
     /// The org.
     pub id: Uuid,
-    /// Whose customer it is; `None`: the operator's own.
+    /// The partner; `None`: the operator's own org.
     pub partner_id: Option<Uuid>,
-    /// The partner's own id for it.
+    /// External id: the partner's own.
     pub external_id: Option<String>,
     /// Display name.
     pub name: String,
-    /// What the chat widget is embedded with.
+    /// Token with which the chat widget is embedded.
     pub widget_token: String,
     /// The customer's web site.
     pub website: Option<String>,
@@ -33,15 +33,15 @@ pub struct Org {
     pub language: String,
     /// System prompt.
     pub ai_instructions: Option<String>,
-    /// Calls at once; `None`: no limit.
+    /// Most concurrent calls; `None`: no limit.
     pub max_concurrent_calls: Option<u32>,
-    /// Since when its partner has suspended it.
+    /// Time at which the partner suspended the org.
     pub suspended_by_partner_at: Option<Moment>,
-    /// Since when the operator has suspended it.
+    /// Time at which the operator suspended the org.
     pub suspended_by_operator_at: Option<Moment>,
-    /// Since when its partner is inactive.
+    /// Time at which the partner became inactive.
     pub partner_inactive_at: Option<Moment>,
-    /// When it was made.
+    /// Time of creation.
     pub created_at: Moment,
 }
 from_row!(Org {
@@ -60,7 +60,7 @@ from_row!(Org {
     created_at: moment,
 });
 
-/// Why an org is suspended: it begins no calls, its keys are refused, and calls that are up go on.
+/// Reason why an org is suspended: it begins no calls, its keys are refused, and calls that are up continue.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(rename = "OrgSuspendedBy")]
@@ -74,7 +74,7 @@ pub enum SuspendedBy {
 }
 
 impl SuspendedBy {
-    /// As it is written.
+    /// Returns the name as the API and the database have it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Partner => "partner",
@@ -84,7 +84,7 @@ impl SuspendedBy {
     }
 }
 
-/// Whoever suspends an org, and can take that back alone.
+/// Party that suspends an org, and alone can lift that suspension.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Suspender {
     /// The org's partner.
@@ -94,7 +94,7 @@ pub enum Suspender {
 }
 
 impl Org {
-    /// Everything that the org is suspended by; empty if it isn't.
+    /// Returns the reasons for which the org is suspended; empty if it isn't.
     pub fn suspended_by(&self) -> Vec<SuspendedBy> {
         let all = [
             (self.suspended_by_partner_at, SuspendedBy::Partner),
@@ -105,18 +105,18 @@ impl Org {
         all.into_iter().filter_map(since).collect()
     }
 
-    /// Whether anything suspends it.
+    /// Returns whether the org is suspended.
     pub fn is_suspended(&self) -> bool {
         !self.suspended_by().is_empty()
     }
 }
 
-/// What an org is made of.
+/// A new org.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewOrg {
     /// Display name.
     pub name: String,
-    /// The partner's own id for it.
+    /// External id: the partner's own.
     pub external_id: Option<String>,
     /// The customer's web site.
     pub website: Option<String>,
@@ -124,12 +124,12 @@ pub struct NewOrg {
     pub language: String,
     /// System prompt.
     pub ai_instructions: Option<String>,
-    /// Accounts with the booking platform, no two of one name.
+    /// Accounts with the booking platform, with distinct names.
     pub bookings: Vec<NewBooking>,
 }
 
 impl NewOrg {
-    /// An org of this name, in English, with nothing else said.
+    /// Returns an org of this name, in English, all else empty.
     pub fn named(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -142,7 +142,7 @@ impl NewOrg {
     }
 }
 
-/// A change of an org. Of each field: `None` leaves it; of one that may be empty, `Some(None)` clears it.
+/// A change of an org; `None` leaves a field as it is, and `Some(None)` clears one that may be empty.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[expect(
     missing_docs,
@@ -153,14 +153,14 @@ pub struct OrgChange {
     pub website: Option<Option<String>>,
     pub language: Option<String>,
     pub ai_instructions: Option<Option<String>>,
-    /// All accounts with the booking platform, no two of one name.
+    /// All accounts with the booking platform, with distinct names.
     pub bookings: Option<Vec<NewBooking>>,
-    /// Days after which data is deleted.
+    /// Retention in days.
     pub retention: RetentionChange,
 }
 
-/// Makes an org, with its roles `admin` (everything) and `member` (sees everything, changes nothing). Credentials of
-/// integrations are sealed.
+/// Creates an org, with its roles `admin` (reads and changes everything) and `member` (reads everything). Seals the credentials of
+/// integrations.
 ///
 /// # Errors
 /// [`Refused::ExternalIdTaken`].
@@ -198,12 +198,12 @@ pub fn create(tx: &mut Tx, partner: Option<Uuid>, new: &NewOrg, now: Moment) -> 
     Ok(org)
 }
 
-/// Changes an org. The accounts that the change names replace those that were there: one of the same name keeps its id.
+/// Changes an org. The accounts in the change replace the existing ones; an account with a known name keeps its id.
 ///
 /// # Errors
 /// [`Wrong::Absent`].
 pub fn update(tx: &mut Tx, org: Uuid, change: &OrgChange, now: Moment) -> Result<Org, Error> {
-    edit(tx, org)?;
+    lock_org(tx, org)?;
     let mut changed = by_id(tx, org)?;
     set(&mut changed.name, change.name.clone());
     set(&mut changed.website, change.website.clone());
@@ -229,7 +229,7 @@ pub fn update(tx: &mut Tx, org: Uuid, change: &OrgChange, now: Moment) -> Result
     Ok(changed)
 }
 
-/// Suspends an org, or ends the suspension by the same one; it may stay suspended by another. Again changes nothing.
+/// Suspends an org, or lifts the suspension by the same party; another party's stays. Repeating it changes nothing.
 ///
 /// # Errors
 /// [`Wrong::Absent`].
@@ -240,7 +240,7 @@ pub fn suspend(
     since: Option<Moment>,
     now: Moment,
 ) -> Result<Org, Error> {
-    edit(tx, org)?;
+    lock_org(tx, org)?;
 
     let sql = match (by, since) {
         (Suspender::Partner, Some(_)) => {
@@ -257,13 +257,13 @@ pub fn suspend(
         }
     };
 
-    let changed: Org = tx.only(sql, &[&org, &since])?;
+    let changed: Org = tx.exactly_one(sql, &[&org, &since])?;
     tx.changed(Change::Org(org), now);
 
     Ok(changed)
 }
 
-/// The org of this id.
+/// Returns the org of this id.
 ///
 /// # Errors
 /// [`Wrong::Absent`].
@@ -273,10 +273,10 @@ pub fn by_id(tx: &mut Tx, org: Uuid) -> Result<Org, Error> {
     Ok(row.ok_or(Wrong::Absent(Kind::Org))?)
 }
 
-/// Every org that isn't deleted, newest first.
+/// Returns every org that isn't deleted, newest first.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn list(tx: &mut Tx) -> Result<Vec<Org>, Error> {
     tx.all(
         "SELECT * FROM orgs WHERE deleted_at IS NULL ORDER BY created_at DESC, id DESC",
@@ -284,10 +284,10 @@ pub fn list(tx: &mut Tx) -> Result<Vec<Org>, Error> {
     )
 }
 
-/// The orgs of a partner, newest first, narrowed by external id and name, and how many there are in all.
+/// Returns the orgs of a partner, newest first, filtered by external id and name, and their total number.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn of_partner(
     tx: &mut Tx,
     partner: Uuid,
@@ -309,14 +309,14 @@ pub fn of_partner(
         ],
     )?;
 
-    let (total,): (i64,) = tx.only(
+    let (total,): (i64,) = tx.exactly_one(
         "SELECT COUNT(*) FROM orgs WHERE partner_id = $1 AND deleted_at IS NULL AND (CAST($2 AS TEXT) IS NULL OR external_id = $2) AND (CAST($3 AS TEXT) IS NULL OR name = $3)",
         &[&partner, &external_id, &name],
     )?;
     Ok((orgs, total.unsigned_abs()))
 }
 
-/// The partner's org of this external id.
+/// Returns the partner's org of this external id.
 ///
 /// # Errors
 /// [`Wrong::Absent`].
@@ -327,7 +327,7 @@ pub fn by_external_id(tx: &mut Tx, partner: Uuid, external_id: &str) -> Result<O
     Ok(row.ok_or(Wrong::Absent(Kind::Org))?)
 }
 
-/// Limits the org's calls at once.
+/// Sets the most concurrent calls of the org.
 ///
 /// # Errors
 /// [`Wrong::Absent`].

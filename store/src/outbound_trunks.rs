@@ -1,4 +1,4 @@
-//! Outbound trunks: the carriers and PBXs that agents dial through.
+//! Outbound trunks: the carriers and PBXs over which agents dial.
 
 use trunkline_model::auth_realms::{AuthRealms, KnownRealm};
 use trunkline_model::settings::TransferWay;
@@ -18,68 +18,68 @@ use super::org_limits::{leave_room, leave_room_for};
 use super::page::{List, Narrow, Page, Position};
 use super::password::Password;
 use super::tx::Tx;
-use super::{Change, edit, new_id};
+use super::{Change, lock_org, new_id};
 
-/// A way out.
+/// An outbound trunk.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OutboundTrunk {
     /// The trunk.
     pub id: Uuid,
     /// The org.
     pub org_id: Uuid,
-    /// What it is made of.
+    /// Its settings.
     pub settings: NewOutboundTrunk,
-    /// When the peer was first seen to keep its caller after an accepted REFER had failed.
+    /// Time at which the peer was first seen to keep the call after an accepted REFER had failed.
     pub refer_kept_caller_at: Option<Moment>,
-    /// The realms that the peer has challenged with.
+    /// Realms with which the peer has challenged.
     pub auth_realms: Vec<KnownRealm>,
-    /// When it was made.
+    /// Time of creation.
     pub created_at: Moment,
-    /// When it was renamed last.
+    /// Time of the last change.
     pub updated_at: Moment,
 }
 
-/// What an outbound trunk is made of. Only its name, the way of transfers and whether `qop` is required can be changed afterwards.
+/// A new outbound trunk. Only name, transfer method and `digest_require_qop` can be changed afterwards.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewOutboundTrunk {
     /// Its name.
     pub name: String,
-    /// The peer's host and port; `None`: the org's registered PBX.
+    /// Host and port of the peer; `None`: the org's registered PBX.
     pub peer: Option<(String, u16)>,
-    /// How the peer is reached.
+    /// Transport to the peer.
     pub transport: Transport,
-    /// What we answer the peer's challenges with.
+    /// Credentials for the peer's digest challenges.
     pub credentials: Option<(String, Password)>,
-    /// The number that calls come from.
+    /// Caller number of outbound calls.
     pub caller_number: E164,
-    /// The host in From; `None`: our own.
+    /// Host in From; `None`: this node's own.
     pub from_host: Option<String>,
-    /// Whether P-Asserted-Identity names the caller number (RFC 3325).
+    /// P-Asserted-Identity carries the caller number (RFC 3325).
     pub p_asserted_identity: bool,
-    /// Whether we register with the peer.
+    /// This node registers with the peer.
     pub register: bool,
-    /// Calls at once; `None`: no limit.
+    /// Most concurrent calls; `None`: no limit.
     pub max_concurrent_calls: Option<u32>,
-    /// New calls in a second; `None`: no limit.
+    /// Most new calls per second; `None`: no limit.
     pub calls_per_second: Option<u32>,
-    /// How callees are handed over.
+    /// Method by which callees are transferred.
     pub transfer_way: TransferWay,
-    /// The only realm that the credentials are for; `None`: those that the peer challenges with first.
+    /// The only realm for which the credentials are meant; `None`: the first ones with which the peer challenges.
     pub auth_realm: Option<String>,
-    /// Whether challenges without `qop` are left unanswered.
+    /// Challenges without `qop` are left unanswered.
     pub digest_require_qop: bool,
 }
 
-/// What to change; `None` leaves a field as it is.
+/// A change of a trunk; `None` leaves a field as it is.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct OutboundTrunkChange {
     /// Its name.
     pub name: Option<String>,
-    /// How callees are handed over.
+    /// Method by which callees are transferred.
     pub transfer_way: Option<TransferWay>,
-    /// Whether challenges without `qop` are left unanswered.
+    /// Challenges without `qop` are left unanswered.
     pub digest_require_qop: Option<bool>,
-    /// Forgets the realms that the peer has challenged with.
+    /// Deletes the realms that were learnt.
     pub forgets_realms: bool,
 }
 
@@ -89,7 +89,7 @@ const LIST: List = List {
     by: ["name", "transport"],
 };
 
-/// Makes a trunk. `registrations` is how many trunks of an org register with their carriers unless it is said otherwise.
+/// Creates a trunk. `registrations` is the default limit on an org's trunks that register with their carriers.
 ///
 /// # Errors
 /// [`Wrong::Absent`] if there is no such org, [`Refused::AtLimit`].
@@ -100,7 +100,7 @@ pub fn create(
     registrations: u32,
     now: Moment,
 ) -> Result<OutboundTrunk, Error> {
-    edit(tx, org)?;
+    lock_org(tx, org)?;
     leave_room_for(tx, org, OrgLimit::OutboundTrunks, now)?;
 
     if settings.register {
@@ -123,7 +123,7 @@ pub fn create(
     Ok(trunk)
 }
 
-/// The trunk of this id.
+/// Returns the trunk of this id.
 ///
 /// # Errors
 /// [`Wrong::Absent`].
@@ -134,10 +134,10 @@ pub fn by_id(tx: &mut Tx, org: Uuid, trunk: Uuid) -> Result<OutboundTrunk, Error
     Ok(row.open(&tx.keyring())?)
 }
 
-/// A page of the org's outbound trunks, newest first, narrowed by name and transport, after `after`.
+/// Returns a page of the org's outbound trunks, newest first, filtered by name and transport, after `after`.
 ///
 /// # Errors
-/// [`Broke`] alone.
+/// [`Broke`]: the database fails.
 pub fn page(
     tx: &mut Tx,
     org: Uuid,
@@ -152,7 +152,7 @@ pub fn page(
     Ok(rows.try_map(|row| row.open(&tx.keyring()))?)
 }
 
-/// Changes the trunk; gives it as it is then.
+/// Changes the trunk; returns it as changed.
 ///
 /// # Errors
 /// [`Wrong::Absent`].
@@ -163,7 +163,7 @@ pub fn update(
     change: &OutboundTrunkChange,
     now: Moment,
 ) -> Result<OutboundTrunk, Error> {
-    edit(tx, org)?;
+    lock_org(tx, org)?;
     let sql = "UPDATE outbound_trunks SET name = COALESCE($3, name), updated_at = $4, transfer_way = COALESCE($5, transfer_way),
              digest_require_qop = COALESCE($6, digest_require_qop), auth_realms = COALESCE($7, auth_realms)
          WHERE org_id = $1 AND id = $2 RETURNING *";
@@ -179,10 +179,10 @@ pub fn update(
     Ok(trunk)
 }
 
-/// Remembers what a challenge of the trunk's peer has shown; a trunk that is gone remembers nothing.
+/// Stores the realm of a challenge by the trunk's peer. Does nothing for a trunk that no longer exists.
 ///
 /// # Errors
-/// [`Broke`] alone.
+/// [`Broke`]: the database fails.
 pub fn learn_realm(
     tx: &mut Tx,
     org: Uuid,
@@ -190,7 +190,7 @@ pub fn learn_realm(
     seen: &KnownRealm,
     now: Moment,
 ) -> Result<(), Error> {
-    match edit(tx, org) {
+    match lock_org(tx, org) {
         Err(Error::Wrong(Wrong::Absent(_))) => return Ok(()),
         done => done?,
     }
@@ -212,12 +212,12 @@ pub fn learn_realm(
     Ok(())
 }
 
-/// Deletes a trunk that no agent dials through.
+/// Deletes a trunk that no agent uses.
 ///
 /// # Errors
 /// [`Wrong::Absent`], [`Refused::TrunkInUse`].
 pub fn delete(tx: &mut Tx, org: Uuid, trunk: Uuid, now: Moment) -> Result<(), Error> {
-    edit(tx, org)?;
+    lock_org(tx, org)?;
     let sql = "SELECT id, name FROM agents WHERE org_id = $1 AND outbound_trunk_id = $2 ORDER BY created_at, id";
     let agents: Vec<(Uuid, String)> = tx.all(sql, &[&org, &trunk])?;
     if !agents.is_empty() {
@@ -231,7 +231,7 @@ pub fn delete(tx: &mut Tx, org: Uuid, trunk: Uuid, now: Moment) -> Result<(), Er
     Ok(())
 }
 
-/// Says through which trunk an agent dials; `None`: through none.
+/// Sets the trunk over which an agent dials; `None`: no trunk.
 ///
 /// # Errors
 /// [`Wrong::Absent`] for the agent, [`Wrong::Unknown`] for the trunk.
@@ -242,7 +242,7 @@ pub fn assign(
     trunk: Option<Uuid>,
     now: Moment,
 ) -> Result<(), Error> {
-    edit(tx, org)?;
+    lock_org(tx, org)?;
     must_exist(tx, org, agent)?;
     if let Some(id) = trunk {
         let sql = "SELECT id FROM outbound_trunks WHERE org_id = $1 AND id = $2";
@@ -257,7 +257,7 @@ pub fn assign(
     Ok(())
 }
 
-/// The row as it stands.
+/// A row, with the password sealed.
 pub(super) struct Row {
     id: Uuid,
     pub(super) org_id: Uuid,
@@ -382,7 +382,7 @@ impl Row {
     }
 }
 
-/// What the password is sealed under.
+/// Returns the context under which the password is sealed.
 pub(super) fn owner(trunk: Uuid) -> Vec<u8> {
     [b"outbound trunk\0", trunk.as_bytes().as_slice()].concat()
 }

@@ -1,4 +1,4 @@
-//! Pages of lists that run from new to old, the id as tie-break.
+//! Pages of lists, newest item first, with the id as tie-break.
 
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
@@ -8,12 +8,12 @@ use super::error::Error;
 use super::tx::Tx;
 use super::value::Record;
 
-/// A place in a list that runs from new to old.
+/// A position in a list, newest item first.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Position {
-    /// The time of the last item seen.
+    /// Time of the last item seen.
     pub at: Moment,
-    /// Its id.
+    /// Id of that item.
     pub id: Uuid,
 }
 
@@ -22,14 +22,14 @@ pub struct Position {
 pub struct Page<Item> {
     /// Newest first.
     pub items: Vec<Item>,
-    /// Where the next page begins; `None` at the end.
+    /// Start of the next page; `None` at the end.
     pub next: Option<Position>,
-    /// How many match, all pages together.
+    /// Number of matching items on all pages.
     pub total: u64,
 }
 
 impl Position {
-    /// Ahead of everything: a condition that always stands is one that the index serves.
+    /// Position before the first item, for a condition that is always true: the index serves that too.
     pub(super) const START: Self = Self {
         at: Moment::from_micros(i64::MAX.cast_unsigned()),
         id: Uuid::max(),
@@ -41,7 +41,7 @@ impl Position {
 }
 
 impl<Item> Page<Item> {
-    /// From rows that were asked for with one more than `limit`.
+    /// Builds a page from rows that were read with one more than `limit`.
     pub(super) fn of(
         mut items: Vec<Item>,
         limit: u32,
@@ -58,7 +58,7 @@ impl<Item> Page<Item> {
         }
     }
 
-    /// Turns each item into another.
+    /// Converts each item.
     pub(super) fn try_map<T, E>(self, map: impl Fn(Item) -> Result<T, E>) -> Result<Page<T>, E> {
         Ok(Page {
             items: self.items.into_iter().map(map).collect::<Result<_, E>>()?,
@@ -68,7 +68,7 @@ impl<Item> Page<Item> {
     }
 }
 
-/// What narrows a list: the texts that two of its values must be, where they are given. Which two is the list's own.
+/// Filter of a list: required texts of two of its values, if given. Each list defines which two.
 pub type Narrow = [Option<String>; 2];
 
 /// A list of an org's rows of one table, newest first.
@@ -76,12 +76,12 @@ pub type Narrow = [Option<String>; 2];
 pub(super) struct List {
     pub(super) columns: &'static str,
     pub(super) table: &'static str,
-    /// Expressions whose texts a [`Narrow`] is held against.
+    /// Expressions that a [`Narrow`] filters by.
     pub(super) by: [&'static str; 2],
 }
 
 impl List {
-    /// A page of the rows that are not narrowed out, and how many there are. `position` is that of a row.
+    /// Returns a page of the matching rows. `position` returns that of a row.
     pub(super) fn page<T: Record>(
         self,
         tx: &mut Tx,
@@ -106,7 +106,7 @@ impl List {
             &[&org, &narrow[0], &narrow[1], &after.at, &after.id, &most],
         )?;
         let count = format!("SELECT COUNT(*) {of_org}");
-        let (total,) = tx.only(count, &[&org, &narrow[0], &narrow[1]])?;
+        let (total,) = tx.exactly_one(count, &[&org, &narrow[0], &narrow[1]])?;
 
         Ok(Page::of(items, limit, total, position))
     }

@@ -1,4 +1,4 @@
-//! Partners: resellers that make orgs. Their keys are opaque and kept as SHA-256; the operator makes them.
+//! Partners: resellers that create orgs. Their keys are opaque and stored as SHA-256; the operator issues them.
 
 use ipnet::IpNet;
 use trunkline_sip::moment::Moment;
@@ -17,19 +17,19 @@ pub struct Partner {
     pub id: Uuid,
     /// Its name.
     pub name: String,
-    /// Whether its keys work.
+    /// The partner's keys work.
     pub active: bool,
     /// Default system prompt of its orgs.
     pub ai_instructions: Option<String>,
-    /// Where its requests may come from: `None` anywhere, an empty list nowhere.
+    /// Networks from which its requests may come; `None`: any, an empty list: none.
     pub allowed_networks: Option<Vec<IpNet>>,
-    /// Requests a minute; `None`: as configured.
+    /// Most requests per minute; `None`: as configured.
     pub requests_per_minute: Option<u32>,
-    /// Login links a minute; `None`: as configured.
+    /// Most login links per minute; `None`: as configured.
     pub login_links_per_minute: Option<u32>,
-    /// Whether it may say which numbers are its orgs' own.
+    /// The partner may verify numbers of its orgs.
     pub verifies_numbers: bool,
-    /// When it was made.
+    /// Time of creation.
     pub created_at: Moment,
 }
 from_row!(Partner {
@@ -44,18 +44,18 @@ from_row!(Partner {
     created_at: moment,
 });
 
-/// What a partner is made of.
+/// A new partner.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct NewPartner {
     /// Its name.
     pub name: String,
     /// Default system prompt of its orgs.
     pub ai_instructions: Option<String>,
-    /// Where its requests may come from: `None` anywhere, an empty list nowhere.
+    /// Networks from which its requests may come; `None`: any, an empty list: none.
     pub allowed_networks: Option<Vec<IpNet>>,
-    /// Requests a minute; `None`: as configured.
+    /// Most requests per minute; `None`: as configured.
     pub requests_per_minute: Option<u32>,
-    /// Login links a minute; `None`: as configured.
+    /// Most login links per minute; `None`: as configured.
     pub login_links_per_minute: Option<u32>,
 }
 
@@ -68,9 +68,9 @@ pub struct PartnerKey {
     pub partner_id: Uuid,
     /// Its name.
     pub name: String,
-    /// When it was made.
+    /// Time of creation.
     pub created_at: Moment,
-    /// When it was used last, half a minute late at most.
+    /// Time of the last use, at most half a minute late.
     pub last_used_at: Option<Moment>,
 }
 from_row!(PartnerKey {
@@ -81,12 +81,12 @@ from_row!(PartnerKey {
     last_used_at: maybe(moment),
 });
 
-/// Makes an active partner.
+/// Creates an active partner.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn create(tx: &mut Tx, new: &NewPartner, now: Moment) -> Result<Partner, Error> {
-    let partner: Partner = tx.only(
+    let partner: Partner = tx.exactly_one(
         "INSERT INTO partners (id, name, active, ai_instructions, allowed_networks, requests_per_minute,
              login_links_per_minute, created_at)
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING *",
@@ -106,7 +106,7 @@ pub fn create(tx: &mut Tx, new: &NewPartner, now: Moment) -> Result<Partner, Err
     Ok(partner)
 }
 
-/// The partner of this id.
+/// Returns the partner of this id.
 ///
 /// # Errors
 /// [`Wrong::Absent`].
@@ -115,10 +115,10 @@ pub fn by_id(tx: &mut Tx, partner: Uuid) -> Result<Partner, Error> {
     Ok(row.ok_or(Wrong::Absent(Kind::Partner))?)
 }
 
-/// Every partner, newest first.
+/// Returns every partner, newest first.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn list(tx: &mut Tx) -> Result<Vec<Partner>, Error> {
     tx.all(
         "SELECT * FROM partners ORDER BY created_at DESC, id DESC",
@@ -126,7 +126,7 @@ pub fn list(tx: &mut Tx) -> Result<Vec<Partner>, Error> {
     )
 }
 
-/// Makes its keys work or not. While they don't, its orgs are suspended.
+/// Activates or deactivates a partner. The keys of an inactive one don't work, and its orgs are suspended.
 ///
 /// # Errors
 /// [`Wrong::Absent`].
@@ -154,7 +154,7 @@ pub fn set_active(tx: &mut Tx, partner: Uuid, active: bool, now: Moment) -> Resu
     Ok(())
 }
 
-/// Lets the partner verify numbers of its orgs, or not.
+/// Sets whether the partner may verify numbers of its orgs.
 ///
 /// # Errors
 /// [`Wrong::Absent`].
@@ -171,7 +171,7 @@ pub fn let_verify(
     Ok(changed)
 }
 
-/// Says where its requests may come from: anywhere without a list, and nowhere with an empty one.
+/// Sets the networks from which the partner's requests may come; `None`: any, an empty list: none.
 ///
 /// # Errors
 /// [`Wrong::Absent`].
@@ -190,8 +190,8 @@ pub fn allow(
     Ok(allowed)
 }
 
-/// Says how many requests and login links the partner's keys may make in a minute together; `None` leaves one as it is, `Some(None)`
-/// has it as configured.
+/// Sets the most requests and login links per minute of all the partner's keys together; `None` leaves a value as it is, `Some(None)`
+/// restores the configured one.
 ///
 /// # Errors
 /// [`Wrong::Absent`].
@@ -219,7 +219,7 @@ pub fn limit(
     Ok(limited)
 }
 
-/// Keeps a key by its SHA-256.
+/// Stores a key by its SHA-256.
 ///
 /// # Errors
 /// [`Wrong::Absent`] if there is no such partner.
@@ -240,11 +240,11 @@ pub fn add_key(
     Ok(key)
 }
 
-/// The partner whose key has this SHA-256, active or not. Finding a hash by an index tells nothing of the key: what the
-/// time of the search could show is a prefix of the hash.
+/// Returns the key with this SHA-256 and its partner, active or not. A search by hash through an index reveals nothing of the key: its
+/// timing shows a prefix of the hash at most.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn by_key(tx: &mut Tx, hash: [u8; 32]) -> Result<Option<(PartnerKey, Partner)>, Error> {
     tx.snapshot()?;
     let sql = "SELECT id, partner_id, name, created_at, last_used_at FROM partner_keys WHERE key_hash = $1";
@@ -254,10 +254,10 @@ pub fn by_key(tx: &mut Tx, hash: [u8; 32]) -> Result<Option<(PartnerKey, Partner
     Ok(partner.map(|partner| (key, partner)))
 }
 
-/// A partner's keys, newest first.
+/// Returns a partner's keys, newest first.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn keys(tx: &mut Tx, partner: Uuid) -> Result<Vec<PartnerKey>, Error> {
     tx.all(
         "SELECT id, partner_id, name, created_at, last_used_at FROM partner_keys WHERE partner_id = $1
@@ -266,10 +266,10 @@ pub fn keys(tx: &mut Tx, partner: Uuid) -> Result<Vec<PartnerKey>, Error> {
     )
 }
 
-/// Notes when keys were used last.
+/// Stores the times of the keys' last uses.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn note_key_uses(tx: &mut Tx, uses: &[(Uuid, Moment)]) -> Result<(), Error> {
     note_uses_by(
         tx,

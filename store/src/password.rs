@@ -1,4 +1,4 @@
-//! Passwords of trunks: sealed where they are kept, shown by no log.
+//! Passwords of trunks: sealed in the database, and absent from logs.
 
 use std::fmt;
 
@@ -7,27 +7,27 @@ use zeroize::Zeroizing;
 use super::error::Broke;
 use super::keyring::Keyring;
 
-/// A password in the clear.
+/// A password in clear text.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Password(Zeroizing<String>);
 
 impl Password {
-    /// A password as it was given or made up.
+    /// Wraps a password.
     pub fn new(password: impl Into<String>) -> Self {
         Self(Zeroizing::new(password.into()))
     }
 
-    /// The password.
+    /// Returns the clear text.
     pub fn reveal(&self) -> &str {
         &self.0
     }
 
-    /// Seals it under what it belongs to.
+    /// Seals the password under its owner.
     pub(super) fn seal(&self, keyring: &Keyring, owner: &[u8]) -> Vec<u8> {
         keyring.seal(owner, self.0.as_bytes())
     }
 
-    /// Opens what was sealed under the same owner.
+    /// Opens a password that was sealed under the same owner.
     pub(super) fn open(keyring: &Keyring, owner: &[u8], sealed: &[u8]) -> Result<Self, Broke> {
         keyring
             .open_text(owner, sealed)

@@ -1,7 +1,7 @@
-//! The open database: its threads for transactions, and what SQLite reads without them.
+//! The open database: its transaction threads and, for SQLite, the reads on the calling thread.
 //!
-//! SQLite has one thread that writes, so that writers of this process queue here instead of in `SQLITE_BUSY`, and several that read. PostgreSQL
-//! has as many as connections. Both dialects take `$1`, `RETURNING` and `ON CONFLICT`.
+//! SQLite has one writing thread, so that writers of this process queue here instead of in `SQLITE_BUSY`, and several that read. PostgreSQL
+//! has one thread for each connection. Both dialects accept `$1`, `RETURNING` and `ON CONFLICT`.
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -10,12 +10,12 @@ use std::time::Duration;
 use super::commit::{Committed, commit};
 use super::error::{Broke, Error};
 use super::keyring::Keyring;
-use super::reach::Remote;
-use super::sqlite::{Access, Connections};
-use super::threads::{Session, Threads};
+use super::server::Remote;
+use super::sqlite::{Connections, OpenMode};
+use super::threads::{OpenTransaction, Threads};
 use super::tx::{Mode, Tx};
 
-/// How long a write waits for another process that holds the file.
+/// Time that a write waits for another process that locks the file.
 const HELD_FOR: Duration = Duration::from_secs(1);
 
 /// The open database.
@@ -27,7 +27,7 @@ pub(crate) struct Pool {
     keyring: Arc<OnceLock<Keyring>>,
 }
 
-/// Where it is.
+/// Location of the database.
 #[derive(Clone, Debug)]
 enum Place {
     Sqlite {
@@ -38,19 +38,23 @@ enum Place {
 }
 
 impl Pool {
-    /// A file, which exists, with so many threads that read.
+    /// Opens an existing file, with this many reading threads.
     ///
     /// # Errors
-    /// SQLite's, if the file can't be turned to its write-ahead log.
+    /// SQLite's error, if the file can't be switched to its write-ahead log.
     pub(crate) fn sqlite(file: &Path, readers: u32) -> rusqlite::Result<Self> {
         let most = readers.max(1);
         let reading = Arc::new(Connections::new(
             file.into(),
-            Access::Reading,
+            OpenMode::Reading,
             most as usize,
         ));
 
-        let writing = Arc::new(Connections::new(file.into(), Access::Writing(HELD_FOR), 1));
+        let writing = Arc::new(Connections::new(
+            file.into(),
+            OpenMode::Writing(HELD_FOR),
+            1,
+        ));
         writing.prepare()?;
         let keyring = Arc::<OnceLock<Keyring>>::default();
         let threads = |most, connections: &Arc<Connections>| {
@@ -72,7 +76,7 @@ impl Pool {
         })
     }
 
-    /// A server, with so many connections.
+    /// Uses a server, with this many connections.
     pub(crate) fn postgres(remote: Remote, connections: u32) -> Self {
         let keyring = Arc::<OnceLock<Keyring>>::default();
         let (known, server) = (Arc::clone(&keyring), remote.clone());
@@ -86,9 +90,9 @@ impl Pool {
         }
     }
 
-    /// Gives transactions the keys of the installation.
-    pub(crate) fn knows(&self, keyring: &Keyring) {
-        // Those that it has follow the change feed.
+    /// Gives transactions the installation's keys.
+    pub(crate) fn set_keyring(&self, keyring: &Keyring) {
+        // A keyring that is already set has the same keys, since clones share changes.
         let _ = self.keyring.set(keyring.clone());
     }
 
@@ -96,7 +100,7 @@ impl Pool {
         matches!(self.place, Place::Postgres(_))
     }
 
-    /// The server, if there is one.
+    /// Returns the server, unless the database is embedded.
     pub(crate) const fn remote(&self) -> Option<&Remote> {
         match &self.place {
             Place::Sqlite { .. } => None,
@@ -129,14 +133,14 @@ impl Pool {
         self.writers.run(written).await
     }
 
-    /// A transaction that writes in several steps.
-    pub(crate) async fn begin(&self) -> Result<Session, Error> {
+    /// Begins a transaction of several steps.
+    pub(crate) async fn begin(&self) -> Result<OpenTransaction, Error> {
         let session = self.writers.session().await?;
         session.run(|tx| tx.begin(Mode::Write)).await?;
         Ok(session)
     }
 
-    /// What reads a SQLite file on the calling thread.
+    /// Returns a reader of the SQLite file for the calling thread.
     pub(crate) fn inline(&self) -> Option<Tx> {
         let Place::Sqlite { reading, .. } = &self.place else {
             return None;
@@ -147,7 +151,7 @@ impl Pool {
         ))
     }
 
-    /// Gives back the pages and plans that connections to a file hold without work.
+    /// Releases the pages and plans that idle connections to a file hold.
     pub(crate) fn rest(&self) {
         if let Place::Sqlite { reading, writing } = &self.place {
             reading.rest();
@@ -155,8 +159,8 @@ impl Pool {
         }
     }
 
-    /// Folds the write-ahead log of SQLite into the file and leaves it empty, so that it holds no earlier state of a row. False while a
-    /// reader or a writer is in the way.
+    /// Checkpoints SQLite's write-ahead log and truncates it, so that it holds no earlier state of a row. Returns false while a reader or a
+    /// writer blocks this.
     pub(crate) async fn truncate_log(&self) -> Result<bool, Error> {
         let Place::Sqlite { writing, .. } = &self.place else {
             return Ok(true);
@@ -166,7 +170,7 @@ impl Pool {
         Ok(truncated.map_err(|_| Broke::Closed)??)
     }
 
-    /// Waits until all work is done and all connections are closed; SQLite then folds its write-ahead log into the file.
+    /// Waits until all work is done and all connections are closed; SQLite then checkpoints its write-ahead log.
     pub(crate) async fn close(&self) {
         self.writers.close().await;
         self.readers.close().await;

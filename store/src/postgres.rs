@@ -1,4 +1,4 @@
-//! A connection to PostgreSQL that one thread drives: the thread waits for each answer, and for nothing else.
+//! A connection to PostgreSQL that one thread drives: the thread blocks for each response of the server.
 
 use std::sync::Arc;
 
@@ -8,19 +8,19 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::caller::Caller;
 use super::error::{Broke, Error};
-use super::reach::Remote;
 use super::rows::Insert;
+use super::server::Remote;
 use super::value::{Cells, Param, Record, Sql, Value};
 
-/// All statements see what was committed when the first of them began.
+/// All statements see the state that was committed when the first of them began.
 const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
-/// The connection, for as long as the server keeps it.
+/// The connection, which is opened again after it broke.
 pub(crate) struct Link {
     remote: Remote,
     runtime: Runtime,
     connection: Option<PgConnection>,
-    /// It may have been cut while it had no work.
+    /// The connection was idle, and may have been cut.
     has_rested: bool,
     in_transaction: bool,
     caller: Arc<Caller>,
@@ -41,20 +41,20 @@ impl Link {
         })
     }
 
-    /// Works for another caller; with a caller who goes away, so does the connection that waits for an answer.
+    /// Starts to work for another caller. If that caller goes away, the connection that waits for a response is dropped.
     pub(crate) fn serve(&mut self, caller: Arc<Caller>) {
         self.caller = caller;
     }
 
-    /// Has the connection tried before its next use.
+    /// Has the connection tested before its next use.
     pub(crate) fn rest(&mut self) {
         self.has_rested = true;
     }
 
-    /// Makes sure of the connection.
+    /// Tests or opens the connection.
     pub(crate) fn ready(&mut self) -> Result<(), Error> {
         if self.has_rested && self.connection.is_some() {
-            // One that was cut is made again.
+            // A connection that fails the ping is opened again below.
             let _ = self.block(async |connection| connection.ping().await);
         }
 
@@ -98,17 +98,17 @@ impl Link {
         self.batch("COMMIT")
     }
 
-    /// Ends what isn't committed.
+    /// Rolls an open transaction back.
     pub(crate) fn reset(&mut self) {
         if std::mem::take(&mut self.in_transaction) && self.batch("ROLLBACK").is_err() {
             self.connection = None;
         }
     }
 
-    /// Parts from the server.
+    /// Closes the connection.
     pub(crate) fn close(&mut self) {
         if let Some(connection) = self.connection.take() {
-            // How the server takes the good-bye is its own affair.
+            // An error in closing the connection is of no interest.
             let _ = self.runtime.block_on(connection.close());
         }
     }
@@ -163,7 +163,7 @@ impl Link {
         Ok(())
     }
 
-    /// Waits for what the server answers, unless the caller goes away.
+    /// Waits for a response of the server, unless the caller goes away.
     fn block<T>(
         &mut self,
         work: impl AsyncFnOnce(&mut PgConnection) -> sqlx::Result<T>,
@@ -189,7 +189,7 @@ impl Link {
         let fault = match done {
             Some(Ok(done)) => return Ok(done),
             Some(Err(fault)) => Error::from(fault),
-            // Half an answer may be on its way.
+            // The rest of a response may still arrive: the connection can't be used again.
             None => Broke::Away.into(),
         };
         if matches!(&fault, Error::Broke(broke) if broke.is_away()) {
@@ -211,7 +211,7 @@ fn bound<'q>(query: Query<'q>, value: Value<'_>) -> Query<'q> {
     }
 }
 
-/// Statements are written out in the store, and no value is ever part of one.
+/// Statements are literals of the store, and no value is ever part of one.
 fn querying<'q>(sql: Sql, values: &[&dyn Param]) -> Query<'q> {
     let query = sqlx::query(AssertSqlSafe(sql));
     let values = values.iter();
@@ -224,7 +224,7 @@ fn inserting<'q, const N: usize>(insert: Insert, rows: &[[Value<'_>; N]]) -> Que
     values.fold(sqlx::query(sql), |query, value| bound(query, value.value()))
 }
 
-/// Makes records of rows, whose columns are looked for in the first of them.
+/// Reads records from rows, whose columns are looked up in the first of them.
 fn read<T: Record>(rows: &[PgRow]) -> Result<Vec<T>, Error> {
     let Some(first) = rows.first() else {
         return Ok(Vec::new());

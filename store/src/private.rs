@@ -1,4 +1,4 @@
-//! What nobody but the daemon's own user may read: directories, files, and the memory of the process.
+//! Protection of directories, files and the process's memory from all users but the daemon's own.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
@@ -7,17 +7,17 @@ use std::path::Path;
 
 use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 
-/// The mode of a directory.
+/// Mode of a directory.
 pub const DIRECTORY: u32 = 0o700;
-/// The mode of a file.
+/// Mode of a file.
 pub const FILE: u32 = 0o600;
-/// What the group and all others may do.
+/// Permissions of the group and all others.
 const OTHERS: u32 = 0o077;
 
-/// Makes the directory if it is absent, and takes it from all others if somebody else made it.
+/// Creates the directory if absent, and restricts an existing one to its owner.
 ///
 /// # Errors
-/// It can't be made, or isn't ours to restrict.
+/// It can't be created, or isn't ours to restrict.
 pub fn directory(path: &Path) -> io::Result<()> {
     DirBuilder::new()
         .recursive(true)
@@ -26,10 +26,10 @@ pub fn directory(path: &Path) -> io::Result<()> {
     restrict(path, DIRECTORY)
 }
 
-/// Gives what is there this mode, if others may do anything with it.
+/// Sets this mode, if others have any permission.
 ///
 /// # Errors
-/// It isn't there, or isn't ours to restrict.
+/// The path doesn't exist, or isn't ours to restrict.
 pub fn restrict(path: &Path, mode: u32) -> io::Result<()> {
     let found = fs::metadata(path)?.permissions().mode();
     if found & OTHERS == 0 {
@@ -41,8 +41,8 @@ pub fn restrict(path: &Path, mode: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Keeps the memory of this process, which holds keys and passwords, off the disk: it leaves no core. What the process makes from now on is
-/// its user's alone.
+/// Keeps the process's memory, which holds keys and passwords, off the disk: the process leaves no core dump. Files that it creates from
+/// now on are readable to its user alone.
 pub fn process() {
     let none = Rlimit {
         current: Some(0),

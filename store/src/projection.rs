@@ -1,8 +1,7 @@
-//! The journal's facts, written into the rows of calls.
+//! Projection of the journal's facts into the rows of calls.
 //!
-//! Facts may come in any grouping, again, and again after the call was closed as lost: each row is the union of what is known. A
-//! call that starts and ends within one batch costs one row written once. What the rows then tell is recorded as events with them. Calls
-//! whose node is gone are closed in `lost`.
+//! Facts may come in any grouping, repeatedly, and even after the call was closed as lost: each row is the union of what is known. A call
+//! that starts and ends within one batch is written once. Events are recorded with the rows. `lost` closes calls whose node is gone.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,7 +24,7 @@ use super::tx::Tx;
 use super::value::Value;
 use crate::journal::{Origin, Project, Retry};
 
-/// What some facts say of one call.
+/// Merged content of the facts of one call.
 #[derive(Clone, PartialEq, Debug)]
 struct Known<'f> {
     call: Uuid,
@@ -39,15 +38,15 @@ struct Known<'f> {
     ended: Option<&'f Ended>,
 }
 
-/// Writes facts into the rows of their calls. `origin` is the run that wrote the facts, which isn't always the one that projects them. To
-/// project the same facts again is safe.
+/// Writes facts into the rows of their calls. `origin` is the run that wrote the facts, which isn't always the one that projects them.
+/// Projecting the same facts again is safe.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn project(tx: &mut Tx, origin: Origin, facts: &[Fact]) -> Result<(), Error> {
     let mut known = fold(facts);
 
-    // Statements of calls that begin are the shorter ones.
+    // Grouped, since statements of calls that begin are shorter.
     known.sort_by_key(|known| known.started.is_none());
     let mut events = Vec::new();
     let mut happened = Vec::new();
@@ -64,7 +63,7 @@ pub fn project(tx: &mut Tx, origin: Origin, facts: &[Fact]) -> Result<(), Error>
         tx.record_ends(rows.iter().filter_map(call_ends::of_row));
     }
 
-    // Seldom told, and so no column of the others'.
+    // Rare, and so not a column of every row's statement.
     for (known, held) in known.iter().filter_map(|known| Some((known, known.held?))) {
         let sql = "UPDATE calls SET held = $3 WHERE org_id = $1 AND id = $2";
         tx.run(sql, &[&known.org, &known.call, &held])?;
@@ -84,7 +83,7 @@ pub fn project(tx: &mut Tx, origin: Origin, facts: &[Fact]) -> Result<(), Error>
 
 impl Project<Fact> for Store {
     async fn project(&self, origin: Origin, facts: Arc<[Fact]>) -> Result<(), Retry> {
-        /// Each waits for a second while another process holds the file: facts can wait for longer than a request.
+        /// Each attempt waits a second while another process locks the file: facts can wait for longer than a request.
         const TRIES: u32 = 5;
         let mut tries = 1;
         loop {
@@ -99,7 +98,7 @@ impl Project<Fact> for Store {
     }
 }
 
-/// One entry a call, in the order of their first facts.
+/// Returns one entry for each call, in the order of their first facts.
 fn fold(facts: &[Fact]) -> Vec<Known<'_>> {
     let mut known: Vec<Known<'_>> = Vec::new();
     let mut places = HashMap::new();
@@ -147,12 +146,12 @@ impl<'f> Known<'f> {
             } => self.runtime_call_id = Some(&**runtime_call_id),
             Fact::Held { held, .. } => self.held = Some(*held),
             Fact::Ended(ended) => self.ended = Some(ended),
-            // Rows of their own.
+            // Written to tables of their own.
             Fact::Transfer(_) | Fact::Attempt(_) => {}
         }
     }
 
-    /// Its row, as far as these facts go.
+    /// Returns the row, as far as these facts determine it.
     fn row(&self) -> CallRow {
         let started = self.started;
         let ended = self.ended;
@@ -181,7 +180,7 @@ impl<'f> Known<'f> {
         }
     }
 
-    /// The values of [`CALLS`].
+    /// Returns the values of [`CALLS`].
     fn values<'k>(&self, row: &'k CallRow, origin: Origin) -> [Value<'k>; 28]
     where
         'f: 'k,
@@ -239,7 +238,7 @@ impl<'f> Known<'f> {
         }
     }
 
-    /// What these facts are about. With its first fact a call may have others that came before it.
+    /// Returns the stages that these facts are about. The first fact of a call may arrive after later ones, and then makes these complete.
     fn stages(&self) -> Stages {
         let is_first = self.started.is_some();
         Stages {
@@ -255,7 +254,7 @@ impl<'f> Known<'f> {
     }
 }
 
-/// The events that come of these facts, whose rows may be in any order.
+/// Returns the events of these facts, whose rows may be in any order.
 fn events_of(known: &[Known<'_>], written: &[CallRow]) -> Vec<NewEvent> {
     let rows: HashMap<Uuid, &CallRow> = written.iter().map(|row| (row.id, row)).collect();
     known
@@ -293,7 +292,7 @@ const MERGED: Insert = Insert {
     ending: MERGE,
 };
 
-/// A final status stays, but for `lost`, which was a guess.
+/// A final status stays, except `lost`, which was assumed.
 const MERGE: &str = concat!(
     " ON CONFLICT (id) DO UPDATE SET
     session_id = COALESCE(calls.session_id, excluded.session_id),
@@ -334,8 +333,7 @@ const MERGE: &str = concat!(
     call_columns!()
 );
 
-/// Writes rows, and gives them as they are then. To be given back each row costs as much as to write it, so those of calls
-/// that are new aren't: they are what was written.
+/// Writes rows, and returns them as stored. Rows of new calls aren't read back: they are as written.
 fn write(tx: &mut Tx, origin: Origin, known: &[Known<'_>]) -> Result<Vec<CallRow>, Error> {
     let rows: Vec<CallRow> = known.iter().map(Known::row).collect();
     let values: Vec<_> = known
@@ -352,12 +350,12 @@ fn write(tx: &mut Tx, origin: Origin, known: &[Known<'_>]) -> Result<Vec<CallRow
     tx.insert_returning(MERGED, &values)
 }
 
-/// The caller's own headers, where there are any.
+/// Returns the caller's own headers as JSON, if there are any.
 fn headers(started: &Started) -> Option<String> {
     (!started.headers.is_empty()).then(|| to_json(&started.headers))
 }
 
-/// What a peer sent, as PostgreSQL takes it: no NUL. One fact that can't be stored would hold up all that come after it.
+/// Returns a peer's text as PostgreSQL accepts it: without NUL. One fact that can't be stored would block all later ones.
 fn text(sent: &str) -> String {
     sent.replace('\0', "\u{fffd}")
 }

@@ -1,5 +1,5 @@
-//! Rows of a deleted org, and calls that are kept no longer, deleted a bounded number in each transaction, the oldest calls first. Usage of
-//! calls that go is counted before, in the same transaction.
+//! Deletion of the rows of a deleted org, and of calls beyond their retention: a bounded number in each transaction, the oldest calls
+//! first. Usage of deleted calls is counted before, in the same transaction.
 
 use std::collections::BTreeMap;
 
@@ -17,15 +17,15 @@ const CALLS_AT_ONCE: i64 = 100;
 /// Rows of anything else.
 const ROWS_AT_ONCE: i64 = 500;
 
-/// Places of calls among the ends that one transaction looks at: as calls go from the oldest on, so do these.
+/// Sequence numbers of ends that one transaction examines: they are deleted from the oldest on, like the calls.
 const ENDS_AT_ONCE: i64 = 4 * CALLS_AT_ONCE;
 
-/// Forgets the oldest places whose calls are gone. Another that is left gives nothing away, and goes with a later call.
+/// Deletes the oldest sequence numbers whose calls are gone. One that is left reveals nothing, and is deleted with a later call.
 const FORGET_ENDS: &str = "DELETE FROM call_ends WHERE org_id = $1
     AND seq IN (SELECT seq FROM call_ends WHERE org_id = $1 ORDER BY seq LIMIT $2)
     AND NOT EXISTS (SELECT 1 FROM calls WHERE calls.id = call_ends.call_id)";
 
-/// A call that goes.
+/// A call to be deleted.
 struct Going {
     id: Uuid,
     agent_id: Option<Uuid>,
@@ -47,7 +47,7 @@ from_row!(Going {
     ended_at: maybe(moment),
 });
 
-/// The oldest calls of an org but for those that are up; on PostgreSQL nobody may change them meanwhile.
+/// The oldest calls of an org except those that are up; on PostgreSQL the rows are locked.
 macro_rules! oldest {
     ($since:literal, $locked:literal) => {
         concat!(
@@ -60,8 +60,8 @@ macro_rules! oldest {
     };
 }
 
-/// Events that are told by the call's row, and go with it.
-const TOLD_BY_CALL: [EventType; 5] = [
+/// Events whose JSON is built from the call's row, and which are deleted with it.
+const BODY_FROM_CALL: [EventType; 5] = [
     EventType::CallStarted,
     EventType::CallRinging,
     EventType::CallAnswered,
@@ -70,9 +70,9 @@ const TOLD_BY_CALL: [EventType; 5] = [
 ];
 
 impl Going {
-    /// Ids of the events that the row tells.
+    /// Returns the ids of the events that are built from the row.
     fn events(&self) -> impl Iterator<Item = Uuid> {
-        TOLD_BY_CALL.into_iter().filter_map(|kind| {
+        BODY_FROM_CALL.into_iter().filter_map(|kind| {
             let at = match kind {
                 EventType::CallStarted => self.started_at,
                 EventType::CallRinging => self.ringing_at,
@@ -92,7 +92,7 @@ impl Going {
     }
 }
 
-/// A group of usage: day, agent, trunk, direction.
+/// Key of a usage group: day, agent, trunk, direction.
 type Group = (i64, Uuid, Uuid, String);
 
 /// Calls, answered calls and answered seconds of a group.
@@ -102,7 +102,7 @@ fn counted(going: &[Going]) -> BTreeMap<Group, Counts> {
     let mut groups: BTreeMap<Group, Counts> = BTreeMap::new();
 
     for call in going {
-        // Usage counts no call whose beginning isn't known.
+        // Usage counts no call whose start isn't known.
         let Some(started_at) = call.started_at else {
             continue;
         };
@@ -128,18 +128,18 @@ fn counted(going: &[Going]) -> BTreeMap<Group, Counts> {
     groups
 }
 
-/// Deletes some rows of an org that is to be purged, but for those that go with its own row. Returns how many went; none, once nothing is
-/// left but calls that are up.
+/// Deletes a portion of the rows of an org that is due to be purged, except those that are deleted with the org's own row. Returns the
+/// number of rows; 0 once nothing is left but calls that are up.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
-pub fn some(tx: &mut Tx, org: Uuid) -> Result<u64, Error> {
+/// [`Broke`](super::Broke): the database fails.
+pub fn delete_some(tx: &mut Tx, org: Uuid) -> Result<u64, Error> {
     let calls = delete_calls(tx, org, None)?;
     if calls > 0 {
         return Ok(calls);
     }
     for (sqlite, postgres) in PURGED {
-        let rows = tx.run(tx.words(sqlite, postgres), &[&org, &ROWS_AT_ONCE])?;
+        let rows = tx.run(tx.by_dialect(sqlite, postgres), &[&org, &ROWS_AT_ONCE])?;
         if rows > 0 {
             return Ok(rows);
         }
@@ -147,12 +147,12 @@ pub fn some(tx: &mut Tx, org: Uuid) -> Result<u64, Error> {
     Ok(0)
 }
 
-/// Deletes some calls that ended and began before then. Returns how many went.
+/// Deletes a portion of the ended calls that began before `before`. Returns the number of rows.
 pub(super) fn delete_calls_before(tx: &mut Tx, org: Uuid, before: Moment) -> Result<u64, Error> {
     delete_calls(tx, org, Some(before))
 }
 
-/// Deletes the oldest calls that ended, with their attempts, transfers and events. Returns how many went.
+/// Deletes the oldest ended calls, with their attempts, transfers and events. Returns the number of rows.
 fn delete_calls(tx: &mut Tx, org: Uuid, before: Option<Moment>) -> Result<u64, Error> {
     let going: Vec<Going> = match (before.map(micros), tx.is_shared()) {
         (None, false) => tx.all(oldest!("", ""), &[&org, &CALLS_AT_ONCE])?,
@@ -197,7 +197,7 @@ fn delete_calls(tx: &mut Tx, org: Uuid, before: Option<Moment>) -> Result<u64, E
     Ok(going.len() as u64)
 }
 
-/// Rows of a table, found by its key.
+/// Statement that deletes a portion of a table's rows by key.
 macro_rules! some_rows {
     ($table:literal) => {
         (
@@ -219,15 +219,15 @@ macro_rules! some_rows {
     };
 }
 
-/// The oldest handoffs: their list may lose nothing but its end.
+/// Deletes the oldest handoffs: positions require that the list loses only its end.
 const HANDOFFS: &str = "DELETE FROM handoffs WHERE org_id = $1 AND created_at IN (
     SELECT created_at FROM handoffs WHERE org_id = $1 ORDER BY created_at LIMIT $2)";
 
-/// Places of calls among the ends.
+/// Deletes sequence numbers of ends.
 const CALL_ENDS: &str = "DELETE FROM call_ends WHERE org_id = $1 AND seq IN (
     SELECT seq FROM call_ends WHERE org_id = $1 ORDER BY seq LIMIT $2)";
 
-/// Rows that may be many, or that no foreign key deletes with the org.
+/// Tables with many rows, or that no foreign key deletes with the org.
 const PURGED: [(&str, &str); 9] = [
     some_rows!("webhook_deliveries"),
     some_rows!("events"),

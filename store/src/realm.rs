@@ -1,23 +1,25 @@
-//! The realm of our digest challenges: PBXs keep hashes that were made with it, so an installation keeps the one that it has used.
+//! The realm of this installation's digest challenges. PBXs store hashes that were made with it, so an installation keeps the realm that it
+//! has used.
 
 use super::error::Error;
 use super::tx::Tx;
 
 const READ: &str = "SELECT value FROM installation WHERE id = 'realm'";
 
-/// The realm that challenges of this installation have named; `None` before its first start.
+/// Returns the realm of this installation's challenges; `None` before its first start.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn known(tx: &mut Tx) -> Result<Option<String>, Error> {
     let row: Option<(String,)> = tx.one(READ, &[])?;
     Ok(row.map(|(realm,)| realm))
 }
 
-/// The realm from now on: the configured one, else the one that was used before, else `default`. Nodes that start at once agree.
+/// Determines and stores the realm: the configured one, else the one that was used before, else `default`. Nodes that start at once agree
+/// on it.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn keep(tx: &mut Tx, configured: Option<&str>, default: &str) -> Result<String, Error> {
     let sql = "INSERT INTO installation (id, value) VALUES ('realm', $1) ON CONFLICT DO NOTHING";
     tx.run(sql, &[&configured.unwrap_or(default)])?;
@@ -25,7 +27,7 @@ pub fn keep(tx: &mut Tx, configured: Option<&str>, default: &str) -> Result<Stri
         let sql = "UPDATE installation SET value = $1 WHERE id = 'realm' AND value <> $1";
         tx.run(sql, &[&realm])?;
     }
-    let (realm,): (String,) = tx.only(READ, &[])?;
-    tx.aside();
+    let (realm,): (String,) = tx.exactly_one(READ, &[])?;
+    tx.mark_internal();
     Ok(realm)
 }

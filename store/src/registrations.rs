@@ -1,11 +1,11 @@
-//! Where PBXs have registered, as it is kept over a restart and followed by other nodes. Each node writes the contacts whose REGISTERs it
-//! has heard; of two that write the same contact, the later REGISTER stays. Its own contacts a node always writes: the wall clock may have
-//! been set back.
+//! Registrations of PBXs, stored for restarts and followed by other nodes. Each node writes the contacts whose REGISTERs it has received;
+//! of two nodes that write the same contact, the later REGISTER wins. A node always overwrites its own contacts, since the wall clock may
+//! have been set back.
 
 use std::time::Duration;
 
-use trunkline_model::registration::Loss;
-use trunkline_model::registration::{Kept, Unsaved};
+use trunkline_model::registration::BindingLoss;
+use trunkline_model::registration::{KeptBinding, UnsavedBindings};
 use trunkline_sip::flow::Transport;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
@@ -15,19 +15,19 @@ use super::error::Error;
 use super::tx::Tx;
 use super::{NewEvent, clock};
 
-/// How long contacts that have ended stay, so that every node learns of it.
+/// Time for which ended contacts are stored, so that every node sees their end.
 const ENDED: Duration = Duration::from_secs(600);
-/// How far behind the newest row others may still become visible: a transaction takes no longer.
+/// Age at which rows may still become visible behind the newest one: the longest transaction.
 const OVERLAP: Duration = Duration::from_secs(2);
-/// How far apart two times of one beginning may be, since the wall clock is followed.
+/// Tolerance between two times of the same event, since the wall clock may be adjusted.
 const SAME: Duration = Duration::from_millis(100);
 
-/// What a node has taken over from others that are gone.
+/// Result of taking over the contacts of nodes that are gone.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct TakenOver {
-    /// Contacts that are its own now.
-    pub kept: Vec<Kept>,
-    /// Org and trunk of those that have no registration left.
+    /// Contacts that are now this node's.
+    pub kept: Vec<KeptBinding>,
+    /// Org and trunk of trunks that have no registration left.
     pub lost: Vec<(Uuid, Uuid)>,
 }
 
@@ -72,12 +72,12 @@ from_row!(Row {
 });
 
 impl Row {
-    /// `None` for what a newer node writes and this one can't read.
-    fn kept(self) -> Option<Kept> {
+    /// Returns the contact; `None` for a row of a newer version that this one can't read.
+    fn kept(self) -> Option<KeptBinding> {
         let transports = [Transport::Udp, Transport::Tcp, Transport::Tls];
         let mut transports = transports.into_iter();
 
-        Some(Kept {
+        Some(KeptBinding {
             org: self.org_id,
             trunk: self.trunk_id,
             node: u8::try_from(self.node).ok()?,
@@ -98,9 +98,9 @@ impl Row {
     }
 }
 
-/// Whether this contact of `node` was the last one of its trunk when another node ended it. A contact that runs out ends after it was saved
-/// last, one that was ended before that; and one that a PBX has registered anew began later.
-fn was_told_as_lost(own: &Kept, known: &[Row], node: u8, now: Moment) -> bool {
+/// Returns whether this contact of `node` was the last one of its trunk when another node ended it. An expiring contact ends after it was
+/// last saved, one that another node ended ends before that; a contact that the PBX has registered again begins later.
+fn was_reported_lost(own: &KeptBinding, known: &[Row], node: u8, now: Moment) -> bool {
     let is_it = |row: &Row| {
         let apart = row
             .registered_at
@@ -115,19 +115,19 @@ fn was_told_as_lost(own: &Kept, known: &[Row], node: u8, now: Moment) -> bool {
     known.iter().all(|row| row.expires_at <= now) && known.iter().any(is_it)
 }
 
-/// What has been kept, and how far that is: [`since`] goes on from there.
+/// Returns all stored contacts, and the time from which [`since`] continues.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
-pub fn all(tx: &mut Tx) -> Result<(Vec<Kept>, Moment), Error> {
+/// [`Broke`](super::Broke): the database fails.
+pub fn all(tx: &mut Tx) -> Result<(Vec<KeptBinding>, Moment), Error> {
     since(tx, Moment::from_micros(0))
 }
 
-/// What has been kept since then; some of it may have been given before.
+/// Returns the contacts stored since then; some may have been returned before.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
-pub fn since(tx: &mut Tx, seen: Moment) -> Result<(Vec<Kept>, Moment), Error> {
+/// [`Broke`](super::Broke): the database fails.
+pub fn since(tx: &mut Tx, seen: Moment) -> Result<(Vec<KeptBinding>, Moment), Error> {
     let from = seen.as_micros().saturating_sub(OVERLAP.as_micros() as u64);
     let sql = "SELECT * FROM registrations WHERE saved_at > $1 ORDER BY saved_at";
     let rows: Vec<Row> = tx.all(sql, &[&Moment::from_micros(from)])?;
@@ -135,18 +135,18 @@ pub fn since(tx: &mut Tx, seen: Moment) -> Result<(Vec<Kept>, Moment), Error> {
     Ok((rows.into_iter().filter_map(Row::kept).collect(), last))
 }
 
-/// Keeps the contacts of these trunks as the node has them now. A trunk that another node has told as lost, since it took this one for
-/// gone, is told as registered again.
+/// Stores the node's present contacts of these trunks. If another node took this one for gone and reported a trunk as lost, an event
+/// reports it as registered again.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone; nothing was kept then.
-pub fn save(tx: &mut Tx, node: u8, trunks: &[Unsaved], now: Moment) -> Result<(), Error> {
-    // One clock for all nodes.
+/// [`Broke`](super::Broke); nothing was stored then.
+pub fn save(tx: &mut Tx, node: u8, trunks: &[UnsavedBindings], now: Moment) -> Result<(), Error> {
+    // The database's clock, since the clocks of nodes differ.
     let told_at = clock::now(tx)?.unwrap_or(now);
     let at = micros(told_at);
     let mut back = Vec::new();
 
-    for Unsaved {
+    for UnsavedBindings {
         trunk,
         own,
         removed,
@@ -157,7 +157,7 @@ pub fn save(tx: &mut Tx, node: u8, trunks: &[Unsaved], now: Moment) -> Result<()
             let known: Vec<Row> = tx.all(sql, &[trunk])?;
             let lost = own
                 .iter()
-                .find(|own| was_told_as_lost(own, &known, node, now));
+                .find(|own| was_reported_lost(own, &known, node, now));
             back.extend(lost.map(|kept| NewEvent::trunk_registered(&kept.into(), told_at)));
         }
 
@@ -211,11 +211,11 @@ pub fn save(tx: &mut Tx, node: u8, trunks: &[Unsaved], now: Moment) -> Result<()
     Ok(())
 }
 
-/// Takes over the contacts of other nodes that are [gone](super::nodes::left_registered). Those that only such a node's connections led to
-/// end; the others become this node's. A trunk that has no registration left is told as lost, by one node alone.
+/// Takes over the contacts of other nodes that are [gone](super::nodes::left_registered). Contacts that were reachable only over such a
+/// node's connections end; the others become this node's. If a trunk has no registration left, one node reports it as lost.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone; nothing was taken over then.
+/// [`Broke`](super::Broke); nothing was taken over then.
 pub fn take_over(tx: &mut Tx, node: u8, gone: &[u8], now: Moment) -> Result<TakenOver, Error> {
     let mut taken = TakenOver::default();
     let at = clock::now(tx)?.unwrap_or(now);
@@ -225,7 +225,8 @@ pub fn take_over(tx: &mut Tx, node: u8, gone: &[u8], now: Moment) -> Result<Take
             &[gone, &now, &at],
         )?;
         let held = held.into_iter().filter_map(Row::kept);
-        let (direct, by_flow): (Vec<Kept>, Vec<Kept>) = held.partition(Kept::has_way_without_flow);
+        let (direct, by_flow): (Vec<KeptBinding>, Vec<KeptBinding>) =
+            held.partition(KeptBinding::has_way_without_flow);
         for mut kept in direct {
             let sql = "UPDATE registrations SET node = $3 WHERE trunk_id = $1 AND contact = $2";
             tx.run(sql, &[&kept.trunk, &&*kept.contact, &node])?;
@@ -234,7 +235,7 @@ pub fn take_over(tx: &mut Tx, node: u8, gone: &[u8], now: Moment) -> Result<Take
         }
 
         for kept in by_flow {
-            // Its node stays: if that was only held up, it goes on from there.
+            // The row keeps its node: if that was only stalled, it continues from there.
             let sql =
                 "UPDATE registrations SET expires_at = $3 WHERE trunk_id = $1 AND contact = $2";
             let ended = micros(now.min(at)) - 1;
@@ -249,16 +250,16 @@ pub fn take_over(tx: &mut Tx, node: u8, gone: &[u8], now: Moment) -> Result<Take
         }
     }
 
-    let tell = |lost: &(Uuid, Uuid)| NewEvent::trunk_lost(*lost, Loss::NodeLost, at);
+    let tell = |lost: &(Uuid, Uuid)| NewEvent::trunk_lost(*lost, BindingLoss::NodeLost, at);
     tx.record(taken.lost.iter().map(tell));
 
     Ok(taken)
 }
 
-/// Forgets contacts that ended a while ago.
+/// Deletes contacts that ended more than ten minutes ago.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn prune(tx: &mut Tx, now: Moment) -> Result<(), Error> {
     let sql = "DELETE FROM registrations WHERE expires_at < $1";
     tx.run(sql, &[&(now - ENDED)])?;

@@ -1,8 +1,8 @@
-//! The rotation of the keys: those that sign, those that seal, and the master key.
+//! Rotation of the signing keys, the sealing keys and the master key.
 //!
 //! A new sealing key is staged first: every process opens with it, none seals with it. Once all have followed the change feed it seals, and
-//! what older keys have sealed is sealed anew. Then the older keys can go. Each step may be cut off and run again: no value is ever sealed
-//! with a key that isn't kept.
+//! values of older keys are sealed again. Then the older keys can be dropped. Each step may be interrupted and repeated: no value is ever
+//! sealed with a key that isn't stored.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::error::{Broke, Error};
 use super::keyring::SealingId;
 use super::open_fault::OpenFault;
 use super::secrets::{CHECK, KeyEdit, MasterKey};
-use super::threads::Session;
+use super::threads::OpenTransaction;
 use super::tx::Tx;
 use super::value::{Param, Record};
 use super::{
@@ -24,17 +24,17 @@ use super::{
     webhooks,
 };
 
-/// Rows that are sealed anew in one transaction: other writers wait for it.
+/// Rows sealed again in one transaction, for which other writers wait.
 const AT_ONCE: i64 = 500;
 
 /// A column of sealed values.
 #[derive(Debug)]
 struct Column<R> {
-    /// Its name, behind that of the table.
+    /// Name of the column, after that of the table.
     column: &'static str,
-    /// What is read of a row beside the value, and the row's own condition, from `$3` on.
+    /// Columns that are read beside the value, and the row's own condition, from `$3` on.
     keys: (&'static str, &'static str),
-    /// What a value is sealed for.
+    /// Returns the context of a value.
     context: fn(&R) -> Vec<u8>,
 }
 
@@ -59,7 +59,7 @@ struct OfName {
 }
 from_row!(OfName { id, value });
 
-/// A sealed answer that is kept for an `Idempotency-Key`.
+/// A sealed answer to a request with an `Idempotency-Key`.
 struct Answer {
     credential_id: Uuid,
     method: String,
@@ -127,7 +127,8 @@ impl Column<OfName> {
 }
 
 impl<R: Sealed> Column<R> {
-    /// Seals some values anew that the newest key hasn't sealed; gives how many, and `None` once there are none. What is written meanwhile stays.
+    /// Seals a portion of the values of older keys again; returns their number, and `None` once none is left. Values written meanwhile
+    /// stay.
     fn reseal_some(&self, tx: &mut Tx) -> Result<Option<u64>, Error> {
         let (Self { column, .. }, (read, is_row)) = (self, self.keys);
         let (table, name) = column.split_once('.').unwrap_or_default();
@@ -138,7 +139,7 @@ impl<R: Sealed> Column<R> {
         let rows: Vec<R> = tx.all(old, &[&keyring.sealing_id().to_vec(), &AT_ONCE])?;
 
         if rows.is_empty() {
-            tx.aside();
+            tx.mark_internal();
             return Ok(None);
         }
 
@@ -158,7 +159,7 @@ impl<R: Sealed> Column<R> {
     }
 }
 
-/// How many values older keys have sealed.
+/// Number of values that older keys have sealed.
 const LEFT: &str = "SELECT
     (SELECT COUNT(*) FROM inbound_trunks WHERE substr(password, 1, 8) <> $1)
     + (SELECT COUNT(*) FROM old_credentials WHERE substr(password, 1, 8) <> $1)
@@ -172,7 +173,7 @@ const LEFT: &str = "SELECT
     + (SELECT COUNT(*) FROM secrets WHERE id = 'check' AND substr(value, 1, 8) <> $1)";
 
 impl Store {
-    /// Adds a signing key, with which every process signs as soon as it has followed the change feed: tokens of the others stay good.
+    /// Adds a signing key, which every process uses as soon as it has followed the change feed. Tokens of the other keys stay valid.
     ///
     /// # Errors
     /// The keys can't be read or written; nothing was changed then.
@@ -181,18 +182,18 @@ impl Store {
         self.edit_keys(session, KeyEdit::AddSigning, now).await
     }
 
-    /// Retires a signing key: what it has signed is refused by every process that has followed the change feed, but for API keys whose
-    /// token is kept. One that is retired already is told of again, to those whom a command that was cut off didn't tell.
+    /// Retires a signing key: every process that has followed the change feed refuses its tokens, except API keys whose token is stored. A
+    /// key that is retired already is announced again, in case a command was interrupted before the announcement.
     ///
     /// # Errors
-    /// There is no such key, or it is the one that signs; or the keys can't be read or written. Nothing was changed then.
+    /// The key doesn't exist, or is the one that signs; or the keys can't be read or written. Nothing was changed then.
     pub async fn retire_signing_key(&self, kid: &str, now: Moment) -> Result<(), OpenFault> {
         let session = self.pool().begin().await?;
         let edit = KeyEdit::RetireSigning(kid.to_owned());
         self.edit_keys(session, edit, now).await
     }
 
-    /// Adds a sealing key that every process knows once it has followed the change feed, and none seals with yet; gives its id.
+    /// Adds a sealing key that every process knows once it has followed the change feed, and none seals with yet; returns its id.
     ///
     /// # Errors
     /// The keys can't be read or written; nothing was changed then.
@@ -205,7 +206,7 @@ impl Store {
     /// Seals with the staged key from now on.
     ///
     /// # Errors
-    /// It is gone, or the keys can't be read or written; nothing was changed then.
+    /// The staged key is gone, or the keys can't be read or written; nothing was changed then.
     pub async fn use_staged_sealing_key(
         &self,
         staged: SealingId,
@@ -216,10 +217,10 @@ impl Store {
         self.edit_keys(session, edit, now).await
     }
 
-    /// Seals anew what older keys have sealed; gives how many values.
+    /// Seals the values of older keys again; returns their number.
     ///
     /// # Errors
-    /// A value or the keys can't be read or written: what was sealed anew by then stays so.
+    /// A value or the keys can't be read or written: values sealed again by then stay so.
     pub async fn reseal(&self) -> Result<u64, OpenFault> {
         let mut count = 0;
         for column in ["inbound_trunks.password", "old_credentials.password"] {
@@ -273,7 +274,7 @@ impl Store {
                 Ok(Some(some)) => count += some,
                 Ok(None) => return Ok(count),
                 Err(fault) => {
-                    // Another rotation may have sealed it since the keys were followed, with a key that isn't known here yet.
+                    // Another rotation may have sealed it since the keys were read, with a key that isn't known here yet.
                     self.follow_signing_keys().await?;
                     if self.keyring().sealing_id() == newest {
                         return Err(fault.into());
@@ -283,15 +284,16 @@ impl Store {
         }
     }
 
-    /// Drops every sealing key but the one that seals, once it has sealed everything.
+    /// Drops every sealing key but the newest, once it has sealed every value.
     ///
     /// # Errors
-    /// [`OpenFault::StillSealed`] if somebody sealed with an older key meanwhile; or the keys can't be read or written. Nothing was dropped then.
+    /// [`OpenFault::StillSealed`] if another process sealed with an older key meanwhile; or the keys can't be read or written. Nothing was
+    /// dropped then.
     pub async fn retire_sealing_keys(&self, now: Moment) -> Result<(), OpenFault> {
         self.reseal().await?;
         let session = self.pool().begin().await?;
         let newest = self.keyring().sealing_id();
-        let left = session.run(move |tx| tx.only(LEFT, &[&newest.to_vec()]));
+        let left = session.run(move |tx| tx.exactly_one(LEFT, &[&newest.to_vec()]));
         let (left,): (i64,) = left.await?;
         if left > 0 {
             return Err(OpenFault::StillSealed(left.unsigned_abs()));
@@ -300,24 +302,24 @@ impl Store {
         self.edit_keys(session, edit, now).await
     }
 
-    /// Seals the keys that a PostgreSQL database holds under another master key. Processes that are open go on with the keys that they know;
+    /// Seals the keys that a PostgreSQL database holds under another master key. Running processes continue with the keys that they have;
     /// each needs the new master key at its next start.
     ///
     /// # Errors
-    /// There is no master key, the new one is weak, or the keys can't be read or written; nothing was changed then.
+    /// The database has no master key, the new one is weak, or the keys can't be read or written; nothing was changed then.
     pub async fn rotate_master_key(&self, new: &str, now: Moment) -> Result<(), OpenFault> {
         let new = MasterKey::new(Some(new))?;
         let (session, store) = (self.pool().begin().await?, self.clone());
         let rotated = session.run(move |tx| Ok(store.vault().rotate_master(tx, &new)));
         rotated.await??;
-        // Whoever runs under the old one finds that out at once, and says so.
+        // A process that runs under the old master key notices at once, and logs it.
         Ok(self.end_keys(session, now).await?)
     }
 
     /// Changes the keys within a transaction, and ends it.
     async fn edit_keys(
         &self,
-        session: Session,
+        session: OpenTransaction,
         edit: KeyEdit,
         now: Moment,
     ) -> Result<(), OpenFault> {
@@ -329,7 +331,7 @@ impl Store {
         Ok(())
     }
 
-    async fn end_keys(&self, session: Session, now: Moment) -> Result<(), Error> {
+    async fn end_keys(&self, session: OpenTransaction, now: Moment) -> Result<(), Error> {
         let ended = session.end(move |tx| {
             tx.changed(Change::SigningKeys, now);
             commit(tx)
@@ -339,7 +341,7 @@ impl Store {
     }
 }
 
-/// Seals the known text anew that a SQLite database has of its keys.
+/// Seals a SQLite database's mark again: the known text by which its keys are recognised.
 fn reseal_mark(tx: &mut Tx) -> Result<u64, Error> {
     let keyring = tx.keyring();
     let sql = "UPDATE secrets SET value = $1 WHERE id = 'check' AND substr(value, 1, 8) <> $2";

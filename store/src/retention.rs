@@ -1,4 +1,4 @@
-//! Retention: for how many days each kind of data of an org is kept, by the org's own days or else the operator's.
+//! Retention: the number of days for which each kind of an org's data is stored, by the org's own setting or else the operator's.
 
 use uuid::Uuid;
 
@@ -7,20 +7,20 @@ use super::error::{Error, Kind, Wrong};
 use super::set;
 use super::tx::Tx;
 
-/// Days for which data is kept, by kind; `None`: until it is deleted otherwise.
+/// Retention in days, by kind; `None`: not limited.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct RetentionDays {
     /// Calls, with their attempts, transfers and events.
     pub calls: Option<u32>,
-    /// What came with a call: headers, metadata, and the facts of its INVITE. The call stays.
+    /// Data that came with a call: headers, metadata, and the facts of its INVITE. The call itself stays.
     pub sessions: Option<u32>,
-    /// Contacts that no call names any more, since their last change.
+    /// Contacts that no call names any more, counted from their last change.
     pub contacts: Option<u32>,
     /// Handoffs.
     pub handoffs: Option<u32>,
 }
 
-/// A kind of data with days of its own.
+/// A kind of data with a retention of its own.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Retained {
     /// See [`RetentionDays::calls`].
@@ -33,7 +33,7 @@ pub enum Retained {
     Handoffs,
 }
 
-/// A change of an org's days. Of each: `None` leaves it, `Some(None)` goes back to the operator's.
+/// A change of an org's retention. Of each field: `None` leaves it, `Some(None)` restores the operator's.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 #[expect(
     missing_docs,
@@ -46,7 +46,7 @@ pub struct RetentionChange {
     pub handoffs: Option<Option<u32>>,
 }
 
-/// The org's own days as they are stored.
+/// The org's own retention, as stored.
 pub(super) struct Row {
     retain_calls_days: Option<u32>,
     retain_sessions_days: Option<u32>,
@@ -61,10 +61,10 @@ from_row!(Row {
 });
 
 impl Retained {
-    /// All of them.
+    /// All variants.
     pub const ALL: [Self; 4] = [Self::Calls, Self::Sessions, Self::Contacts, Self::Handoffs];
 
-    /// As it is written.
+    /// Returns the name as the API and the database have it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Calls => "calls",
@@ -74,7 +74,7 @@ impl Retained {
         }
     }
 
-    /// Orgs that have something of this kind that is older than `$2` or their own days before `$1`.
+    /// Statement that finds orgs with data of this kind older than `$2`, or than their own days before `$1`.
     pub(super) const fn over(self) -> &'static str {
         match self {
             Self::Calls => {
@@ -106,7 +106,7 @@ impl Retained {
 }
 
 impl RetentionDays {
-    /// Days of a kind.
+    /// Returns the days of a kind.
     pub const fn of(&self, kind: Retained) -> Option<u32> {
         match kind {
             Retained::Calls => self.calls,
@@ -116,7 +116,7 @@ impl RetentionDays {
         }
     }
 
-    /// These days, and where there are none, `others`.
+    /// Returns these days, completed by `others`.
     #[must_use]
     pub fn or(self, others: Self) -> Self {
         Self {
@@ -143,7 +143,7 @@ pub(super) const OF_ORG: &str =
     "SELECT retain_calls_days, retain_sessions_days, retain_contacts_days, retain_handoffs_days
      FROM orgs WHERE id = $1 AND deleted_at IS NULL";
 
-/// Changes the org's own days in the caller's transaction.
+/// Changes the org's own retention in the caller's transaction.
 pub(super) fn change(tx: &mut Tx, org: Uuid, change: RetentionChange) -> Result<(), Error> {
     if change == RetentionChange::default() {
         return Ok(());

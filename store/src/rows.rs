@@ -1,4 +1,4 @@
-//! Rows that are written together, by one statement.
+//! Inserts of several rows in one statement.
 
 use std::fmt::Write as _;
 
@@ -7,14 +7,14 @@ use std::fmt::Write as _;
 pub(super) struct Insert {
     /// `table (columns)`.
     pub(super) into: &'static str,
-    /// What follows the values.
+    /// Text after the values.
     pub(super) ending: &'static str,
 }
 
-/// Rows of one statement: a few sizes only, each of which stays prepared.
+/// Numbers of rows in one statement: a few sizes only, so that each statement stays prepared.
 const SIZES: [usize; 4] = [64, 16, 4, 1];
 
-/// The rows in portions of these sizes.
+/// Splits rows into portions of these sizes.
 pub(super) fn portions<T>(mut rows: &[T]) -> impl Iterator<Item = &[T]> {
     std::iter::from_fn(move || {
         let size = SIZES.into_iter().find(|size| *size <= rows.len())?;
@@ -25,8 +25,8 @@ pub(super) fn portions<T>(mut rows: &[T]) -> impl Iterator<Item = &[T]> {
 }
 
 impl Insert {
-    /// SQLite's statement for so many rows of so many values, which are numbered as they stand. What fails takes its whole transaction
-    /// with it: no pages need be kept to undo a statement alone.
+    /// Returns SQLite's statement for this many rows and values, numbered in order. A failing statement fails its whole transaction, so no
+    /// pages have to be kept to undo it alone.
     pub(super) fn for_sqlite(self, rows: usize, values: usize) -> String {
         let row = format!("({})", vec!["?"; values].join(", "));
         let rows = vec![&*row; rows].join(", ");
@@ -34,7 +34,7 @@ impl Insert {
         ["INSERT OR FAIL INTO ", into, " VALUES ", &rows, ending].concat()
     }
 
-    /// The same for PostgreSQL.
+    /// Returns PostgreSQL's statement.
     pub(super) fn for_postgres(self, rows: usize, values: usize) -> String {
         let Self { into, ending } = self;
         let mut sql = ["INSERT INTO ", into, " VALUES "].concat();
@@ -43,7 +43,7 @@ impl Insert {
             for value in 0..values {
                 let comma = if value == 0 { "" } else { ", " };
                 let number = row * values + value + 1;
-                // A String takes whatever is written to it.
+                // Writing to a String never fails.
                 let _ = write!(sql, "{comma}${number}");
             }
             sql.push(')');

@@ -1,6 +1,5 @@
-//! Where the installation's keys are kept: with SQLite in a file of the data directory (mode 0600), with PostgreSQL in the
-//! database, sealed under `secrets.master_key`, so that all nodes accept the same tokens. A signing key that is added there is told of by
-//! the change feed.
+//! Storage of the installation's keys: with SQLite in a file of the data directory (mode 0600), with PostgreSQL in the database, sealed
+//! under `secrets.master_key`, so that all nodes accept the same tokens. The change feed announces changes.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -13,28 +12,28 @@ use zeroize::Zeroizing;
 
 use super::column::to_json;
 use super::error::Broke;
-use super::keyring::{Keyring, RetireFault, SealingId, SealingKey, Written};
+use super::keyring::{Keyring, KeyringText, RetireFault, SealingId, SealingKey};
 use super::open_fault::OpenFault;
 use super::pool::Pool;
 use super::tx::Tx;
 use crate::private;
 
 const FILE: &str = "keys.json";
-/// Serialises the making of keys on PostgreSQL.
+/// Lock that serialises the creation of keys on PostgreSQL.
 const LOCK: i64 = 0x7472_756e_6b00_0003;
 const KEYRING: &str = "SELECT value FROM secrets WHERE id = 'keyring'";
 const REPLACE: &str = "UPDATE secrets SET value = $1 WHERE id = 'keyring'";
 pub(super) const CHECK: &[u8] = b"these keys belong to this database";
 
-/// What PostgreSQL's keys are sealed under.
+/// Key under which PostgreSQL's keys are sealed.
 #[derive(Clone)]
 pub(crate) struct MasterKey(SealingKey);
 
 impl MasterKey {
-    /// From the configured text, which is to be random: it is hashed, not stretched.
+    /// Derives the key from the configured text, which has to be random: it is hashed, not stretched.
     pub(crate) fn new(text: Option<&str>) -> Result<Self, OpenFault> {
         let text = text.ok_or(OpenFault::NoMasterKey)?;
-        // As the configuration counts them: a key that it refuses later would lock everybody out.
+        // Counted as the configuration does: a key that it refuses at the next start would lock everybody out.
         if text.chars().count() < 32 {
             return Err(OpenFault::WeakMasterKey);
         }
@@ -46,26 +45,26 @@ impl MasterKey {
     }
 }
 
-/// A change of the kept keys.
+/// A change of the stored keys.
 #[derive(Clone, Debug)]
 pub(crate) enum KeyEdit {
-    /// Another signing key, which signs from now on.
+    /// Add a signing key, which signs from now on.
     AddSigning,
-    /// The signing key of this id is good no more.
+    /// Retire the signing key of this id.
     RetireSigning(String),
-    /// Another sealing key, which opens and doesn't seal yet.
+    /// Add a sealing key, which opens and doesn't seal yet.
     StageSealing,
-    /// The staged sealing key of this id seals from now on.
+    /// Seal with the staged key of this id from now on.
     UseStagedSealing(SealingId),
-    /// All sealing keys but the one that seals, which this is the id of, are gone.
+    /// Drop all sealing keys but the one that seals, which has this id.
     RetireSealing(SealingId),
 }
 
 impl KeyEdit {
-    fn apply(self, written: &mut Written) -> Result<(), OpenFault> {
+    fn apply(self, written: &mut KeyringText) -> Result<(), OpenFault> {
         match self {
             Self::AddSigning => {
-                written.signing.append(&mut Written::generate().signing);
+                written.signing.append(&mut KeyringText::generate().signing);
                 Ok(())
             }
             Self::RetireSigning(kid) => written.retire(&kid).map_err(|fault| match fault {
@@ -88,7 +87,7 @@ impl KeyEdit {
     }
 }
 
-/// Where the keys of an open store are kept.
+/// Storage of the keys of an open store.
 pub(crate) enum Vault {
     /// In a file of this data directory.
     File(PathBuf),
@@ -97,18 +96,19 @@ pub(crate) enum Vault {
 }
 
 impl Vault {
-    /// The keys as they are kept now.
+    /// Returns the stored keys.
     pub(crate) async fn read(&self, pool: &Pool) -> Result<Keyring, OpenFault> {
         match self {
             Self::File(data_dir) => from_file(data_dir, false),
             Self::Database(master) => {
-                let (sealed,): (Vec<u8>,) = pool.run_read(|tx| tx.only(KEYRING, &[])).await?;
+                let (sealed,): (Vec<u8>,) =
+                    pool.run_read(|tx| tx.exactly_one(KEYRING, &[])).await?;
                 read_sealed(master, &sealed).and_then(|text| keyring_of(&text))
             }
         }
     }
 
-    /// Changes the keys within the transaction; the file has the change at once.
+    /// Changes the keys within the transaction; a key file is changed at once.
     pub(crate) fn edit(&self, tx: &mut Tx, edit: KeyEdit) -> Result<Keyring, OpenFault> {
         match self {
             Self::File(data_dir) => edit_file(data_dir, edit),
@@ -116,7 +116,7 @@ impl Vault {
         }
     }
 
-    /// Seals the keys in the database under another master key; every process that is open goes on with the keys that it has.
+    /// Seals the keys in the database under another master key; running processes continue with the keys that they have.
     pub(crate) fn rotate_master(&self, tx: &mut Tx, new: &MasterKey) -> Result<(), OpenFault> {
         let Self::Database(master) = self else {
             return Err(OpenFault::NoMasterKeyHere);
@@ -136,12 +136,12 @@ impl std::fmt::Debug for Vault {
     }
 }
 
-/// Whether the data directory has keys.
+/// Returns whether the data directory has keys.
 pub(crate) fn are_kept(data_dir: &Path) -> bool {
     data_dir.join(FILE).exists()
 }
 
-/// The keys of the data directory; made there if the database is new.
+/// Returns the keys of the data directory, creating them if the database is new.
 pub(crate) fn from_file(data_dir: &Path, new: bool) -> Result<Keyring, OpenFault> {
     let path = data_dir.join(FILE);
     if new && !path.exists() {
@@ -164,8 +164,8 @@ pub(crate) fn from_file(data_dir: &Path, new: bool) -> Result<Keyring, OpenFault
         }
     };
 
-    // serde's message would show a part of the keys.
-    let written: Option<Written> = serde_json::from_str(&text).ok();
+    // The error is dropped: serde's message would show a part of the keys.
+    let written: Option<KeyringText> = serde_json::from_str(&text).ok();
     let keyring = written.as_ref().and_then(Keyring::read);
     keyring.ok_or(OpenFault::UnreadableKeys {
         path,
@@ -173,9 +173,10 @@ pub(crate) fn from_file(data_dir: &Path, new: bool) -> Result<Keyring, OpenFault
     })
 }
 
-/// Written beside and linked into place: another process that starts now finds whole keys, and the first to link wins.
+/// Creates the key file under a temporary name and links it into place: another process that starts now finds complete keys, and the first
+/// to link wins.
 fn make_file(path: &Path) -> io::Result<()> {
-    let beside = beside(path, &to_json(&Written::generate()))?;
+    let beside = beside(path, &to_json(&KeyringText::generate()))?;
     let linked = std::fs::hard_link(&beside, path);
     std::fs::remove_file(&beside)?;
     match linked {
@@ -184,17 +185,17 @@ fn make_file(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Writes a whole file beside this one.
+/// Writes a temporary file beside this one.
 fn beside(path: &Path, text: &str) -> io::Result<PathBuf> {
     let beside = path.with_extension(format!("new-{}", std::process::id()));
-    let mut file = owners().truncate(true).open(&beside)?;
+    let mut file = owner_only().truncate(true).open(&beside)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
     Ok(beside)
 }
 
-/// A file that its owner alone reads and writes.
-fn owners() -> OpenOptions {
+/// Returns options for a file that its owner alone reads and writes.
+fn owner_only() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.write(true).create(true).mode(0o600);
     options
@@ -205,11 +206,11 @@ fn sync_directory(path: &Path) -> io::Result<()> {
         .map_or(Ok(()), |directory| File::open(directory)?.sync_all())
 }
 
-/// The keys after the change, as text and as they are used; `None` if the text is no keys.
+/// The changed keys, as text and as keyring; `None` if the text holds no keys.
 type Edited = Option<(Zeroizing<String>, Keyring)>;
 
 fn edited(text: &[u8], edit: KeyEdit) -> Result<Edited, OpenFault> {
-    let Ok(mut written) = serde_json::from_slice::<Written>(text) else {
+    let Ok(mut written) = serde_json::from_slice::<KeyringText>(text) else {
         return Ok(None);
     };
     edit.apply(&mut written)?;
@@ -225,13 +226,15 @@ fn edit_file(data_dir: &Path, edit: KeyEdit) -> Result<Keyring, OpenFault> {
         source,
     };
 
-    // Of two at once each would lose the other's key.
-    let lock = owners().open(data_dir.join("keys.lock")).map_err(broken)?;
+    // Locked, since of two changes at once each would lose the other's key.
+    let lock = owner_only()
+        .open(data_dir.join("keys.lock"))
+        .map_err(broken)?;
     lock.lock().map_err(broken)?;
     let text = Zeroizing::new(std::fs::read(&path).map_err(broken)?);
     let owner = std::fs::metadata(&path).map_err(broken)?;
 
-    // Commands that root runs leave the files the daemon's. Nobody else could give them away, nor has to.
+    // A command that root runs must leave the file with the daemon's owner. Any other user can't change it, and needn't.
     let (uid, gid) = (Some(owner.uid()), Some(owner.gid()));
     let _ = std::os::unix::fs::fchown(&lock, uid, gid);
     let (text, keyring) = edited(&text, edit)?.ok_or_else(|| OpenFault::UnreadableKeys {
@@ -258,10 +261,10 @@ fn edit_in_database(tx: &mut Tx, master: &MasterKey, edit: KeyEdit) -> Result<Ke
     Ok(keyring)
 }
 
-/// The keys that the database holds, which nobody else changes until the commit.
+/// Returns the keys that the database holds, locked until the commit.
 fn take_sealed(tx: &mut Tx, master: &MasterKey) -> Result<Zeroizing<Vec<u8>>, OpenFault> {
     tx.run("SELECT pg_advisory_xact_lock($1)", &[&LOCK])?;
-    let (sealed,): (Vec<u8>,) = tx.only(KEYRING, &[])?;
+    let (sealed,): (Vec<u8>,) = tx.exactly_one(KEYRING, &[])?;
     read_sealed(master, &sealed)
 }
 
@@ -272,7 +275,7 @@ fn read_sealed(master: &MasterKey, sealed: &[u8]) -> Result<Zeroizing<Vec<u8>>, 
 }
 
 fn keyring_of(text: &[u8]) -> Result<Keyring, OpenFault> {
-    let written: Option<Written> = serde_json::from_slice(text).ok();
+    let written: Option<KeyringText> = serde_json::from_slice(text).ok();
     let keyring = written.as_ref().and_then(Keyring::read);
     keyring.ok_or_else(no_keys)
 }
@@ -282,16 +285,16 @@ fn no_keys() -> OpenFault {
     OpenFault::Broke(Broke::Stored { column }.into())
 }
 
-/// Takes the file of keys from all but its owner.
+/// Restricts the key file to its owner.
 pub(crate) fn restrict(data_dir: &Path) -> Result<(), OpenFault> {
     let path = data_dir.join(FILE);
     private::restrict(&path, private::FILE).map_err(|source| OpenFault::Directory { path, source })
 }
 
-/// The known text that the database's keys have sealed.
+/// Reads the known text that the database's keys have sealed.
 pub(crate) const MARK: &str = "SELECT value FROM secrets WHERE id = 'check'";
 
-/// Refuses keys other than those that the database is marked with.
+/// Refuses keys other than those with which the database is marked.
 pub(crate) fn check(
     keyring: &Keyring,
     mark: Option<&[u8]>,
@@ -311,7 +314,7 @@ pub(crate) async fn mark(pool: &Pool, keyring: &Keyring, now: Moment) -> Result<
     if marked.is_none() {
         let sealed = keyring.seal(CHECK, CHECK);
         let marked = pool.run_write(move |tx| {
-            tx.aside();
+            tx.mark_internal();
             tx.run(INSERT, &[&"check", &sealed, &now])
         });
         marked.await?;
@@ -322,7 +325,7 @@ pub(crate) async fn mark(pool: &Pool, keyring: &Keyring, now: Moment) -> Result<
 const INSERT: &str =
     "INSERT INTO secrets (id, value, created_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING";
 
-/// The keys that the database holds; made there if it has none.
+/// Returns the keys that the database holds, creating them if it has none.
 pub(crate) async fn from_database(
     pool: &Pool,
     master: &MasterKey,
@@ -330,7 +333,7 @@ pub(crate) async fn from_database(
 ) -> Result<Keyring, OpenFault> {
     let master = master.clone();
     let kept = pool.run_write(move |tx| {
-        tx.aside();
+        tx.mark_internal();
         Ok(kept_or_made(tx, &master, now))
     });
     let (text, _) = kept.await?;
@@ -351,7 +354,7 @@ fn kept_or_made(
     if used.is_some() {
         return Err(OpenFault::NoKeysInDatabase);
     }
-    let text = Zeroizing::new(to_json(&Written::generate()).into_bytes());
+    let text = Zeroizing::new(to_json(&KeyringText::generate()).into_bytes());
     tx.run(INSERT, &[&"keyring", &master.0.seal(CHECK, &text), &now])?;
     Ok(text)
 }

@@ -1,4 +1,4 @@
-//! Sessions of the dashboard: each is opened by a login link, once, and is kept by the SHA-256 of its token.
+//! Sessions of the dashboard: each is opened by a login link, once, and stored by the SHA-256 of its token.
 
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
@@ -13,10 +13,10 @@ use super::tx::Tx;
 /// SHA-256 of a token.
 pub type TokenHash = [u8; 32];
 
-/// Somebody's session in an org.
+/// A person's session in an org.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Session {
-    /// The session's own, which logs nobody in.
+    /// Id of the session, which can't log anybody in.
     pub id: Option<Uuid>,
     /// The org.
     pub org_id: Uuid,
@@ -26,11 +26,11 @@ pub struct Session {
     pub name: String,
     /// The person's address.
     pub email: String,
-    /// Whether one of the person's roles may change things.
+    /// One of the person's roles may change things.
     pub writes: bool,
-    /// Whether the org is suspended.
+    /// The org is suspended.
     pub suspended: bool,
-    /// When the session ends.
+    /// Expiry.
     pub expires_at: Moment,
 }
 from_row!(Session {
@@ -44,18 +44,18 @@ from_row!(Session {
     expires_at: moment,
 });
 
-/// A session as it is listed.
+/// A session in a list.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ListedSession {
-    /// What it is named by; nothing that could log anybody in.
+    /// Id of the session, which can't log anybody in.
     pub id: Uuid,
     /// The person's address.
     pub email: String,
     /// The person's name.
     pub name: String,
-    /// When it was opened.
+    /// Time of the log-in.
     pub created_at: Moment,
-    /// When it ends.
+    /// Expiry.
     pub expires_at: Moment,
 }
 from_row!(ListedSession {
@@ -72,16 +72,16 @@ struct Consumed {
 }
 from_row!(Consumed { org_id, user_id });
 
-/// Rows that are too old for any use and go with each new session.
+/// Deletes expired rows, with each new session.
 const SWEPT: [&str; 2] = [
     "DELETE FROM login_links WHERE expires_at < $1",
     "DELETE FROM dashboard_sessions WHERE expires_at < $1",
 ];
 
-/// Consumes a login link and opens a session in its stead; gives the session's org. Of any number at once, one gets it.
+/// Consumes a login link and opens a session; returns the session's org. Of several attempts at once, one succeeds.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone; a link that is used, too old or unknown gives `None`.
+/// [`Broke`](super::Broke); a link that is used, expired or unknown gives `None`.
 pub fn open(
     tx: &mut Tx,
     link: TokenHash,
@@ -93,7 +93,7 @@ pub fn open(
                RETURNING org_id, user_id";
     let consumed: Option<Consumed> = tx.one(sql, &[&link, &now])?;
     let Some(Consumed { org_id, user_id }) = consumed else {
-        tx.aside();
+        tx.mark_internal();
         return Ok(None);
     };
     for sql in SWEPT {
@@ -106,10 +106,10 @@ pub fn open(
     Ok(Some(org_id))
 }
 
-/// The session, unless it has ended.
+/// Returns the session, unless it has ended.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn by_token(tx: &mut Tx, session: TokenHash, now: Moment) -> Result<Option<Session>, Error> {
     let sql = "SELECT dashboard_sessions.id AS id, orgs.id AS org_id, orgs.name AS org_name, users.name AS name, email,
                    EXISTS (SELECT 1 FROM membership_roles JOIN roles ON roles.id = role_id
@@ -123,20 +123,20 @@ pub fn by_token(tx: &mut Tx, session: TokenHash, now: Moment) -> Result<Option<S
     tx.one(sql, &[&session, &now])
 }
 
-/// Whether a page with a button stands before the link.
+/// Returns whether a page with a button comes before the log-in.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone; a link that is used, too old or unknown has none.
+/// [`Broke`](super::Broke); a link that is used, expired or unknown needs none.
 pub fn needs_confirmation(tx: &mut Tx, link: TokenHash, now: Moment) -> Result<bool, Error> {
     let sql = "SELECT confirm FROM login_links WHERE token_hash = $1 AND consumed_at IS NULL AND expires_at > $2";
     let found: Option<(bool,)> = tx.one(sql, &[&link, &now])?;
     Ok(found.is_some_and(|(confirm,)| confirm))
 }
 
-/// A page of the org's sessions that haven't ended, newest first, of one address if `email` is given, after `after`.
+/// Returns a page of the org's open sessions, newest first, of one address if `email` is given, after `after`.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn page(
     tx: &mut Tx,
     org: Uuid,
@@ -158,14 +158,14 @@ pub fn page(
 
     let sql = "SELECT COUNT(*) FROM dashboard_sessions JOIN users ON users.id = user_id
          WHERE org_id = $1 AND expires_at > $2 AND dashboard_sessions.id IS NOT NULL AND (CAST($3 AS TEXT) IS NULL OR email = $3)";
-    let (total,): (i64,) = tx.only(sql, &[&org, &now, &email])?;
+    let (total,): (i64,) = tx.exactly_one(sql, &[&org, &now, &email])?;
     Ok(Page::of(items, limit, total, |item| Position {
         at: item.created_at,
         id: item.id,
     }))
 }
 
-/// Ends a session of the org by its id, or all of them.
+/// Ends a session of the org by its id, or all of them; returns their number.
 ///
 /// # Errors
 /// [`Wrong::Absent`] for an id that names none.
@@ -192,16 +192,16 @@ pub fn end_of_org(
     Ok(ended)
 }
 
-/// Ends a session for good.
+/// Ends a session.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone; one that is over already is no error.
+/// [`Broke`](super::Broke); a session that has ended already is no error.
 pub fn end(tx: &mut Tx, session: TokenHash, now: Moment) -> Result<(), Error> {
     let sql = "DELETE FROM dashboard_sessions WHERE token_hash = $1 RETURNING org_id";
     let org: Option<(Uuid,)> = tx.one(sql, &[&session])?;
     match org {
         Some((org,)) => tx.changed(Change::Session(org), now),
-        None => tx.aside(),
+        None => tx.mark_internal(),
     }
     Ok(())
 }

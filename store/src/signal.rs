@@ -1,4 +1,4 @@
-//! The wake-up call of those who read what was written: the change feed or the events.
+//! Wake-up of readers of the change feed or of events.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ async fn listen(pool: &sqlx::PgPool, channel: &str) -> sqlx::Result<PgListener> 
     Ok(listener)
 }
 
-/// Says when to look: at once for changes of this process and, on PostgreSQL, of every other; what else writes (the command
-/// line on SQLite, a node while the listener was cut) is seen by looking every [`Signal::POLL`].
+/// Tells a reader when to query: at once for changes of this process and, on PostgreSQL, of every other. Changes without a notification
+/// (the command line on SQLite, a node while the listener was cut) are found by polling every [`Signal::POLL`].
 #[derive(Debug)]
 pub struct Signal {
     local: watch::Receiver<u64>,
@@ -22,10 +22,10 @@ pub struct Signal {
 }
 
 impl Signal {
-    /// How long an unannounced change may go unseen.
+    /// Longest time for which a change without notification goes unseen.
     pub const POLL: Duration = Duration::from_millis(500);
 
-    /// Of what `local` counts in this process, and others announce on `channel`.
+    /// Creates the signal for changes that `local` counts in this process, and that other nodes announce on `channel`.
     pub(super) async fn of(pool: &Pool, local: watch::Receiver<u64>, channel: &str) -> Self {
         let listener = match pool.remote() {
             None => None,
@@ -34,7 +34,7 @@ impl Signal {
         Self { local, listener }
     }
 
-    /// Waits until it is worth looking.
+    /// Waits until a query may find something.
     pub async fn wait(&mut self) {
         tokio::select! {
             Ok(()) = self.local.changed() => {}
@@ -44,8 +44,8 @@ impl Signal {
     }
 }
 
-/// A cut listener reconnects at the next call; until then the poll has its turn. That of a pool that closes is dropped, since
-/// the pool waits for its connection.
+/// A listener that was cut reconnects at the next call; until then polling applies. The listener of a closing pool is dropped, since the
+/// pool waits for its connection.
 async fn notified(listener: &mut Option<PgListener>) {
     if let Some(listening) = listener {
         match listening.recv().await {

@@ -1,4 +1,4 @@
-//! What the directory is built from: every org with what belongs to it, read in one state of the database.
+//! The input of the daemon's directory: every org with its rows, read in one snapshot of the database.
 
 use std::collections::HashMap;
 
@@ -21,18 +21,18 @@ use super::tied_peers;
 use super::tx::Tx;
 use super::{Agent, Dedication, InboundTrunk, Number, Org, OutboundTrunk, TiedPeer};
 
-/// An org with what belongs to it.
+/// An org with its rows.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OrgRows {
     /// The org.
     pub org: Org,
-    /// Oldest first.
+    /// Agents, oldest first.
     pub agents: Vec<Agent>,
-    /// Verified or not.
+    /// Numbers, verified or not.
     pub numbers: Vec<Number>,
     /// Its inbound trunk.
     pub trunk: Option<InboundTrunk>,
-    /// The ways out of it.
+    /// Its outbound trunks.
     pub outbound_trunks: Vec<OutboundTrunk>,
     /// The trunk's earlier credentials.
     pub old_credentials: Vec<OldCredentials>,
@@ -40,9 +40,9 @@ pub struct OrgRows {
     pub dedicated: Vec<IpNet>,
     /// Peers that the operator has tied to it.
     pub tied: TiedPeers,
-    /// How many of its trunks register with their carriers.
+    /// Limit on its trunks that register with their carriers.
     pub registrations: StoredLimit,
-    /// Whom its agents may hand callers to, with the agent, in the order of their assignment.
+    /// Transfer destinations of its agents, each with the agent, in the order of their assignment.
     pub destinations: Vec<(Uuid, Destination)>,
 }
 
@@ -53,14 +53,14 @@ pub struct OldCredentials {
     pub username: String,
     /// Digest password.
     pub password: Password,
-    /// Until when they work.
+    /// Expiry.
     pub expires_at: Moment,
 }
 
-/// The rows of one org, or of all.
+/// Returns the rows of one org, or of all.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn rows_of(tx: &mut Tx, org: Option<Uuid>) -> Result<Vec<OrgRows>, Error> {
     tx.snapshot()?;
     let mut rows = orgs(tx, org)?;
@@ -76,10 +76,10 @@ pub fn rows_of(tx: &mut Tx, org: Option<Uuid>) -> Result<Vec<OrgRows>, Error> {
     Ok(rows.into_values().collect())
 }
 
-/// By org.
+/// Rows by org.
 type Rows = HashMap<Uuid, OrgRows>;
 
-/// The rows of one org by its index, or all of them.
+/// Statement for the rows of one org by its index, or for all rows.
 macro_rules! of {
     ($tx:expr, $org:expr, $select:literal, $column:literal, $order:literal) => {
         match $org {

@@ -1,4 +1,4 @@
-//! Connections to a SQLite file, each used by one thread at a time: its pragmas, its statements, and where these have their columns.
+//! Connections to a SQLite file, each used by one thread at a time: pragmas, statements, and the positions of their columns.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,44 +12,43 @@ use rusqlite::{Connection, OpenFlags, Statement, StatementStatus};
 use super::error::{Broke, Error};
 use super::value::{Cells, Param, Record, Value};
 
-/// The target that statements are traced under; the driver of PostgreSQL has its own.
+/// Log target of statements; the driver of PostgreSQL has its own.
 const STATEMENTS: &str = "trunkline::store::statement";
 /// Statements that a connection keeps prepared.
 const PREPARED: usize = 128;
-/// Octets of a page of a new database; an older one keeps its own. Twice what is usual: calls and events are written by the megabyte, and
-/// a page costs about the same whatever its size.
+/// Page size of a new database in octets; an older database keeps its own.
 const PAGE: u32 = 8_192;
-/// Pages of the write-ahead log after which a writer folds it into the file: pages that change all the time are folded less often.
+/// Pages of the write-ahead log after which a writer checkpoints it: a higher number than the default checkpoints hot pages less often.
 const LOG_PAGES: u32 = 4_000;
 
 /// The connections to one file.
 pub(crate) struct Connections {
     file: PathBuf,
-    access: Access,
-    /// How many may wait for their next use.
+    access: OpenMode,
+    /// Most idle connections.
     most: usize,
-    /// `None` once all are to be closed.
+    /// Idle connections; `None` once all have to be closed.
     at_rest: Mutex<Option<Vec<Open>>>,
 }
 
-/// What connections are for.
+/// Purpose of the connections.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Access {
+pub(crate) enum OpenMode {
     Reading,
-    /// Turns the file to its write-ahead log. Every commit is synced before it counts (`FULL`): what was acknowledged survives the loss of
-    /// power. Another process that writes is waited for so long.
+    /// Switches the file to its write-ahead log. Every commit is synced (`FULL`) before it returns, so acknowledged data survives a power
+    /// failure. The duration is the wait for another process that writes.
     Writing(Duration),
-    /// Looks at a file that may be another program's, and changes nothing about it.
+    /// Examines a file that may be another program's, and changes nothing about it.
     Looking(Duration),
 }
 
-/// A connection, and where its statements have their columns.
+/// A connection, with the column positions of its statements.
 struct Open {
     connection: Connection,
     places: HashMap<String, Places>,
 }
 
-/// Where the columns of `of` stand in a statement's rows, for as long as it isn't prepared anew.
+/// Column positions of `of` in a statement's rows, valid until the statement is prepared again.
 struct Places {
     of: &'static [&'static str],
     preparations: i32,
@@ -58,9 +57,9 @@ struct Places {
 
 /// A connection in use.
 pub(crate) struct ConnectionGuard {
-    /// There until it is dropped.
+    /// Present until the guard is dropped.
     open: Option<Open>,
-    /// What ends its transaction, if it is in one.
+    /// Statement that ends the transaction, if one is open.
     ending: Option<&'static str>,
     connections: Arc<Connections>,
 }
@@ -82,7 +81,7 @@ impl fmt::Debug for ConnectionGuard {
 }
 
 impl Connections {
-    pub(crate) fn new(file: PathBuf, access: Access, most: usize) -> Self {
+    pub(crate) fn new(file: PathBuf, access: OpenMode, most: usize) -> Self {
         Self {
             file,
             access,
@@ -91,37 +90,37 @@ impl Connections {
         }
     }
 
-    /// A connection whose statements each see what is committed.
+    /// Returns a connection whose statements each see the latest commit.
     pub(crate) fn read(self: &Arc<Self>) -> Result<ConnectionGuard, Error> {
         self.hold()
     }
 
-    /// A connection whose statements all see one state.
+    /// Returns a connection whose statements all see one snapshot.
     pub(crate) fn snapshot(self: &Arc<Self>) -> Result<ConnectionGuard, Error> {
         let mut held = self.hold()?;
         held.begin("BEGIN", "COMMIT")?;
         Ok(held)
     }
 
-    /// A connection in a transaction that holds the lock for writing. Dropped without a commit, it is rolled back.
+    /// Returns a connection in a transaction that holds the write lock. Dropped without a commit, it is rolled back.
     pub(crate) fn write(self: &Arc<Self>) -> Result<ConnectionGuard, Error> {
         let mut held = self.hold()?;
         held.begin("BEGIN IMMEDIATE", "ROLLBACK")?;
         Ok(held)
     }
 
-    /// Closes those at rest now, and those in use when they come back.
+    /// Closes idle connections now, and those in use when they are returned.
     pub(crate) fn close(&self) {
         *self.at_rest() = None;
     }
 
-    /// Gives back the pages and plans that those without work hold. They stay open: to close the last one folds the log into the file.
+    /// Releases the pages and plans of idle connections. They stay open, since closing the last one checkpoints the log.
     pub(crate) fn rest(&self) {
         let resting = self.at_rest().as_mut().map(std::mem::take);
         for mut open in resting.into_iter().flatten() {
             open.places = HashMap::new();
             open.connection.flush_prepared_statement_cache();
-            // One that fails is closed.
+            // A connection that fails is closed.
             if open
                 .connection
                 .execute_batch("PRAGMA shrink_memory")
@@ -132,13 +131,13 @@ impl Connections {
         }
     }
 
-    /// Opens a connection ahead of its use.
+    /// Opens a connection before it is needed.
     pub(crate) fn prepare(&self) -> rusqlite::Result<()> {
         self.keep(self.open()?);
         Ok(())
     }
 
-    /// Folds the write-ahead log into the file and leaves it empty. False while a reader or a writer is in the way.
+    /// Checkpoints the write-ahead log and truncates it. Returns false while a reader or a writer blocks this.
     pub(crate) fn truncate_log(&self) -> rusqlite::Result<bool> {
         let open = self.open()?;
         let sql = "PRAGMA wal_checkpoint(TRUNCATE)";
@@ -171,13 +170,14 @@ impl Connections {
     }
 
     fn open(&self) -> rusqlite::Result<Open> {
-        // One thread at a time uses a connection, and none may bring the file into being.
+        // Only one thread at a time uses a connection, so SQLite needs no mutex. Without the CREATE flag, a connection never creates the
+        // file.
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(&self.file, flags)?;
         match self.access {
-            Access::Reading => connection.pragma_update(None, "query_only", true)?,
-            Access::Looking(patience) => connection.busy_timeout(patience)?,
-            Access::Writing(patience) => {
+            OpenMode::Reading => connection.pragma_update(None, "query_only", true)?,
+            OpenMode::Looking(patience) => connection.busy_timeout(patience)?,
+            OpenMode::Writing(patience) => {
                 connection.busy_timeout(patience)?;
                 connection.pragma_update(None, "page_size", PAGE)?;
                 connection.pragma_update(None, "journal_mode", "WAL")?;
@@ -213,19 +213,19 @@ impl Drop for ConnectionGuard {
 }
 
 impl ConnectionGuard {
-    /// Has the statements that follow see one state.
+    /// Has the following statements see one snapshot.
     pub(crate) fn begin_snapshot(&mut self) -> rusqlite::Result<()> {
         self.begin("BEGIN", "COMMIT")
     }
 
-    /// Commits what was written.
+    /// Commits the transaction.
     pub(crate) fn commit(mut self) -> Result<(), Error> {
         self.run("COMMIT")?;
         self.ending = None;
         Ok(())
     }
 
-    /// Runs a statement; gives the number of rows it touched.
+    /// Runs a statement; returns the number of rows changed.
     pub(crate) fn execute(&mut self, sql: &str, values: &[&dyn Param]) -> Result<u64, Error> {
         tracing::trace!(target: STATEMENTS, statement = sql, "run");
         let connection = &self.opened().connection;
@@ -234,7 +234,7 @@ impl ConnectionGuard {
         Ok(statement.raw_execute()? as u64)
     }
 
-    /// The same for a statement whose parameters are numbered as they stand, which costs less where there are many.
+    /// Runs a statement whose parameters are numbered in order, which saves looking each one up by name.
     pub(crate) fn execute_in_order<'v>(
         &mut self,
         sql: &str,
@@ -251,7 +251,7 @@ impl ConnectionGuard {
         Ok(self.opened().connection.execute_batch(sql)?)
     }
 
-    /// Gives `take` each row until it wants no more.
+    /// Passes each row to `take` until that returns false.
     pub(crate) fn each<T: Record>(
         &mut self,
         sql: &str,
@@ -262,7 +262,7 @@ impl ConnectionGuard {
         self.read(sql, |statement| bind(statement, values), take)
     }
 
-    /// The same for a statement whose parameters are numbered as they stand.
+    /// Passes each row to `take`, for a statement whose parameters are numbered in order.
     pub(crate) fn each_in_order<'v, T: Record>(
         &mut self,
         sql: &str,
@@ -283,7 +283,7 @@ impl ConnectionGuard {
         bind(&mut statement)?;
         let mut rows = statement.raw_query();
 
-        // Not before the first row: its step prepares anew what is older than the schema.
+        // After the first step, which prepares the statement again if the schema has changed since.
         let Some(mut row) = rows.next()? else {
             return Ok(());
         };
@@ -335,7 +335,7 @@ fn bind_in_order<'v>(
     Ok(())
 }
 
-/// Gives each parameter the value of its number: to SQLite, `$2` is a name like any other.
+/// Binds each parameter to the value of its number: to SQLite, `$2` is a name like any other.
 fn bind(statement: &mut Statement<'_>, values: &[&dyn Param]) -> rusqlite::Result<()> {
     for parameter in 1..=statement.parameter_count() {
         let number = statement
@@ -350,7 +350,7 @@ fn bind(statement: &mut Statement<'_>, values: &[&dyn Param]) -> rusqlite::Resul
     Ok(())
 }
 
-/// Where the columns of `T` stand in the rows of `statement`, whose text is `sql`, as it was found before or is found now.
+/// Returns the column positions of `T` in the rows of `statement`, whose text is `sql`, from the cache or by a search.
 fn known<'p, T: Record>(
     places: &'p mut HashMap<String, Places>,
     sql: &str,
@@ -367,7 +367,7 @@ fn known<'p, T: Record>(
             && places.at.len() <= statement.column_count()
     };
     if !places.get(sql).is_some_and(holds) {
-        // Of statements that are prepared again because there are too many, nothing is known any more.
+        // Beyond the cache of statements, positions may be stale: start over.
         if places.len() >= PREPARED {
             places.clear();
         }
@@ -382,8 +382,8 @@ fn known<'p, T: Record>(
     Ok(&places[sql].at)
 }
 
-/// Where the columns of `T` stand in the statement's rows. They are often written in one order, and so each is looked for behind the one
-/// before it.
+/// Finds the column positions of `T` in the statement's rows. Columns often come in the order of the fields, so each search starts behind
+/// the previous column.
 fn find<T: Record>(statement: &Statement<'_>) -> rusqlite::Result<Box<[usize]>> {
     let count = statement.column_count();
     let mut next = 0;
@@ -440,7 +440,7 @@ mod tests {
                  INSERT INTO shoes VALUES ('clog', 40, NULL), ('boot', 44, 'red')",
             )
             .unwrap();
-        let connections = Connections::new(file, Access::Reading, 2);
+        let connections = Connections::new(file, OpenMode::Reading, 2);
         (folder, writer, Arc::new(connections))
     }
 
@@ -520,7 +520,7 @@ mod tests {
     fn what_isnt_committed_is_not_written() {
         let (folder, writer, _) = shop();
         writer.busy_timeout(Duration::ZERO).unwrap();
-        let access = Access::Writing(Duration::from_millis(10));
+        let access = OpenMode::Writing(Duration::from_millis(10));
         let connections = Arc::new(Connections::new(folder.path().join("shop.db"), access, 1));
         let count = || -> i64 {
             let sql = "SELECT COUNT(*) FROM shoes";

@@ -1,4 +1,4 @@
-//! The open store: one value through which everything is read and written.
+//! The open store: the one value through which everything is read and written.
 
 use std::sync::Arc;
 
@@ -28,9 +28,9 @@ struct Inner {
     pool: Pool,
     keyring: Keyring,
     vault: Vault,
-    /// Counts the commits of this process that have a row in the change feed.
+    /// Number of this process's commits with a row in the change feed.
     changed: watch::Sender<u64>,
-    /// Counts the commits of this process that have events.
+    /// Number of this process's commits with events.
     recorded: watch::Sender<u64>,
     followers: Followers,
     /// Held while the keys are read again.
@@ -38,18 +38,18 @@ struct Inner {
 }
 
 impl Store {
-    /// Whether other nodes may work on the same data.
+    /// Returns whether other nodes may use the same database.
     pub fn is_shared(&self) -> bool {
         self.pool().is_shared()
     }
 
-    /// Opens the database, making it if there is none, and brings its schema up to date.
+    /// Opens the database, creating it if necessary, and migrates its schema.
     ///
     /// # Errors
-    /// A sentence that says what to do; nothing was changed then.
+    /// The fault with its remedy; nothing was changed then.
     pub async fn open(options: &Options, now: Moment) -> Result<Self, OpenFault> {
         let (pool, keyring, vault) = open::open(options, now).await?;
-        pool.knows(&keyring);
+        pool.set_keyring(&keyring);
         Ok(Self(Arc::new(Inner {
             pool,
             keyring,
@@ -61,34 +61,34 @@ impl Store {
         })))
     }
 
-    /// Why a database of another process can't be reached now; `None` if it can, and for one that is part of this process.
+    /// Returns the reason why a database server can't be reached now; `None` if it can, and for an embedded database.
     ///
     /// # Errors
-    /// Why waiting doesn't help.
+    /// The fault, if waiting doesn't help.
     pub async fn away(options: &Options) -> Result<Option<String>, OpenFault> {
         open::away(options).await
     }
 
-    /// What [`Store::open`] would find. Nothing is changed.
+    /// Returns what [`Store::open`] would find, without changing anything.
     ///
     /// # Errors
-    /// Why it couldn't be opened.
+    /// The fault for which it couldn't be opened.
     pub async fn look(options: &Options) -> Result<Outset, OpenFault> {
         open::look(options).await
     }
 
-    /// Reads the keys again; says whether others than before sign.
+    /// Reads the keys again; returns whether the signing keys have changed.
     ///
     /// # Errors
-    /// They can't be read; those that are known stay.
+    /// The keys can't be read; the known ones stay in use.
     pub async fn follow_signing_keys(&self) -> Result<bool, OpenFault> {
-        // Of two at once, the one that read first must not have the last word.
+        // Serialised: of two calls at once, the one that read earlier must not set its keys last.
         let _turn = self.0.following.lock().await;
         let kept = self.0.vault.read(self.pool()).await?;
         Ok(self.keyring().follow(&kept))
     }
 
-    /// The installation's keys.
+    /// Returns the installation's keys.
     pub fn keyring(&self) -> &Keyring {
         &self.0.keyring
     }
@@ -97,17 +97,17 @@ impl Store {
         &self.0.vault
     }
 
-    /// Whether the database answers.
+    /// Returns whether the database answers.
     ///
     /// # Errors
     /// [`Broke`] if it does not.
     pub async fn check(&self) -> Result<(), Error> {
         let sql = "SELECT COALESCE(MAX(version), 0) FROM schema_migrations";
-        self.read(move |tx| tx.only(sql, &[]).map(|(_,): (i64,)| ()))
+        self.read(move |tx| tx.exactly_one(sql, &[]).map(|(_,): (i64,)| ()))
             .await
     }
 
-    /// Gives back the memory that a load has left in connections to an embedded database: for a node at rest.
+    /// Releases the memory that a load has left in connections to an embedded database: for an idle node.
     ///
     /// # Errors
     /// [`Broke`] if the database doesn't answer.
@@ -116,7 +116,7 @@ impl Store {
         Ok(())
     }
 
-    /// Closes every connection, waiting for what is under way.
+    /// Closes every connection, waiting for work in progress.
     pub async fn close(&self) {
         self.0.pool.close().await;
     }
@@ -129,7 +129,7 @@ impl Store {
         self.0.changed.subscribe()
     }
 
-    /// Runs reads on a thread for them. Each sees what is committed, or all see one state after [`Tx::snapshot`].
+    /// Runs reads on a reading thread. Each sees the latest commit, or all see one snapshot after [`Tx::snapshot`].
     ///
     /// # Errors
     /// Those of `work`; [`Broke`] if the database is away or busy.
@@ -140,9 +140,9 @@ impl Store {
         self.pool().run_read(work).await
     }
 
-    /// The same for reads that every request makes and whose rows an index bounds to a few: of SQLite they are made on the calling thread before
-    /// this returns. To find one agent takes 11 µs so, and 115 µs by way of a thread (`cargo bench --profile dev --bench store`, two cores).
-    /// Lists, and whatever the command line and the node's upkeep ask for, go by [`read`](Self::read).
+    /// Runs reads that every request makes and whose rows an index bounds to a few: on SQLite on the calling thread, before this returns.
+    /// Finding one agent takes 11 µs this way, and 115 µs by way of a thread (`cargo bench --profile dev --bench store`, two cores). Lists,
+    /// the command line and maintenance use [`read`](Self::read).
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -169,8 +169,9 @@ impl Store {
         }
     }
 
-    /// Runs a transaction on a thread for it and commits it, with what it has [changed](Tx::changed) and [recorded](Tx::record). Returns once that
-    /// is in force in this process. What fails or panics is rolled back; where [effects](Effects) are held, so is all that they hold.
+    /// Runs a transaction on a writing thread and commits it, with its [changes](Tx::changed) and [events](Tx::record). Returns once they
+    /// are in force in this process. A transaction that fails or panics is rolled back; where [effects](Effects) are held, so is everything
+    /// that they hold.
     ///
     /// # Errors
     /// Those of `work`; [`Broke`] if the database is away or busy.
@@ -183,7 +184,7 @@ impl Store {
                 Some(session) => session,
                 None => self.pool().begin().await?,
             };
-            let value = session.run(move |tx| tx.part(work)).await?;
+            let value = session.run(move |tx| tx.run_part(work)).await?;
             effects::hold(session);
             return Ok(value);
         }
@@ -192,19 +193,19 @@ impl Store {
         Ok(value)
     }
 
-    /// Commits what is held with a last step, or that alone where nothing is.
+    /// Commits the held transaction with a last step, or that step alone if nothing is held.
     ///
     /// # Errors
-    /// As [`write`](Self::write); what was held is rolled back then.
+    /// As [`write`](Self::write); the held transaction is rolled back then.
     pub async fn write_held(
         &self,
         effects: &Effects,
         last: impl FnOnce(&mut Tx) -> Result<(), Error> + Send + 'static,
     ) -> Result<(), Error> {
         let Some(session) = effects.take() else {
-            // A refusal that is kept is no change.
+            // Storing a refusal is no change.
             let answer = move |tx: &mut Tx| {
-                tx.aside();
+                tx.mark_internal();
                 last(tx)
             };
             return self.write(answer).await;
@@ -212,7 +213,7 @@ impl Store {
 
         let ended = session.end(move |tx| {
             last(tx)?;
-            tx.aside_if_all_was();
+            tx.mark_internal_if_all_parts_are();
             commit(tx)
         });
         let committed = ended.await?;
@@ -221,11 +222,11 @@ impl Store {
         Ok(())
     }
 
-    /// Records something that happened by itself, outside any other write: it reaches `GET /phone/events` and the org's webhooks,
-    /// on every node. What is written together with something else is [recorded](Tx::record) in that transaction instead.
+    /// Records an event that belongs to no other write: it reaches `GET /phone/events` and the org's webhooks, on every node. An event of
+    /// another write is [recorded](Tx::record) in that transaction instead.
     ///
     /// # Errors
-    /// [`Broke`](super::Broke) alone.
+    /// [`Broke`](super::Broke): the database fails.
     pub async fn emit(&self, event: NewEvent) -> Result<(), Error> {
         self.write(|tx| {
             tx.record([event]);
@@ -234,7 +235,7 @@ impl Store {
         .await
     }
 
-    /// Says when this process has recorded something.
+    /// Follows the commits of this process that have events.
     pub fn events_recorded(&self) -> watch::Receiver<u64> {
         self.0.recorded.subscribe()
     }
@@ -244,7 +245,7 @@ impl Store {
         Signal::of(self.pool(), self.events_recorded(), events::CHANNEL).await
     }
 
-    /// Makes those who write from this process wait until this follower has applied their change.
+    /// Adds a follower: writers of this process wait until it has applied their change.
     pub fn follower(&self) -> Follower {
         self.followers().add()
     }
@@ -254,7 +255,7 @@ impl Store {
         Signal::of(self.pool(), self.changed(), feed::CHANNEL).await
     }
 
-    /// Wakes those who follow what was committed, and waits until it is in force in this process.
+    /// Wakes the followers of a commit, and waits until it is in force in this process.
     pub(super) async fn settle(&self, committed: Committed) {
         if committed.has_events {
             self.recorded();

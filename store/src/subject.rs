@@ -1,5 +1,5 @@
-//! A person's numbers and addresses, and where a text mentions them: a number in E.164, without `+`, in national form, with separators, in
-//! percent-encoding, or as the user part of a URI.
+//! A person's numbers and addresses, and their detection in texts: a number in E.164, without `+`, in national form, with separators,
+//! percent-encoded, or as the user part of a URI.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,19 +10,19 @@ use trunkline_routing::E164;
 
 use super::identify::phone_key;
 
-/// What stands in place of a text that mentioned the person; of callers, the user part that RFC 3323 gives to nobody.
-pub(super) const NOBODY: &str = "anonymous";
-/// The same where a URI has to stand (RFC 3323 §4.1.1.3).
-pub(super) const NOBODYS_URI: &str = "sip:anonymous@anonymous.invalid";
+/// Replacement for a text that mentioned the person; for a caller, the anonymous user part of RFC 3323.
+pub(super) const ANONYMOUS: &str = "anonymous";
+/// Replacement for a URI (RFC 3323 §4.1.1.3).
+pub(super) const ANONYMOUS_URI: &str = "sip:anonymous@anonymous.invalid";
 
-/// National numbers with fewer digits are too common to be looked for by themselves.
+/// Least digits of a national number that is searched for by itself; shorter ones are too common.
 const SHORTEST_NATIONAL: usize = 7;
 
-/// Whom an erasure is about.
+/// The person whom an erasure is about.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Subject {
     numbers: Vec<Number>,
-    /// In lower case.
+    /// Addresses in lower case.
     emails: Vec<String>,
 }
 
@@ -30,11 +30,11 @@ pub struct Subject {
 struct Number {
     /// E.164 without `+`, or the digits as given.
     digits: String,
-    /// Digits of the country's code among them.
+    /// Number of those digits that are the country code.
     country: usize,
 }
 
-/// Names nobody in logs.
+/// Shows nothing personal in logs.
 impl fmt::Debug for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Subject")
@@ -45,7 +45,7 @@ impl fmt::Debug for Subject {
 }
 
 impl Subject {
-    /// The person with this phone, as it was given, and this e-mail address.
+    /// Creates the person with this phone, as given, and this e-mail address.
     pub(super) fn new(phone: Option<&str>, email: Option<&str>) -> Self {
         let number = phone.and_then(|phone| match E164::parse(&phone_key(phone)) {
             Ok(number) => {
@@ -67,10 +67,10 @@ impl Subject {
         }
     }
 
-    /// Whether a text mentions the person.
+    /// Returns whether a text mentions the person.
     pub fn mentioned_in(&self, text: &str) -> bool {
         let mut text = Cow::Borrowed(text);
-        // What a proxy encodes once more is encoded twice.
+        // Proxies may percent-encode repeatedly: decoded up to three times.
         for _ in 0..3 {
             if self.is_in(&text) {
                 return true;
@@ -91,13 +91,13 @@ impl Subject {
         has_number || self.emails.iter().any(|email| holds_email(text, email))
     }
 
-    /// Whether a text that may be absent mentions the person.
+    /// Returns whether a text that may be absent mentions the person.
     pub(super) fn mentioned(&self, text: Option<&str>) -> bool {
         text.is_some_and(|text| self.mentioned_in(text))
     }
 
-    /// Replaces everything in a JSON value that mentions the person; true if something did.
-    pub(super) fn strike(&self, value: &mut Value) -> bool {
+    /// Replaces everything in a JSON value that mentions the person; returns whether something did.
+    pub(super) fn redact(&self, value: &mut Value) -> bool {
         match value {
             Value::Null | Value::Bool(_) => false,
             Value::Number(number) => {
@@ -110,19 +110,19 @@ impl Subject {
             Value::String(text) => {
                 let is_mentioned = self.mentioned_in(text);
                 if is_mentioned {
-                    NOBODY.clone_into(text);
+                    ANONYMOUS.clone_into(text);
                 }
                 is_mentioned
             }
             Value::Array(values) => values
                 .iter_mut()
-                .fold(false, |any, value| self.strike(value) | any),
-            Value::Object(fields) => self.strike_fields(fields),
+                .fold(false, |any, value| self.redact(value) | any),
+            Value::Object(fields) => self.redact_fields(fields),
         }
     }
 
-    /// The same for the fields of an object.
-    pub(super) fn strike_fields(&self, fields: &mut Map<String, Value>) -> bool {
+    /// Replaces everything in the fields of an object that mentions the person; returns whether something did.
+    pub(super) fn redact_fields(&self, fields: &mut Map<String, Value>) -> bool {
         let mut any = false;
         let named: Vec<String> = fields.keys().cloned().collect();
         for name in named {
@@ -130,13 +130,13 @@ impl Subject {
                 fields.remove(&name);
                 any = true;
             } else if let Some(field) = fields.get_mut(&name)
-                && self.strike(field)
+                && self.redact(field)
             {
                 any = true;
                 match &*name {
-                    // What has to be a number is none now.
+                    // A field that must hold a number can't hold the replacement.
                     name if name == "e164" || name.ends_with("_e164") => *field = Value::Null,
-                    "value" => *field = NOBODYS_URI.into(),
+                    "value" => *field = ANONYMOUS_URI.into(),
                     _ => {}
                 }
             }
@@ -145,18 +145,18 @@ impl Subject {
         any
     }
 
-    /// JSON with everything replaced that mentions the person; `None` if it mentions nobody. What is no JSON becomes `null`.
-    pub(super) fn struck(&self, json: &str) -> Option<String> {
+    /// Returns JSON with everything replaced that mentions the person; `None` if nothing does. Malformed JSON becomes `null`.
+    pub(super) fn redacted(&self, json: &str) -> Option<String> {
         if !self.mentioned_in(json) {
             return None;
         }
         let mut value: Value = serde_json::from_str(json).unwrap_or_default();
-        self.strike(&mut value);
+        self.redact(&mut value);
         Some(value.to_string())
     }
 }
 
-/// How many digits the code of a number's country has (ITU-T E.164, list of assigned codes).
+/// Returns the number of digits of a number's country code (ITU-T E.164, list of assigned codes).
 fn country_digits(digits: &str) -> usize {
     const TWO: [&str; 44] = [
         "20", "27", "30", "31", "32", "33", "34", "36", "39", "40", "41", "43", "44", "45", "46",
@@ -170,7 +170,7 @@ fn country_digits(digits: &str) -> usize {
     }
 }
 
-/// Characters that people put between the digits of a number.
+/// Returns whether people write this character between the digits of a number.
 const fn separates(char: char) -> bool {
     matches!(
         char,
@@ -178,13 +178,13 @@ const fn separates(char: char) -> bool {
     )
 }
 
-/// The digits of a text in runs that only separators interrupt.
+/// The digits of a text, in runs that only separators interrupt.
 struct Digits(Vec<Run>);
 
 #[derive(Default)]
 struct Run {
     digits: String,
-    /// Places in `digits` before which a separator stands, ascending.
+    /// Indices in `digits` that a separator precedes, ascending.
     gaps: Vec<usize>,
 }
 
@@ -214,7 +214,8 @@ impl Digits {
 }
 
 impl Run {
-    /// Whether the national number stands in it as a number of its own: nothing follows it, and before it stands nothing but what dials it.
+    /// Returns whether the run holds the national number as a number of its own: no digit follows it, and only a dialling prefix precedes
+    /// it.
     fn holds_national(&self, number: &Number, national: &str) -> bool {
         let code = &number.digits[..number.country];
         self.digits.match_indices(national).any(|(start, _)| {
@@ -230,7 +231,7 @@ impl Run {
     }
 }
 
-/// Whether a text holds an address as one of its own.
+/// Returns whether a text holds an address that isn't part of a longer one.
 fn holds_email(text: &str, email: &str) -> bool {
     let text = text.to_ascii_lowercase();
     let is_part = |char: char| char.is_alphanumeric() || matches!(char, '_' | '+' | '-');
@@ -241,7 +242,7 @@ fn holds_email(text: &str, email: &str) -> bool {
     })
 }
 
-/// The text without its percent-encoding (RFC 3986 §2.1); `None` if it has none.
+/// Returns the text without percent-encoding (RFC 3986 §2.1); `None` if it has none.
 fn decoded(text: &str) -> Option<String> {
     let octets = text.as_bytes();
     let mut plain = Vec::with_capacity(octets.len());
@@ -341,15 +342,15 @@ mod tests {
             "caller": {"raw": "02071838750", "e164": "+442071838750"}, "type": "phone", "value": "+442071838750",
             "+442071838750": 1, "digits": 442_071_838_750_u64, "list": ["x", "ann@example.com"], "n": 7,
         });
-        assert!(subject.strike(&mut value));
+        assert!(subject.redact(&mut value));
         let expected = json!({
             "from_number": "anonymous", "from_e164": null, "to_e164": "+441632960001",
-            "caller": {"raw": "anonymous", "e164": null}, "type": "phone", "value": NOBODYS_URI,
+            "caller": {"raw": "anonymous", "e164": null}, "type": "phone", "value": ANONYMOUS_URI,
             "digits": null, "list": ["x", "anonymous"], "n": 7,
         });
         assert_eq!(value, expected);
-        assert!(!subject.strike(&mut value));
-        assert_eq!(subject.struck("{\"a\":1}"), None);
-        assert_eq!(subject.struck("442071838750 {"), Some("null".to_owned()));
+        assert!(!subject.redact(&mut value));
+        assert_eq!(subject.redacted("{\"a\":1}"), None);
+        assert_eq!(subject.redacted("442071838750 {"), Some("null".to_owned()));
     }
 }

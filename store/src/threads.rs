@@ -1,8 +1,8 @@
-//! Threads that run transactions, each with a connection of its own, so that no task ever waits for the disk or the server on its thread.
+//! Threads that run transactions, each with a connection of its own, so that no executor thread ever waits for the disk or the server.
 //!
-//! Whoever has a transaction to run waits for a free thread, in the order of asking and for a bounded time, and hands it over whole: one hop
-//! there and one back. A transaction that takes several steps keeps its thread meanwhile, until it is ended or dropped, or makes the thread
-//! wait for too long.
+//! A task that has a transaction to run waits for a free thread, in the order of arrival and for a bounded time, and hands it over whole:
+//! one hop there and one back. A transaction of several steps keeps its thread until it is ended or dropped, or the thread has waited too
+//! long for a step.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -17,35 +17,35 @@ use tracing::Span;
 use super::acting::Acting;
 use super::caller::{Caller, Presence};
 use super::error::{Broke, Error};
-use super::reach::Remote;
+use super::server::Remote;
 use super::tx::Tx;
 
-/// How long a free thread is waited for.
+/// Longest wait for a free thread.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
-/// How long a thread waits for the next step of a transaction.
+/// Longest wait of a thread for the next step of a transaction.
 const TURN: Duration = Duration::from_secs(10);
-/// After how long without work a connection is tried before it is used.
+/// Idle time after which a connection is tested before its next use.
 const RESTED: Duration = Duration::from_secs(1);
-/// After how long without work a connection is given back.
+/// Idle time after which a connection is closed.
 const IDLE: Duration = Duration::from_secs(600);
 
 /// The threads. Clones share them.
 #[derive(Clone)]
 pub(crate) struct Threads {
     shared: Arc<Shared>,
-    /// The server, if the connections lead to one.
+    /// The server, unless the database is embedded.
     remote: Option<Remote>,
 }
 
 struct Shared {
-    /// Makes what a thread works with.
+    /// Creates the connection of a thread.
     make: Box<dyn Fn() -> Result<Tx, Error> + Send + Sync>,
-    /// One for each thread that may run.
+    /// One permit for each thread that may run.
     permits: Arc<Semaphore>,
     most: u32,
     patience: Duration,
     turn: Duration,
-    /// Threads without work, the last used on top; `None` once they are closed.
+    /// Idle threads, the last used on top; `None` once they are closed.
     idle: Mutex<Option<Vec<Worker>>>,
 }
 
@@ -56,30 +56,30 @@ struct Worker {
 
 type Work = Box<dyn FnOnce(&mut Tx, Seat) + Send>;
 
-/// Work for a thread, and the thread's own place, which it takes again when the work is done.
+/// Work for a thread, and the seat that it returns to the pool when the work is done.
 struct Task {
     work: Work,
     seat: Seat,
 }
 
-/// The right to use a thread. Dropped, it is another's.
+/// The right to use a thread. Dropping it frees the thread for another task.
 struct Seat {
     worker: Option<Worker>,
     shared: Arc<Shared>,
     _permit: OwnedSemaphorePermit,
 }
 
-/// A transaction that takes its steps one after the other. Dropped before it is ended, it is rolled back.
-pub(crate) struct Session {
+/// A transaction that runs in several steps. Dropped before it is ended, it is rolled back.
+pub(crate) struct OpenTransaction {
     steps: Sender<Step>,
     caller: Presence,
     remote: Option<Remote>,
 }
 
-/// Whether the transaction goes on after the step.
+/// A step; returns whether the transaction continues after it.
 type Step = Box<dyn FnOnce(&mut Tx) -> bool + Send>;
 
-/// What became of work: its outcome, or the panic that it ended in.
+/// Outcome of work: its result, or the panic in which it ended.
 type Done<T> = std::thread::Result<T>;
 
 impl fmt::Debug for Threads {
@@ -90,14 +90,14 @@ impl fmt::Debug for Threads {
     }
 }
 
-impl fmt::Debug for Session {
+impl fmt::Debug for OpenTransaction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Session").finish_non_exhaustive()
+        f.debug_struct("OpenTransaction").finish_non_exhaustive()
     }
 }
 
 impl Threads {
-    /// At most so many threads, each with what `make` makes for it.
+    /// Creates a pool of at most `most` threads, each with a connection from `make`.
     pub(crate) fn new(
         most: u32,
         remote: Option<Remote>,
@@ -124,10 +124,10 @@ impl Threads {
         Self { shared, remote }
     }
 
-    /// Runs work on a thread. A caller who is gone before the work has begun isn't served any more; a panic goes on at the caller's.
+    /// Runs work on a thread. Work whose caller has gone before it begins is skipped; a panic continues in the caller.
     ///
     /// # Errors
-    /// [`Broke`] if there is no thread for it in time.
+    /// [`Broke`] if no thread is free in time.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Tx) -> Result<T, Error> + Send + 'static,
@@ -143,7 +143,7 @@ impl Threads {
             seat.hand_over(move |tx, seat| {
                 let done = attempt(tx, &span, seen, work);
                 tx.reset();
-                // Free before the caller goes on, who may come again.
+                // Freed before the caller continues, since it may come again at once.
                 drop(seat);
                 let _ = reply.send(done);
             });
@@ -156,11 +156,11 @@ impl Threads {
         }
     }
 
-    /// A thread for a transaction of several steps.
+    /// Takes a thread for a transaction of several steps.
     ///
     /// # Errors
-    /// [`Broke`] if there is none in time.
-    pub(crate) async fn session(&self) -> Result<Session, Error> {
+    /// [`Broke`] if no thread is free in time.
+    pub(crate) async fn session(&self) -> Result<OpenTransaction, Error> {
         let caller = Presence::default();
         let seated = self.seat();
         let seat = match &self.remote {
@@ -174,7 +174,7 @@ impl Threads {
             drop(seat);
         });
 
-        Ok(Session {
+        Ok(OpenTransaction {
             steps,
             caller,
             remote: self.remote.clone(),
@@ -183,14 +183,14 @@ impl Threads {
 
     /// Waits until all work is done, and ends the threads.
     pub(crate) async fn close(&self) {
-        // Fails only if it was closed before.
+        // Fails only if the semaphore was closed before.
         let _all = self.shared.permits.acquire_many(self.shared.most).await;
         self.shared.permits.close();
         let ended = self.shared.idle().take().unwrap_or_default();
         let ended = tokio::task::spawn_blocking(|| {
             for Worker { tasks, thread } in ended {
                 drop(tasks);
-                // It panics in no work of its own.
+                // Panics of work are caught, so the thread itself doesn't panic.
                 let _ = thread.join();
             }
         });
@@ -241,7 +241,7 @@ impl Seat {
         let Some(worker) = &self.worker else { return };
         let tasks = worker.tasks.clone();
         let work = Box::new(work);
-        // A thread lives for as long as it has a place; what it doesn't take is dropped, and its caller learns that.
+        // A thread lives as long as its seat. Work that it doesn't take is dropped, and its caller gets an error.
         let _ = tasks.send(Task { work, seat: self });
     }
 }
@@ -255,7 +255,7 @@ impl Drop for Seat {
     }
 }
 
-/// The life of a thread.
+/// Main loop of a thread.
 fn serve(tasks: &Receiver<Task>, mut tx: Tx) {
     while let Some(Task { work, seat }) = next(tasks, &mut tx) {
         work(&mut tx, seat);
@@ -277,7 +277,7 @@ fn next(tasks: &Receiver<Task>, tx: &mut Tx) -> Option<Task> {
     tasks.recv().ok()
 }
 
-/// Takes steps until the last of them, or until none comes any more.
+/// Runs steps until the last of them, or until none comes in time.
 fn take_steps(tx: &mut Tx, steps: &Receiver<Step>, turn: Duration) {
     loop {
         match steps.recv_timeout(turn) {
@@ -295,7 +295,7 @@ fn take_steps(tx: &mut Tx, steps: &Receiver<Step>, turn: Duration) {
     }
 }
 
-/// Does work for a caller, unless nobody waits for it.
+/// Runs work for a caller, unless that has gone.
 fn attempt<T>(
     tx: &mut Tx,
     span: &Span,
@@ -309,7 +309,7 @@ fn attempt<T>(
     catch_unwind(AssertUnwindSafe(|| span.in_scope(|| work(tx))))
 }
 
-/// What the thread has said; a panic goes on here.
+/// Returns the outcome of a thread's work; resumes its panic.
 fn finished<T>(
     answer: Result<Done<Result<T, Error>>, oneshot::error::RecvError>,
 ) -> Result<T, Error> {
@@ -320,11 +320,11 @@ fn finished<T>(
     }
 }
 
-impl Session {
-    /// Takes a step. One that fails or panics doesn't end the transaction.
+impl OpenTransaction {
+    /// Runs a step. A step that fails or panics doesn't end the transaction.
     ///
     /// # Errors
-    /// Those of `work`; [`Broke`] if the transaction has been rolled back, because its next step was waited for too long.
+    /// Those of `work`; [`Broke`] if the transaction was rolled back because this step came too late.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Tx) -> Result<T, Error> + Send + 'static,
@@ -332,7 +332,7 @@ impl Session {
         self.step(true, work).await
     }
 
-    /// Takes the last step.
+    /// Runs the last step.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -370,7 +370,7 @@ impl Session {
 mod tests {
     use super::*;
     use crate::commit::commit;
-    use crate::sqlite::{Access, Connections};
+    use crate::sqlite::{Connections, OpenMode};
     use crate::tx::Mode;
 
     /// More than a thread needs for its turn on a busy machine.
@@ -382,7 +382,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("shop.db");
         std::fs::write(&file, []).unwrap();
-        let connections = Arc::new(Connections::new(file, Access::Writing(SHORT), 1));
+        let connections = Arc::new(Connections::new(file, OpenMode::Writing(SHORT), 1));
         let make = move || Ok(Tx::on_sqlite(Arc::clone(&connections), Arc::default()));
         (folder, Threads::bounded(bounds, 1, None, make))
     }

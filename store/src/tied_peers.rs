@@ -1,4 +1,4 @@
-//! Peers that the operator has tied to an org: it may name them though they are reserved or private.
+//! Peers that the operator has tied to an org: the org may name them even though they are reserved or private.
 
 use trunkline_model::peer_pattern::PeerPattern;
 use trunkline_model::tied::TiedPeers;
@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::column::{from_row, moment, parsed};
 use super::error::{Error, Kind, Wrong};
 use super::tx::Tx;
-use super::{Change, edit};
+use super::{Change, lock_org};
 
 /// A tied peer.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -17,7 +17,7 @@ pub struct TiedPeer {
     pub org_id: Uuid,
     /// The peer.
     pub peer: PeerPattern,
-    /// Since when.
+    /// Time of creation.
     pub created_at: Moment,
 }
 from_row!(TiedPeer {
@@ -26,22 +26,22 @@ from_row!(TiedPeer {
     created_at: moment
 });
 
-/// Ties a peer to the org; again changes nothing.
+/// Ties a peer to the org; repeating it changes nothing.
 ///
 /// # Errors
 /// [`Wrong::Absent`] if there is no such org.
 pub fn tie(tx: &mut Tx, org: Uuid, peer: &PeerPattern, now: Moment) -> Result<(), Error> {
-    edit(tx, org)?;
+    lock_org(tx, org)?;
     let sql = "INSERT INTO tied_peers (org_id, peer, created_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING";
     tx.run(sql, &[&org, &peer.to_string(), &now])?;
     tx.changed(Change::Org(org), now);
     Ok(())
 }
 
-/// The org's peers.
+/// Returns the org's tied peers.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn list(tx: &mut Tx, org: Uuid) -> Result<Vec<TiedPeer>, Error> {
     let sql = "SELECT * FROM tied_peers WHERE org_id = $1 ORDER BY peer";
     tx.all(sql, &[&org])
@@ -52,7 +52,7 @@ pub fn list(tx: &mut Tx, org: Uuid) -> Result<Vec<TiedPeer>, Error> {
 /// # Errors
 /// [`Wrong::Absent`].
 pub fn untie(tx: &mut Tx, org: Uuid, peer: &PeerPattern, now: Moment) -> Result<(), Error> {
-    edit(tx, org)?;
+    lock_org(tx, org)?;
     let sql = "DELETE FROM tied_peers WHERE org_id = $1 AND peer = $2";
     if tx.run(sql, &[&org, &peer.to_string()])? == 0 {
         return Err(Wrong::Absent(Kind::TiedPeer).into());
@@ -61,7 +61,7 @@ pub fn untie(tx: &mut Tx, org: Uuid, peer: &PeerPattern, now: Moment) -> Result<
     Ok(())
 }
 
-/// The peers of one org as addresses are judged by them.
+/// Returns the tied peers in the form in which addresses are judged.
 pub fn together(tied: &[TiedPeer]) -> TiedPeers {
     TiedPeers::new(tied.iter().map(|tied| tied.peer.clone()).collect())
 }

@@ -1,4 +1,4 @@
-//! Transfers of calls: written from the journal's facts, with the handoffs that come of them; read with their calls.
+//! Transfers of calls: projected from the journal's facts, with the handoffs that result from them, and read with their calls.
 
 use std::collections::HashMap;
 
@@ -19,7 +19,7 @@ use super::event::{EventType, NewEvent};
 use super::handoffs::{self, NewHandoff};
 use super::tx::Tx;
 
-/// A transfer as it is read.
+/// A stored transfer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CallTransfer {
     /// The transfer.
@@ -28,35 +28,35 @@ pub struct CallTransfer {
     pub call_id: Uuid,
     /// The destination; `None` for the agent's number for human escalation.
     pub destination_id: Option<Uuid>,
-    /// What the agent calls it.
+    /// Name by which the agent refers to the destination.
     pub name: String,
-    /// Where it leads.
+    /// Number or URI.
     pub target: TransferTarget,
-    /// How.
+    /// Method.
     pub way: Way,
-    /// Where it stands.
+    /// Present state.
     pub state: TransferState,
-    /// The SIP status that it failed with.
+    /// SIP status with which the transfer failed.
     pub sip_code: Option<u16>,
-    /// Of one that is completed: whether somebody is known to have answered.
+    /// For a completed transfer: the destination is known to have answered.
     pub answer_confirmed: Option<bool>,
-    /// Whether the PBX may have lost the caller when the transfer failed; `None` in rows of earlier versions.
+    /// The PBX may have lost the caller when the transfer failed; `None` in rows of earlier versions.
     pub caller_may_be_gone: Option<bool>,
-    /// Why, as the agent reported it.
+    /// Reasons that the agent reported.
     pub reasons: Vec<Reason>,
-    /// What the call was about.
+    /// Summary of the call.
     pub summary: String,
-    /// Why, in the agent's words.
+    /// Reason in the agent's own words.
     pub explanation: Option<String>,
-    /// How the person felt.
+    /// Sentiment of the caller.
     pub sentiment: Option<Sentiment>,
-    /// When it was asked for.
+    /// Time of the request.
     pub requested_at: Moment,
-    /// When the PBX accepted it.
+    /// Time at which the PBX accepted the REFER.
     pub accepted_at: Option<Moment>,
-    /// When the destination rang.
+    /// Time at which the destination rang.
     pub ringing_at: Option<Moment>,
-    /// When its outcome was known.
+    /// Time at which the outcome was known.
     pub ended_at: Option<Moment>,
 }
 from_row!(CallTransfer {
@@ -105,7 +105,7 @@ impl From<&Transfer> for CallTransfer {
     }
 }
 
-/// The last transfer of each of these calls, by call.
+/// Returns the last transfer of each of these calls, by call.
 pub(super) fn last_transfers(
     tx: &mut Tx,
     org: Uuid,
@@ -114,7 +114,7 @@ pub(super) fn last_transfers(
     let Some((first, last)) = calls.iter().min().zip(calls.iter().max()) else {
         return Ok(HashMap::new());
     };
-    // Ids sort by time, and a page is a stretch of time.
+    // Ids sort by time, so a page of calls is a range of ids.
     let rows: Vec<CallTransfer> = tx.all(
         "SELECT *, type || ' ' || value AS target FROM transfers
          WHERE org_id = $1 AND call_id BETWEEN $2 AND $3 ORDER BY requested_at, id",
@@ -127,18 +127,18 @@ pub(super) fn last_transfers(
         .collect())
 }
 
-/// Whether a transfer has its row.
+/// Returns whether a transfer is stored.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
-pub fn is_there(tx: &mut Tx, org: Uuid, transfer: Uuid) -> Result<bool, Error> {
+/// [`Broke`](super::Broke): the database fails.
+pub fn exists(tx: &mut Tx, org: Uuid, transfer: Uuid) -> Result<bool, Error> {
     let sql = "SELECT id FROM transfers WHERE org_id = $1 AND id = $2";
     let row: Option<(Uuid,)> = tx.one(sql, &[&org, &transfer])?;
     Ok(row.is_some())
 }
 
-/// Writes the transfers among these facts, and the handoffs that they stand for; both once, however often they come. Gives what they change
-/// of trunks.
+/// Writes the transfers among these facts and the resulting handoffs, each once however often the fact comes. Returns the changes of
+/// trunks.
 pub(super) fn project(
     tx: &mut Tx,
     facts: &[Fact],
@@ -169,7 +169,7 @@ pub(super) fn project(
     Ok(learned)
 }
 
-/// What is told of a transfer at each of its states. Fields are those of the API.
+/// Returns the event of a transfer's state. Fields are those of the API.
 fn updated(transfer: &Transfer) -> NewEvent {
     let shown = CallTransfer::from(transfer);
     let data = json!({
@@ -198,13 +198,13 @@ fn updated(transfer: &Transfer) -> NewEvent {
         .next()
         .unwrap_or(shown.requested_at);
 
-    // Two states may have come at one moment.
+    // The step keeps two states of the same moment apart.
     let step = u128::try_from(step(transfer)).unwrap_or_default();
     let subject = Uuid::from_u128(transfer.id.as_u128() ^ step);
     NewEvent::of(transfer.org, EventType::TransferUpdated, subject, &data, at)
 }
 
-/// Transfers of calls that died with a run of `node` before `boot`: nobody knows what became of them.
+/// Closes transfers of calls that died with a run of `node` before `boot`: their outcome is unknown.
 pub(super) fn close_lost(tx: &mut Tx, node: u8, boot: i64, at: Moment) -> Result<(), Error> {
     tx.run(
         "UPDATE transfers SET state = 'unknown', ended_at = CASE WHEN requested_at > $3 THEN requested_at ELSE $3 END
@@ -216,7 +216,7 @@ pub(super) fn close_lost(tx: &mut Tx, node: u8, boot: i64, at: Moment) -> Result
 }
 
 fn step(transfer: &Transfer) -> i64 {
-    /// Facts of versions that didn't number them are older.
+    /// Facts of versions without numbers are older.
     const NUMBERED: i64 = 100;
 
     if transfer.step > 0 {
@@ -230,7 +230,7 @@ fn step(transfer: &Transfer) -> i64 {
         TransferState::Unknown | TransferState::Failed | TransferState::Completed => 3,
     };
 
-    // A bridge may follow where a REFER has failed.
+    // A bridge may follow a failed REFER.
     let way = match transfer.way {
         Way::Refer => 0,
         Way::Bridge => 10,
@@ -279,7 +279,7 @@ fn upsert(tx: &mut Tx, transfer: &Transfer) -> Result<(), Error> {
     Ok(())
 }
 
-/// The PBX of this trunk keeps its caller when an accepted REFER fails.
+/// Notes that the PBX of this trunk keeps the call when an accepted REFER fails.
 fn keeps_caller(
     tx: &mut Tx,
     transfer: &Transfer,

@@ -1,7 +1,6 @@
-//! A transaction as store functions see it: synchronous, on a thread that may wait.
+//! A transaction, as store functions see it: synchronous, on a thread that may wait.
 //!
-//! What a transaction changes for the followers of the change feed, and the events that come of it, are gathered here and written by
-//! [`commit`](super::commit).
+//! Changes for the change feed, and events, are gathered here; [`commit`](super::commit) writes them.
 
 use std::sync::{Arc, OnceLock};
 
@@ -14,8 +13,8 @@ use super::error::{Broke, Error};
 use super::event::NewEvent;
 use super::keyring::Keyring;
 use super::postgres::Link;
-use super::reach::Remote;
 use super::rows::Insert;
+use super::server::Remote;
 use super::sqlite::{ConnectionGuard, Connections};
 use super::value::{Param, Record, Sql, Value};
 
@@ -26,7 +25,7 @@ pub struct Tx {
     mode: Option<Mode>,
     caller: Arc<Caller>,
     gathered: Gathered,
-    /// Whether a part of it is a deed that the audit log names.
+    /// A part of the transaction has an entry in the audit log.
     has_deed: bool,
 }
 
@@ -35,35 +34,35 @@ pub struct Tx {
 pub(crate) struct Gathered {
     pub(crate) changes: Vec<Change>,
     pub(crate) changed_at: Option<Moment>,
-    /// Whether the changes are to be in force in this process before the writer goes on.
+    /// The writer waits until the changes are in force in this process.
     pub(crate) is_waited_for: bool,
-    /// Whether it is bookkeeping of our own, which has no entry in the audit log.
-    pub(crate) is_aside: bool,
+    /// Internal bookkeeping, which has no entry in the audit log.
+    pub(crate) is_internal: bool,
     pub(crate) events: Vec<NewEvent>,
-    /// Whether readers of events have work without a new one.
+    /// Readers of events are woken even without a new event.
     pub(crate) wakes: bool,
     /// Calls that are over, with their orgs.
     pub(crate) ends: Vec<(Uuid, Uuid)>,
 }
 
-/// What it runs on.
+/// Database of the transaction.
 enum On {
     Sqlite {
         connections: Arc<Connections>,
-        /// There while it is in use.
+        /// Present while in use.
         held: Option<ConnectionGuard>,
     },
     Postgres(Box<Link>),
 }
 
-/// What a transaction is for.
+/// Purpose of a transaction.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Mode {
-    /// Reads, each of which sees what is committed.
+    /// Reads, each of which sees the latest commit.
     Read,
-    /// Reads that all see one state.
+    /// Reads that all see one snapshot.
     Snapshot,
-    /// On SQLite the lock for writing is held from the start: a reader that turned writer could not wait for it.
+    /// Writes. On SQLite the write lock is taken at the start: a reader that becomes a writer could not wait for it.
     Write,
 }
 
@@ -105,10 +104,10 @@ impl Tx {
         }
     }
 
-    /// The row of a query, if there is one; the first where there are more.
+    /// Returns the first row of a query, if it has any.
     ///
     /// # Errors
-    /// [`Broke`] alone.
+    /// [`Broke`]: the database fails.
     pub(crate) fn one<T: Record>(
         &mut self,
         sql: impl Into<Sql>,
@@ -121,18 +120,18 @@ impl Tx {
                     found = Some(row);
                     false
                 };
-                begun(held)?.each(&sql.into(), values, first)?;
+                active(held)?.each(&sql.into(), values, first)?;
                 Ok(found)
             }
             On::Postgres(link) => link.fetch_optional(sql.into(), values),
         }
     }
 
-    /// The row of a query that has one whatever is stored.
+    /// Returns the row of a query that always has one.
     ///
     /// # Errors
-    /// [`Broke`] alone.
-    pub(crate) fn only<T: Record>(
+    /// [`Broke`]: the database fails.
+    pub(crate) fn exactly_one<T: Record>(
         &mut self,
         sql: impl Into<Sql>,
         values: &[&dyn Param],
@@ -141,10 +140,10 @@ impl Tx {
         Ok(row.ok_or(Broke::NoRow)?)
     }
 
-    /// Every row of a query.
+    /// Returns every row of a query.
     ///
     /// # Errors
-    /// [`Broke`] alone.
+    /// [`Broke`]: the database fails.
     pub(crate) fn all<T: Record>(
         &mut self,
         sql: impl Into<Sql>,
@@ -153,20 +152,20 @@ impl Tx {
         match &mut self.on {
             On::Sqlite { held, .. } => {
                 let mut found = Vec::new();
-                begun(held)?.each(&sql.into(), values, gather(&mut found))?;
+                active(held)?.each(&sql.into(), values, gather(&mut found))?;
                 Ok(found)
             }
             On::Postgres(link) => link.fetch_all(sql.into(), values),
         }
     }
 
-    /// Runs a statement; gives the number of rows that it touched.
+    /// Runs a statement; returns the number of rows changed.
     ///
     /// # Errors
-    /// [`Broke`] alone.
+    /// [`Broke`]: the database fails.
     pub(crate) fn run(&mut self, sql: impl Into<Sql>, values: &[&dyn Param]) -> Result<u64, Error> {
         match &mut self.on {
-            On::Sqlite { held, .. } => begun(held)?.execute(&sql.into(), values),
+            On::Sqlite { held, .. } => active(held)?.execute(&sql.into(), values),
             On::Postgres(link) => link.execute(sql.into(), values),
         }
     }
@@ -174,18 +173,18 @@ impl Tx {
     /// Runs statements without values.
     ///
     /// # Errors
-    /// [`Broke`] alone.
+    /// [`Broke`]: the database fails.
     pub(crate) fn batch(&mut self, sql: &'static str) -> Result<(), Error> {
         match &mut self.on {
-            On::Sqlite { held, .. } => begun(held)?.batch(sql),
+            On::Sqlite { held, .. } => active(held)?.batch(sql),
             On::Postgres(link) => link.batch(sql),
         }
     }
 
-    /// Writes a portion of rows; gives how many were written.
+    /// Inserts a portion of rows; returns the number inserted.
     ///
     /// # Errors
-    /// [`Broke`] alone.
+    /// [`Broke`]: the database fails.
     pub(super) fn insert<const N: usize>(
         &mut self,
         insert: Insert,
@@ -194,16 +193,16 @@ impl Tx {
         match &mut self.on {
             On::Sqlite { held, .. } => {
                 let sql = insert.for_sqlite(rows.len(), N);
-                begun(held)?.execute_in_order(&sql, rows.iter().flatten())
+                active(held)?.execute_in_order(&sql, rows.iter().flatten())
             }
             On::Postgres(link) => link.insert(insert, rows),
         }
     }
 
-    /// The same, of an `INSERT` that gives rows back.
+    /// Inserts a portion of rows with an `INSERT` that returns rows.
     ///
     /// # Errors
-    /// [`Broke`] alone.
+    /// [`Broke`]: the database fails.
     pub(super) fn insert_returning<T: Record, const N: usize>(
         &mut self,
         insert: Insert,
@@ -213,73 +212,77 @@ impl Tx {
             On::Sqlite { held, .. } => {
                 let sql = insert.for_sqlite(rows.len(), N);
                 let mut found = Vec::new();
-                begun(held)?.each_in_order(&sql, rows.iter().flatten(), gather(&mut found))?;
+                active(held)?.each_in_order(&sql, rows.iter().flatten(), gather(&mut found))?;
                 Ok(found)
             }
             On::Postgres(link) => link.insert_returning(insert, rows),
         }
     }
 
-    /// Has all reads that follow see one state; those of a transaction that writes go on as they are.
+    /// Has all following reads see one snapshot; does nothing in a transaction that writes.
     ///
     /// # Errors
-    /// [`Broke`] alone.
+    /// [`Broke`]: the database fails.
     pub(crate) fn snapshot(&mut self) -> Result<(), Error> {
         if self.mode != Some(Mode::Read) {
             return Ok(());
         }
         match &mut self.on {
-            On::Sqlite { held, .. } => begun(held)?.begin_snapshot()?,
+            On::Sqlite { held, .. } => active(held)?.begin_snapshot()?,
             On::Postgres(link) => link.begin_snapshot()?,
         }
         self.mode = Some(Mode::Snapshot);
         Ok(())
     }
 
-    /// Tells the followers of the change feed, with the commit; the writer goes on when the change is in force in this process.
+    /// Adds a change to the change feed, at the commit; the writer waits until it is in force in this process.
     pub(crate) fn changed(&mut self, change: Change, now: Moment) {
         self.gathered.is_waited_for = true;
         self.announce(change, now);
     }
 
-    /// The same for a writer that can't wait.
+    /// Adds a change to the change feed, at the commit, for a writer that can't wait.
     pub(crate) fn announce(&mut self, change: Change, now: Moment) {
         self.gathered.changes.push(change);
         self.gathered.changed_at = self.gathered.changed_at.max(Some(now));
     }
 
-    /// Records events, with the commit. What was recorded before stays as it is.
+    /// Records events, at the commit. Events that were recorded before stay as they are.
     pub(crate) fn record(&mut self, events: impl IntoIterator<Item = NewEvent>) {
         self.gathered.events.extend(events);
     }
 
-    /// Wakes those who read events, or send them, with the commit.
+    /// Wakes the readers and senders of events, at the commit.
     pub(crate) const fn wake(&mut self) {
         self.gathered.wakes = true;
     }
 
-    /// Numbers ends of calls (org and call), with the commit.
+    /// Numbers the ends of calls (org and call), at the commit.
     pub(crate) fn record_ends(&mut self, ends: impl IntoIterator<Item = (Uuid, Uuid)>) {
         self.gathered.ends.extend(ends);
     }
 
-    /// Whether this is PostgreSQL, where transactions write at the same time and take turns by locks.
+    /// Returns whether this is PostgreSQL, where transactions write concurrently and need locks.
     pub(crate) const fn is_shared(&self) -> bool {
         matches!(self.on, On::Postgres(_))
     }
 
-    /// Picks the words of one database.
-    pub(crate) const fn words(&self, sqlite: &'static str, postgres: &'static str) -> &'static str {
+    /// Picks the text for the present database.
+    pub(crate) const fn by_dialect(
+        &self,
+        sqlite: &'static str,
+        postgres: &'static str,
+    ) -> &'static str {
         if self.is_shared() { postgres } else { sqlite }
     }
 
-    /// The installation's keys.
+    /// Returns the installation's keys.
     pub(crate) fn keyring(&self) -> Keyring {
         let keyring = self.keyring.get();
         keyring.expect("an open store has keys").clone()
     }
 
-    /// Begins, unless it has begun.
+    /// Begins the transaction, unless it has begun.
     pub(crate) fn begin(&mut self, mode: Mode) -> Result<(), Error> {
         if self.mode.is_some() {
             return Ok(());
@@ -309,12 +312,12 @@ impl Tx {
         Ok(())
     }
 
-    /// Takes what was gathered, to be written before the commit.
+    /// Takes the gathered rows, to be written before the commit.
     pub(crate) fn take_gathered(&mut self) -> Gathered {
         std::mem::take(&mut self.gathered)
     }
 
-    /// Commits. What nobody waits for any more is rolled back.
+    /// Commits; rolls back if the caller has gone.
     pub(crate) fn end(&mut self) -> Result<(), Error> {
         if self.caller.is_gone() {
             return Err(Broke::Away.into());
@@ -327,7 +330,7 @@ impl Tx {
         Ok(())
     }
 
-    /// Ends what isn't committed, and forgets what was gathered.
+    /// Rolls back an open transaction, and drops the gathered rows.
     pub(crate) fn reset(&mut self) {
         match &mut self.on {
             On::Sqlite { held, .. } => *held = None,
@@ -338,29 +341,29 @@ impl Tx {
         self.has_deed = false;
     }
 
-    /// Makes this transaction bookkeeping of our own: nobody asked for it, and it has no entry in the audit log.
-    pub(crate) const fn aside(&mut self) {
-        self.gathered.is_aside = true;
+    /// Marks this transaction as internal bookkeeping: no request caused it, and it has no entry in the audit log.
+    pub(crate) const fn mark_internal(&mut self) {
+        self.gathered.is_internal = true;
     }
 
-    /// Does a part of a transaction that goes on.
-    pub(crate) fn part<T>(
+    /// Runs one part of a transaction of several parts.
+    pub(crate) fn run_part<T>(
         &mut self,
         work: impl FnOnce(&mut Self) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        self.gathered.is_aside = false;
+        self.gathered.is_internal = false;
         let value = work(self)?;
-        self.has_deed |= !self.gathered.is_aside;
-        self.gathered.is_aside = false;
+        self.has_deed |= !self.gathered.is_internal;
+        self.gathered.is_internal = false;
         Ok(value)
     }
 
-    /// Makes this transaction bookkeeping of our own, if each of its parts was.
-    pub(crate) const fn aside_if_all_was(&mut self) {
-        self.gathered.is_aside = !self.has_deed;
+    /// Marks this transaction as internal bookkeeping, if all its parts were.
+    pub(crate) const fn mark_internal_if_all_parts_are(&mut self) {
+        self.gathered.is_internal = !self.has_deed;
     }
 
-    /// Works for this caller from now on.
+    /// Starts to work for this caller.
     pub(super) fn serve(&mut self, caller: Arc<Caller>) {
         if let On::Postgres(link) = &mut self.on {
             link.serve(Arc::clone(&caller));
@@ -386,11 +389,11 @@ impl Tx {
     }
 }
 
-fn begun(held: &mut Option<ConnectionGuard>) -> Result<&mut ConnectionGuard, Error> {
+fn active(held: &mut Option<ConnectionGuard>) -> Result<&mut ConnectionGuard, Error> {
     Ok(held.as_mut().ok_or(Broke::Late)?)
 }
 
-/// Takes every row.
+/// Collects every row.
 fn gather<T>(found: &mut Vec<T>) -> impl FnMut(T) -> bool {
     |row| {
         found.push(row);

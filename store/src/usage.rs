@@ -1,8 +1,8 @@
-//! Usage: calls and answered seconds, counted from the rows of calls when it is asked for. Calls of purged orgs were counted when their rows
-//! were deleted, by day.
+//! Usage: calls and answered seconds, counted from the rows of calls on request. Calls of purged orgs were counted by day when their rows
+//! were deleted.
 //!
-//! A row is the union of what is known of its call, however often and in whatever order its facts came. So a count of rows is exact after
-//! a crash, and follows a call that was closed as lost and later got its true end. The projection does nothing for it.
+//! A row is the union of what is known of its call, regardless of the number and order of its facts. So a count of rows is exact after a
+//! crash, and follows a call that was closed as lost and later got its true end. The projection keeps no counters.
 
 use trunkline_model::record::Direction;
 use trunkline_sip::moment::Moment;
@@ -15,7 +15,7 @@ use super::tx::Tx;
 /// Microseconds of a day.
 pub(super) const MICROS_OF_DAY: i64 = 86_400_000_000;
 
-/// Window of the calls that are counted, by their start; both ends are in it.
+/// Window of the calls to count, by their start; both ends are included.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct UsageWindow {
     /// The earliest start.
@@ -24,7 +24,7 @@ pub struct UsageWindow {
     pub to: Moment,
 }
 
-/// Parts that calls are counted by; without any, all calls are one row.
+/// Dimensions by which calls are counted; without any, all calls are one row.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -43,7 +43,7 @@ pub struct UsageParts {
     pub direction: bool,
 }
 
-/// Calls of one group. What they weren't counted by is `None`.
+/// Calls of one group. Dimensions that weren't requested are `None`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UsageRow {
     /// Days since 1970-01-01, UTC.
@@ -52,7 +52,7 @@ pub struct UsageRow {
     pub org_id: Option<Uuid>,
     /// The agent; also `None` for calls without one.
     pub agent_id: Option<Uuid>,
-    /// The trunk; also `None` for calls without one, and for those from before it was recorded.
+    /// The trunk; also `None` for calls without one, and for calls of versions that didn't record it.
     pub trunk_id: Option<Uuid>,
     /// The direction.
     pub direction: Option<Direction>,
@@ -74,14 +74,14 @@ from_row!(UsageRow {
     answered_seconds,
 });
 
-/// Seconds from one time to another, each begun one counted as a whole; none if the clock went backwards.
+/// Returns the seconds from one time to another, rounded up; 0 if the clock went backwards.
 #[must_use]
 pub fn whole_seconds(from: Moment, to: Moment) -> u64 {
     let micros = to.as_micros().saturating_sub(from.as_micros());
     micros.div_ceil(1_000_000)
 }
 
-/// Lengths of a call that is over.
+/// Durations of a call that is over.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct CallSeconds {
     /// From its start to its end.
@@ -91,7 +91,7 @@ pub struct CallSeconds {
 }
 
 impl CallSeconds {
-    /// Returns the lengths by [`whole_seconds`]; `None` for a call that is up.
+    /// Returns the durations by [`whole_seconds`]; `None` for a call that is up.
     #[must_use]
     pub fn of(started: Moment, answered: Option<Moment>, ended: Option<Moment>) -> Option<Self> {
         let ended = ended?;
@@ -102,8 +102,8 @@ impl CallSeconds {
     }
 }
 
-/// The columns and groups of a [`UsageRow`], of the calls that `$1` to `$9` say, and of purged ones, which are known by day and count as if they
-/// had started at its beginning: of two windows that adjoin, one counts them. The same rounding as [`whole_seconds`].
+/// Statement for a [`UsageRow`] of the calls selected by `$1` to `$9`, and of purged calls. These are known by day and count at the start
+/// of their day, so that of two adjoining windows only one counts them. Rounds like [`whole_seconds`].
 macro_rules! usage_of {
     ($calls:literal, $kept:literal) => {
         concat!(
@@ -131,10 +131,10 @@ macro_rules! usage_of {
     };
 }
 
-/// Usage of the org, in order of day, agent, trunk and direction; at most `most` rows.
+/// Returns the usage of the org, in order of day, agent, trunk and direction; at most `most` rows.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn of_org(
     tx: &mut Tx,
     org: Uuid,
@@ -146,10 +146,10 @@ pub fn of_org(
     count(tx, sql, org, window, parts, most)
 }
 
-/// Usage of all orgs of the partner, in order of day, org, agent, trunk and direction; at most `most` rows.
+/// Returns the usage of all orgs of the partner, in order of day, org, agent, trunk and direction; at most `most` rows.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn of_partner(
     tx: &mut Tx,
     partner: Uuid,
@@ -194,7 +194,7 @@ fn count(
     Ok(sorted(rows))
 }
 
-/// The databases order NULL differently.
+/// Sorts in Rust, since the databases order NULL differently.
 fn sorted(mut rows: Vec<UsageRow>) -> Vec<UsageRow> {
     rows.sort_unstable_by_key(|row| {
         let direction = row.direction.map(Direction::as_str);

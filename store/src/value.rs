@@ -1,4 +1,4 @@
-//! Values on their way into statements and out of rows, the same for both databases.
+//! Conversion of values into parameters of statements and out of columns, the same for both databases.
 
 use std::borrow::Cow;
 
@@ -9,13 +9,13 @@ use trunkline_routing::E164;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-/// The text of a statement: written out, or put together of texts that are.
+/// Text of a statement: a literal, or a combination of literals.
 pub(crate) type Sql = Cow<'static, str>;
 
-/// Why a column can't be read.
+/// Reason why a column can't be read.
 pub(crate) type Unreadable = Box<dyn std::error::Error + Send + Sync>;
 
-/// A value that a statement is given. `None` is NULL, of a type that PostgreSQL has to know all the same.
+/// A parameter of a statement. `None` is NULL, whose type PostgreSQL needs all the same.
 #[derive(Clone, Debug)]
 pub(crate) enum Value<'v> {
     Id(Option<Uuid>),
@@ -43,11 +43,11 @@ impl ToSql for Value<'_> {
     }
 }
 
-/// A type whose values statements take.
+/// A type that statements accept as parameter.
 pub(crate) trait Param {
     fn value(&self) -> Value<'_>;
 
-    /// NULL in a column of this type.
+    /// Returns NULL of this type.
     fn null() -> Value<'static>
     where
         Self: Sized;
@@ -92,12 +92,12 @@ impl Param for Value<'_> {
     }
 }
 
-/// A time as columns have it.
+/// Returns a time as columns store it.
 pub(crate) fn micros(moment: Moment) -> i64 {
     i64::try_from(moment.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// Types and the values that they become.
+/// Implements [`Param`] for types.
 macro_rules! params {
     ($($type:ty: $value:ident = $self:ident => $it:expr),* $(,)?) => {
         $(
@@ -131,7 +131,7 @@ params! {
     [u8; 32]: Octets = it => Cow::Borrowed(it.as_slice()),
 }
 
-/// Values of rows that are written together, there or not.
+/// Converts values and optional values for multi-row inserts.
 macro_rules! owned {
     ($($type:ty: $value:ident),* $(,)?) => {
         $(
@@ -169,23 +169,23 @@ enum Row<'r> {
     Postgres(&'r PgRow),
 }
 
-/// The columns of a row, one after the other.
+/// Reader of a row's columns, one after the other.
 pub(crate) struct Cells<'r> {
     row: Row<'r>,
-    /// Where the columns are; empty, if they are read in the row's order.
+    /// Positions of the columns; empty if they are read in the row's order.
     places: &'r [usize],
     read: usize,
 }
 
-/// What is made from the columns of a row.
+/// A type that is read from the columns of a row.
 pub(crate) trait Record: Sized + Send + 'static {
-    /// The columns by their names; none, if they are read in their order.
+    /// Names of the columns; empty if they are read in the row's order.
     const COLUMNS: &'static [&'static str];
 
     fn read(cells: &mut Cells<'_>) -> Result<Self, Unreadable>;
 }
 
-/// What is made from one column.
+/// A type that is read from one column.
 pub(crate) trait FromCell<'r>: Sized {
     fn from_cell(cell: Cell<'r>) -> Result<Self, Unreadable>;
 }
@@ -207,7 +207,7 @@ impl<'r> Cells<'r> {
         }
     }
 
-    /// The next column.
+    /// Reads the next column.
     pub(crate) fn take<C: FromCell<'r>>(&mut self) -> Result<C, Unreadable> {
         let place = self.places.get(self.read).copied().unwrap_or(self.read);
         self.read += 1;
@@ -217,7 +217,7 @@ impl<'r> Cells<'r> {
         })
     }
 
-    /// The next column, as `reader` understands it.
+    /// Reads the next column through `reader`.
     pub(crate) fn read<C: FromCell<'r>, V>(
         &mut self,
         reader: impl FnOnce(C) -> Result<V, Unreadable>,
@@ -225,7 +225,7 @@ impl<'r> Cells<'r> {
         reader(self.take()?)
     }
 
-    /// The name of the column that was read last.
+    /// Returns the name of the column that was read last.
     pub(super) fn last<T: Record>(&self) -> String {
         let place = self.read.saturating_sub(1);
         let name = T::COLUMNS.get(place).copied();
@@ -244,7 +244,7 @@ fn of_sqlite(value: ValueRef<'_>) -> Result<Cell<'_>, Unreadable> {
 }
 
 fn of_postgres(value: PgValueRef<'_>) -> Result<Cell<'_>, Unreadable> {
-    /// What a value is.
+    /// Type of a value.
     enum Type {
         Id,
         Number,
@@ -294,7 +294,7 @@ impl<'r, C: FromCell<'r>> FromCell<'r> for Option<C> {
     }
 }
 
-/// Types that columns are read as. Where a cell is of neither kind that is listed, it is refused.
+/// Implements [`FromCell`] for types. A cell of any other kind is refused.
 macro_rules! from_cell {
     ($($type:ty: $($cell:pat => $it:expr),+;)*) => {
         $(

@@ -1,4 +1,4 @@
-//! Webhooks: where an org wants its events sent, and the secrets that sign them.
+//! Webhooks: the URLs to which an org's events are sent, and the secrets that sign them.
 
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ use super::org_limits::leave_room_for;
 use super::page::{List, Narrow, Page, Position};
 use super::password::Password;
 use super::tx::Tx;
-use super::{edit, new_id};
+use super::{lock_org, new_id};
 
-/// How long the secret before still signs after a rotation.
+/// Time for which the previous secret still signs after a rotation.
 const OLD_SECRET_SIGNS: Duration = Duration::from_secs(24 * 3600);
 
 /// A webhook.
@@ -26,49 +26,49 @@ pub struct Webhook {
     pub id: Uuid,
     /// The org.
     pub org_id: Uuid,
-    /// Where events are sent.
+    /// URL to which events are sent.
     pub url: String,
-    /// For people.
+    /// Description for people.
     pub description: Option<String>,
-    /// Which are sent; none named is every one.
+    /// Types of events that are sent; empty: all.
     pub types: Vec<EventType>,
-    /// What signs.
+    /// The secret that signs.
     pub secret: Password,
-    /// What signs besides, and until when.
+    /// The previous secret, which signs as well until this time.
     pub old_secret: Option<(Password, Moment)>,
-    /// Whether anything is sent.
+    /// Events are sent.
     pub enabled: bool,
-    /// Why nothing is sent, if the org didn't say so itself.
+    /// Reason why the webhook is disabled, if the org didn't disable it itself.
     pub disabled_reason: Option<String>,
-    /// When it was made.
+    /// Time of creation.
     pub created_at: Moment,
-    /// When it was changed last.
+    /// Time of the last change.
     pub updated_at: Moment,
 }
 
-/// What a webhook is made of.
+/// A new webhook.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewWebhook {
-    /// Where events are sent.
+    /// URL to which events are sent.
     pub url: String,
-    /// For people.
+    /// Description for people.
     pub description: Option<String>,
-    /// Which are sent; none named is every one.
+    /// Types of events that are sent; empty: all.
     pub types: Vec<EventType>,
-    /// Whether anything is sent.
+    /// Events are sent.
     pub enabled: bool,
 }
 
-/// What is changed of a webhook; what is `None` stays.
+/// A change of a webhook; `None` leaves a field as it is.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct WebhookChange {
-    /// Where events are sent.
+    /// URL to which events are sent.
     pub url: Option<String>,
-    /// For people; `Some(None)` clears it.
+    /// Description for people; `Some(None)` clears it.
     pub description: Option<Option<String>>,
-    /// Which are sent.
+    /// Types of events that are sent.
     pub types: Option<Vec<EventType>>,
-    /// Whether anything is sent.
+    /// Events are sent.
     pub enabled: Option<bool>,
 }
 
@@ -78,7 +78,7 @@ const LIST: List = List {
     by: ["CASE WHEN enabled THEN 'true' ELSE 'false' END", "url"],
 };
 
-/// Makes a webhook that `secret` signs for.
+/// Creates a webhook whose events `secret` signs.
 ///
 /// # Errors
 /// [`Wrong::Absent`] if there is no such org, [`Refused::AtLimit`](super::Refused::AtLimit).
@@ -89,10 +89,10 @@ pub fn create(
     secret: &Password,
     now: Moment,
 ) -> Result<Webhook, Error> {
-    edit(tx, org)?;
+    lock_org(tx, org)?;
     leave_room_for(tx, org, OrgLimit::Webhooks, now)?;
     let id = new_id(now);
-    let row: Row = tx.only(
+    let row: Row = tx.exactly_one(
         "INSERT INTO webhooks (id, org_id, url, description, types, secret, enabled, created_at, updated_at)
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $8) RETURNING *",
         &[
@@ -110,7 +110,7 @@ pub fn create(
     Ok(row.open(&tx.keyring())?)
 }
 
-/// The webhook of this id.
+/// Returns the webhook of this id.
 ///
 /// # Errors
 /// [`Wrong::Absent`].
@@ -121,10 +121,10 @@ pub fn by_id(tx: &mut Tx, org: Uuid, webhook: Uuid) -> Result<Webhook, Error> {
     Ok(row.open(&tx.keyring())?)
 }
 
-/// A page of the org's webhooks, newest first, narrowed by `enabled` and URL, after `after`.
+/// Returns a page of the org's webhooks, newest first, filtered by `enabled` and URL, after `after`.
 ///
 /// # Errors
-/// [`Broke`] alone.
+/// [`Broke`]: the database fails.
 pub fn page(
     tx: &mut Tx,
     org: Uuid,
@@ -139,7 +139,7 @@ pub fn page(
     Ok(rows.try_map(|row| row.open(&tx.keyring()))?)
 }
 
-/// Changes a webhook. Enabling it takes up what waits for it.
+/// Changes a webhook. Enabling it resumes its pending deliveries.
 ///
 /// # Errors
 /// [`Wrong::Absent`].
@@ -150,7 +150,7 @@ pub fn update(
     change: &WebhookChange,
     now: Moment,
 ) -> Result<Webhook, Error> {
-    edit(tx, org)?;
+    lock_org(tx, org)?;
     let (has_description, description) = match &change.description {
         Some(description) => (true, description.as_deref()),
         None => (false, None),
@@ -181,7 +181,7 @@ pub fn update(
     Ok(row.open(&tx.keyring())?)
 }
 
-/// Gives the webhook another secret; the one before signs as well for a day.
+/// Replaces the secret; the previous one signs as well for a day.
 ///
 /// # Errors
 /// [`Wrong::Absent`].
@@ -192,7 +192,7 @@ pub fn rotate(
     secret: &Password,
     now: Moment,
 ) -> Result<Webhook, Error> {
-    edit(tx, org)?;
+    lock_org(tx, org)?;
     let row: Option<Row> = tx.one(
         "UPDATE webhooks SET old_secret = secret, old_secret_expires_at = $3, secret = $4, updated_at = $5
          WHERE org_id = $1 AND id = $2 RETURNING *",
@@ -208,12 +208,12 @@ pub fn rotate(
     Ok(row.open(&tx.keyring())?)
 }
 
-/// Deletes a webhook, with what it was sent and is owed.
+/// Deletes a webhook, with its deliveries.
 ///
 /// # Errors
 /// [`Wrong::Absent`].
 pub fn delete(tx: &mut Tx, org: Uuid, webhook: Uuid) -> Result<(), Error> {
-    edit(tx, org)?;
+    lock_org(tx, org)?;
     let sql = "DELETE FROM webhooks WHERE org_id = $1 AND id = $2";
     if tx.run(sql, &[&org, &webhook])? == 0 {
         return Err(Wrong::Absent(Kind::Webhook).into());
@@ -221,7 +221,7 @@ pub fn delete(tx: &mut Tx, org: Uuid, webhook: Uuid) -> Result<(), Error> {
     Ok(())
 }
 
-/// The row as it stands.
+/// A row, with its secrets sealed.
 pub(super) struct Row {
     id: Uuid,
     org_id: Uuid,
@@ -273,7 +273,7 @@ impl Row {
     }
 }
 
-/// What the secret is sealed under.
+/// Returns the context under which the secret is sealed.
 pub(super) fn owner(webhook: Uuid) -> Vec<u8> {
     [b"webhook\0", webhook.as_bytes().as_slice()].concat()
 }

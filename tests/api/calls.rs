@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use trunkline_model::asked::Manner;
-use trunkline_model::asked::{Asked, Proof};
+use trunkline_model::invite_facts::PeerTraits;
+use trunkline_model::invite_facts::{InviteFacts, Proof};
 use trunkline_model::record::{Direction, Ended, Fact, HangupBy, Started, Status};
 use trunkline_routing::{
     At, Decision, E164, Facts, Found, Looked, Org, Outcome, Step, decide, facts,
@@ -79,14 +79,14 @@ pub(crate) fn bare(call: Uuid, org: Uuid, facts: &Facts) -> Started {
         decision: Some(Box::new(decide(facts, &empty, &|_| false))),
         headers: Vec::new(),
         metadata: None,
-        asked: Some(Box::new(Asked {
+        asked: Some(Box::new(InviteFacts {
             facts: facts.clone(),
             proof: Proof::Digest,
             source: "198.51.100.7:5060".parse().expect("an address"),
             transport: "udp".into(),
             host: "sip.example.com".into(),
             user_agent: None,
-            manner: Manner::default(),
+            manner: PeerTraits::default(),
         })),
     }
 }

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 use trunkline::directory::{Defaults, Directory};
-use trunkline_model::asked::Proof;
-use trunkline_model::asked::{Asked, Manner};
+use trunkline_model::invite_facts::Proof;
+use trunkline_model::invite_facts::{InviteFacts, PeerTraits};
 use trunkline_model::record::{Direction, Ended, Fact, HangupBy, Started, Status};
 use trunkline_model::settings::Runtime;
 use trunkline_routing::{Facts, decide};
@@ -51,14 +51,14 @@ async fn call(house: &House, tenant: &Tenant, id: u128, dialled: &str) {
         decision: Some(Box::new(decision)),
         headers: Vec::new(),
         metadata: None,
-        asked: Some(Box::new(Asked {
+        asked: Some(Box::new(InviteFacts {
             facts,
             proof: Proof::Digest,
             source: "198.51.100.7:5060".parse().expect("an address"),
             transport: "udp".into(),
             host: "sip.example.com".into(),
             user_agent: Some("Asterisk PBX 20.5".into()),
-            manner: Manner::default(),
+            manner: PeerTraits::default(),
         })),
     }));
     let ended = Fact::Ended(Box::new(Ended {

@@ -550,7 +550,7 @@ async fn what_one_node_holds_no_other_sends_until_it_is_given_up_for_dead() {
     let held = office
         .house
         .store
-        .write(move |tx| deliveries::hold(tx, webhook.id, "node 9", 2, lease, at))
+        .write(move |tx| deliveries::lease(tx, webhook.id, "node 9", 2, lease, at))
         .await;
     assert_eq!(held.expect("held").len(), 2);
     assert_eq!(office.deliver().await, 1);

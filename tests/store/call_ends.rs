@@ -122,7 +122,7 @@ async fn a_call_comes_with_its_end_and_again_when_it_changes(bed: &Bed) {
     assert_eq!(closed.expect("closed"), 1);
     assert_eq!(read(&store, &all, seq, 9).await.0, []);
     let told = store
-        .write(move |tx| lost::tell(tx, RUN.node, RUN.boot + 1))
+        .write(move |tx| lost::record_ends(tx, RUN.node, RUN.boot + 1))
         .await;
     assert_eq!(told.expect("settled"), 1);
     let (ids, lost) = read(&store, &all, seq, 9).await;

@@ -36,7 +36,7 @@ async fn an_end_says_how_long_the_call_was(bed: &Bed) {
         .await;
     assert_eq!(closed.expect("closed"), 1);
     let ends = store
-        .write(move |tx| lost::tell(tx, RUN.node, RUN.boot + 1))
+        .write(move |tx| lost::record_ends(tx, RUN.node, RUN.boot + 1))
         .await;
     assert_eq!(ends.expect("recorded"), 1);
 

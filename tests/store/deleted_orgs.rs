@@ -265,7 +265,7 @@ fn call(org: Uuid, id: u128, at: Moment, talked: Option<u64>) -> Vec<Fact> {
 async fn purge(store: &Store, org: Uuid) -> u64 {
     let mut rows = 0;
     loop {
-        match done(store, move |tx| purge::some(tx, org)).await {
+        match done(store, move |tx| purge::delete_some(tx, org)).await {
             0 => return rows,
             some => rows += some,
         }

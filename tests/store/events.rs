@@ -8,8 +8,8 @@ use trunkline_model::record::{Ended, Fact, HangupBy, Started, Status};
 use trunkline_sip::moment::Moment;
 use trunkline_store::journal::Origin;
 use trunkline_store::{
-    Event, EventType, Held, NewEvent, NewHandoff, NewOrgKey, NewWebhook, Password, Store, calls,
-    deliveries, events, handoffs, lost, org_keys, webhooks,
+    Event, EventType, LeasedDelivery, NewEvent, NewHandoff, NewOrgKey, NewWebhook, Password, Store,
+    calls, deliveries, events, handoffs, lost, org_keys, webhooks,
 };
 use uuid::Uuid;
 
@@ -158,7 +158,7 @@ async fn an_end_is_told_once(bed: &Bed) {
     let store = bed.open().await;
     let next = RUN.boot + 1;
     let close = async || done(&store, move |tx| lost::close(tx, RUN.node, next, later(9))).await;
-    let tell = async || done(&store, move |tx| lost::tell(tx, RUN.node, next)).await;
+    let tell = async || done(&store, move |tx| lost::record_ends(tx, RUN.node, next)).await;
     let begin = async |number: u128| {
         let org = Uuid::from_u128(number);
         let facts = life(org, number, Status::Completed);
@@ -264,7 +264,7 @@ async fn what_was_told_stays_octet_by_octet(bed: &Bed) {
                 .await;
             assert_eq!(closed.expect("closed"), 1);
             let told = store
-                .write(move |tx| lost::tell(tx, RUN.node, RUN.boot + 1))
+                .write(move |tx| lost::record_ends(tx, RUN.node, RUN.boot + 1))
                 .await;
             assert_eq!(told.expect("told"), 1);
             kept = grown(&store, org, kept).await;
@@ -291,7 +291,7 @@ async fn what_was_told_stays_octet_by_octet(bed: &Bed) {
     );
     let lease = Duration::from_secs(90);
     let held = store
-        .write(move |tx| deliveries::hold(tx, webhook, "node", 10, lease, later(9)))
+        .write(move |tx| deliveries::lease(tx, webhook, "node", 10, lease, later(9)))
         .await;
     let mut held = held.expect("held");
     held.sort_by_key(|held| {
@@ -303,7 +303,7 @@ async fn what_was_told_stays_octet_by_octet(bed: &Bed) {
         sent,
         kept.iter().map(|event| &event.body).collect::<Vec<_>>()
     );
-    for Held { delivery, body } in held.clone() {
+    for LeasedDelivery { delivery, body } in held.clone() {
         let again = store
             .read_inline(move |tx| deliveries::by_id(tx, org, webhook, delivery.id))
             .await;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use trunkline_model::asked::Manner;
-use trunkline_model::asked::{Asked, Proof};
 use trunkline_model::attempt::{Attempt, AttemptLeg, AttemptOutcome};
+use trunkline_model::invite_facts::PeerTraits;
+use trunkline_model::invite_facts::{InviteFacts, Proof};
 use trunkline_model::record::{Direction, Ended, Fact, HangupBy, Started, Status};
 use trunkline_routing::{Caller, Decision, Dialled, Facts, NearMiss, Outcome};
 use trunkline_sip::moment::Moment;
@@ -23,8 +23,8 @@ crate::on_both!(
 
 const RUN: Origin = Origin { node: 3, boot: 7 };
 
-fn asked(dialled: &str) -> Asked {
-    Asked {
+fn asked(dialled: &str) -> InviteFacts {
+    InviteFacts {
         facts: Facts {
             request_user: Some(dialled.to_owned()),
             asserted: vec!["100".to_owned()],
@@ -35,11 +35,11 @@ fn asked(dialled: &str) -> Asked {
         transport: "tcp".into(),
         host: "sip.example.com".into(),
         user_agent: Some("PBX \u{fffd}".into()),
-        manner: Manner {
+        manner: PeerTraits {
             timer: true,
             codecs: vec!["PCMA".into()],
             clock_skew_s: Some(-7),
-            ..Manner::default()
+            ..PeerTraits::default()
         },
     }
 }

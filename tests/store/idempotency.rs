@@ -1,9 +1,11 @@
-//! Kept answers: one claim, one answer, a day, and nothing in the clear.
+//! Stored answers: one claim, one answer, a day, and nothing in the clear.
 
 use std::collections::HashMap;
 
 use trunkline_sip::moment::Moment;
-use trunkline_store::{Asked, Claim, Effects, Error, Kept, Store, Tx, agents, idempotency};
+use trunkline_store::{
+    Claim, Effects, Error, RequestKey, Store, StoredAnswer, Tx, agents, idempotency,
+};
 use uuid::Uuid;
 
 use crate::bed::{self, Bed, NOW, later};
@@ -17,7 +19,7 @@ pub(crate) struct Answers(pub(crate) Store);
 impl Answers {
     pub(crate) async fn claim(
         &self,
-        asked: &Asked,
+        asked: &RequestKey,
         node: Option<u8>,
         now: Moment,
     ) -> Result<Claim, Error> {
@@ -28,7 +30,11 @@ impl Answers {
         claimed.await
     }
 
-    pub(crate) async fn look_up(&self, asked: &Asked, now: Moment) -> Result<Option<Claim>, Error> {
+    pub(crate) async fn look_up(
+        &self,
+        asked: &RequestKey,
+        now: Moment,
+    ) -> Result<Option<Claim>, Error> {
         let asked = asked.clone();
         let known = self
             .0
@@ -38,8 +44,8 @@ impl Answers {
 
     pub(crate) async fn keep(
         &self,
-        asked: &Asked,
-        kept: &Kept,
+        asked: &RequestKey,
+        kept: &StoredAnswer,
         effects: &Effects,
         now: Moment,
     ) -> Result<(), Error> {
@@ -48,7 +54,7 @@ impl Answers {
         self.0.write_held(effects, last).await
     }
 
-    async fn give_up(&self, asked: &Asked) -> Result<(), Error> {
+    async fn give_up(&self, asked: &RequestKey) -> Result<(), Error> {
         let asked = asked.clone();
         self.0
             .write(move |tx| idempotency::give_up(tx, &asked))
@@ -65,8 +71,8 @@ impl Answers {
 }
 
 /// A request under a key.
-pub(crate) fn asked() -> Asked {
-    Asked {
+pub(crate) fn asked() -> RequestKey {
+    RequestKey {
         credential: Uuid::from_u128(7),
         method: "POST",
         path: "/phone".to_owned(),
@@ -77,8 +83,8 @@ pub(crate) fn asked() -> Asked {
 }
 
 /// Its answer.
-pub(crate) fn kept() -> Kept {
-    Kept {
+pub(crate) fn kept() -> StoredAnswer {
+    StoredAnswer {
         status: 201,
         text: "{\"a\":1}".to_owned(),
         refusal: false,
@@ -100,16 +106,16 @@ async fn a_request_is_claimed_once_and_then_answered(bed: &Bed) {
             .claim(&asked(), NODE, NOW)
             .await
             .expect("the store works"),
-        Claim::Ours
+        Claim::New
     );
     assert_eq!(
         answers
             .claim(&asked(), NODE, NOW)
             .await
             .expect("the store works"),
-        Claim::UnderWay
+        Claim::InProgress
     );
-    let other = Asked {
+    let other = RequestKey {
         body: [2; 32],
         ..asked()
     };
@@ -139,7 +145,7 @@ async fn a_request_is_claimed_once_and_then_answered(bed: &Bed) {
             .expect("the store works"),
         Claim::OtherBody
     );
-    let differ: [fn(&mut Asked); 3] = [
+    let differ: [fn(&mut RequestKey); 3] = [
         |asked| asked.credential = Uuid::from_u128(8),
         |asked| asked.path.push('x'),
         |asked| asked.key.push('x'),
@@ -152,7 +158,7 @@ async fn a_request_is_claimed_once_and_then_answered(bed: &Bed) {
                 .claim(&asked, NODE, NOW)
                 .await
                 .expect("the store works"),
-            Claim::Ours
+            Claim::New
         );
     }
 }
@@ -170,7 +176,7 @@ async fn a_claim_that_is_given_up_is_free(bed: &Bed) {
             .claim(&asked(), NODE, NOW)
             .await
             .expect("the store works"),
-        Claim::Ours
+        Claim::New
     );
     answers
         .keep(&asked(), &kept(), &Effects::default(), NOW)
@@ -188,25 +194,26 @@ async fn a_claim_that_is_given_up_is_free(bed: &Bed) {
 async fn claims_of_a_dead_run_are_freed(bed: &Bed) {
     let store = bed.open().await;
     let answers = Answers(store.clone());
-    let with = |key: &str| Asked {
+    let with = |key: &str| RequestKey {
         key: key.to_owned(),
         ..asked()
     };
     let [dead, done, others] = ["dead", "done", "others"].map(with);
-    let claim = async |asked: &Asked, node| answers.claim(asked, node, NOW).await.expect("a claim");
+    let claim =
+        async |asked: &RequestKey, node| answers.claim(asked, node, NOW).await.expect("a claim");
     for (asked, node) in [(&dead, NODE), (&done, NODE), (&others, Some(4))] {
-        assert_eq!(claim(asked, node).await, Claim::Ours);
+        assert_eq!(claim(asked, node).await, Claim::New);
     }
     answers
         .keep(&done, &kept(), &Effects::default(), NOW)
         .await
         .expect("kept");
     assert_eq!(answers.free(3).await.expect("freed"), 1);
-    assert_eq!(claim(&dead, NODE).await, Claim::Ours);
+    assert_eq!(claim(&dead, NODE).await, Claim::New);
     assert_eq!(claim(&done, NODE).await, Claim::Done(kept()));
-    assert_eq!(claim(&others, NODE).await, Claim::UnderWay);
+    assert_eq!(claim(&others, NODE).await, Claim::InProgress);
     // What earlier versions have kept is known by its octets.
-    let earlier = Asked {
+    let earlier = RequestKey {
         body: [8; 32],
         octets: [1; 32],
         ..done
@@ -225,12 +232,12 @@ async fn answers_end_after_a_day_and_claims_of_the_dead_sooner(bed: &Bed) {
         .claim(&asked(), NODE, later(119))
         .await
         .expect("the store works");
-    assert_eq!(claim, Claim::UnderWay);
+    assert_eq!(claim, Claim::InProgress);
     let claim = answers
         .claim(&asked(), NODE, later(120))
         .await
         .expect("the store works");
-    assert_eq!(claim, Claim::Ours);
+    assert_eq!(claim, Claim::New);
     answers
         .keep(&asked(), &kept(), &Effects::default(), later(120))
         .await
@@ -304,7 +311,7 @@ async fn effects_are_committed_with_the_answer_or_not_at_all(bed: &Bed) {
     let org = bed::org(&store, "Held").await.id;
     let answers = Answers(store.clone());
     let claim = answers.claim(&asked(), NODE, NOW).await.expect("a claim");
-    assert_eq!(claim, Claim::Ours);
+    assert_eq!(claim, Claim::New);
     let effects = Effects::default();
     let is_there = async |agent| {
         store

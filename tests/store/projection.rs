@@ -7,7 +7,8 @@ use trunkline_routing::{Caller, Decision, Dialled, Outcome, Step};
 use trunkline_sip::moment::Moment;
 use trunkline_store::journal::Origin;
 use trunkline_store::{
-    Asking, Call, CallFilter, Error, Refused, Renewal, Store, asks, calls, lost, nodes,
+    Call, CallFilter, CommandState, Error, Refused, Renewal, Store, calls, lost,
+    node_commands as commands, nodes,
 };
 use uuid::Uuid;
 
@@ -194,34 +195,41 @@ async fn a_hold_is_shown_as_it_was_told_last(bed: &Bed) {
 async fn what_a_node_is_asked_is_done_once(bed: &Bed) {
     let store = bed.open().await;
     let of = |call| (ORG, Uuid::from_u128(call));
-    let first = done(&store, move |tx| asks::put(tx, of(1), 1, "one", NOW)).await;
-    let other = done(&store, move |tx| asks::put(tx, of(2), 2, "two", NOW)).await;
+    let first = done(&store, move |tx| commands::put(tx, of(1), 1, "one", NOW)).await;
+    let other = done(&store, move |tx| commands::put(tx, of(2), 2, "two", NOW)).await;
     let take =
-        async |node, since| done(&store, move |tx| asks::take(tx, node, since, later(1))).await;
+        async |node, since| done(&store, move |tx| commands::take(tx, node, since, later(1))).await;
     let taken = take(1, NOW).await;
     let told: Vec<_> = taken.iter().map(|ask| (ask.id, &*ask.what)).collect();
     assert_eq!(told, [(first, "one")]);
     assert_eq!((taken[0].org_id, taken[0].call_id), of(1));
     assert_eq!(take(1, NOW).await, [], "once");
     assert_eq!(take(2, later(1)).await, [], "whoever asked has given up");
-    let state = async |org, ask| found(&store, move |tx| asks::state(tx, org, ask)).await;
-    assert_eq!(state(ORG, first).await, Asking::Taken);
-    assert_eq!(state(ORG, other).await, Asking::Waits);
-    done(&store, move |tx| asks::answer(tx, first, 409, "No")).await;
-    let no = Asking::Answered(409, "No".to_owned());
+    let state = async |org, ask| found(&store, move |tx| commands::state(tx, org, ask)).await;
+    assert_eq!(state(ORG, first).await, CommandState::Taken);
+    assert_eq!(state(ORG, other).await, CommandState::Waits);
+    done(&store, move |tx| commands::answer(tx, first, 409, "No")).await;
+    let no = CommandState::Answered(409, "No".to_owned());
     assert_eq!(state(ORG, first).await, no);
     let foreign = Uuid::from_u128(2);
-    assert_eq!(state(foreign, first).await, Asking::Waits, "another org's");
+    assert_eq!(
+        state(foreign, first).await,
+        CommandState::Waits,
+        "another org's"
+    );
     for (ask, untouched) in [(first, false), (other, true)] {
-        assert!(!done(&store, move |tx| asks::forget(tx, foreign, ask)).await);
-        let forgotten = done(&store, move |tx| asks::forget(tx, ORG, ask)).await;
+        assert!(!done(&store, move |tx| commands::forget(tx, foreign, ask)).await);
+        let forgotten = done(&store, move |tx| commands::forget(tx, ORG, ask)).await;
         assert_eq!(forgotten, untouched);
     }
     assert_eq!(take(2, NOW).await, [], "taken back");
-    let old = done(&store, move |tx| asks::put(tx, of(3), 1, "old", NOW)).await;
-    done(&store, move |tx| asks::put(tx, of(4), 1, "new", later(61))).await;
-    assert_eq!(state(ORG, old).await, Asking::Waits);
-    assert!(!done(&store, move |tx| asks::forget(tx, ORG, old)).await);
+    let old = done(&store, move |tx| commands::put(tx, of(3), 1, "old", NOW)).await;
+    done(&store, move |tx| {
+        commands::put(tx, of(4), 1, "new", later(61))
+    })
+    .await;
+    assert_eq!(state(ORG, old).await, CommandState::Waits);
+    assert!(!done(&store, move |tx| commands::forget(tx, ORG, old)).await);
 }
 
 async fn a_lost_call_that_ended_is_corrected(bed: &Bed) {
@@ -576,7 +584,7 @@ async fn nodes_take_turns(bed: &Bed) {
     assert_eq!(given_up(LEASE).await, [], "it may only be held up");
     assert_eq!(given_up(OVER).await, [taken]);
     let told = store
-        .write(move |tx| lost::tell(tx, taken.node, taken.boot + 1))
+        .write(move |tx| lost::record_ends(tx, taken.node, taken.boot + 1))
         .await;
     assert_eq!(told.expect("told"), 1);
     assert_eq!(given_up(OVER).await, []);

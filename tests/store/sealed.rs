@@ -7,9 +7,9 @@ use trunkline_model::record::{Ended, Fact, HangupBy, Started, Status};
 use trunkline_model::settings::{Runtime, RuntimeLogin};
 use trunkline_store::journal::Origin;
 use trunkline_store::{
-    Asked, Claim, Effects, InboundTrunkChange, NewBooking, NewOrg, NewWebhook, OpenFault, Password,
-    RowsErased, Store, agents, erasing, erasures, inbound_trunks, integrations, numbers, orgs,
-    outbound_trunks, rows_of, webhooks,
+    Claim, Effects, InboundTrunkChange, NewBooking, NewOrg, NewWebhook, OpenFault, Password,
+    RequestKey, RowsErased, Store, agents, erasing, erasures, inbound_trunks, integrations,
+    numbers, orgs, outbound_trunks, rows_of, webhooks,
 };
 use uuid::Uuid;
 
@@ -250,7 +250,7 @@ async fn every_value_is_sealed_anew(bed: &Bed) {
 
     // Meanwhile the other one seals with the old key; that is sealed anew with the rest.
     let answers = Answers(other.clone());
-    let late = Asked {
+    let late = RequestKey {
         key: "late".to_owned(),
         ..asked()
     };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use trunkline_store::{
-    Attempt, DeliveryState, EventType, Held, NewEvent, NewWebhook, Outcome, Password,
+    Attempt, DeliveryState, EventType, LeasedDelivery, NewEvent, NewWebhook, Outcome, Password,
     WebhookChange, deliveries, webhooks,
 };
 
@@ -47,7 +47,7 @@ async fn what_webhooks_are_owed_is_held_by_one_node(bed: &Bed) {
             loop {
                 let by = holder.clone();
                 let some = done(&store, move |tx| {
-                    deliveries::hold(tx, webhook, &by, 3, lease, NOW)
+                    deliveries::lease(tx, webhook, &by, 3, lease, NOW)
                 })
                 .await;
                 if some.is_empty() {
@@ -68,7 +68,7 @@ async fn what_webhooks_are_owed_is_held_by_one_node(bed: &Bed) {
     assert_eq!((count, held.len()), (DUE, DUE));
     assert_eq!(found(&store, move |tx| deliveries::due(tx, NOW)).await, []);
     // A node that starts again takes up what it held; the others' is theirs until the lease is over.
-    let freed = done(&store, move |tx| deliveries::let_go(tx, "node 0")).await;
+    let freed = done(&store, move |tx| deliveries::release(tx, "node 0")).await;
     let due = found(&store, move |tx| deliveries::due(tx, NOW)).await;
     assert_eq!(due.is_empty(), freed == 0);
     assert_eq!(
@@ -143,13 +143,13 @@ async fn a_webhook_is_changed_and_settled(bed: &Bed) {
     };
     let lease = Duration::from_secs(90);
     let held = done(&store, move |tx| {
-        deliveries::hold(tx, made.id, "node 1", 3, lease, later(3))
+        deliveries::lease(tx, made.id, "node 1", 3, lease, later(3))
     })
     .await;
     let [taken, put_off, gone] = held.as_slice() else {
         panic!("three are due: {held:?}")
     };
-    let settle = async |held: &Held, holder: &'static str, fault, outcome| {
+    let settle = async |held: &LeasedDelivery, holder: &'static str, fault, outcome| {
         let (delivery, attempt) = (held.delivery.clone(), attempt(fault));
         let id = delivery.id;
         done(&store, move |tx| {

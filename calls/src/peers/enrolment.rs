@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use trunkline_model::view::WayOut;
+use trunkline_model::view::OutboundRoute;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::header::name_addr::NameAddr;
 use trunkline_sip::header::text;
@@ -34,7 +34,7 @@ pub struct Wanted {
     /// The org.
     pub org: Uuid,
     /// The trunk, which has a peer and a log-in.
-    pub way: Arc<WayOut>,
+    pub way: Arc<OutboundRoute>,
     /// Whether its user name is that of an inbound trunk here.
     pub shares_user: bool,
 }
@@ -42,7 +42,7 @@ pub struct Wanted {
 impl Wanted {
     /// Whether it asks for the same registration as `other`: what was learnt of the carrier's challenges doesn't matter for that.
     pub(super) fn is_as(&self, other: &Self) -> bool {
-        let way = WayOut {
+        let way = OutboundRoute {
             realms: Arc::clone(&other.way.realms),
             ..(*self.way).clone()
         };

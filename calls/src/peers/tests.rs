@@ -1,6 +1,6 @@
 //! Registrations with a carrier that answers as each test says; the clock jumps.
 
-use trunkline_model::view::{PeerLogin, WayOut};
+use trunkline_model::view::{OutboundRoute, PeerLogin};
 use trunkline_routing::E164;
 use trunkline_sip::auth::NonceKeys;
 use trunkline_sip::endpoint::{self, Received};
@@ -32,7 +32,7 @@ fn wanted(host: &str, transport: Transport) -> Wanted {
     Wanted {
         org: ORG,
         shares_user: false,
-        way: Arc::new(WayOut {
+        way: Arc::new(OutboundRoute {
             org: ORG,
             realms: Arc::default(),
             id: TRUNK,

@@ -12,7 +12,7 @@ use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 use smallvec::SmallVec;
 use trunkline_model::address::AddressPolicy;
-use trunkline_model::registration::{Loss, contact_address};
+use trunkline_model::registration::{BindingLoss, contact_address};
 use trunkline_model::view::PeerLogin;
 use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::header::uri::Uri;
@@ -102,7 +102,7 @@ pub enum What {
     /// It has a binding, and had none before.
     Registered(Box<Binding>),
     /// It has none any more.
-    Lost(Loss),
+    Lost(BindingLoss),
 }
 
 /// Why nothing was changed.
@@ -225,7 +225,7 @@ impl Bindings {
         }
         let what = match newest {
             Some(binding) if !was_there => Some(What::Registered(Box::new(binding))),
-            None if was_there => Some(What::Lost(Loss::Removed)),
+            None if was_there => Some(What::Lost(BindingLoss::Removed)),
             Some(_) | None => None,
         };
         Ok(what.map(|what| Change { org, trunk, what }))
@@ -255,7 +255,7 @@ impl Bindings {
         Ok(Some(Change {
             org,
             trunk,
-            what: What::Lost(Loss::Removed),
+            what: What::Lost(BindingLoss::Removed),
         }))
     }
 
@@ -268,7 +268,7 @@ impl Bindings {
             return Vec::new();
         };
         let gone = trunks.into_iter().filter_map(|trunk| {
-            self.retain(trunk, Loss::Disconnected, |held| {
+            self.retain(trunk, BindingLoss::Disconnected, |held| {
                 if held.flow.connection != lost.connection {
                     return true;
                 }
@@ -286,9 +286,9 @@ impl Bindings {
             bindings.any(|held| held.expires_at <= now)
         });
         let due: Vec<Uuid> = due.map(|entry| *entry.key()).collect();
-        let expired = due
-            .into_iter()
-            .filter_map(|trunk| self.retain(trunk, Loss::Expired, |held| held.expires_at > now));
+        let expired = due.into_iter().filter_map(|trunk| {
+            self.retain(trunk, BindingLoss::Expired, |held| held.expires_at > now)
+        });
         expired.collect()
     }
 
@@ -298,7 +298,7 @@ impl Bindings {
         let gone: Vec<Uuid> = gone.map(|entry| *entry.key()).collect();
         for trunk in gone {
             // Nobody is left to be told.
-            let _ = self.retain(trunk, Loss::Removed, |_| false);
+            let _ = self.retain(trunk, BindingLoss::Removed, |_| false);
             self.note_unsaved(trunk, []);
         }
     }
@@ -306,7 +306,7 @@ impl Bindings {
     fn retain(
         &self,
         trunk: Uuid,
-        loss: Loss,
+        loss: BindingLoss,
         keep: impl FnMut(&mut Binding) -> bool,
     ) -> Option<Change> {
         let Entry::Occupied(mut entry) = self.trunks.entry(trunk) else {
@@ -319,7 +319,7 @@ impl Bindings {
         registered.bindings.retain(keep);
         self.recount(count, registered.bindings.len());
         // What has expired is over for everybody.
-        if loss == Loss::Disconnected {
+        if loss == BindingLoss::Disconnected {
             self.note_unsaved(trunk, []);
         }
         if !registered.bindings.is_empty() {

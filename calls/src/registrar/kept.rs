@@ -7,7 +7,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
-use trunkline_model::registration::{Kept, Unsaved};
+use trunkline_model::registration::{KeptBinding, UnsavedBindings};
 use trunkline_model::view::PeerLogin;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
@@ -46,7 +46,7 @@ impl Bindings {
     }
 
     /// Takes the trunks whose bindings have changed, so many at most.
-    pub fn take_unsaved(&self, own: u8, most: usize) -> Vec<Unsaved> {
+    pub fn take_unsaved(&self, own: u8, most: usize) -> Vec<UnsavedBindings> {
         let trunks: Vec<Uuid> = self
             .unsaved
             .iter()
@@ -57,7 +57,7 @@ impl Bindings {
             let (_, removed) = self.unsaved.remove(&trunk)?;
             let registered = self.trunks.get(&trunk);
             let kept = registered.map(|registered| registered.kept(trunk, own));
-            Some(Unsaved {
+            Some(UnsavedBindings {
                 trunk,
                 own: kept.unwrap_or_default(),
                 removed,
@@ -67,8 +67,8 @@ impl Bindings {
     }
 
     /// Puts back what could not be kept.
-    pub fn put_back(&self, unsaved: Vec<Unsaved>) {
-        for Unsaved { trunk, removed, .. } in unsaved {
+    pub fn put_back(&self, unsaved: Vec<UnsavedBindings>) {
+        for UnsavedBindings { trunk, removed, .. } in unsaved {
             self.note_unsaved(trunk, removed);
         }
     }
@@ -76,7 +76,7 @@ impl Bindings {
     /// Takes over what this node's earlier runs and other nodes have kept. What can be reached no more ends there as well.
     pub fn restore(
         &self,
-        kept: &[Kept],
+        kept: &[KeptBinding],
         own: u8,
         pair: impl Fn(&str) -> Option<Arc<PeerLogin>>,
         now: Moment,
@@ -96,7 +96,7 @@ impl Bindings {
     /// Applies what other nodes have kept since.
     pub fn follow(
         &self,
-        kept: &[Kept],
+        kept: &[KeptBinding],
         own: u8,
         pair: impl Fn(&str) -> Option<Arc<PeerLogin>>,
         now: Moment,
@@ -109,7 +109,7 @@ impl Bindings {
     /// Takes over contacts of a node that is gone: their end is for this node to tell.
     pub fn take_over(
         &self,
-        kept: &[Kept],
+        kept: &[KeptBinding],
         pair: impl Fn(&str) -> Option<Arc<PeerLogin>>,
         now: Moment,
     ) {
@@ -131,7 +131,7 @@ impl Bindings {
     /// The event of a PBX that comes or goes is for the node that has seen it: here nothing is said.
     fn apply_kept(
         &self,
-        kept: &Kept,
+        kept: &KeptBinding,
         home: Home,
         pair: &impl Fn(&str) -> Option<Arc<PeerLogin>>,
         now: Moment,
@@ -177,10 +177,10 @@ impl Bindings {
 }
 
 impl Registered {
-    fn kept(&self, trunk: Uuid, own: u8) -> Vec<Kept> {
+    fn kept(&self, trunk: Uuid, own: u8) -> Vec<KeptBinding> {
         let bindings = self.bindings.iter();
         let own_bindings = bindings.filter(|binding| !matches!(binding.home, Home::Node(_)));
-        let kept = own_bindings.map(|binding| Kept {
+        let kept = own_bindings.map(|binding| KeptBinding {
             org: self.org,
             trunk,
             node: own,
@@ -203,7 +203,7 @@ impl Registered {
 }
 
 impl Binding {
-    fn kept(kept: &Kept, home: Home, pair: Arc<PeerLogin>) -> Self {
+    fn kept(kept: &KeptBinding, home: Home, pair: Arc<PeerLogin>) -> Self {
         let any: IpAddr = match kept.source {
             SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
             SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
@@ -248,8 +248,8 @@ mod tests {
     }
 
     /// A binding of a PBX that nothing separates from us, refreshed at that second and good for a minute.
-    fn kept(node: u8, contact: &str, refreshed: u64) -> Kept {
-        Kept {
+    fn kept(node: u8, contact: &str, refreshed: u64) -> KeptBinding {
+        KeptBinding {
             org: Uuid::from_u128(1),
             trunk: TRUNK,
             node,
@@ -269,8 +269,8 @@ mod tests {
         }
     }
 
-    fn behind_nat(node: u8) -> Kept {
-        Kept {
+    fn behind_nat(node: u8) -> KeptBinding {
+        KeptBinding {
             is_behind_nat: true,
             ..kept(node, "sip:pbx@10.1.2.3", 0)
         }
@@ -295,11 +295,11 @@ mod tests {
     #[test]
     fn after_a_restart_only_what_needs_no_flow_counts() {
         let bindings = Bindings::new();
-        let over = Kept {
+        let over = KeptBinding {
             expires_at: NOW,
             ..kept(3, "sip:old@192.0.2.8", 0)
         };
-        let rotated = Kept {
+        let rotated = KeptBinding {
             username: "former".into(),
             ..kept(3, "sip:former@192.0.2.9", 0)
         };
@@ -345,7 +345,7 @@ mod tests {
             of.first().map(|one| one.expires_at)
         };
         // The wall clock was set on by two seconds since.
-        let ended = Kept {
+        let ended = KeptBinding {
             refreshed_at: later(18),
             expires_at: NOW,
             ..kept(5, DIRECT, 20)

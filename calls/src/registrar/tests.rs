@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use trunkline_model::registration::Loss;
+use trunkline_model::registration::BindingLoss;
 use trunkline_sip::auth::client::{Asking, Login as Answering, answer, challenge};
 use trunkline_sip::auth::{NonceKeys, Secret};
 use trunkline_sip::endpoint::{self, Received};
@@ -277,7 +277,7 @@ fn a_pbx_comes_stays_and_goes() {
     assert!(scene.changes().is_empty(), "a refresh is nothing new");
     let gone = scene.register(&Request::new(4, "Contact: *\r\nExpires: 0\r\n"));
     assert_eq!(gone, (200, vec![]));
-    assert_eq!(scene.changes(), [What::Lost(Loss::Removed)]);
+    assert_eq!(scene.changes(), [What::Lost(BindingLoss::Removed)]);
     assert!(scene.bindings.is_empty());
 }
 
@@ -290,7 +290,7 @@ fn a_binding_expires_by_itself() {
     assert!(scene.reach().is_empty(), "before it is swept as well");
     let swept = scene.bindings.sweep(scene.now);
     assert_eq!(swept.len(), 1);
-    assert_eq!(swept[0].what, What::Lost(Loss::Expired));
+    assert_eq!(swept[0].what, What::Lost(BindingLoss::Expired));
     assert!(scene.bindings.is_empty());
 }
 
@@ -450,7 +450,7 @@ fn a_connection_is_used_again_and_its_end_is_noticed() {
         scene.reach().is_empty(),
         "behind NAT nothing else leads there"
     );
-    assert_eq!(scene.changes(), [What::Lost(Loss::Disconnected)]);
+    assert_eq!(scene.changes(), [What::Lost(BindingLoss::Disconnected)]);
 }
 
 #[test]

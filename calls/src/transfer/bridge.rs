@@ -14,7 +14,7 @@ use trunkline_model::address::NamedBy;
 use trunkline_model::destinations::Destination;
 use trunkline_model::settings::{TransferTarget, Via};
 use trunkline_model::transfer::{State, Way};
-use trunkline_model::view::{OrgView, WayOut};
+use trunkline_model::view::{OrgView, OutboundRoute};
 use trunkline_routing::E164;
 use trunkline_sip::dialog::direction::{self, rewritten};
 use trunkline_sip::dialog::sdp::Direction;
@@ -122,7 +122,7 @@ pub(super) struct TrunkBounds {
 }
 
 impl TrunkBounds {
-    fn of(way: &WayOut, is_inbound: bool) -> Self {
+    fn of(way: &OutboundRoute, is_inbound: bool) -> Self {
         Self {
             id: way.id,
             max_concurrent_calls: way.max_concurrent_calls,
@@ -141,7 +141,7 @@ impl Call {
         replaces: Option<&str>,
         org: &OrgView,
     ) -> Option<Fallback> {
-        let way = org.ways_out.get(&self.agent).map(|way| &**way);
+        let way = org.outbound_routes.get(&self.agent).map(|way| &**way);
         let mut fallback = match &destination.target {
             TransferTarget::Sip(uri) => {
                 let (callee, leaves_by) = self.to_uri(cx, uri, way)?;
@@ -172,7 +172,7 @@ impl Call {
     fn to_number(&self, cx: &Cx<'_>, number: E164, via: Via, org: &OrgView) -> Option<Fallback> {
         let is_outbound = self.outbound.is_some();
         let by_trunk = is_outbound || via == Via::Trunk || !self.can_call_pbx(cx, org);
-        let way = org.ways_out.get(&self.agent).filter(|_| by_trunk);
+        let way = org.outbound_routes.get(&self.agent).filter(|_| by_trunk);
         if way.is_some_and(|way| way.peer.is_none()) && self.is_with_another_node(cx, org) {
             return None;
         }
@@ -219,9 +219,13 @@ impl Call {
         flow.transport.is_reliable() || !is_behind_nat || is_registered()
     }
 
-    /// A SIP URI. One at the PBX that called goes back by the way that it has proven, as the caller; one at the agent's outbound trunk is a
-    /// call of that trunk. Any other host is called as the caller, without credentials.
-    fn to_uri(&self, cx: &Cx<'_>, uri: &str, way: Option<&WayOut>) -> Option<(Callee, Leaves)> {
+    /// Calls a SIP URI: at the PBX as its caller, at the agent's trunk as a call of that trunk, else as the caller without credentials.
+    fn to_uri(
+        &self,
+        cx: &Cx<'_>,
+        uri: &str,
+        way: Option<&OutboundRoute>,
+    ) -> Option<(Callee, Leaves)> {
         // The URI's headers are for the REFER.
         let parsed = Uri::parse(uri.as_bytes()).ok()?;
         let end = match parsed.headers.len() {
@@ -244,7 +248,7 @@ impl Call {
             return Some((callee, self.back_to_caller(cx)));
         }
         let port = parsed.port_or_default();
-        let is_trunks = |way: &&WayOut| {
+        let is_trunks = |way: &&OutboundRoute| {
             way.peer
                 .as_ref()
                 .is_some_and(|(peer, at)| peer.eq_ignore_ascii_case(&host) && *at == port)

@@ -114,7 +114,7 @@ impl Call {
         let fallback = fallback.filter(|fallback| allowed || fallback.leads_back());
         let trunk = org.trunk.as_ref();
         let bridges_after_refer = trunk.is_none_or(|trunk| trunk.bridge_when_refer_fails);
-        let (set, keeps_caller) = match (self.way_out(org), trunk) {
+        let (set, keeps_caller) = match (self.outbound_route(org), trunk) {
             (Some(way), _) => (way.transfer_way, way.keeps_caller),
             (None, Some(trunk)) => (trunk.transfer_way, trunk.keeps_caller),
             (None, None) => (TransferWay::default(), false),
@@ -173,7 +173,9 @@ impl Call {
     /// The trunk whose PBX is asked.
     pub(super) fn trunk_asked(&self, org: &OrgView) -> Option<record::Trunk> {
         if self.outbound.is_some() {
-            return self.way_out(org).map(|way| record::Trunk::Outbound(way.id));
+            return self
+                .outbound_route(org)
+                .map(|way| record::Trunk::Outbound(way.id));
         }
         let trunk = org.trunk.as_ref();
         trunk.map(|trunk| record::Trunk::Inbound(trunk.id))

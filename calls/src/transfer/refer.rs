@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use trunkline_model::settings::{ReferFormat, TransferTarget};
 use trunkline_model::transfer::State;
-use trunkline_model::view::{OrgView, WayOut};
+use trunkline_model::view::{OrgView, OutboundRoute};
 use trunkline_sip::auth::client::Asking;
 use trunkline_sip::dialog::Dialog;
 use trunkline_sip::header::uri::{Escaped, Uri};
@@ -76,7 +76,7 @@ impl Call {
 
     /// Host and port of the peer's Contact, or of the trunk that the call went out by.
     pub(super) fn peer_host(&self, org: &OrgView) -> String {
-        let peer = self.way_out(org).and_then(|way| way.peer.as_ref());
+        let peer = self.outbound_route(org).and_then(|way| way.peer.as_ref());
         if let Some((host, port)) = peer {
             return format!("{host}:{port}");
         }
@@ -95,9 +95,9 @@ impl Call {
     }
 
     /// The trunk by which the call went out.
-    pub(super) fn way_out<'o>(&self, org: &'o OrgView) -> Option<&'o WayOut> {
+    pub(super) fn outbound_route<'o>(&self, org: &'o OrgView) -> Option<&'o OutboundRoute> {
         self.outbound.as_deref()?;
-        org.ways_out.get(&self.agent).map(|way| &**way)
+        org.outbound_routes.get(&self.agent).map(|way| &**way)
     }
 
     /// Asks the PBX; with the answers to its challenges, if it has made any.

@@ -525,7 +525,7 @@ fn view(agent_limit: Option<u32>) -> View {
                 tied: Default::default(),
                 suspended: false,
                 trunk: Some(trunk_view(trunk)),
-                ways_out: Agent::ALL
+                outbound_routes: Agent::ALL
                     .iter()
                     .filter_map(|agent| Some((agent_id(*agent), way_out(*agent)?)))
                     .collect(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use trunkline_model::auth_realms::AuthRealms;
 use trunkline_model::auth_realms::KnownRealm;
 use trunkline_model::settings::TransferWay;
-use trunkline_model::view::{PeerLogin, WayOut};
+use trunkline_model::view::{OutboundRoute, PeerLogin};
 use trunkline_routing::E164;
 use trunkline_sip::flow::Transport;
 use uuid::Uuid;
@@ -24,7 +24,7 @@ pub(crate) fn peer_login() -> Arc<PeerLogin> {
 }
 
 /// The trunk of an agent; some have none, and hand over by way of the PBX.
-pub(crate) fn way_out(agent: Agent) -> Option<Arc<WayOut>> {
+pub(crate) fn way_out(agent: Agent) -> Option<Arc<OutboundRoute>> {
     let peer = match agent {
         Agent::Echo | Agent::One | Agent::AllDead => "192.0.2.40",
         Agent::Two => "carrier.example",
@@ -35,7 +35,7 @@ pub(crate) fn way_out(agent: Agent) -> Option<Arc<WayOut>> {
         realm: realm.into(),
         offers_qop: true,
     });
-    Some(Arc::new(WayOut {
+    Some(Arc::new(OutboundRoute {
         org: Uuid::from_u128(1),
         realms: Arc::new(AuthRealms::new(None, &realms, false)),
         id: Uuid::from_u128(3),

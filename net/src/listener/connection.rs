@@ -1,7 +1,7 @@
-//! One stream, whatever carries it: messages out of octets, octets out of the outbox, and when it has to end.
+//! One SIP stream over TCP or TLS: cuts messages out of the octets that arrive, writes the outbox, and decides when the connection ends.
 //!
-//! Nothing that has arrived is dropped: while the sink has no room the stream isn't read, and the peer's own
-//! congestion control slows it down. Who starts a message must finish it in time, and who reads too slowly is cut off.
+//! Received messages are never dropped: while the sink has no room the stream isn't read, and the peer's own congestion control slows it
+//! down. A peer that doesn't finish a message in time, or reads too slowly, is disconnected.
 
 use std::io;
 use std::sync::Arc;
@@ -18,19 +18,19 @@ use trunkline_sip::wire::frame::{Frame, FrameFault, Framer};
 use trunkline_sip::wire::{Framing, lex};
 
 use super::outbox::{Done, Outbox, Refused};
-use super::stream::{Received, Settings, Sink};
+use super::stream::{Received, Sink, StreamSettings};
 
-/// Octets read at once.
+/// Most octets of one read.
 const READ: usize = 4_096;
 
-/// How long a stream that brings nothing more can still be written to.
+/// Time for which answers are still written after the peer has closed its side.
 const LINGER: Duration = Duration::from_millis(300);
 
-/// How long the refusal of what can't be cut out of a stream is waited for.
+/// Interval and number of checks for the 400 that refuses a message without a readable length: 2 seconds in all.
 const REFUSAL_LOOK: Duration = Duration::from_millis(10);
 const REFUSAL_LOOKS: u32 = 200;
 
-/// Why a stream ended.
+/// Reason why a stream ended.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Ended {
     #[error("closed by the peer")]
@@ -52,7 +52,7 @@ pub(super) enum Ended {
 }
 
 impl Ended {
-    /// The name under which it is counted.
+    /// Returns the label under which the metric counts the reason.
     pub(super) const fn as_str(&self) -> &'static str {
         match self {
             Self::ByPeer => "by_peer",
@@ -66,7 +66,7 @@ impl Ended {
         }
     }
 
-    /// The same, as transactions that wait for an answer are told.
+    /// Returns the fault that transactions waiting for a response get.
     pub(super) fn fault(&self) -> Fault {
         match self {
             Self::NotOpened => Fault::NotOpened,
@@ -100,17 +100,16 @@ pub(super) struct Connection<S, C> {
     pub(super) outbox: Arc<Outbox>,
     pub(super) sink: S,
     pub(super) clock: C,
-    pub(super) settings: Settings,
-    /// When the connection was accepted or opened.
+    pub(super) settings: StreamSettings,
+    /// Time at which the connection was accepted or opened.
     pub(super) began: Moment,
-    /// What is awaited first.
+    /// Input awaited first.
     pub(super) awaited: Awaited,
 }
 
 impl<S: Sink, C: Fn() -> Moment + Copy + Send> Connection<S, C> {
-    /// Reads and writes until the stream ends. What has been read whole is handed over, and what was queued is
-    /// written as far as the peer takes it, whichever side ended it. `closing` is awaited once the peer sends no more, before the last
-    /// answers leave.
+    /// Reads and writes until the stream ends. Every message read whole is delivered, and queued octets are written as far as the peer
+    /// takes them, whichever side ended the stream. `closing` is awaited once the peer sends no more, before the last answers leave.
     pub(super) async fn serve(
         &self,
         stream: impl AsyncRead + AsyncWrite + Send,
@@ -158,18 +157,18 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send> Connection<S, C> {
                 return Some(ended);
             }
 
-            // A steady drip would always have something to be read.
+            // A peer that sends one octet at a time never lets the read above time out.
             if reading.patience((self.clock)()).is_zero() {
                 return Some(reading.overdue());
             }
         }
     }
 
-    /// Hands over each message that `octets` complete, as the sink has room.
+    /// Delivers each message that `octets` complete, waiting until the sink has room.
     async fn take(&self, reading: &mut Reading, octets: &[u8]) -> Result<(), Ended> {
         let received_at = (self.clock)();
         reading.framer.push(octets);
-        let mut got = Got::Part;
+        let mut got = Progress::Part;
 
         loop {
             let frame = match reading.framer.next_frame() {
@@ -177,7 +176,7 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send> Connection<S, C> {
                 Ok(None) => break,
                 Err(fault) => {
                     if fault == FrameFault::NoLength {
-                        self.have_refused(reading.framer.unfinished(), received_at)
+                        self.refuse_unframed(reading.framer.unfinished(), received_at)
                             .await;
                     }
                     return Err(Ended::Framing(fault));
@@ -185,7 +184,7 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send> Connection<S, C> {
             };
             match frame {
                 Frame::Message(octets) => {
-                    got = Got::Message;
+                    got = Progress::Message;
                     let octets = Bytes::copy_from_slice(octets);
                     self.sink
                         .deliver(Received {
@@ -197,7 +196,7 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send> Connection<S, C> {
                 }
                 // RFC 5626 §4.4.1.
                 Frame::Ping => {
-                    got = got.max(Got::KeepAlive);
+                    got = got.max(Progress::KeepAlive);
                     self.outbox
                         .push(b"\r\n")
                         .map_err(|Refused| Ended::SlowToRead)?;
@@ -209,10 +208,10 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send> Connection<S, C> {
         Ok(())
     }
 
-    /// A message whose end can't be found is refused with 400 before the connection is closed (RFC 3261 §18.3), if its header is
-    /// enough for that. The answer comes by way of the sink, like any other, and gets some time to do so.
-    async fn have_refused(&self, header: &[u8], received_at: Moment) {
-        // Nobody may take it for a message.
+    /// Has a message without a readable length refused with 400 before the connection is closed (RFC 3261 §18.3), if its header is
+    /// sufficient for a response. The response comes by way of the sink, like any other, and is waited for.
+    async fn refuse_unframed(&self, header: &[u8], received_at: Moment) {
+        // Only input that the lexer refuses with a response may be delivered: the sink must not take it for a message.
         if !lex(header, Framing::Stream).is_err_and(|refused| refused.answer.is_some()) {
             return;
         }
@@ -244,7 +243,7 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send> Connection<S, C> {
                 Ok(()) => {}
                 Err(Done::Overfull) => return Some(Ended::SlowToRead),
                 Err(Done::Finished) => {
-                    // A peer that is gone needs no farewell.
+                    // The peer may have gone already; a failed shutdown changes nothing.
                     let _ = timeout(self.settings.message, stream.shutdown()).await;
                     return None;
                 }
@@ -255,7 +254,7 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send> Connection<S, C> {
             }
 
             octets.clear();
-            // A burst's buffer is not kept by a connection at rest.
+            // An idle connection doesn't keep the buffer of a burst.
             octets.shrink_to(READ);
         }
     }
@@ -268,7 +267,7 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send> Connection<S, C> {
         while !octets.is_empty() {
             let written = tokio::select! {
                 written = timeout(self.settings.message, stream.write(octets)) => written,
-                // Who reads nothing is not asked to the end of its time while it sends on.
+                // A peer that reads nothing but keeps sending requests overfills the outbox: don't wait for its full time then.
                 () = self.outbox.overfull() => return Err(Ended::SlowToRead),
             };
             match written.map_err(|_| Ended::SlowToRead)?? {
@@ -283,8 +282,8 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send> Connection<S, C> {
     }
 }
 
-/// Leaves time for the answers to what came before the end. What else comes is read away, since closing a socket with
-/// octets unread resets it, and the peer may lose the answers.
+/// Leaves time for the answers to what came before the end. Further input is read and discarded: closing a socket with unread octets resets
+/// it, and the peer may then lose the answers.
 async fn linger(mut stream: impl AsyncRead + Unpin, broken: &Notify) {
     let reading_away = async {
         let mut octets = [0; READ];
@@ -298,21 +297,21 @@ async fn linger(mut stream: impl AsyncRead + Unpin, broken: &Notify) {
     }
 }
 
-/// How far the reading of a stream is.
+/// Progress of reading a stream.
 struct Reading {
     framer: Framer,
-    /// Since when the message that has begun, or the first one, or the next one is waited for.
+    /// Start of the wait for the present message, or for the first or next one.
     since: Moment,
     awaited: Awaited,
-    settings: Settings,
+    settings: StreamSettings,
 }
 
-/// What the peer is to send next, each with a time of its own.
+/// Input that the peer has to send next, each with a time limit of its own.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Awaited {
     /// Anything at all.
     FirstOctet,
-    /// The first whole message; keep-alives are none.
+    /// The first whole message; keep-alives don't count.
     FirstMessage,
     /// The rest of a message.
     Rest,
@@ -320,16 +319,16 @@ pub(super) enum Awaited {
     Next,
 }
 
-/// What octets have completed.
+/// The most that a read has completed, in ascending order.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Got {
+enum Progress {
     Part,
     KeepAlive,
     Message,
 }
 
 impl Reading {
-    fn new(settings: &Settings, awaited: Awaited, began: Moment) -> Self {
+    fn new(settings: &StreamSettings, awaited: Awaited, began: Moment) -> Self {
         Self {
             framer: Framer::new(),
             since: began,
@@ -338,7 +337,7 @@ impl Reading {
         }
     }
 
-    /// How long the next octets may take.
+    /// Returns the time that the next octets may take.
     fn patience(&self, now: Moment) -> Duration {
         let whole = match self.awaited {
             Awaited::FirstOctet => self.settings.first_octet,
@@ -349,20 +348,21 @@ impl Reading {
         whole.saturating_sub(now.since(self.since))
     }
 
-    /// Notes what octets have come to. More of the same message is no progress: its time runs from its beginning, that of the first
-    /// message from the connection's.
-    fn note(&mut self, got: Got, now: Moment) {
+    /// Notes the result of a read. More of the same message is no progress: its time runs from its beginning, and that of the first message
+    /// from the start of the connection.
+    fn note(&mut self, got: Progress, now: Moment) {
         let is_begun = self.framer.is_within_message();
 
         match (self.awaited, got) {
-            (Awaited::FirstOctet, Got::Part | Got::KeepAlive) => {
+            (Awaited::FirstOctet, Progress::Part | Progress::KeepAlive) => {
                 self.awaited = Awaited::FirstMessage;
             }
-            (Awaited::FirstMessage, Got::Part | Got::KeepAlive) | (Awaited::Rest, Got::Part) => {}
-            (Awaited::Next, Got::Part) if !is_begun => {}
-            (Awaited::FirstOctet | Awaited::FirstMessage, Got::Message)
-            | (Awaited::Rest, Got::KeepAlive | Got::Message)
-            | (Awaited::Next, Got::Part | Got::KeepAlive | Got::Message) => {
+            (Awaited::FirstMessage, Progress::Part | Progress::KeepAlive)
+            | (Awaited::Rest, Progress::Part) => {}
+            (Awaited::Next, Progress::Part) if !is_begun => {}
+            (Awaited::FirstOctet | Awaited::FirstMessage, Progress::Message)
+            | (Awaited::Rest, Progress::KeepAlive | Progress::Message)
+            | (Awaited::Next, Progress::Part | Progress::KeepAlive | Progress::Message) => {
                 self.since = now;
                 self.awaited = if is_begun {
                     Awaited::Rest

@@ -1,4 +1,5 @@
-//! The table of open streams: how a shard sends on one, and how one is opened or used again (RFC 3261 §18.1.1, §18.2.2).
+//! The table of open connections: sending on one, opening one, and using one again (RFC 3261 §18.1.1, §18.2.2). Owns the bounds on their
+//! number; knows nothing of messages.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as MapEntry;
@@ -9,14 +10,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use trunkline_sip::flow::{Flow, Transport, source};
 
 use super::outbox::{Outbox, Refused};
-use super::stream::Settings;
+use super::stream::StreamSettings;
 
 pub use super::send_error::SendError;
 
-/// Beyond are the numbers of names ([`trunkline_sip::verified`]).
+/// Greatest connection number; the numbers above stand for host names ([`trunkline_sip::verified`]).
 const LAST_NUMBER: u32 = (1 << 31) - 1;
 
-/// A handle to send by; clones share the table.
+/// Handle for sending; clones share the table.
 #[derive(Clone)]
 pub struct Connections {
     shared: Arc<Shared>,
@@ -24,19 +25,20 @@ pub struct Connections {
 
 struct Shared {
     table: Mutex<Table>,
-    settings: Settings,
+    settings: StreamSettings,
     open: Box<Open>,
 }
 
-/// Opens a connection in the background: the flow it is to have, what its peer has to prove, and what waits to be sent on it.
+/// Opens a connection in the background. Arguments: the table, the flow it will have, the number of the name that its peer has to prove,
+/// and its outbox.
 type Open = dyn Fn(&Connections, Flow, u32, Arc<Outbox>) + Send + Sync;
 
-/// A connection that is open or is being opened.
+/// A connection that is open or being opened.
 #[derive(Debug)]
 pub struct Opening(Arc<Outbox>);
 
 impl Opening {
-    /// Returns once it is open or has ended; whether it takes messages.
+    /// Waits until the connection is open or has ended; returns whether it accepts messages.
     pub async fn opened(self) -> bool {
         self.0.opened().await
     }
@@ -46,10 +48,10 @@ impl Opening {
 struct Table {
     last_number: u32,
     by_number: HashMap<u32, Entry>,
-    /// The newest one to a peer, and what it was asked to prove (0: nothing).
+    /// Newest connection to a peer that has proved a name, by the number of that name (0: none).
     by_peer: HashMap<(Transport, SocketAddr, u32), u32>,
     accepted: usize,
-    /// Accepted connections by source, and opened ones by peer.
+    /// Number of accepted connections by source, and of opened ones by peer.
     by_source: HashMap<IpAddr, usize>,
     opened_to: HashMap<IpAddr, usize>,
 }
@@ -58,14 +60,14 @@ struct Table {
 struct Entry {
     flow: Flow,
     outbox: Arc<Outbox>,
-    /// What the peer was asked to prove: the connection of the flow that it was opened for.
-    asked: u32,
+    /// Number of the name that the peer has to prove; 0: none.
+    required_name: u32,
     is_accepted: bool,
 }
 
 impl Connections {
     pub(super) fn new(
-        settings: Settings,
+        settings: StreamSettings,
         open: impl Fn(&Self, Flow, u32, Arc<Outbox>) + Send + Sync + 'static,
     ) -> Self {
         Self {
@@ -77,12 +79,14 @@ impl Connections {
         }
     }
 
-    /// Queues a message; never waits. With `flow.connection` 0 or a name's number a connection to the peer (that has
-    /// proved that name) is used again or opened in the background, from `flow.local`'s address unless that is unspecified. If it can't be opened, or closes
-    /// later, the sink is told.
+    /// Queues a message; never waits.
+    ///
+    /// If `flow.connection` is 0 or the number of a name, an open connection to the peer (that has proved that name) is used again, or one
+    /// is opened in the background, from `flow.local`'s address unless that is unspecified. If it can't be opened, or closes later,
+    /// [`Sink::lost`](super::stream::Sink::lost) reports it.
     ///
     /// # Errors
-    /// The connection is closed, or none may be opened.
+    /// [`SendError`]: the connection is closed, or no further one may be opened.
     pub fn send(&self, flow: &Flow, octets: &[u8]) -> Result<(), SendError> {
         let mut table = self.table();
         if let Some(outbox) = table.outbox(flow) {
@@ -96,37 +100,37 @@ impl Connections {
             return Err(SendError::Closed);
         }
 
-        let asked = flow.connection;
+        let required_name = flow.connection;
         let (flow, outbox) = table.open(flow, &self.shared.settings)?;
         drop(table);
         let pushed = outbox.push(octets).map_err(|Refused| SendError::Closed);
-        (self.shared.open)(self, flow, asked, outbox);
+        (self.shared.open)(self, flow, required_name, outbox);
 
         pushed
     }
 
-    /// Uses a connection to the flow's peer again, or begins to open one; never waits.
+    /// Returns a connection to the flow's peer, or begins to open one; never waits.
     ///
     /// # Errors
-    /// None may be opened.
+    /// [`SendError::TooMany`].
     pub fn open(&self, flow: &Flow) -> Result<Opening, SendError> {
         let mut table = self.table();
         if let Some(outbox) = table.outbox(flow) {
             return Ok(Opening(outbox));
         }
-        let asked = flow.connection;
+        let required_name = flow.connection;
         let (flow, outbox) = table.open(flow, &self.shared.settings)?;
         drop(table);
-        (self.shared.open)(self, flow, asked, Arc::clone(&outbox));
+        (self.shared.open)(self, flow, required_name, Arc::clone(&outbox));
         Ok(Opening(outbox))
     }
 
-    /// How many connections are open or being opened.
+    /// Returns the number of connections that are open or being opened.
     pub fn count(&self) -> usize {
         self.table().by_number.len()
     }
 
-    /// Enters an accepted connection; `None` if there are too many, in all or from its source.
+    /// Adds an accepted connection; `None` if there are too many, in all or from its source.
     pub(super) fn accept(&self, flow: Flow) -> Option<(Flow, Arc<Outbox>)> {
         let settings = &self.shared.settings;
         let mut table = self.table();
@@ -140,7 +144,7 @@ impl Connections {
         Some(table.enter(flow, 0, true, settings.outbox_octets))
     }
 
-    /// Takes a connection that has ended out of the table.
+    /// Removes a connection that has ended.
     pub(super) fn remove(&self, number: u32) {
         let mut table = self.table();
         if let Some(entry) = table.by_number.remove(&number) {
@@ -149,7 +153,7 @@ impl Connections {
         }
     }
 
-    /// Begins nothing more on a connection whose peer sends no more: what still leaves by it are answers.
+    /// Stops new requests from using a connection whose peer has closed its side. Responses may still leave by it.
     pub fn retire(&self, number: u32) {
         let mut table = self.table();
         if let Some(entry) = table.by_number.get(&number).cloned() {
@@ -157,7 +161,7 @@ impl Connections {
         }
     }
 
-    pub(super) fn settings(&self) -> &Settings {
+    pub(super) fn settings(&self) -> &StreamSettings {
         &self.shared.settings
     }
 
@@ -178,7 +182,7 @@ impl fmt::Debug for Connections {
 }
 
 impl Table {
-    /// Where a message for `flow` goes: its connection, or with number 0 the newest to its peer.
+    /// Returns the outbox of the flow's connection or, with number 0, of the newest one to its peer.
     fn outbox(&self, flow: &Flow) -> Option<Arc<Outbox>> {
         let number = if flow.is_connection() {
             &flow.connection
@@ -191,7 +195,11 @@ impl Table {
             .map(|entry| Arc::clone(&entry.outbox))
     }
 
-    fn open(&mut self, flow: &Flow, settings: &Settings) -> Result<(Flow, Arc<Outbox>), SendError> {
+    fn open(
+        &mut self,
+        flow: &Flow,
+        settings: &StreamSettings,
+    ) -> Result<(Flow, Arc<Outbox>), SendError> {
         let peer = source(flow.peer.ip());
         let to_peer = self.opened_to.get(&peer).copied().unwrap_or(0);
         let opened = self.by_number.len() - self.accepted;
@@ -205,7 +213,7 @@ impl Table {
     fn enter(
         &mut self,
         flow: Flow,
-        asked: u32,
+        required_name: u32,
         is_accepted: bool,
         outbox_octets: usize,
     ) -> (Flow, Arc<Outbox>) {
@@ -219,14 +227,14 @@ impl Table {
         }
 
         self.by_peer
-            .insert((flow.transport, flow.peer, asked), flow.connection);
+            .insert((flow.transport, flow.peer, required_name), flow.connection);
 
         self.by_number.insert(
             flow.connection,
             Entry {
                 flow,
                 outbox: Arc::clone(&outbox),
-                asked,
+                required_name,
                 is_accepted,
             },
         );
@@ -234,7 +242,8 @@ impl Table {
         (flow, outbox)
     }
 
-    /// Numbers are used again only after all others: the answer to a request must not leave by another's connection.
+    /// Returns a free number. Numbers are reused only after all others: the response to a request must not leave by another peer's
+    /// connection.
     fn next_number(&mut self) -> u32 {
         loop {
             self.last_number = self.last_number % LAST_NUMBER + 1;
@@ -244,7 +253,7 @@ impl Table {
         }
     }
 
-    /// No message for its peer goes by this connection any more, unless it names it.
+    /// Stops messages to the peer from choosing this connection; only those that name its number still use it.
     fn unlist(&mut self, entry: &Entry) {
         let Flow {
             transport,
@@ -252,7 +261,8 @@ impl Table {
             connection,
             ..
         } = entry.flow;
-        if let MapEntry::Occupied(newest) = self.by_peer.entry((transport, peer, entry.asked))
+        if let MapEntry::Occupied(newest) =
+            self.by_peer.entry((transport, peer, entry.required_name))
             && *newest.get() == connection
         {
             newest.remove();

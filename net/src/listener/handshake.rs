@@ -1,4 +1,4 @@
-//! Why TLS with a peer that we call was not agreed on, in words; and the log of it, which says the same once an hour.
+//! Reasons of failed TLS handshakes with peers that this node calls, in words, and the limit of one log line an hour for the same reason.
 
 use std::collections::HashMap;
 use std::io;
@@ -10,14 +10,14 @@ use rustls::{CertificateError, Error as TlsError};
 use trunkline_sip::header::text::printable;
 use trunkline_sip::moment::Moment;
 
-/// How long the log is silent about a peer that fails in the same way.
+/// Interval between two log lines of the same peer and reason.
 const AGAIN: Duration = Duration::from_secs(3_600);
-/// Peers that are remembered.
+/// Most peers that are remembered.
 const MOST: usize = 1_024;
-/// Characters of a reason. The names in a certificate are the peer's words.
+/// Most characters of a reason, since the peer chooses the names in its certificate.
 const LONGEST: usize = 200;
 
-/// The reason of a failed handshake with a peer that was to prove `name`.
+/// Returns the reason of a failed handshake with a peer that had to prove `name`.
 pub(super) fn reason(error: &io::Error, name: &str) -> Arc<str> {
     let inner = error.get_ref();
     let tls = inner.and_then(|inner| inner.downcast_ref::<TlsError>());
@@ -44,7 +44,7 @@ fn certificate(fault: &CertificateError, name: &str) -> String {
             format!("its certificate doesn't prove {name}")
         }
         CertificateError::NotValidForNameContext { presented, .. } => {
-            // As in `DnsName("a.example")`.
+            // rustls writes names as in `DnsName("a.example")`.
             let name_alone = |name: &String| {
                 let inner = name.split_once('(').map_or(&**name, |(_, inner)| inner);
                 inner.trim_end_matches(')').trim_matches('"').to_owned()
@@ -66,12 +66,12 @@ fn certificate(fault: &CertificateError, name: &str) -> String {
     }
 }
 
-/// Peers that were not verified, and when the log said so.
+/// Peers that failed verification, each with the time of its last log line.
 #[derive(Debug, Default)]
 pub(super) struct Unverified(Mutex<HashMap<(SocketAddr, Arc<str>), Moment>>);
 
 impl Unverified {
-    /// Whether the log is to say that this peer failed for this reason.
+    /// Returns whether this failure has to be logged, and notes that it is.
     pub(super) fn is_news(&self, peer: SocketAddr, reason: &Arc<str>, now: Moment) -> bool {
         let Self(said) = self;
         let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);

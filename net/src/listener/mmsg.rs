@@ -1,7 +1,7 @@
-//! Many datagrams a system call: recvmmsg, sendmmsg, their control messages and the error queue.
+//! Batches of datagrams in one system call: recvmmsg, sendmmsg, their control messages and the error queue.
 //!
-//! Owns every unsafe block of the listeners, and the layout of what the kernel reads and writes. Knows nothing of
-//! SIP, flows or the executor beyond registering a descriptor. See recvmmsg(2), sendmmsg(2), cmsg(3), ip(7), ipv6(7).
+//! Owns every unsafe block of the listeners, and the layout of the structures that the kernel reads and writes. Knows nothing of SIP, flows
+//! or the executor beyond registering a descriptor. See recvmmsg(2), sendmmsg(2), cmsg(3), ip(7), ipv6(7).
 #![expect(
     unsafe_code,
     reason = "batched datagrams with control messages have no safe interface that reuses its buffers"
@@ -19,35 +19,36 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use trunkline_sip::fault::Unreachable;
 
-/// Datagrams a system call takes or gives at most.
+/// Most datagrams of one system call.
 pub const BATCH: usize = 64;
 
-/// Room for one datagram: no UDP payload is longer, so none is ever cut.
+/// Buffer size of one datagram: no UDP payload is longer, so none is ever truncated.
 const ROOM: usize = 65_536;
 
-/// Room for the control messages of a received datagram: packet info (40 octets), a timestamp (32) and the overflow count (24), or an extended error.
+/// Buffer for the control messages of a received datagram: packet info (40 octets), a timestamp (32) and the overflow count (24), or an
+/// extended error.
 #[repr(C, align(8))]
 #[derive(Copy, Clone)]
 struct Control([u8; 128]);
 
 const CONTROL: usize = size_of::<Control>();
 
-/// Room for the one control message of a datagram that is sent: packet info.
+/// Buffer for the one control message of a sent datagram: packet info.
 type Source = [u64; 5];
 
-/// What the kernel said about one received datagram.
+/// Metadata of one received datagram.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Arrival {
     pub(super) peer: SocketAddr,
-    /// The destination address of the packet, where the socket asks for it.
+    /// Destination address of the packet, if the socket asks for it.
     pub(super) local: Option<IpAddr>,
-    /// When the kernel took the packet, since the Unix epoch by the machine's wall clock.
+    /// Time of arrival in the kernel, since the Unix epoch by the machine's wall clock.
     pub(super) stamped: Option<Duration>,
     length: usize,
 }
 
-/// Buffers for receiving, made at the first batch and used for every one: an empty one costs nothing, so that it can
-/// stand in for one that is lent out.
+/// Buffers for receiving, allocated at the first batch and reused. An empty value costs nothing, so it can stand in for one that is lent
+/// out.
 #[derive(Default)]
 pub(super) struct Incoming {
     octets: Vec<u8>,
@@ -59,7 +60,7 @@ pub(super) struct Incoming {
 
 impl Incoming {
     fn make_room(&mut self) {
-        // Zeroed pages come lazily: only what long datagrams touch is ever resident.
+        // The kernel maps zeroed pages lazily: only pages that long datagrams touch become resident.
         self.octets = vec![0; BATCH * ROOM];
         // SAFETY: sockaddr_storage is plain integers, for which zero is valid.
         self.names = vec![unsafe { mem::zeroed() }; BATCH];
@@ -67,7 +68,7 @@ impl Incoming {
         self.arrivals = Vec::with_capacity(BATCH);
     }
 
-    /// What the last batch brought, in the order of arrival.
+    /// Returns the datagrams of the last batch, in order of arrival.
     pub(super) fn arrivals(&self) -> impl Iterator<Item = (&Arrival, &[u8])> {
         self.arrivals
             .iter()
@@ -79,12 +80,12 @@ impl Incoming {
         self.arrivals.clear();
     }
 
-    /// Datagrams that the kernel dropped because the socket's buffer was full, since the socket was made (wraps around).
+    /// Returns the number of datagrams dropped since the socket was created because its buffer was full (wraps around).
     pub(super) const fn overflowed(&self) -> u32 {
         self.overflowed
     }
 
-    /// Takes what waits on the socket, never blocking. Returns how many came.
+    /// Receives waiting datagrams, never blocking. Returns their number.
     pub(super) fn receive(&mut self, socket: &UdpSocket) -> io::Result<usize> {
         self.arrivals.clear();
 
@@ -183,8 +184,8 @@ impl<'a> Outgoing<'a> {
         self.count = 0;
     }
 
-    /// Adds a datagram, sent from `source` where the socket is bound to no one address.
-    /// The batch must have room: fewer than [`BATCH`] are in it.
+    /// Adds a datagram, sent from `source` where the socket is bound to a wildcard address. The batch must have fewer than [`BATCH`]
+    /// datagrams.
     pub(super) fn push(&mut self, octets: &'a [u8], peer: SocketAddr, source: Option<IpAddr>) {
         let at = self.count;
         self.iovecs[at] = libc::iovec {
@@ -210,8 +211,8 @@ impl<'a> Outgoing<'a> {
         self.count += 1;
     }
 
-    /// Sends from the `from`th datagram on, never blocking. Returns how many left; an error tells of the `from`th,
-    /// or of an earlier datagram that an ICMP message has answered meanwhile.
+    /// Sends from the `from`th datagram on, never blocking. Returns the number sent. An error concerns the `from`th datagram, or an earlier
+    /// one that an ICMP message has answered meanwhile.
     pub(super) fn send(&mut self, socket: &UdpSocket, from: usize) -> io::Result<usize> {
         // SAFETY: zero is a valid mmsghdr (null pointers and zero lengths).
         let mut headers: [libc::mmsghdr; BATCH] = unsafe { mem::zeroed() };
@@ -258,8 +259,8 @@ impl Name {
     }
 }
 
-/// Takes one entry of the error queue: the peer that an ICMP message says can't be reached, `Some(None)` for an entry
-/// that tells of no such loss (RFC 3261 §18.4 ignores those), `None` when the queue is empty.
+/// Takes one entry of the error queue: the peer that an ICMP message reports as unreachable, `Some(None)` for an entry that reports no loss
+/// (RFC 3261 §18.4 ignores those), `None` when the queue is empty.
 pub(super) fn next_unreachable(
     socket: &UdpSocket,
 ) -> io::Result<Option<Option<(SocketAddr, Unreachable)>>> {
@@ -307,17 +308,17 @@ pub(super) fn next_unreachable(
     Ok(Some(address(&name).zip(what)))
 }
 
-/// A control message, read.
+/// A parsed control message.
 enum ControlMessage {
     Destination(IpAddr),
     Stamp(Duration),
     Overflow(u32),
-    /// An extended error; what can't be reached, if that is what it means.
+    /// An extended error; the kind of unreachability, if it means that.
     Unreachable(Option<Unreachable>),
     Other,
 }
 
-/// The control messages that the kernel wrote for `header`, whose buffer must be alive.
+/// Returns the control messages that the kernel wrote for `header`, whose buffer must be alive.
 fn controls(header: &libc::msghdr) -> impl Iterator<Item = ControlMessage> {
     // SAFETY: the header was filled by the kernel, and its control buffer outlives the iteration (see callers).
     let mut next = unsafe { libc::CMSG_FIRSTHDR(header) };
@@ -333,8 +334,9 @@ fn controls(header: &libc::msghdr) -> impl Iterator<Item = ControlMessage> {
     })
 }
 
+/// Parses a control message.
+///
 /// # Safety
-/// `at` points to a whole control message that the kernel wrote.
 unsafe fn read_control(at: *const libc::cmsghdr) -> ControlMessage {
     // SAFETY: the caller's promise; what follows the header has the type that level and kind name, perhaps unaligned.
     unsafe {
@@ -369,8 +371,8 @@ unsafe fn read_control(at: *const libc::cmsghdr) -> ControlMessage {
     }
 }
 
-/// RFC 3261 §18.4: host, network, port or protocol unreachable and parameter problem are failures of the transport; a
-/// packet found too big, source quench and TTL exceeded are not.
+/// Classifies an ICMP error. By RFC 3261 §18.4, host, network, port or protocol unreachable and parameter problem are failures of the
+/// transport; packet too big, source quench and TTL exceeded are not.
 const fn unreachable(error: &libc::sock_extended_err) -> Option<Unreachable> {
     const FRAGMENTATION_NEEDED: u8 = 4;
     let (v4, v6) = (libc::SO_EE_ORIGIN_ICMP, libc::SO_EE_ORIGIN_ICMP6);
@@ -392,9 +394,9 @@ const fn unreachable(error: &libc::sock_extended_err) -> Option<Unreachable> {
     })
 }
 
-/// Asks the kernel for what [`Incoming`] reads of a socket that will be bound to `address`: destination addresses where that leaves
-/// them open, timestamps, overflow counts and, through the error queue, ICMP messages. Lets long messages be fragmented, as a datagram
-/// can't be sent again in pieces.
+/// Sets the options that [`Incoming`] relies on for a socket to be bound to `address`: destination addresses if it is a wildcard,
+/// timestamps, overflow counts and, through the error queue, ICMP messages. Permits IP fragmentation, since a datagram can't be sent again
+/// in pieces.
 pub(super) fn prepare(
     socket: &UdpSocket,
     address: SocketAddr,
@@ -432,7 +434,7 @@ pub(super) fn prepare(
     set_option(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)?;
     set_option(fd, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1)?;
 
-    // Beyond net.core.rmem_max only a privileged process may go; others get that much.
+    // Only a privileged process may exceed net.core.rmem_max; any other gets that much.
     for (forced, plain) in [
         (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF),
         (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF),
@@ -462,8 +464,8 @@ fn set_option(fd: RawFd, level: i32, name: i32, value: i32) -> io::Result<()> {
     }
 }
 
-/// Watches the socket for reading and for errors only: watching for writing would wake the loop at each packet sent.
-/// Must be called within a runtime.
+/// Registers the socket for reading and errors only: interest in writing would wake the loop at each packet sent. Must be called within a
+/// runtime.
 pub(super) fn register(socket: UdpSocket) -> io::Result<AsyncFd<UdpSocket>> {
     // SAFETY: the socket is owned by the AsyncFd, which gives it out by shared reference alone, so that its
     // descriptor stays open and the same.
@@ -560,7 +562,7 @@ fn packet_info_v6(control: &mut Source, source: Ipv6Addr) -> usize {
     write_control(control, libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, info)
 }
 
-/// Writes one control message and returns the octets it takes.
+/// Writes one control message and returns its length in octets.
 fn write_control<T: Copy>(control: &mut Source, level: i32, kind: i32, data: T) -> usize {
     const {
         assert!(

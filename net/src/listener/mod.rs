@@ -1,6 +1,6 @@
-//! Octets in and octets out: the sockets that SIP is spoken on (RFC 3261 §18).
+//! SIP transports: the sockets on which SIP is received and sent (RFC 3261 §18).
 //!
-//! Owns sockets, connections and the time of arrival. Knows nothing of what a message says, only where one ends.
+//! Owns sockets, connections and the time of arrival. Knows where a message ends, nothing else of its content.
 
 mod connection;
 pub mod connections;

@@ -1,15 +1,15 @@
-//! What waits to be written to one connection: filled by the shards without waiting, bounded.
+//! Queue of octets to be written to one connection. Shards fill it without waiting; it is bounded in octets.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// Octets that wait for a connection.
+/// Octets queued for a connection.
 #[derive(Debug)]
 pub(super) struct Outbox {
     waiting: Mutex<Waiting>,
     changed: Notify,
-    /// Wakes those who wait until the connection is open, or won't be.
+    /// Wakes tasks that wait until the connection is open or has failed.
     settled: Notify,
     limit_octets: usize,
 }
@@ -17,7 +17,7 @@ pub(super) struct Outbox {
 #[derive(Debug)]
 struct Waiting {
     octets: Vec<u8>,
-    /// Messages so far.
+    /// Number of messages queued so far.
     pushed: u64,
     state: State,
     is_opened: bool,
@@ -26,22 +26,22 @@ struct Waiting {
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum State {
     Open,
-    /// Nothing more is taken in; what waits is still written.
+    /// Accepts nothing more; the queued octets are still written.
     Finishing,
-    /// The peer reads too slowly: what waits is not even tried any more.
+    /// The peer reads too slowly: the queued octets are not written any more.
     Overfull,
 }
 
-/// The connection is ending, or its peer reads too slowly and it ends for that.
+/// Error: the connection is ending, or ends because its peer reads too slowly.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct Refused;
 
-/// Why there is nothing more to write.
+/// Reason why writing ends.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Done {
-    /// All that was taken in has been given out.
+    /// All accepted octets have been taken.
     Finished,
-    /// More was pushed than the bound allows.
+    /// More octets were pushed than the bound allows.
     Overfull,
 }
 
@@ -61,7 +61,7 @@ impl Outbox {
         }
     }
 
-    /// Adds a message. One that doesn't fit ends the connection: a stream can't skip what it can't hold.
+    /// Adds a message. One that doesn't fit ends the connection: a stream can't skip a message.
     pub(super) fn push(&self, octets: &[u8]) -> Result<(), Refused> {
         let mut waiting = self.waiting();
         if waiting.state != State::Open {
@@ -86,16 +86,16 @@ impl Outbox {
         if fits { Ok(()) } else { Err(Refused) }
     }
 
-    /// The connection is open.
+    /// Marks the connection as open.
     pub(super) fn set_opened(&self) {
         self.waiting().is_opened = true;
         self.settled.notify_waiters();
     }
 
-    /// Returns once the connection is open or has ended; whether it takes messages.
+    /// Waits until the connection is open or has ended; returns whether it accepts messages.
     pub(super) async fn opened(&self) -> bool {
         loop {
-            // Asked for first, so that what happens meanwhile isn't missed.
+            // Registered before the state is read, so that a change in between isn't missed.
             let settled = self.settled.notified();
             let (state, is_opened) = {
                 let waiting = self.waiting();
@@ -108,12 +108,12 @@ impl Outbox {
         }
     }
 
-    /// How many messages have been pushed.
+    /// Returns the number of messages pushed so far.
     pub(super) fn pushed(&self) -> u64 {
         self.waiting().pushed
     }
 
-    /// Waits for something to write and swaps it into `octets`, which must be empty.
+    /// Waits for octets to write and swaps them into `octets`, which must be empty.
     pub(super) async fn take(&self, octets: &mut Vec<u8>) -> Result<(), Done> {
         while !self.take_now(octets)? {
             self.changed.notified().await;
@@ -121,7 +121,7 @@ impl Outbox {
         Ok(())
     }
 
-    /// Returns once more was pushed than the bound allows.
+    /// Waits until more has been pushed than the bound allows.
     pub(super) async fn overfull(&self) {
         while self.waiting().state != State::Overfull {
             self.changed.notified().await;
@@ -138,7 +138,7 @@ impl Outbox {
         Ok(!octets.is_empty())
     }
 
-    /// Nothing more is taken in.
+    /// Accepts nothing more.
     pub(super) fn finish(&self) {
         let mut waiting = self.waiting();
         if waiting.state == State::Open {

@@ -1,12 +1,12 @@
-//! Reasons why a connection took no message.
+//! Reasons why a connection accepts no message.
 
-/// Why a message was not taken.
+/// Reason why a message was not accepted.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SendError {
     /// The connection has closed, or is closed now because its peer reads too slowly.
     #[error("the connection is closed")]
     Closed,
-    /// A connection would have to be opened, and there are too many.
+    /// A connection would have to be opened, but there are too many.
     #[error("too many connections are open")]
     TooMany,
 }

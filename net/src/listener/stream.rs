@@ -1,4 +1,4 @@
-//! Streams as those see them who take what comes: bounds, messages, and where these go.
+//! The interface to streams for their users: bounds, received messages, and the sink that takes them.
 
 use std::time::Duration;
 
@@ -8,32 +8,32 @@ use trunkline_sip::moment::Moment;
 
 use super::Lost;
 
-/// Bounds of the streams.
+/// Bounds of the streams: numbers of connections, times, and octets.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct StreamSettings {
     /// Accepted connections, in all.
     pub accepted: usize,
     /// Accepted connections from one source: in IPv6 a /64.
     pub accepted_per_source: usize,
-    /// Connections that we opened.
+    /// Connections that this node opened.
     pub opened: usize,
-    /// Those to one peer, whatever the ports and names: in IPv6 to a /64.
+    /// Connections that this node opened to one peer, over all ports and names: in IPv6 to a /64.
     pub opened_to_one: usize,
-    /// How long an accepted connection may take to its first octet.
+    /// Time from accepting a connection to its first octet.
     pub first_octet: Duration,
-    /// How long a new connection may take to its first whole message.
+    /// Time from the start of a connection to its first whole message.
     pub first_message: Duration,
-    /// How long a message may take from its first octet to its last, and a peer to read some of what is sent.
+    /// Time from the first octet of a message to its last, and time for the peer to read some of what is sent.
     pub message: Duration,
-    /// How long a connection may rest between messages or keep-alives.
+    /// Idle time between messages or keep-alives.
     pub idle: Duration,
-    /// How long opening a connection may take.
+    /// Time for opening a connection.
     pub connect: Duration,
-    /// What may wait to be written to one connection.
+    /// Octets that may be queued for one connection.
     pub outbox_octets: usize,
 }
 
-impl Default for Settings {
+impl Default for StreamSettings {
     fn default() -> Self {
         Self {
             accepted: 8_192,
@@ -50,26 +50,26 @@ impl Default for Settings {
     }
 }
 
-/// A message that came on a stream, without what keeps streams alive.
+/// A message received on a stream; keep-alives are left out.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Received {
-    /// The connection it came on.
+    /// Connection of the message.
     pub flow: Flow,
-    /// Exactly the message.
+    /// The message, and nothing else.
     pub octets: Bytes,
-    /// When its last octets were read.
+    /// Time at which its last octets were read.
     pub received_at: Moment,
 }
 
-/// Takes what comes on streams.
+/// Receiver of the messages and the end of streams.
 pub trait Sink: Clone + Send + Sync + 'static {
     /// Takes a message, and returns once there was room for it: until then the connection isn't read.
     fn deliver(&self, received: Received) -> impl Future<Output = ()> + Send;
 
-    /// Learns that the peer of a connection sends no more, or nothing that can be read: answers still leave by it, but no request is to
-    /// ([`Connections::retire`](super::connections::Connections::retire)). `proved` as in [`Lost`].
+    /// Reports that the peer of a connection sends no more, or nothing readable. Responses still leave by the connection, but no new
+    /// request may use it ([`Connections::retire`](super::connections::Connections::retire)). `proved` as in [`Lost`].
     fn closing(&self, flow: Flow, proved: u32) -> impl Future<Output = ()> + Send;
 
-    /// Learns that a connection has ended, or could not be opened. Comes after the connection's last message.
+    /// Reports that a connection has ended, or could not be opened. Called after the connection's last message.
     fn lost(&self, lost: Lost) -> impl Future<Output = ()> + Send;
 }

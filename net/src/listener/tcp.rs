@@ -1,7 +1,7 @@
-//! TCP, bare and under TLS: listeners that accept, connections that are opened, a task for each (RFC 3261 §18).
+//! TCP, plain and under TLS: listeners that accept, connections that are opened, one task for each (RFC 3261 §18).
 //!
-//! Runs on the general runtime. Messages go to a [`Sink`], which says when it has room; what a shard sends goes
-//! through [`Connections`].
+//! Runs on the general tokio runtime. Messages go to a [`Sink`], which delays reading until it has room; shards send through
+//! [`Connections`].
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -25,16 +25,16 @@ use super::handshake;
 use super::outbox::Outbox;
 use super::tls::Security;
 
-pub use super::stream::{Received, Settings, Sink};
+pub use super::stream::{Received, Sink, StreamSettings};
 
-/// Connections that the kernel holds for us until they are accepted.
+/// Connections that the kernel queues until they are accepted.
 const BACKLOG: i32 = 1_024;
 
-/// How long accepting rests when the machine has no descriptors left.
+/// Pause of accepting when the process has no file descriptors left.
 const REST: Duration = Duration::from_millis(100);
 
-/// Opens and binds a listening socket without an executor, so that a fault shows at the start. An IPv6 wildcard
-/// takes no IPv4: the two are listeners of their own.
+/// Opens and binds a listening socket without an executor, so that an error shows at startup. An IPv6 wildcard accepts no IPv4: the two are
+/// separate listeners.
 pub fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     let socket = Socket::new(
         Domain::for_address(address),
@@ -51,41 +51,42 @@ pub fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     Ok(socket.into())
 }
 
-/// The accepting tasks; dropped, they end, and connections go on.
+/// The accepting tasks. Dropping this value ends them; open connections continue.
 #[derive(Debug)]
 pub struct TcpListeners {
     _accepting: JoinSet<()>,
 }
 
 impl TcpListeners {
-    /// Starts accepting on sockets from [`bind`], each with the index of its listener and TCP or TLS, and returns the handle to send
-    /// by. Must be called within the runtime that is to carry the connections.
+    /// Starts accepting on sockets from [`bind`], each with the index of its listener and TCP or TLS, and returns the handle for sending.
+    /// Must be called within the runtime that runs the connections.
     ///
     /// # Errors
     /// The runtime can't watch a socket.
     pub fn start<S: Sink>(
         listeners: impl IntoIterator<Item = (u16, Transport, std::net::TcpListener)>,
-        (settings, security): (Settings, Arc<Security>),
+        (settings, security): (StreamSettings, Arc<Security>),
         sink: S,
         clock: impl Fn() -> Moment + Copy + Send + Sync + 'static,
     ) -> io::Result<(Self, Connections)> {
         describe();
         let (runtime, opening) = (Handle::current(), sink.clone());
         let (opening_security, accepting_security) = (Arc::clone(&security), security);
-        let connections = Connections::new(settings, move |connections, flow, asked, outbox| {
-            let task = Task {
-                connections: connections.clone(),
-                security: Arc::clone(&opening_security),
-                flow,
-                asked,
-                outbox,
-                sink: opening.clone(),
-                clock,
-                is_closing: AtomicBool::default(),
-            };
+        let connections =
+            Connections::new(settings, move |connections, flow, required_name, outbox| {
+                let task = Task {
+                    connections: connections.clone(),
+                    security: Arc::clone(&opening_security),
+                    flow,
+                    required_name,
+                    outbox,
+                    sink: opening.clone(),
+                    clock,
+                    is_closing: AtomicBool::default(),
+                };
 
-            runtime.spawn(task.open());
-        });
+                runtime.spawn(task.open());
+            });
 
         let mut accepting = JoinSet::new();
         for (listener, transport, socket) in listeners {
@@ -130,7 +131,7 @@ async fn accept<S: Sink>(
     loop {
         let (stream, peer) = match socket.accept().await {
             Ok(accepted) => accepted,
-            // The peer has gone again; or we are out of descriptors, which passes as connections end.
+            // Either the peer has gone again, or there is no descriptor left, which passes as connections end.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
             Err(error) => {
                 tracing::warn!(%error, "a connection cannot be accepted");
@@ -155,7 +156,7 @@ async fn accept<S: Sink>(
                     connections: connections.clone(),
                     security: Arc::clone(&security),
                     flow,
-                    asked: 0,
+                    required_name: 0,
                     outbox,
                     sink: sink.clone(),
                     clock,
@@ -177,12 +178,12 @@ struct Task<S, C> {
     connections: Connections,
     security: Arc<Security>,
     flow: Flow,
-    /// What the peer of a connection that we open has to prove.
-    asked: u32,
+    /// Number of the name that the peer of an opened connection has to prove; 0: none.
+    required_name: u32,
     outbox: Arc<Outbox>,
     sink: S,
     clock: C,
-    /// Whether the sink has been told that the peer sends no more.
+    /// The sink has been told that the peer sends no more.
     is_closing: AtomicBool,
 }
 
@@ -203,7 +204,7 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send + Sync> Task<S, C> {
         self.end(self.flow, &ended).await;
     }
 
-    /// Lets the peer begin TLS, where that is what is spoken.
+    /// Waits for the peer's TLS handshake, on a TLS listener.
     async fn secured(
         &self,
         stream: TcpStream,
@@ -247,7 +248,7 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send + Sync> Task<S, C> {
         }
     }
 
-    /// Begins TLS, where that is what is spoken, with a peer that proves who it is.
+    /// Performs the TLS handshake, on a TLS flow, and verifies the peer.
     async fn verified(
         &self,
         stream: TcpStream,
@@ -259,16 +260,16 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send + Sync> Task<S, C> {
             return Ok(Secured::Bare(stream));
         }
 
-        let connecting = self.security.connect(stream, self.asked);
+        let connecting = self.security.connect(stream, self.required_name);
         match timeout(settings.connect, connecting).await {
             Ok(Ok(stream)) => Ok(Secured::Tls(Box::new(stream))),
             Ok(Err(error)) => {
                 let peer = self.flow.peer;
-                let name = self.security.names().name(self.asked);
+                let name = self.security.names().name(self.required_name);
                 let name = name.map_or_else(|| peer.ip().to_string(), |name| name.to_string());
                 let reason = handshake::reason(&error, &name);
 
-                // Who is asked whether it is there fails at each turn.
+                // A peer to which OPTIONS are sent fails at each of them: log the same reason once an hour.
                 if self
                     .security
                     .unverified()
@@ -317,7 +318,7 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send + Sync> Task<S, C> {
 
         let closing = async {
             self.is_closing.store(true, Ordering::Relaxed);
-            self.sink.closing(flow, self.asked).await;
+            self.sink.closing(flow, self.required_name).await;
             if let Some(named) = self.named(flow) {
                 self.sink.closing(named, 0).await;
             }
@@ -334,7 +335,7 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send + Sync> Task<S, C> {
         let was_closing = self.is_closing.load(Ordering::Relaxed);
         let lost = |flow| Lost {
             flow,
-            proved: self.asked,
+            proved: self.required_name,
             was_closing,
             fault: ended.fault(),
         };
@@ -344,9 +345,9 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send + Sync> Task<S, C> {
         }
     }
 
-    /// The flow of what waits by "a connection to that peer that has proved this name", and knows no number.
+    /// Returns the flow of messages that were sent to "any connection whose peer has proved this name" without knowing its number.
     fn named(&self, flow: Flow) -> Option<Flow> {
-        let connection = self.asked;
+        let connection = self.required_name;
         (connection != 0).then_some(Flow { connection, ..flow })
     }
 }
@@ -357,12 +358,12 @@ enum Secured<T> {
     Tls(Box<T>),
 }
 
-/// The address to connect from: that of the flow, if it is one and of the peer's family.
+/// Returns the local address to connect from: that of the flow, if it is specified and of the peer's family.
 fn source(flow: &Flow) -> Option<IpAddr> {
     Some(flow.local.ip()).filter(|ip| !ip.is_unspecified() && ip.is_ipv4() == flow.peer.is_ipv4())
 }
 
-/// Messages leave at once, and a peer that has vanished is noticed.
+/// Sets socket options: messages leave at once, and a peer that has vanished is noticed.
 fn prepare(stream: &TcpStream, unread: Duration) -> io::Result<()> {
     let keepalive = TcpKeepalive::new()
         .with_time(Duration::from_secs(60))

@@ -1,6 +1,6 @@
-//! TLS of the streams: what we show, whom we believe (RFC 3261 §26.3, RFC 5922).
+//! TLS of SIP streams: the certificate that this node presents, and the authorities that it trusts (RFC 3261 §26.3, RFC 5922).
 //!
-//! Read from PEM files, and again on SIGHUP. What can't be used replaces nothing.
+//! Read from PEM files, and again on SIGHUP. An unusable file replaces nothing.
 
 use std::fmt;
 use std::io;
@@ -21,20 +21,20 @@ use trunkline_sip::verified::Names;
 use super::handshake::Unverified;
 use crate::tls::{Certificate, Files, Unusable, authorities, system_roots};
 
-/// Where the files are.
+/// Paths of the PEM files.
 #[derive(Clone, Debug, Default)]
-pub struct Settings {
-    /// What we show: to clients, and to servers that ask for it.
+pub struct TlsSettings {
+    /// Certificate presented to clients, and to servers that ask for one.
     pub certificate: Option<Files>,
-    /// Whom we believe when we connect; absent: the system's authorities.
+    /// Authorities of servers; absent: the system's.
     pub authorities: Option<PathBuf>,
-    /// Whom clients have to be certified by; absent: they show nothing.
+    /// Authorities of clients; absent: clients present no certificate.
     pub client_authorities: Option<PathBuf>,
 }
 
-/// TLS as it is spoken on the streams.
+/// TLS configuration of the streams.
 pub struct Security {
-    settings: Settings,
+    settings: TlsSettings,
     certificate: Option<Arc<Certificate>>,
     current: ArcSwap<Current>,
     names: Arc<Names>,
@@ -42,7 +42,7 @@ pub struct Security {
 }
 
 struct Current {
-    /// None without a certificate.
+    /// `None` without a certificate.
     server: Option<Arc<ServerConfig>>,
     client: Arc<ClientConfig>,
 }
@@ -51,8 +51,8 @@ impl Security {
     /// Reads the files.
     ///
     /// # Errors
-    /// One can't be used.
-    pub fn load(settings: Settings, names: Arc<Names>) -> Result<Arc<Self>, Unusable> {
+    /// A file can't be used.
+    pub fn load(settings: TlsSettings, names: Arc<Names>) -> Result<Arc<Self>, Unusable> {
         let certificate = settings.certificate.clone().map(Certificate::load);
         let certificate = certificate.transpose()?;
         let current = Current::read(&settings, certificate.as_ref())?;
@@ -65,10 +65,10 @@ impl Security {
         }))
     }
 
-    /// Reads the files again; connections that are up go on.
+    /// Reads the files again; open connections continue.
     ///
     /// # Errors
-    /// One can't be used; everything stays as it was.
+    /// A file can't be used; the configuration stays as it was.
     pub fn reload(&self) -> Result<(), Unusable> {
         let current = Current::read(&self.settings, self.certificate.as_ref())?;
         if let Some(certificate) = &self.certificate {
@@ -78,12 +78,12 @@ impl Security {
         Ok(())
     }
 
-    /// The names that flows speak of.
+    /// Returns the table of names to which flows refer by number.
     pub fn names(&self) -> &Arc<Names> {
         &self.names
     }
 
-    /// The peers that the log has named as not verified.
+    /// Returns the peers that the log has reported as unverified.
     pub(super) const fn unverified(&self) -> &Unverified {
         &self.unverified
     }
@@ -98,16 +98,16 @@ impl Security {
         TlsAcceptor::from(config).accept(stream).await
     }
 
-    /// Connects to a peer that has to prove the name that the flow asked for; one without a name, its address.
+    /// Performs the handshake with a peer, which has to prove the name of number `required_name`, or its address if that is 0.
     pub(super) async fn connect(
         &self,
         stream: TcpStream,
-        asked: u32,
+        required_name: u32,
     ) -> io::Result<tokio_rustls::client::TlsStream<TcpStream>> {
-        let name = match self.names.name(asked) {
+        let name = match self.names.name(required_name) {
             Some(name) => ServerName::try_from(name.trim_matches(['[', ']']).to_owned())
                 .map_err(io::Error::other)?,
-            None if asked == 0 => {
+            None if required_name == 0 => {
                 ServerName::IpAddress(stream.peer_addr()?.ip().to_canonical().into())
             }
             None => {
@@ -128,7 +128,10 @@ impl fmt::Debug for Security {
 }
 
 impl Current {
-    fn read(settings: &Settings, certificate: Option<&Arc<Certificate>>) -> Result<Self, Unusable> {
+    fn read(
+        settings: &TlsSettings,
+        certificate: Option<&Arc<Certificate>>,
+    ) -> Result<Self, Unusable> {
         let server = match certificate {
             Some(certificate) => Some(server(settings, certificate)?),
             None => None,
@@ -145,7 +148,7 @@ fn provider() -> Arc<CryptoProvider> {
 }
 
 fn server(
-    settings: &Settings,
+    settings: &TlsSettings,
     certificate: &Arc<Certificate>,
 ) -> Result<Arc<ServerConfig>, Unusable> {
     let Some(file) = &settings.client_authorities else {
@@ -166,7 +169,7 @@ fn server(
 }
 
 fn client(
-    settings: &Settings,
+    settings: &TlsSettings,
     certificate: Option<&Arc<Certificate>>,
 ) -> Result<Arc<ClientConfig>, Unusable> {
     let roots = match &settings.authorities {
@@ -179,17 +182,17 @@ fn client(
         .with_root_certificates(roots);
     Ok(Arc::new(match certificate {
         Some(certificate) => {
-            builder.with_client_cert_resolver(Arc::new(Ours(Arc::clone(certificate))))
+            builder.with_client_cert_resolver(Arc::new(OwnCertificate(Arc::clone(certificate))))
         }
         None => builder.with_no_client_auth(),
     }))
 }
 
-/// Our certificate, for servers that ask who we are.
+/// Presents this node's certificate to servers that ask for one.
 #[derive(Debug)]
-struct Ours(Arc<Certificate>);
+struct OwnCertificate(Arc<Certificate>);
 
-impl ResolvesClientCert for Ours {
+impl ResolvesClientCert for OwnCertificate {
     fn resolve(&self, _: &[&[u8]], schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
         let certificate = self.0.current();
         certificate

@@ -1,7 +1,7 @@
-//! A UDP socket of a shard: batches in, batches out, and the peers that ICMP says are gone.
+//! A UDP socket of a shard: batches of datagrams in and out, and peers that ICMP reports as unreachable.
 //!
-//! An answer leaves from the address that the request came to (RFC 3261 §18.2.2, RFC 3581), also where the socket is
-//! bound to a wildcard address. What can't be sent at once is dropped: SIP over UDP retransmits by itself.
+//! A response leaves from the address to which its request came (RFC 3261 §18.2.2, RFC 3581), also on a socket bound to a wildcard address.
+//! A datagram that can't be sent at once is dropped: SIP over UDP retransmits by itself.
 
 use std::fmt;
 use std::io;
@@ -20,16 +20,16 @@ use super::Lost;
 pub use super::mmsg::BATCH;
 use super::mmsg::{self, Incoming, Outgoing};
 
-/// What the kernel is asked to hold for the socket, each way: at 800 octets a message some 5,000 with overhead.
+/// Socket buffer requested from the kernel, each way: some 5,000 messages of 800 octets with their overhead.
 const BUFFER_OCTETS: i32 = 8 << 20;
 
-/// How long a full send buffer is waited for before the rest of a batch is dropped.
+/// Time to wait for room in the send buffer before the rest of a batch is dropped.
 const PATIENCE: Duration = Duration::from_millis(5);
 
-/// Opens and binds a UDP socket without an executor, so that a fault shows before any shard runs.
+/// Opens and binds a UDP socket without an executor, so that an error shows before any shard runs.
 ///
-/// With `reuse_port` several sockets share the address, one a shard, and the kernel keeps each peer with one of them.
-/// An IPv6 wildcard takes no IPv4: the two are listeners of their own.
+/// With `reuse_port` several sockets share the address, one for each shard, and the kernel keeps each peer with one of them. An IPv6
+/// wildcard accepts no IPv4: the two are separate listeners.
 pub fn bind(address: SocketAddr, reuse_port: bool) -> io::Result<std::net::UdpSocket> {
     let socket = Socket::new(
         Domain::for_address(address),
@@ -52,12 +52,12 @@ pub fn bind(address: SocketAddr, reuse_port: bool) -> io::Result<std::net::UdpSo
     Ok(socket)
 }
 
-/// A bound socket, watched by the runtime it was made in.
+/// A bound socket, registered with the runtime in which it was created.
 pub struct UdpSocket {
     io: AsyncFd<std::net::UdpSocket>,
     listener: u16,
     local: SocketAddr,
-    /// Whether the error queue may hold something.
+    /// The error queue may have entries.
     has_errors: AtomicBool,
 }
 
@@ -79,17 +79,17 @@ impl UdpSocket {
         Self::new(bind(address, reuse_port)?, listener)
     }
 
-    /// The address it is bound to, with the port that the kernel chose if 0 was asked for.
+    /// Returns the bound address, with the port that the kernel chose if 0 was requested.
     pub const fn local_address(&self) -> SocketAddr {
         self.local
     }
 
-    /// The index of its listener, as in [`Flow::listener`].
+    /// Returns the index of the listener, as in [`Flow::listener`].
     pub const fn listener(&self) -> u16 {
         self.listener
     }
 
-    /// Waits until there is something to receive, be it datagrams or word of a lost peer.
+    /// Waits until datagrams or entries of the error queue can be read.
     pub async fn readable(&self) -> io::Result<()> {
         let mut guard = self.io.ready(Interest::READABLE | Interest::ERROR).await?;
         if guard.ready().is_error() {
@@ -99,12 +99,12 @@ impl UdpSocket {
         Ok(())
     }
 
-    /// Takes at most 64 datagrams into `batch`, and the peers that turned out to be out of reach into `lost`; never
-    /// waits, and needs nobody to have waited. Returns the number of datagrams; fewer than 64 have
-    /// most likely emptied the socket.
+    /// Receives at most [`BATCH`] datagrams into `batch`, and adds peers that turned out to be unreachable to `lost`. Never waits, and
+    /// doesn't require a call of [`Self::readable`] before. Returns the number of datagrams; fewer than [`BATCH`] have most likely emptied
+    /// the socket.
     ///
-    /// `now` and `wall` are one instant on both clocks: the kernel stamps packets by the wall clock, and the time a
-    /// packet has waited becomes its `received_at`.
+    /// `now` and `wall` are the same instant on both clocks: the kernel stamps packets by the wall clock, and the time that a packet has
+    /// waited is subtracted from `now` to give its `received_at`.
     pub fn receive_batch(
         &self,
         batch: &mut Batch,
@@ -119,7 +119,7 @@ impl UdpSocket {
             self.receive_some(&mut batch.incoming, socket)
         });
         if !is_asked {
-            // The runtime knows of nothing, which is how it is when nobody has waited.
+            // The runtime hasn't seen the socket readable, as always when nobody has waited for it.
             received = self.receive_some(&mut batch.incoming, self.io.get_ref());
         }
         self.take_lost(lost)?;
@@ -129,8 +129,7 @@ impl UdpSocket {
         }
     }
 
-    /// A batch that isn't full has emptied the socket, which is what `WouldBlock` tells the runtime: saves the call
-    /// that would only say so.
+    /// Reports `WouldBlock` after a batch that isn't full, since the socket is then empty: saves the system call that would only say so.
     fn receive_some(
         &self,
         incoming: &mut Incoming,
@@ -140,7 +139,7 @@ impl UdpSocket {
             match incoming.receive(socket) {
                 Ok(BATCH) => return Ok(()),
                 Ok(_) => return Err(io::ErrorKind::WouldBlock.into()),
-                // Word of a lost peer comes once before any datagram.
+                // The error of an earlier datagram is reported once, before any received datagram.
                 Err(error) if is_of_a_peer(&error) => {
                     self.has_errors.store(true, Ordering::Relaxed)
                 }
@@ -150,8 +149,8 @@ impl UdpSocket {
         }
     }
 
-    /// Sends each message to its flow's peer from its flow's local address; never waits longer than a few
-    /// milliseconds. Peers that turn out to be out of reach are added to `lost`.
+    /// Sends each message to its flow's peer from its flow's local address; never waits longer than a few milliseconds. Adds peers that
+    /// turned out to be unreachable to `lost`.
     pub fn send_batch<'a>(
         &self,
         messages: impl IntoIterator<Item = (Flow, &'a [u8])>,
@@ -205,7 +204,7 @@ impl UdpSocket {
         }
     }
 
-    /// The source address to ask for: none where the socket has but one, or the flow leaves it open.
+    /// Returns the source address to request: `None` where the socket has only one, or the flow leaves it open.
     fn source(&self, flow: &Flow) -> Option<IpAddr> {
         Some(flow.local.ip()).filter(|ip| self.local.ip().is_unspecified() && !ip.is_unspecified())
     }
@@ -220,7 +219,7 @@ impl fmt::Debug for UdpSocket {
     }
 }
 
-/// Whether an error of the whole socket tells of an ICMP message for some datagram sent before.
+/// Returns whether an error of the socket reports an ICMP message for some datagram sent before.
 fn is_of_a_peer(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
@@ -236,7 +235,7 @@ fn is_of_a_peer(error: &io::Error) -> bool {
     )
 }
 
-/// What the kernel says of a peer that a datagram can't be sent to.
+/// Classifies the error of a datagram that can't be sent.
 fn unreachable(error: &io::Error) -> Unreachable {
     match error.raw_os_error() {
         Some(libc::ECONNREFUSED) => Unreachable::Port,
@@ -247,16 +246,16 @@ fn unreachable(error: &io::Error) -> Unreachable {
     }
 }
 
-/// What became of a batch that was to be sent.
+/// Result of sending a batch.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct Sent {
-    /// Left by the socket.
+    /// Datagrams sent.
     pub sent: usize,
-    /// Dropped: the send buffer stayed full, or the kernel refused the message.
+    /// Datagrams dropped: the send buffer stayed full, or the kernel refused them.
     pub dropped: usize,
 }
 
-/// One [`UdpSocket::send_batch`] under way.
+/// A [`UdpSocket::send_batch`] in progress.
 struct Sending<'s, 'a> {
     socket: &'s UdpSocket,
     outgoing: Outgoing<'a>,
@@ -283,7 +282,7 @@ impl<'a> Sending<'_, 'a> {
         self.outgoing.clear();
     }
 
-    /// Sends what the kernel takes from `from` on, and returns how many are done with, one way or the other.
+    /// Sends from the `from`th datagram on; returns the number of datagrams sent or dropped.
     fn send_from(&mut self, from: usize) -> usize {
         let rest = self.outgoing.len() - from;
         match self.send_patiently(from) {
@@ -302,7 +301,8 @@ impl<'a> Sending<'_, 'a> {
         }
     }
 
-    /// An error may be word of an earlier peer, so that only one that comes twice is this datagram's own.
+    /// Sends, and tries once more after an error that may concern an earlier datagram's peer: only an error that comes twice is this
+    /// datagram's own.
     fn send_patiently(&mut self, from: usize) -> io::Result<usize> {
         let socket = self.socket.io.get_ref();
         match self.outgoing.send(socket, from) {
@@ -333,7 +333,7 @@ impl<'a> Sending<'_, 'a> {
     }
 }
 
-/// Buffers for receiving, made at the first batch: 4 MiB of address space, of which only what is used becomes memory.
+/// Buffers for receiving, allocated at the first batch: 4 MiB of address space, of which only used pages become memory.
 pub struct Batch {
     incoming: Incoming,
     flow: Flow,
@@ -341,19 +341,19 @@ pub struct Batch {
     wall: Duration,
 }
 
-/// A datagram received.
+/// A received datagram.
 #[derive(Copy, Clone, Debug)]
 pub struct Datagram<'b> {
-    /// Where it came from and to.
+    /// Source and destination.
     pub flow: Flow,
-    /// When the kernel took it, so that what has waited long in the socket can be told.
+    /// Arrival in the kernel, which shows how long the datagram has waited in the socket.
     pub received_at: Moment,
-    /// Its payload.
+    /// Payload.
     pub octets: &'b [u8],
 }
 
 impl Batch {
-    /// Empty buffers.
+    /// Creates empty buffers.
     pub fn new() -> Self {
         let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
         let flow = Flow {
@@ -371,7 +371,7 @@ impl Batch {
         }
     }
 
-    /// The datagrams of the last batch, in the order of arrival.
+    /// Returns the datagrams of the last batch, in order of arrival.
     pub fn datagrams(&self) -> impl Iterator<Item = Datagram<'_>> {
         self.incoming.arrivals().map(|(arrival, octets)| {
             let waited = arrival
@@ -392,7 +392,7 @@ impl Batch {
         })
     }
 
-    /// How many datagrams the kernel has dropped for want of buffer since the socket was made (wraps around).
+    /// Returns the number of datagrams dropped for want of buffer since the socket was created (wraps around).
     pub const fn overflowed(&self) -> u32 {
         self.incoming.overflowed()
     }

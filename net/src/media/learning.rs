@@ -1,22 +1,22 @@
-//! The peer's address, learnt from what it sends (symmetric RTP, RFC 4961): candidates, and the one that is heard.
+//! The peer's RTP address, learnt from the packets that it sends (symmetric RTP, RFC 4961).
 //!
-//! Each offer and answer opens it anew. A source becomes the peer by four packets of one stream in sequence, so that a single
-//! forged packet makes nobody the peer.
+//! Each offer and answer starts learning again. A source becomes the peer after four packets of one stream in sequence, so that a single
+//! forged packet can't redirect the media.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::Agreed;
+use super::NegotiatedMedia;
 use super::rtp::Header;
 
-/// How long the learnt address must be silent before another port of its IP may take its place.
+/// Silence of the learnt address after which another port of its IP may replace it.
 const RELEARN: Duration = Duration::from_secs(2);
 
-/// Packets in sequence that make a source the peer.
+/// Packets in sequence after which a source becomes the peer.
 const IN_SEQUENCE: u8 = 4;
 
-/// Sources that are followed at once.
+/// Most sources followed at once.
 const CANDIDATES: usize = 8;
 
 /// The learnt address, and the sources that may become it.
@@ -24,116 +24,116 @@ const CANDIDATES: usize = 8;
 pub(super) struct Learning {
     source: Option<SocketAddr>,
     window: Window,
-    /// The one heard last is at the back.
+    /// In the order in which they were last heard, the latest at the back.
     candidates: VecDeque<Candidate>,
 }
 
-/// Sources that may become the peer while the learnt address is alive.
+/// Sources that may become the peer while the learnt address is sending.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 enum Window {
-    /// All that the agreement admits.
+    /// Every source that the agreement admits.
     #[default]
     Open,
-    /// The expected addresses alone: another one has been learnt meanwhile.
+    /// The expected addresses only, since another address has been learnt meanwhile.
     Expected,
     /// None.
     Closed,
 }
 
-/// Standing of a source in an agreement.
+/// Rank of a source under an agreement.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) enum Standing {
-    /// One of [`Agreed::sources`].
+pub(super) enum SourceRank {
+    /// One of [`NegotiatedMedia::sources`].
     Expected,
-    /// Any other, where the trunk allows it.
+    /// Any other source, if the trunk allows it.
     Allowed,
 }
 
 impl Learning {
-    /// Begins anew after an offer and its answer. The learnt address is heard meanwhile, unless the peer moves.
-    pub(super) fn restart(&mut self, agreed: &Agreed, moves: bool) {
+    /// Starts learning again after an offer and its answer. The learnt address stays in use meanwhile, unless the peer `moves`.
+    pub(super) fn restart(&mut self, agreed: &NegotiatedMedia, moves: bool) {
         self.source = self
             .source
-            .filter(|source| !moves && agreed.standing(*source).is_some());
+            .filter(|source| !moves && agreed.rank(*source).is_some());
         self.window = Window::Open;
         self.candidates.clear();
     }
 
-    /// The learnt address.
+    /// Returns the learnt address.
     pub(super) const fn source(&self) -> Option<SocketAddr> {
         self.source
     }
 
-    /// Whether a packet is the peer's. One that completes a sequence makes its source the peer. `silence` is the time since the
-    /// peer was heard; `is_ours` tells whether an address is an RTP port of this node.
+    /// Returns whether a packet is the peer's. A packet that completes a sequence makes its source the peer. `silence` is the time since
+    /// the peer was heard; `is_ours` returns whether an address is an RTP port of this node.
     pub(super) fn hears(
         &mut self,
-        agreed: &Agreed,
+        agreed: &NegotiatedMedia,
         source: SocketAddr,
         header: &Header,
         silence: Duration,
         is_ours: impl Fn(SocketAddr) -> bool,
     ) -> bool {
         let is_learnt = self.source == Some(source);
-        let Some(standing) = self.learnable(agreed, source, silence) else {
+        let Some(rank) = self.learnable(agreed, source, silence) else {
             return is_learnt;
         };
 
-        if !self.follow(source, standing, header) {
+        if !self.follow(source, rank, header) {
             return is_learnt;
         }
 
-        if self.yields(source, standing) {
+        if self.yields(source, rank) {
             return is_learnt;
         }
 
-        // Two calls would play each other's echo for ever.
+        // Two calls of this node would play each other's echo for ever.
         if !same(source, agreed.remote) && is_ours(source) {
             self.forget(source);
             return false;
         }
 
         self.candidates.clear();
-        self.window = match standing {
-            Standing::Expected => Window::Closed,
-            Standing::Allowed => Window::Expected,
+        self.window = match rank {
+            SourceRank::Expected => Window::Closed,
+            SourceRank::Allowed => Window::Expected,
         };
         self.source = Some(source);
 
         true
     }
 
-    /// The source's standing, if it may become the peer now.
+    /// Returns the source's rank, if it may become the peer now.
     fn learnable(
         &self,
-        agreed: &Agreed,
+        agreed: &NegotiatedMedia,
         source: SocketAddr,
         silence: Duration,
-    ) -> Option<Standing> {
-        let standing = agreed.standing(source)?;
+    ) -> Option<SourceRank> {
+        let rank = agreed.rank(source)?;
         let in_window = match self.window {
             Window::Open => true,
-            Window::Expected => standing == Standing::Expected,
+            Window::Expected => rank == SourceRank::Expected,
             Window::Closed => false,
         };
         let has_moved = self.source.is_some_and(|learnt| {
             learnt != source && learnt.ip() == source.ip() && silence >= RELEARN
         });
-        (in_window || has_moved).then_some(standing)
+        (in_window || has_moved).then_some(rank)
     }
 
-    /// Whether an expected source is on its way, which goes before one that is merely allowed.
-    fn yields(&self, source: SocketAddr, standing: Standing) -> bool {
-        standing == Standing::Allowed
+    /// Returns whether an expected source is being followed, which takes precedence over one that is merely allowed.
+    fn yields(&self, source: SocketAddr, rank: SourceRank) -> bool {
+        rank == SourceRank::Allowed
             && self
                 .candidates
                 .iter()
-                .any(|other| other.source != source && other.standing == Standing::Expected)
+                .any(|other| other.source != source && other.rank == SourceRank::Expected)
     }
 
-    /// Counts a packet, and returns whether it completes a sequence. With all places taken, the source that has been quiet the
-    /// longest gives way.
-    fn follow(&mut self, source: SocketAddr, standing: Standing, header: &Header) -> bool {
+    /// Counts a packet, and returns whether it completes a sequence. With all places taken, the source that has been silent longest is
+    /// dropped.
+    fn follow(&mut self, source: SocketAddr, rank: SourceRank, header: &Header) -> bool {
         let known = self.forget(source);
         let count = known.map_or(1, |known| known.count_with(header));
         if self.candidates.len() == CANDIDATES {
@@ -141,7 +141,7 @@ impl Learning {
         }
         self.candidates.push_back(Candidate {
             source,
-            standing,
+            rank,
             ssrc: header.ssrc,
             sequence: header.sequence,
             count,
@@ -158,39 +158,39 @@ impl Learning {
     }
 }
 
-impl Agreed {
-    /// Whether the peer is on hold.
+impl NegotiatedMedia {
+    /// Returns whether the peer is on hold.
     pub(super) fn is_held(&self) -> bool {
         self.remote.port() == 0 || self.remote.ip().is_unspecified()
     }
 
-    /// Whether packets of this payload type were negotiated.
+    /// Returns whether this payload type was negotiated.
     pub(super) fn accepts(&self, payload_type: u8) -> bool {
         payload_type == self.payload || Some(payload_type) == self.telephone_event
     }
 
-    /// The source's standing; `None` if it can't be the peer.
-    fn standing(&self, source: SocketAddr) -> Option<Standing> {
+    /// Returns the source's rank; `None` if it can't be the peer.
+    fn rank(&self, source: SocketAddr) -> Option<SourceRank> {
         let ip = source.ip().to_canonical();
         if self.sources.iter().any(|of| of.to_canonical() == ip) {
-            return Some(Standing::Expected);
+            return Some(SourceRank::Expected);
         }
-        self.from_any.then_some(Standing::Allowed)
+        self.from_any.then_some(SourceRank::Allowed)
     }
 }
 
-/// A source, and how many packets of one stream have come from it in sequence.
+/// A source, and the number of packets of one stream that it has sent in sequence.
 #[derive(Copy, Clone, Debug)]
 struct Candidate {
     source: SocketAddr,
-    standing: Standing,
+    rank: SourceRank,
     ssrc: u32,
     sequence: u16,
     count: u8,
 }
 
 impl Candidate {
-    /// The count with one more packet; a packet that came twice changes nothing.
+    /// Returns the count including one more packet; a duplicate doesn't count.
     const fn count_with(&self, header: &Header) -> u8 {
         let is_same_stream = header.ssrc == self.ssrc;
         match header.sequence.wrapping_sub(self.sequence) {
@@ -218,8 +218,8 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn agreed(sources: [&str; 2], from_any: bool) -> Agreed {
-        Agreed {
+    fn agreed(sources: [&str; 2], from_any: bool) -> NegotiatedMedia {
+        NegotiatedMedia {
             remote: address(SIGNALLED),
             payload: 8,
             telephone_event: None,
@@ -229,7 +229,7 @@ mod tests {
     }
 
     /// Which of the packets (source, sequence, milliseconds since the peer was heard) are heard.
-    fn heard(agreed: &Agreed, packets: &[(&str, u16, u64)]) -> String {
+    fn heard(agreed: &NegotiatedMedia, packets: &[(&str, u16, u64)]) -> String {
         let mut learning = Learning::default();
         learning.restart(agreed, true);
         packets
@@ -259,7 +259,7 @@ mod tests {
         type Packets = &'static [(&'static str, u16, u64)];
         let public = [SIGNALLED, SIGNALLED];
         let natted = [SIGNALLING, SIGNALLING];
-        let cases: [(&str, Agreed, Packets, &str); 9] = [
+        let cases: [(&str, NegotiatedMedia, Packets, &str); 9] = [
             (
                 "over the wrap",
                 agreed(public, false),
@@ -420,7 +420,7 @@ mod tests {
             let source = SocketAddr::new(agreed.remote.ip(), port);
             learning.follow(
                 source,
-                Standing::Expected,
+                SourceRank::Expected,
                 &Header {
                     marker: false,
                     payload_type: 8,

@@ -1,11 +1,12 @@
-//! The echo runtime's media: what a caller says comes back (RFC 3550, RFC 4733). A call that verifies a number hears its code instead.
+//! Media of the built-in echo agent: returns a caller's audio to the caller (RFC 3550, RFC 4733). A call that verifies a number hears its
+//! code instead.
 //!
-//! Owns the RTP sockets, the threads that serve them and who is heard on which. Knows nothing of SIP or SDP: a call
-//! is a number, and what it negotiated comes through [`EchoMedia::update`].
+//! Owns the RTP sockets, the threads that serve them, and the choice of the address that is heard on each. Knows nothing of SIP or SDP: a
+//! call is a number, and [`EchoMedia::update`] passes what it negotiated.
 
-mod agreed;
+mod event;
 mod learning;
-mod news;
+mod negotiated;
 mod ports;
 mod rtp;
 mod session;
@@ -22,16 +23,16 @@ use std::sync::Arc;
 use trunkline_sip::entropy::Entropy;
 use trunkline_sip::moment::Moment;
 
-pub use agreed::Agreed;
-pub use news::News;
-pub use settings::Settings;
+pub use event::MediaEvent;
+pub use negotiated::NegotiatedMedia;
+pub use settings::MediaSettings;
 
 use ports::Ports;
 use session::Session;
 use speech::Speech;
 use worker::Worker;
 
-/// A handle on the echo; clones share it, and the last one dropped ends it.
+/// Handle of the echo; clones share it, and dropping the last one ends it.
 #[derive(Clone)]
 pub struct EchoMedia {
     ports: Arc<Ports>,
@@ -40,15 +41,15 @@ pub struct EchoMedia {
 }
 
 impl EchoMedia {
-    /// Starts the threads; ports are bound when calls need them. `on_news` is called by them with the key of a call.
+    /// Starts the threads; ports are bound when calls need them. The threads call `on_event` with the key of a call.
     ///
     /// # Errors
-    /// The address is not this machine's, no port of the range is free, or the machine refuses sockets or threads.
+    /// The address isn't this machine's, no port of the range is free, or the machine refuses sockets or threads.
     pub fn new(
-        settings: &Settings,
+        settings: &MediaSettings,
         entropy: Entropy,
         clock: impl Fn() -> Moment + Copy + Send + 'static,
-        on_news: impl Fn(u64, News) + Clone + Send + 'static,
+        on_event: impl Fn(u64, MediaEvent) + Clone + Send + 'static,
     ) -> io::Result<Self> {
         describe();
         let polls = (0..settings.workers.max(1))
@@ -58,7 +59,7 @@ impl EchoMedia {
         let running = Arc::new(Running(Arc::clone(&ports)));
         for (index, poll) in polls.into_iter().enumerate() {
             Worker::new(index, poll, Arc::clone(&ports), settings.silence)
-                .start(clock, on_news.clone())?;
+                .start(clock, on_event.clone())?;
         }
         Ok(Self {
             ports,
@@ -66,31 +67,31 @@ impl EchoMedia {
         })
     }
 
-    /// Binds a port at `ip` for the call `key`; what arrives there is discarded until [`EchoMedia::update`]. `None` when all
-    /// ports are taken. A call that has one already gets the same.
+    /// Binds a port at `ip` for the call `key`; packets that arrive there are discarded until [`EchoMedia::update`]. `None` when all ports
+    /// are taken. A call that already has a port gets the same one.
     pub fn open(&self, key: u64, ip: IpAddr) -> Option<SocketAddr> {
         self.ports.open(key, ip)
     }
 
-    /// Takes what the call `key` has negotiated. Nothing is sent before its peer is heard, and then to where it came from.
-    pub fn update(&self, key: u64, agreed: Agreed, now: Moment) {
+    /// Sets what the call `key` has negotiated. Nothing is sent before the peer is heard, and then only to the address it is heard from.
+    pub fn update(&self, key: u64, agreed: NegotiatedMedia, now: Moment) {
         self.ports
             .with_session(key, |session| session.negotiate(agreed, now));
     }
 
-    /// Speaks these digits to the peer of the call `key`, which is not echoed from now on: `is_known` if the address that it has negotiated is
-    /// the one that signals; any other is spoken to once it is heard.
+    /// Speaks these digits to the peer of the call `key`, in place of the echo. With `is_known` the negotiated address is also the one that
+    /// signals, and is spoken to at once; any other peer is spoken to once it is heard.
     pub fn speak_code(&self, key: u64, digits: &[u8], is_known: bool) {
         self.ports
             .speak(key, Speech::new(spoken::code(digits), is_known));
     }
 
-    /// Gives the port of the call `key` back.
+    /// Releases the port of the call `key`.
     pub fn close(&self, key: u64) {
         self.ports.close(key);
     }
 
-    /// How many calls hold a port.
+    /// Returns the number of calls that hold a port.
     pub fn open_calls(&self) -> usize {
         self.ports.open_calls()
     }

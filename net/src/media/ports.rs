@@ -1,6 +1,6 @@
-//! The RTP sockets: bound when a call needs one, kept for a while after it, and which call holds which.
+//! The RTP sockets: bound when a call needs one, kept for a while after it, and assigned to calls.
 //!
-//! A port given back goes to the end of the queue: it rests the longest, and a late packet of the old call finds nobody.
+//! A released port goes to the end of the queue, so that a late packet of its old call finds no new one.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -13,15 +13,15 @@ use mio::{Interest, Registry, Token, Waker};
 use socket2::{Domain, Socket, Type};
 use trunkline_sip::entropy::Entropy;
 
-use super::{Session, Settings, Speech};
+use super::{MediaSettings, Session, Speech};
 
-/// Sockets without a call that are kept bound for the next ones; what is beyond is given back over time.
+/// Sockets without a call that stay bound for the next calls; those beyond are closed over time.
 pub(super) const KEPT: usize = 32;
 
-/// Ports that are tried for one call, which waits meanwhile: each takes about a microsecond.
+/// Most ports that are tried for one call, since its shard waits meanwhile.
 const ATTEMPTS: usize = 128;
 
-/// The token of a worker's waker; sockets have their port as token.
+/// Token of a worker's waker; a socket's token is its port.
 pub(super) const WAKER: Token = Token(0x1_0000);
 
 /// One port of the range.
@@ -32,7 +32,7 @@ pub(super) struct Port {
 }
 
 impl Port {
-    /// The socket and the session; the session is absent while no call holds the port.
+    /// Returns the socket and the session; the session is absent while no call holds the port.
     pub(super) const fn parts(&mut self) -> (Option<&mut UdpSocket>, Option<&mut Box<Session>>) {
         (self.socket.as_mut(), self.session.as_mut())
     }
@@ -42,7 +42,7 @@ impl Port {
 pub(super) struct Ports {
     first: u16,
     ports: Box<[Mutex<Port>]>,
-    /// Which of them have a socket, to be read without their locks.
+    /// Ports that have a socket, readable without their locks.
     is_bound: Box<[AtomicBool]>,
     /// Addresses of this machine.
     own: Vec<IpAddr>,
@@ -55,23 +55,23 @@ pub(super) struct Ports {
     is_stopped: AtomicBool,
 }
 
-/// Who holds what. Locked before a port where both are.
+/// Assignment of ports to calls. Lock order: this before a port.
 struct Stock {
-    /// Bound and free, the one that has rested longest at the front.
+    /// Bound and free, the one that has been free longest at the front.
     free: VecDeque<SocketAddr>,
-    /// Not bound: even ports first (RFC 3550 §11), odd ones when those are all in use.
+    /// Not bound: even ports first (RFC 3550 §11), odd ones when all even ones are in use.
     unbound: VecDeque<u16>,
     held: HashMap<u64, SocketAddr>,
     entropy: Entropy,
 }
 
 impl Ports {
-    /// All ports, none of them bound.
+    /// Creates the table; no port is bound yet.
     ///
     /// # Errors
-    /// The address is not ours, all ports are another program's, or the machine refuses sockets.
+    /// The address isn't this machine's, other programs hold all ports, or the machine refuses sockets.
     pub(super) fn new(
-        settings: &Settings,
+        settings: &MediaSettings,
         polls: &[mio::Poll],
         entropy: Entropy,
     ) -> io::Result<Self> {
@@ -118,7 +118,7 @@ impl Ports {
         })
     }
 
-    /// Takes a port at `ip` for a call.
+    /// Assigns a port at `ip` to a call.
     pub(super) fn open(&self, key: u64, ip: IpAddr) -> Option<SocketAddr> {
         let mut stock = self.stock();
         if let Some(&held) = stock.held.get(&key) {
@@ -145,7 +145,7 @@ impl Ports {
     pub(super) fn with_session(&self, key: u64, change: impl FnOnce(&mut Session)) {
         let held = self.stock().held.get(&key).copied();
         let Some(held) = held else { return };
-        // The call may have ended between the two locks, and another one begun.
+        // Between the two locks the call may have ended, and another one begun on the port.
         if let Some(session) = self
             .port(held.port())
             .session
@@ -156,7 +156,7 @@ impl Ports {
         }
     }
 
-    /// Begins to speak to the peer of a call: its worker is woken, and from then on looks every few milliseconds.
+    /// Begins to speak to the peer of a call: wakes its worker, which then polls every few milliseconds.
     pub(super) fn speak(&self, key: u64, speech: Speech) {
         let Some(held) = self.stock().held.get(&key).copied() else {
             return;
@@ -164,11 +164,12 @@ impl Ports {
         self.with_session(key, |session| session.say(speech));
         self.speaking().push(held.port());
         let (_, waker) = &self.workers[usize::from(held.port()) % self.workers.len()];
-        // A worker that can't be woken still comes round once a second.
+        // A worker that can't be woken still runs once a second.
         let _ = waker.wake();
     }
 
-    /// The ports of a worker whose calls are spoken to, and from now on no others but those that `keep` says.
+    /// Calls `keep` for each port of a worker whose call is spoken to, and drops the ports for which it returns false. Returns whether any
+    /// is left.
     pub(super) fn speaking_of(&self, worker: usize, mut keep: impl FnMut(u16) -> bool) -> bool {
         let count = self.workers.len();
         let of_worker = |port: &u16| usize::from(*port) % count == worker;
@@ -188,7 +189,7 @@ impl Ports {
         self.stock().held.len()
     }
 
-    /// Whether an address is an RTP port of this node.
+    /// Returns whether an address is an RTP port of this node.
     pub(super) fn is_ours(&self, address: SocketAddr) -> bool {
         let ip = address.ip().to_canonical();
         let is_here = ip.is_loopback() || self.own.contains(&ip);
@@ -200,7 +201,7 @@ impl Ports {
         is_here && is_bound()
     }
 
-    /// Whether an address is a listener of this node for SIP or HTTP. A packet from there is forged.
+    /// Returns whether an address is a listener of this node for SIP or HTTP. A packet from there is forged.
     pub(super) fn is_listener(&self, address: SocketAddr) -> bool {
         let ip = address.ip().to_canonical();
         self.listeners.iter().any(|listener| {
@@ -211,7 +212,7 @@ impl Ports {
         })
     }
 
-    /// The ports that a worker serves.
+    /// Returns the ports that a worker serves.
     pub(super) fn of_worker(&self, worker: usize) -> impl Iterator<Item = u16> {
         let (first, count) = (self.first, self.workers.len());
         (0..self.ports.len())
@@ -225,7 +226,7 @@ impl Ports {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks the kernel to tell again that the socket is readable, for a worker that left some of it for later.
+    /// Has the kernel report the socket as readable again, for a worker that left some of its packets for later.
     pub(super) fn rearm(&self, port: u16) -> io::Result<()> {
         match &mut self.port(port).socket {
             Some(socket) => self
@@ -235,7 +236,7 @@ impl Ports {
         }
     }
 
-    /// Gives back a part of the free sockets beyond [`KEPT`], so that a load that has ended leaves few behind.
+    /// Closes a part of the free sockets beyond [`KEPT`], so that few remain after a burst of calls.
     pub(super) fn shrink(&self) {
         let mut stock = self.stock();
         let excess = stock.free.len().saturating_sub(KEPT);
@@ -244,7 +245,7 @@ impl Ports {
         }
     }
 
-    /// How many sockets are bound, held by a call or free.
+    /// Returns the number of bound sockets, assigned or free.
     pub(super) fn bound(&self) -> usize {
         let stock = self.stock();
         stock.free.len() + stock.held.len()
@@ -252,7 +253,7 @@ impl Ports {
 
     pub(super) fn stop(&self) {
         self.is_stopped.store(true, Ordering::Relaxed);
-        // A worker that can't be woken still comes round once a second.
+        // A worker that can't be woken still runs once a second.
         for (_, waker) in &self.workers {
             let _ = waker.wake();
         }
@@ -262,7 +263,7 @@ impl Ports {
         self.is_stopped.load(Ordering::Relaxed)
     }
 
-    /// Binds a port at `ip`. One that rests at another address gives way once no other is left.
+    /// Binds a port at `ip`. If none is left, a free one at another address is closed first.
     fn bind(&self, stock: &mut Stock, ip: IpAddr) -> Option<SocketAddr> {
         let bound = self.try_bind(stock, ip);
         if bound.is_some() || !self.give_back_one(stock) {
@@ -296,7 +297,7 @@ impl Ports {
             return false;
         };
         let port = address.port();
-        // Closing takes the socket out of its worker's poll as well.
+        // Closing also removes the socket from its worker's poll.
         self.port(port).socket = None;
         self.mark(port, false);
         stock.return_unbound(port);
@@ -331,11 +332,11 @@ impl Stock {
     }
 }
 
-/// Binds the first of these ports that is free at `ip`, after `attempts` at most. It is taken out of them, and those that another
-/// program holds go to the end.
+/// Binds the first of these ports that is free at `ip`, after at most `attempts`, and removes it from the list. Ports that another program
+/// holds go to the end.
 ///
 /// # Errors
-/// The address is not ours or the machine refuses more sockets.
+/// The address isn't this machine's, or the machine refuses more sockets.
 fn bind_first(
     ports: &mut VecDeque<u16>,
     ip: IpAddr,

@@ -1,9 +1,9 @@
-//! An RTP packet, read and given a header of our own in place (RFC 3550 §5.1).
+//! An RTP packet: parsing, and rewriting its header in place (RFC 3550 §5.1).
 
-/// The fixed header's length in octets.
+/// Length of the fixed header in octets.
 const HEADER: usize = 12;
 
-/// The fields of a packet's header that matter to an echo.
+/// Header fields that matter to an echo.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct Header {
     pub(super) marker: bool,
@@ -13,7 +13,7 @@ pub(super) struct Header {
     pub(super) ssrc: u32,
 }
 
-/// A packet: its header, and where its payload lies.
+/// A packet: its header, and the range of its payload.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct Packet {
     pub(super) header: Header,
@@ -22,8 +22,8 @@ pub(super) struct Packet {
 }
 
 impl Packet {
-    /// Reads a packet; `None` if it is no RTP, or has no payload. RTCP, which shares the first octet's form, has
-    /// payload types 72 to 76 when read as RTP and is told apart by whoever knows the negotiated types (RFC 5761 §4).
+    /// Parses a packet; `None` if it isn't RTP, or has no payload. RTCP, whose first octet has the same form, has payload types 72 to 76
+    /// when parsed as RTP: the caller rejects it by the negotiated types (RFC 5761 §4).
     pub(super) fn read(octets: &[u8]) -> Option<Self> {
         const VERSION: u8 = 2;
         let head: &[u8; HEADER] = octets.first_chunk()?;
@@ -46,13 +46,12 @@ impl Packet {
         (start < end).then_some(Self { header, start, end })
     }
 
-    /// What the packet carries.
+    /// Returns the payload.
     pub(super) fn payload<'p>(&self, octets: &'p [u8]) -> &'p [u8] {
         &octets[self.start..self.end]
     }
 
-    /// Writes `header` before the payload, without the sources, extension and padding that the packet came with, and
-    /// returns the new packet.
+    /// Writes `header` in front of the payload, dropping contributing sources, extension and padding, and returns the new packet.
     pub(super) fn rewrite<'p>(&self, octets: &'p mut [u8], header: &Header) -> &'p [u8] {
         let packet = &mut octets[self.start - HEADER..self.end];
         put(packet, header);
@@ -60,7 +59,7 @@ impl Packet {
     }
 }
 
-/// A packet of our own; `None` where `octets` have no room for it.
+/// Writes a new packet; `None` where `octets` have no room for it.
 pub(super) fn write<'p>(octets: &'p mut [u8], header: &Header, payload: &[u8]) -> Option<&'p [u8]> {
     let packet = octets.get_mut(..HEADER + payload.len())?;
     put(packet, header);
@@ -76,7 +75,7 @@ fn put(packet: &mut [u8], header: &Header) {
     packet[8..12].copy_from_slice(&header.ssrc.to_be_bytes());
 }
 
-/// Where the payload begins, behind contributing sources and the header extension (RFC 3550 §5.3.1).
+/// Returns the start of the payload, behind contributing sources and the header extension (RFC 3550 §5.3.1).
 fn payload_start(octets: &[u8], first: u8) -> Option<usize> {
     let sources = HEADER + usize::from(first & 0x0f) * 4;
     if first & 0x10 == 0 {
@@ -86,7 +85,7 @@ fn payload_start(octets: &[u8], first: u8) -> Option<usize> {
     Some(sources + 4 + usize::from(u16::from_be_bytes([extension[2], extension[3]])) * 4)
 }
 
-/// How many octets at the end are padding; `None` if more than there are, or none where some are announced.
+/// Returns the number of padding octets; `None` if the packet announces none, or more than it has.
 fn padding(octets: &[u8], first: u8) -> Option<usize> {
     if first & 0x20 == 0 {
         return Some(0);

@@ -1,8 +1,8 @@
-//! One call's echo: whom it hears, and the stream it sends. Pure: packets and time come in, packets go out.
+//! The echo of one call: the peer that it hears, and the stream that it sends. Pure: packets and time come in, packets go out.
 //!
-//! The peer is answered where it is heard from (symmetric RTP, RFC 4961), which may differ from what it signalled when a
-//! NAT is between. Its address is learnt from packets in sequence, and nothing of another address is taken or answered.
-//! The stream sent is our own: one SSRC, numbers and timestamps without a seam whatever the peer does.
+//! Packets go to the address that the peer is heard from (symmetric RTP, RFC 4961), which may differ from the signalled one behind a NAT.
+//! That address is learnt from packets in sequence; packets of other addresses are dropped. The sent stream is our own: one SSRC, with
+//! continuous sequence numbers and timestamps whatever the peer does.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -10,38 +10,38 @@ use std::time::Duration;
 
 use trunkline_sip::moment::Moment;
 
-use super::Agreed;
+use super::NegotiatedMedia;
 use super::learning::Learning;
 use super::rtp::{self, Header, Packet};
-use super::speech::{Said, Speech};
+use super::speech::{Speech, SpeechPacket};
 
-/// Packets sent in any second, at most: a tenth more than a stream of 20 ms, and keys beside it.
+/// Most packets sent in any second: a stream of 20 ms packets, a tenth more, and DTMF beside it.
 const PER_SECOND: usize = 60;
 
-/// Nobody presses keys faster.
+/// Least time between two key presses of a person.
 const KEY: Duration = Duration::from_millis(40);
 
-/// Timestamp units a millisecond: PCMU, PCMA and telephone-event beside them run at 8 kHz (RFC 3551 §6).
+/// Timestamp units per millisecond: PCMU, PCMA and the telephone-events beside them run at 8 kHz (RFC 3551 §6).
 const UNITS_PER_MILLISECOND: u64 = 8;
 
 /// The echo of one call.
 #[derive(Debug)]
 pub(super) struct Session {
     key: u64,
-    agreed: Option<Agreed>,
+    agreed: Option<NegotiatedMedia>,
     learning: Learning,
-    /// When the peer was heard last, or since when it should be.
+    /// Time at which the peer was last heard, or from which it should be heard.
     heard_at: Moment,
     is_silence_reported: bool,
     stream: Stream,
     keys: Keys,
     pace: Pace,
-    /// What it hears instead of its echo.
+    /// Audio that the peer hears instead of its echo.
     speech: Option<Speech>,
 }
 
 impl Session {
-    /// A call without anything negotiated. `seed` makes SSRC and first numbers unpredictable (RFC 3550 §5.1).
+    /// Creates a session that has negotiated nothing. `seed` makes SSRC and first numbers unpredictable (RFC 3550 §5.1).
     pub(super) fn new(key: u64, seed: u64) -> Self {
         Self {
             key,
@@ -56,12 +56,12 @@ impl Session {
         }
     }
 
-    /// Says this instead of an echo from now on.
+    /// Plays this instead of the echo from now on.
     pub(super) fn say(&mut self, speech: Speech) {
         self.speech = Some(speech);
     }
 
-    /// The next packet of what is said, if it is due: written to `octets`, for this address. Nothing is said to a peer on hold.
+    /// Writes the next packet of speech to `octets`, if it is due, and returns its destination. Sends nothing to a peer on hold.
     pub(super) fn speak<'p>(
         &mut self,
         octets: &'p mut [u8],
@@ -70,17 +70,17 @@ impl Session {
         let agreed = self.agreed.filter(|agreed| !agreed.is_held())?;
         let heard = self.learning.source();
         let said = self.speech.as_mut()?.next(&agreed, heard, now)?;
-        let Said { to, payload, .. } = &said;
+        let SpeechPacket { to, payload, .. } = &said;
         let header = self.stream.own(agreed.payload, said.is_first);
         Some((*to, rtp::write(octets, &header, payload)?))
     }
 
-    /// Whether it hears something of ours instead of its echo.
+    /// Returns whether the peer hears speech instead of its echo.
     pub(super) const fn is_spoken_to(&self) -> bool {
         self.speech.is_some()
     }
 
-    /// Whether all was said; true once.
+    /// Returns whether the speech has ended; true once.
     pub(super) fn take_end(&mut self) -> bool {
         self.speech.as_mut().is_some_and(Speech::take_end)
     }
@@ -89,9 +89,9 @@ impl Session {
         self.key
     }
 
-    /// Takes what an offer and its answer agreed on, and begins to learn the peer anew. A peer that stays where it was
-    /// is heard meanwhile; one that moves, or comes back from hold, is waited for.
-    pub(super) fn negotiate(&mut self, agreed: Agreed, now: Moment) {
+    /// Sets the result of an offer and its answer, and learns the peer's address again. A peer that stays at its address is heard
+    /// meanwhile; one that moves, or comes back from hold, is waited for.
+    pub(super) fn negotiate(&mut self, agreed: NegotiatedMedia, now: Moment) {
         let moves = self
             .agreed
             .is_none_or(|before| before.remote != agreed.remote);
@@ -103,8 +103,8 @@ impl Session {
         self.agreed = Some(agreed);
     }
 
-    /// Takes a packet and returns what is to be sent where; `None` for what is not echoed. `is_ours` tells whether an
-    /// address is an RTP port of this node.
+    /// Takes a packet and returns the echo and its destination; `None` if nothing is echoed. `is_ours` returns whether an address is an RTP
+    /// port of this node.
     pub(super) fn receive<'p>(
         &mut self,
         octets: &'p mut [u8],
@@ -138,12 +138,12 @@ impl Session {
         Some((source, packet.rewrite(octets, &header)))
     }
 
-    /// The digit that the last packet was the first to tell of.
+    /// Returns the digit that the last packet reported for the first time.
     pub(super) const fn take_digit(&mut self) -> Option<u8> {
         self.keys.pressed.take()
     }
 
-    /// Whether the peer should be heard and has not been for `patience`; true once until it is heard again.
+    /// Returns whether the peer should be heard and has been silent for `patience`; true once until it is heard again.
     pub(super) fn report_silence(&mut self, patience: Duration, now: Moment) -> bool {
         let is_expected = self.agreed.is_some_and(|agreed| !agreed.is_held());
         let is_news =
@@ -153,7 +153,7 @@ impl Session {
     }
 }
 
-/// When the last packets were sent, the oldest at the front.
+/// Times of the last packets sent, the oldest at the front.
 #[derive(Debug, Default)]
 struct Pace {
     sent: VecDeque<Moment>,
@@ -177,11 +177,11 @@ impl Pace {
     }
 }
 
-/// The keys that the peer presses. Each is told of by many packets, some of which may be lost or late: it is the first of them
-/// that counts, and its timestamp names the key's event (RFC 4733 §2.5.1).
+/// Keys that the peer presses. Many packets report each key press, some of which may be lost or late. The first of them counts; its
+/// timestamp identifies the event (RFC 4733 §2.5.1).
 #[derive(Debug, Default)]
 struct Keys {
-    /// SSRC and timestamp of the last event, and when it was first heard of.
+    /// SSRC and timestamp of the last event, and the time of its first packet.
     last: Option<(u32, u32, Moment)>,
     pressed: Option<u8>,
 }
@@ -201,18 +201,18 @@ impl Keys {
     }
 }
 
-/// The stream we send: the peer's numbers and timestamps, moved to where ours stand.
+/// The stream that is sent: the peer's sequence numbers and timestamps, shifted to continue ours.
 #[derive(Debug)]
 struct Stream {
     ssrc: u32,
-    /// The last packet sent.
+    /// Sequence number of the last packet sent.
     sequence: u16,
     timestamp: u32,
     sent_at: Moment,
     incoming: Option<Incoming>,
 }
 
-/// The peer's stream, and how far ours is from it.
+/// The peer's stream, and the offsets from it to ours.
 #[derive(Copy, Clone, Debug)]
 struct Incoming {
     ssrc: u32,
@@ -232,8 +232,8 @@ impl Stream {
         }
     }
 
-    /// The header under which a packet is sent back. Losses and reordering stay what they are: the peer's order is
-    /// kept, and only a new stream of the peer's is joined to the end of ours, with the marker set.
+    /// Returns the header of an echoed packet. Losses and reordering stay as they are, since the peer's order is kept. Only a new stream of
+    /// the peer is appended to the end of ours, with the marker set.
     fn next(&mut self, header: &Header, now: Moment) -> Header {
         let known = self
             .incoming
@@ -257,7 +257,7 @@ impl Stream {
         }
     }
 
-    /// The header of a packet of our own, 20 ms after the one before.
+    /// Returns the header of a packet of our own, 20 ms after the one before.
     const fn own(&mut self, payload_type: u8, marker: bool) -> Header {
         self.sequence = self.sequence.wrapping_add(1);
         self.timestamp = self
@@ -281,7 +281,7 @@ impl Stream {
             None => 0,
         };
 
-        // Timestamps wrap around at 32 bits, so that the low half of a pause of any length is what counts.
+        // Timestamps wrap around at 32 bits, so only the low half of a long pause counts.
         let timestamp = self
             .timestamp
             .wrapping_add((pause & u64::from(u32::MAX)) as u32);
@@ -296,7 +296,7 @@ impl Stream {
     }
 }
 
-/// RFC 3550 appendix A.1: in the half of the circle that lies ahead.
+/// Returns whether a sequence number lies ahead of the last: in the next half of the circle (RFC 3550 §A.1).
 const fn is_after(sequence: u16, last: u16) -> bool {
     matches!(sequence.wrapping_sub(last), 1..0x8000)
 }
@@ -326,9 +326,9 @@ mod tests {
         octets
     }
 
-    fn agreed(remote: &str) -> Agreed {
+    fn agreed(remote: &str) -> NegotiatedMedia {
         let remote = address(remote);
-        Agreed {
+        NegotiatedMedia {
             remote,
             payload: 8,
             telephone_event: Some(101),

@@ -1,46 +1,46 @@
-//! Audio of our own for one call, in packets of 20 ms: paced by the clock, since a listener may send nothing. Pure.
+//! Speech for one call, in packets of 20 ms, paced by the clock since a listener may send nothing. Pure.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use trunkline_sip::moment::Moment;
 
-use super::agreed::{Agreed, PCMA};
+use super::negotiated::{NegotiatedMedia, PCMA};
 use super::spoken::a_law;
 
-/// Samples and octets of a packet.
+/// Octets of a packet, one for each sample.
 const PACKET: usize = 160;
 const PACKET_TIME: Duration = Duration::from_millis(20);
-/// Packets of silence for a listener that isn't heard: they open what stands between (RFC 4961), and are few, since the address is
-/// nothing but what SDP said.
+/// Packets of silence for a listener that isn't heard. They open a NAT or firewall in between (RFC 4961), and are few, since the address is
+/// only what SDP claims.
 const OPENING: u32 = 4;
 const OPENING_TIME: Duration = Duration::from_millis(200);
-/// How long a listener that isn't heard is waited for.
+/// Time to wait for a listener that isn't heard.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// So far behind its time audio goes on from here instead of catching up.
+/// Delay after which audio continues from the present instead of catching up.
 const LATE: Duration = Duration::from_millis(200);
 const SILENCE: [u8; PACKET] = [0xff; PACKET];
 
-/// What is to be sent to the listener.
+/// Audio to be sent to the listener, and the progress of sending it.
 #[derive(Debug)]
 pub(super) struct Speech {
     /// µ-law.
     audio: Box<[u8]>,
-    /// Octets that were sent.
+    /// Octets sent so far.
     at: usize,
-    /// Where the address in SDP is the one that signals, it is spoken to unheard.
+    /// The address in SDP is the one that signals: it is spoken to before it is heard.
     is_known: bool,
-    /// Since when there is an address in SDP.
+    /// Time at which SDP first gave an address.
     since: Option<Moment>,
-    /// When the next packet is due.
+    /// Time at which the next packet is due.
     due: Option<Moment>,
     opened: u32,
     is_over: bool,
 }
 
-/// A packet's timestamp units after the first, its payload, and whether it is the first.
+/// A packet of speech: its destination, its payload, and whether it is the first.
 #[derive(PartialEq, Eq, Debug)]
-pub(super) struct Said {
+pub(super) struct SpeechPacket {
     pub(super) to: SocketAddr,
     pub(super) payload: [u8; PACKET],
     pub(super) is_first: bool,
@@ -59,13 +59,13 @@ impl Speech {
         }
     }
 
-    /// The next packet if it is due. `heard` is the address that the listener was learnt at.
+    /// Returns the next packet if it is due. `heard` is the address that was learnt for the listener.
     pub(super) fn next(
         &mut self,
-        agreed: &Agreed,
+        agreed: &NegotiatedMedia,
         heard: Option<SocketAddr>,
         now: Moment,
-    ) -> Option<Said> {
+    ) -> Option<SpeechPacket> {
         let since = *self.since.get_or_insert(now);
         let listener = heard.or_else(|| self.is_known.then_some(agreed.remote));
         let Some(to) = listener else {
@@ -90,12 +90,17 @@ impl Speech {
         Some(said(to, octets, agreed, is_first))
     }
 
-    /// Whether all was said, or nobody came to hear it; true once.
+    /// Returns whether the speech has ended, or no listener was heard in time; true once.
     pub(super) const fn take_end(&mut self) -> bool {
         std::mem::replace(&mut self.is_over, false)
     }
 
-    fn open(&mut self, agreed: &Agreed, waited: Duration, now: Moment) -> Option<Said> {
+    fn open(
+        &mut self,
+        agreed: &NegotiatedMedia,
+        waited: Duration,
+        now: Moment,
+    ) -> Option<SpeechPacket> {
         self.is_over |= waited >= PATIENCE;
         let is_due = self.due.is_none_or(|due| due <= now);
         if self.opened == OPENING || !is_due {
@@ -107,12 +112,17 @@ impl Speech {
     }
 }
 
-fn said(to: SocketAddr, octets: &[u8; PACKET], agreed: &Agreed, is_first: bool) -> Said {
+fn said(
+    to: SocketAddr,
+    octets: &[u8; PACKET],
+    agreed: &NegotiatedMedia,
+    is_first: bool,
+) -> SpeechPacket {
     let payload = match agreed.payload {
         PCMA => octets.map(a_law),
         _ => *octets,
     };
-    Said {
+    SpeechPacket {
         to,
         payload,
         is_first,
@@ -129,9 +139,9 @@ mod tests {
         Moment::from_secs(1_000) + Duration::from_millis(milliseconds)
     }
 
-    fn agreed(payload: u8) -> Agreed {
+    fn agreed(payload: u8) -> NegotiatedMedia {
         let remote: SocketAddr = SIGNALLED.parse().unwrap();
-        Agreed {
+        NegotiatedMedia {
             remote,
             payload,
             telephone_event: None,

@@ -1,6 +1,6 @@
-//! A number that is spoken: "Your code is", then its digits, twice, as 8 kHz G.711 µ-law. The clips are `assets/spoken`.
+//! Audio of a verification code: "Your code is", then its digits, twice, as 8 kHz G.711 µ-law. The clips are in `assets/spoken`.
 
-/// Octets of a second.
+/// Octets per second.
 const SECOND: usize = 8_000;
 /// Silence in µ-law.
 const SILENCE: u8 = 0xff;
@@ -19,7 +19,7 @@ const DIGITS: [&[u8]; 10] = [
     include_bytes!("../../../assets/spoken/9.ulaw"),
 ];
 
-/// The code in speech. What is no digit isn't spoken.
+/// Returns the code as audio. Characters that are no digits are skipped.
 pub(super) fn code(digits: &[u8]) -> Vec<u8> {
     let mut audio = Vec::new();
     let pause = |audio: &mut Vec<u8>, length: usize| audio.resize(audio.len() + length, SILENCE);
@@ -40,7 +40,7 @@ pub(super) fn code(digits: &[u8]) -> Vec<u8> {
     audio
 }
 
-/// A-law for µ-law (ITU-T G.711).
+/// Converts µ-law to A-law (ITU-T G.711).
 pub(super) const fn a_law(mu_law: u8) -> u8 {
     let octet = !mu_law;
     let is_negative = octet & 0x80 != 0;

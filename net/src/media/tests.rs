@@ -18,7 +18,7 @@ fn loopback(test: u8) -> IpAddr {
 }
 
 fn media(test: u8, ports: RangeInclusive<u16>) -> EchoMedia {
-    let settings = Settings {
+    let settings = MediaSettings {
         ports,
         ips: vec![loopback(test)],
         own: Vec::new(),
@@ -37,8 +37,8 @@ fn peer(test: u8) -> UdpSocket {
     socket
 }
 
-fn agreed(remote: SocketAddr, telephone_event: Option<u8>) -> Agreed {
-    Agreed {
+fn agreed(remote: SocketAddr, telephone_event: Option<u8>) -> NegotiatedMedia {
+    NegotiatedMedia {
         remote,
         payload: 8,
         telephone_event,
@@ -146,7 +146,7 @@ fn a_range_without_a_free_port_or_a_foreign_address_is_an_error() {
         ),
     ];
     for (name, ip, expected) in cases {
-        let settings = Settings {
+        let settings = MediaSettings {
             ports: 20_002..=20_002,
             ips: vec![ip],
             own: Vec::new(),
@@ -179,7 +179,7 @@ fn a_load_that_has_ended_leaves_few_sockets() {
 #[test]
 fn a_call_that_falls_silent_is_reported_by_its_key() {
     let (reports, silent) = mpsc::channel();
-    let settings = Settings {
+    let settings = MediaSettings {
         ports: 20_000..=20_001,
         ips: vec![loopback(6)],
         own: Vec::new(),
@@ -199,13 +199,13 @@ fn a_call_that_falls_silent_is_reported_by_its_key() {
     // Anything that arrives wakes the worker.
     peer(6).send_to(b"?", ours).unwrap();
     let told = silent.recv_timeout(Duration::from_secs(5));
-    assert_eq!(told, Ok((77, News::Silent)));
+    assert_eq!(told, Ok((77, MediaEvent::Silent)));
 }
 
 #[test]
 fn a_key_is_told_with_its_call() {
     let (reports, pressed) = mpsc::channel();
-    let settings = Settings {
+    let settings = MediaSettings {
         ports: 20_000..=20_001,
         ips: vec![loopback(8)],
         own: Vec::new(),
@@ -223,7 +223,7 @@ fn a_key_is_told_with_its_call() {
         peer.send_to(&key, ours).unwrap();
     }
     let told = pressed.recv_timeout(Duration::from_secs(5));
-    assert_eq!(told, Ok((5, News::Digit(7))));
+    assert_eq!(told, Ok((5, MediaEvent::Digit(7))));
     let mut echo = [0; 100];
     for _ in 1..4 {
         peer.recv_from(&mut echo).unwrap();
@@ -234,7 +234,7 @@ fn a_key_is_told_with_its_call() {
 #[test]
 fn the_last_handle_dropped_ends_the_threads() {
     let (held, ended) = mpsc::channel::<u64>();
-    let settings = Settings {
+    let settings = MediaSettings {
         ports: 20_000..=20_001,
         ips: vec![loopback(7)],
         own: Vec::new(),
@@ -262,7 +262,7 @@ fn the_last_handle_dropped_ends_the_threads() {
 #[test]
 fn a_listener_of_this_node_is_never_a_peer() {
     let (listener, honest) = (peer(12), peer(12));
-    let settings = Settings {
+    let settings = MediaSettings {
         ports: 20_100..=20_109,
         ips: vec![loopback(12)],
         own: Vec::new(),

@@ -1,4 +1,5 @@
-//! A thread that serves a share of the RTP sockets: reads what came, sends the echo, keeps house once a second.
+//! A thread that serves a share of the RTP sockets: receives packets, sends the echo and, once a second, reports silent calls and closes
+//! surplus sockets.
 
 use std::io;
 use std::sync::Arc;
@@ -8,22 +9,22 @@ use mio::event::Event;
 use mio::{Events, Poll};
 use trunkline_sip::moment::Moment;
 
-use super::News;
+use super::MediaEvent;
 use super::ports::Ports;
 
-/// Packets read from one socket before the others have their turn.
+/// Most packets read from one socket before the others have their turn.
 const TURN: usize = 16;
 
-/// How often a worker looks for silence and gives back sockets.
+/// Interval at which a worker looks for silent calls and closes surplus sockets.
 const ROUND: Duration = Duration::from_secs(1);
 
-/// How often a worker looks for packets of its own that are due, while it has any to send.
+/// Interval at which a worker looks for due packets of speech, while it has any to send.
 const SPEAKING: Duration = Duration::from_millis(5);
 
-/// Packets of speech that one call is sent in a turn.
+/// Most packets of speech that one call is sent at a time.
 const SPOKEN: usize = 10;
 
-/// Longer packets are no audio of a telephone call.
+/// Buffer size in octets. Longer packets are no telephone audio.
 const LONGEST: usize = 2_048;
 
 /// One worker.
@@ -33,18 +34,18 @@ pub(super) struct Worker {
     ports: Arc<Ports>,
     silence: Duration,
     packets: Packets,
-    /// Digits that are to be told.
+    /// Digits to be reported, with the key of their call.
     pressed: Vec<(u64, u8)>,
 }
 
-/// What a worker counts between two rounds.
+/// Counts between two rounds.
 #[derive(Default)]
 struct Packets {
     echoed: u64,
     discarded: u64,
 }
 
-/// What a turn at a socket came to.
+/// Result of a turn at a socket.
 #[derive(PartialEq, Eq)]
 enum Turn {
     Emptied,
@@ -67,16 +68,16 @@ impl Worker {
     pub(super) fn start(
         self,
         clock: impl Fn() -> Moment + Send + 'static,
-        on_news: impl Fn(u64, News) + Send + 'static,
+        on_event: impl Fn(u64, MediaEvent) + Send + 'static,
     ) -> io::Result<()> {
         let name = format!("media-{}", self.index);
         std::thread::Builder::new()
             .name(name)
-            .spawn(move || self.run(clock, on_news))
+            .spawn(move || self.run(clock, on_event))
             .map(drop)
     }
 
-    fn run(mut self, clock: impl Fn() -> Moment, on_news: impl Fn(u64, News)) {
+    fn run(mut self, clock: impl Fn() -> Moment, on_event: impl Fn(u64, MediaEvent)) {
         let mut events = Events::with_capacity(1_024);
         let mut buffer = [0; LONGEST];
         let mut round_at = clock() + ROUND;
@@ -95,15 +96,15 @@ impl Worker {
             for event in &events {
                 self.handle_event(event, &mut buffer, now);
                 for (key, digit) in self.pressed.drain(..) {
-                    on_news(key, News::Digit(digit));
+                    on_event(key, MediaEvent::Digit(digit));
                 }
             }
 
-            is_speaking = self.speak(&mut buffer, &on_news, now);
+            is_speaking = self.speak(&mut buffer, &on_event, now);
 
             if now >= round_at {
                 round_at = now + ROUND;
-                self.make_round(&on_news, now);
+                self.make_round(&on_event, now);
             }
         }
     }
@@ -130,7 +131,7 @@ impl Worker {
             let (length, source) = match socket.recv_from(buffer) {
                 Ok(received) => received,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Turn::Emptied,
-                // Word of an earlier packet's fate: the next one may be there all the same.
+                // An ICMP error of an earlier packet; the next packet may be readable all the same.
                 Err(_) => continue,
             };
             let echo = session
@@ -157,8 +158,13 @@ impl Worker {
         Turn::MoreToRead
     }
 
-    /// Sends what is due of the speech of all calls; whether any of them goes on.
-    fn speak(&self, buffer: &mut [u8; LONGEST], on_news: impl Fn(u64, News), now: Moment) -> bool {
+    /// Sends the due packets of speech of all calls; returns whether any speech continues.
+    fn speak(
+        &self,
+        buffer: &mut [u8; LONGEST],
+        on_event: impl Fn(u64, MediaEvent),
+        now: Moment,
+    ) -> bool {
         self.ports.speaking_of(self.index, |port| {
             let mut port = self.ports.port(port);
             let (Some(socket), Some(session)) = port.parts() else {
@@ -175,17 +181,17 @@ impl Worker {
 
             let is_over = session.take_end();
             if is_over {
-                on_news(session.key(), News::Spoken);
+                on_event(session.key(), MediaEvent::Spoken);
             }
 
             !is_over && session.is_spoken_to()
         })
     }
 
-    fn make_round(&mut self, on_news: impl Fn(u64, News), now: Moment) {
+    fn make_round(&mut self, on_event: impl Fn(u64, MediaEvent), now: Moment) {
         for port in self.ports.of_worker(self.index) {
             if let Some(key) = self.silent_call(port, now) {
-                on_news(key, News::Silent);
+                on_event(key, MediaEvent::Silent);
             }
         }
         self.publish();
@@ -194,7 +200,7 @@ impl Worker {
         }
     }
 
-    /// The call on `port`, if it has just become silent.
+    /// Returns the call on `port`, if it has just become silent.
     fn silent_call(&self, port: u16, now: Moment) -> Option<u64> {
         let mut port = self.ports.port(port);
         let (_, session) = port.parts();

@@ -60,7 +60,7 @@ pub(crate) async fn place(
 fn node_for(api: &Api, order: &Order) -> Option<u8> {
     let view = api.directory().load();
     let org = view.org(order.org)?;
-    let way = org.ways_out.get(&order.agent)?;
+    let way = org.outbound_routes.get(&order.agent)?;
     let trunk = org.trunk.as_ref().filter(|_| way.peer.is_none())?;
     api.engine()?.node_of_registration(trunk.id)
 }

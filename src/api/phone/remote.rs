@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 use trunkline_calls::outbound::Order;
 use trunkline_calls::transfer::Ask;
-use trunkline_store::{Asking, Call, asks};
+use trunkline_store::{Call, CommandState, node_commands};
 use uuid::Uuid;
 
 use super::command_result::CommandResult;
@@ -106,13 +106,14 @@ async fn ask(
     let what = serde_json::to_string(asked).map_err(|fault| ApiError::Broke(Box::new(fault)))?;
     let (org, _) = of;
     let ask = api
-        .write(move |tx, now| asks::put(tx, of, node, &what, now))
+        .write(move |tx, now| node_commands::put(tx, of, node, &what, now))
         .await?;
     let answered = tokio::time::timeout(TIMEOUT, async {
         loop {
             tokio::time::sleep(CHECK_INTERVAL).await;
-            if let Asking::Answered(status, body) =
-                api.read(move |tx| asks::state(tx, org, ask)).await?
+            if let CommandState::Answered(status, body) = api
+                .read(move |tx| node_commands::state(tx, org, ask))
+                .await?
             {
                 return Ok::<_, trunkline_store::Error>((status, body));
             }
@@ -120,7 +121,9 @@ async fn ask(
     })
     .await;
 
-    let untouched = api.write(move |tx, _| asks::forget(tx, org, ask)).await;
+    let untouched = api
+        .write(move |tx, _| node_commands::forget(tx, org, ask))
+        .await;
     match answered {
         Ok(answered) => {
             let (status, body) = answered?;
@@ -200,19 +203,22 @@ pub(in crate::api) async fn serve(api: Api) {
 }
 
 /// Takes the commands for this node. Most checks find none and need no write transaction.
-async fn take(api: &Api, node: u8) -> Result<Vec<asks::Ask>, trunkline_store::Error> {
+async fn take(
+    api: &Api,
+    node: u8,
+) -> Result<Vec<node_commands::NodeCommand>, trunkline_store::Error> {
     let since = api.now() - TIMEOUT;
     if !api
-        .read(move |tx| asks::are_waiting(tx, node, since))
+        .read(move |tx| node_commands::are_waiting(tx, node, since))
         .await?
     {
         return Ok(Vec::new());
     }
-    api.write(move |tx, now| asks::take(tx, node, since, now))
+    api.write(move |tx, now| node_commands::take(tx, node, since, now))
         .await
 }
 
-async fn carry_out(api: Api, ask: asks::Ask) {
+async fn carry_out(api: Api, ask: node_commands::NodeCommand) {
     let done = match serde_json::from_str::<NodeCommand>(&ask.what) {
         Ok(NodeCommand::Place { place }) => commands::outbound::begin(&api, place).await,
         Ok(NodeCommand::CallActor(command)) => {
@@ -230,7 +236,8 @@ async fn carry_out(api: Api, ask: asks::Ask) {
         Err(error) => (error.status(), Refusal::from(&error).written()),
     };
 
-    let answered = api.write(move |tx, _| asks::answer(tx, ask.id, status.as_u16(), &body));
+    let answered =
+        api.write(move |tx, _| node_commands::answer(tx, ask.id, status.as_u16(), &body));
     if let Err(error) = answered.await {
         tracing::warn!(call.id = %ask.call_id, %error, "storing the result of another node's command failed");
     }

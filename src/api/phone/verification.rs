@@ -15,7 +15,7 @@ use trunkline_calls::Reason;
 use trunkline_calls::target::default_port;
 use trunkline_calls::verification::{SpokenCode, Verification};
 use trunkline_model::address::NamedBy;
-use trunkline_model::view::{PeerLogin, WayOut};
+use trunkline_model::view::{OutboundRoute, PeerLogin};
 use trunkline_routing::E164;
 use trunkline_store::{Kind, MadeCode, TRIES, TriedCode, number_codes};
 use uuid::Uuid;
@@ -196,14 +196,14 @@ fn drawn() -> [u8; 6] {
 }
 
 /// Operator's route in the form that calls use.
-fn way(trunk: &VerificationTrunk) -> WayOut {
+fn way(trunk: &VerificationTrunk) -> OutboundRoute {
     let port = trunk.port.unwrap_or(default_port(trunk.transport));
     let login = trunk.login.as_ref().map(|(user, password)| PeerLogin {
         user: user.clone(),
         password: password.expose().into(),
     });
 
-    WayOut {
+    OutboundRoute {
         org: Uuid::nil(),
         id: Uuid::nil(),
         peer: Some((trunk.host.clone(), port)),

@@ -5,7 +5,9 @@ use axum::extract::State;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::value::RawValue;
-use trunkline_store::{Attempt, Delivery, DeliveryState, EventType, Held, Kind, deliveries};
+use trunkline_store::{
+    Attempt, Delivery, DeliveryState, EventType, Kind, LeasedDelivery, deliveries,
+};
 use uuid::Uuid;
 
 use super::own::{SCOPE, find};
@@ -117,7 +119,7 @@ pub(super) async fn one(
     query: Query,
 ) -> Result<Json<WholeView>, ApiError> {
     caller.needs(SCOPE)?;
-    let Held { delivery, body } = find_delivery(&api, &caller, &named).await?;
+    let LeasedDelivery { delivery, body } = find_delivery(&api, &caller, &named).await?;
     query.finish()?;
     let event = RawValue::from_string(body).map_err(|fault| ApiError::Broke(Box::new(fault)))?;
     Ok(Json(WholeView {
@@ -136,7 +138,7 @@ pub(super) async fn redeliver(
 ) -> Result<Json<DeliveryView>, ApiError> {
     caller.needs(SCOPE)?;
     let webhook = find(&api, &caller, &named).await?;
-    let Held { delivery, .. } = find_delivery(&api, &caller, &named).await?;
+    let LeasedDelivery { delivery, .. } = find_delivery(&api, &caller, &named).await?;
     body.empty()?;
     if !webhook.enabled {
         let message = "The webhook is disabled: enable it first".to_owned();
@@ -148,7 +150,11 @@ pub(super) async fn redeliver(
     Ok(Json(queued.into()))
 }
 
-async fn find_delivery(api: &Api, caller: &Caller, named: &Named) -> Result<Held, ApiError> {
+async fn find_delivery(
+    api: &Api,
+    caller: &Caller,
+    named: &Named,
+) -> Result<LeasedDelivery, ApiError> {
     let webhook = find(api, caller, named).await?;
     let id = named.id("delivery_id", Kind::Delivery)?;
     let org = caller.org;

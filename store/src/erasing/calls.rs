@@ -1,4 +1,4 @@
-//! Calls of the contact, with their attempts and transfers.
+//! Erasure of a contact from its calls, their attempts and transfers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use crate::Store;
 use crate::column::{from_row, maybe, moment, to_json};
 use crate::erasures::{Erased, ErasedLegs, count, legs_context};
 use crate::error::Error;
-use crate::subject::{NOBODY, NOBODYS_URI, Subject};
+use crate::subject::{ANONYMOUS, ANONYMOUS_URI, Subject};
 use crate::tx::Tx;
 
-/// Messages of a call pass so long before its record begins, and after its end: challenges, and answers that are sent again.
+/// Margin before the start and after the end of a call's record in which its messages may pass: challenges, and retransmitted responses.
 const AROUND: Duration = Duration::from_secs(40);
 
 struct CallRow {
@@ -87,7 +87,7 @@ from_row!(TransferRow {
 });
 
 impl TransferRow {
-    /// Whether anything of it mentions the person.
+    /// Returns whether anything in the row mentions the person.
     pub(super) fn names(&self, subject: &Subject) -> bool {
         let texts = [&self.name, &self.value, &self.summary];
         let mut texts = texts.into_iter();
@@ -97,7 +97,7 @@ impl TransferRow {
 }
 
 impl CallRow {
-    /// Whether the person is the side that called, and whether the one that was called.
+    /// Returns whether the person is the caller, and whether the person is the callee.
     fn sides(&self, subject: &Subject, is_contacts: bool) -> (bool, bool) {
         let is_outbound = self.direction.as_deref() == Some("outbound");
         let is = |numbers: [&Option<String>; 2]| {
@@ -110,7 +110,7 @@ impl CallRow {
         )
     }
 
-    /// Whether anything of it mentions the person.
+    /// Returns whether anything in the row mentions the person.
     fn mentions(&self, subject: &Subject) -> bool {
         [
             &self.from_number,
@@ -132,11 +132,11 @@ impl CallRow {
         self.metadata.is_some() || self.headers.is_some() || self.asked.is_some()
     }
 
-    /// The decision without the person.
+    /// Returns the routing decision without the person.
     fn decision_without(&self, subjects: &[&Subject]) -> Option<String> {
         let mut decision = self.decision.clone()?;
         for subject in subjects {
-            if let Some(struck) = subject.struck(&decision) {
+            if let Some(struck) = subject.redacted(&decision) {
                 decision = struck;
             }
         }
@@ -157,7 +157,7 @@ impl CallRow {
     }
 }
 
-/// Erases the contact from calls, and remembers which they were.
+/// Erases the contact from calls, and remembers these calls.
 pub(super) async fn erase(store: &Store, search: &mut Arc<Search>) -> Result<RowsErased, Error> {
     let mut place = (Moment::from_micros(0), Uuid::nil());
     loop {
@@ -195,7 +195,7 @@ pub(super) async fn erase(store: &Store, search: &mut Arc<Search>) -> Result<Row
         tokio::time::sleep(PAUSE).await;
     }
 
-    // Rows whose first fact never came hold nothing but the contact's id.
+    // Rows whose first fact never arrived hold only the contact's id.
     let (org, contact) = (search.erasure.org_id, search.erasure.contact_id);
     let sql = "UPDATE calls SET contact_id = NULL WHERE org_id = $1 AND started_at IS NULL AND contact_id = $2";
     store
@@ -208,13 +208,13 @@ pub(super) async fn erase(store: &Store, search: &mut Arc<Search>) -> Result<Row
 impl Search {
     fn is_found(&self, row: &CallRow) -> bool {
         let is_contacts = row.contact_id == Some(self.erasure.contact_id);
-        // Facts that were projected late fill in what was erased.
+        // Late facts may have been projected into a row that was erased already.
         let is_refilled = self.calls.contains(&row.id) && row.carries_anything();
         is_contacts || is_refilled || row.mentions(&self.erasure.subject)
     }
 
     fn erase_calls(&self, tx: &mut Tx, rows: &[CallRow]) -> Result<(), Error> {
-        // The lock on the erasure comes first.
+        // Lock order: the erasure first.
         count(tx, self.erasure.id, &Erased::default())?;
         let mut erased = Erased::default();
         for row in rows {
@@ -228,7 +228,7 @@ impl Search {
         count(tx, self.erasure.id, &erased)
     }
 
-    /// Keeps, sealed, what traces are searched for. Gives how many calls are new.
+    /// Stores, sealed, the Call-IDs for which traces are searched. Returns the number of new calls.
     pub(super) fn remember_legs(
         &self,
         tx: &mut Tx,
@@ -250,7 +250,7 @@ impl Search {
         let is_contacts = row.contact_id == Some(self.erasure.contact_id);
         let (is_caller, is_callee) = row.sides(subject, is_contacts);
 
-        // The contact may have had another number then.
+        // The contact may have had another number at the time.
         let then = match (is_contacts, is_caller) {
             (true, true) => Subject::new(
                 row.from_e164.as_deref().or(row.from_number.as_deref()),
@@ -263,7 +263,7 @@ impl Search {
         };
 
         let number = |is_theirs: bool, number: &Option<String>| match is_theirs {
-            true => number.as_ref().map(|_| NOBODY.to_owned()),
+            true => number.as_ref().map(|_| ANONYMOUS.to_owned()),
             false => number.clone(),
         };
         let e164 = |is_theirs: bool, e164: &Option<String>| e164.clone().filter(|_| !is_theirs);
@@ -292,7 +292,7 @@ impl Search {
         Ok(())
     }
 
-    /// What a runtime's URI and a peer's words say of the caller goes.
+    /// Erases the caller from runtime URIs and the texts of peers.
     fn erase_attempts(&self, tx: &mut Tx, call: Uuid) -> Result<u64, Error> {
         let sql = "SELECT number, target, detail FROM call_attempts WHERE call_id = $1";
         let rows: Vec<AttemptRow> = tx.all(sql, &[&call])?;
@@ -304,7 +304,7 @@ impl Search {
                 continue;
             }
             let target = match is_named {
-                true => NOBODYS_URI.to_owned(),
+                true => ANONYMOUS_URI.to_owned(),
                 false => row.target,
             };
             let sql = "UPDATE call_attempts SET target = $3, detail = NULL WHERE call_id = $1 AND number = $2";
@@ -314,7 +314,7 @@ impl Search {
         Ok(erased)
     }
 
-    /// Erases what transfers say of the caller; of those that only mention it, what does so.
+    /// Erases the texts of the contact's transfers and, in transfers that only mention it, those parts.
     pub(super) fn erase_transfers(
         &self,
         tx: &mut Tx,
@@ -339,7 +339,7 @@ impl Search {
                 "UPDATE transfers SET summary = '', explanation = NULL, name = $2,
                      type = CASE WHEN $3 THEN 'sip' ELSE type END, value = CASE WHEN $3 THEN $4 ELSE value END
                  WHERE id = $1",
-                &[&row.id, &if named { NOBODY } else { &row.name }, &leads_there, &NOBODYS_URI],
+                &[&row.id, &if named { ANONYMOUS } else { &row.name }, &leads_there, &ANONYMOUS_URI],
             )?;
         }
 
@@ -347,7 +347,7 @@ impl Search {
     }
 }
 
-/// Transfers of calls that are others', where they led to the contact or speak of it.
+/// Transfers of other people's calls that led to the contact or mention it.
 impl Searched for TransferRow {
     type Place = Uuid;
 

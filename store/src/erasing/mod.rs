@@ -1,10 +1,10 @@
-//! The rows that an erasure changes, table by table, a bounded number in each transaction. Every step can be repeated: what is erased isn't
-//! found again, and a call that was found stays known until no node needs it.
+//! The database rows that an erasure changes, table by table, a bounded number in each transaction. Every step can be repeated: an erased
+//! row isn't found again, and a call that was found stays known until no node needs it.
 
 mod calls;
+mod events;
 mod others;
 mod search;
-mod told;
 
 use std::sync::Arc;
 
@@ -28,10 +28,10 @@ from_row!(Known {
     session_id
 });
 
-/// Erases the rows of the database: everything from before the request that names the contact, its number or its address.
+/// Erases the database's rows: everything from before the request that names the contact, its number or its address.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone; it can be repeated.
+/// [`Broke`](super::Broke); the erasure can then be repeated.
 pub async fn erase_rows(
     store: &Store,
     erasure: &OpenErasure,
@@ -50,9 +50,9 @@ pub async fn erase_rows(
         return Ok(RowsErased::CallIsUp);
     }
 
-    erase::<told::HandoffRow>(store, &search).await?;
+    erase::<events::HandoffRow>(store, &search).await?;
     erase::<calls::TransferRow>(store, &search).await?;
-    erase::<told::EventRow>(store, &search).await?;
+    erase::<events::EventRow>(store, &search).await?;
     erase::<others::AnswerRow>(store, &search).await?;
     let of = Arc::clone(&search);
     store.write(move |tx| of.node_commands(tx, now)).await?;
@@ -64,10 +64,10 @@ pub async fn erase_rows(
 }
 
 impl Store {
-    /// Overwrites what an embedded database still holds of deleted rows in its write-ahead log. False while a reader is in the way.
+    /// Overwrites the deleted rows that an embedded database still has in its write-ahead log. Returns false while a reader blocks this.
     ///
     /// # Errors
-    /// [`Broke`](super::Broke) alone.
+    /// [`Broke`](super::Broke): the database fails.
     pub async fn truncate_log(&self) -> Result<bool, Error> {
         self.pool().truncate_log().await
     }

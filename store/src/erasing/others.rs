@@ -1,5 +1,5 @@
-//! What else may hold the contact's number or address: answers that are kept, commands between nodes, failed log-ins, other contacts, and the
-//! org's own configuration, which stays.
+//! Other rows that may hold the contact's number or address: stored answers, commands between nodes, failed log-ins, other contacts. Counts
+//! the org's own configuration, which stays.
 
 use std::time::Duration;
 
@@ -13,15 +13,15 @@ use crate::column::{from_row, moment, to_json};
 use crate::contacts::Contact;
 use crate::erasures::{Erased, ErasedLegs, KeptConfiguration, count};
 use crate::error::Error;
-use crate::idempotency::{self, Kept};
+use crate::idempotency::{self, StoredAnswer};
 use crate::identify;
 use crate::keyring::Keyring;
 use crate::subject::Subject;
 use crate::tx::Tx;
 
-/// Commands between nodes are nobody's after this time.
+/// Age after which a command between nodes is void.
 const COMMANDS: Duration = Duration::from_secs(60);
-/// Messages of a failed log-in pass within this time around it.
+/// Margin around a failed log-in in which its messages may pass.
 const AROUND: Duration = Duration::from_secs(40);
 
 pub(super) struct AnswerRow {
@@ -82,7 +82,7 @@ from_row!(Stored {
     kept: crate::column::json
 });
 
-/// Answers of the org's keys. A key or a path that names the contact goes with its answer.
+/// Stored answers to requests with the org's keys. If the key or path itself names the contact, the row is deleted.
 impl Searched for AnswerRow {
     type Place = (Uuid, String, String, String);
 
@@ -95,7 +95,7 @@ impl Searched for AnswerRow {
         (self.credential_id, method, path, self.key.clone())
     }
 
-    /// The answers are opened.
+    /// Also unseals the answers.
     fn read(tx: &mut Tx, search: &Search, after: &Self::Place) -> Result<Vec<Self>, Error> {
         let (credential, method, path, key) = after;
         let mut rows: Vec<Self> = tx.all(
@@ -136,7 +136,7 @@ impl Searched for AnswerRow {
         let keyring = tx.keyring();
         for row in found {
             let (credential, method, path, key) = row.place();
-            match row.anew(search, &keyring) {
+            match row.resealed(search, &keyring) {
                 Some(sealed) => tx.run(
                     "UPDATE idempotency_keys SET answer = $5 WHERE credential_id = $1 AND method = $2 AND path = $3 AND key = $4",
                     &[&credential, &method, &path, &key, &sealed],
@@ -162,23 +162,23 @@ impl AnswerRow {
         subject.mentioned_in(&self.path) || subject.mentioned_in(&self.key)
     }
 
-    /// The answer without the contact; `None` if it says nothing of it.
-    fn without(&self, search: &Search) -> Option<Kept> {
-        let kept: Kept = serde_json::from_slice(self.answer.as_deref()?).ok()?;
+    /// Returns the answer without the contact; `None` if the answer doesn't mention it.
+    fn without(&self, search: &Search) -> Option<StoredAnswer> {
+        let kept: StoredAnswer = serde_json::from_slice(self.answer.as_deref()?).ok()?;
         let text = search.without(&kept.text);
         let is_named = search.erasure.subject.mentioned_in(&kept.text);
         let text = text.or_else(|| is_named.then(String::new))?;
-        Some(Kept { text, ..kept })
+        Some(StoredAnswer { text, ..kept })
     }
 
-    /// The answer as it is kept from now on, sealed; `None`: not at all.
-    fn anew(&self, search: &Search, keyring: &Keyring) -> Option<Vec<u8>> {
+    /// Returns the sealed answer to store from now on; `None`: the row is deleted.
+    fn resealed(&self, search: &Search, keyring: &Keyring) -> Option<Vec<u8>> {
         let kept = self.without(search).filter(|_| !self.is_named(search))?;
         Some(keyring.seal(&self.context(), to_json(&kept).as_bytes()))
     }
 }
 
-/// Log-ins that failed where the contact was dialled; their messages are searched for as those of calls are.
+/// Failed log-ins that dialled the contact. Traces are searched for their messages as for those of calls.
 impl Searched for LogInRow {
     type Place = Uuid;
 
@@ -228,7 +228,7 @@ impl Searched for LogInRow {
     }
 }
 
-/// Other contacts lose the number and the address, and what mentions them; one that has nothing else goes.
+/// Other contacts lose the number, the address and texts that mention the person; a contact with nothing else is deleted.
 impl Searched for Contact {
     type Place = Uuid;
 
@@ -269,7 +269,7 @@ impl Searched for Contact {
         for nobody in nobodies {
             let sql = "DELETE FROM contacts WHERE org_id = $1 AND id = $2";
             tx.run(sql, &[&org, &nobody.id])?;
-            // Calls of a contact that was nothing but the number.
+            // Calls of a contact that consisted of nothing but the number.
             let sql = "UPDATE events SET contact_id = NULL WHERE org_id = $1 AND contact_id = $2";
             tx.run(sql, &[&org, &nobody.id])?;
         }
@@ -284,7 +284,7 @@ impl Searched for Contact {
 }
 
 impl Search {
-    /// What nodes asked each other to do with calls of the contact, and what nobody waits for any more.
+    /// Deletes commands between nodes that concern the contact's calls, and void ones.
     pub(super) fn node_commands(&self, tx: &mut Tx, now: Moment) -> Result<(), Error> {
         let sql = "SELECT id, call_id, what, asked_at, answer FROM asks WHERE org_id = $1";
         let rows: Vec<CommandRow> = tx.all(sql, &[&self.erasure.org_id])?;
@@ -323,7 +323,7 @@ impl Search {
              UNION ALL SELECT 'outbound_trunks', caller_number FROM outbound_trunks WHERE org_id = $1";
         let rows: Vec<Held> = tx.all(sql, &[&self.erasure.org_id])?;
         let sql = "SELECT kept FROM erasures WHERE id = $1";
-        let before: Stored = tx.only(sql, &[&self.erasure.id])?;
+        let before: Stored = tx.exactly_one(sql, &[&self.erasure.id])?;
         let subject = &self.erasure.subject;
         let kept = rows
             .iter()
@@ -339,7 +339,7 @@ impl Search {
             }
         }
 
-        // A verified number isn't searched for: the request has counted it.
+        // A verified number isn't searched for: the request has counted it already.
         found.numbers = found.numbers.max(before.kept.numbers);
         let sql = "UPDATE erasures SET kept = $2 WHERE id = $1";
         tx.run(sql, &[&self.erasure.id, &to_json(&found)])?;
@@ -348,12 +348,12 @@ impl Search {
     }
 }
 
-/// A contact without what mentions the person; `None` if nothing does.
+/// Returns a contact without everything that mentions the person; `None` if nothing does.
 fn contact_without(contact: &Contact, subject: &Subject) -> Option<Contact> {
     let clean = |text: &Option<String>| text.clone().filter(|text| !subject.mentioned_in(text));
     let object = |fields: &Option<Map<String, Value>>| {
         let mut fields = fields.clone()?;
-        subject.strike_fields(&mut fields);
+        subject.redact_fields(&mut fields);
         Some(fields)
     };
     let without = Contact {

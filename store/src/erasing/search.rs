@@ -1,4 +1,4 @@
-//! One node's search through the rows of an erasure: which calls it has found, and how a table is searched in portions.
+//! One node's search through the rows of an erasure: the calls that it has found, and the iteration over a table in portions.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -11,18 +11,18 @@ use crate::erasures::OpenErasure;
 use crate::error::Error;
 use crate::tx::Tx;
 
-/// Rows that are read at once, and at most changed in one transaction.
+/// Rows that are read in one query, and the most that one transaction changes.
 pub(super) const ROWS_AT_ONCE: i64 = 200;
-/// Time that others have the database between two transactions.
+/// Pause between two transactions, for other writers.
 pub(super) const PAUSE: Duration = Duration::from_millis(5);
 
-/// What became of the rows of an erasure.
+/// Result of erasing the rows.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum RowsErased {
     /// All are erased.
     All,
-    /// A call that began before the request is up: it is waited for.
+    /// A call that began before the request is up; the erasure waits for its end.
     CallIsUp,
 }
 
@@ -30,33 +30,33 @@ pub enum RowsErased {
 #[derive(Clone)]
 pub(super) struct Search {
     pub(super) erasure: OpenErasure,
-    /// Calls that were found, by any node.
+    /// Calls found so far, by any node.
     pub(super) calls: HashSet<Uuid>,
     /// Their sessions.
     pub(super) sessions: HashSet<Uuid>,
 }
 
-/// Rows of a table, which are searched in the order of their places.
+/// Rows of a table, which are searched in the order of their positions.
 pub(super) trait Searched: Sized + Send + 'static {
-    /// Where a row is among the others.
+    /// Position of a row in the table's order.
     type Place: Clone + Send + 'static;
 
-    /// Ahead of every row.
+    /// Returns the position before the first row.
     fn start() -> Self::Place;
 
     fn place(&self) -> Self::Place;
 
-    /// The first rows after a place, [`ROWS_AT_ONCE`] at most.
+    /// Reads the first rows after a position, [`ROWS_AT_ONCE`] at most.
     fn read(tx: &mut Tx, search: &Search, after: &Self::Place) -> Result<Vec<Self>, Error>;
 
-    /// Whether anything of it says something of the contact.
+    /// Returns whether the row mentions the contact.
     fn is_found(&self, search: &Search) -> bool;
 
-    /// Erases the contact from rows that were found, and counts them.
+    /// Erases the contact from the rows found, and counts them.
     fn erase(tx: &mut Tx, search: &Search, found: &[Self]) -> Result<(), Error>;
 }
 
-/// Searches a table, a portion of its rows in each transaction.
+/// Searches a table, with one transaction for each portion of rows.
 pub(super) async fn erase<R: Searched>(store: &Store, search: &Arc<Search>) -> Result<(), Error> {
     let mut place = R::start();
     loop {
@@ -83,7 +83,7 @@ pub(super) async fn erase<R: Searched>(store: &Store, search: &Arc<Search>) -> R
 }
 
 impl Search {
-    /// Whether a text names a session that was found.
+    /// Returns whether a text names a session that was found.
     pub(super) fn has_session(&self, text: &str) -> bool {
         Uuid::try_parse(text).is_ok_and(|id| self.sessions.contains(&id))
     }

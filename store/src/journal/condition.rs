@@ -1,19 +1,19 @@
-//! Whether facts get where they belong.
+//! Health of the journal: whether facts reach the disk and the store.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// How a journal fares.
+/// Health of a journal.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum State {
-    /// Facts are written and kept.
+    /// Facts reach disk and store.
     Ok,
-    /// Facts are safe on disk, and the store takes none of them.
+    /// Facts are safe on disk, but the store accepts none.
     Waiting,
-    /// The disk refuses: new facts are in memory alone.
+    /// The disk fails: new facts are in memory only.
     Failing,
 }
 
-/// What stands in the way of facts; told by writer and projector, and outlives them.
+/// Failures of disk and store, as writer and projector report them; outlives both.
 #[derive(Debug, Default)]
 pub struct Condition {
     disk_refuses: AtomicBool,
@@ -21,7 +21,7 @@ pub struct Condition {
 }
 
 impl Condition {
-    /// How the journal fares now.
+    /// Returns the present health.
     pub fn state(&self) -> State {
         if self.disk_refuses.load(Ordering::Relaxed) {
             State::Failing
@@ -32,17 +32,17 @@ impl Condition {
         }
     }
 
-    /// Whether the store took none when it was last asked; tells of the store also once the writer has ended.
+    /// Returns whether the store refused facts at the last attempt; valid also after the writer has ended.
     pub fn store_refuses(&self) -> bool {
         self.store_refuses.load(Ordering::Relaxed)
     }
 
-    /// Whether the disk refuses from now on; returns whether that is news.
+    /// Sets whether the disk fails; returns whether that is a change.
     pub(super) fn set_disk_refuses(&self, refuses: bool) -> bool {
         self.disk_refuses.swap(refuses, Ordering::Relaxed) != refuses
     }
 
-    /// Whether the store refuses from now on.
+    /// Sets whether the store refuses facts.
     pub(super) fn set_store_refuses(&self, refuses: bool) {
         self.store_refuses.store(refuses, Ordering::Relaxed);
     }

@@ -1,6 +1,8 @@
-//! The segment that is written: the writer's, and that of shards whose answers must not leave before the facts are beyond this process.
+//! The segment that is being written: by the writer, and by shards whose SIP responses must not leave before the facts have left this
+//! process.
 //!
-//! What `write(2)` has taken lies in the page cache: it survives kill -9, though not the machine's fall. Nothing here waits for a sync.
+//! Data that `write(2)` has accepted is in the page cache: it survives kill -9, though not a crash of the machine. Nothing here waits for a
+//! sync.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,29 +14,29 @@ use trunkline_sip::moment::Moment;
 use super::queue::Queue;
 use super::segment::Open;
 
-/// A sync that takes longer is a sign of a disk that a write could hang on.
+/// Duration of a sync beyond which the disk counts as slow: a write could then block.
 const SLOW: Duration = Duration::from_millis(100);
 
-/// What writer and shards write to.
+/// Write access to the segment, shared by writer and shards.
 pub(super) struct Current {
-    /// Locked while somebody writes, so that lines stand in their order; before the queue's state, never after. Absent while the disk fails.
+    /// Locked during a write, so that lines keep their order. Lock order: before the queue's state. Absent while the disk fails.
     tail: Mutex<Option<Open>>,
-    /// Counts up when a sync begins and when it ends: odd while one is under way.
+    /// Incremented when a sync begins and when it ends: odd during a sync.
     syncs: AtomicU64,
 }
 
-/// How long the sync that is under way has been seen.
+/// The sync in progress, and since when it has been observed.
 #[derive(Copy, Clone, Debug, Default)]
 pub(super) struct Watch(Option<(u64, Moment)>);
 
-/// What became of a hand-over.
+/// Outcome of a hand-over.
 #[derive(Debug)]
-pub(super) enum Handed {
-    /// The operating system has all that waited.
+pub(super) enum HandOver {
+    /// The operating system has all queued facts.
     Over,
-    /// It stays in memory: the disk fails, or is slow.
+    /// The facts stay in memory: the disk fails, or is slow.
     Kept,
-    /// It stays in memory: the disk refused it just now.
+    /// The facts stay in memory: the disk failed just now.
     Refused(io::Error),
 }
 
@@ -46,12 +48,12 @@ impl Current {
         }
     }
 
-    /// Nobody writes as long as this is held.
+    /// Locks out all writes while the guard is held.
     pub(super) fn lock(&self) -> MutexGuard<'_, Option<Open>> {
         self.tail.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Syncs a segment, for everybody to see.
+    /// Syncs a segment, visibly to the shards.
     pub(super) fn sync(&self, tail: &Open) -> io::Result<()> {
         self.syncs.fetch_add(1, Ordering::Relaxed);
         let synced = tail.sync();
@@ -59,43 +61,43 @@ impl Current {
         synced
     }
 
-    /// Writes what waits in the queue, by way of `lines`, which are empty.
+    /// Writes the queued lines, using the empty buffer `lines`.
     pub(super) fn hand_over<T>(
         &self,
         queue: &Queue<T>,
         lines: &mut Vec<u8>,
         watch: &mut Watch,
         now: Moment,
-    ) -> Handed {
+    ) -> HandOver {
         if watch.sees_slow(self.syncs.load(Ordering::Relaxed), now) {
-            return Handed::Kept;
+            return HandOver::Kept;
         }
 
         let mut tail = self.lock();
         let Some(open) = &*tail else {
-            return Handed::Kept;
+            return HandOver::Kept;
         };
 
         queue.hand_over(lines);
 
         if lines.is_empty() {
-            return Handed::Over;
+            return HandOver::Over;
         }
 
         match open.write(lines) {
-            Ok(()) => Handed::Over,
+            Ok(()) => HandOver::Over,
             Err(error) => {
-                // The writer writes it all once more, elsewhere.
+                // The writer will write everything again, into a new segment.
                 *tail = None;
                 queue.take_back();
-                Handed::Refused(error)
+                HandOver::Refused(error)
             }
         }
     }
 }
 
 impl Watch {
-    /// Whether the sync under way, if there is one, was seen long ago.
+    /// Returns whether a sync is in progress and was observed long ago.
     fn sees_slow(&mut self, syncs: u64, now: Moment) -> bool {
         match self.0 {
             _ if syncs.is_multiple_of(2) => {

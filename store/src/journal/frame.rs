@@ -1,30 +1,29 @@
-//! How a fact lies in a segment: a line that says its own length and checksum.
+//! Format of a fact in a segment: a line with its own length and checksum.
 //!
-//! `length crc position json\n`: length of the JSON in octets and CRC-32 of what follows it as eight hexadecimal
-//! digits each, the position as sixteen. A line can be read by eye and by grep, and one that was cut short or damaged
-//! is told from a whole one.
+//! `length crc position json\n`: length of the JSON in octets, and CRC-32 of all that follows it, as eight hexadecimal digits each, and the
+//! position as sixteen. People and grep can read the lines, and a truncated or damaged line is recognised.
 
-use super::position::Position;
+use super::position::FactPosition;
 
-/// Octets before the JSON.
+/// Octets in front of the JSON.
 const HEAD: usize = 8 + 1 + 8 + 1 + 16 + 1;
 
-/// Longer facts are refused; a fact is some hundred octets, with a routing decision a few thousand.
+/// Longest fact in octets. A fact has some hundred octets, with a routing decision a few thousand.
 pub(super) const LONGEST: usize = 1 << 20;
 
-/// Lines of facts whose positions aren't known yet, so that they can be written where nobody waits.
+/// Lines of facts whose positions aren't known yet: serialised before the queue is locked.
 #[derive(Debug, Default)]
 pub(super) struct Draft {
     octets: Vec<u8>,
-    /// Where each line begins, and the number of its fact among those that come in together.
+    /// Start of each line, and the number of its fact within the batch.
     lines: Vec<(usize, u64)>,
 }
 
 impl Draft {
-    /// Adds the line of the fact with this number, whose JSON `write` appends to what it is given.
+    /// Adds the line of the fact with this number; `write` appends its JSON.
     ///
     /// # Errors
-    /// What `write` says, or that the fact is too long; the draft is then as before.
+    /// The error of `write`, or the fact is too long; the draft is unchanged then.
     pub(super) fn add(
         &mut self,
         number: u64,
@@ -54,8 +53,8 @@ impl Draft {
         Ok(())
     }
 
-    /// The lines, of which the fact with number 0 has the position `first`.
-    pub(super) fn placed(&mut self, first: Position) -> &[u8] {
+    /// Returns the lines; the fact with number 0 gets the position `first`.
+    pub(super) fn placed(&mut self, first: FactPosition) -> &[u8] {
         for (at, &(start, number)) in self.lines.iter().enumerate() {
             let next = self.lines.get(at + 1);
             let end = next.map_or(self.octets.len(), |&(start, _)| start) - 1;
@@ -67,12 +66,12 @@ impl Draft {
         &self.octets
     }
 
-    /// How long the lines are.
+    /// Returns the length of the lines in octets.
     pub(super) const fn len(&self) -> usize {
         self.octets.len()
     }
 
-    /// Begins anew, with room for so many octets at most.
+    /// Clears the draft, and keeps at most `room` octets of capacity.
     pub(super) fn clear(&mut self, room: usize) {
         self.octets.clear();
         self.octets.shrink_to(room);
@@ -84,7 +83,7 @@ impl Draft {
 #[cfg(test)]
 pub(super) fn append(
     octets: &mut Vec<u8>,
-    position: Position,
+    position: FactPosition,
     write: impl FnOnce(&mut Vec<u8>) -> Result<(), serde_json::Error>,
 ) -> Result<(), Unwritable> {
     let mut draft = Draft::default();
@@ -101,7 +100,7 @@ fn hex(digits: &mut [u8], mut number: u64) {
     }
 }
 
-/// Why a fact can't be kept.
+/// Reason why a fact can't be written.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unwritable {
     #[error("it is no JSON")]
@@ -110,18 +109,21 @@ pub(super) enum Unwritable {
     TooLong(usize),
 }
 
-/// What stands at some place of a segment.
+/// A piece of a segment.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Piece<'s> {
     /// A whole line.
-    Fact { position: Position, json: &'s [u8] },
-    /// Octets that are no line, with whole lines behind them.
+    Fact {
+        position: FactPosition,
+        json: &'s [u8],
+    },
+    /// Damaged octets, with whole lines behind them.
     Damage { octets: &'s [u8] },
-    /// Octets up to the end that are no line: a write was cut short.
+    /// Octets up to the end that are no line: an interrupted write.
     Torn { from: usize },
 }
 
-/// Reads a segment piece by piece.
+/// Iterator over the pieces of a segment.
 #[derive(Debug)]
 pub(super) struct Pieces<'s> {
     octets: &'s [u8],
@@ -133,8 +135,8 @@ impl<'s> Pieces<'s> {
         Self { octets, at: 0 }
     }
 
-    /// Where the next whole line begins: behind a line feed, or where the length here says in case that the line feed
-    /// is what was damaged. Not anywhere else, as what a caller sent could pass for a line inside of a fact.
+    /// Returns the start of the next whole line: behind a line feed, or at the end that the length in this line gives, in case the line
+    /// feed itself is damaged. No other place counts, since text from a caller could look like a line within a fact.
     fn whole_line_behind(&self) -> Option<usize> {
         let rest = &self.octets[self.at..];
         let by_length = claimed_length(rest).map(|length| HEAD + length + 1);
@@ -173,12 +175,12 @@ impl<'s> Iterator for Pieces<'s> {
     }
 }
 
-/// The whole line that `octets` begin with.
-fn line(octets: &[u8]) -> Option<(Position, &[u8])> {
+/// Parses the whole line at the beginning of `octets`.
+fn line(octets: &[u8]) -> Option<(FactPosition, &[u8])> {
     let head: &[u8; HEAD] = octets.first_chunk()?;
     let length = claimed_length(octets)?;
     let sum = hexadecimal(&head[9..17])?;
-    let position = Position(hexadecimal(&head[18..34])?);
+    let position = FactPosition(hexadecimal(&head[18..34])?);
     let summed = octets.get(18..HEAD + length)?;
     let is_whole = octets.get(HEAD + length) == Some(&b'\n') && head[8] == b' ' && head[17] == b' ';
     (is_whole && u64::from(crc32fast::hash(summed)) == sum)
@@ -205,7 +207,7 @@ mod tests {
     fn segment(facts: &[&str]) -> (Vec<u8>, Vec<usize>) {
         let (mut octets, mut ends) = (Vec::new(), vec![0]);
         for (at, fact) in facts.iter().enumerate() {
-            append(&mut octets, Position(at as u64 + 1), |out| {
+            append(&mut octets, FactPosition(at as u64 + 1), |out| {
                 serde_json::to_writer(out, fact)
             })
             .unwrap();
@@ -264,12 +266,12 @@ mod tests {
         let (mut octets, _) = segment(&["one"]);
         let before = octets.clone();
         let too_long = "x".repeat(LONGEST);
-        let refused = append(&mut octets, Position(2), |out| {
+        let refused = append(&mut octets, FactPosition(2), |out| {
             serde_json::to_writer(out, &too_long)
         });
         assert!(matches!(refused, Err(Unwritable::TooLong(length)) if length == LONGEST + 2));
         let no_json = std::collections::HashMap::from([((1, 2), 3)]);
-        let refused = append(&mut octets, Position(2), |out| {
+        let refused = append(&mut octets, FactPosition(2), |out| {
             serde_json::to_writer(out, &no_json)
         });
         assert!(matches!(refused, Err(Unwritable::Json(_))));
@@ -280,7 +282,7 @@ mod tests {
         add(0, "one").unwrap();
         add(1, &too_long).unwrap_err();
         add(2, "three").unwrap();
-        let positions: Vec<_> = Pieces::new(draft.placed(Position(7)))
+        let positions: Vec<_> = Pieces::new(draft.placed(FactPosition(7)))
             .map(|piece| match piece {
                 Piece::Fact { position, json } => (position.0, json.len()),
                 Piece::Damage { .. } | Piece::Torn { .. } => panic!("{piece:?}"),

@@ -1,11 +1,11 @@
-//! The journal: facts of calls, appended and synced to disk, then projected into the store.
+//! The journal: facts of calls, appended and synced to disk, then projected into the store. Knows nothing of a fact's content.
 //!
-//! Shards append without waiting; one thread writes and syncs in batches, and what must be beyond this process at once the shards write
-//! themselves ([`Journal::hand_over`]); a projector hands what is synced to whoever
-//! keeps it, as often as it takes, and deletes what is kept; what is no longer in memory it reads back. So the journal is
-//! also the spool while the database is away. What [`Journal::synced`] has passed survives kill -9 and the machine's fall. Knows nothing of what a fact says.
+//! Shards append without waiting. One thread writes and syncs in batches; facts that must leave this process at once are written by the
+//! shards themselves ([`Journal::hand_over`]). A projector passes synced facts to the store, repeating until it succeeds, and then deletes
+//! them. Facts that are no longer in memory are read back from disk, so the journal is also the spool while the database is away. A
+//! position that [`Journal::synced`] has passed survives kill -9 and a crash of the machine.
 //!
-//! A fact may be projected more than once, also across a restart: projecting must be idempotent.
+//! A fact may be projected more than once, also after a restart: projecting must be idempotent.
 
 mod condition;
 mod current;
@@ -33,13 +33,13 @@ use tokio::sync::watch;
 use trunkline_sip::moment::Moment;
 
 pub use condition::{Condition, State};
-pub use position::{Full, Origin, Position};
+pub use position::{FactPosition, Full, Origin};
 pub use projector::{Project, Projector, Replayed, Retry};
 pub use settings::Settings;
 
-use current::{Current, Handed, Watch};
+use current::{Current, HandOver, Watch};
 use frame::{Draft, Unwritable};
-use position::Synced;
+use position::SyncedTo;
 use queue::Queue;
 use recent::Recent;
 use segment::{Directory, Disk as _, Segment};
@@ -48,15 +48,15 @@ use writer::Writer;
 
 use crate::private;
 
-/// The journal has closed: the fact was never made safe.
+/// Error: the journal has closed before the fact was synced.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the journal has closed")]
 pub struct Closed;
 
-/// Why a journal can't be opened.
+/// Reason why a journal can't be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Another process has it.
+    /// Another process uses the directory.
     #[error("{} is used by another process", .0.display())]
     InUse(PathBuf),
     /// The directory can't be read or written.
@@ -64,27 +64,27 @@ pub enum OpenError {
     Io {
         /// The directory.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the system.
         source: io::Error,
     },
 }
 
-/// How often is looked whether the segments are gone that a clearing waits for.
+/// Interval at which [`Journal::clear`] checks whether the segments are gone.
 const CLEARING_LOOK: Duration = Duration::from_millis(50);
 
-/// Octets of room that a handle keeps from one append to the next.
+/// Capacity in octets that a handle keeps from one append to the next.
 const ROOM: usize = 64 << 10;
 
-/// A handle to append by; clones share it, and when the last is dropped the journal ends what it began and closes.
+/// Handle for appending; clones share the journal. When the last one is dropped, the journal finishes its work and closes.
 pub struct Journal<T> {
     appender: Arc<Appender<T>>,
-    /// Lines of the facts that are being appended.
+    /// Lines of the facts being appended.
     draft: Draft,
-    /// Lines that are being written.
+    /// Lines being written.
     lines: Vec<u8>,
     watch: Watch,
-    synced: watch::Receiver<Synced>,
-    projected: watch::Receiver<Position>,
+    synced: watch::Receiver<SyncedTo>,
+    projected: watch::Receiver<FactPosition>,
 }
 
 impl<T> Clone for Journal<T> {
@@ -111,8 +111,8 @@ impl<T> fmt::Debug for Journal<T> {
 }
 
 impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Journal<T> {
-    /// Opens the journal in `directory`, makes it if there is none, cuts what a fall left unfinished, and starts the
-    /// writer. The projector must be run for facts to get anywhere.
+    /// Opens the journal in `directory`, creating it if necessary, cuts off interrupted writes of earlier runs, and starts the writer.
+    /// Facts reach the store only if the projector is run.
     ///
     /// # Errors
     /// The directory can't be used, or another process uses it.
@@ -131,7 +131,7 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Journal<T> {
         let number = left.last().map_or(1, |last| last.number + 1);
         let disk = Directory(directory.to_owned());
         let first = Segment { number, origin };
-        // At once, so that a directory which can't be written shows.
+        // Created at once, so that an unwritable directory shows at startup.
         let tail = disk.create(&first).map_err(failed)?;
         let shared = Arc::new(Shared {
             spooled: AtomicU64::new(spooled),
@@ -141,12 +141,12 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Journal<T> {
             _lock: lock,
         });
         let queue = Arc::new(Queue::new(settings.queue_facts, settings.queue_octets));
-        let (synced_to, synced) = watch::channel(Synced {
+        let (synced_to, synced) = watch::channel(SyncedTo {
             segment: number,
             octets: 0,
-            position: Position(0),
+            position: FactPosition(0),
         });
-        let (projected_to, projected) = watch::channel(Position(0));
+        let (projected_to, projected) = watch::channel(FactPosition(0));
 
         let writer = Writer::new(
             (disk, first, tail),
@@ -185,11 +185,11 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Journal<T> {
 }
 
 impl<T: Serialize> Journal<T> {
-    /// Takes all of `facts`, in order, and returns the position of the last. Never waits for the disk.
+    /// Appends all of `facts`, in order, and returns the position of the last. Never waits for the disk.
     ///
     /// # Errors
-    /// The queue has no room for them; they are left where they are, to be tried again.
-    pub fn append(&mut self, facts: &mut Vec<T>) -> Result<Position, Full> {
+    /// [`Full`]: the queue has no room; the facts stay in the vector, to be tried again.
+    pub fn append(&mut self, facts: &mut Vec<T>) -> Result<FactPosition, Full> {
         let mut is_whole = true;
 
         for (number, fact) in facts.iter().enumerate() {
@@ -215,8 +215,8 @@ impl<T: Serialize> Journal<T> {
 }
 
 impl<T> Journal<T> {
-    /// Hands all facts so far to the operating system, so that they survive the end of this process, though not the machine's fall; that
-    /// takes a `write` and no sync. Where the disk fails or is slow they stay in memory alone, as nobody may wait for it.
+    /// Writes all queued facts to the operating system, so that they survive the end of this process, though not a crash of the machine.
+    /// Takes a `write` and no sync. If the disk fails or is slow, the facts stay in memory: a shard must not wait for it.
     pub fn hand_over(&mut self, now: Moment) {
         let Appender { queue, shared, .. } = &*self.appender;
         let handed = shared
@@ -224,39 +224,39 @@ impl<T> Journal<T> {
             .hand_over(queue, &mut self.lines, &mut self.watch, now);
         self.lines.clear();
         self.lines.shrink_to(ROOM);
-        if let Handed::Refused(error) = &handed {
+        if let HandOver::Refused(error) = &handed {
             shared.disk_failed(queue, error);
         }
-        if !matches!(handed, Handed::Over) {
+        if !matches!(handed, HandOver::Over) {
             metrics::counter!("trunkline_journal_late_facts_total").increment(1);
         }
     }
 
-    /// Whether there is room for the facts of new calls; if not, what room is left is for those of calls in progress.
+    /// Returns whether the queue has room for the facts of new calls. If not, the remaining room is reserved for calls in progress.
     pub fn has_reserve(&self) -> bool {
         self.appender.queue.has_reserve()
     }
 
-    /// Whether facts get where they belong.
+    /// Returns the health of the journal.
     pub fn condition(&self) -> Arc<Condition> {
         Arc::clone(&self.appender.shared.condition)
     }
 
-    /// How many facts wait to be written.
+    /// Returns the number of facts that wait to be written.
     pub fn depth(&self) -> usize {
         self.appender.queue.depth()
     }
 
-    /// Octets of all segments on disk.
+    /// Returns the octets of all segments on disk.
     pub fn spooled_octets(&self) -> u64 {
         self.appender.shared.spooled.load(Ordering::Relaxed)
     }
 
-    /// Waits until the fact at `position` survives the machine's fall: until it may be acknowledged.
+    /// Waits until the fact at `position` is synced, and may be acknowledged.
     ///
     /// # Errors
-    /// The journal has closed without it.
-    pub async fn synced(&self, position: Position) -> Result<(), Closed> {
+    /// [`Closed`]: the journal has closed before.
+    pub async fn synced(&self, position: FactPosition) -> Result<(), Closed> {
         let mut synced = self.synced.clone();
         synced
             .wait_for(|synced| synced.position >= position)
@@ -265,7 +265,7 @@ impl<T> Journal<T> {
             .map_err(|_| Closed)
     }
 
-    /// Begins another segment, and waits until everything that was appended before is kept and no segment holds it any more.
+    /// Starts a new segment, and waits until all facts appended before are projected and their segments deleted.
     ///
     /// # Errors
     /// The directory can't be read, or the journal has closed.
@@ -283,7 +283,7 @@ impl<T> Journal<T> {
         Ok(())
     }
 
-    /// Takes lines out of what was set aside because it couldn't be read. Gives how many. Reads and writes a file.
+    /// Deletes the lines for which `goes` returns true from the file of unreadable facts. Returns their number. Reads and writes a file.
     ///
     /// # Errors
     /// The file can't be read or written; it is as it was.
@@ -291,29 +291,29 @@ impl<T> Journal<T> {
         projector::forget_set_aside(&self.appender.directory, goes)
     }
 
-    /// The last fact that survives the machine's fall, with all before it.
-    pub fn synced_to(&self) -> Position {
+    /// Returns the position of the last synced fact.
+    pub fn synced_to(&self) -> FactPosition {
         self.synced.borrow().position
     }
 
-    /// Follows what survives the machine's fall.
+    /// Follows the synced position.
     pub fn syncs(&self) -> Syncs {
         Syncs(self.synced.clone())
     }
 
-    /// The last fact that the store has, with all before it.
-    pub fn projected(&self) -> watch::Receiver<Position> {
+    /// Follows the position of the last projected fact.
+    pub fn projected(&self) -> watch::Receiver<FactPosition> {
         self.projected.clone()
     }
 }
 
-/// Each further position that survives the machine's fall. It doesn't keep the journal open.
+/// Each further synced position. Doesn't keep the journal open.
 #[derive(Debug)]
-pub struct Syncs(watch::Receiver<Synced>);
+pub struct Syncs(watch::Receiver<SyncedTo>);
 
 impl Syncs {
-    /// The next one; those that came in between are passed over. `None` once the journal has closed.
-    pub async fn next(&mut self) -> Option<Position> {
+    /// Returns the next position, skipping those in between; `None` once the journal has closed.
+    pub async fn next(&mut self) -> Option<FactPosition> {
         self.0.changed().await.ok()?;
         Some(self.0.borrow_and_update().position)
     }
@@ -358,7 +358,7 @@ fn describe() {
     describe_gauge!("trunkline_journal_octets", "Size of the journal on disk");
 }
 
-/// Two processes in one directory would delete each other's facts.
+/// Locks the directory: two processes in one would delete each other's facts.
 fn lock(directory: &Path) -> Result<File, OpenError> {
     let failed = |source| OpenError::Io {
         path: directory.to_owned(),
@@ -373,7 +373,7 @@ fn lock(directory: &Path) -> Result<File, OpenError> {
     }
 }
 
-/// The segments of earlier starts, and their octets.
+/// Returns the segments of earlier runs, and their octets.
 fn left_behind(directory: &Path) -> io::Result<(Vec<Segment>, u64)> {
     let segments = segment::list(directory)?;
     let mut octets = 0;

@@ -1,30 +1,30 @@
-//! Where a fact is: whose it is, how many came before it, and how far the disk has come.
+//! Position of a fact: the run that wrote it, its number within the run, and the synced part of the segments.
 
-/// Whose facts: the node, and which of its starts.
+/// A run of a node, which writes facts.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Origin {
     /// The node's number.
     pub node: u8,
-    /// The number of its start.
+    /// Number of the run.
     pub boot: i64,
 }
 
-/// How many facts this process had appended up to and with some fact.
+/// Number of facts that this process has appended up to and including a fact.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct Position(pub(super) u64);
+pub struct FactPosition(pub(super) u64);
 
-/// The journal takes no facts: too many wait, be it for a slow disk or a full one.
+/// Error: the queue is full, because of a slow or a full disk.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the journal is full")]
 pub struct Full;
 
-/// What the writer has made safe.
+/// The synced part of the segments.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) struct Synced {
-    /// The segment that is written.
+pub(super) struct SyncedTo {
+    /// Number of the present segment.
     pub(super) segment: u64,
-    /// Its synced length; segments before it are complete.
+    /// Its synced length in octets; earlier segments are synced whole.
     pub(super) octets: u64,
-    /// The last fact in it.
-    pub(super) position: Position,
+    /// Position of the last synced fact.
+    pub(super) position: FactPosition,
 }

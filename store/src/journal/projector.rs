@@ -1,4 +1,4 @@
-//! What is synced goes to whoever keeps it, in order, as often as it takes; what is kept is deleted here.
+//! Projection of synced facts: passes them to the store in order, repeating until it succeeds, and deletes the segments afterwards.
 
 use std::error::Error;
 use std::fmt;
@@ -13,17 +13,17 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
 use super::frame::{Piece, Pieces};
-use super::position::{Origin, Position, Synced};
+use super::position::{FactPosition, Origin, SyncedTo};
 use super::segment::Segment;
 use super::settings::Settings;
 use super::shared::Shared;
 
-/// Facts handed over at once at most: when many wait, a few large transactions cost less than many.
+/// Most facts of one call of [`Project::project`]: after a backlog a few large transactions cost less than many small ones.
 const CHUNK: usize = 4_096;
 
-/// Keeps facts: the store.
+/// The receiver of facts: the store.
 pub trait Project<T>: Sync {
-    /// Keeps `facts`, oldest first, all or none. They may have been kept before.
+    /// Stores `facts`, oldest first, all or none. They may have been stored before.
     fn project(
         &self,
         origin: Origin,
@@ -31,19 +31,19 @@ pub trait Project<T>: Sync {
     ) -> impl Future<Output = Result<(), Retry>> + Send;
 }
 
-/// Facts couldn't be kept now: they are to be handed over again, later.
+/// Error: the facts couldn't be stored now, and have to be passed again later.
 #[derive(Debug, thiserror::Error)]
 #[error("facts cannot be kept for now")]
 pub struct Retry(#[source] pub Box<dyn Error + Send + Sync>);
 
-/// What a start found in the journal of earlier ones.
+/// Result of replaying the journal of earlier runs.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct Replayed {
-    /// Facts handed over.
+    /// Facts projected.
     pub facts: usize,
-    /// Segments, all of them deleted now.
+    /// Segments, all of which are deleted now.
     pub segments: usize,
-    /// Facts put aside because they are damaged or of a kind that this version doesn't know.
+    /// Facts set aside because they are damaged or of a kind that this version doesn't know.
     pub set_aside: usize,
 }
 
@@ -51,15 +51,15 @@ pub struct Replayed {
 pub struct Projector<T> {
     directory: PathBuf,
     origin: Origin,
-    /// Segments of earlier starts.
+    /// Segments of earlier runs.
     left: Vec<Segment>,
-    /// Where in this start's segments it reads next.
+    /// Segment of this run to read next.
     segment: u64,
     octets: u64,
     shared: Arc<Shared<T>>,
     settings: Settings,
-    synced: watch::Receiver<Synced>,
-    projected: watch::Sender<Position>,
+    synced: watch::Receiver<SyncedTo>,
+    projected: watch::Sender<FactPosition>,
 }
 
 impl<T> fmt::Debug for Projector<T> {
@@ -71,7 +71,7 @@ impl<T> fmt::Debug for Projector<T> {
     }
 }
 
-/// A projector that is gone, whatever ended it, hands nothing over.
+/// A projector that has ended, for any reason, no longer projects: reported as a refusing store.
 impl<T> Drop for Projector<T> {
     fn drop(&mut self) {
         self.shared.condition.set_store_refuses(true);
@@ -85,8 +85,8 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
         left: Vec<Segment>,
         shared: Arc<Shared<T>>,
         settings: Settings,
-        synced: watch::Receiver<Synced>,
-        projected: watch::Sender<Position>,
+        synced: watch::Receiver<SyncedTo>,
+        projected: watch::Sender<FactPosition>,
     ) -> Self {
         let segment = synced.borrow().segment;
         Self {
@@ -102,10 +102,10 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
         }
     }
 
-    /// Hands over what earlier starts left behind. To be awaited before their calls are closed as lost.
+    /// Projects the facts of earlier runs. Must be awaited before the calls of these runs are closed as lost.
     ///
     /// # Errors
-    /// A segment can't be read; it is kept.
+    /// A segment can't be read; it stays.
     pub async fn replay(&mut self, into: &impl Project<T>) -> io::Result<Replayed> {
         let mut replayed = Replayed::default();
         while let Some(segment) = self.left.first().cloned() {
@@ -122,10 +122,10 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
         Ok(replayed)
     }
 
-    /// Hands over what this start appends, until the last handle is dropped and everything is kept.
+    /// Projects the facts of this run, until the last handle is dropped and everything is stored.
     ///
     /// # Errors
-    /// A segment can't be read; it is kept for the next start.
+    /// A segment can't be read; it stays for the next run.
     pub async fn run(mut self, into: impl Project<T>) -> io::Result<()> {
         self.replay(&into).await?;
         loop {
@@ -142,7 +142,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
         }
     }
 
-    async fn catch_up(&mut self, into: &impl Project<T>, synced: Synced) -> io::Result<()> {
+    async fn catch_up(&mut self, into: &impl Project<T>, synced: SyncedTo) -> io::Result<()> {
         while self.segment < synced.segment {
             self.hand_over_up_to(into, u64::MAX).await?;
             self.delete(&self.current());
@@ -163,7 +163,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
                 match self.shared.recent.take(self.segment, self.octets, end) {
                     Some(written) => (written.facts, written.octets.end, written.last),
                     None => {
-                        // Up to where memory knows on.
+                        // Up to the first write that is still in memory.
                         let until = self
                             .shared
                             .recent
@@ -172,7 +172,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
                             .min(end);
 
                         let reading = match self.read(&self.current(), self.octets, until).await {
-                            // A segment that the disk refused to make.
+                            // The disk had refused to create this segment.
                             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
                             reading => reading?,
                         };
@@ -208,11 +208,11 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
         while !facts.is_empty() {
             metrics::gauge!("trunkline_journal_unprojected_facts").set(facts.len() as f64);
             let chunk = facts.drain(..facts.len().min(CHUNK)).collect();
-            self.insist(into, origin, chunk).await;
+            self.project_until_kept(into, origin, chunk).await;
         }
     }
 
-    async fn insist(&self, into: &impl Project<T>, origin: Origin, facts: Arc<[T]>) {
+    async fn project_until_kept(&self, into: &impl Project<T>, origin: Origin, facts: Arc<[T]>) {
         let (mut pause, longest) = self.settings.project_retry;
         let mut failures = 0_u32;
         while let Err(error) = into.project(origin, Arc::clone(&facts)).await {
@@ -238,7 +238,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
         }
     }
 
-    /// Reads a piece of a segment off the executor.
+    /// Reads a piece of a segment on a blocking thread.
     async fn read(&self, segment: &Segment, from: u64, end: u64) -> io::Result<Reading<T>> {
         let path = segment.path(&self.directory);
         tokio::task::spawn_blocking(move || read(&path, from, end))
@@ -251,7 +251,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
         let length = fs::metadata(&path).map_or(0, |metadata| metadata.len());
         match fs::remove_file(&path) {
             Ok(()) => {
-                // A torn end was never counted.
+                // An interrupted write at the end was never counted.
                 let subtract = |spooled: u64| Some(spooled.saturating_sub(length));
                 let _ = self.shared.spooled.fetch_update(
                     Ordering::Relaxed,
@@ -260,7 +260,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
                 );
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            // The next start hands it over once more, which does no harm.
+            // The next run projects it once more, which is safe.
             Err(error) => {
                 tracing::warn!(%error, segment = %path.display(), "a segment cannot be deleted")
             }
@@ -268,12 +268,12 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
     }
 }
 
-/// What a piece of a segment holds.
+/// Content of a piece of a segment.
 struct Reading<T> {
     facts: Vec<T>,
-    /// How long the piece was.
+    /// Length of the piece.
     octets: u64,
-    last: Position,
+    last: FactPosition,
     set_aside: usize,
 }
 
@@ -287,7 +287,7 @@ fn read<T: DeserializeOwned>(path: &Path, from: u64, end: u64) -> io::Result<Rea
     let mut reading = Reading {
         facts: Vec::new(),
         octets: octets.len() as u64,
-        last: Position(0),
+        last: FactPosition(0),
         set_aside: 0,
     };
     for piece in Pieces::new(&octets) {
@@ -312,7 +312,7 @@ fn read<T: DeserializeOwned>(path: &Path, from: u64, end: u64) -> io::Result<Rea
                 set_aside(path, octets)?;
                 reading.set_aside += 1;
             }
-            // Left by a write that failed, and written again whole elsewhere.
+            // Left by a failed write, and written again in a later segment.
             Piece::Torn { .. } => {}
         }
     }
@@ -320,12 +320,12 @@ fn read<T: DeserializeOwned>(path: &Path, from: u64, end: u64) -> io::Result<Rea
     Ok(reading)
 }
 
-/// The file of what can't be read.
+/// File of unreadable facts.
 const SET_ASIDE: &str = "set-aside.jsonl";
-/// Held while the file is written.
+/// Lock held while the file is written.
 static SETTING_ASIDE: Mutex<()> = Mutex::new(());
 
-/// Takes lines out of what was set aside, by way of a file that replaces it. Gives how many.
+/// Deletes lines from the file of unreadable facts by writing a new file that replaces it. Returns their number.
 pub(super) fn forget_set_aside(directory: &Path, goes: impl Fn(&[u8]) -> bool) -> io::Result<u64> {
     let _turn = SETTING_ASIDE.lock().unwrap_or_else(PoisonError::into_inner);
     let path = directory.join(SET_ASIDE);
@@ -370,7 +370,7 @@ pub(super) fn forget_set_aside(directory: &Path, goes: impl Fn(&[u8]) -> bool) -
     Ok(gone)
 }
 
-/// Nothing that was acknowledged is thrown away: what can't be read is kept for a version that can.
+/// Sets unreadable octets aside: an acknowledged fact is never discarded, as a later version may be able to read it.
 fn set_aside(segment: &Path, octets: &[u8]) -> io::Result<()> {
     let _turn = SETTING_ASIDE.lock().unwrap_or_else(PoisonError::into_inner);
     let path = segment.with_file_name(SET_ASIDE);

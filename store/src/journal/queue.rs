@@ -1,47 +1,48 @@
-//! The facts that wait for the writer: bounded, filled by the shards without waiting. Beside them lie their lines, as a segment gets them.
+//! The queue between shards and writer: bounded, filled without waiting. Holds the facts and their lines, as they will be written to a
+//! segment.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::frame::Draft;
-use super::position::{Full, Position};
+use super::position::{FactPosition, Full};
 
-/// Facts for which an empty queue keeps room.
+/// Facts for which an empty queue keeps capacity.
 const ROOM: usize = 4_096;
 
-/// How long it is empty before its room and the writer's are given back.
+/// Idle time after which the capacity of queue and writer is released.
 const IDLE: Duration = Duration::from_secs(1);
 
 /// A bounded queue of facts with their positions.
 pub(super) struct Queue<T> {
     state: Mutex<State<T>>,
     filled: Condvar,
-    /// Facts at most, and octets of their lines.
+    /// Most facts, and most octets of their lines.
     capacity: (usize, usize),
 }
 
 struct State<T> {
     waiting: Batch<T>,
     is_closed: bool,
-    /// The writer has to come by, whether facts wait or not.
+    /// Wakes the writer even if no fact waits.
     is_nudged: bool,
 }
 
-/// Facts that follow each other, and their lines.
+/// Consecutive facts, and their lines.
 #[derive(Debug)]
 pub(super) struct Batch<T> {
     pub(super) facts: Vec<T>,
     pub(super) lines: Vec<u8>,
-    /// How many octets of the lines the operating system has.
+    /// Octets of the lines that the operating system has.
     pub(super) written: usize,
-    /// Whether every fact has its line.
+    /// Every fact has its line.
     pub(super) is_whole: bool,
-    /// The position of the last.
-    pub(super) last: Position,
+    /// Position of the last fact.
+    pub(super) last: FactPosition,
 }
 
 impl<T> Batch<T> {
-    const fn after(last: Position, facts: Vec<T>, lines: Vec<u8>) -> Self {
+    const fn after(last: FactPosition, facts: Vec<T>, lines: Vec<u8>) -> Self {
         Self {
             facts,
             lines,
@@ -53,10 +54,10 @@ impl<T> Batch<T> {
 }
 
 impl<T> Queue<T> {
-    /// Takes so many facts, and so many octets of lines.
+    /// Creates a queue for this many facts, and octets of lines.
     pub(super) const fn new(facts: usize, octets: usize) -> Self {
         let state = State {
-            waiting: Batch::after(Position(0), Vec::new(), Vec::new()),
+            waiting: Batch::after(FactPosition(0), Vec::new(), Vec::new()),
             is_closed: false,
             is_nudged: false,
         };
@@ -67,13 +68,13 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Takes all of `facts` with their lines, or none when there is no room. `is_whole` says that each has one.
+    /// Appends all of `facts` with their lines, or none if there is no room. `is_whole` means that each fact has a line.
     pub(super) fn push(
         &self,
         facts: &mut Vec<T>,
         draft: &mut Draft,
         is_whole: bool,
-    ) -> Result<Position, Full> {
+    ) -> Result<FactPosition, Full> {
         let mut state = self.state();
         let waiting = &state.waiting;
         let has_room = waiting.facts.len() + facts.len() <= self.capacity.0
@@ -83,12 +84,12 @@ impl<T> Queue<T> {
         }
 
         let waiting = &mut state.waiting;
-        let first = Position(waiting.last.0 + 1);
+        let first = FactPosition(waiting.last.0 + 1);
         waiting.last.0 += facts.len() as u64;
         waiting.is_whole &= is_whole;
         waiting.lines.extend_from_slice(draft.placed(first));
 
-        // The writer sleeps only over an empty queue.
+        // The writer sleeps only while the queue is empty.
         let was_empty = waiting.facts.is_empty() && !facts.is_empty();
         waiting.facts.append(facts);
         let last = waiting.last;
@@ -101,7 +102,7 @@ impl<T> Queue<T> {
         Ok(last)
     }
 
-    /// Waits until there is a fact or a nudge; `false` when the queue is closed and empty. Does `rest` if none comes for a while.
+    /// Waits for a fact or a nudge; returns false once the queue is closed and empty. Calls `rest` if none comes for [`IDLE`].
     pub(super) fn wait(&self, rest: impl FnOnce()) -> bool {
         let is_idle = |state: &mut State<T>| {
             state.waiting.facts.is_empty() && !state.is_closed && !state.is_nudged
@@ -124,23 +125,23 @@ impl<T> Queue<T> {
         !state.waiting.facts.is_empty() || state.is_nudged
     }
 
-    /// Has the writer come by.
+    /// Wakes the writer.
     pub(super) fn nudge(&self) {
         self.state().is_nudged = true;
         self.filled.notify_one();
     }
 
-    /// Whether there was a nudge since the last time that this was asked.
+    /// Returns whether the writer was nudged since the last call.
     pub(super) fn take_nudge(&self) -> bool {
         std::mem::take(&mut self.state().is_nudged)
     }
 
-    /// The position of the last fact that was appended.
-    pub(super) fn last(&self) -> Position {
+    /// Returns the position of the last appended fact.
+    pub(super) fn last(&self) -> FactPosition {
         self.state().waiting.last
     }
 
-    /// Takes all that wait; `spare` is empty and has room for the lines of those that follow.
+    /// Takes all queued facts; `spare` is empty and becomes the buffer for the lines to come.
     pub(super) fn take(&self, spare: Vec<u8>) -> Batch<T> {
         let mut state = self.state();
         let room = Vec::with_capacity(state.waiting.facts.len().min(ROOM));
@@ -148,19 +149,19 @@ impl<T> Queue<T> {
         std::mem::replace(&mut state.waiting, following)
     }
 
-    /// Copies the lines that the operating system hasn't into `lines`, which are empty; from now on it counts as having them.
+    /// Copies the lines that the operating system doesn't have yet into `lines`, which is empty, and counts them as written.
     pub(super) fn hand_over(&self, lines: &mut Vec<u8>) {
         let waiting = &mut self.state().waiting;
         lines.extend_from_slice(&waiting.lines[waiting.written..]);
         waiting.written = waiting.lines.len();
     }
 
-    /// The operating system has none of the lines: the segment that it had them for is given up.
+    /// Counts all lines as unwritten, since their segment was abandoned.
     pub(super) fn take_back(&self) {
         self.state().waiting.written = 0;
     }
 
-    /// No facts are taken in any more; what waits will still be written.
+    /// Accepts no more facts; queued ones will still be written.
     pub(super) fn close(&self) {
         self.state().is_closed = true;
         self.filled.notify_all();
@@ -174,12 +175,12 @@ impl<T> Queue<T> {
         self.state().waiting.facts.len()
     }
 
-    /// How long the lines are that wait.
+    /// Returns the octets of the queued lines.
     pub(super) fn octets(&self) -> usize {
         self.state().waiting.lines.len()
     }
 
-    /// Whether less than half is taken, so that a new call's facts leave room for those of calls in progress.
+    /// Returns whether less than half of the queue is used, so that the facts of a new call leave room for calls in progress.
     pub(super) fn has_reserve(&self) -> bool {
         let waiting = &self.state().waiting;
         waiting.facts.len() * 2 < self.capacity.0 && waiting.lines.len() * 2 < self.capacity.1
@@ -196,7 +197,7 @@ mod tests {
 
     const OCTETS: usize = 1 << 20;
 
-    fn push(queue: &Queue<char>, facts: &mut Vec<char>) -> Result<Position, Full> {
+    fn push(queue: &Queue<char>, facts: &mut Vec<char>) -> Result<FactPosition, Full> {
         let mut draft = Draft::default();
         for (number, fact) in facts.iter().enumerate() {
             let written = draft.add(number as u64, |out| serde_json::to_writer(out, fact));
@@ -208,16 +209,16 @@ mod tests {
     #[test]
     fn facts_come_out_in_order_with_their_positions() {
         let queue = Queue::new(10, OCTETS);
-        assert_eq!(push(&queue, &mut vec!['a', 'b', 'c']), Ok(Position(3)));
+        assert_eq!(push(&queue, &mut vec!['a', 'b', 'c']), Ok(FactPosition(3)));
         assert!(queue.wait(|| ()));
         let batch = queue.take(Vec::new());
         assert_eq!(
             (batch.facts, batch.last),
-            (vec!['a', 'b', 'c'], Position(3))
+            (vec!['a', 'b', 'c'], FactPosition(3))
         );
-        assert_eq!(push(&queue, &mut vec!['d']), Ok(Position(4)));
+        assert_eq!(push(&queue, &mut vec!['d']), Ok(FactPosition(4)));
         let batch = queue.take(Vec::new());
-        assert_eq!((batch.facts, batch.last), (vec!['d'], Position(4)));
+        assert_eq!((batch.facts, batch.last), (vec!['d'], FactPosition(4)));
         let line = String::from_utf8(batch.lines).unwrap();
         assert!(line.ends_with(" 0000000000000004 \"d\"\n"), "{line}");
     }
@@ -264,7 +265,7 @@ mod tests {
     fn a_full_queue_takes_nothing_and_leaves_the_facts() {
         let queue = Queue::new(3, OCTETS);
         assert!(queue.has_reserve());
-        assert_eq!(push(&queue, &mut vec!['a', 'b']), Ok(Position(2)));
+        assert_eq!(push(&queue, &mut vec!['a', 'b']), Ok(FactPosition(2)));
         assert!(!queue.has_reserve());
         let mut facts = vec!['c', 'd'];
         assert_eq!(push(&queue, &mut facts), Err(Full));
@@ -273,7 +274,7 @@ mod tests {
             (['c', 'd'].as_slice(), 2)
         );
         queue.take(Vec::new());
-        assert_eq!(push(&queue, &mut facts), Ok(Position(4)));
+        assert_eq!(push(&queue, &mut facts), Ok(FactPosition(4)));
     }
 
     #[test]

@@ -1,41 +1,41 @@
-//! The facts that were just written, as they were before: so that whoever projects them needn't read back what is in memory.
+//! Recently written facts, kept in memory so that the projector needn't read them back from disk.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::position::Position;
+use super::position::FactPosition;
 
-/// Facts in memory at most; beyond, they are read from their segment.
+/// Most facts in memory; others are read from their segment.
 const ROOM: usize = 16_384;
 
 /// One write.
 #[derive(PartialEq, Eq, Debug)]
-pub(super) struct Written<T> {
+pub(super) struct RecentWrite<T> {
     pub(super) segment: u64,
-    /// Where in the segment it stands.
+    /// Range within the segment.
     pub(super) octets: std::ops::Range<u64>,
     pub(super) facts: Vec<T>,
-    pub(super) last: Position,
+    pub(super) last: FactPosition,
 }
 
-/// The latest writes, in their order; some may be missing.
-pub(super) struct Recent<T>(Mutex<Held<T>>);
+/// The latest writes, in order; some may be missing.
+pub(super) struct Recent<T>(Mutex<HeldWrites<T>>);
 
-struct Held<T> {
-    writes: VecDeque<Written<T>>,
+struct HeldWrites<T> {
+    writes: VecDeque<RecentWrite<T>>,
     facts: usize,
 }
 
 impl<T> Recent<T> {
     pub(super) const fn new() -> Self {
-        Self(Mutex::new(Held {
+        Self(Mutex::new(HeldWrites {
             writes: VecDeque::new(),
             facts: 0,
         }))
     }
 
-    /// Holds a write, if there is room.
-    pub(super) fn leave(&self, written: Written<T>) {
+    /// Stores a write, if there is room.
+    pub(super) fn leave(&self, written: RecentWrite<T>) {
         let mut held = self.held();
         if held.facts + written.facts.len() <= ROOM {
             held.facts += written.facts.len();
@@ -43,11 +43,11 @@ impl<T> Recent<T> {
         }
     }
 
-    /// What is held of the writes that follow each other from a place in a segment up to another, and where that ends. What
-    /// stands before the place is forgotten.
-    pub(super) fn take(&self, segment: u64, from: u64, end: u64) -> Option<Written<T>> {
+    /// Takes the stored writes that follow each other from one place in a segment up to another, and the place where they end. Writes
+    /// before the first place are dropped.
+    pub(super) fn take(&self, segment: u64, from: u64, end: u64) -> Option<RecentWrite<T>> {
         let mut held = self.held();
-        let mut taken: Option<Written<T>> = None;
+        let mut taken: Option<RecentWrite<T>> = None;
         while let Some(next) = held.writes.front() {
             let wanted = (
                 segment,
@@ -82,14 +82,14 @@ impl<T> Recent<T> {
         taken
     }
 
-    /// Where in a segment the first write stands that is held.
+    /// Returns the start of the first stored write of a segment.
     pub(super) fn begins(&self, segment: u64) -> Option<u64> {
         let held = self.held();
         let first = held.writes.front()?;
         (first.segment == segment).then_some(first.octets.start)
     }
 
-    fn held(&self) -> MutexGuard<'_, Held<T>> {
+    fn held(&self) -> MutexGuard<'_, HeldWrites<T>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -98,12 +98,12 @@ impl<T> Recent<T> {
 mod tests {
     use super::*;
 
-    fn written(segment: u64, octets: std::ops::Range<u64>, facts: &[u64]) -> Written<u64> {
-        Written {
+    fn written(segment: u64, octets: std::ops::Range<u64>, facts: &[u64]) -> RecentWrite<u64> {
+        RecentWrite {
             segment,
             octets,
             facts: facts.to_vec(),
-            last: Position(facts.last().copied().unwrap_or_default()),
+            last: FactPosition(facts.last().copied().unwrap_or_default()),
         }
     }
 

@@ -1,6 +1,6 @@
-//! The files of the journal: their names, and what a start finds of them.
+//! Files of the journal: their names, and what a new run finds of them.
 //!
-//! `0000000000000007.node1.boot42.facts`: the number orders them, node and boot say whose calls the facts are about.
+//! `0000000000000007.node1.boot42.facts`: the number orders the files; node and boot name the run whose calls the facts are about.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::frame::{Piece, Pieces};
 use super::position::Origin;
 
-/// A segment by its name.
+/// A segment, identified by its name.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Segment {
     pub(super) number: u64,
@@ -36,7 +36,7 @@ impl Segment {
     }
 }
 
-/// The segments in a directory, oldest first.
+/// Returns the segments in a directory, oldest first.
 pub(super) fn list(directory: &Path) -> io::Result<Vec<Segment>> {
     let mut segments = Vec::new();
     for entry in fs::read_dir(directory)? {
@@ -46,7 +46,7 @@ pub(super) fn list(directory: &Path) -> io::Result<Vec<Segment>> {
     Ok(segments)
 }
 
-/// Whether one of the segments up to and with this number holds anything.
+/// Returns whether one of the segments up to and including this number holds anything.
 pub(super) fn hold_facts(directory: &Path, number: u64) -> io::Result<bool> {
     for segment in list(directory)? {
         if segment.number > number {
@@ -62,7 +62,7 @@ pub(super) fn hold_facts(directory: &Path, number: u64) -> io::Result<bool> {
     Ok(false)
 }
 
-/// Cuts what a write left unfinished off a segment's end, and returns its length then.
+/// Cuts an interrupted write off the end of a segment, and returns the remaining length.
 pub(super) fn cut_torn_tail(path: &Path) -> io::Result<u64> {
     let octets = fs::read(path)?;
     let torn = Pieces::new(&octets).find_map(|piece| match piece {
@@ -89,24 +89,24 @@ pub(super) fn cut_torn_tail(path: &Path) -> io::Result<u64> {
 /// An open segment.
 pub(super) type Open = Arc<dyn Tail>;
 
-/// Where segments are made: a directory, or a disk that fails as a test wants.
+/// Factory of segments: a directory or, in tests, a disk that fails on demand.
 pub(super) trait Disk {
-    /// Makes a segment, so that its name too outlives the machine's fall.
+    /// Creates a segment, with its name synced to disk.
     fn create(&self, segment: &Segment) -> io::Result<Open>;
 
-    /// Deletes a segment that nothing was ever synced to, as far as that goes: an empty one does no harm.
+    /// Deletes a segment to which nothing was ever synced. Best effort: an empty segment does no harm.
     fn remove(&self, segment: &Segment);
 }
 
-/// The segment that is written, by several threads.
+/// The segment being written, by several threads.
 pub(super) trait Tail: Send + Sync {
-    /// Appends, without waiting for the disk.
+    /// Appends without waiting for the disk.
     fn write(&self, octets: &[u8]) -> io::Result<()>;
 
-    /// Returns once what was written will be found after the machine's fall.
+    /// Returns once all written data will survive a crash of the machine.
     fn sync(&self) -> io::Result<()>;
 
-    /// Drops what is beyond `length`, as far as that goes: a reader passes over it anyway.
+    /// Truncates to `length`. Best effort: a reader skips the rest anyway.
     fn cut(&self, length: u64);
 }
 

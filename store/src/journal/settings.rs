@@ -1,25 +1,25 @@
-//! Sizes and times.
+//! Sizes and times of a journal.
 
 use std::time::Duration;
 
-/// Sizes and times of a journal, and what its writer calls.
+/// Sizes and times of a journal, and callbacks of its writer.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Facts that may wait to be written.
     pub queue_facts: usize,
     /// Octets that their lines may take.
     pub queue_octets: usize,
-    /// How long facts are gathered before they are written and synced together.
+    /// Time for which facts are gathered before they are written and synced together.
     pub gather: Duration,
-    /// When a segment is this long, another is begun.
+    /// Length at which the next segment is started.
     pub segment_octets: u64,
-    /// What all segments may take on disk.
+    /// Most octets of all segments on disk.
     pub spool_octets: u64,
-    /// How long the writer waits after the disk failed.
+    /// Time that the writer waits after the disk failed.
     pub disk_retry: Duration,
-    /// How long synced facts are gathered before they are projected, so that a short call costs one row.
+    /// Time for which synced facts are gathered before they are projected, so that a short call costs one row.
     pub window: Duration,
-    /// How long the projector waits when projecting failed: at first, and at most.
+    /// Time that the projector waits after a failure: the first time, and at most.
     pub project_retry: (Duration, Duration),
     /// Called on the writer's thread once no fact has come for a while.
     pub on_idle: fn(),

@@ -1,4 +1,4 @@
-//! What handle, writer and projector share.
+//! State that handle, writer and projector share.
 
 use std::fs::File;
 use std::io;
@@ -10,14 +10,14 @@ use super::current::Current;
 use super::queue::Queue;
 use super::recent::Recent;
 
-/// One for all of them.
+/// State that handle, writer and projector share.
 pub(super) struct Shared<T> {
     /// Octets of all segments on disk.
     pub(super) spooled: AtomicU64,
     pub(super) condition: Arc<Condition>,
     pub(super) recent: Recent<T>,
     pub(super) current: Current,
-    /// Held as long as anybody writes or deletes.
+    /// Lock on the directory, held as long as any thread writes or deletes.
     pub(super) _lock: File,
 }
 

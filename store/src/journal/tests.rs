@@ -130,7 +130,7 @@ async fn what_is_appended_is_projected_in_order_and_nothing_is_left() {
     assert_eq!(segments(directory.path()), []);
 }
 
-fn facts_of(position: Position) -> usize {
+fn facts_of(position: FactPosition) -> usize {
     usize::try_from(position.0).unwrap()
 }
 
@@ -219,7 +219,7 @@ async fn what_cannot_be_read_is_set_aside_and_the_rest_is_projected() {
     let mut octets = fs::read(&path).unwrap();
     let line = octets.len() / 4;
     octets[line + 3] = b'z';
-    frame::append(&mut octets, Position(9), |out| {
+    frame::append(&mut octets, FactPosition(9), |out| {
         serde_json::to_writer(out, "a later version's")
     })
     .unwrap();

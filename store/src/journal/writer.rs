@@ -1,7 +1,7 @@
-//! The thread that sees facts to the disk: gather, write, sync, tell; and begin again elsewhere when the disk fails.
+//! The thread that writes facts to disk: gather, write, sync, report; and start a new segment when the disk fails.
 //!
-//! Shards write as well, what can't wait: see `current`. A failed sync says nothing about what is on the disk, so that whatever fails the
-//! batch is written once more, whole, into a new segment, as long as it takes. Meanwhile the queue fills up and the shards see it.
+//! Shards also write, if a fact can't wait: see `current`. A failed sync doesn't say which data is on the disk. So after any failure the
+//! whole batch is written again into a new segment, repeatedly until it succeeds. Meanwhile the queue fills up, which the shards notice.
 
 use std::io;
 use std::sync::Arc;
@@ -10,37 +10,37 @@ use std::sync::atomic::Ordering;
 use serde::Serialize;
 use tokio::sync::watch;
 
-use super::position::Synced;
+use super::position::SyncedTo;
 use super::queue::{Batch, Queue};
-use super::recent::Written;
+use super::recent::RecentWrite;
 use super::segment::{Disk, Open, Segment};
 use super::settings::Settings;
 use super::shared::Shared;
 
-/// Octets of room that the writer keeps from one batch to the next.
+/// Capacity in octets that the writer keeps from one batch to the next.
 const ROOM: usize = 256 << 10;
 
-/// How often a closing journal tries a disk that fails before it gives up what was never acknowledged.
+/// Attempts of a closing journal on a failing disk before it gives up facts that were never acknowledged.
 const LAST_ATTEMPTS: u32 = 8;
 
 pub(super) struct Writer<T, D: Disk> {
     disk: D,
     segment: Segment,
-    /// Its file. Shards may write to another by now, or to none.
+    /// File of the segment. Shards may write to another one by now, or to none.
     tail: Open,
-    /// The segment's length, all of it synced.
+    /// Length of the segment, all of it synced.
     octets: u64,
-    /// The last number that a segment was given.
+    /// Number of the last segment created.
     number: u64,
     queue: Arc<Queue<T>>,
     shared: Arc<Shared<T>>,
-    synced: watch::Sender<Synced>,
+    synced: watch::Sender<SyncedTo>,
     settings: Settings,
-    /// Room for lines.
+    /// Spare buffer for lines.
     spare: Vec<u8>,
 }
 
-/// A segment that isn't written yet, and its file.
+/// A segment that isn't in use yet, and its file.
 type Following = (Segment, Open);
 
 impl<T: Serialize + Send + 'static, D: Disk + Send + 'static> Writer<T, D> {
@@ -54,12 +54,12 @@ impl<T: Serialize + Send + 'static, D: Disk + Send + 'static> Writer<T, D> {
 }
 
 impl<T, D: Disk> Writer<T, D> {
-    /// Writes on in the first segment, which `tail` is.
+    /// Creates a writer for the first segment, whose file is `tail`.
     pub(super) fn new(
         (disk, segment, tail): (D, Segment, Open),
         queue: Arc<Queue<T>>,
         shared: Arc<Shared<T>>,
-        synced: watch::Sender<Synced>,
+        synced: watch::Sender<SyncedTo>,
         settings: Settings,
     ) -> Self {
         Self {
@@ -92,7 +92,7 @@ impl<T, D: Disk> Writer<T, D> {
         }
     }
 
-    /// Sees all that waits to the disk, however long it takes, unless the journal closes and the disk still fails.
+    /// Writes and syncs all queued facts, however long it takes; gives up only if the journal is closing and the disk still fails.
     fn keep(&mut self) {
         let mut following = self.following();
         let (batch, written) = self.take(following.as_ref());
@@ -121,21 +121,21 @@ impl<T, D: Disk> Writer<T, D> {
         self.kept(batch, following);
     }
 
-    /// The segment after this one, if what waits fills this, or somebody wants this to end. It is made while nobody waits for it.
+    /// Creates the next segment if the queued facts fill the present one, or a clearing wants it to end. Called before the segment is locked, so that no shard waits for the file.
     fn following(&mut self) -> Option<Following> {
         let length = self.octets + self.queue.octets() as u64;
         let is_wanted = self.queue.take_nudge() && length > 0;
         if length < self.settings.segment_octets && !is_wanted {
             return None;
         }
-        // Where that fails, this one gets longer.
+        // If that fails, the present segment gets longer.
         let made = self.create();
         made.map_err(|error| self.shared.disk_failed(&self.queue, &error))
             .ok()
     }
 
     fn create(&mut self) -> io::Result<Following> {
-        // A number is never used twice, whatever became of the file.
+        // A number is never used twice, even if creating the file failed.
         self.number += 1;
         let segment = Segment {
             number: self.number,
@@ -145,7 +145,7 @@ impl<T, D: Disk> Writer<T, D> {
         Ok((segment, tail))
     }
 
-    /// Takes all that waits, and writes what shards haven't. From now on they write to the segment that follows.
+    /// Takes all queued facts, and writes those lines that shards haven't. From then on shards write to the following segment.
     fn take(&mut self, following: Option<&Following>) -> (Batch<T>, io::Result<()>) {
         let mut current = self.shared.current.lock();
         let batch = self.queue.take(std::mem::take(&mut self.spare));
@@ -172,7 +172,7 @@ impl<T, D: Disk> Writer<T, D> {
         Ok(())
     }
 
-    /// Gives up what is written and not synced. Shards write nothing until there is another segment.
+    /// Abandons data that is written but not synced. Shards write nothing until there is another segment.
     fn abandon(&mut self) {
         let mut current = self.shared.current.lock();
         self.queue.take_back();
@@ -180,13 +180,13 @@ impl<T, D: Disk> Writer<T, D> {
             tail.cut(0);
         }
         self.tail.cut(self.octets);
-        // A disk that stays full doesn't fill up with them.
+        // Otherwise a full disk would collect empty segments.
         if self.octets == 0 {
             self.disk.remove(&self.segment);
         }
     }
 
-    /// Writes the lines into a segment of their own and goes on there.
+    /// Writes the lines into a new segment and continues there.
     fn write_anew(&mut self, lines: &[u8]) -> io::Result<()> {
         self.has_room(lines)?;
         let (segment, tail) = self.create()?;
@@ -199,7 +199,7 @@ impl<T, D: Disk> Writer<T, D> {
         Ok(())
     }
 
-    /// Tells of a batch that is synced.
+    /// Publishes a batch that is synced.
     fn kept(&mut self, batch: Batch<T>, following: Option<Following>) {
         if self.shared.condition.set_disk_refuses(false) {
             tracing::info!("the journal is written again");
@@ -210,7 +210,7 @@ impl<T, D: Disk> Writer<T, D> {
         self.octets += length;
 
         if batch.is_whole && !batch.facts.is_empty() {
-            self.shared.recent.leave(Written {
+            self.shared.recent.leave(RecentWrite {
                 segment: self.segment.number,
                 octets: start..self.octets,
                 facts: batch.facts,
@@ -226,8 +226,8 @@ impl<T, D: Disk> Writer<T, D> {
             self.octets = 0;
         }
 
-        // Nobody listens once handles and projector are gone.
-        self.synced.send_replace(Synced {
+        // After handles and projector are dropped the channel has no receiver.
+        self.synced.send_replace(SyncedTo {
             segment: self.segment.number,
             octets: self.octets,
             position: batch.last,
@@ -240,7 +240,7 @@ impl<T, D: Disk> Writer<T, D> {
     }
 }
 
-/// A writer that is gone, be it by a panic, must not leave the shards appending to nobody.
+/// Closes the queue when the writer ends, also by a panic: otherwise shards would append facts that no thread writes.
 impl<T, D: Disk> Drop for Writer<T, D> {
     fn drop(&mut self) {
         self.queue.close();
@@ -256,9 +256,9 @@ mod tests {
     use std::sync::{Mutex, PoisonError};
     use std::time::Duration;
 
-    use super::super::current::{Current, Handed, Watch};
+    use super::super::current::{Current, HandOver, Watch};
     use super::super::frame::{Draft, Piece, Pieces};
-    use super::super::position::{Origin, Position};
+    use super::super::position::{FactPosition, Origin};
     use super::super::recent::Recent;
     use super::super::segment::Tail;
     use super::*;
@@ -364,7 +364,7 @@ mod tests {
         queue: Arc<Queue<u32>>,
         shared: Arc<Shared<u32>>,
         writer: Writer<u32, Fake>,
-        synced: watch::Receiver<Synced>,
+        synced: watch::Receiver<SyncedTo>,
         watch: Watch,
     }
 
@@ -383,10 +383,10 @@ mod tests {
                 current: Current::new(Arc::clone(&tail)),
                 _lock: File::open("/dev/null").unwrap(),
             });
-            let (to, synced) = watch::channel(Synced {
+            let (to, synced) = watch::channel(SyncedTo {
                 segment: 1,
                 octets: 0,
-                position: Position(0),
+                position: FactPosition(0),
             });
             let writer = Writer::new(
                 (disk.clone(), first, tail),
@@ -415,7 +415,7 @@ mod tests {
         }
 
         /// What a shard does before an answer leaves.
-        fn hand_over(&mut self) -> Handed {
+        fn hand_over(&mut self) -> HandOver {
             let now = trunkline_sip::moment::Moment::from_secs(1);
             let current = &self.shared.current;
             current.hand_over(&self.queue, &mut Vec::new(), &mut self.watch, now)
@@ -446,7 +446,7 @@ mod tests {
     }
 
     /// Writes the batches over a disk with these faults, and returns the last that was told of.
-    fn write(disk: &Fake, settings: &Settings, batches: &[&[u32]]) -> Synced {
+    fn write(disk: &Fake, settings: &Settings, batches: &[&[u32]]) -> SyncedTo {
         let mut bench = Bench::new(disk, settings);
         for batch in batches {
             bench.push(batch);
@@ -508,7 +508,7 @@ mod tests {
             let synced = write(&disk, &settings(), &[&[1, 2], &[3, 4]]);
             assert_eq!(
                 (facts_on(&disk), synced.position),
-                (expected.to_vec(), Position(4)),
+                (expected.to_vec(), FactPosition(4)),
                 "{name}"
             );
             assert_eq!(disk.state().faults, [], "{name}: all of it happened");
@@ -535,10 +535,10 @@ mod tests {
         assert_eq!(lengths, [(1, 74), (2, 74), (3, 37)]);
         assert_eq!(
             synced,
-            Synced {
+            SyncedTo {
                 segment: 3,
                 octets: 37,
-                position: Position(5)
+                position: FactPosition(5)
             }
         );
     }
@@ -557,7 +557,7 @@ mod tests {
         let synced = bench.synced;
         assert_eq!(
             (facts_on(&disk), synced.borrow().position),
-            (vec![], Position(0))
+            (vec![], FactPosition(0))
         );
     }
     #[test]
@@ -565,15 +565,15 @@ mod tests {
         let disk = Fake::default();
         let mut bench = Bench::new(&disk, &settings());
         bench.push(&[1, 2]);
-        assert!(matches!(bench.hand_over(), Handed::Over));
+        assert!(matches!(bench.hand_over(), HandOver::Over));
         assert_eq!(facts_on(&disk), [1, 2], "before the writer comes by");
         bench.push(&[3]);
         bench.writer.keep();
         bench.push(&[4]);
-        assert!(matches!(bench.hand_over(), Handed::Over));
+        assert!(matches!(bench.hand_over(), HandOver::Over));
         bench.writer.keep();
         assert_eq!(facts_on(&disk), [1, 2, 3, 4]);
-        assert_eq!(bench.synced.borrow().position, Position(4));
+        assert_eq!(bench.synced.borrow().position, FactPosition(4));
     }
 
     #[test]
@@ -584,17 +584,17 @@ mod tests {
         bench.writer.keep();
         disk.state().faults = vec![Fault::WriteAfter(40)];
         bench.push(&[2, 3]);
-        assert!(matches!(bench.hand_over(), Handed::Refused(_)));
+        assert!(matches!(bench.hand_over(), HandOver::Refused(_)));
         bench.push(&[4]);
-        assert!(matches!(bench.hand_over(), Handed::Kept));
+        assert!(matches!(bench.hand_over(), HandOver::Kept));
         bench.writer.keep();
         // The fact whose line was whole stands twice.
         assert_eq!(facts_on(&disk), [1, 2, 2, 3, 4]);
         bench.push(&[5]);
-        assert!(matches!(bench.hand_over(), Handed::Over));
+        assert!(matches!(bench.hand_over(), HandOver::Over));
         assert_eq!(facts_on(&disk).last(), Some(&5), "shards write again");
         bench.writer.keep();
-        assert_eq!(bench.synced.borrow().position, Position(5));
+        assert_eq!(bench.synced.borrow().position, FactPosition(5));
     }
 
     #[test]
@@ -606,10 +606,10 @@ mod tests {
         };
         let mut bench = Bench::new(&disk, &limits);
         bench.push(&[1, 2]);
-        assert!(matches!(bench.hand_over(), Handed::Over));
+        assert!(matches!(bench.hand_over(), HandOver::Over));
         bench.writer.keep();
         bench.push(&[3]);
-        assert!(matches!(bench.hand_over(), Handed::Over));
+        assert!(matches!(bench.hand_over(), HandOver::Over));
         let segments: Vec<_> = disk
             .state()
             .segments

@@ -47,12 +47,12 @@ struct Server {
 }
 
 impl Server {
-    fn start(settings: Settings, room: usize) -> Self {
+    fn start(settings: StreamSettings, room: usize) -> Self {
         Self::start_at(settings, room, || Moment::from_secs(1_000))
     }
 
     fn start_at(
-        settings: Settings,
+        settings: StreamSettings,
         room: usize,
         clock: impl Fn() -> Moment + Copy + Send + Sync + 'static,
     ) -> Self {
@@ -116,7 +116,8 @@ impl Server {
 
 /// Nothing to show.
 fn unsecured() -> Arc<Security> {
-    Security::load(super::super::tls::Settings::default(), Arc::default()).expect("no file to read")
+    Security::load(super::super::tls::TlsSettings::default(), Arc::default())
+        .expect("no file to read")
 }
 
 /// A test that waits for ever says nothing.
@@ -126,12 +127,12 @@ async fn patiently<T>(future: impl Future<Output = T>) -> T {
         .expect("it comes")
 }
 
-fn brief() -> Settings {
-    Settings {
+fn brief() -> StreamSettings {
+    StreamSettings {
         first_octet: Duration::from_millis(100),
         first_message: Duration::from_millis(100),
         message: Duration::from_millis(100),
-        ..Settings::default()
+        ..StreamSettings::default()
     }
 }
 
@@ -144,7 +145,7 @@ async fn read_to_end(client: &mut TcpStream) -> Vec<u8> {
 
 #[tokio::test]
 async fn messages_come_whole_and_answers_go_back() {
-    let mut server = Server::start(Settings::default(), 16);
+    let mut server = Server::start(StreamSettings::default(), 16);
     let mut client = TcpStream::connect(server.address).await.unwrap();
     client.set_nodelay(true).unwrap();
     let stream = [b"\r\n\r\n", MESSAGE, MESSAGE].concat();
@@ -189,7 +190,7 @@ async fn messages_come_whole_and_answers_go_back() {
 
 #[tokio::test]
 async fn what_came_before_the_end_is_handed_over_before_the_loss() {
-    let mut server = Server::start(Settings::default(), 1);
+    let mut server = Server::start(StreamSettings::default(), 1);
     let mut client = TcpStream::connect(server.address).await.unwrap();
     client.write_all(&MESSAGE.repeat(5)).await.unwrap();
     drop(client);
@@ -248,9 +249,9 @@ async fn a_connection_at_rest_between_messages_has_the_idle_time() {
     let mut answer = [0; 11];
     patiently(client.read_exact(&mut answer)).await.unwrap();
 
-    let idle = Settings {
+    let idle = StreamSettings {
         idle: Duration::from_millis(50),
-        ..Settings::default()
+        ..StreamSettings::default()
     };
     let mut server = Server::start(idle, 16);
     let mut client = TcpStream::connect(server.address).await.unwrap();
@@ -305,7 +306,7 @@ async fn a_full_sink_stops_the_reading_and_drops_nothing() {
 
 #[tokio::test]
 async fn who_does_not_read_is_cut_off() {
-    let limits = Settings {
+    let limits = StreamSettings {
         outbox_octets: 100_000,
         ..brief()
     };
@@ -324,7 +325,7 @@ async fn who_does_not_read_is_cut_off() {
 
 #[tokio::test]
 async fn a_connection_is_opened_once_and_used_again() {
-    let mut server = Server::start(Settings::default(), 16);
+    let mut server = Server::start(StreamSettings::default(), 16);
     let peer = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let flow = server.flow_to(peer.local_addr().unwrap());
     // The second is queued while the first still opens.
@@ -351,7 +352,7 @@ async fn a_connection_is_opened_once_and_used_again() {
 
 #[tokio::test]
 async fn an_accepted_connection_is_used_for_requests_to_its_peer() {
-    let mut server = Server::start(Settings::default(), 16);
+    let mut server = Server::start(StreamSettings::default(), 16);
     let mut client = TcpStream::connect(server.address).await.unwrap();
     client.write_all(MESSAGE).await.unwrap();
     server.received().await;
@@ -366,7 +367,7 @@ async fn an_accepted_connection_is_used_for_requests_to_its_peer() {
 
 #[tokio::test]
 async fn nothing_begins_on_a_connection_whose_peer_sends_no_more() {
-    let mut server = Server::start(Settings::default(), 16);
+    let mut server = Server::start(StreamSettings::default(), 16);
     let mut client = TcpStream::connect(server.address).await.unwrap();
     client.write_all(MESSAGE).await.unwrap();
     let first = server.received().await.flow;
@@ -389,7 +390,7 @@ async fn a_peer_that_cannot_be_reached_is_told_of() {
         let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         socket.local_addr().unwrap()
     };
-    let mut server = Server::start(Settings::default(), 16);
+    let mut server = Server::start(StreamSettings::default(), 16);
     let flow = server.flow_to(refusing);
     server.connections.send(&flow, b"INVITE").unwrap();
     let lost = server.lost().await;
@@ -406,9 +407,9 @@ async fn a_peer_that_cannot_be_reached_is_told_of() {
 
 #[tokio::test]
 async fn a_peer_that_does_not_answer_is_given_up() {
-    let limits = Settings {
+    let limits = StreamSettings {
         connect: Duration::from_millis(50),
-        ..Settings::default()
+        ..StreamSettings::default()
     };
     let mut server = Server::start(limits, 16);
     // Its backlog is full, so that it drops what asks for more.
@@ -433,16 +434,16 @@ async fn connections_are_bounded_in_all_and_by_source() {
     let cases = [
         (
             "in all",
-            Settings {
+            StreamSettings {
                 accepted: 2,
-                ..Settings::default()
+                ..StreamSettings::default()
             },
         ),
         (
             "from one source",
-            Settings {
+            StreamSettings {
                 accepted_per_source: 2,
-                ..Settings::default()
+                ..StreamSettings::default()
             },
         ),
     ];
@@ -472,9 +473,9 @@ async fn connections_are_bounded_in_all_and_by_source() {
 #[tokio::test]
 async fn connections_that_we_open_are_bounded() {
     let server = Server::start(
-        Settings {
+        StreamSettings {
             opened: 1,
-            ..Settings::default()
+            ..StreamSettings::default()
         },
         16,
     );
@@ -494,11 +495,11 @@ async fn connections_that_we_open_are_bounded() {
 
 #[tokio::test]
 async fn the_first_octet_and_the_first_message_have_times_of_their_own() {
-    let limits = |first_octet, first_message| Settings {
+    let limits = |first_octet, first_message| StreamSettings {
         first_octet: Duration::from_millis(first_octet),
         first_message: Duration::from_millis(first_message),
         message: Duration::from_secs(60),
-        ..Settings::default()
+        ..StreamSettings::default()
     };
     for (name, settings, sent) in [
         ("nothing", limits(50, 60_000), &b""[..]),
@@ -524,9 +525,9 @@ async fn the_first_octet_and_the_first_message_have_times_of_their_own() {
 #[test]
 fn sources_of_ipv6_are_counted_by_their_64() {
     let connections = Connections::new(
-        Settings {
+        StreamSettings {
             accepted_per_source: 2,
-            ..Settings::default()
+            ..StreamSettings::default()
         },
         |_, _, _, _| {},
     );
@@ -558,9 +559,9 @@ fn sources_of_ipv6_are_counted_by_their_64() {
 /// A tenant may name any number of ports, and names, at a server of its own.
 #[test]
 fn connections_that_we_open_are_bounded_by_their_peer() {
-    let settings = Settings {
+    let settings = StreamSettings {
         opened_to_one: 2,
-        ..Settings::default()
+        ..StreamSettings::default()
     };
     let connections = Connections::new(settings, |_, _, _, _| {});
     let open = |peer: &str| {

@@ -39,7 +39,7 @@ async fn receive(socket: &UdpSocket, enough: usize) -> (Vec<(Flow, Vec<u8>)>, Ve
     (received, lost)
 }
 
-/// Whether this machine speaks IPv6 on loopback; where it must and doesn't, the test fails.
+/// Returns whether this machine speaks IPv6 on loopback; where it must and doesn't, the test fails.
 fn has_ipv6() -> bool {
     let has = std::net::UdpSocket::bind("[::1]:0").is_ok();
     assert!(

@@ -79,7 +79,7 @@ fn check(org: &OrgView, agent: Uuid) -> Result<(), ApiError> {
     if !org.routing.agents.iter().any(enabled) {
         return Err(ApiError::Conflict("The agent is disabled".to_owned()));
     }
-    match org.ways_out.get(&agent) {
+    match org.outbound_routes.get(&agent) {
         Some(_) => Ok(()),
         None => Err(refused(Reason::NoWayOut.into())),
     }

@@ -42,7 +42,7 @@ pub(in crate::api::phone) async fn begin(
     let (org, id) = (call.org_id, transfer.id);
     for _ in 0..CHECKS {
         if api
-            .read_inline(move |tx| transfers::is_there(tx, org, id))
+            .read_inline(move |tx| transfers::exists(tx, org, id))
             .await
             .unwrap_or(false)
         {

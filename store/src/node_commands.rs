@@ -1,5 +1,5 @@
-//! What one node asks another to do with a call that is up there, and what came of it. Each is taken up once, by the node that is asked;
-//! whoever asks looks for the answer, and takes back what nobody has taken up.
+//! Commands that one node sends another through the database, about a call that is up there. Each command is taken once, by the addressed
+//! node; the sender polls for the answer, and withdraws a command that was not taken.
 
 use std::time::Duration;
 
@@ -11,36 +11,36 @@ use super::error::Error;
 use super::id_at;
 use super::tx::Tx;
 
-/// What is older than this is nobody's any more.
+/// Age after which a command is void.
 const KEPT: Duration = Duration::from_secs(60);
 
-/// What a node is asked.
+/// A command for a node.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Ask {
-    /// Its id.
+pub struct NodeCommand {
+    /// Id of the command.
     pub id: Uuid,
     /// The org.
     pub org_id: Uuid,
-    /// Its call.
+    /// The call.
     pub call_id: Uuid,
-    /// What is to be done, as JSON.
+    /// The command, as JSON.
     pub what: String,
 }
-from_row!(Ask {
+from_row!(NodeCommand {
     id,
     org_id,
     call_id,
     what
 });
 
-/// How far an ask has come.
+/// State of a command.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Asking {
-    /// Nobody has taken it up.
+pub enum CommandState {
+    /// The node has not taken the command.
     Waits,
-    /// It is being done.
+    /// The node is carrying the command out.
     Taken,
-    /// It is done, or refused: an HTTP status, and a body or a sentence.
+    /// The command is done or refused: an HTTP status, and a body or a sentence.
     Answered(u16, String),
 }
 
@@ -55,10 +55,10 @@ from_row!(Row {
     answer
 });
 
-/// Asks a node.
+/// Sends a command to a node; returns its id.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn put(
     tx: &mut Tx,
     (org, call): (Uuid, Uuid),
@@ -71,68 +71,68 @@ pub fn put(
     tx.run(old, &[&(now - KEPT)])?;
     let sql = "INSERT INTO asks (id, node, org_id, call_id, what, asked_at) VALUES ($1, $2, $3, $4, $5, $6)";
     tx.run(sql, &[&id, &node, &org, &call, &what, &now])?;
-    tx.aside();
+    tx.mark_internal();
     Ok(id)
 }
 
-/// Whether this node is asked something since then that it hasn't taken.
+/// Returns whether commands to this node from `since` on wait to be taken.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn are_waiting(tx: &mut Tx, node: u8, since: Moment) -> Result<bool, Error> {
     let sql = "SELECT 1 FROM asks WHERE node = $1 AND asked_at >= $2 AND taken_at IS NULL LIMIT 1";
     let some: Option<(i64,)> = tx.one(sql, &[&node, &since])?;
     Ok(some.is_some())
 }
 
-/// What this node is asked since then, each once.
+/// Takes the commands to this node from `since` on, each once.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
-pub fn take(tx: &mut Tx, node: u8, since: Moment, now: Moment) -> Result<Vec<Ask>, Error> {
+/// [`Broke`](super::Broke): the database fails.
+pub fn take(tx: &mut Tx, node: u8, since: Moment, now: Moment) -> Result<Vec<NodeCommand>, Error> {
     let sql =
         "UPDATE asks SET taken_at = $3 WHERE node = $1 AND asked_at >= $2 AND taken_at IS NULL
          RETURNING id, org_id, call_id, what";
     let taken = tx.all(sql, &[&node, &since, &now])?;
-    tx.aside();
+    tx.mark_internal();
     Ok(taken)
 }
 
-/// What came of it.
+/// Stores the answer to a command.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn answer(tx: &mut Tx, ask: Uuid, status: u16, answer: &str) -> Result<(), Error> {
     let sql = "UPDATE asks SET status = $2, answer = $3 WHERE id = $1";
     tx.run(sql, &[&ask, &status, &answer])?;
-    tx.aside();
+    tx.mark_internal();
     Ok(())
 }
 
-/// How far it has come.
+/// Returns the state of a command.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
-pub fn state(tx: &mut Tx, org: Uuid, ask: Uuid) -> Result<Asking, Error> {
+/// [`Broke`](super::Broke): the database fails.
+pub fn state(tx: &mut Tx, org: Uuid, ask: Uuid) -> Result<CommandState, Error> {
     let sql = "SELECT taken_at, status, answer FROM asks WHERE org_id = $1 AND id = $2";
     let row: Option<Row> = tx.one(sql, &[&org, &ask])?;
-    Ok(row.map_or(Asking::Waits, |row| {
+    Ok(row.map_or(CommandState::Waits, |row| {
         let status = row.status.and_then(|status| u16::try_from(status).ok());
         match (status, row.answer, row.taken_at) {
-            (Some(status), Some(answer), _) => Asking::Answered(status, answer),
-            (_, _, Some(_)) => Asking::Taken,
-            (_, _, None) => Asking::Waits,
+            (Some(status), Some(answer), _) => CommandState::Answered(status, answer),
+            (_, _, Some(_)) => CommandState::Taken,
+            (_, _, None) => CommandState::Waits,
         }
     }))
 }
 
-/// Forgets an ask. True if nobody had taken it up, and nobody will.
+/// Withdraws a command. Returns true if the node had not taken it, and so never will.
 ///
 /// # Errors
-/// [`Broke`](super::Broke) alone.
+/// [`Broke`](super::Broke): the database fails.
 pub fn forget(tx: &mut Tx, org: Uuid, ask: Uuid) -> Result<bool, Error> {
     let sql = "DELETE FROM asks WHERE org_id = $1 AND id = $2 RETURNING taken_at, status, answer";
     let gone: Option<Row> = tx.one(sql, &[&org, &ask])?;
-    tx.aside();
+    tx.mark_internal();
     Ok(gone.is_some_and(|row| row.taken_at.is_none()))
 }

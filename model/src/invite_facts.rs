@@ -7,27 +7,27 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use trunkline_routing::Facts;
 
-/// How a caller proved who it is.
+/// Proof of a caller's identity.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(rename = "CallerProof")]
 pub enum Proof {
-    /// By the digest user name and password of a trunk.
+    /// Digest credentials of a trunk.
     Digest,
-    /// By a source address that the operator has dedicated to the org.
+    /// A source address that the operator has dedicated to the org.
     DedicatedAddress,
-    /// By a source address that the trunk allows.
+    /// A source address that the trunk allows.
     AllowedAddress,
 }
 
-/// What an INVITE said.
+/// Facts of the INVITE that began a call.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Asked {
-    /// What routing looked at.
+pub struct InviteFacts {
+    /// Header values that routing reads.
     pub facts: Facts,
-    /// Who it was, and why we believe it.
+    /// Proof by which the sender was admitted.
     pub proof: Proof,
-    /// Where it came from.
+    /// Source address of the INVITE.
     pub source: SocketAddr,
     /// `udp`, `tcp` or `tls`.
     pub transport: Box<str>,
@@ -36,37 +36,37 @@ pub struct Asked {
     /// `User-Agent`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_agent: Option<Box<str>>,
-    /// How it speaks.
-    pub manner: Manner,
+    /// Features and faults of the phone system.
+    pub manner: PeerTraits,
 }
 
-/// How a phone system speaks SIP, as far as one INVITE shows it.
+/// SIP features and faults of a phone system, as far as one INVITE shows them.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Manner {
-    /// Whether session timers are spoken (RFC 4028).
+pub struct PeerTraits {
+    /// `Supported` has `timer` (RFC 4028).
     pub timer: bool,
-    /// The interval that it asks for, in seconds.
+    /// Interval that `Session-Expires` asks for, in seconds.
     pub session_expires: Option<u32>,
-    /// Whether `Allow` names REFER; `None` without an `Allow`.
+    /// `Allow` lists REFER; `None` without an `Allow`.
     pub refer: Option<bool>,
-    /// Whether `Allow` names UPDATE; `None` without an `Allow`.
+    /// `Allow` lists UPDATE; `None` without an `Allow`.
     pub update: Option<bool>,
-    /// Whether provisional answers can be acknowledged (RFC 3262).
+    /// `Supported` has `100rel`: provisional responses can be acknowledged (RFC 3262).
     pub reliable: bool,
-    /// Whether there was an offer.
+    /// The INVITE carries an SDP offer.
     pub offer: bool,
     /// The audio codecs offered, best first.
     pub codecs: Vec<Box<str>>,
-    /// Whether keys can be sent as telephone-event (RFC 4733).
+    /// The offer has telephone-event for DTMF (RFC 4733).
     pub telephone_event: bool,
-    /// Whether the media is offered encrypted.
+    /// The offer asks for encrypted media (SRTP).
     pub encrypted: bool,
     /// A private address in Contact, while the packet came from a public one.
     pub private_contact: Option<Box<str>>,
     /// A private address in the SDP's connection, while the packet came from a public one.
     pub private_media: Option<Box<str>>,
-    /// A private address that was left in the message while others were rewritten on the way.
+    /// A private address that a NAT device or ALG left in the message while it rewrote others.
     pub rewritten: Option<Box<str>>,
     /// `Date` minus our clock, in seconds.
     pub clock_skew_s: Option<i64>,

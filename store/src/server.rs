@@ -1,5 +1,5 @@
-//! PostgreSQL and whether it can be reached. A connection may take seconds to fail, and so would every request that waits for it; here one
-//! task tries, and all others learn at once that the database is away, and that it is back.
+//! The PostgreSQL server and its reachability. A connection attempt may take seconds to fail, and so would every request that waits for it.
+//! Here one task tries, and all others learn at once that the server is away, and that it is back.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -13,17 +13,17 @@ use super::caller::Caller;
 use super::error::{Broke, Error};
 use super::open_fault::{OpenFault, reason};
 
-/// How long a connection is waited for before it is looked whether there is anybody to connect to.
+/// Time to wait for a connection before the server's reachability is checked.
 const PROMPT: Duration = Duration::from_millis(150);
-/// How long the server may take to let us in.
+/// Time for the server to accept a connection.
 const LETS_IN: Duration = Duration::from_secs(1);
-/// How often it is tried while the server is away.
+/// Interval of attempts while the server is away.
 const TRIES: Duration = Duration::from_millis(250);
 
-/// Connections of a node that listen: those of the directory, the credentials, the event streams and the contacts that are remembered.
+/// Connections of a node that listen for notifications: those of the directory, the credentials, the event streams and the contact cache.
 pub(super) const LISTENERS: u32 = 4;
 
-/// The server, and what is known of it. Clones share it.
+/// The server and its reachability. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Remote(Arc<Inner>);
 
@@ -38,7 +38,7 @@ struct Inner {
 }
 
 impl Remote {
-    /// A server that has let us in with these options.
+    /// Creates the value for a server that has accepted a connection with these options.
     pub(crate) fn new(options: PgConnectOptions) -> Self {
         let listening = PgPoolOptions::new()
             .max_connections(2 * LISTENERS)
@@ -58,12 +58,12 @@ impl Remote {
         &self.0.options
     }
 
-    /// The connections that listen.
+    /// Returns the pool of listening connections.
     pub(crate) fn listening(&self) -> &PgPool {
         &self.0.listening
     }
 
-    /// Has somebody look whether the server is there.
+    /// Has the server's reachability checked.
     pub(crate) fn doubt(&self) {
         self.0.doubted.notify_one();
     }
@@ -73,10 +73,10 @@ impl Remote {
         self.0.listening.close().await;
     }
 
-    /// Awaits work that a thread does for the caller.
+    /// Awaits the work of a thread for the caller.
     ///
     /// # Errors
-    /// [`Broke::Away`] at once where the server is known to be away, and soon where that is found out before the work has begun.
+    /// [`Broke::Away`]: at once if the server is known to be away, and soon if that is found out before the work has begun.
     pub(crate) async fn unless_away<T>(
         &self,
         caller: &Caller,
@@ -91,7 +91,7 @@ impl Remote {
             tokio::time::sleep(PROMPT).await;
             if !caller.is_served() {
                 self.doubt();
-                // Ends with the sender, which this very value holds.
+                // The sender lives as long as this value, so this ends only when the server is away.
                 let _ = away.wait_for(|away| *away).await;
             }
             if caller.is_served() {
@@ -107,21 +107,21 @@ impl Remote {
     }
 }
 
-/// Tries to connect whenever somebody doubts that the server is there, and from then on until it is.
+/// Tries to connect whenever the server's reachability is in doubt, and from then on until it succeeds.
 async fn watch(remote: Weak<Inner>) {
     loop {
         let Some(inner) = remote.upgrade() else {
             return;
         };
 
-        // Dropped with its last user, who may be waited for here.
+        // The wait is bounded: held for longer, this strong reference would keep the task running after its last user.
         let doubted = tokio::time::timeout(LETS_IN, inner.doubted.notified()).await;
         if doubted.is_err() || inner.is_closed.load(Ordering::Relaxed) {
             drop(inner);
             continue;
         }
 
-        while let Err(not_in) = try_in(&inner.options).await {
+        while let Err(not_in) = try_connect(&inner.options).await {
             if inner.is_closed.load(Ordering::Relaxed) {
                 return;
             }
@@ -143,18 +143,18 @@ async fn watch(remote: Weak<Inner>) {
     }
 }
 
-/// What came of an attempt to connect.
+/// Reason why a connection failed.
 #[derive(Debug)]
-enum NotIn {
-    /// The server says that these credentials, or this database, are none of its own.
+enum ConnectFault {
+    /// The server doesn't know these credentials or this database.
     Refused(String),
-    /// It can't be reached, or takes nobody now.
+    /// The server can't be reached, or accepts no connections now.
     Away(String),
 }
 
-impl NotIn {
+impl ConnectFault {
     fn of(error: &sqlx::Error) -> Self {
-        /// Wrong credentials, and a database that isn't there.
+        /// SQLSTATE of wrong credentials, and of an unknown database.
         const REFUSED: [&str; 2] = ["28", "3D000"];
         let code = error.as_database_error().and_then(|fault| fault.code());
         let code = code.unwrap_or_default();
@@ -174,27 +174,27 @@ impl NotIn {
 }
 
 /// Connects once.
-async fn try_in(options: &PgConnectOptions) -> Result<(), NotIn> {
+async fn try_connect(options: &PgConnectOptions) -> Result<(), ConnectFault> {
     let connected = tokio::time::timeout(LETS_IN, PgConnection::connect_with(options)).await;
     match connected {
         Ok(Ok(connection)) => {
-            // The server has answered; how it takes the good-bye is its own affair.
+            // The server has accepted: an error in closing this connection is of no interest.
             let _ = connection.close().await;
             Ok(())
         }
-        Ok(Err(error)) => Err(NotIn::of(&error)),
-        Err(_) => Err(NotIn::Away("it doesn't answer in time".to_owned())),
+        Ok(Err(error)) => Err(ConnectFault::of(&error)),
+        Err(_) => Err(ConnectFault::Away("it doesn't answer in time".to_owned())),
     }
 }
 
-/// Why the server can't be used yet; `None` if it lets us in.
+/// Returns the reason why the server can't be used yet; `None` if it accepts connections.
 ///
 /// # Errors
 /// [`OpenFault::Unreachable`], where waiting doesn't help.
 pub(super) async fn away(options: &PgConnectOptions) -> Result<Option<String>, OpenFault> {
-    match try_in(options).await {
+    match try_connect(options).await {
         Ok(()) => Ok(None),
-        Err(NotIn::Away(reason)) => Ok(Some(reason)),
-        Err(NotIn::Refused(reason)) => Err(OpenFault::Unreachable(reason)),
+        Err(ConnectFault::Away(reason)) => Ok(Some(reason)),
+        Err(ConnectFault::Refused(reason)) => Err(OpenFault::Unreachable(reason)),
     }
 }

@@ -1,4 +1,4 @@
-//! What was told of the contact: handoffs, transfers of other calls, and events.
+//! Erasure of a contact from handoffs and events.
 
 use serde_json::Value;
 use uuid::Uuid;
@@ -7,7 +7,7 @@ use super::search::{ROWS_AT_ONCE, Search, Searched};
 use crate::column::from_row;
 use crate::erasures::{Erased, count};
 use crate::error::Error;
-use crate::subject::NOBODY;
+use crate::subject::ANONYMOUS;
 use crate::tx::Tx;
 
 pub(super) struct HandoffRow {
@@ -81,7 +81,7 @@ impl Searched for HandoffRow {
         count(tx, search.erasure.id, &erased)?;
         for row in found {
             let is_named = search.erasure.subject.mentioned_in(&row.session_id);
-            let session = if is_named { NOBODY } else { &row.session_id };
+            let session = if is_named { ANONYMOUS } else { &row.session_id };
             tx.run(
                 "UPDATE handoffs SET summary = '', explanation = NULL, contact_id = NULL, session_id = $3
                  WHERE org_id = $1 AND created_at = $2",
@@ -113,7 +113,7 @@ impl Searched for EventRow {
     }
 
     fn is_found(&self, search: &Search) -> bool {
-        search.retold(self).is_some()
+        search.event_without(self).is_some()
     }
 
     fn erase(tx: &mut Tx, search: &Search, found: &[Self]) -> Result<(), Error> {
@@ -125,7 +125,7 @@ impl Searched for EventRow {
         for row in found {
             let sql =
                 "UPDATE events SET body = $2, contact_id = NULLIF(contact_id, $3) WHERE seq = $1";
-            let body = search.retold(row);
+            let body = search.event_without(row);
             tx.run(sql, &[&row.seq, &body, &search.erasure.contact_id])?;
         }
         Ok(())
@@ -133,8 +133,8 @@ impl Searched for EventRow {
 }
 
 impl Search {
-    /// The body of an event without the contact; `None` if it says nothing of it.
-    fn retold(&self, row: &EventRow) -> Option<String> {
+    /// Returns the body of an event without the contact; `None` if the event doesn't mention it.
+    fn event_without(&self, row: &EventRow) -> Option<String> {
         let is_contacts = row.contact_id == Some(self.erasure.contact_id);
         match self.without(&row.body) {
             Some(body) => Some(body),
@@ -142,21 +142,21 @@ impl Search {
         }
     }
 
-    /// JSON that was told or answered, without the contact; `None` if it says nothing of it.
+    /// Returns JSON without the contact; `None` if it doesn't mention it.
     pub(super) fn without(&self, json: &str) -> Option<String> {
         let mut value: Value = serde_json::from_str(json).ok()?;
-        let mut changed = self.erasure.subject.strike(&mut value);
+        let mut changed = self.erasure.subject.redact(&mut value);
         let about = if value.get("data").is_some() {
             &mut value["data"]
         } else {
             &mut value
         };
-        changed |= self.silence(about);
+        changed |= self.clear_texts(about);
         changed.then(|| value.to_string())
     }
 
-    /// Empties what is said in words of a call that was found, and takes the contact's id out.
-    fn silence(&self, about: &mut Value) -> bool {
+    /// Clears the free texts of a call that was found, and removes the contact's id.
+    fn clear_texts(&self, about: &mut Value) -> bool {
         let id = |name: &str| Uuid::try_parse(about.get(name)?.as_str()?).ok();
         let is_contacts = id("contact_id") == Some(self.erasure.contact_id);
         let is_found = ["call_id", "id"]

@@ -1,0 +1,12 @@
+//! Events that media reports of a call.
+
+/// Event that media reports of a call.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum MediaEvent {
+    /// The peer has not been heard for [`MediaSettings::silence`](super::MediaSettings::silence). Reported once until it is heard again.
+    Silent,
+    /// The peer pressed this digit (RFC 4733).
+    Digit(u8),
+    /// The code has been spoken, or the peer was not heard in time.
+    Spoken,
+}
