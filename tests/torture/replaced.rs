@@ -69,8 +69,9 @@ fn a_new_leg_takes_the_callers_place() {
     );
     let new_tag = answered.to_tag();
     other.send(&new, "ACK", 2, &new_tag);
-    obeys(&pbx, "BYE");
+    let bye = pbx.peer.request("BYE");
     assert_eq!(pbx.hang_up(&old, 4, &tag), 200, "a BYE that crosses ours");
+    pbx.peer.answer(&bye, "200 OK", "", "");
     assert_eq!(other.hang_up(&new, 3, &new_tag), 200);
     let record = daemon.record();
     assert_eq!(record["status"], "completed", "{record}");
