@@ -360,7 +360,7 @@ impl Call {
                 self.fail_successor(server);
                 cx.respond(server, status, None, |_| {}, b"");
                 if !broken {
-                    self.hang_up(cx, Reason::DialogGone);
+                    self.lose_leg(cx, pending.leg, (Reason::DialogGone, status));
                 }
             }
             Purpose::Transfer => self.on_refer_unanswered(cx, &pending, status),
@@ -372,7 +372,7 @@ impl Call {
             }
             Purpose::Hold => self.on_hold_unanswered(cx, &pending, status),
             Purpose::Stale if broken => {}
-            Purpose::Stale => self.hang_up(cx, Reason::DialogGone),
+            Purpose::Stale => self.lose_leg(cx, pending.leg, (Reason::DialogGone, status)),
             Purpose::Own if broken && pending.connected && pending.method == Method::Bye => {
                 self.send_bye_again(cx, &pending);
             }

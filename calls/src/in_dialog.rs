@@ -336,7 +336,8 @@ impl Call {
         message: &Message<'_>,
     ) {
         self.end_exchange(cx, &pending);
-        let is_life = !matches!(message.status(), 408 | 481) && !self.has_left(pending.leg);
+        let may_stay = !self.has_left(pending.leg) || self.arriving() == Some(pending.leg);
+        let is_life = !matches!(message.status(), 408 | 481) && may_stay;
         if let Some(leg) = self.leg(pending.leg).filter(|_| is_life) {
             leg.presence.hear(cx.now);
         }
@@ -354,7 +355,7 @@ impl Call {
                     self.note_refresh(cx, &pending, message);
                     self.restore(cx, pending.leg);
                 }
-                self.mind_gone(cx, message);
+                self.mind_gone(cx, pending.leg, message);
             }
             (Purpose::Follow, _) => self.on_follow_answer(cx, flow, &pending, message),
             (Purpose::Join, _) => self.on_join_answer(cx, flow, &pending, message),
@@ -369,7 +370,7 @@ impl Call {
             }
             (Purpose::Relay(server), _) => {
                 self.relay_answer(cx, &pending, server, message);
-                self.mind_gone(cx, message);
+                self.mind_gone(cx, pending.leg, message);
             }
         }
     }
@@ -516,11 +517,11 @@ impl Call {
         cx.respond_as(server, (status, phrase), None, write, &body);
     }
 
-    /// 481 and 408 say that the peer has lost the dialog (RFC 3261 §12.2.1.2).
-    pub(crate) fn mind_gone(&mut self, cx: &mut Cx<'_>, message: &Message<'_>) {
-        let early = self.status() == CallStatus::SettingUp;
-        if matches!(message.status(), 408 | 481) && !early && message.method() != Method::Prack {
-            self.hang_up(cx, Reason::DialogGone);
+    /// Ends a leg whose peer has lost the dialog, as 481 and 408 say (RFC 3261 §12.2.1.2).
+    pub(crate) fn mind_gone(&mut self, cx: &mut Cx<'_>, id: LegId, message: &Message<'_>) {
+        let (early, status) = (self.status() == CallStatus::SettingUp, message.status());
+        if matches!(status, 408 | 481) && !early && message.method() != Method::Prack {
+            self.lose_leg(cx, id, (Reason::DialogGone, status));
         }
     }
 }

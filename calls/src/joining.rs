@@ -166,6 +166,17 @@ impl Call {
         }
     }
 
+    /// Ends a leg whose peer is gone, and the call with it if the leg is one of the two that are connected. `status` is what a transfer
+    /// to that peer has failed with.
+    pub(crate) fn lose_leg(&mut self, cx: &mut Cx<'_>, id: LegId, (reason, status): (Reason, u16)) {
+        if !self.has_left(id) {
+            return self.hang_up(cx, reason);
+        }
+        if self.arriving() == Some(id) && self.send_away(cx) {
+            self.on_destination_refused(cx, status);
+        }
+    }
+
     /// Ends what waits, since the call is over: BYE to a destination that has not arrived, and an answer with port 0 to an open offer.
     pub(crate) fn abandon_joining(&mut self, cx: &mut Cx<'_>) {
         if self.send_away(cx) {

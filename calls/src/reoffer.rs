@@ -225,7 +225,7 @@ impl Call {
         if message.status() >= 300 {
             self.fail_successor(server);
             self.relay_answer(cx, pending, server, message);
-            return self.mind_gone(cx, message);
+            return self.mind_gone(cx, pending.leg, message);
         }
         if let Some(leg) = self.leg(pending.leg) {
             leg.flow = flow;

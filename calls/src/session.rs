@@ -29,6 +29,8 @@ const AGAIN: Duration = Duration::from_secs(60);
 const ANSWERED: Duration = Duration::from_secs(32);
 /// Over how long the questions are spread to those who share a peer that is taken for gone.
 const SPREAD_MS: u64 = 2_000;
+/// A session that nobody has refreshed, as the reason of our BYE and as the outcome of a transfer to that peer.
+const EXPIRED: (Reason, u16) = (Reason::SessionExpired, 408);
 
 /// What is known of a peer's being there.
 #[derive(Copy, Clone, Default, Debug)]
@@ -239,7 +241,7 @@ impl Call {
         match (leg.presence.is_over(now), is_asked) {
             // The answer may still come.
             (true, true) => {}
-            (true, false) => self.hang_up(cx, Reason::SessionExpired),
+            (true, false) => self.lose_leg(cx, id, EXPIRED),
             (false, _) => self.refresh_later(cx, id, Duration::ZERO),
         }
     }
@@ -248,7 +250,7 @@ impl Call {
     fn refresh_later(&mut self, cx: &mut Cx<'_>, id: LegId, wait: Duration) {
         let now = cx.now;
         if self.leg(id).is_some_and(|leg| leg.presence.is_over(now)) {
-            return self.hang_up(cx, Reason::SessionExpired);
+            return self.lose_leg(cx, id, EXPIRED);
         }
         self.ask(cx, Ask::Refresh(id), wait, None);
         self.watch(cx, id);
@@ -372,7 +374,7 @@ impl Call {
         let asks_again = self.leg(id).is_some_and(|leg| leg.presence.miss(now));
         match asks_again {
             true => self.watch(cx, id),
-            false => self.hang_up(cx, Reason::DialogGone),
+            false => self.lose_leg(cx, id, (Reason::DialogGone, 408)),
         }
     }
 }

@@ -71,7 +71,7 @@ impl Call {
         self.take_turns(cx);
     }
 
-    /// Returns the consequence of the final answer to a request of ours. That the dialog is gone has ended the call by then, that nobody may be there
+    /// Returns the consequence of the final answer to a request of ours. That the dialog is gone has ended the leg by then, that nobody may be there
     /// has the peer asked; a session interval has been raised.
     pub(crate) fn reply_to(
         &mut self,
@@ -87,7 +87,7 @@ impl Call {
                 false => Reply::Refused(422),
             },
             Reply::Gone => {
-                self.hang_up(cx, Reason::DialogGone);
+                self.lose_leg(cx, id, (Reason::DialogGone, message.status()));
                 reply
             }
             Reply::Unheard => {

@@ -254,7 +254,54 @@ fn bridged() -> Vec<Case> {
             transfer: "bridge failed 488",
             sends: &[(CALLER, "BYE", 0), (DESK, "BYE", 1), (RUNTIME, "BYE", 1)],
         },
+        Case {
+            // The refresh of the destination's session comes while the caller puts its media off.
+            name: "the destination has lost its dialog before the caller takes its media",
+            agent: Agent::One,
+            asked: Some(AT_DESK),
+            differs: |call| {
+                waits_for_caller(call);
+                call.handover.destinations[0].talk.refuses_updates = Some(481);
+            },
+            record: "completed 200 - caller",
+            transfer: "bridge failed 481",
+            sends: &[(CALLER, "BYE", 0), (DESK, "BYE", 1), (RUNTIME, "BYE", 1)],
+        },
+        Case {
+            name: "the destination vanishes before the caller takes its media",
+            agent: Agent::One,
+            asked: Some(AT_DESK),
+            differs: |call| {
+                waits_for_caller(call);
+                call.handover.destinations[0].talk.acts = vec![(seconds(5), Act::Vanish)];
+            },
+            record: "completed 200 - caller",
+            transfer: "bridge failed 408",
+            sends: &[(CALLER, "BYE", 0), (DESK, "BYE", 1), (RUNTIME, "BYE", 1)],
+        },
+        Case {
+            name: "the destination has lost its dialog, and the agent has hung up",
+            agent: Agent::One,
+            asked: Some(AT_DESK),
+            differs: |call| {
+                waits_for_caller(call);
+                call.attempts[0].talk.acts = vec![(seconds(20), Act::HangUp)];
+                call.handover.destinations[0].talk.refuses_updates = Some(481);
+            },
+            record: "completed 200 - agent",
+            transfer: "bridge failed 481",
+            sends: &[(CALLER, "BYE", 1), (DESK, "BYE", 1), (RUNTIME, "BYE", 0)],
+        },
     ]
+}
+
+/// The destination answers, with a session timer, and the caller refuses its media again and again with 491.
+fn waits_for_caller(call: &mut CallPlan) {
+    unknown(call);
+    call.caller.talk.reaction = Reaction::Refuse(491);
+    call.caller.talk.acts = vec![(seconds(115), Act::HangUp)];
+    call.handover.destinations[0].agrees_to_timer = true;
+    call.handover.destinations[0].talk.timers = true;
 }
 
 fn crossed() -> Vec<Case> {
