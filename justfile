@@ -11,6 +11,10 @@ check:
     cargo clippy --workspace --all-targets -- -D warnings
     if command -v cargo-deny >/dev/null; then cargo deny check; else echo "cargo-deny is not installed: skipped"; fi
 
+# The documentation of all crates in target/doc; a broken link fails
+doc *args:
+    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps {{args}}
+
 # Every test of the workspace
 test *args:
     cargo test --workspace {{args}}

@@ -164,7 +164,7 @@ pub fn by_id(tx: &mut Tx, org: Uuid, agent: Uuid) -> Result<Agent, Error> {
 /// Returns the org's agents, newest first.
 ///
 /// # Errors
-/// [`Broke`](super::Broke): the database fails.
+/// [`Broke`]: the database fails.
 pub fn list(tx: &mut Tx, org: Uuid) -> Result<Vec<Agent>, Error> {
     let sql =
         "SELECT *, type AS kind FROM agents WHERE org_id = $1 ORDER BY created_at DESC, id DESC";
@@ -180,7 +180,7 @@ const LIST: List = List {
 /// Returns a page of the org's agents, newest first, filtered by type and `enabled`, after `after`.
 ///
 /// # Errors
-/// [`Broke`](super::Broke): the database fails.
+/// [`Broke`]: the database fails.
 pub fn page(
     tx: &mut Tx,
     org: Uuid,

@@ -1,6 +1,6 @@
 //! Events of an org's calls, trunks, handoffs and keys, in the order of their commits.
 //!
-//! A transaction [records](Tx::record) its events, which its last statements write. On PostgreSQL they are numbered under an advisory lock
+//! A transaction records (`Tx::record`) its events, which its last statements write. On PostgreSQL they are numbered under an advisory lock
 //! that is held until the commit, so that a reader who has read up to a number has missed none below it. Deliveries to webhooks are queued
 //! with each event.
 

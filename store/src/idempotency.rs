@@ -81,7 +81,7 @@ const OF_REQUEST: &str = "SELECT body_hash, status, answer, expires_at FROM idem
 /// Looks the request up, and claims it for `node` if it is new.
 ///
 /// # Errors
-/// [`Broke`](super::Broke): the database fails.
+/// [`Broke`]: the database fails.
 pub fn claim(
     tx: &mut Tx,
     asked: &RequestKey,
@@ -122,7 +122,7 @@ pub fn claim(
 /// Returns the state of the request; `None` if it is unclaimed.
 ///
 /// # Errors
-/// [`Broke`](super::Broke): the database fails.
+/// [`Broke`]: the database fails.
 pub fn look_up(tx: &mut Tx, asked: &RequestKey, now: Moment) -> Result<Option<Claim>, Error> {
     let row: Option<Row> = tx.one(
         OF_REQUEST,
@@ -144,7 +144,7 @@ pub fn look_up(tx: &mut Tx, asked: &RequestKey, now: Moment) -> Result<Option<Cl
 /// Stores the answer to a claimed request.
 ///
 /// # Errors
-/// [`Broke`](super::Broke): the database fails.
+/// [`Broke`]: the database fails.
 pub fn keep(
     tx: &mut Tx,
     asked: &RequestKey,
@@ -177,7 +177,7 @@ pub fn keep(
 /// Gives up a claim, so that the request may be made again.
 ///
 /// # Errors
-/// [`Broke`](super::Broke): the database fails.
+/// [`Broke`]: the database fails.
 pub fn give_up(tx: &mut Tx, asked: &RequestKey) -> Result<(), Error> {
     tx.mark_internal();
     tx.run(
@@ -191,7 +191,7 @@ pub fn give_up(tx: &mut Tx, asked: &RequestKey) -> Result<(), Error> {
 /// Gives up the unanswered claims of earlier runs of the node. Returns their number.
 ///
 /// # Errors
-/// [`Broke`](super::Broke): the database fails.
+/// [`Broke`]: the database fails.
 pub fn free(tx: &mut Tx, node: u8) -> Result<u64, Error> {
     let sql = "DELETE FROM idempotency_keys WHERE node = $1 AND status IS NULL";
     let freed = tx.run(sql, &[&node])?;
@@ -201,7 +201,7 @@ pub fn free(tx: &mut Tx, node: u8) -> Result<u64, Error> {
 /// Deletes expired entries.
 ///
 /// # Errors
-/// [`Broke`](super::Broke): the database fails.
+/// [`Broke`]: the database fails.
 pub fn prune(tx: &mut Tx, now: Moment) -> Result<(), Error> {
     let sql = "DELETE FROM idempotency_keys WHERE expires_at <= $1";
     tx.run(sql, &[&now])?;

@@ -83,7 +83,7 @@ impl Contacts<'_> {
     /// Changes the contact of this id; its external id stays.
     ///
     /// # Errors
-    /// [`Wrong::Absent`], and as [`identify_by_external_id`](Self::identify_by_external_id).
+    /// [`Wrong::Absent`](super::Wrong::Absent), and as [`identify_by_external_id`](Self::identify_by_external_id).
     pub async fn update(
         self,
         org: Uuid,

@@ -101,7 +101,7 @@ pub fn by_number(tx: &mut Tx, org: Uuid, number: &E164) -> Result<Number, Error>
 /// Returns the org in which the number is verified.
 ///
 /// # Errors
-/// [`Broke`]: the database fails.
+/// [`Broke`](super::Broke): the database fails.
 pub fn verified_in(tx: &mut Tx, number: &E164) -> Result<Option<Uuid>, Error> {
     let sql = "SELECT org_id FROM numbers WHERE number = $1 AND verified_at IS NOT NULL";
     let found: Option<(Uuid,)> = tx.one(sql, &[&number])?;
@@ -111,7 +111,7 @@ pub fn verified_in(tx: &mut Tx, number: &E164) -> Result<Option<Uuid>, Error> {
 /// Returns the org's numbers, newest first.
 ///
 /// # Errors
-/// [`Broke`]: the database fails.
+/// [`Broke`](super::Broke): the database fails.
 pub fn list(tx: &mut Tx, org: Uuid) -> Result<Vec<Number>, Error> {
     tx.all(
         "SELECT * FROM numbers WHERE org_id = $1 ORDER BY created_at DESC, id DESC",
@@ -122,7 +122,7 @@ pub fn list(tx: &mut Tx, org: Uuid) -> Result<Vec<Number>, Error> {
 /// Returns a page of the org's numbers, newest first, filtered by verification and number, after `after`.
 ///
 /// # Errors
-/// [`Broke`]: the database fails.
+/// [`Broke`](super::Broke): the database fails.
 pub fn page(
     tx: &mut Tx,
     org: Uuid,
@@ -139,7 +139,7 @@ pub fn page(
 /// Returns the numbers that an agent answers, oldest first.
 ///
 /// # Errors
-/// [`Broke`]: the database fails.
+/// [`Broke`](super::Broke): the database fails.
 pub fn of_agent(tx: &mut Tx, org: Uuid, agent: Uuid) -> Result<Vec<Number>, Error> {
     let sql = "SELECT * FROM numbers WHERE org_id = $1 AND agent_id = $2 ORDER BY created_at, id";
     tx.all(sql, &[&org, &agent])

@@ -129,7 +129,7 @@ impl Store {
         self.0.changed.subscribe()
     }
 
-    /// Runs reads on a reading thread. Each sees the latest commit, or all see one snapshot after [`Tx::snapshot`].
+    /// Runs reads on a reading thread. Each sees the latest commit, or all see one snapshot after `Tx::snapshot`.
     ///
     /// # Errors
     /// Those of `work`; [`Broke`] if the database is away or busy.
@@ -169,7 +169,7 @@ impl Store {
         }
     }
 
-    /// Runs a transaction on a writing thread and commits it, with its [changes](Tx::changed) and [events](Tx::record). Returns once they
+    /// Runs a transaction on a writing thread and commits it, with its changes (`Tx::changed`) and events (`Tx::record`). Returns once they
     /// are in force in this process. A transaction that fails or panics is rolled back; where [effects](Effects) are held, so is everything
     /// that they hold.
     ///
@@ -223,7 +223,7 @@ impl Store {
     }
 
     /// Records an event that belongs to no other write: it reaches `GET /phone/events` and the org's webhooks, on every node. An event of
-    /// another write is [recorded](Tx::record) in that transaction instead.
+    /// another write is recorded (`Tx::record`) in that transaction instead.
     ///
     /// # Errors
     /// [`Broke`](super::Broke): the database fails.

@@ -100,7 +100,7 @@ impl Invite {
         self.built_from_parts
     }
 
-    /// The values of a header that [`HeaderName`](super::HeaderName) doesn't name, such as `X-PLATFORM-AGENT-ID`, a line each; blank
+    /// The values of a header that [`HeaderName`] doesn't name, such as `X-PLATFORM-AGENT-ID`, a line each; blank
     /// counts as absent.
     pub fn header<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> {
         self.values(name)
