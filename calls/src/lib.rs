@@ -4,6 +4,8 @@
 //! [`Calls`] holds the calls of one shard. A new INVITE goes through [`admission`] and `setup`; what the runtime answers through
 //! `answer`; what happens inside a call through `in_dialog` and `reoffer`; its end through `hangup`.
 
+#![warn(missing_docs)]
+
 pub mod admission;
 mod allow;
 mod answer;

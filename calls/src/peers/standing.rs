@@ -82,8 +82,11 @@ pub enum What {
         contact: String,
         /// Where it answered.
         registrar: SocketAddr,
+        /// Transport of the REGISTER.
         transport: Transport,
+        /// Time of the 200.
         registered_at: Moment,
+        /// Time at which the carrier drops the registration unless it is refreshed.
         expires_at: Moment,
     },
     /// It has run out, and wasn't renewed.
