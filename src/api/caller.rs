@@ -17,6 +17,7 @@ use uuid::Uuid;
 use super::connection_limiter::Proof;
 use super::credentials::{KnownOrg, presented};
 use super::error::ApiError;
+use super::operator::Operator;
 use super::quota::{Policy, Tally};
 use super::token::{Claims, Signer};
 use super::{Api, dashboard_session, default_limits, token};
@@ -63,7 +64,14 @@ impl Caller {
 #[derive(Clone, Debug)]
 pub(super) struct StreamCaller {
     pub(super) caller: Caller,
-    token: String,
+    opened_by: OpenedBy,
+}
+
+/// Credential that opened a stream.
+#[derive(Clone, Debug)]
+enum OpenedBy {
+    Key { token: String },
+    Operator,
 }
 
 impl StreamCaller {
@@ -72,10 +80,18 @@ impl StreamCaller {
         self.caller.known.key.id
     }
 
+    /// Returns true if the operator opened the stream: it takes none of the org's places.
+    pub(super) const fn is_operators(&self) -> bool {
+        matches!(self.opened_by, OpenedBy::Operator)
+    }
+
     /// Returns true if the key is still valid and its org isn't suspended. While the database is away, it counts as
     /// valid.
     pub(super) async fn is_good(&self, api: &Api) -> bool {
-        match known(api, &self.token).await {
+        let OpenedBy::Key { token } = &self.opened_by else {
+            return true;
+        };
+        match known(api, token).await {
             Ok(Some(known)) => !known.suspended,
             Ok(None) | Err(ApiError::Unauthorized(_)) => false,
             Err(_) => true,
@@ -87,6 +103,14 @@ impl FromRequestParts<Api> for StreamCaller {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
+        if Operator::of(parts).is_some() {
+            let caller = Caller::from_request_parts(parts, api).await?;
+            return Ok(Self {
+                caller,
+                opened_by: OpenedBy::Operator,
+            });
+        }
+
         let token = credential(parts, REQUIRED)?.to_owned();
         let known = known(api, &token).await?.ok_or(REVOKED)?;
         known.must_not_be_suspended()?;
@@ -101,7 +125,10 @@ impl FromRequestParts<Api> for StreamCaller {
         ))?;
         api.credentials().uses.note_org_key(known.key.id, now);
         let caller = Caller { org, known };
-        Ok(Self { caller, token })
+        Ok(Self {
+            caller,
+            opened_by: OpenedBy::Key { token },
+        })
     }
 }
 
@@ -149,6 +176,13 @@ impl FromRequestParts<Api> for Caller {
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
         if let Some(known) = parts.extensions.get::<Self>() {
             return Ok(known.clone());
+        }
+
+        if let Some(operator) = Operator::of(parts) {
+            let known = operator.in_org(api, parts).await?;
+            Proof::note(parts);
+            let org = known.key.org_id;
+            return Ok(Self { org, known });
         }
 
         let now = api.now();

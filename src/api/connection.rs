@@ -25,7 +25,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulConnection;
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::watch;
 use tokio::task::yield_now;
 use tokio::time::{Sleep, sleep, timeout};
@@ -33,6 +33,7 @@ use tokio_rustls::TlsAcceptor;
 use tower_service::Service;
 
 use super::connection_limiter::{ConnectionPermit, RequestInProgress};
+use super::operator::Operator;
 use crate::config::HttpTimeouts;
 
 /// ALPN protocols of HTTPS, preferred first.
@@ -75,17 +76,24 @@ pub(super) async fn serve(
         timeouts
     };
 
-    let service = PeerService {
-        peer,
-        router,
-        timeouts,
-        progress: Progress::default(),
-        heads: Arc::default(),
-        permit: Arc::clone(&permit),
-    };
-
+    let service = PeerService::new(Peer::At(peer), &permit, (router, timeouts));
     tokio::select! {
         () = answer(stream, tls, service, ended) => {}
+        () = permit.evicted() => {}
+    }
+}
+
+/// As [`serve`], for a connection to the control socket.
+pub(super) async fn serve_operator(
+    (stream, operator): (UnixStream, Operator),
+    permit: ConnectionPermit,
+    ((router, timeouts), ended): ((Router, HttpTimeouts), watch::Receiver<bool>),
+) {
+    let permit = Arc::new(permit);
+    let service = PeerService::new(Peer::Operator(operator), &permit, (router, timeouts));
+    let progress = service.progress.clone();
+    tokio::select! {
+        () = drive(http1(stream, service), (progress, timeouts), ended) => {}
         () = permit.evicted() => {}
     }
 }
@@ -211,16 +219,40 @@ impl Progress {
     }
 }
 
-/// Tells the router the peer's address.
+/// Other end of a connection.
+#[derive(Copy, Clone, Debug)]
+enum Peer {
+    At(SocketAddr),
+    Operator(Operator),
+}
+
+/// Tells the router who the peer is.
 #[derive(Clone, Debug)]
 struct PeerService {
-    peer: SocketAddr,
+    peer: Peer,
     router: Router,
     timeouts: HttpTimeouts,
     progress: Progress,
     /// Request heads read so far.
     heads: Arc<AtomicU64>,
     permit: Arc<ConnectionPermit>,
+}
+
+impl PeerService {
+    fn new(
+        peer: Peer,
+        permit: &Arc<ConnectionPermit>,
+        (router, timeouts): (Router, HttpTimeouts),
+    ) -> Self {
+        Self {
+            peer,
+            router,
+            timeouts,
+            progress: Progress::default(),
+            heads: Arc::default(),
+            permit: Arc::clone(permit),
+        }
+    }
 }
 
 impl Service<Request<Incoming>> for PeerService {
@@ -246,7 +278,14 @@ impl Service<Request<Incoming>> for PeerService {
         });
 
         let extensions = incoming.extensions_mut();
-        extensions.insert(ConnectInfo(self.peer));
+        match self.peer {
+            Peer::At(address) => {
+                extensions.insert(ConnectInfo(address));
+            }
+            Peer::Operator(operator) => {
+                extensions.insert(operator);
+            }
+        }
         extensions.insert(self.permit.proof());
         if self.permit.is_reserve() {
             extensions.insert(HealthOnly);

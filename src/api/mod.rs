@@ -12,6 +12,7 @@ mod caller;
 mod client;
 mod connection;
 mod connection_limiter;
+mod control;
 mod credentials;
 mod csv;
 mod dashboard;
@@ -31,6 +32,7 @@ mod jwks;
 mod language;
 mod object;
 mod openapi;
+mod operator;
 mod page;
 mod partner;
 mod path;
@@ -60,11 +62,13 @@ use tower_http::catch_panic::CatchPanicLayer;
 use routes::Routes;
 
 pub(crate) use audit::AuditView;
+pub use control::{ControlServer, SOCKET};
 pub use document::document;
 pub use error::ApiError;
 pub(crate) use field_type::{id_of, name};
 pub use health::database_answers;
 pub(crate) use language::language_tag;
+pub(crate) use operator::{ORG, Operator};
 pub(crate) use phone::change_of;
 pub use scopes::SCOPES;
 pub use server::{HealthServer, Server, bind};
@@ -99,7 +103,16 @@ pub fn paths() -> Vec<String> {
 
 /// Makes the API as a service.
 pub fn router(api: Api) -> Router {
-    routes()
+    served(routes(), api)
+}
+
+/// Makes the API with the operator's routes beside the others. Requests need an [`Operator`] among their extensions, or a key.
+pub(crate) fn operator_router(api: Api) -> Router {
+    served(routes().merge(control::routes()), api)
+}
+
+fn served(routes: Routes, api: Api) -> Router {
+    routes
         .into_router()
         .fallback(unknown_path)
         .method_not_allowed_fallback(unknown_method)

@@ -35,6 +35,8 @@ pub(super) enum Policy {
     Visitor,
     /// All requests with the token of one session.
     Session,
+    /// All requests of the operator of this machine.
+    Operator,
 }
 
 impl Policy {
@@ -47,6 +49,7 @@ impl Policy {
             Self::LoginLinks => "login-links",
             Self::Visitor => "visitor",
             Self::Session => "session",
+            Self::Operator => "operator",
         }
     }
 }

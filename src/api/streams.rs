@@ -29,6 +29,8 @@ struct OrgStreams {
     news: watch::Sender<u64>,
     keys: HashMap<Uuid, usize>,
     seats: usize,
+    /// Places of the operator, which don't count against the org's limit.
+    operators: usize,
 }
 
 /// Limits on open streams.
@@ -45,6 +47,8 @@ pub(super) enum Full {
     Key(usize),
     /// Limit of the org.
     Org(usize),
+    /// Limit of the operator in one org.
+    Operator(usize),
     /// Limit of the node.
     Node,
 }
@@ -54,7 +58,7 @@ pub(super) enum Full {
 pub(super) struct StreamPermit {
     streams: Streams,
     org: Uuid,
-    key: Uuid,
+    key: Option<Uuid>,
     news: watch::Receiver<u64>,
 }
 
@@ -88,7 +92,31 @@ impl Streams {
         Ok(StreamPermit {
             streams: self.clone(),
             org,
-            key,
+            key: Some(key),
+            news,
+        })
+    }
+
+    /// Takes a place for a stream of the operator, beside those that the org may have.
+    pub(super) fn enter_operator(&self, org: Uuid, most: usize) -> Result<StreamPermit, Full> {
+        let mut open = self.open();
+        if open.seats >= MAX_STREAMS || open.ended {
+            return Err(Full::Node);
+        }
+
+        let audience = open.orgs.entry(org).or_default();
+        if audience.operators >= most {
+            return Err(Full::Operator(most));
+        }
+
+        audience.operators += 1;
+        let news = audience.news.subscribe();
+        open.seats += 1;
+
+        Ok(StreamPermit {
+            streams: self.clone(),
+            org,
+            key: None,
             news,
         })
     }
@@ -145,14 +173,20 @@ impl Drop for StreamPermit {
         let Some(audience) = open.orgs.get_mut(&self.org) else {
             return;
         };
-        audience.seats -= 1;
-        if let Some(seats) = audience.keys.get_mut(&self.key) {
-            *seats -= 1;
-            if *seats == 0 {
-                audience.keys.remove(&self.key);
+        match self.key {
+            None => audience.operators -= 1,
+            Some(key) => {
+                audience.seats -= 1;
+                if let Some(seats) = audience.keys.get_mut(&key) {
+                    *seats -= 1;
+                    if *seats == 0 {
+                        audience.keys.remove(&key);
+                    }
+                }
             }
         }
-        if audience.seats == 0 {
+
+        if audience.seats == 0 && audience.operators == 0 {
             open.orgs.remove(&self.org);
         }
         open.seats -= 1;
@@ -185,6 +219,23 @@ mod tests {
         drop(first);
         assert!(enter(1, 10).is_ok());
         assert!(enter(1, 12).is_ok(), "what was dropped is free");
+    }
+
+    #[test]
+    fn the_operators_places_are_beside_the_orgs() {
+        let streams = Streams::default();
+        let enter = |key| streams.enter(id(1), id(key), MOST_HERE);
+        let held: Vec<_> = [10, 11, 12].map(|key| enter(key).unwrap()).into();
+        let operator = streams.enter_operator(id(1), 1).unwrap();
+        assert_eq!(
+            streams.enter_operator(id(1), 1).unwrap_err(),
+            Full::Operator(1)
+        );
+        drop(held);
+        let again = [10, 11, 12].map(|key| enter(key).is_ok());
+        assert_eq!(again, [true; 3]);
+        drop(operator);
+        assert!(streams.is_empty());
     }
 
     #[tokio::test]

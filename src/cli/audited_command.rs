@@ -11,6 +11,20 @@ use crate::engine::clock::wall_time as now;
 /// Arguments that every command has and that change nothing.
 const NO_FIELDS: [&str; 5] = ["config", "data_dir", "set", "json", "org"];
 
+/// Commands that work on the database of this machine's installation.
+const LOCAL_NOUNS: [&str; 10] = [
+    "org",
+    "key",
+    "contact",
+    "number",
+    "agent",
+    "trunk",
+    "partner",
+    "audit",
+    "route-test",
+    "route-replay",
+];
+
 /// Command line as the audit log records it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct AuditedCommand {
@@ -68,6 +82,22 @@ impl AuditedCommand {
         }
 
         given
+    }
+
+    /// First word.
+    pub(super) fn noun(&self) -> &str {
+        self.words.first().map_or("", String::as_str)
+    }
+
+    /// Returns true if the command works on an installation that must exist: all that is set up is in an org or with a
+    /// partner, so only these two begin one.
+    pub(super) fn needs_installation(&self) -> bool {
+        let words: Vec<&str> = self.words.iter().map(String::as_str).collect();
+        match words.as_slice() {
+            ["org" | "partner", "create", ..] => false,
+            [noun, ..] => LOCAL_NOUNS.contains(noun),
+            [] => false,
+        }
     }
 
     /// Part of a command that creates an object of this kind, with an entry of its own.

@@ -8,9 +8,9 @@ mod arguments;
 mod audit;
 mod audited_command;
 mod capture;
-mod client;
 mod config;
 mod contact;
+mod contexts;
 mod dedicated_networks;
 mod doctor;
 mod explain;
@@ -26,10 +26,12 @@ mod output;
 mod partner;
 mod quickstart;
 mod replay;
+mod resource;
 mod retention;
 mod route_replay;
 mod route_test;
 mod serve;
+mod session;
 mod sockets;
 mod startup;
 mod supervisor;
@@ -116,6 +118,9 @@ enum Command {
     /// Partners: resellers that make orgs.
     #[command(subcommand)]
     Partner(partner::Command),
+    /// Installations that commands can be sent to.
+    #[command(subcommand)]
+    Context(contexts::Command),
     Health(health::Command),
     Completion(manual::Completion),
     Man(manual::Man),
@@ -123,13 +128,7 @@ enum Command {
 
 /// Runs the command that the process was started with.
 pub fn main() -> ExitCode {
-    let command = Cli::command();
-    let matches = command.clone().get_matches();
-    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    match run(
-        cli,
-        audited_command::AuditedCommand::read(&command, &matches),
-    ) {
+    match begin() {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             eprintln!("trunkline: {failure}");
@@ -138,8 +137,35 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn run(cli: Cli, given: audited_command::AuditedCommand) -> Result<(), Failure> {
+fn begin() -> Result<(), Failure> {
+    let resources = resource::Resources::new()?;
+    let command = resources.augment(Cli::command());
+    let matches = command.clone().get_matches();
+
+    if let Ok(settings) = Settings::from_arg_matches(&matches)
+        && let Some(outcome) = settings.run_resource(&resources, &matches)
+    {
+        return outcome;
+    }
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let given = audited_command::AuditedCommand::read(&command, &matches);
+    run(cli, command, given)
+}
+
+fn run(
+    cli: Cli,
+    whole: clap::Command,
+    given: audited_command::AuditedCommand,
+) -> Result<(), Failure> {
+    let is_local = cli.settings.is_local();
     let config = cli.settings.load()?;
+    if given.needs_installation() {
+        if !is_local {
+            contexts::must_be_local(given.noun())?;
+        }
+        session::must_exist(&config)?;
+    }
+
     match cli.command {
         Command::Serve(command) => command.run(&config),
         Command::Quickstart(command) => command.run(&config, given),
@@ -159,13 +185,31 @@ fn run(cli: Cli, given: audited_command::AuditedCommand) -> Result<(), Failure> 
         Command::Agent(command) => startup::block_on(given.scope(command.run(&config))),
         Command::Trunk(command) => startup::block_on(given.scope(command.run(&config))),
         Command::Partner(command) => startup::block_on(given.scope(command.run(&config))),
+        Command::Context(command) => command.run(),
         Command::Health(command) => startup::block_on(command.run(&config)),
-        Command::Completion(command) => command.run(Cli::command()),
-        Command::Man(command) => command.run(Cli::command()),
+        Command::Completion(command) => command.run(whole),
+        Command::Man(command) => command.run(whole),
     }
 }
 
 impl Settings {
+    /// Returns true if the command line itself names the installation of this machine.
+    const fn is_local(&self) -> bool {
+        self.data_dir.is_some() || self.config.is_some()
+    }
+
+    /// Runs the command if it is made of the API's document.
+    fn run_resource(
+        self,
+        resources: &resource::Resources,
+        matches: &clap::ArgMatches,
+    ) -> Option<Result<(), Failure>> {
+        resources.is_one(matches).then(|| {
+            let config = self.load()?;
+            startup::block_on(resources.run(&config, matches))
+        })
+    }
+
     fn load(self) -> Result<Config, Failure> {
         let mut flags: Vec<Override> = self
             .set

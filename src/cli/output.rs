@@ -68,6 +68,11 @@ impl Output {
     }
 }
 
+/// Prints rows under their titles.
+pub(super) fn print_table(columns: &[&str], rows: &[Vec<String>]) {
+    print(&table(columns, rows));
+}
+
 /// Writes to standard output; a closed pipe is no failure of the command.
 pub(super) fn print(text: &str) {
     let _ = writeln!(io::stdout(), "{text}");

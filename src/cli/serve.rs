@@ -16,7 +16,7 @@ use trunkline_store::private;
 use super::output::or_dash;
 use super::sockets::Sockets;
 use super::{Failure, now, startup, supervisor};
-use crate::api::{self, Api, HealthServer, Server};
+use crate::api::{self, Api, ControlServer, HealthServer, Server};
 use crate::config::Config;
 use crate::directory::Directory;
 use crate::engine::{
@@ -167,6 +167,7 @@ async fn serve(
 
     let http = tokio::net::TcpListener::from_std(sockets.http).map_err(broken)?;
     let server = Server::start(api.clone(), http, certificate.as_ref());
+    let control = control_server(&api, &config);
     let health = sockets.health.map(tokio::net::TcpListener::from_std);
     let health = health.transpose().map_err(broken)?;
     let health = health.map(|listener| HealthServer::start(api.clone(), listener));
@@ -198,6 +199,9 @@ async fn serve(
     reloading.abort();
     watched.abort();
     server.stop().await;
+    if let Some(control) = control {
+        control.stop().await;
+    }
     if let Some(health) = health {
         health.stop().await;
     }
@@ -208,6 +212,17 @@ async fn serve(
     tracing::info!("ended");
 
     outcome
+}
+
+/// Opens the control socket. Calls matter more than commands: the daemon serves without it too.
+fn control_server(api: &Api, config: &Config) -> Option<ControlServer> {
+    match ControlServer::start(api.clone(), &config.data_dir) {
+        Ok(server) => Some(server),
+        Err(error) => {
+            tracing::warn!(%error, "the control socket can't be opened: commands on this machine work on the database alone");
+            None
+        }
+    }
 }
 
 fn no_ports(error: impl std::fmt::Display) -> Failure {

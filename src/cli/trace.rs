@@ -7,8 +7,8 @@ use serde_json::Value;
 use trunkline_sip::header::text::printable;
 use uuid::Uuid;
 
-use super::client::{Access, Client};
 use super::output::print;
+use super::session::{Intent, Session, Target};
 use super::{Failure, startup};
 use crate::api;
 use crate::config::Config;
@@ -31,7 +31,7 @@ pub(super) struct Command {
     #[arg(value_name = "CALL_ID", value_parser = api::id_of)]
     call: Option<Uuid>,
     #[command(flatten)]
-    access: Access,
+    target: Target,
     /// Only calls of this status.
     #[arg(long, conflicts_with = "call")]
     status: Option<String>,
@@ -58,7 +58,7 @@ pub(super) struct Command {
 impl Command {
     pub(super) fn run(self, config: &Config) -> Result<(), Failure> {
         startup::block_on(async {
-            let client = self.access.client(config)?;
+            let client = self.target.open(config, Intent::Reads).await?;
             match self.call {
                 Some(call) => self.follow(&client, call).await,
                 None => self.watch(&client).await,
@@ -67,7 +67,7 @@ impl Command {
     }
 
     /// Follows all calls.
-    async fn watch(&self, client: &Client) -> Result<(), Failure> {
+    async fn watch(&self, client: &Session) -> Result<(), Failure> {
         let path = self.list()?;
         let mut known: HashMap<String, Value> = HashMap::new();
         loop {
@@ -117,7 +117,7 @@ impl Command {
     }
 
     /// Follows one call until it ends.
-    async fn follow(&self, client: &Client, call: Uuid) -> Result<(), Failure> {
+    async fn follow(&self, client: &Session, call: Uuid) -> Result<(), Failure> {
         let mut shown = 0;
         let mut began = None;
         loop {

@@ -5,4 +5,5 @@ mod explained;
 mod keys;
 mod outset;
 mod quickstart;
+mod resources;
 mod setup;

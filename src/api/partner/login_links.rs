@@ -12,6 +12,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 use trunkline_store::{Error, LoginLink, NewLogin, Wrong, logins};
+use uuid::Uuid;
 
 use super::caller::PartnerCaller;
 use crate::api::body::{Body, Fields};
@@ -27,7 +28,7 @@ const LIFETIME: Duration = Duration::from_secs(15 * 60);
 /// A login link, the one time that it is shown.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "LoginLink")]
-pub(super) struct LinkView {
+pub(in crate::api) struct LinkView {
     url: String,
     expires_at: String,
 }
@@ -44,6 +45,20 @@ pub(super) async fn create(
     caller.takes_login_link(&api)?;
     let org = caller.owned(&api, &named).await?.id;
     let (login, confirm) = described(body.fields()?)?;
+    let shown = issue(&api, org, login, confirm).await?;
+    Ok((StatusCode::CREATED, Json(shown)))
+}
+
+/// Stores a new link to the org's dashboard, and returns it.
+///
+/// # Errors
+/// 400 for a role that isn't the org's.
+pub(in crate::api) async fn issue(
+    api: &Api,
+    org: Uuid,
+    login: NewLogin,
+    confirm: bool,
+) -> Result<LinkView, ApiError> {
     let token = URL_SAFE_NO_PAD.encode(rand::random::<[u8; 32]>());
     let now = api.now();
     let link = LoginLink {
@@ -57,12 +72,10 @@ pub(super) async fn create(
         .write(move |tx, now| logins::create_link(tx, org, &new, &link, now))
         .await;
     created.map_err(|error| refused(&login, error))?;
-    let shown = LinkView {
+    Ok(LinkView {
         url: format!("{}/partner-login?token={token}", api.dashboard_url()),
         expires_at: written(link.expires_at),
-    };
-
-    Ok((StatusCode::CREATED, Json(shown)))
+    })
 }
 
 /// Names the foreign role by its position in the list.
@@ -78,7 +91,7 @@ fn refused(login: &NewLogin, error: Error) -> ApiError {
 }
 
 /// Reads the person to log in, and whether a confirmation page comes first.
-pub(super) fn described(mut fields: Fields) -> Result<(NewLogin, bool), ApiError> {
+pub(in crate::api) fn described(mut fields: Fields) -> Result<(NewLogin, bool), ApiError> {
     let email = fields.required("email", EMAIL);
     let name = fields.optional("name", Text::line(1..=255));
     let roles = fields.optional("role_ids", ListOf::new(ID, 0..=100));

@@ -29,6 +29,8 @@ use super::routes::Routes;
 use crate::config::Config;
 use caller::PartnerCaller;
 
+pub(super) use login_links::{LinkView, described as described_login, issue as issue_login_link};
+
 pub(super) fn router() -> Routes {
     Routes::new()
         .route("/orgs", get(orgs::list).post(once(orgs::create)))

@@ -17,6 +17,7 @@ use uuid::Uuid;
 
 use crate::api::caller::{Caller, StreamCaller};
 use crate::api::field_type::Choice;
+use crate::api::operator;
 use crate::api::query::Query;
 use crate::api::streams::{Full, StreamLimits, StreamPermit};
 use crate::api::{Api, ApiError};
@@ -122,9 +123,16 @@ fn seat(api: &Api, caller: &StreamCaller) -> Result<StreamPermit, ApiError> {
         of_org: limits.max_streams_per_org,
         of_key: limits.max_streams_per_key,
     };
-    let entered = api.streams().enter(caller.caller.org, caller.key(), most);
+    let org = caller.caller.org;
+    let entered = match caller.is_operators() {
+        true => api.streams().enter_operator(org, operator::STREAMS),
+        false => api.streams().enter(org, caller.key(), most),
+    };
     entered.map_err(|full| {
         let message = match full {
+            Full::Operator(open) => {
+                format!("The operator has {open} event streams of this org open already")
+            }
             Full::Key(open) => format!("This API key has {open} event streams open already"),
             Full::Org(open) => format!("The org has {open} event streams open already"),
             Full::Node => "No more event streams can be opened here now".to_owned(),

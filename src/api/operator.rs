@@ -1,0 +1,131 @@
+//! The operator of this machine, who reaches the API by the control socket or runs it in a process of their own. Each
+//! request names an org in `Trunkline-Org` and may do in it what every key may.
+//!
+//! Requests count against a limit of the operator's own, not against the org's.
+
+use std::sync::Arc;
+
+use axum::extract::FromRequestParts;
+use axum::http::HeaderName;
+use axum::http::request::Parts;
+use trunkline_sip::moment::Moment;
+use trunkline_store::{Acting, Actor, ActorKind, Error, OrgKey, Wrong, orgs};
+use uuid::Uuid;
+
+use super::credentials::KnownOrg;
+use super::error::ApiError;
+use super::field_type::id;
+use super::quota::{Policy, Tally};
+use super::{Api, SCOPES};
+
+/// Header that names the org by its id.
+pub(crate) const ORG: HeaderName = HeaderName::from_static("trunkline-org");
+
+/// Requests of an operator per minute: a terminal that is refreshed a hundred times a second.
+const REQUESTS_PER_MINUTE: u32 = 6_000;
+/// Event streams that an operator may have open in one org.
+pub(super) const STREAMS: usize = 16;
+
+impl FromRequestParts<Api> for Operator {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
+        Self::required(api, parts)
+    }
+}
+
+/// The operator, as an extension of a request. Only the transports that know the user set it.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Operator {
+    uid: u32,
+}
+
+impl Operator {
+    /// The user with this id on this machine.
+    pub(crate) const fn new(uid: u32) -> Self {
+        Self { uid }
+    }
+
+    /// Returns the operator who makes the request.
+    pub(super) fn of(parts: &Parts) -> Option<Self> {
+        parts.extensions.get::<Self>().copied()
+    }
+
+    /// Counts a request, and names its actor for the audit log.
+    ///
+    /// # Errors
+    /// 429 if there were too many.
+    fn admit(self, api: &Api, parts: &Parts) -> Result<(), ApiError> {
+        let taken = api.quotas().take(
+            Policy::Operator,
+            Uuid::from_u128(self.uid.into()),
+            REQUESTS_PER_MINUTE,
+            api.monotonic(),
+        );
+        Tally::of(parts).note(taken)?;
+        let actor = Actor {
+            kind: ActorKind::Command,
+            id: None,
+            name: format!("operator, uid {}", self.uid),
+        };
+
+        Acting::by(actor, None, None);
+        Ok(())
+    }
+
+    /// Returns the operator of a request to a route that no key can use.
+    ///
+    /// # Errors
+    /// 401 for a request that came another way, 429 after too many requests.
+    pub(super) fn required(api: &Api, parts: &Parts) -> Result<Self, ApiError> {
+        let operator = Self::of(parts).ok_or(ApiError::Unauthorized(
+            "Only the operator of this machine may do this",
+        ))?;
+        operator.admit(api, parts)?;
+        Ok(operator)
+    }
+
+    /// Returns the org that the request names, as if by a key with every scope. A suspended org is the operator's to
+    /// look at and to change.
+    ///
+    /// # Errors
+    /// 400 without the org's id, 404 if there is no such org, 429 after too many requests.
+    pub(super) async fn in_org(self, api: &Api, parts: &Parts) -> Result<Arc<KnownOrg>, ApiError> {
+        self.admit(api, parts)?;
+        let named = parts.headers.get(ORG).and_then(|value| value.to_str().ok());
+        let named = named.and_then(id);
+        let org = named.ok_or_else(|| {
+            ApiError::bad("Trunkline-Org: the id of an org is required".to_owned())
+        })?;
+        match api.read_inline(move |tx| orgs::by_id(tx, org)).await {
+            Ok(_) => {}
+            Err(Error::Wrong(Wrong::Absent(_))) => {
+                return Err(ApiError::NotFound("There is no such org".to_owned()));
+            }
+            Err(error) => return Err(error.into()),
+        }
+
+        Acting::of_org(org);
+        Ok(Arc::new(KnownOrg {
+            key: OrgKey {
+                id: self.credential(org),
+                org_id: org,
+                name: "operator".to_owned(),
+                scopes: SCOPES.iter().map(|scope| (*scope).to_owned()).collect(),
+                token_hash: None,
+                kid: None,
+                created_at: Moment::from_secs(0),
+                last_used_at: None,
+                expires_at: None,
+            },
+            suspended: false,
+            requests_per_minute: REQUESTS_PER_MINUTE,
+            streams_per_minute: REQUESTS_PER_MINUTE,
+        }))
+    }
+
+    /// Id in place of a key's: the operator's idempotency keys in one org are their own.
+    const fn credential(self, org: Uuid) -> Uuid {
+        Uuid::from_u128(org.as_u128() ^ (self.uid as u128 + 1) << 64)
+    }
+}

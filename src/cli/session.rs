@@ -1,0 +1,449 @@
+//! Connection of a command to the API: by its address with a key, by the control socket of the daemon on this machine,
+//! or, if none runs, the API's own router in this process on the data directory. All three give the same answers.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, RETRY_AFTER};
+use axum::http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Limited};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client as Hyper;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde_json::Value;
+use tokio::net::UnixStream;
+use tower_service::Service as _;
+use trunkline_calls::live::LiveCalls;
+use trunkline_net::tls;
+use trunkline_store::Store;
+use uuid::Uuid;
+
+use super::contexts::{Contexts, base_url};
+use super::sockets::near;
+use super::{Failure, now, startup};
+use crate::api::{self, Api, Operator};
+use crate::config::{Config, DatabaseUrl};
+use crate::engine::clock;
+use crate::telemetry::metrics;
+
+/// Timeout of an answer, and its maximum length.
+const TIMEOUT: Duration = Duration::from_secs(30);
+const MAX_ANSWER: usize = 16 << 20;
+/// Times that a request is repeated after 429, and the longest pause before one.
+const MAX_RETRIES: u32 = 3;
+const MAX_RETRY_AFTER: u64 = 60;
+
+/// Options that choose the installation and the org.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Connection")]
+pub(super) struct Target {
+    /// Address of an API; without it, the current context or the installation of this machine.
+    #[arg(long, value_name = "URL", env = "TRUNKLINE_URL")]
+    url: Option<String>,
+    /// API key of the org. Prefer the environment variable: `ps` shows arguments.
+    #[arg(
+        long,
+        value_name = "KEY",
+        env = "TRUNKLINE_API_KEY",
+        hide_env_values = true
+    )]
+    key: Option<String>,
+    /// A context of `trunkline context list`; `local` is this machine's installation.
+    #[arg(long, value_name = "NAME", env = "TRUNKLINE_CONTEXT", conflicts_with_all = ["url", "key"])]
+    context: Option<String>,
+    /// The org's id or name; without it the only one that there is. A key names its own.
+    #[arg(long, env = "TRUNKLINE_ORG")]
+    org: Option<String>,
+}
+
+/// Effect of a command on the installation.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Intent {
+    /// It only reads, and must not create a data directory.
+    Reads,
+    Changes,
+}
+
+/// Connection to an API, with the org.
+#[derive(Debug)]
+pub(super) struct Session {
+    transport: Transport,
+    org: Option<Uuid>,
+}
+
+#[derive(Debug)]
+enum Transport {
+    Url {
+        base: String,
+        authorization: HeaderValue,
+        hyper: Box<Hyper<HttpsConnector<HttpConnector>, Body>>,
+    },
+    Socket(PathBuf),
+    InProcess {
+        router: Router,
+        store: Store,
+    },
+}
+
+/// Returns the address of the daemon with this configuration: its public URL, or the way to it on this machine.
+fn own_url(config: &Config) -> String {
+    let http = &config.http;
+    match (&http.public_url, &http.tls) {
+        (Some(public), Some(_)) => public.to_string(),
+        (_, Some(_)) => format!("https://{}", near(http.listen)),
+        (_, None) => format!("http://{}", near(http.listen)),
+    }
+}
+
+impl Target {
+    /// Connects, and finds the org.
+    ///
+    /// # Errors
+    /// The URL, the key or the org is wrong, or there is no installation.
+    pub(super) async fn open(&self, config: &Config, intent: Intent) -> Result<Session, Failure> {
+        let mut session = self.open_without_org(config, intent).await?;
+        // A key names its org; the environment may name one for this machine's installation all the same.
+        if !matches!(session.transport, Transport::Url { .. }) {
+            session.org = Some(session.find_org(self.org.as_deref()).await?);
+        }
+        Ok(session)
+    }
+
+    async fn open_without_org(&self, config: &Config, intent: Intent) -> Result<Session, Failure> {
+        if self.url.is_some() || self.key.is_some() {
+            let key = self.key.as_deref().ok_or_else(|| {
+                Failure::Startup("--url needs a key: set TRUNKLINE_API_KEY".to_owned())
+            })?;
+            let base = match &self.url {
+                Some(url) => base_url(url)?,
+                None => own_url(config),
+            };
+            return Session::at(base, key);
+        }
+        if let Some(context) = Contexts::load()?.chosen(self.context.as_deref())? {
+            return Session::at(context.url, &context.key);
+        }
+
+        let socket = config.data_dir.join(api::SOCKET);
+        match UnixStream::connect(&socket).await {
+            Ok(_) => Ok(Session {
+                transport: Transport::Socket(socket),
+                org: None,
+            }),
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+                Err(Failure::Startup(format!(
+                    "{} belongs to another user: run the command as the user of the daemon (sudo -u trunkline …), or with a key",
+                    socket.display()
+                )))
+            }
+            Err(_) => Session::in_process(config, intent).await,
+        }
+    }
+}
+
+/// Checks that the installation exists, for a command that must not create one.
+///
+/// # Errors
+/// The data directory has no database yet.
+pub(super) fn must_exist(config: &Config) -> Result<(), Failure> {
+    // A database that is gone from beside its keys is another fault, which the store names.
+    let is_empty =
+        std::fs::read_dir(&config.data_dir).map_or(true, |mut files| files.next().is_none());
+    match &config.database.url {
+        DatabaseUrl::Sqlite(path) if is_empty && !path.exists() => Err(Failure::Startup(format!(
+            "nothing is set up in {}: run trunkline quickstart, or name another directory with --data-dir",
+            config.data_dir.display()
+        ))),
+        DatabaseUrl::Sqlite(_) | DatabaseUrl::Postgres(_) => Ok(()),
+    }
+}
+
+impl Session {
+    fn at(base: String, key: &str) -> Result<Self, Failure> {
+        let mut authorization = HeaderValue::try_from(format!("Bearer {key}"))
+            .map_err(|_| Failure::Startup("--key: this is not an API key".to_owned()))?;
+        authorization.set_sensitive(true);
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(tls::client(tls::system_roots(
+                "nothing can be reached over https",
+            )))
+            .https_or_http()
+            .enable_http1()
+            .build();
+
+        let hyper = Hyper::builder(TokioExecutor::new()).build(connector);
+        Ok(Self {
+            transport: Transport::Url {
+                base,
+                authorization,
+                hyper: Box::new(hyper),
+            },
+            org: None,
+        })
+    }
+
+    async fn in_process(config: &Config, intent: Intent) -> Result<Self, Failure> {
+        if intent == Intent::Reads {
+            must_exist(config)?;
+        }
+        let store = startup::open_store(config).await?;
+        let config = startup::with_known_realm(config, &store).await?;
+        let directory = startup::open_directory(&config, &store).await?;
+        let api = Api::new(api::ApiDeps {
+            dashboard_url: config.http.dashboard_url(config.http.listen),
+            config: Arc::new(config),
+            store: store.clone(),
+            directory,
+            live: LiveCalls::on(clock::wall()),
+            engine: None,
+            metrics: metrics::install(),
+            clock: now,
+            monotonic: clock::now,
+        });
+
+        let router = api::operator_router(api);
+        Ok(Self {
+            transport: Transport::InProcess { router, store },
+            org: None,
+        })
+    }
+
+    /// Returns the org, if the operator sends the requests.
+    pub(super) const fn operators_org(&self) -> Option<Uuid> {
+        self.org
+    }
+
+    /// Finds the org by name, or the only one.
+    async fn find_org(&self, named: Option<&str>) -> Result<Uuid, Failure> {
+        if let Some(id) = named.and_then(|named| api::id_of(named).ok()) {
+            return Ok(id);
+        }
+        let query = match named {
+            Some(name) => encoded(&[("name", name)])?,
+            None => String::new(),
+        };
+        let found = self.json(&format!("/operator/orgs?{query}")).await?;
+        let orgs = found["items"].as_array().map_or(&[][..], Vec::as_slice);
+        match (orgs, named) {
+            ([only], _) => only["id"]
+                .as_str()
+                .and_then(|id| api::id_of(id).ok())
+                .ok_or_else(|| Failure::Command("the API shows an org without an id".to_owned())),
+            ([], Some(name)) => Err(Failure::Command(format!(
+                "there is no org {name:?}: trunkline org list shows all"
+            ))),
+            ([], None) => Err(Failure::Command(
+                "there is no org yet: trunkline org create --name NAME makes one".to_owned(),
+            )),
+            (_, Some(name)) => Err(Failure::Command(format!(
+                "more than one org is called {name:?}: name it by its id (trunkline org list)"
+            ))),
+            (_, None) => Err(Failure::Command(format!(
+                "there are {} orgs: name one by --org or TRUNKLINE_ORG (trunkline org list)",
+                found["total"]
+            ))),
+        }
+    }
+
+    /// Sends a request and returns the answer's head, with its body to be read.
+    ///
+    /// # Errors
+    /// The API can't be reached, or refuses; then the message is the API's.
+    pub(super) async fn send(
+        &self,
+        method: &Method,
+        path: &str,
+        accept: &'static str,
+        body: Option<&Value>,
+    ) -> Result<Response<Body>, Failure> {
+        let mut retries = 0;
+        loop {
+            let request = self.request(method, path, accept, body)?;
+            let sent = tokio::time::timeout(TIMEOUT, self.exchange(request));
+            let answer = sent
+                .await
+                .map_err(|_| self.failed(&format!("no answer within {} s", TIMEOUT.as_secs())))?
+                .map_err(|fault| self.failed(&fault))?;
+            if answer.status().is_success() {
+                return Ok(answer);
+            }
+
+            let pause = answer.headers().get(RETRY_AFTER);
+            let pause: Option<u64> = pause.and_then(|value| value.to_str().ok()?.parse().ok());
+            match pause.filter(|_| answer.status() == StatusCode::TOO_MANY_REQUESTS) {
+                Some(pause) if pause <= MAX_RETRY_AFTER && retries < MAX_RETRIES => {
+                    retries += 1;
+                    eprintln!("trunkline: too many requests: trying again in {pause} s");
+                    tokio::time::sleep(Duration::from_secs(pause)).await;
+                }
+                Some(_) | None => return Err(self.refused(answer).await),
+            }
+        }
+    }
+
+    fn request(
+        &self,
+        method: &Method,
+        path: &str,
+        accept: &'static str,
+        body: Option<&Value>,
+    ) -> Result<Request<Body>, Failure> {
+        let mut request = Request::builder().method(method).header(ACCEPT, accept);
+        request = match &self.transport {
+            Transport::Url {
+                base,
+                authorization,
+                ..
+            } => request
+                .uri(format!("{base}{path}"))
+                .header(AUTHORIZATION, authorization.clone()),
+            Transport::Socket(_) | Transport::InProcess { .. } => {
+                request.uri(path).header(HOST, "localhost")
+            }
+        };
+        if let Some(org) = self.org {
+            request = request.header(api::ORG, org.to_string());
+        }
+
+        let body = match body {
+            Some(body) => {
+                request = request.header(CONTENT_TYPE, "application/json");
+                Body::from(body.to_string())
+            }
+            None => Body::empty(),
+        };
+        request
+            .body(body)
+            .map_err(|fault| Failure::Startup(fault.to_string()))
+    }
+
+    async fn exchange(&self, mut request: Request<Body>) -> Result<Response<Body>, String> {
+        match &self.transport {
+            Transport::Url { hyper, .. } => {
+                let answer = hyper.request(request).await;
+                answer
+                    .map(|answer| answer.map(Body::new))
+                    .map_err(|fault| chain(&fault))
+            }
+            Transport::Socket(path) => through_socket(path, request).await,
+            Transport::InProcess { router, .. } => {
+                let uid = rustix::process::geteuid().as_raw();
+                request.extensions_mut().insert(Operator::new(uid));
+                let Ok(answer) = router.clone().call(request).await;
+                Ok(answer)
+            }
+        }
+    }
+
+    /// Makes the failure of a refusal: the API's sentence, and each fault with its path.
+    async fn refused(&self, answer: Response<Body>) -> Failure {
+        let status = answer.status();
+        let body = Limited::new(answer.into_body(), MAX_ANSWER).collect().await;
+        let body = body.map_or_else(|_| Bytes::new(), |body| body.to_bytes());
+        let said: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let message = said["message"].as_str();
+        let faults = said["errors"].as_array().map_or(&[][..], Vec::as_slice);
+        let faults: Vec<String> = faults
+            .iter()
+            .map(|fault| {
+                let part = |name: &str| fault[name].as_str().unwrap_or_default().to_owned();
+                format!("\n  {}: {}", part("path"), part("message"))
+            })
+            .collect();
+        let message = match (message, faults.is_empty()) {
+            (Some(message), true) => message.to_owned(),
+            (_, false) => format!("the request has faults:{}", faults.concat()),
+            (None, true) => "no reason given".to_owned(),
+        };
+        match &self.transport {
+            Transport::Url { .. } => self.failed(&format!("{status}: {message}")),
+            Transport::Socket(_) | Transport::InProcess { .. } => Failure::Command(message),
+        }
+    }
+
+    fn failed(&self, fault: &str) -> Failure {
+        match &self.transport {
+            Transport::Url { base, .. } => Failure::Command(format!("{base}: {fault}")),
+            Transport::Socket(path) => Failure::Command(format!("{}: {fault}", path.display())),
+            Transport::InProcess { .. } => Failure::Command(fault.to_owned()),
+        }
+    }
+
+    /// Sends a request and returns the answer as text.
+    ///
+    /// # Errors
+    /// As [`Session::send`].
+    pub(super) async fn text(
+        &self,
+        method: &Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<String, Failure> {
+        let answer = self.send(method, path, "application/json", body).await?;
+        let body = Limited::new(answer.into_body(), MAX_ANSWER).collect();
+        let body = tokio::time::timeout(TIMEOUT, body)
+            .await
+            .map_err(|_| self.failed("the answer doesn't end"))?
+            .map_err(|fault| self.failed(&fault.to_string()))?;
+        Ok(String::from_utf8_lossy(&body.to_bytes()).into_owned())
+    }
+
+    /// Returns the answer to a GET as JSON.
+    ///
+    /// # Errors
+    /// As [`Session::send`], or the answer isn't JSON: something else listens there.
+    pub(super) async fn json(&self, path: &str) -> Result<Value, Failure> {
+        self.answer(&Method::GET, path, None).await
+    }
+
+    /// Returns the answer to a request as JSON.
+    ///
+    /// # Errors
+    /// As [`Session::json`].
+    pub(super) async fn answer(
+        &self,
+        method: &Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Value, Failure> {
+        let text = self.text(method, path, body).await?;
+        serde_json::from_str(&text).map_err(|_| self.failed("what answers here is no Trunkline"))
+    }
+
+    /// Ends the session; work in this process is on disk then.
+    pub(super) async fn close(self) {
+        if let Transport::InProcess { store, router } = self.transport {
+            drop(router);
+            store.close().await;
+        }
+    }
+}
+
+/// Writes pairs as a query.
+pub(super) fn encoded(pairs: &[(&str, &str)]) -> Result<String, Failure> {
+    serde_urlencoded::to_string(pairs).map_err(|fault| Failure::Startup(fault.to_string()))
+}
+
+async fn through_socket(path: &Path, request: Request<Body>) -> Result<Response<Body>, String> {
+    let stream = UnixStream::connect(path).await;
+    let stream = TokioIo::new(stream.map_err(|fault| fault.to_string())?);
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(stream)
+        .await
+        .map_err(|fault| chain(&fault))?;
+    tokio::spawn(connection);
+    let answer = sender.send_request(request).await;
+    answer
+        .map(|answer| answer.map(Body::new))
+        .map_err(|fault| chain(&fault))
+}
+
+/// Text of an error with its causes.
+fn chain(fault: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(fault), |fault| fault.source());
+    let words: Vec<String> = causes.map(ToString::to_string).collect();
+    words.join(": ")
+}
