@@ -25,7 +25,7 @@ use super::credentials::LegCredentials;
 use super::effect::{AuthFailure, Effect};
 use super::refusal::Reason;
 use super::sources::{self, Belief};
-use crate::blame;
+use crate::blame::{self, UnknownUser};
 
 /// The INVITE of a caller who has proved who it is, with what was read of it: everything behind admission looks here.
 #[derive(Debug)]
@@ -263,6 +263,10 @@ fn by_digest<'a, 'm>(
         (None, Verdict::Ok | Verdict::Wrong(_)) => {
             let name = credentials.username_unescaped();
             let whose = blame::of_unknown_user(view, flow.peer.ip(), &name, now);
+            if whose.is_none() {
+                let unknown = UnknownUser::new(flow.peer, &name);
+                core.effects.push_back(Effect::UnknownUser(unknown));
+            }
             failed(core, whose, credentials, message, flow, now);
             challenge(
                 core,

@@ -3,13 +3,35 @@
 //!
 //! What is found here is for that org's people alone. The peer sees the same challenge as everybody.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use trunkline_sip::auth::Part;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use trunkline_model::view::{Login, Source, View};
+
+/// A failed log-in with a user name that is no org's. It is logged for the operator, and stored nowhere.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UnknownUser {
+    /// The packet's source. It has received one of our challenges, but by UDP it may have been forged since.
+    pub source: SocketAddr,
+    /// The beginning of the user name.
+    pub username: Box<str>,
+}
+
+impl UnknownUser {
+    /// Octets of a user name that are kept.
+    const MOST: usize = 64;
+
+    pub(crate) fn new(source: SocketAddr, username: &[u8]) -> Self {
+        let kept = &username[..username.len().min(Self::MOST)];
+        Self {
+            source,
+            username: String::from_utf8_lossy(kept).into(),
+        }
+    }
+}
 
 /// The org and trunk whose log-in this was meant to be, and what was wrong with it.
 pub(crate) fn of_unknown_user(

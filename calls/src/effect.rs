@@ -19,6 +19,7 @@ pub use super::credentials::Unanswerable;
 use super::target::{Target, Unresolved};
 pub use super::unproven::Unproven;
 use super::verification::SpokenCode;
+pub use crate::blame::UnknownUser;
 
 /// Octets of a realm that are reported.
 const LONGEST_REALM: usize = 128;
@@ -100,6 +101,8 @@ pub enum Effect {
     Fact(Fact),
     /// Note a failed log-in with one of our user names.
     AuthFailure(AuthFailure),
+    /// Note a failed log-in with a user name that is no org's.
+    UnknownUser(UnknownUser),
     /// Somebody has called a number without proving anything.
     Unproven(Unproven),
     /// A message came from a place that its dialog doesn't know.

@@ -112,6 +112,27 @@ struct Known {
     against: u32,
 }
 
+impl Known {
+    /// Whether it answers; `None` while nothing is known.
+    fn answers(self) -> Option<bool> {
+        (self.is_down || self.has_answered || self.took_call).then_some(!self.is_down)
+    }
+}
+
+/// How many answer, how many are down, and of how many nothing is known.
+fn count(peers: impl Iterator<Item = Option<bool>>) -> [usize; 3] {
+    let mut counts = [0; 3];
+    for answers in peers {
+        let state = match answers {
+            Some(true) => 0,
+            Some(false) => 1,
+            None => 2,
+        };
+        counts[state] += 1;
+    }
+    counts
+}
+
 /// What probes have found.
 #[derive(Debug)]
 pub struct Health {
@@ -201,25 +222,34 @@ impl Health {
         let peers = self.trunks.get(&trunk)?;
         let known = peers
             .iter()
-            .filter_map(|peer| self.peers.get(peer).map(|known| *known))
-            .filter(|known| known.is_down || known.has_answered || known.took_call);
-        known
-            .map(|known| !known.is_down)
-            .reduce(|one, two| one || two)
+            .filter_map(|peer| self.peers.get(peer)?.answers());
+        known.reduce(|one, two| one || two)
     }
 
     /// How many peers answer, how many are down, and of how many nothing is known.
     pub fn counts(&self) -> [usize; 3] {
-        let mut counts = [0; 3];
-        for known in &self.peers {
-            let state = match (known.is_down, known.has_answered || known.took_call) {
-                (false, true) => 0,
-                (true, _) => 1,
-                (false, false) => 2,
-            };
-            counts[state] += 1;
-        }
-        counts
+        count(self.peers.iter().map(|known| known.answers()))
+    }
+
+    /// The same of the peers that no outbound trunk has: the addresses of runtimes.
+    pub fn runtimes(&self) -> [usize; 3] {
+        let of_trunks: HashSet<Peer> = self
+            .trunks
+            .iter()
+            .flat_map(|peers| peers.value().clone())
+            .collect();
+        let runtimes = self
+            .peers
+            .iter()
+            .filter(|known| !of_trunks.contains(known.key()));
+        count(runtimes.map(|known| known.answers()))
+    }
+
+    /// How many outbound trunks answer, how many are down, and of how many nothing is known.
+    pub fn trunks(&self) -> [usize; 3] {
+        // Collected first: `trunk` looks into the same map.
+        let trunks: Vec<Uuid> = self.trunks.iter().map(|trunk| *trunk.key()).collect();
+        count(trunks.into_iter().map(|trunk| self.trunk(trunk)))
     }
 
     /// From now on these are the peers, and those of each trunk; the rest is forgotten.

@@ -89,7 +89,8 @@ use uuid::Uuid;
 pub use call::CallKey;
 pub use context::{Config, Core, place_of};
 pub use effect::{
-    AuthFailure, Challenged, Challenger, EchoMedia, Effect, Foreign, News, Unanswerable, Unproven,
+    AuthFailure, Challenged, Challenger, EchoMedia, Effect, Foreign, News, Unanswerable,
+    UnknownUser, Unproven,
 };
 pub use leg::LegRole;
 pub use privacy::NOBODY_USER;

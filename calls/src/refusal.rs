@@ -14,7 +14,8 @@ macro_rules! reasons {
         }
 
         impl Reason {
-            const ALL: &'static [Self] = &[$(Self::$name),+];
+            /// Every reason.
+            pub const ALL: &'static [Self] = &[$(Self::$name),+];
 
             /// The stable code.
             pub const fn code(self) -> &'static str {

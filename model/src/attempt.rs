@@ -69,6 +69,26 @@ pub enum AttemptOutcome {
 }
 
 impl AttemptOutcome {
+    /// Every outcome.
+    pub const ALL: [Self; 16] = [
+        Self::Answered,
+        Self::SipStatus,
+        Self::Timeout,
+        Self::OnlyTrying,
+        Self::NotAnswered,
+        Self::Unreachable,
+        Self::ConnectionRefused,
+        Self::ConnectTimeout,
+        Self::ConnectionLost,
+        Self::TlsFailed,
+        Self::DnsFailed,
+        Self::NotAllowed,
+        Self::KnownDown,
+        Self::NoListener,
+        Self::Overloaded,
+        Self::Canceled,
+    ];
+
     /// The name as the API, the database and the metric have it.
     pub const fn as_str(self) -> &'static str {
         match self {

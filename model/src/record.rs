@@ -64,6 +64,18 @@ pub enum Status {
 }
 
 impl Status {
+    /// Every status that a call can end with.
+    pub const FINAL: [Self; 8] = [
+        Self::Completed,
+        Self::Busy,
+        Self::NoAnswer,
+        Self::Failed,
+        Self::Canceled,
+        Self::Refused,
+        Self::Transferred,
+        Self::Lost,
+    ];
+
     /// Returns the name as the API and the database have it.
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -18,6 +18,7 @@ use crate::config::Config;
 use crate::directory::Directory;
 use crate::engine;
 use crate::integrations::BookingPlatform;
+use crate::telemetry::{metrics, process};
 
 /// Shared state of the API. Clones share it.
 #[derive(Clone)]
@@ -109,7 +110,7 @@ impl Api {
     /// Makes `/readyz` say that no new calls are taken.
     pub fn drain(&self) {
         self.0.draining.store(true, Ordering::Relaxed);
-        crate::telemetry::metrics::ready(false);
+        metrics::ready(false);
     }
 
     pub(super) fn is_draining(&self) -> bool {
@@ -207,7 +208,7 @@ impl Api {
     }
 
     pub(super) fn rendered_metrics(&self) -> String {
-        self.0.deps.metrics.render()
+        self.0.deps.metrics.render() + &process::rendered()
     }
 }
 

@@ -38,6 +38,7 @@ mod supervisor;
 mod tied_peers;
 mod trace;
 mod trunk;
+mod upkeep;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use metrics_exporter_prometheus::PrometheusHandle;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use trunkline_calls::live::LiveCalls;
@@ -15,6 +14,7 @@ use trunkline_store::private;
 
 use super::output::or_dash;
 use super::sockets::Sockets;
+use super::upkeep::Upkeep;
 use super::{Failure, now, startup, supervisor};
 use crate::api::{self, Api, ControlServer, HealthServer, Server};
 use crate::config::Config;
@@ -33,8 +33,6 @@ const DRAIN_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 const BYE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time for carriers to confirm that our registrations are withdrawn.
 const UNREGISTER_TIMEOUT: Duration = Duration::from_secs(2);
-/// Interval at which histograms are folded and the database is probed.
-const METRICS_UPKEEP: Duration = Duration::from_secs(5);
 
 /// Serves SIP and HTTP until SIGTERM or SIGINT.
 #[derive(Debug, clap::Args)]
@@ -128,6 +126,7 @@ async fn serve(
     let store = startup::open_store(config).await?;
     let config = &startup::with_kept_realm(config, &store).await?;
     let handle = metrics::install();
+    store.measure(clock::now);
     let live = LiveCalls::on(clock::wall());
     let sip = &config.sip;
     let recording = Recording::begin(&store, &config.data_dir, sip.node, sip.node_lease).await;
@@ -171,13 +170,20 @@ async fn serve(
     let health = sockets.health.map(tokio::net::TcpListener::from_std);
     let health = health.transpose().map_err(broken)?;
     let health = health.map(|listener| HealthServer::start(api.clone(), listener));
+    let upkeep = Upkeep {
+        handle,
+        store: store.clone(),
+        directory: Arc::clone(&directory),
+        certificate: certificate.clone(),
+        security: Arc::clone(&security),
+    };
+    let upkeep = tokio::spawn(upkeep.run());
     let reloading = tokio::spawn(reload(certificate, security, hangups));
     let sending = (&config.webhooks, receivers);
     let sender = WebhookSender::new(store.clone(), sending, recording.run.node, now).start();
     let retention = api::default_retention(&config);
     let deletion = Deletion::start(store.clone(), live.clone(), engine.handle(), retention);
     let erasing = ErasureTask::start(store.clone(), engine.handle(), recording.journal.clone());
-    let upkeep = tokio::spawn(upkeep(handle, store.clone()));
     let watched = tokio::spawn(supervisor::watch(engine.handle()));
     metrics::ready(true);
     announce(&config, &reachable, &media_addresses);
@@ -281,16 +287,6 @@ async fn reload(
             }
         }
         supervisor::ready();
-    }
-}
-
-/// Folds histograms and probes the database periodically.
-async fn upkeep(handle: PrometheusHandle, store: Store) {
-    let mut turns = tokio::time::interval(METRICS_UPKEEP);
-    loop {
-        turns.tick().await;
-        handle.run_upkeep();
-        api::database_answers(&store).await;
     }
 }
 

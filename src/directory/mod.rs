@@ -53,6 +53,11 @@ impl Directory {
         self.0.reaches(seq).await;
     }
 
+    /// Returns the number of the last change that the view has.
+    pub fn position(&self) -> i64 {
+        self.0.position()
+    }
+
     /// Returns true if the change feed could be read at the last attempt.
     pub fn is_current(&self) -> bool {
         self.0.is_current()

@@ -35,6 +35,11 @@ impl Newest {
         self.follower.reaches(seq).await;
     }
 
+    /// Number of the last change that the view has.
+    pub(super) fn position(&self) -> i64 {
+        self.follower.position()
+    }
+
     pub(super) fn is_current(&self) -> bool {
         self.is_current.load(Ordering::Relaxed)
     }

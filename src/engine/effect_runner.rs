@@ -16,7 +16,7 @@ use trunkline_calls::peers;
 use trunkline_calls::registrar;
 use trunkline_calls::target::Unresolved;
 use trunkline_calls::verification::SpokenCode;
-use trunkline_calls::{AuthFailure, CallKey, Calls, Challenged, Effect};
+use trunkline_calls::{AuthFailure, CallKey, Calls, Challenged, Effect, UnknownUser};
 use trunkline_model::address::NamedBy;
 use trunkline_model::record::Fact;
 use trunkline_sip::endpoint::Endpoint;
@@ -29,7 +29,7 @@ use uuid::Uuid;
 use super::clock;
 use super::contacts::Contacts;
 use super::event_sink::EventSink;
-use super::failed_log_ins::RefusedLogIn;
+use super::failed_log_ins::{self, FailedLogIns, RefusedLogIn};
 use super::inbox::{Inbox, Input, ShardRouter};
 use super::media_addresses::{MediaAddress, MediaAddresses};
 use super::observe::Observer;
@@ -57,7 +57,7 @@ pub(crate) struct EffectRunner {
     pub(crate) media: EchoMedia,
     /// Addresses on which RTP is received and which SDP names.
     pub(crate) media_addresses: Arc<MediaAddresses>,
-    pub(crate) auth_failures: mpsc::Sender<RefusedLogIn>,
+    pub(crate) auth_failures: FailedLogIns,
     /// Stores what peers' challenges have shown.
     pub(crate) challenges: mpsc::Sender<Box<Challenged>>,
     pub(crate) event_sink: EventSink,
@@ -224,6 +224,7 @@ impl EffectRunner {
                 .speak_code(self.media_key(call), &digits, is_known),
             Effect::CloseEcho { call } => self.media.close(self.media_key(call)),
             Effect::AuthFailure(failure) => self.auth_failure(RefusedLogIn::LogIn(failure)),
+            Effect::UnknownUser(unknown) => self.unknown_user(unknown),
             Effect::Unproven(unproven) => self.auth_failure(RefusedLogIn::Unproven(unproven)),
             Effect::Foreign(what) => observer.foreign(what),
             Effect::Challenged(challenged) => self.challenged(challenged),
@@ -250,6 +251,7 @@ impl EffectRunner {
                     dialled: None,
                 }))
             }
+            registrar::Effect::UnknownUser(unknown) => self.unknown_user(unknown),
         }
     }
 
@@ -280,9 +282,17 @@ impl EffectRunner {
 
     /// Queues a failed log-in to be stored; a flood of them is cut and counted.
     fn auth_failure(&self, failure: RefusedLogIn) {
-        if self.auth_failures.try_send(failure).is_err() {
+        crate::telemetry::metrics::auth_failures(failure.cause(), 1);
+        if self.auth_failures.refused.try_send(failure).is_err() {
             metrics::counter!("trunkline_auth_failures_unrecorded_total").increment(1);
         }
+    }
+
+    /// Queues a log-in with an unknown user name to be logged. A flood of them has a queue of its own, so that it can't keep the log-ins
+    /// of orgs from being stored; what finds no room there would not be logged either.
+    fn unknown_user(&self, unknown: UnknownUser) {
+        crate::telemetry::metrics::auth_failures(failed_log_ins::UNKNOWN_USER, 1);
+        let _ = self.auth_failures.unknown.try_send(unknown);
     }
 
     /// Queues a challenge to be stored. One that is dropped shows itself again with the next challenge.

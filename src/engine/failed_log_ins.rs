@@ -1,4 +1,4 @@
-//! Stores failed log-ins for the org that they concern. No other org learns of them.
+//! Logs failed log-ins, and stores those of an org for that org. No other org learns of them.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::runtime;
 use tokio::sync::mpsc;
-use trunkline_calls::{AuthFailure, Unproven};
+use trunkline_calls::{AuthFailure, UnknownUser, Unproven};
 use trunkline_model::view::View;
 use trunkline_routing::{Country, E164, numbers};
 use trunkline_sip::auth::Part;
@@ -27,8 +27,33 @@ const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
 const MAX_SOURCES: usize = 4;
 const MAX_REMEMBERED: usize = 256;
 
-/// Log lines of failed log-ins in one second. An attacker who guesses makes no more; the org still gets its records.
-const LOGGED_A_SECOND: u32 = 10;
+/// Failed log-ins with unknown user names waiting to be logged.
+const UNKNOWN_QUEUE: usize = 256;
+/// Log lines of failed log-ins in one second; of those with unknown user names as many again. An attacker who guesses makes no more; the
+/// org still gets its records.
+const LOGGED_A_SECOND: usize = 10;
+/// Those for one source, so that one that guesses quickly leaves room for others. A filter that bans needs no more.
+const LOGGED_OF_SOURCE: usize = 2;
+/// Characters of a user name that a log line has.
+const LOGGED_NAME: usize = 64;
+/// Cause of a log-in whose user name is no org's.
+pub(super) const UNKNOWN_USER: &str = "unknown_user";
+/// Cause of a challenge that was never answered.
+const UNANSWERED: &str = "unanswered";
+
+/// Causes of failed log-ins, as they are counted: the parts that can be wrong, and a challenge that was never answered.
+pub(super) const CAUSES: [&str; 10] = [
+    "password",
+    "uri",
+    "algorithm",
+    "malformed",
+    "user",
+    "expired",
+    "realm",
+    "nonce",
+    UNKNOWN_USER,
+    UNANSWERED,
+];
 
 /// Failed log-in that a shard has seen.
 #[derive(Debug)]
@@ -39,20 +64,41 @@ pub(crate) enum RefusedLogIn {
     Unproven(Unproven),
 }
 
-/// Starts the task that stores failed log-ins, and returns the way to it.
+impl RefusedLogIn {
+    /// Name of the cause, one of [`CAUSES`].
+    pub(crate) const fn cause(&self) -> &'static str {
+        match self {
+            Self::LogIn(failure) => part_name(failure.part),
+            Self::Unproven(_) => UNANSWERED,
+        }
+    }
+}
+
+/// Ways to the tasks that log and store failed log-ins.
+#[derive(Clone, Debug)]
+pub(crate) struct FailedLogIns {
+    /// Those of an org.
+    pub(crate) refused: mpsc::Sender<RefusedLogIn>,
+    /// Those with a user name that is no org's.
+    pub(crate) unknown: mpsc::Sender<UnknownUser>,
+}
+
+/// Starts the tasks that log and store failed log-ins, and returns the ways to them.
 pub(super) fn start(
     store: Store,
     directory: Arc<Directory>,
     runtime: &runtime::Handle,
-) -> mpsc::Sender<RefusedLogIn> {
-    let (sender, mut failures) = mpsc::channel::<RefusedLogIn>(QUEUE);
+) -> FailedLogIns {
+    let (refused, mut failures) = mpsc::channel::<RefusedLogIn>(QUEUE);
     runtime.spawn(async move {
         let mut batch = Vec::new();
         let mut recent = RecentAuthFailures::default();
         let mut log = FailureLog::default();
         while failures.recv_many(&mut batch, QUEUE).await > 0 {
             for failed in &batch {
-                log.note(failed, clock::now());
+                if let RefusedLogIn::LogIn(failure) = failed {
+                    log.note_failure(failure, clock::now());
+                }
             }
             batch.retain(|failed| recent.should_store(failed));
             if let Err(error) = record(&store, &directory, batch.drain(..)).await {
@@ -60,41 +106,67 @@ pub(super) fn start(
             }
         }
     });
-    sender
+
+    let (unknown, mut names) = mpsc::channel::<UnknownUser>(UNKNOWN_QUEUE);
+    runtime.spawn(async move {
+        let mut log = FailureLog::default();
+        while let Some(UnknownUser { source, username }) = names.recv().await {
+            log.note(source.ip(), UNKNOWN_USER, None, &username, clock::now());
+        }
+    });
+
+    FailedLogIns { refused, unknown }
 }
 
-/// Log lines of failed log-ins, at most [`LOGGED_A_SECOND`]. The source comes first, before anything that a peer wrote, so that programs can
-/// rely on its place.
+/// Log lines of failed log-ins, bounded a second. The source comes first, before anything that a peer wrote, so that programs can rely on
+/// its place.
 #[derive(Debug, Default)]
 struct FailureLog {
     second: u64,
-    logged: u32,
+    /// Source of each line of this second.
+    logged: Vec<IpAddr>,
     left_out: u64,
 }
 
 impl FailureLog {
-    fn note(&mut self, failed: &RefusedLogIn, now: Moment) {
-        let RefusedLogIn::LogIn(failure) = failed else {
-            return;
-        };
-        if self.second != now.as_secs() {
-            self.second = now.as_secs();
-            self.logged = 0;
-        }
-        if self.logged >= LOGGED_A_SECOND {
+    fn note_failure(&mut self, failure: &AuthFailure, now: Moment) {
+        let (cause, org) = (part_name(failure.part), Some(failure.org));
+        self.note(failure.source.ip(), cause, org, &failure.username, now);
+    }
+
+    fn note(
+        &mut self,
+        source: IpAddr,
+        cause: &'static str,
+        org: Option<Uuid>,
+        username: &str,
+        now: Moment,
+    ) {
+        let source = source.to_canonical();
+        if !self.has_room(source, now) {
             self.left_out += 1;
             return;
         }
 
-        self.logged += 1;
+        self.logged.push(source);
+        let username: String = username.chars().take(LOGGED_NAME).collect();
         tracing::warn!(
-            source = %failure.source.ip(),
-            cause = part_name(failure.part),
-            org.id = %failure.org,
-            username = ?failure.username,
+            %source,
+            cause,
+            org.id = org.map(tracing::field::display),
+            %username,
             lines_left_out = std::mem::take(&mut self.left_out),
             "SIP log-in failed"
         );
+    }
+
+    fn has_room(&mut self, source: IpAddr, now: Moment) -> bool {
+        if self.second != now.as_secs() {
+            self.second = now.as_secs();
+            self.logged.clear();
+        }
+        let of_source = self.logged.iter().filter(|logged| **logged == source);
+        self.logged.len() < LOGGED_A_SECOND && of_source.count() < LOGGED_OF_SOURCE
     }
 }
 
@@ -269,6 +341,27 @@ mod tests {
             at: Moment::from_secs(second),
             call_id: "a".into(),
         })
+    }
+
+    #[test]
+    fn one_source_leaves_room_in_the_log_for_others() {
+        let mut log = FailureLog::default();
+        let mut lines = |host: u8, tries: usize, second: u64| {
+            let (source, before) = (IpAddr::from([192, 0, 2, host]), log.left_out);
+            for _ in 0..tries {
+                let now = Moment::from_secs(second);
+                match log.has_room(source, now) {
+                    true => log.logged.push(source),
+                    false => log.left_out += 1,
+                }
+            }
+            tries as u64 - (log.left_out - before)
+        };
+        assert_eq!(lines(1, 100, 7), 2);
+        assert_eq!(lines(2, 1, 7), 1);
+        let others: u64 = (3..100).map(|host| lines(host, 1, 7)).sum();
+        assert_eq!(others, 7);
+        assert_eq!(lines(1, 100, 8), 2, "the next second is a new one");
     }
 
     #[test]

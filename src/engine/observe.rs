@@ -1,6 +1,6 @@
 //! Metrics and log lines of one shard: facts and messages as they pass, and gauges twice a second.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -14,6 +14,7 @@ use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::Message;
 use uuid::Uuid;
 
+use super::failed_log_ins;
 use super::inbox::ShardRouter;
 use crate::telemetry::metrics::{self, ShardMetrics, TransactionKind};
 use crate::telemetry::redact::Printable;
@@ -29,21 +30,27 @@ pub(crate) struct Observer {
     next_look: Moment,
     /// True if something was alive or arrived since memory was last returned.
     is_stirred: bool,
-    /// Start of each call that has no answer yet.
-    waiting: HashMap<Uuid, Moment>,
-    /// Outbound calls that are up.
-    outbound: HashSet<Uuid>,
+    calls: HashMap<Uuid, ObservedCall>,
+}
+
+/// Call that is up, as it is counted.
+#[derive(Debug)]
+struct ObservedCall {
+    direction: Direction,
+    began: Moment,
+    has_rung: bool,
+    answered: Option<Moment>,
 }
 
 impl Observer {
     pub(crate) fn new(shard: usize, now: Moment) -> Self {
+        start_at_zero();
         Self {
             metrics: ShardMetrics::new(shard),
             seen: Stats::default(),
             next_look: now + GAUGE_INTERVAL,
             is_stirred: false,
-            waiting: HashMap::new(),
-            outbound: HashSet::new(),
+            calls: HashMap::new(),
         }
     }
 
@@ -72,35 +79,32 @@ impl Observer {
                     "call started"
                 );
 
-                self.metrics
-                    .call_started(started.direction == Direction::Inbound);
-                self.waiting.insert(started.call, started.at);
-                if started.direction == Direction::Outbound {
-                    self.outbound.insert(started.call);
+                self.metrics.call_started(started.direction);
+                let call = ObservedCall {
+                    direction: started.direction,
+                    began: started.at,
+                    has_rung: false,
+                    answered: None,
+                };
+                self.calls.insert(started.call, call);
+            }
+            Fact::Ringing { call, at, .. } => {
+                if let Some(call) = self.calls.get_mut(call) {
+                    call.rang(&self.metrics, *at);
                 }
             }
             Fact::Answered { call, at, .. } => {
-                if let Some(began) = self.waiting.remove(call) {
-                    self.metrics.answered(at.since(began));
+                if let Some(call) = self.calls.get_mut(call)
+                    && call.answered.is_none()
+                {
+                    call.rang(&self.metrics, *at);
+                    call.answered = Some(*at);
+                    self.metrics.answered(at.since(call.began));
                 }
             }
             Fact::Ended(ended) => {
                 log_end(ended);
-                let was_answered = self.waiting.remove(&ended.call).is_none();
-                let direction = if self.outbound.remove(&ended.call) {
-                    Direction::Outbound
-                } else {
-                    Direction::Inbound
-                };
-
-                self.metrics
-                    .call_ended(direction.as_str(), ended.status.as_str());
-                if !was_answered
-                    && ended.hangup_by == HangupBy::Platform
-                    && let Some(reason) = ended.reason.as_deref().and_then(Reason::from_code)
-                {
-                    self.metrics.refused(reason.code());
-                }
+                self.ended(ended);
             }
             Fact::Transfer(transfer) => tracing::debug!(
                 call.id = %transfer.call,
@@ -112,16 +116,33 @@ impl Observer {
                 "transfer"
             ),
             Fact::Attempt(attempt) => log_attempt(attempt),
-            Fact::Contact { .. }
-            | Fact::Ringing { .. }
-            | Fact::Joined { .. }
-            | Fact::Held { .. } => {}
+            Fact::Contact { .. } | Fact::Joined { .. } | Fact::Held { .. } => {}
+        }
+    }
+
+    fn ended(&mut self, ended: &Ended) {
+        let call = self.calls.remove(&ended.call);
+        // A call that was refused at once has begun all the same.
+        let direction = call
+            .as_ref()
+            .map_or(Direction::Inbound, |call| call.direction);
+        metrics::calls_ended(direction.as_str(), ended.status.as_str(), 1);
+
+        match call.and_then(|call| call.answered) {
+            Some(answered) => self.metrics.talked(direction, ended.at.since(answered)),
+            None if ended.hangup_by == HangupBy::Platform => {
+                let reason = ended.reason.as_deref().and_then(Reason::from_code);
+                if let Some(reason) = reason {
+                    metrics::refused(reason.code(), 1);
+                }
+            }
+            None => {}
         }
     }
 
     /// Counts an INVITE that was refused before it became a call.
     pub(crate) fn turned(&self, reason: &'static str) {
-        self.metrics.refused(reason);
+        metrics::refused(reason, 1);
     }
 
     /// Counts a message from a source that its dialog doesn't know.
@@ -131,7 +152,7 @@ impl Observer {
 
     /// Counts a call that continues with its next target.
     pub(crate) fn failed_over(&self, cause: AttemptOutcome) {
-        self.metrics.failed_over(cause.as_str());
+        metrics::failed_over(cause.as_str(), 1);
     }
 
     pub(crate) fn sent(&self, sent: Sent) {
@@ -224,6 +245,33 @@ impl Observer {
                 now - before,
             );
         }
+    }
+}
+
+impl ObservedCall {
+    /// Records the post-dial delay at the first sign of the callee (RFC 6076 §4.3.1 measures it up to the same responses).
+    fn rang(&mut self, metrics: &ShardMetrics, at: Moment) {
+        if !std::mem::replace(&mut self.has_rung, true) {
+            metrics.rang(self.direction, at.since(self.began));
+        }
+    }
+}
+
+/// Registers the counters whose labels the engine knows.
+fn start_at_zero() {
+    for direction in [Direction::Inbound, Direction::Outbound] {
+        for status in Status::FINAL {
+            metrics::calls_ended(direction.as_str(), status.as_str(), 0);
+        }
+    }
+    for reason in Reason::ALL {
+        metrics::refused(reason.code(), 0);
+    }
+    for cause in AttemptOutcome::ALL {
+        metrics::failed_over(cause.as_str(), 0);
+    }
+    for cause in failed_log_ins::CAUSES {
+        metrics::auth_failures(cause, 0);
     }
 }
 

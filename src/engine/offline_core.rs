@@ -275,6 +275,7 @@ impl OfflineCore {
             | Effect::SpeakCode { .. }
             | Effect::CloseEcho { .. }
             | Effect::AuthFailure(_)
+            | Effect::UnknownUser(_)
             | Effect::Unproven(_)
             | Effect::Foreign(_)
             | Effect::FailedOver { .. }

@@ -182,6 +182,8 @@ async fn watch(
         }
 
         metrics::peers(health.counts());
+        metrics::runtimes(health.runtimes());
+        metrics::outbound_trunks(health.trunks());
     }
 }
 

@@ -1,86 +1,63 @@
-//! Metrics of the daemon: names, descriptions, and handles that cost one atomic operation.
+//! Counts and sets the daemon's metrics, through handles that cost one atomic operation.
 //!
-//! Names are part of the interface. A shard holds its `ShardMetrics`; nothing on the path of a message looks a metric
-//! up by name.
+//! A shard holds its `ShardMetrics`; nothing on the path of a message looks a metric up by name.
 
 use std::cell::RefCell;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use metrics::{Counter, Gauge, Histogram, Unit, counter, gauge, histogram};
+use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use metrics_exporter_prometheus::{
     Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
 };
 
-/// Calls that began, by `direction`.
-const CALLS_STARTED: &str = "trunkline_calls_started_total";
-/// Calls that ended, by `direction` and `status`.
-const CALLS_ENDED: &str = "trunkline_calls_ended_total";
-/// Calls now up, by `shard`.
-const CALLS_ACTIVE: &str = "trunkline_calls_active";
-/// From INVITE to its 2xx.
-const SETUP_SECONDS: &str = "trunkline_call_setup_seconds";
-/// INVITEs refused by us, by `reason`.
-const REFUSALS: &str = "trunkline_refusals_total";
-/// Targets that were tried since the one before had failed, by `cause`.
-const FAIL_OVERS: &str = "trunkline_fail_overs_total";
-/// Responses sent, by `class`.
-const SIP_SENT: &str = "trunkline_sip_responses_sent_total";
-/// Responses received, by `class`.
-const SIP_RECEIVED: &str = "trunkline_sip_responses_received_total";
-/// Requests received, by `method`.
-const SIP_REQUESTS: &str = "trunkline_sip_requests_received_total";
-/// Messages that were no SIP.
-const SIP_MALFORMED: &str = "trunkline_sip_malformed_total";
-/// Messages dropped for lack of room, by `cause`.
-const SIP_DROPPED: &str = "trunkline_sip_dropped_total";
-/// Messages inside calls from a place that their dialog doesn't know, by `what` became of them.
-const SIP_FOREIGN: &str = "trunkline_sip_foreign_total";
-/// Answers by UDP that weren't sent: to requests that prove nothing and are small, or flood.
-const SIP_WITHHELD: &str = "trunkline_sip_answers_withheld_total";
-/// Requests sent by UDP that may be cut on their way.
-const SIP_LARGE: &str = "trunkline_sip_large_requests_total";
-/// Retransmissions, by `way` (`in`, `out`).
-const SIP_RETRANSMISSIONS: &str = "trunkline_sip_retransmissions_total";
-/// Transactions alive, by `shard` and `kind`.
-const TRANSACTIONS: &str = "trunkline_sip_transactions";
-/// Dialogs alive, by `shard`.
-const DIALOGS: &str = "trunkline_sip_dialogs";
-/// Depth of a queue, by `queue`.
-const QUEUE_DEPTH: &str = "trunkline_queue_depth";
-/// HTTP connections without room.
-const HTTP_REFUSED: &str = "trunkline_http_connections_refused_total";
-/// HTTP requests, by `method`, `route` and `status`.
-const HTTP_REQUESTS: &str = "trunkline_http_requests_total";
-/// From an HTTP request to its answer, by `route`.
-const HTTP_SECONDS: &str = "trunkline_http_request_seconds";
-/// 1, with the `version`.
-const BUILD_INFO: &str = "trunkline_build_info";
-/// 1 while new calls are taken, 0 while draining or not ready.
-const READY: &str = "trunkline_ready";
+use trunkline_model::record::Direction;
 
-/// Runtimes and carriers that are watched, by `state` (`up`, `down`, `unknown`).
-const PEERS: &str = "trunkline_peers";
-/// Outbound trunks that want to be registered, by `state`.
-const OUTBOUND_REGISTRATIONS: &str = "trunkline_outbound_registrations";
-/// REGISTERs of ours that came to an end, by `outcome`.
-const OUTBOUND_REGISTRATIONS_TRIED: &str = "trunkline_outbound_registration_attempts_total";
-/// Contacts that PBXs have registered.
-const REGISTRATIONS: &str = "trunkline_registrations";
-/// Trunks that came or went, by `what`.
-const REGISTRATION_CHANGES: &str = "trunkline_registration_changes_total";
-/// 1 while the database answers.
-const DATABASE_UP: &str = "trunkline_database_up";
+use super::catalogue::{
+    AUTH_FAILURES, CALLS_ACTIVE, CALLS_ENDED, CALLS_STARTED, CARRIER_ATTEMPTS, CERTIFICATE_EXPIRY,
+    CLOCK_SKEW, DATABASE_UP, DIALOGS, DURATION_SECONDS, FAIL_OVERS, FEED_LAG, HTTP_REFUSED,
+    HTTP_REQUESTS, HTTP_SECONDS, OUTBOUND_REGISTRATIONS, OUTBOUND_TRUNKS, PEERS, POST_DIAL_DELAY,
+    QUEUE_DEPTH, READY, REFUSALS, REGISTRATION_CHANGES, REGISTRATIONS, RUNTIMES, SETUP_SECONDS,
+    SIP_DROPPED, SIP_FOREIGN, SIP_LARGE, SIP_MALFORMED, SIP_RECEIVED, SIP_REQUESTS,
+    SIP_RETRANSMISSIONS, SIP_SENT, SIP_WITHHELD, TRANSACTIONS, WEBHOOK_ATTEMPTS, WEBHOOK_GIVEN_UP,
+    WEBHOOK_OLDEST, WEBHOOK_PENDING, WEBHOOK_SECONDS, describe,
+};
 
-/// Seconds by which this machine's clock is ahead of the database's.
-const CLOCK_SKEW: &str = "trunkline_clock_skew_seconds";
-
-/// Upper bounds of set-up times, in seconds.
-const SETUP_BUCKETS: [f64; 12] = [
-    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 15.0, 60.0,
+/// Upper bounds of each histogram's buckets, in seconds.
+const BUCKETS: [(&str, &[f64]); 6] = [
+    (
+        SETUP_SECONDS,
+        &[
+            0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 15.0, 60.0,
+        ],
+    ),
+    (
+        POST_DIAL_DELAY,
+        &[
+            0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 8.0, 11.0, 20.0, 60.0,
+        ],
+    ),
+    (
+        DURATION_SECONDS,
+        &[
+            5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1_200.0, 1_800.0, 3_600.0, 7_200.0,
+        ],
+    ),
+    (
+        HTTP_SECONDS,
+        &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0, 5.0],
+    ),
+    (
+        WEBHOOK_SECONDS,
+        &[0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0],
+    ),
+    (
+        "trunkline_database_transaction_seconds",
+        &[
+            0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0,
+        ],
+    ),
 ];
-/// Upper bounds of HTTP request times, in seconds.
-const HTTP_BUCKETS: [f64; 9] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0, 5.0];
 
 /// Installs the registry for the whole process (once) and returns the handle that renders it.
 pub fn install() -> PrometheusHandle {
@@ -98,101 +75,14 @@ pub fn install() -> PrometheusHandle {
 }
 
 fn recorder() -> PrometheusRecorder {
-    PrometheusBuilder::new()
-        .set_buckets_for_metric(Matcher::Full(SETUP_SECONDS.to_owned()), &SETUP_BUCKETS)
-        .and_then(|builder| {
-            builder.set_buckets_for_metric(Matcher::Full(HTTP_SECONDS.to_owned()), &HTTP_BUCKETS)
-        })
-        .expect("neither list of buckets is empty")
+    let builder = BUCKETS
+        .iter()
+        .try_fold(PrometheusBuilder::new(), |builder, (name, bounds)| {
+            builder.set_buckets_for_metric(Matcher::Full((*name).to_owned()), bounds)
+        });
+    builder
+        .expect("no list of buckets is empty")
         .build_recorder()
-}
-
-/// Counters of rare events. They are registered at start-up, so that the first event shows as a change.
-const RARE: [&str; 11] = [
-    "trunkline_auth_failures_unrecorded_total",
-    "trunkline_changes_late_total",
-    "trunkline_events_unrecorded_total",
-    "trunkline_journal_errors_total",
-    "trunkline_journal_full_total",
-    "trunkline_journal_project_errors_total",
-    "trunkline_journal_refused_facts_total",
-    "trunkline_panics_total",
-    "trunkline_sip_connections_refused_total",
-    "trunkline_spans_lost_total",
-    "trunkline_traces_left_out_total",
-];
-
-fn describe() {
-    for (name, text) in [
-        (CALLS_STARTED, "Calls that began"),
-        (CALLS_ENDED, "Calls that ended, by their final status"),
-        (REFUSALS, "INVITEs refused by this node, by reason"),
-        (
-            FAIL_OVERS,
-            "Targets tried since the one before had failed, by cause",
-        ),
-        (SIP_SENT, "SIP responses sent, by class"),
-        (SIP_RECEIVED, "SIP responses received, by class"),
-        (SIP_REQUESTS, "SIP requests received, by method"),
-        (SIP_MALFORMED, "Messages received that are no SIP"),
-        (SIP_DROPPED, "Messages dropped for lack of room, by cause"),
-        (
-            SIP_FOREIGN,
-            "Messages inside calls from a place that their dialog doesn't know",
-        ),
-        (
-            SIP_WITHHELD,
-            "Answers by UDP not sent, as unproven requests would have brought more than they sent",
-        ),
-        (
-            SIP_LARGE,
-            "Requests sent by UDP that are larger than 1,300 octets",
-        ),
-        (SIP_RETRANSMISSIONS, "SIP retransmissions seen and sent"),
-        (HTTP_REQUESTS, "HTTP requests answered"),
-        (HTTP_REFUSED, "HTTP connections for which there was no room"),
-        (
-            OUTBOUND_REGISTRATIONS_TRIED,
-            "Attempts to register with carriers, by outcome",
-        ),
-        (REGISTRATION_CHANGES, "Trunks whose PBX registered or went"),
-    ] {
-        metrics::describe_counter!(name, text);
-    }
-
-    for (name, text) in [
-        (CALLS_ACTIVE, "Calls now up"),
-        (TRANSACTIONS, "SIP transactions alive"),
-        (DIALOGS, "SIP dialogs alive"),
-        (QUEUE_DEPTH, "What waits in a queue"),
-        (BUILD_INFO, "The running version"),
-        (READY, "1 while new calls are taken"),
-        (PEERS, "Runtimes and carriers that are watched, by state"),
-        (
-            OUTBOUND_REGISTRATIONS,
-            "Outbound trunks that this node registers, by state",
-        ),
-        (REGISTRATIONS, "Contacts that PBXs have registered"),
-        (DATABASE_UP, "1 while the database answers"),
-        (
-            CLOCK_SKEW,
-            "Seconds by which this machine's clock is ahead of the database's",
-        ),
-    ] {
-        metrics::describe_gauge!(name, text);
-    }
-
-    metrics::describe_histogram!(SETUP_SECONDS, Unit::Seconds, "From INVITE to its 2xx");
-    metrics::describe_histogram!(
-        HTTP_SECONDS,
-        Unit::Seconds,
-        "From an HTTP request to its answer"
-    );
-
-    gauge!(BUILD_INFO, "version" => env!("CARGO_PKG_VERSION")).set(1);
-    for name in RARE {
-        counter!(name).increment(0);
-    }
 }
 
 /// Gauge of one queue; its owner sets it.
@@ -222,8 +112,22 @@ pub fn clock_skew(seconds: f64) {
 
 /// Sets the number of runtimes and carriers that are up, down and unknown.
 pub fn peers(counts: [usize; 3]) {
+    by_state(PEERS, counts);
+}
+
+/// Sets the number of addresses of runtimes that are up, down and unknown.
+pub fn runtimes(counts: [usize; 3]) {
+    by_state(RUNTIMES, counts);
+}
+
+/// Sets the number of outbound trunks that are up, down and unknown.
+pub fn outbound_trunks(counts: [usize; 3]) {
+    by_state(OUTBOUND_TRUNKS, counts);
+}
+
+fn by_state(name: &'static str, counts: [usize; 3]) {
     for (state, count) in ["up", "down", "unknown"].into_iter().zip(counts) {
-        gauge!(PEERS, "state" => state).set(count as f64);
+        gauge!(name, "state" => state).set(count as f64);
     }
 }
 
@@ -236,7 +140,7 @@ pub fn outbound_registrations(counts: impl IntoIterator<Item = (&'static str, us
 
 /// Counts an attempt to register with a carrier.
 pub fn outbound_registration(outcome: &'static str) {
-    counter!(OUTBOUND_REGISTRATIONS_TRIED, "outcome" => outcome).increment(1);
+    counter!(CARRIER_ATTEMPTS, "outcome" => outcome).increment(1);
 }
 
 /// Sets the number of registered contacts.
@@ -249,6 +153,57 @@ pub fn registration_change(what: &'static str) {
     counter!(REGISTRATION_CHANGES, "what" => what).increment(1);
 }
 
+/// Counts failed SIP log-ins.
+pub fn auth_failures(cause: &'static str, count: u64) {
+    counter!(AUTH_FAILURES, "cause" => cause).increment(count);
+}
+
+/// Counts INVITEs that we refused for `reason`, a stable code.
+pub fn refused(reason: &'static str, count: u64) {
+    counter!(REFUSALS, "reason" => reason).increment(count);
+}
+
+/// Counts calls that ended. `direction` and `status` are names of the API.
+pub fn calls_ended(direction: &'static str, status: &'static str, count: u64) {
+    counter!(CALLS_ENDED, "direction" => direction, "status" => status).increment(count);
+}
+
+/// Counts calls that continue with another target because one failed for `cause`.
+pub fn failed_over(cause: &'static str, count: u64) {
+    counter!(FAIL_OVERS, "cause" => cause).increment(count);
+}
+
+/// Counts attempts to deliver an event to a webhook, by `delivered` or the stable word for the failure.
+pub fn webhook_attempts(result: &'static str, count: u64) {
+    counter!(WEBHOOK_ATTEMPTS, "result" => result).increment(count);
+}
+
+/// Records the duration of an attempt to deliver an event to a webhook.
+pub fn webhook_attempted(took: Duration) {
+    histogram!(WEBHOOK_SECONDS).record(took);
+}
+
+/// Counts a delivery to a webhook that failed for good.
+pub fn webhook_given_up() {
+    counter!(WEBHOOK_GIVEN_UP).increment(1);
+}
+
+/// Sets the number of deliveries to webhooks that wait, and the age of the oldest.
+pub fn webhook_backlog(count: u64, oldest: Duration) {
+    gauge!(WEBHOOK_PENDING).set(count as f64);
+    gauge!(WEBHOOK_OLDEST).set(oldest.as_secs_f64());
+}
+
+/// Sets the age of the oldest change that isn't in force on this node.
+pub fn change_feed_lag(lag: Duration) {
+    gauge!(FEED_LAG).set(lag.as_secs_f64());
+}
+
+/// Sets the end of validity of a certificate, in seconds of Unix time; `None` without a certificate. `purpose` is `http` or `sip`.
+pub fn certificate_expiry(purpose: &'static str, expiry: Option<i64>) {
+    gauge!(CERTIFICATE_EXPIRY, "use" => purpose).set(expiry.map_or(f64::NAN, |at| at as f64));
+}
+
 /// Counts one HTTP request. `route` is the router's pattern, never the path as sent.
 pub fn http_request(method: &'static str, route: &str, status: u16, took: Duration) {
     counter!(HTTP_REQUESTS, "method" => method, "route" => route.to_owned(), "status" => status.to_string()).increment(1);
@@ -259,6 +214,9 @@ pub fn http_request(method: &'static str, route: &str, status: u16, took: Durati
 pub fn http_connection_refused() {
     counter!(HTTP_REFUSED).increment(1);
 }
+
+/// Both directions, in the order of their discriminants.
+const DIRECTIONS: [Direction; 2] = [Direction::Inbound, Direction::Outbound];
 
 /// Kinds of transactions that are counted separately.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -300,6 +258,8 @@ impl TransactionKind {
 pub struct ShardMetrics {
     started: [Counter; 2],
     setup: Histogram,
+    post_dial_delay: [Histogram; 2],
+    duration: [Histogram; 2],
     sent: Classes,
     received: Classes,
     requests: Requests,
@@ -358,9 +318,13 @@ impl ShardMetrics {
     pub fn new(shard: usize) -> Self {
         let shard = shard.to_string();
         Self {
-            started: ["inbound", "outbound"]
-                .map(|direction| counter!(CALLS_STARTED, "direction" => direction)),
+            started: DIRECTIONS
+                .map(|direction| counter!(CALLS_STARTED, "direction" => direction.as_str())),
             setup: histogram!(SETUP_SECONDS),
+            post_dial_delay: DIRECTIONS
+                .map(|direction| histogram!(POST_DIAL_DELAY, "direction" => direction.as_str())),
+            duration: DIRECTIONS
+                .map(|direction| histogram!(DURATION_SECONDS, "direction" => direction.as_str())),
             sent: Classes::new(SIP_SENT),
             received: Classes::new(SIP_RECEIVED),
             requests: Requests::default(),
@@ -379,29 +343,24 @@ impl ShardMetrics {
         }
     }
 
-    /// Counts a call that began, inbound or outbound.
-    pub fn call_started(&self, inbound: bool) {
-        self.started[usize::from(!inbound)].increment(1);
-    }
-
-    /// Counts a call that ended. `direction` and `status` are names of the API.
-    pub fn call_ended(&self, direction: &'static str, status: &'static str) {
-        counter!(CALLS_ENDED, "direction" => direction, "status" => status).increment(1);
-    }
-
-    /// Counts a call that continues with another target because one failed for `cause`.
-    pub fn failed_over(&self, cause: &'static str) {
-        counter!(FAIL_OVERS, "cause" => cause).increment(1);
-    }
-
-    /// Counts an INVITE that we refused for `reason`, a stable code.
-    pub fn refused(&self, reason: &'static str) {
-        counter!(REFUSALS, "reason" => reason).increment(1);
+    /// Counts a call that began.
+    pub fn call_started(&self, direction: Direction) {
+        self.started[direction as usize].increment(1);
     }
 
     /// Records an INVITE that was answered 2xx after `took`.
     pub fn answered(&self, took: Duration) {
         self.setup.record(took);
+    }
+
+    /// Records the time from a call's INVITE to ringing, or to the answer of one that didn't ring.
+    pub fn rang(&self, direction: Direction, took: Duration) {
+        self.post_dial_delay[direction as usize].record(took);
+    }
+
+    /// Records the time from a call's answer to its end.
+    pub fn talked(&self, direction: Direction, took: Duration) {
+        self.duration[direction as usize].record(took);
     }
 
     /// Counts a received request. `method` is one of the known names, or `OTHER`.
@@ -469,9 +428,11 @@ mod tests {
         metrics::with_local_recorder(&recorder, || {
             describe();
             let shard = ShardMetrics::new(0);
-            shard.call_started(true);
-            shard.call_ended("inbound", "completed");
-            shard.refused("agent_busy");
+            shard.call_started(Direction::Inbound);
+            shard.rang(Direction::Outbound, Duration::from_millis(40));
+            shard.talked(Direction::Inbound, Duration::from_secs(61));
+            calls_ended("inbound", "completed", 1);
+            refused("agent_busy", 1);
             shard.answered(Duration::from_millis(3));
             shard.request_received("INVITE");
             shard.responses_sent(183, 1);

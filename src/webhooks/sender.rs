@@ -20,6 +20,7 @@ use super::schedule::next_attempt;
 use super::signature::signatures;
 use super::target::Target;
 use crate::config;
+use crate::telemetry::metrics;
 
 /// Concurrent attempts.
 const MAX_ATTEMPTS: usize = 256;
@@ -33,6 +34,20 @@ const LEASE: Duration = Duration::from_secs(90);
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// Time for attempts in progress to end when the sender stops.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Results of attempts, as they are counted: success, then the stable word for each failure.
+const DELIVERED: &str = "delivered";
+const FAILURES: [&str; 9] = [
+    "gone",
+    "redirect",
+    "status",
+    "name_not_resolved",
+    "private_address",
+    "not_connected",
+    "tls",
+    "timeout",
+    "no_http_answer",
+];
 
 /// Sender of due deliveries. Clones share it.
 #[derive(Clone)]
@@ -96,6 +111,9 @@ impl WebhookSender {
 
     /// Starts the task that sends.
     pub fn start(self) -> Running {
+        for result in [DELIVERED].iter().chain(&FAILURES) {
+            metrics::webhook_attempts(result, 0);
+        }
         let (end, ended) = watch::channel(false);
         let working = tokio::spawn(self.work(ended));
         Running { end, working }
@@ -290,6 +308,12 @@ async fn attempt(permit: AttemptPermit, webhook: Arc<Webhook>, held: LeasedDeliv
     let now = sender.now();
     let attempts = held.delivery.attempts + 1;
     let (outcome, fault) = judge(answered, attempts, held.delivery.id, now);
+    metrics::webhook_attempted(now.since(began));
+    metrics::webhook_attempts(fault.unwrap_or(DELIVERED), 1);
+    if let Outcome::GivenUp | Outcome::Gone = outcome {
+        metrics::webhook_given_up();
+    }
+
     let attempt = Attempt {
         at: began,
         took_ms: u64::try_from(now.since(began).as_millis()).unwrap_or(u64::MAX),
@@ -391,6 +415,7 @@ mod tests {
                 (outcome, fault),
                 "{answered:?}"
             );
+            assert!(fault.is_none_or(|fault| FAILURES.contains(&fault)));
         }
         assert_eq!(judge(answer(500), 14, Uuid::nil(), now).0, Outcome::GivenUp);
     }

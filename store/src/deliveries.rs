@@ -203,6 +203,29 @@ pub fn due(tx: &mut Tx, now: Moment) -> Result<Vec<Webhook>, Error> {
     Ok(rows.into_iter().map(open).collect::<Result<_, _>>()?)
 }
 
+/// Most waiting deliveries that are counted.
+macro_rules! most_counted {
+    () => {
+        "100000"
+    };
+}
+
+/// Returns how many deliveries wait for an attempt, 100,000 at most, and when the oldest of these was queued.
+///
+/// # Errors
+/// [`Broke`](super::Broke): the database fails.
+pub fn backlog(tx: &mut Tx) -> Result<(u64, Option<Moment>), Error> {
+    let sql = concat!(
+        "SELECT COUNT(*), MIN(created_at) FROM (
+             SELECT created_at FROM webhook_deliveries WHERE state = 'pending' ORDER BY webhook_id, next_attempt_at LIMIT ",
+        most_counted!(),
+        ") AS pending"
+    );
+    let (waiting, oldest): (i64, Option<i64>) = tx.exactly_one(sql, &[])?;
+    let oldest = oldest.and_then(|micros| u64::try_from(micros).ok());
+    Ok((waiting.unsigned_abs(), oldest.map(Moment::from_micros)))
+}
+
 /// Leases up to `limit` due deliveries of the webhook for the time `lease`.
 ///
 /// # Errors

@@ -29,6 +29,11 @@ impl Follower {
         self.0.send_replace(seq);
     }
 
+    /// Returns the number of the last change that was applied.
+    pub fn position(&self) -> i64 {
+        *self.0.borrow()
+    }
+
     /// Waits until the change of this number, and all before it, have been applied.
     pub async fn reaches(&self, seq: i64) {
         // The sender is `self`, so it is alive.

@@ -42,6 +42,7 @@ pub mod inbound_trunks;
 pub mod integrations;
 pub mod journal;
 mod keyring;
+mod latency;
 pub mod logins;
 pub mod lost;
 mod migrate;

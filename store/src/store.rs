@@ -11,6 +11,7 @@ use super::error::{Broke, Error};
 use super::event::NewEvent;
 use super::in_force::{Follower, Followers};
 use super::keyring::Keyring;
+use super::latency::Latency;
 use super::open::{self, Options, Outset};
 use super::open_fault::OpenFault;
 use super::pool::Pool;
@@ -33,6 +34,7 @@ struct Inner {
     /// Number of this process's commits with events.
     recorded: watch::Sender<u64>,
     followers: Followers,
+    latency: Latency,
     /// Held while the keys are read again.
     following: Mutex<()>,
 }
@@ -57,6 +59,7 @@ impl Store {
             changed: watch::Sender::new(0),
             recorded: watch::Sender::new(0),
             followers: Followers::default(),
+            latency: Latency::default(),
             following: Mutex::default(),
         })))
     }
@@ -86,6 +89,11 @@ impl Store {
         let _turn = self.0.following.lock().await;
         let kept = self.0.vault.read(self.pool()).await?;
         Ok(self.keyring().follow(&kept))
+    }
+
+    /// Measures transactions from now on, by this monotonic clock.
+    pub fn measure(&self, clock: fn() -> Moment) {
+        self.0.latency.measure(clock);
     }
 
     /// Returns the installation's keys.
@@ -137,6 +145,7 @@ impl Store {
         &self,
         work: impl FnOnce(&mut Tx) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
+        let _timer = self.0.latency.read();
         self.pool().run_read(work).await
     }
 
@@ -154,10 +163,11 @@ impl Store {
         W: FnOnce(&mut Tx) -> Result<T, Error> + Send + 'static,
     {
         let (done, left) = match self.pool().inline() {
-            Some(mut tx) => (
-                Some(tx.begin(Mode::Read).and_then(|()| work(&mut tx))),
-                None,
-            ),
+            Some(mut tx) => {
+                let _timer = self.0.latency.read();
+                let done = tx.begin(Mode::Read).and_then(|()| work(&mut tx));
+                (Some(done), None)
+            }
             None => (None, Some((self.clone(), work))),
         };
         async move {
@@ -179,6 +189,7 @@ impl Store {
         &self,
         work: impl FnOnce(&mut Tx) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
+        let timer = self.0.latency.write();
         if effects::are_held() {
             let session = match effects::resume() {
                 Some(session) => session,
@@ -189,6 +200,7 @@ impl Store {
             return Ok(value);
         }
         let (value, committed) = self.pool().run_write(work).await?;
+        drop(timer);
         self.settle(committed).await;
         Ok(value)
     }
@@ -211,12 +223,14 @@ impl Store {
             return self.write(answer).await;
         };
 
+        let timer = self.0.latency.write();
         let ended = session.end(move |tx| {
             last(tx)?;
             tx.mark_internal_if_all_parts_are();
             commit(tx)
         });
         let committed = ended.await?;
+        drop(timer);
         self.settle(committed).await;
 
         Ok(())

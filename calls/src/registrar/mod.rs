@@ -27,7 +27,7 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message};
 use uuid::Uuid;
 
-use crate::blame;
+use crate::blame::{self, UnknownUser};
 use asked::{Asked, Fault};
 use bindings::{Binding, Bindings, Change, Refused, Sender};
 
@@ -56,6 +56,8 @@ const LONGEST_BY_STREAM: Duration = Duration::from_secs(600);
 pub enum Effect {
     /// A log-in with an org's user name failed.
     AuthFailure(AuthFailure),
+    /// A log-in failed with a user name that is no org's.
+    UnknownUser(UnknownUser),
     /// A trunk has a binding, or has it no more.
     Changed(Change),
 }
@@ -194,6 +196,10 @@ impl Registrar {
             (None, Verdict::Ok | Verdict::Wrong(_)) => {
                 let name = credentials.username_unescaped();
                 let whose = blame::of_unknown_user(view, flow.peer.ip(), &name, now);
+                if whose.is_none() {
+                    let unknown = UnknownUser::new(flow.peer, &name);
+                    self.effects.push(Effect::UnknownUser(unknown));
+                }
                 self.failed(whose, &credentials, message, flow, now);
                 let cause = Cause::Wrong(credentials.nonce);
                 self.challenge(endpoint, flow, message, cause, now);

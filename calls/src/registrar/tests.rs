@@ -205,7 +205,7 @@ impl Scene {
     fn changes(&mut self) -> Vec<What> {
         let changed = |effect| match effect {
             Effect::Changed(change) => Some(change.what),
-            Effect::AuthFailure(_) => None,
+            Effect::AuthFailure(_) | Effect::UnknownUser(_) => None,
         };
         self.registrar.effects().filter_map(changed).collect()
     }
@@ -252,8 +252,12 @@ fn a_stranger_is_challenged_whoever_it_says_it_is() {
         let (status, _) = judged(&scene.send(&octets, request.flow));
         assert_eq!(status, 401, "{user}");
     }
-    let failures = scene.registrar.effects().count();
-    assert_eq!(failures, 1, "only what concerns an org is reported");
+    let (of_orgs, others): (Vec<_>, Vec<_>) = scene
+        .registrar
+        .effects()
+        .partition(|effect| matches!(effect, Effect::AuthFailure(_)));
+    assert_eq!(of_orgs.len(), 1, "only what concerns an org is stored");
+    assert!(matches!(&others[..], [Effect::UnknownUser(_)]));
     assert_eq!(scene.endpoint.counts().server_other, 0);
     assert!(scene.bindings.is_empty());
 }

@@ -342,6 +342,7 @@ impl Node {
                 self.facts.push(fact);
             }
             Effect::AuthFailure(_)
+            | Effect::UnknownUser(_)
             | Effect::Unproven(_)
             | Effect::FailedOver { .. }
             | Effect::Challenged(_)

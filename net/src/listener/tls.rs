@@ -65,6 +65,11 @@ impl Security {
         }))
     }
 
+    /// Returns the certificate that this node presents, if it has one.
+    pub fn certificate(&self) -> Option<&Arc<Certificate>> {
+        self.certificate.as_ref()
+    }
+
     /// Reads the files again; open connections continue.
     ///
     /// # Errors
