@@ -9,7 +9,7 @@ use trunkline_testkit::{Credentials, Daemon, House, Message, Peer};
 const MOST: u32 = 20;
 
 /// Sends one kind of request again and again.
-struct Client<'d> {
+pub(crate) struct Client<'d> {
     end: Peer,
     daemon: &'d Daemon,
     method: &'static str,
@@ -17,14 +17,14 @@ struct Client<'d> {
 }
 
 /// The last answer, and what it answered.
-struct Outcome {
-    answer: Message,
+pub(crate) struct Outcome {
+    pub(crate) answer: Message,
     tries: u32,
     authorization: String,
 }
 
 impl<'d> Client<'d> {
-    fn new(daemon: &'d Daemon, method: &'static str) -> Self {
+    pub(crate) fn new(daemon: &'d Daemon, method: &'static str) -> Self {
         Self {
             end: Peer::new(daemon.sip()),
             daemon,
@@ -75,7 +75,7 @@ impl<'d> Client<'d> {
     }
 
     /// Answers for as long as the nonce is new.
-    fn tries(&mut self, pair: &Credentials) -> Outcome {
+    pub(crate) fn tries(&mut self, pair: &Credentials) -> Outcome {
         let mut message = self.send("");
         let (mut tries, mut authorization, mut known) = (0, String::new(), String::new());
         while message.status() == Some(401) && tries < MOST {

@@ -29,6 +29,8 @@ mod maddr;
 mod media;
 mod media_families;
 mod names;
+
+mod observed;
 mod outbound;
 mod private;
 mod proxied;
