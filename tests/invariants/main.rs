@@ -1,6 +1,7 @@
-//! What holds of the sources themselves: who may import what, where the clock, `unsafe`, SQL and rsip may stand, how long a
-//! file may get, migrations in pairs. Each rule has a test that it finds a violation.
+//! Rules that the sources themselves keep: imports between modules, the places of the clock, `unsafe`, SQL and rsip, the length of
+//! a file, migrations in pairs, licences of dependencies. Each rule has a test that it finds a violation.
 
+mod deny;
 mod docs;
 mod modules;
 mod rules;
@@ -8,6 +9,7 @@ mod source;
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use modules::{Crate, cycles};
@@ -143,6 +145,28 @@ fn dependencies_have_no_cycle() {
     });
     let found: Vec<_> = found.collect();
     assert!(found.is_empty(), "\n{}", found.join("\n"));
+}
+
+/// Under CI the crates of every target have been fetched; elsewhere those of another processor may be missing.
+#[test]
+fn dependencies_keep_the_rules_of_deny_toml() {
+    let rules = deny::Rules::read(&text("deny.toml"));
+    assert!(!rules.targets.is_empty());
+    for target in &rules.targets {
+        let metadata = match deny::metadata(target) {
+            Ok(metadata) => metadata,
+            Err(missing) => {
+                let skipped =
+                    format!("SKIPPED dependencies of {target}: cargo fetch --locked: {missing}");
+                assert!(std::env::var_os("CI").is_none(), "{skipped}");
+                // Straight to the stream: what goes through eprintln! is only shown for tests that fail.
+                writeln!(std::io::stderr(), "{skipped}").expect("standard error can be written");
+                continue;
+            }
+        };
+        let found = rules.violations(&metadata);
+        assert!(found.is_empty(), "\n{}", found.join("\n"));
+    }
 }
 
 #[test]
