@@ -1,14 +1,16 @@
-//! The messages of `fixtures/messages` and those of RFC 4475 and RFC 5118, with what is expected of each: the tables of
-//! `fixtures/messages/README.md`.
+//! The messages of `fixtures/messages`, those of RFC 4475 and RFC 5118, and ours for the same cases, with what is expected of each: the tables
+//! of `fixtures/messages/README.md`.
 
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
+use crate::rfc_messages;
+
 /// One message and its row.
 #[derive(Debug, Clone)]
 pub struct Case {
-    /// `own`, `rfc4475` or `rfc5118`.
+    /// `own`; `rfc4475` or `rfc5118`; `built4475` or `built5118` for ours of the same cases.
     pub set: &'static str,
     pub name: String,
     pub octets: Vec<u8>,
@@ -43,25 +45,48 @@ pub enum Stream {
     Closed,
 }
 
-const SETS: [&str; 3] = ["own", "rfc4475", "rfc5118"];
+/// The sets of the RFCs, each with that of our messages for its cases.
+pub const RFC_SETS: [(&str, &str); 2] = [("rfc4475", "built4475"), ("rfc5118", "built5118")];
 
-/// Every message that is there, in the order of the tables.
+/// Every message that is there, in the order of the tables. Ours for the cases of the RFCs always are.
 pub fn cases() -> Vec<Case> {
     let tables = fs::read_to_string(own().join("README.md")).expect("the tables are readable");
-    let mut found = Vec::new();
-    for set in SETS {
-        let Some(folder) = folder(set) else {
-            continue;
-        };
+    let mut found = from_folder("own", &own(), &rows(&tables, "own"));
+    for (set, built) in RFC_SETS {
         let rows = rows(&tables, set);
-        assert!(!rows.is_empty(), "no table for {set}");
-        let named: Vec<&str> = rows.iter().map(|row| row[0]).collect();
-        for name in names_in(&folder) {
-            assert!(named.contains(&&*name), "{set}: {name} has no row");
+        found.extend(built_for(set, built, &rows, &tables));
+        if let Some(folder) = folder(set) {
+            found.extend(from_folder(set, &folder, &rows));
         }
-        found.extend(rows.iter().map(|row| case(set, &folder, row)));
     }
     found
+}
+
+/// Our messages for a set's cases, each judged by the row of the RFC's message unless the table `built` has another.
+fn built_for(set: &str, built: &'static str, rows: &[Vec<&str>], tables: &str) -> Vec<Case> {
+    let others = self::rows(tables, "built");
+    let messages = rfc_messages::messages(set).into_iter();
+    let judged = messages.map(|(name, octets)| {
+        let mut candidates = others.iter().chain(rows);
+        let row = candidates.find(|row| row[0] == name);
+        let row = row.unwrap_or_else(|| panic!("{set}: {name} has no row"));
+        case(built, octets, row)
+    });
+    judged.collect()
+}
+
+fn from_folder(set: &'static str, folder: &Path, rows: &[Vec<&str>]) -> Vec<Case> {
+    assert!(!rows.is_empty(), "no table for {set}");
+    for name in names_in(folder) {
+        let is_named = rows.iter().any(|row| row[0] == name);
+        assert!(is_named, "{set}: {name} has no row");
+    }
+    let octets = |name: &str| match set {
+        "own" => written_out(&read(&folder.join(format!("{name}.sip")))),
+        _ => read(&folder.join(format!("{name}.dat"))),
+    };
+    let cases = rows.iter().map(|row| case(set, octets(row[0]), row));
+    cases.collect()
 }
 
 fn workspace() -> &'static Path {
@@ -75,9 +100,6 @@ fn own() -> PathBuf {
 
 /// The RFCs' messages aren't ours to ship: they lie beside the workspace, or where `TRUNKLINE_TORTURE` says, or nowhere.
 fn folder(set: &str) -> Option<PathBuf> {
-    if set == "own" {
-        return Some(own());
-    }
     let beside = std::env::var_os("TRUNKLINE_TORTURE")
         .map_or_else(|| workspace().join("../shared/torture"), PathBuf::from);
     let folder = beside.join(set);
@@ -122,13 +144,9 @@ fn rows<'t>(tables: &'t str, set: &str) -> Vec<Vec<&'t str>> {
         .collect()
 }
 
-fn case(set: &'static str, folder: &Path, row: &[&str]) -> Case {
+fn case(set: &'static str, octets: Vec<u8>, row: &[&str]) -> Case {
     let [name, lexer, rsip, udp, tcp, _why] = row else {
         panic!("{set}: not six cells: {row:?}");
-    };
-    let octets = match set {
-        "own" => written_out(&read(&folder.join(format!("{name}.sip")))),
-        _ => read(&folder.join(format!("{name}.dat"))),
     };
     let udp: Vec<u16> = statuses(udp);
     let tcp = match *tcp {

@@ -29,6 +29,7 @@ pub mod probe;
 pub mod process;
 pub mod referred;
 pub mod responder;
+pub mod rfc_messages;
 pub mod shell;
 pub mod sipp;
 pub mod talker;

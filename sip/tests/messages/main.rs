@@ -1,8 +1,9 @@
 //! The torture tests of the wire: messages that are right and hard to read, messages that are wrong, octets that are no
-//! messages. Ours lie in `fixtures/messages`; those of RFC 4475 and RFC 5118 are read where they are found.
+//! messages. Ours lie in `fixtures/messages` and `testkit/src/rfc_messages`; those of RFC 4475 and RFC 5118 are read where they are found.
 
 mod mutations;
 mod reading;
+mod rfcs;
 
 use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::wire::frame::{Frame, Framer};
