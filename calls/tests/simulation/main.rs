@@ -47,10 +47,16 @@ const CALLS: usize = 5_000;
 const FRESH_CALLS: usize = 2_500;
 /// Seeds that found a fault, and the fault. A seed names its run for as long as plans are drawn in the same way: a fault that must never come back is
 /// a case in `cases` as well.
-const FOUND: [(u64, &str); 1] = [(
-    8546,
-    "a BYE of a target that was given up was dropped until the call was up",
-)];
+const FOUND: [(u64, &str); 2] = [
+    (
+        8546,
+        "a BYE of a target that was given up was dropped until the call was up",
+    ),
+    (
+        14_037_862_765_954_688_682,
+        "the judge took the CSeq of an early dialog for that of the fork which answered",
+    ),
+];
 /// Failed seeds after which a run stops.
 const MOST_FAILED: usize = 200;
 /// The lines of a trace that a failure shows.

@@ -57,8 +57,9 @@ struct Leg {
     is_stream: bool,
     asked: BTreeMap<Key, Asked>,
     answered: BTreeMap<Key, Answered>,
-    /// The highest CSeq of the node, by the peer's tag.
-    highest: BTreeMap<Octets, u32>,
+    /// The highest CSeq of the node in each dialog, by its tag and the peer's: an early dialog that another fork's answer ends counts its own
+    /// (RFC 3261 §12.2.1.1).
+    highest: BTreeMap<(Octets, Octets), u32>,
     /// Dialogs that are over, by the peer's tag.
     over: BTreeSet<Octets>,
     /// Dialogs in which the node sent BYE, by the peer's tag.
@@ -332,7 +333,11 @@ impl Leg {
             faults.push(format!("{} in a dialog that is over", method.as_str()));
         }
         let number = message.cseq().number;
-        let highest = self.highest.entry(peer.to_vec()).or_default();
+        let dialog = (
+            message.from_tag().unwrap_or_default().to_vec(),
+            peer.to_vec(),
+        );
+        let highest = self.highest.entry(dialog).or_default();
         if number <= *highest {
             faults.push(format!("CSeq {number} after {highest}"));
         }
