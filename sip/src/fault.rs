@@ -19,7 +19,7 @@ pub enum Fault {
     TooMany,
 }
 
-/// What can't be reached: the codes of ICMP and of ICMPv6 (RFC 792, RFC 4443 §3.1).
+/// Unreachable target, by the codes of ICMP and of ICMPv6 (RFC 792, RFC 4443 §3.1).
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Unreachable {
     /// Nobody listens at the port.

@@ -1,4 +1,4 @@
-//! Where octets come from and go to: a flow is what an answer leaves by (RFC 3261 §18.2.2, RFC 3581, RFC 5626).
+//! Flows: the way that a message came, by which its answer leaves (RFC 3261 §18.2.2, RFC 3581, RFC 5626).
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -15,7 +15,7 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// Whether the transport retransmits by itself, so that transaction timers A, E and G stay off.
+    /// Returns true if the transport retransmits by itself, so that transaction timers A, E and G stay off.
     pub const fn is_reliable(self) -> bool {
         match self {
             Self::Udp => false,
@@ -23,7 +23,7 @@ impl Transport {
         }
     }
 
-    /// Whether nobody between the two ends of it can read or change what passes.
+    /// Returns true if nobody between its two ends can read or change what passes.
     pub const fn is_secure(self) -> bool {
         match self {
             Self::Udp | Self::Tcp => false,
@@ -31,7 +31,7 @@ impl Transport {
         }
     }
 
-    /// Whether a message may come by `other` where this one was agreed on: never by a less secure transport.
+    /// Returns true if a message may come by `other` where this one was agreed on: never by a less secure transport.
     pub const fn admits(self, other: Self) -> bool {
         other.is_secure() || !self.is_secure()
     }
@@ -73,7 +73,7 @@ pub fn source(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Whether an address is one that only its own network reaches.
+/// Returns true for an address that only its own network reaches.
 pub fn is_private(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(v4) => {
@@ -102,7 +102,7 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// Whether both are with the same IP, whatever the port.
+    /// Returns true if both are with the same IP, whatever the port.
     pub fn is_with(&self, other: &Self) -> bool {
         let (ip, other) = (self.peer.ip(), other.peer.ip());
         ip == other || ip.to_canonical() == other.to_canonical()

@@ -21,7 +21,7 @@ use crate::wire::{HeaderName, Message, Method};
 pub struct Slot(u16);
 
 impl Slot {
-    /// How many slots there are.
+    /// Number of slots.
     pub const COUNT: u16 = 1024;
 
     /// The slot of that index, if it is below [`Slot::COUNT`].
@@ -47,7 +47,7 @@ impl Slot {
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Node(pub u8);
 
-/// What a tag, branch or Call-ID of ours says once its MAC has been checked.
+/// Content of a tag, branch or Call-ID of ours, once its MAC has been checked.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub struct TagKey {
     /// The node that minted it.
@@ -69,7 +69,7 @@ const MINTED: usize = SIGNED + MAC;
 /// The part of a branch's random octets that holds the hash of [`LoopKey`].
 const LOOP_HASH: u64 = 0xffff_ffff;
 
-/// What stays the same while an INVITE runs in a circle: a proxy that sends it somewhere else changes the Request-URI.
+/// Parts of an INVITE that stay the same while it runs in a circle. The Request-URI is one, since a proxy that sends the INVITE to another place changes it.
 #[derive(Copy, Clone, Debug)]
 pub struct LoopKey<'a> {
     /// The Request-URI's user part, as it is written.
@@ -103,7 +103,7 @@ pub(crate) fn user_of(uri: &[u8]) -> &[u8] {
     end.map_or(&[], |at| &rest[..at])
 }
 
-/// What an INVITE's Vias say about its having been here.
+/// Vias of this deployment in an INVITE that comes in.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct Returned {
     /// Vias of this deployment.
@@ -222,7 +222,7 @@ impl Minter {
         Tag(self.mint(Domain::Tag, slot, bits))
     }
 
-    /// What a tag carries; `None` unless it was minted under our secret.
+    /// Returns the content of a tag; `None` unless it was minted under our secret.
     pub fn read_tag(&self, tag: &[u8]) -> Option<TagKey> {
         self.read(Domain::Tag, tag)
     }
@@ -240,7 +240,7 @@ impl Minter {
         Branch(branch)
     }
 
-    /// What a branch carries; `None` unless it was minted under our secret.
+    /// Returns the content of a branch; `None` unless it was minted under our secret.
     pub fn read_branch(&self, branch: &[u8]) -> Option<TagKey> {
         self.read(Domain::Branch, branch.strip_prefix(COOKIE)?)
     }
@@ -334,7 +334,7 @@ impl Minter {
         )
     }
 
-    /// Whether `request`, an ACK, carries the tag of such an answer to its INVITE.
+    /// Returns true if `request`, an ACK, carries the tag of such an answer to its INVITE.
     pub fn is_stateless_tag(&self, request: &Message<'_>) -> bool {
         let Some(tag) = request.to_tag().filter(|tag| tag.len() == MINTED) else {
             return false;

@@ -34,7 +34,7 @@ struct Numbered {
 }
 
 impl Names {
-    /// What a flow to that host has as its connection; case doesn't matter. `None` once there are no more numbers.
+    /// Returns the number that a flow to that host has as its connection; case doesn't matter. `None` once there are no more numbers.
     pub fn connection(&self, host: &str) -> Option<u32> {
         let name = host.to_ascii_lowercase();
         let mut known = self.known();
@@ -85,12 +85,12 @@ impl Known {
 }
 
 impl Flow {
-    /// Whether it asks for any connection to the peer that has proved a name, and none in particular.
+    /// Returns true if it asks for any connection to the peer that has proved a name, and none in particular.
     pub const fn is_named(&self) -> bool {
         self.connection & NAMED != 0
     }
 
-    /// Whether it is one connection and no other.
+    /// Returns true if it is one connection and no other.
     pub const fn is_connection(&self) -> bool {
         self.connection != 0 && !self.is_named()
     }

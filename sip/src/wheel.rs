@@ -74,12 +74,12 @@ impl<K: Copy> Wheel<K> {
         }
     }
 
-    /// How many timers are running.
+    /// Number of running timers.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether no timer is running.
+    /// Returns true if no timer is running.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -115,7 +115,7 @@ impl<K: Copy> Wheel<K> {
         runs
     }
 
-    /// When to call [`Wheel::pop`] next: no later than the first deadline, and after the last moment popped
+    /// Moment to call [`Wheel::pop`] next: no later than the first deadline, and after the last moment popped
     /// unless something is due already.
     pub fn next_deadline(&self) -> Option<Moment> {
         if self.lists[DUE].head != NONE {

@@ -9,7 +9,7 @@ use sha2::{Sha256, Sha512_256};
 /// A digest algorithm that is spoken here. The `-sess` forms aren't: nobody offers them over SIP.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Algorithm {
-    /// What stock phone systems know.
+    /// The only one that stock phone systems know.
     Md5,
     /// RFC 8760.
     Sha256,

@@ -18,7 +18,7 @@ pub struct Asking<'a> {
     pub body: &'a [u8],
 }
 
-/// Who asks.
+/// The account whose credentials answer a challenge.
 #[derive(Copy, Clone)]
 pub struct Login<'a> {
     /// The user name.

@@ -21,7 +21,7 @@ const SIGNED: usize = 16;
 const OCTETS: usize = 32;
 const DIGITS: usize = 43;
 
-/// How long a nonce may be used unless configured otherwise.
+/// Lifetime of a nonce unless configured otherwise.
 pub const LIFETIME: Duration = Duration::from_secs(300);
 
 /// Issues nonces and knows its own again. Cloned to every shard.
@@ -33,7 +33,7 @@ pub struct Nonces {
     decoy: Secret,
 }
 
-/// What nonces are proved by.
+/// Keys of the MAC in nonces.
 #[derive(Clone)]
 pub struct NonceKeys {
     /// This node's alone: no other accepts its nonces.
@@ -54,7 +54,7 @@ pub enum Cause<'n> {
     Wrong(&'n [u8]),
 }
 
-/// What a nonce turned out to be.
+/// State of a nonce.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum NonceState {
     /// Ours, and within its lifetime.
@@ -124,7 +124,7 @@ impl Nonces {
         again.map_or_else(|| self.issue(tag, entropy, now), Nonce)
     }
 
-    /// Whether that nonce is ours and may still be used.
+    /// Returns whether that nonce is ours and may still be used.
     pub fn check(&self, nonce: &[u8], now: Moment) -> NonceState {
         let Some(read) = Issued::read(nonce) else {
             return NonceState::Foreign;
@@ -142,7 +142,7 @@ impl Nonces {
         }
     }
 
-    /// Whether a node of this deployment has issued it, however long ago.
+    /// Returns true if a node of this deployment has issued it, however long ago.
     pub fn is_of_deployment(&self, nonce: &[u8]) -> bool {
         Issued::read(nonce).is_some_and(|read| {
             self.mark(&read.octets[..MARKED])
@@ -182,10 +182,10 @@ fn key_of_decoy(keyed: &Hmac<Sha256>) -> [u8; 32] {
         .into()
 }
 
-/// What a nonce says, unproved.
+/// Content of a nonce before its MAC is checked.
 pub(super) struct Issued {
     octets: [u8; OCTETS],
-    /// When it was issued, to the millisecond.
+    /// Moment of issue, to the millisecond.
     pub(super) at: Moment,
 }
 

@@ -1,4 +1,4 @@
-//! What is kept of a password: one hash an algorithm, bound to user and realm (RFC 7616 §3.4.2).
+//! Stored form of a password: one hash for each algorithm, bound to user and realm (RFC 7616 §3.4.2).
 
 use std::fmt;
 

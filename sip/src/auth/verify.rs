@@ -1,4 +1,4 @@
-//! Whether an answer to a challenge of ours is right (RFC 3261 §22, RFC 7616 §3.4.6, §3.6).
+//! Verification of an answer to a challenge of ours (RFC 3261 §22, RFC 7616 §3.4.6, §3.6).
 //!
 //! The order matters: the response is computed before anything is said about the nonce, so that `stale` is told only to
 //! those who know the password, and the window is entered by nobody else.
@@ -15,27 +15,27 @@ use crate::header::uri::Uri;
 use crate::moment::Moment;
 use crate::wire::Message;
 
-/// What this side accepts.
+/// Policy: the answers that this side accepts.
 #[derive(Copy, Clone, Debug)]
 pub struct Policy<'a> {
     /// The algorithms that were on offer.
     pub algorithms: &'a [Algorithm],
-    /// Whether an answer without `qop` is accepted, once a nonce.
+    /// True if an answer without `qop` is accepted, once for each nonce.
     pub allow_rfc2069: bool,
 }
 
 /// The outcome.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// Who knows the password, for the first time with this nonce and count.
+    /// The password is right, for the first time with this nonce and count.
     Ok,
-    /// Who knows the password, but the nonce has expired, was used up, or isn't ours: challenge with `stale=true`.
+    /// The password is right, but the nonce has expired, was used up, or isn't ours: challenge with `stale=true`.
     Stale,
     /// Refused: challenge again, and count a failed attempt.
     Wrong(Part),
 }
 
-/// What was wrong with an answer. For logs and counters, never for the peer.
+/// Wrong part of an answer. For logs and counters, never for the peer.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Part {
     /// The response doesn't follow from the password.

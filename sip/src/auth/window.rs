@@ -1,4 +1,4 @@
-//! Which nonces have been used how often: a nonce count is accepted once (RFC 7616 §3.4.5, §5.12).
+//! Nonce counts that have been used, each of which is accepted once (RFC 7616 §3.4.5, §5.12).
 //!
 //! One window serves all shards, since a client may use a nonce wherever its next request lands. Entered only by those
 //! who have proved a password, bounded, and dropped by the age of the nonce. Where it is full, its oldest nonces are
@@ -54,7 +54,7 @@ impl NonceWindow {
         }
     }
 
-    /// Whether this use of a nonce is its first. The nonce must have been found fresh before.
+    /// Returns true if this use of a nonce is its first. The nonce must have been found fresh before.
     pub fn accept(&self, nonce: &[u8], nc: u32, now: Moment) -> bool {
         let Some(issued) = Issued::read(nonce) else {
             return false;
@@ -73,12 +73,12 @@ impl NonceWindow {
         }
     }
 
-    /// How many nonces are remembered.
+    /// Number of nonces remembered.
     pub fn len(&self) -> usize {
         (0..SHARDS).map(|index| self.lock(index).length).sum()
     }
 
-    /// Whether none is remembered.
+    /// Returns true if none is remembered.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

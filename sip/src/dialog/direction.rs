@@ -1,4 +1,4 @@
-//! Who sends and who receives in a session description of somebody else (RFC 3264 §5.1, §8.4, RFC 8866 §6.7): read and written
+//! Direction of the media in a session description of a peer (RFC 3264 §5.1, §8.4, RFC 8866 §6.7): read and written
 //! anew. All other lines stay as they are, octet for octet.
 
 use super::sdp::Direction;

@@ -160,7 +160,7 @@ impl Dialog {
         }
     }
 
-    /// Where the peer says in a target refresh that it is now, if that is elsewhere.
+    /// New remote target from a target refresh, if it differs (RFC 3261 §12.2.1.2).
     pub fn moves_to<'m>(&self, request: &Message<'m>) -> Option<&'m [u8]> {
         contact(request).filter(|target| *target != self.remote_target())
     }
@@ -179,7 +179,7 @@ impl Dialog {
         self.confirmed = true;
     }
 
-    /// Whether it was; else the dialog is early.
+    /// True once confirmed; until then the dialog is early.
     pub const fn is_confirmed(&self) -> bool {
         self.confirmed
     }
@@ -226,7 +226,7 @@ impl Dialog {
         route_set::first(self.part(ROUTES)).unwrap_or(self.remote_target())
     }
 
-    /// Whether there is a route set.
+    /// Returns true if the route set isn't empty.
     pub fn has_route(&self) -> bool {
         !self.part(ROUTES).is_empty()
     }
@@ -392,7 +392,7 @@ impl From<Dialog> for Stored {
     }
 }
 
-/// What was written down isn't a dialog.
+/// Stored text that isn't a dialog.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("not a dialog")]
 struct NotADialog;

@@ -46,7 +46,7 @@ pub(super) fn uris(routes: &[u8]) -> impl Iterator<Item = &[u8]> {
     elements.filter_map(|element| Some(NameAddr::parse(element).ok()?.uri))
 }
 
-/// Whether a route is a strict one, which wants to be the Request-URI (RFC 2543).
+/// Returns true for a strict route, which has to be the Request-URI (RFC 2543).
 pub(super) fn is_strict(route: &[u8]) -> bool {
     Uri::parse(route).is_ok_and(|uri| !uri.is_loose())
 }

@@ -27,7 +27,7 @@ pub enum Direction {
 /// The audio stream that was agreed on.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Audio {
-    /// Where the peer wants its RTP.
+    /// Address and port at which the peer wants its RTP.
     pub remote: SocketAddr,
     /// The payload type: 0 is PCMU, 8 is PCMA.
     pub payload: u8,
@@ -50,7 +50,7 @@ pub struct EchoAnswer {
 #[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{what}")]
 pub struct NoMatch {
-    /// What was lacking, as a sentence without its full stop.
+    /// Missing part, as a sentence without its full stop.
     pub what: &'static str,
 }
 
@@ -178,7 +178,7 @@ impl Direction {
         }
     }
 
-    /// Whether we may send.
+    /// Returns true if we may send.
     pub const fn sends(self) -> bool {
         match self {
             Self::SendRecv | Self::SendOnly => true,
@@ -215,7 +215,7 @@ impl Direction {
     }
 }
 
-/// What is read of a session description.
+/// Parts of a session description that are read.
 struct Description<'a> {
     time: &'a [u8],
     media: Vec<Media<'a>>,
@@ -232,7 +232,7 @@ struct Media<'a> {
     telephone_event: Option<u8>,
 }
 
-/// What holds for a section unless it says otherwise.
+/// Session-level values, which hold for a section that has none of its own.
 #[derive(Copy, Clone)]
 struct Defaults {
     ip: Option<IpAddr>,

@@ -13,7 +13,7 @@ use crate::wire::{HeaderName, Message};
 /// The least interval there is, in seconds (RFC 4028 §4).
 pub const LEAST: u32 = 90;
 
-/// What was agreed for one dialog.
+/// Session timer that one dialog has agreed on.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SessionTimer {
     interval: u32,
@@ -37,7 +37,7 @@ pub enum Unacceptable {
 }
 
 impl SessionTimer {
-    /// What we agree to when answering an INVITE or UPDATE with a 2xx: `min_se` is the least that we take and `ours` what we
+    /// Session timer for our 2xx to an INVITE or UPDATE: `min_se` is the least that we take and `ours` what we
     /// like best, both in seconds. `None` if the peer neither asks for a timer nor knows what one is.
     ///
     /// # Errors
@@ -65,7 +65,7 @@ impl SessionTimer {
         Ok(Some(Self::new(interval, we_refresh)))
     }
 
-    /// What the peer agreed to in its 2xx, `asked` being the interval in our request. `None` if it wants no timer, which also
+    /// Session timer of the peer's 2xx, `asked` being the interval in our request. `None` if it wants no timer, which also
     /// ends one that ran (RFC 4028 §7.2).
     pub fn for_uac(response: &Message<'_>, asked: Option<u32>) -> Option<Self> {
         let agreed = SessionExpires::parse(response.first(HeaderName::SessionExpires)?)?;
@@ -86,7 +86,7 @@ impl SessionTimer {
         }
     }
 
-    /// What to ask for after a 422 to a refresh of ours (RFC 4028 §7.3); `None` if it asks for no more than it was offered.
+    /// Interval to ask for after a 422 to a refresh of ours (RFC 4028 §7.3); `None` if it asks for no more than it was offered.
     pub fn raised(&self, refusal: &Message<'_>) -> Option<Self> {
         let least = refusal.first(HeaderName::MinSe).and_then(header::min_se)?;
         (least > self.interval).then_some(Self {
@@ -96,7 +96,7 @@ impl SessionTimer {
         })
     }
 
-    /// What was agreed to after that one, in the same dialog.
+    /// Agreement that follows that one in the same dialog.
     #[must_use]
     pub fn after(self, before: &Self) -> Self {
         Self {
@@ -110,7 +110,7 @@ impl SessionTimer {
         self.interval.min(ours.max(self.least))
     }
 
-    /// Whether the refreshes are ours to send.
+    /// Returns true if the refreshes are ours to send.
     pub const fn we_refresh(&self) -> bool {
         self.we_refresh
     }
@@ -120,7 +120,7 @@ impl SessionTimer {
         self.interval
     }
 
-    /// When to act, if the last refresh was at `since`: to send one, at half the interval; or to hang up because the peer hasn't
+    /// Moment to act, if the last refresh was at `since`: to send one, at half the interval; or to hang up because the peer hasn't
     /// sent one, 32 seconds or a third of the interval before the end, whichever is less (RFC 4028 §7.2, §10).
     pub fn due(&self, since: Moment) -> Moment {
         match self.we_refresh {
@@ -129,7 +129,7 @@ impl SessionTimer {
         }
     }
 
-    /// When to hang up if nobody has refreshed the session since then.
+    /// Moment to hang up if nobody has refreshed the session since then.
     pub fn over(&self, since: Moment) -> Moment {
         let interval = Duration::from_secs(u64::from(self.interval));
         since + (interval - (interval / 3).min(Duration::from_secs(32)))
@@ -169,7 +169,7 @@ impl SessionTimer {
     }
 }
 
-/// What `read` makes of a header, if it is there.
+/// Result of `read` for a header, if it is there.
 fn readable<T>(
     request: &Message<'_>,
     name: HeaderName,

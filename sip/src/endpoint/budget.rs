@@ -1,4 +1,4 @@
-//! How much this node answers to a source that has proven nothing: a datagram's source may be forged, and its answer then hits somebody else.
+//! Bound on the answers to a source that has proven nothing: a datagram's source may be forged, and then the answer hits its victim.
 //!
 //! One datagram brings at most twice its size. A source that floods is answered with less than it sends. A source that has taken part in a
 //! transaction of ours is there, and may flood more before it is held to that.
@@ -145,7 +145,7 @@ impl Account {
         self.octets.saturating_add(more).min(self.burst())
     }
 
-    /// How little its owner would miss it: all the more, the fuller it is; a free place most.
+    /// Rank for replacement: the higher, the less its owner would miss it. A fuller one ranks higher, a free place highest.
     fn spared(&self, now: Moment) -> u64 {
         match (self.source, self.is_proven) {
             (0, _) => u64::MAX,

@@ -1,4 +1,4 @@
-//! Requests that we send (RFC 3261 §8.1, §17.1), CANCEL (§9.1) and the ACK of a 2xx (§13.2.2.4).
+//! Requests that we send (RFC 3261 §8.1, §17.1), CANCEL (§9.1) and the ACK of a 2xx (RFC 3261 §13.2.2.4).
 
 use std::fmt::Write as _;
 
@@ -33,7 +33,7 @@ impl Client {
     }
 }
 
-/// What tells an INVITE of ours when it comes back.
+/// Returns the parts by which an INVITE of ours is known when it comes back.
 fn loop_key<'a>(request: &Request<'a>, known: &Known<'a>) -> LoopKey<'a> {
     LoopKey {
         user: user_of(request.uri),
@@ -154,7 +154,7 @@ impl Endpoint {
         }
     }
 
-    /// Whether an INVITE of ours that was accepted had offered a session; `None` for every other request.
+    /// Returns true if an INVITE of ours that was accepted had offered a session; `None` for every other request.
     pub fn offered(&self, tx: ClientTx) -> Option<bool> {
         match &self.clients.entry(tx.0)?.machine {
             Client::Invite(invite) => invite.offered(),
@@ -174,7 +174,7 @@ impl Endpoint {
         self.print_request(flow, request, &branch);
     }
 
-    /// Whether that request is still alive, answered or not.
+    /// Returns true while that request is alive, answered or not.
     pub fn client_exists(&self, tx: ClientTx) -> bool {
         self.clients.entry(tx.0).is_some()
     }
@@ -245,7 +245,7 @@ impl Endpoint {
             .branch
             .and_then(|branch| self.minter.read_branch(branch));
         let branch = branch.filter(|key| key.node == self.minter.node());
-        // With a second Via it is someone else's, who would have it forwarded (§8.1.3.3).
+        // With a second Via it is someone else's, who would have it forwarded (RFC 3261 §8.1.3.3).
         let forwarded = message.elements(HeaderName::Via).nth(1).is_some();
         let Some(branch) = branch.filter(|_| !forwarded) else {
             return self.drop_message();
@@ -257,7 +257,7 @@ impl Endpoint {
             return Received::Handled;
         };
 
-        // A branch proves nothing to those who have seen the request. An answer comes from where that was sent to (§18.2.2, RFC 3581 §4).
+        // A branch proves nothing to those who have seen the request. An answer comes from where that was sent to (RFC 3261 §18.2.2, RFC 3581 §4).
         let (sent, owner) = (entry.flow(), entry.owner);
         if !sent.transport.admits(flow.transport) {
             self.stats.less_secure += 1;
@@ -337,7 +337,7 @@ impl Endpoint {
         }
     }
 
-    /// A transport failure ends what has no final response yet (§17.1.4); the rest runs out by itself.
+    /// A transport failure ends what has no final response yet (RFC 3261 §17.1.4); the rest runs out by itself.
     ///
     /// A request that left by "a connection to that peer" knows no number: any connection may have been that one.
     pub(super) fn fail_clients(&mut self, lost: &Flow, fault: &Fault) {

@@ -26,7 +26,7 @@ pub struct LargeRequest {
     pub octets: usize,
 }
 
-/// What is known of them.
+/// Requests that were too large for UDP, and the peers that they went to.
 #[derive(Debug, Default)]
 pub(super) struct Large {
     count: u64,
@@ -53,7 +53,7 @@ impl Endpoint {
         self.large.unreported.pop()
     }
 
-    /// Whether a request is too large for a datagram on that flow, even in its shortest form.
+    /// Returns true if a request is too large for a datagram on that flow, even in its shortest form.
     pub fn is_too_large(&mut self, flow: &Flow, request: &Request<'_>) -> bool {
         let Request {
             token,

@@ -38,12 +38,12 @@ use client::Client;
 use large::Large;
 use server::{Merged, Server};
 
-/// How many timers and tombstones one call of [`Endpoint::handle_timeout`] serves, so that what it sends stays bounded.
+/// Timers and tombstones that one call of [`Endpoint::handle_timeout`] serves at most, so that what it sends stays bounded.
 const TIMEOUTS_PER_TURN: usize = 1024;
 /// Tombstones for each transaction that may be alive: they stand longer, and weigh less.
 const TOMBSTONES_PER_TRANSACTION: usize = 4;
 
-/// What an endpoint is told once.
+/// Configuration of an endpoint, fixed for its life.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Mints tags and branches, and knows them again.
@@ -52,7 +52,7 @@ pub struct Config {
     pub t1: Duration,
     /// The longest interval between retransmissions, 4 s.
     pub t2: Duration,
-    /// How long a message may stay in the network, 5 s.
+    /// The time that a message may stay in the network, 5 s.
     pub t4: Duration,
     /// The value of the Server header of every response; none if empty.
     pub server: String,
@@ -63,7 +63,7 @@ pub struct Config {
     pub max_transactions: usize,
 }
 
-/// What became of a message received.
+/// Outcome of a message received.
 #[derive(Debug)]
 pub enum Received<'m> {
     /// It concerned nobody but the endpoint.
@@ -77,7 +77,7 @@ pub enum Received<'m> {
     Cancel {
         /// The INVITE.
         invite: ServerTx,
-        /// Who accepted the INVITE.
+        /// The owner given to [`Endpoint::accept`].
         owner: Owner,
         /// The CANCEL.
         message: Message<'m>,
@@ -87,7 +87,7 @@ pub enum Received<'m> {
     Response {
         /// The request.
         tx: ClientTx,
-        /// Who sent it.
+        /// The owner given with it.
         owner: Owner,
         /// The response.
         message: Message<'m>,
@@ -95,7 +95,7 @@ pub enum Received<'m> {
     /// A response to a request of ours from another IP than the request went to. Nothing was done with it:
     /// [`Endpoint::accept_response`] does, where its sender is known by other means.
     ForeignResponse {
-        /// Who sent the request.
+        /// The owner given with the request.
         owner: Owner,
         /// The request.
         tx: ClientTx,
@@ -106,35 +106,35 @@ pub enum Received<'m> {
     StrayAnswer(Message<'m>),
 }
 
-/// What happened without a message.
+/// Event that no message brought: a timer fired, or a flow broke.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// No final response came in time (RFC 3261 §17.1.1.2, §17.1.2.2), or none to a cancelled INVITE (§9.1).
+    /// No final response came in time (RFC 3261 §17.1.1.2, §17.1.2.2), or none to a cancelled INVITE (RFC 3261 §9.1).
     Timeout {
         /// The request, which is gone.
         tx: ClientTx,
-        /// Who sent it.
+        /// The owner given with it.
         owner: Owner,
     },
-    /// The flow broke before a final response came (§17.1.4).
+    /// The flow broke before a final response came (RFC 3261 §17.1.4).
     TransportError {
         /// The request, which is gone.
         tx: ClientTx,
-        /// Who sent it.
+        /// The owner given with it.
         owner: Owner,
-        /// What the transport says.
+        /// The transport's error.
         fault: Fault,
     },
-    /// No ACK came for a 2xx within 64*T1 (§13.3.1.4).
+    /// No ACK came for a 2xx within 64*T1 (RFC 3261 §13.3.1.4).
     NoAck {
         /// The INVITE, which is gone.
         tx: ServerTx,
-        /// Who accepted it.
+        /// The owner given to [`Endpoint::accept`].
         owner: Owner,
     },
 }
 
-/// What is alive.
+/// Numbers of transactions and timers that are alive.
 #[derive(Copy, Clone, PartialEq, Eq, Default, Debug)]
 pub struct Counts {
     /// INVITEs received.
@@ -151,7 +151,7 @@ pub struct Counts {
     pub timers: usize,
 }
 
-/// What has happened since the start.
+/// Counters since the start.
 #[derive(Copy, Clone, PartialEq, Eq, Default, Debug)]
 pub struct Stats {
     /// Messages that the lexer refused.
@@ -180,11 +180,11 @@ pub struct Endpoint {
     chance: Entropy,
     server: Box<str>,
     sent_by: Vec<String>,
-    /// What the Via of a request is printed into.
+    /// Buffer for the Via of a request.
     via: String,
-    /// What is cut from is printed into.
+    /// Buffer for the message that another is made from.
     scratch: Vec<u8>,
-    /// When the last input came.
+    /// Moment of the last input.
     latest: Moment,
     clients: Table<Client>,
     servers: Table<Server>,
@@ -293,7 +293,7 @@ impl Endpoint {
         }
     }
 
-    /// When to call [`Endpoint::handle_timeout`] next.
+    /// Returns the moment to call [`Endpoint::handle_timeout`] next.
     pub fn next_timeout(&self) -> Option<Moment> {
         let sweep = self.tombstones.next_sweep();
         self.shared
@@ -305,7 +305,7 @@ impl Endpoint {
     }
 
     /// The connection is closed, could not be opened, or on UDP the peer is unreachable. Unanswered requests fail with
-    /// [`Event::TransportError`]; responses go on over a new connection (§18.2.2).
+    /// [`Event::TransportError`]; responses go on over a new connection (RFC 3261 §18.2.2).
     pub fn handle_flow_lost(&mut self, lost: &Flow, fault: &Fault, now: Moment) {
         self.fail_clients(lost, fault);
         self.move_servers(lost, now);
@@ -323,12 +323,12 @@ impl Endpoint {
         self.move_servers(closed, now);
     }
 
-    /// What happened since the last call, in order.
+    /// Takes the next event, in order.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// What is to be sent, in order. Stays until [`Endpoint::clear_transmits`].
+    /// Returns the messages to send, in order. They stay until [`Endpoint::clear_transmits`].
     pub fn transmits(&self) -> impl Iterator<Item = (Flow, &[u8])> {
         self.shared.outbox.messages()
     }
@@ -344,7 +344,7 @@ impl Endpoint {
         self.scratch = Vec::new();
     }
 
-    /// What is alive.
+    /// Counts what is alive.
     pub fn counts(&self) -> Counts {
         Counts {
             tombstones: self.tombstones.len(),
@@ -353,7 +353,7 @@ impl Endpoint {
         }
     }
 
-    /// What has happened since the start.
+    /// Returns the counters since the start.
     pub fn stats(&self) -> Stats {
         Stats {
             retransmissions_sent: self.shared.outbox.retransmissions(),

@@ -1,4 +1,4 @@
-//! What comes in: lexing, and which side of the endpoint a message is for (RFC 3261 §18.1.2, §18.2.1).
+//! Messages received: lexing, and the choice of the side of the endpoint that a message is for (RFC 3261 §18.1.2, §18.2.1).
 
 use crate::flow::Flow;
 use crate::moment::Moment;

@@ -1,4 +1,4 @@
-//! Where the answer to a request that came by UDP goes (RFC 3261 §18.2.2, RFC 3581 §4).
+//! Flow of the answer to a request that came by UDP (RFC 3261 §18.2.2, RFC 3581 §4).
 
 use std::net::IpAddr;
 
@@ -25,7 +25,7 @@ pub(super) fn reply_flow(request: &Message<'_>, flow: Flow) -> Flow {
     reply
 }
 
-/// Whether the port of sent-by is one of the source's: sent-by is that address, or a name, or both are public.
+/// Returns true if the port of sent-by is one of the source's: sent-by is that address, or a name, or both are public.
 fn listens_there(via: &Via<'_>, source: IpAddr) -> bool {
     match via.address() {
         None => true,

@@ -30,7 +30,7 @@ pub(super) struct Server {
     merged: u64,
     /// That of our tag, if we have to choose one.
     slot: Slot,
-    /// Where a lost connection is opened anew (§18.2.2).
+    /// Address to which a lost connection is opened anew (RFC 3261 §18.2.2).
     sent_by_port: u16,
     /// Of the last response.
     status: u16,
@@ -53,7 +53,7 @@ impl Machine {
     }
 }
 
-/// Requests without To-tag by what merged ones have in common (§8.2.2.2).
+/// Requests without To-tag by what merged ones have in common (RFC 3261 §8.2.2.2).
 #[derive(Debug, Default)]
 pub(super) struct Merged(HashTable<MergedKey>);
 
@@ -65,7 +65,7 @@ struct MergedKey {
 }
 
 impl Merged {
-    /// Whether a request has come by another path, in another transaction than that of `key`.
+    /// Returns true if a request has come by another path, in another transaction than that of `key`.
     fn is_elsewhere(&self, merged: u64, key: u128) -> bool {
         self.0
             .find(merged, |known| known.merged == merged)
@@ -317,7 +317,7 @@ impl Endpoint {
         }
     }
 
-    /// Whether that transaction is still alive: unanswered, or its answer still in transit.
+    /// Returns true while that transaction is alive: unanswered, or its answer still in transit.
     pub fn server_exists(&self, tx: ServerTx) -> bool {
         self.servers.entry(tx.0).is_some()
     }
@@ -402,7 +402,7 @@ impl Endpoint {
         }
     }
 
-    /// An INVITE that was acknowledged is absorbed (§17.2.1, RFC 6026 §7.1); anything else gets its answer once more.
+    /// An INVITE that was acknowledged is absorbed (RFC 3261 §17.2.1, RFC 6026 §7.1); anything else gets its answer once more.
     fn answer_from_tombstone(
         &mut self,
         message: &Message<'_>,
@@ -459,8 +459,8 @@ impl Endpoint {
         }
     }
 
-    /// A CANCEL is answered hop by hop: 200 if its INVITE is known, with that one's tag, else 481 (§9.2). It can't be
-    /// challenged, so that it has to come from where its INVITE came from (§22.1).
+    /// A CANCEL is answered hop by hop: 200 if its INVITE is known, with that one's tag, else 481 (RFC 3261 §9.2). It can't be
+    /// challenged, so that it has to come from where its INVITE came from (RFC 3261 §22.1).
     pub(super) fn receive_cancel<'m>(
         &mut self,
         message: Message<'m>,
@@ -546,7 +546,7 @@ impl Endpoint {
     }
 
     /// A response whose connection is gone leaves by a new one, to the source's address and the port of sent-by
-    /// (§18.2.2). One that couldn't be opened isn't tried again by itself.
+    /// (RFC 3261 §18.2.2). One that couldn't be opened isn't tried again by itself.
     pub(super) fn move_servers(&mut self, lost: &Flow, now: Moment) {
         if !lost.transport.is_reliable() || lost.connection == 0 {
             return;

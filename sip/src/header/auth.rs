@@ -27,7 +27,7 @@ pub enum AuthFault {
 /// Credentials: the answer to a challenge. Values are the octets between the quotes, as sent.
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub struct Credentials<'a> {
-    /// Who claims to call.
+    /// User name that the sender claims.
     pub username: &'a [u8],
     /// The realm of the challenge.
     pub realm: &'a [u8],
@@ -45,26 +45,26 @@ pub struct Credentials<'a> {
     pub qop: Option<&'a [u8]>,
     /// The nonce count, hex digits as sent.
     pub nc: Option<&'a [u8]>,
-    /// What the challenge asked to have back.
+    /// Value that the challenge asked to have back.
     pub opaque: Option<&'a [u8]>,
-    /// Whether the user name is a hash (RFC 7616 §3.4.4).
+    /// True if the user name is a hash (RFC 7616 §3.4.4).
     pub userhash: bool,
 }
 
 /// A challenge. Values are the octets between the quotes, as sent.
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub struct Challenge<'a> {
-    /// Whose password is wanted.
+    /// Realm whose password is wanted.
     pub realm: &'a [u8],
-    /// What to hash in.
+    /// Nonce to hash in.
     pub nonce: &'a [u8],
-    /// What to send back.
+    /// Value to send back unchanged.
     pub opaque: Option<&'a [u8]>,
     /// The algorithm, MD5 where absent.
     pub algorithm: Option<&'a [u8]>,
     /// The list of qualities of protection; `None` is a challenge by RFC 2069.
     pub qop: Option<&'a [u8]>,
-    /// Whether only the nonce was too old.
+    /// True if only the nonce was too old.
     pub stale: bool,
 }
 
@@ -148,7 +148,7 @@ impl<'a> Challenge<'a> {
         })
     }
 
-    /// Whether that quality of protection is on offer.
+    /// Returns true if that quality of protection is on offer.
     pub fn offers(&self, quality: &str) -> bool {
         self.qop.is_some_and(|list| {
             text::elements(list).any(|one| one.eq_ignore_ascii_case(quality.as_bytes()))

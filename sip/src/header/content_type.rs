@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::params::Params;
 
-/// Whether a body of this type is an SDP, or has several parts, one of which may be.
+/// Returns true if a body of this type is an SDP, or has several parts, one of which may be.
 pub fn may_hold_sdp(content_type: &[u8]) -> bool {
     is_sdp(content_type) || is_multipart(content_type)
 }

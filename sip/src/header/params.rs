@@ -14,7 +14,7 @@ pub struct Param<'a> {
 }
 
 impl<'a> Param<'a> {
-    /// Whether it has that name, ignoring case.
+    /// Returns true if it has that name, ignoring case.
     pub const fn is(&self, name: &str) -> bool {
         self.name.eq_ignore_ascii_case(name.as_bytes())
     }
@@ -67,7 +67,7 @@ pub fn find<'a>(params: &'a [u8], name: &str) -> Option<Option<&'a [u8]>> {
     Params::new(params).named(name).map(|param| param.value)
 }
 
-/// Whether a parameter put behind them would be one: no quote among them is left open.
+/// Returns true if a parameter appended to them is read as one: no quote among them is left open.
 pub fn are_closed(params: &[u8]) -> bool {
     let mut rest = params;
     while let Some(at) = memchr::memchr(b'"', rest) {

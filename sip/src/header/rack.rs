@@ -33,7 +33,7 @@ impl<'a> RAck<'a> {
 }
 
 impl RAck<'_> {
-    /// Whether the answer was one to an INVITE; methods are case-sensitive (RFC 3261 §7.1).
+    /// Returns true if the answer was one to an INVITE; methods are case-sensitive (RFC 3261 §7.1).
     pub fn is_invite(&self) -> bool {
         self.method_token == b"INVITE"
     }

@@ -36,7 +36,7 @@ impl<'a> Reason<'a> {
         })
     }
 
-    /// Whether it is of that protocol, ignoring case.
+    /// Returns true if it is of that protocol, ignoring case.
     pub const fn is(&self, protocol: &str) -> bool {
         self.protocol.eq_ignore_ascii_case(protocol.as_bytes())
     }

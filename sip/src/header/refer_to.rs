@@ -47,7 +47,7 @@ impl<'a> ReferTo<'a> {
 /// Prints a Refer-To value: a URI and the headers to send along, escaped into it. The URI must have no headers of its own.
 #[derive(Copy, Clone, Debug)]
 pub struct Target<'a> {
-    /// Where to go.
+    /// URI to call.
     pub uri: &'a [u8],
     /// Names and plain values.
     pub headers: &'a [(&'a str, &'a [u8])],

@@ -15,7 +15,7 @@ pub struct Replaces<'a> {
     pub to_tag: &'a [u8],
     /// The tag of its peer.
     pub from_tag: &'a [u8],
-    /// Whether a confirmed dialog is not to be replaced.
+    /// True if only an early dialog may be replaced (`early-only`).
     pub early_only: bool,
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use super::params;
 use super::text;
 
-/// Who sends the refreshes.
+/// Role of the side that sends the refreshes.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, serde::Serialize, serde::Deserialize)]
 pub enum Refresher {
     /// The side that sent the request.
@@ -29,7 +29,7 @@ impl Refresher {
 pub struct SessionExpires {
     /// The interval in seconds.
     pub seconds: u32,
-    /// Who refreshes, if it was said.
+    /// Refresher, if one is named.
     pub refresher: Option<Refresher>,
 }
 

@@ -41,7 +41,7 @@ pub const fn is_blank(octet: u8) -> bool {
     matches!(octet, b' ' | b'\t' | b'\r' | b'\n')
 }
 
-/// Where the first control character below the blank stands: a line end, a tab, a NUL. Looks at eight octets at once.
+/// Returns the position of the first control character below the blank: a line end, a tab, a NUL. Looks at eight octets at once.
 pub fn first_control(octets: &[u8]) -> Option<usize> {
     const ONES: u64 = u64::from_ne_bytes([1; 8]);
     let (eights, rest) = octets.as_chunks::<8>();
@@ -57,12 +57,12 @@ pub fn first_control(octets: &[u8]) -> Option<usize> {
     Some(eights.len() * 8 + behind)
 }
 
-/// Whether some octet is such a one. There is no way out of the loop before its end, so that it takes many octets in one step.
+/// Returns true if some octet is such a one. The loop never ends early, so that the compiler takes many octets in one step.
 pub fn holds(value: &[u8], is: impl Fn(u8) -> bool) -> bool {
     value.iter().fold(false, |found, octet| found | is(*octet))
 }
 
-/// Whether `text` stands somewhere in it; case doesn't matter.
+/// Returns true if it contains `text`; case doesn't matter.
 pub fn holds_text(value: &[u8], text: &[u8]) -> bool {
     let Some(first) = text.first() else {
         return true;
@@ -85,7 +85,7 @@ pub const fn is_token_octet(octet: u8) -> bool {
         )
 }
 
-/// Whether all of it is one `token`.
+/// Returns true if all of it is one `token`.
 pub fn is_token(value: &[u8]) -> bool {
     !value.is_empty() && value.iter().copied().all(is_token_octet)
 }
@@ -170,7 +170,7 @@ pub fn escape_pairs(plain: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(escaped)
 }
 
-/// Where `separator` first stands outside of quoted strings and `<…>`.
+/// Returns the position of the first `separator` outside of quoted strings and `<…>`.
 pub fn find_outside(value: &[u8], separator: u8) -> Option<usize> {
     let mut at = 0;
     loop {

@@ -25,7 +25,7 @@ pub enum Scheme {
     Other,
 }
 
-/// Where a URI points.
+/// Host of a URI.
 #[derive(Copy, Clone, PartialEq, Eq, Hash)]
 pub enum Host<'a> {
     /// A host name, as sent; empty where the scheme has no host.
@@ -51,7 +51,7 @@ pub struct Uri<'a> {
     pub port: Option<u16>,
     /// `;a=b;c`, from the first semicolon on, or nothing.
     pub params: &'a [u8],
-    /// What follows the question mark, or nothing.
+    /// Text behind the question mark, or nothing.
     pub headers: &'a [u8],
     /// The URI as it was sent.
     pub raw: &'a [u8],
@@ -174,7 +174,7 @@ impl<'a> Uri<'a> {
             .find(|transport| asked.eq_ignore_ascii_case(transport.uri_name().as_bytes()))
     }
 
-    /// Whether a route by this URI is a loose one (`lr`, RFC 3261 §16.12).
+    /// Returns true if a route by this URI is a loose one (`lr`, RFC 3261 §16.12).
     pub fn is_loose(&self) -> bool {
         self.param("lr").is_some()
     }

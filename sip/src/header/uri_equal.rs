@@ -1,4 +1,4 @@
-//! When two URIs are the same (RFC 3261 §19.1.4): what a registrar tells bindings apart by.
+//! Equality of two URIs (RFC 3261 §19.1.4), by which a registrar tells bindings apart.
 
 use super::uri::{Host, Scheme, Uri, unescape};
 
@@ -6,7 +6,7 @@ use super::uri::{Host, Scheme, Uri, unescape};
 const TELLING: [&str; 5] = ["user", "ttl", "method", "maddr", "transport"];
 
 impl Uri<'_> {
-    /// Whether both name the same resource. Order and unknown parameters of one alone don't matter; the default port
+    /// Returns true if both name the same resource. Order and unknown parameters of one alone don't matter; the default port
     /// and transport are not the same as none. Of a scheme that isn't read, only the same text is the same.
     pub fn is_same(&self, other: &Uri<'_>) -> bool {
         if self.scheme != other.scheme {
@@ -27,7 +27,7 @@ impl Uri<'_> {
             && other.headers_agree(self)
     }
 
-    /// Whether `other` contradicts none of the parameters here.
+    /// Returns true if `other` contradicts none of the parameters here.
     fn params_agree(&self, other: &Uri<'_>) -> bool {
         self.params().all(|ours| {
             let name = std::str::from_utf8(ours.name).unwrap_or_default();

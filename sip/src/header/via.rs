@@ -96,7 +96,7 @@ impl<'a> Via<'a> {
         }
     }
 
-    /// Whether sent-by names exactly this address.
+    /// Returns true if sent-by names exactly this address.
     pub fn names(&self, address: IpAddr) -> bool {
         let text = std::str::from_utf8(self.host).unwrap_or_default();
         match address.to_canonical() {
@@ -110,7 +110,7 @@ impl<'a> Via<'a> {
         }
     }
 
-    /// Whether a message came from the very address and port that sent-by names: nothing between has changed them.
+    /// Returns true if a message came from the very address and port that sent-by names: no NAT between has changed them.
     pub fn is_at(&self, source: SocketAddr) -> bool {
         self.names(source.ip()) && self.port.unwrap_or(5060) == source.port()
     }

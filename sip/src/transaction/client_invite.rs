@@ -1,5 +1,5 @@
-//! The client transaction of an INVITE (RFC 3261 §17.1.1, Accepted of RFC 6026 §7.2), its CANCEL (§9.1) and the ACKs
-//! of its 2xx (§13.2.2.4), which are the user agent's but are repeated here.
+//! The client transaction of an INVITE (RFC 3261 §17.1.1, Accepted of RFC 6026 §7.2), its CANCEL (RFC 3261 §9.1) and the ACKs
+//! of its 2xx (RFC 3261 §13.2.2.4), which are the user agent's but are repeated here.
 
 use crate::flow::Flow;
 use crate::wire::Message;
@@ -70,7 +70,7 @@ impl ClientInvite {
         }
     }
 
-    /// Whether a final response came.
+    /// Returns true once a final response came.
     pub(crate) fn is_answered(&self) -> bool {
         match self.0 {
             State::Calling { .. } | State::Proceeding { .. } => false,
@@ -78,7 +78,7 @@ impl ClientInvite {
         }
     }
 
-    /// Whether the INVITE offered a session, where a 2xx has come.
+    /// Returns whether the INVITE offered a session, once a 2xx has come.
     pub(crate) const fn offered(&self) -> Option<bool> {
         match self.0 {
             State::Accepted { offered, .. } => Some(offered),
@@ -261,7 +261,7 @@ impl ClientInvite {
     }
 }
 
-/// F is the time that the INVITE may still take (§9.1).
+/// F is the time that the INVITE may still take (RFC 3261 §9.1).
 fn send_cancel(sketch: &InviteSketch, head: &[u8], io: &mut Io<'_>) -> Cancel {
     let mut request = Box::default();
     let reliable = io.is_reliable();

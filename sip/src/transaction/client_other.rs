@@ -5,7 +5,7 @@ use crate::wire::Method;
 use super::io::Io;
 use super::timer::Timer;
 
-/// What a client transaction makes of a response.
+/// Effect of a response on a client transaction.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Heard {
     /// A repetition, or nothing that concerns its user.
@@ -18,7 +18,7 @@ pub(crate) enum Heard {
     Stray,
 }
 
-/// What a client transaction makes of a timer.
+/// Effect of a timer on a client transaction.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Fired {
     /// It goes on.
@@ -104,7 +104,7 @@ impl ClientOther {
         }
     }
 
-    /// In Proceeding the interval is T2 (§17.1.2.2).
+    /// In Proceeding the interval is T2 (RFC 3261 §17.1.2.2).
     fn retransmit(&mut self, io: &mut Io<'_>) {
         match &mut self.state {
             State::Trying { request, sent } => {

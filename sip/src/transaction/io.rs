@@ -12,7 +12,7 @@ use super::timer::{Alarm, Running, Timer, Times, Tx};
 /// An arena of more octets than this is given back once it was sent.
 const KEPT_WHEN_SENT: usize = 1 << 20;
 
-/// What waits to be sent, printed one behind the other.
+/// Messages that wait to be sent, printed one behind the other.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     octets: Vec<u8>,
@@ -59,7 +59,7 @@ impl Outbox {
         }
     }
 
-    /// How many messages wait.
+    /// Number of messages that wait.
     pub(crate) fn len(&self) -> usize {
         self.messages.len()
     }
@@ -100,7 +100,7 @@ impl Outbox {
     }
 }
 
-/// What the machines of a shard share.
+/// State that the machines of a shard share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) outbox: Outbox,

@@ -1,4 +1,4 @@
-//! By what a request finds its server transaction (RFC 3261 §17.2.3) and merged requests meet (§8.2.2.2): keyed hashes,
+//! By what a request finds its server transaction (RFC 3261 §17.2.3) and merged requests meet (RFC 3261 §8.2.2.2): keyed hashes,
 //! so that a peer cannot choose where in a table it falls.
 
 use crate::slot::Minter;

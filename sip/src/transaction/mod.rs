@@ -44,7 +44,7 @@ impl Response<'_> {
         }
     }
 
-    /// Whether status and To-tag are all there is to it, so that it can be printed again from the request.
+    /// Returns true if status and To-tag are all there is to it, so that it can be printed again from the request.
     pub(crate) fn is_bare(&self) -> bool {
         self.head.is_empty() && self.body.is_empty()
     }

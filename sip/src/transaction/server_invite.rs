@@ -29,7 +29,7 @@ enum State {
     },
 }
 
-/// What a server INVITE makes of an ACK.
+/// Effect of an ACK on a server INVITE.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Acked {
     /// It was for a refusal, or is out of place.
@@ -38,7 +38,7 @@ pub(crate) enum Acked {
     Passed,
 }
 
-/// What fires in a server INVITE.
+/// Effect of a timer on a server INVITE.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Expired {
     Waits,
@@ -56,14 +56,14 @@ impl ServerInvite {
         })
     }
 
-    /// 100 at once: its user may take longer than 200 ms (§17.2.1).
+    /// 100 at once: its user may take longer than 200 ms (RFC 3261 §17.2.1).
     pub(crate) fn start(&mut self, server: &str, io: &mut Io<'_>) {
         if let State::Proceeding { sketch, .. } = &self.0 {
             io.send(|out| sketch.print(out, &Response::bare(100), None, server));
         }
     }
 
-    /// Whether a tag of ours is missing in its response.
+    /// Returns true if a tag of ours is missing in its response.
     pub(crate) fn wants_tag(&self) -> bool {
         match &self.0 {
             State::Proceeding { sketch, .. } => !sketch.is_tagged(),
@@ -86,7 +86,7 @@ impl ServerInvite {
         }
     }
 
-    /// True if this CANCEL is the first, and comes before the answer (§9.2).
+    /// True if this CANCEL is the first, and comes before the answer (RFC 3261 §9.2).
     pub(crate) fn cancel(&mut self) -> bool {
         match &mut self.0 {
             State::Proceeding { cancelled, .. } => !std::mem::replace(cancelled, true),

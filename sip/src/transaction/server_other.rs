@@ -6,7 +6,7 @@ use super::sketch::RequestSketch;
 use super::timer::Timer;
 use super::tombstone::Lasting;
 
-/// What becomes of a server transaction.
+/// State of a server transaction after a step.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Stands {
     /// It goes on.
@@ -45,7 +45,7 @@ impl ServerOther {
         io.limit(Timer::F);
     }
 
-    /// Whether a tag of ours is missing in its response.
+    /// Returns true if a tag of ours is missing in its response.
     pub(crate) fn wants_tag(&self) -> bool {
         match &self.0 {
             State::Unanswered { sketch, .. } => !sketch.is_tagged(),

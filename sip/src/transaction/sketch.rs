@@ -1,5 +1,5 @@
-//! What is kept of a message so that others can be made from it: of an INVITE sent, for its CANCEL and the ACK of a
-//! refusal (RFC 3261 §9.1, §17.1.1.3); of a request received, for its responses (§8.2.6.2).
+//! Parts of a message that are kept so that others can be made from it: of an INVITE sent, for its CANCEL and the ACK of a
+//! refusal (RFC 3261 §9.1, §17.1.1.3); of a request received, for its responses (RFC 3261 §8.2.6.2).
 //!
 //! Both are cut from what `wire::print` has printed, where every header stands on one line under its full name, or in what was too
 //! large for a datagram under its compact one.
@@ -21,7 +21,7 @@ const LINE_END: &[u8] = b"\r\n";
 /// Large enough for what is kept of most messages, so that it is allocated once, at its size.
 type Scratch = SmallVec<[u8; 1024]>;
 
-/// What CANCEL and ACK have in common with their INVITE.
+/// Parts that CANCEL and ACK have in common with their INVITE.
 #[derive(Debug, Default)]
 pub(crate) struct InviteSketch {
     /// The start line from the space behind the method on, then header lines, the To line last.
@@ -72,7 +72,7 @@ impl InviteSketch {
         }
     }
 
-    /// Whether the INVITE offers a session.
+    /// Returns true if the INVITE offers a session.
     pub(crate) const fn offers(&self) -> bool {
         self.offers
     }
@@ -99,13 +99,13 @@ impl InviteSketch {
     }
 }
 
-/// What responses have in common with their request.
+/// Parts that responses have in common with their request.
 #[derive(Debug)]
 pub(crate) struct RequestSketch {
     /// The header lines that are copied, in the order of [`print::response`].
     octets: Box<[u8]>,
     record_route: Range<usize>,
-    /// Where Timestamp begins, which stands last and is a 100's alone (RFC 3261 §8.2.6.1).
+    /// Position of Timestamp, which comes last and is in a 100 only (RFC 3261 §8.2.6.1).
     timestamp: usize,
     /// The end of the To value, where a tag goes.
     to_end: usize,
@@ -139,7 +139,7 @@ impl RequestSketch {
         sketch
     }
 
-    /// Whether the request came with a To-tag, so that its responses get none from us.
+    /// Returns true if the request came with a To-tag, so that its responses get none from us.
     pub(crate) fn is_tagged(&self) -> bool {
         self.tagged
     }

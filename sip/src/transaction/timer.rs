@@ -15,7 +15,7 @@ pub(crate) struct Times {
     pub(crate) t1: Duration,
     /// The longest interval between retransmissions of a non-INVITE request or of a response to an INVITE.
     pub(crate) t2: Duration,
-    /// How long a message may stay in the network.
+    /// Time that a message may stay in the network.
     pub(crate) t4: Duration,
 }
 
@@ -26,7 +26,7 @@ impl Times {
     }
 }
 
-/// What fires in a transaction.
+/// Timers of a transaction.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Timer {
     /// INVITE retransmission (RFC 3261 §17.1.1.2).
@@ -35,19 +35,19 @@ pub(crate) enum Timer {
     B,
     /// Wait for retransmitted responses to an INVITE.
     D,
-    /// Non-INVITE retransmission (§17.1.2.2), that of a CANCEL too.
+    /// Non-INVITE retransmission (RFC 3261 §17.1.2.2), that of a CANCEL too.
     E,
-    /// Non-INVITE transaction timeout; started with a CANCEL, what its INVITE may still take (§9.1).
+    /// Non-INVITE transaction timeout; started with a CANCEL, what its INVITE may still take (RFC 3261 §9.1).
     F,
-    /// Retransmission of a final response to an INVITE other than 2xx (§17.2.1).
+    /// Retransmission of a final response to an INVITE other than 2xx (RFC 3261 §17.2.1).
     G,
     /// Wait for the ACK of such a response.
     H,
     /// Wait for retransmitted INVITEs and ACKs once that ACK came.
     I,
-    /// Wait for retransmitted non-INVITE requests (§17.2.2).
+    /// Wait for retransmitted non-INVITE requests (RFC 3261 §17.2.2).
     J,
-    /// Wait for retransmitted responses to a non-INVITE request (§17.1.2.2).
+    /// Wait for retransmitted responses to a non-INVITE request (RFC 3261 §17.1.2.2).
     K,
     /// Wait for retransmitted INVITEs after a 2xx (RFC 6026 §7.1), and for its ACK (RFC 3261 §13.3.1.4).
     L,
@@ -58,7 +58,7 @@ pub(crate) enum Timer {
 }
 
 impl Timer {
-    /// How long it runs; for one that retransmits, after `sent` transmissions so far.
+    /// Duration; for one that retransmits, after `sent` transmissions so far.
     pub(crate) fn length(self, sent: u8, times: Times, transport: Transport) -> Duration {
         let doubled = times.t1 * (1 << sent.saturating_sub(1).min(7));
         let unless_reliable = |length| {
@@ -78,7 +78,7 @@ impl Timer {
         }
     }
 
-    /// Whether it repeats, in contrast to ending a state.
+    /// Returns true if it repeats, in contrast to ending a state.
     pub(crate) fn retransmits(self) -> bool {
         match self {
             Self::A | Self::E | Self::G | Self::Answer => true,
@@ -116,7 +116,7 @@ impl From<ServerTx> for Tx {
     }
 }
 
-/// What the wheel says when a timer fires.
+/// A timer that fired, with its transaction.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Alarm {
     pub(crate) tx: Tx,

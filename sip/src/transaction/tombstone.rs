@@ -1,4 +1,4 @@
-//! What is left of a finished server transaction: enough to know its retransmissions, and to answer them by printing
+//! Remainder of a finished server transaction: enough to know its retransmissions, and to answer them by printing
 //! the same status and To-tag once more (RFC 3261 §17.2, RFC 6026 §7.1).
 //!
 //! 64 octets each, in the order in which they expire, bounded; the oldest yields when there is no room.
@@ -14,7 +14,7 @@ use crate::slot::{Minter, Slot};
 
 use super::timer::{Timer, Times};
 
-/// How long a tombstone stands, by the timer that its transaction had last.
+/// Lifetime of a tombstone, by the timer that its transaction had last.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Lasting {
     /// Timer I: an INVITE refused, its ACK received.
@@ -170,7 +170,7 @@ impl Tombstones {
         self.take_first(lasting)
     }
 
-    /// When to sweep next: in the second after a tombstone has fallen, for none of them is in a hurry.
+    /// Moment to sweep next: in the second after a tombstone has fallen, for none of them is in a hurry.
     pub(crate) fn next_sweep(&self) -> Option<Moment> {
         let first = |ring: &Ring| ring.queue.front().map(|front| front.deadline);
         let earliest = first(&self.t4)

@@ -1,8 +1,8 @@
-//! What may be wrong with a message, and what the answer to it is made from (RFC 3261 §7.3, §18.3, §21.4.1).
+//! Faults of a message, and the parts that the answer to it is made from (RFC 3261 §7.3, §18.3, §21.4.1).
 
 use super::{HeaderName, Message};
 
-/// What is wrong with a message.
+/// Fault of a message.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 pub enum Fault {
     /// No octets but line ends.
@@ -79,11 +79,11 @@ impl Fault {
 /// A message that is refused.
 #[derive(Debug)]
 pub struct Malformed<'m> {
-    /// What is wrong; the first fault, if there are several.
+    /// The fault; the first, if there are several.
     pub fault: Fault,
     /// The status of the answer.
     pub status: u16,
-    /// What the answer is made from: its values may be empty, but its top Via can be read. `None` if the message is to
+    /// The parts that the answer is made from: their values may be empty, but its top Via can be read. `None` if the message is to
     /// be dropped: a response, an ACK, or nothing that an answer would reach its sender by.
     pub answer: Option<Box<Message<'m>>>,
 }

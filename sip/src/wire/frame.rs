@@ -6,7 +6,7 @@ use super::HeaderName;
 use super::lex::{MAX_MESSAGE, content_length};
 use crate::header::text;
 
-/// What a stream holds next.
+/// Next piece of a stream.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Frame<'s> {
     /// A whole message.
@@ -21,7 +21,7 @@ pub enum FrameFault {
     /// A message of more than 64 KiB.
     #[error("a message on the stream is too large")]
     TooLarge,
-    /// What comes is no message: another protocol, TLS without being asked for it.
+    /// The stream isn't SIP: another protocol, TLS without being asked for it.
     #[error("the stream doesn't carry SIP")]
     NotSip,
     /// Without Content-Length the end of the message can't be found.
@@ -38,7 +38,7 @@ pub struct Framer {
     octets: Vec<u8>,
     /// Octets of frames that were given out.
     used: usize,
-    /// How far the end of the header has been looked for, behind `used`.
+    /// Octets behind `used` in which the end of the header has been looked for.
     searched: usize,
     /// The length of the message that begins at `used`, once its header is whole.
     length: Option<usize>,
@@ -62,7 +62,7 @@ impl Framer {
         self.octets.extend_from_slice(octets);
     }
 
-    /// Whether a message has begun and not ended, so that its sender owes the rest.
+    /// Returns true if a message has begun and not ended, so that its sender owes the rest.
     pub fn is_within_message(&self) -> bool {
         self.octets[self.used..]
             .iter()
@@ -74,7 +74,7 @@ impl Framer {
         self.octets.len() - self.used
     }
 
-    /// Whether nothing waits.
+    /// Returns true if nothing waits.
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }

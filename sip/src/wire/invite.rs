@@ -95,7 +95,7 @@ impl Invite {
         }
     }
 
-    /// Whether `rsip` refused the request and its value was built from the lexer's parts.
+    /// Returns true if `rsip` refused the request and its value was built from the lexer's parts.
     pub const fn built_from_parts(&self) -> bool {
         self.built_from_parts
     }
@@ -137,7 +137,7 @@ impl Invite {
             .collect()
     }
 
-    /// Whether the caller wants to stay unknown: a From that names nobody, or Privacy that asks for it.
+    /// Returns true if the caller wants to stay unknown: a From that names nobody, or Privacy that asks for it.
     pub const fn is_anonymous(&self) -> bool {
         self.is_anonymous
     }
@@ -172,7 +172,7 @@ impl Invite {
         check(self.has_top_via(message), "Via")
     }
 
-    /// Whether `rsip` has this tag in a header, whose text the lexer has as `ours`. The same text need not be read twice.
+    /// Returns true if `rsip` has this tag in a header, whose text the lexer has as `ours`. The same text need not be read twice.
     fn has_tag(&self, name: &str, ours: &[u8], tag: Option<&[u8]>) -> bool {
         let Some(theirs) = self.value(name).map(str::as_bytes) else {
             return tag.is_none();

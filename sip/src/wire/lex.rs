@@ -23,7 +23,7 @@ pub const MAX_LINE: usize = 8_192;
 /// The most Vias.
 pub const MAX_VIAS: usize = 70;
 
-/// How the octets came.
+/// Framing of the octets, by the transport that brought them.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Framing {
     /// A datagram: Content-Length may be absent, and what is behind the body is ignored.
@@ -35,7 +35,7 @@ pub enum Framing {
 /// Reads one message.
 ///
 /// # Errors
-/// What is wrong with it, and what its answer is made from.
+/// A fault, and the parts that its answer is made from.
 pub fn lex(octets: &[u8], framing: Framing) -> Result<Message<'_>, Malformed<'_>> {
     let octets = without_leading_lines(octets);
     if octets.is_empty() {
@@ -356,7 +356,7 @@ impl<'m> Lexer<'m> {
         call_id
     }
 
-    /// What can't be read is number 0 of no method: an answer repeats it as it came.
+    /// Reads CSeq. One that can't be read is number 0 of no method: an answer repeats it as it came.
     fn cseq(&mut self, start: &StartLine) -> (CSeq, &'m [u8]) {
         let value = self.single(HeaderName::CSeq);
         let Ok((cseq, token)) = CSeq::parse(value) else {
@@ -426,7 +426,7 @@ fn blanks_before(value: &[u8]) -> usize {
         .count()
 }
 
-/// What no Request-URI may hold breaks the request line; the rest is for whoever reads URIs.
+/// Returns true for an octet that no Request-URI may hold, which breaks the request line. The URI's parser judges the rest.
 const fn is_no_uri_octet(octet: u8) -> bool {
     matches!(octet, 0..=b' ' | b'<' | b'>' | b'"' | 0x7f)
 }

@@ -97,7 +97,7 @@ pub(crate) struct RequestKeys {
 /// One header line.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Header<'m> {
-    /// Which header.
+    /// Name of the header.
     pub name: HeaderName,
     /// Its name as sent.
     pub raw_name: &'m [u8],
@@ -122,7 +122,7 @@ pub(crate) fn unfold(value: &[u8]) -> Cow<'_, [u8]> {
 }
 
 impl<'m> Message<'m> {
-    /// Whether it is a request.
+    /// Returns true if it is a request.
     pub const fn is_request(&self) -> bool {
         matches!(self.start, StartLine::Request { .. })
     }
@@ -233,7 +233,7 @@ impl<'m> Message<'m> {
         })
     }
 
-    /// Whether there is a line of that name.
+    /// Returns true if there is a line of that name.
     pub const fn has(&self, name: HeaderName) -> bool {
         self.present.contains(name)
     }
@@ -262,7 +262,7 @@ impl<'m> Message<'m> {
         self.headers().find(named).map(|header| header.value)
     }
 
-    /// Whether a list of tokens (Supported, Require, Allow, …) holds one; case doesn't matter.
+    /// Returns true if a list of tokens (Supported, Require, Allow, …) holds one; case doesn't matter.
     pub fn has_token(&self, name: HeaderName, token: &str) -> bool {
         let token = token.as_bytes();
         self.all(name).any(|list| {

@@ -1,4 +1,4 @@
-//! What `rsip` is given to read, and its headers by their names: full names, one line a header, one Via a line, no body.
+//! Normal form of a request for `rsip` to read, and its headers by their names: full names, one line a header, one Via a line, no body.
 //!
 //! `rsip` 0.4.0 doesn't know compact forms, refuses folds and blanks before the colon, and loses the second
 //! of two Vias on a line; none of that reaches it. It is given what identifies a request and what facts come from; the other
@@ -47,7 +47,7 @@ pub(super) fn lines<'a>(
     })
 }
 
-/// Whether [`Invite`](super::invite::Invite) looks at a header; any that the lexer doesn't know may be asked by its name.
+/// Returns true if [`Invite`](super::invite::Invite) looks at a header; any that the lexer doesn't know may be asked by its name.
 const fn is_asked(name: HeaderName) -> bool {
     use HeaderName as H;
     matches!(
