@@ -47,7 +47,7 @@ const CALLS: usize = 5_000;
 const FRESH_CALLS: usize = 2_500;
 /// Seeds that found a fault, and the fault. A seed names its run for as long as plans are drawn in the same way: a fault that must never come back is
 /// a case in `cases` as well.
-const FOUND: [(u64, &str); 2] = [
+const FOUND: [(u64, &str); 3] = [
     (
         8546,
         "a BYE of a target that was given up was dropped until the call was up",
@@ -55,6 +55,10 @@ const FOUND: [(u64, &str); 2] = [
     (
         14_037_862_765_954_688_682,
         "the judge took the CSeq of an early dialog for that of the fork which answered",
+    ),
+    (
+        1_353_243_889_500_922_999,
+        "the judge wanted a refresh though a BYE for the early dialog had crossed the 2xx",
     ),
 ];
 /// Failed seeds after which a run stops.
