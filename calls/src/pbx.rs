@@ -73,6 +73,17 @@ impl Pbx {
         }
     }
 
+    /// Returns whether a NOTIFY with this status says that the transfer never began, so that the caller is where it was. Asterisk has one
+    /// status for each thing that keeps it from beginning; what its dialplan comes to is 486 or 503.
+    pub(crate) const fn never_began(self, status: u16) -> bool {
+        match self {
+            Self::Asterisk | Self::FreePbx => matches!(status, 400 | 403 | 404 | 500),
+            Self::FreeSwitch | Self::ThreeCx | Self::Yeastar | Self::Cisco | Self::Grandstream => {
+                false
+            }
+        }
+    }
+
     /// Whether it looks for the user of a SIP Refer-To in its own dialplan, whatever the host.
     pub const fn ignores_host_of_refer_to(self) -> bool {
         match self {

@@ -16,6 +16,8 @@ pub(crate) struct Failure {
     pub(crate) status: Status,
     /// The cause by Q.850, where the peer named one.
     pub(crate) cause: Option<u8>,
+    /// The peer has said so itself.
+    pub(crate) is_answer: bool,
 }
 
 /// No place is left, or there was none.
@@ -24,6 +26,7 @@ pub(crate) const UNREACHABLE: Failure = Failure {
     reason: Reason::TrunkUnreachable,
     status: Status::Failed,
     cause: None,
+    is_answer: false,
 };
 
 /// The rule on addresses forbids all places.
@@ -47,6 +50,7 @@ pub(super) fn failure(status: u16, message: &Message<'_>) -> Failure {
         reason: said,
         status: said.unanswered(),
         cause,
+        is_answer: true,
     }
 }
 

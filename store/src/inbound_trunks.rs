@@ -160,7 +160,8 @@ pub fn update(
     tx.run(
         "UPDATE inbound_trunks SET name = $2, krisp_enabled = $3, allowed_addresses = $4, default_country = $5,
              refer_to_format = $6, refer_host = $7, refer_headers_in_uri = $8, bridge_when_refer_fails = $9,
-             max_concurrent_calls = $10, updated_at = $11, operator_addresses = $12, transfer_way = $13, rtp_from_any_address = $14
+             max_concurrent_calls = $10, updated_at = $11, operator_addresses = $12, transfer_way = $13, rtp_from_any_address = $14,
+             refer_kept_caller_at = $15
          WHERE org_id = $1",
         &[
             &org,
@@ -177,6 +178,7 @@ pub fn update(
             &to_json(&trunk.operator_addresses),
             &trunk.transfer_way.as_str(),
             &trunk.rtp_from_any_address,
+            &trunk.refer_kept_caller_at,
         ],
     )?;
 
@@ -543,6 +545,10 @@ impl InboundTrunk {
         set(&mut self.refer_to_format, change.refer_to_format);
         set(&mut self.refer_host, change.refer_host);
         set(&mut self.refer_headers_in_uri, change.refer_headers_in_uri);
+        if change.transfer_way == Some(TransferWay::Bridge) {
+            // Who asks for a bridge has no trust in what was learnt.
+            self.refer_kept_caller_at = None;
+        }
         set(&mut self.transfer_way, change.transfer_way);
         set(
             &mut self.bridge_when_refer_fails,

@@ -165,14 +165,29 @@ pub fn update(
 ) -> Result<OutboundTrunk, Error> {
     lock_org(tx, org)?;
     let sql = "UPDATE outbound_trunks SET name = COALESCE($3, name), updated_at = $4, transfer_way = COALESCE($5, transfer_way),
-             digest_require_qop = COALESCE($6, digest_require_qop), auth_realms = COALESCE($7, auth_realms)
+             digest_require_qop = COALESCE($6, digest_require_qop), auth_realms = COALESCE($7, auth_realms),
+             refer_kept_caller_at = CASE WHEN $8 THEN NULL ELSE refer_kept_caller_at END
          WHERE org_id = $1 AND id = $2 RETURNING *";
     let (name, way) = (&change.name, change.transfer_way.map(TransferWay::as_str));
     let (qop, realms) = (
         change.digest_require_qop,
         change.forgets_realms.then_some("[]"),
     );
-    let row: Option<Row> = tx.one(sql, &[&org, &trunk, &name, &now, &way, &qop, &realms])?;
+    // Who asks for a bridge has no trust in what was learnt.
+    let forgets_learnt = change.transfer_way == Some(TransferWay::Bridge);
+    let row: Option<Row> = tx.one(
+        sql,
+        &[
+            &org,
+            &trunk,
+            &name,
+            &now,
+            &way,
+            &qop,
+            &realms,
+            &forgets_learnt,
+        ],
+    )?;
     let row = row.ok_or(Wrong::Absent(Kind::OutboundTrunk))?;
     let trunk = row.open(&tx.keyring())?;
     tx.changed(Change::Org(org), now);

@@ -487,6 +487,67 @@ fn a_pbx_that_keeps_its_caller_is_learnt() {
     let shown = pbx.transferred(&daemon, "failed");
     assert_eq!(shown["transfer"]["caller_may_be_gone"], false, "{shown}");
     assert_eq!(pbx.so_far(), [] as [&str; 0]);
+
+    // Set to `bridge`, the trunk forgets it.
+    trunk(&daemon, &json!({"transfer_way": "bridge"}));
+    trunk(&daemon, &json!({"transfer_way": "auto"}));
+    let shown = daemon.shown("/phone/sip/inbound-trunk");
+    assert_eq!(
+        shown["transfer_way_in_force"]["reason"], "not_proven",
+        "{shown}"
+    );
+    assert_eq!(pbx.peer.hang_up(&pbx.dialling, 99, &pbx.tag), 200);
+}
+
+/// Asterisk says 400, 403, 404 or 500 where a transfer can't begin: its caller is where it was. Nothing is learnt from it.
+#[test]
+fn a_transfer_that_never_began_loses_nobody() {
+    let daemon = daemon();
+    let as_refer = json!({"transfer_way": "refer", "bridge_when_refer_fails": false});
+    trunk(&daemon, &as_refer);
+    let pbx = Pbx::calls(&daemon, "begun", ASTERISK);
+    for status in [400, 403, 404, 500] {
+        pbx.transfers(&daemon, "Sales");
+        pbx.accepts_refer();
+        pbx.notifies(&format!("SIP/2.0 {status} No\r\n"), OVER);
+        let shown = pbx.transferred(&daemon, "failed");
+        assert_eq!(shown["transfer"]["sip_code"], status, "{shown}");
+        assert_eq!(shown["transfer"]["caller_may_be_gone"], false, "{shown}");
+        let lines = "Content-Type: application/dtmf-relay\r\n";
+        assert_eq!(pbx.says("INFO", lines, "Signal=#\r\n"), 200);
+    }
+    assert_eq!(
+        pbx.so_far(),
+        [] as [&str; 0],
+        "it isn't probed or hung up on"
+    );
+
+    daemon.house.settle();
+    trunk(
+        &daemon,
+        &json!({"transfer_way": "auto", "bridge_when_refer_fails": true}),
+    );
+    let shown = daemon.shown("/phone/sip/inbound-trunk");
+    assert_eq!(
+        shown["transfer_way_in_force"]["reason"], "not_proven",
+        "{shown}"
+    );
+    assert_eq!(pbx.peer.hang_up(&pbx.dialling, 99, &pbx.tag), 200);
+}
+
+/// A dialplan of Asterisk that comes to nothing is 503, to an INVITE as after a REFER; after a REFER it has lost the caller.
+#[test]
+fn a_dialplan_that_failed_is_not_asked_by_refer() {
+    let daemon = daemon();
+    trunk(&daemon, &json!({"transfer_way": "bridge"}));
+    let pbx = Pbx::calls(&daemon, "congested", ASTERISK);
+    pbx.transfers(&daemon, "Sales");
+    let invite = pbx.request("INVITE");
+    pbx.answers(&invite, "503 Service Unavailable");
+    let shown = pbx.transferred(&daemon, "failed");
+    assert_eq!(shown["transfer"]["way"], "bridge", "{shown}");
+    assert_eq!(shown["transfer"]["sip_code"], 503, "{shown}");
+    assert_eq!(pbx.so_far(), [] as [&str; 0], "no REFER");
     assert_eq!(pbx.peer.hang_up(&pbx.dialling, 99, &pbx.tag), 200);
 }
 

@@ -82,6 +82,7 @@ impl InviteClient {
                 reason,
                 status: reason.unanswered(),
                 cause: None,
+                is_answer: false,
             },
             said: Box::default(),
             message: None,

@@ -2,7 +2,8 @@
 //!
 //! Asterisk and FreeSWITCH have taken the caller into their dialplan by then. They are asked whether they still know the call, and hung up on
 //! unless they show that they have the caller. Where the destination couldn't be reached through the PBX at all (404, 484, 604), it is
-//! called from here, if the dialog still answers.
+//! called from here, if the dialog still answers. So it is where Asterisk says that it never began (400, 403, 404, 500): then it has its
+//! caller, and isn't hung up on.
 
 use std::time::Duration;
 
@@ -28,8 +29,10 @@ impl Call {
         };
         transfer.heard = status;
         let parting = transfer.wait == Wait::Parting;
+        let may_bridge = !parting && transfer.plan.bridges_after(status);
         let is_unknown_there = matches!(status, 404 | 484 | 604);
-        if is_unknown_there && !parting && transfer.plan.bridges_after(status) && self.probe(cx) {
+        let calls_it = may_bridge && (is_unknown_there || self.never_began(status));
+        if calls_it && self.probe(cx) {
             return self.wait_for(cx, Wait::Probe, Some(PROBED));
         }
         self.refer_failed(cx);
@@ -37,19 +40,28 @@ impl Call {
 
     /// The transfer has failed with what was heard last.
     pub(super) fn refer_failed(&mut self, cx: &mut Cx<'_>) {
-        let loses = self.loses_caller();
+        let Some(status) = self.transfer.as_deref().map(|transfer| transfer.heard) else {
+            return;
+        };
+        let loses = self.loses_caller() && !self.never_began(status);
         let Some(transfer) = self.transfer.as_deref_mut() else {
             return;
         };
         let parting = transfer.wait == Wait::Parting;
         transfer.record.caller_may_be_gone = loses && !parting;
-        transfer.has_failed_after_refer = !parting;
-        let status = transfer.heard;
+        transfer.has_failed_after_refer = !parting && shows_who_keeps(status);
+
         self.settle(cx, State::Failed, Some(status));
         if loses && !parting && self.status() == CallStatus::Up {
             self.probe(cx);
             self.wait_for(cx, Wait::Caller, Some(SHOWN));
         }
+    }
+
+    /// Returns whether the PBX says by this status that it never began the transfer.
+    fn never_began(&self, status: u16) -> bool {
+        let pbx = self.trunk().and_then(|trunk| trunk.abilities.pbx);
+        pbx.is_some_and(|pbx| pbx.never_began(status))
     }
 
     /// Asks the PBX whether it still knows the call; once is enough.
@@ -123,4 +135,10 @@ impl Call {
         }
         self.tell_transfer(cx);
     }
+}
+
+/// Returns whether a PBX that still has its caller after this status keeps it whenever a transfer fails. A status that may mean that the
+/// transfer never began shows nothing: a PBX that loses callers has the caller then as well.
+const fn shows_who_keeps(status: u16) -> bool {
+    !matches!(status, 400 | 403 | 404 | 484 | 500 | 604)
 }

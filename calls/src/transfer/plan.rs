@@ -193,7 +193,12 @@ impl Call {
 
     /// A bridge has failed before anything rang: the PBX may know a way. False if it isn't asked.
     pub(super) fn refers_instead(&mut self, cx: &mut Cx<'_>, failure: &Failure) -> bool {
-        let is_out_of_reach = matches!(failure.sip_code, 401 | 403 | 404 | 407 | 408 | 503);
+        let is_out_of_reach = match failure.sip_code {
+            401 | 403 | 404 | 407 | 408 => true,
+            // The PBX's own 503 comes out of the dialplan into which a REFER would take the caller.
+            503 => !(failure.is_answer && self.loses_caller()),
+            _ => false,
+        };
         let Some(transfer) = self.transfer.as_deref_mut() else {
             return false;
         };
