@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use trunkline_calls::{Calls, Foreign, Reason};
 use trunkline_model::attempt::{Attempt, AttemptOutcome};
-use trunkline_model::record::{Direction, Ended, Fact, HangupBy, Status};
+use trunkline_model::record::{Direction, Ended, Fact, HangupBy, Started, Status};
 use trunkline_net::listener::udp::Sent;
+use trunkline_routing::{Outcome, Step};
 use trunkline_sip::endpoint::{Counts, Endpoint, LargeRequest, Stats};
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::Message;
@@ -36,8 +37,8 @@ pub(crate) struct Observer {
 /// Call that is up, as it is counted.
 #[derive(Debug)]
 struct ObservedCall {
-    direction: Direction,
-    began: Moment,
+    /// What its INVITE says; the list of live calls holds it as well.
+    started: Arc<Started>,
     has_rung: bool,
     answered: Option<Moment>,
 }
@@ -81,8 +82,7 @@ impl Observer {
 
                 self.metrics.call_started(started.direction);
                 let call = ObservedCall {
-                    direction: started.direction,
-                    began: started.at,
+                    started: Arc::clone(started),
                     has_rung: false,
                     answered: None,
                 };
@@ -99,13 +99,10 @@ impl Observer {
                 {
                     call.rang(&self.metrics, *at);
                     call.answered = Some(*at);
-                    self.metrics.answered(at.since(call.began));
+                    self.metrics.answered(at.since(call.started.at));
                 }
             }
-            Fact::Ended(ended) => {
-                log_end(ended);
-                self.ended(ended);
-            }
+            Fact::Ended(ended) => self.ended(ended),
             Fact::Transfer(transfer) => tracing::debug!(
                 call.id = %transfer.call,
                 org.id = %transfer.org,
@@ -122,10 +119,11 @@ impl Observer {
 
     fn ended(&mut self, ended: &Ended) {
         let call = self.calls.remove(&ended.call);
+        log_end(ended, call.as_ref());
         // A call that was refused at once has begun all the same.
         let direction = call
             .as_ref()
-            .map_or(Direction::Inbound, |call| call.direction);
+            .map_or(Direction::Inbound, |call| call.started.direction);
         metrics::calls_ended(direction.as_str(), ended.status.as_str(), 1);
 
         match call.and_then(|call| call.answered) {
@@ -252,7 +250,7 @@ impl ObservedCall {
     /// Records the post-dial delay at the first sign of the callee (RFC 6076 §4.3.1 measures it up to the same responses).
     fn rang(&mut self, metrics: &ShardMetrics, at: Moment) {
         if !std::mem::replace(&mut self.has_rung, true) {
-            metrics.rang(self.direction, at.since(self.began));
+            metrics.rang(self.started.direction, at.since(self.started.at));
         }
     }
 }
@@ -298,26 +296,56 @@ fn log_attempt(attempt: &Attempt) {
     }
 }
 
-/// Logs the end of a call: at `info` if something went wrong, else at `debug`.
-fn log_end(ended: &Ended) {
-    let (status, hangup_by) = (ended.status.as_str(), ended.hangup_by.as_str());
-    let reason = ended.reason.as_deref().unwrap_or_default();
-    match ended.status {
-        Status::Failed | Status::Refused | Status::Lost => {
-            tracing::info!(call.id = %ended.call, org.id = %ended.org, status, sip_code = ended.sip_code, reason, hangup_by, "call ended");
-        }
-        Status::Queued
-        | Status::Ringing
-        | Status::InProgress
-        | Status::Completed
-        | Status::Busy
-        | Status::NoAnswer
-        | Status::Canceled
-        | Status::Transferred => {
-            tracing::debug!(call.id = %ended.call, org.id = %ended.org, status, sip_code = ended.sip_code, reason, hangup_by, "call ended");
-        }
+/// Logs the end of a call: who called whom, which agent and how it was chosen, for how long, and who ended it.
+fn log_end(ended: &Ended, call: Option<&ObservedCall>) {
+    let started = call.map(|call| &*call.started);
+    let talked = call.and_then(|call| Some(ended.at.since(call.answered?)));
+    let decision = started.and_then(|started| started.decision.as_deref());
+    let chosen_by = decision.and_then(|decision| match decision.outcome {
+        Outcome::Agent { step, .. } => Some(step_name(step)),
+        Outcome::AgentBusy { .. } | Outcome::NoAgent => None,
+    });
+
+    tracing::info!(
+        call.id = %ended.call,
+        org.id = %ended.org,
+        direction = started.map(|started| started.direction.as_str()),
+        from = started.map(|started| match started.withholds_caller() {
+            true => "anonymous".to_owned(),
+            false => last_digits(&started.from),
+        }),
+        to = started.map(|started| last_digits(&started.to)),
+        agent.id = started.and_then(|started| started.agent).map(tracing::field::display),
+        chosen_by,
+        status = ended.status.as_str(),
+        sip_code = ended.sip_code,
+        reason = ended.reason.as_deref(),
+        talked_ms = talked.map(|talked| u64::try_from(talked.as_millis()).unwrap_or(u64::MAX)),
+        hangup_by = ended.hangup_by.as_str(),
+        "call ended"
+    );
+}
+
+/// Name of the routing step that found the agent, as the API has it.
+const fn step_name(step: Step) -> &'static str {
+    match step {
+        Step::Header => "header",
+        Step::AssignedNumber => "assigned_number",
+        Step::TrunkNumbers => "trunk_numbers",
+        Step::FirstAvailable => "first_available",
     }
 }
+
+/// The last three digits of a number: enough to find a call, and no number that would have to be erased from the log.
+fn last_digits(number: &str) -> String {
+    const SHOWN: usize = 3;
+    let digits: Vec<char> = number.chars().filter(char::is_ascii_digit).collect();
+    let shown: String = digits[digits.len().saturating_sub(SHOWN)..]
+        .iter()
+        .collect();
+    format!("…{shown}")
+}
+
 /// Returns true if no shard has warned about this peer in the last ten minutes; all shards would say the same.
 fn should_warn(peer: SocketAddr, now: Moment) -> bool {
     const LATELY: Duration = Duration::from_secs(600);

@@ -22,7 +22,7 @@ fn subscriber<W>(log: &Log, writer: W) -> impl Subscriber + Send + Sync
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
-    let filter = EnvFilter::builder().parse_lossy(&log.level);
+    let filter = EnvFilter::builder().parse_lossy(directives(&log.level));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(writer)
@@ -32,6 +32,14 @@ where
         .fmt_fields(Fields(log.format))
         .event_format(Line(log.format))
         .finish()
+}
+
+/// Returns the configured directives, with the database driver kept quiet unless they name it: it logs each statement, and slow ones again.
+fn directives(level: &str) -> String {
+    match level.contains("sqlx") {
+        true => level.to_owned(),
+        false => format!("{level},sqlx=error"),
+    }
 }
 
 /// Formatter of one event as one line.
@@ -266,6 +274,30 @@ mod tests {
             rest,
             "answered \\u{1b}[31m Bearer [hidden] password=[hidden] rtp_ms=12 peer=\"x y\" call.id=7 sip.call_id=a\\r\\nb\n"
         );
+    }
+
+    #[test]
+    fn the_database_driver_is_quiet_unless_asked() {
+        for (level, says) in [
+            ("info", false),
+            ("trace", false),
+            ("info,trunkline=debug", false),
+            ("info,sqlx=debug", true),
+            ("off,sqlx::query=trace", true),
+        ] {
+            let filter = EnvFilter::builder().parse_lossy(directives(level));
+            let lines = Lines::default();
+            let writer = lines.clone();
+            let subscriber = tracing_subscriber::fmt()
+                .with_env_filter(filter)
+                .with_writer(move || writer.clone())
+                .finish();
+            tracing::subscriber::with_default(subscriber, || {
+                tracing::debug!(target: "sqlx::query", "SELECT 1");
+            });
+            let said = !lines.0.lock().unwrap().is_empty();
+            assert_eq!(said, says, "{level}");
+        }
     }
 
     #[test]

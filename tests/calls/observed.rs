@@ -131,6 +131,27 @@ fn every_metric_exists_from_the_start_and_counts_a_call() {
     assert_eq!(answer.status(), Some(200), "{answer:?}");
     let call = daemon.answered_call();
     daemon.hang_up(&call);
+    let log = daemon.log();
+    let is_its_end = |line: &&str| line.contains(" INFO call ended") && line.contains(&call);
+    let line = log
+        .lines()
+        .find(is_its_end)
+        .unwrap_or_else(|| panic!("{log}"));
+    let agent = format!("agent.id={}", daemon.house.first_agent);
+    let digits = format!("to=…{}", &number[number.len() - 3..]);
+    for part in [
+        "direction=inbound",
+        "from=…001",
+        &digits,
+        &agent,
+        "chosen_by=",
+        "status=completed",
+        "talked_ms=",
+        "hangup_by=",
+    ] {
+        assert!(line.contains(part), "{part}: {line}");
+    }
+    assert!(!line.contains(&number[1..]), "{line}");
     let wrong = Credentials {
         password: "guess".to_owned(),
         ..daemon.credentials()
