@@ -35,6 +35,11 @@ dist:
 dist-test: dist
     packaging/test-install
 
+# The container image of what `dist` has built, looked at and run as a container would (root; jq)
+image: dist
+    packaging/image
+    packaging/test-image
+
 # Every figure the README claims: closed loop, fixed rate, OPTIONS, bytes a call, overload, leftovers
 bench *args: build
     target/release/trunkline-bench all --daemon {{daemon}} {{args}}
