@@ -1,4 +1,4 @@
-//! What falls due: first in, first out for each length of wait, so that setting and firing cost a push and a pop.
+//! Timers: first in, first out for each length of wait, so that setting and firing cost a push and a pop.
 //! Nothing is cancelled; what fires for a call that has moved on is ignored by its state.
 
 use std::collections::VecDeque;
@@ -10,7 +10,7 @@ pub const T1: u64 = 500_000;
 /// 64·T1: when a transaction gives up (Timers B, F, H).
 pub const GIVE_UP: u64 = 64 * T1;
 
-/// What is to be done.
+/// Work of a timer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum What {
     /// Timer A: the INVITE with this CSeq again.
@@ -30,9 +30,9 @@ pub enum What {
 /// One due thing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Due {
-    /// When, in microseconds.
+    /// Due time, in microseconds.
     pub at: u64,
-    /// How often it was done before.
+    /// Times that it was done before.
     pub round: u8,
     /// For which call.
     pub call: CallRef,
@@ -78,7 +78,7 @@ impl Schedule {
             .pop_front()
     }
 
-    /// When the next one is due.
+    /// Returns the due time of the next one.
     pub fn next(&self) -> Option<u64> {
         self.queues
             .iter()

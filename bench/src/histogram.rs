@@ -30,7 +30,7 @@ impl Histogram {
         self.highest = self.highest.max(micros);
     }
 
-    /// How many times were recorded.
+    /// Number of times recorded.
     pub fn total(&self) -> u64 {
         self.total
     }

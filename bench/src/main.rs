@@ -218,7 +218,7 @@ fn print(report: &Report, json: bool) {
     }
 }
 
-/// Whether all runs were without fault.
+/// Returns true if all runs were without fault.
 fn run(command: Command, show: &dyn Fn(&Report)) -> Result<bool, Fault> {
     let is_awake = command.common.awake;
     let setting = setting(command.common);
@@ -367,7 +367,7 @@ fn all(
         & tell(modes::tracing(setting, 1_000.0, 10, 3)?))
 }
 
-/// Whether all of them are without fault.
+/// Returns true if all of them are without fault.
 fn tell_each(reports: Vec<Report>, tell: &dyn Fn(Report) -> bool) -> bool {
     reports.into_iter().map(tell).filter(|well| !well).count() == 0
 }

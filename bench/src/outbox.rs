@@ -57,12 +57,12 @@ impl Outbox {
         self.ends.push((self.arena.len(), to));
     }
 
-    /// How many whole messages wait.
+    /// Number of whole messages that wait.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether none waits.
+    /// Returns true if none waits.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }

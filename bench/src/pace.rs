@@ -1,8 +1,8 @@
-//! When calls begin.
+//! Pace at which calls begin.
 
 use crate::engine::Engine;
 
-/// How many calls may begin before the sockets are looked at again.
+/// Most calls that begin before the sockets are looked at again.
 const BURST: u32 = 64;
 
 /// The rule by which calls begin.
@@ -18,11 +18,11 @@ pub enum Pace {
     Rate {
         /// Calls a second.
         per_second: f64,
-        /// When the next is due, in microseconds.
+        /// Due time of the next, in microseconds.
         next: f64,
-        /// How many may still begin.
+        /// Number that may still begin.
         left: u64,
-        /// How late the generator itself was at worst, in microseconds.
+        /// Greatest lateness of the generator itself, in microseconds.
         lag: u64,
     },
     /// OPTIONS, so many at once.

@@ -1,4 +1,4 @@
-//! What a run found, as a table for people and as JSON for programs.
+//! Report of a run, as a table for people and as JSON for programs.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 /// Named figures in the order they were found, and what went wrong.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// What was run.
+    /// Mode that was run.
     pub title: String,
     rows: Vec<(&'static str, Value)>,
     /// Each a sentence; any of them makes the exit code 1.

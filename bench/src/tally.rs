@@ -1,4 +1,4 @@
-//! What happened, counted.
+//! Counters of a run.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -87,9 +87,9 @@ pub struct Tally {
     pub shed: u64,
     /// Why measured calls failed.
     pub failures: BTreeMap<Failure, u64>,
-    /// What the daemon sent again.
+    /// Messages that the daemon sent again.
     pub daemon: Repeats,
-    /// What we sent again.
+    /// Messages that we sent again.
     pub ours: Repeats,
     /// Datagrams that are no SIP message as it should be, and the first fault.
     pub malformed: u64,

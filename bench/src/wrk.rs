@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 
-/// What is asked again and again.
+/// Requests that are sent again and again.
 #[derive(Clone, Debug)]
 pub struct Asked<'a> {
     /// Paths with their queries, asked in turn.
@@ -15,7 +15,7 @@ pub struct Asked<'a> {
     pub post: Option<&'a str>,
 }
 
-/// What came of it.
+/// Result of a run.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Answered {
     /// Answers a second.

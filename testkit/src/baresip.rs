@@ -24,10 +24,10 @@ const MODULES: [&str; 3] = [
     "/opt/homebrew/lib/baresip/modules",
 ];
 
-/// What a call of four seconds sounded like.
+/// Sound of a call of four seconds.
 #[derive(Debug)]
 pub struct Baresip {
-    /// What was heard, 8 kHz mono.
+    /// Samples heard, 8 kHz mono.
     pub heard: Vec<i16>,
     pub output: String,
 }
@@ -111,7 +111,7 @@ impl Baresip {
         }
     }
 
-    /// How much of what was heard is this tone: 0 to 1.
+    /// Share of this tone in what was heard: 0 to 1.
     pub fn share_of(&self, hertz: f64) -> f64 {
         // The first half second may hold the silence before the echo set in.
         let heard = self.heard.get(RATE as usize / 2..).unwrap_or_default();
@@ -146,7 +146,7 @@ impl Phone {
         control.read_exact(&mut octets).expect("it says so");
     }
 
-    /// What it has printed.
+    /// Returns its output so far.
     pub fn output(&self) -> String {
         String::from_utf8_lossy(&fs::read(&self.log).unwrap_or_default()).into_owned()
     }

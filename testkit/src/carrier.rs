@@ -11,14 +11,14 @@ use crate::{Credentials, Deadline, Message, Responder};
 const REALM: &str = "carrier.example";
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How the carrier behaves, and what it has seen.
+/// Behaviour of the carrier, and the messages it has seen.
 #[derive(Debug)]
 pub struct Ways {
     /// It says nothing at all.
     pub silent: bool,
-    /// What it grants, in seconds.
+    /// Expiry that it grants, in seconds.
     pub grants: u32,
-    /// What it wants to be asked for at least.
+    /// Least expiry that it accepts (`Min-Expires`), in seconds.
     pub least: u32,
     /// It forgets its nonces so many times.
     pub forgets: u32,
@@ -89,7 +89,7 @@ impl Carrier {
     }
 }
 
-/// What checks a digest.
+/// Verifier of a digest.
 struct Desk {
     account: Credentials,
     /// The nonces that it has issued, and the count of their last use: they never age, and none is used twice.

@@ -14,17 +14,17 @@ pub struct Case {
     pub set: &'static str,
     pub name: String,
     pub octets: Vec<u8>,
-    /// What the lexer makes of it as a datagram.
+    /// The lexer's judgement of it as a datagram.
     pub lexer: Lexed,
-    /// How the INVITE comes to be read by `rsip`: `read`, `parts`, `differs`, or `-` for anything else.
+    /// Way in which `rsip` comes to read the INVITE: `read`, `parts`, `differs`, or `-` for anything else.
     pub rsip: String,
-    /// What the daemon answers over UDP: one status a message that it holds, none for silence.
+    /// The daemon's answers over UDP: one status a message that it holds, none for silence.
     pub udp: Vec<u16>,
-    /// The same over TCP, and what becomes of the connection.
+    /// The same over TCP, and the connection's state afterwards.
     pub tcp: (Vec<u16>, Stream),
 }
 
-/// What the lexer makes of a message.
+/// The lexer's judgement of a message.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Lexed {
     Valid,
@@ -34,7 +34,7 @@ pub enum Lexed {
     Dropped,
 }
 
-/// What becomes of a connection that has brought a message.
+/// State of a connection after it has brought a message.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Stream {
     /// It serves the next message.

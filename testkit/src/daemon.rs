@@ -233,14 +233,14 @@ impl House {
         run(self.folder.path(), &self.settings, arguments)
     }
 
-    /// What a command of the command line answers, whatever becomes of it.
+    /// Runs a command of the command line and returns its output, whatever the exit code.
     pub fn output(&self, arguments: &[&str]) -> Output {
         let mut command = command(self.folder.path(), &self.settings);
         let output = command.args(arguments).stdin(Stdio::null()).output();
         output.expect("the daemon's binary runs")
     }
 
-    /// What the doctor finds: its exit code and its report.
+    /// Runs the doctor; returns its exit code and its report.
     pub fn doctor(&self) -> (Option<i32>, Value) {
         let output = self.output(&["doctor", "--json"]);
         let report = serde_json::from_slice(&output.stdout);
@@ -342,7 +342,7 @@ impl Daemon {
         ended.unwrap_or_else(|| panic!("not {count} records of ended calls: {:?}", self.calls()))
     }
 
-    /// Whether the ends of these calls are rows. On a busy machine a call is shown as over before that, and nothing else knows of its end then: no
+    /// Returns true if the ends of these calls are rows. On a busy machine a call is shown as over before that, and nothing else knows of its end then: no
     /// event, no handoff, nor a command that reads the database.
     fn are_rows(&self, calls: &[Value]) -> bool {
         let rows = http::json_lines(self.house.http, "/phone/calls", &self.house.key);
@@ -432,7 +432,7 @@ impl Daemon {
         text(&call.expect("a call that is answered")["id"])
     }
 
-    /// What the API shows at `path`.
+    /// Returns what the API shows at `path`.
     pub fn shown(&self, path: &str) -> Value {
         http::json(self.house.http, path, &self.house.key)
     }

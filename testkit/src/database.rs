@@ -5,7 +5,7 @@ use uuid::Uuid;
 
 use crate::postgres;
 
-/// What the daemons on it seal its keys under.
+/// Key under which the daemons on it seal its keys.
 pub const MASTER_KEY: &str = "the tests' own master key, long enough";
 
 #[derive(Debug)]
@@ -28,7 +28,7 @@ impl Database {
         format!("{host}/{}", self.name)
     }
 
-    /// What a daemon is told.
+    /// Returns the environment variables of a daemon on it.
     pub fn environment(&self) -> Vec<(String, String)> {
         let settings = self.settings().into_iter();
         settings
@@ -51,7 +51,7 @@ impl Database {
         administer(&self.url(), sql.to_owned());
     }
 
-    /// What a query gives, which has one column of text.
+    /// Returns the rows of a query that has one column of text.
     pub fn texts(&self, sql: &'static str) -> Vec<String> {
         runtime().block_on(async {
             let mut connection = PgConnection::connect(&self.url())

@@ -6,7 +6,7 @@ use crate::peer::Peer;
 
 pub const ALLOW: &str = "Allow: INVITE, ACK, CANCEL, BYE, INFO, OPTIONS, UPDATE\r\n";
 
-/// What its requests have in common.
+/// Parts that its requests have in common.
 #[derive(Debug, Clone)]
 pub struct Dialog {
     /// The Request-URI.

@@ -95,7 +95,7 @@ impl Challenge {
     }
 }
 
-/// Whether a request proves in this header that its sender has this pair (RFC 2617 §3.2.2, MD5, with or without `qop`).
+/// Returns true if a request proves in this header that its sender has this pair (RFC 2617 §3.2.2, MD5, with or without `qop`).
 pub fn proves(request: &Message, header: &str, method: &str, credentials: &Credentials) -> bool {
     let parts = parts(request.header(header).unwrap_or_default());
     let part = |name: &str| parts.get(name).map_or("", String::as_str);

@@ -10,7 +10,7 @@ const AAAA: u16 = 28;
 const SRV: u16 = 33;
 const NAPTR: u16 = 35;
 
-/// What one name holds.
+/// Records of one name.
 #[derive(Debug, Clone)]
 pub enum Record {
     Address(Ipv4Addr),
@@ -23,7 +23,7 @@ pub enum Record {
     Pointer(u16, &'static str, &'static str),
 }
 
-/// What a name server does that fails.
+/// Ways in which a name server fails.
 #[derive(Debug, Clone, Copy)]
 pub enum Fault {
     /// It leaves every question for IPv6 addresses without an answer.

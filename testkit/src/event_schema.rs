@@ -1,4 +1,4 @@
-//! What is recorded is what the published schema says: no field more, none less, each of its type.
+//! Recorded events against the published schema: no field more, none less, each of its type.
 
 use serde_json::Value;
 

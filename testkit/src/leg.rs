@@ -83,7 +83,7 @@ pub fn refuse(end: &Peer, request: &Message, challenge: &str) {
     end.answer(request, "401 Unauthorized", &line, "");
 }
 
-/// What the daemon challenges everybody with: its realm and a nonce.
+/// Challenge of the daemon: its realm and a nonce.
 #[derive(Debug)]
 pub struct Harvest {
     pub realm: String,

@@ -1,4 +1,4 @@
-//! What the tests drive: the built daemon, databases for it, and the peers that call it and are called; and what several of them judge by. Of
+//! Things that the tests drive: the built daemon, databases for it, and the peers that call it and are called; and the corpora that several of them judge by. Of
 //! Trunkline it uses `sip::wire` alone, to read messages: a fault in the daemon's transactions, dialogs or digest must not be repeated by what checks them.
 
 #![expect(

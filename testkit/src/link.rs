@@ -10,10 +10,10 @@ use trunkline_sip::wire::frame::{Frame, Framer};
 
 use crate::Message;
 
-/// How long one of several connections is listened to.
+/// Time for which one of several connections is listened to.
 const TURN: Duration = Duration::from_millis(2);
 
-/// What octets go by.
+/// The socket that octets go by.
 #[derive(Debug)]
 pub enum Stream {
     Tcp(TcpStream),
@@ -134,7 +134,7 @@ impl Links {
 }
 
 impl Link {
-    /// Whether it is still open, and how many messages came.
+    /// Returns true if it is still open, and how many messages came.
     fn read(&mut self, wait: Duration, came: &mut VecDeque<Message>) -> (bool, usize) {
         let mut octets = [0; 4_096];
         let socket = self.stream.socket();

@@ -10,7 +10,7 @@ use trunkline_sip::wire::{self, Framing, HeaderName, lex};
 /// An SDP that is offered and answered.
 pub const SDP: &str = "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 9 RTP/AVP 0\r\n";
 
-/// What came, or was sent.
+/// A message that came, or was sent.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Message {
     octets: Vec<u8>,
@@ -74,7 +74,7 @@ impl Message {
         self.status() >= Some(200)
     }
 
-    /// Whether it is a response to a request of this method, or of this CSeq.
+    /// Returns true if it is a response to a request of this method, or of this CSeq.
     pub fn answers(&self, cseq: &str) -> bool {
         let of = self.header("CSeq").unwrap_or_default();
         let method = of.split(' ').next_back();

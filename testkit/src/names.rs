@@ -92,7 +92,7 @@ fn word(text: &str) -> &str {
     &text[..end]
 }
 
-/// Whether a word holds as many hex digits in a row as nothing that somebody wrote, or is a UUID.
+/// Returns true if a word holds as many hex digits in a row as nothing that somebody wrote, or is a UUID.
 fn is_random(word: &str) -> bool {
     let digits = |char: char| char.is_ascii_hexdigit() || char == '-';
     word.split(|char| !digits(char)).any(|run| {

@@ -17,7 +17,7 @@ pub struct Pbx {
     pub password: String,
     /// The user in To and From, whose address of record it registers.
     pub registers: String,
-    /// What its Via says.
+    /// Sent-by of its Via.
     pub sent_by: String,
     call_id: String,
     cseq: u32,
@@ -100,7 +100,7 @@ impl Pbx {
         heard
     }
 
-    /// Where it sends from.
+    /// Address that it sends from.
     pub fn address(&self) -> SocketAddr {
         self.peer.own
     }

@@ -16,11 +16,11 @@ use crate::{Deadline, Message};
 pub const LIMIT: Duration = Duration::from_secs(30);
 /// No test takes so long.
 pub const FOREVER: Duration = Duration::from_secs(3_600);
-/// How long something that need not come is waited for.
+/// Wait for something that need not come.
 const MOMENT: Duration = Duration::from_millis(200);
 /// After this a datagram is sent again that may have been lost where a buffer is full.
 const AGAIN: Duration = Duration::from_millis(500);
-/// How often a request is sent that may be lost, or shed since it waited too long for its turn, as happens on a busy machine.
+/// Times that a request is sent that may be lost, or shed since it waited too long for its turn, as happens on a busy machine.
 pub const TRIES: usize = 40;
 
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -58,7 +58,7 @@ pub struct Peer {
     /// Where it sends to: the daemon, or what has sent to it last where it only listens.
     far: Arc<Mutex<Option<SocketAddr>>>,
     probes: Arc<AtomicU32>,
-    /// What has come before, where that is passed over.
+    /// Messages that came before, where those are passed over.
     seen: Option<Arc<Mutex<HashSet<String>>>>,
 }
 
@@ -319,7 +319,7 @@ impl Peer {
         panic!("no answer to {request}");
     }
 
-    /// What comes for a message, until an OPTIONS behind it is answered.
+    /// Returns the answers to a message, until an OPTIONS behind it is answered.
     pub fn answers_to(&self, octets: impl AsRef<[u8]>) -> Vec<Message> {
         for _ in 0..TRIES {
             self.send(&octets);
@@ -331,7 +331,7 @@ impl Peer {
         panic!("no turn for a new INVITE");
     }
 
-    /// What comes until an OPTIONS sent now is answered.
+    /// Returns the messages that come until an OPTIONS sent now is answered.
     pub fn answers_until_probed(&self) -> Vec<Message> {
         let number = self.probes.fetch_add(1, Ordering::Relaxed) + 1;
         let mut answers = Vec::new();
@@ -364,13 +364,13 @@ impl Peer {
         )
     }
 
-    /// Whether the daemon answers on this connection.
+    /// Returns true if the daemon answers on this connection.
     pub fn is_served(&self) -> bool {
         self.send(self.probe(1));
         self.receive_within(LIMIT).is_some()
     }
 
-    /// What comes until the daemon closes the connection.
+    /// Returns the messages that come until the daemon closes the connection.
     pub fn answers_until_closed(&self) -> Vec<Message> {
         let answers = std::iter::from_fn(|| self.receive_within(LIMIT)).collect();
         assert!(self.is_closed(), "it stays open: {answers:?}");
@@ -391,7 +391,7 @@ impl Peer {
     }
 }
 
-/// Whether this says that an INVITE was shed.
+/// Returns true if this says that an INVITE was shed.
 pub fn is_shed(answer: &Message) -> bool {
     answer.status() == Some(503) && answer.header("Retry-After").is_some()
 }

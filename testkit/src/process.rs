@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 const POLL: Duration = Duration::from_millis(20);
 
-/// When waiting ends.
+/// End of a wait.
 #[derive(Debug, Clone, Copy)]
 pub struct Deadline(Instant);
 
@@ -126,7 +126,7 @@ pub fn trunkline() -> PathBuf {
     daemon
 }
 
-/// Whether these programs are there. Under CI a missing one fails the test; elsewhere the test says that it is skipped.
+/// Returns true if these programs are there. Under CI a missing one fails the test; elsewhere the test says that it is skipped.
 pub fn tools(names: &[&str]) -> bool {
     let missing: Vec<&str> = names
         .iter()

@@ -158,13 +158,13 @@ fn turned(media: &str, direction: &str, version: u32) -> String {
     media.replacen(" 8 IN IP", &format!(" {version} IN IP"), 1)
 }
 
-/// What a runtime says of itself.
+/// Headers in which a runtime describes itself.
 const RUNTIMES: &str = "Contact: <sip:runtime@[local_ip]:[local_port];transport=[transport]>";
 
 const OF_RUNTIME: &str = "v=0\no=runtime 3 8 IN IP4 127.0.0.1\ns=agent\nc=IN IP4 127.0.0.1\nt=0 0\nm=audio 42000 RTP/AVP 8 101\n\
 a=rtpmap:8 PCMA/8000\na=rtpmap:101 telephone-event/8000\na=sendrecv";
 
-/// What an answer repeats of its request.
+/// Headers that an answer repeats of its request.
 const LAST: &str = "[last_Via:]\n[last_From:]\n[last_To:]\n[last_Call-ID:]\n[last_CSeq:]";
 
 /// The caller's media once it hears somebody else: nothing has changed but the version.

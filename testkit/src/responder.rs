@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::Message;
 
-/// How long it may take until a responder has heard that it is to stop.
+/// Longest time until a responder has heard that it is to stop.
 const GLANCE: Duration = Duration::from_millis(50);
 
 /// Answers all that comes but ACKs.
@@ -112,7 +112,7 @@ impl Responder {
         of_it.collect()
     }
 
-    /// How many calls have come.
+    /// Number of calls that have come.
     pub fn taken(&self) -> usize {
         let invites = self.requests("INVITE");
         let calls: HashSet<_> = invites

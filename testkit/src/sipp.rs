@@ -13,7 +13,7 @@ use crate::trace::Trace;
 /// Longer than any scenario lasts.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// How long sipp may take to listen.
+/// Longest time that sipp may take to listen.
 const LISTENING: Duration = Duration::from_secs(30);
 
 /// A running sipp.
@@ -108,7 +108,7 @@ impl Peer {
         );
     }
 
-    /// What has passed so far.
+    /// Messages that have passed so far.
     pub fn so_far(&self) -> Trace {
         Trace::read(&self.messages)
     }
@@ -126,7 +126,7 @@ impl Peer {
     }
 }
 
-/// What a caller says of itself.
+/// Identity and behaviour of a caller.
 #[derive(Debug, Clone)]
 pub struct Caller {
     pub daemon: SocketAddr,
@@ -138,7 +138,7 @@ pub struct Caller {
     /// A whole header line beside the usual ones, such as the one that names an agent.
     pub extra_header: String,
     pub tcp: bool,
-    /// How long it stays in a call that it ends itself.
+    /// Length of a call that it ends itself.
     pub talks: Duration,
     /// What it says that it takes, where that isn't what the scenario has.
     pub allow: Option<&'static str>,
@@ -215,7 +215,7 @@ impl Caller {
     }
 }
 
-/// Where a runtime listens.
+/// Address at which a runtime listens.
 #[derive(Debug, Clone, Copy)]
 pub struct Runtime {
     address: SocketAddr,

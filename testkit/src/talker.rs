@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::dialog::Dialog;
 use crate::{Deadline, Message, Peer};
 
-/// How long RTP may take to be heard: packets of this many milliseconds, so often.
+/// Longest time until RTP is heard: packets of this many milliseconds, so often.
 const PACKET: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -145,7 +145,7 @@ impl Rtp {
         self.socket.send_to(octets, to).expect("it is sent");
     }
 
-    /// Whether a packet comes within the length of one.
+    /// Waits for a packet, for the length of one.
     pub fn hears(&self) -> Option<SocketAddr> {
         let mut octets = [0; 2_048];
         self.socket

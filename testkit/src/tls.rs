@@ -24,7 +24,7 @@ use crate::{Deadline, Message, Peer};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Who certifies, and the files of those that it has certified.
+/// A certificate authority, and the files of the certificates that it issued.
 #[derive(Debug)]
 pub struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
@@ -184,11 +184,11 @@ pub struct SecureRuntime {
     heard: JoinHandle<Heard>,
 }
 
-/// What a runtime on TLS has heard.
+/// Requests that a runtime on TLS has received.
 #[derive(Debug, Default)]
 pub struct Heard {
     pub requests: Vec<Message>,
-    /// Whether the client showed a certificate of the authority.
+    /// True if the client showed a certificate of the authority.
     pub knows_client: bool,
     /// Why there was no TLS.
     pub refused: Option<String>,

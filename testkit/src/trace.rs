@@ -1,4 +1,4 @@
-//! What a peer sent and received: sipp's message log, read back.
+//! Messages that a peer sent and received: sipp's message log, read back.
 
 use std::path::Path;
 
@@ -79,7 +79,7 @@ impl std::fmt::Display for Trace {
     }
 }
 
-/// Whether it came in, and the message.
+/// Returns true if it came in, and the message.
 fn read(block: &str) -> Option<(bool, Message)> {
     let (_, block) = block.split_once(" message ")?;
     let (direction, text) = block.split_once('\n')?;

@@ -1,4 +1,4 @@
-//! What the caller sends: templates of the size that phone systems send, patched for each call.
+//! Requests of the caller: templates of the size that phone systems send, patched for each call.
 
 use std::net::SocketAddrV4;
 
@@ -12,7 +12,7 @@ use crate::template::Template;
 const AGENT: &str = "User-Agent: trunkline-bench\r\n";
 const SUPPORTED: &str = "Supported: 100rel, timer, replaces, norefersub\r\n";
 
-/// What every call of the caller shares.
+/// Parts that every call of the caller shares.
 #[derive(Debug)]
 pub(super) struct Caller {
     server: SocketAddrV4,
@@ -160,7 +160,7 @@ impl Caller {
         true
     }
 
-    /// Whether the shared nonce is another than the one that `call` was challenged over.
+    /// Returns true if the shared nonce is another than the one that `call` was challenged over.
     pub(super) fn knows_newer(&self, call: &Call) -> bool {
         let shared = self.nonce.as_bytes();
         let challenged_over = call.authorized.then(|| call.nonce.as_bytes());

@@ -28,7 +28,7 @@ impl Gate {
         }
     }
 
-    /// Whether the request's credentials are right and new.
+    /// Returns true if the request's credentials are right and new.
     pub(super) fn admits(&mut self, request: &Message<'_>) -> bool {
         let Some((nonce, count)) = self.check(request.authorization) else {
             return false;

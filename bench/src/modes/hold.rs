@@ -1,4 +1,4 @@
-//! What a call costs in memory while it rings and while it is up.
+//! Memory of a call while it rings and while it is up.
 
 use super::bench::{Bench, Fault, Setting, blame, describe_wire, drain, make, run};
 use crate::calls::{CallRef, CalleeState, CallerState};

@@ -1,4 +1,4 @@
-//! What the daemon still holds when its load is over.
+//! State that the daemon still holds when its load is over.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! What is left of the best goodput when twice as many calls come.
+//! Share of the best goodput that remains when twice as many calls come.
 
 use super::bench::{Bench, Fault, Setting, describe, drain};
 use crate::exchange::Plan;
