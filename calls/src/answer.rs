@@ -158,8 +158,11 @@ impl Call {
             cx.look_up(&held.dialog, flow);
         }
         leg.abilities.update = allows(message, "UPDATE");
-        leg.session = SessionTimer::for_uac(message, Some(asked));
-        self.keep_way_open(cx, self.agent_id());
+        let agent = self.agent_id();
+        if let Some(session) = self.legs.session_mut(agent) {
+            session.timer = SessionTimer::for_uac(message, Some(asked));
+        }
+        self.keep_way_open(cx, agent);
     }
 
     /// 200 to the caller, and the call is up.
@@ -207,8 +210,8 @@ impl Call {
             return;
         };
         let contact = cx.contact(&trunk.flow, trunk.is_sips);
-        trunk.session = incoming.session();
-        self.remember_sdp(id, body);
+        let server = incoming.server();
+        let mut session = incoming.accepted(body);
         if self.heard().is_none() {
             self.held.take_offer(sdp_of(invite.body()));
             self.hear(id, invite);
@@ -218,7 +221,7 @@ impl Call {
         let Some(trunk) = self.legs.sip_mut(id) else {
             return;
         };
-        let (session, flow) = (trunk.session, trunk.flow);
+        let flow = trunk.flow;
         let Some(dialog) = trunk.dialog(fork) else {
             return;
         };
@@ -227,14 +230,12 @@ impl Call {
         cx.look_up(dialog, flow);
         let write = |head: &mut Head<'_>| {
             own_lines(head, &contact, methods);
-            if let Some(session) = &session {
-                session.response_lines(head);
+            if let Some(timer) = &session.timer {
+                timer.response_lines(head);
             }
             more(head, &config.header_prefix);
         };
-        let server = incoming.server();
         cx.respond(server, 200, Some(dialog.local_tag()), write, body);
-        let mut session = Session::begun_by(server);
         session.late_prack = incoming.relay.late_prack(fork);
         session.await_ack(AwaitedAck {
             cseq: invite.cseq().number,
@@ -381,10 +382,15 @@ impl Call {
         self.forget_left(pending.leg);
     }
 
-    /// Keeps the SDP that a leg has of us: a refresh may have to repeat it, to a peer that takes no UPDATE (RFC 4028 §7.4).
+    /// Keeps the SDP that a leg has of us.
     pub(crate) fn remember_sdp(&mut self, id: LegId, body: &[u8]) {
-        if let Some(leg) = self.leg(id).filter(|_| !body.is_empty()) {
-            leg.sdp = Some(sdp_of(body).into());
+        let Some(leg) = self.legs.get_mut(id) else {
+            return;
+        };
+        if let Some(session) = leg.session_mut() {
+            session.remember_sdp(body);
+        } else if let Some(incoming) = leg.incoming_mut() {
+            incoming.remember_sdp(body);
         }
     }
 }

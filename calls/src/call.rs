@@ -25,7 +25,7 @@ use super::privacy::CallerIdentity;
 use super::proofs::Again;
 use super::request_origin::RequestOrigin;
 use super::request_queue::RequestQueue;
-use super::transfer::{Bridged, Transfer};
+use super::transfer::Transfer;
 use super::uas_invite::UasInvite;
 use super::{has_sdp, sdp_of};
 
@@ -149,8 +149,6 @@ pub(crate) struct Call {
     pub(crate) outbound: Option<Box<Outbound>>,
     /// Both ends are being given each other's media by us, or have been.
     pub(crate) joining: Option<Box<Joining>>,
-    /// Somebody whom we have called has taken the agent's place.
-    pub(crate) bridged: Option<Bridged>,
     /// What the caller has offered and nobody has answered.
     pub(crate) proposed: Option<Box<[u8]>>,
     pub(crate) legs: Legs,
@@ -246,6 +244,11 @@ impl Call {
     /// The part of a leg's peer.
     pub(crate) fn role(&self, id: LegId) -> LegRole {
         self.legs.get(id).map_or(LegRole::Agent, |leg| leg.role)
+    }
+
+    /// Returns whether somebody else has taken the agent's place.
+    pub(crate) fn is_with_destination(&self) -> bool {
+        self.role(self.agent_id()) == LegRole::Destination
     }
 
     /// Returns whether another leg has taken the place of this one.
@@ -402,6 +405,6 @@ mod tests {
     /// Sizes are asserted so that they grow by intent alone. Two legs are inside a call, further ones in a block of their own.
     #[test]
     fn a_call_and_a_leg_are_small() {
-        assert_eq!([size_of::<Call>(), size_of::<Leg>()], [1704, 528]);
+        assert_eq!([size_of::<Call>(), size_of::<Leg>()], [1608, 528]);
     }
 }

@@ -18,7 +18,7 @@ use super::hangup;
 use super::invite_client::{
     Accepted, DialledLeg, Event, Failed, InviteClient, InviteText, Patience,
 };
-use super::leg::{self, ForkDialog, LegId, LegRole, LegState, SipPeer};
+use super::leg::{self, ForkDialog, LegId, LegRole, LegState, Session, SipPeer};
 use super::pbx::Pbx;
 use super::refusal::Reason;
 use super::runtime_invite::RuntimeInvite;
@@ -314,8 +314,14 @@ impl Call {
 }
 
 impl Accepted<'_> {
-    /// Makes the peer of a leg that was offered `offer`. Its one dialog has the number 0.
-    pub(crate) fn into_peer(self, cx: &Cx<'_>, offer: Box<[u8]>) -> SipPeer {
+    /// Makes the session of a leg that was offered `offer`.
+    pub(crate) fn session(&self, cx: &Cx<'_>, offer: Box<[u8]>) -> Session {
+        let asked = Some(cx.core.config.session_expires);
+        Session::accepted(SessionTimer::for_uac(self.message, asked), offer)
+    }
+
+    /// Makes the peer of a leg. Its one dialog has the number 0.
+    pub(crate) fn into_peer(self) -> SipPeer {
         let message = self.message;
         let mut leg = SipPeer::begun(self.flow);
         for ip in self.addresses.as_slice() {
@@ -325,9 +331,7 @@ impl Accepted<'_> {
         leg.abilities.update = allows(message, "UPDATE");
         leg.abilities.no_refer = lacks_refer(message);
         leg.abilities.pbx = Pbx::of_message(message);
-        leg.session = SessionTimer::for_uac(message, Some(cx.core.config.session_expires));
         leg.credentials = self.credentials;
-        leg.sdp = Some(offer);
         let dialog = self.dialog;
         leg.dialogs.push(ForkDialog { fork: 0, dialog });
         leg

@@ -257,12 +257,13 @@ impl Call {
                 self.hear_proposed(self.trunk_id());
                 let body = self.with_origin(self.trunk_id(), &body).into_owned();
                 let methods = self.methods(self.trunk_id());
+                let timer = self.legs.session_timer(self.trunk_id());
                 let Some(leg) = self.trunk() else { return };
-                let (contact, session) = (cx.contact(&leg.flow, leg.is_sips), leg.session);
+                let contact = cx.contact(&leg.flow, leg.is_sips);
                 let write = |head: &mut Head<'_>| {
                     own_lines(head, &contact, methods);
-                    if let Some(session) = &session {
-                        session.response_lines(head);
+                    if let Some(timer) = &timer {
+                        timer.response_lines(head);
                     }
                     head.line("Content-Type", b"application/sdp");
                 };

@@ -140,9 +140,8 @@ impl Call {
                 }
                 if let Some(leg) = self.agent_mut() {
                     leg.dialogs.clear();
-                    leg.session = None;
-                    leg.stop_timers(cx);
                 }
+                self.legs.stop_timers(cx, id);
                 self.legs.set_state(id, LegState::Gone);
                 match self.is_handed_over() {
                     // Its BYE counts as ours: the PBX has the caller.
@@ -438,8 +437,8 @@ impl Call {
     }
 
     /// Whoever is handed over stays so when the call comes to its end.
-    fn status_of(&mut self, end: &End) -> Status {
-        let handed_over = self.bridged.take().is_some();
+    fn status_of(&self, end: &End) -> Status {
+        let handed_over = self.is_with_destination();
         let completed = end.status == Status::Completed;
         if handed_over && completed {
             Status::Transferred
@@ -464,9 +463,7 @@ impl Call {
             cx.cancel_timer(timer);
         }
         for leg in self.legs.iter_mut() {
-            if let Some(peer) = leg.sip_mut() {
-                peer.stop_timers(cx);
-            }
+            leg.stop_timers(cx);
             if !matches!(leg.state, LegState::Leaving(..)) {
                 leg.state = LegState::Gone;
             }

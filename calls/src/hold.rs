@@ -137,7 +137,7 @@ impl Call {
             CallStatus::Over => return Err(Unable::NotUp),
             CallStatus::Answered | CallStatus::Up => {}
         }
-        if self.bridged.is_some() {
+        if self.is_with_destination() {
             return Err(Unable::NotUp);
         }
         let before = self.hold.as_deref();
@@ -260,7 +260,7 @@ impl Call {
     /// A side has taken media that nobody wants it to have any more: it gets those of the other side again. The agent's aren't kept: it is
     /// asked for them.
     pub(crate) fn restore(&mut self, cx: &mut Cx<'_>, id: LegId) {
-        let is_with_agent = self.bridged.is_none() && !self.is_turning();
+        let is_with_agent = !self.is_with_destination() && !self.is_turning();
         if !is_with_agent || self.heard().is_none() {
             return;
         }

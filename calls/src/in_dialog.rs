@@ -65,7 +65,7 @@ impl Call {
         }
         // One that has been sent before may come from anywhere.
         leg.flow = flow;
-        leg.presence.hear(cx.now);
+        self.legs.hear(id, cx.now);
         if self.has_left(id) {
             return self.answer_apart(cx, id, server, message);
         }
@@ -245,12 +245,13 @@ impl Call {
         let owner = owner_of(self.key);
         let methods = self.methods(id);
         let body = &*self.with_origin(id, body);
+        let timer = self.legs.session_timer(id);
         let Some(leg) = self.leg(id) else {
             return false;
         };
         let mut again = leg.credentials.is_some().then(Vec::new);
         let leg_flow = leg.flow;
-        let (session, is_sips) = (leg.session, leg.is_sips);
+        let is_sips = leg.is_sips;
         let sdp = offers.then(|| sdp_of(body).into());
         let Some(dialog) = leg.dialog(fork) else {
             return false;
@@ -266,8 +267,8 @@ impl Call {
             }
             if matches!(method, Method::Invite | Method::Update) {
                 own_request_lines(head, &contact, methods);
-                if let Some(session) = &session {
-                    session.request_lines(head);
+                if let Some(timer) = &timer {
+                    timer.request_lines(head);
                 }
             }
             match &mut again {
@@ -338,8 +339,8 @@ impl Call {
         self.end_exchange(cx, &pending);
         let may_stay = !self.has_left(pending.leg) || self.arriving() == Some(pending.leg);
         let is_life = !matches!(message.status(), 408 | 481) && may_stay;
-        if let Some(leg) = self.leg(pending.leg).filter(|_| is_life) {
-            leg.presence.hear(cx.now);
+        if is_life {
+            self.legs.hear(pending.leg, cx.now);
         }
         let Some(pending) = self.prove(cx, pending, message) else {
             return;
@@ -492,17 +493,17 @@ impl Call {
         };
         let body = self.with_origin(requester, &body);
         let methods = self.methods(requester);
+        let timer = self.legs.session_timer(requester).filter(|_| refreshed);
         let Some(leg) = self.leg(requester) else {
             return;
         };
         let contact = cx.contact(&leg.flow, leg.is_sips);
-        let session = leg.session.filter(|_| refreshed);
         let write = |head: &mut Head<'_>| {
             if refreshed {
                 own_lines(head, &contact, methods);
             }
-            if let Some(session) = &session {
-                session.response_lines(head);
+            if let Some(timer) = &timer {
+                timer.response_lines(head);
             }
             if status == 405 {
                 message

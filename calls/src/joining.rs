@@ -147,9 +147,7 @@ impl Call {
                 cx.endpoint.cancel(pending.client, b"", cx.now);
             }
         }
-        if let Some(peer) = self.leg(destination) {
-            peer.stop_timers(cx);
-        }
+        self.legs.stop_timers(cx, destination);
         self.send_bye(cx, destination, ByeContent::default());
         self.forget_left(destination);
         true
@@ -157,6 +155,7 @@ impl Call {
 
     /// BYE from a leg that isn't connected with another.
     pub(crate) fn on_apart_bye(&mut self, cx: &mut Cx<'_>, id: LegId) {
+        self.legs.stop_timers(cx, id);
         self.legs.set_state(id, LegState::Gone);
         if let Some(peer) = self.leg(id) {
             peer.dialogs.clear();
@@ -204,13 +203,13 @@ impl Call {
             leg.dialogs.push(ForkDialog { fork: 0, dialog });
             leg.credentials = accepted.credentials;
         }
+        let (trunk, agent) = (self.trunk_id(), self.agent_id());
+        self.legs
+            .set_state(agent, LegState::Ready(Session::default()));
         self.open_runtime_leg(cx, accepted.flow, message);
         let content = Some((&*accepted.ack_lines, &b""[..]));
         let (client, cseq) = (accepted.client, accepted.cseq);
         self.send_ack(cx, self.agent_id(), 0, client, cseq, content);
-        let (trunk, agent) = (self.trunk_id(), self.agent_id());
-        self.legs
-            .set_state(agent, LegState::Ready(Session::default()));
         self.bridge = Some((trunk, agent));
         self.limit_duration(cx);
         self.start_session(cx, self.agent_id());

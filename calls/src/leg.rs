@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 use trunkline_sip::dialog::Dialog;
 use trunkline_sip::dialog::session_timer::SessionTimer;
 use trunkline_sip::flow::Flow;
+use trunkline_sip::moment::Moment;
 use trunkline_sip::wheel::TimerId;
 
 use super::context::Cx;
@@ -20,7 +21,6 @@ use super::origin::Origin;
 use super::pbx::Pbx;
 use super::places::Places;
 use super::provisional_relay::Reliability;
-use super::session::Presence;
 use super::uas_invite::UasInvite;
 use super::verification::SpokenCode;
 
@@ -97,14 +97,8 @@ pub(crate) struct SipPeer {
     pub(crate) abilities: Abilities,
     /// Whether a `sips:` URI began it.
     pub(crate) is_sips: bool,
-    pub(crate) session: Option<SessionTimer>,
-    pub(crate) session_timer: Option<TimerId>,
     /// Runs where the peer is behind NAT and its way is UDP.
     pub(crate) keep_alive: Option<TimerId>,
-    /// Whether the peer still answers.
-    pub(crate) presence: Presence,
-    /// The SDP last sent on this leg, for a refresh of our own.
-    pub(crate) sdp: Option<Box<[u8]>>,
     /// What this peer's challenges are answered with.
     pub(crate) credentials: Option<Box<LegCredentials>>,
     /// Whose session this peer takes every SDP of ours for.
@@ -125,23 +119,13 @@ impl SipPeer {
             dialogs: SmallVec::new(),
             abilities: Abilities::default(),
             is_sips: false,
-            session: None,
-            session_timer: None,
             keep_alive: None,
-            presence: Presence::default(),
-            sdp: None,
             credentials: None,
             origin: None,
             told_origin: None,
             heard: None,
             places: Places::of(&flow),
         }
-    }
-
-    /// Stops what runs while the leg is up.
-    pub(crate) fn stop_timers(&mut self, cx: &mut Cx<'_>) {
-        cx.cancel_timer(&mut self.session_timer);
-        cx.cancel_timer(&mut self.keep_alive);
     }
 
     /// The dialog of a leg that is up.
@@ -264,6 +248,25 @@ impl Legs {
 
     pub(crate) fn local_mut(&mut self, id: LegId) -> Option<&mut LocalMedia> {
         self.get_mut(id)?.local_mut()
+    }
+
+    /// Session timer of a leg.
+    pub(crate) fn session_timer(&self, id: LegId) -> Option<SessionTimer> {
+        self.session(id)?.timer
+    }
+
+    /// Notes that something of a leg's peer has come in its dialog.
+    pub(crate) fn hear(&mut self, id: LegId, now: Moment) {
+        if let Some(session) = self.session_mut(id) {
+            session.presence.hear(now);
+        }
+    }
+
+    /// Stops what runs while a leg is up.
+    pub(crate) fn stop_timers(&mut self, cx: &mut Cx<'_>, id: LegId) {
+        if let Some(leg) = self.get_mut(id) {
+            leg.stop_timers(cx);
+        }
     }
 
     /// Notes the peer of a leg, from which or to which something has come.
@@ -443,12 +446,22 @@ impl Leg {
 
     /// The timers that run for it.
     pub(crate) fn timers(&self) -> impl Iterator<Item = TimerId> {
-        let peer = self.sip();
-        let peers = peer.map(|peer| [peer.session_timer, peer.keep_alive]);
+        let keep_alive = self.sip().and_then(|peer| peer.keep_alive);
+        let due = self.session().and_then(|session| session.due);
         let dialing = self.dialing().into_iter().flat_map(Dialing::timers);
         let incoming = self.incoming().into_iter().flat_map(UasInvite::timers);
-        let peers = peers.into_iter().flatten().flatten();
-        peers.chain(dialing).chain(incoming)
+        let running = [keep_alive, due].into_iter().flatten();
+        running.chain(dialing).chain(incoming)
+    }
+
+    /// Stops what runs while the leg is up.
+    pub(crate) fn stop_timers(&mut self, cx: &mut Cx<'_>) {
+        if let Some(session) = self.session_mut() {
+            cx.cancel_timer(&mut session.due);
+        }
+        if let Some(peer) = self.sip_mut() {
+            cx.cancel_timer(&mut peer.keep_alive);
+        }
     }
 
     /// Notes that something has been sent to the peer by this flow. What was known of it before stays known.

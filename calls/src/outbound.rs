@@ -155,7 +155,6 @@ impl Calls {
             answered: None,
             outbound: Some(Box::new(begun.outbound)),
             joining: None,
-            bridged: None,
             proposed: None,
             legs,
             bridge: None,
@@ -284,16 +283,16 @@ impl Call {
     ) {
         accepted.acknowledge(cx);
         let sdp: Box<[u8]> = accepted.sdp().unwrap_or_default().into();
-        let mut peer = accepted.into_peer(cx, offer);
+        let session = accepted.session(cx, offer);
+        let mut peer = accepted.into_peer();
         peer.heard = Some(sdp.clone()).filter(|sdp| !sdp.is_empty());
         if let Some(local) = self.outbound.as_deref().and_then(|outbound| outbound.media) {
-            let session = self.id.as_u64_pair().1 >> 2;
-            peer.origin = Some(Box::new(Origin::new(session, local.ip())));
+            let sdp_session = self.id.as_u64_pair().1 >> 2;
+            peer.origin = Some(Box::new(Origin::new(sdp_session, local.ip())));
         }
         let trunk = self.trunk_id();
         self.legs.meet(trunk, peer);
-        self.legs
-            .set_state(trunk, LegState::Ready(Session::default()));
+        self.legs.set_state(trunk, LegState::Ready(session));
         self.answered = Some(cx.now);
         cx.core.fact(Fact::Answered {
             call: self.id,

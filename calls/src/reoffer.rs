@@ -128,12 +128,13 @@ impl Call {
 
     fn accept_refresh(&mut self, cx: &mut Cx<'_>, id: LegId, server: ServerTx) {
         let methods = self.methods(id);
+        let timer = self.legs.session_timer(id);
         let Some(leg) = self.leg(id) else { return };
-        let (contact, session) = (cx.contact(&leg.flow, leg.is_sips), leg.session);
+        let contact = cx.contact(&leg.flow, leg.is_sips);
         let write = |head: &mut Head<'_>| {
             own_lines(head, &contact, methods);
-            if let Some(session) = &session {
-                session.response_lines(head);
+            if let Some(timer) = &timer {
+                timer.response_lines(head);
             }
         };
         cx.respond(server, 200, None, write, b"");
@@ -204,8 +205,8 @@ impl Call {
         if self.status() == CallStatus::SettingUp {
             return;
         }
-        if let Some(leg) = self.leg(id) {
-            leg.session = renewal;
+        if let Some(session) = self.legs.session_mut(id) {
+            session.timer = renewal;
         }
         self.start_session(cx, id);
     }
@@ -286,14 +287,15 @@ impl Call {
         let body = &*self.with_origin(requester, body);
         self.hear_proposed(requester);
         let methods = self.methods(requester);
+        let timer = self.legs.session_timer(requester);
         let Some(leg) = self.leg(requester) else {
             return;
         };
-        let (contact, session) = (cx.contact(&leg.flow, leg.is_sips), leg.session);
+        let contact = cx.contact(&leg.flow, leg.is_sips);
         let write = |head: &mut Head<'_>| {
             own_lines(head, &contact, methods);
-            if let Some(session) = &session {
-                session.response_lines(head);
+            if let Some(timer) = &timer {
+                timer.response_lines(head);
             }
             more(head);
         };
@@ -316,19 +318,21 @@ impl Call {
     ) {
         let asked = cx.core.config.session_expires;
         let early = self.status() == CallStatus::SettingUp;
-        let Some(leg) = self.leg(pending.leg) else {
-            return;
-        };
-        let before = leg.session;
-        let asked = before.map(|session| session.asked(asked));
-        if let Some(dialog) = leg.dialog(pending.fork) {
+        let before = self.legs.session_timer(pending.leg);
+        let asked = before.map(|timer| timer.asked(asked));
+        let peer = self.leg(pending.leg);
+        if let Some(dialog) = peer.and_then(|peer| peer.dialog(pending.fork)) {
             dialog.refresh_target(message);
         }
         if early {
             return;
         }
+
         let agreed = SessionTimer::for_uac(message, asked);
-        leg.session = agreed.map(|agreed| before.map_or(agreed, |before| agreed.after(&before)));
+        if let Some(session) = self.legs.session_mut(pending.leg) {
+            session.timer =
+                agreed.map(|agreed| before.map_or(agreed, |before| agreed.after(&before)));
+        }
         if let Some(sdp) = &pending.sdp {
             self.remember_sdp(pending.leg, sdp);
         }
@@ -343,9 +347,7 @@ impl Call {
             return;
         };
         cx.endpoint.acknowledged(ack.server);
-        if let Some(leg) = self.leg(id) {
-            leg.presence.hear(cx.now);
-        }
+        self.legs.hear(id, cx.now);
         self.hear(id, message);
         match ack.delayed {
             Some(delayed) if has_sdp(message) => {

@@ -23,7 +23,6 @@ use super::hangup::ByeContent;
 use super::keep_alive;
 use super::leg::{ForkDialog, LegId, LegRole, LegState, Peer, Replacing, Session, SipPeer};
 use super::refusal::Reason;
-use super::transfer::Bridged;
 use super::{Calls, has_sdp, owner_of, sdp_of, secure, setup};
 
 impl Calls {
@@ -280,9 +279,7 @@ impl Call {
                 self.held.take_offer(sdp);
             }
         }
-        if let Some(old) = self.leg(replaces) {
-            old.stop_timers(cx);
-        }
+        self.legs.stop_timers(cx, replaces);
         self.queue.withdraw(Ask::Refresh(replaces));
 
         for pending in &mut self.pending {
@@ -311,7 +308,6 @@ impl Call {
     fn agent_succeeded(&mut self, cx: &mut Cx<'_>, leg: LegId) {
         self.legs.set_role(leg, LegRole::Destination);
         self.drop_hold(cx);
-        self.bridged = Some(Bridged::uncounted());
         if let Some(permit) = &mut self.permit {
             permit.release(self.agent);
         }

@@ -18,7 +18,7 @@ use trunkline_sip::wire::{Message, Method};
 use super::Calls;
 use super::call::{Ask, Call, CallStatus, Pending, Purpose};
 use super::context::{CallTimer, Cx};
-use super::leg::{LegId, SipPeer};
+use super::leg::{Abilities, Leg, LegId, Session, SipPeer};
 use super::refusal::Reason;
 use super::reply::{PAUSE, Reply};
 use super::request_origin::RequestOrigin;
@@ -117,21 +117,21 @@ enum Question {
     Options,
 }
 
-impl SipPeer {
+impl Session {
     /// Returns what is due now: the refresh of the session, or a question to a peer that has been silent for `longest`.
-    fn due(&self, now: Moment, longest: Duration) -> Option<Question> {
+    fn next_question(&self, peer: &SipPeer, now: Moment, longest: Duration) -> Option<Question> {
         let is_due = |at: Option<Moment>| at.is_some_and(|at| at <= now);
-        let we_refresh = self.session.as_ref().is_some_and(SessionTimer::we_refresh);
+        let we_refresh = self.timer.as_ref().is_some_and(SessionTimer::we_refresh);
         if we_refresh && is_due(self.presence.session_due) {
-            return Some(self.refresh());
+            return Some(self.refresh(peer.abilities));
         }
-        is_due(self.presence.silent_at(longest)).then(|| self.question())
+        is_due(self.presence.silent_at(longest)).then(|| self.question(peer.abilities))
     }
 
     /// By what the session is refreshed: as the peer lists, but for what it has just refused.
-    fn refresh(&self) -> Question {
+    fn refresh(&self, abilities: Abilities) -> Question {
         let can_repeat = self.sdp.is_some();
-        let by_update = self.abilities.update || !can_repeat;
+        let by_update = abilities.update || !can_repeat;
         match (by_update, self.presence.refused) {
             (true, Some(Question::Update)) if can_repeat => Question::Reinvite,
             (false, Some(Question::Reinvite)) | (true, _) => Question::Update,
@@ -140,16 +140,23 @@ impl SipPeer {
     }
 
     /// What refreshes comes first; OPTIONS only where both are refused, or a re-INVITE would disturb.
-    fn question(&self) -> Question {
+    fn question(&self, abilities: Abilities) -> Question {
         let may_reinvite = || {
             let sdp = self.sdp.as_deref();
             !self.presence.refuses_reinvite && sdp.is_some_and(is_plain_audio)
         };
-        match self.abilities.update {
+        match abilities.update {
             true => Question::Update,
             false if may_reinvite() => Question::Reinvite,
             false => Question::Options,
         }
+    }
+}
+
+impl Leg {
+    /// Returns what the peer is to be asked now.
+    fn next_question(&self, now: Moment, longest: Duration) -> Option<Question> {
+        self.session()?.next_question(self.sip()?, now, longest)
     }
 }
 
@@ -176,22 +183,23 @@ impl Calls {
             let is_up = matches!(call.status(), CallStatus::Answered | CallStatus::Up);
             for id in [call.trunk_id(), call.agent_id()] {
                 let is_asked = call.is_refreshing(id);
-                let is_meant = |leg: &&mut SipPeer| {
-                    leg.flow.peer == address && leg.flow.transport == transport
-                };
-                let leg = call.leg(id).filter(is_meant);
-                let Some(leg) = leg.filter(|_| is_up && !is_asked) else {
+                let is_meant =
+                    |leg: &&SipPeer| leg.flow.peer == address && leg.flow.transport == transport;
+                let peer = call.legs.sip(id).filter(is_meant);
+                let is_asked = is_asked || !is_up || peer.is_none();
+                let session = call.legs.session_mut(id);
+                let Some(session) = session.filter(|_| !is_asked) else {
                     continue;
                 };
                 let spread = u64::from(key.index).wrapping_mul(37) % SPREAD_MS;
                 let from = now + Duration::from_millis(spread);
-                let Some(at) = leg.presence.doubt(from, longest) else {
+                let Some(at) = session.presence.doubt(from, longest) else {
                     continue;
                 };
-                let due = leg.presence.session_due.map_or(at, |due| due.min(at));
+                let due = session.presence.session_due.map_or(at, |due| due.min(at));
                 let timer = (key, CallTimer::Session(id));
                 let timer = self.core.timers.schedule(due, timer);
-                if let Some(old) = leg.session_timer.replace(timer) {
+                if let Some(old) = session.due.replace(timer) {
                     self.core.timers.cancel(old);
                 }
             }
@@ -202,8 +210,8 @@ impl Calls {
 impl Call {
     /// Starts the leg's timer anew: its session begins, or has been refreshed.
     pub(crate) fn start_session(&mut self, cx: &mut Cx<'_>, id: LegId) {
-        if let Some(leg) = self.leg(id) {
-            leg.presence.begin(leg.session.as_ref(), cx.now);
+        if let Some(session) = self.legs.session_mut(id) {
+            session.presence.begin(session.timer.as_ref(), cx.now);
         }
         self.watch(cx, id);
     }
@@ -218,16 +226,18 @@ impl Call {
     fn watch(&mut self, cx: &mut Cx<'_>, id: LegId) {
         let (key, longest) = (self.key, cx.core.config.dead_peer);
         let is_refreshing = self.is_refreshing(id);
-        let Some(leg) = self.leg(id) else { return };
-        let presence = &leg.presence;
+        let leg = self.legs.get_mut(id).filter(|leg| leg.sip().is_some());
+        let Some(session) = leg.and_then(Leg::session_mut) else {
+            return;
+        };
+        let presence = &session.presence;
         let asks = [presence.session_due, presence.silent_at(longest)];
         let asks = asks.into_iter().flatten().filter(|_| !is_refreshing);
         let due = asks.chain(presence.session_over).min();
-        let mut old = leg.session_timer.take();
-        cx.cancel_timer(&mut old);
+        cx.cancel_timer(&mut session.due);
         if let Some(due) = due {
             let timer = (key, CallTimer::Session(id));
-            leg.session_timer = Some(cx.core.timers.schedule(due, timer));
+            session.due = Some(cx.core.timers.schedule(due, timer));
         }
     }
 
@@ -236,9 +246,11 @@ impl Call {
         let is_asked = |pending: &Pending| pending.leg == id && pending.purpose == Purpose::Refresh;
         let is_asked = self.pending.iter().any(is_asked);
         let now = cx.now;
-        let Some(leg) = self.leg(id) else { return };
-        leg.session_timer = None;
-        match (leg.presence.is_over(now), is_asked) {
+        let Some(session) = self.legs.session_mut(id) else {
+            return;
+        };
+        session.due = None;
+        match (session.presence.is_over(now), is_asked) {
             // The answer may still come.
             (true, true) => {}
             (true, false) => self.lose_leg(cx, id, EXPIRED),
@@ -249,7 +261,8 @@ impl Call {
     /// Has the peer asked in its turn, where that is due by then.
     fn refresh_later(&mut self, cx: &mut Cx<'_>, id: LegId, wait: Duration) {
         let now = cx.now;
-        if self.leg(id).is_some_and(|leg| leg.presence.is_over(now)) {
+        let session = self.legs.session(id);
+        if session.is_some_and(|session| session.presence.is_over(now)) {
             return self.lose_leg(cx, id, EXPIRED);
         }
         self.ask(cx, Ask::Refresh(id), wait, None);
@@ -259,8 +272,8 @@ impl Call {
     /// Refreshes the session, or asks a peer that has been silent for long.
     pub(crate) fn send_refresh(&mut self, cx: &mut Cx<'_>, id: LegId) {
         let (now, longest) = (cx.now, cx.core.config.dead_peer);
-        let leg = self.leg(id);
-        match leg.and_then(|leg| leg.due(now, longest)) {
+        let leg = self.legs.get(id);
+        match leg.and_then(|leg| leg.next_question(now, longest)) {
             Some(question) => self.ask_peer(cx, id, question),
             None => self.watch(cx, id),
         }
@@ -268,17 +281,19 @@ impl Call {
 
     /// Returns whether a leg's refresh is an offer, and may not be made while another is open.
     pub(crate) fn refreshes_by_offer(&self, id: LegId, now: Moment, longest: Duration) -> bool {
-        let peer = self.legs.sip(id);
-        peer.and_then(|peer| peer.due(now, longest)) == Some(Question::Reinvite)
+        let leg = self.legs.get(id);
+        leg.and_then(|leg| leg.next_question(now, longest)) == Some(Question::Reinvite)
     }
 
     /// A bodiless UPDATE, a re-INVITE with the SDP that the peer has, or OPTIONS.
     fn ask_peer(&mut self, cx: &mut Cx<'_>, id: LegId, question: Question) {
-        let Some(leg) = self.leg(id) else { return };
-        let Some(fork) = leg.dialogs.first().map(|held| held.fork) else {
+        let first = self.legs.sip(id).and_then(|peer| peer.dialogs.first());
+        let Some(fork) = first.map(|held| held.fork) else {
             return;
         };
-        let sdp = leg.sdp.clone().unwrap_or_default();
+        let session = self.legs.session(id);
+        let sdp = session.and_then(|session| session.sdp.clone());
+        let sdp = sdp.unwrap_or_default();
         let (method, offers, body) = match question {
             Question::Update => ((Method::Update, "UPDATE"), false, &b""[..]),
             Question::Reinvite => ((Method::Invite, "INVITE"), true, &*sdp),
@@ -342,14 +357,19 @@ impl Call {
     /// Refused, but heard: a session that is due is refreshed by the other method (RFC 4028 §7.4), and after a while by the first again.
     fn refresh_refused(&mut self, cx: &mut Cx<'_>, pending: &Pending, status: u16) {
         let id = pending.leg;
-        let Some(leg) = self.leg(id) else { return };
+        let Some(peer) = self.leg(id) else { return };
         if pending.method == Method::Update && matches!(status, 405 | 501) {
-            leg.abilities.update = false;
+            peer.abilities.update = false;
         }
-        leg.presence.refuses_reinvite |=
+        let abilities = peer.abilities;
+        let Some(session) = self.legs.session_mut(id) else {
+            return;
+        };
+        session.presence.refuses_reinvite |=
             pending.method == Method::Invite && refuses_reinvite(status);
-        let is_due = leg.presence.session_due.is_some_and(|due| due <= cx.now);
-        let Some(session) = leg.session.filter(|_| is_due) else {
+        let due = session.presence.session_due;
+        let is_due = due.is_some_and(|due| due <= cx.now);
+        let Some(timer) = session.timer.filter(|_| is_due) else {
             return self.watch(cx, id);
         };
 
@@ -357,21 +377,22 @@ impl Call {
             true => Question::Reinvite,
             false => Question::Update,
         };
-        let is_first = leg.presence.refused.replace(refused).is_none();
-        if is_first && leg.refresh() != refused {
+        let is_first = session.presence.refused.replace(refused).is_none();
+        if is_first && session.refresh(abilities) != refused {
             // Where the first answer took its time, this is the last chance.
             self.ask(cx, Ask::Refresh(id), Duration::ZERO, None);
             return self.watch(cx, id);
         }
-        leg.presence.refused = None;
-        let wait = Duration::from_secs(u64::from(session.interval() / 8));
+        session.presence.refused = None;
+        let wait = Duration::from_secs(u64::from(timer.interval() / 8));
         self.refresh_later(cx, id, wait);
     }
 
     /// A refresh or question had no answer: the peer is asked once more before the call ends.
     pub(crate) fn missed(&mut self, cx: &mut Cx<'_>, id: LegId) {
         let now = cx.now;
-        let asks_again = self.leg(id).is_some_and(|leg| leg.presence.miss(now));
+        let session = self.legs.session_mut(id);
+        let asks_again = session.is_some_and(|session| session.presence.miss(now));
         match asks_again {
             true => self.watch(cx, id),
             false => self.lose_leg(cx, id, (Reason::DialogGone, 408)),
@@ -387,16 +408,6 @@ mod tests {
 
     const START: Moment = Moment::from_secs(1_790_000_000);
     const LONGEST: Duration = Duration::from_secs(300);
-
-    fn flow() -> Flow {
-        Flow {
-            transport: Transport::Udp,
-            listener: 0,
-            connection: 0,
-            local: "192.0.2.9:5060".parse().unwrap(),
-            peer: "192.0.2.1:5060".parse().unwrap(),
-        }
-    }
 
     fn after(seconds: u64) -> Moment {
         START + Duration::from_secs(seconds)
@@ -463,7 +474,6 @@ mod tests {
         let plain = "v=0\r\nc=IN IP4 192.0.2.1\r\nm=audio 9 RTP/AVP 0\r\n";
         let held = "v=0\r\nc=IN IP4 192.0.2.1\r\nm=audio 9 RTP/AVP 0\r\na=sendonly\r\n";
         let fax = "v=0\r\nc=IN IP4 192.0.2.1\r\nm=image 9 udptl t38\r\n";
-        let flow = flow();
         for (case, update, refuses_reinvite, sdp, question) in [
             (
                 "UPDATE is listed",
@@ -485,17 +495,19 @@ mod tests {
             ("a fax", false, false, Some(fax), Question::Options),
             ("nothing to repeat", false, false, None, Question::Options),
         ] {
-            let mut leg = SipPeer::begun(flow);
-            leg.abilities.update = update;
-            leg.presence.refuses_reinvite = refuses_reinvite;
-            leg.sdp = sdp.map(|sdp| sdp.as_bytes().into());
-            assert_eq!(leg.question(), question, "{case}");
+            let abilities = Abilities {
+                update,
+                ..Abilities::default()
+            };
+            let mut session = Session::default();
+            session.presence.refuses_reinvite = refuses_reinvite;
+            session.sdp = sdp.map(|sdp| sdp.as_bytes().into());
+            assert_eq!(session.question(abilities), question, "{case}");
         }
     }
 
     #[test]
     fn a_session_is_refreshed_by_what_has_not_just_been_refused() {
-        let flow = flow();
         let (update, reinvite) = (Question::Update, Question::Reinvite);
         for (case, lists_update, has_sdp, refused, question) in [
             ("UPDATE is listed", true, true, None, update),
@@ -524,11 +536,14 @@ mod tests {
             ),
             ("nothing is left to repeat", false, false, None, update),
         ] {
-            let mut leg = SipPeer::begun(flow);
-            leg.abilities.update = lists_update;
-            leg.sdp = has_sdp.then(|| b"v=0\r\n"[..].into());
-            leg.presence.refused = refused;
-            assert_eq!(leg.refresh(), question, "{case}");
+            let abilities = Abilities {
+                update: lists_update,
+                ..Abilities::default()
+            };
+            let mut session = Session::default();
+            session.sdp = has_sdp.then(|| b"v=0\r\n"[..].into());
+            session.presence.refused = refused;
+            assert_eq!(session.refresh(abilities), question, "{case}");
         }
     }
 }

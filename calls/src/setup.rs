@@ -388,7 +388,6 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             answered: None,
             outbound: None,
             joining: None,
-            bridged: None,
             proposed: None,
             legs,
             bridge: None,

@@ -120,12 +120,12 @@ impl Call {
     }
 
     fn raise_session(&mut self, id: LegId, message: &Message<'_>) -> bool {
-        let Some(leg) = self.leg(id) else {
+        let Some(session) = self.legs.session_mut(id) else {
             return false;
         };
-        let raised = leg.session.and_then(|session| session.raised(message));
+        let raised = session.timer.and_then(|timer| timer.raised(message));
         if raised.is_some() {
-            leg.session = raised;
+            session.timer = raised;
         }
         raised.is_some()
     }

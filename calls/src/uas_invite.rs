@@ -3,6 +3,7 @@
 
 use trunkline_model::record::Fact;
 use trunkline_sip::dialog::Dialog;
+use trunkline_sip::dialog::body::sdp_of;
 use trunkline_sip::dialog::session_timer::SessionTimer;
 use trunkline_sip::endpoint::ServerTx;
 use trunkline_sip::slot::Tag;
@@ -12,6 +13,7 @@ use uuid::Uuid;
 
 use super::call::{Call, CallStatus, ContactState};
 use super::context::Cx;
+use super::leg::Session;
 use super::provisional_relay::ProvisionalRelay;
 
 /// The caller's INVITE, which has no final answer yet.
@@ -23,6 +25,8 @@ pub(crate) struct UasInvite {
     new: NewDialog,
     contact: ContactState,
     contact_timer: Option<TimerId>,
+    /// The SDP that the caller has of us by now, where an early UPDATE of its own was answered with it (RFC 3311 §5.2).
+    early_sdp: Option<Box<[u8]>>,
     pub(crate) relay: ProvisionalRelay,
 }
 
@@ -49,6 +53,7 @@ impl UasInvite {
             new,
             contact,
             contact_timer,
+            early_sdp: None,
             relay: ProvisionalRelay::new(invite),
         }
     }
@@ -68,9 +73,20 @@ impl UasInvite {
         self.new.dialog.with_local_tag(tag.as_bytes())
     }
 
-    /// Session timer of the caller's leg.
-    pub(crate) const fn session(&self) -> Option<SessionTimer> {
-        self.new.session
+    /// Makes the session that our 200, with this SDP, begins.
+    pub(crate) fn accepted(&self, sdp: &[u8]) -> Session {
+        let mut session = Session::begun_by(self.server);
+        session.timer = self.new.session;
+        session.sdp.clone_from(&self.early_sdp);
+        session.remember_sdp(sdp);
+        session
+    }
+
+    /// Keeps the SDP of the answer to an early UPDATE.
+    pub(crate) fn remember_sdp(&mut self, body: &[u8]) {
+        if !body.is_empty() {
+            self.early_sdp = Some(sdp_of(body).into());
+        }
     }
 
     /// The timers that run for it alone.

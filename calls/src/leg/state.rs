@@ -1,12 +1,16 @@
 //! States of a leg: what is known of it in each, and nothing else.
 
 use smallvec::SmallVec;
+use trunkline_sip::dialog::body::sdp_of;
+use trunkline_sip::dialog::session_timer::SessionTimer;
 use trunkline_sip::endpoint::{ClientTx, ServerTx};
+use trunkline_sip::wheel::TimerId;
 
 use crate::dialing::Dialing;
 use crate::hangup::ByeContent;
 use crate::leg::LegId;
 use crate::provisional_relay::LatePrack;
+use crate::session::Presence;
 use crate::uas_invite::UasInvite;
 
 /// State of a leg.
@@ -44,9 +48,17 @@ pub(crate) enum Bye {
     Sent,
 }
 
-/// Acknowledgements that a leg which has been accepted still owes.
+/// Session with the peer of a leg that has been accepted.
 #[derive(Debug, Default)]
 pub(crate) struct Session {
+    /// Session timer that was agreed on (RFC 4028).
+    pub(crate) timer: Option<SessionTimer>,
+    /// Runs until the session is to be refreshed, its peer to be asked, or its end.
+    pub(crate) due: Option<TimerId>,
+    /// Signs that the peer is still there.
+    pub(crate) presence: Presence,
+    /// The SDP last sent on this leg, which a refresh of our own may have to repeat.
+    pub(crate) sdp: Option<Box<[u8]>>,
     /// The peer's INVITE that began the leg, until our 2xx to it is acknowledged.
     begun_by: Option<ServerTx>,
     awaited: SmallVec<[AwaitedAck; 1]>,
@@ -75,6 +87,22 @@ pub(crate) struct Delayed {
 }
 
 impl Session {
+    /// A leg whose peer has accepted our INVITE.
+    pub(crate) fn accepted(timer: Option<SessionTimer>, sdp: Box<[u8]>) -> Self {
+        Self {
+            timer,
+            sdp: Some(sdp),
+            ..Self::default()
+        }
+    }
+
+    /// Keeps the SDP of a message that goes to the peer: a refresh may have to repeat it, to a peer that takes no UPDATE (RFC 4028 §7.4).
+    pub(crate) fn remember_sdp(&mut self, body: &[u8]) {
+        if !body.is_empty() {
+            self.sdp = Some(sdp_of(body).into());
+        }
+    }
+
     /// A leg whose peer's INVITE we accept.
     pub(crate) fn begun_by(server: ServerTx) -> Self {
         Self {

@@ -34,7 +34,7 @@ use crate::families;
 use crate::hangup::{ByeContent, bye_alone};
 use crate::invite_client::{Accepted, Patience};
 use crate::joining::Joining;
-use crate::leg::{LegId, LegState, Session, SipPeer};
+use crate::leg::{LegId, LegState, SipPeer};
 use crate::limits::{Claim, Full, Permit};
 use crate::privacy::{NOBODY_HOST, NOBODY_USER};
 use crate::refusal::Reason;
@@ -43,20 +43,6 @@ use crate::unanswered::{Failure, UNREACHABLE};
 
 /// How long a destination may ring.
 const RINGING: Duration = Duration::from_secs(45);
-
-/// Whoever has been called has taken the agent's place.
-#[derive(Debug)]
-pub(crate) struct Bridged {
-    /// What its leg is counted against.
-    _permit: Option<Permit>,
-}
-
-impl Bridged {
-    /// By somebody whose leg another call counts.
-    pub(crate) const fn uncounted() -> Self {
-        Self { _permit: None }
-    }
-}
 
 /// How a destination is called from here.
 #[derive(Debug)]
@@ -488,7 +474,8 @@ impl Call {
     ) {
         accepted.acknowledge(cx);
         let sdp: Box<[u8]> = accepted.sdp().unwrap_or_default().into();
-        let mut peer = accepted.into_peer(cx, offer);
+        let session = accepted.session(cx, offer);
+        let mut peer = accepted.into_peer();
         let (Some(fork), Some(first)) = (self.fork(), peer.dialogs.first_mut()) else {
             return;
         };
@@ -502,8 +489,7 @@ impl Call {
         }
         first.fork = fork;
         self.legs.meet(leg, peer);
-        let ready = LegState::Ready(Session::default());
-        self.legs.set_state(leg, ready);
+        self.legs.set_state(leg, LegState::Ready(session));
         self.start_session(cx, leg);
         self.keep_way_open(cx, leg);
         self.keep_origin(self.trunk_id());
@@ -520,12 +506,6 @@ impl Call {
     /// The caller has a destination's media: the agent goes (RFC 3725 §4.4).
     pub(crate) fn hand_over(&mut self, cx: &mut Cx<'_>, destination: LegId) {
         self.note_handed_over(cx);
-        self.bridged = Some(Bridged {
-            _permit: self
-                .transfer
-                .as_deref_mut()
-                .and_then(|transfer| transfer.permit.take()),
-        });
         self.agent_goes(cx);
         let (agent, is_local) = (self.agent_id(), self.is_local());
         self.put_in_place_of(agent, destination);
@@ -580,9 +560,7 @@ impl Call {
             pending.offers &= pending.leg != agent;
         }
         self.queue.withdraw(Ask::Refresh(agent));
-        if let Some(peer) = self.agent_mut() {
-            peer.stop_timers(cx);
-        }
+        self.legs.stop_timers(cx, agent);
     }
 
     fn note_handed_over(&mut self, cx: &mut Cx<'_>) {

@@ -36,7 +36,6 @@ use super::limits::Permit;
 use super::proofs::Proofs;
 use super::refusal::Reason;
 use super::{CallKey, Calls};
-pub(crate) use bridge::Bridged;
 use plan::Plan;
 pub use plan::{WayReason, way_in_force};
 
@@ -132,7 +131,7 @@ pub(crate) struct Transfer {
     trunk: Option<record::Trunk>,
     /// The SDP that a destination was offered which is being called.
     offered: Box<[u8]>,
-    /// What the leg of a destination that is being called is counted against.
+    /// What the leg of a destination is counted against, from when it is called to the end of the call.
     permit: Option<Permit>,
     /// What the PBX said last of the destination.
     heard: u16,
@@ -229,7 +228,7 @@ impl Call {
             CallStatus::Over => return Err(Unable::NotUp),
             CallStatus::Answered | CallStatus::Up => {}
         }
-        if self.bridged.is_some() {
+        if self.is_with_destination() {
             return Err(Unable::NotUp);
         }
         let is_busy = |transfer: &Transfer| transfer.is_open() || transfer.wait == Wait::Bye;

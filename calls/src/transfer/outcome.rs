@@ -123,6 +123,7 @@ impl Call {
         let Some(transfer) = self.transfer.as_deref_mut() else {
             return Some(ended);
         };
+        transfer.permit = None;
         let left = matches!(ended.hangup_by, HangupBy::Caller | HangupBy::Callee);
         match transfer.wait {
             Wait::Bye => {
