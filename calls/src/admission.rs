@@ -1,7 +1,7 @@
-//! Who is calling? The digest user of an org's trunk, a source address dedicated to an org, or one that a
+//! Authentication of a new INVITE: the digest user of an org's trunk, a source address dedicated to an org, or one that a
 //! trunk allows for its own numbers. Everybody else is a stranger: a stateless 401 and no memory.
 //!
-//! What is found wrong after this is refused statefully and recorded.
+//! A fault that is found after this is refused statefully and recorded.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -37,9 +37,9 @@ pub(crate) struct CallerInvite<'a, 'm> {
     pub(crate) org: Arc<OrgView>,
     /// Facts as `rsip` reads them; none where the two readings differ.
     pub(crate) facts: Facts,
-    /// How `rsip`'s reading differs from the lexer's: such an INVITE is refused.
+    /// Difference between `rsip`'s reading and the lexer's: such an INVITE is refused.
     pub(crate) difference: Option<Difference>,
-    /// How its sender has proved who it is.
+    /// Proof of its sender's identity.
     pub(crate) proof: Proof,
     /// The pair that its digest verified with, good for where it came from.
     pub(crate) verified: Option<LegCredentials>,
@@ -371,7 +371,7 @@ fn lists(org: &OrgView, facts: &Facts) -> bool {
         .is_some_and(|trunk| trunk.numbers.contains(&number))
 }
 
-/// What routing looks at.
+/// Facts for routing.
 pub fn facts_of(invite: &Invite, prefix: &str) -> Facts {
     let name = format!("{prefix}-AGENT-ID");
     let mut agents = invite.header(&name);

@@ -395,7 +395,7 @@ impl Call {
     }
 }
 
-/// What crosses of the runtime's final answer to the caller's INVITE.
+/// Crossing of the runtime's final answer to the caller's INVITE.
 const fn crossing_of_answer(prefix: &str) -> Crossing<'_> {
     Crossing {
         place: Place::Response,

@@ -122,7 +122,7 @@ fn manner(message: &Message<'_>, source: IpAddr, now: Moment) -> PeerTraits {
     manner
 }
 
-/// What a packet from a public address says of private ones.
+/// Notes private addresses that a packet from a public one names.
 fn look_behind_nat(
     manner: &mut PeerTraits,
     message: &Message<'_>,
@@ -165,7 +165,7 @@ fn skew(message: &Message<'_>, now: Moment) -> Option<i64> {
     Some(theirs - ours)
 }
 
-/// What matters of an offer.
+/// Traits of an offer.
 #[derive(Debug, Default)]
 struct Sdp {
     codecs: Vec<Box<str>>,

@@ -86,7 +86,7 @@ impl From<NoWay> for Came {
     }
 }
 
-/// What has been heard from the target of an attempt.
+/// Furthest answer of an attempt's target so far.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 enum Heard {
     #[default]
@@ -95,7 +95,7 @@ enum Heard {
     Ringing,
 }
 
-/// Whose attempt it is.
+/// Call, org and leg of an attempt.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Whose {
     pub(crate) call: Uuid,
@@ -144,7 +144,7 @@ pub(crate) struct Attempts {
     is_open: bool,
     began: Moment,
     heard: Heard,
-    /// What the last one failed with, until another begins.
+    /// Failure of the last one, until another begins.
     last: Option<AttemptOutcome>,
     /// One was refused by the rule on addresses; one came to something else.
     has_forbidden: bool,

@@ -29,12 +29,12 @@ use super::transfer::Transfer;
 use super::uas_invite::UasInvite;
 use super::{has_sdp, sdp_of};
 
-/// Where a call stands in this shard's slab.
+/// Key of a call in this shard's slab.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub struct CallKey {
     /// Its place in the slab.
     pub index: u32,
-    /// Which of the calls that had this place.
+    /// Generation of that place, counted with each call that had it.
     pub generation: u32,
 }
 
@@ -82,12 +82,12 @@ pub(crate) struct Pending {
     pub(crate) renewal: Option<SessionTimer>,
     /// Where that requester is to be found then, if it has moved.
     pub(crate) target: Option<Box<[u8]>>,
-    /// What sending it again with credentials takes, where there are any.
+    /// Lines and body to send it again with credentials, where there are any.
     pub(crate) again: Option<Box<Again>>,
     pub(crate) purpose: Purpose,
 }
 
-/// What a pending request is for.
+/// Purpose of a pending request.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Purpose {
     /// Relays a request of the other leg; its answer goes back there.
@@ -118,7 +118,7 @@ pub(crate) enum Purpose {
 
 /// A request of ours that takes turns, since an offer may ride on it.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Ask {
+pub(crate) enum QueuedRequest {
     /// The refresh of a leg's session, or a question to its peer.
     Refresh(LegId),
     /// The next step of holding or resuming.
@@ -135,7 +135,7 @@ pub(crate) struct Call {
     pub(crate) session: Uuid,
     pub(crate) org: Uuid,
     pub(crate) agent: Uuid,
-    /// Who calls, once known.
+    /// Contact of the caller, once looked up.
     pub(crate) contact: Option<Uuid>,
     /// The caller as others may know of it.
     pub(crate) identity: CallerIdentity,
@@ -145,11 +145,11 @@ pub(crate) struct Call {
     /// CSeq of our INVITE to the runtime.
     pub(crate) runtime_cseq: u32,
     pub(crate) answered: Option<Moment>,
-    /// What a call that we began knows besides.
+    /// State of a call that we began.
     pub(crate) outbound: Option<Box<Outbound>>,
     /// Both ends are being given each other's media by us, or have been.
     pub(crate) joining: Option<Box<Joining>>,
-    /// What the caller has offered and nobody has answered.
+    /// The caller's offer that nobody has answered.
     pub(crate) proposed: Option<Box<[u8]>>,
     pub(crate) legs: Legs,
     /// The two legs that are connected, the trunk's first, once the call has been answered.
@@ -158,7 +158,7 @@ pub(crate) struct Call {
     pub(crate) tags: SmallVec<[u64; 2]>,
     pub(crate) pending: SmallVec<[Pending; 1]>,
     /// Requests of ours that wait for their turn.
-    pub(crate) queue: RequestQueue<Ask>,
+    pub(crate) queue: RequestQueue<QueuedRequest>,
     pub(crate) turn: Option<TimerId>,
     /// The last INVITE of a peer inside the call.
     pub(crate) theirs: Option<ServerTx>,
@@ -169,7 +169,7 @@ pub(crate) struct Call {
     pub(crate) deadline: Option<TimerId>,
     /// The last transfer, under way or settled.
     pub(crate) transfer: Option<Box<Transfer>>,
-    /// Whether it is held from outside.
+    /// Hold that was asked for by the API.
     pub(crate) hold: Option<Box<Hold>>,
     /// Hold of the call, by us and by its phone system.
     pub(crate) held: Held,

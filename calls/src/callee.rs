@@ -1,4 +1,4 @@
-//! Whom an INVITE of ours calls, and as whom: through an outbound trunk to its host, or to the PBX that has registered.
+//! Callee of an INVITE of ours, and the caller that it sees: through an outbound trunk to its host, or to the PBX that has registered.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::registrar::bindings::Reach;
 /// Requests to one place of a callee.
 const MAX_REQUESTS: u32 = 8;
 
-/// Whom to call, and as whom.
+/// Callee, and the caller that it sees.
 #[derive(Clone, Debug)]
 pub(crate) struct Callee {
     /// Where it may be reached, in the order to be tried.
@@ -38,7 +38,7 @@ pub(crate) struct Callee {
     pub(crate) from_host: Option<Box<str>>,
     /// Whether P-Asserted-Identity repeats From (RFC 3325).
     pub(crate) asserts: bool,
-    /// What challenges are answered with: a trunk's pair, or that of each device of a PBX that has registered.
+    /// Credentials for challenges: a trunk's pair, or that of each device of a PBX that has registered.
     pub(crate) credentials: SmallVec<[LegCredentials; 1]>,
     /// Challenger challenges they are, to be reported.
     pub(crate) whose: Option<Challenger>,
@@ -46,11 +46,11 @@ pub(crate) struct Callee {
     pub(crate) lines: Box<[u8]>,
     /// It is the PBX on the caller's side: bounds on outbound calls don't hold for it.
     pub(crate) leads_back: bool,
-    /// Who chooses the transport of an INVITE whose URI names none.
+    /// Choice of the transport of an INVITE whose URI names none.
     pub(crate) transport: Choice,
 }
 
-/// Who chooses the transport of an INVITE that is too large for a datagram.
+/// Choice of the transport of an INVITE that is too large for a datagram.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Choice {
     /// It is that of the trunk, or of the way that leads back.

@@ -1,4 +1,4 @@
-//! What an org and a trunk may begin: bounds against toll fraud (a stolen key that calls expensive numbers all night). Shared by all
+//! Caps on the calls that an org and a trunk may begin: bounds against toll fraud (a stolen key that calls expensive numbers all night). Shared by all
 //! shards; calls at once are counted with `limits`.
 
 use std::collections::{HashMap, VecDeque};
@@ -14,12 +14,12 @@ use super::refusal::Reason;
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
-/// What a day's cap looks back on.
+/// Time that a day's cap looks back on.
 pub const DAY: Duration = Duration::from_secs(86_400);
 /// Orgs and trunks that are remembered before those that have been quiet are forgotten.
 const SWEEP: usize = 4_096;
 
-/// How much an org may begin.
+/// Caps of an org.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Bounds {
     /// Outbound calls at once.
@@ -28,7 +28,7 @@ pub struct Bounds {
     pub per_minute: u32,
     /// New ones in 24 hours.
     pub per_day: u32,
-    /// What a called number must begin with; empty: any number may be called.
+    /// Prefixes of numbers that may be called; empty: any number may be called.
     pub prefixes: Vec<Box<str>>,
 }
 
@@ -71,7 +71,7 @@ impl Caps {
         &self.bounds
     }
 
-    /// What an org's outbound calls are counted under, beside all its calls.
+    /// Key under which an org's outbound calls are counted, beside all its calls.
     pub(crate) fn claim(&self, org: Uuid) -> Claim {
         Claim {
             id: apart(org),
@@ -99,7 +99,7 @@ impl Caps {
     /// Counts a call that begins now, against its org and its trunk; or neither.
     ///
     /// # Errors
-    /// What it is too many for.
+    /// The cap that is reached.
     pub(crate) fn begin(
         &self,
         org: Uuid,

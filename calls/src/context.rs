@@ -1,4 +1,4 @@
-//! What every call of a shard shares: configuration, tag index, timers, wishes, and the stateless answers.
+//! State that all calls of a shard share: configuration, tag index, timers, effects, and the stateless answers.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -28,7 +28,7 @@ use super::attempts::Came;
 use super::call::{Call, CallKey};
 use super::caps::Caps;
 use super::crossing::lacking_options;
-use super::effect::{Challenged, Challenger, Effect, News};
+use super::effect::{ChallengeOutcome, Challenged, Challenger, Effect};
 use super::health::Health;
 use super::hops::Hops;
 use super::leg::LegId;
@@ -45,7 +45,7 @@ use super::verification::DEPLOYMENT;
 use super::ways::{self, NoWay};
 use crate::registrar::bindings::Bindings;
 
-/// What the operator decided, the same for all shards.
+/// Configuration, the same for all shards.
 #[derive(Debug)]
 pub struct Config {
     /// `X-PLATFORM`: the prefix of the context headers.
@@ -68,13 +68,13 @@ pub struct Config {
     pub min_se: u32,
     /// The rule for addresses that tenants and messages name.
     pub addresses: Arc<AddressPolicy>,
-    /// How long a peer may say nothing in a call until it is asked; zero: for ever.
+    /// Silence of a peer in a call after which it is asked; zero: never.
     pub dead_peer: Duration,
     /// The listeners by `Flow::listener`: transport and bound address.
     pub listeners: Vec<(Transport, SocketAddr)>,
-    /// How many seconds a shunned caller waits before it tries again (`Retry-After`).
+    /// `Retry-After` of a 503, in seconds.
     pub retry_after: u32,
-    /// How often peers behind NAT are sent something.
+    /// Interval at which peers behind NAT are sent OPTIONS.
     pub keep_alive: Duration,
     /// This node.
     pub node: Node,
@@ -84,7 +84,7 @@ pub struct Config {
     pub trusted_runtimes: Vec<PeerPattern>,
 }
 
-/// Who owns a local tag.
+/// Call and leg of a local tag.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct TagOwner {
     pub(crate) key: CallKey,
@@ -100,7 +100,7 @@ pub(crate) enum CallTimer {
     Contact,
     /// A target has been silent and another waits.
     Attempt,
-    /// Whoever is being called has not answered.
+    /// Ringing time of the callee or destination.
     Ringing,
     /// A request of ours has waited for its turn.
     Turn,
@@ -116,7 +116,7 @@ pub(crate) enum CallTimer {
     Transfer,
 }
 
-/// What the calls of one shard share.
+/// State that the calls of one shard share.
 #[derive(Debug)]
 pub struct Core {
     pub(crate) config: Arc<Config>,
@@ -144,9 +144,9 @@ pub struct Core {
     pub(crate) names: Arc<Names>,
     /// Where PBXs have registered.
     pub(crate) bindings: Arc<Bindings>,
-    /// Who answers challenges with nonces that are no longer good.
+    /// Peers that answer challenges with nonces that are no longer good.
     pub(crate) stale: Stale,
-    /// Who doesn't answer them at all.
+    /// Peers that don't answer challenges at all.
     pub(crate) unanswered: Unanswered,
     /// Allowed sources that are asked whether they are there.
     pub(crate) questions: Questions,
@@ -210,7 +210,7 @@ impl Core {
         self.timers.pop(now)
     }
 
-    /// What is shared of the sources that have answered.
+    /// Takes the table of sources that have answered, shared by all shards.
     #[must_use]
     pub fn believing(self, proven: Arc<ProvenSources>) -> Self {
         let questions = Questions::of(proven);
@@ -230,13 +230,13 @@ impl Core {
         view.is_none_or(|view| view.login(user.as_bytes()).is_some())
     }
 
-    /// What is shared with whoever watches the peers.
+    /// Takes the health of peers, shared with the shard that probes them.
     #[must_use]
     pub fn watched_by(self, health: Arc<Health>) -> Self {
         Self { health, ..self }
     }
 
-    /// What is shared with the streams and with the registrar.
+    /// Takes the names proven over TLS and the bindings, shared with the streams and the registrar.
     #[must_use]
     pub fn reaching(self, names: Arc<Names>, bindings: Arc<Bindings>) -> Self {
         Self {
@@ -347,7 +347,7 @@ impl Core {
     }
 }
 
-/// The hands of a call while it works on one input.
+/// Context passed to every `Call` method: shared state, endpoint, now.
 pub(crate) struct Cx<'a> {
     pub(crate) core: &'a mut Core,
     pub(crate) endpoint: &'a mut Endpoint,
@@ -446,7 +446,11 @@ impl Cx<'_> {
     }
 
     /// Reports what has come of a peer's challenge.
-    pub(crate) fn report(&mut self, whose: Option<Challenger>, news: impl FnOnce() -> News) {
+    pub(crate) fn report(
+        &mut self,
+        whose: Option<Challenger>,
+        news: impl FnOnce() -> ChallengeOutcome,
+    ) {
         let challenged = whose.map(|whose| Challenged {
             whose,
             at: self.now,

@@ -79,7 +79,7 @@ pub enum Unanswerable {
     Unknown,
 }
 
-/// What the deployment knows of its own challenges.
+/// Recognises challenges of this deployment.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct OwnChallenges<'a> {
     pub(crate) realm: &'a str,

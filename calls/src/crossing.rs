@@ -1,4 +1,4 @@
-//! What passes from one leg to the other, as data: headers, option tags, response codes.
+//! Table of what passes from one leg to the other: headers, option tags, response codes.
 //!
 //! A back-to-back user agent owns Via, Call-ID, tags, CSeq, Contact and routes on each leg, and counts Max-Forwards down.
 //! Everything else crosses only where a row here says so. Bodies cross octet for octet.
@@ -94,7 +94,7 @@ const KNOWN: [u8; HeaderName::ALL.len()] = {
     places
 };
 
-/// What a message's place in the call lets cross.
+/// Place of a message in the call, which decides what crosses.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Place {
     /// The INVITE that starts the call, towards the runtime.
@@ -279,7 +279,7 @@ pub(crate) fn lacking_options(message: &Message<'_>) -> Option<Vec<u8>> {
     (!lacking.is_empty()).then(|| lacking.join(&b", "[..]))
 }
 
-/// What becomes of a runtime's final refusal of the first INVITE.
+/// Consequence of a runtime's final refusal of the first INVITE.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Refusal {
     /// The caller gets the same code.

@@ -303,7 +303,7 @@ impl Call {
         }
     }
 
-    /// Whom the call dials has rung for long enough.
+    /// Gives up dialling: the ringing time is over.
     pub(crate) fn on_ringing_timeout(&mut self, cx: &mut Cx<'_>) {
         if let Some((_, mut dialing)) = self.legs.take_dialing() {
             let failed = dialing.client.give_up(cx);

@@ -27,7 +27,7 @@ mod media_peer;
 pub(crate) enum NoBody {
     /// It isn't of a kind that is read; the header that says what is.
     Unread(&'static str, &'static str),
-    /// What it offers can't be had.
+    /// Its offer can't be met.
     Unmatched(String),
 }
 

@@ -1,4 +1,4 @@
-//! What the calls of a shard ask of the world: the engine carries these out after each batch.
+//! Effects of the calls of a shard: the engine carries these out after each batch.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -29,17 +29,17 @@ const LONGEST_REALM: usize = 128;
 pub enum Effect {
     /// Resolve a runtime's host (RFC 3263); answered by `Calls::handle_resolved`.
     Resolve {
-        /// Who asks.
+        /// The call that it is for.
         call: CallKey,
         /// The call's org.
         org: Uuid,
-        /// What is to be resolved.
+        /// Name to resolve.
         wanted: Unresolved,
     },
     /// An INVITE to this target is too large for a datagram: open a connection to it, if it takes one soon; answered by
     /// `Calls::handle_resolved` with the target and the flow to send by.
     Connect {
-        /// Who asks.
+        /// The call that it is for.
         call: CallKey,
         /// Where the INVITE is to go.
         target: Target,
@@ -55,12 +55,12 @@ pub enum Effect {
     },
     /// Resolve the next hop of requests inside a call; answered by `Calls::handle_hop`.
     ResolveHop {
-        /// What is to be resolved.
+        /// Name to resolve.
         wanted: Unresolved,
     },
     /// Find or make the contact with this number; answered by `Calls::handle_contact`.
     FindContact {
-        /// Who asks.
+        /// The call that it is for.
         call: CallKey,
         /// The org.
         org: Uuid,
@@ -85,9 +85,9 @@ pub enum Effect {
     },
     /// Speak a code instead of echoing.
     SpeakCode {
-        /// Who asks.
+        /// The call that it is for.
         call: CallKey,
-        /// What is spoken.
+        /// Code to speak.
         code: SpokenCode,
         /// Whether the address in SDP is the one that signals.
         is_known: bool,
@@ -109,7 +109,7 @@ pub enum Effect {
     Foreign(Foreign),
     /// Another target of a call is tried since one has failed.
     FailedOver {
-        /// What that one came to.
+        /// Outcome of the attempt that failed.
         cause: AttemptOutcome,
     },
     /// A peer's challenge has taught something, or couldn't be answered.
@@ -121,7 +121,7 @@ pub enum Effect {
     },
 }
 
-/// What became of a message from a place that its dialog doesn't know.
+/// Fate of a message from an address that its dialog doesn't know.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Foreign {
     /// The request was challenged: its leg has been proven by a digest.
@@ -185,12 +185,12 @@ pub struct AuthFailure {
 /// The challenge of a PBX or a carrier.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Challenged {
-    /// Challenger challenge it is.
+    /// The peer that challenges.
     pub whose: Challenger,
     /// When.
     pub at: Moment,
-    /// What of it.
-    pub news: News,
+    /// Its outcome.
+    pub news: ChallengeOutcome,
 }
 
 /// A peer that challenges.
@@ -215,9 +215,9 @@ impl Challenger {
     }
 }
 
-/// What a challenge has brought.
+/// Outcome of a challenge.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum News {
+pub enum ChallengeOutcome {
     /// A realm to be remembered.
     Seen(KnownRealm),
     /// It wasn't answered.
@@ -235,7 +235,7 @@ pub enum News {
     },
 }
 
-impl News {
+impl ChallengeOutcome {
     /// The challenge in `response`, which came from `peer`, isn't answered.
     pub(crate) fn unanswered(why: Unanswerable, response: &Message<'_>, peer: IpAddr) -> Self {
         let challenge = client::challenge(response);

@@ -1,4 +1,4 @@
-//! How often a call has come back to this deployment: two bits of its session's id count it, so that no node has to remember.
+//! Number of times that a call has come back to this deployment: two bits of its session's id count it, so that no node has to remember.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ fn began(session: Uuid) -> Option<Moment> {
     Some(Moment::from_secs(seconds) + Duration::from_nanos(nanos.into()))
 }
 
-/// How often the call of a session had come back.
+/// Number of times that the call of a session had come back.
 fn generation_of(session: Uuid) -> u8 {
     session.as_bytes()[GENERATION] >> GENERATION_SHIFT
 }
@@ -40,7 +40,7 @@ impl Cx<'_> {
         in_generation(self.mint_id(slot), generation)
     }
 
-    /// How often the call of this INVITE has come back: one time more than that of the session whose id it brings, if that is up.
+    /// Number of times that the call of this INVITE has come back: one more than that of the session whose id it brings, if that is up.
     pub(crate) fn generation(&self, message: &Message<'_>) -> u8 {
         let config = &self.core.config;
         let name = format!("{}-SESSION-ID", config.header_prefix);

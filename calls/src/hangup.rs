@@ -24,7 +24,7 @@ use super::{Calls, NOBODY, setup};
 /// BYEs to answers that came too late, of one shard, that may wait for their own answer. Further ones are sent without a transaction.
 const MAX_LATE_BYES: u32 = 256;
 
-/// How a call ended, for its record.
+/// End of a call, for its record.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct End {
     pub(crate) status: Status,
@@ -35,7 +35,7 @@ pub(crate) struct End {
     pub(crate) cause: Option<u8>,
 }
 
-/// What a BYE says besides the end.
+/// Headers and body of a BYE.
 #[derive(Debug, Default)]
 pub(crate) struct ByeContent {
     lines: Box<[u8]>,
@@ -385,7 +385,7 @@ impl Call {
         legs.find_map(|leg| Some((leg.id, leg.session_mut()?.take_delayed()?)))
     }
 
-    /// Who has hung up acknowledges nothing any more.
+    /// Drops the ACKs still awaited from a leg that sent BYE.
     pub(crate) fn forgive_acks(&mut self, cx: &mut Cx<'_>, id: LegId) {
         let session = self.legs.session_mut(id);
         let awaited = session.map(Session::take_awaited).unwrap_or_default();
@@ -436,7 +436,7 @@ impl Call {
         );
     }
 
-    /// Whoever is handed over stays so when the call comes to its end.
+    /// Returns the status for the record: a caller that was connected with a destination stays transferred.
     fn status_of(&self, end: &End) -> Status {
         let handed_over = self.is_with_destination();
         let completed = end.status == Status::Completed;

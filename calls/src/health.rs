@@ -28,7 +28,7 @@ pub struct Peer {
     pub transport: Transport,
     /// Where it is.
     pub address: SocketAddr,
-    /// Whose word it is: what the operator names is judged apart from what tenants name.
+    /// Origin of the name: peers that the operator names are judged apart from those that tenants name.
     pub named: NamedBy,
 }
 
@@ -78,7 +78,7 @@ pub fn probe_uri(uri: &str) -> Option<Box<str>> {
     Some(probe.into())
 }
 
-/// What came of a probe.
+/// Result of a probe.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
     /// An answer that says that somebody is there, whatever else it says.
@@ -98,7 +98,7 @@ pub enum Turn {
     Up,
 }
 
-/// What is known of one peer.
+/// Health of one peer.
 #[derive(Copy, Clone, Default, Debug)]
 struct Known {
     /// It has answered a probe before, so that its silence means something.
@@ -119,7 +119,7 @@ impl Known {
     }
 }
 
-/// How many answer, how many are down, and of how many nothing is known.
+/// Counts the peers that answer, that are down, and that nothing is known of.
 fn count(peers: impl Iterator<Item = Option<bool>>) -> [usize; 3] {
     let mut counts = [0; 3];
     for answers in peers {
@@ -133,7 +133,7 @@ fn count(peers: impl Iterator<Item = Option<bool>>) -> [usize; 3] {
     counts
 }
 
-/// What probes have found.
+/// Results of probes.
 #[derive(Debug)]
 pub struct Health {
     peers: DashMap<Peer, Known>,
@@ -226,7 +226,7 @@ impl Health {
         known.reduce(|one, two| one || two)
     }
 
-    /// How many peers answer, how many are down, and of how many nothing is known.
+    /// Numbers of peers that answer, that are down, and that nothing is known of.
     pub fn counts(&self) -> [usize; 3] {
         count(self.peers.iter().map(|known| known.answers()))
     }
@@ -279,7 +279,7 @@ impl Health {
         self.trunks.retain(|trunk, _| named.contains(trunk));
     }
 
-    /// What a probe has found. A peer that has never answered one may not know OPTIONS: its silence is no sign.
+    /// Takes the result of a probe. A peer that has never answered one may not know OPTIONS: its silence is no sign.
     pub fn note(&self, peer: &Peer, outcome: Outcome) -> Option<Turn> {
         // Nobody watches it any more.
         let mut known = self.peers.get_mut(peer)?;

@@ -36,7 +36,7 @@ impl Held {
 
     /// Returns what is to be told now, if that is something new.
     #[must_use]
-    pub(crate) const fn news(&mut self) -> Option<bool> {
+    pub(crate) const fn take_change(&mut self) -> Option<bool> {
         let held = self.by_us || self.by_peer;
         if held == self.told {
             return None;
@@ -111,23 +111,27 @@ mod tests {
     fn a_change_of_either_is_told_once() {
         let (hold, resume) = (sdp(HERE, "a=sendonly\r\n"), sdp(HERE, ""));
         let mut held = Held::default();
-        assert_eq!(held.news(), None);
+        assert_eq!(held.take_change(), None);
         held.take_offer(&hold);
-        assert_eq!(held.news(), Some(true));
+        assert_eq!(held.take_change(), Some(true));
         held.set_by_us(true);
-        assert_eq!(held.news(), None, "it is held already");
+        assert_eq!(held.take_change(), None, "it is held already");
         held.take_offer(&resume);
-        assert_eq!(held.news(), None, "from here it is held yet");
+        assert_eq!(held.take_change(), None, "from here it is held yet");
         held.set_by_us(false);
-        assert_eq!(held.news(), Some(false));
+        assert_eq!(held.take_change(), Some(false));
         held.take_answer(&hold);
-        assert_eq!(held.news(), None, "an answer repeats what was offered");
+        assert_eq!(
+            held.take_change(),
+            None,
+            "an answer repeats what was offered"
+        );
         held.take_offer(&hold);
         held.take_answer(&resume);
-        assert_eq!(held.news(), None);
+        assert_eq!(held.take_change(), None);
         held.take_offer(&hold);
-        assert_eq!(held.news(), Some(true));
+        assert_eq!(held.take_change(), Some(true));
         held.end();
-        assert_eq!(held.news(), Some(false));
+        assert_eq!(held.take_change(), Some(false));
     }
 }

@@ -19,14 +19,14 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{Message, Method};
 use uuid::Uuid;
 
-use super::call::{Ask, Call, CallStatus, Pending, Purpose};
+use super::call::{Call, CallStatus, Pending, Purpose, QueuedRequest};
 use super::context::Cx;
 use super::leg::{LegId, LegRole};
 use super::reply::{PAUSE, Reply};
 use super::request_origin::RequestOrigin;
 use super::{Calls, has_sdp, origin, sdp_of};
 
-/// How long a change may take, each way, before it is given up.
+/// Longest time of a change, each way, before it is given up.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Why a call is neither held nor resumed.
@@ -44,19 +44,19 @@ pub enum Unable {
     /// It is being resumed, or held, at this moment.
     #[error("the opposite is under way")]
     Opposite,
-    /// What the caller said of its media can't be said again.
+    /// The caller's SDP can't be repeated.
     #[error("the caller's media can't be read")]
     NoMedia,
 }
 
-/// How a call stands, for whoever asked for a change.
+/// Hold of a call, as the client that asked for a change sees it.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
-pub struct Standing {
+pub struct HoldStatus {
     /// Whether both sides are held.
     pub held: bool,
     /// The last change that has come to its end, and who refused it.
     pub settled: u32,
-    /// Who refused that one.
+    /// Refusal of that change.
     pub refused: Option<Refused>,
 }
 
@@ -69,7 +69,7 @@ pub struct Refused {
     pub status: u16,
 }
 
-/// How far a change has come.
+/// Progress of a change.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Step {
     /// The agent's side is asked.
@@ -84,10 +84,10 @@ enum Step {
     Settled,
 }
 
-/// What has been asked of a call, and how far that has come.
+/// Hold that was asked of a call, and its progress.
 #[derive(Debug)]
 pub(crate) struct Hold {
-    /// What was asked last.
+    /// Wish of the last request: held, or not.
     wanted: bool,
     step: Step,
     /// Whether both sides are held.
@@ -97,7 +97,7 @@ pub(crate) struct Hold {
     /// Counts the changes.
     number: u32,
     until: Moment,
-    /// What the caller is to be offered.
+    /// SDP to offer the caller.
     answer: Option<Box<[u8]>>,
 }
 
@@ -143,7 +143,7 @@ impl Call {
         let before = self.hold.as_deref();
         match before.filter(|hold| hold.step != Step::Settled) {
             Some(hold) if hold.wanted == wanted => return Ok(Some(hold.number)),
-            Some(hold) if hold.is_unsaid() && self.queue.has(Ask::Hold) => {
+            Some(hold) if hold.is_unsaid() && self.queue.has(QueuedRequest::Hold) => {
                 self.settle_hold(cx, None);
                 return Ok(None);
             }
@@ -191,7 +191,7 @@ impl Call {
         self.hold.as_deref().is_some_and(|hold| hold.closed)
     }
 
-    /// What an SDP that crosses is while the call is held. Neither is an answer wrong for having less than was offered.
+    /// Returns an SDP as it crosses: `inactive` while the call is held. An answer may have less than was offered (RFC 3264 §6.1).
     pub(crate) fn crossing_sdp<'b>(&self, body: &'b [u8]) -> Cow<'b, [u8]> {
         if self.is_closed() && body.starts_with(b"v=") {
             rewritten(body, Direction::Inactive).into()
@@ -200,7 +200,7 @@ impl Call {
         }
     }
 
-    /// What the caller has said of its media. What it says while it is held isn't what it wants.
+    /// Returns the caller's SDP as it is kept: `sendrecv` while the call is held, since its direction then isn't its wish.
     pub(crate) fn heard_sdp(&self, body: &[u8]) -> Box<[u8]> {
         if self.is_closed() && body.starts_with(b"v=") {
             rewritten(body, Direction::SendRecv).into()
@@ -220,7 +220,7 @@ impl Call {
 
     /// The call, or its agent, is gone: nothing is held any more.
     pub(crate) fn drop_hold(&mut self, cx: &mut Cx<'_>) {
-        self.queue.withdraw(Ask::Hold);
+        self.queue.withdraw(QueuedRequest::Hold);
         let Some(hold) = self.hold.take() else {
             return;
         };
@@ -228,19 +228,19 @@ impl Call {
             role: LegRole::Agent,
             status: 487,
         };
-        let standing = Standing {
+        let status = HoldStatus {
             held: false,
             settled: hold.number,
             refused: Some(refused),
         };
         self.held.set_by_us(false);
         self.tell_held(cx);
-        cx.core.live.note_hold(self.id, standing);
+        cx.core.live.note_hold(self.id, status);
     }
 
     /// Tells whether the call is held, by whomever, where that has changed.
     pub(crate) fn tell_held(&mut self, cx: &mut Cx<'_>) {
-        if let Some(held) = self.held.news() {
+        if let Some(held) = self.held.take_change() {
             cx.core.fact(Fact::Held {
                 call: self.id,
                 org: self.org,
@@ -280,7 +280,7 @@ impl Call {
     fn ask_to_hold(&mut self, cx: &mut Cx<'_>, wait: Duration) {
         if let Some(hold) = self.hold.as_deref() {
             let until = hold.until;
-            self.ask(cx, Ask::Hold, wait, Some(until));
+            self.ask(cx, QueuedRequest::Hold, wait, Some(until));
         }
     }
 
@@ -308,7 +308,7 @@ impl Call {
         }
     }
 
-    /// Who is asked next, and what is offered.
+    /// Leg that is asked next, and the offer.
     fn next_offer(&mut self) -> Option<(LegId, Vec<u8>)> {
         let is_echo = self.is_local();
         let (trunk, agent) = (self.trunk_id(), self.agent_id());
@@ -441,7 +441,7 @@ impl Call {
         let heard = self.heard_sdp(answer);
         self.set_heard(heard);
         if is_news {
-            self.note_standing(cx, None);
+            self.note_hold_status(cx, None);
             if let Some(hold) = self.hold.as_deref_mut() {
                 hold.step = Step::Follow;
                 hold.until = cx.now + PATIENCE;
@@ -485,15 +485,15 @@ impl Call {
             hold.closed = hold.held;
             hold.answer = None;
         }
-        self.queue.withdraw(Ask::Hold);
-        self.note_standing(cx, refused);
+        self.queue.withdraw(QueuedRequest::Hold);
+        self.note_hold_status(cx, refused);
     }
 
-    fn note_standing(&mut self, cx: &mut Cx<'_>, refused: Option<Refused>) {
+    fn note_hold_status(&mut self, cx: &mut Cx<'_>, refused: Option<Refused>) {
         let Some(hold) = self.hold.as_deref() else {
             return;
         };
-        let standing = Standing {
+        let status = HoldStatus {
             held: hold.held,
             settled: hold.number,
             refused,
@@ -501,6 +501,6 @@ impl Call {
         self.held.set_by_us(hold.held);
         // First: who waits for the end of the change looks at the call then.
         self.tell_held(cx);
-        cx.core.live.note_hold(self.id, standing);
+        cx.core.live.note_hold(self.id, status);
     }
 }

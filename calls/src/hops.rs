@@ -11,9 +11,9 @@ use trunkline_sip::moment::Moment;
 use super::effect::Effect;
 use super::target::{Target, Unresolved};
 
-/// How long an answer is used before it is asked for again; the resolver minds the TTL.
+/// Time for which an answer is used before it is asked for again; the resolver minds the TTL.
 const FRESH: Duration = Duration::from_secs(30);
-/// How long the first answer may take.
+/// Longest wait for the first answer.
 const AWAITED: Duration = Duration::from_secs(5);
 /// Names that are remembered.
 const MOST: usize = 1_024;
@@ -96,7 +96,7 @@ impl Hops {
         (!is_awaited).then(|| hop.targets.iter().any(is_there))
     }
 
-    /// What the resolver has found; nothing leaves what was known.
+    /// Takes the resolver's answer; an empty one leaves what was known.
     pub(crate) fn learn(&mut self, wanted: &Unresolved, targets: Vec<Target>, now: Moment) {
         if let Some(hop) = self.0.get_mut(&name(wanted))
             && !targets.is_empty()

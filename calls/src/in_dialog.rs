@@ -17,7 +17,7 @@ use super::call::{Call, CallStatus, Pending, Purpose};
 use super::context::{CallTimer, Cx};
 use super::credentials::{Stage, Unanswerable};
 use super::crossing::{self, Place, lacking_options};
-use super::effect::{Challenger, News};
+use super::effect::{ChallengeOutcome, Challenger};
 use super::leg::LegId;
 use super::proofs::{Again, Proofs};
 use super::refusal::Reason;
@@ -28,7 +28,7 @@ use super::{has_sdp, owner_of, sdp_of};
 const MAX_PENDING: usize = 16;
 /// Answers of one call that may wait for their ACK at once.
 const MAX_AWAITED: usize = 8;
-/// How long a re-INVITE may be under way before it is cancelled. No person is asked; and while it lasts, nothing else can be
+/// Longest time of a re-INVITE before it is cancelled. No person is asked; and while it lasts, nothing else can be
 /// agreed.
 const EXCHANGE_PATIENCE: Duration = Duration::from_secs(32);
 
@@ -462,7 +462,9 @@ impl Call {
             }),
             None => (is_inbound && self.is_trunk(id)).then_some(Challenger::pbx(org)),
         };
-        cx.report(whose, || News::unanswered(why, message, destination));
+        cx.report(whose, || {
+            ChallengeOutcome::unanswered(why, message, destination)
+        });
     }
 
     /// The answer of one leg, told to the other.

@@ -14,7 +14,7 @@ use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{Message, Method};
 
-use super::call::{Ask, Call, CallStatus, Pending, Purpose};
+use super::call::{Call, CallStatus, Pending, Purpose, QueuedRequest};
 use super::context::Cx;
 use super::effect::Effect;
 use super::hangup::ByeContent;
@@ -32,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// In `Reason` of the two re-INVITEs of the last round: the trace knows them by it.
 pub const UNSETTLED: &str = "Both ends answer with another SDP each time";
 
-/// How far both ends have each other's media.
+/// Progress of giving both ends each other's media.
 #[derive(Debug, Default)]
 pub(crate) struct Joining {
     /// The caller's SDP as the agent's side knows it.
@@ -139,8 +139,8 @@ impl Call {
             return false;
         };
         self.joining = None;
-        self.queue.withdraw(Ask::Join);
-        self.queue.withdraw(Ask::Refresh(destination));
+        self.queue.withdraw(QueuedRequest::Join);
+        self.queue.withdraw(QueuedRequest::Refresh(destination));
         for pending in &mut self.pending {
             if pending.purpose == Purpose::Join {
                 pending.purpose = Purpose::Stale;
@@ -247,7 +247,7 @@ impl Call {
     fn join_later(&mut self, cx: &mut Cx<'_>, wait: Duration) {
         if let Some(joining) = self.joining.as_deref() {
             let until = joining.until;
-            self.ask(cx, Ask::Join, wait, Some(until));
+            self.ask(cx, QueuedRequest::Join, wait, Some(until));
         }
     }
 
@@ -488,7 +488,7 @@ impl Call {
             }
             joining.follow = None;
         }
-        self.queue.withdraw(Ask::Join);
+        self.queue.withdraw(QueuedRequest::Join);
         let arriving = self.joining.as_deref_mut();
         if let Some(destination) = arriving.and_then(|joining| joining.arriving.take()) {
             self.hand_over(cx, destination);

@@ -13,7 +13,7 @@ use super::effect::Effect;
 use super::target::Target;
 use super::{CallKey, owner_of};
 
-/// How long a peer may leave an INVITE unanswered that has gone to it by a connection of our choice. Over TCP a 100 takes one round trip and
+/// Longest time that a peer may leave an INVITE unanswered which has gone to it by a connection of our choice. Over TCP a 100 takes one round trip and
 /// 200 ms at most (RFC 3261 §17.2.1).
 pub(crate) const STREAM_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -71,7 +71,7 @@ impl Datagram {
     }
 }
 
-/// What became of an INVITE that was to be sent.
+/// Result of sending an INVITE.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum InviteSent {
     /// It is on its way.

@@ -77,7 +77,7 @@ pub(crate) struct ForkDialog {
     pub(crate) dialog: Dialog,
 }
 
-/// What a peer said that it can do.
+/// Abilities that a peer has stated.
 #[derive(Copy, Clone, Default, Debug)]
 pub(crate) struct Abilities {
     pub(crate) update: bool,
@@ -99,9 +99,9 @@ pub(crate) struct SipPeer {
     pub(crate) is_sips: bool,
     /// Runs where the peer is behind NAT and its way is UDP.
     pub(crate) keep_alive: Option<TimerId>,
-    /// What this peer's challenges are answered with.
+    /// Credentials for this peer's challenges.
     pub(crate) credentials: Option<Box<LegCredentials>>,
-    /// Whose session this peer takes every SDP of ours for.
+    /// Origin line under which this peer gets every SDP of ours.
     pub(crate) origin: Option<Box<Origin>>,
     /// The origin line of the SDP that the peer has of us.
     pub(crate) told_origin: Option<Box<[u8]>>,
@@ -336,7 +336,7 @@ impl Leg {
         }
     }
 
-    /// What is awaited of a leg that has been accepted.
+    /// Session of a leg that has been accepted.
     pub(crate) const fn session(&self) -> Option<&Session> {
         match &self.state {
             LegState::Ready(session) | LegState::Leaving(session, _) => Some(session),

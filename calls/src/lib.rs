@@ -89,8 +89,8 @@ use uuid::Uuid;
 pub use call::CallKey;
 pub use context::{Config, Core, place_of};
 pub use effect::{
-    AuthFailure, Challenged, Challenger, EchoMedia, Effect, Foreign, News, Unanswerable,
-    UnknownUser, Unproven,
+    AuthFailure, ChallengeOutcome, Challenged, Challenger, EchoMedia, Effect, Foreign,
+    Unanswerable, UnknownUser, Unproven,
 };
 pub use leg::LegRole;
 pub use privacy::NOBODY_USER;
@@ -145,7 +145,7 @@ impl Calls {
         self.slab.is_empty()
     }
 
-    /// What is left over besides calls: dialog tags and timers.
+    /// Numbers of dialog tags and timers that exist.
     pub fn left_over(&self) -> (usize, usize) {
         (self.core.tags.len(), self.core.timers.len())
     }

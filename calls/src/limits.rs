@@ -1,4 +1,4 @@
-//! How many calls an agent, an org, a trunk and this node may have: permits, released by drop.
+//! Limits on the calls of an agent, an org, a trunk and this node: permits, released by drop.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -10,13 +10,13 @@ use trunkline_model::transfer::Transfer;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use super::hold::Standing;
+use super::hold::HoldStatus;
 use super::wall::{STEADY, Wall, fact_on};
 
 /// One live call as the API shows it.
 #[derive(Clone, Debug)]
 pub struct LiveCall {
-    /// What is known from its INVITE.
+    /// Facts from its INVITE.
     pub started: Arc<Started>,
     /// `queued`, `ringing` or `in_progress`, as it was before its end.
     pub status: Status,
@@ -30,14 +30,14 @@ pub struct LiveCall {
     pub runtime_call_id: Option<Box<str>>,
     /// Its end, until that is a row.
     pub ended: Option<Box<Ended>>,
-    /// How many of beginning and end are not known to be on disk.
+    /// Number of its facts, beginning and end, that aren't known to be on disk.
     pub unsynced: u8,
     /// Its last transfer.
     pub transfer: Option<Arc<Transfer>>,
     /// Whether it is held, from outside or by its phone system.
     pub held: bool,
-    /// What has become of the changes that were asked from outside.
-    pub hold: Standing,
+    /// Hold, with the outcome of the last change that was asked for.
+    pub hold: HoldStatus,
     /// Its attempts at targets, once one has failed.
     pub attempts: Vec<Attempt>,
 }
@@ -79,7 +79,7 @@ impl LiveCalls {
         })
     }
 
-    /// How many there are.
+    /// Number of live calls.
     pub fn len(&self) -> usize {
         self.calls.len()
     }
@@ -155,7 +155,7 @@ impl LiveCalls {
                     unsynced: 1,
                     transfer: None,
                     held: false,
-                    hold: Standing::default(),
+                    hold: HoldStatus::default(),
                     attempts: Vec::new(),
                 };
                 self.sessions.insert(started.session, started.call);
@@ -206,8 +206,8 @@ impl LiveCalls {
     }
 
     /// A call is held, or resumed, or is not to be.
-    pub(crate) fn note_hold(&self, call: Uuid, standing: Standing) {
-        self.change(call, |live| live.hold = standing);
+    pub(crate) fn note_hold(&self, call: Uuid, status: HoldStatus) {
+        self.change(call, |live| live.hold = status);
     }
 
     /// Forgets a call whose end is in the store.

@@ -191,7 +191,7 @@ fn runtime(core: &Core, org: &OrgView, agent: Uuid) -> Arc<Runtime> {
     Arc::clone(own.unwrap_or(&core.config.default_runtime))
 }
 
-/// What the call is counted against besides its trunk; the agent must be there and enabled.
+/// Limits of the call besides its trunk's; the agent must exist and be enabled.
 fn claims(org: &OrgView, agent: Uuid) -> Result<[Claim; 2], Reason> {
     let known = org
         .routing

@@ -47,11 +47,11 @@ use super::{Calls, Slot as Place};
 pub struct Order {
     /// Whose.
     pub org: Uuid,
-    /// Who speaks.
+    /// Agent that speaks.
     pub agent: Uuid,
-    /// Who is called.
+    /// Number that is called.
     pub number: E164,
-    /// How long it may ring.
+    /// Ringing time.
     pub ringing_timeout: Duration,
     /// No longer than this from the answer on.
     pub max_duration: Duration,
@@ -68,13 +68,13 @@ pub struct Placed {
     pub session: Uuid,
 }
 
-/// What an outbound call knows besides.
+/// State of an outbound call besides its legs.
 #[derive(Debug)]
 pub(crate) struct Outbound {
     /// Both ends as URIs: the callee's and ours.
     pub(super) parties: [Box<str>; 2],
     pub(super) runtime: Arc<Runtime>,
-    /// The one who names its hosts.
+    /// Origin of its host names.
     pub(super) namer: Namer,
     pub(super) krisp: bool,
     pub(super) contact: ContactState,
@@ -180,7 +180,7 @@ impl Calls {
     }
 }
 
-/// What a call that begins with a callee is made of.
+/// Parts of a call that begins with a callee.
 pub(super) struct Begun {
     pub(super) key: CallKey,
     pub(super) slot: Slot,

@@ -74,9 +74,9 @@ impl Places {
     }
 }
 
-/// What is known of the place that a message came from.
+/// Trust in the source address of a message inside a call.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-enum Standing {
+enum SourceTrust {
     Known,
     /// A name that may lead there is being looked up.
     Awaited,
@@ -101,16 +101,16 @@ impl Calls {
         };
         let core = &mut self.core;
         let has_left = call.has_left(id);
-        let standing = standing(core, Some(view), call, (id, fork), &flow, now);
-        match standing {
-            Standing::Known => return true,
+        let trust = trust(core, Some(view), call, (id, fork), &flow, now);
+        match trust {
+            SourceTrust::Known => return true,
             // It is sent again, and by then the name is known.
-            Standing::Awaited if !flow.transport.is_reliable() => return false,
-            Standing::Awaited | Standing::Unknown | Standing::LessSecure => {}
+            SourceTrust::Awaited if !flow.transport.is_reliable() => return false,
+            SourceTrust::Awaited | SourceTrust::Unknown | SourceTrust::LessSecure => {}
         }
         let leg = call.leg(id).filter(|_| !has_left);
         let proven = leg.and_then(|leg| Some((leg.credentials.as_deref()?.proven_pair()?, leg)));
-        if standing != Standing::LessSecure
+        if trust != SourceTrust::LessSecure
             && let Some((pair, leg)) = proven
         {
             if !moved::proves(core, endpoint, view, &pair, flow, message, now) {
@@ -144,12 +144,12 @@ impl Calls {
         let Some(call) = call_at(&mut self.slab, key) else {
             return false;
         };
-        let is_let_in = match standing(&mut self.core, Some(view), call, (id, fork), flow, now) {
-            Standing::Known => true,
-            Standing::Awaited | Standing::Unknown => {
+        let is_let_in = match trust(&mut self.core, Some(view), call, (id, fork), flow, now) {
+            SourceTrust::Known => true,
+            SourceTrust::Awaited | SourceTrust::Unknown => {
                 !has_sdp(ack) && !call.awaits_sdp_of(id, ack.cseq().number)
             }
-            Standing::LessSecure => false,
+            SourceTrust::LessSecure => false,
         };
         if !is_let_in {
             self.core.effects.push_back(Effect::Foreign(Foreign::Ack));
@@ -195,7 +195,7 @@ impl Calls {
             }
         };
         asked.is_some_and(|at| {
-            standing(&mut self.core, None, call, at, flow, now) == Standing::Known
+            trust(&mut self.core, None, call, at, flow, now) == SourceTrust::Known
         })
     }
 }
@@ -233,38 +233,38 @@ pub(crate) fn has_ip_literal(uri: &[u8]) -> bool {
             .all(|octet| octet.is_ascii_digit() || *octet == b'.')
 }
 
-/// What is known of a place on that leg. Without a view, networks that a trunk allows don't count: an answer comes from where it was asked for.
-fn standing(
+/// Returns the trust in an address on that leg. Without a view, networks that a trunk allows don't count: an answer comes from where it was asked for.
+fn trust(
     core: &mut Core,
     view: Option<&View>,
     call: &mut Call,
     (id, fork): (LegId, u8),
     flow: &Flow,
     now: Moment,
-) -> Standing {
+) -> SourceTrust {
     let (org, is_runtimes) = (call.org, call.role(id) == LegRole::Agent);
     let Some(leg) = call.leg(id) else {
-        return Standing::Unknown;
+        return SourceTrust::Unknown;
     };
     let ip = flow.peer.ip();
     let places = &leg.places;
     if !places.admits(flow.transport) {
-        return Standing::LessSecure;
+        return SourceTrust::LessSecure;
     }
     if places.knows(ip) {
-        return Standing::Known;
+        return SourceTrust::Known;
     }
 
     let ip = ip.to_canonical();
     let is_allowed = view.is_some_and(|view| !is_runtimes && is_of_trunk(view, ip, org));
-    let standing = match is_allowed {
-        true => Standing::Known,
+    let trust = match is_allowed {
+        true => SourceTrust::Known,
         false => by_dialog(core, leg, fork, ip, now),
     };
-    if standing == Standing::Known {
+    if trust == SourceTrust::Known {
         leg.places.learn(ip);
     }
-    standing
+    trust
 }
 
 /// Whether the org's trunk allows this source, or the operator has dedicated it to the org.
@@ -277,19 +277,19 @@ fn is_of_trunk(view: &View, ip: IpAddr, org: Uuid) -> bool {
 }
 
 /// Whether Contact or a recorded route leads there.
-fn by_dialog(core: &mut Core, leg: &SipPeer, fork: u8, ip: IpAddr, now: Moment) -> Standing {
+fn by_dialog(core: &mut Core, leg: &SipPeer, fork: u8, ip: IpAddr, now: Moment) -> SourceTrust {
     let Some(dialog) = leg.dialog_ref(fork) else {
-        return Standing::Unknown;
+        return SourceTrust::Unknown;
     };
-    let mut standing = Standing::Unknown;
+    let mut trust = SourceTrust::Unknown;
     for uri in ways_of(dialog) {
         match leads_to(core, uri, ip, now) {
-            Some(true) => return Standing::Known,
+            Some(true) => return SourceTrust::Known,
             Some(false) => {}
-            None => standing = Standing::Awaited,
+            None => trust = SourceTrust::Awaited,
         }
     }
-    standing
+    trust
 }
 
 /// Whether a URI's host is at that IP; `None` while its name is being looked up.

@@ -25,7 +25,7 @@ pub(crate) struct Again {
     pub(crate) proofs: Proofs,
 }
 
-/// What has been answered so far.
+/// Challenges that have been answered so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Proofs(SmallVec<[Proof; 1]>);
 
@@ -35,7 +35,7 @@ struct Proof {
     /// Without escapes.
     realm: Box<[u8]>,
     value: String,
-    /// How often this realm has been answered.
+    /// Number of answers to this realm.
     answers: u32,
 }
 

@@ -266,7 +266,7 @@ impl Call {
         self.accept_reinvite(cx, requester, (server, asked), body, delayed, more);
     }
 
-    /// What a requester asked for was accepted: from now on it is where it then said.
+    /// Moves a requester to the Contact of its change, which was accepted.
     pub(crate) fn move_target(&mut self, requester: LegId, pending: &Pending) {
         let dialog = self.leg(requester).and_then(|leg| leg.dialog(pending.fork));
         if let Some((dialog, target)) = dialog.zip(pending.target.as_deref()) {

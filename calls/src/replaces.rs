@@ -16,7 +16,7 @@ use trunkline_sip::wire::{HeaderName, Message};
 use uuid::Uuid;
 
 use super::admission::{self, CallerInvite};
-use super::call::{Ask, Call, CallKey, CallStatus, Pending, Purpose};
+use super::call::{Call, CallKey, CallStatus, Pending, Purpose, QueuedRequest};
 use super::context::{Cx, TagOwner};
 use super::credentials::LegCredentials;
 use super::hangup::ByeContent;
@@ -280,7 +280,7 @@ impl Call {
             }
         }
         self.legs.stop_timers(cx, replaces);
-        self.queue.withdraw(Ask::Refresh(replaces));
+        self.queue.withdraw(QueuedRequest::Refresh(replaces));
 
         for pending in &mut self.pending {
             if pending.leg == replaces {

@@ -1,4 +1,4 @@
-//! The one rule of what follows from the final answer to a request of ours inside a dialog (RFC 3261 §12.2.1.2, §14.1, §14.2,
+//! Rule for the final answer to a request of ours inside a dialog (RFC 3261 §12.2.1.2, §14.1, §14.2,
 //! RFC 4028 §7.3, rules of dead peers). The meaning of a refusal is the asking feature's.
 
 use std::time::Duration;

@@ -136,7 +136,7 @@ pub(crate) struct RuntimeText<'a> {
     body: Cow<'a, [u8]>,
 }
 
-/// Whose words cross in it.
+/// Origin of the headers that cross in it.
 enum Words<'a> {
     /// The caller's.
     Relayed(&'a Message<'a>),

@@ -1,4 +1,4 @@
-//! Whether the peer of a leg is still there. Session timers (RFC 4028), one on each leg, are refreshed by us, or end a session that
+//! Liveness of the peer of a leg. Session timers (RFC 4028), one on each leg, are refreshed by us, or end a session that
 //! nobody refreshes. A peer that has said nothing for long is asked, with a session or without: by what refreshes, since OPTIONS
 //! proves no dialog.
 //!
@@ -16,23 +16,23 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{Message, Method};
 
 use super::Calls;
-use super::call::{Ask, Call, CallStatus, Pending, Purpose};
+use super::call::{Call, CallStatus, Pending, Purpose, QueuedRequest};
 use super::context::{CallTimer, Cx};
 use super::leg::{Abilities, Leg, LegId, Session, SipPeer};
 use super::refusal::Reason;
 use super::reply::{PAUSE, Reply};
 use super::request_origin::RequestOrigin;
 
-/// How long after a first sign that a peer is gone it is asked again, to be sure.
+/// Pause after a first sign that a peer is gone, before it is asked again.
 const AGAIN: Duration = Duration::from_secs(60);
-/// How long a transaction may take.
+/// Longest time of a transaction.
 const ANSWERED: Duration = Duration::from_secs(32);
 /// Over how long the questions are spread to those who share a peer that is taken for gone.
 const SPREAD_MS: u64 = 2_000;
 /// A session that nobody has refreshed, as the reason of our BYE and as the outcome of a transfer to that peer.
 const EXPIRED: (Reason, u16) = (Reason::SessionExpired, 408);
 
-/// What is known of a peer's being there.
+/// Signs that a peer is still there.
 #[derive(Copy, Clone, Default, Debug)]
 pub(crate) struct Presence {
     /// When it was last heard in this dialog.
@@ -139,7 +139,7 @@ impl Session {
         }
     }
 
-    /// What refreshes comes first; OPTIONS only where both are refused, or a re-INVITE would disturb.
+    /// Chooses the request for a silent peer: one that refreshes comes first; OPTIONS only where both are refused, or a re-INVITE would disturb.
     fn question(&self, abilities: Abilities) -> Question {
         let may_reinvite = || {
             let sdp = self.sdp.as_deref();
@@ -219,7 +219,7 @@ impl Call {
     /// Returns whether the peer is being asked, or is to be in its turn.
     fn is_refreshing(&self, id: LegId) -> bool {
         let is_it = |pending: &Pending| pending.leg == id && pending.purpose == Purpose::Refresh;
-        self.queue.has(Ask::Refresh(id)) || self.pending.iter().any(is_it)
+        self.queue.has(QueuedRequest::Refresh(id)) || self.pending.iter().any(is_it)
     }
 
     /// Sets the leg's timer to what is due next.
@@ -265,7 +265,7 @@ impl Call {
         if session.is_some_and(|session| session.presence.is_over(now)) {
             return self.lose_leg(cx, id, EXPIRED);
         }
-        self.ask(cx, Ask::Refresh(id), wait, None);
+        self.ask(cx, QueuedRequest::Refresh(id), wait, None);
         self.watch(cx, id);
     }
 
@@ -306,7 +306,7 @@ impl Call {
             }
         };
         if !self.send_on_leg(cx, id, fork, method, purpose, body, lines) {
-            self.ask(cx, Ask::Refresh(id), PAUSE, None);
+            self.ask(cx, QueuedRequest::Refresh(id), PAUSE, None);
         }
     }
 
@@ -380,7 +380,7 @@ impl Call {
         let is_first = session.presence.refused.replace(refused).is_none();
         if is_first && session.refresh(abilities) != refused {
             // Where the first answer took its time, this is the last chance.
-            self.ask(cx, Ask::Refresh(id), Duration::ZERO, None);
+            self.ask(cx, QueuedRequest::Refresh(id), Duration::ZERO, None);
             return self.watch(cx, id);
         }
         session.presence.refused = None;

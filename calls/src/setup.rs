@@ -43,7 +43,7 @@ use super::{NOBODY, asked, owner_of, secure};
 
 /// The user part that asks for a report on the trunk.
 pub const DOCTOR: &str = "doctor";
-/// How long the contact look-up may take: a new caller's contact is written first, which a slow disk takes its time for.
+/// Longest time of the contact look-up: a new caller's contact is written first, which a slow disk takes its time for.
 const CONTACT_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Vias of ours in an INVITE that has come back to another Request-URI (a spiral).
@@ -111,7 +111,7 @@ struct Newcomer<'a, 'm> {
     slot: Slot,
     call: Uuid,
     session: Uuid,
-    /// How often the call has come back.
+    /// Number of times that the call has come back.
     generation: u8,
 }
 
@@ -424,7 +424,7 @@ pub(crate) fn refusal_lines(head: &mut Head<'_>, reason: Reason) {
     head.line("X-Trunkline-Reason", reason.code().as_bytes());
 }
 
-/// How long an INVITE may stand, and what it is refused for then: at most what its Expires says (RFC 3261 §13.3.1).
+/// Returns the longest time of an INVITE without a final answer, and the reason to refuse it then: at most what its Expires says (RFC 3261 §13.3.1).
 pub(crate) fn patience(invite: &Message<'_>, longest: Duration) -> (Duration, Reason) {
     let expires = invite.first(HeaderName::Expires);
     let expires = expires.and_then(text::delta_seconds);
@@ -434,7 +434,7 @@ pub(crate) fn patience(invite: &Message<'_>, longest: Duration) -> (Duration, Re
     }
 }
 
-/// What RFC 3261 §8.2.2, §16.3 and RFC 4028 §9 have us check in a new INVITE; returns what it begins.
+/// Checks a new INVITE as RFC 3261 §8.2.2, §16.3 and RFC 4028 §9 demand; returns the dialog and session that it begins.
 pub(crate) fn acceptable(core: &Core, caller: &CallerInvite<'_, '_>) -> Result<NewDialog, Reason> {
     let message = caller.message;
     if message.number(HeaderName::MaxForwards) == Some(0) {

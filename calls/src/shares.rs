@@ -128,7 +128,7 @@ mod tests {
         Moment::from_secs(1_000) + Duration::from_millis(milliseconds)
     }
 
-    /// How many of these calls an org gets, each ten minutes after the one before.
+    /// Returns the number of these calls that an org gets, each ten minutes after the one before.
     fn taken(shares: &Shares, of: u128, calls: u64) -> usize {
         (0..calls)
             .filter(|turn| shares.take(org(of), Taking::SetUp, at(turn * 600_000)))

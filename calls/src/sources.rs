@@ -21,12 +21,12 @@ use uuid::Uuid;
 use super::context::Core;
 use super::{Calls, admission};
 
-/// How long a source is believed after its last answer, and when it is asked again meanwhile.
+/// Time for which a source is believed after its last answer, and when it is asked again meanwhile.
 const GOOD: Duration = Duration::from_secs(3_600);
 const ASKED_AGAIN: Duration = Duration::from_secs(600);
-/// How long an INVITE waits for the answer.
+/// Longest wait of an INVITE for the answer.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long one that didn't answer isn't asked again.
+/// Pause before a source that didn't answer is asked again.
 const SILENT: Duration = Duration::from_secs(5);
 /// Sources that are believed; INVITEs of a shard that wait; questions that are remembered.
 const MOST_PROVEN: usize = 65_536;
@@ -77,7 +77,7 @@ struct Asked {
     at: Moment,
 }
 
-/// What a shard waits for.
+/// Questions of a shard to sources.
 #[derive(Debug, Default)]
 pub(crate) struct Questions {
     waiting: VecDeque<Waiting>,
@@ -85,7 +85,7 @@ pub(crate) struct Questions {
     proven: Arc<ProvenSources>,
 }
 
-/// What becomes of an INVITE from an allowed address over UDP.
+/// Decision on an INVITE from an allowed address over UDP.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Belief {
     /// Its source has answered.

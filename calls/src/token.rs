@@ -7,7 +7,7 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 use uuid::Uuid;
 
-/// What every token begins with.
+/// Prefix of every token.
 pub const PREFIX: &str = "tls_";
 /// Octets of the MAC that a token carries.
 const MAC: usize = 16;

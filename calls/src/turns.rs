@@ -6,7 +6,7 @@ use std::time::Duration;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::Message;
 
-use super::call::{Ask, Call, CallStatus, Pending};
+use super::call::{Call, CallStatus, Pending, QueuedRequest};
 use super::context::{CallTimer, Cx};
 use super::exchange::OwnRequest;
 use super::leg::LegId;
@@ -16,7 +16,13 @@ use super::request_queue::Turn;
 
 impl Call {
     /// Has something asked after `wait` as soon as the open exchange has room for it; given up at `until`.
-    pub(crate) fn ask(&mut self, cx: &mut Cx<'_>, ask: Ask, wait: Duration, until: Option<Moment>) {
+    pub(crate) fn ask(
+        &mut self,
+        cx: &mut Cx<'_>,
+        ask: QueuedRequest,
+        wait: Duration,
+        until: Option<Moment>,
+    ) {
         self.queue.push(ask, cx.now + wait, until);
         self.take_turns(cx);
     }
@@ -31,12 +37,12 @@ impl Call {
         self.theirs = theirs;
         while let Some(turn) = self.next_turn(cx) {
             match turn {
-                Turn::Send(Ask::Hold) => self.send_hold(cx),
-                Turn::Send(Ask::Join) => self.send_join(cx),
-                Turn::Send(Ask::Refresh(id)) => self.send_refresh(cx, id),
-                Turn::TooLate(Ask::Hold) => self.hold_is_late(cx),
-                Turn::TooLate(Ask::Join) => self.join_is_late(cx),
-                Turn::TooLate(Ask::Refresh(_)) => {}
+                Turn::Send(QueuedRequest::Hold) => self.send_hold(cx),
+                Turn::Send(QueuedRequest::Join) => self.send_join(cx),
+                Turn::Send(QueuedRequest::Refresh(id)) => self.send_refresh(cx, id),
+                Turn::TooLate(QueuedRequest::Hold) => self.hold_is_late(cx),
+                Turn::TooLate(QueuedRequest::Join) => self.join_is_late(cx),
+                Turn::TooLate(QueuedRequest::Refresh(_)) => {}
             }
         }
         cx.cancel_timer(&mut self.turn);
@@ -45,7 +51,7 @@ impl Call {
         self.turn = next.map(|after| cx.schedule(self.key, after, CallTimer::Turn));
     }
 
-    fn next_turn(&mut self, cx: &Cx<'_>) -> Option<Turn<Ask>> {
+    fn next_turn(&mut self, cx: &Cx<'_>) -> Option<Turn<QueuedRequest>> {
         let mut queue = std::mem::take(&mut self.queue);
         let turn = queue.poll(cx.now, |ask| self.may_go(cx, ask));
         self.queue = queue;
@@ -53,14 +59,18 @@ impl Call {
     }
 
     /// Returns whether a request of ours may be sent now.
-    fn may_go(&self, cx: &Cx<'_>, ask: Ask) -> bool {
+    fn may_go(&self, cx: &Cx<'_>, ask: QueuedRequest) -> bool {
         let longest = cx.core.config.dead_peer;
         let own = match ask {
-            Ask::Hold if self.status() != CallStatus::Up || self.is_joining() => return false,
-            Ask::Hold => OwnRequest::Offer,
-            Ask::Join => OwnRequest::Join,
-            Ask::Refresh(id) if self.refreshes_by_offer(id, cx.now, longest) => OwnRequest::Offer,
-            Ask::Refresh(_) => OwnRequest::Bare,
+            QueuedRequest::Hold if self.status() != CallStatus::Up || self.is_joining() => {
+                return false;
+            }
+            QueuedRequest::Hold => OwnRequest::Offer,
+            QueuedRequest::Join => OwnRequest::Join,
+            QueuedRequest::Refresh(id) if self.refreshes_by_offer(id, cx.now, longest) => {
+                OwnRequest::Offer
+            }
+            QueuedRequest::Refresh(_) => OwnRequest::Bare,
         };
         self.exchange().admits(own)
     }

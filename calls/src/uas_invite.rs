@@ -30,7 +30,7 @@ pub(crate) struct UasInvite {
     pub(crate) relay: ProvisionalRelay,
 }
 
-/// What an INVITE begins, as it was read when it was let in.
+/// Dialog and session that an INVITE begins, as it was read when it was admitted.
 #[derive(Debug)]
 pub(crate) struct NewDialog {
     /// Without a tag of ours.

@@ -36,7 +36,7 @@ pub(crate) const FORBIDDEN: Failure = Failure {
     ..UNREACHABLE
 };
 
-/// What a final refusal says of the callee. The Q.850 cause of a gateway is nearer to the truth than the code it was mapped to.
+/// Returns the meaning of a callee's final refusal. The Q.850 cause of a gateway is nearer to the truth than the code it was mapped to.
 pub(super) fn failure(status: u16, message: &Message<'_>) -> Failure {
     let cause = message
         .elements(HeaderName::Reason)

@@ -1,4 +1,4 @@
-//! Whoever calls a number without credentials and doesn't answer the challenge: a PBX that was to be known by its address and comes
+//! Callers that send no credentials and don't answer the challenge: a PBX that was to be known by its address and comes
 //! from another, perhaps. It is told of once it has had the time to answer, since the first INVITE of every PBX comes without
 //! credentials. Bounded: strangers call whatever they think of.
 
@@ -13,11 +13,11 @@ use trunkline_sip::header::uri::Uri;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::Message;
 
-/// How long a challenge may go unanswered: a retransmission or two.
+/// Longest time that a challenge may go unanswered: a retransmission or two.
 const PATIENCE: Duration = Duration::from_secs(4);
 /// Sources of one number that are waited for: whoever makes them up pushes out little.
 const SOURCES: usize = 4;
-/// Who is waited for.
+/// Caller that has been challenged.
 const KEPT: usize = 64;
 /// Longer Call-IDs are cut.
 const LONGEST: usize = 255;

@@ -33,7 +33,7 @@ pub(super) const AT_ONCE: u32 = 10;
 const OF_ORG: u32 = 2;
 /// Those for one org in a day. The operator pays for them, and a number is soon added.
 const OF_ORG_A_DAY: u32 = 100;
-/// How long it may ring.
+/// Ringing time.
 const RINGING: Duration = Duration::from_secs(40);
 /// More than twice what the code takes.
 const LONGEST: Duration = Duration::from_secs(60);
@@ -53,9 +53,9 @@ impl fmt::Debug for SpokenCode {
 pub struct Verification {
     /// The org that says it holds the number.
     pub org: Uuid,
-    /// Who is called.
+    /// Number that is called.
     pub number: E164,
-    /// What is spoken.
+    /// The code that is spoken.
     pub code: SpokenCode,
     /// The operator's route.
     pub way: Arc<OutboundRoute>,
@@ -140,7 +140,7 @@ impl Calls {
     }
 }
 
-/// What such a call is counted against.
+/// Limits of such a call.
 fn claims(org: Uuid) -> [Claim; 2] {
     let claim = |id, max| Claim { id, max: Some(max) };
     // Beside the org's own calls, which are counted under its id.

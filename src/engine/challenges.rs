@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use trunkline_sip::moment::Moment;
 use trunkline_store::{Store, UnansweredChallenge, challenges, outbound_trunks};
 
-use trunkline_calls::{Challenged, Challenger, News, Unanswerable};
+use trunkline_calls::{ChallengeOutcome, Challenged, Challenger, Unanswerable};
 
 /// Challenges waiting to be stored; further ones are dropped.
 const QUEUE: usize = 256;
@@ -42,7 +42,7 @@ struct Written(VecDeque<(Challenger, Unanswerable, Moment)>);
 impl Written {
     /// Returns true if the challenge should be stored, and remembers it as stored.
     fn should_store(&mut self, challenged: &Challenged) -> bool {
-        let News::Unanswered { why, .. } = &challenged.news else {
+        let ChallengeOutcome::Unanswered { why, .. } = &challenged.news else {
             return true;
         };
         let (whose, at) = (challenged.whose, challenged.at);
@@ -69,14 +69,14 @@ impl Written {
 async fn write(store: &Store, challenged: Challenged) -> Result<(), trunkline_store::Error> {
     let Challenged { whose, at, news } = challenged;
     match (news, whose.trunk) {
-        (News::Seen(seen), Some(trunk)) => {
+        (ChallengeOutcome::Seen(seen), Some(trunk)) => {
             store
                 .write(move |tx| outbound_trunks::learn_realm(tx, whose.org, trunk, &seen, at))
                 .await
         }
-        (News::Seen(_), None) => Ok(()),
+        (ChallengeOutcome::Seen(_), None) => Ok(()),
         (
-            News::Unanswered {
+            ChallengeOutcome::Unanswered {
                 why,
                 status,
                 method,
@@ -119,7 +119,7 @@ mod tests {
                 trunk: None,
             },
             at: Moment::from_secs(second),
-            news: News::Unanswered {
+            news: ChallengeOutcome::Unanswered {
                 why,
                 status: 401,
                 method: "BYE".into(),
@@ -142,7 +142,7 @@ mod tests {
         }
         assert_eq!(written.0.len(), MAX_REMEMBERED);
         let seen = Challenged {
-            news: News::Seen(KnownRealm {
+            news: ChallengeOutcome::Seen(KnownRealm {
                 realm: "pbx".into(),
                 offers_qop: true,
             }),

@@ -10,10 +10,10 @@ use trunkline_calls::health::Health;
 use trunkline_calls::hold;
 use trunkline_calls::limits::Limits;
 use trunkline_calls::outbound::{Order, Placed};
-use trunkline_calls::peers::standing::{Standing, Standings};
+use trunkline_calls::peers::registrations::{RegistrationStatus, Registrations};
 use trunkline_calls::place_of;
 use trunkline_calls::registrar::bindings::{Binding, Bindings};
-use trunkline_calls::transfer::{Ask, Unable};
+use trunkline_calls::transfer::{TransferRequest, Unable};
 use trunkline_calls::verification::Verification;
 use trunkline_calls::wall::transfer_on;
 use trunkline_model::address::AddressPolicy;
@@ -38,7 +38,7 @@ pub struct Handle {
     pub(super) bindings: Arc<Bindings>,
     pub(super) caps: Arc<Caps>,
     pub(super) health: Arc<Health>,
-    pub(super) standings: Arc<Standings>,
+    pub(super) registrations: Arc<Registrations>,
     pub(super) addresses: Arc<AddressPolicy>,
     pub(super) node: Node,
     pub(super) traces: Arc<Traces>,
@@ -136,14 +136,14 @@ impl Handle {
     }
 
     /// State of our registration with an outbound trunk's carrier; `None` if the trunk has no registration.
-    pub fn standing(&self, trunk: Uuid) -> Option<Standing> {
-        let standing = self.standings.of(trunk)?;
+    pub fn registration_status(&self, trunk: Uuid) -> Option<RegistrationStatus> {
+        let status = self.registrations.of(trunk)?;
         let shown = |moment: Option<Moment>| moment.map(clock::on_wall);
-        Some(Standing {
-            registered_at: shown(standing.registered_at),
-            expires_at: shown(standing.expires_at),
-            next_at: shown(standing.next_at),
-            ..standing
+        Some(RegistrationStatus {
+            registered_at: shown(status.registered_at),
+            expires_at: shown(status.expires_at),
+            next_at: shown(status.next_at),
+            ..status
         })
     }
 
@@ -188,7 +188,7 @@ impl Handle {
     pub async fn transfer(
         &self,
         call: Uuid,
-        ask: Ask,
+        ask: TransferRequest,
     ) -> Result<Result<Transfer, Unable>, NoAnswer> {
         let asked = self.ask(call, |done| Input::Transfer { call, ask, done });
         let begun = asked.await?.unwrap_or(Err(Unable::NotUp));

@@ -9,9 +9,9 @@ use trunkline_calls::attempts::Found;
 use trunkline_calls::caps::Denied;
 use trunkline_calls::outbound::{Order, Placed};
 use trunkline_calls::peers::Inquiry;
-use trunkline_calls::peers::enrolment::Wanted;
+use trunkline_calls::peers::carrier_registration::Wanted;
 use trunkline_calls::target::{Target, Unresolved};
-use trunkline_calls::transfer::{Ask, Unable};
+use trunkline_calls::transfer::{TransferRequest, Unable};
 use trunkline_calls::verification::Verification;
 use trunkline_calls::{CallKey, Reason, hold};
 use trunkline_model::transfer::Transfer;
@@ -59,7 +59,7 @@ pub(crate) enum Input {
     Gone(Transport, SocketAddr),
     /// Trunks to register with their carriers, and no others. `None`: our registrations may have gone to other nodes,
     /// and count as not ours until the next list.
-    Enrol(Option<Vec<Wanted>>),
+    RegisterTrunks(Option<Vec<Wanted>>),
     /// Result of resolving the registrar of a trunk; empty if it failed.
     Registrar(Uuid, Vec<Target>),
     /// The echo agent has heard a DTMF digit.
@@ -88,7 +88,7 @@ pub(crate) enum Input {
     /// Transfers a call to one of its agent's destinations; answers with the transfer.
     Transfer {
         call: Uuid,
-        ask: Ask,
+        ask: TransferRequest,
         done: oneshot::Sender<Result<Transfer, Unable>>,
     },
     /// Holds or resumes one call; answers with the number of the change.

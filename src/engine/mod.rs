@@ -98,7 +98,7 @@ impl Engine {
 
     /// Waits until our registrations with carriers are withdrawn. Call it after [`Self::drain`].
     pub async fn unregistered(&self) {
-        while self.handle.standings.held() > 0 {
+        while self.handle.registrations.held() > 0 {
             tokio::time::sleep(UNREGISTER_CHECK_INTERVAL).await;
         }
     }

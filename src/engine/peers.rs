@@ -13,8 +13,10 @@ use futures_util::StreamExt as _;
 use serde_json::json;
 use tokio::sync::watch;
 use trunkline_calls::health::{Health, Peer, probe_uri};
-use trunkline_calls::peers::enrolment::Wanted;
-use trunkline_calls::peers::standing::{Change, Standing, Standings, State, What};
+use trunkline_calls::peers::carrier_registration::Wanted;
+use trunkline_calls::peers::registrations::{
+    Change, RegistrationStatus, Registrations, State, What,
+};
 use trunkline_calls::peers::{Config, Inquiry, Peers};
 use trunkline_calls::registrar::bindings::Bindings;
 use trunkline_calls::target::{self, Place, Target};
@@ -74,7 +76,7 @@ type Probed = HashMap<PeerKey, PeerOwners>;
 pub(super) struct PeerWatch {
     config: Arc<Config>,
     pub(super) health: Arc<Health>,
-    pub(super) standings: Arc<Standings>,
+    pub(super) registrations: Arc<Registrations>,
 }
 
 impl PeerWatch {
@@ -87,7 +89,7 @@ impl PeerWatch {
     ) -> Self {
         let sip = &deps.config.sip;
         let health = Health::shared(sip.health_down_after, sip.health_up_after);
-        let standings = Standings::new();
+        let registrations = Registrations::new();
         if let Some(interval) = sip.health_interval {
             deps.runtime.spawn(watch(
                 Arc::downgrade(&deps.directory),
@@ -99,7 +101,7 @@ impl PeerWatch {
 
         deps.runtime.spawn(assign_registrations(
             Arc::downgrade(&deps.directory),
-            Arc::clone(&standings),
+            Arc::clone(&registrations),
             (deps.store.clone(), inbox, deps.node),
             deps.lapses.clone(),
             deps.config.limits.registrations_per_org,
@@ -117,7 +119,7 @@ impl PeerWatch {
         Self {
             config: Arc::new(config),
             health,
-            standings,
+            registrations,
         }
     }
 
@@ -128,7 +130,7 @@ impl PeerWatch {
             names,
             (
                 Arc::clone(&self.health),
-                Arc::clone(&self.standings),
+                Arc::clone(&self.registrations),
                 bindings,
             ),
             now,
@@ -312,7 +314,7 @@ async fn resolve(resolver: &Resolver, probed: Probed, health: &Health) -> Vec<Ta
 /// share a database, one registers each trunk. While the database is away, the nodes keep what they agreed on.
 async fn assign_registrations(
     directory: Weak<Directory>,
-    standings: Arc<Standings>,
+    registrations: Arc<Registrations>,
     (store, inbox, node): (Store, Inbox, u8),
     mut lapses: watch::Receiver<u64>,
     per_org: u32,
@@ -331,7 +333,7 @@ async fn assign_registrations(
             lapses.borrow_and_update();
             // Other nodes have registered our trunks meanwhile: until we have agreed with them again, none counts as
             // ours.
-            if !inbox.send(Input::Enrol(None)).await {
+            if !inbox.send(Input::RegisterTrunks(None)).await {
                 return;
             }
             others = OtherNodes::default();
@@ -348,23 +350,23 @@ async fn assign_registrations(
         }
 
         for (_, trunk) in &left_out {
-            if standings.of(*trunk).is_none() {
-                standings.set(*trunk, Standing::bare(State::Failed));
+            if registrations.of(*trunk).is_none() {
+                registrations.set(*trunk, RegistrationStatus::bare(State::Failed));
             }
         }
 
         // A trunk that was ours is shown as ours until its registration is withdrawn.
-        standings.elsewhere(&of_others);
+        registrations.elsewhere(&of_others);
         metrics::outbound_registrations(
-            standings
+            registrations
                 .counts()
                 .map(|(state, count)| (state.as_str(), count)),
         );
 
         // Once a trunk that isn't ours any more is withdrawn, its next node may register it.
         let is_back = |trunk| {
-            let standing = standings.of(trunk);
-            standing.is_none_or(|standing| standing.state == State::Elsewhere)
+            let status = registrations.of(trunk);
+            status.is_none_or(|status| status.state == State::Elsewhere)
         };
         if seen.ptr_eq(&Arc::downgrade(&view)) && of_others.iter().copied().all(is_back) {
             others.announce(&store, node).await;
@@ -377,7 +379,7 @@ async fn assign_registrations(
         seen = Arc::downgrade(&view);
         if left_out != beyond {
             for (_, trunk) in left_out.difference(&beyond) {
-                standings.forget(*trunk);
+                registrations.forget(*trunk);
             }
             for (org, trunk) in beyond.difference(&left_out) {
                 tracing::warn!(org.id = %org, trunk.id = %trunk, "not registered: the org has as many trunks registered as it may have (trunkline org limits, limits.registrations_per_org)");
@@ -396,9 +398,9 @@ async fn assign_registrations(
         });
 
         of_others = theirs.iter().map(|wanted| wanted.way.id).collect();
-        standings.elsewhere(&of_others);
+        registrations.elsewhere(&of_others);
         if announced != ours {
-            if !inbox.send(Input::Enrol(Some(ours.clone()))).await {
+            if !inbox.send(Input::RegisterTrunks(Some(ours.clone()))).await {
                 return;
             }
             announced = ours;

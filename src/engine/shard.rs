@@ -412,7 +412,7 @@ impl Shard {
             }
             Input::Spoken(call) => calls.handle_spoken(endpoint, call, now),
             Input::Inquire(inquiry) => peers.ask(endpoint, inquiry, now),
-            Input::Enrol(wanted) => peers.enrol(endpoint, wanted, now),
+            Input::RegisterTrunks(wanted) => peers.register_trunks(endpoint, wanted, now),
             Input::Registrar(trunk, targets) => {
                 peers.handle_resolved(endpoint, trunk, targets, now);
             }

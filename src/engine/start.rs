@@ -260,7 +260,7 @@ impl Shared {
             bindings: Arc::clone(&self.bindings),
             caps: Arc::clone(&self.caps),
             health: Arc::clone(&self.watched.health),
-            standings: Arc::clone(&self.watched.standings),
+            registrations: Arc::clone(&self.watched.registrations),
             addresses: Arc::clone(&self.calls.addresses),
             node: Node(self.deps.node),
             traces: Arc::clone(&self.traces),

@@ -16,7 +16,7 @@ use crate::callee::Choice;
 use crate::context::Cx;
 use crate::credentials::{LegCredentials, Stage, Unanswerable};
 use crate::crossing::{Refusal, refusal};
-use crate::effect::{Challenger, News};
+use crate::effect::{ChallengeOutcome, Challenger};
 use crate::proofs::Proofs;
 use crate::target::Place;
 
@@ -29,7 +29,7 @@ pub(crate) struct PeerPlan {
     pub(crate) hosts: SmallVec<[String; 1]>,
     /// Credentials for its challenges: a trunk's or a runtime's pair, or that of each device of a PBX that has registered.
     pub(crate) credentials: SmallVec<[LegCredentials; 1]>,
-    /// Whose challenges they are, to be reported.
+    /// Peer that challenges, for reports.
     pub(crate) challenger: Option<Challenger>,
     /// The side that chooses the transport of an INVITE that is too large for a datagram.
     pub(crate) transport: Choice,
@@ -129,13 +129,13 @@ impl PeerPlan {
         match answered {
             Ok(Some(seen)) => {
                 self.learn(destination, &seen);
-                cx.report(self.challenger, || News::Seen(seen));
+                cx.report(self.challenger, || ChallengeOutcome::Seen(seen));
                 true
             }
             Ok(None) => true,
             Err(why) => {
                 cx.report(self.challenger, || {
-                    News::unanswered(why, message, destination)
+                    ChallengeOutcome::unanswered(why, message, destination)
                 });
                 false
             }

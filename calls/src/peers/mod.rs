@@ -1,14 +1,14 @@
-//! What we ask of the peers that we call, beside calls: OPTIONS, to know whether they are there (RFC 3261 §11), and REGISTER, where an
+//! Requests to the peers that we call, beside calls: OPTIONS, to know whether they answer (RFC 3261 §11), and REGISTER, where an
 //! outbound trunk wants us to log in at its carrier (§10.2).
 //!
 //! Pure: messages, time and what was resolved come in, transmits go into the endpoint, wishes into [`Peers::effects`]. One shard asks for all of
 //! them; whom to ask, and how often, is decided outside.
 
-mod enrol;
-pub mod enrolment;
+pub mod carrier_registration;
 mod probe;
+mod register;
+pub mod registrations;
 mod reply;
-pub mod standing;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -33,55 +33,55 @@ use crate::registrar::bindings::Bindings;
 use crate::registrar::keep_alive::KeepAlive;
 use crate::target::{Target, Unresolved};
 use crate::ways;
-use enrolment::Enrolment;
+use carrier_registration::CarrierRegistration;
+use registrations::{Change, Registrations};
 use reply::Reply;
-use standing::{Change, Standings};
 
 /// Owners with this in their upper half are ours and no calls.
 const OURS: u64 = 0xffff_fffe_0000_0000;
 /// Requests that may be without an answer.
 const MOST: usize = 32_768;
 
-/// What the operator decided.
+/// Configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The listeners by `Flow::listener`: transport and bound address.
     pub listeners: Vec<(Transport, SocketAddr)>,
     /// The rule for addresses that tenants name.
     pub addresses: Arc<AddressPolicy>,
-    /// How long a registration is asked for.
+    /// Expiry that a registration asks for.
     pub expires: Duration,
-    /// How long to wait after a first failure; it doubles with each further one.
+    /// Wait after a first failure; it doubles with each further one.
     pub retry: Duration,
     /// The realm of our own challenges.
     pub realm: Box<str>,
-    /// What our own nonces are known by.
+    /// Keys by which our own nonces are recognised.
     pub nonces: Arc<Nonces>,
 }
 
-/// What is wished of the world.
+/// Effect for the engine to carry out.
 #[derive(Debug)]
 pub enum Effect {
     /// Find the registrar of a trunk; answered by [`Peers::handle_resolved`].
     Resolve {
-        /// Who asks.
+        /// The outbound trunk that it is for.
         trunk: Uuid,
         /// The trunk's org.
         org: Uuid,
-        /// What is to be resolved.
+        /// Name to resolve.
         wanted: Unresolved,
     },
     /// A trunk is registered with its carrier, or is no more.
     Changed(Change),
     /// A REGISTER was answered, or wasn't.
-    Tried(standing::Tried),
+    Tried(registrations::Tried),
     /// A peer has been found gone.
     Down(Peer),
     /// A challenge has taught something, or couldn't be answered.
     Challenged(Box<Challenged>),
 }
 
-/// Whom to ask by OPTIONS.
+/// Peer to ask by OPTIONS.
 #[derive(Clone, Debug)]
 pub enum Inquiry {
     /// Peers that we call, whether they are there.
@@ -90,7 +90,7 @@ pub enum Inquiry {
     KeepAlive(Vec<KeepAlive>),
 }
 
-/// What a request without an answer was for.
+/// Purpose of a request that has no answer yet.
 #[derive(Clone, Debug)]
 enum Asked {
     Probe(Peer),
@@ -104,11 +104,11 @@ pub struct Peers {
     config: Arc<Config>,
     names: Arc<Names>,
     health: Arc<Health>,
-    standings: Arc<Standings>,
+    registrations: Arc<Registrations>,
     bindings: Arc<Bindings>,
     asked: HashMap<u32, Asked>,
     last_number: u32,
-    enrolments: HashMap<Uuid, Enrolment>,
+    carriers: HashMap<Uuid, CarrierRegistration>,
     timers: Wheel<Uuid>,
     effects: Vec<Effect>,
     /// Nothing is registered any more.
@@ -117,22 +117,22 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// Nobody is asked yet. `health`, `standings` and `bindings` are what others read.
+    /// Nobody is asked yet. `health`, `registrations` and `bindings` are what others read.
     pub fn new(
         config: Arc<Config>,
         names: Arc<Names>,
-        (health, standings, bindings): (Arc<Health>, Arc<Standings>, Arc<Bindings>),
+        (health, registrations, bindings): (Arc<Health>, Arc<Registrations>, Arc<Bindings>),
         now: Moment,
     ) -> Self {
         Self {
             config,
             names,
             health,
-            standings,
+            registrations,
             bindings,
             asked: HashMap::new(),
             last_number: 0,
-            enrolments: HashMap::new(),
+            carriers: HashMap::new(),
             timers: Wheel::new(now),
             effects: Vec::new(),
             leaving: false,

@@ -2,7 +2,7 @@
 
 use trunkline_sip::wire::Message;
 
-/// What came of a request.
+/// Result of a request.
 #[derive(Copy, Clone, Debug)]
 pub(super) enum Reply<'a> {
     Message(&'a Message<'a>),

@@ -8,8 +8,8 @@ use trunkline_sip::entropy::Entropy;
 use trunkline_sip::slot::{Minter, Node};
 use trunkline_sip::wire::{Framing, HeaderName, lex};
 
-use super::enrolment::Wanted;
-use super::standing::{State, What};
+use super::carrier_registration::Wanted;
+use super::registrations::{State, What};
 use super::*;
 
 const START: Moment = Moment::from_secs(1_790_000_000);
@@ -22,7 +22,7 @@ struct Scene {
     endpoint: Endpoint,
     peers: Peers,
     health: Arc<Health>,
-    standings: Arc<Standings>,
+    registrations: Arc<Registrations>,
     /// Where something was sent last.
     carrier: SocketAddr,
     now: Moment,
@@ -58,7 +58,7 @@ fn wanted(host: &str, transport: Transport) -> Wanted {
 impl Scene {
     fn new() -> Self {
         let health = Health::shared(2, 1);
-        let standings = Standings::new();
+        let registrations = Registrations::new();
         let config = Config {
             listeners: [Transport::Udp, Transport::Tcp]
                 .map(|transport| (transport, SocketAddr::from(([192, 0, 2, 100], 5060))))
@@ -91,11 +91,15 @@ impl Scene {
             peers: Peers::new(
                 Arc::new(config),
                 Arc::default(),
-                (Arc::clone(&health), Arc::clone(&standings), Bindings::new()),
+                (
+                    Arc::clone(&health),
+                    Arc::clone(&registrations),
+                    Bindings::new(),
+                ),
                 START,
             ),
             health,
-            standings,
+            registrations,
             carrier: SocketAddr::from(([192, 0, 2, 1], 5060)),
             now: START,
         }
@@ -104,7 +108,7 @@ impl Scene {
     /// A scene in which the trunk has sent its first REGISTER.
     fn asking() -> (Self, String) {
         let mut scene = Self::new();
-        scene.enrol(vec![wanted("192.0.2.1", Transport::Udp)]);
+        scene.register_trunks(vec![wanted("192.0.2.1", Transport::Udp)]);
         let sent = scene.after(100);
         let [register] = &sent[..] else {
             panic!("{sent:?}");
@@ -122,8 +126,9 @@ impl Scene {
         (scene, register)
     }
 
-    fn enrol(&mut self, wanted: Vec<Wanted>) {
-        self.peers.enrol(&mut self.endpoint, Some(wanted), self.now);
+    fn register_trunks(&mut self, wanted: Vec<Wanted>) {
+        self.peers
+            .register_trunks(&mut self.endpoint, Some(wanted), self.now);
     }
 
     /// Everything that was sent and isn't a retransmission, once so many milliseconds have passed.
@@ -204,7 +209,7 @@ impl Scene {
     }
 
     fn state(&self) -> Option<State> {
-        self.standings.of(TRUNK).map(|standing| standing.state)
+        self.registrations.of(TRUNK).map(|status| status.state)
     }
 
     fn changes(&mut self) -> Vec<What> {
@@ -221,8 +226,8 @@ impl Scene {
     }
 
     fn seconds_to_next(&self) -> f64 {
-        let standing = self.standings.of(TRUNK).expect("a standing");
-        standing
+        let status = self.registrations.of(TRUNK).expect("a status");
+        status
             .next_at
             .expect("a time")
             .since(self.now)
@@ -267,10 +272,10 @@ fn a_challenge_is_answered_and_the_registration_refreshed_in_time() {
     );
     let contact = "Contact: <sip:other@h>;expires=3, <sip:trunkline@us:5060>;expires=100\r\n";
     assert!(scene.answer(again, 200, contact).is_empty());
-    let standing = scene.standings.of(TRUNK).expect("a standing");
-    assert_eq!(standing.state, State::Registered);
+    let status = scene.registrations.of(TRUNK).expect("a status");
+    assert_eq!(status.state, State::Registered);
     assert_eq!(
-        standing.expires_at,
+        status.expires_at,
         Some(scene.now + Duration::from_secs(100))
     );
     let wait = scene.seconds_to_next();
@@ -289,9 +294,9 @@ fn a_challenge_is_answered_and_the_registration_refreshed_in_time() {
     );
     scene.answer(&refresh, 200, "Expires: 100\r\n");
     assert!(scene.changes().is_empty(), "it has stood all the time");
-    let refreshed = scene.standings.of(TRUNK).expect("a standing");
-    assert_eq!(refreshed.registered_at, standing.registered_at);
-    assert!(refreshed.expires_at > standing.expires_at);
+    let refreshed = scene.registrations.of(TRUNK).expect("a status");
+    assert_eq!(refreshed.registered_at, status.registered_at);
+    assert!(refreshed.expires_at > status.expires_at);
 }
 
 #[test]
@@ -303,11 +308,8 @@ fn a_nonce_that_has_gone_stale_is_answered_again_and_a_wrong_password_is_not() {
     assert!(header(&second[0], HeaderName::Authorization).contains("nonce=\"n2\""));
     let wrong = CHALLENGE.replace("n1", "n3");
     assert!(scene.answer(&second[0], 401, &wrong).is_empty());
-    let standing = scene.standings.of(TRUNK).expect("a standing");
-    assert_eq!(
-        (standing.state, standing.sip_code),
-        (State::Failed, Some(401))
-    );
+    let status = scene.registrations.of(TRUNK).expect("a status");
+    assert_eq!((status.state, status.sip_code), (State::Failed, Some(401)));
 }
 
 #[test]
@@ -351,8 +353,8 @@ fn attempts_that_fail_come_ever_later() {
 fn silence_is_no_registration_and_one_that_runs_out_is_told() {
     let (mut scene, _) = Scene::asking();
     scene.after(33_000);
-    let standing = scene.standings.of(TRUNK).expect("a standing");
-    assert_eq!((standing.state, standing.sip_code), (State::Failed, None));
+    let status = scene.registrations.of(TRUNK).expect("a status");
+    assert_eq!((status.state, status.sip_code), (State::Failed, None));
     assert!(scene.changes().is_empty(), "there was none to lose");
 
     let (mut scene, _) = Scene::registered(40);
@@ -367,7 +369,7 @@ fn silence_is_no_registration_and_one_that_runs_out_is_told() {
 #[test]
 fn a_trunk_that_goes_is_taken_back() {
     let (mut scene, register) = Scene::registered(600);
-    scene.enrol(Vec::new());
+    scene.register_trunks(Vec::new());
     let sent = scene.sent();
     assert_eq!(header(&sent[0], HeaderName::Expires), "0");
     assert_eq!(
@@ -377,9 +379,9 @@ fn a_trunk_that_goes_is_taken_back() {
     let again = scene.answer(&sent[0], 407, &CHALLENGE.replace("WWW", "Proxy"));
     assert_eq!(header(&again[0], HeaderName::Expires), "0");
     assert!(header(&again[0], HeaderName::ProxyAuthorization).contains("n1"));
-    assert_eq!(scene.standings.held(), 1);
+    assert_eq!(scene.registrations.held(), 1);
     scene.answer(&again[0], 200, "");
-    assert_eq!(scene.standings.held(), 0);
+    assert_eq!(scene.registrations.held(), 0);
     assert_eq!(scene.changes(), [What::Removed]);
     assert!(scene.after(2_000_000).is_empty());
 }
@@ -392,15 +394,15 @@ fn what_is_asked_for_when_it_ends_is_taken_back_once_it_is_granted() {
     let sent = scene.answer(&register, 200, "");
     assert_eq!(header(&sent[0], HeaderName::Expires), "0");
     scene.after(33_000);
-    assert_eq!(scene.standings.held(), 0, "it doesn't wait for ever");
-    scene.enrol(vec![wanted("192.0.2.1", Transport::Udp)]);
+    assert_eq!(scene.registrations.held(), 0, "it doesn't wait for ever");
+    scene.register_trunks(vec![wanted("192.0.2.1", Transport::Udp)]);
     assert!(scene.after(5_000).is_empty(), "it has left");
 }
 
 #[test]
 fn a_trunk_that_changes_leaves_the_old_carrier_first() {
     let (mut scene, _) = Scene::registered(600);
-    scene.enrol(vec![wanted("192.0.2.9", Transport::Udp)]);
+    scene.register_trunks(vec![wanted("192.0.2.9", Transport::Udp)]);
     let sent = scene.sent();
     assert!(
         sent[0].starts_with("REGISTER sip:192.0.2.1 "),
@@ -420,7 +422,7 @@ fn a_trunk_that_changes_leaves_the_old_carrier_first() {
 #[test]
 fn a_name_is_resolved_for_each_attempt_and_its_addresses_are_tried_in_turn() {
     let mut scene = Scene::new();
-    scene.enrol(vec![wanted("sip.example.com", Transport::Udp)]);
+    scene.register_trunks(vec![wanted("sip.example.com", Transport::Udp)]);
     assert!(scene.after(100).is_empty());
     let asked: Vec<Unresolved> = scene
         .peers
@@ -458,7 +460,7 @@ fn a_name_is_resolved_for_each_attempt_and_its_addresses_are_tried_in_turn() {
 #[test]
 fn a_connection_that_breaks_is_replaced_soon() {
     let mut scene = Scene::new();
-    scene.enrol(vec![wanted("192.0.2.1", Transport::Tcp)]);
+    scene.register_trunks(vec![wanted("192.0.2.1", Transport::Tcp)]);
     let sent = scene.after(100);
     assert!(
         header(&sent[0], HeaderName::Contact).contains(";transport=tcp"),

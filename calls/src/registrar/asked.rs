@@ -1,4 +1,4 @@
-//! What a REGISTER asks for: its Contacts, read as RFC 3261 §10.3 steps 6 and 7 want it. Knows nothing of who asks.
+//! Contacts that a REGISTER asks for, read as RFC 3261 §10.3 steps 6 and 7 want it. Knows nothing of who asks.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ const LONGEST_URI: usize = 512;
 const LONGEST_INSTANCE: usize = 128;
 /// Contacts of one request.
 const MOST: usize = 20;
-/// What a time that can't be read counts as (§10.2.1.1).
+/// Expiry that stands in for one that can't be read (RFC 3261 §10.2.1.1), in seconds.
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// A readable wish.
@@ -32,7 +32,7 @@ pub(super) enum Asked {
 pub(super) struct Contact {
     /// The URI as sent.
     pub(super) uri: Box<str>,
-    /// How long it is to be kept, cut to the longest; zero removes it.
+    /// Expiry, cut to the longest; zero removes the binding.
     pub(super) expires: Duration,
     /// Thousandths.
     pub(super) q: Option<u16>,

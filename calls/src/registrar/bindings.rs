@@ -35,7 +35,7 @@ pub struct Binding {
     pub q: Option<u16>,
     /// Which device it is (RFC 5626).
     pub instance: Option<Box<str>>,
-    /// How the REGISTER came.
+    /// Flow that the REGISTER came by.
     pub flow: Flow,
     /// Which process has that flow.
     pub home: Home,
@@ -62,7 +62,7 @@ pub struct Binding {
 pub struct Reach {
     /// The Request-URI.
     pub uri: Box<str>,
-    /// How it travels.
+    /// Its transport.
     pub transport: Transport,
     /// Where to.
     pub address: SocketAddr,
@@ -74,7 +74,7 @@ pub struct Reach {
     pub source: IpAddr,
 }
 
-/// Who sends a REGISTER, and how it came.
+/// Sender of a REGISTER, and the flow that it came by.
 #[derive(Clone, Debug)]
 pub(super) struct Sender<'m> {
     pub(super) call_id: &'m [u8],
@@ -92,11 +92,11 @@ pub struct Change {
     pub org: Uuid,
     /// Its inbound trunk.
     pub trunk: Uuid,
-    /// What has happened.
+    /// The change.
     pub what: What,
 }
 
-/// What has happened to a trunk.
+/// Change of a trunk's bindings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum What {
     /// It has a binding, and had none before.
@@ -138,7 +138,7 @@ impl Bindings {
         Arc::default()
     }
 
-    /// How many there are, those that have just expired included.
+    /// Number of bindings, those that have just expired included.
     pub fn len(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }

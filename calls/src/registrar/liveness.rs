@@ -2,7 +2,7 @@
 
 use trunkline_sip::moment::Moment;
 
-/// What is known of a binding's way.
+/// Signs of life by a binding's flow.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct Liveness {
     /// When it is asked next.

@@ -31,7 +31,7 @@ use crate::blame::{self, UnknownUser};
 use asked::{Asked, Fault};
 use bindings::{Binding, Bindings, Change, Refused, Sender};
 
-/// What the operator decided.
+/// Configuration of the registrar.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The digest realm.
@@ -51,7 +51,7 @@ pub struct Config {
 /// A registration by a stream lasts no longer: the stream itself is closed after a quarter of an hour of silence.
 const LONGEST_BY_STREAM: Duration = Duration::from_secs(600);
 
-/// What the world should know.
+/// Event for the engine.
 #[derive(Debug)]
 pub enum Effect {
     /// A log-in with an org's user name failed.
@@ -65,7 +65,7 @@ pub enum Effect {
 /// A log-in that failed.
 #[derive(Clone, Debug)]
 pub struct AuthFailure {
-    /// Whose user name it was.
+    /// Org of the user name.
     pub org: Uuid,
     /// The trunk.
     pub trunk: Uuid,
@@ -75,7 +75,7 @@ pub struct AuthFailure {
     pub source: SocketAddr,
     /// When.
     pub at: Moment,
-    /// What was wrong.
+    /// The fault.
     pub part: Part,
     /// Call-ID of the request.
     pub call_id: Box<str>,
@@ -149,7 +149,7 @@ impl Registrar {
         self.register(endpoint, login, flow, message, now);
     }
 
-    /// Who is it? Lets the trunk's PBX in, or answers.
+    /// Authenticates the trunk's PBX, or answers the REGISTER.
     fn admit<'v>(
         &mut self,
         endpoint: &mut Endpoint,
@@ -230,7 +230,7 @@ impl Registrar {
         }));
     }
 
-    /// What the trunk's PBX asks for (§10.3, steps 2 and 6 to 8). The AOR is the trunk, whatever else To says:
+    /// Carries out the REGISTER of a trunk's PBX (RFC 3261 §10.3, steps 2 and 6 to 8). The AOR is the trunk, whatever else To says:
     /// PBXs put the user name, a number or a domain of their own there.
     fn register(
         &mut self,

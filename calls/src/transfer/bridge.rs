@@ -1,4 +1,4 @@
-//! What becomes of a transfer where the PBX knows no REFER: the destination is called from here, with the caller's SDP, and
+//! Transfer where the PBX knows no REFER: the destination is called from here, with the caller's SDP, and
 //! takes the agent's place once it has answered. Until then, and if it doesn't answer, the caller stays with the agent.
 //!
 //! A number is called at the PBX that the caller came from, as the REFER would have had it, and through the agent's outbound trunk where the
@@ -25,7 +25,7 @@ use trunkline_sip::wire::print::Head;
 use uuid::Uuid;
 
 use super::{Transfer, Wait};
-use crate::call::{Ask, Call, CallStatus, Purpose};
+use crate::call::{Call, CallStatus, Purpose, QueuedRequest};
 use crate::callee::{Callee, Choice};
 use crate::context::Cx;
 use crate::credentials::LegCredentials;
@@ -41,10 +41,10 @@ use crate::refusal::Reason;
 use crate::target::{self, Place, Target};
 use crate::unanswered::{Failure, UNREACHABLE};
 
-/// How long a destination may ring.
+/// Longest ringing of a destination.
 const RINGING: Duration = Duration::from_secs(45);
 
-/// How a destination is called from here.
+/// Route by which a destination is called from here.
 #[derive(Debug)]
 pub(super) struct Fallback {
     callee: Callee,
@@ -97,7 +97,7 @@ pub(super) enum Leaves {
     Ours,
 }
 
-/// What an outbound trunk takes.
+/// Limits of an outbound trunk.
 #[derive(Debug)]
 pub(super) struct TrunkBounds {
     id: Uuid,
@@ -119,7 +119,7 @@ impl TrunkBounds {
 }
 
 impl Call {
-    /// How the destination is called from here; `None` where it can't be.
+    /// Returns the route to a destination that is called from here; `None` if there is none.
     pub(super) fn fallback(
         &self,
         cx: &Cx<'_>,
@@ -306,7 +306,7 @@ impl Call {
         }
     }
 
-    /// Whoever is called sees who is calling.
+    /// Returns a callee that sees the caller's own identity.
     fn callee_as_caller(&self, place: Place, to: &str, host: String) -> Callee {
         let user = self
             .trunk()
@@ -528,7 +528,7 @@ impl Call {
         self.settle(cx, State::Failed, Some(status));
     }
 
-    /// What is under way with the agent is given up, as at the end of a call; the caller's own affairs go on.
+    /// Gives up what is under way with the agent, as at the end of a call. Requests of ours to the caller alone go on.
     pub(crate) fn agent_goes(&mut self, cx: &mut Cx<'_>) {
         let agent = self.agent_id();
         self.forgive_acks(cx, agent);
@@ -559,7 +559,7 @@ impl Call {
         for pending in &mut self.pending {
             pending.offers &= pending.leg != agent;
         }
-        self.queue.withdraw(Ask::Refresh(agent));
+        self.queue.withdraw(QueuedRequest::Refresh(agent));
         self.legs.stop_timers(cx, agent);
     }
 

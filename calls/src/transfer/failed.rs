@@ -16,9 +16,9 @@ use crate::context::Cx;
 use crate::refusal::Reason;
 use crate::request_origin::RequestOrigin;
 
-/// How long the answer to a probe may take.
+/// Longest wait for the answer to a probe.
 const PROBED: Duration = Duration::from_secs(5);
-/// How long a PBX that may have lost the caller has to show that it hasn't.
+/// Time that a PBX which may have lost the caller has to show that it hasn't.
 const SHOWN: Duration = Duration::from_secs(5);
 
 impl Call {

@@ -9,7 +9,7 @@
 mod bridge;
 mod digit;
 mod failed;
-mod news;
+mod notify;
 mod outcome;
 mod own;
 mod plan;
@@ -39,16 +39,16 @@ use super::{CallKey, Calls};
 use plan::Plan;
 pub use plan::{WayReason, way_in_force};
 
-/// Who asks for a transfer, where to, and what it says about it.
+/// Request for a transfer.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Ask {
-    /// Where to.
+pub struct TransferRequest {
+    /// The destination.
     pub chosen: Chosen,
-    /// What is reported with it.
+    /// Report that the agent gives with it.
     pub report: Report,
 }
 
-/// How a destination is named.
+/// Reference to a destination.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Chosen {
@@ -58,7 +58,7 @@ pub enum Chosen {
     Id(Uuid),
 }
 
-/// Whom the outcome is told.
+/// Requester of a transfer, which is told the outcome.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Asker {
     /// Nobody but whoever reads the record.
@@ -87,7 +87,7 @@ pub enum Unable {
     NotAllowed,
 }
 
-/// What a transfer waits for.
+/// Event that a transfer waits for.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Wait {
     /// The caller's ACK, before which nothing else may be asked.
@@ -97,7 +97,7 @@ enum Wait {
     /// The moment to send it again.
     Again,
     /// A NOTIFY.
-    News,
+    Notify,
     /// The answer to a probe, after the PBX said that the destination can't be reached through it.
     Probe,
     /// The BYE of a PBX that said 2xx.
@@ -131,9 +131,9 @@ pub(crate) struct Transfer {
     trunk: Option<record::Trunk>,
     /// The SDP that a destination was offered which is being called.
     offered: Box<[u8]>,
-    /// What the leg of a destination is counted against, from when it is called to the end of the call.
+    /// Limits that the leg of a destination is counted against, from when it is called to the end of the call.
     permit: Option<Permit>,
-    /// What the PBX said last of the destination.
+    /// Status that the PBX reported last for the destination.
     heard: u16,
     /// REFERs sent.
     sent: u8,
@@ -165,7 +165,7 @@ impl Calls {
         endpoint: &mut Endpoint,
         view: &View,
         id: Uuid,
-        ask: Ask,
+        ask: TransferRequest,
         now: Moment,
     ) -> Result<record::Transfer, Unable> {
         let (key, org) = self.place_of_call(id).ok_or(Unable::NotUp)?;
@@ -205,7 +205,7 @@ impl Call {
         &mut self,
         cx: &mut Cx<'_>,
         org: &OrgView,
-        ask: Ask,
+        ask: TransferRequest,
     ) -> Result<record::Transfer, Unable> {
         self.may_transfer()?;
         let own = org.destinations.get(&self.agent);
@@ -333,7 +333,7 @@ impl Call {
         transfer.timer = None;
         match transfer.wait {
             Wait::Again => self.send_refer(cx),
-            Wait::News => self.settle(cx, State::Unknown, None),
+            Wait::Notify => self.settle(cx, State::Unknown, None),
             Wait::Leaving => self.caller_stayed(cx),
             Wait::Parting => self.part_unheard(cx),
             Wait::Probe => self.refer_failed(cx),

@@ -1,4 +1,4 @@
-//! How a transfer comes out, and what that means for the call: completed it ends here; failed it goes on as before; unknown
+//! Outcome of a transfer, and its consequence for the call: completed it ends here; failed it goes on as before; unknown
 //! it shows once the caller leaves.
 
 use std::time::Duration;
@@ -10,11 +10,11 @@ use super::{Transfer, Wait};
 use crate::call::{Call, CallStatus};
 use crate::context::Cx;
 
-/// How long a NOTIFY may come after the caller's BYE.
+/// Time after the caller's BYE in which a NOTIFY still counts.
 const AFTER_BYE: Duration = Duration::from_secs(1);
-/// How long a PBX that said 2xx has for its own BYE.
+/// Time that a PBX which said 2xx has for its own BYE.
 const AFTER_SUCCESS: Duration = Duration::from_secs(2);
-/// How long a caller whose agent has hung up stays, while the PBX may still be taking it away.
+/// Time that a caller stays whose agent has hung up, while the PBX may still be taking it away.
 const ALONE: Duration = Duration::from_secs(5);
 
 impl Call {
@@ -138,7 +138,7 @@ impl Call {
                 self.tell_transfer(cx);
                 Some(ended)
             }
-            Wait::Answer | Wait::Again | Wait::News if left => {
+            Wait::Answer | Wait::Again | Wait::Notify if left => {
                 transfer.ended = Some(Box::new(ended));
                 self.wait_for(cx, Wait::Parting, Some(AFTER_BYE));
                 None
@@ -152,7 +152,7 @@ impl Call {
                 self.settle(cx, State::Failed, Some(heard));
                 Some(ended)
             }
-            Wait::Ack | Wait::Answer | Wait::Again | Wait::News => {
+            Wait::Ack | Wait::Answer | Wait::Again | Wait::Notify => {
                 self.part_unheard(cx);
                 Some(ended)
             }

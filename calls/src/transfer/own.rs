@@ -1,6 +1,6 @@
 //! A runtime hands its caller to whoever it speaks with in another call of ours: it refers to its own dialog with us (RFC 3891). Nobody
 //! else knows of that dialog, so it is we who take its place, by an INVITE with Replaces to ourselves: the other call may be any shard's.
-//! What the two calls hear of it is what they would hear of any destination and of any new leg.
+//! To the two calls it looks like any destination and any new leg.
 //!
 //! Only a node that shares our key can make such an INVITE, for calls of one org alone.
 
@@ -24,7 +24,7 @@ use crate::context::Cx;
 use crate::target::{Place, Target};
 use crate::{Calls, owner_of};
 
-/// What follows the prefix in the name of the header that proves such an INVITE.
+/// Name, after the prefix, of the header that proves such an INVITE.
 const PROOF: &str = "JOIN";
 
 impl Calls {

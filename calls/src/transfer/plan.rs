@@ -60,7 +60,7 @@ pub const fn way_in_force(set: TransferWay, keeps_caller: bool) -> (Way, WayReas
 /// The ways that one transfer may take.
 #[derive(Debug)]
 pub(super) struct Plan {
-    /// What is tried first.
+    /// The way that is tried first.
     pub(super) first: Way,
     /// The PBX may be asked where no bridge could be begun.
     pub(super) refers: bool,
@@ -70,7 +70,7 @@ pub(super) struct Plan {
     pub(super) bridges_after_refer: bool,
     /// The PBX was seen to keep its caller when a REFER failed.
     pub(super) keeps_caller: bool,
-    /// How the destination is called from here, until it is.
+    /// Route for calling the destination from here, until it is used.
     pub(super) fallback: Option<Box<Fallback>>,
 }
 

@@ -22,8 +22,8 @@ use crate::request_origin::RequestOrigin;
 
 /// REFERs of one transfer: glare, a lost connection and a challenge ask for another one.
 const MOST_REFERS: u8 = 5;
-/// How long after its acceptance a REFER may go without any NOTIFY (Timer N, RFC 6665 §4.1.2.4).
-const FIRST_NEWS: Duration = Duration::from_secs(32);
+/// Longest time from the acceptance of a REFER to its first NOTIFY (Timer N, RFC 6665 §4.1.2.4).
+const FIRST_NOTIFY: Duration = Duration::from_secs(32);
 
 impl Call {
     /// The value of Refer-To: a phone number as the trunk wants it named, a SIP URI as given, with the dialog that is to be replaced
@@ -66,7 +66,7 @@ impl Call {
         value
     }
 
-    /// What a transfer carries to where it leads.
+    /// Context that a transfer carries to its destination.
     pub(super) fn context(&self) -> impl Iterator<Item = (&'static str, uuid::Uuid)> {
         let contact = self.contact.map(|contact| ("CONTACT-ID", contact));
         [("SESSION-ID", self.session), ("AGENT-ID", self.agent)]
@@ -226,7 +226,7 @@ impl Call {
         transfer.record.state = State::Accepted;
         transfer.record.accepted_at = Some(cx.now);
         if transfer.wait != Wait::Parting {
-            self.wait_for(cx, Wait::News, Some(FIRST_NEWS));
+            self.wait_for(cx, Wait::Notify, Some(FIRST_NOTIFY));
         }
         self.tell_transfer(cx);
     }

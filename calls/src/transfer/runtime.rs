@@ -18,7 +18,7 @@ use crate::context::Cx;
 use crate::leg::{LegId, LegRole};
 use crate::request_origin::RequestOrigin;
 
-/// How long the subscription that comes of a REFER lasts, in seconds.
+/// Duration of the subscription that a REFER begins, in seconds.
 const EXPIRES: u32 = 180;
 
 /// Why a runtime's REFER is refused.

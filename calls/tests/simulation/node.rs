@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use trunkline_calls::attempts::DnsFault;
 use trunkline_calls::caps::{Bounds, Caps};
-use trunkline_calls::hold::Standing;
+use trunkline_calls::hold::HoldStatus;
 use trunkline_calls::limits::Limits;
 use trunkline_calls::live::LiveCalls;
 use trunkline_calls::outbound::Order;
 use trunkline_calls::target::{Target, Unresolved};
-use trunkline_calls::transfer::{Ask, Chosen};
+use trunkline_calls::transfer::{Chosen, TransferRequest};
 use trunkline_calls::{CallKey, Calls, Config, Core, Effect, Reason};
 use trunkline_model::destinations::Destination;
 use trunkline_model::persistent::PersistentMap;
@@ -224,7 +224,7 @@ impl Node {
     /// Somebody asks for a caller to be handed over, which may not be possible.
     pub(crate) fn hand_over(&mut self, call: Uuid, destination: usize, now: Moment) {
         let view = Arc::clone(&self.kept.view);
-        let ask = Ask {
+        let ask = TransferRequest {
             chosen: Chosen::Name(DESTINATIONS[destination].into()),
             report: trunkline_model::handoff::Report::default(),
         };
@@ -260,12 +260,12 @@ impl Node {
             (false, _) => self.holds.push("hold under way"),
             (
                 true,
-                Standing {
+                HoldStatus {
                     refused: Some(_), ..
                 },
             ) => self.holds.push("hold refused"),
-            (true, Standing { held: true, .. }) => self.holds.push("held"),
-            (true, Standing { held: false, .. }) => self.holds.push("resumed"),
+            (true, HoldStatus { held: true, .. }) => self.holds.push("held"),
+            (true, HoldStatus { held: false, .. }) => self.holds.push("resumed"),
         }
     }
 

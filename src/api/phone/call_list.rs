@@ -192,7 +192,7 @@ mod tests {
             unsynced: 0,
             transfer: None,
             held: false,
-            hold: trunkline_calls::hold::Standing::default(),
+            hold: trunkline_calls::hold::HoldStatus::default(),
             attempts: Vec::new(),
         }
     }

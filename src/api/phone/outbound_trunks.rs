@@ -10,7 +10,7 @@ use axum::http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
-use trunkline_calls::peers::standing::{self, Standing};
+use trunkline_calls::peers::registrations::{self, RegistrationStatus};
 use trunkline_calls::target::default_port;
 use trunkline_model::auth_realms::AuthRealms;
 use trunkline_model::settings::TransferWay;
@@ -87,14 +87,14 @@ struct RegistrationView {
 }
 
 impl RegistrationView {
-    fn of(known: Option<Standing>) -> Self {
-        let standing = known.unwrap_or(Standing::bare(standing::State::Registering));
+    fn of(known: Option<RegistrationStatus>) -> Self {
+        let status = known.unwrap_or(RegistrationStatus::bare(registrations::State::Registering));
         Self {
-            state: standing.state.as_str(),
-            registered_at: standing.registered_at.map(written),
-            expires_at: standing.expires_at.map(written),
-            sip_code: standing.sip_code,
-            next_at: standing.next_at.map(written),
+            state: status.state.as_str(),
+            registered_at: status.registered_at.map(written),
+            expires_at: status.expires_at.map(written),
+            sip_code: status.sip_code,
+            next_at: status.next_at.map(written),
         }
     }
 }
@@ -141,8 +141,8 @@ impl OutboundTrunkView {
         let (engine, id) = (api.engine(), trunk.id);
         let mut view = Self::from(trunk);
         view.reachable = engine.and_then(|engine| engine.reachable(id));
-        let standing = engine.and_then(|engine| engine.standing(id));
-        view.registration = view.register.then(|| RegistrationView::of(standing));
+        let status = engine.and_then(|engine| engine.registration_status(id));
+        view.registration = view.register.then(|| RegistrationView::of(status));
         view
     }
 }

@@ -9,7 +9,7 @@ use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 use trunkline_calls::outbound::Order;
-use trunkline_calls::transfer::Ask;
+use trunkline_calls::transfer::TransferRequest;
 use trunkline_store::{Call, CommandState, node_commands};
 use uuid::Uuid;
 
@@ -39,7 +39,7 @@ pub(super) enum RemoteCommand {
         held: bool,
     },
     Transfer {
-        ask: Ask,
+        ask: TransferRequest,
     },
     /// Reads the messages of the call, which may be over.
     Trace,
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn a_command_is_read_as_it_was_written() {
-        let ask = |chosen| Ask {
+        let ask = |chosen| TransferRequest {
             chosen,
             report: Report::default(),
         };

@@ -2,7 +2,7 @@
 
 use axum::extract::State;
 use serde_json::{Value, json};
-use trunkline_calls::transfer::{Ask, Chosen};
+use trunkline_calls::transfer::{Chosen, TransferRequest};
 use trunkline_store::Kind;
 
 use super::call_actor::CallActor;
@@ -30,7 +30,7 @@ pub(crate) async fn create(
     RemoteCommand::Transfer { ask }.run(&api, call).await
 }
 
-pub(super) fn read_request(mut fields: Fields) -> Result<Ask, ApiError> {
+pub(super) fn read_request(mut fields: Fields) -> Result<TransferRequest, ApiError> {
     let (by_name, by_id) = (
         fields.has_value("destination"),
         fields.has_value("destination_id"),
@@ -50,7 +50,7 @@ pub(super) fn read_request(mut fields: Fields) -> Result<Ask, ApiError> {
             (None, Some(id)) => Chosen::Id(id),
             (Some(_), Some(_)) | (None, None) => return None,
         };
-        Some(Ask { chosen, report })
+        Some(TransferRequest { chosen, report })
     })
 }
 

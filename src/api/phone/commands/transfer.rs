@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use trunkline_calls::transfer::{Ask, Chosen, Unable};
+use trunkline_calls::transfer::{Chosen, TransferRequest, Unable};
 use trunkline_store::{Call, CallTransfer, transfers};
 
 use super::super::calls::not_up;
@@ -15,7 +15,7 @@ use crate::api::{Api, ApiError};
 pub(in crate::api::phone) async fn begin(
     api: &Api,
     call: &Call,
-    ask: Ask,
+    ask: TransferRequest,
 ) -> Result<CommandResult, ApiError> {
     let field = match ask.chosen {
         Chosen::Name(_) => "destination",

@@ -1,4 +1,4 @@
-//! How our registrations stand, for whoever asks from outside: one table for the process, by outbound trunk.
+//! Status of our registrations with carriers, for the API and metrics: one table for the process, by outbound trunk.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -9,14 +9,14 @@ use trunkline_sip::flow::Transport;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-/// How far a trunk's registration has come.
+/// State of a trunk's registration.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum State {
     /// The carrier has not answered yet.
     Registering,
-    /// It stands.
+    /// Registered.
     Registered,
-    /// It doesn't; another attempt follows.
+    /// Failed, will retry.
     Failed,
     /// Another node of the installation registers this trunk.
     Elsewhere,
@@ -34,12 +34,12 @@ impl State {
     }
 }
 
-/// What is known of one registration.
+/// Status of one registration.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct Standing {
-    /// How far it has come.
+pub struct RegistrationStatus {
+    /// Its state.
     pub state: State,
-    /// Since when it stands without a break.
+    /// Beginning of the time since when it has been registered without a break.
     pub registered_at: Option<Moment>,
     /// When it ends unless it is refreshed.
     pub expires_at: Option<Moment>,
@@ -49,7 +49,7 @@ pub struct Standing {
     pub next_at: Option<Moment>,
 }
 
-impl Standing {
+impl RegistrationStatus {
     /// Nothing but a state.
     pub const fn bare(state: State) -> Self {
         Self {
@@ -69,11 +69,11 @@ pub struct Change {
     pub org: Uuid,
     /// Its outbound trunk.
     pub trunk: Uuid,
-    /// What has happened.
+    /// The change.
     pub what: What,
 }
 
-/// What has happened to a trunk's registration.
+/// Change of a trunk's registration.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum What {
     /// The carrier has us.
@@ -95,7 +95,7 @@ pub enum What {
     Removed,
 }
 
-/// What came of one attempt.
+/// Result of one attempt.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Tried {
     /// It was accepted.
@@ -119,25 +119,25 @@ impl Tried {
 
 /// Every registration of ours.
 #[derive(Debug, Default)]
-pub struct Standings(DashMap<Uuid, Standing>);
+pub struct Registrations(DashMap<Uuid, RegistrationStatus>);
 
-impl Standings {
+impl Registrations {
     /// None yet.
     pub fn new() -> Arc<Self> {
         Arc::default()
     }
 
-    /// How the trunk's registration stands; `None` if it has none.
-    pub fn of(&self, trunk: Uuid) -> Option<Standing> {
-        self.0.get(&trunk).map(|standing| *standing)
+    /// Returns the status of a trunk's registration; `None` if it has none.
+    pub fn of(&self, trunk: Uuid) -> Option<RegistrationStatus> {
+        self.0.get(&trunk).map(|status| *status)
     }
 
-    /// Says how it stands.
-    pub fn set(&self, trunk: Uuid, standing: Standing) {
-        self.0.insert(trunk, standing);
+    /// Sets the status of a trunk's registration.
+    pub fn set(&self, trunk: Uuid, status: RegistrationStatus) {
+        self.0.insert(trunk, status);
     }
 
-    /// It has none any more.
+    /// Removes a trunk that isn't registered any more.
     pub fn forget(&self, trunk: Uuid) {
         self.0.remove(&trunk);
     }
@@ -145,26 +145,26 @@ impl Standings {
     /// Other nodes register these trunks, and no further ones.
     pub fn elsewhere(&self, trunks: &HashSet<Uuid>) {
         self.0
-            .retain(|trunk, standing| standing.state != State::Elsewhere || trunks.contains(trunk));
+            .retain(|trunk, status| status.state != State::Elsewhere || trunks.contains(trunk));
         for trunk in trunks {
             // One that was ours a moment ago is being taken back first.
             self.0
                 .entry(*trunk)
-                .or_insert(Standing::bare(State::Elsewhere));
+                .or_insert(RegistrationStatus::bare(State::Elsewhere));
         }
     }
 
-    /// How many there are in each state: registering, registered, failed.
+    /// Returns the numbers of registrations in each state: registering, registered, failed.
     pub fn counts(&self) -> [(State, usize); 3] {
         [State::Registering, State::Registered, State::Failed].map(|state| {
-            let of_state = self.0.iter().filter(|standing| standing.state == state);
+            let of_state = self.0.iter().filter(|status| status.state == state);
             (state, of_state.count())
         })
     }
 
-    /// How many this node may have at carriers.
+    /// Returns the number of registrations that this node may have at carriers.
     pub fn held(&self) -> usize {
-        let elsewhere = |standing: &Standing| standing.state == State::Elsewhere;
+        let elsewhere = |status: &RegistrationStatus| status.state == State::Elsewhere;
         self.0.iter().filter(|entry| !elsewhere(entry)).count()
     }
 }

@@ -11,16 +11,16 @@ use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::Method;
 use uuid::Uuid;
 
-use super::enrolment::{Doing, Enrolment, Registrar, Verdict, Wanted, share};
-use super::standing::{Change, Standing, State, Tried, What};
+use super::carrier_registration::{CarrierRegistration, Doing, Registrar, Verdict, Wanted, share};
+use super::registrations::{Change, RegistrationStatus, State, Tried, What};
 use super::{Asked, Effect, Peers, Reply, SLOT};
 use crate::credentials::{LegCredentials, OwnChallenges, Stage};
 use crate::proofs::Proofs;
 use crate::target::{Place, Target};
 use crate::ways;
-use crate::{Challenged, Challenger, News, Unanswerable};
+use crate::{ChallengeOutcome, Challenged, Challenger, Unanswerable};
 
-/// What we call ourselves.
+/// Value of `User-Agent`.
 const USER_AGENT: &str = concat!("Trunkline/", env!("CARGO_PKG_VERSION"));
 /// First attempts are spread over this for each trunk, so that a start with thousands is no storm.
 const SPREAD: Duration = Duration::from_millis(4);
@@ -29,7 +29,12 @@ const REOPEN: Duration = Duration::from_secs(2);
 
 impl Peers {
     /// From now on these trunks are registered, and no others. `None`: what was registered may be gone, and nothing is ours until the next call.
-    pub fn enrol(&mut self, endpoint: &mut Endpoint, wanted: Option<Vec<Wanted>>, now: Moment) {
+    pub fn register_trunks(
+        &mut self,
+        endpoint: &mut Endpoint,
+        wanted: Option<Vec<Wanted>>,
+        now: Moment,
+    ) {
         if self.leaving {
             return;
         }
@@ -40,17 +45,17 @@ impl Peers {
             .into_iter()
             .map(|wanted| (wanted.way.id, wanted))
             .collect();
-        let known: Vec<Uuid> = self.enrolments.keys().copied().collect();
+        let known: Vec<Uuid> = self.carriers.keys().copied().collect();
         for trunk in known {
-            let Some(enrolment) = self.enrolments.get_mut(&trunk) else {
+            let Some(registration) = self.carriers.get_mut(&trunk) else {
                 continue;
             };
             let next = listed.remove(&trunk);
-            if let Some(end) = &mut enrolment.end {
+            if let Some(end) = &mut registration.end {
                 *end = next;
-            } else if next.as_ref() != Some(&enrolment.wanted) {
+            } else if next.as_ref() != Some(&registration.wanted) {
                 match next {
-                    Some(next) if next.is_as(&enrolment.wanted) => enrolment.wanted = next,
+                    Some(next) if next.is_as(&registration.wanted) => registration.wanted = next,
                     next => self.leave_one(endpoint, trunk, next, now),
                 }
             }
@@ -65,24 +70,24 @@ impl Peers {
     /// meanwhile. Those that are being taken back go on with that.
     fn disown(&mut self) {
         let ours: Vec<Uuid> = self
-            .enrolments
+            .carriers
             .iter()
-            .filter(|(_, enrolment)| enrolment.end.is_none())
+            .filter(|(_, registration)| registration.end.is_none())
             .map(|(trunk, _)| *trunk)
             .collect();
         for trunk in ours {
-            let enrolment = self.enrolments.remove(&trunk);
-            if let Some(timer) = enrolment.and_then(|enrolment| enrolment.timer) {
+            let registration = self.carriers.remove(&trunk);
+            if let Some(timer) = registration.and_then(|registration| registration.timer) {
                 self.timers.cancel(timer);
             }
-            self.standings.forget(trunk);
+            self.registrations.forget(trunk);
         }
     }
 
     /// Takes everything back; nothing is registered from now on.
     pub fn leave(&mut self, endpoint: &mut Endpoint, now: Moment) {
         self.leaving = true;
-        let known: Vec<Uuid> = self.enrolments.keys().copied().collect();
+        let known: Vec<Uuid> = self.carriers.keys().copied().collect();
         for trunk in known {
             self.leave_one(endpoint, trunk, None, now);
         }
@@ -96,37 +101,37 @@ impl Peers {
         targets: Vec<Target>,
         now: Moment,
     ) {
-        let Some(enrolment) = self.enrolments.get_mut(&trunk) else {
+        let Some(registration) = self.carriers.get_mut(&trunk) else {
             return;
         };
-        if enrolment.doing == Doing::Resolving {
-            enrolment.doing = Doing::Nothing;
-            enrolment.targets = targets.into();
+        if registration.doing == Doing::Resolving {
+            registration.doing = Doing::Nothing;
+            registration.targets = targets.into();
             self.next_target(endpoint, trunk, None, now);
         }
     }
 
     /// A connection is gone, and with it the way by which a carrier calls us: we register anew over another.
     pub fn handle_flow_lost(&mut self, endpoint: &mut Endpoint, lost: &Flow, now: Moment) {
-        if !lost.transport.is_reliable() || self.enrolments.is_empty() {
+        if !lost.transport.is_reliable() || self.carriers.is_empty() {
             return;
         }
-        let by_it = |enrolment: &Enrolment| {
-            let flow = enrolment.current.as_ref().map(|current| current.flow);
+        let by_it = |registration: &CarrierRegistration| {
+            let flow = registration.current.as_ref().map(|current| current.flow);
             flow.is_some_and(|flow| flow.transport == lost.transport && flow.peer == lost.peer)
-                && enrolment.bound.is_some()
-                && enrolment.end.is_none()
+                && registration.bound.is_some()
+                && registration.end.is_none()
         };
         let lost: Vec<Uuid> = self
-            .enrolments
+            .carriers
             .iter()
-            .filter(|(_, enrolment)| by_it(enrolment))
+            .filter(|(_, registration)| by_it(registration))
             .map(|(trunk, _)| *trunk)
             .collect();
         for trunk in lost {
             let soon = now + share(REOPEN, endpoint.chance().bits64());
-            if let Some(enrolment) = self.enrolments.get_mut(&trunk) {
-                enrolment.next_at = enrolment.next_at.map(|next| next.min(soon));
+            if let Some(registration) = self.carriers.get_mut(&trunk) {
+                registration.next_at = registration.next_at.map(|next| next.min(soon));
             }
             self.wait(trunk);
         }
@@ -137,47 +142,48 @@ impl Peers {
         let minter = endpoint.minter().clone();
         let call_id = minter.call_id(SLOT, endpoint.entropy());
         let tag = minter.tag(SLOT, endpoint.entropy());
-        let mut enrolment = Enrolment::new(wanted, (call_id, tag), self.config.expires);
-        enrolment.next_at = Some(now + share(spread, endpoint.chance().bits64()));
-        self.enrolments.insert(trunk, enrolment);
-        self.standings
-            .set(trunk, Standing::bare(State::Registering));
+        let mut registration =
+            CarrierRegistration::new(wanted, (call_id, tag), self.config.expires);
+        registration.next_at = Some(now + share(spread, endpoint.chance().bits64()));
+        self.carriers.insert(trunk, registration);
+        self.registrations
+            .set(trunk, RegistrationStatus::bare(State::Registering));
         self.wait(trunk);
     }
 
     /// Sets the trunk's timer to what is next to be done.
     fn wait(&mut self, trunk: Uuid) {
-        let Some(enrolment) = self.enrolments.get_mut(&trunk) else {
+        let Some(registration) = self.carriers.get_mut(&trunk) else {
             return;
         };
-        if let Some(timer) = enrolment.timer.take() {
+        if let Some(timer) = registration.timer.take() {
             self.timers.cancel(timer);
         }
-        let due = enrolment.due_at().filter(|_| enrolment.end.is_none());
-        enrolment.timer = due.map(|at| self.timers.schedule(at, trunk));
+        let due = registration.due_at().filter(|_| registration.end.is_none());
+        registration.timer = due.map(|at| self.timers.schedule(at, trunk));
     }
 
     /// A trunk's timer has fired.
     pub(super) fn due(&mut self, endpoint: &mut Endpoint, trunk: Uuid, now: Moment) {
-        let Some(enrolment) = self.enrolments.get_mut(&trunk) else {
+        let Some(registration) = self.carriers.get_mut(&trunk) else {
             return;
         };
-        enrolment.timer = None;
-        if enrolment.bound.is_some_and(|bound| bound.until <= now) {
-            enrolment.bound = None;
-            if enrolment.failures == 0 {
+        registration.timer = None;
+        if registration.bound.is_some_and(|bound| bound.until <= now) {
+            registration.bound = None;
+            if registration.failures == 0 {
                 // The refresh is still without an answer.
-                enrolment.failures = 1;
-                enrolment.sip_code = None;
+                registration.failures = 1;
+                registration.sip_code = None;
             }
             self.changed(trunk, What::Expired);
         }
-        let Some(enrolment) = self.enrolments.get(&trunk) else {
+        let Some(registration) = self.carriers.get(&trunk) else {
             return;
         };
-        self.standings.set(trunk, enrolment.standing());
-        let asks = enrolment.next_at.is_some_and(|next| next <= now);
-        if asks && enrolment.doing == Doing::Nothing {
+        self.registrations.set(trunk, registration.status());
+        let asks = registration.next_at.is_some_and(|next| next <= now);
+        if asks && registration.doing == Doing::Nothing {
             self.attempt(endpoint, trunk, now);
         }
         self.wait(trunk);
@@ -185,15 +191,15 @@ impl Peers {
 
     /// Asks for the registration, from the resolver on.
     fn attempt(&mut self, endpoint: &mut Endpoint, trunk: Uuid, now: Moment) {
-        let Some(enrolment) = self.enrolments.get_mut(&trunk) else {
+        let Some(registration) = self.carriers.get_mut(&trunk) else {
             return;
         };
-        enrolment.targets.clear();
-        match enrolment.place() {
-            Some(Place::Known(target)) => enrolment.targets.push_back(target),
+        registration.targets.clear();
+        match registration.place() {
+            Some(Place::Known(target)) => registration.targets.push_back(target),
             Some(Place::Name(wanted)) => {
-                enrolment.doing = Doing::Resolving;
-                let org = enrolment.wanted.org;
+                registration.doing = Doing::Resolving;
+                let org = registration.wanted.org;
                 return self.effects.push(Effect::Resolve { trunk, org, wanted });
             }
             None => {}
@@ -209,18 +215,18 @@ impl Peers {
         last: Option<u16>,
         now: Moment,
     ) {
-        while let Some(enrolment) = self.enrolments.get_mut(&trunk) {
-            let Some(target) = enrolment.targets.pop_front() else {
+        while let Some(registration) = self.carriers.get_mut(&trunk) {
+            let Some(target) = registration.targets.pop_front() else {
                 return self.failed(endpoint, trunk, (last, None), now);
             };
-            enrolment.requests = 0;
-            enrolment.proofs = Proofs::default();
+            registration.requests = 0;
+            registration.proofs = Proofs::default();
             let Some(flow) = self.way_to(&target) else {
                 continue;
             };
             let contact = ways::contact_uri(endpoint, &flow);
-            if let Some(enrolment) = self.enrolments.get_mut(&trunk) {
-                enrolment.current = Some(Registrar {
+            if let Some(registration) = self.carriers.get_mut(&trunk) {
+                registration.current = Some(Registrar {
                     target,
                     flow,
                     contact,
@@ -234,20 +240,21 @@ impl Peers {
 
     /// Sends a REGISTER to the current address; false if there is no room.
     fn register(&mut self, endpoint: &mut Endpoint, trunk: Uuid, now: Moment) -> bool {
-        let Some(enrolment) = self.enrolments.get_mut(&trunk) else {
+        let Some(registration) = self.carriers.get_mut(&trunk) else {
             return false;
         };
-        let (Some(registrar), Some(address)) =
-            (enrolment.current.clone(), enrolment.address_of_record())
-        else {
+        let (Some(registrar), Some(address)) = (
+            registration.current.clone(),
+            registration.address_of_record(),
+        ) else {
             return false;
         };
-        enrolment.cseq += 1;
-        enrolment.requests += 1;
-        let leaving = enrolment.end.is_some();
-        let expires = if leaving { 0 } else { enrolment.expires };
-        let (cseq, tag, call_id) = (enrolment.cseq, enrolment.tag, enrolment.call_id);
-        let proofs = enrolment.proofs.clone();
+        registration.cseq += 1;
+        registration.requests += 1;
+        let leaving = registration.end.is_some();
+        let expires = if leaving { 0 } else { registration.expires };
+        let (cseq, tag, call_id) = (registration.cseq, registration.tag, registration.call_id);
+        let proofs = registration.proofs.clone();
         let Registrar {
             target,
             flow,
@@ -271,13 +278,13 @@ impl Peers {
             },
             now,
         );
-        if let (Some(number), Some(enrolment)) = (sent, self.enrolments.get_mut(&trunk)) {
-            enrolment.doing = Doing::Asking { number, leaving };
+        if let (Some(number), Some(registration)) = (sent, self.carriers.get_mut(&trunk)) {
+            registration.doing = Doing::Asking { number, leaving };
         }
         sent.is_some()
     }
 
-    /// What came of a REGISTER.
+    /// Takes the result of a REGISTER.
     pub(super) fn register_replied(
         &mut self,
         endpoint: &mut Endpoint,
@@ -285,24 +292,24 @@ impl Peers {
         reply: Reply<'_>,
         now: Moment,
     ) {
-        let Some(enrolment) = self.enrolments.get_mut(&trunk) else {
+        let Some(registration) = self.carriers.get_mut(&trunk) else {
             return;
         };
         let Doing::Asking {
             number: waiting,
             leaving,
-        } = enrolment.doing
+        } = registration.doing
         else {
             return;
         };
         if waiting != number {
             return;
         }
-        enrolment.doing = Doing::Nothing;
-        let asked = if leaving { 0 } else { enrolment.expires };
-        let contact = enrolment.current.as_ref();
+        registration.doing = Doing::Nothing;
+        let asked = if leaving { 0 } else { registration.expires };
+        let contact = registration.current.as_ref();
         let contact = contact.map_or("", |current| &*current.contact);
-        let verdict = Enrolment::judge(reply, contact, asked);
+        let verdict = CarrierRegistration::judge(reply, contact, asked);
         if matches!(verdict, Verdict::Challenged(_)) && self.answers(endpoint, trunk, reply, now) {
             if !self.register(endpoint, trunk, now) {
                 self.settle(endpoint, trunk, leaving, Verdict::Elsewhere(None), now);
@@ -321,13 +328,13 @@ impl Peers {
         now: Moment,
     ) -> bool {
         let random = endpoint.entropy().bits128();
-        let (Reply::Message(message), Some(enrolment)) = (reply, self.enrolments.get_mut(&trunk))
+        let (Reply::Message(message), Some(registration)) = (reply, self.carriers.get_mut(&trunk))
         else {
             return false;
         };
-        let wanted = &enrolment.wanted;
+        let wanted = &registration.wanted;
         let (Some(current), Some(mut credentials)) =
-            (&enrolment.current, LegCredentials::of_trunk(&wanted.way))
+            (&registration.current, LegCredentials::of_trunk(&wanted.way))
         else {
             return false;
         };
@@ -341,9 +348,9 @@ impl Peers {
             nonces: &self.config.nonces,
             shares_user: wanted.shares_user,
         };
-        let answered = match enrolment.may_ask_again() {
+        let answered = match registration.may_ask_again() {
             true => {
-                let proofs = &mut enrolment.proofs;
+                let proofs = &mut registration.proofs;
                 // It goes to the trunk's own host.
                 let stage = (Stage::Initial, true);
                 credentials.answer_by(proofs, message, &asking, stage, own, random)
@@ -355,16 +362,16 @@ impl Peers {
             Ok(None) => return true,
             Ok(Some(seen)) => {
                 credentials.learn(&seen);
-                News::Seen(seen)
+                ChallengeOutcome::Seen(seen)
             }
-            Err(why) => News::unanswered(why, message, current.flow.peer.ip()),
+            Err(why) => ChallengeOutcome::unanswered(why, message, current.flow.peer.ip()),
         };
         // Until the directory has it, the next REGISTER goes by what this one has learnt.
         if let Some(realms) = credentials.realms() {
-            Arc::make_mut(&mut enrolment.wanted.way).realms = realms;
+            Arc::make_mut(&mut registration.wanted.way).realms = realms;
         }
         let challenged = Challenged {
-            whose: Challenger::of_trunk(&enrolment.wanted.way),
+            whose: Challenger::of_trunk(&registration.wanted.way),
             at: now,
             news,
         };
@@ -381,15 +388,15 @@ impl Peers {
         verdict: Verdict,
         now: Moment,
     ) {
-        let Some(enrolment) = self.enrolments.get_mut(&trunk) else {
+        let Some(registration) = self.carriers.get_mut(&trunk) else {
             return;
         };
         if leaving {
             return self.finish(endpoint, trunk, now);
         }
-        if enrolment.end.is_some() {
+        if registration.end.is_some() {
             // It was taken back while its answer was under way.
-            let stands = matches!(verdict, Verdict::Granted(_)) || enrolment.bound.is_some();
+            let stands = matches!(verdict, Verdict::Granted(_)) || registration.bound.is_some();
             return if stands {
                 self.take_back(endpoint, trunk, now)
             } else {
@@ -398,10 +405,10 @@ impl Peers {
         }
         match verdict {
             Verdict::Granted(seconds) => self.granted(endpoint, trunk, seconds, now),
-            Verdict::TooBrief(seconds) if enrolment.may_ask_again() => {
-                enrolment.expires = seconds;
+            Verdict::TooBrief(seconds) if registration.may_ask_again() => {
+                registration.expires = seconds;
                 // A nonce that was answered is used up: the challenge comes again.
-                enrolment.proofs = Proofs::default();
+                registration.proofs = Proofs::default();
                 if !self.register(endpoint, trunk, now) {
                     self.failed(endpoint, trunk, (Some(423), None), now);
                 }
@@ -417,14 +424,16 @@ impl Peers {
 
     fn granted(&mut self, endpoint: &mut Endpoint, trunk: Uuid, seconds: u32, now: Moment) {
         let random = endpoint.chance().bits64();
-        let Some(enrolment) = self.enrolments.get_mut(&trunk) else {
+        let Some(registration) = self.carriers.get_mut(&trunk) else {
             return;
         };
-        let is_new = enrolment.bound.is_none();
-        enrolment.grant(seconds, random, now);
-        self.standings.set(trunk, enrolment.standing());
+        let is_new = registration.bound.is_none();
+        registration.grant(seconds, random, now);
+        self.registrations.set(trunk, registration.status());
         self.effects.push(Effect::Tried(Tried::Accepted));
-        if let (true, Some(current), Some(bound)) = (is_new, &enrolment.current, enrolment.bound) {
+        if let (true, Some(current), Some(bound)) =
+            (is_new, &registration.current, registration.bound)
+        {
             let what = What::Registered {
                 contact: current.contact.clone(),
                 registrar: current.flow.peer,
@@ -446,13 +455,13 @@ impl Peers {
     ) {
         let random = endpoint.chance().bits64();
         let retry = self.config.retry;
-        let Some(enrolment) = self.enrolments.get_mut(&trunk) else {
+        let Some(registration) = self.carriers.get_mut(&trunk) else {
             return;
         };
-        enrolment.fail(sip_code, retry_after, (retry, random), now);
-        self.standings.set(trunk, enrolment.standing());
-        let org = enrolment.wanted.org;
-        if enrolment.failures == 1 {
+        registration.fail(sip_code, retry_after, (retry, random), now);
+        self.registrations.set(trunk, registration.status());
+        let org = registration.wanted.org;
+        if registration.failures == 1 {
             tracing::warn!(org.id = %org, trunk.id = %trunk, sip_code, "a carrier doesn't register us; we go on asking");
         }
         let tried = match sip_code {
@@ -464,8 +473,8 @@ impl Peers {
     }
 
     fn changed(&mut self, trunk: Uuid, what: What) {
-        if let Some(enrolment) = self.enrolments.get(&trunk) {
-            let org = enrolment.wanted.org;
+        if let Some(registration) = self.carriers.get(&trunk) {
+            let org = registration.wanted.org;
             self.effects
                 .push(Effect::Changed(Change { org, trunk, what }));
         }
@@ -479,18 +488,18 @@ impl Peers {
         next: Option<Wanted>,
         now: Moment,
     ) {
-        let Some(enrolment) = self.enrolments.get_mut(&trunk) else {
+        let Some(registration) = self.carriers.get_mut(&trunk) else {
             return;
         };
-        let was_leaving = enrolment.end.replace(next).is_some();
-        if let Some(timer) = enrolment.timer.take() {
+        let was_leaving = registration.end.replace(next).is_some();
+        if let Some(timer) = registration.timer.take() {
             self.timers.cancel(timer);
         }
-        match enrolment.doing {
+        match registration.doing {
             // Its answer says whether there is anything to take back.
             Doing::Asking { .. } => {}
             Doing::Nothing | Doing::Resolving if was_leaving => {}
-            Doing::Nothing | Doing::Resolving if enrolment.bound.is_some() => {
+            Doing::Nothing | Doing::Resolving if registration.bound.is_some() => {
                 self.take_back(endpoint, trunk, now);
             }
             Doing::Nothing | Doing::Resolving => self.finish(endpoint, trunk, now),
@@ -498,9 +507,9 @@ impl Peers {
     }
 
     fn take_back(&mut self, endpoint: &mut Endpoint, trunk: Uuid, now: Moment) {
-        if let Some(enrolment) = self.enrolments.get_mut(&trunk) {
-            enrolment.requests = 0;
-            enrolment.proofs = Proofs::default();
+        if let Some(registration) = self.carriers.get_mut(&trunk) {
+            registration.requests = 0;
+            registration.proofs = Proofs::default();
         }
         if !self.register(endpoint, trunk, now) {
             self.finish(endpoint, trunk, now);
@@ -510,15 +519,15 @@ impl Peers {
     /// It is over, whatever the carrier said to that.
     fn finish(&mut self, endpoint: &mut Endpoint, trunk: Uuid, now: Moment) {
         let was_bound = self
-            .enrolments
+            .carriers
             .get(&trunk)
-            .is_some_and(|enrolment| enrolment.bound.is_some());
+            .is_some_and(|registration| registration.bound.is_some());
         if was_bound {
             self.changed(trunk, What::Removed);
         }
-        self.standings.forget(trunk);
-        let ended = self.enrolments.remove(&trunk);
-        if let Some(next) = ended.and_then(|enrolment| enrolment.end.flatten())
+        self.registrations.forget(trunk);
+        let ended = self.carriers.remove(&trunk);
+        if let Some(next) = ended.and_then(|registration| registration.end.flatten())
             && !self.leaving
         {
             self.begin(endpoint, next, Duration::ZERO, now);

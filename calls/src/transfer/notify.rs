@@ -55,7 +55,7 @@ impl Call {
         let stale = id.is_some_and(|id| id < transfer.cseq);
         let is_awaited = matches!(
             transfer.wait,
-            Wait::Answer | Wait::Again | Wait::News | Wait::Parting
+            Wait::Answer | Wait::Again | Wait::Notify | Wait::Parting
         );
         if !stale && transfer.is_open() && is_awaited {
             let state = message.first(HeaderName::SubscriptionState);
@@ -98,14 +98,14 @@ impl Call {
             SubscriptionState::Terminated => self.settle(cx, State::Unknown, None),
             SubscriptionState::Open { .. } if self.transfer.as_deref().is_some_and(parting) => {}
             SubscriptionState::Open { expires } => {
-                self.wait_for(cx, Wait::News, Some(next_news(expires)));
+                self.wait_for(cx, Wait::Notify, Some(next_notify(expires)));
             }
         }
     }
 }
 
 /// Returns the wait for the next NOTIFY of a subscription that lasts for so many seconds yet (RFC 6665 §4.1.2.4).
-fn next_news(expires: Option<u32>) -> Duration {
+fn next_notify(expires: Option<u32>) -> Duration {
     let lasts = |seconds: u32| Duration::from_secs(seconds.into()) + LAST_NEWS;
     expires.map_or(NEXT_NEWS, lasts).min(MOST)
 }
@@ -142,7 +142,7 @@ mod tests {
             (Some(3_600), 300),
             (Some(u32::MAX), 300),
         ] {
-            assert_eq!(next_news(expires).as_secs(), seconds, "{expires:?}");
+            assert_eq!(next_notify(expires).as_secs(), seconds, "{expires:?}");
         }
     }
 

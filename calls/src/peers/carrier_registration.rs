@@ -17,7 +17,7 @@ use trunkline_sip::wire::{HeaderName, Message};
 use uuid::Uuid;
 
 use super::Reply;
-use super::standing::{Standing, State};
+use super::registrations::{RegistrationStatus, State};
 use crate::proofs::Proofs;
 use crate::target::{self, Place, Target, Unresolved, default_port};
 
@@ -52,12 +52,12 @@ impl Wanted {
 
 /// One registration.
 #[derive(Debug)]
-pub(super) struct Enrolment {
+pub(super) struct CarrierRegistration {
     pub(super) wanted: Wanted,
     pub(super) call_id: CallId,
     pub(super) tag: Tag,
     pub(super) cseq: u32,
-    /// How long is asked for, in seconds.
+    /// Expiry that is asked for, in seconds.
     pub(super) expires: u32,
     /// Addresses of this attempt that are still to be tried.
     pub(super) targets: VecDeque<Target>,
@@ -86,7 +86,7 @@ pub(super) struct Registrar {
     pub(super) contact: String,
 }
 
-/// What is under way.
+/// Step that is under way.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Doing {
     Nothing,
@@ -106,7 +106,7 @@ pub(super) struct Bound {
     pub(super) until: Moment,
 }
 
-/// What an answer means.
+/// Meaning of an answer.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Verdict {
     /// We are registered for so many seconds.
@@ -121,7 +121,7 @@ pub(super) enum Verdict {
     Refused(u16, Option<Duration>),
 }
 
-impl Enrolment {
+impl CarrierRegistration {
     pub(super) fn new(wanted: Wanted, (call_id, tag): (CallId, Tag), expires: Duration) -> Self {
         Self {
             wanted,
@@ -158,7 +158,7 @@ impl Enrolment {
         Some(place.named(way.named))
     }
 
-    /// Who is registered: the user name at the carrier, or at the domain that it wants to see in From.
+    /// Address of record: the user name at the carrier, or at the domain that it wants to see in From.
     pub(super) fn address_of_record(&self) -> Option<String> {
         let way = &self.wanted.way;
         let (host, _) = way.peer.as_ref()?;
@@ -167,7 +167,7 @@ impl Enrolment {
         Some(format!("sip:{user}@{host}"))
     }
 
-    /// What an answer means for a REGISTER that asked for `asked` seconds with the Contact `contact`.
+    /// Judges the answer to a REGISTER that asked for `asked` seconds with the Contact `contact`.
     pub(super) fn judge(reply: Reply<'_>, contact: &str, asked: u32) -> Verdict {
         let message = match reply {
             Reply::Message(message) => message,
@@ -230,13 +230,13 @@ impl Enrolment {
         [until, next].into_iter().flatten().min()
     }
 
-    pub(super) fn standing(&self) -> Standing {
+    pub(super) fn status(&self) -> RegistrationStatus {
         let state = match (&self.bound, self.failures) {
             (Some(_), _) => State::Registered,
             (None, 0) => State::Registering,
             (None, _) => State::Failed,
         };
-        Standing {
+        RegistrationStatus {
             state,
             registered_at: self.bound.map(|bound| bound.since),
             expires_at: self.bound.map(|bound| bound.until),
@@ -253,7 +253,7 @@ pub(super) fn share(whole: Duration, random: u64) -> Duration {
     Duration::from_micros(u64::try_from(part).unwrap_or(micros))
 }
 
-/// How long we are registered: what our own Contact says, or else the answer as a whole (§10.2.4).
+/// Returns the expiry of our registration: as our own Contact says, or else the answer as a whole (§10.2.4).
 fn granted(message: &Message<'_>, contact: &str, asked: u32) -> u32 {
     let ours = Uri::parse(contact.as_bytes()).ok();
     let mut listed = message
