@@ -207,6 +207,8 @@ impl RuntimeArgs {
         let mut runtime = self.without_login()?.unwrap_or(before);
         match runtime.as_mut() {
             Some(Runtime::Sip { login: held, .. }) => *held = login,
+            // No credentials from now on: so it is.
+            Some(Runtime::Echo) | None if login.is_none() => {}
             Some(Runtime::Echo) | None => {
                 return Err(Failure::Command(
                     "only a SIP runtime has a user name: name it with --runtime".to_owned(),
@@ -420,6 +422,13 @@ impl Command {
                     runtime: runtime.setting(before.runtime)?,
                     ..AgentChange::default()
                 };
+
+                if change == AgentChange::default() {
+                    return Err(Failure::Startup(
+                        "nothing to change: name a setting (trunkline agent update --help)"
+                            .to_owned(),
+                    ));
+                }
 
                 let changed = store.write(move |tx| {
                     let changed = agents::update(tx, org, agent, &change, now())?;

@@ -70,6 +70,10 @@ impl Command {
         let calls = self.calls(&config.sip.header_prefix)?;
         let store = startup::open_store(config).await?;
         let id = self.org.id(&store).await?;
+        let named = self
+            .org
+            .as_given()
+            .map_or_else(|| id.to_string(), str::to_owned);
         let directory = startup::open_directory(config, &store).await?;
         let view = directory.load();
         let org = view
@@ -86,7 +90,7 @@ impl Command {
         let context = OrgContext {
             store: &store,
             org,
-            name: self.org.as_given(),
+            name: &named,
             trunk: trunk.as_ref(),
             realm: &realm,
         };

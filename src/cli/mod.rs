@@ -9,10 +9,12 @@ mod audit;
 mod audited_command;
 mod capture;
 mod config;
+mod console;
 mod contact;
 mod contexts;
 mod dedicated_networks;
 mod doctor;
+mod event;
 mod explain;
 mod failure;
 mod health;
@@ -24,6 +26,7 @@ mod number;
 mod org;
 mod output;
 mod partner;
+mod paste;
 mod quickstart;
 mod replay;
 mod resource;
@@ -122,6 +125,10 @@ enum Command {
     /// Installations that commands can be sent to.
     #[command(subcommand)]
     Context(contexts::Command),
+    Console(console::Command),
+    /// Events of an org.
+    #[command(subcommand)]
+    Event(event::Command),
     Health(health::Command),
     Completion(manual::Completion),
     Man(manual::Man),
@@ -186,6 +193,8 @@ fn run(
         Command::Agent(command) => startup::block_on(given.scope(command.run(&config))),
         Command::Trunk(command) => startup::block_on(given.scope(command.run(&config))),
         Command::Partner(command) => startup::block_on(given.scope(command.run(&config))),
+        Command::Console(command) => startup::block_on(command.run(&config)),
+        Command::Event(command) => startup::block_on(command.run(&config)),
         Command::Context(command) => command.run(),
         Command::Health(command) => startup::block_on(command.run(&config)),
         Command::Completion(command) => command.run(whole),

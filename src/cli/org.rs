@@ -385,19 +385,40 @@ async fn delete(store: &Store, org: &str, purge: Purge) -> Result<Deletion, Fail
 /// Option `--org` of the commands for objects of an org.
 #[derive(Debug, clap::Args)]
 pub(super) struct OfOrg {
-    /// The org's id or name.
-    #[arg(long)]
-    org: String,
+    /// The org's id or name; without it the only one that there is.
+    #[arg(long, env = "TRUNKLINE_ORG")]
+    org: Option<String>,
 }
 
 impl OfOrg {
     /// Text as given on the command line.
-    pub(super) fn as_given(&self) -> &str {
-        &self.org
+    pub(super) fn as_given(&self) -> Option<&str> {
+        self.org.as_deref()
     }
 
     pub(super) async fn id(&self, store: &Store) -> Result<Uuid, Failure> {
-        Ok(find(store, &self.org).await?.id)
+        match &self.org {
+            Some(org) => Ok(find(store, org).await?.id),
+            None => only(store).await,
+        }
+    }
+}
+
+/// Returns the only org.
+async fn only(store: &Store) -> Result<Uuid, Failure> {
+    let orgs = store.read(orgs::list).await?;
+    match orgs.as_slice() {
+        [only] => {
+            Acting::of_org(only.id);
+            Ok(only.id)
+        }
+        [] => Err(Failure::Command(
+            "there is no org yet: trunkline org create --name NAME makes one".to_owned(),
+        )),
+        several => Err(Failure::Command(format!(
+            "there are {} orgs: name one by --org or TRUNKLINE_ORG (trunkline org list)",
+            several.len()
+        ))),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use ipnet::IpNet;
 use serde::Serialize;
+use trunkline_model::settings::TransferWay;
 use trunkline_routing::{Country, E164};
 use trunkline_store::{InboundTrunk, InboundTrunkChange, inbound_trunks};
 use uuid::Uuid;
@@ -9,6 +10,8 @@ use uuid::Uuid;
 use super::agent::Limit;
 use super::org::OfOrg;
 use super::output::{Output, Tabular, json, or_dash, print, time};
+use super::paste::{PastedTrunk, Program};
+use super::serve::PublicAddresses;
 use super::{Failure, dedicated_networks, e164, network, now, startup};
 use crate::config::{Config, Sip};
 use crate::engine;
@@ -94,6 +97,16 @@ pub(super) enum Command {
         #[command(flatten)]
         output: Output,
     },
+    /// Prints what to paste into a phone system or a test program, with the trunk's own values.
+    #[command(
+        after_help = "Examples:\n  trunkline trunk paste asterisk\n  trunkline trunk paste sipp --org Acme | sh"
+    )]
+    Paste {
+        /// The phone system or program.
+        program: Program,
+        #[command(flatten)]
+        org: OfOrg,
+    },
     /// Shows what the last call to sip:doctor@ found, and what to set in that phone system.
     Doctor {
         #[command(flatten)]
@@ -126,8 +139,24 @@ pub(super) struct Settings {
     /// Whether RTP may come from another address than that of SDP or signalling, where SDP names a private one.
     #[arg(long, value_name = "BOOL")]
     rtp_from_any_address: Option<bool>,
+    /// Method of transfers: `refer`, `bridge`, or `auto`, which bridges until the PBX is known to keep its caller.
+    #[arg(long, value_name = "WAY", value_parser = transfer_way)]
+    transfer_way: Option<TransferWay>,
+    /// Whether a transfer is bridged where the PBX's own fails.
+    #[arg(long, value_name = "BOOL")]
+    bridge_when_refer_fails: Option<bool>,
+    /// Whether headers for the destination are in the URI of Refer-To.
+    #[arg(long, value_name = "BOOL")]
+    refer_headers_in_uri: Option<bool>,
     #[command(flatten)]
     limit: Limit,
+}
+
+fn transfer_way(text: &str) -> Result<TransferWay, String> {
+    [TransferWay::Refer, TransferWay::Bridge, TransferWay::Auto]
+        .into_iter()
+        .find(|way| way.as_str() == text)
+        .ok_or_else(|| format!("{text:?} is none of refer, bridge, auto"))
 }
 
 fn country(text: &str) -> Result<Country, String> {
@@ -154,6 +183,9 @@ impl Settings {
             allowed_addresses: allowed,
             default_country: self.country.map(Some),
             max_concurrent_calls: self.limit.setting(),
+            transfer_way: self.transfer_way,
+            bridge_when_refer_fails: self.bridge_when_refer_fails,
+            refer_headers_in_uri: self.refer_headers_in_uri,
             ..InboundTrunkChange::default()
         })
     }
@@ -289,6 +321,12 @@ impl Command {
                 output,
             } => {
                 let (change, org) = (settings.change(config)?, org.id(&store).await?);
+                if change == InboundTrunkChange::default() {
+                    return Err(Failure::Startup(
+                        "nothing to change: name a setting (trunkline trunk update --help)"
+                            .to_owned(),
+                    ));
+                }
                 let updated =
                     store.write(move |tx| inbound_trunks::update(tx, org, &change, now()));
                 (updated.await?, output)
@@ -338,6 +376,23 @@ impl Command {
                 let place = (endpoint.as_str(), &*realm);
                 let org = org.id(&store).await?;
                 show(output, &report::of_trunk(&store, org, place, now()).await?);
+                return Ok(());
+            }
+            Self::Paste { program, org } => {
+                let realm = startup::with_known_realm(config, &store).await?.sip.realm();
+                let org = org.id(&store).await?;
+                let trunk = store
+                    .read(move |tx| inbound_trunks::of_org(tx, org))
+                    .await?;
+                let number = trunk.numbers.first().map_or("NUMBER", E164::as_str);
+                let pasted = PastedTrunk {
+                    sip: &PublicAddresses::configured(config).first_sip(),
+                    username: &trunk.username,
+                    password: trunk.password.reveal(),
+                    realm: &realm,
+                    number,
+                };
+                print(&program.lines(pasted, config)?);
                 return Ok(());
             }
             Self::Sources(command) => return command.run(&store).await,

@@ -4,6 +4,7 @@ mod audit;
 mod explained;
 mod keys;
 mod outset;
+mod paste;
 mod quickstart;
 mod resources;
 mod setup;

@@ -114,6 +114,11 @@ fn is_visit(headers: &HeaderMap) -> bool {
 /// anything.
 pub(super) async fn look() {}
 
+/// `GET /`: where somebody who types the address alone wants to go.
+pub(super) async fn root(state: State<Api>) -> Redirect {
+    Redirect::to(&format!("{}/dashboard", base(&state)))
+}
+
 /// `GET /dashboard`: redirects to the session's org.
 pub(super) async fn home(state: State<Api>, request: Request) -> Result<Redirect, ErrorPage> {
     let (parts, _) = request.into_parts();

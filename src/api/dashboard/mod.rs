@@ -20,6 +20,7 @@ pub(super) fn router() -> Routes {
             "/partner-login",
             get(login::consume).head(login::look).post(login::confirm),
         )
+        .route("/", get(login::root))
         .route("/dashboard", get(login::home))
         .route("/dashboard/logout", post(login::log_out))
         .route("/dashboard/style.css", get(style))

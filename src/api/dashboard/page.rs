@@ -33,7 +33,7 @@ impl ErrorPage {
         Self::new(
             StatusCode::UNAUTHORIZED,
             "You are logged out",
-            "Ask for a new login link where you got the last one, and open it in this browser.",
+            "Ask for a new login link where you got the last one, and open it in this browser. On this machine, trunkline console prints one.",
         )
     }
 

@@ -1,0 +1,50 @@
+//! `trunkline console`: a link that logs the operator into the dashboard of an org, once.
+
+use axum::http::Method;
+use serde_json::json;
+
+use super::Failure;
+use super::output::{Output, print};
+use super::session::{Intent, Target};
+use crate::config::Config;
+
+/// Account of whoever runs this command.
+const EMAIL: &str = "operator@localhost.localdomain";
+
+/// Prints a link that logs you into the org's dashboard, once and within 15 minutes.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  trunkline console\n  xdg-open \"$(trunkline console --org Acme)\""
+)]
+pub(super) struct Command {
+    /// Account that is logged in, made if absent.
+    #[arg(long, default_value = EMAIL)]
+    email: String,
+    #[command(flatten)]
+    target: Target,
+    #[command(flatten)]
+    output: Output,
+}
+
+impl Command {
+    pub(super) async fn run(self, config: &Config) -> Result<(), Failure> {
+        let session = self.target.open(config, Intent::Reads).await?;
+        let org = session.operators_org().ok_or_else(|| {
+            Failure::Startup(
+                "only the operator can do this: run it on the daemon's machine, or ask the org's partner for a link"
+                    .to_owned(),
+            )
+        })?;
+        let path = format!("/operator/orgs/{org}/login-links");
+        let body = json!({"email": self.email, "name": "Operator"});
+        let link = session.answer(&Method::POST, &path, Some(&body)).await;
+        session.close().await;
+
+        let link = link?;
+        match self.output.is_json() {
+            true => print(&link.to_string()),
+            false => print(link["url"].as_str().unwrap_or_default()),
+        }
+        Ok(())
+    }
+}

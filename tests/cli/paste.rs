@@ -1,0 +1,174 @@
+//! `trunk paste`, `console` and what the commands of trunks and agents set: from the shell to the daemon and back.
+
+use std::process::{Command, Stdio};
+
+use trunkline_testkit::daemon::{Daemon, House};
+use trunkline_testkit::http;
+use trunkline_testkit::shell::text;
+
+/// Whether the tool is there; a test that lacks it is skipped loudly, and fails under CI.
+fn has(tool: &str) -> bool {
+    let found = std::env::var_os("PATH")
+        .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(tool).exists()));
+    assert!(
+        found || std::env::var_os("CI").is_none(),
+        "{tool} is missing"
+    );
+    if !found {
+        eprintln!("SKIPPED: {tool} is missing");
+    }
+    found
+}
+
+fn pasted(house: &House, program: &str) -> String {
+    let output = house.output(&["trunk", "paste", program]);
+    assert!(output.status.success(), "{program}: {output:?}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// Runs a pasted line in a shell, with what a test needs beside it.
+fn run(daemon: &Daemon, pasted: &str, more: &str) {
+    let home = daemon.house.folder.path();
+    let output = Command::new("sh")
+        .args(["-c", &format!("{} {more}", pasted.trim_end())])
+        .current_dir(home)
+        .stdin(Stdio::null())
+        .output()
+        .expect("sh runs");
+    assert!(output.status.success(), "{pasted}: {output:?}");
+}
+
+#[test]
+fn the_line_for_sipp_places_a_call() {
+    if !has("sipp") {
+        return;
+    }
+    let daemon = House::new().serve();
+    let line = pasted(&daemon.house, "sipp");
+    assert!(
+        line.starts_with("# sipp:") && line.contains("Run against SIPp"),
+        "{line}"
+    );
+    run(
+        &daemon,
+        &line,
+        "-i 127.0.0.1 -nostdin -timeout 20 -timeout_error",
+    );
+    assert_eq!(daemon.record()["status"], "completed");
+}
+
+#[test]
+fn the_line_for_baresip_places_a_call() {
+    if !has("baresip") {
+        return;
+    }
+    let daemon = House::new().serve();
+    let line = pasted(&daemon.house, "baresip");
+    let folder = daemon.house.folder.path().join("baresip");
+    std::fs::create_dir(&folder).expect("the folder can be written");
+    let config = "module_path /usr/lib/baresip/modules\nsip_listen 127.0.0.1:0\nnet_interface 127.0.0.1\n\
+                  audio_source ausine,440\naudio_player aufile,/dev/null\nmodule g711.so\nmodule ausine.so\n\
+                  module aufile.so\nmodule_tmp account.so\nmodule_app menu.so\n";
+    std::fs::write(folder.join("config"), config).expect("the configuration can be written");
+    run(&daemon, &line, &format!("-f '{}' -t 3", folder.display()));
+    let record = daemon.record();
+    assert_eq!(record["status"], "completed", "{record}");
+
+    // The command line tells of the same call, through the control socket.
+    let events = daemon.house.output(&[
+        "event",
+        "follow",
+        "--since",
+        "0",
+        "--types",
+        "call.started",
+        "--count",
+        "1",
+    ]);
+    let said = String::from_utf8_lossy(&events.stdout).into_owned();
+    assert!(
+        events.status.success() && said.contains("call.started"),
+        "{events:?}"
+    );
+    let shown = daemon.house.run(&["call", "show", "--last", "--json"]);
+    assert_eq!(shown["id"], record["id"]);
+    let traced = daemon.house.output(&["trace", "--once"]);
+    assert!(
+        String::from_utf8_lossy(&traced.stdout).contains("completed"),
+        "{traced:?}"
+    );
+    assert!(record["answered_at"].is_string(), "{record}");
+}
+
+#[test]
+fn each_phone_systems_lines_have_the_trunks_values_and_say_what_they_were_run_against() {
+    let house = House::new();
+    let trunk = house.run(&["trunk", "show", "--json"]);
+    let values = [text(&trunk["auth_username"]), text(&trunk["auth_password"])];
+    for (program, heading) in [
+        ("asterisk", "Asterisk 22.10"),
+        ("freeswitch", "FreeSWITCH 1.10.12"),
+        ("freepbx", "untested"),
+        ("3cx", "untested"),
+        ("yeastar", "untested"),
+        ("grandstream", "untested"),
+        ("cisco", "untested"),
+    ] {
+        let lines = pasted(&house, program);
+        let first = lines.lines().next().unwrap_or_default();
+        assert!(first.contains(heading), "{program}: {first}");
+        for value in values {
+            assert!(lines.contains(value), "{program} lacks {value}: {lines}");
+        }
+    }
+}
+
+#[test]
+fn the_console_prints_a_link_that_logs_in_once() {
+    let daemon = House::new().serve();
+    let output = daemon.house.output(&["console"]);
+    assert!(output.status.success(), "{output:?}");
+    let link = String::from_utf8(output.stdout).expect("text");
+    let (_, path) = link
+        .trim_end()
+        .split_once("/partner-login")
+        .expect("a link");
+    let path = format!("/partner-login{path}");
+    let status = |path: &str| http::get(daemon.house.http, path, None).map(|(status, _)| status);
+    assert_eq!(status(&path), Some(303), "{link}");
+    assert_eq!(status(&path), Some(410), "a second time");
+    assert_eq!(status("/"), Some(303));
+}
+
+#[test]
+fn a_trunks_way_of_transfers_is_set_and_an_echo_agent_has_no_user_name() {
+    let house = House::new();
+    house.run(&["trunk", "update", "--transfer-way", "auto", "--json"]);
+    let agent = house.first_agent.clone();
+    let echo = house.run(&[
+        "agent",
+        "update",
+        &agent,
+        "--runtime",
+        "echo",
+        "--runtime-username",
+        "none",
+        "--json",
+    ]);
+    assert_eq!(echo["runtime"]["type"], "echo");
+    for noun in [
+        &["trunk", "update"] as &[&str],
+        &["agent", "update", &agent],
+    ] {
+        let output = house.output(noun);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(
+            output.status.code() == Some(2) && said.contains("nothing to change"),
+            "{said}"
+        );
+    }
+
+    let daemon = house.serve();
+    let trunk = daemon.shown("/phone/sip/inbound-trunk");
+    assert_eq!(trunk["transfer_way"], "auto", "{trunk}");
+}
