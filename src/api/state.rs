@@ -208,6 +208,7 @@ impl Api {
     }
 
     pub(super) fn rendered_metrics(&self) -> String {
+        metrics::log_lines_dropped();
         self.0.deps.metrics.render() + &process::rendered()
     }
 }

@@ -63,7 +63,7 @@ pub(super) fn run(
     config: &Config,
     ready: impl AsyncFnOnce(&Store, &Directory, &PublicAddresses) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    telemetry::start_logging(&config.log);
+    let _log = telemetry::start_logging(&config.log);
     private::process();
     raise_descriptors();
     let runtime = tokio::runtime::Builder::new_multi_thread()

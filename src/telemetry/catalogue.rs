@@ -54,6 +54,9 @@ pub(super) const BUILD_INFO: &str = "trunkline_build_info";
 /// 1 while new calls are taken, 0 while draining or not ready.
 pub(super) const READY: &str = "trunkline_ready";
 
+/// Log lines that standard error didn't take.
+pub(super) const LOG_DROPPED: &str = "trunkline_log_lines_dropped_total";
+
 /// Runtimes and carriers that are watched, by `state` (`up`, `down`, `unknown`).
 pub(super) const PEERS: &str = "trunkline_peers";
 /// Outbound trunks that want to be registered, by `state`.
@@ -236,6 +239,11 @@ const COUNTERS: &[(&str, &str, Series)] = &[
     (
         "trunkline_auth_failures_unrecorded_total",
         "Failed log-ins that a flood of them left no time to write down",
+        Bare,
+    ),
+    (
+        LOG_DROPPED,
+        "Log lines dropped because too many waited for standard error",
         Bare,
     ),
     (

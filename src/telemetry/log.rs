@@ -2,9 +2,11 @@
 
 use std::fmt::{self, Write as _};
 use std::io;
+use std::sync::OnceLock;
 
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
+use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, FormattedFields, MakeWriter};
@@ -13,9 +15,31 @@ use tracing_subscriber::registry::LookupSpan;
 use super::redact::{is_credential, scrub};
 use crate::config::{Log, LogFormat};
 
+/// Lines that may wait for standard error. One more is dropped, and counted.
+const MAX_WAITING: usize = 16_384;
+
+/// Counts the dropped lines, once logging has started.
+static DROPPED: OnceLock<ErrorCounter> = OnceLock::new();
+
 /// Starts logging for the whole process; a second call changes nothing.
-pub fn start(log: &Log) {
-    let _ = tracing::subscriber::set_global_default(subscriber(log, io::stderr));
+///
+/// A thread writes the lines, since whoever reads standard error may be slow and a shard never waits. Dropping the
+/// guard gives that thread a second to write what waits.
+#[must_use = "what is logged after the guard is dropped is lost"]
+pub fn start(log: &Log) -> WorkerGuard {
+    let (writer, guard) = NonBlockingBuilder::default()
+        .buffered_lines_limit(MAX_WAITING)
+        .lossy(true)
+        .thread_name("log")
+        .finish(io::stderr());
+    let _ = DROPPED.set(writer.error_counter());
+    let _ = tracing::subscriber::set_global_default(subscriber(log, writer));
+    guard
+}
+
+/// Returns the number of lines that were dropped because too many waited for standard error.
+pub(super) fn dropped_lines() -> usize {
+    DROPPED.get().map_or(0, ErrorCounter::dropped_lines)
 }
 
 fn subscriber<W>(log: &Log, writer: W) -> impl Subscriber + Send + Sync

@@ -16,9 +16,9 @@ use trunkline_model::record::Direction;
 use super::catalogue::{
     AUTH_FAILURES, CALLS_ACTIVE, CALLS_ENDED, CALLS_STARTED, CARRIER_ATTEMPTS, CERTIFICATE_EXPIRY,
     CLOCK_SKEW, DATABASE_UP, DIALOGS, DURATION_SECONDS, FAIL_OVERS, FEED_LAG, HTTP_REFUSED,
-    HTTP_REQUESTS, HTTP_SECONDS, OUTBOUND_REGISTRATIONS, OUTBOUND_TRUNKS, PEERS, POST_DIAL_DELAY,
-    QUEUE_DEPTH, READY, REFUSALS, REGISTRATION_CHANGES, REGISTRATIONS, RUNTIMES, SETUP_SECONDS,
-    SIP_DROPPED, SIP_FOREIGN, SIP_LARGE, SIP_MALFORMED, SIP_RECEIVED, SIP_REQUESTS,
+    HTTP_REQUESTS, HTTP_SECONDS, LOG_DROPPED, OUTBOUND_REGISTRATIONS, OUTBOUND_TRUNKS, PEERS,
+    POST_DIAL_DELAY, QUEUE_DEPTH, READY, REFUSALS, REGISTRATION_CHANGES, REGISTRATIONS, RUNTIMES,
+    SETUP_SECONDS, SIP_DROPPED, SIP_FOREIGN, SIP_LARGE, SIP_MALFORMED, SIP_RECEIVED, SIP_REQUESTS,
     SIP_RETRANSMISSIONS, SIP_SENT, SIP_WITHHELD, TRANSACTIONS, WEBHOOK_ATTEMPTS, WEBHOOK_GIVEN_UP,
     WEBHOOK_OLDEST, WEBHOOK_PENDING, WEBHOOK_SECONDS, describe,
 };
@@ -108,6 +108,12 @@ pub fn database_up(up: bool) {
 /// Sets the seconds by which this machine's clock is ahead of the database's.
 pub fn clock_skew(seconds: f64) {
     gauge!(CLOCK_SKEW).set(seconds);
+}
+
+/// Counts the log lines dropped so far.
+pub fn log_lines_dropped() {
+    let dropped = u64::try_from(super::log::dropped_lines()).unwrap_or(u64::MAX);
+    counter!(LOG_DROPPED).absolute(dropped);
 }
 
 /// Sets the number of runtimes and carriers that are up, down and unknown.
