@@ -1,4 +1,4 @@
-//! `quickstart`: one object on one line, the same org and trunk each time, and what a person pastes.
+//! `quickstart`: one object on one line, the same org and trunk each time, and a screen of what to do next.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -69,7 +69,7 @@ fn again_it_shows_the_same_org_and_trunk_with_new_keys() {
 }
 
 #[test]
-fn its_text_can_be_pasted() {
+fn its_text_fits_a_screen_and_names_what_is_pasted() {
     let shell = Shell::new();
     let ran = shell.run(&[
         "quickstart",
@@ -79,15 +79,28 @@ fn its_text_can_be_pasted() {
     ]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     for part in [
-        "outbound_auth=trunkline",
-        "contact=sip:192.0.2.1:5060",
-        "<gateway name=\"trunkline\">",
-        "baresip -e '/uanew <sip:trunk-",
+        "trunkline trunk paste ",
+        "trunkline console",
+        "/docs",
         "sipp -sf ",
     ] {
         assert!(ran.stdout.contains(part), "{part}: {}", ran.stdout);
     }
     assert!(shell.path("trunkline-data/quickstart-caller.xml").exists());
+    let lines = ran.stdout.lines().count();
+    assert!(lines <= 24, "{lines} lines are more than a screen has");
+
+    // The commands that it names give what a PBX needs, by the address that quickstart said.
+    for (program, part) in [
+        ("asterisk", "contact=sip:192.0.2.1:5060"),
+        ("freeswitch", "<gateway name=\"trunkline\">"),
+        ("baresip", "baresip -e '/uanew <sip:trunk-"),
+    ] {
+        let host = ["--set", "sip.public_host=192.0.2.1"];
+        let pasted = shell.run(&[&["trunk", "paste", program] as &[&str], &host].concat());
+        assert_eq!(pasted.code, Some(0), "{pasted:?}");
+        assert!(pasted.stdout.contains(part), "{part}: {}", pasted.stdout);
+    }
 }
 
 #[test]

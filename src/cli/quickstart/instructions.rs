@@ -1,5 +1,4 @@
-//! Text to paste after `quickstart`: credentials, settings for Asterisk and FreeSWITCH, and two commands that place a
-//! call.
+//! What `quickstart` prints, on one screen: credentials, what to do next, and a command that places a call.
 
 use super::super::Failure;
 use super::super::paste::{PastedTrunk, Program};
@@ -16,18 +15,22 @@ pub(super) fn text(made: &QuickstartResult, config: &Config) -> Result<String, F
         realm: &realm,
         number: made.phone_number.as_str(),
     };
-    let programs = [
-        Program::Asterisk,
-        Program::Freeswitch,
-        Program::Baresip,
-        Program::Sipp,
+    let sections = [
+        credentials(made, config),
+        NEXT.to_owned(),
+        Program::Sipp.lines(trunk, config)?,
     ];
-    let mut sections = vec![credentials(made, config)];
-    for program in programs {
-        sections.push(program.lines(trunk, config)?);
-    }
     Ok(sections.join("\n\n"))
 }
+
+/// Commands for a second terminal.
+const NEXT: &str = "\
+Next, in a second terminal and this folder, with the same flags and variables:
+
+  trunkline trunk paste PROGRAM   settings for asterisk, freeswitch, freepbx, 3cx, yeastar, grandstream or cisco; a call by baresip or sipp
+  trunkline console               a link that logs in to the dashboard
+  trunkline trace                 calls as they happen
+  trunkline number verify NUMBER  for numbers that you add. An org can verify its own (docs/api.md)";
 
 fn credentials(made: &QuickstartResult, config: &Config) -> String {
     let QuickstartResult {
@@ -54,12 +57,9 @@ Trunkline is set up in {data_dir}.
   SIP            {endpoint} (callers send to {sip})
   user name      {username}
   password       {password}
-  HTTP           {http}
+  HTTP           {http} (its description: {http}/docs)
 
-  curl -H 'Authorization: Bearer {api_key}' {http}/phone/calls
-
-Numbers that are added need to be verified: trunkline number verify NUMBER --org {org_id}. An org verifies its own by a code
-that a call to the number speaks, once phone.verification_trunk is configured (docs/api.md).",
+  curl -H 'Authorization: Bearer {api_key}' {http}/phone/calls",
         data_dir = config.data_dir.display(),
         number = phone_number.as_str(),
         endpoint = trunk.sip_endpoint,
