@@ -113,7 +113,7 @@ struct Known {
 }
 
 impl Known {
-    /// Whether it answers; `None` while nothing is known.
+    /// True if it answers; `None` while nothing is known.
     fn answers(self) -> Option<bool> {
         (self.is_down || self.has_answered || self.took_call).then_some(!self.is_down)
     }
@@ -245,7 +245,7 @@ impl Health {
         count(runtimes.map(|known| known.answers()))
     }
 
-    /// How many outbound trunks answer, how many are down, and of how many nothing is known.
+    /// Counts the outbound trunks that answer, that are down, and of which nothing is known.
     pub fn trunks(&self) -> [usize; 3] {
         // Collected first: `trunk` looks into the same map.
         let trunks: Vec<Uuid> = self.trunks.iter().map(|trunk| *trunk.key()).collect();

@@ -142,10 +142,10 @@ pub(super) struct Settings {
     /// Method of transfers: `refer`, `bridge`, or `auto`, which bridges until the PBX is known to keep its caller.
     #[arg(long, value_name = "WAY", value_parser = transfer_way)]
     transfer_way: Option<TransferWay>,
-    /// Whether a transfer is bridged where the PBX's own fails.
+    /// Bridge a transfer where the PBX's own fails.
     #[arg(long, value_name = "BOOL")]
     bridge_when_refer_fails: Option<bool>,
-    /// Whether headers for the destination are in the URI of Refer-To.
+    /// Put headers for the destination into the URI of Refer-To.
     #[arg(long, value_name = "BOOL")]
     refer_headers_in_uri: Option<bool>,
     #[command(flatten)]

@@ -19,7 +19,7 @@ use crate::telemetry::metrics;
 /// Interval at which histograms are folded and the gauges are set.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// What the gauges are read from.
+/// Sources that the gauges are read from.
 pub(super) struct Upkeep {
     pub(super) handle: PrometheusHandle,
     pub(super) store: Store,

@@ -37,7 +37,7 @@ pub(crate) struct Observer {
 /// Call that is up, as it is counted.
 #[derive(Debug)]
 struct ObservedCall {
-    /// What its INVITE says; the list of live calls holds it as well.
+    /// Facts of its INVITE; the list of live calls holds them as well.
     started: Arc<Started>,
     has_rung: bool,
     answered: Option<Moment>,

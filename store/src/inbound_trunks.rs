@@ -546,7 +546,7 @@ impl InboundTrunk {
         set(&mut self.refer_host, change.refer_host);
         set(&mut self.refer_headers_in_uri, change.refer_headers_in_uri);
         if change.transfer_way == Some(TransferWay::Bridge) {
-            // Who asks for a bridge has no trust in what was learnt.
+            // `bridge` distrusts REFER, so what `auto` has learnt of it is forgotten.
             self.refer_kept_caller_at = None;
         }
         set(&mut self.transfer_way, change.transfer_way);

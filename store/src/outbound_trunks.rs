@@ -173,7 +173,7 @@ pub fn update(
         change.digest_require_qop,
         change.forgets_realms.then_some("[]"),
     );
-    // Who asks for a bridge has no trust in what was learnt.
+    // As for an inbound trunk: `bridge` distrusts REFER, so what `auto` has learnt of it is forgotten.
     let forgets_learnt = change.transfer_way == Some(TransferWay::Bridge);
     let row: Option<Row> = tx.one(
         sql,

@@ -8,3 +8,17 @@ mod paste;
 mod quickstart;
 mod resources;
 mod setup;
+
+/// Returns true if the tool is there. A test that lacks it says so and ends, and fails under CI.
+fn has(tool: &str) -> bool {
+    let found = std::env::var_os("PATH")
+        .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(tool).exists()));
+    assert!(
+        found || std::env::var_os("CI").is_none(),
+        "{tool} is missing"
+    );
+    if !found {
+        eprintln!("SKIPPED: {tool} is missing");
+    }
+    found
+}

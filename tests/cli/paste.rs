@@ -6,20 +6,6 @@ use trunkline_testkit::daemon::{Daemon, House};
 use trunkline_testkit::http;
 use trunkline_testkit::shell::text;
 
-/// Whether the tool is there; a test that lacks it is skipped loudly, and fails under CI.
-fn has(tool: &str) -> bool {
-    let found = std::env::var_os("PATH")
-        .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(tool).exists()));
-    assert!(
-        found || std::env::var_os("CI").is_none(),
-        "{tool} is missing"
-    );
-    if !found {
-        eprintln!("SKIPPED: {tool} is missing");
-    }
-    found
-}
-
 fn pasted(house: &House, program: &str) -> String {
     let output = house.output(&["trunk", "paste", program]);
     assert!(output.status.success(), "{program}: {output:?}");
@@ -40,7 +26,7 @@ fn run(daemon: &Daemon, pasted: &str, more: &str) {
 
 #[test]
 fn the_line_for_sipp_places_a_call() {
-    if !has("sipp") {
+    if !crate::has("sipp") {
         return;
     }
     let daemon = House::new().serve();
@@ -59,7 +45,7 @@ fn the_line_for_sipp_places_a_call() {
 
 #[test]
 fn the_line_for_baresip_places_a_call() {
-    if !has("baresip") {
+    if !crate::has("baresip") {
         return;
     }
     let daemon = House::new().serve();

@@ -135,23 +135,9 @@ fn it_goes_on_serving_and_its_key_works() {
     assert!(signalled.success() && ended.success(), "{ended}");
 }
 
-/// Whether the tool is there; a test that lacks it is skipped loudly, and fails under CI.
-fn has(tool: &str) -> bool {
-    let found = std::env::var_os("PATH")
-        .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(tool).exists()));
-    assert!(
-        found || std::env::var_os("CI").is_none(),
-        "{tool} is missing"
-    );
-    if !found {
-        eprintln!("SKIPPED: {tool} is missing");
-    }
-    found
-}
-
 #[test]
 fn the_pasted_sipp_line_places_a_call() {
-    if !has("sipp") {
+    if !crate::has("sipp") {
         return;
     }
     let shell = Shell::new();

@@ -31,8 +31,8 @@ impl Call {
         let parting = transfer.wait == Wait::Parting;
         let may_bridge = !parting && transfer.plan.bridges_after(status);
         let is_unknown_there = matches!(status, 404 | 484 | 604);
-        let calls_it = may_bridge && (is_unknown_there || self.never_began(status));
-        if calls_it && self.probe(cx) {
+        let bridges = may_bridge && (is_unknown_there || self.never_began(status));
+        if bridges && self.probe(cx) {
             return self.wait_for(cx, Wait::Probe, Some(PROBED));
         }
         self.refer_failed(cx);
@@ -49,7 +49,7 @@ impl Call {
         };
         let parting = transfer.wait == Wait::Parting;
         transfer.record.caller_may_be_gone = loses && !parting;
-        transfer.has_failed_after_refer = !parting && shows_who_keeps(status);
+        transfer.has_failed_after_refer = !parting && has_surely_begun(status);
 
         self.settle(cx, State::Failed, Some(status));
         if loses && !parting && self.status() == CallStatus::Up {
@@ -137,8 +137,8 @@ impl Call {
     }
 }
 
-/// Returns whether a PBX that still has its caller after this status keeps it whenever a transfer fails. A status that may mean that the
-/// transfer never began shows nothing: a PBX that loses callers has the caller then as well.
-const fn shows_who_keeps(status: u16) -> bool {
+/// Returns whether a transfer that ended with this status had begun. Only then does a PBX that still has its caller show that it keeps
+/// callers: where the transfer never began, one that loses them has the caller as well.
+const fn has_surely_begun(status: u16) -> bool {
     !matches!(status, 400 | 403 | 404 | 484 | 500 | 604)
 }

@@ -21,7 +21,7 @@ fn judged(octets: &[u8]) -> Judged {
     (lexed(octets), read_by_rsip(octets), at_endpoint(octets))
 }
 
-/// What an endpoint without transactions makes of a datagram, and the first lines of what it sends.
+/// Outcome of a datagram at an endpoint without transactions, and the first lines of what it sends.
 fn at_endpoint(octets: &[u8]) -> (&'static str, Vec<String>) {
     let config = Config {
         minter: Minter::new(Node(1), [9; 16]),

@@ -1,4 +1,4 @@
-//! What `quickstart` prints, on one screen: credentials, what to do next, and a command that places a call.
+//! Text of `quickstart`, on one screen: credentials, commands to go on with, and one that places a call.
 
 use super::super::Failure;
 use super::super::paste::{PastedTrunk, Program};
