@@ -1,4 +1,4 @@
-//! What the store costs: point reads, one after the other and many at once, an edit, and the projection of calls. On SQLite, and on the
+//! Costs of the store: point reads, one after the other and many at once, an edit, and the projection of calls. On SQLite, and on the
 //! PostgreSQL server that `TRUNKLINE_TEST_POSTGRES` names. Run it by `cargo bench --bench store`; two versions are compared by runs in turn.
 
 use std::time::Duration;

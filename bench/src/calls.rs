@@ -63,7 +63,7 @@ impl<const MOST: usize> Default for Kept<MOST> {
 }
 
 impl<const MOST: usize> Kept<MOST> {
-    /// What is kept.
+    /// Returns the octets kept.
     pub fn as_bytes(&self) -> &[u8] {
         &self.octets[..usize::from(self.len)]
     }
@@ -125,7 +125,7 @@ pub enum CalleeState {
     Done,
 }
 
-/// What is known of one call.
+/// State of one call, as its two peers know it.
 #[derive(Clone, Debug)]
 pub struct Call {
     serial: u32,
@@ -142,9 +142,9 @@ pub struct Call {
     pub authorized: bool,
     /// CSeq of the caller's newest INVITE.
     pub cseq: u8,
-    /// When it was to begin, in microseconds.
+    /// Time at which the call was due to begin, in microseconds.
     pub scheduled: u64,
-    /// When the caller's end was done.
+    /// Time at which the caller's side was done, in microseconds.
     pub ended: u64,
     /// Nonce and nonce count of the newest INVITE.
     pub nonce: Kept<128>,
@@ -152,13 +152,13 @@ pub struct Call {
     pub nonce_count: u32,
     /// The daemon's tag on the caller's leg.
     pub remote_tag: Kept<96>,
-    /// Where in-dialog requests of the caller go: the daemon's Contact.
+    /// Remote target of the caller's in-dialog requests: the daemon's Contact.
     pub remote_target: Kept<160>,
     /// Via to CSeq of the INVITE that the callee got, our tag in To: the head of every response to it.
     pub invite_head: Kept<1536>,
     /// The whole top Via of that INVITE, reduced to a number.
     pub invite_branch: u64,
-    /// Where that INVITE came from.
+    /// Source address of that INVITE.
     pub invite_source: SocketAddrV4,
 }
 
@@ -257,7 +257,7 @@ impl Calls {
         }
     }
 
-    /// How many are alive.
+    /// Returns the number of calls that are up or being set up.
     pub fn live(&self) -> usize {
         self.all.len() - self.free.len()
     }

@@ -14,14 +14,14 @@ use serde::Deserialize;
 use crate::clock::{Clock, seconds};
 use crate::{http, kernel};
 
-/// How to start it.
+/// Command line and settings of a daemon to be started.
 #[derive(Clone, Debug)]
 pub struct Launch {
     /// The program.
     pub binary: PathBuf,
     /// Its data directory.
     pub data_dir: PathBuf,
-    /// Where agents' calls go; the built-in echo agent when absent.
+    /// Address of the agents' runtime; the built-in echo agent when absent.
     pub runtime: Option<SocketAddrV4>,
     /// The core to keep it on.
     pub core: Option<usize>,
@@ -29,7 +29,7 @@ pub struct Launch {
     pub environment: Vec<(String, String)>,
 }
 
-/// What `quickstart --json` prints, as far as it is needed here.
+/// Fields of `quickstart --json` that the bench needs.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Announcement {
     /// A key of the org.
@@ -57,7 +57,7 @@ pub struct Trunk {
     pub auth_password: String,
 }
 
-/// Why there is no daemon.
+/// Reasons for which a daemon can't be started.
 #[derive(Debug, thiserror::Error)]
 pub enum NoDaemon {
     /// It can't be started or spoken to.
@@ -82,15 +82,15 @@ pub struct Daemon {
     child: Child,
     _stdout: BufReader<ChildStdout>,
     log: PathBuf,
-    /// Where its API listens.
+    /// Address of the API.
     pub http: SocketAddr,
-    /// Where it takes SIP.
+    /// Address of the SIP listener.
     pub sip: SocketAddrV4,
-    /// What it said at its start.
+    /// Output of `quickstart` at the start.
     pub announcement: Announcement,
 }
 
-/// How long a start may take, in seconds.
+/// Longest time that a start may take, in seconds.
 const START: u64 = 60;
 
 impl Launch {
@@ -221,7 +221,7 @@ impl Daemon {
     /// kill -9, now.
     ///
     /// # Errors
-    /// When it is gone already.
+    /// The process has ended already.
     pub fn kill(&mut self) -> io::Result<()> {
         self.child.kill()?;
         self.child.wait().map(drop)
@@ -230,7 +230,7 @@ impl Daemon {
     /// The Prometheus text.
     ///
     /// # Errors
-    /// When it can't be had.
+    /// The daemon doesn't answer, or not with 200.
     pub fn metrics(&self) -> io::Result<String> {
         match http::get(self.http, "/metrics", None)? {
             (200, text) => Ok(text),

@@ -36,7 +36,7 @@ pub struct Due {
     pub round: u8,
     /// For which call.
     pub call: CallRef,
-    /// What.
+    /// The action that is due.
     pub what: What,
 }
 

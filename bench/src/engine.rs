@@ -9,7 +9,7 @@ use crate::kernel::{Receiver, Sender, wait, widen};
 
 /// Room in each socket's queues.
 const QUEUE: i32 = 16 << 20;
-/// How often waiting calls are looked through, in microseconds.
+/// Interval at which waiting calls are looked through, in microseconds.
 const SWEEP: u64 = 2_000_000;
 
 /// See the module.

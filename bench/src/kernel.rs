@@ -102,7 +102,7 @@ impl Receiver {
     }
 }
 
-/// What one `sendmmsg` is told.
+/// Arguments of one `sendmmsg`.
 pub struct Sender {
     names: Vec<libc::sockaddr_in>,
     vectors: Vec<libc::iovec>,

@@ -31,7 +31,7 @@ struct Common {
     /// Use one nonce for many calls, counting up, instead of a 401 for each call.
     #[arg(long, global = true)]
     reuse_nonce: bool,
-    /// How many different callers ring.
+    /// Number of different callers.
     #[arg(long, global = true, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     callers: u32,
     /// The most calls at once.
@@ -68,7 +68,7 @@ enum Run {
         /// Milliseconds between ACK and BYE.
         #[arg(long, default_value_t = 0)]
         talk_ms: u64,
-        /// How often, against one daemon: whether its memory grows from round to round.
+        /// Rounds against one daemon, which show whether its memory grows from one to the next.
         #[arg(long, default_value_t = 1)]
         rounds: u32,
     },
@@ -109,7 +109,7 @@ enum Run {
         #[arg(long, default_value_t = 30)]
         seconds: u64,
     },
-    /// What copying messages for traces adds to a call's CPU.
+    /// CPU that copying messages for traces adds to a call.
     Tracing {
         /// Calls a second.
         #[arg(long, default_value = "1000", value_parser = positive)]
@@ -182,7 +182,7 @@ enum Run {
 
 #[derive(Args)]
 struct Hold {
-    /// How many.
+    /// Number of calls.
     #[arg(long, default_value_t = 20_000)]
     calls: u64,
     /// Calls begun, and ended, a second.

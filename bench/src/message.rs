@@ -3,7 +3,7 @@
 
 use memchr::memchr;
 
-/// How many lines of one kind are kept.
+/// Most lines of one kind that are kept.
 const LINES: usize = 8;
 
 /// Whole header lines of one kind, with their line ends.
@@ -64,7 +64,7 @@ pub struct Message<'a> {
     pub mark: &'a [u8],
     /// The session and agent headers are both there and not empty.
     pub has_context: bool,
-    /// What follows the blank line.
+    /// Octets after the blank line.
     pub body: &'a [u8],
 }
 

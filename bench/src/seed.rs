@@ -6,7 +6,7 @@ use std::path::Path;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode};
 use sqlx::{Connection as _, Executor as _, Row as _};
 
-/// How many rows.
+/// Number of rows of each kind.
 #[derive(Clone, Copy, Debug)]
 pub struct Rows {
     /// Orgs beside the one that is there.
@@ -21,7 +21,7 @@ pub struct Rows {
     pub numbers: u32,
 }
 
-/// Why the database can't be filled.
+/// The database can't be filled.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub struct CannotFill(#[from] sqlx::Error);
@@ -29,7 +29,7 @@ pub struct CannotFill(#[from] sqlx::Error);
 /// Fills the database `file`.
 ///
 /// # Errors
-/// When it isn't the database of a daemon that has run `quickstart`.
+/// It isn't the database of a daemon that has run `quickstart`, or SQLite fails.
 pub fn fill(file: &Path, rows: Rows) -> Result<(), CannotFill> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

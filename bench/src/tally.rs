@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::histogram::Histogram;
 
-/// Why a call counts as failed.
+/// Reasons for which a call counts as failed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Failure {
     /// Its INVITE, BYE or OPTIONS got this final response.
@@ -85,7 +85,7 @@ pub struct Tally {
     pub completed: u64,
     /// Calls refused with 503, which is what an overloaded server should do.
     pub shed: u64,
-    /// Why measured calls failed.
+    /// Failed calls among those measured, by reason.
     pub failures: BTreeMap<Failure, u64>,
     /// Messages that the daemon sent again.
     pub daemon: Repeats,

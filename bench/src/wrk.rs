@@ -34,7 +34,7 @@ const CONNECTIONS: usize = 32;
 /// Asks for `seconds` over keep-alive connections, from the calling thread's core.
 ///
 /// # Errors
-/// When wrk isn't installed, or says something else than its report.
+/// wrk isn't installed, or prints something else than its report.
 pub fn ask(server: SocketAddr, asked: &Asked<'_>, seconds: u64) -> io::Result<Answered> {
     let script = script(asked)?;
     let mut command = Command::new("wrk");
@@ -59,7 +59,7 @@ pub fn ask(server: SocketAddr, asked: &Asked<'_>, seconds: u64) -> io::Result<An
     read(&text).ok_or_else(|| io::Error::other(format!("wrk printed no report:\n{text}")))
 }
 
-/// What makes wrk ask in turn, each request written once. Neither a JSON text nor a path holds `]=]`.
+/// Writes the script that makes wrk ask in turn, each request written once. Neither a JSON text nor a path holds `]=]`.
 fn script(asked: &Asked<'_>) -> io::Result<tempfile::NamedTempFile> {
     let script = tempfile::Builder::new().suffix(".lua").tempfile()?;
     let mut lines = String::new();

@@ -22,7 +22,7 @@ pub struct Kamailio {
 }
 
 impl Kamailio {
-    /// What comes from `daemon` has to prove who it is and goes to `phone`; other calls go to `daemon`, or with `X-Way: registered` to whoever is
+    /// Starts it. A call from `daemon` is challenged and goes to `phone`; other calls go to `daemon`, or with `X-Way: registered` to the AOR that is
     /// registered. Returns once it answers.
     pub fn start(daemon: SocketAddr, phone: SocketAddr) -> Self {
         Self::challenging("1", daemon, phone)

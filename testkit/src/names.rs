@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 /// Hex digits from which on a word is taken for a random one.
 const RANDOM: usize = 16;
 
-/// What a random value follows, and what its name begins with.
+/// Texts that precede a random value, each with the name that replaces the value.
 const MARKERS: [(&str, &str); 9] = [
     (";branch=", "branch"),
     (";tag=", "tag"),

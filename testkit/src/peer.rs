@@ -55,7 +55,7 @@ pub struct Peer {
     /// The To-tag of its answers.
     pub tag: &'static str,
     way: Arc<Way>,
-    /// Where it sends to: the daemon, or what has sent to it last where it only listens.
+    /// Address that it sends to: the daemon, or the source of the last message where it only listens.
     far: Arc<Mutex<Option<SocketAddr>>>,
     probes: Arc<AtomicU32>,
     /// Messages that came before, where those are passed over.

@@ -114,7 +114,7 @@ impl Drop for Process {
 /// The built daemon, which Cargo puts into the folder above that of a test's executable.
 ///
 /// # Panics
-/// Where it isn't there: it is built with the tests of its own package alone.
+/// It isn't there: it is built with the tests of its own package alone.
 pub fn trunkline() -> PathBuf {
     let test = std::env::current_exe().expect("a test has a path");
     let built = test

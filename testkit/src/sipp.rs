@@ -140,7 +140,7 @@ pub struct Caller {
     pub tcp: bool,
     /// Length of a call that it ends itself.
     pub talks: Duration,
-    /// What it says that it takes, where that isn't what the scenario has.
+    /// Methods of its Allow header, if other than the scenario's.
     pub allow: Option<&'static str>,
 }
 

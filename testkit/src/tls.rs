@@ -190,7 +190,7 @@ pub struct Heard {
     pub requests: Vec<Message>,
     /// True if the client showed a certificate of the authority.
     pub knows_client: bool,
-    /// Why there was no TLS.
+    /// Reason for which no TLS came about.
     pub refused: Option<String>,
 }
 

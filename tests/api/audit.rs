@@ -28,7 +28,7 @@ fn actor(of: Of) -> &'static str {
     }
 }
 
-/// What nobody may see but those who hold it.
+/// Returns the secrets that only their holders may see.
 fn secrets_of(home: &Home) -> Vec<String> {
     let askers = [&home.key, &home.partner, &home.visitor, &home.session];
     let headers = askers.iter().filter_map(|asker| asker.header.as_ref());

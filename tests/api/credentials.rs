@@ -1,4 +1,4 @@
-//! Who may ask: keys, their scopes, their end.
+//! Keys: their scopes, and their end.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};

@@ -416,7 +416,7 @@ async fn a_calls_page_says_why_it_went_there() {
     assert_eq!(visit(&house, &path, "").await.status, 401);
 }
 
-/// What looks at links before people open them logs nobody in; the person still is.
+/// A program that fetches links before people open them logs nobody in; the person still is.
 #[tokio::test]
 async fn a_login_link_is_not_consumed_by_what_fetches_it_ahead() {
     let house = House::new().await;

@@ -1,4 +1,4 @@
-//! What a house stands on: a folder, and a database in it or on PostgreSQL.
+//! Ground of a house: a folder, and a database in it or on PostgreSQL.
 //!
 //! `TRUNKLINE_TEST_API_ON=postgres` puts every house on PostgreSQL, in a schema of its own, made in the database that
 //! `TRUNKLINE_TEST_POSTGRES` names (see `trunkline_testkit::postgres`) and dropped with the house: a database for each would take the server a second.

@@ -12,7 +12,7 @@ use uuid::Uuid;
 use crate::house::{Answer, House, NOW, Reseller, arc, id_of};
 use crate::pages::{form_token, link, log_in, visit};
 
-/// Whose a thing is: see the table.
+/// Owner of a thing: see the table.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Of {
     Anyone,
@@ -33,7 +33,7 @@ pub(crate) struct Row {
     pub(crate) method: &'static str,
     pub(crate) path: &'static str,
     pub(crate) of: Of,
-    /// What the owner is answered.
+    /// Status of the owner's response.
     pub(crate) status: u16,
     pub(crate) body: &'static str,
     /// Its place, from 10000.
@@ -84,7 +84,7 @@ fn row(line: &'static str, turn: usize) -> Row {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Asker {
     pub(crate) header: Option<(&'static str, String)>,
-    /// What the forms of a session carry.
+    /// Token in the forms of a session.
     pub(crate) form_token: String,
 }
 
@@ -257,7 +257,7 @@ impl Home {
         parts.collect::<Vec<_>>().join("/")
     }
 
-    /// What its key reads there.
+    /// Reads a path with the org's key.
     pub(crate) async fn get(&self, house: &House, path: &str) -> Answer {
         let mut request = Request::get(path);
         if let Some((name, value)) = &self.key.header {
@@ -266,7 +266,7 @@ impl Home {
         house.send(request.body(Body::empty())).await
     }
 
-    /// Who is the thing's owner.
+    /// Returns the credential of the thing's owner.
     pub(crate) fn owner(&self, of: Of) -> Asker {
         match of {
             Of::Anyone => Asker::default(),

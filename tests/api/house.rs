@@ -34,7 +34,7 @@ use crate::ground::{Ground, beside};
 pub(crate) const NOW: Moment = Moment::from_secs(1_769_860_800);
 
 thread_local! {
-    /// What has passed since `NOW`. A test and its API share a thread.
+    /// Time that has passed since `NOW`. A test and its API share a thread.
     static PASSED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 
@@ -219,7 +219,7 @@ impl House {
         rows.expect(sql).into_iter().map(|(text,)| text).collect()
     }
 
-    /// What a query gives as octets, past the store.
+    /// Reads octets by a query of our own, past the store.
     pub(crate) async fn octets(&self, sql: &'static str) -> Vec<Vec<u8>> {
         let mut connection = self.ground.beside().await;
         let rows: Result<Vec<(Vec<u8>,)>, _> =
@@ -284,7 +284,7 @@ impl House {
         self.json("PATCH", path, token, body).await
     }
 
-    /// What comes of doing the same thing many times at once.
+    /// Does the same thing many times at once and returns the results.
     pub(crate) async fn at_once<T, F: Future<Output = T>>(
         &self,
         times: usize,

@@ -1,4 +1,4 @@
-//! How often a credential may ask, and when it was used last.
+//! Request limits of a credential, and the time of its last use.
 
 use serde_json::json;
 use trunkline_store::org_keys;

@@ -1,4 +1,4 @@
-//! How much an org may have: the defaults, what the operator says, and what its partner says within that.
+//! Limits of an org: the defaults, the operator's, and those of its partner within them.
 
 use serde_json::{Value, json};
 use trunkline_store::{DefaultLimits, LimitedBy, OrgLimit, org_limits, partners};
@@ -14,12 +14,12 @@ const DEFAULTS: DefaultLimits = DefaultLimits {
     streaming_requests_per_minute: 1_000,
 };
 
-/// What an org makes by a POST, counted by this limit.
+/// A thing that an org makes by a POST, counted by this limit.
 struct Made {
     limit: OrgLimit,
     path: &'static str,
     body: fn(usize) -> Value,
-    /// How many a new tenant of the tests has.
+    /// Number that a new tenant of the tests has.
     held: u32,
 }
 

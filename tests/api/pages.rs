@@ -1,4 +1,4 @@
-//! What a person does with the dashboard, without a browser.
+//! The dashboard as a person uses it, without a browser.
 
 use axum::body::Body;
 use axum::http::Request;

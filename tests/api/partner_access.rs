@@ -1,4 +1,4 @@
-//! Who may ask the partner API: keys, inactive partners, addresses, limits, and in which order they are judged.
+//! Access to the partner API: keys, inactive partners, addresses, limits, and the order in which they are judged.
 
 use std::net::SocketAddr;
 

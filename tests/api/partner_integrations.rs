@@ -12,7 +12,7 @@ use crate::house::{Answer, House, Reseller};
 
 const ORGS: &str = "/partner/v1/orgs";
 
-/// How the platform behaves.
+/// Behaviour of the platform.
 #[derive(Copy, Clone, Debug)]
 enum Platform {
     /// Good keys are `app` and `user`, `user2`; they see the companies `tours` and `boats`.

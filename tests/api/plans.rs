@@ -1,4 +1,4 @@
-//! How both databases would run what the API asks of them: nothing reads a table from end to end.
+//! Query plans of both databases for all statements of the API: nothing reads a table from end to end.
 //!
 //! Every operation of the API is asked, by the rows that the matrix of tenants has for each route, and the statements are those that
 //! the driver logs meanwhile, and the store where it reads without the driver. So neither a new route nor a new statement can be forgotten. The test has
@@ -67,7 +67,7 @@ impl<S: Subscriber> Layer<S> for Statements {
     }
 }
 
-/// What the driver's log says of a statement: its text, unless four words of it say all.
+/// A statement in the driver's log. `summary` has all of it, unless it is cut after four words: then `statement` has the full text.
 #[derive(Debug, Default)]
 struct Found {
     summary: String,
@@ -86,7 +86,7 @@ impl Visit for Found {
     fn record_debug(&mut self, _: &Field, _: &dyn Debug) {}
 }
 
-/// What the API runs while every one of its operations is asked.
+/// Returns the statements that run while every operation of the API is asked.
 async fn asked(house: &House, statements: &Statements) -> BTreeSet<String> {
     // A node reads everything at its start.
     statements.take();
@@ -131,7 +131,7 @@ async fn narrowed(house: &House, path: &str, home: &Home) {
     }
 }
 
-/// Whether a plan has rows that the statement touches.
+/// Returns whether a plan can be had of this statement: it touches rows.
 fn is_planned(statement: &str) -> bool {
     let first = statement.split(' ').next().unwrap_or_default();
     ["SELECT", "WITH", "INSERT", "UPDATE", "DELETE"].contains(&first)

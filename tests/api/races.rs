@@ -10,7 +10,7 @@ use crate::house::{Answer, House, NOW, pass};
 use crate::idempotency::{ask, is_replay};
 use crate::pages::{link, org_of, visit};
 
-/// How many ask at once.
+/// Number of requests at once.
 const MANY: usize = 100;
 
 fn count(answers: &[Answer], status: u16) -> usize {

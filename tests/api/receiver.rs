@@ -15,7 +15,7 @@ use tokio::io::{
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-/// What a receiver does with a request.
+/// Behaviour of a receiver.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Manner {
     /// Answers with this status.

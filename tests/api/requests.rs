@@ -1,4 +1,4 @@
-//! What holds for every path: ids of requests, unknown paths and methods, faults of ours.
+//! Rules for every path: ids of requests, unknown paths and methods, faults of ours.
 
 use axum::body::Body;
 use axum::http::Request;

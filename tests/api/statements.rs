@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-/// Whether the source has a test of this name: marked as one, or among the stories that are told to both databases.
+/// Returns whether the source has a test of this name: marked as one, or among the stories that run on both databases.
 fn has_test(source: &str, name: &str) -> bool {
     let at = source.find(&format!("fn {name}("));
     let before = at.map_or("", |at| source[..at].trim_end());

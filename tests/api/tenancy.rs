@@ -1,4 +1,4 @@
-//! Who reaches what: every operation of the router, asked for by whoever might ask.
+//! Tenants apart: every operation of the router, asked by every kind of credential.
 //!
 //! The rows are held against the router's own routes: a route that is added without a row fails, as does a row without its route.
 
@@ -23,7 +23,7 @@ async fn every_route_has_a_row_and_every_row_a_route() {
     );
 }
 
-/// What somebody who isn't the owner may be answered.
+/// Response to a caller who isn't the owner.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Expected {
     Status(u16),

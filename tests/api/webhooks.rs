@@ -510,7 +510,7 @@ async fn a_receiver_may_say_when_to_come_back() {
     assert_eq!(office.deliver().await, 1);
 }
 
-/// What a URL says when it is named isn't where it leads when it is used.
+/// A URL is judged again by the addresses that it leads to when it is used.
 #[tokio::test]
 async fn private_addresses_are_refused_when_they_are_used() {
     let office = Office::new().await;

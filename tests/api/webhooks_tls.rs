@@ -18,13 +18,13 @@ use trunkline_store::{EventType, NewEvent};
 use crate::house::{House, Tenant, id_of, now, pass};
 use crate::receiver::{Manner, Receiver};
 
-/// Who certifies, and the file that says so.
+/// A certificate authority, and the file that holds its certificate.
 struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     folder: TempDir,
 }
 
-/// What a certificate of a receiver's is like.
+/// Age of a receiver's certificate.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Age {
     Good,

@@ -1,4 +1,4 @@
-//! Where a tenant's agents may lead calls: private addresses only where the operator lists them, names judged by what they resolve to.
+//! Addresses that a tenant's agents may lead calls to: private ones only where the operator lists them, names judged by what they resolve to.
 
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, TcpListener};

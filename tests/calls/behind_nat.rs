@@ -46,13 +46,13 @@ const FAMILIES: [Family; 2] = [
     },
 ];
 
-/// How long the router remembers a mapping: seconds.
+/// Time that the router remembers a mapping, in seconds.
 const REMEMBERED: u64 = 3;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Longer than a mapping lives, and the call that is then ordered.
 const LISTENS: Duration = Duration::from_secs(3 * REMEMBERED + 6);
 
-/// What the two processes are given.
+/// Variables that pass the setting to the two processes.
 const FAMILY: &str = "BEHIND_NAT_FAMILY";
 const PBX_NAMESPACE: &str = "BEHIND_NAT_PBX";
 const KEEP_ALIVE: &str = "BEHIND_NAT_KEEP_ALIVE";
@@ -61,7 +61,7 @@ const NUMBER: &str = "BEHIND_NAT_NUMBER";
 const USERNAME: &str = "BEHIND_NAT_USERNAME";
 const PASSWORD: &str = "BEHIND_NAT_PASSWORD";
 
-/// What the PBX prints.
+/// Line that the PBX prints.
 const WAS_CALLED: &str = "the PBX was called and hung up";
 const WAS_HEARD: &str = "the echo agent was heard";
 
@@ -223,7 +223,7 @@ fn again(test: &str, namespace: u32) -> Command {
 struct Held(Child);
 
 impl Held {
-    /// What it printed, once it has ended well.
+    /// Returns the process's output, once it has ended well.
     fn output(&mut self) -> String {
         let mut said = String::new();
         let stdout = self.0.stdout.as_mut().expect("it is piped");
@@ -251,7 +251,7 @@ struct Network {
 }
 
 impl Network {
-    /// Whether this process may make a namespace, a link and a NAT in it.
+    /// Returns whether this process may make a namespace, a link and a NAT in it.
     fn is_allowed() -> Result<(), String> {
         let output = Command::new("unshare")
             .args(["--net", "sh", "-ec"])

@@ -1,4 +1,4 @@
-//! What passes between caller and runtime on a call that is answered.
+//! Requests and responses between caller and runtime on a call that is answered.
 
 use serde_json::Value;
 

@@ -139,7 +139,7 @@ fn a_pbx_without_refer_has_its_caller_bridged() {
     );
 }
 
-/// What the PBX says of REFER, and whether the destination is called then.
+/// Answers of a PBX to REFER, each with whether the destination is called then.
 #[test]
 fn every_refusal_that_means_no_refer_leads_to_the_bridge() {
     if !tools(&["sipp"]) {
@@ -233,7 +233,7 @@ fn a_call_that_waits_goes_on_with_the_destination() {
     assert!(last.body().contains(said), "{pbx}");
 }
 
-/// What the destination was offered no longer holds when it answers.
+/// The SDP that the destination was offered no longer holds when it answers.
 #[test]
 fn a_caller_who_moves_while_the_destination_rings_is_heard_where_it_is() {
     if !tools(&["sipp"]) {

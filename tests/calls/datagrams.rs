@@ -342,7 +342,7 @@ fn answers_go_to_the_port_where_the_peer_listens() {
     }
 }
 
-/// How many octets come back to a peer until nothing does.
+/// Returns how many octets come back to a peer until nothing more does.
 fn octets_back(peer: &Peer) -> usize {
     let came = std::iter::from_fn(|| peer.receive_within(AGAIN));
     came.map(|message| message.as_ref().len()).sum()

@@ -1,4 +1,4 @@
-//! What is told of calls and trunks, and that a daemon which is killed between commit and delivery owes nothing less.
+//! Events of calls and trunks; a daemon that is killed between commit and delivery delivers them all the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};

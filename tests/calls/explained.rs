@@ -1,4 +1,4 @@
-//! Why a call went where it went, and why a log-in failed, as the org's people see it; and what the doctor finds on their trunk.
+//! Explanations for the org's people: why a call went where it went, and why a log-in failed; and the doctor's findings on their trunk.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use trunkline_testkit::{
     Caller, Credentials, Daemon, Deadline, House, Message, Peer, Runtime, tools,
 };
 
-/// What follows a call is written within this time.
+/// Time within which the facts of a call are written.
 const WRITTEN: Duration = Duration::from_secs(10);
 
 fn refusal(caller: &Caller) -> Message {
@@ -358,7 +358,7 @@ fn a_deployment_is_examined() {
     assert_eq!(found.len(), 3, "{found:?}");
 }
 
-/// What DNS says of the name that peers are told, by SRV and without.
+/// The doctor's findings on the DNS of the advertised name, by SRV and without.
 #[test]
 fn names_are_looked_up_as_peers_look_them_up() {
     let found = |host: &str, records: &dyn Fn(u16) -> Vec<(&'static str, Record)>| {

@@ -1,4 +1,4 @@
-//! Which answers of a target lead a call to the next one.
+//! Responses of a target that lead a call to the next one.
 
 use std::net::{Ipv4Addr, SocketAddr};
 

@@ -204,7 +204,7 @@ fn glare_is_waited_out() {
     );
 }
 
-/// What the caller offers while it is held opens nothing, and its new media reach the agent when the call is resumed.
+/// An offer of the caller while it is held opens nothing, and its new media reach the agent when the call is resumed.
 #[test]
 fn a_held_callers_own_change_is_switched_off() {
     if !tools(&["sipp"]) {

@@ -14,9 +14,9 @@ use trunkline_testkit::talker::{Talker, offer};
 use trunkline_testkit::{Daemon, Deadline, House, Message, Pbx, Peer, Responder, Runtime};
 
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long the NAT remembers a mapping after the last packet from inside.
+/// Time that the NAT remembers a mapping after the last packet from inside.
 const REMEMBERED: Duration = Duration::from_secs(3);
-/// What a PBX behind it writes into Via.
+/// Address that a PBX behind it writes into Via.
 const INSIDE: &str = "10.9.8.7:5060";
 
 /// A NAT of one port: packets from inside open a way to the daemon and keep it open; packets from outside don't (RFC 4787, REQ-6).
@@ -205,7 +205,7 @@ fn answering(contact: Option<&str>) -> Responder {
     Responder::accepting(Ipv4Addr::LOCALHOST, contact, sdp)
 }
 
-/// How many OPTIONS have come, each counted once.
+/// Returns the number of OPTIONS that have come, each counted once.
 fn asked(callee: &Responder) -> usize {
     let options = callee.requests("OPTIONS").into_iter();
     let which = |options: Message| (options.value("Call-ID"), options.value("CSeq"));

@@ -1,4 +1,4 @@
-//! Where the letter of RFC 3261 decides: a caller and a runtime of bare sockets, who look at single lines.
+//! Cases that the letter of RFC 3261 decides: a caller and a runtime of bare sockets, who look at single lines.
 
 use std::net::SocketAddr;
 

@@ -9,7 +9,7 @@ use trunkline_testkit::message::hop_request;
 use trunkline_testkit::probe::Probe;
 use trunkline_testkit::{Deadline, House, Message, Responder};
 
-/// Which call the mirror sends back.
+/// Kind of call that the mirror sends back.
 #[derive(Copy, Clone, PartialEq, Eq)]
 enum Way {
     /// The very INVITE: the public host is an address in front of the daemon, and a router leads what goes there back in.

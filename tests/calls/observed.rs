@@ -1,4 +1,4 @@
-//! What an operator watches: metrics, alerts, the dashboard of Grafana, and log lines.
+//! Monitoring by an operator: metrics, alerts, the dashboard of Grafana, and log lines.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -25,7 +25,7 @@ fn read(file: &str) -> String {
     std::fs::read_to_string(packaged(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
 }
 
-/// What a daemon's `/metrics` shows.
+/// Text of a daemon's `/metrics`.
 struct Metrics(String);
 
 impl Metrics {

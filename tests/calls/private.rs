@@ -1,4 +1,4 @@
-//! What nobody but the daemon's own user may read, whoever made it.
+//! Files that only the daemon's own user may read, with whatever rights they were made.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;

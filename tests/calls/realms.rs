@@ -20,7 +20,7 @@ fn without_qop(realm: &str) -> String {
     format!("realm=\"{realm}\", nonce=\"n-{realm}\"")
 }
 
-/// Whether a call by the trunk gets a digest for this challenge; `rings` before it. The call doesn't come about.
+/// Returns whether a call by the trunk gets a digest for this challenge; `rings` before it. The call doesn't come about.
 fn is_answered(daemon: &Daemon, carrier: &Agent, (challenge, rings): (&str, bool)) -> bool {
     let call = order(daemon, "+14155550100");
     let invite = carrier.next();

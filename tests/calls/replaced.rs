@@ -5,7 +5,7 @@ use std::time::Duration;
 use trunkline_testkit::referred::Step::ByeComes;
 use trunkline_testkit::{Credentials, Daemon, Deadline, House, Message, Trace, tools};
 
-/// What names the call of a PBX, for whoever is to take its place.
+/// Returns the Replaces header that names the call of a PBX.
 fn replaces(old: &Trace) -> String {
     let answer = old.response(200, "INVITE");
     let of = |name: &str| answer.header(name).expect("it is there").to_owned();

@@ -1,4 +1,4 @@
-//! What an agent's runtime gets with its call: placeholders filled in, headers of the agent's own, and the session token where it is trusted.
+//! INVITEs for an agent's runtime: placeholders filled in, headers of the agent's own, and the session token where it is trusted.
 
 use std::net::Ipv4Addr;
 

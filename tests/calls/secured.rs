@@ -176,7 +176,7 @@ impl Line {
     }
 }
 
-/// Who calls a `sips:` URI gets a Contact of that kind, by which the call goes on.
+/// A caller of a `sips:` URI gets a Contact of that kind, by which the call goes on.
 #[test]
 fn a_call_to_a_sips_uri_has_a_contact_of_that_kind() {
     let authority = Authority::new();

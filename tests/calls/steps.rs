@@ -100,7 +100,7 @@ fn another_orgs_agent_is_noted_and_passed() {
     assert_chosen(&daemon, (trace, record), &sales, "first_available");
 }
 
-/// What the command line changes is live on a running daemon.
+/// A change by the command line is live on a running daemon.
 #[test]
 fn a_change_reaches_a_running_daemon() {
     if !tools(&["sipp"]) {

@@ -16,7 +16,7 @@ fn daemon() -> Daemon {
     daemon
 }
 
-/// What the PBX refuses isn't done here instead.
+/// A transfer that the PBX refuses isn't done here instead.
 fn no_bridge(daemon: &Daemon) {
     let fields = json!({"bridge_when_refer_fails": false});
     let (status, body) = daemon.change("PATCH", "/phone/sip/inbound-trunk", &fields);
@@ -93,7 +93,7 @@ fn the_pbx_is_asked_with_all_the_context_and_the_call_ends_transferred() {
     assert_eq!(handoff["sentiment"], "happy", "{handoff}");
 }
 
-/// What each PBX does after the REFER, and how it comes out: status and transfer of the record, and how many handoffs there are.
+/// Behaviours of PBXs after the REFER, and their outcomes: status and transfer of the record, and the number of handoffs.
 #[test]
 fn every_way_of_a_pbx_has_its_outcome() {
     if !tools(&["sipp"]) {

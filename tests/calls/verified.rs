@@ -194,7 +194,7 @@ fn digits(mut audio: &[u8]) -> String {
     found
 }
 
-/// Whether these octets hold the code as a number of its own.
+/// Returns whether these octets hold the code as a number of its own.
 fn holds(octets: &[u8], code: &str) -> bool {
     let is_digit = |at: Option<usize>| {
         at.and_then(|at| octets.get(at))
@@ -352,7 +352,7 @@ fn an_org_has_two_verification_calls_at_once_and_leaves_the_others_theirs() {
     );
 }
 
-/// What the operator names isn't judged: a carrier that no tenant may name speaks the codes all the same, and so does one at a private address
+/// A carrier of the operator isn't judged: one that no tenant may name speaks the codes all the same, and so does one at a private address
 /// that isn't listed, whose Contact and recorded route are at it too.
 #[test]
 fn the_operators_own_carrier_may_be_reserved_or_private() {

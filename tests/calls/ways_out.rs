@@ -1,4 +1,4 @@
-//! Where an outbound call goes: to the PBX that has registered, over TLS, and to whom a carrier or the DNS says.
+//! Next hops of outbound calls: the PBX that has registered, over TLS, and the targets that a carrier or the DNS names.
 
 use std::net::{Ipv4Addr, SocketAddr};
 

@@ -1,4 +1,4 @@
-//! What stands against a start: exit code 2, a sentence that says what to do, and nothing changed on disk.
+//! Faults that prevent a start: exit code 2, a sentence that says what to do, and nothing changed on disk.
 
 use std::net::{TcpListener, UdpSocket};
 
@@ -194,7 +194,7 @@ fn fold(file: &std::path::Path) {
     });
 }
 
-/// What a crash of the disk or a careless hand leaves is not begun anew.
+/// An installation damaged by a crash of the disk or a careless hand is not begun anew.
 #[test]
 fn a_database_that_is_gone_beside_its_keys_and_journal() {
     let shell = Shell::new();

@@ -43,7 +43,7 @@ const LICENSED_BY_FILE: [(&str, &str, &str); 2] = [
     ),
 ];
 
-/// What `deny.toml` demands.
+/// Demands of `deny.toml`.
 pub(crate) struct Rules {
     pub(crate) targets: Vec<String>,
     licenses: Vec<String>,
@@ -162,7 +162,7 @@ fn license_of(package: &Value) -> Option<String> {
         .then(|| (*license).to_owned())
 }
 
-/// Whether an SPDX expression can be met by the allowed licences. A slash is an `OR`, as manifests used to write it.
+/// Returns whether an SPDX expression can be met by the allowed licences. A slash is an `OR`, as manifests used to write it.
 fn is_allowed(expression: &str, allowed: &[String]) -> bool {
     let spaced = expression
         .replace('/', " OR ")

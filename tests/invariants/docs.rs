@@ -1,9 +1,9 @@
-//! What the documents say is what the sources say: every key of the configuration is documented and every documented key
+//! Documents and sources agree: every key of the configuration is documented and every documented key
 //! is read; every metric is documented and every documented one exists.
 
 use std::collections::BTreeSet;
 
-/// How a section's reader asks for a key.
+/// Spellings by which a section's reader asks for a key.
 const ASKS: [&str; 9] = [
     ".text(",
     ".parsed(",
@@ -44,7 +44,7 @@ pub(crate) fn metrics_defined(source: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// What stands in code in the first column of the document's tables, if it holds `part`.
+/// Returns the code in the first column of the document's tables, if it holds `part`.
 pub(crate) fn first_column(document: &str, part: &str) -> BTreeSet<String> {
     let rows = document.lines().filter_map(|line| line.strip_prefix("| `"));
     rows.filter_map(|row| row.split('`').next())

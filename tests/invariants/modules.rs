@@ -18,7 +18,7 @@ const DEEPEST: usize = 16;
 /// One file's names and paths.
 #[derive(Default)]
 struct Module {
-    /// What each imported name stands for.
+    /// Paths that imported names lead to.
     names: BTreeMap<String, Path>,
     /// Paths that its code depends on.
     paths: Vec<Path>,
@@ -211,7 +211,7 @@ fn item_length(code: &str) -> usize {
     code.len()
 }
 
-/// Whether the import that the line begins with is a re-export, and its tree.
+/// Returns whether the import that the line begins with is a re-export, and its tree.
 fn import(line: &str) -> Option<(bool, &str)> {
     let line = line.trim_start();
     if let Some(tree) = line.strip_prefix("use ") {

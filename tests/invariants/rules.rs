@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::modules::{Graph, cycles, top};
 use crate::source::{Source, imports};
 
-/// What each module of the daemon may import of the others; those that aren't listed may import nothing of them.
+/// Modules that each module of the daemon may import; those that aren't listed may import none.
 const MAY_IMPORT: [(&str, &[&str]); 12] = [
     ("main", &["cli"]),
     (
@@ -208,7 +208,7 @@ const RESERVED: [(&str, &[&str]); 6] = [
     ("hickory-resolver", &["."]),
 ];
 
-/// What is wrong with the dependencies of one of our crates; those of its tests are free, but for our own.
+/// Returns the faults in the dependencies of one of our crates; those of its tests are free, but for our own.
 pub(crate) fn crates_know_only_what_they_may(of: &str, manifest: &str) -> Vec<String> {
     let may = MAY_DEPEND.iter().find(|(name, _)| *name == of);
     let may = may.map_or(&[] as &[&str], |(_, may)| may);

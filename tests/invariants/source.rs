@@ -76,7 +76,7 @@ pub(crate) fn bare(text: &str) -> String {
     code
 }
 
-/// How many octets of a comment or literal `rest` begins with; 0 if with code.
+/// Returns the number of octets of the comment or literal that `rest` begins with; 0 if it begins with code.
 fn hidden_length(rest: &str, before: Option<char>) -> usize {
     let in_name = before.is_some_and(|char| char.is_alphanumeric() || char == '_');
     if rest.starts_with("//") {

@@ -22,7 +22,7 @@ use records::{Records, Status};
 
 /// Calls a second: enough for every state of a call to be cut, few enough for a daemon that isn't optimised.
 const RATE: f64 = 60.0;
-/// How long each phase of a call lasts, in microseconds.
+/// Length of each phase of a call, in microseconds.
 const PHASE: u64 = 150_000;
 /// A live call counts as acknowledged when it was listed this long before the kill.
 const SETTLED: Duration = Duration::from_millis(250);
@@ -129,7 +129,7 @@ fn one_call_completes(engine: &mut Engine, round: u64) {
     );
 }
 
-/// What the API showed until the kill, which comes at another moment each round.
+/// Returns the records that the API showed by the kill, which comes at another moment each round.
 fn load_and_kill(engine: &mut Engine, daemon: &mut Daemon, round: u64) -> Records {
     let mut pace = Pace::rate(RATE, engine.now());
     let done = AtomicBool::new(false);

@@ -85,7 +85,7 @@ impl Records {
         self.0.values().filter(|found| **found == status).count()
     }
 
-    /// What `acknowledged` says and these records don't: a record is missing, or an ended one has changed.
+    /// Returns the records of `acknowledged` that these contradict: one is missing, or an ended one has changed.
     pub(crate) fn contradictions(&self, acknowledged: &Self) -> Vec<String> {
         let judge = |(id, then): (&String, &Status)| match (then, self.0.get(id)) {
             (_, None) => Some(format!("{id}, then {then:?}, is missing")),

@@ -20,7 +20,7 @@ const BEGINNING: Moment = Moment::from_secs(1_800_000_000);
 const UP: u64 = 40;
 /// Calls after which the facts so far are acknowledged.
 const TOGETHER: u64 = 50;
-/// Where a recording process works, the call that it begins with, and the number of its start.
+/// Variables of a recording process: its folder, the call that it begins with, and the number of its start.
 const FOLDER: &str = "TRUNKLINE_KILL_USAGE_FOLDER";
 const FROM: &str = "TRUNKLINE_KILL_USAGE_FROM";
 const BOOT: &str = "TRUNKLINE_KILL_USAGE_BOOT";

@@ -108,7 +108,7 @@ fn raise_limits(launch: &Launch) {
     ]);
 }
 
-/// What the clients were told until the kill, which comes at another moment each round.
+/// Returns what the clients had been answered by the kill, which comes at another moment each round.
 fn write_and_kill(daemon: &mut Daemon, round: u64) -> Vec<Ledger> {
     let (at, key) = (daemon.http, daemon.announcement.api_key.clone());
     let done = AtomicUsize::new(0);
@@ -143,7 +143,7 @@ fn write_and_kill(daemon: &mut Daemon, round: u64) -> Vec<Ledger> {
     })
 }
 
-/// What must be there, and what must not.
+/// Things that must be there after the kill, and things that must not.
 #[derive(Debug, Default)]
 struct Ledger {
     /// The destinations by id: the names that one may have.
@@ -151,11 +151,11 @@ struct Ledger {
     handoffs: BTreeSet<String>,
     keys: BTreeSet<String>,
     gone: BTreeSet<String>,
-    /// What was asked to be deleted when the daemon died: it is there or not.
+    /// Deletions under way when the daemon died: each has happened or not.
     unsure: BTreeSet<String>,
-    /// Whether a request was under way when the daemon died.
+    /// A request was under way when the daemon died.
     is_cut: bool,
-    /// What was to be made then.
+    /// Creations under way then.
     cut: Vec<Cut>,
 }
 

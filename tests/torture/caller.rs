@@ -7,7 +7,7 @@ use trunkline_testkit::message::status_of;
 use trunkline_testkit::peer::{TRIES, is_shed};
 use trunkline_testkit::{Credentials, Message, Peer};
 
-/// What an INVITE offers.
+/// SDP that an INVITE offers.
 pub(crate) const OFFER: &str = "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 40000 RTP/AVP 8\r\n";
 
 /// One call's requests. `id` is in its Call-ID, its From-tag and its branches.

@@ -1,4 +1,4 @@
-//! What crosses from one leg to the other, seen by raw peers on both, over UDP and TCP.
+//! Headers and bodies that cross from one leg to the other, seen by raw peers on both, over UDP and TCP.
 
 use std::cell::Cell;
 use std::net::Ipv4Addr;
@@ -265,7 +265,7 @@ fn what_names_a_caller_crosses_unless_the_caller_wants_privacy() {
     }
 }
 
-/// Where a caller is stands in Geolocation, or in a part of the body that it leads to (RFC 6442): both are withheld alike, and all else of the
+/// A caller's location is in Geolocation, or in a part of the body that it leads to (RFC 6442): both are withheld alike, and all else of the
 /// body crosses.
 #[test]
 fn a_place_in_a_body_crosses_unless_the_caller_wants_privacy() {
@@ -323,7 +323,7 @@ fn a_place_in_a_body_crosses_unless_the_caller_wants_privacy() {
     }
 }
 
-/// What each side says of a call reaches the other: session, early media, causes, identity, and the type of an SDP that came without.
+/// Session, early media, causes, identity, and the type of an SDP that came without one reach the other side, in both directions.
 #[test]
 fn what_both_sides_say_of_a_call_crosses() {
     let reasons = "Reason: Q.850;cause=16;text=\"Normal\"\r\nReason: SIP;cause=200\r\n";

@@ -149,7 +149,7 @@ impl Pbx {
         self.answers(&refer, "202 Accepted");
     }
 
-    /// What has come by now, without ACKs.
+    /// Returns the messages that have come by now, without ACKs.
     pub(crate) fn so_far(&self) -> Vec<String> {
         let came = self.peer.peer.answers_until_probed();
         let came = came.iter().filter(|message| !message.is_request("ACK"));
@@ -171,7 +171,7 @@ impl Pbx {
         daemon.stored(&self.call)
     }
 
-    /// How often each of these events was recorded of the call.
+    /// Returns the events of this kind that were recorded of the call.
     fn events(&self, daemon: &Daemon, kind: &str) -> Vec<Value> {
         let own = recorded(daemon, &self.call).into_iter().filter(|event| {
             event["type"] == kind && event["data"]["call_id"] == self.call.as_str()

@@ -1,4 +1,4 @@
-//! What the tests of attacks ask of a daemon beside calls: a second tenant, its metrics, its memory.
+//! Things that the tests of attacks ask of a daemon beside calls: a second tenant, its metrics, its memory.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub(crate) fn runtime(house: &House) -> Peer {
     peer
 }
 
-/// What the 2xx of such a peer says besides.
+/// Returns the further lines of such a peer's 2xx.
 pub(crate) fn accepting(at: &Peer) -> String {
     format!(
         "Contact: <sip:peer@{}>\r\nContent-Type: application/sdp\r\n",

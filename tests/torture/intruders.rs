@@ -1,4 +1,4 @@
-//! What somebody may try who has read the tags of a call: requests, an ACK and a response from an address that has no part in it. The honest
+//! Attacks by a peer that has read the tags of a call: requests, an ACK and a response from an address that has no part in it. The honest
 //! peers of the same calls are served: those whose port or IP moves, that have several addresses, or that are behind a proxy.
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -334,7 +334,7 @@ fn a_proxy_on_the_route_and_a_contact_are_places_of_the_dialog() {
     assert_eq!(of_caller.status(&proxy, (3, "BYE"), ""), 200);
 }
 
-/// What the configured name leads to may ask, whichever of its addresses was called.
+/// Any address of the configured name may send requests, not just the one that was called.
 #[test]
 fn a_runtime_is_at_every_address_of_its_name() {
     let table = [Ipv4Addr::LOCALHOST, SECOND].map(|ip| ("bot.test", Record::Address(ip)));

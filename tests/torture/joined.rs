@@ -38,7 +38,7 @@ impl Call {
         }
     }
 
-    /// What names the runtime's dialog in this call, inside a URI.
+    /// Returns the text that names the runtime's dialog in this call, inside a URI.
     fn named(&self) -> String {
         let id = self.invite.value("Call-ID");
         let from = self.invite.value("From");
@@ -69,7 +69,7 @@ impl Call {
     }
 }
 
-/// What the runtime is told until it was hung up on in so many calls, or until the end of its subscription: fragments of NOTIFYs, and Call-IDs of
+/// Collects the runtime's messages until so many calls were hung up on, or until the end of its subscription: fragments of NOTIFYs, and Call-IDs of
 /// BYEs.
 fn told(runtime: &Peer, byes: usize) -> (Vec<String>, Vec<String>) {
     let (mut fragments, mut gone) = (Vec::new(), Vec::new());

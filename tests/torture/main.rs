@@ -96,7 +96,7 @@ fn each_datagram_gets_its_answer() {
     assert!(daemon.calls().is_empty(), "strangers leave no call");
 }
 
-/// What comes for a datagram of `sender`, at whichever port.
+/// Returns the responses to a datagram of `sender`, at any of the ports.
 fn answers_to(sender: &Peer, listening: &[Peer], octets: &[u8]) -> Vec<Message> {
     for _ in 0..TRIES {
         let mut answers = sender.answers_to(octets);

@@ -1,4 +1,4 @@
-//! What a peer may do at the wrong moment or too often: cancel another's call, answer what is over, never acknowledge.
+//! Peers that act at the wrong moment or too often: they cancel another's call, answer what is over, never acknowledge.
 
 use std::net::Ipv4Addr;
 

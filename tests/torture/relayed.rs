@@ -1,4 +1,4 @@
-//! What crosses the bridge stays what it was: no name, number or phrase of one side becomes a line for the other, or for
+//! Texts that cross the bridge stay what they were: no name, number or phrase of one side becomes a line for the other, or for
 //! the log.
 
 use trunkline_sip::wire::HeaderName;

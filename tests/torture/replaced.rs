@@ -8,7 +8,7 @@ use trunkline_testkit::dialog::Dialog;
 use trunkline_testkit::message::status_of;
 use trunkline_testkit::{Daemon, House, Message, Peer};
 
-/// What names the call of `old`.
+/// Returns the Replaces header that names the call of `old`.
 fn replaces(old: &Dialling, tag: &str) -> String {
     let id = &old.id;
     format!("Replaces: {id}@pbx.invalid;to-tag={tag};from-tag=f-{id}")
@@ -46,7 +46,7 @@ fn invite_after(runtime: &Peer, cseq: u32) -> Message {
     })
 }
 
-/// Whether nothing was asked of a peer; answers may have come twice.
+/// Returns whether the peer got no request; answers may have come twice.
 fn is_left_alone(caller: &Caller) -> bool {
     let came = caller.peer.answers_until_probed();
     came.iter().all(|message| message.method().is_none())

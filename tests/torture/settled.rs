@@ -22,10 +22,10 @@ struct Side<'e> {
     refuses: Option<&'static str>,
     /// The answer to what the other has changed.
     refuses_change: Option<&'static str>,
-    /// What it said last, and what it holds of the other: port and key.
+    /// Port and key that it sent last, and those that it holds of the other.
     said: (String, String),
     holds: (String, String),
-    /// What it was asked, in a word each.
+    /// Requests that it got, a word for each.
     asked: Vec<&'static str>,
 }
 
@@ -166,7 +166,7 @@ fn legs(desk: &Peer) -> Legs {
     legs
 }
 
-/// What the trace says of the end of it.
+/// Returns whether the call's trace notes this at its end.
 fn noted(legs: &Legs, call: &Dialog, what: &str) -> bool {
     let record = legs.record(call, |_| true);
     let id = record["id"].as_str().expect("an id");

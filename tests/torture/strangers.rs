@@ -1,4 +1,4 @@
-//! What strangers can't do: learn who is a customer, use an answer twice, fill the daemon's memory.
+//! Peers without credentials: they can't find out who is a customer, use an answer twice, or fill the daemon's memory.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use trunkline_testkit::{Credentials, Daemon, Message, Peer};
 /// Rounds of a flood, and messages of one round: few enough for the socket's buffer.
 const ROUNDS: u32 = 400;
 const ROUND: u32 = 50;
-/// What a heap may waver by: less than 300 octets a message.
+/// Most that a heap may waver by: less than 300 octets a message.
 const SLACK_KIB: u64 = 4_096;
 /// The database's page caches fill as failed log-ins are recorded.
 const CACHES_KIB: u64 = 12_288;

@@ -1,4 +1,4 @@
-//! What a connection may try: too many of them, too much on one, half a message, no reading.
+//! Abuse of connections: too many, too much on one, half a message, no reading.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};

@@ -1,4 +1,4 @@
-//! What one tenant can't do to another, and nobody to a call that isn't theirs.
+//! Attacks of one tenant on another, and of peers on calls that aren't theirs.
 
 use std::net::Ipv4Addr;
 
@@ -84,7 +84,7 @@ fn a_forged_request_finds_no_call() {
     assert_eq!(caller.hang_up(&dialling, 3, &tag), 200);
 }
 
-/// What an eavesdropper sends again changes nothing: neither the call nor the way to its caller.
+/// A request that an eavesdropper sends again changes nothing: neither the call nor the way to its caller.
 #[test]
 fn a_request_sent_again_from_elsewhere_moves_nothing() {
     let daemon = served_by_one();

@@ -14,7 +14,7 @@ use trunkline_testkit::{Deadline, House, tools};
 
 /// Far beyond what it takes, since other tests may have the machine.
 const LIMIT: Duration = Duration::from_secs(60);
-/// What is at once on a busy machine: less than any connection is waited for.
+/// Longest time that counts as "at once" on a busy machine: less than any connection is waited for.
 const AT_ONCE: Duration = Duration::from_secs(3);
 /// A request may be late so often: other tests have the machine as well.
 const TRIES: usize = 5;

@@ -1,4 +1,4 @@
-//! What an earlier version has written is served: its database is migrated, and its journal read.
+//! An installation of an earlier version is served: its database is migrated, and its journal read.
 
 use std::path::Path;
 use std::process::Command;

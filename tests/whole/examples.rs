@@ -36,7 +36,7 @@ fn examples(page: &str) -> Vec<Example> {
     all
 }
 
-/// What an answer looks like: its fields and its values, but for ids, secrets, addresses and times.
+/// Shape of an answer: its fields and its values, but for ids, secrets, addresses and times.
 fn shape(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {

@@ -1,4 +1,4 @@
-//! What can be changed in a running installation, by the API and by the command line, and how a daemon shows that it knows.
+//! Changes that a running installation takes, by the API and by the command line, and how a daemon shows that it knows.
 
 use std::cell::RefCell;
 use std::io::{Read as _, Write as _};
@@ -14,7 +14,7 @@ use trunkline_testkit::{Credentials, Deadline, Responder};
 
 /// Dedicated to the org: its calls need no credentials.
 pub(crate) const KNOWN: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
-/// What becomes known and unknown.
+/// Becomes an allowed source, and ceases to be one.
 pub(crate) const ALLOWED: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
 const DEDICATED: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 4);
 /// Always among the trunk's allowed addresses, which are good for its listed numbers alone.
@@ -24,7 +24,7 @@ pub(crate) const NUMBER: &str = "+442071838761";
 pub(crate) const ON_TRUNK: &str = "+442071838762";
 const UNVERIFIED: &str = "+442071838763";
 
-/// What one half of a kind leaves to the other.
+/// A value that one half of a kind leaves to the other.
 #[derive(Clone)]
 struct Held<T>(Rc<RefCell<Option<T>>>);
 
@@ -48,7 +48,7 @@ pub(crate) struct Kind<'s> {
     pub(crate) name: &'static str,
     /// Makes it so, or unmakes it; what can only be made is made anew.
     pub(crate) set: Box<dyn Fn(bool) + 's>,
-    /// Whether it is seen to be so.
+    /// The expected state: known or unknown.
     pub(crate) is: Box<dyn Fn(bool) -> bool + 's>,
 }
 
@@ -64,7 +64,7 @@ fn kind<'s>(
     }
 }
 
-/// What the API changes and the other node's calls show.
+/// Changes by the API that the other node's calls show.
 pub(crate) fn of_the_api<'s>(scene: &'s Scene<'_>) -> Vec<Kind<'s>> {
     let agent = &*scene.second_agent;
     let path = format!("/phone/{agent}");
@@ -143,7 +143,7 @@ pub(crate) fn of_the_api<'s>(scene: &'s Scene<'_>) -> Vec<Kind<'s>> {
     ]
 }
 
-/// What the API changes and the other node's answers show.
+/// Changes by the API that the other node's answers show.
 pub(crate) fn of_the_api_alone<'s>(scene: &'s Scene<'_>) -> Vec<Kind<'s>> {
     let (pair, key) = (Held::none(), Held::none());
     let (new_pair, revoked) = (pair.clone(), key.clone());
@@ -235,7 +235,7 @@ const fn requests_a_minute(on: bool) -> u32 {
 }
 
 impl Scene<'_> {
-    /// Whether the watcher holds the org to that many requests a minute.
+    /// Returns whether the watcher holds the org to that many requests a minute.
     fn shows_limit(&self, most: u32) -> bool {
         let key = format!("Authorization: Bearer {}", self.key);
         let seen = asked(self.watcher, "GET /phone", &key, "");
@@ -337,7 +337,7 @@ fn asked(node: &Node, request: &str, credential: &str, form: &str) -> String {
     answer
 }
 
-/// What stands between these.
+/// Returns the text between `before` and `behind`.
 fn part(text: &str, before: &str, behind: &str) -> String {
     let rest = text
         .split_once(before)
@@ -346,7 +346,7 @@ fn part(text: &str, before: &str, behind: &str) -> String {
     part.to_owned()
 }
 
-/// What the command line changes.
+/// Changes by the command line.
 pub(crate) fn of_the_command_line<'s>(scene: &'s Scene<'_>) -> Vec<Kind<'s>> {
     let mut kinds = of_the_operators_org(scene);
     kinds.extend(of_the_operator(scene));

@@ -191,7 +191,7 @@ impl Node {
         http::change(method, self.plot.http, path, key, body)
     }
 
-    /// What a change that must succeed answers.
+    /// Returns the body of a change that must succeed.
     pub(crate) fn made(&self, method: &str, path: &str, key: &str, body: &Value) -> Value {
         let (status, made) = self.change(method, path, key, body);
         let is_made = (200..300).contains(&status);

@@ -54,7 +54,7 @@ impl Pair {
         }
     }
 
-    /// What a further daemon on the same database is told.
+    /// Returns the environment of a further daemon on the same database.
     pub(crate) fn environment(&self) -> Vec<(String, String)> {
         self.database.environment()
     }

@@ -1,4 +1,4 @@
-//! What the built daemon deletes by itself, and erases of a contact.
+//! Deletion by the built daemon, and erasure of a contact.
 
 use std::time::Duration;
 
@@ -239,7 +239,7 @@ fn table(shown: &str) -> Vec<Vec<&str>> {
     shown.trim().lines().map(cells).collect()
 }
 
-/// What `docs/privacy.md` prints below a command, as a table.
+/// Reads the table that `docs/privacy.md` prints below a command.
 fn printed(page: &str, command: &str) -> Vec<Vec<String>> {
     let (_, after) = page
         .split_once(&format!("$ {command}"))

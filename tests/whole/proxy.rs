@@ -29,7 +29,7 @@ impl Proxy {
         }
     }
 
-    /// What a daemon is told.
+    /// Returns the environment of a daemon that reaches the database through this proxy.
     pub(crate) fn environment(&self, database: &Database) -> Vec<(String, String)> {
         let mut environment = database.environment();
         for (name, value) in &mut environment {

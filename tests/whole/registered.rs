@@ -14,7 +14,7 @@ use trunkline_testkit::{Credentials, Deadline, Message, Pbx};
 
 /// Far beyond what it takes, since other tests may have the machine.
 const LIMIT: Duration = Duration::from_secs(30);
-/// How long it is looked that nothing comes.
+/// Time in which nothing may come.
 const A_WHILE: Duration = Duration::from_secs(2);
 
 const TRUNK: &str = "/phone/sip/inbound-trunk";
@@ -190,7 +190,7 @@ fn a_registration_at_one_node_is_known_to_the_other() {
     drop(pbx);
 }
 
-/// What the trunk's PBXs were told to be, one event after the other.
+/// Returns the states of the trunk's PBXs in their events, one after the other.
 fn told(database: &Database) -> Vec<String> {
     database.texts(
         "SELECT type || ' ' || COALESCE(body::json->'data'->>'reason', '') FROM events WHERE type LIKE 'trunk.%' ORDER BY seq",

@@ -17,7 +17,7 @@ use crate::nodes::Pair;
 use trunkline_testkit::probe::Probe;
 use trunkline_testkit::{Deadline, Responder, http};
 
-/// What is promised.
+/// Longest time until a change is in force.
 const SECOND: Duration = Duration::from_secs(1);
 /// Beyond this the change isn't followed at all.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
@@ -26,7 +26,7 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 const FEWEST: usize = 4;
 const MOST: usize = 24;
 
-/// Whether so many in time are enough.
+/// Returns whether so many in time are enough.
 fn are_enough(prompt: usize, turns: usize) -> bool {
     turns >= FEWEST && prompt * 2 >= turns
 }
@@ -54,7 +54,7 @@ impl Kind<'_> {
     }
 }
 
-/// How often each change is made and unmade where it must be in force at once.
+/// Number of times that each change is made and unmade where it must be in force at once.
 const TURNS: usize = 8;
 
 impl Kind<'_> {
@@ -82,7 +82,7 @@ fn placed(probe: &Probe, number: &str, line: &str) -> u16 {
     status.expect("the daemon takes calls")
 }
 
-/// Where changes are made, where they are seen, and an org to be changed: calls to its numbers go to one of two runtimes.
+/// Node on which changes are made, node on which they are seen, and an org to be changed: calls to its numbers go to one of two runtimes.
 pub(crate) struct Scene<'s> {
     pub(crate) writer: &'s Node,
     pub(crate) watcher: &'s Node,
@@ -132,7 +132,7 @@ impl<'s> Scene<'s> {
         scene
     }
 
-    /// Which runtime a call to a number gets to: the first's, the second's, or none.
+    /// Returns the runtime that a call to a number gets to: the first, the second, or none.
     fn called(&self, number: &str, line: &str) -> Option<bool> {
         let before = (self.first.taken(), self.second.taken());
         placed(&self.known, number, line);
@@ -158,7 +158,7 @@ impl<'s> Scene<'s> {
         self.called(number, "X-Agent: none named")
     }
 
-    /// Whether the daemon takes a call from there without credentials.
+    /// Returns whether the daemon takes a call from there without credentials.
     pub(crate) fn takes(&self, probe: &Probe, number: &str) -> bool {
         placed(probe, number, "X-Agent: none named") != 401
     }

@@ -1,4 +1,4 @@
-//! What is secret stays so: after everything that the API can be asked, and calls in and out, no log line, answer, error, trace, metric, file of the
+//! Secrets stay secret: after everything that the API can be asked, and calls in and out, no log line, answer, error, trace, metric, file of the
 //! data directory, row of the database, webhook or copy for a collector holds a key, password, token or credential, nor what proves one.
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use trunkline_testkit::{http, tools};
 
 const KEYS: &str = "keys.json";
 
-/// What must not be seen anywhere, by what it is.
+/// Texts that must not be seen anywhere, each with its kind.
 #[derive(Debug, Default)]
 pub(crate) struct Secrets(Vec<(&'static str, String)>);
 
@@ -89,7 +89,7 @@ pub(crate) struct Scene {
     pub(crate) password: String,
     pub(crate) ids: BTreeMap<&'static str, String>,
     pub(crate) calls: Vec<String>,
-    /// What receivers of webhooks, and collectors of messages and spans have heard.
+    /// Octets that receivers of webhooks, and collectors of messages and spans have heard.
     outside: [(&'static str, Heard); 3],
     database: Option<Database>,
     faults: Vec<String>,

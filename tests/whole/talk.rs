@@ -1,4 +1,4 @@
-//! What is said on the wire while calls are placed, and the secrets in it.
+//! Traffic on the wire while calls are placed, and the secrets in it.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -18,7 +18,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 pub(crate) const CHALLENGER: &str = "challenger-password-0815";
 pub(crate) const REGISTRAR: &str = "registrar-password-0815";
 
-/// What somebody has heard, octet by octet.
+/// Octets that an eavesdropper has heard.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Heard(Arc<Mutex<Vec<u8>>>);
 

@@ -108,7 +108,7 @@ impl Exchange {
         }
     }
 
-    /// What the daemon must carry to the callee.
+    /// Compares the message with the parts of the caller's that the daemon must carry to the callee.
     fn compare(&mut self, reference: CallRef, message: &Message<'_>) {
         if message.body != self.caller.body {
             self.fail(reference, Failure::BodyChanged);

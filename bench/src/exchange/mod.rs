@@ -33,9 +33,9 @@ pub struct Exchange {
     pub tally: Tally,
     /// Calls that begin now count among the figures.
     pub measuring: bool,
-    /// What the caller's socket is to send.
+    /// Datagrams for the caller's socket to send.
     pub caller_out: Outbox,
-    /// What the callee's socket is to send.
+    /// Datagrams for the callee's socket to send.
     pub callee_out: Outbox,
 }
 
@@ -90,7 +90,7 @@ impl Exchange {
         any
     }
 
-    /// When something is due next, in microseconds.
+    /// Returns the time at which something is due next, in microseconds.
     pub fn next_due(&self) -> Option<u64> {
         self.due.next()
     }

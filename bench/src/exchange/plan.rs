@@ -22,7 +22,7 @@ pub struct Plan {
     pub reuse_nonce: bool,
     /// The callee expects the daemon's context headers.
     pub context: bool,
-    /// When an INVITE without a final response counts as failed and is cancelled, in microseconds.
+    /// Time after which an INVITE without a final response counts as failed and is cancelled, in microseconds.
     pub patience: u64,
     /// Number of different callers.
     pub callers: u32,

@@ -16,12 +16,12 @@ use crate::report::Report;
 use crate::seed::{self, Rows};
 use crate::wrk::{self, Answered, Asked};
 
-/// How large, how long.
+/// Size of the database, and time for each request.
 #[derive(Clone, Copy, Debug)]
 pub struct Scale {
-    /// What the database holds.
+    /// Rows of the database.
     pub rows: Rows,
-    /// How long each request is asked.
+    /// Time for which each request is asked, in seconds.
     pub seconds: u64,
 }
 
@@ -36,7 +36,7 @@ const SMALL: Rows = Rows {
 /// Of bare axum's answers a second: what a point read and a list of 50 have to reach.
 const READ_SHARE: f64 = 0.4;
 const LIST_SHARE: f64 = 0.1;
-/// How much longer the slowest hundredth of the lists may take over the large database.
+/// Most that the slowest hundredth of the lists may take over the large database, as a multiple of the small one's.
 const LIST_GROWTH: f64 = 3.0;
 
 const LIST: &str = "/handoff-analytics/events?limit=50";
@@ -48,7 +48,7 @@ const HANDOFF: &str =
 /// Asks for each kind of request.
 ///
 /// # Errors
-/// When there is no daemon, no wrk, or the database can't be filled.
+/// There is no daemon, no wrk, or the database can't be filled.
 pub fn api(setting: &Setting, scale: Scale) -> Result<Report, Fault> {
     let Rows {
         orgs,

@@ -36,7 +36,7 @@ pub struct Setting {
     pub environment: Vec<(String, String)>,
 }
 
-/// Why a run couldn't be made.
+/// Reasons for which a run can't be made.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
     /// The daemon doesn't run.
@@ -53,19 +53,19 @@ pub enum Fault {
 /// A daemon under load.
 #[derive(Debug)]
 pub struct Bench {
-    /// What is measured.
+    /// The daemon that is measured.
     pub daemon: Daemon,
-    /// What loads it.
+    /// The engine that loads it.
     pub engine: Engine,
     pub(super) leftover: bool,
     warm_up: u64,
     _data: TempDir,
 }
 
-/// What was seen between two moments.
+/// Figures of the time between two moments.
 #[derive(Clone, Copy, Debug)]
 pub struct Measured {
-    /// How long.
+    /// Time between the two, in seconds.
     pub seconds: f64,
     /// Calls (or OPTIONS) completed inside.
     pub completed: u64,
@@ -86,7 +86,7 @@ impl Bench {
     /// Starts a daemon whose agent is our callee.
     ///
     /// # Errors
-    /// When it doesn't start.
+    /// The daemon doesn't start.
     pub fn start(setting: &Setting, plan: Plan) -> Result<Self, Fault> {
         let data = TempDir::new()?;
         let sockets = Sockets::bind()?;
@@ -127,7 +127,7 @@ impl Bench {
     /// Warms up, then counts for `span` seconds, then waits until every call has ended.
     ///
     /// # Errors
-    /// When /proc can't be read.
+    /// /proc can't be read.
     pub fn measure(&mut self, pace: &mut Pace, span: u64) -> io::Result<Measured> {
         self.engine.exchange.measuring = false;
         run(&mut self.engine, pace, seconds(self.warm_up));

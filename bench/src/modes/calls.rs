@@ -5,7 +5,7 @@ use crate::exchange::{Plan, Span};
 use crate::pace::Pace;
 use crate::report::Report;
 
-/// What load.
+/// Load of one run.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     /// Calls a second; as many as `concurrency` allows when absent.
@@ -22,7 +22,7 @@ pub struct Load {
 /// after the round before.
 ///
 /// # Errors
-/// When there is no daemon to load.
+/// There is no daemon to load.
 pub fn calls(setting: &Setting, load: Load, rounds: u32) -> Result<Vec<Report>, Fault> {
     let plan = Plan {
         talk: Span::For(load.talk_ms * 1_000),

@@ -36,7 +36,7 @@ const IDLE: u64 = 5;
 /// Measures one size.
 ///
 /// # Errors
-/// When there is no daemon, or the database can't be filled.
+/// There is no daemon, or the database can't be filled.
 pub fn directory(setting: &Setting, size: Size) -> Result<Report, Fault> {
     let Size {
         orgs,

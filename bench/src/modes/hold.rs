@@ -59,7 +59,7 @@ impl Phase {
 /// Holds `calls` calls, made at `rate` a second.
 ///
 /// # Errors
-/// When there is no daemon to load.
+/// There is no daemon to load.
 pub fn hold(setting: &Setting, phase: Phase, calls: u64, rate: f64) -> Result<Report, Fault> {
     let mut bench = Bench::start(setting, Plan::default())?;
     let mut report = Report::new(format!(

@@ -8,10 +8,10 @@ use crate::pace::Pace;
 use crate::process::{Memory, memory};
 use crate::report::Report;
 
-/// How long anything may be left when all peers behaved, in seconds, and how long it is waited for.
+/// Longest time that anything may be left after well-behaved peers, in seconds; the run waits no longer.
 const ALLOWED: u64 = 40;
 const PATIENCE: u64 = 75;
-/// How many calls are made before the memory is first looked at.
+/// Number of calls before the memory is first read.
 const FIRST: u64 = 1_000;
 const ALIVE: [&str; 3] = [
     "trunkline_calls_active",

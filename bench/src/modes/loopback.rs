@@ -13,7 +13,7 @@ use crate::report::Report;
 /// Runs `concurrency` at once, or at a rate, on one core for `span` seconds.
 ///
 /// # Errors
-/// When there are no sockets.
+/// The machine refuses sockets.
 pub fn loopback(
     core: Option<usize>,
     rate: Option<f64>,

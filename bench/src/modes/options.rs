@@ -8,7 +8,7 @@ use crate::report::Report;
 /// Runs `concurrency` at once for `seconds`.
 ///
 /// # Errors
-/// When there is no daemon to load.
+/// There is no daemon to load.
 pub fn options(setting: &Setting, concurrency: usize, seconds: u64) -> Result<Report, Fault> {
     let mut bench = Bench::start(setting, Plan::default())?;
     let mut report = Report::new(format!(

@@ -12,7 +12,7 @@ const KEPT: f64 = 0.9;
 /// Finds the capacity in a closed loop, then offers twice that.
 ///
 /// # Errors
-/// When there is no daemon to load.
+/// There is no daemon to load.
 pub fn overload(setting: &Setting, concurrency: usize, seconds: u64) -> Result<Report, Fault> {
     let mut bench = Bench::start(setting, Plan::default())?;
     let mut report = Report::new(format!("overload: twice the capacity, {seconds} s"));

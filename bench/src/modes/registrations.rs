@@ -24,7 +24,7 @@ const AT_ONCE: usize = 100;
 /// Finished transactions are gone after so many seconds.
 const SETTLING: u64 = 36;
 
-/// How many register, and how often they come back.
+/// Number of PBXs that register, and the interval of their refreshes.
 #[derive(Clone, Copy, Debug)]
 pub struct Fleet {
     /// Trunks, each of an org of its own.
@@ -40,7 +40,7 @@ pub struct Fleet {
 /// Registers them all, then refreshes them one after the other.
 ///
 /// # Errors
-/// When there is no daemon to load, or it doesn't take the orgs.
+/// There is no daemon to load, or it doesn't take the orgs.
 pub fn registrations(setting: &Setting, fleet: Fleet) -> Result<Report, Fault> {
     let data = TempDir::new()?;
     let daemon = launch(setting, &data, fleet)?;
@@ -117,7 +117,7 @@ fn launch(setting: &Setting, data: &TempDir, fleet: Fleet) -> Result<Daemon, Fau
     Ok(launch.start()?)
 }
 
-/// How many bindings the daemon says that it has; it counts once a second.
+/// Returns the number of bindings in the daemon's metrics, which it counts once a second.
 fn standing(daemon: &Daemon) -> io::Result<u64> {
     std::thread::sleep(Duration::from_secs(2));
     let text = daemon.metrics()?;
@@ -183,7 +183,7 @@ struct Phones {
     clock: Clock,
     accounts: Vec<(String, String)>,
     all: Vec<Phone>,
-    /// Who waits for an answer, oldest request first, and since when.
+    /// PBXs that wait for an answer, the oldest request first, each with the time of its request.
     waiting: VecDeque<(usize, u64)>,
     asking: usize,
     times: Histogram,

@@ -11,7 +11,7 @@ const MOST: f64 = 1.1;
 /// Calls at a rate; the median of the turns counts.
 ///
 /// # Errors
-/// When there is no daemon to load.
+/// There is no daemon to load.
 pub fn tracing(setting: &Setting, rate: f64, span: u64, turns: u32) -> Result<Report, Fault> {
     let title = format!("traces: {rate} calls/s, {span} s, {turns} turns with and without");
     let mut report = Report::new(title);

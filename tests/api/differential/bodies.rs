@@ -12,7 +12,7 @@ use crate::house::{House, NOW, arc, done, id_of};
 /// A call of the org, refused long ago.
 const CALL: Uuid = Uuid::from_u128(0xca11);
 
-/// What requests name.
+/// Things that exist before the requests, which name them.
 pub(super) struct Ground {
     partner: String,
     token: String,
