@@ -34,9 +34,11 @@ impl Awake {
                 std::hint::spin_loop();
             }
         };
+
         let thread = std::thread::Builder::new()
             .name("awake".to_owned())
             .spawn(turn)?;
+
         begun.recv().map_err(io::Error::other)??;
         Ok(Self {
             ended,

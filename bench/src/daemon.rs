@@ -105,6 +105,7 @@ impl Launch {
         let mut stdout = BufReader::new(child.stdout.take().expect("it is piped"));
         let mut printed = String::new();
         stdout.read_line(&mut printed).map_err(broken)?;
+
         let announced: Result<Announcement, _> = serde_json::from_str(&printed);
         let addresses = announced.and_then(|announcement| {
             let http = announcement
@@ -122,6 +123,7 @@ impl Launch {
                 log: tail(&log),
             });
         };
+
         let daemon = Daemon {
             child,
             _stdout: stdout,
@@ -159,10 +161,12 @@ impl Launch {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(fs::File::options().create(true).append(true).open(log)?);
+
         // A child starts on the core of its parent's thread.
         if let Some(core) = self.core {
             kernel::pin_to(core)?;
         }
+
         command.spawn()
     }
 }

@@ -34,6 +34,7 @@ impl<'a> Challenge<'a> {
                 _ => {}
             }
         }
+
         auth.then_some(Self {
             realm: realm?,
             nonce: nonce?,
@@ -117,12 +118,14 @@ impl Account {
             &count,
             b"",
         ];
+
         parts.iter().for_each(|part| out.put(part));
         if let Some(opaque) = &self.opaque {
             out.put(b", opaque=\"");
             out.put(opaque);
             out.put(b"\"");
         }
+
         out.put(b"\r\n");
     }
 }

@@ -106,6 +106,7 @@ impl Engine {
             self.swept = now;
             self.exchange.sweep(now);
         }
+
         let sent = self.flush();
         if received == 0 && !fired && !sent {
             let next = self

@@ -35,6 +35,7 @@ impl std::fmt::Debug for Receiver {
 impl Default for Receiver {
     fn default() -> Self {
         let mut buffers = vec![0_u8; BATCH * ROOM].into_boxed_slice();
+
         // SAFETY: all three are plain C structures for which all-zero octets are a valid value.
         let (mut names, mut vectors, mut headers): (
             Vec<libc::sockaddr_in>,
@@ -56,6 +57,7 @@ impl Default for Receiver {
             headers[at].msg_hdr.msg_iovlen = 1;
             headers[at].msg_hdr.msg_name = (&raw mut names[at]).cast();
         }
+
         Self {
             buffers,
             names: names.into(),
@@ -71,6 +73,7 @@ impl Receiver {
         for header in &mut self.headers {
             header.msg_hdr.msg_namelen = size_of::<libc::sockaddr_in>() as u32;
         }
+
         // SAFETY: each header points at one vector, one name and one buffer of this struct, all alive and of the stated lengths.
         let count = unsafe {
             libc::recvmmsg(
@@ -156,6 +159,7 @@ impl Sender {
                 iov_len: octets.len(),
             });
         }
+
         for (name, vector) in self.names.iter_mut().zip(&mut self.vectors) {
             // SAFETY: a plain C structure for which all-zero octets are a valid value.
             let mut header: libc::mmsghdr = unsafe { zeroed() };
@@ -276,8 +280,10 @@ mod tests {
             outbox.end(to);
         }
         assert_eq!(Sender::default().send(&sockets[0], &mut outbox), 0);
+
         let mut receiver = Receiver::default();
         wait([&sockets[0], &sockets[1]], 5_000_000);
+
         let count = receiver.receive(&sockets[1]).expect("readable");
         let got: Vec<_> = (0..count)
             .map(|at| (receiver.datagram(at).0.to_vec(), receiver.datagram(at).1))

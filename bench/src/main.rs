@@ -227,6 +227,7 @@ fn run(command: Command, show: &dyn Fn(&Report)) -> Result<bool, Fault> {
         None if is_awake => return Err(io::Error::other("--awake needs two cores").into()),
         _ => None,
     };
+
     let tell = |mut report: Report| {
         if awake.is_some() {
             report.title.push_str("; the daemon's core is kept awake");
@@ -234,6 +235,7 @@ fn run(command: Command, show: &dyn Fn(&Report)) -> Result<bool, Fault> {
         show(&report);
         report.faults.is_empty()
     };
+
     Ok(match command.run {
         Run::Calls {
             rate,
@@ -349,6 +351,7 @@ fn all(
         seconds,
         talk_ms: 0,
     };
+
     let reusing = Setting {
         reuse_nonce: true,
         ..setting.clone()
@@ -357,6 +360,7 @@ fn all(
         rate: Some(rate),
         ..closed
     };
+
     Ok(tell_each(modes::calls(setting, closed, 1)?, tell)
         & tell_each(modes::calls(&reusing, closed, 1)?, tell)
         & tell_each(modes::calls(setting, steady, 2)?, tell)

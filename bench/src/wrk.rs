@@ -89,6 +89,7 @@ fn read(report: &str) -> Option<Answered> {
             .map(str::trim)
             .next()
     };
+
     let failed = after("Non-2xx or 3xx responses:").map_or(Some(0), |count| count.parse().ok())?;
     let broken: u64 = after("Socket errors:").map_or(0, |errors| {
         let numbers = errors.split(|c: char| !c.is_ascii_digit());
@@ -96,6 +97,7 @@ fn read(report: &str) -> Option<Answered> {
             .filter_map(|number| number.parse::<u64>().ok())
             .sum()
     });
+
     Some(Answered {
         rate: after("Requests/sec:")?.parse().ok()?,
         p50_ms: milliseconds(after("50%")?)?,

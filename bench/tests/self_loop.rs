@@ -219,6 +219,7 @@ fn more_calls_than_room_are_failures_and_not_waits() {
 #[test]
 fn held_calls_ring_and_talk_until_they_are_let_go() {
     use trunkline_bench::calls::{CalleeState, CallerState};
+
     let plan = Plan {
         ring: Span::Held,
         talk: Span::Held,
@@ -227,22 +228,27 @@ fn held_calls_ring_and_talk_until_they_are_let_go() {
     let mut network = Network::new(Exchange::new(&parties(), plan, gate(), 10), || false);
     (0..10).for_each(|_| assert!(network.exchange.begin_call(0, 0)));
     while network.carry() {}
+
     let ringing = network
         .exchange
         .in_states(CallerState::Proceeding, CalleeState::Ringing);
     assert_eq!(ringing.len(), 10);
+
     ringing
         .iter()
         .for_each(|call| network.exchange.answer(*call, network.now));
     while network.carry() {}
+
     let talking = network
         .exchange
         .in_states(CallerState::Talking, CalleeState::Talking);
     assert_eq!(talking.len(), 10);
+
     talking
         .iter()
         .for_each(|call| network.exchange.hang_up(*call, network.now));
     network.run_out();
+
     assert_eq!(
         (
             network.exchange.tally.completed,
@@ -284,6 +290,7 @@ fn a_silent_server_costs_a_failure_after_64_t1() {
     let mut network = Network::new(Exchange::new(&parties(), loopback_plan(), None, 1), || true);
     network.exchange.begin_call(0, 0);
     network.run_out();
+
     assert_eq!(
         network
             .exchange
@@ -293,6 +300,7 @@ fn a_silent_server_costs_a_failure_after_64_t1() {
             .collect::<Vec<_>>(),
         [(Failure::NoAnswer, 1)]
     );
+
     assert!(
         (32_000_000..32_100_000).contains(&network.now),
         "after {} µs",

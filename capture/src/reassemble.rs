@@ -423,6 +423,7 @@ mod tests {
             is_last: range.end == 3_000,
             octets: &octets[range],
         };
+
         let mut fragments = Fragments::default();
         assert_eq!(fragments.push(&fragment(1, 2_000..3_000)), None);
         assert_eq!(fragments.push(&fragment(1, 0..1_200)), None);
@@ -430,9 +431,11 @@ mod tests {
             fragments.push(&fragment(1, 1_000..2_000)),
             Some(octets.clone())
         );
+
         for identification in 0..10_000 {
             assert_eq!(fragments.push(&fragment(identification, 0..8)), None);
         }
+
         assert_eq!(
             (fragments.waiting(), fragments.lost),
             (MAX_PARTIAL, 10_000 - 256)

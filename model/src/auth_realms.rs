@@ -137,6 +137,7 @@ mod tests {
             );
             assert_eq!(realms.learn(&seen(realm, QOP)), is_new, "{realm}");
         }
+
         assert_eq!(
             realms.judge("e", QOP, LEARNS),
             Err(ChallengeFault::OtherRealm)

@@ -306,6 +306,7 @@ mod tests {
                 versions.push((map.clone(), model.clone()));
             }
         }
+
         versions.push((map, model));
         for (map, model) in versions {
             assert_eq!(map.len(), model.len());

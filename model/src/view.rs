@@ -274,6 +274,7 @@ mod tests {
             allowed_near: sources(&[("127.0.0.2/32", 5)]),
             ..View::default()
         };
+
         let cases = [
             ("dedicated", "192.0.2.1", Source::Dedicated(org(1))),
             (

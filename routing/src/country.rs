@@ -250,6 +250,7 @@ mod tests {
             .filter_map(|code| Country::parse(&code).ok())
             .collect();
         assert!(countries.len() > 200, "{}", countries.len());
+
         for country in countries {
             let plan = country.plan();
             let data = DATABASE.by_id(country.as_str()).unwrap();

@@ -580,6 +580,7 @@ mod tests {
         let tag = minter.stateless_tag(&lexed(&invite));
         assert_eq!(tag, minter.stateless_tag(&lexed(&invite)));
         assert!(minter.read_tag(&tag).is_some(), "it is a tag of ours");
+
         let to = format!(";tag={tag}");
         let cases = [
             (

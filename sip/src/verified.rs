@@ -39,19 +39,23 @@ impl Names {
         let name = host.to_ascii_lowercase();
         let mut known = self.known();
         known.uses += 1;
+
         let used = known.uses;
         if let Some(numbered) = known.numbers.get_mut(&*name) {
             numbered.used = used;
             return Some(NAMED | numbered.number);
         }
+
         let number = known.next;
         if number >= NAMED {
             return None;
         }
+
         known.next += 1;
         if known.numbers.len() >= MOST {
             known.forget_half();
         }
+
         let name: Arc<str> = name.into();
         known.names.insert(number, Arc::clone(&name));
         known.numbers.insert(name, Numbered { number, used });
@@ -123,14 +127,17 @@ mod tests {
             .map(|number| names.connection(&format!("{number}.example")).unwrap())
             .collect();
         assert_eq!(names.connection("7.example"), Some(numbers[7]));
+
         let one_more = names.connection("one.more").unwrap();
         assert!(!numbers.contains(&one_more));
         assert_eq!(names.name(one_more).as_deref(), Some("one.more"));
+
         for (number, is_kept) in [(7, true), (8, false), (MOST - 1, true)] {
             let name = format!("{number}.example");
             let held = names.name(numbers[number]);
             assert_eq!(held.as_deref(), is_kept.then_some(&*name));
         }
+
         let anew = names.connection("8.example").unwrap();
         assert!(
             !numbers.contains(&anew),

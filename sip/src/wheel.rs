@@ -213,6 +213,7 @@ impl<K: Copy> Wheel<K> {
             NONE => self.lists[list].head = next,
             previous => self.entries[previous as usize].next = next,
         }
+
         match next {
             NONE => self.lists[list].tail = previous,
             next => self.entries[next as usize].previous = previous,

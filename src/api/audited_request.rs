@@ -129,6 +129,7 @@ mod tests {
     #[test]
     fn a_path_names_what_it_changes() {
         const ID: &str = "0198c0de-0000-7000-8000-000000000001";
+
         let id = Uuid::parse_str(ID).unwrap();
         for (route, path, named) in [
             ("/phone", "/phone".to_owned(), Some(("agent", None))),

@@ -399,11 +399,13 @@ mod tests {
                 .map(|error| error.into_response().status());
             assert_eq!(refused, status, "{content_type:?} {octets}");
         }
+
         let cut = Body {
             query: Query::default(),
             content_type: None,
             octets: Err(BodyFault::TooLong),
         };
+
         assert!(matches!(cut.empty(), Err(ApiError::TooLarge)));
     }
 

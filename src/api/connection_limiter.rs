@@ -338,6 +338,7 @@ mod tests {
             authenticate(&c);
             assert!(enter(&limiter, third).is_reserve(), "{third}");
         }
+
         let proxied: Vec<_> = (0..10).map(|_| enter(&limiter, "127.0.0.1")).collect();
         assert!(
             proxied
@@ -385,12 +386,14 @@ mod tests {
         let limiter = limiter(1, 100);
         let held = enter(&limiter, "192.0.2.1");
         authenticate(&held);
+
         let under_way = held.begin();
         let reserve: Vec<_> = (0..=RESERVE)
             .map(|_| enter(&limiter, "192.0.2.2"))
             .collect();
         assert!(reserve.iter().all(ConnectionPermit::is_reserve));
         assert!(!is_held(&reserve[0]) && is_held(&reserve[1]));
+
         let busy: Vec<_> = reserve
             .iter()
             .skip(1)
@@ -398,6 +401,7 @@ mod tests {
             .collect();
         assert!(limiter.enter("192.0.2.3".parse().unwrap()).is_none());
         drop((busy, under_way, reserve));
+
         assert!(is_held(&held), "the reserve takes nobody's place");
     }
 }

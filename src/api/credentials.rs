@@ -278,6 +278,7 @@ mod tests {
         };
         assert_eq!(away(0).await, None, "nobody knows it");
         ask(&believed, 0, Some(1)).await;
+
         assert_eq!(away(3_000).await.as_deref(), Some(&1));
         assert_eq!(ask(&believed, 3_001, None).await, None, "it was revoked");
         assert_eq!(away(3_002).await, None);

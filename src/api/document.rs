@@ -38,6 +38,7 @@ fn openapi(builder: &mut OpenApiBuilder) {
                 .gives_text(200, "application/json")
         },
     );
+
     builder.add(
         "get",
         "/docs",

@@ -77,6 +77,7 @@ mod tests {
         ] {
             assert_eq!(is_email(text), is, "{text}");
         }
+
         let local = "a".repeat(LONGEST - "@example.com".len());
         assert!(is_email(&format!("{local}@example.com")));
         assert!(!is_email(&format!("a{local}@example.com")));

@@ -452,6 +452,7 @@ mod tests {
         ] {
             assert_eq!(fault(&name, json!(text)), expected, "{text:?}");
         }
+
         assert_eq!(fault(&Text::lines(0..=9), json!("")), "");
         assert_eq!(fault(&Text::lines(0..=9), json!("a\r\n\tb")), "");
         assert_eq!(

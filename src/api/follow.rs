@@ -73,6 +73,7 @@ impl SigningKeys {
         if *self == Self::Read {
             return;
         }
+
         match store.follow_signing_keys().await {
             Ok(others) => {
                 *self = Self::Read;

@@ -43,12 +43,14 @@ fn nothing_at_all_is_a_configuration() {
         config.http.listen,
         "127.0.0.1:8080".parse::<SocketAddr>().unwrap()
     );
+
     let addresses: Vec<_> = config
         .sip
         .listeners
         .iter()
         .map(|listener| (listener.transport, listener.address.to_string()))
         .collect();
+
     assert_eq!(
         addresses,
         [
@@ -56,6 +58,7 @@ fn nothing_at_all_is_a_configuration() {
             (Transport::Tcp, "0.0.0.0:5060".to_owned())
         ]
     );
+
     assert_eq!(&*config.sip.header_prefix, "X-PLATFORM");
     assert_eq!(
         (config.sip.session_expires_s, config.sip.min_se_s),
@@ -177,16 +180,19 @@ fn postgres_needs_a_master_key() {
             "[database]\nurl = \"postgres://u:hunter2@h/db\"\n{more}"
         )))
     };
+
     assert!(
         with("")
             .iter()
             .any(|fault| fault.contains("secrets.master_key"))
     );
+
     assert!(
         with("[secrets]\nmaster_key = \"short\"\n")
             .iter()
             .any(|fault| fault.contains("at least 32"))
     );
+
     assert_eq!(
         with("[secrets]\nmaster_key = \"0123456789abcdef0123456789abcdef\"\n"),
         Vec::<String>::new()
@@ -274,6 +280,7 @@ fn listeners_that_can_not_work_are_refused() {
 fn an_integration_is_there_if_its_address_is() {
     let none = Config::load(&file("[integrations.booking]\nkey = \"tours\"")).unwrap();
     assert!(none.integrations.booking.is_none());
+
     let toml =
         "[integrations.booking]\nbase_url = \"https://api.example.com/v1/\"\nkey = \"tours\"";
     let booking = Config::load(&file(toml))
@@ -281,10 +288,12 @@ fn an_integration_is_there_if_its_address_is() {
         .integrations
         .booking
         .unwrap();
+
     assert_eq!(
         (&*booking.key, &*booking.base_url, &*booking.probe_path),
         ("tours", "https://api.example.com/v1", "/companies/")
     );
+
     let variable = (
         "TRUNKLINE__INTEGRATIONS__BOOKING__BASE_URL",
         "http://127.0.0.1:7",
@@ -293,6 +302,7 @@ fn an_integration_is_there_if_its_address_is() {
         .unwrap()
         .integrations
         .booking;
+
     assert_eq!(&*booking.unwrap().base_url, "http://127.0.0.1:7");
 }
 

@@ -201,20 +201,24 @@ mod tests {
         let invite = |number| message("INVITE", number, "Replaces: x;to-tag=1;from-tag=2\r\n");
         route(&cancels, &invite(1), 9, 0);
         route(&cancels, &invite(2), 9, 10);
+
         // The first comes again.
         route(&cancels, &invite(1), 9, 20);
+
         let after = |past: u64| LIFETIME.as_secs() + past;
         let other = message("OPTIONS", 7, "");
         for (now, left) in [(after(0), 2), (after(9), 2), (after(10), 1), (after(20), 0)] {
             route(&cancels, &other, 3, now);
             assert_eq!(held(&cancels), left, "at {now}");
         }
+
         assert_eq!(
             cancels.oldest.load(Ordering::Relaxed),
             0,
             "nothing is looked for any more"
         );
         route(&cancels, &invite(3), 9, 100);
+
         let late = 100 + LIFETIME.as_secs();
         assert_eq!(
             route(&cancels, &message("CANCEL", 3, ""), 5, late),

@@ -204,16 +204,20 @@ mod tests {
     fn strangers_are_not_let_in_where_they_would_be_late_or_there_is_no_room() {
         let mut invite_queue = InviteQueue::default();
         invite_queue.push(false, arrived(0, START));
+
         assert!(
             invite_queue.takes(false, START + CALM),
             "there is no pressure"
         );
         invite_queue.pressure.until = Some(START + CALM);
+
         assert!(invite_queue.takes(false, START + MAX_UNAUTHENTICATED_AGE / 2));
         assert!(!invite_queue.takes(false, START + MAX_UNAUTHENTICATED_AGE));
+
         for _ in 0..CAPACITY {
             invite_queue.push(true, arrived(0, START));
         }
+
         assert!(!invite_queue.takes(true, START));
         assert!(
             invite_queue.takes(false, START),

@@ -254,6 +254,7 @@ mod tests {
             };
             assert_eq!(addresses(None).at(listener, ip(local)), expected, "{case}");
         }
+
         let told = addresses(Some("10.0.0.6"));
         assert_eq!(told.at(Some(0), ip("10.0.0.5")).bind, ip("10.0.0.6"));
         assert_eq!(

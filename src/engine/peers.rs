@@ -563,6 +563,7 @@ mod tests {
                 assert!(is_for(taker, &left, trunk), "{trunk}");
             }
         }
+
         assert!(shares.iter().all(|share| *share > 40), "{shares:?}");
     }
 
@@ -576,6 +577,7 @@ mod tests {
                 })
                 .collect()
         };
+
         let of = |probed: &Probed, org: &str| {
             let start = format!("sip:{org}-");
             probed
@@ -583,18 +585,21 @@ mod tests {
                 .filter(|(uri, _)| uri.starts_with(&start))
                 .count()
         };
+
         let probed = take_in_turn(vec![
             named("default", 1),
             named("greedy", 5_000),
             named("small", 10),
             named("middle", 900),
         ]);
+
         assert_eq!(probed.len(), MAX_PEERS);
         assert_eq!(
             ["default", "small", "middle"].map(|org| of(&probed, org)),
             [1, 10, 900]
         );
         assert_eq!(of(&probed, "greedy"), MAX_PEERS - 911);
+
         let both = take_in_turn(vec![named("same", 2), named("same", 1)]);
         let org = |uri: &str| both[&(uri.into(), NamedBy::Tenant)].org;
         assert_eq!(org("sip:same-0.example"), None, "several name it");

@@ -123,6 +123,7 @@ mod tests {
                 "{name}"
             );
         }
+
         assert_eq!(ahead(6).to_string(), "6.0 s ahead of");
         assert_eq!(behind(6).to_string(), "6.0 s behind");
     }

@@ -458,6 +458,7 @@ mod tests {
             ready(true);
             database_up(false);
         });
+
         let rendered = handle.render();
         let mut lines: Vec<_> = rendered
             .lines()

@@ -207,6 +207,7 @@ fn strike_keys(body: &mut [u8]) {
             (Finder::new("a=ice-pwd:"), b"\r\n"),
         ]
     });
+
     for (mark, until) in &*MARKS {
         let mut at = 0;
         while let Some(found) = mark.find(&body[at..]) {

@@ -61,8 +61,10 @@ fn a_call_finds_its_messages_in_their_order() {
         taps[0].note(Moment::from_secs(second), flow(), second == 2, &octets);
         taps[0].hand_on();
     }
+
     taps[1].note(Moment::from_secs(9), flow(), false, b"rubbish");
     taps[1].hand_on();
+
     let messages = found(&traces, "a@b").messages;
     assert_eq!(messages.len(), 2);
     assert_eq!(
@@ -74,6 +76,7 @@ fn a_call_finds_its_messages_in_their_order() {
         (true, 2_000_000, 5060)
     );
     assert_eq!(found(&traces, "nobody"), Found::default());
+
     let later = traces.of(&["a@b", "c@d"], Moment::from_secs(1), Moment::from_secs(2));
     assert_eq!(later.messages.len(), 2);
 }
@@ -146,6 +149,7 @@ fn strangers_push_out_strangers_and_no_call() {
     let now = Moment::from_secs(1);
     let invite = message("INVITE sip:a SIP/2.0", "call", 1);
     pass(&traces, &mut tap, now, false, &invite);
+
     let trying = message("SIP/2.0 100 Trying", "call", 1);
     pass(&traces, &mut tap, now, true, &trying);
     for at in 0..4_000 {
@@ -155,9 +159,11 @@ fn strangers_push_out_strangers_and_no_call() {
         let octets = message(&start, &format!("stranger {at}"), 1);
         pass(&traces, &mut tap, now, false, &octets);
     }
+
     assert_eq!(found(&traces, "call").messages.len(), 2);
     assert!(found(&traces, "stranger 0").messages.is_empty());
     assert_eq!(found(&traces, "stranger 3999").messages.len(), 1);
+
     let kept = lock(&traces.kept);
     let sizes = kept.unmatched.closed.iter().map(|block| block.size());
     assert_eq!(sizes.sum::<usize>(), kept.unmatched.held);
@@ -175,12 +181,16 @@ fn what_came_before_it_was_a_call_is_taken_along_from_the_block_before() {
         let octets = message("INVITE sip:a SIP/2.0", &format!("stranger {at}"), 1_000);
         pass(&traces, &mut tap, now, false, &octets);
     }
+
     let challenge = message("SIP/2.0 401 Unauthorized", "call", 1);
     pass(&traces, &mut tap, now, true, &challenge);
+
     let trying = message("SIP/2.0 100 Trying", "call", 1);
     pass(&traces, &mut tap, now, true, &trying);
+
     let kept = lock(&traces.kept);
     assert!(kept.unmatched.full.began().is_some(), "a block was filled");
+
     let all = Wanted {
         keys: None,
         from: NEVER,
@@ -211,6 +221,7 @@ fn what_no_file_holds_yet_is_found_however_much_it_is() {
     }
     assert_eq!(found(&traces, "call 0").messages.len(), 1);
     traces.write(now);
+
     assert_eq!(found(&traces, "call 0").messages.len(), 1);
     assert_eq!(lock(&traces.kept).calls.held, 0, "files hold them");
 }
@@ -221,6 +232,7 @@ fn what_no_file_takes_stays_in_memory() {
     let disk = disk(&directory);
     let traces = Traces::unattended(1, Some(disk.clone()), None, clock).unwrap();
     std::fs::remove_dir_all(&disk.directory).unwrap();
+
     let mut tap = traces.tap(0);
     for at in [1, 100] {
         let octets = message("INVITE sip:a SIP/2.0", &format!("call {at}"), 1);
@@ -230,10 +242,12 @@ fn what_no_file_takes_stays_in_memory() {
         traces.write(later);
     }
     assert!(lock(&traces.kept).unwritten.is_empty());
+
     for call_id in ["call 1", "call 100"] {
         assert_eq!(found(&traces, call_id).messages.len(), 1, "{call_id}");
     }
     std::fs::create_dir(&disk.directory).unwrap();
+
     let octets = message("INVITE sip:a SIP/2.0", "late", 1);
     pass(&traces, &mut tap, Moment::from_secs(190), true, &octets);
     traces.finish();
@@ -268,13 +282,16 @@ fn calls_are_found_on_disk_by_who_comes_later() {
         let octets = message("SIP/2.0 180 Ringing", &id, 300);
         pass(&before, &mut tap, Moment::from_secs(second), true, &octets);
     }
+
     assert_eq!(
         found(&before, "call 150").messages.len(),
         2,
         "none is twice"
     );
+
     before.finish();
     drop(before);
+
     let after = Traces::unattended(1, Some(disk.clone()), None, clock).unwrap();
     for second in 100..200 {
         assert_eq!(
@@ -283,20 +300,25 @@ fn calls_are_found_on_disk_by_who_comes_later() {
             "{second}"
         );
     }
+
     let none = after.of(&["call 150"], Moment::from_secs(160), ALWAYS);
     assert!(none.messages.is_empty());
+
     // A file that was cut short is read as far as it goes, and old ones go.
     let file = std::fs::read_dir(&disk.directory).unwrap().next().unwrap();
     let path = file.unwrap().path();
     let octets = std::fs::read(&path).unwrap();
     std::fs::write(&path, &octets[..octets.len() - 10]).unwrap();
+
     assert_eq!(found(&after, "call 100").messages.len(), 2);
     assert!(found(&after, "call 199").messages.is_empty());
+
     let mut tap = after.tap(0);
     let late = Moment::from_secs(4_000_000_000);
     let octets = message("BYE sip:a SIP/2.0", "late", 1);
     pass(&after, &mut tap, late, true, &octets);
     pass(&after, &mut tap, late + AGE, true, &octets);
+
     assert!(!path.exists(), "what is old is removed");
     assert!(found(&after, "call 100").messages.is_empty());
 }

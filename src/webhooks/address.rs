@@ -82,6 +82,7 @@ mod tests {
         ] {
             assert!(is_public(address.parse().unwrap()), "{address}");
         }
+
         for address in [
             "0.0.0.0",
             "10.1.2.3",

@@ -395,6 +395,7 @@ mod tests {
                 retry_after: None,
             })
         };
+
         let again = |_| Outcome::Again(now + Duration::from_secs(5));
         for (answered, outcome, fault) in [
             (answer(200), Outcome::Delivered, None),
@@ -417,6 +418,7 @@ mod tests {
             );
             assert!(fault.is_none_or(|fault| FAILURES.contains(&fault)));
         }
+
         assert_eq!(judge(answer(500), 14, Uuid::nil(), now).0, Outcome::GivenUp);
     }
 }

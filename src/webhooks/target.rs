@@ -132,6 +132,7 @@ mod tests {
     #[test]
     fn what_is_no_receiver_is_refused() {
         use TargetFault::{Credentials, Fragment, NoUrl, Plain, Private};
+
         let long = format!("https://example.com/{}", "a".repeat(MAX_LENGTH));
         for (text, fault) in [
             ("", NoUrl),

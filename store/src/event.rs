@@ -256,6 +256,7 @@ mod tests {
             |kind, subject, at| NewEvent::of(ORG, kind, Uuid::from_u128(subject), &json!({}), at);
         let event = of(EventType::CallEnded, 7, AT);
         assert_eq!(event, of(EventType::CallEnded, 7, AT));
+
         for other in [
             of(EventType::CallStarted, 7, AT),
             of(EventType::CallEnded, 8, AT),
@@ -268,6 +269,7 @@ mod tests {
         ] {
             assert_ne!(event.id, other.id);
         }
+
         assert_eq!(event.id.get_version_num(), 7);
     }
 

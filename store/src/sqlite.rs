@@ -458,6 +458,7 @@ mod tests {
             let sizes: Vec<_> = shoes.iter().map(|shoe| shoe.size).collect();
             assert_eq!(sizes, found, "{after} {below}");
         }
+
         let boot = Shoe {
             size: 44,
             name: "boot".to_owned(),
@@ -465,12 +466,14 @@ mod tests {
         let sql = "SELECT size, name FROM shoes WHERE name = $1";
         assert_eq!(held.one::<Shoe>(sql, &[&"boot"]).unwrap(), boot);
         assert_eq!(held.all::<Shoe>(sql, &[&"sock"]).unwrap(), []);
+
         let counted: (i64, Option<String>) = held
             .one(
                 "SELECT COUNT(*), MIN(colour) FROM shoes WHERE name = $1",
                 &[&"clog"],
             )
             .unwrap();
+
         assert_eq!(counted, (1, None));
     }
 
@@ -502,10 +505,12 @@ mod tests {
         let (mut still, mut moving) =
             (connections.snapshot().unwrap(), connections.read().unwrap());
         assert_eq!((count(&mut still), count(&mut moving)), (2, 2));
+
         writer
             .execute("INSERT INTO shoes VALUES ('sock', 1, NULL)", [])
             .unwrap();
         assert_eq!((count(&mut still), count(&mut moving)), (2, 3));
+
         drop((still, moving));
         for _ in 0..3 {
             assert_eq!(
@@ -520,6 +525,7 @@ mod tests {
     fn what_isnt_committed_is_not_written() {
         let (folder, writer, _) = shop();
         writer.busy_timeout(Duration::ZERO).unwrap();
+
         let access = OpenMode::Writing(Duration::from_millis(10));
         let connections = Arc::new(Connections::new(folder.path().join("shop.db"), access, 1));
         let count = || -> i64 {
@@ -528,6 +534,7 @@ mod tests {
         };
         let sql = "INSERT INTO shoes (size, name) VALUES ($2, $1)";
         let mut left = connections.write().unwrap();
+
         assert_eq!(left.execute(sql, &[&"sock", &1]).unwrap(), 1);
         assert!(
             writer.execute("DELETE FROM shoes", []).is_err(),
@@ -535,11 +542,13 @@ mod tests {
         );
         drop(left);
         assert_eq!(count(), 2);
+
         let mut kept = connections.write().unwrap();
         assert_eq!(kept.execute(sql, &[&"sock", &1]).unwrap(), 1);
         kept.commit().unwrap();
         assert_eq!(count(), 3);
         writer.execute("BEGIN IMMEDIATE", []).unwrap();
+
         assert!(connections.write().is_err(), "another writes");
     }
 

@@ -434,6 +434,7 @@ mod tests {
         let (_folder, threads) = threads((LONG, LONG));
         let shop = |tx: &mut Tx| tx.run("CREATE TABLE shoes (size INTEGER)", &[]);
         write(&threads, shop).await.unwrap();
+
         let insert = |tx: &mut Tx| {
             tx.begin(Mode::Write)?;
             tx.run("INSERT INTO shoes VALUES (40)", &[])
@@ -441,6 +442,7 @@ mod tests {
         let dropped = threads.session().await.unwrap();
         dropped.run(insert).await.unwrap();
         drop(dropped);
+
         let kept = threads.session().await.unwrap();
         for _ in 0..3 {
             kept.run(insert).await.unwrap();
@@ -449,6 +451,7 @@ mod tests {
                 .unwrap_err();
         }
         kept.end(commit).await.unwrap();
+
         let deleted = write(&threads, |tx| tx.run("DELETE FROM shoes", &[])).await;
         assert_eq!(deleted.unwrap(), 3);
         threads.close().await;

@@ -51,6 +51,7 @@ impl Carrier {
             bare: 0,
             options: 0,
         }));
+
         let mut desk = Desk {
             account: Credentials {
                 username: user.to_owned(),
@@ -58,6 +59,7 @@ impl Carrier {
             },
             uses: HashMap::new(),
         };
+
         // A retransmission gets the answer of the request: by the whole of it, which is the same octet by octet.
         let mut answered: HashMap<String, String> = HashMap::new();
         let seen = Arc::clone(&ways);
@@ -74,6 +76,7 @@ impl Carrier {
             answered.insert(request.text(), answer.clone());
             Some(answer)
         });
+
         let address = responder.address;
         Self { address, ways }
     }
@@ -106,6 +109,7 @@ impl Desk {
             "REGISTER" => {}
             _ => return None,
         }
+
         let asked = request
             .header("Expires")
             .and_then(|value| value.parse().ok());
@@ -114,10 +118,12 @@ impl Desk {
             ways.bare += 1;
             return Some(("401 Who is it", self.challenge(false)));
         }
+
         if ways.forgets > 0 {
             ways.forgets -= 1;
             return Some(("401 Again", self.challenge(true)));
         }
+
         if !self.is_proved(request) {
             ways.wrong += 1;
             return Some(("401 No", self.challenge(false)));
@@ -126,12 +132,14 @@ impl Desk {
             return Some(("423 Too Brief", format!("Min-Expires: {}\r\n", ways.least)));
         }
         ways.registered.push((asked, request.text()));
+
         let contact = request.header("Contact")?;
         let lines = if asked == 0 {
             String::new()
         } else {
             format!("Contact: {contact};expires={}\r\n", ways.grants)
         };
+
         Some(("200 OK", lines))
     }
 

@@ -88,5 +88,6 @@ pub fn changed(mut octets: Vec<u8>, changes: &[Change]) -> Vec<u8> {
             }
         }
     }
+
     octets
 }

@@ -148,11 +148,13 @@ fn case(set: &'static str, octets: Vec<u8>, row: &[&str]) -> Case {
     let [name, lexer, rsip, udp, tcp, _why] = row else {
         panic!("{set}: not six cells: {row:?}");
     };
+
     let udp: Vec<u16> = statuses(udp);
     let tcp = match *tcp {
         "same" => (udp.clone(), Stream::Open),
         other => (statuses(other), end_of(other)),
     };
+
     Case {
         set,
         name: (*name).to_owned(),
@@ -220,6 +222,7 @@ fn written_out(text: &[u8]) -> Vec<u8> {
             text = behind;
         }
     }
+
     octets.extend(lines(text));
     octets
 }

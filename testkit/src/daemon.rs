@@ -498,9 +498,11 @@ fn run(folder: &Path, settings: &[(&'static str, String)], arguments: &[&str]) -
         "{arguments:?}: {}\n{stdout}\n{complaint}",
         output.status
     );
+
     if stdout.trim().is_empty() {
         return Value::Null;
     }
+
     serde_json::from_str(stdout.trim())
         .unwrap_or_else(|error| panic!("{arguments:?}: {error}: {stdout}"))
 }

@@ -45,10 +45,12 @@ impl Challenge {
             Some(407) => ("Proxy-Authenticate", "Proxy-Authorization"),
             _ => panic!("no challenge: {}", response.start_line()),
         };
+
         let value = response.header(asked_in).expect("a challenge");
         let mut parts = parts(value);
         let mut part = |name: &str| parts.remove(name);
         let algorithm = part("algorithm").unwrap_or_default();
+
         Self {
             answered_in,
             realm: part("realm").unwrap_or_default(),

@@ -63,6 +63,7 @@ impl Faulty {
                 }
             }
         });
+
         Self {
             address,
             fails,
@@ -136,11 +137,13 @@ fn answer(query: &[u8], table: &[(&'static str, Record)], ttl: u8) -> Option<Vec
         .filter(|(held, _)| *held == name)
         .map(|(_, record)| record)
         .collect();
+
     let found: Vec<Vec<u8>> = of_name
         .iter()
         .filter_map(|record| data(record, kind))
         .collect();
     let status = if of_name.is_empty() { 3 } else { 0 };
+
     let mut out = Vec::from(&query[..2]);
     out.extend([
         0x81,
@@ -154,6 +157,7 @@ fn answer(query: &[u8], table: &[(&'static str, Record)], ttl: u8) -> Option<Vec
         0,
         0,
     ]);
+
     out.extend(question);
     for data in found {
         out.extend([0xc0, 12]); // the name of the question
@@ -162,6 +166,7 @@ fn answer(query: &[u8], table: &[(&'static str, Record)], ttl: u8) -> Option<Vec
         out.extend(u16::try_from(data.len()).ok()?.to_be_bytes());
         out.extend(data);
     }
+
     Some(out)
 }
 

@@ -38,6 +38,7 @@ fn ask(
 ) -> Option<(u16, String)> {
     let mut stream = TcpStream::connect_timeout(&address, LIMIT).ok()?;
     stream.set_read_timeout(Some(LIMIT)).ok()?;
+
     let authorization = key
         .map(|key| format!("Authorization: Bearer {key}\r\n"))
         .unwrap_or_default();
@@ -50,10 +51,12 @@ fn ask(
             body.len()
         )
     };
+
     let request = format!(
         "{method} {path} HTTP/1.1\r\nHost: {address}\r\n{authorization}{lines}{content}Connection: close\r\n\r\n{body}"
     );
     stream.write_all(request.as_bytes()).ok()?;
+
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).ok()?;
     parse(&String::from_utf8(answer).ok()?)

@@ -117,6 +117,7 @@ impl Links {
         if self.open.is_empty() {
             return std::thread::sleep(wait);
         }
+
         let mut at = 0;
         while at < self.open.len() {
             let (is_open, count) = self.open[at].read(wait, &mut self.came);
@@ -151,12 +152,14 @@ impl Link {
                 return (is_open, 0);
             }
         }
+
         let before = came.len();
         while let Some(frame) = self.framer.next_frame().expect("the daemon sends messages") {
             if let Frame::Message(octets) = frame {
                 came.push_back(Message::of(octets));
             }
         }
+
         (true, came.len() - before)
     }
 }

@@ -81,6 +81,7 @@ impl Names {
                 None => named.push_str(word),
             }
         }
+
         named
     }
 }

@@ -113,6 +113,7 @@ impl Pbx {
             Some(401),
             "a first REGISTER is challenged"
         );
+
         let asking = Asking {
             method: "REGISTER",
             uri: &format!("sip:{}", self.daemon),

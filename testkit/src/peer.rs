@@ -351,6 +351,7 @@ impl Peer {
                 }
             }
         }
+
         panic!("no answer to an OPTIONS, but {answers:?}");
     }
 

@@ -57,6 +57,7 @@ impl Responder {
                 }
             }
         });
+
         Self {
             address,
             heard,

@@ -62,10 +62,12 @@ impl Talker {
             dialog,
             cseq: Cell::new(0),
         };
+
         let answer = talker.invite(sdp);
         if answer.status() < Some(300) {
             talker.dialog.accepted(&answer);
         }
+
         talker.acknowledge(&answer);
         (talker, answer)
     }

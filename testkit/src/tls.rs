@@ -156,9 +156,11 @@ fn serving(
         .with_no_client_auth()
         .with_single_cert(chain, key)
         .expect("a certificate");
+
     let (config, serve) = (Arc::new(config), Arc::new(serve));
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let address = listener.local_addr().expect("an address");
+
     std::thread::spawn(move || {
         for socket in listener.incoming().flatten() {
             let (config, serve) = (Arc::clone(&config), Arc::clone(&serve));

@@ -192,6 +192,7 @@ async fn a_deleted_agents_numbers_are_free() {
     let made = house.post("/phone", &tenant.token, anna()).await.with(201);
     let agent = id_of(&made).parse().expect("an id");
     let number = house.number(tenant.org, "+442071838750").await;
+
     done(&house.store, move |tx, now| {
         numbers::assign(tx, tenant.org, agent, &[number.id], now)
     })
@@ -200,9 +201,11 @@ async fn a_deleted_agents_numbers_are_free() {
         .delete(&format!("/phone/{agent}"), &tenant.token)
         .await
         .with(200);
+
     let number = found(&house.store, move |tx| {
         numbers::by_id(tx, tenant.org, number.id)
     })
     .await;
+
     assert_eq!(number.agent_id, None);
 }

@@ -67,15 +67,20 @@ async fn a_key_grants_no_scope_that_it_lacks() {
         made["scopes"].clone()
     };
     assert_eq!(scopes(&tenant.token, json!({})).await, json!(SCOPES));
+
     let default = json!({"name": null, "scopes": null});
     assert_eq!(scopes(&tenant.token, default).await, json!(SCOPES));
+
     let (_, maker) = house.key(tenant.org, &["keys:write", "calls:read"]).await;
     let its_own = json!(["calls:read", "keys:write"]);
     assert_eq!(scopes(&maker, json!({})).await, its_own);
+
     let one = json!({"scopes": ["calls:read"]});
     assert_eq!(scopes(&maker, one).await, json!(["calls:read"]));
+
     let more = json!({"scopes": ["calls:read", "phone:write", "phone:read"]});
     all_lack(&[house.post(KEYS, &maker, more).await], "phone:write");
+
     let (_, reader) = house.key(tenant.org, &["calls:read"]).await;
     let answers = [
         house.post(KEYS, &reader, json!([])).await,

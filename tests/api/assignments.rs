@@ -245,6 +245,7 @@ async fn reading_and_writing_need_their_scopes() {
             .json("PUT", &path("x", "outbound-trunk"), &reader, json!([]))
             .await,
     ];
+
     all_lack(&writing, "phone:write");
     all_lack(
         &[house.get(&path("x", "config"), &writer).await],
@@ -262,6 +263,7 @@ async fn an_agent_answers_thousands_of_numbers() {
         let number = house.number(tenant.org, &format!("+4420718{at:05}")).await;
         ids.push(number.id);
     }
+
     let path = format!("/phone/sip/agents/{agent}/inbound-numbers");
     let put = async |ids: &[uuid::Uuid]| {
         let body = json!({"phone_number_ids": ids});
@@ -271,6 +273,7 @@ async fn an_agent_answers_thousands_of_numbers() {
             .with(200);
         config["inbound_numbers"].as_array().expect("numbers").len()
     };
+
     assert_eq!(put(&ids).await, 1_200);
     assert_eq!(put(&ids[1..]).await, 1_199);
     assert_eq!(put(&ids[..2]).await, 2);

@@ -65,18 +65,22 @@ fn named(row: &Row, home: &Home, answer: &Answer) -> Option<Uuid> {
 fn judge(row: &Row, home: &Home, answer: &Answer, entry: &AuditEntry) {
     let operation = row.operation();
     assert_eq!(entry.actor, actor(row.of), "{operation}: {entry:?}");
+
     let action = format!("{} {}", row.method.to_uppercase(), row.path);
     assert_eq!(entry.action, action);
     assert!(!entry.resource.is_empty(), "{operation}: {entry:?}");
     assert!(entry.request_id.is_some(), "{operation}: {entry:?}");
+
     if let Some(id) = named(row, home, answer) {
         assert_eq!(entry.resource_id, Some(id), "{operation}: {entry:?}");
     }
+
     let org: Uuid = home.ids["orgId"].parse().expect("an id");
     if row.path != "/partner/v1/orgs" {
         assert_eq!(entry.org_id, Some(org), "{operation}: {entry:?}");
     }
     assert!(entry.partner_id.is_some(), "{operation}: {entry:?}");
+
     let body: Value = serde_json::from_str(row.body).unwrap_or_default();
     if let Some(fields) = body.as_object() {
         let mut names: Vec<&str> = fields.keys().map(String::as_str).collect();
@@ -244,8 +248,10 @@ async fn a_request_made_again_and_one_that_is_refused_leave_none() {
     let made = ask(&house, path, &token, "k-1", &body).await.with(201);
     let again = ask(&house, path, &token, "k-1", &body).await.with(201);
     assert_eq!(made, again);
+
     ask(&house, path, &token, "k-2", &body).await.with(409);
     house.post(path, &token, json!({"name": 7})).await.with(400);
+
     let entries = newest(&house, 9).await;
     let new: Vec<_> = entries.iter().filter(|entry| entry.seq > before).collect();
     assert_eq!(new.len(), 1, "{new:?}");

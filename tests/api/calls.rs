@@ -63,6 +63,7 @@ pub(crate) fn bare(call: Uuid, org: Uuid, facts: &Facts) -> Started {
         trunk: None,
         max_concurrent_calls: None,
     };
+
     Started {
         call,
         org,
@@ -243,6 +244,7 @@ async fn filters_narrow_the_list() {
     let house = House::new().await;
     let tenant = house.tenant("Acme").await;
     two_calls(&house, &tenant).await;
+
     let (agent, nobody) = (AGENT, id(0xb));
     for (query, found) in [
         (format!("agent_id={agent}"), vec![2, 1]),
@@ -331,6 +333,7 @@ async fn a_wrong_query_is_400_with_every_fault() {
 async fn a_walk_over_pages_meets_every_call_once() {
     let house = House::new().await;
     let tenant = house.tenant("Acme").await;
+
     // Three of every four share their time, so that the id has to break the tie.
     let facts: Vec<Fact> = (1..=10)
         .flat_map(|call| {
@@ -341,6 +344,7 @@ async fn a_walk_over_pages_meets_every_call_once() {
         })
         .collect();
     house.project(&facts).await;
+
     let mut seen = Vec::new();
     let mut path = "/phone/calls?limit=3&status=completed".to_owned();
     loop {
@@ -363,6 +367,7 @@ async fn a_walk_over_pages_meets_every_call_once() {
             format!("/phone/calls?status=completed&limit=3&cursor={next}")
         };
     }
+
     assert_eq!(seen, (1..=10).rev().collect::<Vec<_>>());
 }
 
@@ -371,6 +376,7 @@ async fn a_cursor_is_good_for_its_filters_alone() {
     let house = House::new().await;
     let tenant = house.tenant("Acme").await;
     two_calls(&house, &tenant).await;
+
     let page = house
         .get("/phone/calls?limit=1&direction=inbound", &tenant.token)
         .await
@@ -383,6 +389,7 @@ async fn a_cursor_is_good_for_its_filters_alone() {
         )
         .await
         .with(400);
+
     assert_eq!(
         body["message"],
         "cursor: was made under other filters; give the same ones, or none"

@@ -137,10 +137,12 @@ async fn a_key_in_use_ends_when_it_is_revoked() {
         tokio::task::spawn_blocking(move || status(address, &token))
     };
     assert_eq!(ask().await.expect("asked"), 200);
+
     done(&house.store, move |tx, _| {
         org_keys::revoke(tx, tenant.org, tenant.key.id, NOW)
     })
     .await;
+
     let refused = async { while ask().await.expect("asked") != 401 {} };
     tokio::time::timeout(Duration::from_secs(20), refused)
         .await

@@ -105,6 +105,7 @@ async fn a_key_is_made_shown_once_used_and_revoked() {
     let fields = format!("form_token={proof}&name=Night+shift&phone%3Aread=on&calls%3Aread=on");
     let made = submit(&house, &format!("{page}/keys"), &cookie, &fields).await;
     assert_eq!(made.status, 200, "{}", made.text);
+
     let (_, rest) = made
         .text
         .split_once("id=\"new-key\" tabindex=\"0\">")
@@ -112,8 +113,10 @@ async fn a_key_is_made_shown_once_used_and_revoked() {
     let key = rest.split('<').next().expect("a text").to_owned();
     house.get("/phone", &key).await.with(200);
     house.get("/api-keys", &key).await.with(403);
+
     let again = visit(&house, &page, &cookie).await;
     assert!(again.text.contains("Night shift") && !again.text.contains(&key));
+
     let id = key.split('.').nth(1).expect("claims");
     let (_, rest) = again
         .text
@@ -123,18 +126,21 @@ async fn a_key_is_made_shown_once_used_and_revoked() {
     let unproven = submit(&house, &path, &cookie, "form_token=x").await;
     assert_eq!(unproven.status, 403, "{id}");
     house.get("/phone", &key).await.with(200);
+
     let revoked = submit(&house, &path, &cookie, &format!("form_token={proof}")).await;
     assert_eq!(
         (revoked.status, revoked.header("Location")),
         (303, Some(&*format!("{page}#keys")))
     );
     house.get("/phone", &key).await.with(401);
+
     assert!(
         !visit(&house, &page, &cookie)
             .await
             .text
             .contains("Night shift")
     );
+
     for fields in [
         format!("form_token={proof}&name=None"),
         format!("form_token={proof}&name=Past&phone%3Aread=on&last_day=2001-01-31"),
@@ -253,6 +259,7 @@ async fn a_session_is_a_credential_of_the_api_until_it_is_over() {
     )
     .await;
     made.with(201);
+
     let stolen = ask(
         &house,
         "POST",
@@ -263,11 +270,13 @@ async fn a_session_is_a_credential_of_the_api_until_it_is_over() {
     )
     .await;
     stolen.with(403);
+
     assert_eq!(visit(&house, "/phone", &cookie).await.with(200)["total"], 1);
     assert_eq!(
         visit(&house, "/phone", "trunkline_session=x").await.status,
         401
     );
+
     let with_key = [("Authorization", "Bearer x")];
     assert_eq!(
         ask(&house, "GET", "/phone", &cookie, &with_key, String::new())
@@ -276,6 +285,7 @@ async fn a_session_is_a_credential_of_the_api_until_it_is_over() {
         401
     );
     assert_eq!(visit(&house, "/partner/v1/orgs", &cookie).await.status, 401);
+
     let out = submit(
         &house,
         "/dashboard/logout",
@@ -283,10 +293,12 @@ async fn a_session_is_a_credential_of_the_api_until_it_is_over() {
         &format!("form_token={proof}"),
     )
     .await;
+
     assert_eq!(out.status, 200);
     assert!(out.header("Set-Cookie").is_some_and(
         |cookie| cookie.starts_with("trunkline_session=; ") && cookie.contains("Max-Age=0")
     ));
+
     for path in ["/phone", &page, "/dashboard"] {
         assert_eq!(visit(&house, path, &cookie).await.status, 401, "{path}");
     }

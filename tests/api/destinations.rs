@@ -37,8 +37,10 @@ async fn a_destination_is_made_shown_changed_and_deleted() {
         .await
         .with(201);
     insta::assert_json_snapshot!("a_destination", masked(made.clone()));
+
     let path = format!("{DESTINATIONS}/{}", id_of(&made));
     assert_eq!(house.get(&path, &tenant.token).await.with(200), made);
+
     pass(60);
     for (change, name, kind, value) in [
         (json!({"name": "SALES"}), "SALES", "phone", "+442071838750"),
@@ -66,8 +68,10 @@ async fn a_destination_is_made_shown_changed_and_deleted() {
         assert_eq!(changed["updated_at"], "2026-01-31T12:01:00.000Z");
         assert_eq!(house.get(&path, &tenant.token).await.with(200), changed);
     }
+
     let gone = house.delete(&path, &tenant.token).await.with(200);
     assert_eq!(gone, json!({"success": true}));
+
     all_absent(
         &[house.get(&path, &tenant.token).await],
         "transfer destination",
@@ -282,6 +286,7 @@ async fn reading_and_writing_need_their_scopes() {
         house.delete(&format!("{agents}/no-id"), &reader).await,
     ];
     all_lack(&writing, "phone:write");
+
     let reading = [
         house.get(DESTINATIONS, &writer).await,
         house.get(&one, &writer).await,
@@ -299,6 +304,7 @@ async fn an_agents_destinations_are_narrowed() {
         let body = json!({"create": body});
         house.post(&path, &tenant.token, body).await.with(201);
     }
+
     for (query, expected) in [
         ("", 2),
         ("?type=sip", 1),
@@ -311,6 +317,7 @@ async fn an_agents_destinations_are_narrowed() {
         let items = page["items"].as_array().expect("items");
         assert_eq!(page["total"], items.len(), "{query}");
     }
+
     let wrong = format!("{path}?type=fax");
     house.get(&wrong, &tenant.token).await.with(400);
 }

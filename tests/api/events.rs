@@ -147,11 +147,13 @@ async fn events_arrive_as_they_happen_and_only_the_orgs_own() {
     let serving = Serving::new("").await;
     let (acme, bolt) = two(&serving).await;
     serving.emit(acme.org, EventType::TrunkLost, 0).await;
+
     let mut ours = serving.open(EVENTS, &acme.token, "").await;
     let mut theirs = serving.open(EVENTS, &bolt.token, "").await;
     serving.emit(acme.org, EventType::TrunkRegistered, 1).await;
     serving.emit(bolt.org, EventType::TrunkLost, 2).await;
     serving.emit(acme.org, EventType::TrunkLost, 3).await;
+
     let first = ours.event().await.expect("an event");
     assert_eq!(
         (first.kind.as_str(), first.number()),
@@ -161,6 +163,7 @@ async fn events_arrive_as_they_happen_and_only_the_orgs_own() {
     assert_eq!(ours.event().await.expect("an event").number(), 3);
     assert_eq!(theirs.event().await.expect("an event").number(), 2);
     serving.server.stop().await;
+
     assert_eq!(ours.event().await, None);
     assert_eq!(theirs.event().await, None);
 }
@@ -174,9 +177,11 @@ async fn a_stream_goes_on_where_it_was_cut() {
         serving.emit(acme.org, EventType::TrunkLost, number).await;
         serving.emit(bolt.org, EventType::TrunkLost, 1_000).await;
     }
+
     let first = stream.event().await.expect("an event");
     assert_eq!(first.number(), 0);
     drop(stream);
+
     let header = format!("Last-Event-ID: {}\r\n", first.id);
     let by_query = format!("{EVENTS}?last_event_id={}", first.id);
     for (path, header) in [(EVENTS, &*header), (&by_query, "")] {
@@ -185,12 +190,14 @@ async fn a_stream_goes_on_where_it_was_cut() {
             assert_eq!(stream.event().await.expect("an event").number(), number);
         }
     }
+
     // The oldest that is kept: asked for, or because the last one seen is kept no longer, or is another's.
     let gone = format!("Last-Event-ID: {}\r\n", Uuid::now_v7());
     for header in ["Last-Event-ID: 0\r\n", &gone] {
         let mut stream = serving.open(EVENTS, &acme.token, header).await;
         assert_eq!(stream.event().await.expect("an event").number(), 0);
     }
+
     let mut stream = serving
         .open(
             EVENTS,
@@ -199,6 +206,7 @@ async fn a_stream_goes_on_where_it_was_cut() {
         )
         .await;
     assert_eq!(stream.event().await.expect("an event").number(), 1_000);
+
     drop(stream);
     serving.server.stop().await;
 }

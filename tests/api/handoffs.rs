@@ -53,6 +53,7 @@ async fn a_handoff_that_is_reported_is_listed() {
     let made = house.post(EVENTS, &tenant.token, reported).await.with(201);
     insta::assert_json_snapshot!("a_handoff_with_everything", made);
     pass(1);
+
     let least = house
         .post(
             EVENTS,
@@ -61,6 +62,7 @@ async fn a_handoff_that_is_reported_is_listed() {
         )
         .await;
     insta::assert_json_snapshot!("a_handoff_with_its_defaults", least.with(201));
+
     let page = house.get(EVENTS, &tenant.token).await.with(200);
     assert_eq!(
         page,
@@ -133,6 +135,7 @@ async fn walk_of(house: &House, tenant: &Tenant, query: &str) -> Vec<String> {
 async fn dates_are_inclusive_and_dates_alone_are_whole_days() {
     let house = House::new().await;
     let tenant = house.tenant("Acme").await;
+
     // 12:00:00, and 12:00:01 of 31 January; then 12:00:02 of 1 February.
     record(&house, &tenant, &["a", "b"], &[]).await;
     pass(24 * 3600);
@@ -207,6 +210,7 @@ async fn a_wrong_query_is_400_with_every_fault() {
         let refused = house.get(&format!("{EVENTS}?{query}"), &tenant.token).await;
         assert_eq!(refused.with(400)["message"], message, "{query}");
     }
+
     insta::assert_json_snapshot!(
         house
             .get(&format!("{EVENTS}?reason=bored"), &tenant.token)

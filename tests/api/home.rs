@@ -129,6 +129,7 @@ impl Row {
                 .and_then(|part| part.strip_suffix('}'));
             parameter.map_or_else(|| part.to_owned(), |name| id(name).replace('+', "%2B"))
         });
+
         let path = path.collect::<Vec<_>>().join("/");
         let mut request = Request::builder()
             .method(&*self.method.to_uppercase())
@@ -136,14 +137,17 @@ impl Row {
         if let Some((name, value)) = &asker.header {
             request = request.header(*name, value);
         }
+
         let content_type = if [Of::Page, Of::Visit].contains(&self.of) {
             "application/x-www-form-urlencoded"
         } else {
             "application/json"
         };
+
         if !self.body.is_empty() {
             request = request.header("Content-Type", content_type);
         }
+
         house
             .send(request.body(Body::from(self.body(home, asker))))
             .await

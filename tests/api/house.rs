@@ -97,6 +97,7 @@ impl House {
         } else {
             "\n[limits]\nrequests_per_minute = 1000000\npartner_requests_per_minute = 1000000\nlogin_links_per_minute = 1000000\n"
         };
+
         let sources = Sources {
             file: Some(("house.toml".into(), format!("{toml}{limits}"))),
             ..Sources::default()
@@ -108,12 +109,14 @@ impl House {
             master_key: Some("the tests' own master key, long enough".to_owned().into()),
             max_connections: 4,
         };
+
         let store = Store::open(&options, NOW).await.expect("a new store opens");
         let defaults = Defaults {
             realm: config.sip.realm().into(),
             runtime: Runtime::Echo,
             addresses: Default::default(),
         };
+
         let directory = Directory::start(store.clone(), defaults, now)
             .await
             .expect("the store is read");
@@ -128,6 +131,7 @@ impl House {
             clock: now,
             monotonic: now,
         });
+
         let router = api::router(api.clone());
         Self {
             ground,
@@ -309,6 +313,7 @@ impl House {
             .expect("a router always answers");
         let (parts, body) = response.into_parts();
         let content_type = parts.headers.get("Content-Type");
+
         // What has no end isn't waited for.
         let octets = match content_type.is_some_and(|kind| kind == "text/event-stream") {
             true => Bytes::new(),
@@ -352,6 +357,7 @@ pub(crate) fn masked(mut body: Value) -> Value {
         };
         places.into_iter().find(is_id)
     }
+
     fn mask(value: &mut Value, seen: &mut HashMap<String, usize>) {
         match value {
             Value::String(text) => {
@@ -366,6 +372,7 @@ pub(crate) fn masked(mut body: Value) -> Value {
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
     }
+
     mask(&mut body, &mut HashMap::new());
     body
 }

@@ -42,14 +42,17 @@ async fn the_same_request_again_is_answered_the_same() {
     first.with(201);
     assert!(!is_replay(&first));
     pass(24 * 3600 - 1);
+
     let again = ask(&house, DESTINATIONS, &tenant.token, "k", &sales()).await;
     assert!(is_replay(&again));
     assert_eq!((again.status, &again.text), (201, &first.text));
     assert_eq!(again.header("Content-Type"), Some("application/json"));
     assert_ne!(again.header("X-Request-Id"), first.header("X-Request-Id"));
     assert_eq!(destinations(&house, &tenant).await, 1);
+
     // A day later it is a new request: the name is taken.
     pass(1);
+
     let late = ask(&house, DESTINATIONS, &tenant.token, "k", &sales()).await;
     late.with(409);
     assert!(!is_replay(&late));
@@ -158,6 +161,7 @@ async fn a_key_that_is_none_is_a_fault_of_the_request() {
         let answer = ask(&house, DESTINATIONS, &tenant.token, key, &sales()).await;
         assert_eq!(answer.with(400)["message"], expected, "{key}");
     }
+
     ask(
         &house,
         DESTINATIONS,
@@ -167,10 +171,12 @@ async fn a_key_that_is_none_is_a_fault_of_the_request() {
     )
     .await
     .with(201);
+
     let (_, reader) = house.key(tenant.org, &["phone:read"]).await;
     ask(&house, DESTINATIONS, &reader, "", &sales())
         .await
         .with(403);
+
     let twice = Request::post(DESTINATIONS)
         .header("Authorization", format!("Bearer {}", tenant.token))
         .header("Idempotency-Key", "a")

@@ -41,12 +41,14 @@ fn shown(mut trunk: Value) -> Value {
     {
         trunk["auth_username"] = json!("<username>");
     }
+
     if trunk["auth_password"]
         .as_str()
         .is_some_and(|password| letters(password, 28))
     {
         trunk["auth_password"] = json!("<password>");
     }
+
     masked(trunk)
 }
 
@@ -228,11 +230,13 @@ async fn every_fault_is_named() {
     let house = house().await;
     let tenant = tenant(&house).await;
     house.post(TRUNK, &tenant.token, json!({})).await.with(201);
+
     let wrong = json!({
         "name": "", "krisp_enabled": null, "allowed_addresses": ["10.0.0.0/33", "pbx"], "default_country": "gb",
         "refer_to_format": "mailto", "refer_host": "a b", "refer_headers_in_uri": 1, "bridge_when_refer_fails": "no",
         "max_concurrent_calls": 0, "auth_password": "mine",
     });
+
     let refused = house.patch(TRUNK, &tenant.token, wrong).await;
     insta::assert_json_snapshot!(refused.with(400));
     for path in ["sync", "rotate-credentials"] {
@@ -285,6 +289,7 @@ async fn reading_and_writing_need_their_scopes() {
             .post(&format!("{TRUNK}/rotate-credentials"), &reader, json!([]))
             .await,
     ];
+
     all_lack(&writing, "phone:write");
     all_lack(&[house.get(TRUNK, &writer).await], "phone:read");
 }

@@ -56,13 +56,16 @@ async fn the_set_shows_public_keys_alone() {
         .send(Request::get(PATH).body(Body::empty()))
         .await
         .with(200);
+
     assert_eq!(
         set["keys"][0]["kid"],
         house.store.keyring().signing_key().id()
     );
+
     for random in ["kid", "x"] {
         set["keys"][0][random] = "<random>".into();
     }
+
     insta::assert_json_snapshot!(set);
     house
         .send(Request::get(format!("{PATH}?x=1")).body(Body::empty()))

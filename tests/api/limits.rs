@@ -84,6 +84,7 @@ async fn the_limit_is_judged_before_scope_path_and_body() {
     let refused = house.post("/phone/numbers", &narrow, json!([])).await;
     refused.with(403);
     assert_eq!(refused.header("RateLimit"), Some("\"org\";r=2;t=60"));
+
     house
         .get("/phone/calls/no-id", &tenant.token)
         .await
@@ -135,6 +136,7 @@ async fn it_is_written_down_when_a_key_was_used_last() {
         .last_used_at
     };
     assert_eq!(used().await, None);
+
     house.get("/phone/calls", &tenant.token).await.with(200);
     pass(5);
     house
@@ -143,5 +145,6 @@ async fn it_is_written_down_when_a_key_was_used_last() {
         .with(404);
     assert_eq!(used().await, Some(now()));
     pass(5);
+
     assert_eq!(used().await, Some(NOW + std::time::Duration::from_secs(5)));
 }

@@ -96,13 +96,16 @@ async fn the_document_is_the_snapshot() {
         .send(Request::get("/openapi.json").body(Body::empty()))
         .await;
     assert_eq!(served.header("Content-Type"), Some("application/json"));
+
     let document = document();
     assert_eq!(served.with(200), document);
+
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(SNAPSHOT);
     let text = format!("{document:#}\n");
     if std::env::var_os("UPDATE_OPENAPI").is_some() {
         std::fs::write(&path, &text).expect("the snapshot is written");
     }
+
     let snapshot = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(
         snapshot == text,
@@ -115,6 +118,7 @@ fn every_operation_says_who_may_ask_and_what_may_come() {
     let document = document();
     assert_eq!(document["openapi"], "3.1.0");
     assert_eq!(document["info"]["version"], "1.0-beta");
+
     let mut ids = BTreeSet::new();
     for (path, methods) in document["paths"].as_object().expect("paths") {
         for (method, operation) in methods.as_object().expect("methods") {
@@ -170,17 +174,20 @@ async fn the_page_shows_every_operation_and_loads_nothing() {
         page.header("Content-Type"),
         Some("text/html; charset=utf-8")
     );
+
     for methods in document()["paths"].as_object().expect("paths").values() {
         for operation in methods.as_object().expect("methods").values() {
             let id = operation["operationId"].as_str().expect("an id");
             assert!(page.text.contains(&format!("id=\"{id}\"")), "{id}");
         }
     }
+
     for loading in [
         "<script", "<link", "<img", "src=", "url(", "http://", "https://",
     ] {
         assert!(!page.text.contains(loading), "{loading}");
     }
+
     let policy = page.header("Content-Security-Policy").expect("a policy");
     assert!(policy.starts_with("default-src 'none'"), "{policy}");
 }
@@ -242,8 +249,10 @@ fn schemas_have_plain_names_and_words_are_enumerations() {
         }
         assert!(schema["additionalProperties"].is_null(), "{name} is closed");
     }
+
     assert_eq!(schemas["CallStatus"]["enum"][0], "queued");
     assert_eq!(document["servers"][0]["url"], "/");
+
     let ended = &document["webhooks"]["call.ended"]["post"]["requestBody"];
     let schema = &ended["content"]["application/json"]["schema"];
     assert_eq!(schema["$ref"], "#/components/schemas/CallEvent");

@@ -181,6 +181,7 @@ async fn a_trunk_in_use_is_not_deleted() {
         .await;
         agents.push(agent);
     }
+
     let path = format!("{TRUNKS}/{trunk}");
     let refused = house.delete(&path, &tenant.token).await.with(409);
     assert_eq!(
@@ -190,6 +191,7 @@ async fn a_trunk_in_use_is_not_deleted() {
             agents[0], agents[1]
         )
     );
+
     for agent in agents {
         let (org, at) = (tenant.org, now());
         done(&house.store, move |tx, _| {
@@ -197,6 +199,7 @@ async fn a_trunk_in_use_is_not_deleted() {
         })
         .await;
     }
+
     house.delete(&path, &tenant.token).await.with(200);
 }
 

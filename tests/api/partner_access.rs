@@ -167,6 +167,7 @@ async fn an_allow_list_is_held_against_the_clients_address() {
             "{name}"
         );
     }
+
     let refused = from(&house, &closed.key, "192.0.2.1", None).await;
     insta::assert_json_snapshot!("an_address_not_on_the_list", refused.with(403));
 }

@@ -79,6 +79,7 @@ async fn answer(
         }
         request.extend_from_slice(&octets[..read]);
     }
+
     let request = String::from_utf8(request).expect("text");
     log.lock().expect("nobody panics").push(request.clone());
     match platform {

@@ -251,11 +251,13 @@ async fn a_login_link_is_good_for_a_quarter_of_an_hour() {
     let token = url
         .strip_prefix("https://dashboard.example/partner-login?token=")
         .expect(url);
+
     assert_eq!(token.len(), 43, "256 bits: {token}");
     assert_eq!(
         made,
         json!({"url": url, "expires_at": "2026-01-31T12:15:00.000Z"})
     );
+
     let again = link(&house, &partner, &org, json!({"email": "ann@example.com"}))
         .await
         .with(201);

@@ -74,8 +74,10 @@ async fn an_external_id_is_unique_within_a_partner() {
     let made = org(&house, &ours, body.clone()).await;
     let again = house.post(ORGS, &ours.key, body.clone()).await;
     insta::assert_json_snapshot!("an_external_id_twice", again.with(409));
+
     let other = org(&house, &theirs, body).await;
     assert_ne!(made["id"], other["id"]);
+
     for (partner, expected) in [(&ours, &made), (&theirs, &other)] {
         let found = house
             .get(&format!("{ORGS}/by-external-id/7"), &partner.key)
@@ -84,6 +86,7 @@ async fn an_external_id_is_unique_within_a_partner() {
         assert_eq!(found["id"], expected["id"]);
         assert_eq!(house.get(ORGS, &partner.key).await.with(200)["total"], 1);
     }
+
     // No id is as good as another.
     for body in [
         json!({"name": "B", "external_id": null}),
@@ -91,6 +94,7 @@ async fn an_external_id_is_unique_within_a_partner() {
     ] {
         org(&house, &ours, body).await;
     }
+
     assert_eq!(house.get(ORGS, &ours.key).await.with(200)["total"], 3);
 }
 
@@ -99,6 +103,7 @@ async fn an_external_id_of_nobody_or_another_partner_is_404() {
     let house = House::new().await;
     let (ours, theirs) = (house.reseller("Ours").await, house.reseller("Theirs").await);
     org(&house, &theirs, json!({"name": "A", "external_id": "7"})).await;
+
     let absent = house
         .get(&format!("{ORGS}/by-external-id/7"), &ours.key)
         .await;
@@ -109,6 +114,7 @@ async fn an_external_id_of_nobody_or_another_partner_is_404() {
             .await
             .with(404);
     }
+
     house
         .get(&format!("{ORGS}/by-external-id/7?x=1"), &ours.key)
         .await

@@ -105,6 +105,7 @@ async fn asked(house: &House, statements: &Statements) -> BTreeSet<String> {
             narrowed(house, row.path, &home).await;
         }
     }
+
     house.api.write_uses().await;
     statements.take()
 }
@@ -124,6 +125,7 @@ async fn narrowed(house: &House, path: &str, home: &Home) {
         "/webhooks/{webhook_id}/deliveries" => &["state=pending"],
         _ => &[],
     };
+
     let path = home.filled(path);
     for query in queries {
         let answer = home.get(house, &format!("{path}?{query}")).await;
@@ -209,6 +211,7 @@ async fn judge(ground: Ground, statements: &Statements) {
         let set = sqlx::raw_sql(plain).execute(connection).await;
         set.expect("settings");
     }
+
     let mut faults = Vec::new();
     let mut planned = 0;
     for statement in asked.iter().filter(|statement| is_planned(statement)) {
@@ -222,6 +225,7 @@ async fn judge(ground: Ground, statements: &Statements) {
             }
         }
     }
+
     assert!(faults.is_empty(), "{}", faults.join("\n"));
     assert!(planned > 100, "only {planned} statements were run");
 }

@@ -99,6 +99,7 @@ impl Receiver {
             manner: Arc::new(Mutex::new(manner)),
             got: Arc::default(),
         };
+
         let (manner, got) = (Arc::clone(&receiver.manner), Arc::clone(&receiver.got));
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -151,8 +152,10 @@ async fn receive(
         tokio::time::sleep(Duration::from_secs(60)).await;
         return Ok(());
     }
+
     let mut line = String::new();
     stream.read_line(&mut line).await?;
+
     let path = line.split(' ').nth(1).unwrap_or_default().to_owned();
     let mut headers = BTreeMap::new();
     loop {
@@ -163,9 +166,11 @@ async fn receive(
         };
         headers.insert(name.to_ascii_lowercase(), value.to_owned());
     }
+
     let length = headers["content-length"].parse().expect("a length");
     let mut body = vec![0; length];
     stream.read_exact(&mut body).await?;
+
     let body = String::from_utf8(body).expect("text");
     let request = Got {
         path,
@@ -173,6 +178,7 @@ async fn receive(
         body,
     };
     got.lock().expect("unpoisoned").push(request);
+
     let manner = *manner.lock().expect("unpoisoned");
     let answer = match manner {
         Manner::Status(status) => format!("HTTP/1.1 {status} X\r\nContent-Length: 0\r\n\r\n"),
@@ -206,6 +212,7 @@ async fn receive(
             }
         }
     };
+
     stream.write_all(answer.as_bytes()).await?;
     stream.flush().await
 }

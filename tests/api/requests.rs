@@ -63,6 +63,7 @@ async fn ids_and_times_have_one_form() {
         (7, id)
     );
     assert_eq!(made["created_at"], "2026-01-31T12:00:00.000Z");
+
     let absent = house.get("/phone/x", &tenant.token).await;
     for (name, given, status) in [
         ("as written", id.to_owned(), 200),

@@ -21,6 +21,7 @@ async fn call(house: &House, tenant: &Tenant, id: u128, dialled: &str) {
         runtime: Runtime::Echo,
         addresses: Default::default(),
     };
+
     let directory = Directory::start(house.store.clone(), defaults, now).await;
     let view = directory.expect("the store is read").load();
     let facts = Facts {
@@ -28,11 +29,13 @@ async fn call(house: &House, tenant: &Tenant, id: u128, dialled: &str) {
         from_user: Some("+441632960001".to_owned()),
         ..Facts::default()
     };
+
     let decision = decide(
         &facts,
         &view.org(tenant.org).expect("the org").routing,
         &|_| false,
     );
+
     let at = NOW - std::time::Duration::from_secs(60);
     let call = Uuid::from_u128(id);
     let started = Fact::Started(arc(Started {
@@ -61,6 +64,7 @@ async fn call(house: &House, tenant: &Tenant, id: u128, dialled: &str) {
             manner: PeerTraits::default(),
         })),
     }));
+
     let ended = Fact::Ended(Box::new(Ended {
         call,
         org: tenant.org,
@@ -84,16 +88,19 @@ async fn two_agents(house: &House, tenant: &Tenant) -> (Uuid, Uuid) {
         numbers::assign(tx, org, sales, &[number.id], now)
     })
     .await;
+
     let front = house.number(tenant.org, "+493055555555").await;
     done(&house.store, move |tx, now| {
         numbers::assign(tx, org, reception, &[front.id], now)
     })
     .await;
+
     let trunk = json!({"phone_numbers": ["+493055555555"]});
     let made = house
         .post("/phone/sip/inbound-trunk", &tenant.token, trunk)
         .await;
     made.with(201);
+
     // The directory is asked once it has caught up.
     let question = json!({"to": "+493012345678"});
     house

@@ -38,6 +38,7 @@ async fn up(house: &House, tenant: &Tenant, agent: Uuid, contact: Option<Uuid>) 
         metadata: None,
         asked: None,
     }));
+
     let (call, org) = (CALL, tenant.org);
     let mut facts = vec![started];
     facts.extend(contact.map(|contact| Fact::Contact { call, org, contact }));
@@ -114,6 +115,7 @@ async fn an_org_sees_all_but_what_the_actions_need_also_when_the_call_is_over() 
     let contact = contact(&house, &tenant).await;
     up(&house, &tenant, agent, Some(contact)).await;
     end(&house, &tenant).await;
+
     let shown = house.get(&path(SESSION), &tenant.token).await.with(200);
     assert_eq!(shown["status"], "completed");
     assert_eq!(
@@ -122,10 +124,12 @@ async fn an_org_sees_all_but_what_the_actions_need_also_when_the_call_is_over() 
     );
     assert_eq!(shown["contact"]["name"], "Ada");
     assert_eq!(shown["contact"].get("http_action_overrides"), None);
+
     house
         .delete(&format!("/phone/{agent}"), &tenant.token)
         .await
         .with(200);
+
     let shown = house.get(&path(SESSION), &tenant.token).await.with(200);
     assert_eq!(
         (&shown["agent"], &shown["destinations"]),

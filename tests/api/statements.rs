@@ -35,6 +35,7 @@ fn every_statement_has_its_tests() {
             named += 1;
         }
     }
+
     assert!(named > 180, "the table has lost rows: {named}");
 }
 

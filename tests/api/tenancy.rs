@@ -59,9 +59,11 @@ const ALL: [Who; 8] = [
 /// The matrix. `None`: it may, and is judged as the owner is.
 fn expected(of: Of, who: Who) -> Option<Expected> {
     use Expected::{ItsOwn, Status};
+
     let keys = [Who::OtherOrg, Who::ItsKey];
     let partners = [Who::OtherPartner, Who::ItsPartner];
     let sessions = [Who::OtherSession, Who::ItsSession];
+
     Some(match (of, who) {
         (Of::Anyone, _)
         | (Of::Org | Of::Own | Of::Stream, Who::ItsKey)

@@ -18,6 +18,7 @@ async fn the_operators_voices_are_listed_in_his_order() {
     let house = House::with(VOICES).await;
     let tenant = house.tenant("Acme").await;
     insta::assert_json_snapshot!(house.get("/phone/voices", &tenant.token).await.with(200));
+
     let first = house
         .get("/phone/voices?limit=2", &tenant.token)
         .await
@@ -30,6 +31,7 @@ async fn the_operators_voices_are_listed_in_his_order() {
         )
         .await
         .with(200);
+
     assert_eq!(
         (&first["items"][1]["id"], &second["items"][0]["id"]),
         (&json!("basso"), &json!("plain"))
@@ -38,6 +40,7 @@ async fn the_operators_voices_are_listed_in_his_order() {
         (&second["next"], &second["total"]),
         (&json!(null), &json!(3))
     );
+
     for (language, expected) in [("en", json!(["nova"])), ("de", json!([]))] {
         let path = format!("/phone/voices?language={language}");
         let page = house.get(&path, &tenant.token).await.with(200);

@@ -91,6 +91,7 @@ async fn webhooks_are_made_changed_and_deleted() {
         "description": "CRM",
         "types": ["call.ended", "call.started", "call.ended"],
     });
+
     let mut made = house.post(WEBHOOKS, &tenant.token, new).await.with(201);
     let secret = made["secret"].take();
     assert!(
@@ -99,6 +100,7 @@ async fn webhooks_are_made_changed_and_deleted() {
             .is_some_and(|secret| secret.starts_with("whsec_") && secret.len() == 50)
     );
     insta::assert_json_snapshot!("a_webhook", masked(made.clone()));
+
     let path = format!("{WEBHOOKS}/{}", id_of(&made));
     let shown = house.get(&path, &tenant.token).await;
     assert!(!shown.text.contains("whsec_"), "{}", shown.text);
@@ -107,6 +109,7 @@ async fn webhooks_are_made_changed_and_deleted() {
         json!(["call.started", "call.ended"])
     );
     pass(1);
+
     let change = json!({"types": [], "enabled": false, "description": null});
     let changed = house.patch(&path, &tenant.token, change).await.with(200);
     assert_eq!(
@@ -119,21 +122,26 @@ async fn webhooks_are_made_changed_and_deleted() {
         (&made["url"], &json!([]), &json!(false), &Value::Null)
     );
     assert_eq!(changed["updated_at"], "2026-01-31T12:00:01.000Z");
+
     let rotated = house
         .post(&format!("{path}/rotate-secret"), &tenant.token, json!({}))
         .await
         .with(200);
+
     assert_ne!(rotated["secret"], secret);
     assert_eq!(rotated["old_secret_expires_at"], "2026-02-01T12:00:01.000Z");
+
     for turn in 1..20 {
         let new = json!({"url": format!("https://example.com/{turn}")});
         house.post(WEBHOOKS, &tenant.token, new).await.with(201);
     }
+
     let one_more = json!({"url": "https://example.com/"});
     let refused = house
         .post(WEBHOOKS, &tenant.token, one_more)
         .await
         .with(409);
+
     assert_eq!(
         refused["message"],
         "The org may have 20 webhooks, and has them already"
@@ -142,6 +150,7 @@ async fn webhooks_are_made_changed_and_deleted() {
         walk(&house, WEBHOOKS, &tenant.token, 7, "id").await.len(),
         20
     );
+
     let deleted = house.delete(&path, &tenant.token).await.with(200);
     assert_eq!(deleted, json!({"success": true}));
     all_absent(&[house.get(&path, &tenant.token).await], "webhook");
@@ -328,6 +337,7 @@ async fn an_hour_of_500_loses_nothing_and_sends_no_other_body_under_an_id() {
     }
     assert!(attempts > 120, "{attempts}");
     receiver.behave(Manner::Status(200));
+
     let mut delivered = HashSet::new();
     for _ in 0..240 {
         office.deliver().await;
@@ -337,11 +347,13 @@ async fn an_hour_of_500_loses_nothing_and_sends_no_other_body_under_an_id() {
         pass(60);
     }
     assert_eq!((delivered.len(), check(Vec::new()).1), (30, 30));
+
     let page = office
         .get(&format!("{webhook}/deliveries?state=delivered"))
         .await;
     assert_eq!(page["total"], 30);
     pass(7 * 86_400);
+
     assert_eq!(office.deliver().await, 0, "what was delivered is sent once");
 }
 
@@ -520,12 +532,15 @@ async fn private_addresses_are_refused_when_they_are_used() {
     office.emit(1).await;
     assert_eq!(strict.deliver_due().await.expect("attempted"), 1);
     let token = &office.tenant.token;
+
     // What is no address as it is written passes, and is seen through when it is resolved.
     let by_name = json!({"url": format!("https://127.1:{}/", receiver.address.port())});
     office.house.patch(&webhook, token, by_name).await.with(200);
     pass(3600);
+
     assert_eq!(strict.deliver_due().await.expect("attempted"), 1);
     assert_eq!(receiver.take(), []);
+
     let log = office.delivery(&webhook).await["log"].clone();
     for attempt in log.as_array().expect("a log") {
         assert_eq!(attempt["fault"], "private_address", "{attempt}");
@@ -541,6 +556,7 @@ async fn what_one_node_holds_no_other_sends_until_it_is_given_up_for_dead() {
     for number in 0..3 {
         office.emit(number).await;
     }
+
     let at = now();
     let webhook = found(&office.house.store, move |tx| deliveries::due(tx, at))
         .await
@@ -552,12 +568,14 @@ async fn what_one_node_holds_no_other_sends_until_it_is_given_up_for_dead() {
         .store
         .write(move |tx| deliveries::lease(tx, webhook.id, "node 9", 2, lease, at))
         .await;
+
     assert_eq!(held.expect("held").len(), 2);
     assert_eq!(office.deliver().await, 1);
     pass(89);
     assert_eq!(office.deliver().await, 0);
     pass(1);
     assert_eq!(office.deliver().await, 2);
+
     let got = receiver.take();
     let ids: HashSet<_> = got.iter().map(Got::id).collect();
     assert_eq!((got.len(), ids.len()), (3, 3));

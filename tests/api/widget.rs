@@ -61,10 +61,12 @@ async fn a_visitor_gets_a_token_that_shows_who_it_is() {
     let tenant = house.tenant("Acme").await;
     let mut body = everything();
     body["external_id"] = json!("crm/7");
+
     let answer = house.post(BY_ID, &tenant.token, body).await;
     let id = contact_of(&answer);
     let me = house.get("/widget/me", &token_of(&answer)).await;
     insta::assert_json_snapshot!("a_contact_by_its_token", masked(me.with(200)));
+
     let contact = stored(&house, &tenant, id).await;
     let kept = json!([
         contact.mcp_access,
@@ -137,15 +139,19 @@ async fn an_external_id_finds_its_contact_whatever_the_addresses() {
     let first = authenticate(&house, &tenant, BY_ID, with("1")).await;
     let second = authenticate(&house, &tenant, BY_ID, with("2")).await;
     assert_eq!(HashSet::from([plain, first, second]).len(), 3);
+
     let moved = json!({"external_id": "1", "email": "bob@example.com", "phone": null});
     assert_eq!(authenticate(&house, &tenant, BY_ID, moved).await, first);
+
     let bare = json!({"external_id": "1"});
     assert_eq!(authenticate(&house, &tenant, BY_ID, bare).await, first);
+
     let contact = stored(&house, &tenant, first).await;
     assert_eq!(
         (contact.email.as_deref(), contact.phone),
         (Some("bob@example.com"), None)
     );
+
     // The id is compared as it is.
     let spaced = json!({"external_id": " 1"});
     assert_ne!(authenticate(&house, &tenant, BY_ID, spaced).await, first);
@@ -184,8 +190,10 @@ async fn an_email_address_is_found_whatever_its_case() {
     )
     .await;
     pass(1);
+
     let again = json!({"email": "aNN@example.COM", "phone": "+442071838751"});
     assert_eq!(authenticate(&house, &tenant, PLAIN, again).await, first);
+
     let contact = stored(&house, &tenant, first).await;
     assert_eq!(contact.email.as_deref(), Some("aNN@example.COM"));
     assert_eq!(contact.phone.as_deref(), Some("+442071838751"));
@@ -263,11 +271,13 @@ async fn absent_stays_null_clears_and_a_value_replaces() {
     pass(1);
     authenticate(&house, &tenant, BY_ID, with(json!({}))).await;
     assert_eq!(stored(&house, &tenant, id).await, first);
+
     let mut cleared = everything();
     for value in cleared.as_object_mut().expect("an object").values_mut() {
         *value = Value::Null;
     }
     authenticate(&house, &tenant, BY_ID, with(cleared)).await;
+
     let contact = stored(&house, &tenant, id).await;
     let blank = Contact {
         email: None,
@@ -283,6 +293,7 @@ async fn absent_stays_null_clears_and_a_value_replaces() {
         ..first
     };
     assert_eq!(contact, blank);
+
     authenticate(
         &house,
         &tenant,
@@ -290,6 +301,7 @@ async fn absent_stays_null_clears_and_a_value_replaces() {
         with(json!({"customData": {"a": 1}})),
     )
     .await;
+
     authenticate(
         &house,
         &tenant,
@@ -297,6 +309,7 @@ async fn absent_stays_null_clears_and_a_value_replaces() {
         with(json!({"customData": {"b": 2}})),
     )
     .await;
+
     let contact = stored(&house, &tenant, id).await;
     assert_eq!(
         json!(contact.custom_data),

@@ -203,6 +203,7 @@ fn an_outbound_call_tells_its_attempts_at_the_carriers_addresses() {
         ("one.carrier.test", local.clone()),
         ("two.carrier.test", local),
     ]);
+
     let house = House::new().set("TRUNKLINE__SIP__NAMESERVERS", &names.to_string());
     let daemon = house.serve();
     give_trunk(
@@ -211,8 +212,10 @@ fn an_outbound_call_tells_its_attempts_at_the_carriers_addresses() {
         &json!({"host": "carrier.test", "port": null}),
     );
     order(&daemon, &json!({}));
+
     let record = daemon.record();
     assert_eq!(record["status"], "busy", "{record}");
+
     let routing = daemon.routing(&record);
     assert_eq!(
         outcomes(&routing),

@@ -313,16 +313,19 @@ impl Network {
             let prefix = family.prefix;
             format!("ip address replace {address}/{prefix} dev {device} {nodad}\n")
         };
+
         let forwarding = match family.daemon {
             IpAddr::V4(_) => "ipv4/ip_forward",
             IpAddr::V6(_) => "ipv6/conf/all/forwarding",
         };
+
         self.in_router(&format!(
             "{}{}echo 1 > /proc/sys/net/{forwarding}",
             add(family.router, "wan"),
             add(family.gateway, "lan")
         ));
         inside(self.outside.0.id(), &add(family.daemon, "eth0"));
+
         let route = format!("ip route replace default via {}", family.gateway);
         inside(
             self.pbx.0.id(),

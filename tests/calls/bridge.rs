@@ -113,6 +113,7 @@ fn an_anonymous_caller_makes_no_contact() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let (daemon, runtime) = daemon();
     let agent = runtime.play("runtime_answers");
     daemon
@@ -120,6 +121,7 @@ fn an_anonymous_caller_makes_no_contact() {
         .with_header("Privacy: id")
         .play("caller_hangs_up")
         .finish();
+
     let agent = agent.finish();
     assert_eq!(
         agent.request("INVITE").header("X-PLATFORM-CONTACT-ID"),

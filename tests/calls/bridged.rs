@@ -209,6 +209,7 @@ fn a_call_that_waits_goes_on_with_the_destination() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let (daemon, carrier, runtime) = spoken_for(&json!({}));
     let agent = runtime.takes(&[Turned("recvonly"), ByeComes]);
     let sales = carrier.play("runtime_answers");
@@ -219,15 +220,19 @@ fn a_call_that_waits_goes_on_with_the_destination() {
     let has_waited = || (agent.so_far().requests("ACK").len() >= 2).then_some(());
     let limit = trunkline_testkit::Deadline::after(std::time::Duration::from_secs(20));
     assert!(limit.poll(has_waited).is_some(), "{}", agent.so_far());
+
     transfer(&daemon, &call);
     sales.wait_for("ACK");
     transferred(&daemon, &call, "completed");
     daemon.hang_up(&call);
+
     let (pbx, sales) = (pbx.finish(), sales.finish());
     agent.finish();
+
     let offer = sales.request("INVITE").body().to_owned();
     assert!(offer.contains("a=sendrecv"), "{sales}");
     assert!(!offer.contains("a=sendonly"), "{sales}");
+
     let said = "a=x-answered:by the runtime";
     let last = pbx.requests("INVITE").pop().expect("a re-INVITE");
     assert!(last.body().contains(said), "{pbx}");
@@ -239,6 +244,7 @@ fn a_caller_who_moves_while_the_destination_rings_is_heard_where_it_is() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let carrier = Runtime::new();
     let daemon = daemon(carrier);
     let sales = carrier.takes(&[Rings(3000), Turned("sendrecv"), ByeComes]);
@@ -249,15 +255,18 @@ fn a_caller_who_moves_while_the_destination_rings_is_heard_where_it_is() {
     let call = daemon.answered_call();
     transfer(&daemon, &call);
     transferred(&daemon, &call, "completed");
+
     let told = || (sales.so_far().requests("ACK").len() >= 2).then_some(());
     let limit = trunkline_testkit::Deadline::after(std::time::Duration::from_secs(20));
     assert!(limit.poll(told).is_some(), "{}", sales.so_far());
     daemon.hang_up(&call);
+
     let (_, sales) = (pbx.finish(), sales.finish());
     let offers = sales.requests("INVITE");
     let [first, last] = offers.as_slice() else {
         panic!("not two offers: {sales}");
     };
+
     assert!(first.body().contains("m=audio 41000"), "{sales}");
     assert!(last.body().contains("m=audio 41008"), "{sales}");
 }
@@ -348,6 +357,7 @@ fn a_runtime_that_refers_hears_of_the_bridge() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let (daemon, carrier, runtime) = spoken_for(&json!({}));
     let sales = carrier.play("runtime_answers");
     let agent = runtime.refers_to("sales", "runtime_refers");
@@ -356,12 +366,14 @@ fn a_runtime_that_refers_hears_of_the_bridge() {
         .takes(&[Refer, REFUSED, Rejoined, Pause(300), Bye]);
     pbx.finish();
     sales.finish();
+
     let agent = agent.finish();
     let told: Vec<_> = agent
         .requests("NOTIFY")
         .into_iter()
         .map(|notify| notify.body())
         .collect();
+
     assert_eq!(
         told,
         [
@@ -380,11 +392,14 @@ fn a_destination_that_was_asked_is_told_what_it_replaces() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let (desk, runtime) = (Runtime::new(), Runtime::new());
     let house = House::new();
     house.runtime(&house.first_agent, &runtime.uri());
+
     let daemon = house.serve();
     daemon.destination("Desk", "sip", &format!("sip:desk@{}", desk.address()));
+
     let answering = desk.play("runtime_answers");
     let replaces = "Replaces=asked%40runtime%3Bto-tag%3Dpbx%3Bfrom-tag%3Druntime";
     let agent = runtime.refers_with("desk", replaces, "runtime_refers");
@@ -393,6 +408,7 @@ fn a_destination_that_was_asked_is_told_what_it_replaces() {
         .takes(&[Refer, REFUSED, Rejoined, Pause(300), Bye]);
     pbx.finish();
     agent.finish();
+
     let answering = answering.finish();
     let invite = answering.request("INVITE");
     let value = "asked@runtime;to-tag=pbx;from-tag=runtime";

@@ -67,6 +67,7 @@ pub(crate) fn challenged(
         settles.then_some(())
     });
     assert!(settled.is_some(), "{method} isn't settled: {proofs:?}");
+
     proofs
 }
 
@@ -284,10 +285,12 @@ fn outbound(
     order(daemon, "+14155550100");
     let invite = carrier.next();
     assert_eq!(invite.header("Authorization"), None, "{invite:?}");
+
     let proxys = "Proxy-Authenticate: Digest realm=\"edge\", nonce=\"e\", qop=\"auth\"\r\n";
     carrier
         .end
         .reply(&invite, "407 Proxy Authentication Required", proxys);
+
     let with = |name: &'static str| {
         move |message: &Message| message.is_request("INVITE") && message.header(name).is_some()
     };
@@ -299,16 +302,19 @@ fn outbound(
         "{proven:?}"
     );
     refuse(&carrier.end, &proven, HONEST);
+
     let proven = carrier.end.next("both proofs", with("Authorization"));
     for header in ["Authorization", "Proxy-Authorization"] {
         assert!(proves(&proven, header, "INVITE", &acme()), "{proven:?}");
     }
+
     let route = recorded(stays.then_some(carrier.end.own));
     with_sdp(
         &carrier.end,
         &proven,
         &format!("{route}Contact: <sip:{target}>\r\n"),
     );
+
     let called = agent.answers();
     agent.end.request("ACK");
     (

@@ -50,6 +50,7 @@ impl Port {
             self.tcp.try_clone().expect("a handle"),
             self.invites.clone(),
         );
+
         std::thread::spawn(move || {
             while let Ok((stream, _)) = tcp.accept() {
                 let invites = Arc::clone(&invites);

@@ -73,10 +73,12 @@ fn a_caller_that_never_acknowledges_is_hung_up_on() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let (daemon, runtime) = serve(House::new().set("TRUNKLINE__SIP__T1_MS", "100"));
     let agent = runtime.play("runtime_answers");
     let caller = daemon.caller().play("caller_never_acks").finish();
     let agent = agent.finish();
+
     assert!(
         caller
             .statuses("INVITE")
@@ -87,6 +89,7 @@ fn a_caller_that_never_acknowledges_is_hung_up_on() {
         "{caller}"
     );
     assert_eq!(agent.requests("BYE").len(), 1, "{agent}");
+
     let call = daemon.record();
     assert_ended(&call, "failed", "platform");
     assert_eq!(call["reason"], "no_ack", "{call}");

@@ -128,19 +128,24 @@ fn a_carrier_that_does_not_believe_us_is_asked_ever_less_often() {
 fn a_carrier_that_is_silent_loses_us_and_gets_us_back() {
     let carrier = Carrier::start("acme", "x");
     carrier.ways().grants = 3;
+
     let daemon = daemon();
     let path = trunk(&daemon, &carrier, "x");
     registration(&daemon, &path, "registered");
     carrier.ways().silent = true;
+
     let failed = registration(&daemon, &path, "failed");
     assert!(failed["sip_code"].is_null(), "{failed}");
+
     carrier.ways().silent = false;
     registration(&daemon, &path, "registered");
+
     let told = told(&daemon, |told| told.len() == 3);
     let kinds: Vec<_> = told
         .iter()
         .filter_map(|event| event["type"].as_str())
         .collect();
+
     assert_eq!(
         kinds[..3],
         ["trunk.registered", "trunk.lost", "trunk.registered"]

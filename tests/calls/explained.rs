@@ -332,12 +332,15 @@ fn a_deployment_is_examined() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let daemon = House::new().serve();
     let (code, report) = daemon.house.doctor();
     assert_eq!((code, problems(&report)), (Some(0), Vec::new()), "{report}");
+
     // A runtime that isn't there, a PBX without session timers that dials another host, and a log-in that failed.
     let gone = Runtime::new();
     daemon.house.agent("Gone", gone);
+
     let wrong = Credentials {
         password: "wrong".to_owned(),
         ..daemon.credentials()
@@ -346,8 +349,10 @@ fn a_deployment_is_examined() {
     failures(&daemon, 1);
     daemon.caller().play("caller_hangs_up").finish();
     daemon.record();
+
     let (code, report) = daemon.house.doctor();
     assert_eq!(code, Some(1), "{report}");
+
     let found = problems(&report);
     for part in ["\"runtime\": ", "\"log_ins\": ", "\"session_timers\": "] {
         assert!(
@@ -355,6 +360,7 @@ fn a_deployment_is_examined() {
             "{part}: {found:?}"
         );
     }
+
     assert_eq!(found.len(), 3, "{found:?}");
 }
 
@@ -380,6 +386,7 @@ fn names_are_looked_up_as_peers_look_them_up() {
         told.sort();
         (house.sip.port(), told)
     };
+
     let here = Record::Address([192, 0, 2, 7].into());
     let (port, told) = found("sip.test", &|port| {
         vec![
@@ -394,11 +401,13 @@ fn names_are_looked_up_as_peers_look_them_up() {
             ("a.sip.test", here.clone()),
         ]
     });
+
     let ok = |transport: &str| {
         let text = format!("sip.test leads to 192.0.2.7:{port} for {transport}.");
         ("ok".to_owned(), text)
     };
     assert_eq!(told, [ok("tcp"), ok("udp")]);
+
     // A port that nothing listens on, and a transport that has no record and falls back to 5060.
     let (_, told) = found("sip.test", &|_| {
         vec![
@@ -407,6 +416,7 @@ fn names_are_looked_up_as_peers_look_them_up() {
             ("sip.test", here.clone()),
         ]
     });
+
     let wrong = |port: u16, transport: &str| {
         let text = format!(
             "sip.test leads to 192.0.2.7:{port} for {transport}, and none of the {transport} listeners has that port."
@@ -414,6 +424,7 @@ fn names_are_looked_up_as_peers_look_them_up() {
         ("problem".to_owned(), text)
     };
     assert_eq!(told, [wrong(5060, "tcp"), wrong(9, "udp")]);
+
     let (_, told) = found("sip.test", &|_| vec![("other.test", here.clone())]);
     assert!(
         told.len() == 2

@@ -55,6 +55,7 @@ impl Peer {
             let is_said = says.load(Ordering::Relaxed);
             is_said.then(|| request.reply(status, ""))
         });
+
         Self {
             address: responder.address,
             answers,
@@ -122,10 +123,12 @@ fn a_caller_is_told_at_once_that_the_runtime_is_gone() {
     if !tools(&["sipp"]) {
         return;
     }
+
     // Nobody listens there: the machine itself says so.
     let runtime = Runtime::new();
     let house = watching(House::new());
     house.runtime(&house.first_agent, &runtime.uri());
+
     let daemon = house.serve();
     let told = || daemon.log().contains("doesn't answer OPTIONS");
     assert!(
@@ -134,6 +137,7 @@ fn a_caller_is_told_at_once_that_the_runtime_is_gone() {
             .is_some()
     );
     daemon.caller().play("caller_is_refused").finish();
+
     let call = daemon.record();
     assert_eq!(call["reason"], "runtime_unreachable", "{call}");
 }

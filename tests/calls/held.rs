@@ -48,6 +48,7 @@ fn described(offers: &[&Message]) -> Vec<(String, u64, String)> {
         let found = body.lines().find(|line| line.starts_with(key));
         found.unwrap_or_default().trim_end().to_owned()
     };
+
     let of = |offer: &&Message| {
         let directions = ["sendrecv", "sendonly", "recvonly", "inactive"];
         let is_direction = |text: &&str| directions.iter().any(|name| *text == format!("a={name}"));
@@ -159,6 +160,7 @@ fn a_pbx_that_refuses_has_the_runtime_go_on() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let (daemon, runtime) = daemon();
     let agent = runtime.takes(&[Turned("recvonly"), Turned("sendrecv"), ByeComes]);
     let pbx = daemon
@@ -167,11 +169,14 @@ fn a_pbx_that_refuses_has_the_runtime_go_on() {
     let call = daemon.answered_call();
     let (status, refused) = ask(&daemon, &call, "hold");
     assert_eq!(status, 409, "{refused}");
+
     let sentence = "The other end of the line refused with SIP status 488";
     assert_eq!(refused["message"], sentence, "{refused}");
     assert_eq!(daemon.shown(&format!("/phone/calls/{call}"))["held"], false);
+
     daemon.hang_up(&call);
     pbx.finish();
+
     let agent = agent.finish();
     assert_eq!(
         directions(&offers(&agent)),
@@ -187,6 +192,7 @@ fn glare_is_waited_out() {
         return;
     }
     const GLARE: Step = Unjoined("491 Request Pending");
+
     let (daemon, runtime) = daemon();
     let agent = runtime.takes(&[GLARE, Turned("recvonly"), ByeComes]);
     let pbx = daemon
@@ -195,6 +201,7 @@ fn glare_is_waited_out() {
     let call = daemon.answered_call();
     turn(&daemon, &call, "hold");
     daemon.hang_up(&call);
+
     let (pbx, agent) = (pbx.finish(), agent.finish());
     assert_eq!(directions(&offers(&pbx)), ["a=sendonly"; 3], "{pbx}");
     assert_eq!(
@@ -210,6 +217,7 @@ fn a_held_callers_own_change_is_switched_off() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let (daemon, runtime) = daemon();
     let agent = runtime.takes(&[
         Turned("recvonly"),
@@ -217,28 +225,35 @@ fn a_held_callers_own_change_is_switched_off() {
         Turned("sendrecv"),
         ByeComes,
     ]);
+
     let pbx = daemon.caller().takes(&[
         Turned("recvonly"),
         Offers("sendrecv"),
         Turned("sendrecv"),
         ByeComes,
     ]);
+
     let call = daemon.answered_call();
     turn(&daemon, &call, "hold");
+
     let answered = Deadline::after(Duration::from_secs(20)).poll(|| {
         let so_far = agent.so_far();
         (so_far.requests("ACK").len() >= 3).then_some(())
     });
+
     assert!(answered.is_some(), "{}", agent.so_far());
     assert_eq!(daemon.shown(&format!("/phone/calls/{call}"))["held"], true);
+
     turn(&daemon, &call, "resume");
     daemon.hang_up(&call);
+
     let (pbx, agent) = (pbx.finish(), agent.finish());
     assert_eq!(
         directions(&offers(&agent)),
         ["a=sendrecv", "a=sendonly", "a=inactive", "a=sendrecv"],
         "{agent}"
     );
+
     let answers = pbx.received().filter(|message| {
         let is_invites = message
             .header("CSeq")
@@ -254,6 +269,7 @@ fn the_echo_agents_caller_is_held() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let daemon = House::new().serve();
     let pbx = daemon
         .caller()
@@ -262,6 +278,7 @@ fn the_echo_agents_caller_is_held() {
     turn(&daemon, &call, "hold");
     turn(&daemon, &call, "resume");
     daemon.hang_up(&call);
+
     let pbx = pbx.finish();
     let asked = described(&offers(&pbx));
     assert_eq!(
@@ -279,9 +296,11 @@ fn a_call_of_our_own_is_held_and_resumed() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let carrier = Runtime::new();
     let (daemon, runtime) = daemon();
     give_trunk(&daemon, carrier, &json!({}));
+
     let agent = runtime.takes(&[Turned("recvonly"), Turned("sendrecv"), ByeComes]);
     let callee = carrier.takes(&[
         Turned("sendrecv"),
@@ -289,6 +308,7 @@ fn a_call_of_our_own_is_held_and_resumed() {
         Turned("sendrecv"),
         ByeComes,
     ]);
+
     let placed = order(&daemon, &json!({}));
     let call = placed["call_id"].as_str().expect("an id").to_owned();
     daemon.wait_for_status(&placed["call_id"], "in_progress");
@@ -296,16 +316,19 @@ fn a_call_of_our_own_is_held_and_resumed() {
     turn(&daemon, &call, "hold");
     turn(&daemon, &call, "resume");
     daemon.hang_up(&call);
+
     let (callee, agent) = (callee.finish(), agent.finish());
     assert_eq!(
         directions(&offers(&callee)),
         ["a=sendrecv", "a=sendrecv", "a=sendonly", "a=sendrecv"],
         "{callee}"
     );
+
     let versions: Vec<u64> = described(&offers(&callee))
         .iter()
         .map(|(_, version, _)| *version)
         .collect();
+
     assert!(
         versions.is_sorted_by(|one, next| *next == *one + 1),
         "{callee}"
@@ -323,13 +346,16 @@ fn a_call_that_is_being_transferred_is_not_held() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let daemon = House::new().serve();
     daemon.destination("Sales", "phone", "+442071838751");
+
     let pbx = daemon
         .caller()
         .takes(&[Refer, Answer("202 Accepted", ""), ByeComes]);
     let call = daemon.answered_call();
     transfer(&daemon, &call);
+
     let (status, refused) = ask(&daemon, &call, "hold");
     assert_eq!(status, 409, "{refused}");
     assert_eq!(
@@ -337,6 +363,7 @@ fn a_call_that_is_being_transferred_is_not_held() {
         "{refused}"
     );
     daemon.hang_up(&call);
+
     let pbx = pbx.finish();
     assert!(offers(&pbx).is_empty(), "{pbx}");
 }
@@ -417,10 +444,12 @@ fn a_session_token_holds_nothing() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let (daemon, runtime) = daemon();
     let agent = runtime.play("runtime_answers");
     let pbx = daemon.caller().play("caller_is_hung_up_on");
     agent.wait_for("ACK");
+
     let so_far = agent.so_far();
     let token = so_far.request("INVITE").header("X-PLATFORM-SESSION-TOKEN");
     let token = token.expect("a token").to_owned();
@@ -430,6 +459,7 @@ fn a_session_token_holds_nothing() {
         let (status, body) = http::change("POST", daemon.house.http, &path, &token, &json!({}));
         assert_eq!(status, 401, "{body}");
     }
+
     daemon.hang_up(&call);
     pbx.finish();
     agent.finish();

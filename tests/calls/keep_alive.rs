@@ -33,6 +33,7 @@ impl Nat {
             is_blocked: Arc::default(),
         };
         let is_blocked = Arc::clone(&nat.is_blocked);
+
         std::thread::spawn(move || {
             let mut octets = vec![0; 65_536];
             let mut pbx = None;

@@ -199,15 +199,20 @@ fn a_peer_that_has_proven_no_password_gets_no_digest() {
     let mut call = Call::new();
     let invite = call.begin();
     send_back(&call, &invite, 2, "BYE");
+
     let bye = call.caller.request("BYE");
     assert_eq!(bye.header("Proxy-Authorization"), None);
+
     let challenge = "Proxy-Authenticate: Digest realm=\"pbx\", nonce=\"abc\", qop=\"auth\"\r\n";
     call.caller
         .reply(&bye, "407 Proxy Authentication Required", challenge);
+
     assert_eq!(call.runtime.outcome("2 BYE").status(), Some(200));
     assert_eq!(call.daemon.record()["status"], "completed");
+
     // What answers this has heard the 407 before.
     call.caller.send(call.text(3, "OPTIONS", "", ""));
+
     let is_last = |message: &Message| {
         let proof = message.header("Proxy-Authorization");
         assert_eq!(proof, None, "{message:?}");
@@ -224,13 +229,16 @@ fn an_answer_waits_for_no_prack_of_an_18x_without_sdp() {
         call.caller.own
     );
     call.caller.send(call.text(1, "INVITE", &lines, SDP));
+
     let invite = call.runtime.request("INVITE");
     let reliable = "Require: 100rel\r\nRSeq: 7\r\n";
     call.runtime.reply(&invite, "180 Ringing", reliable);
+
     let ringing = call.caller.response(180);
     let rseq = ringing.header("RSeq").expect("it is reliable").to_owned();
     call.runtime.reply_with_sdp(&invite, "200 OK", SDP);
     call.accepted();
+
     let rack = format!("RAck: {rseq} 1 INVITE\r\n");
     for (cseq, status) in [(2, 200), (3, 481)] {
         call.caller.send(call.text(cseq, "PRACK", &rack, ""));
@@ -238,6 +246,7 @@ fn an_answer_waits_for_no_prack_of_an_18x_without_sdp() {
         assert_eq!(answer.status(), Some(status), "the {cseq}. request");
     }
     call.send(4, "BYE");
+
     assert_eq!(call.caller.outcome("4 BYE").status(), Some(200));
 }
 
@@ -246,33 +255,40 @@ fn hops_are_counted_inside_calls() {
     let mut call = Call::new();
     let invite = call.begin();
     assert_eq!(invite.header("Max-Forwards"), Some("69"));
+
     let with_hops = |call: &Call, cseq, method, hops: u32| {
         let text = call.text(cseq, method, "", "");
         let hops = format!("Max-Forwards: {hops}");
         call.caller.send(text.replace("Max-Forwards: 70", &hops));
     };
     with_hops(&call, 2, "INFO", 12);
+
     let info = call.runtime.request("INFO");
     assert_eq!(info.header("Max-Forwards"), Some("11"));
     call.runtime.reply(&info, "200 OK", "");
     assert_eq!(call.caller.outcome("2 INFO").status(), Some(200));
+
     for (cseq, method) in [(3, "INFO"), (4, "MESSAGE"), (5, "INVITE")] {
         with_hops(&call, cseq, method, 0);
         let answer = call.caller.outcome(&format!("{cseq} {method}"));
         assert_eq!(answer.status(), Some(483), "{method}");
     }
+
     let uncounted = call.text(6, "MESSAGE", "", "");
     call.caller
         .send(uncounted.replace("Max-Forwards: 70\r\n", ""));
+
     let message = call.runtime.request("MESSAGE");
     assert_eq!(message.header("Max-Forwards"), Some("70"));
     call.runtime.reply(&message, "200 OK", "");
+
     // These go no further than to us.
     for (cseq, method) in [(7, "UPDATE"), (8, "OPTIONS"), (9, "BYE")] {
         with_hops(&call, cseq, method, 0);
         let answer = call.caller.outcome(&format!("{cseq} {method}"));
         assert_eq!(answer.status(), Some(200), "{method}");
     }
+
     let bye = call.runtime.request("BYE");
     assert_eq!(bye.header("Max-Forwards"), Some("70"));
 }
@@ -283,22 +299,28 @@ fn a_preview_is_no_offer_where_the_200_makes_it() {
     let own = call.caller.own;
     let lines = format!("Contact: <sip:{own}>\r\nRequire: 100rel\r\nSupported: 100rel\r\n");
     call.caller.send(call.text(1, "INVITE", &lines, ""));
+
     let invite = call.runtime.request("INVITE");
     call.runtime
         .reply_with_sdp(&invite, "183 Session Progress", SDP);
+
     let progress = call.caller.response(183);
     assert_eq!(progress.body(), "", "{progress:?}");
     assert_eq!(progress.header("Content-Type"), None, "{progress:?}");
+
     let rseq = progress.header("RSeq").expect("it is reliable");
     call.dialog.to = progress.value("To");
     call.caller
         .send(call.text(2, "PRACK", &format!("RAck: {rseq} 1 INVITE\r\n"), ""));
     assert_eq!(call.caller.outcome("2 PRACK").status(), Some(200));
     call.runtime.reply_with_sdp(&invite, "200 OK", SDP);
+
     let accepted = call.caller.outcome("1 INVITE");
     assert!(accepted.body().contains("m=audio"), "{accepted:?}");
+
     let content = "Content-Type: application/sdp\r\n";
     call.caller.send(call.text(1, "ACK", content, SDP));
+
     let ack = call.runtime.request("ACK");
     assert!(ack.body().contains("m=audio 9 "), "{ack:?}");
 }
@@ -350,6 +372,7 @@ fn the_echo_agent_says_which_bodies_it_reads() {
     let house = &call.daemon.house;
     house.runtime(&house.first_agent, "echo");
     house.settle();
+
     let to = call.dialog.to.clone();
     for (cseq, content, body, status, said) in [
         (

@@ -43,6 +43,7 @@ impl Mirror {
         let (goes, hears) = (Arc::clone(&way), Arc::clone(&answers));
         let mut turn = 0;
         let mut known = HashSet::new();
+
         // The INVITEs that came, and what was sent back of each.
         let mut open: Vec<(Message, Message)> = Vec::new();
         let responder = Responder::on(socket, move |message| {
@@ -75,6 +76,7 @@ impl Mirror {
             let ack = hop_request(&back.wire(), "ACK", &message.value("To"));
             vec![ack, invite.reply("486 Busy Here", "")]
         });
+
         Self {
             responder,
             way,

@@ -44,6 +44,7 @@ fn a_forged_packet_starts_nothing_between_two_calls() {
         return;
     };
     let daemon = serve();
+
     // What the callers signal is this machine's address, so that the other call's port is at the IP of a peer.
     let here: SocketAddr = (Ipv4Addr::LOCALHOST, 9).into();
     let (_one, first) = call(&daemon, &offer(here));
@@ -53,6 +54,7 @@ fn a_forged_packet_starts_nothing_between_two_calls() {
         forger.send(first, second, &packet(0, sequence, 1, &[0xff; 160]));
         forger.send(second, first, &packet(0, sequence, 2, &[0xff; 160]));
     }
+
     let honest = Rtp::new(PEER);
     let mut said = 0;
     let heard = Deadline::after(Duration::from_secs(10)).poll(|| {
@@ -61,6 +63,7 @@ fn a_forged_packet_starts_nothing_between_two_calls() {
         honest.hears()
     });
     assert!(heard.is_some(), "the honest peer is served");
+
     let echoed = |daemon: &Daemon| {
         let page = http::get(daemon.house.http, "/metrics", None)
             .expect("metrics")
@@ -70,6 +73,7 @@ fn a_forged_packet_starts_nothing_between_two_calls() {
         });
         line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
     };
+
     // The counters are published once a second.
     let counted = Deadline::after(Duration::from_secs(10))
         .poll(|| echoed(&daemon).filter(|count| *count > 0.0));

@@ -47,6 +47,7 @@ fn media_is_where_the_call_came_by() {
         // It is sent from the very address that the SDP says.
         assert_eq!(rtp.converse(answer.media()), Some(answer.media()), "{from}");
     }
+
     let log = daemon.log();
     for (address, media) in [("127.0.0.1", "127.0.0.1"), ("[::1]", "::1")] {
         let line = log
@@ -100,8 +101,10 @@ fn a_callee_whose_name_has_ipv6_addresses_alone_is_offered_ipv6_media() {
     let trunk = json!({"host": "six.test", "port": port});
     outbound::give_trunk(&daemon, Runtime::new(), &trunk);
     outbound::order(&daemon, &json!({"max_duration_s": 1}));
+
     let record = daemon.record();
     assert_eq!(record["status"], "completed", "{record}");
+
     let invites = callee.requests("INVITE");
     let offered = invites.last().expect("an INVITE").text();
     let (_, offered) = offered.split_once("\r\n\r\n").expect("a body");

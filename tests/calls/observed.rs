@@ -86,6 +86,7 @@ fn judged(program: &str, arguments: &[&str], input: &str) -> Result<String, Stri
     let mut stdin = run.stdin.take().expect("its input");
     stdin.write_all(input.as_bytes()).expect("it reads");
     drop(stdin);
+
     let ended = run.wait_with_output().expect("it ends");
     let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
     let printed = text(&ended.stdout) + &text(&ended.stderr);
@@ -215,6 +216,7 @@ fn dashboard_and_alerts_name_metrics_that_exist() {
             .collect();
         assert!(unknown.is_empty(), "{file}: {unknown:?}");
     }
+
     let board: serde_json::Value =
         serde_json::from_str(&read("grafana/trunkline.json")).expect("JSON");
     let panels = board["panels"].as_array().expect("panels");

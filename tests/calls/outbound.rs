@@ -168,6 +168,7 @@ fn challenges_to_invite_and_bye_are_answered() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let carrier = Runtime::new();
     let login = json!({"username": "acme", "password": "wonder land"});
     let daemon = daemon(carrier, &login);
@@ -176,17 +177,20 @@ fn challenges_to_invite_and_bye_are_answered() {
     callee.wait_for("ACK");
     daemon.wait_for_status(&placed["call_id"], "in_progress");
     hang_up(&daemon, &placed);
+
     let callee = callee.finish();
     let invites = callee.requests("INVITE");
     let numbers: Vec<_> = invites
         .iter()
         .filter_map(|invite| invite.header("CSeq"))
         .collect();
+
     assert_eq!(
         numbers,
         ["1 INVITE", "2 INVITE", "3 INVITE", "4 INVITE"],
         "{callee}"
     );
+
     let pair = Credentials {
         username: "acme".to_owned(),
         password: "wonder land".to_owned(),
@@ -201,11 +205,13 @@ fn challenges_to_invite_and_bye_are_answered() {
         let proven = proves(invite, "Authorization", "INVITE", &pair);
         assert_eq!(proven, by_server, "{callee}");
     }
+
     let last = invites.last().and_then(|last| last.header("Authorization"));
     assert!(
         last.is_some_and(|answer| answer.contains("second")),
         "{callee}"
     );
+
     let byes = callee.requests("BYE");
     assert_eq!(byes.len(), 2, "{callee}");
     assert!(proves(byes[1], "Authorization", "BYE", &pair), "{callee}");
@@ -327,9 +333,11 @@ fn glare_is_waited_out() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let (callee, _, record) = joined("carrier_glares", &json!({"max_duration_s": 10}));
     let invites = callee.requests("INVITE");
     assert_eq!(invites.len(), 3, "{callee}");
+
     let origin = |at: usize| {
         let line = invites[at]
             .body()
@@ -338,6 +346,7 @@ fn glare_is_waited_out() {
         let words: Vec<&str> = line.expect("an origin").split(' ').collect();
         (words[1].to_owned(), words[2].to_owned())
     };
+
     let (session, _) = origin(0);
     assert_eq!(
         origin(2),
@@ -382,10 +391,12 @@ fn a_trunk_is_dialled_over_tcp() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let carrier = Runtime::new().over_tcp();
     let daemon = daemon(carrier, &json!({}));
     let callee = carrier.play("runtime_hangs_up");
     order(&daemon, &json!({}));
+
     let callee = callee.finish();
     let invite = callee.request("INVITE");
     assert!(invite.start_line().contains(";transport=tcp"), "{callee}");
@@ -403,6 +414,7 @@ fn the_second_target_of_a_name_is_tried_when_the_first_is_down() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let (first, second) = (Runtime::new(), Runtime::new());
     let port = |carrier: Runtime| carrier.address().port();
     let names = dns::serve(vec![
@@ -417,24 +429,29 @@ fn the_second_target_of_a_name_is_tried_when_the_first_is_down() {
         ("one.carrier.test", Record::Address(Ipv4Addr::LOCALHOST)),
         ("two.carrier.test", Record::Address(Ipv4Addr::LOCALHOST)),
     ]);
+
     let daemon = House::new()
         .set("TRUNKLINE__SIP__NAMESERVERS", &names.to_string())
         .serve();
+
     give_trunk(
         &daemon,
         first,
         &json!({"host": "carrier.test", "port": 5060}),
     );
+
     let (down, callee) = (
         first.play("carrier_is_down"),
         second.play("runtime_hangs_up"),
     );
     order(&daemon, &json!({}));
+
     let (down, callee) = (down.finish(), callee.finish());
     for trace in [&down, &callee] {
         let line = trace.request("INVITE").start_line();
         assert_eq!(line, format!("INVITE sip:{NUMBER}@carrier.test SIP/2.0"));
     }
+
     assert_eq!(daemon.record()["status"], "completed");
 }
 

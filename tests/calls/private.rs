@@ -20,8 +20,10 @@ fn keys_journal_and_traces_are_the_daemons_alone_and_it_leaves_no_core() {
         let open = Permissions::from_mode(0o755);
         fs::set_permissions(data.join(directory), open).expect("a mode");
     }
+
     let open = Permissions::from_mode(0o644);
     fs::set_permissions(data.join("keys.json"), open).expect("a mode");
+
     let daemon = house.serve();
     for directory in ["journal", "traces"] {
         assert_eq!(mode(&data.join(directory)), 0o700, "{directory}");
@@ -31,6 +33,7 @@ fn keys_journal_and_traces_are_the_daemons_alone_and_it_leaves_no_core() {
         }
     }
     assert_eq!(mode(&data.join("keys.json")), 0o600);
+
     let limits = format!("/proc/{}/limits", daemon.process.id());
     let limits = fs::read_to_string(limits).expect("the process runs");
     let core = limits

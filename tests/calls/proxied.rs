@@ -103,6 +103,7 @@ fn kamailio_registers_us_and_calls_come_back_by_that() {
     if !tools(&["kamailio", "sipp"]) {
         return;
     }
+
     let (kamailio, daemon) = behind_kamailio(Runtime::new());
     let trunk = trunk(&daemon, &kamailio, true);
     let path = format!(
@@ -114,8 +115,10 @@ fn kamailio_registers_us_and_calls_come_back_by_that() {
         (registration["state"] == "registered").then_some(registration)
     });
     assert!(stands.is_some(), "{}", daemon.shown(&path));
+
     let dialled = caller(&daemon, &kamailio).with_header("X-Way: registered");
     dialled.play("caller_known_by_address").finish();
+
     let record = daemon.record();
     assert_eq!(record["status"], "completed", "{record}");
     assert_eq!(record["direction"], "inbound", "{record}");

@@ -28,6 +28,7 @@ fn is_answered(daemon: &Daemon, carrier: &Agent, (challenge, rings): (&str, bool
         carrier.end.reply(&invite, "180 Ringing", "");
     }
     refuse(&carrier.end, &invite, challenge);
+
     let path = format!("/phone/calls/{call}");
     let settled = Deadline::after(PATIENCE).poll(|| {
         if let Some(message) = carrier.end.soon()
@@ -144,17 +145,21 @@ fn a_realm_can_be_fixed_and_qop_required() {
     let carrier = Agent::new(Peer::new(daemon.sip()));
     let fixed = trunk_with(&daemon, carrier.end.own, &json!({"auth_realm": "a"}));
     assert_eq!(fixed["auth_realms"], json!(["a"]), "{fixed}");
+
     for (challenge, answered) in [(of("b"), false), (without_qop("a"), true), (of("a"), true)] {
         let given = is_answered(&daemon, &carrier, (&challenge, false));
         assert_eq!(given, answered, "{challenge}");
     }
+
     let strict = trunk_with(
         &daemon,
         carrier.end.own,
         &json!({"digest_require_qop": true}),
     );
+
     assert!(!is_answered(&daemon, &carrier, (&without_qop("a"), false)));
     assert!(is_answered(&daemon, &carrier, (&of("a"), false)));
+
     let off = json!({"digest_require_qop": false});
     let (status, changed) = daemon.change("PATCH", &path_of(&strict), &off);
     assert_eq!(
@@ -162,6 +167,7 @@ fn a_realm_can_be_fixed_and_qop_required() {
         (200, &json!(false))
     );
     in_force(&daemon);
+
     assert!(is_answered(&daemon, &carrier, (&without_qop("b"), false)));
 }
 

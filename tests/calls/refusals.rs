@@ -30,6 +30,7 @@ fn a_wrong_password_and_an_unknown_user_get_the_same_challenge() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let daemon = House::new().serve();
     let right = daemon.credentials();
     let wrong = Credentials {
@@ -50,6 +51,7 @@ fn a_wrong_password_and_an_unknown_user_get_the_same_challenge() {
             "{answer:?}"
         );
     }
+
     let names = answers.each_ref().map(Message::header_names);
     assert_eq!(names[0], names[1], "{answers:?}");
     assert!(
@@ -119,25 +121,31 @@ fn an_agent_at_its_limit_is_480_and_no_other_takes_the_call() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let (house, runtime) = (House::new(), Runtime::new());
     let sales = house.agent("Sales", runtime);
     house.limit(&sales, 1);
+
     let daemon = house.serve();
     let caller = daemon.caller().names_agent(&sales);
     let agent = runtime.play("runtime_answers");
     let first = caller.play("caller_is_hung_up_on");
     agent.wait_for("ACK");
+
     let call = daemon.answered_call();
     let answer = refusal(&caller);
     assert_eq!(answer.status(), Some(480), "{answer:?}");
     assert_explained(&answer);
+
     daemon.hang_up(&call);
     first.finish();
     agent.finish();
+
     let refused = daemon
         .records(2)
         .into_iter()
         .find(|call| call["status"] == "refused");
+
     assert_eq!(
         refused.expect("the refused call is recorded")["reason"],
         "agent_busy"
@@ -281,6 +289,7 @@ fn a_runtime_whose_name_does_not_resolve_is_480() {
 #[test]
 fn who_waited_while_the_machine_stood_still_is_challenged() {
     const CALLERS: usize = 100;
+
     let daemon = House::new().serve();
     let peer = Peer::new(daemon.sip());
     let uri = format!("sip:+12025550123@{}", daemon.sip());
@@ -291,11 +300,13 @@ fn who_waited_while_the_machine_stood_still_is_challenged() {
         std::thread::sleep(Duration::from_millis(10));
     }
     daemon.process.signal("CONT");
+
     let mut answers = Vec::new();
     let all = Deadline::after(Duration::from_secs(20)).poll(|| {
         answers.push(peer.soon()?.status());
         (answers.len() == CALLERS).then_some(())
     });
+
     assert!(all.is_some(), "only {} answers", answers.len());
     assert_eq!(answers, [Some(401); CALLERS]);
 }

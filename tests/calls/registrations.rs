@@ -179,6 +179,7 @@ fn baresip_registers_comes_back_from_another_port_and_leaves() {
     if !tools(&["baresip"]) {
         return;
     }
+
     let daemon = House::new().serve();
     let first = Baresip::registered(daemon.sip(), &daemon.credentials(), "udp");
     let seen = trunk_with(&daemon, 1);
@@ -191,9 +192,11 @@ fn baresip_registers_comes_back_from_another_port_and_leaves() {
         .as_str()
         .unwrap_or_default();
     assert!(agent.starts_with("baresip"), "{seen}");
+
     // Killed, it can't take its leave.
     let before = contact(&seen);
     first.kill();
+
     let second = Baresip::registered(daemon.sip(), &daemon.credentials(), "tcp");
     let moved = Deadline::after(PATIENCE).poll(|| {
         let trunk = trunk(&daemon);
@@ -201,6 +204,7 @@ fn baresip_registers_comes_back_from_another_port_and_leaves() {
     });
     let moved = moved.expect("the new place comes first");
     assert_eq!(moved["registrations"][0]["transport"], "tcp", "{moved}");
+
     let count = moved["registrations"].as_array().map_or(0, Vec::len);
     second.leave();
     trunk_with(&daemon, count - 1);

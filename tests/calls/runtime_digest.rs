@@ -62,6 +62,7 @@ fn answered(daemon: &Daemon, agent: &Agent, pair: &Credentials, lines: &str) -> 
         with_sdp(&agent.end, &both, lines);
         both
     };
+
     let caller = daemon.credentials();
     inbound_by(daemon, agent, Some(&caller), (None, None), accept)
 }
@@ -158,18 +159,23 @@ fn a_runtime_is_answered_with_its_agents_own_pair() {
 fn a_runtime_without_a_pair_gets_no_digest() {
     let house = House::new();
     house.allow("127.0.0.1/32");
+
     let agent = Agent::new(Peer::new(house.sip));
     house.runtime(&house.first_agent, &format!("sip:agent@{}", agent.end.own));
+
     let daemon = house.serve();
     crate::challenges::trunk_with(&daemon, Peer::new(daemon.sip()).own, &json!({}));
+
     let caller = Peer::new(daemon.sip());
     let uri = format!("sip:{}@{}", daemon.house.first_number, daemon.sip());
     let dialog = Dialog::calling(&uri, "x", "bare", &caller);
     caller.send(dialog.request(&caller, (1, "INVITE"), "", SDP));
     refuse(&agent.end, &agent.next(), HONEST);
+
     let refused = caller.outcome("1 INVITE");
     assert!(refused.status() >= Some(400), "{refused:?}");
     assert_eq!(refused.header("WWW-Authenticate"), None, "{refused:?}");
+
     while let Some(message) = agent.end.soon() {
         assert_eq!(message.header("Authorization"), None, "{message:?}");
     }

@@ -95,17 +95,22 @@ fn a_call_reaches_a_runtime_over_tls_that_proves_its_name() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let authority = Authority::new();
     authority.certify("runtime", "127.0.0.1");
+
     let runtime = SecureRuntime::start(&authority, "runtime");
     let (house, _) = secured(&authority, House::new());
     house.runtime(&house.first_agent, &runtime.uri());
+
     let daemon = house.serve();
     daemon.caller().play("caller_hangs_up").finish();
+
     let heard = runtime.finish();
     let methods: Vec<_> = heard.requests.iter().filter_map(Message::method).collect();
     assert_eq!(methods, ["INVITE", "ACK", "BYE"], "{heard:?}");
     assert!(heard.knows_client, "our certificate is shown to who asks");
+
     let invite = heard.requests[0].text();
     assert!(invite.contains("Via: SIP/2.0/TLS 127.0.0.1:"), "{invite}");
     assert!(invite.contains(";transport=tls>"), "{invite}");
@@ -182,17 +187,22 @@ fn a_call_to_a_sips_uri_has_a_contact_of_that_kind() {
     let authority = Authority::new();
     let (house, listener) = secured(&authority, House::new());
     house.dedicate("127.0.0.1/32");
+
     let daemon = house.serve();
     let mut line = Line::new(&authority, listener, &daemon.house.first_number);
     line.send(1, "INVITE", SDP);
+
     let answer = line.accepted();
     let contact = format!("<sips:trunkline@{listener}>");
     assert_eq!(answer.value("Contact"), contact, "{answer}");
+
     line.dialog.accepted(&answer);
     line.send(1, "ACK", "");
     line.send(2, "INVITE", SDP);
+
     let answer = line.accepted();
     assert_eq!(answer.value("Contact"), contact, "{answer}");
+
     line.send(2, "ACK", "");
     line.send(3, "BYE", "");
     line.accepted();
@@ -204,18 +214,23 @@ fn a_runtime_by_a_sips_uri_gets_a_contact_of_that_kind() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let authority = Authority::new();
     authority.certify("runtime", "127.0.0.1");
+
     let runtime = SecureRuntime::start(&authority, "runtime");
     let (house, listener) = secured(&authority, House::new());
     let uri = format!("sips:{{agent_id}}@{}", runtime.address);
     house.runtime(&house.first_agent, &uri);
+
     let daemon = house.serve();
     daemon.caller().play("caller_hangs_up").finish();
+
     let heard = runtime.finish();
     let invite = &heard.requests[0];
     let begin = format!("INVITE sips:{}@", daemon.house.first_agent);
     assert!(invite.start_line().starts_with(&begin), "{invite}");
+
     let contact = format!("<sips:trunkline@{listener}>");
     assert_eq!(invite.value("Contact"), contact, "{invite}");
     assert_eq!(daemon.record()["status"], "completed");
@@ -343,18 +358,22 @@ fn a_call_on_tls_is_never_continued_by_a_less_secure_transport() {
 fn a_call_over_tls_outlives_its_connection_where_the_contact_is_an_address() {
     let authority = Authority::new();
     authority.certify("runtime", "bot.test");
+
     let (runtime, requests) = tls::closing(&authority, "runtime");
     let names = dns::serve(vec![("bot.test", Record::Address(Ipv4Addr::LOCALHOST))]);
     let house = House::new().set("TRUNKLINE__SIP__NAMESERVERS", &names.to_string());
     let (house, _) = secured(&authority, house);
     let caller = Ipv4Addr::new(127, 0, 0, 2);
     house.dedicate(&caller.to_string());
+
     let uri = format!("sip:x@bot.test:{};transport=tls", runtime.port());
     house.runtime(&house.first_agent, &uri);
+
     let daemon = house.serve();
     let probe = Probe::new(caller, daemon.sip());
     let line = format!("X-PLATFORM-AGENT-ID: {}", daemon.house.first_agent);
     assert_eq!(probe.call("someone", &line), Some(200), "{}", daemon.log());
+
     let heard = |wanted: &str| {
         let came = std::iter::from_fn(|| requests.recv_timeout(PATIENCE).ok());
         let mut came = came.filter(|request| !request.is_request("OPTIONS"));
@@ -364,9 +383,11 @@ fn a_call_over_tls_outlives_its_connection_where_the_contact_is_an_address() {
     };
     heard("INVITE");
     heard("ACK");
+
     let call = daemon.calls()[0]["id"].as_str().expect("an id").to_owned();
     let path = format!("/phone/calls/{call}/hangup");
     let (status, body) = daemon.change("POST", &path, &serde_json::json!({}));
     assert!(status < 300, "{body}");
+
     heard("BYE");
 }

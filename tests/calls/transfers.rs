@@ -360,6 +360,7 @@ fn what_cannot_be_transferred_is_told() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let daemon = daemon();
     let pbx = daemon
         .caller()
@@ -379,10 +380,13 @@ fn what_cannot_be_transferred_is_told() {
         let (answer, body) = transfer(&daemon, &call, &ask);
         assert_eq!(answer, status, "{ask}: {body}");
     }
+
     pbx.finish();
     daemon.record();
+
     let (answer, body) = transfer(&daemon, &call, &json!({"destination": "Sales"}));
     assert_eq!(answer, 409, "{body}");
+
     let (answer, body) = transfer(&daemon, "0199", &json!({"destination": "Sales"}));
     assert_eq!(answer, 404, "{body}");
 }
@@ -421,8 +425,10 @@ fn refer_to_is_written_as_the_trunk_says() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let daemon = daemon();
     daemon.destination("Desk", "sip", "sip:desk@pbx.example;transport=tcp");
+
     let set = |fields: Value| {
         let (status, body) = daemon.change("PATCH", "/phone/sip/inbound-trunk", &fields);
         assert_eq!(status, 200, "{body}");

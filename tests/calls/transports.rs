@@ -14,16 +14,20 @@ fn a_caller_on_tcp_reaches_a_runtime_on_udp() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let (house, runtime) = (House::new(), Runtime::new());
     house.runtime(&house.first_agent, &runtime.uri());
+
     let daemon = house.serve();
     let agent = runtime.play("runtime_answers");
     let caller = daemon.caller().over_tcp().play("caller_hangs_up").finish();
     agent.finish();
+
     let contact = caller
         .response(200, "INVITE")
         .header("Contact")
         .unwrap_or_default();
+
     assert!(
         contact.to_ascii_lowercase().contains("transport=tcp"),
         "requests in the dialog stay on TCP:\n{caller}"
@@ -36,11 +40,14 @@ fn a_caller_on_udp_reaches_a_runtime_on_tcp() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let (house, runtime) = (House::new(), Runtime::new().over_tcp());
     house.runtime(&house.first_agent, &runtime.uri());
+
     let daemon = house.serve();
     let agent = runtime.play("runtime_answers");
     daemon.caller().play("caller_hangs_up").finish();
+
     let agent = agent.finish();
     assert!(
         agent

@@ -410,18 +410,21 @@ fn a_code_dies_of_five_wrong_tries_and_a_number_is_called_three_times_a_day() {
         carrier.reply(&invite, "486 Busy Here", "");
         carrier.request("ACK");
     }
+
     let (status, refused) = verify(&daemon, &id);
     assert_eq!(
         (status, &refused["code"]),
         (429, &json!("verification_calls_used_up")),
         "{refused}"
     );
+
     let mut wrong = 0;
     let ended = (0..20).find_map(|code| {
         let (status, answer) = confirm(&daemon, &id, &format!("{code:06}"));
         wrong += usize::from(status == 400);
         (status != 400).then_some((status, answer))
     });
+
     let (status, answer) = ended.expect("an end of tries");
     assert_eq!(
         (wrong, status, &answer["code"]),
@@ -436,9 +439,11 @@ fn a_callee_that_presses_keys_and_hangs_up_ends_the_call() {
     let (daemon, carrier, id) = daemon();
     let (status, _) = verify(&daemon, &id);
     assert_eq!(status, 202);
+
     let mut callee = Callee::picks_up(&carrier, 8);
     callee.hears(25);
     assert!(callee.heard.iter().all(|packet| packet[1] & 0x7f == 8));
+
     let offered = callee.invite.body().lines().find_map(|line| {
         let port = line.strip_prefix("m=audio ")?.split(' ').next()?;
         port.parse::<u16>().ok()
@@ -449,10 +454,13 @@ fn a_callee_that_presses_keys_and_hangs_up_ends_the_call() {
         packet.extend([5, 10, 0, 160]);
         callee.rtp.send_to(&packet, to).expect("it is sent");
     }
+
     callee.hears(10);
     callee.leg.ask("BYE");
+
     let answered = callee.leg.end.response(200);
     assert_eq!(answered.status(), Some(200));
+
     let quiet = Deadline::after(PATIENCE).poll(|| (!callee.hear()).then_some(()));
     assert!(quiet.is_some(), "it speaks to nobody");
     assert_eq!(daemon.calls(), Vec::<Value>::new());

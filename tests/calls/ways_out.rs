@@ -15,9 +15,11 @@ fn called_back(daemon: &Daemon, pbx: &mut Pbx, contact: &str) -> Vec<Message> {
     let lines = format!("Contact: <{contact}>\r\n");
     assert_eq!(pbx.register(&lines).status(), Some(200));
     call_registered(daemon);
+
     let heard = pbx.take_call();
     let methods: Vec<_> = heard.iter().filter_map(Message::method).collect();
     assert_eq!(methods, ["INVITE", "ACK", "BYE"], "{heard:?}");
+
     let invite = heard[0].text();
     assert!(
         invite.starts_with(&format!("INVITE {contact} SIP/2.0\r\n")),
@@ -27,6 +29,7 @@ fn called_back(daemon: &Daemon, pbx: &mut Pbx, contact: &str) -> Vec<Message> {
         invite.contains(&format!("\r\nTo: <sip:{NUMBER}@")),
         "{invite}"
     );
+
     let record = daemon.record();
     assert_eq!(record["status"], "completed", "{record}");
     assert_eq!(record["direction"], "outbound", "{record}");
@@ -202,6 +205,7 @@ fn a_carrier_that_wants_longer_sessions_is_given_them_and_may_challenge_again() 
     if !tools(&["sipp"]) {
         return;
     }
+
     let carrier = Runtime::new();
     let daemon = House::new().serve();
     give_trunk(
@@ -209,8 +213,10 @@ fn a_carrier_that_wants_longer_sessions_is_given_them_and_may_challenge_again() 
         carrier,
         &json!({"username": "acme", "password": "wonder land"}),
     );
+
     let callee = carrier.play("carrier_wants_longer_sessions");
     order(&daemon, &json!({"max_duration_s": 1}));
+
     let callee = callee.finish();
     let invites = callee.requests("INVITE");
     let shown = |name: &str| -> Vec<Option<&str>> {
@@ -222,10 +228,12 @@ fn a_carrier_that_wants_longer_sessions_is_given_them_and_may_challenge_again() 
         "{callee}"
     );
     assert_eq!(shown("Session-Expires")[2], Some("2400"), "{callee}");
+
     let proofs: Vec<bool> = shown("Proxy-Authorization")
         .iter()
         .map(Option::is_some)
         .collect();
+
     assert_eq!(proofs, [false, true, false, true], "{callee}");
     assert_eq!(daemon.record()["status"], "completed");
 }
@@ -235,6 +243,7 @@ fn a_name_without_a_transport_is_reached_as_its_naptr_records_say() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let runtime = Runtime::new().over_tcp();
     let local = Record::Address(Ipv4Addr::LOCALHOST);
     let port = runtime.address().port();
@@ -258,11 +267,14 @@ fn a_name_without_a_transport_is_reached_as_its_naptr_records_say() {
         ),
         ("one.elsewhere.test", local),
     ]);
+
     let house = House::new().set("TRUNKLINE__SIP__NAMESERVERS", &names.to_string());
     house.runtime(&house.first_agent, "sip:{agent_id}@agents.test");
+
     let daemon = house.serve();
     let agent = runtime.play("runtime_answers");
     daemon.caller().play("caller_hangs_up").finish();
+
     let agent = agent.finish();
     let invite = agent.request("INVITE");
     assert_eq!(
@@ -272,6 +284,7 @@ fn a_name_without_a_transport_is_reached_as_its_naptr_records_say() {
             daemon.house.first_agent
         )
     );
+
     let via = invite.header("Via").unwrap_or_default();
     assert!(via.starts_with("SIP/2.0/TCP"), "{agent}");
     assert_eq!(daemon.record()["status"], "completed");

@@ -265,11 +265,13 @@ fn each_rule_of_the_dependency_tree_finds_a_violation() {
         licenses: vec!["MIT".to_owned()],
         banned: vec!["bad".to_owned()],
     };
+
     let package = |name: &str, source: &str, license: Option<&str>, dependencies: Value| {
         serde_json::json!({"packages": [{
             "name": name, "version": "1.0.0", "source": source, "license": license, "dependencies": dependencies,
         }]})
     };
+
     let none = || serde_json::json!([]);
     let found = |metadata: &Value| rules.violations(metadata).len();
     assert_eq!(found(&package("good", CRATES_IO, Some("MIT"), none())), 0);
@@ -283,11 +285,13 @@ fn each_rule_of_the_dependency_tree_finds_a_violation() {
         )),
         1
     );
+
     assert_eq!(
         found(&package("good", CRATES_IO, Some("GPL-3.0"), none())),
         1
     );
     assert_eq!(found(&package("good", CRATES_IO, None, none())), 1);
+
     let any = |path: Option<&str>| serde_json::json!([{"name": "x", "req": "*", "path": path}]);
     assert_eq!(
         found(&package("good", CRATES_IO, Some("MIT"), any(None))),

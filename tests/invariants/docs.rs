@@ -84,6 +84,7 @@ pub(crate) fn replaced_words(document: &str) -> Vec<String> {
         is_code ^= fence;
         !is_code && !fence
     });
+
     let used = prose.flat_map(|line| {
         let text: String = line.split('`').step_by(2).collect();
         let text = text.to_lowercase();

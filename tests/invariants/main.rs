@@ -44,6 +44,7 @@ fn sources() -> Vec<Source> {
     ] {
         rust_files(&root().join(folder), &mut files);
     }
+
     let relative = |path: &PathBuf| {
         path.strip_prefix(root())
             .expect("below the root")
@@ -102,6 +103,7 @@ fn the_sources_keep_their_rules() {
         "only {} sources were found",
         sources.len()
     );
+
     let of_tests = ["tests/", "bench/tests/", "testkit/"];
     let shipped = sources
         .iter()
@@ -114,6 +116,7 @@ fn the_sources_keep_their_rules() {
             .iter()
             .flat_map(|source| EVERYWHERE.iter().flat_map(move |rule| rule(source))),
     );
+
     assert!(violations.is_empty(), "\n{}", violations.join("\n"));
 }
 
@@ -152,6 +155,7 @@ fn dependencies_have_no_cycle() {
 fn dependencies_keep_the_rules_of_deny_toml() {
     let rules = deny::Rules::read(&text("deny.toml"));
     assert!(!rules.targets.is_empty());
+
     for target in &rules.targets {
         let metadata = match deny::metadata(target) {
             Ok(metadata) => metadata,
@@ -429,6 +433,7 @@ fn crates_and_migrations_out_of_order_are_found() {
         );
         crates_know_only_what_they_may(of, &manifest)
     };
+
     assert_eq!(depends("sip", "tokio"), ["sip depends on tokio"]);
     assert_eq!(
         depends("calls", "trunkline-store"),
@@ -437,23 +442,28 @@ fn crates_and_migrations_out_of_order_are_found() {
     assert_eq!(depends("calls", "trunkline-sip"), [""; 0]);
     assert_eq!(depends("store", "sqlx"), [""; 0]);
     assert_eq!(depends("net", "x"), [""; 0]);
+
     let edge = |from: &str, to: &str| (from.to_owned(), [to.to_owned()].into());
     let circle = [edge("a", "b"), edge("b", "a")].into();
     assert_eq!(modules_depend_one_way("x/src/", &circle).len(), 1);
+
     let one_way = [edge("a", "b"), ("b".to_owned(), [].into())].into();
     assert_eq!(modules_depend_one_way("x/src/", &one_way), [""; 0]);
+
     let listed = modules_depend_one_way("calls/src/", &one_way);
     assert!(
         listed
             .iter()
             .any(|violation| violation.contains("take it off the list"))
     );
+
     let names = |names: &[&str]| {
         names
             .iter()
             .map(|name| (*name).to_owned())
             .collect::<Vec<_>>()
     };
+
     assert_eq!(
         migrations_come_in_pairs(
             &names(&["0001_a.sql", "0002_b.sql"]),
@@ -462,6 +472,7 @@ fn crates_and_migrations_out_of_order_are_found() {
         .len(),
         1
     );
+
     assert_eq!(
         migrations_come_in_pairs(
             &names(&["0001_a.sql", "0001_b.sql"]),
@@ -470,6 +481,7 @@ fn crates_and_migrations_out_of_order_are_found() {
         .len(),
         1
     );
+
     assert_eq!(
         migrations_come_in_pairs(&names(&["0001_a.sql"]), &names(&["0001_b.sql"])).len(),
         0

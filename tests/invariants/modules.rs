@@ -87,6 +87,7 @@ impl Crate {
                 None => Some(at),
             };
         }
+
         Some(at)
     }
 }
@@ -178,6 +179,7 @@ fn module(source: &Source) -> Module {
             }
         }
     }
+
     let used = |name: &str| code.lines().any(|line| has_word(line, name));
     let own = reexports.into_iter().filter(|(_, name)| used(name));
     module.paths.extend(own.map(|(path, _)| path));
@@ -234,16 +236,19 @@ fn leaves(tree: &str) -> Vec<(Path, String)> {
 
 fn collect(tree: &str, prefix: &Path, found: &mut Vec<(Path, String)>) {
     let tree = tree.trim();
+
     // Behind the last comma.
     if tree.is_empty() {
         return;
     }
+
     if let Some((head, inner)) = tree.split_once('{') {
         let prefix = [prefix.as_slice(), &segments(head)].concat();
         let inner = inner.trim_end().trim_end_matches('}');
         // Only the last brace closes this tree; those of trees inside come off with it and are not missed.
         return parts(inner).for_each(|part| collect(part, &prefix, found));
     }
+
     let (path, alias) = match tree.split_once(" as ") {
         Some((path, alias)) => (path, Some(alias.trim())),
         None => (tree, None),
@@ -310,6 +315,7 @@ fn paths(code: &str) -> Vec<Path> {
             found.push(path);
         }
     }
+
     found
 }
 

@@ -52,6 +52,7 @@ pub(crate) fn imports_point_one_way(source: &Source) -> Vec<String> {
     let Some(module) = source.module().filter(|module| *module != "lib") else {
         return Vec::new();
     };
+
     let allowed = MAY_IMPORT
         .iter()
         .find(|(name, _)| *name == module)
@@ -61,6 +62,7 @@ pub(crate) fn imports_point_one_way(source: &Source) -> Vec<String> {
     } else {
         "crate"
     };
+
     let foreign = imports(&source.code, root).filter(|(_, name)| {
         let is_module = MAY_IMPORT.iter().any(|(known, _)| known == name);
         is_module && name != module && !allowed.contains(&name.as_str())
@@ -309,6 +311,7 @@ pub(crate) fn modules_depend_one_way(folder: &str, graph: &Graph) -> Vec<String>
             ));
         }
     }
+
     let is_found = |name: &&&str| found.iter().any(|cycle| cycle.contains(**name));
     let gone = known.iter().filter(|name| !is_found(name));
     violations.extend(

@@ -163,6 +163,7 @@ fn first_names(rest: &str) -> Vec<String> {
     let Some(inner) = rest.trim_start().strip_prefix('{') else {
         return vec![name(rest)];
     };
+
     let mut depth = 1;
     let mut names = vec![name(inner)];
     for (at, char) in inner.char_indices() {
@@ -176,6 +177,7 @@ fn first_names(rest: &str) -> Vec<String> {
             break;
         }
     }
+
     names.retain(|name| !name.is_empty());
     names
 }

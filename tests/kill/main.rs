@@ -99,12 +99,14 @@ fn records_after_restart(daemon: &Daemon, acknowledged: &Records, round: u64) ->
         thread::sleep(Duration::from_millis(250));
         records = Records::all(daemon);
     }
+
     assert_eq!(
         records.count(Status::Alive),
         0,
         "round {round}: cut calls aren't closed; log:\n{}",
         daemon.log()
     );
+
     let wrong = records.contradictions(acknowledged);
     assert!(
         wrong.is_empty(),
@@ -113,6 +115,7 @@ fn records_after_restart(daemon: &Daemon, acknowledged: &Records, round: u64) ->
         wrong.join("\n"),
         daemon.log()
     );
+
     records
 }
 
@@ -139,6 +142,7 @@ fn load_and_kill(engine: &mut Engine, daemon: &mut Daemon, round: u64) -> Record
         done.store(true, Ordering::Relaxed);
         poller.join().expect("the poller ends well")
     });
+
     // The load goes on while the last look at the list ages into an acknowledgement.
     run(
         engine,
@@ -146,6 +150,7 @@ fn load_and_kill(engine: &mut Engine, daemon: &mut Daemon, round: u64) -> Record
         u64::try_from(SETTLED.as_micros()).expect("short"),
     );
     daemon.kill().expect("it runs");
+
     let tally = &engine.exchange.tally;
     assert_eq!(
         tally.failures,
@@ -157,6 +162,7 @@ fn load_and_kill(engine: &mut Engine, daemon: &mut Daemon, round: u64) -> Record
         "round {round}: only {} records were seen",
         polled.len()
     );
+
     polled
 }
 

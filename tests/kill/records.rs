@@ -114,18 +114,21 @@ fn a_missing_and_a_changed_record_are_found() {
                 .collect(),
         )
     };
+
     let acknowledged = records(&[
         ("a", "completed"),
         ("b", "in_progress"),
         ("c", "completed"),
         ("d", "ringing"),
     ]);
+
     let now = records(&[
         ("a", "completed"),
         ("b", "lost"),
         ("c", "lost"),
         ("e", "completed"),
     ]);
+
     assert_eq!(
         now.contradictions(&acknowledged),
         [

@@ -51,6 +51,7 @@ impl Made {
                 .wrapping_add(1_442_695_040_888_963_407);
             (state >> 33) % bound
         };
+
         let id = |id: u64| Uuid::from_u128(u128::from(id));
         let at = BEGINNING + Duration::from_secs(below(3 * 86_400));
         let talked = below(2) * (1 + below(90_000));
@@ -73,6 +74,7 @@ impl Made {
             metadata: None,
             asked: None,
         };
+
         Self {
             started,
             answered_at,
@@ -135,6 +137,7 @@ fn made_usage() -> BTreeMap<Group, Counts> {
             counts.2 += i64::try_from(micros.div_ceil(1_000_000)).expect("seconds");
         }
     }
+
     usage
 }
 
@@ -151,6 +154,7 @@ async fn counted_usage(folder: &Path) -> BTreeMap<Group, Counts> {
         trunk: true,
         direction: true,
     };
+
     let mut usage = BTreeMap::new();
     for org in 1..=3 {
         let rows =
@@ -160,6 +164,7 @@ async fn counted_usage(folder: &Path) -> BTreeMap<Group, Counts> {
             usage.insert(group(&row), counts);
         }
     }
+
     usage
 }
 

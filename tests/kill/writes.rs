@@ -93,9 +93,11 @@ fn raise_limits(launch: &Launch) {
         assert!(output.status.success(), "{arguments:?}: {output:?}");
         serde_json::from_slice(&output.stdout).expect("JSON")
     };
+
     let orgs = run(&["org", "list", "--json"]);
     let org = orgs[0]["id"].as_str().expect("an org");
     let (keys, destinations) = ("--api-keys", "--destinations");
+
     run(&[
         "org",
         "limits",
@@ -236,22 +238,27 @@ impl Ledger {
                 found => wrong.push(format!("destination {id}: {found:?}, not one of {names:?}")),
             }
         }
+
         let missing = self.keys.difference(&keys);
         let missing = missing.filter(|id| !self.unsure.contains(*id));
         wrong.extend(missing.map(|id| format!("key {id} is missing")));
+
         let missing = self.handoffs.difference(&handoffs);
         wrong.extend(missing.map(|session| format!("handoff {session} is missing")));
+
         let back = self
             .gone
             .iter()
             .filter(|id| destinations.contains_key(*id) || keys.contains(*id));
         wrong.extend(back.map(|id| format!("{id} is back")));
+
         assert!(
             wrong.is_empty(),
             "round {round}:\n{}\nlog:\n{}",
             wrong.join("\n"),
             daemon.log()
         );
+
         // What was unsure is known now, and stays so.
         for id in std::mem::take(&mut self.unsure) {
             if !destinations.contains_key(&id) && !keys.contains(&id) {
@@ -274,6 +281,7 @@ fn all(daemon: &Daemon, path: &str) -> Vec<Value> {
         name: String::new(),
         done: &AtomicUsize::new(0),
     };
+
     let mut items = Vec::new();
     let mut next = Some(String::new());
     while let Some(cursor) = next {
@@ -288,6 +296,7 @@ fn all(daemon: &Daemon, path: &str) -> Vec<Value> {
         let cursor = page["next"].as_str();
         next = cursor.map(|cursor| format!("&cursor={cursor}"));
     }
+
     items
 }
 
@@ -317,17 +326,20 @@ impl Client<'_> {
         let handoff = json!({"session_id": name});
         self.made(HANDOFFS, handoff, ledger)?;
         ledger.handoffs.insert(name.clone());
+
         let destination = json!({"name": name, "type": "phone", "value": "+442071838750"});
         let made = self.made(DESTINATIONS, destination, ledger)?;
         let id = text(&made["id"]);
         let names = BTreeSet::from([name.clone()]);
         ledger.destinations.insert(id.clone(), names);
+
         let path = format!("{DESTINATIONS}/{id}");
         let changed = format!("{name}, changed");
         let names = ledger.destinations.get_mut(&id).expect("it was made");
         names.insert(changed.clone());
         self.acknowledged("PATCH", &path, Some(&json!({"name": changed})), 200)?;
         names.remove(&name);
+
         let made = self.made(KEYS, json!({"name": name}), ledger)?;
         let key = text(&made["api_key_id"]);
         ledger.keys.insert(key.clone());
@@ -343,6 +355,7 @@ impl Client<'_> {
             ledger.keys.remove(&key);
             ledger.gone.insert(key);
         }
+
         Some(())
     }
 
@@ -378,6 +391,7 @@ impl Client<'_> {
         stream
             .set_read_timeout(Some(Duration::from_secs(60)))
             .ok()?;
+
         let body = body.map(Value::to_string).unwrap_or_default();
         let content = match body.len() {
             0 => String::new(),
@@ -385,6 +399,7 @@ impl Client<'_> {
                 format!("Content-Type: application/json\r\nContent-Length: {length}\r\n")
             }
         };
+
         // The body names what is made, and so it names the request.
         let once = match method {
             "POST" => format!(
@@ -394,13 +409,16 @@ impl Client<'_> {
             _ => String::new(),
         };
         let (at, key) = (self.at, self.key);
+
         // HTTP/1.0: the answer ends with the connection, and says how long it is.
         let request = format!(
             "{method} {path} HTTP/1.0\r\nHost: {at}\r\nAuthorization: Bearer {key}\r\n{once}{content}\r\n{body}"
         );
         stream.write_all(request.as_bytes()).ok()?;
+
         let mut answer = String::new();
         stream.read_to_string(&mut answer).ok()?;
+
         let (head, body) = answer.split_once("\r\n\r\n")?;
         let status = head.split(' ').nth(1)?.parse().ok()?;
         Some((status, serde_json::from_str(body).ok()?))

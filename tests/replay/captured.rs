@@ -36,6 +36,7 @@ impl Capturing {
             .arg(file)
             .stdout(Stdio::null())
             .stderr(Stdio::null());
+
         let mut capturing = Self {
             process: Process::start("dumpcap", &mut command),
             file: file.to_owned(),
@@ -44,6 +45,7 @@ impl Capturing {
             let ended = capturing.process.exited();
             (ended.is_some() || file.exists()).then_some(ended.is_none())
         });
+
         // Its file is there before it listens.
         std::thread::sleep(Duration::from_millis(500));
         (begun == Some(true)).then_some(capturing)

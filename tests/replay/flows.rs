@@ -84,14 +84,17 @@ impl Stage {
 
     pub(crate) fn within(house: House) -> Self {
         assert_eq!(house.first_number, DIALLED);
+
         // The callers of all flows are one.
         let house = house.set("TRUNKLINE__LIMITS__SETUPS_PER_CALLER", "0");
         let runtime = SocketAddr::from((Ipv4Addr::LOCALHOST, own_port()));
         house.runtime(&house.first_agent, &format!("sip:{{agent_id}}@{runtime}"));
+
         let echoes = house.run(&[
             "agent", "create", "--org", &house.org, "--name", "Echo", "--json",
         ]);
         house.assign(ECHOING, echoes["id"].as_str().expect("an id"));
+
         let other = SocketAddr::from((Ipv4Addr::LOCALHOST, own_port()));
         let stage = Self {
             daemon: house.serve(),
@@ -294,6 +297,7 @@ fn every_flow_goes_as_captured_in_any_order_on_udp_and_tcp() {
             }
         }
     }
+
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
@@ -311,6 +315,7 @@ fn without_sockets_every_flow_goes_the_same_way() {
         let ran = stage.in_process(&name, &["--json", "--transport", "tcp"]);
         assert_eq!(ran.code, Some(0), "{name} on TCP, at its pace: {ran:?}");
     }
+
     // Each was played to the daemon once; a stranger's is no call, and a registration neither.
     let is_call = |name: &&String| {
         let of_first = stage.tenant_of(name).is_none();
@@ -318,9 +323,11 @@ fn without_sockets_every_flow_goes_the_same_way() {
     };
     let calls = names().iter().filter(is_call).count();
     assert_eq!(stage.stored(), stored + calls);
+
     // An hour of ringing takes no time.
     let late = flow("answered").replacen("SIP/2.0 180 Ringing", "SIP/2.0 183 Elsewhere", 1);
     stage.shell.write("changed.flow", &late);
+
     let ran = stage.in_process("changed.flow", &["--patience", "3600"]);
     assert_eq!(ran.code, Some(1), "{ran:?}");
     assert!(ran.stdout.contains("183"), "{ran:?}");
@@ -352,6 +359,7 @@ fn every_flow_is_told_of() {
             "{stem} isn't told of"
         );
     }
+
     for told in told {
         let ways = stems.iter().filter(|stem| is_meant(told, stem)).count();
         let expected = if told.ends_with('…') { 2 } else { 1 };
@@ -460,12 +468,14 @@ fn what_was_changed_is_named() {
 fn a_challenge_that_was_not_captured_is_answered_and_a_dedicated_address_needs_none() {
     let stage = Stage::new();
     let answered = flow("answered");
+
     // As captured at a PBX that is known by its address: without 401, ACK and credentials.
     let second = answered
         .match_indices("\n--- ")
         .nth(3)
         .expect("four messages")
         .0;
+
     let first = answered.find("\n--- ").expect("one");
     let without = format!("{}{}", &answered[..first], &answered[second..]);
     let without: String = without
@@ -473,6 +483,7 @@ fn a_challenge_that_was_not_captured_is_answered_and_a_dedicated_address_needs_n
         .filter(|line| !line.starts_with("Authorization"))
         .map(|line| format!("{line}\n"))
         .collect();
+
     let ran = stage.replay_text(&without, &["--speed", "max"]);
     assert_eq!(ran.code, Some(0), "{}{}", ran.stdout, ran.stderr);
     assert!(
@@ -491,15 +502,18 @@ fn what_cannot_be_played_says_why() {
         .nth(1)
         .expect("two messages")
         .0;
+
     let first = answered.find("\n--- ").expect("one");
     let middle = format!("{}{}", &answered[..first], &answered[second..]);
     let ran = stage.replay_text(&middle, &[]);
+
     assert_eq!(ran.code, Some(1), "{ran:?}");
     assert!(
         ran.stdout.contains("begins in the middle"),
         "{}",
         ran.stdout
     );
+
     let nobody = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port())).to_string();
     let ran = stage.shell.run(&[
         "replay",
@@ -509,5 +523,6 @@ fn what_cannot_be_played_says_why() {
         "--patience",
         "0.5",
     ]);
+
     assert_eq!(ran.code, Some(1), "{ran:?}");
 }

@@ -52,6 +52,7 @@ fn pcap(link: u32, packets: &[Vec<u8>]) -> Vec<u8> {
     for word in [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65_535, link] {
         file.extend_from_slice(&word.to_le_bytes());
     }
+
     for (at, packet) in packets.iter().enumerate() {
         let length = u32::try_from(packet.len()).expect("as the test made it");
         for word in [
@@ -64,6 +65,7 @@ fn pcap(link: u32, packets: &[Vec<u8>]) -> Vec<u8> {
         }
         file.extend_from_slice(packet);
     }
+
     file
 }
 
@@ -80,6 +82,7 @@ fn pcapng(link: u16, packets: &[Vec<u8>]) -> Vec<u8> {
         file.resize(file.len() + padded - body.len(), 0);
         file.extend_from_slice(&length);
     };
+
     block(
         0x0a0d_0d0a,
         &[
@@ -90,6 +93,7 @@ fn pcapng(link: u16, packets: &[Vec<u8>]) -> Vec<u8> {
         .concat(),
     );
     let [high, low] = link.to_be_bytes();
+
     // Nanoseconds.
     block(
         1,
@@ -97,6 +101,7 @@ fn pcapng(link: u16, packets: &[Vec<u8>]) -> Vec<u8> {
             high, low, 0, 0, 0, 0, 0, 0, 0, 9, 0, 1, 9, 0, 0, 0, 0, 0, 0, 0,
         ],
     );
+
     block(0x0bad, b"nobody knows this block");
     for (at, packet) in packets.iter().enumerate() {
         let time = 1_700_000_000_000_000_000 + at as u64 * 1_000_000;
@@ -108,6 +113,7 @@ fn pcapng(link: u16, packets: &[Vec<u8>]) -> Vec<u8> {
             &[&[0; 4][..], &time.to_be_bytes(), &length, &length, packet].concat(),
         );
     }
+
     file
 }
 
@@ -145,6 +151,7 @@ fn every_framing_gives_the_same_messages() {
             ipv4(&whole[200..], 17, 25, back),
         ]
     };
+
     let fragments = [
         halves(INVITE.as_bytes(), false),
         halves(OK.as_bytes(), true),
@@ -221,6 +228,7 @@ fn tcp_is_put_together() {
         .concat();
         ipv4(&segment, 6, 0, back)
     };
+
     let (invite, ok) = (INVITE.as_bytes(), OK.as_bytes());
     let packets = [
         tcp(99, 2, b"", false),
@@ -233,6 +241,7 @@ fn tcp_is_put_together() {
     for message in [INVITE, OK] {
         assert!(flow.contains(&message.replace("\r\n", "\n")), "{flow}");
     }
+
     assert!(flow.contains(" caller > us tcp\n"), "{flow}");
 }
 
@@ -240,6 +249,7 @@ fn tcp_is_put_together() {
 fn what_cannot_be_used_says_why_and_leaves_what_was_there() {
     let shell = Shell::new();
     shell.write("out.flow", "as it was");
+
     let whole = pcap(101, &[ipv4(&udp(INVITE.as_bytes(), false), 17, 0, false)]);
     let huge = [
         &whole[..24],
@@ -278,6 +288,7 @@ fn what_cannot_be_used_says_why_and_leaves_what_was_there() {
         let complaint = import(&shell, &file, &[]).expect_err(name);
         assert!(complaint.contains(why), "{name}: {complaint}");
     }
+
     assert_eq!(
         std::fs::read_to_string(shell.path("out.flow")).expect("as the test made it"),
         "as it was"
@@ -328,6 +339,7 @@ fn a_flow_passed_on_names_nobody() {
         );
     }
     assert!(flow.contains("SIP/2.0 486 Busy Here"), "{flow}");
+
     // What was written is read again, and is the same.
     let again = import(&shell, flow.as_bytes(), &[]).expect("as the test made it");
     let body = |flow: &str| {
@@ -336,6 +348,7 @@ fn a_flow_passed_on_names_nobody() {
             .1
             .to_owned()
     };
+
     assert_eq!(body(&again), body(&flow));
 }
 
@@ -374,9 +387,11 @@ fn captures_of_others_import_or_say_why_not() {
     let Some(folder) = captures_of_others() else {
         return;
     };
+
     let shell = Shell::new();
     let mut files = Vec::new();
     files_in(&folder, &mut files);
+
     let mut refused = Vec::new();
     for file in &files {
         let octets = std::fs::read(file).expect("readable");
@@ -393,12 +408,14 @@ fn captures_of_others_import_or_say_why_not() {
             }
         }
     }
+
     assert!(
         files.len() > 10,
         "only {} files in {}",
         files.len(),
         folder.display()
     );
+
     let without_sip = |why: &String| why.contains("INDEX.md") || why.contains("g711a.pcap");
     refused.retain(|why| !without_sip(why));
     assert!(refused.is_empty(), "{}", refused.join(""));

@@ -50,11 +50,13 @@ impl Traffic {
         let [high, low] = place.to_be_bytes();
         let [id_high, id_low] = self.identification.to_be_bytes();
         self.identification = self.identification.wrapping_add(1);
+
         let seconds = u32::try_from(1_700_000_000 + self.millis / 1_000).expect("before 2106");
         let micros = u32::try_from(self.millis % 1_000 * 1_000).expect("below a million");
         for word in [seconds, micros, length, length] {
             self.file.extend_from_slice(&word.to_le_bytes());
         }
+
         let [total_high, total_low] = total.to_be_bytes();
         self.file.extend_from_slice(&[
             0x45, 0, total_high, total_low, id_high, id_low, high, low, 64, protocol, 0, 0,
@@ -107,16 +109,19 @@ impl Traffic {
                 self.udp(ends, &message(start, method, &call_id));
             }
         }
+
         let invite = message(
             "INVITE sip:100@192.0.2.1 SIP/2.0",
             "INVITE",
             &format!("{place}-lost"),
         );
         self.udp([[11, a, b, c], us], &invite);
+
         let port = u16::try_from(1_024 + place % 60_000).expect("a port");
         self.tcp([caller, us], port, 1_000, 2, b"");
         self.tcp([caller, us], port, 1_001, 16, &invite.as_bytes()[..200]);
         self.tcp([caller, us], port, 900_000, 16, &invite.as_bytes()[..400]);
+
         let fragment = [0x41; 1_200];
         self.packet(17, 0x2000, [caller, us], &fragment);
     }
@@ -151,6 +156,7 @@ fn fed(mut command: Command) -> (Option<i32>, String, u64) {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the binary runs");
+
     let mut input = process.stdin.take().expect("a pipe");
     let feeding = thread::spawn(move || {
         let (mut traffic, size) = (Traffic::new(), size());
@@ -166,6 +172,7 @@ fn fed(mut command: Command) -> (Option<i32>, String, u64) {
         }
         place
     });
+
     let mut peak = 0;
     let status = loop {
         peak = peak.max(peak_kib(process.id()).unwrap_or(0));
@@ -175,6 +182,7 @@ fn fed(mut command: Command) -> (Option<i32>, String, u64) {
         thread::sleep(Duration::from_millis(5));
     };
     assert!(feeding.join().expect("all of it was taken") > 100);
+
     let mut said = String::new();
     std::io::Read::read_to_string(&mut process.stderr.take().expect("a pipe"), &mut said)
         .expect("text");

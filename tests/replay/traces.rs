@@ -18,8 +18,10 @@ fn get(http: SocketAddr, path: &str, key: &str, accept: &str) -> (u16, Vec<u8>) 
         "GET {path} HTTP/1.0\r\nHost: {http}\r\nAuthorization: Bearer {key}\r\nAccept: {accept}\r\n\r\n"
     );
     stream.write_all(request.as_bytes()).expect("it is read");
+
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).expect("it answers");
+
     let end = answer
         .windows(4)
         .position(|four| four == b"\r\n\r\n")
@@ -232,18 +234,22 @@ fn a_daemon_that_starts_again_shows_what_was() {
     let before = traced.get("text/plain");
     let daemon = &mut traced.stage.daemon;
     daemon.process.terminate();
+
     let ended = daemon
         .process
         .wait(Deadline::after(Duration::from_secs(30)));
     assert!(ended.is_some_and(|status| status.success()), "{ended:?}");
+
     let folder = daemon.house.folder.path().join("data/traces");
     let files: Vec<_> = std::fs::read_dir(&folder).expect("traces").collect();
     assert_eq!(files.len(), 1, "{files:?}");
     daemon.process = daemon.house.start();
+
     assert_eq!(
         String::from_utf8_lossy(&traced.get("text/plain")),
         String::from_utf8_lossy(&before)
     );
+
     // Written so that whoever may read the file learns no more than whoever asks.
     let shown: Value = serde_json::from_slice(&traced.get("application/json")).expect("JSON");
     let items = shown["items"].as_array().expect("items");
@@ -332,6 +338,7 @@ fn calls_are_shown_in_the_terminal() {
         let text = |octets| String::from_utf8(octets).expect("UTF-8");
         (ran.status.code(), text(ran.stdout), text(ran.stderr))
     };
+
     let (code, out, fault) = trace(&["--once"]);
     assert_eq!((code, &*fault), (Some(0), ""), "{out}");
     assert_eq!(out.lines().count(), 2, "{out}");
@@ -340,9 +347,11 @@ fn calls_are_shown_in_the_terminal() {
         out.contains("completed") && out.contains("canceled"),
         "{out}"
     );
+
     let (_, out, _) = trace(&["--once", "--json", "--status", "completed"]);
     let call: Value = serde_json::from_str(&out).expect("one object");
     let id = text(&call["id"]);
+
     // It has ended: followed without --once it is shown, and that is all.
     let (code, out, fault) = trace(&[id]);
     assert_eq!((code, &*fault), (Some(0), ""), "{out}");
@@ -352,17 +361,20 @@ fn calls_are_shown_in_the_terminal() {
             && out.contains("trunkline --> runtime INVITE"),
         "{out}"
     );
+
     let (_, out, _) = trace(&[id, "--messages"]);
     assert!(
         out.contains("    CSeq: 1 INVITE") && out.contains("udp 127.0.0.1:"),
         "{out}"
     );
+
     let (code, _, fault) = trace(&["--once", "--status", "asleep"]);
     assert_eq!(code, Some(1));
     assert!(
         fault.contains("400 Bad Request: ") && fault.contains("status"),
         "{fault}"
     );
+
     let (code, _, fault) = trace(&["--key", "nobody's", "--once"]);
     assert_eq!(code, Some(1));
     assert!(
@@ -419,6 +431,7 @@ fn a_call_is_a_trace_for_opentelemetry() {
     let traced = Traced::on(Stage::within(house), "answered.flow");
     let shown: Value = serde_json::from_slice(&traced.get("application/json")).expect("JSON");
     let call = text(&shown["call_id"]).to_owned();
+
     // The stage's own call may come before it.
     let spans = Deadline::after(Duration::from_secs(30)).poll(|| {
         let body = taken(&collector);
@@ -427,6 +440,7 @@ fn a_call_is_a_trace_for_opentelemetry() {
             .cloned();
         spans.filter(|_| body.to_string().contains(&call))
     });
+
     let spans = spans.expect("the call's spans");
     let of_call = |name: &str| {
         let id = &spans
@@ -440,12 +454,14 @@ fn a_call_is_a_trace_for_opentelemetry() {
             .cloned()
             .unwrap_or_else(|| panic!("no {name} in {spans:?}"))
     };
+
     let (whole, set_up, talk) = (of_call("call"), of_call("set-up"), of_call("talk"));
     assert_eq!(text(&whole["traceId"]).len(), 32, "{whole}");
     assert_eq!(
         (&whole["kind"], &whole["status"]["code"]),
         (&Value::from(2), &Value::from(1))
     );
+
     let names: Vec<&str> = whole["events"]
         .as_array()
         .expect("events")
@@ -453,9 +469,11 @@ fn a_call_is_a_trace_for_opentelemetry() {
         .map(|event| text(&event["name"]))
         .collect();
     assert_eq!(names, ["ringing", "answered"], "{whole}");
+
     for part in [&set_up, &talk] {
         assert_eq!(part["parentSpanId"], whole["spanId"], "{part}");
     }
+
     assert_eq!(set_up["startTimeUnixNano"], whole["startTimeUnixNano"]);
     assert_eq!(set_up["endTimeUnixNano"], talk["startTimeUnixNano"]);
     assert_eq!(talk["endTimeUnixNano"], whole["endTimeUnixNano"]);

@@ -150,6 +150,7 @@ async fn a_filter_passes_over_calls_and_never_past_them(bed: &Bed) {
         })
         .collect();
     bed::project(&store, RUN, &facts).await.expect("projected");
+
     let busy = CallFilter {
         status: Some(Status::Busy),
         ..CallFilter::default()
@@ -157,6 +158,7 @@ async fn a_filter_passes_over_calls_and_never_past_them(bed: &Bed) {
     for most in [1, 2, 50] {
         assert_eq!(read(&store, &busy, 0, most).await.0, [7, 14]);
     }
+
     let foreign = store
         .read(move |tx| call_ends::after(tx, Uuid::from_u128(2), &busy, 0, 9))
         .await;

@@ -84,6 +84,7 @@ async fn addresses_find_the_oldest(bed: &Bed) {
     let ann = identify(reached(Some("ann@example.com"), Some("+1 202 555 0100")), 0).await;
     let bob = identify(reached(Some("bob@example.com"), Some("+12025550100")), 1).await;
     assert_ne!(ann, bob);
+
     // As an import could leave them: two of one address. The older answers.
     bed.execute(
         "UPDATE contacts SET email_folded = 'ann@example.com' WHERE email = 'bob@example.com'",

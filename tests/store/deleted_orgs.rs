@@ -204,6 +204,7 @@ async fn two_restores_and_a_creation_at_once_give_one_external_id(bed: &Bed) {
         .await;
         deleted.push(org);
     }
+
     let new = NewOrg {
         external_id: Some("a".to_owned()),
         ..NewOrg::named("Third")
@@ -213,15 +214,18 @@ async fn two_restores_and_a_creation_at_once_give_one_external_id(bed: &Bed) {
         deleted_orgs::restore(&store, deleted[1], NOW),
         store.write(move |tx| orgs::create(tx, Some(partner), &new, NOW))
     );
+
     let done = [one, two, three];
     let taken = |result: &Result<Org, Error>| {
         matches!(result, Err(Error::Refused(Refused::ExternalIdTaken(_))))
     };
+
     assert_eq!(
         done.iter().filter(|done| done.is_ok()).count(),
         1,
         "{done:?}"
     );
+
     assert_eq!(
         done.iter().filter(|done| taken(done)).count(),
         2,

@@ -89,6 +89,7 @@ async fn calls(store: &Store, org: Uuid, contact: Uuid) -> [Uuid; 3] {
         change(&mut begun);
         Fact::Started(begun.into())
     };
+
     let transfer = Transfer {
         id: Uuid::from_u128(org.as_u128() ^ 0x21),
         call: by_number,
@@ -116,6 +117,7 @@ async fn calls(store: &Store, org: Uuid, contact: Uuid) -> [Uuid; 3] {
         kept_by: None,
         step: 1,
     };
+
     let facts = [
         begin(by_number, &|call| {
             call.from = "020 7183 8750".into();
@@ -142,6 +144,7 @@ async fn calls(store: &Store, org: Uuid, contact: Uuid) -> [Uuid; 3] {
         ended(org, by_contact, later(10)),
         ended(org, in_words, later(10)),
     ];
+
     project(store, &facts).await;
     [by_number, by_contact, in_words]
 }
@@ -235,6 +238,7 @@ async fn mentions(bed: &Bed) -> Vec<String> {
             }
         }
     }
+
     places
 }
 
@@ -411,27 +415,34 @@ async fn an_erasure_waits_for_every_node_that_lives(bed: &Bed) {
         assert_eq!(asked.waits_for, [3]);
         return;
     }
+
     for (node, host) in [(1, "one"), (2, "two"), (3, "three")] {
         done(&store, move |tx| nodes::begin(tx, node, host, MINUTE)).await;
     }
+
     let gone = Origin { node: 3, boot: 1 };
     done(&store, move |tx| nodes::renew(tx, gone, Duration::ZERO)).await;
+
     let asked = request(&store, ours, id).await;
     assert_eq!(asked.waits_for, [1, 2, 3]);
+
     let by_id = async || found(&store, move |tx| erasures::by_id(tx, ours, asked.id)).await;
     let erasure = open(&store, 1).await.remove(0);
     erase(&store, &erasure, 1).await;
     assert_eq!(open(&store, 1).await, []);
+
     let halfway = by_id().await;
     assert_eq!(
         (halfway.completed_at, halfway.waits_for),
         (None, vec![2, 3])
     );
     erase(&store, &open(&store, 2).await.remove(0), 2).await;
+
     let receipt = by_id().await;
     assert!(receipt.completed_at.is_some(), "the third is away");
     assert_eq!(receipt.waits_for, [3]);
     erase(&store, &open(&store, 3).await.remove(0), 3).await;
+
     assert_eq!(by_id().await.waits_for, Vec::<i64>::new());
     assert_eq!(open(&store, 4).await, [], "nothing is looked for any more");
 }
@@ -443,6 +454,7 @@ async fn numbers_of_the_org_are_not_searched_for(bed: &Bed) {
         numbers::create(tx, ours, number(NUMBER), true, NOW)
     })
     .await;
+
     let id = contact(&store, ours).await;
     let call = Uuid::from_u128(1);
     let begun = Started {
@@ -452,10 +464,13 @@ async fn numbers_of_the_org_are_not_searched_for(bed: &Bed) {
     };
     let facts = [Fact::Started(begun.into()), ended(ours, call, NOW)];
     project(&store, &facts).await;
+
     let asked = request(&store, ours, id).await;
     erase(&store, &open(&store, 3).await.remove(0), 3).await;
+
     let call = found(&store, move |tx| calls::by_id(tx, ours, call)).await;
     assert_eq!(call.to_e164, Some(number(NUMBER)));
+
     let receipt = found(&store, move |tx| erasures::by_id(tx, ours, asked.id)).await;
     assert_eq!((receipt.erased.calls, receipt.kept.numbers), (0, 1));
 }

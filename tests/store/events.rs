@@ -104,6 +104,7 @@ async fn a_call_tells_each_stage_once(bed: &Bed) {
     let store = bed.open().await;
     let (whole, pieces) = (Uuid::from_u128(1), Uuid::from_u128(2));
     let facts = life(whole, 1, Status::Completed);
+
     bed::project(&store, RUN, &facts).await.expect("projected");
     bed::project(&store, RUN, &facts)
         .await
@@ -114,15 +115,19 @@ async fn a_call_tells_each_stage_once(bed: &Bed) {
             .await
             .expect("projected again");
     }
+
     for fact in life(pieces, 2, Status::Completed) {
         bed::project(&store, RUN, &[fact]).await.expect("projected");
     }
+
     let (whole, pieces) = (told(&store, whole).await, told(&store, pieces).await);
     assert_eq!(kinds(&whole), STAGES);
     assert_eq!(kinds(&pieces), STAGES);
+
     for (kind, data) in &whole {
         assert_fits(kind, data);
     }
+
     for ((_, one), (kind, other)) in whole.iter().zip(&pieces) {
         for field in [
             "status",
@@ -135,6 +140,7 @@ async fn a_call_tells_each_stage_once(bed: &Bed) {
             assert_eq!(one[field], other[field], "{kind}: {field}");
         }
     }
+
     let statuses: Vec<_> = whole.iter().map(|(_, data)| &data["status"]).collect();
     assert_eq!(statuses, ["queued", "ringing", "in_progress", "completed"]);
     assert_eq!(whole[1].1["answered_at"], Value::Null);
@@ -238,24 +244,28 @@ async fn what_was_told_stays_octet_by_octet(bed: &Bed) {
         types: Vec::new(),
         enabled: true,
     };
+
     let secret = Password::new("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw");
     let webhook = done(&store, move |tx| {
         webhooks::create(tx, org, &new, &secret, NOW)
     })
     .await
     .id;
+
     let (facts, contact) = (life(org, 1, Status::Completed), Uuid::from_u128(9));
     let known = Fact::Contact {
         call: Uuid::from_u128(1),
         org,
         contact,
     };
+
     let batches: [Vec<Fact>; 4] = [
         vec![facts[0].clone()],
         vec![known, facts[1].clone()],
         vec![facts[2].clone()],
         vec![facts[3].clone()],
     ];
+
     let mut kept = Vec::new();
     for (turn, batch) in batches.iter().enumerate() {
         if turn == 3 {
@@ -276,19 +286,23 @@ async fn what_was_told_stays_octet_by_octet(bed: &Bed) {
         bed::project(&store, RUN, batch).await.expect("projected");
         kept = grown(&store, org, kept).await;
     }
+
     let told = told(&store, org).await;
     let [started, ringing, answered, lost] = &told[..] else {
         panic!("{told:?}");
     };
     assert_eq!(started.1["contact_id"], Value::Null);
+
     for (kind, data) in [ringing, answered, lost] {
         assert_eq!(data["contact_id"], contact.to_string(), "{kind}");
         assert_fits(kind, data);
     }
+
     assert_eq!(
         (&lost.1["sip_code"], &lost.1["status"]),
         (&Value::Null, &json!("lost"))
     );
+
     let lease = Duration::from_secs(90);
     let held = store
         .write(move |tx| deliveries::lease(tx, webhook, "node", 10, lease, later(9)))
@@ -298,11 +312,13 @@ async fn what_was_told_stays_octet_by_octet(bed: &Bed) {
         kept.iter()
             .position(|event| event.id == held.delivery.event_id)
     });
+
     let sent: Vec<_> = held.iter().map(|held| &held.body).collect();
     assert_eq!(
         sent,
         kept.iter().map(|event| &event.body).collect::<Vec<_>>()
     );
+
     for LeasedDelivery { delivery, body } in held.clone() {
         let again = store
             .read_inline(move |tx| deliveries::by_id(tx, org, webhook, delivery.id))
@@ -329,6 +345,7 @@ async fn writes_tell_what_they_did(bed: &Bed) {
         reasons: Vec::new(),
         sentiment: None,
     };
+
     let made = store
         .write(move |tx| handoffs::record(tx, org, handoff, NOW))
         .await;
@@ -338,12 +355,15 @@ async fn writes_tell_what_they_did(bed: &Bed) {
         .0
         .id;
     done(&store, move |tx| org_keys::revoke(tx, org, key, later(1))).await;
+
     let lost = NewEvent::new(org, EventType::TrunkLost, &json!({"x": 1}), NOW);
     store.emit(lost).await.expect("emitted");
+
     let told = told(&store, org).await;
     for (kind, data) in &told[..2] {
         assert_fits(kind, data);
     }
+
     assert_eq!(
         kinds(&told),
         ["handoff.created", "key.revoked", "trunk.lost"]
@@ -360,6 +380,7 @@ async fn writes_tell_what_they_did(bed: &Bed) {
 async fn readers_never_miss_a_number(bed: &Bed) {
     const WRITERS: u128 = 4;
     const EACH: u64 = 25;
+
     let store = bed.open().await;
     let org = Uuid::from_u128(1);
     let writers = (0..WRITERS).map(|writer| {
@@ -373,6 +394,7 @@ async fn readers_never_miss_a_number(bed: &Bed) {
             }
         })
     });
+
     let writers: Vec<_> = writers.collect();
     let mut signal = store.follow_events().await;
     let (mut seq, mut seen) = (0, 0);
@@ -384,9 +406,11 @@ async fn readers_never_miss_a_number(bed: &Bed) {
             None => signal.wait().await,
         }
     }
+
     for writer in writers {
         writer.await.expect("written");
     }
+
     assert_eq!(found(&store, events::position).await, seq);
     assert_eq!(all(&store, org).await.len(), 100);
 }
@@ -394,6 +418,7 @@ async fn readers_never_miss_a_number(bed: &Bed) {
 /// Turns may be late: other tests have the machine as well.
 async fn another_node_learns_within_a_second(bed: &Bed) {
     const TURNS: u64 = 10;
+
     let (here, there) = (bed.open().await, bed.open().await);
     let org = Uuid::from_u128(1);
     let mut signal = there.follow_events().await;
@@ -417,6 +442,7 @@ async fn another_node_learns_within_a_second(bed: &Bed) {
         assert!(late < 2, "turn {turn}: it never learns");
         prompt += u64::from(late == 0);
     }
+
     assert!(prompt >= TURNS / 2, "{prompt} times of {TURNS}");
 }
 
@@ -432,9 +458,11 @@ async fn old_and_surplus_events_are_forgotten(bed: &Bed) {
     record(quiet, 2, 0).await;
     record(busy, 5, 100).await;
     record(quiet, 2, 200).await;
+
     let kept = Duration::from_secs(150);
     let pruned = store.prune_events(kept, 3, later(200)).await;
     assert_eq!(pruned.expect("pruned"), 4);
+
     for (org, left) in [(quiet, 2), (busy, 3)] {
         assert_eq!(told(&store, org).await.len(), left);
     }

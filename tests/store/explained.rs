@@ -99,18 +99,22 @@ async fn what_an_invite_said_is_read_back(bed: &Bed) {
     let store = bed.open().await;
     let (ours, theirs) = (org(&store, "Ours").await.id, org(&store, "Theirs").await.id);
     project(&store, &[started(ours, 1, Direction::Inbound, NOW)]).await;
+
     // The facts may come again, and later ones without it.
     let again = [
         started(ours, 1, Direction::Inbound, NOW),
         refused(ours, 1, "no_agent"),
     ];
     project(&store, &again).await;
+
     let explained = found(&store, move |tx| {
         explained::of_call(tx, ours, Uuid::from_u128(1))
     })
     .await;
+
     assert_eq!(explained.asked, Some(asked("030")));
     assert_eq!(explained.decision, Some(decision()));
+
     let foreign = store
         .read_inline(move |tx| explained::of_call(tx, theirs, Uuid::from_u128(1)))
         .await;
@@ -138,6 +142,7 @@ async fn attempts_are_written_once_and_read_in_their_order(bed: &Bed) {
         sip_code: None,
         detail: Some("its certificate has expired".into()),
     };
+
     let second = Attempt {
         number: 2,
         leg: AttemptLeg::Destination,
@@ -148,19 +153,23 @@ async fn attempts_are_written_once_and_read_in_their_order(bed: &Bed) {
         detail: None,
         ..first.clone()
     };
+
     // The facts may come again, and in any grouping.
     let fact = |attempt: &Attempt| Fact::Attempt(Box::new(attempt.clone()));
     project(&store, &[fact(&second)]).await;
+
     let again = [
         started(ours, 1, Direction::Inbound, NOW),
         fact(&first),
         fact(&second),
     ];
     project(&store, &again).await;
+
     let read = store
         .read_inline(move |tx| attempts::of_call(tx, ours, call))
         .await;
     assert_eq!(read.expect("attempts"), [first, second]);
+
     let foreign = store
         .read_inline(move |tx| attempts::of_call(tx, theirs, call))
         .await;
@@ -179,6 +188,7 @@ async fn recorded_calls_are_of_one_org_and_period(bed: &Bed) {
         started(theirs, 5, Direction::Inbound, later(20)),
     ];
     project(&store, &facts).await;
+
     let ids = async |from: u64, until: u64, reason: Option<&'static str>, most: u32| {
         let found = found(&store, move |tx| {
             explained::recorded(tx, ours, (later(from), later(until)), reason, most)
@@ -187,16 +197,19 @@ async fn recorded_calls_are_of_one_org_and_period(bed: &Bed) {
         .into_iter();
         found.map(|call| call.id.as_u128()).collect::<Vec<_>>()
     };
+
     assert_eq!(ids(0, 100, None, 10).await, [4, 2, 1]);
     assert_eq!(ids(0, 100, None, 2).await, [4, 2]);
     assert_eq!(ids(20, 39, None, 10).await, [2]);
     assert_eq!(ids(0, 100, Some("examined"), 10).await, [2]);
+
     let period = (NOW, later(100));
     let one = found(&store, move |tx| {
         explained::of_call_id(tx, ours, "2@pbx", period)
     })
     .await;
     assert_eq!(one.expect("a call").reason.as_deref(), Some("examined"));
+
     for (org, call_id, period) in [
         (theirs, "2@pbx", period),
         (ours, "nobody", period),
@@ -223,6 +236,7 @@ async fn failed_log_ins_are_found_by_their_call(bed: &Bed) {
         sip_call_id: call_id.into(),
         dialled: Some("+4930".into()),
     };
+
     let failures = [
         failure(ours, "a", 2),
         failure(ours, "a", 1),
@@ -230,6 +244,7 @@ async fn failed_log_ins_are_found_by_their_call(bed: &Bed) {
         failure(theirs, "a", 1),
     ];
     done(&store, move |tx| auth_failures::record(tx, &failures)).await;
+
     let failed = found(&store, move |tx| explained::log_ins_failed(tx, ours, "a")).await;
     let times: Vec<Moment> = failed.iter().map(|failure| failure.at).collect();
     assert_eq!(times, [later(1), later(2)]);

@@ -31,6 +31,7 @@ async fn a_write_is_followed(bed: &Bed) {
         .0
         .id;
     agent(&writer, org, "Anna").await;
+
     assert!(
         writer
             .write(move |tx| agents::delete(tx, org, key, NOW))
@@ -38,10 +39,12 @@ async fn a_write_is_followed(bed: &Bed) {
             .is_err(),
         "no such agent"
     );
+
     let changes = reader
         .read_inline(move |tx| feed::since(tx, start))
         .await
         .expect("changes");
+
     assert_eq!(
         changes.changes,
         [
@@ -50,15 +53,18 @@ async fn a_write_is_followed(bed: &Bed) {
             Change::Org(org)
         ]
     );
+
     assert!(!changes.missed);
     assert_eq!(
         changes.seq,
         reader.read(feed::position).await.expect("a position")
     );
+
     let rest = reader
         .read_inline(move |tx| feed::since(tx, changes.seq))
         .await
         .expect("changes");
+
     assert_eq!((rest.changes, rest.seq), (vec![], changes.seq));
 }
 
@@ -66,6 +72,7 @@ async fn a_write_is_followed(bed: &Bed) {
 async fn interleaved_writers_are_all_seen(bed: &Bed) {
     const WRITERS: usize = 6;
     const EACH: usize = 10;
+
     let stores = [bed.open().await, bed.open().await];
     let reader = bed.open().await;
     let mut tasks = tokio::task::JoinSet::new();
@@ -79,6 +86,7 @@ async fn interleaved_writers_are_all_seen(bed: &Bed) {
             made
         });
     }
+
     let mut seen = Vec::new();
     let mut seq = 0;
     while seen.len() < WRITERS * EACH {
@@ -97,32 +105,40 @@ async fn interleaved_writers_are_all_seen(bed: &Bed) {
         seen.extend(changes.changes);
         while tasks.try_join_next().is_some() {}
     }
+
     assert_eq!(seen.iter().collect::<HashSet<_>>().len(), WRITERS * EACH);
 }
 
 async fn a_reader_that_was_away_starts_anew(bed: &Bed) {
     let store = bed.open().await;
     org(&store, "Old").await;
+
     let away = found(&store, feed::position).await;
     org(&store, "Unseen").await;
+
     let last = found(&store, feed::position).await;
     done(&store, move |tx| feed::prune(tx, NOW + KEPT)).await;
+
     assert!(
         !found(&store, move |tx| feed::since(tx, away)).await.missed,
         "not older than the limit"
     );
+
     done(&store, move |tx| {
         feed::prune(tx, NOW + KEPT + std::time::Duration::from_secs(1))
     })
     .await;
     assert_eq!(found(&store, feed::position).await, last);
+
     let changes = found(&store, move |tx| feed::since(tx, away)).await;
     assert_eq!(
         (changes.missed, changes.seq, changes.changes),
         (true, last, vec![])
     );
+
     let changes = found(&store, move |tx| feed::since(tx, last)).await;
     assert!(!changes.missed);
+
     let org = org(&store, "New").await.id;
     assert_eq!(
         found(&store, move |tx| feed::since(tx, last)).await.changes,

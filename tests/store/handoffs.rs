@@ -45,11 +45,13 @@ async fn handoffs_are_kept_as_given(bed: &Bed) {
     })
     .await;
     assert_eq!(page.items, [made]);
+
     let page = found(&store, move |tx| {
         handoffs::list(tx, theirs, all(None), None, 9)
     })
     .await;
     assert_eq!((page.items.len(), page.total), (0, 0));
+
     let nowhere = store
         .write(move |tx| handoffs::record(tx, Uuid::nil(), handoff("s", &[]), NOW))
         .await;
@@ -130,10 +132,12 @@ async fn writers_at_once_stay_in_order(bed: &Bed) {
             .created_at
         });
     }
+
     let mut times = tasks.join_all().await;
     times.sort_unstable();
     times.dedup();
     assert_eq!(times.len(), 40, "each has a time of its own");
+
     for reason in [None, Some(Reason::InsufficientTools)] {
         let page = stores[0]
             .read_inline(move |tx| handoffs::list(tx, org, all(reason), None, 100))

@@ -101,6 +101,7 @@ async fn a_request_is_claimed_once_and_then_answered(bed: &Bed) {
             .expect("the store works"),
         None
     );
+
     assert_eq!(
         answers
             .claim(&asked(), NODE, NOW)
@@ -108,6 +109,7 @@ async fn a_request_is_claimed_once_and_then_answered(bed: &Bed) {
             .expect("the store works"),
         Claim::New
     );
+
     assert_eq!(
         answers
             .claim(&asked(), NODE, NOW)
@@ -115,10 +117,12 @@ async fn a_request_is_claimed_once_and_then_answered(bed: &Bed) {
             .expect("the store works"),
         Claim::InProgress
     );
+
     let other = RequestKey {
         body: [2; 32],
         ..asked()
     };
+
     assert_eq!(
         answers
             .claim(&other, NODE, NOW)
@@ -126,10 +130,12 @@ async fn a_request_is_claimed_once_and_then_answered(bed: &Bed) {
             .expect("the store works"),
         Claim::OtherBody
     );
+
     answers
         .keep(&asked(), &kept(), &Effects::default(), NOW)
         .await
         .expect("the store works");
+
     let done = Claim::Done(kept());
     assert_eq!(
         answers
@@ -138,6 +144,7 @@ async fn a_request_is_claimed_once_and_then_answered(bed: &Bed) {
             .expect("the store works"),
         done
     );
+
     assert_eq!(
         answers
             .claim(&other, NODE, NOW)
@@ -145,6 +152,7 @@ async fn a_request_is_claimed_once_and_then_answered(bed: &Bed) {
             .expect("the store works"),
         Claim::OtherBody
     );
+
     let differ: [fn(&mut RequestKey); 3] = [
         |asked| asked.credential = Uuid::from_u128(8),
         |asked| asked.path.push('x'),
@@ -171,6 +179,7 @@ async fn a_claim_that_is_given_up_is_free(bed: &Bed) {
         .await
         .expect("the store works");
     answers.give_up(&asked()).await.expect("the store works");
+
     assert_eq!(
         answers
             .claim(&asked(), NODE, NOW)
@@ -178,16 +187,20 @@ async fn a_claim_that_is_given_up_is_free(bed: &Bed) {
             .expect("the store works"),
         Claim::New
     );
+
     answers
         .keep(&asked(), &kept(), &Effects::default(), NOW)
         .await
         .expect("the store works");
+
     // What has an answer keeps it.
     answers.give_up(&asked()).await.expect("the store works");
+
     let claim = answers
         .claim(&asked(), NODE, NOW)
         .await
         .expect("the store works");
+
     assert_eq!(claim, Claim::Done(kept()));
 }
 
@@ -204,20 +217,24 @@ async fn claims_of_a_dead_run_are_freed(bed: &Bed) {
     for (asked, node) in [(&dead, NODE), (&done, NODE), (&others, Some(4))] {
         assert_eq!(claim(asked, node).await, Claim::New);
     }
+
     answers
         .keep(&done, &kept(), &Effects::default(), NOW)
         .await
         .expect("kept");
+
     assert_eq!(answers.free(3).await.expect("freed"), 1);
     assert_eq!(claim(&dead, NODE).await, Claim::New);
     assert_eq!(claim(&done, NODE).await, Claim::Done(kept()));
     assert_eq!(claim(&others, NODE).await, Claim::InProgress);
+
     // What earlier versions have kept is known by its octets.
     let earlier = RequestKey {
         body: [8; 32],
         octets: [1; 32],
         ..done
     };
+
     assert_eq!(claim(&earlier, NODE).await, Claim::Done(kept()));
 }
 
@@ -228,27 +245,33 @@ async fn answers_end_after_a_day_and_claims_of_the_dead_sooner(bed: &Bed) {
         .claim(&asked(), NODE, NOW)
         .await
         .expect("the store works");
+
     let claim = answers
         .claim(&asked(), NODE, later(119))
         .await
         .expect("the store works");
     assert_eq!(claim, Claim::InProgress);
+
     let claim = answers
         .claim(&asked(), NODE, later(120))
         .await
         .expect("the store works");
     assert_eq!(claim, Claim::New);
+
     answers
         .keep(&asked(), &kept(), &Effects::default(), later(120))
         .await
         .expect("the store works");
+
     let last = later(120 + 24 * 3600 - 1);
     answers.prune(last).await.expect("the store works");
+
     let claim = answers
         .claim(&asked(), NODE, last)
         .await
         .expect("the store works");
     assert_eq!(claim, Claim::Done(kept()));
+
     let after = later(120 + 24 * 3600);
     assert_eq!(
         answers
@@ -258,6 +281,7 @@ async fn answers_end_after_a_day_and_claims_of_the_dead_sooner(bed: &Bed) {
         None
     );
     answers.prune(after).await.expect("the store works");
+
     assert_eq!(
         answers
             .look_up(&asked(), last)
@@ -273,17 +297,20 @@ async fn answers_are_there_after_a_restart(bed: &Bed) {
         .claim(&asked(), NODE, NOW)
         .await
         .expect("the store works");
+
     let kept = kept();
     Answers(store.clone())
         .keep(&asked(), &kept, &Effects::default(), NOW)
         .await
         .expect("the store works");
     store.close().await;
+
     let store = bed.open().await;
     let claim = Answers(store.clone())
         .claim(&asked(), NODE, NOW)
         .await
         .expect("the store works");
+
     assert_eq!(claim, Claim::Done(kept));
 }
 

@@ -97,16 +97,19 @@ async fn a_code_ends_by_time_by_tries_and_by_another(bed: &Bed) {
     let org = org(&store, "Org").await.id;
     let mine = number(&store, org, "+442079460123").await;
     make(&store, &mine, "111111", NOW).await;
+
     assert_eq!(
         try_code(&store, &mine, "111111", later(600)).await,
         TriedCode::None
     );
+
     make(&store, &mine, "222222", later(1_000)).await;
     make(&store, &mine, "333333", later(1_001)).await;
     for left in (0..5).rev() {
         let tried = try_code(&store, &mine, "222222", later(1_002)).await;
         assert_eq!(tried, TriedCode::Wrong { left });
     }
+
     assert_eq!(
         try_code(&store, &mine, "333333", later(1_003)).await,
         TriedCode::None

@@ -219,12 +219,14 @@ async fn old_handoffs_go(bed: &Bed) {
             done(&store, move |tx| handoffs::record(tx, org, new, day(days))).await;
         }
     }
+
     let change = RetentionChange {
         handoffs: Some(Some(30)),
         ..RetentionChange::default()
     };
     keep(&store, ours, change).await;
     assert_eq!(delete(&store, Retained::Handoffs, None, day(39)).await, 9);
+
     for (org, left) in [(ours, 31), (theirs, 40)] {
         let filter = HandoffFilter {
             reason: None,

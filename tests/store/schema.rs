@@ -35,6 +35,7 @@ fn columns(sql: &str) -> BTreeMap<String, Vec<String>> {
                 .push(common(line));
         }
     }
+
     tables
 }
 
@@ -45,6 +46,7 @@ fn common(line: &str) -> String {
             "INTEGER PRIMARY KEY AUTOINCREMENT",
         )
         .replace("NOT NULL PRIMARY KEY", "PRIMARY KEY");
+
     let words = line.split_inclusive([' ', ',']).map(|word| {
         let end = word.trim_end_matches([' ', ',', ';']).len();
         let common = match &word[..end] {
@@ -55,6 +57,7 @@ fn common(line: &str) -> String {
         };
         format!("{common}{}", word[end..].trim_end_matches(' '))
     });
+
     let words: Vec<_> = words.filter(|word| !word.is_empty()).collect();
     words.join(" ")
 }
@@ -86,12 +89,15 @@ fn both_dialects_have_the_same_tables() {
         .flatten()
         .collect();
     files.sort_by_key(std::fs::DirEntry::file_name);
+
     let names = |dialect: &str| -> BTreeSet<_> {
         let files = std::fs::read_dir(root.join(dialect)).expect("migrations");
         files.flatten().map(|file| file.file_name()).collect()
     };
+
     assert_eq!(names("sqlite"), names("postgres"));
     assert!(!files.is_empty());
+
     for file in files {
         let read = |path: &Path| std::fs::read_to_string(path).expect("a migration");
         let text = read(&file.path());
@@ -163,6 +169,7 @@ async fn on_server(bed: &Bed) -> Told {
             .expect(sql);
         told.extend(rows.into_iter().map(|(row,)| row));
     }
+
     let kinds = [
         (" uuid", " BLOB"),
         (" bytea", " BLOB"),
@@ -171,6 +178,7 @@ async fn on_server(bed: &Bed) -> Told {
         (" text", " TEXT"),
         (" double precision", " REAL"),
     ];
+
     let common = |row: String| {
         kinds
             .iter()

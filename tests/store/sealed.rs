@@ -131,9 +131,11 @@ async fn begin_erasure(store: &Store, org: Uuid) {
         hangup_by: HangupBy::Caller,
         cause: None,
     };
+
     let facts = [Fact::Started(begun.into()), Fact::Ended(ended.into())];
     let run = Origin { node: 3, boot: 7 };
     let projected = bed::project(store, run, &facts).await;
+
     projected.expect("projected");
     done(store, move |tx| {
         erasures::request(tx, org, contact, later(60))
@@ -353,8 +355,10 @@ async fn rotations_at_once_lose_nothing(bed: &Bed) {
     tokio::join!(rotate(one, 1), rotate(other, 2));
     store.follow_signing_keys().await.expect("keys");
     assert_eq!(opened(&store, org).await, before);
+
     let newest = sealer(&store);
     store.retire_sealing_keys(NOW).await.expect("retired");
+
     assert_eq!(columns_of(bed, &newest).await, all_sealed(bed));
     assert_eq!(opened(&bed.open().await, org).await, before);
 }

@@ -238,6 +238,7 @@ async fn urls_of_no_kind(bed: &Bed) {
         assert!(!fault.to_string().contains("hush"));
     }
     assert!(contents(bed.directory()).is_empty());
+
     let options = Options {
         url: Some("postgres://u:hush@127.0.0.1:1/d".to_owned()),
         ..bed.options.clone()
@@ -261,33 +262,41 @@ async fn master_key(bed: &Bed) {
             .await
             .expect_err("a fault")
     };
+
     assert!(matches!(fault(with(None)).await, OpenFault::NoMasterKey));
     assert!(matches!(
         fault(with(Some("short"))).await,
         OpenFault::WeakMasterKey
     ));
     bed.open().await.close().await;
+
     let wrong = fault(with(Some("a master key of somebody else, also long"))).await;
     assert!(matches!(wrong, OpenFault::WrongMasterKey));
     assert!(
         contents(bed.directory()).is_empty(),
         "PostgreSQL's keys are not on the disk"
     );
+
     let store = bed.open().await;
     let weak = store.rotate_master_key("short", NOW).await;
     assert!(matches!(weak, Err(OpenFault::WeakMasterKey)));
+
     let new = "another master key, long enough as well";
     store.rotate_master_key(new, NOW).await.expect("rotated");
+
     assert!(matches!(
         bed.try_open().await.expect_err("the old one"),
         OpenFault::WrongMasterKey
     ));
+
     let renewed = Store::open(&with(Some(new)), NOW)
         .await
         .expect("the new one");
+
     // Whoever runs under the old one keeps its keys, and can't read further ones.
     let sealed = store.keyring().seal(b"whose", b"secret");
     assert!(renewed.keyring().open(b"whose", &sealed).is_ok());
+
     let followed = store.follow_signing_keys().await;
     assert!(matches!(followed, Err(OpenFault::WrongMasterKey)));
 }

@@ -322,6 +322,7 @@ async fn a_rotated_password_is_new_and_sealed(bed: &Bed) {
         numbers::create(tx, org, number("+4930000001"), true, NOW)
     })
     .await;
+
     let new = InboundTrunkChange::default;
     let before = done(&store, move |tx| {
         inbound_trunks::create(tx, org, &new(), NOW)
@@ -331,6 +332,7 @@ async fn a_rotated_password_is_new_and_sealed(bed: &Bed) {
         inbound_trunks::rotate_credentials(tx, org, later(1))
     })
     .await;
+
     assert_ne!(before.username, after.username);
     assert_ne!(before.password.reveal(), after.password.reveal());
     assert_eq!(
@@ -338,6 +340,7 @@ async fn a_rotated_password_is_new_and_sealed(bed: &Bed) {
         after
     );
     assert!(!format!("{after:?}").contains(after.password.reveal()));
+
     store.close().await;
     if !bed.is_postgres() {
         let file = std::fs::read(bed.options.data_dir.join("trunkline.db")).expect("the database");
@@ -362,13 +365,16 @@ async fn a_network_is_dedicated_once(bed: &Bed) {
     })
     .await;
     assert_eq!(made.network.to_string(), "192.0.2.0/24");
+
     done(&store, move |tx| {
         dedications::create(tx, ours, network, NOW)
     })
     .await;
+
     let refused = store
         .write(move |tx| dedications::create(tx, theirs, network, NOW))
         .await;
+
     assert!(
         matches!(refused, Err(Error::Refused(Refused::NetworkDedicated { org, .. })) if org == ours)
     );
@@ -382,6 +388,7 @@ async fn a_network_is_dedicated_once(bed: &Bed) {
             .await
             .is_err()
     );
+
     done(&store, move |tx| {
         dedications::delete(tx, ours, network, NOW)
     })
@@ -462,6 +469,7 @@ async fn two_at_once_make_one_contact(bed: &Bed) {
             callers.into_iter().zip(ids).collect::<Vec<_>>()
         });
     }
+
     let all: std::collections::HashSet<_> = tasks.join_all().await.into_iter().flatten().collect();
     assert_eq!(all.len(), callers.len());
 }
@@ -479,16 +487,20 @@ async fn failed_logins_are_bounded(bed: &Bed) {
         sip_call_id: "call@pbx".into(),
         dialled: None,
     };
+
     done(&store, move |tx| {
         auth_failures::record(tx, &[failure(theirs, 0)])
     })
     .await;
+
     let many: Vec<_> = (0..1_003).map(|at| failure(ours, at)).collect();
     done(&store, move |tx| auth_failures::record(tx, &many)).await;
+
     let page = found(&store, move |tx| {
         auth_failures::list(tx, ours, &Default::default(), None, 2)
     })
     .await;
+
     assert_eq!(page.total, 1_000);
     assert_eq!(page.items[0].source.to_string(), "192.0.2.1");
     assert_eq!(
@@ -498,10 +510,12 @@ async fn failed_logins_are_bounded(bed: &Bed) {
             .collect::<Vec<_>>(),
         [later(1_002), later(1_001)]
     );
+
     let next = found(&store, move |tx| {
         auth_failures::list(tx, ours, &Default::default(), page.next, 1_000)
     })
     .await;
+
     assert_eq!(
         (next.items.len(), next.items[0].at, next.next),
         (998, later(1_000), None)

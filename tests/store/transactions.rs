@@ -88,10 +88,12 @@ async fn what_nobody_waits_for_is_not_committed(bed: &Bed) {
         });
         written.await
     });
+
     has_begun.await.expect("it begins");
     writing.abort();
     assert!(writing.await.expect_err("aborted").is_cancelled());
     drop(go_on);
+
     // On SQLite this waits for the turn of the other.
     done(&store, move |tx| make(tx, org, "Made")).await;
     assert_eq!(names(&store, org).await, ["Made"]);
@@ -112,6 +114,7 @@ async fn a_read_after_a_write_sees_it_and_a_snapshot_does_not_move(bed: &Bed) {
         });
         read.await
     });
+
     has_seen.await.expect("it reads");
     for count in 1..=9 {
         done(&store, move |tx| make(tx, org, "Made")).await;
@@ -120,6 +123,7 @@ async fn a_read_after_a_write_sees_it_and_a_snapshot_does_not_move(bed: &Bed) {
         assert_eq!(inline.expect("agents").len(), count);
     }
     drop(go_on);
+
     let (before, after) = reading.await.expect("no panic").expect("read");
     assert_eq!((before, after), (0, 0));
 }
@@ -143,6 +147,7 @@ async fn more_at_once_than_there_are_threads_take_turns(bed: &Bed) {
     for task in tasks {
         task.await.expect("no panic").expect("each has its turn");
     }
+
     assert_eq!(names(&store, org).await.len(), 30);
 }
 
@@ -197,11 +202,13 @@ async fn events_are_written_with_the_commit_alone(bed: &Bed) {
         reasons: Vec::new(),
         sentiment: None,
     };
+
     let effects = Effects::default();
     effects
         .hold(store.write(move |tx| handoffs::record(tx, org, new(), NOW)))
         .await
         .expect("held");
+
     assert!(
         !recorded.has_changed().expect("open"),
         "nothing is committed"
@@ -211,6 +218,7 @@ async fn events_are_written_with_the_commit_alone(bed: &Bed) {
     done(&store, move |tx| handoffs::record(tx, org, new(), NOW)).await;
     assert!(recorded.has_changed().expect("open"));
     recorded.mark_unchanged();
+
     let told = store
         .read(move |tx| events::since(tx, org, before, 9))
         .await;
@@ -232,16 +240,20 @@ async fn the_end_waits_for_what_is_under_way(bed: &Bed) {
         written.await
     });
     has_begun.await.expect("it begins");
+
     let closer = store.clone();
     let closing = tokio::spawn(async move { closer.close().await });
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
     assert!(!closing.is_finished());
+
     drop(go_on);
     writing.await.expect("no panic").expect("written");
+
     let closed = tokio::time::timeout(LIMIT, closing).await;
     closed.expect("it ends").expect("no panic");
+
     let fault = store.read(move |tx| agents::list(tx, org)).await;
     let fault = fault.expect_err("it is closed");
     assert!(

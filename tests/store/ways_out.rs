@@ -137,20 +137,24 @@ async fn a_trunk_that_is_used_stays(bed: &Bed) {
         outbound_trunks::create(tx, theirs, &carrier(), 10, NOW)
     })
     .await;
+
     assert!(is_absent(
         store
             .write(move |tx| outbound_trunks::assign(tx, ours, stranger, Some(trunk.id), NOW))
             .await,
         Kind::Agent
     ));
+
     let unknown = store
         .write(move |tx| outbound_trunks::assign(tx, ours, anna, Some(foreign.id), NOW))
         .await;
     assert!(matches!(unknown, Err(Error::Wrong(Wrong::Unknown { id, .. })) if id == foreign.id));
+
     done(&store, move |tx| {
         outbound_trunks::assign(tx, ours, anna, Some(trunk.id), NOW)
     })
     .await;
+
     let refused = store
         .write(move |tx| outbound_trunks::delete(tx, ours, trunk.id, NOW))
         .await;
@@ -158,20 +162,24 @@ async fn a_trunk_that_is_used_stays(bed: &Bed) {
     assert!(
         matches!(refused, Err(Error::Refused(Refused::TrunkInUse { agents: used })) if used == agents)
     );
+
     done(&store, move |tx| {
         outbound_trunks::assign(tx, ours, anna, None, NOW)
     })
     .await;
+
     assert!(is_absent(
         store
             .write(move |tx| outbound_trunks::delete(tx, theirs, trunk.id, NOW))
             .await,
         Kind::OutboundTrunk
     ));
+
     done(&store, move |tx| {
         outbound_trunks::delete(tx, ours, trunk.id, NOW)
     })
     .await;
+
     assert!(is_absent(
         store
             .read_inline(move |tx| outbound_trunks::by_id(tx, ours, trunk.id))
@@ -187,6 +195,7 @@ async fn destinations_have_names_of_their_own(bed: &Bed) {
         destinations::create(tx, ours, &desk("Ärzte"), NOW)
     })
     .await;
+
     assert_eq!(
         found(&store, move |tx| destinations::by_id(tx, ours, made.id)).await,
         made
@@ -197,14 +206,17 @@ async fn destinations_have_names_of_their_own(bed: &Bed) {
             .await,
         Kind::Destination
     ));
+
     let taken = store
         .write(move |tx| destinations::create(tx, ours, &desk("äRZTE"), NOW))
         .await;
     assert!(matches!(taken, Err(Error::Refused(Refused::NameTaken(_)))));
+
     done(&store, move |tx| {
         destinations::create(tx, theirs, &desk("Ärzte"), NOW)
     })
     .await;
+
     let other = done(&store, move |tx| {
         destinations::create(tx, ours, &desk("Desk"), later(1))
     })
@@ -214,23 +226,28 @@ async fn destinations_have_names_of_their_own(bed: &Bed) {
         target: Some(TransferTarget::Phone(number("+4930000001"))),
         via: Some(Via::Pbx),
     };
+
     let same = change.clone();
     let taken = store
         .write(move |tx| destinations::update(tx, ours, other.id, &same, NOW))
         .await;
     assert!(matches!(taken, Err(Error::Refused(Refused::NameTaken(_)))));
+
     let changed = done(&store, move |tx| {
         destinations::update(tx, ours, made.id, &change, later(2))
     })
     .await;
+
     assert_eq!(
         found(&store, move |tx| destinations::by_id(tx, ours, made.id)).await,
         changed
     );
+
     let page = found(&store, move |tx| {
         destinations::page(tx, ours, &Default::default(), None, 9)
     })
     .await;
+
     assert_eq!(page.items, [other.clone(), changed]);
     assert!(is_absent(
         store
@@ -238,14 +255,17 @@ async fn destinations_have_names_of_their_own(bed: &Bed) {
             .await,
         Kind::Destination
     ));
+
     done(&store, move |tx| {
         destinations::delete(tx, ours, other.id, NOW)
     })
     .await;
+
     let page = found(&store, move |tx| {
         destinations::page(tx, ours, &Default::default(), None, 9)
     })
     .await;
+
     assert_eq!(page.total, 1);
 }
 
@@ -348,6 +368,7 @@ async fn realms_are_learnt(bed: &Bed) {
     })
     .await
     .id;
+
     let seen = |realm: &str, offers_qop| KnownRealm {
         realm: realm.into(),
         offers_qop,
@@ -359,22 +380,28 @@ async fn realms_are_learnt(bed: &Bed) {
         learnt.await.expect("learnt");
     };
     tokio::join!(learn("a", false), learn("b", true), learn("c", true));
+
     let before = found(&store, feed::position).await;
     learn("b", true).await;
     learn("b", false).await;
+
     assert!(
         found(&store, move |tx| feed::since(tx, before))
             .await
             .changes
             .is_empty()
     );
+
     learn("a", true).await;
     tokio::join!(learn("d", true), learn("e", true));
+
     let shown = found(&store, move |tx| outbound_trunks::by_id(tx, ours, trunk)).await;
     let mut known = shown.auth_realms;
     known.sort_by(|one, other| one.realm.cmp(&other.realm));
+
     assert_eq!(known.len(), 4, "{known:?}");
     assert_eq!(known[..3], ["a", "b", "c"].map(|realm| seen(realm, true)));
+
     let forgets = OutboundTrunkChange {
         forgets_realms: true,
         ..OutboundTrunkChange::default()
@@ -384,6 +411,7 @@ async fn realms_are_learnt(bed: &Bed) {
     })
     .await;
     assert_eq!(cleared.auth_realms, []);
+
     done(&store, move |tx| {
         outbound_trunks::learn_realm(tx, ours, Uuid::nil(), &seen("a", true), NOW)
     })
@@ -400,11 +428,13 @@ async fn every_edit_is_told(bed: &Bed) {
         assert_eq!(changes.changes, [Change::Org(ours)], "{edit}");
         seq = changes.seq;
     };
+
     let trunk = done(&store, move |tx| {
         outbound_trunks::create(tx, ours, &carrier(), 10, NOW)
     })
     .await
     .id;
+
     told("a trunk is made").await;
     done(&store, move |tx| {
         outbound_trunks::update(tx, ours, trunk, &named("x"), NOW)
@@ -426,10 +456,12 @@ async fn every_edit_is_told(bed: &Bed) {
     })
     .await;
     told("a trunk is deleted").await;
+
     let made = store
         .write(move |tx| destinations::create(tx, ours, &desk("a"), NOW))
         .await;
     let made: Uuid = made.expect("made").id;
+
     told("a destination is made").await;
     done(&store, move |tx| {
         destinations::update(tx, ours, made, &DestinationChange::default(), NOW)

@@ -18,6 +18,7 @@ crate::on_both!(
 /// Nodes that ask at once get what is due between them, each delivery once.
 async fn what_webhooks_are_owed_is_held_by_one_node(bed: &Bed) {
     const DUE: usize = 40;
+
     let store = bed.open().await;
     let org = org(&store, "Ours").await.id;
     let new = NewWebhook {
@@ -26,6 +27,7 @@ async fn what_webhooks_are_owed_is_held_by_one_node(bed: &Bed) {
         types: vec![EventType::TrunkLost],
         enabled: true,
     };
+
     let secret = Password::new("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw");
     let given = secret.clone();
     let webhook = done(&store, move |tx| {
@@ -33,12 +35,14 @@ async fn what_webhooks_are_owed_is_held_by_one_node(bed: &Bed) {
     })
     .await;
     assert_eq!(webhook.secret, given);
+
     for kind in [EventType::TrunkLost, EventType::TrunkRegistered] {
         for _ in 0..DUE {
             let event = NewEvent::new(org, kind, &json!({}), NOW);
             store.emit(event).await.expect("emitted");
         }
     }
+
     let lease = Duration::from_secs(90);
     let nodes = (0..4).map(|node| {
         let (store, webhook) = (store.clone(), webhook.id);
@@ -57,16 +61,20 @@ async fn what_webhooks_are_owed_is_held_by_one_node(bed: &Bed) {
             }
         })
     });
+
     let nodes: Vec<_> = nodes.collect();
     let mut held = Vec::new();
     for node in nodes {
         held.extend(node.await.expect("a node"));
     }
+
     let count = held.len();
     held.sort_unstable();
     held.dedup();
+
     assert_eq!((count, held.len()), (DUE, DUE));
     assert_eq!(found(&store, move |tx| deliveries::due(tx, NOW)).await, []);
+
     // A node that starts again takes up what it held; the others' is theirs until the lease is over.
     let freed = done(&store, move |tx| deliveries::release(tx, "node 0")).await;
     let due = found(&store, move |tx| deliveries::due(tx, NOW)).await;
@@ -77,15 +85,18 @@ async fn what_webhooks_are_owed_is_held_by_one_node(bed: &Bed) {
             .len(),
         1
     );
+
     // What happened twice is owed once: a fact that is projected again queues nothing.
     let again = NewEvent::of(org, EventType::TrunkLost, org, &json!({}), NOW);
     for _ in 0..2 {
         store.emit(again.clone()).await.expect("emitted");
     }
+
     let page = found(&store, move |tx| {
         deliveries::page(tx, org, webhook.id, None, None, 1)
     })
     .await;
+
     assert_eq!(page.total, DUE as u64 + 1);
 }
 
@@ -98,6 +109,7 @@ async fn a_webhook_is_changed_and_settled(bed: &Bed) {
         types: Vec::new(),
         enabled: true,
     };
+
     let password = |letter: &str| Password::new(format!("whsec_{}", letter.repeat(4)));
     let (first, second) = (password("A"), password("B"));
     let made = done(&store, move |tx| {
@@ -109,6 +121,7 @@ async fn a_webhook_is_changed_and_settled(bed: &Bed) {
         .write(move |tx| webhooks::update(tx, org, made.id, &nothing, NOW))
         .await;
     assert_eq!(same.expect("unchanged"), made);
+
     let change = WebhookChange {
         url: Some("https://example.org/".to_owned()),
         description: Some(None),
@@ -119,28 +132,34 @@ async fn a_webhook_is_changed_and_settled(bed: &Bed) {
         webhooks::update(tx, org, made.id, &change, later(1))
     })
     .await;
+
     assert_eq!(
         (&*changed.url, &changed.description, changed.enabled),
         ("https://example.org/", &None, true)
     );
+
     let rotated = done(&store, move |tx| {
         webhooks::rotate(tx, org, made.id, &second, later(2))
     })
     .await;
+
     assert_eq!(
         (rotated.secret, rotated.old_secret),
         (password("B"), Some((password("A"), later(86_402))))
     );
+
     for _ in 0..3 {
         let event = NewEvent::new(org, EventType::TrunkLost, &json!({}), NOW);
         store.emit(event).await.expect("emitted");
     }
+
     let attempt = |fault: Option<&str>| Attempt {
         at: later(3),
         took_ms: 7,
         http_status: Some(200),
         fault: fault.map(str::to_owned),
     };
+
     let lease = Duration::from_secs(90);
     let held = done(&store, move |tx| {
         deliveries::lease(tx, made.id, "node 1", 3, lease, later(3))
@@ -149,6 +168,7 @@ async fn a_webhook_is_changed_and_settled(bed: &Bed) {
     let [taken, put_off, gone] = held.as_slice() else {
         panic!("three are due: {held:?}")
     };
+
     let settle = async |held: &LeasedDelivery, holder: &'static str, fault, outcome| {
         let (delivery, attempt) = (held.delivery.clone(), attempt(fault));
         let id = delivery.id;
@@ -159,24 +179,29 @@ async fn a_webhook_is_changed_and_settled(bed: &Bed) {
         let settled = found(&store, move |tx| deliveries::by_id(tx, org, made.id, id));
         settled.await.delivery
     };
+
     let stranger = settle(taken, "node 2", None, Outcome::Delivered).await;
     assert_eq!(
         stranger, taken.delivery,
         "whoever doesn't hold it settles nothing"
     );
+
     let delivered = settle(taken, "node 1", None, Outcome::Delivered).await;
     assert_eq!(
         (delivered.state, delivered.attempts, delivered.delivered_at),
         (DeliveryState::Delivered, 1, Some(later(4)))
     );
+
     let again = settle(put_off, "node 1", Some("status"), Outcome::Again(later(9))).await;
     assert_eq!(
         (again.state, again.next_attempt_at),
         (DeliveryState::Pending, Some(later(9)))
     );
     assert_eq!(again.log, [attempt(Some("status"))]);
+
     let gone = settle(gone, "node 1", Some("gone"), Outcome::Gone).await;
     assert_eq!(gone.state, DeliveryState::Failed);
+
     let failed = store
         .read(move |tx| deliveries::page(tx, org, made.id, Some(DeliveryState::Failed), None, 9))
         .await;
@@ -185,11 +210,13 @@ async fn a_webhook_is_changed_and_settled(bed: &Bed) {
         2,
         "what it was still owed has failed as well"
     );
+
     let disabled = found(&store, move |tx| webhooks::by_id(tx, org, made.id)).await;
     assert_eq!(
         (disabled.enabled, disabled.disabled_reason.as_deref()),
         (false, Some("gone"))
     );
+
     let enable = WebhookChange {
         enabled: Some(true),
         ..WebhookChange::default()
@@ -198,6 +225,7 @@ async fn a_webhook_is_changed_and_settled(bed: &Bed) {
         .write(move |tx| webhooks::update(tx, org, made.id, &enable, NOW))
         .await;
     assert_eq!(enabled.expect("enabled").disabled_reason, None);
+
     let queued = store
         .write(move |tx| deliveries::requeue(tx, org, made.id, delivered.id, later(10)))
         .await;
@@ -209,6 +237,7 @@ async fn a_webhook_is_changed_and_settled(bed: &Bed) {
         1
     );
     done(&store, move |tx| webhooks::delete(tx, org, made.id)).await;
+
     assert_eq!(
         found(&store, move |tx| deliveries::due(tx, later(10))).await,
         []

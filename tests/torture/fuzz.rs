@@ -171,6 +171,7 @@ fn a_caller_may_babble_at_a_runtime() {
             relayed += accept_all(&runtime, &contact);
         });
     }
+
     assert_well(&daemon);
     assert!(relayed > messages() / 20, "only {relayed} requests crossed");
 }

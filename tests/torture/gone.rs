@@ -79,6 +79,7 @@ fn whatever_else_is_answered_is_life_and_what_refreshes_is_tried_first() {
         says(peer, &request, status);
     }
     assert_eq!(up.of_caller.status(peer, (3, "OPTIONS"), ""), 200);
+
     up.hangs_up(peer, 4);
 }
 
@@ -115,6 +116,7 @@ fn a_runtime_that_is_found_gone_is_asked_in_its_calls() {
         .set("TRUNKLINE__SIP__HEALTH_INTERVAL_S", "1")
         .set("TRUNKLINE__SIP__HEALTH_DOWN_AFTER", "1");
     house.allow("127.0.0.1/32");
+
     let up = Up::of(house, |caller, dialling| caller.ask(dialling, dialling));
     let update = loop {
         let request = asked(&up.runtime);
@@ -125,6 +127,7 @@ fn a_runtime_that_is_found_gone_is_asked_in_its_calls() {
     };
     assert!(update.is_request("UPDATE"), "{update:?}");
     says(&up.runtime, &update, "481 Call/Transaction Does Not Exist");
+
     let bye = asked(&up.caller.peer);
     assert!(bye.is_request("BYE"), "{bye:?}");
     says(&up.caller.peer, &bye, "200 OK");
@@ -139,6 +142,7 @@ fn a_runtime_that_comes_and_goes_is_asked_once_in_its_calls() {
         .set("TRUNKLINE__SIP__HEALTH_INTERVAL_S", "1")
         .set("TRUNKLINE__SIP__HEALTH_DOWN_AFTER", "1");
     house.allow("127.0.0.1/32");
+
     let up = Up::of(house, |caller, dialling| caller.ask(dialling, dialling));
     let (mut probes, mut questions, mut before) = (0, 0, None);
     while probes < 8 {
@@ -155,5 +159,6 @@ fn a_runtime_that_comes_and_goes_is_asked_once_in_its_calls() {
             false => questions += 1,
         }
     }
+
     assert_eq!(questions, 1);
 }

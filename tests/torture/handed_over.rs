@@ -189,6 +189,7 @@ fn recorded(daemon: &Daemon, call: &str) -> Vec<Value> {
     );
     stream.write_all(request.as_bytes()).expect("sent");
     stream.set_read_timeout(Some(PATIENCE)).expect("a limit");
+
     let settings = stream.try_clone().expect("a handle");
     let mut told: Vec<Value> = Vec::new();
     for line in BufReader::new(stream).lines() {
@@ -204,6 +205,7 @@ fn recorded(daemon: &Daemon, call: &str) -> Vec<Value> {
         }
         told.push(event);
     }
+
     told
 }
 

@@ -309,6 +309,7 @@ fn answers_and_acks_from_another_address_are_nobodys() {
 fn a_proxy_on_the_route_and_a_contact_are_places_of_the_dialog() {
     let house = one_shard(House::new());
     house.allow("127.0.0.1/32");
+
     let runtime = runtime(&house);
     let daemon = house.serve();
     let caller = Caller::new(daemon.sip(), daemon.credentials());
@@ -317,18 +318,22 @@ fn a_proxy_on_the_route_and_a_contact_are_places_of_the_dialog() {
     let dialling = Dialling::new("routed", &daemon.house.first_number, daemon.sip())
         .with(&format!("Record-Route: <sip:{};lr>", proxy.own));
     caller.ask(&dialling, &dialling);
+
     let invite = runtime.request("INVITE");
     let contact = format!(
         "Contact: <sip:runtime@{}>\r\nContent-Type: application/sdp\r\n",
         phone.own
     );
     runtime.answer(&invite, "200 OK", &contact, OFFER);
+
     let accepted = caller.peer.outcome("INVITE");
     let of_caller = of_caller(&dialling, &accepted.to_tag(), daemon.sip());
     proxy.send(of_caller.request(&proxy, (1, "ACK"), "", ""));
     assert_eq!(of_caller.status(&proxy, (2, "OPTIONS"), ""), 200);
+
     let of_runtime = Dialog::called(&invite, runtime.tag);
     assert_eq!(of_runtime.status(&phone, (2, "OPTIONS"), ""), 200);
+
     let intruder = Peer::on(FOREIGN, daemon.sip());
     assert_eq!(of_caller.status(&intruder, (3, "BYE"), ""), 403);
     assert_eq!(of_caller.status(&proxy, (3, "BYE"), ""), 200);

@@ -91,6 +91,7 @@ fn told(runtime: &Peer, byes: usize) -> (Vec<String>, Vec<String>) {
             _ => {}
         }
     }
+
     (fragments, gone)
 }
 

@@ -92,6 +92,7 @@ fn each_datagram_gets_its_answer() {
             wrong.push(format!("{set}/{name}: {statuses:?} instead of {udp:?}"));
         }
     }
+
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
     assert!(daemon.calls().is_empty(), "strangers leave no call");
 }
@@ -155,6 +156,7 @@ fn each_stream_gets_its_answer() {
         }
         assert!(stranger.answers_to(b"\r\n\r\n").is_empty(), "{set}/{name}");
     }
+
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
     assert!(daemon.calls().is_empty(), "strangers leave no call");
 }

@@ -93,6 +93,7 @@ fn a_caller_that_never_acknowledges_runs_out_of_room() {
         let finals = finals.map(status_of);
         statuses.extend(finals.filter(|status| *status >= 200));
     }
+
     let accepted = statuses.iter().filter(|status| **status == 200).count();
     assert!((1..=8).contains(&accepted), "{statuses:?}");
     assert!(
@@ -100,6 +101,7 @@ fn a_caller_that_never_acknowledges_runs_out_of_room() {
         "{statuses:?}"
     );
     caller.send(&dialling, "BYE", 99, &tag);
+
     let last = caller.peer.outcome("99 BYE");
     assert_eq!(status_of(&last), 200, "hanging up always works");
 }
@@ -113,6 +115,7 @@ fn a_call_that_rings_for_another_leaves_its_tags() {
     let dialling = Dialling::new("forks", &daemon.house.first_number, daemon.sip());
     caller.dial(&dialling);
     let invite = runtime.request("INVITE");
+
     // More early dialogs than a call may have.
     for fork in 0..100 {
         let ringing = invite.answer(
@@ -124,19 +127,23 @@ fn a_call_that_rings_for_another_leaves_its_tags() {
         runtime.send(&ringing);
     }
     runtime.answers_until_probed();
+
     let rung = caller.peer.answers_until_probed();
     let mut tags: Vec<String> = rung.iter().map(Message::to_tag).collect();
     tags.sort();
     tags.dedup();
+
     assert!(
         (2..=16).contains(&tags.len()),
         "{} early dialogs",
         tags.len()
     );
+
     let cancel = dialling.request("CANCEL", 2, "", caller.peer.own);
     let statuses = statuses_of(&caller.peer.answers_to(&cancel));
     assert_eq!(statuses, [200, 487]);
     runtime.answer(&invite, "487 Terminated", "", "");
+
     let left = until(|| Some(metric(&daemon, "trunkline_sip_dialogs")).filter(|left| *left == 0.0));
     assert_eq!(left, 0.0);
 }

@@ -216,6 +216,7 @@ fn what_names_no_call_is_refused() {
     let old = Dialling::new("old", &daemon.house.first_number, daemon.sip());
     let tag = pbx.connect(&old);
     settled(&pbx, &old, &tag);
+
     let right = replaces(&old, &tag);
     let cases = [
         ("early", format!("{right};early-only"), 486),
@@ -233,6 +234,7 @@ fn what_names_no_call_is_refused() {
         let answer = other.call(&takeover(id, &daemon, line));
         assert_eq!(status_of(&answer), *status, "{id}: {answer:?}");
     }
+
     assert!(is_left_alone(&pbx));
     assert_eq!(pbx.hang_up(&old, 4, &tag), 200);
 }

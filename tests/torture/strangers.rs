@@ -126,6 +126,7 @@ fn nothing_tells_a_user_that_exists_from_one_that_does_not() {
             ..right.clone()
         },
     );
+
     let nobody = shape_for(
         "nobody",
         Credentials {
@@ -133,6 +134,7 @@ fn nothing_tells_a_user_that_exists_from_one_that_does_not() {
             ..right.clone()
         },
     );
+
     let hostile = shape_for(
         "hostile",
         Credentials {
@@ -140,6 +142,7 @@ fn nothing_tells_a_user_that_exists_from_one_that_does_not() {
             ..right
         },
     );
+
     assert_eq!(wrong[0], "SIP/2.0 401 Unauthorized");
     assert!(
         wrong.iter().all(|line| !line.contains("stale=true")),

@@ -26,6 +26,7 @@ fn a_ping_is_answered_and_half_a_message_is_waited_for() {
     stream
         .set_read_timeout(Some(Duration::from_secs(10)))
         .expect("a timeout");
+
     let mut pong = [0; 2];
     for ping in [&b"\r\n\r\n"[..], b"\r\n", b"\r\n"] {
         stream.write_all(ping).expect("open");
@@ -34,10 +35,12 @@ fn a_ping_is_answered_and_half_a_message_is_waited_for() {
         stream.read_exact(&mut pong).expect("an answer to a ping");
         assert_eq!(&pong, b"\r\n");
     }
+
     let peer = connect(&daemon);
     for octet in options(1) {
         peer.send([octet]);
     }
+
     let answers = peer.answers_until_probed();
     assert_eq!(statuses_of(&answers), [200]);
 }
@@ -82,21 +85,26 @@ fn what_cannot_be_a_message_closes_the_connection() {
 #[test]
 fn connections_of_one_source_are_bounded() {
     const ALLOWED: usize = 20;
+
     let house = one_shard(House::new()).set("TRUNKLINE__LIMITS__MAX_CONNECTIONS_PER_SOURCE", "20");
     let daemon = house.serve();
+
     // Half a message each, so that all of them are waited for.
     let held: Vec<Peer> = (0..ALLOWED).map(|_| connect(&daemon)).collect();
     for peer in &held {
         peer.send(b"OPTIONS sip:a SIP/2.0\r\n");
     }
+
     let refused = connect(&daemon);
     refused.send(options(1));
     assert!(refused.answers_until_closed().is_empty(), "one too many");
+
     let elsewhere = Peer::tcp(Ipv4Addr::new(127, 0, 0, 2), daemon.sip());
     assert!(
         elsewhere.answers_until_probed().is_empty(),
         "another source is served"
     );
+
     drop(held);
     until(|| connect(&daemon).is_served().then_some(()));
 }

@@ -119,6 +119,7 @@ fn replaces_takes_nobodys_call() {
     for grab in [&grab, &required.with("Require: replaces")] {
         assert_eq!(status_of(&thief.call(grab)), 481, "{grab:?}");
     }
+
     let stranger = Peer::new(daemon.sip());
     let answers = stranger.answers_to(grab.invite(1, stranger.own));
     assert_eq!(statuses_of(&answers), [401]);

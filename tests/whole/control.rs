@@ -142,13 +142,16 @@ fn a_runtime_hangs_up_at_the_other_by_its_token() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let Some(pair) = Pair::new(&[]) else {
         return;
     };
+
     let runtime = Runtime::new();
     let agent = format!("/phone/{}", text(&pair.outset["agent_id"]));
     let speaks = json!({"runtime": {"type": "sip", "uri": runtime.uri()}});
     pair.second.made("PATCH", &agent, &pair.key, &speaks);
+
     let speaker = runtime.play("runtime_answers");
     let pbx = pair.caller(&pair.second).play("caller_is_hung_up_on");
     let call = answered(&pair.first, &pair.key);
@@ -157,6 +160,7 @@ fn a_runtime_hangs_up_at_the_other_by_its_token() {
     let token = token.expect("a token").to_owned();
     let path = format!("/phone/calls/{call}/hangup");
     let mut forged = token.clone();
+
     forged.replace_range(
         token.len() - 2..,
         if token.ends_with("00") { "11" } else { "00" },
@@ -169,13 +173,17 @@ fn a_runtime_hangs_up_at_the_other_by_its_token() {
         let (status, refused) = pair.first.change("POST", &path, wrong, &json!({}));
         assert_eq!(status, 401, "{refused}");
     }
+
     let hold = format!("/phone/calls/{call}/hold");
     assert_eq!(pair.first.change("POST", &hold, &token, &json!({})).0, 401);
+
     let (status, ended) = pair.first.change("POST", &path, &token, &json!({}));
     assert!([200, 202].contains(&status), "{status}: {ended}");
+
     pbx.finish();
     speaker.finish();
     call_that(&pair.first, &pair.key, |call| call["ended_at"].is_string());
+
     let (status, refused) = pair.first.change("POST", &path, &token, &json!({}));
     assert_eq!(status, 401, "it died with its call: {refused}");
 }

@@ -59,6 +59,7 @@ fn certify(folder: &Path, names: &[&str], days: i64) -> (String, String) {
     };
     params.not_before = day(-400);
     params.not_after = day(days);
+
     let key = rcgen::KeyPair::generate().expect("a key");
     let pem = params.self_signed(&key).expect("a certificate").pem();
     let files = [("chain.pem", pem), ("key.pem", key.serialize_pem())];
@@ -150,6 +151,7 @@ fn records_that_wait_are_told_of_and_nothing_is_lost() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let daemon = House::new().serve();
     let status_is = |status: &str, journal: &str| {
         let (_, ready) = http::get(daemon.house.http, "/readyz", None)?;
@@ -158,20 +160,26 @@ fn records_that_wait_are_told_of_and_nothing_is_lost() {
         (ready == wanted).then_some(())
     };
     assert!(status_is("ready", "ok").is_some(), "well at first");
+
     let database = daemon.house.folder.path().join("data/trunkline.db");
     let holder = rusqlite::Connection::open(database).expect("the database opens");
     holder.execute_batch("BEGIN IMMEDIATE").expect("it is held");
     daemon.caller().play("caller_hangs_up").finish();
+
     let waits = Deadline::after(LIMIT).poll(|| status_is("degraded", "waiting"));
     assert!(waits.is_some(), "nobody is told that records wait");
+
     let (code, report) = daemon.house.doctor();
     assert_eq!(code, Some(1), "{report}");
+
     let (level, text, _) = one(&report, "daemon");
     assert_eq!(level, "problem", "{report}");
     assert!(text.contains("they wait in the journal"), "{text}");
     holder.execute_batch("ROLLBACK").expect("it is let go");
+
     let call = daemon.record();
     assert_eq!(call["status"], "completed", "{call}");
+
     let well = Deadline::after(LIMIT).poll(|| status_is("ready", "ok"));
     assert!(well.is_some(), "it doesn't say that all is well");
 }
@@ -182,13 +190,16 @@ fn a_phone_system_whose_clock_is_off_is_told_of() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let daemon = House::new().serve();
     let caller = daemon.caller();
     let caller = caller.with_header("Date: Sat, 31 Jan 2026 12:01:00 GMT");
     caller.play("caller_hangs_up").finish();
     daemon.record();
+
     let (code, report) = daemon.house.doctor();
     assert_eq!(code, Some(1), "{report}");
+
     let (level, text, fix) = one(&report, "clock");
     assert_eq!(level, "problem", "{report}");
     assert!(
@@ -201,9 +212,11 @@ fn a_phone_system_whose_clock_is_off_is_told_of() {
 #[test]
 fn a_port_that_is_somebody_elses_is_told_of() {
     let house = House::new();
+
     // Or somebody else has it, by chance.
     let datagrams = UdpSocket::bind(house.sip);
     let streams = TcpListener::bind(house.http).expect("the port is free");
+
     // A stranger may knock before the doctor does, and leave.
     std::thread::spawn(move || {
         let answer = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
@@ -213,16 +226,19 @@ fn a_port_that_is_somebody_elses_is_told_of() {
             let _ = std::io::Write::write_all(&mut &stream, answer);
         }
     });
+
     let (_, report) = house.doctor();
     let (level, text, _) = one(&report, "daemon");
     assert!(
         level == "problem" && text.starts_with("Something else than this daemon answers"),
         "{report}"
     );
+
     let taken = format!("udp {} can't be listened on", house.sip);
     let ports = of(&report, "port");
     let told = ports.iter().filter(|(_, text, _)| text.starts_with(&taken));
     assert_eq!(told.count(), 1, "{report}");
+
     drop(datagrams);
 }
 
@@ -263,10 +279,12 @@ fn what_is_advertised_is_held_against_what_is_dialled() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let house = House::new().set("TRUNKLINE__SIP__PUBLIC_HOST", "127.0.0.9");
     let daemon = house.serve();
     daemon.caller().play("caller_hangs_up").finish();
     daemon.record();
+
     let (_, report) = daemon.house.doctor();
     let (level, text, fix) = one(&report, "dialled_host");
     assert_eq!(
@@ -294,12 +312,14 @@ fn a_database_that_is_away_or_empty_stays_so() {
         );
     let (code, report) = house.doctor();
     assert_eq!(code, Some(1), "{report}");
+
     let (level, _, fix) = one(&report, "database");
     assert!(level == "problem" && fix.contains("PostgreSQL"), "{report}");
     assert!(!report.to_string().contains("hunter2"), "{report}");
     let Some(database) = Database::new() else {
         return;
     };
+
     let house = House::new();
     let house = database
         .settings()

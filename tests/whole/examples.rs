@@ -33,6 +33,7 @@ fn examples(page: &str) -> Vec<Example> {
             _ => panic!("an answer without a question: {block}"),
         }
     }
+
     all
 }
 

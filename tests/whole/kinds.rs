@@ -291,6 +291,7 @@ pub(crate) fn of_the_dashboard<'s>(scene: &'s Scene<'_>) -> Kind<'s> {
     let shown = page.clone();
     let cookie = Held::none();
     let held = cookie.clone();
+
     kind(
         "a session",
         move |_| {

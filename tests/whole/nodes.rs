@@ -205,10 +205,12 @@ fn receive(stream: TcpStream, log: &Mutex<BTreeMap<String, usize>>) -> Option<()
 #[test]
 fn webhooks_are_sent_once_by_two() {
     const EVENTS: usize = 100;
+
     let private = [("TRUNKLINE__WEBHOOKS__ALLOW_PRIVATE_ADDRESSES", "true")];
     let Some(pair) = Pair::new(&private) else {
         return;
     };
+
     let (at, got) = receiver();
     let hook = json!({"url": format!("http://{at}/in"), "types": ["handoff.created"]});
     let hook = pair.first.made("POST", "/webhooks", &pair.key, &hook);
@@ -217,6 +219,7 @@ fn webhooks_are_sent_once_by_two() {
         let handoff = json!({"session_id": format!("s-{number}")});
         node.made("POST", "/handoff-analytics/events", &pair.key, &handoff);
     }
+
     let path = format!(
         "/webhooks/{}/deliveries?state=delivered&limit=1",
         text(&hook["id"])
@@ -229,6 +232,7 @@ fn webhooks_are_sent_once_by_two() {
     let got = got.lock().expect("nobody panics").clone();
     assert!(settled.is_some(), "{} came: {got:?}", got.len());
     assert_eq!(got.len(), EVENTS);
+
     let more: Vec<_> = got.iter().filter(|(_, times)| **times != 1).collect();
     assert!(more.is_empty(), "sent more than once: {more:?}");
 }

@@ -42,6 +42,7 @@ fn call(org: Uuid, at: Moment) -> [Fact; 2] {
         metadata: None,
         asked: None,
     };
+
     let ended = Ended {
         call,
         org,
@@ -135,6 +136,7 @@ fn unpacked(file: &[u8]) -> Vec<u8> {
         messages.extend(lz4_flex::block::decompress(block, raw).expect("a block"));
         rest = &rest[start + packed..];
     }
+
     messages
 }
 

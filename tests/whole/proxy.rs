@@ -81,10 +81,12 @@ fn pass(near: TcpStream, to: &str, open: &Mutex<Option<Vec<TcpStream>>>) {
         return;
     };
     near.set_nonblocking(false).expect("it can wait");
+
     let ends = [&near, &far].map(|end| end.try_clone().expect("a second handle"));
     if let Some(open) = &mut *open.lock().expect("nobody panics") {
         open.extend(ends);
     }
+
     let back = (
         far.try_clone().expect("a handle"),
         near.try_clone().expect("a handle"),

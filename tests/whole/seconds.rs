@@ -49,6 +49,7 @@ impl Kind<'_> {
                 return;
             }
         }
+
         let name = self.name;
         panic!("{name}: seen within a second {prompt} times of {MOST}");
     }
@@ -273,6 +274,7 @@ fn a_stream_at_one_tells_within_a_second_what_happens_at_the_other() {
     let Some(pair) = Pair::new(&[]) else {
         return;
     };
+
     let mut stream = TcpStream::connect(pair.second.plot.http).expect("it listens");
     let key = &pair.key;
     write!(
@@ -280,6 +282,7 @@ fn a_stream_at_one_tells_within_a_second_what_happens_at_the_other() {
         "GET /phone/events?types=handoff.created HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n\r\n"
     )
     .expect("it takes this");
+
     let (tell, told) = mpsc::channel();
     std::thread::spawn(move || {
         let lines = BufReader::new(stream).lines().map_while(Result::ok);
@@ -289,6 +292,7 @@ fn a_stream_at_one_tells_within_a_second_what_happens_at_the_other() {
         news.for_each(|line| drop(tell.send(line)));
     });
     told.recv_timeout(LIMIT).expect("the stream begins");
+
     let mut prompt = 0;
     for turn in 1..=MOST {
         let session = format!("told-{turn}");
@@ -304,5 +308,6 @@ fn a_stream_at_one_tells_within_a_second_what_happens_at_the_other() {
             return;
         }
     }
+
     panic!("told within a second {prompt} times of {MOST}");
 }

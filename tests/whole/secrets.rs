@@ -211,6 +211,7 @@ impl Scene {
         );
         self.secrets.add("an application's key", &application);
         self.secrets.add("an integration's key", &user);
+
         let org = json!({"name": "Acme", "external_id": "acme", "integrations": {
             "tours": {"app_key": application, "user_key": user}}});
         let org = self
@@ -223,6 +224,7 @@ impl Scene {
             .made("POST", &at("api-keys"), &self.partner, &json!({}));
         self.secrets
             .add("a key of a partner's org", &made["api_key"]);
+
         let person = json!({"email": "ada@example.org"});
         let link = self
             .node
@@ -230,8 +232,10 @@ impl Scene {
         let url = text(&link["url"]);
         let (_, token) = url.split_once("token=").expect("a token");
         self.secrets.add("a login link's token", &json!(token));
+
         let cookie = cookie(&self.node, &url);
         self.secrets.add("a session", &json!(cookie));
+
         let unused = self
             .node
             .made("POST", &at("login-links"), &self.partner, &person);
@@ -269,6 +273,7 @@ impl Scene {
                 answers.push((format!("GET {filled}: {status}"), body));
             }
         }
+
         answers
     }
 
@@ -334,8 +339,10 @@ impl Scene {
         let log = self.node.plot.log();
         assert!(log.len() > 1_000, "nothing is logged: {log}");
         self.fault(&format!("{when}, the log"), log.as_bytes(), &[]);
+
         // What the contact's actions send is the org's to keep: it is told to nobody, but it is no credential of ours.
         let may = ["what an action sends"];
+
         // The installation's own keys have a file of their own.
         let kept = files(&self.node.plot.data()).into_iter();
         for file in kept.filter(|file| !file.ends_with(KEYS)) {
@@ -343,6 +350,7 @@ impl Scene {
             let octets = std::fs::read(&file).unwrap_or_default();
             self.fault(&format!("{when}, {}", file.display()), &octets, &may);
         }
+
         let rows = self.database.as_ref().map(Database::rows);
         for (table, row) in rows.unwrap_or_default() {
             self.fault(&format!("{when}, a row of {table}"), row.as_bytes(), &may);

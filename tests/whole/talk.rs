@@ -77,9 +77,11 @@ fn answer(stream: TcpStream, body: &str, heard: &Heard) -> Option<()> {
             length = value.trim().parse().ok()?;
         }
     }
+
     let mut sent = vec![0; length];
     reader.read_exact(&mut sent).ok()?;
     heard.hear(&sent);
+
     let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n";
     let length = body.len();
     write!(
@@ -178,9 +180,11 @@ impl Scene {
         let path = format!("/phone/{}", self.ids["agent_id"]);
         let there = json!({"runtime": {"type": "sip", "uri": runtime.uri()}});
         self.change("PATCH", &path, &there);
+
         let agent = runtime.play("runtime_answers");
         let caller = self.caller().play("caller_hangs_up");
         agent.wait_for("ACK");
+
         let heard = agent.so_far();
         let invite = heard.request("INVITE");
         let header = |name| invite.header(name).expect("the header is there").to_owned();
@@ -189,10 +193,13 @@ impl Scene {
         let (status, shown) = self.node.get(&format!("/phone/sessions/{session}"), &token);
         assert_eq!(status, 200, "{shown}");
         self.secrets.add("a session's token", &json!(token));
+
         let shown: Value = serde_json::from_str(&shown).expect("JSON");
         let call = text(&shown["call_id"]);
+
         // While the call is up nothing has been projected, folded or closed.
         self.look_around("while a call is up");
+
         let said = caller.finish();
         self.hide_sent("the caller's proof", &said);
         agent.finish();

@@ -31,6 +31,7 @@ impl Exchange {
             self.tally.unexpected += 1;
             return;
         };
+
         match method {
             b"INVITE" if message.to_tag().is_none() => self.invited(&message, source, now),
             b"ACK" => self.acknowledged(&message),
@@ -69,6 +70,7 @@ impl Exchange {
         {
             return gate.put_challenge(&mut self.callee_out, message, source);
         }
+
         let reference = CallRef::read(message.mark);
         let Some((reference, call)) =
             reference.and_then(|reference| Some((reference, self.calls.find(reference)?)))
@@ -81,11 +83,13 @@ impl Exchange {
                 source,
             );
         };
+
         let branch = fingerprint(message.via.iter().next().unwrap_or_default());
         if call.invite_branch == branch {
             self.tally.daemon.invite += 1;
             return self.answer_again(reference);
         }
+
         call.invite_branch = branch;
         call.invite_source = source;
         if !keep_head(&mut call.invite_head, message, reference) {
@@ -97,6 +101,7 @@ impl Exchange {
                 source,
             );
         }
+
         call.callee = CalleeState::Ringing;
         self.callee.put(&mut self.callee_out, 100, call);
         self.callee.put(&mut self.callee_out, 180, call);
@@ -172,10 +177,12 @@ impl Exchange {
         else {
             return;
         };
+
         self.callee.put(&mut self.callee_out, 487, call);
         if call.caller != CallerState::Done {
             self.fail(reference, Failure::CancelledOnUs);
         }
+
         self.callee_done(reference);
     }
 

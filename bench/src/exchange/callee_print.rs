@@ -80,6 +80,7 @@ pub(super) fn put_response_head(out: &mut Outbox, status: &[u8], request: &Messa
     if request.to_tag().is_none() {
         out.put(b";tag=nobody");
     }
+
     out.put(b"\r\nCall-ID: ");
     out.put(request.call_id);
     out.put(b"\r\nCSeq: ");
@@ -97,6 +98,7 @@ pub(super) fn keep_head(head: &mut Kept<1536>, request: &Message<'_>, reference:
         .iter()
         .chain(request.record_route.iter())
         .all(|line| head.push(line));
+
     let tag = reference.digits();
     let cseq = crate::outbox::hex::<10>(decimal_digits(request.cseq));
     let parts: [&[u8]; 11] = [

@@ -139,6 +139,7 @@ impl Exchange {
         let Some((reference, (state, cseq))) = found else {
             return self.stray_response(status, message);
         };
+
         let current = message.cseq == u32::from(cseq);
         match (state, status) {
             (CallerState::Inviting | CallerState::Proceeding, 100..=199) if current => {
@@ -175,6 +176,7 @@ impl Exchange {
         let Some(call) = self.calls.find(reference) else {
             return;
         };
+
         let (tag, target) = (
             message.to_tag().unwrap_or_default(),
             message.contact_uri().unwrap_or_default(),
@@ -184,10 +186,12 @@ impl Exchange {
             self.fail(reference, Failure::Unusable);
             return self.caller_done(reference, now);
         }
+
         call.caller = CallerState::Talking;
         if call.measured {
             self.tally.set_up.record(now.saturating_sub(call.scheduled));
         }
+
         self.send_ack(reference);
         match self.plan.talk {
             Span::For(0) => self.hang_up(reference, now),
@@ -217,6 +221,7 @@ impl Exchange {
         let Some(call) = self.calls.find(reference) else {
             return;
         };
+
         let stale = message
             .authenticate
             .iter()
@@ -232,12 +237,14 @@ impl Exchange {
             self.fail(reference, failure);
             return self.caller_done(reference, now);
         };
+
         // Of many calls that find one nonce stale, the first brings the new one for all.
         let newer = self.plan.reuse_nonce && self.caller.knows_newer(call);
         if !newer && !self.caller.learn(&challenge) {
             self.fail(reference, Failure::Challenge);
             return self.caller_done(reference, now);
         }
+
         call.cseq += 1;
         self.caller.authorize(call);
         self.send_invite(reference, now);
@@ -286,12 +293,14 @@ impl Exchange {
         else {
             return;
         };
+
         if call.measured {
             self.tally.set_up.record(now.saturating_sub(call.scheduled));
         }
         if status != 200 {
             self.fail(reference, Failure::Refused(status));
         }
+
         self.caller_done(reference, now);
     }
 
@@ -313,12 +322,14 @@ impl Exchange {
                 return put_response(out, b"501 Not Implemented", message, source);
             }
         }
+
         let Some(reference) = message
             .to_tag()
             .and_then(|tag| CallRef::read(tag.strip_prefix(b"c")?))
         else {
             return;
         };
+
         if self
             .calls
             .find(reference)

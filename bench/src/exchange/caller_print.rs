@@ -132,6 +132,7 @@ impl Caller {
         let Some(target) = response.contact_uri() else {
             return;
         };
+
         for (method, cseq, branch) in [
             (b"ACK", response.cseq, b"a"),
             (b"BYE", response.cseq + 1, b"b"),

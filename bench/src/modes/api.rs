@@ -57,6 +57,7 @@ pub fn api(setting: &Setting, scale: Scale) -> Result<Report, Fault> {
         agents,
         ..
     } = scale.rows;
+
     let mut report = Report::new(format!(
         "API: {orgs} orgs, {contacts} contacts, {handoffs} handoffs, {agents} agents; {} s each",
         scale.seconds
@@ -65,6 +66,7 @@ pub fn api(setting: &Setting, scale: Scale) -> Result<Report, Fault> {
     let pages = small.pages()?;
     let list_of_few = small.ask(&get(&pages), scale.seconds)?;
     drop(small);
+
     let served = Served::start(setting, scale.rows)?;
     let (agents, pages) = (served.agents()?, served.pages()?);
     let bare = bare_axum(setting, scale.seconds)?;
@@ -79,6 +81,7 @@ pub fn api(setting: &Setting, scale: Scale) -> Result<Report, Fault> {
         },
         scale.seconds,
     )?;
+
     let rows = [
         (["axum_per_second", "axum_p50_ms", "axum_p99_ms"], bare),
         (
@@ -105,6 +108,7 @@ pub fn api(setting: &Setting, scale: Scale) -> Result<Report, Fault> {
         }
     }
     report.measure("list_of_a_thousand_p99_ms", list_of_few.p99_ms);
+
     let mut share = |name, answered: Answered, least: f64| {
         let share = answered.rate / bare.rate;
         report.measure(name, share);
@@ -115,6 +119,7 @@ pub fn api(setting: &Setting, scale: Scale) -> Result<Report, Fault> {
     share("key_check_share_of_axum", checked, READ_SHARE);
     share("read_share_of_axum", read, READ_SHARE);
     share("list_share_of_axum", list, LIST_SHARE);
+
     let growth = list.p99_ms / list_of_few.p99_ms;
     report.measure("list_p99_growth", growth);
     if growth > LIST_GROWTH {
@@ -122,6 +127,7 @@ pub fn api(setting: &Setting, scale: Scale) -> Result<Report, Fault> {
             "the list's p99 grows {growth:.1} times with the database"
         ));
     }
+
     Ok(report)
 }
 
@@ -153,6 +159,7 @@ impl Served {
                 "100000000".into(),
             )],
         };
+
         // The first start makes the org.
         drop(launch.start()?);
         seed::fill(&launch.data_dir.join("trunkline.db"), rows)?;

@@ -101,6 +101,7 @@ impl Bench {
         if let Some((_, own)) = setting.cores {
             pin_to(own)?;
         }
+
         let parties = Parties {
             server: daemon.sip,
             caller: sockets.caller()?,
@@ -109,11 +110,13 @@ impl Bench {
             password: daemon.announcement.trunk.auth_password.clone(),
             number: daemon.announcement.phone_number.clone(),
         };
+
         let plan = Plan {
             reuse_nonce: setting.reuse_nonce,
             callers: setting.callers,
             ..plan
         };
+
         let engine = Engine::new(sockets, &parties, plan, None, setting.room);
         Ok(Self {
             daemon,

@@ -73,12 +73,14 @@ pub fn hold(setting: &Setting, phase: Phase, calls: u64, rate: f64) -> Result<Re
         ..phase.plan()
     });
     make(&mut bench.engine, calls, rate);
+
     let at_once = memory(bench.daemon.pid())?.anonymous;
     run(
         &mut bench.engine,
         &mut Pace::Idle,
         seconds(phase.settling()),
     );
+
     let held = phase.held(&bench);
     let settled = memory(bench.daemon.pid())?.anonymous;
     let each = |now: u64| (now as f64 - before.anonymous as f64) / held.len().max(1) as f64;
@@ -88,6 +90,7 @@ pub fn hold(setting: &Setting, phase: Phase, calls: u64, rate: f64) -> Result<Re
     if held.len() as u64 != calls {
         report.fault(format!("{} of {calls} calls are held", held.len()));
     }
+
     release(&mut bench, phase, &held, rate);
     drain(&mut bench.engine);
     describe_wire(&mut report, &bench.engine.exchange.tally);

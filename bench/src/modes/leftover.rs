@@ -44,6 +44,7 @@ impl Bench {
         if !self.leftover {
             return Ok(before);
         }
+
         let began = self.engine.now();
         let late = self.wait_for_nothing()?;
         report.measure(
@@ -53,12 +54,14 @@ impl Bench {
         if let Some(late) = late {
             report.fault(format!("{ALLOWED} s after the load is left:{late}"));
         }
+
         let after = self.memory_at_rest()?;
         report.measure("memory_before_mb", before.anonymous as f64 / 1e6);
         report.measure("memory_after_mb", after.anonymous as f64 / 1e6);
         if after.anonymous > before.anonymous + before.anonymous / 4 + SLACK {
             report.fault("the memory isn't back");
         }
+
         Ok(after)
     }
 

@@ -23,6 +23,7 @@ pub fn loopback(
     if let Some(core) = core {
         pin_to(core)?;
     }
+
     let sockets = Sockets::bind()?;
     let (user, password) = ("bench", "bench");
     let parties = Parties {
@@ -33,6 +34,7 @@ pub fn loopback(
         password: password.into(),
         number: "+4930111222".into(),
     };
+
     let plan = Plan {
         context: false,
         ..Plan::default()
@@ -44,14 +46,18 @@ pub fn loopback(
         Some(Gate::new(user, password)),
         concurrency.max(10_000),
     );
+
     let mut pace = match rate {
         Some(rate) => Pace::rate(rate, engine.now()),
         None => Pace::Closed { concurrency },
     };
+
     engine.exchange.measuring = false;
     run(&mut engine, &mut pace, seconds(1));
+
     let measured = window(&mut engine, &mut pace, span)?;
     drain(&mut engine);
+
     let mut report =
         Report::new("loopback: the generator against itself, a challenge for each call");
     report.measure("calls_per_second", measured.rate());
@@ -60,6 +66,7 @@ pub fn loopback(
     if engine.exchange.live() > 0 {
         report.fault(format!("{} calls never ended", engine.exchange.live()));
     }
+
     Ok(report)
 }
 

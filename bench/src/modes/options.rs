@@ -17,6 +17,7 @@ pub fn options(setting: &Setting, concurrency: usize, seconds: u64) -> Result<Re
     let before = bench.settle(&mut report)?;
     let measured = bench.measure(&mut Pace::Probes { concurrency }, seconds)?;
     let tally = &bench.engine.exchange.tally;
+
     report.measure("options_per_second", measured.rate());
     report.measure(
         "cpu_seconds_per_1000_options",

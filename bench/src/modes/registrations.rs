@@ -47,6 +47,7 @@ pub fn registrations(setting: &Setting, fleet: Fleet) -> Result<Report, Fault> {
     if let Some((_, own)) = setting.cores {
         pin_to(own)?;
     }
+
     let accounts = accounts(&daemon, fleet.trunks)?;
     let mut phones = Phones::new(&daemon, accounts, fleet.contacts)?;
     let bindings = phones.all.len();
@@ -55,6 +56,7 @@ pub fn registrations(setting: &Setting, fleet: Fleet) -> Result<Report, Fault> {
         fleet.trunks, fleet.rate, fleet.seconds
     ));
     std::thread::sleep(Duration::from_secs(2));
+
     let before = memory(daemon.pid())?.anonymous;
     let began = phones.clock.now();
     phones.register_all()?;
@@ -63,16 +65,19 @@ pub fn registrations(setting: &Setting, fleet: Fleet) -> Result<Report, Fault> {
         bindings as f64 / ((phones.clock.now() - began) as f64 / 1e6),
     );
     phones.idle(seconds(SETTLING))?;
+
     let after = memory(daemon.pid())?.anonymous;
     report.measure(
         "bytes_per_binding",
         (after as f64 - before as f64) / bindings as f64,
     );
     phones.times = Histogram::default();
+
     let (cpu, begin) = (cpu_seconds(daemon.pid())?, phones.clock.now());
     let refreshed = phones.refresh(fleet.rate, seconds(fleet.seconds))?;
     let cpu = cpu_seconds(daemon.pid())? - cpu;
     let took = (phones.clock.now() - begin) as f64 / 1e6;
+
     report.count("refreshes", refreshed);
     report.measure("refreshes_per_second", refreshed as f64 / took);
     report.measure(
@@ -83,15 +88,18 @@ pub fn registrations(setting: &Setting, fleet: Fleet) -> Result<Report, Fault> {
     for (name, share) in [("refresh_p50_ms", 0.5), ("refresh_p99_ms", 0.99)] {
         report.measure(name, phones.times.quantile(share) as f64 / 1e3);
     }
+
     report.count("our_retransmissions", phones.repeated);
     if phones.failed > 0 {
         report.fault(format!("{} registrations failed", phones.failed));
     }
+
     let shown = standing(&daemon)?;
     report.count("bindings_at_the_end", shown);
     if shown != bindings as u64 {
         report.fault(format!("{shown} of {bindings} bindings stand at the end"));
     }
+
     Ok(report)
 }
 
@@ -103,10 +111,12 @@ fn launch(setting: &Setting, data: &TempDir, fleet: Fleet) -> Result<Daemon, Fau
     ] {
         environment.push((name.to_owned(), value.to_string()));
     }
+
     environment.push((
         "TRUNKLINE__PHONE__AUTO_VERIFY_NUMBERS".to_owned(),
         "true".to_owned(),
     ));
+
     let launch = Launch {
         binary: setting.daemon.clone(),
         data_dir: data.path().join("trunkline"),
@@ -197,6 +207,7 @@ impl Phones {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
         socket.set_read_timeout(Some(Duration::from_millis(1)))?;
         widen(&socket, 8 << 20);
+
         let all = (0..accounts.len() * contacts).map(|at| Phone {
             trunk: at / contacts,
             cseq: 0,
@@ -205,6 +216,7 @@ impl Phones {
             is_asking: false,
             request: String::new(),
         });
+
         Ok(Self {
             own: socket.local_addr()?,
             socket,
@@ -250,10 +262,12 @@ impl Phones {
             }
             self.turn()?;
         }
+
         let end = self.clock.now() + GIVE_UP;
         while self.asking > 0 && self.clock.now() < end {
             self.turn()?;
         }
+
         Ok(self.done - before)
     }
 
@@ -298,6 +312,7 @@ impl Phones {
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
             Err(error) => return Err(error),
         }
+
         let now = self.clock.now();
         while let Some((at, sent_at)) = self.waiting.front().copied() {
             if now - sent_at < T1 {
@@ -317,6 +332,7 @@ impl Phones {
             self.all[at].sent_at = now;
             self.waiting.push_back((at, now));
         }
+
         Ok(())
     }
 
@@ -324,17 +340,20 @@ impl Phones {
         let Ok(text) = std::str::from_utf8(datagram) else {
             return Ok(());
         };
+
         let status = text.get(8..11).and_then(|digits| digits.parse().ok());
         let cseq = value(text, "CSeq").and_then(|value| value.split(' ').next()?.parse().ok());
         let at = value(text, "Call-ID").and_then(|id| id.strip_suffix("@bench")?.parse().ok());
         let (Some(status), Some(cseq), Some(at)) = (status, cseq, at) else {
             return Ok(());
         };
+
         let (status, cseq, at): (u16, u32, usize) = (status, cseq, at);
         let known = self.all.get(at);
         if !known.is_some_and(|phone| phone.is_asking && phone.cseq == cseq) {
             return Ok(());
         }
+
         let proved = self.all[at].request.contains("\r\nAuthorization: ");
         let challenge = value(text, "WWW-Authenticate")
             .filter(|_| !proved)

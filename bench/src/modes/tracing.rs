@@ -28,9 +28,11 @@ pub fn tracing(setting: &Setting, rate: f64, span: u64, turns: u32) -> Result<Re
             costs.push(measured.cpu / measured.completed.max(1) as f64 * 1e3);
         }
     }
+
     let (with, without) = (median(with), median(without));
     report.measure("cpu_seconds_per_1000_calls_with_traces", with);
     report.measure("cpu_seconds_per_1000_calls_without", without);
+
     let ratio = with / without;
     report.measure("with_to_without", ratio);
     if ratio > MOST {
@@ -38,6 +40,7 @@ pub fn tracing(setting: &Setting, rate: f64, span: u64, turns: u32) -> Result<Re
             "a call costs {ratio:.2} times as much with traces, more than {MOST}"
         ));
     }
+
     Ok(report)
 }
 

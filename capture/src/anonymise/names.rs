@@ -298,6 +298,7 @@ mod tests {
                 assert_eq!(address.is_private(), shown.is_private(), "{address}");
             }
         }
+
         for (address, expected) in [
             ("fd12::7", "fd00::1"),
             ("2001:4860::8888", "2001:db8::2"),
@@ -331,6 +332,7 @@ mod tests {
                 assert_eq!(again, shown[place], "the same by the same");
             }
         }
+
         for kind in [&names.hosts, &names.users, &names.call_ids, &names.wide] {
             assert_eq!(kind.numbers.len(), NUMBERED);
         }

@@ -55,6 +55,7 @@ fn no_person_and_no_place_is_left() {
     ] {
         assert!(!shown.contains(gone), "{gone} is left in\n{shown}");
     }
+
     for kept in [
         "sip:+44",
         ";user=phone",
@@ -65,6 +66,7 @@ fn no_person_and_no_place_is_left() {
     ] {
         assert!(shown.contains(kept), "{kept} is gone from\n{shown}");
     }
+
     let (_, message) = shown.split_once("INVITE sip").unwrap();
     let message = Message::parse(message.split_once("INVITE sip").unwrap().1.as_bytes());
     assert!(message.is_length_right(), "{shown}");
@@ -121,6 +123,7 @@ fn nothing_slips_through() {
             assert!(!shown.contains(word), "{word} is left of {line}:\n{shown}");
         }
     }
+
     let shown = anonymised("SIP/2.0 404 No 02071838750 here\r\n\r\n");
     assert!(
         shown.contains("404 No ") && !shown.contains("1838750"),

@@ -192,6 +192,7 @@ fn the_trail_reads_as_sentences() {
         .assigned("+4930200", RECEPTION)
         .listing(&["+4930100", "+4930200"])
         .busy(RECEPTION);
+
     let expected = [
         "The agent header says \"reception\", which is no agent id.".to_owned(),
         "What was dialled is no phone number.".to_owned(),
@@ -207,6 +208,7 @@ fn the_trail_reads_as_sentences() {
         ),
         format!("Agent {SALES} takes the call: it is the org's first available one."),
     ];
+
     assert_eq!(world.decide().sentences(), expected);
 }
 
@@ -400,12 +402,14 @@ fn two_headers_that_differ_are_noted_and_neither_counts() {
         step: Step::FirstAvailable,
     };
     assert_eq!(decision.outcome, first);
+
     let noted = Looked {
         step: Step::Header,
         at: At::Header(format!("{SALES}, {SUPPORT}")),
         found: Found::Contradiction,
     };
     assert_eq!(decision.trail[0], noted);
+
     let sentence = format!(
         "The agent header says \"{SALES}, {SUPPORT}\", which are two agents: neither counts."
     );

@@ -18,6 +18,7 @@ fn reference(world: &World) -> Outcome {
             .filter(|agent| agent.id == id)
             .collect::<Vec<_>>()
     };
+
     let header = world
         .facts
         .agent_header
@@ -25,12 +26,14 @@ fn reference(world: &World) -> Outcome {
         .unwrap_or("")
         .trim()
         .parse::<Uuid>();
+
     let named = header.map(by_id).unwrap_or_default();
     let number = world
         .facts
         .request_user
         .as_deref()
         .and_then(|user| user.parse::<E164>().ok());
+
     let assigned = number
         .and_then(|number| world.org.held.get(&number).copied())
         .map(by_id)
@@ -45,12 +48,14 @@ fn reference(world: &World) -> Outcome {
             }
         }
     }
+
     let listed = world
         .org
         .trunk
         .as_ref()
         .map(|trunk| trunk.numbers.clone())
         .unwrap_or_default();
+
     let mut holders = listed
         .iter()
         .filter_map(|number| world.org.held.get(number))
@@ -61,6 +66,7 @@ fn reference(world: &World) -> Outcome {
             step: Step::TrunkNumbers,
         };
     }
+
     let mut by_age: Vec<&Agent> = world.org.agents.iter().collect();
     by_age.sort_by_key(|agent| agent.created);
     match by_age.into_iter().find(available) {
@@ -87,10 +93,12 @@ fn worlds() -> impl Strategy<Value = World> {
         1 => Just(Some(foreign_id().to_string())),
         1 => Just(Some("  reception ".to_owned())),
     ];
+
     let dialled = prop::option::of(prop_oneof![
         (0_u8..6).prop_map(|index| number(index).to_string()),
         Just("s".to_owned())
     ]);
+
     (agents, held, listed, header, dialled).prop_map(|(agents, held, listed, header, dialled)| {
         let ids: Vec<Uuid> = (1..=agents.len() as u128).map(Uuid::from_u128).collect();
         let mut world = World::new(&ids);

@@ -31,12 +31,14 @@ impl World {
             max_concurrent_calls: None,
             created: age,
         });
+
         let trunk = Trunk {
             id: Uuid::from_u128(99),
             numbers: Vec::new(),
             default_country: None,
             max_concurrent_calls: None,
         };
+
         let org = Org {
             id: Uuid::from_u128(100),
             agents: agents.collect(),
@@ -45,6 +47,7 @@ impl World {
             trunk: Some(trunk),
             max_concurrent_calls: None,
         };
+
         Self {
             org,
             facts: Facts::default(),

@@ -67,6 +67,7 @@ pub fn answer(
         uri: asking.uri,
         protection,
     };
+
     let realm = text::unescape_pairs(challenge.realm);
     let ha1 = Ha1::of_octets(
         algorithm,
@@ -74,6 +75,7 @@ pub fn answer(
         &realm,
         login.password.as_bytes(),
     );
+
     let count = protection.count();
     let credentials = Credentials {
         username: &text::escape_pairs(login.user.as_bytes()),

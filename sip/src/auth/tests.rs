@@ -245,6 +245,7 @@ fn an_old_or_foreign_nonce_is_stale_to_who_knows_the_password_alone() {
         server.judge(wrong.as_bytes(), late),
         Some(Verdict::Wrong(Part::Password))
     );
+
     server.nonces = Nonces::new(
         NonceKeys {
             node: [8; 32],
@@ -252,6 +253,7 @@ fn an_old_or_foreign_nonce_is_stale_to_who_knows_the_password_alone() {
         },
         LIFETIME,
     );
+
     assert_eq!(server.judge(right.as_bytes(), NOW), Some(Verdict::Stale));
     assert!(server.window.is_empty());
     assert!(

@@ -120,11 +120,13 @@ impl<'a> Claim<'a> {
             return Err(Part::Uri);
         }
         let protection = protection(credentials, asked.body, policy).ok_or(Part::Malformed)?;
+
         // Without a count a nonce can be used but once.
         let nc = match protection.count() {
             None => 1,
             Some(_) => credentials.nonce_count().ok_or(Part::Malformed)?,
         };
+
         Ok(Self {
             answer: Answer {
                 nonce: credentials.nonce,

@@ -124,6 +124,7 @@ impl Shard {
         if number <= self.closed {
             return false;
         }
+
         let found = self.spans.binary_search_by_key(&number, |span| span.number);
         if let Ok(at) = found
             && let Some(used) = self.spans[at].used.get_mut(&fingerprint)
@@ -133,6 +134,7 @@ impl Shard {
         if self.length >= capacity && !self.give_up_before(number) {
             return false;
         }
+
         self.span(number).used.insert(
             fingerprint,
             Used {
@@ -179,12 +181,14 @@ impl Used {
             self.highest = nc;
             return true;
         }
+
         let Some(bit) = (self.highest - nc)
             .checked_sub(1)
             .and_then(|below| 1_u32.checked_shl(below))
         else {
             return false; // the highest itself, or too far below it to know
         };
+
         let is_new = self.below & bit == 0;
         self.below |= bit;
         is_new
@@ -257,6 +261,7 @@ mod tests {
                 "step {step}, nc {nc}"
             );
         }
+
         assert_eq!(window.len(), 1);
     }
 
@@ -290,25 +295,31 @@ mod tests {
         for nonce in &old {
             window.accept(nonce.as_bytes(), 1, START);
         }
+
         let later = START + width * 2;
         let fresh: Vec<_> = (0..400).map(|_| issuer.issue(later)).collect();
         let accepted = fresh
             .iter()
             .filter(|nonce| window.accept(nonce.as_bytes(), 1, later))
             .count();
+
         assert!(accepted > 100, "{accepted} of 400 accepted");
         assert!(window.len() <= 16 * 10);
+
         let replayed = old
             .iter()
             .chain(&fresh)
             .filter(|nonce| window.accept(nonce.as_bytes(), 1, later));
+
         // What was refused for want of room may come in later, but nothing twice.
         let newcomers = replayed.count();
         assert!(accepted + newcomers <= 400 + 150);
+
         let third = old
             .iter()
             .filter(|nonce| window.accept(nonce.as_bytes(), 1, later))
             .count();
+
         assert_eq!(third, 0);
     }
 

@@ -133,6 +133,7 @@ fn without_place(part: &[u8], header: usize, depth: u8) -> Option<Cow<'_, [u8]>>
             }
         }
     }
+
     let whole = &part[content..];
     let left = without_places(content_type.trim_ascii(), whole, depth);
     if left.len() == whole.len() {
@@ -218,6 +219,7 @@ mod tests {
                 "--b\r\nContent-Type: multipart/related; boundary=\"in\"\r\n\r\n--in\r\nContent-Type: text/plain\r\n\r\nx\r\n{inner}--in--\r\n"
             )
         };
+
         let inner = "--in\r\nContent-Type: application/pidf+xml\r\n\r\n<presence/>\r\n";
         let mixed = "multipart/mixed;boundary=b";
         for (case, content_type, body, left) in [

@@ -19,6 +19,7 @@ pub fn rewritten(sdp: &[u8], direction: Direction) -> Vec<u8> {
         }
         out.extend_from_slice(line);
     }
+
     if has_media {
         write(&mut out, direction);
     }

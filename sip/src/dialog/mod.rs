@@ -112,6 +112,7 @@ impl Dialog {
             parts.target,
             parts.routes,
         ])?;
+
         Some(Self {
             text,
             ends,
@@ -148,6 +149,7 @@ impl Dialog {
         if target == self.part(TARGET) && routes == self.part(ROUTES) {
             return;
         }
+
         let parts = [
             self.part(CALL_ID),
             self.part(LOCAL),
@@ -406,6 +408,7 @@ impl TryFrom<Stored> for Dialog {
             let tag = u16::try_from(tag).map_err(|_| NotADialog)?;
             Ok(Address { text, tag })
         };
+
         let parts = Parts {
             call_id: &stored.call_id,
             local: address(stored.local, &stored.local_tag)?,
@@ -413,6 +416,7 @@ impl TryFrom<Stored> for Dialog {
             target: &stored.target,
             routes: &stored.routes,
         };
+
         let dialog = Self::new(&parts, stored.local_seq, stored.remote_seq).ok_or(NotADialog)?;
         Ok(Self {
             confirmed: stored.confirmed,

@@ -74,6 +74,7 @@ pub fn answer_echo(
             what: "The offer holds no G.711 audio over plain RTP",
         });
     }
+
     let mut body = Vec::with_capacity(320);
     head(&mut body, local, session_id, version, offer.time);
     for (index, media) in offer.media.iter().enumerate() {
@@ -84,6 +85,7 @@ pub fn answer_echo(
             Some(_) | None => media.switched_off(&mut body),
         }
     }
+
     Ok(EchoAnswer {
         body,
         audio: agreed.map(|(_, audio)| audio),
@@ -257,6 +259,7 @@ impl<'a> Description<'a> {
             begins |= *key == b'v';
             description.line(*key, value, &mut defaults)?;
         }
+
         // It may stand among other parts of a body.
         if begins {
             Ok(description)
@@ -349,6 +352,7 @@ impl<'a> Media<'a> {
         if self.kind != b"audio" || !is_plain || self.port == 0 {
             return None;
         }
+
         let direction = self.direction.reversed();
         Some(Audio {
             remote,

@@ -150,6 +150,7 @@ fn an_offer_without_what_we_speak_is_refused() {
     ] {
         assert!(answer(&offer).is_err(), "{name}");
     }
+
     let most = format!("{HEAD}{}", "m=audio 5000 RTP/AVP 0\r\n".repeat(32));
     assert!(answer(&most).is_ok());
 }

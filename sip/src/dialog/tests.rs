@@ -236,6 +236,7 @@ fn what_makes_no_dialog_is_refused() {
     ] {
         assert_eq!(uas(&sent), None, "{name}");
     }
+
     for (name, contact) in [
         ("no Contact", ""),
         ("an unreadable one", "Contact: <sip:a@b@c>\r\n"),
@@ -280,6 +281,7 @@ fn requests_come_in_order() {
         let message = lex(&octets, Framing::Datagram).unwrap();
         assert_eq!(dialog.receive_request(&message), outcome, "{cseq}");
     }
+
     let mut asker = uac(&ANSWER).unwrap();
     let low = octets(&Sent {
         cseq: "1 INVITE",

@@ -59,6 +59,7 @@ impl Budget {
             // Less than all of it, so that a flood is answered with less.
             false => brought - brought / 8,
         };
+
         let has = account.octets.saturating_add(credit).min(account.burst());
         match has.checked_sub(answer) {
             Some(rest) => {
@@ -85,6 +86,7 @@ impl Budget {
         if self.places.is_empty() {
             self.places = vec![Account::default(); SOURCES];
         }
+
         let hash = self.hash(peer);
         let (first, second) = (hash as usize % SOURCES, (hash >> 32) as usize % SOURCES);
         let is_of = |at: usize| self.places[at].source == hash;
@@ -107,6 +109,7 @@ impl Budget {
                 at
             }
         };
+
         let account = &mut self.places[at];
         account.refill(now);
         account
@@ -179,12 +182,14 @@ mod tests {
                 got += answer;
             }
         }
+
         assert!(got < sent, "{got} for {sent}");
         assert!(got > sent / 2, "it isn't ignored: {got} for {sent}");
         assert!(
             budget.pay(address(2), brought, answer, START),
             "another source is answered"
         );
+
         let later = START + Duration::from_secs(20);
         assert!(
             budget.pay(address(1), brought, answer, later),

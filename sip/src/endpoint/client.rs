@@ -82,6 +82,7 @@ impl Endpoint {
         if self.clients.is_full() {
             return Err(TableFull);
         }
+
         let known = Known::read(request.head);
         let slot = self.slot_of(&known);
         let bits = if request.method == Method::Invite {
@@ -90,6 +91,7 @@ impl Endpoint {
         } else {
             self.entropy.bits64()
         };
+
         let branch = self.minter.branch_of(slot, bits);
         let printed = self.print_request(flow, request, &branch);
         let machine = if request.method == Method::Invite {
@@ -99,6 +101,7 @@ impl Endpoint {
         } else {
             Client::Other(ClientOther::new(request.method, printed.into()))
         };
+
         let tx = ClientTx(
             self.clients
                 .insert(u128::from(bits), flow, owner, machine)?,
@@ -196,6 +199,7 @@ impl Endpoint {
             body,
             ..
         } = *request;
+
         let via = &self.via;
         let printed = self
             .shared
@@ -205,6 +209,7 @@ impl Endpoint {
         if printed > LARGEST_DATAGRAM && !flow.transport.is_reliable() {
             self.shorten_last(&flow);
         }
+
         self.shared.outbox.last().unwrap_or_default()
     }
 
@@ -219,12 +224,14 @@ impl Endpoint {
             .sent_by
             .get(usize::from(listener))
             .map_or("", String::as_str);
+
         // RFC 3581 is about UDP; a connection brings the answer back by itself.
         let rport = if transport.is_reliable() {
             ""
         } else {
             ";rport"
         };
+
         let protocol = transport.via_name();
         self.via.clear();
         write!(
@@ -279,6 +286,7 @@ impl Endpoint {
         let Some(entry) = self.clients.entry_mut(tx.0) else {
             return Received::Handled;
         };
+
         let owner = entry.owner;
         let method = message.method();
         let heard = match parts(tx, entry, &mut self.shared, now) {

@@ -210,6 +210,7 @@ impl Endpoint {
             sent_by,
             max_transactions,
         } = config;
+
         let times = Times { t1, t2, t4 };
         let max_tombstones = max_transactions.saturating_mul(TOMBSTONES_PER_TRANSACTION);
         Self {

@@ -36,6 +36,7 @@ impl Endpoint {
         if !message.is_request() {
             return self.receive_response(message, flow, now);
         }
+
         match message.method() {
             Method::Ack => self.receive_ack(message, now),
             Method::Cancel => self.receive_cancel(message, flow, now),

@@ -136,15 +136,18 @@ impl Endpoint {
         if self.servers.is_full() {
             return Err(TableFull);
         }
+
         let flow = reply_flow(request, flow);
         if !flow.transport.is_reliable() {
             self.budget.prove(flow.peer.ip(), now);
         }
+
         let RequestKeys {
             transaction: key,
             merged,
             ..
         } = key::keys(request, &self.minter);
+
         let sketch = RequestSketch::of(request, &flow, &mut self.scratch);
         let server = Server {
             merged,
@@ -158,10 +161,12 @@ impl Endpoint {
                 Machine::Other(ServerOther::new(sketch))
             },
         };
+
         let tx = ServerTx(self.servers.insert(key, flow, owner, server)?);
         if merged != 0 {
             self.merged.insert(merged, key);
         }
+
         self.start_server(tx, now);
         Ok(tx)
     }
@@ -193,6 +198,7 @@ impl Endpoint {
         let Some(entry) = self.servers.entry_mut(tx.0) else {
             return;
         };
+
         let (server, mut io) = parts(tx, entry, &mut self.shared, now);
         let Server {
             slot,
@@ -213,6 +219,7 @@ impl Endpoint {
                 None => {}
             }
         }
+
         let sent = io.shared.outbox.len();
         let stands = tag.with(&self.minter, |tag| match machine {
             Machine::Invite(invite) => {
@@ -225,6 +232,7 @@ impl Endpoint {
             *status = response.status;
             self.count_response(response.status);
         }
+
         self.settle(tx, stands, now);
     }
 
@@ -376,17 +384,20 @@ impl Endpoint {
             self.answer_again(tx, now);
             return Received::Handled;
         }
+
         if let Some(tombstone) = self.tombstones.find(key, now) {
             let (status, tag) = (tombstone.status, tombstone.tag.clone());
             self.answer_from_tombstone(&message, flow, status, &tag);
             return Received::Handled;
         }
+
         let keys = key::of_new(&message, key, &self.minter);
         message.set_keys(keys);
         if keys.merged != 0 && self.merged.is_elsewhere(keys.merged, key) {
             self.respond_stateless(&message, &flow, &Response::bare(482));
             return Received::Handled;
         }
+
         Received::Request(message)
     }
 
@@ -475,11 +486,13 @@ impl Endpoint {
         let Some(entry) = self.servers.entry_mut(tx.0) else {
             return Received::Handled;
         };
+
         let invited = entry.flow();
         if !invited.is_with(&flow) || !invited.transport.admits(flow.transport) {
             self.respond_stateless(&message, &flow, &Response::bare(481));
             return Received::Handled;
         }
+
         let owner = entry.owner;
         let Server {
             slot, tag, machine, ..
@@ -490,11 +503,13 @@ impl Endpoint {
                 bits: self.entropy.bits64(),
             };
         }
+
         let first = match machine {
             Machine::Invite(invite) => invite.cancel(),
             Machine::Other(_) => false,
         };
         let tag = tag.clone();
+
         self.confirm_cancel(&message, flow, &tag);
         if first {
             Received::Cancel {
@@ -529,6 +544,7 @@ impl Endpoint {
         let Some(entry) = self.servers.entry_mut(tx.0) else {
             return;
         };
+
         let owner = entry.owner;
         let (server, mut io) = parts(tx, entry, &mut self.shared, now);
         let expired = match &mut server.machine {
@@ -551,6 +567,7 @@ impl Endpoint {
         if !lost.transport.is_reliable() || lost.connection == 0 {
             return;
         }
+
         for handle in self.servers.on_flow(lost) {
             let Some(entry) = self.servers.entry(handle) else {
                 continue;

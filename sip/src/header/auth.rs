@@ -99,6 +99,7 @@ impl<'a> Credentials<'a> {
                 "userhash",
             ],
         )?;
+
         Ok(Self {
             username: username.ok_or(AuthFault::Missing)?,
             realm: realm.ok_or(AuthFault::Missing)?,
@@ -205,6 +206,7 @@ fn cut_param(rest: &[u8]) -> Result<(Field<'_>, &[u8]), AuthFault> {
     if !text::is_token(name) {
         return Err(AuthFault::Malformed);
     }
+
     let behind = trim_start(&rest[equals + 1..]);
     let (value, behind) = match behind {
         [b'"', ..] => text::cut_quoted(behind).ok_or(AuthFault::Malformed)?,
@@ -268,12 +270,15 @@ impl fmt::Display for Credentials<'_> {
         ] {
             write!(f, ", {name}=\"{}\"", text::Octets(value))?;
         }
+
         if let Some(algorithm) = self.algorithm {
             write!(f, ", algorithm={}", text::Octets(algorithm))?;
         }
+
         if let Some(cnonce) = self.cnonce {
             write!(f, ", cnonce=\"{}\"", text::Octets(cnonce))?;
         }
+
         // qop and nc are tokens here, not quoted strings (RFC 7616 §3.4).
         for (name, value) in [("qop", self.qop), ("nc", self.nc)] {
             if let Some(value) = value {
@@ -286,6 +291,7 @@ impl fmt::Display for Credentials<'_> {
         if self.userhash {
             f.write_str(", userhash=true")?;
         }
+
         Ok(())
     }
 }
@@ -302,12 +308,15 @@ impl fmt::Display for Challenge<'_> {
         if let Some(opaque) = self.opaque {
             write!(f, ", opaque=\"{}\"", text::Octets(opaque))?;
         }
+
         if self.stale {
             f.write_str(", stale=true")?;
         }
+
         if let Some(algorithm) = self.algorithm {
             write!(f, ", algorithm={}", text::Octets(algorithm))?;
         }
+
         if let Some(qop) = self.qop {
             write!(f, ", qop=\"{}\"", text::Octets(qop))?;
         }

@@ -36,6 +36,7 @@ impl CSeq {
         {
             return Err(NotACSeq);
         }
+
         Ok((
             Self {
                 number,

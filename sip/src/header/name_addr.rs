@@ -55,6 +55,7 @@ impl<'a> NameAddr<'a> {
         if !params::are_closed(params) {
             return Err(NameAddrFault::Open);
         }
+
         Ok(Self {
             display: (!display.is_empty()).then_some(display),
             uri,
@@ -76,10 +77,12 @@ impl<'a> NameAddr<'a> {
         {
             return Err(NameAddrFault::Stray);
         }
+
         let params = &value[params_at..];
         if !params::are_closed(params) {
             return Err(NameAddrFault::Open);
         }
+
         Ok(Self {
             display: None,
             uri,

@@ -94,6 +94,7 @@ mod tests {
             let read = Reason::parse(value.as_bytes()).map(|reason| reason.to_string());
             assert_eq!(read.as_deref(), printed, "{value}");
         }
+
         assert!(
             Reason::parse(b"q.850").is_some_and(|reason| reason.is("Q.850") && !reason.is("SIP"))
         );

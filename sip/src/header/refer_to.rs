@@ -103,6 +103,7 @@ mod tests {
                 "{value}"
             );
         }
+
         for value in ["", "<>", "<sip:>", "bob", "<sip:a@b@c>"] {
             assert_eq!(ReferTo::parse(value.as_bytes()), None, "{value}");
         }
@@ -117,15 +118,18 @@ mod tests {
             ),
             ("Replaces", b"a@b;to-tag=1;from-tag=2"),
         ];
+
         let printed = Target {
             uri: b"sip:bob@example.com",
             headers: &headers,
         }
         .to_string();
+
         let read = ReferTo::parse(printed.as_bytes()).unwrap();
         for (name, value) in headers {
             assert_eq!(read.header(name).as_deref(), Some(value), "{name}");
         }
+
         assert_eq!(
             Target {
                 uri: b"sip:bob@example.com",

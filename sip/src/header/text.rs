@@ -23,16 +23,19 @@ pub fn trim(mut value: &[u8]) -> &[u8] {
     {
         return value;
     }
+
     while let [first, rest @ ..] = value
         && is_blank(*first)
     {
         value = rest;
     }
+
     while let [rest @ .., last] = value
         && is_blank(*last)
     {
         value = rest;
     }
+
     value
 }
 

@@ -109,11 +109,13 @@ impl<'a> Uri<'a> {
         if memchr::memchr(b'@', params).is_some() {
             return Err(UriFault::Params);
         }
+
         let (host, port) = host_and_port(hostport)?;
         let (user, password) = match userinfo {
             Some(userinfo) => user_and_password(userinfo),
             None => (None, None),
         };
+
         Ok(Self {
             scheme,
             user,
@@ -272,11 +274,13 @@ impl<'a> Host<'a> {
             let address = address_of(address).or_else(|| with_three_colons(address));
             return address.map(Host::V6).ok_or(UriFault::Host);
         }
+
         if host.first().is_some_and(u8::is_ascii_digit)
             && let Some(address) = v4_of(host)
         {
             return Ok(Host::V4(address));
         }
+
         let is_name = (1..=LONGEST_NAME).contains(&host.len())
             && !text::holds(host, |octet| !is_name_octet(octet))
             && host.iter().any(u8::is_ascii_alphanumeric);
@@ -388,6 +392,7 @@ pub fn unescape(text: &[u8]) -> Cow<'_, [u8]> {
     if memchr::memchr(b'%', text).is_none() {
         return Cow::Borrowed(text);
     }
+
     let mut plain = Vec::with_capacity(text.len());
     let mut rest = text;
     while let [first, behind @ ..] = rest {
@@ -402,6 +407,7 @@ pub fn unescape(text: &[u8]) -> Cow<'_, [u8]> {
             behind
         };
     }
+
     Cow::Owned(plain)
 }
 
@@ -466,10 +472,12 @@ impl fmt::Display for Uri<'_> {
         if self.scheme == Scheme::Other {
             return AsSent(self.raw).fmt(f);
         }
+
         write!(f, "{}:", self.scheme.as_str())?;
         if let Some(user) = self.user {
             AsSent(user).fmt(f)?;
         }
+
         if self.scheme != Scheme::Tel {
             if let Some(password) = self.password {
                 write!(f, ":{}", AsSent(password))?;
@@ -480,13 +488,16 @@ impl fmt::Display for Uri<'_> {
             }
             self.host.fmt(f)?;
         }
+
         if let Some(port) = self.port {
             write!(f, ":{port}")?;
         }
+
         AsSent(self.params).fmt(f)?;
         if !self.headers.is_empty() {
             write!(f, "?{}", AsSent(self.headers))?;
         }
+
         Ok(())
     }
 }

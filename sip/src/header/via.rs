@@ -41,10 +41,12 @@ impl<'a> Via<'a> {
         let end = memchr::memchr(b';', element).unwrap_or(element.len());
         let (head, params) = element.split_at(end);
         let head = text::trim(head);
+
         // What we put behind them must be read (RFC 3261 §18.2.1).
         if !params::are_closed(params) {
             return Err(NotAVia);
         }
+
         let (transport, sent_by) = protocol(head)?;
         let (host, port) = host_port(sent_by)?;
         let mut via = Self {
@@ -60,6 +62,7 @@ impl<'a> Via<'a> {
         for param in via.parameters() {
             via.note(param);
         }
+
         // Blanks would come back as other blanks, and the branch is what the answer is known by.
         let is_readable = |branch: &[u8]| !text::holds(branch, |octet| !octet.is_ascii_graphic());
         if via.branch.is_none_or(is_readable) {
@@ -175,12 +178,14 @@ fn host_port(sent_by: &[u8]) -> Result<(&[u8], Option<u16>), NotAVia> {
             .position(|octet| *octet == b':')
             .unwrap_or(sent_by.len()),
     };
+
     let (host, rest) = sent_by.split_at(host_end);
     let host = host.trim_ascii_end();
     let rest = rest.trim_ascii();
     if host.is_empty() || text::holds(host, |octet| octet.is_ascii_whitespace()) {
         return Err(NotAVia);
     }
+
     match rest.strip_prefix(b":") {
         Some(port) => Ok((host, Some(port_of(port.trim_ascii())?))),
         None if rest.is_empty() => Ok((host, None)),
@@ -204,6 +209,7 @@ mod tests {
             b"SIP  / 2.0 / UDP  h.example.com : 5061 ; branch=z9hG4bKx;rport;received=192.0.2.1",
         )
         .expect("a Via");
+
         assert_eq!(
             (via.transport, via.host, via.port),
             (&b"UDP"[..], &b"h.example.com"[..], Some(5061))
@@ -213,6 +219,7 @@ mod tests {
             (Some(&b"z9hG4bKx"[..]), Some(None))
         );
         assert_eq!(via.received, Some(&b"192.0.2.1"[..]));
+
         let six = Via::parse(b"SIP/2.0/TCP [2001:db8::9]:5070;rport=99").expect("a Via");
         assert_eq!(
             (six.host, six.port, six.rport),

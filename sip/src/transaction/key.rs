@@ -39,6 +39,7 @@ pub(crate) fn server_key(request: &Message<'_>, minter: &Minter) -> u128 {
     } else {
         request.method_token()
     };
+
     let number = request.cseq().number.to_be_bytes();
     match via.branch.filter(|branch| has_cookie(branch)) {
         Some(branch) => {

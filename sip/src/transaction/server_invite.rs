@@ -105,6 +105,7 @@ impl ServerInvite {
         let State::Proceeding { sketch, last, .. } = &mut self.0 else {
             return;
         };
+
         let reliable = io.is_reliable();
         let printed = io.send(|out| sketch.print(out, response, tag, server));
         match response.status {

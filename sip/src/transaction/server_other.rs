@@ -71,6 +71,7 @@ impl ServerOther {
         let State::Unanswered { sketch, last } = &mut self.0 else {
             return Stands::Alive;
         };
+
         let reliable = io.is_reliable();
         let printed = io.send(|out| sketch.print(out, response, tag, server));
         match response.status {

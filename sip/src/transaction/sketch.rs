@@ -40,6 +40,7 @@ impl InviteSketch {
         let mut via = false;
         let (mut length, mut is_sdp) = (0, true);
         let start = lines(invite).next().unwrap_or_default();
+
         push_line(&mut kept, start.strip_prefix(b"INVITE").unwrap_or(start));
         for line in header_lines(invite) {
             let (name, value) = cut(line);
@@ -62,6 +63,7 @@ impl InviteSketch {
             }
         }
         push_line(&mut kept, b"Max-Forwards: 70");
+
         let at = kept.len();
         push_line(&mut kept, to);
         Self {
@@ -116,18 +118,21 @@ impl RequestSketch {
     /// Of a request that came by `flow`; `scratch` is printed into and left as it was.
     pub(crate) fn of(request: &Message<'_>, flow: &Flow, scratch: &mut Vec<u8>) -> Self {
         let start = scratch.len();
+
         // With routes, which some responses have.
         let Copied {
             record_route,
             to_end,
         } = print::copied(scratch, request, flow, true, None);
         let timestamp = scratch.len();
+
         // No other request has a 100.
         if request.method() == Method::Invite
             && let Some(value) = request.first(HeaderName::Timestamp)
         {
             print::Head::new(scratch).unfolded("Timestamp", value);
         }
+
         let sketch = Self {
             octets: scratch[start..].into(),
             record_route: record_route.start - start..record_route.end - start,
@@ -210,6 +215,7 @@ impl<'h> Known<'h> {
                 break;
             }
         }
+
         known
     }
 }
@@ -218,12 +224,14 @@ impl<'h> Known<'h> {
 fn tag_in(value: &[u8]) -> Option<&[u8]> {
     let address = memchr::memrchr(b'>', value).map_or(0, |at| at + 1);
     let params = &value[address..];
+
     // As we write it.
     if let Some(tag) = params.strip_prefix(b";tag=")
         && memchr::memchr(b';', tag).is_none()
     {
         return Some(tag);
     }
+
     let params = params
         .split(|octet| *octet == b';')
         .skip(1)

@@ -93,8 +93,10 @@ impl<M> Table<M> {
         if self.is_full() {
             return Err(TableFull);
         }
+
         let stamp = self.next_stamp;
         self.next_stamp = stamp.wrapping_add(1);
+
         let index = self.entries.insert(Entry {
             key,
             stamp,
@@ -105,6 +107,7 @@ impl<M> Table<M> {
             running: Running::default(),
             machine,
         }) as u32;
+
         self.by_key.insert_unique(hash_of(key), index, |&at| {
             hash_of(self.entries[at as usize].key)
         });

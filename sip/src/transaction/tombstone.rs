@@ -284,9 +284,11 @@ mod tests {
         let mut tombstones = tombstones(8);
         raise(&mut tombstones, 1, Lasting::T4, START);
         raise(&mut tombstones, 2, Lasting::Patience, START);
+
         let standing = |secs, tombstones: &Tombstones| {
             [1, 2].map(|key| tombstones.find(key, after(secs)).is_some())
         };
+
         assert_eq!(standing(4, &tombstones), [true, true]);
         assert_eq!(standing(5, &tombstones), [false, true]);
         assert_eq!(standing(31, &tombstones), [false, true]);

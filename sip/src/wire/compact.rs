@@ -37,6 +37,7 @@ fn write(message: &[u8], out: &mut Vec<u8>, is_left_out: impl Fn(&[u8]) -> bool)
         }
         out.extend_from_slice(b"\r\n");
     }
+
     out.extend_from_slice(rest);
 }
 
@@ -49,6 +50,7 @@ fn header(line: &[u8], out: &mut Vec<u8>) {
     let Some(colon) = memchr::memchr(b':', line) else {
         return out.extend_from_slice(line);
     };
+
     let (written, value) = (&line[..colon], line[colon + 1..].trim_ascii());
     let name = HeaderName::from_bytes(written);
     match name.letter() {
@@ -56,6 +58,7 @@ fn header(line: &[u8], out: &mut Vec<u8>) {
         None => out.extend_from_slice(written),
     }
     out.push(b':');
+
     let is_list_of_tokens = matches!(
         name,
         HeaderName::Allow | HeaderName::Supported | HeaderName::Require | HeaderName::AllowEvents

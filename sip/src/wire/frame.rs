@@ -177,6 +177,7 @@ fn body_length(header: &[u8]) -> Option<usize> {
         }
         found = Some(length);
     }
+
     found
 }
 

@@ -214,6 +214,7 @@ fn what_rsip_refuses_is_read() {
     ]
     .concat();
     assert!(by_rsip(PLAIN.as_bytes()).is_ok());
+
     for (case, octets) in [
         (
             "a fold",
@@ -235,8 +236,10 @@ fn what_rsip_refuses_is_read() {
         let read = read_one(&octets).unwrap_or_else(|difference| panic!("{case}: {difference}"));
         assert_eq!(read.from_user().as_deref(), Some("a"), "{case}");
     }
+
     let unknown = PLAIN.replace("INVITE", "FETCH");
     assert!(by_rsip(unknown.as_bytes()).is_err());
+
     let message = lex(unknown.as_bytes(), Framing::Datagram).expect("a request");
     assert_eq!(message.method_token(), b"FETCH");
 }
@@ -275,8 +278,10 @@ fn vias_that_rsip_loses_are_kept() {
         .ok()
         .and_then(|via| via.branch().map(ToString::to_string));
     assert_ne!(branch.as_deref(), Some("z9hG4bK1"));
+
     let message = lex(octets.as_bytes(), Framing::Datagram).expect("a request");
     assert_eq!(message.top_via().branch, Some(&b"z9hG4bK1"[..]));
+
     let ours = read(&message).expect("one reading");
     let vias: Vec<&str> = ours.values("Via").collect();
     assert_eq!(

@@ -44,6 +44,7 @@ pub fn lex(octets: &[u8], framing: Framing) -> Result<Message<'_>, Malformed<'_>
     if octets.len() > MAX_MESSAGE {
         return Err(Malformed::dropped(Fault::TooLarge));
     }
+
     let mut lexer = Lexer {
         octets,
         at: 0,
@@ -138,6 +139,7 @@ impl<'m> Lexer<'m> {
         if method == 0 || line.get(method) != Some(&b' ') {
             return Err(Fault::StartLine);
         }
+
         let uri = method + 1;
         let version = uri + memchr::memrchr(b' ', &line[uri..]).ok_or(Fault::StartLine)?;
         if version - uri > MAX_LINE {
@@ -146,6 +148,7 @@ impl<'m> Lexer<'m> {
         if uri == version || text::holds(&line[uri..version], is_no_uri_octet) {
             self.note(Fault::StartLine);
         }
+
         self.version(&line[version + 1..]);
         Ok(StartLine::Request {
             method: Method::from_token(&line[..method]),
@@ -208,6 +211,7 @@ impl<'m> Lexer<'m> {
                 self.header_line(start, end);
             }
         }
+
         self.note_oversize(Fault::TooManyLines);
     }
 
@@ -218,9 +222,11 @@ impl<'m> Lexer<'m> {
         while let [b' ' | b'\t', behind @ ..] = rest {
             rest = behind;
         }
+
         let (false, [b':', behind @ ..]) = (raw_name.is_empty(), rest) else {
             return self.note(Fault::HeaderLine);
         };
+
         let behind_colon = end - behind.len();
         let blanks = blanks_before(behind);
         let value = text::trim(&behind[blanks..]);
@@ -229,6 +235,7 @@ impl<'m> Lexer<'m> {
         if self.present.insert(name) {
             self.repeated.insert(name);
         }
+
         self.lines.push(Line {
             name,
             raw_name: Span::new(start, start + raw_name.len()),
@@ -242,6 +249,7 @@ impl<'m> Lexer<'m> {
             let fault = self.fault.unwrap_or(Fault::Missing(HeaderName::Via));
             return Err(Malformed::dropped(fault));
         };
+
         let call_id = self.call_id();
         let (cseq, cseq_token) = self.cseq(&start);
         let from = self.single(HeaderName::From);
@@ -249,6 +257,7 @@ impl<'m> Lexer<'m> {
         let (from_uri, from_tag) = self.address(HeaderName::From, from);
         let (to_uri, to_tag) = self.address(HeaderName::To, to);
         self.check_max_forwards();
+
         let is_cut = self.oversize.is_some();
         let fault = match start {
             StartLine::Response { status: 200.., .. } if is_cut => self.fault,
@@ -345,6 +354,7 @@ impl<'m> Lexer<'m> {
             Some(Some(_)) if readable => {}
             Some(_) => self.note(Fault::Unreadable(HeaderName::Via)),
         }
+
         top.flatten()
     }
 

@@ -48,6 +48,7 @@ fn a_request_is_read() {
         b"\"A; tag=no\" <sip:a@a.example;tag=no>;tag=yes"
     );
     assert_eq!(message.to(), b"<sip:bob@b.example>");
+
     let via = message.top_via();
     assert_eq!(
         (via.host, via.port, via.branch, via.rport),
@@ -58,6 +59,7 @@ fn a_request_is_read() {
             Some(None)
         )
     );
+
     assert_eq!(
         (message.body(), message.raw()),
         (&b"body"[..], INVITE.as_bytes())
@@ -84,6 +86,7 @@ fn lists_fold_over_lines_and_commas() {
     let octets = INVITE.replace("Contact", &format!("{routes}Contact"));
     let message = lex(octets.as_bytes(), Framing::Datagram).expect("a request");
     let elements: Vec<&[u8]> = message.elements(HeaderName::Route).collect();
+
     assert_eq!(
         elements,
         [
@@ -93,11 +96,13 @@ fn lists_fold_over_lines_and_commas() {
             b"<sip:f>"
         ]
     );
+
     let folded = message
         .headers()
         .filter(|header| header.name == HeaderName::Route)
         .nth(1)
         .expect("the second line");
+
     assert_eq!(&*folded.unfolded(), b"<sip:e> ,<sip:f>");
 }
 
@@ -151,6 +156,7 @@ fn no_status_line_is_no_message() {
 #[test]
 fn what_is_legal_is_read_however_odd() {
     const TICKET: &str = "X-Ticket: 4711";
+
     for (case, part, odd) in [
         ("empty lines first", "INVITE sip", "\r\n\r\nINVITE sip"),
         ("a compact name", "Via", "v"),
@@ -429,10 +435,12 @@ fn every_bound_holds() {
     ] {
         assert_eq!(fault_of(octets.as_bytes()), fault, "{case}");
     }
+
     let mut large = INVITE.as_bytes().to_vec();
     large.resize(MAX_MESSAGE, b'x');
     assert_eq!(fault_of(&large), None);
     large.push(b'x');
+
     assert_eq!(fault_of(&large), Some(Fault::TooLarge));
 }
 
@@ -500,6 +508,7 @@ fn mutated() -> impl Strategy<Value = Vec<u8>> {
             prop::sample::select(b"\r\n \t:;,<>\"\\=\0/@".to_vec())
         ],
     );
+
     prop::collection::vec(edit, 0..12).prop_map(|edits| {
         let mut octets = INVITE.as_bytes().to_vec();
         for (at, kind, octet) in edits {

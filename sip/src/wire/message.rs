@@ -312,6 +312,7 @@ impl<'m> Message<'m> {
             let start = part.as_ptr().addr() - begin;
             &copy[start..start + part.len()]
         };
+
         Message {
             octets: copy,
             start: self.start,

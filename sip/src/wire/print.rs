@@ -175,13 +175,16 @@ pub(crate) fn copied(
             lines.unfolded("Record-Route", route);
         }
     }
+
     let record_route = routes..lines.out.len();
     repeated(&mut lines, request, HeaderName::From, request.from());
+
     let to_end = to(&mut lines, request, to_tag);
     repeated(&mut lines, request, HeaderName::CallId, request.call_id());
     if let Some(cseq) = request.first(HeaderName::CSeq) {
         lines.unfolded("CSeq", cseq);
     }
+
     Copied {
         record_route,
         to_end,
@@ -240,11 +243,13 @@ fn top_via(out: &mut Vec<u8>, request: &Message<'_>, flow: &Flow) {
             scrub(out, value);
         }
     }
+
     let source = flow.peer.ip().to_canonical();
     if via.rport.is_some() || !via.names(source) {
         out.extend_from_slice(b";received=");
         address(out, source);
     }
+
     if via.rport.is_some() {
         out.extend_from_slice(b";rport=");
         decimal(out, u64::from(flow.peer.port()));

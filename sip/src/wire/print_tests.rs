@@ -138,6 +138,7 @@ fn a_tag_is_added_where_there_is_none() {
 #[test]
 fn the_top_via_says_where_a_request_came_from() {
     const FOUR: &str = "192.0.2.9:1024";
+
     for (via, peer, printed) in [
         ("SIP/2.0/UDP 192.0.2.9", FOUR, "SIP/2.0/UDP 192.0.2.9"),
         ("SIP/2.0/UDP h", FOUR, "SIP/2.0/UDP h;received=192.0.2.9"),

@@ -45,6 +45,7 @@ fn answer(request: &Message<'_>, status: u16) -> Vec<u8> {
         local: "192.0.2.1:5060".parse().expect("an address"),
         peer: "198.51.100.9:49152".parse().expect("an address"),
     };
+
     let mut out = Vec::new();
     print::response(
         &mut out,

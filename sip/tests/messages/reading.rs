@@ -188,6 +188,7 @@ fn an_address_of_ipv6_ends_at_its_bracket() {
             );
         });
     }
+
     for name in ["ipv6-bug-abnf-3-colons", "ipv6-correct-abnf-2-colons"] {
         with("rfc5118", name, |message| {
             let uri = Uri::parse(message.request_uri()).expect("a URI");

@@ -97,6 +97,7 @@ fn our_messages_are_judged_like_those_of_the_rfcs() {
             }
         }
     }
+
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 

@@ -168,6 +168,7 @@ pub(super) fn described(config: &Config, mut fields: Fields) -> Result<NewOrg, A
     let booking = config.integrations.booking.as_ref();
     let key = booking.map(|booking| &*booking.key);
     let bookings = fields.optional("integrations", BookingsField { key });
+
     fields.done(|| {
         Some(NewOrg {
             name: name?,
@@ -219,6 +220,7 @@ mod tests {
         ] {
             assert_eq!(is_website(text), is, "{text}");
         }
+
         let long = "a".repeat(MAX_WEBSITE);
         assert!(!is_website(&format!("https://{long}")));
     }

@@ -88,6 +88,7 @@ impl CallFilters {
             ]
             .contains(&Some(number))
         };
+
         self.agent_id
             .is_none_or(|agent| call.agent_id == Some(agent))
             && self

@@ -181,6 +181,7 @@ mod tests {
             metadata: None,
             asked: None,
         };
+
         LiveCall {
             started: Arc::new(started),
             status: Status::InProgress,
@@ -225,6 +226,7 @@ mod tests {
     #[test]
     fn live_calls_are_laid_over_a_stored_page() {
         use Status::{Completed, InProgress, Ringing};
+
         type Case = (
             &'static str,
             trunkline_store::Page<Call>,
@@ -234,6 +236,7 @@ mod tests {
             Option<u128>,
             u64,
         );
+
         let cases: [Case; 6] = [
             (
                 "nothing live",

@@ -128,6 +128,7 @@ fn seat(api: &Api, caller: &StreamCaller) -> Result<StreamPermit, ApiError> {
         true => api.streams().enter_operator(org, operator::STREAMS),
         false => api.streams().enter(org, caller.key(), most),
     };
+
     entered.map_err(|full| {
         let message = match full {
             Full::Operator(open) => {

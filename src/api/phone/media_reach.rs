@@ -103,6 +103,7 @@ mod tests {
         );
         let (own, peer) = ("192.0.2.1:5060".parse().unwrap(), peer.parse().unwrap());
         let (source, target) = if is_sent { (own, peer) } else { (peer, own) };
+
         Leg {
             name,
             is_sent,

@@ -105,6 +105,7 @@ impl From<OutboundTrunk> for OutboundTrunkView {
         let realms = AuthRealms::new(settings.auth_realm.as_deref(), &trunk.auth_realms, false);
         let to_registered = settings.peer.is_none();
         let (host, port) = settings.peer.unzip();
+
         Self {
             id: trunk.id,
             name: settings.name,

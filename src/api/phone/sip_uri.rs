@@ -140,6 +140,7 @@ mod tests {
         ] {
             assert_eq!(is_sip_uri(text), is, "{text}");
         }
+
         assert!(!is_sip_uri(&format!("sip:{}@b", "a".repeat(500))));
     }
 }

@@ -155,6 +155,7 @@ impl From<Erasure> for ErasureView {
             node: done.node,
             done_at: written(done.done_at),
         });
+
         Self {
             id: erasure.id,
             contact_id: erasure.contact_id,

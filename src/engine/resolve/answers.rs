@@ -362,6 +362,7 @@ mod tests {
         for number in 0..MAX_CACHED {
             cache.insert(&named(number));
         }
+
         let known = |cache: &mut AnswerCache, number: usize| cache.known.remove(&named(number));
         for (number, asked, is_used) in [(0, Some(in_flight), false), (1, None, true)] {
             let mut held = known(&mut cache, number).expect("it is known");
@@ -370,6 +371,7 @@ mod tests {
         }
         cache.insert(&question());
         assert_eq!(cache.known.len(), MAX_CACHED);
+
         for (number, is_known) in [(0, true), (1, true), (2, false), (3, true)] {
             assert_eq!(
                 cache.known.contains_key(&named(number)),
@@ -377,11 +379,13 @@ mod tests {
                 "{number}"
             );
         }
+
         // Its next turn comes after all others'.
         for number in 0..MAX_CACHED - 3 {
             cache.insert(&named(MAX_CACHED + number));
         }
         assert!(cache.known.contains_key(&named(1)));
+
         cache.insert(&named(3 * MAX_CACHED));
         cache.insert(&named(3 * MAX_CACHED + 1));
         assert!(!cache.known.contains_key(&named(1)));
@@ -405,9 +409,11 @@ mod tests {
             let mut cache = answers.cache();
             answers.start_query(&mut cache, &question, origin).is_some()
         };
+
         let many =
             (0..MAX_IN_FLIGHT).filter(|number| begun(greedy, format!("{number}.greedy.test")));
         assert_eq!(many.count(), MAX_IN_FLIGHT_OF_ONE);
+
         for origin in [
             other,
             QueryOrigin::Messages,
@@ -416,6 +422,7 @@ mod tests {
         ] {
             assert!(begun(origin, format!("{origin:?}.test")), "{origin:?}");
         }
+
         // A query in flight is shared.
         assert!(begun(greedy, format!("{other:?}.test")));
     }

@@ -270,24 +270,28 @@ mod tests {
             serde_json::to_writer(out, &too_long)
         });
         assert!(matches!(refused, Err(Unwritable::TooLong(length)) if length == LONGEST + 2));
+
         let no_json = std::collections::HashMap::from([((1, 2), 3)]);
         let refused = append(&mut octets, FactPosition(2), |out| {
             serde_json::to_writer(out, &no_json)
         });
         assert!(matches!(refused, Err(Unwritable::Json(_))));
         assert_eq!(octets, before);
+
         let mut draft = Draft::default();
         let mut add =
             |number, fact: &str| draft.add(number, |out| serde_json::to_writer(out, fact));
         add(0, "one").unwrap();
         add(1, &too_long).unwrap_err();
         add(2, "three").unwrap();
+
         let positions: Vec<_> = Pieces::new(draft.placed(FactPosition(7)))
             .map(|piece| match piece {
                 Piece::Fact { position, json } => (position.0, json.len()),
                 Piece::Damage { .. } | Piece::Torn { .. } => panic!("{piece:?}"),
             })
             .collect();
+
         assert_eq!(positions, [(7, 5), (9, 7)], "it keeps its position");
     }
 

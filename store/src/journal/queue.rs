@@ -238,6 +238,7 @@ mod tests {
         queue.take_back();
         assert_eq!(handed(), 3);
         push(&queue, &mut vec!['d']).unwrap();
+
         let batch = queue.take(Vec::new());
         let rest = &batch.lines[batch.written..];
         assert!(rest.ends_with(b"\"d\"\n") && rest.len() * 4 == batch.lines.len());

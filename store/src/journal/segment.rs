@@ -164,6 +164,7 @@ mod tests {
             path.to_str(),
             Some("/j/0000000000000007.node1.boot42.facts")
         );
+
         let cases = [
             ("0000000000000007.node1.boot42.facts", Some(segment)),
             ("lock", None),

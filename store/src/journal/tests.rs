@@ -117,12 +117,15 @@ async fn what_is_appended_is_projected_in_order_and_nothing_is_left() {
             .unwrap();
         assert_eq!(store.facts().len(), facts_of(position));
     }
+
     assert!(
         segments(directory.path()).len() <= 2,
         "segments are deleted as they are done"
     );
+
     drop(journal);
     projecting.await.unwrap().unwrap();
+
     assert_eq!(
         store.facts(),
         (0..200).map(|fact| (FIRST_BOOT, fact)).collect::<Vec<_>>()
@@ -146,6 +149,7 @@ async fn facts_wait_while_the_store_is_away() {
     let (mut journal, projector) = Journal::open(directory.path(), FIRST_BOOT, settings).unwrap();
     let condition = journal.condition();
     assert_eq!(condition.state(), State::Ok);
+
     let position = journal.append(&mut vec![1, 2, 3]).unwrap();
     let mut projected = journal.projected();
     let running = tokio::spawn(projector.run(store.clone()));
@@ -155,8 +159,10 @@ async fn facts_wait_while_the_store_is_away() {
     assert_eq!(condition.state(), State::Waiting);
     projected.wait_for(|kept| *kept == position).await.unwrap();
     assert_eq!(condition.state(), State::Ok);
+
     drop(journal);
     running.await.unwrap().unwrap();
+
     assert_eq!(
         store.facts(),
         [(FIRST_BOOT, 1), (FIRST_BOOT, 2), (FIRST_BOOT, 3)]
@@ -224,8 +230,10 @@ async fn what_cannot_be_read_is_set_aside_and_the_rest_is_projected() {
     })
     .unwrap();
     fs::write(&path, &octets).unwrap();
+
     let (replayed, facts) = replayed(source.path()).await;
     assert_eq!((replayed.set_aside, facts), (2, vec![1, 3, 4]));
+
     let aside = fs::read_to_string(source.path().join("set-aside.jsonl")).unwrap();
     assert!(
         aside.contains("\"a later version's\"") && aside.contains('z'),
@@ -257,6 +265,7 @@ async fn a_journal_at_its_size_on_disk_takes_facts_until_the_queue_is_full() {
         disk_retry: Duration::from_millis(1),
         ..settings()
     };
+
     let (mut journal, _projector) = Journal::open(directory.path(), FIRST_BOOT, limits).unwrap();
     let refused = (0..100_u32).find(|&fact| journal.append(&mut vec![fact]).is_err());
     assert!(
@@ -269,6 +278,7 @@ async fn a_journal_at_its_size_on_disk_takes_facts_until_the_queue_is_full() {
         segments(directory.path()).len() <= 1,
         "attempts leave no files"
     );
+
     drop(journal);
 }
 
@@ -307,12 +317,14 @@ async fn a_process_killed_outright_loses_nothing_that_it_acknowledged() {
         lines.filter_map(|line| Some(line.split("synced ").nth(1)?.parse::<u32>().unwrap()));
     let seen = acknowledged.by_ref().take(50).last();
     process.kill().unwrap();
+
     // What it still wrote to the pipe before it died counts as well.
     let last = acknowledged
         .last()
         .or(seen)
         .expect("it acknowledged something");
     process.wait().unwrap();
+
     let (_, facts) = replayed(directory.path()).await;
     assert!(
         facts.len() as u32 >= last.max(50),
@@ -385,14 +397,17 @@ async fn a_cleared_journal_holds_no_earlier_fact() {
     journal.clear().await.unwrap();
     journal.append(&mut vec![1, 2, 3]).unwrap();
     journal.clear().await.unwrap();
+
     let facts = [1, 2, 3].map(|fact| (FIRST_BOOT, fact));
     assert_eq!(store.facts(), facts);
+
     let octets: u64 = segment::list(directory.path())
         .unwrap()
         .iter()
         .map(|segment| fs::metadata(segment.path(directory.path())).unwrap().len())
         .sum();
     assert_eq!(octets, 0, "no segment holds anything");
+
     journal.append(&mut vec![4]).unwrap();
     drop(journal);
     projecting.await.unwrap().unwrap();

@@ -383,11 +383,13 @@ mod tests {
                 current: Current::new(Arc::clone(&tail)),
                 _lock: File::open("/dev/null").unwrap(),
             });
+
             let (to, synced) = watch::channel(SyncedTo {
                 segment: 1,
                 octets: 0,
                 position: FactPosition(0),
             });
+
             let writer = Writer::new(
                 (disk.clone(), first, tail),
                 Arc::clone(&queue),
@@ -395,6 +397,7 @@ mod tests {
                 to,
                 settings.clone(),
             );
+
             Self {
                 queue,
                 shared,
@@ -457,6 +460,7 @@ mod tests {
                 "it works in the end"
             );
         }
+
         let Bench { shared, synced, .. } = &bench;
         for (number, octets) in &disk.state().segments {
             while let Some(from) = shared.recent.begins(*number) {
@@ -469,6 +473,7 @@ mod tests {
                 );
             }
         }
+
         *synced.borrow()
     }
 
@@ -526,12 +531,14 @@ mod tests {
             },
             &[&[1], &[2], &[3], &[4], &[5]],
         );
+
         let lengths: Vec<_> = disk
             .state()
             .segments
             .iter()
             .map(|(&number, octets)| (number, octets.len()))
             .collect();
+
         assert_eq!(lengths, [(1, 74), (2, 74), (3, 37)]);
         assert_eq!(
             synced,
@@ -588,9 +595,11 @@ mod tests {
         bench.push(&[4]);
         assert!(matches!(bench.hand_over(), HandOver::Kept));
         bench.writer.keep();
+
         // The fact whose line was whole stands twice.
         assert_eq!(facts_on(&disk), [1, 2, 2, 3, 4]);
         bench.push(&[5]);
+
         assert!(matches!(bench.hand_over(), HandOver::Over));
         assert_eq!(facts_on(&disk).last(), Some(&5), "shards write again");
         bench.writer.keep();
@@ -607,15 +616,18 @@ mod tests {
         let mut bench = Bench::new(&disk, &limits);
         bench.push(&[1, 2]);
         assert!(matches!(bench.hand_over(), HandOver::Over));
+
         bench.writer.keep();
         bench.push(&[3]);
         assert!(matches!(bench.hand_over(), HandOver::Over));
+
         let segments: Vec<_> = disk
             .state()
             .segments
             .values()
             .map(|octets| facts_in(octets))
             .collect();
+
         assert_eq!(segments, [vec![1, 2], vec![3]]);
     }
 }

@@ -156,6 +156,7 @@ fn longreq(name: &str) -> Vec<u8> {
             "Via: SIP/2.0/TCP hop{hop}.example.org;branch=z9hG4bK-{long}-{hop}"
         ));
     }
+
     draft
         .set(&format!("Contact: <sip:{long}@pbx.example.org>"))
         .octets()

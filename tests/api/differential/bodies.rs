@@ -107,6 +107,7 @@ impl Ground {
             ("{webhook_id}", &self.webhook),
             ("{call_id}", &call),
         ];
+
         ids.iter()
             .fold(path.to_owned(), |path, (name, id)| path.replace(name, id))
     }

@@ -172,6 +172,7 @@ impl Tally {
             ![401, 403, 429, 500].contains(&status),
             "{what}: {status} {text}"
         );
+
         let is_taken = status != 400;
         *(if is_taken {
             &mut self.taken
@@ -179,6 +180,7 @@ impl Tally {
             &mut self.refused
         }) += 1;
         let known: &[_] = if is_taken { &WIDER } else { &NARROWER };
+
         let is_known = known.iter().any(|(of, field, _)| {
             (*of == "*" || *of == operation) && changed.iter().any(|name| name == field)
         });
@@ -261,6 +263,7 @@ fn bodies_to_judge(schema: &Value, good: &Value, dice: &mut Dice) -> Vec<Value> 
                 .map(|value| values::with(good, &place, Some(value))),
         );
     }
+
     for _ in 0..DRAWN {
         let mut body = good.clone();
         for _ in 0..=dice.roll(2) {
@@ -270,6 +273,7 @@ fn bodies_to_judge(schema: &Value, good: &Value, dice: &mut Dice) -> Vec<Value> 
         }
         all.push(body);
     }
+
     all
 }
 
@@ -332,12 +336,14 @@ async fn the_document_and_the_server_judge_the_same_bodies_alike() {
             }
         }
     }
+
     assert!(
         tally.taken > 1_000 && tally.refused > 1_000,
         "{} taken, {} refused",
         tally.taken,
         tally.refused
     );
+
     has_agreed(&tally, seed);
 }
 
@@ -428,12 +434,14 @@ async fn the_document_and_the_server_judge_the_same_queries_alike() {
             }
         }
     }
+
     assert!(
         tally.taken > 200 && tally.refused > 200,
         "{} taken, {} refused",
         tally.taken,
         tally.refused
     );
+
     has_agreed(&tally, seed);
 }
 

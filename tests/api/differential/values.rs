@@ -167,6 +167,7 @@ fn schemas_at<'s>(schema: &'s Value, path: &[String], found: &mut Vec<&'s Value>
             schemas_at(branch, path, found);
         }
     }
+
     match path.split_first() {
         None => found.push(schema),
         Some((name, rest)) => {

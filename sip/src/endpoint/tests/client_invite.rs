@@ -255,13 +255,16 @@ fn the_ack_of_a_2xx_has_a_branch_of_its_own_and_is_repeated_as_it_was() {
 fn acks_are_kept_for_a_bounded_number_of_forks() {
     let mut bench = Bench::new(Transport::Udp);
     bench.perform(INVITE);
+
     let tags = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
     for tag in tags {
         bench.perform(Answer(200, tag));
         bench.perform(Ack(tag));
     }
+
     bench.log.clear();
     tags.iter().for_each(|tag| bench.perform(Answer(200, tag)));
+
     let acked = bench
         .log
         .iter()
@@ -272,6 +275,7 @@ fn acks_are_kept_for_a_bounded_number_of_forks() {
         .iter()
         .filter(|line| line.ends_with("< 200 INVITE"))
         .count();
+
     assert_eq!((acked, passed), (8, 1));
 }
 

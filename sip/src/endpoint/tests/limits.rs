@@ -50,10 +50,12 @@ fn accepted_transactions_and_their_tombstones_are_bounded() {
         }
         endpoint.clear_transmits();
     }
+
     let counts = endpoint.counts();
     assert_eq!(counts.server_invite, 100, "INVITEs stay for their ACK");
     assert!(refused > 4_000, "{refused} refused");
     assert!(counts.tombstones <= 400, "{counts:?}");
+
     drain(&mut endpoint);
 }
 
@@ -73,12 +75,14 @@ fn tombstones_yield_to_newer_ones() {
         endpoint.clear_transmits();
     }
     assert_eq!(endpoint.counts().tombstones, 400);
+
     let known = |endpoint: &mut Endpoint, number| {
         matches!(
             endpoint.receive(&numbered("OPTIONS", number), flow, START),
             Received::Handled
         )
     };
+
     assert!(known(&mut endpoint, 4_999));
     assert!(!known(&mut endpoint, 0));
     drain(&mut endpoint);
@@ -112,6 +116,7 @@ fn one_turn_sends_a_bounded_number_and_says_there_is_more() {
         assert!(sent.is_ok());
     }
     endpoint.clear_transmits();
+
     let now = START + Duration::from_millis(500);
     let mut turns = 0;
     while endpoint.next_timeout().is_some_and(|next| next <= now) {
@@ -120,6 +125,7 @@ fn one_turn_sends_a_bounded_number_and_says_there_is_more() {
         endpoint.clear_transmits();
         turns += 1;
     }
+
     assert_eq!(turns, 5);
     assert_eq!(endpoint.stats().retransmissions_sent, 5_000);
 }
@@ -150,6 +156,7 @@ fn a_lost_connection_fails_what_was_to_open_or_find_one_to_its_peer() {
         ..by_number
     };
     let mut elsewhere = by_peer;
+
     elsewhere.peer.set_port(9);
     for (lost, failed) in [(by_number, 2), (by_peer, 1), (elsewhere, 1)] {
         for flow in [by_number, by_peer, elsewhere] {
@@ -193,6 +200,7 @@ fn an_owner_can_change() {
     let tx = tx.expect("the table has room");
     endpoint.set_owner(tx, Owner(5));
     endpoint.handle_flow_lost(&flow(Transport::Udp), &Fault::Closed, START);
+
     assert_eq!(
         endpoint.poll_event(),
         Some(Event::TransportError {

@@ -179,6 +179,7 @@ impl Bench {
                 .endpoint
                 .handle_flow_lost(&self.flow, &Fault::Closed, now),
         }
+
         self.note_output();
     }
 

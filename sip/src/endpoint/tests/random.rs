@@ -139,6 +139,7 @@ impl Users {
             Step::Lose => self.endpoint.handle_flow_lost(&flow, &Fault::Closed, now),
             Step::Wait { millis } => self.wait(Duration::from_millis(millis)),
         }
+
         self.check_output();
     }
 
@@ -235,6 +236,7 @@ proptest! {
             prop_assert!(counts.client_invite + counts.client_other <= max);
             prop_assert!(counts.tombstones <= max * TOMBSTONES_PER_TRANSACTION);
         }
+
         users.let_go();
         users.wait(Duration::from_secs(70));
         prop_assert_eq!(users.endpoint.counts(), Counts::default());

@@ -231,14 +231,18 @@ fn all_answers_have_one_tag_even_where_none_is_chosen() {
     for action in [INVITE, CANCEL, Respond(180), Respond(487), ACK, CANCEL] {
         bench.perform(action);
     }
+
     let tags: Vec<_> = bench.sent.iter().map(|octets| to_tag(octets)).collect();
     let [trying, ours @ ..] = &tags[..] else {
         panic!("nothing was sent")
     };
+
     assert_eq!(*trying, None);
     assert_eq!(ours.len(), 4);
+
     let tag = ours[0].as_ref().expect("the CANCEL's answer has a tag");
     assert!(ours.iter().all(|other| other.as_ref() == Some(tag)));
+
     let slot = bench.endpoint.minter().slot_of_call_id(b"call@192.0.2.1");
     assert_eq!(
         bench.endpoint.minter().read_tag(tag).map(|key| key.slot),
@@ -287,6 +291,7 @@ fn an_old_peers_request_is_known_without_a_cookie() {
         to: ";tag=us",
         ..arrival("ACK")
     };
+
     check(
         Transport::Udp,
         &[
@@ -375,11 +380,13 @@ fn the_new_connection_goes_to_the_port_of_sent_by() {
 fn a_cancel_comes_from_where_its_invite_came_from() {
     let mut bench = Bench::new(Transport::Udp);
     bench.perform(INVITE);
+
     let home = bench.flow.peer;
     bench.flow.peer = SocketAddr::from(([203, 0, 113, 66], 5070));
     bench.perform(Arrive(arrival("CANCEL")));
     bench.flow.peer = SocketAddr::new(home.ip(), 61_000);
     bench.perform(Arrive(arrival("CANCEL")));
+
     assert_eq!(
         bench.log,
         [
