@@ -48,12 +48,12 @@ impl CallRef {
 
 /// A few octets kept inside a record.
 #[derive(Clone, Copy, Debug)]
-pub struct Kept<const MOST: usize> {
+pub struct InlineOctets<const MOST: usize> {
     len: u16,
     octets: [u8; MOST],
 }
 
-impl<const MOST: usize> Default for Kept<MOST> {
+impl<const MOST: usize> Default for InlineOctets<MOST> {
     fn default() -> Self {
         Self {
             len: 0,
@@ -62,7 +62,7 @@ impl<const MOST: usize> Default for Kept<MOST> {
     }
 }
 
-impl<const MOST: usize> Kept<MOST> {
+impl<const MOST: usize> InlineOctets<MOST> {
     /// Returns the octets kept.
     pub fn as_bytes(&self) -> &[u8] {
         &self.octets[..usize::from(self.len)]
@@ -147,15 +147,15 @@ pub struct Call {
     /// Time at which the caller's side was done, in microseconds.
     pub ended: u64,
     /// Nonce and nonce count of the newest INVITE.
-    pub nonce: Kept<128>,
+    pub nonce: InlineOctets<128>,
     /// See [`nonce`](Self::nonce).
     pub nonce_count: u32,
     /// The daemon's tag on the caller's leg.
-    pub remote_tag: Kept<96>,
+    pub remote_tag: InlineOctets<96>,
     /// Remote target of the caller's in-dialog requests: the daemon's Contact.
-    pub remote_target: Kept<160>,
+    pub remote_target: InlineOctets<160>,
     /// Via to CSeq of the INVITE that the callee got, our tag in To: the head of every response to it.
-    pub invite_head: Kept<1536>,
+    pub invite_head: InlineOctets<1536>,
     /// The whole top Via of that INVITE, reduced to a number.
     pub invite_branch: u64,
     /// Source address of that INVITE.
@@ -175,11 +175,11 @@ impl Call {
             cseq: 0,
             scheduled: 0,
             ended: 0,
-            nonce: Kept::default(),
+            nonce: InlineOctets::default(),
             nonce_count: 0,
-            remote_tag: Kept::default(),
-            remote_target: Kept::default(),
-            invite_head: Kept::default(),
+            remote_tag: InlineOctets::default(),
+            remote_target: InlineOctets::default(),
+            invite_head: InlineOctets::default(),
             invite_branch: 0,
             invite_source: SocketAddrV4::new(std::net::Ipv4Addr::UNSPECIFIED, 0),
         }
@@ -303,7 +303,7 @@ mod tests {
 
     #[test]
     fn what_is_too_long_to_keep_is_refused_whole() {
-        let mut kept = Kept::<4>::default();
+        let mut kept = InlineOctets::<4>::default();
         assert!(kept.set(b"abc"));
         assert!(!kept.push(b"de"));
         assert_eq!(kept.as_bytes(), b"abc");

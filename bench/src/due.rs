@@ -12,7 +12,7 @@ pub const GIVE_UP: u64 = 64 * T1;
 
 /// Work of a timer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum What {
+pub enum DueAction {
     /// Timer A: the INVITE with this CSeq again.
     Invite { cseq: u8 },
     /// Timer E: the BYE again.
@@ -37,7 +37,7 @@ pub struct Due {
     /// For which call.
     pub call: CallRef,
     /// The action that is due.
-    pub what: What,
+    pub what: DueAction,
 }
 
 /// Queues by length of wait.
@@ -56,7 +56,7 @@ impl Default for Schedule {
 
 impl Schedule {
     /// Fires `after` microseconds from `now`.
-    pub fn push(&mut self, after: u64, round: u8, call: CallRef, what: What, now: u64) {
+    pub fn push(&mut self, after: u64, round: u8, call: CallRef, what: DueAction, now: u64) {
         let due = Due {
             at: now + after,
             round,
@@ -104,12 +104,15 @@ mod tests {
     fn each_fires_at_its_time_and_not_before() {
         let call = CallRef::from_bits(7);
         let mut schedule = Schedule::default();
-        schedule.push(1_000, 0, call, What::Bye, 0);
-        schedule.push(500, 0, call, What::Ok, 100);
+        schedule.push(1_000, 0, call, DueAction::Bye, 0);
+        schedule.push(500, 0, call, DueAction::Ok, 100);
         assert_eq!(schedule.next(), Some(600));
         assert_eq!(schedule.pop(599), None);
-        assert_eq!(schedule.pop(600).map(|due| due.what), Some(What::Ok));
-        assert_eq!(schedule.pop(1_000).map(|due| due.what), Some(What::Bye));
+        assert_eq!(schedule.pop(600).map(|due| due.what), Some(DueAction::Ok));
+        assert_eq!(
+            schedule.pop(1_000).map(|due| due.what),
+            Some(DueAction::Bye)
+        );
         assert_eq!(schedule.next(), None);
     }
 

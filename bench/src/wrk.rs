@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 /// Requests that are sent again and again.
 #[derive(Clone, Debug)]
-pub struct Asked<'a> {
+pub struct RepeatedRequests<'a> {
     /// Paths with their queries, asked in turn.
     pub paths: &'a [String],
     /// The key that is shown.
@@ -35,7 +35,7 @@ const CONNECTIONS: usize = 32;
 ///
 /// # Errors
 /// wrk isn't installed, or prints something else than its report.
-pub fn ask(server: SocketAddr, asked: &Asked<'_>, seconds: u64) -> io::Result<Answered> {
+pub fn ask(server: SocketAddr, asked: &RepeatedRequests<'_>, seconds: u64) -> io::Result<Answered> {
     let script = script(asked)?;
     let mut command = Command::new("wrk");
     command
@@ -60,7 +60,7 @@ pub fn ask(server: SocketAddr, asked: &Asked<'_>, seconds: u64) -> io::Result<An
 }
 
 /// Writes the script that makes wrk ask in turn, each request written once. Neither a JSON text nor a path holds `]=]`.
-fn script(asked: &Asked<'_>) -> io::Result<tempfile::NamedTempFile> {
+fn script(asked: &RepeatedRequests<'_>) -> io::Result<tempfile::NamedTempFile> {
     let script = tempfile::Builder::new().suffix(".lua").tempfile()?;
     let mut lines = String::new();
     if let Some(body) = asked.post {

@@ -16,10 +16,10 @@ const MOST: usize = 65_536;
 /// Names and their numbers. No number is given twice while the process lives: a flow that has one asks for that name or for none. All shards
 /// share one.
 #[derive(Debug, Default)]
-pub struct Names(Mutex<Known>);
+pub struct Names(Mutex<NameTable>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct NameTable {
     numbers: HashMap<Arc<str>, Numbered>,
     names: HashMap<u32, Arc<str>>,
     next: u32,
@@ -70,12 +70,12 @@ impl Names {
         self.known().names.get(&(connection & !NAMED)).cloned()
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, NameTable> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Known {
+impl NameTable {
     /// Forgets the half that wasn't used for the longest time: seldom, and all of it at once.
     fn forget_half(&mut self) {
         let mut used: Vec<u64> = self.numbers.values().map(|held| held.used).collect();

@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 pub(super) fn read(octets: &[u8]) -> Result<Value, String> {
     let mut twice = None;
     let mut reader = serde_json::Deserializer::from_slice(octets);
-    let place = Place {
+    let place = JsonPosition {
         path: String::new(),
         twice: &mut twice,
     };
@@ -28,12 +28,12 @@ pub(super) fn read(octets: &[u8]) -> Result<Value, String> {
 }
 
 /// Position in the document, and the first duplicate path.
-struct Place<'t> {
+struct JsonPosition<'t> {
     path: String,
     twice: &'t mut Option<String>,
 }
 
-impl<'de> DeserializeSeed<'de> for Place<'_> {
+impl<'de> DeserializeSeed<'de> for JsonPosition<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -41,7 +41,7 @@ impl<'de> DeserializeSeed<'de> for Place<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Place<'_> {
+impl<'de> Visitor<'de> for JsonPosition<'_> {
     type Value = Value;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -79,7 +79,7 @@ impl<'de> Visitor<'de> for Place<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut read = Vec::new();
         loop {
-            let place = Place {
+            let place = JsonPosition {
                 path: format!("{}[{}]", self.path, read.len()),
                 twice: &mut *self.twice,
             };
@@ -102,7 +102,7 @@ impl<'de> Visitor<'de> for Place<'_> {
                 *self.twice = Some(path);
                 return Err(A::Error::custom("a key is given twice"));
             }
-            let place = Place {
+            let place = JsonPosition {
                 path,
                 twice: &mut *self.twice,
             };

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use trunkline_capture::Transport;
 use trunkline_capture::flow::Role;
-use trunkline_capture::replay::{Gone, Incoming, Wire};
+use trunkline_capture::replay::{Incoming, Wire, WireClosed};
 use trunkline_sip::flow::{self, Flow};
 use trunkline_sip::moment::Moment;
 
@@ -196,7 +196,7 @@ impl Wire for InProcess {
         Ok(())
     }
 
-    fn receive(&mut self, until: Moment) -> Result<Option<Incoming>, Gone> {
+    fn receive(&mut self, until: Moment) -> Result<Option<Incoming>, WireClosed> {
         loop {
             self.collect();
             if let Some(incoming) = self.arrived.pop_front() {

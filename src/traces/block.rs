@@ -42,7 +42,7 @@ impl Open {
     }
 
     /// Returns its messages, if it may have some that are wanted.
-    pub(super) fn records(&self, wanted: &Wanted<'_>) -> impl Iterator<Item = Record<'_>> {
+    pub(super) fn records(&self, wanted: &BlockQuery<'_>) -> impl Iterator<Item = Record<'_>> {
         let holds = |key| self.places.iter().any(|(other, _)| *other == key);
         let touches = self.span.is_some_and(|span| wanted.touches(span, holds));
         records(if touches { &self.octets } else { &[] })
@@ -135,13 +135,13 @@ fn pack<'s>(octets: &[u8], scratch: &'s mut Vec<u8>) -> &'s [u8] {
 
 /// Search for messages with one of these keys, or any, within a time.
 #[derive(Copy, Clone, Debug)]
-pub(super) struct Wanted<'a> {
+pub(super) struct BlockQuery<'a> {
     pub(super) keys: Option<&'a [u64]>,
     pub(super) from: Moment,
     pub(super) until: Moment,
 }
 
-impl Wanted<'_> {
+impl BlockQuery<'_> {
     fn touches(&self, (first, last): (Moment, Moment), holds: impl Fn(u64) -> bool) -> bool {
         first <= self.until
             && last >= self.from
@@ -180,7 +180,7 @@ impl Block {
     }
 
     /// Returns true if it may have wanted messages.
-    pub(super) fn touches(&self, wanted: &Wanted<'_>) -> bool {
+    pub(super) fn touches(&self, wanted: &BlockQuery<'_>) -> bool {
         wanted.touches(self.span, |key| self.keys.binary_search(&key).is_ok())
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use trunkline_sip::moment::Moment;
 
-use super::block::{Block, Wanted};
+use super::block::{Block, BlockQuery};
 use super::removal_filter::RemovalFilter;
 use super::{Traces, lock, scan};
 
@@ -48,7 +48,7 @@ impl Traces {
             .iter()
             .map(|id| id.clone().into_bytes())
             .collect();
-        let wanted = Wanted {
+        let wanted = BlockQuery {
             keys: None,
             from: legs.from,
             until: legs.until,

@@ -25,7 +25,7 @@ use trunkline_capture::Captured;
 use trunkline_sip::moment::Moment;
 
 use crate::memory;
-use block::{Block, Open, Wanted};
+use block::{Block, BlockQuery, Open};
 use export::Exporter;
 pub use export::{CallStarts, Collector};
 pub use forget::CallLegs;
@@ -62,7 +62,7 @@ struct Store {
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct StoredTraces {
     unmatched: Store,
     calls: Store,
     /// Keys of calls, the newer and the older half.
@@ -80,7 +80,7 @@ struct Kept {
 #[derive(Debug)]
 pub struct Traces {
     queues: Vec<Arc<TapQueue>>,
-    kept: Mutex<Kept>,
+    kept: Mutex<StoredTraces>,
     segments: Option<Mutex<Segments>>,
     beginnings: Option<CallStarts>,
     clock: fn() -> Moment,
@@ -88,7 +88,7 @@ pub struct Traces {
 
 /// Messages found for some Call-IDs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Found {
+pub struct FoundMessages {
     /// Messages in order of time; true if we sent it.
     pub messages: Vec<(bool, Captured)>,
     /// Messages dropped for lack of room.
@@ -127,10 +127,10 @@ impl Traces {
         let (exporter, beginnings) = collector.map(Exporter::new).unzip();
         Ok(Self {
             queues: (0..shards).map(|_| Arc::default()).collect(),
-            kept: Mutex::new(Kept {
+            kept: Mutex::new(StoredTraces {
                 is_written: segments.is_some(),
                 exporter,
-                ..Kept::default()
+                ..StoredTraces::default()
             }),
             segments: segments.map(Mutex::new),
             beginnings,
@@ -199,9 +199,9 @@ impl Traces {
     }
 
     /// Returns the messages of Call-IDs within a time. Reads files.
-    pub fn of(&self, call_ids: &[&str], from: Moment, until: Moment) -> Found {
+    pub fn of(&self, call_ids: &[&str], from: Moment, until: Moment) -> FoundMessages {
         let keys: Vec<u64> = call_ids.iter().map(|id| scan::key(id.as_bytes())).collect();
-        let wanted = Wanted {
+        let wanted = BlockQuery {
             keys: Some(&keys),
             from,
             until,
@@ -228,13 +228,13 @@ impl Traces {
 
         let left_out = u32::try_from(messages.len() - fits).unwrap_or(u32::MAX);
         messages.truncate(fits);
-        Found { messages, left_out }
+        FoundMessages { messages, left_out }
     }
 
     /// Returns the INVITEs within a time that contain these octets, one per Call-ID in order of time, with the
     /// direction. Reads files.
     pub fn begun(&self, text: &[u8], from: Moment, until: Moment) -> Vec<(bool, String)> {
-        let wanted = Wanted {
+        let wanted = BlockQuery {
             keys: None,
             from,
             until,
@@ -257,7 +257,7 @@ impl Traces {
     }
 
     /// Passes every message that may be wanted to `take`, in no order, and none twice from memory and disk.
-    fn each(&self, wanted: &Wanted<'_>, take: &mut dyn FnMut(&Record<'_>)) {
+    fn each(&self, wanted: &BlockQuery<'_>, take: &mut dyn FnMut(&Record<'_>)) {
         let range = wanted.from.as_micros()..=wanted.until.as_micros();
         let mut one = |record: Record<'_>| {
             if range.contains(&record.at) {
@@ -328,7 +328,7 @@ fn holds(known: &[HashSet<u64>; 2], key: u64) -> bool {
     known.iter().any(|half| half.contains(&key))
 }
 
-impl Kept {
+impl StoredTraces {
     /// Sorts the spare batch in, and empties it.
     fn take_in(&mut self) {
         let mut batch = std::mem::take(&mut self.spare);

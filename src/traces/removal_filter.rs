@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use trunkline_sip::moment::Moment;
 
-use super::block::{Block, Open, Wanted};
+use super::block::{Block, BlockQuery, Open};
 use super::record::{Record, records};
 use super::scan;
 
@@ -28,8 +28,8 @@ impl RemovalFilter {
     }
 
     /// Search for blocks that may have some.
-    pub(super) fn wanted(&self) -> Wanted<'_> {
-        Wanted {
+    pub(super) fn wanted(&self) -> BlockQuery<'_> {
+        BlockQuery {
             keys: Some(&self.keys),
             from: self.from,
             until: self.until,

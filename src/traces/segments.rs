@@ -13,7 +13,7 @@ use std::time::Duration;
 use trunkline_sip::moment::Moment;
 use trunkline_store::private;
 
-use super::block::{Block, HEAD, Head, Wanted};
+use super::block::{Block, BlockQuery, HEAD, Head};
 use super::removal_filter::RemovalFilter;
 
 /// Maximum time that messages are gathered before they are compressed and written.
@@ -267,7 +267,7 @@ fn began(path: &Path) -> Option<Moment> {
 
 /// Returns all blocks of a file.
 fn all_blocks(path: &Path) -> Vec<Block> {
-    let everything = Wanted {
+    let everything = BlockQuery {
         keys: None,
         from: Moment::from_micros(0),
         until: Moment::from_micros(u64::MAX),
@@ -277,7 +277,7 @@ fn all_blocks(path: &Path) -> Vec<Block> {
 
 /// Returns the blocks of a file that may have wanted messages. Stops at anything unreadable: the file was removed, or
 /// cut short.
-pub(super) fn blocks(path: &Path, wanted: &Wanted<'_>) -> Vec<Block> {
+pub(super) fn blocks(path: &Path, wanted: &BlockQuery<'_>) -> Vec<Block> {
     let mut found = Vec::new();
     if let Ok(file) = File::open(path) {
         let _ = read(file, wanted, &mut found);
@@ -285,7 +285,7 @@ pub(super) fn blocks(path: &Path, wanted: &Wanted<'_>) -> Vec<Block> {
     found
 }
 
-fn read(mut file: File, wanted: &Wanted<'_>, found: &mut Vec<Block>) -> Option<()> {
+fn read(mut file: File, wanted: &BlockQuery<'_>, found: &mut Vec<Block>) -> Option<()> {
     let mut magic = [0; MAGIC.len()];
     file.read_exact(&mut magic).ok()?;
     if magic != *MAGIC {

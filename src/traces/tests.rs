@@ -47,7 +47,7 @@ fn pass(traces: &Traces, tap: &mut Tap, at: Moment, is_sent: bool, octets: &[u8]
     traces.write(at);
 }
 
-fn found(traces: &Traces, call_id: &str) -> Found {
+fn found(traces: &Traces, call_id: &str) -> FoundMessages {
     traces.of(&[call_id], NEVER, ALWAYS)
 }
 
@@ -75,7 +75,7 @@ fn a_call_finds_its_messages_in_their_order() {
         (messages[1].0, messages[1].1.at, messages[1].1.source.port()),
         (true, 2_000_000, 5060)
     );
-    assert_eq!(found(&traces, "nobody"), Found::default());
+    assert_eq!(found(&traces, "nobody"), FoundMessages::default());
 
     let later = traces.of(&["a@b", "c@d"], Moment::from_secs(1), Moment::from_secs(2));
     assert_eq!(later.messages.len(), 2);
@@ -191,7 +191,7 @@ fn what_came_before_it_was_a_call_is_taken_along_from_the_block_before() {
     let kept = lock(&traces.kept);
     assert!(kept.unmatched.full.began().is_some(), "a block was filled");
 
-    let all = Wanted {
+    let all = BlockQuery {
         keys: None,
         from: NEVER,
         until: ALWAYS,

@@ -85,7 +85,7 @@ pub struct Deed {
 
 /// Entry of the audit log in the making.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Known {
+pub(super) struct AuditDraft {
     pub(super) deed: Deed,
     pub(super) actor: Option<Actor>,
     pub(super) org: Option<Uuid>,
@@ -97,13 +97,13 @@ pub(super) struct Known {
 
 /// A scope of changes. Clones share it.
 #[derive(Clone, Debug)]
-pub struct Acting(Arc<Mutex<Known>>);
+pub struct Acting(Arc<Mutex<AuditDraft>>);
 
 impl Acting {
     /// Creates a scope without an actor: as long as none is named, no entry is written.
     #[must_use]
     pub fn new(deed: Deed) -> Self {
-        Self(Arc::new(Mutex::new(Known {
+        Self(Arc::new(Mutex::new(AuditDraft {
             deed,
             actor: None,
             org: None,
@@ -181,12 +181,12 @@ impl Acting {
         known.actor.is_some() && known.entries == 0
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, AuditDraft> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn note(change: impl FnOnce(&mut Known)) {
+fn note(change: impl FnOnce(&mut AuditDraft)) {
     let _ = ACTING.try_with(|acting| change(&mut acting.known()));
 }
 
@@ -196,7 +196,7 @@ pub(super) fn made(id: Uuid) {
 }
 
 /// Takes the entry that this task's transaction has to write; `None` without an actor.
-pub(super) fn take() -> Option<Known> {
+pub(super) fn take() -> Option<AuditDraft> {
     let taken = ACTING.try_with(|acting| {
         let mut known = acting.known();
         let made = known.made.take();

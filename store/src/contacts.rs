@@ -75,7 +75,7 @@ impl Store {
     }
 }
 
-type Known = HashMap<(Uuid, E164), Uuid>;
+type ContactIds = HashMap<(Uuid, E164), Uuid>;
 
 impl Contacts<'_> {
     /// The contact of this id.
@@ -122,7 +122,7 @@ pub(super) fn by_id(tx: &mut Tx, org: Uuid, contact: Uuid) -> Result<Contact, Er
 }
 
 /// Creates the contacts that are still missing once the orgs are locked.
-fn create_missing(tx: &mut Tx, missing: &[(Uuid, E164)], now: Moment) -> Result<Known, Error> {
+fn create_missing(tx: &mut Tx, missing: &[(Uuid, E164)], now: Moment) -> Result<ContactIds, Error> {
     lock(tx, missing.iter().map(|(org, _)| *org))?;
     let mut found = find(tx, missing)?;
     let new: Vec<_> = missing
@@ -153,12 +153,12 @@ pub(super) fn lock(tx: &mut Tx, orgs: impl Iterator<Item = Uuid>) -> Result<(), 
 /// Rows of one statement: PostgreSQL accepts 65,535 parameters, SQLite 32,766.
 const BATCH: usize = 1_000;
 
-struct Found {
+struct ContactRow {
     id: Uuid,
     org_id: Uuid,
     phone_key: String,
 }
-from_row!(Found {
+from_row!(ContactRow {
     id,
     org_id,
     phone_key
@@ -168,11 +168,11 @@ from_row!(Found {
 const OF_ONE: &str = "SELECT id, org_id, phone_key FROM contacts WHERE org_id = $1 AND phone_key = $2 AND external_id IS NULL
     ORDER BY created_at DESC, id DESC";
 
-fn find(tx: &mut Tx, callers: &[(Uuid, E164)]) -> Result<Known, Error> {
-    let mut known = Known::new();
+fn find(tx: &mut Tx, callers: &[(Uuid, E164)]) -> Result<ContactIds, Error> {
+    let mut known = ContactIds::new();
 
     for callers in callers.chunks(BATCH) {
-        let rows: Vec<Found> = if tx.is_shared() {
+        let rows: Vec<ContactRow> = if tx.is_shared() {
             let values = callers
                 .iter()
                 .flat_map(|(org, number)| [org as &dyn Param, number]);

@@ -21,7 +21,7 @@ const LOCK: i64 = 0x7472_756e_6b00_0001;
 
 /// Content of a database.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Found {
+pub(crate) enum SchemaState {
     /// Nothing.
     Empty,
     /// Trunkline's schema at this version.
@@ -36,26 +36,26 @@ pub(crate) const fn newest() -> i64 {
 }
 
 /// Examines a database without changing anything.
-pub(crate) fn look(tx: &mut Tx) -> Result<Found, Error> {
+pub(crate) fn look(tx: &mut Tx) -> Result<SchemaState, Error> {
     if tx.is_shared() {
         let sql = "SELECT to_regclass('schema_migrations') IS NOT NULL";
         let (ours,): (bool,) = tx.exactly_one(sql, &[])?;
         if !ours {
-            return Ok(Found::Empty);
+            return Ok(SchemaState::Empty);
         }
     } else {
         let sql =
             "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'";
         let tables: Vec<(String,)> = tx.all(sql, &[])?;
         if tables.is_empty() {
-            return Ok(Found::Empty);
+            return Ok(SchemaState::Empty);
         }
         if !tables.iter().any(|(name,)| name == "schema_migrations") {
-            return Ok(Found::Foreign);
+            return Ok(SchemaState::Foreign);
         }
     }
 
-    version(tx).map(Found::Version)
+    version(tx).map(SchemaState::Version)
 }
 
 const VERSION: &str = "SELECT COALESCE(MAX(version), 0) FROM schema_migrations";

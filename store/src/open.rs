@@ -18,7 +18,7 @@ use zeroize::Zeroizing;
 
 use super::error::{Broke, Error};
 use super::keyring::Keyring;
-use super::migrate::{self, Found};
+use super::migrate::{self, SchemaState};
 use super::open_fault::{OpenFault, reason};
 use super::pool::Pool;
 use super::secrets::{self, Vault};
@@ -49,7 +49,7 @@ impl std::fmt::Debug for Options {
 }
 
 /// Target of the URL.
-enum Place {
+enum DatabaseTarget {
     Sqlite(PathBuf),
     Postgres(Box<PgConnectOptions>),
 }
@@ -59,8 +59,8 @@ type Opened = (Pool, Keyring, Vault);
 
 pub(crate) async fn open(options: &Options, now: Moment) -> Result<Opened, OpenFault> {
     match place(options)? {
-        Place::Sqlite(file) => open_sqlite(options, &file, now).await,
-        Place::Postgres(connect) => open_postgres(options, *connect, now).await,
+        DatabaseTarget::Sqlite(file) => open_sqlite(options, &file, now).await,
+        DatabaseTarget::Postgres(connect) => open_postgres(options, *connect, now).await,
     }
 }
 
@@ -83,13 +83,13 @@ pub enum Outset {
 /// Examines the location without changing anything.
 pub(crate) async fn look(options: &Options) -> Result<Outset, OpenFault> {
     let found = match place(options)? {
-        Place::Sqlite(file) if holds_something(&file)? => match look_at(&file).await {
-            Ok((Found::Foreign, _)) => return Err(OpenFault::Foreign { path: file }),
-            Ok((found @ (Found::Empty | Found::Version(_)), _)) => found,
+        DatabaseTarget::Sqlite(file) if holds_something(&file)? => match look_at(&file).await {
+            Ok((SchemaState::Foreign, _)) => return Err(OpenFault::Foreign { path: file }),
+            Ok((found @ (SchemaState::Empty | SchemaState::Version(_)), _)) => found,
             Err(error) => return Err(unopened(&file, &error)),
         },
-        Place::Sqlite(_) => Found::Empty,
-        Place::Postgres(connect) => {
+        DatabaseTarget::Sqlite(_) => SchemaState::Empty,
+        DatabaseTarget::Postgres(connect) => {
             let pool = postgres_pool(*connect, 1).await?;
             let found = pool.run_read(migrate::look).await?;
             pool.close().await;
@@ -99,23 +99,25 @@ pub(crate) async fn look(options: &Options) -> Result<Outset, OpenFault> {
 
     let known = migrate::newest();
     match found {
-        Found::Empty | Found::Foreign => Ok(Outset::Nothing),
-        Found::Version(found) if found < known => Ok(Outset::Older { found, known }),
-        Found::Version(found) => refuse_future(found).map(|()| Outset::Current),
+        SchemaState::Empty | SchemaState::Foreign => Ok(Outset::Nothing),
+        SchemaState::Version(found) if found < known => Ok(Outset::Older { found, known }),
+        SchemaState::Version(found) => refuse_future(found).map(|()| Outset::Current),
     }
 }
 
 /// Returns the reason why the database can't be opened yet, if waiting may help.
 pub(crate) async fn away(options: &Options) -> Result<Option<String>, OpenFault> {
     match place(options)? {
-        Place::Sqlite(_) => Ok(None),
-        Place::Postgres(connect) => server::away(&connect).await,
+        DatabaseTarget::Sqlite(_) => Ok(None),
+        DatabaseTarget::Postgres(connect) => server::away(&connect).await,
     }
 }
 
-fn place(options: &Options) -> Result<Place, OpenFault> {
+fn place(options: &Options) -> Result<DatabaseTarget, OpenFault> {
     let Some(url) = &options.url else {
-        return Ok(Place::Sqlite(options.data_dir.join("trunkline.db")));
+        return Ok(DatabaseTarget::Sqlite(
+            options.data_dir.join("trunkline.db"),
+        ));
     };
 
     if let Some(path) = url.strip_prefix("sqlite:") {
@@ -123,14 +125,14 @@ fn place(options: &Options) -> Result<Place, OpenFault> {
         return if path.is_empty() {
             Err(OpenFault::Url)
         } else {
-            Ok(Place::Sqlite(path.into()))
+            Ok(DatabaseTarget::Sqlite(path.into()))
         };
     }
 
     if url.starts_with("postgres:") || url.starts_with("postgresql:") {
         return url
             .parse()
-            .map(|options| Place::Postgres(Box::new(options)))
+            .map(|options| DatabaseTarget::Postgres(Box::new(options)))
             .map_err(|_| OpenFault::Url);
     }
 
@@ -141,15 +143,15 @@ async fn open_sqlite(options: &Options, file: &Path, now: Moment) -> Result<Open
     let unreadable = |error: Error| unopened(file, &error);
     let (found, mark) = match holds_something(file)? {
         true => look_at(file).await.map_err(unreadable)?,
-        false => (Found::Empty, None),
+        false => (SchemaState::Empty, None),
     };
     match found {
-        Found::Foreign => return Err(OpenFault::Foreign { path: file.into() }),
-        Found::Version(version) => refuse_future(version)?,
-        Found::Empty => {}
+        SchemaState::Foreign => return Err(OpenFault::Foreign { path: file.into() }),
+        SchemaState::Version(version) => refuse_future(version)?,
+        SchemaState::Empty => {}
     }
 
-    if matches!(found, Found::Empty | Found::Version(0)) {
+    if matches!(found, SchemaState::Empty | SchemaState::Version(0)) {
         refuse_gone(file, &options.data_dir)?;
     }
 
@@ -163,7 +165,7 @@ async fn open_sqlite(options: &Options, file: &Path, now: Moment) -> Result<Open
         })?;
     }
 
-    let keyring = secrets::from_file(&options.data_dir, found == Found::Empty)?;
+    let keyring = secrets::from_file(&options.data_dir, found == SchemaState::Empty)?;
     secrets::check(&keyring, mark.as_deref(), &options.data_dir)?;
     secrets::restrict(&options.data_dir)?;
     make_file(file).map_err(|source| OpenFault::Directory {
@@ -187,7 +189,7 @@ async fn open_postgres(
     let master = secrets::MasterKey::new(options.master_key.as_ref().map(|key| key.as_str()))?;
     let working = options.max_connections.saturating_sub(server::LISTENERS);
     let pool = postgres_pool(connect, working.max(2)).await?;
-    if let Found::Version(version) = pool.run_read(migrate::look).await? {
+    if let SchemaState::Version(version) = pool.run_read(migrate::look).await? {
         refuse_future(version)?;
     }
     update(&pool, now).await?;
@@ -261,15 +263,15 @@ fn holds_something(file: &Path) -> Result<bool, OpenFault> {
 
 /// Returns the content of the file, and the mark of its keys. Sets no journal mode, so that another program's file isn't converted to a WAL
 /// database.
-async fn look_at(file: &Path) -> Result<(Found, Option<Vec<u8>>), Error> {
+async fn look_at(file: &Path) -> Result<(SchemaState, Option<Vec<u8>>), Error> {
     let connections = Connections::new(file.into(), OpenMode::Looking(PATIENCE), 1);
     let look = move || {
         let mut tx = Tx::on_sqlite(Arc::new(connections), Arc::default());
         tx.begin(Mode::Read)?;
         let found = migrate::look(&mut tx)?;
         let mark = match found {
-            Found::Version(_) => tx.one(secrets::MARK, &[])?,
-            Found::Empty | Found::Foreign => None,
+            SchemaState::Version(_) => tx.one(secrets::MARK, &[])?,
+            SchemaState::Empty | SchemaState::Foreign => None,
         };
         Ok((found, mark.map(|(mark,)| mark)))
     };

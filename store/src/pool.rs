@@ -23,13 +23,13 @@ const HELD_FOR: Duration = Duration::from_secs(1);
 pub(crate) struct Pool {
     readers: Threads,
     writers: Threads,
-    place: Place,
+    place: Backend,
     keyring: Arc<OnceLock<Keyring>>,
 }
 
 /// Location of the database.
 #[derive(Clone, Debug)]
-enum Place {
+enum Backend {
     Sqlite {
         reading: Arc<Connections>,
         writing: Arc<Connections>,
@@ -71,7 +71,7 @@ impl Pool {
         Ok(Self {
             readers: threads(most, &reading),
             writers: threads(1, &writing),
-            place: Place::Sqlite { reading, writing },
+            place: Backend::Sqlite { reading, writing },
             keyring,
         })
     }
@@ -85,7 +85,7 @@ impl Pool {
         Self {
             readers: threads.clone(),
             writers: threads,
-            place: Place::Postgres(remote),
+            place: Backend::Postgres(remote),
             keyring,
         }
     }
@@ -97,14 +97,14 @@ impl Pool {
     }
 
     pub(crate) const fn is_shared(&self) -> bool {
-        matches!(self.place, Place::Postgres(_))
+        matches!(self.place, Backend::Postgres(_))
     }
 
     /// Returns the server, unless the database is embedded.
     pub(crate) const fn remote(&self) -> Option<&Remote> {
         match &self.place {
-            Place::Sqlite { .. } => None,
-            Place::Postgres(remote) => Some(remote),
+            Backend::Sqlite { .. } => None,
+            Backend::Postgres(remote) => Some(remote),
         }
     }
 
@@ -142,7 +142,7 @@ impl Pool {
 
     /// Returns a reader of the SQLite file for the calling thread.
     pub(crate) fn inline(&self) -> Option<Tx> {
-        let Place::Sqlite { reading, .. } = &self.place else {
+        let Backend::Sqlite { reading, .. } = &self.place else {
             return None;
         };
         Some(Tx::on_sqlite(
@@ -153,7 +153,7 @@ impl Pool {
 
     /// Releases the pages and plans that idle connections to a file hold.
     pub(crate) fn rest(&self) {
-        if let Place::Sqlite { reading, writing } = &self.place {
+        if let Backend::Sqlite { reading, writing } = &self.place {
             reading.rest();
             writing.rest();
         }
@@ -162,7 +162,7 @@ impl Pool {
     /// Checkpoints SQLite's write-ahead log and truncates it, so that it holds no earlier state of a row. Returns false while a reader or a
     /// writer blocks this.
     pub(crate) async fn truncate_log(&self) -> Result<bool, Error> {
-        let Place::Sqlite { writing, .. } = &self.place else {
+        let Backend::Sqlite { writing, .. } = &self.place else {
             return Ok(true);
         };
         let writing = Arc::clone(writing);
@@ -175,14 +175,14 @@ impl Pool {
         self.writers.close().await;
         self.readers.close().await;
         match &self.place {
-            Place::Sqlite { reading, writing } => {
+            Backend::Sqlite { reading, writing } => {
                 let all = [Arc::clone(reading), Arc::clone(writing)];
                 let closed = tokio::task::spawn_blocking(move || {
                     all.iter().for_each(|connections| connections.close());
                 });
                 let _ = closed.await;
             }
-            Place::Postgres(remote) => remote.close().await,
+            Backend::Postgres(remote) => remote.close().await,
         }
     }
 }

@@ -26,7 +26,7 @@ use crate::journal::{Origin, Project, Retry};
 
 /// Merged content of the facts of one call.
 #[derive(Clone, PartialEq, Debug)]
-struct Known<'f> {
+struct MergedFacts<'f> {
     call: Uuid,
     org: Uuid,
     started: Option<&'f Started>,
@@ -99,12 +99,12 @@ impl Project<Fact> for Store {
 }
 
 /// Returns one entry for each call, in the order of their first facts.
-fn fold(facts: &[Fact]) -> Vec<Known<'_>> {
-    let mut known: Vec<Known<'_>> = Vec::new();
+fn fold(facts: &[Fact]) -> Vec<MergedFacts<'_>> {
+    let mut known: Vec<MergedFacts<'_>> = Vec::new();
     let mut places = HashMap::new();
     for fact in facts {
         let place = *places.entry(fact.call()).or_insert_with(|| {
-            known.push(Known::nothing(fact));
+            known.push(MergedFacts::nothing(fact));
             known.len() - 1
         });
         known[place].learn(fact);
@@ -112,7 +112,7 @@ fn fold(facts: &[Fact]) -> Vec<Known<'_>> {
     known
 }
 
-impl<'f> Known<'f> {
+impl<'f> MergedFacts<'f> {
     fn nothing(fact: &Fact) -> Self {
         Self {
             call: fact.call(),
@@ -255,7 +255,7 @@ impl<'f> Known<'f> {
 }
 
 /// Returns the events of these facts, whose rows may be in any order.
-fn events_of(known: &[Known<'_>], written: &[CallRow]) -> Vec<NewEvent> {
+fn events_of(known: &[MergedFacts<'_>], written: &[CallRow]) -> Vec<NewEvent> {
     let rows: HashMap<Uuid, &CallRow> = written.iter().map(|row| (row.id, row)).collect();
     known
         .iter()
@@ -334,8 +334,8 @@ const MERGE: &str = concat!(
 );
 
 /// Writes rows, and returns them as stored. Rows of new calls aren't read back: they are as written.
-fn write(tx: &mut Tx, origin: Origin, known: &[Known<'_>]) -> Result<Vec<CallRow>, Error> {
-    let rows: Vec<CallRow> = known.iter().map(Known::row).collect();
+fn write(tx: &mut Tx, origin: Origin, known: &[MergedFacts<'_>]) -> Result<Vec<CallRow>, Error> {
+    let rows: Vec<CallRow> = known.iter().map(MergedFacts::row).collect();
     let values: Vec<_> = known
         .iter()
         .zip(&rows)

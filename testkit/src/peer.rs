@@ -42,7 +42,7 @@ impl Transport {
 }
 
 #[derive(Debug)]
-enum Way {
+enum PeerSocket {
     Datagrams(UdpSocket),
     Streams(Mutex<Links>),
 }
@@ -54,7 +54,7 @@ pub struct Peer {
     pub transport: Transport,
     /// The To-tag of its answers.
     pub tag: &'static str,
-    way: Arc<Way>,
+    way: Arc<PeerSocket>,
     /// Address that it sends to: the daemon, or the source of the last message where it only listens.
     far: Arc<Mutex<Option<SocketAddr>>>,
     probes: Arc<AtomicU32>,
@@ -77,10 +77,10 @@ impl Peer {
     /// By a socket that is bound.
     pub fn bound(socket: UdpSocket, daemon: Option<SocketAddr>) -> Self {
         let own = socket.local_addr().expect("an address");
-        Self::by(Way::Datagrams(socket), own, Transport::Udp, daemon)
+        Self::by(PeerSocket::Datagrams(socket), own, Transport::Udp, daemon)
     }
 
-    fn by(way: Way, own: SocketAddr, transport: Transport, far: Option<SocketAddr>) -> Self {
+    fn by(way: PeerSocket, own: SocketAddr, transport: Transport, far: Option<SocketAddr>) -> Self {
         Self {
             own,
             transport,
@@ -121,7 +121,7 @@ impl Peer {
         };
         let own = stream.socket().local_addr().expect("an address");
         let links = Mutex::new(Links::to(stream));
-        Self::by(Way::Streams(links), own, transport, None)
+        Self::by(PeerSocket::Streams(links), own, transport, None)
     }
 
     /// Waits for datagrams or connections.
@@ -133,7 +133,7 @@ impl Peer {
         let listener = TcpListener::bind(at).expect("a port");
         let own = listener.local_addr().expect("an address");
         let links = Mutex::new(Links::of(listener));
-        Self::by(Way::Streams(links), own, transport, None)
+        Self::by(PeerSocket::Streams(links), own, transport, None)
     }
 
     /// Answers OPTIONS by itself, so that it counts as there, and passes over what comes again.
@@ -150,7 +150,7 @@ impl Peer {
     /// From now on sends to this node, and hears no other.
     pub fn turn_to(&self, node: SocketAddr) {
         *self.far() = Some(node);
-        if let Way::Datagrams(socket) = &*self.way {
+        if let PeerSocket::Datagrams(socket) = &*self.way {
             socket.connect(node).expect("the node's port");
         }
     }
@@ -178,7 +178,7 @@ impl Peer {
     pub fn takes(&self, octets: impl AsRef<[u8]>) -> bool {
         let octets = octets.as_ref();
         match &*self.way {
-            Way::Datagrams(socket) => {
+            PeerSocket::Datagrams(socket) => {
                 let far = self.far().expect("who is spoken to is known");
                 let sent = match socket.peer_addr() {
                     Ok(_) => socket.send(octets),
@@ -187,7 +187,7 @@ impl Peer {
                 sent.expect("it is sent");
                 true
             }
-            Way::Streams(links) => {
+            PeerSocket::Streams(links) => {
                 let mut links = links.lock().expect("nobody panics with it");
                 if let Some(stream) = links.last() {
                     let limit = stream.socket().set_write_timeout(Some(LIMIT));
@@ -223,21 +223,21 @@ impl Peer {
     fn read(&self, wait: Duration) -> Option<Message> {
         let wait = wait.max(Duration::from_millis(1));
         match &*self.way {
-            Way::Datagrams(socket) => {
+            PeerSocket::Datagrams(socket) => {
                 socket.set_read_timeout(Some(wait)).expect("a limit");
                 let mut octets = [0; 65_536];
                 let (count, from) = socket.recv_from(&mut octets).ok()?;
                 self.far().get_or_insert(from);
                 Some(Message::of(&octets[..count]))
             }
-            Way::Streams(links) => links.lock().expect("nobody panics with it").next(wait),
+            PeerSocket::Streams(links) => links.lock().expect("nobody panics with it").next(wait),
         }
     }
 
     fn is_closed(&self) -> bool {
         match &*self.way {
-            Way::Datagrams(_) => false,
-            Way::Streams(links) => links.lock().expect("nobody panics with it").is_closed(),
+            PeerSocket::Datagrams(_) => false,
+            PeerSocket::Streams(links) => links.lock().expect("nobody panics with it").is_closed(),
         }
     }
 
@@ -382,7 +382,7 @@ impl Peer {
     pub fn answers_then_hang_up(&self, count: usize) -> Vec<Message> {
         let first = std::iter::from_fn(|| self.receive_within(LIMIT)).take(count);
         let mut answers: Vec<_> = first.collect();
-        if let Way::Streams(links) = &*self.way {
+        if let PeerSocket::Streams(links) = &*self.way {
             let mut links = links.lock().expect("nobody panics with it");
             let stream = links.last().expect("it is open").socket();
             stream.shutdown(Shutdown::Write).expect("open");

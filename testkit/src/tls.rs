@@ -183,12 +183,12 @@ fn taken(config: Arc<ServerConfig>, mut socket: TcpStream) -> io::Result<Peer> {
 #[derive(Debug)]
 pub struct SecureRuntime {
     pub address: SocketAddr,
-    heard: JoinHandle<Heard>,
+    heard: JoinHandle<TlsRequests>,
 }
 
 /// Requests that a runtime on TLS has received.
 #[derive(Debug, Default)]
-pub struct Heard {
+pub struct TlsRequests {
     pub requests: Vec<Message>,
     /// True if the client showed a certificate of the authority.
     pub knows_client: bool,
@@ -227,13 +227,13 @@ impl SecureRuntime {
         format!("sip:{{agent_id}}@{};transport=tls", self.address)
     }
 
-    pub fn finish(self) -> Heard {
+    pub fn finish(self) -> TlsRequests {
         self.heard.join().expect("the runtime doesn't panic")
     }
 }
 
-fn serve(config: Arc<ServerConfig>, mut socket: TcpStream) -> Heard {
-    let mut heard = Heard::default();
+fn serve(config: Arc<ServerConfig>, mut socket: TcpStream) -> TlsRequests {
+    let mut heard = TlsRequests::default();
     socket.set_read_timeout(Some(PATIENCE)).expect("a limit");
     let mut server = ServerConnection::new(config).expect("a server");
     while server.is_handshaking() {

@@ -6,7 +6,7 @@ use super::Exchange;
 use super::callee_print::{keep_head, put_response};
 use super::plan::Span;
 use crate::calls::{Call, CallRef, CalleeState, CallerState};
-use crate::due::{Due, T1, What, next_wait};
+use crate::due::{Due, DueAction, T1, next_wait};
 use crate::message::{Message, Start};
 use crate::tally::Failure;
 
@@ -61,7 +61,7 @@ impl Exchange {
         };
         call.callee = CalleeState::Answered;
         self.callee.put(&mut self.callee_out, 200, call);
-        self.due.push(T1, 0, reference, What::Ok, now);
+        self.due.push(T1, 0, reference, DueAction::Ok, now);
     }
 
     fn invited(&mut self, message: &Message<'_>, source: SocketAddrV4, now: u64) {
@@ -108,7 +108,7 @@ impl Exchange {
         self.compare(reference, message);
         match self.plan.ring {
             Span::For(0) => self.answer(reference, now),
-            Span::For(micros) => self.due.push(micros, 0, reference, What::Answer, now),
+            Span::For(micros) => self.due.push(micros, 0, reference, DueAction::Answer, now),
             Span::Held => {}
         }
     }

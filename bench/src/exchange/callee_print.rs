@@ -3,7 +3,7 @@
 use std::net::SocketAddrV4;
 
 use super::plan::Parties;
-use crate::calls::{Call, CallRef, Kept};
+use crate::calls::{Call, CallRef, InlineOctets};
 use crate::message::Message;
 use crate::outbox::Outbox;
 
@@ -91,7 +91,11 @@ pub(super) fn put_response_head(out: &mut Outbox, status: &[u8], request: &Messa
 }
 
 /// Via to CSeq with the call's own tag in To; false when it doesn't fit.
-pub(super) fn keep_head(head: &mut Kept<1536>, request: &Message<'_>, reference: CallRef) -> bool {
+pub(super) fn keep_head(
+    head: &mut InlineOctets<1536>,
+    request: &Message<'_>,
+    reference: CallRef,
+) -> bool {
     head.clear();
     let lines = request
         .via

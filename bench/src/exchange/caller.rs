@@ -9,7 +9,7 @@ use super::callee_print::put_response;
 use super::plan::Span;
 use crate::calls::{Call, CallRef, CallerState};
 use crate::digest::Challenge;
-use crate::due::{Due, T1, What, next_wait};
+use crate::due::{Due, DueAction, T1, next_wait};
 use crate::message::{Message, Start};
 use crate::tally::Failure;
 
@@ -43,7 +43,7 @@ impl Exchange {
         call.caller = CallerState::Probing;
         self.caller
             .put_options(&mut self.caller_out, reference, self.plan.callers);
-        self.due.push(T1, 0, reference, What::Probe, now);
+        self.due.push(T1, 0, reference, DueAction::Probe, now);
         true
     }
 
@@ -58,7 +58,7 @@ impl Exchange {
         };
         call.caller = CallerState::HangingUp;
         self.send_bye(reference);
-        self.due.push(T1, 0, reference, What::Bye, now);
+        self.due.push(T1, 0, reference, DueAction::Bye, now);
     }
 
     /// A datagram for the caller.
@@ -94,7 +94,7 @@ impl Exchange {
         self.caller
             .put_invite(&mut self.caller_out, (reference, call), self.plan.callers);
         self.due
-            .push(T1, 0, reference, What::Invite { cseq: call.cseq }, now);
+            .push(T1, 0, reference, DueAction::Invite { cseq: call.cseq }, now);
     }
 
     fn send_ack(&mut self, reference: CallRef) {
@@ -195,7 +195,7 @@ impl Exchange {
         self.send_ack(reference);
         match self.plan.talk {
             Span::For(0) => self.hang_up(reference, now),
-            Span::For(micros) => self.due.push(micros, 0, reference, What::HangUp, now),
+            Span::For(micros) => self.due.push(micros, 0, reference, DueAction::HangUp, now),
             Span::Held => {}
         }
     }

@@ -3,7 +3,7 @@
 use std::net::SocketAddrV4;
 
 use super::plan::Parties;
-use crate::calls::{Call, CallRef, Kept};
+use crate::calls::{Call, CallRef, InlineOctets};
 use crate::digest::{Account, Challenge, md5_hex};
 use crate::message::Message;
 use crate::outbox::Outbox;
@@ -19,7 +19,7 @@ pub(super) struct Caller {
     uri: Vec<u8>,
     ha2: [u8; 32],
     account: Account,
-    nonce: Kept<128>,
+    nonce: InlineOctets<128>,
     nonce_count: u32,
     invite: Template,
     invite_tail: Vec<u8>,
@@ -39,7 +39,7 @@ impl Caller {
             server: parties.server,
             ha2: md5_hex(&[b"INVITE", lines.uri.as_bytes()]),
             account: Account::new(&parties.user, &parties.password),
-            nonce: Kept::default(),
+            nonce: InlineOctets::default(),
             nonce_count: 0,
             invite: lines.invite(),
             invite_tail: format!(

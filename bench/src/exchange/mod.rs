@@ -11,7 +11,7 @@ mod gate;
 mod plan;
 
 use crate::calls::{CallRef, CalleeState, CallerState, Calls};
-use crate::due::{Due, GIVE_UP, Schedule, What};
+use crate::due::{Due, DueAction, GIVE_UP, Schedule};
 use crate::outbox::Outbox;
 use crate::tally::{Failure, Tally};
 
@@ -124,12 +124,12 @@ impl Exchange {
 
     fn fire(&mut self, due: Due, now: u64) {
         match due.what {
-            What::Invite { cseq } => self.invite_due(due, cseq, now),
-            What::Bye => self.bye_due(due, now),
-            What::Probe => self.probe_due(due, now),
-            What::Ok => self.ok_due(due, now),
-            What::Answer => self.answer(due.call, now),
-            What::HangUp => self.hang_up(due.call, now),
+            DueAction::Invite { cseq } => self.invite_due(due, cseq, now),
+            DueAction::Bye => self.bye_due(due, now),
+            DueAction::Probe => self.probe_due(due, now),
+            DueAction::Ok => self.ok_due(due, now),
+            DueAction::Answer => self.answer(due.call, now),
+            DueAction::HangUp => self.hang_up(due.call, now),
         }
     }
 

@@ -14,7 +14,7 @@ use crate::http;
 use crate::kernel::pin_to;
 use crate::report::Report;
 use crate::seed::{self, Rows};
-use crate::wrk::{self, Answered, Asked};
+use crate::wrk::{self, Answered, RepeatedRequests};
 
 /// Size of the database, and time for each request.
 #[derive(Clone, Copy, Debug)]
@@ -74,7 +74,7 @@ pub fn api(setting: &Setting, scale: Scale) -> Result<Report, Fault> {
     let read = served.ask(&get(&agents), scale.seconds)?;
     let list = served.ask(&get(&pages), scale.seconds)?;
     let created = served.ask(
-        &Asked {
+        &RepeatedRequests {
             paths: &["/handoff-analytics/events".to_owned()],
             bearer: None,
             post: Some(HANDOFF),
@@ -131,8 +131,8 @@ pub fn api(setting: &Setting, scale: Scale) -> Result<Report, Fault> {
     Ok(report)
 }
 
-const fn get(paths: &[String]) -> Asked<'_> {
-    Asked {
+const fn get(paths: &[String]) -> RepeatedRequests<'_> {
+    RepeatedRequests {
         paths,
         bearer: None,
         post: None,
@@ -210,8 +210,8 @@ impl Served {
         })
     }
 
-    fn ask(&self, asked: &Asked<'_>, seconds: u64) -> io::Result<Answered> {
-        let asked = Asked {
+    fn ask(&self, asked: &RepeatedRequests<'_>, seconds: u64) -> io::Result<Answered> {
+        let asked = RepeatedRequests {
             bearer: Some(&self.daemon.announcement.api_key),
             ..asked.clone()
         };

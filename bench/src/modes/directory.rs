@@ -75,7 +75,7 @@ pub fn directory(setting: &Setting, size: Size) -> Result<Report, Fault> {
         pin_to(own)?;
     }
 
-    let asked = Asked::new(&daemon);
+    let asked = ProbedAgent::new(&daemon);
     for turn in 0..WARM_UP {
         asked.change(turn)?;
         asked.read()?;
@@ -123,12 +123,12 @@ fn in_seconds(micros: u64) -> f64 {
 }
 
 /// The agent that is read and changed.
-struct Asked<'d> {
+struct ProbedAgent<'d> {
     daemon: &'d Daemon,
     path: String,
 }
 
-impl<'d> Asked<'d> {
+impl<'d> ProbedAgent<'d> {
     fn new(daemon: &'d Daemon) -> Self {
         let path = format!("/phone/{}", daemon.announcement.agent_id);
         Self { daemon, path }

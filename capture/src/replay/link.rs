@@ -22,7 +22,7 @@ const MAX_MESSAGE: usize = 256 * 1024;
 
 /// Path by which messages are sent.
 #[derive(Debug, Default)]
-enum Way {
+enum SendPath {
     #[default]
     None,
     Datagram(SocketAddr),
@@ -34,7 +34,7 @@ enum Way {
 pub(super) struct Link {
     pub(super) local: SocketAddr,
     udp: Option<UdpSocket>,
-    way: Arc<Mutex<Way>>,
+    way: Arc<Mutex<SendPath>>,
     is_over: Arc<AtomicBool>,
 }
 
@@ -47,7 +47,7 @@ impl Drop for Link {
 struct Reader {
     party: Role,
     sender: Sender<Incoming>,
-    way: Arc<Mutex<Way>>,
+    way: Arc<Mutex<SendPath>>,
     is_over: Arc<AtomicBool>,
 }
 
@@ -59,7 +59,7 @@ impl Link {
         party: Role,
         sender: &Sender<Incoming>,
     ) -> io::Result<Self> {
-        let way = Arc::new(Mutex::new(Way::None));
+        let way = Arc::new(Mutex::new(SendPath::None));
         let is_over = Arc::new(AtomicBool::new(false));
         let reader = Reader {
             party,
@@ -78,7 +78,7 @@ impl Link {
             let socket = UdpSocket::bind(any)?;
             socket.connect(target)?;
             let local = socket.local_addr()?;
-            set(&way, Way::Datagram(target));
+            set(&way, SendPath::Datagram(target));
             let reading = socket.try_clone()?;
             std::thread::spawn(move || reader.datagrams(&reading));
 
@@ -93,7 +93,7 @@ impl Link {
         let stream = TcpStream::connect_timeout(&target, CONNECTING)?;
         stream.set_nodelay(true)?;
         let local = stream.local_addr()?;
-        set(&way, Way::Stream(stream.try_clone()?));
+        set(&way, SendPath::Stream(stream.try_clone()?));
         std::thread::spawn(move || reader.stream(stream));
 
         Ok(Self {
@@ -110,7 +110,7 @@ impl Link {
         party: Role,
         sender: &Sender<Incoming>,
     ) -> io::Result<Self> {
-        let way = Arc::new(Mutex::new(Way::None));
+        let way = Arc::new(Mutex::new(SendPath::None));
         let is_over = Arc::new(AtomicBool::new(false));
         let reader = || Reader {
             party,
@@ -141,8 +141,8 @@ impl Link {
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
         match (&mut *way, &self.udp) {
-            (Way::Stream(stream), _) => stream.write_all(octets),
-            (Way::Datagram(peer), Some(socket)) => {
+            (SendPath::Stream(stream), _) => stream.write_all(octets),
+            (SendPath::Datagram(peer), Some(socket)) => {
                 // A connected socket accepts no address.
                 let sent = if socket.peer_addr().is_ok() {
                     socket.send(octets)
@@ -151,7 +151,7 @@ impl Link {
                 };
                 sent.map(drop)
             }
-            (Way::Datagram(_), None) | (Way::None, _) => Err(io::Error::new(
+            (SendPath::Datagram(_), None) | (SendPath::None, _) => Err(io::Error::new(
                 io::ErrorKind::NotConnected,
                 "nobody has called",
             )),
@@ -173,8 +173,8 @@ impl Link {
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
         {
-            Way::Stream(_) => Transport::Tcp,
-            Way::None | Way::Datagram(_) => Transport::Udp,
+            SendPath::Stream(_) => Transport::Tcp,
+            SendPath::None | SendPath::Datagram(_) => Transport::Udp,
         }
     }
 }
@@ -192,7 +192,7 @@ fn once_free<T>(bind: impl Fn() -> io::Result<T>) -> io::Result<T> {
     bind()
 }
 
-fn set(way: &Mutex<Way>, new: Way) {
+fn set(way: &Mutex<SendPath>, new: SendPath) {
     *way.lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner) = new;
 }
@@ -225,7 +225,7 @@ impl Reader {
             }
 
             if listens {
-                set(&self.way, Way::Datagram(peer));
+                set(&self.way, SendPath::Datagram(peer));
             }
 
             if !self.hand_on(buffer[..length].to_vec()) {
@@ -248,7 +248,7 @@ impl Reader {
                 continue;
             };
 
-            set(&self.way, Way::Stream(writer));
+            set(&self.way, SendPath::Stream(writer));
 
             let reader = Self {
                 party: self.party,

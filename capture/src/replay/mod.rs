@@ -28,4 +28,4 @@ pub use options::Options;
 pub use played::{Outcome, Played, Step};
 pub use reach::{ENDED_ON_REQUEST, unplayable};
 pub use session::{captured_on, play, play_over};
-pub use wire::{Gone, Wire};
+pub use wire::{Wire, WireClosed};

@@ -10,7 +10,7 @@ pub const ENDED_ON_REQUEST: &str = "The call was ended on request";
 
 /// Returns the first request of the daemon that no earlier message explains, and its cause.
 pub(super) fn first_beyond(items: &[Item]) -> Option<(usize, &'static str)> {
-    let mut known = Known::default();
+    let mut known = CallSoFar::default();
     items.iter().enumerate().find_map(|(at, item)| {
         let why = known.unexplained(item);
         known.learn(item);
@@ -51,7 +51,7 @@ fn is_ours(id: &str) -> bool {
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct CallSoFar {
     /// Requests for a transfer that were received and not acted on yet: REFER, or INFO with a key.
     asked: u32,
     /// A REFER was sent; a bridge may follow.
@@ -60,7 +60,7 @@ struct Known {
     changes: Vec<(Role, Option<(u32, String)>)>,
 }
 
-impl Known {
+impl CallSoFar {
     fn unexplained(&self, item: &Item) -> Option<&'static str> {
         if item.sends || item.message.status().is_some() {
             return None;

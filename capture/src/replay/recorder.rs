@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use trunkline_sip::moment::Moment;
 
 use super::Incoming;
-use super::wire::{Gone, Wire};
+use super::wire::{Wire, WireClosed};
 use crate::Transport;
 use crate::flow::{Entry, Role};
 
@@ -67,7 +67,7 @@ impl Wire for Recorder<'_> {
         self.wire.send(party, octets)
     }
 
-    fn receive(&mut self, until: Moment) -> Result<Option<Incoming>, Gone> {
+    fn receive(&mut self, until: Moment) -> Result<Option<Incoming>, WireClosed> {
         let received = self.wire.receive(until);
         if let Ok(Some(incoming)) = &received {
             self.record((Role::Us, incoming.party), &incoming.octets);

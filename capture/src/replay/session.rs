@@ -18,7 +18,7 @@ use super::reach::{first_beyond, is_own_call, note};
 use super::recorder::Recorder;
 use super::rewrite::{LiveEndpoint, RewriteMap};
 use super::script::{Item, label, script};
-use super::wire::{Gone, Sockets, Wire};
+use super::wire::{Sockets, Wire, WireClosed};
 use super::{Difference, Options, Outcome, Played, unplayable};
 use crate::Transport;
 use crate::flow::{Call, Role};
@@ -419,7 +419,7 @@ impl<'a> Session<'a> {
         match self.wire.receive(until) {
             Ok(Some(incoming)) => self.handle_message(&incoming),
             Ok(None) => {}
-            Err(Gone) => self.is_over = true,
+            Err(WireClosed) => self.is_over = true,
         }
     }
 

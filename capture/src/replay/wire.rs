@@ -14,7 +14,7 @@ use crate::flow::Role;
 
 /// The wire is closed: nothing can be received any more.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct Gone;
+pub struct WireClosed;
 
 /// Transport of the messages of one call, for all sides.
 pub trait Wire {
@@ -35,7 +35,7 @@ pub trait Wire {
     ///
     /// # Errors
     /// The wire is closed: nothing can be received any more.
-    fn receive(&mut self, until: Moment) -> Result<Option<Incoming>, Gone>;
+    fn receive(&mut self, until: Moment) -> Result<Option<Incoming>, WireClosed>;
 }
 
 /// Sockets towards a running daemon.
@@ -116,12 +116,12 @@ impl Wire for Sockets {
         self.link(party).unwrap_or(&self.caller).send(octets)
     }
 
-    fn receive(&mut self, until: Moment) -> Result<Option<Incoming>, Gone> {
+    fn receive(&mut self, until: Moment) -> Result<Option<Incoming>, WireClosed> {
         let wait = until.since(self.now()).max(Duration::from_millis(1));
         match self.incoming.recv_timeout(wait) {
             Ok(incoming) => Ok(Some(incoming)),
             Err(RecvTimeoutError::Timeout) => Ok(None),
-            Err(RecvTimeoutError::Disconnected) => Err(Gone),
+            Err(RecvTimeoutError::Disconnected) => Err(WireClosed),
         }
     }
 }

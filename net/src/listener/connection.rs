@@ -17,7 +17,7 @@ use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::frame::{Frame, FrameFault, Framer};
 use trunkline_sip::wire::{Framing, lex};
 
-use super::outbox::{Done, Outbox, Refused};
+use super::outbox::{Done, Outbox, OutboxClosed};
 use super::stream::{Received, Sink, StreamSettings};
 
 /// Most octets of one read.
@@ -199,7 +199,7 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send> Connection<S, C> {
                     got = got.max(Progress::KeepAlive);
                     self.outbox
                         .push(b"\r\n")
-                        .map_err(|Refused| Ended::SlowToRead)?;
+                        .map_err(|OutboxClosed| Ended::SlowToRead)?;
                 }
             }
         }

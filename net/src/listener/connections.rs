@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use trunkline_sip::flow::{Flow, Transport, source};
 
-use super::outbox::{Outbox, Refused};
+use super::outbox::{Outbox, OutboxClosed};
 use super::stream::StreamSettings;
 
 pub use super::send_error::SendError;
@@ -93,8 +93,8 @@ impl Connections {
             drop(table);
             match outbox.push(octets) {
                 Ok(()) => return Ok(()),
-                Err(Refused) if !flow.is_connection() => table = self.table(),
-                Err(Refused) => return Err(SendError::Closed),
+                Err(OutboxClosed) if !flow.is_connection() => table = self.table(),
+                Err(OutboxClosed) => return Err(SendError::Closed),
             }
         } else if flow.is_connection() {
             return Err(SendError::Closed);
@@ -103,7 +103,9 @@ impl Connections {
         let required_name = flow.connection;
         let (flow, outbox) = table.open(flow, &self.shared.settings)?;
         drop(table);
-        let pushed = outbox.push(octets).map_err(|Refused| SendError::Closed);
+        let pushed = outbox
+            .push(octets)
+            .map_err(|OutboxClosed| SendError::Closed);
         (self.shared.open)(self, flow, required_name, outbox);
 
         pushed

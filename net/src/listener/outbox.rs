@@ -34,7 +34,7 @@ enum State {
 
 /// Error: the connection is ending, or ends because its peer reads too slowly.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) struct Refused;
+pub(super) struct OutboxClosed;
 
 /// Reason why writing ends.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -62,10 +62,10 @@ impl Outbox {
     }
 
     /// Adds a message. One that doesn't fit ends the connection: a stream can't skip a message.
-    pub(super) fn push(&self, octets: &[u8]) -> Result<(), Refused> {
+    pub(super) fn push(&self, octets: &[u8]) -> Result<(), OutboxClosed> {
         let mut waiting = self.waiting();
         if waiting.state != State::Open {
-            return Err(Refused);
+            return Err(OutboxClosed);
         }
 
         let was_empty = waiting.octets.is_empty();
@@ -83,7 +83,7 @@ impl Outbox {
             self.changed.notify_one();
         }
 
-        if fits { Ok(()) } else { Err(Refused) }
+        if fits { Ok(()) } else { Err(OutboxClosed) }
     }
 
     /// Marks the connection as open.
@@ -173,7 +173,7 @@ mod tests {
         let outbox = Outbox::new(10);
         outbox.push(b"one").unwrap();
         outbox.finish();
-        assert_eq!(outbox.push(b"two"), Err(Refused));
+        assert_eq!(outbox.push(b"two"), Err(OutboxClosed));
         let mut octets = Vec::new();
         outbox.take(&mut octets).await.unwrap();
         assert_eq!(octets, b"one");
@@ -202,9 +202,9 @@ mod tests {
         let mut octets = Vec::new();
         let (taken, pushed) =
             tokio::join!(outbox.take(&mut octets), async { outbox.push(b"sixsix") });
-        assert_eq!((taken, pushed), (Err(Done::Overfull), Err(Refused)));
+        assert_eq!((taken, pushed), (Err(Done::Overfull), Err(OutboxClosed)));
         outbox.finish();
-        assert_eq!(outbox.push(b"x"), Err(Refused), "for good");
+        assert_eq!(outbox.push(b"x"), Err(OutboxClosed), "for good");
         assert_eq!(outbox.take(&mut octets).await, Err(Done::Overfull));
     }
 }

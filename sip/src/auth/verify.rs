@@ -67,7 +67,7 @@ pub fn verify(
     policy: Policy<'_>,
     now: Moment,
 ) -> Verdict {
-    let claim = match Claim::read(credentials, &Asked::of(request), policy) {
+    let claim = match Claim::read(credentials, &CoveredParts::of(request), policy) {
         Ok(claim) => claim,
         Err(part) => return Verdict::Wrong(part),
     };
@@ -83,13 +83,13 @@ pub fn verify(
 }
 
 /// The parts of a request that its credentials cover.
-struct Asked<'a> {
+struct CoveredParts<'a> {
     method: &'a [u8],
     uri: &'a [u8],
     body: &'a [u8],
 }
 
-impl<'a> Asked<'a> {
+impl<'a> CoveredParts<'a> {
     fn of(request: &Message<'a>) -> Self {
         Self {
             method: request.method_token(),
@@ -110,7 +110,7 @@ struct Claim<'a> {
 impl<'a> Claim<'a> {
     fn read(
         credentials: &Credentials<'a>,
-        asked: &Asked<'a>,
+        asked: &CoveredParts<'a>,
         policy: Policy<'_>,
     ) -> Result<Self, Part> {
         let algorithm = Algorithm::read(credentials.algorithm)

@@ -7,9 +7,9 @@ use crate::flow::Flow;
 use crate::moment::Moment;
 use crate::slot::{Branch, LoopKey, Slot, user_of};
 use crate::transaction::client_invite::ClientInvite;
-use crate::transaction::client_other::{ClientOther, Fired, Heard};
+use crate::transaction::client_other::{ClientOther, Fired, ResponseEffect};
 use crate::transaction::io::{Io, Shared};
-use crate::transaction::sketch::Known;
+use crate::transaction::sketch::IdentifyingHeaders;
 use crate::transaction::table::Entry;
 use crate::transaction::timer::{Timer, Tx};
 use crate::wire::compact::LARGEST_DATAGRAM;
@@ -34,7 +34,7 @@ impl Client {
 }
 
 /// Returns the parts by which an INVITE of ours is known when it comes back.
-fn loop_key<'a>(request: &Request<'a>, known: &Known<'a>) -> LoopKey<'a> {
+fn loop_key<'a>(request: &Request<'a>, known: &IdentifyingHeaders<'a>) -> LoopKey<'a> {
     LoopKey {
         user: user_of(request.uri),
         from_tag: known.from_tag.unwrap_or_default(),
@@ -83,7 +83,7 @@ impl Endpoint {
             return Err(TableFull);
         }
 
-        let known = Known::read(request.head);
+        let known = IdentifyingHeaders::read(request.head);
         let slot = self.slot_of(&known);
         let bits = if request.method == Method::Invite {
             let key = loop_key(request, &known);
@@ -172,7 +172,7 @@ impl Endpoint {
 
     /// Sends an ACK that nothing is kept of.
     pub fn ack_stateless(&mut self, flow: Flow, request: &Request<'_>) {
-        let slot = self.slot_of(&Known::read(request.head));
+        let slot = self.slot_of(&IdentifyingHeaders::read(request.head));
         let branch = self.minter.branch(slot, &mut self.entropy);
         self.print_request(flow, request, &branch);
     }
@@ -183,7 +183,7 @@ impl Endpoint {
     }
 
     /// The slot of our tag in From, for answers must come to the shard of the dialog; else that of the Call-ID.
-    fn slot_of(&self, known: &Known<'_>) -> Slot {
+    fn slot_of(&self, known: &IdentifyingHeaders<'_>) -> Slot {
         match known.from_tag.and_then(|tag| self.minter.read_tag(tag)) {
             Some(key) => key.slot,
             None => self.minter.slot_of_call_id(known.call_id),
@@ -303,13 +303,13 @@ impl Endpoint {
             (Client::Invite(_) | Client::Other(_), _) => return self.drop_message(),
         };
         match heard {
-            Heard::New => Received::Response { tx, owner, message },
-            Heard::Last => {
+            ResponseEffect::New => Received::Response { tx, owner, message },
+            ResponseEffect::Last => {
                 self.end_client(tx);
                 Received::Response { tx, owner, message }
             }
-            Heard::Stray => Received::StrayAnswer(message),
-            Heard::Absorbed => {
+            ResponseEffect::Stray => Received::StrayAnswer(message),
+            ResponseEffect::Absorbed => {
                 self.stats.retransmissions_received += 1;
                 Received::Handled
             }

@@ -4,7 +4,7 @@
 use crate::flow::Flow;
 use crate::wire::Message;
 
-use super::client_other::{Fired, Heard};
+use super::client_other::{Fired, ResponseEffect};
 use super::io::Io;
 use super::sketch::InviteSketch;
 use super::timer::Timer;
@@ -86,7 +86,11 @@ impl ClientInvite {
         }
     }
 
-    pub(crate) fn handle_response(&mut self, response: &Message<'_>, io: &mut Io<'_>) -> Heard {
+    pub(crate) fn handle_response(
+        &mut self,
+        response: &Message<'_>,
+        io: &mut Io<'_>,
+    ) -> ResponseEffect {
         match (&mut self.0, response.status()) {
             (
                 State::Calling {
@@ -97,7 +101,7 @@ impl ClientInvite {
                 let (sketch, wanted) = (InviteSketch::of(request), cancel.take());
                 self.proceed(sketch, wanted, io)
             }
-            (State::Proceeding { .. }, ..200) => Heard::New,
+            (State::Proceeding { .. }, ..200) => ResponseEffect::New,
             (State::Calling { request, .. }, 200..300) => {
                 let offered = InviteSketch::of(request).offers();
                 self.accept(offered, io)
@@ -115,12 +119,12 @@ impl ClientInvite {
                 self.complete(&sketch, response, io)
             }
             (State::Accepted { acks, .. }, 200..300) => acknowledge_again(acks, response, io),
-            (State::Completed { .. }, 200..300) => Heard::Stray,
+            (State::Completed { .. }, 200..300) => ResponseEffect::Stray,
             (State::Completed { ack }, 300..) => {
                 io.resend(ack);
-                Heard::Absorbed
+                ResponseEffect::Absorbed
             }
-            (State::Completed { .. } | State::Accepted { .. }, _) => Heard::Absorbed,
+            (State::Completed { .. } | State::Accepted { .. }, _) => ResponseEffect::Absorbed,
         }
     }
 
@@ -129,21 +133,21 @@ impl ClientInvite {
         sketch: InviteSketch,
         cancel: Option<Box<[u8]>>,
         io: &mut Io<'_>,
-    ) -> Heard {
+    ) -> ResponseEffect {
         io.stop();
         let cancel = cancel.map_or(Cancel::NotAsked, |head| send_cancel(&sketch, &head, io));
         self.0 = State::Proceeding { sketch, cancel };
-        Heard::New
+        ResponseEffect::New
     }
 
-    fn accept(&mut self, offered: bool, io: &mut Io<'_>) -> Heard {
+    fn accept(&mut self, offered: bool, io: &mut Io<'_>) -> ResponseEffect {
         io.stop();
         io.limit(Timer::M);
         self.0 = State::Accepted {
             acks: Vec::new(),
             offered,
         };
-        Heard::New
+        ResponseEffect::New
     }
 
     fn complete(
@@ -151,16 +155,16 @@ impl ClientInvite {
         sketch: &InviteSketch,
         response: &Message<'_>,
         io: &mut Io<'_>,
-    ) -> Heard {
+    ) -> ResponseEffect {
         io.stop();
         let reliable = io.is_reliable();
         let ack = io.send(|out| sketch.print_ack(out, response.to()));
         if reliable {
-            return Heard::Last;
+            return ResponseEffect::Last;
         }
         self.0 = State::Completed { ack: ack.into() };
         io.limit(Timer::D);
-        Heard::New
+        ResponseEffect::New
     }
 
     /// Asks for the end of a call that nobody has answered; nothing once it was, or was asked before.
@@ -274,15 +278,15 @@ fn send_cancel(sketch: &InviteSketch, head: &[u8], io: &mut Io<'_>) -> Cancel {
     Cancel::Sent { request, sent: 1 }
 }
 
-fn acknowledge_again(acks: &[Ack], response: &Message<'_>, io: &mut Io<'_>) -> Heard {
+fn acknowledge_again(acks: &[Ack], response: &Message<'_>, io: &mut Io<'_>) -> ResponseEffect {
     match acks
         .iter()
         .find(|ack| Some(&*ack.to_tag) == response.to_tag())
     {
         Some(ack) => {
             io.shared.outbox.repeat(ack.flow, &ack.request);
-            Heard::Absorbed
+            ResponseEffect::Absorbed
         }
-        None => Heard::New,
+        None => ResponseEffect::New,
     }
 }

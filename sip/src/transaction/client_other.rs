@@ -7,7 +7,7 @@ use super::timer::Timer;
 
 /// Effect of a response on a client transaction.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Heard {
+pub(crate) enum ResponseEffect {
     /// A repetition, or nothing that concerns its user.
     Absorbed,
     /// For its user; the transaction goes on.
@@ -69,28 +69,28 @@ impl ClientOther {
         }
     }
 
-    pub(crate) fn handle_response(&mut self, status: u16, io: &mut Io<'_>) -> Heard {
+    pub(crate) fn handle_response(&mut self, status: u16, io: &mut Io<'_>) -> ResponseEffect {
         match (&mut self.state, status) {
-            (State::Completed, _) => Heard::Absorbed,
+            (State::Completed, _) => ResponseEffect::Absorbed,
             (State::Trying { request, .. }, ..200) => {
                 self.state = State::Proceeding {
                     request: std::mem::take(request),
                 };
-                Heard::New
+                ResponseEffect::New
             }
-            (State::Proceeding { .. }, ..200) => Heard::New,
+            (State::Proceeding { .. }, ..200) => ResponseEffect::New,
             (State::Trying { .. } | State::Proceeding { .. }, _) => self.complete(io),
         }
     }
 
-    fn complete(&mut self, io: &mut Io<'_>) -> Heard {
+    fn complete(&mut self, io: &mut Io<'_>) -> ResponseEffect {
         io.stop();
         self.state = State::Completed;
         if io.is_reliable() {
-            return Heard::Last;
+            return ResponseEffect::Last;
         }
         io.limit(Timer::K);
-        Heard::New
+        ResponseEffect::New
     }
 
     pub(crate) fn handle_timeout(&mut self, timer: Timer, io: &mut Io<'_>) -> Fired {

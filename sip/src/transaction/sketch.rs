@@ -189,13 +189,13 @@ impl RequestSketch {
 
 /// Headers by which a request of ours is known, in the header lines that it is to be printed from.
 #[derive(Debug, Default)]
-pub(crate) struct Known<'h> {
+pub(crate) struct IdentifyingHeaders<'h> {
     pub(crate) from_tag: Option<&'h [u8]>,
     pub(crate) call_id: &'h [u8],
     pub(crate) cseq: u32,
 }
 
-impl<'h> Known<'h> {
+impl<'h> IdentifyingHeaders<'h> {
     /// Reads no further than it must: they stand at the beginning.
     pub(crate) fn read(head: &'h [u8]) -> Self {
         let mut known = Self::default();

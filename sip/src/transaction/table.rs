@@ -155,7 +155,7 @@ impl<M> Table<M> {
 
     /// The transactions that use the way `flow` names: the same connection, or on UDP the same peer.
     pub(crate) fn on_flow(&self, flow: &Flow) -> Vec<Handle> {
-        let way = Way::of(flow);
+        let way = FlowKey::of(flow);
         let first = self
             .by_flow
             .find(self.hash_of_way(&way), |&at| self.way(at) == way);
@@ -182,11 +182,11 @@ impl<M> Table<M> {
         }
     }
 
-    fn way(&self, index: u32) -> Way {
-        Way::of(&self.entries[index as usize].flow)
+    fn way(&self, index: u32) -> FlowKey {
+        FlowKey::of(&self.entries[index as usize].flow)
     }
 
-    fn hash_of_way(&self, way: &Way) -> u64 {
+    fn hash_of_way(&self, way: &FlowKey) -> u64 {
         way.hash(&self.minter)
     }
 
@@ -197,7 +197,7 @@ impl<M> Table<M> {
         let entries = &mut self.entries;
         match self
             .by_flow
-            .find_mut(hash, |&at| Way::of(&entries[at as usize].flow) == way)
+            .find_mut(hash, |&at| FlowKey::of(&entries[at as usize].flow) == way)
         {
             Some(first) => {
                 let second = std::mem::replace(first, index);
@@ -210,7 +210,7 @@ impl<M> Table<M> {
                 (entry.previous, entry.next) = (NONE, NONE);
                 let minter = &self.minter;
                 self.by_flow.insert_unique(hash, index, |&at| {
-                    Way::of(&entries[at as usize].flow).hash(minter)
+                    FlowKey::of(&entries[at as usize].flow).hash(minter)
                 });
             }
         }
@@ -243,7 +243,7 @@ fn hash_of(key: u128) -> u64 {
 
 /// The part of a flow that is lost as one.
 #[derive(PartialEq, Eq, Hash)]
-enum Way {
+enum FlowKey {
     Datagram {
         listener: u16,
         peer: SocketAddr,
@@ -256,7 +256,7 @@ enum Way {
     },
 }
 
-impl Way {
+impl FlowKey {
     fn of(flow: &Flow) -> Self {
         let Flow {
             transport,

@@ -86,7 +86,7 @@ impl Tombstone {
 pub(crate) struct Tombstones {
     t4: Ring,
     patience: Ring,
-    by_key: HashTable<Place>,
+    by_key: HashTable<TombstoneIndex>,
     max: usize,
 }
 
@@ -100,7 +100,7 @@ struct Ring {
 }
 
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-struct Place {
+struct TombstoneIndex {
     lasting: Lasting,
     number: u32,
 }
@@ -143,7 +143,7 @@ impl Tombstones {
         ring.queue.push_back(tombstone);
         let (t4, patience) = (&self.t4, &self.patience);
         self.by_key
-            .insert_unique(key as u64, Place { lasting, number }, |place| {
+            .insert_unique(key as u64, TombstoneIndex { lasting, number }, |place| {
                 ring_of(t4, patience, place.lasting).at(place.number).key as u64
             });
         yielded
@@ -188,7 +188,7 @@ impl Tombstones {
     fn take_first(&mut self, lasting: Lasting) -> Option<Tombstone> {
         let number = self.ring(lasting).first;
         let key = self.ring(lasting).queue.front()?.key;
-        let place = Place { lasting, number };
+        let place = TombstoneIndex { lasting, number };
         if let Ok(found) = self.by_key.find_entry(key as u64, |at| *at == place) {
             found.remove();
         }
@@ -213,7 +213,7 @@ impl Tombstones {
         }
     }
 
-    fn at(&self, place: Place) -> &Tombstone {
+    fn at(&self, place: TombstoneIndex) -> &Tombstone {
         self.ring(place.lasting).at(place.number)
     }
 

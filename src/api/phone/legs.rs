@@ -13,7 +13,7 @@ use trunkline_store::Call;
 
 use crate::api::{Api, ApiError};
 use crate::traces::show::masked;
-use crate::traces::{Found, Traces};
+use crate::traces::{FoundMessages, Traces};
 
 /// Time from the call's beginning within which a runtime is called, and within which a leg that replaces another is up.
 const SET_UP_TIME: Duration = Duration::from_secs(120);
@@ -62,7 +62,7 @@ fn legs(traces: &Traces, call: &Call, session_header: &str, now: Moment) -> (Vec
     let call_ids: Vec<&str> = std::iter::once(&*call.caller_call_id)
         .chain(called.iter().map(|(_, id)| &**id))
         .collect();
-    let Found { messages, left_out } = traces.of(&call_ids, from, until);
+    let FoundMessages { messages, left_out } = traces.of(&call_ids, from, until);
     let mut left_out = left_out;
     let mut of_caller = Vec::new();
 
@@ -87,7 +87,7 @@ fn legs(traces: &Traces, call: &Call, session_header: &str, now: Moment) -> (Vec
         let Some(successor) = successor(traces, call, &of_caller) else {
             break;
         };
-        let Found {
+        let FoundMessages {
             messages,
             left_out: more,
         } = traces.of(&[&successor.call_id], successor.from, until);

@@ -349,7 +349,7 @@ impl Search {
 
 /// Transfers of other people's calls that led to the contact or mention it.
 impl Searched for TransferRow {
-    type Place = Uuid;
+    type Position = Uuid;
 
     fn start() -> Uuid {
         Uuid::nil()

@@ -39,7 +39,7 @@ from_row!(EventRow {
 });
 
 impl Searched for HandoffRow {
-    type Place = i64;
+    type Position = i64;
 
     fn start() -> i64 {
         -1
@@ -93,7 +93,7 @@ impl Searched for HandoffRow {
 }
 
 impl Searched for EventRow {
-    type Place = i64;
+    type Position = i64;
 
     fn start() -> i64 {
         -1

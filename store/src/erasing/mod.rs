@@ -19,11 +19,11 @@ use super::column::from_row;
 use super::erasures::OpenErasure;
 use super::error::Error;
 
-struct Known {
+struct CallOfContact {
     call_id: Uuid,
     session_id: Option<Uuid>,
 }
-from_row!(Known {
+from_row!(CallOfContact {
     call_id,
     session_id
 });
@@ -39,7 +39,7 @@ pub async fn erase_rows(
 ) -> Result<RowsErased, Error> {
     let id = erasure.id;
     let sql = "SELECT call_id, session_id FROM erasure_calls WHERE erasure_id = $1";
-    let known: Vec<Known> = store.read(move |tx| tx.all(sql, &[&id])).await?;
+    let known: Vec<CallOfContact> = store.read(move |tx| tx.all(sql, &[&id])).await?;
     let mut search = Arc::new(Search {
         erasure: erasure.clone(),
         calls: known.iter().map(|row| row.call_id).collect(),

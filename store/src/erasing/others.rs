@@ -69,11 +69,11 @@ from_row!(LogInRow {
     at: moment
 });
 
-struct Held {
+struct TextByKind {
     kind: String,
     text: Option<String>,
 }
-from_row!(Held { kind, text });
+from_row!(TextByKind { kind, text });
 
 struct Stored {
     kept: KeptConfiguration,
@@ -84,19 +84,19 @@ from_row!(Stored {
 
 /// Stored answers to requests with the org's keys. If the key or path itself names the contact, the row is deleted.
 impl Searched for AnswerRow {
-    type Place = (Uuid, String, String, String);
+    type Position = (Uuid, String, String, String);
 
-    fn start() -> Self::Place {
+    fn start() -> Self::Position {
         (Uuid::nil(), String::new(), String::new(), String::new())
     }
 
-    fn place(&self) -> Self::Place {
+    fn place(&self) -> Self::Position {
         let (method, path) = (self.method.clone(), self.path.clone());
         (self.credential_id, method, path, self.key.clone())
     }
 
     /// Also unseals the answers.
-    fn read(tx: &mut Tx, search: &Search, after: &Self::Place) -> Result<Vec<Self>, Error> {
+    fn read(tx: &mut Tx, search: &Search, after: &Self::Position) -> Result<Vec<Self>, Error> {
         let (credential, method, path, key) = after;
         let mut rows: Vec<Self> = tx.all(
             "SELECT credential_id, method, path, key, answer FROM idempotency_keys
@@ -180,7 +180,7 @@ impl AnswerRow {
 
 /// Failed log-ins that dialled the contact. Traces are searched for their messages as for those of calls.
 impl Searched for LogInRow {
-    type Place = Uuid;
+    type Position = Uuid;
 
     fn start() -> Uuid {
         Uuid::nil()
@@ -230,7 +230,7 @@ impl Searched for LogInRow {
 
 /// Other contacts lose the number, the address and texts that mention the person; a contact with nothing else is deleted.
 impl Searched for Contact {
-    type Place = Uuid;
+    type Position = Uuid;
 
     fn start() -> Uuid {
         Uuid::nil()
@@ -321,7 +321,7 @@ impl Search {
              UNION ALL SELECT 'agents', handoff_phone_number FROM agents WHERE org_id = $1
              UNION ALL SELECT 'destinations', value FROM destinations WHERE org_id = $1
              UNION ALL SELECT 'outbound_trunks', caller_number FROM outbound_trunks WHERE org_id = $1";
-        let rows: Vec<Held> = tx.all(sql, &[&self.erasure.org_id])?;
+        let rows: Vec<TextByKind> = tx.all(sql, &[&self.erasure.org_id])?;
         let sql = "SELECT kept FROM erasures WHERE id = $1";
         let before: Stored = tx.exactly_one(sql, &[&self.erasure.id])?;
         let subject = &self.erasure.subject;

@@ -39,15 +39,15 @@ pub(super) struct Search {
 /// Rows of a table, which are searched in the order of their positions.
 pub(super) trait Searched: Sized + Send + 'static {
     /// Position of a row in the table's order.
-    type Place: Clone + Send + 'static;
+    type Position: Clone + Send + 'static;
 
     /// Returns the position before the first row.
-    fn start() -> Self::Place;
+    fn start() -> Self::Position;
 
-    fn place(&self) -> Self::Place;
+    fn place(&self) -> Self::Position;
 
     /// Reads the first rows after a position, [`ROWS_AT_ONCE`] at most.
-    fn read(tx: &mut Tx, search: &Search, after: &Self::Place) -> Result<Vec<Self>, Error>;
+    fn read(tx: &mut Tx, search: &Search, after: &Self::Position) -> Result<Vec<Self>, Error>;
 
     /// Returns whether the row mentions the contact.
     fn is_found(&self, search: &Search) -> bool;
