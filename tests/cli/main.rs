@@ -5,6 +5,7 @@ mod explained;
 mod keys;
 mod outset;
 mod paste;
+mod printed;
 mod quickstart;
 mod resources;
 mod setup;
