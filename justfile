@@ -65,6 +65,10 @@ instructions old: build
 soak minutes="60": build
     target/release/trunkline-bench calls --daemon {{daemon}} --rate 500 --talk-ms 20000 --seconds $(({{minutes}} * 60))
 
+# `trunkline trace` in a pseudo-terminal under 100 calls/s: the org's limit untouched, memory flat (sipp)
+trace-soak minutes="10":
+    TRUNKLINE_TRACE_SOAK_S=$(({{minutes}} * 60)) cargo test --release --test cli a_load -- --nocapture
+
 # kill -9 under load, twenty times
 kill-rounds rounds="20":
     TRUNKLINE_KILL_ROUNDS={{rounds}} cargo test --release --test kill -- --nocapture

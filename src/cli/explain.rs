@@ -1,4 +1,4 @@
-//! `trunkline explain CAPTURE`: explains from a capture file why calls were refused, and how to fix it.
+//! `trunkline explain`: explains from a capture file, or for one recorded call, why calls were refused, and how to fix it.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -8,17 +8,21 @@ use std::time::Duration;
 use serde::Serialize;
 use trunkline_capture::import::import;
 use trunkline_model::attempt::Attempt;
+use trunkline_model::invite_facts::InviteFacts;
 use trunkline_model::view::OrgView;
 use trunkline_routing::{Decision, decide};
 use trunkline_sip::moment::Moment;
 use trunkline_store::{
-    Error, InboundTrunk, Recorded, Store, Tx, Wrong, attempts, explained, inbound_trunks, written,
+    Error, InboundTrunk, Recorded, Store, Tx, Wrong, attempts, calls, explained, inbound_trunks,
+    written,
 };
 use uuid::Uuid;
 
 use super::org::OfOrg;
 use super::output::{Output, json, print};
+use super::session::must_exist;
 use super::{Failure, startup};
+use crate::api;
 use crate::config::Config;
 use crate::explain::call::Explanation;
 use crate::explain::captured::CapturedCall;
@@ -31,17 +35,18 @@ const MAX_CALLS: usize = 100;
 /// Maximum difference between the clock of a capture and ours.
 const MAX_SKEW: Duration = Duration::from_secs(24 * 3_600);
 
-/// Explains how the calls of a capture were routed, and how to fix those that were refused.
+/// Explains how the calls of a capture, or one recorded call, were routed, and how to fix those that were refused.
 ///
 /// Reads what `capture import` reads, taken at the PBX or here. A recorded call is explained by its record; any other
 /// by today's directory.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  trunkline explain refused.pcap --org Acme\n  trunkline explain refused.pcap --org Acme --json"
+    after_help = "Examples:\n  trunkline explain refused.pcap --org Acme\n  trunkline explain refused.pcap --org Acme --json\n  trunkline explain 0198c0de-0000-7000-8000-000000000001"
 )]
 pub(super) struct Command {
-    /// The capture.
-    file: PathBuf,
+    /// The capture, or the id of a call.
+    #[arg(value_name = "CAPTURE|CALL_ID")]
+    what: PathBuf,
     #[command(flatten)]
     org: OfOrg,
     #[command(flatten)]
@@ -52,7 +57,8 @@ pub(super) struct Command {
 #[derive(Debug, Serialize)]
 struct ExplainedView {
     sip_call_id: String,
-    request_uri: String,
+    /// `null` for a call that was named by its id.
+    request_uri: Option<String>,
     source: Option<String>,
     /// The final response; `null` if the capture holds none.
     sip_code: Option<u16>,
@@ -63,14 +69,24 @@ struct ExplainedView {
     /// Commands that would fix it.
     #[serde(rename = "mend")]
     fixes: Vec<String>,
+    /// First line of the text.
+    #[serde(skip)]
+    title: String,
 }
 
 impl Command {
     pub(super) async fn run(self, config: &Config) -> Result<(), Failure> {
-        let calls = self.calls(&config.sip.header_prefix)?;
+        let named = self.what.to_str().and_then(|text| api::id_of(text).ok());
+        let calls = match named {
+            Some(_) => Vec::new(),
+            None => self.calls(&config.sip.header_prefix)?,
+        };
+        if named.is_some() {
+            must_exist(config)?;
+        }
         let store = startup::open_store(config).await?;
         let id = self.org.id(&store).await?;
-        let named = self
+        let org_name = self
             .org
             .as_given()
             .map_or_else(|| id.to_string(), str::to_owned);
@@ -90,12 +106,15 @@ impl Command {
         let context = OrgContext {
             store: &store,
             org,
-            name: &named,
+            name: &org_name,
             trunk: trunk.as_ref(),
             realm: &realm,
         };
 
         let mut explained = Vec::new();
+        if let Some(call) = named {
+            explained.push(context.explain_recorded(call).await?);
+        }
         for seen in &calls {
             explained.push(context.explain(seen).await?);
         }
@@ -112,9 +131,9 @@ impl Command {
 
     fn calls(&self, prefix: &str) -> Result<Vec<CapturedCall>, Failure> {
         let wrong = |what: &dyn std::fmt::Display| {
-            Failure::Command(format!("{}: {what}", self.file.display()))
+            Failure::Command(format!("{}: {what}", self.what.display()))
         };
-        let file = File::open(&self.file).map_err(|error| wrong(&error))?;
+        let file = File::open(&self.what).map_err(|error| wrong(&error))?;
         let mut calls = Vec::new();
         import(
             BufReader::with_capacity(256 * 1024, file),
@@ -149,24 +168,22 @@ impl OrgContext<'_> {
     async fn explain(&self, seen: &CapturedCall) -> Result<ExplainedView, Failure> {
         let mut view = ExplainedView {
             sip_call_id: seen.call_id.clone(),
-            request_uri: seen.request_uri.clone(),
+            request_uri: Some(seen.request_uri.clone()),
             source: seen.source.map(|source| source.to_string()),
             sip_code: (seen.status > 0).then_some(seen.status),
             phrase: seen.phrase.clone(),
             call_id: None,
             explanation: Vec::new(),
             fixes: Vec::new(),
+            title: seen_title(seen),
         };
 
         if let Some(recorded) = self.recorded(seen).await? {
             let failures = self.failures(&seen.call_id).await?;
             view.call_id = Some(recorded.id);
-            let org = self.org.routing.id;
-            let attempts = self
-                .store
-                .read(move |tx| attempts::of_call(tx, org, recorded.id))
-                .await?;
-            view.fill_in(recorded, failures, &attempts, self.name);
+            let attempts = self.attempts(recorded.id).await?;
+            let facts = (recorded.decision, recorded.asked, recorded.reason);
+            view.fill_in(facts, failures, &attempts, self.name);
         } else if seen.is_locked_out() {
             self.locked_out(seen, &mut view);
         } else {
@@ -180,6 +197,45 @@ impl OrgContext<'_> {
         }
 
         Ok(view)
+    }
+
+    /// Explains a call by its record alone.
+    async fn explain_recorded(&self, id: Uuid) -> Result<ExplainedView, Failure> {
+        let org = self.org.routing.id;
+        let read =
+            move |tx: &mut Tx| Ok((calls::by_id(tx, org, id)?, explained::of_call(tx, org, id)?));
+        let (call, known) = self.store.read(read).await?;
+        let failures = self.failures(&call.caller_call_id).await?;
+        let attempts = self.attempts(id).await?;
+
+        let code = call
+            .sip_code
+            .map_or_else(String::new, |code| format!(" ({code})"));
+        let status = call.status.as_str().replace('_', " ");
+        let source = known.asked.as_ref().map(|asked| asked.source.to_string());
+        let mut view = ExplainedView {
+            title: format!(
+                "Call {id} from {} to {}: {status}{code}",
+                call.from_number, call.to_number
+            ),
+            sip_call_id: call.caller_call_id,
+            request_uri: None,
+            source,
+            sip_code: call.sip_code,
+            phrase: String::new(),
+            call_id: Some(id),
+            explanation: Vec::new(),
+            fixes: Vec::new(),
+        };
+        let facts = (known.decision, known.asked, call.reason);
+        view.fill_in(facts, failures, &attempts, self.name);
+        Ok(view)
+    }
+
+    async fn attempts(&self, call: Uuid) -> Result<Vec<Attempt>, Failure> {
+        let org = self.org.routing.id;
+        let read = move |tx: &mut Tx| attempts::of_call(tx, org, call);
+        Ok(self.store.read(read).await?)
     }
 
     async fn recorded(&self, seen: &CapturedCall) -> Result<Option<Recorded>, Failure> {
@@ -232,19 +288,29 @@ fn fixes(decision: Option<&Decision>, org: &str) -> Vec<String> {
     near.unwrap_or_default()
 }
 
+fn seen_title(seen: &CapturedCall) -> String {
+    let source = seen.source.map(|source| format!(" from {source}"));
+    let answer = match seen.status {
+        0 => "no final response in the capture".to_owned(),
+        code => format!("{code} {}", seen.phrase),
+    };
+    let source = source.unwrap_or_default();
+    format!("INVITE {}{source}: {answer}", seen.request_uri)
+}
+
 impl ExplainedView {
     fn fill_in(
         &mut self,
-        recorded: Recorded,
+        (decision, asked, reason): (Option<Decision>, Option<InviteFacts>, Option<String>),
         failures: Vec<FailureView>,
         attempts: &[Attempt],
         org: &str,
     ) {
-        self.fixes = fixes(recorded.decision.as_ref(), org);
+        self.fixes = fixes(decision.as_ref(), org);
         let explanation = Explanation::new(
-            recorded.decision,
-            recorded.asked.as_ref(),
-            recorded.reason.as_deref(),
+            decision,
+            asked.as_ref(),
+            reason.as_deref(),
             failures,
             attempts,
         );
@@ -252,18 +318,7 @@ impl ExplainedView {
     }
 
     fn text(&self) -> String {
-        let mut lines = vec![format!(
-            "INVITE {}{}: {}",
-            self.request_uri,
-            self.source
-                .as_ref()
-                .map(|source| format!(" from {source}"))
-                .unwrap_or_default(),
-            match self.sip_code {
-                Some(code) => format!("{code} {}", self.phrase),
-                None => "no final response in the capture".to_owned(),
-            }
-        )];
+        let mut lines = vec![self.title.clone()];
 
         lines.extend(self.explanation.iter().map(|said| format!("  {said}")));
         if !self.fixes.is_empty() {

@@ -15,6 +15,7 @@ mod contexts;
 mod dedicated_networks;
 mod doctor;
 mod event;
+mod event_stream;
 mod explain;
 mod failure;
 mod health;

@@ -89,6 +89,26 @@ enum Transport {
     },
 }
 
+/// A request that brought no answer, or a refusal.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    /// Status of the answer, if there was one.
+    pub(super) status: Option<StatusCode>,
+    /// Pause that the answer asks for.
+    pub(super) retry_after: Option<Duration>,
+    pub(super) failure: Failure,
+}
+
+impl From<Failure> for Refusal {
+    fn from(failure: Failure) -> Self {
+        Self {
+            status: None,
+            retry_after: None,
+            failure,
+        }
+    }
+}
+
 /// Returns the address of the daemon with this configuration: its public URL, or the way to it on this machine.
 fn own_url(config: &Config) -> String {
     let http = &config.http;
@@ -262,27 +282,55 @@ impl Session {
     ) -> Result<Response<Body>, Failure> {
         let mut retries = 0;
         loop {
-            let request = self.request(method, path, accept, body)?;
-            let sent = tokio::time::timeout(TIMEOUT, self.exchange(request));
-            let answer = sent
-                .await
-                .map_err(|_| self.failed(&format!("no answer within {} s", TIMEOUT.as_secs())))?
-                .map_err(|fault| self.failed(&fault))?;
-            if answer.status().is_success() {
-                return Ok(answer);
-            }
+            let refusal = match self.send_once(method, path, accept, body).await {
+                Ok(answer) => return Ok(answer),
+                Err(refusal) => refusal,
+            };
 
-            let pause = answer.headers().get(RETRY_AFTER);
-            let pause: Option<u64> = pause.and_then(|value| value.to_str().ok()?.parse().ok());
-            match pause.filter(|_| answer.status() == StatusCode::TOO_MANY_REQUESTS) {
-                Some(pause) if pause <= MAX_RETRY_AFTER && retries < MAX_RETRIES => {
+            match refusal.retry_after {
+                Some(pause)
+                    if refusal.status == Some(StatusCode::TOO_MANY_REQUESTS)
+                        && pause.as_secs() <= MAX_RETRY_AFTER
+                        && retries < MAX_RETRIES =>
+                {
                     retries += 1;
-                    eprintln!("trunkline: too many requests: trying again in {pause} s");
-                    tokio::time::sleep(Duration::from_secs(pause)).await;
+                    let seconds = pause.as_secs();
+                    eprintln!("trunkline: too many requests: trying again in {seconds} s");
+                    tokio::time::sleep(pause).await;
                 }
-                Some(_) | None => return Err(self.refused(answer).await),
+                Some(_) | None => return Err(refusal.failure),
             }
         }
+    }
+
+    /// Sends a request once.
+    ///
+    /// # Errors
+    /// As [`Session::send`], with the time after which the API says that another try may succeed.
+    pub(super) async fn send_once(
+        &self,
+        method: &Method,
+        path: &str,
+        accept: &'static str,
+        body: Option<&Value>,
+    ) -> Result<Response<Body>, Refusal> {
+        let request = self.request(method, path, accept, body)?;
+        let sent = tokio::time::timeout(TIMEOUT, self.exchange(request));
+        let answer = sent
+            .await
+            .map_err(|_| self.failed(&format!("no answer within {} s", TIMEOUT.as_secs())))?
+            .map_err(|fault| self.failed(&fault))?;
+        if answer.status().is_success() {
+            return Ok(answer);
+        }
+
+        let pause = answer.headers().get(RETRY_AFTER);
+        let pause: Option<u64> = pause.and_then(|value| value.to_str().ok()?.parse().ok());
+        Err(Refusal {
+            status: Some(answer.status()),
+            retry_after: pause.map(Duration::from_secs),
+            failure: self.refused(answer).await,
+        })
     }
 
     fn request(
@@ -384,12 +432,21 @@ impl Session {
         body: Option<&Value>,
     ) -> Result<String, Failure> {
         let answer = self.send(method, path, "application/json", body).await?;
+        let octets = self.read_body(answer).await?;
+        Ok(String::from_utf8_lossy(&octets).into_owned())
+    }
+
+    /// Reads the whole body of an answer.
+    ///
+    /// # Errors
+    /// The connection breaks, or the answer is too long or too slow.
+    pub(super) async fn read_body(&self, answer: Response<Body>) -> Result<Bytes, Failure> {
         let body = Limited::new(answer.into_body(), MAX_ANSWER).collect();
         let body = tokio::time::timeout(TIMEOUT, body)
             .await
             .map_err(|_| self.failed("the answer doesn't end"))?
             .map_err(|fault| self.failed(&fault.to_string()))?;
-        Ok(String::from_utf8_lossy(&body.to_bytes()).into_owned())
+        Ok(body.to_bytes())
     }
 
     /// Returns the answer to a GET as JSON.

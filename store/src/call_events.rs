@@ -1,13 +1,14 @@
 //! Events of calls: recorded from a call's row at each stage of the call. Their JSON is built from the row when it is read.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use trunkline_model::record::Status;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use super::column::{from_row, maybe, moment, written};
+use super::column::{from_row, json, maybe, moment, written};
 use super::event::{Event, EventType, NewEvent, body};
 use super::usage::CallSeconds;
+use super::value::Unreadable;
 
 /// A call's row after some facts were projected; `None` where nothing is known yet.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -16,6 +17,7 @@ pub(super) struct CallRow {
     pub(super) org_id: Uuid,
     pub(super) session_id: Option<Uuid>,
     pub(super) agent_id: Option<Uuid>,
+    pub(super) trunk_id: Option<Uuid>,
     pub(super) contact_id: Option<Uuid>,
     pub(super) direction: Option<String>,
     pub(super) status: String,
@@ -30,6 +32,9 @@ pub(super) struct CallRow {
     pub(super) sip_code: Option<i64>,
     pub(super) reason: Option<String>,
     pub(super) hangup_by: Option<String>,
+    pub(super) caller_call_id: Option<String>,
+    /// `User-Agent` of the caller's INVITE.
+    pub(super) user_agent: Option<String>,
     /// For a call that was closed as lost: its end has been recorded as an event.
     pub(super) lost_told: Option<bool>,
 }
@@ -38,7 +43,8 @@ pub(super) struct CallRow {
 macro_rules! call_columns {
     () => {
         "id, org_id, session_id, agent_id, contact_id, direction, status, from_number, to_number, from_e164, to_e164,
-            started_at, ringing_at, answered_at, ended_at, sip_code, reason, hangup_by, lost_told"
+            started_at, ringing_at, answered_at, ended_at, sip_code, reason, hangup_by, lost_told, trunk_id, caller_call_id,
+            asked AS user_agent"
     };
 }
 pub(super) use call_columns;
@@ -48,6 +54,7 @@ from_row!(CallRow {
     org_id,
     session_id,
     agent_id,
+    trunk_id,
     contact_id,
     direction,
     status,
@@ -62,8 +69,20 @@ from_row!(CallRow {
     sip_code,
     reason,
     hangup_by,
+    caller_call_id,
+    user_agent: user_agent,
     lost_told,
 });
+
+/// Reads the user agent out of the facts of an INVITE.
+fn user_agent(facts: Option<&str>) -> Result<Option<String>, Unreadable> {
+    #[derive(Deserialize)]
+    struct Facts {
+        user_agent: Option<String>,
+    }
+    let facts: Option<Facts> = facts.map(json).transpose()?;
+    Ok(facts.and_then(|facts| facts.user_agent))
+}
 
 /// Stages of a call that the present facts are about.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
@@ -82,24 +101,28 @@ pub(super) enum Form {
     First,
     /// With `duration_seconds` and `answered_seconds`.
     WithSeconds,
+    /// With `trunk_id`, `caller_call_id` and `user_agent` as well.
+    WithPeer,
 }
 
 impl Form {
     /// Form in which events are recorded now.
-    pub(super) const NEWEST: Self = Self::WithSeconds;
+    pub(super) const NEWEST: Self = Self::WithPeer;
 
     /// Returns the name in the event's row, in place of its body.
     pub(super) const fn as_str(self) -> &'static str {
         match self {
             Self::First => "",
             Self::WithSeconds => "seconds",
+            Self::WithPeer => "peer",
         }
     }
 
     pub(super) fn named(name: &str) -> Self {
         match name {
             "" => Self::First,
-            _ => Self::WithSeconds,
+            "seconds" => Self::WithSeconds,
+            _ => Self::WithPeer,
         }
     }
 }
@@ -127,6 +150,17 @@ struct Data<'c> {
     /// Absent in the first form.
     #[serde(flatten)]
     seconds: Option<Seconds>,
+    /// Absent in the forms before.
+    #[serde(flatten)]
+    peer: Option<Peer<'c>>,
+}
+
+/// The way by which the call came or went.
+#[derive(Serialize)]
+struct Peer<'c> {
+    trunk_id: Option<Uuid>,
+    caller_call_id: Option<&'c str>,
+    user_agent: Option<&'c str>,
 }
 
 /// Durations of the call, once it is over.
@@ -235,7 +269,15 @@ impl CallRow {
             hangup_by: self.hangup_by.as_deref().filter(|_| ended),
             seconds: match form {
                 Form::First => None,
-                Form::WithSeconds => Some(self.seconds(ended)),
+                Form::WithSeconds | Form::WithPeer => Some(self.seconds(ended)),
+            },
+            peer: match form {
+                Form::First | Form::WithSeconds => None,
+                Form::WithPeer => Some(Peer {
+                    trunk_id: self.trunk_id,
+                    caller_call_id: self.caller_call_id.as_deref(),
+                    user_agent: self.user_agent.as_deref(),
+                }),
             },
         }
     }

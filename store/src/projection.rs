@@ -162,6 +162,7 @@ impl<'f> MergedFacts<'f> {
             org_id: self.org,
             session_id: started.map(|started| started.session),
             agent_id: started.and_then(|started| started.agent),
+            trunk_id: started.and_then(|started| started.trunk),
             contact_id: self.contact,
             direction: started.map(|started| started.direction.as_str().to_owned()),
             status: self.status().as_str().to_owned(),
@@ -176,6 +177,10 @@ impl<'f> MergedFacts<'f> {
             sip_code: ended.map(|ended| i64::from(ended.sip_code)),
             reason: ended.and_then(|ended| ended.reason.as_deref().map(text)),
             hangup_by: ended.map(|ended| ended.hangup_by.as_str().to_owned()),
+            caller_call_id: started.map(|started| text(&started.caller_call_id)),
+            user_agent: started
+                .and_then(|started| started.asked.as_deref()?.user_agent.as_deref())
+                .map(text),
             lost_told: None,
         }
     }
@@ -207,7 +212,7 @@ impl<'f> MergedFacts<'f> {
             row.sip_code.into(),
             row.reason.as_deref().into(),
             row.hangup_by.as_deref().into(),
-            started.map(|started| text(&started.caller_call_id)).into(),
+            row.caller_call_id.as_deref().into(),
             self.runtime_call_id.map(text).into(),
             self.decision().map(to_json).into(),
             started.and_then(headers).into(),
@@ -221,7 +226,7 @@ impl<'f> MergedFacts<'f> {
             started
                 .and_then(|started| started.asked.as_deref().map(to_json))
                 .into(),
-            started.and_then(|started| started.trunk).into(),
+            row.trunk_id.into(),
         ]
     }
 

@@ -233,6 +233,11 @@ impl House {
         run(self.folder.path(), &self.settings, arguments)
     }
 
+    /// Another program, in the folder and with the settings of this house.
+    pub fn program(&self, name: &str) -> Command {
+        program(name.as_ref(), self.folder.path(), &self.settings)
+    }
+
     /// Runs a command of the command line and returns its output, whatever the exit code.
     pub fn output(&self, arguments: &[&str]) -> Output {
         let mut command = command(self.folder.path(), &self.settings);
@@ -472,7 +477,11 @@ impl Drop for Daemon {
 }
 
 fn command(folder: &Path, settings: &[(&'static str, String)]) -> Command {
-    let mut command = Command::new(trunkline());
+    program(&trunkline(), folder, settings)
+}
+
+fn program(name: &Path, folder: &Path, settings: &[(&'static str, String)]) -> Command {
+    let mut command = Command::new(name);
     let ours = std::env::vars_os()
         .map(|(name, _)| name)
         .filter(|name| name.to_string_lossy().starts_with("TRUNKLINE__"));

@@ -89,6 +89,8 @@ fn a_call_and_a_refused_one_are_told() {
         "hangup_by",
         "duration_seconds",
         "answered_seconds",
+        "trunk_id",
+        "caller_call_id",
     ] {
         assert_eq!(told[3]["data"][field], call[field], "{field}");
     }

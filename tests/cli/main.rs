@@ -9,6 +9,7 @@ mod printed;
 mod quickstart;
 mod resources;
 mod setup;
+mod trace;
 
 /// Returns true if the tool is there. A test that lacks it says so and ends, and fails under CI.
 fn has(tool: &str) -> bool {

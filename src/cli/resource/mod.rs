@@ -1,7 +1,7 @@
 //! Commands made of the API's own document: each verb is an operation, its options are the operation's parameters and
 //! the properties of its body. So the command line takes what the API takes, and says of it what the API says.
 
-mod names;
+pub(super) mod names;
 mod nouns;
 mod operation;
 mod show;

@@ -21,7 +21,11 @@ const NAMES: [&str; 2] = ["name", "url"];
 ///
 /// # Errors
 /// No item, or more than one, is named so.
-pub(super) async fn find(session: &Session, path: &str, given: &str) -> Result<String, Failure> {
+pub(in crate::cli) async fn find(
+    session: &Session,
+    path: &str,
+    given: &str,
+) -> Result<String, Failure> {
     if api::id_of(given).is_ok() {
         return Ok(given.to_owned());
     }
@@ -70,7 +74,7 @@ fn with_part<'i>(items: &'i [Value], given: &str) -> Vec<&'i str> {
 }
 
 /// Reads a list up to `most` items.
-pub(super) async fn newest(
+pub(in crate::cli) async fn newest(
     session: &Session,
     path: &str,
     most: usize,

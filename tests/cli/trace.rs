@@ -1,0 +1,370 @@
+//! `trunkline trace` in a pseudo-terminal, and the same calls without one; `explain` by a call's id.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use trunkline_testkit::daemon::{Daemon, House};
+use trunkline_testkit::http;
+use trunkline_testkit::process::{Deadline, free_range, trunkline};
+use trunkline_testkit::shell::text;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Size of the terminal.
+const ROWS: usize = 24;
+const COLUMNS: usize = 120;
+
+/// What a terminal shows, as far as these tests need it: text, places and clearing; attributes are ignored.
+struct Display {
+    cells: Vec<Vec<char>>,
+    at: (usize, usize),
+    /// Escape sequence that has begun.
+    sequence: Option<String>,
+}
+
+impl Display {
+    fn new() -> Self {
+        Self {
+            cells: vec![vec![' '; COLUMNS]; ROWS],
+            at: (0, 0),
+            sequence: None,
+        }
+    }
+
+    fn write(&mut self, char: char) {
+        if let Some(sequence) = &mut self.sequence {
+            sequence.push(char);
+            if char.is_ascii_alphabetic() {
+                let sequence = self.sequence.take().unwrap_or_default();
+                self.control(&sequence);
+            }
+            return;
+        }
+        match char {
+            '\u{1b}' => self.sequence = Some(String::new()),
+            '\r' => self.at.1 = 0,
+            '\n' => self.at.0 += 1,
+            char => {
+                let (row, column) = self.at;
+                if let Some(cell) = self.cells.get_mut(row).and_then(|row| row.get_mut(column)) {
+                    *cell = char;
+                }
+                self.at.1 += 1;
+            }
+        }
+    }
+
+    fn control(&mut self, sequence: &str) {
+        if let Some(place) = sequence
+            .strip_prefix('[')
+            .and_then(|rest| rest.strip_suffix('H'))
+        {
+            let mut numbers = place.split(';').map(|number| number.parse().unwrap_or(1));
+            let mut next = || numbers.next().unwrap_or(1_usize).saturating_sub(1);
+            self.at = (next(), next());
+        } else if sequence.ends_with('J') {
+            self.cells = vec![vec![' '; COLUMNS]; ROWS];
+        }
+    }
+
+    fn text(&self) -> String {
+        let rows = self.cells.iter().map(|row| row.iter().collect::<String>());
+        rows.collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// A program in a pseudo-terminal of `script`.
+struct Terminal {
+    script: Child,
+    keys: ChildStdin,
+    display: Arc<Mutex<Display>>,
+}
+
+impl Terminal {
+    fn open(mut script: Command, line: &str) -> Self {
+        let line = format!("stty rows {ROWS} cols {COLUMNS}; exec {line}");
+        let mut script = script
+            .args(["-qefc", &line, "/dev/null"])
+            .env("TERM", "xterm")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("script runs");
+        let display = Arc::new(Mutex::new(Display::new()));
+        let (mut output, shown) = (script.stdout.take().expect("a pipe"), Arc::clone(&display));
+        std::thread::spawn(move || {
+            let (mut octets, mut waiting) = ([0; 4096], Vec::new());
+            while let Ok(length @ 1..) = output.read(&mut octets) {
+                waiting.extend_from_slice(&octets[..length]);
+                // A character may come in two parts.
+                let whole = match std::str::from_utf8(&waiting) {
+                    Ok(text) => text.len(),
+                    Err(error) => error.valid_up_to(),
+                };
+                let text: Vec<u8> = waiting.drain(..whole).collect();
+                let mut shown = shown.lock().expect("a lock");
+                for char in String::from_utf8_lossy(&text).chars() {
+                    shown.write(char);
+                }
+            }
+        });
+        Self {
+            keys: script.stdin.take().expect("a pipe"),
+            script,
+            display,
+        }
+    }
+
+    fn screen(&self) -> String {
+        self.display.lock().expect("a lock").text()
+    }
+
+    /// Waits until this is on the screen.
+    fn shows(&self, text: &str) {
+        let seen = Deadline::after(PATIENCE).poll(|| self.screen().contains(text).then_some(()));
+        assert!(seen.is_some(), "{text:?} isn't on\n{}", self.screen());
+    }
+
+    fn press(&mut self, keys: &str) {
+        self.keys.write_all(keys.as_bytes()).expect("a key");
+    }
+
+    fn ends(mut self) {
+        let ended = Deadline::after(PATIENCE).poll(|| self.script.try_wait().expect("a child"));
+        if ended.is_none() {
+            self.script.kill().expect("killed");
+        }
+        assert!(ended.is_some_and(|status| status.success()), "{ended:?}");
+    }
+}
+
+fn sipp(daemon: &Daemon, more: &[&str]) -> Command {
+    let pasted = daemon.house.output(&["trunk", "paste", "sipp"]);
+    let line = String::from_utf8(pasted.stdout).expect("text");
+    let line = format!(
+        "{} -i 127.0.0.1 -nostdin {}",
+        line.trim_end(),
+        more.join(" ")
+    );
+    let mut sipp = daemon.house.program("sh");
+    sipp.args(["-c", &line])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null());
+    sipp
+}
+
+fn calls(daemon: &Daemon) {
+    let placed = sipp(daemon, &["-timeout 20", "-timeout_error"]).status();
+    assert!(placed.is_ok_and(|status| status.success()));
+}
+
+#[test]
+fn calls_are_shown_opened_and_saved_in_a_terminal() {
+    if !crate::has("sipp") || !crate::has("script") {
+        return;
+    }
+    let daemon = House::new().serve();
+    let line = format!("'{}' trace", trunkline().display());
+    let mut terminal = Terminal::open(daemon.house.program("script"), &line);
+    terminal.shows("0 calls");
+    calls(&daemon);
+    terminal.shows("completed");
+
+    let id = text(&daemon.record()["id"]).to_owned();
+    terminal.press("\r");
+    terminal.shows(&format!("call {id}"));
+    terminal.shows("INVITE (SDP)");
+    terminal.shows("is assigned to agent");
+    terminal.press("\r");
+    terminal.shows("m=audio");
+    terminal.press("s\t");
+    terminal.shows(&format!("{id}.flow"));
+    terminal.press("\r");
+    terminal.shows("Saved to");
+    terminal.press("qqq");
+    terminal.ends();
+
+    let flow = daemon.house.folder.path().join(format!("{id}.flow"));
+    let flow = std::fs::read_to_string(flow).expect("the call is saved");
+    assert!(flow.contains("INVITE sip:+12025550123@"), "{flow}");
+}
+
+#[test]
+fn calls_are_printed_saved_and_explained_without_a_terminal() {
+    if !crate::has("sipp") {
+        return;
+    }
+    let daemon = House::new().serve();
+    let mut watcher = daemon.house.program(&trunkline().display().to_string());
+    let mut watcher = watcher
+        .args(["trace", "--json", "--number", "+12025550123"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    let mut lines = BufReader::new(watcher.stdout.take().expect("a pipe")).lines();
+    calls(&daemon);
+    let id = text(&daemon.record()["id"]).to_owned();
+    let printed = lines
+        .by_ref()
+        .map_while(Result::ok)
+        .find(|line| line.contains("completed"));
+    watcher.kill().expect("killed");
+    watcher.wait().expect("it ends");
+    let printed = printed.expect("a line");
+    let printed: Value = serde_json::from_str(&printed).expect("JSON");
+    assert_eq!(
+        (&printed["id"], &printed["sip_code"]),
+        (&id.as_str().into(), &200.into())
+    );
+
+    let house = &daemon.house;
+    let run = |arguments: &[&str]| -> (Option<i32>, String) {
+        let output = house.output(arguments);
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8(said).expect("text"))
+    };
+
+    let trunk = daemon.shown("/phone/sip/inbound-trunk");
+    let call_id = text(&daemon.record()["caller_call_id"]).to_owned();
+    for (filter, count) in [
+        (["--agent", "Echo"], 1),
+        (["--trunk", "inbound"], 1),
+        (["--trunk", text(&trunk["id"])], 1),
+        (["--call-id", &call_id[2..]], 1),
+        (["--call-id", "x@y"], 0),
+        (["--number", "+12025550123"], 1),
+        (["--status", "refused"], 0),
+    ] {
+        let (code, said) = run(&[&["trace", "--once", "--json"] as &[&str], &filter].concat());
+        let lines = said.lines().filter(|line| line.contains(&id)).count();
+        assert_eq!((code, lines), (Some(0), count), "{filter:?}: {said}");
+    }
+
+    let (code, said) = run(&["trace", &id]);
+    assert!(
+        code == Some(0) && said.contains("trunkline <-- caller  INVITE"),
+        "{said}"
+    );
+    for (file, part) in [
+        ("a.flow", "trunkline-flow 1"),
+        ("a.txt", "  * The call names no agent"),
+        ("a.pcap", ""),
+    ] {
+        let (code, said) = run(&["trace", &id, "--save", file]);
+        assert_eq!(code, Some(0), "{file}: {said}");
+        let saved = std::fs::read(house.folder.path().join(file)).expect("a file");
+        assert!(String::from_utf8_lossy(&saved).contains(part), "{file}");
+    }
+    let (code, said) = run(&["trace", &id, "--save", "a.pcap"]);
+    assert!(code == Some(1) && said.contains("exists"), "{said}");
+    let (code, said) = run(&["trace", &id, "--save", "a.doc"]);
+    assert!(
+        code == Some(1) && said.contains(".pcap, .flow or .txt"),
+        "{said}"
+    );
+
+    let (code, said) = run(&["explain", &id]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.starts_with(&format!("Call {id} from ")), "{said}");
+    assert!(
+        said.contains("takes the call: it holds the dialled number"),
+        "{said}"
+    );
+    let explained = house.run(&["explain", &id, "--json"]);
+    assert_eq!(
+        (&explained[0]["call_id"], &explained[0]["sip_code"]),
+        (&id.into(), &200.into())
+    );
+    let (code, said) = run(&["explain", "0198c0de-0000-7000-8000-000000000001"]);
+    assert!(code == Some(1), "{said}");
+}
+
+/// Resident memory of a process in KiB.
+fn resident(process: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let value = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+    value.expect("the process runs")
+}
+
+/// The process that `script` has started.
+fn child_of(script: u32) -> u32 {
+    let found = Deadline::after(PATIENCE).poll(|| {
+        let children = format!("/proc/{script}/task/{script}/children");
+        let children = std::fs::read_to_string(children).unwrap_or_default();
+        children.split_whitespace().next()?.parse().ok()
+    });
+    found.expect("script has started it")
+}
+
+/// Follows a load of 100 calls/s: `TRUNKLINE_TRACE_SOAK_S` seconds, three without it. The org's limit stays whole and the
+/// memory is bounded; over more than three minutes it is flat once the list is full.
+#[test]
+fn a_load_costs_the_org_nothing_and_little_memory() {
+    const LIMIT: u32 = 20;
+    const MOST_KIB: u64 = 96 << 10;
+    const FULL: Duration = Duration::from_secs(120);
+    const GROWTH_KIB: u64 = 4 << 10;
+    if !crate::has("sipp") || !crate::has("script") {
+        return;
+    }
+    let seconds = std::env::var("TRUNKLINE_TRACE_SOAK_S").ok();
+    let seconds: u32 = seconds.map_or(3, |seconds| seconds.parse().expect("seconds"));
+    let rtp = free_range(1_024);
+    let limit = LIMIT.to_string();
+    let daemon = House::new()
+        .set("TRUNKLINE__LIMITS__REQUESTS_PER_MINUTE", &limit)
+        .set(
+            "TRUNKLINE__MEDIA__RTP_PORTS",
+            &format!("{rtp}-{}", rtp + 1_023),
+        )
+        .serve();
+    let line = format!("'{}' trace", trunkline().display());
+    let mut terminal = Terminal::open(daemon.house.program("script"), &line);
+    terminal.shows("0 calls");
+    let tracer = child_of(terminal.script.id());
+
+    // Each call has a caller of its own: many calls of one to one number count as a circle.
+    let scenario = daemon
+        .house
+        .folder
+        .path()
+        .join("data/quickstart-caller.xml");
+    let more = format!("-r 100 -l 400 -m {}", 100 * seconds);
+    let mut load = sipp(&daemon, &["-trace_err", &more]);
+    let text = std::fs::read_to_string(&scenario).expect("the scenario");
+    let text = text.replace("sip:sipp@", "sip:+4930[call_number]@");
+    std::fs::write(&scenario, text.replace("\"2000\"", "\"500\"")).expect("written");
+    let mut load = load.spawn().expect("sipp runs");
+
+    let (began, mut full) = (Deadline::after(FULL), None);
+    while load.try_wait().expect("a child").is_none() {
+        std::thread::sleep(Duration::from_secs(1));
+        let now = resident(tracer);
+        assert!(now < MOST_KIB, "{now} KiB");
+        if full.is_none() && began.is_over() {
+            full = Some(now);
+        }
+    }
+
+    let last = resident(tracer);
+    println!("{seconds} s: {last} KiB at the end, {full:?} when the list was full");
+    if let Some(full) = full.filter(|_| seconds > 180) {
+        assert!(last < full + GROWTH_KIB, "{full} KiB, then {last} KiB");
+    }
+    terminal.shows("completed");
+    for request in 0..LIMIT {
+        let path = "/phone/calls?limit=1";
+        let answer = http::get(daemon.house.http, path, Some(&daemon.house.key));
+        let (status, body) = answer.expect("an answer");
+        assert_eq!(status, 200, "request {request}: {body}");
+        let listed: Value = serde_json::from_str(&body).expect("JSON");
+        assert_eq!(listed["items"][0]["status"], "completed", "{listed}");
+    }
+    terminal.press("q");
+    terminal.ends();
+}
