@@ -1,4 +1,5 @@
-//! Requests that we send (RFC 3261 §8.1, §17.1), CANCEL (§9.1) and the ACK of a 2xx (RFC 3261 §13.2.2.4).
+//! Requests that we send (RFC 3261 §8.1, §17.1), CANCEL (§9.1) and the ACK of a 2xx (RFC 3261 §13.2.2.4). One that is too large for a datagram
+//! is printed in its shortest form (§18.1.1); by which transport it leaves is its sender's to decide.
 
 use std::fmt::Write as _;
 
@@ -12,26 +13,15 @@ use crate::transaction::io::{Io, Shared};
 use crate::transaction::sketch::IdentifyingHeaders;
 use crate::transaction::table::Entry;
 use crate::transaction::timer::{Timer, Tx};
-use crate::wire::compact::LARGEST_DATAGRAM;
+use crate::wire::compact::{LARGEST_DATAGRAM, compact};
 use crate::wire::{HeaderName, Message, Method, print};
 
-use super::{ClientTx, Endpoint, Event, Owner, Received, Request, TableFull};
+use super::machines::Client;
+use super::{ClientTx, Endpoint, Event, LargeRequest, Owner, Received, Request, TableFull};
 
-/// A client transaction of either kind.
-#[derive(Debug)]
-pub(super) enum Client {
-    Invite(ClientInvite),
-    Other(ClientOther),
-}
-
-impl Client {
-    fn is_answered(&self) -> bool {
-        match self {
-            Self::Invite(invite) => invite.is_answered(),
-            Self::Other(other) => other.is_answered(),
-        }
-    }
-}
+/// Octets that the endpoint adds to a request at most, without the method, the URI and what Via says of this host: the rest of the start
+/// line and of Via, and Content-Length.
+const ADDED: usize = 110;
 
 /// Returns the parts by which an INVITE of ours is known when it comes back.
 fn loop_key<'a>(request: &Request<'a>, known: &IdentifyingHeaders<'a>) -> LoopKey<'a> {
@@ -383,6 +373,44 @@ impl Endpoint {
         match entry.machine {
             Client::Invite(_) => self.counts.client_invite -= 1,
             Client::Other(_) => self.counts.client_other -= 1,
+        }
+    }
+
+    /// Takes a peer that was sent a request too large for UDP; each peer comes once.
+    pub fn poll_large_request(&mut self) -> Option<LargeRequest> {
+        self.large.pop_unreported()
+    }
+
+    /// Returns true if a request is too large for a datagram on that flow, even in its shortest form.
+    pub fn is_too_large(&mut self, flow: &Flow, request: &Request<'_>) -> bool {
+        let Request {
+            token,
+            uri,
+            head,
+            body,
+            ..
+        } = *request;
+        let sent_by = self.sent_by.get(usize::from(flow.listener));
+        let given = token.len() + uri.len() + head.len() + body.len();
+        let at_most = given + sent_by.map_or(0, String::len) + ADDED;
+        if flow.transport.is_reliable() || at_most <= LARGEST_DATAGRAM {
+            return false;
+        }
+
+        // All branches are equally long.
+        let branch = self.minter.branch_of(Slot::default(), 0);
+        self.write_via(flow, &branch);
+        let (mut printed, mut shortest) = (Vec::new(), Vec::new());
+        print::request(&mut printed, token, uri, &self.via, head, body);
+        compact(&printed, &mut shortest);
+        shortest.len() > LARGEST_DATAGRAM
+    }
+
+    /// Prints the last request in its shortest form.
+    fn shorten_last(&mut self, flow: &Flow) {
+        let shortest = self.shared.outbox.rewrite_last(compact).len();
+        if shortest > LARGEST_DATAGRAM {
+            self.large.note(flow.peer, shortest);
         }
     }
 }

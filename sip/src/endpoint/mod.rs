@@ -7,6 +7,8 @@
 mod budget;
 mod client;
 mod large;
+mod machines;
+mod merged;
 mod receive;
 mod reply_flow;
 mod server;
@@ -34,9 +36,9 @@ pub use crate::transaction::{Request, Response};
 pub use large::LargeRequest;
 
 use budget::Budget;
-use client::Client;
 use large::Large;
-use server::{Merged, Server};
+use machines::{Client, Server};
+use merged::Merged;
 
 /// Timers and tombstones that one call of [`Endpoint::handle_timeout`] serves at most, so that what it sends stays bounded.
 const TIMEOUTS_PER_TURN: usize = 1024;

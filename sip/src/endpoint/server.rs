@@ -2,11 +2,8 @@
 
 use std::net::SocketAddr;
 
-use hashbrown::HashTable;
-
 use crate::flow::{Flow, Transport};
 use crate::moment::Moment;
-use crate::slot::Slot;
 use crate::transaction::io::{Io, Shared};
 use crate::transaction::key::{self, server_key};
 use crate::transaction::server_invite::{Acked, Expired, ServerInvite};
@@ -20,82 +17,9 @@ use crate::wire::message::RequestKeys;
 use crate::wire::{Message, Method, print};
 
 use super::budget::MOST_FOR_ONE;
+use super::machines::{Machine, Server};
 use super::reply_flow::reply_flow;
 use super::{Endpoint, Event, Owner, Received, Response, ServerTx, TableFull};
-
-/// A server transaction of either kind.
-#[derive(Debug)]
-pub(super) struct Server {
-    /// Under which merged requests meet; 0 for a request inside a dialog.
-    merged: u64,
-    /// That of our tag, if we have to choose one.
-    slot: Slot,
-    /// Address to which a lost connection is opened anew (RFC 3261 §18.2.2).
-    sent_by_port: u16,
-    /// Of the last response.
-    status: u16,
-    tag: ToTag,
-    machine: Machine,
-}
-
-#[derive(Debug)]
-enum Machine {
-    Invite(ServerInvite),
-    Other(ServerOther),
-}
-
-impl Machine {
-    fn wants_tag(&self) -> bool {
-        match self {
-            Self::Invite(invite) => invite.wants_tag(),
-            Self::Other(other) => other.wants_tag(),
-        }
-    }
-}
-
-/// Requests without To-tag by what merged ones have in common (RFC 3261 §8.2.2.2).
-#[derive(Debug, Default)]
-pub(super) struct Merged(HashTable<MergedKey>);
-
-#[derive(Debug)]
-struct MergedKey {
-    merged: u64,
-    /// The lower half of the transaction's key.
-    key: u64,
-}
-
-impl Merged {
-    /// Returns true if a request has come by another path, in another transaction than that of `key`.
-    fn is_elsewhere(&self, merged: u64, key: u128) -> bool {
-        self.0
-            .find(merged, |known| known.merged == merged)
-            .is_some_and(|known| known.key != key as u64)
-    }
-
-    #[cfg(test)]
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    fn insert(&mut self, merged: u64, key: u128) {
-        let known = MergedKey {
-            merged,
-            key: key as u64,
-        };
-        self.0
-            .entry(merged, |known| known.merged == merged, |known| known.merged)
-            .or_insert(known);
-    }
-
-    pub(super) fn remove(&mut self, merged: u64) {
-        if let Ok(known) = self.0.find_entry(merged, |known| known.merged == merged) {
-            known.remove();
-        }
-        if self.0.is_empty() && self.0.capacity() > 1024 {
-            self.0 = HashTable::new();
-        }
-    }
-}
 
 /// An entry's machine and what it works with.
 fn parts<'a>(

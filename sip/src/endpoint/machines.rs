@@ -1,0 +1,55 @@
+//! Transactions as the endpoint's tables hold them: the machine of RFC 3261 §17 that a request needs, and what is kept beside it.
+
+use crate::slot::Slot;
+use crate::transaction::client_invite::ClientInvite;
+use crate::transaction::client_other::ClientOther;
+use crate::transaction::server_invite::ServerInvite;
+use crate::transaction::server_other::ServerOther;
+use crate::transaction::tombstone::ToTag;
+
+/// A client transaction of either kind.
+#[derive(Debug)]
+pub(super) enum Client {
+    Invite(ClientInvite),
+    Other(ClientOther),
+}
+
+impl Client {
+    pub(super) fn is_answered(&self) -> bool {
+        match self {
+            Self::Invite(invite) => invite.is_answered(),
+            Self::Other(other) => other.is_answered(),
+        }
+    }
+}
+
+/// A server transaction of either kind.
+#[derive(Debug)]
+pub(super) struct Server {
+    /// Under which merged requests meet; 0 for a request inside a dialog.
+    pub(super) merged: u64,
+    /// That of our tag, if we have to choose one.
+    pub(super) slot: Slot,
+    /// Address to which a lost connection is opened anew (RFC 3261 §18.2.2).
+    pub(super) sent_by_port: u16,
+    /// Of the last response.
+    pub(super) status: u16,
+    pub(super) tag: ToTag,
+    pub(super) machine: Machine,
+}
+
+/// The machine of a server transaction.
+#[derive(Debug)]
+pub(super) enum Machine {
+    Invite(ServerInvite),
+    Other(ServerOther),
+}
+
+impl Machine {
+    pub(super) fn wants_tag(&self) -> bool {
+        match self {
+            Self::Invite(invite) => invite.wants_tag(),
+            Self::Other(other) => other.wants_tag(),
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Requests that reach us by several paths (RFC 3261 §8.2.2.2): the first is served, the others are answered with 482.
+
+use hashbrown::HashTable;
+
+/// Requests without To-tag by what merged ones have in common (RFC 3261 §8.2.2.2).
+#[derive(Debug, Default)]
+pub(super) struct Merged(HashTable<MergedKey>);
+
+#[derive(Debug)]
+struct MergedKey {
+    merged: u64,
+    /// The lower half of the transaction's key.
+    key: u64,
+}
+
+impl Merged {
+    /// Returns true if a request has come by another path, in another transaction than that of `key`.
+    pub(super) fn is_elsewhere(&self, merged: u64, key: u128) -> bool {
+        self.0
+            .find(merged, |known| known.merged == merged)
+            .is_some_and(|known| known.key != key as u64)
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn insert(&mut self, merged: u64, key: u128) {
+        let known = MergedKey {
+            merged,
+            key: key as u64,
+        };
+        self.0
+            .entry(merged, |known| known.merged == merged, |known| known.merged)
+            .or_insert(known);
+    }
+
+    pub(super) fn remove(&mut self, merged: u64) {
+        if let Ok(known) = self.0.find_entry(merged, |known| known.merged == merged) {
+            known.remove();
+        }
+        if self.0.is_empty() && self.0.capacity() > 1024 {
+            self.0 = HashTable::new();
+        }
+    }
+}
