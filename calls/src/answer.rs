@@ -178,9 +178,6 @@ impl Call {
             crossing_of_answer(prefix).copy(head, answer);
         };
         let runtime_call_id = text::lossy(answer.call_id()).into();
-        let invite = incoming.invite();
-        self.remember_sdp(self.agent_id(), invite.body());
-        self.with_origin(self.agent_id(), sdp_of(invite.body()));
         self.answer_caller(
             cx,
             fork,
@@ -211,7 +208,8 @@ impl Call {
         };
         let contact = cx.contact(&trunk.flow, trunk.is_sips);
         let server = incoming.server();
-        let mut session = incoming.accepted(body);
+        let mut session = incoming.accepted();
+        trunk.remember_sdp(fork, body);
         if self.heard().is_none() {
             self.held.take_offer(sdp_of(invite.body()));
             self.hear(id, invite);
@@ -382,15 +380,10 @@ impl Call {
         self.forget_left(pending.leg);
     }
 
-    /// Keeps the SDP that a leg has of us.
-    pub(crate) fn remember_sdp(&mut self, id: LegId, body: &[u8]) {
-        let Some(leg) = self.legs.get_mut(id) else {
-            return;
-        };
-        if let Some(session) = leg.session_mut() {
-            session.remember_sdp(body);
-        } else if let Some(incoming) = leg.incoming_mut() {
-            incoming.remember_sdp(body);
+    /// Keeps the SDP that the peer of a leg has of us in a dialog.
+    pub(crate) fn remember_sdp(&mut self, id: LegId, fork: u8, body: &[u8]) {
+        if let Some(peer) = self.leg(id) {
+            peer.remember_sdp(fork, body);
         }
     }
 }

@@ -314,14 +314,14 @@ impl Call {
 }
 
 impl Accepted<'_> {
-    /// Makes the session of a leg that was offered `offer`.
-    pub(crate) fn session(&self, cx: &Cx<'_>, offer: Box<[u8]>) -> Session {
+    /// Makes the session of a leg.
+    pub(crate) fn session(&self, cx: &Cx<'_>) -> Session {
         let asked = Some(cx.core.config.session_expires);
-        Session::accepted(SessionTimer::for_uac(self.message, asked), offer)
+        Session::accepted(SessionTimer::for_uac(self.message, asked))
     }
 
-    /// Makes the peer of a leg. Its one dialog has the number 0.
-    pub(crate) fn into_peer(self) -> SipPeer {
+    /// Makes the peer of a leg, which was offered `offer`. Its one dialog has the number 0.
+    pub(crate) fn into_peer(self, offer: Box<[u8]>) -> SipPeer {
         let message = self.message;
         let mut leg = SipPeer::begun(self.flow);
         for ip in self.addresses.as_slice() {
@@ -332,8 +332,8 @@ impl Accepted<'_> {
         leg.abilities.no_refer = lacks_refer(message);
         leg.abilities.pbx = Pbx::of_message(message);
         leg.credentials = self.credentials;
-        let dialog = self.dialog;
-        leg.dialogs.push(ForkDialog { fork: 0, dialog });
+        leg.dialogs
+            .push(ForkDialog::new(0, self.dialog, Some(offer)));
         leg
     }
 }

@@ -121,7 +121,7 @@ impl Call {
             return self.refuse(cx, Reason::BadRequest);
         };
         if let Some(trunk) = self.trunk_mut() {
-            trunk.dialogs.push(ForkDialog { fork: 0, dialog });
+            trunk.dialogs.push(ForkDialog::new(0, dialog, None));
         }
         cx.release_incoming(&incoming);
         let content = |head: &mut Head<'_>, _: &str| head.line("Content-Type", b"application/sdp");
@@ -231,7 +231,7 @@ impl Call {
                 self.caller_moves(message);
                 self.tell_media(cx, audio);
                 self.take_renewal(cx, self.trunk_id(), renewal);
-                self.remember_sdp(self.trunk_id(), &body);
+                self.remember_sdp(self.trunk_id(), 0, &body);
                 let content = |head: &mut Head<'_>| head.line("Content-Type", b"application/sdp");
                 let cseq = message.cseq().number;
                 self.accept_reinvite(cx, self.trunk_id(), (server, cseq), &body, None, content);
@@ -253,7 +253,7 @@ impl Call {
                 self.caller_moves(message);
                 self.tell_media(cx, audio);
                 self.take_renewal(cx, self.trunk_id(), renewal);
-                self.remember_sdp(self.trunk_id(), &body);
+                self.remember_sdp(self.trunk_id(), 0, &body);
                 self.hear_proposed(self.trunk_id());
                 let body = self.with_origin(self.trunk_id(), &body).into_owned();
                 let methods = self.methods(self.trunk_id());

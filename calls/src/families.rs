@@ -67,11 +67,8 @@ pub(super) fn differ(one: &[u8], two: &[u8]) -> bool {
 impl Call {
     /// Whether an offer inside the call moves a peer's media to a family that the other side doesn't have, as its own SDP has it, which this
     /// peer was sent last. One that has both says so there (RFC 6157 §4).
-    pub(super) fn moves_apart(&self, id: LegId, offer: &Message<'_>) -> bool {
-        let theirs = self
-            .legs
-            .session(id)
-            .and_then(|session| session.sdp.as_deref());
+    pub(super) fn moves_apart(&self, id: LegId, fork: u8, offer: &Message<'_>) -> bool {
+        let theirs = self.legs.sip(id).and_then(|peer| peer.told(fork));
         has_sdp(offer) && theirs.is_some_and(|theirs| differ(sdp_of(offer.body()), theirs))
     }
 

@@ -478,11 +478,19 @@ impl Call {
         let status = crossing::in_dialog_refusal(message.status());
         let refreshed = pending.method == Method::Update && status < 300;
         let requester = self.other(pending.leg);
+        // The answer to an offer in a reliable 18x, or the next offer (RFC 3262 §5).
+        if pending.method == Method::Prack
+            && status < 300
+            && let Some(sdp) = &pending.sdp
+        {
+            self.remember_sdp(pending.leg, pending.fork, sdp);
+        }
         if refreshed {
             self.note_refresh(cx, pending, message);
             self.take_renewal(cx, requester, pending.renewal);
             self.move_target(requester, pending);
-            self.remember_sdp(requester, &self.crossing_sdp(message.body()));
+            let body = self.crossing_sdp(message.body());
+            self.remember_sdp(requester, pending.fork, &body);
             self.hear_proposed(requester);
             self.hear(pending.leg, message);
         }

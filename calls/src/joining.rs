@@ -198,9 +198,11 @@ impl Call {
     pub(crate) fn on_runtime_joins(&mut self, cx: &mut Cx<'_>, accepted: Accepted<'_>) {
         let message = accepted.message;
         let sdp: Option<Box<[u8]>> = accepted.sdp().map(Into::into);
+        let heard = self.joining.as_deref().map(|joining| joining.heard.clone());
+        let heard = heard.unwrap_or_default();
         if let Some(leg) = self.agent_mut() {
-            let dialog = accepted.dialog;
-            leg.dialogs.push(ForkDialog { fork: 0, dialog });
+            leg.dialogs
+                .push(ForkDialog::new(0, accepted.dialog, Some(heard.clone())));
             leg.credentials = accepted.credentials;
         }
         let (trunk, agent) = (self.trunk_id(), self.agent_id());
@@ -218,9 +220,6 @@ impl Call {
             org: self.org,
             runtime_call_id: String::from_utf8_lossy(message.call_id()).into(),
         });
-        let heard = self.joining.as_deref().map(|joining| joining.heard.clone());
-        let heard = heard.unwrap_or_default();
-        self.remember_sdp(self.agent_id(), &heard);
         self.with_origin(self.agent_id(), &heard);
         match sdp {
             Some(sdp) => self.join(cx, &sdp),
@@ -322,7 +321,7 @@ impl Call {
     fn acknowledge_offer(&mut self, cx: &mut Cx<'_>, delayed: &Delayed, answer: &[u8]) {
         let content = Some((&b"Content-Type: application/sdp\r\n"[..], answer));
         let (fork, client, cseq) = (delayed.fork, delayed.client, delayed.cseq);
-        self.remember_sdp(self.trunk_id(), answer);
+        self.remember_sdp(self.trunk_id(), fork, answer);
         self.send_ack(cx, self.trunk_id(), fork, client, cseq, content);
         self.held.take_offer(&delayed.offer);
         self.set_heard(delayed.offer.clone());

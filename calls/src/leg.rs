@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 
 use smallvec::SmallVec;
 use trunkline_sip::dialog::Dialog;
+use trunkline_sip::dialog::body::sdp_of;
 use trunkline_sip::dialog::session_timer::SessionTimer;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
@@ -75,6 +76,22 @@ pub(crate) enum Peer {
 pub(crate) struct ForkDialog {
     pub(crate) fork: u8,
     pub(crate) dialog: Dialog,
+    /// The SDP that the peer has of us in it: a refresh may have to repeat it, to a peer that takes no UPDATE (RFC 4028 §7.4).
+    told: Option<Box<[u8]>>,
+}
+
+impl ForkDialog {
+    /// A dialog in which the peer has been told that SDP, if any.
+    pub(crate) const fn new(fork: u8, dialog: Dialog, told: Option<Box<[u8]>>) -> Self {
+        Self { fork, dialog, told }
+    }
+
+    /// Keeps the SDP of a message that goes to the peer.
+    fn remember_sdp(&mut self, body: &[u8]) {
+        if !body.is_empty() {
+            self.told = Some(sdp_of(body).into());
+        }
+    }
 }
 
 /// Abilities that a peer has stated.
@@ -145,6 +162,25 @@ impl SipPeer {
             .iter()
             .find(|held| held.fork == fork)
             .map(|held| &held.dialog)
+    }
+
+    /// Keeps the SDP of a message that goes to the peer in a dialog.
+    pub(crate) fn remember_sdp(&mut self, fork: u8, body: &[u8]) {
+        let mut dialogs = self.dialogs.iter_mut();
+        if let Some(held) = dialogs.find(|held| held.fork == fork) {
+            held.remember_sdp(body);
+        }
+    }
+
+    /// The SDP that the peer has of us in a dialog.
+    pub(crate) fn told(&self, fork: u8) -> Option<&[u8]> {
+        let mut dialogs = self.dialogs.iter();
+        dialogs.find(|held| held.fork == fork)?.told.as_deref()
+    }
+
+    /// The same in the dialog of a leg that is up.
+    pub(crate) fn told_first(&self) -> Option<&[u8]> {
+        self.dialogs.first()?.told.as_deref()
     }
 
     pub(crate) fn fork_of(&self, remote_tag: &[u8]) -> Option<u8> {

@@ -283,8 +283,8 @@ impl Call {
     ) {
         accepted.acknowledge(cx);
         let sdp: Box<[u8]> = accepted.sdp().unwrap_or_default().into();
-        let session = accepted.session(cx, offer);
-        let mut peer = accepted.into_peer();
+        let session = accepted.session(cx);
+        let mut peer = accepted.into_peer(offer);
         peer.heard = Some(sdp.clone()).filter(|sdp| !sdp.is_empty());
         if let Some(local) = self.outbound.as_deref().and_then(|outbound| outbound.media) {
             let sdp_session = self.id.as_u64_pair().1 >> 2;
@@ -367,14 +367,7 @@ impl Call {
         };
         if outbound.contact == ContactState::Pending {
             outbound.contact = ContactState::Known(contact);
-            self.contact = contact;
-            if let Some(contact) = contact {
-                cx.core.fact(Fact::Contact {
-                    call: self.id,
-                    org: self.org,
-                    contact,
-                });
-            }
+            self.note_contact(cx, contact);
         }
         true
     }

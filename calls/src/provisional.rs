@@ -15,13 +15,14 @@ use super::allow::{CALLER, own_lines};
 use super::call::{Call, CallKey, Purpose};
 use super::context::{CallTimer, Cx, TagOwner};
 use super::crossing::Place;
-use super::has_sdp;
 use super::invite_client::Provisional as Heard;
 use super::leg::{ForkDialog, LegState, Peer, SipPeer};
 use super::provisional_relay::{
     Delivery, Held, LatePrack, Provisional, ProvisionalRelay, Repeat, ToCaller,
 };
 use super::refusal::Reason;
+use super::uas_invite::UasInvite;
+use super::{has_sdp, sdp_of};
 
 /// The caller, as answers to its INVITE reach it.
 struct Caller<'a, 'c> {
@@ -148,14 +149,19 @@ impl Call {
         message: &Message<'_>,
     ) {
         let (trunk, agent) = (self.trunk_id(), self.agent_id());
-        let is_incoming = self.incoming().is_some();
-        let Some(peer) = self.legs.sip_mut(agent).filter(|_| is_incoming) else {
+        let Some(invite) = self.incoming().map(UasInvite::invite) else {
             return;
         };
-        if peer.dialog(fork).is_some() {
+        let known = self.agent().and_then(|peer| peer.dialog_ref(fork));
+        if known.is_some() {
             return self.refresh_fork(fork, message);
         }
-        peer.dialogs.push(ForkDialog { fork, dialog });
+        let offer = has_sdp(invite).then(|| Box::from(sdp_of(invite.body())));
+        let Some(peer) = self.legs.sip_mut(agent) else {
+            return;
+        };
+        peer.with_origin(offer.as_deref().unwrap_or_default());
+        peer.dialogs.push(ForkDialog::new(fork, dialog, offer));
         let tag = cx.mint_tag(
             self.slot,
             TagOwner {
@@ -167,7 +173,7 @@ impl Call {
         let incoming = self.incoming();
         let dialog = incoming.and_then(|incoming| incoming.dialog(&tag));
         if let (Some(dialog), Some(trunk)) = (dialog, self.legs.sip_mut(trunk)) {
-            trunk.dialogs.push(ForkDialog { fork, dialog });
+            trunk.dialogs.push(ForkDialog::new(fork, dialog, None));
         }
     }
 

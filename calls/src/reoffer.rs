@@ -97,7 +97,7 @@ impl Call {
             // The destination's own exchange is to come, after which the caller may try again.
             return refuse_for_now(cx, server, 491);
         }
-        if self.moves_apart(id, message) {
+        if self.moves_apart(id, fork, message) {
             self.fail_successor(server);
             let why = Reason::MediaFamilies;
             let lines = |head: &mut Head<'_>| refusal_lines(head, why);
@@ -261,7 +261,7 @@ impl Call {
         let crossing = self.crossing(pending.leg, Place::Response, &prefix);
         let crosses = crossing.body(message);
         let body = &*self.crossing_sdp(&crosses);
-        self.remember_sdp(requester, body);
+        self.remember_sdp(requester, pending.fork, body);
         let more = |head: &mut Head<'_>| crossing.copy(head, message);
         self.accept_reinvite(cx, requester, (server, asked), body, delayed, more);
     }
@@ -309,13 +309,17 @@ impl Call {
         }
     }
 
-    /// A 2xx to a re-INVITE or UPDATE of ours refreshes target and session of its leg.
+    /// A 2xx to a re-INVITE or UPDATE of ours refreshes target and session of its leg. One to anything else says nothing of either
+    /// (RFC 3261 §12.2, RFC 4028 §7.2).
     pub(crate) fn note_refresh(
         &mut self,
         cx: &mut Cx<'_>,
         pending: &Pending,
         message: &Message<'_>,
     ) {
+        if !matches!(pending.method, Method::Invite | Method::Update) {
+            return;
+        }
         let asked = cx.core.config.session_expires;
         let early = self.status() == CallStatus::SettingUp;
         let before = self.legs.session_timer(pending.leg);
@@ -323,6 +327,9 @@ impl Call {
         let peer = self.leg(pending.leg);
         if let Some(dialog) = peer.and_then(|peer| peer.dialog(pending.fork)) {
             dialog.refresh_target(message);
+        }
+        if let Some(sdp) = &pending.sdp {
+            self.remember_sdp(pending.leg, pending.fork, sdp);
         }
         if early {
             return;
@@ -332,9 +339,6 @@ impl Call {
         if let Some(session) = self.legs.session_mut(pending.leg) {
             session.timer =
                 agreed.map(|agreed| before.map_or(agreed, |before| agreed.after(&before)));
-        }
-        if let Some(sdp) = &pending.sdp {
-            self.remember_sdp(pending.leg, sdp);
         }
         self.start_session(cx, pending.leg);
     }
@@ -357,7 +361,7 @@ impl Call {
                 crossing.copy(&mut Head::new(&mut lines), message);
                 let crosses = crossing.body(message);
                 let body = &*self.crossing_sdp(&crosses);
-                self.remember_sdp(self.other(id), body);
+                self.remember_sdp(self.other(id), delayed.fork, body);
                 let content = Some((&lines[..], body));
                 self.send_ack(
                     cx,

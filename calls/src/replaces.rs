@@ -138,12 +138,17 @@ impl Call {
     fn is_changing(&self) -> bool {
         self.is_transferring()
             || self.dialing().is_some()
-            || self.successor().is_some()
+            || self.is_replacing()
             || self.legs.is_full()
             || self.awaited().next().is_some()
             || self.is_joining()
             || self.is_turning()
             || self.pending.iter().any(|pending| pending.offers)
+    }
+
+    /// Whether a new leg is to take the place of another.
+    pub(crate) fn is_replacing(&self) -> bool {
+        self.successor().is_some()
     }
 
     /// The other side is offered the media of the new leg.
@@ -172,7 +177,7 @@ impl Call {
         };
         let mut peer = SipPeer::begun(flow);
         peer.is_sips = secure::wants_sips(message.request_uri(), &dialog);
-        peer.dialogs.push(ForkDialog { fork, dialog });
+        peer.dialogs.push(ForkDialog::new(fork, dialog, None));
         peer.abilities = setup::abilities(message);
         peer.heard = has_sdp(message).then(|| sdp_of(message.body()).into());
         peer.credentials = credentials.map(Box::new);
@@ -201,7 +206,8 @@ impl Call {
                 let id = self.trunk_id();
                 self.tell_media(cx, audio);
                 self.take_renewal(cx, id, renewal);
-                self.remember_sdp(id, &body);
+                let fork = self.fork().unwrap_or_default();
+                self.remember_sdp(id, fork, &body);
                 let content = |head: &mut Head<'_>| head.line("Content-Type", b"application/sdp");
                 let cseq = message.cseq().number;
                 self.accept_reinvite(cx, id, (server, cseq), &body, None, content);

@@ -123,14 +123,15 @@ impl Session {
         let is_due = |at: Option<Moment>| at.is_some_and(|at| at <= now);
         let we_refresh = self.timer.as_ref().is_some_and(SessionTimer::we_refresh);
         if we_refresh && is_due(self.presence.session_due) {
-            return Some(self.refresh(peer.abilities));
+            return Some(self.refresh(peer.abilities, peer.told_first()));
         }
-        is_due(self.presence.silent_at(longest)).then(|| self.question(peer.abilities))
+        is_due(self.presence.silent_at(longest))
+            .then(|| self.question(peer.abilities, peer.told_first()))
     }
 
     /// By what the session is refreshed: as the peer lists, but for what it has just refused.
-    fn refresh(&self, abilities: Abilities) -> Question {
-        let can_repeat = self.sdp.is_some();
+    fn refresh(&self, abilities: Abilities, told: Option<&[u8]>) -> Question {
+        let can_repeat = told.is_some();
         let by_update = abilities.update || !can_repeat;
         match (by_update, self.presence.refused) {
             (true, Some(Question::Update)) if can_repeat => Question::Reinvite,
@@ -140,11 +141,8 @@ impl Session {
     }
 
     /// Chooses the request for a silent peer: one that refreshes comes first; OPTIONS only where both are refused, or a re-INVITE would disturb.
-    fn question(&self, abilities: Abilities) -> Question {
-        let may_reinvite = || {
-            let sdp = self.sdp.as_deref();
-            !self.presence.refuses_reinvite && sdp.is_some_and(is_plain_audio)
-        };
+    fn question(&self, abilities: Abilities, told: Option<&[u8]>) -> Question {
+        let may_reinvite = || !self.presence.refuses_reinvite && told.is_some_and(is_plain_audio);
         match abilities.update {
             true => Question::Update,
             false if may_reinvite() => Question::Reinvite,
@@ -291,9 +289,8 @@ impl Call {
         let Some(fork) = first.map(|held| held.fork) else {
             return;
         };
-        let session = self.legs.session(id);
-        let sdp = session.and_then(|session| session.sdp.clone());
-        let sdp = sdp.unwrap_or_default();
+        let told = self.legs.sip(id).and_then(SipPeer::told_first);
+        let sdp = told.unwrap_or_default().to_vec();
         let (method, offers, body) = match question {
             Question::Update => ((Method::Update, "UPDATE"), false, &b""[..]),
             Question::Reinvite => ((Method::Invite, "INVITE"), true, &*sdp),
@@ -362,6 +359,7 @@ impl Call {
             peer.abilities.update = false;
         }
         let abilities = peer.abilities;
+        let told: Option<Box<[u8]>> = peer.told_first().map(Into::into);
         let Some(session) = self.legs.session_mut(id) else {
             return;
         };
@@ -378,7 +376,7 @@ impl Call {
             false => Question::Update,
         };
         let is_first = session.presence.refused.replace(refused).is_none();
-        if is_first && session.refresh(abilities) != refused {
+        if is_first && session.refresh(abilities, told.as_deref()) != refused {
             // Where the first answer took its time, this is the last chance.
             self.ask(cx, QueuedRequest::Refresh(id), Duration::ZERO, None);
             return self.watch(cx, id);
@@ -501,8 +499,8 @@ mod tests {
             };
             let mut session = Session::default();
             session.presence.refuses_reinvite = refuses_reinvite;
-            session.sdp = sdp.map(|sdp| sdp.as_bytes().into());
-            assert_eq!(session.question(abilities), question, "{case}");
+            let told = sdp.map(str::as_bytes);
+            assert_eq!(session.question(abilities, told), question, "{case}");
         }
     }
 
@@ -541,9 +539,9 @@ mod tests {
                 ..Abilities::default()
             };
             let mut session = Session::default();
-            session.sdp = has_sdp.then(|| b"v=0\r\n"[..].into());
+            let told = has_sdp.then_some(&b"v=0\r\n"[..]);
             session.presence.refused = refused;
-            assert_eq!(session.refresh(abilities), question, "{case}");
+            assert_eq!(session.refresh(abilities, told), question, "{case}");
         }
     }
 }

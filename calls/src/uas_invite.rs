@@ -3,7 +3,6 @@
 
 use trunkline_model::record::Fact;
 use trunkline_sip::dialog::Dialog;
-use trunkline_sip::dialog::body::sdp_of;
 use trunkline_sip::dialog::session_timer::SessionTimer;
 use trunkline_sip::endpoint::ServerTx;
 use trunkline_sip::slot::Tag;
@@ -25,8 +24,6 @@ pub(crate) struct UasInvite {
     new: NewDialog,
     contact: ContactState,
     contact_timer: Option<TimerId>,
-    /// The SDP that the caller has of us by now, where an early UPDATE of its own was answered with it (RFC 3311 §5.2).
-    early_sdp: Option<Box<[u8]>>,
     pub(crate) relay: ProvisionalRelay,
 }
 
@@ -53,7 +50,6 @@ impl UasInvite {
             new,
             contact,
             contact_timer,
-            early_sdp: None,
             relay: ProvisionalRelay::new(invite),
         }
     }
@@ -73,20 +69,11 @@ impl UasInvite {
         self.new.dialog.with_local_tag(tag.as_bytes())
     }
 
-    /// Makes the session that our 200, with this SDP, begins.
-    pub(crate) fn accepted(&self, sdp: &[u8]) -> Session {
+    /// Makes the session that our 200 begins.
+    pub(crate) fn accepted(&self) -> Session {
         let mut session = Session::begun_by(self.server);
         session.timer = self.new.session;
-        session.sdp.clone_from(&self.early_sdp);
-        session.remember_sdp(sdp);
         session
-    }
-
-    /// Keeps the SDP of the answer to an early UPDATE.
-    pub(crate) fn remember_sdp(&mut self, body: &[u8]) {
-        if !body.is_empty() {
-            self.early_sdp = Some(sdp_of(body).into());
-        }
     }
 
     /// The timers that run for it alone.
@@ -131,7 +118,8 @@ impl Call {
         self.begin_runtime(cx);
     }
 
-    fn note_contact(&mut self, cx: &mut Cx<'_>, contact: Option<Uuid>) {
+    /// Records the contact, unless the call is over: nothing comes after its end.
+    pub(crate) fn note_contact(&mut self, cx: &mut Cx<'_>, contact: Option<Uuid>) {
         let (Some(contact), None) = (contact, self.contact) else {
             return;
         };

@@ -1,7 +1,6 @@
 //! States of a leg: what is known of it in each, and nothing else.
 
 use smallvec::SmallVec;
-use trunkline_sip::dialog::body::sdp_of;
 use trunkline_sip::dialog::session_timer::SessionTimer;
 use trunkline_sip::endpoint::{ClientTx, ServerTx};
 use trunkline_sip::wheel::TimerId;
@@ -57,8 +56,6 @@ pub(crate) struct Session {
     pub(crate) due: Option<TimerId>,
     /// Signs that the peer is still there.
     pub(crate) presence: Presence,
-    /// The SDP last sent on this leg, which a refresh of our own may have to repeat.
-    pub(crate) sdp: Option<Box<[u8]>>,
     /// The peer's INVITE that began the leg, until our 2xx to it is acknowledged.
     begun_by: Option<ServerTx>,
     awaited: SmallVec<[AwaitedAck; 1]>,
@@ -88,18 +85,10 @@ pub(crate) struct Delayed {
 
 impl Session {
     /// A leg whose peer has accepted our INVITE.
-    pub(crate) fn accepted(timer: Option<SessionTimer>, sdp: Box<[u8]>) -> Self {
+    pub(crate) fn accepted(timer: Option<SessionTimer>) -> Self {
         Self {
             timer,
-            sdp: Some(sdp),
             ..Self::default()
-        }
-    }
-
-    /// Keeps the SDP of a message that goes to the peer: a refresh may have to repeat it, to a peer that takes no UPDATE (RFC 4028 §7.4).
-    pub(crate) fn remember_sdp(&mut self, body: &[u8]) {
-        if !body.is_empty() {
-            self.sdp = Some(sdp_of(body).into());
         }
     }
 

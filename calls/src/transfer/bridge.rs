@@ -474,8 +474,8 @@ impl Call {
     ) {
         accepted.acknowledge(cx);
         let sdp: Box<[u8]> = accepted.sdp().unwrap_or_default().into();
-        let session = accepted.session(cx, offer);
-        let mut peer = accepted.into_peer();
+        let session = accepted.session(cx);
+        let mut peer = accepted.into_peer(offer);
         let (Some(fork), Some(first)) = (self.fork(), peer.dialogs.first_mut()) else {
             return;
         };

@@ -232,7 +232,8 @@ impl Call {
             return Err(Unable::NotUp);
         }
         let is_busy = |transfer: &Transfer| transfer.is_open() || transfer.wait == Wait::Bye;
-        if self.transfer.as_deref().is_some_and(is_busy) {
+        // Once a new leg has taken the place of one of the two, nobody hears what the old one makes of a REFER (RFC 3891 §3).
+        if self.transfer.as_deref().is_some_and(is_busy) || self.is_replacing() {
             return Err(Unable::UnderWay);
         }
         Ok(())

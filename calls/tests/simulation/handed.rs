@@ -5,7 +5,7 @@ use std::time::Duration;
 use trunkline_model::record::Fact;
 
 use crate::cases::{FALLBACK, RUNTIME, record, refuses, rings, seconds, sent};
-use crate::handover::ReferPlan;
+use crate::handover::{News, ReferPlan};
 use crate::orders::OrderPlan;
 use crate::plan::{Act, Agent, CallPlan, Finish, OnCancel, Plan, Reaction};
 use crate::verdict;
@@ -132,6 +132,28 @@ fn referred() -> Vec<Case> {
             record: "transferred 200 max_duration platform",
             transfer: "bridge completed -",
             sends: &[(CALLER, "REFER", 1), (DESK, "INVITE", 1)],
+        },
+        Case {
+            // What answers OPTIONS agrees on no session interval, and ends none.
+            name: "the PBX is asked by OPTIONS whether it knows the call, and its session is refreshed",
+            agent: Agent::One,
+            asked: Some(NUMBER),
+            differs: |call| {
+                let talk = &mut call.caller.talk;
+                (talk.timers, talk.updates) = (true, false);
+                talk.acts = vec![(seconds(200), Act::HangUp)];
+                talk.refers.news.truncate(1);
+                talk.refers.news[0] = News {
+                    after: seconds(1),
+                    status: 404,
+                    last: true,
+                };
+                call.caller.interval = Some((90, Some("uas")));
+                call.handover.destinations[0].finish = refuses(486);
+            },
+            record: "completed 200 - caller",
+            transfer: "bridge failed 486",
+            sends: &[(CALLER, "OPTIONS", 1), (CALLER, "INVITE", 4)],
         },
         Case {
             name: "the PBX never answers the REFER",
@@ -454,6 +476,37 @@ fn taken_over() -> Vec<Case> {
             sends: &[(CALLER, "BYE", 1), (SUCCESSOR, "SIP/2.0 488", 1)],
         },
         Case {
+            // Once the new leg is there, nobody would hear what became of the old one's REFER.
+            name: "a transfer is asked for while the runtime is asked about the new leg",
+            agent: Agent::One,
+            asked: None,
+            differs: |call| {
+                successor(call);
+                call.attempts[0].talk.reaction = Reaction::Later(seconds(3), 200);
+                call.handover.asked.push((seconds(6), NUMBER));
+            },
+            record: "completed 200 - caller",
+            transfer: "",
+            sends: &[(CALLER, "REFER", 0), (SUCCESSOR, "SIP/2.0 200", 2)],
+        },
+        Case {
+            name: "the runtime refers while it is asked about the new leg",
+            agent: Agent::One,
+            asked: None,
+            differs: |call| {
+                successor(call);
+                call.attempts[0].talk.reaction = Reaction::Later(seconds(3), 200);
+                call.attempts[0].talk.acts = vec![(seconds(5), Act::Refer(NUMBER))];
+            },
+            record: "completed 200 - caller",
+            transfer: "",
+            sends: &[
+                (CALLER, "REFER", 0),
+                (RUNTIME, "SIP/2.0 491", 1),
+                (SUCCESSOR, "SIP/2.0 200", 2),
+            ],
+        },
+        Case {
             name: "the caller hangs up while the runtime is asked about the new leg",
             agent: Agent::One,
             asked: None,
@@ -600,6 +653,58 @@ fn callers_are_handed_over_as_the_pbx_has_it() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+/// The call is over before the look-up of the callee is: what that finds is nobody's.
+#[test]
+fn nothing_is_recorded_after_the_end() {
+    let mut plan = Plan::plain(Agent::AllDead);
+    plan.contact = seconds(5);
+    let mut callee = plan.calls[0].attempts[0].clone();
+    // Until its BYE is given up, the call is kept.
+    callee.talk.acts = vec![(Duration::ZERO, Act::Vanish)];
+    plan.calls[0].order = Some(OrderPlan::plain(callee));
+    let mut world = World::new(plan, false);
+    world.run();
+    assert_eq!(verdict::faults(&world), Vec::<String>::new());
+    assert_eq!(record(&world), "failed 480 runtime_unreachable platform");
+}
+
+/// A refresh repeats what the runtime was told last, however early that was.
+#[test]
+fn a_refresh_repeats_what_an_early_dialog_has_agreed_on() {
+    for (case, offers_late, update_early, told) in [
+        ("the answer in a PRACK", true, None, "caller0-1"),
+        ("the answer to an UPDATE", true, Some(1), "caller0-2"),
+        (
+            "the answer to an UPDATE, behind an offer",
+            false,
+            Some(1),
+            "caller0-2",
+        ),
+    ] {
+        let mut plan = Plan::plain(Agent::One);
+        let call = &mut plan.calls[0];
+        call.caller.offers_late = offers_late;
+        call.caller.talk.acts = vec![(seconds(100), Act::HangUp)];
+        let attempt = &mut call.attempts[0];
+        attempt.rings = vec![rings(100, true, true, 0)];
+        attempt.update_early = update_early.map(seconds);
+        attempt.finish = answers(seconds(3));
+        attempt.agrees_to_timer = true;
+        (attempt.talk.timers, attempt.talk.updates) = (true, false);
+        let mut world = World::new(plan, false).recorded();
+        world.run();
+        assert_eq!(verdict::faults(&world), Vec::<String>::new(), "{case}");
+        let sent = world.sent.as_deref().expect("it is recorded");
+        let is_refresh = |message: &&crate::network::Sent| {
+            let octets = &message.datagram.octets;
+            message.datagram.to.to_string() == RUNTIME && octets.starts_with(b"INVITE sip:runtime")
+        };
+        let refresh = sent.iter().find(is_refresh).expect(case);
+        let refresh = String::from_utf8_lossy(&refresh.datagram.octets);
+        assert!(refresh.contains(told), "{case}: {refresh}");
+    }
 }
 
 /// The caller's INVITE has an SDP and another part. What we build of it ourselves has the SDP alone: the INVITE to the destination,

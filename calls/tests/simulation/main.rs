@@ -43,12 +43,11 @@ use world::World;
 
 /// Calls from the first seed on: enough that everything in [`SURE`] happens.
 const CALLS: usize = 5_000;
-/// Calls from the fresh seed of one run. Few, since a fault that one call in 50,000 meets would fail a run that has nothing to do with it;
-/// `just fuzz` looks for those.
-const FRESH_CALLS: usize = 200;
+/// Calls from the fresh seed of one run: a minute's worth. `just fuzz` looks for what one call in a million meets.
+const FRESH_CALLS: usize = 40_000;
 /// Seeds that found a fault, and the fault. A seed names its run for as long as plans are drawn in the same way: a fault that must never come back is
 /// a case in `cases` as well.
-const FOUND: [(u64, &str); 3] = [
+const FOUND: [(u64, &str); 13] = [
     (
         8546,
         "a BYE of a target that was given up was dropped until the call was up",
@@ -60,6 +59,46 @@ const FOUND: [(u64, &str); 3] = [
     (
         1_353_243_889_500_922_999,
         "the judge wanted a refresh though a BYE for the early dialog had crossed the 2xx",
+    ),
+    (
+        14_154_719_359_382_566_909,
+        "a runtime's REFER was taken while a new leg came, and its outcome was lost with the old one",
+    ),
+    (
+        14_154_719_359_382_605_664,
+        "the same of a transfer that the API had asked for",
+    ),
+    (
+        14_154_719_359_382_571_881,
+        "the judge took a re-INVITE for open whose 100 came after timer B",
+    ),
+    (
+        15_057_111_302_093_114_682,
+        "the judge took a re-INVITE for open 64*T1 after its CANCEL",
+    ),
+    (
+        14_154_719_359_382_597_645,
+        "the contact of an outbound call was recorded after its end",
+    ),
+    (
+        14_154_719_359_382_642_048,
+        "the answer to OPTIONS, which probed the PBX, ended the session timer",
+    ),
+    (
+        683_540_745_588_496_240,
+        "the judge wanted a 200 for a copy of a re-INVITE that came after timer L",
+    ),
+    (
+        683_540_745_588_541_597,
+        "the judge wanted a 200 for a copy of a BYE that came after timer J",
+    ),
+    (
+        13_383_621_513_604_244_288,
+        "the judge took a re-INVITE for open that went over a broken connection",
+    ),
+    (
+        13_383_621_513_604_438_903,
+        "a runtime of the simulation answered two INVITEs under one tag",
     ),
 ];
 /// Failed seeds after which a run stops.

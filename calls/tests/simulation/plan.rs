@@ -145,6 +145,8 @@ pub(crate) struct AttemptPlan {
     pub(crate) agrees_to_timer: bool,
     /// Flaw of its 200; chosen, never drawn.
     pub(crate) flaw: Option<Flaw>,
+    /// UPDATE with an offer in its first early dialog; chosen, never drawn.
+    pub(crate) update_early: Option<Duration>,
     pub(crate) talk: Talk,
 }
 
@@ -399,6 +401,7 @@ impl AttemptPlan {
             second_fork: None,
             agrees_to_timer: false,
             flaw: None,
+            update_early: None,
             talk,
         }
     }
@@ -419,6 +422,7 @@ impl AttemptPlan {
             second_fork: dice.maybe(6, 0, 3_000),
             agrees_to_timer: dice.percent(70),
             flaw: None,
+            update_early: None,
             talk: Talk::draw(dice),
         }
     }

@@ -131,6 +131,9 @@ impl Runtime {
         for (ring, planned) in self.plan.rings.iter().enumerate() {
             hands.step(planned.after, Step::Ring(ring));
         }
+        if let Some(after) = self.plan.update_early {
+            hands.step(after, Step::UpdateEarly);
+        }
         match self.plan.finish {
             Finish::Answer { after, .. } | Finish::Refuse { after, .. } => {
                 hands.step(after, Step::Finish);
@@ -141,10 +144,11 @@ impl Runtime {
 
     fn server_is_old(&self) -> bool {
         let first = self.party.wire.servers.first();
-        first.is_some_and(|server| server.status >= 300)
+        first.is_some_and(|server| server.status >= 200)
     }
 
-    /// The node asks again at the same place, with credentials or for a longer session: it gets another answer then.
+    /// The node asks again at the same place, with credentials, for a longer session or by another connection: it gets another answer then,
+    /// under another tag (RFC 3261 §8.2.6.2).
     fn begin_again(&mut self, invite: &Message<'_>) {
         self.before += 1;
         let refused = matches!(
@@ -214,7 +218,11 @@ impl Runtime {
                 Finish::Never => {}
             },
             Step::FinishFork(fork) => self.finish_again(hands, *fork),
-            Step::Dial | Step::LogIn | Step::Cancel | Step::ByeEarly | Step::UpdateEarly => {}
+            Step::UpdateEarly => {
+                let session = self.session_of(0);
+                self.party.offer_by_update(hands, session);
+            }
+            Step::Dial | Step::LogIn | Step::Cancel | Step::ByeEarly => {}
             Step::Act(_)
             | Step::Answer(..)
             | Step::CancelReinvite(_)

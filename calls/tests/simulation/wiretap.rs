@@ -73,9 +73,6 @@ struct Leg {
     acknowledged: bool,
 }
 
-/// Without an answer an INVITE is taken back after half of this, and given up at its end (RFC 3261 §9.1, §17.1.1.2).
-const GIVEN_UP: Duration = Duration::from_secs(64);
-
 /// A request of the node.
 #[derive(Debug)]
 struct Asked {
@@ -84,7 +81,24 @@ struct Asked {
     sent: u32,
     offers: bool,
     is_final: bool,
-    heard: u32,
+    /// A provisional answer came while the transaction ran.
+    is_heard: bool,
+    /// When the node sent CANCEL behind it.
+    cancelled: Option<Moment>,
+}
+
+impl Asked {
+    /// Whether its transaction can't have ended yet, if no final answer came: an INVITE ends by timer B, unless something is heard, and 64*T1
+    /// after its CANCEL; any other request by timer F (RFC 3261 §9.1, §17.1.1.2, §17.1.2.2).
+    fn is_open(&self, now: Moment) -> bool {
+        let ends = |from: Moment| now.since(from) >= PATIENCE;
+        let has_ended = match (self.is_heard, self.cancelled) {
+            (true, Some(cancelled)) => ends(cancelled),
+            (true, None) => false,
+            (false, _) => ends(self.came),
+        };
+        !self.is_final && !has_ended
+    }
 }
 
 /// A request to the node.
@@ -115,6 +129,17 @@ impl Wiretap {
     pub(crate) fn cut(&mut self) {
         let streams = self.legs.values_mut().filter(|leg| leg.is_stream);
         for asked in streams.flat_map(|leg| leg.asked.values_mut()) {
+            asked.is_final = true;
+        }
+    }
+
+    /// What the node sent went over a connection that is gone: it has failed.
+    pub(crate) fn failed(&mut self, datagram: &Datagram) {
+        let Ok(message) = lex(&datagram.octets, Framing::Datagram) else {
+            return;
+        };
+        let leg = self.legs.get_mut(message.call_id());
+        if let Some(asked) = leg.and_then(|leg| leg.asked.get_mut(&key_of(&message))) {
             asked.is_final = true;
         }
     }
@@ -157,8 +182,10 @@ impl Wiretap {
         if !message.is_request() {
             leg.note_late(&message);
             if let Some(asked) = leg.asked.get_mut(&key) {
+                // What comes after the end of the transaction changes nothing.
+                let counts = message.method() == Method::Invite && asked.is_open(now);
                 asked.is_final |= message.status() >= 200;
-                asked.heard += 1;
+                asked.is_heard |= counts;
             }
             return;
         }
@@ -284,8 +311,16 @@ impl Leg {
             sent: 1,
             offers,
             is_final: false,
-            heard: 0,
+            is_heard: false,
+            cancelled: None,
         };
+        if method == Method::Cancel
+            && let Some(invite) = self
+                .asked
+                .get_mut(&(key.0.clone(), Method::Invite.as_str()))
+        {
+            invite.cancelled.get_or_insert(now);
+        }
         self.asked.insert(key, asked);
         self.check_sequence(message, faults);
         if method == Method::Bye {
@@ -303,14 +338,9 @@ impl Leg {
 
     /// Whether an offer has no answer, and its transaction can't have ended without one.
     fn asks(&self, now: Moment) -> bool {
-        let limit = |asked: &Asked| match asked.heard {
-            // Timer B or F has fired by then (RFC 3261 §17.1.1.2, §17.1.2.2).
-            0 => PATIENCE,
-            _ => GIVEN_UP,
-        };
         self.asked
             .values()
-            .any(|asked| asked.offers && !asked.is_final && now.since(asked.came) < limit(asked))
+            .any(|asked| asked.offers && asked.is_open(now))
     }
 
     fn check_sequence(&mut self, message: &Message<'_>, faults: &mut Vec<String>) {
@@ -372,6 +402,8 @@ impl Leg {
             // What is answered without memory may be answered otherwise the next time.
             Some((401 | 503, _)) if matches!(status, 401 | 503) => {}
             Some((200, _)) if method == Method::Cancel && status == 481 => {}
+            // The transaction is over (timers J and L, RFC 3261 §17.2.2, RFC 6026 §7.1): a late copy is a request to no dialog.
+            Some((_, at)) if status == 481 && now.since(at) >= PATIENCE => {}
             Some((last, _)) if last >= 200 && last != status => {
                 faults.push(format!("{status} to {} after {last}", method.as_str()));
             }
@@ -466,6 +498,32 @@ fn is_own(body: &[u8]) -> bool {
         text.contains("IN IP4 203.0.113.5")
             && (echo || streams().all(|line| line.starts_with("m=audio 0 ")))
     })
+}
+
+#[test]
+fn a_request_is_open_until_its_transaction_ends() {
+    let sent = Moment::from_secs(1_790_000_000);
+    for (case, is_heard, cancelled, open_until) in [
+        ("timer B", false, None, Some(32)),
+        ("heard", true, None, None),
+        ("heard and taken back", true, Some(6), Some(38)),
+        ("taken back in silence", false, Some(6), Some(32)),
+    ] {
+        let asked = Asked {
+            came: sent,
+            octets: Octets::new(),
+            sent: 1,
+            offers: true,
+            is_final: false,
+            is_heard,
+            cancelled: cancelled.map(|after| sent + Duration::from_secs(after)),
+        };
+        let is_open = |after| asked.is_open(sent + Duration::from_secs(after));
+        match open_until {
+            Some(end) => assert!(is_open(end - 1) && !is_open(end), "{case}"),
+            None => assert!(is_open(3_600), "{case}"),
+        }
+    }
 }
 
 fn key_of(message: &Message<'_>) -> Key {

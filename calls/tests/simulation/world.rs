@@ -483,6 +483,7 @@ impl World {
                 .connection
                 .is_some_and(|number| !self.connections.is_open(number));
             if gone || peer == node::address(node::NOBODY) {
+                self.tap.failed(&datagram);
                 self.note(|| format!("{} for nobody", first_line(&datagram.octets)));
                 self.schedule(TICK, Occasion::Lost(peer, datagram.connection));
             } else {
