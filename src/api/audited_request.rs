@@ -11,15 +11,18 @@ use super::idempotency::REPLAYED;
 use super::{Api, client};
 
 /// Words of a path and the kind of object that they lead to; the first match counts.
-const RESOURCES: [(&str, &str); 23] = [
+const RESOURCES: [(&str, &str); 25] = [
+    ("logout", "session"),
+    ("login-links", "login_link"),
+    ("sessions", "session"),
+    ("members", "member"),
+    // A page of the console changes everything else by a request to the API, which has the entry.
+    ("dashboard", ""),
     ("agents", "agent"),
     ("outbound-call", "call"),
     ("calls", "call"),
     ("api-keys", "api_key"),
     ("keys", "api_key"),
-    ("login-links", "login_link"),
-    ("sessions", "session"),
-    ("logout", "session"),
     ("inbound-trunk", "inbound_trunk"),
     ("outbound-trunks", "outbound_trunk"),
     ("transfer-destinations", "destination"),
@@ -38,7 +41,7 @@ const RESOURCES: [(&str, &str); 23] = [
 ];
 
 /// Kinds of objects in entries, including those of commands.
-pub(crate) const KINDS: [&str; 17] = [
+pub(crate) const KINDS: [&str; 18] = [
     "agent",
     "api_key",
     "call",
@@ -49,6 +52,7 @@ pub(crate) const KINDS: [&str; 17] = [
     "inbound_trunk",
     "installation",
     "login_link",
+    "member",
     "number",
     "org",
     "outbound_trunk",

@@ -2,7 +2,8 @@
 //!
 //! The cookie is a credential of the API too, for requests without `Authorization`. A session that may write has every
 //! scope, another one the reading scopes. Browsers send the cookie with any request, so a request that changes
-//! something must come from the dashboard's own pages.
+//! something must come from the dashboard's own pages. `SameSite` is `Lax`, so that a link to a call opens from a message of a colleague;
+//! forms are held to their origin and a token instead.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,8 +27,9 @@ use super::{Api, SCOPES, default_limits};
 
 /// Lifetime of a session.
 pub(super) const LIFETIME: Duration = Duration::from_secs(12 * 3600);
-/// Name of the cookie.
+/// Name of the cookie over plain HTTP, and over HTTPS, where browsers take a cookie of this prefix from no other host (RFC 6265bis §4.1.3.2).
 const NAME: &str = "trunkline_session";
+const SECURE_NAME: &str = "__Host-trunkline_session";
 /// Scopes of a session that may only read.
 const READING: [&str; 3] = ["handoff:read", "phone:read", "calls:read"];
 
@@ -39,8 +41,8 @@ pub(super) fn new_token() -> (String, TokenHash) {
 }
 
 /// Returns true if the session cookie is the credential of the request.
-pub(super) fn is_presented(headers: &HeaderMap) -> bool {
-    !headers.contains_key(AUTHORIZATION) && token(headers).is_some()
+pub(super) fn is_presented(headers: &HeaderMap, api: &Api) -> bool {
+    !headers.contains_key(AUTHORIZATION) && token(headers, name(api)).is_some()
 }
 
 /// Returns the session of the request's cookie; `None` without a cookie, or with another credential beside it.
@@ -51,10 +53,10 @@ pub(super) async fn of(
     parts: &Parts,
     api: &Api,
 ) -> Result<Option<Arc<DashboardSession>>, ApiError> {
-    if !is_presented(&parts.headers) {
+    if !is_presented(&parts.headers, api) {
         return Ok(None);
     }
-    let Some(hash) = token(&parts.headers).map(presented) else {
+    let Some(hash) = token(&parts.headers, name(api)).map(presented) else {
         return Ok(None);
     };
     let now = api.now();
@@ -93,27 +95,41 @@ pub(super) async fn of(
     Ok(Some(session))
 }
 
-/// The token in the request's cookies.
-fn token(headers: &HeaderMap) -> Option<&str> {
+/// Returns true if the session is still open. While the database is away, it counts as open.
+pub(super) async fn is_open(session: &DashboardSession, api: &Api) -> bool {
+    let (hash, now) = (session.hash, api.now());
+    let found = api.read_inline(move |tx| sessions::by_token(tx, hash, now));
+    match found.await {
+        Ok(found) => found.is_some_and(|session| !session.suspended),
+        Err(_) => true,
+    }
+}
+
+fn name(api: &Api) -> &'static str {
+    match api.dashboard_url().starts_with("https://") {
+        true => SECURE_NAME,
+        false => NAME,
+    }
+}
+
+/// The token in the request's cookies, in the one of this name.
+fn token<'h>(headers: &'h HeaderMap, wanted: &str) -> Option<&'h str> {
     let lines = headers.get_all(COOKIE).iter();
     let mut pairs = lines
         .filter_map(|line| line.to_str().ok())
         .flat_map(|line| line.split(';'));
     pairs.find_map(|pair| {
         let (name, value) = pair.trim().split_once('=')?;
-        (name == NAME).then_some(value)
+        (name == wanted).then_some(value)
     })
 }
 
 /// Value of `Set-Cookie` that sets a token, or deletes it.
 pub(super) fn cookie(token: Option<&str>, api: &Api) -> String {
     let (value, age) = token.map_or(("", 0), |token| (token, LIFETIME.as_secs()));
-    let secure = if api.dashboard_url().starts_with("https://") {
-        "; Secure"
-    } else {
-        ""
-    };
-    format!("{NAME}={value}; Path=/; Max-Age={age}; HttpOnly; SameSite=Lax{secure}")
+    let name = name(api);
+    let secure = if name == SECURE_NAME { "; Secure" } else { "" };
+    format!("{name}={value}; Path=/; Max-Age={age}; HttpOnly; SameSite=Lax{secure}")
 }
 
 impl DashboardSession {
@@ -228,7 +244,7 @@ mod tests {
             for line in lines {
                 headers.append(COOKIE, HeaderValue::from_static(line));
             }
-            assert_eq!(token(&headers), found, "{name}");
+            assert_eq!(token(&headers, NAME), found, "{name}");
         }
     }
 }

@@ -52,13 +52,14 @@ mod usage;
 mod webhooks;
 mod widget;
 
-use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::{StatusCode, Uri};
-use axum::response::Response;
+use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
+use axum::{Extension, Router};
 use tower_http::catch_panic::CatchPanicLayer;
 
+use dashboard::Backend;
 use routes::Routes;
 
 pub(crate) use audit::AuditView;
@@ -80,6 +81,11 @@ pub(crate) use widget::{ErasureState, ErasureView, export};
 
 /// Every route.
 fn routes() -> Routes {
+    api_routes().merge(dashboard::router())
+}
+
+/// Routes without those of the console.
+fn api_routes() -> Routes {
     Routes::new()
         .route("/openapi.json", get(document::show))
         .route("/docs", get(document::docs))
@@ -93,7 +99,6 @@ fn routes() -> Routes {
         .nest("/phone", phone::router())
         .nest("/webhooks", webhooks::router())
         .nest("/widget", widget::router())
-        .merge(dashboard::router())
 }
 
 /// Every path, its parameters in braces.
@@ -103,12 +108,18 @@ pub fn paths() -> Vec<String> {
 
 /// Makes the API as a service.
 pub fn router(api: Api) -> Router {
-    served(routes(), api)
+    with_console(routes(), api)
 }
 
 /// Makes the API with the operator's routes beside the others. Requests need an [`Operator`] among their extensions, or a key.
 pub(crate) fn operator_router(api: Api) -> Router {
-    served(routes().merge(control::routes()), api)
+    with_console(routes().merge(control::routes()), api)
+}
+
+/// Serves routes among which are those of the console, whose pages ask the API's.
+fn with_console(routes: Routes, api: Api) -> Router {
+    let backend = Backend::new(served(api_routes(), api.clone()));
+    served(routes, api).layer(Extension(backend))
 }
 
 fn served(routes: Routes, api: Api) -> Router {
@@ -137,8 +148,9 @@ fn health_router(api: Api) -> Router {
         .with_state(api)
 }
 
-async fn unknown_path() -> ApiError {
-    ApiError::NotFound("There is no such path".to_owned())
+async fn unknown_path(uri: Uri) -> Response {
+    let page = dashboard::unknown(uri.path());
+    page.unwrap_or_else(|| ApiError::NotFound("There is no such path".to_owned()).into_response())
 }
 
 async fn unknown_method(uri: Uri) -> Response {
@@ -152,5 +164,5 @@ async fn unknown_method(uri: Uri) -> Response {
 
 /// Answers a request whose handler panicked. The panic hook printed the panic; `request` makes the body.
 fn panicked() -> Response {
-    axum::response::IntoResponse::into_response(StatusCode::INTERNAL_SERVER_ERROR)
+    StatusCode::INTERNAL_SERVER_ERROR.into_response()
 }

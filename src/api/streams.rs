@@ -121,6 +121,11 @@ impl Streams {
         })
     }
 
+    /// Takes a place for the console, which follows an org once for all of its open pages, beside those that the org may have.
+    pub(super) fn enter_console(&self, org: Uuid) -> Result<StreamPermit, Full> {
+        self.enter_operator(org, usize::MAX)
+    }
+
     /// Ends every stream and refuses new ones.
     pub(super) fn end(&self) {
         let mut open = self.open();

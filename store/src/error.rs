@@ -276,6 +276,8 @@ pub enum Kind {
     Call,
     /// Contact.
     Contact,
+    /// Member of an org.
+    Member,
     /// Role of an org's members.
     Role,
     /// A call's session.
@@ -309,6 +311,7 @@ impl Kind {
             | Self::TiedPeer
             | Self::Call
             | Self::Contact
+            | Self::Member
             | Self::Role
             | Self::Session
             | Self::DashboardSession
@@ -334,6 +337,7 @@ impl std::fmt::Display for Kind {
             Self::TiedPeer => "tied peer",
             Self::Call => "call",
             Self::Contact => "contact",
+            Self::Member => "member",
             Self::Role => "role",
             Self::Webhook => "webhook",
             Self::Delivery => "delivery",

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
+use super::change::Change;
 use super::column::{from_row, moment, named};
 use super::error::{Error, Kind, Wrong};
 use super::page::{List, Narrow, Page, Position};
@@ -84,6 +85,65 @@ pub fn roles(
         at: row.created_at,
         id: row.id,
     })
+}
+
+/// A person who may log in to the org's console.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Member {
+    /// The account.
+    pub id: Uuid,
+    /// E-mail address.
+    pub email: String,
+    /// Name.
+    pub name: String,
+    /// One of the roles may change things.
+    pub writes: bool,
+    /// Time from which the person has been a member.
+    pub created_at: Moment,
+}
+from_row!(Member {
+    id,
+    email,
+    name,
+    writes,
+    created_at: moment
+});
+
+/// Returns the org's members, oldest first; at most `limit`.
+///
+/// # Errors
+/// [`Broke`](super::Broke): the database fails.
+pub fn members(tx: &mut Tx, org: Uuid, limit: u32) -> Result<Vec<Member>, Error> {
+    tx.all(
+        "SELECT users.id AS id, email, users.name AS name,
+             EXISTS (SELECT 1 FROM membership_roles JOIN roles ON roles.id = role_id
+                 WHERE membership_roles.org_id = memberships.org_id AND membership_roles.user_id = users.id AND access = 'write') AS writes,
+             memberships.created_at AS created_at
+         FROM memberships JOIN users ON users.id = memberships.user_id WHERE memberships.org_id = $1
+         ORDER BY memberships.created_at, users.id LIMIT $2",
+        &[&org, &i64::from(limit)],
+    )
+}
+
+/// Ends a membership, with the person's sessions and links in the org. The account stays.
+///
+/// # Errors
+/// [`Wrong::Absent`] if the account is no member.
+pub fn remove(tx: &mut Tx, org: Uuid, user: Uuid, now: Moment) -> Result<(), Error> {
+    lock_org(tx, org)?;
+    for sql in [
+        "DELETE FROM dashboard_sessions WHERE org_id = $1 AND user_id = $2",
+        "DELETE FROM login_links WHERE org_id = $1 AND user_id = $2",
+        "DELETE FROM membership_roles WHERE org_id = $1 AND user_id = $2",
+    ] {
+        tx.run(sql, &[&org, &user])?;
+    }
+    let sql = "DELETE FROM memberships WHERE org_id = $1 AND user_id = $2";
+    if tx.run(sql, &[&org, &user])? == 0 {
+        return Err(Wrong::Absent(Kind::Member).into());
+    }
+    tx.changed(Change::Session(org), now);
+    Ok(())
 }
 
 /// Stores a link that logs a person into the org; creates account and membership if necessary.

@@ -217,12 +217,15 @@ impl Home {
             .project(&[started(org_id, agent, call, session)])
             .await;
         let session_of_page = session_in(house, &partner, org_id).await;
+        let member = member_in(house, &partner, org_id, &session_of_page).await;
         let listed = house
             .get(&format!("/partner/v1/orgs/{org}/sessions"), &partner.key)
             .await;
         let dashboard_session = id_of(&listed.with(200)["items"][0]);
         let ids = BTreeMap::from([
             ("sessionId", dashboard_session),
+            ("member_id", member),
+            ("asset", "console.css".to_owned()),
             ("agent_id", agent.to_string()),
             ("number_id", verified.id.to_string()),
             ("phoneNumberId", verified.id.to_string()),
@@ -288,6 +291,16 @@ async fn session_in(house: &House, partner: &Reseller, org: Uuid) -> Asker {
     let cookie = log_in(house, &link).await;
     let page = visit(house, &format!("/dashboard/{org}"), &cookie).await;
     Asker::cookie(&cookie, form_token(&page))
+}
+
+/// Another member of the org, by the page that removes one.
+async fn member_in(house: &House, partner: &Reseller, org: Uuid, session: &Asker) -> String {
+    link(house, partner, org, "cy@example.org").await;
+    let cookie = &session.header.as_ref().expect("a cookie").1;
+    let page = visit(house, &format!("/dashboard/{org}/members"), cookie).await;
+    let (before, _) = page.text.split_once("/remove").expect("a button");
+    let (_, id) = before.rsplit_once('/').expect("a path");
+    id.to_owned()
 }
 
 async fn made(house: &House, path: &str, token: &str, body: Value) -> Value {

@@ -319,7 +319,7 @@ impl House {
             true => Bytes::new(),
             false => body.collect().await.expect("a whole body").to_bytes(),
         };
-        let text = String::from_utf8(octets.to_vec()).expect("text");
+        let text = String::from_utf8_lossy(&octets).into_owned();
         Answer {
             status: parts.status.as_u16(),
             headers: parts.headers,

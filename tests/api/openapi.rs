@@ -14,19 +14,11 @@ use crate::house::House;
 /// The snapshot, beside the other fixtures.
 const SNAPSHOT: &str = "fixtures/openapi.json";
 
-/// Routes that the document leaves out: pages for people.
-const UNDESCRIBED: [&str; 10] = [
-    "get /",
-    "get /partner-login",
-    "post /partner-login",
-    "get /dashboard",
-    "post /dashboard/logout",
-    "get /dashboard/style.css",
-    "get /dashboard/{org_id}",
-    "get /dashboard/{org_id}/calls/{call_id}",
-    "post /dashboard/{org_id}/keys",
-    "post /dashboard/{org_id}/keys/{api_key_id}/revoke",
-];
+/// Returns whether the document leaves the operation out: pages for people.
+fn is_page(operation: &str) -> bool {
+    let (_, path) = operation.split_once(' ').expect("a path");
+    ["/", "/partner-login", "/dashboard"].contains(&path) || path.starts_with("/dashboard/")
+}
 
 /// The methods of a path, as the router tells them to whoever asks with an unknown one.
 pub(crate) async fn methods(house: &House, path: &str) -> Vec<String> {
@@ -77,9 +69,7 @@ fn document() -> Value {
 async fn every_route_is_described_and_nothing_else() {
     let house = House::new().await;
     let mut routes = operations(&house).await;
-    for operation in UNDESCRIBED {
-        assert!(routes.remove(operation), "{operation} is no route");
-    }
+    routes.retain(|operation| !is_page(operation));
     let described = described(&document());
     let missing: Vec<_> = routes.difference(&described).collect();
     let invented: Vec<_> = described.difference(&routes).collect();

@@ -162,7 +162,7 @@ async fn nobody_reaches_what_is_anothers() {
                 Asker::bearer("x"),
                 Asker::bearer("tls_00000000000000000000000000000000"),
                 Asker::cookie(
-                    &format!("trunkline_session={}", "A".repeat(43)),
+                    &format!("__Host-trunkline_session={}", "A".repeat(43)),
                     String::new(),
                 ),
             ] {

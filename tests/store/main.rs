@@ -13,6 +13,7 @@ mod agents;
 mod audit;
 mod bed;
 mod call_ends;
+mod call_figures;
 mod call_seconds;
 mod contacts;
 mod deleted_orgs;

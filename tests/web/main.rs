@@ -1,6 +1,7 @@
 //! The built daemon as a web server: HTTPS, clients that take their time, and the dashboard in a browser.
 
 mod browser;
+mod console;
 mod https;
 mod patience;
 mod webdriver;

@@ -184,6 +184,27 @@ impl Browser {
         );
     }
 
+    /// A command of Chromium's own protocol.
+    fn chromium(&self, command: &str, parameters: &Value) {
+        let body = json!({"cmd": command, "params": parameters});
+        self.command("POST", "/goog/cdp/execute", &body);
+    }
+
+    /// Shows pages as on a screen of this size, with light or dark colours.
+    pub(crate) fn show_on(&self, [width, height]: [u32; 2], colours: &str) {
+        let size =
+            json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
+        self.chromium("Emulation.setDeviceMetricsOverride", &size);
+        let media = json!({"features": [{"name": "prefers-color-scheme", "value": colours}]});
+        self.chromium("Emulation.setEmulatedMedia", &media);
+    }
+
+    /// Waits until it reads something else.
+    pub(crate) fn changes_to(&self, selector: &str, wanted: impl Fn(&str) -> bool) -> String {
+        let shown = self.once(selector, wanted);
+        shown.unwrap_or_else(|| panic!("{selector} reads {:?}", self.text(selector)))
+    }
+
     /// The visible part of the page as PNG, into the folder of `TRUNKLINE_SCREENSHOTS` if it is set.
     pub(crate) fn screenshot(&self, name: &str) {
         let Some(folder) = std::env::var_os("TRUNKLINE_SCREENSHOTS") else {

@@ -5,12 +5,13 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use trunkline_store::sessions;
 
-use super::org::SubmittedForm;
-use super::page::{ErrorPage, Html, base};
-use super::view;
+use super::document::{document, mark, notice};
+use super::page::{ErrorPage, Html, base_of};
+use super::visitor::SubmittedForm;
 use crate::api::credentials::presented;
 use crate::api::dashboard_session::{self, LIFETIME};
 use crate::api::{Api, ApiError};
+use maud::{Markup, html};
 
 /// `GET /partner-login?token`: consumes the link and opens a session in its org. If the creator of the link asked for a
 /// confirmation, shows a button first. 410 for a link that is used, expired or unknown.
@@ -37,8 +38,8 @@ pub(super) async fn consume(
         if !needs.await? {
             return open(&state, Some(token)).await;
         }
-        let to = format!("{}/partner-login", base(&state));
-        return Ok(Html(view::confirmation(&to, token)).into_response());
+        let to = format!("{}/partner-login", base_of(&state));
+        return Ok(Html(confirmation(&to, token)).into_response());
     }
 
     open(&state, token).await
@@ -87,7 +88,7 @@ async fn open(state: &State<Api>, link: Option<&str>) -> Result<Response, ErrorP
             "A link works once, and for a quarter of an hour. Ask for a new one where you got this one.",
         ));
     };
-    let to = format!("{}/dashboard/{org}", base(state));
+    let to = format!("{}/dashboard/{org}", base_of(state));
     Ok(with_cookie(
         Redirect::to(&to).into_response(),
         Some(&token),
@@ -116,7 +117,7 @@ pub(super) async fn look() {}
 
 /// `GET /`: where somebody who types the address alone wants to go.
 pub(super) async fn root(state: State<Api>) -> Redirect {
-    Redirect::to(&format!("{}/dashboard", base(&state)))
+    Redirect::to(&format!("{}/dashboard", base_of(&state)))
 }
 
 /// `GET /dashboard`: redirects to the session's org.
@@ -125,7 +126,7 @@ pub(super) async fn home(state: State<Api>, request: Request) -> Result<Redirect
     let session = dashboard_session::of(&parts, &state)
         .await?
         .ok_or_else(ErrorPage::logged_out)?;
-    let to = format!("{}/dashboard/{}", base(&state), session.record.org_id);
+    let to = format!("{}/dashboard/{}", base_of(&state), session.record.org_id);
     Ok(Redirect::to(&to))
 }
 
@@ -134,13 +135,13 @@ pub(super) async fn log_out(
     State(api): State<Api>,
     form: SubmittedForm,
 ) -> Result<Response, ErrorPage> {
-    let hash = form.session.hash;
+    let hash = form.visitor.session.hash;
     api.write(move |tx, now| sessions::end(tx, hash, now))
         .await?;
     api.credentials()
         .sessions
         .forget(|session| session.hash == hash);
-    let page = Html(view::notice(
+    let page = Html(notice(
         "You are logged out",
         "This session is over. Ask for a new login link to come back.",
     ));
@@ -156,4 +157,20 @@ fn with_cookie(mut response: Response, token: Option<&str>, api: &Api) -> Respon
         }
         Err(error) => ErrorPage::from(ApiError::Broke(Box::new(error))).into_response(),
     }
+}
+
+/// Page with the button that consumes a link.
+fn confirmation(to: &str, token: &str) -> Markup {
+    let body = html! {
+        main.notice {
+            (mark())
+            h1 { "Log in to the console" }
+            p { "This link works once. Press the button to use it in this browser." }
+            form method="post" action=(to) {
+                input type="hidden" name="token" value=(token);
+                button { "Log in" }
+            }
+        }
+    };
+    document("Log in", "", &body)
 }

@@ -1,21 +1,59 @@
-//! Dashboard: HTML pages without scripts. A partner's link logs a person in; `dashboard_session` has the session.
+//! Console: pages for the people of an org. They are rendered here and can be read without a script; a partner's link logs a person in, and
+//! `dashboard_session` has the session. What a page reads and changes goes through the API (`backend`).
 
+mod agents;
+mod assets;
+mod audit_log;
+mod backend;
+mod board;
 mod call;
+mod calls;
+mod cause;
+mod chart;
+mod difference;
+mod document;
+mod fields;
+mod figures;
+mod frame;
+mod keys;
+mod ladder;
+mod live;
 mod login;
-mod org;
+mod members;
+mod numbers;
+mod outbound;
+mod overview;
 mod page;
-mod view;
+mod resource;
+mod route_test;
+mod stream;
+mod trunk;
+mod visitor;
+mod webhooks;
 
+use axum::Extension;
 use axum::extract::Request;
 use axum::http::{HeaderName, HeaderValue, header};
 use axum::middleware::{Next, from_fn};
-use axum::response::{IntoResponse, Response};
+use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 
 use super::routes::Routes;
+use agents::AGENTS;
+use board::Boards;
+use numbers::NUMBERS;
+use outbound::{DESTINATIONS, OUTBOUND_TRUNKS};
+use page::ErrorPage;
+use resource::Resource;
+use webhooks::WEBHOOKS;
+
+pub(super) use backend::Backend;
+
+/// Kinds of objects whose pages are made alike.
+static RESOURCES: [Resource; 5] = [AGENTS, NUMBERS, OUTBOUND_TRUNKS, DESTINATIONS, WEBHOOKS];
 
 pub(super) fn router() -> Routes {
-    Routes::new()
+    let routes = Routes::new()
         .route(
             "/partner-login",
             get(login::consume).head(login::look).post(login::confirm),
@@ -23,22 +61,67 @@ pub(super) fn router() -> Routes {
         .route("/", get(login::root))
         .route("/dashboard", get(login::home))
         .route("/dashboard/logout", post(login::log_out))
-        .route("/dashboard/style.css", get(style))
-        .route("/dashboard/{org_id}", get(org::show))
-        .route("/dashboard/{org_id}/calls/{call_id}", get(call::show))
-        .route("/dashboard/{org_id}/keys", post(org::create_key))
+        .route("/dashboard/assets/{asset}", get(assets::show))
+        .nest("/dashboard/{org_id}", of_org());
+    let routes = RESOURCES
+        .iter()
+        .fold(routes, |routes, resource| routes.merge(resource.routes()));
+    let boards = Boards::default();
+    routes.wrapped(|methods| {
+        methods
+            .layer(Extension(boards.clone()))
+            .layer(from_fn(guarded))
+    })
+}
+
+fn of_org() -> Routes {
+    Routes::new()
+        .route("/", get(overview::show))
+        .route("/live", get(live::show))
+        .route("/live/events", get(live::events))
+        .route("/calls", get(calls::list))
+        .route("/calls.csv", get(calls::csv))
+        .route("/calls/{call_id}", get(call::show))
+        .route("/calls/{call_id}/trace.pcap", get(call::pcap))
+        .route("/calls/{call_id}/trace.flow", get(call::flow))
+        .route("/calls/{call_id}/events", get(call::events))
+        .route("/calls/{call_id}/hangup", post(live::hang_up))
+        .route("/calls/{call_id}/hold", post(live::hold))
+        .route("/calls/{call_id}/resume", post(live::resume))
+        .route("/calls/{call_id}/transfer", post(live::transfer))
+        .route("/route-test", get(route_test::show))
+        .route("/trunk", get(trunk::show).post(trunk::update))
+        .route("/trunk/events", get(trunk::events))
+        .route("/trunk/create", post(trunk::create))
+        .route("/trunk/delete", post(trunk::delete))
+        .route("/trunk/sync", post(trunk::sync))
+        .route("/trunk/rotate-credentials", post(trunk::rotate))
         .route(
-            "/dashboard/{org_id}/keys/{api_key_id}/revoke",
-            post(org::revoke_key),
+            "/webhooks/{webhook_id}/deliveries/{delivery_id}",
+            get(webhooks::delivery),
         )
-        .wrapped(|methods| methods.layer(from_fn(guarded)))
+        .route(
+            "/webhooks/{webhook_id}/deliveries/{delivery_id}/redeliver",
+            post(webhooks::redeliver),
+        )
+        .route("/keys", get(keys::show).post(keys::create))
+        .route("/keys/{api_key_id}/revoke", post(keys::revoke))
+        .route("/members", get(members::show))
+        .route("/members/login-links", post(members::invite_person))
+        .route("/members/{member_id}/remove", post(members::remove))
+        .route(
+            "/members/sessions/{sessionId}/end",
+            post(members::end_session),
+        )
+        .route("/audit", get(audit_log::show))
 }
 
 /// Headers of every page: nothing is loaded from other sites, framed, cached or sent to other sites as a referrer.
 const GUARDS: [(HeaderName, &str); 5] = [
     (
         header::CONTENT_SECURITY_POLICY,
-        "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+        "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; \
+         frame-ancestors 'none'",
     ),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::X_FRAME_OPTIONS, "DENY"),
@@ -48,7 +131,10 @@ const GUARDS: [(HeaderName, &str); 5] = [
 ];
 
 async fn guarded(request: Request, next: Next) -> Response {
-    let mut response = next.run(request).await;
+    guard(next.run(request).await)
+}
+
+fn guard(mut response: Response) -> Response {
     for (name, value) in GUARDS {
         let entry = response.headers_mut().entry(name);
         entry.or_insert(HeaderValue::from_static(value));
@@ -56,10 +142,8 @@ async fn guarded(request: Request, next: Next) -> Response {
     response
 }
 
-async fn style() -> impl IntoResponse {
-    let headers = [
-        (header::CONTENT_TYPE, "text/css; charset=utf-8"),
-        (header::CACHE_CONTROL, "public, max-age=300"),
-    ];
-    (headers, include_str!("style.css"))
+/// Page for a path of the console that doesn't exist; `None` for a path of the API.
+pub(super) fn unknown(path: &str) -> Option<Response> {
+    let is_ours = path.starts_with("/dashboard/");
+    is_ours.then(|| guard(ErrorPage::not_found().into_response()))
 }

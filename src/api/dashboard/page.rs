@@ -1,11 +1,11 @@
-//! Frame of every page, and the pages shown in place of one.
+//! A page as an answer, and the pages shown in place of one.
 
-use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use maud::Markup;
 
-use super::view;
+use super::backend::Refused;
+use super::document::notice;
 use crate::api::error::Cause;
 use crate::api::{Api, ApiError};
 
@@ -21,11 +21,11 @@ impl IntoResponse for Html {
 
 /// Page shown in place of the requested one, with a message for people.
 #[derive(Debug)]
-pub(super) struct ErrorPage(StatusCode, Markup, Option<Cause>);
+pub(in crate::api) struct ErrorPage(StatusCode, Markup, Option<Cause>);
 
 impl ErrorPage {
     pub(super) fn new(status: StatusCode, title: &str, text: &str) -> Self {
-        Self(status, view::notice(title, text), None)
+        Self(status, notice(title, text), None)
     }
 
     /// Makes the page for a missing or expired session.
@@ -37,7 +37,7 @@ impl ErrorPage {
         )
     }
 
-    pub(super) fn not_found() -> Self {
+    pub(in crate::api) fn not_found() -> Self {
         Self::new(
             StatusCode::NOT_FOUND,
             "There is no such page",
@@ -49,7 +49,7 @@ impl ErrorPage {
 impl From<ApiError> for ErrorPage {
     #[expect(
         clippy::wildcard_enum_match_arm,
-        reason = "all the others are told alike"
+        reason = "all the others are shown alike"
     )]
     fn from(error: ApiError) -> Self {
         match error {
@@ -57,7 +57,7 @@ impl From<ApiError> for ErrorPage {
             ApiError::NotFound(_) => Self::not_found(),
             ApiError::Broke(cause) => Self(
                 StatusCode::SERVICE_UNAVAILABLE,
-                view::notice(
+                notice(
                     "Something broke on our side",
                     "Nothing is lost. Try again in a moment.",
                 ),
@@ -78,6 +78,26 @@ impl From<trunkline_store::Error> for ErrorPage {
     }
 }
 
+impl From<Refused> for ErrorPage {
+    fn from(refused: Refused) -> Self {
+        match refused.status {
+            StatusCode::UNAUTHORIZED => Self::logged_out(),
+            StatusCode::NOT_FOUND => Self::not_found(),
+            StatusCode::FORBIDDEN => Self::new(
+                refused.status,
+                "You may look, but not change anything",
+                "This page is for administrators of your organization.",
+            ),
+            status if status.is_server_error() => Self::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "Something broke on our side",
+                "Nothing is lost. Try again in a moment.",
+            ),
+            status => Self::new(status, "That did not work", &refused.message),
+        }
+    }
+}
+
 impl IntoResponse for ErrorPage {
     fn into_response(self) -> Response {
         let Self(status, markup, cause) = self;
@@ -88,8 +108,8 @@ impl IntoResponse for ErrorPage {
     }
 }
 
-/// Path below which the dashboard lies, without a trailing slash; a proxy may add a prefix.
-pub(super) fn base(State(api): &State<Api>) -> &str {
+/// Path below which the console lies, without a trailing slash; a proxy may add a prefix.
+pub(super) fn base_of(api: &Api) -> &str {
     let url = api.dashboard_url();
     let rest = url.split_once("://").map_or("", |(_, rest)| rest);
     rest.find('/').map_or("", |at| &rest[at..])

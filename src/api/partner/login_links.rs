@@ -33,6 +33,13 @@ pub(in crate::api) struct LinkView {
     expires_at: String,
 }
 
+impl LinkView {
+    /// The link.
+    pub(in crate::api) fn url(&self) -> &str {
+        &self.url
+    }
+}
+
 /// `POST /partner/v1/orgs/{orgId}/login-links {email, name, role_ids, confirm}`: 201. If the address has no account,
 /// one is created, named `name` or the part before the at sign. A member keeps its roles; a new one gets `role_ids`, or
 /// else the default role.

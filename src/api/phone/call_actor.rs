@@ -34,7 +34,7 @@ impl FromRequestParts<Api> for CallActor {
             return Ok(known.clone());
         }
 
-        let by_cookie = dashboard_session::is_presented(&parts.headers);
+        let by_cookie = dashboard_session::is_presented(&parts.headers, api);
         let is_org = by_cookie || Operator::of(parts).is_some();
         if is_org || !credential(parts, REQUIRED)?.starts_with(token::PREFIX) {
             let caller = Caller::from_request_parts(parts, api).await?;

@@ -44,14 +44,12 @@ mod voices;
 use axum::routing::{delete, get, post, put};
 
 pub(super) use agents::NO_AGENTS;
-pub(super) use call_routing::explained;
-pub(super) use calls::{CallView, find as found, from_memory};
+pub(super) use calls::{CallView, from_memory};
 pub(super) use events::TYPES as EVENT_TYPES;
 pub(super) use numbers::NumberView;
 pub(super) use openapi::lists_numbers;
 pub(super) use remote::serve as serve_others;
 pub(crate) use route_replay::change_of;
-pub(super) use trace::picture;
 pub(super) use transfer_view::TransferView;
 
 use super::audit;

@@ -50,7 +50,7 @@ impl FromRequestParts<Api> for SessionReader {
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
         let required =
             "A session token or an API key is required: Authorization: Bearer <credential>";
-        let by_cookie = dashboard_session::is_presented(&parts.headers);
+        let by_cookie = dashboard_session::is_presented(&parts.headers, api);
         if by_cookie || !credential(parts, required)?.starts_with(token::PREFIX) {
             return Ok(Self::Org(Caller::from_request_parts(parts, api).await?));
         }

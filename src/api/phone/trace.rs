@@ -153,21 +153,6 @@ pub(crate) async fn show(
     })
 }
 
-/// Draws the ladder of a call as SVG.
-///
-/// # Errors
-/// Stored messages can't be read.
-pub(in crate::api) async fn picture(api: &Api, call: Call) -> Result<String, ApiError> {
-    let (call, mut legs, _) = messages_here(api, call).await?;
-    if let Some(node) = another(api, &call, &legs) {
-        // The page has more to show than the ladder, so a failure isn't fatal.
-        let fetched = fetch(api, &call, node).await;
-        legs = fetched.map(|(legs, _)| legs).unwrap_or_default();
-    }
-    let decided = decided(api, &call, &legs).await?;
-    Ok(svg(&rungs(&legs, &decided)))
-}
-
 /// Returns the node that has the messages, if this one has none.
 fn another(api: &Api, call: &Call, legs: &[Leg]) -> Option<u8> {
     let engine = api.engine().filter(|_| legs.is_empty())?;

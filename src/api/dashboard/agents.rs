@@ -1,0 +1,258 @@
+//! Pages of agents: settings, the numbers that each answers, the trunk that it dials through, and its transfer destinations.
+
+use axum::http::Method;
+use maud::{Markup, html};
+use serde_json::{Value, json};
+
+use super::backend::{items, text};
+use super::document::{Tone, badge, card};
+use super::fields::{Field, Filled, Input, choices, inputs};
+use super::frame::{Section, token};
+use super::resource::{Action, Resource};
+use super::visitor::{SubmittedForm, Visitor};
+
+pub(super) const AGENTS: Resource = Resource {
+    at: "agents",
+    api: "/phone",
+    parameter: "agent_id",
+    section: Section::Agents,
+    title: "Agents",
+    noun: "agent",
+    about: "An agent answers calls or makes them. Its runtime is the software that speaks for it.",
+    empty: "There is no agent yet. Create one, then assign it a number.",
+    columns: &["Name", "Type", "State", "Runtime", "Language"],
+    cells,
+    name: |agent| text(agent, "name").to_owned(),
+    needs: &["/phone/voices?limit=100"],
+    needs_of_one: &[
+        "/phone/sip/agents/{id}/config",
+        "/phone/numbers?limit=100",
+        "/phone/sip/outbound-trunks?limit=100",
+        "/phone/sip/transfer-destinations?limit=100",
+    ],
+    fields,
+    changeable: fields,
+    tidy,
+    beside,
+    secret: None,
+    delete: "Its numbers are free for other agents. Calls that are up continue.",
+    actions: &[
+        Action {
+            at: "inbound-numbers",
+            method: Method::PUT,
+            api: "/phone/sip/agents/{id}/inbound-numbers",
+            body: |form| json!({"phone_number_ids": form.values("number").collect::<Vec<_>>()}),
+            secret: None,
+        },
+        Action {
+            at: "outbound-trunk",
+            method: Method::PUT,
+            api: "/phone/sip/agents/{id}/outbound-trunk",
+            body: |form| json!({"trunk_id": some(form, "trunk_id")}),
+            secret: None,
+        },
+        Action {
+            at: "destinations",
+            method: Method::POST,
+            api: "/phone/sip/agents/{id}/transfer-destinations",
+            body: |form| json!({"destination_id": form.text("destination_id")}),
+            secret: None,
+        },
+    ],
+};
+
+fn some<'f>(form: &'f SubmittedForm, name: &'f str) -> Option<&'f str> {
+    Some(form.text(name)).filter(|text| !text.is_empty())
+}
+
+fn cells(_: &Visitor, agent: &Value, _: &[Value]) -> Vec<Markup> {
+    let kind = match text(agent, "type") {
+        "outbound" => "calls out",
+        _ => "answers",
+    };
+    vec![
+        html! { (text(agent, "name")) },
+        html! { (kind) },
+        match agent["enabled"] == true {
+            true => badge(Tone::Good, "enabled"),
+            false => badge(Tone::Quiet, "disabled"),
+        },
+        runtime(agent),
+        html! { (text(agent, "language")) },
+    ]
+}
+
+fn runtime(agent: &Value) -> Markup {
+    match text(&agent["runtime"], "type") {
+        "echo" => html! { "echo" },
+        "sip" => html! { code { (text(&agent["runtime"], "uri")) } },
+        _ => html! { span.soft { "default" } },
+    }
+}
+
+fn fields(needs: &[Value]) -> Vec<Field> {
+    let voices = needs.first().map_or(&[][..], items).iter();
+    let voices = voices.map(|voice| (text(voice, "id").to_owned(), text(voice, "name").to_owned()));
+    let mut voice = choices(&[("", "None")]);
+    voice.extend(voices);
+    vec![
+        Field::new("name", "Name", Input::Text),
+        Field::new("enabled", "Enabled: takes calls", Input::Check).initially("on"),
+        Field::new(
+            "type",
+            "Type",
+            Input::Select(choices(&[
+                ("inbound", "Answers calls, and may call out"),
+                ("outbound", "Only calls out"),
+            ])),
+        ),
+        Field::new("language", "Language", Input::Text)
+            .initially("en")
+            .help("A BCP 47 tag, such as en, de-CH or pt-BR."),
+        Field::new("first_message", "First message", Input::Area)
+            .help("Passed to the runtime, which may say it first."),
+        Field::new("voice_id", "Voice", Input::Select(voice)),
+        Field::new("use_org_knowledgebase", "Uses the organization's knowledge base", Input::Check),
+        Field::new("handoff_phone_number", "Number for handoffs", Input::Text).help("E.164, such as +442071838750."),
+        Field::new("max_concurrent_calls", "Most calls at once", Input::Number).help("Empty: no limit of its own."),
+        Field::new(
+            "runtime.type",
+            "Runtime",
+            Input::Select(choices(&[
+                ("", "The deployment's default"),
+                ("echo", "Echo: sends back what the caller says"),
+                ("sip", "SIP: calls your software"),
+            ])),
+        ),
+        Field::new("runtime.uri", "SIP address of the runtime", Input::Text)
+            .help("Such as sip:agent@10.0.0.5. {agent_id}, {org_id}, {called}, {caller} and {session_id} are replaced."),
+        Field::new("runtime.fallbacks", "Fallbacks", Input::Lines)
+            .help("Addresses tried next, one a line; five at most."),
+        Field::new("runtime.username", "User name", Input::Text)
+            .help("If the runtime asks for credentials."),
+        Field::new("runtime.password", "Password", Input::Secret)
+            .help("Type it again when you change anything about a runtime with a user name."),
+        Field::new("runtime.session_token", "Give the runtime a session token", Input::Check)
+            .help("With it the runtime can hang up and transfer its own call."),
+    ]
+}
+
+/// A runtime without a type is the default one; the fields of a SIP runtime belong to no other.
+fn tidy(body: &mut Value) {
+    if body.get("first_message") == Some(&Value::Null) {
+        body["first_message"] = json!("");
+    }
+    let Some(runtime) = body.get_mut("runtime") else {
+        return;
+    };
+    match text(runtime, "type") {
+        "sip" => {}
+        "echo" => *runtime = json!({"type": "echo"}),
+        _ => *runtime = Value::Null,
+    }
+}
+
+fn beside(visitor: &Visitor, agent: &Value, needs: &[Value]) -> Markup {
+    let [config, numbers, trunks, destinations] = needs else {
+        return Markup::default();
+    };
+    html! {
+        (card("numbers", "Numbers it answers", &own_numbers(visitor, agent, numbers)))
+        (card("outbound", "Trunk it dials through", &own_trunk(visitor, agent, trunks)))
+        (card("transfers", "Where it may transfer to", &own_destinations(visitor, agent, config, destinations)))
+    }
+}
+
+fn form(visitor: &Visitor, agent: &Value, action: &str, content: &Markup) -> Markup {
+    html! {
+        form method="post" action=(visitor.path(&format!("agents/{}/{action}", text(agent, "id")))) {
+            (token(visitor))
+            (content)
+        }
+    }
+}
+
+fn own_numbers(visitor: &Visitor, agent: &Value, numbers: &Value) -> Markup {
+    let verified = items(numbers)
+        .iter()
+        .filter(|number| number["verified"] == true);
+    let pairs: Vec<_> = verified
+        .map(|number| {
+            let title = match number["agent_id"].as_str() {
+                Some(other) if other != text(agent, "id") => {
+                    format!("{} (another agent's)", text(number, "phone_number"))
+                }
+                Some(_) | None => text(number, "phone_number").to_owned(),
+            };
+            (text(number, "id").to_owned(), title)
+        })
+        .collect();
+    let own = items(numbers)
+        .iter()
+        .filter(|number| number["agent_id"] == agent["id"]);
+    let own = json!({"number": own.map(|number| text(number, "id")).collect::<Vec<_>>()});
+    let fields = [Field::new(
+        "number",
+        "Verified numbers",
+        Input::Checks(pairs),
+    )];
+    html! {
+        (form(visitor, agent, "inbound-numbers", &html! {
+            fieldset.all disabled[!visitor.writes()] {
+                (inputs(&fields, Filled::With(&own), &[]))
+                @if visitor.writes() { div.go { button type="submit" { "Assign" } } }
+            }
+        }))
+    }
+}
+
+fn own_trunk(visitor: &Visitor, agent: &Value, trunks: &Value) -> Markup {
+    let mut pairs = choices(&[("", "None: it can't call out")]);
+    let named = |trunk: &Value| (text(trunk, "id").to_owned(), text(trunk, "name").to_owned());
+    pairs.extend(items(trunks).iter().map(named));
+    let own = json!({"trunk_id": agent["outbound_trunk_id"]});
+    let fields = [Field::new(
+        "trunk_id",
+        "Outbound trunk",
+        Input::Select(pairs),
+    )];
+    html! {
+        (form(visitor, agent, "outbound-trunk", &html! {
+            fieldset.all disabled[!visitor.writes()] {
+                (inputs(&fields, Filled::With(&own), &[]))
+                @if visitor.writes() { div.go { button type="submit" { "Set" } } }
+            }
+        }))
+    }
+}
+
+fn own_destinations(visitor: &Visitor, agent: &Value, config: &Value, all: &Value) -> Markup {
+    let own = config["transfer_destinations"]
+        .as_array()
+        .map_or(&[][..], Vec::as_slice);
+    let is_own = |destination: &&Value| own.iter().any(|other| other["id"] == destination["id"]);
+    let others = items(all).iter().filter(|destination| !is_own(destination));
+    let pairs: Vec<_> = others
+        .map(|other| (text(other, "id").to_owned(), text(other, "name").to_owned()))
+        .collect();
+    let is_choice = !pairs.is_empty();
+    let fields = [Field::new(
+        "destination_id",
+        "Destination",
+        Input::Select(pairs),
+    )];
+    html! {
+        @if own.is_empty() { p.empty { "Nowhere yet." } }
+        ul.plain {
+            @for destination in own {
+                li { strong { (text(destination, "name")) } " " code { (text(destination, "value")) } }
+            }
+        }
+        @if visitor.writes() && is_choice {
+            (form(visitor, agent, "destinations", &html! {
+                (inputs(&fields, Filled::Empty, &[]))
+                div.go { button type="submit" { "Add" } }
+            }))
+        }
+    }
+}

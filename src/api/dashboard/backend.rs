@@ -1,0 +1,186 @@
+//! Requests of a page to the API in this process, with the session of the page. A page reads and changes nothing by itself, so rules,
+//! sentences, limits and entries of the audit log are those of the API.
+
+use std::net::SocketAddr;
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::extract::ConnectInfo;
+use axum::http::header::{ACCEPT, CONTENT_TYPE, COOKIE, HOST, ORIGIN};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode};
+use axum::response::Response;
+use serde_json::Value;
+use tower_service::Service as _;
+
+use crate::api::connection_limiter::Proof;
+
+/// Longest answer that is read into memory.
+const MAX_ANSWER: usize = 16 << 20;
+
+/// Headers that tell who asks, and from where.
+const CARRIED: [HeaderName; 5] = [
+    COOKIE,
+    HOST,
+    ORIGIN,
+    HeaderName::from_static("sec-fetch-site"),
+    HeaderName::from_static("x-forwarded-for"),
+];
+
+/// The API's routes, without those of the console.
+#[derive(Clone, Debug)]
+pub(in crate::api) struct Backend(Router);
+
+impl Backend {
+    pub(in crate::api) const fn new(router: Router) -> Self {
+        Self(router)
+    }
+}
+
+/// Sends requests on behalf of the request that came in.
+#[derive(Clone, Debug)]
+pub(super) struct Client {
+    router: Router,
+    headers: HeaderMap,
+    peer: Option<ConnectInfo<SocketAddr>>,
+    proof: Option<Proof>,
+}
+
+/// Refusal of the API.
+#[derive(Clone, Debug)]
+pub(super) struct Refused {
+    pub(super) status: StatusCode,
+    pub(super) message: String,
+    /// Faults, each with the field that it is about.
+    pub(super) faults: Vec<(Option<String>, String)>,
+}
+
+impl Client {
+    /// Returns a client for the request; `None` where the router was made without a backend.
+    pub(super) fn of(parts: &Parts) -> Option<Self> {
+        let Backend(router) = parts.extensions.get::<Backend>()?.clone();
+        let mut headers = HeaderMap::new();
+        for name in CARRIED {
+            for value in parts.headers.get_all(&name) {
+                headers.append(name.clone(), value.clone());
+            }
+        }
+        Some(Self {
+            router,
+            headers,
+            peer: parts.extensions.get().copied(),
+            proof: parts.extensions.get().cloned(),
+        })
+    }
+
+    /// Returns the JSON at a path.
+    ///
+    /// # Errors
+    /// What the API refuses with.
+    pub(super) async fn get(&self, path: &str) -> Result<Value, Refused> {
+        self.send(Method::GET, path, None).await
+    }
+
+    /// Sends a request, and returns the JSON of its answer.
+    ///
+    /// # Errors
+    /// What the API refuses with.
+    pub(super) async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Value, Refused> {
+        let response = self.response(method, path, "application/json", body).await;
+        let status = response.status();
+        let octets = to_bytes(response.into_body(), MAX_ANSWER).await;
+        let value = octets.ok().and_then(|octets| {
+            let text = if octets.is_empty() {
+                &b"null"[..]
+            } else {
+                &octets
+            };
+            serde_json::from_slice::<Value>(text).ok()
+        });
+
+        match value {
+            Some(value) if status.is_success() => Ok(value),
+            Some(value) => Err(Refused::read(status, &value)),
+            None => Err(Refused {
+                status: StatusCode::SERVICE_UNAVAILABLE,
+                message: "The API's answer could not be read.".to_owned(),
+                faults: Vec::new(),
+            }),
+        }
+    }
+
+    /// Sends a request, and returns its answer as it comes.
+    pub(super) async fn response(
+        &self,
+        method: Method,
+        path: &str,
+        accept: &'static str,
+        body: Option<&Value>,
+    ) -> Response {
+        let octets = body.map(Value::to_string);
+        let mut request = Request::new(octets.map_or_else(Body::empty, Body::from));
+        *request.method_mut() = method;
+        // A path is made of ids and of encoded pairs, so it parses.
+        *request.uri_mut() = path.parse().unwrap_or_default();
+        *request.headers_mut() = self.headers.clone();
+        let headers = request.headers_mut();
+        headers.insert(ACCEPT, HeaderValue::from_static(accept));
+        if body.is_some() {
+            let json = HeaderValue::from_static("application/json");
+            headers.insert(CONTENT_TYPE, json);
+        }
+        if let Some(peer) = self.peer {
+            request.extensions_mut().insert(peer);
+        }
+        if let Some(proof) = &self.proof {
+            request.extensions_mut().insert(proof.clone());
+        }
+
+        let mut router = self.router.clone();
+        match router.call(request).await {
+            Ok(response) => response,
+        }
+    }
+}
+
+impl Refused {
+    fn read(status: StatusCode, body: &Value) -> Self {
+        let errors = body["errors"].as_array().map_or(&[][..], Vec::as_slice);
+        let fault = |error: &Value| {
+            let path = error["path"].as_str().map(str::to_owned);
+            Some((path, error["message"].as_str()?.to_owned()))
+        };
+        Self {
+            status,
+            message: body["message"].as_str().unwrap_or_default().to_owned(),
+            faults: errors.iter().filter_map(fault).collect(),
+        }
+    }
+}
+
+/// Makes a query of the pairs that have a value.
+pub(super) fn query(pairs: &[(&str, &str)]) -> String {
+    let given: Vec<_> = pairs
+        .iter()
+        .filter(|(_, value)| !value.is_empty())
+        .collect();
+    match serde_urlencoded::to_string(given) {
+        Ok(text) if !text.is_empty() => format!("?{text}"),
+        Ok(_) | Err(_) => String::new(),
+    }
+}
+
+/// Items of a list's answer.
+pub(super) fn items(list: &Value) -> &[Value] {
+    list["items"].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// Text of a field; empty if it has none.
+pub(super) fn text<'v>(value: &'v Value, field: &str) -> &'v str {
+    value[field].as_str().unwrap_or_default()
+}

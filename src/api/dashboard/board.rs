@@ -1,0 +1,331 @@
+//! Calls of an org that are up, rendered once for all pages that show them, at most twice a second.
+//!
+//! A task follows an org while a page of it is open: an event wakes it, and it looks again once a second for what has no event. So an open
+//! page costs a comparison while nothing happens.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use maud::{Markup, html};
+use tokio::sync::watch;
+use trunkline_model::record::{Direction, Status};
+use trunkline_store::{Call, CallFilter, calls};
+use uuid::Uuid;
+
+use super::document::{Tone, badge, moment, row_of, status};
+use super::page::base_of;
+use crate::api::Api;
+use crate::api::phone::from_memory;
+use crate::api::time::written;
+
+/// Shortest time between two renderings, and the longest without a look.
+const SHORTEST: Duration = Duration::from_millis(500);
+const LONGEST: Duration = Duration::from_secs(1);
+/// Calls that are listed.
+const ROWS: usize = 100;
+/// Pages that may be open on this node, and those of one session.
+const PLACES: usize = 192;
+const PLACES_OF_SESSION: usize = 8;
+
+/// A part of a page, which replaces the one of the same id.
+#[derive(Clone, Debug)]
+pub(super) struct Part {
+    pub(super) html: Arc<str>,
+    pub(super) hash: u64,
+}
+
+impl Part {
+    pub(super) fn new(markup: Markup) -> Self {
+        let html = markup.into_string();
+        let mut hasher = DefaultHasher::new();
+        html.hash(&mut hasher);
+        Self {
+            hash: hasher.finish(),
+            html: html.into(),
+        }
+    }
+}
+
+/// Parts for people who only read, and for those who may change things.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Board {
+    reading: Vec<Part>,
+    writing: Vec<Part>,
+}
+
+impl Board {
+    pub(super) fn parts(&self, writes: bool) -> &[Part] {
+        match writes {
+            true => &self.writing,
+            false => &self.reading,
+        }
+    }
+
+    fn is_like(&self, other: &Self) -> bool {
+        let hashes = |parts: &[Part]| parts.iter().map(|part| part.hash).collect::<Vec<_>>();
+        // The second kind differs only where the first does, but for the buttons.
+        hashes(&self.writing) == hashes(&other.writing)
+    }
+}
+
+/// Boards that are followed, and the places of pages that are open.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Boards(Arc<Mutex<Open>>);
+
+#[derive(Debug, Default)]
+struct Open {
+    boards: HashMap<Uuid, watch::Sender<Arc<Board>>>,
+    sessions: HashMap<[u8; 32], usize>,
+    places: usize,
+}
+
+/// Place of an open page, released when dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    boards: Boards,
+    session: [u8; 32],
+}
+
+impl Boards {
+    /// Takes a place for a page of this session; `None` if there is none left.
+    pub(super) fn enter(&self, session: [u8; 32]) -> Option<Place> {
+        let mut open = self.open();
+        let own = open.sessions.get(&session).copied().unwrap_or_default();
+        if open.places >= PLACES || own >= PLACES_OF_SESSION {
+            return None;
+        }
+        open.places += 1;
+        open.sessions.insert(session, own + 1);
+        Some(Place {
+            boards: self.clone(),
+            session,
+        })
+    }
+
+    /// Follows an org's board.
+    pub(super) fn watch(&self, api: &Api, org: Uuid) -> watch::Receiver<Arc<Board>> {
+        let mut open = self.open();
+        if let Some(sender) = open.boards.get(&org) {
+            return sender.subscribe();
+        }
+        let (sender, receiver) = watch::channel(Arc::default());
+        open.boards.insert(org, sender);
+        tokio::spawn(follow(self.clone(), api.clone(), org));
+        receiver
+    }
+
+    fn open(&self) -> MutexGuard<'_, Open> {
+        self.0.lock().expect("nothing panics while it is held")
+    }
+
+    /// Shows a new board; false if no page looks at it any more, and then the board is gone.
+    fn show(&self, org: Uuid, board: Board) -> bool {
+        let mut open = self.open();
+        let Some(sender) = open.boards.get(&org) else {
+            return false;
+        };
+        if sender.receiver_count() == 0 {
+            open.boards.remove(&org);
+            return false;
+        }
+        sender.send_if_modified(|shown| {
+            let is_new = !shown.is_like(&board);
+            if is_new {
+                *shown = Arc::new(board);
+            }
+            is_new
+        });
+        true
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut open = self.boards.open();
+        open.places -= 1;
+        if let Some(own) = open.sessions.get_mut(&self.session) {
+            *own -= 1;
+            if *own == 0 {
+                open.sessions.remove(&self.session);
+            }
+        }
+    }
+}
+
+/// Renders an org's board again and again, while a page looks at it and the server runs.
+async fn follow(boards: Boards, api: Api, org: Uuid) {
+    let Ok(mut events) = api.streams().enter_console(org) else {
+        boards.open().boards.remove(&org);
+        return;
+    };
+    loop {
+        events.seen();
+        let board = rendered(&api, org).await;
+        if !boards.show(org, board) {
+            return;
+        }
+        tokio::time::sleep(SHORTEST).await;
+        let is_open = tokio::select! {
+            is_open = events.news() => is_open,
+            () = tokio::time::sleep(LONGEST) => true,
+        };
+        if !is_open {
+            // The pages end with the sender.
+            boards.open().boards.remove(&org);
+            return;
+        }
+    }
+}
+
+/// Renders the calls that are up now.
+pub(super) async fn rendered(api: &Api, org: Uuid) -> Board {
+    let calls = up(api, org).await;
+    let names = names(api, org);
+    let base = base_of(api);
+    let parts = |writes: bool| {
+        vec![
+            Part::new(counters(&calls)),
+            Part::new(table(
+                &calls,
+                &names,
+                &format!("{base}/dashboard/{org}"),
+                writes,
+            )),
+        ]
+    };
+    Board {
+        reading: parts(false),
+        writing: parts(true),
+    }
+}
+
+/// Calls that are up, newest first: those of this node from memory, those of others from the database.
+async fn up(api: &Api, org: Uuid) -> Vec<Call> {
+    let live = api.live().of_org(org).into_iter();
+    let mut found: Vec<Call> = live
+        .filter(|live| !live.is_over())
+        .map(from_memory)
+        .collect();
+    if api.store().is_shared() {
+        let known: HashSet<Uuid> = found.iter().map(|call| call.id).collect();
+        for status in [Status::Queued, Status::Ringing, Status::InProgress] {
+            let filter = CallFilter {
+                status: Some(status),
+                ..CallFilter::default()
+            };
+            let listed = api
+                .read(move |tx| calls::list(tx, org, &filter, None, ROWS as u32))
+                .await;
+            // While the database is away, the calls of this node are shown.
+            let others = listed.map(|page| page.items).unwrap_or_default();
+            let others = others.into_iter();
+            found
+                .extend(others.filter(|call| call.ended_at.is_none() && !known.contains(&call.id)));
+        }
+    }
+    found.sort_unstable_by_key(|call| std::cmp::Reverse((call.started_at, call.id)));
+    found
+}
+
+fn names(api: &Api, org: Uuid) -> HashMap<Uuid, String> {
+    let view = api.directory().load();
+    let agents = view.org(org).map_or(&[][..], |org| &org.routing.agents);
+    agents
+        .iter()
+        .map(|agent| (agent.id, agent.name.to_string()))
+        .collect()
+}
+
+fn counters(calls: &[Call]) -> Markup {
+    let of = |status: Status| calls.iter().filter(|call| call.status == status).count();
+    let held = calls.iter().filter(|call| call.held == Some(true)).count();
+    html! {
+        dl.tiles #counters {
+            div { dt { "Up" } dd { (of(Status::InProgress)) } }
+            div { dt { "Ringing" } dd { (of(Status::Ringing) + of(Status::Queued)) } }
+            div { dt { "On hold" } dd { (held) } }
+        }
+    }
+}
+
+const COLUMNS: [&str; 7] = ["Started", "From", "To", "Agent", "Status", "For", ""];
+
+fn table(calls: &[Call], names: &HashMap<Uuid, String>, page: &str, writes: bool) -> Markup {
+    html! {
+        section.card #up aria-label="Calls that are up" {
+            @if calls.is_empty() {
+                p.empty { "No call is up." }
+            } @else {
+                div.scroll {
+                    table aria-label="Calls that are up" {
+                        thead { tr { @for column in COLUMNS { th scope="col" { (column) } } } }
+                        tbody {
+                            @for call in calls.iter().take(ROWS) { (row_of(&COLUMNS, &row(call, names, page, writes))) }
+                        }
+                    }
+                }
+                @if calls.len() > ROWS { p.soft { "and " (calls.len() - ROWS) " more" } }
+            }
+        }
+    }
+}
+
+fn row(call: &Call, names: &HashMap<Uuid, String>, page: &str, writes: bool) -> Vec<Markup> {
+    let at = format!("{page}/calls/{}", call.id);
+    let is_held = call.held == Some(true);
+    let way = match call.direction {
+        Direction::Inbound => ("inbound", "↙"),
+        Direction::Outbound => ("outbound", "↗"),
+    };
+    let agent = call.agent_id.and_then(|agent| names.get(&agent));
+    vec![
+        html! { a.row id={ "call-" (call.id) } href=(at) { (moment(call.started_at)) } },
+        html! { span.way title=(way.0) { (way.1) } " " (call.from_number) },
+        html! { (call.to_number) },
+        html! { @match agent { Some(name) => (name), None => span.soft { "none" } } },
+        html! { (status(call.status.as_str())) @if is_held { " " (badge(Tone::Warn, "on hold")) } },
+        html! { time.since datetime=(written(call.answered_at.unwrap_or(call.started_at))) { "up" } },
+        html! { @if writes { (commands(call, &at)) } },
+    ]
+}
+
+/// Buttons of the page's one form, which has the token: so rows are the same for all sessions.
+fn commands(call: &Call, at: &str) -> Markup {
+    let is_up = call.status == Status::InProgress;
+    html! {
+        div.buttons {
+            @if is_up {
+                @if call.held == Some(true) {
+                    button.small type="submit" form="command" formaction={ (at) "/resume" } { "Resume" }
+                } @else {
+                    button.small type="submit" form="command" formaction={ (at) "/hold" } { "Hold" }
+                }
+            }
+            details.danger id={ "end-" (call.id) } {
+                summary { "Hang up…" }
+                button.danger.small type="submit" form="command" formaction={ (at) "/hangup" } { "Hang up" }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_has_its_share_of_the_places() {
+        let boards = Boards::default();
+        let first = [1; 32];
+        let held: Vec<_> = (0..PLACES_OF_SESSION)
+            .map(|_| boards.enter(first).expect("a place"))
+            .collect();
+        assert!(boards.enter(first).is_none());
+        assert!(boards.enter([2; 32]).is_some());
+        drop(held);
+        assert!(boards.enter(first).is_some());
+        assert_eq!(boards.open().places, 0);
+    }
+}

@@ -1,0 +1,285 @@
+//! List of calls, with the filters of the API, and its CSV.
+
+use axum::extract::RawQuery;
+use axum::http::{HeaderValue, Method, header};
+use axum::response::{IntoResponse, Response};
+use maud::{Markup, html};
+use serde_json::Value;
+
+use super::backend::{Refused, items, query, text};
+use super::document::{Tone, badge, card, duration, status, table, time};
+use super::frame::{Section, headed};
+use super::page::{ErrorPage, Html};
+use super::visitor::Visitor;
+
+/// Filters, as the query has them.
+const FILTERS: [&str; 7] = [
+    "number",
+    "status",
+    "direction",
+    "agent_id",
+    "trunk_id",
+    "start_date",
+    "end_date",
+];
+/// Calls on a page.
+const ROWS: &str = "50";
+/// Agents among which one can be chosen.
+const AGENTS: &str = "/phone?limit=100";
+const STATUSES: [&str; 11] = [
+    "queued",
+    "ringing",
+    "in_progress",
+    "completed",
+    "busy",
+    "no_answer",
+    "failed",
+    "canceled",
+    "refused",
+    "transferred",
+    "lost",
+];
+
+/// Filters and position of a request for the list.
+#[derive(Debug)]
+struct Wanted {
+    filters: Vec<(&'static str, String)>,
+    cursor: String,
+}
+
+impl Wanted {
+    fn read(raw: Option<&str>) -> Self {
+        let pairs: Vec<(String, String)> =
+            serde_urlencoded::from_str(raw.unwrap_or_default()).unwrap_or_default();
+        let value = |wanted: &str| {
+            let found = pairs.iter().find(|(name, _)| name == wanted);
+            found.map_or_else(String::new, |(_, value)| value.trim().to_owned())
+        };
+        Self {
+            filters: FILTERS.map(|name| (name, value(name))).into(),
+            cursor: value("cursor"),
+        }
+    }
+
+    fn value(&self, wanted: &str) -> &str {
+        let found = self.filters.iter().find(|(name, _)| *name == wanted);
+        found.map_or("", |(_, value)| value)
+    }
+
+    fn query(&self, more: &[(&'static str, &str)]) -> String {
+        let own = self.filters.iter();
+        let mut pairs: Vec<_> = own.map(|(name, value)| (*name, value.as_str())).collect();
+        pairs.extend(more);
+        query(&pairs)
+    }
+
+    fn is_filtered(&self) -> bool {
+        self.filters.iter().any(|(_, value)| !value.is_empty())
+    }
+}
+
+/// `GET /dashboard/{org_id}/calls`
+pub(super) async fn list(visitor: Visitor, RawQuery(raw): RawQuery) -> Result<Html, ErrorPage> {
+    let wanted = Wanted::read(raw.as_deref());
+    let agents = visitor.client.get(AGENTS).await?;
+    let asked = wanted.query(&[("limit", ROWS), ("cursor", &wanted.cursor)]);
+    let found = match visitor.client.get(&format!("/phone/calls{asked}")).await {
+        Ok(found) => Ok(found),
+        Err(refused) if refused.status.is_client_error() && !refused.faults.is_empty() => {
+            Err(refused)
+        }
+        Err(refused) => return Err(refused.into()),
+    };
+
+    let csv = visitor.path(&format!("calls.csv{}", wanted.query(&[])));
+    let heading = html! {
+        h1 { "Calls" }
+        div.actions { a.button href=(csv) download { "Download CSV" } }
+    };
+    let content = html! {
+        (filters(&visitor, &wanted, &agents))
+        @match &found {
+            Ok(found) => (found_calls(&visitor, &wanted, found, &agents)),
+            Err(refused) => (faults(refused)),
+        }
+    };
+    Ok(headed(
+        &visitor,
+        Section::Calls,
+        "Calls",
+        &heading,
+        &content,
+    ))
+}
+
+/// `GET /dashboard/{org_id}/calls.csv`: ended calls that match, as the API exports them.
+pub(super) async fn csv(visitor: Visitor, RawQuery(raw): RawQuery) -> Result<Response, ErrorPage> {
+    let path = format!("/phone/calls{}", Wanted::read(raw.as_deref()).query(&[]));
+    let mut response = visitor
+        .client
+        .response(Method::GET, &path, "text/csv", None)
+        .await;
+    if response.status().is_success() {
+        let name = HeaderValue::from_static("attachment; filename=\"calls.csv\"");
+        response
+            .headers_mut()
+            .insert(header::CONTENT_DISPOSITION, name);
+    }
+    Ok(response.into_response())
+}
+
+fn faults(refused: &Refused) -> Markup {
+    html! {
+        div.banner.bad role="alert" {
+            @for (field, message) in &refused.faults {
+                p { @if let Some(field) = field { strong { (super::document::spaced(field)) } " " } (message) }
+            }
+        }
+    }
+}
+
+fn filters(visitor: &Visitor, wanted: &Wanted, agents: &Value) -> Markup {
+    let chosen = |name: &str, word: &str| wanted.value(name) == word;
+    html! {
+        form.filters method="get" action=(visitor.path("calls")) role="search" {
+            div.field.wide {
+                label for="number" { "Number" }
+                input #number type="search" name="number" value=(wanted.value("number")) placeholder="+44 20 7183 8750, as dialled or in E.164";
+            }
+            div.field {
+                label for="status" { "Status" }
+                select #status name="status" {
+                    option value="" { "Any" }
+                    @for word in STATUSES {
+                        option value=(word) selected[chosen("status", word)] { (super::document::spaced(word)) }
+                    }
+                }
+            }
+            div.field {
+                label for="direction" { "Direction" }
+                select #direction name="direction" {
+                    option value="" { "Both" }
+                    @for word in ["inbound", "outbound"] {
+                        option value=(word) selected[chosen("direction", word)] { (word) }
+                    }
+                }
+            }
+            div.field {
+                label for="agent_id" { "Agent" }
+                select #agent_id name="agent_id" {
+                    option value="" { "Any" }
+                    @for agent in items(agents) {
+                        @let id = text(agent, "id");
+                        option value=(id) selected[chosen("agent_id", id)] { (text(agent, "name")) }
+                    }
+                }
+            }
+            div.field {
+                label for="start_date" { "From" }
+                input #start_date type="date" name="start_date" value=(wanted.value("start_date"));
+            }
+            div.field {
+                label for="end_date" { "To" }
+                input #end_date type="date" name="end_date" value=(wanted.value("end_date"));
+            }
+            div.go {
+                button type="submit" { "Search" }
+                @if wanted.is_filtered() { a.plain href=(visitor.path("calls")) { "Clear" } }
+            }
+        }
+    }
+}
+
+fn found_calls(visitor: &Visitor, wanted: &Wanted, found: &Value, agents: &Value) -> Markup {
+    let total = found["total"].as_u64().unwrap_or_default();
+    let next = text(found, "next");
+    let empty = match wanted.is_filtered() {
+        true => "No call matches these filters.",
+        false => "There was no call yet.",
+    };
+    html! {
+        section.card aria-label="Calls" {
+            (rows(visitor, items(found), agents, empty))
+            @if total > 0 {
+                div.pages {
+                    span.soft { (total) @if total == 1 { " call" } @else { " calls" } }
+                    @if !wanted.cursor.is_empty() {
+                        a.button href=(visitor.path(&format!("calls{}", wanted.query(&[])))) { "Newest" }
+                    }
+                    @if !next.is_empty() {
+                        a.button href=(visitor.path(&format!("calls{}", wanted.query(&[("cursor", next)])))) rel="next" { "Older" }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Table of calls, as the API shows them.
+pub(super) fn rows(visitor: &Visitor, calls: &[Value], agents: &Value, empty: &str) -> Markup {
+    let columns = ["Started", "From", "To", "Agent", "Status", "Answered for"];
+    let rows: Vec<_> = calls
+        .iter()
+        .map(|call| row(visitor, call, agents))
+        .collect();
+    table("Calls", &columns, &rows, empty)
+}
+
+fn row(visitor: &Visitor, call: &Value, agents: &Value) -> Vec<Markup> {
+    let page = visitor.path(&format!("calls/{}", text(call, "id")));
+    let arrow = match text(call, "direction") {
+        "outbound" => html! { span.way title="outbound" { "↗" } },
+        _ => html! { span.way title="inbound" { "↙" } },
+    };
+    vec![
+        html! { a.row href=(page) { (time(text(call, "started_at"))) } },
+        html! { (arrow) " " (text(call, "from_number")) },
+        html! { (text(call, "to_number")) },
+        html! { (agent_name(agents, text(call, "agent_id"))) },
+        outcome(call),
+        answered(call),
+    ]
+}
+
+/// Status of a call, with its reason.
+pub(super) fn outcome(call: &Value) -> Markup {
+    html! {
+        (status(text(call, "status")))
+        @if call["held"] == true { " " (badge(Tone::Warn, "on hold")) }
+        @if let Some(reason) = call["reason"].as_str() { " " span.soft { (super::document::spaced(reason)) } }
+    }
+}
+
+/// Time that a call was answered for; counted up by the script while it is up.
+pub(super) fn answered(call: &Value) -> Markup {
+    match (
+        call["answered_at"].as_str(),
+        call["answered_seconds"].as_u64(),
+    ) {
+        (None, _) => html! { span.soft { "–" } },
+        (Some(_), Some(seconds)) => html! { (duration(seconds)) },
+        (Some(at), None) => html! { time.since datetime=(at) { "up" } },
+    }
+}
+
+/// Name of an agent of the list.
+pub(super) fn agent_name(agents: &Value, id: &str) -> Markup {
+    let named = items(agents).iter().find(|agent| text(agent, "id") == id);
+    match named {
+        Some(agent) => html! { (text(agent, "name")) },
+        None if id.is_empty() => html! { span.soft { "none" } },
+        None => html! { span.soft { "another" } },
+    }
+}
+
+/// Card with the newest calls.
+pub(super) fn recent(visitor: &Visitor, calls: &Value, agents: &Value) -> Markup {
+    let rows = rows(visitor, items(calls), agents, "There was no call yet.");
+    let more = html! {
+        (rows)
+        @if !text(calls, "next").is_empty() {
+            div.pages { a.button href=(visitor.path("calls")) { "All calls" } }
+        }
+    };
+    card("calls", "Recent calls", &more)
+}

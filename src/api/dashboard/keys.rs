@@ -1,0 +1,136 @@
+//! Page of API keys: created, shown once, and revoked.
+
+use axum::extract::RawQuery;
+use axum::http::{Method, StatusCode};
+use axum::response::{IntoResponse as _, Redirect, Response};
+use maud::{Markup, html};
+use serde_json::{Value, json};
+
+use super::backend::{Refused, items, text};
+use super::document::{card, copied, table, time, time_or};
+use super::fields::{Field, Filled, Input, new_body};
+use super::frame::{Section, danger, page, token};
+use super::page::{ErrorPage, Html};
+use super::resource::{done, form_of, shown_status};
+use super::visitor::{SubmittedForm, Visitor};
+use crate::api::SCOPES;
+
+/// Keys that are listed.
+const LIST: &str = "/api-keys?limit=100";
+
+/// `GET /dashboard/{org_id}/keys`
+pub(super) async fn show(visitor: Visitor, RawQuery(raw): RawQuery) -> Result<Html, ErrorPage> {
+    let keys = visitor.client.get(LIST).await?;
+    let form = new_key(&visitor, Filled::With(&default()), None);
+    let content = html! { (done(raw.as_deref())) (listed(&visitor, &keys)) (form) };
+    Ok(page(&visitor, Section::Keys, "API keys", &content))
+}
+
+/// Key as the empty form shows it: every scope is ticked.
+fn default() -> Value {
+    json!({"scopes": SCOPES})
+}
+
+fn fields() -> Vec<Field> {
+    let scopes = SCOPES
+        .iter()
+        .map(|scope| ((*scope).to_owned(), (*scope).to_owned()));
+    vec![
+        Field::new("name", "Name", Input::Text),
+        Field::new("expires_at", "Expires", Input::Text)
+            .help("Such as 2036-01-31T12:00:00Z. Empty: it is good until it is revoked."),
+        Field::new("scopes", "Scopes", Input::Checks(scopes.collect())),
+    ]
+}
+
+fn new_key(visitor: &Visitor, filled: Filled<'_>, refused: Option<&Refused>) -> Markup {
+    let form = html! {
+        form method="post" action=(visitor.path("keys")) {
+            (token(visitor))
+            (form_of(&fields(), filled, refused))
+            div.go { button type="submit" { "Create the key" } }
+        }
+    };
+    card("new", "New key", &form)
+}
+
+fn listed(visitor: &Visitor, keys: &Value) -> Markup {
+    let columns = ["Name", "Scopes", "Created", "Last used", "Expires", ""];
+    let rows: Vec<_> = items(keys).iter().map(|key| row(visitor, key)).collect();
+    card(
+        "keys",
+        "Keys",
+        &table("API keys", &columns, &rows, "There is no API key yet."),
+    )
+}
+
+fn row(visitor: &Visitor, key: &Value) -> Vec<Markup> {
+    let scopes = key["scopes"].as_array().map_or(&[][..], Vec::as_slice);
+    let shown = match scopes.len() == SCOPES.len() {
+        true => "all".to_owned(),
+        false => scopes
+            .iter()
+            .filter_map(Value::as_str)
+            .collect::<Vec<_>>()
+            .join(", "),
+    };
+    let revoke = format!("keys/{}/revoke", text(key, "api_key_id"));
+    vec![
+        html! { strong { (text(key, "name")) } },
+        html! { (shown) },
+        time(text(key, "created_at")),
+        time_or(key["last_used_at"].as_str(), "never"),
+        time_or(key["expires_at"].as_str(), "when it is revoked"),
+        danger(
+            visitor,
+            &revoke,
+            "Revoke",
+            "Programs that use this key are locked out at once, for good.",
+        ),
+    ]
+}
+
+/// `POST /dashboard/{org_id}/keys`: creates a key with the ticked scopes, and shows it in this answer only.
+pub(super) async fn create(form: SubmittedForm) -> Result<Response, ErrorPage> {
+    let visitor = &form.visitor;
+    visitor.must_write()?;
+    let made = visitor
+        .client
+        .send(Method::POST, "/api-keys", Some(&new_body(&fields(), &form)))
+        .await;
+    let keys = visitor.client.get(LIST).await?;
+    let (status, content) = match made {
+        Ok(made) => {
+            let shown = html! {
+                div.banner.good role="status" {
+                    p { strong { "Your new API key." } " It is shown this once: copy it now." }
+                    (copied("new-key", text(&made, "api_key")))
+                }
+                (listed(visitor, &keys))
+                (new_key(visitor, Filled::With(&default()), None))
+            };
+            (StatusCode::OK, shown)
+        }
+        Err(refused) => {
+            let shown = html! {
+                (new_key(visitor, Filled::Submitted(&form), Some(&refused)))
+                (listed(visitor, &keys))
+            };
+            (shown_status(&refused)?, shown)
+        }
+    };
+    Ok((status, page(visitor, Section::Keys, "API keys", &content)).into_response())
+}
+
+/// `POST /dashboard/{org_id}/keys/{api_key_id}/revoke`; revoking a revoked key is no error.
+pub(super) async fn revoke(form: SubmittedForm) -> Result<Redirect, ErrorPage> {
+    let visitor = &form.visitor;
+    visitor.must_write()?;
+    let path = format!("/api-keys/{}", visitor.id("api_key_id")?);
+    match visitor.client.send(Method::DELETE, &path, None).await {
+        Ok(_) => {}
+        Err(refused) if refused.status == StatusCode::NOT_FOUND => {}
+        Err(refused) => return Err(refused.into()),
+    }
+    Ok(Redirect::to(&visitor.path("keys")))
+}

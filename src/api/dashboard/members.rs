@@ -1,0 +1,190 @@
+//! Page of the people who may log in to the console: their roles and sessions, and links that let them in.
+
+use axum::extract::{RawQuery, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Redirect, Response};
+use maud::{Markup, html};
+use trunkline_store::{
+    Acting, Change, ListedSession, Member, Narrow, NewLogin, Page, Role, logins, sessions,
+};
+
+use super::document::{Tone, badge, card, copied, moment, table};
+use super::frame::{Section, button, danger, page, token};
+use super::page::{ErrorPage, Html};
+use super::resource::done;
+use super::visitor::{SubmittedForm, Visitor};
+use crate::api::email::EMAIL;
+use crate::api::field_type::FieldType as _;
+use crate::api::partner::issue_login_link;
+use crate::api::quota::Policy;
+use crate::api::{Api, ApiError};
+
+/// Members and sessions that are listed.
+const ROWS: u32 = 100;
+/// Links that an org's administrators may make in a minute.
+const LINKS_PER_MINUTE: u32 = 20;
+
+/// `GET /dashboard/{org_id}/members`
+pub(super) async fn show(
+    State(api): State<Api>,
+    visitor: Visitor,
+    RawQuery(raw): RawQuery,
+) -> Result<Html, ErrorPage> {
+    let content = html! { (done(raw.as_deref())) (listed(&api, &visitor).await?) };
+    Ok(page(&visitor, Section::Members, "Members", &content))
+}
+
+async fn listed(api: &Api, visitor: &Visitor) -> Result<Markup, ErrorPage> {
+    let (org, now) = (visitor.org, api.now());
+    let members = api.read(move |tx| logins::members(tx, org, ROWS)).await?;
+    let open = api
+        .read(move |tx| sessions::page(tx, org, None, None, ROWS, now))
+        .await?;
+    let roles = api
+        .read(move |tx| logins::roles(tx, org, &Narrow::default(), None, ROWS))
+        .await?;
+    Ok(html! {
+        (card("members", "Members", &people(visitor, &members)))
+        @if visitor.writes() { (card("invite", "Let a person in", &invite(visitor, &roles))) }
+        (card("sessions", "Sessions", &logged_in(visitor, &open)))
+    })
+}
+
+fn people(visitor: &Visitor, members: &[Member]) -> Markup {
+    let columns = ["Name", "E-mail", "Role", "Member since", ""];
+    let rows: Vec<_> = members
+        .iter()
+        .map(|member| {
+            let remove = format!("members/{}/remove", member.id);
+            let is_self = member.email == visitor.session.record.email;
+            vec![
+                html! { strong { (member.name) } @if is_self { " " (badge(Tone::Quiet, "you")) } },
+                html! { (member.email) },
+                html! { (if member.writes { "administrator" } else { "reads only" }) },
+                moment(member.created_at),
+                html! {
+                    @if visitor.writes() && !is_self {
+                        (danger(visitor, &remove, "Remove", "Their sessions end at once, and their links are no longer good."))
+                    }
+                },
+            ]
+        })
+        .collect();
+    table("Members", &columns, &rows, "There is no member.")
+}
+
+fn invite(visitor: &Visitor, roles: &Page<Role>) -> Markup {
+    html! {
+        p.soft { "A link lets one person in, once, within a quarter of an hour. Send it to them yourself." }
+        form method="post" action=(visitor.path("members/login-links")) {
+            (token(visitor))
+            div.field { label for="email" { "E-mail" } input #email type="email" name="email" required autocomplete="off"; }
+            div.field { label for="name" { "Name" } input #name type="text" name="name" autocomplete="off"; }
+            div.field {
+                label for="role" { "Role of a new member" }
+                select #role name="role" {
+                    @for role in &roles.items { option value=(role.id) selected[role.name == "member"] { (role.name) } }
+                }
+            }
+            div.go { button type="submit" { "Make a link" } }
+        }
+    }
+}
+
+fn logged_in(visitor: &Visitor, open: &Page<ListedSession>) -> Markup {
+    let columns = ["Person", "Logged in", "Until", ""];
+    let rows: Vec<_> = open
+        .items
+        .iter()
+        .map(|session| {
+            let own = visitor.session.record.id == Some(session.id);
+            vec![
+                html! { (session.name) " " span.soft { (session.email) } @if own { " " (badge(Tone::Quiet, "this one")) } },
+                moment(session.created_at),
+                moment(session.expires_at),
+                html! {
+                    @if visitor.writes() && !own { (button(visitor, &format!("members/sessions/{}/end", session.id), "End")) }
+                },
+            ]
+        })
+        .collect();
+    table("Sessions", &columns, &rows, "Nobody is logged in.")
+}
+
+/// `POST /dashboard/{org_id}/members/login-links`: makes a link for a person and shows it once.
+pub(super) async fn invite_person(
+    State(api): State<Api>,
+    form: SubmittedForm,
+) -> Result<Response, ErrorPage> {
+    let visitor = &form.visitor;
+    visitor.must_write()?;
+    let taken = api.quotas().take(
+        Policy::LoginLinks,
+        visitor.org,
+        LINKS_PER_MINUTE,
+        api.monotonic(),
+    );
+    crate::api::quota::Tally::default().note(taken)?;
+
+    let mut faults = Vec::new();
+    let email = EMAIL.read(form.text("email").trim().into(), "email", &mut faults);
+    let Some(email) = email else {
+        return Err(ApiError::BadRequest(faults).into());
+    };
+    let name = Some(form.text("name").trim().to_owned()).filter(|name| !name.is_empty());
+    if name
+        .as_ref()
+        .is_some_and(|name| name.chars().count() > 255 || name.chars().any(char::is_control))
+    {
+        return Err(ApiError::bad("name: expected one line of at most 255 characters").into());
+    }
+    let role = crate::api::id_of(form.text("role")).ok();
+
+    Acting::of_org(visitor.org);
+    let login = NewLogin {
+        email,
+        name,
+        roles: role.into_iter().collect(),
+    };
+    let link = issue_login_link(&api, visitor.org, login, true).await?;
+    let content = html! {
+        div.banner.good role="status" {
+            p { strong { "The link for " (form.text("email")) "." } " It is shown this once: copy it now." }
+            (copied("login-link", link.url()))
+        }
+        (listed(&api, visitor).await?)
+    };
+    Ok((
+        StatusCode::OK,
+        page(visitor, Section::Members, "Members", &content),
+    )
+        .into_response())
+}
+
+/// `POST /dashboard/{org_id}/members/{member_id}/remove`
+pub(super) async fn remove(
+    State(api): State<Api>,
+    form: SubmittedForm,
+) -> Result<Redirect, ErrorPage> {
+    let visitor = &form.visitor;
+    visitor.must_write()?;
+    let (org, member) = (visitor.org, visitor.id("member_id")?);
+    api.write(move |tx, now| logins::remove(tx, org, member, now))
+        .await?;
+    api.credentials().forget(Change::Session(org));
+    Ok(Redirect::to(&visitor.path("members?done=done")))
+}
+
+/// `POST /dashboard/{org_id}/members/sessions/{sessionId}/end`
+pub(super) async fn end_session(
+    State(api): State<Api>,
+    form: SubmittedForm,
+) -> Result<Redirect, ErrorPage> {
+    let visitor = &form.visitor;
+    visitor.must_write()?;
+    let (org, session) = (visitor.org, visitor.id("sessionId")?);
+    api.write(move |tx, now| sessions::end_of_org(tx, org, Some(session), now))
+        .await?;
+    api.credentials().forget(Change::Session(org));
+    Ok(Redirect::to(&visitor.path("members?done=done")))
+}

@@ -1,0 +1,128 @@
+//! First page of an org: the steps to its first call, ticked off by what really happened, and the newest calls and handoffs.
+
+use axum::http::StatusCode;
+use maud::{Markup, html};
+use serde_json::Value;
+
+use super::backend::{items, text};
+use super::calls;
+use super::document::{card, spaced, table, time};
+use super::frame::{Section, page};
+use super::page::{ErrorPage, Html};
+use super::visitor::Visitor;
+
+/// `GET /dashboard/{org_id}`
+pub(super) async fn show(visitor: Visitor) -> Result<Html, ErrorPage> {
+    let agents = visitor.client.get("/phone?limit=100").await?;
+    let numbers = visitor.client.get("/phone/numbers?limit=100").await?;
+    let newest = visitor.client.get("/phone/calls?limit=10").await?;
+    let handoffs = visitor
+        .client
+        .get("/handoff-analytics/events?limit=5")
+        .await?;
+    let has_trunk = match visitor.client.get("/phone/sip/inbound-trunk").await {
+        Ok(_) => true,
+        Err(refused) if refused.status == StatusCode::NOT_FOUND => false,
+        Err(refused) => return Err(refused.into()),
+    };
+
+    let steps = steps(has_trunk, &agents, &numbers, &newest);
+    let is_new = steps.iter().any(|step| !step.is_done);
+    let content = html! {
+        @if is_new { (card("steps", "First steps", &checklist(&visitor, &steps))) }
+        (calls::recent(&visitor, &newest, &agents))
+        (card("handoffs", "Recent handoffs", &handed_off(&handoffs)))
+    };
+    Ok(page(&visitor, Section::Overview, "Overview", &content))
+}
+
+/// A step towards the first call.
+struct Step {
+    is_done: bool,
+    title: &'static str,
+    text: &'static str,
+    /// Page on which it is done.
+    at: &'static str,
+}
+
+fn steps(has_trunk: bool, agents: &Value, numbers: &Value, calls: &Value) -> [Step; 5] {
+    let is_enabled = |agent: &Value| agent["enabled"] == true;
+    let is_verified = |number: &Value| number["verified"] == true;
+    let is_assigned = |number: &Value| is_verified(number) && number["agent_id"].is_string();
+    [
+        Step {
+            is_done: has_trunk,
+            title: "Create the inbound trunk",
+            text: "It gives your phone system an address, a user name and a password.",
+            at: "trunk",
+        },
+        Step {
+            is_done: items(agents).iter().any(is_enabled),
+            title: "Create an agent",
+            text: "With the echo runtime it sends back what the caller says: enough for a first call.",
+            at: "agents/new",
+        },
+        Step {
+            is_done: items(numbers).iter().any(is_verified),
+            title: "Add and verify a number",
+            text: "The number that your phone system sends here.",
+            at: "numbers",
+        },
+        Step {
+            is_done: items(numbers).iter().any(is_assigned),
+            title: "Assign the number to the agent",
+            text: "On the agent's page.",
+            at: "agents",
+        },
+        Step {
+            is_done: !items(calls).is_empty(),
+            title: "Call the number from your phone system",
+            text: "Paste the settings from the trunk's page, and call.",
+            at: "trunk",
+        },
+    ]
+}
+
+fn checklist(visitor: &Visitor, steps: &[Step]) -> Markup {
+    html! {
+        ol.steps {
+            @for step in steps {
+                li class=[step.is_done.then_some("done")] {
+                    span.tick aria-hidden="true" { @if step.is_done { "✓" } }
+                    div {
+                        strong { @if step.is_done { (step.title) } @else { a href=(visitor.path(step.at)) { (step.title) } } }
+                        @if step.is_done { span.unseen { " (done)" } }
+                        p.soft { (step.text) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn handed_off(handoffs: &Value) -> Markup {
+    let columns = ["When", "Summary", "Reasons", "Sentiment"];
+    let rows: Vec<_> = items(handoffs)
+        .iter()
+        .map(|handoff| {
+            let reasons = handoff["reasons"].as_array().map_or(&[][..], Vec::as_slice);
+            let reasons: Vec<_> = reasons
+                .iter()
+                .filter_map(Value::as_str)
+                .map(spaced)
+                .collect();
+            vec![
+                time(text(handoff, "created_at")),
+                html! { (text(handoff, "summary")) },
+                html! { (reasons.join(", ")) },
+                html! { (handoff["sentiment"].as_str().unwrap_or("none")) },
+            ]
+        })
+        .collect();
+    table(
+        "Recent handoffs",
+        &columns,
+        &rows,
+        "Nothing was handed to a human yet.",
+    )
+}

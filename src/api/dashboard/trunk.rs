@@ -1,0 +1,387 @@
+//! Page of the inbound trunk: its credentials, the settings for each phone system, registrations, failed log-ins, and what the last
+//! examination of the phone system found.
+
+use std::time::Duration;
+
+use axum::Extension;
+use axum::extract::{RawQuery, State};
+use axum::http::{HeaderMap, Method, StatusCode};
+use axum::response::{IntoResponse as _, Redirect, Response};
+use maud::{Markup, html};
+use serde_json::{Value, json};
+use trunkline_store::{AuthFailure, Narrow, auth_failures};
+use uuid::Uuid;
+
+use super::backend::{Refused, text};
+use super::board::{Boards, Part};
+use super::document::{Tone, badge, card, copied, lines, moment, table, time};
+use super::fields::{Field, Filled, Input, changes, choices};
+use super::frame::{Section, button, danger, headed, token};
+use super::page::{ErrorPage, Html};
+use super::resource::{done, form_of, refusal, shown_status};
+use super::stream::{self, Looked, Shown};
+use super::visitor::{SubmittedForm, Visitor};
+use crate::api::Api;
+use crate::explain::log_in;
+use crate::explain::pbx::Pbx;
+use crate::explain::pbx_settings::{PASSWORD, Trunk, settings};
+
+/// The API's path of the trunk.
+const TRUNK: &str = "/phone/sip/inbound-trunk";
+
+/// Failed log-ins that are shown, and the interval of looks at them.
+const FAILURES: u32 = 10;
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Phone systems with settings to paste.
+const SYSTEMS: [Pbx; 7] = [
+    Pbx::Asterisk,
+    Pbx::FreeSwitch,
+    Pbx::FreePbx,
+    Pbx::ThreeCx,
+    Pbx::Yeastar,
+    Pbx::Grandstream,
+    Pbx::Cisco,
+];
+
+/// `GET /dashboard/{org_id}/trunk`
+pub(super) async fn show(
+    State(api): State<Api>,
+    visitor: Visitor,
+    RawQuery(raw): RawQuery,
+) -> Result<Html, ErrorPage> {
+    let content = match found(&visitor).await? {
+        None => absent(&visitor),
+        Some(trunk) => {
+            let parts = parts(&api, &visitor, &trunk).await?;
+            let form = edit_form(&visitor, &trunk, Filled::With(&trunk), None);
+            html! { (done(raw.as_deref())) div.edit { div { (parts) } div { (form) (more(&visitor)) } } }
+        }
+    };
+    Ok(shown(&visitor, &content))
+}
+
+fn shown(visitor: &Visitor, content: &Markup) -> Html {
+    let heading = html! { div { h1 { "Inbound trunk" } p.under { "Your phone system sends its calls here." } } };
+    headed(visitor, Section::Trunk, "Inbound trunk", &heading, content)
+}
+
+/// The org's trunk, if it has one.
+async fn found(visitor: &Visitor) -> Result<Option<Value>, ErrorPage> {
+    match visitor.client.get(TRUNK).await {
+        Ok(trunk) => Ok(Some(trunk)),
+        Err(refused) if refused.status == StatusCode::NOT_FOUND => Ok(None),
+        Err(refused) => Err(refused.into()),
+    }
+}
+
+fn absent(visitor: &Visitor) -> Markup {
+    let content = html! {
+        p { "There is no inbound trunk yet. It gives your phone system an address, a user name and a password to send calls with." }
+        @if visitor.writes() { (button(visitor, "trunk/create", "Create the trunk")) }
+    };
+    card("trunk", "No trunk", &content)
+}
+
+async fn parts(api: &Api, visitor: &Visitor, trunk: &Value) -> Result<Markup, ErrorPage> {
+    let failures = latest_failures(api, visitor.org).await?;
+    let report = visitor.client.get(&format!("{TRUNK}/doctor")).await?;
+    let realm = api.config().sip.realm();
+    Ok(html! {
+        (card("credentials", "Credentials", &credentials(visitor, trunk)))
+        (card("paste", "Settings for your phone system", &paste(trunk, &realm)))
+        (card("registrations", "Registrations", &registrations(trunk)))
+        div data-stream=(visitor.path("trunk/events")) { (failed(&failures)) }
+        (card("report", "How your phone system speaks SIP", &examined(&report)))
+    })
+}
+
+fn credentials(visitor: &Visitor, trunk: &Value) -> Markup {
+    html! {
+        dl {
+            dt { "Address" } dd { (copied("sip-endpoint", text(trunk, "sip_endpoint"))) }
+            dt { "User name" } dd { (copied("sip-username", text(trunk, "auth_username"))) }
+            @if let Some(password) = trunk["auth_password"].as_str() {
+                dt { "Password" }
+                dd { details { summary { "Show the password" } (copied("sip-password", password)) } }
+            }
+        }
+        @if visitor.writes() {
+            (danger(visitor, "trunk/rotate-credentials", "Rotate the credentials",
+                "A new user name and password take effect at once. The old ones stay good for a day, so that you can change the phone system."))
+        }
+    }
+}
+
+fn paste(trunk: &Value, realm: &str) -> Markup {
+    let values = Trunk {
+        endpoint: text(trunk, "sip_endpoint"),
+        username: text(trunk, "auth_username"),
+        password: trunk["auth_password"].as_str().unwrap_or(PASSWORD),
+        realm,
+    };
+    html! {
+        @for system in SYSTEMS {
+            details.paste {
+                summary { (system.name()) }
+                (lines(&format!("paste-{}", system.name().to_lowercase().replace(' ', "-")), &settings(system, values)))
+            }
+        }
+    }
+}
+
+fn registrations(trunk: &Value) -> Markup {
+    let all = trunk["registrations"]
+        .as_array()
+        .map_or(&[][..], Vec::as_slice);
+    let columns = ["Contact", "From", "Phone system", "State", "Until"];
+    let rows: Vec<_> = all
+        .iter()
+        .map(|registration| {
+            vec![
+                html! { code { (text(registration, "contact")) } },
+                html! { (text(registration, "source")) " by " (text(registration, "transport")) },
+                html! { (text(registration, "user_agent")) },
+                match registration["reachable"] == true {
+                    true => badge(Tone::Good, "reachable"),
+                    false => badge(Tone::Bad, "doesn't answer"),
+                },
+                time(text(registration, "expires_at")),
+            ]
+        })
+        .collect();
+    table(
+        "Registrations",
+        &columns,
+        &rows,
+        "No phone system is registered. One that only sends calls needn't be.",
+    )
+}
+
+/// Returns the newest failed log-ins under the trunk's user name.
+async fn latest_failures(api: &Api, org: Uuid) -> Result<Vec<AuthFailure>, ErrorPage> {
+    let any = Narrow::default();
+    let page = api.read(move |tx| auth_failures::list(tx, org, &any, None, FAILURES));
+    Ok(page.await?.items)
+}
+
+/// Failed log-ins, newest first.
+fn failed(failures: &[AuthFailure]) -> Markup {
+    let columns = ["When", "From", "User name", "What is wrong"];
+    let rows: Vec<_> = failures
+        .iter()
+        .map(|failure| {
+            vec![
+                moment(failure.at),
+                html! { (failure.source) },
+                html! { code { (failure.username) } },
+                html! { (log_in::sentence(&failure.part)) },
+            ]
+        })
+        .collect();
+    let table = table("Failed log-ins", &columns, &rows, "No log-in has failed.");
+    card(
+        "failures",
+        "Failed log-ins",
+        &html! {
+            p.soft { "Shown as they happen, while a password is typed into a phone system." }
+            (table)
+        },
+    )
+}
+
+/// `GET /dashboard/{org_id}/trunk/events`: failed log-ins as they happen.
+pub(super) async fn events(
+    State(api): State<Api>,
+    visitor: Visitor,
+    Extension(boards): Extension<Boards>,
+    headers: HeaderMap,
+    RawQuery(raw): RawQuery,
+) -> Result<Response, ErrorPage> {
+    let place = stream::place(&boards, &visitor)?;
+    let shown = Shown::of(&headers, raw.as_deref());
+    let (of, org) = (api.clone(), visitor.org);
+    let look = move || {
+        let api = of.clone();
+        async move {
+            let failures = latest_failures(&api, org).await;
+            Looked::Parts(
+                failures
+                    .iter()
+                    .map(|failures| Part::new(failed(failures)))
+                    .collect(),
+            )
+        }
+    };
+    Ok(stream::repeated(
+        api,
+        visitor,
+        (shown, place),
+        LOOK_INTERVAL,
+        look,
+    ))
+}
+
+fn examined(report: &Value) -> Markup {
+    let findings = report["findings"].as_array().map_or(&[][..], Vec::as_slice);
+    html! {
+        p.soft { (text(report, "how")) }
+        @if let Some(system) = report["pbx"].as_str().or(report["user_agent"].as_str()) {
+            p { "Last examined: " strong { (system) } @if let Some(at) = report["at"].as_str() { ", " (time(at)) } }
+        }
+        ul.findings {
+            @for finding in findings {
+                li {
+                    @match text(finding, "level") {
+                        "problem" => (badge(Tone::Bad, "problem")),
+                        "note" => (badge(Tone::Warn, "note")),
+                        _ => (badge(Tone::Good, "ok")),
+                    }
+                    span {
+                        (text(finding, "text"))
+                        @if let Some(fix) = finding["mend"].as_str() { " " strong { (fix) } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn fields() -> Vec<Field> {
+    vec![
+        Field::new("name", "Name", Input::Text),
+        Field::new("phone_numbers", "Numbers", Input::Lines).help("Verified numbers, one a line, in the order in which routing tries them."),
+        Field::new("default_country", "Country", Input::Text)
+            .help("ISO code, such as GB: how numbers in national form are read."),
+        Field::new("allowed_addresses", "Allowed addresses", Input::Lines)
+            .help("Addresses or networks, one a line, that may call the numbers above without credentials."),
+        Field::new("max_concurrent_calls", "Most calls at once", Input::Number).help("Empty: no limit of its own."),
+        Field::new(
+            "transfer_way",
+            "Transfers",
+            Input::Select(choices(&[
+                ("refer", "Ask the phone system (REFER)"),
+                ("bridge", "Call the destination from here"),
+                ("auto", "The way that is safe for the caller"),
+            ])),
+        ),
+        Field::new("bridge_when_refer_fails", "Call the destination from here if REFER fails", Input::Check),
+        Field::new("krisp_enabled", "Noise suppression", Input::Check),
+        Field::new("rtp_from_any_address", "Take audio from any address", Input::Check)
+            .help("For a phone system behind NAT whose audio comes from another address than its SDP names."),
+    ]
+}
+
+fn edit_form(
+    visitor: &Visitor,
+    trunk: &Value,
+    filled: Filled<'_>,
+    refused: Option<&Refused>,
+) -> Markup {
+    html! {
+        form.card method="post" action=(visitor.path("trunk")) {
+            h2 { "Settings" }
+            (token(visitor))
+            input type="hidden" name="version" value=(text(trunk, "updated_at"));
+            fieldset.all disabled[!visitor.writes()] {
+                (form_of(&fields(), filled, refused))
+                @if visitor.writes() { div.go { button type="submit" { "Save" } } }
+            }
+        }
+    }
+}
+
+fn more(visitor: &Visitor) -> Markup {
+    html! {
+        @if visitor.writes() {
+            div.commands {
+                (button(visitor, "trunk/sync", "List every verified number"))
+                (danger(visitor, "trunk/delete", "Delete", "Your phone system can't send calls any more. Calls that are up continue."))
+            }
+        }
+    }
+}
+
+/// `POST /dashboard/{org_id}/trunk`: changes the settings.
+pub(super) async fn update(
+    State(api): State<Api>,
+    form: SubmittedForm,
+) -> Result<Response, ErrorPage> {
+    let visitor = &form.visitor;
+    visitor.must_write()?;
+    let trunk = found(visitor).await?.ok_or_else(ErrorPage::not_found)?;
+    let is_current = form.text("version") == text(&trunk, "updated_at");
+    let (status, refused) = if is_current {
+        let body = changes(&fields(), &form, &trunk);
+        if body.as_object().is_some_and(serde_json::Map::is_empty) {
+            return Ok(saved(visitor));
+        }
+        match visitor.client.send(Method::PATCH, TRUNK, Some(&body)).await {
+            Ok(_) => return Ok(saved(visitor)),
+            Err(refused) => (shown_status(&refused)?, Some(refused)),
+        }
+    } else {
+        (StatusCode::CONFLICT, None)
+    };
+
+    let differing = super::fields::conflicts(&fields(), &form, &trunk);
+    let edit = edit_form(visitor, &trunk, Filled::Submitted(&form), refused.as_ref());
+    let content = html! {
+        @if !is_current { (super::resource::conflict(&differing)) }
+        div.edit { div { (parts(&api, visitor, &trunk).await?) } div { (edit) } }
+    };
+    Ok((status, shown(visitor, &content)).into_response())
+}
+
+fn saved(visitor: &Visitor) -> Response {
+    Redirect::to(&visitor.path("trunk?done=saved")).into_response()
+}
+
+/// Sends a command about the trunk, and shows the trunk again.
+async fn command(
+    form: &SubmittedForm,
+    method: Method,
+    path: &str,
+    body: Option<Value>,
+) -> Result<Response, ErrorPage> {
+    let visitor = &form.visitor;
+    visitor.must_write()?;
+    match visitor.client.send(method, path, body.as_ref()).await {
+        Ok(_) => Ok(Redirect::to(&visitor.path("trunk?done=done")).into_response()),
+        Err(refused) => {
+            let status = shown_status(&refused)?;
+            let content = html! {
+                (refusal(&refused))
+                p { a.button href=(visitor.path("trunk")) { "Back to the trunk" } }
+            };
+            Ok((status, shown(visitor, &content)).into_response())
+        }
+    }
+}
+
+/// `POST /dashboard/{org_id}/trunk/create`
+pub(super) async fn create(form: SubmittedForm) -> Result<Response, ErrorPage> {
+    command(&form, Method::POST, TRUNK, Some(json!({}))).await
+}
+
+/// `POST /dashboard/{org_id}/trunk/delete`
+pub(super) async fn delete(form: SubmittedForm) -> Result<Response, ErrorPage> {
+    command(&form, Method::DELETE, TRUNK, None).await
+}
+
+/// `POST /dashboard/{org_id}/trunk/sync`
+pub(super) async fn sync(form: SubmittedForm) -> Result<Response, ErrorPage> {
+    command(
+        &form,
+        Method::POST,
+        &format!("{TRUNK}/sync"),
+        Some(json!({})),
+    )
+    .await
+}
+
+/// `POST /dashboard/{org_id}/trunk/rotate-credentials`
+pub(super) async fn rotate(form: SubmittedForm) -> Result<Response, ErrorPage> {
+    let path = format!("{TRUNK}/rotate-credentials");
+    command(&form, Method::POST, &path, Some(json!({}))).await
+}

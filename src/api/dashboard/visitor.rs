@@ -1,0 +1,152 @@
+//! Person who asks for a page: the session, its org, and the rights in it; and the forms that such a person submits.
+
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use trunkline_store::{Acting, Kind};
+use uuid::Uuid;
+
+use super::backend::Client;
+use super::page::{ErrorPage, base_of};
+use crate::api::credentials::DashboardSession;
+use crate::api::field_type::id;
+use crate::api::path::Named;
+use crate::api::{Api, dashboard_session};
+
+/// A person on a page of their org.
+#[derive(Clone, Debug)]
+pub(super) struct Visitor {
+    pub(super) session: Arc<DashboardSession>,
+    pub(super) org: Uuid,
+    /// Prefix of every path.
+    pub(super) base: String,
+    pub(super) client: Client,
+    /// Token that the session's forms carry.
+    pub(super) form_token: String,
+    named: Arc<Named>,
+}
+
+impl FromRequestParts<Api> for Visitor {
+    type Rejection = ErrorPage;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ErrorPage> {
+        let session = dashboard_session::of(parts, api)
+            .await?
+            .ok_or_else(ErrorPage::logged_out)?;
+        let Ok(named) = Named::from_request_parts(parts, api).await;
+        let org = match named.text("org_id") {
+            Some(_) => named.id("org_id", Kind::Org)?,
+            None => session.record.org_id,
+        };
+        if org != session.record.org_id {
+            return Err(ErrorPage::not_found());
+        }
+        if session.record.suspended {
+            return Err(ErrorPage::new(
+                StatusCode::FORBIDDEN,
+                "This organization is suspended",
+                "Calls that are up go on. Ask the person who gave you the login link.",
+            ));
+        }
+
+        Ok(Self {
+            org,
+            base: base_of(api).to_owned(),
+            client: Client::of(parts).ok_or_else(ErrorPage::not_found)?,
+            form_token: session.form_token(api),
+            session,
+            named: Arc::new(named),
+        })
+    }
+}
+
+impl Visitor {
+    /// Returns true if the person may change things.
+    pub(super) fn writes(&self) -> bool {
+        self.session.record.writes
+    }
+
+    /// Path of a page of the org.
+    pub(super) fn path(&self, below: &str) -> String {
+        let slash = if below.is_empty() { "" } else { "/" };
+        format!("{}/dashboard/{}{slash}{below}", self.base, self.org)
+    }
+
+    /// Returns the id in the page's path.
+    ///
+    /// # Errors
+    /// 404 for a text that is no id.
+    pub(super) fn id(&self, parameter: &str) -> Result<Uuid, ErrorPage> {
+        let text = self.named.text(parameter);
+        text.and_then(id).ok_or_else(ErrorPage::not_found)
+    }
+
+    /// Checks that the person may change things.
+    ///
+    /// # Errors
+    /// 403 for a role that only reads.
+    pub(super) fn must_write(&self) -> Result<(), ErrorPage> {
+        if self.writes() {
+            return Ok(());
+        }
+        Err(ErrorPage::new(
+            StatusCode::FORBIDDEN,
+            "You may look, but not change anything",
+            "Ask an administrator of your organization.",
+        ))
+    }
+}
+
+/// Form of a logged-in session, checked to come from its own page.
+#[derive(Debug)]
+pub(super) struct SubmittedForm {
+    pub(super) visitor: Visitor,
+    fields: Vec<(String, String)>,
+}
+
+impl FromRequest<Api> for SubmittedForm {
+    type Rejection = ErrorPage;
+
+    async fn from_request(request: Request, api: &Api) -> Result<Self, ErrorPage> {
+        let (mut parts, body) = request.into_parts();
+        let visitor = Visitor::from_request_parts(&mut parts, api).await?;
+        let own = dashboard_session::is_own(&parts.headers, api);
+        let octets = Bytes::from_request(Request::from_parts(parts, body), api).await;
+        let octets = octets.map_err(|_| wrong("The form did not arrive whole."))?;
+        let fields: Vec<(String, String)> = serde_urlencoded::from_bytes(&octets)
+            .map_err(|_| wrong("That is not a form of the console."))?;
+
+        let form = Self { visitor, fields };
+        if !own || !form.visitor.session.made_form(form.text("form_token"), api) {
+            return Err(ErrorPage::new(
+                StatusCode::FORBIDDEN,
+                "Nothing was changed",
+                "The form did not come from this session's own page. Go back to the console and try again.",
+            ));
+        }
+
+        let names = form.fields.iter().map(|(name, _)| name.as_str());
+        Acting::fields(names.filter(|name| *name != "form_token"));
+        Ok(form)
+    }
+}
+
+impl SubmittedForm {
+    /// First value of a field; empty without one.
+    pub(super) fn text<'f>(&'f self, name: &'f str) -> &'f str {
+        self.values(name).next().unwrap_or_default()
+    }
+
+    /// All values of a field.
+    pub(super) fn values<'f>(&'f self, name: &'f str) -> impl Iterator<Item = &'f str> {
+        let pairs = self.fields.iter().filter(move |(key, _)| key == name);
+        pairs.map(|(_, value)| value.as_str())
+    }
+}
+
+fn wrong(text: &str) -> ErrorPage {
+    ErrorPage::new(StatusCode::BAD_REQUEST, "That did not work", text)
+}
