@@ -1,5 +1,6 @@
 //! Host to be dialled by others, with or without a port.
 
+use super::local;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::str::FromStr;
@@ -126,8 +127,8 @@ fn bracketed(ip: IpAddr) -> Box<str> {
     }
 }
 
-/// Returns the address that this machine sends from: its first non-loopback one, or loopback without any route. Queries
-/// the routing table by connecting a UDP socket, which sends nothing.
+/// Returns the address that this machine sends from by its default route. Without one it is the first that isn't
+/// loopback, and loopback if there is none. Queries the routing table by connecting a UDP socket, which sends nothing.
 pub(super) fn own_address(v6: bool) -> IpAddr {
     let (any, far, loopback): (IpAddr, IpAddr, IpAddr) = if v6 {
         let far = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
@@ -150,7 +151,10 @@ pub(super) fn own_address(v6: bool) -> IpAddr {
         socket.local_addr()
     };
 
-    source().map_or(loopback, |address| address.ip())
+    match source() {
+        Ok(address) => address.ip(),
+        Err(_) => local::first_reachable(&local::addresses(), v6).unwrap_or(loopback),
+    }
 }
 
 #[cfg(test)]

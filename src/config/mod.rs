@@ -10,6 +10,7 @@ mod host;
 mod http;
 mod integrations;
 mod limits;
+pub(crate) mod local;
 mod log;
 mod media;
 mod phone;

@@ -18,7 +18,6 @@ mod inbox;
 mod invite_queue;
 mod lease;
 mod listener_sockets;
-pub(crate) mod local;
 mod media_addresses;
 mod observe;
 pub mod offline_core;
@@ -53,6 +52,7 @@ pub use recording::{Recording, RecordingFault};
 
 use trunkline_net::listener::tcp;
 
+pub(crate) use crate::config::local;
 use inbox::Input;
 pub(crate) use media_addresses::MediaAddresses;
 pub(crate) use refused_peers::refused as refused_peers;

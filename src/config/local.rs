@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 
-/// Returns every address of this machine except loopback.
+/// Returns every address of this machine, loopback included.
 pub(crate) fn addresses() -> Vec<IpAddr> {
     let v4 = fs::read_to_string("/proc/net/fib_trie").unwrap_or_default();
     let v6 = fs::read_to_string("/proc/net/if_inet6").unwrap_or_default();
@@ -18,6 +18,17 @@ pub(crate) fn addresses() -> Vec<IpAddr> {
     all.sort();
     all.dedup();
     all
+}
+
+/// Returns the lowest address of a family that other machines may reach: neither loopback nor link-local.
+pub(crate) fn first_reachable(addresses: &[IpAddr], v6: bool) -> Option<IpAddr> {
+    let is_reachable = |ip: &IpAddr| match ip {
+        IpAddr::V4(ip) => !v6 && !ip.is_loopback() && !ip.is_unspecified() && !ip.is_link_local(),
+        IpAddr::V6(ip) => {
+            v6 && !ip.is_loopback() && !ip.is_unspecified() && !ip.is_unicast_link_local()
+        }
+    };
+    addresses.iter().copied().filter(is_reachable).min()
 }
 
 /// Returns loopback, and the private network that contains `own`, if there is one.
@@ -35,7 +46,7 @@ pub(crate) fn near(own: IpAddr) -> Vec<IpNet> {
         .chain(inet6(&v6).filter(|network| network.prefix_len() > 0));
 
     let is_lan = |network: &IpNet| {
-        network.contains(&own) && trunkline_calls::is_private(own) && !own.is_loopback()
+        network.contains(&own) && trunkline_sip::flow::is_private(own) && !own.is_loopback()
     };
     let lan = linked.filter(is_lan).map(|network| network.trunc());
     near.extend(lan.max_by_key(IpNet::prefix_len));
@@ -71,6 +82,23 @@ fn inet6(text: &str) -> impl Iterator<Item = IpNet> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_address_is_one_that_others_reach() {
+        let all = [
+            "127.0.0.1",
+            "169.254.3.4",
+            "192.168.1.9",
+            "10.9.8.7",
+            "::1",
+            "fe80::1",
+            "fd00::2",
+        ];
+        let all: Vec<IpAddr> = all.map(|ip| ip.parse().unwrap()).to_vec();
+        assert_eq!(first_reachable(&all, false), "10.9.8.7".parse().ok());
+        assert_eq!(first_reachable(&all, true), "fd00::2".parse().ok());
+        assert_eq!(first_reachable(&all[..2], false), None);
+    }
 
     #[test]
     fn the_kernels_lists_are_read() {
