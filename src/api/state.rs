@@ -41,6 +41,8 @@ pub struct ApiDeps {
     pub metrics: PrometheusHandle,
     /// Base URL of the dashboard, without a trailing slash.
     pub dashboard_url: String,
+    /// Advertised host and port of each SIP listener; empty if this process serves none.
+    pub sip_addresses: Vec<String>,
     /// Wall clock.
     pub clock: fn() -> Moment,
     /// Monotonic clock, used by limits and caches.
@@ -180,6 +182,11 @@ impl Api {
 
     pub(super) fn session_tokens(&self) -> &SessionTokens {
         &self.0.session_tokens
+    }
+
+    /// Advertised host and port of each SIP listener.
+    pub(super) fn sip_addresses(&self) -> &[String] {
+        &self.0.deps.sip_addresses
     }
 
     pub(super) fn dashboard_url(&self) -> &str {

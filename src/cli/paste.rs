@@ -12,6 +12,9 @@ use crate::explain::pbx_settings::{Trunk, settings};
 const SIPP_SCENARIO: &str = include_str!("quickstart/caller.xml");
 const SIPP_FILE: &str = "quickstart-caller.xml";
 
+/// `User-Agent` of the call that this scenario places. It proves nothing: who sends it merely isn't advised.
+pub(super) const TEST_CALL: &str = "trunkline test call";
+
 /// Phone systems and programs.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub(super) enum Program {
@@ -27,15 +30,11 @@ pub(super) enum Program {
     Sipp,
 }
 
-/// Values of a trunk.
+/// Values of a trunk, and the number to call.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct PastedTrunk<'t> {
-    /// Host and port that callers send to.
-    pub(super) sip: &'t str,
-    pub(super) username: &'t str,
-    pub(super) password: &'t str,
-    pub(super) realm: &'t str,
-    /// Number to call.
+    /// Its endpoint is the host and port that callers send to.
+    pub(super) trunk: Trunk<'t>,
     pub(super) number: &'t str,
 }
 
@@ -44,82 +43,53 @@ impl Program {
     ///
     /// # Errors
     /// The scenario for sipp can't be written.
-    pub(super) fn lines(self, trunk: PastedTrunk<'_>, config: &Config) -> Result<String, Failure> {
-        let number = trunk.number;
+    pub(super) fn lines(self, pasted: PastedTrunk<'_>, config: &Config) -> Result<String, Failure> {
+        let PastedTrunk { trunk, number } = pasted;
+        let Trunk {
+            endpoint: sip,
+            username,
+            password,
+            ..
+        } = trunk;
+
         let lines = match self {
             Self::Asterisk => format!(
                 "; Asterisk: call with Dial(PJSIP/{number}@trunkline). Run against Asterisk 22.10 on 2026-11-23.
 ; Transfers: set the trunk's transfer way to \"auto\" (trunkline trunk update --transfer-way auto). Asterisk loses the caller when a REFER that it
 ; has accepted fails.
 {}",
-                trunk.settings(Pbx::Asterisk)
+                settings(Pbx::Asterisk, trunk)
             ),
             Self::Freeswitch => format!(
                 "<!-- FreeSWITCH: call with bridge sofia/gateway/trunkline/{number}. Run against FreeSWITCH 1.10.12 on 2026-11-23. -->
 <!-- Transfers: set the trunk's transfer way to \"auto\" (trunkline trunk update, option transfer-way). FreeSWITCH says 200 before anybody
 answers, and hangs up. -->
 {}",
-                trunk.settings(Pbx::FreeSwitch)
+                settings(Pbx::FreeSwitch, trunk)
             ),
-            Self::Freepbx => untested("FreePBX", &trunk.settings(Pbx::FreePbx)),
-            Self::ThreeCx => untested("3CX", &trunk.settings(Pbx::ThreeCx)),
-            Self::Yeastar => untested("Yeastar", &trunk.settings(Pbx::Yeastar)),
-            Self::Grandstream => untested("Grandstream UCM", &trunk.settings(Pbx::Grandstream)),
-            Self::Cisco => untested("Cisco CUBE", &trunk.settings(Pbx::Cisco)),
-            Self::Baresip => baresip(trunk),
-            Self::Sipp => sipp(trunk, &scenario(config)?),
+            Self::Freepbx => untested("FreePBX", &settings(Pbx::FreePbx, trunk)),
+            Self::ThreeCx => untested("3CX", &settings(Pbx::ThreeCx, trunk)),
+            Self::Yeastar => untested("Yeastar", &settings(Pbx::Yeastar, trunk)),
+            Self::Grandstream => untested("Grandstream UCM", &settings(Pbx::Grandstream, trunk)),
+            Self::Cisco => untested("Cisco CUBE", &settings(Pbx::Cisco, trunk)),
+            Self::Baresip => format!(
+                "\
+# baresip: calls the agent; the echo agent sends back what you say. Run against baresip 1.0.0 on 2026-11-26.
+baresip -e '/uanew <sip:{username}@{sip}>;auth_user={username};auth_pass={password};regint=0' -e '/dial sip:{number}@{sip}'"
+            ),
+            Self::Sipp => format!(
+                "\
+# sipp: one call of two seconds. Run against SIPp 3.6.1 on 2026-11-26.
+sipp -sf '{}' -m 1 -s '{number}' -au '{username}' -ap '{password}' -auth_uri '{number}@{sip}' {sip}",
+                scenario(config)?.display()
+            ),
         };
         Ok(lines.trim_end().to_owned())
     }
 }
 
-impl PastedTrunk<'_> {
-    fn settings(&self, pbx: Pbx) -> String {
-        settings(
-            pbx,
-            Trunk {
-                endpoint: self.sip,
-                username: self.username,
-                password: self.password,
-                realm: self.realm,
-            },
-        )
-    }
-}
-
 fn untested(name: &str, lines: &str) -> String {
     format!("# {name}: untested. Made from its manual.\n{lines}")
-}
-
-fn baresip(trunk: PastedTrunk<'_>) -> String {
-    let PastedTrunk {
-        sip,
-        username,
-        password,
-        number,
-        ..
-    } = trunk;
-    format!(
-        "\
-# baresip: calls the agent; the echo agent sends back what you say. Run against baresip 1.0.0 on 2026-11-26.
-baresip -e '/uanew <sip:{username}@{sip}>;auth_user={username};auth_pass={password};regint=0' -e '/dial sip:{number}@{sip}'"
-    )
-}
-
-fn sipp(trunk: PastedTrunk<'_>, scenario: &std::path::Path) -> String {
-    let PastedTrunk {
-        sip,
-        username,
-        password,
-        number,
-        ..
-    } = trunk;
-    format!(
-        "\
-# sipp: one call of two seconds. Run against SIPp 3.6.1 on 2026-11-26.
-sipp -sf '{}' -m 1 -s '{number}' -au '{username}' -ap '{password}' -auth_uri '{number}@{sip}' {sip}",
-        scenario.display()
-    )
 }
 
 /// Writes the scenario to the path in the printed command.
@@ -131,4 +101,15 @@ fn scenario(config: &Config) -> Result<PathBuf, Failure> {
             Failure::Command(format!("{} can't be written: {error}", path.display()))
         })?;
     Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_test_call_says_that_it_is_one() {
+        let header = format!("User-Agent: {TEST_CALL}\n");
+        assert_eq!(SIPP_SCENARIO.matches(&header).count(), 2);
+    }
 }

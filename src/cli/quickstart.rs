@@ -2,17 +2,22 @@
 //! serves.
 //!
 //! Each object is looked up before it is created, so that a second run, or one after a crash, finds the objects of the
-//! first. Only keys are always new, because an old one can't be shown again.
+//! first. Keys are kept, sealed, to be shown again.
 
+mod calls;
 mod instructions;
+mod keys;
+mod qr;
 mod result;
+
+use std::io::{IsTerminal as _, stdout};
 
 use std::time::Duration;
 
 use ipnet::IpNet;
 use trunkline_routing::E164;
 use trunkline_store::{
-    InboundTrunk, InboundTrunkChange, NewAgent, NewOrg, NewPartner, Org, Store, agents,
+    InboundTrunk, InboundTrunkChange, NewAgent, NewOrg, NewPartner, Org, Store, agents, events,
     inbound_trunks, numbers, orgs, partners,
 };
 use uuid::Uuid;
@@ -23,6 +28,7 @@ use super::{Failure, key, now, number, output, partner, startup};
 use crate::config::{Config, QUICKSTART_FILE, Sip};
 use crate::directory::Directory;
 use crate::engine::local;
+use keys::KeptKeys;
 use result::{QuickstartResult, QuickstartTrunk};
 
 /// Name of the partner, the org and the keys.
@@ -36,10 +42,10 @@ const NUMBER: &str = "+12025550123";
 const DIRECTORY_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 const DIRECTORY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Makes everything that a first call needs, prints how to place it, and serves.
+/// Makes everything that a first call needs, prints how to place it, serves, and prints each step of every call.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  trunkline quickstart\n  trunkline quickstart --json --no-serve\n  trunkline quickstart --data-dir /tmp/try --set sip.udp=127.0.0.1:5070 --set sip.tcp=127.0.0.1:5070\n\nRun again on the same data directory it shows the same org and trunk, with new keys."
+    after_help = "Examples:\n  trunkline quickstart\n  trunkline quickstart --json --no-serve\n  trunkline quickstart --data-dir /tmp/try --set sip.udp=127.0.0.1:5070 --set sip.tcp=127.0.0.1:5070\n\nRun again on the same data directory it shows the same org, trunk and keys."
 )]
 pub(super) struct Command {
     /// Print one JSON object on one line instead.
@@ -88,7 +94,13 @@ impl Command {
             let config = &startup::with_known_realm(config, store).await?;
             let made = make(config, store, reachable, &given).await?;
             admitted(directory, &made.trunk.auth_username).await;
-            print(config, &made, json)
+            // A reader may call as soon as the text is there.
+            let seq = store.read(events::position).await?;
+            print(config, &made, json)?;
+            if !json {
+                tokio::spawn(calls::print(store.clone(), made.org_id, seq));
+            }
+            Ok(())
         })
     }
 }
@@ -164,7 +176,10 @@ fn print(config: &Config, made: &QuickstartResult, json: bool) -> Result<(), Fai
     if json {
         output::print(&output::json(made));
     } else {
-        output::print(&instructions::text(made, config)?);
+        let size = ratatui::crossterm::terminal::size();
+        let width = size.ok().filter(|_| stdout().is_terminal());
+        let width = width.map(|(columns, _)| usize::from(columns));
+        output::print(&instructions::text(made, config, width)?);
     }
     Ok(())
 }
@@ -178,15 +193,34 @@ async fn make(
 ) -> Result<QuickstartResult, Failure> {
     let partner = given.part("partner");
     let partner_id = partner.scope(find_or_make_partner(store)).await?;
-    let key = given.part("api_key").of_partner(partner_id);
-    let partner_key = partner::create_key(store, partner_id, NAME);
-    let (_, partner_key) = key.scope(partner_key).await?;
+    let mut kept = KeptKeys::read(config, store);
+    kept.check_partner(store, partner_id).await?;
+    let partner_key = match &kept.partner_key {
+        Some(key) => key.clone(),
+        None => {
+            let key = given.part("api_key").of_partner(partner_id);
+            let made = partner::create_key(store, partner_id, NAME);
+            key.scope(made).await?.1
+        }
+    };
     let org = given.part("org").of_partner(partner_id);
     let org = org.scope(find_or_make_org(store, partner_id)).await?.id;
 
     let part = |resource| given.part(resource).of_org(org);
-    let api_key = key::create(store, org, NAME, &[], None);
-    let (_, api_key) = part("api_key").scope(api_key).await?;
+    kept.check_org(store, org).await?;
+    let api_key = match &kept.api_key {
+        Some(key) => key.clone(),
+        None => {
+            let made = key::create(store, org, NAME, &[], None);
+            part("api_key").scope(made).await?.1
+        }
+    };
+    let kept = KeptKeys {
+        partner_key: Some(partner_key.clone()),
+        api_key: Some(api_key.clone()),
+    };
+    kept.keep(config, store)?;
+
     let agent = find_or_make_agent(store, org);
     let agent_id = part("agent").scope(agent).await?;
     let number = find_or_make_number(store, org, agent_id);

@@ -160,6 +160,7 @@ async fn serve(
         engine: Some(engine.handle()),
         metrics: handle.clone(),
         dashboard_url: reachable.dashboard.clone(),
+        sip_addresses: reachable.sip.clone(),
         clock: now,
         monotonic: clock::now,
     });

@@ -165,6 +165,18 @@ impl Target {
     }
 }
 
+/// Returns the address that callers of the running daemon send to; `None` if none runs on this data directory.
+pub(super) async fn running_sip(config: &Config) -> Option<String> {
+    let socket = config.data_dir.join(api::SOCKET);
+    UnixStream::connect(&socket).await.ok()?;
+    let session = Session {
+        transport: Transport::Socket(socket),
+        org: None,
+    };
+    let addresses = session.json("/operator/addresses").await.ok()?;
+    addresses["sip"][0].as_str().map(str::to_owned)
+}
+
 /// Checks that the installation exists, for a command that must not create one.
 ///
 /// # Errors
@@ -221,6 +233,7 @@ impl Session {
             live: LiveCalls::on(clock::wall()),
             engine: None,
             metrics: metrics::install(),
+            sip_addresses: Vec::new(),
             clock: now,
             monotonic: clock::now,
         });

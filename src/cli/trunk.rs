@@ -12,10 +12,12 @@ use super::org::OfOrg;
 use super::output::{Output, Tabular, json, or_dash, print, time};
 use super::paste::{PastedTrunk, Program};
 use super::serve::PublicAddresses;
+use super::session::running_sip;
 use super::{Failure, dedicated_networks, e164, network, now, startup};
 use crate::config::{Config, Sip};
 use crate::engine;
 use crate::explain::finding::Finding;
+use crate::explain::pbx_settings::Trunk as PbxTrunk;
 use crate::explain::report::{self, Report};
 use crate::telemetry::redact;
 
@@ -97,7 +99,8 @@ pub(super) enum Command {
         #[command(flatten)]
         output: Output,
     },
-    /// Prints what to paste into a phone system or a test program, with the trunk's own values.
+    /// Prints what to paste into a phone system or a test program, with the trunk's own values, and the address of the
+    /// daemon that runs, or else of the configuration.
     #[command(
         after_help = "Examples:\n  trunkline trunk paste asterisk\n  trunkline trunk paste sipp --org Acme | sh"
     )]
@@ -385,11 +388,17 @@ impl Command {
                     .read(move |tx| inbound_trunks::of_org(tx, org))
                     .await?;
                 let number = trunk.numbers.first().map_or("NUMBER", E164::as_str);
+                let sip = match running_sip(config).await {
+                    Some(sip) => sip,
+                    None => PublicAddresses::configured(config).first_sip(),
+                };
                 let pasted = PastedTrunk {
-                    sip: &PublicAddresses::configured(config).first_sip(),
-                    username: &trunk.username,
-                    password: trunk.password.reveal(),
-                    realm: &realm,
+                    trunk: PbxTrunk {
+                        endpoint: &sip,
+                        username: &trunk.username,
+                        password: trunk.password.reveal(),
+                        realm: &realm,
+                    },
                     number,
                 };
                 print(&program.lines(pasted, config)?);

@@ -127,6 +127,7 @@ impl House {
             live: LiveCalls::new(),
             engine: None,
             metrics: metrics::install(),
+            sip_addresses: Vec::new(),
             dashboard_url: "https://dashboard.example".to_owned(),
             clock: now,
             monotonic: now,

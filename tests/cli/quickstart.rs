@@ -18,7 +18,7 @@ const FREE: [&str; 6] = [
 ];
 
 #[test]
-fn again_it_shows_the_same_org_and_trunk_with_new_keys() {
+fn again_it_shows_the_same_org_trunk_and_keys() {
     let shell = Shell::new();
     let [first, second] = [(); 2].map(|()| {
         shell.json(&[
@@ -36,12 +36,43 @@ fn again_it_shows_the_same_org_and_trunk_with_new_keys() {
         "trunk",
         "http",
         "sip",
+        "api_key",
+        "partner_key",
     ] {
         assert_eq!(first[same], second[same], "{same}");
     }
-    for new in ["api_key", "partner_key"] {
-        assert_ne!(first[new], second[new], "{new}");
-    }
+    let keys = || shell.json(&["key", "list", "--org", "Quickstart"]);
+    let [only] = keys()
+        .as_array()
+        .cloned()
+        .expect("keys")
+        .try_into()
+        .expect("one key");
+    let kept = shell.path("trunkline-data/quickstart-keys");
+    let sealed = std::fs::read(kept).expect("the keys are kept");
+    let token = text(&first["api_key"]).as_bytes();
+    assert!(
+        !sealed.windows(20).any(|part| part == &token[..20]),
+        "sealed"
+    );
+
+    // A key that was revoked isn't shown again.
+    shell.json(&[
+        "key",
+        "revoke",
+        text(&only["api_key_id"]),
+        "--org",
+        "Quickstart",
+    ]);
+    let third = shell.json(&[
+        "quickstart",
+        "--no-serve",
+        "--set",
+        "sip.public_host=sip.example.com",
+    ]);
+    assert_ne!(third["api_key"], first["api_key"]);
+    assert_eq!(third["partner_key"], first["partner_key"]);
+    assert_eq!(keys().as_array().map(Vec::len), Some(1));
     assert_eq!(
         (text(&first["trunk"]["sip_endpoint"]), text(&first["sip"])),
         ("sip.example.com", "sip.example.com:5060")
@@ -147,10 +178,19 @@ fn the_pasted_sipp_line_places_a_call() {
         .stderr(Stdio::null())
         .spawn()
         .expect("the binary runs");
-    let lines = BufReader::new(daemon.stdout.take().expect("a pipe"))
+    let mut lines = BufReader::new(daemon.stdout.take().expect("a pipe"))
         .lines()
         .map_while(Result::ok);
-    let line = lines.into_iter().find(|line| line.starts_with("sipp "));
+    let line = lines.by_ref().find(|line| line.starts_with("sipp "));
+
+    // Its configuration has port 0: the address is the running daemon's.
+    let pasted = shell.run(&[&["trunk", "paste", "sipp"] as &[&str], &FREE].concat());
+    let called = line.as_deref().and_then(|line| line.rsplit(' ').next());
+    assert_eq!(
+        pasted.stdout.trim_end().rsplit(' ').next(),
+        called,
+        "{pasted:?}"
+    );
     let call = line.map(|line| {
         let mut sipp = std::process::Command::new("sh");
         sipp.args([
@@ -160,8 +200,20 @@ fn the_pasted_sipp_line_places_a_call() {
         .current_dir(shell.path(""));
         sipp.stdin(Stdio::null()).output().expect("sh runs")
     });
+    // Each step of the call is a line.
+    let steps = [
+        "sipp calls +12025550123 from 127.0.0.1:",
+        "step 2 of 4 chose agent \"Echo\": it holds the dialled number",
+        "answered after ",
+        "ended by the caller after 2.",
+    ];
+    let seen = call.as_ref().filter(|call| call.status.success()).map(|_| {
+        let told = steps.map(|step| lines.by_ref().find(|line| line.contains(step)));
+        told.map(|line| line.is_some())
+    });
     let killed = daemon.kill();
     let ended = daemon.wait();
+    assert_eq!(seen, Some([true; 4]), "the steps of the call");
     let call = call.expect("a line for sipp");
     assert!(
         call.status.success(),

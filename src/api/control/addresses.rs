@@ -1,0 +1,27 @@
+//! `GET /operator/addresses`: where peers reach this daemon.
+
+use axum::Json;
+use axum::extract::State;
+use serde::Serialize;
+
+use crate::api::operator::Operator;
+use crate::api::query::Query;
+use crate::api::{Api, ApiError};
+
+#[derive(Debug, Serialize)]
+pub(super) struct Addresses {
+    /// Host and port of each SIP listener, in the order of the configuration.
+    sip: Vec<String>,
+}
+
+/// `GET /operator/addresses`: by the configuration and the ports that the daemon runs with, which commands may not know.
+pub(super) async fn show(
+    State(api): State<Api>,
+    _: Operator,
+    query: Query,
+) -> Result<Json<Addresses>, ApiError> {
+    query.finish()?;
+    Ok(Json(Addresses {
+        sip: api.sip_addresses().to_vec(),
+    }))
+}
