@@ -15,9 +15,11 @@ pub enum Level {
     /// As it should be.
     Ok,
     /// Worth knowing; nothing has to be done.
-    Note,
-    /// Something to fix.
-    Problem,
+    Hint,
+    /// Something to fix that harms some calls, or will.
+    Warning,
+    /// Something to fix that keeps calls from being answered.
+    Error,
 }
 
 /// Result of one check.
@@ -46,21 +48,34 @@ impl Finding {
         }
     }
 
-    /// Makes a note.
-    pub fn note(check: &'static str, text: impl Into<String>) -> Self {
+    /// Makes a hint.
+    pub fn hint(check: &'static str, text: impl Into<String>) -> Self {
         Self {
-            level: Level::Note,
+            level: Level::Hint,
             ..Self::ok(check, text)
         }
     }
 
-    /// Makes a problem with its fix.
-    pub fn problem(check: &'static str, text: impl Into<String>, fix: impl Into<String>) -> Self {
+    /// Makes a warning with its fix.
+    pub fn warning(check: &'static str, text: impl Into<String>, fix: impl Into<String>) -> Self {
         Self {
-            level: Level::Problem,
+            level: Level::Warning,
             fix: Some(fix.into()),
             ..Self::ok(check, text)
         }
+    }
+
+    /// Makes an error with its fix.
+    pub fn error(check: &'static str, text: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self {
+            level: Level::Error,
+            ..Self::warning(check, text, fix)
+        }
+    }
+
+    /// Returns true if there is something to fix.
+    pub fn is_problem(&self) -> bool {
+        self.level >= Level::Warning
     }
 }
 
@@ -68,8 +83,9 @@ impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mark = match self.level {
             Level::Ok => "ok     ",
-            Level::Note => "note   ",
-            Level::Problem => "PROBLEM",
+            Level::Hint => "hint   ",
+            Level::Warning => "warning",
+            Level::Error => "ERROR  ",
         };
         write!(f, "{mark}  {:<16}  {}", self.check, self.text)?;
         match &self.fix {

@@ -38,7 +38,7 @@ fn authentication(asked: &InviteFacts) -> Finding {
             "authentication",
             format!("It is known by its address {source}, which is dedicated to the org."),
         ),
-        Proof::AllowedAddress => Finding::note(
+        Proof::AllowedAddress => Finding::hint(
             "authentication",
             format!(
                 "It is known by its address {source} alone, for the numbers on the trunk's list; credentials would open all of them."
@@ -56,7 +56,7 @@ fn caller_id(asked: &InviteFacts, country: Option<Country>) -> Finding {
     };
 
     if facts.anonymous {
-        return Finding::note(
+        return Finding::hint(
             CHECK,
             "The caller asks not to be named: no contact is found or made.",
         );
@@ -71,12 +71,12 @@ fn caller_id(asked: &InviteFacts, country: Option<Country>) -> Finding {
             CHECK,
             format!("{header} gives the caller as {user:?}, which is read as {number}."),
         ),
-        None if is_national(user) => Finding::problem(
+        None if is_national(user) => Finding::warning(
             CHECK,
             format!("{header} gives the caller as {user:?}, a national number that can't be read."),
             "Send callers as E.164 with a plus sign, or set the trunk's default_country.",
         ),
-        None => Finding::note(
+        None => Finding::hint(
             CHECK,
             format!(
                 "{header} gives the caller as {user:?}, which is no number: no contact is found or made."
@@ -98,7 +98,7 @@ fn dialled(asked: &InviteFacts, country: Option<Country>) -> Option<Finding> {
     let user = asked.facts.request_user.as_deref()?;
     let is_lost = is_national(user) && numbers::reduce(user, country, &|_| false).is_none();
     is_lost.then(|| {
-        Finding::problem(
+        Finding::warning(
             "dialled_number",
             format!("The dialled number comes as {user:?}, a national number that can't be read."),
             "Set the trunk's default_country, or have the PBX send E.164 with a plus sign.",
@@ -110,7 +110,7 @@ fn offer(asked: &InviteFacts) -> Finding {
     const CHECK: &str = "codecs";
     let manner = &asked.manner;
     if !manner.offer {
-        return Finding::note(
+        return Finding::hint(
             CHECK,
             "The INVITE has no offer: codecs are agreed in the answer, and calls connect a little later.",
         );
@@ -118,7 +118,7 @@ fn offer(asked: &InviteFacts) -> Finding {
 
     let codecs = manner.codecs.join(", ");
     if manner.encrypted {
-        return Finding::problem(
+        return Finding::error(
             CHECK,
             format!("It offers encrypted media alone ({codecs})."),
             "Turn SRTP off for this trunk unless the agents' runtimes speak it.",
@@ -133,7 +133,7 @@ fn offer(asked: &InviteFacts) -> Finding {
     if manner.codecs.iter().any(|codec| is_plain(codec)) {
         Finding::ok(CHECK, format!("It offers {codecs}."))
     } else {
-        Finding::problem(
+        Finding::warning(
             CHECK,
             format!("It offers neither PCMU nor PCMA, but {codecs}."),
             "Allow G.711 (ulaw, alaw) on this trunk: most runtimes speak nothing else.",
@@ -145,12 +145,12 @@ fn dtmf(asked: &InviteFacts) -> Finding {
     const CHECK: &str = "dtmf";
     match (asked.manner.offer, asked.manner.telephone_event) {
         (true, true) => Finding::ok(CHECK, "Keys are sent as telephone-event (RFC 4733)."),
-        (true, false) => Finding::problem(
+        (true, false) => Finding::warning(
             CHECK,
             "It doesn't offer telephone-event: keys that callers press are lost or must be heard in the audio.",
             "Set the DTMF mode of the trunk to RFC 4733 (also called RFC 2833).",
         ),
-        (false, _) => Finding::note(
+        (false, _) => Finding::hint(
             CHECK,
             "Without an offer it can't be seen how keys are sent.",
         ),
@@ -165,7 +165,7 @@ fn session_timers(asked: &InviteFacts) -> Finding {
             format!("It refreshes calls, every {seconds} seconds at the latest."),
         ),
         (true, None) => Finding::ok(CHECK, "It speaks session timers."),
-        (false, _) => Finding::problem(
+        (false, _) => Finding::warning(
             CHECK,
             "It speaks no session timers: a call whose end got lost stays up and keeps its place under every limit.",
             "Turn session timers on (RFC 4028, accept or always), 1800 seconds.",
@@ -180,7 +180,7 @@ fn refer(asked: &InviteFacts, way: TransferWay) -> Finding {
     if let Some(pbx) = pbx {
         let name = pbx.name();
         return match way {
-            TransferWay::Refer => Finding::problem(
+            TransferWay::Refer => Finding::warning(
                 CHECK,
                 format!(
                     "{name} takes the caller into its dialplan once it has accepted a REFER: if the destination is busy or doesn't answer, the caller is cut off."
@@ -201,12 +201,12 @@ fn refer(asked: &InviteFacts, way: TransferWay) -> Finding {
             CHECK,
             "It allows REFER: cold transfers can leave through it.",
         ),
-        Some(false) => Finding::problem(
+        Some(false) => Finding::warning(
             CHECK,
             "Its Allow doesn't name REFER: transfers will be refused or bridged here.",
             "Allow transfers on the trunk; until then calls are bridged where bridge_when_refer_fails is on.",
         ),
-        None => Finding::note(
+        None => Finding::hint(
             CHECK,
             "It sends no Allow, so whether it takes REFER is seen at the first transfer.",
         ),
@@ -218,7 +218,7 @@ fn nat(asked: &InviteFacts) -> Vec<Finding> {
     let source = asked.source.ip();
     let mut findings = Vec::new();
     if let Some(ip) = &manner.rewritten {
-        findings.push(Finding::problem(
+        findings.push(Finding::warning(
             "sip_alg",
             format!("Something between rewrites SIP: {ip} is left in the message where other addresses say {source}."),
             "Turn SIP ALG (SIP helper, SIP inspection) off in the router or firewall before the PBX.",
@@ -226,7 +226,7 @@ fn nat(asked: &InviteFacts) -> Vec<Finding> {
     }
 
     if let Some(ip) = &manner.private_contact {
-        findings.push(Finding::problem(
+        findings.push(Finding::warning(
             "private_contact",
             format!("Contact says {ip}, which can't be reached from here, while packets come from {source}."),
             "Set the PBX's external address (external_signaling_address, ext-sip-ip, public IP) to the one that it has outside.",
@@ -234,7 +234,7 @@ fn nat(asked: &InviteFacts) -> Vec<Finding> {
     }
 
     if let Some(ip) = &manner.private_media {
-        findings.push(Finding::problem(
+        findings.push(Finding::warning(
             "private_media",
             format!("The media address is {ip}, which can't be reached from here, while packets come from {source}."),
             "Set the PBX's external media address (external_media_address, ext-rtp-ip) to the one that it has outside.",
@@ -250,7 +250,7 @@ fn clock(asked: &InviteFacts) -> Option<Finding> {
         .clock_skew_s
         .filter(|skew| skew.abs() > SKEW_S)?;
     let way = if skew > 0 { "ahead" } else { "behind" };
-    Some(Finding::problem(
+    Some(Finding::warning(
         "clock",
         format!("Its clock is {} seconds {way} of ours.", skew.abs()),
         "Let the PBX take its time from NTP.",
@@ -263,7 +263,6 @@ mod tests {
     use trunkline_routing::Facts;
 
     use super::*;
-    use crate::explain::finding::Level;
 
     fn asked(change: impl FnOnce(&mut InviteFacts)) -> InviteFacts {
         let mut asked = InviteFacts {
@@ -300,7 +299,7 @@ mod tests {
         way: TransferWay,
     ) -> Vec<&'static str> {
         let findings = examine(asked, country, way).into_iter();
-        let wrong = findings.filter(|finding| finding.level == Level::Problem);
+        let wrong = findings.filter(Finding::is_problem);
         wrong
             .map(|finding| {
                 assert!(finding.fix.is_some(), "{finding}");

@@ -82,7 +82,7 @@ pub async fn of_trunk(
         .iter()
         .filter(|failure| now.since(failure.at) <= PERIOD);
     if let Some(last) = late.clone().next() {
-        report.findings.push(Finding::problem(
+        report.findings.push(Finding::warning(
             "log_ins",
             format!(
                 "{} log-ins failed in the last 24 hours, the last from {} {} ({}).",

@@ -130,13 +130,13 @@ fn the_doctor_looks_and_changes_nothing() {
     let first = &report["findings"][0];
     assert_eq!(
         (&first["check"], &first["level"]),
-        (&json!("daemon"), &json!("problem")),
+        (&json!("daemon"), &json!("error")),
         "{report}"
     );
     assert_eq!(first["mend"], "Start it: trunkline serve.");
     let told = doctor(&["--quiet"]);
     assert_eq!(told.stdout.lines().count(), 2, "{}", told.stdout);
-    assert_eq!(told.stderr, "trunkline: 1 problem found\n");
+    assert_eq!(told.stderr, "trunkline: 1 error and 0 warnings found\n");
     assert!(before == shell.files(), "something on disk has changed");
     let faulty = shell.run(&["--set", "sip.shards=x", "doctor"]);
     assert_eq!(faulty.code, Some(2), "{faulty:?}");

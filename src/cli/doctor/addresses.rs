@@ -45,7 +45,7 @@ pub(super) async fn examine(deployment: &Deployment<'_>, orgs: &CheckedOrgs) -> 
         };
         let (whose, uri, address, refusal) = (peer.whose, peer.uri, peer.address, peer.refusal);
         let text = format!("{uri} ({whose}) leads to {address}, which {refusal}.");
-        Finding::problem(CHECK, text, fix)
+        Finding::error(CHECK, text, fix)
     }));
 
     findings
@@ -53,7 +53,7 @@ pub(super) async fn examine(deployment: &Deployment<'_>, orgs: &CheckedOrgs) -> 
 
 /// Finding for a reserved name without an address: tenants may route calls to its address.
 fn unresolved(name: &str) -> Finding {
-    Finding::problem(
+    Finding::warning(
         CHECK,
         format!("{name} in sip.reserved_peers has no address: tenants may name its addresses."),
         "Correct the name or the name servers (sip.nameservers), or list the peer's addresses as well.",

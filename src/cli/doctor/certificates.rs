@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::explain::finding::Finding;
 
 const DAY_S: i64 = 86_400;
-/// Days of validity below which there is a problem, and below which there is a note.
+/// Days of validity below which there is a warning, and below which there is a hint.
 const SOON: i64 = 14;
 const WATCH: i64 = 30;
 
@@ -48,7 +48,7 @@ fn one(key: &str, file: &Path, host: Option<&str>, now: Moment) -> Finding {
     let facts = match read {
         Ok(facts) => facts,
         Err(fault) => {
-            return Finding::problem(
+            return Finding::error(
                 CHECK,
                 format!("{} ({key}) can't be used: {fault}.", file.display()),
                 format!("Set {key} to a PEM file with the certificate chain."),
@@ -60,7 +60,7 @@ fn one(key: &str, file: &Path, host: Option<&str>, now: Moment) -> Finding {
     let days = (facts.until - today).div_euclid(DAY_S);
     let shown = format!("{} ({key})", file.display());
     if facts.from > today {
-        return Finding::problem(
+        return Finding::error(
             CHECK,
             format!("{shown} isn't good yet."),
             "Look at this machine's clock, or at when the certificate begins.",
@@ -68,7 +68,7 @@ fn one(key: &str, file: &Path, host: Option<&str>, now: Moment) -> Finding {
     }
 
     if days < 0 {
-        return Finding::problem(
+        return Finding::error(
             CHECK,
             format!("{shown} expired {} days ago.", -days),
             "Renew it, then send the daemon SIGHUP.",
@@ -76,7 +76,7 @@ fn one(key: &str, file: &Path, host: Option<&str>, now: Moment) -> Finding {
     }
 
     if let Some(host) = host.filter(|host| !facts.names(host)) {
-        return Finding::problem(
+        return Finding::error(
             CHECK,
             format!(
                 "{shown} isn't for {host}, but for {}.",
@@ -87,7 +87,7 @@ fn one(key: &str, file: &Path, host: Option<&str>, now: Moment) -> Finding {
     }
 
     if days < SOON {
-        return Finding::problem(
+        return Finding::warning(
             CHECK,
             format!("{shown} expires in {days} days."),
             "Renew it, then send the daemon SIGHUP.",
@@ -96,7 +96,7 @@ fn one(key: &str, file: &Path, host: Option<&str>, now: Moment) -> Finding {
 
     let text = format!("{shown} is good for {days} days.");
     if days < WATCH {
-        Finding::note(CHECK, text)
+        Finding::hint(CHECK, text)
     } else {
         Finding::ok(CHECK, text)
     }
@@ -178,30 +178,24 @@ mod tests {
                 "another name",
                 Some("sip.example.org"),
                 day(400),
-                Level::Problem,
+                Level::Error,
                 "isn't for sip.example.org",
             ),
             (
                 "two labels",
                 Some("a.b.example.com"),
                 day(400),
-                Level::Problem,
+                Level::Error,
                 "isn't for a.b.example.com",
             ),
-            ("a month", None, day(29), Level::Note, "29 days"),
-            ("soon", None, day(3), Level::Problem, "expires in 3 days"),
-            (
-                "not yet",
-                None,
-                day(2_000),
-                Level::Problem,
-                "isn't good yet",
-            ),
+            ("a month", None, day(29), Level::Hint, "29 days"),
+            ("soon", None, day(3), Level::Warning, "expires in 3 days"),
+            ("not yet", None, day(2_000), Level::Error, "isn't good yet"),
             (
                 "over",
                 None,
                 Moment::from_secs(1_893_456_000 + 90_000),
-                Level::Problem,
+                Level::Error,
                 "expired 2 days ago",
             ),
         ] {
@@ -215,7 +209,7 @@ mod tests {
             None,
             day(1),
         );
-        assert_eq!(nowhere.level, Level::Problem);
+        assert_eq!(nowhere.level, Level::Error);
         assert_eq!(
             host_of_url("https://api.example.com:8443/x"),
             Some("api.example.com")

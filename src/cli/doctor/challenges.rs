@@ -35,7 +35,7 @@ fn finding(one: &UnansweredOf, org: &str) -> Finding {
         "{whose}, at {}, challenged {} with {} and realm {:?}, and got no answer: {why}.",
         challenge.peer, challenge.method, challenge.status, challenge.realm
     );
-    Finding::problem("challenges", text, fix)
+    Finding::error("challenges", text, fix)
 }
 
 /// Reason and fix.

@@ -3,10 +3,12 @@
 use std::net::IpAddr;
 
 use trunkline_calls::is_private;
+use trunkline_model::invite_facts::InviteFacts;
 use trunkline_store::Recorded;
 
+use super::super::paste::TEST_CALL;
 use crate::config::Config;
-use crate::engine::Resolver;
+use crate::engine::{Resolver, local};
 
 /// Deployment under examination.
 pub(super) struct Deployment<'c> {
@@ -14,14 +16,55 @@ pub(super) struct Deployment<'c> {
     pub(super) resolver: Resolver,
     /// Recent calls of all orgs, newest first.
     pub(super) calls: Vec<Recorded>,
+    pub(super) own: OwnAddresses,
+}
+
+/// Addresses of this machine.
+pub(super) struct OwnAddresses(Vec<IpAddr>);
+
+impl OwnAddresses {
+    pub(super) fn find() -> Self {
+        Self(local::addresses())
+    }
+
+    pub(super) fn contains(&self, ip: IpAddr) -> bool {
+        ip.is_loopback() || self.0.contains(&ip)
+    }
+}
+
+/// Returns true if the call is the one that `trunk paste sipp` places.
+pub(super) fn is_test_call(asked: &InviteFacts) -> bool {
+    asked.user_agent.as_deref() == Some(TEST_CALL)
 }
 
 impl Deployment<'_> {
-    /// Returns a public address from which a call came.
-    pub(super) fn source_outside(&self) -> Option<IpAddr> {
+    /// INVITEs of recent calls that came from other machines.
+    pub(super) fn asked_from_outside(&self) -> impl Iterator<Item = &InviteFacts> {
         let asked = self.calls.iter().filter_map(|call| call.asked.as_ref());
-        asked
-            .map(|asked| asked.source.ip())
-            .find(|source| !is_private(*source))
+        asked.filter(|asked| !self.own.contains(asked.source.ip()))
+    }
+
+    /// Returns a public address of another machine from which a call came.
+    pub(super) fn source_outside(&self) -> Option<IpAddr> {
+        let sources = self.asked_from_outside().map(|asked| asked.source.ip());
+        sources.into_iter().find(|source| !is_private(*source))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_and_what_the_kernel_lists_are_this_machine() {
+        let own = OwnAddresses(vec!["192.0.2.1".parse().unwrap()]);
+        for (ip, expected) in [
+            ("127.0.0.9", true),
+            ("::1", true),
+            ("192.0.2.1", true),
+            ("192.0.2.2", false),
+        ] {
+            assert_eq!(own.contains(ip.parse().unwrap()), expected, "{ip}");
+        }
     }
 }

@@ -55,14 +55,14 @@ async fn daemon(config: &Config) -> (Finding, bool) {
             true,
         ),
         Ok(Ok(Some(Readiness { status: 503, .. }))) => (
-            Finding::note(
+            Finding::hint(
                 CHECK,
                 format!("The daemon at {address} is shutting down and takes no new calls."),
             ),
             true,
         ),
         Ok(Ok(Some(_))) => (
-            Finding::problem(
+            Finding::error(
                 CHECK,
                 format!("Something else than this daemon answers at {address}."),
                 "End the program that holds http.listen, or set http.listen to another address.",
@@ -70,7 +70,7 @@ async fn daemon(config: &Config) -> (Finding, bool) {
             false,
         ),
         Ok(Err(_)) | Err(_) => (
-            Finding::problem(
+            Finding::error(
                 CHECK,
                 format!("Nothing answers at {address} (http.listen)."),
                 START,
@@ -98,7 +98,7 @@ fn degraded(check: &'static str, body: &str) -> Finding {
             "Look for the reason in the daemon's log: a full disk, or another program that holds the database.",
         )
     };
-    Finding::problem(check, text, fix)
+    Finding::error(check, text, fix)
 }
 
 async fn answering(listener: &Listener) -> Finding {
@@ -110,7 +110,7 @@ async fn answering(listener: &Listener) -> Finding {
         PingAnswer::Status(_) | PingAnswer::Connected => {
             Finding::ok(CHECK, format!("SIP answers on {transport} {address}."))
         }
-        PingAnswer::Silence | PingAnswer::Refused(_) => Finding::problem(
+        PingAnswer::Silence | PingAnswer::Refused(_) => Finding::error(
             CHECK,
             format!("Nothing SIP answers on {transport} {address}, though the daemon runs."),
             "Restart the daemon with this configuration, and look for a firewall on this machine.",
@@ -130,11 +130,11 @@ fn free(listener: &Listener) -> Finding {
     };
 
     match bound {
-        Ok(()) => Finding::note(
+        Ok(()) => Finding::hint(
             CHECK,
             format!("{transport} {address} is free for the daemon."),
         ),
-        Err(error) => Finding::problem(
+        Err(error) => Finding::error(
             CHECK,
             format!("{transport} {address} can't be listened on: {error}."),
             format!("End the program that holds it, or set sip.{transport} to another address."),

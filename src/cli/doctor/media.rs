@@ -13,7 +13,7 @@ pub(super) async fn examine(deployment: &Deployment<'_>) -> Vec<Finding> {
     let addresses = match MediaAddresses::find(config).await {
         Ok(addresses) => addresses,
         Err(fault) => {
-            return vec![Finding::problem(
+            return vec![Finding::error(
                 CHECK,
                 format!("The daemon doesn't start: {fault}."),
                 "Set it, and start the daemon.",
@@ -36,13 +36,13 @@ pub(super) async fn examine(deployment: &Deployment<'_>) -> Vec<Finding> {
         // A listener with an advertised address of its own serves a network of its own.
         let is_for_all = listener.advertise.is_none();
         findings.push(match outside {
-            Some(source) if is_private(media) && is_for_all && !listener.address.ip().is_loopback() => Finding::problem(
+            Some(source) if is_private(media) && is_for_all && !listener.address.ip().is_loopback() => Finding::error(
                 CHECK,
                 format!("{told}, a private address, and calls come from {source} outside."),
                 "Set sip.public_host to the address that they reach, or media.ip if audio has another.",
             ),
             Some(_) | None if media.is_loopback() => {
-                Finding::note(CHECK, format!("{told}, which only this machine reaches."))
+                Finding::hint(CHECK, format!("{told}, which only this machine reaches."))
             }
             Some(_) | None => Finding::ok(CHECK, format!("{told}.")),
         });

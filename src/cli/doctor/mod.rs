@@ -1,19 +1,22 @@
 //! `trunkline doctor`: checks a deployment from outside and inside, and says what to fix. Changes nothing.
 //!
 //! Each check is a file: `listen` the daemon and its ports, `names` and `media` the advertised addresses,
-//! `certificates` TLS, `addresses` peers that the address policy refuses, `reach` runtimes and carriers, `challenges`
-//! peers whose challenges could not be answered, `orgs` the database, its tenants, and how their PBXs speak SIP.
+//! `certificates` TLS, `addresses` peers that the address policy refuses, `reach` runtimes and carriers, `failed_calls`
+//! calls that runtimes didn't take, `challenges` peers whose challenges could not be answered, `orgs` the database, its tenants, and how their PBXs speak SIP.
 
 mod addresses;
 mod certificates;
 mod challenges;
 mod deployment;
+mod failed_calls;
 mod listen;
 mod media;
 mod names;
 mod orgs;
 mod ping;
 mod reach;
+
+use std::cmp::Reverse;
 
 use serde::Serialize;
 use trunkline_store::{Outset, Store};
@@ -24,17 +27,20 @@ use crate::config::Config;
 use crate::engine::Resolver;
 use crate::explain::finding::{Finding, Level};
 use crate::telemetry::redact;
-use deployment::Deployment;
+use deployment::{Deployment, OwnAddresses};
 
-/// Checks a deployment, and says how to fix what it finds.
+/// Name of the checks of runtimes.
+const RUNTIME: &str = "runtime";
+
+/// Checks a deployment, and says how to fix what it finds, the worst first.
 ///
-/// Exit code 0: no problem; 1: problems found; 2: it can't run.
+/// Exit code 0: no error and no warning; 1: there are some; 2: it can't run.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  trunkline doctor\n  trunkline --config /etc/trunkline.toml doctor --json"
 )]
 pub(super) struct Command {
-    /// Show problems only.
+    /// Show errors and warnings only.
     #[arg(long)]
     quiet: bool,
     #[command(flatten)]
@@ -43,22 +49,32 @@ pub(super) struct Command {
 
 #[derive(Debug, Serialize)]
 struct Report<'f> {
+    /// Errors and warnings.
     problems: usize,
+    errors: usize,
+    warnings: usize,
     findings: Vec<&'f Finding>,
 }
 
 impl Command {
     pub(super) async fn run(self, config: &Config) -> Result<(), Failure> {
         let findings = examine(config).await;
-        let problems = findings
-            .iter()
-            .filter(|finding| finding.level == Level::Problem)
-            .count();
-        let shown = |finding: &&Finding| !self.quiet || finding.level == Level::Problem;
+        let count = |level: Level| {
+            let of_level = findings.iter().filter(|finding| finding.level == level);
+            of_level.count()
+        };
+        let (errors, warnings) = (count(Level::Error), count(Level::Warning));
+        let problems = errors + warnings;
+        let shown = |finding: &&Finding| !self.quiet || finding.is_problem();
 
         let findings: Vec<&Finding> = findings.iter().filter(shown).collect();
         if self.output.is_json() {
-            print(&json(&Report { problems, findings }));
+            print(&json(&Report {
+                problems,
+                errors,
+                warnings,
+                findings,
+            }));
         } else {
             let lines = findings.iter().map(|finding| finding.to_string());
             let lines: Vec<String> = lines
@@ -72,10 +88,23 @@ impl Command {
 
         match problems {
             0 => Ok(()),
-            1 => Err(Failure::Command("1 problem found".to_owned())),
-            many => Err(Failure::Command(format!("{many} problems found"))),
+            _ => Err(Failure::Command(format!(
+                "{} and {} found",
+                counted(errors, "error"),
+                counted(warnings, "warning")
+            ))),
         }
     }
+}
+
+fn counted(count: usize, what: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{plural}")
+}
+
+/// Orders findings: the worst first, and among equals those about runtimes, since without one no call is answered.
+fn rank(finding: &Finding) -> impl Ord + use<> {
+    (Reverse(finding.level), finding.check != RUNTIME)
 }
 
 async fn examine(config: &Config) -> Vec<Finding> {
@@ -84,21 +113,20 @@ async fn examine(config: &Config) -> Vec<Finding> {
         config,
         resolver: Resolver::new(&config.sip.nameservers),
         calls: Vec::new(),
+        own: OwnAddresses::find(),
     };
 
     match open(config).await {
         Ok(store) => match orgs::CheckedOrgs::read(&store, now()).await {
             Ok(orgs) => {
                 deployment.calls = orgs.calls();
-                findings.extend(
-                    orgs.examine(&store, &crate::engine::configured_policy(config), now())
-                        .await,
-                );
+                findings.extend(orgs.examine(&store, &deployment, now()).await);
+                findings.extend(failed_calls::examine(&store, &orgs).await);
                 findings.extend(challenges::examine(&store, &orgs, now()).await);
                 findings.extend(addresses::examine(&deployment, &orgs).await);
                 findings.extend(reach::examine(&deployment, &orgs).await);
             }
-            Err(error) => findings.push(Finding::problem(
+            Err(error) => findings.push(Finding::error(
                 "database",
                 format!("The database can't be read: {error}."),
                 "Look at whether it runs, and at database.url.",
@@ -110,7 +138,7 @@ async fn examine(config: &Config) -> Vec<Finding> {
     findings.extend(names::examine(&deployment).await);
     findings.extend(media::examine(&deployment).await);
     findings.extend(certificates::examine(config, now()));
-    findings.sort_by_key(|finding| std::cmp::Reverse(finding.level));
+    findings.sort_by_key(rank);
 
     findings
 }
@@ -118,21 +146,43 @@ async fn examine(config: &Config) -> Vec<Finding> {
 /// Opens the database if it exists and is of this version. A check must neither create nor migrate one.
 async fn open(config: &Config) -> Result<Store, Finding> {
     const CHECK: &str = "database";
-    let unopened = |fault: String| Finding::problem(CHECK, "The database can't be opened.", fault);
+    let unopened = |fault: String| Finding::error(CHECK, "The database can't be opened.", fault);
     let found = Store::look(&startup::options(config)).await;
     match found.map_err(|fault| unopened(fault.to_string()))? {
         Outset::Current => {
             let opened = startup::open_store(config).await;
             opened.map_err(|failure| unopened(failure.to_string()))
         }
-        Outset::Nothing => Err(Finding::note(
+        Outset::Nothing => Err(Finding::hint(
             CHECK,
             "There is no database yet; trunkline quickstart or trunkline serve makes one.",
         )),
-        Outset::Older { found, known } => Err(Finding::problem(
+        Outset::Older { found, known } => Err(Finding::error(
             CHECK,
             format!("The database is of an older version ({found}, this program's is {known})."),
             "Make a backup, then start the daemon of this version: it brings the database up to date.",
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worst_comes_first_and_runtimes_before_their_equals() {
+        let mut findings = [
+            Finding::ok("daemon", "a"),
+            Finding::warning("dtmf", "b", ""),
+            Finding::error("port", "c", ""),
+            Finding::hint("trunk", "d"),
+            Finding::warning(RUNTIME, "e", ""),
+            Finding::error(RUNTIME, "f", ""),
+            Finding::ok(RUNTIME, "g"),
+        ];
+        findings.sort_by_key(rank);
+        let texts: Vec<&str> = findings.iter().map(|finding| &*finding.text).collect();
+        assert_eq!(texts, ["f", "c", "e", "b", "d", "g", "a"]);
+        assert_eq!(counted(1, "error"), "1 error");
     }
 }

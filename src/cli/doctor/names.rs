@@ -49,14 +49,14 @@ fn transports(config: &Config) -> BTreeSet<&'static str> {
 fn address(deployment: &Deployment<'_>, ip: IpAddr, endpoint: &str) -> Finding {
     const CHECK: &str = "advertised";
     match deployment.source_outside() {
-        Some(source) if is_private(ip) => Finding::problem(
+        Some(source) if is_private(ip) => Finding::error(
             CHECK,
             format!(
                 "Peers are told {endpoint}, a private address, and calls come from {source} outside."
             ),
             "Set sip.public_host to the address or name that peers reach this daemon by.",
         ),
-        Some(_) | None if ip.is_loopback() => Finding::note(
+        Some(_) | None if ip.is_loopback() => Finding::hint(
             CHECK,
             format!("Peers are told {endpoint}, which only this machine reaches."),
         ),
@@ -64,26 +64,28 @@ fn address(deployment: &Deployment<'_>, ip: IpAddr, endpoint: &str) -> Finding {
     }
 }
 
-/// Compares the host that peers dial with the one that they are told.
+/// Compares the host that peers on other machines dial with the one that they are told.
 fn dialled(deployment: &Deployment<'_>, host: &str) -> Option<Finding> {
-    const CHECK: &str = "dialled_host";
     let listeners = deployment.config.sip.listeners.iter();
     let mut told: Vec<String> = listeners
         .filter_map(|listener| Some(listener.advertise.as_ref()?.host().to_owned()))
         .collect();
     told.push(host.to_owned());
-    let asked = deployment
-        .calls
-        .iter()
-        .filter_map(|call| call.asked.as_ref());
-
+    let asked = deployment.asked_from_outside();
     let hosts: Vec<&str> = asked.map(|asked| host_of(&asked.host)).collect();
+    compared(&told, &hosts)
+}
+
+/// Finding about hosts that were dialled and aren't advertised; the last of `told` is the one for all peers.
+fn compared(told: &[String], hosts: &[&str]) -> Option<Finding> {
+    const CHECK: &str = "dialled_host";
+    let host = told.last()?;
     let is_told = |host: &&&str| !told.iter().any(|told| told.eq_ignore_ascii_case(host));
     let others: Vec<&&str> = hosts.iter().filter(is_told).collect();
     let (first, count) = (others.first()?, others.len());
     let all = hosts.len();
     Some(if count * 2 >= all {
-        Finding::problem(
+        Finding::warning(
             CHECK,
             format!(
                 "{count} of the last {all} calls were sent to {first}, and peers are told {host}."
@@ -93,7 +95,7 @@ fn dialled(deployment: &Deployment<'_>, host: &str) -> Option<Finding> {
             ),
         )
     } else {
-        Finding::note(
+        Finding::hint(
             CHECK,
             format!("{count} of the last {all} calls were sent to {first} instead of {host}."),
         )
@@ -124,7 +126,7 @@ async fn name(deployment: &Deployment<'_>, host: &str, transport: &'static str) 
 
     let targets = deployment.resolver.resolve(&wanted).await;
     let Some(first) = targets.first() else {
-        return Finding::problem(
+        return Finding::error(
             CHECK,
             format!("{host} has no address, by SRV or by itself, for {transport}."),
             format!(
@@ -138,7 +140,7 @@ async fn name(deployment: &Deployment<'_>, host: &str, transport: &'static str) 
         .iter()
         .all(|target| target.address.ip().is_loopback())
     {
-        return Finding::note(
+        return Finding::hint(
             CHECK,
             format!("{host} leads to {address}, which only this machine reaches."),
         );
@@ -148,7 +150,7 @@ async fn name(deployment: &Deployment<'_>, host: &str, transport: &'static str) 
         .iter()
         .any(|target| ports.contains(&target.address.port()))
     {
-        return Finding::problem(
+        return Finding::error(
             CHECK,
             format!(
                 "{host} leads to {address} for {transport}, and none of the {transport} listeners has that port."
@@ -165,6 +167,31 @@ async fn name(deployment: &Deployment<'_>, host: &str, transport: &'static str) 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_dialled_is_compared_with_what_is_told() {
+        use crate::explain::finding::Level;
+        let told = ["10.0.0.5", "sip.example.com"].map(str::to_owned);
+        for (hosts, level) in [
+            (&["SIP.example.com", "10.0.0.5"][..], None),
+            (&["sip.example.com", "192.0.2.9"], Some(Level::Warning)),
+            (
+                &["sip.example.com", "sip.example.com", "192.0.2.9"],
+                Some(Level::Hint),
+            ),
+            (&[], None),
+        ] {
+            let found = compared(&told, hosts);
+            assert_eq!(found.as_ref().map(|found| found.level), level, "{hosts:?}");
+            if let Some(found) = found {
+                assert!(
+                    found.text.contains("sent to 192.0.2.9")
+                        && found.text.contains("sip.example.com"),
+                    "{found}"
+                );
+            }
+        }
+    }
 
     #[test]
     fn a_host_is_told_from_its_port() {

@@ -12,8 +12,10 @@ use trunkline_sip::moment::Moment;
 use trunkline_store::{AgentKind, Error, OrgRows, Recorded, Store, auth_failures, explained};
 use uuid::Uuid;
 
+use super::deployment::{Deployment, OwnAddresses, is_test_call};
+use crate::engine::configured_policy;
 use crate::engine::skew::{Off, REPORTED};
-use crate::explain::finding::{Finding, Level};
+use crate::explain::finding::Finding;
 use crate::explain::{log_in, pbx};
 
 /// Calls of each org that are examined, and the length of the period.
@@ -64,18 +66,25 @@ impl CheckedOrgs {
         all.cloned().collect()
     }
 
+    /// Names and ids of the orgs, each with its calls, newest first.
+    pub(super) fn by_org(&self) -> impl Iterator<Item = (&str, Uuid, &[Recorded])> {
+        let calls = self.rows.iter().zip(&self.calls);
+        calls.map(|(rows, (org, calls))| (rows.org.name.as_str(), *org, calls.as_slice()))
+    }
+
     pub(super) async fn examine(
         &self,
         store: &Store,
-        policy: &AddressPolicy,
+        deployment: &Deployment<'_>,
         now: Moment,
     ) -> Vec<Finding> {
+        let policy = configured_policy(deployment.config);
         let mut findings = vec![self.database()];
         findings.extend(clock(store).await);
         for (rows, (_, calls)) in self.rows.iter().zip(&self.calls) {
             findings.extend(set_up(rows));
-            findings.extend(sources(rows, policy));
-            findings.extend(spoken(rows, calls));
+            findings.extend(sources(rows, &policy));
+            findings.extend(spoken(rows, calls, &deployment.own));
             findings.extend(families(&rows.org.name, calls));
             findings.extend(log_ins(store, rows, now).await);
         }
@@ -92,7 +101,7 @@ impl CheckedOrgs {
 
         let millis = self.took.as_millis();
         if self.took > Duration::from_secs(1) {
-            return Finding::problem(
+            return Finding::warning(
                 "database",
                 format!("The database took {millis} ms to read {orgs}."),
                 "Look at its load and at the network between; calls don't wait for it, the API does.",
@@ -113,7 +122,7 @@ async fn clock(store: &Store) -> Option<Finding> {
 
 fn skew(off: Off) -> Finding {
     if off.by() > REPORTED {
-        Finding::problem(
+        Finding::warning(
             "clock",
             format!(
                 "This machine's clock and the database's are {} seconds apart: it is {off} the database's.",
@@ -133,7 +142,7 @@ fn set_up(rows: &OrgRows) -> Vec<Finding> {
     let answers =
         |agent: &&trunkline_store::Agent| agent.enabled && agent.kind == AgentKind::Inbound;
     if rows.agents.iter().filter(answers).count() == 0 {
-        findings.push(Finding::problem(
+        findings.push(Finding::error(
             "agents",
             format!("{name:?} has no enabled inbound agent: every call to it is refused."),
             "Make or enable one: trunkline agent create, trunkline agent update ID --enabled.",
@@ -141,7 +150,7 @@ fn set_up(rows: &OrgRows) -> Vec<Finding> {
     }
 
     match &rows.trunk {
-        None if rows.dedicated.is_empty() => findings.push(Finding::note(
+        None if rows.dedicated.is_empty() => findings.push(Finding::hint(
             "trunk",
             format!("{name:?} has no inbound trunk: nobody can call it."),
         )),
@@ -176,7 +185,7 @@ fn sources(rows: &OrgRows, policy: &AddressPolicy) -> Vec<Finding> {
             rows.org.name
         );
 
-        Finding::problem("allowed_addresses", text, fix)
+        Finding::warning("allowed_addresses", text, fix)
     };
 
     let reported = policy.report_sources(&trunk.allowed_addresses, &trunk.operator_addresses);
@@ -189,32 +198,51 @@ fn listed(networks: &[IpNet]) -> String {
     options.collect::<Vec<_>>().join(" ")
 }
 
-/// Problems that the org's PBXs show, each once.
-fn spoken(rows: &OrgRows, calls: &[Recorded]) -> Vec<Finding> {
+/// Findings about PBXs of one org that are shown: those of the most calls.
+const MAX_SPOKEN: usize = 20;
+/// Checks of what a NAT does between a PBX and this machine.
+const NAT_CHECKS: [&str; 3] = ["private_contact", "private_media", "sip_alg"];
+
+/// Problems that the org's PBXs show, each once for each `User-Agent`. Our own test call shows none, and what comes from
+/// this machine passes no NAT.
+fn spoken(rows: &OrgRows, calls: &[Recorded], own: &OwnAddresses) -> Vec<Finding> {
     let trunk = rows.trunk.as_ref();
     let country = trunk.and_then(|trunk| trunk.default_country);
     let way = trunk.map_or_else(TransferWay::default, |trunk| trunk.transfer_way);
-    let mut found: BTreeMap<&'static str, (usize, Finding)> = BTreeMap::new();
-    let all = calls.iter().filter(|call| call.asked.is_some()).count();
-    for asked in calls.iter().filter_map(|call| call.asked.as_ref()) {
-        let wrong = pbx::examine(asked, country, way).into_iter();
-        for finding in wrong.filter(|finding| finding.level == Level::Problem) {
-            let entry = found.entry(finding.check).or_insert((0, finding));
+    let mut found: BTreeMap<(&'static str, Option<&str>), (usize, Finding)> = BTreeMap::new();
+    let asked = calls.iter().filter_map(|call| call.asked.as_ref());
+    let all: Vec<_> = asked.filter(|asked| !is_test_call(asked)).collect();
+    for asked in &all {
+        let is_here = own.contains(asked.source.ip());
+        let problems = pbx::examine(asked, country, way).into_iter();
+        let problems = problems
+            .filter(Finding::is_problem)
+            .filter(|finding| !is_here || !NAT_CHECKS.contains(&finding.check));
+        for finding in problems {
+            let by = (finding.check, asked.user_agent.as_deref());
+            let entry = found.entry(by).or_insert((0, finding));
             entry.0 += 1;
         }
     }
 
-    let name = &rows.org.name;
-    found
-        .into_values()
-        .map(|(count, finding)| Finding {
-            text: format!(
-                "{name:?}, {count} of its last {all} calls: {}",
-                finding.text
-            ),
-            ..finding
-        })
-        .collect()
+    let (name, all) = (&rows.org.name, all.len());
+    let mut found: Vec<_> = found.into_iter().collect();
+    found.sort_by_key(|(_, (count, _))| std::cmp::Reverse(*count));
+    found.truncate(MAX_SPOKEN);
+    let said = found
+        .into_iter()
+        .map(|((_, user_agent), (count, finding))| {
+            let by = user_agent.map(|user_agent| format!(" ({user_agent})"));
+            let by = by.unwrap_or_default();
+            Finding {
+                text: format!(
+                    "{name:?}, {count} of its last {all} calls{by}: {}",
+                    finding.text
+                ),
+                ..finding
+            }
+        });
+    said.collect()
 }
 
 /// Finds calls whose two sides have media addresses of different families.
@@ -223,7 +251,7 @@ fn families(org: &str, calls: &[Recorded]) -> Option<Finding> {
     let is_apart = |call: &&Recorded| call.reason.as_deref() == Some(code);
     let count = calls.iter().filter(is_apart).count();
     (count > 0).then(|| {
-        Finding::problem(
+        Finding::error(
             "media_families",
             format!(
                 "{org:?}, {count} of its last {} calls: refused with 488, since one side has media on IPv4 alone and the other on IPv6 alone ({code}).",
@@ -250,7 +278,7 @@ async fn log_ins(store: &Store, rows: &OrgRows, now: Moment) -> Option<Finding> 
 
     let last = late.clone().next()?;
     let proof = log_in::as_whom(&last.username);
-    Some(Finding::problem(
+    Some(Finding::warning(
         "log_ins",
         format!(
             "{:?}: {} log-ins failed in the last 24 hours, the last from {} {proof} ({}).",
@@ -266,16 +294,17 @@ async fn log_ins(store: &Store, rows: &OrgRows, now: Moment) -> Option<Finding> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::explain::finding::Level;
 
     #[test]
     fn a_clock_that_is_off_is_told_either_way() {
-        for (millis, level) in [(0, Level::Ok), (1_000, Level::Ok), (2_000, Level::Problem)] {
+        for (millis, level) in [(0, Level::Ok), (1_000, Level::Ok), (2_000, Level::Warning)] {
             let by = Duration::from_millis(millis);
             for off in [Off::Ahead(by), Off::Behind(by)] {
                 let found = skew(off);
                 assert_eq!(found.level, level, "{millis}: {found}");
                 let is_told = found.text.contains("2 seconds apart");
-                assert_eq!(is_told, level == Level::Problem, "{found}");
+                assert_eq!(is_told, level == Level::Warning, "{found}");
             }
         }
     }

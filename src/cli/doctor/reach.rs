@@ -7,9 +7,9 @@ use trunkline_calls::target::{self, Place, Target, Unresolved};
 use trunkline_model::settings::Runtime;
 use trunkline_sip::flow::Transport;
 
-use super::Deployment;
 use super::orgs::CheckedOrgs;
 use super::ping::{PingAnswer, ping};
+use super::{Deployment, RUNTIME};
 use crate::config::DefaultRuntime;
 use crate::explain::finding::Finding;
 
@@ -19,10 +19,7 @@ const MAX_PROBED: usize = 64;
 pub(super) async fn examine(deployment: &Deployment<'_>, orgs: &CheckedOrgs) -> Vec<Finding> {
     let mut places: BTreeMap<(&'static str, String), String> = BTreeMap::new();
     if let DefaultRuntime::Sip(uri) = &deployment.config.phone.default_runtime {
-        places.insert(
-            ("runtime", uri.to_string()),
-            "the default runtime".to_owned(),
-        );
+        places.insert((RUNTIME, uri.to_string()), "the default runtime".to_owned());
     }
 
     for rows in &orgs.rows {
@@ -34,7 +31,7 @@ pub(super) async fn examine(deployment: &Deployment<'_>, orgs: &CheckedOrgs) -> 
                 let uri = target::fill(template, agent.id, rows.org.id);
                 let place = place_alone(&uri).unwrap_or_else(|| uri.to_string());
                 let whose = format!("agent {:?} of {:?}", agent.name, rows.org.name);
-                places.entry(("runtime", place)).or_insert(whose);
+                places.entry((RUNTIME, place)).or_insert(whose);
             }
         }
 
@@ -77,7 +74,7 @@ async fn one(
     };
 
     if targets.is_empty() {
-        return Finding::problem(
+        return Finding::error(
             check,
             format!("{uri} ({whose}) leads nowhere: its host has no address."),
             "Correct the host, or add its DNS records.",
@@ -96,7 +93,7 @@ async fn one(
         silent.push(said(target, &answer));
     }
 
-    Finding::problem(
+    Finding::error(
         check,
         format!("{uri} ({whose}) can't be reached: {}.", silent.join(", ")),
         "Look at whether it runs and listens there, and at firewalls between.",
