@@ -11,7 +11,7 @@ use super::idempotency::REPLAYED;
 use super::{Api, client};
 
 /// Words of a path and the kind of object that they lead to; the first match counts.
-const RESOURCES: [(&str, &str); 25] = [
+const RESOURCES: [(&str, &str); 26] = [
     ("logout", "session"),
     ("login-links", "login_link"),
     ("sessions", "session"),
@@ -35,6 +35,7 @@ const RESOURCES: [(&str, &str); 25] = [
     ("authenticate-user-by-external-id", "contact"),
     ("handoff-analytics", "handoff"),
     ("orgs", "org"),
+    ("partners", "partner"),
     ("route-test", ""),
     ("route-replay", ""),
     ("phone", "agent"),

@@ -27,12 +27,26 @@ use super::{Api, dashboard_session, default_limits, token};
 pub(super) struct Caller {
     pub(super) org: Uuid,
     known: Arc<KnownOrg>,
+    party: Party,
+}
+
+/// Party that makes a request.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Party {
+    Tenant,
+    /// The operator of this machine, whom the bounds on tenants don't hold.
+    Operator,
 }
 
 impl Caller {
     /// Id of the key that came with the request.
     pub(super) fn key_id(&self) -> Uuid {
         self.known.key.id
+    }
+
+    /// Returns true if the operator makes the request: the bounds on tenants don't apply.
+    pub(super) fn is_operator(&self) -> bool {
+        self.party == Party::Operator
     }
 
     /// Returns true if the key has the scope.
@@ -124,7 +138,11 @@ impl FromRequestParts<Api> for StreamCaller {
             api.monotonic(),
         ))?;
         api.credentials().uses.note_org_key(known.key.id, now);
-        let caller = Caller { org, known };
+        let caller = Caller {
+            org,
+            known,
+            party: Party::Tenant,
+        };
         Ok(Self {
             caller,
             opened_by: OpenedBy::Key { token },
@@ -182,7 +200,11 @@ impl FromRequestParts<Api> for Caller {
             let known = operator.in_org(api, parts).await?;
             Proof::note(parts);
             let org = known.key.org_id;
-            return Ok(Self { org, known });
+            return Ok(Self {
+                org,
+                known,
+                party: Party::Operator,
+            });
         }
 
         let now = api.now();
@@ -192,7 +214,11 @@ impl FromRequestParts<Api> for Caller {
             let org = known.key.org_id;
             let limit = known.requests_per_minute;
             Tally::of(parts).note(api.quotas().take(Policy::Org, org, limit, api.monotonic()))?;
-            return Ok(Self { org, known });
+            return Ok(Self {
+                org,
+                known,
+                party: Party::Tenant,
+            });
         }
 
         let token = credential(parts, REQUIRED)?;
@@ -210,7 +236,11 @@ impl FromRequestParts<Api> for Caller {
         };
 
         Acting::by(actor, Some(org), None);
-        Ok(Self { org, known })
+        Ok(Self {
+            org,
+            known,
+            party: Party::Tenant,
+        })
     }
 }
 
@@ -289,7 +319,7 @@ fn no_key(token: &str) -> ApiError {
 }
 
 /// Prefix of partner keys.
-pub(super) const PARTNER_KEY: &str = "tlp_";
+pub(crate) const PARTNER_KEY: &str = "tlp_";
 
 /// Returns the credential that came with the request; `required` is the message if it is missing.
 pub(super) fn credential<'r>(

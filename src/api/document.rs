@@ -14,15 +14,27 @@ use crate::config::Config;
 /// Makes the whole document for a deployment with this configuration.
 pub fn document(config: &Config) -> Value {
     let mut builder = OpenApiBuilder::new();
-    super::phone::openapi(&mut builder, config);
-    super::widget::openapi(&mut builder);
-    super::handoff_analytics::openapi(&mut builder);
-    super::api_keys::openapi(&mut builder);
-    super::partner::openapi(&mut builder, config);
-    super::webhooks::openapi(&mut builder, config);
-    super::health::openapi(&mut builder);
-    super::jwks::openapi(&mut builder);
-    openapi(&mut builder);
+    describe(&mut builder, config);
+    builder.finish(config)
+}
+
+fn describe(builder: &mut OpenApiBuilder, config: &Config) {
+    super::phone::openapi(builder, config);
+    super::widget::openapi(builder);
+    super::handoff_analytics::openapi(builder);
+    super::api_keys::openapi(builder);
+    super::partner::openapi(builder, config);
+    super::webhooks::openapi(builder, config);
+    super::health::openapi(builder);
+    super::jwks::openapi(builder);
+    openapi(builder);
+}
+
+/// Makes the document with the operator's operations beside the others, for the command line.
+pub(crate) fn operators_document(config: &Config) -> Value {
+    let mut builder = OpenApiBuilder::new();
+    describe(&mut builder, config);
+    super::control::describe(&mut builder);
     builder.finish(config)
 }
 

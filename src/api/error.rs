@@ -225,6 +225,8 @@ impl From<Refused> for ApiError {
             | Refused::TrunkInUse { .. }
             | Refused::AtLimit { .. }
             | Refused::NameTaken(_)
+            | Refused::OrgNameTaken(_)
+            | Refused::NetworkDedicated { .. }
             | Refused::ContactOnCall => {
                 let code = code_of_refused(&refused);
                 Self::Conflict(sentence(&refused.to_string())).with_code(code)
@@ -233,10 +235,8 @@ impl From<Refused> for ApiError {
                 let code = code_of_refused(&refused);
                 Self::bad(refused.to_string()).with_code(code)
             }
-            // Only the operator can cause these, never a request.
-            Refused::NetworkDedicated { .. } | Refused::NodeServed { .. } => {
-                Self::Broke(Box::new(refused))
-            }
+            // Only a start of a daemon can cause this, never a request.
+            Refused::NodeServed { .. } => Self::Broke(Box::new(refused)),
         }
     }
 }
@@ -262,7 +262,9 @@ const fn code_of_refused(refused: &Refused) -> &'static str {
         Refused::AboveAllowed { .. } => "above_allowed",
         Refused::NameTaken(_) => "name_taken",
         Refused::ContactOnCall => "contact_on_call",
-        Refused::NetworkDedicated { .. } | Refused::NodeServed { .. } => "internal_error",
+        Refused::OrgNameTaken(_) => "org_name_taken",
+        Refused::NetworkDedicated { .. } => "network_dedicated",
+        Refused::NodeServed { .. } => "internal_error",
     }
 }
 

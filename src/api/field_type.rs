@@ -2,8 +2,10 @@
 //!
 //! A message repeats the value only if the value can't be a secret.
 
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
+use ipnet::IpNet;
 use serde_json::{Map, Value, json};
 use trunkline_routing::E164;
 use uuid::Uuid;
@@ -73,6 +75,13 @@ pub(super) const NUMBER: Parsed<E164> =
     Parsed::new("an E.164 number", |text| E164::parse(text).ok())
         .like(E164::PATTERN)
         .example("+442071838750");
+/// Network, or one address.
+pub(super) const NETWORK: Parsed<IpNet> = Parsed::new("an IP address or a CIDR block", |text| {
+    let address = || text.parse::<IpAddr>().ok().map(IpNet::from);
+    let network = text.parse::<IpNet>().ok().or_else(address);
+    network.map(|network| network.trunc())
+})
+.example("192.0.2.0/24");
 /// Id of an object.
 pub(super) const ID: Parsed<Uuid> = Parsed::new("an id", id).format("uuid");
 

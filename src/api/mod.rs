@@ -62,9 +62,11 @@ use tower_http::catch_panic::CatchPanicLayer;
 use dashboard::Backend;
 use routes::Routes;
 
-pub(crate) use audit::AuditView;
+pub(crate) use caller::PARTNER_KEY;
+pub(crate) use control::create_partner_key;
 pub use control::{ControlServer, SOCKET};
 pub use document::document;
+pub(crate) use document::operators_document;
 pub use error::ApiError;
 pub(crate) use field_type::{id_of, name};
 pub use health::database_answers;

@@ -1,7 +1,7 @@
 //! The operator of this machine, who reaches the API by the control socket or runs it in a process of their own. Each
 //! request names an org in `Trunkline-Org` and may do in it what every key may.
 //!
-//! Requests count against a limit of the operator's own, not against the org's.
+//! Requests count against a limit of the operator's own, not against the org's. Bounds on what a tenant may name don't hold the operator.
 
 use std::sync::Arc;
 

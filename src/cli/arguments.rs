@@ -1,20 +1,10 @@
 //! Parsers of arguments that several commands take.
 
-use std::net::IpAddr;
-
-use ipnet::IpNet;
 use trunkline_routing::E164;
 
 /// Parses a phone number.
 pub(super) fn e164(text: &str) -> Result<E164, String> {
     E164::parse(text).map_err(|_| format!("{text:?} is not an E.164 number such as +442071838750"))
-}
-
-/// Parses a network or an address.
-pub(super) fn network(text: &str) -> Result<IpNet, String> {
-    text.parse::<IpNet>()
-        .or_else(|_| text.parse::<IpAddr>().map(IpNet::from))
-        .map_err(|_| format!("{text:?} is neither an address nor a CIDR block"))
 }
 
 /// Parses `KEY=VALUE`.

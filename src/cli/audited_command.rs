@@ -12,18 +12,7 @@ use crate::engine::clock::wall_time as now;
 const NO_FIELDS: [&str; 5] = ["config", "data_dir", "set", "json", "org"];
 
 /// Commands that work on the database of this machine's installation.
-const LOCAL_NOUNS: [&str; 10] = [
-    "org",
-    "key",
-    "contact",
-    "number",
-    "agent",
-    "trunk",
-    "partner",
-    "audit",
-    "route-test",
-    "route-replay",
-];
+const LOCAL_NOUNS: [&str; 4] = ["key", "contact", "route-test", "route-replay"];
 
 /// Command line as the audit log records it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -89,12 +78,11 @@ impl AuditedCommand {
         self.words.first().map_or("", String::as_str)
     }
 
-    /// Returns true if the command works on an installation that must exist: all that is set up is in an org or with a
-    /// partner, so only these two begin one.
+    /// Returns true if the command works on the store of an installation, which must exist.
     pub(super) fn needs_installation(&self) -> bool {
         let words: Vec<&str> = self.words.iter().map(String::as_str).collect();
         match words.as_slice() {
-            ["org" | "partner", "create", ..] => false,
+            ["trunk", "paste"] => true,
             [noun, ..] => LOCAL_NOUNS.contains(noun),
             [] => false,
         }
@@ -131,13 +119,7 @@ impl AuditedCommand {
         }
         let words: Vec<&str> = self.words.iter().map(String::as_str).collect();
         match words.as_slice() {
-            ["key", "create" | "revoke"] | ["partner", "key", ..] => "api_key",
-            ["org", ..] => "org",
             ["contact", ..] => "contact",
-            ["number", ..] => "number",
-            ["agent", ..] => "agent",
-            ["trunk", ..] => "trunk",
-            ["partner", ..] => "partner",
             _ => "installation",
         }
     }
@@ -181,36 +163,26 @@ mod tests {
     #[test]
     fn a_command_is_its_words_and_the_names_of_its_arguments() {
         const ID: &str = "0198c0de-0000-7000-8000-000000000001";
-        let given = |arguments: &[&str]| {
-            let command = Cli::command();
-            let matches = command.clone().try_get_matches_from(arguments).unwrap();
-            AuditedCommand::read(&command, &matches)
-        };
-        let number = given(&[
+        let command = Cli::command();
+        let arguments = [
             "trunkline",
-            "number",
-            "add",
-            "+442071838750",
-            "--org",
-            "Acme",
-            "--verified",
-        ]);
-        assert_eq!(number.words, ["number", "add"]);
-        assert_eq!(number.fields, ["number", "verified"]);
-        assert_eq!((number.resource(), number.id), ("number", None));
-        let key = given(&[
-            "trunkline",
-            "key",
-            "revoke",
+            "contact",
+            "erase",
             ID,
             "--org",
             "Acme",
+            "--wait",
+            "5",
             "--data-dir",
             "/tmp/x",
-        ]);
+        ];
+        let matches = command.clone().try_get_matches_from(arguments).unwrap();
+        let given = AuditedCommand::read(&command, &matches);
+        assert_eq!(given.words, ["contact", "erase"]);
+        assert_eq!(given.fields, ["contact", "wait"]);
         assert_eq!(
-            (key.resource(), key.id),
-            ("api_key", Uuid::parse_str(ID).ok())
+            (given.resource(), given.id),
+            ("contact", Uuid::parse_str(ID).ok())
         );
     }
 }

@@ -7,6 +7,7 @@ use serde::Serialize;
 use trunkline_store::{Contact, ContactSearch, Error, erasures, of_contact};
 use uuid::Uuid;
 
+use super::confirm::{WithoutTerminal, confirmed};
 use super::org::OfOrg;
 use super::output::{Output, Tabular, or_dash, time};
 use super::{Failure, now, startup};
@@ -53,6 +54,9 @@ pub(super) enum Command {
         /// Seconds to wait for the daemons.
         #[arg(long, value_name = "SECONDS", default_value_t = 30)]
         wait: u64,
+        /// Don't ask for confirmation.
+        #[arg(long)]
+        yes: bool,
         #[command(flatten)]
         output: Output,
     },
@@ -182,8 +186,10 @@ impl Command {
                 contact,
                 org,
                 wait,
+                yes,
                 output,
             } => {
+                confirmed(yes, "Erases the contact", WithoutTerminal::Warns)?;
                 let org = org.id(&store).await?;
                 // A contact that was erased before has no row any more.
                 let mut erasure = match store

@@ -60,11 +60,7 @@ async fn follow(
     let mut stream = EventStream::open(session, types, since).await?;
     let mut left = count.unwrap_or(u32::MAX);
     while left > 0 {
-        let event = stream.next().await?.ok_or_else(|| {
-            Failure::Command(
-                "the stream has ended: the daemon stops, or the key was revoked".to_owned(),
-            )
-        })?;
+        let event = stream.expect_next().await?;
         left -= u32::from(count.is_some());
         print(&if is_json {
             event.to_string()
@@ -76,7 +72,7 @@ async fn follow(
 }
 
 /// Line for people: time, type, and what is told of the object, without what is empty.
-fn line(event: &Value) -> String {
+pub(super) fn line(event: &Value) -> String {
     let text = |value: &Value| match value {
         Value::String(text) => printable(text).to_string(),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {

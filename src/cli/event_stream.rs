@@ -81,6 +81,18 @@ impl EventStream {
             }
         }
     }
+
+    /// Returns the next event.
+    ///
+    /// # Errors
+    /// As [`EventStream::next`], and for a stream that has ended.
+    pub(super) async fn expect_next(&mut self) -> Result<Value, Failure> {
+        self.next().await?.ok_or_else(|| {
+            Failure::Command(
+                "the stream has ended: the daemon stops, or the key was revoked".to_owned(),
+            )
+        })
+    }
 }
 
 fn path(types: Option<&str>, since: Option<&str>) -> Result<String, Failure> {

@@ -1,48 +1,20 @@
-//! `trunkline key`: API keys of an org. A new key is shown once.
+//! `trunkline key`: keys that sign tokens and seal secrets. These commands work on the store and the file of the keys, so
+//! that they work while no daemon can start; running daemons follow. The org's API keys are made by `resource`.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Serialize;
-use trunkline_sip::moment::Moment;
-use trunkline_store::{NewOrgKey, OpenFault, OrgKey, SignedKeys, Store, org_keys};
+use trunkline_store::{OpenFault, SignedKeys, Store, org_keys};
 use uuid::Uuid;
 
-use super::org::OfOrg;
-use super::output::{Output, Tabular, or_dash, time};
+use super::output::{Output, Tabular};
 use super::{Failure, now, startup};
-use crate::api::{self, SCOPES, token};
 use crate::config::{Config, Secret};
 
-/// API keys of an org.
+/// API keys of an org, and the keys that sign and seal.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {
-    /// Makes a key and shows it once.
-    #[command(
-        after_help = "Examples:\n  trunkline key create --org Acme\n  trunkline key create --org Acme --scopes calls:read,phone:read --json\n  trunkline key create --org Acme --expires-at 2027-01-31T00:00:00Z"
-    )]
-    Create {
-        #[command(flatten)]
-        org: OfOrg,
-        /// Name of the key.
-        #[arg(long, default_value = "Default", value_parser = api::name)]
-        name: String,
-        /// Scopes of the key, comma-separated; without it all scopes.
-        #[arg(long, value_delimiter = ',', value_parser = clap::builder::PossibleValuesParser::new(SCOPES))]
-        scopes: Vec<String>,
-        /// Time of expiry, as RFC 3339 (2027-01-31T00:00:00Z); without it the key is valid until it is revoked.
-        #[arg(long, value_name = "TIME", value_parser = end)]
-        expires_at: Option<Moment>,
-        #[command(flatten)]
-        output: Output,
-    },
-    /// Lists the org's keys, newest first.
-    List {
-        #[command(flatten)]
-        org: OfOrg,
-        #[command(flatten)]
-        output: Output,
-    },
     /// Makes another key that signs tokens. Running daemons sign with it within a second; older tokens stay valid until
     /// that key is retired.
     RotateSigning {
@@ -91,16 +63,6 @@ pub(super) enum Command {
         /// A file that holds the new master key, of at least 32 characters.
         #[arg(long, value_name = "FILE")]
         new_key_file: PathBuf,
-        #[command(flatten)]
-        output: Output,
-    },
-    /// Revokes a key for good.
-    Revoke {
-        /// The key's id.
-        #[arg(value_parser = api::id_of)]
-        api_key_id: Uuid,
-        #[command(flatten)]
-        org: OfOrg,
         #[command(flatten)]
         output: Output,
     },
@@ -171,97 +133,10 @@ impl From<SignedKeys> for SignedView {
     }
 }
 
-#[derive(Debug, Serialize)]
-struct KeyView {
-    api_key_id: Uuid,
-    org_id: Uuid,
-    name: String,
-    scopes: Vec<String>,
-    created_at: String,
-    /// `null`: it is good until it is revoked.
-    expires_at: Option<String>,
-}
-
-/// A new key, the one time that it is shown.
-#[derive(Debug, Serialize)]
-struct NewKeyView {
-    #[serde(flatten)]
-    key: KeyView,
-    api_key: String,
-}
-
-impl From<OrgKey> for KeyView {
-    fn from(key: OrgKey) -> Self {
-        Self {
-            api_key_id: key.id,
-            org_id: key.org_id,
-            name: key.name,
-            scopes: key.scopes,
-            created_at: time(key.created_at),
-            expires_at: key.expires_at.map(time),
-        }
-    }
-}
-
-impl Tabular for KeyView {
-    const COLUMNS: &'static [&'static str] =
-        &["api_key_id", "name", "scopes", "created", "expires"];
-
-    fn cells(&self) -> Vec<String> {
-        vec![
-            self.api_key_id.to_string(),
-            self.name.clone(),
-            self.scopes.join(","),
-            self.created_at.clone(),
-            or_dash(self.expires_at.clone()),
-        ]
-    }
-}
-
-impl Tabular for NewKeyView {
-    const COLUMNS: &'static [&'static str] = &[
-        "api_key_id",
-        "name",
-        "scopes",
-        "created",
-        "expires",
-        "api_key",
-    ];
-
-    fn cells(&self) -> Vec<String> {
-        let mut cells = self.key.cells();
-        cells.push(self.api_key.clone());
-        cells
-    }
-}
-
 impl Command {
     pub(super) async fn run(self, config: &Config) -> Result<(), Failure> {
         let store = startup::open_store(config).await?;
         match self {
-            Self::Create {
-                org,
-                name,
-                scopes,
-                expires_at,
-                output,
-            } => {
-                if expires_at.is_some_and(|end| end <= now()) {
-                    let fault = "--expires-at must lie in the future";
-                    return Err(Failure::Command(fault.to_owned()));
-                }
-                let org = org.id(&store).await?;
-                let (key, api_key) = create(&store, org, &name, &scopes, expires_at).await?;
-                output.one(&NewKeyView {
-                    key: key.into(),
-                    api_key,
-                });
-            }
-            Self::List { org, output } => {
-                let org = org.id(&store).await?;
-                let keys = store.read(move |tx| org_keys::list(tx, org)).await?;
-                output.list(&keys.into_iter().map(KeyView::from).collect::<Vec<_>>());
-            }
             Self::RotateSigning { output } => {
                 let rotated = store.rotate_signing_key(now()).await;
                 rotated.map_err(|fault| Failure::Command(fault.to_string()))?;
@@ -294,17 +169,6 @@ impl Command {
                 output.done(
                     "The keys are sealed under the new master key: set secrets.master_key to it on every node, and restart each.",
                 );
-            }
-            Self::Revoke {
-                api_key_id,
-                org,
-                output,
-            } => {
-                let org = org.id(&store).await?;
-                store
-                    .write(move |tx| org_keys::revoke(tx, org, api_key_id, now()))
-                    .await?;
-                output.done("The key is revoked; a running daemon refuses it within a second.");
             }
         }
 
@@ -389,30 +253,4 @@ async fn rotate_sealing(store: &Store, output: Output) -> Result<(), Failure> {
         "The new key seals; values sealed anew: {count}. Drop the old key: trunkline key retire-sealing"
     ));
     Ok(())
-}
-
-/// Parses the expiry of a key.
-fn end(text: &str) -> Result<Moment, String> {
-    api::timestamp(text)
-        .ok_or_else(|| "not an RFC 3339 time, as 2027-01-31T00:00:00Z is".to_owned())
-}
-
-/// Makes a key with `scopes`, or with all of them if none is given. Returns its row and the token.
-pub(super) async fn create(
-    store: &Store,
-    org: Uuid,
-    name: &str,
-    scopes: &[String],
-    expires_at: Option<Moment>,
-) -> Result<(OrgKey, String), Failure> {
-    let scopes: Vec<&str> = if scopes.is_empty() {
-        SCOPES.to_vec()
-    } else {
-        scopes.iter().map(String::as_str).collect()
-    };
-    let new = NewOrgKey {
-        expires_at,
-        ..NewOrgKey::lasting(name, &scopes)
-    };
-    Ok(token::issue_for_operator(store, org, new, now()).await?)
 }

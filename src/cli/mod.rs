@@ -3,16 +3,16 @@
 //! Exit codes: 0 done; 1 the command failed; 2 nothing was begun, because the command line, the configuration, a port
 //! or the database prevents it. With 2 nothing on disk has changed.
 
-mod agent;
 mod arguments;
 mod audit;
 mod audited_command;
+mod call;
 mod capture;
 mod config;
+mod confirm;
 mod console;
 mod contact;
 mod contexts;
-mod dedicated_networks;
 mod doctor;
 mod event;
 mod event_stream;
@@ -21,17 +21,15 @@ mod failure;
 mod health;
 mod in_process;
 mod key;
-mod limits;
 mod manual;
+mod names;
 mod number;
 mod org;
 mod output;
-mod partner;
 mod paste;
 mod quickstart;
 mod replay;
 mod resource;
-mod retention;
 mod route_replay;
 mod route_test;
 mod serve;
@@ -39,10 +37,10 @@ mod session;
 mod sockets;
 mod startup;
 mod supervisor;
-mod tied_peers;
 mod trace;
 mod trunk;
 mod upkeep;
+mod webhook;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -51,7 +49,7 @@ use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::config::{Config, Override, QUICKSTART_FILE, Sources};
 use crate::engine::clock::wall_time as now;
-use arguments::{e164, key_value, network};
+use arguments::{e164, key_value};
 
 pub(crate) use failure::Failure;
 
@@ -102,10 +100,13 @@ enum Command {
     /// Captures of SIP traffic.
     #[command(subcommand)]
     Capture(capture::Command),
-    /// Orgs: the tenants.
+    /// Calls of an org.
     #[command(subcommand)]
-    Org(org::Command),
-    /// API keys of an org.
+    Call(call::Command),
+    /// Receivers of an org's events.
+    #[command(subcommand)]
+    Webhook(webhook::Command),
+    /// API keys of an org, and the keys that sign and seal.
     #[command(subcommand)]
     Key(key::Command),
     /// Contacts of an org.
@@ -114,15 +115,9 @@ enum Command {
     /// Phone numbers of an org.
     #[command(subcommand)]
     Number(number::Command),
-    /// Phone agents of an org.
-    #[command(subcommand)]
-    Agent(agent::Command),
     /// The org's inbound trunk, which its PBX calls through.
     #[command(subcommand)]
     Trunk(trunk::Command),
-    /// Partners: resellers that make orgs.
-    #[command(subcommand)]
-    Partner(partner::Command),
     /// Installations that commands can be sent to.
     #[command(subcommand)]
     Context(contexts::Command),
@@ -147,25 +142,27 @@ pub fn main() -> ExitCode {
 }
 
 fn begin() -> Result<(), Failure> {
-    let resources = resource::Resources::new()?;
-    let command = resources.augment(Cli::command());
-    let matches = command.clone().get_matches();
-
-    if let Ok(settings) = Settings::from_arg_matches(&matches)
-        && let Some(outcome) = settings.run_resource(&resources, &matches)
-    {
-        return outcome;
+    // Most commands need no document, which takes time to make.
+    let command = Cli::command();
+    if let Ok(matches) = command.clone().try_get_matches() {
+        let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+        let given = audited_command::AuditedCommand::read(&command, &matches);
+        return run(cli, given);
     }
-    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    let given = audited_command::AuditedCommand::read(&command, &matches);
-    run(cli, command, given)
+
+    let resources = resource::Resources::new()?;
+    let matches = resources.augment(command).get_matches();
+    let settings = Settings::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let config = settings.load()?;
+    startup::block_on(resources.run(&config, &matches))
 }
 
-fn run(
-    cli: Cli,
-    whole: clap::Command,
-    given: audited_command::AuditedCommand,
-) -> Result<(), Failure> {
+/// Returns the definition of every command.
+fn whole_command() -> Result<clap::Command, Failure> {
+    Ok(resource::Resources::new()?.augment(Cli::command()))
+}
+
+fn run(cli: Cli, given: audited_command::AuditedCommand) -> Result<(), Failure> {
     let is_local = cli.settings.is_local();
     let config = cli.settings.load()?;
     if given.needs_installation() {
@@ -187,19 +184,18 @@ fn run(
         Command::Trace(command) => command.run(&config),
         Command::Audit(command) => startup::block_on(command.run(&config)),
         Command::Replay(command) => command.run(&config),
-        Command::Org(command) => startup::block_on(given.scope(command.run(&config))),
         Command::Key(command) => startup::block_on(given.scope(command.run(&config))),
         Command::Contact(command) => startup::block_on(given.scope(command.run(&config))),
-        Command::Number(command) => startup::block_on(given.scope(command.run(&config))),
-        Command::Agent(command) => startup::block_on(given.scope(command.run(&config))),
-        Command::Trunk(command) => startup::block_on(given.scope(command.run(&config))),
-        Command::Partner(command) => startup::block_on(given.scope(command.run(&config))),
+        Command::Number(command) => startup::block_on(command.run(&config)),
+        Command::Trunk(command) => startup::block_on(command.run(&config)),
         Command::Console(command) => startup::block_on(command.run(&config)),
+        Command::Call(command) => startup::block_on(command.run(&config)),
+        Command::Webhook(command) => startup::block_on(command.run(&config)),
         Command::Event(command) => startup::block_on(command.run(&config)),
         Command::Context(command) => command.run(),
         Command::Health(command) => startup::block_on(command.run(&config)),
-        Command::Completion(command) => command.run(whole),
-        Command::Man(command) => command.run(whole),
+        Command::Completion(command) => command.run(whole_command()?),
+        Command::Man(command) => command.run(whole_command()?),
     }
 }
 
@@ -207,18 +203,6 @@ impl Settings {
     /// Returns true if the command line itself names the installation of this machine.
     const fn is_local(&self) -> bool {
         self.data_dir.is_some() || self.config.is_some()
-    }
-
-    /// Runs the command if it is made of the API's document.
-    fn run_resource(
-        self,
-        resources: &resource::Resources,
-        matches: &clap::ArgMatches,
-    ) -> Option<Result<(), Failure>> {
-        resources.is_one(matches).then(|| {
-            let config = self.load()?;
-            startup::block_on(resources.run(&config, matches))
-        })
     }
 
     fn load(self) -> Result<Config, Failure> {
@@ -281,8 +265,7 @@ mod tests {
     fn flags_become_settings() {
         let cli = Cli::try_parse_from([
             "trunkline",
-            "org",
-            "list",
+            "health",
             "--data-dir",
             "/tmp/x",
             "--set",
@@ -300,8 +283,7 @@ mod tests {
     fn a_faulty_configuration_is_exit_code_2() {
         let cli = Cli::try_parse_from([
             "trunkline",
-            "org",
-            "list",
+            "health",
             "--set",
             "sip.node=400",
             "--set",

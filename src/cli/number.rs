@@ -1,217 +1,163 @@
-//! `trunkline number`: phone numbers of an org. The operator decides which are verified.
+//! `trunkline number`: adds and assigns phone numbers, which takes more than one request each.
 
-use serde::Serialize;
+use axum::http::Method;
+use serde_json::{Value, json};
 use trunkline_routing::E164;
-use trunkline_store::{Error, Number, Tx, numbers};
-use uuid::Uuid;
 
-use super::org::OfOrg;
-use super::output::{Output, Tabular, or_dash, time};
-use super::{Failure, e164, now, startup};
-use crate::api;
+use super::names::{self, List};
+use super::output::{Output, print};
+use super::resource::show;
+use super::session::{Intent, Session, Target};
+use super::{Failure, e164};
 use crate::config::Config;
 
 /// Phone numbers of an org.
 ///
-/// Only verified numbers are routed. The operator verifies one here. An org verifies its own by a code that a call to the number speaks
-/// (POST /phone/numbers/{number_id}/verify), where the configuration has phone.verification_trunk.
+/// Only verified numbers are routed. The operator verifies one here. An org verifies its own by a code that a call to
+/// the number speaks (call-code, confirm-code), where the configuration has phone.verification_trunk.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {
     /// Adds a number to an org.
     #[command(
-        after_help = "Examples:\n  trunkline number add +442071838750 --org Acme --verified\n  trunkline number add +442071838750 --org Acme --json"
+        visible_alias = "create",
+        after_help = "Examples:\n  trunkline number add +442071838750 --verified\n  trunkline number add +442071838750 --org Acme --json"
     )]
     Add {
-        #[command(flatten)]
-        of: OfNumber,
-        /// The org has proved that it holds the number.
+        /// The number as E.164: + and 7 to 15 digits.
+        #[arg(value_parser = e164)]
+        number: E164,
+        /// The org has proved that it holds the number; only the operator can say so.
         #[arg(long)]
         verified: bool,
         #[command(flatten)]
-        output: Output,
-    },
-    /// Lists the org's numbers, newest first.
-    List {
-        #[command(flatten)]
-        org: OfOrg,
-        #[command(flatten)]
-        output: Output,
-    },
-    /// Marks a number as verified, on the operator's word; no call is placed.
-    Verify {
-        #[command(flatten)]
-        of: OfNumber,
-        #[command(flatten)]
-        output: Output,
-    },
-    /// Ends the verification, and the number's assignment.
-    Unverify {
-        #[command(flatten)]
-        of: OfNumber,
+        target: Target,
         #[command(flatten)]
         output: Output,
     },
     /// Assigns a verified number to an agent, beside those that it has.
-    #[command(
-        after_help = "Example:\n  trunkline number assign +442071838750 --org Acme --agent 0198c0de-0000-7000-8000-000000000001"
-    )]
+    #[command(after_help = "Example:\n  trunkline number assign +442071838750 --agent Sales")]
     Assign {
+        /// The number, or its id.
+        number: String,
+        /// The agent's id or name.
+        #[arg(long)]
+        agent: String,
         #[command(flatten)]
-        of: OfNumber,
-        /// The agent's id.
-        #[arg(long, value_parser = api::id_of)]
-        agent: Uuid,
+        target: Target,
         #[command(flatten)]
         output: Output,
     },
     /// Takes a number from its agent.
     Unassign {
+        /// The number, or its id.
+        number: String,
         #[command(flatten)]
-        of: OfNumber,
-        #[command(flatten)]
-        output: Output,
-    },
-    /// Removes a number from the org.
-    Remove {
-        #[command(flatten)]
-        of: OfNumber,
+        target: Target,
         #[command(flatten)]
         output: Output,
     },
-}
-
-/// Number and org.
-#[derive(Debug, clap::Args)]
-pub(super) struct OfNumber {
-    /// The number as E.164: + and 7 to 15 digits.
-    #[arg(value_parser = e164)]
-    number: E164,
-    #[command(flatten)]
-    org: OfOrg,
-}
-
-#[derive(Debug, Serialize)]
-struct NumberView {
-    id: Uuid,
-    phone_number: E164,
-    verified: bool,
-    agent_id: Option<Uuid>,
-    created_at: String,
-}
-
-impl From<Number> for NumberView {
-    fn from(number: Number) -> Self {
-        Self {
-            id: number.id,
-            phone_number: number.number,
-            verified: number.verified_at.is_some(),
-            agent_id: number.agent_id,
-            created_at: time(number.created_at),
-        }
-    }
-}
-
-impl Tabular for NumberView {
-    const COLUMNS: &'static [&'static str] = &["id", "number", "verified", "agent", "created"];
-
-    fn cells(&self) -> Vec<String> {
-        let verified = if self.verified { "yes" } else { "no" };
-        vec![
-            self.id.to_string(),
-            self.phone_number.as_str().to_owned(),
-            verified.to_owned(),
-            or_dash(self.agent_id),
-            self.created_at.clone(),
-        ]
-    }
 }
 
 impl Command {
     pub(super) async fn run(self, config: &Config) -> Result<(), Failure> {
-        let store = startup::open_store(config).await?;
-        let (number, output) = match self {
-            Self::List { org, output } => {
-                let org = org.id(&store).await?;
-                let listed = store.read(move |tx| numbers::list(tx, org)).await?;
-                output.list(&listed.into_iter().map(NumberView::from).collect::<Vec<_>>());
-                return Ok(());
-            }
-            Self::Remove { of, output } => {
-                let org = of.org.id(&store).await?;
-                let removed = store.write(move |tx| {
-                    let id = numbers::by_number(tx, org, &of.number)?.id;
-                    numbers::delete(tx, org, id, now())
-                });
-                removed.await?;
-                output.done("The number is removed.");
-                return Ok(());
-            }
-            Self::Add {
-                of,
-                verified,
-                output,
-            } => {
-                let verified = verified || config.phone.auto_verify_numbers;
-                let org = of.org.id(&store).await?;
-                let added =
-                    store.write(move |tx| numbers::create(tx, org, of.number, verified, now()));
-                (added.await?, output)
-            }
-            Self::Verify { of, output } => {
-                let org = of.org.id(&store).await?;
-                let verified = store.write(move |tx| {
-                    let id = numbers::by_number(tx, org, &of.number)?.id;
-                    numbers::verify(tx, org, id, now())
-                });
-                (verified.await?, output)
-            }
-            Self::Unverify { of, output } => {
-                let org = of.org.id(&store).await?;
-                let unverified = store.write(move |tx| {
-                    let id = numbers::by_number(tx, org, &of.number)?.id;
-                    numbers::unverify(tx, org, id, now())
-                });
-                (unverified.await?, output)
-            }
-            Self::Assign { of, agent, output } => {
-                let org = of.org.id(&store).await?;
-                let assigned = store.write(move |tx| assign(tx, org, &of.number, agent));
-                (assigned.await?, output)
-            }
-            Self::Unassign { of, output } => {
-                let org = of.org.id(&store).await?;
-                let unassigned = store.write(move |tx| unassign(tx, org, &of.number));
-                (unassigned.await?, output)
-            }
-        };
+        let (Self::Add { target, output, .. }
+        | Self::Assign { target, output, .. }
+        | Self::Unassign { target, output, .. }) = &self;
+        let output = *output;
+        let session = target.open(config, Intent::Reads).await?;
+        let done = self.perform(&session).await;
+        session.close().await;
 
-        output.one(&NumberView::from(number));
+        let number = done?;
+        match output.is_json() {
+            true => print(&number.to_string()),
+            false => show::object(&number),
+        }
         Ok(())
     }
-}
 
-/// Assigns the number to `agent`, beside those that it has.
-pub(super) fn assign(tx: &mut Tx, org: Uuid, number: &E164, agent: Uuid) -> Result<Number, Error> {
-    let id = numbers::by_number(tx, org, number)?.id;
-    let held = numbers::of_agent(tx, org, agent)?;
-    let mut ids: Vec<Uuid> = held.iter().map(|held| held.id).collect();
-    if !ids.contains(&id) {
-        ids.push(id);
+    async fn perform(&self, session: &Session) -> Result<Value, Failure> {
+        match self {
+            Self::Add {
+                number, verified, ..
+            } => add(session, number, *verified).await,
+            Self::Assign { number, agent, .. } => {
+                let number = find(session, number).await?;
+                let agents = List::new("/phone", "agent");
+                let agent = names::find(session, &agents, agent).await?;
+                assign(session, &agent, |held| {
+                    held.retain(|known| *known != number["id"]);
+                    held.push(number["id"].clone());
+                })
+                .await?;
+                shown(session, &number).await
+            }
+            Self::Unassign { number, .. } => {
+                let number = find(session, number).await?;
+                if let Some(agent) = number["agent_id"].as_str() {
+                    assign(session, agent, |held| {
+                        held.retain(|known| *known != number["id"]);
+                    })
+                    .await?;
+                }
+                shown(session, &number).await
+            }
+        }
     }
-    numbers::assign(tx, org, agent, &ids, now())?;
-    numbers::by_id(tx, org, id)
 }
 
-fn unassign(tx: &mut Tx, org: Uuid, number: &E164) -> Result<Number, Error> {
-    let number = numbers::by_number(tx, org, number)?;
-    let Some(agent) = number.agent_id else {
-        return Ok(number);
-    };
-    let held = numbers::of_agent(tx, org, agent)?.into_iter();
-    let rest: Vec<Uuid> = held
-        .map(|held| held.id)
-        .filter(|id| *id != number.id)
+async fn add(session: &Session, number: &E164, is_verified: bool) -> Result<Value, Failure> {
+    let org = session.operators_org();
+    if is_verified && org.is_none() {
+        return Err(Failure::Startup(
+            "--verified: only the operator, on the daemon's machine, verifies a number without a call"
+                .to_owned(),
+        ));
+    }
+
+    let body = json!({"phone_number": number});
+    let added = session
+        .answer(&Method::POST, "/phone/numbers", Some(&body))
+        .await?;
+    match org.filter(|_| is_verified) {
+        None => Ok(added),
+        Some(org) => {
+            let id = added["id"].as_str().unwrap_or_default();
+            let path = format!("/operator/orgs/{org}/phone-numbers/{id}/verify");
+            session.answer(&Method::POST, &path, None).await
+        }
+    }
+}
+
+async fn find(session: &Session, named: &str) -> Result<Value, Failure> {
+    let numbers = List::new("/phone/numbers", "number");
+    let id = names::find(session, &numbers, named).await?;
+    session.json(&format!("/phone/numbers/{id}")).await
+}
+
+async fn shown(session: &Session, number: &Value) -> Result<Value, Failure> {
+    let id = number["id"].as_str().unwrap_or_default();
+    session.json(&format!("/phone/numbers/{id}")).await
+}
+
+/// Changes the numbers that an agent has. Two such changes of one agent at the same time can undo one of them.
+async fn assign(
+    session: &Session,
+    agent: &str,
+    change: impl FnOnce(&mut Vec<Value>),
+) -> Result<(), Failure> {
+    let base = format!("/phone/sip/agents/{agent}");
+    let config = session.json(&format!("{base}/config")).await?;
+    let held = config["inbound_numbers"].as_array();
+    let mut ids: Vec<Value> = held
+        .into_iter()
+        .flatten()
+        .map(|number| number["id"].clone())
         .collect();
-    numbers::assign(tx, org, agent, &rest, now())?;
-    numbers::by_id(tx, org, number.id)
+    change(&mut ids);
+
+    let body = json!({"phone_number_ids": ids});
+    let path = format!("{base}/inbound-numbers");
+    session.answer(&Method::PUT, &path, Some(&body)).await?;
+    Ok(())
 }

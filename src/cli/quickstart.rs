@@ -17,14 +17,15 @@ use std::time::Duration;
 use ipnet::IpNet;
 use trunkline_routing::E164;
 use trunkline_store::{
-    InboundTrunk, InboundTrunkChange, NewAgent, NewOrg, NewPartner, Org, Store, agents, events,
-    inbound_trunks, numbers, orgs, partners,
+    Error, InboundTrunk, InboundTrunkChange, NewAgent, NewOrg, NewOrgKey, NewPartner, Org, Store,
+    Tx, agents, events, inbound_trunks, numbers, orgs, partners,
 };
 use uuid::Uuid;
 
 use super::audited_command::AuditedCommand;
 use super::serve::{self, PublicAddresses};
-use super::{Failure, key, now, number, output, partner, startup};
+use super::{Failure, now, output, startup};
+use crate::api::{SCOPES, create_partner_key, token};
 use crate::config::{Config, QUICKSTART_FILE, Sip};
 use crate::directory::Directory;
 use crate::engine::local;
@@ -199,7 +200,7 @@ async fn make(
         Some(key) => key.clone(),
         None => {
             let key = given.part("api_key").of_partner(partner_id);
-            let made = partner::create_key(store, partner_id, NAME);
+            let made = create_partner_key(store, partner_id, NAME, now());
             key.scope(made).await?.1
         }
     };
@@ -211,7 +212,8 @@ async fn make(
     let api_key = match &kept.api_key {
         Some(key) => key.clone(),
         None => {
-            let made = key::create(store, org, NAME, &[], None);
+            let made =
+                token::issue_for_operator(store, org, NewOrgKey::lasting(NAME, &SCOPES), now());
             part("api_key").scope(made).await?.1
         }
     };
@@ -322,11 +324,23 @@ async fn find_or_make_number(store: &Store, org: Uuid, agent: Uuid) -> Result<E1
             Some(known) => numbers::verify(tx, org, known.id, now())?,
             None => numbers::create(tx, org, number, true, now())?,
         };
-        number::assign(tx, org, &number, agent)?;
+        assign(tx, org, &number, agent)?;
         Ok(number)
     });
 
     Ok(made.await?)
+}
+
+/// Assigns the number to `agent`, beside those that it has.
+fn assign(tx: &mut Tx, org: Uuid, number: &E164, agent: Uuid) -> Result<(), Error> {
+    let id = numbers::by_number(tx, org, number)?.id;
+    let held = numbers::of_agent(tx, org, agent)?;
+    let mut ids: Vec<Uuid> = held.iter().map(|held| held.id).collect();
+    if !ids.contains(&id) {
+        ids.push(id);
+    }
+    numbers::assign(tx, org, agent, &ids, now())?;
+    Ok(())
 }
 
 async fn find_or_make_trunk(store: &Store, org: Uuid) -> Result<InboundTrunk, Failure> {

@@ -1,6 +1,7 @@
 //! Connection of a command to the API: by its address with a key, by the control socket of the daemon on this machine,
 //! or, if none runs, the API's own router in this process on the data directory. All three give the same answers.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +24,7 @@ use trunkline_store::Store;
 use uuid::Uuid;
 
 use super::contexts::{Contexts, base_url};
+use super::names::{self, List};
 use super::sockets::near;
 use super::{Failure, now, startup};
 use crate::api::{self, Api, Operator};
@@ -63,9 +65,10 @@ pub(super) struct Target {
 /// Effect of a command on the installation.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Intent {
-    /// It only reads, and must not create a data directory.
+    /// It works on an installation, and must not create a data directory.
     Reads,
-    Changes,
+    /// It may make the first thing of an installation.
+    Begins,
 }
 
 /// Connection to an API, with the org.
@@ -80,7 +83,8 @@ enum Transport {
     Url {
         base: String,
         authorization: HeaderValue,
-        hyper: Box<Hyper<HttpsConnector<HttpConnector>, Body>>,
+        holder: Holder,
+        hyper: Box<HttpClient>,
     },
     Socket(PathBuf),
     InProcess {
@@ -109,6 +113,28 @@ impl From<Failure> for Refusal {
     }
 }
 
+/// Client of HTTP and HTTPS.
+pub(super) type HttpClient = Hyper<HttpsConnector<HttpConnector>, Body>;
+
+/// Makes a client that trusts the system's certificate authorities.
+pub(super) fn http_client() -> HttpClient {
+    let connector = HttpsConnectorBuilder::new()
+        .with_tls_config(tls::client(tls::system_roots(
+            "nothing can be reached over https",
+        )))
+        .https_or_http()
+        .enable_http1()
+        .build();
+    Hyper::builder(TokioExecutor::new()).build(connector)
+}
+
+/// Holder of the key that requests are sent with.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Holder {
+    Org,
+    Partner,
+}
+
 /// Returns the address of the daemon with this configuration: its public URL, or the way to it on this machine.
 fn own_url(config: &Config) -> String {
     let http = &config.http;
@@ -126,14 +152,27 @@ impl Target {
     /// The URL, the key or the org is wrong, or there is no installation.
     pub(super) async fn open(&self, config: &Config, intent: Intent) -> Result<Session, Failure> {
         let mut session = self.open_without_org(config, intent).await?;
-        // A key names its org; the environment may name one for this machine's installation all the same.
-        if !matches!(session.transport, Transport::Url { .. }) {
+        // An org's key names its org; the environment may name one for this machine's installation all the same.
+        if session.reaches_all() {
             session.org = Some(session.find_org(self.org.as_deref()).await?);
         }
         Ok(session)
     }
 
-    async fn open_without_org(&self, config: &Config, intent: Intent) -> Result<Session, Failure> {
+    /// Org as given on the command line or by the environment.
+    pub(super) fn org(&self) -> Option<&str> {
+        self.org.as_deref()
+    }
+
+    /// Connects, for a command that concerns no org, or names it otherwise.
+    ///
+    /// # Errors
+    /// The URL or the key is wrong, or there is no installation.
+    pub(super) async fn open_without_org(
+        &self,
+        config: &Config,
+        intent: Intent,
+    ) -> Result<Session, Failure> {
         if self.url.is_some() || self.key.is_some() {
             let key = self.key.as_deref().ok_or_else(|| {
                 Failure::Startup("--url needs a key: set TRUNKLINE_API_KEY".to_owned())
@@ -199,20 +238,15 @@ impl Session {
         let mut authorization = HeaderValue::try_from(format!("Bearer {key}"))
             .map_err(|_| Failure::Startup("--key: this is not an API key".to_owned()))?;
         authorization.set_sensitive(true);
-        let connector = HttpsConnectorBuilder::new()
-            .with_tls_config(tls::client(tls::system_roots(
-                "nothing can be reached over https",
-            )))
-            .https_or_http()
-            .enable_http1()
-            .build();
-
-        let hyper = Hyper::builder(TokioExecutor::new()).build(connector);
         Ok(Self {
             transport: Transport::Url {
                 base,
                 authorization,
-                hyper: Box::new(hyper),
+                holder: match key.starts_with(api::PARTNER_KEY) {
+                    true => Holder::Partner,
+                    false => Holder::Org,
+                },
+                hyper: Box::new(http_client()),
             },
             org: None,
         })
@@ -245,40 +279,67 @@ impl Session {
         })
     }
 
-    /// Returns the org, if the operator sends the requests.
+    /// Returns the org that was chosen, if requests are the operator's or a partner's.
     pub(super) const fn operators_org(&self) -> Option<Uuid> {
         self.org
     }
 
-    /// Finds the org by name, or the only one.
-    async fn find_org(&self, named: Option<&str>) -> Result<Uuid, Failure> {
-        if let Some(id) = named.and_then(|named| api::id_of(named).ok()) {
-            return Ok(id);
-        }
-        let query = match named {
-            Some(name) => encoded(&[("name", name)])?,
-            None => String::new(),
+    /// Returns true if requests concern more than one org: the operator's and a partner's.
+    pub(super) const fn reaches_all(&self) -> bool {
+        !matches!(
+            self.transport,
+            Transport::Url {
+                holder: Holder::Org,
+                ..
+            }
+        )
+    }
+
+    /// Returns true if requests are the operator's.
+    const fn is_operators(&self) -> bool {
+        !matches!(self.transport, Transport::Url { .. })
+    }
+
+    /// Returns the path for the holder of the key: below `/partner/v1` a partner has what the operator has below
+    /// `/operator`.
+    ///
+    /// # Errors
+    /// Only the operator has it.
+    fn place<'p>(&self, path: &'p str) -> Result<Cow<'p, str>, Failure> {
+        let Transport::Url { holder, .. } = &self.transport else {
+            return Ok(Cow::Borrowed(path));
         };
-        let found = self.json(&format!("/operator/orgs?{query}")).await?;
-        let orgs = found["items"].as_array().map_or(&[][..], Vec::as_slice);
-        match (orgs, named) {
-            ([only], _) => only["id"]
+        match (path.strip_prefix("/operator/"), holder) {
+            (None, _) => Ok(Cow::Borrowed(path)),
+            (Some(rest), Holder::Partner) => Ok(Cow::Owned(format!("/partner/v1/{rest}"))),
+            (Some(_), Holder::Org) => Err(Failure::Startup(
+                "only the operator can do this, on the daemon's machine; a partner's key (tlp_…) reaches its own orgs"
+                    .to_owned(),
+            )),
+        }
+    }
+
+    /// Finds the org by its name or a part of its id, or the only one.
+    async fn find_org(&self, named: Option<&str>) -> Result<Uuid, Failure> {
+        let no_id = || Failure::Command("the API shows an org without an id".to_owned());
+        let orgs = List::orgs();
+        if let Some(named) = named {
+            let id = names::find(self, &orgs, named).await?;
+            return api::id_of(&id).map_err(|_| no_id());
+        }
+        let found = names::read(self, &orgs, &[], 2).await?;
+        match found.as_slice() {
+            [only] => only["id"]
                 .as_str()
                 .and_then(|id| api::id_of(id).ok())
-                .ok_or_else(|| Failure::Command("the API shows an org without an id".to_owned())),
-            ([], Some(name)) => Err(Failure::Command(format!(
-                "there is no org {name:?}: trunkline org list shows all"
-            ))),
-            ([], None) => Err(Failure::Command(
+                .ok_or_else(no_id),
+            [] => Err(Failure::Command(
                 "there is no org yet: trunkline org create --name NAME makes one".to_owned(),
             )),
-            (_, Some(name)) => Err(Failure::Command(format!(
-                "more than one org is called {name:?}: name it by its id (trunkline org list)"
-            ))),
-            (_, None) => Err(Failure::Command(format!(
-                "there are {} orgs: name one by --org or TRUNKLINE_ORG (trunkline org list)",
-                found["total"]
-            ))),
+            _ => Err(Failure::Command(
+                "there are several orgs: name one by --org or TRUNKLINE_ORG (trunkline org list)"
+                    .to_owned(),
+            )),
         }
     }
 
@@ -353,6 +414,7 @@ impl Session {
         accept: &'static str,
         body: Option<&Value>,
     ) -> Result<Request<Body>, Failure> {
+        let path = self.place(path)?;
         let mut request = Request::builder().method(method).header(ACCEPT, accept);
         request = match &self.transport {
             Transport::Url {
@@ -363,10 +425,10 @@ impl Session {
                 .uri(format!("{base}{path}"))
                 .header(AUTHORIZATION, authorization.clone()),
             Transport::Socket(_) | Transport::InProcess { .. } => {
-                request.uri(path).header(HOST, "localhost")
+                request.uri(&*path).header(HOST, "localhost")
             }
         };
-        if let Some(org) = self.org {
+        if let Some(org) = self.org.filter(|_| self.is_operators()) {
             request = request.header(api::ORG, org.to_string());
         }
 
@@ -422,7 +484,9 @@ impl Session {
         };
         match &self.transport {
             Transport::Url { .. } => self.failed(&format!("{status}: {message}")),
-            Transport::Socket(_) | Transport::InProcess { .. } => Failure::Command(message),
+            Transport::Socket(_) | Transport::InProcess { .. } => {
+                Failure::Command(uncapitalized(&message))
+            }
         }
     }
 
@@ -511,8 +575,20 @@ async fn through_socket(path: &Path, request: Request<Body>) -> Result<Response<
         .map_err(|fault| chain(&fault))
 }
 
+/// Text with a small first letter, as every message of the command line has; names in capitals stay.
+fn uncapitalized(text: &str) -> String {
+    let mut chars = text.chars();
+    match (chars.next(), chars.next()) {
+        (Some(first), Some(second)) if !second.is_uppercase() => {
+            let first = first.to_lowercase();
+            first.chain(text.chars().skip(1)).collect()
+        }
+        _ => text.to_owned(),
+    }
+}
+
 /// Text of an error with its causes.
-fn chain(fault: &dyn std::error::Error) -> String {
+pub(super) fn chain(fault: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(fault), |fault| fault.source());
     let words: Vec<String> = causes.map(ToString::to_string).collect();
     words.join(": ")

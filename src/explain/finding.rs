@@ -81,16 +81,22 @@ impl Finding {
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mark = match self.level {
-            Level::Ok => "ok     ",
-            Level::Hint => "hint   ",
+        let level = match self.level {
+            Level::Ok => "ok",
+            Level::Hint => "hint",
             Level::Warning => "warning",
-            Level::Error => "ERROR  ",
+            Level::Error => "error",
         };
-        write!(f, "{mark}  {:<16}  {}", self.check, self.text)?;
-        match &self.fix {
-            Some(fix) => write!(f, "\n{:27}{fix}", ""),
-            None => Ok(()),
-        }
+        f.write_str(&line(level, self.check, &self.text, self.fix.as_deref()))
     }
+}
+
+/// Writes a finding for people; the level is a word of the API.
+pub fn line(level: &str, check: &str, text: &str, fix: Option<&str>) -> String {
+    let mark = match level {
+        "error" => "ERROR",
+        level => level,
+    };
+    let fix = fix.map_or_else(String::new, |fix| format!("\n{:27}{fix}", ""));
+    format!("{mark:<7}  {check:<16}  {text}{fix}")
 }

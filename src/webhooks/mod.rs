@@ -13,4 +13,5 @@ mod target;
 pub use post::trusted;
 pub use sender::{Running, WebhookSender};
 pub use signature::new_secret;
+pub(crate) use signature::signature;
 pub use target::{Target, TargetFault};

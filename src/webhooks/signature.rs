@@ -22,9 +22,14 @@ pub(super) fn signatures(webhook: &Webhook, id: &str, now: Moment, body: &str) -
     let old = old.filter(|(_, until)| now < *until).map(|(old, _)| old);
     let signed: Vec<_> = std::iter::once(&webhook.secret)
         .chain(old)
-        .map(|secret| format!("v1,{}", sign(secret, id, now.as_secs(), body)))
+        .map(|secret| signature(secret, id, now, body))
         .collect();
     signed.join(" ")
+}
+
+/// Signature by one secret.
+pub(crate) fn signature(secret: &Password, id: &str, now: Moment, body: &str) -> String {
+    format!("v1,{}", sign(secret, id, now.as_secs(), body))
 }
 
 fn sign(secret: &Password, id: &str, timestamp: u64, body: &str) -> String {

@@ -94,6 +94,9 @@ pub enum Refused {
     /// The org has a destination of this name, ignoring case.
     #[error("the org has a destination called {0:?} already")]
     NameTaken(String),
+    /// The operator gives an org the name of another.
+    #[error("an org called {0:?} exists already: commands find orgs by their names")]
+    OrgNameTaken(String),
     /// A call of the contact is up.
     #[error("the contact is in a call: end it, or try again once it has ended")]
     ContactOnCall,

@@ -284,6 +284,19 @@ pub fn list(tx: &mut Tx) -> Result<Vec<Org>, Error> {
     )
 }
 
+/// Checks that no org but `except` has this name. Partners' customers may share one; the operator finds orgs by name.
+///
+/// # Errors
+/// [`Refused::OrgNameTaken`].
+pub fn must_be_only(tx: &mut Tx, name: &str, except: Option<Uuid>) -> Result<(), Error> {
+    let sql = "SELECT id FROM orgs WHERE name = $1 AND deleted_at IS NULL";
+    let named: Vec<(Uuid,)> = tx.all(sql, &[&name])?;
+    match named.iter().all(|(id,)| Some(*id) == except) {
+        true => Ok(()),
+        false => Err(Refused::OrgNameTaken(name.to_owned()).into()),
+    }
+}
+
 /// Returns the orgs of a partner, newest first, filtered by external id and name, and their total number.
 ///
 /// # Errors

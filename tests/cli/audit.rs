@@ -14,65 +14,125 @@ fn a_command_that_changes_something_leaves_an_entry() {
     let org = text(&shell.json(&["org", "create", "--name", "Acme"])["id"]).to_owned();
     let partner = text(&shell.json(&["partner", "create", "--name", "Reseller"])["id"]).to_owned();
     let new = ["agent", "create", "--org", "Acme", "--name", "Sales"];
-    let agent = text(&shell.json(&new)["id"]).to_owned();
+    shell.json(&new);
     let number = ["+442071838750", "--org", "Acme"];
-    let changes: [(&[&str], &str, &[&str]); 16] = [
+    let verified = "/operator/orgs/{orgId}/phone-numbers/{phoneNumberId}/verify";
+    let changes: [(&[&str], String, &str, &[&str]); 16] = [
         (
             &["number", "add", number[0], "--org", "Acme"],
+            "POST /phone/numbers".to_owned(),
             "number",
-            &["number"],
+            &["phone_number"],
         ),
         (
             &["number", "verify", number[0], "--org", "Acme"],
+            format!("POST {verified}"),
             "number",
-            &["number"],
+            &[],
         ),
         (
             &[
-                "number", "assign", number[0], "--org", "Acme", "--agent", &agent,
+                "number", "assign", number[0], "--org", "Acme", "--agent", "Sales",
             ],
-            "number",
-            &["agent", "number"],
+            "PUT /phone/sip/agents/{agent_id}/inbound-numbers".to_owned(),
+            "agent",
+            &["phone_number_ids"],
         ),
         (
             &["trunk", "create", "--org", "Acme", "--country", "GB"],
-            "trunk",
-            &["country"],
+            "POST /phone/sip/inbound-trunk".to_owned(),
+            "inbound_trunk",
+            &["default_country"],
         ),
-        (&["trunk", "rotate", "--org", "Acme"], "trunk", &[]),
+        (
+            &["trunk", "rotate", "--org", "Acme"],
+            "POST /phone/sip/inbound-trunk/rotate-credentials".to_owned(),
+            "inbound_trunk",
+            &[],
+        ),
         (
             &["trunk", "dedicate", "198.51.100.0/24", "--org", "Acme"],
-            "trunk",
+            "POST /operator/orgs/{orgId}/networks".to_owned(),
+            "org",
             &["network"],
         ),
         (
-            &["agent", "update", &agent, "--org", "Acme", "--name", "Desk"],
+            &[
+                "agent", "update", "Sales", "--org", "Acme", "--name", "Desk",
+            ],
+            "PATCH /phone/{agent_id}".to_owned(),
             "agent",
-            &["agent", "name"],
+            &["name"],
         ),
-        (&["key", "create", "--org", "Acme"], "api_key", &[]),
-        (&["key", "rotate-signing"], "installation", &[]),
-        (&["org", "suspend", "Acme"], "org", &[]),
-        (&["org", "resume", "Acme"], "org", &[]),
-        (&["org", "tie", "Acme", "carrier.test"], "org", &["peer"]),
-        (&["org", "untie", "Acme", "carrier.test"], "org", &["peer"]),
+        (
+            &["key", "create", "--org", "Acme"],
+            "POST /api-keys".to_owned(),
+            "api_key",
+            &[],
+        ),
+        (
+            &["key", "rotate-signing"],
+            "key rotate-signing".to_owned(),
+            "installation",
+            &[],
+        ),
+        (
+            &["org", "suspend", "Acme"],
+            "POST /operator/orgs/{orgId}/suspend".to_owned(),
+            "org",
+            &[],
+        ),
+        (
+            &["org", "resume", "Acme"],
+            "POST /operator/orgs/{orgId}/resume".to_owned(),
+            "org",
+            &[],
+        ),
+        (
+            &["org", "tie", "Acme", "carrier.test"],
+            "POST /operator/orgs/{orgId}/tied-peers".to_owned(),
+            "org",
+            &["peer"],
+        ),
+        (
+            &["org", "untie", "Acme", "carrier.test"],
+            "DELETE /operator/orgs/{orgId}/tied-peers/{peer}".to_owned(),
+            "org",
+            &[],
+        ),
         (
             &["partner", "deactivate", &partner],
+            "PATCH /operator/partners/{partnerId}".to_owned(),
             "partner",
-            &["partner"],
+            &["active"],
         ),
-        (&["partner", "activate", &partner], "partner", &["partner"]),
-        (&["org", "delete", "Acme"], "org", &[]),
+        (
+            &["partner", "activate", "Reseller"],
+            "PATCH /operator/partners/{partnerId}".to_owned(),
+            "partner",
+            &["active"],
+        ),
+        (
+            &["org", "delete", "Acme"],
+            "DELETE /operator/orgs/{orgId}".to_owned(),
+            "org",
+            &[],
+        ),
     ];
-    for (arguments, resource, fields) in changes {
+    for (arguments, action, resource, fields) in changes {
         let before = entries(&shell).len();
         let made = shell.json(arguments);
         let entries = entries(&shell);
         assert_eq!(entries.len(), before + 1, "{arguments:?}: {:?}", entries[0]);
         let entry = &entries[0];
-        let command = format!("trunkline {} {}", arguments[0], arguments[1]);
         assert_eq!(entry["actor"], "command", "{entry}");
-        assert_eq!(entry["actor_name"], command, "{entry}");
+        let actor = text(&entry["actor_name"]);
+        let is_operator = actor.starts_with("operator, uid ");
+        assert!(
+            is_operator || actor == "trunkline key rotate-signing",
+            "{entry}"
+        );
+        assert_eq!(entry["action"], action, "{entry}");
         assert_eq!(entry["resource"], resource, "{entry}");
         assert_eq!(entry["fields"], json!(fields), "{entry}");
         if arguments.contains(&"Acme") {
@@ -91,6 +151,7 @@ fn a_command_that_changes_something_leaves_an_entry() {
     let before = entries(&shell).len();
     for look in [
         &["org", "list"][..],
+        &["partner", "show", "Reseller"],
         &["partner", "list"],
         &["org", "deleted"],
     ] {

@@ -1,6 +1,7 @@
 //! The command line from outside: setting up from the shell, and starts that must fail without leaving a trace.
 
 mod audit;
+mod calls;
 mod explained;
 mod keys;
 mod outset;

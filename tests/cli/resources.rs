@@ -133,6 +133,7 @@ fn life(house: &House, way: &[&str]) {
     assert!(run(&["usage", "show"])["items"].is_array());
     assert_eq!(run(&["call", "list"]), json!([]));
     assert_eq!(run(&["auth-failure", "list"]), json!([]));
+    life_of_own(house, way);
     let (code, said) = refused(house, way, &["call", "show", "--last"]);
     assert!(
         code == Some(1) && said.contains("there is none yet"),
@@ -150,6 +151,334 @@ fn life(house: &House, way: &[&str]) {
     ];
     let (code, said) = refused(house, way, &faults);
     assert!(code == Some(1) && said.contains("E.164"), "{said}");
+}
+
+/// The same for what an org has of its own: agents, numbers, keys, and the trunk that its PBX calls through.
+fn life_of_own(house: &House, way: &[&str]) {
+    let run = |arguments: &[&str]| json_of(house, way, arguments);
+    let count = |noun: &str| run(&[noun, "list"]).as_array().map(Vec::len);
+
+    let before = count("agent");
+    let runtime = "sip:{agent_id}@192.0.2.7";
+    let agent = run(&[
+        "agent",
+        "create",
+        "--name",
+        "Sales",
+        "--runtime",
+        runtime,
+        "--fallback",
+        "sip:192.0.2.8",
+    ]);
+    assert_eq!(
+        (&agent["type"], &agent["runtime"]["uri"]),
+        (&json!("inbound"), &json!(runtime)),
+        "{agent}"
+    );
+    assert_eq!(run(&["agent", "show", "Sales"]), agent);
+    assert_eq!(run(&["agent", "show", "--last"]), agent);
+    let secret = house.folder.path().join("runtime.secret");
+    std::fs::write(&secret, "a password\n").expect("the folder can be written");
+    let secret = secret.display().to_string();
+    let login = [
+        "--runtime-username",
+        "bot",
+        "--runtime-password-file",
+        &secret,
+    ];
+    let changed = run(&[&["agent", "update", "Sales", "--disabled"], &login[..]].concat());
+    assert_eq!(
+        (
+            &changed["enabled"],
+            &changed["runtime"]["username"],
+            &changed["runtime"]["fallbacks"]
+        ),
+        (&json!(false), &json!("bot"), &json!(["sip:192.0.2.8"])),
+        "{changed}"
+    );
+    let changed = run(&[
+        "agent",
+        "update",
+        "Sales",
+        "--enabled",
+        "--runtime",
+        "default",
+    ]);
+    assert_eq!(
+        (&changed["enabled"], &changed["runtime"]),
+        (&json!(true), &Value::Null),
+        "{changed}"
+    );
+    let (code, said) = refused(house, way, &["agent", "update", "Sales"]);
+    assert!(
+        code == Some(2) && said.contains("nothing to change"),
+        "{said}"
+    );
+
+    // An org's key can't verify a number; the operator does.
+    let number = "+442071838751";
+    let added = run(&["number", "add", number]);
+    assert_eq!(run(&["number", "show", number]), added);
+    if way.is_empty() {
+        run(&["number", "verify", number]);
+    } else {
+        let (code, said) = refused(house, way, &["number", "verify", number]);
+        assert!(code == Some(2) && said.contains("operator"), "{said}");
+        json_of(house, &[], &["number", "verify", number]);
+    }
+    let assigned = run(&["number", "assign", number, "--agent", "Sales"]);
+    assert_eq!(assigned["agent_id"], agent["id"], "{assigned}");
+    let trunk = run(&["trunk", "add-number", number]);
+    let listed = trunk["phone_numbers"].as_array().map(Vec::len);
+    assert_eq!(listed, Some(2), "{trunk}");
+    let trunk = run(&["trunk", "remove-number", number, "--yes"]);
+    assert_eq!(trunk["phone_numbers"], json!([house.first_number]));
+    let freed = run(&["number", "unassign", number]);
+    assert_eq!(freed["agent_id"], Value::Null, "{freed}");
+    run(&["number", "delete", number, "--yes"]);
+    assert_eq!(count("number"), Some(1));
+    run(&["agent", "delete", "Sales", "--yes"]);
+    assert_eq!(count("agent"), before);
+
+    let key = run(&["key", "create", "--name", "CI", "--scopes", "calls:read"]);
+    assert!(text(&key["api_key"]).split('.').count() == 3, "{key}");
+    let listed = run(&["key", "list"]);
+    assert_eq!(listed[0]["api_key_id"], key["api_key_id"], "{listed}");
+    run(&["key", "delete", "CI", "--yes"]);
+    assert_ne!(run(&["key", "list"])[0]["api_key_id"], key["api_key_id"]);
+
+    let shown = run(&["trunk", "show"]);
+    let changed = run(&[
+        "trunk",
+        "update",
+        "--allow",
+        "203.0.113.9",
+        "--country",
+        "GB",
+    ]);
+    assert_eq!(
+        (&changed["allowed_addresses"], &changed["default_country"]),
+        (&json!(["203.0.113.9/32"]), &json!("GB")),
+        "{changed}"
+    );
+    let rotated = run(&["trunk", "rotate"]);
+    assert_ne!(rotated["auth_password"], shown["auth_password"]);
+    run(&["trunk", "delete", "--yes"]);
+    let (code, said) = refused(house, way, &["trunk", "show"]);
+    assert!(code == Some(1) && said.contains("no such"), "{said}");
+    let made = run(&["trunk", "create", "--allow-none"]);
+    assert_eq!(made["phone_numbers"], json!([house.first_number]));
+
+    let entries = run(&["audit", "--limit", "5"]);
+    assert_eq!(entries[0]["action"], "POST /phone/sip/inbound-trunk");
+}
+
+/// The life of orgs and partners, which are the operator's.
+fn life_of_the_operators(house: &House) {
+    let run = |arguments: &[&str]| json_of(house, &[], arguments);
+    let org = run(&["org", "create", "--name", "Acme"]);
+    let (code, said) = refused(house, &[], &["org", "create", "--name", "Acme"]);
+    assert!(code == Some(1) && said.contains("exists already"), "{said}");
+    let renamed = run(&["org", "update", "Acme", "--name", "Acme Ltd"]);
+    assert_eq!(
+        (&renamed["id"], &renamed["name"]),
+        (&org["id"], &json!("Acme Ltd"))
+    );
+    let (code, said) = refused(house, &[], &["org", "update", "--last"]);
+    assert!(
+        code == Some(2) && said.contains("nothing to change"),
+        "{said}"
+    );
+    let end = &text(&org["id"])[24..];
+    assert_eq!(run(&["org", "limit", end, "7"])["max_concurrent_calls"], 7);
+    assert_eq!(
+        run(&["org", "limit", end])["max_concurrent_calls"],
+        Value::Null
+    );
+    assert_eq!(run(&["org", "list"]).as_array().map(Vec::len), Some(2));
+
+    // With two orgs one must be named, by its name or a part of its id.
+    let (code, said) = refused(house, &[], &["agent", "list"]);
+    assert!(code == Some(1) && said.contains("TRUNKLINE_ORG"), "{said}");
+    assert_eq!(run(&["agent", "list", "--org", "Acme Ltd"]), json!([]));
+    assert_eq!(run(&["agent", "list", "--org", end]), json!([]));
+
+    let suspended = run(&["org", "suspend", end, "--yes"]);
+    assert_eq!(suspended["suspended_by"], json!(["operator"]));
+    assert_eq!(run(&["org", "resume", end])["suspended_by"], json!([]));
+    let tied = run(&["org", "tie", end, "10.20.0.0/16"]);
+    assert_eq!(tied[0]["peer"], "10.20.0.0/16", "{tied}");
+    assert_eq!(
+        run(&["org", "untie", end, "10.20.0.0/16", "--yes"]),
+        json!([])
+    );
+    run(&["trunk", "dedicate", "198.51.100.0/24", "--org", end]);
+    run(&[
+        "trunk",
+        "undedicate",
+        "198.51.100.0/24",
+        "--org",
+        end,
+        "--yes",
+    ]);
+    assert_eq!(run(&["trunk", "dedicated", "--org", end]), json!([]));
+    let kept = run(&["org", "retention", end, "--calls-days", "90"]);
+    assert_eq!(kept[0]["days"], 90, "{kept}");
+    let kept = run(&["org", "retention", end, "--calls-days", "default"]);
+    assert_eq!(kept[0]["days"], Value::Null, "{kept}");
+    assert_eq!(run(&["org", "delete", end, "--yes"])["restorable"], true);
+    let deleted = run(&["org", "deleted"]);
+    assert_eq!(deleted[0]["name"], "Acme Ltd", "{deleted}");
+    assert_eq!(run(&["org", "restore", "Acme Ltd"])["id"], org["id"]);
+    run(&["org", "delete", "Acme Ltd", "--now", "--yes"]);
+    assert_eq!(run(&["org", "deleted"]), json!([]));
+
+    let partner = run(&["partner", "create", "--name", "Reseller"]);
+    assert_eq!(run(&["partner", "show", "Reseller"]), partner);
+    assert_eq!(
+        run(&["partner", "show", &text(&partner["id"])[24..]]),
+        partner
+    );
+    let allowed = run(&[
+        "partner",
+        "allow",
+        "Reseller",
+        "127.0.0.1",
+        "198.51.100.0/24",
+    ]);
+    let networks = json!(["127.0.0.1/32", "198.51.100.0/24"]);
+    assert_eq!(allowed["allowed_networks"], networks);
+    assert_eq!(
+        run(&["partner", "allow", "Reseller"])["allowed_networks"],
+        json!([])
+    );
+    let anywhere = run(&["partner", "allow", "Reseller", "--anywhere"]);
+    assert_eq!(anywhere["allowed_networks"], Value::Null);
+    let trusted = run(&["partner", "let-verify", "Reseller"]);
+    assert_eq!(trusted["verifies_numbers"], true);
+    let off = run(&["partner", "deactivate", "Reseller", "--yes"]);
+    assert_eq!(off["active"], false);
+    assert_eq!(run(&["partner", "activate", "Reseller"])["active"], true);
+    let of = ["--partner", "Reseller"];
+    let key = run(&[&["partner", "key", "create"], &of[..]].concat());
+    assert!(text(&key["partner_key"]).starts_with("tlp_"), "{key}");
+    run(&[
+        &["partner", "key", "revoke", text(&key["id"])],
+        &of[..],
+        &["--yes"],
+    ]
+    .concat());
+    assert_eq!(
+        run(&[&["partner", "key", "list"], &of[..]].concat()),
+        json!([])
+    );
+}
+
+#[test]
+fn orgs_and_partners_live_in_the_commands_own_process() {
+    life_of_the_operators(&House::new());
+}
+
+#[test]
+fn orgs_and_partners_live_over_the_control_socket() {
+    let daemon = House::new().serve();
+    life_of_the_operators(&daemon.house);
+}
+
+#[test]
+fn a_partners_key_reaches_its_orgs_by_address() {
+    let daemon = House::new().serve();
+    let house = &daemon.house;
+    let key = json_of(
+        house,
+        &[],
+        &["partner", "key", "create", "--partner", "Quickstart"],
+    );
+    let url = format!("http://{}", house.http);
+    let way = ["--url", &url, "--key", text(&key["partner_key"])];
+    let run = |arguments: &[&str]| json_of(house, &way, arguments);
+
+    let org = run(&["org", "create", "--name", "Bakery"]);
+    assert_eq!(run(&["org", "show", "Bakery"])["id"], org["id"]);
+    assert_eq!(run(&["org", "list"])[0]["id"], org["id"]);
+    let renamed = run(&["org", "update", "Bakery", "--name", "Bakery Ltd"]);
+    assert_eq!(renamed["name"], "Bakery Ltd");
+    let suspended = run(&["org", "suspend", "Bakery Ltd", "--yes"]);
+    assert_eq!(suspended["suspended_by"], json!(["partner"]));
+    run(&["org", "delete", "Bakery Ltd", "--yes"]);
+    assert_eq!(run(&["org", "list"]).as_array().map(Vec::len), Some(1));
+
+    // What only the operator has is neither a partner's nor an org's.
+    let (_, said) = refused(house, &way, &["org", "tied", "Quickstart"]);
+    assert!(said.contains("no such path"), "{said}");
+    let way = ["--url", &url, "--key", daemon.key()];
+    let (code, said) = refused(house, &way, &["org", "list"]);
+    assert!(
+        code == Some(2) && said.contains("only the operator"),
+        "{said}"
+    );
+}
+
+/// Scripts of earlier versions delete without `--yes`; what came later needs it.
+#[test]
+fn only_new_commands_need_a_confirmation_without_a_terminal() {
+    let shell = Shell::new();
+    shell.json(&["org", "create", "--name", "Acme"]);
+    shell.json(&["agent", "create", "--name", "Sales"]);
+    let ran = shell.run(&["agent", "delete", "Sales"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.stderr.contains("--yes"), "{ran:?}");
+    let ran = shell.run(&["outbound-trunk", "delete", "Carrier"]);
+    assert!(
+        ran.code == Some(2) && ran.stderr.contains("--yes"),
+        "{ran:?}"
+    );
+}
+
+/// A page for every command, and in the completions every verb: both are made of the definitions that the binary parses with.
+#[test]
+fn man_pages_and_completions_are_those_of_the_binary() {
+    let shell = Shell::new();
+    let ran = shell.run(&["man", "pages"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let pages: Vec<String> = std::fs::read_dir(shell.path("pages"))
+        .expect("the pages")
+        .map(|page| {
+            page.expect("a page")
+                .file_name()
+                .to_string_lossy()
+                .into_owned()
+        })
+        .collect();
+    assert!(pages.len() > 100, "{pages:?}");
+
+    let scripts: Vec<String> = ["bash", "zsh", "fish"]
+        .iter()
+        .map(|kind| shell.run(&["completion", kind]).stdout)
+        .collect();
+    for page in &pages {
+        let words = page.trim_end_matches(".1").strip_prefix("trunkline");
+        let words = words.unwrap_or_else(|| panic!("{page}: is no page of trunkline"));
+        let last = words.rsplit('-').next().unwrap_or_default();
+        for script in &scripts {
+            assert!(script.contains(last), "{page}: {last}");
+        }
+    }
+
+    // Every verb that help names has its page, and its page every option of its help.
+    for (noun, verb) in [("org", "limits"), ("agent", "create"), ("call", "follow")] {
+        let help = shell.run(&[noun, "--help"]).stdout;
+        assert!(help.contains(&format!("  {verb}")), "{help}");
+        let page = std::fs::read_to_string(shell.path(&format!("pages/trunkline-{noun}-{verb}.1")));
+        let page = page.expect("its page").replace('\\', "");
+        let help = shell.run(&[noun, verb, "--help"]).stdout;
+        let options = help
+            .split_whitespace()
+            .filter(|word| word.starts_with("--"));
+        for option in options.map(|word| word.trim_end_matches([',', '.', '`', ':'])) {
+            assert!(page.contains(option), "{noun} {verb}: {option}");
+        }
+    }
 }
 
 #[test]

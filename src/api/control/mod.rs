@@ -1,24 +1,120 @@
-//! The API on the control socket: every route, and a few for the operator alone. See `operator` for what a request
+//! The API on the control socket: every route, and those that the operator alone has. See `operator` for what a request
 //! may do.
+//!
+//! Where the partner API has the same route, the path here differs in its beginning only: `/operator` for
+//! `/partner/v1`.
 
 mod addresses;
+mod audit;
+mod limits;
 mod login_links;
+mod networks;
+mod numbers;
+mod openapi;
 mod orgs;
+mod partner_keys;
+mod partners;
+mod retention;
 mod server;
+mod tied_peers;
 
-use axum::routing::{get, post};
+use axum::routing::{delete, get, post};
+use schemars::JsonSchema;
+use serde::Serialize;
+use trunkline_store::{Acting, Kind, Org};
 
+use super::path::Named;
 use super::routes::Routes;
+use super::{Api, ApiError};
 
+pub(super) use openapi::describe;
+pub(crate) use partner_keys::create_partner_key;
 pub use server::{ControlServer, SOCKET};
 
 /// Routes that only the operator has.
 pub(super) fn routes() -> Routes {
     Routes::new()
         .route("/operator/addresses", get(addresses::show))
-        .route("/operator/orgs", get(orgs::list))
+        .nest("/operator/orgs", of_orgs())
+        .route("/operator/deleted-orgs", get(orgs::deleted))
         .route(
-            "/operator/orgs/{orgId}/login-links",
-            post(login_links::create),
+            "/operator/partners",
+            get(partners::list).post(partners::create),
         )
+        .route(
+            "/operator/partners/{partnerId}",
+            get(partners::show).patch(partners::update),
+        )
+        .route(
+            "/operator/partners/{partnerId}/limits",
+            get(limits::of_partner).patch(limits::limit_partner),
+        )
+        .route(
+            "/operator/partners/{partnerId}/keys",
+            get(partner_keys::list).post(partner_keys::create),
+        )
+        .route(
+            "/operator/partners/{partnerId}/keys/{keyId}",
+            delete(partner_keys::revoke),
+        )
+        .route("/operator/audit", get(audit::list))
+}
+
+fn of_orgs() -> Routes {
+    Routes::new()
+        .route("/", get(orgs::list).post(orgs::create))
+        .route(
+            "/{orgId}",
+            get(orgs::show).patch(orgs::update).delete(orgs::delete),
+        )
+        .route("/{orgId}/suspend", post(orgs::suspend))
+        .route("/{orgId}/resume", post(orgs::resume))
+        .route("/{orgId}/restore", post(orgs::restore))
+        .route(
+            "/{orgId}/limits",
+            get(limits::of_org).patch(limits::limit_org),
+        )
+        .route(
+            "/{orgId}/retention",
+            get(retention::show).patch(retention::update),
+        )
+        .route(
+            "/{orgId}/tied-peers",
+            get(tied_peers::list).post(tied_peers::tie),
+        )
+        .route("/{orgId}/tied-peers/{peer}", delete(tied_peers::untie))
+        .route(
+            "/{orgId}/networks",
+            get(networks::list).post(networks::create),
+        )
+        .route("/{orgId}/networks/{network}", delete(networks::delete))
+        .route("/{orgId}/phone-numbers", get(numbers::list))
+        .route(
+            "/{orgId}/phone-numbers/{phoneNumberId}/verify",
+            post(numbers::verify),
+        )
+        .route(
+            "/{orgId}/phone-numbers/{phoneNumberId}/unverify",
+            post(numbers::unverify),
+        )
+        .route("/{orgId}/login-links", post(login_links::create))
+}
+
+/// Whole list, without pages.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "{T}List")]
+pub(super) struct Listed<T> {
+    items: Vec<T>,
+}
+
+/// Returns the org in the path.
+///
+/// # Errors
+/// 404.
+async fn org_in(api: &Api, named: &Named) -> Result<Org, ApiError> {
+    let id = named.id("orgId", Kind::Org)?;
+    let org = api.read_inline(move |tx| trunkline_store::orgs::by_id(tx, id));
+    let org = org.await?;
+    Acting::of_org(org.id);
+    Ok(org)
 }

@@ -1,51 +1,283 @@
-//! `GET /operator/orgs`: orgs by name, or the only one that there is.
+//! `/operator/orgs`: every org of the installation.
 
 use axum::Json;
 use axum::extract::State;
+use axum::http::StatusCode;
+use schemars::JsonSchema;
 use serde::Serialize;
-use trunkline_store::orgs;
+use trunkline_sip::moment::Moment;
+use trunkline_store::{
+    Change, DeletedOrg, Kind, NewOrg, Org, OrgChange, Purge, SuspendedBy, Suspender, deleted_orgs,
+};
 use uuid::Uuid;
 
+use super::{Listed, org_in};
+use crate::api::body::{Body, Fields};
+use crate::api::field_type::NAME;
 use crate::api::operator::Operator;
+use crate::api::partner::at_once;
+use crate::api::path::Named;
+use crate::api::phone::CALLS_AT_ONCE;
 use crate::api::query::Query;
+use crate::api::time::written;
 use crate::api::{Api, ApiError};
 
-/// Orgs that are returned: enough to tell that a name isn't unique, or to list the choice.
-const MAX_ORGS: usize = 100;
+/// Orgs on a page when `limit` is absent, and at most.
+const DEFAULT_LIMIT: usize = 50;
+const MAX_LIMIT: usize = 100;
 
-/// Orgs that match.
-#[derive(Debug, Serialize)]
-pub(super) struct OrgNames {
-    items: Vec<OrgName>,
+/// An org.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "OperatorsOrg")]
+pub(super) struct OrgView {
+    id: Uuid,
+    name: String,
+    partner_id: Option<Uuid>,
+    external_id: Option<String>,
+    max_concurrent_calls: Option<u32>,
+    suspended_by: Vec<SuspendedBy>,
+    created_at: String,
+}
+
+/// A page of orgs, newest first.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "OperatorsOrgPage")]
+pub(super) struct OrgsView {
+    items: Vec<OrgView>,
     total: usize,
 }
 
-#[derive(Debug, Serialize)]
-struct OrgName {
+/// Org that was deleted just now.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "OrgDeletion")]
+pub(super) struct DeletionView {
     id: Uuid,
     name: String,
+    /// True if it can be restored.
+    restorable: bool,
 }
 
-/// `GET /operator/orgs?name`: newest first, 100 at most.
+/// Deleted org that can be restored.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "DeletedOrg")]
+pub(super) struct DeletedView {
+    id: Uuid,
+    name: String,
+    partner_id: Option<Uuid>,
+    external_id: Option<String>,
+    deleted_at: Option<String>,
+    purge_at: Option<String>,
+}
+
+impl From<Org> for OrgView {
+    fn from(org: Org) -> Self {
+        Self {
+            suspended_by: org.suspended_by(),
+            id: org.id,
+            name: org.name,
+            partner_id: org.partner_id,
+            external_id: org.external_id,
+            max_concurrent_calls: org.max_concurrent_calls,
+            created_at: written(org.created_at),
+        }
+    }
+}
+
+impl From<DeletedOrg> for DeletedView {
+    fn from(org: DeletedOrg) -> Self {
+        Self {
+            id: org.id,
+            name: org.name,
+            partner_id: org.partner_id,
+            external_id: org.deleted_external_id,
+            deleted_at: org.deleted_at.map(written),
+            purge_at: org.purge_at.map(written),
+        }
+    }
+}
+
+/// `GET /operator/orgs?name&limit&offset`: newest first.
 pub(super) async fn list(
     State(api): State<Api>,
     _: Operator,
     mut query: Query,
-) -> Result<Json<OrgNames>, ApiError> {
+) -> Result<Json<OrgsView>, ApiError> {
+    let number = |text: &str| {
+        text.parse::<usize>()
+            .map_err(|_| "expected a number".to_owned())
+    };
     let name = query.text("name");
+    let limit = query.read("limit", number);
+    let offset = query.read("offset", number);
     query.finish()?;
-    let all = api.read(orgs::list).await?.into_iter();
-    let mut found: Vec<OrgName> = all
-        .filter(|org| name.as_ref().is_none_or(|name| *name == org.name))
-        .map(|org| OrgName {
-            id: org.id,
-            name: org.name,
-        })
-        .collect();
-    let total = found.len();
-    found.truncate(MAX_ORGS);
-    Ok(Json(OrgNames {
-        items: found,
-        total,
+
+    let all = api.read(trunkline_store::orgs::list).await?.into_iter();
+    let named = all.filter(|org| name.as_ref().is_none_or(|name| *name == org.name));
+    let found: Vec<Org> = named.collect();
+    let limit = limit.unwrap_or(DEFAULT_LIMIT).min(MAX_LIMIT);
+    Ok(Json(OrgsView {
+        total: found.len(),
+        items: found
+            .into_iter()
+            .skip(offset.unwrap_or(0))
+            .take(limit)
+            .map(OrgView::from)
+            .collect(),
     }))
+}
+
+/// `POST /operator/orgs {name, max_concurrent_calls}`: 201; 409 for the name of another org.
+pub(super) async fn create(
+    State(api): State<Api>,
+    _: Operator,
+    body: Body,
+) -> Result<(StatusCode, Json<OrgView>), ApiError> {
+    let (name, calls) = new_org(body.fields()?)?;
+    let made = api.write(move |tx, now| {
+        trunkline_store::orgs::must_be_only(tx, &name, None)?;
+        let org = trunkline_store::orgs::create(tx, None, &NewOrg::named(name), now)?;
+        if calls.is_some() {
+            trunkline_store::orgs::limit_calls(tx, org.id, calls, now)?;
+        }
+        trunkline_store::orgs::by_id(tx, org.id)
+    });
+    Ok((StatusCode::CREATED, Json(made.await?.into())))
+}
+
+pub(super) fn new_org(mut fields: Fields) -> Result<(String, Option<u32>), ApiError> {
+    let name = fields.required("name", NAME);
+    let calls = fields.optional("max_concurrent_calls", CALLS_AT_ONCE);
+    fields.done(|| Some((name?, calls)))
+}
+
+/// `GET /operator/orgs/{orgId}`
+pub(super) async fn show(
+    State(api): State<Api>,
+    _: Operator,
+    named: Named,
+    query: Query,
+) -> Result<Json<OrgView>, ApiError> {
+    let org = org_in(&api, &named).await?;
+    query.finish()?;
+    Ok(Json(org.into()))
+}
+
+/// `PATCH /operator/orgs/{orgId} {name, max_concurrent_calls}`: an absent field is unchanged, `null` lifts the limit; 409
+/// for the name of another org.
+pub(super) async fn update(
+    State(api): State<Api>,
+    _: Operator,
+    named: Named,
+    body: Body,
+) -> Result<Json<OrgView>, ApiError> {
+    let id = org_in(&api, &named).await?.id;
+    let (name, calls) = changed_org(body.fields()?)?;
+    let changed = api.write(move |tx, now| {
+        if let Some(name) = name {
+            trunkline_store::orgs::must_be_only(tx, &name, Some(id))?;
+            let change = OrgChange {
+                name: Some(name),
+                ..OrgChange::default()
+            };
+            trunkline_store::orgs::update(tx, id, &change, now)?;
+        }
+        if let Some(calls) = calls {
+            trunkline_store::orgs::limit_calls(tx, id, calls, now)?;
+        }
+        trunkline_store::orgs::by_id(tx, id)
+    });
+    Ok(Json(changed.await?.into()))
+}
+
+/// Changed name, and changed limit of calls.
+type ChangedOrg = (Option<String>, Option<Option<u32>>);
+
+pub(super) fn changed_org(mut fields: Fields) -> Result<ChangedOrg, ApiError> {
+    let name = fields.change("name", NAME);
+    let calls = fields.clearable("max_concurrent_calls", CALLS_AT_ONCE);
+    fields.done(|| Some((name, calls)))
+}
+
+/// `POST /operator/orgs/{orgId}/suspend`: as the partner's of the same name.
+pub(super) async fn suspend(
+    State(api): State<Api>,
+    _: Operator,
+    named: Named,
+    body: Body,
+) -> Result<Json<OrgView>, ApiError> {
+    let now = api.now();
+    set_suspended(&api, (&named, body), Some(now)).await
+}
+
+/// `POST /operator/orgs/{orgId}/resume`: ends the operator's suspension; one by the partner stays.
+pub(super) async fn resume(
+    State(api): State<Api>,
+    _: Operator,
+    named: Named,
+    body: Body,
+) -> Result<Json<OrgView>, ApiError> {
+    set_suspended(&api, (&named, body), None).await
+}
+
+async fn set_suspended(
+    api: &Api,
+    (named, body): (&Named, Body),
+    since: Option<Moment>,
+) -> Result<Json<OrgView>, ApiError> {
+    let id = org_in(api, named).await?.id;
+    body.empty()?;
+    let changed = api.write(move |tx, now| {
+        trunkline_store::orgs::suspend(tx, id, Suspender::Operator, since, now)
+    });
+    let changed = changed.await?;
+    api.credentials().forget(Change::Org(id));
+    Ok(Json(changed.into()))
+}
+
+/// `DELETE /operator/orgs/{orgId}?now`: as the partner's of the same name.
+pub(super) async fn delete(
+    State(api): State<Api>,
+    _: Operator,
+    named: Named,
+    mut query: Query,
+) -> Result<Json<DeletionView>, ApiError> {
+    let org = org_in(&api, &named).await?;
+    let purge = query.read("now", at_once).unwrap_or(Purge::Later);
+    query.finish()?;
+    let id = org.id;
+    api.write(move |tx, now| deleted_orgs::delete(tx, id, purge, now))
+        .await?;
+    api.credentials().forget(Change::Org(id));
+    Ok(Json(DeletionView {
+        id,
+        name: org.name,
+        restorable: purge == Purge::Later,
+    }))
+}
+
+/// `POST /operator/orgs/{orgId}/restore`: with its numbers that no other org has verified since.
+pub(super) async fn restore(
+    State(api): State<Api>,
+    _: Operator,
+    named: Named,
+    body: Body,
+) -> Result<Json<OrgView>, ApiError> {
+    let id = named.id("orgId", Kind::Org)?;
+    body.empty()?;
+    trunkline_store::Acting::of_org(id);
+    let restored = deleted_orgs::restore(api.store(), id, api.now()).await?;
+    Ok(Json(restored.into()))
+}
+
+/// `GET /operator/deleted-orgs`: those that can be restored, the last deleted first.
+pub(super) async fn deleted(
+    State(api): State<Api>,
+    _: Operator,
+    query: Query,
+) -> Result<Json<Listed<DeletedView>>, ApiError> {
+    query.finish()?;
+    let now = api.now();
+    let deleted = api.read(move |tx| deleted_orgs::deleted(tx, now)).await?;
+    let items = deleted.into_iter().map(DeletedView::from).collect();
+    Ok(Json(Listed { items }))
 }

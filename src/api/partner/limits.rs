@@ -147,7 +147,15 @@ pub(super) async fn update(
 }
 
 /// Reads the limits in the body with their new values.
-pub(super) fn changed(mut fields: Fields) -> Result<Vec<(OrgLimit, Option<u32>)>, ApiError> {
+pub(in crate::api) fn changed(
+    mut fields: Fields,
+) -> Result<Vec<(OrgLimit, Option<u32>)>, ApiError> {
+    let changes = read(&mut fields);
+    fields.done(|| Some(changes))
+}
+
+/// Takes the limits out of fields that may hold more.
+pub(in crate::api) fn read(fields: &mut Fields) -> Vec<(OrgLimit, Option<u32>)> {
     let mut changes = Vec::new();
     for limit in OrgLimit::ALL {
         let value = Count::new(limit.least()..=OrgLimit::GREATEST);
@@ -155,7 +163,7 @@ pub(super) fn changed(mut fields: Fields) -> Result<Vec<(OrgLimit, Option<u32>)>
             changes.push((limit, most));
         }
     }
-    fields.done(|| Some(changes))
+    changes
 }
 
 async fn view(

@@ -29,7 +29,10 @@ use super::routes::Routes;
 use crate::config::Config;
 use caller::PartnerCaller;
 
+pub(super) use limits::{changed as changed_limits, read as read_limits};
 pub(super) use login_links::{LinkView, described as described_login, issue as issue_login_link};
+pub(super) use numbers::page_of as page_of_numbers;
+pub(super) use org::{at_once, retention};
 
 pub(super) fn router() -> Routes {
     Routes::new()

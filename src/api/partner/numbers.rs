@@ -4,6 +4,7 @@
 use axum::Json;
 use axum::extract::State;
 use trunkline_store::{Kind, numbers};
+use uuid::Uuid;
 
 use super::caller::PartnerCaller;
 use crate::api::body::Body;
@@ -18,9 +19,21 @@ pub(super) async fn list(
     State(api): State<Api>,
     caller: PartnerCaller,
     named: Named,
-    mut query: Query,
+    query: Query,
 ) -> Result<Page<NumberView>, ApiError> {
     let org = caller.owned(&api, &named).await?.id;
+    page_of(&api, org, query).await
+}
+
+/// Returns the page of an org's numbers that a request asks for.
+///
+/// # Errors
+/// 400 for a wrong parameter.
+pub(in crate::api) async fn page_of(
+    api: &Api,
+    org: Uuid,
+    mut query: Query,
+) -> Result<Page<NumberView>, ApiError> {
     let narrow = [query.switch("verified"), query.number("phone_number")];
     let paging = Paging::read(&mut query, "numbers", narrow);
     query.finish()?;

@@ -148,7 +148,7 @@ pub(super) async fn delete(
     Ok(Json(Success::DONE))
 }
 
-fn at_once(text: &str) -> Result<Purge, String> {
+pub(in crate::api) fn at_once(text: &str) -> Result<Purge, String> {
     match text {
         "true" => Ok(Purge::Now),
         "false" => Ok(Purge::Later),
@@ -229,7 +229,7 @@ pub(super) fn changed(config: &Config, mut fields: Fields) -> Result<OrgChange, 
     fields.done(|| Some(change))
 }
 
-fn retention(fields: &mut Fields) -> Option<RetentionChange> {
+pub(in crate::api) fn retention(fields: &mut Fields) -> Option<RetentionChange> {
     let mut days = |name| fields.clearable(name, DAYS);
     Some(RetentionChange {
         calls: days("calls_days"),

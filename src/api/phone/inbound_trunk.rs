@@ -3,8 +3,6 @@
 //! `phone_numbers` are verified numbers of the org, in the order in which routing tries them. `auth_password` is shown
 //! to keys with `phone:write`. A change applies to the next call.
 
-use std::net::IpAddr;
-
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -22,7 +20,7 @@ use super::transfer_way::{TRANSFER_WAY, WayInForceView};
 use super::{CALLS_AT_ONCE, READ, WRITE};
 use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
-use crate::api::field_type::{Bool, Choice, ListOf, NAME, NUMBER, Parsed};
+use crate::api::field_type::{Bool, Choice, ListOf, NAME, NETWORK, NUMBER, Parsed};
 use crate::api::path::Named;
 use crate::api::query::Query;
 use crate::api::time::written;
@@ -153,15 +151,7 @@ const MAX_NUMBERS: usize = 10_000;
 const NUMBERS: &str = "phone_numbers";
 const ALLOWED: &str = "allowed_addresses";
 const SOME_NUMBERS: ListOf<Parsed<E164>> = ListOf::new(NUMBER, 1..=MAX_NUMBERS);
-const NETWORKS: ListOf<Parsed<IpNet>> = ListOf::new(
-    Parsed::new("an IP address or a CIDR block", |text| {
-        let address = || text.parse::<IpAddr>().ok().map(IpNet::from);
-        let network = text.parse::<IpNet>().ok().or_else(address);
-        network.map(|network| network.trunc())
-    })
-    .example("192.0.2.0/24"),
-    0..=100,
-);
+const NETWORKS: ListOf<Parsed<IpNet>> = ListOf::new(NETWORK, 0..=100);
 pub(super) const COUNTRY: Parsed<Country> =
     Parsed::new("an ISO 3166 country code such as GB", |text| {
         text.parse().ok()
@@ -181,8 +171,8 @@ pub(crate) async fn create(
     body: Body,
 ) -> Result<(StatusCode, Json<InboundTrunkView>), ApiError> {
     caller.needs(WRITE)?;
-    let settings = new_trunk(body.fields()?)?;
-    may_trust(&api, None, &settings)?;
+    let mut settings = new_trunk(body.fields()?)?;
+    may_trust(&api, &caller, None, &mut settings)?;
     let trunk = api
         .write(move |tx, now| inbound_trunks::create(tx, caller.org, &settings, now))
         .await
@@ -214,8 +204,8 @@ pub(crate) async fn update(
 ) -> Result<Json<InboundTrunkView>, ApiError> {
     caller.needs(WRITE)?;
     let trunk = find(&api, &caller).await?;
-    let change = change(body.fields()?)?;
-    may_trust(&api, Some(&trunk), &change)?;
+    let mut change = change(body.fields()?)?;
+    may_trust(&api, &caller, Some(&trunk), &mut change)?;
     let trunk = api
         .write(move |tx, now| inbound_trunks::update(tx, caller.org, &change, now))
         .await
@@ -308,12 +298,19 @@ pub(crate) async fn rotate_credentials(
     Ok(Json(InboundTrunkView::new(&api, &caller, trunk)))
 }
 
-/// Checks what a tenant may add to `allowed_addresses`; existing entries stay.
+/// Checks what is added to `allowed_addresses`; existing entries stay. Networks of the operator may be of any size, and
+/// are kept as the operator's.
 fn may_trust(
     api: &Api,
+    caller: &Caller,
     existing: Option<&InboundTrunk>,
-    change: &InboundTrunkChange,
+    change: &mut InboundTrunkChange,
 ) -> Result<(), ApiError> {
+    if caller.is_operator() {
+        change
+            .operator_addresses
+            .clone_from(&change.allowed_addresses);
+    }
     let listed = change.allowed_addresses.as_deref().unwrap_or_default();
     let before = existing.map_or(&[][..], |trunk| &trunk.allowed_addresses);
     let operators = existing.map_or(&[][..], |trunk| &trunk.operator_addresses);
@@ -324,7 +321,10 @@ fn may_trust(
 
     let refused = |(place, network): (usize, &IpNet)| {
         let policy = api.addresses();
-        let judged = policy.examine_tenants_source(*network);
+        let judged = match caller.is_operator() {
+            true => policy.examine_source(*network),
+            false => policy.examine_tenants_source(*network),
+        };
         let refusal = policy.enforce_source(*network, judged).err()?;
         Some(format!("{ALLOWED}[{place}]: {network} {refusal}"))
     };
@@ -333,7 +333,9 @@ fn may_trust(
 
     // Entries of the operator, and those from before there was a bound, don't count.
     let counts = |network: &IpNet| {
-        !operators.contains(network) && (is_new(network) || address::are_few(&[*network]))
+        !caller.is_operator()
+            && !operators.contains(network)
+            && (is_new(network) || address::are_few(&[*network]))
     };
     let counted: Vec<IpNet> = listed.iter().copied().filter(counts).collect();
     if !address::are_few(&counted) {

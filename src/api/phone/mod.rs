@@ -45,6 +45,7 @@ use axum::routing::{delete, get, post, put};
 
 pub(super) use agents::NO_AGENTS;
 pub(super) use calls::{CallView, from_memory};
+pub(super) use calls_at_once::CALLS_AT_ONCE;
 pub(super) use events::TYPES as EVENT_TYPES;
 pub(super) use numbers::NumberView;
 pub(super) use openapi::lists_numbers;
@@ -58,7 +59,6 @@ use super::openapi::OpenApiBuilder;
 use super::routes::Routes;
 use crate::config::Config;
 use call_actor::CallActor;
-use calls_at_once::CALLS_AT_ONCE;
 use scopes::{READ, WRITE};
 
 pub(super) fn openapi(builder: &mut OpenApiBuilder, config: &Config) {

@@ -1,36 +1,38 @@
 //! Commands made of the API's own document: each verb is an operation, its options are the operation's parameters and
 //! the properties of its body. So the command line takes what the API takes, and says of it what the API says.
 
-pub(super) mod names;
+mod adaptation;
+mod arguments;
+mod body;
 mod nouns;
 mod operation;
-mod show;
-
-use std::io::{IsTerminal as _, Read as _, Write as _};
+pub(super) mod show;
 
 use axum::http::Method;
-use clap::builder::PossibleValuesParser;
-use clap::{Arg, ArgAction, ArgMatches, Args as _, FromArgMatches as _};
+use clap::{ArgMatches, Args as _, FromArgMatches as _};
 use serde_json::{Map, Value, json};
 
 use super::Failure;
+use super::confirm::{WithoutTerminal, confirmed};
+use super::names::{self, List};
 use super::output::{self, Output, print};
-use super::session::{Intent, Session, Target};
+use super::session::{Intent, Session, Target, encoded};
 use crate::api;
 use crate::config::{Config, Sources};
-use nouns::{NOUNS, Noun, Verb};
-use operation::{Document, Kind, Operation, Property};
-
-/// Items that a list prints unless told otherwise.
-const USUAL_LIMIT: &str = "50";
-/// Parameters of pages, which the command line handles itself.
-const PAGING: [&str; 2] = ["limit", "cursor"];
-/// Maximum size of a file with a password, in octets.
-const MAX_SECRET: u64 = 2_048;
+use arguments::{PAGING, argument_id};
+use nouns::{Danger, NOUNS, Noun, Scope, Verb};
+use operation::{Document, Operation};
 
 /// Commands of the document.
 #[derive(Debug)]
 pub(super) struct Resources(Document);
+
+/// Command that was given: its noun, its verb and the arguments.
+struct Given<'m> {
+    noun: &'static Noun,
+    verb: &'static Verb,
+    matches: &'m ArgMatches,
+}
 
 impl Resources {
     /// Reads the document of this version. It depends on the configuration only where options don't.
@@ -40,21 +42,26 @@ impl Resources {
     pub(super) fn new() -> Result<Self, Failure> {
         let config = Config::load(&Sources::default())
             .map_err(|faults| Failure::Startup(faults.to_string()))?;
-        Ok(Self(Document::new(api::document(&config))))
+        Ok(Self(Document::new(api::operators_document(&config))))
     }
 
     /// Adds the commands to `root`; verbs that a noun already has stay as they are.
     pub(super) fn augment(&self, root: clap::Command) -> clap::Command {
-        NOUNS.iter().fold(root, |root, noun| {
-            if root.find_subcommand(noun.name).is_some() {
-                return root.mut_subcommand(noun.name, |known| self.verbs(known, noun));
-            }
-            let command = clap::Command::new(noun.name)
-                .about(noun.about)
-                .subcommand_required(true)
-                .arg_required_else_help(true);
-            root.subcommand(self.verbs(command, noun))
+        NOUNS.iter().fold(root, |root, noun| match noun.parent {
+            None => self.add(root, noun),
+            Some(parent) => root.mut_subcommand(parent, |known| self.add(known, noun)),
         })
+    }
+
+    fn add(&self, root: clap::Command, noun: &Noun) -> clap::Command {
+        if root.find_subcommand(noun.name).is_some() {
+            return root.mut_subcommand(noun.name, |known| self.verbs(known, noun));
+        }
+        let command = clap::Command::new(noun.name)
+            .about(noun.about)
+            .subcommand_required(true)
+            .arg_required_else_help(true);
+        root.subcommand(self.verbs(command, noun))
     }
 
     fn verbs(&self, command: clap::Command, noun: &Noun) -> clap::Command {
@@ -62,59 +69,83 @@ impl Resources {
         verbs.fold(command, |command, verb| {
             match self.0.operation(verb.operation) {
                 Some(operation) if command.find_subcommand(verb.name).is_none() => {
-                    command.subcommand(self.command(verb, &operation))
+                    command.subcommand(self.command(noun, verb, &operation))
                 }
                 Some(_) | None => command,
             }
         })
     }
 
-    fn command(&self, verb: &Verb, operation: &Operation) -> clap::Command {
-        let mut command = clap::Command::new(verb.name).about(operation.summary.clone());
-        let by_org = |name: &&String| name.as_str() != "orgId";
-        let parameters: Vec<&String> = operation.path_parameters.iter().filter(by_org).collect();
+    fn command(&self, noun: &Noun, verb: &Verb, operation: &Operation) -> clap::Command {
+        let mut command = clap::Command::new(verb.name)
+            .about(operation.summary.clone())
+            .visible_aliases(verb.aliases);
+        if !verb.example.is_empty() {
+            command = command.after_help(format!("Examples:\n  {}", verb.example));
+        }
+
+        let named = |name: &&String| name.as_str() != "orgId" || noun.scope == Scope::Installation;
+        let parameters: Vec<&String> = operation.path_parameters.iter().filter(named).collect();
         for (at, name) in parameters.iter().enumerate() {
-            let is_last = at + 1 == parameters.len() && self.can_list(operation, name);
-            command = command.arg(path_argument(name, is_last));
-            if is_last {
-                let last = Arg::new("last").long("last").action(ArgAction::SetTrue);
-                command = command.arg(last.help("Take the newest one."));
-            }
+            let is_last = at + 1 == parameters.len();
+            // An argument that follows would be taken for this one.
+            let may_lack = is_last && verb.positional.is_empty();
+            let or_last = may_lack && self.list(verb, operation, name).is_some();
+            command = arguments::path(command, verb, name, or_last);
         }
 
         let query = operation.query.iter();
         for property in query.filter(|one| !PAGING.contains(&one.name.as_str())) {
-            command = command.arg(option(property, false));
+            command = command.arg(arguments::option(property, arguments::Use::Filter));
         }
-        for property in taken(verb, operation) {
-            command = command.arg(match verb.positional.contains(&property.name.as_str()) {
-                true => positional(property),
-                false => option(property, operation.method == Method::PATCH),
-            });
+        for property in body::taken(verb, operation) {
+            command = command.arg(arguments::of_body(verb, operation, property));
+        }
+        if let Some(adaptation) = &verb.adaptation {
+            command = (adaptation.arguments)(command);
         }
 
-        if is_list(operation) {
-            let limit = Arg::new("limit").long("limit").value_name("COUNT");
-            let limit = limit
-                .value_parser(clap::value_parser!(u32).range(1..=10_000))
-                .default_value(USUAL_LIMIT);
-            command = command.arg(limit.help("Maximum number of items, the newest."));
+        if self.paging(operation).is_some() {
+            command = command.arg(arguments::limit(noun));
         }
-        if destroys(verb, operation) {
-            let yes = Arg::new("yes").long("yes").action(ArgAction::SetTrue);
-            command = command.arg(yes.help("Don't ask for confirmation."));
+        if danger(verb, operation) != Danger::None {
+            command = command.arg(arguments::yes());
         }
-        Output::augment_args(Target::augment_args(command))
+        let command = Output::augment_args(Target::augment_args(command));
+        match noun.scope {
+            Scope::Org => command,
+            Scope::Installation => command.mut_arg("org", |org| org.hide(true)),
+        }
     }
 
-    /// Returns true if the API lists what the parameter names.
-    fn can_list(&self, operation: &Operation, parameter: &str) -> bool {
-        self.0.lists(&prefix(&operation.path, parameter))
+    /// Returns the pages of the list that the operation reads; `None` if it reads none in pages.
+    fn paging(&self, operation: &Operation) -> Option<names::Paging> {
+        let is_read = operation.method == Method::GET;
+        let paging = self.0.paging(&operation.path).filter(|_| is_read)?;
+        (paging != names::Paging::Whole).then_some(paging)
     }
 
-    /// Returns true if the command is one of these.
-    pub(super) fn is_one(&self, matches: &ArgMatches) -> bool {
-        chosen(matches).is_some()
+    /// Returns the list of what a parameter names; `None` if the API has none, or the parameter is no id. The path may hold
+    /// parameters.
+    fn list(&self, verb: &Verb, operation: &Operation, parameter: &str) -> Option<List> {
+        if !parameter.ends_with("_id") && !parameter.ends_with("Id") {
+            return None;
+        }
+        let is_last = operation
+            .path_parameters
+            .last()
+            .is_some_and(|last| last == parameter);
+        let place = format!("/{{{parameter}}}");
+        let before = operation.path.split(&place).next().unwrap_or_default();
+        let path = match verb.among.filter(|_| is_last) {
+            Some(path) => path,
+            None => nouns::list_of(parameter).unwrap_or(before),
+        };
+        Some(List {
+            paging: self.0.paging(path)?,
+            path: path.to_owned(),
+            noun: nouns::noun_of(parameter),
+        })
     }
 
     /// Runs the command, if it is one of these.
@@ -122,11 +153,11 @@ impl Resources {
     /// # Errors
     /// The API can't be reached, or refuses.
     pub(super) async fn run(&self, config: &Config, matches: &ArgMatches) -> Result<(), Failure> {
-        let Some((verb, given)) = chosen(matches) else {
+        let Some(given) = chosen(matches) else {
             return Ok(());
         };
-        match self.0.operation(verb.operation) {
-            Some(operation) => self.perform(config, (verb, &operation), given).await,
+        match self.0.operation(given.verb.operation) {
+            Some(operation) => self.perform(config, &given, operation).await,
             None => Ok(()),
         }
     }
@@ -134,23 +165,41 @@ impl Resources {
     async fn perform(
         &self,
         config: &Config,
-        (verb, operation): (&Verb, &Operation),
-        given: &ArgMatches,
+        given: &Given<'_>,
+        mut operation: Operation,
     ) -> Result<(), Failure> {
         let said = |fault: clap::Error| Failure::Startup(fault.to_string());
-        let target = Target::from_arg_matches(given).map_err(said)?;
-        let output = Output::from_arg_matches(given).map_err(said)?;
-        let body = body(verb, operation, given)?;
-        if destroys(verb, operation) {
-            confirmed(given, &operation.summary)?;
+        let target = Target::from_arg_matches(given.matches).map_err(said)?;
+        let output = Output::from_arg_matches(given.matches).map_err(said)?;
+        let verb = given.verb;
+
+        let mut body = body::read(verb, &operation, given.matches)?;
+        if body.as_ref().is_some_and(Map::is_empty) {
+            match verb.shows.and_then(|shows| self.0.operation(shows)) {
+                Some(shows) => (operation, body) = (shows, None),
+                None => body::must_change(verb, &operation)?,
+            }
+        }
+        let is_confirmed = || given.matches.get_flag("yes");
+        match danger(verb, &operation) {
+            Danger::None => {}
+            Danger::Asks => {
+                confirmed(is_confirmed(), &operation.summary, WithoutTerminal::Refuses)?;
+            }
+            Danger::AsksOnTerminal => {
+                confirmed(is_confirmed(), &operation.summary, WithoutTerminal::Warns)?;
+            }
         }
 
-        let intent = match operation.method == Method::GET {
-            true => Intent::Reads,
-            false => Intent::Changes,
+        let intent = match verb.begins {
+            true => Intent::Begins,
+            false => Intent::Reads,
         };
-        let session = target.open(config, intent).await?;
-        let outcome = self.exchange((verb, operation), (given, body), &session, output);
+        let session = match given.noun.scope {
+            Scope::Org => target.open(config, intent).await?,
+            Scope::Installation => target.open_without_org(config, intent).await?,
+        };
+        let outcome = self.exchange(given, &operation, body, &session, output);
         let outcome = outcome.await;
         session.close().await;
         outcome
@@ -158,32 +207,29 @@ impl Resources {
 
     async fn exchange(
         &self,
-        (verb, operation): (&Verb, &Operation),
-        (given, body): (&ArgMatches, Option<Map<String, Value>>),
+        given: &Given<'_>,
+        operation: &Operation,
+        body: Option<Map<String, Value>>,
         session: &Session,
         output: Output,
     ) -> Result<(), Failure> {
-        let path = self.path(operation, given, session).await?;
-        let mut filters = Vec::new();
-        for property in &operation.query {
-            let value = given
-                .try_get_one::<String>(&argument_id(&property.name))
-                .ok()
-                .flatten();
-            let Some(value) = value.filter(|_| !PAGING.contains(&property.name.as_str())) else {
-                continue;
-            };
-            let value = named(session, &property.name, value).await?;
-            filters.push((property.name.as_str(), value));
-        }
+        let (noun, verb) = (given.noun, given.verb);
+        let path = self.path(given, operation, session).await?;
+        let filters = self.filters(given, operation, session).await?;
         let filters: Vec<(&str, &str)> = filters
             .iter()
             .map(|(name, value)| (*name, value.as_str()))
             .collect();
 
-        if is_list(operation) {
-            let most = given.get_one::<u32>("limit").copied().unwrap_or(50);
-            let items = names::read(session, &path, &filters, most as usize).await?;
+        if let Some(paging) = self.paging(operation) {
+            let most = given.matches.get_one::<u32>("limit").copied();
+            let list = List {
+                path,
+                paging,
+                noun: noun.name,
+            };
+            let most = most.unwrap_or(u32::MAX) as usize;
+            let items = names::read(session, &list, &filters, most).await?;
             match output.is_json() {
                 true => print(&output::json(&items)),
                 false => show::list(&items, verb.columns),
@@ -193,10 +239,9 @@ impl Resources {
 
         let body = match body {
             Some(mut body) => {
-                for (name, value) in &mut body {
-                    if let Value::String(text) = value {
-                        *text = named(session, name, text).await?;
-                    }
+                self.name_ids(session, &mut body).await?;
+                if let Some(property) = verb.adaptation.and_then(|adaptation| adaptation.merges) {
+                    body::merge(session, &path, property, &mut body).await?;
                 }
                 Some(Value::Object(body))
             }
@@ -204,288 +249,173 @@ impl Resources {
         };
         let path = match filters.is_empty() {
             true => path,
-            false => format!("{path}?{}", super::session::encoded(&filters)?),
+            false => format!("{path}?{}", encoded(&filters)?),
         };
         let answer = session
             .answer(&operation.method, &path, body.as_ref())
             .await?;
-        match (output.is_json(), answer["items"].as_array()) {
-            (true, _) => print(&output::json(&answer)),
-            (false, Some(items)) => show::list(items, verb.columns),
-            (false, None) if answer == json!({"success": true}) => print("Done."),
-            (false, None) => show::object(&answer),
+        show_answer(verb, answer, output);
+        Ok(())
+    }
+
+    /// Turns names of the body into ids.
+    async fn name_ids(
+        &self,
+        session: &Session,
+        body: &mut Map<String, Value>,
+    ) -> Result<(), Failure> {
+        for (name, value) in body {
+            if let Value::String(text) = value {
+                *text = self.named(session, name, text).await?;
+            }
         }
         Ok(())
+    }
+
+    async fn filters<'o>(
+        &self,
+        given: &Given<'_>,
+        operation: &'o Operation,
+        session: &Session,
+    ) -> Result<Vec<(&'o str, String)>, Failure> {
+        let mut filters = Vec::new();
+        for property in &operation.query {
+            let value = text_of(given.matches, &property.name);
+            let Some(value) = value.filter(|_| !PAGING.contains(&property.name.as_str())) else {
+                continue;
+            };
+            let value = self.named(session, &property.name, value).await?;
+            filters.push((property.name.as_str(), value));
+        }
+        Ok(filters)
+    }
+
+    /// Turns a name into an id, where the property is the id of something that the API lists.
+    async fn named(
+        &self,
+        session: &Session,
+        property: &str,
+        value: &str,
+    ) -> Result<String, Failure> {
+        match nouns::list_of(property) {
+            Some(path) => {
+                let list = List {
+                    paging: self.0.paging(path).unwrap_or(names::Paging::Cursor),
+                    ..List::new(path, nouns::noun_of(property))
+                };
+                names::find(session, &list, value).await
+            }
+            None => Ok(value.to_owned()),
+        }
     }
 
     /// Fills the parameters of the path in, whose names become ids.
     async fn path(
         &self,
+        given: &Given<'_>,
         operation: &Operation,
-        given: &ArgMatches,
         session: &Session,
     ) -> Result<String, Failure> {
-        let mut path = operation.path.clone();
+        let mut filled: Vec<(String, String)> = Vec::new();
+        let fill = |path: &str, filled: &[(String, String)]| {
+            let all = filled.iter();
+            all.fold(path.to_owned(), |path, (place, value)| {
+                path.replace(place, value)
+            })
+        };
+
         for name in &operation.path_parameters {
             let place = format!("{{{name}}}");
-            if name == "orgId" {
+            if name == "orgId" && given.noun.scope == Scope::Org {
                 let org = session.operators_org().ok_or_else(|| {
-                    Failure::Startup("only the operator, or a partner by the API, may do this: run it on the daemon's machine".to_owned())
+                    Failure::Startup("only the operator, or a partner with its key, may do this: run it on the daemon's machine".to_owned())
                 })?;
-                path = path
-                    .replace("/partner/v1/", "/operator/")
-                    .replace(&place, &org.to_string());
+                filled.push((place, org.to_string()));
                 continue;
             }
 
-            let list = prefix(&path, name);
-            let can_list = self.can_list(operation, name);
-            let value = given
-                .try_get_one::<String>(&argument_id(name))
-                .ok()
-                .flatten();
-            let id = match value {
-                Some(value) if can_list => names::find(session, &list, value).await?,
-                Some(value) => match nouns::list_of(name) {
-                    Some(list) => names::find(session, list, value).await?,
-                    None => value.clone(),
-                },
-                None => names::last(session, &list).await?,
+            let list = self.list(given.verb, operation, name).map(|list| List {
+                path: fill(&list.path, &filled),
+                ..list
+            });
+            let id = match (text_of(given.matches, name), list) {
+                (Some(value), Some(list)) => names::find(session, &list, value).await?,
+                (Some(value), None) => value.clone(),
+                (None, Some(list)) => names::last(session, &list).await?,
+                (None, None) => String::new(),
             };
-            if !is_segment(&id) {
-                return Err(Failure::Startup(format!("{id:?} is no id")));
+            if id.is_empty() {
+                return Err(Failure::Startup("an id must not be empty".to_owned()));
             }
-            path = path.replace(&place, &id);
+            filled.push((place, escaped(&id)));
         }
-        Ok(path)
+        Ok(fill(&operation.path, &filled))
     }
 }
 
 /// Finds the verb and its arguments.
-fn chosen(matches: &ArgMatches) -> Option<(&'static Verb, &ArgMatches)> {
-    let (noun, further) = matches.subcommand()?;
-    let (word, given) = further.subcommand()?;
-    let noun = NOUNS.iter().find(|known| known.name == noun)?;
-    let verb = noun.verbs.iter().find(|known| known.name == word)?;
-    Some((verb, given))
-}
-
-/// Part of the path before a parameter.
-fn prefix(path: &str, parameter: &str) -> String {
-    let place = format!("/{{{parameter}}}");
-    path.split(&place).next().unwrap_or_default().to_owned()
-}
-
-/// Returns true if the text can stand in a path as it is.
-fn is_segment(text: &str) -> bool {
-    let is_plain = |octet: u8| octet.is_ascii_alphanumeric() || b"-_.+".contains(&octet);
-    !text.is_empty() && text.bytes().all(is_plain)
-}
-
-/// Turns a name into an id, where the property is the id of something that the API lists.
-async fn named(session: &Session, property: &str, value: &str) -> Result<String, Failure> {
-    match nouns::list_of(property) {
-        Some(list) => names::find(session, list, value).await,
-        None => Ok(value.to_owned()),
-    }
-}
-
-fn is_list(operation: &Operation) -> bool {
-    operation.query.iter().any(|one| one.name == "cursor")
-}
-
-fn destroys(verb: &Verb, operation: &Operation) -> bool {
-    verb.destroys || operation.method == Method::DELETE
-}
-
-/// Properties of the body that the command takes.
-fn taken<'o>(verb: &Verb, operation: &'o Operation) -> impl Iterator<Item = &'o Property> {
-    let hidden = verb.hidden;
-    let all = operation.body.iter().flatten();
-    all.filter(move |property| !hidden.contains(&property.name.as_str()))
-}
-
-fn path_argument(name: &str, or_last: bool) -> Arg {
-    let shown = name
-        .trim_end_matches("_id")
-        .replace('_', "-")
-        .to_uppercase();
-    let argument = Arg::new(argument_id(name)).value_name(shown);
-    match or_last {
-        true => argument
-            .help("Its id, its name, or a part of the id that only one has.")
-            .required_unless_present("last")
-            .conflicts_with("last"),
-        false => argument.help("Its id or name.").required(true),
-    }
-}
-
-/// Id of the argument for a property or parameter, apart from those of every command.
-fn argument_id(name: &str) -> String {
-    format!("field.{name}")
-}
-
-/// Name of the option for a property: ids are named by what they identify.
-fn flag(property: &Property) -> String {
-    match property.name.as_str() {
-        "phone_agent_id" => "agent".to_owned(),
-        "password" => "password-file".to_owned(),
-        // Every command has `--url`, the address of the API.
-        "url" => "receiver".to_owned(),
-        name => name
-            .strip_suffix("_id")
-            .filter(|_| nouns::list_of(name).is_some())
-            .unwrap_or(name)
-            .replace('_', "-"),
-    }
-}
-
-fn positional(property: &Property) -> Arg {
-    let shown = property.name.trim_end_matches("_id").to_uppercase();
-    Arg::new(argument_id(&property.name))
-        .value_name(shown)
-        .help(about(property))
-        .required(property.required || property.name == "destination_id")
-}
-
-fn option(property: &Property, is_update: bool) -> Arg {
-    let argument = Arg::new(argument_id(&property.name))
-        .long(flag(property))
-        .help(about(property))
-        .required(property.required && !is_update);
-    match &property.kind {
-        Kind::Choice(words) => {
-            let none = property.nullable.then_some("none");
-            let words = words.iter().map(String::as_str).chain(none);
-            let words: Vec<String> = words.map(str::to_owned).collect();
-            argument.value_parser(PossibleValuesParser::new(words))
+fn chosen(matches: &ArgMatches) -> Option<Given<'_>> {
+    let (first, further) = matches.subcommand()?;
+    let (second, given) = further.subcommand()?;
+    let beneath = NOUNS
+        .iter()
+        .find(|known| known.parent == Some(first) && known.name == second);
+    let (noun, word, matches) = match beneath {
+        Some(noun) => {
+            let (word, given) = given.subcommand()?;
+            (noun, word, given)
         }
-        Kind::Texts => argument.value_name("VALUE").action(ArgAction::Append),
-        Kind::Bool => argument.value_name("BOOL"),
-        Kind::Whole => argument.value_name("COUNT"),
-        Kind::Json => argument.value_name("JSON"),
-        Kind::Text if property.name == "password" => argument.value_name("FILE"),
-        Kind::Text => argument.value_name("VALUE"),
-    }
-}
-
-fn about(property: &Property) -> String {
-    let mut about = property.about.clone();
-    if property.name == "password" {
-        about.push_str(" A file that holds it; `-` for standard input.");
-    }
-    if property.nullable && property.kind != Kind::Texts {
-        about.push_str(" `none` clears it.");
-    }
-    about
-}
-
-/// Makes the body of the options.
-///
-/// # Errors
-/// A value has the wrong form, or an update changes nothing.
-fn body(
-    verb: &Verb,
-    operation: &Operation,
-    given: &ArgMatches,
-) -> Result<Option<Map<String, Value>>, Failure> {
-    if operation.body.is_none() {
-        return Ok(None);
-    }
-    let mut body = Map::new();
-    for property in taken(verb, operation) {
-        let name = property.name.as_str();
-        let values = given
-            .try_get_many::<String>(&argument_id(name))
-            .ok()
-            .flatten();
-        let values: Vec<&String> = values.map(Iterator::collect).unwrap_or_default();
-        if let Some(first) = values.first() {
-            let value = match property.kind {
-                Kind::Texts => json!(values),
-                Kind::Text | Kind::Choice(_) | Kind::Whole | Kind::Bool | Kind::Json => {
-                    value(property, first)?
-                }
-            };
-            body.insert(name.to_owned(), value);
+        None => {
+            let known = |noun: &&Noun| noun.parent.is_none() && noun.name == first;
+            (NOUNS.iter().find(known)?, second, given)
         }
-    }
-
-    if operation.method == Method::PATCH && body.is_empty() {
-        let flags: Vec<String> = taken(verb, operation)
-            .map(|property| format!("--{}", flag(property)))
-            .collect();
-        return Err(Failure::Startup(format!(
-            "nothing to change: name at least one of {}",
-            flags.join(", ")
-        )));
-    }
-    Ok(Some(body))
-}
-
-fn value(property: &Property, text: &str) -> Result<Value, Failure> {
-    let wrong = |expected: &str| {
-        Failure::Startup(format!(
-            "--{}: {text:?}: expected {expected}",
-            flag(property)
-        ))
     };
-    if text == "none" && property.nullable {
-        return Ok(Value::Null);
-    }
-    match &property.kind {
-        Kind::Text if property.name == "password" => secret(text).map(Value::from),
-        Kind::Text | Kind::Choice(_) | Kind::Texts => Ok(Value::from(text)),
-        Kind::Whole => text
-            .parse::<i64>()
-            .map(Value::from)
-            .map_err(|_| wrong("a whole number")),
-        Kind::Bool => text
-            .parse::<bool>()
-            .map(Value::from)
-            .map_err(|_| wrong("true or false")),
-        Kind::Json => serde_json::from_str(text).map_err(|_| wrong("JSON")),
+    let verb = noun.verbs.iter().find(|known| known.name == word)?;
+    Some(Given {
+        noun,
+        verb,
+        matches,
+    })
+}
+
+fn text_of<'m>(matches: &'m ArgMatches, name: &str) -> Option<&'m String> {
+    matches
+        .try_get_one::<String>(&argument_id(name))
+        .ok()
+        .flatten()
+}
+
+fn danger(verb: &Verb, operation: &Operation) -> Danger {
+    match verb.danger {
+        Danger::None if operation.method == Method::DELETE => Danger::Asks,
+        danger => danger,
     }
 }
 
-/// Reads a password from a file, so that `ps` doesn't show it.
-fn secret(path: &str) -> Result<String, Failure> {
-    let said =
-        |fault: std::io::Error| Failure::Startup(format!("--password-file: {path}: {fault}"));
-    let mut text = String::new();
-    match path {
-        "-" => std::io::stdin().take(MAX_SECRET).read_to_string(&mut text),
-        path => std::fs::File::open(path)
-            .map_err(said)?
-            .take(MAX_SECRET)
-            .read_to_string(&mut text),
-    }
-    .map_err(said)?;
-    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
+/// Escapes a segment of a path (RFC 3986 §2.1).
+fn escaped(text: &str) -> String {
+    let octets = text.bytes().map(|octet| match octet {
+        octet if octet.is_ascii_alphanumeric() || b"-_.~+".contains(&octet) => {
+            char::from(octet).to_string()
+        }
+        octet => format!("%{octet:02X}"),
+    });
+    octets.collect()
 }
 
-/// Asks before something is destroyed.
-///
-/// # Errors
-/// The person says no, or there is nobody to ask and no `--yes`.
-fn confirmed(given: &ArgMatches, summary: &str) -> Result<(), Failure> {
-    if given.get_flag("yes") {
-        return Ok(());
+fn show_answer(verb: &Verb, mut answer: Value, output: Output) {
+    if verb.rows {
+        answer = answer["items"].take();
     }
-    if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
-        return Err(Failure::Startup(
-            "this can't be undone: confirm it with --yes".to_owned(),
-        ));
-    }
-
-    let mut stderr = std::io::stderr();
-    let _ = write!(stderr, "{summary}: are you sure? [y/N] ");
-    let _ = stderr.flush();
-    let mut answer = String::new();
-    let _ = std::io::stdin().read_line(&mut answer);
-    match matches!(answer.trim(), "y" | "Y" | "yes") {
-        true => Ok(()),
-        false => Err(Failure::Command("nothing was done".to_owned())),
+    match (output.is_json(), &answer) {
+        (true, _) => print(&output::json(&answer)),
+        (false, Value::Array(items)) => show::list(items, verb.columns),
+        (false, _) if answer["items"].is_array() => {
+            let items = answer["items"].as_array().map_or(&[][..], Vec::as_slice);
+            show::list(items, verb.columns);
+        }
+        (false, _) if answer == json!({"success": true}) => print(verb.says),
+        (false, _) => show::object(&answer),
     }
 }
 
@@ -498,14 +428,29 @@ mod tests {
         let resources = Resources::new().unwrap();
         for noun in NOUNS {
             for verb in noun.verbs {
-                assert!(
-                    resources.0.operation(verb.operation).is_some(),
-                    "{} {}: {}",
-                    noun.name,
-                    verb.name,
-                    verb.operation
-                );
+                for operation in std::iter::once(verb.operation).chain(verb.shows) {
+                    let found = resources.0.operation(operation);
+                    assert!(found.is_some(), "{} {}: {operation}", noun.name, verb.name);
+                }
             }
+        }
+    }
+
+    #[test]
+    fn the_whole_command_line_is_sound() {
+        use clap::CommandFactory as _;
+        let resources = Resources::new().unwrap();
+        resources.augment(crate::cli::Cli::command()).debug_assert();
+    }
+
+    #[test]
+    fn a_segment_is_escaped() {
+        for (text, expected) in [
+            ("+442071838750", "+442071838750"),
+            ("10.20.0.0/16", "10.20.0.0%2F16"),
+            ("a?b#ü", "a%3Fb%23%C3%BC"),
+        ] {
+            assert_eq!(escaped(text), expected);
         }
     }
 }

@@ -1,45 +1,113 @@
 //! Nouns and verbs that are made of the API's operations, with what the document can't say: their names here and the
 //! columns of lists.
 
+use super::adaptation::{self, Adaptation};
+
 /// Noun of the command line.
 #[derive(Debug)]
 pub(super) struct Noun {
     pub(super) name: &'static str,
+    /// Noun that it is written behind, as in `partner key`.
+    pub(super) parent: Option<&'static str>,
     /// Sentence for a noun that has no other commands.
     pub(super) about: &'static str,
+    pub(super) scope: Scope,
+    /// Items that a list prints unless told otherwise.
+    pub(super) limit: &'static str,
     pub(super) verbs: &'static [Verb],
 }
 
+/// Owner of the objects of a noun.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Scope {
+    /// An org, which an option names.
+    Org,
+    /// The operator: an org among them is an argument.
+    Installation,
+}
+
+/// Question before a verb does its work.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Danger {
+    None,
+    /// It asks, and without a terminal `--yes` is needed.
+    Asks,
+    /// It asks on a terminal. Scripts of earlier versions run it without `--yes`.
+    AsksOnTerminal,
+}
+
 /// Verb, which is one operation.
-#[derive(Debug)]
+#[derive(Copy, Clone, Debug)]
 pub(super) struct Verb {
     pub(super) name: &'static str,
+    /// Other names.
+    pub(super) aliases: &'static [&'static str],
     /// `operationId` in the document.
     pub(super) operation: &'static str,
+    /// Operation that is run instead if no option is given.
+    pub(super) shows: Option<&'static str>,
     /// Properties of the body that are positional.
     pub(super) positional: &'static [&'static str],
     /// Properties of the body that the command doesn't take.
     pub(super) hidden: &'static [&'static str],
+    /// Values, as JSON, of properties that aren't given.
+    pub(super) defaults: &'static [(&'static str, &'static str)],
+    /// Parameters of the path that are options.
+    pub(super) options: &'static [&'static str],
+    /// List of what the last parameter of the path names, where it isn't the usual one.
+    pub(super) among: Option<&'static str>,
+    pub(super) adaptation: Option<Adaptation>,
     /// Keys that a list shows.
     pub(super) columns: &'static [&'static str],
-    /// The operation destroys something, though it is no DELETE.
-    pub(super) destroys: bool,
+    /// The answer is a list, whole.
+    pub(super) rows: bool,
+    pub(super) danger: Danger,
+    /// It may make the first thing of an installation.
+    pub(super) begins: bool,
+    /// Sentence for people, where the answer says only that it is done.
+    pub(super) says: &'static str,
+    pub(super) example: &'static str,
 }
 
 const fn verb(name: &'static str, operation: &'static str) -> Verb {
     Verb {
         name,
+        aliases: &[],
         operation,
+        shows: None,
         positional: &[],
         hidden: &[],
+        defaults: &[],
+        options: &[],
+        among: None,
+        adaptation: None,
         columns: &[],
-        destroys: false,
+        rows: false,
+        danger: Danger::None,
+        begins: false,
+        says: "Done.",
+        example: "",
     }
 }
 
 impl Verb {
     const fn showing(self, columns: &'static [&'static str]) -> Self {
         Self { columns, ..self }
+    }
+
+    const fn as_rows(self, columns: &'static [&'static str]) -> Self {
+        Self {
+            columns,
+            rows: true,
+            ..self
+        }
+    }
+
+    const fn or_showing(self, shows: &'static str) -> Self {
+        Self {
+            shows: Some(shows),
+            ..self
+        }
     }
 
     const fn taking(self, positional: &'static [&'static str]) -> Self {
@@ -50,13 +118,74 @@ impl Verb {
         Self { hidden, ..self }
     }
 
-    const fn destroying(self) -> Self {
+    const fn assuming(self, defaults: &'static [(&'static str, &'static str)]) -> Self {
+        Self { defaults, ..self }
+    }
+
+    const fn by_option(self, options: &'static [&'static str]) -> Self {
+        Self { options, ..self }
+    }
+
+    const fn among(self, list: &'static str) -> Self {
         Self {
-            destroys: true,
+            among: Some(list),
             ..self
         }
     }
+
+    const fn adapted(self, adaptation: Adaptation) -> Self {
+        Self {
+            adaptation: Some(adaptation),
+            ..self
+        }
+    }
+
+    const fn also(self, aliases: &'static [&'static str]) -> Self {
+        Self { aliases, ..self }
+    }
+
+    const fn asking(self, danger: Danger) -> Self {
+        Self { danger, ..self }
+    }
+
+    const fn beginning(self) -> Self {
+        Self {
+            begins: true,
+            ..self
+        }
+    }
+
+    const fn saying(self, says: &'static str) -> Self {
+        Self { says, ..self }
+    }
+
+    const fn like(self, example: &'static str) -> Self {
+        Self { example, ..self }
+    }
 }
+
+/// Usual noun.
+const NOUN: Noun = Noun {
+    name: "",
+    parent: None,
+    about: "",
+    scope: Scope::Org,
+    limit: "50",
+    verbs: &[],
+};
+/// Limit of lists that earlier versions printed whole.
+const ALL: &str = "10000";
+
+const ORG: &[&str] = &[
+    "id",
+    "name",
+    "partner_id",
+    "max_concurrent_calls",
+    "suspended_by",
+    "created_at",
+];
+const PEER: &[&str] = &["peer", "org_id", "created_at"];
+const PARTNER: &[&str] = &["active", "verifies_numbers", "allowed_networks"];
 
 pub(super) const NOUNS: &[Noun] = &[
     Noun {
@@ -82,6 +211,7 @@ pub(super) const NOUNS: &[Noun] = &[
             verb("resume", "resumeCall"),
             verb("hangup", "hangUpCall"),
         ],
+        ..NOUN
     },
     Noun {
         name: "outbound-trunk",
@@ -102,6 +232,7 @@ pub(super) const NOUNS: &[Noun] = &[
             verb("delete", "deleteOutboundTrunk"),
             verb("assign", "setOutboundTrunk"),
         ],
+        ..NOUN
     },
     Noun {
         name: "destination",
@@ -117,11 +248,13 @@ pub(super) const NOUNS: &[Noun] = &[
                 .without(&["create"]),
             verb("unassign", "unassignDestination"),
         ],
+        ..NOUN
     },
     Noun {
         name: "voice",
         about: "Voices that agents can speak with",
         verbs: &[verb("list", "listVoices").showing(&["id", "name", "language", "gender"])],
+        ..NOUN
     },
     Noun {
         name: "handoff",
@@ -130,6 +263,7 @@ pub(super) const NOUNS: &[Noun] = &[
             verb("list", "listHandoffEvents").showing(&["id", "timestamp", "type"]),
             verb("report", "reportHandoff"),
         ],
+        ..NOUN
     },
     Noun {
         name: "contact",
@@ -139,6 +273,7 @@ pub(super) const NOUNS: &[Noun] = &[
             verb("update", "updateContact"),
             verb("create", "authenticateUserByExternalId"),
         ],
+        ..NOUN
     },
     Noun {
         name: "webhook",
@@ -155,7 +290,7 @@ pub(super) const NOUNS: &[Noun] = &[
             verb("create", "createWebhook").taking(&["url"]),
             verb("update", "updateWebhook"),
             verb("delete", "deleteWebhook"),
-            verb("rotate-secret", "rotateWebhookSecret").destroying(),
+            verb("rotate-secret", "rotateWebhookSecret").asking(Danger::Asks),
             verb("deliveries", "listDeliveries").showing(&[
                 "id",
                 "event_type",
@@ -167,16 +302,19 @@ pub(super) const NOUNS: &[Noun] = &[
             verb("delivery", "showDelivery"),
             verb("redeliver", "redeliver"),
         ],
+        ..NOUN
     },
     Noun {
         name: "usage",
         about: "Calls and minutes of an org",
         verbs: &[verb("show", "showUsage")],
+        ..NOUN
     },
     Noun {
         name: "login-link",
         about: "Links that log a person into the dashboard, once",
-        verbs: &[verb("create", "createLoginLink").taking(&["email"])],
+        verbs: &[verb("create", "createOperatorsLoginLink").taking(&["email"])],
+        ..NOUN
     },
     Noun {
         name: "auth-failure",
@@ -188,15 +326,252 @@ pub(super) const NOUNS: &[Noun] = &[
             "dialled",
             "explanation",
         ])],
+        ..NOUN
+    },
+    Noun {
+        name: "org",
+        about: "Orgs: the tenants",
+        scope: Scope::Installation,
+        limit: ALL,
+        verbs: &[
+            verb("create", "createOperatorsOrg")
+                .beginning()
+                .like("trunkline org create --name \"Acme Ltd\" --max-concurrent-calls 50"),
+            verb("list", "listOperatorsOrgs").showing(ORG),
+            verb("show", "showOperatorsOrg"),
+            verb("update", "updateOperatorsOrg")
+                .like("trunkline org update Acme --name \"Acme Ltd\""),
+            verb("limit", "updateOperatorsOrg")
+                .without(&["name"])
+                .taking(&["max_concurrent_calls"])
+                .assuming(&[("max_concurrent_calls", "null")])
+                .like("trunkline org limit Acme 50\n  trunkline org limit Acme"),
+            verb("suspend", "suspendOperatorsOrg").asking(Danger::AsksOnTerminal),
+            verb("resume", "resumeOperatorsOrg"),
+            verb("delete", "deleteOperatorsOrg")
+                .asking(Danger::AsksOnTerminal)
+                .like("trunkline org delete Acme\n  trunkline org delete Acme --now --yes"),
+            verb("restore", "restoreOperatorsOrg").among("/operator/deleted-orgs"),
+            verb("deleted", "listDeletedOrgs").as_rows(&[
+                "id",
+                "name",
+                "partner_id",
+                "deleted_at",
+                "purge_at",
+            ]),
+            verb("limits", "updateOperatorsOrgLimits")
+                .or_showing("showOperatorsOrgLimits")
+                .as_rows(&["limit", "value", "used", "partner_max"])
+                .like("trunkline org limits Acme\n  trunkline org limits Acme --agents 5000 --requests-per-minute default"),
+            verb("retention", "updateOrgRetention")
+                .or_showing("showOrgRetention")
+                .as_rows(&["data", "days", "days_in_force"])
+                .like("trunkline org retention Acme\n  trunkline org retention Acme --calls-days 90 --sessions-days default"),
+            verb("tie", "tiePeer")
+                .taking(&["peer"])
+                .as_rows(PEER)
+                .like("trunkline org tie Acme carrier.example.com\n  trunkline org tie Acme 10.20.0.0/16"),
+            verb("untie", "untiePeer")
+                .asking(Danger::AsksOnTerminal)
+                .as_rows(PEER),
+            verb("tied", "listTiedPeers").as_rows(PEER),
+        ],
+        ..NOUN
+    },
+    Noun {
+        name: "agent",
+        about: "Phone agents, and the runtimes that speak for them",
+        limit: ALL,
+        verbs: &[
+            verb("create", "createAgent")
+                .without(&["runtime"])
+                .assuming(&[
+                    ("type", "\"inbound\""),
+                    ("language", "\"en\""),
+                    ("first_message", "\"\""),
+                    ("use_org_knowledgebase", "false"),
+                ])
+                .adapted(adaptation::AGENT)
+                .like("trunkline agent create --name Sales --runtime echo\n  trunkline agent create --name Sales --runtime 'sip:{agent_id}@runtime.example.com' --fallback sip:b.example.com"),
+            verb("list", "listAgents").showing(&[
+                "id",
+                "name",
+                "type",
+                "enabled",
+                "max_concurrent_calls",
+                "runtime",
+                "created_at",
+            ]),
+            verb("show", "showAgent"),
+            verb("update", "updateAgent")
+                .without(&["runtime"])
+                .adapted(adaptation::AGENT)
+                .like("trunkline agent update Sales --disabled\n  trunkline agent update Sales --runtime sip:a.example.com --fallback sip:b.example.com\n  trunkline agent update Sales --runtime-username acme --runtime-password-file runtime.secret"),
+            verb("delete", "deleteAgent")
+                .asking(Danger::AsksOnTerminal)
+                .saying("The agent is deleted and its numbers are free."),
+            verb("config", "showAgentConfig"),
+        ],
+        ..NOUN
+    },
+    Noun {
+        name: "number",
+        limit: ALL,
+        verbs: &[
+            verb("list", "listNumbers").showing(&[
+                "id",
+                "phone_number",
+                "verified",
+                "agent_id",
+                "created_at",
+            ]),
+            verb("show", "showNumber"),
+            verb("verify", "verifyOperatorsNumber"),
+            verb("unverify", "unverifyNumber").asking(Danger::AsksOnTerminal),
+            verb("call-code", "verifyNumber"),
+            verb("confirm-code", "confirmNumber").taking(&["code"]),
+            verb("delete", "deleteNumber")
+                .also(&["remove"])
+                .asking(Danger::AsksOnTerminal)
+                .saying("The number is removed."),
+        ],
+        ..NOUN
+    },
+    Noun {
+        name: "trunk",
+        verbs: &[
+            verb("create", "createInboundTrunk")
+                .adapted(adaptation::TRUNK)
+                .like("trunkline trunk create\n  trunkline trunk create --number +442071838750 --country GB --allow 198.51.100.7"),
+            verb("show", "showInboundTrunk"),
+            verb("update", "updateInboundTrunk")
+                .adapted(adaptation::TRUNK)
+                .like("trunkline trunk update --allow 198.51.100.0/24 --allow 203.0.113.9"),
+            verb("delete", "deleteInboundTrunk")
+                .asking(Danger::AsksOnTerminal)
+                .saying("The trunk is deleted; its credentials no longer work."),
+            verb("add-number", "addTrunkNumbers").taking(&["phone_numbers"]),
+            verb("remove-number", "removeTrunkNumber").asking(Danger::AsksOnTerminal),
+            verb("sync", "syncTrunkNumbers"),
+            verb("rotate", "rotateTrunkCredentials"),
+            verb("old-credentials", "listOldCredentials"),
+            verb("end-old-credentials", "endOldCredentials"),
+            verb("dedicate", "dedicateNetwork")
+                .taking(&["network"])
+                .like("trunkline trunk dedicate 198.51.100.0/24 --org Acme"),
+            verb("undedicate", "undedicateNetwork")
+                .asking(Danger::AsksOnTerminal)
+                .saying("The network is nobody's now."),
+            verb("dedicated", "listDedicatedNetworks").as_rows(&["network", "org_id", "created_at"]),
+        ],
+        ..NOUN
+    },
+    Noun {
+        name: "key",
+        limit: ALL,
+        verbs: &[
+            verb("create", "createKey").like("trunkline key create --scopes calls:read,phone:read --expires-at 2036-01-31T00:00:00Z"),
+            verb("list", "listKeys").showing(&[
+                "api_key_id",
+                "name",
+                "scopes",
+                "created_at",
+                "expires_at",
+            ]),
+            verb("delete", "revokeKey")
+                .also(&["revoke"])
+                .asking(Danger::AsksOnTerminal)
+                .saying("The key is revoked; a running daemon refuses it within a second."),
+        ],
+        ..NOUN
+    },
+    Noun {
+        name: "partner",
+        about: "Partners: resellers that make orgs",
+        scope: Scope::Installation,
+        verbs: &[
+            verb("create", "createPartner")
+                .beginning()
+                .like("trunkline partner create --name Reseller --allow 198.51.100.0/24"),
+            verb("list", "listPartners").as_rows(&[
+                "id",
+                "name",
+                "active",
+                "allowed_networks",
+                "created_at",
+            ]),
+            verb("show", "showPartner"),
+            verb("update", "updatePartner"),
+            verb("activate", "updatePartner")
+                .without(PARTNER)
+                .assuming(&[("active", "true")]),
+            verb("deactivate", "updatePartner")
+                .without(PARTNER)
+                .assuming(&[("active", "false")])
+                .asking(Danger::AsksOnTerminal),
+            verb("let-verify", "updatePartner")
+                .without(PARTNER)
+                .adapted(adaptation::LET_VERIFY)
+                .like("trunkline partner let-verify Reseller\n  trunkline partner let-verify Reseller --no"),
+            verb("allow", "updatePartner")
+                .without(&["active", "verifies_numbers"])
+                .taking(&["allowed_networks"])
+                .assuming(&[("allowed_networks", "[]")])
+                .adapted(adaptation::ALLOW)
+                .like("trunkline partner allow Reseller 198.51.100.0/24 203.0.113.9\n  trunkline partner allow Reseller --anywhere"),
+            verb("limits", "updateLimitsOfPartner")
+                .or_showing("showLimitsOfPartner")
+                .as_rows(&["limit", "value", "of"])
+                .like("trunkline partner limits Reseller\n  trunkline partner limits Reseller --agents 5000 --login-links-per-minute default"),
+        ],
+        ..NOUN
+    },
+    Noun {
+        name: "key",
+        parent: Some("partner"),
+        about: "Keys of a partner",
+        scope: Scope::Installation,
+        verbs: &[
+            verb("create", "createPartnerKey")
+                .by_option(&["partnerId"])
+                .like("trunkline partner key create --partner Reseller"),
+            verb("list", "listPartnerKeys")
+                .by_option(&["partnerId"])
+                .as_rows(&["id", "name", "created_at"]),
+            verb("revoke", "revokePartnerKey")
+                .by_option(&["partnerId"])
+                .asking(Danger::AsksOnTerminal)
+                .saying("The key is revoked."),
+        ],
+        ..NOUN
     },
 ];
 
-/// Path of the list in which a property names an item.
+/// Path of the list in which a property or parameter names an item.
 pub(super) fn list_of(property: &str) -> Option<&'static str> {
     match property {
         "agent_id" | "phone_agent_id" => Some("/phone"),
         "trunk_id" => Some("/phone/sip/outbound-trunks"),
         "destination_id" => Some("/phone/sip/transfer-destinations"),
+        "orgId" => Some("/operator/orgs"),
+        "partnerId" => Some("/operator/partners"),
         _ => None,
+    }
+}
+
+/// Noun for what a property or parameter names.
+pub(super) fn noun_of(property: &str) -> &'static str {
+    match property {
+        "agent_id" | "phone_agent_id" => "agent",
+        "trunk_id" => "outbound-trunk",
+        "destination_id" => "destination",
+        "number_id" | "phoneNumberId" => "number",
+        "call_id" => "call",
+        "webhook_id" => "webhook",
+        "api_key_id" => "key",
+        "orgId" => "org",
+        "partnerId" => "partner",
+        "keyId" => "partner key",
+        _ => "such item",
     }
 }

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use axum::http::Method;
 use serde_json::{Map, Value};
 
+use crate::cli::names::Paging;
+
 /// The document.
 #[derive(Debug)]
 pub(super) struct Document(Value);
@@ -37,10 +39,11 @@ pub(super) struct Property {
 pub(super) enum Kind {
     Text,
     Choice(Vec<String>),
-    Whole,
+    /// Integer from the first to the second.
+    Whole(i64, i64),
     Bool,
-    /// List of texts.
-    Texts,
+    /// List of texts: of these words, or of any.
+    Texts(Vec<String>),
     /// Anything else, given as JSON.
     Json,
 }
@@ -62,10 +65,19 @@ impl Document {
         })
     }
 
-    /// Returns true if the path can be read as a list.
-    pub(super) fn lists(&self, path: &str) -> bool {
-        let parameters = self.0["paths"][path]["get"]["parameters"].as_array();
-        parameters.is_some_and(|all| all.iter().any(|one| one["name"] == "cursor"))
+    /// Returns the division into pages of the list at this path; `None` if it can't be read as a list.
+    pub(super) fn paging(&self, path: &str) -> Option<Paging> {
+        let get = &self.0["paths"][path]["get"];
+        let parameters = get["parameters"].as_array().map_or(&[][..], Vec::as_slice);
+        let takes = |name: &str| parameters.iter().any(|one| one["name"] == name);
+        let answer = &get["responses"]["200"]["content"]["application/json"]["schema"];
+        let is_list = self.resolved(answer)["properties"]["items"].is_object();
+
+        match (takes("cursor"), takes("offset")) {
+            (true, _) => Some(Paging::Cursor),
+            (_, true) => Some(Paging::Offset),
+            (false, false) => is_list.then_some(Paging::Whole),
+        }
     }
 
     fn read(&self, path: &str, method: &str, operation: &Value) -> Operation {
@@ -172,11 +184,15 @@ fn property(name: &str, schema: &Value) -> Property {
     let kind = if !choices.is_empty() {
         Kind::Choice(choices)
     } else if types.contains(&"integer") {
-        Kind::Whole
+        let bound = |name: &str| schema[name].as_i64();
+        Kind::Whole(
+            bound("minimum").unwrap_or(0),
+            bound("maximum").unwrap_or(i64::MAX),
+        )
     } else if is_bool {
         Kind::Bool
     } else if types.contains(&"array") && schema["items"]["type"] == "string" {
-        Kind::Texts
+        Kind::Texts(words(&schema["items"]["enum"]))
     } else if types.contains(&"string") {
         Kind::Text
     } else {

@@ -10,7 +10,7 @@ use crate::cli::output::{print, print_table};
 const SHORT: usize = 12;
 
 /// Prints a list as a table of these keys.
-pub(super) fn list(items: &[Value], columns: &[&str]) {
+pub(in crate::cli) fn list(items: &[Value], columns: &[&str]) {
     let usual: Vec<&str> = match (columns, items.first().and_then(Value::as_object)) {
         ([], Some(first)) => first
             .iter()
@@ -35,7 +35,7 @@ pub(super) fn list(items: &[Value], columns: &[&str]) {
 }
 
 /// Prints an object, a line per value.
-pub(super) fn object(answer: &Value) {
+pub(in crate::cli) fn object(answer: &Value) {
     let mut lines = Vec::new();
     flatten("", answer, &mut lines);
     let width = lines.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
@@ -111,8 +111,21 @@ fn plain(value: &Value) -> String {
         Value::Null => "-".to_owned(),
         Value::String(text) => text.clone(),
         Value::Array(items) => items.iter().map(plain).collect::<Vec<_>>().join(" "),
-        Value::Bool(_) | Value::Number(_) | Value::Object(_) => value.to_string(),
+        Value::Object(parts) => runtime(parts).unwrap_or_else(|| value.to_string()),
+        Value::Bool(_) | Value::Number(_) => value.to_string(),
     }
+}
+
+/// Text of an agent's runtime.
+fn runtime(parts: &serde_json::Map<String, Value>) -> Option<String> {
+    let kind = parts.get("type")?.as_str()?;
+    let Some(uri) = parts.get("uri") else {
+        return Some(kind.to_owned());
+    };
+    let fallbacks = parts.get("fallbacks").and_then(Value::as_array);
+    let uris = std::iter::once(uri).chain(fallbacks.into_iter().flatten());
+    let uris: Vec<&str> = uris.filter_map(Value::as_str).collect();
+    Some(uris.join(", else "))
 }
 
 #[cfg(test)]

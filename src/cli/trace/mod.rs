@@ -21,8 +21,8 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
+use super::names::{self, List};
 use super::output::print;
-use super::resource::names;
 use super::session::{Intent, Session, Target, encoded};
 use super::{Failure, startup};
 use crate::api;
@@ -107,7 +107,7 @@ impl Command {
             return Ok(());
         }
 
-        let agent = find(session, "/phone", self.agent.as_deref()).await?;
+        let agent = find(session, List::new("/phone", "agent"), self.agent.as_deref()).await?;
         let trunk = self.trunk(session).await?;
         let path = self.list(agent.as_deref(), trunk.as_deref())?;
         let filter = self.filter(agent, trunk);
@@ -131,8 +131,8 @@ impl Command {
 
     async fn trunk(&self, session: &Session) -> Result<Option<String>, Failure> {
         if self.trunk.as_deref() != Some(INBOUND) {
-            let path = "/phone/sip/outbound-trunks";
-            return find(session, path, self.trunk.as_deref()).await;
+            let trunks = List::new("/phone/sip/outbound-trunks", "outbound-trunk");
+            return find(session, trunks, self.trunk.as_deref()).await;
         }
         let trunk = session.json("/phone/sip/inbound-trunk").await?;
         Ok(trunk["id"].as_str().map(str::to_owned))
@@ -170,11 +170,11 @@ impl Command {
 
 async fn find(
     session: &Session,
-    path: &str,
+    list: List,
     given: Option<&str>,
 ) -> Result<Option<String>, Failure> {
     match given {
-        Some(given) => Ok(Some(names::find(session, path, given).await?)),
+        Some(given) => Ok(Some(names::find(session, &list, given).await?)),
         None => Ok(None),
     }
 }

@@ -1,0 +1,20 @@
+//! `GET /operator/audit`: every entry of the audit log.
+
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::Response;
+use trunkline_store::AuditOf;
+
+use crate::api::operator::Operator;
+use crate::api::query::Query;
+use crate::api::{Api, ApiError, audit};
+
+/// `GET /operator/audit?actor&actor_id&resource&resource_id&start_date&end_date&limit&cursor`
+pub(super) async fn list(
+    State(api): State<Api>,
+    _: Operator,
+    headers: HeaderMap,
+    query: Query,
+) -> Result<Response, ApiError> {
+    audit::answer(api, AuditOf::All, &headers, query).await
+}

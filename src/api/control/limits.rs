@@ -1,0 +1,185 @@
+//! `/operator/orgs/{orgId}/limits` and `/operator/partners/{partnerId}/limits`: limits of orgs and partners, which the
+//! operator sets without bounds.
+
+use axum::Json;
+use axum::extract::State;
+use schemars::JsonSchema;
+use serde::Serialize;
+use trunkline_store::{Change, LimitedBy, OrgLimit, org_limits};
+use uuid::Uuid;
+
+use super::partners::partner_in;
+use super::{Listed, org_in};
+use crate::api::body::{Body, Fields};
+use crate::api::field_type::Count;
+use crate::api::operator::Operator;
+use crate::api::partner::{changed_limits, read_limits};
+use crate::api::path::Named;
+use crate::api::query::Query;
+use crate::api::{Api, ApiError, default_limits};
+
+/// One limit of an org.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "LimitRow")]
+pub(super) struct LimitRow {
+    /// Name of the limit.
+    limit: &'static str,
+    /// The value in force.
+    value: u32,
+    /// Present number; `null` for limits per minute.
+    used: Option<u64>,
+    /// The greatest value that the partner may set.
+    partner_max: Option<u32>,
+}
+
+/// Limit of a partner, or the greatest value that it may set for an org.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "PartnerLimitRow")]
+pub(super) struct PartnerLimitRow {
+    /// Name of the limit.
+    limit: &'static str,
+    /// The value in force.
+    value: u32,
+    /// `partner`: the partner's own; `org`: for each of its orgs.
+    of: &'static str,
+}
+
+/// `GET /operator/orgs/{orgId}/limits`
+pub(super) async fn of_org(
+    State(api): State<Api>,
+    _: Operator,
+    named: Named,
+    query: Query,
+) -> Result<Json<Listed<LimitRow>>, ApiError> {
+    let org = org_in(&api, &named).await?;
+    query.finish()?;
+    view(&api, org.id, org.partner_id).await
+}
+
+/// `PATCH /operator/orgs/{orgId}/limits {agents, …}`: an absent limit is unchanged, `null` restores the default.
+pub(super) async fn limit_org(
+    State(api): State<Api>,
+    _: Operator,
+    named: Named,
+    body: Body,
+) -> Result<Json<Listed<LimitRow>>, ApiError> {
+    let org = org_in(&api, &named).await?;
+    let changes = changed_limits(body.fields()?)?;
+    let (id, defaults) = (org.id, default_limits(api.config()));
+    api.write(move |tx, now| {
+        org_limits::limit(tx, id, &changes, LimitedBy::Operator, defaults, now)
+    })
+    .await?;
+    api.credentials().forget(Change::Org(id));
+    view(&api, id, org.partner_id).await
+}
+
+async fn view(
+    api: &Api,
+    org: Uuid,
+    partner: Option<Uuid>,
+) -> Result<Json<Listed<LimitRow>>, ApiError> {
+    let now = api.now();
+    let stored = api.read_inline(move |tx| {
+        let stored = org_limits::of_org(tx, org)?;
+        Ok((stored, org_limits::counts(tx, org, now)?))
+    });
+    let (stored, counts) = stored.await?;
+    let defaults = default_limits(api.config());
+    let rows = OrgLimit::ALL.map(|limit| {
+        let (own, default) = (stored.of(limit), limit.default_of(defaults));
+        let counted = counts.iter().find(|(known, _)| *known == limit);
+        LimitRow {
+            limit: limit.as_str(),
+            value: own.in_force(default),
+            used: counted.map(|(_, held)| *held),
+            partner_max: partner.map(|_| own.greatest(default)),
+        }
+    });
+    Ok(Json(Listed { items: rows.into() }))
+}
+
+/// `GET /operator/partners/{partnerId}/limits`
+pub(super) async fn of_partner(
+    State(api): State<Api>,
+    _: Operator,
+    named: Named,
+    query: Query,
+) -> Result<Json<Listed<PartnerLimitRow>>, ApiError> {
+    let partner = partner_in(&api, &named).await?.id;
+    query.finish()?;
+    view_of_partner(&api, partner).await
+}
+
+/// Limits of a partner's own keys, and the greatest values for its orgs, that a request changes.
+#[derive(Debug)]
+pub(super) struct PartnerLimits {
+    requests: Option<Option<u32>>,
+    login_links: Option<Option<u32>>,
+    orgs: Vec<(OrgLimit, Option<u32>)>,
+}
+
+/// `PATCH /operator/partners/{partnerId}/limits {partner_requests_per_minute, login_links_per_minute, agents, …}`: the last
+/// ones are the greatest values that the partner may set for one of its orgs.
+pub(super) async fn limit_partner(
+    State(api): State<Api>,
+    _: Operator,
+    named: Named,
+    body: Body,
+) -> Result<Json<Listed<PartnerLimitRow>>, ApiError> {
+    let partner = partner_in(&api, &named).await?.id;
+    let given = changed_partner_limits(body.fields()?)?;
+    api.write(move |tx, now| {
+        let (requests, links) = (given.requests, given.login_links);
+        trunkline_store::partners::limit(tx, partner, requests, links, now)?;
+        org_limits::limit_partner(tx, partner, &given.orgs, now)
+    })
+    .await?;
+    api.credentials().forget(Change::Partner(partner));
+    api.credentials().forget(Change::PartnerState(partner));
+    view_of_partner(&api, partner).await
+}
+
+pub(super) fn changed_partner_limits(mut fields: Fields) -> Result<PartnerLimits, ApiError> {
+    const RATE: Count = Count::new(1..=OrgLimit::GREATEST);
+    let limits = PartnerLimits {
+        requests: fields.clearable("partner_requests_per_minute", RATE),
+        login_links: fields.clearable("login_links_per_minute", RATE),
+        orgs: read_limits(&mut fields),
+    };
+    fields.done(|| Some(limits))
+}
+
+async fn view_of_partner(
+    api: &Api,
+    partner: Uuid,
+) -> Result<Json<Listed<PartnerLimitRow>>, ApiError> {
+    let read = api.read_inline(move |tx| {
+        let known = trunkline_store::partners::by_id(tx, partner)?;
+        Ok((known, org_limits::of_partner(tx, partner)?))
+    });
+    let (known, set) = read.await?;
+    let (usual, defaults) = (&api.config().limits, default_limits(api.config()));
+    let row = |limit, value, of| PartnerLimitRow { limit, value, of };
+    let requests = known.requests_per_minute;
+    let links = known.login_links_per_minute;
+
+    let mut items = vec![
+        row(
+            "partner_requests_per_minute",
+            requests.unwrap_or(usual.partner_requests_per_minute),
+            "partner",
+        ),
+        row(
+            "login_links_per_minute",
+            links.unwrap_or(usual.login_links_per_minute),
+            "partner",
+        ),
+    ];
+    items.extend(OrgLimit::ALL.map(|limit| {
+        let own = set.iter().find(|(known, _)| *known == limit);
+        let most = own.map_or(limit.default_of(defaults), |(_, most)| *most);
+        row(limit.as_str(), most, "org")
+    }));
+    Ok(Json(Listed { items }))
+}

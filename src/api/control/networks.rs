@@ -1,0 +1,91 @@
+//! `/operator/orgs/{orgId}/networks`: the operator's IP allow list. Calls from these networks belong to one org and need
+//! no credentials.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use ipnet::IpNet;
+use schemars::JsonSchema;
+use serde::Serialize;
+use trunkline_store::{Dedication, Kind, dedications};
+use uuid::Uuid;
+
+use super::{Listed, org_in};
+use crate::api::body::{Body, Fields};
+use crate::api::field_type::NETWORK;
+use crate::api::operator::Operator;
+use crate::api::path::Named;
+use crate::api::query::Query;
+use crate::api::time::written;
+use crate::api::{Api, ApiError, Success};
+
+/// A network that is dedicated to an org.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "DedicatedNetwork")]
+pub(super) struct NetworkView {
+    #[schemars(with = "String")]
+    network: IpNet,
+    org_id: Uuid,
+    created_at: String,
+}
+
+impl From<Dedication> for NetworkView {
+    fn from(dedication: Dedication) -> Self {
+        Self {
+            network: dedication.network,
+            org_id: dedication.org_id,
+            created_at: written(dedication.created_at),
+        }
+    }
+}
+
+/// `GET /operator/orgs/{orgId}/networks`
+pub(super) async fn list(
+    State(api): State<Api>,
+    _: Operator,
+    named: Named,
+    query: Query,
+) -> Result<Json<Listed<NetworkView>>, ApiError> {
+    let org = org_in(&api, &named).await?.id;
+    query.finish()?;
+    let listed = api.read(move |tx| dedications::list(tx, org)).await?;
+    let items = listed.into_iter().map(NetworkView::from).collect();
+    Ok(Json(Listed { items }))
+}
+
+/// `POST /operator/orgs/{orgId}/networks {network}`: 201; 409 for a network of another org.
+pub(super) async fn create(
+    State(api): State<Api>,
+    _: Operator,
+    named: Named,
+    body: Body,
+) -> Result<(StatusCode, Json<NetworkView>), ApiError> {
+    let org = org_in(&api, &named).await?.id;
+    let network = new_network(body.fields()?)?;
+    let made = api.write(move |tx, now| dedications::create(tx, org, network, now));
+    Ok((StatusCode::CREATED, Json(made.await?.into())))
+}
+
+pub(super) fn new_network(mut fields: Fields) -> Result<IpNet, ApiError> {
+    let network = fields.required("network", NETWORK);
+    fields.done(|| network)
+}
+
+/// `DELETE /operator/orgs/{orgId}/networks/{network}`
+pub(super) async fn delete(
+    State(api): State<Api>,
+    _: Operator,
+    named: Named,
+    query: Query,
+) -> Result<Json<Success>, ApiError> {
+    let org = org_in(&api, &named).await?.id;
+    let network = named.text("network").and_then(|text| {
+        let address = || text.parse::<std::net::IpAddr>().ok().map(IpNet::from);
+        text.parse::<IpNet>().ok().or_else(address)
+    });
+    let network = network.ok_or_else(|| ApiError::absent(Kind::Dedication))?;
+    query.finish()?;
+    api.write(move |tx, now| dedications::delete(tx, org, network, now))
+        .await?;
+    Ok(Json(Success::DONE))
+}

@@ -1,0 +1,126 @@
+//! `/operator/partners/{partnerId}/keys`: keys of a partner. A new key is shown once.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use schemars::JsonSchema;
+use serde::Serialize;
+use sha2::{Digest as _, Sha256};
+use trunkline_sip::moment::Moment;
+use trunkline_store::{Change, Error, Kind, PartnerKey, Store, partners};
+use uuid::Uuid;
+
+use super::Listed;
+use super::partners::partner_in;
+use crate::api::body::{Body, Fields};
+use crate::api::caller::PARTNER_KEY;
+use crate::api::field_type::NAME;
+use crate::api::operator::Operator;
+use crate::api::path::Named;
+use crate::api::query::Query;
+use crate::api::time::written;
+use crate::api::{Api, ApiError, Success};
+
+/// A key of a partner.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "PartnerKey")]
+pub(super) struct KeyView {
+    id: Uuid,
+    partner_id: Uuid,
+    name: String,
+    created_at: String,
+    last_used_at: Option<String>,
+}
+
+/// A new key, the one time that it is shown.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "NewPartnerKey")]
+pub(super) struct NewKeyView {
+    #[serde(flatten)]
+    key: KeyView,
+    /// The key itself. It is shown only this once.
+    partner_key: String,
+}
+
+impl From<PartnerKey> for KeyView {
+    fn from(key: PartnerKey) -> Self {
+        Self {
+            id: key.id,
+            partner_id: key.partner_id,
+            name: key.name,
+            created_at: written(key.created_at),
+            last_used_at: key.last_used_at.map(written),
+        }
+    }
+}
+
+/// `GET /operator/partners/{partnerId}/keys`: newest first.
+pub(super) async fn list(
+    State(api): State<Api>,
+    _: Operator,
+    named: Named,
+    query: Query,
+) -> Result<Json<Listed<KeyView>>, ApiError> {
+    let partner = partner_in(&api, &named).await?.id;
+    query.finish()?;
+    let keys = api.read(move |tx| partners::keys(tx, partner)).await?;
+    let items = keys.into_iter().map(KeyView::from).collect();
+    Ok(Json(Listed { items }))
+}
+
+/// `POST /operator/partners/{partnerId}/keys {name}`: 201.
+pub(super) async fn create(
+    State(api): State<Api>,
+    _: Operator,
+    named: Named,
+    body: Body,
+) -> Result<(StatusCode, Json<NewKeyView>), ApiError> {
+    let partner = partner_in(&api, &named).await?.id;
+    let name = new_key(body.fields()?)?;
+    let made = create_partner_key(api.store(), partner, &name, api.now());
+    let (key, partner_key) = made.await?;
+    let key = key.into();
+    Ok((StatusCode::CREATED, Json(NewKeyView { key, partner_key })))
+}
+
+/// Reads the name of a new key; `Default` if absent.
+pub(super) fn new_key(mut fields: Fields) -> Result<String, ApiError> {
+    let name = fields.optional("name", NAME);
+    fields.done(|| Some(name.unwrap_or_else(|| "Default".to_owned())))
+}
+
+/// `DELETE /operator/partners/{partnerId}/keys/{keyId}`: revokes the key for good.
+pub(super) async fn revoke(
+    State(api): State<Api>,
+    _: Operator,
+    named: Named,
+    query: Query,
+) -> Result<Json<Success>, ApiError> {
+    let partner = partner_in(&api, &named).await?.id;
+    let key = named.id("keyId", Kind::PartnerKey)?;
+    query.finish()?;
+    api.write(move |tx, now| partners::revoke_key(tx, partner, key, now))
+        .await?;
+    api.credentials().forget(Change::Partner(partner));
+    Ok(Json(Success::DONE))
+}
+
+/// Creates a key: `tlp_` and 256 random bits. Only its SHA-256 is stored.
+///
+/// # Errors
+/// [`Wrong::Absent`](trunkline_store::Wrong::Absent) if there is no such partner.
+pub(crate) async fn create_partner_key(
+    store: &Store,
+    partner: Uuid,
+    name: &str,
+    now: Moment,
+) -> Result<(PartnerKey, String), Error> {
+    let random = URL_SAFE_NO_PAD.encode(rand::random::<[u8; 32]>());
+    let key = format!("{PARTNER_KEY}{random}");
+    let hash = Sha256::digest(&key).into();
+    let name = name.to_owned();
+    let row = store.write(move |tx| partners::add_key(tx, partner, &name, hash, now));
+    Ok((row.await?, key))
+}

@@ -1,0 +1,157 @@
+//! `/operator/partners`: resellers that create orgs.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use ipnet::IpNet;
+use schemars::JsonSchema;
+use serde::Serialize;
+use trunkline_store::{Acting, Change, Kind, NewPartner, Partner};
+use uuid::Uuid;
+
+use super::Listed;
+use crate::api::body::{Body, Fields};
+use crate::api::field_type::{Bool, ListOf, NAME, NETWORK, Parsed, Text};
+use crate::api::operator::Operator;
+use crate::api::path::Named;
+use crate::api::query::Query;
+use crate::api::time::written;
+use crate::api::{Api, ApiError};
+
+/// A partner.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Partner")]
+pub(super) struct PartnerView {
+    id: Uuid,
+    name: String,
+    /// True if the partner's keys work.
+    active: bool,
+    /// Networks that its requests may come from; `null`: any.
+    #[schemars(with = "Option<Vec<String>>")]
+    allowed_networks: Option<Vec<IpNet>>,
+    /// True if it may verify numbers of its orgs.
+    verifies_numbers: bool,
+    created_at: String,
+}
+
+impl From<Partner> for PartnerView {
+    fn from(partner: Partner) -> Self {
+        Self {
+            id: partner.id,
+            name: partner.name,
+            active: partner.active,
+            allowed_networks: partner.allowed_networks,
+            verifies_numbers: partner.verifies_numbers,
+            created_at: written(partner.created_at),
+        }
+    }
+}
+
+/// Returns the partner in the path.
+///
+/// # Errors
+/// 404.
+pub(super) async fn partner_in(api: &Api, named: &Named) -> Result<Partner, ApiError> {
+    let id = named.id("partnerId", Kind::Partner)?;
+    let partner = api.read_inline(move |tx| trunkline_store::partners::by_id(tx, id));
+    let partner = partner.await?;
+    Acting::of_partner(partner.id);
+    Ok(partner)
+}
+
+/// `GET /operator/partners`: newest first.
+pub(super) async fn list(
+    State(api): State<Api>,
+    _: Operator,
+    query: Query,
+) -> Result<Json<Listed<PartnerView>>, ApiError> {
+    query.finish()?;
+    let all = api.read(trunkline_store::partners::list).await?;
+    let items = all.into_iter().map(PartnerView::from).collect();
+    Ok(Json(Listed { items }))
+}
+
+const NETWORKS: ListOf<Parsed<IpNet>> = ListOf::new(NETWORK, 0..=1_000);
+
+/// `POST /operator/partners {name, allowed_networks, ai_instructions}`: 201.
+pub(super) async fn create(
+    State(api): State<Api>,
+    _: Operator,
+    body: Body,
+) -> Result<(StatusCode, Json<PartnerView>), ApiError> {
+    let new = new_partner(body.fields()?)?;
+    let made = api.write(move |tx, now| trunkline_store::partners::create(tx, &new, now));
+    Ok((StatusCode::CREATED, Json(made.await?.into())))
+}
+
+pub(super) fn new_partner(mut fields: Fields) -> Result<NewPartner, ApiError> {
+    let name = fields.required("name", NAME);
+    let allowed_networks = fields.optional("allowed_networks", NETWORKS);
+    let ai_instructions = fields.optional("ai_instructions", Text::lines(0..=65_536));
+    fields.done(|| {
+        Some(NewPartner {
+            name: name?,
+            ai_instructions,
+            allowed_networks,
+            ..NewPartner::default()
+        })
+    })
+}
+
+/// `GET /operator/partners/{partnerId}`
+pub(super) async fn show(
+    State(api): State<Api>,
+    _: Operator,
+    named: Named,
+    query: Query,
+) -> Result<Json<PartnerView>, ApiError> {
+    let partner = partner_in(&api, &named).await?;
+    query.finish()?;
+    Ok(Json(partner.into()))
+}
+
+/// Change of a partner; `None` leaves a field as it is.
+#[derive(Debug)]
+pub(super) struct PartnerChange {
+    active: Option<bool>,
+    verifies_numbers: Option<bool>,
+    allowed_networks: Option<Option<Vec<IpNet>>>,
+}
+
+/// `PATCH /operator/partners/{partnerId} {active, verifies_numbers, allowed_networks}`: the keys of an inactive partner
+/// don't work, and its orgs are suspended.
+pub(super) async fn update(
+    State(api): State<Api>,
+    _: Operator,
+    named: Named,
+    body: Body,
+) -> Result<Json<PartnerView>, ApiError> {
+    let id = partner_in(&api, &named).await?.id;
+    let change = changed_partner(body.fields()?)?;
+    let changed = api.write(move |tx, now| {
+        use trunkline_store::partners;
+        if let Some(active) = change.active {
+            partners::set_active(tx, id, active, now)?;
+        }
+        if let Some(verifies) = change.verifies_numbers {
+            partners::let_verify(tx, id, verifies, now)?;
+        }
+        if let Some(networks) = change.allowed_networks {
+            partners::allow(tx, id, networks.as_deref(), now)?;
+        }
+        partners::by_id(tx, id)
+    });
+    let changed = changed.await?;
+    api.credentials().forget(Change::Partner(id));
+    api.credentials().forget(Change::PartnerState(id));
+    Ok(Json(changed.into()))
+}
+
+pub(super) fn changed_partner(mut fields: Fields) -> Result<PartnerChange, ApiError> {
+    let change = PartnerChange {
+        active: fields.change("active", Bool),
+        verifies_numbers: fields.change("verifies_numbers", Bool),
+        allowed_networks: fields.clearable("allowed_networks", NETWORKS),
+    };
+    fields.done(|| Some(change))
+}

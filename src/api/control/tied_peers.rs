@@ -1,0 +1,96 @@
+//! `/operator/orgs/{orgId}/tied-peers`: reserved and private peers that the operator allows an org to name.
+
+use axum::Json;
+use axum::extract::State;
+use schemars::JsonSchema;
+use serde::Serialize;
+use trunkline_model::peer_pattern::PeerPattern;
+use trunkline_store::{Kind, TiedPeer, tied_peers};
+use uuid::Uuid;
+
+use super::{Listed, org_in};
+use crate::api::body::{Body, Fields};
+use crate::api::field_type::Parsed;
+use crate::api::operator::Operator;
+use crate::api::path::Named;
+use crate::api::query::Query;
+use crate::api::time::written;
+use crate::api::{Api, ApiError};
+use crate::config;
+
+const PEER: Parsed<PeerPattern> = Parsed::new("a host, an address or a CIDR block", |text| {
+    config::peer(text).ok()
+})
+.example("carrier.example.com");
+
+/// A peer that is tied to an org.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "TiedPeer")]
+pub(super) struct TiedView {
+    peer: String,
+    org_id: Uuid,
+    created_at: String,
+}
+
+impl From<TiedPeer> for TiedView {
+    fn from(tied: TiedPeer) -> Self {
+        Self {
+            peer: tied.peer.to_string(),
+            org_id: tied.org_id,
+            created_at: written(tied.created_at),
+        }
+    }
+}
+
+/// `GET /operator/orgs/{orgId}/tied-peers`
+pub(super) async fn list(
+    State(api): State<Api>,
+    _: Operator,
+    named: Named,
+    query: Query,
+) -> Result<Json<Listed<TiedView>>, ApiError> {
+    let org = org_in(&api, &named).await?.id;
+    query.finish()?;
+    view(&api, org).await
+}
+
+/// `POST /operator/orgs/{orgId}/tied-peers {peer}`: ties the peer, and lists the org's peers.
+pub(super) async fn tie(
+    State(api): State<Api>,
+    _: Operator,
+    named: Named,
+    body: Body,
+) -> Result<Json<Listed<TiedView>>, ApiError> {
+    let org = org_in(&api, &named).await?.id;
+    let peer = new_peer(body.fields()?)?;
+    api.write(move |tx, now| tied_peers::tie(tx, org, &peer, now))
+        .await?;
+    view(&api, org).await
+}
+
+pub(super) fn new_peer(mut fields: Fields) -> Result<PeerPattern, ApiError> {
+    let peer = fields.required("peer", PEER);
+    fields.done(|| peer)
+}
+
+/// `DELETE /operator/orgs/{orgId}/tied-peers/{peer}`: ends the tie, and lists the org's peers.
+pub(super) async fn untie(
+    State(api): State<Api>,
+    _: Operator,
+    named: Named,
+    query: Query,
+) -> Result<Json<Listed<TiedView>>, ApiError> {
+    let org = org_in(&api, &named).await?.id;
+    let peer = named.text("peer").and_then(|text| config::peer(text).ok());
+    let peer = peer.ok_or_else(|| ApiError::absent(Kind::TiedPeer))?;
+    query.finish()?;
+    api.write(move |tx, now| tied_peers::untie(tx, org, &peer, now))
+        .await?;
+    view(&api, org).await
+}
+
+async fn view(api: &Api, org: Uuid) -> Result<Json<Listed<TiedView>>, ApiError> {
+    let listed = api.read(move |tx| tied_peers::list(tx, org)).await?;
+    let items = listed.into_iter().map(TiedView::from).collect();
+    Ok(Json(Listed { items }))
+}

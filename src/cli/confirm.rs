@@ -1,0 +1,48 @@
+//! Question before something is destroyed.
+
+use std::io::{IsTerminal as _, Write as _};
+
+use super::Failure;
+
+/// Behaviour without a terminal, where nobody can be asked.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum WithoutTerminal {
+    Refuses,
+    /// The command existed before `--yes` did, and scripts run it: it works, and says what to add.
+    Warns,
+}
+
+/// Asks before something is destroyed, unless `--yes` was given.
+///
+/// # Errors
+/// The person says no, or there is nobody to ask.
+pub(super) fn confirmed(
+    is_given: bool,
+    summary: &str,
+    without_terminal: WithoutTerminal,
+) -> Result<(), Failure> {
+    if is_given {
+        return Ok(());
+    }
+    if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+        return match without_terminal {
+            WithoutTerminal::Refuses => Err(Failure::Startup(
+                "this can't be undone: confirm it with --yes".to_owned(),
+            )),
+            WithoutTerminal::Warns => {
+                eprintln!("trunkline: done without a question; a later version will need --yes");
+                Ok(())
+            }
+        };
+    }
+
+    let mut stderr = std::io::stderr();
+    let _ = write!(stderr, "{summary}: are you sure? [y/N] ");
+    let _ = stderr.flush();
+    let mut answer = String::new();
+    let _ = std::io::stdin().read_line(&mut answer);
+    match matches!(answer.trim(), "y" | "Y" | "yes") {
+        true => Ok(()),
+        false => Err(Failure::Command("nothing was done".to_owned())),
+    }
+}

@@ -1,0 +1,156 @@
+//! Options beside those of the document: shorter forms of what a body takes as JSON, and switches.
+
+use clap::{Arg, ArgAction, ArgMatches, Args as _, FromArgMatches as _};
+use serde_json::{Map, Value, json};
+
+use super::body::secret;
+use crate::cli::Failure;
+
+/// Options of a verb beside those of its operation.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Adaptation {
+    /// Adds the options.
+    pub(super) arguments: fn(clap::Command) -> clap::Command,
+    /// Writes their meaning into the body.
+    pub(super) fill: fn(&ArgMatches, &mut Map<String, Value>) -> Result<(), Failure>,
+    /// Object of the body that is completed with what the API has of it.
+    pub(super) merges: Option<&'static str>,
+}
+
+/// Options for the software that answers for an agent.
+pub(super) const AGENT: Adaptation = Adaptation {
+    arguments: |command| {
+        Runtime::augment_args(command).arg(
+            switch("disabled", "It takes no calls; those under way go on.")
+                .conflicts_with("field.enabled"),
+        )
+    },
+    fill: |given, body| {
+        if given.get_flag("disabled") {
+            body.insert("enabled".to_owned(), json!(false));
+        }
+        let runtime = Runtime::from_arg_matches(given)
+            .map_err(|fault| Failure::Startup(fault.to_string()))?;
+        if let Some(runtime) = runtime.read()? {
+            body.insert("runtime".to_owned(), runtime);
+        }
+        Ok(())
+    },
+    merges: Some("runtime"),
+};
+
+/// `--allow-none` of the inbound trunk.
+pub(super) const TRUNK: Adaptation = Adaptation {
+    arguments: |command| {
+        command.arg(
+            switch("allow-none", "Require credentials for every call.")
+                .conflicts_with("field.allowed_addresses"),
+        )
+    },
+    fill: |given, body| {
+        if given.get_flag("allow-none") {
+            body.insert("allowed_addresses".to_owned(), json!([]));
+        }
+        Ok(())
+    },
+    merges: None,
+};
+
+/// `--no` of `partner let-verify`.
+pub(super) const LET_VERIFY: Adaptation = Adaptation {
+    arguments: |command| command.arg(switch("no", "It may not.")),
+    fill: |given, body| {
+        body.insert("verifies_numbers".to_owned(), json!(!given.get_flag("no")));
+        Ok(())
+    },
+    merges: None,
+};
+
+/// `--anywhere` of `partner allow`.
+pub(super) const ALLOW: Adaptation = Adaptation {
+    arguments: |command| {
+        command.arg(switch("anywhere", "Any address may.").conflicts_with("field.allowed_networks"))
+    },
+    fill: |given, body| {
+        if given.get_flag("anywhere") {
+            body.insert("allowed_networks".to_owned(), Value::Null);
+        }
+        Ok(())
+    },
+    merges: None,
+};
+
+fn switch(name: &'static str, help: &'static str) -> Arg {
+    Arg::new(name)
+        .long(name)
+        .action(ArgAction::SetTrue)
+        .help(help)
+}
+
+/// Software that answers for an agent.
+#[derive(Debug, clap::Args)]
+struct Runtime {
+    /// `echo`, a SIP URI (may hold {agent_id} and {org_id}), or `default` for phone.default_runtime; as JSON, what the API
+    /// takes.
+    #[arg(long)]
+    runtime: Option<String>,
+    /// A SIP URI to try if the runtime can't be reached; may be given more than once.
+    #[arg(long, value_name = "URI", requires = "runtime")]
+    fallback: Vec<String>,
+    /// A further answer after which the next URI is tried: 404, 480, or 3xx to another host; may be given more than once.
+    #[arg(long, value_name = "STATUS", requires = "runtime", value_parser = ["404", "480", "3xx"])]
+    failover_on: Vec<String>,
+    /// User name for the runtime's digest challenges; `none` for none.
+    #[arg(long, value_name = "NAME")]
+    runtime_username: Option<String>,
+    /// A file with the password; `-` for standard input.
+    #[arg(long, value_name = "FILE", requires = "runtime_username")]
+    runtime_password_file: Option<String>,
+}
+
+impl Runtime {
+    /// Returns the runtime as the API takes it, or the login alone; `None` if no option is given.
+    fn read(self) -> Result<Option<Value>, Failure> {
+        let mut runtime = match self.runtime.as_deref() {
+            None => json!({}),
+            Some("default" | "echo")
+                if !self.fallback.is_empty() || !self.failover_on.is_empty() =>
+            {
+                return Err(Failure::Command(
+                    "only a SIP runtime has fallbacks: leave --fallback and --failover-on out"
+                        .to_owned(),
+                ));
+            }
+            Some("default") => return Ok(Some(Value::Null)),
+            Some("echo") => json!({"type": "echo"}),
+            Some(text) if text.starts_with('{') => serde_json::from_str(text)
+                .map_err(|fault| Failure::Startup(format!("--runtime: {fault}")))?,
+            Some(uri) => json!({"type": "sip", "uri": uri}),
+        };
+
+        for (name, values) in [
+            ("fallbacks", &self.fallback),
+            ("failover_on", &self.failover_on),
+        ] {
+            if !values.is_empty() {
+                runtime[name] = json!(values);
+            }
+        }
+        match (&self.runtime_username, &self.runtime_password_file) {
+            (None, _) => {}
+            (Some(name), None) if name == "none" => runtime["username"] = Value::Null,
+            (Some(name), Some(file)) => {
+                runtime["username"] = json!(name);
+                runtime["password"] = json!(secret("--runtime-password-file", file)?);
+            }
+            (Some(_), None) => {
+                return Err(Failure::Command(
+                    "a user name needs a password: name its file with --runtime-password-file"
+                        .to_owned(),
+                ));
+            }
+        }
+        let is_given = runtime.as_object().is_none_or(|parts| !parts.is_empty());
+        Ok(is_given.then_some(runtime))
+    }
+}

@@ -1,0 +1,146 @@
+//! `trunkline webhook listen`: sends the org's events to an address of your own, signed as the daemon signs them.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::header::{CONTENT_TYPE, USER_AGENT};
+use axum::http::{Request, Uri};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use trunkline_store::Password;
+
+use super::event_stream::EventStream;
+use super::output::print;
+use super::session::{HttpClient, Intent, Target, chain, http_client};
+use super::{Failure, now};
+use crate::config::Config;
+use crate::webhooks;
+
+/// Timeout of a receiver's answer.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Receivers of an org's events.
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Command {
+    /// Sends each event of the org to a URL, for example of a receiver under development, and prints its answer. It
+    /// makes no webhook, and sends nothing twice.
+    #[command(
+        after_help = "Examples:\n  trunkline webhook listen --forward-to http://127.0.0.1:3000/events\n  trunkline webhook listen --forward-to http://127.0.0.1:3000/events --types call.ended --json"
+    )]
+    Listen {
+        /// Address of the receiver.
+        #[arg(long, value_name = "URL", value_parser = receiver)]
+        forward_to: Uri,
+        /// Types of events, separated by commas; without it all.
+        #[arg(long)]
+        types: Option<String>,
+        /// Secret that signs, as whsec_…; without it a new one is made and printed.
+        #[arg(long, env = "TRUNKLINE_WEBHOOK_SECRET", hide_env_values = true)]
+        secret: Option<String>,
+        /// End after this many events.
+        #[arg(long)]
+        count: Option<u32>,
+        #[command(flatten)]
+        target: Target,
+        /// Print one JSON object per line.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+fn receiver(text: &str) -> Result<Uri, String> {
+    let uri = text.parse::<Uri>().ok();
+    uri.filter(|uri| matches!(uri.scheme_str(), Some("http" | "https")))
+        .ok_or_else(|| "expected an address such as http://127.0.0.1:3000/events".to_owned())
+}
+
+impl Command {
+    pub(super) async fn run(self, config: &Config) -> Result<(), Failure> {
+        let Self::Listen {
+            forward_to,
+            types,
+            secret,
+            count,
+            target,
+            json,
+        } = self;
+        let forwarder = Forwarder {
+            to: forward_to,
+            secret: secret.map_or_else(webhooks::new_secret, Password::new),
+            client: http_client(),
+        };
+
+        let session = target.open(config, Intent::Reads).await?;
+        let mut events = EventStream::open(&session, types.as_deref(), None).await?;
+        let started = match json {
+            true => json!({"secret": forwarder.secret.reveal()}).to_string(),
+            false => format!(
+                "Events are sent to {}, signed with {}",
+                forwarder.to,
+                forwarder.secret.reveal()
+            ),
+        };
+        print(&started);
+
+        let mut left = count.unwrap_or(u32::MAX);
+        while left > 0 {
+            let event = events.expect_next().await?;
+            left -= u32::from(count.is_some());
+            let outcome = forwarder.forward(&event).await;
+            print(&line(&event, &outcome, json));
+        }
+        session.close().await;
+        Ok(())
+    }
+}
+
+/// Sender of events to one receiver.
+struct Forwarder {
+    to: Uri,
+    secret: Password,
+    client: HttpClient,
+}
+
+/// Answer of a receiver: its status and the milliseconds until then, or why there is none.
+type Forwarded = Result<(u16, u128), String>;
+
+impl Forwarder {
+    async fn forward(&self, event: &Value) -> Forwarded {
+        let body = event.to_string();
+        let id = event["id"].as_str().unwrap_or_default();
+        let now = now();
+        let signature = webhooks::signature(&self.secret, id, now, &body);
+        let request = Request::post(self.to.clone())
+            .header(CONTENT_TYPE, "application/json")
+            .header(USER_AGENT, concat!("Trunkline/", env!("CARGO_PKG_VERSION")))
+            .header("webhook-id", id)
+            .header("webhook-timestamp", now.as_secs())
+            .header("webhook-signature", signature)
+            .body(Body::from(body))
+            .map_err(|fault| fault.to_string())?;
+
+        let sent = Instant::now();
+        let answer = tokio::time::timeout(TIMEOUT, self.client.request(request)).await;
+        let answer = answer
+            .map_err(|_| format!("no answer within {} s", TIMEOUT.as_secs()))?
+            .map_err(|fault| chain(&fault))?;
+        Ok((answer.status().as_u16(), sent.elapsed().as_millis()))
+    }
+}
+
+fn line(event: &Value, outcome: &Forwarded, is_json: bool) -> String {
+    if is_json {
+        let (status, milliseconds, fault) = match outcome {
+            Ok((status, took)) => (Some(status), Some(took), None),
+            Err(fault) => (None, None, Some(fault)),
+        };
+        return json!({"event": event, "status": status, "answered_ms": milliseconds, "fault": fault})
+            .to_string();
+    }
+    let of = |name: &str| event[name].as_str().unwrap_or_default();
+    let answer = match outcome {
+        Ok((status, took)) => format!("{status} in {took} ms"),
+        Err(fault) => fault.clone(),
+    };
+    format!("{}  {:<18}  {answer}", of("timestamp"), of("type"))
+}
