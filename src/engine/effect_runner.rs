@@ -23,7 +23,7 @@ use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::moment::Moment;
 use trunkline_store::journal::{FactPosition, Journal};
 
-use trunkline_net::media::{self, EchoMedia};
+use trunkline_net::media::{self, Media};
 use uuid::Uuid;
 
 use super::clock;
@@ -54,7 +54,7 @@ pub(crate) struct EffectRunner {
     pub(crate) resolver: Resolver,
     /// Streams for requests that are too large for a datagram.
     pub(crate) streams: StreamOpener,
-    pub(crate) media: EchoMedia,
+    pub(crate) media: Media,
     /// Addresses on which RTP is received and which SDP names.
     pub(crate) media_addresses: Arc<MediaAddresses>,
     pub(crate) auth_failures: FailedLogIns,
@@ -222,7 +222,7 @@ impl EffectRunner {
             } => self
                 .media
                 .speak_code(self.media_key(call), &digits, is_known),
-            Effect::CloseEcho { call } => self.media.close(self.media_key(call)),
+            Effect::CloseEcho { call } => drop(self.media.close(self.media_key(call))),
             Effect::AuthFailure(failure) => self.auth_failure(RefusedLogIn::LogIn(failure)),
             Effect::UnknownUser(unknown) => self.unknown_user(unknown),
             Effect::Unproven(unproven) => self.auth_failure(RefusedLogIn::Unproven(unproven)),

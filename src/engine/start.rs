@@ -15,7 +15,7 @@ use trunkline_net::listener::Lost;
 use trunkline_net::listener::connections::Connections;
 use trunkline_net::listener::tcp;
 use trunkline_net::listener::udp::{Batch, UdpSocket};
-use trunkline_net::media::{self, EchoMedia};
+use trunkline_net::media::{self, Media};
 use trunkline_sip::auth::{NonceWindow, Nonces};
 use trunkline_sip::endpoint::{self, Endpoint};
 use trunkline_sip::entropy::Entropy;
@@ -120,7 +120,7 @@ fn effect_runner(
     deps: &EngineDeps,
     router: &ShardRouter,
     traces: &Arc<Traces>,
-    media: EchoMedia,
+    media: Media,
     connections: &Connections,
 ) -> EffectRunner {
     let (config, runtime) = (&deps.config, &deps.runtime);
@@ -375,7 +375,7 @@ fn start_media(
     addresses: &MediaAddresses,
     listeners: Vec<std::net::SocketAddr>,
     router: &ShardRouter,
-) -> io::Result<EchoMedia> {
+) -> io::Result<Media> {
     let settings = media::MediaSettings {
         ports: config.media.rtp_ports.clone(),
         ips: addresses.to_try(),
@@ -386,7 +386,7 @@ fn start_media(
     };
 
     let router = router.clone();
-    EchoMedia::new(
+    Media::new(
         &settings,
         Entropy::from_seed(rand::random()),
         clock::now,
@@ -397,6 +397,8 @@ fn start_media(
                     media::MediaEvent::Silent => Input::EchoSilent(call),
                     media::MediaEvent::Digit(digit) => Input::EchoDigit(call, digit),
                     media::MediaEvent::Spoken => Input::Spoken(call),
+                    // No call has a bot.
+                    media::MediaEvent::BotSpoke { .. } | media::MediaEvent::BotClosed(_) => return,
                 });
             }
         },

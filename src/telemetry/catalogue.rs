@@ -282,9 +282,34 @@ const COUNTERS: &[(&str, &str, Series)] = &[
         Bare,
     ),
     (
+        "trunkline_media_bot_ends_total",
+        "Bots that went before their call, by cause",
+        Of("cause", &["closed", "protocol", "too_slow", "lost"]),
+    ),
+    (
+        "trunkline_media_bot_junk_total",
+        "Messages of bots that were not understood",
+        Bare,
+    ),
+    (
+        "trunkline_media_bot_octets_discarded_total",
+        "Octets of bots' audio beyond the ten minutes that are queued",
+        Bare,
+    ),
+    (
+        "trunkline_media_concealed_frames_total",
+        "Frames of 20 ms to bots that were concealed or filled",
+        Bare,
+    ),
+    (
+        "trunkline_media_underruns_total",
+        "Times that a bot's audio ran out inside a talk spurt",
+        Bare,
+    ),
+    (
         "trunkline_media_packets_total",
-        "RTP packets that came to the echo agent, by fate",
-        Of("fate", &["echoed", "discarded"]),
+        "RTP packets that came, by fate",
+        Of("fate", &["echoed", "bot", "discarded"]),
     ),
     (
         "trunkline_panics_total",
@@ -366,6 +391,7 @@ const GAUGES: &[(&str, &str, Series)] = &[
         "Age of the oldest delivery to a webhook that waits, of all nodes",
         Bare,
     ),
+    ("trunkline_media_bots", "Bots attached to calls", Bare),
     ("trunkline_media_calls", "Calls that hold an RTP port", Bare),
     (
         "trunkline_media_sockets",
@@ -406,6 +432,26 @@ const HISTOGRAMS: &[(&str, &str, Series)] = &[
         "Duration of a transaction, the wait for a connection included",
         Of("kind", &["read", "write"]),
     ),
+    (
+        "trunkline_media_first_word_seconds",
+        "From the start of a bot to its first audio",
+        Bare,
+    ),
+    (
+        "trunkline_media_clear_seconds",
+        "From a bot's clear to the last audible packet",
+        Bare,
+    ),
+    (
+        "trunkline_media_tick_late_seconds",
+        "Delay of the ticks of 20 ms in media threads",
+        Bare,
+    ),
+    (
+        "trunkline_media_mos",
+        "Mean opinion score of what callers of bots sent, by call",
+        Bare,
+    ),
     // All routes would be some 2,000 lines: the others come with their first request.
     (
         HTTP_SECONDS,
@@ -444,7 +490,12 @@ pub(super) fn describe() {
     }
 
     for &(name, help, ref series) in HISTOGRAMS {
-        describe_histogram!(name, Unit::Seconds, help);
+        let unit = if name.ends_with("_seconds") {
+            Unit::Seconds
+        } else {
+            Unit::Count
+        };
+        describe_histogram!(name, unit, help);
         match series {
             Bare => drop(histogram!(name)),
             Of(label, values) => {

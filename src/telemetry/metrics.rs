@@ -23,8 +23,8 @@ use super::catalogue::{
     WEBHOOK_OLDEST, WEBHOOK_PENDING, WEBHOOK_SECONDS, describe,
 };
 
-/// Upper bounds of each histogram's buckets, in seconds.
-const BUCKETS: [(&str, &[f64]); 6] = [
+/// Upper bounds of each histogram's buckets, in the unit of its name.
+const BUCKETS: [(&str, &[f64]); 10] = [
     (
         SETUP_SECONDS,
         &[
@@ -50,6 +50,24 @@ const BUCKETS: [(&str, &[f64]); 6] = [
     (
         WEBHOOK_SECONDS,
         &[0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0],
+    ),
+    (
+        "trunkline_media_first_word_seconds",
+        &[
+            0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0,
+        ],
+    ),
+    (
+        "trunkline_media_clear_seconds",
+        &[0.005, 0.01, 0.02, 0.025, 0.03, 0.05, 0.1],
+    ),
+    (
+        "trunkline_media_tick_late_seconds",
+        &[0.0005, 0.001, 0.0015, 0.002, 0.003, 0.005, 0.01, 0.02, 0.1],
+    ),
+    (
+        "trunkline_media_mos",
+        &[1.5, 2.0, 2.5, 3.0, 3.3, 3.6, 3.8, 4.0, 4.2, 4.3, 4.4],
     ),
     (
         "trunkline_database_transaction_seconds",

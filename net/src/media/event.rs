@@ -1,5 +1,9 @@
 //! Events that media reports of a call.
 
+use std::time::Duration;
+
+use crate::bot::BotEnd;
+
 /// Event that media reports of a call.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum MediaEvent {
@@ -9,4 +13,11 @@ pub enum MediaEvent {
     Digit(u8),
     /// The code has been spoken, or the peer was not heard in time.
     Spoken,
+    /// The first audio of the bot was sent to the peer.
+    BotSpoke {
+        /// Time since [`Media::start`](super::Media::start).
+        after: Duration,
+    },
+    /// The attached bot has gone; the peer hears silence from now on.
+    BotClosed(BotEnd),
 }

@@ -1,24 +1,39 @@
-//! Media of the built-in echo agent: returns a caller's audio to the caller (RFC 3550, RFC 4733). A call that verifies a number hears its
-//! code instead.
+//! Media that ends here (RFC 3550, RFC 4733): of the built-in echo agent, of calls that speak a code, and of bots on a WebSocket.
 //!
-//! Owns the RTP sockets, the threads that serve them, and the choice of the address that is heard on each. Knows nothing of SIP or SDP: a
-//! call is a number, and [`EchoMedia::update`] passes what it negotiated.
+//! Owns the RTP sockets, the threads that serve them, and the choice of the address that is heard on each. A thread owns its calls with all
+//! that belongs to them; commands reach it through a channel. Knows nothing of SIP or SDP: a call is a number, and [`Media::update`] passes
+//! what it negotiated.
 
+mod bot_leg;
+mod call;
+mod command;
+mod concealment;
 mod event;
+mod g711;
+mod inbound;
+mod keys;
 mod learning;
+mod meters;
 mod negotiated;
+mod playout;
 mod ports;
+mod quality;
+mod reception;
+mod rtcp;
 mod rtp;
 mod session;
 mod settings;
 mod speech;
 mod spoken;
+mod statistics;
+mod stream;
+mod wheel;
 mod worker;
 
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 
 use trunkline_sip::entropy::Entropy;
 use trunkline_sip::moment::Moment;
@@ -26,21 +41,24 @@ use trunkline_sip::moment::Moment;
 pub use event::MediaEvent;
 pub use negotiated::NegotiatedMedia;
 pub use settings::MediaSettings;
+pub use statistics::MediaStatistics;
 
+use crate::bot::Bot;
+
+use command::Mailbox;
 use ports::Ports;
-use session::Session;
 use speech::Speech;
 use worker::Worker;
 
-/// Handle of the echo; clones share it, and dropping the last one ends it.
+/// Handle of the media threads; clones share it, and dropping the last one ends them.
 #[derive(Clone)]
-pub struct EchoMedia {
+pub struct Media {
     ports: Arc<Ports>,
     /// Dropped with the last handle, which stops the workers.
     _running: Arc<Running>,
 }
 
-impl EchoMedia {
+impl Media {
     /// Starts the threads; ports are bound when calls need them. The threads call `on_event` with the key of a call.
     ///
     /// # Errors
@@ -55,19 +73,39 @@ impl EchoMedia {
         let polls = (0..settings.workers.max(1))
             .map(|_| mio::Poll::new())
             .collect::<io::Result<Vec<_>>>()?;
-        let ports = Arc::new(Ports::new(settings, &polls, entropy)?);
+        let (mailboxes, commands): (Vec<_>, Vec<_>) = polls
+            .iter()
+            .map(|poll| {
+                let (commands, mailbox) = mpsc::channel();
+                let waker = mio::Waker::new(poll.registry(), worker::WAKER)?;
+                Ok((Mailbox::new(commands, waker), mailbox))
+            })
+            .collect::<io::Result<Vec<_>>>()?
+            .into_iter()
+            .unzip();
+        let ports = Arc::new(Ports::new(settings, mailboxes, entropy)?);
         let running = Arc::new(Running(Arc::clone(&ports)));
-        for (index, poll) in polls.into_iter().enumerate() {
-            Worker::new(index, poll, Arc::clone(&ports), settings.silence)
-                .start(clock, on_event.clone())?;
+
+        for (index, (poll, commands)) in polls.into_iter().zip(commands).enumerate() {
+            let outside = (clock, on_event.clone());
+            Worker::new(
+                index,
+                poll,
+                commands,
+                Arc::clone(&ports),
+                settings.silence,
+                outside,
+            )
+            .start()?;
         }
+
         Ok(Self {
             ports,
             _running: running,
         })
     }
 
-    /// Binds a port at `ip` for the call `key`; packets that arrive there are discarded until [`EchoMedia::update`]. `None` when all ports
+    /// Binds a port at `ip` for the call `key`; packets that arrive there are discarded until [`Media::update`]. `None` when all ports
     /// are taken. A call that already has a port gets the same one.
     pub fn open(&self, key: u64, ip: IpAddr) -> Option<SocketAddr> {
         self.ports.open(key, ip)
@@ -75,8 +113,7 @@ impl EchoMedia {
 
     /// Sets what the call `key` has negotiated. Nothing is sent before the peer is heard, and then only to the address it is heard from.
     pub fn update(&self, key: u64, agreed: NegotiatedMedia, now: Moment) {
-        self.ports
-            .with_session(key, |session| session.negotiate(agreed, now));
+        self.ports.update(key, agreed, now);
     }
 
     /// Speaks these digits to the peer of the call `key`, in place of the echo. With `is_known` the negotiated address is also the one that
@@ -86,9 +123,26 @@ impl EchoMedia {
             .speak(key, Speech::new(spoken::code(digits), is_known));
     }
 
-    /// Releases the port of the call `key`.
-    pub fn close(&self, key: u64) {
-        self.ports.close(key);
+    /// Attaches a bot to the call `key`: from now on the peer's audio goes to the bot, and the bot's to the peer. A bot that is attached
+    /// already gets its end. The bot is dropped where the call holds no port.
+    pub fn attach(&self, key: u64, bot: Bot) {
+        self.ports.attach(key, bot);
+    }
+
+    /// Says that the call `key` is up: its bot gets `connected` and `start`, and audio from then on. A bot that is attached later starts at
+    /// once.
+    pub fn start(&self, key: u64) {
+        self.ports.start(key);
+    }
+
+    /// Returns the figures of the call's media so far; `None` where the call holds no port.
+    pub fn statistics(&self, key: u64) -> Option<MediaStatistics> {
+        self.ports.statistics(key)
+    }
+
+    /// Releases the port of the call `key`, and returns the figures of its media. Its bot gets `stop`.
+    pub fn close(&self, key: u64) -> Option<MediaStatistics> {
+        self.ports.close(key)
     }
 
     /// Returns the number of calls that hold a port.
@@ -97,24 +151,73 @@ impl EchoMedia {
     }
 }
 
-impl fmt::Debug for EchoMedia {
+impl fmt::Debug for Media {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EchoMedia")
+        f.debug_struct("Media")
             .field("open_calls", &self.open_calls())
             .finish_non_exhaustive()
     }
 }
 
 fn describe() {
-    use metrics::{describe_counter, describe_gauge};
-    describe_counter!(
-        "trunkline_media_packets_total",
-        "RTP packets received by the echo, by their fate"
-    );
-    describe_gauge!("trunkline_media_calls", "Calls that hold an RTP port");
-    describe_gauge!(
-        "trunkline_media_sockets",
-        "RTP sockets bound, in use or kept for the next calls"
+    use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
+    for (name, help) in [
+        (
+            "trunkline_media_packets_total",
+            "RTP packets received, by their fate",
+        ),
+        (
+            "trunkline_media_bot_ends_total",
+            "Bots that went before their call, by cause",
+        ),
+        (
+            "trunkline_media_underruns_total",
+            "Times that a bot's audio ran out inside a talk spurt",
+        ),
+        (
+            "trunkline_media_concealed_frames_total",
+            "Frames of 20 ms to bots that were concealed or filled",
+        ),
+        (
+            "trunkline_media_bot_octets_discarded_total",
+            "Octets of bots' audio beyond ten minutes queued",
+        ),
+        (
+            "trunkline_media_bot_junk_total",
+            "Messages of bots that were not understood",
+        ),
+    ] {
+        describe_counter!(name, help);
+    }
+    for (name, help) in [
+        ("trunkline_media_calls", "Calls that hold an RTP port"),
+        (
+            "trunkline_media_sockets",
+            "RTP sockets bound, in use or kept for the next calls",
+        ),
+        ("trunkline_media_bots", "Bots attached to calls"),
+    ] {
+        describe_gauge!(name, help);
+    }
+    for (name, help) in [
+        (
+            "trunkline_media_first_word_seconds",
+            "From the start of a bot to its first audio",
+        ),
+        (
+            "trunkline_media_clear_seconds",
+            "From a bot's clear to the last audible packet",
+        ),
+        (
+            "trunkline_media_tick_late_seconds",
+            "Delay of the ticks of 20 ms",
+        ),
+    ] {
+        describe_histogram!(name, Unit::Seconds, help);
+    }
+    describe_histogram!(
+        "trunkline_media_mos",
+        "Mean opinion score of what callers of bots sent, by call"
     );
 }
 

@@ -1,19 +1,25 @@
-//! The RTP sockets: bound when a call needs one, kept for a while after it, and assigned to calls.
+//! The RTP sockets: bound when a call needs one, kept for a while after it, and assigned to calls and their threads.
 //!
 //! A released port goes to the end of the queue, so that a late packet of its old call finds no new one.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use mio::net::UdpSocket;
-use mio::{Interest, Registry, Token, Waker};
 use socket2::{Domain, Socket, Type};
 use trunkline_sip::entropy::Entropy;
+use trunkline_sip::moment::Moment;
 
-use super::{MediaSettings, Session, Speech};
+use crate::bot::Bot;
+
+use super::command::{Command, Mailbox};
+use super::negotiated::NegotiatedMedia;
+use super::settings::MediaSettings;
+use super::speech::Speech;
+use super::statistics::{MediaStatistics, Shared};
 
 /// Sockets without a call that stay bound for the next calls; those beyond are closed over time.
 pub(super) const KEPT: usize = 32;
@@ -21,47 +27,50 @@ pub(super) const KEPT: usize = 32;
 /// Most ports that are tried for one call, since its shard waits meanwhile.
 const ATTEMPTS: usize = 128;
 
-/// Token of a worker's waker; a socket's token is its port.
-pub(super) const WAKER: Token = Token(0x1_0000);
+/// Most stale packets that are discarded from a socket before its next call.
+const STALE: usize = 4_096;
 
-/// One port of the range.
-#[derive(Default)]
-pub(super) struct Port {
-    socket: Option<UdpSocket>,
-    session: Option<Box<Session>>,
-}
-
-impl Port {
-    /// Returns the socket and the session; the session is absent while no call holds the port.
-    pub(super) const fn parts(&mut self) -> (Option<&mut UdpSocket>, Option<&mut Box<Session>>) {
-        (self.socket.as_mut(), self.session.as_mut())
-    }
-}
+/// Agents whose hold is remembered.
+const MAX_HOLDS: usize = 1_024;
 
 /// All ports of the range.
 pub(super) struct Ports {
     first: u16,
-    ports: Box<[Mutex<Port>]>,
-    /// Ports that have a socket, readable without their locks.
+    /// Ports that have a socket, readable without a lock.
     is_bound: Box<[AtomicBool]>,
     /// Addresses of this machine.
     own: Vec<IpAddr>,
     /// Bound addresses of SIP and HTTP.
     listeners: Vec<SocketAddr>,
     stock: Mutex<Stock>,
-    /// Ports whose calls are spoken to.
-    speaking: Mutex<Vec<u16>>,
-    workers: Vec<(Registry, Waker)>,
+    /// Media threads, by the remainder of a port.
+    threads: Vec<Mailbox>,
     is_stopped: AtomicBool,
 }
 
-/// Assignment of ports to calls. Lock order: this before a port.
+/// A bound socket. A thread that still serves its last call keeps it open.
+type Rtp = Arc<UdpSocket>;
+
+/// Port of a call.
+struct Held {
+    address: SocketAddr,
+    socket: Rtp,
+    statistics: Arc<Shared>,
+    /// URL of the bot that is attached.
+    bot: Option<Box<str>>,
+    /// Socket of RTCP, which calls with a bot have.
+    rtcp: Option<Rtp>,
+}
+
+/// Assignment of ports to calls. Locked when a call begins, changes or ends, never for a packet.
 struct Stock {
     /// Bound and free, the one that has been free longest at the front.
-    free: VecDeque<SocketAddr>,
+    free: VecDeque<(SocketAddr, Rtp)>,
     /// Not bound: even ports first (RFC 3550 §11), odd ones when all even ones are in use.
     unbound: VecDeque<u16>,
-    held: HashMap<u64, SocketAddr>,
+    held: HashMap<u64, Held>,
+    /// Hold learnt for the audio of bots, by URL.
+    holds: HashMap<Box<str>, Duration>,
     entropy: Entropy,
 }
 
@@ -72,7 +81,7 @@ impl Ports {
     /// The address isn't this machine's, other programs hold all ports, or the machine refuses sockets.
     pub(super) fn new(
         settings: &MediaSettings,
-        polls: &[mio::Poll],
+        threads: Vec<Mailbox>,
         entropy: Entropy,
     ) -> io::Result<Self> {
         let (first, last) = (*settings.ports.start(), *settings.ports.end());
@@ -81,16 +90,6 @@ impl Ports {
             .filter(|port| port.is_multiple_of(2))
             .chain(in_range().filter(|port| !port.is_multiple_of(2)))
             .collect();
-
-        let workers = polls
-            .iter()
-            .map(|poll| {
-                Ok((
-                    poll.registry().try_clone()?,
-                    Waker::new(poll.registry(), WAKER)?,
-                ))
-            })
-            .collect::<io::Result<_>>()?;
 
         for ip in &settings.ips {
             let (port, _) = bind_first(&mut unbound, *ip, usize::MAX)?.ok_or_else(|| {
@@ -102,7 +101,6 @@ impl Ports {
 
         Ok(Self {
             first,
-            ports: (first..=last).map(|_| Mutex::default()).collect(),
             is_bound: (first..=last).map(|_| AtomicBool::default()).collect(),
             own: settings.own.clone(),
             listeners: settings.listeners.clone(),
@@ -110,10 +108,10 @@ impl Ports {
                 free: VecDeque::new(),
                 unbound,
                 held: HashMap::new(),
+                holds: HashMap::new(),
                 entropy,
             }),
-            speaking: Mutex::default(),
-            workers,
+            threads,
             is_stopped: AtomicBool::new(false),
         })
     }
@@ -121,68 +119,100 @@ impl Ports {
     /// Assigns a port at `ip` to a call.
     pub(super) fn open(&self, key: u64, ip: IpAddr) -> Option<SocketAddr> {
         let mut stock = self.stock();
-        if let Some(&held) = stock.held.get(&key) {
-            return Some(held);
+        if let Some(held) = stock.held.get(&key) {
+            return Some(held.address);
         }
-        let address = match stock.take_free(ip) {
+        let (address, socket) = match stock.take_free(ip) {
             Some(free) => free,
             None => self.bind(&mut stock, ip)?,
         };
-        stock.held.insert(key, address);
-        let session = Session::new(key, stock.entropy.bits64());
-        self.port(address.port()).session = Some(Box::new(session));
+
+        let statistics = Arc::new(Shared::default());
+        let seed = stock.entropy.bits64();
+        stock.held.insert(
+            key,
+            Held {
+                address,
+                socket: Arc::clone(&socket),
+                statistics: Arc::clone(&statistics),
+                bot: None,
+                rtcp: None,
+            },
+        );
+        self.thread(address.port()).send(Command::Open {
+            key,
+            socket,
+            statistics,
+            seed,
+        });
+
         Some(address)
     }
 
-    pub(super) fn close(&self, key: u64) {
+    /// Releases the port of a call, and returns the figures of its media.
+    pub(super) fn close(&self, key: u64) -> Option<MediaStatistics> {
         let mut stock = self.stock();
-        if let Some(address) = stock.held.remove(&key) {
-            self.port(address.port()).session = None;
-            stock.free.push_back(address);
+        let held = stock.held.remove(&key)?;
+        let figures = held.statistics.read();
+        if let Some(url) = held.bot {
+            stock.learn(url, figures.hold);
         }
+        if held.rtcp.is_some() {
+            let port = held.address.port() + 1;
+            self.mark(port, false);
+            stock.return_unbound(port);
+        }
+        stock.free.push_back((held.address, held.socket));
+        // Sent with the lock held, so that the port's next call comes behind it.
+        self.thread(held.address.port())
+            .send(Command::Close { key });
+        Some(figures)
     }
 
-    pub(super) fn with_session(&self, key: u64, change: impl FnOnce(&mut Session)) {
-        let held = self.stock().held.get(&key).copied();
-        let Some(held) = held else { return };
-        // Between the two locks the call may have ended, and another one begun on the port.
-        if let Some(session) = self
-            .port(held.port())
-            .session
-            .as_deref_mut()
-            .filter(|session| session.key() == key)
-        {
-            change(session);
-        }
+    /// Returns the figures of a call's media so far.
+    pub(super) fn statistics(&self, key: u64) -> Option<MediaStatistics> {
+        Some(self.stock().held.get(&key)?.statistics.read())
     }
 
-    /// Begins to speak to the peer of a call: wakes its worker, which then polls every few milliseconds.
+    pub(super) fn update(&self, key: u64, agreed: NegotiatedMedia, now: Moment) {
+        self.command(key, |_, _| Command::Update { key, agreed, now });
+    }
+
     pub(super) fn speak(&self, key: u64, speech: Speech) {
-        let Some(held) = self.stock().held.get(&key).copied() else {
+        self.command(key, |_, _| Command::Speak { key, speech });
+    }
+
+    pub(super) fn start(&self, key: u64) {
+        self.command(key, |_, _| Command::Start { key });
+    }
+
+    pub(super) fn attach(&self, key: u64, bot: Bot) {
+        self.command(key, |held, stock| {
+            let url: Box<str> = bot.url().into();
+            let hold = stock.holds.get(&url).copied().unwrap_or_default();
+            held.bot = Some(url);
+            if held.rtcp.is_none() {
+                held.rtcp = self.bind_rtcp(stock, held.address);
+            }
+            Command::Attach {
+                key,
+                bot: Box::new(bot),
+                rtcp: held.rtcp.clone(),
+                hold,
+                entropy: Box::new(stock.entropy.split()),
+            }
+        });
+    }
+
+    /// Sends a command to the thread of a call; none where the call has no port.
+    fn command(&self, key: u64, make: impl FnOnce(&mut Held, &mut Stock) -> Command) {
+        let mut stock = self.stock();
+        let Some(mut held) = stock.held.remove(&key) else {
             return;
         };
-        self.with_session(key, |session| session.say(speech));
-        self.speaking().push(held.port());
-        let (_, waker) = &self.workers[usize::from(held.port()) % self.workers.len()];
-        // A worker that can't be woken still runs once a second.
-        let _ = waker.wake();
-    }
-
-    /// Calls `keep` for each port of a worker whose call is spoken to, and drops the ports for which it returns false. Returns whether any
-    /// is left.
-    pub(super) fn speaking_of(&self, worker: usize, mut keep: impl FnMut(u16) -> bool) -> bool {
-        let count = self.workers.len();
-        let of_worker = |port: &u16| usize::from(*port) % count == worker;
-        let mine: Vec<u16> = self.speaking().iter().copied().filter(of_worker).collect();
-        let ended: Vec<u16> = mine.iter().copied().filter(|port| !keep(*port)).collect();
-        if !ended.is_empty() {
-            self.speaking().retain(|port| !ended.contains(port));
-        }
-        mine.len() > ended.len()
-    }
-
-    fn speaking(&self) -> MutexGuard<'_, Vec<u16>> {
-        self.speaking.lock().unwrap_or_else(PoisonError::into_inner)
+        let command = make(&mut held, &mut stock);
+        self.thread(held.address.port()).send(command);
+        stock.held.insert(key, held);
     }
 
     pub(super) fn open_calls(&self) -> usize {
@@ -212,30 +242,6 @@ impl Ports {
         })
     }
 
-    /// Returns the ports that a worker serves.
-    pub(super) fn of_worker(&self, worker: usize) -> impl Iterator<Item = u16> {
-        let (first, count) = (self.first, self.workers.len());
-        (0..self.ports.len())
-            .map(move |at| first + at as u16)
-            .filter(move |&port| usize::from(port) % count == worker)
-    }
-
-    pub(super) fn port(&self, port: u16) -> MutexGuard<'_, Port> {
-        self.ports[usize::from(port - self.first)]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Has the kernel report the socket as readable again, for a worker that left some of its packets for later.
-    pub(super) fn rearm(&self, port: u16) -> io::Result<()> {
-        match &mut self.port(port).socket {
-            Some(socket) => self
-                .registry(port)
-                .reregister(socket, token(port), Interest::READABLE),
-            None => Ok(()),
-        }
-    }
-
     /// Closes a part of the free sockets beyond [`KEPT`], so that few remain after a burst of calls.
     pub(super) fn shrink(&self) {
         let mut stock = self.stock();
@@ -253,9 +259,8 @@ impl Ports {
 
     pub(super) fn stop(&self) {
         self.is_stopped.store(true, Ordering::Relaxed);
-        // A worker that can't be woken still runs once a second.
-        for (_, waker) in &self.workers {
-            let _ = waker.wake();
+        for thread in &self.threads {
+            thread.wake();
         }
     }
 
@@ -264,7 +269,7 @@ impl Ports {
     }
 
     /// Binds a port at `ip`. If none is left, a free one at another address is closed first.
-    fn bind(&self, stock: &mut Stock, ip: IpAddr) -> Option<SocketAddr> {
+    fn bind(&self, stock: &mut Stock, ip: IpAddr) -> Option<(SocketAddr, Rtp)> {
         let bound = self.try_bind(stock, ip);
         if bound.is_some() || !self.give_back_one(stock) {
             return bound;
@@ -272,33 +277,36 @@ impl Ports {
         self.try_bind(stock, ip)
     }
 
-    fn try_bind(&self, stock: &mut Stock, ip: IpAddr) -> Option<SocketAddr> {
-        let bound = bind_first(&mut stock.unbound, ip, ATTEMPTS).and_then(|bound| {
-            let Some((port, socket)) = bound else {
-                return Ok(None);
-            };
-            let mut socket = UdpSocket::from_std(socket);
-            self.registry(port)
-                .register(&mut socket, token(port), Interest::READABLE)
-                .inspect_err(|_| stock.return_unbound(port))?;
-            self.port(port).socket = Some(socket);
-            self.mark(port, true);
-            Ok(Some(SocketAddr::new(ip, port)))
-        });
+    fn try_bind(&self, stock: &mut Stock, ip: IpAddr) -> Option<(SocketAddr, Rtp)> {
+        match bind_first(&mut stock.unbound, ip, ATTEMPTS) {
+            Ok(Some((port, socket))) => {
+                self.mark(port, true);
+                Some((SocketAddr::new(ip, port), Arc::new(socket)))
+            }
+            Ok(None) => None,
+            Err(error) => {
+                tracing::warn!(%error, media.ip = %ip, "an RTP socket can't be bound");
+                None
+            }
+        }
+    }
 
-        bound.unwrap_or_else(|error| {
-            tracing::warn!(%error, media.ip = %ip, "an RTP socket can't be bound");
-            None
-        })
+    /// Binds the port of RTCP for an even port of RTP (RFC 3550 §11), unless a call has it: then reports are sent, and none are heard.
+    fn bind_rtcp(&self, stock: &mut Stock, rtp: SocketAddr) -> Option<Rtp> {
+        let port = rtp.port().is_multiple_of(2).then(|| rtp.port() + 1)?;
+        let at = stock.unbound.iter().position(|unbound| *unbound == port)?;
+        let mut only = VecDeque::from([port]);
+        let (_, socket) = bind_first(&mut only, rtp.ip(), 1).ok()??;
+        stock.unbound.remove(at);
+        self.mark(port, true);
+        Some(Arc::new(socket))
     }
 
     fn give_back_one(&self, stock: &mut Stock) -> bool {
-        let Some(address) = stock.free.pop_front() else {
+        let Some((address, _)) = stock.free.pop_front() else {
             return false;
         };
         let port = address.port();
-        // Closing also removes the socket from its worker's poll.
-        self.port(port).socket = None;
         self.mark(port, false);
         stock.return_unbound(port);
         true
@@ -308,8 +316,8 @@ impl Ports {
         self.is_bound[usize::from(port - self.first)].store(is_bound, Ordering::Relaxed);
     }
 
-    fn registry(&self, port: u16) -> &Registry {
-        &self.workers[usize::from(port) % self.workers.len()].0
+    fn thread(&self, port: u16) -> &Mailbox {
+        &self.threads[usize::from(port) % self.threads.len()]
     }
 
     fn stock(&self) -> MutexGuard<'_, Stock> {
@@ -318,9 +326,18 @@ impl Ports {
 }
 
 impl Stock {
-    fn take_free(&mut self, ip: IpAddr) -> Option<SocketAddr> {
-        let at = self.free.iter().position(|free| free.ip() == ip)?;
-        self.free.remove(at)
+    fn take_free(&mut self, ip: IpAddr) -> Option<(SocketAddr, Rtp)> {
+        let at = self.free.iter().position(|(free, _)| free.ip() == ip)?;
+        let (address, socket) = self.free.remove(at)?;
+        discard_stale(&socket);
+        Some((address, socket))
+    }
+
+    /// Remembers the hold that a bot needed. With all places taken, nothing new is learnt.
+    fn learn(&mut self, url: Box<str>, hold: Duration) {
+        if self.holds.len() < MAX_HOLDS || self.holds.contains_key(&url) {
+            self.holds.insert(url, hold);
+        }
     }
 
     fn return_unbound(&mut self, port: u16) {
@@ -341,7 +358,7 @@ fn bind_first(
     ports: &mut VecDeque<u16>,
     ip: IpAddr,
     attempts: usize,
-) -> io::Result<Option<(u16, std::net::UdpSocket)>> {
+) -> io::Result<Option<(u16, UdpSocket)>> {
     let socket = Socket::new(Domain::for_address((ip, 0).into()), Type::DGRAM, None)?;
     socket.set_nonblocking(true)?;
 
@@ -365,6 +382,12 @@ fn bind_first(
     Ok(None)
 }
 
-const fn token(port: u16) -> Token {
-    Token(port as usize)
+/// Discards packets that came while the socket had no call.
+fn discard_stale(socket: &UdpSocket) {
+    for _ in 0..STALE {
+        let received = socket.recv_from(&mut [0; 1]);
+        if received.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+            return;
+        }
+    }
 }

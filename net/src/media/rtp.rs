@@ -51,6 +51,16 @@ impl Packet {
         &octets[self.start..self.end]
     }
 
+    /// Returns the payload, to be changed in place.
+    pub(super) fn payload_mut<'p>(&self, octets: &'p mut [u8]) -> &'p mut [u8] {
+        &mut octets[self.start..self.end]
+    }
+
+    /// Returns the length of the payload in octets.
+    pub(super) const fn payload_len(&self) -> usize {
+        self.end - self.start
+    }
+
     /// Writes `header` in front of the payload, dropping contributing sources, extension and padding, and returns the new packet.
     pub(super) fn rewrite<'p>(&self, octets: &'p mut [u8], header: &Header) -> &'p [u8] {
         let packet = &mut octets[self.start - HEADER..self.end];

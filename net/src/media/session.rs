@@ -1,4 +1,4 @@
-//! The echo of one call: the peer that it hears, and the stream that it sends. Pure: packets and time come in, packets go out.
+//! RTP session of one call: the peer that it hears, and the stream that it sends, an echo or audio of ours. Pure: packets and time come in, packets go out.
 //!
 //! Packets go to the address that the peer is heard from (symmetric RTP, RFC 4961), which may differ from the signalled one behind a NAT.
 //! That address is learnt from packets in sequence; packets of other addresses are dropped. The sent stream is our own: one SSRC, with
@@ -10,49 +10,51 @@ use std::time::Duration;
 
 use trunkline_sip::moment::Moment;
 
-use super::NegotiatedMedia;
+use super::g711;
+use super::keys::{HeardKeys, HeardTones, KeyFrame};
 use super::learning::Learning;
-use super::rtp::{self, Header, Packet};
-use super::speech::{Speech, SpeechPacket};
+use super::negotiated::{NegotiatedMedia, PCMA};
+use super::rtp::{self, Packet};
+use super::speech::{Opening, Speech, SpeechPacket};
+use super::stream::Stream;
 
 /// Most packets sent in any second: a stream of 20 ms packets, a tenth more, and DTMF beside it.
 const PER_SECOND: usize = 60;
 
-/// Least time between two key presses of a person.
-const KEY: Duration = Duration::from_millis(40);
-
-/// Timestamp units per millisecond: PCMU, PCMA and the telephone-events beside them run at 8 kHz (RFC 3551 §6).
-const UNITS_PER_MILLISECOND: u64 = 8;
-
-/// The echo of one call.
+/// RTP session of one call.
 #[derive(Debug)]
 pub(super) struct Session {
-    key: u64,
     agreed: Option<NegotiatedMedia>,
     learning: Learning,
     /// Time at which the peer was last heard, or from which it should be heard.
     heard_at: Moment,
     is_silence_reported: bool,
     stream: Stream,
-    keys: Keys,
+    keys: HeardKeys,
+    tones: HeardTones,
+    /// Event that was reported last.
+    pressed: Option<u8>,
     pace: Pace,
     /// Audio that the peer hears instead of its echo.
     speech: Option<Speech>,
+    opening: Opening,
 }
 
 impl Session {
     /// Creates a session that has negotiated nothing. `seed` makes SSRC and first numbers unpredictable (RFC 3550 §5.1).
-    pub(super) fn new(key: u64, seed: u64) -> Self {
+    pub(super) fn new(seed: u64) -> Self {
         Self {
-            key,
             agreed: None,
             learning: Learning::default(),
             heard_at: Moment::default(),
             is_silence_reported: false,
             stream: Stream::new(seed),
-            keys: Keys::default(),
+            keys: HeardKeys::default(),
+            tones: HeardTones::default(),
+            pressed: None,
             pace: Pace::default(),
             speech: None,
+            opening: Opening::default(),
         }
     }
 
@@ -85,8 +87,9 @@ impl Session {
         self.speech.as_mut().is_some_and(Speech::take_end)
     }
 
-    pub(super) const fn key(&self) -> u64 {
-        self.key
+    /// Returns whether an offer and its answer have been passed.
+    pub(super) const fn is_negotiated(&self) -> bool {
+        self.agreed.is_some()
     }
 
     /// Sets the result of an offer and its answer, and learns the peer's address again. A peer that stays at its address is heard
@@ -103,15 +106,14 @@ impl Session {
         self.agreed = Some(agreed);
     }
 
-    /// Takes a packet and returns the echo and its destination; `None` if nothing is echoed. `is_ours` returns whether an address is an RTP
-    /// port of this node.
-    pub(super) fn receive<'p>(
+    /// Takes a packet; `None` if it isn't one of the peer's. `is_ours` returns whether an address is an RTP port of this node.
+    pub(super) fn accept(
         &mut self,
-        octets: &'p mut [u8],
+        octets: &[u8],
         source: SocketAddr,
         is_ours: impl Fn(SocketAddr) -> bool,
         now: Moment,
-    ) -> Option<(SocketAddr, &'p [u8])> {
+    ) -> Option<Packet> {
         let agreed = self.agreed.filter(|agreed| !agreed.is_held())?;
         let packet =
             Packet::read(octets).filter(|packet| agreed.accepts(packet.header.payload_type))?;
@@ -126,21 +128,103 @@ impl Session {
         self.heard_at = now;
         self.is_silence_reported = false;
 
-        if Some(packet.header.payload_type) == agreed.telephone_event {
-            self.keys.hear(&packet.header, packet.payload(octets), now);
-        }
+        let (header, payload) = (&packet.header, packet.payload(octets));
+        let pressed = if Some(header.payload_type) == agreed.telephone_event {
+            self.keys.hear(header, payload, now)
+        } else if agreed.telephone_event.is_some() {
+            None
+        } else if agreed.payload == PCMA {
+            self.tones
+                .hear(payload.iter().map(|octet| g711::mu_of_a(*octet)))
+        } else {
+            self.tones.hear(payload.iter().copied())
+        };
+        self.pressed = pressed.or(self.pressed);
 
+        Some(packet)
+    }
+
+    /// Returns the echo of a packet that was accepted; `None` if nothing is echoed.
+    pub(super) fn echo<'p>(
+        &mut self,
+        packet: &Packet,
+        octets: &'p mut [u8],
+        now: Moment,
+    ) -> Option<&'p [u8]> {
         if self.speech.is_some() || !self.pace.admits(now) {
             return None;
         }
 
         let header = self.stream.next(&packet.header, now);
-        Some((source, packet.rewrite(octets, &header)))
+        Some(packet.rewrite(octets, &header))
     }
 
-    /// Returns the digit that the last packet reported for the first time.
+    /// Returns what was negotiated, unless the peer is on hold.
+    pub(super) fn agreed(&self) -> Option<NegotiatedMedia> {
+        self.agreed.filter(|agreed| !agreed.is_held())
+    }
+
+    /// Writes a frame of µ-law audio for the peer, and returns its destination: the learnt address, or, for a few packets of silence, the
+    /// negotiated one, so that a NAT or firewall in between opens.
+    pub(super) fn frame<'p>(
+        &mut self,
+        octets: &'p mut [u8],
+        audio: &[u8; 160],
+        is_first: bool,
+        now: Moment,
+    ) -> Option<(SocketAddr, &'p [u8])> {
+        let agreed = self.agreed()?;
+        let heard = self.learning.source();
+        let (to, audio) = match heard {
+            Some(heard) => (heard, audio),
+            None => (self.opening.next(&agreed, now)?, &[g711::SILENCE; 160]),
+        };
+
+        let header = self.stream.own(agreed.payload, is_first);
+        let packet = match agreed.payload {
+            PCMA => rtp::write(octets, &header, &audio.map(g711::a_of_mu)),
+            _ => rtp::write(octets, &header, audio),
+        };
+        Some((to, packet?))
+    }
+
+    /// Writes a frame of a key for the peer, where telephone-events were negotiated and the peer was heard; `None`: it is to be played.
+    pub(super) fn key<'p>(
+        &mut self,
+        octets: &'p mut [u8],
+        frame: KeyFrame,
+    ) -> Option<(SocketAddr, &'p [u8])> {
+        let payload_type = self.agreed()?.telephone_event?;
+        let to = self.learning.source()?;
+        let payload = frame.event()?;
+        let header = self.stream.event(payload_type, frame.is_first());
+        Some((to, rtp::write(octets, &header, &payload)?))
+    }
+
+    /// Returns whether keys are sent to the peer as tones.
+    pub(super) fn wants_tones(&self) -> bool {
+        self.agreed()
+            .is_some_and(|agreed| agreed.telephone_event.is_none())
+    }
+
+    /// Returns the learnt address of the peer.
+    pub(super) const fn peer(&self) -> Option<SocketAddr> {
+        self.learning.source()
+    }
+
+    /// Returns the source of the stream that is sent, and its timestamp now.
+    pub(super) const fn stream(&self) -> (u32, u32) {
+        (self.stream.ssrc(), self.stream.timestamp())
+    }
+
+    /// Lets a slot of 20 ms pass for which nothing is sent.
+    pub(super) const fn pass(&mut self) {
+        self.stream.pass();
+    }
+
+    /// Returns the event that the last packets reported for the first time (RFC 4733 §3.2).
     pub(super) const fn take_digit(&mut self) -> Option<u8> {
-        self.keys.pressed.take()
+        self.pressed.take()
     }
 
     /// Returns whether the peer should be heard and has been silent for `patience`; true once until it is heard again.
@@ -177,132 +261,9 @@ impl Pace {
     }
 }
 
-/// Keys that the peer presses. Many packets report each key press, some of which may be lost or late. The first of them counts; its
-/// timestamp identifies the event (RFC 4733 §2.5.1).
-#[derive(Debug, Default)]
-struct Keys {
-    /// SSRC and timestamp of the last event, and the time of its first packet.
-    last: Option<(u32, u32, Moment)>,
-    pressed: Option<u8>,
-}
-
-impl Keys {
-    fn hear(&mut self, header: &Header, payload: &[u8], now: Moment) {
-        let &[event, _, _, _] = payload else { return };
-        let (ssrc, timestamp) = (header.ssrc, header.timestamp);
-        let is_new = self.last.is_none_or(|(of, last, at)| {
-            let later = matches!(timestamp.wrapping_sub(last), 1..0x8000_0000);
-            (of != ssrc || later) && now.since(at) >= KEY
-        });
-        if is_new {
-            self.last = Some((ssrc, timestamp, now));
-            self.pressed = (event <= 9).then_some(event);
-        }
-    }
-}
-
-/// The stream that is sent: the peer's sequence numbers and timestamps, shifted to continue ours.
-#[derive(Debug)]
-struct Stream {
-    ssrc: u32,
-    /// Sequence number of the last packet sent.
-    sequence: u16,
-    timestamp: u32,
-    sent_at: Moment,
-    incoming: Option<Incoming>,
-}
-
-/// The peer's stream, and the offsets from it to ours.
-#[derive(Copy, Clone, Debug)]
-struct Incoming {
-    ssrc: u32,
-    sequence_offset: u16,
-    timestamp_offset: u32,
-}
-
-impl Stream {
-    fn new(seed: u64) -> Self {
-        let [a, b, c, d, e, f, g, h] = seed.to_be_bytes();
-        Self {
-            ssrc: u32::from_be_bytes([a, b, c, d]),
-            sequence: u16::from_be_bytes([e, f]) >> 1,
-            timestamp: u32::from_be_bytes([e, f, g, h]),
-            sent_at: Moment::default(),
-            incoming: None,
-        }
-    }
-
-    /// Returns the header of an echoed packet. Losses and reordering stay as they are, since the peer's order is kept. Only a new stream of
-    /// the peer is appended to the end of ours, with the marker set.
-    fn next(&mut self, header: &Header, now: Moment) -> Header {
-        let known = self
-            .incoming
-            .filter(|incoming| incoming.ssrc == header.ssrc);
-        let incoming = known.unwrap_or_else(|| self.join(header, now));
-        let sequence = header.sequence.wrapping_add(incoming.sequence_offset);
-        let timestamp = header.timestamp.wrapping_add(incoming.timestamp_offset);
-
-        if is_after(sequence, self.sequence) {
-            self.sequence = sequence;
-            self.timestamp = timestamp;
-            self.sent_at = now;
-        }
-
-        Header {
-            marker: header.marker || known.is_none(),
-            payload_type: header.payload_type,
-            sequence,
-            timestamp,
-            ssrc: self.ssrc,
-        }
-    }
-
-    /// Returns the header of a packet of our own, 20 ms after the one before.
-    const fn own(&mut self, payload_type: u8, marker: bool) -> Header {
-        self.sequence = self.sequence.wrapping_add(1);
-        self.timestamp = self
-            .timestamp
-            .wrapping_add(20 * UNITS_PER_MILLISECOND as u32);
-        Header {
-            marker,
-            payload_type,
-            sequence: self.sequence,
-            timestamp: self.timestamp,
-            ssrc: self.ssrc,
-        }
-    }
-
-    fn join(&mut self, header: &Header, now: Moment) -> Incoming {
-        let pause = match self.incoming {
-            Some(_) => {
-                u64::try_from(now.since(self.sent_at).as_millis()).unwrap_or(0)
-                    * UNITS_PER_MILLISECOND
-            }
-            None => 0,
-        };
-
-        // Timestamps wrap around at 32 bits, so only the low half of a long pause counts.
-        let timestamp = self
-            .timestamp
-            .wrapping_add((pause & u64::from(u32::MAX)) as u32);
-        let incoming = Incoming {
-            ssrc: header.ssrc,
-            sequence_offset: self.sequence.wrapping_add(1).wrapping_sub(header.sequence),
-            timestamp_offset: timestamp.wrapping_sub(header.timestamp),
-        };
-
-        self.incoming = Some(incoming);
-        incoming
-    }
-}
-
-/// Returns whether a sequence number lies ahead of the last: in the next half of the circle (RFC 3550 §A.1).
-const fn is_after(sequence: u16, last: u16) -> bool {
-    matches!(sequence.wrapping_sub(last), 1..0x8000)
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::keys::SentKeys;
     use super::*;
 
     const SIGNALLED: &str = "192.0.2.1:4000";
@@ -338,7 +299,7 @@ mod tests {
     }
 
     fn negotiated(remote: &str) -> Session {
-        let mut session = Session::new(1, 0x1111_1111_0000_0000);
+        let mut session = Session::new(0x1111_1111_0000_0000);
         session.negotiate(agreed(remote), at(0));
         session
     }
@@ -364,7 +325,11 @@ mod tests {
         source: &str,
         now: Moment,
     ) -> Option<(SocketAddr, &'p [u8])> {
-        session.receive(octets, address(source), |_| false, now)
+        let source = address(source);
+        let packet = session.accept(octets, source, |_| false, now)?;
+        session
+            .echo(&packet, octets, now)
+            .map(|echo| (source, echo))
     }
 
     fn key(session: &mut Session, event: u8, timestamp: u32, ssrc: u32, now: Moment) -> Option<u8> {
@@ -376,27 +341,70 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_told_of_once() {
+    fn keys_are_events_or_tones_as_negotiated() {
         let mut session = learnt(SIGNALLED);
-        for (case, event, timestamp, ssrc, time, told) in [
-            ("its first packet", 5, 800, 7, 0, Some(5)),
-            ("again", 5, 800, 7, 20, None),
-            ("its end", 5, 800, 7, 40, None),
-            ("the next key", 5, 2_400, 7, 200, Some(5)),
-            ("a late packet of the first", 5, 800, 7, 220, None),
-            ("no digit", 11, 4_000, 7, 400, None),
-            ("faster than anybody can", 6, 4_100, 7, 410, None),
-            ("of another stream", 0, 100, 8, 600, Some(0)),
-        ] {
-            assert_eq!(
-                key(&mut session, event, timestamp, ssrc, at(time)),
-                told,
-                "{case}"
+        assert_eq!(key(&mut session, 5, 800, 7, at(0)), Some(5));
+        assert_eq!(key(&mut session, 5, 800, 7, at(20)), None, "once");
+
+        let mut tones = SentKeys::default();
+        assert!(tones.press(b"7"));
+        let mut pressed = Vec::new();
+        for telephone_event in [Some(101), None] {
+            session.negotiate(
+                NegotiatedMedia {
+                    telephone_event,
+                    ..agreed(SIGNALLED)
+                },
+                at(100),
             );
+            let mut tones = SentKeys::default();
+            assert!(tones.press(b"7"));
+            for sequence in 200.. {
+                let Some(frame) = tones.next() else { break };
+                let mut octets = rtp(8, sequence, 0, 77);
+                octets.truncate(12);
+                let mut audio = [0; 160];
+                frame.tone(&mut audio);
+                octets.extend(audio.map(g711::a_of_mu));
+                receive(&mut session, &mut octets, SIGNALLED, at(200));
+                pressed.extend(session.take_digit());
+            }
         }
-        let mut other = rtp(8, 2, 9_000, 8);
-        receive(&mut session, &mut other, SIGNALLED, at(900));
-        assert_eq!(session.take_digit(), None, "audio is no key");
+        assert_eq!(pressed, [7], "tones count where no events were negotiated");
+    }
+
+    #[test]
+    fn a_key_for_the_peer_has_one_timestamp() {
+        let mut session = learnt(SIGNALLED);
+        let mut keys = SentKeys::default();
+        assert!(keys.press(b"#"));
+        let mut sent = Vec::new();
+        while let Some(frame) = keys.next() {
+            let mut octets = [0; 200];
+            match session.key(&mut octets, frame) {
+                Some((_, packet)) => {
+                    let read = Packet::read(packet).unwrap();
+                    sent.push((
+                        read.header.timestamp,
+                        read.header.marker,
+                        read.header.payload_type,
+                    ));
+                }
+                None => session.pass(),
+            }
+        }
+        let first = sent[0].0;
+        assert_eq!(sent[0], (first, true, 101));
+        assert_eq!(sent[1..], [(first, false, 101); 7]);
+        let mut octets = [0; 200];
+        let (_, packet) = session
+            .frame(&mut octets, &[0xff; 160], true, at(400))
+            .unwrap();
+        assert_eq!(
+            Packet::read(packet).unwrap().header.timestamp,
+            first + 11 * 160,
+            "the clock of the stream went on"
+        );
     }
 
     /// Where the echo of a good packet from `source` goes.
@@ -458,7 +466,7 @@ mod tests {
 
     #[test]
     fn nothing_is_echoed_before_negotiation_or_on_hold() {
-        let mut session = Session::new(1, 0);
+        let mut session = Session::new(0);
         assert_eq!(echoed_to(&mut session, SIGNALLED, at(0)), None);
         for held in ["0.0.0.0:4000", "192.0.2.1:0", "[::]:4000"] {
             session.negotiate(agreed(held), at(0));
@@ -536,7 +544,7 @@ mod tests {
     #[test]
     fn silence_is_reported_once_until_the_peer_is_heard() {
         const PATIENCE: Duration = Duration::from_secs(30);
-        let mut session = Session::new(1, 0);
+        let mut session = Session::new(0);
         assert!(
             !session.report_silence(PATIENCE, at(3_600_000)),
             "nobody is expected before negotiation"

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use trunkline_sip::moment::Moment;
 
+use super::g711::{SILENCE as SILENT, a_of_mu as a_law};
 use super::negotiated::{NegotiatedMedia, PCMA};
-use super::spoken::a_law;
 
 /// Octets of a packet, one for each sample.
 const PACKET: usize = 160;
@@ -19,7 +19,7 @@ const OPENING_TIME: Duration = Duration::from_millis(200);
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Delay after which audio continues from the present instead of catching up.
 const LATE: Duration = Duration::from_millis(200);
-const SILENCE: [u8; PACKET] = [0xff; PACKET];
+const SILENCE: [u8; PACKET] = [SILENT; PACKET];
 
 /// Audio to be sent to the listener, and the progress of sending it.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub(super) struct Speech {
     since: Option<Moment>,
     /// Time at which the next packet is due.
     due: Option<Moment>,
-    opened: u32,
+    opening: Opening,
     is_over: bool,
 }
 
@@ -54,7 +54,7 @@ impl Speech {
             is_known,
             since: None,
             due: None,
-            opened: 0,
+            opening: Opening::default(),
             is_over: false,
         }
     }
@@ -102,13 +102,28 @@ impl Speech {
         now: Moment,
     ) -> Option<SpeechPacket> {
         self.is_over |= waited >= PATIENCE;
+        let to = self.opening.next(agreed, now)?;
+        Some(said(to, &SILENCE, agreed, self.opening.sent == 1))
+    }
+}
+
+/// Packets of silence for a peer that isn't heard.
+#[derive(Debug, Default)]
+pub(super) struct Opening {
+    sent: u32,
+    due: Option<Moment>,
+}
+
+impl Opening {
+    /// Returns the destination of the next one, if it is due.
+    pub(super) fn next(&mut self, agreed: &NegotiatedMedia, now: Moment) -> Option<SocketAddr> {
         let is_due = self.due.is_none_or(|due| due <= now);
-        if self.opened == OPENING || !is_due {
+        if self.sent == OPENING || !is_due {
             return None;
         }
-        self.opened += 1;
+        self.sent += 1;
         self.due = Some(now + OPENING_TIME);
-        Some(said(agreed.remote, &SILENCE, agreed, self.opened == 1))
+        Some(agreed.remote)
     }
 }
 

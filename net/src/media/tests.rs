@@ -17,7 +17,7 @@ fn loopback(test: u8) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(127, high | 0x80, low, test))
 }
 
-fn media(test: u8, ports: RangeInclusive<u16>) -> EchoMedia {
+fn media(test: u8, ports: RangeInclusive<u16>) -> Media {
     let settings = MediaSettings {
         ports,
         ips: vec![loopback(test)],
@@ -26,7 +26,7 @@ fn media(test: u8, ports: RangeInclusive<u16>) -> EchoMedia {
         silence: Duration::from_secs(30),
         workers: 2,
     };
-    EchoMedia::new(&settings, Entropy::from_seed([7; 32]), now, |_, _| {}).unwrap()
+    Media::new(&settings, Entropy::from_seed([7; 32]), now, |_, _| {}).unwrap()
 }
 
 fn peer(test: u8) -> UdpSocket {
@@ -155,7 +155,7 @@ fn a_range_without_a_free_port_or_a_foreign_address_is_an_error() {
             workers: 1,
         };
         let refused =
-            EchoMedia::new(&settings, Entropy::from_seed([7; 32]), now, |_, _| {}).unwrap_err();
+            Media::new(&settings, Entropy::from_seed([7; 32]), now, |_, _| {}).unwrap_err();
         assert_eq!(refused.kind(), expected, "{name}");
     }
 }
@@ -192,7 +192,7 @@ fn a_call_that_falls_silent_is_reported_by_its_key() {
     let clock =
         || Moment::from_secs(3_600 * HOURS.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
     let report = move |key, news| reports.send((key, news)).unwrap_or_default();
-    let media = EchoMedia::new(&settings, Entropy::from_seed([7; 32]), clock, report).unwrap();
+    let media = Media::new(&settings, Entropy::from_seed([7; 32]), clock, report).unwrap();
     let ours = media.open(77, loopback(6)).unwrap();
     let remote = "192.0.2.1:4000".parse().unwrap();
     media.update(77, agreed(remote, None), Moment::default());
@@ -214,7 +214,7 @@ fn a_key_is_told_with_its_call() {
         workers: 1,
     };
     let report = move |key, news| reports.send((key, news)).unwrap_or_default();
-    let media = EchoMedia::new(&settings, Entropy::from_seed([7; 32]), now, report).unwrap();
+    let media = Media::new(&settings, Entropy::from_seed([7; 32]), now, report).unwrap();
     let (ours, peer) = (media.open(5, loopback(8)).unwrap(), peer(8));
     media.update(5, agreed(peer.local_addr().unwrap(), Some(101)), now());
     let mut key = [0x80, 101, 0, 1, 0, 0, 3, 32, 1, 2, 3, 4, 7, 10, 1, 64];
@@ -243,7 +243,7 @@ fn the_last_handle_dropped_ends_the_threads() {
         workers: 2,
     };
     let report = move |key, _| held.send(key).expect("nobody is silent");
-    let media = EchoMedia::new(&settings, Entropy::from_seed([7; 32]), now, report).unwrap();
+    let media = Media::new(&settings, Entropy::from_seed([7; 32]), now, report).unwrap();
     drop(media.clone());
     assert!(media.open(1, loopback(7)).is_some());
     assert_eq!(
@@ -270,7 +270,7 @@ fn a_listener_of_this_node_is_never_a_peer() {
         silence: Duration::from_secs(30),
         workers: 1,
     };
-    let media = EchoMedia::new(&settings, Entropy::from_seed([7; 32]), now, |_, _| {}).unwrap();
+    let media = Media::new(&settings, Entropy::from_seed([7; 32]), now, |_, _| {}).unwrap();
     let ours = media.open(1, loopback(12)).unwrap();
     media.update(1, agreed(honest.local_addr().unwrap(), None), now());
     for sequence in 0..10 {
@@ -286,3 +286,5 @@ fn a_listener_of_this_node_is_never_a_peer() {
     listener.set_nonblocking(true).unwrap();
     assert!(listener.recv_from(&mut [0; 99]).is_err());
 }
+
+mod bots;

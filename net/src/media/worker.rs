@@ -1,16 +1,33 @@
-//! A thread that serves a share of the RTP sockets: receives packets, sends the echo and, once a second, reports silent calls and closes
-//! surplus sockets.
+//! A media thread: owns everything of its calls, and alone touches it. Waits for packets, bots and commands; makes the calls' ticks of 20 ms;
+//! once a second reports silent calls and closes surplus sockets.
+//!
+//! Each call has a socket of its own, so that a batch of datagrams is rarely more than one: recvmmsg and sendmmsg would spare nothing, and
+//! a packet costs one recvfrom and one that says that the socket is empty.
 
-use std::io;
+use std::collections::HashMap;
+use std::io::{self, ErrorKind};
+use std::net::UdpSocket;
+use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
+use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use mio::event::Event;
-use mio::{Events, Poll};
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Token};
+use slab::Slab;
 use trunkline_sip::moment::Moment;
 
-use super::MediaEvent;
+use crate::bot::link::Turn;
+
+use super::bot_leg::{BotLeg, Scratch};
+use super::call::{Call, Fate};
+use super::command::Command;
+use super::event::MediaEvent;
+use super::meters::{Meters, Packets};
 use super::ports::Ports;
+use super::rtcp::{self, MAX_REPORT};
+use super::session::Session;
+use super::wheel::Wheel;
 
 /// Most packets read from one socket before the others have their turn.
 const TURN: usize = 16;
@@ -18,180 +35,447 @@ const TURN: usize = 16;
 /// Interval at which a worker looks for silent calls and closes surplus sockets.
 const ROUND: Duration = Duration::from_secs(1);
 
-/// Interval at which a worker looks for due packets of speech, while it has any to send.
-const SPEAKING: Duration = Duration::from_millis(5);
-
-/// Most packets of speech that one call is sent at a time.
-const SPOKEN: usize = 10;
-
 /// Buffer size in octets. Longer packets are no telephone audio.
 const LONGEST: usize = 2_048;
 
+/// Phase of a call's tick in its slot of 20 ms: the time after which a slot is filled.
+const PHASE: Duration = super::inbound::PATIENCE;
+
+/// Token of the waker; those of a call's sockets are its place, and their kind.
+pub(super) const WAKER: Token = Token(usize::MAX);
+
+/// Kinds of sockets.
+const KINDS: usize = 3;
+
 /// One worker.
-pub(super) struct Worker {
+pub(super) struct Worker<C, E> {
     index: usize,
     poll: Poll,
+    commands: Receiver<Command>,
     ports: Arc<Ports>,
     silence: Duration,
+    clock: C,
+    on_event: E,
+    calls: Slab<Call>,
+    by_key: HashMap<u64, usize>,
+    wheel: Wheel,
+    scratch: Scratch,
+    buffer: Box<[u8; LONGEST]>,
+    news: Vec<(u64, MediaEvent)>,
+    /// Sockets that have more to read.
+    unread: Vec<Token>,
     packets: Packets,
-    /// Digits to be reported, with the key of their call.
-    pressed: Vec<(u64, u8)>,
+    meters: Meters,
 }
 
-/// Counts between two rounds.
-#[derive(Default)]
-struct Packets {
-    echoed: u64,
-    discarded: u64,
+/// Owner of a token.
+enum Socket {
+    Rtp(usize),
+    Rtcp(usize),
+    Bot(usize),
 }
 
-/// Result of a turn at a socket.
-#[derive(PartialEq, Eq)]
-enum Turn {
-    Emptied,
-    MoreToRead,
+impl Socket {
+    const fn of(token: Token) -> Self {
+        let call = token.0 / KINDS;
+        match token.0 % KINDS {
+            0 => Self::Rtp(call),
+            1 => Self::Rtcp(call),
+            _ => Self::Bot(call),
+        }
+    }
+
+    const fn token(self) -> Token {
+        Token(match self {
+            Self::Rtp(call) => call * KINDS,
+            Self::Rtcp(call) => call * KINDS + 1,
+            Self::Bot(call) => call * KINDS + 2,
+        })
+    }
 }
 
-impl Worker {
-    pub(super) fn new(index: usize, poll: Poll, ports: Arc<Ports>, silence: Duration) -> Self {
+impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static> Worker<C, E> {
+    pub(super) fn new(
+        index: usize,
+        poll: Poll,
+        commands: Receiver<Command>,
+        ports: Arc<Ports>,
+        silence: Duration,
+        (clock, on_event): (C, E),
+    ) -> Self {
         Self {
             index,
             poll,
+            commands,
             ports,
             silence,
+            clock,
+            on_event,
+            calls: Slab::new(),
+            by_key: HashMap::new(),
+            wheel: Wheel::default(),
+            scratch: Scratch::default(),
+            buffer: Box::new([0; LONGEST]),
+            news: Vec::new(),
+            unread: Vec::new(),
             packets: Packets::default(),
-            pressed: Vec::new(),
+            meters: Meters::new(),
         }
     }
 
     /// Starts the thread.
-    pub(super) fn start(
-        self,
-        clock: impl Fn() -> Moment + Send + 'static,
-        on_event: impl Fn(u64, MediaEvent) + Send + 'static,
-    ) -> io::Result<()> {
+    pub(super) fn start(self) -> io::Result<()> {
         let name = format!("media-{}", self.index);
         std::thread::Builder::new()
             .name(name)
-            .spawn(move || self.run(clock, on_event))
+            .spawn(move || self.run())
             .map(drop)
     }
 
-    fn run(mut self, clock: impl Fn() -> Moment, on_event: impl Fn(u64, MediaEvent)) {
+    fn run(mut self) {
         let mut events = Events::with_capacity(1_024);
-        let mut buffer = [0; LONGEST];
-        let mut round_at = clock() + ROUND;
-        let mut is_speaking = false;
+        let mut round_at = (self.clock)() + ROUND;
+        let mut unread = Vec::new();
 
         while !self.ports.is_stopped() {
-            let patience = if is_speaking { SPEAKING } else { ROUND };
+            let patience = if self.unread.is_empty() {
+                self.wheel
+                    .wait((self.clock)())
+                    .map_or(ROUND, |wait| wait.min(ROUND))
+            } else {
+                Duration::ZERO
+            };
             if let Err(error) = self.poll.poll(&mut events, Some(patience))
-                && error.kind() != io::ErrorKind::Interrupted
+                && error.kind() != ErrorKind::Interrupted
             {
                 tracing::error!(%error, "media cannot wait for packets");
                 std::thread::sleep(ROUND);
             }
 
-            let now = clock();
-            for event in &events {
-                self.handle_event(event, &mut buffer, now);
-                for (key, digit) in self.pressed.drain(..) {
-                    on_event(key, MediaEvent::Digit(digit));
+            std::mem::swap(&mut unread, &mut self.unread);
+            let ready = events
+                .iter()
+                .map(|event| (event.token(), event.is_writable()));
+            for (token, is_writable) in ready.chain(unread.drain(..).map(|token| (token, false))) {
+                self.run_commands();
+                // A bot that sends without end delays no tick by more than its turn.
+                self.run_ticks();
+                if token != WAKER {
+                    self.serve(token, is_writable);
                 }
             }
+            self.run_commands();
+            self.run_ticks();
 
-            is_speaking = self.speak(&mut buffer, &on_event, now);
-
+            let now = (self.clock)();
             if now >= round_at {
                 round_at = now + ROUND;
-                self.make_round(&on_event, now);
+                self.make_round(now);
+            }
+            self.report();
+        }
+    }
+
+    fn run_commands(&mut self) {
+        while let Ok(command) = self.commands.try_recv() {
+            self.run_command(command);
+        }
+    }
+
+    fn run_command(&mut self, command: Command) {
+        let now = (self.clock)();
+        match command {
+            Command::Open {
+                key,
+                socket,
+                statistics,
+                seed,
+            } => {
+                let place =
+                    self.calls
+                        .insert(Call::new(key, socket, Session::new(seed), statistics));
+                self.by_key.insert(key, place);
+                let socket = &self.calls[place].socket;
+                let token = Socket::Rtp(place).token();
+                if let Err(error) = self.poll.registry().register(
+                    &mut SourceFd(&socket.as_raw_fd()),
+                    token,
+                    Interest::READABLE,
+                ) {
+                    tracing::warn!(%error, "an RTP socket cannot be watched");
+                }
+            }
+            Command::Update { key, agreed, now } => {
+                if let Some(call) = self.call(key) {
+                    self.calls[call].session.negotiate(agreed, now);
+                }
+            }
+            Command::Speak { key, speech } => {
+                if let Some(call) = self.call(key) {
+                    self.calls[call].session.say(speech);
+                    self.wheel.add(call, now);
+                }
+            }
+            Command::Attach {
+                key,
+                bot,
+                rtcp,
+                hold,
+                entropy,
+            } => {
+                let Some(call) = self.call(key) else { return };
+                self.watch_rtcp(call, rtcp);
+                match BotLeg::new(*bot, hold, *entropy) {
+                    Ok(bot) => self.attach(call, bot, now),
+                    Err(error) => {
+                        tracing::warn!(%error, "a bot's socket refuses its options");
+                        self.news
+                            .push((key, MediaEvent::BotClosed(crate::bot::BotEnd::Lost)));
+                    }
+                }
+            }
+            Command::Start { key } => {
+                if let Some(call) = self.call(key) {
+                    self.calls[call].start(&mut self.scratch, now);
+                    self.wheel.add(call, now + PHASE);
+                    self.remove_ended(call);
+                }
+            }
+            Command::Close { key } => {
+                if let Some(call) = self.by_key.remove(&key) {
+                    self.wheel.remove(call);
+                    let mut call = self.calls.remove(call);
+                    self.forget(&mut call);
+                }
             }
         }
     }
 
-    fn handle_event(&mut self, event: &Event, buffer: &mut [u8; LONGEST], now: Moment) {
-        let Ok(port) = u16::try_from(event.token().0) else {
-            return;
-        };
-        if self.serve(port, buffer, now) == Turn::MoreToRead
-            && let Err(error) = self.ports.rearm(port)
-        {
-            tracing::warn!(%error, port, "an RTP socket cannot be watched");
+    /// Ends a call. Its socket is kept for the next calls; those of its bot and of RTCP are closed.
+    fn forget(&mut self, call: &mut Call) {
+        call.stop(&mut self.scratch);
+        if let Some(counts) = call.bot().map(|bot| bot.counts()) {
+            self.meters.bot_gone(&counts, None);
+        }
+        if call.had_bot() {
+            self.meters.call_over(&call.figures());
+        }
+        for socket in [Some(&call.socket), call.rtcp()].into_iter().flatten() {
+            // A socket that isn't watched makes no events.
+            let _ = self
+                .poll
+                .registry()
+                .deregister(&mut SourceFd(&socket.as_raw_fd()));
         }
     }
 
-    fn serve(&mut self, port: u16, buffer: &mut [u8; LONGEST], now: Moment) -> Turn {
-        let ports = Arc::clone(&self.ports);
-        let mut port = ports.port(port);
-        let (Some(socket), mut session) = port.parts() else {
-            return Turn::Emptied;
-        };
+    fn watch_rtcp(&mut self, place: usize, socket: Option<Arc<UdpSocket>>) {
+        if self.calls[place].rtcp().is_some() {
+            return;
+        }
+        if let Some(socket) = &socket {
+            let token = Socket::Rtcp(place).token();
+            let registered = self.poll.registry().register(
+                &mut SourceFd(&socket.as_raw_fd()),
+                token,
+                Interest::READABLE,
+            );
+            if let Err(error) = registered {
+                tracing::warn!(%error, "an RTCP socket cannot be watched");
+            }
+        }
+        self.calls[place].set_rtcp(socket);
+    }
 
+    fn call(&self, key: u64) -> Option<usize> {
+        self.by_key.get(&key).copied()
+    }
+
+    fn attach(&mut self, call: usize, mut bot: BotLeg, now: Moment) {
+        let token = Socket::Bot(call).token();
+        let registered = self.poll.registry().register(
+            bot.link().stream(),
+            token,
+            Interest::READABLE | Interest::WRITABLE,
+        );
+        if let Err(error) = registered {
+            tracing::warn!(%error, "a bot's socket cannot be watched");
+        }
+        // What came with the handshake makes no event.
+        self.unread.push(token);
+        if let Some(before) = self.calls[call].bot().map(|bot| bot.counts()) {
+            self.meters.bot_gone(&before, None);
+        }
+        self.calls[call].attach(bot, &mut self.scratch, now);
+        self.meters.bot_attached();
+        self.remove_ended(call);
+    }
+
+    fn serve(&mut self, token: Token, is_writable: bool) {
+        match Socket::of(token) {
+            Socket::Rtp(call) => self.serve_rtp(call),
+            Socket::Rtcp(call) => self.serve_rtcp(call),
+            Socket::Bot(call) => self.serve_bot(call, is_writable),
+        }
+    }
+
+    fn serve_rtp(&mut self, place: usize) {
+        let ports = Arc::clone(&self.ports);
         for _ in 0..TURN {
-            let (length, source) = match socket.recv_from(buffer) {
+            let Some(call) = self.calls.get_mut(place) else {
+                return;
+            };
+            let (length, source) = match call.socket.recv_from(&mut *self.buffer) {
                 Ok(received) => received,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Turn::Emptied,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return self.settle(place),
                 // An ICMP error of an earlier packet; the next packet may be readable all the same.
                 Err(_) => continue,
             };
-            let echo = session
-                .as_deref_mut()
-                .filter(|_| length < LONGEST && !ports.is_listener(source))
-                .and_then(|session| {
-                    let is_ours = |address| ports.is_ours(address);
-                    session.receive(&mut buffer[..length], source, is_ours, now)
-                });
-            match echo {
-                // A packet that can't be sent is lost, as RTP is.
-                Some((to, octets)) if socket.send_to(octets, to).is_ok() => {
-                    self.packets.echoed += 1
-                }
-                Some(_) | None => self.packets.discarded += 1,
+            if !call.session.is_negotiated() {
+                // What was negotiated before the packet was sent counts for it.
+                self.run_commands();
             }
 
-            let pressed = session
-                .as_deref_mut()
-                .and_then(|session| Some((session.key(), session.take_digit()?)));
-            self.pressed.extend(pressed);
+            let now = (self.clock)();
+            let Some(call) = self.calls.get_mut(place) else {
+                return;
+            };
+            if length >= LONGEST || ports.is_listener(source) {
+                self.packets.discarded += 1;
+                continue;
+            }
+            let octets = &mut self.buffer[..length];
+            if rtcp::is_rtcp(octets) {
+                call.receive_rtcp(octets, source, now);
+                continue;
+            }
+            match call.receive(
+                octets,
+                source,
+                |address| ports.is_ours(address),
+                &mut self.scratch,
+                now,
+            ) {
+                Fate::Echoed(to, packet) => {
+                    // A packet that can't be sent is lost, as RTP is.
+                    let _ = call.socket.send_to(packet, to);
+                    self.packets.echoed += 1;
+                }
+                Fate::Passed => self.packets.passed += 1,
+                Fate::Discarded => self.packets.discarded += 1,
+            }
+            if let Some(digit) = call.take_digit(&mut self.scratch) {
+                self.news.push((call.key, MediaEvent::Digit(digit)));
+            }
         }
 
-        Turn::MoreToRead
+        self.unread.push(Socket::Rtp(place).token());
+        self.settle(place);
     }
 
-    /// Sends the due packets of speech of all calls; returns whether any speech continues.
-    fn speak(
-        &self,
-        buffer: &mut [u8; LONGEST],
-        on_event: impl Fn(u64, MediaEvent),
-        now: Moment,
-    ) -> bool {
-        self.ports.speaking_of(self.index, |port| {
-            let mut port = self.ports.port(port);
-            let (Some(socket), Some(session)) = port.parts() else {
-                return false;
-            };
+    fn serve_rtcp(&mut self, place: usize) {
+        let Some(call) = self.calls.get_mut(place) else {
+            return;
+        };
+        for _ in 0..TURN {
+            let Some(socket) = call.rtcp() else { return };
+            match socket.recv_from(&mut *self.buffer) {
+                Ok((length, source)) => {
+                    let now = (self.clock)();
+                    call.receive_rtcp(&self.buffer[..length], source, now);
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                // An ICMP error of an earlier report.
+                Err(_) => {}
+            }
+        }
+        self.unread.push(Socket::Rtcp(place).token());
+    }
 
-            for _ in 0..SPOKEN {
-                let Some((to, octets)) = session.speak(buffer, now) else {
+    fn serve_bot(&mut self, place: usize, is_writable: bool) {
+        let now = (self.clock)();
+        let Some(call) = self.calls.get_mut(place) else {
+            return;
+        };
+        let Some(bot) = call.bot() else { return };
+
+        let flushed = if is_writable { bot.flush() } else { Ok(()) };
+        let turn = bot.read(&mut self.scratch, now);
+        call.check(flushed);
+        match turn {
+            Turn::Emptied => {}
+            Turn::MoreToRead => self.unread.push(Socket::Bot(place).token()),
+            Turn::Ended(end) => call.check(Err(end)),
+        }
+
+        self.settle(place);
+    }
+
+    /// Publishes what a turn has changed.
+    fn settle(&mut self, place: usize) {
+        if let Some(call) = self.calls.get_mut(place) {
+            call.publish();
+        }
+        self.remove_ended(place);
+        self.report();
+    }
+
+    /// Drops the bot of a call, if it has gone.
+    fn remove_ended(&mut self, place: usize) {
+        let Some(call) = self.calls.get_mut(place) else {
+            return;
+        };
+        if let Some((mut bot, end)) = call.take_ended() {
+            let _ = self.poll.registry().deregister(bot.link().stream());
+            self.meters.bot_gone(&bot.counts(), Some(end));
+            self.news.push((call.key, MediaEvent::BotClosed(end)));
+        }
+    }
+
+    fn run_ticks(&mut self) {
+        let mut now = (self.clock)();
+        let mut report = [0; MAX_REPORT];
+        while let Some(due) = self.wheel.next_due(now) {
+            self.meters.tick_late(now.since(due.at));
+            for at in 0..self.wheel.len(due.slot) {
+                let Some(place) = self.wheel.call(due.slot, at) else {
                     break;
                 };
-                // A packet that can't be sent is lost, as RTP is.
-                let _ = socket.send_to(octets, to);
+                let Some(call) = self.calls.get_mut(place) else {
+                    continue;
+                };
+                if let Some((to, packet)) =
+                    call.tick(&mut *self.buffer, &mut self.scratch, &mut self.news, due.at)
+                {
+                    // A packet that can't be sent is lost, as RTP is.
+                    let _ = call.socket.send_to(packet, to);
+                }
+                if let Some((socket, length, to)) = call.report(&mut report, due.at) {
+                    let _ = socket.send_to(&report[..length], to);
+                }
+                if let Some(after) = call.bot().and_then(BotLeg::take_cleared) {
+                    self.meters.cleared(after);
+                }
+                call.publish();
+                self.remove_ended(place);
             }
-
-            let is_over = session.take_end();
-            if is_over {
-                on_event(session.key(), MediaEvent::Spoken);
-            }
-
-            !is_over && session.is_spoken_to()
-        })
+            now = (self.clock)();
+        }
     }
 
-    fn make_round(&mut self, on_event: impl Fn(u64, MediaEvent), now: Moment) {
-        for port in self.ports.of_worker(self.index) {
-            if let Some(key) = self.silent_call(port, now) {
-                on_event(key, MediaEvent::Silent);
+    fn report(&mut self) {
+        for (key, event) in self.news.drain(..) {
+            if let MediaEvent::BotSpoke { after } = event {
+                self.meters.first_word(after);
+            }
+            (self.on_event)(key, event);
+        }
+    }
+
+    fn make_round(&mut self, now: Moment) {
+        for (_, call) in &mut self.calls {
+            if call.session.report_silence(self.silence, now) {
+                self.news.push((call.key, MediaEvent::Silent));
             }
         }
         self.publish();
@@ -200,21 +484,8 @@ impl Worker {
         }
     }
 
-    /// Returns the call on `port`, if it has just become silent.
-    fn silent_call(&self, port: u16, now: Moment) -> Option<u64> {
-        let mut port = self.ports.port(port);
-        let (_, session) = port.parts();
-        let session = session?;
-        session
-            .report_silence(self.silence, now)
-            .then(|| session.key())
-    }
-
     fn publish(&mut self) {
-        let Packets { echoed, discarded } = std::mem::take(&mut self.packets);
-        metrics::counter!("trunkline_media_packets_total", "fate" => "echoed").increment(echoed);
-        metrics::counter!("trunkline_media_packets_total", "fate" => "discarded")
-            .increment(discarded);
+        self.meters.packets(&std::mem::take(&mut self.packets));
         if self.index == 0 {
             metrics::gauge!("trunkline_media_calls").set(self.ports.open_calls() as f64);
             metrics::gauge!("trunkline_media_sockets").set(self.ports.bound() as f64);

@@ -1,0 +1,59 @@
+//! A bot that has accepted the WebSocket, and why it went.
+
+use std::fmt;
+use std::net::TcpStream;
+
+use rustls::ClientConnection;
+
+use super::request::BotStart;
+
+/// Bot that has accepted the WebSocket, to be attached to a call's media. Dropping it closes the connection.
+pub struct Bot {
+    pub(super) socket: TcpStream,
+    pub(super) tls: Option<Box<ClientConnection>>,
+    /// Octets that came behind the answer to the handshake.
+    pub(super) rest: Vec<u8>,
+    pub(super) url: String,
+    pub(super) start: BotStart,
+}
+
+impl Bot {
+    /// Returns the URL as configured.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+}
+
+impl fmt::Debug for Bot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bot")
+            .field("peer", &self.socket.peer_addr().ok())
+            .field("is_tls", &self.tls.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Reason why an attached bot has gone.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum BotEnd {
+    /// The bot closed the WebSocket.
+    Closed,
+    /// The bot broke the protocol, or sent too much of what isn't understood.
+    Protocol,
+    /// The bot reads more slowly than audio comes.
+    TooSlow,
+    /// The connection broke, or the peer is gone.
+    Lost,
+}
+
+impl BotEnd {
+    /// Returns the stable word of the reason.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Protocol => "protocol",
+            Self::TooSlow => "too_slow",
+            Self::Lost => "lost",
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! The connection to a bot on a media thread: non-blocking, over TLS or without, with bounded buffers in both directions.
+//!
+//! rustls keeps one buffer a record and gives it back, so with TLS each frame costs the allocations of rustls and none of ours.
+
+use std::fmt;
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::time::Duration;
+
+use mio::net::TcpStream;
+use rustls::ClientConnection;
+use socket2::SockRef;
+
+use super::connected::{Bot, BotEnd};
+use super::frame::{self, Opcode, Reader};
+use super::request::BotStart;
+
+/// Octets that wait for a bot that reads slowly, beside what the kernel keeps: 4 s of audio. A bot that is further behind is too slow.
+const MAX_WAITING: usize = 64 * 1_024;
+
+/// The kernel's buffer of sent octets; twice of it is what Linux takes.
+const SEND_BUFFER: usize = 16 * 1_024;
+
+/// Time after which data that the peer hasn't acknowledged breaks the connection. Audio leaves every 20 ms, so a peer that is gone is
+/// noticed so long after.
+const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
+
+/// Octets read in one turn, so that a bot that sends without end doesn't delay the others.
+pub(crate) const TURN: usize = 16 * 1_024;
+
+/// Result of reading for a turn.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Turn {
+    /// The socket has no more octets.
+    Emptied,
+    /// The turn is over before the socket was empty.
+    MoreToRead,
+    /// The bot will send no more.
+    Ended(BotEnd),
+}
+
+/// Connection to a bot.
+pub(crate) struct Link {
+    stream: TcpStream,
+    tls: Option<Box<ClientConnection>>,
+    /// Frames that the socket hasn't taken (without TLS; rustls has a buffer of its own).
+    waiting: Vec<u8>,
+    /// The frame being built.
+    frame: Vec<u8>,
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link")
+            .field("peer", &self.stream.peer_addr().ok())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Link {
+    /// Takes the connection of a bot; returns it with what has already come, and the bot's facts.
+    ///
+    /// # Errors
+    /// The socket refuses its options.
+    pub(crate) fn new(bot: Bot) -> io::Result<(Self, Reader, BotStart)> {
+        let socket = SockRef::from(&bot.socket);
+        socket.set_send_buffer_size(SEND_BUFFER)?;
+        socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
+
+        let mut tls = bot.tls;
+        if let Some(tls) = &mut tls {
+            tls.set_buffer_limit(Some(MAX_WAITING));
+        }
+        let link = Self {
+            stream: TcpStream::from_std(bot.socket),
+            tls,
+            waiting: Vec::new(),
+            frame: Vec::new(),
+        };
+
+        Ok((link, Reader::new(bot.rest), bot.start))
+    }
+
+    /// Returns the socket, to be registered with a poll.
+    pub(crate) const fn stream(&mut self) -> &mut TcpStream {
+        &mut self.stream
+    }
+
+    /// Reads what has come, at most [`TURN`] octets, to the end of `to`.
+    pub(crate) fn read(&mut self, to: &mut Vec<u8>) -> Turn {
+        let most = to.len() + TURN;
+        loop {
+            if to.len() >= most {
+                return Turn::MoreToRead;
+            }
+            let turn = match &mut self.tls {
+                Some(tls) => read_tls(tls, &mut self.stream, to),
+                None => read_plain(&mut self.stream, to),
+            };
+            match turn {
+                Turn::MoreToRead => {}
+                Turn::Emptied | Turn::Ended(_) => return turn,
+            }
+        }
+    }
+
+    /// Sends a message, or keeps it until the socket takes it.
+    ///
+    /// # Errors
+    /// The bot is too slow, or lost.
+    pub(crate) fn send(
+        &mut self,
+        opcode: Opcode,
+        payload: &[u8],
+        mask: [u8; 4],
+    ) -> Result<(), BotEnd> {
+        let mut frame = std::mem::take(&mut self.frame);
+        frame.clear();
+        frame::write(&mut frame, opcode, payload, mask);
+        let kept = match &mut self.tls {
+            Some(tls) => tls.writer().write_all(&frame).map_err(|_| BotEnd::TooSlow),
+            None if self.waiting.len() + frame.len() > MAX_WAITING => Err(BotEnd::TooSlow),
+            None => {
+                self.waiting.extend_from_slice(&frame);
+                Ok(())
+            }
+        };
+        self.frame = frame;
+
+        kept?;
+        self.flush()
+    }
+
+    /// Writes what waits for the socket.
+    ///
+    /// # Errors
+    /// The bot is lost.
+    pub(crate) fn flush(&mut self) -> Result<(), BotEnd> {
+        loop {
+            let written = match &mut self.tls {
+                Some(tls) if tls.wants_write() => tls.write_tls(&mut self.stream),
+                None if !self.waiting.is_empty() => self.stream.write(&self.waiting),
+                Some(_) | None => return Ok(()),
+            };
+            match written {
+                Ok(0) => return Err(BotEnd::Lost),
+                Ok(count) if self.tls.is_none() => {
+                    self.waiting.drain(..count);
+                }
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return Err(BotEnd::Lost),
+            }
+        }
+    }
+
+    /// Says that nothing more will be sent.
+    pub(crate) fn finish(&mut self) {
+        if let Some(tls) = &mut self.tls {
+            tls.send_close_notify();
+        }
+        // The connection ends in any case.
+        let _ = self.flush();
+    }
+}
+
+fn read_plain(stream: &mut TcpStream, to: &mut Vec<u8>) -> Turn {
+    let mut octets = [0; 4_096];
+    match stream.read(&mut octets) {
+        Ok(0) => Turn::Ended(BotEnd::Closed),
+        Ok(count) => {
+            to.extend_from_slice(&octets[..count]);
+            Turn::MoreToRead
+        }
+        Err(error) => failed(&error),
+    }
+}
+
+fn read_tls(tls: &mut ClientConnection, stream: &mut TcpStream, to: &mut Vec<u8>) -> Turn {
+    // What the handshake left decrypted comes first.
+    let mut octets = [0; 4_096];
+    match tls.reader().read(&mut octets) {
+        Ok(0) => return Turn::Ended(BotEnd::Closed),
+        Ok(count) => {
+            to.extend_from_slice(&octets[..count]);
+            return Turn::MoreToRead;
+        }
+        Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+        // The peer has closed TCP without closing TLS.
+        Err(_) => return Turn::Ended(BotEnd::Lost),
+    }
+
+    match tls.read_tls(stream) {
+        // rustls reports the end through its reader.
+        Ok(_) => match tls.process_new_packets() {
+            Ok(_) => Turn::MoreToRead,
+            Err(_) => Turn::Ended(BotEnd::Protocol),
+        },
+        Err(error) => failed(&error),
+    }
+}
+
+fn failed(error: &io::Error) -> Turn {
+    if error.kind() == ErrorKind::WouldBlock {
+        Turn::Emptied
+    } else if error.kind() == ErrorKind::Interrupted {
+        Turn::MoreToRead
+    } else {
+        Turn::Ended(BotEnd::Lost)
+    }
+}

@@ -1,0 +1,368 @@
+//! A call's bot: its connection, the caller's audio on the way to it, and its audio on the way to the caller.
+
+use std::io;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::alphabet;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use trunkline_sip::entropy::Entropy;
+use trunkline_sip::moment::Moment;
+
+use crate::bot::frame::{MAX_CONTROL, Opcode, Reader, Received};
+use crate::bot::link::{Link, Turn};
+use crate::bot::message::{self, BotMessage};
+use crate::bot::wire::{FRAME, Wire};
+use crate::bot::{Bot, BotEnd};
+
+use super::inbound::{Inbound, InboundCounts};
+use super::keys::{KeyFrame, SentKeys};
+use super::playout::{MarkOutcome, Played, Playout, PlayoutCounts};
+use super::rtp::Header;
+
+/// Messages without a meaning that a bot may send at once, and that it may send in a second after those.
+const JUNK_AT_ONCE: u32 = 500;
+const JUNK_A_SECOND: u32 = 100;
+
+/// Reads base64 with its padding or without.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+/// Close frame with status 1000 (RFC 6455 §7.4.1).
+const NORMAL: [u8; 2] = 1_000_u16.to_be_bytes();
+
+/// Buffers that a thread lends to one bot at a time.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    /// A message to the bot.
+    message: Vec<u8>,
+    /// Audio of the bot.
+    audio: Vec<u8>,
+}
+
+/// Bot of a call.
+#[derive(Debug)]
+pub(super) struct BotLeg {
+    link: Link,
+    reader: Reader,
+    wire: Wire,
+    parameters: Vec<(String, String)>,
+    inbound: Inbound,
+    playout: Playout,
+    started_at: Option<Moment>,
+    first_word: Option<Duration>,
+    junk: Junk,
+    keys: SentKeys,
+    /// Draws the masks of frames.
+    entropy: Entropy,
+}
+
+/// Messages that weren't understood, and how many more are borne.
+#[derive(Debug)]
+struct Junk {
+    total: u64,
+    allowance: u32,
+    filled_at: Moment,
+}
+
+/// Figures of a bot.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct BotCounts {
+    pub(super) inbound: InboundCounts,
+    pub(super) playout: PlayoutCounts,
+    pub(super) hold: Duration,
+    pub(super) first_word: Option<Duration>,
+    pub(super) junk: u64,
+}
+
+impl BotLeg {
+    /// Takes a bot that has accepted the WebSocket. `hold` was learnt in calls before.
+    ///
+    /// # Errors
+    /// Its socket refuses options.
+    pub(super) fn new(bot: Bot, hold: Duration, entropy: Entropy) -> io::Result<Self> {
+        let (link, reader, start) = Link::new(bot)?;
+        Ok(Self {
+            link,
+            reader,
+            wire: Wire::new(&start),
+            parameters: start.parameters,
+            inbound: Inbound::default(),
+            playout: Playout::new(hold),
+            started_at: None,
+            first_word: None,
+            junk: Junk {
+                total: 0,
+                allowance: JUNK_AT_ONCE,
+                filled_at: Moment::default(),
+            },
+            keys: SentKeys::default(),
+            entropy,
+        })
+    }
+
+    /// Returns its connection, to be registered with a poll.
+    pub(super) const fn link(&mut self) -> &mut Link {
+        &mut self.link
+    }
+
+    /// Sends `connected` and `start`, and begins the first slot. A second call changes nothing.
+    ///
+    /// # Errors
+    /// The bot is gone.
+    pub(super) fn start(&mut self, scratch: &mut Scratch, now: Moment) -> Result<(), BotEnd> {
+        if self.started_at.is_some() {
+            return Ok(());
+        }
+        self.started_at = Some(now);
+        self.inbound.start(now);
+
+        self.wire.connected(&mut scratch.message);
+        self.send(scratch)?;
+        self.wire.start(&mut scratch.message, &self.parameters);
+        self.send(scratch)
+    }
+
+    /// Returns whether the call is up.
+    pub(super) const fn is_started(&self) -> bool {
+        self.started_at.is_some()
+    }
+
+    /// Passes on the caller's audio, in µ-law.
+    ///
+    /// # Errors
+    /// The bot is gone.
+    pub(super) fn hear(
+        &mut self,
+        header: &Header,
+        audio: &[u8],
+        scratch: &mut Scratch,
+        now: Moment,
+    ) -> Result<(), BotEnd> {
+        let Self {
+            inbound,
+            link,
+            wire,
+            entropy,
+            ..
+        } = self;
+        let mut sent = Ok(());
+        inbound.hear(header, audio, now, |frame| {
+            sent = sent.and_then(|()| pass(link, wire, entropy, scratch, frame));
+        });
+        sent
+    }
+
+    /// Passes on a key that the caller pressed.
+    ///
+    /// # Errors
+    /// The bot is gone.
+    pub(super) fn press(&mut self, digit: char, scratch: &mut Scratch) -> Result<(), BotEnd> {
+        if !self.is_started() {
+            return Ok(());
+        }
+        self.wire.dtmf(&mut scratch.message, digit);
+        self.send(scratch)
+    }
+
+    /// Fills the slots of a caller that sends nothing.
+    ///
+    /// # Errors
+    /// The bot is gone.
+    pub(super) fn tick(&mut self, scratch: &mut Scratch, now: Moment) -> Result<(), BotEnd> {
+        let Self {
+            inbound,
+            link,
+            wire,
+            entropy,
+            ..
+        } = self;
+        let mut sent = Ok(());
+        inbound.tick(now, |frame| {
+            sent = sent.and_then(|()| pass(link, wire, entropy, scratch, frame));
+        });
+        sent
+    }
+
+    /// Fills the next frame for the caller, and returns the marks that were reached before it.
+    ///
+    /// # Errors
+    /// The bot is gone.
+    pub(super) fn play(
+        &mut self,
+        frame: &mut [u8; FRAME],
+        scratch: &mut Scratch,
+        now: Moment,
+    ) -> Result<Played, BotEnd> {
+        self.return_marks(scratch)?;
+        Ok(self.playout.play(frame, now))
+    }
+
+    /// Notes that the first audio was sent to the caller; returns its time since the start.
+    pub(super) fn spoke(&mut self, now: Moment) -> Option<Duration> {
+        let started_at = self.started_at.filter(|_| self.first_word.is_none())?;
+        self.first_word = Some(now.since(started_at));
+        self.first_word
+    }
+
+    /// Returns the frame of this tick of a key that the bot presses. Its audio waits meanwhile.
+    pub(super) fn key(&mut self) -> Option<KeyFrame> {
+        self.keys.next()
+    }
+
+    /// Returns the time that passed between a clear and its last audible packet; once.
+    pub(super) const fn take_cleared(&mut self) -> Option<Duration> {
+        self.playout.take_cleared()
+    }
+
+    /// Reads what the bot has sent, for one turn.
+    pub(super) fn read(&mut self, scratch: &mut Scratch, now: Moment) -> Turn {
+        let turn = self.link.read(self.reader.buffer());
+        if let Err(end) = self
+            .take_messages(scratch, now)
+            .and_then(|()| self.return_marks(scratch))
+        {
+            return Turn::Ended(end);
+        }
+        turn
+    }
+
+    fn take_messages(&mut self, scratch: &mut Scratch, now: Moment) -> Result<(), BotEnd> {
+        loop {
+            let received = match self.reader.next() {
+                Ok(Some(received)) => received,
+                Ok(None) => return Ok(()),
+                Err(_) => return Err(BotEnd::Protocol),
+            };
+            let is_understood = match received {
+                Received::Text(text) => match message::read(text) {
+                    Some(BotMessage::Media(payload)) => {
+                        scratch.audio.clear();
+                        let decoded = BASE64.decode_vec(payload.as_bytes(), &mut scratch.audio);
+                        if decoded.is_ok() {
+                            self.playout.push(&scratch.audio, now);
+                        }
+                        decoded.is_ok()
+                    }
+                    Some(BotMessage::Mark(name)) => self.playout.mark(&name) == MarkOutcome::Kept,
+                    Some(BotMessage::Clear) => {
+                        self.playout.clear(now);
+                        true
+                    }
+                    Some(BotMessage::Dtmf(keys)) => self.keys.press(keys.as_bytes()),
+                    Some(BotMessage::Unknown) | None => false,
+                },
+                Received::Binary => false,
+                Received::Pong => true,
+                Received::Ping(data) => {
+                    let mut copy = [0; MAX_CONTROL];
+                    let length = data.len();
+                    copy[..length].copy_from_slice(data);
+                    let mask = mask(&mut self.entropy);
+                    self.link.send(Opcode::Pong, &copy[..length], mask)?;
+                    // A bot that does nothing but ping is borne no more than one that sends junk.
+                    self.junk.take(now, Counted::No)?;
+                    true
+                }
+                Received::Close => return Err(BotEnd::Closed),
+            };
+            if !is_understood {
+                self.junk.take(now, Counted::Yes)?;
+            }
+        }
+    }
+
+    fn return_marks(&mut self, scratch: &mut Scratch) -> Result<(), BotEnd> {
+        if !self.is_started() {
+            return Ok(());
+        }
+        while let Some(name) = self.playout.reached() {
+            self.wire.mark(&mut scratch.message, &name);
+            self.send(scratch)?;
+        }
+        Ok(())
+    }
+
+    /// Writes what the socket didn't take before.
+    ///
+    /// # Errors
+    /// The bot is gone.
+    pub(super) fn flush(&mut self) -> Result<(), BotEnd> {
+        self.link.flush()
+    }
+
+    /// Says that the call is over, and closes the WebSocket.
+    pub(super) fn stop(&mut self, scratch: &mut Scratch) {
+        if self.is_started() {
+            self.wire.stop(&mut scratch.message);
+            // A bot that is gone needs no farewell.
+            let _ = self.send(scratch);
+        }
+        self.close();
+    }
+
+    /// Closes the WebSocket.
+    pub(super) fn close(&mut self) {
+        let mask = mask(&mut self.entropy);
+        // The connection ends in any case.
+        let _ = self.link.send(Opcode::Close, &NORMAL, mask);
+        self.link.finish();
+    }
+
+    /// Returns the figures so far.
+    pub(super) const fn counts(&self) -> BotCounts {
+        BotCounts {
+            inbound: self.inbound.counts(),
+            playout: self.playout.counts(),
+            hold: self.playout.hold(),
+            first_word: self.first_word,
+            junk: self.junk.total,
+        }
+    }
+
+    fn send(&mut self, scratch: &Scratch) -> Result<(), BotEnd> {
+        let mask = mask(&mut self.entropy);
+        self.link.send(Opcode::Text, &scratch.message, mask)
+    }
+}
+
+fn pass(
+    link: &mut Link,
+    wire: &mut Wire,
+    entropy: &mut Entropy,
+    scratch: &mut Scratch,
+    frame: &[u8; FRAME],
+) -> Result<(), BotEnd> {
+    wire.media(&mut scratch.message, frame);
+    link.send(Opcode::Text, &scratch.message, mask(entropy))
+}
+
+fn mask(entropy: &mut Entropy) -> [u8; 4] {
+    (entropy.bits64() as u32).to_be_bytes()
+}
+
+/// Whether a message is counted as one that wasn't understood.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Counted {
+    Yes,
+    No,
+}
+
+impl Junk {
+    /// Takes a message without a meaning.
+    fn take(&mut self, now: Moment, counted: Counted) -> Result<(), BotEnd> {
+        self.total += u64::from(counted == Counted::Yes);
+
+        let gained = now.since(self.filled_at).as_millis() * u128::from(JUNK_A_SECOND) / 1_000;
+        if gained > 0 {
+            self.filled_at = now;
+            let gained = u32::try_from(gained).unwrap_or(JUNK_AT_ONCE);
+            self.allowance = self.allowance.saturating_add(gained).min(JUNK_AT_ONCE);
+        }
+
+        self.allowance = self.allowance.checked_sub(1).ok_or(BotEnd::Protocol)?;
+        Ok(())
+    }
+}

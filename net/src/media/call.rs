@@ -1,0 +1,400 @@
+//! Media of one call on its thread: the peer's packets on the way to the echo, to speech or to a bot, and theirs on the way to the peer.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::time::Duration;
+
+use trunkline_sip::moment::Moment;
+
+use crate::bot::BotEnd;
+use crate::bot::wire::FRAME;
+
+use super::bot_leg::{BotLeg, Scratch};
+use super::event::MediaEvent;
+use super::g711;
+use super::keys::{KEYS, KeyFrame};
+use super::negotiated::PCMA;
+use super::playout::Played;
+use super::reception::Reception;
+use super::rtcp::{MAX_REPORT, Rtcp, Sent};
+use super::rtp::Packet;
+use super::session::Session;
+use super::statistics::{Figures, MediaStatistics, Shared};
+
+/// Time between two ticks.
+const TICK: Duration = Duration::from_millis(20);
+
+/// Slots that may pass between two ticks without being counted, after a thread was held up for long.
+const MAX_PASSED: u128 = 50;
+
+/// Longest packet of G.711 that is passed on: 200 ms.
+const MAX_AUDIO: usize = 1_600;
+
+/// Media of one call.
+#[derive(Debug)]
+pub(super) struct Call {
+    pub(super) key: u64,
+    pub(super) socket: Arc<UdpSocket>,
+    pub(super) session: Session,
+    bot: Option<Box<BotLeg>>,
+    /// The call is up.
+    is_started: bool,
+    /// Reason why the bot has gone, until it is reported.
+    ended: Option<BotEnd>,
+    /// The last frame that was sent was silence.
+    is_quiet: bool,
+    ticked_at: Option<Moment>,
+    rtcp: Rtcp,
+    rtcp_socket: Option<Arc<UdpSocket>>,
+    reception: Reception,
+    figures: Figures,
+    shared: Arc<Shared>,
+}
+
+/// Fate of a packet that came.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Fate<'p> {
+    /// It goes back to the peer.
+    Echoed(SocketAddr, &'p [u8]),
+    /// The bot hears it.
+    Passed,
+    Discarded,
+}
+
+impl Call {
+    pub(super) fn new(
+        key: u64,
+        socket: Arc<UdpSocket>,
+        session: Session,
+        shared: Arc<Shared>,
+    ) -> Self {
+        Self {
+            key,
+            socket,
+            session,
+            bot: None,
+            is_started: false,
+            ended: None,
+            is_quiet: true,
+            ticked_at: None,
+            rtcp: Rtcp::default(),
+            rtcp_socket: None,
+            reception: Reception::default(),
+            figures: Figures::default(),
+            shared,
+        }
+    }
+
+    /// Returns the bot, if one is attached.
+    pub(super) fn bot(&mut self) -> Option<&mut BotLeg> {
+        self.bot.as_deref_mut()
+    }
+
+    /// Returns whether a bot was ever attached.
+    pub(super) const fn had_bot(&self) -> bool {
+        self.figures.has_concealment
+    }
+
+    /// Returns the figures as published.
+    pub(super) fn figures(&self) -> MediaStatistics {
+        self.shared.read()
+    }
+
+    /// Attaches a bot in place of the echo or of another bot. It starts at once where the call is up.
+    pub(super) fn attach(&mut self, bot: BotLeg, scratch: &mut Scratch, now: Moment) {
+        if let Some(before) = &mut self.bot {
+            before.stop(scratch);
+        }
+        self.figures.has_concealment = true;
+        self.bot = Some(Box::new(bot));
+        self.ended = None;
+        if self.is_started {
+            self.start(scratch, now);
+        }
+    }
+
+    /// The call is up: the bot gets its start.
+    pub(super) fn start(&mut self, scratch: &mut Scratch, now: Moment) {
+        self.is_started = true;
+        let Some(bot) = &mut self.bot else { return };
+        let started = bot.start(scratch, now);
+        self.check(started);
+    }
+
+    /// Ends the call: the bot gets `stop`.
+    pub(super) fn stop(&mut self, scratch: &mut Scratch) {
+        if let Some(bot) = &mut self.bot {
+            bot.stop(scratch);
+        }
+        self.say_goodbye();
+        self.publish();
+    }
+
+    /// Takes a packet. `is_ours` returns whether an address is an RTP port of this node.
+    pub(super) fn receive<'p>(
+        &mut self,
+        octets: &'p mut [u8],
+        source: SocketAddr,
+        is_ours: impl Fn(SocketAddr) -> bool,
+        scratch: &mut Scratch,
+        now: Moment,
+    ) -> Fate<'p> {
+        let Some(packet) = self.session.accept(octets, source, is_ours, now) else {
+            return Fate::Discarded;
+        };
+        let is_audio = self
+            .session
+            .agreed()
+            .is_some_and(|agreed| agreed.payload == packet.header.payload_type);
+        self.reception.hear(&packet.header, is_audio, now);
+        self.figures.packets_received += 1;
+        self.figures.octets_received += packet.payload(octets).len() as u64;
+
+        if !self.had_bot() {
+            return match self.session.echo(&packet, octets, now) {
+                Some(echo) => {
+                    self.figures.packets_sent += 1;
+                    self.figures.octets_sent += packet.payload_len() as u64;
+                    Fate::Echoed(source, echo)
+                }
+                None => Fate::Discarded,
+            };
+        }
+
+        if is_audio {
+            self.pass(&packet, octets, scratch, now);
+        }
+        Fate::Passed
+    }
+
+    fn pass(&mut self, packet: &Packet, octets: &mut [u8], scratch: &mut Scratch, now: Moment) {
+        let payload = packet.payload_mut(octets);
+        if payload.len() > MAX_AUDIO {
+            return;
+        }
+        if packet.header.payload_type == PCMA {
+            for octet in &mut *payload {
+                *octet = g711::mu_of_a(*octet);
+            }
+        }
+        let Some(bot) = &mut self.bot else { return };
+        let heard = bot.hear(&packet.header, payload, scratch, now);
+        self.check(heard);
+    }
+
+    /// Returns the digit that the last packet reported for the first time, and passes it on to the bot.
+    pub(super) fn take_digit(&mut self, scratch: &mut Scratch) -> Option<u8> {
+        let event = self.session.take_digit()?;
+        if let (Some(bot), Some(key)) = (&mut self.bot, KEYS.get(usize::from(event))) {
+            let pressed = bot.press(char::from(*key), scratch);
+            self.check(pressed);
+        }
+        (event <= 9).then_some(event)
+    }
+
+    /// Makes the tick of every 20 ms: fills the slot of a caller that sends nothing, and returns the packet that is due to the peer.
+    pub(super) fn tick<'p>(
+        &mut self,
+        octets: &'p mut [u8],
+        scratch: &mut Scratch,
+        news: &mut Vec<(u64, MediaEvent)>,
+        now: Moment,
+    ) -> Option<(SocketAddr, &'p [u8])> {
+        if self.session.is_spoken_to() {
+            return self.speak(octets, news, now);
+        }
+        if !self.is_started {
+            return None;
+        }
+        self.let_pass(now);
+
+        let mut frame = [g711::SILENCE; FRAME];
+        let mut played = Played::Filled;
+        if let Some(bot) = &mut self.bot {
+            let key = bot.key();
+            if let Some(key) = key {
+                if self.session.wants_tones() {
+                    key.tone(&mut frame);
+                } else if key.event().is_some() {
+                    let ticked = bot.tick(scratch, now);
+                    self.check(ticked);
+                    return self.send_key(octets, key);
+                }
+            }
+            let ticked = bot.tick(scratch, now).and_then(|()| match key {
+                Some(_) => Ok(Played::Filled),
+                None => bot.play(&mut frame, scratch, now),
+            });
+            match ticked {
+                Ok(what) => played = what,
+                Err(end) => self.check(Err(end)),
+            }
+        } else if !self.had_bot() {
+            return None;
+        }
+
+        let is_first = self.is_quiet && played == Played::Audio;
+        let sent = self.session.frame(octets, &frame, is_first, now);
+        let Some((to, packet)) = sent else {
+            self.session.pass();
+            return None;
+        };
+        self.is_quiet = played == Played::Filled;
+        self.figures.packets_sent += 1;
+        self.figures.octets_sent += FRAME as u64;
+        if played == Played::Audio
+            && let Some(after) = self.bot.as_mut().and_then(|bot| bot.spoke(now))
+        {
+            news.push((self.key, MediaEvent::BotSpoke { after }));
+        }
+
+        Some((to, packet))
+    }
+
+    fn send_key<'p>(
+        &mut self,
+        octets: &'p mut [u8],
+        key: KeyFrame,
+    ) -> Option<(SocketAddr, &'p [u8])> {
+        // The octets are borrowed for as long as the packet lives, so a key that can't be sent is seen first.
+        if self.session.peer().is_none() {
+            self.session.pass();
+            return None;
+        }
+        self.figures.packets_sent += 1;
+        self.figures.octets_sent += 4;
+        self.session.key(octets, key)
+    }
+
+    /// Returns the report that is due to the peer, the socket to send it from, and its destination: the port above that of RTP.
+    pub(super) fn report(
+        &mut self,
+        octets: &mut [u8; MAX_REPORT],
+        now: Moment,
+    ) -> Option<(&UdpSocket, usize, SocketAddr)> {
+        if !self.is_started || !self.had_bot() || !self.rtcp.take_due(now) {
+            return None;
+        }
+        let to = self.rtcp_peer()?;
+        let (ssrc, timestamp) = self.session.stream();
+        let sent = Sent {
+            ssrc,
+            timestamp,
+            // Both wrap (RFC 3550 §6.4.1).
+            packets: self.figures.packets_sent as u32,
+            octets: self.figures.octets_sent as u32,
+        };
+        let received = self.reception.report();
+        let length = self.rtcp.write(octets, &sent, received.as_ref(), now);
+        Some((self.rtcp_socket(), length, to))
+    }
+
+    /// Sends the end of the stream to a peer that was heard.
+    fn say_goodbye(&self) {
+        if let Some(to) = self
+            .rtcp_peer()
+            .filter(|_| self.is_started && self.had_bot())
+        {
+            let mut octets = [0; MAX_REPORT];
+            let length = Rtcp::write_goodbye(&mut octets, self.session.stream().0);
+            // A peer that doesn't hear it has the BYE of SIP.
+            let _ = self.rtcp_socket().send_to(&octets[..length], to);
+        }
+    }
+
+    fn rtcp_socket(&self) -> &UdpSocket {
+        self.rtcp_socket.as_deref().unwrap_or(&self.socket)
+    }
+
+    /// Address of the peer's RTCP: that of its RTP, and the port above (RFC 3550 §11).
+    fn rtcp_peer(&self) -> Option<SocketAddr> {
+        let peer = self.session.peer()?;
+        Some(SocketAddr::new(peer.ip(), peer.port().checked_add(1)?))
+    }
+
+    /// Takes RTCP, if it is from the IP that was learnt.
+    pub(super) fn receive_rtcp(&mut self, octets: &[u8], source: SocketAddr, now: Moment) {
+        let is_peer = self
+            .session
+            .peer()
+            .is_some_and(|peer| peer.ip().to_canonical() == source.ip().to_canonical());
+        if is_peer {
+            let (ssrc, _) = self.session.stream();
+            self.rtcp.hear(octets, ssrc, now);
+            self.figures.round_trip = self.rtcp.round_trip();
+        }
+    }
+
+    /// Returns the socket of RTCP, if the call has one.
+    pub(super) const fn rtcp(&self) -> Option<&Arc<UdpSocket>> {
+        self.rtcp_socket.as_ref()
+    }
+
+    /// Sets the socket of RTCP.
+    pub(super) fn set_rtcp(&mut self, socket: Option<Arc<UdpSocket>>) {
+        self.rtcp_socket = socket;
+    }
+
+    fn speak<'p>(
+        &mut self,
+        octets: &'p mut [u8],
+        news: &mut Vec<(u64, MediaEvent)>,
+        now: Moment,
+    ) -> Option<(SocketAddr, &'p [u8])> {
+        let spoken = self.session.speak(octets, now);
+        if self.session.take_end() {
+            news.push((self.key, MediaEvent::Spoken));
+        }
+        spoken
+    }
+
+    /// Lets the timestamps go on over ticks that were skipped.
+    fn let_pass(&mut self, now: Moment) {
+        if let Some(before) = self.ticked_at {
+            let half = TICK.as_micros() / 2;
+            let ticks = (now.since(before).as_micros() + half) / TICK.as_micros();
+            for _ in 1..ticks.min(MAX_PASSED) {
+                self.session.pass();
+            }
+        }
+        self.ticked_at = Some(now);
+    }
+
+    /// Takes the result of what was sent to the bot.
+    pub(super) fn check(&mut self, sent: Result<(), BotEnd>) {
+        if let Err(end) = sent {
+            self.ended.get_or_insert(end);
+        }
+    }
+
+    /// Returns the bot that has gone, with the reason; once.
+    pub(super) fn take_ended(&mut self) -> Option<(Box<BotLeg>, BotEnd)> {
+        let end = self.ended?;
+        let mut bot = self.bot.take()?;
+        self.note(&bot);
+        bot.close();
+        Some((bot, end))
+    }
+
+    /// Publishes the figures.
+    pub(super) fn publish(&mut self) {
+        if let Some(bot) = self.bot.take() {
+            self.note(&bot);
+            self.bot = Some(bot);
+        }
+        self.figures.packets_expected = self.reception.expected();
+        self.figures.packets_lost = self.reception.lost();
+        self.figures.jitter = self.reception.jitter();
+        self.shared.write(&self.figures);
+    }
+
+    fn note(&mut self, bot: &BotLeg) {
+        let counts = bot.counts();
+        self.figures.packets_late = counts.inbound.late;
+        self.figures.underruns = counts.playout.underruns;
+        self.figures.discarded = counts.playout.discarded;
+        self.figures.hold = counts.hold;
+        self.figures.first_word = counts.first_word;
+        self.figures.junk = counts.junk;
+    }
+}

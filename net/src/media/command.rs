@@ -1,0 +1,74 @@
+//! Commands to media threads, and the mailbox that takes them.
+
+use std::net::UdpSocket;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+use mio::Waker;
+use trunkline_sip::entropy::Entropy;
+use trunkline_sip::moment::Moment;
+
+use crate::bot::Bot;
+
+use super::negotiated::NegotiatedMedia;
+use super::speech::Speech;
+use super::statistics::Shared;
+
+/// Command to a media thread.
+#[derive(Debug)]
+pub(super) enum Command {
+    /// Serve the socket of a new call.
+    Open {
+        key: u64,
+        socket: Arc<UdpSocket>,
+        statistics: Arc<Shared>,
+        seed: u64,
+    },
+    /// Take the result of an offer and its answer.
+    Update {
+        key: u64,
+        agreed: NegotiatedMedia,
+        now: Moment,
+    },
+    /// Play speech.
+    Speak { key: u64, speech: Speech },
+    /// Attach a bot.
+    Attach {
+        key: u64,
+        bot: Box<Bot>,
+        /// Socket of RTCP, on the port above that of RTP.
+        rtcp: Option<Arc<UdpSocket>>,
+        hold: Duration,
+        entropy: Box<Entropy>,
+    },
+    /// The call is up.
+    Start { key: u64 },
+    /// The call is over.
+    Close { key: u64 },
+}
+
+/// Mailbox of a media thread.
+#[derive(Debug)]
+pub(super) struct Mailbox {
+    commands: Sender<Command>,
+    waker: Waker,
+}
+
+impl Mailbox {
+    pub(super) const fn new(commands: Sender<Command>, waker: Waker) -> Self {
+        Self { commands, waker }
+    }
+
+    /// Hands over a command. A thread that has ended takes none.
+    pub(super) fn send(&self, command: Command) {
+        if self.commands.send(command).is_ok() {
+            self.wake();
+        }
+    }
+
+    /// Wakes the thread. One that can't be woken still runs once a second.
+    pub(super) fn wake(&self) {
+        let _ = self.waker.wake();
+    }
+}

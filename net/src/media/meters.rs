@@ -1,0 +1,109 @@
+//! Metrics of a media thread.
+
+use std::time::Duration;
+
+use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
+
+use crate::bot::BotEnd;
+
+use super::bot_leg::BotCounts;
+use super::statistics::MediaStatistics;
+
+/// Counts of packets between two rounds.
+#[derive(Debug, Default)]
+pub(super) struct Packets {
+    pub(super) echoed: u64,
+    pub(super) passed: u64,
+    pub(super) discarded: u64,
+}
+
+/// Metrics of a media thread.
+pub(super) struct Meters {
+    echoed: Counter,
+    passed: Counter,
+    discarded: Counter,
+    bots: Gauge,
+    closed: Counter,
+    protocol: Counter,
+    too_slow: Counter,
+    lost: Counter,
+    first_word: Histogram,
+    cleared: Histogram,
+    tick_late: Histogram,
+    mos: Histogram,
+    underruns: Counter,
+    concealed: Counter,
+    discarded_octets: Counter,
+    junk: Counter,
+}
+
+impl Meters {
+    pub(super) fn new() -> Self {
+        let fate = |fate: &'static str| counter!("trunkline_media_packets_total", "fate" => fate);
+        let end = |end: BotEnd| counter!("trunkline_media_bot_ends_total", "cause" => end.as_str());
+        Self {
+            echoed: fate("echoed"),
+            passed: fate("bot"),
+            discarded: fate("discarded"),
+            bots: gauge!("trunkline_media_bots"),
+            closed: end(BotEnd::Closed),
+            protocol: end(BotEnd::Protocol),
+            too_slow: end(BotEnd::TooSlow),
+            lost: end(BotEnd::Lost),
+            first_word: histogram!("trunkline_media_first_word_seconds"),
+            cleared: histogram!("trunkline_media_clear_seconds"),
+            tick_late: histogram!("trunkline_media_tick_late_seconds"),
+            mos: histogram!("trunkline_media_mos"),
+            underruns: counter!("trunkline_media_underruns_total"),
+            concealed: counter!("trunkline_media_concealed_frames_total"),
+            discarded_octets: counter!("trunkline_media_bot_octets_discarded_total"),
+            junk: counter!("trunkline_media_bot_junk_total"),
+        }
+    }
+
+    pub(super) fn packets(&self, packets: &Packets) {
+        self.echoed.increment(packets.echoed);
+        self.passed.increment(packets.passed);
+        self.discarded.increment(packets.discarded);
+    }
+
+    pub(super) fn bot_attached(&self) {
+        self.bots.increment(1.0);
+    }
+
+    /// Counts a bot that is gone; `end` is absent where the call ended first.
+    pub(super) fn bot_gone(&self, counts: &BotCounts, end: Option<BotEnd>) {
+        self.bots.decrement(1.0);
+        match end {
+            Some(BotEnd::Closed) => self.closed.increment(1),
+            Some(BotEnd::Protocol) => self.protocol.increment(1),
+            Some(BotEnd::TooSlow) => self.too_slow.increment(1),
+            Some(BotEnd::Lost) => self.lost.increment(1),
+            None => {}
+        }
+        self.underruns.increment(counts.playout.underruns);
+        self.concealed.increment(counts.inbound.concealed);
+        self.discarded_octets.increment(counts.playout.discarded);
+        self.junk.increment(counts.junk);
+    }
+
+    pub(super) fn first_word(&self, after: Duration) {
+        self.first_word.record(after);
+    }
+
+    pub(super) fn cleared(&self, after: Duration) {
+        self.cleared.record(after);
+    }
+
+    /// Records how late the ticks of a slot were.
+    pub(super) fn tick_late(&self, by: Duration) {
+        self.tick_late.record(by);
+    }
+
+    /// Records the quality of a call that had a bot.
+    pub(super) fn call_over(&self, figures: &MediaStatistics) {
+        if let Some(mos) = figures.mos {
+            self.mos.record(mos);
+        }
+    }
+}

@@ -1,0 +1,487 @@
+//! A bot's audio on its way to the caller: queued as it comes, played in frames of 20 ms. Pure.
+//!
+//! Audio is played at once as long as the bot keeps pace. Where it runs out inside a talk spurt, the next audio waits for the time that was
+//! missing and 10 ms more, from then on at each beginning; at most 120 ms. Marks have positions in the stream of octets, and are reached
+//! once the octets before them have been played.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use trunkline_sip::moment::Moment;
+
+use crate::bot::wire::FRAME;
+
+use super::concealment::Concealment;
+use super::g711;
+
+/// Octets queued at most: ten minutes.
+pub(super) const MAX_QUEUED: usize = 600 * 8_000;
+
+/// Marks that wait at most, and the octets of their names.
+const MAX_MARKS: usize = 1_000;
+const MAX_NAMES: usize = 64 * 1_024;
+
+/// Longest hold.
+const MAX_HOLD: Duration = Duration::from_millis(120);
+
+/// Added to the time that was missing.
+const MARGIN: Duration = Duration::from_millis(10);
+
+/// Pause after which audio begins a talk spurt of its own.
+const SPURT: Duration = Duration::from_millis(200);
+
+/// Time after which the rest of a talk spurt that fills no frame is played.
+const FLUSH: Duration = Duration::from_millis(60);
+
+/// Octets that fade after a clear: 5 ms.
+const FADE: usize = 40;
+
+/// Capacity of the queue that is kept when it is empty.
+const KEPT: usize = 8 * 1_024;
+
+/// Bot's audio on its way to the caller.
+#[derive(Debug, Default)]
+pub(super) struct Playout {
+    audio: VecDeque<u8>,
+    /// Octets played or cleared since the start.
+    position: u64,
+    marks: VecDeque<Mark>,
+    names: usize,
+    state: State,
+    /// Audio ran out inside the talk spurt, and hasn't gone on yet.
+    is_broken: bool,
+    hold: Duration,
+    /// Audio that fades after a clear, and the time of the clear.
+    fading: Option<([u8; FADE], Moment)>,
+    /// Time from the last clear to its last audible packet, until it is taken.
+    cleared: Option<Duration>,
+    concealment: Concealment,
+    counts: PlayoutCounts,
+}
+
+/// Counts of a playout.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct PlayoutCounts {
+    /// Times that audio ran out inside a talk spurt.
+    pub(super) underruns: u64,
+    /// Octets discarded since the queue was full.
+    pub(super) discarded: u64,
+    /// Clears that ended audio.
+    pub(super) clears: u64,
+}
+
+#[derive(Debug)]
+struct Mark {
+    position: u64,
+    name: Box<str>,
+}
+
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+enum State {
+    /// Nothing to play.
+    #[default]
+    Idle,
+    /// Audio waits since its first octet came.
+    Holding(Moment),
+    Playing,
+    /// Audio ran out at this tick.
+    Dry(Moment),
+}
+
+/// Content of a frame.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Played {
+    /// The bot's audio.
+    Audio,
+    /// Concealment, or silence.
+    Filled,
+}
+
+/// Result of taking a mark.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum MarkOutcome {
+    /// It will be returned.
+    Kept,
+    /// Too many wait already.
+    Refused,
+}
+
+impl Playout {
+    /// Creates a playout with the hold that was learnt in the agent's calls before.
+    pub(super) fn new(hold: Duration) -> Self {
+        Self {
+            hold: hold.min(MAX_HOLD),
+            ..Self::default()
+        }
+    }
+
+    /// Queues µ-law audio. What exceeds [`MAX_QUEUED`] is discarded and counted.
+    pub(super) fn push(&mut self, audio: &[u8], now: Moment) {
+        let room = MAX_QUEUED - self.audio.len();
+        let (kept, excess) = audio.split_at(audio.len().min(room));
+        self.counts.discarded += excess.len() as u64;
+        if kept.is_empty() {
+            return;
+        }
+        self.audio.extend(kept);
+
+        match self.state {
+            State::Idle => self.state = State::Holding(now),
+            State::Dry(since) => {
+                let missing = now.since(since);
+                if missing <= SPURT {
+                    self.counts.underruns += 1;
+                    self.hold = self.hold.max(missing + MARGIN).min(MAX_HOLD);
+                }
+                self.state = State::Holding(now);
+            }
+            State::Holding(_) | State::Playing => {}
+        }
+    }
+
+    /// Sets a mark behind what is queued.
+    pub(super) fn mark(&mut self, name: &str) -> MarkOutcome {
+        if self.marks.len() == MAX_MARKS || self.names + name.len() > MAX_NAMES {
+            return MarkOutcome::Refused;
+        }
+        self.names += name.len();
+        self.marks.push_back(Mark {
+            position: self.queued(),
+            name: name.into(),
+        });
+        MarkOutcome::Kept
+    }
+
+    /// Discards what is queued; its marks are reached. The last 5 ms fade.
+    pub(super) fn clear(&mut self, now: Moment) {
+        if self.state == State::Playing && !self.audio.is_empty() {
+            self.counts.clears += 1;
+            let mut fading = [g711::SILENCE; FADE];
+            for (at, (fading, octet)) in fading.iter_mut().zip(&self.audio).enumerate() {
+                let sample = i32::from(g711::linear(*octet)) * (FADE - at) as i32 / FADE as i32;
+                *fading = g711::mu_law(sample as i16);
+            }
+            self.fading = Some((fading, now));
+        }
+        self.position = self.queued();
+        self.audio.clear();
+        self.audio.shrink_to(KEPT);
+        self.end_spurt();
+    }
+
+    /// Returns the name of the next mark that was reached.
+    pub(super) fn reached(&mut self) -> Option<Box<str>> {
+        let is_reached = self.marks.front()?.position <= self.position;
+        let mark = is_reached.then(|| self.marks.pop_front()).flatten()?;
+        self.names -= mark.name.len();
+        Some(mark.name)
+    }
+
+    /// Fills the next frame.
+    pub(super) fn play(&mut self, frame: &mut [u8; FRAME], now: Moment) -> Played {
+        frame.fill(g711::SILENCE);
+        if let Some((fading, cleared_at)) = self.fading.take() {
+            self.cleared = Some(now.since(cleared_at));
+            frame[..FADE].copy_from_slice(&fading);
+            return Played::Audio;
+        }
+
+        if self.may_play(now) {
+            let count = self.audio.len().min(FRAME);
+            for (octet, queued) in frame.iter_mut().zip(self.audio.drain(..count)) {
+                *octet = queued;
+            }
+            self.position += count as u64;
+            self.concealment.hear(frame);
+            self.is_broken = false;
+            self.state = if count == FRAME {
+                State::Playing
+            } else {
+                State::Idle
+            };
+            if self.audio.is_empty() {
+                self.audio.shrink_to(KEPT);
+            }
+            return Played::Audio;
+        }
+
+        if self.state == State::Playing {
+            self.state = State::Dry(now);
+            self.is_broken = true;
+        }
+        if self.is_broken {
+            self.concealment.conceal(frame);
+        }
+        if self.is_over(now) {
+            self.end_spurt();
+        }
+
+        Played::Filled
+    }
+
+    /// Returns the time that passed between a clear and its last audible packet; once.
+    pub(super) const fn take_cleared(&mut self) -> Option<Duration> {
+        self.cleared.take()
+    }
+
+    /// Returns the hold as learnt so far.
+    pub(super) const fn hold(&self) -> Duration {
+        self.hold
+    }
+
+    /// Returns the counts so far.
+    pub(super) const fn counts(&self) -> PlayoutCounts {
+        self.counts
+    }
+
+    fn may_play(&self, now: Moment) -> bool {
+        let is_whole = self.audio.len() >= FRAME;
+        let is_last = || {
+            !self.audio.is_empty()
+                && self
+                    .marks
+                    .back()
+                    .is_some_and(|mark| mark.position == self.queued())
+        };
+        match self.state {
+            State::Idle => false,
+            State::Holding(since) => {
+                let held = now.since(since);
+                held >= self.hold
+                    && (is_whole
+                        || is_last()
+                        || (!self.audio.is_empty() && held >= self.hold + FLUSH))
+            }
+            State::Playing => is_whole || is_last(),
+            State::Dry(since) => !self.audio.is_empty() && (is_last() || now.since(since) >= FLUSH),
+        }
+    }
+
+    /// Returns whether the talk spurt has ended.
+    fn is_over(&self, now: Moment) -> bool {
+        match self.state {
+            State::Dry(since) => self.audio.is_empty() && now.since(since) > SPURT,
+            State::Idle | State::Holding(_) | State::Playing => false,
+        }
+    }
+
+    fn end_spurt(&mut self) {
+        self.state = State::Idle;
+        self.is_broken = false;
+        self.concealment = Concealment::default();
+    }
+
+    fn queued(&self) -> u64 {
+        self.position + self.audio.len() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(milliseconds: u64) -> Moment {
+        Moment::from_secs(1_000) + Duration::from_millis(milliseconds)
+    }
+
+    /// Plays messages (microseconds, octets) by ticks every 20 ms; returns the octets played in order, and the ticks that had none.
+    fn played(playout: &mut Playout, messages: &[(u64, usize)], until: u64) -> (Vec<u8>, Vec<u64>) {
+        let (mut heard, mut without) = (Vec::new(), Vec::new());
+        let mut messages = messages.iter().peekable();
+        let mut next = 0_u8;
+        for time in (0..until).step_by(20) {
+            while let Some((came, count)) = messages.next_if(|(came, _)| *came <= time * 1_000) {
+                let audio: Vec<u8> = (0..*count)
+                    .map(|_| {
+                        next = (next + 1) % 200;
+                        next
+                    })
+                    .collect();
+                playout.push(&audio, at(0) + Duration::from_micros(*came));
+            }
+            let mut frame = [0; FRAME];
+            match playout.play(&mut frame, at(time)) {
+                Played::Audio => heard.extend(frame),
+                Played::Filled => without.push(time),
+            }
+        }
+        (heard, without)
+    }
+
+    /// Messages of `octets`, as often as a stream of 8 kHz has that many.
+    fn paced(octets: usize, count: u64) -> Vec<(u64, usize)> {
+        (0..count)
+            .map(|at| (at * octets as u64 * 125, octets))
+            .collect()
+    }
+
+    #[test]
+    fn bots_that_keep_pace_are_played_without_a_hole() {
+        // As measured: octets of a message; underruns that the hold is learnt from.
+        let cases = [
+            ("20 ms", 160, 0),
+            ("8 kHz: 40 ms", 320, 0),
+            ("16 kHz: 95 ms", 758, 1),
+            ("24 kHz: 137 ms", 1_100, 1),
+        ];
+        for (name, octets, underruns) in cases {
+            let mut playout = Playout::default();
+            let messages = paced(octets, 400);
+            let until = octets as u64 * 400 / 8;
+            let (_, without) = played(&mut playout, &messages, until);
+            assert!(
+                playout.counts().underruns <= underruns,
+                "{name}: {:?} {without:?}",
+                playout.counts()
+            );
+
+            // The next call of the same agent begins with what was learnt.
+            let mut playout = Playout::new(playout.hold());
+            let (heard, without) = played(&mut playout, &messages, until);
+            assert_eq!(playout.counts().underruns, 0, "{name}: {without:?}");
+            let begin = without.iter().take_while(|time| **time < 200).count();
+            assert_eq!(
+                without.len(),
+                begin,
+                "{name}: no hole after the beginning: {without:?}"
+            );
+            let expected: Vec<u8> = (1..=heard.len()).map(|at| (at % 200) as u8).collect();
+            assert_eq!(heard, expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_burst_begins_at_once_and_is_played_whole() {
+        let mut playout = Playout::default();
+        playout.push(&[0x90; 48_000], at(0));
+        assert_eq!(playout.mark("end"), MarkOutcome::Kept);
+        let mut frame = [0; FRAME];
+        for tick in 0..300 {
+            assert_eq!(playout.reached(), None, "{tick}");
+            assert_eq!(
+                playout.play(&mut frame, at(tick * 20)),
+                Played::Audio,
+                "{tick}"
+            );
+            assert_eq!(frame, [0x90; FRAME]);
+        }
+        assert_eq!(playout.reached().as_deref(), Some("end"));
+        assert_eq!(playout.play(&mut frame, at(6_000)), Played::Filled);
+    }
+
+    #[test]
+    fn marks_come_back_in_order_and_at_once_where_nothing_waits() {
+        let mut playout = Playout::default();
+        assert_eq!(playout.mark("none before"), MarkOutcome::Kept);
+        assert_eq!(playout.reached().as_deref(), Some("none before"));
+        playout.push(&[0x90; 200], at(0));
+        for name in ["same", "same"] {
+            assert_eq!(playout.mark(name), MarkOutcome::Kept);
+        }
+        let mut frame = [0; FRAME];
+        playout.play(&mut frame, at(0));
+        assert_eq!(playout.reached(), None, "40 octets are left");
+        assert_eq!(playout.play(&mut frame, at(20)), Played::Audio);
+        assert_eq!(
+            (frame[39], frame[40]),
+            (0x90, g711::SILENCE),
+            "the rest before a mark doesn't wait"
+        );
+        for _ in 0..2 {
+            assert_eq!(playout.reached().as_deref(), Some("same"));
+        }
+        assert_eq!(playout.reached(), None);
+    }
+
+    #[test]
+    fn marks_are_bounded() {
+        let mut playout = Playout::default();
+        playout.push(&[0x90; 160], at(0));
+        for _ in 0..MAX_MARKS {
+            assert_eq!(playout.mark("a"), MarkOutcome::Kept);
+        }
+        assert_eq!(playout.mark("a"), MarkOutcome::Refused);
+        playout.clear(at(3));
+        while playout.reached().is_some() {}
+        assert_eq!(playout.mark(&"x".repeat(MAX_NAMES)), MarkOutcome::Kept);
+        assert_eq!(playout.mark("y"), MarkOutcome::Refused);
+    }
+
+    #[test]
+    fn clear_ends_audio_within_one_tick_and_fades() {
+        let mut playout = Playout::default();
+        playout.push(&[0x80; 16_000], at(0));
+        playout.mark("a");
+        let mut frame = [0; FRAME];
+        playout.play(&mut frame, at(0));
+        playout.clear(at(3));
+        assert_eq!(playout.reached().as_deref(), Some("a"));
+        assert_eq!(playout.play(&mut frame, at(20)), Played::Audio);
+        let loudness: Vec<i16> = frame[..FADE]
+            .iter()
+            .map(|octet| g711::linear(*octet))
+            .collect();
+        assert!(
+            loudness.is_sorted_by(|one, other| one >= other),
+            "{loudness:?}"
+        );
+        assert_eq!(frame[FADE..], [g711::SILENCE; FRAME - FADE]);
+        assert_eq!(playout.play(&mut frame, at(40)), Played::Filled);
+        assert_eq!(frame, [g711::SILENCE; FRAME]);
+        assert_eq!(playout.counts().clears, 1);
+        assert_eq!(playout.take_cleared(), Some(Duration::from_millis(17)));
+        playout.clear(at(3));
+        assert_eq!(playout.counts().clears, 1, "nothing was playing");
+    }
+
+    #[test]
+    fn ten_minutes_are_queued_and_no_more() {
+        let mut playout = Playout::default();
+        for _ in 0..11 {
+            playout.push(&vec![0x90; 480_000], at(0));
+        }
+        assert_eq!(playout.counts().discarded, 480_000);
+        let mut frame = [0; FRAME];
+        for tick in 0..30_000 {
+            assert_eq!(playout.play(&mut frame, at(tick * 20)), Played::Audio);
+        }
+        assert_eq!(playout.play(&mut frame, at(600_000)), Played::Filled);
+        assert!(
+            playout.audio.capacity() <= KEPT * 2,
+            "its memory is given back"
+        );
+    }
+
+    #[test]
+    fn a_pause_between_two_sentences_is_no_underrun() {
+        let mut playout = Playout::default();
+        played(&mut playout, &[(0, 1_600), (900_000, 1_600)], 1_400);
+        assert_eq!(
+            (playout.counts().underruns, playout.hold()),
+            (0, Duration::ZERO)
+        );
+    }
+
+    #[test]
+    fn the_hold_grows_to_the_gap_and_10_ms_and_no_further_than_120() {
+        for (gap, expected) in [(30, 40), (60, 70), (150, 120)] {
+            let mut playout = Playout::default();
+            // 320 octets last until 40 ms; the tick at 40 finds nothing.
+            played(&mut playout, &[(0, 320), ((40 + gap) * 1_000, 1_600)], 600);
+            assert_eq!(playout.hold(), Duration::from_millis(expected), "{gap}");
+        }
+    }
+
+    #[test]
+    fn the_rest_of_a_sentence_is_played() {
+        let mut playout = Playout::default();
+        let (heard, _) = played(&mut playout, &[(0, 200)], 400);
+        assert_eq!(
+            heard
+                .iter()
+                .filter(|octet| **octet != g711::SILENCE)
+                .count(),
+            200
+        );
+    }
+}

@@ -1,0 +1,202 @@
+//! Packets of one stream as they came: how many were expected, how many are lost, and the jitter of their arrival (RFC 3550 §A.1, A.3, A.8).
+
+use std::time::Duration;
+
+use trunkline_sip::moment::Moment;
+
+use super::rtcp::ReceptionReport;
+use super::rtp::Header;
+
+/// Numbers by which a packet may be ahead without the sender having begun again (RFC 3550 §A.1).
+const MAX_DROPOUT: u16 = 3_000;
+
+/// Numbers by which a packet may be behind.
+const MAX_MISORDER: u16 = 100;
+
+/// Microseconds of a unit of the timestamp at 8 kHz.
+const MICROS: i64 = 125;
+
+/// Reception of the peer's streams.
+#[derive(Debug, Default)]
+pub(super) struct Reception {
+    stream: Option<Stream>,
+    /// Packets expected of streams that have ended.
+    expected: u64,
+    received: u64,
+    /// Sixteenths of a unit.
+    jitter: u64,
+    transit: Option<i64>,
+    /// Expected and received at the last report.
+    reported: (u64, u64),
+}
+
+#[derive(Copy, Clone, Debug)]
+struct Stream {
+    ssrc: u32,
+    /// First number, and the highest with the wraps above it.
+    base: u64,
+    highest: u64,
+}
+
+impl Reception {
+    /// Counts a packet of the peer. `is_timed` says that its timestamp is that of its sending, as those of audio are.
+    pub(super) fn hear(&mut self, header: &Header, is_timed: bool, now: Moment) {
+        self.received += 1;
+        let sequence = u64::from(header.sequence);
+        let is_new = match &mut self.stream {
+            Some(stream) if stream.ssrc == header.ssrc => {
+                let ahead = header.sequence.wrapping_sub(stream.highest as u16);
+                match ahead {
+                    0..MAX_DROPOUT => {
+                        stream.highest += u64::from(ahead);
+                        false
+                    }
+                    behind => behind < MAX_MISORDER.wrapping_neg(),
+                }
+            }
+            Some(_) | None => true,
+        };
+        if is_new {
+            self.expected += self.stream.as_ref().map_or(0, Stream::expected);
+            self.transit = None;
+            self.stream = Some(Stream {
+                ssrc: header.ssrc,
+                base: sequence,
+                highest: sequence,
+            });
+        }
+
+        if is_timed {
+            self.time(header.timestamp, now);
+        }
+    }
+
+    fn time(&mut self, timestamp: u32, now: Moment) {
+        let arrival = i64::try_from(now.as_micros()).unwrap_or(i64::MAX) / MICROS;
+        // Both wrap at 32 bits.
+        let transit = i64::from((arrival as u32).wrapping_sub(timestamp) as i32);
+        if let Some(before) = self.transit.replace(transit) {
+            let difference = (transit - before).unsigned_abs().min(u64::from(u32::MAX));
+            self.jitter = (self.jitter + difference).saturating_sub((self.jitter + 8) >> 4);
+        }
+    }
+
+    /// Returns the number of packets expected so far.
+    pub(super) fn expected(&self) -> u64 {
+        self.expected + self.stream.as_ref().map_or(0, Stream::expected)
+    }
+
+    /// Returns the number of packets that never came.
+    pub(super) fn lost(&self) -> u64 {
+        self.expected().saturating_sub(self.received)
+    }
+
+    /// Returns the reception since the last report; `None` before anything was received.
+    pub(super) fn report(&mut self) -> Option<ReceptionReport> {
+        let stream = self.stream?;
+        let now = (self.expected(), self.received);
+        let expected = now.0.saturating_sub(self.reported.0);
+        let lost = expected.saturating_sub(now.1 - self.reported.1);
+        self.reported = now;
+
+        let share = (lost << 8).checked_div(expected).unwrap_or(0).min(255);
+        Some(ReceptionReport {
+            ssrc: stream.ssrc,
+            share_lost: share as u8,
+            lost: u32::try_from(self.lost()).unwrap_or(u32::MAX),
+            highest: stream.highest as u32,
+            jitter: (self.jitter >> 4) as u32,
+        })
+    }
+
+    pub(super) const fn jitter(&self) -> Duration {
+        Duration::from_micros((self.jitter >> 4) * MICROS as u64)
+    }
+}
+
+impl Stream {
+    const fn expected(&self) -> u64 {
+        self.highest - self.base + 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(micros: u64) -> Moment {
+        Moment::from_micros(1_000_000_000 + micros)
+    }
+
+    fn header(ssrc: u32, sequence: u16, timestamp: u32) -> Header {
+        Header {
+            marker: false,
+            payload_type: 0,
+            sequence,
+            timestamp,
+            ssrc,
+        }
+    }
+
+    #[test]
+    fn losses_are_counted_over_wraps_and_streams() {
+        let cases: [(&str, &[(u32, u16)], (u64, u64)); 6] = [
+            ("nothing", &[], (0, 0)),
+            ("all", &[(1, 65_534), (1, 65_535), (1, 0), (1, 1)], (4, 0)),
+            ("one lost", &[(1, 65_535), (1, 1)], (3, 1)),
+            ("one late", &[(1, 5), (1, 7), (1, 6)], (3, 0)),
+            ("twice", &[(1, 5), (1, 5), (1, 7)], (3, 0)),
+            (
+                "another stream",
+                &[(1, 5), (1, 7), (2, 900), (2, 903)],
+                (7, 3),
+            ),
+        ];
+        for (name, packets, expected) in cases {
+            let mut reception = Reception::default();
+            for (ssrc, sequence) in packets {
+                reception.hear(&header(*ssrc, *sequence, 0), false, at(0));
+            }
+            assert_eq!((reception.expected(), reception.lost()), expected, "{name}");
+        }
+    }
+
+    /// Two packets 5 ms too late, by the formula of A.8: 40 units make 40/16, then 40 more, less a sixteenth.
+    #[test]
+    fn jitter_is_that_of_the_rfc() {
+        let mut reception = Reception::default();
+        for (sequence, micros) in [(0, 0), (1, 25_000), (2, 40_000)] {
+            reception.hear(
+                &header(1, sequence, u32::from(sequence) * 160),
+                true,
+                at(micros),
+            );
+        }
+        // 40/16 = 2.5, then 2.5 + (40 - 2.5)/16 = 4.84 units.
+        assert_eq!(reception.jitter(), Duration::from_micros(4 * 125));
+    }
+
+    #[test]
+    fn a_report_tells_of_the_time_since_the_last() {
+        let mut reception = Reception::default();
+        assert_eq!(reception.report(), None);
+        for sequence in [1, 2, 4] {
+            reception.hear(&header(9, sequence, 0), false, at(0));
+        }
+        let report = ReceptionReport {
+            ssrc: 9,
+            share_lost: 64,
+            lost: 1,
+            highest: 4,
+            jitter: 0,
+        };
+        assert_eq!(reception.report(), Some(report), "one of four");
+        reception.hear(&header(9, 5, 0), false, at(0));
+        let after = ReceptionReport {
+            share_lost: 0,
+            highest: 5,
+            ..report
+        };
+        assert_eq!(reception.report(), Some(after));
+    }
+}

@@ -1,0 +1,361 @@
+//! RTCP of one call: sender and receiver reports both ways (RFC 3550 §6.4), by which either side learns of losses and of the round trip.
+
+use std::time::Duration;
+
+use trunkline_sip::moment::Moment;
+
+/// Interval of reports (RFC 3550 §6.2).
+pub(super) const INTERVAL: Duration = Duration::from_secs(5);
+
+/// Octets of the longest packet of ours: a sender report with one block, and the name of the source.
+pub(super) const MAX_REPORT: usize = 28 + BLOCK + 20;
+
+const BLOCK: usize = 24;
+
+const SENDER_REPORT: u8 = 200;
+const RECEIVER_REPORT: u8 = 201;
+const SOURCE_DESCRIPTION: u8 = 202;
+const GOODBYE: u8 = 203;
+
+/// Seconds from 1900 to 1970.
+const NTP_EPOCH: u64 = 2_208_988_800;
+
+/// What we have sent.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) struct Sent {
+    pub(super) ssrc: u32,
+    /// Timestamp of the RTP stream now.
+    pub(super) timestamp: u32,
+    pub(super) packets: u32,
+    pub(super) octets: u32,
+}
+
+/// Reception of the peer's stream since the last report.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) struct ReceptionReport {
+    pub(super) ssrc: u32,
+    /// Share lost, in 256ths.
+    pub(super) share_lost: u8,
+    pub(super) lost: u32,
+    pub(super) highest: u32,
+    /// In units of the timestamp.
+    pub(super) jitter: u32,
+}
+
+/// RTCP of one call.
+#[derive(Debug, Default)]
+pub(super) struct Rtcp {
+    /// Time of the last report, or of the first packet of all.
+    reported_at: Option<Moment>,
+    /// Middle of the NTP time in the peer's last sender report, and the time at which it came.
+    heard: Option<(u32, Moment)>,
+    round_trip: Option<Duration>,
+}
+
+/// Returns whether a packet on an RTP port is RTCP (RFC 5761 §4).
+pub(super) fn is_rtcp(octets: &[u8]) -> bool {
+    matches!(octets, [first, 192..=223, ..] if first >> 6 == 2)
+}
+
+impl Rtcp {
+    /// Returns whether a report is due; true once every [`INTERVAL`].
+    pub(super) fn take_due(&mut self, now: Moment) -> bool {
+        let since = *self.reported_at.get_or_insert(now);
+        let is_due = now.since(since) >= INTERVAL;
+        if is_due {
+            self.reported_at = Some(now);
+        }
+        is_due
+    }
+
+    /// Returns the round trip by the peer's last report.
+    pub(super) const fn round_trip(&self) -> Option<Duration> {
+        self.round_trip
+    }
+
+    /// Writes a report: a sender's where packets were sent, else a receiver's. Returns its length.
+    pub(super) fn write(
+        &self,
+        to: &mut [u8; MAX_REPORT],
+        sent: &Sent,
+        received: Option<&ReceptionReport>,
+        now: Moment,
+    ) -> usize {
+        let mut packet = Packet {
+            octets: to,
+            length: 0,
+        };
+        let blocks = u8::from(received.is_some());
+        if sent.packets > 0 {
+            packet.begin(blocks, SENDER_REPORT, 6 + u16::from(blocks) * 6);
+            packet.word(sent.ssrc);
+            let (seconds, fraction) = ntp(now);
+            packet.word(seconds);
+            packet.word(fraction);
+            packet.word(sent.timestamp);
+            packet.word(sent.packets);
+            packet.word(sent.octets);
+        } else {
+            packet.begin(blocks, RECEIVER_REPORT, 1 + u16::from(blocks) * 6);
+            packet.word(sent.ssrc);
+        }
+
+        if let Some(received) = received {
+            packet.word(received.ssrc);
+            packet.word(u32::from(received.share_lost) << 24 | received.lost.min(0x7f_ffff));
+            packet.word(received.highest);
+            packet.word(received.jitter);
+            let (heard, delay) = self
+                .heard
+                .map_or((0, 0), |(middle, at)| (middle, units(now.since(at))));
+            packet.word(heard);
+            packet.word(delay);
+        }
+
+        // The name says no more than the stream does: it must not tell of this machine (RFC 7022 §4.2).
+        packet.begin(1, SOURCE_DESCRIPTION, 4);
+        packet.word(sent.ssrc);
+        const NAME: u8 = 1;
+        packet.put(&[NAME, 8]);
+        for nibble in (0..8).rev() {
+            let digit = (sent.ssrc >> (nibble * 4) & 0xf) as usize;
+            packet.put(&b"0123456789abcdef"[digit..=digit]);
+        }
+        packet.put(&[0, 0]);
+
+        packet.length
+    }
+
+    /// Writes the end of our stream, behind a report of its own (RFC 3550 §6.6). Returns its length.
+    pub(super) fn write_goodbye(to: &mut [u8; MAX_REPORT], ssrc: u32) -> usize {
+        let mut packet = Packet {
+            octets: to,
+            length: 0,
+        };
+        packet.begin(0, RECEIVER_REPORT, 1);
+        packet.word(ssrc);
+        packet.begin(1, GOODBYE, 1);
+        packet.word(ssrc);
+        packet.length
+    }
+
+    /// Takes a compound packet of the peer. `ours` is the source of our stream.
+    pub(super) fn hear(&mut self, octets: &[u8], ours: u32, now: Moment) {
+        let mut rest = octets;
+        while let [first, kind, high, low, ..] = *rest {
+            let length = (usize::from(u16::from_be_bytes([high, low])) + 1) * 4;
+            let Some(packet) = rest.get(..length).filter(|_| first >> 6 == 2) else {
+                return;
+            };
+            let blocks = usize::from(first & 0x1f);
+            match kind {
+                SENDER_REPORT => {
+                    if let (Some(seconds), Some(fraction)) = (word(packet, 8), word(packet, 12)) {
+                        self.heard = Some((seconds << 16 | fraction >> 16, now));
+                    }
+                    self.hear_blocks(packet.get(28..).unwrap_or_default(), blocks, ours, now);
+                }
+                RECEIVER_REPORT => {
+                    self.hear_blocks(packet.get(8..).unwrap_or_default(), blocks, ours, now)
+                }
+                _ => {}
+            }
+            rest = &rest[length..];
+        }
+    }
+
+    fn hear_blocks(&mut self, octets: &[u8], blocks: usize, ours: u32, now: Moment) {
+        for block in octets.chunks_exact(BLOCK).take(blocks) {
+            if word(block, 0) != Some(ours) {
+                continue;
+            }
+            let (Some(last), Some(delay)) = (word(block, 16), word(block, 20)) else {
+                continue;
+            };
+            if last == 0 {
+                continue;
+            }
+            // RFC 3550 §6.4.1: a peer that computes its delay wrongly would make this negative.
+            let (seconds, fraction) = ntp(now);
+            let trip = (seconds << 16 | fraction >> 16)
+                .wrapping_sub(last)
+                .wrapping_sub(delay);
+            const MAX: u32 = 60 << 16;
+            if trip < MAX {
+                self.round_trip = Some(Duration::from_micros((u64::from(trip) * 1_000_000) >> 16));
+            }
+        }
+    }
+}
+
+/// A compound packet being written.
+struct Packet<'p> {
+    octets: &'p mut [u8; MAX_REPORT],
+    length: usize,
+}
+
+impl Packet<'_> {
+    /// Writes the head of a part with this many words behind it.
+    fn begin(&mut self, count: u8, kind: u8, words: u16) {
+        let [high, low] = words.to_be_bytes();
+        self.put(&[0x80 | count, kind, high, low]);
+    }
+
+    fn word(&mut self, word: u32) {
+        self.put(&word.to_be_bytes());
+    }
+
+    fn put(&mut self, octets: &[u8]) {
+        self.octets[self.length..self.length + octets.len()].copy_from_slice(octets);
+        self.length += octets.len();
+    }
+}
+
+fn word(octets: &[u8], at: usize) -> Option<u32> {
+    octets
+        .get(at..)?
+        .first_chunk()
+        .map(|word| u32::from_be_bytes(*word))
+}
+
+/// Returns NTP's seconds and their fraction.
+fn ntp(now: Moment) -> (u32, u32) {
+    let micros = now.as_micros();
+    let seconds = (micros / 1_000_000 + NTP_EPOCH) as u32;
+    let fraction = ((micros % 1_000_000) << 32) / 1_000_000;
+    (seconds, fraction as u32)
+}
+
+/// Returns a duration in units of 1/65536 s.
+fn units(duration: Duration) -> u32 {
+    let units = (duration.as_micros() << 16) / 1_000_000;
+    u32::try_from(units).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(milliseconds: u64) -> Moment {
+        Moment::from_secs(1_700_000_000) + Duration::from_millis(milliseconds)
+    }
+
+    const SENT: Sent = Sent {
+        ssrc: 0xdead_beef,
+        timestamp: 4,
+        packets: 5,
+        octets: 6,
+    };
+
+    const RECEIVED: ReceptionReport = ReceptionReport {
+        ssrc: 7,
+        share_lost: 64,
+        lost: 2,
+        highest: 0x1_0003,
+        jitter: 9,
+    };
+
+    fn written(
+        rtcp: &Rtcp,
+        sent: &Sent,
+        received: Option<&ReceptionReport>,
+        now: Moment,
+    ) -> Vec<u8> {
+        let mut octets = [0; MAX_REPORT];
+        let length = rtcp.write(&mut octets, sent, received, now);
+        octets[..length].to_vec()
+    }
+
+    #[test]
+    fn reports_have_the_form_of_the_rfc() {
+        let report = written(&Rtcp::default(), &SENT, Some(&RECEIVED), at(500));
+        assert_eq!(report.len(), MAX_REPORT);
+        assert_eq!(report[..8], [0x81, 200, 0, 12, 0xde, 0xad, 0xbe, 0xef]);
+        assert_eq!(word(&report, 8), Some((1_700_000_000 + NTP_EPOCH) as u32));
+        assert_eq!(word(&report, 12), Some(1 << 31), "half a second");
+        assert_eq!(report[16..28], [0, 0, 0, 4, 0, 0, 0, 5, 0, 0, 0, 6]);
+        assert_eq!(
+            report[28..52],
+            [
+                0, 0, 0, 7, 64, 0, 0, 2, 0, 1, 0, 3, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0
+            ]
+        );
+        assert_eq!(
+            &report[52..],
+            b"\x81\xca\x00\x04\xde\xad\xbe\xef\x01\x08deadbeef\x00\x00"
+        );
+
+        let silent = Sent { packets: 0, ..SENT };
+        let report = written(&Rtcp::default(), &silent, None, at(0));
+        assert_eq!(report[..8], [0x80, 201, 0, 1, 0xde, 0xad, 0xbe, 0xef]);
+        assert_eq!(report.len(), 8 + 20);
+    }
+
+    #[test]
+    fn two_ends_measure_their_round_trip() {
+        let (mut one, mut other) = (Rtcp::default(), Rtcp::default());
+        let theirs = Sent { ssrc: 7, ..SENT };
+        let of_ours = ReceptionReport {
+            ssrc: SENT.ssrc,
+            ..RECEIVED
+        };
+
+        // 30 ms there, 2 s of thought, 50 ms back.
+        other.hear(&written(&one, &SENT, None, at(0)), 7, at(30));
+        one.hear(
+            &written(&other, &theirs, Some(&of_ours), at(2_030)),
+            SENT.ssrc,
+            at(2_080),
+        );
+        let trip = one.round_trip().unwrap();
+        assert!((79_900..80_100).contains(&trip.as_micros()), "{trip:?}");
+        assert_eq!(other.round_trip(), None, "nothing came back yet");
+    }
+
+    #[test]
+    fn a_block_of_another_source_or_of_no_report_says_nothing() {
+        let mut rtcp = Rtcp::default();
+        rtcp.hear(
+            &written(&Rtcp::default(), &SENT, Some(&RECEIVED), at(0)),
+            8,
+            at(0),
+        );
+        rtcp.hear(
+            &written(&Rtcp::default(), &SENT, Some(&RECEIVED), at(0)),
+            7,
+            at(0),
+        );
+        assert_eq!(rtcp.round_trip(), None);
+    }
+
+    #[test]
+    fn a_report_is_due_every_five_seconds() {
+        let mut rtcp = Rtcp::default();
+        let due: Vec<u64> = (0..16_000)
+            .step_by(20)
+            .filter(|time| rtcp.take_due(at(*time)))
+            .collect();
+        assert_eq!(due, [5_000, 10_000, 15_000]);
+    }
+
+    #[test]
+    fn rtcp_is_told_from_rtp() {
+        for (octets, expected) in [
+            (&[0x81, 200][..], true),
+            (&[0x80, 201], true),
+            (&[0x80, 0x88], false),
+            (&[0x80, 101], false),
+            (&[0x40, 200], false),
+            (&[0x80], false),
+        ] {
+            assert_eq!(is_rtcp(octets), expected, "{octets:?}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_octets_make_it_panic(octets: Vec<u8>) {
+            Rtcp::default().hear(&octets, 1, at(0));
+        }
+    }
+}

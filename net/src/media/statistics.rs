@@ -1,0 +1,191 @@
+//! Figures of one call's media: written by its thread, read by anybody. No lock: each figure is a number of its own.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::quality::{self, Concealed};
+
+/// Figures of one call's media.
+#[derive(Copy, Clone, PartialEq, Debug, Default)]
+pub struct MediaStatistics {
+    /// RTP packets of the learnt peer.
+    pub packets_received: u64,
+    /// Their payload in octets.
+    pub octets_received: u64,
+    /// RTP packets sent.
+    pub packets_sent: u64,
+    /// Their payload in octets.
+    pub octets_sent: u64,
+    /// Packets that never came (RFC 3550 §A.3).
+    pub packets_lost: u64,
+    /// Packets that came twice, or after their audio had been concealed.
+    pub packets_late: u64,
+    /// Interarrival jitter (RFC 3550 §A.8).
+    pub jitter: Duration,
+    /// Time to the peer and back, from its RTCP reports.
+    pub round_trip: Option<Duration>,
+    /// Mean opinion score of what the peer sent (ITU-T G.107), 1 to 4.41; `None` before anything was received.
+    pub mos: Option<f64>,
+    /// Times that the bot's audio ran out inside a talk spurt.
+    pub underruns: u64,
+    /// From the start of the bot to its first audio.
+    pub first_word: Option<Duration>,
+    /// Hold that was learnt for the bot's audio.
+    pub hold: Duration,
+    /// Octets of the bot's audio discarded, since ten minutes were queued.
+    pub discarded: u64,
+    /// Messages of the bot that weren't understood.
+    pub junk: u64,
+}
+
+/// Figures that a media thread writes.
+#[derive(Copy, Clone, PartialEq, Debug, Default)]
+pub(super) struct Figures {
+    pub(super) packets_received: u64,
+    pub(super) octets_received: u64,
+    pub(super) packets_sent: u64,
+    pub(super) octets_sent: u64,
+    pub(super) packets_expected: u64,
+    pub(super) packets_lost: u64,
+    pub(super) packets_late: u64,
+    pub(super) jitter: Duration,
+    pub(super) round_trip: Option<Duration>,
+    pub(super) underruns: u64,
+    pub(super) first_word: Option<Duration>,
+    pub(super) hold: Duration,
+    pub(super) discarded: u64,
+    pub(super) junk: u64,
+    /// Losses are concealed before the audio is heard.
+    pub(super) has_concealment: bool,
+}
+
+/// Absence of a duration.
+const NONE: u64 = u64::MAX;
+
+/// Figures as both sides share them.
+#[derive(Debug, Default)]
+pub(super) struct Shared([AtomicU64; 15]);
+
+impl Shared {
+    /// Publishes figures. Readers may see some of them before the others.
+    pub(super) fn write(&self, figures: &Figures) {
+        let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(NONE);
+        let optional = |duration: Option<Duration>| duration.map_or(NONE, micros);
+        let all = [
+            figures.packets_received,
+            figures.octets_received,
+            figures.packets_sent,
+            figures.octets_sent,
+            figures.packets_expected,
+            figures.packets_lost,
+            figures.packets_late,
+            micros(figures.jitter),
+            optional(figures.round_trip),
+            figures.underruns,
+            optional(figures.first_word),
+            micros(figures.hold),
+            figures.discarded,
+            figures.junk,
+            u64::from(figures.has_concealment),
+        ];
+        for (shared, figure) in self.0.iter().zip(all) {
+            shared.store(figure, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn read(&self) -> MediaStatistics {
+        let [
+            packets_received,
+            octets_received,
+            packets_sent,
+            octets_sent,
+            packets_expected,
+            packets_lost,
+            packets_late,
+            jitter,
+            round_trip,
+            underruns,
+            first_word,
+            hold,
+            discarded,
+            junk,
+            has_concealment,
+        ] = self
+            .0
+            .each_ref()
+            .map(|figure| figure.load(Ordering::Relaxed));
+        let optional = |micros: u64| (micros != NONE).then(|| Duration::from_micros(micros));
+        let round_trip = optional(round_trip).filter(|_| packets_received > 0);
+        let jitter = Duration::from_micros(jitter);
+
+        let concealed = if has_concealment == 1 {
+            Concealed::Yes
+        } else {
+            Concealed::No
+        };
+        let mos = (packets_received > 0).then(|| {
+            let lost = packets_lost as f64 / packets_expected.max(1) as f64;
+            quality::mos(quality::delay(round_trip, jitter), lost, concealed)
+        });
+
+        MediaStatistics {
+            packets_received,
+            octets_received,
+            packets_sent,
+            octets_sent,
+            packets_lost,
+            packets_late,
+            jitter,
+            round_trip,
+            mos,
+            underruns,
+            first_word: optional(first_word).filter(|_| packets_sent > 0),
+            hold: Duration::from_micros(hold),
+            discarded,
+            junk,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let shared = Shared::default();
+        assert_eq!(shared.read(), MediaStatistics::default());
+        let figures = Figures {
+            packets_received: 95,
+            octets_received: 2,
+            packets_sent: 3,
+            octets_sent: 4,
+            packets_expected: 100,
+            packets_lost: 5,
+            packets_late: 6,
+            jitter: Duration::from_micros(7),
+            round_trip: Some(Duration::from_millis(40)),
+            underruns: 8,
+            first_word: None,
+            hold: Duration::from_millis(27),
+            discarded: 9,
+            junk: 10,
+            has_concealment: true,
+        };
+        shared.write(&figures);
+        let read = shared.read();
+        assert_eq!(
+            (read.packets_received, read.packets_lost, read.junk),
+            (95, 5, 10)
+        );
+        assert_eq!(
+            (read.round_trip, read.first_word),
+            (figures.round_trip, None)
+        );
+        assert_eq!(read.hold, figures.hold);
+        assert!(
+            read.mos.is_some_and(|mos| (3.5..4.3).contains(&mos)),
+            "{read:?}"
+        );
+    }
+}
