@@ -3,7 +3,8 @@
 use trunkline_sip::wire::print::Head;
 
 use super::call::Call;
-use super::leg::{LegId, LegRole};
+use super::leg::LegId;
+use super::role::LegRole;
 
 /// Methods outside calls. BYE and those after it find no dialog there, and are answered 481.
 pub(crate) const OUTSIDE: &[u8] =

@@ -18,13 +18,14 @@ use super::dialing::Dialing;
 use super::held::Held;
 use super::hold::Hold;
 use super::joining::Joining;
-use super::leg::{AwaitedAck, Leg, LegId, LegRole, LegState, Legs, LocalMedia, Session, SipPeer};
+use super::leg::{AwaitedAck, Leg, LegId, LegState, Legs, LocalMedia, Session, SipPeer};
 use super::limits::Permit;
 use super::outbound::Outbound;
 use super::privacy::CallerIdentity;
 use super::proofs::Again;
 use super::request_origin::RequestOrigin;
 use super::request_queue::RequestQueue;
+use super::role::LegRole;
 use super::transfer::Transfer;
 use super::uas_invite::UasInvite;
 use super::{has_sdp, sdp_of};
@@ -170,7 +171,7 @@ pub(crate) struct Call {
     /// The last transfer, under way or settled.
     pub(crate) transfer: Option<Box<Transfer>>,
     /// Hold that was asked for by the API.
-    pub(crate) hold: Option<Box<Hold>>,
+    pub(crate) hold: Hold,
     /// Hold of the call, by us and by its phone system.
     pub(crate) held: Held,
     /// Attempts of the whole call.
@@ -331,7 +332,7 @@ impl Call {
         if self.is_trunk(id) && has_sdp(message) {
             let sdp = sdp_of(message.body());
             self.held.take_answer(sdp);
-            let heard = self.heard_sdp(sdp);
+            let heard = self.hold.heard_sdp(sdp);
             self.set_heard(heard);
         }
     }
@@ -349,7 +350,7 @@ impl Call {
             && let Some(sdp) = self.proposed.take()
         {
             self.held.take_offer(&sdp);
-            let heard = self.heard_sdp(&sdp);
+            let heard = self.hold.heard_sdp(&sdp);
             self.set_heard(heard);
         }
     }

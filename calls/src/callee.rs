@@ -16,7 +16,7 @@ use super::allow::to_peer;
 use super::credentials::LegCredentials;
 use super::effect::Challenger;
 use super::invite_client::{CallIds, FailsOver, InviteText, Patience, PeerPlan, Redirects, Said};
-use super::leg::LegRole;
+use super::role::LegRole;
 use super::target::{self, Place, Target, Unresolved, default_port};
 use crate::registrar::bindings::Reach;
 

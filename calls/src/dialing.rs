@@ -18,9 +18,10 @@ use super::hangup;
 use super::invite_client::{
     Accepted, DialledLeg, Event, Failed, InviteClient, InviteText, Patience,
 };
-use super::leg::{self, ForkDialog, LegId, LegRole, LegState, Session, SipPeer};
+use super::leg::{self, ForkDialog, LegId, LegState, Session, SipPeer};
 use super::pbx::Pbx;
 use super::refusal::Reason;
+use super::role::LegRole;
 use super::runtime_invite::RuntimeInvite;
 use super::secure::is_sips;
 use super::uas_invite::UasInvite;

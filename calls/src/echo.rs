@@ -147,11 +147,16 @@ impl Call {
         if !has_sdp(message) {
             echo.offered = true;
             let offer = sdp::offer_echo(local, session, echo.version);
-            return Ok((self.crossing_sdp(&offer).into_owned(), None));
+            return Ok((self.hold.crossing_sdp(&offer).into_owned(), None));
         }
         let answer = sdp::answer_echo(message.body(), local, session, echo.version);
         answer
-            .map(|answer| (self.crossing_sdp(&answer.body).into_owned(), answer.audio))
+            .map(|answer| {
+                (
+                    self.hold.crossing_sdp(&answer.body).into_owned(),
+                    answer.audio,
+                )
+            })
             .map_err(|no| NoBody::Unmatched(no.to_string()))
     }
 
@@ -174,7 +179,7 @@ impl Call {
             let (call, org) = (self.id, self.org);
             tracing::info!(call.id = %call, org.id = %org, peer = %remote, reason = refusal.code(), "no RTP is sent to what the SDP names");
         }
-        if self.is_closed() || sources.is_err() {
+        if self.hold.is_closed() || sources.is_err() {
             // Nothing is echoed, and nothing missed.
             remote.set_port(0);
         }

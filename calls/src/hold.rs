@@ -5,26 +5,18 @@
 //!
 //! While a call is held its peers may go on changing it, and refresh their sessions: what crosses then is switched off, whatever
 //! they offer, and what the caller means to do is asked anew when the call is resumed.
+//!
+//! A state machine that knows neither the call nor its dialogs (`holding` does): it is given descriptions and says what is due ([`Progress`]).
 
 use std::borrow::Cow;
 use std::time::Duration;
 
-use trunkline_model::record::Fact;
+use trunkline_sip::dialog::compared::is_same_media;
 use trunkline_sip::dialog::direction::{self, rewritten};
-use trunkline_sip::dialog::sdp::{self, Direction};
-use trunkline_sip::endpoint::Endpoint;
-use trunkline_sip::flow::Flow;
+use trunkline_sip::dialog::sdp::Direction;
 use trunkline_sip::moment::Moment;
-use trunkline_sip::wire::print::Head;
-use trunkline_sip::wire::{Message, Method};
-use uuid::Uuid;
 
-use super::call::{Call, CallStatus, Pending, Purpose, QueuedRequest};
-use super::context::Cx;
-use super::leg::{LegId, LegRole};
-use super::reply::{PAUSE, Reply};
-use super::request_origin::RequestOrigin;
-use super::{Calls, has_sdp, origin, sdp_of};
+use super::role::LegRole;
 
 /// Longest time of a change, each way, before it is given up.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -69,7 +61,7 @@ pub struct Refused {
     pub status: u16,
 }
 
-/// Progress of a change.
+/// Step of a change.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Step {
     /// The agent's side is asked.
@@ -84,9 +76,9 @@ enum Step {
     Settled,
 }
 
-/// Hold that was asked of a call, and its progress.
+/// The last change of a call.
 #[derive(Debug)]
-pub(crate) struct Hold {
+struct Change {
     /// Wish of the last request: held, or not.
     wanted: bool,
     step: Step,
@@ -101,94 +93,153 @@ pub(crate) struct Hold {
     answer: Option<Box<[u8]>>,
 }
 
-impl Hold {
+/// Hold of a call from outside.
+#[derive(Debug, Default)]
+pub(crate) struct Hold {
+    change: Option<Box<Change>>,
+}
+
+/// Meaning of a request to hold or to resume.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[must_use]
+pub(crate) enum Asked {
+    /// It is so already; or will be, by the change of that number.
+    Already(Option<u32>),
+    /// The change under way is to be taken back, and neither side has heard of it.
+    Withdrawn(Progress),
+    /// A change is to begin.
+    New,
+}
+
+/// What is due.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[must_use]
+pub(crate) enum Progress {
+    /// A re-INVITE in its turn, up to that moment.
+    Ask(Moment),
+    /// The same, and that is so from now on.
+    Follow(HoldStatus, Moment),
+    /// The change has come to its end.
+    Settled(HoldStatus),
+    /// Nothing.
+    Nothing,
+}
+
+impl Change {
     /// Returns whether neither side has agreed to any of the change so far.
     const fn is_unsaid(&self) -> bool {
         let is_first = matches!(self.step, Step::Agent | Step::Caller);
         is_first && self.answer.is_none() && self.wanted != self.held
     }
-}
 
-impl Calls {
-    /// Holds a call, or resumes it. The number of the change that is under way then; `None` if it stands so already.
-    ///
-    /// # Errors
-    /// Nothing was done.
-    pub fn hold(
-        &mut self,
-        endpoint: &mut Endpoint,
-        id: Uuid,
-        wanted: bool,
-        now: Moment,
-    ) -> Result<Option<u32>, Unable> {
-        let (key, _) = self.place_of_call(id).ok_or(Unable::NotUp)?;
-        let mut outcome = Err(Unable::NotUp);
-        self.with(key, endpoint, now, |call, cx| {
-            outcome = call.hold(cx, wanted);
-        });
-        outcome
+    const fn status(&self, refused: Option<Refused>) -> HoldStatus {
+        HoldStatus {
+            held: self.held,
+            settled: self.number,
+            refused,
+        }
+    }
+
+    fn settle(&mut self, refused: Option<Refused>) -> Progress {
+        self.step = Step::Settled;
+        self.closed = self.held;
+        self.answer = None;
+        Progress::Settled(self.status(refused))
+    }
+
+    const fn ask(&mut self, step: Step) -> Progress {
+        self.step = step;
+        Progress::Ask(self.until)
     }
 }
 
-impl Call {
-    fn hold(&mut self, cx: &mut Cx<'_>, wanted: bool) -> Result<Option<u32>, Unable> {
-        match self.status() {
-            CallStatus::SettingUp => return Err(Unable::NotAnswered),
-            CallStatus::Over => return Err(Unable::NotUp),
-            CallStatus::Answered | CallStatus::Up => {}
+impl Hold {
+    /// Returns what becomes of a request. `is_waiting` says that the re-INVITE which is due has not been sent.
+    pub(crate) fn request(&mut self, wanted: bool, is_waiting: bool) -> Result<Asked, Unable> {
+        let Some(change) = self.change.as_deref_mut() else {
+            return Ok(if wanted {
+                Asked::New
+            } else {
+                Asked::Already(None)
+            });
+        };
+        if change.step == Step::Settled {
+            let is_so = change.held == wanted;
+            return Ok(if is_so {
+                Asked::Already(None)
+            } else {
+                Asked::New
+            });
         }
-        if self.is_with_destination() {
-            return Err(Unable::NotUp);
+        if change.wanted == wanted {
+            return Ok(Asked::Already(Some(change.number)));
         }
-        let before = self.hold.as_deref();
-        match before.filter(|hold| hold.step != Step::Settled) {
-            Some(hold) if hold.wanted == wanted => return Ok(Some(hold.number)),
-            Some(hold) if hold.is_unsaid() && self.queue.has(QueuedRequest::Hold) => {
-                self.settle_hold(cx, None);
-                return Ok(None);
-            }
-            Some(_) => return Err(Unable::Opposite),
-            None if before.is_some_and(|hold| hold.held) == wanted => return Ok(None),
-            None => {}
+        match change.is_unsaid() && is_waiting {
+            true => Ok(Asked::Withdrawn(change.settle(None))),
+            false => Err(Unable::Opposite),
         }
-        if self.is_transferring() {
-            return Err(Unable::Transferring);
-        }
-        let is_readable = |sdp: &[u8]| sdp.starts_with(b"v=");
-        let is_readable = self.heard().is_some_and(is_readable);
-        if !self.is_local() && !is_readable {
-            return Err(Unable::NoMedia);
-        }
-        let number = self.begin_change(cx, wanted);
-        self.ask_to_hold(cx, Duration::ZERO);
-        Ok(Some(number))
     }
 
-    fn begin_change(&mut self, cx: &Cx<'_>, wanted: bool) -> u32 {
-        let before = self.hold.as_deref();
-        let number = before.map_or(0, |hold| hold.number).wrapping_add(1);
-        let held = before.is_some_and(|hold| hold.held);
-        self.hold = Some(Box::new(Hold {
+    /// Begins a change. Returns its number.
+    pub(crate) fn begin(&mut self, wanted: bool, now: Moment) -> (u32, Progress) {
+        let before = self.change.as_deref();
+        let number = before.map_or(0, |change| change.number).wrapping_add(1);
+        let held = before.is_some_and(|change| change.held);
+        let until = now + PATIENCE;
+        self.change = Some(Box::new(Change {
             wanted,
             step: Step::Agent,
             held,
             closed: held,
             number,
-            until: cx.now + PATIENCE,
+            until,
             answer: None,
         }));
-        number
+        (number, Progress::Ask(until))
+    }
+
+    /// Gives a side that has taken media which nobody wants it to have any more those of the other side again. The agent's aren't kept: it is
+    /// asked for them.
+    pub(crate) fn restore(&mut self, role: LegRole, now: Moment) -> Progress {
+        let (_, progress) = self.begin(self.is_held(), now);
+        if let Some(change) = self.change.as_deref_mut() {
+            change.step = match role {
+                LegRole::Trunk => Step::Agent,
+                LegRole::Agent | LegRole::Destination => Step::Follow,
+            };
+        }
+        progress
+    }
+
+    /// Whether both sides are held.
+    pub(crate) fn is_held(&self) -> bool {
+        self.change.as_deref().is_some_and(|change| change.held)
     }
 
     /// Whether the call is being held or resumed at this moment.
     pub(crate) fn is_turning(&self) -> bool {
-        let turns = |hold: &Hold| hold.step != Step::Settled;
-        self.hold.as_deref().is_some_and(turns)
+        let turns = |change: &Change| change.step != Step::Settled;
+        self.change.as_deref().is_some_and(turns)
     }
 
     /// Whether nobody is to send anything.
     pub(crate) fn is_closed(&self) -> bool {
-        self.hold.as_deref().is_some_and(|hold| hold.closed)
+        self.change.as_deref().is_some_and(|change| change.closed)
+    }
+
+    /// When the change that is under way is given up.
+    pub(crate) fn until(&self) -> Option<Moment> {
+        self.change.as_deref().map(|change| change.until)
+    }
+
+    /// The side that is asked.
+    pub(crate) fn asked(&self) -> LegRole {
+        match self.change.as_deref().map(|change| change.step) {
+            Some(Step::Caller) => LegRole::Trunk,
+            Some(Step::Agent | Step::Follow | Step::Undo(_) | Step::Settled) | None => {
+                LegRole::Agent
+            }
+        }
     }
 
     /// Returns an SDP as it crosses: `inactive` while the call is held. An answer may have less than was offered (RFC 3264 §6.1).
@@ -209,298 +260,328 @@ impl Call {
         }
     }
 
-    /// A peer's own change crosses between two re-INVITEs of ours: both sides are asked anew.
-    pub(crate) fn disturb_hold(&mut self) {
-        if let Some(hold) = self.hold.as_deref_mut()
-            && hold.step == Step::Caller
+    /// Has both sides asked anew, since a peer's own change crosses between two re-INVITEs of ours.
+    pub(crate) fn disturb(&mut self) {
+        if let Some(change) = self.change.as_deref_mut()
+            && change.step == Step::Caller
         {
-            hold.step = Step::Agent;
+            change.step = Step::Agent;
         }
     }
 
-    /// The call, or its agent, is gone: nothing is held any more.
-    pub(crate) fn drop_hold(&mut self, cx: &mut Cx<'_>) {
-        self.queue.withdraw(QueuedRequest::Hold);
-        let Some(hold) = self.hold.take() else {
-            return;
-        };
+    /// Ends all holding: the call, or its agent, is gone.
+    pub(crate) fn take(&mut self) -> Option<HoldStatus> {
+        let change = self.change.take()?;
         let refused = Refused {
             role: LegRole::Agent,
             status: 487,
         };
-        let status = HoldStatus {
+        Some(HoldStatus {
             held: false,
-            settled: hold.number,
-            refused: Some(refused),
+            ..change.status(Some(refused))
+        })
+    }
+
+    /// Returns the side that is asked next, and the offer. `heard` is the caller's SDP.
+    pub(crate) fn next_offer(&self, heard: &[u8]) -> Option<(LegRole, Vec<u8>)> {
+        let change = self.change.as_deref()?;
+        let offer = match change.step {
+            Step::Agent => rewritten(heard, towards(change.wanted)),
+            Step::Undo(_) => rewritten(heard, towards(!change.wanted)),
+            Step::Follow if change.held => rewritten(heard, towards(true)),
+            Step::Follow => heard.to_vec(),
+            Step::Caller if change.wanted => rewritten(change.answer.as_deref()?, towards(true)),
+            Step::Caller => change.answer.as_deref()?.to_vec(),
+            Step::Settled => return None,
         };
-        self.held.set_by_us(false);
-        self.tell_held(cx);
-        cx.core.live.note_hold(self.id, status);
+        Some((self.asked(), offer))
     }
 
-    /// Tells whether the call is held, by whomever, where that has changed.
-    pub(crate) fn tell_held(&mut self, cx: &mut Cx<'_>) {
-        if let Some(held) = self.held.take_change() {
-            cx.core.fact(Fact::Held {
-                call: self.id,
-                org: self.org,
-                held,
-            });
-        }
+    /// Returns an offer of the built-in agent's to the caller, who alone is asked then.
+    pub(crate) fn own_offer(&mut self, offer: &[u8]) -> Option<(LegRole, Vec<u8>)> {
+        let change = self.change.as_deref_mut()?;
+        change.step = Step::Caller;
+        Some((LegRole::Trunk, rewritten(offer, towards(change.wanted))))
     }
 
-    /// The caller stays with the agent after all, and hears it.
-    pub(crate) fn resume_after_transfer(&mut self, cx: &mut Cx<'_>) {
-        if self.hold.as_deref().is_some_and(|hold| hold.held) {
-            // Where it can't be, it is for whoever held the call to try again.
-            let _ = self.hold(cx, false);
-        }
-    }
-
-    /// A side has taken media that nobody wants it to have any more: it gets those of the other side again. The agent's aren't kept: it is
-    /// asked for them.
-    pub(crate) fn restore(&mut self, cx: &mut Cx<'_>, id: LegId) {
-        let is_with_agent = !self.is_with_destination() && !self.is_turning();
-        if !is_with_agent || self.heard().is_none() {
-            return;
-        }
-        let is_trunk = self.is_trunk(id);
-        let held = self.hold.as_deref().is_some_and(|hold| hold.held);
-        self.begin_change(cx, held);
-        if let Some(hold) = self.hold.as_deref_mut() {
-            hold.step = match is_trunk {
-                true => Step::Agent,
-                false => Step::Follow,
-            };
-        }
-        self.ask_to_hold(cx, Duration::ZERO);
-    }
-
-    /// Has the re-INVITE that is due sent in its turn, after a pause.
-    fn ask_to_hold(&mut self, cx: &mut Cx<'_>, wait: Duration) {
-        if let Some(hold) = self.hold.as_deref() {
-            let until = hold.until;
-            self.ask(cx, QueuedRequest::Hold, wait, Some(until));
-        }
-    }
-
-    /// Sends the re-INVITE that is due.
-    pub(crate) fn send_hold(&mut self, cx: &mut Cx<'_>) {
-        if !self.is_turning() {
-            return;
-        }
-        let fork = self.fork();
-        let (Some(fork), Some((id, body))) = (fork, self.next_offer()) else {
-            let refused = Refused {
-                role: LegRole::Agent,
-                status: 488,
-            };
-            return self.settle_hold(cx, Some(refused));
-        };
-        if !self.is_local() {
-            self.keep_origin(id);
-        }
-        let lines = |head: &mut Head<'_>| head.line("Content-Type", b"application/sdp");
-        let invite = (Method::Invite, "INVITE");
-        let purpose = (Purpose::Hold, true, RequestOrigin::Ours);
-        if !self.send_on_leg(cx, id, fork, invite, purpose, &body, lines) {
-            self.ask_to_hold(cx, PAUSE);
-        }
-    }
-
-    /// Leg that is asked next, and the offer.
-    fn next_offer(&mut self) -> Option<(LegId, Vec<u8>)> {
-        let is_echo = self.is_local();
-        let (trunk, agent) = (self.trunk_id(), self.agent_id());
-        let heard = self.legs.sip(trunk).and_then(|peer| peer.heard.as_deref());
-        let heard = heard.unwrap_or_default();
-        let hold = self.hold.as_deref_mut()?;
-        let towards = |held| match held {
-            true => Direction::SendOnly,
-            false => Direction::SendRecv,
-        };
-        if is_echo {
-            hold.step = Step::Caller;
-        }
-        let (wanted, step) = (hold.wanted, hold.step);
-        match step {
-            Step::Agent => Some((agent, rewritten(heard, towards(wanted)))),
-            Step::Undo(_) => Some((agent, rewritten(heard, towards(!wanted)))),
-            Step::Follow if hold.held => Some((agent, rewritten(heard, towards(true)))),
-            Step::Follow => Some((agent, heard.to_vec())),
-            Step::Caller if is_echo => {
-                let offer = self.echo_offer()?;
-                Some((trunk, rewritten(&offer, towards(wanted))))
-            }
-            Step::Caller => {
-                let answer = hold.answer.as_deref()?;
-                let offer = match wanted {
-                    true => rewritten(answer, Direction::SendOnly),
-                    false => answer.to_vec(),
-                };
-                Some((trunk, offer))
-            }
-            Step::Settled => None,
-        }
-    }
-
-    /// The re-INVITE that is due couldn't be sent in time.
-    pub(crate) fn hold_is_late(&mut self, cx: &mut Cx<'_>) {
-        let Some(hold) = self.hold.as_deref() else {
-            return;
-        };
-        let role = match hold.step {
-            Step::Caller => LegRole::Trunk,
-            Step::Agent | Step::Follow | Step::Undo(_) | Step::Settled => LegRole::Agent,
-        };
-        self.hold_refused(cx, Refused { role, status: 491 });
-    }
-
-    /// The final answer to a re-INVITE that holds or resumes.
-    pub(crate) fn on_hold_answer(
+    /// The side that was asked has accepted, with that SDP. `heard` is the caller's before that; there is none with the built-in agent.
+    pub(crate) fn accepted(
         &mut self,
-        cx: &mut Cx<'_>,
-        flow: Flow,
-        pending: &Pending,
-        message: &Message<'_>,
-    ) {
-        let (id, fork) = (pending.leg, pending.fork);
-        let reply = self.reply_to(cx, pending, message);
-        if reply != Reply::Accepted {
-            return self.hold_unaccepted(cx, id, reply);
-        }
-        if let Some(leg) = self.leg(id) {
-            leg.flow = flow;
-        }
-        self.send_ack(cx, id, fork, pending.client, pending.cseq, None);
-        self.note_refresh(cx, pending, message);
-        self.hold_accepted(cx, message);
-    }
-
-    /// The re-INVITE has no answer.
-    pub(crate) fn on_hold_unanswered(&mut self, cx: &mut Cx<'_>, pending: &Pending, status: u16) {
-        let reply = self.reply_of_none(cx, pending, status);
-        self.hold_unaccepted(cx, pending.leg, reply);
-    }
-
-    fn hold_unaccepted(&mut self, cx: &mut Cx<'_>, id: LegId, reply: Reply) {
-        let status = match reply {
-            Reply::Again(wait) => return self.ask_to_hold(cx, wait),
-            Reply::Unheard => 408,
-            Reply::Refused(status) => status,
-            Reply::Accepted | Reply::TooBrief | Reply::Gone => return,
+        answer: Option<&[u8]>,
+        heard: Option<&[u8]>,
+        now: Moment,
+    ) -> Progress {
+        let Some(change) = self.change.as_deref_mut() else {
+            return Progress::Nothing;
         };
-        let role = self.role(id);
-        self.hold_refused(cx, Refused { role, status });
-    }
-
-    fn hold_accepted(&mut self, cx: &mut Cx<'_>, message: &Message<'_>) {
-        let answer =
-            Some(sdp_of(message.body())).filter(|sdp| has_sdp(message) && sdp.starts_with(b"v="));
-        let Some(hold) = self.hold.as_deref_mut() else {
-            return;
-        };
-        match (hold.step, answer) {
+        match (change.step, answer) {
             (Step::Agent, Some(answer)) => {
-                hold.closed = true;
-                hold.answer = Some(answer.into());
-                hold.step = Step::Caller;
-                self.ask_to_hold(cx, Duration::ZERO);
+                change.closed = true;
+                change.answer = Some(answer.into());
+                change.ask(Step::Caller)
             }
             // There is nothing to offer the caller.
-            (Step::Agent, None) => {
-                let refused = Refused {
-                    role: LegRole::Agent,
-                    status: 488,
-                };
-                hold.step = Step::Undo(refused);
-                self.ask_to_hold(cx, Duration::ZERO);
-            }
+            (Step::Agent, None) => change.ask(Step::Undo(Refused {
+                role: LegRole::Agent,
+                status: 488,
+            })),
             (Step::Caller, answer) => {
-                hold.held = hold.wanted;
-                hold.closed = hold.wanted;
-                self.caller_turned(cx, answer);
+                change.held = change.wanted;
+                change.closed = change.wanted;
+                let is_news = |(answer, heard)| !change.closed && !is_known(heard, answer);
+                if !answer.zip(heard).is_some_and(is_news) {
+                    return change.settle(None);
+                }
+                change.step = Step::Follow;
+                change.until = now + PATIENCE;
+                Progress::Follow(change.status(None), change.until)
             }
-            (Step::Follow, _) => self.settle_hold(cx, None),
-            (Step::Undo(refused), _) => self.settle_hold(cx, Some(refused)),
-            (Step::Settled, _) => {}
+            (Step::Follow, _) => change.settle(None),
+            (Step::Undo(refused), _) => change.settle(Some(refused)),
+            (Step::Settled, _) => Progress::Nothing,
         }
     }
 
-    /// The caller has taken the change, and with it the call is held, or goes on.
-    fn caller_turned(&mut self, cx: &mut Cx<'_>, answer: Option<&[u8]>) {
-        let Some(answer) = answer else {
-            return self.settle_hold(cx, None);
+    /// The side that was asked won't, or can't be asked in time.
+    pub(crate) fn refused(&mut self, refused: Refused, now: Moment) -> Progress {
+        let Some(change) = self.change.as_deref_mut() else {
+            return Progress::Nothing;
         };
-        if self.is_local() {
-            self.tell_media(cx, sdp::read_answer(answer));
-            return self.settle_hold(cx, None);
-        }
-        let is_news = !self.is_closed() && !self.is_known(answer);
-        self.held.take_answer(answer);
-        let heard = self.heard_sdp(answer);
-        self.set_heard(heard);
-        if is_news {
-            self.note_hold_status(cx, None);
-            if let Some(hold) = self.hold.as_deref_mut() {
-                hold.step = Step::Follow;
-                hold.until = cx.now + PATIENCE;
+        match change.step {
+            // The agent's side has agreed by then.
+            Step::Caller if change.answer.is_some() => {
+                change.until = now + PATIENCE;
+                change.ask(Step::Undo(refused))
             }
-            return self.ask_to_hold(cx, Duration::ZERO);
-        }
-        self.settle_hold(cx, None);
-    }
-
-    /// Whether the caller's SDP is the one that the agent's side was offered when the call was resumed.
-    fn is_known(&self, answer: &[u8]) -> bool {
-        let heard = self.heard().unwrap_or_default();
-        let [offered, plain] = [heard, answer].map(|sdp| rewritten(sdp, Direction::SendRecv));
-        let sends_and_receives = |direction| direction == Direction::SendRecv;
-        direction::of(answer).into_iter().all(sends_and_receives)
-            && origin::is_same_media(&offered, &plain)
-    }
-
-    fn hold_refused(&mut self, cx: &mut Cx<'_>, refused: Refused) {
-        let is_echo = self.is_local();
-        let Some(hold) = self.hold.as_deref_mut() else {
-            return;
-        };
-        match hold.step {
-            Step::Caller if !is_echo => {
-                hold.step = Step::Undo(refused);
-                hold.until = cx.now + PATIENCE;
-                self.ask_to_hold(cx, Duration::ZERO);
-            }
-            Step::Agent | Step::Caller => self.settle_hold(cx, Some(refused)),
-            Step::Undo(first) => self.settle_hold(cx, Some(first)),
+            Step::Agent | Step::Caller => change.settle(Some(refused)),
+            Step::Undo(first) => change.settle(Some(first)),
             // The call goes on, if not as well as it might.
-            Step::Follow => self.settle_hold(cx, None),
-            Step::Settled => {}
+            Step::Follow => change.settle(None),
+            Step::Settled => Progress::Nothing,
+        }
+    }
+}
+
+const fn towards(held: bool) -> Direction {
+    match held {
+        true => Direction::SendOnly,
+        false => Direction::SendRecv,
+    }
+}
+
+/// Whether the caller's answer is what the agent's side was offered as the caller's when the call was resumed.
+fn is_known(heard: &[u8], answer: &[u8]) -> bool {
+    let [offered, plain] = [heard, answer].map(|sdp| rewritten(sdp, Direction::SendRecv));
+    let sends_and_receives = |direction| direction == Direction::SendRecv;
+    direction::of(answer).into_iter().all(sends_and_receives) && is_same_media(&offered, &plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Moment = Moment::from_secs(1_790_000_000);
+    const CALLER: &[u8] = b"v=0\r\no=c 1 1 IN IP4 h\r\nm=audio 1 RTP/AVP 0\r\n";
+    const AGENT: &[u8] = b"v=0\r\no=a 1 1 IN IP4 h\r\nm=audio 2 RTP/AVP 0\r\n";
+    const MOVED: &[u8] = b"v=0\r\no=c 1 2 IN IP4 h\r\nm=audio 3 RTP/AVP 0\r\n";
+
+    /// An answer to what is due: the SDP of a 2xx, if any, or the status of a refusal.
+    type Answer = Result<Option<&'static [u8]>, u16>;
+
+    fn answer(hold: &mut Hold, answer: Answer) -> Progress {
+        let role = hold.asked();
+        match answer {
+            Ok(sdp) => hold.accepted(sdp, Some(CALLER), NOW),
+            Err(status) => hold.refused(Refused { role, status }, NOW),
         }
     }
 
-    fn settle_hold(&mut self, cx: &mut Cx<'_>, refused: Option<Refused>) {
-        if let Some(hold) = self.hold.as_deref_mut() {
-            hold.step = Step::Settled;
-            hold.closed = hold.held;
-            hold.answer = None;
-        }
-        self.queue.withdraw(QueuedRequest::Hold);
-        self.note_hold_status(cx, refused);
+    /// The side that is asked, and the direction of the offer.
+    fn offer(hold: &Hold) -> Option<(LegRole, Direction)> {
+        let (role, sdp) = hold.next_offer(CALLER)?;
+        Some((role, direction::of(&sdp)[0]))
     }
 
-    fn note_hold_status(&mut self, cx: &mut Cx<'_>, refused: Option<Refused>) {
-        let Some(hold) = self.hold.as_deref() else {
-            return;
+    #[test]
+    fn each_answer_leads_to_the_next_offer_or_the_end() {
+        use Direction::{SendOnly, SendRecv};
+        use LegRole::{Agent, Trunk};
+        let accepts = Ok(Some(AGENT));
+        let refused = |role, status| Some(Refused { role, status });
+        let [hold, resume] = [true, false];
+        let agent_held = Some((Agent, SendOnly));
+        let agent_open = Some((Agent, SendRecv));
+        let caller_held = Some((Trunk, SendOnly));
+        let caller_open = Some((Trunk, SendRecv));
+        // Whether the call is held before, and what is wanted; then each answer and the offer that follows it; at the end who has refused.
+        type Row<'a> = (
+            &'a str,
+            bool,
+            bool,
+            &'a [(Answer, Option<(LegRole, Direction)>)],
+            bool,
+            Option<Refused>,
+        );
+        let rows: [Row<'_>; 8] = [
+            (
+                "held",
+                resume,
+                hold,
+                &[(accepts, caller_held), (Ok(Some(CALLER)), None)],
+                true,
+                None,
+            ),
+            (
+                "the agent refuses",
+                resume,
+                hold,
+                &[(Err(488), None)],
+                false,
+                refused(Agent, 488),
+            ),
+            (
+                "the agent answers with nothing",
+                resume,
+                hold,
+                &[(Ok(None), agent_open), (accepts, None)],
+                false,
+                refused(Agent, 488),
+            ),
+            (
+                "the caller refuses",
+                resume,
+                hold,
+                &[
+                    (accepts, caller_held),
+                    (Err(486), agent_open),
+                    (accepts, None),
+                ],
+                false,
+                refused(Trunk, 486),
+            ),
+            (
+                "nor does the agent take that back",
+                resume,
+                hold,
+                &[
+                    (accepts, caller_held),
+                    (Err(486), agent_open),
+                    (Err(500), None),
+                ],
+                false,
+                refused(Trunk, 486),
+            ),
+            (
+                "resumed",
+                hold,
+                resume,
+                &[(accepts, caller_open), (Ok(Some(CALLER)), None)],
+                false,
+                None,
+            ),
+            (
+                "the caller has moved",
+                hold,
+                resume,
+                &[
+                    (accepts, caller_open),
+                    (Ok(Some(MOVED)), agent_open),
+                    (accepts, None),
+                ],
+                false,
+                None,
+            ),
+            (
+                "and the agent won't follow",
+                hold,
+                resume,
+                &[
+                    (accepts, caller_open),
+                    (Ok(Some(MOVED)), agent_open),
+                    (Err(488), None),
+                ],
+                false,
+                None,
+            ),
+        ];
+        for (case, before, wanted, answers, held, refused) in rows {
+            let mut hold = Hold::default();
+            if before {
+                let _ = hold.begin(true, NOW);
+                let _ = answer(&mut hold, accepts);
+                let _ = answer(&mut hold, Ok(Some(CALLER)));
+            }
+            let (number, progress) = hold.begin(wanted, NOW);
+            assert_eq!(progress, Progress::Ask(NOW + PATIENCE), "{case}");
+            let first = if wanted { agent_held } else { agent_open };
+            assert_eq!(offer(&hold), first, "{case}");
+
+            let mut last = Progress::Nothing;
+            for (reply, next) in answers {
+                last = answer(&mut hold, *reply);
+                assert_eq!(offer(&hold), *next, "{case}: {reply:?}");
+            }
+            let status = HoldStatus {
+                held,
+                settled: number,
+                refused,
+            };
+            assert_eq!(last, Progress::Settled(status), "{case}");
+            assert_eq!((hold.is_held(), hold.is_closed()), (held, held), "{case}");
+        }
+    }
+
+    #[test]
+    fn a_request_is_measured_by_what_is_under_way() {
+        let mut hold = Hold::default();
+        assert_eq!(hold.request(false, false), Ok(Asked::Already(None)));
+        assert_eq!(hold.request(true, false), Ok(Asked::New));
+        let (number, _) = hold.begin(true, NOW);
+        assert_eq!(hold.request(true, true), Ok(Asked::Already(Some(number))));
+        assert_eq!(
+            hold.request(false, false),
+            Err(Unable::Opposite),
+            "it is asked"
+        );
+        let Ok(Asked::Withdrawn(Progress::Settled(status))) = hold.request(false, true) else {
+            panic!("neither side has heard of it");
         };
-        let status = HoldStatus {
-            held: hold.held,
-            settled: hold.number,
-            refused,
-        };
-        self.held.set_by_us(hold.held);
-        // First: who waits for the end of the change looks at the call then.
-        self.tell_held(cx);
-        cx.core.live.note_hold(self.id, status);
+        assert!(!status.held && status.refused.is_none());
+
+        let _ = hold.begin(true, NOW);
+        let _ = answer(&mut hold, Ok(Some(AGENT)));
+        let said = hold.request(false, true);
+        assert_eq!(said, Err(Unable::Opposite), "the agent has agreed");
+        let _ = answer(&mut hold, Ok(Some(CALLER)));
+        assert_eq!(hold.request(true, false), Ok(Asked::Already(None)));
+        assert_eq!(hold.request(false, false), Ok(Asked::New));
+    }
+
+    #[test]
+    fn what_crosses_meanwhile_is_switched_off_and_a_change_has_both_asked_anew() {
+        let mut hold = Hold::default();
+        let _ = hold.begin(true, NOW);
+        assert_eq!(*hold.crossing_sdp(CALLER), *CALLER);
+        let _ = answer(&mut hold, Ok(Some(AGENT)));
+        let crosses = hold.crossing_sdp(CALLER);
+        assert_eq!(direction::of(&crosses), [Direction::Inactive]);
+        hold.disturb();
+        assert_eq!(offer(&hold), Some((LegRole::Agent, Direction::SendOnly)));
+    }
+
+    #[test]
+    fn the_built_in_agent_has_the_caller_alone_asked() {
+        for (reply, held) in [(Ok(Some(CALLER)), true), (Err(488), false)] {
+            let mut hold = Hold::default();
+            let _ = hold.begin(true, NOW);
+            let own = hold.own_offer(AGENT).map(|(role, _)| role);
+            assert_eq!(own, Some(LegRole::Trunk));
+            let role = hold.asked();
+            let progress = match reply {
+                Ok(sdp) => hold.accepted(sdp, None, NOW),
+                Err(status) => hold.refused(Refused { role, status }, NOW),
+            };
+            assert!(matches!(progress, Progress::Settled(status) if status.held == held));
+        }
     }
 }

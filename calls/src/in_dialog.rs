@@ -207,7 +207,7 @@ impl Call {
         let crossing = self.crossing(self.other(id), Place::InDialog, &config.header_prefix);
         let body = content.map_or(Cow::Borrowed(&b""[..]), |content| crossing.body(content));
         let body = &*match offers {
-            true => self.crossing_sdp(&body),
+            true => self.hold.crossing_sdp(&body),
             false => Cow::Borrowed(&*body),
         };
         let lines = |head: &mut Head<'_>| {
@@ -489,7 +489,7 @@ impl Call {
             self.note_refresh(cx, pending, message);
             self.take_renewal(cx, requester, pending.renewal);
             self.move_target(requester, pending);
-            let body = self.crossing_sdp(message.body());
+            let body = self.hold.crossing_sdp(message.body());
             self.remember_sdp(requester, pending.fork, &body);
             self.hear_proposed(requester);
             self.hear(pending.leg, message);
@@ -498,7 +498,7 @@ impl Call {
         let crossing = self.crossing(pending.leg, Place::Response, &prefix);
         let crosses = crossing.body(message);
         let body = match message.status() {
-            200..=299 => self.crossing_sdp(&crosses),
+            200..=299 => self.hold.crossing_sdp(&crosses),
             _ => Cow::Borrowed(&*crosses),
         };
         let body = self.with_origin(requester, &body);

@@ -8,6 +8,7 @@
 use std::time::Duration;
 
 use trunkline_model::record::Fact;
+use trunkline_sip::dialog::compared::is_same_media;
 use trunkline_sip::endpoint::ClientTx;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
@@ -23,7 +24,7 @@ use super::leg::{Delayed, ForkDialog, LegId, LegState, Session};
 use super::refusal::Reason;
 use super::reply::{PAUSE, Reply};
 use super::request_origin::RequestOrigin;
-use super::{has_sdp, origin, sdp_of};
+use super::{has_sdp, sdp_of};
 
 /// Time that a re-INVITE may wait for its turn, over all refusals that put it off: as long as glare lasts nobody hears the other, and a
 /// person would have hung up by then.
@@ -348,7 +349,7 @@ impl Call {
             return;
         };
         // What was agreed with other media may be another thing with these.
-        if !origin::is_same_media(&joining.heard, sdp_of(message.body())) {
+        if !is_same_media(&joining.heard, sdp_of(message.body())) {
             joining.heard = sdp_of(message.body()).into();
             joining.follow = Some(sdp_of(message.body()).into());
             self.ask_to_join(cx);
@@ -370,8 +371,7 @@ impl Call {
             return;
         };
         joining.follow = None;
-        let differs =
-            has_sdp(message) && !origin::is_same_media(&joining.told, sdp_of(message.body()));
+        let differs = has_sdp(message) && !is_same_media(&joining.told, sdp_of(message.body()));
         if differs && matches!(joining.last, LastRound::Unneeded) {
             let answer = sdp_of(message.body()).into();
             joining.last = LastRound::Due { answer };

@@ -22,6 +22,7 @@ use super::origin::Origin;
 use super::pbx::Pbx;
 use super::places::Places;
 use super::provisional_relay::Reliability;
+use super::role::LegRole;
 use super::uas_invite::UasInvite;
 use super::verification::SpokenCode;
 
@@ -34,17 +35,6 @@ impl LegId {
     pub(crate) const FIRST: Self = Self(0);
     /// The agent's first.
     pub(crate) const SECOND: Self = Self(1);
-}
-
-/// The part of a leg's peer in the call.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
-pub enum LegRole {
-    /// The phone system or carrier: the caller, or the callee of an outbound call.
-    Trunk,
-    /// The agent: its runtime, or the built-in echo agent.
-    Agent,
-    /// The destination of a transfer, connected with the caller in the agent's stead.
-    Destination,
 }
 
 /// A leg of a call.

@@ -30,6 +30,7 @@ mod hangup;
 pub mod health;
 mod held;
 pub mod hold;
+mod holding;
 mod hops;
 mod in_dialog;
 mod invite_client;
@@ -58,6 +59,7 @@ mod replaces;
 mod reply;
 mod request_origin;
 mod request_queue;
+mod role;
 mod runtime_invite;
 mod secure;
 mod session;
@@ -92,9 +94,9 @@ pub use effect::{
     AuthFailure, ChallengeOutcome, Challenged, Challenger, EchoMedia, Effect, Foreign,
     Unanswerable, UnknownUser, Unproven,
 };
-pub use leg::LegRole;
 pub use privacy::NOBODY_USER;
 pub use refusal::Reason;
+pub use role::LegRole;
 pub use setup::DOCTOR;
 pub use sources::ProvenSources;
 pub use trunkline_sip::flow::is_private;

@@ -6,6 +6,8 @@ use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::IpAddr;
 
+use trunkline_sip::dialog::compared::lines;
+
 use super::call::Call;
 use super::leg::{LegId, SipPeer};
 
@@ -104,24 +106,6 @@ impl Call {
     }
 }
 
-/// Whether two descriptions ask for the same media: all lines but those that name the session are alike.
-pub(crate) fn is_same_media(one: &[u8], other: &[u8]) -> bool {
-    let media = |sdp| {
-        lines(sdp).filter(|line: &&[u8]| {
-            !line.is_empty()
-                && ![&b"o="[..], b"s=", b"t="]
-                    .iter()
-                    .any(|key| line.starts_with(key))
-        })
-    };
-    media(one).eq(media(other))
-}
-
-fn lines(sdp: &[u8]) -> impl Iterator<Item = &[u8]> {
-    sdp.split(|octet| *octet == b'\n')
-        .map(<[u8]>::trim_ascii_end)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -159,14 +143,5 @@ mod tests {
         for line in [&b"o=root 17"[..], b"o=a 1 x IN IP4 h", b"s=-"] {
             assert!(Origin::after(line).is_none(), "{line:?}");
         }
-    }
-
-    #[test]
-    fn media_are_compared_without_the_sessions_name() {
-        let one = b"v=0\r\no=a 1 1 IN IP4 h\r\ns=a\r\nm=audio 4000 RTP/AVP 0\r\n";
-        let same = b"v=0\no=a 1 2 IN IP4 h\ns=b\nm=audio 4000 RTP/AVP 0\n";
-        let other = b"v=0\r\no=a 1 1 IN IP4 h\r\ns=a\r\nm=audio 4002 RTP/AVP 0\r\n";
-        assert!(is_same_media(one, same));
-        assert!(!is_same_media(one, other));
     }
 }

@@ -28,15 +28,17 @@ use super::dialing::Dialing;
 use super::effect::Effect;
 use super::hangup::{ByeContent, End};
 use super::held::Held;
+use super::hold::Hold;
 use super::invite_client::{Accepted, DialledLeg, InviteClient, Patience};
 use super::joining::Joining;
-use super::leg::{LegId, LegRole, LegState, Legs, Peer, Session};
+use super::leg::{LegId, LegState, Legs, Peer, Session};
 use super::limits::Permit;
 use super::origin::Origin;
 use super::privacy::CallerIdentity;
 use super::refusal::Reason;
 use super::request_origin::RequestOrigin;
 use super::request_queue::RequestQueue;
+use super::role::LegRole;
 use super::runtime_invite::{self, InvitedTo};
 use super::target::Parties;
 use super::unanswered::Failure;
@@ -169,7 +171,7 @@ impl Calls {
             contact: None,
             identity: CallerIdentity::default(),
             transfer: None,
-            hold: None,
+            hold: Hold::default(),
             held: Held::default(),
             recorded: Recorded::default(),
         };

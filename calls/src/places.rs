@@ -23,7 +23,8 @@ use uuid::Uuid;
 use super::call::{Call, CallKey};
 use super::context::{Core, Cx};
 use super::effect::{Effect, Foreign};
-use super::leg::{LegId, LegRole, SipPeer};
+use super::leg::{LegId, SipPeer};
+use super::role::LegRole;
 use super::target::{self, Place};
 use super::{Calls, has_sdp, key_of, moved};
 

@@ -103,7 +103,7 @@ impl Call {
             let lines = |head: &mut Head<'_>| refusal_lines(head, why);
             return cx.respond(server, why.status(), None, lines, b"");
         }
-        self.disturb_hold();
+        self.hold.disturb();
         let (method, purpose) = (message.method(), Purpose::Relay(server));
         let dialog = self.leg(id).and_then(|leg| leg.dialog_ref(fork));
         let target = dialog.and_then(|dialog| dialog.moves_to(message));
@@ -260,7 +260,7 @@ impl Call {
         let prefix = cx.core.config.header_prefix.clone();
         let crossing = self.crossing(pending.leg, Place::Response, &prefix);
         let crosses = crossing.body(message);
-        let body = &*self.crossing_sdp(&crosses);
+        let body = &*self.hold.crossing_sdp(&crosses);
         self.remember_sdp(requester, pending.fork, body);
         let more = |head: &mut Head<'_>| crossing.copy(head, message);
         self.accept_reinvite(cx, requester, (server, asked), body, delayed, more);
@@ -360,7 +360,7 @@ impl Call {
                 let crossing = self.crossing(id, Place::InDialog, &prefix);
                 crossing.copy(&mut Head::new(&mut lines), message);
                 let crosses = crossing.body(message);
-                let body = &*self.crossing_sdp(&crosses);
+                let body = &*self.hold.crossing_sdp(&crosses);
                 self.remember_sdp(self.other(id), delayed.fork, body);
                 let content = Some((&lines[..], body));
                 self.send_ack(

@@ -21,8 +21,9 @@ use super::context::{Cx, TagOwner};
 use super::credentials::LegCredentials;
 use super::hangup::ByeContent;
 use super::keep_alive;
-use super::leg::{ForkDialog, LegId, LegRole, LegState, Peer, Replacing, Session, SipPeer};
+use super::leg::{ForkDialog, LegId, LegState, Peer, Replacing, Session, SipPeer};
 use super::refusal::Reason;
+use super::role::LegRole;
 use super::{Calls, has_sdp, owner_of, sdp_of, secure, setup};
 
 impl Calls {
@@ -142,7 +143,7 @@ impl Call {
             || self.legs.is_full()
             || self.awaited().next().is_some()
             || self.is_joining()
-            || self.is_turning()
+            || self.hold.is_turning()
             || self.pending.iter().any(|pending| pending.offers)
     }
 

@@ -27,8 +27,9 @@ use super::crossing::{lacking_options, own_headers};
 use super::effect::Effect;
 use super::generation::LAST_GENERATION;
 use super::held::Held;
+use super::hold::Hold;
 use super::keep_alive;
-use super::leg::{Abilities, LegId, LegRole, LegState, Legs, LocalMedia, Peer, Session, SipPeer};
+use super::leg::{Abilities, LegId, LegState, Legs, LocalMedia, Peer, Session, SipPeer};
 use super::limits::{Claim, Full, Permit};
 use super::pbx::Pbx;
 use super::privacy::{CallerIdentity, NOBODY_USER};
@@ -36,6 +37,7 @@ use super::provisional_relay::Reliability;
 use super::refusal::Reason;
 use super::request_origin::RequestOrigin;
 use super::request_queue::RequestQueue;
+use super::role::LegRole;
 use super::runtime_invite::{self, InvitedTo};
 use super::target::{self, Parties};
 use super::uas_invite::{NewDialog, UasInvite};
@@ -402,7 +404,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             contact: None,
             identity,
             transfer: None,
-            hold: None,
+            hold: Hold::default(),
             held: Held::default(),
             recorded: none,
         })

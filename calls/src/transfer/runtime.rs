@@ -15,8 +15,9 @@ use super::plan::Plan;
 use super::{Asker, Transfer, Unable};
 use crate::call::{Call, CallStatus, Purpose};
 use crate::context::Cx;
-use crate::leg::{LegId, LegRole};
+use crate::leg::LegId;
 use crate::request_origin::RequestOrigin;
+use crate::role::LegRole;
 
 /// Duration of the subscription that a REFER begins, in seconds.
 const EXPIRES: u32 = 180;

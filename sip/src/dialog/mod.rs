@@ -5,6 +5,7 @@
 //! nor calls.
 
 pub mod body;
+pub mod compared;
 pub mod direction;
 mod route_set;
 pub mod sdp;

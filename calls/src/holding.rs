@@ -1,0 +1,244 @@
+//! Hold and resume of a call: brings the state machine (`hold`) what it wants to know, and carries out what it says.
+
+use std::time::Duration;
+
+use trunkline_model::record::Fact;
+use trunkline_sip::dialog::sdp;
+use trunkline_sip::endpoint::Endpoint;
+use trunkline_sip::flow::Flow;
+use trunkline_sip::moment::Moment;
+use trunkline_sip::wire::print::Head;
+use trunkline_sip::wire::{Message, Method};
+use uuid::Uuid;
+
+use super::call::{Call, CallStatus, Pending, Purpose, QueuedRequest};
+use super::context::Cx;
+use super::hold::{Asked, HoldStatus, Progress, Refused, Unable};
+use super::leg::LegId;
+use super::reply::{PAUSE, Reply};
+use super::request_origin::RequestOrigin;
+use super::role::LegRole;
+use super::{Calls, has_sdp, sdp_of};
+
+impl Calls {
+    /// Holds a call, or resumes it. The number of the change that is under way then; `None` if it stands so already.
+    ///
+    /// # Errors
+    /// Nothing was done.
+    pub fn hold(
+        &mut self,
+        endpoint: &mut Endpoint,
+        id: Uuid,
+        wanted: bool,
+        now: Moment,
+    ) -> Result<Option<u32>, Unable> {
+        let (key, _) = self.place_of_call(id).ok_or(Unable::NotUp)?;
+        let mut outcome = Err(Unable::NotUp);
+        self.with(key, endpoint, now, |call, cx| {
+            outcome = call.hold(cx, wanted);
+        });
+        outcome
+    }
+}
+
+impl Call {
+    fn hold(&mut self, cx: &mut Cx<'_>, wanted: bool) -> Result<Option<u32>, Unable> {
+        match self.status() {
+            CallStatus::SettingUp => return Err(Unable::NotAnswered),
+            CallStatus::Over => return Err(Unable::NotUp),
+            CallStatus::Answered | CallStatus::Up => {}
+        }
+        if self.is_with_destination() {
+            return Err(Unable::NotUp);
+        }
+        let is_waiting = self.queue.has(QueuedRequest::Hold);
+        match self.hold.request(wanted, is_waiting)? {
+            Asked::Already(number) => return Ok(number),
+            Asked::Withdrawn(progress) => {
+                self.go_on_holding(cx, progress);
+                return Ok(None);
+            }
+            Asked::New => {}
+        }
+        if self.is_transferring() {
+            return Err(Unable::Transferring);
+        }
+        let is_readable = |sdp: &[u8]| sdp.starts_with(b"v=");
+        let is_readable = self.heard().is_some_and(is_readable);
+        if !self.is_local() && !is_readable {
+            return Err(Unable::NoMedia);
+        }
+        let (number, progress) = self.hold.begin(wanted, cx.now);
+        self.go_on_holding(cx, progress);
+        Ok(Some(number))
+    }
+
+    /// The caller stays with the agent after all, and hears it.
+    pub(crate) fn resume_after_transfer(&mut self, cx: &mut Cx<'_>) {
+        if self.hold.is_held() {
+            // Where it can't be, it is for whoever held the call to try again.
+            let _ = self.hold(cx, false);
+        }
+    }
+
+    /// A side has taken media that nobody wants it to have any more: it gets those of the other side again.
+    pub(crate) fn restore(&mut self, cx: &mut Cx<'_>, id: LegId) {
+        let is_with_agent = !self.is_with_destination() && !self.hold.is_turning();
+        if is_with_agent && self.heard().is_some() {
+            let progress = self.hold.restore(self.role(id), cx.now);
+            self.go_on_holding(cx, progress);
+        }
+    }
+
+    /// The call, or its agent, is gone: nothing is held any more.
+    pub(crate) fn drop_hold(&mut self, cx: &mut Cx<'_>) {
+        self.queue.withdraw(QueuedRequest::Hold);
+        if let Some(status) = self.hold.take() {
+            self.note_hold(cx, status);
+        }
+    }
+
+    fn go_on_holding(&mut self, cx: &mut Cx<'_>, progress: Progress) {
+        match progress {
+            Progress::Ask(until) => {
+                self.ask(cx, QueuedRequest::Hold, Duration::ZERO, Some(until));
+            }
+            Progress::Follow(status, until) => {
+                self.note_hold(cx, status);
+                self.ask(cx, QueuedRequest::Hold, Duration::ZERO, Some(until));
+            }
+            Progress::Settled(status) => {
+                self.queue.withdraw(QueuedRequest::Hold);
+                self.note_hold(cx, status);
+            }
+            Progress::Nothing => {}
+        }
+    }
+
+    fn note_hold(&mut self, cx: &mut Cx<'_>, status: HoldStatus) {
+        self.held.set_by_us(status.held);
+        // First: who waits for the end of the change looks at the call then.
+        self.tell_held(cx);
+        cx.core.live.note_hold(self.id, status);
+    }
+
+    /// Tells whether the call is held, by whomever, where that has changed.
+    pub(crate) fn tell_held(&mut self, cx: &mut Cx<'_>) {
+        if let Some(held) = self.held.take_change() {
+            cx.core.fact(Fact::Held {
+                call: self.id,
+                org: self.org,
+                held,
+            });
+        }
+    }
+
+    /// Sends the re-INVITE that is due.
+    pub(crate) fn send_hold(&mut self, cx: &mut Cx<'_>) {
+        if !self.hold.is_turning() {
+            return;
+        }
+        let is_echo = self.is_local();
+        let offer = match is_echo {
+            true => {
+                let own = self.echo_offer();
+                own.and_then(|own| self.hold.own_offer(&own))
+            }
+            false => self.hold.next_offer(self.heard().unwrap_or_default()),
+        };
+        let (Some(fork), Some((role, body))) = (self.fork(), offer) else {
+            let (role, status) = (LegRole::Agent, 488);
+            return self.hold_refused(cx, Refused { role, status });
+        };
+        let id = match role {
+            LegRole::Trunk => self.trunk_id(),
+            LegRole::Agent | LegRole::Destination => self.agent_id(),
+        };
+        if !is_echo {
+            self.keep_origin(id);
+        }
+        let lines = |head: &mut Head<'_>| head.line("Content-Type", b"application/sdp");
+        let invite = (Method::Invite, "INVITE");
+        let purpose = (Purpose::Hold, true, RequestOrigin::Ours);
+        if !self.send_on_leg(cx, id, fork, invite, purpose, &body, lines) {
+            self.hold_later(cx, PAUSE);
+        }
+    }
+
+    fn hold_later(&mut self, cx: &mut Cx<'_>, wait: Duration) {
+        if let Some(until) = self.hold.until() {
+            self.ask(cx, QueuedRequest::Hold, wait, Some(until));
+        }
+    }
+
+    /// The re-INVITE that is due couldn't be sent in time.
+    pub(crate) fn hold_is_late(&mut self, cx: &mut Cx<'_>) {
+        let role = self.hold.asked();
+        self.hold_refused(cx, Refused { role, status: 491 });
+    }
+
+    fn hold_refused(&mut self, cx: &mut Cx<'_>, refused: Refused) {
+        let progress = self.hold.refused(refused, cx.now);
+        self.go_on_holding(cx, progress);
+    }
+
+    /// The final answer to a re-INVITE that holds or resumes.
+    pub(crate) fn on_hold_answer(
+        &mut self,
+        cx: &mut Cx<'_>,
+        flow: Flow,
+        pending: &Pending,
+        message: &Message<'_>,
+    ) {
+        let (id, fork) = (pending.leg, pending.fork);
+        let reply = self.reply_to(cx, pending, message);
+        if reply != Reply::Accepted {
+            return self.hold_unaccepted(cx, id, reply);
+        }
+        if let Some(leg) = self.leg(id) {
+            leg.flow = flow;
+        }
+        self.send_ack(cx, id, fork, pending.client, pending.cseq, None);
+        self.note_refresh(cx, pending, message);
+        self.hold_accepted(cx, message);
+    }
+
+    /// The re-INVITE has no answer.
+    pub(crate) fn on_hold_unanswered(&mut self, cx: &mut Cx<'_>, pending: &Pending, status: u16) {
+        let reply = self.reply_of_none(cx, pending, status);
+        self.hold_unaccepted(cx, pending.leg, reply);
+    }
+
+    fn hold_unaccepted(&mut self, cx: &mut Cx<'_>, id: LegId, reply: Reply) {
+        let status = match reply {
+            Reply::Again(wait) => return self.hold_later(cx, wait),
+            Reply::Unheard => 408,
+            Reply::Refused(status) => status,
+            Reply::Accepted | Reply::TooBrief | Reply::Gone => return,
+        };
+        let role = self.role(id);
+        self.hold_refused(cx, Refused { role, status });
+    }
+
+    fn hold_accepted(&mut self, cx: &mut Cx<'_>, message: &Message<'_>) {
+        let answer = has_sdp(message).then(|| sdp_of(message.body()));
+        let answer = answer.filter(|sdp| sdp.starts_with(b"v="));
+        let is_of_caller = self.hold.asked() == LegRole::Trunk;
+        let is_echo = self.is_local();
+        let heard = self.legs.sip(self.trunk_id());
+        let heard = heard.map(|trunk| trunk.heard.as_deref().unwrap_or_default());
+        let heard = heard.filter(|_| !is_echo);
+        let progress = self.hold.accepted(answer, heard, cx.now);
+
+        match answer.filter(|_| is_of_caller) {
+            Some(answer) if is_echo => self.tell_media(cx, sdp::read_answer(answer)),
+            Some(answer) => {
+                self.held.take_answer(answer);
+                let heard = self.hold.heard_sdp(answer);
+                self.set_heard(heard);
+            }
+            None => {}
+        }
+        self.go_on_holding(cx, progress);
+    }
+}
