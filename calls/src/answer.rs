@@ -141,7 +141,7 @@ impl Call {
         self.accept_caller(cx, won.fork, &incoming, message, delayed);
     }
 
-    fn keep_only(&mut self, fork: u8) {
+    pub(crate) fn keep_only(&mut self, fork: u8) {
         for peer in self.legs.iter_mut().filter_map(Leg::sip_mut) {
             peer.dialogs.retain(|held| held.fork == fork);
         }

@@ -45,6 +45,10 @@ pub(crate) enum Came {
     KnownDown,
     NoListener,
     Overloaded,
+    /// A WebSocket is open.
+    Attached,
+    /// A WebSocket was answered with something else than 101.
+    Handshake(Box<str>),
     /// The call has ended.
     Canceled,
 }
@@ -114,6 +118,15 @@ impl<'t> Tried<'t> {
     /// A name that led nowhere.
     pub(crate) const fn named(uri: &'t str) -> Self {
         Self { uri, way: None }
+    }
+
+    /// A URL, and the address that was tried for it, if one was. A query may hold a secret, so it isn't recorded.
+    pub(crate) fn url(url: &'t str, transport: Transport, address: Option<SocketAddr>) -> Self {
+        let end = url.find('?').unwrap_or(url.len());
+        Self {
+            uri: &url[..end],
+            way: address.map(|address| (transport, address)),
+        }
     }
 }
 
@@ -192,6 +205,22 @@ impl Attempts {
         self.is_open = false;
     }
 
+    /// A WebSocket is open.
+    pub(crate) fn attached(&mut self, cx: &mut Cx<'_>, whose: Whose, tried: Tried<'_>) {
+        if self.recorded != Recorded::default() && self.is_open {
+            self.record(cx, whose, tried, &Came::Attached);
+        }
+        self.is_open = false;
+    }
+
+    /// Another kind of target follows, whose attempts are counted apart.
+    pub(crate) fn pass_on(&mut self, cx: &mut Cx<'_>) -> Recorded {
+        if let Some(cause) = self.last.take() {
+            cx.core.effects.push_back(Effect::FailedOver { cause });
+        }
+        self.recorded
+    }
+
     /// The call ends before the target has answered. A first one that rings has failed in nothing.
     pub(crate) fn canceled(&mut self, cx: &mut Cx<'_>, whose: Whose, target: &Target) {
         let is_plain = self.recorded == Recorded::default() && self.heard == Heard::Ringing;
@@ -219,6 +248,8 @@ impl Attempts {
             | Came::KnownDown
             | Came::NoListener
             | Came::Overloaded
+            | Came::Attached
+            | Came::Handshake(_)
             | Came::Canceled => self.has_other = true,
         }
         self.last = Some(outcome);
@@ -279,6 +310,8 @@ impl Came {
             Self::NotAllowed(_) => AttemptOutcome::NotAllowed,
             Self::KnownDown => AttemptOutcome::KnownDown,
             Self::NoListener => AttemptOutcome::NoListener,
+            Self::Attached => AttemptOutcome::Answered,
+            Self::Handshake(_) => AttemptOutcome::HandshakeFailed,
             Self::Canceled => AttemptOutcome::Canceled,
         }
     }
@@ -293,6 +326,8 @@ impl Came {
             | Self::KnownDown
             | Self::NoListener
             | Self::Overloaded
+            | Self::Attached
+            | Self::Handshake(_)
             | Self::Canceled => None,
         }
     }
@@ -304,12 +339,14 @@ impl Came {
             Self::Unresolved(DnsFault::NoAddress) => "the name has no address".into(),
             Self::Unresolved(DnsFault::NoAnswer) => "no name server has answered".into(),
             Self::NotAllowed(refusal) => refusal.code().into(),
+            Self::Handshake(what) => what.clone(),
             Self::Status(_)
             | Self::Silence
             | Self::Broken(Fault::Closed | Fault::Refused | Fault::NotOpened | Fault::TooMany)
             | Self::KnownDown
             | Self::NoListener
             | Self::Overloaded
+            | Self::Attached
             | Self::Canceled => return None,
         })
     }

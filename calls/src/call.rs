@@ -18,7 +18,9 @@ use super::dialing::Dialing;
 use super::held::Held;
 use super::hold::Hold;
 use super::joining::Joining;
-use super::leg::{AwaitedAck, Leg, LegId, LegState, Legs, LocalMedia, Session, SipPeer};
+use super::leg::{
+    AwaitedAck, Leg, LegId, LegState, Legs, LocalAgent, LocalMedia, Session, SipPeer,
+};
 use super::limits::Permit;
 use super::outbound::Outbound;
 use super::privacy::CallerIdentity;
@@ -287,7 +289,7 @@ impl Call {
         self.leg(self.agent_id())
     }
 
-    /// The built-in agent, if that is the one.
+    /// Media of our own on the agent's side, if it has them.
     pub(crate) fn local(&self) -> Option<&LocalMedia> {
         self.legs.get(self.agent_id())?.local()
     }
@@ -296,9 +298,15 @@ impl Call {
         self.legs.get_mut(self.agent_id())?.local_mut()
     }
 
-    /// Returns whether the agent is the built-in one.
+    /// Returns whether the agent's audio flows by way of us.
     pub(crate) fn is_local(&self) -> bool {
         self.local().is_some()
+    }
+
+    /// Returns whether the agent is the built-in one that echoes.
+    pub(crate) fn is_echo(&self) -> bool {
+        let echoes = |media: &LocalMedia| matches!(media.agent, LocalAgent::Echo);
+        self.local().is_some_and(echoes)
     }
 
     /// The number of the pair of dialogs that the call goes by.

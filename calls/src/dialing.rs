@@ -14,6 +14,7 @@ use super::attempts::{Found, Whose};
 use super::call::{Call, CallKey};
 use super::callee::{Callee, CalleeLeg, CalleeText};
 use super::context::{CallTimer, Cx, allows, lacks_refer};
+use super::crossing::{Refusal, refusal};
 use super::hangup;
 use super::invite_client::{
     Accepted, DialledLeg, Event, Failed, InviteClient, InviteText, Patience,
@@ -22,7 +23,8 @@ use super::leg::{self, ForkDialog, LegId, LegState, Session, SipPeer};
 use super::pbx::Pbx;
 use super::refusal::Reason;
 use super::role::LegRole;
-use super::runtime_invite::RuntimeInvite;
+use super::runtime_chain::RuntimeChain;
+use super::runtime_invite::{FIRST_FORK, RuntimeInvite};
 use super::secure::is_sips;
 use super::uas_invite::UasInvite;
 use super::unanswered::reason_line;
@@ -72,6 +74,15 @@ impl Dialing {
     pub(crate) fn runtime(client: InviteClient, says: RuntimeInvite) -> Box<Self> {
         let peer = Peer::Runtime(says);
         Box::new(Self { client, peer })
+    }
+
+    /// The same; where the runtime can't be reached, these are tried. The first dialog with the caller stays the one in which we answer.
+    pub(crate) fn leading_to(mut self: Box<Self>, chain: RuntimeChain) -> Box<Self> {
+        if let Peer::Runtime(says) = &mut self.peer {
+            says.then = Some(Box::new(chain));
+            self.client.number_from(FIRST_FORK + 1);
+        }
+        self
     }
 
     pub(crate) const fn is_runtime(&self) -> bool {
@@ -269,7 +280,10 @@ impl Call {
                 self.legs.remove(dialing.client.leg());
                 self.on_destination_lost(cx, failed.failure);
             }
-            Peer::Runtime(_) => self.on_runtime_lost(cx, failed),
+            Peer::Runtime(says) => match says.then.filter(|chain| follows(chain, &failed)) {
+                Some(chain) => self.return_to_bot(cx, *chain),
+                None => self.on_runtime_lost(cx, failed),
+            },
         }
     }
 
@@ -312,6 +326,14 @@ impl Call {
             self.on_failed(cx, *dialing, failed);
         }
     }
+}
+
+/// Returns whether a bot is tried after runtimes over SIP: not where one of them has refused the call itself.
+fn follows(chain: &RuntimeChain, failed: &Failed<'_>) -> bool {
+    let refused_itself = failed
+        .message
+        .is_some_and(|message| refusal(message.status()) == Refusal::Same);
+    chain.has_bot() && !refused_itself
 }
 
 impl Accepted<'_> {

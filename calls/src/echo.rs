@@ -12,12 +12,13 @@ use trunkline_sip::wire::{HeaderName, Message};
 
 use super::allow::own_lines;
 use super::call::{Call, CallStatus};
-use super::context::{Cx, TagOwner};
+use super::context::Cx;
 use super::effect::{EchoMedia, Effect};
 use super::hangup::End;
 use super::has_sdp;
-use super::leg::{ForkDialog, LegState};
+use super::leg::{Leg, LegState};
 use super::refusal::Reason;
+use super::runtime_invite::FIRST_FORK;
 use super::setup;
 
 mod media_peer;
@@ -96,36 +97,52 @@ impl Call {
             return;
         };
         media.local = Some(local);
+        match self.has_bot() {
+            true => self.ring_for_bot(cx),
+            false => self.answer_with_media(cx),
+        }
+    }
+
+    /// Answers the caller with media of our own.
+    pub(crate) fn answer_with_media(&mut self, cx: &mut Cx<'_>) {
         let id = self.trunk_id();
+        let Some((body, audio)) = self.agree_on_media(cx) else {
+            return;
+        };
+        self.tell_media(cx, audio);
+        if !self.begin_local_dialog(cx) {
+            return self.refuse(cx, Reason::BadRequest);
+        }
         let Some(incoming) = self.legs.take_incoming(id) else {
             return;
         };
-        let (body, audio) = match self.echo_body(incoming.invite()) {
-            Ok(agreed) => agreed,
-            Err(no) => {
-                self.legs.set_state(id, LegState::Incoming(incoming));
-                return self.refuse_media(cx, &no);
-            }
-        };
-        self.tell_media(cx, audio);
-        let tag = cx.mint_tag(
-            self.slot,
-            TagOwner {
-                key: self.key,
-                leg: self.trunk_id(),
-            },
-        );
-        self.tags.push(tag.bits());
-        let Some(dialog) = incoming.dialog(&tag) else {
-            self.legs.set_state(id, LegState::Incoming(incoming));
-            return self.refuse(cx, Reason::BadRequest);
-        };
-        if let Some(trunk) = self.trunk_mut() {
-            trunk.dialogs.push(ForkDialog::new(0, dialog, None));
-        }
+        self.keep_only(FIRST_FORK);
         cx.release_incoming(&incoming);
         let content = |head: &mut Head<'_>, _: &str| head.line("Content-Type", b"application/sdp");
-        self.answer_caller(cx, 0, &incoming, &body, None, Box::default(), content);
+        self.answer_caller(
+            cx,
+            FIRST_FORK,
+            &incoming,
+            &body,
+            None,
+            Box::default(),
+            content,
+        );
+    }
+
+    /// Our SDP for the caller's INVITE; `None` where that can't be met, and is refused.
+    pub(crate) fn agree_on_media(&mut self, cx: &mut Cx<'_>) -> Option<(Vec<u8>, Option<Audio>)> {
+        let id = self.trunk_id();
+        let incoming = self.legs.take_incoming(id)?;
+        let agreed = self.echo_body(incoming.invite());
+        self.legs.set_state(id, LegState::Incoming(incoming));
+        match agreed {
+            Ok(agreed) => Some(agreed),
+            Err(no) => {
+                self.refuse_media(cx, &no);
+                None
+            }
+        }
     }
 
     /// Our SDP for a message: an answer to its offer, or an offer of ours if it has none.
@@ -168,8 +185,12 @@ impl Call {
         Some(sdp::offer_echo(echo.local?, session, echo.version))
     }
 
-    pub(crate) fn tell_media(&self, cx: &mut Cx<'_>, audio: Option<Audio>) {
+    pub(crate) fn tell_media(&mut self, cx: &mut Cx<'_>, audio: Option<Audio>) {
         let Some(audio) = audio else { return };
+        // The callee of an outbound call has answered before the bot: until that is attached it would hear its own voice.
+        if self.keeps_media(audio) {
+            return;
+        }
         let mut remote = audio.remote;
         let Some(signalling) = self.trunk().map(|trunk| trunk.flow.peer) else {
             return;
@@ -197,6 +218,17 @@ impl Call {
             call: self.key,
             media,
         });
+    }
+
+    /// Closes our media on the agent's side: the call is over, whatever is still to be answered.
+    pub(crate) fn close_media(&mut self, cx: &mut Cx<'_>) {
+        let call = self.key;
+        let local = self.legs.iter_mut().filter_map(Leg::local_mut);
+        for media in local {
+            if media.local.take().is_some() {
+                cx.core.effects.push_back(Effect::CloseEcho { call });
+            }
+        }
     }
 
     fn refuse_media(&mut self, cx: &mut Cx<'_>, no: &NoBody) {

@@ -15,6 +15,7 @@ use trunkline_sip::wire::Message;
 use uuid::Uuid;
 
 use super::CallKey;
+use super::bot::BotDial;
 pub use super::credentials::Unanswerable;
 use super::target::{Target, Unresolved};
 pub use super::unproven::Unproven;
@@ -95,6 +96,18 @@ pub enum Effect {
     /// Close the echo agent's media.
     CloseEcho {
         /// Challenger.
+        call: CallKey,
+    },
+    /// Open the WebSocket of a bot; answered by `Calls::handle_bot`.
+    DialBot {
+        /// The call that it is for.
+        call: CallKey,
+        /// Where it is, and what it is told.
+        dial: Box<BotDial>,
+    },
+    /// The call is up: give the bot that is attached to its media the call.
+    StartBot {
+        /// The call that it is for.
         call: CallKey,
     },
     /// Keep a fact.

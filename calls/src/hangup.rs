@@ -132,22 +132,7 @@ impl Call {
             (CallStatus::Answered | CallStatus::Up, false)
                 if self.is_transferring() || self.is_handed_over() =>
             {
-                self.forgive_acks(cx, id);
-                match self.arriving() {
-                    // The caller is to have the destination yet.
-                    Some(_) => self.agent_goes(cx),
-                    None => self.abandon(cx),
-                }
-                if let Some(leg) = self.agent_mut() {
-                    leg.dialogs.clear();
-                }
-                self.legs.stop_timers(cx, id);
-                self.legs.set_state(id, LegState::Gone);
-                match self.is_handed_over() {
-                    // Its BYE counts as ours: the PBX has the caller.
-                    true => self.leave_handed_over(cx),
-                    false => self.agent_leaves(cx),
-                }
+                self.agent_parts(cx, id);
             }
             (CallStatus::Answered | CallStatus::Up, is_trunk) => {
                 self.forgive_acks(cx, id);
@@ -162,6 +147,26 @@ impl Call {
                 self.send_bye(cx, self.other(id), content);
                 self.end(cx, completed(by));
             }
+        }
+    }
+
+    /// The agent hangs up while its caller is being transferred: the transfer goes on without it.
+    pub(crate) fn agent_parts(&mut self, cx: &mut Cx<'_>, id: LegId) {
+        self.forgive_acks(cx, id);
+        match self.arriving() {
+            // The caller is to have the destination yet.
+            Some(_) => self.agent_goes(cx),
+            None => self.abandon(cx),
+        }
+        if let Some(leg) = self.agent_mut() {
+            leg.dialogs.clear();
+        }
+        self.legs.stop_timers(cx, id);
+        self.legs.set_state(id, LegState::Gone);
+        match self.is_handed_over() {
+            // Its BYE counts as ours: the PBX has the caller.
+            true => self.leave_handed_over(cx),
+            false => self.agent_leaves(cx),
         }
     }
 
@@ -454,6 +459,7 @@ impl Call {
             cx.release_incoming(&incoming);
         }
         self.queue.clear();
+        self.close_media(cx);
         self.held.end();
         self.tell_held(cx);
         if let Some((_, mut dialing)) = self.legs.take_dialing() {

@@ -14,6 +14,7 @@ use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wheel::TimerId;
 
+use super::bot::Bot;
 use super::context::Cx;
 use super::credentials::LegCredentials;
 use super::dialing::Dialing;
@@ -57,7 +58,7 @@ pub(crate) enum Peer {
     Unknown,
     /// A user agent over SIP.
     Sip(SipPeer),
-    /// The built-in agent: media of our own.
+    /// An agent whose audio flows by way of us: media of our own.
     Media(LocalMedia),
 }
 
@@ -181,7 +182,7 @@ impl SipPeer {
     }
 }
 
-/// The built-in agent's media.
+/// Media of our own, and who speaks by them.
 #[derive(Debug, Default)]
 pub(crate) struct LocalMedia {
     /// Our RTP address once the media is open.
@@ -192,15 +193,27 @@ pub(crate) struct LocalMedia {
     pub(crate) from_any: bool,
     /// Our own offer waits for its answer in the caller's ACK.
     pub(crate) offered: bool,
-    /// Spoken to a callee once it has answered.
-    pub(crate) code: Option<SpokenCode>,
+    pub(crate) agent: LocalAgent,
+}
+
+/// The agent that speaks by media of our own.
+#[derive(Debug, Default)]
+pub(crate) enum LocalAgent {
+    /// Echoes its caller.
+    #[default]
+    Echo,
+    /// Speaks a code to a callee once it has answered.
+    Code(Option<SpokenCode>),
+    /// A bot on a WebSocket.
+    Bot(Box<Bot>),
 }
 
 impl LocalMedia {
-    /// Media for a caller whose RTP comes from other addresses as well, if the trunk allows it.
-    pub(crate) fn new(from_any: bool) -> Self {
+    /// Media of that agent, for a caller whose RTP comes from other addresses as well if the trunk allows it.
+    pub(crate) fn of(agent: LocalAgent, from_any: bool) -> Self {
         Self {
             from_any,
+            agent,
             ..Self::default()
         }
     }

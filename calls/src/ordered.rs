@@ -11,15 +11,18 @@ use trunkline_sip::moment::Moment;
 use trunkline_sip::slot::{CallId, Slot};
 use uuid::Uuid;
 
+use super::attempts::Recorded;
+use super::bot::Bot;
 use super::call::ContactState;
 use super::callee::Callee;
 use super::caps::Denied;
 use super::context::Cx;
 use super::effect::Effect;
-use super::leg::{LocalMedia, Peer};
+use super::leg::{LocalAgent, LocalMedia, Peer};
 use super::limits::{Claim, Full, Permit};
 use super::outbound::{Begun, Order, Outbound, Placed, dial_first, parties, prepare};
 use super::refusal::Reason;
+use super::runtime_chain::{ChainOf, RuntimeChain};
 use super::{Calls, Core};
 
 impl Calls {
@@ -68,15 +71,28 @@ impl Calls {
             ringing_timeout: order.ringing_timeout,
             max_duration: order.max_duration.min(cx.core.config.max_duration),
             media: None,
+            chain: None,
         };
+        let from_any = way.peer.is_none() && org.rtp_from_any_address();
         let speaker = match &*outbound.runtime {
             Runtime::Sip { .. } => None,
-            Runtime::Echo => {
-                let is_to_pbx = way.peer.is_none();
-                let from_any = is_to_pbx && org.rtp_from_any_address();
-                Some(Peer::Media(LocalMedia::new(from_any)))
+            Runtime::Echo => Some(LocalAgent::Echo),
+            Runtime::WebSocket { .. } => {
+                let [called, caller] = outbound.users();
+                let of = ChainOf {
+                    runtime: Arc::clone(&outbound.runtime),
+                    namer: outbound.namer.clone(),
+                    called,
+                    caller,
+                    krisp: outbound.krisp,
+                    from_any,
+                };
+                let chain = RuntimeChain::new(of, &cx.core.config);
+                let bot = Bot::new(chain, Recorded::default());
+                Some(LocalAgent::Bot(Box::new(bot)))
             }
         };
+        let speaker = speaker.map(|agent| Peer::Media(LocalMedia::of(agent, from_any)));
         self.begin(Begun {
             key,
             slot,

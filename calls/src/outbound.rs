@@ -31,7 +31,7 @@ use super::held::Held;
 use super::hold::Hold;
 use super::invite_client::{Accepted, DialledLeg, InviteClient, Patience};
 use super::joining::Joining;
-use super::leg::{LegId, LegState, Legs, Peer, Session};
+use super::leg::{LegId, LegState, Legs, LocalMedia, Peer, Session};
 use super::limits::Permit;
 use super::origin::Origin;
 use super::privacy::CallerIdentity;
@@ -39,6 +39,7 @@ use super::refusal::Reason;
 use super::request_origin::RequestOrigin;
 use super::request_queue::RequestQueue;
 use super::role::LegRole;
+use super::runtime_chain::RuntimeChain;
 use super::runtime_invite::{self, InvitedTo};
 use super::target::Parties;
 use super::unanswered::Failure;
@@ -84,6 +85,8 @@ pub(crate) struct Outbound {
     pub(super) max_duration: Duration,
     /// Our RTP address of the first offer, while nothing has taken its place.
     pub(super) media: Option<SocketAddr>,
+    /// Runtimes that are left where `runtime` can't be reached, and before it was a bot.
+    pub(super) chain: Option<Box<RuntimeChain>>,
 }
 
 impl Placed {
@@ -191,7 +194,7 @@ pub(super) struct Begun {
     pub(super) agent: Uuid,
     pub(super) dialing: Box<Dialing>,
     pub(super) outbound: Outbound,
-    /// The built-in agent, if that is the one.
+    /// The agent, if its audio flows by way of us.
     pub(super) speaker: Option<Peer>,
     pub(super) permit: Permit,
 }
@@ -251,12 +254,13 @@ impl Call {
         self.dial(cx, offer, patience);
     }
 
-    pub(super) fn on_callee_rings(&self, cx: &mut Cx<'_>) {
+    pub(super) fn on_callee_rings(&mut self, cx: &mut Cx<'_>) {
         cx.core.fact(Fact::Ringing {
             call: self.id,
             org: self.org,
             at: cx.now,
         });
+        self.wake_bot(cx);
     }
 
     pub(super) fn on_callee_lost(&mut self, cx: &mut Cx<'_>, failure: Failure) {
@@ -315,6 +319,8 @@ impl Call {
                 let remote = audio.remote.ip();
                 self.tell_media(cx, Some(audio));
                 self.speak_code(cx, remote);
+                self.start_bot(cx);
+                self.dial_bot(cx);
             }
             false if audio.is_none() => self.refuse(cx, Reason::NoCommonMedia),
             false => self.invite_runtime(cx, sdp),
@@ -338,7 +344,7 @@ impl Call {
         let Some(outbound) = self.outbound.as_deref() else {
             return;
         };
-        let [called, caller] = outbound.parties.each_ref().map(|uri| user_of(uri));
+        let [called, caller] = outbound.users();
         let to = InvitedTo {
             key: self.key,
             slot: self.slot,
@@ -354,12 +360,70 @@ impl Call {
         };
         let runtime = (&*outbound.runtime, &outbound.namer);
         let dialing = runtime_invite::invite(runtime, &cx.core.config, &to, self.recorded);
+        let chain = self.outbound.as_deref_mut().and_then(|it| it.chain.take());
+        let dialing = dialing.map(|dialing| match chain {
+            Some(chain) => dialing.leading_to(*chain),
+            None => dialing,
+        });
         let state = dialing.map_or(LegState::Gone, LegState::Dialing);
-        self.legs.add(LegRole::Agent, Peer::Unknown, state);
+        match self.legs.get(LegId::SECOND).is_some() {
+            // A bot's, which this runtime takes the place of.
+            true => self.legs.set_state(LegId::SECOND, state),
+            false => {
+                self.legs.add(LegRole::Agent, Peer::Unknown, state);
+            }
+        }
         self.joining = Some(Box::new(Joining::with(offer)));
         let deadline = cx.schedule(self.key, cx.core.config.setup_timeout, CallTimer::Deadline);
         self.deadline = Some(deadline);
         self.with_dialing(cx, |client, cx, text| client.begin(cx, text));
+    }
+
+    /// A runtime over SIP takes a bot's place: at once where the callee has answered, else once it has.
+    pub(super) fn invite_callee_runtime(
+        &mut self,
+        cx: &mut Cx<'_>,
+        (chain, runtime): (RuntimeChain, Runtime),
+        local: Option<SocketAddr>,
+    ) {
+        let sdp_session = self.id.as_u64_pair().1 >> 2;
+        let Some(outbound) = self.outbound.as_deref_mut() else {
+            return;
+        };
+        outbound.media = local;
+        outbound.runtime = Arc::new(runtime);
+        outbound.namer = chain.namer().clone();
+        outbound.chain = Some(Box::new(chain));
+        if self.bridge.take().is_none() {
+            return;
+        }
+
+        let mut longest = self.deadline.take();
+        cx.cancel_timer(&mut longest);
+        let Some(trunk) = self.trunk_mut() else {
+            return;
+        };
+        trunk.origin = local.map(|local| Box::new(Origin::new(sdp_session, local.ip())));
+        let heard = trunk.heard.clone().unwrap_or_default();
+        self.invite_runtime(cx, heard);
+    }
+
+    /// A bot takes the place of a runtime over SIP that can't be reached; the callee has answered.
+    pub(super) fn return_callee_to_bot(&mut self, cx: &mut Cx<'_>, mut media: LocalMedia) {
+        let local = self.outbound.as_deref_mut().and_then(|it| it.media.take());
+        media.local = local;
+        media.version = 1;
+        let (trunk, agent) = (self.trunk_id(), LegId::SECOND);
+        if let Some(leg) = self.legs.get_mut(agent) {
+            leg.peer = Peer::Media(media);
+            leg.state = LegState::Ready(Session::default());
+        }
+        self.joining = None;
+        self.bridge = Some((trunk, agent));
+        self.limit_duration(cx);
+        let audio = self.heard().and_then(sdp::read_answer);
+        self.tell_media(cx, audio);
+        self.dial_bot(cx);
     }
 
     /// The contact of an outbound call is known; true if it is one.
@@ -403,6 +467,11 @@ impl Call {
 }
 
 impl Outbound {
+    /// User parts of both ends: the number that is called, and the caller's.
+    pub(super) fn users(&self) -> [&str; 2] {
+        self.parties.each_ref().map(|uri| user_of(uri))
+    }
+
     /// Whether media of ours are open that nobody else closes.
     pub(crate) const fn has_media(&self) -> bool {
         self.media.is_some()

@@ -116,6 +116,17 @@ impl Call {
         if let (Delivery::Once, Some(rseq)) = (delivery, rseq) {
             self.send_prack(cx, fork, rseq, Purpose::Own, None);
         }
+        self.tell_caller(cx, fork, delivery, answer);
+    }
+
+    /// Gives the caller a provisional answer.
+    pub(crate) fn tell_caller(
+        &mut self,
+        cx: &mut Cx<'_>,
+        fork: u8,
+        delivery: Delivery,
+        answer: Provisional,
+    ) {
         if let Some((relay, mut caller)) = self.relay_and_caller(cx) {
             relay.handle_provisional(&mut caller, fork, delivery, answer);
         }

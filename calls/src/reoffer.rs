@@ -396,6 +396,7 @@ impl Call {
             return self.send_bye(cx, id, content);
         }
         if self.is_trunk(id) {
+            self.start_bot(cx);
             self.transfer_may_begin(cx);
         }
     }

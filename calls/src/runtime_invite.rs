@@ -29,10 +29,14 @@ use super::invite_client::{
 use super::leg::LegId;
 use super::provisional_relay::Reliability;
 use super::request_origin::RequestOrigin;
+use super::runtime_chain::RuntimeChain;
 use super::target::{self, Parties, Target};
 
 /// INVITEs to one target of a runtime.
 const MAX_REQUESTS: u32 = 5;
+
+/// Number of the first dialog with the caller. Where we answer ourselves it is ours.
+pub(crate) const FIRST_FORK: u8 = 0;
 
 /// The call that a runtime is invited to.
 #[derive(Debug)]
@@ -53,9 +57,11 @@ pub(crate) struct RuntimeInvite {
     /// The agent wants its runtime to have the session's token, wherever that is.
     wants_token: bool,
     krisp: bool,
+    /// Runtimes that follow where this one can't be reached, if a bot is among them.
+    pub(crate) then: Option<Box<RuntimeChain>>,
 }
 
-/// Makes ready to call a runtime; `None` for the built-in agent. `namer`: who names its hosts. `before`: the call's attempts so far.
+/// Makes ready to call a runtime; `None` for an agent whose audio flows by way of us. `namer`: who names its hosts. `before`: the call's attempts so far.
 pub(crate) fn invite(
     (runtime, namer): (&Runtime, &Namer),
     config: &Config,
@@ -115,6 +121,7 @@ pub(crate) fn invite(
         headers: headers.iter().map(filled).collect(),
         wants_token: *session_token,
         krisp: to.krisp,
+        then: None,
     };
     let client = InviteClient::new(leg, plan, before);
     Some(Dialing::runtime(client, says))

@@ -21,6 +21,7 @@ use uuid::Uuid;
 
 use super::admission::{self, CallerInvite};
 use super::attempts::Recorded;
+use super::bot::Bot;
 use super::call::{Call, CallKey, ContactState};
 use super::context::{CallTimer, Core, Cx, allows, lacks_refer};
 use super::crossing::{lacking_options, own_headers};
@@ -29,7 +30,9 @@ use super::generation::LAST_GENERATION;
 use super::held::Held;
 use super::hold::Hold;
 use super::keep_alive;
-use super::leg::{Abilities, LegId, LegState, Legs, LocalMedia, Peer, Session, SipPeer};
+use super::leg::{
+    Abilities, LegId, LegState, Legs, LocalAgent, LocalMedia, Peer, Session, SipPeer,
+};
 use super::limits::{Claim, Full, Permit};
 use super::pbx::Pbx;
 use super::privacy::{CallerIdentity, NOBODY_USER};
@@ -38,6 +41,7 @@ use super::refusal::Reason;
 use super::request_origin::RequestOrigin;
 use super::request_queue::RequestQueue;
 use super::role::LegRole;
+use super::runtime_chain::{ChainOf, RuntimeChain};
 use super::runtime_invite::{self, InvitedTo};
 use super::target::{self, Parties};
 use super::uas_invite::{NewDialog, UasInvite};
@@ -341,17 +345,33 @@ impl<'a, 'm> Newcomer<'a, 'm> {
         if keep_alive::sent_through_nat(&flow, message) {
             caller.keep_alive = Some(keep_alive::schedule(cx, self.key, LegId::FIRST));
         }
+        let from_any = org.rtp_from_any_address();
+        let krisp = org.trunk.as_ref().is_some_and(|trunk| trunk.krisp_enabled);
         let speaker = match &*runtime {
-            Runtime::Sip { .. } => Peer::Unknown,
-            Runtime::Echo => {
-                cx.core.effects.push_back(Effect::OpenEcho {
-                    call: self.key,
-                    listener: Some(flow.listener),
-                    near: flow.local.ip(),
-                });
-                Peer::Media(LocalMedia::new(org.rtp_from_any_address()))
+            Runtime::Sip { .. } => None,
+            Runtime::Echo => Some(LocalAgent::Echo),
+            Runtime::WebSocket { .. } => {
+                let of = ChainOf {
+                    runtime: Arc::clone(&runtime),
+                    namer: org.namer(agent),
+                    called: &called,
+                    caller: &caller_number,
+                    krisp,
+                    from_any,
+                };
+                let chain = RuntimeChain::new(of, &cx.core.config);
+                let bot = Bot::new(chain, Recorded::default());
+                Some(LocalAgent::Bot(Box::new(bot)))
             }
         };
+        let speaker = speaker.map_or(Peer::Unknown, |speaker| {
+            cx.core.effects.push_back(Effect::OpenEcho {
+                call: self.key,
+                listener: Some(flow.listener),
+                near: flow.local.ip(),
+            });
+            Peer::Media(LocalMedia::of(speaker, from_any))
+        });
         let to = InvitedTo {
             key: self.key,
             slot: self.slot,
@@ -363,7 +383,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
                 called: &called,
                 caller: &caller_number,
             },
-            krisp: org.trunk.as_ref().is_some_and(|trunk| trunk.krisp_enabled),
+            krisp,
         };
         let namer = org.namer(agent);
         let (runtime, none) = ((&*runtime, &namer), Recorded::default());

@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use trunkline_model::address::{AddressPolicy, NamedBy};
 use trunkline_model::tied::{Namer, TiedPeers};
+use trunkline_model::ws_url::WsUrl;
 
 /// One place to try: the Request-URI to send and the address to send it to.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -318,6 +319,32 @@ pub fn place(uri: &str) -> Option<Place> {
             port: parsed.port,
             transport,
             named: NamedBy::Tenant,
+        }),
+    })
+}
+
+/// Where the URL of a WebSocket points; `None` if it isn't one.
+pub fn place_of_url(url: &str) -> Option<Place> {
+    let parsed = WsUrl::parse(url)?;
+    let transport = match parsed.is_secure {
+        true => Transport::Tls,
+        false => Transport::Tcp,
+    };
+    let named = NamedBy::Tenant;
+    Some(match parsed.host.parse::<IpAddr>() {
+        Ok(ip) => Place::Known(Target {
+            uri: url.into(),
+            transport,
+            address: SocketAddr::new(ip, parsed.port),
+            by: None,
+            named,
+        }),
+        Err(_) => Place::Name(Unresolved {
+            uri: url.into(),
+            host: parsed.host.into(),
+            port: Some(parsed.port),
+            transport: Some(transport),
+            named,
         }),
     })
 }

@@ -92,11 +92,12 @@ impl Cx<'_> {
 }
 
 impl Call {
-    /// Calls the runtime, unless its INVITE waits for the contact.
+    /// Calls the runtime, unless it waits for the contact.
     pub(crate) fn begin_runtime(&mut self, cx: &mut Cx<'_>) {
         let incoming = self.incoming();
         if incoming.is_some_and(|incoming| incoming.contact != ContactState::Pending) {
             self.with_dialing(cx, |client, cx, text| client.begin(cx, text));
+            self.dial_bot(cx);
         }
     }
 

@@ -19,7 +19,7 @@ use super::callee::Callee;
 use super::caps::Denied;
 use super::context::Cx;
 use super::effect::Effect;
-use super::leg::{LocalMedia, Peer};
+use super::leg::{LocalAgent, LocalMedia, Peer};
 use super::limits::{Claim, Full};
 use super::outbound::{Begun, Outbound, dial_first, parties, prepare};
 use super::refusal::Reason;
@@ -113,11 +113,9 @@ impl Calls {
             ringing_timeout: RINGING,
             max_duration: LONGEST.min(cx.core.config.max_duration),
             media: None,
+            chain: None,
         };
-        let media = LocalMedia {
-            code: Some(asked.code),
-            ..LocalMedia::default()
-        };
+        let media = LocalMedia::of(LocalAgent::Code(Some(asked.code)), false);
         self.begin(Begun {
             key,
             slot,
@@ -151,7 +149,10 @@ fn claims(org: Uuid) -> [Claim; 2] {
 impl Call {
     /// Once the callee has answered it hears the code, if this call is for that.
     pub(super) fn speak_code(&mut self, cx: &mut Cx<'_>, remote: std::net::IpAddr) {
-        let code = self.local_mut().and_then(|media| media.code.take());
+        let code = self.local_mut().and_then(|media| match &mut media.agent {
+            LocalAgent::Code(code) => code.take(),
+            LocalAgent::Echo | LocalAgent::Bot(_) => None,
+        });
         let (Some(code), Some(trunk)) = (code, self.trunk()) else {
             return;
         };

@@ -42,6 +42,11 @@ pub enum Refusal {
     /// In `sip.reserved_peers`, or an address of a name there.
     #[error("is reserved by the operator (sip.reserved_peers)")]
     Reserved,
+    /// A WebSocket without TLS, to an address that `sip.allow_private_peers` doesn't list.
+    #[error(
+        "is reached without TLS (ws:), which only an address that sip.allow_private_peers lists may be"
+    )]
+    Plain,
     /// Too many sources of calls for a tenant to enter.
     #[error(
         "is one of too many addresses for a tenant: at most 1,024 IPv4 addresses and an IPv6 /48"
@@ -57,6 +62,7 @@ impl Refusal {
             Self::Own => "own_address",
             Self::Private | Self::Near => "private_address",
             Self::Reserved => "reserved_peer",
+            Self::Plain => "not_encrypted",
             Self::Wide => "too_many_addresses",
         }
     }
@@ -271,6 +277,33 @@ impl AddressPolicy {
             Reach::Private if leads_to.into_iter().flatten().any(is_listed) => Ok(()),
             Reach::Private => Err(Refusal::Private),
             Reach::Nobody => Err(Refusal::NoHost),
+        }
+    }
+
+    /// Judges an `address` at which a bot's WebSocket is opened, with the rights of the party that `named` it, as [`Self::judge_of`] does.
+    /// Without TLS the operator has to have listed the address as well, no matter which party names it: a caller's voice would cross a network in the clear.
+    ///
+    /// # Errors
+    /// The address may not be contacted, or not without TLS.
+    pub fn judge_web_socket(
+        &self,
+        address: SocketAddr,
+        named: NamedBy,
+        is_secure: bool,
+    ) -> Result<(), Refusal> {
+        self.judge_of(address, named)?;
+        self.examine_plain(address, is_secure)
+    }
+
+    /// Judges whether a WebSocket to `address` may do without TLS.
+    ///
+    /// # Errors
+    /// It may not.
+    pub fn examine_plain(&self, address: SocketAddr, is_secure: bool) -> Result<(), Refusal> {
+        let ip = address.ip().to_canonical();
+        match is_secure || self.lists(IpNet::from(ip)) {
+            true => Ok(()),
+            false => Err(Refusal::Plain),
         }
     }
 

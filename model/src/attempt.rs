@@ -54,6 +54,8 @@ pub enum AttemptOutcome {
     ConnectionLost,
     /// TLS was not agreed on, or the certificate doesn't prove the name.
     TlsFailed,
+    /// The WebSocket was not opened: the bot answered something else than 101.
+    HandshakeFailed,
     /// The host name has no address.
     DnsFailed,
     /// The address policy forbids the address ([`crate::address`]).
@@ -70,7 +72,7 @@ pub enum AttemptOutcome {
 
 impl AttemptOutcome {
     /// Every outcome.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Answered,
         Self::SipStatus,
         Self::Timeout,
@@ -81,6 +83,7 @@ impl AttemptOutcome {
         Self::ConnectTimeout,
         Self::ConnectionLost,
         Self::TlsFailed,
+        Self::HandshakeFailed,
         Self::DnsFailed,
         Self::NotAllowed,
         Self::KnownDown,
@@ -102,6 +105,7 @@ impl AttemptOutcome {
             Self::ConnectTimeout => "connect_timeout",
             Self::ConnectionLost => "connection_lost",
             Self::TlsFailed => "tls_failed",
+            Self::HandshakeFailed => "handshake_failed",
             Self::DnsFailed => "dns_failed",
             Self::NotAllowed => "not_allowed",
             Self::KnownDown => "known_down",
@@ -124,6 +128,7 @@ impl AttemptOutcome {
             | Self::NoListener => true,
             Self::Answered
             | Self::SipStatus
+            | Self::HandshakeFailed
             | Self::Timeout
             | Self::OnlyTrying
             | Self::NotAnswered

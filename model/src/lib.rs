@@ -45,3 +45,4 @@ pub mod sources;
 pub mod tied;
 pub mod transfer;
 pub mod view;
+pub mod ws_url;

@@ -33,6 +33,80 @@ pub enum Runtime {
         #[schemars(with = "Option<String>")]
         login: Option<RuntimeLogin>,
     },
+    /// A bot that speaks JSON over a WebSocket, which this node opens.
+    #[serde(rename = "websocket")]
+    WebSocket {
+        /// URL; may hold `{agent_id}` and `{org_id}`.
+        uri: Box<str>,
+        /// Message format.
+        #[serde(default)]
+        protocol: BotProtocol,
+        /// URLs of WebSockets and SIP URIs, tried in order when `uri` can't be reached.
+        #[serde(default)]
+        fallbacks: Vec<Box<str>>,
+        /// Moment of an outbound call at which the WebSocket is opened.
+        #[serde(default, skip_serializing_if = "is_default")]
+        wake: Wake,
+        /// Consequence of a WebSocket that the bot closes during a call.
+        #[serde(default, skip_serializing_if = "is_default")]
+        on_close: OnClose,
+    },
+}
+
+/// Format of the messages between this node and a bot.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum BotProtocol {
+    /// Twilio Media Streams, bidirectional.
+    #[default]
+    Twilio,
+    /// Telnyx media streaming: the same events under other names.
+    Telnyx,
+}
+
+impl BotProtocol {
+    /// All variants, by their name in the API.
+    pub const ALL: [(&'static str, Self); 2] = [("twilio", Self::Twilio), ("telnyx", Self::Telnyx)];
+}
+
+/// Moment of an outbound call at which the bot's WebSocket is opened.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Wake {
+    /// The callee rings: a bot that can't be reached ends the call before it is answered.
+    #[default]
+    Ringing,
+    /// The callee answers.
+    Answer,
+}
+
+impl Wake {
+    /// All variants, by their name in the API.
+    pub const ALL: [(&'static str, Self); 2] =
+        [("ringing", Self::Ringing), ("answer", Self::Answer)];
+}
+
+/// Consequence of a WebSocket that the bot closes during a call.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OnClose {
+    /// The call ends.
+    #[default]
+    HangUp,
+    /// The next WebSocket of the list is opened; without one the call ends.
+    NextRuntime,
+}
+
+impl OnClose {
+    /// All variants, by their name in the API.
+    pub const ALL: [(&'static str, Self); 2] = [
+        ("hang_up", Self::HangUp),
+        ("next_runtime", Self::NextRuntime),
+    ];
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// Credentials with which a runtime's digest challenges are answered. JSON shows the user name alone; the password is stored apart, sealed.
@@ -45,11 +119,55 @@ pub struct RuntimeLogin {
 }
 
 impl Runtime {
+    /// A bot at this URL, in Twilio's format and without fallbacks.
+    pub fn web_socket(uri: Box<str>) -> Self {
+        Self::WebSocket {
+            uri,
+            protocol: BotProtocol::default(),
+            fallbacks: Vec::new(),
+            wake: Wake::default(),
+            on_close: OnClose::default(),
+        }
+    }
+
+    /// A SIP peer at this URI, without fallbacks or credentials.
+    pub fn sip(uri: Box<str>) -> Self {
+        Self::Sip {
+            uri,
+            fallbacks: Vec::new(),
+            failover_on: Vec::new(),
+            headers: BTreeMap::new(),
+            session_token: false,
+            login: None,
+        }
+    }
+
+    /// Returns the URIs of SIP peers that the runtime names, fallbacks included.
+    pub fn sip_uris(&self) -> impl Iterator<Item = &str> {
+        self.uris().filter(|uri| !is_web_socket(uri))
+    }
+
+    /// Returns the URLs of WebSockets that the runtime names, fallbacks included.
+    pub fn web_sockets(&self) -> impl Iterator<Item = &str> {
+        self.uris().filter(|uri| is_web_socket(uri))
+    }
+
+    /// Returns all URIs that the runtime names, in the order in which they are tried.
+    pub fn uris(&self) -> impl Iterator<Item = &str> {
+        let (uri, fallbacks) = match self {
+            Self::Sip { uri, fallbacks, .. } | Self::WebSocket { uri, fallbacks, .. } => {
+                (Some(&**uri), &fallbacks[..])
+            }
+            Self::Echo => (None, &[][..]),
+        };
+        uri.into_iter().chain(fallbacks.iter().map(|uri| &**uri))
+    }
+
     /// Returns the credentials for the runtime's digest challenges.
     pub const fn login(&self) -> Option<&RuntimeLogin> {
         match self {
             Self::Sip { login, .. } => login.as_ref(),
-            Self::Echo => None,
+            Self::Echo | Self::WebSocket { .. } => None,
         }
     }
 
@@ -57,7 +175,7 @@ impl Runtime {
     pub const fn login_mut(&mut self) -> Option<&mut RuntimeLogin> {
         match self {
             Self::Sip { login, .. } => login.as_mut(),
-            Self::Echo => None,
+            Self::Echo | Self::WebSocket { .. } => None,
         }
     }
 }
@@ -82,6 +200,11 @@ impl std::fmt::Debug for RuntimeLogin {
             .field("user", &self.user)
             .finish_non_exhaustive()
     }
+}
+
+/// Returns whether a URI of a runtime is a WebSocket's.
+pub fn is_web_socket(uri: &str) -> bool {
+    uri.starts_with("wss:") || uri.starts_with("ws:")
 }
 
 /// A final response that normally means that the runtime has decided, but that an agent may treat as a failure of one target.
@@ -249,6 +372,20 @@ mod tests {
                         user: "u".into(),
                         password: Box::default(),
                     }),
+                },
+            ),
+            (
+                r#"{"type":"websocket","uri":"wss://a/b","protocol":"twilio","fallbacks":[]}"#,
+                Runtime::web_socket("wss://a/b".into()),
+            ),
+            (
+                r#"{"type":"websocket","uri":"wss://a","protocol":"telnyx","fallbacks":["sip:b"],"wake":"answer","on_close":"next_runtime"}"#,
+                Runtime::WebSocket {
+                    uri: "wss://a".into(),
+                    protocol: BotProtocol::Telnyx,
+                    fallbacks: vec!["sip:b".into()],
+                    wake: Wake::Answer,
+                    on_close: OnClose::NextRuntime,
                 },
             ),
         ];

@@ -70,6 +70,36 @@ pub struct OrgView {
     pub registrations: StoredLimit,
     /// Transfer destinations of each agent, in the order of their assignment.
     pub destinations: HashMap<Uuid, Arc<[Destination]>>,
+    /// Tokens of the org's bots.
+    pub bot_token: Option<BotTokens>,
+}
+
+/// Tokens of an org's bots.
+#[derive(Clone, PartialEq, Eq)]
+pub struct BotTokens {
+    /// Signs the handshakes of WebSockets, and opens the endpoint of bots.
+    pub signs: Box<str>,
+    /// Opens the endpoint, and is to sign once it is promoted.
+    pub next: Option<Box<str>>,
+    /// Signed before, and opens the endpoint until this time.
+    pub old: Option<(Box<str>, Moment)>,
+}
+
+impl BotTokens {
+    /// Returns the tokens that open the endpoint now.
+    pub fn opening(&self, now: Moment) -> impl Iterator<Item = &str> {
+        let old = self.old.as_ref().filter(|(_, until)| now < *until);
+        let next = self.next.as_deref().into_iter();
+        std::iter::once(&*self.signs)
+            .chain(next)
+            .chain(old.map(|(token, _)| &**token))
+    }
+}
+
+impl std::fmt::Debug for BotTokens {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("BotTokens")
+    }
 }
 
 /// Settings of an outbound trunk that a call over it needs.

@@ -11,7 +11,9 @@ use super::idempotency::REPLAYED;
 use super::{Api, client};
 
 /// Words of a path and the kind of object that they lead to; the first match counts.
-const RESOURCES: [(&str, &str); 26] = [
+const RESOURCES: [(&str, &str); 28] = [
+    ("Calls", "call"),
+    ("bot-token", "bot_token"),
     ("logout", "session"),
     ("login-links", "login_link"),
     ("sessions", "session"),
@@ -45,6 +47,7 @@ const RESOURCES: [(&str, &str); 26] = [
 pub(crate) const KINDS: [&str; 18] = [
     "agent",
     "api_key",
+    "bot_token",
     "call",
     "contact",
     "delivery",

@@ -227,6 +227,7 @@ impl From<Refused> for ApiError {
             | Refused::NameTaken(_)
             | Refused::OrgNameTaken(_)
             | Refused::NetworkDedicated { .. }
+            | Refused::NoNextToken
             | Refused::ContactOnCall => {
                 let code = code_of_refused(&refused);
                 Self::Conflict(sentence(&refused.to_string())).with_code(code)
@@ -261,6 +262,7 @@ const fn code_of_refused(refused: &Refused) -> &'static str {
         },
         Refused::AboveAllowed { .. } => "above_allowed",
         Refused::NameTaken(_) => "name_taken",
+        Refused::NoNextToken => "no_next_token",
         Refused::ContactOnCall => "contact_on_call",
         Refused::OrgNameTaken(_) => "org_name_taken",
         Refused::NetworkDedicated { .. } => "network_dedicated",

@@ -8,6 +8,7 @@ mod audit;
 mod audited_request;
 mod body;
 mod body_hash;
+mod bot_calls;
 mod caller;
 mod client;
 mod connection;
@@ -101,6 +102,7 @@ fn api_routes() -> Routes {
         .nest("/phone", phone::router())
         .nest("/webhooks", webhooks::router())
         .nest("/widget", widget::router())
+        .merge(bot_calls::router())
 }
 
 /// Every path, its parameters in braces.

@@ -35,6 +35,8 @@ pub(super) enum Policy {
     Visitor,
     /// All requests with the token of one session.
     Session,
+    /// All requests with the token of an org's bots: every bot makes one at the end of its call.
+    Bots,
     /// All requests of the operator of this machine.
     Operator,
 }
@@ -49,6 +51,7 @@ impl Policy {
             Self::LoginLinks => "login-links",
             Self::Visitor => "visitor",
             Self::Session => "session",
+            Self::Bots => "bots",
             Self::Operator => "operator",
         }
     }

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use rustls::RootCertStore;
 use trunkline_calls::caps::DAY;
-use trunkline_model::settings::Runtime;
 use trunkline_net::listener::tls::{self, Security};
 use trunkline_net::tls::{Certificate, Files};
 use trunkline_sip::moment::Moment;
@@ -15,7 +14,7 @@ use trunkline_store::{Options, Store, calls, realm};
 use uuid::Uuid;
 
 use super::{Failure, now};
-use crate::config::{Config, DatabaseUrl, DefaultRuntime};
+use crate::config::{Config, DatabaseUrl};
 use crate::directory::{Defaults, Directory};
 use crate::engine;
 use crate::webhooks;
@@ -145,21 +144,9 @@ pub(super) async fn open_directory(
     config: &Config,
     store: &Store,
 ) -> Result<Arc<Directory>, Failure> {
-    let runtime = match &config.phone.default_runtime {
-        DefaultRuntime::Echo => Runtime::Echo,
-        DefaultRuntime::Sip(uri) => Runtime::Sip {
-            uri: uri.clone(),
-            fallbacks: Vec::new(),
-            failover_on: Vec::new(),
-            headers: Default::default(),
-            session_token: false,
-            login: None,
-        },
-    };
-
     let defaults = Defaults {
         realm: config.sip.realm().into(),
-        runtime,
+        runtime: config.phone.default_runtime.runtime(),
         addresses: engine::configured_policy(config),
     };
 

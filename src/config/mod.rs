@@ -39,7 +39,7 @@ pub use integrations::{BookingConfig, IntegrationsConfig};
 pub use limits::Limits;
 pub use log::{Log, LogFormat};
 pub use media::{Media, MediaHost};
-pub use phone::{DefaultRuntime, Phone, Voice};
+pub use phone::{DefaultRuntime, Phone, Voice, is_url_template};
 pub use retention::Retention;
 pub use secret::Secret;
 pub use secrets::Secrets;

@@ -5,6 +5,9 @@ use super::verification::VerificationTrunk;
 use figment::value::Value;
 use schemars::JsonSchema;
 use serde::Serialize;
+use trunkline_model::settings::{Runtime, is_web_socket};
+use trunkline_model::ws_url::WsUrl;
+use uuid::Uuid;
 
 /// Defaults of telephony resources.
 #[derive(Clone, Debug)]
@@ -28,6 +31,19 @@ pub enum DefaultRuntime {
     Echo,
     /// SIP URI, in which `{agent_id}` and `{org_id}` are replaced by the call's.
     Sip(Box<str>),
+    /// URL of a bot's WebSocket, with the same placeholders.
+    WebSocket(Box<str>),
+}
+
+impl DefaultRuntime {
+    /// Returns the runtime with nothing but this.
+    pub fn runtime(&self) -> Runtime {
+        match self {
+            Self::Echo => Runtime::Echo,
+            Self::Sip(uri) => Runtime::sip(uri.clone()),
+            Self::WebSocket(url) => Runtime::web_socket(url.clone()),
+        }
+    }
 }
 
 /// Voice for agents.
@@ -67,6 +83,13 @@ impl std::str::FromStr for DefaultRuntime {
             return Ok(Self::Echo);
         }
 
+        if is_web_socket(text) {
+            return match is_url_template(text) {
+                true => Ok(Self::WebSocket(text.into())),
+                false => Err("is no URL of a WebSocket such as wss://bot.example.com/{agent_id}"),
+            };
+        }
+
         let host = text
             .strip_prefix("sips:")
             .or_else(|| text.strip_prefix("sip:"))
@@ -77,12 +100,19 @@ impl std::str::FromStr for DefaultRuntime {
             })
         {
             return Err(
-                "is neither \"echo\" nor a SIP URI such as sip:{agent_id}@runtime.example.com",
+                "is none of \"echo\", a SIP URI such as sip:{agent_id}@runtime.example.com, and a URL such as wss://bot.example.com/ws",
             );
         }
 
         Ok(Self::Sip(text.into()))
     }
+}
+
+/// Returns whether a text is the URL of a WebSocket, in which `{agent_id}` and `{org_id}` may be used.
+pub fn is_url_template(text: &str) -> bool {
+    let id = Uuid::nil().hyphenated().to_string();
+    let filled = text.replace("{agent_id}", &id).replace("{org_id}", &id);
+    WsUrl::parse(&filled).is_some()
 }
 
 /// Parses `+` and at least one digit: a country or a part of one.

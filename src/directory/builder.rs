@@ -8,11 +8,11 @@ use trunkline_model::auth_realms::AuthRealms;
 use trunkline_model::destinations::Destination;
 use trunkline_model::settings::Runtime;
 use trunkline_model::tied::TiedPeers;
-use trunkline_model::view::{Login, OrgView, OutboundRoute, PeerLogin, TrunkView, View};
+use trunkline_model::view::{BotTokens, Login, OrgView, OutboundRoute, PeerLogin, TrunkView, View};
 use trunkline_sip::auth::Secret;
 use trunkline_sip::moment::Moment;
 use trunkline_store::{
-    AgentKind, Change, InboundTrunk, OrgRows, OutboundTrunk, Password, Store, feed,
+    AgentKind, BotToken, Change, InboundTrunk, OrgRows, OutboundTrunk, Password, Store, feed,
 };
 use uuid::Uuid;
 
@@ -153,6 +153,7 @@ impl DirectoryBuilder {
                 outbound,
                 registrations: rows.registrations,
                 destinations: destinations(rows),
+                bot_token: rows.bot_token.as_ref().map(bot_tokens),
             }),
             logins: trunk
                 .map(|trunk| self.logins(rows, trunk))
@@ -227,6 +228,18 @@ fn report_sources(rows: &[OrgRows], policy: &AddressPolicy) {
     };
     for (org, (network, refusal)) in rows.iter().flat_map(of_org).take(MAX_REPORTED) {
         tracing::warn!(org.id = %org, %network, reason = refusal.code(), "allowed_addresses of a trunk: the network {refusal}");
+    }
+}
+
+fn bot_tokens(stored: &BotToken) -> BotTokens {
+    let revealed = |token: &Password| Box::<str>::from(token.reveal());
+    BotTokens {
+        signs: revealed(&stored.token),
+        next: stored.next.as_ref().map(|(token, _)| revealed(token)),
+        old: stored
+            .old
+            .as_ref()
+            .map(|(token, until)| (revealed(token), *until)),
     }
 }
 

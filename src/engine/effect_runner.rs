@@ -23,9 +23,11 @@ use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::moment::Moment;
 use trunkline_store::journal::{FactPosition, Journal};
 
+use trunkline_net::bot::Bot;
 use trunkline_net::media::{self, Media};
 use uuid::Uuid;
 
+use super::bots::BotDialler;
 use super::clock;
 use super::contacts::Contacts;
 use super::event_sink::EventSink;
@@ -52,6 +54,7 @@ pub(crate) struct EffectRunner {
     pub(crate) journal: Journal<Fact>,
     pub(crate) contacts: Contacts,
     pub(crate) resolver: Resolver,
+    pub(crate) bots: BotDialler,
     /// Streams for requests that are too large for a datagram.
     pub(crate) streams: StreamOpener,
     pub(crate) media: Media,
@@ -91,6 +94,7 @@ impl EffectRunner {
             journal: self.journal.clone(),
             contacts: self.contacts.clone(),
             resolver: self.resolver.clone(),
+            bots: self.bots.clone(),
             streams: self.streams.clone(),
             media: self.media.clone(),
             media_addresses: Arc::clone(&self.media_addresses),
@@ -223,6 +227,14 @@ impl EffectRunner {
                 .media
                 .speak_code(self.media_key(call), &digits, is_known),
             Effect::CloseEcho { call } => drop(self.media.close(self.media_key(call))),
+            Effect::DialBot { call, dial } => {
+                let (bots, inbox) = (self.bots.clone(), self.inbox.clone());
+                self.runtime.spawn(async move {
+                    let dialled = bots.dial(*dial).await;
+                    inbox.send(Input::Bot(call, Box::new(dialled))).await;
+                });
+            }
+            Effect::StartBot { call } => self.media.start(self.media_key(call)),
             Effect::AuthFailure(failure) => self.auth_failure(RefusedLogIn::LogIn(failure)),
             Effect::UnknownUser(unknown) => self.unknown_user(unknown),
             Effect::Unproven(unproven) => self.auth_failure(RefusedLogIn::Unproven(unproven)),
@@ -231,6 +243,11 @@ impl EffectRunner {
             Effect::Turned { reason } => observer.turned(reason),
             Effect::FailedOver { cause } => observer.failed_over(cause),
         }
+    }
+
+    /// Gives a bot the media of its call.
+    pub(crate) fn attach_bot(&self, call: CallKey, bot: Bot) {
+        self.media.attach(self.media_key(call), bot);
     }
 
     /// Carries out an effect of the registrar.
@@ -372,7 +389,7 @@ impl EffectRunner {
 }
 
 /// Returns the account that a DNS query is charged to: the org, or the operator where the operator named the host.
-const fn query_origin(wanted: &Unresolved, org: Uuid) -> QueryOrigin {
+pub(super) const fn query_origin(wanted: &Unresolved, org: Uuid) -> QueryOrigin {
     match wanted.named {
         NamedBy::Operator => QueryOrigin::Operator,
         NamedBy::Tied | NamedBy::Tenant => QueryOrigin::Org(org),

@@ -389,6 +389,7 @@ mod tests {
                 routing,
                 runtimes: HashMap::new(),
                 operators_runtimes: Default::default(),
+                bot_token: None,
                 tied: Default::default(),
                 suspended: false,
                 trunk: None,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 use trunkline_calls::attempts::Found;
+use trunkline_calls::bot::BotFailure;
 use trunkline_calls::caps::Denied;
 use trunkline_calls::outbound::{Order, Placed};
 use trunkline_calls::peers::Inquiry;
@@ -23,6 +24,7 @@ use trunkline_sip::wire::{Framing, Message, lex};
 use trunkline_store::journal::FactPosition;
 use uuid::Uuid;
 
+use super::bots::DialledBot;
 use super::cancel_router::CancelRouter;
 use super::clock;
 
@@ -62,6 +64,10 @@ pub(crate) enum Input {
     RegisterTrunks(Option<Vec<Wanted>>),
     /// Result of resolving the registrar of a trunk; empty if it failed.
     Registrar(Uuid, Vec<Target>),
+    /// A bot's WebSocket is open, or could not be opened.
+    Bot(CallKey, Box<Result<DialledBot, BotFailure>>),
+    /// A bot has gone.
+    BotClosed(CallKey),
     /// The echo agent has heard a DTMF digit.
     EchoDigit(CallKey, u8),
     /// A call has heard its verification code.

@@ -3,6 +3,7 @@
 //! Sockets, time and the store are connected to the core here. What a message means is decided in `trunkline_calls` and
 //! in the SIP endpoint, not here.
 
+mod bots;
 mod cancel_router;
 mod challenges;
 pub mod clock;

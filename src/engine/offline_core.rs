@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use trunkline_calls::bot::{BotFailure, BotFault};
 use trunkline_calls::caps::Caps;
 use trunkline_calls::limits::Limits;
 use trunkline_calls::live::LiveCalls;
@@ -269,11 +270,21 @@ impl OfflineCore {
                 self.calls
                     .handle_echo_open(&mut self.endpoint, call, Some(local), now);
             }
+            Effect::DialBot { call, .. } => {
+                // There is no network, so every bot is unreachable.
+                let failure = BotFailure {
+                    address: None,
+                    fault: BotFault::Silence,
+                };
+                self.calls
+                    .handle_bot(&mut self.endpoint, call, Err(failure), now);
+            }
             Effect::Fact(Fact::Ended(ended)) => self.live.forget(ended.call),
             Effect::Fact(_)
             | Effect::UpdateEcho { .. }
             | Effect::SpeakCode { .. }
             | Effect::CloseEcho { .. }
+            | Effect::StartBot { .. }
             | Effect::AuthFailure(_)
             | Effect::UnknownUser(_)
             | Effect::Unproven(_)

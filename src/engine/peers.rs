@@ -223,17 +223,13 @@ fn trunk_uri(way: &OutboundRoute) -> Option<Box<str>> {
     ))
 }
 
-/// URIs of a runtime and its fallbacks.
+/// SIP URIs of a runtime and its fallbacks. The bots among them aren't probed: opening a WebSocket would begin a conversation.
 fn runtime_uris(
     runtime: &Runtime,
     (agent, org): (Uuid, Uuid),
     namer: Namer,
 ) -> impl Iterator<Item = (PeerKey, Option<Uuid>)> {
-    let (uri, fallbacks) = match runtime {
-        Runtime::Sip { uri, fallbacks, .. } => (Some(uri), &fallbacks[..]),
-        Runtime::Echo => (None, &[][..]),
-    };
-    uri.into_iter().chain(fallbacks).filter_map(move |uri| {
+    runtime.sip_uris().filter_map(move |uri| {
         let uri = target::fill(uri, agent, org);
         let named = target::place(&uri)?.of_runtime(&namer).named_by();
         Some(((probe_uri(&uri)?, named), None))

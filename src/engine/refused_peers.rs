@@ -9,7 +9,7 @@ use futures_util::StreamExt as _;
 use trunkline_calls::health::probe_uri;
 use trunkline_calls::target::{self, Place};
 use trunkline_model::address::{AddressPolicy, Refusal};
-use trunkline_model::settings::{Runtime, TransferTarget};
+use trunkline_model::settings::{TransferTarget, is_web_socket};
 use trunkline_store::{OrgRows, Store};
 use uuid::Uuid;
 
@@ -43,7 +43,8 @@ pub(crate) async fn refused(
     let mut named: BTreeMap<(Uuid, Box<str>), (String, Option<Place>)> = BTreeMap::new();
     for rows in rows {
         for (uri, whose) in named_by(rows) {
-            let place = target::place(&uri).map(|place| place.of_org(&rows.tied));
+            let place = target::place(&uri).or_else(|| target::place_of_url(&uri));
+            let place = place.map(|place| place.of_org(&rows.tied));
             named.entry((rows.org.id, uri)).or_insert((whose, place));
         }
     }
@@ -58,9 +59,12 @@ pub(crate) async fn refused(
                     Some(Place::Name(name)) => resolver.resolve(&name).await,
                     None => Vec::new(),
                 };
+                let is_encrypted = !uri.starts_with("ws:");
                 let refused = targets.into_iter().find_map(|target| {
-                    let refusal = policy.examine_of(target.address, target.named).err()?;
-                    Some((target.address, refusal))
+                    let judged = policy.examine_of(target.address, target.named);
+                    let judged =
+                        judged.and_then(|()| policy.examine_plain(target.address, is_encrypted));
+                    Some((target.address, judged.err()?))
                 });
                 refused.map(|(address, refusal)| RefusedPeer {
                     org,
@@ -81,16 +85,20 @@ fn named_by(rows: &OrgRows) -> Vec<(Box<str>, String)> {
     let org = &rows.org.name;
     let mut named = Vec::new();
     for agent in &rows.agents {
-        let Some(Runtime::Sip { uri, fallbacks, .. }) = &agent.runtime else {
+        let Some(runtime) = &agent.runtime else {
             continue;
         };
         if agent.runtime_by_operator == Some(true) {
             continue;
         }
-        for template in std::iter::once(uri).chain(fallbacks) {
+        for template in runtime.uris() {
             let uri = target::fill(template, agent.id, rows.org.id);
             let whose = format!("the runtime of agent {:?} of {org:?}", agent.name);
-            named.extend(probe_uri(&uri).map(|uri| (uri, whose)));
+            let uri = match is_web_socket(&uri) {
+                true => Some(without_query(&uri)),
+                false => probe_uri(&uri),
+            };
+            named.extend(uri.map(|uri| (uri, whose)));
         }
     }
 
@@ -116,6 +124,11 @@ fn named_by(rows: &OrgRows) -> Vec<(Box<str>, String)> {
     }
 
     named
+}
+
+/// URL without its query, which may hold a secret.
+fn without_query(url: &str) -> Box<str> {
+    url.split_once('?').map_or(url, |(url, _)| url).into()
 }
 
 /// Logs each configured peer that the policy refuses, or would refuse.

@@ -9,7 +9,6 @@ use trunkline_calls::token::SessionTokens;
 use trunkline_model::address::AddressPolicy;
 use trunkline_model::peer_pattern::PeerPattern;
 use trunkline_model::reserved::ReservedPeers;
-use trunkline_model::settings::Runtime;
 use trunkline_sip::auth::{Algorithm, NonceKeys};
 use trunkline_sip::slot::{Minter, Node};
 use trunkline_store::{Keyring, Store};
@@ -99,17 +98,7 @@ pub(super) fn calls_config(
     policy: AddressPolicy,
 ) -> trunkline_calls::Config {
     let sip = &config.sip;
-    let default_runtime = match &config.phone.default_runtime {
-        DefaultRuntime::Echo => Runtime::Echo,
-        DefaultRuntime::Sip(uri) => Runtime::Sip {
-            uri: uri.clone(),
-            fallbacks: Vec::new(),
-            failover_on: Vec::new(),
-            headers: Default::default(),
-            session_token: false,
-            login: None,
-        },
-    };
+    let default_runtime = config.phone.default_runtime.runtime();
 
     trunkline_calls::Config {
         header_prefix: sip.header_prefix.clone(),

@@ -21,6 +21,7 @@ use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::{Framing, Message, Method, lex};
 
+use super::bots::DialledBot;
 use super::clock;
 use super::effect_runner::EffectRunner;
 use super::inbox::{ForwardedMessage, InboxReceiver, Input, ShardRouter};
@@ -406,6 +407,18 @@ impl Shard {
             Input::Hop(wanted, targets) => calls.handle_hop(&wanted, targets, now),
             Input::Contact(call, contact) => calls.handle_contact(endpoint, call, contact, now),
             Input::EchoSilent(call) => calls.handle_echo_silent(endpoint, call, now),
+            Input::Bot(call, dialled) => {
+                let (bot, dialled) = match *dialled {
+                    Ok(DialledBot { bot, address }) => (Some(bot), Ok(address)),
+                    Err(failure) => (None, Err(failure)),
+                };
+                let is_wanted = calls.handle_bot(endpoint, call, dialled, now);
+                // A bot that nobody waits for any more is dropped, which closes its connection.
+                if let Some(bot) = bot.filter(|_| is_wanted) {
+                    self.effect_runner.attach_bot(call, bot);
+                }
+            }
+            Input::BotClosed(call) => calls.handle_bot_closed(endpoint, call, now),
             Input::EchoDigit(call, digit) => {
                 let view = self.directory.load();
                 calls.handle_echo_digit(endpoint, &view, call, digit, now);

@@ -22,6 +22,7 @@ use trunkline_sip::entropy::Entropy;
 use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::slot::{Minter, Node};
 
+use super::bots::BotDialler;
 use super::contacts::Contacts;
 use super::effect_runner::{self, EffectRunner};
 use super::event_sink::EventSink;
@@ -72,7 +73,16 @@ impl Engine {
         let (streams, connections) = start_streams(&deps, &router, bound.streams)?;
         let (disk, collector) = (disk(&deps.config), collector(&deps.config));
         let traces = Traces::new(shards, disk, collector, clock::wall_time)?;
-        let effect_runner = effect_runner(&deps, &router, &traces, media, &connections);
+        let resolver = Resolver::new(&deps.config.sip.nameservers);
+        let calls = configure_calls(&deps, &bound.addresses, &resolver);
+        let bots = BotDialler::new(
+            resolver,
+            Arc::clone(&calls.addresses),
+            Arc::clone(&deps.security),
+            Arc::clone(&deps.directory),
+        );
+        let streams_for_shards = StreamOpener::new(connections.clone());
+        let effect_runner = effect_runner(&deps, &router, &traces, media, streams_for_shards, bots);
 
         let sip = &deps.config.sip;
         let window = Arc::new(NonceWindow::new(sip.nonce_lifetime, MAX_NONCES));
@@ -80,7 +90,6 @@ impl Engine {
         let nonces = Arc::new(nonces);
         start_upkeep(&deps, &window);
         let bindings = keep_registrations(&deps, &router, &effect_runner.event_sink);
-        let calls = configure_calls(&deps, &bound.addresses, &effect_runner.resolver);
         let probing = effect_runner.resolver.on_behalf_of(QueryOrigin::Probes);
         let ways = (probing, router.shards()[0].clone());
         let watched = PeerWatch::start(&deps, &calls, &nonces, ways);
@@ -121,7 +130,8 @@ fn effect_runner(
     router: &ShardRouter,
     traces: &Arc<Traces>,
     media: Media,
-    connections: &Connections,
+    streams: StreamOpener,
+    bots: BotDialler,
 ) -> EffectRunner {
     let (config, runtime) = (&deps.config, &deps.runtime);
     let spans = config.traces.otlp.as_deref();
@@ -131,8 +141,9 @@ fn effect_runner(
         inbox: router.shards()[0].clone(),
         journal: deps.journal.clone(),
         contacts: Contacts::start(deps.store.clone(), runtime),
-        resolver: Resolver::new(&config.sip.nameservers),
-        streams: StreamOpener::new(connections.clone()),
+        resolver: bots.resolver().clone(),
+        bots,
+        streams,
         media,
         auth_failures: failed_log_ins::start(
             deps.store.clone(),
@@ -397,8 +408,8 @@ fn start_media(
                     media::MediaEvent::Silent => Input::EchoSilent(call),
                     media::MediaEvent::Digit(digit) => Input::EchoDigit(call, digit),
                     media::MediaEvent::Spoken => Input::Spoken(call),
-                    // No call has a bot.
-                    media::MediaEvent::BotSpoke { .. } | media::MediaEvent::BotClosed(_) => return,
+                    media::MediaEvent::BotClosed(_) => Input::BotClosed(call),
+                    media::MediaEvent::BotSpoke { .. } => return,
                 });
             }
         },

@@ -86,6 +86,7 @@ fn came(attempt: &Attempt) -> String {
         AttemptOutcome::ConnectTimeout => "the connection wasn't opened in time",
         AttemptOutcome::ConnectionLost => "the connection broke before an answer came",
         AttemptOutcome::TlsFailed => "TLS failed",
+        AttemptOutcome::HandshakeFailed => "it didn't open the WebSocket",
         AttemptOutcome::DnsFailed => "the name couldn't be resolved",
         AttemptOutcome::NotAllowed => "its address may not be contacted from here",
         AttemptOutcome::KnownDown => "it wasn't tried, since it doesn't answer OPTIONS",

@@ -97,6 +97,9 @@ pub enum Refused {
     /// The operator gives an org the name of another.
     #[error("an org called {0:?} exists already: commands find orgs by their names")]
     OrgNameTaken(String),
+    /// No next token of the org's bots was made.
+    #[error("there is no next token: make one first (POST /phone/bot-token)")]
+    NoNextToken,
     /// A call of the contact is up.
     #[error("the contact is in a call: end it, or try again once it has ended")]
     ContactOnCall,
@@ -293,6 +296,8 @@ pub enum Kind {
     Delivery,
     /// Erasure of a contact.
     Erasure,
+    /// Token of the org's bots.
+    BotToken,
 }
 
 impl Kind {
@@ -319,6 +324,7 @@ impl Kind {
             | Self::Session
             | Self::DashboardSession
             | Self::Webhook
+            | Self::BotToken
             | Self::Delivery => format!("a {self}"),
         }
     }
@@ -342,6 +348,7 @@ impl std::fmt::Display for Kind {
             Self::Contact => "contact",
             Self::Member => "member",
             Self::Role => "role",
+            Self::BotToken => "bot token",
             Self::Webhook => "webhook",
             Self::Delivery => "delivery",
             Self::Session => "session",

@@ -20,8 +20,8 @@ use super::threads::OpenTransaction;
 use super::tx::Tx;
 use super::value::{Param, Record};
 use super::{
-    Change, Store, agents, erasures, idempotency, inbound_trunks, integrations, outbound_trunks,
-    webhooks,
+    Change, Store, agents, bot_tokens, erasures, idempotency, inbound_trunks, integrations,
+    outbound_trunks, webhooks,
 };
 
 /// Rows sealed again in one transaction, for which other writers wait.
@@ -166,6 +166,8 @@ const LEFT: &str = "SELECT
     + (SELECT COUNT(*) FROM outbound_trunks WHERE substr(password, 1, 8) <> $1)
     + (SELECT COUNT(*) FROM agents WHERE substr(runtime_password, 1, 8) <> $1)
     + (SELECT COUNT(*) FROM webhooks WHERE substr(secret, 1, 8) <> $1 OR substr(old_secret, 1, 8) <> $1)
+    + (SELECT COUNT(*) FROM bot_tokens
+        WHERE substr(token, 1, 8) <> $1 OR substr(next_token, 1, 8) <> $1 OR substr(old_token, 1, 8) <> $1)
     + (SELECT COUNT(*) FROM integrations WHERE substr(credentials, 1, 8) <> $1)
     + (SELECT COUNT(*) FROM idempotency_keys WHERE substr(answer, 1, 8) <> $1)
     + (SELECT COUNT(*) FROM erasures WHERE substr(subject, 1, 8) <> $1)
@@ -230,6 +232,16 @@ impl Store {
         let mut legs =
             Column::<OfId>::of_id("erasure_calls.legs", |row| erasures::legs_context(row.id));
         legs.keys = ("call_id AS id", "call_id = $3");
+
+        for column in [
+            "bot_tokens.token",
+            "bot_tokens.next_token",
+            "bot_tokens.old_token",
+        ] {
+            let mut column = Column::<OfId>::of_id(column, |row| bot_tokens::owner(row.id));
+            column.keys = ("org_id AS id", "org_id = $3");
+            count += self.reseal_column(column).await?;
+        }
 
         for column in [
             Column::of_id("outbound_trunks.password", |row| {

@@ -9,6 +9,7 @@ use trunkline_model::tied::TiedPeers;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
+use super::bot_tokens::{self, BotToken};
 use super::column::{from_row, moment, named, number};
 use super::destinations::target;
 use super::error::Error;
@@ -42,6 +43,8 @@ pub struct OrgRows {
     pub tied: TiedPeers,
     /// Limit on its trunks that register with their carriers.
     pub registrations: StoredLimit,
+    /// Tokens of its bots.
+    pub bot_token: Option<BotToken>,
     /// Transfer destinations of its agents, each with the agent, in the order of their assignment.
     pub destinations: Vec<(Uuid, Destination)>,
 }
@@ -73,6 +76,7 @@ pub fn rows_of(tx: &mut Tx, org: Option<Uuid>) -> Result<Vec<OrgRows>, Error> {
     add_tied(tx, org, &mut rows)?;
     add_destinations(tx, org, &mut rows)?;
     add_registrations(tx, org, &mut rows)?;
+    add_bot_tokens(tx, org, &mut rows)?;
     Ok(rows.into_values().collect())
 }
 
@@ -149,6 +153,16 @@ fn add_tied(tx: &mut Tx, org: Option<Uuid>, rows: &mut Rows) -> Result<(), Error
     for tied in tied.chunk_by(|one, next| one.org_id == next.org_id) {
         if let Some(rows) = rows.get_mut(&tied[0].org_id) {
             rows.tied = tied_peers::together(tied);
+        }
+    }
+    Ok(())
+}
+
+fn add_bot_tokens(tx: &mut Tx, org: Option<Uuid>, rows: &mut Rows) -> Result<(), Error> {
+    let tokens: Vec<bot_tokens::Row> = of!(tx, org, "SELECT * FROM bot_tokens", "org_id", "")?;
+    for token in tokens {
+        if let Some(rows) = rows.get_mut(&token.org_id) {
+            rows.bot_token = Some(token.open(&tx.keyring())?);
         }
     }
     Ok(())
@@ -333,6 +347,7 @@ impl OrgRows {
             dedicated: Vec::new(),
             tied: TiedPeers::default(),
             registrations: StoredLimit::default(),
+            bot_token: None,
             destinations: Vec::new(),
         }
     }

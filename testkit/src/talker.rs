@@ -129,6 +129,19 @@ impl Rtp {
         );
     }
 
+    /// Sends a packet of this audio.
+    pub fn say(&self, to: SocketAddr, audio: &[u8]) {
+        self.send(to, &packet(0, self.next(), self.address().port(), audio));
+    }
+
+    /// Waits for a packet, for the length of one; returns its audio.
+    pub fn audio(&self) -> Option<Vec<u8>> {
+        const HEADER: usize = 12;
+        let mut octets = [0; 2_048];
+        let (length, _) = self.socket.recv_from(&mut octets).ok()?;
+        octets.get(HEADER..length).map(<[u8]>::to_vec)
+    }
+
     /// Presses a key: its event, three times.
     pub fn press(&self, to: SocketAddr, digit: u8) {
         for _ in 0..3 {

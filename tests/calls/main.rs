@@ -6,6 +6,7 @@
 mod addresses;
 mod attempts;
 mod behind_nat;
+mod bots;
 mod bridge;
 mod bridged;
 mod challenges;

@@ -273,7 +273,7 @@ fn what_can_not_be_done_is_exit_code_1_and_a_sentence() {
                 "--fallback",
                 "sip:a",
             ],
-            "only a SIP runtime has fallbacks",
+            "the echo agent has no fallbacks",
         ),
     ] {
         let ran = shell.run(arguments);

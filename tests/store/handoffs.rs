@@ -237,7 +237,8 @@ async fn none_is_lost_when_the_table_is_made_anew(bed: &Bed) {
          DROP TABLE erasure_calls;
          DROP TABLE erasures;
          DROP TABLE tied_peers;
-         ALTER TABLE inbound_trunks DROP COLUMN rtp_from_any_address",
+         ALTER TABLE inbound_trunks DROP COLUMN rtp_from_any_address;
+         DROP TABLE bot_tokens",
     )
     .await;
     let store = bed.open().await;

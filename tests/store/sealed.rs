@@ -8,8 +8,8 @@ use trunkline_model::settings::{Runtime, RuntimeLogin};
 use trunkline_store::journal::Origin;
 use trunkline_store::{
     Claim, Effects, InboundTrunkChange, NewBooking, NewOrg, NewWebhook, OpenFault, Password,
-    RequestKey, RowsErased, Store, agents, erasing, erasures, inbound_trunks, integrations,
-    numbers, orgs, outbound_trunks, rows_of, webhooks,
+    RequestKey, RowsErased, Store, agents, bot_tokens, erasing, erasures, inbound_trunks,
+    integrations, numbers, orgs, outbound_trunks, rows_of, webhooks,
 };
 use uuid::Uuid;
 
@@ -25,8 +25,11 @@ crate::on_both!(
 );
 
 /// Every column of the schema that is sealed.
-const SEALED: [&str; 10] = [
+const SEALED: [&str; 13] = [
     "agents.runtime_password",
+    "bot_tokens.next_token",
+    "bot_tokens.old_token",
+    "bot_tokens.token",
     "erasure_calls.legs",
     "erasures.subject",
     "idempotency_keys.answer",
@@ -99,6 +102,14 @@ async fn fill(store: &Store) -> Uuid {
         webhooks::rotate(tx, org, hook, &newer, NOW)
     })
     .await;
+
+    for (token, promotes) in [("one", false), ("two", true), ("three", false)] {
+        let token = Password::new(token);
+        done(store, move |tx| bot_tokens::create(tx, org, &token, NOW)).await;
+        if promotes {
+            done(store, move |tx| bot_tokens::promote(tx, org, NOW)).await;
+        }
+    }
 
     let answers = Answers(store.clone());
     answers.claim(&asked(), None, NOW).await.expect("claimed");

@@ -23,7 +23,9 @@ pub(super) fn sources(
         // On hold as RFC 2543 had it.
         Err(Refusal::NoHost) if ip.is_unspecified() => {}
         Ok(()) => {}
-        Err(refusal @ (Refusal::NoHost | Refusal::Own | Refusal::Wide)) => return Err(refusal),
+        Err(refusal @ (Refusal::NoHost | Refusal::Own | Refusal::Wide | Refusal::Plain)) => {
+            return Err(refusal);
+        }
         Err(Refusal::Private | Refusal::Near | Refusal::Reserved) if is_its_own => {}
         // A reserved peer's call may bring another reserved peer's media.
         Err(Refusal::Reserved) if addresses.examine(signalling) == Err(Refusal::Reserved) => {}

@@ -133,6 +133,11 @@ impl InviteClient {
         }
     }
 
+    /// Numbers early dialogs from `first` on: those before belong to somebody else.
+    pub(crate) const fn number_from(&mut self, first: u8) {
+        self.forks = first;
+    }
+
     /// Looks up the first place, if it is a name, so that the offer can have an address of its family.
     pub(crate) fn look_ahead(&mut self, cx: &mut Cx<'_>) {
         let wanted = match self.plan.places.front() {

@@ -40,7 +40,7 @@ impl Call {
     }
 
     fn press(&mut self, cx: &mut Cx<'_>, org: &OrgView, digit: u8) {
-        if !self.is_local() || self.may_transfer().is_err() {
+        if !self.is_echo() || self.may_transfer().is_err() {
             return;
         }
         let own = org.destinations.get(&self.agent);

@@ -328,6 +328,9 @@ impl Node {
                     self.faults.push("media changed where none is open".into());
                 }
             }
+            Effect::DialBot { .. } | Effect::StartBot { .. } => {
+                self.faults.push("no agent here is a bot".into());
+            }
             Effect::SpeakCode { .. } => self.faults.push("nobody verifies a number here".into()),
             Effect::CloseEcho { call } => {
                 if !self.media.remove(&call) {
@@ -523,6 +526,7 @@ fn view(agent_limit: Option<u32>) -> View {
                 routing,
                 runtimes: runtimes.collect(),
                 operators_runtimes: Default::default(),
+                bot_token: None,
                 tied: Default::default(),
                 suspended: false,
                 trunk: Some(trunk_view(trunk)),

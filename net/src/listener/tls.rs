@@ -103,6 +103,11 @@ impl Security {
         TlsAcceptor::from(config).accept(stream).await
     }
 
+    /// Returns the configuration of a client that trusts `tls_ca`, or else the system's authorities.
+    pub fn client(&self) -> Arc<ClientConfig> {
+        Arc::clone(&self.current.load().client)
+    }
+
     /// Performs the handshake with a peer, which has to prove the name of number `required_name`, or its address if that is 0.
     pub(super) async fn connect(
         &self,
@@ -121,8 +126,9 @@ impl Security {
                 ));
             }
         };
-        let config = Arc::clone(&self.current.load().client);
-        TlsConnector::from(config).connect(name, stream).await
+        TlsConnector::from(self.client())
+            .connect(name, stream)
+            .await
     }
 }
 

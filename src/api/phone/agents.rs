@@ -9,13 +9,13 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
-use trunkline_model::settings::Runtime;
+use trunkline_model::settings::{Runtime, is_web_socket};
 use trunkline_routing::E164;
 use trunkline_store::{Agent, AgentChange, AgentKind, Kind, NewAgent, agents};
 use uuid::Uuid;
 
 use super::runtime::RUNTIME;
-use super::sip_uri::may_call;
+use super::sip_uri::{may_call, may_open};
 use super::voices::VoiceId;
 use super::{CALLS_AT_ONCE, READ, WRITE};
 use crate::api::body::{Body, Fields};
@@ -187,30 +187,31 @@ async fn may_call_runtime(
     before: Option<&Runtime>,
     runtime: Option<&Runtime>,
 ) -> Result<(), ApiError> {
-    let Some(Runtime::Sip {
-        uri,
-        fallbacks,
-        headers,
-        ..
-    }) = runtime.filter(|_| runtime != before)
-    else {
+    let Some(runtime) = runtime.filter(|_| runtime != before) else {
         return Ok(());
     };
 
-    let prefix = &api.config().sip.header_prefix;
-    if let Some(name) = headers.keys().find(|name| is_ours(name, prefix)) {
-        return Err(ApiError::bad(format!(
-            "runtime.headers.{name}: names that begin with {prefix} are Trunkline's own"
-        )));
+    if let Runtime::Sip { headers, .. } = runtime {
+        let prefix = &api.config().sip.header_prefix;
+        if let Some(name) = headers.keys().find(|name| is_ours(name, prefix)) {
+            return Err(ApiError::bad(format!(
+                "runtime.headers.{name}: names that begin with {prefix} are Trunkline's own"
+            )));
+        }
     }
 
     if caller.is_operator() {
         return Ok(());
     }
-    let own = ("runtime.uri".to_owned(), &**uri);
-    let others = fallbacks.iter().enumerate();
-    let others = others.map(|(at, uri)| (format!("runtime.fallbacks[{at}]"), &**uri));
-    may_call(api, caller.org, std::iter::once(own).chain(others)).await
+    let path = |at: usize| match at.checked_sub(1) {
+        None => "runtime.uri".to_owned(),
+        Some(at) => format!("runtime.fallbacks[{at}]"),
+    };
+    let named = runtime.uris().enumerate();
+    let named = named.map(|(at, uri)| (path(at), uri));
+    let (bots, sip): (Vec<_>, Vec<_>) = named.partition(|(_, uri)| is_web_socket(uri));
+    may_open(api, caller.org, &bots).await?;
+    may_call(api, caller.org, sip.into_iter()).await
 }
 
 /// Message at `/phone/agents`, a path that many clients try first.

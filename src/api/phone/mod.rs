@@ -3,6 +3,7 @@
 mod agents;
 mod assignments;
 mod auth_failures;
+mod bot_token;
 mod call;
 mod call_actor;
 mod call_export;
@@ -49,7 +50,7 @@ pub(super) use calls_at_once::CALLS_AT_ONCE;
 pub(super) use events::TYPES as EVENT_TYPES;
 pub(super) use numbers::NumberView;
 pub(super) use openapi::lists_numbers;
-pub(super) use remote::serve as serve_others;
+pub(super) use remote::{RemoteCommand, serve as serve_others};
 pub(crate) use route_replay::change_of;
 pub(super) use transfer_view::TransferView;
 
@@ -63,6 +64,7 @@ use scopes::{READ, WRITE};
 
 pub(super) fn openapi(builder: &mut OpenApiBuilder, config: &Config) {
     openapi::describe(builder, config);
+    bot_token::describe(builder);
     let mut of = builder.area("Audit log", audit::SCOPE, audit::SCOPE);
     of.get(
         "/phone/audit",
@@ -81,6 +83,13 @@ pub(super) fn router() -> Routes {
                 .patch(agents::update)
                 .delete(agents::delete),
         )
+        .route(
+            "/bot-token",
+            get(bot_token::show)
+                .post(bot_token::create)
+                .delete(bot_token::delete),
+        )
+        .route("/bot-token/promote", post(bot_token::promote))
         .route("/voices", get(voices::list))
         .route("/numbers", get(numbers::list).post(once(numbers::create)))
         .route(

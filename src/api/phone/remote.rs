@@ -33,7 +33,7 @@ const CONCURRENT: usize = 64;
 /// Command to a call, run by the node that has the call.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
-pub(super) enum RemoteCommand {
+pub(in crate::api) enum RemoteCommand {
     HangUp,
     Turn {
         held: bool,
@@ -55,7 +55,11 @@ enum NodeCommand {
 
 impl RemoteCommand {
     /// Runs the command on the node that has the call.
-    pub(super) async fn run(self, api: &Api, call: Call) -> Result<CommandResult, ApiError> {
+    pub(in crate::api) async fn run(
+        self,
+        api: &Api,
+        call: Call,
+    ) -> Result<CommandResult, ApiError> {
         let is_up = call.ended_at.is_none();
         let other = api.engine().and_then(|engine| engine.another_of(call.id));
         match other.filter(|_| is_up) {

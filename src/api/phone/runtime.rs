@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use trunkline_model::settings::{FailoverOn, Runtime, RuntimeLogin};
+use trunkline_model::settings::{BotProtocol, FailoverOn, OnClose, Runtime, RuntimeLogin, Wake};
 use uuid::Uuid;
 
 use super::outbound_trunks::{CREDENTIAL, credentials};
@@ -11,9 +11,10 @@ use super::sip_uri::{pattern, reads_as_sip_uri, without_parties};
 use crate::api::body::Fields;
 use crate::api::field_type::{Bool, Choice, FieldType, ListOf, Parsed};
 use crate::api::object::Object;
+use crate::config::is_url_template;
 
-/// `{"type": "echo"}`, or `{"type": "sip", "uri": "sip:…", "fallbacks": ["sip:…", …]}` with at most five fallbacks;
-/// `failover_on` lists responses that lead to the next one.
+/// `{"type": "echo"}`, `{"type": "sip", "uri": "sip:…", "fallbacks": ["sip:…", …]}`, or
+/// `{"type": "websocket", "uri": "wss://…", "fallbacks": ["wss://…", "sip:…", …]}`, with at most five fallbacks.
 pub(super) const RUNTIME: Object<Runtime> = Object(read);
 
 /// SIP URI that may contain `{agent_id}` and `{org_id}`.
@@ -31,13 +32,55 @@ const TEMPLATE: Parsed<Box<str>> = Parsed::new(
 /// Maximum length in octets. With ids in place of all placeholders it grows less than fivefold.
 const LONGEST: usize = 300;
 
+/// URL of a WebSocket that may contain `{agent_id}` and `{org_id}`.
+const URL: Parsed<Box<str>> = Parsed::new(
+    "a wss: URL of at most 300 characters, in which {agent_id} and {org_id} may be used",
+    |text| is_url(text).then(|| text.into()),
+)
+.like(concat!(
+    r"^wss?://(([A-Za-z0-9_]{1,63}|\{org_id\})([.-][A-Za-z0-9_]{1,63}){0,6})",
+    r"(:([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}))?",
+    r"(/([A-Za-z0-9_.~!$&'()*+,;=:@/-]|%[0-9A-Fa-f]{2}|\{agent_id\}|\{org_id\})*(\?[A-Za-z0-9_.~!$&'()*+,;=:@/-]*)?)?$"
+))
+.at_most(LONGEST)
+.example("wss://bot.example.com/ws");
+
+/// Either of them.
+const EITHER: Parsed<Box<str>> = Parsed::new(
+    "a wss: URL or a SIP URI, in which {agent_id} and {org_id} may be used",
+    |text| (is_url(text) || is_template(text)).then(|| text.into()),
+)
+.at_most(LONGEST)
+.example("sip:{agent_id}@agents.example.com");
+
+/// Most fallbacks.
+const FALLBACKS: usize = 5;
+
 #[derive(Copy, Clone, Debug)]
 enum Type {
     Echo,
     Sip,
+    WebSocket,
 }
 
-/// Adds to the schema that `uri`, `fallbacks` and `failover_on` belong to `sip` only.
+const TYPES: &[(&str, Type)] = &[
+    ("echo", Type::Echo),
+    ("sip", Type::Sip),
+    ("websocket", Type::WebSocket),
+];
+
+/// Fields of a SIP runtime alone, of a WebSocket's alone, and of both.
+const OF_SIP: [&str; 5] = [
+    "failover_on",
+    "headers",
+    "session_token",
+    "username",
+    "password",
+];
+const OF_WEB_SOCKET: [&str; 3] = ["protocol", "wake", "on_close"];
+const OF_BOTH: [&str; 2] = ["uri", "fallbacks"];
+
+/// Adds to the schema which fields belong to which type.
 fn sketch(fields: &Fields) {
     fields.amend_schema(|schema| {
         let of = schema["properties"].take();
@@ -45,65 +88,88 @@ fn sketch(fields: &Fields) {
             {"type": "object", "properties": {"type": {"const": "echo"}}, "required": ["type"], "additionalProperties": false},
             {
                 "type": "object",
-                "properties": {"type": {"const": "sip"}, "uri": TEMPLATE.schema(), "fallbacks": of["fallbacks"],
+                "properties": {"type": {"const": "sip"}, "uri": TEMPLATE.schema(), "fallbacks": fallbacks(TEMPLATE).schema(),
                     "failover_on": of["failover_on"], "headers": of["headers"], "session_token": of["session_token"],
                     "username": CREDENTIAL.schema(), "password": CREDENTIAL.schema()},
                 "required": ["type", "uri"],
                 "dependentRequired": {"username": ["password"], "password": ["username"]},
                 "additionalProperties": false,
             },
+            {
+                "type": "object",
+                "properties": {"type": {"const": "websocket"}, "uri": URL.schema(),
+                    "fallbacks": {"type": "array", "maxItems": FALLBACKS, "items": {"anyOf": [URL.schema(), TEMPLATE.schema()]}},
+                    "protocol": of["protocol"], "wake": of["wake"], "on_close": of["on_close"]},
+                "required": ["type", "uri"],
+                "additionalProperties": false,
+            },
         ]});
     });
 }
 
+const fn fallbacks(of: Parsed<Box<str>>) -> ListOf<Parsed<Box<str>>> {
+    ListOf::new(of, 0..=FALLBACKS)
+}
+
 fn read(fields: &mut Fields) -> Option<Runtime> {
-    let kind = fields.required("type", Choice(&[("echo", Type::Echo), ("sip", Type::Sip)]));
-    let of_sip = [
-        "uri",
-        "fallbacks",
-        "failover_on",
-        "headers",
-        "session_token",
-        "username",
-        "password",
-    ];
+    let kind = fields.required("type", Choice(TYPES));
+    let given = |names: &[&str]| names.iter().any(|name| fields.has(name));
+    let (of_sip, of_web_socket, of_both) = (given(&OF_SIP), given(&OF_WEB_SOCKET), given(&OF_BOTH));
 
-    let addressed = of_sip.into_iter().any(|name| fields.has(name));
-    let needed = matches!(kind, Some(Type::Sip));
-    let uri = if needed {
-        fields.required("uri", TEMPLATE)
-    } else {
-        fields.optional("uri", TEMPLATE)
+    let is_web_socket = matches!(kind, Some(Type::WebSocket));
+    let (one, others) = match is_web_socket {
+        true => (URL, EITHER),
+        false => (TEMPLATE, TEMPLATE),
     };
+    let uri = match kind {
+        Some(Type::Sip | Type::WebSocket) => fields.required("uri", one),
+        Some(Type::Echo) | None => fields.optional("uri", one),
+    };
+    let fallbacks = fields.optional("fallbacks", fallbacks(others));
 
-    let fallbacks = fields.optional("fallbacks", ListOf::new(TEMPLATE, 0..=5));
     let failover_on = fields.optional("failover_on", ListOf::new(Choice(&FailoverOn::ALL), 0..=3));
     let headers = fields.optional("headers", Headers);
     let session_token = fields.optional("session_token", Bool);
     let login = credentials(fields).pair();
+    let protocol = fields.optional("protocol", Choice(&BotProtocol::ALL));
+    let wake = fields.optional("wake", Choice(&Wake::ALL));
+    let on_close = fields.optional("on_close", Choice(&OnClose::ALL));
     sketch(fields);
 
-    match kind? {
-        Type::Sip => Some(Runtime::Sip {
-            uri: uri?,
-            fallbacks: fallbacks.unwrap_or_default(),
-            failover_on: failover_on.unwrap_or_default(),
-            headers: headers.unwrap_or_default(),
-            session_token: session_token.unwrap_or(false),
-            login: login.map(|(user, password)| RuntimeLogin {
-                user: user.into(),
-                password: password.reveal().into(),
-            }),
-        }),
-        Type::Echo if addressed => {
-            fields.refuse(
-                "type",
-                "an echo runtime has none of the fields of a SIP runtime",
-            );
-            None
+    let fault = match kind? {
+        Type::Echo if of_sip || of_web_socket || of_both => {
+            "an echo runtime has none of the fields of a SIP runtime or a WebSocket"
         }
-        Type::Echo => Some(Runtime::Echo),
-    }
+        Type::Sip if of_web_socket => "protocol, wake and on_close belong to a websocket runtime",
+        Type::WebSocket if of_sip => {
+            "failover_on, headers, session_token, username and password belong to a sip runtime"
+        }
+        Type::Echo => return Some(Runtime::Echo),
+        Type::Sip => {
+            return Some(Runtime::Sip {
+                uri: uri?,
+                fallbacks: fallbacks.unwrap_or_default(),
+                failover_on: failover_on.unwrap_or_default(),
+                headers: headers.unwrap_or_default(),
+                session_token: session_token.unwrap_or(false),
+                login: login.map(|(user, password)| RuntimeLogin {
+                    user: user.into(),
+                    password: password.reveal().into(),
+                }),
+            });
+        }
+        Type::WebSocket => {
+            return Some(Runtime::WebSocket {
+                uri: uri?,
+                fallbacks: fallbacks.unwrap_or_default(),
+                protocol: protocol.unwrap_or_default(),
+                wake: wake.unwrap_or_default(),
+                on_close: on_close.unwrap_or_default(),
+            });
+        }
+    };
+    fields.refuse("type", fault);
+    None
 }
 
 /// Bounds of a runtime's headers: their number, the octets of all names and values, and the octets of one value.
@@ -189,6 +255,10 @@ fn is_template(text: &str) -> bool {
     !filled.contains(['{', '}']) && reads_as_sip_uri(&filled)
 }
 
+fn is_url(text: &str) -> bool {
+    text.len() <= LONGEST && is_url_template(text)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -219,6 +289,21 @@ mod tests {
                 json!({"type": "sip", "uri": "sip:a", "fallbacks": ["sips:b"]}),
                 sip("sip:a", &["sips:b"]),
             ),
+            (
+                json!({"type": "websocket", "uri": "wss://bot.example.com/{agent_id}?a=b"}),
+                Runtime::web_socket("wss://bot.example.com/{agent_id}?a=b".into()),
+            ),
+            (
+                json!({"type": "websocket", "uri": "wss://a", "fallbacks": ["sip:b", "ws://10.0.0.1:8080/"],
+                    "protocol": "telnyx", "wake": "answer", "on_close": "next_runtime"}),
+                Runtime::WebSocket {
+                    uri: "wss://a".into(),
+                    fallbacks: vec!["sip:b".into(), "ws://10.0.0.1:8080/".into()],
+                    protocol: BotProtocol::Telnyx,
+                    wake: Wake::Answer,
+                    on_close: OnClose::NextRuntime,
+                },
+            ),
         ] {
             assert_eq!(read(value), Ok(runtime));
         }
@@ -231,7 +316,7 @@ mod tests {
             (json!({}), "runtime.type: is required".to_owned()),
             (
                 json!({"type": "rtp"}),
-                "runtime.type: \"rtp\" is none of echo, sip".to_owned(),
+                "runtime.type: \"rtp\" is none of echo, sip, websocket".to_owned(),
             ),
             (
                 json!({"type": "sip"}),
@@ -239,7 +324,20 @@ mod tests {
             ),
             (
                 json!({"type": "echo", "uri": "sip:a"}),
-                "runtime.type: an echo runtime has none of the fields of a SIP runtime".to_owned(),
+                "runtime.type: an echo runtime has none of the fields of a SIP runtime or a WebSocket".to_owned(),
+            ),
+            (
+                json!({"type": "sip", "uri": "sip:a", "wake": "answer"}),
+                "runtime.type: protocol, wake and on_close belong to a websocket runtime".to_owned(),
+            ),
+            (
+                json!({"type": "websocket", "uri": "wss://a", "session_token": true}),
+                "runtime.type: failover_on, headers, session_token, username and password belong to a sip runtime".to_owned(),
+            ),
+            (
+                json!({"type": "websocket", "uri": "https://a", "fallbacks": ["x"]}),
+                "runtime.uri: \"https://a\" is not a wss: URL of at most 300 characters, in which {agent_id} and {org_id} may be used; \
+                 runtime.fallbacks[0]: \"x\" is not a wss: URL or a SIP URI, in which {agent_id} and {org_id} may be used".to_owned(),
             ),
             (
                 json!({"type": "sip", "uri": "sip:a", "username": "u"}),
@@ -247,7 +345,7 @@ mod tests {
             ),
             (
                 json!({"type": "echo", "username": "u", "password": "p"}),
-                "runtime.type: an echo runtime has none of the fields of a SIP runtime".to_owned(),
+                "runtime.type: an echo runtime has none of the fields of a SIP runtime or a WebSocket".to_owned(),
             ),
             (
                 json!({"type": "sip", "uri": "sip:{call_id}@b", "fallbacks": ["x"], "fallback": 1}),

@@ -1,6 +1,9 @@
 //! SIP URIs in fields of the API.
 
+use std::net::SocketAddr;
+
 use trunkline_calls::target::default_port;
+use trunkline_model::ws_url::WsUrl;
 use trunkline_sip::flow::Transport;
 use trunkline_sip::header::uri::{Host, Scheme, Uri};
 use trunkline_store::tied_peers;
@@ -82,6 +85,30 @@ pub(super) async fn may_call<'u>(
         hosts.map(|host| (path.clone(), host, port)).collect()
     };
     may_name(api, org, uris.flat_map(hosts).collect()).await
+}
+
+/// Refuses URLs of WebSockets whose host the address policy forbids, by the path of their field.
+pub(super) async fn may_open(
+    api: &Api,
+    org: Uuid,
+    urls: &[(String, &str)],
+) -> Result<(), ApiError> {
+    let id = Uuid::nil().hyphenated().to_string();
+    let mut hosts = Vec::new();
+    for (path, url) in urls {
+        let filled = url.replace("{agent_id}", &id).replace("{org_id}", &id);
+        let Some(parsed) = WsUrl::parse(&filled) else {
+            continue;
+        };
+        // The addresses of a name are judged when it is called.
+        if let Ok(ip) = parsed.host.parse() {
+            let address = SocketAddr::new(ip, parsed.port);
+            let judged = api.addresses().examine_plain(address, parsed.is_secure);
+            judged.map_err(|refusal| ApiError::bad(format!("{path}: {ip} {refusal}")))?;
+        }
+        hosts.push((path.clone(), parsed.host.to_owned(), parsed.port));
+    }
+    may_name(api, org, hosts).await
 }
 
 /// Refuses hosts that the address policy forbids, each given with the path of its field and its port.

@@ -26,7 +26,7 @@ pub(super) async fn examine(deployment: &Deployment<'_>, orgs: &CheckedOrgs) -> 
 
     let listed = deployment.config.sip.allow_private_peers.iter().flatten();
     let mut list: BTreeSet<String> = listed.map(|network| network.to_string()).collect();
-    let is_private = |refusal| matches!(refusal, Refusal::Private | Refusal::Near);
+    let is_private = |refusal| matches!(refusal, Refusal::Private | Refusal::Near | Refusal::Plain);
     let missing = refused.iter().filter(|peer| is_private(peer.refusal));
     list.extend(missing.map(|peer| peer.address.ip().to_string()));
     let quoted: Vec<String> = list.iter().map(|entry| format!("{entry:?}")).collect();
@@ -34,7 +34,7 @@ pub(super) async fn examine(deployment: &Deployment<'_>, orgs: &CheckedOrgs) -> 
 
     findings.extend(refused.into_iter().map(|peer| {
         let fix = match peer.refusal {
-            Refusal::Private | Refusal::Near => {
+            Refusal::Private | Refusal::Near | Refusal::Plain => {
                 format!("Where all that is named here is right, set in the configuration: {line}")
             }
             Refusal::Reserved => {

@@ -175,7 +175,7 @@ fn sources(rows: &OrgRows, policy: &AddressPolicy) -> Vec<Finding> {
                 rows.org.id,
                 listed(&trunk.allowed_addresses)
             ),
-            Refusal::NoHost | Refusal::Own | Refusal::Reserved => {
+            Refusal::NoHost | Refusal::Own | Refusal::Reserved | Refusal::Plain => {
                 "Take it off the trunk's list.".to_owned()
             }
         };

@@ -1,33 +1,35 @@
-//! Check that runtimes of agents and carriers are reachable: each address once, by OPTIONS.
+//! Check that runtimes of agents and carriers are reachable: each address once, by OPTIONS, and bots by a connection.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
 
 use futures_util::future::join_all;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
 use trunkline_calls::target::{self, Place, Target, Unresolved};
-use trunkline_model::settings::Runtime;
+use trunkline_model::settings::{Runtime, is_web_socket};
 use trunkline_sip::flow::Transport;
 
 use super::orgs::CheckedOrgs;
 use super::ping::{PingAnswer, ping};
 use super::{Deployment, RUNTIME};
-use crate::config::DefaultRuntime;
 use crate::explain::finding::Finding;
 
 /// Addresses that are probed.
 const MAX_PROBED: usize = 64;
+/// Time for a connection to a bot.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub(super) async fn examine(deployment: &Deployment<'_>, orgs: &CheckedOrgs) -> Vec<Finding> {
     let mut places: BTreeMap<(&'static str, String), String> = BTreeMap::new();
-    if let DefaultRuntime::Sip(uri) = &deployment.config.phone.default_runtime {
-        places.insert((RUNTIME, uri.to_string()), "the default runtime".to_owned());
+    for uri in deployment.config.phone.default_runtime.runtime().uris() {
+        places.insert((RUNTIME, uri.to_owned()), "the default runtime".to_owned());
     }
 
     for rows in &orgs.rows {
         for agent in &rows.agents {
-            let Some(Runtime::Sip { uri, fallbacks, .. }) = &agent.runtime else {
-                continue;
-            };
-            for template in std::iter::once(uri).chain(fallbacks) {
+            for template in agent.runtime.iter().flat_map(Runtime::uris) {
                 let uri = target::fill(template, agent.id, rows.org.id);
                 let place = place_alone(&uri).unwrap_or_else(|| uri.to_string());
                 let whose = format!("agent {:?} of {:?}", agent.name, rows.org.name);
@@ -54,8 +56,11 @@ pub(super) async fn examine(deployment: &Deployment<'_>, orgs: &CheckedOrgs) -> 
     join_all(asked).await
 }
 
-/// URI without its user part, which doesn't affect where it leads.
+/// URI without its user part, which doesn't affect where it leads; a URL without its query, which may hold a secret.
 fn place_alone(uri: &str) -> Option<String> {
+    if is_web_socket(uri) {
+        return uri.split_once('?').map(|(url, _)| url.to_owned());
+    }
     let (scheme, rest) = uri.split_once(':')?;
     let host = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
     Some(format!("{scheme}:{host}"))
@@ -67,7 +72,12 @@ async fn one(
     uri: String,
     whose: String,
 ) -> Finding {
-    let targets = match target::place(&uri) {
+    let is_bot = is_web_socket(&uri);
+    let place = match is_bot {
+        true => target::place_of_url(&uri),
+        false => target::place(&uri),
+    };
+    let targets = match place {
         Some(Place::Known(target)) => vec![target],
         Some(Place::Name(wanted)) => resolved(deployment, &wanted).await,
         None => Vec::new(),
@@ -83,7 +93,11 @@ async fn one(
 
     let mut silent = Vec::new();
     for target in &targets {
-        let answer = ping(target.transport, target.address).await;
+        let answer = match is_bot {
+            // A handshake would begin a conversation.
+            true => connects(target.address).await,
+            false => ping(target.transport, target.address).await,
+        };
         if answer.is_alive() {
             return Finding::ok(
                 check,
@@ -98,6 +112,15 @@ async fn one(
         format!("{uri} ({whose}) can't be reached: {}.", silent.join(", ")),
         "Look at whether it runs and listens there, and at firewalls between.",
     )
+}
+
+/// Opens a connection, and says nothing on it.
+async fn connects(address: SocketAddr) -> PingAnswer {
+    match timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await {
+        Ok(Ok(_)) => PingAnswer::Connected,
+        Ok(Err(error)) => PingAnswer::Refused(error.to_string()),
+        Err(_) => PingAnswer::Silence,
+    }
 }
 
 async fn resolved(deployment: &Deployment<'_>, wanted: &Unresolved) -> Vec<Target> {

@@ -2,6 +2,7 @@
 
 use clap::{Arg, ArgAction, ArgMatches, Args as _, FromArgMatches as _};
 use serde_json::{Map, Value, json};
+use trunkline_model::settings::is_web_socket;
 
 use super::body::secret;
 use crate::cli::Failure;
@@ -90,11 +91,11 @@ fn switch(name: &'static str, help: &'static str) -> Arg {
 /// Software that answers for an agent.
 #[derive(Debug, clap::Args)]
 struct Runtime {
-    /// `echo`, a SIP URI (may hold {agent_id} and {org_id}), or `default` for phone.default_runtime; as JSON, what the API
+    /// `echo`, a SIP URI or a bot's wss: URL (both may hold {agent_id} and {org_id}), or `default` for phone.default_runtime; as JSON, what the API
     /// takes.
     #[arg(long)]
     runtime: Option<String>,
-    /// A SIP URI to try if the runtime can't be reached; may be given more than once.
+    /// A SIP URI to try if the runtime can't be reached, or for a bot a wss: URL as well; may be given more than once.
     #[arg(long, value_name = "URI", requires = "runtime")]
     fallback: Vec<String>,
     /// A further answer after which the next URI is tried: 404, 480, or 3xx to another host; may be given more than once.
@@ -117,7 +118,7 @@ impl Runtime {
                 if !self.fallback.is_empty() || !self.failover_on.is_empty() =>
             {
                 return Err(Failure::Command(
-                    "only a SIP runtime has fallbacks: leave --fallback and --failover-on out"
+                    "the echo agent has no fallbacks: leave --fallback and --failover-on out"
                         .to_owned(),
                 ));
             }
@@ -125,6 +126,7 @@ impl Runtime {
             Some("echo") => json!({"type": "echo"}),
             Some(text) if text.starts_with('{') => serde_json::from_str(text)
                 .map_err(|fault| Failure::Startup(format!("--runtime: {fault}")))?,
+            Some(uri) if is_web_socket(uri) => json!({"type": "websocket", "uri": uri}),
             Some(uri) => json!({"type": "sip", "uri": uri}),
         };
 

@@ -317,6 +317,16 @@ pub(super) const NOUNS: &[Noun] = &[
         ..NOUN
     },
     Noun {
+        name: "bot-token",
+        about: "The secret that an org shares with its bots",
+        verbs: &[
+            verb("show", "showBotToken"),
+            verb("create", "createBotToken"),
+            verb("promote", "promoteBotToken").asking(Danger::Asks),
+            verb("delete", "deleteBotToken"),
+        ],
+    },
+    Noun {
         name: "auth-failure",
         about: "Log-ins of PBXs that failed",
         verbs: &[verb("list", "listAuthFailures").showing(&[

@@ -1,0 +1,509 @@
+//! A bot as the agent of a call: it speaks over a WebSocket that this node opens, and the caller's audio flows by way of us. Here is when the
+//! WebSocket is opened, what the bot is told of the call, and what follows where it can't be reached or closes. Its messages and its audio are
+//! those of whoever carries the effects out.
+
+use std::net::SocketAddr;
+
+use trunkline_model::address::{NamedBy, Refusal};
+use trunkline_model::attempt::AttemptLeg;
+use trunkline_model::record::{Direction, Fact, HangupBy, Status};
+use trunkline_model::settings::{BotProtocol, OnClose, Runtime, Wake};
+use trunkline_model::ws_url::WsUrl;
+use trunkline_sip::dialog::sdp::Audio;
+use trunkline_sip::endpoint::Endpoint;
+use trunkline_sip::fault::Fault;
+use trunkline_sip::flow::Transport;
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use super::attempts::{Attempts, Came, DnsFault, Recorded, Tried, Whose};
+use super::call::{Call, CallKey, CallStatus};
+use super::context::{Cx, TagOwner};
+use super::crossing::own_headers;
+use super::effect::Effect;
+use super::leg::{ForkDialog, LegState, LocalAgent, LocalMedia, Peer, Session};
+use super::provisional_relay::Provisional;
+use super::refusal::Reason;
+use super::runtime_chain::{RuntimeChain, Stage};
+use super::{Calls, runtime_invite};
+
+/// Octets of all parameters of a call, names and values: what platforms let a stream carry.
+const PARAMETERS: usize = 500;
+
+/// A WebSocket to open for a call.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BotDial {
+    /// The org.
+    pub org: Uuid,
+    /// The session, by which the bot knows the call.
+    pub session: Uuid,
+    /// URL of the bot.
+    pub url: Box<str>,
+    /// Format of the messages.
+    pub protocol: BotProtocol,
+    /// Party that named the host.
+    pub named: NamedBy,
+    /// Facts of the call as the bot gets them: names and values.
+    pub parameters: Vec<(Box<str>, Box<str>)>,
+}
+
+/// A bot's WebSocket that could not be opened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BotFailure {
+    /// The address that was tried last.
+    pub address: Option<SocketAddr>,
+    /// Why.
+    pub fault: BotFault,
+}
+
+/// Why a bot's WebSocket isn't open.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum BotFault {
+    /// The host's name led to no address.
+    Unresolved(DnsFault),
+    /// The address policy forbids the address.
+    NotAllowed(Refusal),
+    /// The connection wasn't opened, or broke.
+    Broken(Fault),
+    /// The handshake took too long.
+    Silence,
+    /// The handshake was answered with something else than 101.
+    Handshake(Box<str>),
+    /// This node has no room for another bot.
+    Overloaded,
+}
+
+impl From<BotFault> for Came {
+    fn from(fault: BotFault) -> Self {
+        match fault {
+            BotFault::Unresolved(fault) => Self::Unresolved(fault),
+            BotFault::NotAllowed(refusal) => Self::NotAllowed(refusal),
+            BotFault::Broken(fault) => Self::Broken(fault),
+            BotFault::Silence => Self::Silence,
+            BotFault::Handshake(what) => Self::Handshake(what),
+            BotFault::Overloaded => Self::Overloaded,
+        }
+    }
+}
+
+/// The bot of a call.
+#[derive(Debug)]
+pub(crate) struct Bot {
+    chain: RuntimeChain,
+    attempts: Attempts,
+    state: State,
+    /// One of them has had the call.
+    has_spoken: bool,
+    /// What was agreed on with the peer before a bot was attached.
+    kept: Option<Audio>,
+}
+
+/// State of the bot's WebSocket.
+#[derive(Debug)]
+enum State {
+    /// It isn't to be opened yet.
+    Waiting,
+    /// It is being opened.
+    Dialling(Box<str>),
+    /// It is open, and the bot knows nothing of the call yet.
+    Attached,
+    /// The bot has the call.
+    Started,
+}
+
+impl Bot {
+    /// The bots of this list are to be dialled, one after another.
+    pub(crate) fn new(chain: RuntimeChain, before: Recorded) -> Self {
+        Self {
+            chain,
+            attempts: Attempts::after(before),
+            state: State::Waiting,
+            has_spoken: false,
+            kept: None,
+        }
+    }
+}
+
+impl Calls {
+    /// The answer to [`Effect::DialBot`]; false where the call doesn't want the bot any more.
+    pub fn handle_bot(
+        &mut self,
+        endpoint: &mut Endpoint,
+        key: CallKey,
+        dialled: Result<SocketAddr, BotFailure>,
+        now: Moment,
+    ) -> bool {
+        let mut is_wanted = false;
+        self.with(key, endpoint, now, |call, cx| {
+            is_wanted = call.on_bot_dialled(cx, dialled);
+        });
+        is_wanted
+    }
+
+    /// The bot has closed its WebSocket, or broken the rules of it.
+    pub fn handle_bot_closed(&mut self, endpoint: &mut Endpoint, key: CallKey, now: Moment) {
+        self.with(key, endpoint, now, |call, cx| call.on_bot_closed(cx));
+    }
+}
+
+impl Call {
+    fn bot(&self) -> Option<&Bot> {
+        match &self.local()?.agent {
+            LocalAgent::Bot(bot) => Some(bot),
+            LocalAgent::Echo | LocalAgent::Code(_) => None,
+        }
+    }
+
+    fn bot_mut(&mut self) -> Option<&mut Bot> {
+        match &mut self.local_mut()?.agent {
+            LocalAgent::Bot(bot) => Some(bot),
+            LocalAgent::Echo | LocalAgent::Code(_) => None,
+        }
+    }
+
+    /// Returns whether the agent's side is a bot on a WebSocket.
+    pub(crate) fn has_bot(&self) -> bool {
+        self.bot().is_some()
+    }
+
+    /// Our media are open: the caller hears that it rings, and the bot is dialled.
+    pub(crate) fn ring_for_bot(&mut self, cx: &mut Cx<'_>) {
+        // An offer that can't be met is refused before a bot is dialled for it.
+        if self.agree_on_media(cx).is_none() {
+            return;
+        }
+        if self.trunk().is_some_and(|trunk| trunk.dialogs.is_empty()) {
+            self.say_ringing(cx);
+        }
+        self.begin_runtime(cx);
+    }
+
+    fn say_ringing(&mut self, cx: &mut Cx<'_>) {
+        let Some(incoming) = self.incoming() else {
+            return;
+        };
+        let delivery = incoming.relay.delivery(None);
+        if !self.begin_local_dialog(cx) {
+            return self.refuse(cx, Reason::BadRequest);
+        }
+        cx.core.fact(Fact::Ringing {
+            call: self.id,
+            org: self.org,
+            at: cx.now,
+        });
+        let ringing = Provisional {
+            status: 180,
+            has_sdp: false,
+            head: Box::default(),
+            body: Box::default(),
+        };
+        self.tell_caller(cx, runtime_invite::FIRST_FORK, delivery, ringing);
+    }
+
+    /// Begins the dialog with the caller in which we answer ourselves; true if it exists.
+    pub(crate) fn begin_local_dialog(&mut self, cx: &mut Cx<'_>) -> bool {
+        let (id, fork) = (self.trunk_id(), runtime_invite::FIRST_FORK);
+        if self
+            .trunk()
+            .is_some_and(|trunk| trunk.dialog_ref(fork).is_some())
+        {
+            return true;
+        }
+        let owner = TagOwner {
+            key: self.key,
+            leg: id,
+        };
+        let tag = cx.mint_tag(self.slot, owner);
+        self.tags.push(tag.bits());
+        let dialog = self.incoming().and_then(|incoming| incoming.dialog(&tag));
+        let (Some(dialog), Some(trunk)) = (dialog, self.legs.sip_mut(id)) else {
+            return false;
+        };
+        trunk.dialogs.push(ForkDialog::new(fork, dialog, None));
+        true
+    }
+
+    /// Dials the bot, once our media are open.
+    pub(crate) fn dial_bot(&mut self, cx: &mut Cx<'_>) {
+        let is_open = self.local().is_some_and(|media| media.local.is_some());
+        let waits = |bot: &Bot| matches!(bot.state, State::Waiting);
+        if is_open && self.bot().is_some_and(waits) {
+            self.next_runtime(cx);
+        }
+    }
+
+    /// The callee of an outbound call rings.
+    pub(crate) fn wake_bot(&mut self, cx: &mut Cx<'_>) {
+        if self
+            .bot()
+            .is_some_and(|bot| bot.chain.wake() == Wake::Ringing)
+        {
+            self.dial_bot(cx);
+        }
+    }
+
+    /// Dials the next of the agent's runtimes, or gives the call up.
+    fn next_runtime(&mut self, cx: &mut Cx<'_>) {
+        let (org, agent) = (self.org, self.agent);
+        // The caller has our answer: a runtime over SIP would have to be given its media first.
+        let bots_alone = self.outbound.is_none() && self.status() != CallStatus::SettingUp;
+        let Some(bot) = self.bot_mut() else { return };
+        let stage = match bots_alone {
+            true => bot.chain.next_bot(agent, org).map(Stage::Bot),
+            false => bot.chain.next(agent, org),
+        };
+        match stage {
+            Some(Stage::Bot(url)) => self.open_socket(cx, url),
+            Some(Stage::Sip(runtime)) => {
+                self.recorded = bot.attempts.pass_on(cx);
+                self.invite_in_place_of_bot(cx, runtime);
+            }
+            None => self.lack_runtime(cx),
+        }
+    }
+
+    fn open_socket(&mut self, cx: &mut Cx<'_>, url: Box<str>) {
+        let parameters = self.parameters(&cx.core.config.header_prefix);
+        let (org, session) = (self.org, self.session);
+        let Some(bot) = self.bot_mut() else { return };
+        let dial = BotDial {
+            org,
+            session,
+            protocol: bot.chain.protocol(),
+            named: bot.chain.named_by(&url),
+            url: url.clone(),
+            parameters,
+        };
+        bot.attempts.begin(cx);
+        bot.state = State::Dialling(url);
+        cx.core.effects.push_back(Effect::DialBot {
+            call: self.key,
+            dial: Box::new(dial),
+        });
+    }
+
+    /// Facts of the call as its bot gets them. The caller's own headers come last, as far as there is room.
+    fn parameters(&self, prefix: &str) -> Vec<(Box<str>, Box<str>)> {
+        let mut parameters: Vec<(Box<str>, Box<str>)> = Vec::new();
+        let Some(bot) = self.bot() else {
+            return parameters;
+        };
+        let (caller, called) = bot.chain.parties();
+        let direction = match self.outbound.is_some() {
+            true => Direction::Outbound,
+            false => Direction::Inbound,
+        };
+        let mut room = PARAMETERS;
+        let mut add = |name: &str, value: &str| {
+            if let Some(left) = room.checked_sub(name.len() + value.len()) {
+                room = left;
+                parameters.push((name.into(), value.into()));
+            }
+        };
+
+        add("direction", direction.as_str());
+        add("session_id", &self.session.to_string());
+        add("agent_id", &self.agent.to_string());
+        if let Some(contact) = self.contact {
+            add("contact_id", &contact.to_string());
+        }
+        add("from_number", caller);
+        add("to_number", called);
+        if let Some(incoming) = self.incoming() {
+            for (name, value) in own_headers(incoming.invite(), prefix) {
+                add(&name, &value);
+            }
+        }
+        parameters
+    }
+
+    fn whose_bot(&self) -> Whose {
+        Whose {
+            call: self.id,
+            org: self.org,
+            leg: AttemptLeg::Runtime,
+        }
+    }
+
+    /// True if the bot is wanted.
+    fn on_bot_dialled(&mut self, cx: &mut Cx<'_>, dialled: Result<SocketAddr, BotFailure>) -> bool {
+        let (whose, status) = (self.whose_bot(), self.status());
+        let Some(bot) = self.bot_mut() else {
+            return false;
+        };
+        let State::Dialling(url) = &bot.state else {
+            return false;
+        };
+        let url = url.clone();
+        if status == CallStatus::Over {
+            return false;
+        }
+        match dialled {
+            Ok(address) => {
+                bot.attempts.attached(cx, whose, tried(&url, Some(address)));
+                bot.state = State::Attached;
+                self.recorded = bot.attempts.recorded();
+                self.on_bot_attached(cx);
+            }
+            Err(BotFailure { address, fault }) => {
+                let came = fault.into();
+                bot.attempts.failed(cx, whose, tried(&url, address), &came);
+                self.recorded = bot.attempts.recorded();
+                self.next_runtime(cx);
+            }
+        }
+        true
+    }
+
+    fn on_bot_attached(&mut self, cx: &mut Cx<'_>) {
+        match self.status() {
+            CallStatus::SettingUp if self.incoming().is_some() => self.answer_with_media(cx),
+            CallStatus::Up => {
+                let kept = self.bot_mut().and_then(|bot| bot.kept.take());
+                self.tell_media(cx, kept);
+                self.start_bot(cx);
+            }
+            // The callee still rings, or the caller's ACK is to come.
+            CallStatus::SettingUp | CallStatus::Answered | CallStatus::Over => {}
+        }
+    }
+
+    /// Gives the bot the call, which is up.
+    pub(crate) fn start_bot(&mut self, cx: &mut Cx<'_>) {
+        let key = self.key;
+        let Some(bot) = self.bot_mut() else { return };
+        if matches!(bot.state, State::Attached) {
+            bot.state = State::Started;
+            bot.has_spoken = true;
+            cx.core.effects.push_back(Effect::StartBot { call: key });
+        }
+    }
+
+    fn on_bot_closed(&mut self, cx: &mut Cx<'_>) {
+        let status = self.status();
+        let Some(bot) = self.bot_mut() else { return };
+        let was_open = matches!(bot.state, State::Attached | State::Started);
+        if !was_open || status == CallStatus::Over {
+            return;
+        }
+        // Before the call is up, a bot that leaves is one that can't be reached.
+        let is_up = status != CallStatus::SettingUp;
+        if is_up && (bot.chain.on_close() == OnClose::HangUp || !bot.chain.has_bot()) {
+            return self.agent_hangs_up(cx);
+        }
+        bot.state = State::Waiting;
+        self.next_runtime(cx);
+    }
+
+    /// Keeps what was agreed on with the peer, if the bot that is to hear it isn't attached yet.
+    pub(crate) fn keeps_media(&mut self, audio: Audio) -> bool {
+        let Some(bot) = self.bot_mut() else {
+            return false;
+        };
+        let waits = match bot.state {
+            State::Waiting | State::Dialling(_) => !bot.has_spoken,
+            State::Attached | State::Started => false,
+        };
+        if waits {
+            bot.kept = Some(audio);
+        }
+        waits
+    }
+
+    /// The agent has hung up. A transfer of its caller goes on without it.
+    fn agent_hangs_up(&mut self, cx: &mut Cx<'_>) {
+        match self.is_transferring() || self.is_handed_over() {
+            true => self.agent_parts(cx, self.agent_id()),
+            false => self.leave(cx, Status::Completed, HangupBy::Agent),
+        }
+    }
+
+    /// No runtime is left to try.
+    fn lack_runtime(&mut self, cx: &mut Cx<'_>) {
+        let is_forbidden = self.bot().is_some_and(|bot| bot.attempts.are_forbidden());
+        let reason = match is_forbidden {
+            true => Reason::PeerNotAllowed,
+            false => Reason::RuntimeUnreachable,
+        };
+        match self.status() {
+            CallStatus::SettingUp => self.refuse(cx, reason),
+            CallStatus::Answered | CallStatus::Up => {
+                self.fail_outbound(cx);
+                match self.status() {
+                    CallStatus::SettingUp => self.refuse(cx, reason),
+                    CallStatus::Answered | CallStatus::Up | CallStatus::Over => {
+                        self.hang_up(cx, reason);
+                    }
+                }
+            }
+            CallStatus::Over => {}
+        }
+    }
+
+    /// A callee that no agent has spoken with was never joined: its call has failed.
+    fn fail_outbound(&mut self, cx: &mut Cx<'_>) {
+        let has_spoken = self.bot().is_none_or(|bot| bot.has_spoken);
+        if self.outbound.is_some() && !has_spoken {
+            self.bridge = None;
+            let mut deadline = self.deadline.take();
+            cx.cancel_timer(&mut deadline);
+        }
+    }
+
+    /// A runtime over SIP follows a bot that can't be reached: the caller's media go to it directly.
+    fn invite_in_place_of_bot(&mut self, cx: &mut Cx<'_>, runtime: Runtime) {
+        let agent = self.agent_id();
+        let Some(leg) = self.legs.get_mut(agent) else {
+            return;
+        };
+        let Peer::Media(media) = std::mem::replace(&mut leg.peer, Peer::Unknown) else {
+            return;
+        };
+        leg.state = LegState::Gone;
+        let LocalAgent::Bot(bot) = media.agent else {
+            return;
+        };
+        if self.outbound.is_some() {
+            return self.invite_callee_runtime(cx, (bot.chain, runtime), media.local);
+        }
+        cx.core
+            .effects
+            .push_back(Effect::CloseEcho { call: self.key });
+        let dialing = bot.chain.invite(&runtime, self, &cx.core.config);
+        let Some(dialing) = dialing else { return };
+        self.dials(agent, dialing.leading_to(bot.chain));
+        self.with_dialing(cx, |client, cx, text| client.begin(cx, text));
+    }
+
+    /// A bot follows runtimes over SIP that can't be reached.
+    pub(crate) fn return_to_bot(&mut self, cx: &mut Cx<'_>, chain: RuntimeChain) {
+        let from_any = chain.takes_rtp_from_any();
+        let bot = Bot::new(chain, self.recorded);
+        let media = LocalMedia::of(LocalAgent::Bot(Box::new(bot)), from_any);
+        if self.outbound.is_some() {
+            return self.return_callee_to_bot(cx, media);
+        }
+        let agent = self.agent_id();
+        if let Some(leg) = self.legs.get_mut(agent) {
+            leg.peer = Peer::Media(media);
+            leg.state = LegState::Ready(Session::default());
+        }
+        let Some(flow) = self.trunk().map(|trunk| trunk.flow) else {
+            return;
+        };
+        cx.core.effects.push_back(Effect::OpenEcho {
+            call: self.key,
+            listener: Some(flow.listener),
+            near: flow.local.ip(),
+        });
+    }
+}
+
+fn tried(url: &str, address: Option<SocketAddr>) -> Tried<'_> {
+    let is_secure = WsUrl::parse(url).is_some_and(|url| url.is_secure);
+    let transport = match is_secure {
+        true => Transport::Tls,
+        false => Transport::Tcp,
+    };
+    Tried::url(url, transport, address)
+}

@@ -1,0 +1,247 @@
+//! The runtimes of an agent whose list holds WebSockets, in the order in which they are tried. SIP URIs next to each other are one stage: a
+//! single INVITE client tries them.
+
+use std::sync::Arc;
+
+use trunkline_model::address::NamedBy;
+use trunkline_model::settings::{BotProtocol, OnClose, Runtime, Wake, is_web_socket};
+use trunkline_model::tied::Namer;
+use trunkline_model::ws_url::WsUrl;
+use uuid::Uuid;
+
+use super::call::Call;
+use super::context::Config;
+use super::dialing::Dialing;
+use super::runtime_invite::{self, InvitedTo};
+use super::target::{Parties, fill};
+
+/// The runtimes of one call, and what each is told of it.
+#[derive(Debug)]
+pub(crate) struct RuntimeChain {
+    runtime: Arc<Runtime>,
+    namer: Namer,
+    /// The number that was called, and the caller; empty where that isn't to be known.
+    called: Box<str>,
+    caller: Box<str>,
+    krisp: bool,
+    /// The trunk allows RTP from another address than those of SDP and signalling.
+    from_any: bool,
+    /// Place in the list of the runtime that is tried next.
+    next: usize,
+}
+
+/// The next runtime.
+#[derive(Debug)]
+pub(crate) enum Stage {
+    /// The URL of a bot.
+    Bot(Box<str>),
+    /// A runtime over SIP.
+    Sip(Runtime),
+}
+
+/// What a chain is made of.
+#[derive(Debug)]
+pub(crate) struct ChainOf<'a> {
+    pub(crate) runtime: Arc<Runtime>,
+    pub(crate) namer: Namer,
+    pub(crate) called: &'a str,
+    pub(crate) caller: &'a str,
+    pub(crate) krisp: bool,
+    pub(crate) from_any: bool,
+}
+
+impl RuntimeChain {
+    /// All runtimes, none of which has been tried.
+    pub(crate) fn new(of: ChainOf<'_>, config: &Config) -> Self {
+        let namer = match *of.runtime == *config.default_runtime {
+            true => Namer::Operator,
+            false => of.namer,
+        };
+        Self {
+            runtime: of.runtime,
+            namer,
+            called: of.called.into(),
+            caller: of.caller.into(),
+            krisp: of.krisp,
+            from_any: of.from_any,
+            next: 0,
+        }
+    }
+
+    /// Takes the next runtime.
+    pub(crate) fn next(&mut self, agent: Uuid, org: Uuid) -> Option<Stage> {
+        let mut left = self.runtime.uris().skip(self.next).peekable();
+        let first = left.next()?;
+        if is_web_socket(first) {
+            let url = fill(first, agent, org);
+            self.next += 1;
+            return Some(Stage::Bot(url));
+        }
+
+        let mut fallbacks: Vec<Box<str>> = Vec::new();
+        while let Some(uri) = left.next_if(|uri| !is_web_socket(uri)) {
+            fallbacks.push(uri.into());
+        }
+        let mut sip = Runtime::sip(first.into());
+        self.next += 1 + fallbacks.len();
+        if let Runtime::Sip {
+            fallbacks: held, ..
+        } = &mut sip
+        {
+            *held = fallbacks;
+        }
+        Some(Stage::Sip(sip))
+    }
+
+    /// Takes the next WebSocket, and passes over SIP URIs before it.
+    pub(crate) fn next_bot(&mut self, agent: Uuid, org: Uuid) -> Option<Box<str>> {
+        loop {
+            match self.next(agent, org)? {
+                Stage::Bot(url) => return Some(url),
+                Stage::Sip(_) => {}
+            }
+        }
+    }
+
+    /// Returns whether a WebSocket is left.
+    pub(crate) fn has_bot(&self) -> bool {
+        self.runtime.uris().skip(self.next).any(is_web_socket)
+    }
+
+    pub(crate) fn protocol(&self) -> BotProtocol {
+        match &*self.runtime {
+            Runtime::WebSocket { protocol, .. } => *protocol,
+            Runtime::Echo | Runtime::Sip { .. } => BotProtocol::default(),
+        }
+    }
+
+    pub(crate) fn wake(&self) -> Wake {
+        match &*self.runtime {
+            Runtime::WebSocket { wake, .. } => *wake,
+            Runtime::Echo | Runtime::Sip { .. } => Wake::default(),
+        }
+    }
+
+    pub(crate) fn on_close(&self) -> OnClose {
+        match &*self.runtime {
+            Runtime::WebSocket { on_close, .. } => *on_close,
+            Runtime::Echo | Runtime::Sip { .. } => OnClose::default(),
+        }
+    }
+
+    pub(crate) const fn takes_rtp_from_any(&self) -> bool {
+        self.from_any
+    }
+
+    pub(crate) const fn namer(&self) -> &Namer {
+        &self.namer
+    }
+
+    /// The caller and the number that was called.
+    pub(crate) const fn parties(&self) -> (&str, &str) {
+        (&self.caller, &self.called)
+    }
+
+    /// The party that named the host of a URL.
+    pub(crate) fn named_by(&self, url: &str) -> NamedBy {
+        match &self.namer {
+            Namer::Operator => NamedBy::Operator,
+            Namer::Org(tied) => {
+                WsUrl::parse(url).map_or(NamedBy::Tenant, |url| tied.namer_of(url.host))
+            }
+        }
+    }
+
+    /// Makes ready to call a runtime over SIP.
+    pub(crate) fn invite(
+        &self,
+        runtime: &Runtime,
+        call: &Call,
+        config: &Config,
+    ) -> Option<Box<Dialing>> {
+        let to = InvitedTo {
+            key: call.key,
+            slot: call.slot,
+            call: call.id,
+            parties: Parties {
+                agent: call.agent,
+                org: call.org,
+                session: call.session,
+                called: &self.called,
+                caller: &self.caller,
+            },
+            krisp: self.krisp,
+        };
+        runtime_invite::invite((runtime, &self.namer), config, &to, call.recorded)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chain(uri: &str, fallbacks: &[&str]) -> RuntimeChain {
+        RuntimeChain {
+            runtime: Arc::new(Runtime::WebSocket {
+                uri: uri.into(),
+                protocol: BotProtocol::Twilio,
+                fallbacks: fallbacks.iter().map(|uri| (*uri).into()).collect(),
+                wake: Wake::Ringing,
+                on_close: OnClose::NextRuntime,
+            }),
+            namer: Namer::Operator,
+            called: "1".into(),
+            caller: "2".into(),
+            krisp: false,
+            from_any: false,
+            next: 0,
+        }
+    }
+
+    /// The stages as their URIs.
+    fn stages(mut chain: RuntimeChain) -> Vec<String> {
+        let agent = Uuid::nil();
+        std::iter::from_fn(|| {
+            Some(match chain.next(agent, agent)? {
+                Stage::Bot(url) => url.into(),
+                Stage::Sip(runtime) => runtime.uris().collect::<Vec<_>>().join(" "),
+            })
+        })
+        .collect()
+    }
+
+    #[test]
+    fn sip_uris_side_by_side_are_one_stage() {
+        for (case, uri, fallbacks, expected) in [
+            ("a bot alone", "wss://a", &[][..], &["wss://a"][..]),
+            (
+                "SIP last",
+                "wss://a/{agent_id}",
+                &["sip:b", "sip:c"],
+                &[
+                    "wss://a/00000000-0000-0000-0000-000000000000",
+                    "sip:b sip:c",
+                ],
+            ),
+            (
+                "SIP in between",
+                "wss://a",
+                &["sip:b", "wss://c", "sips:d"],
+                &["wss://a", "sip:b", "wss://c", "sips:d"],
+            ),
+        ] {
+            assert_eq!(stages(chain(uri, fallbacks)), expected, "{case}");
+        }
+    }
+
+    #[test]
+    fn a_bot_is_found_behind_sip() {
+        let mut chain = chain("wss://a", &["sip:b", "wss://c", "sip:d"]);
+        let agent = Uuid::nil();
+        let mut next = || chain.next_bot(agent, agent);
+        assert_eq!(
+            [next(), next(), next()],
+            [Some("wss://a".into()), Some("wss://c".into()), None]
+        );
+    }
+}

@@ -1,0 +1,139 @@
+//! Token of an org's bots: it signs the handshakes of their WebSockets, and is the password of the endpoint by which they end and transfer
+//! calls. A rotation makes the next token, which opens the endpoint at once and signs nothing until it is promoted, so that bots can learn it
+//! before they need it.
+
+use std::time::Duration;
+
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use super::column::{from_row, maybe, moment};
+use super::error::{Broke, Error, Kind, Refused, Wrong};
+use super::keyring::Keyring;
+use super::password::Password;
+use super::tx::Tx;
+use super::{Change, lock_org};
+
+/// Time for which the token that signed before opens the endpoint after a promotion.
+const OLD_OPENS: Duration = Duration::from_secs(24 * 3600);
+
+/// Tokens of an org.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BotToken {
+    /// The org.
+    pub org_id: Uuid,
+    /// The token that signs.
+    pub token: Password,
+    /// Time at which it was made.
+    pub created_at: Moment,
+    /// The token that is to sign once it is promoted, and the time at which it was made.
+    pub next: Option<(Password, Moment)>,
+    /// The token that signed before, and the time until which it opens the endpoint.
+    pub old: Option<(Password, Moment)>,
+}
+
+/// Returns the org's tokens.
+///
+/// # Errors
+/// [`Wrong::Absent`].
+pub fn of_org(tx: &mut Tx, org: Uuid) -> Result<BotToken, Error> {
+    let row: Option<Row> = tx.one("SELECT * FROM bot_tokens WHERE org_id = $1", &[&org])?;
+    let row = row.ok_or(Wrong::Absent(Kind::BotToken))?;
+    Ok(row.open(&tx.keyring())?)
+}
+
+/// Makes the org's first token, or the next one in place of one that was made and not promoted. Returns all of them.
+///
+/// # Errors
+/// [`Wrong::Absent`] if there is no such org.
+pub fn create(tx: &mut Tx, org: Uuid, token: &Password, now: Moment) -> Result<BotToken, Error> {
+    lock_org(tx, org)?;
+    let sealed = token.seal(&tx.keyring(), &owner(org));
+    tx.run(
+        "INSERT INTO bot_tokens (org_id, token, created_at) VALUES ($1, $2, $3)
+         ON CONFLICT (org_id) DO UPDATE SET next_token = excluded.token, next_created_at = excluded.created_at",
+        &[&org, &sealed, &now],
+    )?;
+    tx.changed(Change::Org(org), now);
+    of_org(tx, org)
+}
+
+/// Has the next token sign. The one that signed before opens the endpoint for 24 hours more.
+///
+/// # Errors
+/// [`Wrong::Absent`], [`Refused::NoNextToken`].
+pub fn promote(tx: &mut Tx, org: Uuid, now: Moment) -> Result<BotToken, Error> {
+    lock_org(tx, org)?;
+    if of_org(tx, org)?.next.is_none() {
+        return Err(Refused::NoNextToken.into());
+    }
+    // All are sealed under the org, so the sealed values can move as they are.
+    tx.run(
+        "UPDATE bot_tokens SET old_token = token, old_expires_at = $2, token = next_token, created_at = next_created_at,
+             next_token = NULL, next_created_at = NULL
+         WHERE org_id = $1",
+        &[&org, &(now + OLD_OPENS)],
+    )?;
+    tx.changed(Change::Org(org), now);
+    of_org(tx, org)
+}
+
+/// Deletes the org's tokens, which stop working at once.
+///
+/// # Errors
+/// [`Wrong::Absent`].
+pub fn delete(tx: &mut Tx, org: Uuid, now: Moment) -> Result<(), Error> {
+    lock_org(tx, org)?;
+    if tx.run("DELETE FROM bot_tokens WHERE org_id = $1", &[&org])? == 0 {
+        return Err(Wrong::Absent(Kind::BotToken).into());
+    }
+    tx.changed(Change::Org(org), now);
+    Ok(())
+}
+
+/// A row with its values sealed.
+pub(super) struct Row {
+    pub(super) org_id: Uuid,
+    token: Vec<u8>,
+    created_at: Moment,
+    next_token: Option<Vec<u8>>,
+    next_created_at: Option<Moment>,
+    old_token: Option<Vec<u8>>,
+    old_expires_at: Option<Moment>,
+}
+from_row!(Row {
+    org_id,
+    token,
+    created_at: moment,
+    next_token,
+    next_created_at: maybe(moment),
+    old_token,
+    old_expires_at: maybe(moment),
+});
+
+impl Row {
+    pub(super) fn open(self, keyring: &Keyring) -> Result<BotToken, Broke> {
+        let context = owner(self.org_id);
+        let open = |sealed: Vec<u8>| Password::open(keyring, &context, &sealed);
+        Ok(BotToken {
+            org_id: self.org_id,
+            token: open(self.token)?,
+            created_at: self.created_at,
+            next: self
+                .next_token
+                .map(open)
+                .transpose()?
+                .zip(self.next_created_at),
+            old: self
+                .old_token
+                .map(open)
+                .transpose()?
+                .zip(self.old_expires_at),
+        })
+    }
+}
+
+/// Returns the context under which tokens are sealed.
+pub(super) fn owner(org: Uuid) -> Vec<u8> {
+    [b"bot token\0", org.as_bytes().as_slice()].concat()
+}

@@ -1,0 +1,259 @@
+//! Agents on a WebSocket: the example bot (`fixtures/bot/bot.py`), called through the built daemon.
+
+use std::io::{BufRead as _, BufReader};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use trunkline_testkit::process::free_port;
+use trunkline_testkit::talker::{Rtp, Talker, offer};
+use trunkline_testkit::{Daemon, Deadline, House, Message, Responder, tools};
+
+/// The caller.
+const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// The example bot, running.
+struct Bot {
+    process: Child,
+    events: Receiver<Value>,
+    url: String,
+}
+
+impl Bot {
+    fn start(arguments: &[&str]) -> Self {
+        let port = free_port().to_string();
+        let url = format!("ws://127.0.0.1:{port}/ws");
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/bot/bot.py");
+        let mut process = Command::new("python3")
+            .arg(script)
+            .args(["--port", &port, "--url", &url])
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("python3 runs");
+        let lines = BufReader::new(process.stdout.take().expect("its output")).lines();
+        let (sender, events) = channel();
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                let event = serde_json::from_str(&line).expect("a line of JSON");
+                if sender.send(event).is_err() {
+                    break;
+                }
+            }
+        });
+
+        let bot = Self {
+            process,
+            events,
+            url,
+        };
+        bot.event("listening");
+        bot
+    }
+
+    /// The next event of this kind; others are passed over.
+    fn event(&self, kind: &str) -> Value {
+        let found = Deadline::after(PATIENCE).poll(|| {
+            let event = self.events.recv_timeout(Duration::from_millis(50)).ok()?;
+            (event["event"] == kind).then_some(event)
+        });
+        found.unwrap_or_else(|| panic!("no {kind} came"))
+    }
+}
+
+impl Drop for Bot {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// A daemon that may open WebSockets without TLS on this machine.
+fn house() -> House {
+    let house = House::new().set("TRUNKLINE__SIP__ALLOW_PRIVATE_PEERS", "127.0.0.0/8");
+    house.dedicate(&PEER.to_string());
+    house
+}
+
+/// Sets the runtime of the first agent.
+fn set(daemon: &Daemon, runtime: &Value) {
+    let agent = &daemon.house.first_agent;
+    let change = json!({ "runtime": runtime });
+    let (status, body) = daemon.change("PATCH", &format!("/phone/{agent}"), &change);
+    assert_eq!(status, 200, "{body}");
+    daemon.house.settle();
+}
+
+fn token(daemon: &Daemon) -> String {
+    let (status, body) = daemon.change("POST", "/phone/bot-token", &json!({}));
+    assert_eq!(status, 201, "{body}");
+    body["auth_token"].as_str().expect("a token").to_owned()
+}
+
+/// A caller with its audio.
+struct Caller {
+    talker: Talker,
+    rtp: Rtp,
+    to: SocketAddr,
+}
+
+impl Caller {
+    fn call(daemon: &Daemon) -> Self {
+        let rtp = Rtp::new(PEER);
+        let sdp = offer(rtp.address());
+        let (talker, answer) = Talker::call(PEER, daemon.sip(), &daemon.house.first_number, &sdp);
+        assert_eq!(answer.status(), Some(200), "{answer:?}");
+        let to = answer.media();
+        Self { talker, rtp, to }
+    }
+
+    /// Speaks this until something like it is heard.
+    fn hears(&self, says: u8, expected: impl Fn(&[u8]) -> bool) -> bool {
+        let heard = Deadline::after(PATIENCE).poll(|| {
+            self.rtp.say(self.to, &[says; 160]);
+            let audio = self.rtp.audio()?;
+            expected(&audio).then_some(())
+        });
+        heard.is_some()
+    }
+}
+
+fn is_tone(audio: &[u8]) -> bool {
+    let mut levels: Vec<u8> = audio.to_vec();
+    levels.sort_unstable();
+    levels.dedup();
+    levels.len() > 10
+}
+
+#[test]
+fn a_bot_greets_echoes_hears_digits_and_hangs_up() {
+    if !tools(&["python3"]) {
+        return;
+    }
+    let daemon = house().serve();
+    let token = token(&daemon);
+    let bot = Bot::start(&["--token", &token]);
+    set(&daemon, &json!({"type": "websocket", "uri": bot.url}));
+
+    let caller = Caller::call(&daemon);
+    let connected = bot.event("connected");
+    assert_eq!(connected["protocol"], "Call", "{connected}");
+    let start = bot.event("start");
+    let call = &daemon.calls()[0];
+    let session = call["session_id"].as_str().expect("a session");
+    let parameters = &start["start"]["customParameters"];
+    assert_eq!(parameters["session_id"], session, "{start}");
+    assert_eq!(parameters["direction"], "inbound", "{start}");
+    assert_eq!(parameters["agent_id"], daemon.house.first_agent, "{start}");
+    let sid = format!("CA{}", session.replace('-', ""));
+    assert_eq!(start["start"]["callSid"], sid, "{start}");
+
+    assert!(caller.hears(0xff, is_tone), "the greeting");
+    assert_eq!(bot.event("mark")["mark"]["name"], "greeting");
+    assert!(
+        caller.hears(0x23, |audio| audio.iter().all(|octet| *octet == 0x23)),
+        "the echo"
+    );
+
+    caller.rtp.press(caller.to, 1);
+    assert_eq!(bot.event("dtmf")["dtmf"]["digit"], "1");
+    assert_eq!(bot.event("mark")["mark"]["name"], "asked");
+
+    // `#` closes the WebSocket, which ends the call.
+    std::thread::sleep(Duration::from_millis(200));
+    caller.rtp.press(caller.to, 11);
+    let bye = caller.talker.asked("BYE");
+    assert!(bye.is_some(), "the call ends with the WebSocket");
+    let record = daemon.record();
+    assert_eq!(record["status"], "completed", "{record}");
+    assert_eq!(record["hangup_by"], "agent", "{record}");
+}
+
+#[test]
+fn a_bot_hangs_up_by_rest() {
+    if !tools(&["python3"]) {
+        return;
+    }
+    let daemon = house().serve();
+    let token = token(&daemon);
+    let rest = format!("http://{}", daemon.house.http);
+    let bot = Bot::start(&["--token", &token, "--rest", &rest]);
+    set(&daemon, &json!({"type": "websocket", "uri": bot.url}));
+
+    let caller = Caller::call(&daemon);
+    assert!(caller.hears(0xff, is_tone), "the greeting");
+    caller.rtp.press(caller.to, 0);
+    let answered = bot.event("rest");
+    assert_eq!(answered["status"], 200, "{answered}");
+    assert_eq!(answered["body"]["status"], "completed", "{answered}");
+    assert!(caller.talker.asked("BYE").is_some(), "the call ends");
+    bot.event("stop");
+    let record = daemon.record();
+    assert_eq!(record["status"], "completed", "{record}");
+}
+
+/// The final answer to a call, its record, and its attempts.
+fn refused(daemon: &Daemon) -> (Message, Value, Vec<Value>) {
+    let sdp = offer(SocketAddr::new(PEER, 40_000));
+    let (_, answer) = Talker::call(PEER, daemon.sip(), &daemon.house.first_number, &sdp);
+    let record = daemon.record();
+    let routing = daemon.routing(&record);
+    let attempts = routing["attempts"].as_array().cloned().unwrap_or_default();
+    (answer, record, attempts)
+}
+
+#[test]
+fn a_bot_that_cant_be_reached_is_no_answer() {
+    let daemon = house().serve();
+    let nobody = format!("ws://127.0.0.1:{}/ws", free_port());
+    set(&daemon, &json!({"type": "websocket", "uri": nobody}));
+    let (answer, record, attempts) = refused(&daemon);
+    assert_eq!(answer.status(), Some(480), "{answer:?}");
+    assert_eq!(record["reason"], "runtime_unreachable", "{record}");
+    assert_eq!(attempts[0]["outcome"], "connection_refused", "{attempts:?}");
+    assert_eq!(attempts[0]["target"], nobody, "{attempts:?}");
+}
+
+#[test]
+fn a_runtime_over_sip_follows_a_dead_bot() {
+    let runtime = Responder::busy();
+    let daemon = house().serve();
+    let nobody = format!("ws://127.0.0.1:{}/ws", free_port());
+    let fallback = format!("sip:{{called}}@{}", runtime.address);
+    set(
+        &daemon,
+        &json!({"type": "websocket", "uri": nobody, "fallbacks": [fallback]}),
+    );
+    let (answer, record, attempts) = refused(&daemon);
+    assert_eq!(answer.status(), Some(486), "{answer:?}");
+    assert_eq!(record["reason"], "declined", "{record}");
+    assert_eq!(attempts[0]["outcome"], "connection_refused", "{attempts:?}");
+    let invite = runtime.requests("INVITE").pop().expect("an INVITE");
+    assert!(
+        invite.start_line().contains(&daemon.house.first_number),
+        "{invite:?}"
+    );
+}
+
+#[test]
+fn a_bot_refuses_a_wrong_signature() {
+    if !tools(&["python3"]) {
+        return;
+    }
+    let daemon = house().serve();
+    token(&daemon);
+    let bot = Bot::start(&["--token", "another"]);
+    set(&daemon, &json!({"type": "websocket", "uri": bot.url}));
+    let (answer, record, attempts) = refused(&daemon);
+    bot.event("refused");
+    assert_eq!(answer.status(), Some(480), "{answer:?}");
+    assert_eq!(record["reason"], "runtime_unreachable", "{record}");
+    assert_eq!(attempts[0]["outcome"], "handshake_failed", "{attempts:?}");
+    let said = attempts[0]["explanation"].as_str().expect("a sentence");
+    assert!(said.contains("403"), "{said}");
+}
