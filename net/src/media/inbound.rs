@@ -434,7 +434,9 @@ mod tests {
 
     #[test]
     fn packets_pass_at_once_in_order_and_losses_are_concealed() {
-        let cases: [(&str, &[(u64, u16)], u64, &str); 6] = [
+        /// Times and numbers of packets.
+        type Packets = &'static [(u64, u16)];
+        let cases: [(&str, Packets, u64, &str); 6] = [
             ("as they come", &[(0, 1), (20, 2), (40, 3)], 50, "1 2 3"),
             (
                 "swapped: the first waits for the second",

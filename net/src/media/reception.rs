@@ -140,7 +140,9 @@ mod tests {
 
     #[test]
     fn losses_are_counted_over_wraps_and_streams() {
-        let cases: [(&str, &[(u32, u16)], (u64, u64)); 6] = [
+        /// Source and number of packets.
+        type Packets = &'static [(u32, u16)];
+        let cases: [(&str, Packets, (u64, u64)); 6] = [
             ("nothing", &[], (0, 0)),
             ("all", &[(1, 65_534), (1, 65_535), (1, 0), (1, 1)], (4, 0)),
             ("one lost", &[(1, 65_535), (1, 1)], (3, 1)),
