@@ -175,7 +175,7 @@ pub(in crate::api) fn describe(builder: &mut OpenApiBuilder) {
         "/operator/orgs/{orgId}/phone-numbers",
         "listOperatorsNumbers",
         "The org's numbers, newest first",
-        |op| lists_numbers(op),
+        lists_numbers,
     );
     add(
         "post",
@@ -278,7 +278,7 @@ pub(in crate::api) fn describe(builder: &mut OpenApiBuilder) {
         "/operator/audit",
         "listWholeAudit",
         "Every change, newest first",
-        |op| audit_log::describe(op),
+        audit_log::describe,
     );
 }
 

@@ -83,7 +83,11 @@ impl Field {
         let texts: Vec<String> = match self.of(object) {
             _ if matches!(self.input, Input::Secret) => Vec::new(),
             Value::Array(items) => items.iter().map(text).collect(),
-            value => vec![text(value)],
+            value @ (Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::String(_)
+            | Value::Object(_)) => vec![text(value)],
         };
         texts.into_iter().filter(|text| !text.is_empty()).collect()
     }

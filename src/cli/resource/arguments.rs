@@ -184,8 +184,11 @@ fn about(property: &Property) -> String {
         Kind::Whole(..) if property.nullable => {
             about.push_str(" `none`, or `default`, clears it.");
         }
-        _ if property.nullable => about.push_str(" `none` clears it."),
-        _ => {}
+        Kind::Text | Kind::Choice(_) | Kind::Bool | Kind::Json | Kind::Whole(..) => {
+            if property.nullable {
+                about.push_str(" `none` clears it.");
+            }
+        }
     }
     about
 }

@@ -101,23 +101,26 @@ pub(super) async fn merge(
         return Ok(());
     }
     let mut known = session.json(path).await?;
-    match known[property].take() {
-        Value::Object(mut whole) if whole.contains_key("uri") => {
-            whole.remove("username");
-            whole.append(given);
-            whole.retain(|_, value| !value.is_null());
-            *given = whole;
-            Ok(())
-        }
-        // No credentials from now on: so it is.
-        _ if given.values().all(Value::is_null) => {
-            body.remove(property);
-            Ok(())
-        }
-        _ => Err(Failure::Command(
-            "only a SIP runtime has a user name: name it with --runtime".to_owned(),
-        )),
+    let mut known = known[property].take();
+    if let Some(whole) = known
+        .as_object_mut()
+        .filter(|whole| whole.contains_key("uri"))
+    {
+        whole.remove("username");
+        whole.append(given);
+        whole.retain(|_, value| !value.is_null());
+        *given = std::mem::take(whole);
+        return Ok(());
     }
+
+    // No credentials from now on: so it is.
+    if given.values().all(Value::is_null) {
+        body.remove(property);
+        return Ok(());
+    }
+    Err(Failure::Command(
+        "only a SIP runtime has a user name: name it with --runtime".to_owned(),
+    ))
 }
 
 fn value(property: &Property, text: &str) -> Result<Value, Failure> {

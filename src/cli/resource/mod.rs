@@ -388,7 +388,7 @@ fn text_of<'m>(matches: &'m ArgMatches, name: &str) -> Option<&'m String> {
 fn danger(verb: &Verb, operation: &Operation) -> Danger {
     match verb.danger {
         Danger::None if operation.method == Method::DELETE => Danger::Asks,
-        danger => danger,
+        Danger::None | Danger::Asks | Danger::AsksOnTerminal => verb.danger,
     }
 }
 
