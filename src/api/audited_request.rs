@@ -44,7 +44,7 @@ const RESOURCES: [(&str, &str); 28] = [
 ];
 
 /// Kinds of objects in entries, including those of commands.
-pub(crate) const KINDS: [&str; 18] = [
+pub(crate) const KINDS: [&str; 19] = [
     "agent",
     "api_key",
     "bot_token",

@@ -325,6 +325,7 @@ pub(super) const NOUNS: &[Noun] = &[
             verb("promote", "promoteBotToken").asking(Danger::Asks),
             verb("delete", "deleteBotToken"),
         ],
+        ..NOUN
     },
     Noun {
         name: "auth-failure",
