@@ -10,6 +10,9 @@ use super::super::paste::TEST_CALL;
 use crate::config::Config;
 use crate::engine::{Resolver, local};
 
+/// Name of the checks of runtimes.
+pub(super) const RUNTIME: &str = "runtime";
+
 /// Deployment under examination.
 pub(super) struct Deployment<'c> {
     pub(super) config: &'c Config,

@@ -5,7 +5,7 @@ use trunkline_model::attempt::{Attempt, AttemptLeg};
 use trunkline_store::{Recorded, Store, attempts};
 use uuid::Uuid;
 
-use super::RUNTIME;
+use super::deployment::RUNTIME;
 use super::orgs::CheckedOrgs;
 use crate::explain::attempts::sentence;
 use crate::explain::finding::Finding;

@@ -27,10 +27,7 @@ use crate::config::Config;
 use crate::engine::Resolver;
 use crate::explain::finding::{Finding, Level};
 use crate::telemetry::redact;
-use deployment::{Deployment, OwnAddresses};
-
-/// Name of the checks of runtimes.
-const RUNTIME: &str = "runtime";
+use deployment::{Deployment, OwnAddresses, RUNTIME};
 
 /// Checks a deployment, and says how to fix what it finds, the worst first.
 ///

@@ -11,9 +11,9 @@ use trunkline_calls::target::{self, Place, Target, Unresolved};
 use trunkline_model::settings::{Runtime, is_web_socket};
 use trunkline_sip::flow::Transport;
 
+use super::deployment::{Deployment, RUNTIME};
 use super::orgs::CheckedOrgs;
 use super::ping::{PingAnswer, ping};
-use super::{Deployment, RUNTIME};
 use crate::explain::finding::Finding;
 
 /// Addresses that are probed.

@@ -75,13 +75,14 @@ impl KeptKeys {
         let sealed = store.keyring().seal(CONTEXT, &keys);
         let file = file(config);
         let mut options = OpenOptions::new();
-        let opened = options
+        options
             .write(true)
             .create(true)
             .truncate(true)
-            .mode(private::FILE)
-            .open(&file);
-        opened
+            .mode(private::FILE);
+        // With PostgreSQL, nothing else has created the directory.
+        private::directory(&config.data_dir)
+            .and_then(|()| options.open(&file))
             .and_then(|mut opened| opened.write_all(&sealed))
             .map_err(|error| {
                 Failure::Command(format!("{} can't be written: {error}", file.display()))
