@@ -381,6 +381,12 @@ impl Shared {
     }
 }
 
+/// Returns the number of media threads: half of the processors, since the shards and the runtime need theirs.
+fn media_threads() -> usize {
+    const MOST: usize = 8;
+    std::thread::available_parallelism().map_or(1, |count| count.get().div_ceil(2).min(MOST))
+}
+
 fn start_media(
     config: &Config,
     addresses: &MediaAddresses,
@@ -393,7 +399,7 @@ fn start_media(
         own: local::addresses(),
         listeners,
         silence: ECHO_SILENCE,
-        workers: 1,
+        workers: media_threads(),
     };
 
     let router = router.clone();

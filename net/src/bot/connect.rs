@@ -235,7 +235,7 @@ fn examine(head: &[u8], key: &str, asked: Option<&str>) -> Result<(), BotError> 
     }
 }
 
-fn accept(key: &str) -> String {
+pub(super) fn accept(key: &str) -> String {
     let hash = Sha1::new().chain_update(key).chain_update(GUID).finalize();
     STANDARD.encode(hash)
 }

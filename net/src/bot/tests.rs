@@ -76,3 +76,102 @@ async fn a_failure_is_named() {
         "tls"
     );
 }
+
+/// A server's certificate for `localhost`, and the client that trusts it.
+fn certified() -> (Arc<rustls::ServerConfig>, Arc<rustls::ClientConfig>) {
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let certificate = made.cert.der().clone();
+    let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let server = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.clone()], key)
+        .unwrap();
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(certificate).unwrap();
+    (Arc::new(server), Arc::new(tls::client(roots)))
+}
+
+/// Accepts one WebSocket over TLS with a ping behind the answer; returns what the client sent until it closed.
+fn serve_tls(
+    listener: &std::net::TcpListener,
+    config: Arc<rustls::ServerConfig>,
+) -> std::io::Result<Vec<u8>> {
+    use std::io::{Read as _, Write as _};
+    let (socket, _) = listener.accept()?;
+    let connection = rustls::ServerConnection::new(config).unwrap();
+    let mut stream = rustls::StreamOwned::new(connection, socket);
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut octet = [0];
+        stream.read_exact(&mut octet)?;
+        head.push(octet[0]);
+    }
+    let head = String::from_utf8(head).unwrap();
+    let key = head
+        .lines()
+        .find_map(|line| line.strip_prefix("Sec-WebSocket-Key: "))
+        .unwrap();
+    let accept = connect::accept(key);
+    let answer = format!(
+        "HTTP/1.1 101 Yes\r\nUpgrade: websocket\r\nConnection: upgrade\r\nSec-WebSocket-Accept: {accept}\r\n\r\n"
+    );
+    stream.write_all(answer.as_bytes())?;
+    stream.write_all(b"\x89\x02hi")?;
+    stream.write_all(&[&[0x82, 126, 0xff, 0xff][..], &[0; 0xffff]].concat())?;
+    let mut received = Vec::new();
+    stream.read_to_end(&mut received)?;
+    Ok(received)
+}
+
+#[tokio::test]
+async fn a_bot_on_tls_is_read_and_written() {
+    let (server, client) = certified();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let serving = std::thread::spawn(move || serve_tls(&listener, server));
+    let asked = BotRequest {
+        tls: client,
+        ..request(format!("wss://localhost:{}/media", address.port()), address)
+    };
+    let bot = connect(asked, Duration::from_secs(5)).await.unwrap();
+
+    let (mut link, mut reader, _) = link::Link::new(bot).unwrap();
+    let mut seen = Vec::new();
+    while seen.len() < 2 {
+        let turn = link.read(reader.buffer());
+        assert!(!matches!(turn, link::Turn::Ended(_)), "{turn:?}");
+        while let Some(received) = reader.next().unwrap() {
+            seen.push(format!("{received:?}"));
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(seen, ["Ping([104, 105])", "Binary"]);
+
+    for _ in 0..3 {
+        link.send(frame::Opcode::Text, &[b'x'; 300], [0; 4])
+            .unwrap();
+    }
+    link.finish();
+    drop(link);
+    let received = serving.join().unwrap().unwrap();
+    assert_eq!(received.len(), 3 * 308);
+    assert_eq!(received[..8], [0x81, 0x80 | 126, 1, 44, 0, 0, 0, 0]);
+}
+
+#[tokio::test]
+async fn a_certificate_for_another_name_is_refused() {
+    let (server, client) = certified();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let serving = std::thread::spawn(move || serve_tls(&listener, server));
+    let asked = BotRequest {
+        tls: client,
+        ..request(format!("wss://bot.example:{}", address.port()), address)
+    };
+    let refused = connect(asked, Duration::from_secs(5)).await.unwrap_err();
+    assert_eq!(refused.as_str(), "tls");
+    assert!(serving.join().unwrap().is_err());
+}

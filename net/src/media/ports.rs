@@ -43,7 +43,7 @@ pub(super) struct Ports {
     /// Bound addresses of SIP and HTTP.
     listeners: Vec<SocketAddr>,
     stock: Mutex<Stock>,
-    /// Media threads, by the remainder of a port.
+    /// Media threads, by the remainder of half a port.
     threads: Vec<Mailbox>,
     is_stopped: AtomicBool,
 }
@@ -317,7 +317,8 @@ impl Ports {
     }
 
     fn thread(&self, port: u16) -> &Mailbox {
-        &self.threads[usize::from(port) % self.threads.len()]
+        // RTP has even ports as long as there are any.
+        &self.threads[usize::from(port / 2) % self.threads.len()]
     }
 
     fn stock(&self) -> MutexGuard<'_, Stock> {
