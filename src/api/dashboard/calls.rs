@@ -144,7 +144,7 @@ fn filters(visitor: &Visitor, wanted: &Wanted, agents: &Value) -> Markup {
         form.filters method="get" action=(visitor.path("calls")) role="search" {
             div.field.wide {
                 label for="number" { "Number" }
-                input #number type="search" name="number" value=(wanted.value("number")) placeholder="+44 20 7183 8750, as dialled or in E.164";
+                input #number type="search" name="number" value=(wanted.value("number")) placeholder="+442071838750";
             }
             div.field {
                 label for="status" { "Status" }

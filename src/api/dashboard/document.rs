@@ -155,7 +155,7 @@ pub(super) fn table(label: &str, columns: &[&str], rows: &[Vec<Markup>], empty: 
 
 pub(super) fn row_of(columns: &[&str], cells: &[Markup]) -> Markup {
     html! {
-        tr { @for (column, cell) in columns.iter().zip(cells) { td data-label=(column) { (cell) } } }
+        tr { @for (column, cell) in columns.iter().zip(cells) { td data-label=(column) { div { (cell) } } } }
     }
 }
 
