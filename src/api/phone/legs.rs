@@ -7,9 +7,8 @@ use std::time::Duration;
 use trunkline_capture::message::Message as Sip;
 use trunkline_capture::{Captured, message::parameter};
 use trunkline_model::record::Direction;
-use trunkline_model::transfer::Way;
 use trunkline_sip::moment::Moment;
-use trunkline_store::Call;
+use trunkline_store::{Call, transfers};
 
 use crate::api::{Api, ApiError};
 use crate::traces::show::masked;
@@ -42,23 +41,46 @@ pub(super) async fn messages_here(
     let Some(engine) = api.engine() else {
         return Ok((call, Vec::new(), true));
     };
+    let transferred_at = match call.transfer {
+        Some(_) => {
+            let (org, id) = (call.org_id, call.id);
+            let first = move |tx: &mut _| transfers::first_requested_at(tx, org, id);
+            api.store().read(first).await?
+        }
+        None => None,
+    };
     let traces = Arc::clone(engine.traces());
     let session_header = format!("{}-SESSION-ID", api.config().sip.header_prefix);
     let now = api.now();
     let read = tokio::task::spawn_blocking(move || {
-        let (legs, is_complete) = legs(&traces, &call, &session_header, now);
+        let search = Search {
+            traces: &traces,
+            call: &call,
+            session_header: &session_header,
+            transferred_at,
+        };
+        let (legs, is_complete) = legs(&search, now);
         (call, legs, is_complete)
     });
     read.await.map_err(|fault| ApiError::Broke(fault.into()))
 }
 
+/// Call whose legs are searched for.
+struct Search<'s> {
+    traces: &'s Traces,
+    call: &'s Call,
+    /// Header that names the session in our INVITEs.
+    session_header: &'s str,
+    /// Time of the request for the first of the call's transfers.
+    transferred_at: Option<Moment>,
+}
+
 /// Returns all legs in order of time, with credentials hidden, and whether all messages are included.
-///
-/// `session_header` is the header that names the session in our INVITEs.
-fn legs(traces: &Traces, call: &Call, session_header: &str, now: Moment) -> (Vec<Message>, bool) {
+fn legs(search: &Search<'_>, now: Moment) -> (Vec<Message>, bool) {
+    let (traces, call) = (search.traces, search.call);
     let from = before(call.started_at, BEFORE);
     let until = call.ended_at.unwrap_or(now) + AFTER;
-    let called = called(traces, call, session_header, now);
+    let called = called(search, now);
     let call_ids: Vec<&str> = std::iter::once(&*call.caller_call_id)
         .chain(called.iter().map(|(_, id)| &**id))
         .collect();
@@ -119,14 +141,10 @@ fn shown(name: &'static str, is_sent: bool, mut captured: Captured) -> Message {
 }
 
 /// Finds the legs that we called, as names and Call-IDs. Each of our INVITEs names the session.
-fn called(
-    traces: &Traces,
-    call: &Call,
-    session_header: &str,
-    now: Moment,
-) -> Vec<(&'static str, String)> {
+fn called(search: &Search<'_>, now: Moment) -> Vec<(&'static str, String)> {
+    let (traces, call) = (search.traces, search.call);
     // Exactly as we write it; no caller's header passes in this form.
-    let session = format!("\r\n{session_header}: {}\r\n", call.session_id);
+    let session = format!("\r\n{}: {}\r\n", search.session_header, call.session_id);
     let begun = |from: Moment, until: Moment| {
         let begun = traces.begun(session.as_bytes(), from, until).into_iter();
         begun
@@ -149,13 +167,12 @@ fn called(
 
     let answered = call.runtime_call_id.clone().filter(|id| !id.is_empty());
     called.extend(answered.map(|id| ("runtime", id)));
-    if let Some(transfer) = call
-        .transfer
-        .as_ref()
-        .filter(|transfer| transfer.way == Way::Bridge)
-    {
-        let until = transfer.ended_at.unwrap_or(now);
-        let destinations = begun(transfer.requested_at, until).into_iter();
+    // A transfer that ends as REFER may have begun as a bridge, and an earlier one may have been a bridge. Runtimes aren't called any more
+    // by then.
+    if let Some(from) = search.transferred_at {
+        let last = call.transfer.as_ref();
+        let until = last.and_then(|last| last.ended_at).unwrap_or(now);
+        let destinations = begun(from, until).into_iter();
         called.extend(destinations.map(|id| ("destination", id)));
     }
 
