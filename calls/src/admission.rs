@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
+use smallvec::SmallVec;
 use trunkline_model::invite_facts::Proof;
 use trunkline_model::view::{OrgView, Source, View};
 use trunkline_routing::Facts;
@@ -123,7 +124,9 @@ pub(crate) fn admit<'a, 'm>(
                     failed(core, whose, &other, message, flow, now);
                 } else {
                     let request_uri = incoming.request_uri.as_ref();
-                    core.unanswered.challenged(message, request_uri, &flow, now);
+                    let allowed_by = || allowed_by(view, &flow);
+                    core.unanswered
+                        .challenged(message, request_uri, &flow, allowed_by, now);
                 }
                 challenge(core, endpoint, flow, message, Cause::Bare, now);
                 None
@@ -162,7 +165,7 @@ pub(crate) fn distrust(
 ) {
     let request_uri = Uri::parse(message.request_uri()).ok();
     core.unanswered
-        .challenged(message, request_uri.as_ref(), &flow, now);
+        .challenged(message, request_uri.as_ref(), &flow, SmallVec::new, now);
     challenge(core, endpoint, flow, message, Cause::Bare, now);
 }
 
@@ -356,6 +359,14 @@ fn by_source<'a, 'm>(
                 .find(|org| lists(org, &facts))?;
             Some(incoming.of(org, Ok(facts), Proof::AllowedAddress, None))
         }
+    }
+}
+
+/// Returns the orgs whose trunks allow the source of a packet.
+fn allowed_by(view: &View, flow: &Flow) -> SmallVec<[Uuid; 2]> {
+    match view.by_source(flow.peer.ip().to_canonical()) {
+        Source::Allowed(orgs) => orgs,
+        Source::Dedicated(_) | Source::Unknown => SmallVec::new(),
     }
 }
 

@@ -12,6 +12,7 @@ use trunkline_sip::flow::Flow;
 use trunkline_sip::header::uri::Uri;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::Message;
+use uuid::Uuid;
 
 /// Longest time that a challenge may go unanswered: a retransmission or two.
 const PATIENCE: Duration = Duration::from_secs(4);
@@ -34,6 +35,8 @@ pub struct Unproven {
     pub dialled: Box<str>,
     /// When.
     pub at: Moment,
+    /// Orgs whose trunks allowed the source then, but not for this number.
+    pub allowed_by: SmallVec<[Uuid; 2]>,
     /// Call-ID of the INVITE.
     pub call_id: Box<str>,
 }
@@ -45,12 +48,13 @@ pub(crate) struct Unanswered {
 }
 
 impl Unanswered {
-    /// An INVITE without credentials was challenged.
+    /// An INVITE without credentials was challenged. `allowed_by` is asked if it is kept.
     pub(crate) fn challenged(
         &mut self,
         message: &Message<'_>,
         request_uri: Option<&Uri<'_>>,
         flow: &Flow,
+        allowed_by: impl FnOnce() -> SmallVec<[Uuid; 2]>,
         now: Moment,
     ) {
         let source = flow.peer.ip().to_canonical();
@@ -77,6 +81,7 @@ impl Unanswered {
                 source,
                 dialled: dialled.into(),
                 at: now,
+                allowed_by: allowed_by(),
                 call_id: call_id.chars().take(LONGEST).collect::<String>().into(),
             },
         ));
@@ -161,7 +166,7 @@ mod tests {
             let octets = invite(number, call_id);
             let message = lex(octets.as_bytes(), Framing::Datagram).expect("an INVITE");
             let uri = Uri::parse(message.request_uri()).ok();
-            unanswered.challenged(&message, uri.as_ref(), &flow(peer), at);
+            unanswered.challenged(&message, uri.as_ref(), &flow(peer), SmallVec::new, at);
             unanswered.waiting.len()
         };
         assert_eq!(comes("+442071838750", "a", "10.0.0.1:5060", NOW), 1);
@@ -192,7 +197,7 @@ mod tests {
             let octets = invite(&number, "e");
             let message = lex(octets.as_bytes(), Framing::Datagram).expect("an INVITE");
             let uri = Uri::parse(message.request_uri()).ok();
-            unanswered.challenged(&message, uri.as_ref(), &flow(&peer), NOW);
+            unanswered.challenged(&message, uri.as_ref(), &flow(&peer), SmallVec::new, NOW);
             let waiting = || unanswered.waiting.iter();
             let of_number = waiting().filter(|(_, of)| *of.dialled == number[1..]);
             assert!(of_number.count() <= SOURCES && waiting().count() <= KEPT);

@@ -240,8 +240,8 @@ fn of_log_in(failure: AuthFailure) -> NewAuthFailure {
     }
 }
 
-/// Finds the org of the called number. If the source address is on the trunk's IP allow list, the cause is the number,
-/// which isn't one of the trunk's.
+/// Finds the org of the called number. If the source address was on the trunk's IP allow list when the call came, the cause is the
+/// number, which wasn't one of the trunk's.
 async fn of_unproven(
     store: &Store,
     directory: &Directory,
@@ -266,11 +266,7 @@ async fn of_unproven(
         Err(error) => return Err(error),
     };
 
-    let is_allowed = trunk
-        .allowed_addresses
-        .iter()
-        .any(|network| network.contains(&unproven.source));
-
+    let is_allowed = unproven.allowed_by.contains(&org);
     Ok(Some(NewAuthFailure {
         org,
         trunk: trunk.id,
@@ -339,6 +335,7 @@ mod tests {
             source: IpAddr::from([192, 0, 2, host]),
             dialled: number.into(),
             at: Moment::from_secs(second),
+            allowed_by: Default::default(),
             call_id: "a".into(),
         })
     }

@@ -33,7 +33,7 @@ pub fn sentence(part: &str) -> &'static str {
             "The answer lacks qop, nc or cnonce, or can't be read: let the PBX answer qop=\"auth\", or set sip.digest_allow_rfc2069 for a very old one."
         }
         "address" => {
-            "A call to a number of this org came without credentials from an address that isn't allowed, and the challenge wasn't answered: enter the trunk's credentials in the PBX, or add the address to the trunk's allowed_addresses."
+            "A call to a number of this org came without credentials from an address that isn't allowed, or that didn't answer an OPTIONS, and the challenge wasn't answered: enter the trunk's credentials in the PBX, or add the address to the trunk's allowed_addresses."
         }
         "number" => {
             "A call came without credentials from an address that the trunk allows, for a number of this org that isn't on the trunk's list, and the challenge wasn't answered: add the number to the trunk, or enter its credentials in the PBX."

@@ -179,6 +179,29 @@ fn who_proves_nothing_is_named_by_its_address() {
     failures(&daemon, 3);
 }
 
+/// The challenge has four seconds for an answer. An address that is allowed meanwhile wasn't when the call came.
+#[test]
+fn who_proves_nothing_is_judged_by_the_settings_of_its_time() {
+    let house = House::new();
+    house.allow("127.0.0.1/32");
+    let daemon = house.serve();
+    let number = &daemon.house.first_number;
+    let from = Ipv4Addr::new(127, 0, 0, 2);
+    let peer = Peer::on(from, daemon.sip());
+    let uri = format!("sip:{number}@{}", daemon.sip());
+    let dialog = Dialog::calling(&uri, "100", "1", &peer);
+    peer.send(dialog.request(&peer, (1, "INVITE"), "", ""));
+    assert_eq!(peer.receive().status(), Some(401));
+
+    daemon.house.allow(&format!("{from}/32"));
+    let found = failures(&daemon, 1).remove(0);
+    assert_eq!(
+        [&found["part"], &found["source"]],
+        ["address", "127.0.0.2"],
+        "{found}"
+    );
+}
+
 #[test]
 fn a_call_says_what_it_came_close_to() {
     if !tools(&["sipp"]) {
