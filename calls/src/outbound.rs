@@ -4,7 +4,7 @@
 //!
 //! The callee is the leg on the caller's side, so that once both are joined the call is like any other.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -211,8 +211,13 @@ pub(super) fn prepare(cx: &mut Cx<'_>, call: CallKey, dialing: &mut Dialing) {
 fn open_media(cx: &mut Cx<'_>, call: CallKey, dialing: &Dialing) {
     let flow = dialing.client.first_flow(cx);
     let near = match flow {
-        // A peer on this machine reaches us where it is itself.
-        Some(flow) if flow.peer.ip().is_loopback() => flow.peer.ip(),
+        // A peer on this machine reaches us by the loopback address that packets to it leave from.
+        Some(flow) if flow.local.ip().is_unspecified() && flow.peer.ip().is_loopback() => {
+            match flow.peer.ip() {
+                IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+                IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+            }
+        }
         Some(flow) => flow.local.ip(),
         None => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
     };

@@ -5,7 +5,9 @@ use serde_json::{Value, json};
 use std::net::Ipv4Addr;
 
 use trunkline_testkit::dns::{self, Record};
-use trunkline_testkit::{Credentials, Daemon, House, Runtime, Trace, proves, tools};
+use trunkline_testkit::{
+    Credentials, Daemon, Deadline, House, Responder, Runtime, Trace, proves, tools,
+};
 
 pub(crate) const NUMBER: &str = "+14155550100";
 pub(crate) const CALLER_NUMBER: &str = "+442071838750";
@@ -47,6 +49,21 @@ pub(crate) fn order(daemon: &Daemon, more: &Value) -> Value {
     assert_eq!(status, 201, "{placed}");
     assert_eq!(placed["status"], "queued", "{placed}");
     placed
+}
+
+/// On one machine each has an address of its own.
+#[test]
+fn the_offer_names_our_address_and_not_the_carriers() {
+    let carrier = Responder::busy_at(Ipv4Addr::new(127, 0, 0, 9));
+    let at = json!({"host": "127.0.0.9", "port": carrier.address.port()});
+    let daemon = daemon(Runtime::new(), &at);
+    order(&daemon, &json!({}));
+    let limit = Deadline::after(std::time::Duration::from_secs(20));
+    let invite = limit.poll(|| carrier.requests("INVITE").pop());
+    let invite = invite.expect("an INVITE");
+    let own = format!("c=IN IP4 {}", daemon.sip().ip());
+    assert!(invite.body().contains(&own), "{invite}");
+    carrier.stop();
 }
 
 #[test]
