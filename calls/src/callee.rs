@@ -32,6 +32,8 @@ pub(crate) struct Callee {
     pub(crate) hosts: SmallVec<[String; 1]>,
     /// The URI in To.
     pub(crate) to: Box<str>,
+    /// The display name in From, with its quotes; empty: none.
+    pub(crate) from_name: Box<[u8]>,
     /// The user part in From.
     pub(crate) from_user: Box<str>,
     /// The host in From; `None`: our own.
@@ -75,6 +77,7 @@ pub(crate) struct CalleeText {
     hops: u8,
     allow: &'static [u8],
     to: Box<str>,
+    from_name: Box<[u8]>,
     from_user: Box<str>,
     from_host: Option<Box<str>>,
     asserts: bool,
@@ -102,7 +105,12 @@ impl InviteText for CalleeText {
 
     fn from(&self, own_host: &str) -> Vec<u8> {
         let host = self.from_host.as_deref().unwrap_or(own_host);
-        format!("<sip:{}@{host}>", self.from_user).into_bytes()
+        let mut from = self.from_name.to_vec();
+        if !from.is_empty() {
+            from.push(b' ');
+        }
+        from.extend_from_slice(format!("<sip:{}@{host}>", self.from_user).as_bytes());
+        from
     }
 
     fn to(&self) -> Vec<u8> {
@@ -159,6 +167,7 @@ impl Callee {
             hops,
             allow: to_peer(role),
             to: self.to,
+            from_name: self.from_name,
             from_user: self.from_user,
             from_host: self.from_host,
             asserts: self.asserts,
@@ -196,6 +205,7 @@ impl Callee {
             hosts: target::host_of(uri.as_bytes()).into_iter().collect(),
             places: VecDeque::from([place.named(trunk.named)]),
             to: format!("sip:{number}@{host_port}").into(),
+            from_name: Box::default(),
             from_user: trunk.caller_number.as_str().into(),
             from_host: trunk.from_host.clone(),
             asserts: trunk.p_asserted_identity,
@@ -241,6 +251,7 @@ impl Callee {
             places: places.collect(),
             to: format!("sip:{}@{host}", number.as_str()).into(),
             hosts: SmallVec::from_buf([host]),
+            from_name: Box::default(),
             from_user: trunk.caller_number.as_str().into(),
             from_host: trunk.from_host.clone(),
             asserts: trunk.p_asserted_identity,

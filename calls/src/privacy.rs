@@ -1,6 +1,7 @@
 //! Callers who want not to be named (RFC 3323): their headers, number and From reach neither the agent's runtime nor a transfer
 //! destination. The record keeps what came. Which headers these are is a column of the table in `crossing`.
 
+use trunkline_sip::header::name_addr::NameAddr;
 use trunkline_sip::header::privacy::{self, ANONYMOUS_URI};
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message};
@@ -12,6 +13,8 @@ use super::leg::LegId;
 
 /// Octets of a caller's headers that are kept for transfer destinations; more than that is dropped.
 const KEPT: usize = 4_096;
+/// Octets of a From whose display name is kept for them.
+const LONGEST_FROM: u16 = 512;
 
 /// User and host of a caller who isn't named.
 pub const NOBODY_USER: &str = "anonymous";
@@ -48,13 +51,22 @@ fn is_wanted(message: &Message<'_>) -> bool {
 #[derive(Debug, Default)]
 pub(crate) struct CallerIdentity {
     is_withheld: bool,
-    /// Header lines of the INVITE for transfer destinations.
-    lines: Box<[u8]>,
+    /// Octets of `kept` that are From, where it has a display name.
+    from: u16,
+    /// From, and behind it the header lines of the INVITE for transfer destinations: one allocation, for there are many calls.
+    kept: Box<[u8]>,
 }
 
 impl CallerIdentity {
     /// Of a caller's INVITE.
     pub(crate) fn of(invite: &Message<'_>, is_withheld: bool, config: &Config) -> Self {
+        let named = NameAddr::parse(invite.from());
+        let is_named = named.is_ok_and(|from| from.display.is_some());
+        let from = match invite.from() {
+            from if is_named && !is_withheld && from.len() <= LONGEST_FROM.into() => from,
+            _ => b"",
+        };
+
         let mut lines = Vec::new();
         let crossing = Crossing {
             place: Place::HandedOver,
@@ -67,7 +79,8 @@ impl CallerIdentity {
         }
         Self {
             is_withheld,
-            lines: lines.into(),
+            from: u16::try_from(from.len()).unwrap_or_default(),
+            kept: [from, &lines].concat().into(),
         }
     }
 
@@ -75,9 +88,15 @@ impl CallerIdentity {
         self.is_withheld
     }
 
+    /// Display name in the caller's From, as sent. `None` for the URI of another leg, which may have replaced the caller's.
+    pub(crate) fn display_name(&self, uri: &[u8]) -> Option<&[u8]> {
+        let from = NameAddr::parse(&self.kept[..usize::from(self.from)]).ok()?;
+        from.display.filter(|_| from.uri == uri)
+    }
+
     /// Header lines for transfer destinations.
-    pub(crate) const fn lines(&self) -> &[u8] {
-        &self.lines
+    pub(crate) fn lines(&self) -> &[u8] {
+        &self.kept[usize::from(self.from)..]
     }
 
     /// The From that the runtime gets for the caller's own, without a tag.

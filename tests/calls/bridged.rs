@@ -341,7 +341,7 @@ fn a_caller_that_refuses_the_destinations_media_stays_with_its_agent() {
     let number = daemon.caller().number;
     let from = invite.header("From").expect("a From");
     assert!(
-        from.starts_with(&format!("<sip:{number}@")),
+        from.starts_with(&format!("\"Caller\" <sip:{number}@")),
         "{from}: the caller calls"
     );
     let record = daemon.record();

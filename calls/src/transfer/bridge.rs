@@ -241,6 +241,7 @@ impl Call {
         };
         if let Some(way) = way.filter(is_trunks) {
             let callee = Callee {
+                from_name: Box::default(),
                 from_user: way.caller_number.as_str().into(),
                 from_host: way.from_host.clone(),
                 asserts: way.p_asserted_identity,
@@ -308,17 +309,20 @@ impl Call {
 
     /// Returns a callee that sees the caller's own identity.
     fn callee_as_caller(&self, place: Place, to: &str, host: String) -> Callee {
-        let user = self
+        let address = self
             .trunk()
             .and_then(SipPeer::first_dialog)
             .and_then(|dialog| NameAddr::parse(dialog.remote_address()).ok())
-            .and_then(|address| Uri::parse(address.uri).ok())
-            .and_then(|uri| std::str::from_utf8(uri.user?).ok())
             .filter(|_| !self.identity.is_withheld());
+        let user = address
+            .and_then(|address| Uri::parse(address.uri).ok())
+            .and_then(|uri| std::str::from_utf8(uri.user?).ok());
+        let name = address.and_then(|address| self.identity.display_name(address.uri));
         Callee {
             places: VecDeque::from([place]),
             hosts: SmallVec::from_buf([host]),
             to: to.into(),
+            from_name: name.unwrap_or_default().into(),
             from_user: user.unwrap_or(NOBODY_USER).into(),
             from_host: self.identity.is_withheld().then(|| NOBODY_HOST.into()),
             asserts: false,

@@ -107,6 +107,7 @@ impl Call {
             })]),
             hosts: SmallVec::new(),
             to: uri,
+            from_name: Box::default(),
             from_user: "trunkline".into(),
             from_host: None,
             asserts: false,
