@@ -84,6 +84,16 @@ impl Pbx {
         }
     }
 
+    /// Returns whether an INVITE that was refused with this status and Q.850 cause went through the dialplan and came to nothing there. A
+    /// number that the trunk's context doesn't have is 404 without a cause (Asterisk) or with 3 (FreeSWITCH): another context may have it.
+    pub(crate) const fn has_run_dialplan(self, status: u16, cause: Option<u8>) -> bool {
+        match self {
+            Self::Asterisk | Self::FreePbx => matches!((status, cause), (503, _) | (404, Some(_))),
+            Self::FreeSwitch => matches!((status, cause), (503, _) | (404, Some(1))),
+            Self::ThreeCx | Self::Yeastar | Self::Cisco | Self::Grandstream => false,
+        }
+    }
+
     /// Whether it looks for the user of a SIP Refer-To in its own dialplan, whatever the host.
     pub const fn ignores_host_of_refer_to(self) -> bool {
         match self {

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::caller::OFFER;
+use crate::caller::{Dialling, OFFER};
 use crate::handed_over::{ASTERISK, FREESWITCH, NUMBER, Pbx, assert_calls_back, daemon, trunk};
 use crate::house::accepting;
 use crate::one_shard;
@@ -33,9 +33,11 @@ fn a_bridge_calls_the_pbx_first_and_then_refers() {
             pbx.answers(&invite, status);
             let refer = pbx.request("REFER");
             pbx.answers(&refer, "405 Method Not Allowed");
+            // What became of the destination is the outcome; the refusal of the REFER only leaves it at that.
             let shown = pbx.transferred(&daemon, "failed");
-            assert_eq!(shown["transfer"]["way"], "refer", "{status}: {shown}");
-            assert_eq!(shown["transfer"]["sip_code"], 405, "{status}: {shown}");
+            let code: u16 = status[..3].parse().expect("a status");
+            assert_eq!(shown["transfer"]["way"], "bridge", "{status}: {shown}");
+            assert_eq!(shown["transfer"]["sip_code"], code, "{status}: {shown}");
         }
         // Somebody has declined, it rang, or the dialplan came to nothing: that is an answer.
         for (rings, status) in [
@@ -60,11 +62,101 @@ fn a_bridge_calls_the_pbx_first_and_then_refers() {
         assert_eq!(shown["transfer"]["way"], "bridge", "{shown}");
         desk.receive();
         assert_eq!(pbx.so_far(), [] as [&str; 0]);
+        // The trace has each of the destinations, whatever came after it.
+        let trace = daemon.shown(&format!("/phone/calls/{}/trace", pbx.call));
+        let items = trace["items"].as_array().expect("items").iter();
+        let invites =
+            items.filter(|item| item["leg"] == "destination" && item["summary"] == "INVITE");
+        assert_eq!(invites.count(), 8, "{trace}");
         assert_eq!(pbx.peer.hang_up(&pbx.dialling, 99, &pbx.tag), 200);
     }
 }
 
-/// The same where the PBX says nothing to the INVITE at all, and where it takes the call.
+/// The PBX's users see who calls: the caller's display name with its number, and neither of a caller who wants privacy.
+#[test]
+fn a_bridge_shows_the_callers_name() {
+    let daemon = daemon();
+    trunk(&daemon, &json!({"transfer_way": "bridge"}));
+    for (case, name, lines, expected) in [
+        (
+            "quoted",
+            "\"Müller, \\\"Mo\\\"\"",
+            "",
+            "\"Müller, \\\"Mo\\\"\" <sip:+441632960001@",
+        ),
+        ("token", "Front Desk", "", "Front Desk <sip:+441632960001@"),
+        ("none", "", "", "<sip:+441632960001@"),
+        (
+            "private",
+            "Mo",
+            "Privacy: id",
+            "<sip:anonymous@anonymous.invalid>",
+        ),
+    ] {
+        let mut dialling = Dialling::new(case, &daemon.house.first_number, daemon.sip());
+        dialling.from = format!("{name} {}", dialling.from);
+        if !lines.is_empty() {
+            dialling = dialling.with(lines);
+        }
+        let pbx = Pbx::dials(&daemon, dialling);
+        pbx.transfers(&daemon, "Sales");
+        let invite = pbx.request("INVITE");
+        let from = invite.value("From");
+        assert!(from.starts_with(expected), "{case}: {from}");
+        pbx.answers(&invite, "486 Busy Here");
+        pbx.transferred(&daemon, "failed");
+        assert_eq!(pbx.peer.hang_up(&pbx.dialling, 99, &pbx.tag), 200);
+    }
+}
+
+/// A dialplan that comes to nothing is 503, or 404 with a cause, to an INVITE; after a REFER it has lost the caller. A number that the
+/// context of the trunk lacks may be known in that of the caller.
+#[test]
+fn a_dialplan_that_failed_is_not_asked_by_refer() {
+    let daemon = daemon();
+    trunk(&daemon, &json!({"transfer_way": "bridge"}));
+    for (case, user_agent, status, reason, is_asked) in [
+        ("congested", ASTERISK, 503, "", false),
+        ("hung up", ASTERISK, 404, "Q.850;cause=1", false),
+        ("not there", ASTERISK, 404, "", true),
+        (
+            "unallocated",
+            FREESWITCH,
+            404,
+            "Q.850;cause=1;text=\"UNALLOCATED_NUMBER\"",
+            false,
+        ),
+        (
+            "no route",
+            FREESWITCH,
+            404,
+            "Q.850;cause=3;text=\"NO_ROUTE_DESTINATION\"",
+            true,
+        ),
+        ("of no known name", "", 404, "Q.850;cause=1", true),
+    ] {
+        let pbx = Pbx::calls(&daemon, &case.replace(' ', ""), user_agent);
+        pbx.transfers(&daemon, "Sales");
+        let invite = pbx.request("INVITE");
+        let reason = match reason {
+            "" => String::new(),
+            reason => format!("Reason: {reason}\r\n"),
+        };
+        pbx.answers_with(&invite, &format!("{status} No"), &reason, "");
+        if is_asked {
+            let refer = pbx.request("REFER");
+            pbx.answers(&refer, "603 Decline");
+        }
+
+        let shown = pbx.transferred(&daemon, "failed");
+        assert_eq!(shown["transfer"]["way"], "bridge", "{case}: {shown}");
+        assert_eq!(shown["transfer"]["sip_code"], status, "{case}: {shown}");
+        assert_eq!(pbx.so_far(), [] as [&str; 0], "{case}");
+        assert_eq!(pbx.peer.hang_up(&pbx.dialling, 99, &pbx.tag), 200);
+    }
+}
+
+/// The PBX is asked by REFER as well where it says nothing to the INVITE at all, and where it takes the call.
 #[test]
 fn a_bridge_that_nobody_hears_is_referred_and_one_that_is_answered_joins_both() {
     let daemon = daemon();
@@ -81,7 +173,8 @@ fn a_bridge_that_nobody_hears_is_referred_and_one_that_is_answered_joins_both() 
     });
     pbx.answers(&refer, "603 Decline");
     let shown = pbx.transferred(&daemon, "failed");
-    assert_eq!(shown["transfer"]["way"], "refer", "{shown}");
+    assert_eq!(shown["transfer"]["way"], "bridge", "{shown}");
+    assert_eq!(shown["transfer"]["sip_code"], 408, "{shown}");
 
     let pbx = Pbx::calls(&daemon, "answering", FREESWITCH);
     pbx.transfers(&daemon, "Sales");

@@ -135,6 +135,8 @@ pub(crate) struct Transfer {
     permit: Option<Permit>,
     /// Status that the PBX reported last for the destination.
     heard: u16,
+    /// Status of the bridge after which the PBX is asked by REFER.
+    bridge_failure: Option<u16>,
     /// REFERs sent.
     sent: u8,
     /// CSeq of the last one: the id of its subscription.
@@ -287,6 +289,7 @@ impl Call {
             offered: Box::default(),
             permit: None,
             heard: 100,
+            bridge_failure: None,
             sent: 0,
             cseq: 0,
             proofs: Proofs::default(),

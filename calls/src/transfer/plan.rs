@@ -193,12 +193,12 @@ impl Call {
 
     /// A bridge has failed before anything rang: the PBX may know a way. False if it isn't asked.
     pub(super) fn refers_instead(&mut self, cx: &mut Cx<'_>, failure: &Failure) -> bool {
-        let is_out_of_reach = match failure.sip_code {
-            401 | 403 | 404 | 407 | 408 => true,
-            // The PBX's own 503 comes out of the dialplan into which a REFER would take the caller.
-            503 => !(failure.is_answer && self.loses_caller()),
-            _ => false,
-        };
+        let pbx = self.trunk().and_then(|trunk| trunk.abilities.pbx);
+        let has_run = |pbx: Pbx| pbx.has_run_dialplan(failure.sip_code, failure.cause);
+        // A REFER would take the caller into the same dialplan.
+        let is_in_vain = failure.is_answer && self.loses_caller() && pbx.is_some_and(has_run);
+        let is_out_of_reach =
+            !is_in_vain && matches!(failure.sip_code, 401 | 403 | 404 | 407 | 408 | 503);
         let Some(transfer) = self.transfer.as_deref_mut() else {
             return false;
         };
@@ -212,6 +212,7 @@ impl Call {
             return false;
         }
         transfer.plan.refers_after_bridge = false;
+        transfer.bridge_failure = Some(failure.sip_code);
         transfer.permit = None;
         record.way = Way::Refer;
         record.state = State::Requested;

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use trunkline_model::settings::{ReferFormat, TransferTarget};
-use trunkline_model::transfer::State;
+use trunkline_model::transfer::{State, Way};
 use trunkline_model::view::{OrgView, OutboundRoute};
 use trunkline_sip::auth::client::Asking;
 use trunkline_sip::dialog::Dialog;
@@ -144,7 +144,7 @@ impl Call {
                 transfer.cseq = cseq;
                 self.wait_for(cx, Wait::Answer, None);
             }
-            Some(_) => self.settle(cx, State::Failed, Some(503)),
+            Some(_) => self.refer_refused(cx, 503),
             None => {}
         }
     }
@@ -178,7 +178,7 @@ impl Call {
             }
             400.. if !parting && message.status() != 481 && self.bridges_after(cx, message) => {}
             status => {
-                self.settle(cx, State::Failed, Some(status));
+                self.refer_refused(cx, status);
                 // Nothing is left of the dialog (RFC 5057 §5.1).
                 if status == 481 {
                     self.hang_up(cx, Reason::DialogGone);
@@ -204,6 +204,20 @@ impl Call {
         if status == 503 && pending.connected {
             return self.refer_anew(cx);
         }
+        self.refer_refused(cx, status);
+    }
+
+    /// The PBX takes no REFER. After a bridge the outcome is that of the bridge: its status says why the destination wasn't reached, the
+    /// refusal only that there is no other way.
+    fn refer_refused(&mut self, cx: &mut Cx<'_>, status: u16) {
+        let Some(transfer) = self.transfer.as_deref_mut() else {
+            return;
+        };
+        if transfer.bridge_failure.is_some() && transfer.is_open() {
+            transfer.record.way = Way::Bridge;
+        }
+        let status = transfer.bridge_failure.unwrap_or(status);
+
         self.settle(cx, State::Failed, Some(status));
     }
 
