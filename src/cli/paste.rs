@@ -54,14 +54,14 @@ impl Program {
 
         let lines = match self {
             Self::Asterisk => format!(
-                "; Asterisk: call with Dial(PJSIP/{number}@trunkline). Run against Asterisk 22.10 on 2026-11-23.
+                "; Asterisk: call with Dial(PJSIP/{number}@trunkline). Run against Asterisk 22.10.1 on 2026-11-26.
 ; Transfers: set the trunk's transfer way to \"auto\" (trunkline trunk update --transfer-way auto). Asterisk loses the caller when a REFER that it
 ; has accepted fails.
 {}",
                 settings(Pbx::Asterisk, trunk)
             ),
             Self::Freeswitch => format!(
-                "<!-- FreeSWITCH: call with bridge sofia/gateway/trunkline/{number}. Run against FreeSWITCH 1.10.12 on 2026-11-23. -->
+                "<!-- FreeSWITCH: call with bridge sofia/gateway/trunkline/{number}. Run against FreeSWITCH 1.11.2 on 2026-11-26. -->
 <!-- Transfers: set the trunk's transfer way to \"auto\" (trunkline trunk update, option transfer-way). FreeSWITCH says 200 before anybody
 answers, and hangs up. -->
 {}",
