@@ -1,6 +1,6 @@
 //! A bot as the agent of a call: it speaks over a WebSocket that this node opens, and the caller's audio flows by way of us. Here is when the
-//! WebSocket is opened, what the bot is told of the call, and what follows where it can't be reached or closes. Its messages and its audio are
-//! those of whoever carries the effects out.
+//! WebSocket is opened, what the bot learns of the call, and what follows where it can't be reached or closes. Its messages and its audio pass
+//! outside of this crate.
 
 use std::net::SocketAddr;
 

@@ -102,7 +102,7 @@ pub enum Effect {
     DialBot {
         /// The call that it is for.
         call: CallKey,
-        /// Where it is, and what it is told.
+        /// Its URL, and the facts of the call that it gets.
         dial: Box<BotDial>,
     },
     /// The call is up: give the bot that is attached to its media the call.

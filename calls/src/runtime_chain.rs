@@ -15,7 +15,7 @@ use super::dialing::Dialing;
 use super::runtime_invite::{self, InvitedTo};
 use super::target::{Parties, fill};
 
-/// The runtimes of one call, and what each is told of it.
+/// The runtimes of one call, and what each learns of it.
 #[derive(Debug)]
 pub(crate) struct RuntimeChain {
     runtime: Arc<Runtime>,
