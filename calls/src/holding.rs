@@ -190,16 +190,11 @@ impl Call {
         pending: &Pending,
         message: &Message<'_>,
     ) {
-        let (id, fork) = (pending.leg, pending.fork);
         let reply = self.reply_to(cx, pending, message);
         if reply != Reply::Accepted {
-            return self.hold_unaccepted(cx, id, reply);
+            return self.hold_unaccepted(cx, pending.leg, reply);
         }
-        if let Some(leg) = self.leg(id) {
-            leg.flow = flow;
-        }
-        self.send_ack(cx, id, fork, pending.client, pending.cseq, None);
-        self.note_refresh(cx, pending, message);
+        self.take_accepted(cx, flow, pending, message);
         self.hold_accepted(cx, message);
     }
 

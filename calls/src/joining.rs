@@ -445,17 +445,12 @@ impl Call {
         pending: &Pending,
         message: &Message<'_>,
     ) -> bool {
-        let (id, fork) = (pending.leg, pending.fork);
         let reply = self.reply_to(cx, pending, message);
         if reply != Reply::Accepted {
             self.join_unaccepted(cx, reply);
             return false;
         }
-        if let Some(leg) = self.leg(id) {
-            leg.flow = flow;
-        }
-        self.send_ack(cx, id, fork, pending.client, pending.cseq, None);
-        self.note_refresh(cx, pending, message);
+        self.take_accepted(cx, flow, pending, message);
         true
     }
 

@@ -343,6 +343,24 @@ impl Call {
         self.start_session(cx, pending.leg);
     }
 
+    /// A re-INVITE or UPDATE of our own was accepted by a peer, which is where its answer came from: acknowledges the one and takes the refresh.
+    pub(crate) fn take_accepted(
+        &mut self,
+        cx: &mut Cx<'_>,
+        flow: Flow,
+        pending: &Pending,
+        message: &Message<'_>,
+    ) {
+        let (id, fork) = (pending.leg, pending.fork);
+        if let Some(leg) = self.leg(id) {
+            leg.flow = flow;
+        }
+        if pending.method == Method::Invite {
+            self.send_ack(cx, id, fork, pending.client, pending.cseq, None);
+        }
+        self.note_refresh(cx, pending, message);
+    }
+
     /// The ACK to a 2xx of ours.
     pub(crate) fn on_ack(&mut self, cx: &mut Cx<'_>, id: LegId, message: &Message<'_>) {
         let cseq = message.cseq().number;

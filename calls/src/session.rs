@@ -316,20 +316,17 @@ impl Call {
         pending: &Pending,
         message: &Message<'_>,
     ) {
-        let (id, fork) = (pending.leg, pending.fork);
+        let id = pending.leg;
         match self.reply_to(cx, pending, message) {
             Reply::Accepted if pending.method == Method::Options => self.watch(cx, id),
             Reply::Accepted => {
-                if let Some(leg) = self.leg(id) {
-                    leg.flow = flow;
-                }
-                if pending.method == Method::Invite {
-                    self.send_ack(cx, id, fork, pending.client, pending.cseq, None);
-                } else if let Some(leg) = self.leg(id) {
+                if pending.method == Method::Update
+                    && let Some(leg) = self.leg(id)
+                {
                     // Whether it lists it or not.
                     leg.abilities.update = true;
                 }
-                self.note_refresh(cx, pending, message);
+                self.take_accepted(cx, flow, pending, message);
             }
             Reply::Again(wait) => self.refresh_later(cx, id, wait),
             Reply::Refused(status) => self.refresh_refused(cx, pending, status),
