@@ -48,6 +48,7 @@ pub mod outbound;
 pub mod pbx;
 pub mod peers;
 mod places;
+mod presence;
 mod privacy;
 mod proofs;
 mod provisional;

@@ -267,7 +267,6 @@ pub(crate) const CYCLES: [(&str, &str, &[&str]); 1] = [(
         "privacy",
         "runtime_chain",
         "runtime_invite",
-        "session",
         "setup",
         "sources",
         "transfer",

@@ -8,8 +8,8 @@ use trunkline_sip::wheel::TimerId;
 use crate::dialing::Dialing;
 use crate::hangup::ByeContent;
 use crate::leg::LegId;
+use crate::presence::Presence;
 use crate::provisional_relay::LatePrack;
-use crate::session::Presence;
 use crate::uas_invite::UasInvite;
 
 /// State of a leg.

@@ -1,0 +1,351 @@
+//! Presence of the peer of a leg, by what is heard of it: when its session is to be refreshed (RFC 4028) or its silence has lasted too long, by
+//! what it is asked then, and when it counts as gone. It knows neither call nor leg (`session` does).
+
+use std::time::Duration;
+
+use trunkline_sip::dialog::direction;
+use trunkline_sip::dialog::sdp::Direction;
+use trunkline_sip::dialog::session_timer::SessionTimer;
+use trunkline_sip::moment::Moment;
+
+/// Pause after a first sign that a peer is gone, before it is asked again.
+const AGAIN: Duration = Duration::from_secs(60);
+/// Longest time of a transaction.
+const ANSWERED: Duration = Duration::from_secs(32);
+
+/// Signs that a peer is still there.
+#[derive(Copy, Clone, Default, Debug)]
+pub(crate) struct Presence {
+    /// When it was last heard in this dialog.
+    heard: Moment,
+    /// When its session is to be refreshed, or counts as gone if that is up to the peer.
+    session_due: Option<Moment>,
+    /// When its session ends unless it is refreshed.
+    session_end: Option<Moment>,
+    /// When we hang up for want of a refresh, a little before that.
+    session_over: Option<Moment>,
+    /// The refresh that the peer has refused, while the other way to refresh is tried.
+    refused: Option<Question>,
+    /// When to ask it, if that isn't left to its silence.
+    ask_at: Option<Moment>,
+    /// For when a doubt from outside of the call last had it asked.
+    doubted: Moment,
+    /// A question had no answer, or none that a live dialog gives.
+    is_missed: bool,
+    /// It refuses re-INVITEs that change nothing.
+    refuses_reinvite: bool,
+}
+
+impl Presence {
+    /// Something of the peer has come in its dialog.
+    pub(crate) const fn hear(&mut self, now: Moment) {
+        self.heard = now;
+        self.ask_at = None;
+        self.is_missed = false;
+    }
+
+    /// A session begins, or is refreshed.
+    pub(crate) fn begin(&mut self, session: Option<&SessionTimer>, now: Moment) {
+        self.hear(now);
+        self.session_due = session.map(|session| session.due(now));
+        let whole = |session: &SessionTimer| now + Duration::from_secs(session.interval().into());
+        self.session_end = session.map(whole);
+        self.session_over = session.map(|session| session.over(now));
+        self.refused = None;
+    }
+
+    /// Returns whether nobody has refreshed the session in time.
+    pub(crate) fn is_over(&self, now: Moment) -> bool {
+        self.session_over.is_some_and(|over| over <= now)
+    }
+
+    /// When its silence has lasted for `longest`; never if that is nothing.
+    fn silent_at(&self, longest: Duration) -> Option<Moment> {
+        self.ask_at
+            .or_else(|| (!longest.is_zero()).then(|| self.heard + longest))
+    }
+
+    /// When something is due: a refresh, a question, or the end of the session.
+    pub(crate) fn due(&self, longest: Duration) -> Option<Moment> {
+        let due = [self.session_due, self.silent_at(longest), self.session_over];
+        due.into_iter().flatten().min()
+    }
+
+    /// When the session ends for want of a refresh.
+    pub(crate) const fn over(&self) -> Option<Moment> {
+        self.session_over
+    }
+
+    /// Requests outside this call find the peer gone: gives the moment to look after it, asked `from` then at the earliest; `None` if it is
+    /// asked soon anyway. Another org's agent can make a peer look gone again and again, and that has it asked once in [`AGAIN`] only.
+    pub(crate) fn doubt(&mut self, from: Moment, longest: Duration) -> Option<Moment> {
+        let at = from.max(self.doubted + AGAIN);
+        let is_silent = self.silent_at(longest).is_some_and(|silent| silent <= at);
+        if self.ask_at.is_some() || is_silent {
+            return None;
+        }
+        self.doubted = at;
+        self.ask_at = Some(at);
+        Some(self.session_due.map_or(at, |due| due.min(at)))
+    }
+
+    /// A question had no answer; whether there is still time to ask once more.
+    pub(crate) fn miss(&mut self, now: Moment) -> bool {
+        let is_first = !std::mem::replace(&mut self.is_missed, true);
+        let next = now + AGAIN;
+        let outlives = self.session_end.is_none_or(|end| next + ANSWERED < end);
+        self.ask_at = Some(next);
+        // The session is refreshed by the same question.
+        self.session_due = self.session_due.map(|due| due.max(next));
+        is_first && outlives
+    }
+
+    /// Returns what is due now: the refresh of the session, or a question to a peer that has been silent for `longest`.
+    pub(crate) fn next_question(
+        &self,
+        session: Option<&SessionTimer>,
+        means: Means<'_>,
+        now: Moment,
+        longest: Duration,
+    ) -> Option<Question> {
+        let is_due = |at: Option<Moment>| at.is_some_and(|at| at <= now);
+        let we_refresh = session.is_some_and(SessionTimer::we_refresh);
+        if we_refresh && is_due(self.session_due) {
+            return Some(self.refresh(means));
+        }
+        is_due(self.silent_at(longest)).then(|| self.question(means))
+    }
+
+    /// By what the session is refreshed: as the peer lists, but for what it has just refused.
+    fn refresh(&self, means: Means<'_>) -> Question {
+        let can_repeat = means.told.is_some();
+        let by_update = means.update || !can_repeat;
+        match (by_update, self.refused) {
+            (true, Some(Question::Update)) if can_repeat => Question::Reinvite,
+            (false, Some(Question::Reinvite)) | (true, _) => Question::Update,
+            (false, _) => Question::Reinvite,
+        }
+    }
+
+    /// Chooses the request for a silent peer: one that refreshes comes first; OPTIONS only where both are refused, or a re-INVITE would disturb.
+    fn question(&self, means: Means<'_>) -> Question {
+        let may_reinvite = || !self.refuses_reinvite && means.told.is_some_and(is_plain_audio);
+        match means.update {
+            true => Question::Update,
+            false if may_reinvite() => Question::Reinvite,
+            false => Question::Options,
+        }
+    }
+
+    /// The peer has refused what it was asked by, but was heard: a session that is due is refreshed by the other method (RFC 4028 §7.4), and
+    /// after a while by the first again.
+    pub(crate) fn refuse(
+        &mut self,
+        (question, status): (Question, u16),
+        session: Option<SessionTimer>,
+        means: Means<'_>,
+        now: Moment,
+    ) -> Refusal {
+        self.refuses_reinvite |= question == Question::Reinvite && refuses_reinvite(status);
+        let is_due = self.session_due.is_some_and(|due| due <= now);
+        let Some(session) = session.filter(|_| is_due) else {
+            return Refusal::Waits;
+        };
+        let is_first = self.refused.replace(question).is_none();
+        if is_first && self.refresh(means) != question {
+            return Refusal::OtherMethod;
+        }
+        self.refused = None;
+        Refusal::Later(Duration::from_secs(u64::from(session.interval() / 8)))
+    }
+}
+
+/// By what a peer is asked.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Question {
+    Update,
+    Reinvite,
+    Options,
+}
+
+/// Means by which a peer can be asked.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Means<'a> {
+    /// It takes UPDATE.
+    pub(crate) update: bool,
+    /// The SDP that it has of us, which a re-INVITE repeats.
+    pub(crate) told: Option<&'a [u8]>,
+}
+
+/// Consequence of a refusal.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[must_use]
+pub(crate) enum Refusal {
+    /// Nothing until something is due.
+    Waits,
+    /// The peer is asked by the other method at once.
+    OtherMethod,
+    /// It is asked again after that time.
+    Later(Duration),
+}
+
+/// Whether a description neither holds the call nor sends a fax: repeating one of those could end it.
+fn is_plain_audio(sdp: &[u8]) -> bool {
+    let is_open = |direction| direction == Direction::SendRecv;
+    let mut lines = sdp.split(|octet| *octet == b'\n');
+    let has_image = lines.any(|line| line.starts_with(b"m=image"));
+    !has_image && direction::of(sdp).into_iter().all(is_open)
+}
+
+/// Whether a peer that answers so takes no re-INVITE that changes nothing.
+const fn refuses_reinvite(status: u16) -> bool {
+    matches!(status, 403 | 405 | 415 | 420 | 488 | 501 | 603 | 606)
+}
+
+#[cfg(test)]
+mod tests {
+    use trunkline_sip::wire::{Framing, lex};
+
+    use super::*;
+
+    const START: Moment = Moment::from_secs(1_790_000_000);
+    const LONGEST: Duration = Duration::from_secs(300);
+
+    fn after(seconds: u64) -> Moment {
+        START + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn silence_is_counted_from_what_was_heard_last() {
+        let mut presence = Presence::default();
+        presence.begin(None, START);
+        assert_eq!(presence.silent_at(LONGEST), Some(after(300)));
+        assert_eq!(presence.silent_at(Duration::ZERO), None, "switched off");
+        presence.hear(after(100));
+        assert_eq!(presence.silent_at(LONGEST), Some(after(400)));
+
+        assert!(presence.miss(after(432)), "the first");
+        assert_eq!(presence.silent_at(LONGEST), Some(after(492)));
+        assert_eq!(presence.silent_at(Duration::ZERO), Some(after(492)));
+        assert!(!presence.miss(after(524)), "the second");
+
+        presence.hear(after(525));
+        assert_eq!(presence.silent_at(LONGEST), Some(after(825)));
+        assert!(presence.miss(after(825)), "it had been heard");
+    }
+
+    #[test]
+    fn a_doubt_has_a_peer_asked_once_a_minute() {
+        let mut presence = Presence::default();
+        presence.begin(None, START);
+        assert_eq!(presence.doubt(after(1), LONGEST), Some(after(1)));
+        assert_eq!(presence.silent_at(LONGEST), Some(after(1)));
+        assert_eq!(presence.doubt(after(1), LONGEST), None, "it is asked");
+        presence.hear(after(2));
+        assert_eq!(presence.doubt(after(3), LONGEST), Some(after(61)));
+        presence.hear(after(61));
+        assert_eq!(presence.doubt(after(200), LONGEST), Some(after(200)));
+
+        assert!(presence.miss(after(232)));
+        assert_eq!(presence.doubt(after(233), LONGEST), None, "the second");
+        assert_eq!(presence.silent_at(LONGEST), Some(after(292)));
+        presence.hear(after(292));
+        assert_eq!(presence.doubt(after(592), LONGEST), None, "for its silence");
+    }
+
+    #[test]
+    fn no_question_waits_beyond_the_end_of_a_session() {
+        for (interval, asks_again) in [(90, false), (240, false), (1_800, true)] {
+            let octets = format!(
+                "SIP/2.0 200 OK\r\nVia: SIP/2.0/UDP h;branch=z9hG4bK1\r\nFrom: <sip:a@b>;tag=1\r\nTo: <sip:c@d>;tag=2\r\n\
+                 Call-ID: x\r\nCSeq: 1 INVITE\r\nSession-Expires: {interval};refresher=uac\r\n\r\n"
+            );
+            let answer = lex(octets.as_bytes(), Framing::Datagram).expect("a response");
+            let session = SessionTimer::for_uac(&answer, Some(interval));
+            let mut presence = Presence::default();
+            presence.begin(session.as_ref(), START);
+            let half = u64::from(interval) / 2;
+            assert_eq!(presence.session_due, Some(after(half)));
+            // The refresh at half the interval had no answer.
+            assert_eq!(presence.miss(after(half + 32)), asks_again, "{interval}");
+        }
+    }
+
+    #[test]
+    fn what_refreshes_comes_before_options() {
+        let plain = "v=0\r\nc=IN IP4 192.0.2.1\r\nm=audio 9 RTP/AVP 0\r\n";
+        let held = "v=0\r\nc=IN IP4 192.0.2.1\r\nm=audio 9 RTP/AVP 0\r\na=sendonly\r\n";
+        let fax = "v=0\r\nc=IN IP4 192.0.2.1\r\nm=image 9 udptl t38\r\n";
+        for (case, update, refuses_reinvite, sdp, question) in [
+            (
+                "UPDATE is listed",
+                true,
+                false,
+                Some(plain),
+                Question::Update,
+            ),
+            ("held", true, false, Some(held), Question::Update),
+            ("no UPDATE", false, false, Some(plain), Question::Reinvite),
+            ("both refused", false, true, Some(plain), Question::Options),
+            (
+                "held, no UPDATE",
+                false,
+                false,
+                Some(held),
+                Question::Options,
+            ),
+            ("a fax", false, false, Some(fax), Question::Options),
+            ("nothing to repeat", false, false, None, Question::Options),
+        ] {
+            let presence = Presence {
+                refuses_reinvite,
+                ..Presence::default()
+            };
+            let told = sdp.map(str::as_bytes);
+            let means = Means { update, told };
+            assert_eq!(presence.question(means), question, "{case}");
+        }
+    }
+
+    #[test]
+    fn a_session_is_refreshed_by_what_has_not_just_been_refused() {
+        let (update, reinvite) = (Question::Update, Question::Reinvite);
+        for (case, lists_update, has_sdp, refused, question) in [
+            ("UPDATE is listed", true, true, None, update),
+            ("it was refused", true, true, Some(update), reinvite),
+            (
+                "and nothing can be repeated",
+                true,
+                false,
+                Some(update),
+                update,
+            ),
+            ("UPDATE isn't listed", false, true, None, reinvite),
+            (
+                "the re-INVITE was refused",
+                false,
+                true,
+                Some(reinvite),
+                update,
+            ),
+            (
+                "UPDATE was and is struck off",
+                false,
+                true,
+                Some(update),
+                reinvite,
+            ),
+            ("nothing is left to repeat", false, false, None, update),
+        ] {
+            let presence = Presence {
+                refused,
+                ..Presence::default()
+            };
+            let means = Means {
+                update: lists_update,
+                told: has_sdp.then_some(&b"v=0\r\n"[..]),
+            };
+            assert_eq!(presence.refresh(means), question, "{case}");
+        }
+    }
+}
