@@ -6,9 +6,6 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use sha2::{Digest as _, Sha256};
 
-use super::page::ErrorPage;
-use crate::api::path::Named;
-
 const STYLE: &str = include_str!("console.css");
 const SCRIPT: &str = include_str!("console.js");
 
@@ -36,18 +33,21 @@ pub(super) fn script(base: &str) -> String {
     format!("{base}/dashboard/assets/{}", *SCRIPT_NAME)
 }
 
-/// `GET /dashboard/assets/{asset}`
-pub(super) async fn show(named: Named) -> Result<Response, ErrorPage> {
-    let (text, media_type) = match named.text("asset") {
-        Some(asset) if asset == *STYLE_NAME => (STYLE, "text/css; charset=utf-8"),
-        Some(asset) if asset == *SCRIPT_NAME => (SCRIPT, "text/javascript; charset=utf-8"),
-        Some(_) | None => return Err(ErrorPage::not_found()),
+/// Returns the file of this name; `None` if there is none.
+pub(super) fn found(name: &str) -> Option<Response> {
+    let (text, media_type) = if name == *STYLE_NAME {
+        (STYLE, "text/css; charset=utf-8")
+    } else if name == *SCRIPT_NAME {
+        (SCRIPT, "text/javascript; charset=utf-8")
+    } else {
+        return None;
     };
+
     let headers = [
         (header::CONTENT_TYPE, media_type),
         (header::CACHE_CONTROL, "public, max-age=31536000, immutable"),
     ];
-    Ok((headers, text).into_response())
+    Some((headers, text).into_response())
 }
 
 #[cfg(test)]

@@ -38,6 +38,7 @@ use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 
+use super::path::Named;
 use super::routes::Routes;
 use agents::AGENTS;
 use board::Boards;
@@ -61,7 +62,7 @@ pub(super) fn router() -> Routes {
         .route("/", get(login::root))
         .route("/dashboard", get(login::home))
         .route("/dashboard/logout", post(login::log_out))
-        .route("/dashboard/assets/{asset}", get(assets::show))
+        .route("/dashboard/assets/{asset}", get(asset))
         .nest("/dashboard/{org_id}", of_org());
     let routes = RESOURCES
         .iter()
@@ -114,6 +115,12 @@ fn of_org() -> Routes {
             post(members::end_session),
         )
         .route("/audit", get(audit_log::show))
+}
+
+/// `GET /dashboard/assets/{asset}`
+async fn asset(named: Named) -> Result<Response, ErrorPage> {
+    let found = named.text("asset").and_then(assets::found);
+    found.ok_or_else(ErrorPage::not_found)
 }
 
 /// Headers of every page: nothing is loaded from other sites, framed, cached or sent to other sites as a referrer.
