@@ -7,6 +7,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rustls::ClientConfig;
+use rustls::client::Resumption;
 use rustls::crypto::ring;
 use rustls::pki_types::ServerName;
 use sha1::{Digest as _, Sha1};
@@ -75,10 +76,12 @@ fn refused(error: std::io::Error) -> BotError {
     BotError::Refused(error.to_string())
 }
 
-/// Returns the configuration with HTTP/1.1 as the only protocol: a server that prefers HTTP/2 knows no upgrade there.
+/// Returns the configuration with HTTP/1.1 as the only protocol: a server that prefers HTTP/2 knows no upgrade there. Sessions aren't resumed,
+/// so that bots' tickets don't push those of peers on SIP out of the store that `config` has.
 fn over_http1(config: &Arc<ClientConfig>) -> Arc<ClientConfig> {
     let mut config = ClientConfig::clone(config);
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.resumption = Resumption::disabled();
     Arc::new(config)
 }
 

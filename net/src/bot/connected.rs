@@ -18,6 +18,11 @@ pub struct Bot {
 }
 
 impl Bot {
+    /// Returns the account that the call belongs to.
+    pub(crate) fn account(&self) -> &str {
+        &self.start.account_sid
+    }
+
     /// Returns the URL as configured.
     pub(crate) fn url(&self) -> &str {
         &self.url

@@ -181,6 +181,10 @@ impl Reader {
 
     /// Returns the buffer that received octets are appended to, without those that have become messages.
     pub(crate) fn buffer(&mut self) -> &mut Vec<u8> {
+        if self.fragmented.is_none() {
+            self.fragments.clear();
+            self.fragments.shrink_to(KEPT);
+        }
         if self.read == self.octets.len() {
             self.octets.clear();
             self.octets.shrink_to(KEPT);
@@ -227,6 +231,7 @@ impl Reader {
             }
             self.fragments.extend_from_slice(&self.octets[start..end]);
 
+            // A fragmented message is rare, so its buffer isn't kept beyond the next message.
             if header.is_last {
                 self.fragmented = None;
                 return Ok(Some(Received::whole(whole, &self.fragments)));

@@ -24,8 +24,11 @@ const SEND_BUFFER: usize = 16 * 1_024;
 /// noticed so long after.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
 
-/// Octets read in one turn, so that a bot that sends without end doesn't delay the others.
+/// Octets read in one turn, as they come on the wire and as they are decrypted, so that a bot that sends without end doesn't delay the others.
 pub(crate) const TURN: usize = 16 * 1_024;
+
+/// Session tickets that a server may send (RFC 8446 §4.6.1). We resume no session, and each ticket costs more to take than to send.
+const MAX_TICKETS: u32 = 16;
 
 /// Result of reading for a turn.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -88,12 +91,10 @@ impl Link {
     /// Reads what has come, at most [`TURN`] octets, to the end of `to`.
     pub(crate) fn read(&mut self, to: &mut Vec<u8>) -> Turn {
         let most = to.len() + TURN;
-        loop {
-            if to.len() >= most {
-                return Turn::MoreToRead;
-            }
+        let mut wire = 0;
+        while to.len() < most && wire < TURN {
             let turn = match &mut self.tls {
-                Some(tls) => read_tls(tls, &mut self.stream, to),
+                Some(tls) => read_tls(tls, &mut self.stream, to, &mut wire),
                 None => read_plain(&mut self.stream, to),
             };
             match turn {
@@ -101,6 +102,8 @@ impl Link {
                 Turn::Emptied | Turn::Ended(_) => return turn,
             }
         }
+
+        Turn::MoreToRead
     }
 
     /// Sends a message, or keeps it until the socket takes it.
@@ -176,7 +179,13 @@ fn read_plain(stream: &mut TcpStream, to: &mut Vec<u8>) -> Turn {
     }
 }
 
-fn read_tls(tls: &mut ClientConnection, stream: &mut TcpStream, to: &mut Vec<u8>) -> Turn {
+/// Reads some octets, and adds those that came on the wire to `wire`: records without content give none to `to`.
+fn read_tls(
+    tls: &mut ClientConnection,
+    stream: &mut TcpStream,
+    to: &mut Vec<u8>,
+    wire: &mut usize,
+) -> Turn {
     // What the handshake left decrypted comes first.
     let mut octets = [0; 4_096];
     match tls.reader().read(&mut octets) {
@@ -192,10 +201,13 @@ fn read_tls(tls: &mut ClientConnection, stream: &mut TcpStream, to: &mut Vec<u8>
 
     match tls.read_tls(stream) {
         // rustls reports the end through its reader.
-        Ok(_) => match tls.process_new_packets() {
-            Ok(_) => Turn::MoreToRead,
-            Err(_) => Turn::Ended(BotEnd::Protocol),
-        },
+        Ok(count) => {
+            *wire += count;
+            match tls.process_new_packets() {
+                Ok(_) if tls.tls13_tickets_received() <= MAX_TICKETS => Turn::MoreToRead,
+                Ok(_) | Err(_) => Turn::Ended(BotEnd::Protocol),
+            }
+        }
         Err(error) => failed(&error),
     }
 }

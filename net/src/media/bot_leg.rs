@@ -15,6 +15,7 @@ use crate::bot::message::{self, BotMessage};
 use crate::bot::wire::{FRAME, Wire};
 use crate::bot::{Bot, BotEnd};
 
+use super::audio_budget::AudioShare;
 use super::inbound::{Inbound, InboundCounts};
 use super::keys::{KeyFrame, SentKeys};
 use super::playout::{MarkOutcome, Played, Playout, PlayoutCounts};
@@ -23,6 +24,11 @@ use super::rtp::Header;
 /// Messages without a meaning that a bot may send at once, and that it may send in a second after those.
 const JUNK_AT_ONCE: u32 = 500;
 const JUNK_A_SECOND: u32 = 100;
+
+/// Messages other than audio that a bot may send at once, and in a second after those: a mark for each 20 ms of a burst, and more than any
+/// bot needs. Each may cost a frame in return.
+const CHATTER_AT_ONCE: u32 = 2_000;
+const CHATTER_A_SECOND: u32 = 500;
 
 /// Reads base64 with its padding or without.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
@@ -54,6 +60,8 @@ pub(super) struct BotLeg {
     started_at: Option<Moment>,
     first_word: Option<Duration>,
     junk: Junk,
+    /// Messages other than audio, understood or not.
+    chatter: Allowance,
     keys: SentKeys,
     /// Draws the masks of frames.
     entropy: Entropy,
@@ -63,7 +71,15 @@ pub(super) struct BotLeg {
 #[derive(Debug)]
 struct Junk {
     total: u64,
-    allowance: u32,
+    allowance: Allowance,
+}
+
+/// Messages that are borne: so many at once, and so many a second after those.
+#[derive(Debug)]
+struct Allowance {
+    at_once: u32,
+    a_second: u32,
+    left: u32,
     filled_at: Moment,
 }
 
@@ -82,7 +98,12 @@ impl BotLeg {
     ///
     /// # Errors
     /// Its socket refuses options.
-    pub(super) fn new(bot: Bot, hold: Duration, entropy: Entropy) -> io::Result<Self> {
+    pub(super) fn new(
+        bot: Bot,
+        hold: Duration,
+        share: AudioShare,
+        entropy: Entropy,
+    ) -> io::Result<Self> {
         let (link, reader, start) = Link::new(bot)?;
         Ok(Self {
             link,
@@ -90,14 +111,14 @@ impl BotLeg {
             wire: Wire::new(&start),
             parameters: start.parameters,
             inbound: Inbound::default(),
-            playout: Playout::new(hold),
+            playout: Playout::new(hold, share),
             started_at: None,
             first_word: None,
             junk: Junk {
                 total: 0,
-                allowance: JUNK_AT_ONCE,
-                filled_at: Moment::default(),
+                allowance: Allowance::new(JUNK_AT_ONCE, JUNK_A_SECOND),
             },
+            chatter: Allowance::new(CHATTER_AT_ONCE, CHATTER_A_SECOND),
             keys: SentKeys::default(),
             entropy,
         })
@@ -236,11 +257,13 @@ impl BotLeg {
                 Ok(None) => return Ok(()),
                 Err(_) => return Err(BotEnd::Protocol),
             };
+            let mut is_audio = false;
             let is_understood = match received {
                 Received::Text(text) => match message::read(text) {
                     Some(BotMessage::Media(payload)) => {
                         scratch.audio.clear();
                         let decoded = BASE64.decode_vec(payload.as_bytes(), &mut scratch.audio);
+                        is_audio = decoded.is_ok() && !scratch.audio.is_empty();
                         if decoded.is_ok() {
                             self.playout.push(&scratch.audio, now);
                         }
@@ -270,6 +293,8 @@ impl BotLeg {
             };
             if !is_understood {
                 self.junk.take(now, Counted::Yes)?;
+            } else if !is_audio {
+                self.chatter.take(now)?;
             }
         }
     }
@@ -354,15 +379,30 @@ impl Junk {
     /// Takes a message without a meaning.
     fn take(&mut self, now: Moment, counted: Counted) -> Result<(), BotEnd> {
         self.total += u64::from(counted == Counted::Yes);
+        self.allowance.take(now)
+    }
+}
 
-        let gained = now.since(self.filled_at).as_millis() * u128::from(JUNK_A_SECOND) / 1_000;
+impl Allowance {
+    fn new(at_once: u32, a_second: u32) -> Self {
+        Self {
+            at_once,
+            a_second,
+            left: at_once,
+            filled_at: Moment::default(),
+        }
+    }
+
+    /// Takes a message; the bot's end if there are too many.
+    fn take(&mut self, now: Moment) -> Result<(), BotEnd> {
+        let gained = now.since(self.filled_at).as_millis() * u128::from(self.a_second) / 1_000;
         if gained > 0 {
             self.filled_at = now;
-            let gained = u32::try_from(gained).unwrap_or(JUNK_AT_ONCE);
-            self.allowance = self.allowance.saturating_add(gained).min(JUNK_AT_ONCE);
+            let gained = u32::try_from(gained).unwrap_or(self.at_once);
+            self.left = self.left.saturating_add(gained).min(self.at_once);
         }
 
-        self.allowance = self.allowance.checked_sub(1).ok_or(BotEnd::Protocol)?;
+        self.left = self.left.checked_sub(1).ok_or(BotEnd::Protocol)?;
         Ok(())
     }
 }

@@ -312,12 +312,13 @@ impl Call {
         Some(SocketAddr::new(peer.ip(), peer.port().checked_add(1)?))
     }
 
-    /// Takes RTCP, if it is from the IP that was learnt.
+    /// Takes RTCP, if it is from the address that was learnt, or from the port above (RFC 3550 §11).
     pub(super) fn receive_rtcp(&mut self, octets: &[u8], source: SocketAddr, now: Moment) {
-        let is_peer = self
-            .session
-            .peer()
-            .is_some_and(|peer| peer.ip().to_canonical() == source.ip().to_canonical());
+        let is_peer = self.session.peer().is_some_and(|peer| {
+            let ports = [Some(peer.port()), peer.port().checked_add(1)];
+            peer.ip().to_canonical() == source.ip().to_canonical()
+                && ports.contains(&Some(source.port()))
+        });
         if is_peer {
             let (ssrc, _) = self.session.stream();
             self.rtcp.hear(octets, ssrc, now);

@@ -11,6 +11,7 @@ use trunkline_sip::moment::Moment;
 
 use crate::bot::Bot;
 
+use super::audio_budget::AudioShare;
 use super::negotiated::NegotiatedMedia;
 use super::speech::Speech;
 use super::statistics::Shared;
@@ -40,6 +41,7 @@ pub(super) enum Command {
         /// Socket of RTCP, on the port above that of RTP.
         rtcp: Option<Arc<UdpSocket>>,
         hold: Duration,
+        share: AudioShare,
         entropy: Box<Entropy>,
     },
     /// The call is up.

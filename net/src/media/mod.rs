@@ -4,6 +4,7 @@
 //! that belongs to them; commands reach it through a channel. Knows nothing of SIP or SDP: a call is a number, and [`Media::update`] passes
 //! what it negotiated.
 
+mod audio_budget;
 mod bot_leg;
 mod call;
 mod command;

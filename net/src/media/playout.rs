@@ -11,6 +11,7 @@ use trunkline_sip::moment::Moment;
 
 use crate::bot::wire::FRAME;
 
+use super::audio_budget::AudioShare;
 use super::concealment::Concealment;
 use super::g711;
 
@@ -43,6 +44,8 @@ const KEPT: usize = 8 * 1_024;
 #[derive(Debug, Default)]
 pub(super) struct Playout {
     audio: VecDeque<u8>,
+    /// Memory that the queue may take.
+    share: AudioShare,
     /// Octets played or cleared since the start.
     position: u64,
     marks: VecDeque<Mark>,
@@ -108,16 +111,18 @@ pub(super) enum MarkOutcome {
 
 impl Playout {
     /// Creates a playout with the hold that was learnt in the agent's calls before.
-    pub(super) fn new(hold: Duration) -> Self {
+    pub(super) fn new(hold: Duration, share: AudioShare) -> Self {
         Self {
+            share,
             hold: hold.min(MAX_HOLD),
             ..Self::default()
         }
     }
 
-    /// Queues µ-law audio. What exceeds [`MAX_QUEUED`] is discarded and counted.
+    /// Queues µ-law audio. What exceeds [`MAX_QUEUED`], or the account's share of memory, is discarded and counted.
     pub(super) fn push(&mut self, audio: &[u8], now: Moment) {
-        let room = MAX_QUEUED - self.audio.len();
+        let wanted = (self.audio.len() + audio.len()).min(MAX_QUEUED);
+        let room = self.share.reserve(wanted).saturating_sub(self.audio.len());
         let (kept, excess) = audio.split_at(audio.len().min(room));
         self.counts.discarded += excess.len() as u64;
         if kept.is_empty() {
@@ -165,8 +170,14 @@ impl Playout {
         }
         self.position = self.queued();
         self.audio.clear();
-        self.audio.shrink_to(KEPT);
+        self.give_back();
         self.end_spurt();
+    }
+
+    /// Gives back the memory of an empty queue.
+    fn give_back(&mut self) {
+        self.audio.shrink_to(KEPT);
+        self.share.release();
     }
 
     /// Returns the name of the next mark that was reached.
@@ -200,7 +211,7 @@ impl Playout {
                 State::Idle
             };
             if self.audio.is_empty() {
-                self.audio.shrink_to(KEPT);
+                self.give_back();
             }
             return Played::Audio;
         }
@@ -336,7 +347,7 @@ mod tests {
             );
 
             // The next call of the same agent begins with what was learnt.
-            let mut playout = Playout::new(playout.hold());
+            let mut playout = Playout::new(playout.hold(), AudioShare::default());
             let (heard, without) = played(&mut playout, &messages, until);
             assert_eq!(playout.counts().underruns, 0, "{name}: {without:?}");
             let begin = without.iter().take_while(|time| **time < 200).count();

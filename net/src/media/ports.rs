@@ -15,6 +15,7 @@ use trunkline_sip::moment::Moment;
 
 use crate::bot::Bot;
 
+use super::audio_budget::AudioBudget;
 use super::command::{Command, Mailbox};
 use super::negotiated::NegotiatedMedia;
 use super::settings::MediaSettings;
@@ -28,7 +29,7 @@ pub(super) const KEPT: usize = 32;
 const ATTEMPTS: usize = 128;
 
 /// Most stale packets that are discarded from a socket before its next call.
-const STALE: usize = 4_096;
+const STALE: usize = 256;
 
 /// Agents whose hold is remembered.
 const MAX_HOLDS: usize = 1_024;
@@ -43,6 +44,7 @@ pub(super) struct Ports {
     /// Bound addresses of SIP and HTTP.
     listeners: Vec<SocketAddr>,
     stock: Mutex<Stock>,
+    budget: AudioBudget,
     /// Media threads, by the remainder of half a port.
     threads: Vec<Mailbox>,
     is_stopped: AtomicBool,
@@ -56,7 +58,7 @@ struct Held {
     address: SocketAddr,
     socket: Rtp,
     statistics: Arc<Shared>,
-    /// URL of the bot that is attached.
+    /// Account and URL of the bot that is attached, by which its hold is remembered.
     bot: Option<Box<str>>,
     /// Socket of RTCP, which calls with a bot have.
     rtcp: Option<Rtp>,
@@ -69,7 +71,7 @@ struct Stock {
     /// Not bound: even ports first (RFC 3550 §11), odd ones when all even ones are in use.
     unbound: VecDeque<u16>,
     held: HashMap<u64, Held>,
-    /// Hold learnt for the audio of bots, by URL.
+    /// Hold learnt for the audio of bots, by account and URL.
     holds: HashMap<Box<str>, Duration>,
     entropy: Entropy,
 }
@@ -111,6 +113,7 @@ impl Ports {
                 holds: HashMap::new(),
                 entropy,
             }),
+            budget: AudioBudget::default(),
             threads,
             is_stopped: AtomicBool::new(false),
         })
@@ -154,8 +157,8 @@ impl Ports {
         let mut stock = self.stock();
         let held = stock.held.remove(&key)?;
         let figures = held.statistics.read();
-        if let Some(url) = held.bot {
-            stock.learn(url, figures.hold);
+        if let Some(bot) = held.bot {
+            stock.learn(bot, figures.hold);
         }
         if held.rtcp.is_some() {
             let port = held.address.port() + 1;
@@ -187,10 +190,11 @@ impl Ports {
     }
 
     pub(super) fn attach(&self, key: u64, bot: Bot) {
+        let share = self.budget.share(bot.account());
         self.command(key, |held, stock| {
-            let url: Box<str> = bot.url().into();
-            let hold = stock.holds.get(&url).copied().unwrap_or_default();
-            held.bot = Some(url);
+            let learner: Box<str> = format!("{} {}", bot.account(), bot.url()).into();
+            let hold = stock.holds.get(&learner).copied().unwrap_or_default();
+            held.bot = Some(learner);
             if held.rtcp.is_none() {
                 held.rtcp = self.bind_rtcp(stock, held.address);
             }
@@ -199,6 +203,7 @@ impl Ports {
                 bot: Box::new(bot),
                 rtcp: held.rtcp.clone(),
                 hold,
+                share,
                 entropy: Box::new(stock.entropy.split()),
             }
         });
@@ -334,11 +339,12 @@ impl Stock {
         Some((address, socket))
     }
 
-    /// Remembers the hold that a bot needed. With all places taken, nothing new is learnt.
-    fn learn(&mut self, url: Box<str>, hold: Duration) {
-        if self.holds.len() < MAX_HOLDS || self.holds.contains_key(&url) {
-            self.holds.insert(url, hold);
+    /// Remembers the hold that a bot needed. With all places taken, all is forgotten: a hold is learnt again within a call.
+    fn learn(&mut self, bot: Box<str>, hold: Duration) {
+        if self.holds.len() == MAX_HOLDS && !self.holds.contains_key(&bot) {
+            self.holds.clear();
         }
+        self.holds.insert(bot, hold);
     }
 
     fn return_unbound(&mut self, port: u16) {

@@ -27,12 +27,12 @@ pub(super) struct Due {
 }
 
 impl Wheel {
-    /// Adds a call that ticks first at `at`, rounded up to a millisecond.
+    /// Adds a call that ticks first at `at`, rounded up to a millisecond. A call that ticks already goes on as it does.
     pub(super) fn add(&mut self, call: usize, at: Moment) {
-        let slot = slot(at.as_micros().div_ceil(1_000));
-        if !self.slots[slot].contains(&call) {
-            self.slots[slot].push(call);
+        if self.slots.iter().any(|slot| slot.contains(&call)) {
+            return;
         }
+        self.slots[slot(at.as_micros().div_ceil(1_000))].push(call);
     }
 
     /// Removes a call.

@@ -221,11 +221,12 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
                 bot,
                 rtcp,
                 hold,
+                share,
                 entropy,
             } => {
                 let Some(call) = self.call(key) else { return };
                 self.watch_rtcp(call, rtcp);
-                match BotLeg::new(*bot, hold, *entropy) {
+                match BotLeg::new(*bot, hold, share, *entropy) {
                     Ok(bot) => self.attach(call, bot, now),
                     Err(error) => {
                         tracing::warn!(%error, "a bot's socket refuses its options");
