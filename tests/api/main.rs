@@ -9,6 +9,7 @@ mod audit;
 mod auth_failures;
 mod call_export;
 mod calls;
+mod console;
 mod credentials;
 mod dashboard;
 mod deleted_orgs;
