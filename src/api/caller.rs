@@ -18,7 +18,7 @@ use super::connection_limiter::Proof;
 use super::credentials::{KnownOrg, presented};
 use super::error::ApiError;
 use super::operator::Operator;
-use super::quota::{Policy, Tally};
+use super::quota::{CONSOLE_REQUESTS_PER_MINUTE, Policy, Tally};
 use super::token::{Claims, Signer};
 use super::{Api, dashboard_session, default_limits, token};
 
@@ -212,8 +212,11 @@ impl FromRequestParts<Api> for Caller {
             let known = session.as_key(&parts.method, &parts.headers, api)?;
             known.must_not_be_suspended()?;
             let org = known.key.org_id;
-            let limit = known.requests_per_minute;
-            Tally::of(parts).note(api.quotas().take(Policy::Org, org, limit, api.monotonic()))?;
+            let limit = CONSOLE_REQUESTS_PER_MINUTE;
+            let taken = api
+                .quotas()
+                .take(Policy::Console, org, limit, api.monotonic());
+            Tally::of(parts).note(taken)?;
             return Ok(Self {
                 org,
                 known,

@@ -27,6 +27,8 @@ pub(super) enum Policy {
     Org,
     /// Streams that an org's keys open.
     OrgStreams,
+    /// Pages of the console, and the requests that they make to the API, of all people of an org.
+    Console,
     /// All requests of a partner's keys.
     Partner,
     /// Login links that a partner asks for.
@@ -41,12 +43,17 @@ pub(super) enum Policy {
     Operator,
 }
 
+/// Pages of the console and requests of their sessions in a minute, by org. An open page of a call that is up makes a hundred; requests of
+/// keys are counted apart, so that people who look take nothing from programs.
+pub(super) const CONSOLE_REQUESTS_PER_MINUTE: u32 = 1_200;
+
 impl Policy {
     /// Name of the policy in the header fields.
     const fn name(self) -> &'static str {
         match self {
             Self::Org => "org",
             Self::OrgStreams => "org-streams",
+            Self::Console => "console",
             Self::Partner => "partner",
             Self::LoginLinks => "login-links",
             Self::Visitor => "visitor",

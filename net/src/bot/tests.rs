@@ -175,3 +175,33 @@ async fn a_certificate_for_another_name_is_refused() {
     assert_eq!(refused.as_str(), "tls");
     assert!(serving.join().unwrap().is_err());
 }
+
+/// Tickets have no content, so a bot could send them without end and keep a turn from ending.
+#[tokio::test]
+async fn a_bot_that_sends_many_tickets_is_ended() {
+    let (mut server, client) = certified();
+    Arc::get_mut(&mut server).unwrap().send_tls13_tickets = 40;
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let serving = std::thread::spawn(move || serve_tls(&listener, server));
+    let asked = BotRequest {
+        tls: client,
+        ..request(format!("wss://localhost:{}/media", address.port()), address)
+    };
+    let bot = connect(asked, Duration::from_secs(5)).await.unwrap();
+
+    let (mut link, mut reader, _) = link::Link::new(bot).unwrap();
+    let end = loop {
+        match link.read(reader.buffer()) {
+            link::Turn::Ended(end) => break end,
+            link::Turn::Emptied | link::Turn::MoreToRead => {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+    };
+    assert_eq!(end, BotEnd::Protocol);
+
+    drop(link);
+    // The server's own end of it may be an error.
+    let _ = serving.join().unwrap();
+}

@@ -108,6 +108,17 @@ mod tests {
     }
 
     #[test]
+    fn a_call_that_is_added_again_ticks_once() {
+        let mut wheel = Wheel::default();
+        due(&mut wheel, at(0));
+        wheel.add(7, at(1_000));
+        wheel.add(7, at(6_000));
+
+        let ticks = due(&mut wheel, at(100_000));
+        assert_eq!(ticks, [(7, 1), (7, 21), (7, 41), (7, 61), (7, 81)]);
+    }
+
+    #[test]
     fn each_call_ticks_every_20_ms() {
         let mut wheel = Wheel::default();
         due(&mut wheel, at(0));

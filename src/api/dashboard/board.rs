@@ -4,30 +4,35 @@
 //! page costs a comparison while nothing happens.
 
 use std::collections::{HashMap, HashSet};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use maud::{Markup, html};
 use tokio::sync::watch;
 use trunkline_model::record::{Direction, Status};
+use trunkline_sip::moment::Moment;
 use trunkline_store::{Call, CallFilter, calls};
 use uuid::Uuid;
 
 use super::document::{Tone, badge, moment, row_of, status};
+use super::figures::{Figures, Window, counted};
 use super::page::base_of;
-use crate::api::Api;
 use crate::api::phone::from_memory;
 use crate::api::time::written;
+use crate::api::{Api, ApiError};
 
 /// Shortest time between two renderings, and the longest without a look.
 const SHORTEST: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_secs(1);
 /// Calls that are listed.
 const ROWS: usize = 100;
-/// Pages that may be open on this node, and those of one session.
+/// Pages that may be open on this node, those of one org, and those of one session.
 const PLACES: usize = 192;
+const PLACES_OF_ORG: usize = PLACES / 4;
 const PLACES_OF_SESSION: usize = 8;
+/// Time for which figures that were counted serve all pages of their org.
+const FIGURES_AGE: Duration = Duration::from_secs(10);
 
 /// A part of a page, which replaces the one of the same id.
 #[derive(Clone, Debug)]
@@ -78,7 +83,10 @@ pub(super) struct Boards(Arc<Mutex<Open>>);
 struct Open {
     boards: HashMap<Uuid, watch::Sender<Arc<Board>>>,
     sessions: HashMap<[u8; 32], usize>,
+    orgs: HashMap<Uuid, usize>,
     places: usize,
+    /// Figures, and the time at which they were counted.
+    figures: HashMap<(Uuid, Window), (Moment, Figures)>,
 }
 
 /// Place of an open page, released when dropped.
@@ -86,22 +94,53 @@ struct Open {
 pub(super) struct Place {
     boards: Boards,
     session: [u8; 32],
+    org: Uuid,
 }
 
 impl Boards {
-    /// Takes a place for a page of this session; `None` if there is none left.
-    pub(super) fn enter(&self, session: [u8; 32]) -> Option<Place> {
+    /// Takes a place for a page of this session in this org; `None` if there is none left.
+    pub(super) fn enter(&self, session: [u8; 32], org: Uuid) -> Option<Place> {
         let mut open = self.open();
         let own = open.sessions.get(&session).copied().unwrap_or_default();
-        if open.places >= PLACES || own >= PLACES_OF_SESSION {
+        let of_org = open.orgs.get(&org).copied().unwrap_or_default();
+        if open.places >= PLACES || of_org >= PLACES_OF_ORG || own >= PLACES_OF_SESSION {
             return None;
         }
+
         open.places += 1;
+        open.orgs.insert(org, of_org + 1);
         open.sessions.insert(session, own + 1);
         Some(Place {
             boards: self.clone(),
             session,
+            org,
         })
+    }
+
+    /// Returns an org's figures, counted at most once in ten seconds.
+    ///
+    /// # Errors
+    /// The database is away.
+    pub(super) async fn figures(
+        &self,
+        api: &Api,
+        org: Uuid,
+        window: Window,
+    ) -> Result<Figures, ApiError> {
+        let now = api.monotonic();
+        let known = self.open().figures.get(&(org, window)).cloned();
+        if let Some((counted_at, figures)) = known
+            && now.since(counted_at) < FIGURES_AGE
+        {
+            return Ok(figures);
+        }
+
+        let figures = counted(api, org, window).await?;
+        let mut open = self.open();
+        open.figures
+            .retain(|_, (counted_at, _)| now.since(*counted_at) < FIGURES_AGE);
+        open.figures.insert((org, window), (now, figures.clone()));
+        Ok(figures)
     }
 
     /// Follows an org's board.
@@ -145,11 +184,16 @@ impl Drop for Place {
     fn drop(&mut self) {
         let mut open = self.boards.open();
         open.places -= 1;
-        if let Some(own) = open.sessions.get_mut(&self.session) {
-            *own -= 1;
-            if *own == 0 {
-                open.sessions.remove(&self.session);
-            }
+        leave(&mut open.orgs, self.org);
+        leave(&mut open.sessions, self.session);
+    }
+}
+
+fn leave<K: Eq + Hash>(places: &mut HashMap<K, usize>, of: K) {
+    if let Some(own) = places.get_mut(&of) {
+        *own -= 1;
+        if *own == 0 {
+            places.remove(&of);
         }
     }
 }
@@ -318,14 +362,30 @@ mod tests {
     #[test]
     fn a_session_has_its_share_of_the_places() {
         let boards = Boards::default();
-        let first = [1; 32];
+        let (first, org) = ([1; 32], Uuid::from_u128(1));
         let held: Vec<_> = (0..PLACES_OF_SESSION)
-            .map(|_| boards.enter(first).expect("a place"))
+            .map(|_| boards.enter(first, org).expect("a place"))
             .collect();
-        assert!(boards.enter(first).is_none());
-        assert!(boards.enter([2; 32]).is_some());
+        assert!(boards.enter(first, org).is_none());
+        assert!(boards.enter([2; 32], org).is_some());
+
         drop(held);
-        assert!(boards.enter(first).is_some());
+        assert!(boards.enter(first, org).is_some());
         assert_eq!(boards.open().places, 0);
+    }
+
+    #[test]
+    fn an_org_has_its_share_of_the_places() {
+        let boards = Boards::default();
+        let (greedy, other) = (Uuid::from_u128(1), Uuid::from_u128(2));
+        let enter = |org, session: usize| boards.enter([session as u8; 32], org);
+        let held: Vec<_> = (0..PLACES_OF_ORG)
+            .map(|page| enter(greedy, page / PLACES_OF_SESSION).expect("a place"))
+            .collect();
+        assert!(enter(greedy, 100).is_none());
+        assert!(enter(other, 101).is_some());
+
+        drop(held);
+        assert!(enter(greedy, 100).is_some());
     }
 }

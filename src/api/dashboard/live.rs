@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use trunkline_sip::moment::Moment;
 
 use super::board::{Board, Boards, Part, Place, rendered};
-use super::figures::{Window, counted};
+use super::figures::Window;
 use super::frame::{Section, headed, token};
 use super::page::{ErrorPage, Html};
 use super::resource::{parameter, refusal, shown_status};
@@ -31,11 +31,12 @@ const FIGURES_INTERVAL: Duration = Duration::from_secs(10);
 pub(super) async fn show(
     State(api): State<Api>,
     visitor: Visitor,
+    Extension(boards): Extension<Boards>,
     RawQuery(raw): RawQuery,
 ) -> Result<Html, ErrorPage> {
     let window = Window::of(&parameter(raw.as_deref(), "window"));
     let board = rendered(&api, visitor.org).await;
-    let figures = counted(&api, visitor.org, window).await?;
+    let figures = boards.figures(&api, visitor.org, window).await?;
     let heading = html! {
         div { h1 { "Live" } p.under { "Calls that are up, on all nodes." } }
         span.badge #stream-state role="status" { "As of now" }
@@ -66,6 +67,7 @@ struct Viewer {
     api: Api,
     visitor: Visitor,
     window: Window,
+    boards: Boards,
     board: watch::Receiver<Arc<Board>>,
     /// Time at which the session was checked, and the figures were counted.
     checked: Moment,
@@ -88,6 +90,7 @@ pub(super) async fn events(
     // The page may be older than the board.
     board.mark_changed();
     let viewer = Viewer {
+        boards,
         board,
         checked: api.monotonic(),
         window: Window::of(&parameter(raw.as_deref(), "window")),
@@ -127,7 +130,10 @@ impl Viewer {
                 if !dashboard_session::is_open(&self.visitor.session, &self.api).await {
                     return None;
                 }
-                let figures = counted(&self.api, self.visitor.org, self.window).await;
+                let figures = self
+                    .boards
+                    .figures(&self.api, self.visitor.org, self.window)
+                    .await;
                 let links = links(&self.visitor, self.window);
                 parts.extend(figures.ok().map(|figures| Part::new(figures.shown(&links))));
             }

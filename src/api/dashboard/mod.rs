@@ -142,9 +142,17 @@ async fn guarded(request: Request, next: Next) -> Response {
 }
 
 fn guard(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    let is_public = |value: &HeaderValue| value.as_bytes().starts_with(b"public");
+    // Streams come with `no-cache`, which lets what they say be stored.
+    if !headers.get(header::CACHE_CONTROL).is_some_and(is_public) {
+        headers.remove(header::CACHE_CONTROL);
+    }
+
     for (name, value) in GUARDS {
-        let entry = response.headers_mut().entry(name);
-        entry.or_insert(HeaderValue::from_static(value));
+        headers
+            .entry(name)
+            .or_insert(HeaderValue::from_static(value));
     }
     response
 }

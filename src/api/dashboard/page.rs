@@ -55,6 +55,11 @@ impl From<ApiError> for ErrorPage {
         match error {
             ApiError::Unauthorized(_) => Self::logged_out(),
             ApiError::NotFound(_) => Self::not_found(),
+            ApiError::TooMany { .. } => Self::new(
+                StatusCode::TOO_MANY_REQUESTS,
+                "That was too much at once",
+                "The people of your organization have loaded too many pages in the last minute. Try again in a moment.",
+            ),
             ApiError::Broke(cause) => Self(
                 StatusCode::SERVICE_UNAVAILABLE,
                 notice(

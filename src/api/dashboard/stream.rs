@@ -69,13 +69,15 @@ impl Shown {
 /// # Errors
 /// 429 if the session or the node has none left.
 pub(super) fn place(boards: &Boards, visitor: &Visitor) -> Result<Place, ErrorPage> {
-    boards.enter(visitor.session.hash).ok_or_else(|| {
-        ErrorPage::new(
-            StatusCode::TOO_MANY_REQUESTS,
-            "Too many live pages are open",
-            "Close one, and load this page again.",
-        )
-    })
+    boards
+        .enter(visitor.session.hash, visitor.org)
+        .ok_or_else(|| {
+            ErrorPage::new(
+                StatusCode::TOO_MANY_REQUESTS,
+                "Too many live pages are open",
+                "Close one, and load this page again.",
+            )
+        })
 }
 
 /// First event of every stream.

@@ -14,6 +14,7 @@ use super::page::{ErrorPage, base_of};
 use crate::api::credentials::DashboardSession;
 use crate::api::field_type::id;
 use crate::api::path::Named;
+use crate::api::quota::{CONSOLE_REQUESTS_PER_MINUTE, Policy, Tally};
 use crate::api::{Api, dashboard_session};
 
 /// A person on a page of their org.
@@ -44,6 +45,12 @@ impl FromRequestParts<Api> for Visitor {
         if org != session.record.org_id {
             return Err(ErrorPage::not_found());
         }
+        // A page that asks the store itself is counted as well as one that asks the API.
+        let limit = CONSOLE_REQUESTS_PER_MINUTE;
+        let taken = api
+            .quotas()
+            .take(Policy::Console, org, limit, api.monotonic());
+        Tally::of(parts).note(taken)?;
         if session.record.suspended {
             return Err(ErrorPage::new(
                 StatusCode::FORBIDDEN,

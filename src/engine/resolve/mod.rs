@@ -4,7 +4,7 @@
 mod answers;
 mod servers;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use futures_util::future::{Either, join, join_all, select};
 use hickory_resolver::proto::rr::{RData, RecordType};
+use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use trunkline_calls::attempts::{DnsFault, Found};
 use trunkline_calls::target::{Target, Unresolved, default_port};
@@ -126,10 +127,24 @@ impl Resolver {
     }
 }
 
+/// Questions to the system that may be under way: each takes a thread until the system answers, whether or not somebody still waits.
+static SYSTEM_LOOKUPS: Semaphore = Semaphore::const_new(16);
+
 /// Resolves a name through the system (`/etc/hosts`), which needs no name server.
 pub(super) async fn addresses_by_system(host: &str) -> Vec<IpAddr> {
-    let asked = timeout(SYSTEM_TIMEOUT, tokio::net::lookup_host((host, 0))).await;
-    let found = asked.ok().and_then(Result::ok).into_iter().flatten();
+    let host = host.to_owned();
+    let ask = async {
+        let permit = SYSTEM_LOOKUPS.acquire().await.ok()?;
+        let asked = tokio::task::spawn_blocking(move || {
+            let found = (host.as_str(), 0).to_socket_addrs();
+            drop(permit);
+            found
+        });
+        asked.await.ok()?.ok()
+    };
+
+    let found = timeout(SYSTEM_TIMEOUT, ask).await.ok().flatten();
+    let found = found.into_iter().flatten();
     found.map(|address| address.ip()).collect()
 }
 
