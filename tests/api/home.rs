@@ -231,6 +231,8 @@ impl Home {
             ("phoneNumberId", verified.id.to_string()),
             ("phone_number", number),
             ("call_id", call.to_string()),
+            ("account_sid", "AC0".to_owned()),
+            ("call_sid", "CA0.json".to_owned()),
             ("session_id", session.to_string()),
             ("trunk_id", id_of(&trunk)),
             ("destination_id", id_of(&destination)),

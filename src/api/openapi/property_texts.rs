@@ -336,6 +336,11 @@ const WORDS: &[(&str, &str, &str)] = &[
     ),
     ("number", "A phone number.", ""),
     ("numbers", "Changes to numbers.", ""),
+    (
+        "on_close",
+        "What follows when the bot closes the WebSocket during a call: the call ends, or the next WebSocket of the list takes it.",
+        "",
+    ),
     ("org", "The org.", ""),
     (
         "outbound_trunk",
@@ -373,6 +378,11 @@ const WORDS: &[(&str, &str, &str)] = &[
         "port",
         "A port; `null` for the transport's own and for SRV records.",
         "5060",
+    ),
+    (
+        "protocol",
+        "Format of a bot's messages: Twilio's bidirectional Media Streams, or Telnyx' media streaming.",
+        "",
     ),
     ("reason", "Reason of the end, as a stable code.", ""),
     ("reasons", "Reasons of the handoff.", ""),
@@ -542,6 +552,11 @@ const WORDS: &[(&str, &str, &str)] = &[
     (
         "voice_id",
         "The voice that the agent speaks with; `null` for the runtime's own.",
+        "",
+    ),
+    (
+        "wake",
+        "Moment of an outbound call at which the WebSocket is opened.",
         "",
     ),
     ("way", "The method of the transfer.", ""),

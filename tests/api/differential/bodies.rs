@@ -206,7 +206,9 @@ impl Ground {
             | "restoreOrg"
             | "rotateTrunkCredentials"
             | "syncTrunkNumbers"
-            | "rotateWebhookSecret" => {
+            | "rotateWebhookSecret"
+            | "createBotToken"
+            | "promoteBotToken" => {
                 vec![json!({})]
             }
             operation => panic!("{operation} takes a body: give a good one"),
