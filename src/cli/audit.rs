@@ -4,7 +4,8 @@ use super::Failure;
 use super::names::{self, List};
 use super::output::{self, Output, print};
 use super::resource::show;
-use super::session::{Intent, Target};
+use super::session::Intent;
+use super::target::Target;
 use crate::config::Config;
 
 /// Columns of the table.

@@ -8,7 +8,8 @@ use super::event;
 use super::event_stream::EventStream;
 use super::names::{self, List};
 use super::output::print;
-use super::session::{Intent, Session, Target};
+use super::session::{Intent, Session};
+use super::target::Target;
 use crate::config::Config;
 
 /// Types of the events of a call.

@@ -5,7 +5,8 @@ use serde_json::json;
 
 use super::Failure;
 use super::output::{Output, print};
-use super::session::{Intent, Target};
+use super::session::Intent;
+use super::target::Target;
 use crate::config::Config;
 
 /// Account of whoever runs this command.

@@ -6,7 +6,8 @@ use trunkline_sip::header::text::printable;
 use super::Failure;
 use super::event_stream::EventStream;
 use super::output::print;
-use super::session::{Intent, Session, Target};
+use super::session::{Intent, Session};
+use super::target::Target;
 use crate::config::Config;
 
 /// Events of an org.

@@ -37,6 +37,7 @@ mod session;
 mod sockets;
 mod startup;
 mod supervisor;
+mod target;
 mod trace;
 mod trunk;
 mod upkeep;

@@ -7,7 +7,8 @@ use trunkline_routing::E164;
 use super::names::{self, List};
 use super::output::{Output, print};
 use super::resource::show;
-use super::session::{Intent, Session, Target};
+use super::session::{Intent, Session};
+use super::target::Target;
 use super::{Failure, e164};
 use crate::config::Config;
 

@@ -23,9 +23,6 @@ use trunkline_net::tls;
 use trunkline_store::Store;
 use uuid::Uuid;
 
-use super::contexts::{Contexts, base_url};
-use super::names::{self, List};
-use super::sockets::near;
 use super::{Failure, now, startup};
 use crate::api::{self, Api, Operator};
 use crate::config::{Config, DatabaseUrl};
@@ -38,29 +35,6 @@ const MAX_ANSWER: usize = 16 << 20;
 /// Times that a request is repeated after 429, and the longest pause before one.
 const MAX_RETRIES: u32 = 3;
 const MAX_RETRY_AFTER: u64 = 60;
-
-/// Options that choose the installation and the org.
-#[derive(Clone, Debug, clap::Args)]
-#[command(next_help_heading = "Connection")]
-pub(super) struct Target {
-    /// Address of an API; without it, the current context or the installation of this machine.
-    #[arg(long, value_name = "URL", env = "TRUNKLINE_URL")]
-    url: Option<String>,
-    /// API key of the org. Prefer the environment variable: `ps` shows arguments.
-    #[arg(
-        long,
-        value_name = "KEY",
-        env = "TRUNKLINE_API_KEY",
-        hide_env_values = true
-    )]
-    key: Option<String>,
-    /// A context of `trunkline context list`; `local` is this machine's installation.
-    #[arg(long, value_name = "NAME", env = "TRUNKLINE_CONTEXT", conflicts_with_all = ["url", "key"])]
-    context: Option<String>,
-    /// The org's id or name; without it the only one that there is. A key names its own.
-    #[arg(long, env = "TRUNKLINE_ORG")]
-    org: Option<String>,
-}
 
 /// Effect of a command on the installation.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -135,83 +109,11 @@ enum Holder {
     Partner,
 }
 
-/// Returns the address of the daemon with this configuration: its public URL, or the way to it on this machine.
-fn own_url(config: &Config) -> String {
-    let http = &config.http;
-    match (&http.public_url, &http.tls) {
-        (Some(public), Some(_)) => public.to_string(),
-        (_, Some(_)) => format!("https://{}", near(http.listen)),
-        (_, None) => format!("http://{}", near(http.listen)),
-    }
-}
-
-impl Target {
-    /// Connects, and finds the org.
-    ///
-    /// # Errors
-    /// The URL, the key or the org is wrong, or there is no installation.
-    pub(super) async fn open(&self, config: &Config, intent: Intent) -> Result<Session, Failure> {
-        let mut session = self.open_without_org(config, intent).await?;
-        // An org's key names its org; the environment may name one for this machine's installation all the same.
-        if session.reaches_all() {
-            session.org = Some(session.find_org(self.org.as_deref()).await?);
-        }
-        Ok(session)
-    }
-
-    /// Org as given on the command line or by the environment.
-    pub(super) fn org(&self) -> Option<&str> {
-        self.org.as_deref()
-    }
-
-    /// Connects, for a command that concerns no org, or names it otherwise.
-    ///
-    /// # Errors
-    /// The URL or the key is wrong, or there is no installation.
-    pub(super) async fn open_without_org(
-        &self,
-        config: &Config,
-        intent: Intent,
-    ) -> Result<Session, Failure> {
-        if self.url.is_some() || self.key.is_some() {
-            let key = self.key.as_deref().ok_or_else(|| {
-                Failure::Startup("--url needs a key: set TRUNKLINE_API_KEY".to_owned())
-            })?;
-            let base = match &self.url {
-                Some(url) => base_url(url)?,
-                None => own_url(config),
-            };
-            return Session::at(base, key);
-        }
-        if let Some(context) = Contexts::load()?.chosen(self.context.as_deref())? {
-            return Session::at(context.url, &context.key);
-        }
-
-        let socket = config.data_dir.join(api::SOCKET);
-        match UnixStream::connect(&socket).await {
-            Ok(_) => Ok(Session {
-                transport: Transport::Socket(socket),
-                org: None,
-            }),
-            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-                Err(Failure::Startup(format!(
-                    "{} belongs to another user: run the command as the user of the daemon (sudo -u trunkline …), or with a key",
-                    socket.display()
-                )))
-            }
-            Err(_) => Session::in_process(config, intent).await,
-        }
-    }
-}
-
 /// Returns the address that callers of the running daemon send to; `None` if none runs on this data directory.
 pub(super) async fn running_sip(config: &Config) -> Option<String> {
     let socket = config.data_dir.join(api::SOCKET);
     UnixStream::connect(&socket).await.ok()?;
-    let session = Session {
-        transport: Transport::Socket(socket),
-        org: None,
-    };
+    let session = Session::over_socket(socket);
     let addresses = session.json("/operator/addresses").await.ok()?;
     addresses["sip"][0].as_str().map(str::to_owned)
 }
@@ -234,7 +136,11 @@ pub(super) fn must_exist(config: &Config) -> Result<(), Failure> {
 }
 
 impl Session {
-    fn at(base: String, key: &str) -> Result<Self, Failure> {
+    /// Connection to the API at an address, with a key.
+    ///
+    /// # Errors
+    /// The key has the wrong form.
+    pub(super) fn at(base: String, key: &str) -> Result<Self, Failure> {
         let mut authorization = HeaderValue::try_from(format!("Bearer {key}"))
             .map_err(|_| Failure::Startup("--key: this is not an API key".to_owned()))?;
         authorization.set_sensitive(true);
@@ -252,7 +158,19 @@ impl Session {
         })
     }
 
-    async fn in_process(config: &Config, intent: Intent) -> Result<Self, Failure> {
+    /// Connection to the daemon that serves this control socket.
+    pub(super) const fn over_socket(socket: PathBuf) -> Self {
+        Self {
+            transport: Transport::Socket(socket),
+            org: None,
+        }
+    }
+
+    /// The API in this process, on the data directory.
+    ///
+    /// # Errors
+    /// There is no installation, or its database can't be opened.
+    pub(super) async fn in_process(config: &Config, intent: Intent) -> Result<Self, Failure> {
         if intent == Intent::Reads {
             must_exist(config)?;
         }
@@ -277,6 +195,11 @@ impl Session {
             transport: Transport::InProcess { router, store },
             org: None,
         })
+    }
+
+    /// Sends requests in the name of this org from now on.
+    pub(super) const fn choose(&mut self, org: Uuid) {
+        self.org = Some(org);
     }
 
     /// Returns the org that was chosen, if requests are the operator's or a partner's.
@@ -314,30 +237,6 @@ impl Session {
             (Some(rest), Holder::Partner) => Ok(Cow::Owned(format!("/partner/v1/{rest}"))),
             (Some(_), Holder::Org) => Err(Failure::Startup(
                 "only the operator can do this, on the daemon's machine; a partner's key (tlp_…) reaches its own orgs"
-                    .to_owned(),
-            )),
-        }
-    }
-
-    /// Finds the org by its name or a part of its id, or the only one.
-    async fn find_org(&self, named: Option<&str>) -> Result<Uuid, Failure> {
-        let no_id = || Failure::Command("the API shows an org without an id".to_owned());
-        let orgs = List::orgs();
-        if let Some(named) = named {
-            let id = names::find(self, &orgs, named).await?;
-            return api::id_of(&id).map_err(|_| no_id());
-        }
-        let found = names::read(self, &orgs, &[], 2).await?;
-        match found.as_slice() {
-            [only] => only["id"]
-                .as_str()
-                .and_then(|id| api::id_of(id).ok())
-                .ok_or_else(no_id),
-            [] => Err(Failure::Command(
-                "there is no org yet: trunkline org create --name NAME makes one".to_owned(),
-            )),
-            _ => Err(Failure::Command(
-                "there are several orgs: name one by --org or TRUNKLINE_ORG (trunkline org list)"
                     .to_owned(),
             )),
         }

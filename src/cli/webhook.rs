@@ -6,14 +6,15 @@ use axum::body::Body;
 use axum::http::header::{CONTENT_TYPE, USER_AGENT};
 use axum::http::{Request, Uri};
 use serde_json::{Value, json};
-use tokio::time::Instant;
 use trunkline_store::Password;
 
 use super::event_stream::EventStream;
 use super::output::print;
-use super::session::{HttpClient, Intent, Target, chain, http_client};
+use super::session::{HttpClient, Intent, chain, http_client};
+use super::target::Target;
 use super::{Failure, now};
 use crate::config::Config;
+use crate::engine::clock;
 use crate::webhooks;
 
 /// Timeout of a receiver's answer.
@@ -119,12 +120,15 @@ impl Forwarder {
             .body(Body::from(body))
             .map_err(|fault| fault.to_string())?;
 
-        let sent = Instant::now();
+        let sent = clock::now();
         let answer = tokio::time::timeout(TIMEOUT, self.client.request(request)).await;
         let answer = answer
             .map_err(|_| format!("no answer within {} s", TIMEOUT.as_secs()))?
             .map_err(|fault| chain(&fault))?;
-        Ok((answer.status().as_u16(), sent.elapsed().as_millis()))
+        Ok((
+            answer.status().as_u16(),
+            clock::now().since(sent).as_millis(),
+        ))
     }
 }
 

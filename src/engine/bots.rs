@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha1::Sha1;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::timeout;
 use trunkline_calls::attempts::DnsFault;
 use trunkline_calls::bot::{BotDial, BotFailure, BotFault};
 use trunkline_calls::target::{Place, Target, Unresolved, place_of_url};
@@ -21,8 +21,8 @@ use trunkline_sip::fault::{Fault, Unreachable};
 use trunkline_sip::flow::Transport;
 use uuid::Uuid;
 
-use super::effect_runner::query_origin;
-use super::resolve::{Resolver, addresses_by_system};
+use super::clock;
+use super::resolve::{Resolver, addresses_by_system, query_origin};
 use crate::directory::Directory;
 
 /// Time from the look-up to the bot's answer: a bot may dial its own model first.
@@ -70,8 +70,8 @@ impl BotDialler {
 
     /// Opens a WebSocket, within five seconds.
     pub(crate) async fn dial(&self, dial: BotDial) -> Result<DialledBot, BotFailure> {
-        let until = Instant::now() + TIMEOUT;
-        let found = match timeout_at(until, self.find(&dial)).await {
+        let until = clock::now() + TIMEOUT;
+        let found = match timeout(TIMEOUT, self.find(&dial)).await {
             Ok(found) => found.map_err(|fault| BotFailure {
                 address: None,
                 fault,
@@ -91,7 +91,7 @@ impl BotDialler {
                 continue;
             }
 
-            let left = until.saturating_duration_since(Instant::now());
+            let left = until.since(clock::now());
             match connect(self.request(&dial, address), left).await {
                 Ok(bot) => return Ok(DialledBot { bot, address }),
                 // Another address may be of another machine; a machine that has answered has decided.

@@ -14,10 +14,8 @@ use trunkline_calls::live::LiveCalls;
 use trunkline_calls::outbound::Placed;
 use trunkline_calls::peers;
 use trunkline_calls::registrar;
-use trunkline_calls::target::Unresolved;
 use trunkline_calls::verification::SpokenCode;
 use trunkline_calls::{AuthFailure, CallKey, Calls, Challenged, Effect, UnknownUser};
-use trunkline_model::address::NamedBy;
 use trunkline_model::record::Fact;
 use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::moment::Moment;
@@ -36,7 +34,7 @@ use super::inbox::{Inbox, Input, ShardRouter};
 use super::media_addresses::{MediaAddress, MediaAddresses};
 use super::observe::Observer;
 use super::registrations;
-use super::resolve::{QueryOrigin, Resolver};
+use super::resolve::{QueryOrigin, Resolver, query_origin};
 use super::spans::Spans;
 use super::stream_opener::StreamOpener;
 use super::unsynced::Unsynced;
@@ -385,14 +383,6 @@ impl EffectRunner {
 
     fn media_key(&self, call: CallKey) -> u64 {
         media_key(self.shard, call)
-    }
-}
-
-/// Returns the account that a DNS query is charged to: the org, or the operator where the operator named the host.
-pub(super) const fn query_origin(wanted: &Unresolved, org: Uuid) -> QueryOrigin {
-    match wanted.named {
-        NamedBy::Operator => QueryOrigin::Operator,
-        NamedBy::Tied | NamedBy::Tenant => QueryOrigin::Org(org),
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod audit;
 mod calls;
+mod contexts;
 mod explained;
 mod keys;
 mod outset;

@@ -7,29 +7,26 @@
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
 use trunkline_model::address::Refusal;
 use trunkline_sip::dialog::Dialog;
-use trunkline_sip::endpoint::{ClientTx, Request};
+use trunkline_sip::endpoint::ClientTx;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::slot::Slot;
 use trunkline_sip::wheel::TimerId;
+use trunkline_sip::wire::Message;
 use trunkline_sip::wire::print::Head;
-use trunkline_sip::wire::{Message, Method};
 
 use super::attempts::{Attempts, Came, Found, Recorded, Tried, Whose};
 use super::call::CallKey;
-use super::callee::Choice;
 use super::context::{CallTimer, Cx, TagOwner};
 use super::credentials::PeerAddresses;
 use super::effect::Effect;
-use super::large::{self, Datagram, InviteSent, STREAM_PATIENCE};
+use super::large::{Datagram, InviteSent, STREAM_PATIENCE};
 use super::leg::LegId;
 use super::proofs::Proofs;
-use super::secure::is_sips;
 use super::target::{Place, Target, Unresolved};
 use super::unanswered::{FORBIDDEN, Failure, UNREACHABLE};
 use super::{hangup, has_sdp};
@@ -37,6 +34,7 @@ use super::{hangup, has_sdp};
 mod attempt;
 mod event;
 mod plan;
+mod print;
 mod refused;
 mod silent;
 mod text;
@@ -165,12 +163,12 @@ impl InviteClient {
         self.advance(cx, text)
     }
 
-    /// The transaction whose early dialogs exist, if one runs.
     /// The leg that it is for.
     pub(crate) const fn leg(&self) -> LegId {
         self.leg.id
     }
 
+    /// The transaction whose early dialogs exist, if one runs.
     pub(crate) fn transaction(&self) -> Option<ClientTx> {
         self.inviting().map(|(client, _)| client)
     }
@@ -501,46 +499,6 @@ impl InviteClient {
         }
     }
 
-    fn print(&self, cx: &mut Cx<'_>, text: &dyn InviteText, attempt: &Attempt) -> InviteSent {
-        let Attempt { target, flow, .. } = attempt;
-        let config = Arc::clone(&cx.core.config);
-        let contact = cx.contact(flow, is_sips(target.uri.as_bytes()));
-        let from = text.from(host_part(cx.endpoint.sent_by(flow)));
-        let min_se = self.min_se.unwrap_or(config.min_se);
-        let said = Said {
-            from: &from,
-            target,
-            proofs: &attempt.proofs,
-        };
-        let write = |head: &mut Head<'_>| {
-            head.number("Max-Forwards", text.hops().into());
-            let tag = attempt.tag.as_bytes();
-            head.line("From", &[&from, &b";tag="[..], tag].concat());
-            head.line("To", &text.to());
-            head.line("Call-ID", attempt.call_id.as_bytes());
-            head.fmt("CSeq", format_args!("{} INVITE", attempt.requests));
-            head.line("Contact", contact.as_bytes());
-            head.line("Allow", text.allow());
-            head.line("Supported", text.supported());
-            head.number("Session-Expires", config.session_expires.max(min_se).into());
-            head.number("Min-SE", min_se.into());
-            text.write_rest(head, &said);
-        };
-        cx.with_head(write, |cx, head| {
-            let request = Request {
-                method: Method::Invite,
-                token: "INVITE",
-                uri: target.uri.as_bytes(),
-                head,
-                body: text.body(),
-            };
-            match self.plan.transport {
-                Choice::Ours => large::send_invite(cx, self.leg.key, (target, *flow), &request),
-                Choice::Given => large::send_by(cx, self.leg.key, *flow, &request),
-            }
-        })
-    }
-
     /// Returns whether another place is left.
     pub(crate) fn has_more(&self) -> bool {
         !self.targets.is_empty() || !self.plan.places.is_empty()
@@ -588,32 +546,5 @@ impl InviteClient {
             said: std::mem::take(&mut self.said),
             message,
         })
-    }
-}
-
-/// A host without its port.
-fn host_part(host_port: &str) -> &str {
-    match host_port.strip_prefix('[') {
-        Some(_) => host_port
-            .find(']')
-            .map_or(host_port, |end| &host_port[..=end]),
-        None => host_port.split(':').next().unwrap_or(host_port),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn hosts_lose_their_port() {
-        for (given, host) in [
-            ("h:5060", "h"),
-            ("[::1]:5060", "[::1]"),
-            ("h", "h"),
-            ("[::1]", "[::1]"),
-        ] {
-            assert_eq!(host_part(given), host);
-        }
     }
 }

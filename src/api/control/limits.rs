@@ -8,8 +8,9 @@ use serde::Serialize;
 use trunkline_store::{Change, LimitedBy, OrgLimit, org_limits};
 use uuid::Uuid;
 
+use super::listed::Listed;
+use super::named_org::org_in;
 use super::partners::partner_in;
-use super::{Listed, org_in};
 use crate::api::body::{Body, Fields};
 use crate::api::field_type::Count;
 use crate::api::operator::Operator;

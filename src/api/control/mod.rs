@@ -7,7 +7,9 @@
 mod addresses;
 mod audit;
 mod limits;
+mod listed;
 mod login_links;
+mod named_org;
 mod networks;
 mod numbers;
 mod openapi;
@@ -19,13 +21,8 @@ mod server;
 mod tied_peers;
 
 use axum::routing::{delete, get, post};
-use schemars::JsonSchema;
-use serde::Serialize;
-use trunkline_store::{Acting, Kind, Org};
 
-use super::path::Named;
 use super::routes::Routes;
-use super::{Api, ApiError};
 
 pub(super) use openapi::describe;
 pub(crate) use partner_keys::create_partner_key;
@@ -98,23 +95,4 @@ fn of_orgs() -> Routes {
             post(numbers::unverify),
         )
         .route("/{orgId}/login-links", post(login_links::create))
-}
-
-/// Whole list, without pages.
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "{T}List")]
-pub(super) struct Listed<T> {
-    items: Vec<T>,
-}
-
-/// Returns the org in the path.
-///
-/// # Errors
-/// 404.
-async fn org_in(api: &Api, named: &Named) -> Result<Org, ApiError> {
-    let id = named.id("orgId", Kind::Org)?;
-    let org = api.read_inline(move |tx| trunkline_store::orgs::by_id(tx, id));
-    let org = org.await?;
-    Acting::of_org(org.id);
-    Ok(org)
 }

@@ -10,7 +10,8 @@ use serde::Serialize;
 use trunkline_store::{Dedication, Kind, dedications};
 use uuid::Uuid;
 
-use super::{Listed, org_in};
+use super::listed::Listed;
+use super::named_org::org_in;
 use crate::api::body::{Body, Fields};
 use crate::api::field_type::NETWORK;
 use crate::api::operator::Operator;

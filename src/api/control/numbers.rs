@@ -6,7 +6,7 @@ use trunkline_sip::moment::Moment;
 use trunkline_store::{Error, Kind, Number, Tx, numbers};
 use uuid::Uuid;
 
-use super::org_in;
+use super::named_org::org_in;
 use crate::api::body::Body;
 use crate::api::operator::Operator;
 use crate::api::page::Page;

@@ -3,7 +3,8 @@
 
 use serde_json::json;
 
-use super::{Listed, limits, networks, orgs, partner_keys, partners, retention, tied_peers};
+use super::listed::Listed;
+use super::{limits, networks, orgs, partner_keys, partners, retention, tied_peers};
 use crate::api::audit as audit_log;
 use crate::api::openapi::{OpenApiBuilder, Operation, read_by};
 use crate::api::partner::{LinkView, changed_limits, described_login};

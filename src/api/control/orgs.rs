@@ -11,7 +11,8 @@ use trunkline_store::{
 };
 use uuid::Uuid;
 
-use super::{Listed, org_in};
+use super::listed::Listed;
+use super::named_org::org_in;
 use crate::api::body::{Body, Fields};
 use crate::api::field_type::NAME;
 use crate::api::operator::Operator;

@@ -12,7 +12,7 @@ use trunkline_sip::moment::Moment;
 use trunkline_store::{Change, Error, Kind, PartnerKey, Store, partners};
 use uuid::Uuid;
 
-use super::Listed;
+use super::listed::Listed;
 use super::partners::partner_in;
 use crate::api::body::{Body, Fields};
 use crate::api::caller::PARTNER_KEY;

@@ -9,7 +9,7 @@ use serde::Serialize;
 use trunkline_store::{Acting, Change, Kind, NewPartner, Partner};
 use uuid::Uuid;
 
-use super::Listed;
+use super::listed::Listed;
 use crate::api::body::{Body, Fields};
 use crate::api::field_type::{Bool, ListOf, NAME, NETWORK, Parsed, Text};
 use crate::api::operator::Operator;

@@ -7,7 +7,8 @@ use serde::Serialize;
 use trunkline_store::{OrgChange, Retained, RetentionChange, aged};
 use uuid::Uuid;
 
-use super::{Listed, org_in};
+use super::listed::Listed;
+use super::named_org::org_in;
 use crate::api::body::{Body, Fields};
 use crate::api::operator::Operator;
 use crate::api::path::Named;

@@ -8,7 +8,8 @@ use trunkline_model::peer_pattern::PeerPattern;
 use trunkline_store::{Kind, TiedPeer, tied_peers};
 use uuid::Uuid;
 
-use super::{Listed, org_in};
+use super::listed::Listed;
+use super::named_org::org_in;
 use crate::api::body::{Body, Fields};
 use crate::api::field_type::Parsed;
 use crate::api::operator::Operator;

@@ -4,7 +4,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args as _, FromArgMatches as _};
 use serde_json::{Map, Value, json};
 use trunkline_model::settings::is_web_socket;
 
-use super::body::secret;
+use super::secret::secret;
 use crate::cli::Failure;
 
 /// Options of a verb beside those of its operation.

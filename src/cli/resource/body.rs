@@ -1,7 +1,5 @@
 //! Bodies of requests, made of the options that were given.
 
-use std::io::Read as _;
-
 use axum::http::Method;
 use clap::ArgMatches;
 use serde_json::{Map, Value, json};
@@ -9,11 +7,9 @@ use serde_json::{Map, Value, json};
 use super::arguments::{argument_id, flag};
 use super::nouns::Verb;
 use super::operation::{Kind, Operation, Property};
+use super::secret::secret;
 use crate::cli::Failure;
 use crate::cli::session::Session;
-
-/// Maximum size of a file with a password, in octets.
-const MAX_SECRET: u64 = 2_048;
 
 /// Properties of the body that the command takes.
 pub(super) fn taken<'o>(
@@ -149,22 +145,4 @@ fn value(property: &Property, text: &str) -> Result<Value, Failure> {
             .map_err(|_| wrong("true or false")),
         Kind::Json => serde_json::from_str(text).map_err(|_| wrong("JSON")),
     }
-}
-
-/// Reads a password from a file, so that `ps` doesn't show it.
-///
-/// # Errors
-/// The file can't be read.
-pub(super) fn secret(option: &str, path: &str) -> Result<String, Failure> {
-    let said = |fault: std::io::Error| Failure::Startup(format!("{option}: {path}: {fault}"));
-    let mut text = String::new();
-    match path {
-        "-" => std::io::stdin().take(MAX_SECRET).read_to_string(&mut text),
-        path => std::fs::File::open(path)
-            .map_err(said)?
-            .take(MAX_SECRET)
-            .read_to_string(&mut text),
-    }
-    .map_err(said)?;
-    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
 }

@@ -6,6 +6,7 @@ mod arguments;
 mod body;
 mod nouns;
 mod operation;
+mod secret;
 pub(super) mod show;
 
 use axum::http::Method;
@@ -16,7 +17,8 @@ use super::Failure;
 use super::confirm::{WithoutTerminal, confirmed};
 use super::names::{self, List};
 use super::output::{self, Output, print};
-use super::session::{Intent, Session, Target, encoded};
+use super::session::{Intent, Session, encoded};
+use super::target::Target;
 use crate::api;
 use crate::config::{Config, Sources};
 use arguments::{PAGING, argument_id};

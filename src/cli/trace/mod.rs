@@ -23,7 +23,8 @@ use uuid::Uuid;
 
 use super::names::{self, List};
 use super::output::print;
-use super::session::{Intent, Session, Target, encoded};
+use super::session::{Intent, Session, encoded};
+use super::target::Target;
 use super::{Failure, startup};
 use crate::api;
 use crate::config::Config;

@@ -12,6 +12,8 @@ use futures_util::future::{BoxFuture, Shared};
 use hickory_resolver::TokioResolver;
 use hickory_resolver::proto::rr::{RData, RecordType};
 use tokio::time::timeout;
+use trunkline_calls::target::Unresolved;
+use trunkline_model::address::NamedBy;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
@@ -53,6 +55,14 @@ pub(crate) enum QueryOrigin {
     Messages,
     /// Health checks.
     Probes,
+}
+
+/// Returns the account that a DNS query is charged to: the org, or the operator where the operator named the host.
+pub(crate) const fn query_origin(wanted: &Unresolved, org: Uuid) -> QueryOrigin {
+    match wanted.named {
+        NamedBy::Operator => QueryOrigin::Operator,
+        NamedBy::Tied | NamedBy::Tenant => QueryOrigin::Org(org),
+    }
 }
 
 /// Sends queries and remembers answers.

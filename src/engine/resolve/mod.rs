@@ -21,8 +21,8 @@ use trunkline_sip::moment::Moment;
 
 use crate::engine::clock;
 
-pub(crate) use answers::QueryOrigin;
 use answers::{DnsCache, Records};
+pub(crate) use answers::{QueryOrigin, query_origin};
 use servers::Servers;
 
 /// Times, from the start, after which resolution continues without NAPTR records, without SRV records and without

@@ -1,0 +1,88 @@
+//! The INVITE of an attempt, printed and given to the endpoint.
+
+use std::sync::Arc;
+
+use trunkline_sip::endpoint::Request;
+use trunkline_sip::wire::Method;
+use trunkline_sip::wire::print::Head;
+
+use super::{Attempt, InviteClient, InviteText, Said};
+use crate::callee::Choice;
+use crate::context::Cx;
+use crate::large::{self, InviteSent};
+use crate::secure::is_sips;
+
+impl InviteClient {
+    /// Sends the INVITE as the attempt has it, by the way that fits its length.
+    pub(super) fn print(
+        &self,
+        cx: &mut Cx<'_>,
+        text: &dyn InviteText,
+        attempt: &Attempt,
+    ) -> InviteSent {
+        let Attempt { target, flow, .. } = attempt;
+        let config = Arc::clone(&cx.core.config);
+        let contact = cx.contact(flow, is_sips(target.uri.as_bytes()));
+        let from = text.from(host_part(cx.endpoint.sent_by(flow)));
+        let min_se = self.min_se.unwrap_or(config.min_se);
+        let said = Said {
+            from: &from,
+            target,
+            proofs: &attempt.proofs,
+        };
+        let write = |head: &mut Head<'_>| {
+            head.number("Max-Forwards", text.hops().into());
+            let tag = attempt.tag.as_bytes();
+            head.line("From", &[&from, &b";tag="[..], tag].concat());
+            head.line("To", &text.to());
+            head.line("Call-ID", attempt.call_id.as_bytes());
+            head.fmt("CSeq", format_args!("{} INVITE", attempt.requests));
+            head.line("Contact", contact.as_bytes());
+            head.line("Allow", text.allow());
+            head.line("Supported", text.supported());
+            head.number("Session-Expires", config.session_expires.max(min_se).into());
+            head.number("Min-SE", min_se.into());
+            text.write_rest(head, &said);
+        };
+        cx.with_head(write, |cx, head| {
+            let request = Request {
+                method: Method::Invite,
+                token: "INVITE",
+                uri: target.uri.as_bytes(),
+                head,
+                body: text.body(),
+            };
+            match self.plan.transport {
+                Choice::Ours => large::send_invite(cx, self.leg.key, (target, *flow), &request),
+                Choice::Given => large::send_by(cx, self.leg.key, *flow, &request),
+            }
+        })
+    }
+}
+
+/// A host without its port.
+fn host_part(host_port: &str) -> &str {
+    match host_port.strip_prefix('[') {
+        Some(_) => host_port
+            .find(']')
+            .map_or(host_port, |end| &host_port[..=end]),
+        None => host_port.split(':').next().unwrap_or(host_port),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_lose_their_port() {
+        for (given, host) in [
+            ("h:5060", "h"),
+            ("[::1]:5060", "[::1]"),
+            ("h", "h"),
+            ("[::1]", "[::1]"),
+        ] {
+            assert_eq!(host_part(given), host);
+        }
+    }
+}

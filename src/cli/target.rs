@@ -1,0 +1,126 @@
+//! Installation and org that a command works on: by its options, the context in use, or else the installation of this machine.
+
+use tokio::net::UnixStream;
+use uuid::Uuid;
+
+use super::Failure;
+use super::contexts::{Contexts, base_url};
+use super::names::{self, List};
+use super::session::{Intent, Session};
+use super::sockets::near;
+use crate::api;
+use crate::config::Config;
+
+/// Options that choose the installation and the org.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Connection")]
+pub(super) struct Target {
+    /// Address of an API; without it, the current context or the installation of this machine.
+    #[arg(long, value_name = "URL", env = "TRUNKLINE_URL")]
+    url: Option<String>,
+    /// API key of the org. Prefer the environment variable: `ps` shows arguments.
+    #[arg(
+        long,
+        value_name = "KEY",
+        env = "TRUNKLINE_API_KEY",
+        hide_env_values = true
+    )]
+    key: Option<String>,
+    /// A context of `trunkline context list`; `local` is this machine's installation.
+    #[arg(long, value_name = "NAME", env = "TRUNKLINE_CONTEXT", conflicts_with_all = ["url", "key"])]
+    context: Option<String>,
+    /// The org's id or name; without it the only one that there is. A key names its own.
+    #[arg(long, env = "TRUNKLINE_ORG")]
+    org: Option<String>,
+}
+
+impl Target {
+    /// Connects, and finds the org.
+    ///
+    /// # Errors
+    /// The URL, the key or the org is wrong, or there is no installation.
+    pub(super) async fn open(&self, config: &Config, intent: Intent) -> Result<Session, Failure> {
+        let mut session = self.open_without_org(config, intent).await?;
+        // An org's key names its org; the environment may name one for this machine's installation all the same.
+        if session.reaches_all() {
+            let org = find_org(&session, self.org.as_deref()).await?;
+            session.choose(org);
+        }
+        Ok(session)
+    }
+
+    /// Org as given on the command line or by the environment.
+    pub(super) fn org(&self) -> Option<&str> {
+        self.org.as_deref()
+    }
+
+    /// Connects, for a command that concerns no org, or names it otherwise.
+    ///
+    /// # Errors
+    /// The URL or the key is wrong, or there is no installation.
+    pub(super) async fn open_without_org(
+        &self,
+        config: &Config,
+        intent: Intent,
+    ) -> Result<Session, Failure> {
+        if self.url.is_some() || self.key.is_some() {
+            let key = self.key.as_deref().ok_or_else(|| {
+                Failure::Startup("--url needs a key: set TRUNKLINE_API_KEY".to_owned())
+            })?;
+            let base = match &self.url {
+                Some(url) => base_url(url)?,
+                None => own_url(config),
+            };
+            return Session::at(base, key);
+        }
+        if let Some(context) = Contexts::load()?.chosen(self.context.as_deref())? {
+            return Session::at(context.url, &context.key);
+        }
+
+        let socket = config.data_dir.join(api::SOCKET);
+        match UnixStream::connect(&socket).await {
+            Ok(_) => Ok(Session::over_socket(socket)),
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+                Err(Failure::Startup(format!(
+                    "{} belongs to another user: run the command as the user of the daemon (sudo -u trunkline …), or with a key",
+                    socket.display()
+                )))
+            }
+            Err(_) => Session::in_process(config, intent).await,
+        }
+    }
+}
+
+/// Returns the address of the daemon with this configuration: its public URL, or the way to it on this machine.
+fn own_url(config: &Config) -> String {
+    let http = &config.http;
+    match (&http.public_url, &http.tls) {
+        (Some(public), Some(_)) => public.to_string(),
+        (_, Some(_)) => format!("https://{}", near(http.listen)),
+        (_, None) => format!("http://{}", near(http.listen)),
+    }
+}
+
+/// Finds the org by its name or a part of its id, or the only one.
+async fn find_org(session: &Session, named: Option<&str>) -> Result<Uuid, Failure> {
+    let no_id = || Failure::Command("the API shows an org without an id".to_owned());
+    let orgs = List::orgs();
+    if let Some(named) = named {
+        let id = names::find(session, &orgs, named).await?;
+        return api::id_of(&id).map_err(|_| no_id());
+    }
+    let found = names::read(session, &orgs, &[], 2).await?;
+    match found.as_slice() {
+        [only] => only["id"]
+            .as_str()
+            .and_then(|id| api::id_of(id).ok())
+            .ok_or_else(no_id),
+        [] => Err(Failure::Command(
+            "there is no org yet: trunkline org create --name NAME makes one".to_owned(),
+        )),
+        _ => Err(Failure::Command(
+            "there are several orgs: name one by --org or TRUNKLINE_ORG (trunkline org list)"
+                .to_owned(),
+        )),
+    }
+}
