@@ -78,19 +78,12 @@ pub(super) async fn find(session: &Session, list: &List, given: &str) -> Result<
         Some(filter) => read(session, list, &[(filter, given)], MAX_ITEMS).await?,
         None => Vec::new(),
     };
-    let items = match narrowed.is_empty() {
-        true => newest(session, list, MAX_ITEMS).await?,
-        false => narrowed,
-    };
-
-    let named = items
-        .iter()
-        .filter(|item| NAMES.iter().any(|name| item[*name].as_str() == Some(given)));
-    let named: Vec<&str> = named.filter_map(id).collect();
-    let found = match named.is_empty() {
-        true => with_part(&items, given),
-        false => named,
-    };
+    // A name that reads like a part of an id is held against the ids as well.
+    let mut items = narrowed;
+    if items.is_empty() || is_part(given) {
+        items.extend(newest(session, list, MAX_ITEMS).await?);
+    }
+    let found = meant(&items, given);
 
     match found.as_slice() {
         [only] => Ok((*only).to_owned()),
@@ -122,6 +115,34 @@ pub(super) async fn last(session: &Session, list: &List) -> Result<String, Failu
 
 fn id(item: &Value) -> Option<&str> {
     item["id"].as_str().or_else(|| item["api_key_id"].as_str())
+}
+
+/// Ids of the items that the text may mean, by name or by a part of the id. A text that is one item's name and
+/// a part of another's id means both, so that nobody takes an item's place by naming another one after its id.
+fn meant<'i>(items: &'i [Value], given: &str) -> Vec<&'i str> {
+    let named = items
+        .iter()
+        .filter(|item| NAMES.iter().any(|name| item[*name].as_str() == Some(given)))
+        .filter_map(id);
+    let mut found: Vec<&str> = named.collect();
+    for of_id in with_part(items, given) {
+        if !found.contains(&of_id) {
+            found.push(of_id);
+        }
+    }
+
+    // The same item may come from two lists.
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+/// Returns whether a text may be a part of an id.
+fn is_part(text: &str) -> bool {
+    text.len() >= MIN_PART
+        && text
+            .bytes()
+            .all(|octet| octet.is_ascii_hexdigit() || octet == b'-')
 }
 
 /// Ids that begin or end with the text. Those of one minute begin alike, so the end is the part that lists show.
@@ -190,6 +211,22 @@ pub(super) async fn read(
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_name_that_is_a_part_of_anothers_id_means_both() {
+        let [first, second] = [
+            "0198c0de-0000-7000-8000-00000000000a",
+            "0198c0de-0000-7000-8000-00000000100b",
+        ];
+        let items = [
+            json!({"id": first, "name": "Acme"}),
+            json!({"id": second, "name": "00000000000a"}),
+            json!({"id": second, "name": "00000000000a"}),
+        ];
+        assert_eq!(meant(&items, "00000000000a"), [first, second]);
+        assert_eq!(meant(&items, "Acme"), [first]);
+        assert_eq!(meant(&items, "100b"), [second]);
+    }
 
     #[test]
     fn a_part_of_an_id_is_its_beginning_or_end() {
