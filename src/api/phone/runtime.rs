@@ -84,11 +84,14 @@ const OF_BOTH: [&str; 2] = ["uri", "fallbacks"];
 fn sketch(fields: &Fields) {
     fields.amend_schema(|schema| {
         let of = schema["properties"].take();
+        let mut sip_fallbacks = fallbacks(TEMPLATE).schema();
+        sip_fallbacks["type"] = json!(["array", "null"]);
+
         *schema = json!({"oneOf": [
             {"type": "object", "properties": {"type": {"const": "echo"}}, "required": ["type"], "additionalProperties": false},
             {
                 "type": "object",
-                "properties": {"type": {"const": "sip"}, "uri": TEMPLATE.schema(), "fallbacks": fallbacks(TEMPLATE).schema(),
+                "properties": {"type": {"const": "sip"}, "uri": TEMPLATE.schema(), "fallbacks": sip_fallbacks,
                     "failover_on": of["failover_on"], "headers": of["headers"], "session_token": of["session_token"],
                     "username": CREDENTIAL.schema(), "password": CREDENTIAL.schema()},
                 "required": ["type", "uri"],
@@ -98,7 +101,7 @@ fn sketch(fields: &Fields) {
             {
                 "type": "object",
                 "properties": {"type": {"const": "websocket"}, "uri": URL.schema(),
-                    "fallbacks": {"type": "array", "maxItems": FALLBACKS, "items": {"anyOf": [URL.schema(), TEMPLATE.schema()]}},
+                    "fallbacks": {"type": ["array", "null"], "maxItems": FALLBACKS, "items": {"anyOf": [URL.schema(), TEMPLATE.schema()]}},
                     "protocol": of["protocol"], "wake": of["wake"], "on_close": of["on_close"]},
                 "required": ["type", "uri"],
                 "additionalProperties": false,
