@@ -329,7 +329,7 @@ fn the_commands_of_the_page_on_privacy_do_what_it_says() {
         "{export}"
     );
 
-    let erased = said(&["contact", "erase", &contact, "--org", &org]);
+    let erased = said(&["contact", "erase", &contact, "--org", &org, "--yes"]);
     let erased = table(&erased);
     let fields = |rows: &[Vec<&str>]| rows.iter().map(|row| row[0].to_owned()).collect::<Vec<_>>();
     let page = printed(&page, "trunkline contact erase");
