@@ -105,6 +105,7 @@ pub(crate) fn admit<'a, 'm>(
         turn_away(core, endpoint, flow, message, reason);
         return None;
     }
+
     let config = Arc::clone(&core.config);
     let incoming = Incoming::new(message, flow);
     match auth::credentials(message, &config.realm) {
@@ -218,6 +219,7 @@ fn by_digest<'a, 'm>(
 ) -> Option<CallerInvite<'a, 'm>> {
     let Incoming { message, flow, .. } = incoming;
     core.unanswered.answered(message);
+
     let config = Arc::clone(&core.config);
     let login = view
         .login(&credentials.username_unescaped())
@@ -281,6 +283,7 @@ fn by_digest<'a, 'm>(
             );
         }
     }
+
     None
 }
 

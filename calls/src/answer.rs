@@ -38,14 +38,17 @@ impl Call {
                 client.handle_response(cx, text, flow, message)
             });
         }
+
         if message.status() < 200 {
             return;
         }
+
         if let Some(pending) = self.take_pending(client) {
             let leg = pending.leg;
             self.on_in_dialog_answer(cx, flow, pending, message);
             return self.forget_left(leg);
         }
+
         let accepted = message.method() == Method::Invite && message.status() < 300;
         if accepted && !self.awaits(client) && !self.is_winner(message) {
             hangup::refuse_late_answer(cx, flow, Some(client), message);
@@ -90,17 +93,20 @@ impl Call {
             message,
             ..
         } = accepted;
+
         self.begin_fork(cx, fork, dialog, message);
         if let Some(leg) = self.agent_mut() {
             leg.flow = flow;
             leg.credentials = credentials;
         }
+
         let agent = self.agent_id();
         self.legs
             .set_state(agent, LegState::Ready(Session::default()));
         let Some(incoming) = self.incoming() else {
             return;
         };
+
         let agreed = has_sdp(incoming.invite()) || incoming.relay.is_agreed(fork);
         let waits = incoming.relay.owes_answer(fork);
         let acknowledged = agreed || !has_sdp(message);
@@ -108,6 +114,7 @@ impl Call {
             let content = Some((&*ack_lines, &b""[..]));
             self.send_ack(cx, self.agent_id(), fork, client, cseq, content);
         }
+
         let won = Won {
             client,
             flow,
@@ -206,6 +213,7 @@ impl Call {
         let Some(trunk) = self.legs.sip_mut(id) else {
             return;
         };
+
         let contact = cx.contact(&trunk.flow, trunk.is_sips);
         let server = incoming.server();
         let mut session = incoming.accepted();
@@ -214,18 +222,22 @@ impl Call {
             self.held.take_offer(sdp_of(invite.body()));
             self.hear(id, invite);
         }
+
         let body = &*self.with_origin(id, body);
         let methods = self.methods(id);
         let Some(trunk) = self.legs.sip_mut(id) else {
             return;
         };
+
         let flow = trunk.flow;
         let Some(dialog) = trunk.dialog(fork) else {
             return;
         };
         dialog.confirm();
+
         let dialog = &*dialog;
         cx.look_up(dialog, flow);
+
         let write = |head: &mut Head<'_>| {
             own_lines(head, &contact, methods);
             if let Some(timer) = &session.timer {
@@ -233,6 +245,7 @@ impl Call {
             }
             more(head, &config.header_prefix);
         };
+
         cx.respond(server, 200, Some(dialog.local_tag()), write, body);
         session.late_prack = incoming.relay.late_prack(fork);
         session.await_ack(AwaitedAck {
@@ -240,6 +253,7 @@ impl Call {
             server,
             delayed,
         });
+
         self.legs.set_state(id, LegState::Ready(session));
         self.bridge = Some((id, agent));
         self.answered = Some(cx.now);
@@ -249,6 +263,7 @@ impl Call {
             at: cx.now,
             runtime_call_id,
         });
+
         let mut deadline = self.deadline.take();
         cx.cancel_timer(&mut deadline);
         self.deadline = Some(cx.schedule(self.key, config.max_duration, CallTimer::Deadline));
@@ -269,15 +284,18 @@ impl Call {
         let (lines, body) = content.unwrap_or_default();
         let body = &*self.with_origin(id, body);
         let Some(leg) = self.leg(id) else { return };
+
         let leg_flow = leg.flow;
         let Some(dialog) = leg.dialog_ref(fork) else {
             return;
         };
+
         let flow = cx.next_flow(dialog, leg_flow);
         let write = |head: &mut Head<'_>| {
             dialog.ack_head(cseq, head);
             head.raw(lines);
         };
+
         cx.with_head(write, |cx, head| {
             let request = Request {
                 method: Method::Ack,
@@ -306,6 +324,7 @@ impl Call {
             };
             return self.refuse_saying(cx, reason, &said);
         };
+
         match crossing::refusal(message.status()) {
             Refusal::Same => self.pass_refusal(cx, message.status(), message),
             Refusal::FailOver
@@ -324,6 +343,7 @@ impl Call {
             415 | 488 | 606 => (Reason::NoCommonMedia, Status::Failed),
             _ => (Reason::Declined, Status::Failed),
         };
+
         let prefix = cx.core.config.header_prefix.clone();
         let phrase = String::from_utf8_lossy(message.reason()).into_owned();
         let more = |head: &mut Head<'_>| {
@@ -348,10 +368,12 @@ impl Call {
                 client.handle_no_answer(cx, text, &why)
             });
         }
+
         let Some(pending) = self.take_pending(client) else {
             return;
         };
         self.end_exchange(cx, &pending);
+
         // A broken way counts as 503 (RFC 3261 §8.1.3.1), which fails the request and not its dialog: that ends by 408 and 481 alone (§12.2.1.2).
         let broken = status == 503;
         match pending.purpose {
@@ -377,6 +399,7 @@ impl Call {
             }
             Purpose::Own | Purpose::Again => {}
         }
+
         self.forget_left(pending.leg);
     }
 

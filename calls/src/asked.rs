@@ -67,6 +67,7 @@ fn kept(facts: &Facts) -> Facts {
         kept.map(|char| if char == '\0' { '\u{fffd}' } else { char })
             .collect()
     };
+
     let some = |text: &Option<String>| text.as_deref().map(cut);
     Facts {
         agent_header: some(&facts.agent_header),
@@ -132,8 +133,10 @@ fn look_behind_nat(
     let contact = contact_address(message);
     let shown = |address: IpAddr| address.to_string().into_boxed_str();
     manner.private_contact = contact.filter(|ip| is_private(*ip)).map(shown);
+
     let connection = sdp.and_then(|sdp| sdp.connection);
     manner.private_media = connection.filter(|ip| is_private(*ip)).map(shown);
+
     // A gateway that knows SIP changes what it looks at and forgets the rest: Contact or the connection is public, and the
     // origin or the Call-ID still says where the message was written.
     let call_id = text::lossy(message.call_id());
@@ -142,6 +145,7 @@ fn look_behind_nat(
         .and_then(|(_, host)| host.parse().ok());
     let forgotten = [call_id, sdp.and_then(|sdp| sdp.origin)];
     let was_changed = contact == Some(source) || connection == Some(source);
+
     manner.rewritten = forgotten
         .into_iter()
         .flatten()
@@ -180,6 +184,7 @@ impl Sdp {
         if !body.starts_with(b"v=") {
             return None;
         }
+
         let text = text::lossy(body);
         let mut sdp = Self::default();
         let mut payloads: Vec<&str> = Vec::new();
@@ -222,6 +227,7 @@ impl Sdp {
                 _ => {}
             }
         }
+
         for payload in payloads {
             let named = names.iter().find(|(known, _)| *known == payload);
             let name = named.map_or_else(|| well_known(payload), |(_, name)| *name);
@@ -236,6 +242,7 @@ impl Sdp {
                 sdp.codecs.push(cut(name));
             }
         }
+
         Some(sdp)
     }
 }

@@ -236,6 +236,7 @@ impl Attempts {
             self.began = cx.now;
         }
         self.is_open = false;
+
         let outcome = came.outcome(self.heard);
         match came {
             Came::NotAllowed(_) => self.has_forbidden = true,
@@ -252,6 +253,7 @@ impl Attempts {
             | Came::Handshake(_)
             | Came::Canceled => self.has_other = true,
         }
+
         self.last = Some(outcome);
         self.record(cx, whose, tried, came);
     }
@@ -267,11 +269,13 @@ impl Attempts {
             return;
         }
         *number += 1;
+
         let end = (0..=LONGEST.min(tried.uri.len()))
             .rev()
             .find(|end| tried.uri.is_char_boundary(*end));
         let is_hidden = matches!(came, Came::NotAllowed(_));
         let way = tried.way;
+
         cx.core.fact(Fact::Attempt(Box::new(Attempt {
             call: whose.call,
             org: whose.org,

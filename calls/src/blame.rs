@@ -135,6 +135,7 @@ mod tests {
             let found = found.map(|(org, _, part)| (org.as_u128(), part));
             assert_eq!(found, expected, "{name}");
         }
+
         assert_eq!(of_other_realm(&view, b"Trunk-A"), None);
         assert!(of_other_realm(&view, b"trunk-a").is_some());
     }

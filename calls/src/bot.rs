@@ -182,15 +182,18 @@ impl Call {
         let Some(incoming) = self.incoming() else {
             return;
         };
+
         let delivery = incoming.relay.delivery(None);
         if !self.begin_local_dialog(cx) {
             return self.refuse(cx, Reason::BadRequest);
         }
+
         cx.core.fact(Fact::Ringing {
             call: self.id,
             org: self.org,
             at: cx.now,
         });
+
         let ringing = Provisional {
             status: 180,
             has_sdp: false,
@@ -209,16 +212,19 @@ impl Call {
         {
             return true;
         }
+
         let owner = TagOwner {
             key: self.key,
             leg: id,
         };
         let tag = cx.mint_tag(self.slot, owner);
         self.tags.push(tag.bits());
+
         let dialog = self.incoming().and_then(|incoming| incoming.dialog(&tag));
         let (Some(dialog), Some(trunk)) = (dialog, self.legs.sip_mut(id)) else {
             return false;
         };
+
         trunk.dialogs.push(ForkDialog::new(fork, dialog, None));
         true
     }
@@ -266,6 +272,7 @@ impl Call {
         let parameters = self.parameters(&cx.core.config.header_prefix);
         let (org, session) = (self.org, self.session);
         let Some(bot) = self.bot_mut() else { return };
+
         let dial = BotDial {
             org,
             session,
@@ -274,6 +281,7 @@ impl Call {
             url: url.clone(),
             parameters,
         };
+
         bot.attempts.begin(cx);
         bot.state = State::Dialling(url);
         cx.core.effects.push_back(Effect::DialBot {
@@ -334,10 +342,12 @@ impl Call {
         let State::Dialling(url) = &bot.state else {
             return false;
         };
+
         let url = url.clone();
         if status == CallStatus::Over {
             return false;
         }
+
         match dialled {
             Ok(address) => {
                 bot.attempts.attached(cx, whose, tried(&url, Some(address)));
@@ -352,6 +362,7 @@ impl Call {
                 self.next_runtime(cx);
             }
         }
+
         true
     }
 
@@ -459,18 +470,23 @@ impl Call {
         let Peer::Media(media) = std::mem::replace(&mut leg.peer, Peer::Unknown) else {
             return;
         };
+
         leg.state = LegState::Gone;
         let LocalAgent::Bot(bot) = media.agent else {
             return;
         };
+
         if self.outbound.is_some() {
             return self.invite_callee_runtime(cx, (bot.chain, runtime), media.local);
         }
+
         cx.core
             .effects
             .push_back(Effect::CloseEcho { call: self.key });
+
         let dialing = bot.chain.invite(&runtime, self, &cx.core.config);
         let Some(dialing) = dialing else { return };
+
         self.dials(agent, dialing.leading_to(bot.chain));
         self.with_dialing(cx, |client, cx, text| client.begin(cx, text));
     }
@@ -483,14 +499,17 @@ impl Call {
         if self.outbound.is_some() {
             return self.return_callee_to_bot(cx, media);
         }
+
         let agent = self.agent_id();
         if let Some(leg) = self.legs.get_mut(agent) {
             leg.peer = Peer::Media(media);
             leg.state = LegState::Ready(Session::default());
         }
+
         let Some(flow) = self.trunk().map(|trunk| trunk.flow) else {
             return;
         };
+
         cx.core.effects.push_back(Effect::OpenEcho {
             call: self.key,
             listener: Some(flow.listener),

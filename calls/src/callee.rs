@@ -147,6 +147,7 @@ impl Callee {
             hops,
             call_id,
         } = leg;
+
         let redirects = match self.leads_back {
             true => Redirects::ByTheSameWay,
             false => Redirects::Callable,
@@ -163,6 +164,7 @@ impl Callee {
             patience,
             call_ids: CallIds::One(call_id),
         };
+
         let text = CalleeText {
             hops,
             allow: to_peer(role),
@@ -181,6 +183,7 @@ impl Callee {
     pub(crate) fn through(trunk: &OutboundRoute, number: E164) -> Option<Self> {
         let (host, port) = trunk.peer.as_ref()?;
         let transport = trunk.transport;
+
         // Without a port, a name may have SRV records (RFC 3263 §4.2).
         let port = Some(*port).filter(|port| *port != default_port(transport));
         let host_port = port.map_or_else(|| host.to_string(), |port| format!("{host}:{port}"));
@@ -189,6 +192,7 @@ impl Callee {
             Transport::Tcp => ";transport=tcp",
             Transport::Tls => ";transport=tls",
         };
+
         let number = number.as_str();
         let uri: Box<str> = format!("sip:{number}@{host_port}{parameter}").into();
         let place = match target::place(&uri)? {
@@ -201,6 +205,7 @@ impl Callee {
                 ..wanted
             }),
         };
+
         Some(Self {
             hosts: target::host_of(uri.as_bytes()).into_iter().collect(),
             places: VecDeque::from([place.named(trunk.named)]),
@@ -235,6 +240,7 @@ impl Callee {
     ) -> Option<Self> {
         let best = reach.first()?;
         let host = target::host_of(best.uri.as_bytes())?;
+
         // A device that has proven itself is answered where it did so, and with that pair alone.
         let proven = |reach: &Reach| LegCredentials::proven(Arc::clone(&reach.pair), reach.source);
         let credentials = reach.iter().map(proven).collect();
@@ -247,6 +253,7 @@ impl Callee {
                 named: NamedBy::Tenant,
             })
         });
+
         Some(Self {
             places: places.collect(),
             to: format!("sip:{}@{host}", number.as_str()).into(),

@@ -114,20 +114,24 @@ impl Caps {
         if began.len() > SWEEP {
             began.retain(|_, times| times.back().is_some_and(|last| now.since(*last) < DAY));
         }
+
         if let Some(limit) = per_second {
             let times = began.entry(trunk).or_default();
             if let Err(wait) = room(times, SECOND, limit, now) {
                 return Err(denied(Reason::TrunkRate, wait));
             }
         }
+
         let times = began.entry(org).or_default();
         while times.front().is_some_and(|first| now.since(*first) >= DAY) {
             times.pop_front();
         }
+
         let windows = [(MINUTE, self.bounds.per_minute), (DAY, self.bounds.per_day)];
         for (window, limit) in windows {
             room(times, window, limit, now).map_err(|wait| denied(Reason::OutboundRate, wait))?;
         }
+
         times.push_back(now);
         if let Some(limit) = per_second {
             let times = began.entry(trunk).or_default();
@@ -136,6 +140,7 @@ impl Caps {
                 times.pop_front();
             }
         }
+
         Ok(())
     }
 

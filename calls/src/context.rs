@@ -329,18 +329,22 @@ impl Core {
         for tag in call.tags.drain(..) {
             self.tags.remove(&tag);
         }
+
         let mut timers = vec![call.deadline, call.exchange, call.transfer_timer()];
         timers.push(call.turn);
+
         let outbound = call.outbound.as_deref();
         if outbound.is_some_and(Outbound::has_media) {
             self.effects.push_back(Effect::CloseEcho { call: call.key });
         }
+
         for leg in call.legs.iter() {
             timers.extend(leg.timers().map(Some));
             if leg.local().is_some_and(|media| media.local.is_some()) {
                 self.effects.push_back(Effect::CloseEcho { call: call.key });
             }
         }
+
         for timer in timers.into_iter().flatten() {
             self.timers.cancel(timer);
         }
@@ -495,13 +499,16 @@ impl Cx<'_> {
         if let Some(proved) = lost {
             leg.connection = *proved;
         }
+
         let is_connected = lost.is_none() && leg.connection != 0;
         if leg.transport.is_reliable() && is_connected && !dialog.has_route() {
             return leg;
         }
+
         let place = std::str::from_utf8(dialog.next_hop())
             .ok()
             .and_then(target::place);
+
         // An attacker who breaks the connection of a dialog on TLS must not read its next request.
         let place = place.and_then(|place| place.beside(&leg));
         let target = match place {
@@ -519,14 +526,17 @@ impl Cx<'_> {
         if target.transport == leg.transport && target.address == leg.peer {
             return leg;
         }
+
         // A route whose first proxy has this connection: another one wouldn't be more secure.
         if leg.transport.is_secure() && is_connected && target.address.ip() == leg.peer.ip() {
             return leg;
         }
+
         let behind_nat = is_private(target.address.ip()) && !is_private(leg.peer.ip());
         if behind_nat && !dialog.has_route() {
             return leg;
         }
+
         match self.way_to(&target) {
             // No certificate is for a bare address: the peer there has to prove the name that was proven on the connection.
             Ok(way) if leg.is_named() && has_ip_literal(target.uri.as_bytes()) => Flow {

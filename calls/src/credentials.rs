@@ -265,15 +265,18 @@ impl LegCredentials {
         let realm = unescape_pairs(challenge.realm);
         let is_own =
             *realm == *own.realm.as_bytes() || own.nonces.is_of_deployment(challenge.nonce);
+
         // Another's pair may belong to this deployment as to any other carrier.
         if is_own && (own.shares_user || matches!(self.home, Home::Inbound(_))) {
             return Err(Unanswerable::OwnRealm);
         }
+
         // An answer without qop can be computed for any nonce that the asker likes, and inside a dialog the peer chooses who asks.
         let offers_qop = challenge.qop.is_some();
         if matches!(stage, Stage::InDialog(_)) && !offers_qop {
             return Err(Unanswerable::NoQop);
         }
+
         let Home::Named {
             trunk: Some(TrunkRealms { realms, .. }),
             ..
@@ -281,6 +284,7 @@ impl LegCredentials {
         else {
             return Ok(None);
         };
+
         let may_learn = matches!(stage, Stage::Initial);
         let judged = realms.judge(&String::from_utf8_lossy(&realm), offers_qop, may_learn);
         judged.map_err(|fault| match fault {
@@ -438,6 +442,7 @@ mod tests {
     #[test]
     fn a_proven_pair_goes_back_to_its_source_alone() {
         use Unanswerable::{NoQop, OtherAddress, OwnRealm};
+
         let proven = LegCredentials::proven(login(), address("192.0.2.1"));
         let dialog = dialog("sip:c@192.0.2.1", &[]);
         for (case, challenge, destination, expected) in [
@@ -457,6 +462,7 @@ mod tests {
             let at = (Stage::InDialog(&dialog), destination);
             assert_eq!(once(&proven, challenge, at, true), expected, "{case}");
         }
+
         for (challenge, destination, expected) in [
             (THEIRS, "192.0.2.1", Ok(None)),
             (WITHOUT_QOP, "192.0.2.1", Ok(None)),
@@ -466,11 +472,13 @@ mod tests {
             let at = (Stage::Initial, destination);
             assert_eq!(once(&proven, challenge, at, true), expected, "{at:?}");
         }
+
         let mut proofs = Proofs::default();
         let mut again = || {
             let at = (Stage::InDialog(&dialog), "192.0.2.1");
             answer((&proven, &mut proofs), THEIRS, at, true)
         };
+
         assert_eq!(again(), Ok(None));
         assert_eq!(again(), Err(Unanswerable::Refused));
     }
@@ -625,6 +633,7 @@ mod tests {
                 Ok(None)
             );
         }
+
         let runtime = runtime.answered_at(&[], &[address(home)]);
         let direct = dialog("sip:c@198.51.100.1", &[]);
         let past = dialog("sip:c@203.0.113.66", &["sip:198.51.100.1"]);

@@ -181,6 +181,7 @@ impl Crossing<'_> {
             }
             head.unfolded(name, header.value);
         }
+
         // Runtimes were seen that leave it out, and PBXs that drop an answer without it.
         if is_bare_sdp(body) && message.first(HeaderName::ContentType).is_none() {
             head.line("Content-Type", b"application/sdp");
@@ -227,6 +228,7 @@ pub(crate) fn own_headers(message: &Message<'_>, prefix: &str) -> Vec<(Box<str>,
             kept.push((name.into(), value.into()));
         }
     }
+
     kept
 }
 
@@ -446,6 +448,7 @@ mod tests {
         ] {
             assert_eq!(crosses(Place::Invite, line, ""), expected, "{case}");
         }
+
         for (name, prefix, ours) in [
             ("X-A-B-ID", "X-A_B", true),
             ("X_A-B_ID", "X-A-B", true),

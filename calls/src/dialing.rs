@@ -151,11 +151,13 @@ impl Call {
                 leg: AttemptLeg::Destination,
             },
         };
+
         let callee_leg = CalleeLeg {
             role,
             hops: self.hops,
             call_id: cx.core.minter.call_id(self.slot, cx.endpoint.entropy()),
         };
+
         let (plan, text) = callee.split(callee_leg, patience);
         let client = InviteClient::new(leg, plan, self.recorded);
         self.dials(id, Dialing::destination(client, text));
@@ -301,10 +303,12 @@ impl Call {
         if let Some(incoming) = self.incoming_mut() {
             incoming.relay.drop_queued();
         }
+
         let agent = self.agent_id();
         let Some(leg) = self.legs.get_mut(agent) else {
             return;
         };
+
         if let Some(peer) = leg.sip_mut() {
             peer.dialogs.clear();
         }

@@ -84,18 +84,22 @@ impl Call {
             }
             return;
         }
+
         if self.outbound.is_some() && self.status() == CallStatus::SettingUp {
             return self.on_outbound_media(cx, local);
         }
+
         if self.status() != CallStatus::SettingUp {
             return;
         }
+
         let Some(local) = local else {
             return self.refuse(cx, Reason::NoMediaPort);
         };
         let Some(media) = self.local_mut() else {
             return;
         };
+
         media.local = Some(local);
         match self.has_bot() {
             true => self.ring_for_bot(cx),
@@ -109,15 +113,19 @@ impl Call {
         let Some((body, audio)) = self.agree_on_media(cx) else {
             return;
         };
+
         self.tell_media(cx, audio);
         if !self.begin_local_dialog(cx) {
             return self.refuse(cx, Reason::BadRequest);
         }
+
         let Some(incoming) = self.legs.take_incoming(id) else {
             return;
         };
+
         self.keep_only(FIRST_FORK);
         cx.release_incoming(&incoming);
+
         let content = |head: &mut Head<'_>, _: &str| head.line("Content-Type", b"application/sdp");
         self.answer_caller(
             cx,
@@ -153,6 +161,7 @@ impl Call {
         if let Some(no) = NoBody::of(message) {
             return Err(no);
         }
+
         let session = self.id.as_u64_pair().1 >> 2;
         let Some(echo) = self.local_mut() else {
             return Err(NoBody::Unmatched("no echo agent".into()));
@@ -160,12 +169,14 @@ impl Call {
         let Some(local) = echo.local else {
             return Err(NoBody::Unmatched("no media".into()));
         };
+
         echo.version += 1;
         if !has_sdp(message) {
             echo.offered = true;
             let offer = sdp::offer_echo(local, session, echo.version);
             return Ok((self.hold.crossing_sdp(&offer).into_owned(), None));
         }
+
         let answer = sdp::answer_echo(message.body(), local, session, echo.version);
         answer
             .map(|answer| {
@@ -187,23 +198,28 @@ impl Call {
 
     pub(crate) fn tell_media(&mut self, cx: &mut Cx<'_>, audio: Option<Audio>) {
         let Some(audio) = audio else { return };
+
         // The callee of an outbound call has answered before the bot: until that is attached it would hear its own voice.
         if self.keeps_media(audio) {
             return;
         }
+
         let mut remote = audio.remote;
         let Some(signalling) = self.trunk().map(|trunk| trunk.flow.peer) else {
             return;
         };
+
         let sources = media_peer::sources(&cx.core.config.addresses, remote, signalling);
         if let Err(refusal) = sources {
             let (call, org) = (self.id, self.org);
             tracing::info!(call.id = %call, org.id = %org, peer = %remote, reason = refusal.code(), "no RTP is sent to what the SDP names");
         }
+
         if self.hold.is_closed() || sources.is_err() {
             // Nothing is echoed, and nothing missed.
             remote.set_port(0);
         }
+
         let sources = sources.unwrap_or([signalling.ip(); 2]);
         let may_differ = self.local().is_some_and(|media| media.from_any);
         let from_any = may_differ && media_peer::is_elsewhere(audio.remote.ip(), sources);
@@ -214,6 +230,7 @@ impl Call {
             sources,
             from_any,
         };
+
         cx.core.effects.push_back(Effect::UpdateEcho {
             call: self.key,
             media,

@@ -83,6 +83,7 @@ impl Call {
         if self.is_asking() {
             return Exchange::Asking;
         }
+
         let mut awaited = self.awaited();
         if let Some((from, _)) = awaited.find(|(_, ack)| ack.delayed.is_some()) {
             return Exchange::AwaitsAnswer(from);

@@ -30,6 +30,7 @@ impl Family {
     /// connection that is on hold or a name.
     fn of_sdp(sdp: &[u8]) -> Option<Self> {
         const EITHER: [&[u8]; 3] = [b"a=candidate", b"a=altc", b"a=group:ANAT"];
+
         let mut found = None;
         let starts = std::iter::once(0).chain(memchr::memchr_iter(b'\n', sdp).map(|end| end + 1));
         for line in starts.map(|start| &sdp[start..]) {
@@ -47,6 +48,7 @@ impl Family {
             }
             found = Some(family);
         }
+
         found
     }
 }
@@ -78,6 +80,7 @@ impl Call {
         if !has_sdp(answer) {
             return false;
         }
+
         let incoming = self.incoming().map(UasInvite::invite);
         let offer = match incoming.filter(|invite| has_sdp(invite)) {
             Some(invite) => Some(invite.body()),

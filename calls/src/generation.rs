@@ -50,6 +50,7 @@ impl Cx<'_> {
         let Some(session) = text.and_then(|id| Uuid::parse_str(id.trim()).ok()) else {
             return 0;
         };
+
         let is_up = match place_of(session) {
             Some((node, _)) if node == config.node => self.core.live.is_up(session),
             // Its node knows; here it counts for as long as a call may last.

@@ -266,16 +266,19 @@ impl Health {
                 self.peers.insert(peer.clone(), Known::default());
             }
         }
+
         let down = self.peers.iter().filter(|known| known.is_down).count();
         self.down.store(down, Ordering::Relaxed);
         if down == 0 {
             self.down_at.clear();
         }
+
         let mut named = HashSet::new();
         for (trunk, peers) in trunks {
             named.insert(trunk);
             self.trunks.insert(trunk, peers);
         }
+
         self.trunks.retain(|trunk, _| named.contains(trunk));
     }
 
@@ -300,15 +303,18 @@ impl Health {
             known.against = 0;
             return None;
         }
+
         known.against += 1;
         let (enough, turn) = if known.is_down {
             (self.up_after, Turn::Up)
         } else {
             (self.down_after, Turn::Down)
         };
+
         if known.against < enough {
             return None;
         }
+
         known.against = 0;
         known.is_down = turn == Turn::Down;
         match turn {
@@ -321,6 +327,7 @@ impl Health {
                     .unwrap_or_default()
             }
         };
+
         Some(turn)
     }
 }
@@ -385,6 +392,7 @@ mod tests {
     #[test]
     fn a_peer_goes_down_and_comes_back_by_the_thresholds() {
         use Outcome::{Answered, Refused, Silent};
+
         let cases: [(&str, &[Outcome], Option<bool>); 8] = [
             ("nothing is known", &[], None),
             ("silent from the beginning", &[Silent; 9], None),

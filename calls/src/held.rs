@@ -121,17 +121,20 @@ mod tests {
         held.set_by_us(false);
         assert_eq!(held.take_change(), Some(false));
         held.take_answer(&hold);
+
         assert_eq!(
             held.take_change(),
             None,
             "an answer repeats what was offered"
         );
+
         held.take_offer(&hold);
         held.take_answer(&resume);
         assert_eq!(held.take_change(), None);
         held.take_offer(&hold);
         assert_eq!(held.take_change(), Some(true));
         held.end();
+
         assert_eq!(held.take_change(), Some(false));
     }
 }

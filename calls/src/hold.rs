@@ -163,6 +163,7 @@ impl Hold {
                 Asked::Already(None)
             });
         };
+
         if change.step == Step::Settled {
             let is_so = change.held == wanted;
             return Ok(if is_so {
@@ -171,9 +172,11 @@ impl Hold {
                 Asked::New
             });
         }
+
         if change.wanted == wanted {
             return Ok(Asked::Already(Some(change.number)));
         }
+
         match change.is_unsaid() && is_waiting {
             true => Ok(Asked::Withdrawn(change.settle(None))),
             false => Err(Unable::Opposite),
@@ -314,6 +317,7 @@ impl Hold {
         let Some(change) = self.change.as_deref_mut() else {
             return Progress::Nothing;
         };
+
         match (change.step, answer) {
             (Step::Agent, Some(answer)) => {
                 change.closed = true;

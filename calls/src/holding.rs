@@ -51,6 +51,7 @@ impl Call {
         if self.is_with_destination() {
             return Err(Unable::NotUp);
         }
+
         let is_waiting = self.queue.has(QueuedRequest::Hold);
         match self.hold.request(wanted, is_waiting)? {
             Asked::Already(number) => return Ok(number),
@@ -63,11 +64,13 @@ impl Call {
         if self.is_transferring() {
             return Err(Unable::Transferring);
         }
+
         let is_readable = |sdp: &[u8]| sdp.starts_with(b"v=");
         let is_readable = self.heard().is_some_and(is_readable);
         if !self.is_local() && !is_readable {
             return Err(Unable::NoMedia);
         }
+
         let (number, progress) = self.hold.begin(wanted, cx.now);
         self.go_on_holding(cx, progress);
         Ok(Some(number))
@@ -138,6 +141,7 @@ impl Call {
         if !self.hold.is_turning() {
             return;
         }
+
         let is_echo = self.is_local();
         let offer = match is_echo {
             true => {
@@ -150,6 +154,7 @@ impl Call {
             let (role, status) = (LegRole::Agent, 488);
             return self.hold_refused(cx, Refused { role, status });
         };
+
         let id = match role {
             LegRole::Trunk => self.trunk_id(),
             LegRole::Agent | LegRole::Destination => self.agent_id(),
@@ -157,6 +162,7 @@ impl Call {
         if !is_echo {
             self.keep_origin(id);
         }
+
         let lines = |head: &mut Head<'_>| head.line("Content-Type", b"application/sdp");
         let invite = (Method::Invite, "INVITE");
         let purpose = (Purpose::Hold, true, RequestOrigin::Ours);

@@ -53,6 +53,7 @@ impl Hops {
         if is_fresh {
             return target;
         }
+
         match known {
             Some(hop) => hop.asked = now,
             None => {
@@ -76,6 +77,7 @@ impl Hops {
                 );
             }
         }
+
         effects.push_back(Effect::ResolveHop { wanted });
         target
     }

@@ -174,6 +174,7 @@ impl Call {
             let status = if is_taken { 200 } else { 480 };
             return cx.respond(server, status, None, |_| {}, b"");
         }
+
         let token = message.method().as_str();
         let purpose = Purpose::Relay(server);
         if !self.send_in_dialog(
@@ -216,6 +217,7 @@ impl Call {
                 crossing.copy(head, content);
             }
         };
+
         // A PRACK tells of an answer of ours; the one that it leads to is ours as well.
         let relayed = content.filter(|_| method != Method::Prack);
         let origin = relayed.map_or(RequestOrigin::Ours, RequestOrigin::of);
@@ -249,6 +251,7 @@ impl Call {
         let Some(leg) = self.leg(id) else {
             return false;
         };
+
         let mut again = leg.credentials.is_some().then(Vec::new);
         let leg_flow = leg.flow;
         let is_sips = leg.is_sips;
@@ -256,6 +259,7 @@ impl Call {
         let Some(dialog) = leg.dialog(fork) else {
             return false;
         };
+
         let flow = cx.next_flow(dialog, leg_flow);
         let contact = cx.contact(&flow, is_sips);
         let uri = dialog.request_uri().to_vec();
@@ -279,6 +283,7 @@ impl Call {
                 None => lines(head),
             }
         };
+
         let client = cx.with_head(write, |cx, head| {
             let request = Request {
                 method,
@@ -290,11 +295,13 @@ impl Call {
             cx.endpoint.request(flow, &request, owner, cx.now).ok()
         });
         let Some(client) = client else { return false };
+
         leg.places.learn(flow.peer.ip());
         if method == Method::Invite {
             cx.cancel_timer(&mut self.exchange);
             self.exchange = Some(cx.schedule(self.key, EXCHANGE_PATIENCE, CallTimer::Exchange));
         }
+
         let refreshes = matches!(method, Method::Invite | Method::Update);
         self.pending.push(Pending {
             client,
@@ -342,9 +349,11 @@ impl Call {
         if is_life {
             self.legs.hear(pending.leg, cx.now);
         }
+
         let Some(pending) = self.prove(cx, pending, message) else {
             return;
         };
+
         match (pending.purpose, pending.method) {
             (Purpose::Own, Method::Invite) => self.settle_late(cx, &pending, message),
             (Purpose::Own | Purpose::Again, _) => {}
@@ -389,6 +398,7 @@ impl Call {
         if !matches!(message.status(), 401 | 407) || !asks || !is_own {
             return Some(pending);
         }
+
         let (method, token) = (pending.method, pending.method.as_str());
         let Some(destination) = self.next_hop(cx, pending.leg, pending.fork) else {
             return Some(pending);
@@ -402,6 +412,7 @@ impl Call {
             );
             return Some(pending);
         };
+
         let answered = self
             .leg(pending.leg)
             .map_or(Err(Unanswerable::NoPair), |leg| {
@@ -420,6 +431,7 @@ impl Call {
             self.unanswered(cx, pending.leg, (why, destination), message);
             return Some(pending);
         }
+
         let sent = self.send_on_leg(
             cx,
             pending.leg,
@@ -435,10 +447,12 @@ impl Call {
         if !sent {
             return Some(pending);
         }
+
         if let Some(last) = self.pending.last_mut() {
             (last.renewal, last.target) = (pending.renewal, pending.target);
             last.again = Some(again);
         }
+
         None
     }
 
@@ -478,6 +492,7 @@ impl Call {
         let status = crossing::in_dialog_refusal(message.status());
         let refreshed = pending.method == Method::Update && status < 300;
         let requester = self.other(pending.leg);
+
         // The answer to an offer in a reliable 18x, or the next offer (RFC 3262 §5).
         if pending.method == Method::Prack
             && status < 300
@@ -485,6 +500,7 @@ impl Call {
         {
             self.remember_sdp(pending.leg, pending.fork, sdp);
         }
+
         if refreshed {
             self.note_refresh(cx, pending, message);
             self.take_renewal(cx, requester, pending.renewal);
@@ -494,6 +510,7 @@ impl Call {
             self.hear_proposed(requester);
             self.hear(pending.leg, message);
         }
+
         let prefix = cx.core.config.header_prefix.clone();
         let crossing = self.crossing(pending.leg, Place::Response, &prefix);
         let crosses = crossing.body(message);
@@ -507,6 +524,7 @@ impl Call {
         let Some(leg) = self.leg(requester) else {
             return;
         };
+
         let contact = cx.contact(&leg.flow, leg.is_sips);
         let write = |head: &mut Head<'_>| {
             if refreshed {
@@ -523,6 +541,7 @@ impl Call {
             }
             crossing.copy(head, message);
         };
+
         let phrase = String::from_utf8_lossy(message.reason());
         let phrase = (status == message.status() && !phrase.is_empty()).then_some(&*phrase);
         cx.respond_as(server, (status, phrase), None, write, &body);

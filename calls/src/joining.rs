@@ -206,10 +206,12 @@ impl Call {
                 .push(ForkDialog::new(0, accepted.dialog, Some(heard.clone())));
             leg.credentials = accepted.credentials;
         }
+
         let (trunk, agent) = (self.trunk_id(), self.agent_id());
         self.legs
             .set_state(agent, LegState::Ready(Session::default()));
         self.open_runtime_leg(cx, accepted.flow, message);
+
         let content = Some((&*accepted.ack_lines, &b""[..]));
         let (client, cseq) = (accepted.client, accepted.cseq);
         self.send_ack(cx, self.agent_id(), 0, client, cseq, content);
@@ -221,6 +223,7 @@ impl Call {
             org: self.org,
             runtime_call_id: String::from_utf8_lossy(message.call_id()).into(),
         });
+
         self.with_origin(self.agent_id(), &heard);
         match sdp {
             Some(sdp) => self.join(cx, &sdp),
@@ -257,6 +260,7 @@ impl Call {
             return;
         };
         let Some(purpose) = joining.due() else { return };
+
         let (id, body) = match (&joining.join, &joining.follow, &joining.last) {
             (Some(sdp), _, _) => (self.trunk_id(), sdp.clone()),
             (None, Some(sdp), _) => (self.agent_id(), sdp.clone()),
@@ -268,6 +272,7 @@ impl Call {
         let Some(fork) = self.fork() else {
             return;
         };
+
         let lines = |head: &mut Head<'_>| {
             if matches!(purpose, Purpose::AskOffer | Purpose::AnswerOffer) {
                 head.fmt("Reason", format_args!("SIP;cause=200;text=\"{UNSETTLED}\""));
@@ -276,6 +281,7 @@ impl Call {
                 head.line("Content-Type", b"application/sdp");
             }
         };
+
         let invite = (Method::Invite, "INVITE");
         if !self.send_on_leg(
             cx,
@@ -339,15 +345,18 @@ impl Call {
         if !self.takes_join(cx, flow, pending, message) {
             return;
         }
+
         self.joined(cx);
         if !has_sdp(message) {
             return;
         }
+
         self.held.take_answer(sdp_of(message.body()));
         self.set_heard(sdp_of(message.body()).into());
         let Some(joining) = self.joining.as_deref_mut() else {
             return;
         };
+
         // What was agreed with other media may be another thing with these.
         if !is_same_media(&joining.heard, sdp_of(message.body())) {
             joining.heard = sdp_of(message.body()).into();
@@ -396,14 +405,17 @@ impl Call {
         if let Some(trunk) = self.trunk_mut() {
             trunk.flow = flow;
         }
+
         self.note_refresh(cx, pending, message);
         let Some(joining) = self.joining.as_deref_mut() else {
             return;
         };
+
         let answer = match std::mem::take(&mut joining.last) {
             LastRound::Due { answer } => answer,
             LastRound::Unneeded | LastRound::Offered { .. } | LastRound::Over => Box::default(),
         };
+
         joining.heard = sdp_of(message.body()).into();
         joining.last = LastRound::Offered {
             delayed: Delayed {
@@ -483,10 +495,12 @@ impl Call {
             joining.follow = None;
         }
         self.queue.withdraw(QueuedRequest::Join);
+
         let arriving = self.joining.as_deref_mut();
         if let Some(destination) = arriving.and_then(|joining| joining.arriving.take()) {
             self.hand_over(cx, destination);
         }
+
         let media = self
             .outbound
             .as_deref_mut()

@@ -148,6 +148,7 @@ mod tests {
             local: at(5060),
             peer: at(port),
         };
+
         let bare = |port| Target {
             uri: "sip:a@192.0.2.1".into(),
             transport: Transport::Udp,
@@ -155,6 +156,7 @@ mod tests {
             by: None,
             named: NamedBy::Tenant,
         };
+
         let (stream, datagram) = (flow(Transport::Tcp, 5070), flow(Transport::Udp, 5070));
         for (case, target, is_kept) in [
             ("by the connection", bare(5070).reached_by(stream), true),

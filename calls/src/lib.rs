@@ -402,12 +402,14 @@ impl Calls {
                 None => self.core.stateless(endpoint, message, flow, 481, |_| {}),
             };
         }
+
         // An INVITE's is judged once its sender is known, so that the refusal leaves a record.
         if message.method() != Method::Invite
             && let Some(status) = uri_refusal(message)
         {
             return self.core.stateless(endpoint, message, flow, status, |_| {});
         }
+
         match message.method() {
             Method::Invite => self.invite(endpoint, view, flow, message, now),
             Method::Options => self.core.answer_options(endpoint, message, flow),
@@ -441,13 +443,16 @@ impl Calls {
         if replaces && let Some(org) = self.asked_by_ourselves(message) {
             return self.join_own(endpoint, flow, message, org, now);
         }
+
         let Some(admitted) = admission::admit(&mut self.core, endpoint, view, flow, message, now)
         else {
             return;
         };
+
         if replaces {
             return self.replace(endpoint, admitted, now);
         }
+
         let key = self.reserve();
         let mut cx = Cx {
             core: &mut self.core,
@@ -457,6 +462,7 @@ impl Calls {
         let Some(call) = setup::start(&mut cx, key, admitted) else {
             return;
         };
+
         self.slab.insert(Slot {
             generation: key.generation,
             call: Box::new(call),
@@ -526,6 +532,7 @@ impl Calls {
             return false;
         };
         self.current = Some(key);
+
         let mut cx = Cx {
             core: &mut self.core,
             endpoint,
@@ -534,11 +541,13 @@ impl Calls {
         act(&mut slot.call, &mut cx);
         slot.call.take_turns(&mut cx);
         slot.call.tell_held(&mut cx);
+
         let done = slot.call.is_done();
         self.current = None;
         if done {
             self.forget(endpoint, key);
         }
+
         true
     }
 

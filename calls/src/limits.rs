@@ -168,10 +168,12 @@ impl Limits {
             self.calls.fetch_sub(1, Ordering::Relaxed);
             return Err(Full::Node);
         }
+
         if !self.shares.take(org, taking, now) {
             self.calls.fetch_sub(1, Ordering::Relaxed);
             return Err(Full::Org);
         }
+
         let mut permit = Permit {
             limits: Arc::clone(self),
             org,
@@ -184,6 +186,7 @@ impl Limits {
             }
             *held = Some(claim.id);
         }
+
         Ok(permit)
     }
 
@@ -259,26 +262,31 @@ mod tests {
                 Moment::default(),
             )
             .expect("room");
+
         let refused = limits.acquire(
             claim(1, None),
             Some(claim(2, None)),
             claim(3, Some(1)),
             Moment::default(),
         );
+
         assert_eq!(refused.err(), Some(Full::Agent));
         assert_eq!(
             [1, 2, 3].map(|id| limits.live(Uuid::from_u128(id))),
             [1, 1, 1]
         );
         assert_eq!(limits.calls(), 1);
+
         let mut first = first;
         first.release(Uuid::from_u128(3));
         first.release(Uuid::from_u128(3));
+
         assert_eq!(
             [1, 2, 3].map(|id| limits.live(Uuid::from_u128(id))),
             [1, 1, 0]
         );
         drop(first);
+
         assert_eq!(
             [1, 2, 3].map(|id| limits.live(Uuid::from_u128(id))),
             [0, 0, 0]
@@ -291,6 +299,7 @@ mod tests {
         let limits = Limits::new(1);
         let org = limits.acquire(claim(1, Some(0)), None, claim(3, None), Moment::default());
         assert_eq!(org.err(), Some(Full::Org));
+
         let trunk = limits.acquire(
             claim(1, None),
             Some(claim(2, Some(0))),
@@ -298,6 +307,7 @@ mod tests {
             Moment::default(),
         );
         assert_eq!(trunk.err(), Some(Full::Trunk));
+
         let held = limits
             .acquire(claim(1, None), None, claim(3, None), Moment::default())
             .expect("room");
@@ -307,6 +317,7 @@ mod tests {
                 .err(),
             Some(Full::Node)
         );
+
         drop(held);
     }
 }

@@ -169,6 +169,7 @@ impl Calls {
             Full::Outbound => Reason::OutboundBusy,
             Full::Node => Reason::Overload,
         })?;
+
         caps.begin(order.org, (way.id, way.calls_per_second), now)?;
         Ok(permit)
     }

@@ -55,10 +55,12 @@ impl Origin {
         for line in lines(sdp).filter(|line| !line.starts_with(b"o=")) {
             line.hash(&mut hasher);
         }
+
         let digest = hasher.finish();
         if self.digest.replace(digest) != Some(digest) {
             self.version = self.version.wrapping_add(1);
         }
+
         let own = format!("o={} {} {}\r\n", self.session, self.version, self.address);
         let mut out = Vec::with_capacity(sdp.len() + own.len());
         for line in sdp.split_inclusive(|octet| *octet == b'\n') {
@@ -68,6 +70,7 @@ impl Origin {
                 out.extend_from_slice(line);
             }
         }
+
         out
     }
 }

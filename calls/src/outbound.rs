@@ -123,12 +123,14 @@ pub(super) fn dial_first(
             leg: AttemptLeg::Callee,
         },
     };
+
     let call_id = cx.core.minter.call_id(slot, cx.endpoint.entropy());
     let callee_leg = CalleeLeg {
         role: LegRole::Trunk,
         hops: RequestOrigin::Ours.hops(),
         call_id,
     };
+
     let (plan, text) = callee.split(callee_leg, Patience::WithLast);
     let client = InviteClient::new(leg, plan, Recorded::default());
     (placed, call_id, Dialing::callee(client, text))
@@ -148,6 +150,7 @@ impl Calls {
         if let Some(speaker) = begun.speaker {
             legs.add(LegRole::Agent, speaker, LegState::Ready(Session::default()));
         }
+
         let call = Call {
             key,
             id: placed.call,
@@ -178,6 +181,7 @@ impl Calls {
             held: Held::default(),
             recorded: Recorded::default(),
         };
+
         self.slab.insert(Place {
             generation: key.generation,
             call: Box::new(call),
@@ -221,6 +225,7 @@ fn open_media(cx: &mut Cx<'_>, call: CallKey, dialing: &Dialing) {
         Some(flow) => flow.local.ip(),
         None => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
     };
+
     cx.core.effects.push_back(Effect::OpenEcho {
         call,
         listener: flow.map(|flow| flow.listener),
@@ -242,11 +247,13 @@ impl Call {
         let Some(local) = local else {
             return self.refuse(cx, Reason::NoMediaPort);
         };
+
         let session = self.id.as_u64_pair().1 >> 2;
         let agent = self.agent_id();
         let Some(outbound) = self.outbound.as_deref_mut() else {
             return;
         };
+
         match self.legs.local_mut(agent) {
             Some(media) => {
                 media.local = Some(local);
@@ -254,6 +261,7 @@ impl Call {
             }
             None => outbound.media = Some(local),
         }
+
         let patience = outbound.ringing_timeout;
         let offer = sdp::offer_echo(local, session, 1);
         self.dial(cx, offer, patience);
@@ -301,6 +309,7 @@ impl Call {
             let sdp_session = self.id.as_u64_pair().1 >> 2;
             peer.origin = Some(Box::new(Origin::new(sdp_session, local.ip())));
         }
+
         let trunk = self.trunk_id();
         self.legs.meet(trunk, peer);
         self.legs.set_state(trunk, LegState::Ready(session));
@@ -313,6 +322,7 @@ impl Call {
         });
         self.start_session(cx, self.trunk_id());
         self.keep_way_open(cx, self.trunk_id());
+
         let audio = sdp::read_answer(&sdp);
         match self.is_local() {
             true => {
@@ -349,6 +359,7 @@ impl Call {
         let Some(outbound) = self.outbound.as_deref() else {
             return;
         };
+
         let [called, caller] = outbound.users();
         let to = InvitedTo {
             key: self.key,
@@ -363,6 +374,7 @@ impl Call {
             },
             krisp: outbound.krisp,
         };
+
         let runtime = (&*outbound.runtime, &outbound.namer);
         let dialing = runtime_invite::invite(runtime, &cx.core.config, &to, self.recorded);
         let chain = self.outbound.as_deref_mut().and_then(|it| it.chain.take());
@@ -379,6 +391,7 @@ impl Call {
             }
         }
         self.joining = Some(Box::new(Joining::with(offer)));
+
         let deadline = cx.schedule(self.key, cx.core.config.setup_timeout, CallTimer::Deadline);
         self.deadline = Some(deadline);
         self.with_dialing(cx, |client, cx, text| client.begin(cx, text));
@@ -457,6 +470,7 @@ impl Call {
             };
             return self.end(cx, End { status, ..end });
         };
+
         dialing.cancel(cx, reason);
         let end = if asked {
             End {
@@ -467,6 +481,7 @@ impl Call {
         } else {
             end
         };
+
         self.end(cx, end);
     }
 }

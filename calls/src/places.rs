@@ -183,6 +183,7 @@ impl Calls {
         let Some(call) = call_at(&mut self.slab, key_of(owner)) else {
             return false;
         };
+
         let dialing = call.dialing();
         let asked = match dialing.filter(|dialing| dialing.client.owns(tx)) {
             Some(dialing) if dialing.client.knows(flow.peer.ip()) => return true,
@@ -195,6 +196,7 @@ impl Calls {
                 pending.map(|pending| (pending.leg, pending.fork))
             }
         };
+
         asked.is_some_and(|at| {
             trust(&mut self.core, None, call, at, flow, now) == SourceTrust::Known
         })

@@ -52,6 +52,7 @@ impl Proofs {
         let Some((header, challenge)) = client::challenge(response) else {
             return false;
         };
+
         let Self(held) = self;
         let before = held
             .iter()
@@ -64,15 +65,18 @@ impl Proofs {
         {
             return false;
         }
+
         let login = Login {
             user: &login.user,
             password: &login.password,
         };
         let cnonce = format!("{random:032x}");
+
         // A nonce is used for one request alone, so the count is always 1.
         let Some(value) = client::answer(&challenge, asking, &login, 1, &cnonce) else {
             return false;
         };
+
         let proof = Proof {
             header,
             realm: unescape_pairs(challenge.realm).into(),
@@ -83,6 +87,7 @@ impl Proofs {
             Some(at) => held[at] = proof,
             None => held.push(proof),
         }
+
         true
     }
 

@@ -163,16 +163,20 @@ impl Call {
         let Some(invite) = self.incoming().map(UasInvite::invite) else {
             return;
         };
+
         let known = self.agent().and_then(|peer| peer.dialog_ref(fork));
         if known.is_some() {
             return self.refresh_fork(fork, message);
         }
+
         let offer = has_sdp(invite).then(|| Box::from(sdp_of(invite.body())));
         let Some(peer) = self.legs.sip_mut(agent) else {
             return;
         };
+
         peer.with_origin(offer.as_deref().unwrap_or_default());
         peer.dialogs.push(ForkDialog::new(fork, dialog, offer));
+
         let tag = cx.mint_tag(
             self.slot,
             TagOwner {
@@ -181,6 +185,7 @@ impl Call {
             },
         );
         self.tags.push(tag.bits());
+
         let incoming = self.incoming();
         let dialog = incoming.and_then(|incoming| incoming.dialog(&tag));
         if let (Some(dialog), Some(trunk)) = (dialog, self.legs.sip_mut(trunk)) {

@@ -42,13 +42,16 @@ impl Call {
         if !self.may_offer(cx, id, fork, server) {
             return;
         }
+
         let Some(renewal) = self.asked_session(cx, server, message) else {
             return;
         };
+
         self.note_proposal(id, message);
         if self.is_local() {
             return self.echo_reinvite(cx, renewal, server, message);
         }
+
         self.relay_change(cx, id, fork, server, message, renewal);
     }
 
@@ -65,9 +68,11 @@ impl Call {
         if offers && !self.may_offer(cx, id, fork, server) {
             return;
         }
+
         let Some(renewal) = self.asked_session(cx, server, message) else {
             return;
         };
+
         if !offers {
             if let Some(dialog) = self.leg(id).and_then(|leg| leg.dialog(fork)) {
                 dialog.refresh_target(message);
@@ -75,10 +80,12 @@ impl Call {
             self.take_renewal(cx, id, renewal);
             return self.accept_refresh(cx, id, server);
         }
+
         self.note_proposal(id, message);
         if self.is_local() {
             return self.echo_update(cx, renewal, server, message);
         }
+
         self.relay_change(cx, id, fork, server, message, renewal);
     }
 
@@ -97,6 +104,7 @@ impl Call {
             // The destination's own exchange is to come, after which the caller may try again.
             return refuse_for_now(cx, server, 491);
         }
+
         if self.moves_apart(id, fork, message) {
             self.fail_successor(server);
             let why = Reason::MediaFamilies;
@@ -104,6 +112,7 @@ impl Call {
             return cx.respond(server, why.status(), None, lines, b"");
         }
         self.hold.disturb();
+
         let (method, purpose) = (message.method(), Purpose::Relay(server));
         let dialog = self.leg(id).and_then(|leg| leg.dialog_ref(fork));
         let target = dialog.and_then(|dialog| dialog.moves_to(message));
@@ -223,6 +232,7 @@ impl Call {
         let RequestOrigin::Relayed { cseq: asked, .. } = pending.origin else {
             return;
         };
+
         if message.status() >= 300 {
             self.fail_successor(server);
             self.relay_answer(cx, pending, server, message);
@@ -231,8 +241,10 @@ impl Call {
         if let Some(leg) = self.leg(pending.leg) {
             leg.flow = flow;
         }
+
         self.note_refresh(cx, pending, message);
         self.hear(pending.leg, message);
+
         let delayed = (!pending.had_sdp && has_sdp(message)).then(|| Delayed {
             client: pending.client,
             fork: pending.fork,
@@ -250,6 +262,7 @@ impl Call {
             );
         }
         self.succeed(cx, server);
+
         let requester = self.other(pending.leg);
         self.move_target(requester, pending);
         if self.is_trunk(requester) && self.arriving().is_none() {
@@ -257,11 +270,13 @@ impl Call {
             self.joined(cx);
         }
         self.take_renewal(cx, requester, pending.renewal);
+
         let prefix = cx.core.config.header_prefix.clone();
         let crossing = self.crossing(pending.leg, Place::Response, &prefix);
         let crosses = crossing.body(message);
         let body = &*self.hold.crossing_sdp(&crosses);
         self.remember_sdp(requester, pending.fork, body);
+
         let more = |head: &mut Head<'_>| crossing.copy(head, message);
         self.accept_reinvite(cx, requester, (server, asked), body, delayed, more);
     }
@@ -286,11 +301,13 @@ impl Call {
     ) {
         let body = &*self.with_origin(requester, body);
         self.hear_proposed(requester);
+
         let methods = self.methods(requester);
         let timer = self.legs.session_timer(requester);
         let Some(leg) = self.leg(requester) else {
             return;
         };
+
         let contact = cx.contact(&leg.flow, leg.is_sips);
         let write = |head: &mut Head<'_>| {
             own_lines(head, &contact, methods);
@@ -299,6 +316,7 @@ impl Call {
             }
             more(head);
         };
+
         cx.respond(server, 200, None, write, body);
         if let Some(session) = self.legs.session_mut(requester) {
             session.await_ack(AwaitedAck {
@@ -368,6 +386,7 @@ impl Call {
         let Some(ack) = session.and_then(|session| session.take_acknowledged(cseq)) else {
             return;
         };
+
         cx.endpoint.acknowledged(ack.server);
         self.legs.hear(id, cx.now);
         self.hear(id, message);
@@ -398,6 +417,7 @@ impl Call {
             }
             None => self.echo_acknowledged(cx, message),
         }
+
         self.confirmed(cx, id, ack.server);
     }
 

@@ -40,10 +40,12 @@ impl Repeats {
         if self.most == 0 {
             return true;
         }
+
         let hash = self.keys.hash_one((caller, called, trunk));
         let Some(place) = self.places.get(hash as usize & (PLACES - 1)) else {
             return true;
         };
+
         let key = hash >> (COUNT_BITS + TICK_BITS);
         let tick = (now.as_millis() / TICK_MS) & ((1 << TICK_BITS) - 1);
         let counted = place.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |held| {

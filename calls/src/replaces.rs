@@ -53,6 +53,7 @@ impl Calls {
             let reason = Reason::Overload;
             return admission::turn_away(&mut self.core, endpoint, flow, message, reason);
         };
+
         self.with(key, endpoint, now, |call, cx| {
             call.on_successor(cx, (replaced, admitted.verified), server, flow, message);
         });
@@ -167,15 +168,18 @@ impl Call {
             replaces,
             is_behind_nat: keep_alive::sent_through_nat(&flow, message),
         });
+
         let leg = self.legs.add(self.role(replaces), Peer::Unknown, state);
         let key = self.key;
         let tag = cx.mint_tag(self.slot, TagOwner { key, leg });
+
         self.tags.push(tag.bits());
         cx.endpoint.set_tag(server, tag.as_bytes());
         let Some(dialog) = Dialog::uas(message, tag.as_bytes()) else {
             self.legs.remove(leg);
             return cx.respond(server, 400, None, |_| {}, b"");
         };
+
         let mut peer = SipPeer::begun(flow);
         peer.is_sips = secure::wants_sips(message.request_uri(), &dialog);
         peer.dialogs.push(ForkDialog::new(fork, dialog, None));
@@ -183,6 +187,7 @@ impl Call {
         peer.heard = has_sdp(message).then(|| sdp_of(message.body()).into());
         peer.credentials = credentials.map(Box::new);
         self.legs.meet(leg, peer);
+
         let (min_se, ours) = (cx.core.config.min_se, cx.core.config.session_expires);
         let renewal = SessionTimer::for_uas(message, min_se, ours).unwrap_or_default();
         match self.is_local() {

@@ -171,6 +171,7 @@ impl Call {
             }
             (None, None) => return None,
         };
+
         Some(RuntimeText {
             call: self,
             says,

@@ -161,6 +161,7 @@ impl Call {
         let Some(fork) = first.map(|held| held.fork) else {
             return;
         };
+
         let told = self.legs.sip(id).and_then(SipPeer::told_first);
         let sdp = told.unwrap_or_default().to_vec();
         let (method, offers, body) = match question {
@@ -168,6 +169,7 @@ impl Call {
             Question::Reinvite => ((Method::Invite, "INVITE"), true, &*sdp),
             Question::Options => ((Method::Options, "OPTIONS"), false, &b""[..]),
         };
+
         let purpose = (Purpose::Refresh, offers, RequestOrigin::Ours);
         let lines = |head: &mut Head<'_>| {
             if offers {
@@ -230,9 +232,11 @@ impl Call {
         else {
             return;
         };
+
         if pending.method == Method::Update && matches!(status, 405 | 501) {
             peer.abilities.update = false;
         }
+
         let question = match pending.method == Method::Invite {
             true => Question::Reinvite,
             false => Question::Update,

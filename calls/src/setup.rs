@@ -129,10 +129,12 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             admission::turn_away(cx.core, cx.endpoint, flow, message, Reason::Overload);
             return None;
         };
+
         let slot = cx.core.minter.dispatch(message);
         let generation = cx.generation(message);
         let session = cx.mint_session(slot, generation.min(LAST_GENERATION - 1));
         let call = cx.mint_id(slot);
+
         Some(Self {
             key,
             caller,
@@ -165,6 +167,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
                 reason,
             });
         }
+
         let mut full: SmallVec<[Uuid; 4]> = SmallVec::new();
         loop {
             let busy = |agent: Uuid| full.contains(&agent) || at_limit(cx.core, org, agent);
@@ -262,6 +265,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             facts,
             ..
         } = &self.caller;
+
         let (dialled, caller) = match &decision {
             Some(decision) => (decision.dialled.clone(), decision.caller.clone()),
             None => (
@@ -269,6 +273,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
                 facts::caller(facts, &org.routing),
             ),
         };
+
         Arc::new(Started {
             call: self.call,
             org: org.routing.id,
@@ -305,6 +310,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
         let Outcome::Agent { id: agent, .. } = decision.outcome else {
             return None;
         };
+
         let is_anonymous = self.caller.facts.anonymous;
         let number = decision.caller.e164.filter(|_| !is_anonymous);
         let called = target::written(decision.dialled.e164, &decision.dialled.raw);
@@ -314,6 +320,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
         };
         let started = self.started(cx, Some(decision), Some(agent));
         cx.core.fact(Fact::Started(started));
+
         let CallerInvite {
             message,
             flow,
@@ -321,6 +328,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             verified,
             ..
         } = self.caller;
+
         let contact = match number {
             Some(number) => {
                 cx.core.effects.push_back(Effect::FindContact {
@@ -332,11 +340,13 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             }
             None => ContactState::Known(None),
         };
+
         let runtime = org
             .runtimes
             .get(&agent)
             .unwrap_or(&cx.core.config.default_runtime)
             .clone();
+
         let identity = CallerIdentity::of(message, is_anonymous, &cx.core.config);
         let mut caller = SipPeer::begun(flow);
         caller.abilities = abilities(message);
@@ -345,6 +355,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
         if keep_alive::sent_through_nat(&flow, message) {
             caller.keep_alive = Some(keep_alive::schedule(cx, self.key, LegId::FIRST));
         }
+
         let from_any = org.rtp_from_any_address();
         let krisp = org.trunk.as_ref().is_some_and(|trunk| trunk.krisp_enabled);
         let speaker = match &*runtime {
@@ -364,6 +375,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
                 Some(LocalAgent::Bot(Box::new(bot)))
             }
         };
+
         let speaker = speaker.map_or(Peer::Unknown, |speaker| {
             cx.core.effects.push_back(Effect::OpenEcho {
                 call: self.key,
@@ -372,6 +384,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             });
             Peer::Media(LocalMedia::of(speaker, from_any))
         });
+
         let to = InvitedTo {
             key: self.key,
             slot: self.slot,
@@ -385,6 +398,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             },
             krisp,
         };
+
         let namer = org.namer(agent);
         let (runtime, none) = ((&*runtime, &namer), Recorded::default());
         let dialing = runtime_invite::invite(runtime, &cx.core.config, &to, none);
@@ -397,6 +411,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             Legs::beginning_with(Peer::Sip(caller), LegState::Incoming(Box::new(incoming)));
         let ready = LegState::Ready(Session::default());
         let state = dialing.map_or(ready, LegState::Dialing);
+
         legs.add(LegRole::Agent, speaker, state);
         Some(Call {
             key: self.key,
@@ -462,10 +477,12 @@ pub(crate) fn acceptable(core: &Core, caller: &CallerInvite<'_, '_>) -> Result<N
     if message.number(HeaderName::MaxForwards) == Some(0) {
         return Err(Reason::TooManyHops);
     }
+
     let returned = core.minter.returned(message);
     if returned.is_loop || returned.ours > MOST_RETURNS {
         return Err(Reason::LoopDetected);
     }
+
     let scheme = caller.request_uri.map(|uri| uri.scheme);
     if scheme == Some(Scheme::Other) {
         return Err(Reason::BadScheme);
@@ -473,6 +490,7 @@ pub(crate) fn acceptable(core: &Core, caller: &CallerInvite<'_, '_>) -> Result<N
     if lacking_options(message).is_some() {
         return Err(Reason::BadExtension);
     }
+
     // No usable Contact, From or Record-Route: no dialog could be made of it.
     let dialog = Dialog::uas(message, b"").ok_or(Reason::BadRequest)?;
     let session = SessionTimer::for_uas(message, core.config.min_se, core.config.session_expires);

@@ -74,9 +74,11 @@ impl Shares {
         let mut share = self.of.entry(org).or_default();
         let has_company = self.calls.load(Ordering::Relaxed) > share.calls;
         let most = if has_company { self.beside } else { self.alone };
+
         if share.calls >= most {
             return false;
         }
+
         if taking == Taking::SetUp {
             if now.since(share.since) >= SECOND {
                 share.since = now;
@@ -87,6 +89,7 @@ impl Shares {
             }
             share.setups += 1;
         }
+
         share.calls += 1;
         self.calls.fetch_add(1, Ordering::Relaxed);
         true

@@ -216,6 +216,7 @@ pub(super) fn send_options(core: &Core, endpoint: &mut Endpoint, flow: Flow, slo
     head.fmt("To", format_args!("<{uri}>"));
     head.line("Call-ID", call_id.as_bytes());
     head.line("CSeq", b"1 OPTIONS");
+
     let request = Request {
         method: Method::Options,
         token: "OPTIONS",
@@ -287,13 +288,16 @@ mod tests {
         while questions.has_room_for(greedy) {
             questions.waiting.push_back(waiting(greedy));
         }
+
         assert_eq!(questions.waiting.len(), WAITING_FOR_ORG);
         assert!(questions.has_room_for(other));
+
         for org in 2..100 {
             if questions.has_room_for(Uuid::from_u128(org)) {
                 questions.waiting.push_back(waiting(Uuid::from_u128(org)));
             }
         }
+
         assert_eq!(questions.waiting.len(), MOST_WAITING);
     }
 }

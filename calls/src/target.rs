@@ -118,9 +118,11 @@ impl Place {
         if known.is_some_and(Transport::is_secure) {
             return Some(self);
         }
+
         if named.is_some() {
             return None;
         }
+
         Some(match self {
             Self::Known(target) => Self::Known(Target {
                 transport,
@@ -231,6 +233,7 @@ impl Parties<'_> {
         let session = self.session.hyphenated().to_string();
         let mut filled = String::with_capacity(template.len() + 64);
         let mut rest = template;
+
         // Once from left to right, so that what a peer supplies is no placeholder itself.
         while let Some(at) = rest.find('{') {
             let (before, behind) = rest.split_at(at);
@@ -254,6 +257,7 @@ impl Parties<'_> {
                 }
             };
         }
+
         filled.push_str(rest);
         filled
     }
@@ -284,11 +288,13 @@ fn escaped(text: &str) -> String {
 /// Where `uri` points; `None` if it isn't a SIP URI.
 pub fn place(uri: &str) -> Option<Place> {
     let parsed = Uri::parse(uri.as_bytes()).ok()?;
+
     // Headers may not stand in a Request-URI (RFC 3261 §19.1.1).
     let uri = match parsed.headers.len() {
         0 => uri.strip_suffix('?').unwrap_or(uri),
         headers => uri.get(..uri.len() - headers - 1)?,
     };
+
     let secure = match parsed.scheme {
         Scheme::Sip => false,
         Scheme::Sips => true,
@@ -299,6 +305,7 @@ pub fn place(uri: &str) -> Option<Place> {
     } else {
         parsed.transport()
     };
+
     let address = |ip: IpAddr| {
         let transport = transport.unwrap_or(Transport::Udp);
         let port = parsed.port.unwrap_or(default_port(transport));
@@ -310,6 +317,7 @@ pub fn place(uri: &str) -> Option<Place> {
             named: NamedBy::Tenant,
         })
     };
+
     Some(match parsed.destination()? {
         Host::V4(ip) => address(ip.into()),
         Host::V6(ip) => address(ip.into()),
@@ -331,6 +339,7 @@ pub fn place_of_url(url: &str) -> Option<Place> {
         false => Transport::Tcp,
     };
     let named = NamedBy::Tenant;
+
     Some(match parsed.host.parse::<IpAddr>() {
         Ok(ip) => Place::Known(Target {
             uri: url.into(),
@@ -479,6 +488,7 @@ mod tests {
             let expected = over_tls.map(|address| (Transport::Tls, address.to_owned()));
             assert_eq!(found, expected, "{uri}");
         }
+
         for (uri, transport) in [
             ("sip:pbx.example", Some(Transport::Tls)),
             ("sip:pbx.example;transport=tls", Some(Transport::Tls)),
@@ -502,6 +512,7 @@ mod tests {
             called: "+4420;x=1",
             caller: "a@evil.example\r\nX: {called}",
         };
+
         let id = Uuid::nil();
         for (template, filled) in [
             (
@@ -518,6 +529,7 @@ mod tests {
         ] {
             assert_eq!(*parties.uri(template), *filled, "{template}");
         }
+
         let value = parties.value("{caller}, {session_id}");
         assert_eq!(*value, *format!("a@evil.exampleX: {{called}}, {id}"));
     }

@@ -32,6 +32,7 @@ impl Call {
         if self.queue.is_empty() && self.turn.is_none() {
             return;
         }
+
         // Until its answer is acknowledged (RFC 3261 §14.1). The ACK to a refusal is no input of the call's: it is looked for.
         let theirs = self.theirs.filter(|tx| cx.endpoint.server_exists(*tx));
         self.theirs = theirs;
@@ -46,6 +47,7 @@ impl Call {
             }
         }
         cx.cancel_timer(&mut self.turn);
+
         let look = theirs.filter(|_| !self.queue.is_empty()).map(|_| PAUSE);
         let next = self.queue.next_after(cx.now).into_iter().chain(look).min();
         self.turn = next.map(|after| cx.schedule(self.key, after, CallTimer::Turn));

@@ -64,6 +64,7 @@ impl Unanswered {
         let Ok(dialled) = std::str::from_utf8(&dialled) else {
             return;
         };
+
         let mut of_number = self
             .waiting
             .iter()
@@ -74,6 +75,7 @@ impl Unanswered {
         {
             return;
         }
+
         let call_id = String::from_utf8_lossy(message.call_id());
         self.waiting.push_back((
             key(message),

@@ -53,6 +53,7 @@ pub(crate) fn fact_on(fact: Fact, wall: &Wall) -> Fact {
     if wall.is_steady() {
         return fact;
     }
+
     match fact {
         Fact::Started(started) => {
             let at = wall.of(started.at);

@@ -74,12 +74,14 @@ fn flow_to(
     let fits = |listener: &(Transport, SocketAddr)| {
         listener.0 == transport && listener.1.is_ipv4() == peer.is_ipv4()
     };
+
     // A loopback listener can't reach the world, and the world's needn't reach a loopback-only peer.
     let near = |listener: &(Transport, SocketAddr)| {
         fits(listener)
             && (listener.1.ip().is_unspecified()
                 || listener.1.ip().is_loopback() == peer.ip().is_loopback())
     };
+
     // Without a TLS listener of our own its connections go out under the name of the TCP one.
     let at = listeners
         .iter()
@@ -93,6 +95,7 @@ fn flow_to(
             };
             listeners.iter().position(is_stream)
         })?;
+
     Some(Flow {
         transport,
         listener: u16::try_from(at).ok()?,
@@ -114,6 +117,7 @@ mod tests {
             (Transport::Tcp, "0.0.0.0:5060".parse().expect("address")),
             (Transport::Udp, "[::]:5060".parse().expect("address")),
         ];
+
         let cases = [
             ("loopback", Transport::Udp, "127.0.0.9:5070", Some(0)),
             ("the world", Transport::Udp, "198.51.100.7:5060", Some(1)),

@@ -608,6 +608,7 @@ mod tests {
         let reserved = ["carrier.example", "203.0.113.0/24"].map(|peer| peer.parse().unwrap());
         let reserved = ReservedPeers::new(reserved.into());
         reserved.learn(["198.51.100.7".parse().unwrap()]);
+
         let policy = policy(&["10.0.0.0/8"], &["0.0.0.0:5060"]).reserving(reserved);
         for host in [
             "pbx.example.com",
@@ -619,6 +620,7 @@ mod tests {
         ] {
             assert_eq!(policy.examine_host(host, 5080), Ok(()), "{host}");
         }
+
         let refused = HostFault::Refused;
         for (host, fault) in [
             ("localhost", HostFault::Localhost),
@@ -640,6 +642,7 @@ mod tests {
         ] {
             assert_eq!(policy.examine_host(host, 5080), Err(fault), "{host}");
         }
+
         let own = policy.examine_host("10.0.0.2", 5060);
         assert_eq!(own, Err(refused(Refusal::Own)));
     }
@@ -751,6 +754,7 @@ mod tests {
                 "{name}"
             );
         }
+
         for (name, address) in [
             ("another port of ours", "127.0.0.1:5080"),
             ("our port elsewhere", "192.0.2.3:5060"),

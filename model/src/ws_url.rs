@@ -67,6 +67,7 @@ fn host_and_port(authority: &str) -> Option<(&str, Option<u16>)> {
             authority.split_at(at)
         }
     };
+
     let is_label = |label: &str| {
         let is_octet = |octet: u8| octet.is_ascii_alphanumeric() || b"-_".contains(&octet);
         (1..=63).contains(&label.len()) && label.bytes().all(is_octet)
@@ -75,6 +76,7 @@ fn host_and_port(authority: &str) -> Option<(&str, Option<u16>)> {
     if host.parse::<IpAddr>().is_err() && !name.split('.').all(is_label) {
         return None;
     }
+
     let port = match port.strip_prefix(':') {
         Some(digits) if digits.bytes().all(|octet| octet.is_ascii_digit()) => {
             Some(digits.parse().ok().filter(|port| *port > 0)?)

@@ -98,6 +98,7 @@ impl Summary {
                 listener.transport, listener.address
             )
         };
+
         let ports = &config.media.rtp_ports;
         Self {
             data_dir: config.data_dir.display().to_string(),

@@ -100,6 +100,7 @@ impl Contexts {
         let Some(path) = path() else {
             return Ok(Self::default());
         };
+
         let said = |fault: String| Failure::Startup(format!("{}: {fault}", path.display()));
         match std::fs::metadata(&path) {
             Ok(file) if file.permissions().mode() & 0o077 != 0 => {
@@ -113,6 +114,7 @@ impl Contexts {
             Err(error) => return Err(said(error.to_string())),
             Ok(_) => {}
         }
+
         let text = std::fs::read(&path).map_err(|error| said(error.to_string()))?;
         serde_json::from_slice(&text)
             .map_err(|fault| said(format!("is no file of contexts: {fault}")))
@@ -259,6 +261,7 @@ impl Command {
                 output.done("The context is deleted.");
             }
         }
+
         Ok(())
     }
 }

@@ -376,6 +376,7 @@ impl Session {
                 format!("\n  {}: {}", part("path"), part("message"))
             })
             .collect();
+
         let message = match (message, faults.is_empty()) {
             (Some(message), true) => message.to_owned(),
             (_, false) => format!("the request has faults:{}", faults.concat()),

@@ -113,12 +113,14 @@ mod tests {
             value: (*value).to_owned(),
             flag: String::new(),
         };
+
         let flags = [
             ("http.listen", "127.0.0.1:0"),
             ("sip.udp", "127.0.0.1:0"),
             ("sip.tcp", "127.0.0.1:0"),
             ("sip.shards", "2"),
         ];
+
         let flags = flags.iter().chain(settings).map(given).collect();
         Config::load(&Sources {
             flags,

@@ -109,6 +109,7 @@ async fn find_org(session: &Session, named: Option<&str>) -> Result<Uuid, Failur
         let id = names::find(session, &orgs, named).await?;
         return api::id_of(&id).map_err(|_| no_id());
     }
+
     let found = names::read(session, &orgs, &[], 2).await?;
     match found.as_slice() {
         [only] => only["id"]

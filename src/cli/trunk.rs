@@ -81,6 +81,7 @@ async fn paste(config: &Config, program: Program, org: &OfOrg) -> Result<(), Fai
         },
         number,
     };
+
     print(&program.lines(pasted, config)?);
     Ok(())
 }

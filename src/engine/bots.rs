@@ -127,6 +127,7 @@ impl BotDialler {
         let (Some(transport), Some(port)) = (transport, port) else {
             return Err(BotFault::Unresolved(fault));
         };
+
         let found = addresses_by_system(&wanted.host).await;
         let targets = found.into_iter().map(|ip| Target {
             uri: wanted.uri.clone(),
@@ -135,6 +136,7 @@ impl BotDialler {
             by: None,
             named: wanted.named,
         });
+
         let targets: Vec<Target> = targets.collect();
         match targets.is_empty() {
             true => Err(BotFault::Unresolved(fault)),
@@ -148,6 +150,7 @@ impl BotDialler {
         let signature = token.map(|token| sign(&token.signs, &dial.url));
         let parameter =
             |(name, value): &(Box<str>, Box<str>)| (name.to_string(), value.to_string());
+
         BotRequest {
             url: dial.url.to_string(),
             address,

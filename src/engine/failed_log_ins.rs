@@ -354,8 +354,10 @@ mod tests {
             }
             tries as u64 - (log.left_out - before)
         };
+
         assert_eq!(lines(1, 100, 7), 2);
         assert_eq!(lines(2, 1, 7), 1);
+
         let others: u64 = (3..100).map(|host| lines(host, 1, 7)).sum();
         assert_eq!(others, 7);
         assert_eq!(lines(1, 100, 8), 2, "the next second is a new one");
@@ -398,6 +400,7 @@ mod tests {
             view.orgs.insert(id, Arc::new(org));
             id
         };
+
         let berlin = org("+493012345601", "DE");
         let london = org("+442071838750", "GB");
         org("+493012345602", "FR");
@@ -420,6 +423,7 @@ mod tests {
     #[test]
     fn a_source_is_told_of_once_in_a_while() {
         const ONE: &str = "+442071838750";
+
         let mut recent = RecentAuthFailures::default();
         for (failed, is_news) in [
             (unproven(1, ONE, 100), true),
@@ -433,9 +437,11 @@ mod tests {
         ] {
             assert_eq!(recent.should_store(&failed), is_news, "{failed:?}");
         }
+
         for place in 0..2 * MAX_REMEMBERED {
             recent.should_store(&unproven(9, &format!("+4420718{place:05}"), 161));
         }
+
         assert_eq!(recent.0.len(), MAX_REMEMBERED);
         assert!(
             recent.should_store(&unproven(1, ONE, 300)),

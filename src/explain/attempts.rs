@@ -126,10 +126,12 @@ mod tests {
             sip_code: None,
             detail: Some("its certificate has expired".into()),
         };
+
         assert_eq!(
             sentence(&attempt),
             "Runtime sip:x@bot.test (TLS 192.0.2.1:5061): TLS failed: its certificate has expired (35 ms)."
         );
+
         let refused = Attempt {
             leg: AttemptLeg::Callee,
             address: None,
@@ -139,6 +141,7 @@ mod tests {
             detail: None,
             ..attempt
         };
+
         assert_eq!(
             sentence(&refused),
             "Callee sip:x@bot.test: it answered 503 (35 ms)."

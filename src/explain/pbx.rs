@@ -285,6 +285,7 @@ mod tests {
                 ..PeerTraits::default()
             },
         };
+
         change(&mut asked);
         asked
     }

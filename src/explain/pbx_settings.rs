@@ -213,6 +213,7 @@ mod tests {
                 assert!(text.contains(part), "{pbx:?}: {text}");
             }
         }
+
         assert!(settings(Pbx::FreeSwitch, trunk).contains("a&quot;b"));
     }
 

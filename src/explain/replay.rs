@@ -357,6 +357,7 @@ mod tests {
                 recorded(1, 10, 20, "+493012345678", &org),
             ]
         };
+
         let limited = Change {
             agents: vec![AgentChange {
                 max_concurrent_calls: Some(Some(1)),
@@ -364,6 +365,7 @@ mod tests {
             }],
             ..Change::default()
         };
+
         let limited = limited.apply(&org).expect("a sound change");
         let view = replay(calls(), 10, period(), &limited);
         let moved: Vec<_> = view
@@ -371,10 +373,12 @@ mod tests {
             .iter()
             .map(|item| (item.call_id.as_u128(), item.after))
             .collect();
+
         let busy = Outcome::AgentBusy {
             id: Uuid::from_u128(2),
         };
         assert_eq!(moved, [(2, busy)]);
+
         let cut = replay(calls(), 2, period(), &limited);
         assert_eq!((cut.calls, cut.elsewhere, cut.complete), (2, 0, false));
     }

@@ -22,6 +22,7 @@ async fn a_form_that_is_older_than_its_object_changes_nothing() {
             .expect(name);
         rest.split('"').next().expect("a value").to_owned()
     };
+
     let proof = form_token(&shown);
     let version = field("version").replace(':', "%3A");
     let fields = |name: &str| {
@@ -31,10 +32,13 @@ async fn a_form_that_is_older_than_its_object_changes_nothing() {
         )
     };
     pass(1);
+
     let first = submit(&house, &page, &cookie, &fields("Day+shift")).await;
     assert_eq!(first.status, 303, "{}", first.text);
+
     let second = submit(&house, &page, &cookie, &fields("Night+shift")).await;
     assert_eq!(second.status, 409, "{}", second.text);
+
     let table = second
         .text
         .split_once("id=\"conflict\"")
@@ -45,6 +49,7 @@ async fn a_form_that_is_older_than_its_object_changes_nothing() {
         table.contains("Night shift") && table.contains("Day shift"),
         "{table}"
     );
+
     let kept = visit(&house, &page, &cookie).await.text;
     assert!(kept.contains("value=\"Day shift\"") && !kept.contains("Night shift"));
 }

@@ -229,10 +229,12 @@ fn a_runtime_over_sip_follows_a_dead_bot() {
         &daemon,
         &json!({"type": "websocket", "uri": nobody, "fallbacks": [fallback]}),
     );
+
     let (answer, record, attempts) = refused(&daemon);
     assert_eq!(answer.status(), Some(486), "{answer:?}");
     assert_eq!(record["reason"], "declined", "{record}");
     assert_eq!(attempts[0]["outcome"], "connection_refused", "{attempts:?}");
+
     let invite = runtime.requests("INVITE").pop().expect("an INVITE");
     assert!(
         invite.start_line().contains(&daemon.house.first_number),

@@ -16,11 +16,13 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) fn told(daemon: &Daemon, mut enough: impl FnMut(&[Value]) -> bool) -> Vec<Value> {
     let mut stream = TcpStream::connect(daemon.house.http).expect("connected");
     stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+
     let request = format!(
         "GET /phone/events?last_event_id=0 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\n\r\n",
         daemon.house.key
     );
     stream.write_all(request.as_bytes()).expect("sent");
+
     let mut told = Vec::new();
     for line in BufReader::new(stream).lines() {
         let line = line.unwrap_or_else(|error| panic!("{error}, after {told:#?}"));
@@ -35,6 +37,7 @@ pub(crate) fn told(daemon: &Daemon, mut enough: impl FnMut(&[Value]) -> bool) ->
             }
         }
     }
+
     panic!("the stream ended after {told:#?}");
 }
 
@@ -167,8 +170,10 @@ impl Receiver {
                 None => {}
             }
         }
+
         let mut body = vec![0; length];
         reader.read_exact(&mut body).ok()?;
+
         let body = String::from_utf8(body).expect("text");
         let event: Value = serde_json::from_str(&body).expect("JSON");
         let answers = {
@@ -185,6 +190,7 @@ impl Receiver {
             let answer = b"HTTP/1.1 204 No Content\r\n\r\n";
             return reader.get_mut().write_all(answer).ok();
         }
+
         // Held open until the sender dies.
         let mut rest = [0];
         let _ = reader.read(&mut rest);
@@ -196,6 +202,7 @@ impl Receiver {
 fn kill_9_between_commit_and_delivery_loses_nothing() {
     const ROUNDS: usize = 3;
     const HANDOFFS: usize = 12;
+
     let receiver = Receiver::start();
     let house = House::new().set("TRUNKLINE__WEBHOOKS__ALLOW_PRIVATE_ADDRESSES", "true");
     let mut acknowledged = BTreeSet::new();
@@ -227,6 +234,7 @@ fn kill_9_between_commit_and_delivery_loses_nothing() {
         drop(process);
     }
     receiver.seen.lock().expect("unpoisoned").answers = true;
+
     let daemon = house.serve();
     let all = Deadline::after(PATIENCE).poll(|| {
         let seen = receiver.seen.lock().expect("unpoisoned");
@@ -239,10 +247,12 @@ fn kill_9_between_commit_and_delivery_loses_nothing() {
         "nothing was under way when it was killed"
     );
     assert_eq!(seen.bodies.len(), acknowledged.len());
+
     for (id, bodies) in &seen.bodies {
         assert_eq!(bodies.len(), 1, "{id} had more than one body: {bodies:#?}");
     }
     drop(seen);
+
     let told = told(&daemon, |told| told.len() == ROUNDS * HANDOFFS);
     let sessions = told
         .iter()

@@ -143,6 +143,7 @@ fn receive(listener: &TcpListener) -> String {
         let read = reader.read_line(&mut head).expect("a line");
         assert!(read > 0, "{head}");
     }
+
     let length = head
         .lines()
         .find_map(|line| {
@@ -152,6 +153,7 @@ fn receive(listener: &TcpListener) -> String {
         })
         .and_then(|length| length.parse().ok())
         .expect("a length");
+
     let mut body = vec![0; length];
     reader.read_exact(&mut body).expect("the body");
     stream

@@ -52,6 +52,7 @@ fn the_documents_commands_say_what_the_document_says() {
         3,
         "the reason, the fix, and the proof: {commands:?}"
     );
+
     for (words, expected) in commands {
         let arguments: Vec<&str> = words.iter().map(String::as_str).collect();
         let ran = shell.run(&arguments);
@@ -68,22 +69,27 @@ fn a_caller_who_is_locked_out_is_told_apart_from_one_without_credentials() {
     // The realm of the installation where the capture was taken.
     let shell = Shell::new().with("TRUNKLINE__SIP__REALM", "trunkline");
     acme(&shell);
+
     let explained = shell.json(&["explain", "locked-out.pcap", "--org", "Acme"]);
     let call = &explained[0];
     assert_eq!(call["sip_code"], 401, "{call}");
+
     let said = text(&call["explanation"][0]);
     assert!(said.starts_with("There is no such user name"), "{said}");
     assert_eq!(call["mend"], json!(["trunkline trunk show --org Acme"]));
+
     // The same without the answer to the challenge.
     let flow = "locked-out.flow";
     let imported = shell.run(&["capture", "import", "locked-out.pcap", "-o", flow]);
     assert_eq!(imported.code, Some(0), "{imported:?}");
+
     let text_of_flow = std::fs::read_to_string(shell.path(flow)).expect("a flow");
     let (first, _) = text_of_flow
         .split_once("CSeq: 1 ACK")
         .expect("the ACK of the challenge");
     let cut = first.rfind("\n---").expect("a message");
     shell.write("silent.flow", &first[..cut]);
+
     let explained = shell.json(&["explain", "silent.flow", "--org", "Acme"]);
     let fix = &explained[0]["mend"][0];
     assert_eq!(

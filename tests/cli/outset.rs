@@ -33,6 +33,7 @@ fn a_faulty_configuration() {
         "trunkline.toml",
         "[sip]\nudp = [\"nowhere\"]\nrelm = \"x\"\n[log]\nformat = \"xml\"\n",
     );
+
     let said = [
         "trunkline.toml:2: sip.udp[0]:",
         "trunkline.toml:3: sip.relm: is not a key of Trunkline; did you mean \"realm\"?",
@@ -52,6 +53,7 @@ fn a_faulty_configuration() {
 fn a_certificate_that_is_none() {
     let shell = Shell::new();
     shell.write("chain.pem", "rubbish");
+
     let alone = ["--set", "http.tls_certificate=chain.pem"];
     let pair = [
         "--set",
@@ -122,6 +124,7 @@ fn a_taken_port() {
 fn an_address_for_media_that_is_not_ours_and_a_file_where_traces_belong() {
     let shell = Shell::new();
     shell.write("notes.txt", "notes");
+
     let free = [
         "--set",
         "http.listen=127.0.0.1:0",
@@ -266,6 +269,7 @@ fn a_postgres_that_is_not_there() {
     ];
     refuses(&shell, &arguments, &["PostgreSQL", "database.url"]);
     assert!(!shell.run(&arguments).stderr.contains("hunter2"));
+
     refuses(
         &shell,
         &["org", "list", "--set", &url],
@@ -277,6 +281,7 @@ fn a_postgres_that_is_not_there() {
 fn a_migration_from_the_future() {
     let shell = Shell::new();
     shell.json(&["org", "create", "--name", "Acme"]);
+
     let url = format!(
         "sqlite:{}",
         shell.path("trunkline-data/trunkline.db").display()
@@ -285,6 +290,7 @@ fn a_migration_from_the_future() {
         .enable_all()
         .build()
         .expect("a runtime");
+
     runtime.block_on(async {
         let mut database = sqlx::SqliteConnection::connect(&url)
             .await
@@ -294,6 +300,7 @@ fn a_migration_from_the_future() {
         sqlx::raw_sql(sql).execute(&mut database).await.expect(sql);
         database.close().await.expect("the database closes");
     });
+
     let free = [
         "--set",
         "http.listen=127.0.0.1:0",

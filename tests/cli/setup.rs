@@ -326,10 +326,12 @@ fn control_characters_in_names_do_not_reach_the_terminal() {
     }
     assert!(before == shell.files(), "a refused name begins nothing");
     shell.json(&["org", "create", "--name", "Acme"]);
+
     // As an earlier version took it.
     rusqlite::Connection::open(shell.path("trunkline-data/trunkline.db"))
         .and_then(|database| database.execute("UPDATE orgs SET name = ?1", ["A\u{1b}[2J"]))
         .expect("it is renamed");
+
     let table = shell.run(&["org", "list"]).stdout;
     assert!(
         table.contains("A\\u{1b}[2J") && !table.contains('\u{1b}'),

@@ -44,6 +44,7 @@ impl Display {
             }
             return;
         }
+
         match char {
             '\u{1b}' => self.sequence = Some(String::new()),
             '\r' => self.at.1 = 0,
@@ -94,6 +95,7 @@ impl Terminal {
             .stdout(Stdio::piped())
             .spawn()
             .expect("script runs");
+
         let display = Arc::new(Mutex::new(Display::new()));
         let (mut output, shown) = (script.stdout.take().expect("a pipe"), Arc::clone(&display));
         std::thread::spawn(move || {
@@ -112,6 +114,7 @@ impl Terminal {
                 }
             }
         });
+
         Self {
             keys: script.stdin.take().expect("a pipe"),
             script,

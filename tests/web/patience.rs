@@ -141,6 +141,7 @@ fn ask(stream: &mut TcpStream, path: &str, key: Option<&str>) -> Option<String> 
     });
     let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\n{credential}\r\n");
     stream.write_all(request.as_bytes()).ok()?;
+
     let mut text = Vec::new();
     let mut octets = [0; 4096];
     loop {
@@ -188,16 +189,19 @@ fn idle_connections_of_one_client_take_nothing_from_the_others() {
     let (at, key) = (daemon.house.http, daemon.key());
     let mut honest = connect(at);
     assert!(is_ok(ask(&mut honest, "/phone/calls", Some(key))));
+
     // By way of a trusted proxy, so that no bound of a source applies.
     let idle: Vec<_> = (0..64).map(|_| connect(at)).collect();
     for path in ["/healthz", "/readyz"] {
         assert!(is_ok(ask(&mut connect(at), path, None)), "{path}");
     }
+
     assert!(is_ok(ask(&mut connect(at), "/phone/calls", Some(key))));
     assert!(
         is_ok(ask(&mut honest, "/phone/calls", Some(key))),
         "an authenticated connection gave way to idle ones"
     );
+
     drop(idle);
 }
 
@@ -213,11 +217,13 @@ fn a_source_holds_so_many_connections() {
         "/healthz",
         None
     )));
+
     let mut open = 0;
     for mut stream in idle {
         open += usize::from(is_ok(ask(&mut stream, "/healthz", None)));
     }
     assert_eq!(open, 4);
+
     // Those that come by a trusted proxy are counted by it.
     let mut proxied: Vec<_> = (0..12).map(|_| connect(at)).collect();
     let served = proxied

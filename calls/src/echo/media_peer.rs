@@ -36,6 +36,7 @@ pub(super) fn sources(
             }
         }
     }
+
     Ok(match (is_private(ip), is_private(from)) {
         (false, _) => [ip; 2],
         (true, false) => [from; 2],

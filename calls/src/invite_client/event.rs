@@ -104,6 +104,7 @@ impl Accepted<'_> {
             self.dialog.ack_head(self.cseq, head);
             head.raw(&self.ack_lines);
         };
+
         cx.with_head(write, |cx, head| {
             let request = Request {
                 method: Method::Ack,

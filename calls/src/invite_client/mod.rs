@@ -290,6 +290,7 @@ impl InviteClient {
         else {
             return Event::Waits;
         };
+
         self.addresses.add(flow.peer.ip());
         self.datagram.hear();
         match message.status() {
@@ -314,12 +315,14 @@ impl InviteClient {
     ) -> Event<'m> {
         self.attempts.hear(message.status());
         attempt.heard = true;
+
         // The next hop has it, and nothing is known of who comes after: a proxy before a dead peer says no more. The timer runs on.
         if message.status() == 100 {
             self.state = State::Inviting(client, attempt);
             return Event::Waits;
         }
         cx.cancel_timer(&mut self.timer);
+
         let is_first = !std::mem::replace(&mut self.rang, true);
         let early = attempt.hear(&mut self.forks, message);
         self.state = State::Inviting(client, attempt);
@@ -448,12 +451,14 @@ impl InviteClient {
             Err(came) => return self.pass(cx, (&target).into(), &came),
         };
         self.attempts.begin(cx);
+
         let owner = TagOwner {
             key: self.leg.key,
             leg: self.leg.id,
         };
         let tag = cx.mint_tag(self.leg.slot, owner);
         self.tags.push(tag.bits());
+
         let call_id = match &self.plan.call_ids {
             CallIds::One(call_id) => *call_id,
             CallIds::PerTarget => {
@@ -463,6 +468,7 @@ impl InviteClient {
         };
         self.addresses.add(target.address.ip());
         self.datagram.begin(&target);
+
         let attempt = Attempt {
             target,
             flow,

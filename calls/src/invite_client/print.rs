@@ -30,6 +30,7 @@ impl InviteClient {
             target,
             proofs: &attempt.proofs,
         };
+
         let write = |head: &mut Head<'_>| {
             head.number("Max-Forwards", text.hops().into());
             let tag = attempt.tag.as_bytes();
@@ -44,6 +45,7 @@ impl InviteClient {
             head.number("Min-SE", min_se.into());
             text.write_rest(head, &said);
         };
+
         cx.with_head(write, |cx, head| {
             let request = Request {
                 method: Method::Invite,

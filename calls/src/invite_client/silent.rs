@@ -73,9 +73,11 @@ impl InviteClient {
             | State::Over => Reason::TrunkUnreachable,
         };
         self.note_silence(cx);
+
         let mut lines = Vec::new();
         reason_line(&mut Head::new(&mut lines), reason);
         self.cancel(cx, &lines);
+
         Failed {
             failure: Failure {
                 sip_code: 408,

@@ -213,10 +213,12 @@ impl Peers {
         if self.asked.len() >= MOST {
             return None;
         }
+
         let mut lines = std::mem::take(&mut self.lines);
         lines.clear();
         write(&mut Head::new(&mut lines));
         self.last_number = self.last_number.wrapping_add(1);
+
         let number = self.last_number;
         let request = Request {
             method,
@@ -225,6 +227,7 @@ impl Peers {
             head: &lines,
             body: b"",
         };
+
         let owner = Owner(OURS | u64::from(number));
         let sent = endpoint.request(flow, &request, owner, now);
         self.lines = lines;

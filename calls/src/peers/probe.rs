@@ -52,6 +52,7 @@ impl Peers {
         let contact = ways::contact(endpoint, &flow);
         let host = endpoint.sent_by(&flow).to_owned();
         let request = (flow, Method::Options, uri);
+
         self.send(
             endpoint,
             request,
@@ -81,6 +82,7 @@ impl Peers {
         if !self.bindings.note_keep_alive(asked, is_answered) {
             return;
         }
+
         let KeepAlive {
             trunk,
             contact,
@@ -104,6 +106,7 @@ impl Peers {
             Reply::Silence => Outcome::Silent,
             Reply::Broken => Outcome::Refused,
         };
+
         let Peer {
             uri,
             transport,

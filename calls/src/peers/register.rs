@@ -38,9 +38,11 @@ impl Peers {
         if self.leaving {
             return;
         }
+
         let Some(wanted) = wanted else {
             return self.disown();
         };
+
         let mut listed: HashMap<Uuid, Wanted> = wanted
             .into_iter()
             .map(|wanted| (wanted.way.id, wanted))
@@ -60,6 +62,7 @@ impl Peers {
                 }
             }
         }
+
         let spread = SPREAD * u32::try_from(listed.len()).unwrap_or(u32::MAX);
         for wanted in listed.into_values() {
             self.begin(endpoint, wanted, spread, now);
@@ -116,12 +119,14 @@ impl Peers {
         if !lost.transport.is_reliable() || self.carriers.is_empty() {
             return;
         }
+
         let by_it = |registration: &CarrierRegistration| {
             let flow = registration.current.as_ref().map(|current| current.flow);
             flow.is_some_and(|flow| flow.transport == lost.transport && flow.peer == lost.peer)
                 && registration.bound.is_some()
                 && registration.end.is_none()
         };
+
         let lost: Vec<Uuid> = self
             .carriers
             .iter()
@@ -168,6 +173,7 @@ impl Peers {
         let Some(registration) = self.carriers.get_mut(&trunk) else {
             return;
         };
+
         registration.timer = None;
         if registration.bound.is_some_and(|bound| bound.until <= now) {
             registration.bound = None;
@@ -178,14 +184,17 @@ impl Peers {
             }
             self.changed(trunk, What::Expired);
         }
+
         let Some(registration) = self.carriers.get(&trunk) else {
             return;
         };
         self.registrations.set(trunk, registration.status());
+
         let asks = registration.next_at.is_some_and(|next| next <= now);
         if asks && registration.doing == Doing::Nothing {
             self.attempt(endpoint, trunk, now);
         }
+
         self.wait(trunk);
     }
 
@@ -249,10 +258,13 @@ impl Peers {
         ) else {
             return false;
         };
+
         registration.cseq += 1;
         registration.requests += 1;
+
         let leaving = registration.end.is_some();
         let expires = if leaving { 0 } else { registration.expires };
+
         let (cseq, tag, call_id) = (registration.cseq, registration.tag, registration.call_id);
         let proofs = registration.proofs.clone();
         let Registrar {
@@ -260,6 +272,7 @@ impl Peers {
             flow,
             contact,
         } = registrar;
+
         let request = (flow, Method::Register, &*target.uri);
         let sent = self.send(
             endpoint,
@@ -281,6 +294,7 @@ impl Peers {
         if let (Some(number), Some(registration)) = (sent, self.carriers.get_mut(&trunk)) {
             registration.doing = Doing::Asking { number, leaving };
         }
+
         sent.is_some()
     }
 
@@ -302,11 +316,14 @@ impl Peers {
         else {
             return;
         };
+
         if waiting != number {
             return;
         }
+
         registration.doing = Doing::Nothing;
         let asked = if leaving { 0 } else { registration.expires };
+
         let contact = registration.current.as_ref();
         let contact = contact.map_or("", |current| &*current.contact);
         let verdict = CarrierRegistration::judge(reply, contact, asked);
@@ -316,6 +333,7 @@ impl Peers {
             }
             return;
         }
+
         self.settle(endpoint, trunk, leaving, verdict, now);
     }
 
@@ -332,22 +350,26 @@ impl Peers {
         else {
             return false;
         };
+
         let wanted = &registration.wanted;
         let (Some(current), Some(mut credentials)) =
             (&registration.current, LegCredentials::of_trunk(&wanted.way))
         else {
             return false;
         };
+
         let asking = Asking {
             method: "REGISTER",
             uri: current.target.uri.as_bytes(),
             body: b"",
         };
+
         let own = OwnChallenges {
             realm: &self.config.realm,
             nonces: &self.config.nonces,
             shares_user: wanted.shares_user,
         };
+
         let answered = match registration.may_ask_again() {
             true => {
                 let proofs = &mut registration.proofs;
@@ -357,6 +379,7 @@ impl Peers {
             }
             false => Err(Unanswerable::Refused),
         };
+
         let is_answered = answered.is_ok();
         let news = match answered {
             Ok(None) => return true,
@@ -366,10 +389,12 @@ impl Peers {
             }
             Err(why) => ChallengeOutcome::unanswered(why, message, current.flow.peer.ip()),
         };
+
         // Until the directory has it, the next REGISTER goes by what this one has learnt.
         if let Some(realms) = credentials.realms() {
             Arc::make_mut(&mut registration.wanted.way).realms = realms;
         }
+
         let challenged = Challenged {
             whose: Challenger::of_trunk(&registration.wanted.way),
             at: now,
@@ -391,6 +416,7 @@ impl Peers {
         let Some(registration) = self.carriers.get_mut(&trunk) else {
             return;
         };
+
         if leaving {
             return self.finish(endpoint, trunk, now);
         }
@@ -403,6 +429,7 @@ impl Peers {
                 self.finish(endpoint, trunk, now)
             };
         }
+
         match verdict {
             Verdict::Granted(seconds) => self.granted(endpoint, trunk, seconds, now),
             Verdict::TooBrief(seconds) if registration.may_ask_again() => {
@@ -427,6 +454,7 @@ impl Peers {
         let Some(registration) = self.carriers.get_mut(&trunk) else {
             return;
         };
+
         let is_new = registration.bound.is_none();
         registration.grant(seconds, random, now);
         self.registrations.set(trunk, registration.status());
@@ -443,6 +471,7 @@ impl Peers {
             };
             self.changed(trunk, what);
         }
+
         self.wait(trunk);
     }
 
@@ -458,12 +487,15 @@ impl Peers {
         let Some(registration) = self.carriers.get_mut(&trunk) else {
             return;
         };
+
         registration.fail(sip_code, retry_after, (retry, random), now);
         self.registrations.set(trunk, registration.status());
+
         let org = registration.wanted.org;
         if registration.failures == 1 {
             tracing::warn!(org.id = %org, trunk.id = %trunk, sip_code, "a carrier doesn't register us; we go on asking");
         }
+
         let tried = match sip_code {
             Some(_) => Tried::Refused,
             None => Tried::Unanswered,

@@ -75,6 +75,7 @@ impl Scene {
                 Duration::from_secs(30),
             )),
         };
+
         Self {
             endpoint: Endpoint::new(
                 endpoint::Config {
@@ -151,6 +152,7 @@ impl Scene {
             self.peers.handle_timeout(&mut self.endpoint, self.now);
             sent.extend(self.sent());
         }
+
         self.now = end;
         sent.dedup();
         sent
@@ -424,6 +426,7 @@ fn a_name_is_resolved_for_each_attempt_and_its_addresses_are_tried_in_turn() {
     let mut scene = Scene::new();
     scene.register_trunks(vec![wanted("sip.example.com", Transport::Udp)]);
     assert!(scene.after(100).is_empty());
+
     let asked: Vec<Unresolved> = scene
         .peers
         .effects()
@@ -435,10 +438,12 @@ fn a_name_is_resolved_for_each_attempt_and_its_addresses_are_tried_in_turn() {
     let [wanted] = &asked[..] else {
         panic!("{asked:?}");
     };
+
     assert_eq!(
         (&*wanted.uri, wanted.transport),
         ("sip:sip.example.com", Some(Transport::Udp))
     );
+
     let targets = ["192.0.2.1:5060", "192.0.2.2:5060"].map(|address| Target {
         uri: wanted.uri.clone(),
         transport: Transport::Udp,
@@ -450,10 +455,12 @@ fn a_name_is_resolved_for_each_attempt_and_its_addresses_are_tried_in_turn() {
     scene
         .peers
         .handle_resolved(&mut scene.endpoint, TRUNK, targets.into(), now);
+
     let first = scene.sent();
     let second = scene.answer(&first[0], 503, "");
     assert!(second[0].starts_with("REGISTER sip:sip.example.com "));
     scene.answer(&second[0], 200, "");
+
     assert_eq!(scene.state(), Some(State::Registered));
 }
 
@@ -461,6 +468,7 @@ fn a_name_is_resolved_for_each_attempt_and_its_addresses_are_tried_in_turn() {
 fn a_connection_that_breaks_is_replaced_soon() {
     let mut scene = Scene::new();
     scene.register_trunks(vec![wanted("192.0.2.1", Transport::Tcp)]);
+
     let sent = scene.after(100);
     assert!(
         header(&sent[0], HeaderName::Contact).contains(";transport=tcp"),
@@ -468,6 +476,7 @@ fn a_connection_that_breaks_is_replaced_soon() {
         sent[0]
     );
     scene.answer(&sent[0], 200, "");
+
     let lost = Flow {
         transport: Transport::Tcp,
         listener: 1,
@@ -479,6 +488,7 @@ fn a_connection_that_breaks_is_replaced_soon() {
     scene
         .peers
         .handle_flow_lost(&mut scene.endpoint, &lost, now);
+
     assert_eq!(scene.after(2_100).len(), 1);
 }
 

@@ -75,10 +75,12 @@ impl Asked {
             }
             contacts.push(contact(element, usual, longest)?);
         }
+
         let is_brief = |contact: &Contact| !contact.expires.is_zero() && contact.expires < shortest;
         if contacts.iter().any(is_brief) {
             return Err(Fault::TooBrief);
         }
+
         Ok(if contacts.is_empty() {
             Self::Nothing
         } else {
@@ -239,6 +241,7 @@ mod tests {
             ..contact("sip:a@h", 3600)
         };
         assert_eq!(asked, Ok(Asked::Change(vec![expected])));
+
         let values = [
             ("1", Some(1000)),
             ("0.05", Some(50)),

@@ -161,6 +161,7 @@ impl Bindings {
                     .collect()
             })
             .unwrap_or_default();
+
         bindings.sort_by_key(|binding| {
             let is_reachable = !binding.liveness.is_unreachable();
             std::cmp::Reverse((
@@ -196,6 +197,7 @@ impl Bindings {
         let count = registered.bindings.len();
         let was_there = registered.bindings.iter().any(|held| held.expires_at > now);
         registered.bindings.retain(|held| held.expires_at > now);
+
         let late = |contact: &Contact| {
             let held = registered.bindings.iter().find(|held| held.is_for(contact));
             held.is_some_and(|held| held.is_newer_than(sender))
@@ -204,6 +206,7 @@ impl Bindings {
             self.recount(count, registered.bindings.len());
             return Err(Refused::OutOfOrder);
         }
+
         let others = registered.of_other_nodes();
         for contact in contacts {
             registered.apply(contact, sender, now);
@@ -211,9 +214,11 @@ impl Bindings {
         while registered.bindings.len() > most {
             registered.forget_oldest();
         }
+
         let left = registered.of_other_nodes();
         self.note_unsaved(trunk, others.into_iter().filter(|one| !left.contains(one)));
         self.recount(count, registered.bindings.len());
+
         let newest = registered.bindings.last().cloned();
         let is_gone = newest.is_none();
         drop(entry);
@@ -223,6 +228,7 @@ impl Bindings {
         } else if sender.flow.connection != 0 {
             self.note_connection(sender.flow.connection, trunk);
         }
+
         let what = match newest {
             Some(binding) if !was_there => Some(What::Registered(Box::new(binding))),
             None if was_there => Some(What::Lost(BindingLoss::Removed)),
@@ -240,6 +246,7 @@ impl Bindings {
         let Entry::Occupied(mut entry) = self.trunks.entry(trunk) else {
             return Ok(None);
         };
+
         let registered = entry.get_mut();
         if registered
             .bindings
@@ -248,8 +255,10 @@ impl Bindings {
         {
             return Err(Refused::OutOfOrder);
         }
+
         self.recount(registered.bindings.len(), 0);
         self.note_unsaved(trunk, registered.of_other_nodes());
+
         let org = registered.org;
         entry.remove();
         Ok(Some(Change {
@@ -312,12 +321,14 @@ impl Bindings {
         let Entry::Occupied(mut entry) = self.trunks.entry(trunk) else {
             return None;
         };
+
         let registered = entry.get_mut();
         let count = registered.bindings.len();
         let is_other = |held: &Binding| matches!(held.home, Home::Node(_));
         let was_others = registered.bindings.iter().all(is_other);
         registered.bindings.retain(keep);
         self.recount(count, registered.bindings.len());
+
         // What has expired is over for everybody.
         if loss == BindingLoss::Disconnected {
             self.note_unsaved(trunk, []);
@@ -325,8 +336,10 @@ impl Bindings {
         if !registered.bindings.is_empty() {
             return None;
         }
+
         let org = registered.org;
         entry.remove();
+
         // That a PBX of another node has gone is for that node to tell.
         (!was_others).then_some(Change {
             org,
@@ -377,11 +390,13 @@ impl Bindings {
 impl Registered {
     fn apply(&mut self, contact: &Contact, sender: &Sender<'_>, now: Moment) {
         let place = self.bindings.iter().position(|held| held.is_for(contact));
+
         // The newest stands last.
         let held = place.map(|at| self.bindings.remove(at));
         if contact.expires.is_zero() {
             return;
         }
+
         let registered_at = held.as_ref().map_or(now, |held| held.registered_at);
         let mut liveness = held.map(|held| held.liveness).unwrap_or_default();
         liveness.hear();
@@ -475,6 +490,7 @@ impl Binding {
             }
             Home::Before | Home::Node(_) => None,
         };
+
         Some(Reach {
             uri: self.contact.clone(),
             transport: self.flow.transport,

@@ -53,6 +53,7 @@ impl Bindings {
             .take(most)
             .map(|own| *own.key())
             .collect();
+
         let taken = trunks.into_iter().filter_map(|trunk| {
             let (_, removed) = self.unsaved.remove(&trunk)?;
             let registered = self.trunks.get(&trunk);
@@ -208,6 +209,7 @@ impl Binding {
             SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
             SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
+
         Self {
             contact: kept.contact.clone(),
             q: kept.q,

@@ -167,6 +167,7 @@ impl Registrar {
             self.challenge(endpoint, flow, message, Cause::Bare, now);
             return None;
         };
+
         let login = view
             .login(&credentials.username_unescaped())
             .filter(|login| login.expires_at.is_none_or(|end| now < end));
@@ -205,6 +206,7 @@ impl Registrar {
                 self.challenge(endpoint, flow, message, cause, now);
             }
         }
+
         None
     }
 
@@ -249,11 +251,13 @@ impl Registrar {
                 head.line("Unsupported", &unsupported);
             });
         }
+
         let longest = if flow.transport.is_reliable() {
             self.config.longest.min(LONGEST_BY_STREAM)
         } else {
             self.config.longest
         };
+
         let asked = Asked::read(message, self.config.shortest, longest);
         let outcome = match asked {
             Ok(Asked::Nothing) => Ok(None),

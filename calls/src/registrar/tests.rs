@@ -246,16 +246,19 @@ fn a_stranger_is_challenged_whoever_it_says_it_is() {
     let octets = scene.written(&request, "");
     let challenged = scene.send(&octets, request.flow);
     assert!(challenged.starts_with("SIP/2.0 401 "), "{challenged}");
+
     for (user, password) in [("pbx", "wrong"), ("nobody", "secret")] {
         let authorization = scene.authorization(user, password, &challenged);
         let octets = scene.written(&request, &authorization);
         let (status, _) = judged(&scene.send(&octets, request.flow));
         assert_eq!(status, 401, "{user}");
     }
+
     let (of_orgs, others): (Vec<_>, Vec<_>) = scene
         .registrar
         .effects()
         .partition(|effect| matches!(effect, Effect::AuthFailure(_)));
+
     assert_eq!(of_orgs.len(), 1, "only what concerns an org is stored");
     assert!(matches!(&others[..], [Effect::UnknownUser(_)]));
     assert_eq!(scene.endpoint.counts().server_other, 0);
@@ -273,12 +276,15 @@ fn a_pbx_comes_stays_and_goes() {
         (200, vec![format!("{here};expires=120")])
     );
     assert!(matches!(scene.changes()[..], [What::Registered(_)]));
+
     let listed = scene.later(60).register(&Request::new(2, ""));
     assert_eq!(listed, (200, vec![format!("{here};expires=60")]));
+
     let refreshed = scene.register(&Request::new(3, HOUR_HERE));
     assert_eq!(refreshed, (200, vec![format!("{here};expires=3600")]));
     assert_eq!(scene.bindings.of(TRUNK, scene.now)[0].registered_at, START);
     assert!(scene.changes().is_empty(), "a refresh is nothing new");
+
     let gone = scene.register(&Request::new(4, "Contact: *\r\nExpires: 0\r\n"));
     assert_eq!(gone, (200, vec![]));
     assert_eq!(scene.changes(), [What::Lost(BindingLoss::Removed)]);
@@ -303,6 +309,7 @@ fn an_older_request_changes_nothing() {
     let mut scene = Scene::new();
     let two = "Contact: <sip:pbx@192.0.2.9>, <sip:pbx@192.0.2.1:5060;rinstance=f00>;expires=0\r\n";
     assert_eq!(scene.register(&Request::new(5, HOUR_HERE)).0, 200);
+
     let star = "Contact: *\r\nExpires: 0\r\n";
     for (cseq, lines) in [(4, two), (3, star), (5, two), (5, star)] {
         // Until then a second request of that number would be a merged one.
@@ -321,6 +328,7 @@ fn an_older_request_changes_nothing() {
         );
     }
     assert_eq!(scene.bindings.len(), 1);
+
     let restarted = Request::new(1, two).call_id("b");
     let (status, contacts) = scene.register(&restarted);
     assert_eq!(
@@ -372,6 +380,7 @@ fn refusals_say_what_would_do() {
             "{name}"
         );
     }
+
     assert!(scene.bindings.is_empty());
 }
 

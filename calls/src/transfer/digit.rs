@@ -77,6 +77,7 @@ fn digit(kind: &[u8], body: &[u8]) -> Option<u8> {
     } else {
         return None;
     };
+
     match signal {
         [digit @ b'0'..=b'9'] => Some(digit - b'0'),
         _ => None,

@@ -273,9 +273,11 @@ impl Call {
             kept_by: None,
             step: 0,
         };
+
         let prefix = &cx.core.config.header_prefix;
         let refer_to = self.refer_to(&destination.target, replaces, org, prefix);
         let referred = self.transfer.as_deref().map_or(0, |before| before.referred);
+
         self.drop_transfer(cx);
         self.transfer = Some(Box::new(Transfer {
             record: record.clone(),
@@ -297,6 +299,7 @@ impl Call {
             agent_gone: false,
             ended: None,
         }));
+
         self.tell_transfer(cx);
         record
     }
@@ -314,11 +317,13 @@ impl Call {
         if !self.transfer.as_deref().is_some_and(waits) {
             return;
         }
+
         let plan = self
             .transfer
             .as_deref()
             .map(|transfer| (transfer.plan.first, transfer.plan.refers));
         let Some((first, refers)) = plan else { return };
+
         if first == Way::Bridge && self.begin_bridge(cx) {
             return;
         }

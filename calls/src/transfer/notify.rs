@@ -69,6 +69,7 @@ impl Call {
         let Some(transfer) = self.transfer.as_deref_mut() else {
             return;
         };
+
         let record = &mut transfer.record;
         let since = record.accepted_at.map(|at| cx.now.since(at));
         let too_soon = record.ringing_at.is_none() && since.is_some_and(|since| since < TOO_SOON);

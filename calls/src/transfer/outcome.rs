@@ -56,6 +56,7 @@ impl Call {
         else {
             return;
         };
+
         let parting = transfer.wait == Wait::Parting;
         let alone = transfer.agent_gone;
         transfer.permit = None;
@@ -64,6 +65,7 @@ impl Call {
         transfer.record.ended_at = Some(cx.now);
         transfer.record.handed_over =
             state == State::Completed || (state == State::Unknown && parting);
+
         let said = match (state, code) {
             (State::Completed, _) => 200,
             (State::Failed, Some(code)) => code,
@@ -74,6 +76,7 @@ impl Call {
         if parting {
             return self.finish_parting(cx);
         }
+
         self.tell_runtime(cx, said, true);
         match state {
             State::Completed => {
@@ -124,6 +127,7 @@ impl Call {
             return Some(ended);
         };
         transfer.permit = None;
+
         let left = matches!(ended.hangup_by, HangupBy::Caller | HangupBy::Callee);
         match transfer.wait {
             Wait::Bye => {

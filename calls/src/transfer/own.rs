@@ -81,22 +81,27 @@ impl Call {
             IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
             IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
         };
+
         let address = SocketAddr::new(near, bound.port());
         let uri: Box<str> = match transport {
             Transport::Udp => format!("sip:trunkline@{address}"),
             Transport::Tcp | Transport::Tls => format!("sip:trunkline@{address};transport=tcp"),
         }
         .into();
+
         let dialog = replaces.to_string();
         let mut lines = Vec::new();
         let mut head = Head::new(&mut lines);
+
         head.line("Require", b"replaces");
         head.line("Replaces", dialog.as_bytes());
+
         let proof = config.session_tokens.join(self.org, dialog.as_bytes());
         head.line(
             &format!("{}-{PROOF}", config.header_prefix),
             proof.as_bytes(),
         );
+
         let callee = Callee {
             places: VecDeque::from([Place::Known(Target {
                 uri: uri.clone(),

@@ -119,6 +119,7 @@ impl Call {
             (None, Some(trunk)) => (trunk.transfer_way, trunk.keeps_caller),
             (None, None) => (TransferWay::default(), false),
         };
+
         let abilities = self
             .trunk()
             .map(|trunk| trunk.abilities)
@@ -131,6 +132,7 @@ impl Call {
         if !allowed && (first == Way::Refer || fallback.is_none()) {
             return Err(Unable::NotAllowed);
         }
+
         let is_sip = matches!(destination.target, TransferTarget::Sip(_));
         let is_in_vain = abilities
             .pbx
@@ -195,6 +197,7 @@ impl Call {
     pub(super) fn refers_instead(&mut self, cx: &mut Cx<'_>, failure: &Failure) -> bool {
         let pbx = self.trunk().and_then(|trunk| trunk.abilities.pbx);
         let has_run = |pbx: Pbx| pbx.has_run_dialplan(failure.sip_code, failure.cause);
+
         // A REFER would take the caller into the same dialplan.
         let is_in_vain = failure.is_answer && self.loses_caller() && pbx.is_some_and(has_run);
         let is_out_of_reach =
@@ -202,6 +205,7 @@ impl Call {
         let Some(transfer) = self.transfer.as_deref_mut() else {
             return false;
         };
+
         let record = &mut transfer.record;
         let has_rung = record.ringing_at.is_some();
         if transfer.wait != Wait::Destination
@@ -211,6 +215,7 @@ impl Call {
         {
             return false;
         }
+
         transfer.plan.refers_after_bridge = false;
         transfer.bridge_failure = Some(failure.sip_code);
         transfer.permit = None;

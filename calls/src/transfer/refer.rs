@@ -47,6 +47,7 @@ impl Call {
             }
         };
         let mut separator = if has_headers(&value[1..]) { '&' } else { '?' };
+
         if let Some(replaces) = replaces {
             let _ = write!(
                 value,
@@ -55,6 +56,7 @@ impl Call {
             );
             separator = '&';
         }
+
         if trunk.is_none_or(|trunk| trunk.refer_headers_in_uri) {
             for (name, id) in self.context() {
                 let name = Escaped(name.as_bytes());
@@ -62,6 +64,7 @@ impl Call {
                 separator = '&';
             }
         }
+
         value.push('>');
         value
     }
@@ -105,6 +108,7 @@ impl Call {
         let Some(fork) = self.fork() else {
             return;
         };
+
         // By now the peer may be at another address.
         let destination = self.next_hop(cx, self.trunk_id(), fork);
         let (Some(transfer), Some(trunk)) = (self.transfer.as_deref(), self.trunk()) else {
@@ -113,20 +117,24 @@ impl Call {
         let Some(dialog) = trunk.first_dialog() else {
             return;
         };
+
         let credentials = trunk.credentials.as_ref().zip(destination);
         let proves = credentials
             .is_some_and(|(credentials, destination)| credentials.lead_home(dialog, destination));
         let prefix = &cx.core.config.header_prefix;
         let mut lines = Vec::new();
         let mut head = Head::new(&mut lines);
+
         head.line("Refer-To", transfer.refer_to.as_bytes());
         head.line("Referred-By", dialog.local_address());
         for (name, id) in self.context() {
             head.fmt(&format!("{prefix}-{name}"), format_args!("{id}"));
         }
+
         if proves {
             transfer.proofs.lines(&mut head);
         }
+
         let sent = transfer.sent < MOST_REFERS
             && self.send_on_leg(
                 cx,
@@ -137,6 +145,7 @@ impl Call {
                 b"",
                 |head| head.raw(&lines),
             );
+
         let cseq = self.pending.last().map_or(0, |pending| pending.cseq);
         match self.transfer.as_deref_mut() {
             Some(transfer) if sent => {
@@ -159,9 +168,11 @@ impl Call {
         let Some(transfer) = self.transfer.as_deref() else {
             return;
         };
+
         if pending.cseq != transfer.cseq || !transfer.is_open() {
             return;
         }
+
         let parting = transfer.wait == Wait::Parting;
         match message.status() {
             200..=299 => {
@@ -251,17 +262,20 @@ impl Call {
         let Some(trunk) = self.legs.sip(self.trunk_id()) else {
             return false;
         };
+
         let dialog = trunk.dialog_ref(pending.fork);
         let (Some(transfer), Some(dialog), Some(destination)) =
             (self.transfer.as_deref_mut(), dialog, destination)
         else {
             return false;
         };
+
         let asking = Asking {
             method: "REFER",
             uri: dialog.request_uri(),
             body: b"",
         };
+
         let at = (Stage::InDialog(dialog), destination);
         let answered = match &trunk.credentials {
             Some(held) => held.answer(cx, &mut transfer.proofs, message, &asking, at),
@@ -270,6 +284,7 @@ impl Call {
         if let Err(why) = answered {
             self.unanswered(cx, self.trunk_id(), (why, destination), message);
         }
+
         answered.is_ok()
     }
 }

@@ -72,15 +72,18 @@ impl Call {
             Some(org) if self.role(id) == LegRole::Agent => self.meant_by(cx, org, message),
             Some(_) | None => Err(Refused::Unable(Unable::NotAssigned)),
         };
+
         let (org, meant) = match (org, meant) {
             (Some(org), Ok(meant)) => (org, meant),
             (_, Err(refused)) => return refuse(cx, server, refused),
             (None, Ok(_)) => return refuse(cx, server, Refused::Unable(Unable::NotUp)),
         };
+
         let wants_news = !is_false(message.first(HeaderName::ReferSub));
         let leg = self.leg(id);
         let contact = leg.map(|leg| cx.contact(&leg.flow, leg.is_sips));
         let contact = contact.unwrap_or_default();
+
         cx.respond(
             server,
             202,
@@ -93,6 +96,7 @@ impl Call {
             },
             b"",
         );
+
         let before = self
             .transfer
             .as_deref()
@@ -103,6 +107,7 @@ impl Call {
             id: (before > 0).then_some(message.cseq().number),
         };
         let asker = if wants_news { asker } else { Asker::Api };
+
         let Meant {
             destination,
             replaces,
@@ -113,6 +118,7 @@ impl Call {
         if let Some(transfer) = self.transfer.as_deref_mut() {
             transfer.referred = before.saturating_add(1);
         }
+
         self.tell_runtime(cx, 100, false);
         self.transfer_now(cx);
     }
@@ -136,6 +142,7 @@ impl Call {
         {
             return Ok(meant);
         }
+
         let own = org.destinations.get(&self.agent);
         let own = own.map(|own| &**own).unwrap_or_default();
         let country = org
@@ -143,6 +150,7 @@ impl Call {
             .trunk
             .as_ref()
             .and_then(|trunk| trunk.default_country);
+
         let destination = Destination::meant(own, &refer_to.uri, country)
             .ok_or(Refused::Unable(Unable::NotAssigned))?;
         let replaces = match refer_to.replaces() {
@@ -152,6 +160,7 @@ impl Call {
         let plan = self
             .plan(cx, org, destination, replaces.as_deref())
             .map_err(Refused::Unable)?;
+
         Ok(Meant {
             destination: destination.clone(),
             replaces,
@@ -176,11 +185,13 @@ impl Call {
                 Ok(None)
             };
         };
+
         let is_here = place.node == minter.node() && !is_from_ours && !replaces.early_only;
         let own = self.to_own(cx, &replaces).filter(|_| is_here);
         let own = own.ok_or(Refused::Ours)?;
         let uri = String::from_utf8_lossy(refer_to.name_addr.uri);
         let (uri, _) = uri.split_once('?').unwrap_or((&*uri, ""));
+
         Ok(Some(Meant {
             destination: Destination {
                 id: None,

@@ -47,6 +47,7 @@ impl Party {
         if !self.sessions[main].is_up() {
             return;
         }
+
         let busy = !self.sessions[main].is_quiet();
         let act = self.talk.acts[at].1;
         match act {
@@ -69,6 +70,7 @@ impl Party {
             | Act::Extension
             | Act::Refer(_) => {}
         }
+
         self.ask(hands, main, act);
     }
 

@@ -181,6 +181,7 @@ impl Caller {
             .as_ref()
             .map(|label| sdp(label, "sendrecv", None))
             .unwrap_or_default();
+
         let body = match self.plan.has_parts {
             true => [PLACE, SDP.as_bytes(), b"\r\n", &body, b"--b--\r\n"].concat(),
             false => body,
@@ -273,9 +274,11 @@ impl Caller {
         if message.is_request() {
             return self.on_request(hands, message);
         }
+
         let Some(heard) = self.party.wire.hear(hands, message) else {
             return;
         };
+
         let (Heard::Answer(at) | Heard::Fork(at)) = heard;
         if self.party.wire.clients[at].purpose != Purpose::Invite {
             return self.party.on_heard(hands, heard, message);
@@ -312,12 +315,14 @@ impl Caller {
         if gave_up || self.logins > LOGINS || (self.logins > 1 && !stale) {
             return self.refused(401);
         }
+
         self.challenge = Some(message.raw().to_vec());
         let wait = if self.logins == 1 {
             self.plan.login_after
         } else {
             Duration::ZERO
         };
+
         hands.step(wait, Step::LogIn);
     }
 
@@ -341,6 +346,7 @@ impl Caller {
         if message.to_tag().is_none() || self.outcome != Outcome::Dialling {
             return;
         }
+
         let session = self.session_of(at, message);
         self.party.seen.push("rings");
         if !message.has_token(HeaderName::Require, "100rel") {
@@ -349,12 +355,14 @@ impl Caller {
         if self.plan.reliable == Reliable::Unknown {
             self.party.fault("100rel is required of one who lacks it");
         }
+
         let rseq = message.number(HeaderName::RSeq).unwrap_or_default();
         let held = &mut self.party.sessions[session];
         let next = held.highest_rseq == 0 || rseq == held.highest_rseq + 1;
         if !next || self.plan.never_pracks {
             return;
         }
+
         held.highest_rseq = rseq;
         self.prack(hands, session, rseq, message);
     }
@@ -375,8 +383,10 @@ impl Caller {
                 body = self.party.answer_to(message.body());
             }
         }
+
         let invite = message.cseq().number;
         let content = if body.is_empty() { "" } else { SDP };
+
         let lines = format!("RAck: {rseq} {invite} INVITE\r\n{content}");
         let method = (Method::Prack, Purpose::Other);
         self.party.request(hands, session, method, &lines, &body);

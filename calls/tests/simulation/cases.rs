@@ -548,6 +548,7 @@ pub(crate) fn record(world: &World) -> String {
         | Fact::Attempt(_)
         | Fact::Transfer(_) => None,
     });
+
     ended.map_or(String::new(), |ended| {
         format!(
             "{} {} {} {}",
@@ -599,6 +600,7 @@ fn calls_that_went_wrong_once_go_right() {
             wrong.push(format!("{}: {}\n{trace}", case.name, faults.join("; ")));
         }
     }
+
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
 
@@ -648,9 +650,11 @@ fn a_hold_by_the_phone_system_is_told() {
     let mut plan = Plan::plain(Agent::One);
     let acts = &mut plan.calls[0].caller.talk.acts;
     acts.insert(0, (seconds(2), Act::Hold));
+
     let mut world = World::new(plan, true);
     world.run();
     assert_eq!(verdict::faults(&world), Vec::<String>::new());
+
     let held = |fact: &Fact| match fact {
         Fact::Held { held, .. } => Some(*held),
         Fact::Started(_)
@@ -662,6 +666,7 @@ fn a_hold_by_the_phone_system_is_told() {
         | Fact::Attempt(_)
         | Fact::Ended(_) => None,
     };
+
     let told: Vec<bool> = world.node.facts.iter().filter_map(held).collect();
     assert_eq!(told, [true, false]);
 }

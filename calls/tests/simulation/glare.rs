@@ -56,6 +56,7 @@ fn waits(sent: &[Sent], peer: &str, method: &str) -> Vec<Duration> {
             waits.push(message.after - refused);
         }
     }
+
     waits
 }
 

@@ -43,6 +43,7 @@ fn canonical(sent: &[Sent]) -> String {
         trace.push_str(&names.canonical(&text));
         trace.push('\n');
     }
+
     trace
 }
 
@@ -64,6 +65,7 @@ fn digests(seeds: u64) -> Vec<String> {
             done.push((seed, digest(&trace_of(seed))));
         }
     };
+
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let mut done: Vec<_> = std::thread::scope(|scope| {
         let running: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
@@ -72,6 +74,7 @@ fn digests(seeds: u64) -> Vec<String> {
             .flat_map(|thread| thread.join().expect("no run panics"))
             .collect()
     });
+
     done.sort();
     done.into_iter().map(|(_, digest)| digest).collect()
 }

@@ -613,6 +613,7 @@ fn transfer(world: &World) -> String {
         | Fact::Attempt(_)
         | Fact::Ended(_) => None,
     });
+
     transfers.next_back().map_or(String::new(), |transfer| {
         let code = transfer
             .sip_code
@@ -652,6 +653,7 @@ fn callers_are_handed_over_as_the_pbx_has_it() {
             wrong.push(format!("{}: {}\n{trace}", case.name, faults.join("; ")));
         }
     }
+
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
 

@@ -44,6 +44,7 @@ impl HandoverPlan {
         } else {
             0
         };
+
         Self {
             asked: (0..count)
                 .map(|_| (dice.millis(0, 30_000), dice.below(2) as usize))
@@ -125,6 +126,7 @@ impl ReferPlan {
             let slow = dice.maybe(30, 0, 6_000);
             (slow.unwrap_or_default(), status)
         };
+
         let mut news: Vec<News> = (0..dice.below(4))
             .map(|_| News {
                 after: dice.millis(0, 8_000),
@@ -139,6 +141,7 @@ impl ReferPlan {
                 last: dice.percent(90),
             });
         }
+
         Self {
             is_known: dice.percent(85),
             answers: (0..3).map(|_| one(dice)).collect(),
@@ -178,6 +181,7 @@ impl Party {
         if message.other("X-PLATFORM-SESSION-ID").is_none() {
             self.fault("a REFER without its context");
         }
+
         let proven = message.first(HeaderName::Authorization).is_some()
             || message.first(HeaderName::ProxyAuthorization).is_some();
         let plan = &self.talk.refers;
@@ -186,11 +190,13 @@ impl Party {
             (after, status) if self.referral.challenged && !proven && status != 0 => (after, 401),
             planned => planned,
         };
+
         self.referral.came += 1;
         self.referral.cseq = message.cseq().number;
         if plan.news_first && (200..300).contains(&status) {
             self.tell(hands, session);
         }
+
         if after.is_zero() {
             self.answer_refer(hands, session, at, status);
         } else {
@@ -214,14 +220,17 @@ impl Party {
             407 => format!("Proxy-Authenticate: {challenge}"),
             _ => String::new(),
         };
+
         self.referral.challenged = matches!(status, 401 | 407);
         self.wire.answer(hands, at, status, ("", &lines, b""));
         if !(200..300).contains(&status) {
             return;
         }
+
         if !self.talk.refers.news_first {
             self.tell(hands, session);
         }
+
         if let Some(after) = self.talk.refers.leaves {
             hands.step(after, Step::Leave(session));
         }

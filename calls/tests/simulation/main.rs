@@ -203,6 +203,7 @@ fn tally(world: &World) -> Tally {
     for party in verdict::parties(world) {
         party.seen.iter().for_each(|what| count((*what).into()));
     }
+
     world
         .node
         .holds
@@ -211,6 +212,7 @@ fn tally(world: &World) -> Tally {
     for caller in &world.callers {
         count(format!("{:?}", caller.outcome));
     }
+
     for fact in world.node.facts.iter().chain(&world.earlier) {
         if let Fact::Ended(ended) = fact {
             let reason = ended.reason.as_deref().unwrap_or("hung up");
@@ -223,6 +225,7 @@ fn tally(world: &World) -> Tally {
             count(format!("transfer by {way} {state}"));
         }
     }
+
     tally
 }
 

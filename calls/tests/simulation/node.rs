@@ -123,6 +123,7 @@ impl Node {
     fn boot(kept: Kept, dice: &mut Dice, now: Moment) -> Self {
         let mut seed = [0; 32];
         seed[..8].copy_from_slice(&dice.bits().to_be_bytes());
+
         let (limits, live) = (Limits::new(10_000), LiveCalls::new());
         let core = Core::new(
             Arc::clone(&kept.config),
@@ -135,6 +136,7 @@ impl Node {
             Arc::clone(&live),
             now,
         );
+
         let endpoint = Endpoint::new(
             endpoint::Config {
                 minter: kept.minter.clone(),
@@ -147,6 +149,7 @@ impl Node {
             },
             Entropy::from_seed(seed),
         );
+
         Self {
             calls: Calls::new(core),
             limits,
@@ -253,6 +256,7 @@ impl Node {
         let Some(live) = self.live.one(ORG, call).filter(|live| !live.is_over()) else {
             return;
         };
+
         match (live.hold.settled >= number, live.hold) {
             (false, _) if last => self
                 .faults
@@ -389,6 +393,7 @@ impl Node {
             ("live calls", self.live.len()),
             ("open media", self.media.len()),
         ];
+
         left.into_iter()
             .filter(|(_, count)| *count > 0)
             .map(|(what, count)| format!("{count} {what}"))
@@ -446,6 +451,7 @@ fn runtime_of(agent: Agent) -> Runtime {
         Agent::Nowhere => ("nowhere.example", vec![]),
         Agent::Stream => ("192.0.2.1:5060;transport=tcp", vec![]),
     };
+
     Runtime::Sip {
         uri: at(uri),
         fallbacks,

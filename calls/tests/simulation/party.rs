@@ -190,15 +190,18 @@ impl Party {
         let Some(session) = self.sessions.iter().position(|session| session.is(message)) else {
             return self.wire.answer(hands, at, 481, ("", "", b""));
         };
+
         let number = message.cseq().number;
         let held = &mut self.sessions[session];
         if number <= held.remote_seq {
             return self.wire.answer(hands, at, 500, ("", "", b""));
         }
+
         held.remote_seq = number;
         if held.stage == Stage::Ended {
             return self.wire.answer(hands, at, 481, ("", "", b""));
         }
+
         match message.method() {
             Method::Bye => self.on_bye(hands, session, at),
             Method::Invite | Method::Update => self.on_change(hands, session, at, message),
@@ -253,11 +256,13 @@ impl Party {
         if let Some(status) = self.talk.refuses_updates.filter(|_| !invites) {
             return self.wire.answer(hands, at, status, ("", "", b""));
         }
+
         let offers = !message.body().is_empty() || invites;
         if offers && (held.asking.is_some() || held.offered.is_some()) {
             self.seen.push("glare");
             return self.wire.answer(hands, at, 491, ("", "", b""));
         }
+
         if offers && held.asked.is_some() {
             let later = "Retry-After: 2\r\n";
             return self.wire.answer(hands, at, 500, ("", later, b""));
@@ -265,6 +270,7 @@ impl Party {
         if !offers {
             return self.accept_change(hands, session, at);
         }
+
         held.asked = Some(at);
         match self.talk.reaction {
             Reaction::Accept => self.accept_change(hands, session, at),
@@ -307,6 +313,7 @@ impl Party {
         let request = self.wire.servers[at].request.clone();
         let message = lex(&request, Framing::Datagram).expect("it was read when it came");
         self.sessions[session].refresh_target(&message);
+
         let invites = message.method() == Method::Invite;
         let body = match (message.body().is_empty(), invites) {
             (false, _) => self.answer_to(message.body()),
@@ -319,11 +326,13 @@ impl Party {
             lines.push_str(SDP);
         }
         self.wire.answer(hands, at, 200, ("", &lines, &body));
+
         let held = &mut self.sessions[session];
         held.unacknowledged |= invites;
         if held.asked == Some(at) && !invites {
             held.asked = None;
         }
+
         self.watch(hands);
     }
 
@@ -399,10 +408,12 @@ impl Party {
         if message.status() < 200 {
             return;
         }
+
         let session = self.wire.clients[at].session;
         if let Some(held) = self.sessions.get_mut(session) {
             held.sequenced |= message.status() != 481;
         }
+
         match self.wire.clients[at].purpose {
             Purpose::Bye => self.end(hands, session),
             Purpose::Change => self.on_change_answered(hands, session, at, message),
@@ -432,6 +443,7 @@ impl Party {
         let invites = self.wire.clients[at].method == Method::Invite;
         let offered = self.wire.clients[at].offers;
         let held = &mut self.sessions[session];
+
         held.asking.take_if(|asking| *asking == at);
         if message.status() >= 300 {
             self.seen.push(match message.status() {
@@ -445,6 +457,7 @@ impl Party {
             }
             return;
         }
+
         self.seen.push("change agreed");
         held.refresh_target(message);
         held.interval = Interval::read(message, "uac").filter(|_| self.talk.timers);
@@ -452,6 +465,7 @@ impl Party {
         if offered {
             self.check_answer(session, message.body());
         }
+
         if invites {
             let answer = if offered || message.body().is_empty() {
                 Vec::new()
@@ -461,6 +475,7 @@ impl Party {
             let tag = message.to_tag().unwrap_or_default();
             self.acknowledge(hands, session, (at, tag), &answer);
         }
+
         self.watch(hands);
     }
 

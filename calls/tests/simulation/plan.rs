@@ -247,6 +247,7 @@ impl Plan {
         let mut dice = Dice::new(seed);
         let weather = Weather::draw(&mut dice);
         let count = 1 + dice.below(4);
+
         Self {
             seed,
             weather,
@@ -295,10 +296,12 @@ impl CallPlan {
             refuses_updates: None,
             refers: ReferPlan::plain(),
         };
+
         let hangs_up = Talk {
             acts: vec![(Duration::from_secs(5), Act::HangUp)],
             ..quiet.clone()
         };
+
         Self {
             start: Duration::ZERO,
             agent,
@@ -336,6 +339,7 @@ impl CallPlan {
             (2, Agent::AllDead),
             (3, Agent::Nowhere),
         ];
+
         Self {
             start: dice.millis(0, 5_000),
             agent: weighed(dice, &agents),
@@ -356,11 +360,13 @@ impl CallerPlan {
             (3, Identity::Unknown),
             (3, Identity::Stranger),
         ];
+
         let reliable = [
             (50, Reliable::Unknown),
             (40, Reliable::Supported),
             (10, Reliable::Required),
         ];
+
         let talk = Talk::draw(dice);
         let timers = talk.timers;
         Self {
@@ -413,6 +419,7 @@ impl AttemptPlan {
             (12, OnCancel::AnswersAnyway),
             (8, OnCancel::Forgets),
         ];
+
         Self {
             deaf: dice.percent(5),
             tries: dice.percent(60),
@@ -474,6 +481,7 @@ impl Talk {
         } else {
             Act::HangUp
         };
+
         acts.extend(dice.maybe(70, 0, long).map(|after| (after, end)));
         Self {
             acts,

@@ -78,6 +78,7 @@ impl Runtime {
         if self.party.gone || self.plan.deaf {
             return;
         }
+
         if !message.is_request() {
             let heard = self.party.wire.hear(hands, message);
             if let Some(heard @ Heard::Answer(_)) = heard {
@@ -85,9 +86,11 @@ impl Runtime {
             }
             return;
         }
+
         if message.method() == Method::Ack {
             return self.party.on_ack(message);
         }
+
         let (at, new) = self.party.wire.take(hands, message);
         if !new {
             return;
@@ -106,6 +109,7 @@ impl Runtime {
             self.begin_again(message);
         }
         self.server = at;
+
         let named: &[&str] = match self.role {
             Role::Agent => &[
                 "X-PLATFORM-SESSION-ID",
@@ -120,20 +124,25 @@ impl Runtime {
                 self.party.fault(format!("no {name}"));
             }
         }
+
         let token = message.other("X-PLATFORM-SESSION-TOKEN").is_some();
         let proven = message.first(HeaderName::Authorization).is_some();
         if self.role == Role::Agent && proven || self.role != Role::Agent && token {
             self.party.fault("credentials of somebody else");
         }
+
         if self.plan.tries {
             self.party.wire.answer(hands, at, 100, ("", "", b""));
         }
+
         for (ring, planned) in self.plan.rings.iter().enumerate() {
             hands.step(planned.after, Step::Ring(ring));
         }
+
         if let Some(after) = self.plan.update_early {
             hands.step(after, Step::UpdateEarly);
         }
+
         match self.plan.finish {
             Finish::Answer { after, .. } | Finish::Refuse { after, .. } => {
                 hands.step(after, Step::Finish);
@@ -158,6 +167,7 @@ impl Runtime {
                 ..
             }
         );
+
         let before = lex(&self.invite, Framing::Datagram).expect("it was lexed when it came");
         let is_next = before.call_id() == invite.call_id()
             && before.from_tag() == invite.from_tag()
@@ -167,6 +177,7 @@ impl Runtime {
             self.party
                 .fault("not the same Call-ID and tag and the next CSeq");
         }
+
         self.invite = invite.raw().to_vec();
         self.forks.clear();
         self.agreed = Agreed::Open;
@@ -184,9 +195,11 @@ impl Runtime {
         if self.party.gone {
             return;
         }
+
         if let Alarm::Step(step) = alarm {
             return self.on_step(hands, step);
         }
+
         match self.party.wire.alarm(hands, alarm) {
             Silence::NoAnswer(client) => self.party.on_silence(hands, client),
             Silence::NoAck(_) => self.on_no_ack(hands),
@@ -270,13 +283,16 @@ impl Runtime {
         if !self.is_open() {
             return;
         }
+
         let ring = self.plan.rings[ring];
         let session = self.session_of(ring.fork);
         let reliable = ring.reliable && self.caller_reliable;
+
         // Only one reliable answer at a time, and none behind one that isn't acknowledged (RFC 3262 §3).
         if reliable && !self.party.wire.owes_nothing_reliable(self.server) {
             return;
         }
+
         // What is agreed for one fork isn't agreed for another: descriptions go with the first fork alone.
         let sdp = ring.sdp && ring.fork == 0 && (reliable || self.offer().is_some());
         let fresh = sdp && (self.agreed == Agreed::Open);
@@ -285,10 +301,12 @@ impl Runtime {
         } else {
             Vec::new()
         };
+
         let mut lines = self.party.own_lines();
         if !body.is_empty() {
             lines.push_str(SDP);
         }
+
         let tag = self.party.sessions[session].local_tag.clone();
         if reliable {
             // Each fork counts by itself, the first from 101, the second from 201.
@@ -321,12 +339,14 @@ impl Runtime {
             return self.party.wire.answer(hands, at, 481, ("", "", b""));
         };
         session.remote_seq = session.remote_seq.max(message.cseq().number);
+
         let rack = value(message, HeaderName::RAck);
         let rseq: u32 = rack
             .split(' ')
             .next()
             .and_then(|number| number.parse().ok())
             .unwrap_or_default();
+
         // One may have come before its connection ended, and another after.
         let mut invites = self
             .party
@@ -337,9 +357,11 @@ impl Runtime {
         if !invites.any(|invite| rack.ends_with(&format!(" {} INVITE", invite.cseq))) {
             self.party.fault(format!("RAck {rack}"));
         }
+
         if !self.party.wire.reliably_heard(self.server, rseq) {
             return self.party.wire.answer(hands, at, 481, ("", "", b""));
         }
+
         self.party.seen.push("pracked");
         if self.agreed == Agreed::Sent(rseq) {
             self.agreed = Agreed::Done;
@@ -348,6 +370,7 @@ impl Runtime {
                 self.agreed = Agreed::Open;
             }
         }
+
         self.party.wire.answer(hands, at, 200, ("", "", b""));
     }
 
@@ -360,6 +383,7 @@ impl Runtime {
             return hands.step(Duration::from_millis(200), Step::Finish);
         }
         let fork = if self.agreed == Agreed::Done { 0 } else { fork };
+
         let session = self.session_of(fork);
         let agreed = self.agreed == Agreed::Done;
         let body = if agreed {
@@ -367,9 +391,11 @@ impl Runtime {
         } else {
             self.description()
         };
+
         if !agreed && self.offer().is_none() {
             self.party.sessions[session].offered = Some(label_of(&body));
         }
+
         self.send_accepted(hands, session, &body);
         if let Some(after) = self.plan.second_fork {
             hands.step(after, Step::FinishFork(7));
@@ -382,6 +408,7 @@ impl Runtime {
         if self.plan.agrees_to_timer {
             lines.push_str(&self.party.agree(session, &invite));
         }
+
         let body = match self.plan.flaw {
             Some(Flaw::NoSdp) => b"",
             Some(Flaw::UnreadableRoute) => {
@@ -393,11 +420,13 @@ impl Runtime {
         if !body.is_empty() {
             lines.push_str(SDP);
         }
+
         for (of, held) in self.party.sessions.iter_mut().enumerate() {
             if of != session {
                 held.stage = Stage::Ended;
             }
         }
+
         let tag = self.party.sessions[session].local_tag.clone();
         let content = (&*tag, &*lines, body);
         self.party.wire.answer(hands, self.server, 200, content);
@@ -453,6 +482,7 @@ impl Runtime {
         if !self.is_open() {
             return;
         }
+
         match self.plan.on_cancel {
             OnCancel::Obeys => self.refuse(hands, 487),
             OnCancel::AnswersAnyway => {

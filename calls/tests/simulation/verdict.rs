@@ -36,6 +36,7 @@ pub(crate) fn faults(world: &World) -> Vec<String> {
         );
         faults.extend(unended(world, party));
     }
+
     for caller in &world.callers {
         faults.extend(outcome(world, caller));
     }
@@ -80,6 +81,7 @@ fn records(world: &World) -> Vec<String> {
     for (call, facts) in &by_call {
         faults.extend(record(facts).map(|what| format!("{call}: {what}: {facts:?}")));
     }
+
     let mut cut: BTreeMap<Uuid, Vec<&Fact>> = BTreeMap::new();
     for fact in &world.earlier {
         cut.entry(fact.call()).or_default().push(fact);
@@ -89,6 +91,7 @@ fn records(world: &World) -> Vec<String> {
             faults.push(format!("{call}: not one call of one boot"));
         }
     }
+
     faults
 }
 
@@ -224,6 +227,7 @@ fn unended(world: &World, party: &Party) -> Vec<String> {
     if party.gone {
         return faults;
     }
+
     let name = &party.name;
     for session in &party.sessions {
         let up = matches!(session.stage, Stage::Confirmed | Stage::Leaving);
@@ -233,6 +237,7 @@ fn unended(world: &World, party: &Party) -> Vec<String> {
             faults.push(format!("{name}: a session that never ended"));
         }
     }
+
     let forgotten = party.seen.contains(&"outlived")
         && !world.tap.was_told(
             &party.sessions[party.main].call_id,
@@ -241,6 +246,7 @@ fn unended(world: &World, party: &Party) -> Vec<String> {
     if forgotten && world.restarted.is_none() {
         faults.push(format!("{name}: was never told of the end"));
     }
+
     // A BYE for an early dialog that crosses the 2xx ends the call for the node; the peer waits in the session that it has just confirmed.
     let crossed = party.seen.contains(&"hangs up early");
     let neglected = party.seen.contains(&"expired")
@@ -251,6 +257,7 @@ fn unended(world: &World, party: &Party) -> Vec<String> {
     if neglected {
         faults.push(format!("{name}: the node did not refresh the session"));
     }
+
     faults
 }
 
@@ -322,6 +329,7 @@ fn expected(world: &World, caller: &Caller) -> Option<Outcome> {
             world.hang_up_all,
             world.silence,
         ] == [None; 5];
+
     let plan = &call.caller;
     let patient = [plan.cancel_after, plan.bye_early, plan.vanish_after] == [None; 3];
     let known = match plan.identity {
@@ -329,13 +337,16 @@ fn expected(world: &World, caller: &Caller) -> Option<Outcome> {
         Identity::Trusted => true,
         Identity::WrongPassword | Identity::Unknown | Identity::Stranger => false,
     };
+
     let brief = plan.interval.is_some_and(|(seconds, _)| seconds < 90);
     if !calm || !patient || !known || plan.never_pracks {
         return None;
     }
+
     if brief {
         return Some(Outcome::Refused(422));
     }
+
     match call.agent {
         Agent::Echo => Some(Outcome::Up),
         Agent::AllDead | Agent::Nowhere => Some(Outcome::Refused(480)),
@@ -348,6 +359,7 @@ fn attempted(attempt: &AttemptPlan) -> Option<Outcome> {
     if attempt.deaf {
         return Some(Outcome::Refused(480));
     }
+
     match attempt.finish {
         Finish::Answer { .. } => Some(match attempt.flaw {
             None => Outcome::Up,

@@ -150,6 +150,7 @@ impl Wire {
         let at = self.clients.len();
         let branch = format!("z9hG4bK-{}-{at}", self.name);
         let request = self.print(&branch, outgoing);
+
         self.emit(hands, request.clone());
         self.clients.push(Client {
             method: outgoing.method,
@@ -164,6 +165,7 @@ impl Wire {
             cancelled: false,
             acks: Vec::new(),
         });
+
         self.watch(hands, at);
         at
     }
@@ -226,6 +228,7 @@ impl Wire {
         let message = lex(&invite, Framing::Datagram).expect("our own request");
         let octets = hop_request(&message, "CANCEL", &text(message.to())).into_bytes();
         self.emit(hands, octets.clone());
+
         let copy = self.clients.len();
         self.clients.push(Client {
             method: Method::Cancel,
@@ -240,6 +243,7 @@ impl Wire {
             cancelled: false,
             acks: Vec::new(),
         });
+
         self.watch(hands, copy);
         hands.wake(PATIENCE, Alarm::GiveUpCancelled(at));
     }
@@ -327,6 +331,7 @@ impl Wire {
             }
             return (at, false);
         }
+
         self.servers.push(Server {
             method: message.method(),
             cseq: message.cseq().number,
@@ -355,6 +360,7 @@ impl Wire {
         if server.status >= 200 {
             return;
         }
+
         let octets = response(&server.request, status, tag, lines, body);
         server.status = status;
         server.tag = tag.to_owned();
@@ -367,6 +373,7 @@ impl Wire {
                 hands.wake(T1, Alarm::Repeat(at));
             }
         }
+
         self.emit(hands, octets);
     }
 
@@ -392,6 +399,7 @@ impl Wire {
             reliable: Vec::new(),
         };
         self.servers.push(fork);
+
         let copy = self.servers.len() - 1;
         self.answer(hands, copy, 200, (tag, lines, body));
         copy
@@ -470,6 +478,7 @@ impl Wire {
             Alarm::RepeatReliable(at, rseq) => return self.repeat_reliable(hands, at, rseq),
             Alarm::Step(_) => {}
         }
+
         Silence::None
     }
 
@@ -484,12 +493,14 @@ impl Wire {
             return;
         }
         client.sent += 1;
+
         let doubled = T1 * (1 << (client.sent - 1).min(6));
         let wait = if client.method == Method::Invite {
             doubled
         } else {
             doubled.min(T2)
         };
+
         let octets = client.request.clone();
         self.emit(hands, octets);
         hands.wake(wait, Alarm::Resend(at));
@@ -508,6 +519,7 @@ impl Wire {
             };
         }
         server.sent += 1;
+
         let wait = (T1 * (1 << (server.sent - 1).min(6))).min(T2);
         let octets = server.answer.clone();
         self.emit(hands, octets);

@@ -149,13 +149,16 @@ impl Wiretap {
         let Ok(message) = lex(&datagram.octets, Framing::Datagram) else {
             return;
         };
+
         if let (None, Some(call)) = (message.to_tag(), call_number(&message)) {
             let leg = self.legs.entry(message.call_id().to_vec()).or_default();
             (leg.call, leg.is_caller, leg.is_near) = (call, true, true);
         }
+
         let Some(leg) = self.legs.get(message.call_id()) else {
             return;
         };
+
         if !message.body().is_empty() {
             let sent = self.bodies.entry((leg.call, leg.is_near)).or_default();
             if let Some((_, part)) = std::str::from_utf8(message.body())
@@ -178,6 +181,7 @@ impl Wiretap {
         let Some(leg) = self.legs.get_mut(message.call_id()) else {
             return;
         };
+
         let key = key_of(&message);
         if !message.is_request() {
             leg.note_late(&message);
@@ -189,10 +193,12 @@ impl Wiretap {
             }
             return;
         }
+
         if message.method() == Method::Ack {
             leg.acknowledged = true;
             return;
         }
+
         let answered = leg.answered.entry(key).or_insert(Answered {
             came: now,
             begins: message.to_tag().is_none(),
@@ -209,6 +215,7 @@ impl Wiretap {
             let text = String::from_utf8_lossy(&datagram.octets).into_owned();
             return self.faults.push(format!("not a message: {text}"));
         };
+
         if let (true, None, Some((call, role))) =
             (message.is_request(), message.to_tag(), self.meant(&message))
         {
@@ -219,9 +226,11 @@ impl Wiretap {
                 self.handed.insert(call);
             }
         }
+
         let Some(leg) = self.legs.get_mut(message.call_id()) else {
             return;
         };
+
         let before = self.faults.len();
         let turned = Turned {
             held: self.held.contains(&leg.call),
@@ -234,6 +243,7 @@ impl Wiretap {
         } else {
             leg.on_response(&message, now, self.restarted, &mut self.faults);
         }
+
         for fault in &mut self.faults[before..] {
             let (call, to) = (leg.call, datagram.to);
             *fault = format!("call {call}, to {to}: {fault}");
@@ -280,6 +290,7 @@ impl Wiretap {
                 }
             }
         }
+
         found
     }
 }
@@ -298,6 +309,7 @@ impl Leg {
             }
             return;
         }
+
         // The first exchange may be over before the INVITE is (RFC 3262 §5).
         let offers = message.to_tag().is_some()
             && matches!(method, Method::Invite | Method::Update)
@@ -305,6 +317,7 @@ impl Leg {
         if offers && self.asks(now) {
             faults.push(format!("{} while an offer is out", method.as_str()));
         }
+
         let asked = Asked {
             came: now,
             octets: message.raw().to_vec(),
@@ -321,6 +334,7 @@ impl Leg {
         {
             invite.cancelled.get_or_insert(now);
         }
+
         self.asked.insert(key, asked);
         self.check_sequence(message, faults);
         if method == Method::Bye {
@@ -398,6 +412,7 @@ impl Leg {
             }
             return;
         };
+
         match answered.last {
             // What is answered without memory may be answered otherwise the next time.
             Some((401 | 503, _)) if matches!(status, 401 | 503) => {}
@@ -410,13 +425,16 @@ impl Leg {
             Some((last, _)) if last == status => {}
             Some(_) | None => answered.last = Some((status, now)),
         }
+
         let fork = message.to_tag().filter(|_| status < 200);
         let fork = fork.unwrap_or_default().to_vec();
         let sent = answered.sent.entry((status, fork)).or_default();
+
         *sent += 1;
         if *sent > MOST_REPEATS + answered.copies {
             faults.push(format!("{status} to {} sent {sent} times", method.as_str()));
         }
+
         match (method, status) {
             (Method::Bye, 200..300) => {
                 let peer = message.from_tag().unwrap_or_default();

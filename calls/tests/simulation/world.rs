@@ -150,6 +150,7 @@ impl World {
             order: 0,
             plan,
         };
+
         world.set_up();
         world
     }
@@ -182,6 +183,7 @@ impl World {
                 self.schedule(plan.start + after, Occasion::HangUp(call));
             }
         }
+
         let Plan {
             restart,
             drain,
@@ -190,6 +192,7 @@ impl World {
             silence,
             ..
         } = self.plan;
+
         let planned = [
             (restart, Occasion::Restart),
             (drain, Occasion::Drain),
@@ -229,6 +232,7 @@ impl World {
         else {
             return;
         };
+
         let replaces = format!(
             "Replaces: {};to-tag={};from-tag={}\r\n",
             old.call_id,
@@ -238,6 +242,7 @@ impl World {
         let Some((_, plan)) = self.plan.calls[call].handover.taken_over.clone() else {
             return;
         };
+
         let line = Line {
             call,
             place: Place {
@@ -251,9 +256,11 @@ impl World {
             },
             agent: "nobody",
         };
+
         let dice = self.dice.split();
         self.callers
             .push(Caller::successor(&line, plan, dice, replaces));
+
         let dial = Alarm::Step(Step::Dial);
         self.schedule(TICK, Occasion::Caller(self.callers.len() - 1, dial));
     }
@@ -378,14 +385,17 @@ impl World {
         {
             return;
         }
+
         if datagram.to == node::address(NODE) {
             self.last_stir = self.now;
             self.tap.delivered(datagram, self.now);
             return self.node.receive(datagram, self.now);
         }
+
         let Ok(message) = lex(&datagram.octets, Framing::Datagram) else {
             return;
         };
+
         let caller = self.callers.iter().position(|caller| {
             let meant = caller.call_id().as_bytes() == message.call_id();
             meant && caller.party.wire.address == datagram.to
@@ -414,6 +424,7 @@ impl World {
             }
             None => return,
         };
+
         self.wake(
             at,
             |world, hands| world.runtimes[at].on_datagram(hands, message),
@@ -433,6 +444,7 @@ impl World {
         let plan = plans[(*attempt).min(plans.len() - 1)].clone();
         let name = format!("{name}{call}x{attempt}");
         *attempt += 1;
+
         let place = Place {
             address: datagram.to,
             node: datagram.from,
@@ -452,6 +464,7 @@ impl World {
             out: &mut out,
             alarms: &mut alarms,
         };
+
         act(self, &mut hands);
         for (moment, alarm) in alarms {
             let what = if is_caller {
@@ -461,6 +474,7 @@ impl World {
             };
             self.schedule_at(moment, what);
         }
+
         for mut datagram in out {
             self.tap.peer_sent(&datagram);
             if datagram.connection.is_some() {
@@ -490,6 +504,7 @@ impl World {
                 self.send(datagram);
             }
         }
+
         for wish in std::mem::take(&mut self.node.wishes) {
             match wish {
                 Wish::Resolve(key, wanted) => {
@@ -502,6 +517,7 @@ impl World {
                 }
             }
         }
+
         self.watch_for_quiet();
     }
 
@@ -543,6 +559,7 @@ impl World {
             };
             self.note(|| format!("{what}{fate}"));
         }
+
         let after = self.now.since(START);
         if let Some(sent) = &mut self.sent {
             sent.push(Sent {

@@ -39,10 +39,12 @@ async fn answered(scheme: &str, answer: Option<&'static [u8]>) -> BotError {
             None => std::future::pending().await,
         }
     });
+
     let asked = request(format!("{scheme}://{address}/media"), address);
     let failed = connect(asked, Duration::from_millis(500))
         .await
         .unwrap_err();
+
     server.abort();
     failed
 }
@@ -100,6 +102,7 @@ fn serve_tls(
     config: Arc<rustls::ServerConfig>,
 ) -> std::io::Result<Vec<u8>> {
     use std::io::{Read as _, Write as _};
+
     let (socket, _) = listener.accept()?;
     let connection = rustls::ServerConnection::new(config).unwrap();
     let mut stream = rustls::StreamOwned::new(connection, socket);
@@ -109,6 +112,7 @@ fn serve_tls(
         stream.read_exact(&mut octet)?;
         head.push(octet[0]);
     }
+
     let head = String::from_utf8(head).unwrap();
     let key = head
         .lines()
@@ -121,6 +125,7 @@ fn serve_tls(
     stream.write_all(answer.as_bytes())?;
     stream.write_all(b"\x89\x02hi")?;
     stream.write_all(&[&[0x82, 126, 0xff, 0xff][..], &[0; 0xffff]].concat())?;
+
     let mut received = Vec::new();
     stream.read_to_end(&mut received)?;
     Ok(received)

@@ -216,6 +216,7 @@ mod tests {
         let mut to = Vec::new();
         let mut said = Vec::new();
         let mut keep = |to: &Vec<u8>| said.push(String::from_utf8(to.clone()).unwrap());
+
         wire.connected(&mut to);
         keep(&to);
         wire.start(&mut to, &start.parameters);
@@ -224,6 +225,7 @@ mod tests {
             wire.media(&mut to, &audio);
             keep(&to);
         }
+
         wire.dtmf(&mut to, '#');
         keep(&to);
         wire.mark(&mut to, "end \"1\"");

@@ -197,11 +197,13 @@ fn pitch(cycles: &[f32; HISTORY]) -> usize {
         }
         product / f32::max(energy, MIN_ENERGY).sqrt()
     };
+
     let best = |lags: &mut dyn Iterator<Item = usize>, step: usize| {
         lags.map(|lag| (lag, likeness(lag, step)))
             .max_by(|(_, one), (_, other)| one.total_cmp(other))
             .map_or(PITCH_MAX, |(lag, _)| lag)
     };
+
     // From long to short, so that of two equally good lags the shorter one is taken.
     let coarse = best(&mut (PITCH_MIN..=PITCH_MAX).rev().step_by(2), 2);
     let near = coarse.saturating_sub(1).max(PITCH_MIN)..=(coarse + 1).min(PITCH_MAX);

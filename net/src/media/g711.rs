@@ -133,6 +133,7 @@ mod tests {
         for (octet, expected) in mu {
             assert_eq!(linear(octet), expected, "µ {octet:02x}");
         }
+
         let a = [
             (0xaa, 32_256),
             (0xa5, 16_896),
@@ -193,6 +194,7 @@ mod tests {
                 "A {octet:02x}"
             );
         }
+
         assert_eq!(a_of_mu(SILENCE), 0xd5);
     }
 }

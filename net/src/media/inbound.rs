@@ -393,6 +393,7 @@ mod tests {
     fn heard(packets: &[(u64, u16)], until: u64) -> Vec<(u64, String)> {
         let mut inbound = Inbound::default();
         inbound.start(at(0));
+
         let mut frames = Vec::new();
         for time in 0..until {
             let mut pass = |frame: &[u8; FRAME]| {
@@ -421,6 +422,7 @@ mod tests {
                 inbound.tick(at(time), &mut pass);
             }
         }
+
         frames
     }
 
@@ -436,6 +438,7 @@ mod tests {
     fn packets_pass_at_once_in_order_and_losses_are_concealed() {
         /// Times and numbers of packets.
         type Packets = &'static [(u64, u16)];
+
         let cases: [(&str, Packets, u64, &str); 6] = [
             ("as they come", &[(0, 1), (20, 2), (40, 3)], 50, "1 2 3"),
             (

@@ -347,6 +347,7 @@ mod tests {
     fn an_event_has_the_packets_of_the_rfc() {
         let mut sent = SentKeys::default();
         assert!(sent.press(b"#"));
+
         let frames: Vec<Option<[u8; 4]>> = std::iter::from_fn(|| sent.next())
             .map(KeyFrame::event)
             .collect();
@@ -354,6 +355,7 @@ mod tests {
             let [high, low] = duration.to_be_bytes();
             Some([11, end | 10, high, low])
         };
+
         assert_eq!(
             frames,
             [

@@ -430,6 +430,7 @@ mod tests {
                 },
             );
         }
+
         assert_eq!(learning.candidates.len(), CANDIDATES);
     }
 }

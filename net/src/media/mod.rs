@@ -162,6 +162,7 @@ impl fmt::Debug for Media {
 
 fn describe() {
     use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
+
     for (name, help) in [
         (
             "trunkline_media_packets_total",
@@ -190,6 +191,7 @@ fn describe() {
     ] {
         describe_counter!(name, help);
     }
+
     for (name, help) in [
         ("trunkline_media_calls", "Calls that hold an RTP port"),
         (
@@ -200,6 +202,7 @@ fn describe() {
     ] {
         describe_gauge!(name, help);
     }
+
     for (name, help) in [
         (
             "trunkline_media_first_word_seconds",
@@ -216,6 +219,7 @@ fn describe() {
     ] {
         describe_histogram!(name, Unit::Seconds, help);
     }
+
     describe_histogram!(
         "trunkline_media_mos",
         "Mean opinion score of what callers of bots sent, by call"

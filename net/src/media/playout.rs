@@ -316,6 +316,7 @@ mod tests {
                 Played::Filled => without.push(time),
             }
         }
+
         (heard, without)
     }
 
@@ -385,12 +386,15 @@ mod tests {
         let mut playout = Playout::default();
         assert_eq!(playout.mark("none before"), MarkOutcome::Kept);
         assert_eq!(playout.reached().as_deref(), Some("none before"));
+
         playout.push(&[0x90; 200], at(0));
         for name in ["same", "same"] {
             assert_eq!(playout.mark(name), MarkOutcome::Kept);
         }
+
         let mut frame = [0; FRAME];
         playout.play(&mut frame, at(0));
+
         assert_eq!(playout.reached(), None, "40 octets are left");
         assert_eq!(playout.play(&mut frame, at(20)), Played::Audio);
         assert_eq!(
@@ -398,6 +402,7 @@ mod tests {
             (0x90, g711::SILENCE),
             "the rest before a mark doesn't wait"
         );
+
         for _ in 0..2 {
             assert_eq!(playout.reached().as_deref(), Some("same"));
         }
@@ -423,15 +428,19 @@ mod tests {
         let mut playout = Playout::default();
         playout.push(&[0x80; 16_000], at(0));
         playout.mark("a");
+
         let mut frame = [0; FRAME];
         playout.play(&mut frame, at(0));
         playout.clear(at(3));
+
         assert_eq!(playout.reached().as_deref(), Some("a"));
         assert_eq!(playout.play(&mut frame, at(20)), Played::Audio);
+
         let loudness: Vec<i16> = frame[..FADE]
             .iter()
             .map(|octet| g711::linear(*octet))
             .collect();
+
         assert!(
             loudness.is_sorted_by(|one, other| one >= other),
             "{loudness:?}"
@@ -442,6 +451,7 @@ mod tests {
         assert_eq!(playout.counts().clears, 1);
         assert_eq!(playout.take_cleared(), Some(Duration::from_millis(17)));
         playout.clear(at(3));
+
         assert_eq!(playout.counts().clears, 1, "nothing was playing");
     }
 

@@ -142,6 +142,7 @@ mod tests {
     fn losses_are_counted_over_wraps_and_streams() {
         /// Source and number of packets.
         type Packets = &'static [(u32, u16)];
+
         let cases: [(&str, Packets, (u64, u64)); 6] = [
             ("nothing", &[], (0, 0)),
             ("all", &[(1, 65_534), (1, 65_535), (1, 0), (1, 1)], (4, 0)),

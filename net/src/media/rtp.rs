@@ -126,6 +126,7 @@ mod tests {
             timestamp: 256,
             ssrc: 0xaabb_ccdd,
         };
+
         let cases: [(&str, Vec<u8>); 6] = [
             ("plain", PLAIN.to_vec()),
             ("two contributing sources", packet(0x82, &[9; 8], &[])),

@@ -378,6 +378,7 @@ mod tests {
         let mut session = learnt(SIGNALLED);
         let mut keys = SentKeys::default();
         assert!(keys.press(b"#"));
+
         let mut sent = Vec::new();
         while let Some(frame) = keys.next() {
             let mut octets = [0; 200];
@@ -393,9 +394,11 @@ mod tests {
                 None => session.pass(),
             }
         }
+
         let first = sent[0].0;
         assert_eq!(sent[0], (first, true, 101));
         assert_eq!(sent[1..], [(first, false, 101); 7]);
+
         let mut octets = [0; 200];
         let (_, packet) = session
             .frame(&mut octets, &[0xff; 160], true, at(400))

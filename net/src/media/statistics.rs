@@ -155,6 +155,7 @@ mod tests {
     fn what_is_written_is_read() {
         let shared = Shared::default();
         assert_eq!(shared.read(), MediaStatistics::default());
+
         let figures = Figures {
             packets_received: 95,
             octets_received: 2,
@@ -173,6 +174,7 @@ mod tests {
             has_concealment: true,
         };
         shared.write(&figures);
+
         let read = shared.read();
         assert_eq!(
             (read.packets_received, read.packets_lost, read.junk),

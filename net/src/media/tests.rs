@@ -55,6 +55,7 @@ fn packet(sequence: u8) -> [u8; 14] {
 fn what_a_peer_sends_comes_back() {
     let media = media(1, 20_000..=20_009);
     assert_eq!(media.ports.bound(), 0, "no call, no port");
+
     let peers: Vec<_> = (0..4_u64).map(|key| (key, peer(1))).collect();
     for (key, peer) in &peers {
         let ours = media.open(*key, loopback(1)).unwrap();
@@ -69,6 +70,7 @@ fn what_a_peer_sends_comes_back() {
             peer.send_to(&packet(sequence), ours).unwrap();
         }
     }
+
     for (key, peer) in &peers {
         let mut echo = [0; 100];
         for _ in 0..40 {
@@ -104,12 +106,14 @@ fn each_call_has_a_port_at_the_address_it_asks_for() {
     assert_eq!(here(1), at(loopback(9), 20_002));
     assert_eq!(there(2), at(loopback(10), 20_004));
     media.close(1);
+
     assert_eq!(
         here(3),
         at(loopback(9), 20_002),
         "a free socket is used again"
     );
     media.close(3);
+
     assert_eq!(there(4), at(loopback(10), 20_003));
     assert_eq!(
         there(5),
@@ -187,8 +191,10 @@ fn a_call_that_falls_silent_is_reported_by_its_key() {
         silence: Duration::ZERO,
         workers: 1,
     };
+
     // A clock on which each look is another hour: rounds and silence come at once.
     static HOURS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+
     let clock =
         || Moment::from_secs(3_600 * HOURS.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
     let report = move |key, news| reports.send((key, news)).unwrap_or_default();
@@ -196,8 +202,10 @@ fn a_call_that_falls_silent_is_reported_by_its_key() {
     let ours = media.open(77, loopback(6)).unwrap();
     let remote = "192.0.2.1:4000".parse().unwrap();
     media.update(77, agreed(remote, None), Moment::default());
+
     // Anything that arrives wakes the worker.
     peer(6).send_to(b"?", ours).unwrap();
+
     let told = silent.recv_timeout(Duration::from_secs(5));
     assert_eq!(told, Ok((77, MediaEvent::Silent)));
 }
@@ -213,21 +221,26 @@ fn a_key_is_told_with_its_call() {
         silence: Duration::from_secs(30),
         workers: 1,
     };
+
     let report = move |key, news| reports.send((key, news)).unwrap_or_default();
     let media = Media::new(&settings, Entropy::from_seed([7; 32]), now, report).unwrap();
     let (ours, peer) = (media.open(5, loopback(8)).unwrap(), peer(8));
     media.update(5, agreed(peer.local_addr().unwrap(), Some(101)), now());
+
     let mut key = [0x80, 101, 0, 1, 0, 0, 3, 32, 1, 2, 3, 4, 7, 10, 1, 64];
     for sequence in 1..7 {
         key[3] = sequence;
         peer.send_to(&key, ours).unwrap();
     }
+
     let told = pressed.recv_timeout(Duration::from_secs(5));
     assert_eq!(told, Ok((5, MediaEvent::Digit(7))));
+
     let mut echo = [0; 100];
     for _ in 1..4 {
         peer.recv_from(&mut echo).unwrap();
     }
+
     assert_eq!(pressed.try_recv(), Err(mpsc::TryRecvError::Empty));
 }
 
@@ -245,6 +258,7 @@ fn the_last_handle_dropped_ends_the_threads() {
     let report = move |key, _| held.send(key).expect("nobody is silent");
     let media = Media::new(&settings, Entropy::from_seed([7; 32]), now, report).unwrap();
     drop(media.clone());
+
     assert!(media.open(1, loopback(7)).is_some());
     assert_eq!(
         ended.try_recv(),
@@ -252,6 +266,7 @@ fn the_last_handle_dropped_ends_the_threads() {
         "the threads run"
     );
     drop(media);
+
     assert_eq!(
         ended.recv_timeout(Duration::from_secs(5)),
         Err(mpsc::RecvTimeoutError::Disconnected),
@@ -270,20 +285,24 @@ fn a_listener_of_this_node_is_never_a_peer() {
         silence: Duration::from_secs(30),
         workers: 1,
     };
+
     let media = Media::new(&settings, Entropy::from_seed([7; 32]), now, |_, _| {}).unwrap();
     let ours = media.open(1, loopback(12)).unwrap();
     media.update(1, agreed(honest.local_addr().unwrap(), None), now());
     for sequence in 0..10 {
         listener.send_to(&packet(sequence), ours).unwrap();
     }
+
     for sequence in 0..10 {
         honest.send_to(&packet(sequence), ours).unwrap();
     }
+
     assert!(
         honest.recv_from(&mut [0; 99]).is_ok(),
         "the honest one is heard"
     );
     listener.set_nonblocking(true).unwrap();
+
     assert!(listener.recv_from(&mut [0; 99]).is_err());
 }
 

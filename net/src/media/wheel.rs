@@ -122,14 +122,17 @@ mod tests {
     fn each_call_ticks_every_20_ms() {
         let mut wheel = Wheel::default();
         due(&mut wheel, at(0));
+
         assert_eq!(
             wheel.wait(at(0)),
             None,
             "without calls nothing wakes the thread"
         );
+
         wheel.add(7, at(3_000));
         wheel.add(8, at(12_001));
         wheel.add(8, at(12_001));
+
         assert_eq!(wheel.wait(at(500)), Some(Duration::from_micros(2_500)));
         assert_eq!(due(&mut wheel, at(2_999)), []);
         assert_eq!(due(&mut wheel, at(3_000)), [(7, 3)]);
@@ -138,6 +141,7 @@ mod tests {
             [(8, 13), (7, 23), (8, 33), (7, 43)]
         );
         wheel.remove(7);
+
         assert_eq!(due(&mut wheel, at(63_000)), [(8, 53)]);
     }
 

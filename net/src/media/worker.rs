@@ -302,11 +302,13 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
         if let Err(error) = registered {
             tracing::warn!(%error, "a bot's socket cannot be watched");
         }
+
         // What came with the handshake makes no event.
         self.unread.push(token);
         if let Some(before) = self.calls[call].bot().map(|bot| bot.counts()) {
             self.meters.bot_gone(&before, None);
         }
+
         self.calls[call].attach(bot, &mut self.scratch, now);
         self.meters.bot_attached();
         self.remove_ended(call);

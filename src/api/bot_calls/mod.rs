@@ -333,10 +333,12 @@ fn chosen(api: &Api, call: &Call, to: &str) -> Result<Chosen, BotError> {
         };
         by_address || destination.name.eq_ignore_ascii_case(to)
     };
+
     let found = destinations
         .into_iter()
         .flat_map(|own| own.iter())
         .find(is_meant);
+
     found
         .map(|destination| Chosen::Name(destination.name.clone()))
         .ok_or_else(|| {

@@ -132,6 +132,7 @@ fn unescaped(text: &str) -> Result<String, NoTwiml> {
         });
         rest = behind;
     }
+
     read.push_str(rest);
     Ok(read)
 }
@@ -178,6 +179,7 @@ mod tests {
         ] {
             assert_eq!(read(text), expected, "{text}");
         }
+
         let long = format!("<Response><Dial>{}</Dial></Response>", "1".repeat(LONGEST));
         for text in [
             "",

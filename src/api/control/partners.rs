@@ -141,6 +141,7 @@ pub(super) async fn update(
         }
         partners::by_id(tx, id)
     });
+
     let changed = changed.await?;
     api.credentials().forget(Change::Partner(id));
     api.credentials().forget(Change::PartnerState(id));

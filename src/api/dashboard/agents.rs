@@ -210,12 +210,14 @@ fn own_trunk(visitor: &Visitor, agent: &Value, trunks: &Value) -> Markup {
     let mut pairs = choices(&[("", "None: it can't call out")]);
     let named = |trunk: &Value| (text(trunk, "id").to_owned(), text(trunk, "name").to_owned());
     pairs.extend(items(trunks).iter().map(named));
+
     let own = json!({"trunk_id": agent["outbound_trunk_id"]});
     let fields = [Field::new(
         "trunk_id",
         "Outbound trunk",
         Input::Select(pairs),
     )];
+
     html! {
         (form(visitor, agent, "outbound-trunk", &html! {
             fieldset.all disabled[!visitor.writes()] {
@@ -241,6 +243,7 @@ fn own_destinations(visitor: &Visitor, agent: &Value, config: &Value, all: &Valu
         "Destination",
         Input::Select(pairs),
     )];
+
     html! {
         @if own.is_empty() { p.empty { "Nowhere yet." } }
         ul.plain {

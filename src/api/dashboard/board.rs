@@ -204,6 +204,7 @@ async fn follow(boards: Boards, api: Api, org: Uuid) {
         boards.open().boards.remove(&org);
         return;
     };
+
     loop {
         events.seen();
         let board = rendered(&api, org).await;
@@ -239,6 +240,7 @@ pub(super) async fn rendered(api: &Api, org: Uuid) -> Board {
             )),
         ]
     };
+
     Board {
         reading: parts(false),
         writing: parts(true),
@@ -269,6 +271,7 @@ async fn up(api: &Api, org: Uuid) -> Vec<Call> {
                 .extend(others.filter(|call| call.ended_at.is_none() && !known.contains(&call.id)));
         }
     }
+
     found.sort_unstable_by_key(|call| std::cmp::Reverse((call.started_at, call.id)));
     found
 }

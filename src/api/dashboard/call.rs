@@ -54,6 +54,7 @@ impl Shown {
             }
             None => Ok(Value::Null),
         };
+
         // Another node may have the messages and be away; the page has more to show than them.
         let trace = client.get(&format!("{path}/trace")).await;
         Ok(Self {
@@ -146,6 +147,7 @@ pub(super) async fn events(
         .client
         .get(&format!("/phone/calls/{}", visitor.id("call_id")?))
         .await?;
+
     let place = stream::place(&boards, &visitor)?;
     let on_page = stream::Shown::of(&headers, raw.as_deref());
     let of = visitor.clone();
@@ -163,6 +165,7 @@ pub(super) async fn events(
             }
         }
     };
+
     Ok(stream::repeated(
         api,
         visitor,

@@ -48,6 +48,7 @@ fn fix(visitor: &Visitor, call: &Value, reason: Reason) -> Option<Markup> {
     let agent = call["agent_id"].as_str();
     let agents =
         visitor.path(&agent.map_or_else(|| "agents".to_owned(), |id| format!("agents/{id}")));
+
     Some(match reason {
         Reason::NoAgent => html! {
             "Assign the number to an agent on " a href=(visitor.path("numbers")) { "Numbers" } ", or enable an agent on "

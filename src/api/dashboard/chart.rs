@@ -27,6 +27,7 @@ pub(super) fn bars(label: &str, bars: &[Bar], [first, last]: [&str; 2]) -> Marku
     let highest = bars.iter().map(Bar::total).max().unwrap_or_default().max(1);
     let step = WIDTH / (bars.len() as u64).max(1);
     let scaled = |count: u64| count * HEIGHT / highest;
+
     html! {
         figure.chart {
             div.top { span { (highest) } }

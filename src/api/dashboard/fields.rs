@@ -268,6 +268,7 @@ fn input(field: &Field, texts: &[String], faults: &[&str]) -> Markup {
     let has = |value: &String| texts.contains(value);
     let describes = (!field.help.is_empty() || !faults.is_empty()).then(|| format!("{id}-help"));
     let invalid = (!faults.is_empty()).then_some("true");
+
     html! {
         div class=(if faults.is_empty() { "field" } else { "field wrong" }) {
             @match &field.input {

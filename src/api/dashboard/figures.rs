@@ -152,6 +152,7 @@ impl Figures {
         let micros = self.sum(|row| row.set_up_micros);
         let reasons = self.reasons();
         let whole = reasons.iter().map(|(_, count)| count).sum();
+
         html! {
             section.card id="figures" aria-labelledby="figures-title" {
                 div.title { h2 id="figures-title" { (self.window.title()) } (links) }
@@ -206,6 +207,7 @@ mod tests {
             answered,
             set_up_micros: answered * 1_250_000,
         };
+
         let figures = Figures {
             window: Window::Hour,
             from: Moment::from_secs(0),
@@ -215,10 +217,12 @@ mod tests {
                 row(59, Status::NoAnswer, Some("setup_timeout"), 1, 0),
             ],
         };
+
         let bars = figures.bars();
         assert_eq!((bars.len(), bars[0].answered, bars[0].refused), (60, 3, 2));
         assert_eq!(bars[59].missed, 1);
         assert_eq!(figures.reasons(), [("no_agent", 2), ("setup_timeout", 1)]);
+
         let shown = figures.shown(&Markup::default()).into_string();
         assert!(shown.contains("50 %") && shown.contains("1.3 s"), "{shown}");
     }

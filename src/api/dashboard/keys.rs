@@ -94,6 +94,7 @@ fn row(visitor: &Visitor, key: &Value) -> Vec<Markup> {
 pub(super) async fn create(form: SubmittedForm) -> Result<Response, ErrorPage> {
     let visitor = &form.visitor;
     visitor.must_write()?;
+
     let made = visitor
         .client
         .send(Method::POST, "/api-keys", Some(&new_body(&fields(), &form)))

@@ -148,6 +148,7 @@ impl Viewer {
 async fn command(form: SubmittedForm, word: &str, body: Value) -> Result<Response, ErrorPage> {
     let visitor = &form.visitor;
     visitor.must_write()?;
+
     let call = visitor.id("call_id")?;
     let path = format!("/phone/calls/{call}/{word}");
     let back = match form.text("back") {

@@ -64,10 +64,12 @@ pub(super) fn router() -> Routes {
         .route("/dashboard/logout", post(login::log_out))
         .route("/dashboard/assets/{asset}", get(asset))
         .nest("/dashboard/{org_id}", of_org());
+
     let routes = RESOURCES
         .iter()
         .fold(routes, |routes, resource| routes.merge(resource.routes()));
     let boards = Boards::default();
+
     routes.wrapped(|methods| {
         methods
             .layer(Extension(boards.clone()))

@@ -119,6 +119,7 @@ fn handed_off(handoffs: &Value) -> Markup {
             ]
         })
         .collect();
+
     table(
         "Recent handoffs",
         &columns,

@@ -91,6 +91,7 @@ impl Resource {
             let path = format!("{one}/{}", action.at);
             routes = routes.route(&path, post(move |form| self.act(action, form)));
         }
+
         routes
     }
 
@@ -235,6 +236,7 @@ impl Resource {
                 div { ((self.beside)(&visitor, &object, &own)) }
             }
         };
+
         let title = (self.name)(&object);
         Ok(headed(
             &visitor,
@@ -339,6 +341,7 @@ impl Resource {
     ) -> Result<Response, ErrorPage> {
         let visitor = &form.visitor;
         visitor.must_write()?;
+
         let id = visitor.id(self.parameter)?;
         let path = action.api.replace("{id}", &id.to_string());
         let body = (action.body)(&form);

@@ -179,6 +179,7 @@ fn failed(failures: &[AuthFailure]) -> Markup {
             ]
         })
         .collect();
+
     let table = table("Failed log-ins", &columns, &rows, "No log-in has failed.");
     card(
         "failures",
@@ -213,6 +214,7 @@ pub(super) async fn events(
             )
         }
     };
+
     Ok(stream::repeated(
         api,
         visitor,

@@ -18,6 +18,7 @@ use crate::api::{Api, ApiError, Success};
 
 pub(super) fn describe(builder: &mut OpenApiBuilder) {
     const AT: &str = "/phone/bot-token";
+
     let mut of = builder.area("Bot token", READ, WRITE);
     of.get(
         AT,
@@ -25,11 +26,13 @@ pub(super) fn describe(builder: &mut OpenApiBuilder) {
         "The token of the org's bots, without its secret",
         |op| op.may_refuse(&[404]).gives::<BotTokenView>(200),
     );
+
     of.post(AT, "createBotToken", "Makes the org's first bot token, or the next one; it is shown once", |op| {
         op.note("The first one signs the handshakes of WebSockets at once. The next one is accepted by the endpoint for bots at once, and signs once it is promoted.")
             .body(read_by(|fields| fields.done(|| Some(()))))
             .gives::<NewBotTokenView>(201)
     });
+
     of.post(
         &format!("{AT}/promote"),
         "promoteBotToken",
@@ -40,6 +43,7 @@ pub(super) fn describe(builder: &mut OpenApiBuilder) {
                 .gives::<BotTokenView>(200)
         },
     );
+
     of.delete(
         AT,
         "deleteBotToken",

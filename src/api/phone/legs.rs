@@ -41,6 +41,7 @@ pub(super) async fn messages_here(
     let Some(engine) = api.engine() else {
         return Ok((call, Vec::new(), true));
     };
+
     let transferred_at = match call.transfer {
         Some(_) => {
             let (org, id) = (call.org_id, call.id);
@@ -49,6 +50,7 @@ pub(super) async fn messages_here(
         }
         None => None,
     };
+
     let traces = Arc::clone(engine.traces());
     let session_header = format!("{}-SESSION-ID", api.config().sip.header_prefix);
     let now = api.now();

@@ -27,6 +27,7 @@ pub(super) async fn examine(store: &Store, orgs: &CheckedOrgs) -> Vec<Finding> {
             (id, &tried),
         ));
     }
+
     findings
 }
 
@@ -96,6 +97,7 @@ mod tests {
         let found = newest(&calls).map(|(call, count)| (call.id, count));
         assert_eq!(found, Some((Uuid::from_u128(2), 2)));
         assert_eq!(newest(&calls[..1]), None);
+
         for (is_newest, level) in [(true, Level::Error), (false, Level::Warning)] {
             let found = finding("Acme", (2, 4), is_newest, (calls[1].id, &[]));
             assert_eq!(found.level, level, "{found}");

@@ -31,6 +31,7 @@ pub(super) async fn examine(config: &Config) -> Vec<Finding> {
 /// Result of `/readyz`, and true if the daemon runs.
 async fn daemon(config: &Config) -> (Finding, bool) {
     const CHECK: &str = "daemon";
+
     let http = &config.http;
     let address = near(http.health_listen.unwrap_or(http.listen));
     let over_tls = http.tls.is_some() && http.health_listen.is_none();

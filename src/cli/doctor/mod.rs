@@ -143,6 +143,7 @@ async fn examine(config: &Config) -> Vec<Finding> {
 /// Opens the database if it exists and is of this version. A check must neither create nor migrate one.
 async fn open(config: &Config) -> Result<Store, Finding> {
     const CHECK: &str = "database";
+
     let unopened = |fault: String| Finding::error(CHECK, "The database can't be opened.", fault);
     let found = Store::look(&startup::options(config)).await;
     match found.map_err(|fault| unopened(fault.to_string()))? {

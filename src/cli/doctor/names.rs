@@ -79,11 +79,13 @@ fn dialled(deployment: &Deployment<'_>, host: &str) -> Option<Finding> {
 /// Finding about hosts that were dialled and aren't advertised; the last of `told` is the one for all peers.
 fn compared(told: &[String], hosts: &[&str]) -> Option<Finding> {
     const CHECK: &str = "dialled_host";
+
     let host = told.last()?;
     let is_told = |host: &&&str| !told.iter().any(|told| told.eq_ignore_ascii_case(host));
     let others: Vec<&&str> = hosts.iter().filter(is_told).collect();
     let (first, count) = (others.first()?, others.len());
     let all = hosts.len();
+
     Some(if count * 2 >= all {
         Finding::warning(
             CHECK,
@@ -171,6 +173,7 @@ mod tests {
     #[test]
     fn what_is_dialled_is_compared_with_what_is_told() {
         use crate::explain::finding::Level;
+
         let told = ["10.0.0.5", "sip.example.com"].map(str::to_owned);
         for (hosts, level) in [
             (&["SIP.example.com", "10.0.0.5"][..], None),

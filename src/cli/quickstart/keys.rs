@@ -71,6 +71,7 @@ impl KeptKeys {
         if *self == Self::read(config, store) {
             return Ok(());
         }
+
         let keys = serde_json::to_vec(self).expect("strings have a JSON form");
         let sealed = store.keyring().seal(CONTEXT, &keys);
         let file = file(config);
@@ -80,6 +81,7 @@ impl KeptKeys {
             .create(true)
             .truncate(true)
             .mode(private::FILE);
+
         // With PostgreSQL, nothing else has created the directory.
         private::directory(&config.data_dir)
             .and_then(|()| options.open(&file))

@@ -133,6 +133,7 @@ impl Resources {
         if !parameter.ends_with("_id") && !parameter.ends_with("Id") {
             return None;
         }
+
         let is_last = operation
             .path_parameters
             .last()
@@ -143,6 +144,7 @@ impl Resources {
             Some(path) => path,
             None => nouns::list_of(parameter).unwrap_or(before),
         };
+
         Some(List {
             paging: self.0.paging(path)?,
             path: path.to_owned(),
@@ -372,6 +374,7 @@ fn chosen(matches: &ArgMatches) -> Option<Given<'_>> {
             (NOUNS.iter().find(known)?, second, given)
         }
     };
+
     let verb = noun.verbs.iter().find(|known| known.name == word)?;
     Some(Given {
         noun,

@@ -177,6 +177,7 @@ mod tests {
             assert_eq!(filter.matches(&call, &names), is_met, "{text}");
             assert_eq!(Filter::parse(&filter.to_string()), Ok(filter), "{text}");
         }
+
         for text in ["x", "who:me", "number:"] {
             assert!(Filter::parse(text).is_err(), "{text}");
         }

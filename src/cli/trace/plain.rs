@@ -212,6 +212,7 @@ async fn wait(feed: &mut Feed, session: &Session, call: Uuid) -> Result<(), Fail
             }
         }
     };
+
     tokio::time::timeout(interval, event)
         .await
         .unwrap_or(Ok(()))

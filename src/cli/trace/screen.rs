@@ -204,6 +204,7 @@ impl ScreenLoop {
             }
             News::Refused(failure) => return Err(failure),
         }
+
         Ok(())
     }
 

@@ -231,6 +231,7 @@ impl State {
         let Screen::Ladder(open) = &mut self.screen else {
             return None;
         };
+
         match code {
             KeyCode::Char('q') | KeyCode::Esc => {
                 self.selected = Some(open.id);
@@ -247,6 +248,7 @@ impl State {
             }
             code => open.select(step(code)?),
         }
+
         None
     }
 
@@ -254,6 +256,7 @@ impl State {
         let Screen::Message(open, scrolled) = &mut self.screen else {
             return None;
         };
+
         match code {
             KeyCode::Char('q') | KeyCode::Esc | KeyCode::Enter => {
                 self.screen = Screen::Ladder(open.clone());
@@ -276,6 +279,7 @@ impl State {
                 *scrolled = scrolled.saturating_add_signed(step(code)?).min(last);
             }
         }
+
         None
     }
 
@@ -297,6 +301,7 @@ impl State {
             }
             _ => {}
         }
+
         self.prompt = Some(prompt);
         None
     }

@@ -22,6 +22,7 @@ pub(super) fn draw(state: &State, frame: &mut Frame<'_>) {
         Constraint::Fill(1),
         Constraint::Length(1),
     ];
+
     let [head, body, foot] = Layout::vertical(rows).areas(frame.area());
     frame.render_widget(title(state), head);
     match &state.screen {
@@ -39,6 +40,7 @@ pub(super) fn draw(state: &State, frame: &mut Frame<'_>) {
         Screen::Ladder(open) => ladder(state, open, frame, body),
         Screen::Message(open, scrolled) => message(open, *scrolled, frame, body),
     }
+
     frame.render_widget(bottom(state), foot);
 }
 
@@ -119,6 +121,7 @@ fn list(state: &State, frame: &mut Frame<'_>, area: Rect) {
         };
         lines.push(Line::styled(call_row(state, call), style));
     }
+
     frame.render_widget(Paragraph::new(lines), area);
 }
 
@@ -144,6 +147,7 @@ fn call_row(state: &State, call: &CallLine) -> String {
     if let Some(transfer) = &call.transfer {
         outcome.push_str(&format!(" to {}", transfer.destination));
     }
+
     let time = call.started_at.get(11..23).unwrap_or(&call.started_at);
     row([
         time.to_owned(),
@@ -214,16 +218,19 @@ fn summary(state: &State, open: &OpenCall) -> String {
             false => "…".to_owned(),
         };
     };
+
     let mut words = vec![format!("{} → {}", call.from, call.to), call.status.clone()];
     words.push(call.outcome());
     if let Some(transfer) = &call.transfer {
         words.push(format!("to {}", transfer.destination));
     }
+
     words.extend(call.user_agent.clone());
     words.extend(call.call_ids.first().map(|id| format!("Call-ID {id}")));
     if !open.is_complete {
         words.push("some messages are missing".to_owned());
     }
+
     words.retain(|word| !word.is_empty());
     words.join("  ")
 }

@@ -203,8 +203,10 @@ async fn what_came_before_the_end_is_handed_over_before_the_loss() {
 #[tokio::test]
 async fn who_dawdles_or_babbles_is_cut_off() {
     static LOOKS: AtomicU64 = AtomicU64::new(0);
+
     /// What a client sends at first, and then again and again.
     type Habit = (&'static str, &'static [u8], &'static [u8]);
+
     let cases: [Habit; 6] = [
         ("says nothing", b"", b""),
         ("begins a message", b"OPTIONS sip:a", b""),
@@ -265,6 +267,7 @@ async fn a_connection_at_rest_between_messages_has_the_idle_time() {
 async fn a_full_sink_stops_the_reading_and_drops_nothing() {
     let mut server = Server::start(brief(), 1);
     let mut client = TcpStream::connect(server.address).await.unwrap();
+
     // Messages of a kind that shows if one is missing.
     let message = |number: u32| {
         format!(
@@ -274,6 +277,7 @@ async fn a_full_sink_stops_the_reading_and_drops_nothing() {
     };
     let mut written = 0_u32;
     let mut unsent = Vec::new();
+
     // Until the kernel's buffers on both sides are full, because nobody reads.
     let stuck = Duration::from_millis(300);
     while unsent.is_empty() {
@@ -289,6 +293,7 @@ async fn a_full_sink_stops_the_reading_and_drops_nothing() {
         unsent = octets[sent..].to_vec();
         assert!(written < 2_000, "the reading never stops");
     }
+
     let finish = tokio::spawn(async move {
         client.write_all(&unsent).await.unwrap();
         client
@@ -300,6 +305,7 @@ async fn a_full_sink_stops_the_reading_and_drops_nothing() {
             "message {number} of {written}"
         );
     }
+
     drop(finish.await.unwrap());
     server.lost().await;
 }
@@ -393,6 +399,7 @@ async fn a_peer_that_cannot_be_reached_is_told_of() {
     let mut server = Server::start(StreamSettings::default(), 16);
     let flow = server.flow_to(refusing);
     server.connections.send(&flow, b"INVITE").unwrap();
+
     let lost = server.lost().await;
     assert_eq!(
         Flow {
@@ -412,20 +419,24 @@ async fn a_peer_that_does_not_answer_is_given_up() {
         ..StreamSettings::default()
     };
     let mut server = Server::start(limits, 16);
+
     // Its backlog is full, so that it drops what asks for more.
     let peer = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     peer.bind(&"127.0.0.1:0".parse::<SocketAddr>().unwrap().into())
         .unwrap();
     peer.listen(0).unwrap();
+
     let address = peer.local_addr().unwrap().as_socket().unwrap();
     let mut filling = Vec::new();
     while let Ok(stream) = timeout(Duration::from_millis(100), TcpStream::connect(address)).await {
         filling.push(stream.unwrap());
     }
+
     server
         .connections
         .send(&server.flow_to(address), b"INVITE")
         .unwrap();
+
     assert_eq!(server.lost().await.peer, address);
 }
 
@@ -479,6 +490,7 @@ async fn connections_that_we_open_are_bounded() {
         },
         16,
     );
+
     let peers = [
         TcpListener::bind("127.0.0.1:0").await.unwrap(),
         TcpListener::bind("127.0.0.1:0").await.unwrap(),
@@ -486,6 +498,7 @@ async fn connections_that_we_open_are_bounded() {
     let [first, second] = peers
         .each_ref()
         .map(|peer| server.flow_to(peer.local_addr().unwrap()));
+
     assert_eq!(server.connections.send(&first, b"one"), Ok(()));
     assert_eq!(
         server.connections.send(&second, b"two"),
@@ -511,13 +524,16 @@ async fn the_first_octet_and_the_first_message_have_times_of_their_own() {
         assert_eq!(read_to_end(&mut client).await, b"", "{name}");
         server.lost().await;
     }
+
     // One that has sent a whole message in time isn't held to these any more.
     let mut server = Server::start(limits(200, 200), 16);
     let mut client = TcpStream::connect(server.address).await.unwrap();
     client.write_all(MESSAGE).await.unwrap();
+
     let flow = server.received().await.flow;
     tokio::time::sleep(Duration::from_millis(500)).await;
     server.connections.send(&flow, b"still there").unwrap();
+
     let mut answer = [0; 11];
     patiently(client.read_exact(&mut answer)).await.unwrap();
 }
@@ -531,6 +547,7 @@ fn sources_of_ipv6_are_counted_by_their_64() {
         },
         |_, _, _, _| {},
     );
+
     let from = |peer: &str| {
         let peer = format!("{peer}:5060").parse().unwrap();
         let flow = Flow {
@@ -589,6 +606,7 @@ fn connections_that_we_open_are_bounded_by_their_peer() {
     ] {
         assert_eq!(open(peer), opened, "{peer}");
     }
+
     // The first that was opened has the first number, and leaves its place.
     connections.remove(1);
     assert_eq!(open("192.0.2.1:5062"), Ok(()));

@@ -121,6 +121,7 @@ async fn more_than_a_batch_goes_out_and_comes_in_in_order() {
         peer: theirs.local_address(),
         ..ours.lost(ours.local_address(), Unreachable::Port).flow
     };
+
     // Empty, short and the longest possible datagram are among them.
     let messages: Vec<Vec<u8>> = (0..150_u8)
         .map(|n| vec![n; if n == 70 { 65_507 } else { usize::from(n) * 7 }])
@@ -129,6 +130,7 @@ async fn more_than_a_batch_goes_out_and_comes_in_in_order() {
         messages.iter().map(|message| (flow, message.as_slice())),
         &mut Vec::new(),
     );
+
     assert_eq!(
         sent,
         Sent {
@@ -136,6 +138,7 @@ async fn more_than_a_batch_goes_out_and_comes_in_in_order() {
             dropped: 0
         }
     );
+
     let (received, _) = receive(&theirs, 150).await;
     assert_eq!(
         received
@@ -209,11 +212,13 @@ async fn word_of_a_lost_peer_wakes_an_idle_socket() {
         )],
         &mut lost,
     );
+
     assert_eq!(lost, [], "the message itself left");
     assert_eq!(
         receive(&server, 1).await,
         (vec![], vec![server.lost(gone, Unreachable::Port)])
     );
+
     // And it does so once: the socket is quiet again.
     let mut batch = Batch::new();
     assert_eq!(
@@ -222,6 +227,7 @@ async fn word_of_a_lost_peer_wakes_an_idle_socket() {
             .unwrap(),
         0
     );
+
     let waiting = tokio::time::timeout(Duration::from_millis(50), server.readable()).await;
     assert!(waiting.is_err(), "nothing more to read");
 }
@@ -277,17 +283,21 @@ async fn the_time_in_the_socket_is_taken_off_the_time_of_arrival() {
         .send_to(b"x", server.local_address())
         .unwrap();
     server.readable().await.unwrap();
+
     let (mut batch, mut lost) = (Batch::new(), Vec::new());
     server
         .receive_batch(&mut batch, &mut lost, NOW, WALL)
         .unwrap();
+
     assert_eq!(
         batch.datagrams().next().unwrap().received_at,
         NOW,
         "never later than now"
     );
+
     // The kernel's stamp, seen from the future: the packet has waited since long before our epoch began.
     batch.wall = Duration::MAX;
+
     assert_eq!(
         batch.datagrams().next().unwrap().received_at,
         Moment::default()

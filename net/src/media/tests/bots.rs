@@ -23,12 +23,14 @@ impl Server {
         stream
             .set_read_timeout(Some(Duration::from_secs(5)))
             .unwrap();
+
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
             let mut octet = [0];
             stream.read_exact(&mut octet).unwrap();
             head.push(octet[0]);
         }
+
         let head = String::from_utf8(head).unwrap();
         let key = head
             .lines()
@@ -39,6 +41,7 @@ impl Server {
         let answer = format!(
             "HTTP/1.1 101 OK\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: {accept}\r\n\r\n"
         );
+
         stream
             .write_all(&[answer.as_bytes(), behind].concat())
             .unwrap();
@@ -54,6 +57,7 @@ impl Server {
         let mut head = [0; 2];
         self.stream.read_exact(&mut head).unwrap();
         assert_ne!(head[1] & 0x80, 0, "a client masks");
+
         let length = match head[1] & 0x7f {
             126 => {
                 let mut length = [0; 2];
@@ -64,6 +68,7 @@ impl Server {
         };
         let mut rest = vec![0; 4 + length];
         self.stream.read_exact(&mut rest).unwrap();
+
         let (mask, payload) = rest.split_at(4);
         let unmasked = payload
             .iter()
