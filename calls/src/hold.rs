@@ -6,7 +6,7 @@
 //! While a call is held its peers may go on changing it, and refresh their sessions: what crosses then is switched off, whatever
 //! they offer, and what the caller means to do is asked anew when the call is resumed.
 //!
-//! A state machine that knows neither the call nor its dialogs (`holding` does): it is given descriptions and says what is due ([`Progress`]).
+//! A state machine that knows neither the call nor its dialogs (`holding` does): it is given descriptions and says what is due (`Progress`).
 
 use std::borrow::Cow;
 use std::time::Duration;

@@ -30,6 +30,10 @@ use crate::traces::Traces;
 /// Time that a shard has to answer.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
+/// Time in which a call begins: its beginning is synced to disk first, which a busy disk delays. An error after the call was placed would have
+/// the client dial twice.
+const PLACING: Duration = Duration::from_secs(15);
+
 /// Access to the shards from outside. Clones reach the same shards.
 #[derive(Clone, Debug)]
 pub struct Handle {
@@ -84,7 +88,7 @@ impl Handle {
             inbox.send(Input::Place { slot, order, done }).await;
             answer.await.map_err(|_| NoAnswer)
         };
-        tokio::time::timeout(TIMEOUT, asked)
+        tokio::time::timeout(PLACING, asked)
             .await
             .map_err(|_| NoAnswer)?
     }
