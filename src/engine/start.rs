@@ -403,6 +403,7 @@ fn start_media(
     };
 
     let router = router.clone();
+    let runtime = tokio::runtime::Handle::try_current().ok();
     Media::new(
         &settings,
         Entropy::from_seed(rand::random()),
@@ -410,13 +411,23 @@ fn start_media(
         move |key, news| {
             let (shard, call) = effect_runner::call_of_media(key);
             if let Some(inbox) = router.shards().get(shard) {
-                inbox.offer(match news {
+                let is_end = matches!(news, media::MediaEvent::BotClosed(_));
+                let is_taken = inbox.offer(match news {
                     media::MediaEvent::Silent => Input::EchoSilent(call),
                     media::MediaEvent::Digit(digit) => Input::EchoDigit(call, digit),
                     media::MediaEvent::Spoken => Input::Spoken(call),
                     media::MediaEvent::BotClosed(_) => Input::BotClosed(call),
                     media::MediaEvent::BotSpoke { .. } => return,
                 });
+
+                // A digit or a silence may get lost under load. A call whose bot has gone would be silent for as long as it may last.
+                if is_end
+                    && !is_taken
+                    && let Some(runtime) = &runtime
+                {
+                    let inbox = inbox.clone();
+                    runtime.spawn(async move { inbox.send(Input::BotClosed(call)).await });
+                }
             }
         },
     )

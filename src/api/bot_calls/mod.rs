@@ -68,6 +68,15 @@ impl BotError {
         Self::new(StatusCode::NOT_FOUND, 20404, message)
     }
 
+    /// Calls that are up when their org is suspended go on, and can be ended.
+    fn suspended() -> Self {
+        Self::new(
+            StatusCode::FORBIDDEN,
+            20005,
+            "The account is suspended: its calls can only be ended",
+        )
+    }
+
     fn bad(code: u32, message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, code, message)
     }
@@ -245,6 +254,10 @@ async fn update(
     let form = Form::read(&body);
     let form = form.ok_or_else(|| BotError::bad(20001, "The body is no form"))?;
     let instruction = form.instruction()?;
+    if is_suspended(&api, caller.org) && !matches!(instruction, Instruction::HangUp) {
+        return Err(BotError::suspended());
+    }
+
     let call = find(&api, caller.org, session).await?;
     let call = call.filter(|call| call.ended_at.is_none() && has_bot(&api, call));
     let call = call.ok_or_else(|| BotError::not_found(call_sid))?;
@@ -302,6 +315,11 @@ async fn find(api: &Api, org: Uuid, session: Uuid) -> Result<Option<Call>, BotEr
         Err(trunkline_store::Error::Wrong(_)) => Ok(None),
         Err(error) => Err(ApiError::from(error).into()),
     }
+}
+
+fn is_suspended(api: &Api, org: Uuid) -> bool {
+    let view = api.directory().load();
+    view.org(org).is_some_and(|org| org.suspended)
 }
 
 /// Returns whether the call's agent is a bot: the token controls no other calls.
