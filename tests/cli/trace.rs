@@ -80,9 +80,20 @@ impl Display {
 
 /// A program in a pseudo-terminal of `script`.
 struct Terminal {
-    script: Child,
+    script: Killed,
     keys: ChildStdin,
     display: Arc<Mutex<Display>>,
+}
+
+/// A process that ends with the test, also where this fails.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 impl Terminal {
@@ -117,7 +128,7 @@ impl Terminal {
 
         Self {
             keys: script.stdin.take().expect("a pipe"),
-            script,
+            script: Killed(script),
             display,
         }
     }
@@ -137,9 +148,9 @@ impl Terminal {
     }
 
     fn ends(mut self) {
-        let ended = Deadline::after(PATIENCE).poll(|| self.script.try_wait().expect("a child"));
+        let ended = Deadline::after(PATIENCE).poll(|| self.script.0.try_wait().expect("a child"));
         if ended.is_none() {
-            self.script.kill().expect("killed");
+            self.script.0.kill().expect("killed");
         }
         assert!(ended.is_some_and(|status| status.success()), "{ended:?}");
     }
@@ -203,20 +214,19 @@ fn calls_are_printed_saved_and_explained_without_a_terminal() {
     }
     let daemon = House::new().serve();
     let mut watcher = daemon.house.program(&trunkline().display().to_string());
-    let mut watcher = watcher
+    let watcher = watcher
         .args(["trace", "--json", "--number", "+12025550123"])
         .stdout(Stdio::piped())
-        .spawn()
-        .expect("it runs");
-    let mut lines = BufReader::new(watcher.stdout.take().expect("a pipe")).lines();
+        .spawn();
+    let mut watcher = Killed(watcher.expect("it runs"));
+    let mut lines = BufReader::new(watcher.0.stdout.take().expect("a pipe")).lines();
     calls(&daemon);
     let id = text(&daemon.record()["id"]).to_owned();
     let printed = lines
         .by_ref()
         .map_while(Result::ok)
         .find(|line| line.contains("completed"));
-    watcher.kill().expect("killed");
-    watcher.wait().expect("it ends");
+    drop(watcher);
     let printed = printed.expect("a line");
     let printed: Value = serde_json::from_str(&printed).expect("JSON");
     assert_eq!(
@@ -330,7 +340,7 @@ fn a_load_costs_the_org_nothing_and_little_memory() {
     let line = format!("'{}' trace", trunkline().display());
     let mut terminal = Terminal::open(daemon.house.program("script"), &line);
     terminal.shows("0 calls");
-    let tracer = child_of(terminal.script.id());
+    let tracer = child_of(terminal.script.0.id());
 
     // Each call has a caller of its own: many calls of one to one number count as a circle.
     let scenario = daemon
