@@ -94,7 +94,7 @@ pub(crate) struct Bot {
     state: State,
     /// One of them has had the call.
     has_spoken: bool,
-    /// What was agreed on with the peer before a bot was attached.
+    /// Audio agreed on with the peer before a bot was attached.
     kept: Option<Audio>,
 }
 

@@ -53,7 +53,7 @@ impl Family {
     }
 }
 
-/// Whether two descriptions are of media that can't meet.
+/// Returns whether two descriptions are of media that can't meet.
 pub(super) fn differ(one: &[u8], two: &[u8]) -> bool {
     // Without IPv6 in either there is one family: all that most calls pay for.
     if [one, two]

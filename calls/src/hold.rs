@@ -44,7 +44,7 @@ pub enum Unable {
 /// Hold of a call, as the client that asked for a change sees it.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct HoldStatus {
-    /// Whether both sides are held.
+    /// True if both sides are held.
     pub held: bool,
     /// The last change that has come to its end, and who refused it.
     pub settled: u32,
@@ -82,9 +82,9 @@ struct Change {
     /// Wish of the last request: held, or not.
     wanted: bool,
     step: Step,
-    /// Whether both sides are held.
+    /// True if both sides are held.
     held: bool,
-    /// Whether what crosses is switched off.
+    /// True if the media that cross are switched off.
     closed: bool,
     /// Counts the changes.
     number: u32,
@@ -111,7 +111,7 @@ pub(crate) enum Asked {
     New,
 }
 
-/// What is due.
+/// The next step of a hold.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 #[must_use]
 pub(crate) enum Progress {
@@ -214,7 +214,7 @@ impl Hold {
         progress
     }
 
-    /// Whether both sides are held.
+    /// Returns whether both sides are held.
     pub(crate) fn is_held(&self) -> bool {
         self.change.as_deref().is_some_and(|change| change.held)
     }
@@ -373,7 +373,7 @@ const fn towards(held: bool) -> Direction {
     }
 }
 
-/// Whether the caller's answer is what the agent's side was offered as the caller's when the call was resumed.
+/// Returns whether the caller answers with the very media that the agent's side was offered when the call was resumed.
 fn is_known(heard: &[u8], answer: &[u8]) -> bool {
     let [offered, plain] = [heard, answer].map(|sdp| rewritten(sdp, Direction::SendRecv));
     let sends_and_receives = |direction| direction == Direction::SendRecv;

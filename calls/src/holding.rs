@@ -21,7 +21,7 @@ use super::role::LegRole;
 use super::{Calls, has_sdp, sdp_of};
 
 impl Calls {
-    /// Holds a call, or resumes it. The number of the change that is under way then; `None` if it stands so already.
+    /// Holds a call, or resumes it. Returns the number of the change that has begun; `None` if the call is in that state already.
     ///
     /// # Errors
     /// Nothing was done.
@@ -79,7 +79,7 @@ impl Call {
     /// The caller stays with the agent after all, and hears it.
     pub(crate) fn resume_after_transfer(&mut self, cx: &mut Cx<'_>) {
         if self.hold.is_held() {
-            // Where it can't be, it is for whoever held the call to try again.
+            // A call that can't be resumed now stays held until the API or the PBX resumes it.
             let _ = self.hold(cx, false);
         }
     }

@@ -189,7 +189,7 @@ pub(crate) enum Refusal {
     Later(Duration),
 }
 
-/// Whether a description neither holds the call nor sends a fax: repeating one of those could end it.
+/// Returns whether a description neither holds the call nor sends a fax: repeating one of those could end it.
 fn is_plain_audio(sdp: &[u8]) -> bool {
     let is_open = |direction| direction == Direction::SendRecv;
     let mut lines = sdp.split(|octet| *octet == b'\n');
@@ -197,7 +197,7 @@ fn is_plain_audio(sdp: &[u8]) -> bool {
     !has_image && direction::of(sdp).into_iter().all(is_open)
 }
 
-/// Whether a peer that answers so takes no re-INVITE that changes nothing.
+/// Returns whether a peer that answers so takes no re-INVITE that changes nothing.
 const fn refuses_reinvite(status: u16) -> bool {
     matches!(status, 403 | 405 | 415 | 420 | 488 | 501 | 603 | 606)
 }

@@ -148,7 +148,7 @@ impl Call {
             || self.pending.iter().any(|pending| pending.offers)
     }
 
-    /// Whether a new leg is to take the place of another.
+    /// Returns whether a new leg is to take the place of another.
     pub(crate) fn is_replacing(&self) -> bool {
         self.successor().is_some()
     }

@@ -39,7 +39,7 @@ pub(crate) enum Stage {
     Sip(Runtime),
 }
 
-/// What a chain is made of.
+/// Parts of a new chain.
 #[derive(Debug)]
 pub(crate) struct ChainOf<'a> {
     pub(crate) runtime: Arc<Runtime>,

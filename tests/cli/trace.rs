@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const ROWS: usize = 24;
 const COLUMNS: usize = 120;
 
-/// What a terminal shows, as far as these tests need it: text, places and clearing; attributes are ignored.
+/// Screen of a terminal, as far as these tests need it: text, places and clearing; attributes are ignored.
 struct Display {
     cells: Vec<Vec<char>>,
     at: (usize, usize),

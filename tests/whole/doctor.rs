@@ -307,7 +307,7 @@ fn calls_of_this_machine_are_not_complained_of() {
     );
 }
 
-/// What a runtime answered comes before everything else, and a PBX's faults are put down to its `User-Agent`.
+/// A runtime's answer comes before everything else, and a PBX's faults are put down to its `User-Agent`.
 #[test]
 fn a_runtime_that_fails_is_named_first() {
     if !tools(&["sipp"]) {

@@ -88,7 +88,7 @@ struct Asked {
 }
 
 impl Asked {
-    /// Whether its transaction can't have ended yet, if no final answer came: an INVITE ends by timer B, unless something is heard, and 64*T1
+    /// Returns whether its transaction can't have ended yet, if no final answer came: an INVITE ends by timer B, unless something is heard, and 64*T1
     /// after its CANCEL; any other request by timer F (RFC 3261 §9.1, §17.1.1.2, §17.1.2.2).
     fn is_open(&self, now: Moment) -> bool {
         let ends = |from: Moment| now.since(from) >= PATIENCE;
@@ -133,7 +133,7 @@ impl Wiretap {
         }
     }
 
-    /// What the node sent went over a connection that is gone: it has failed.
+    /// Notes that a message of the node went over a connection that is gone: it has failed.
     pub(crate) fn failed(&mut self, datagram: &Datagram) {
         let Ok(message) = lex(&datagram.octets, Framing::Datagram) else {
             return;

@@ -131,17 +131,29 @@ fn serve_tls(
     Ok(received)
 }
 
-#[tokio::test]
-async fn a_bot_on_tls_is_read_and_written() {
-    let (server, client) = certified();
+/// Dials a server on TLS by this name; returns the server's thread as well.
+async fn dial(
+    (server, client): (Arc<rustls::ServerConfig>, Arc<rustls::ClientConfig>),
+    host: &str,
+) -> (
+    Result<Bot, BotError>,
+    std::thread::JoinHandle<std::io::Result<Vec<u8>>>,
+) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let serving = std::thread::spawn(move || serve_tls(&listener, server));
     let asked = BotRequest {
         tls: client,
-        ..request(format!("wss://localhost:{}/media", address.port()), address)
+        ..request(format!("wss://{host}:{}/media", address.port()), address)
     };
-    let bot = connect(asked, Duration::from_secs(5)).await.unwrap();
+    (connect(asked, Duration::from_secs(5)).await, serving)
+}
+
+#[tokio::test]
+async fn a_bot_on_tls_is_read_and_written() {
+    let (server, client) = certified();
+    let (bot, serving) = dial((server, client), "localhost").await;
+    let bot = bot.unwrap();
 
     let (mut link, mut reader, _) = link::Link::new(bot).unwrap();
     let mut seen = Vec::new();
@@ -169,14 +181,8 @@ async fn a_bot_on_tls_is_read_and_written() {
 #[tokio::test]
 async fn a_certificate_for_another_name_is_refused() {
     let (server, client) = certified();
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    let serving = std::thread::spawn(move || serve_tls(&listener, server));
-    let asked = BotRequest {
-        tls: client,
-        ..request(format!("wss://bot.example:{}", address.port()), address)
-    };
-    let refused = connect(asked, Duration::from_secs(5)).await.unwrap_err();
+    let (refused, serving) = dial((server, client), "bot.example").await;
+    let refused = refused.unwrap_err();
     assert_eq!(refused.as_str(), "tls");
     assert!(serving.join().unwrap().is_err());
 }
@@ -186,14 +192,8 @@ async fn a_certificate_for_another_name_is_refused() {
 async fn a_bot_that_sends_many_tickets_is_ended() {
     let (mut server, client) = certified();
     Arc::get_mut(&mut server).unwrap().send_tls13_tickets = 40;
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    let serving = std::thread::spawn(move || serve_tls(&listener, server));
-    let asked = BotRequest {
-        tls: client,
-        ..request(format!("wss://localhost:{}/media", address.port()), address)
-    };
-    let bot = connect(asked, Duration::from_secs(5)).await.unwrap();
+    let (bot, serving) = dial((server, client), "localhost").await;
+    let bot = bot.unwrap();
 
     let (mut link, mut reader, _) = link::Link::new(bot).unwrap();
     let end = loop {

@@ -162,18 +162,9 @@ impl BotLeg {
         scratch: &mut Scratch,
         now: Moment,
     ) -> Result<(), BotEnd> {
-        let Self {
-            inbound,
-            link,
-            wire,
-            entropy,
-            ..
-        } = self;
-        let mut sent = Ok(());
-        inbound.hear(header, audio, now, |frame| {
-            sent = sent.and_then(|()| pass(link, wire, entropy, scratch, frame));
-        });
-        sent
+        self.pass_on(scratch, |inbound, pass| {
+            inbound.hear(header, audio, now, pass)
+        })
     }
 
     /// Passes on a key that the caller pressed.
@@ -193,6 +184,15 @@ impl BotLeg {
     /// # Errors
     /// The bot is gone.
     pub(super) fn tick(&mut self, scratch: &mut Scratch, now: Moment) -> Result<(), BotEnd> {
+        self.pass_on(scratch, |inbound, pass| inbound.tick(now, pass))
+    }
+
+    /// Sends the frames that `feed` makes ready.
+    fn pass_on(
+        &mut self,
+        scratch: &mut Scratch,
+        feed: impl FnOnce(&mut Inbound, &mut dyn FnMut(&[u8; FRAME])),
+    ) -> Result<(), BotEnd> {
         let Self {
             inbound,
             link,
@@ -201,7 +201,7 @@ impl BotLeg {
             ..
         } = self;
         let mut sent = Ok(());
-        inbound.tick(now, |frame| {
+        feed(inbound, &mut |frame| {
             sent = sent.and_then(|()| pass(link, wire, entropy, scratch, frame));
         });
         sent
@@ -368,7 +368,7 @@ fn mask(entropy: &mut Entropy) -> [u8; 4] {
     (entropy.bits64() as u32).to_be_bytes()
 }
 
-/// Whether a message is counted as one that wasn't understood.
+/// Count of messages that weren't understood: a ping is borne like one, and isn't counted.
 #[derive(Copy, Clone, PartialEq, Eq)]
 enum Counted {
     Yes,

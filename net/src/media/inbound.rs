@@ -52,7 +52,7 @@ pub(super) struct Inbound {
     slots: u64,
     /// Frame that isn't full.
     partial: Vec<u8>,
-    expected: Option<Expected>,
+    expected: Option<Numbers>,
     waiting: [Waiting; WAITING],
     /// Time since which packets wait.
     waiting_since: Option<Moment>,
@@ -73,12 +73,31 @@ pub(super) struct InboundCounts {
     pub(super) ahead: u64,
 }
 
-/// Numbers of the packet that comes next.
+/// Numbers by which a packet is known.
 #[derive(Copy, Clone, Debug)]
-struct Expected {
+struct Numbers {
     ssrc: u32,
     sequence: u16,
     timestamp: u32,
+}
+
+impl Numbers {
+    const fn of(header: &Header) -> Self {
+        Self {
+            ssrc: header.ssrc,
+            sequence: header.sequence,
+            timestamp: header.timestamp,
+        }
+    }
+
+    /// Returns the numbers of the packet after this one, which has so many octets of audio.
+    const fn next(self, octets: usize) -> Self {
+        Self {
+            ssrc: self.ssrc,
+            sequence: self.sequence.wrapping_add(1),
+            timestamp: self.timestamp.wrapping_add(octets as u32),
+        }
+    }
 }
 
 /// A packet behind a gap; empty where it has no audio.
@@ -112,31 +131,18 @@ impl Inbound {
             return;
         }
 
+        let numbers = Numbers::of(header);
         let expected = self
             .expected
             .filter(|expected| expected.ssrc == header.ssrc);
         let Some(expected) = expected else {
             self.release(now, &mut pass);
-            return self.accept(
-                header.ssrc,
-                header.sequence,
-                header.timestamp,
-                audio,
-                now,
-                &mut pass,
-            );
+            return self.accept(numbers, audio, now, &mut pass);
         };
 
         match header.sequence.wrapping_sub(expected.sequence) {
             0 => {
-                self.accept(
-                    header.ssrc,
-                    header.sequence,
-                    header.timestamp,
-                    audio,
-                    now,
-                    &mut pass,
-                );
+                self.accept(numbers, audio, now, &mut pass);
                 self.release_in_order(now, &mut pass);
             }
             ahead @ 1..=NEAR => {
@@ -157,28 +163,14 @@ impl Inbound {
                         return;
                     }
                     self.fill_gap(header.timestamp, now, &mut pass);
-                    self.accept(
-                        header.ssrc,
-                        header.sequence,
-                        header.timestamp,
-                        audio,
-                        now,
-                        &mut pass,
-                    );
+                    self.accept(numbers, audio, now, &mut pass);
                 }
             }
             behind if behind >= NEAR.wrapping_neg() => self.counts.late += 1,
             // The sender has begun again.
             _ => {
                 self.release(now, &mut pass);
-                self.accept(
-                    header.ssrc,
-                    header.sequence,
-                    header.timestamp,
-                    audio,
-                    now,
-                    &mut pass,
-                );
+                self.accept(numbers, audio, now, &mut pass);
             }
         }
     }
@@ -214,18 +206,12 @@ impl Inbound {
 
     fn accept(
         &mut self,
-        ssrc: u32,
-        sequence: u16,
-        timestamp: u32,
+        numbers: Numbers,
         audio: &[u8],
         now: Moment,
         pass: &mut impl FnMut(&[u8; FRAME]),
     ) {
-        self.expected = Some(Expected {
-            ssrc,
-            sequence: sequence.wrapping_add(1),
-            timestamp: timestamp.wrapping_add(audio.len() as u32),
-        });
+        self.expected = Some(numbers.next(audio.len()));
         self.filled = 0;
 
         for part in audio.chunks(FRAME) {
@@ -268,7 +254,7 @@ impl Inbound {
 
     /// Passes on the waiting packets that are in order by now.
     fn release_in_order(&mut self, now: Moment, pass: &mut impl FnMut(&[u8; FRAME])) {
-        while let Some(Expected { ssrc, sequence, .. }) = self.expected {
+        while let Some(Numbers { ssrc, sequence, .. }) = self.expected {
             let next = self
                 .waiting
                 .iter()
@@ -283,7 +269,7 @@ impl Inbound {
 
     /// Passes on all waiting packets, with the gaps before them concealed.
     fn release(&mut self, now: Moment, pass: &mut impl FnMut(&[u8; FRAME])) {
-        while let Some(Expected { ssrc, sequence, .. }) = self.expected {
+        while let Some(Numbers { ssrc, sequence, .. }) = self.expected {
             let next = (0..WAITING)
                 .filter(|at| !self.waiting[*at].audio.is_empty())
                 .min_by_key(|at| self.waiting[*at].sequence.wrapping_sub(sequence));
@@ -306,7 +292,12 @@ impl Inbound {
             timestamp,
             mut audio,
         } = std::mem::take(&mut self.waiting[at]);
-        self.accept(ssrc, sequence, timestamp, &audio, now, pass);
+        let numbers = Numbers {
+            ssrc,
+            sequence,
+            timestamp,
+        };
+        self.accept(numbers, &audio, now, pass);
         // The buffer is used again.
         audio.clear();
         self.waiting[at].audio = audio;

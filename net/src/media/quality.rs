@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Whether losses are concealed before the audio is heard.
+/// Concealment of losses before the audio is heard.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Concealed {
     Yes,

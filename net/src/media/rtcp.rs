@@ -20,7 +20,7 @@ const GOODBYE: u8 = 203;
 /// Seconds from 1900 to 1970.
 const NTP_EPOCH: u64 = 2_208_988_800;
 
-/// What we have sent.
+/// Figures of the stream that we send.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct Sent {
     pub(super) ssrc: u32,

@@ -1,6 +1,6 @@
 //! The instruction in a TwiML document: `<Dial>`, `<Refer>` or `<Hangup/>`, one of them, inside `<Response>`. Attributes are passed over.
 
-/// What a document asks for.
+/// Instruction in a document.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Instruction {
     /// End the call.

@@ -76,7 +76,7 @@ impl Client {
     /// Returns the JSON at a path.
     ///
     /// # Errors
-    /// What the API refuses with.
+    /// The API's refusal.
     pub(super) async fn get(&self, path: &str) -> Result<Value, Refused> {
         self.send(Method::GET, path, None).await
     }
@@ -84,7 +84,7 @@ impl Client {
     /// Sends a request, and returns the JSON of its answer.
     ///
     /// # Errors
-    /// What the API refuses with.
+    /// The API's refusal.
     pub(super) async fn send(
         &self,
         method: Method,

@@ -29,7 +29,7 @@ struct Entry {
     section: Section,
     at: &'static str,
     title: &'static str,
-    /// Whether only people who may change things have the page.
+    /// True if only people who may change things have the page.
     administrators: bool,
 }
 

@@ -64,7 +64,7 @@ fn address(deployment: &Deployment<'_>, ip: IpAddr, endpoint: &str) -> Finding {
     }
 }
 
-/// Compares the host that peers on other machines dial with the one that they are told.
+/// Compares the host that peers on other machines dial with the advertised one.
 fn dialled(deployment: &Deployment<'_>, host: &str) -> Option<Finding> {
     let listeners = deployment.config.sip.listeners.iter();
     let mut told: Vec<String> = listeners

@@ -42,7 +42,7 @@ pub(super) async fn print(store: Store, org: Uuid, mut seq: i64) {
     }
 }
 
-/// What the database says of a call that has begun.
+/// Rows of a call that has begun.
 #[derive(Default)]
 struct Known {
     explained: Explained,

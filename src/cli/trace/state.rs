@@ -21,7 +21,7 @@ const PAGE: isize = 20;
 /// Longest text in a prompt, in characters.
 const MAX_INPUT: usize = 200;
 
-/// What is to be done outside.
+/// Work for the program around the state.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Action {
     Quit,
