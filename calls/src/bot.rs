@@ -482,7 +482,7 @@ impl Call {
 
         cx.core
             .effects
-            .push_back(Effect::CloseEcho { call: self.key });
+            .push_back(Effect::CloseMedia { call: self.key });
 
         let dialing = bot.chain.invite(&runtime, self, &cx.core.config);
         let Some(dialing) = dialing else { return };
@@ -510,7 +510,7 @@ impl Call {
             return;
         };
 
-        cx.core.effects.push_back(Effect::OpenEcho {
+        cx.core.effects.push_back(Effect::OpenMedia {
             call: self.key,
             listener: Some(flow.listener),
             near: flow.local.ip(),

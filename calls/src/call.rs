@@ -368,10 +368,10 @@ impl Call {
         let session = self.legs.session(id);
         let mut awaited = session.into_iter().flat_map(Session::awaited);
         let ack = awaited.find(|ack| ack.cseq == cseq);
-        ack.is_some_and(|ack| ack.delayed.is_some() || self.echo_awaits_answer())
+        ack.is_some_and(|ack| ack.delayed.is_some() || self.local_awaits_answer())
     }
 
-    fn echo_awaits_answer(&self) -> bool {
+    fn local_awaits_answer(&self) -> bool {
         self.local().is_some_and(|media| media.offered)
     }
 

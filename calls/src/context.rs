@@ -335,13 +335,15 @@ impl Core {
 
         let outbound = call.outbound.as_deref();
         if outbound.is_some_and(Outbound::has_media) {
-            self.effects.push_back(Effect::CloseEcho { call: call.key });
+            self.effects
+                .push_back(Effect::CloseMedia { call: call.key });
         }
 
         for leg in call.legs.iter() {
             timers.extend(leg.timers().map(Some));
             if leg.local().is_some_and(|media| media.local.is_some()) {
-                self.effects.push_back(Effect::CloseEcho { call: call.key });
+                self.effects
+                    .push_back(Effect::CloseMedia { call: call.key });
             }
         }
 

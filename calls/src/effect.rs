@@ -68,8 +68,8 @@ pub enum Effect {
         /// The caller's number.
         number: E164,
     },
-    /// Open media for the built-in echo agent; answered by `Calls::handle_echo_open`.
-    OpenEcho {
+    /// Open media of our own; answered by `Calls::handle_media_open`.
+    OpenMedia {
         /// Challenger.
         call: CallKey,
         /// The listener that the call came by or leaves by; `None`: not known yet.
@@ -78,11 +78,11 @@ pub enum Effect {
         near: IpAddr,
     },
     /// Where and how the caller wants its audio.
-    UpdateEcho {
+    UpdateMedia {
         /// Challenger.
         call: CallKey,
         /// The agreed audio stream.
-        media: EchoMedia,
+        media: AgreedMedia,
     },
     /// Speak a code instead of echoing.
     SpeakCode {
@@ -93,8 +93,8 @@ pub enum Effect {
         /// Whether the address in SDP is the one that signals.
         is_known: bool,
     },
-    /// Close the echo agent's media.
-    CloseEcho {
+    /// Close media of our own.
+    CloseMedia {
         /// Challenger.
         call: CallKey,
     },
@@ -159,9 +159,9 @@ impl Foreign {
     }
 }
 
-/// One audio stream of the echo agent.
+/// Audio stream that was agreed for media of our own.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct EchoMedia {
+pub struct AgreedMedia {
     /// Where the caller listens.
     pub remote: SocketAddr,
     /// Payload type of the agreed codec: 0 PCMU, 8 PCMA.

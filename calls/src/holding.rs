@@ -142,10 +142,10 @@ impl Call {
             return;
         }
 
-        let is_echo = self.is_local();
-        let offer = match is_echo {
+        let is_local = self.is_local();
+        let offer = match is_local {
             true => {
-                let own = self.echo_offer();
+                let own = self.local_offer();
                 own.and_then(|own| self.hold.own_offer(&own))
             }
             false => self.hold.next_offer(self.heard().unwrap_or_default()),
@@ -159,7 +159,7 @@ impl Call {
             LegRole::Trunk => self.trunk_id(),
             LegRole::Agent | LegRole::Destination => self.agent_id(),
         };
-        if !is_echo {
+        if !is_local {
             self.keep_origin(id);
         }
 
@@ -225,14 +225,14 @@ impl Call {
         let answer = has_sdp(message).then(|| sdp_of(message.body()));
         let answer = answer.filter(|sdp| sdp.starts_with(b"v="));
         let is_of_caller = self.hold.asked() == LegRole::Trunk;
-        let is_echo = self.is_local();
+        let is_local = self.is_local();
         let heard = self.legs.sip(self.trunk_id());
         let heard = heard.map(|trunk| trunk.heard.as_deref().unwrap_or_default());
-        let heard = heard.filter(|_| !is_echo);
+        let heard = heard.filter(|_| !is_local);
         let progress = self.hold.accepted(answer, heard, cx.now);
 
         match answer.filter(|_| is_of_caller) {
-            Some(answer) if is_echo => self.tell_media(cx, sdp::read_answer(answer)),
+            Some(answer) if is_local => self.tell_media(cx, sdp::read_answer(answer)),
             Some(answer) => {
                 self.held.take_answer(answer);
                 let heard = self.hold.heard_sdp(answer);

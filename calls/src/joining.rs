@@ -508,7 +508,7 @@ impl Call {
         if media.is_some() {
             cx.core
                 .effects
-                .push_back(Effect::CloseEcho { call: self.key });
+                .push_back(Effect::CloseMedia { call: self.key });
         }
     }
 }

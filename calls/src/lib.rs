@@ -22,7 +22,6 @@ mod crossing;
 mod dialing;
 mod dialled;
 mod dialogs;
-mod echo;
 mod effect;
 mod exchange;
 mod families;
@@ -41,6 +40,7 @@ mod large;
 mod leg;
 pub mod limits;
 pub mod live;
+mod local_media;
 mod moved;
 mod ordered;
 mod origin;
@@ -94,7 +94,7 @@ use uuid::Uuid;
 pub use call::CallKey;
 pub use context::{Config, Core, place_of};
 pub use effect::{
-    AuthFailure, ChallengeOutcome, Challenged, Challenger, EchoMedia, Effect, Foreign,
+    AgreedMedia, AuthFailure, ChallengeOutcome, Challenged, Challenger, Effect, Foreign,
     Unanswerable, UnknownUser, Unproven,
 };
 pub use privacy::NOBODY_USER;
@@ -327,23 +327,25 @@ impl Calls {
         self.with(key, endpoint, now, |call, cx| call.on_contact(cx, contact));
     }
 
-    /// The answer to [`Effect::OpenEcho`]: our RTP address, or `None` if no port was free.
-    pub fn handle_echo_open(
+    /// The answer to [`Effect::OpenMedia`]: our RTP address, or `None` if no port was free.
+    pub fn handle_media_open(
         &mut self,
         endpoint: &mut Endpoint,
         key: CallKey,
         local: Option<std::net::SocketAddr>,
         now: Moment,
     ) {
-        let is_known = self.with(key, endpoint, now, |call, cx| call.on_echo_open(cx, local));
+        let is_known = self.with(key, endpoint, now, |call, cx| call.on_media_open(cx, local));
         // A call that is known has closed it where it ended with that very step.
         if !is_known && local.is_some() {
-            self.core.effects.push_back(Effect::CloseEcho { call: key });
+            self.core
+                .effects
+                .push_back(Effect::CloseMedia { call: key });
         }
     }
 
     /// The caller's media has been silent for too long.
-    pub fn handle_echo_silent(&mut self, endpoint: &mut Endpoint, key: CallKey, now: Moment) {
+    pub fn handle_media_silent(&mut self, endpoint: &mut Endpoint, key: CallKey, now: Moment) {
         self.with(key, endpoint, now, |call, cx| {
             if call.has_own_media() {
                 call.hang_up(cx, Reason::MediaSilent);

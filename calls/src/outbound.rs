@@ -226,7 +226,7 @@ fn open_media(cx: &mut Cx<'_>, call: CallKey, dialing: &Dialing) {
         None => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
     };
 
-    cx.core.effects.push_back(Effect::OpenEcho {
+    cx.core.effects.push_back(Effect::OpenMedia {
         call,
         listener: flow.map(|flow| flow.listener),
         near,
@@ -263,7 +263,7 @@ impl Call {
         }
 
         let patience = outbound.ringing_timeout;
-        let offer = sdp::offer_echo(local, session, 1);
+        let offer = sdp::offer_audio(local, session, 1);
         self.dial(cx, offer, patience);
     }
 

@@ -49,7 +49,7 @@ impl Call {
 
         self.note_proposal(id, message);
         if self.is_local() {
-            return self.echo_reinvite(cx, renewal, server, message);
+            return self.local_reinvite(cx, renewal, server, message);
         }
 
         self.relay_change(cx, id, fork, server, message, renewal);
@@ -83,7 +83,7 @@ impl Call {
 
         self.note_proposal(id, message);
         if self.is_local() {
-            return self.echo_update(cx, renewal, server, message);
+            return self.local_update(cx, renewal, server, message);
         }
 
         self.relay_change(cx, id, fork, server, message, renewal);
@@ -415,7 +415,7 @@ impl Call {
                 self.confirmed(cx, id, ack.server);
                 return self.hang_up(cx, Reason::NoCommonMedia);
             }
-            None => self.echo_acknowledged(cx, message),
+            None => self.local_acknowledged(cx, message),
         }
 
         self.confirmed(cx, id, ack.server);

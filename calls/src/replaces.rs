@@ -191,7 +191,7 @@ impl Call {
         let (min_se, ours) = (cx.core.config.min_se, cx.core.config.session_expires);
         let renewal = SessionTimer::for_uas(message, min_se, ours).unwrap_or_default();
         match self.is_local() {
-            true => self.echo_succeeds(cx, renewal, server, message),
+            true => self.local_succeeds(cx, renewal, server, message),
             false => {
                 self.keep_origin(self.other(replaces));
                 self.relay_change(cx, replaces, fork, server, message, renewal);
@@ -199,14 +199,14 @@ impl Call {
         }
     }
 
-    fn echo_succeeds(
+    fn local_succeeds(
         &mut self,
         cx: &mut Cx<'_>,
         renewal: Option<SessionTimer>,
         server: ServerTx,
         message: &Message<'_>,
     ) {
-        match self.echo_body(message) {
+        match self.local_body(message) {
             Ok((body, audio)) => {
                 self.succeed(cx, server);
                 let id = self.trunk_id();

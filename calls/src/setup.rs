@@ -377,7 +377,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
         };
 
         let speaker = speaker.map_or(Peer::Unknown, |speaker| {
-            cx.core.effects.push_back(Effect::OpenEcho {
+            cx.core.effects.push_back(Effect::OpenMedia {
                 call: self.key,
                 listener: Some(flow.listener),
                 near: flow.local.ip(),

@@ -193,7 +193,7 @@ impl EffectRunner {
                     inbox.send(Input::Hop(wanted, targets)).await;
                 });
             }
-            Effect::OpenEcho {
+            Effect::OpenMedia {
                 call,
                 listener,
                 near,
@@ -204,9 +204,9 @@ impl EffectRunner {
                     .media
                     .open(self.media_key(call), bind)
                     .map(|bound| SocketAddr::new(advertised, bound.port()));
-                calls.handle_echo_open(endpoint, call, local, now);
+                calls.handle_media_open(endpoint, call, local, now);
             }
-            Effect::UpdateEcho { call, media } => {
+            Effect::UpdateMedia { call, media } => {
                 let key = self.media_key(call);
                 let agreed = media::NegotiatedMedia {
                     remote: media.remote,
@@ -224,7 +224,7 @@ impl EffectRunner {
             } => self
                 .media
                 .speak_code(self.media_key(call), &digits, is_known),
-            Effect::CloseEcho { call } => drop(self.media.close(self.media_key(call))),
+            Effect::CloseMedia { call } => drop(self.media.close(self.media_key(call))),
             Effect::DialBot { call, dial } => {
                 let (bots, inbox) = (self.bots.clone(), self.inbox.clone());
                 self.runtime.spawn(async move {

@@ -51,8 +51,8 @@ pub(crate) enum Input {
     Hop(Unresolved, Vec<Target>),
     /// Result of a contact look-up.
     Contact(CallKey, Option<Uuid>),
-    /// The echo agent has heard no RTP for too long.
-    EchoSilent(CallKey),
+    /// The media of a call has heard no RTP for too long.
+    MediaSilent(CallKey),
     /// Peers to probe with OPTIONS.
     Inquire(Inquiry),
     /// Position up to which the journal is on disk.
@@ -68,8 +68,8 @@ pub(crate) enum Input {
     Bot(CallKey, Box<Result<DialledBot, BotFailure>>),
     /// A bot has gone.
     BotClosed(CallKey),
-    /// The echo agent has heard a DTMF digit.
-    EchoDigit(CallKey, u8),
+    /// The media of a call has heard a DTMF digit.
+    MediaDigit(CallKey, u8),
     /// A call has heard its verification code.
     Spoken(CallKey),
     /// Begins a call in this slot that speaks a verification code; answers whether it began.

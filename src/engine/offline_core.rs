@@ -37,7 +37,7 @@ use crate::config::Config;
 const NONCES: usize = 65_536;
 /// Transactions at the same time; a single call has few.
 const TRANSACTIONS: usize = 10_000;
-/// Port on which the echo agent would listen.
+/// Port on which media would be received.
 const MEDIA_PORT: u16 = 20_000;
 
 /// Core with a clock and a network of its own.
@@ -265,10 +265,10 @@ impl OfflineCore {
                 self.calls
                     .handle_contact(&mut self.endpoint, call, contact, now);
             }
-            Effect::OpenEcho { call, near, .. } => {
+            Effect::OpenMedia { call, near, .. } => {
                 let local = SocketAddr::new(near, MEDIA_PORT);
                 self.calls
-                    .handle_echo_open(&mut self.endpoint, call, Some(local), now);
+                    .handle_media_open(&mut self.endpoint, call, Some(local), now);
             }
             Effect::DialBot { call, .. } => {
                 // There is no network, so every bot is unreachable.
@@ -281,9 +281,9 @@ impl OfflineCore {
             }
             Effect::Fact(Fact::Ended(ended)) => self.live.forget(ended.call),
             Effect::Fact(_)
-            | Effect::UpdateEcho { .. }
+            | Effect::UpdateMedia { .. }
             | Effect::SpeakCode { .. }
-            | Effect::CloseEcho { .. }
+            | Effect::CloseMedia { .. }
             | Effect::StartBot { .. }
             | Effect::AuthFailure(_)
             | Effect::UnknownUser(_)

@@ -406,7 +406,7 @@ impl Shard {
             Input::Resolved(call, found) => calls.handle_resolved(endpoint, call, found, now),
             Input::Hop(wanted, targets) => calls.handle_hop(&wanted, targets, now),
             Input::Contact(call, contact) => calls.handle_contact(endpoint, call, contact, now),
-            Input::EchoSilent(call) => calls.handle_echo_silent(endpoint, call, now),
+            Input::MediaSilent(call) => calls.handle_media_silent(endpoint, call, now),
             Input::Bot(call, dialled) => {
                 let (bot, dialled) = match *dialled {
                     Ok(DialledBot { bot, address }) => (Some(bot), Ok(address)),
@@ -419,9 +419,9 @@ impl Shard {
                 }
             }
             Input::BotClosed(call) => calls.handle_bot_closed(endpoint, call, now),
-            Input::EchoDigit(call, digit) => {
+            Input::MediaDigit(call, digit) => {
                 let view = self.directory.load();
-                calls.handle_echo_digit(endpoint, &view, call, digit, now);
+                calls.handle_media_digit(endpoint, &view, call, digit, now);
             }
             Input::Spoken(call) => calls.handle_spoken(endpoint, call, now),
             Input::Inquire(inquiry) => peers.ask(endpoint, inquiry, now),

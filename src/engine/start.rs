@@ -52,7 +52,7 @@ use crate::traces::{Tap, Traces};
 
 /// Used nonces that are remembered; beyond, the oldest are forgotten.
 const MAX_NONCES: usize = 1_000_000;
-/// Time without RTP after which the echo agent hangs up.
+/// Time without RTP after which a call whose media ends here is hung up.
 const ECHO_SILENCE: Duration = Duration::from_secs(60);
 
 impl Engine {
@@ -413,8 +413,8 @@ fn start_media(
             if let Some(inbox) = router.shards().get(shard) {
                 let is_end = matches!(news, media::MediaEvent::BotClosed(_));
                 let is_taken = inbox.offer(match news {
-                    media::MediaEvent::Silent => Input::EchoSilent(call),
-                    media::MediaEvent::Digit(digit) => Input::EchoDigit(call, digit),
+                    media::MediaEvent::Silent => Input::MediaSilent(call),
+                    media::MediaEvent::Digit(digit) => Input::MediaDigit(call, digit),
                     media::MediaEvent::Spoken => Input::Spoken(call),
                     media::MediaEvent::BotClosed(_) => Input::BotClosed(call),
                     media::MediaEvent::BotSpoke { .. } => return,

@@ -516,7 +516,7 @@ impl Call {
         match is_local {
             true => {
                 self.legs.remove(agent);
-                let closed = Effect::CloseEcho { call: self.key };
+                let closed = Effect::CloseMedia { call: self.key };
                 cx.core.effects.push_back(closed);
             }
             false => self.send_bye(cx, agent, ByeContent::default()),

@@ -14,7 +14,7 @@ use crate::{CallKey, Calls};
 
 impl Calls {
     /// The caller of the echo agent presses a key among its audio (RFC 4733).
-    pub fn handle_echo_digit(
+    pub fn handle_media_digit(
         &mut self,
         endpoint: &mut Endpoint,
         view: &View,

@@ -278,7 +278,7 @@ impl Node {
         let mut open: Vec<CallKey> = self.media.iter().copied().collect();
         open.sort_by_key(|key| format!("{key:?}"));
         for key in open {
-            self.calls.handle_echo_silent(&mut self.endpoint, key, now);
+            self.calls.handle_media_silent(&mut self.endpoint, key, now);
         }
         self.settle(now);
     }
@@ -319,15 +319,15 @@ impl Node {
                     .handle_resolved(&mut self.endpoint, call, Ok(targets), now);
             }
             Effect::FindContact { call, .. } => self.wishes.push(Wish::FindContact(call)),
-            Effect::OpenEcho { call, .. } => {
+            Effect::OpenMedia { call, .. } => {
                 let local = (!self.kept.no_media).then(|| address("203.0.113.5:20000"));
                 if local.is_some() && !self.media.insert(call) {
                     self.faults.push("media opened twice".into());
                 }
                 self.calls
-                    .handle_echo_open(&mut self.endpoint, call, local, now);
+                    .handle_media_open(&mut self.endpoint, call, local, now);
             }
-            Effect::UpdateEcho { call, .. } => {
+            Effect::UpdateMedia { call, .. } => {
                 if !self.media.contains(&call) {
                     self.faults.push("media changed where none is open".into());
                 }
@@ -336,7 +336,7 @@ impl Node {
                 self.faults.push("no agent here is a bot".into());
             }
             Effect::SpeakCode { .. } => self.faults.push("nobody verifies a number here".into()),
-            Effect::CloseEcho { call } => {
+            Effect::CloseMedia { call } => {
                 if !self.media.remove(&call) {
                     self.faults.push("media closed where none is open".into());
                 }

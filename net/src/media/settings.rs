@@ -1,10 +1,10 @@
-//! Settings of the echo's media.
+//! Settings of media that ends here.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// Settings of the echo's media.
+/// Settings of media that ends here.
 #[derive(Clone, Debug)]
 pub struct MediaSettings {
     /// UDP ports, even ones first (RFC 3550 §11). Each call takes one.

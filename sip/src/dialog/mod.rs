@@ -1,5 +1,5 @@
 //! Dialogs (RFC 3261 §12): their identity, CSeq numbers, remote target and route set, and what hangs on them: session
-//! timers, reliable provisional answers, the SDP of the built-in echo agent.
+//! timers, reliable provisional answers, the SDP of media that ends here.
 //!
 //! A dialog is a plain value that can be written down and read again. It sends nothing and knows neither transactions
 //! nor calls.

@@ -1,4 +1,4 @@
-//! The SDP that the built-in echo agent speaks: G.711 over plain RTP, with telephone events (RFC 8866, RFC 3264,
+//! SDP of media that ends here: G.711 over plain RTP, with telephone events (RFC 8866, RFC 3264,
 //! RFC 3551, RFC 4733). SDP that crosses a bridge isn't read at all.
 //!
 //! Read leniently, one pass over the lines; written anew, never copied but for what an answer must repeat.
@@ -39,7 +39,7 @@ pub struct Audio {
 
 /// An answer to an offer.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct EchoAnswer {
+pub struct AudioAnswer {
     /// The SDP.
     pub body: Vec<u8>,
     /// The stream; `None` if the offer has every stream switched off.
@@ -54,14 +54,14 @@ pub struct NoMatch {
     pub what: &'static str,
 }
 
-/// Answers an offer with the first audio stream in it that can be echoed; all others are switched off. `session_id` and
+/// Answers an offer with the first audio stream in it that can be taken; all others are switched off. `session_id` and
 /// `version` go into the origin line: the first stays the same for a dialog, the second grows by one with each change.
-pub fn answer_echo(
+pub fn answer_audio(
     offer: &[u8],
     local: SocketAddr,
     session_id: u64,
     version: u64,
-) -> Result<EchoAnswer, NoMatch> {
+) -> Result<AudioAnswer, NoMatch> {
     let offer = Description::read(offer)?;
     let agreed = offer
         .media
@@ -86,14 +86,14 @@ pub fn answer_echo(
         }
     }
 
-    Ok(EchoAnswer {
+    Ok(AudioAnswer {
         body,
         audio: agreed.map(|(_, audio)| audio),
     })
 }
 
 /// An offer of both kinds of G.711 and telephone events.
-pub fn offer_echo(local: SocketAddr, session_id: u64, version: u64) -> Vec<u8> {
+pub fn offer_audio(local: SocketAddr, session_id: u64, version: u64) -> Vec<u8> {
     let mut body = Vec::with_capacity(320);
     head(&mut body, local, session_id, version, b"0 0");
     let port = local.port();
@@ -108,7 +108,7 @@ pub fn offer_echo(local: SocketAddr, session_id: u64, version: u64) -> Vec<u8> {
     body
 }
 
-/// Reads the answer to [`offer_echo`]; `None` if it agrees to no audio.
+/// Reads the answer to [`offer_audio`]; `None` if it agrees to no audio.
 pub fn read_answer(answer: &[u8]) -> Option<Audio> {
     let answer = Description::read(answer).ok()?;
     let any = |remote: SocketAddr| SocketAddr::new(remote.ip(), 0);
@@ -343,7 +343,7 @@ impl<'a> Media<'a> {
             .filter_map(number::<u8>)
     }
 
-    // The stream that comes of this section, if it can be echoed from `local`.
+    // The stream that comes of this section, if it can be taken at `local`.
     fn audio(&self, local: SocketAddr) -> Option<Audio> {
         let is_plain = matches!(self.protocol, b"RTP/AVP" | b"RTP/AVPF");
         let remote = self

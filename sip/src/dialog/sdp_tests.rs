@@ -10,8 +10,8 @@ fn local() -> SocketAddr {
     LOCAL.parse().unwrap()
 }
 
-fn answer(offer: &str) -> Result<EchoAnswer, NoMatch> {
-    answer_echo(offer.as_bytes(), local(), 17, 3)
+fn answer(offer: &str) -> Result<AudioAnswer, NoMatch> {
+    answer_audio(offer.as_bytes(), local(), 17, 3)
 }
 
 fn audio(remote: &str, payload: u8, telephone_event: Option<u8>, direction: Direction) -> Audio {
@@ -180,7 +180,7 @@ fn line_ends_and_times_are_taken_as_they_come() {
 #[test]
 fn ipv6_speaks_with_ipv6() {
     let offer = b"v=0\r\nc=IN IP6 2001:db8::1\r\nt=0 0\r\nm=audio 5000 RTP/AVP 0\r\n";
-    let answer = answer_echo(offer, "[2001:db8::7]:20000".parse().unwrap(), 1, 1).unwrap();
+    let answer = answer_audio(offer, "[2001:db8::7]:20000".parse().unwrap(), 1, 1).unwrap();
     assert_eq!(
         answer.audio.unwrap().remote,
         "[2001:db8::1]:5000".parse().unwrap()
@@ -194,9 +194,9 @@ fn ipv6_speaks_with_ipv6() {
 
 #[test]
 fn our_own_offer_is_answered_and_the_answer_read() {
-    let offer = offer_echo(local(), 5, 1);
+    let offer = offer_audio(local(), 5, 1);
     let theirs: SocketAddr = "192.0.2.1:7000".parse().unwrap();
-    let answer = answer_echo(&offer, theirs, 9, 1).unwrap();
+    let answer = answer_audio(&offer, theirs, 9, 1).unwrap();
     assert_eq!(
         answer.audio,
         Some(audio(LOCAL, 0, Some(101), Direction::SendRecv))
@@ -237,13 +237,13 @@ fn sdp_like() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #[test]
     fn no_octets_panic(octets in proptest::collection::vec(any::<u8>(), 0..300)) {
-        let _ = (answer_echo(&octets, local(), 1, 1), read_answer(&octets), reject(&octets, local()));
+        let _ = (answer_audio(&octets, local(), 1, 1), read_answer(&octets), reject(&octets, local()));
     }
 
     #[test]
     fn an_answer_has_a_line_for_each_of_the_offer(offer in sdp_like()) {
         let count = |body: &[u8]| body.split(|octet| *octet == b'\n').filter(|line| line.starts_with(b"m=")).count();
-        if let Ok(answer) = answer_echo(&offer, local(), 1, 1) {
+        if let Ok(answer) = answer_audio(&offer, local(), 1, 1) {
             prop_assert_eq!(count(&answer.body), count(&offer));
             let theirs = Description::read(&answer.body).map_err(|fault| TestCaseError::fail(fault.what))?;
             prop_assert_eq!(theirs.media.iter().any(|media| media.port != 0), answer.audio.is_some());
@@ -255,7 +255,7 @@ proptest! {
 #[test]
 fn a_description_may_stand_among_other_parts_and_other_text_is_none() {
     let theirs: SocketAddr = "192.0.2.1:7000".parse().unwrap();
-    let offer = offer_echo(local(), 5, 1);
+    let offer = offer_audio(local(), 5, 1);
     let among = [
         &b"--cut\r\nContent-Type: application/sdp\r\n\r\n"[..],
         &offer,
@@ -263,10 +263,10 @@ fn a_description_may_stand_among_other_parts_and_other_text_is_none() {
     ]
     .concat();
     assert_eq!(
-        answer_echo(&among, theirs, 9, 1),
-        answer_echo(&offer, theirs, 9, 1)
+        answer_audio(&among, theirs, 9, 1),
+        answer_audio(&offer, theirs, 9, 1)
     );
     for text in [&b"foo"[..], b"", b"t=0 0\r\n", &[0x1f, 0x8b, 8, 0]] {
-        assert!(answer_echo(text, theirs, 9, 1).is_err(), "{text:?}");
+        assert!(answer_audio(text, theirs, 9, 1).is_err(), "{text:?}");
     }
 }

@@ -1,5 +1,5 @@
-//! The built-in echo agent: it answers at once with G.711, agrees to every change it can, and hears the
-//! caller hang up.
+//! Media of our own on the agent's side, of the echo, of a spoken code and of bots: answers with G.711, and agrees to every change of the
+//! caller that it can.
 
 use std::net::SocketAddr;
 
@@ -13,7 +13,7 @@ use trunkline_sip::wire::{HeaderName, Message};
 use super::allow::own_lines;
 use super::call::{Call, CallStatus};
 use super::context::Cx;
-use super::effect::{EchoMedia, Effect};
+use super::effect::{AgreedMedia, Effect};
 use super::hangup::End;
 use super::has_sdp;
 use super::leg::{Leg, LegState};
@@ -23,7 +23,7 @@ use super::setup;
 
 mod media_peer;
 
-/// Why the echo agent can't go along with a body.
+/// Why our media can't go along with a body.
 #[derive(Debug)]
 pub(crate) enum NoBody {
     /// It isn't of a kind that is read; the header that says what is.
@@ -74,13 +74,13 @@ impl NoBody {
 }
 
 impl Call {
-    /// Media is open, or no port was free: the echo agent answers or refuses.
-    pub(crate) fn on_echo_open(&mut self, cx: &mut Cx<'_>, local: Option<SocketAddr>) {
+    /// Media is open, or no port was free: the call is answered or refused.
+    pub(crate) fn on_media_open(&mut self, cx: &mut Cx<'_>, local: Option<SocketAddr>) {
         if self.status() == CallStatus::Over {
             if local.is_some() {
                 cx.core
                     .effects
-                    .push_back(Effect::CloseEcho { call: self.key });
+                    .push_back(Effect::CloseMedia { call: self.key });
             }
             return;
         }
@@ -142,7 +142,7 @@ impl Call {
     pub(crate) fn agree_on_media(&mut self, cx: &mut Cx<'_>) -> Option<(Vec<u8>, Option<Audio>)> {
         let id = self.trunk_id();
         let incoming = self.legs.take_incoming(id)?;
-        let agreed = self.echo_body(incoming.invite());
+        let agreed = self.local_body(incoming.invite());
         self.legs.set_state(id, LegState::Incoming(incoming));
         match agreed {
             Ok(agreed) => Some(agreed),
@@ -154,7 +154,7 @@ impl Call {
     }
 
     /// Our SDP for a message: an answer to its offer, or an offer of ours if it has none.
-    pub(crate) fn echo_body(
+    pub(crate) fn local_body(
         &mut self,
         message: &Message<'_>,
     ) -> Result<(Vec<u8>, Option<Audio>), NoBody> {
@@ -163,21 +163,21 @@ impl Call {
         }
 
         let session = self.id.as_u64_pair().1 >> 2;
-        let Some(echo) = self.local_mut() else {
-            return Err(NoBody::Unmatched("no echo agent".into()));
+        let Some(media) = self.local_mut() else {
+            return Err(NoBody::Unmatched("no media of ours".into()));
         };
-        let Some(local) = echo.local else {
+        let Some(local) = media.local else {
             return Err(NoBody::Unmatched("no media".into()));
         };
 
-        echo.version += 1;
+        media.version += 1;
         if !has_sdp(message) {
-            echo.offered = true;
-            let offer = sdp::offer_echo(local, session, echo.version);
+            media.offered = true;
+            let offer = sdp::offer_audio(local, session, media.version);
             return Ok((self.hold.crossing_sdp(&offer).into_owned(), None));
         }
 
-        let answer = sdp::answer_echo(message.body(), local, session, echo.version);
+        let answer = sdp::answer_audio(message.body(), local, session, media.version);
         answer
             .map(|answer| {
                 (
@@ -188,12 +188,12 @@ impl Call {
             .map_err(|no| NoBody::Unmatched(no.to_string()))
     }
 
-    /// An offer of the echo agent's own, inside the call.
-    pub(crate) fn echo_offer(&mut self) -> Option<Vec<u8>> {
+    /// An offer of our own media, inside the call.
+    pub(crate) fn local_offer(&mut self) -> Option<Vec<u8>> {
         let session = self.id.as_u64_pair().1 >> 2;
-        let echo = self.local_mut()?;
-        echo.version += 1;
-        Some(sdp::offer_echo(echo.local?, session, echo.version))
+        let media = self.local_mut()?;
+        media.version += 1;
+        Some(sdp::offer_audio(media.local?, session, media.version))
     }
 
     pub(crate) fn tell_media(&mut self, cx: &mut Cx<'_>, audio: Option<Audio>) {
@@ -223,7 +223,7 @@ impl Call {
         let sources = sources.unwrap_or([signalling.ip(); 2]);
         let may_differ = self.local().is_some_and(|media| media.from_any);
         let from_any = may_differ && media_peer::is_elsewhere(audio.remote.ip(), sources);
-        let media = EchoMedia {
+        let media = AgreedMedia {
             remote,
             payload: audio.payload,
             telephone_event: audio.telephone_event,
@@ -231,7 +231,7 @@ impl Call {
             from_any,
         };
 
-        cx.core.effects.push_back(Effect::UpdateEcho {
+        cx.core.effects.push_back(Effect::UpdateMedia {
             call: self.key,
             media,
         });
@@ -243,7 +243,7 @@ impl Call {
         let local = self.legs.iter_mut().filter_map(Leg::local_mut);
         for media in local {
             if media.local.take().is_some() {
-                cx.core.effects.push_back(Effect::CloseEcho { call });
+                cx.core.effects.push_back(Effect::CloseMedia { call });
             }
         }
     }
@@ -273,14 +273,14 @@ impl Call {
     }
 
     /// The caller's re-INVITE, answered here.
-    pub(crate) fn echo_reinvite(
+    pub(crate) fn local_reinvite(
         &mut self,
         cx: &mut Cx<'_>,
         renewal: Option<SessionTimer>,
         server: ServerTx,
         message: &Message<'_>,
     ) {
-        match self.echo_body(message) {
+        match self.local_body(message) {
             Ok((body, audio)) => {
                 self.caller_moves(message);
                 self.tell_media(cx, audio);
@@ -295,14 +295,14 @@ impl Call {
     }
 
     /// The caller's UPDATE with an offer, answered here.
-    pub(crate) fn echo_update(
+    pub(crate) fn local_update(
         &mut self,
         cx: &mut Cx<'_>,
         renewal: Option<SessionTimer>,
         server: ServerTx,
         message: &Message<'_>,
     ) {
-        match self.echo_body(message) {
+        match self.local_body(message) {
             Ok((body, audio)) => {
                 self.caller_moves(message);
                 self.tell_media(cx, audio);
@@ -327,12 +327,12 @@ impl Call {
         }
     }
 
-    /// The caller's ACK may carry the answer to an offer of the echo agent.
-    pub(crate) fn echo_acknowledged(&mut self, cx: &mut Cx<'_>, message: &Message<'_>) {
-        let Some(echo) = self.local_mut() else {
+    /// The caller's ACK may carry the answer to an offer of ours.
+    pub(crate) fn local_acknowledged(&mut self, cx: &mut Cx<'_>, message: &Message<'_>) {
+        let Some(media) = self.local_mut() else {
             return;
         };
-        if std::mem::take(&mut echo.offered) {
+        if std::mem::take(&mut media.offered) {
             self.tell_media(cx, sdp::read_answer(message.body()));
         }
     }
