@@ -23,7 +23,7 @@ const RTP_PORTS: u16 = 64;
 
 /// A data directory and its configuration, before the daemon serves it.
 #[derive(Debug)]
-pub struct House {
+pub struct DaemonSetup {
     pub folder: TempDir,
     settings: Vec<(&'static str, String)>,
     pub sip: SocketAddr,
@@ -35,7 +35,7 @@ pub struct House {
     pub key: String,
 }
 
-impl House {
+impl DaemonSetup {
     /// An org with an agent, a number and a trunk, as `quickstart` makes them.
     pub fn new() -> Self {
         Self::on(Ipv4Addr::LOCALHOST.into())
@@ -43,11 +43,11 @@ impl House {
 
     /// The same, with SIP on another loopback address.
     pub fn on(ip: IpAddr) -> Self {
-        Self::told(ip, Vec::new())
+        Self::with(ip, Vec::new())
     }
 
     /// The same, with more settings from the beginning.
-    pub fn told(ip: IpAddr, more: Vec<(&'static str, String)>) -> Self {
+    pub fn with(ip: IpAddr, more: Vec<(&'static str, String)>) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let sip = SocketAddr::new(ip, free_port());
         let http = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
@@ -233,7 +233,7 @@ impl House {
         run(self.folder.path(), &self.settings, arguments)
     }
 
-    /// Another program, in the folder and with the settings of this house.
+    /// Another program, in the folder and with the settings of this daemon.
     pub fn program(&self, name: &str) -> Command {
         program(name.as_ref(), self.folder.path(), &self.settings)
     }
@@ -255,7 +255,7 @@ impl House {
     pub fn serve(self) -> Daemon {
         Daemon {
             process: self.start(),
-            house: self,
+            setup: self,
         }
     }
 
@@ -292,25 +292,25 @@ impl House {
 #[derive(Debug)]
 pub struct Daemon {
     pub process: Process,
-    pub house: House,
+    pub setup: DaemonSetup,
 }
 
 impl Daemon {
     pub fn sip(&self) -> SocketAddr {
-        self.house.sip
+        self.setup.sip
     }
 
     pub fn credentials(&self) -> Credentials {
-        self.house.credentials.clone()
+        self.setup.credentials.clone()
     }
 
     /// A caller with the trunk's credentials that dials the first number and names no agent.
     pub fn caller(&self) -> Caller {
         Caller {
-            daemon: self.house.sip,
+            daemon: self.setup.sip,
             credentials: self.credentials(),
             number: "+441632960001".to_owned(),
-            dials: self.house.first_number.clone(),
+            dials: self.setup.first_number.clone(),
             extra_header: "X-Agent: none named".to_owned(),
             tcp: false,
             talks: Duration::from_millis(500),
@@ -320,7 +320,7 @@ impl Daemon {
 
     /// The records of all calls, newest first.
     pub fn calls(&self) -> Vec<Value> {
-        let mut page = http::json(self.house.http, "/phone/calls", &self.house.key);
+        let mut page = http::json(self.setup.http, "/phone/calls", &self.setup.key);
         match page["items"].take() {
             Value::Array(items) => items,
             Value::Null
@@ -350,7 +350,7 @@ impl Daemon {
     /// Returns true if the ends of these calls are rows. On a busy machine a call is shown as over before that, and nothing else knows of its end then: no
     /// event, no handoff, nor a command that reads the database.
     fn are_rows(&self, calls: &[Value]) -> bool {
-        let rows = http::json_lines(self.house.http, "/phone/calls", &self.house.key);
+        let rows = http::json_lines(self.setup.http, "/phone/calls", &self.setup.key);
         let is_row = |call: &Value| rows.iter().any(|row| row["id"] == call["id"]);
         calls.iter().all(is_row)
     }
@@ -378,7 +378,7 @@ impl Daemon {
     pub fn wait_for_status(&self, id: &Value, status: &str) {
         let path = format!("/phone/calls/{}", text(id));
         let seen = Deadline::after(RECORDED).poll(|| {
-            let call = http::json(self.house.http, &path, &self.house.key);
+            let call = http::json(self.setup.http, &path, &self.setup.key);
             (call["status"] == status).then_some(())
         });
         assert!(seen.is_some(), "the call is never {status}");
@@ -387,27 +387,27 @@ impl Daemon {
     /// The stored decision of a call.
     pub fn routing(&self, call: &Value) -> Value {
         http::json(
-            self.house.http,
+            self.setup.http,
             &format!("/phone/calls/{}/routing", text(&call["id"])),
-            &self.house.key,
+            &self.setup.key,
         )
     }
 
     /// Status and body of a request for a page of the API with a credential of one's own.
     pub fn read(&self, path: &str, credential: &str) -> (u16, Value) {
-        let (status, body) = http::get(self.house.http, path, Some(credential)).expect("an answer");
+        let (status, body) = http::get(self.setup.http, path, Some(credential)).expect("an answer");
         let body = serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"));
         (status, body)
     }
 
     /// The key of the first org.
     pub fn key(&self) -> &str {
-        &self.house.key
+        &self.setup.key
     }
 
     /// Status and body of a request to the API that changes something.
     pub fn change(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
-        http::change(method, self.house.http, path, &self.house.key, body)
+        http::change(method, self.setup.http, path, &self.setup.key, body)
     }
 
     /// A new destination of the first agent; its id.
@@ -419,7 +419,7 @@ impl Daemon {
     pub fn destination_via(&self, via: &str, name: &str, kind: &str, value: &str) -> String {
         let path = format!(
             "/phone/sip/agents/{}/transfer-destinations",
-            self.house.first_agent
+            self.setup.first_agent
         );
         let create =
             serde_json::json!({"create": {"name": name, "type": kind, "value": value, "via": via}});
@@ -439,11 +439,11 @@ impl Daemon {
 
     /// Returns what the API shows at `path`.
     pub fn shown(&self, path: &str) -> Value {
-        http::json(self.house.http, path, &self.house.key)
+        http::json(self.setup.http, path, &self.setup.key)
     }
 
     pub fn log(&self) -> String {
-        read(&self.house.folder.path().join("log"))
+        read(&self.setup.folder.path().join("log"))
     }
 
     /// Ends the daemon and starts it again with further settings.
@@ -454,8 +454,8 @@ impl Daemon {
         let more = more
             .iter()
             .map(|(name, value)| (*name, (*value).to_owned()));
-        self.house.settings.extend(more);
-        self.process = self.house.start();
+        self.setup.settings.extend(more);
+        self.process = self.setup.start();
     }
 
     /// SIGTERM, and the end that follows it.

@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::dialog::{ALLOW, Dialog};
 use crate::digest::{Asking, Challenge};
 use crate::message::SDP;
-use crate::{Credentials, Daemon, Deadline, House, Message, Peer};
+use crate::{Credentials, Daemon, DaemonSetup, Deadline, Message, Peer};
 
 pub const PATIENCE: Duration = Duration::from_secs(20);
 /// An address of this machine that is nobody's but the attacker's.
@@ -181,7 +181,7 @@ pub fn inbound_by(
     accept: impl FnOnce(Message) -> Message,
 ) -> (Leg, Leg) {
     let end = Peer::new(daemon.sip());
-    let uri = format!("sip:{}@{}", daemon.house.first_number, daemon.sip());
+    let uri = format!("sip:{}@{}", daemon.setup.first_number, daemon.sip());
     let (contact, route) = (contact.unwrap_or(end.own), recorded(route));
     let mut dialog = Dialog::calling(&uri, "+441632960001", "pbx", &end);
     dialog.lines = format!("Contact: <sip:pbx@{contact}>\r\n{route}{ALLOW}");
@@ -221,11 +221,11 @@ pub fn inbound_by(
 
 /// The daemon, and the runtime of its first agent.
 pub fn with_runtime() -> (Daemon, Agent) {
-    let house = House::new();
-    let agent = Agent::new(Peer::new(house.sip));
+    let setup = DaemonSetup::new();
+    let agent = Agent::new(Peer::new(setup.sip));
     let uri = format!("sip:agent@{}", agent.end.own);
-    house.runtime(&house.first_agent, &uri);
-    (house.serve(), agent)
+    setup.runtime(&setup.first_agent, &uri);
+    (setup.serve(), agent)
 }
 
 /// Waits until calls go by what was changed through the API.

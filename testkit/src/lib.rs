@@ -37,7 +37,7 @@ pub mod tls;
 pub mod trace;
 
 pub use baresip::Baresip;
-pub use daemon::{Daemon, House};
+pub use daemon::{Daemon, DaemonSetup};
 pub use digest::{Credentials, proves};
 pub use message::Message;
 pub use pbx::Pbx;

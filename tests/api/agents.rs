@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use trunkline_store::numbers;
 
-use crate::house::{House, all_absent, all_lack, done, found, id_of, masked, pass, walk};
+use crate::test_api::{TestApi, all_absent, all_lack, done, found, id_of, masked, pass, walk};
 
 const VOICES: &str = "[phone]\nvoices = [\"nova\"]";
 
@@ -28,8 +28,8 @@ fn with(fields: Value) -> Value {
 
 #[tokio::test]
 async fn an_agent_is_made_shown_changed_and_deleted() {
-    let house = House::with(VOICES).await;
-    let tenant = house.tenant("Acme").await;
+    let api = TestApi::with(VOICES).await;
+    let tenant = api.tenant("Acme").await;
     let full = with(json!({
         "voice_id": "nova",
         "handoff_phone_number": "+442071838750",
@@ -38,71 +38,70 @@ async fn an_agent_is_made_shown_changed_and_deleted() {
         "max_concurrent_calls": 3,
         "runtime": {"type": "sip", "uri": "sip:{agent_id}@runtime.example.com", "fallbacks": ["sip:b.example.com"]},
     }));
-    let made = house.post("/phone", &tenant.token, full).await.with(201);
+    let made = api.post("/phone", &tenant.token, full).await.with(201);
     insta::assert_json_snapshot!("an_agent_with_everything", masked(made.clone()));
     let path = format!("/phone/{}", id_of(&made));
-    assert_eq!(house.get(&path, &tenant.token).await.with(200), made);
+    assert_eq!(api.get(&path, &tenant.token).await.with(200), made);
 
     pass(60);
     let change = json!({
         "name": "Bea", "type": "outbound", "enabled": true, "actionIds": [],
         "voice_id": null, "handoff_phone_number": null, "max_concurrent_calls": null, "runtime": null,
     });
-    let changed = house.patch(&path, &tenant.token, change).await.with(200);
+    let changed = api.patch(&path, &tenant.token, change).await.with(200);
     insta::assert_json_snapshot!("an_agent_changed", masked(changed.clone()));
     assert_eq!(
-        house
-            .patch(&path, &tenant.token, json!({"enabled": true}))
+        api.patch(&path, &tenant.token, json!({"enabled": true}))
             .await
             .with(200),
         changed
     );
 
-    let gone = house.delete(&path, &tenant.token).await.with(200);
+    let gone = api.delete(&path, &tenant.token).await.with(200);
     assert_eq!(gone, json!({"success": true}));
-    house.get(&path, &tenant.token).await.with(404);
-    house.delete(&path, &tenant.token).await.with(404);
+    api.get(&path, &tenant.token).await.with(404);
+    api.delete(&path, &tenant.token).await.with(404);
 }
 
 #[tokio::test]
 async fn what_is_not_said_has_its_default() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
-    let made = house.post("/phone", &tenant.token, anna()).await.with(201);
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
+    let made = api.post("/phone", &tenant.token, anna()).await.with(201);
     insta::assert_json_snapshot!(masked(made));
 }
 
 #[tokio::test]
 async fn agents_are_listed_newest_first() {
-    let house = House::new().await;
-    let (tenant, other) = (house.tenant("Acme").await, house.tenant("Other").await);
+    let api = TestApi::new().await;
+    let (tenant, other) = (api.tenant("Acme").await, api.tenant("Other").await);
     for name in ["one", "two", "three"] {
         pass(1);
         let body = with(json!({"name": name}));
-        house.post("/phone", &tenant.token, body).await.with(201);
+        api.post("/phone", &tenant.token, body).await.with(201);
     }
-    let names = walk(&house, "/phone", &tenant.token, 2, "name").await;
+    let names = walk(&api, "/phone", &tenant.token, 2, "name").await;
     assert_eq!(names, ["three", "two", "one"]);
     let none = json!({"items": [], "next": null, "total": 0});
-    assert_eq!(house.get("/phone", &other.token).await.with(200), none);
-    let page = house.get("/phone?limit=2", &tenant.token).await.with(200);
+    assert_eq!(api.get("/phone", &other.token).await.with(200), none);
+    let page = api.get("/phone?limit=2", &tenant.token).await.with(200);
     assert_eq!(page["total"], 3);
     let cursor = page["next"].as_str().expect("a second page");
     let elsewhere = format!("/phone/numbers?cursor={cursor}");
-    let refused = house.get(&elsewhere, &tenant.token).await.with(400);
+    let refused = api.get(&elsewhere, &tenant.token).await.with(400);
     assert_eq!(refused["message"], "cursor: is no cursor of this list");
 }
 
 #[tokio::test]
 async fn every_fault_of_a_new_agent_is_named() {
-    let house = House::with(VOICES).await;
-    let tenant = house.tenant("Acme").await;
+    let api = TestApi::with(VOICES).await;
+    let tenant = api.tenant("Acme").await;
     let wrong = json!({
         "name": " ", "type": "both", "language": "", "use_org_knowledgebase": "yes", "voice_id": "tenor",
         "handoff_phone_number": "0207", "actionIds": ["a", 1, ""], "enabled": 1, "max_concurrent_calls": 0,
         "runtime": {"type": "sip", "uri": "https://x"}, "colour": "red",
     });
-    let refused = house.post("/phone?draft=1", &tenant.token, wrong).await;
+    let refused = api.post("/phone?draft=1", &tenant.token, wrong).await;
     insta::assert_json_snapshot!(refused.with(400));
     for (name, body, message) in [
         (
@@ -122,87 +121,83 @@ async fn every_fault_of_a_new_agent_is_named() {
             "voice_id: expected the id of a voice",
         ),
     ] {
-        let refused = house.post("/phone", &tenant.token, body).await.with(400);
+        let refused = api.post("/phone", &tenant.token, body).await.with(400);
         assert_eq!(refused["message"], message, "{name}");
     }
-    assert_eq!(
-        house.get("/phone", &tenant.token).await.with(200)["total"],
-        0
-    );
+    assert_eq!(api.get("/phone", &tenant.token).await.with(200)["total"], 0);
 }
 
 #[tokio::test]
 async fn a_change_is_judged_as_a_new_agent_is() {
-    let house = House::with(VOICES).await;
-    let tenant = house.tenant("Acme").await;
-    let made = house.post("/phone", &tenant.token, anna()).await.with(201);
+    let api = TestApi::with(VOICES).await;
+    let tenant = api.tenant("Acme").await;
+    let made = api.post("/phone", &tenant.token, anna()).await.with(201);
     let path = format!("/phone/{}", id_of(&made));
     let wrong = json!({
         "name": null, "type": null, "language": null, "first_message": null, "use_org_knowledgebase": null,
         "actionIds": null, "enabled": null, "max_concurrent_calls": -1, "runtime": {}, "id": 1,
     });
-    let refused = house.patch(&path, &tenant.token, wrong).await;
+    let refused = api.patch(&path, &tenant.token, wrong).await;
     insta::assert_json_snapshot!(refused.with(400));
-    assert_eq!(house.get(&path, &tenant.token).await.with(200), made);
+    assert_eq!(api.get(&path, &tenant.token).await.with(200), made);
 }
 
 #[tokio::test]
 async fn an_agent_of_another_tenant_is_as_one_that_is_not_there() {
-    let house = House::new().await;
-    let (acme, other) = (house.tenant("Acme").await, house.tenant("Other").await);
-    let made = house.post("/phone", &acme.token, anna()).await.with(201);
+    let api = TestApi::new().await;
+    let (acme, other) = (api.tenant("Acme").await, api.tenant("Other").await);
+    let made = api.post("/phone", &acme.token, anna()).await.with(201);
     let nobody = uuid::Uuid::nil().to_string();
     for id in [&*id_of(&made), &nobody, "no-id", "%ff"] {
         let path = format!("/phone/{id}");
         // What is wrong with the rest of the request doesn't matter then.
         let answers = [
-            house.get(&format!("{path}?colour=red"), &other.token).await,
-            house.patch(&path, &other.token, json!({"colour": 1})).await,
-            house.delete(&path, &other.token).await,
+            api.get(&format!("{path}?colour=red"), &other.token).await,
+            api.patch(&path, &other.token, json!({"colour": 1})).await,
+            api.delete(&path, &other.token).await,
         ];
         all_absent(&answers, "agent");
     }
     let path = format!("/phone/{}", id_of(&made));
-    assert_eq!(house.get(&path, &acme.token).await.with(200), made);
+    assert_eq!(api.get(&path, &acme.token).await.with(200), made);
 }
 
 #[tokio::test]
 async fn reading_and_writing_need_their_scopes_before_anything_else() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
-    let (_, reader) = house.key(tenant.org, &["phone:read"]).await;
-    let (_, writer) = house.key(tenant.org, &["phone:write"]).await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
+    let (_, reader) = api.key(tenant.org, &["phone:read"]).await;
+    let (_, writer) = api.key(tenant.org, &["phone:write"]).await;
     let writing = [
-        house.post("/phone", &reader, json!([])).await,
-        house.patch("/phone/no-id", &reader, json!([])).await,
-        house.delete("/phone/no-id", &reader).await,
+        api.post("/phone", &reader, json!([])).await,
+        api.patch("/phone/no-id", &reader, json!([])).await,
+        api.delete("/phone/no-id", &reader).await,
     ];
     all_lack(&writing, "phone:write");
     let reading = [
-        house.get("/phone?limit=0", &writer).await,
-        house.get("/phone/no-id", &writer).await,
+        api.get("/phone?limit=0", &writer).await,
+        api.get("/phone/no-id", &writer).await,
     ];
     all_lack(&reading, "phone:read");
 }
 
 #[tokio::test]
 async fn a_deleted_agents_numbers_are_free() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
-    let made = house.post("/phone", &tenant.token, anna()).await.with(201);
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
+    let made = api.post("/phone", &tenant.token, anna()).await.with(201);
     let agent = id_of(&made).parse().expect("an id");
-    let number = house.number(tenant.org, "+442071838750").await;
+    let number = api.number(tenant.org, "+442071838750").await;
 
-    done(&house.store, move |tx, now| {
+    done(&api.store, move |tx, now| {
         numbers::assign(tx, tenant.org, agent, &[number.id], now)
     })
     .await;
-    house
-        .delete(&format!("/phone/{agent}"), &tenant.token)
+    api.delete(&format!("/phone/{agent}"), &tenant.token)
         .await
         .with(200);
 
-    let number = found(&house.store, move |tx| {
+    let number = found(&api.store, move |tx| {
         numbers::by_id(tx, tenant.org, number.id)
     })
     .await;

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use trunkline::api::SCOPES;
 use trunkline_store::org_keys;
 
-use crate::house::{House, all_absent, all_lack, masked, pass, walk, written};
+use crate::test_api::{TestApi, all_absent, all_lack, masked, pass, walk, written};
 
 const KEYS: &str = "/api-keys";
 
@@ -14,27 +14,24 @@ fn text(value: &Value) -> String {
 
 #[tokio::test]
 async fn a_key_is_made_shown_once_used_and_revoked() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
     let body = json!({"name": "Reader", "scopes": ["calls:read", "phone:read", "calls:read"]});
-    let mut made = house.post(KEYS, &tenant.token, body).await.with(201);
+    let mut made = api.post(KEYS, &tenant.token, body).await.with(201);
     let key = text(&made["api_key"].take());
     insta::assert_json_snapshot!("a_new_key", masked(made.clone()));
-    house.get("/phone", &key).await.with(200);
-    all_lack(
-        &[house.post("/phone", &key, json!({})).await],
-        "phone:write",
-    );
+    api.get("/phone", &key).await.with(200);
+    all_lack(&[api.post("/phone", &key, json!({})).await], "phone:write");
 
-    let listed = house.get(KEYS, &tenant.token).await;
+    let listed = api.get(KEYS, &tenant.token).await;
     assert!(!listed.text.contains(&key), "a key is shown once");
     let id = text(&made["api_key_id"]);
     let path = format!("{KEYS}/{id}");
-    let gone = house.delete(&path, &tenant.token).await.with(200);
+    let gone = api.delete(&path, &tenant.token).await.with(200);
     assert_eq!(gone, json!({"success": true}));
-    house.get("/phone", &key).await.with(401);
-    all_absent(&[house.delete(&path, &tenant.token).await], "API key");
-    let row = house
+    api.get("/phone", &key).await.with(401);
+    all_absent(&[api.delete(&path, &tenant.token).await], "API key");
+    let row = api
         .store
         .read_inline(move |tx| org_keys::by_id(tx, tenant.org, id.parse().expect("an id")))
         .await;
@@ -43,27 +40,26 @@ async fn a_key_is_made_shown_once_used_and_revoked() {
 
 #[tokio::test]
 async fn keys_are_listed_newest_first() {
-    let house = House::new().await;
-    let (tenant, other) = (house.tenant("Acme").await, house.tenant("Other").await);
+    let api = TestApi::new().await;
+    let (tenant, other) = (api.tenant("Acme").await, api.tenant("Other").await);
     for name in ["one", "two"] {
         pass(1);
-        house
-            .post(KEYS, &tenant.token, json!({"name": name}))
+        api.post(KEYS, &tenant.token, json!({"name": name}))
             .await
             .with(201);
     }
-    let names = walk(&house, KEYS, &tenant.token, 2, "name").await;
+    let names = walk(&api, KEYS, &tenant.token, 2, "name").await;
     assert_eq!(names, ["two", "one", "Test"]);
-    let page = house.get(KEYS, &other.token).await.with(200);
+    let page = api.get(KEYS, &other.token).await.with(200);
     insta::assert_json_snapshot!(masked(page));
 }
 
 #[tokio::test]
 async fn a_key_grants_no_scope_that_it_lacks() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
     let scopes = async |token: &str, body: Value| {
-        let made = house.post(KEYS, token, body).await.with(201);
+        let made = api.post(KEYS, token, body).await.with(201);
         made["scopes"].clone()
     };
     assert_eq!(scopes(&tenant.token, json!({})).await, json!(SCOPES));
@@ -71,7 +67,7 @@ async fn a_key_grants_no_scope_that_it_lacks() {
     let default = json!({"name": null, "scopes": null});
     assert_eq!(scopes(&tenant.token, default).await, json!(SCOPES));
 
-    let (_, maker) = house.key(tenant.org, &["keys:write", "calls:read"]).await;
+    let (_, maker) = api.key(tenant.org, &["keys:write", "calls:read"]).await;
     let its_own = json!(["calls:read", "keys:write"]);
     assert_eq!(scopes(&maker, json!({})).await, its_own);
 
@@ -79,23 +75,23 @@ async fn a_key_grants_no_scope_that_it_lacks() {
     assert_eq!(scopes(&maker, one).await, json!(["calls:read"]));
 
     let more = json!({"scopes": ["calls:read", "phone:write", "phone:read"]});
-    all_lack(&[house.post(KEYS, &maker, more).await], "phone:write");
+    all_lack(&[api.post(KEYS, &maker, more).await], "phone:write");
 
-    let (_, reader) = house.key(tenant.org, &["calls:read"]).await;
+    let (_, reader) = api.key(tenant.org, &["calls:read"]).await;
     let answers = [
-        house.post(KEYS, &reader, json!([])).await,
-        house.get(&format!("{KEYS}?limit=0"), &reader).await,
-        house.delete(&format!("{KEYS}/no-id"), &reader).await,
+        api.post(KEYS, &reader, json!([])).await,
+        api.get(&format!("{KEYS}?limit=0"), &reader).await,
+        api.delete(&format!("{KEYS}/no-id"), &reader).await,
     ];
     all_lack(&answers, "keys:write");
 }
 
 #[tokio::test]
 async fn a_key_ends_by_itself_and_makes_none_that_outlives_it() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
     let body = json!({"scopes": ["keys:write"], "expires_at": written(60)});
-    let made = house.post(KEYS, &tenant.token, body).await.with(201);
+    let made = api.post(KEYS, &tenant.token, body).await.with(201);
     assert_eq!(made["expires_at"], written(60));
     let key = text(&made["api_key"]);
 
@@ -104,11 +100,11 @@ async fn a_key_ends_by_itself_and_makes_none_that_outlives_it() {
         (json!({}), written(60)),
         (json!({"expires_at": written(30)}), written(30)),
     ] {
-        let child = house.post(KEYS, &key, body).await.with(201);
+        let child = api.post(KEYS, &key, body).await.with(201);
         assert_eq!(child["expires_at"], ends_at);
     }
     let later = json!({"expires_at": written(61)});
-    let refused = house.post(KEYS, &key, later).await.with(403);
+    let refused = api.post(KEYS, &key, later).await.with(403);
     let message = text(&refused["message"]);
     assert!(message.contains(&written(60)), "{message}");
 
@@ -118,7 +114,7 @@ async fn a_key_ends_by_itself_and_makes_none_that_outlives_it() {
         (json!(7), "expected a text"),
     ] {
         let body = json!({"expires_at": wrong});
-        let refused = house.post(KEYS, &tenant.token, body).await.with(400);
+        let refused = api.post(KEYS, &tenant.token, body).await.with(400);
         let message = text(&refused["message"]);
         assert!(
             message.starts_with("expires_at: ") && message.contains(fault),
@@ -128,17 +124,17 @@ async fn a_key_ends_by_itself_and_makes_none_that_outlives_it() {
 
     // The look-up of its last use is still believed when it ends.
     pass(59);
-    house.get(KEYS, &key).await.with(200);
+    api.get(KEYS, &key).await.with(200);
     pass(1);
-    let refused = house.get(KEYS, &key).await.with(401);
+    let refused = api.get(KEYS, &key).await.with(401);
     assert_eq!(refused["message"], "The API key has expired");
-    house.get(KEYS, &tenant.token).await.with(200);
+    api.get(KEYS, &tenant.token).await.with(200);
 }
 
 #[tokio::test]
 async fn every_fault_is_named() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
     for (body, message) in [
         (
             json!({"name": "", "scopes": ["calls:read", "calls:write "], "expires": 1}),
@@ -155,30 +151,30 @@ async fn every_fault_is_named() {
             "scopes: expected a list, not a text",
         ),
     ] {
-        let refused = house.post(KEYS, &tenant.token, body).await;
+        let refused = api.post(KEYS, &tenant.token, body).await;
         assert_eq!(refused.with(400)["message"], message);
     }
 }
 
 #[tokio::test]
 async fn a_key_of_another_tenant_is_as_one_that_is_not_there() {
-    let house = House::new().await;
-    let (acme, other) = (house.tenant("Acme").await, house.tenant("Other").await);
+    let api = TestApi::new().await;
+    let (acme, other) = (api.tenant("Acme").await, api.tenant("Other").await);
     let theirs = acme.key.id.to_string();
     for id in [&*theirs, "00000000-0000-0000-0000-000000000000", "no-id"] {
         let path = format!("{KEYS}/{id}?x=1");
-        all_absent(&[house.delete(&path, &other.token).await], "API key");
+        all_absent(&[api.delete(&path, &other.token).await], "API key");
     }
-    house.get("/phone", &acme.token).await.with(200);
+    api.get("/phone", &acme.token).await.with(200);
 }
 
 #[tokio::test]
 async fn a_key_may_revoke_itself() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
     let path = format!("{KEYS}/{}", tenant.key.id);
-    house.delete(&path, &tenant.token).await.with(200);
-    let rows = house
+    api.delete(&path, &tenant.token).await.with(200);
+    let rows = api
         .store
         .read_inline(move |tx| org_keys::list(tx, tenant.org))
         .await;
@@ -187,18 +183,17 @@ async fn a_key_may_revoke_itself() {
 
 #[tokio::test]
 async fn a_key_revokes_no_key_that_may_do_more() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
-    let (_, small) = house.key(tenant.org, &["keys:write", "phone:read"]).await;
-    let (equal, _) = house.key(tenant.org, &["phone:read"]).await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
+    let (_, small) = api.key(tenant.org, &["keys:write", "phone:read"]).await;
+    let (equal, _) = api.key(tenant.org, &["phone:read"]).await;
     let path = format!("{KEYS}/{}", tenant.key.id);
-    let refused = house.delete(&path, &small).await.with(403);
+    let refused = api.delete(&path, &small).await.with(403);
     assert_eq!(refused["code"], "missing_scope");
-    house.get(KEYS, &tenant.token).await.with(200);
-    house
-        .delete(&format!("{KEYS}/{}", equal.id), &small)
+    api.get(KEYS, &tenant.token).await.with(200);
+    api.delete(&format!("{KEYS}/{}", equal.id), &small)
         .await
         .with(200);
     let absent = format!("{KEYS}/{}", equal.id);
-    all_absent(&[house.delete(&absent, &small).await], "API key");
+    all_absent(&[api.delete(&absent, &small).await], "API key");
 }

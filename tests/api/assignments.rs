@@ -4,17 +4,17 @@ use serde_json::{Value, json};
 use trunkline_store::numbers;
 use uuid::Uuid;
 
-use crate::house::{House, Tenant, all_absent, all_lack, done, id_of, masked, pass};
+use crate::test_api::{Tenant, TestApi, all_absent, all_lack, done, id_of, masked, pass};
 
 fn path(agent: impl std::fmt::Display, tail: &str) -> String {
     format!("/phone/sip/agents/{agent}/{tail}")
 }
 
 /// An outbound trunk of the tenant.
-async fn trunk(house: &House, tenant: &Tenant) -> String {
+async fn trunk(api: &TestApi, tenant: &Tenant) -> String {
     let body =
         json!({"name": "Carrier", "host": "sip.carrier.example", "caller_number": "+442071838750"});
-    let made = house
+    let made = api
         .post("/phone/sip/outbound-trunks", &tenant.token, body)
         .await;
     id_of(&made.with(201))
@@ -30,64 +30,62 @@ fn listed(config: &Value) -> Vec<&str> {
 
 #[tokio::test]
 async fn an_agent_is_given_numbers_a_trunk_and_destinations() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
-    let agent = house.agent(tenant.org, "Anna").await;
-    let empty = house
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
+    let agent = api.agent(tenant.org, "Anna").await;
+    let empty = api
         .get(&path(agent, "config"), &tenant.token)
         .await
         .with(200);
     insta::assert_json_snapshot!("nothing_assigned", masked(empty.clone()));
 
-    let one = house.number(tenant.org, "+442071838751").await.id;
+    let one = api.number(tenant.org, "+442071838751").await.id;
     pass(1);
-    let two = house.number(tenant.org, "+442071838752").await.id;
+    let two = api.number(tenant.org, "+442071838752").await.id;
     let numbers = path(agent, "inbound-numbers");
     let both = json!({"phone_number_ids": [two, one, two]});
-    let config = house
+    let config = api
         .json("PUT", &numbers, &tenant.token, both)
         .await
         .with(200);
     assert_eq!(listed(&config), ["+442071838751", "+442071838752"]);
-    let trunk = trunk(&house, &tenant).await;
+    let trunk = trunk(&api, &tenant).await;
     let body = json!({"trunk_id": trunk});
     let through = path(agent, "outbound-trunk");
-    house
-        .json("PUT", &through, &tenant.token, body)
+    api.json("PUT", &through, &tenant.token, body)
         .await
         .with(200);
     let create =
         json!({"create": {"name": "Desk", "type": "sip", "value": "sip:desk@pbx.example.com"}});
     let destinations = path(agent, "transfer-destinations");
-    house
-        .post(&destinations, &tenant.token, create)
+    api.post(&destinations, &tenant.token, create)
         .await
         .with(201);
-    let full = house
+    let full = api
         .get(&path(agent, "config"), &tenant.token)
         .await
         .with(200);
     insta::assert_json_snapshot!("everything_assigned", masked(full));
-    let shown = house
+    let shown = api
         .get(&format!("/phone/{agent}"), &tenant.token)
         .await
         .with(200);
     assert_eq!(shown["outbound_trunk_id"], json!(trunk));
 
     let fewer = json!({"phone_number_ids": [two]});
-    let config = house
+    let config = api
         .json("PUT", &numbers, &tenant.token, fewer)
         .await
         .with(200);
     assert_eq!(listed(&config), ["+442071838752"]);
     let none = json!({"phone_number_ids": []});
-    let config = house
+    let config = api
         .json("PUT", &numbers, &tenant.token, none)
         .await
         .with(200);
     assert_eq!(config["inbound_numbers"], json!([]));
     let none = json!({"trunk_id": null});
-    let config = house
+    let config = api
         .json("PUT", &through, &tenant.token, none)
         .await
         .with(200);
@@ -96,22 +94,21 @@ async fn an_agent_is_given_numbers_a_trunk_and_destinations() {
 
 #[tokio::test]
 async fn a_number_that_another_agent_holds_stays_there() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
     let (anna, bea) = (
-        house.agent(tenant.org, "Anna").await,
-        house.agent(tenant.org, "Bea").await,
+        api.agent(tenant.org, "Anna").await,
+        api.agent(tenant.org, "Bea").await,
     );
-    let one = house.number(tenant.org, "+442071838751").await.id;
-    let two = house.number(tenant.org, "+442071838752").await.id;
+    let one = api.number(tenant.org, "+442071838751").await.id;
+    let two = api.number(tenant.org, "+442071838752").await.id;
     let ids = json!({"phone_number_ids": [one]});
     let of = |agent: Uuid| path(agent, "inbound-numbers");
-    house
-        .json("PUT", &of(anna), &tenant.token, ids)
+    api.json("PUT", &of(anna), &tenant.token, ids)
         .await
         .with(200);
     let both = json!({"phone_number_ids": [two, one]});
-    let refused = house
+    let refused = api
         .json("PUT", &of(bea), &tenant.token, both)
         .await
         .with(409);
@@ -122,22 +119,19 @@ async fn a_number_that_another_agent_holds_stays_there() {
             "message": format!("+442071838751 is assigned to the agent \"Anna\" ({anna})"),
         })
     );
-    let config = house
-        .get(&path(bea, "config"), &tenant.token)
-        .await
-        .with(200);
+    let config = api.get(&path(bea, "config"), &tenant.token).await.with(200);
     assert_eq!(config["inbound_numbers"], json!([]));
 }
 
 #[tokio::test]
 async fn what_is_no_verified_number_of_the_org_is_refused() {
-    let house = House::new().await;
-    let (acme, other) = (house.tenant("Acme").await, house.tenant("Other").await);
-    let agent = house.agent(acme.org, "Anna").await;
-    let ours = house.number(acme.org, "+442071838751").await.id;
-    let foreign = house.number(other.org, "+442071838752").await.id;
-    let raw = house.number(acme.org, "+442071838753").await.id;
-    done(&house.store, move |tx, now| {
+    let api = TestApi::new().await;
+    let (acme, other) = (api.tenant("Acme").await, api.tenant("Other").await);
+    let agent = api.agent(acme.org, "Anna").await;
+    let ours = api.number(acme.org, "+442071838751").await.id;
+    let foreign = api.number(other.org, "+442071838752").await.id;
+    let raw = api.number(acme.org, "+442071838753").await.id;
+    done(&api.store, move |tx, now| {
         numbers::unverify(tx, acme.org, raw, now)
     })
     .await;
@@ -164,22 +158,19 @@ async fn what_is_no_verified_number_of_the_org_is_refused() {
         ),
     ] {
         let of = path(agent, "inbound-numbers");
-        let refused = house.json("PUT", &of, &acme.token, body).await;
+        let refused = api.json("PUT", &of, &acme.token, body).await;
         assert_eq!(refused.with(400)["message"], message);
     }
-    let config = house
-        .get(&path(agent, "config"), &acme.token)
-        .await
-        .with(200);
+    let config = api.get(&path(agent, "config"), &acme.token).await.with(200);
     assert_eq!(config["inbound_numbers"], json!([]));
 }
 
 #[tokio::test]
 async fn what_is_no_trunk_of_the_org_is_refused() {
-    let house = House::new().await;
-    let (acme, other) = (house.tenant("Acme").await, house.tenant("Other").await);
-    let agent = house.agent(acme.org, "Anna").await;
-    let foreign = trunk(&house, &other).await;
+    let api = TestApi::new().await;
+    let (acme, other) = (api.tenant("Acme").await, api.tenant("Other").await);
+    let agent = api.agent(acme.org, "Anna").await;
+    let foreign = trunk(&api, &other).await;
     let nobody = Uuid::nil();
     for (body, message) in [
         (json!({}), "trunk_id: is required".to_owned()),
@@ -197,35 +188,33 @@ async fn what_is_no_trunk_of_the_org_is_refused() {
         ),
     ] {
         let of = path(agent, "outbound-trunk");
-        let refused = house.json("PUT", &of, &acme.token, body).await;
+        let refused = api.json("PUT", &of, &acme.token, body).await;
         assert_eq!(refused.with(400)["message"], message);
     }
 }
 
 #[tokio::test]
 async fn an_agent_of_another_tenant_is_as_one_that_is_not_there() {
-    let house = House::new().await;
-    let (acme, other) = (house.tenant("Acme").await, house.tenant("Other").await);
-    let ours = house.agent(acme.org, "Anna").await.to_string();
+    let api = TestApi::new().await;
+    let (acme, other) = (api.tenant("Acme").await, api.tenant("Other").await);
+    let ours = api.agent(acme.org, "Anna").await.to_string();
     for agent in [&*ours, "00000000-0000-0000-0000-000000000000", "no-id"] {
         let answers = [
-            house.get(&path(agent, "config?x=1"), &other.token).await,
-            house
-                .json(
-                    "PUT",
-                    &path(agent, "inbound-numbers"),
-                    &other.token,
-                    json!([]),
-                )
-                .await,
-            house
-                .json(
-                    "PUT",
-                    &path(agent, "outbound-trunk"),
-                    &other.token,
-                    json!([]),
-                )
-                .await,
+            api.get(&path(agent, "config?x=1"), &other.token).await,
+            api.json(
+                "PUT",
+                &path(agent, "inbound-numbers"),
+                &other.token,
+                json!([]),
+            )
+            .await,
+            api.json(
+                "PUT",
+                &path(agent, "outbound-trunk"),
+                &other.token,
+                json!([]),
+            )
+            .await,
         ];
         all_absent(&answers, "agent");
     }
@@ -233,44 +222,39 @@ async fn an_agent_of_another_tenant_is_as_one_that_is_not_there() {
 
 #[tokio::test]
 async fn reading_and_writing_need_their_scopes() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
-    let (_, reader) = house.key(tenant.org, &["phone:read"]).await;
-    let (_, writer) = house.key(tenant.org, &["phone:write"]).await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
+    let (_, reader) = api.key(tenant.org, &["phone:read"]).await;
+    let (_, writer) = api.key(tenant.org, &["phone:write"]).await;
     let writing = [
-        house
-            .json("PUT", &path("x", "inbound-numbers"), &reader, json!([]))
+        api.json("PUT", &path("x", "inbound-numbers"), &reader, json!([]))
             .await,
-        house
-            .json("PUT", &path("x", "outbound-trunk"), &reader, json!([]))
+        api.json("PUT", &path("x", "outbound-trunk"), &reader, json!([]))
             .await,
     ];
 
     all_lack(&writing, "phone:write");
     all_lack(
-        &[house.get(&path("x", "config"), &writer).await],
+        &[api.get(&path("x", "config"), &writer).await],
         "phone:read",
     );
 }
 
 #[tokio::test]
 async fn an_agent_answers_thousands_of_numbers() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
-    let agent = house.agent(tenant.org, "Switchboard").await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
+    let agent = api.agent(tenant.org, "Switchboard").await;
     let mut ids = Vec::new();
     for at in 0..1_200 {
-        let number = house.number(tenant.org, &format!("+4420718{at:05}")).await;
+        let number = api.number(tenant.org, &format!("+4420718{at:05}")).await;
         ids.push(number.id);
     }
 
     let path = format!("/phone/sip/agents/{agent}/inbound-numbers");
     let put = async |ids: &[uuid::Uuid]| {
         let body = json!({"phone_number_ids": ids});
-        let config = house
-            .json("PUT", &path, &tenant.token, body)
-            .await
-            .with(200);
+        let config = api.json("PUT", &path, &tenant.token, body).await.with(200);
         config["inbound_numbers"].as_array().expect("numbers").len()
     };
 

@@ -5,16 +5,16 @@ use trunkline_store::{AuditEntry, AuditFilter, AuditOf, audit};
 use uuid::Uuid;
 
 use crate::call_export::accepting;
-use crate::home::{Home, Of, Row, rows};
-use crate::house::{Answer, House, found};
 use crate::idempotency::ask;
+use crate::test_api::{Answer, TestApi, found};
+use crate::test_org::{Of, Row, TestOrg, rows};
 
 /// Operations that answer and change nothing.
 const CHANGE_NOTHING: [&str; 2] = ["/phone/sip/route-test", "/phone/sip/route-replay"];
 
-async fn newest(house: &House, most: u32) -> Vec<AuditEntry> {
+async fn newest(api: &TestApi, most: u32) -> Vec<AuditEntry> {
     let filter = AuditFilter::default();
-    found(&house.store, move |tx| {
+    found(&api.store, move |tx| {
         audit::before(tx, AuditOf::All, &filter, i64::MAX, most)
     })
     .await
@@ -29,30 +29,37 @@ fn actor(of: Of) -> &'static str {
 }
 
 /// Returns the secrets that only their holders may see.
-fn secrets_of(home: &Home) -> Vec<String> {
-    let askers = [&home.key, &home.partner, &home.visitor, &home.session];
+fn secrets_of(test_org: &TestOrg) -> Vec<String> {
+    let askers = [
+        &test_org.key,
+        &test_org.partner,
+        &test_org.visitor,
+        &test_org.session,
+    ];
     let headers = askers.iter().filter_map(|asker| asker.header.as_ref());
     let credentials = headers.filter_map(|(_, value)| value.split([' ', '=']).next_back());
     let mut secrets: Vec<String> = credentials.map(str::to_owned).collect();
-    secrets.push(home.session.form_token.clone());
+    secrets.push(test_org.session.form_token.clone());
     secrets
 }
 
-async fn get_as_partner(house: &House, home: &Home, path: &str) -> Answer {
-    let (_, value) = home.partner.header.as_ref().expect("a credential");
+async fn get_as_partner(api: &TestApi, test_org: &TestOrg, path: &str) -> Answer {
+    let (_, value) = test_org.partner.header.as_ref().expect("a credential");
     let key = value.strip_prefix("Bearer ").expect("a key");
-    house.get(path, key).await
+    api.get(path, key).await
 }
 
 /// The id of the thing, where path or answer names it.
-fn named(row: &Row, home: &Home, answer: &Answer) -> Option<Uuid> {
+fn named(row: &Row, test_org: &TestOrg, answer: &Answer) -> Option<Uuid> {
     if row.path.contains("/agents/{agent_id}/") {
-        return home.ids["agent_id"].parse().ok();
+        return test_org.ids["agent_id"].parse().ok();
     }
     let last = row.path.rsplit('/').find(|part| part.starts_with('{'));
     let ends_with_id = row.path.ends_with('}');
     if let Some(parameter) = last.filter(|_| ends_with_id) {
-        return home.ids[parameter.trim_matches(['{', '}'])].parse().ok();
+        return test_org.ids[parameter.trim_matches(['{', '}'])]
+            .parse()
+            .ok();
     }
     if answer.status != 201 {
         return None;
@@ -62,7 +69,7 @@ fn named(row: &Row, home: &Home, answer: &Answer) -> Option<Uuid> {
     ids.into_iter().flatten().find_map(|id| id.parse().ok())
 }
 
-fn judge(row: &Row, home: &Home, answer: &Answer, entry: &AuditEntry) {
+fn judge(row: &Row, test_org: &TestOrg, answer: &Answer, entry: &AuditEntry) {
     let operation = row.operation();
     assert_eq!(entry.actor, actor(row.of), "{operation}: {entry:?}");
 
@@ -86,11 +93,11 @@ fn judge(row: &Row, home: &Home, answer: &Answer, entry: &AuditEntry) {
     assert!(!entry.resource.is_empty(), "{operation}: {entry:?}");
     assert!(entry.request_id.is_some(), "{operation}: {entry:?}");
 
-    if let Some(id) = named(row, home, answer) {
+    if let Some(id) = named(row, test_org, answer) {
         assert_eq!(entry.resource_id, Some(id), "{operation}: {entry:?}");
     }
 
-    let org: Uuid = home.ids["orgId"].parse().expect("an id");
+    let org: Uuid = test_org.ids["orgId"].parse().expect("an id");
     if row.path != "/partner/v1/orgs" {
         assert_eq!(entry.org_id, Some(org), "{operation}: {entry:?}");
     }
@@ -106,20 +113,20 @@ fn judge(row: &Row, home: &Home, answer: &Answer, entry: &AuditEntry) {
 
 #[tokio::test]
 async fn every_change_leaves_an_entry_and_no_secret() {
-    let house = House::new().await;
+    let api = TestApi::new().await;
     let (mut secrets, mut last) = (vec!["s3cret-enough".to_owned()], 0);
     for (row, turn) in rows().iter().zip(0..) {
         if row.method == "get" {
             continue;
         }
-        let home = Home::new(&house, turn).await;
-        last = newest(&house, 1)
+        let test_org = TestOrg::new(&api, turn).await;
+        last = newest(&api, 1)
             .await
             .first()
             .map_or(last, |entry| entry.seq);
-        let answer = row.ask(&house, &home, &home.owner(row.of)).await;
+        let answer = row.ask(&api, &test_org, &test_org.owner(row.of)).await;
         assert_eq!(answer.status, row.status, "{}", row.operation());
-        secrets.extend(secrets_of(&home));
+        secrets.extend(secrets_of(&test_org));
         if let Ok(answer) = serde_json::from_str::<Value>(&answer.text) {
             for name in [
                 "api_key",
@@ -134,7 +141,7 @@ async fn every_change_leaves_an_entry_and_no_secret() {
         }
 
         let is_done = answer.status < 400 && !CHANGE_NOTHING.contains(&row.path);
-        let entries = newest(&house, 2).await;
+        let entries = newest(&api, 2).await;
         let new: Vec<_> = entries.iter().filter(|entry| entry.seq > last).collect();
         assert_eq!(
             new.len(),
@@ -143,11 +150,11 @@ async fn every_change_leaves_an_entry_and_no_secret() {
             row.operation()
         );
         if let Some(entry) = new.first() {
-            judge(row, &home, &answer, entry);
+            judge(row, &test_org, &answer, entry);
         }
     }
 
-    let all = format!("{:?}", newest(&house, 100_000).await);
+    let all = format!("{:?}", newest(&api, 100_000).await);
     assert!(secrets.len() > 50, "secrets were seen");
     for secret in secrets {
         assert!(!all.contains(&secret), "{secret} is in an entry");
@@ -156,20 +163,19 @@ async fn every_change_leaves_an_entry_and_no_secret() {
 
 #[tokio::test]
 async fn an_org_and_its_partner_read_their_entries() {
-    let house = House::new().await;
-    let (home, other) = (Home::new(&house, 1).await, Home::new(&house, 2).await);
-    let org = &home.ids["orgId"];
-    let agent = &home.ids["agent_id"];
-    let (_, token) = house
+    let api = TestApi::new().await;
+    let (test_org, other) = (TestOrg::new(&api, 1).await, TestOrg::new(&api, 2).await);
+    let org = &test_org.ids["orgId"];
+    let agent = &test_org.ids["agent_id"];
+    let (_, token) = api
         .key(org.parse().expect("an id"), &["phone:write", "keys:write"])
         .await;
     let path = format!("/phone/{agent}");
-    house
-        .patch(&path, &token, json!({"name": "Renamed"}))
+    api.patch(&path, &token, json!({"name": "Renamed"}))
         .await
         .with(200);
 
-    let page = house
+    let page = api
         .get("/phone/audit?resource=agent", &token)
         .await
         .with(200);
@@ -185,15 +191,15 @@ async fn an_org_and_its_partner_read_their_entries() {
         (&entry["actor"], &entry["org_id"]),
         (&json!("org_key"), &json!(org))
     );
-    let walked = house.get("/phone/audit?limit=1", &token).await.with(200);
+    let walked = api.get("/phone/audit?limit=1", &token).await.with(200);
     let next = walked["next"].as_str().expect("more");
-    let second = house
+    let second = api
         .get(&format!("/phone/audit?limit=1&cursor={next}"), &token)
         .await
         .with(200);
     assert_ne!(second["items"][0], walked["items"][0]);
 
-    let lines = accepting(&house, "/phone/audit", &token, "application/x-ndjson").await;
+    let lines = accepting(&api, "/phone/audit", &token, "application/x-ndjson").await;
     let lines: Vec<Value> = lines
         .text
         .lines()
@@ -207,12 +213,11 @@ async fn an_org_and_its_partner_read_their_entries() {
     let cursor = lines.last().expect("lines")["cursor"]
         .as_str()
         .expect("a cursor");
-    house
-        .patch(&path, &token, json!({"name": "Again"}))
+    api.patch(&path, &token, json!({"name": "Again"}))
         .await
         .with(200);
     let onward = format!("/phone/audit?cursor={cursor}");
-    let csv = accepting(&house, &onward, &token, "text/csv").await;
+    let csv = accepting(&api, &onward, &token, "text/csv").await;
     assert_eq!(
         csv.text.lines().count(),
         2,
@@ -225,20 +230,18 @@ async fn an_org_and_its_partner_read_their_entries() {
         csv.text
     );
 
-    let theirs = other.get(&house, "/phone/audit").await.with(200);
+    let theirs = other.get(&api, "/phone/audit").await.with(200);
     assert!(
         !theirs.to_string().contains(agent.as_str()),
         "another org's"
     );
     let path = format!("/partner/v1/audit?org_id={org}&resource=agent");
-    let of_partner = get_as_partner(&house, &home, &path).await.with(200);
+    let of_partner = get_as_partner(&api, &test_org, &path).await.with(200);
     assert_eq!(of_partner["items"][0]["fields"], json!(["name"]));
-    let of_other = get_as_partner(&house, &other, &path).await.with(200);
+    let of_other = get_as_partner(&api, &other, &path).await.with(200);
     assert_eq!(of_other["items"], json!([]));
-    let (_, token) = house
-        .key(org.parse().expect("an id"), &["phone:read"])
-        .await;
-    house.get("/phone/audit", &token).await.with(403);
+    let (_, token) = api.key(org.parse().expect("an id"), &["phone:read"]).await;
+    api.get("/phone/audit", &token).await.with(403);
     for query in [
         "actor=nobody",
         "resource=shoe",
@@ -247,27 +250,27 @@ async fn an_org_and_its_partner_read_their_entries() {
         "limit=0",
     ] {
         let path = format!("/phone/audit?{query}");
-        home.get(&house, &path).await.with(400);
+        test_org.get(&api, &path).await.with(400);
     }
 }
 
 #[tokio::test]
 async fn a_request_made_again_and_one_that_is_refused_leave_none() {
-    let house = House::new().await;
-    let home = Home::new(&house, 1).await;
-    let org: Uuid = home.ids["orgId"].parse().expect("an id");
-    let (_, token) = house.key(org, &trunkline::api::SCOPES).await;
-    let before = newest(&house, 1).await[0].seq;
+    let api = TestApi::new().await;
+    let test_org = TestOrg::new(&api, 1).await;
+    let org: Uuid = test_org.ids["orgId"].parse().expect("an id");
+    let (_, token) = api.key(org, &trunkline::api::SCOPES).await;
+    let before = newest(&api, 1).await[0].seq;
     let body = json!({"name": "Desk", "type": "sip", "value": "sip:desk@pbx.example.com"});
     let path = "/phone/sip/transfer-destinations";
-    let made = ask(&house, path, &token, "k-1", &body).await.with(201);
-    let again = ask(&house, path, &token, "k-1", &body).await.with(201);
+    let made = ask(&api, path, &token, "k-1", &body).await.with(201);
+    let again = ask(&api, path, &token, "k-1", &body).await.with(201);
     assert_eq!(made, again);
 
-    ask(&house, path, &token, "k-2", &body).await.with(409);
-    house.post(path, &token, json!({"name": 7})).await.with(400);
+    ask(&api, path, &token, "k-2", &body).await.with(409);
+    api.post(path, &token, json!({"name": 7})).await.with(400);
 
-    let entries = newest(&house, 9).await;
+    let entries = newest(&api, 9).await;
     let new: Vec<_> = entries.iter().filter(|entry| entry.seq > before).collect();
     assert_eq!(new.len(), 1, "{new:?}");
     assert_eq!(

@@ -9,16 +9,16 @@ use trunkline_model::record::{Fact, Started, Status};
 use uuid::Uuid;
 
 use crate::calls::{TRUNK, ended, started, two_calls};
-use crate::house::{Answer, House};
+use crate::test_api::{Answer, TestApi};
 
 const JSON_LINES: &str = "application/x-ndjson";
 
 /// The answer in the form of this media type.
-pub(crate) async fn accepting(house: &House, path: &str, token: &str, form: &str) -> Answer {
+pub(crate) async fn accepting(api: &TestApi, path: &str, token: &str, form: &str) -> Answer {
     let request = Request::get(path)
         .header("authorization", format!("Bearer {token}"))
         .header("accept", form);
-    house.send(request.body(Body::empty())).await
+    api.send(request.body(Body::empty())).await
 }
 
 fn lines(answer: &Answer) -> Vec<Value> {
@@ -38,8 +38,8 @@ fn ids(lines: &[Value]) -> Vec<Uuid> {
 #[tokio::test]
 async fn a_reader_that_is_cut_off_goes_on_after_its_last_line() {
     const CALLS: u128 = 450;
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
     let facts: Vec<Fact> = (1..=CALLS)
         .flat_map(|call| {
             let status = [Status::Completed, Status::Busy][usize::from(call % 5 == 0)];
@@ -49,15 +49,15 @@ async fn a_reader_that_is_cut_off_goes_on_after_its_last_line() {
             ]
         })
         .collect();
-    house.project(&facts).await;
-    house.project(&[started(&tenant, 900, 400)]).await;
+    api.project(&facts).await;
+    api.project(&[started(&tenant, 900, 400)]).await;
 
     let path = "/phone/calls";
-    let all = lines(&accepting(&house, path, &tenant.token, JSON_LINES).await);
+    let all = lines(&accepting(&api, path, &tenant.token, JSON_LINES).await);
     let ended_calls: BTreeSet<Uuid> = (1..=CALLS).map(Uuid::from_u128).collect();
     assert_eq!(all.len(), CALLS as usize, "calls that are up aren't listed");
     assert_eq!(ids(&all).into_iter().collect::<BTreeSet<_>>(), ended_calls);
-    let one = house
+    let one = api
         .get(
             &format!("{path}/{}", all[0]["id"].as_str().expect("an id")),
             &tenant.token,
@@ -70,10 +70,10 @@ async fn a_reader_that_is_cut_off_goes_on_after_its_last_line() {
 
     let cursor = all[299]["cursor"].as_str().expect("a cursor");
     let rest = format!("{path}?cursor={cursor}");
-    let rest = lines(&accepting(&house, &rest, &tenant.token, JSON_LINES).await);
+    let rest = lines(&accepting(&api, &rest, &tenant.token, JSON_LINES).await);
     assert_eq!(ids(&rest), ids(&all[300..]));
     let some = format!("{path}?limit=7&cursor={cursor}");
-    let some = lines(&accepting(&house, &some, &tenant.token, JSON_LINES).await);
+    let some = lines(&accepting(&api, &some, &tenant.token, JSON_LINES).await);
     assert_eq!(ids(&some), ids(&all[300..307]));
 
     // One that began before all others, and is projected last.
@@ -81,29 +81,28 @@ async fn a_reader_that_is_cut_off_goes_on_after_its_last_line() {
         .as_str()
         .expect("a cursor");
     let onward = format!("{path}?cursor={last}");
-    assert!(lines(&accepting(&house, &onward, &tenant.token, JSON_LINES).await).is_empty());
-    house
-        .project(&[
-            started(&tenant, 901, 1),
-            ended(&tenant, 901, 2, Status::Completed),
-        ])
-        .await;
-    let late = lines(&accepting(&house, &onward, &tenant.token, JSON_LINES).await);
+    assert!(lines(&accepting(&api, &onward, &tenant.token, JSON_LINES).await).is_empty());
+    api.project(&[
+        started(&tenant, 901, 1),
+        ended(&tenant, 901, 2, Status::Completed),
+    ])
+    .await;
+    let late = lines(&accepting(&api, &onward, &tenant.token, JSON_LINES).await);
     assert_eq!(ids(&late), [Uuid::from_u128(901)]);
 }
 
 #[tokio::test]
 async fn a_cursor_of_an_export_carries_its_filters() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
-    two_calls(&house, &tenant).await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
+    two_calls(&api, &tenant).await;
     let path = "/phone/calls?status=completed";
-    let found = lines(&accepting(&house, path, &tenant.token, JSON_LINES).await);
+    let found = lines(&accepting(&api, path, &tenant.token, JSON_LINES).await);
     assert_eq!(ids(&found), [Uuid::from_u128(1)]);
     let cursor = found[0]["cursor"].as_str().expect("a cursor");
     for query in ["", "&status=completed"] {
         let path = format!("/phone/calls?cursor={cursor}{query}");
-        assert!(lines(&accepting(&house, &path, &tenant.token, JSON_LINES).await).is_empty());
+        assert!(lines(&accepting(&api, &path, &tenant.token, JSON_LINES).await).is_empty());
     }
     for (path, form) in [
         (
@@ -115,21 +114,21 @@ async fn a_cursor_of_an_export_carries_its_filters() {
         ("/phone/calls?colour=red".to_owned(), "text/csv"),
         ("/phone/calls?limit=0".to_owned(), "text/csv"),
     ] {
-        let refused = accepting(&house, &path, &tenant.token, form).await;
+        let refused = accepting(&api, &path, &tenant.token, form).await;
         assert_eq!(refused.status, 400, "{path}: {}", refused.text);
     }
-    let other = house.tenant("Other").await;
+    let other = api.tenant("Other").await;
     let path = format!("/phone/calls?cursor={cursor}");
-    assert!(lines(&accepting(&house, &path, &other.token, JSON_LINES).await).is_empty());
-    let (_, token) = house.key(tenant.org, &["phone:read"]).await;
-    let refused = accepting(&house, "/phone/calls", &token, "text/csv").await;
+    assert!(lines(&accepting(&api, &path, &other.token, JSON_LINES).await).is_empty());
+    let (_, token) = api.key(tenant.org, &["phone:read"]).await;
+    let refused = accepting(&api, "/phone/calls", &token, "text/csv").await;
     assert_eq!(refused.status, 403);
 }
 
 #[tokio::test]
 async fn calls_are_lines_of_csv() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
     let Fact::Started(call) = started(&tenant, 1, 100) else {
         panic!("a call begins with its start");
     };
@@ -139,9 +138,9 @@ async fn calls_are_lines_of_csv() {
         ..std::sync::Arc::unwrap_or_clone(call)
     };
     let end = ended(&tenant, 1, 300, Status::Completed);
-    house.project(&[Fact::Started(call.into()), end]).await;
+    api.project(&[Fact::Started(call.into()), end]).await;
 
-    let answer = accepting(&house, "/phone/calls", &tenant.token, "text/csv").await;
+    let answer = accepting(&api, "/phone/calls", &tenant.token, "text/csv").await;
     assert_eq!(
         answer.header("content-type"),
         Some("text/csv; charset=utf-8")

@@ -13,7 +13,7 @@ use trunkline_routing::{
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use crate::house::{House, NOW, Tenant, all_absent, all_lack, arc};
+use crate::test_api::{NOW, Tenant, TestApi, all_absent, all_lack, arc};
 
 const AGENT: Uuid = Uuid::from_u128(0xa);
 pub(crate) const TRUNK: Uuid = Uuid::from_u128(0x7);
@@ -132,7 +132,7 @@ pub(crate) fn ended(tenant: &Tenant, call: u128, secs: u64, status: Status) -> F
 }
 
 /// An answered call and a refused one.
-pub(crate) async fn two_calls(house: &House, tenant: &Tenant) {
+pub(crate) async fn two_calls(api: &TestApi, tenant: &Tenant) {
     let facts = [
         started(tenant, 1, 0),
         Fact::Contact {
@@ -155,7 +155,7 @@ pub(crate) async fn two_calls(house: &House, tenant: &Tenant) {
         started(tenant, 2, 10),
         ended(tenant, 2, 11, Status::Refused),
     ];
-    house.project(&facts).await;
+    api.project(&facts).await;
 }
 
 fn ids(page: &Value) -> Vec<u128> {
@@ -174,20 +174,19 @@ fn ids(page: &Value) -> Vec<u128> {
 
 #[tokio::test]
 async fn calls_are_listed_newest_first() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
-    two_calls(&house, &tenant).await;
-    insta::assert_json_snapshot!(house.get("/phone/calls", &tenant.token).await.with(200));
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
+    two_calls(&api, &tenant).await;
+    insta::assert_json_snapshot!(api.get("/phone/calls", &tenant.token).await.with(200));
 }
 
 #[tokio::test]
 async fn one_call_is_shown_with_everything_about_it() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
-    two_calls(&house, &tenant).await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
+    two_calls(&api, &tenant).await;
     insta::assert_json_snapshot!(
-        house
-            .get(&format!("/phone/calls/{}", id(1)), &tenant.token)
+        api.get(&format!("/phone/calls/{}", id(1)), &tenant.token)
             .await
             .with(200)
     );
@@ -195,12 +194,11 @@ async fn one_call_is_shown_with_everything_about_it() {
 
 #[tokio::test]
 async fn the_decision_is_shown_and_explained() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
-    two_calls(&house, &tenant).await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
+    two_calls(&api, &tenant).await;
     insta::assert_json_snapshot!(
-        house
-            .get(&format!("/phone/calls/{}/routing", id(1)), &tenant.token)
+        api.get(&format!("/phone/calls/{}/routing", id(1)), &tenant.token)
             .await
             .with(200)
     );
@@ -208,11 +206,11 @@ async fn the_decision_is_shown_and_explained() {
 
 #[tokio::test]
 async fn another_tenants_call_and_none_at_all_are_the_same_404() {
-    let house = House::new().await;
-    let (acme, other) = (house.tenant("Acme").await, house.tenant("Other").await);
-    two_calls(&house, &acme).await;
+    let api = TestApi::new().await;
+    let (acme, other) = (api.tenant("Acme").await, api.tenant("Other").await);
+    two_calls(&api, &acme).await;
     assert_eq!(
-        house.get("/phone/calls", &other.token).await.with(200),
+        api.get("/phone/calls", &other.token).await.with(200),
         json!({"items": [], "next": null, "total": 0})
     );
     for tail in ["", "/routing"] {
@@ -223,7 +221,7 @@ async fn another_tenants_call_and_none_at_all_are_the_same_404() {
             "no-id".to_owned(),
             "%ff".to_owned(),
         ] {
-            let answer = house
+            let answer = api
                 .get(&format!("/phone/calls/{call}{tail}"), &other.token)
                 .await;
             answer.with(404);
@@ -241,9 +239,9 @@ async fn another_tenants_call_and_none_at_all_are_the_same_404() {
 
 #[tokio::test]
 async fn filters_narrow_the_list() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
-    two_calls(&house, &tenant).await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
+    two_calls(&api, &tenant).await;
 
     let (agent, nobody) = (AGENT, id(0xb));
     for (query, found) in [
@@ -267,7 +265,7 @@ async fn filters_narrow_the_list() {
         ("end_date=2026-01-31T11:00:05Z".into(), vec![1]),
         ("end_date=2026-01-30".into(), vec![]),
     ] {
-        let page = house
+        let page = api
             .get(&format!("/phone/calls?{query}"), &tenant.token)
             .await
             .with(200);
@@ -278,8 +276,8 @@ async fn filters_narrow_the_list() {
 
 #[tokio::test]
 async fn a_wrong_query_is_400_with_every_fault() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
     for (query, message) in [
         (
             "colour=red&shape=round",
@@ -305,7 +303,7 @@ async fn a_wrong_query_is_400_with_every_fault() {
         ("cursor=nonsense", "cursor: is no cursor of this list"),
         ("number=", "number: must not be empty"),
     ] {
-        let body = house
+        let body = api
             .get(&format!("/phone/calls?{query}"), &tenant.token)
             .await
             .with(400);
@@ -322,7 +320,7 @@ async fn a_wrong_query_is_400_with_every_fault() {
         });
         assert_eq!(body, refusal, "{query}");
     }
-    let body = house
+    let body = api
         .get("/phone/calls?status=up", &tenant.token)
         .await
         .with(400);
@@ -331,8 +329,8 @@ async fn a_wrong_query_is_400_with_every_fault() {
 
 #[tokio::test]
 async fn a_walk_over_pages_meets_every_call_once() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
 
     // Three of every four share their time, so that the id has to break the tie.
     let facts: Vec<Fact> = (1..=10)
@@ -343,20 +341,19 @@ async fn a_walk_over_pages_meets_every_call_once() {
             ]
         })
         .collect();
-    house.project(&facts).await;
+    api.project(&facts).await;
 
     let mut seen = Vec::new();
     let mut path = "/phone/calls?limit=3&status=completed".to_owned();
     loop {
-        let page = house.get(&path, &tenant.token).await.with(200);
+        let page = api.get(&path, &tenant.token).await.with(200);
         seen.extend(ids(&page));
         // A new call must not disturb the walk.
-        house
-            .project(&[
-                started(&tenant, 50 + seen.len() as u128, 500),
-                ended(&tenant, 50 + seen.len() as u128, 501, Status::Completed),
-            ])
-            .await;
+        api.project(&[
+            started(&tenant, 50 + seen.len() as u128, 500),
+            ended(&tenant, 50 + seen.len() as u128, 501, Status::Completed),
+        ])
+        .await;
         let Some(next) = page["next"].as_str() else {
             break;
         };
@@ -373,16 +370,16 @@ async fn a_walk_over_pages_meets_every_call_once() {
 
 #[tokio::test]
 async fn a_cursor_is_good_for_its_filters_alone() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
-    two_calls(&house, &tenant).await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
+    two_calls(&api, &tenant).await;
 
-    let page = house
+    let page = api
         .get("/phone/calls?limit=1&direction=inbound", &tenant.token)
         .await
         .with(200);
     let next = page["next"].as_str().expect("a second page");
-    let body = house
+    let body = api
         .get(
             &format!("/phone/calls?limit=1&direction=outbound&cursor={next}"),
             &tenant.token,
@@ -398,10 +395,10 @@ async fn a_cursor_is_good_for_its_filters_alone() {
 
 #[tokio::test]
 async fn only_a_call_that_is_up_is_hung_up() {
-    let house = House::new().await;
-    let (acme, other) = (house.tenant("Acme").await, house.tenant("Other").await);
-    two_calls(&house, &acme).await;
-    house.project(&[started(&acme, 3, 60)]).await;
+    let api = TestApi::new().await;
+    let (acme, other) = (api.tenant("Acme").await, api.tenant("Other").await);
+    two_calls(&api, &acme).await;
+    api.project(&[started(&acme, 3, 60)]).await;
     let path = |call: &str| format!("/phone/calls/{call}/hangup");
     for (call, message) in [
         (1, "The call is over"),
@@ -409,19 +406,19 @@ async fn only_a_call_that_is_up_is_hung_up() {
         (3, "The call is not up on this node"),
     ] {
         let path = path(&id(call).to_string());
-        let refused = house.post(&path, &acme.token, json!({})).await.with(409);
+        let refused = api.post(&path, &acme.token, json!({})).await.with(409);
         assert_eq!(refused["message"], message, "call {call}");
-        let refused = house.post(&path, &acme.token, json!({"now": 1})).await;
+        let refused = api.post(&path, &acme.token, json!({"now": 1})).await;
         assert_eq!(
             refused.with(400)["message"],
             "now: is no field of this request"
         );
     }
     for call in [id(3).to_string(), id(9).to_string(), "no-id".to_owned()] {
-        let answer = house.post(&path(&call), &other.token, json!([])).await;
+        let answer = api.post(&path(&call), &other.token, json!([])).await;
         all_absent(&[answer], "call");
     }
-    let (_, reader) = house.key(acme.org, &["calls:read"]).await;
-    let answer = house.post(&path("no-id"), &reader, json!([])).await;
+    let (_, reader) = api.key(acme.org, &["calls:read"]).await;
+    let answer = api.post(&path("no-id"), &reader, json!([])).await;
     all_lack(&[answer], "calls:write");
 }

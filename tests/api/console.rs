@@ -3,18 +3,18 @@
 use serde_json::json;
 
 use crate::dashboard::session;
-use crate::home::{Asker, Home, Of, rows};
-use crate::house::{House, pass};
 use crate::pages::{form_token, log_in, submit, visit};
+use crate::test_api::{TestApi, pass};
+use crate::test_org::{Asker, Of, TestOrg, rows};
 
 /// Two people who edit one agent: the second is shown both values, and saves again or doesn't.
 #[tokio::test]
 async fn a_form_that_is_older_than_its_object_changes_nothing() {
-    let house = House::new().await;
-    let (org, cookie, page) = session(&house).await;
-    let agent = house.agent(org, "Reception").await;
+    let api = TestApi::new().await;
+    let (org, cookie, page) = session(&api).await;
+    let agent = api.agent(org, "Reception").await;
     let page = format!("{page}/agents/{agent}");
-    let shown = visit(&house, &page, &cookie).await;
+    let shown = visit(&api, &page, &cookie).await;
     let field = |name: &str| {
         let (_, rest) = shown
             .text
@@ -33,10 +33,10 @@ async fn a_form_that_is_older_than_its_object_changes_nothing() {
     };
     pass(1);
 
-    let first = submit(&house, &page, &cookie, &fields("Day+shift")).await;
+    let first = submit(&api, &page, &cookie, &fields("Day+shift")).await;
     assert_eq!(first.status, 303, "{}", first.text);
 
-    let second = submit(&house, &page, &cookie, &fields("Night+shift")).await;
+    let second = submit(&api, &page, &cookie, &fields("Night+shift")).await;
     assert_eq!(second.status, 409, "{}", second.text);
 
     let table = second
@@ -50,33 +50,36 @@ async fn a_form_that_is_older_than_its_object_changes_nothing() {
         "{table}"
     );
 
-    let kept = visit(&house, &page, &cookie).await.text;
+    let kept = visit(&api, &page, &cookie).await.text;
     assert!(kept.contains("value=\"Day shift\"") && !kept.contains("Night shift"));
 }
 
 /// Every page by every role: a member is shown no credential, and changes nothing.
 #[tokio::test]
 async fn pages_keep_to_the_role_of_the_session() {
-    let house = House::new().await;
-    let home = Home::new(&house, 7).await;
-    let org = &home.ids["org_id"];
-    let (_, partner) = home.partner.header.as_ref().expect("a key");
+    let api = TestApi::new().await;
+    let test_org = TestOrg::new(&api, 7).await;
+    let org = &test_org.ids["org_id"];
+    let (_, partner) = test_org.partner.header.as_ref().expect("a key");
     let links = format!("/partner/v1/orgs/{org}/login-links");
     let partner = partner.trim_start_matches("Bearer ").to_owned();
     let body = json!({"email": "member@example.org"});
-    let made = house.post(&links, &partner, body).await.with(201);
+    let made = api.post(&links, &partner, body).await.with(201);
     let url = made["url"].as_str().expect("a text");
     let link = url.strip_prefix("https://dashboard.example").expect("ours");
-    let cookie = log_in(&house, link).await;
-    let proof = form_token(&visit(&house, &format!("/dashboard/{org}"), &cookie).await);
+    let cookie = log_in(&api, link).await;
+    let proof = form_token(&visit(&api, &format!("/dashboard/{org}"), &cookie).await);
     let member = Asker::cookie(&cookie, proof);
 
-    let trunk = home.get(&house, "/phone/sip/inbound-trunk").await.with(200);
+    let trunk = test_org
+        .get(&api, "/phone/sip/inbound-trunk")
+        .await
+        .with(200);
     let password = trunk["auth_password"].as_str().expect("a password");
     let rows = rows();
     let pages = rows.iter().filter(|row| row.of == Of::Page);
     for row in pages {
-        let answer = row.ask(&house, &home, &member).await;
+        let answer = row.ask(&api, &test_org, &member).await;
         let is_administrators = ["/webhooks", "/keys", "/audit", "/new"]
             .iter()
             .any(|part| row.path.contains(part));

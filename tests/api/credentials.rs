@@ -11,7 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use trunkline::api::Server;
 
-use crate::house::{House, NOW, done};
+use crate::test_api::{NOW, TestApi, done};
 
 fn signed_by_nobody(header: &str, claims: &str) -> String {
     let part = |text: &str| URL_SAFE_NO_PAD.encode(text);
@@ -25,10 +25,10 @@ fn signed_by_nobody(header: &str, claims: &str) -> String {
 
 #[tokio::test]
 async fn without_a_good_key_it_is_401() {
-    let (house, other) = (House::new().await, House::new().await);
-    let tenant = house.tenant("Acme").await;
+    let (api, other) = (TestApi::new().await, TestApi::new().await);
+    let tenant = api.tenant("Acme").await;
     let foreign = other.tenant("Elsewhere").await;
-    let kid = house.store.keyring().signing_key().id().to_owned();
+    let kid = api.store.keyring().signing_key().id().to_owned();
     let claims = format!(
         r#"{{"sub":"{}","org":"{}","scopes":["calls:read"],"iat":1}}"#,
         tenant.key.id, tenant.org
@@ -56,7 +56,7 @@ async fn without_a_good_key_it_is_401() {
         if let Some(header) = header {
             request = request.header("Authorization", header);
         }
-        let answer = house.send(request.body(Body::empty())).await;
+        let answer = api.send(request.body(Body::empty())).await;
         let body = answer.with(401);
         assert_eq!(
             (&body["statusCode"], &body["error"]),
@@ -69,18 +69,18 @@ async fn without_a_good_key_it_is_401() {
 
 #[tokio::test]
 async fn the_schemes_name_ignores_case() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
     let request =
         Request::get("/phone/calls").header("authorization", format!("bearer {}", tenant.token));
-    house.send(request.body(Body::empty())).await.with(200);
+    api.send(request.body(Body::empty())).await.with(200);
 }
 
 #[tokio::test]
 async fn a_missing_scope_is_403_and_is_named() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
-    let (_, token) = house.key(tenant.org, &["phone:read"]).await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
+    let (_, token) = api.key(tenant.org, &["phone:read"]).await;
     let id = uuid::Uuid::nil();
     for path in [
         "/phone/calls".to_owned(),
@@ -88,7 +88,7 @@ async fn a_missing_scope_is_403_and_is_named() {
         format!("/phone/calls/{id}/routing"),
         "/phone/calls?colour=red".to_owned(),
     ] {
-        let body = house.get(&path, &token).await.with(403);
+        let body = api.get(&path, &token).await.with(403);
         let expected = serde_json::json!({"statusCode": 403, "message": "This API key lacks the scope calls:read", "error": "Forbidden", "code": "missing_scope"});
         assert_eq!(body, expected, "{path}");
     }
@@ -96,13 +96,13 @@ async fn a_missing_scope_is_403_and_is_named() {
 
 #[tokio::test]
 async fn a_revoked_key_is_refused() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
-    done(&house.store, move |tx, _| {
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
+    done(&api.store, move |tx, _| {
         org_keys::revoke(tx, tenant.org, tenant.key.id, NOW)
     })
     .await;
-    let body = house.get("/phone/calls", &tenant.token).await.with(401);
+    let body = api.get("/phone/calls", &tenant.token).await.with(401);
     assert_eq!(body["message"], "The API key has been revoked");
 }
 
@@ -119,18 +119,18 @@ fn status(address: SocketAddr, token: &str) -> u16 {
         .unwrap_or_else(|| panic!("no status: {answer}"))
 }
 
-/// The clock of the house stands still, so that only the change feed can end the belief in a key that was seen before.
+/// The clock of the API stands still, so that only the change feed can end the belief in a key that was seen before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_in_use_ends_when_it_is_revoked() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
         .await
         .expect("a free port");
     let address = listener
         .local_addr()
         .expect("a bound socket has an address");
-    let server = Server::start(house.api.clone(), listener, None);
+    let server = Server::start(api.state.clone(), listener, None);
     let token = tenant.token.clone();
     let ask = move || {
         let token = token.clone();
@@ -138,7 +138,7 @@ async fn a_key_in_use_ends_when_it_is_revoked() {
     };
     assert_eq!(ask().await.expect("asked"), 200);
 
-    done(&house.store, move |tx, _| {
+    done(&api.store, move |tx, _| {
         org_keys::revoke(tx, tenant.org, tenant.key.id, NOW)
     })
     .await;
@@ -152,23 +152,22 @@ async fn a_key_in_use_ends_when_it_is_revoked() {
 
 #[tokio::test]
 async fn a_credential_of_another_kind_is_named() {
-    let house = House::new().await;
-    let (tenant, partner) = (house.tenant("Acme").await, house.reseller("Reseller").await);
+    let api = TestApi::new().await;
+    let (tenant, partner) = (api.tenant("Acme").await, api.reseller("Reseller").await);
     let session = format!("tls_{}", "0".repeat(64));
     for (path, credential, code, right) in [
         ("/phone", &partner.key, "partner_key", "/api-keys"),
         ("/phone", &session, "session_token", "/phone/sessions/"),
         ("/partner/v1/orgs", &tenant.token, "org_key", "partner key"),
     ] {
-        let refused = house.get(path, credential).await.with(401);
+        let refused = api.get(path, credential).await.with(401);
         assert_eq!(refused["code"], code, "{path}");
         let message = refused["message"].as_str().expect("a sentence");
         assert!(message.contains(right), "{message}");
     }
     for answer in [
-        house.get("/phone/agents", &tenant.token).await.with(404),
-        house
-            .post("/phone/agents", &tenant.token, serde_json::json!({}))
+        api.get("/phone/agents", &tenant.token).await.with(404),
+        api.post("/phone/agents", &tenant.token, serde_json::json!({}))
             .await
             .with(405),
     ] {
@@ -176,10 +175,7 @@ async fn a_credential_of_another_kind_is_named() {
         assert!(message.contains("listed at /phone"), "{message}");
     }
     let faults = serde_json::json!({"name": "", "colour": "red"});
-    let refused = house
-        .post("/api-keys", &tenant.token, faults)
-        .await
-        .with(400);
+    let refused = api.post("/api-keys", &tenant.token, faults).await.with(400);
     let errors = serde_json::json!([
         {"path": "name", "message": "must not be empty"},
         {"path": "colour", "message": "is no field of this request"},

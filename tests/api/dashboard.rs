@@ -7,26 +7,26 @@ use serde_json::json;
 use trunkline_model::record::Fact;
 use uuid::Uuid;
 
-use crate::house::{House, Tenant, found, pass};
 use crate::pages::{ask, form_token, link, log_in, org_of, submit, visit};
+use crate::test_api::{Tenant, TestApi, found, pass};
 
 /// A reseller's org, somebody's session in it, and the path of its page.
-pub(crate) async fn session(house: &House) -> (Uuid, String, String) {
-    let reseller = house.reseller("Reseller").await;
-    let org = org_of(house, &reseller, "Acme").await;
-    let cookie = log_in(house, &link(house, &reseller, org, "ada@example.org").await).await;
+pub(crate) async fn session(api: &TestApi) -> (Uuid, String, String) {
+    let reseller = api.reseller("Reseller").await;
+    let org = org_of(api, &reseller, "Acme").await;
+    let cookie = log_in(api, &link(api, &reseller, org, "ada@example.org").await).await;
     (org, cookie, format!("/dashboard/{org}"))
 }
 
 #[tokio::test]
 async fn a_link_opens_one_session_and_leads_to_the_orgs_page() {
-    let house = House::new().await;
-    let reseller = house.reseller("Reseller").await;
-    let org = org_of(&house, &reseller, "<b>Acme & Sons</b>").await;
-    let link = link(&house, &reseller, org, "ada@example.org").await;
-    let head = ask(&house, "HEAD", &link, "", &[], String::new()).await;
+    let api = TestApi::new().await;
+    let reseller = api.reseller("Reseller").await;
+    let org = org_of(&api, &reseller, "<b>Acme & Sons</b>").await;
+    let link = link(&api, &reseller, org, "ada@example.org").await;
+    let head = ask(&api, "HEAD", &link, "", &[], String::new()).await;
     assert_eq!((head.status, head.header("Set-Cookie")), (200, None));
-    let opened = visit(&house, &link, "").await;
+    let opened = visit(&api, &link, "").await;
     assert_eq!(opened.status, 303);
     assert_eq!(
         opened.header("Location"),
@@ -43,12 +43,12 @@ async fn a_link_opens_one_session_and_leads_to_the_orgs_page() {
     ];
     assert_eq!(attributes, HashSet::from(expected));
     let cookie = cookie.split(';').next().expect("a pair");
-    let home = visit(&house, "/dashboard", cookie).await;
+    let test_org = visit(&api, "/dashboard", cookie).await;
     assert_eq!(
-        (home.status, home.header("Location")),
+        (test_org.status, test_org.header("Location")),
         (303, Some(&*format!("/dashboard/{org}")))
     );
-    let page = visit(&house, &format!("/dashboard/{org}"), cookie).await;
+    let page = visit(&api, &format!("/dashboard/{org}"), cookie).await;
     assert_eq!(page.status, 200);
     assert!(
         page.text.contains("&lt;b&gt;Acme &amp; Sons&lt;/b&gt;"),
@@ -65,7 +65,7 @@ async fn a_link_opens_one_session_and_leads_to_the_orgs_page() {
     );
     assert_eq!(page.header("Cache-Control"), Some("no-store"));
     for used in [&link, "/partner-login?token=unknown", "/partner-login"] {
-        let refused = visit(&house, used, "").await;
+        let refused = visit(&api, used, "").await;
         assert_eq!((refused.status, refused.header("Set-Cookie")), (410, None));
         assert!(refused.text.contains("This login link is no longer good"));
     }
@@ -77,7 +77,7 @@ async fn a_link_opens_one_session_and_leads_to_the_orgs_page() {
         ("<script defer src=\"", "text/javascript; charset=utf-8"),
     ] {
         let (_, rest) = page.text.split_once(before).expect("a file");
-        let asset = visit(&house, rest.split('"').next().expect("a path"), "").await;
+        let asset = visit(&api, rest.split('"').next().expect("a path"), "").await;
         assert_eq!(
             (asset.status, asset.header("Content-Type")),
             (200, Some(media_type))
@@ -85,7 +85,7 @@ async fn a_link_opens_one_session_and_leads_to_the_orgs_page() {
         let kept = asset.header("Cache-Control").expect("a policy");
         assert!(kept.contains("immutable"), "{kept}");
     }
-    let absent = visit(&house, "/dashboard/a/b/c", cookie).await;
+    let absent = visit(&api, "/dashboard/a/b/c", cookie).await;
     assert_eq!(absent.status, 404);
     assert!(absent.text.contains("<h1>There is no such page</h1>"));
     assert!(absent.header("Content-Security-Policy").is_some());
@@ -93,32 +93,32 @@ async fn a_link_opens_one_session_and_leads_to_the_orgs_page() {
 
 #[tokio::test]
 async fn a_link_ends_after_a_quarter_of_an_hour_and_a_session_after_twelve_hours() {
-    let house = House::new().await;
-    let reseller = house.reseller("Reseller").await;
-    let org = org_of(&house, &reseller, "Acme").await;
-    let late = link(&house, &reseller, org, "ada@example.org").await;
+    let api = TestApi::new().await;
+    let reseller = api.reseller("Reseller").await;
+    let org = org_of(&api, &reseller, "Acme").await;
+    let late = link(&api, &reseller, org, "ada@example.org").await;
     pass(15 * 60);
-    assert_eq!(visit(&house, &late, "").await.status, 410);
-    let in_time = link(&house, &reseller, org, "ada@example.org").await;
+    assert_eq!(visit(&api, &late, "").await.status, 410);
+    let in_time = link(&api, &reseller, org, "ada@example.org").await;
     pass(15 * 60 - 1);
-    let cookie = log_in(&house, &in_time).await;
+    let cookie = log_in(&api, &in_time).await;
     let page = format!("/dashboard/{org}");
     pass(12 * 3600 - 1);
-    assert_eq!(visit(&house, &page, &cookie).await.status, 200);
+    assert_eq!(visit(&api, &page, &cookie).await.status, 200);
     pass(1);
-    assert_eq!(visit(&house, &page, &cookie).await.status, 401);
-    assert_eq!(visit(&house, "/phone", &cookie).await.status, 401);
+    assert_eq!(visit(&api, &page, &cookie).await.status, 401);
+    assert_eq!(visit(&api, "/phone", &cookie).await.status, 401);
 }
 
 #[tokio::test]
 async fn a_key_is_made_shown_once_used_and_revoked() {
-    let house = House::new().await;
-    let (_, cookie, page) = session(&house).await;
+    let api = TestApi::new().await;
+    let (_, cookie, page) = session(&api).await;
     let keys = format!("{page}/keys");
-    let proof = form_token(&visit(&house, &keys, &cookie).await);
+    let proof = form_token(&visit(&api, &keys, &cookie).await);
     let fields =
         format!("form_token={proof}&name=Night+shift&scopes=phone%3Aread&scopes=calls%3Aread");
-    let made = submit(&house, &keys, &cookie, &fields).await;
+    let made = submit(&api, &keys, &cookie, &fields).await;
     assert_eq!(made.status, 200, "{}", made.text);
 
     let (_, rest) = made
@@ -126,10 +126,10 @@ async fn a_key_is_made_shown_once_used_and_revoked() {
         .split_once("id=\"new-key\">")
         .expect("the key is shown");
     let key = rest.split('<').next().expect("a text").to_owned();
-    house.get("/phone", &key).await.with(200);
-    house.get("/api-keys", &key).await.with(403);
+    api.get("/phone", &key).await.with(200);
+    api.get("/api-keys", &key).await.with(403);
 
-    let again = visit(&house, &keys, &cookie).await;
+    let again = visit(&api, &keys, &cookie).await;
     assert!(again.text.contains("Night shift") && !again.text.contains(&key));
 
     let id = key.split('.').nth(1).expect("claims");
@@ -138,19 +138,19 @@ async fn a_key_is_made_shown_once_used_and_revoked() {
         .split_once(&format!("{page}/keys/"))
         .expect("a form that revokes");
     let path = format!("{page}/keys/{}", rest.split('"').next().expect("a path"));
-    let unproven = submit(&house, &path, &cookie, "form_token=x").await;
+    let unproven = submit(&api, &path, &cookie, "form_token=x").await;
     assert_eq!(unproven.status, 403, "{id}");
-    house.get("/phone", &key).await.with(200);
+    api.get("/phone", &key).await.with(200);
 
-    let revoked = submit(&house, &path, &cookie, &format!("form_token={proof}")).await;
+    let revoked = submit(&api, &path, &cookie, &format!("form_token={proof}")).await;
     assert_eq!(
         (revoked.status, revoked.header("Location")),
         (303, Some(&*keys))
     );
-    house.get("/phone", &key).await.with(401);
+    api.get("/phone", &key).await.with(401);
 
     assert!(
-        !visit(&house, &keys, &cookie)
+        !visit(&api, &keys, &cookie)
             .await
             .text
             .contains("Night shift")
@@ -165,7 +165,7 @@ async fn a_key_is_made_shown_once_used_and_revoked() {
             "x".repeat(300)
         ),
     ] {
-        let refused = submit(&house, &keys, &cookie, &fields).await;
+        let refused = submit(&api, &keys, &cookie, &fields).await;
         assert_eq!(refused.status, 400, "{fields}: {}", refused.text);
         let name = fields
             .split("name=")
@@ -182,18 +182,18 @@ async fn a_key_is_made_shown_once_used_and_revoked() {
 
 #[tokio::test]
 async fn a_key_is_made_with_its_last_day() {
-    let house = House::new().await;
-    let (org, cookie, page) = session(&house).await;
-    let proof = form_token(&visit(&house, &page, &cookie).await);
+    let api = TestApi::new().await;
+    let (org, cookie, page) = session(&api).await;
+    let proof = form_token(&visit(&api, &page, &cookie).await);
     let fields = format!(
         "form_token={proof}&name=Brief&scopes=phone%3Aread&expires_at=2099-01-31T23:59:59Z"
     );
-    let made = submit(&house, &format!("{page}/keys"), &cookie, &fields).await;
+    let made = submit(&api, &format!("{page}/keys"), &cookie, &fields).await;
     assert_eq!(made.status, 200, "{}", made.text);
     let ends = made.text.contains("2099-01-31 23:59:59 UTC");
     assert!(ends, "{}", made.text);
 
-    let keys = found(&house.store, move |tx| org_keys::list(tx, org)).await;
+    let keys = found(&api.store, move |tx| org_keys::list(tx, org)).await;
     let brief = keys.iter().find(|key| key.name == "Brief").expect("a key");
     let end = brief.expires_at.map(|end| end.as_micros());
     assert_eq!(end, Some(4_073_587_199_000_000));
@@ -201,14 +201,14 @@ async fn a_key_is_made_with_its_last_day() {
 
 #[tokio::test]
 async fn forms_of_other_sites_and_sessions_change_nothing() {
-    let house = House::new().await;
-    let (org, cookie, page) = session(&house).await;
-    let proof = form_token(&visit(&house, &page, &cookie).await);
-    let reseller = house.reseller("Other").await;
-    let elsewhere = org_of(&house, &reseller, "Elsewhere").await;
+    let api = TestApi::new().await;
+    let (org, cookie, page) = session(&api).await;
+    let proof = form_token(&visit(&api, &page, &cookie).await);
+    let reseller = api.reseller("Other").await;
+    let elsewhere = org_of(&api, &reseller, "Elsewhere").await;
     let other = log_in(
-        &house,
-        &link(&house, &reseller, elsewhere, "eve@example.org").await,
+        &api,
+        &link(&api, &reseller, elsewhere, "eve@example.org").await,
     )
     .await;
     let keys = format!("{page}/keys");
@@ -247,33 +247,33 @@ async fn forms_of_other_sites_and_sessions_change_nothing() {
             200,
         ),
     ] {
-        let answer = ask(&house, "POST", &keys, cookie, &headers, fields.clone()).await;
+        let answer = ask(&api, "POST", &keys, cookie, &headers, fields.clone()).await;
         assert_eq!(answer.status, status, "{name}: {}", answer.text);
     }
-    let kept = found(&house.store, move |tx| org_keys::list(tx, org)).await;
+    let kept = found(&api.store, move |tx| org_keys::list(tx, org)).await;
     assert_eq!(kept.len(), 1);
-    let others_proof = form_token(&visit(&house, &format!("/dashboard/{elsewhere}"), &other).await);
+    let others_proof = form_token(&visit(&api, &format!("/dashboard/{elsewhere}"), &other).await);
     let fields = format!("form_token={others_proof}&scopes=phone%3Aread");
-    assert_eq!(submit(&house, &keys, &other, &fields).await.status, 404);
+    assert_eq!(submit(&api, &keys, &other, &fields).await.status, 404);
     for path in [
         &*page,
         "/dashboard/7",
         &format!("/dashboard/{}", Uuid::nil()),
     ] {
-        assert_eq!(visit(&house, path, &other).await.status, 404, "{path}");
+        assert_eq!(visit(&api, path, &other).await.status, 404, "{path}");
     }
-    assert_eq!(visit(&house, &page, "").await.status, 401);
+    assert_eq!(visit(&api, &page, "").await.status, 401);
 }
 
 #[tokio::test]
 async fn a_session_is_a_credential_of_the_api_until_it_is_over() {
-    let house = House::new().await;
-    let (_, cookie, page) = session(&house).await;
-    let proof = form_token(&visit(&house, &page, &cookie).await);
+    let api = TestApi::new().await;
+    let (_, cookie, page) = session(&api).await;
+    let proof = form_token(&visit(&api, &page, &cookie).await);
     let agent = json!({"name": "A", "type": "inbound", "language": "en", "first_message": "", "use_org_knowledgebase": false});
     let json = ("Content-Type", "application/json");
     let made = ask(
-        &house,
+        &api,
         "POST",
         "/phone",
         &cookie,
@@ -284,7 +284,7 @@ async fn a_session_is_a_credential_of_the_api_until_it_is_over() {
     made.with(201);
 
     let stolen = ask(
-        &house,
+        &api,
         "POST",
         "/phone",
         &cookie,
@@ -294,9 +294,9 @@ async fn a_session_is_a_credential_of_the_api_until_it_is_over() {
     .await;
     stolen.with(403);
 
-    assert_eq!(visit(&house, "/phone", &cookie).await.with(200)["total"], 1);
+    assert_eq!(visit(&api, "/phone", &cookie).await.with(200)["total"], 1);
     assert_eq!(
-        visit(&house, "/phone", "__Host-trunkline_session=x")
+        visit(&api, "/phone", "__Host-trunkline_session=x")
             .await
             .status,
         401
@@ -304,15 +304,15 @@ async fn a_session_is_a_credential_of_the_api_until_it_is_over() {
 
     let with_key = [("Authorization", "Bearer x")];
     assert_eq!(
-        ask(&house, "GET", "/phone", &cookie, &with_key, String::new())
+        ask(&api, "GET", "/phone", &cookie, &with_key, String::new())
             .await
             .status,
         401
     );
-    assert_eq!(visit(&house, "/partner/v1/orgs", &cookie).await.status, 401);
+    assert_eq!(visit(&api, "/partner/v1/orgs", &cookie).await.status, 401);
 
     let out = submit(
-        &house,
+        &api,
         "/dashboard/logout",
         &cookie,
         &format!("form_token={proof}"),
@@ -326,28 +326,28 @@ async fn a_session_is_a_credential_of_the_api_until_it_is_over() {
                 && cookie.contains("Max-Age=0"))
     );
     for path in ["/phone", &page, "/dashboard"] {
-        assert_eq!(visit(&house, path, &cookie).await.status, 401, "{path}");
+        assert_eq!(visit(&api, path, &cookie).await.status, 401, "{path}");
     }
 }
 
 #[tokio::test]
 async fn a_member_sees_everything_and_changes_nothing() {
-    let house = House::new().await;
-    let reseller = house.reseller("Reseller").await;
-    let org = org_of(&house, &reseller, "Acme").await;
-    link(&house, &reseller, org, "first@example.org").await;
+    let api = TestApi::new().await;
+    let reseller = api.reseller("Reseller").await;
+    let org = org_of(&api, &reseller, "Acme").await;
+    link(&api, &reseller, org, "first@example.org").await;
     let cookie = log_in(
-        &house,
-        &link(&house, &reseller, org, "second@example.org").await,
+        &api,
+        &link(&api, &reseller, org, "second@example.org").await,
     )
     .await;
     let page = format!("/dashboard/{org}");
-    let shown = visit(&house, &page, &cookie).await;
+    let shown = visit(&api, &page, &cookie).await;
     assert_eq!(shown.status, 200);
     assert!(!shown.text.contains("/keys"), "{}", shown.text);
     let fields = format!("form_token={}&scopes=phone%3Aread", form_token(&shown));
     assert_eq!(
-        submit(&house, &format!("{page}/keys"), &cookie, &fields)
+        submit(&api, &format!("{page}/keys"), &cookie, &fields)
             .await
             .status,
         403
@@ -358,10 +358,10 @@ async fn a_member_sees_everything_and_changes_nothing() {
         ("/handoff-analytics/events", 200),
         ("/api-keys", 403),
     ] {
-        assert_eq!(visit(&house, path, &cookie).await.status, status, "{path}");
+        assert_eq!(visit(&api, path, &cookie).await.status, status, "{path}");
     }
     let refused = ask(
-        &house,
+        &api,
         "POST",
         "/phone",
         &cookie,
@@ -378,23 +378,22 @@ async fn a_member_sees_everything_and_changes_nothing() {
 /// Everything that the page shows of an org, and nothing of another's.
 #[tokio::test]
 async fn the_page_shows_agents_numbers_trunk_keys_and_handoffs() {
-    let house = House::new().await;
-    let (org, cookie, page) = session(&house).await;
-    let (key, token) = house.key(org, &trunkline::api::SCOPES).await;
+    let api = TestApi::new().await;
+    let (org, cookie, page) = session(&api).await;
+    let (key, token) = api.key(org, &trunkline::api::SCOPES).await;
     let tenant = Tenant { org, key, token };
-    house.agent(org, "Reception").await;
-    house.number(org, "+442071838750").await;
-    let trunk = house
+    api.agent(org, "Reception").await;
+    api.number(org, "+442071838750").await;
+    let trunk = api
         .post("/phone/sip/inbound-trunk", &tenant.token, json!({}))
         .await
         .with(201);
     let handoff = json!({"session_id": "s1", "summary": "Wants a person", "reasons": ["user_requested_human_assistance"]});
-    house
-        .post("/handoff-analytics/events", &tenant.token, handoff)
+    api.post("/handoff-analytics/events", &tenant.token, handoff)
         .await
         .with(201);
-    let other = house.tenant("Other").await;
-    house.agent(other.org, "Foreign").await;
+    let other = api.tenant("Other").await;
+    api.agent(other.org, "Foreign").await;
     let username = trunk["auth_username"].as_str().expect("a text");
     for (at, part) in [
         ("", "Acme"),
@@ -405,7 +404,7 @@ async fn the_page_shows_agents_numbers_trunk_keys_and_handoffs() {
         ("", "Wants a person"),
         ("", "user requested human assistance"),
     ] {
-        let shown = visit(&house, &format!("{page}{at}"), &cookie).await.text;
+        let shown = visit(&api, &format!("{page}{at}"), &cookie).await.text;
         assert!(shown.contains(part), "{part} is missing from {shown}");
         assert!(!shown.contains("Foreign"));
     }
@@ -414,24 +413,22 @@ async fn the_page_shows_agents_numbers_trunk_keys_and_handoffs() {
 /// A page of a call says why it went where it went, in the words of the API; a call of another org is no page.
 #[tokio::test]
 async fn a_calls_page_says_why_it_went_there() {
-    let house = House::new().await;
-    let (org, cookie, page) = session(&house).await;
-    let other = house.tenant("Other").await;
+    let api = TestApi::new().await;
+    let (org, cookie, page) = session(&api).await;
+    let other = api.tenant("Other").await;
     let started = |id: u128, org: Uuid| {
         let facts = trunkline_routing::Facts {
             request_user: Some("<b>030".to_owned()),
             ..trunkline_routing::Facts::default()
         };
         let started = crate::calls::bare(Uuid::from_u128(id), org, &facts);
-        Fact::Started(crate::house::arc(started))
+        Fact::Started(crate::test_api::arc(started))
     };
-    house
-        .project(&[started(1, org), started(2, other.org)])
-        .await;
-    let list = visit(&house, &page, &cookie).await;
+    api.project(&[started(1, org), started(2, other.org)]).await;
+    let list = visit(&api, &page, &cookie).await;
     let path = format!("{page}/calls/{}", Uuid::from_u128(1));
     assert!(list.text.contains(&path), "{}", list.text);
-    let shown = visit(&house, &path, &cookie).await;
+    let shown = visit(&api, &path, &cookie).await;
     assert_eq!(shown.status, 200, "{}", shown.text);
     for part in [
         "The caller at 198.51.100.7 logged in with the trunk&#39;s credentials.",
@@ -448,19 +445,19 @@ async fn a_calls_page_says_why_it_went_there() {
         Uuid::from_u128(3).to_string(),
         "x".to_owned(),
     ] {
-        let answer = visit(&house, &format!("{page}/calls/{absent}"), &cookie).await;
+        let answer = visit(&api, &format!("{page}/calls/{absent}"), &cookie).await;
         assert_eq!(answer.status, 404, "{absent}");
     }
-    assert_eq!(visit(&house, &path, "").await.status, 401);
+    assert_eq!(visit(&api, &path, "").await.status, 401);
 }
 
 /// A program that fetches links before people open them logs nobody in; the person still is.
 #[tokio::test]
 async fn a_login_link_is_not_consumed_by_what_fetches_it_ahead() {
-    let house = House::new().await;
-    let reseller = house.reseller("Reseller").await;
-    let org = org_of(&house, &reseller, "Acme").await;
-    let link = link(&house, &reseller, org, "ada@example.org").await;
+    let api = TestApi::new().await;
+    let reseller = api.reseller("Reseller").await;
+    let org = org_of(&api, &reseller, "Acme").await;
+    let link = link(&api, &reseller, org, "ada@example.org").await;
     for (method, name, value) in [
         ("HEAD", "Accept", "*/*"),
         ("GET", "Sec-Purpose", "prefetch"),
@@ -475,17 +472,17 @@ async fn a_login_link_is_not_consumed_by_what_fetches_it_ahead() {
             .uri(&*link)
             .header(name, value)
             .body(axum::body::Body::empty());
-        let ahead = house.send(request).await;
+        let ahead = api.send(request).await;
         assert_eq!(ahead.header("Set-Cookie"), None, "{method} {name}: {value}");
         assert_ne!(ahead.status, 303, "{method} {name}: {value}");
     }
     let request = axum::http::Request::get(&*link)
         .header("Sec-Fetch-Dest", "document")
         .body(axum::body::Body::empty());
-    let opened = house.send(request).await;
+    let opened = api.send(request).await;
     assert_eq!(opened.status, 303);
     assert_eq!(
-        visit(&house, &link, "").await.status,
+        visit(&api, &link, "").await.status,
         410,
         "a link works once"
     );
@@ -493,23 +490,21 @@ async fn a_login_link_is_not_consumed_by_what_fetches_it_ahead() {
 
 #[tokio::test]
 async fn a_link_with_a_button_before_it_is_consumed_by_the_button() {
-    let house = House::new().await;
-    let reseller = house.reseller("Reseller").await;
-    let org = org_of(&house, &reseller, "Acme").await;
+    let api = TestApi::new().await;
+    let reseller = api.reseller("Reseller").await;
+    let org = org_of(&api, &reseller, "Acme").await;
     let path = format!("/partner/v1/orgs/{org}/login-links");
     let body = serde_json::json!({"email": "ada@example.org", "confirm": true});
-    let made = house.post(&path, &reseller.key, body).await.with(201);
+    let made = api.post(&path, &reseller.key, body).await.with(201);
     let url = made["url"].as_str().expect("a text");
     let link = url.strip_prefix("https://dashboard.example").expect("ours");
     // Software that looks at it, by GET too, uses nothing up.
     assert_eq!(
-        ask(&house, "HEAD", link, "", &[], String::new())
-            .await
-            .status,
+        ask(&api, "HEAD", link, "", &[], String::new()).await.status,
         200
     );
     for _ in 0..2 {
-        let page = visit(&house, link, "").await;
+        let page = visit(&api, link, "").await;
         assert_eq!((page.status, page.header("Set-Cookie")), (200, None));
         assert!(page.text.contains("<button>"), "{}", page.text);
     }
@@ -520,7 +515,7 @@ async fn a_link_with_a_button_before_it_is_consumed_by_the_button() {
             ("Content-Type", "application/x-www-form-urlencoded"),
             ("Origin", origin),
         ];
-        ask(&house, "POST", to, "", &more, token.to_owned()).await
+        ask(&api, "POST", to, "", &more, token.to_owned()).await
     };
     assert_eq!(press("https://evil.example").await.status, 403);
     let opened = press("https://dashboard.example").await;
@@ -529,24 +524,24 @@ async fn a_link_with_a_button_before_it_is_consumed_by_the_button() {
     assert_eq!(opened.header("Location"), Some(&*place));
     let cookie = opened.header("Set-Cookie").expect("a cookie");
     let cookie = cookie.split(';').next().expect("a pair");
-    assert_eq!(visit(&house, &place, cookie).await.status, 200);
+    assert_eq!(visit(&api, &place, cookie).await.status, 200);
     assert_eq!(press("https://dashboard.example").await.status, 410);
-    assert_eq!(visit(&house, link, "").await.status, 410);
+    assert_eq!(visit(&api, link, "").await.status, 410);
 }
 
 #[tokio::test]
 async fn a_partner_sees_who_is_logged_in_and_logs_them_out() {
-    let house = House::new().await;
-    let reseller = house.reseller("Reseller").await;
-    let org = org_of(&house, &reseller, "Acme").await;
+    let api = TestApi::new().await;
+    let reseller = api.reseller("Reseller").await;
+    let org = org_of(&api, &reseller, "Acme").await;
     let mut cookies = Vec::new();
     for email in ["ada@example.org", "bob@example.org", "cy@example.org"] {
         pass(1);
-        let link = link(&house, &reseller, org, email).await;
-        cookies.push(log_in(&house, &link).await);
+        let link = link(&api, &reseller, org, email).await;
+        cookies.push(log_in(&api, &link).await);
     }
     let sessions = format!("/partner/v1/orgs/{org}/sessions");
-    let listed = house.get(&sessions, &reseller.key).await.with(200);
+    let listed = api.get(&sessions, &reseller.key).await.with(200);
     let emails = listed["items"].as_array().expect("items").iter();
     let emails: Vec<_> = emails.map(|item| item["email"].clone()).collect();
     assert_eq!(
@@ -555,40 +550,38 @@ async fn a_partner_sees_who_is_logged_in_and_logs_them_out() {
     );
     assert_eq!(listed["total"], 3);
     let ada = format!("{sessions}?email=Ada@example.org");
-    let ada = house.get(&ada, &reseller.key).await.with(200);
+    let ada = api.get(&ada, &reseller.key).await.with(200);
     assert_eq!(
         (&ada["total"], &ada["items"][0]["email"]),
         (&1.into(), &"ada@example.org".into())
     );
-    let pages = crate::house::walk(&house, &sessions, &reseller.key, 1, "email").await;
+    let pages = crate::test_api::walk(&api, &sessions, &reseller.key, 1, "email").await;
     assert_eq!(pages, emails);
 
     let page = format!("/dashboard/{org}");
     let bob = listed["items"][1]["id"].as_str().expect("an id");
-    house
-        .delete(&format!("{sessions}/{bob}"), &reseller.key)
+    api.delete(&format!("{sessions}/{bob}"), &reseller.key)
         .await
         .with(200);
-    house
-        .delete(&format!("{sessions}/{bob}"), &reseller.key)
+    api.delete(&format!("{sessions}/{bob}"), &reseller.key)
         .await
         .with(404);
-    let foreign = house.reseller("Other").await;
-    let other = org_of(&house, &foreign, "Other").await;
+    let foreign = api.reseller("Other").await;
+    let other = org_of(&api, &foreign, "Other").await;
     let ada = listed["items"][2]["id"].as_str().expect("an id");
     let theirs = format!("/partner/v1/orgs/{other}/sessions/{ada}");
-    house.delete(&theirs, &foreign.key).await.with(404);
+    api.delete(&theirs, &foreign.key).await.with(404);
     let ours = format!("{sessions}/{ada}");
-    house.delete(&ours, &foreign.key).await.with(403);
-    let seen = async |cookie: &str| visit(&house, &page, cookie).await.status;
+    api.delete(&ours, &foreign.key).await.with(403);
+    let seen = async |cookie: &str| visit(&api, &page, cookie).await.status;
     assert_eq!(seen(&cookies[1]).await, 401);
     assert_eq!(seen(&cookies[0]).await, 200);
-    house.delete(&sessions, &reseller.key).await.with(200);
+    api.delete(&sessions, &reseller.key).await.with(200);
     for cookie in &cookies {
         assert_eq!(seen(cookie).await, 401);
     }
     assert_eq!(
-        house.get(&sessions, &reseller.key).await.with(200)["total"],
+        api.get(&sessions, &reseller.key).await.with(200)["total"],
         0
     );
 }

@@ -5,15 +5,15 @@ use trunkline_model::record::{Direction, Fact, Started};
 use trunkline_store::deleted_orgs;
 use uuid::Uuid;
 
-use crate::house::{House, Reseller, Tenant, found, id_of, now, pass};
+use crate::test_api::{Reseller, Tenant, TestApi, found, id_of, now, pass};
 
 const ORGS: &str = "/partner/v1/orgs";
 
-async fn org(house: &House, partner: &Reseller, external_id: &str) -> Tenant {
+async fn org(api: &TestApi, partner: &Reseller, external_id: &str) -> Tenant {
     let body = json!({"name": "Acme", "external_id": external_id});
-    let made = house.post(ORGS, &partner.key, body).await.with(201);
+    let made = api.post(ORGS, &partner.key, body).await.with(201);
     let org: Uuid = id_of(&made).parse().expect("an id");
-    let (key, token) = house.key(org, &trunkline::api::SCOPES).await;
+    let (key, token) = api.key(org, &trunkline::api::SCOPES).await;
     Tenant { org, key, token }
 }
 
@@ -23,157 +23,144 @@ fn path(org: Uuid, rest: &str) -> String {
 
 #[tokio::test]
 async fn a_deleted_org_is_as_if_absent() {
-    let house = House::new().await;
-    let partner = house.reseller("Reseller").await;
-    let ours = org(&house, &partner, "a").await;
-    let number = house.number(ours.org, "+442071838750").await;
+    let api = TestApi::new().await;
+    let partner = api.reseller("Reseller").await;
+    let ours = org(&api, &partner, "a").await;
+    let number = api.number(ours.org, "+442071838750").await;
     let visitor = json!({"email": "ann@example.com"});
-    let visitor = house
+    let visitor = api
         .post("/widget/authenticate-user", &ours.token, visitor)
         .await
         .with(200);
     let visitor = visitor["token"].as_str().expect("a token").to_owned();
     let link = json!({"email": "owner@example.com"});
-    let link = house
+    let link = api
         .post(&path(ours.org, "/login-links"), &partner.key, link)
         .await
         .with(201);
-    house.get("/phone", &ours.token).await.with(200);
+    api.get("/phone", &ours.token).await.with(200);
 
-    let deleted = house.delete(&path(ours.org, ""), &partner.key).await;
+    let deleted = api.delete(&path(ours.org, ""), &partner.key).await;
     assert_eq!(deleted.with(200), json!({"success": true}));
-    let absent = house.get(&path(Uuid::new_v4(), ""), &partner.key).await;
+    let absent = api.get(&path(Uuid::new_v4(), ""), &partner.key).await;
     for rest in ["", "/limits", "/sessions", "/roles", "/phone-numbers"] {
-        let answer = house.get(&path(ours.org, rest), &partner.key).await;
+        let answer = api.get(&path(ours.org, rest), &partner.key).await;
         assert_eq!(answer.with(403), absent.json(), "{rest}");
     }
-    let again = house.delete(&path(ours.org, ""), &partner.key).await;
+    let again = api.delete(&path(ours.org, ""), &partner.key).await;
     assert_eq!(again.with(403), absent.json(), "twice");
-    let key = house
+    let key = api
         .post(&path(ours.org, "/api-keys"), &partner.key, json!({}))
         .await;
     assert_eq!(key.with(403), absent.json());
-    house.get("/phone", &ours.token).await.with(401);
-    house.get("/widget/me", &visitor).await.with(401);
+    api.get("/phone", &ours.token).await.with(401);
+    api.get("/widget/me", &visitor).await.with(401);
     let link = link["url"].as_str().expect("a link");
     let (_, token) = link.split_once("token=").expect("a token");
     let page = format!("/partner-login?token={token}");
-    assert_eq!(house.get(&page, "").await.status, 410);
-    let listed = house.get(ORGS, &partner.key).await.with(200);
+    assert_eq!(api.get(&page, "").await.status, 410);
+    let listed = api.get(ORGS, &partner.key).await.with(200);
     assert_eq!(listed["total"], 0);
     let by_id = format!("{ORGS}/by-external-id/a");
-    house.get(&by_id, &partner.key).await.with(404);
+    api.get(&by_id, &partner.key).await.with(404);
 
     // What it had is free.
-    let next = org(&house, &partner, "a").await;
-    house.number(next.org, number.number.as_str()).await;
+    let next = org(&api, &partner, "a").await;
+    api.number(next.org, number.number.as_str()).await;
 }
 
 #[tokio::test]
 async fn a_deleted_org_is_restored_within_thirty_days() {
-    let house = House::new().await;
-    let partner = house.reseller("Reseller").await;
-    let ours = org(&house, &partner, "a").await;
-    let number = house.number(ours.org, "+442071838750").await;
-    let before = house.get(&path(ours.org, ""), &partner.key).await.with(200);
-    house
-        .delete(&path(ours.org, "?now=false"), &partner.key)
+    let api = TestApi::new().await;
+    let partner = api.reseller("Reseller").await;
+    let ours = org(&api, &partner, "a").await;
+    let number = api.number(ours.org, "+442071838750").await;
+    let before = api.get(&path(ours.org, ""), &partner.key).await.with(200);
+    api.delete(&path(ours.org, "?now=false"), &partner.key)
         .await
         .with(200);
 
-    let other = house.reseller("Another").await;
+    let other = api.reseller("Another").await;
     let restore = path(ours.org, "/restore");
-    let foreign = house.post(&restore, &other.key, json!({})).await;
+    let foreign = api.post(&restore, &other.key, json!({})).await;
     let absent = path(Uuid::new_v4(), "/restore");
-    let absent = house.post(&absent, &other.key, json!({})).await;
+    let absent = api.post(&absent, &other.key, json!({})).await;
     assert_eq!(foreign.with(403), absent.json());
-    house
-        .post(&restore, &partner.key, json!({"name": "B"}))
+    api.post(&restore, &partner.key, json!({"name": "B"}))
         .await
         .with(400);
 
-    let restored = house.post(&restore, &partner.key, json!({})).await;
+    let restored = api.post(&restore, &partner.key, json!({})).await;
     assert_eq!(restored.with(200), before);
-    let again = house.post(&restore, &partner.key, json!({})).await;
+    let again = api.post(&restore, &partner.key, json!({})).await;
     assert_eq!(again.with(200), before, "once more changes nothing");
-    house.get("/phone", &ours.token).await.with(401);
-    let (_, token) = house.key(ours.org, &["phone:read"]).await;
-    let numbers = house.get("/phone/numbers", &token).await.with(200);
+    api.get("/phone", &ours.token).await.with(401);
+    let (_, token) = api.key(ours.org, &["phone:read"]).await;
+    let numbers = api.get("/phone/numbers", &token).await.with(200);
     assert_eq!(numbers["items"][0]["id"], json!(number.id));
     assert_eq!(numbers["items"][0]["verified"], true);
 
-    house
-        .delete(&path(ours.org, ""), &partner.key)
+    api.delete(&path(ours.org, ""), &partner.key)
         .await
         .with(200);
-    let next = org(&house, &partner, "a").await;
-    let refused = house
-        .post(&restore, &partner.key, json!({}))
-        .await
-        .with(409);
+    let next = org(&api, &partner, "a").await;
+    let refused = api.post(&restore, &partner.key, json!({})).await.with(409);
     assert_eq!(refused["code"], "external_id_taken");
-    house
-        .delete(&path(next.org, ""), &partner.key)
+    api.delete(&path(next.org, ""), &partner.key)
         .await
         .with(200);
     pass(30 * 24 * 3600);
     for org in [ours.org, next.org] {
         let late = path(org, "/restore");
-        house.post(&late, &partner.key, json!({})).await.with(403);
+        api.post(&late, &partner.key, json!({})).await.with(403);
     }
 }
 
 #[tokio::test]
 async fn what_is_deleted_at_once_does_not_come_back() {
-    let house = House::new().await;
-    let partner = house.reseller("Reseller").await;
-    let ours = org(&house, &partner, "a").await;
-    let refused = house
+    let api = TestApi::new().await;
+    let partner = api.reseller("Reseller").await;
+    let ours = org(&api, &partner, "a").await;
+    let refused = api
         .delete(&path(ours.org, "?now=maybe"), &partner.key)
         .await
         .with(400);
     assert_eq!(refused["message"], "now: expected true or false");
-    house.get(&path(ours.org, ""), &partner.key).await.with(200);
+    api.get(&path(ours.org, ""), &partner.key).await.with(200);
 
-    let deleted = house
-        .delete(&path(ours.org, "?now=true"), &partner.key)
-        .await;
+    let deleted = api.delete(&path(ours.org, "?now=true"), &partner.key).await;
     deleted.with(200);
     let restore = path(ours.org, "/restore");
-    house
-        .post(&restore, &partner.key, json!({}))
-        .await
-        .with(403);
+    api.post(&restore, &partner.key, json!({})).await.with(403);
     let at = now();
     assert_eq!(
-        found(&house.store, move |tx| deleted_orgs::to_purge(tx, at)).await,
+        found(&api.store, move |tx| deleted_orgs::to_purge(tx, at)).await,
         [ours.org]
     );
 }
 
 #[tokio::test]
 async fn what_another_tenant_has_stays() {
-    let house = House::new().await;
-    let (partner, other) = (house.reseller("One").await, house.reseller("Two").await);
-    let ours = org(&house, &partner, "a").await;
-    let theirs = org(&house, &other, "a").await;
-    let foreign = house.delete(&path(theirs.org, ""), &partner.key).await;
+    let api = TestApi::new().await;
+    let (partner, other) = (api.reseller("One").await, api.reseller("Two").await);
+    let ours = org(&api, &partner, "a").await;
+    let theirs = org(&api, &other, "a").await;
+    let foreign = api.delete(&path(theirs.org, ""), &partner.key).await;
     assert_eq!(foreign.with(403)["code"], "foreign_org");
-    house
-        .delete(&path(ours.org, "?now=true"), &partner.key)
+    api.delete(&path(ours.org, "?now=true"), &partner.key)
         .await
         .with(200);
-    house.get("/phone", &theirs.token).await.with(200);
-    let shown = house.get(&path(theirs.org, ""), &other.key).await.with(200);
+    api.get("/phone", &theirs.token).await.with(200);
+    let shown = api.get(&path(theirs.org, ""), &other.key).await.with(200);
     assert_eq!(shown["external_id"], "a");
 }
 
 /// The calls of an org that was purged are billed all the same.
 #[tokio::test]
 async fn usage_of_a_deleted_org_stays() {
-    let house = House::new().await;
-    let partner = house.reseller("Reseller").await;
-    let ours = org(&house, &partner, "a").await;
+    let api = TestApi::new().await;
+    let partner = api.reseller("Reseller").await;
+    let ours = org(&api, &partner, "a").await;
     let started = Started {
         call: Uuid::new_v4(),
         org: ours.org,
@@ -192,14 +179,13 @@ async fn usage_of_a_deleted_org_stays() {
         metadata: None,
         asked: None,
     };
-    house.project(&[Fact::Started(started.into())]).await;
+    api.project(&[Fact::Started(started.into())]).await;
     let calls = async |rest: &str| -> Value {
         let usage = format!("/partner/v1/usage{rest}");
-        house.get(&usage, &partner.key).await.with(200)["items"][0]["calls"].clone()
+        api.get(&usage, &partner.key).await.with(200)["items"][0]["calls"].clone()
     };
     assert_eq!(calls("?group_by=org").await, 1);
-    house
-        .delete(&path(ours.org, ""), &partner.key)
+    api.delete(&path(ours.org, ""), &partner.key)
         .await
         .with(200);
     assert_eq!(calls("?group_by=org").await, 1);

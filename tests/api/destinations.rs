@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::house::{House, Tenant, all_absent, all_lack, id_of, masked, pass, walk};
+use crate::test_api::{Tenant, TestApi, all_absent, all_lack, id_of, masked, pass, walk};
 
 const DESTINATIONS: &str = "/phone/sip/transfer-destinations";
 
@@ -19,27 +19,22 @@ fn of_agent(agent: Uuid) -> String {
     format!("/phone/sip/agents/{agent}/transfer-destinations")
 }
 
-async fn make(house: &House, tenant: &Tenant, body: Value) -> String {
-    id_of(
-        &house
-            .post(DESTINATIONS, &tenant.token, body)
-            .await
-            .with(201),
-    )
+async fn make(api: &TestApi, tenant: &Tenant, body: Value) -> String {
+    id_of(&api.post(DESTINATIONS, &tenant.token, body).await.with(201))
 }
 
 #[tokio::test]
 async fn a_destination_is_made_shown_changed_and_deleted() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
-    let made = house
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
+    let made = api
         .post(DESTINATIONS, &tenant.token, sales())
         .await
         .with(201);
     insta::assert_json_snapshot!("a_destination", masked(made.clone()));
 
     let path = format!("{DESTINATIONS}/{}", id_of(&made));
-    assert_eq!(house.get(&path, &tenant.token).await.with(200), made);
+    assert_eq!(api.get(&path, &tenant.token).await.with(200), made);
 
     pass(60);
     for (change, name, kind, value) in [
@@ -59,58 +54,57 @@ async fn a_destination_is_made_shown_changed_and_deleted() {
         ),
         (json!({"value": "sip:c@d"}), "SALES", "sip", "sip:c@d"),
     ] {
-        let changed = house
+        let changed = api
             .patch(&path, &tenant.token, change.clone())
             .await
             .with(200);
         let fields = ["name", "type", "value"].map(|field| changed[field].as_str().unwrap_or("?"));
         assert_eq!(fields, [name, kind, value], "{change}");
         assert_eq!(changed["updated_at"], "2026-01-31T12:01:00.000Z");
-        assert_eq!(house.get(&path, &tenant.token).await.with(200), changed);
+        assert_eq!(api.get(&path, &tenant.token).await.with(200), changed);
     }
 
-    let gone = house.delete(&path, &tenant.token).await.with(200);
+    let gone = api.delete(&path, &tenant.token).await.with(200);
     assert_eq!(gone, json!({"success": true}));
 
     all_absent(
-        &[house.get(&path, &tenant.token).await],
+        &[api.get(&path, &tenant.token).await],
         "transfer destination",
     );
 }
 
 #[tokio::test]
 async fn a_name_is_one_orgs_once_whatever_its_case() {
-    let house = House::new().await;
-    let (acme, other) = (house.tenant("Acme").await, house.tenant("Other").await);
-    let made = make(&house, &acme, sales()).await;
-    let second = make(&house, &acme, desk()).await;
-    make(&house, &other, sales()).await;
+    let api = TestApi::new().await;
+    let (acme, other) = (api.tenant("Acme").await, api.tenant("Other").await);
+    let made = make(&api, &acme, sales()).await;
+    let second = make(&api, &acme, desk()).await;
+    make(&api, &other, sales()).await;
     let loud = json!({"name": "sALES", "type": "sip", "value": "sip:x@y"});
-    let taken = house
+    let taken = api
         .post(DESTINATIONS, &acme.token, loud.clone())
         .await
         .with(409);
     insta::assert_json_snapshot!(taken);
-    let agent = house.agent(acme.org, "Anna").await;
+    let agent = api.agent(acme.org, "Anna").await;
     let create = json!({"create": loud});
-    let again = house.post(&of_agent(agent), &acme.token, create).await;
+    let again = api.post(&of_agent(agent), &acme.token, create).await;
     assert_eq!(again.with(409), taken);
-    let none = house.get(&of_agent(agent), &acme.token).await.with(200);
+    let none = api.get(&of_agent(agent), &acme.token).await.with(200);
     assert_eq!(none["total"], 0);
     let name = json!({"name": "SALES"});
     let path = |id: &str| format!("{DESTINATIONS}/{id}");
-    house
-        .patch(&path(&second), &acme.token, name.clone())
+    api.patch(&path(&second), &acme.token, name.clone())
         .await
         .with(409);
-    house.patch(&path(&made), &acme.token, name).await.with(200);
+    api.patch(&path(&made), &acme.token, name).await.with(200);
 }
 
 #[tokio::test]
 async fn every_fault_is_named() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
-    let path = format!("{DESTINATIONS}/{}", make(&house, &tenant, sales()).await);
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
+    let path = format!("{DESTINATIONS}/{}", make(&api, &tenant, sales()).await);
     for (body, message) in [
         (
             json!({}),
@@ -130,7 +124,7 @@ async fn every_fault_is_named() {
             "value: \"+442071838750\" is not a SIP URI such as sip:sales@pbx.example.com",
         ),
     ] {
-        let refused = house.post(DESTINATIONS, &tenant.token, body).await;
+        let refused = api.post(DESTINATIONS, &tenant.token, body).await;
         assert_eq!(refused.with(400)["message"], message);
     }
     for (body, message) in [
@@ -140,17 +134,17 @@ async fn every_fault_is_named() {
             "name: expected a text, not null; value: \"sip:a@b\" is not an E.164 number",
         ),
     ] {
-        let refused = house.patch(&path, &tenant.token, body).await;
+        let refused = api.patch(&path, &tenant.token, body).await;
         assert_eq!(refused.with(400)["message"], message);
     }
 }
 
 #[tokio::test]
 async fn destinations_are_assigned_in_both_ways_and_taken_again() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
-    let agent = house.agent(tenant.org, "Anna").await;
-    let there = house
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
+    let agent = api.agent(tenant.org, "Anna").await;
+    let there = api
         .post(DESTINATIONS, &tenant.token, sales())
         .await
         .with(201);
@@ -158,43 +152,43 @@ async fn destinations_are_assigned_in_both_ways_and_taken_again() {
     let path = of_agent(agent);
     for round in ["once", "twice"] {
         let body = json!({"destination_id": id});
-        let assigned = house.post(&path, &tenant.token, body).await;
+        let assigned = api.post(&path, &tenant.token, body).await;
         assert_eq!(assigned.with(200), there, "{round}");
     }
     pass(60);
     let body = json!({"create": desk(), "destination_id": null});
-    let made = house.post(&path, &tenant.token, body).await.with(201);
+    let made = api.post(&path, &tenant.token, body).await.with(201);
     insta::assert_json_snapshot!("a_destination_made_for_an_agent", masked(made.clone()));
     let one = format!("{DESTINATIONS}/{}", id_of(&made));
-    assert_eq!(house.get(&one, &tenant.token).await.with(200), made);
-    let names = walk(&house, &path, &tenant.token, 1, "name").await;
+    assert_eq!(api.get(&one, &tenant.token).await.with(200), made);
+    let names = walk(&api, &path, &tenant.token, 1, "name").await;
     assert_eq!(names, ["Desk", "Sales"]);
     assert_eq!(
-        walk(&house, DESTINATIONS, &tenant.token, 1, "name").await,
+        walk(&api, DESTINATIONS, &tenant.token, 1, "name").await,
         names
     );
 
     let of_it = format!("{path}/{id}");
-    let gone = house.delete(&of_it, &tenant.token).await.with(200);
+    let gone = api.delete(&of_it, &tenant.token).await.with(200);
     assert_eq!(gone, json!({"success": true}));
-    let again = house.delete(&of_it, &tenant.token).await;
+    let again = api.delete(&of_it, &tenant.token).await;
     all_absent(&[again], "transfer destination");
-    let kept = house
+    let kept = api
         .get(&format!("{DESTINATIONS}/{id}"), &tenant.token)
         .await;
     assert_eq!(kept.with(200), there);
     // Deleting one takes it from its agents.
-    house.delete(&one, &tenant.token).await.with(200);
+    api.delete(&one, &tenant.token).await.with(200);
     let none = json!({"items": [], "next": null, "total": 0});
-    assert_eq!(house.get(&path, &tenant.token).await.with(200), none);
+    assert_eq!(api.get(&path, &tenant.token).await.with(200), none);
 }
 
 #[tokio::test]
 async fn what_is_to_be_assigned_is_named_in_one_way() {
-    let house = House::new().await;
-    let (acme, other) = (house.tenant("Acme").await, house.tenant("Other").await);
-    let agent = house.agent(acme.org, "Anna").await;
-    let foreign = make(&house, &other, sales()).await;
+    let api = TestApi::new().await;
+    let (acme, other) = (api.tenant("Acme").await, api.tenant("Other").await);
+    let agent = api.agent(acme.org, "Anna").await;
+    let foreign = make(&api, &other, sales()).await;
     let nobody = Uuid::nil();
     for (body, message) in [
         (
@@ -228,81 +222,80 @@ async fn what_is_to_be_assigned_is_named_in_one_way() {
             format!("destination_id: {nobody} is not a transfer destination of this org"),
         ),
     ] {
-        let refused = house.post(&of_agent(agent), &acme.token, body).await;
+        let refused = api.post(&of_agent(agent), &acme.token, body).await;
         assert_eq!(refused.with(400)["message"], message);
     }
 }
 
 #[tokio::test]
 async fn what_is_another_tenants_is_as_if_it_were_not_there() {
-    let house = House::new().await;
-    let (acme, other) = (house.tenant("Acme").await, house.tenant("Other").await);
+    let api = TestApi::new().await;
+    let (acme, other) = (api.tenant("Acme").await, api.tenant("Other").await);
     let (ours, theirs) = (
-        house.agent(acme.org, "Anna").await,
-        house.agent(other.org, "Bea").await,
+        api.agent(acme.org, "Anna").await,
+        api.agent(other.org, "Bea").await,
     );
-    let id = make(&house, &acme, sales()).await;
+    let id = make(&api, &acme, sales()).await;
     let nobody = Uuid::nil().to_string();
     let token = &other.token;
     for id in [&*id, &nobody, "no-id"] {
         let path = format!("{DESTINATIONS}/{id}");
         let answers = [
-            house.get(&format!("{path}?x=1"), token).await,
-            house.patch(&path, token, json!([])).await,
-            house.delete(&path, token).await,
-            house
-                .delete(&format!("{}/{id}?x=1", of_agent(theirs)), token)
+            api.get(&format!("{path}?x=1"), token).await,
+            api.patch(&path, token, json!([])).await,
+            api.delete(&path, token).await,
+            api.delete(&format!("{}/{id}?x=1", of_agent(theirs)), token)
                 .await,
         ];
         all_absent(&answers, "transfer destination");
     }
     let path = of_agent(ours);
     let answers = [
-        house.get(&format!("{path}?x=1"), token).await,
-        house.post(&path, token, json!([])).await,
-        house.delete(&format!("{path}/{id}"), token).await,
+        api.get(&format!("{path}?x=1"), token).await,
+        api.post(&path, token, json!([])).await,
+        api.delete(&format!("{path}/{id}"), token).await,
     ];
     all_absent(&answers, "agent");
-    assert_eq!(house.get(DESTINATIONS, token).await.with(200)["total"], 0);
+    assert_eq!(api.get(DESTINATIONS, token).await.with(200)["total"], 0);
     assert_eq!(
-        house.get(DESTINATIONS, &acme.token).await.with(200)["total"],
+        api.get(DESTINATIONS, &acme.token).await.with(200)["total"],
         1
     );
 }
 
 #[tokio::test]
 async fn reading_and_writing_need_their_scopes() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
-    let (_, reader) = house.key(tenant.org, &["phone:read"]).await;
-    let (_, writer) = house.key(tenant.org, &["phone:write"]).await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
+    let (_, reader) = api.key(tenant.org, &["phone:read"]).await;
+    let (_, writer) = api.key(tenant.org, &["phone:write"]).await;
     let one = format!("{DESTINATIONS}/no-id");
     let agents = of_agent(Uuid::nil());
     let writing = [
-        house.post(DESTINATIONS, &reader, json!([])).await,
-        house.patch(&one, &reader, json!([])).await,
-        house.delete(&one, &reader).await,
-        house.post(&agents, &reader, json!([])).await,
-        house.delete(&format!("{agents}/no-id"), &reader).await,
+        api.post(DESTINATIONS, &reader, json!([])).await,
+        api.patch(&one, &reader, json!([])).await,
+        api.delete(&one, &reader).await,
+        api.post(&agents, &reader, json!([])).await,
+        api.delete(&format!("{agents}/no-id"), &reader).await,
     ];
     all_lack(&writing, "phone:write");
 
     let reading = [
-        house.get(DESTINATIONS, &writer).await,
-        house.get(&one, &writer).await,
-        house.get(&agents, &writer).await,
+        api.get(DESTINATIONS, &writer).await,
+        api.get(&one, &writer).await,
+        api.get(&agents, &writer).await,
     ];
     all_lack(&reading, "phone:read");
 }
 
 #[tokio::test]
 async fn an_agents_destinations_are_narrowed() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
-    let path = of_agent(house.agent(tenant.org, "Reception").await);
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
+    let path = of_agent(api.agent(tenant.org, "Reception").await);
     for body in [sales(), desk()] {
         let body = json!({"create": body});
-        house.post(&path, &tenant.token, body).await.with(201);
+        api.post(&path, &tenant.token, body).await.with(201);
     }
 
     for (query, expected) in [
@@ -311,7 +304,7 @@ async fn an_agents_destinations_are_narrowed() {
         ("?name=Desk", 1),
         ("?type=phone&name=Desk", 0),
     ] {
-        let page = house.get(&format!("{path}{query}"), &tenant.token).await;
+        let page = api.get(&format!("{path}{query}"), &tenant.token).await;
         let page = page.with(200);
         assert_eq!(page["total"], expected, "{query}");
         let items = page["items"].as_array().expect("items");
@@ -319,5 +312,5 @@ async fn an_agents_destinations_are_narrowed() {
     }
 
     let wrong = format!("{path}?type=fax");
-    house.get(&wrong, &tenant.token).await.with(400);
+    api.get(&wrong, &tenant.token).await.with(400);
 }

@@ -10,27 +10,27 @@ use trunkline::api::Server;
 use trunkline_store::{EventType, NewEvent};
 use uuid::Uuid;
 
-use crate::house::{House, Tenant, all_lack, now};
+use crate::test_api::{Tenant, TestApi, all_lack, now};
 
 const EVENTS: &str = "/phone/events";
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A house that answers on a socket.
+/// An API that answers on a socket.
 struct Serving {
-    house: House,
+    api: TestApi,
     server: Server,
     address: SocketAddr,
 }
 
 impl Serving {
     async fn new(toml: &str) -> Self {
-        let house = House::with(toml).await;
+        let api = TestApi::with(toml).await;
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await;
         let listener = listener.expect("a free port");
         let address = listener.local_addr().expect("an address");
-        let server = Server::start(house.api.clone(), listener, None);
+        let server = Server::start(api.state.clone(), listener, None);
         Self {
-            house,
+            api,
             server,
             address,
         }
@@ -38,7 +38,7 @@ impl Serving {
 
     async fn emit(&self, org: Uuid, kind: EventType, number: u32) {
         let event = NewEvent::new(org, kind, &json!({ "number": number }), now());
-        let emitted = self.house.store.emit(event).await;
+        let emitted = self.api.store.emit(event).await;
         emitted.expect("emitted");
     }
 
@@ -138,8 +138,8 @@ impl Stream {
 }
 
 async fn two(serving: &Serving) -> (Tenant, Tenant) {
-    let house = &serving.house;
-    (house.tenant("Acme").await, house.tenant("Bolt").await)
+    let api = &serving.api;
+    (api.tenant("Acme").await, api.tenant("Bolt").await)
 }
 
 #[tokio::test]
@@ -215,7 +215,7 @@ async fn a_stream_goes_on_where_it_was_cut() {
 async fn a_key_sees_the_types_that_its_scopes_allow() {
     let serving = Serving::new("").await;
     let (acme, _) = two(&serving).await;
-    let (_, token) = serving.house.key(acme.org, &["calls:read"]).await;
+    let (_, token) = serving.api.key(acme.org, &["calls:read"]).await;
     let mut narrow = serving.open(EVENTS, &token, "").await;
     let mut wide = serving
         .open(
@@ -241,12 +241,12 @@ async fn a_key_sees_the_types_that_its_scopes_allow() {
         assert_eq!(wide.event().await.expect("an event").kind, expected);
     }
     drop((narrow, wide));
-    let house = &serving.house;
-    let refused = house.get("/phone/events?types=key.revoked", &token).await;
+    let api = &serving.api;
+    let refused = api.get("/phone/events?types=key.revoked", &token).await;
     all_lack(&[refused], "keys:write");
-    let (_, other) = house.key(acme.org, &["phone:read"]).await;
-    all_lack(&[house.get(EVENTS, &other).await], "calls:read");
-    let wrong = house
+    let (_, other) = api.key(acme.org, &["phone:read"]).await;
+    all_lack(&[api.get(EVENTS, &other).await], "calls:read");
+    let wrong = api
         .get(
             "/phone/events?types=call.lost&last_event_id=x&colour=red",
             &acme.token,
@@ -261,7 +261,7 @@ async fn a_key_sees_the_types_that_its_scopes_allow() {
     ] {
         assert!(message.contains(fault), "{message}");
     }
-    assert_eq!(house.get(EVENTS, "x").await.status, 401);
+    assert_eq!(api.get(EVENTS, "x").await.status, 401);
     serving.server.stop().await;
 }
 
@@ -270,11 +270,11 @@ async fn streams_are_bounded_and_end_with_their_key() {
     let serving =
         Serving::new("[events]\nmax_streams_per_org = 3\nmax_streams_per_key = 2\n").await;
     let (acme, _) = two(&serving).await;
-    let house = &serving.house;
-    let (other, token) = house.key(acme.org, &["calls:read"]).await;
+    let api = &serving.api;
+    let (other, token) = api.key(acme.org, &["calls:read"]).await;
     let first = serving.open(EVENTS, &acme.token, "").await;
     let _second = serving.open(EVENTS, &acme.token, "").await;
-    let refused = house.get(EVENTS, &acme.token).await;
+    let refused = api.get(EVENTS, &acme.token).await;
     assert_eq!(refused.header("retry-after"), Some("10"));
     assert_eq!(
         refused.with(429)["message"],
@@ -282,10 +282,10 @@ async fn streams_are_bounded_and_end_with_their_key() {
     );
     let mut third = serving.open(EVENTS, &token, "").await;
     assert_eq!(
-        house.get(EVENTS, &token).await.with(429)["message"],
+        api.get(EVENTS, &token).await.with(429)["message"],
         "The org has 3 event streams open already"
     );
-    let revoked = house
+    let revoked = api
         .delete(&format!("/api-keys/{}", other.id), &acme.token)
         .await;
     revoked.with(200);
@@ -293,7 +293,7 @@ async fn streams_are_bounded_and_end_with_their_key() {
     drop(first);
 
     // The place is free once the server has seen that the client is gone.
-    let (_, token) = house.key(acme.org, &["calls:read"]).await;
+    let (_, token) = api.key(acme.org, &["calls:read"]).await;
     let _fourth = serving.open_when_free(EVENTS, &token).await;
     serving.server.stop().await;
 }

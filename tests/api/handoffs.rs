@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde_json::{Value, json};
 use trunkline_store::{NewHandoff, Reason, handoffs};
 
-use crate::house::{House, Tenant, all_lack, done, pass, walk};
+use crate::test_api::{Tenant, TestApi, all_lack, done, pass, walk};
 
 const EVENTS: &str = "/handoff-analytics/events";
 
@@ -20,10 +20,10 @@ fn handoff(session: &str, reasons: &[Reason]) -> NewHandoff {
 }
 
 /// Records handoffs of these sessions, a second apart.
-async fn record(house: &House, tenant: &Tenant, sessions: &[&str], reasons: &[Reason]) {
+async fn record(api: &TestApi, tenant: &Tenant, sessions: &[&str], reasons: &[Reason]) {
     for session in sessions {
         let (org, new) = (tenant.org, handoff(session, reasons));
-        done(&house.store, move |tx, now| {
+        done(&api.store, move |tx, now| {
             handoffs::record(tx, org, new, now)
         })
         .await;
@@ -41,8 +41,8 @@ fn sessions(page: &Value) -> Vec<&str> {
 
 #[tokio::test]
 async fn a_handoff_that_is_reported_is_listed() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
     let reported = json!({
         "session_id": "s-1",
         "summary": "Wants a refund.\nWas told no.",
@@ -50,11 +50,11 @@ async fn a_handoff_that_is_reported_is_listed() {
         "reasons": ["based_on_instructions", "user_requested_human_assistance", "based_on_instructions"],
         "sentiment": "angry",
     });
-    let made = house.post(EVENTS, &tenant.token, reported).await.with(201);
+    let made = api.post(EVENTS, &tenant.token, reported).await.with(201);
     insta::assert_json_snapshot!("a_handoff_with_everything", made);
     pass(1);
 
-    let least = house
+    let least = api
         .post(
             EVENTS,
             &tenant.token,
@@ -63,7 +63,7 @@ async fn a_handoff_that_is_reported_is_listed() {
         .await;
     insta::assert_json_snapshot!("a_handoff_with_its_defaults", least.with(201));
 
-    let page = house.get(EVENTS, &tenant.token).await.with(200);
+    let page = api.get(EVENTS, &tenant.token).await.with(200);
     assert_eq!(
         page,
         json!({"items": [least.json(), made], "next": null, "total": 2})
@@ -72,33 +72,27 @@ async fn a_handoff_that_is_reported_is_listed() {
 
 #[tokio::test]
 async fn every_fault_of_a_report_is_named() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
     let wrong = json!({
         "session_id": "", "summary": 1, "explanation": [], "reasons": ["bored", 7], "sentiment": "sad", "created_at": "now",
     });
-    insta::assert_json_snapshot!(house.post(EVENTS, &tenant.token, wrong).await.with(400));
-    let nothing = house
+    insta::assert_json_snapshot!(api.post(EVENTS, &tenant.token, wrong).await.with(400));
+    let nothing = api
         .post(EVENTS, &tenant.token, json!({"reasons": null}))
         .await;
     assert_eq!(nothing.with(400)["message"], "session_id: is required");
-    assert_eq!(house.get(EVENTS, &tenant.token).await.with(200)["total"], 0);
+    assert_eq!(api.get(EVENTS, &tenant.token).await.with(200)["total"], 0);
 }
 
 #[tokio::test]
 async fn a_reason_narrows_the_list() {
     use Reason::{InsufficientTools, ProhibitedTopic};
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
-    record(&house, &tenant, &["a", "b"], &[InsufficientTools]).await;
-    record(
-        &house,
-        &tenant,
-        &["c"],
-        &[ProhibitedTopic, InsufficientTools],
-    )
-    .await;
-    record(&house, &tenant, &["d"], &[]).await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
+    record(&api, &tenant, &["a", "b"], &[InsufficientTools]).await;
+    record(&api, &tenant, &["c"], &[ProhibitedTopic, InsufficientTools]).await;
+    record(&api, &tenant, &["d"], &[]).await;
     for (query, expected) in [
         ("", vec!["d", "c", "b", "a"]),
         ("?reason=insufficient_tools", vec!["c", "b", "a"]),
@@ -106,23 +100,23 @@ async fn a_reason_narrows_the_list() {
         ("?reason=ai_implied_handoff", vec!["d"]),
         ("?reason=instructions_not_clear", vec![]),
     ] {
-        let page = house
+        let page = api
             .get(&format!("{EVENTS}{query}"), &tenant.token)
             .await
             .with(200);
         assert_eq!(sessions(&page), expected, "{query}");
         assert_eq!(page["total"], expected.len(), "{query}");
     }
-    let walked = walk_of(&house, &tenant, "reason=insufficient_tools&limit=1").await;
+    let walked = walk_of(&api, &tenant, "reason=insufficient_tools&limit=1").await;
     assert_eq!(walked, ["c", "b", "a"]);
 }
 
 /// The sessions of all pages, and each page's total.
-async fn walk_of(house: &House, tenant: &Tenant, query: &str) -> Vec<String> {
+async fn walk_of(api: &TestApi, tenant: &Tenant, query: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut path = format!("{EVENTS}?{query}");
     loop {
-        let page = house.get(&path, &tenant.token).await.with(200);
+        let page = api.get(&path, &tenant.token).await.with(200);
         found.extend(sessions(&page).into_iter().map(str::to_owned));
         let Some(next) = page["next"].as_str() else {
             return found;
@@ -133,13 +127,13 @@ async fn walk_of(house: &House, tenant: &Tenant, query: &str) -> Vec<String> {
 
 #[tokio::test]
 async fn dates_are_inclusive_and_dates_alone_are_whole_days() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
 
     // 12:00:00, and 12:00:01 of 31 January; then 12:00:02 of 1 February.
-    record(&house, &tenant, &["a", "b"], &[]).await;
+    record(&api, &tenant, &["a", "b"], &[]).await;
     pass(24 * 3600);
-    record(&house, &tenant, &["c"], &[]).await;
+    record(&api, &tenant, &["c"], &[]).await;
     for (query, expected) in [
         ("start_date=2026-01-31", vec!["c", "b", "a"]),
         ("start_date=2026-02-01", vec!["c"]),
@@ -159,7 +153,7 @@ async fn dates_are_inclusive_and_dates_alone_are_whole_days() {
             vec!["b"],
         ),
     ] {
-        let page = house
+        let page = api
             .get(&format!("{EVENTS}?{query}"), &tenant.token)
             .await
             .with(200);
@@ -170,16 +164,16 @@ async fn dates_are_inclusive_and_dates_alone_are_whole_days() {
 
 #[tokio::test]
 async fn a_list_without_dates_covers_thirty_days() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
-    record(&house, &tenant, &["old"], &[]).await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
+    record(&api, &tenant, &["old"], &[]).await;
     pass(30 * 24 * 3600 - 1);
-    let page = house.get(EVENTS, &tenant.token).await.with(200);
+    let page = api.get(EVENTS, &tenant.token).await.with(200);
     assert_eq!(sessions(&page), ["old"]);
     pass(1);
-    let page = house.get(EVENTS, &tenant.token).await.with(200);
+    let page = api.get(EVENTS, &tenant.token).await.with(200);
     assert_eq!(sessions(&page), Vec::<&str>::new());
-    let page = house
+    let page = api
         .get(&format!("{EVENTS}?start_date=2026-01-01"), &tenant.token)
         .await
         .with(200);
@@ -188,8 +182,8 @@ async fn a_list_without_dates_covers_thirty_days() {
 
 #[tokio::test]
 async fn a_wrong_query_is_400_with_every_fault() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
     let between =
         "start_date: lies after end_date; they are 30 days before now, and now, unless given";
     for (query, message) in [
@@ -207,13 +201,12 @@ async fn a_wrong_query_is_400_with_every_fault() {
             "end_date: \"soon\" is not an ISO 8601 date or time",
         ),
     ] {
-        let refused = house.get(&format!("{EVENTS}?{query}"), &tenant.token).await;
+        let refused = api.get(&format!("{EVENTS}?{query}"), &tenant.token).await;
         assert_eq!(refused.with(400)["message"], message, "{query}");
     }
 
     insta::assert_json_snapshot!(
-        house
-            .get(&format!("{EVENTS}?reason=bored"), &tenant.token)
+        api.get(&format!("{EVENTS}?reason=bored"), &tenant.token)
             .await
             .with(400)
     );
@@ -221,18 +214,18 @@ async fn a_wrong_query_is_400_with_every_fault() {
 
 #[tokio::test]
 async fn a_walk_meets_every_handoff_once_while_new_ones_come_and_old_ones_age() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
     let names: Vec<String> = (0..25).map(|at| at.to_string()).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    record(&house, &tenant, &names, &[]).await;
+    record(&api, &tenant, &names, &[]).await;
     let (mut seen, mut path) = (Vec::new(), format!("{EVENTS}?limit=4"));
     loop {
-        let page = house.get(&path, &tenant.token).await.with(200);
+        let page = api.get(&path, &tenant.token).await.with(200);
         assert_eq!(page["total"], 25);
         seen.extend(sessions(&page).into_iter().map(str::to_owned));
         pass(1);
-        record(&house, &tenant, &["new", "newer"], &[]).await;
+        record(&api, &tenant, &["new", "newer"], &[]).await;
         // Long enough for all of them to leave the usual window.
         pass(10 * 24 * 3600);
         let Some(next) = page["next"].as_str() else {
@@ -246,16 +239,10 @@ async fn a_walk_meets_every_handoff_once_while_new_ones_come_and_old_ones_age() 
 
 #[tokio::test]
 async fn a_cursor_is_good_for_its_filters_and_its_list() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
-    record(
-        &house,
-        &tenant,
-        &["a", "b", "c"],
-        &[Reason::ProhibitedTopic],
-    )
-    .await;
-    let first = house
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
+    record(&api, &tenant, &["a", "b", "c"], &[Reason::ProhibitedTopic]).await;
+    let first = api
         .get(
             &format!("{EVENTS}?limit=1&reason=prohibited_topic"),
             &tenant.token,
@@ -269,7 +256,7 @@ async fn a_cursor_is_good_for_its_filters_and_its_list() {
         ("&reason=insufficient_tools", None),
         ("&end_date=2026-01-31", None),
     ] {
-        let page = house
+        let page = api
             .get(
                 &format!("{EVENTS}?limit=1&cursor={next}{query}"),
                 &tenant.token,
@@ -284,7 +271,7 @@ async fn a_cursor_is_good_for_its_filters_and_its_list() {
             ),
         }
     }
-    let elsewhere = house
+    let elsewhere = api
         .get(&format!("/phone/numbers?cursor={next}"), &tenant.token)
         .await;
     assert_eq!(
@@ -295,16 +282,16 @@ async fn a_cursor_is_good_for_its_filters_and_its_list() {
 
 #[tokio::test]
 async fn many_at_one_moment_are_all_listed() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
-    let made = house
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
+    let made = api
         .at_once(60, |at| {
-            house.post(EVENTS, &tenant.token, json!({"session_id": at.to_string()}))
+            api.post(EVENTS, &tenant.token, json!({"session_id": at.to_string()}))
         })
         .await;
     assert!(made.iter().all(|answer| answer.status == 201));
     pass(1);
-    let listed = walk(&house, EVENTS, &tenant.token, 7, "session_id").await;
+    let listed = walk(&api, EVENTS, &tenant.token, 7, "session_id").await;
     let listed: HashSet<_> = listed
         .iter()
         .map(|session| session.as_str().expect("a session").to_owned())
@@ -314,26 +301,26 @@ async fn many_at_one_moment_are_all_listed() {
 
 #[tokio::test]
 async fn tenants_see_their_own() {
-    let house = House::new().await;
-    let (acme, other) = (house.tenant("Acme").await, house.tenant("Other").await);
-    record(&house, &acme, &["ours"], &[]).await;
+    let api = TestApi::new().await;
+    let (acme, other) = (api.tenant("Acme").await, api.tenant("Other").await);
+    record(&api, &acme, &["ours"], &[]).await;
     let none = json!({"items": [], "next": null, "total": 0});
-    assert_eq!(house.get(EVENTS, &other.token).await.with(200), none);
-    assert_eq!(house.get(EVENTS, &acme.token).await.with(200)["total"], 1);
+    assert_eq!(api.get(EVENTS, &other.token).await.with(200), none);
+    assert_eq!(api.get(EVENTS, &acme.token).await.with(200)["total"], 1);
 }
 
 #[tokio::test]
 async fn reading_and_reporting_need_their_scopes() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
-    let (_, reader) = house.key(tenant.org, &["handoff:read"]).await;
-    let (_, writer) = house.key(tenant.org, &["handoff:write"]).await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
+    let (_, reader) = api.key(tenant.org, &["handoff:read"]).await;
+    let (_, writer) = api.key(tenant.org, &["handoff:write"]).await;
     all_lack(
-        &[house.post(EVENTS, &reader, json!([])).await],
+        &[api.post(EVENTS, &reader, json!([])).await],
         "handoff:write",
     );
     all_lack(
-        &[house.get(&format!("{EVENTS}?x=1"), &writer).await],
+        &[api.get(&format!("{EVENTS}?x=1"), &writer).await],
         "handoff:read",
     );
 }

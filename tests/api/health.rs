@@ -3,48 +3,48 @@
 use axum::body::Body;
 use axum::http::Request;
 
-use crate::house::House;
+use crate::test_api::TestApi;
 
-async fn get(house: &House, path: &str) -> crate::house::Answer {
-    house.send(Request::get(path).body(Body::empty())).await
+async fn get(api: &TestApi, path: &str) -> crate::test_api::Answer {
+    api.send(Request::get(path).body(Body::empty())).await
 }
 
 #[tokio::test]
 async fn it_lives_and_takes_calls() {
-    let house = House::new().await;
-    assert_eq!(get(&house, "/healthz").await.status, 200);
+    let api = TestApi::new().await;
+    assert_eq!(get(&api, "/healthz").await.status, 200);
     assert_eq!(
-        get(&house, "/readyz").await.with(200),
+        get(&api, "/readyz").await.with(200),
         serde_json::json!({"status": "ready", "database": "ok"})
     );
 }
 
 #[tokio::test]
 async fn a_draining_node_is_not_ready_but_lives() {
-    let house = House::new().await;
-    house.api.drain();
-    assert_eq!(get(&house, "/healthz").await.status, 200);
+    let api = TestApi::new().await;
+    api.state.drain();
+    assert_eq!(get(&api, "/healthz").await.status, 200);
     assert_eq!(
-        get(&house, "/readyz").await.with(503),
+        get(&api, "/readyz").await.with(503),
         serde_json::json!({"status": "draining", "database": "ok"})
     );
 }
 
 #[tokio::test]
 async fn without_its_database_it_goes_on_and_says_so() {
-    let house = House::new().await;
-    house.store.close().await;
+    let api = TestApi::new().await;
+    api.store.close().await;
     assert_eq!(
-        get(&house, "/readyz").await.with(200),
+        get(&api, "/readyz").await.with(200),
         serde_json::json!({"status": "degraded", "database": "unavailable"})
     );
 }
 
 #[tokio::test]
 async fn metrics_are_prometheus_text() {
-    let house = House::new().await;
-    get(&house, "/healthz").await;
-    let answer = get(&house, "/metrics").await;
+    let api = TestApi::new().await;
+    get(&api, "/healthz").await;
+    let answer = get(&api, "/metrics").await;
     assert_eq!(
         (answer.status, answer.header("Content-Type")),
         (200, Some("text/plain; version=0.0.4; charset=utf-8"))

@@ -4,19 +4,18 @@ use axum::body::Body;
 use axum::http::Request;
 use serde_json::{Value, json};
 
-use crate::house::{Answer, House, Tenant, id_of, pass};
+use crate::test_api::{Answer, Tenant, TestApi, id_of, pass};
 
 /// A `POST` with a key.
-pub(crate) async fn ask(house: &House, path: &str, token: &str, key: &str, body: &Value) -> Answer {
-    house
-        .send(
-            Request::post(path)
-                .header("Authorization", format!("Bearer {token}"))
-                .header("Content-Type", "application/json")
-                .header("Idempotency-Key", key)
-                .body(Body::from(body.to_string())),
-        )
-        .await
+pub(crate) async fn ask(api: &TestApi, path: &str, token: &str, key: &str, body: &Value) -> Answer {
+    api.send(
+        Request::post(path)
+            .header("Authorization", format!("Bearer {token}"))
+            .header("Content-Type", "application/json")
+            .header("Idempotency-Key", key)
+            .body(Body::from(body.to_string())),
+    )
+    .await
 }
 
 fn sales() -> Value {
@@ -25,8 +24,8 @@ fn sales() -> Value {
 
 const DESTINATIONS: &str = "/phone/sip/transfer-destinations";
 
-async fn destinations(house: &House, tenant: &Tenant) -> u64 {
-    let page = house.get(DESTINATIONS, &tenant.token).await.with(200);
+async fn destinations(api: &TestApi, tenant: &Tenant) -> u64 {
+    let page = api.get(DESTINATIONS, &tenant.token).await.with(200);
     page["total"].as_u64().expect("a number")
 }
 
@@ -36,50 +35,50 @@ pub(crate) fn is_replay(answer: &Answer) -> bool {
 
 #[tokio::test]
 async fn the_same_request_again_is_answered_the_same() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
-    let first = ask(&house, DESTINATIONS, &tenant.token, "k", &sales()).await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
+    let first = ask(&api, DESTINATIONS, &tenant.token, "k", &sales()).await;
     first.with(201);
     assert!(!is_replay(&first));
     pass(24 * 3600 - 1);
 
-    let again = ask(&house, DESTINATIONS, &tenant.token, "k", &sales()).await;
+    let again = ask(&api, DESTINATIONS, &tenant.token, "k", &sales()).await;
     assert!(is_replay(&again));
     assert_eq!((again.status, &again.text), (201, &first.text));
     assert_eq!(again.header("Content-Type"), Some("application/json"));
     assert_ne!(again.header("X-Request-Id"), first.header("X-Request-Id"));
-    assert_eq!(destinations(&house, &tenant).await, 1);
+    assert_eq!(destinations(&api, &tenant).await, 1);
 
     // A day later it is a new request: the name is taken.
     pass(1);
 
-    let late = ask(&house, DESTINATIONS, &tenant.token, "k", &sales()).await;
+    let late = ask(&api, DESTINATIONS, &tenant.token, "k", &sales()).await;
     late.with(409);
     assert!(!is_replay(&late));
 }
 
 #[tokio::test]
 async fn another_body_under_the_same_key_is_422() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
-    ask(&house, DESTINATIONS, &tenant.token, "k", &sales())
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
+    ask(&api, DESTINATIONS, &tenant.token, "k", &sales())
         .await
         .with(201);
     let mut other = sales();
     other["name"] = json!("Else");
-    let refused = ask(&house, DESTINATIONS, &tenant.token, "k", &other).await;
+    let refused = ask(&api, DESTINATIONS, &tenant.token, "k", &other).await;
     let message = "This Idempotency-Key was used with another body";
     let body = json!({"statusCode": 422, "message": message, "error": "Unprocessable Entity", "code": "idempotency_key_reused"});
     assert_eq!(refused.with(422), body);
-    assert_eq!(destinations(&house, &tenant).await, 1);
+    assert_eq!(destinations(&api, &tenant).await, 1);
 }
 
 /// A client that writes its request down anew says the same.
 #[tokio::test]
 async fn a_body_is_compared_by_what_it_says() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
-    let first = ask(&house, DESTINATIONS, &tenant.token, "k", &sales()).await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
+    let first = ask(&api, DESTINATIONS, &tenant.token, "k", &sales()).await;
     first.with(201);
     let anew = r#"{ "value": "\u002b442071838750", "name": "Sales",
         "type": "phone" }"#;
@@ -88,65 +87,63 @@ async fn a_body_is_compared_by_what_it_says() {
         .header("Content-Type", "application/json")
         .header("Idempotency-Key", "k")
         .body(Body::from(anew));
-    let again = house.send(again).await;
+    let again = api.send(again).await;
     assert!(is_replay(&again), "{}", again.text);
     assert_eq!((again.status, &again.text), (201, &first.text));
 }
 
 #[tokio::test]
 async fn a_key_is_of_one_credential_and_path() {
-    let house = House::new().await;
-    let (ours, theirs) = (house.tenant("Acme").await, house.tenant("Other").await);
-    let (_, second) = house.key(ours.org, &trunkline::api::SCOPES).await;
-    let made = ask(&house, DESTINATIONS, &ours.token, "k", &sales()).await;
+    let api = TestApi::new().await;
+    let (ours, theirs) = (api.tenant("Acme").await, api.tenant("Other").await);
+    let (_, second) = api.key(ours.org, &trunkline::api::SCOPES).await;
+    let made = ask(&api, DESTINATIONS, &ours.token, "k", &sales()).await;
     made.with(201);
-    let elsewhere = ask(&house, DESTINATIONS, &theirs.token, "k", &sales()).await;
+    let elsewhere = ask(&api, DESTINATIONS, &theirs.token, "k", &sales()).await;
     assert_ne!(elsewhere.with(201)["id"], made.json()["id"]);
     assert!(!is_replay(&elsewhere));
     // Another key of the org is another credential: the name is taken.
-    ask(&house, DESTINATIONS, &second, "k", &sales())
+    ask(&api, DESTINATIONS, &second, "k", &sales())
         .await
         .with(409);
     let number = json!({"phone_number": "+442071838750"});
-    ask(&house, "/phone/numbers", &ours.token, "k", &number)
+    ask(&api, "/phone/numbers", &ours.token, "k", &number)
         .await
         .with(201);
 }
 
 #[tokio::test]
 async fn refusals_that_pass_are_not_kept_and_others_are() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
     let mut wrong = sales();
     wrong["value"] = json!("12");
-    let refused = ask(&house, DESTINATIONS, &tenant.token, "wrong", &wrong).await;
+    let refused = ask(&api, DESTINATIONS, &tenant.token, "wrong", &wrong).await;
     refused.with(400);
     // 400 leaves the key free, for another body too.
-    ask(&house, DESTINATIONS, &tenant.token, "wrong", &sales())
+    ask(&api, DESTINATIONS, &tenant.token, "wrong", &sales())
         .await
         .with(201);
 
-    let taken = ask(&house, DESTINATIONS, &tenant.token, "taken", &sales()).await;
+    let taken = ask(&api, DESTINATIONS, &tenant.token, "taken", &sales()).await;
     taken.with(409);
-    let listed = house.get(DESTINATIONS, &tenant.token).await.json();
+    let listed = api.get(DESTINATIONS, &tenant.token).await.json();
     let id = listed["items"][0]["id"].as_str().expect("an id").to_owned();
-    house
-        .delete(&format!("{DESTINATIONS}/{id}"), &tenant.token)
+    api.delete(&format!("{DESTINATIONS}/{id}"), &tenant.token)
         .await
         .with(200);
-    let again = ask(&house, DESTINATIONS, &tenant.token, "taken", &sales()).await;
+    let again = ask(&api, DESTINATIONS, &tenant.token, "taken", &sales()).await;
     assert!(is_replay(&again));
     assert_eq!((again.status, &again.text), (409, &taken.text));
 
-    let (_, reader) = house.key(tenant.org, &["phone:read"]).await;
-    ask(&house, DESTINATIONS, &reader, "k", &sales())
+    let (_, reader) = api.key(tenant.org, &["phone:read"]).await;
+    ask(&api, DESTINATIONS, &reader, "k", &sales())
         .await
         .with(403);
-    let nobody = ask(&house, DESTINATIONS, "no key", "k", &sales()).await;
+    let nobody = ask(&api, DESTINATIONS, "no key", "k", &sales()).await;
     nobody.with(401);
     assert_eq!(
-        house
-            .rows("SELECT key FROM idempotency_keys ORDER BY key")
+        api.rows("SELECT key FROM idempotency_keys ORDER BY key")
             .await,
         ["taken", "wrong"]
     );
@@ -154,16 +151,16 @@ async fn refusals_that_pass_are_not_kept_and_others_are() {
 
 #[tokio::test]
 async fn a_key_that_is_none_is_a_fault_of_the_request() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
     let expected = "Idempotency-Key: expected 1 to 255 visible characters";
     for key in ["", &"k".repeat(256), "é"] {
-        let answer = ask(&house, DESTINATIONS, &tenant.token, key, &sales()).await;
+        let answer = ask(&api, DESTINATIONS, &tenant.token, key, &sales()).await;
         assert_eq!(answer.with(400)["message"], expected, "{key}");
     }
 
     ask(
-        &house,
+        &api,
         DESTINATIONS,
         &tenant.token,
         &"k".repeat(255),
@@ -172,8 +169,8 @@ async fn a_key_that_is_none_is_a_fault_of_the_request() {
     .await
     .with(201);
 
-    let (_, reader) = house.key(tenant.org, &["phone:read"]).await;
-    ask(&house, DESTINATIONS, &reader, "", &sales())
+    let (_, reader) = api.key(tenant.org, &["phone:read"]).await;
+    ask(&api, DESTINATIONS, &reader, "", &sales())
         .await
         .with(403);
 
@@ -182,7 +179,7 @@ async fn a_key_that_is_none_is_a_fault_of_the_request() {
         .header("Idempotency-Key", "a")
         .header("Idempotency-Key", "b")
         .body(Body::empty());
-    let answer = house.send(twice).await.with(400);
+    let answer = api.send(twice).await.with(400);
     let message = answer["message"].as_str().expect("a text");
     assert!(
         message.starts_with("Idempotency-Key: is given more than once; name: is required"),
@@ -192,29 +189,27 @@ async fn a_key_that_is_none_is_a_fault_of_the_request() {
 
 #[tokio::test]
 async fn a_body_too_long_is_413_with_a_key_as_without() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
     let long = json!({"name": "x".repeat(1 << 20)});
-    ask(&house, DESTINATIONS, &tenant.token, "k", &long)
+    ask(&api, DESTINATIONS, &tenant.token, "k", &long)
         .await
         .with(413);
-    let (_, reader) = house.key(tenant.org, &["phone:read"]).await;
-    ask(&house, DESTINATIONS, &reader, "k", &long)
-        .await
-        .with(403);
+    let (_, reader) = api.key(tenant.org, &["phone:read"]).await;
+    ask(&api, DESTINATIONS, &reader, "k", &long).await.with(403);
 }
 
 #[tokio::test]
 async fn a_replay_counts_once_as_every_request_does() {
-    let house = House::with("[limits]\nrequests_per_minute = 3").await;
-    let tenant = house.tenant("Acme").await;
+    let api = TestApi::with("[limits]\nrequests_per_minute = 3").await;
+    let tenant = api.tenant("Acme").await;
     for left in [2, 1, 0] {
-        let answer = ask(&house, DESTINATIONS, &tenant.token, "k", &sales()).await;
+        let answer = ask(&api, DESTINATIONS, &tenant.token, "k", &sales()).await;
         answer.with(201);
         let told = format!("\"org\";r={left};t=60");
         assert_eq!(answer.header("RateLimit"), Some(&*told));
     }
-    ask(&house, DESTINATIONS, &tenant.token, "k", &sales())
+    ask(&api, DESTINATIONS, &tenant.token, "k", &sales())
         .await
         .with(429);
 }
@@ -222,44 +217,44 @@ async fn a_replay_counts_once_as_every_request_does() {
 /// A secret that was rotated is shown again to whoever lost the answer, and is the one that signs.
 #[tokio::test]
 async fn a_webhooks_secret_is_rotated_once() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
     let hook = json!({"url": "https://hooks.example.com/x"});
-    let made = house.post("/webhooks", &tenant.token, hook).await.with(201);
+    let made = api.post("/webhooks", &tenant.token, hook).await.with(201);
     let path = format!("/webhooks/{}/rotate-secret", id_of(&made));
-    let first = ask(&house, &path, &tenant.token, "k", &json!({})).await;
-    let again = ask(&house, &path, &tenant.token, "k", &json!({})).await;
+    let first = ask(&api, &path, &tenant.token, "k", &json!({})).await;
+    let again = ask(&api, &path, &tenant.token, "k", &json!({})).await;
     assert_ne!(first.with(200)["secret"], made["secret"]);
     assert!(is_replay(&again) && !is_replay(&first));
     assert_eq!((again.status, &again.text), (200, &first.text));
-    let next = ask(&house, &path, &tenant.token, "l", &json!({})).await;
+    let next = ask(&api, &path, &tenant.token, "l", &json!({})).await;
     assert_ne!(next.with(200)["secret"], first.json()["secret"]);
 }
 
 #[tokio::test]
 async fn answers_outlive_a_restart_and_are_sealed() {
-    let house = House::new().await;
-    let partner = house.reseller("Partner").await;
+    let api = TestApi::new().await;
+    let partner = api.reseller("Partner").await;
     let org = json!({"name": "Acme"});
-    let org = ask(&house, "/partner/v1/orgs", &partner.key, "o", &org).await;
+    let org = ask(&api, "/partner/v1/orgs", &partner.key, "o", &org).await;
     let id = org.with(201)["id"].as_str().expect("an id").to_owned();
     let path = format!("/partner/v1/orgs/{id}/api-keys");
-    let made = ask(&house, &path, &partner.key, "k", &json!({})).await;
+    let made = ask(&api, &path, &partner.key, "k", &json!({})).await;
     let key = made.with(201)["api_key"]
         .as_str()
         .expect("a key")
         .to_owned();
-    let stored = house.octets("SELECT answer FROM idempotency_keys").await;
+    let stored = api.octets("SELECT answer FROM idempotency_keys").await;
     assert_eq!(stored.len(), 2);
     let shows = |answer: &Vec<u8>| answer.windows(key.len()).any(|part| part == key.as_bytes());
     assert!(!stored.iter().any(shows));
 
-    let ground = house.leave().await;
-    let house = House::built("", ground).await;
-    let again = ask(&house, &path, &partner.key, "k", &json!({})).await;
+    let db = api.leave().await;
+    let api = TestApi::built("", db).await;
+    let again = ask(&api, &path, &partner.key, "k", &json!({})).await;
     assert!(is_replay(&again));
     assert_eq!(again.text, made.text);
-    let other = ask(&house, &path, &partner.key, "k", &json!({"name": "x"})).await;
+    let other = ask(&api, &path, &partner.key, "k", &json!({"name": "x"})).await;
     let message = "This Idempotency-Key was used with another body";
     assert_eq!(
         other.with(422),

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ed25519_dalek::{Signature, Verifier as _, VerifyingKey};
 use serde_json::Value;
 
-use crate::house::House;
+use crate::test_api::TestApi;
 
 const PATH: &str = "/.well-known/jwks.json";
 
@@ -17,13 +17,13 @@ fn octets(text: &str) -> Vec<u8> {
 
 #[tokio::test]
 async fn our_tokens_are_checked_with_the_published_key() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
-    let answer = house.send(Request::get(PATH).body(Body::empty())).await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
+    let answer = api.send(Request::get(PATH).body(Body::empty())).await;
     let set = answer.with(200);
     assert_eq!(answer.header("Cache-Control"), Some("public, max-age=300"));
     let body = serde_json::json!({"external_id": "1"});
-    let visitor = house
+    let visitor = api
         .post(
             "/widget/authenticate-user-by-external-id",
             &tenant.token,
@@ -51,15 +51,15 @@ async fn our_tokens_are_checked_with_the_published_key() {
 
 #[tokio::test]
 async fn the_set_shows_public_keys_alone() {
-    let house = House::new().await;
-    let mut set = house
+    let api = TestApi::new().await;
+    let mut set = api
         .send(Request::get(PATH).body(Body::empty()))
         .await
         .with(200);
 
     assert_eq!(
         set["keys"][0]["kid"],
-        house.store.keyring().signing_key().id()
+        api.store.keyring().signing_key().id()
     );
 
     for random in ["kid", "x"] {
@@ -67,8 +67,7 @@ async fn the_set_shows_public_keys_alone() {
     }
 
     insta::assert_json_snapshot!(set);
-    house
-        .send(Request::get(format!("{PATH}?x=1")).body(Body::empty()))
+    api.send(Request::get(format!("{PATH}?x=1")).body(Body::empty()))
         .await
         .with(400);
 }

@@ -9,7 +9,7 @@ use serde_json::Value;
 use trunkline::api;
 use trunkline::config::{Config, Sources};
 
-use crate::house::House;
+use crate::test_api::TestApi;
 
 /// The snapshot, beside the other fixtures.
 const SNAPSHOT: &str = "fixtures/openapi.json";
@@ -23,9 +23,9 @@ fn is_page(operation: &str) -> bool {
 }
 
 /// The methods of a path, as the router tells them to whoever asks with an unknown one.
-pub(crate) async fn methods(house: &House, path: &str) -> Vec<String> {
+pub(crate) async fn methods(api: &TestApi, path: &str) -> Vec<String> {
     let request = Request::builder().method("BREW").uri(path);
-    let answer = house.send(request.body(Body::empty())).await;
+    let answer = api.send(request.body(Body::empty())).await;
     assert_eq!(answer.status, 405, "{path}");
     let allowed = answer.header("Allow").expect("Allow");
     let methods = allowed
@@ -43,10 +43,10 @@ pub(crate) fn filled(path: &str) -> String {
 }
 
 /// `get /phone`, and so on, of every route.
-pub(crate) async fn operations(house: &House) -> BTreeSet<String> {
+pub(crate) async fn operations(api: &TestApi) -> BTreeSet<String> {
     let mut all = BTreeSet::new();
     for path in api::paths() {
-        for method in methods(house, &filled(&path)).await {
+        for method in methods(api, &filled(&path)).await {
             all.insert(format!("{method} {path}"));
         }
     }
@@ -69,8 +69,8 @@ fn document() -> Value {
 
 #[tokio::test]
 async fn every_route_is_described_and_nothing_else() {
-    let house = House::new().await;
-    let mut routes = operations(&house).await;
+    let api = TestApi::new().await;
+    let mut routes = operations(&api).await;
     routes.retain(|operation| !is_page(operation));
     let described = described(&document());
     let missing: Vec<_> = routes.difference(&described).collect();
@@ -83,8 +83,8 @@ async fn every_route_is_described_and_nothing_else() {
 
 #[tokio::test]
 async fn the_document_is_the_snapshot() {
-    let house = House::new().await;
-    let served = house
+    let api = TestApi::new().await;
+    let served = api
         .send(Request::get("/openapi.json").body(Body::empty()))
         .await;
     assert_eq!(served.header("Content-Type"), Some("application/json"));
@@ -159,8 +159,8 @@ fn every_reference_leads_somewhere() {
 
 #[tokio::test]
 async fn the_page_shows_every_operation_and_loads_nothing() {
-    let house = House::new().await;
-    let page = house.send(Request::get("/docs").body(Body::empty())).await;
+    let api = TestApi::new().await;
+    let page = api.send(Request::get("/docs").body(Body::empty())).await;
     assert_eq!(page.status, 200);
     assert_eq!(
         page.header("Content-Type"),

@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 use trunkline_store::{DefaultLimits, LimitedBy, OrgLimit, org_limits, partners};
 use uuid::Uuid;
 
-use crate::ground::Ground;
-use crate::house::{House, Tenant, done, found, now, pass, written};
 use crate::pages::org_of;
+use crate::test_api::{Tenant, TestApi, done, found, now, pass, written};
+use crate::test_db::TestDb;
 
 const DEFAULTS: DefaultLimits = DefaultLimits {
     registrations: 10,
@@ -66,8 +66,8 @@ const MADE: [Made; 6] = [
     },
 ];
 
-async fn set(house: &House, org: Uuid, limit: OrgLimit, most: Option<u32>) {
-    done(&house.store, move |tx, now| {
+async fn set(api: &TestApi, org: Uuid, limit: OrgLimit, most: Option<u32>) {
+    done(&api.store, move |tx, now| {
         org_limits::limit(
             tx,
             org,
@@ -80,23 +80,23 @@ async fn set(house: &House, org: Uuid, limit: OrgLimit, most: Option<u32>) {
     .await;
 }
 
-async fn make(house: &House, tenant: &Tenant, made: &Made, at: usize) -> crate::house::Answer {
-    house.post(made.path, &tenant.token, (made.body)(at)).await
+async fn make(api: &TestApi, tenant: &Tenant, made: &Made, at: usize) -> crate::test_api::Answer {
+    api.post(made.path, &tenant.token, (made.body)(at)).await
 }
 
 #[tokio::test]
 async fn an_org_has_so_many_of_each_kind() {
-    let house = House::new().await;
-    let (tenant, other) = (house.tenant("Acme").await, house.tenant("Other").await);
+    let api = TestApi::new().await;
+    let (tenant, other) = (api.tenant("Acme").await, api.tenant("Other").await);
     for made in &MADE {
         let most = made.held + 2;
-        let before = set(&house, tenant.org, made.limit, Some(most));
+        let before = set(&api, tenant.org, made.limit, Some(most));
         before.await;
         for at in 0..2 {
-            make(&house, &tenant, made, at).await.with(201);
+            make(&api, &tenant, made, at).await.with(201);
         }
 
-        let refused = make(&house, &tenant, made, 2).await;
+        let refused = make(&api, &tenant, made, 2).await;
         let body = refused.with(409);
         let code = format!("too_many_{}", made.limit.as_str());
         assert_eq!(body["code"], *code, "{body}");
@@ -105,99 +105,91 @@ async fn an_org_has_so_many_of_each_kind() {
         assert!(message.starts_with(&said), "{message}");
 
         // Others are served, and so is the org once the operator allows more.
-        make(&house, &other, made, 2).await.with(201);
-        set(&house, tenant.org, made.limit, None).await;
-        make(&house, &tenant, made, 2).await.with(201);
+        make(&api, &other, made, 2).await.with(201);
+        set(&api, tenant.org, made.limit, None).await;
+        make(&api, &tenant, made, 2).await.with(201);
 
         // Below what there is: all of it stays, and one more is refused.
-        set(&house, tenant.org, made.limit, Some(0)).await;
-        make(&house, &tenant, made, 3).await.with(409);
-        set(&house, tenant.org, made.limit, None).await;
+        set(&api, tenant.org, made.limit, Some(0)).await;
+        make(&api, &tenant, made, 3).await.with(409);
+        set(&api, tenant.org, made.limit, None).await;
     }
 }
 
 #[tokio::test]
 async fn a_key_that_has_ended_makes_room_for_another() {
-    let mut grounds = vec![Ground::sqlite()];
-    grounds.extend(Ground::postgres().await);
-    for (minute, ground) in (1..).zip(grounds) {
-        let house = House::built("", ground).await;
-        let tenant = house.tenant("Acme").await;
+    let mut grounds = vec![TestDb::sqlite()];
+    grounds.extend(TestDb::postgres().await);
+    for (minute, db) in (1..).zip(grounds) {
+        let api = TestApi::built("", db).await;
+        let tenant = api.tenant("Acme").await;
         // The key that asks, and one more.
-        set(&house, tenant.org, OrgLimit::ApiKeys, Some(2)).await;
+        set(&api, tenant.org, OrgLimit::ApiKeys, Some(2)).await;
         let ends = json!({"name": "ends", "expires_at": written(60 * minute)});
-        house.post("/api-keys", &tenant.token, ends).await.with(201);
+        api.post("/api-keys", &tenant.token, ends).await.with(201);
         let lasts = json!({"name": "lasts"});
-        let refused = house.post("/api-keys", &tenant.token, lasts.clone()).await;
+        let refused = api.post("/api-keys", &tenant.token, lasts.clone()).await;
         assert_eq!(refused.with(409)["code"], "too_many_api_keys");
 
         pass(60);
         let at = now();
-        let held = found(&house.store, move |tx| {
-            org_limits::counts(tx, tenant.org, at)
-        })
-        .await;
+        let held = found(&api.store, move |tx| org_limits::counts(tx, tenant.org, at)).await;
         assert!(held.contains(&(OrgLimit::ApiKeys, 1)), "{held:?}");
-        house
-            .post("/api-keys", &tenant.token, lasts)
-            .await
-            .with(201);
+        api.post("/api-keys", &tenant.token, lasts).await.with(201);
     }
 }
 
 #[tokio::test]
 async fn two_at_once_at_the_bound_make_one() {
-    let mut grounds = vec![Ground::sqlite()];
-    grounds.extend(Ground::postgres().await);
-    for ground in grounds {
-        let house = House::built("", ground).await;
-        let tenant = house.tenant("Acme").await;
+    let mut grounds = vec![TestDb::sqlite()];
+    grounds.extend(TestDb::postgres().await);
+    for db in grounds {
+        let api = TestApi::built("", db).await;
+        let tenant = api.tenant("Acme").await;
         for made in &MADE {
-            set(&house, tenant.org, made.limit, Some(made.held + 1)).await;
-            let answers = house
-                .at_once(20, |at| make(&house, &tenant, made, at))
-                .await;
+            set(&api, tenant.org, made.limit, Some(made.held + 1)).await;
+            let answers = api.at_once(20, |at| make(&api, &tenant, made, at)).await;
             let with = |status| answers.iter().filter(|one| one.status == status).count();
             assert_eq!((with(201), with(409)), (1, 19), "{}", made.limit.as_str());
             // What the trunks of the next kind share with these.
-            set(&house, tenant.org, made.limit, None).await;
+            set(&api, tenant.org, made.limit, None).await;
         }
     }
 }
 
 #[tokio::test]
 async fn a_partner_sets_limits_of_its_orgs_within_what_the_operator_allows() {
-    let house = House::new().await;
-    let (partner, rival) = (house.reseller("Ours").await, house.reseller("Rival").await);
-    let org = org_of(&house, &partner, "Acme").await;
+    let api = TestApi::new().await;
+    let (partner, rival) = (api.reseller("Ours").await, api.reseller("Rival").await);
+    let org = org_of(&api, &partner, "Acme").await;
     let path = format!("/partner/v1/orgs/{org}/limits");
-    let shown = house.get(&path, &partner.key).await;
+    let shown = api.get(&path, &partner.key).await;
     insta::assert_json_snapshot!("limits_of_an_org", shown.with(200));
-    let shown = house.get("/partner/v1/limits", &partner.key).await;
+    let shown = api.get("/partner/v1/limits", &partner.key).await;
     insta::assert_json_snapshot!("limits_of_a_partner", shown.with(200));
 
     // Less than the default, and back.
     let body = json!({"agents": 1, "webhooks": 0});
-    let changed = house.patch(&path, &partner.key, body).await.with(200);
+    let changed = api.patch(&path, &partner.key, body).await.with(200);
     assert_eq!(changed["agents"]["limit"], 1, "{changed}");
     assert_eq!(changed["agents"]["max"], 1_000, "{changed}");
-    let (_, token) = house.key(org, &["phone:write", "webhooks:write"]).await;
+    let (_, token) = api.key(org, &["phone:write", "webhooks:write"]).await;
     let tenant_of = |made: &Made| (made.path, (made.body)(0));
     let (agents, agent) = tenant_of(&MADE[0]);
-    house.post(agents, &token, agent.clone()).await.with(201);
-    let refused = house.post(agents, &token, agent.clone()).await;
+    api.post(agents, &token, agent.clone()).await.with(201);
+    let refused = api.post(agents, &token, agent.clone()).await;
     assert_eq!(refused.with(409)["code"], "too_many_agents");
     let (webhooks, webhook) = tenant_of(&MADE[5]);
-    let refused = house.post(webhooks, &token, webhook).await;
+    let refused = api.post(webhooks, &token, webhook).await;
     assert_eq!(refused.with(409)["code"], "too_many_webhooks");
     let body = json!({"agents": null});
-    let changed = house.patch(&path, &partner.key, body).await.with(200);
+    let changed = api.patch(&path, &partner.key, body).await.with(200);
     assert_eq!(
         changed["agents"],
         json!({"limit": 1_000, "max": 1_000, "used": 1})
     );
     assert_eq!(changed["webhooks"]["limit"], 0, "it stays: {changed}");
-    house.post(agents, &token, agent).await.with(201);
+    api.post(agents, &token, agent).await.with(201);
 
     // More than the operator allows, what is no number, and another partner's org; nothing is changed.
     for body in [
@@ -210,94 +202,88 @@ async fn a_partner_sets_limits_of_its_orgs_within_what_the_operator_allows() {
         json!({"requests_per_minute": 0}),
         json!({"rooms": 1}),
     ] {
-        house.patch(&path, &partner.key, body).await.with(400);
+        api.patch(&path, &partner.key, body).await.with(400);
     }
-    let refused = house
+    let refused = api
         .patch(&path, &partner.key, json!({"agents": 1_001}))
         .await;
     insta::assert_json_snapshot!("a_limit_above_what_is_allowed", refused.with(400));
     let body = json!({"agents": 5});
-    house.patch(&path, &rival.key, body).await.with(403);
-    let shown = house.get(&path, &partner.key).await.with(200);
+    api.patch(&path, &rival.key, body).await.with(403);
+    let shown = api.get(&path, &partner.key).await.with(200);
     assert_eq!(shown["agents"]["limit"], 1_000, "{shown}");
     assert_eq!(shown["destinations"]["limit"], 1_000, "{shown}");
 
     // The operator allows the partner more; for one org its word counts for more than that.
     let most = [(OrgLimit::Agents, Some(5_000))];
-    done(&house.store, move |tx, now| {
+    done(&api.store, move |tx, now| {
         org_limits::limit_partner(tx, partner.id, &most, now)
     })
     .await;
     let body = json!({"agents": 4_000});
-    let changed = house.patch(&path, &partner.key, body).await.with(200);
+    let changed = api.patch(&path, &partner.key, body).await.with(200);
     assert_eq!(changed["agents"]["limit"], 4_000, "{changed}");
-    set(&house, org, OrgLimit::Agents, Some(10)).await;
-    let shown = house.get(&path, &partner.key).await.with(200);
+    set(&api, org, OrgLimit::Agents, Some(10)).await;
+    let shown = api.get(&path, &partner.key).await.with(200);
     assert_eq!(shown["agents"], json!({"limit": 10, "max": 10, "used": 2}));
     let body = json!({"agents": 11});
-    house.patch(&path, &partner.key, body).await.with(400);
+    api.patch(&path, &partner.key, body).await.with(400);
 
     // A suspended org's partner reads and changes them; the operator takes the right back.
     let suspend = format!("/partner/v1/orgs/{org}/suspend");
-    house
-        .post(&suspend, &partner.key, json!({}))
-        .await
-        .with(200);
+    api.post(&suspend, &partner.key, json!({})).await.with(200);
     let body = json!({"agents": 3});
-    let changed = house.patch(&path, &partner.key, body).await.with(200);
+    let changed = api.patch(&path, &partner.key, body).await.with(200);
     assert_eq!(changed["agents"]["limit"], 3, "{changed}");
-    set(&house, org, OrgLimit::Agents, None).await;
+    set(&api, org, OrgLimit::Agents, None).await;
     let most = [(OrgLimit::Agents, Some(2))];
-    done(&house.store, move |tx, now| {
+    done(&api.store, move |tx, now| {
         org_limits::limit_partner(tx, partner.id, &most, now)
     })
     .await;
-    let shown = house.get(&path, &partner.key).await.with(200);
+    let shown = api.get(&path, &partner.key).await.with(200);
     assert_eq!(shown["agents"]["limit"], 2, "{shown}");
 }
 
 #[tokio::test]
 async fn a_changed_request_limit_is_in_force_at_once() {
-    let house = House::with("[limits]\nrequests_per_minute = 5").await;
-    let (partner, other) = (house.reseller("Ours").await, house.tenant("Other").await);
-    let org = org_of(&house, &partner, "Acme").await;
-    let (_, token) = house.key(org, &["calls:read"]).await;
-    let first = house.get("/phone/calls", &token).await;
+    let api = TestApi::with("[limits]\nrequests_per_minute = 5").await;
+    let (partner, other) = (api.reseller("Ours").await, api.tenant("Other").await);
+    let org = org_of(&api, &partner, "Acme").await;
+    let (_, token) = api.key(org, &["calls:read"]).await;
+    let first = api.get("/phone/calls", &token).await;
     first.with(200);
-    let policy = house.policy("\"org\";q=5;w=60");
+    let policy = api.policy("\"org\";q=5;w=60");
     assert_eq!(first.header("RateLimit-Policy"), Some(&*policy));
 
     let path = format!("/partner/v1/orgs/{org}/limits");
     let body = json!({"requests_per_minute": 2, "streaming_requests_per_minute": 1});
-    house.patch(&path, &partner.key, body).await.with(200);
-    house.get("/phone/calls", &token).await.with(200);
-    let refused = house.get("/phone/calls", &token).await;
+    api.patch(&path, &partner.key, body).await.with(200);
+    api.get("/phone/calls", &token).await.with(200);
+    let refused = api.get("/phone/calls", &token).await;
     refused.with(429);
     assert_eq!(refused.header("Retry-After"), Some("60"));
-    let policy = house.policy("\"org\";q=2;w=60");
+    let policy = api.policy("\"org\";q=2;w=60");
     assert_eq!(refused.header("RateLimit-Policy"), Some(&*policy));
-    house.get("/phone/calls", &other.token).await.with(200);
+    api.get("/phone/calls", &other.token).await.with(200);
     // A stream has no end that could be read.
-    assert_eq!(house.get("/phone/events", &token).await.status, 200);
-    house.get("/phone/events", &token).await.with(429);
+    assert_eq!(api.get("/phone/events", &token).await.status, 200);
+    api.get("/phone/events", &token).await.with(429);
 
     // The operator's word counts for more, and the partner's own limit is the operator's alone.
     pass(60);
-    set(&house, org, OrgLimit::Requests, Some(1)).await;
-    house.get("/phone/calls", &token).await.with(200);
-    house.get("/phone/calls", &token).await.with(429);
+    set(&api, org, OrgLimit::Requests, Some(1)).await;
+    api.get("/phone/calls", &token).await.with(200);
+    api.get("/phone/calls", &token).await.with(429);
     let at = now();
-    let limited = house
+    let limited = api
         .store
         .write(move |tx| partners::limit(tx, partner.id, Some(Some(1)), Some(Some(1)), at))
         .await;
     assert_eq!(limited.expect("limited").requests_per_minute, Some(1));
-    let refused = house.get("/partner/v1/limits", &partner.key).await;
+    let refused = api.get("/partner/v1/limits", &partner.key).await;
     refused.with(200);
-    let policy = house.policy("\"partner\";q=1;w=60");
+    let policy = api.policy("\"partner\";q=1;w=60");
     assert_eq!(refused.header("RateLimit-Policy"), Some(&*policy));
-    house
-        .get("/partner/v1/limits", &partner.key)
-        .await
-        .with(429);
+    api.get("/partner/v1/limits", &partner.key).await.with(429);
 }

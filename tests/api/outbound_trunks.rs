@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use trunkline_store::{agents, outbound_trunks};
 
-use crate::house::{House, all_absent, all_lack, done, id_of, masked, now, pass, walk};
+use crate::test_api::{TestApi, all_absent, all_lack, done, id_of, masked, now, pass, walk};
 
 const TRUNKS: &str = "/phone/sip/outbound-trunks";
 
@@ -25,25 +25,25 @@ fn with(fields: Value) -> Value {
 
 #[tokio::test]
 async fn a_trunk_is_made_shown_renamed_and_deleted() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
-    let answer = house.post(TRUNKS, &tenant.token, carrier()).await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
+    let answer = api.post(TRUNKS, &tenant.token, carrier()).await;
     assert!(!answer.text.contains("s3cret"), "{}", answer.text);
     let made = answer.with(201);
     insta::assert_json_snapshot!("a_trunk_to_a_carrier", masked(made.clone()));
     let path = format!("{TRUNKS}/{}", id_of(&made));
-    assert_eq!(house.get(&path, &tenant.token).await.with(200), made);
+    assert_eq!(api.get(&path, &tenant.token).await.with(200), made);
 
     pass(60);
     let name = json!({"name": "Other carrier"});
-    let renamed = house.patch(&path, &tenant.token, name).await.with(200);
+    let renamed = api.patch(&path, &tenant.token, name).await.with(200);
     let mut expected = made;
     expected["name"] = json!("Other carrier");
     expected["updated_at"] = json!("2026-01-31T12:01:00.000Z");
     assert_eq!(renamed, expected);
-    let same = house.patch(&path, &tenant.token, json!({})).await;
+    let same = api.patch(&path, &tenant.token, json!({})).await;
     assert_eq!(same.with(200), renamed);
-    let only = house.patch(
+    let only = api.patch(
         &path,
         &tenant.token,
         json!({"name": "", "host": "x", "password": "y"}),
@@ -53,19 +53,19 @@ async fn a_trunk_is_made_shown_renamed_and_deleted() {
         "name: must not be empty; host: is no field of this request; password: is no field of this request"
     );
 
-    let gone = house.delete(&path, &tenant.token).await.with(200);
+    let gone = api.delete(&path, &tenant.token).await.with(200);
     assert_eq!(gone, json!({"success": true}));
     let absent = [
-        house.get(&path, &tenant.token).await,
-        house.delete(&path, &tenant.token).await,
+        api.get(&path, &tenant.token).await,
+        api.delete(&path, &tenant.token).await,
     ];
     all_absent(&absent, "outbound trunk");
 }
 
 #[tokio::test]
 async fn a_trunk_has_defaults_and_extras() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
     let plain = json!({"name": "IP", "host": "192.0.2.1", "caller_number": "+442071838750"});
     let secure = json!({"name": "TLS", "host": "2001:db8::1", "caller_number": "+442071838750", "transport": "tls"});
     let all = with(json!({
@@ -75,15 +75,15 @@ async fn a_trunk_has_defaults_and_extras() {
     let registered = json!({"name": "PBX", "to_registered": true, "host": null, "caller_number": "+442071838750"});
     let mut made = Vec::new();
     for body in [plain, secure, all, registered] {
-        made.push(house.post(TRUNKS, &tenant.token, body).await.with(201));
+        made.push(api.post(TRUNKS, &tenant.token, body).await.with(201));
     }
     insta::assert_json_snapshot!(masked(json!(made)));
 }
 
 #[tokio::test]
 async fn every_fault_is_named() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
     for (name, body, message) in [
         (
             "nothing",
@@ -142,40 +142,40 @@ async fn every_fault_is_named() {
             "auth_realm: must not be empty; digest_require_qop: expected true or false, not a text",
         ),
     ] {
-        let refused = house.post(TRUNKS, &tenant.token, body).await.with(400);
+        let refused = api.post(TRUNKS, &tenant.token, body).await.with(400);
         assert_eq!(refused["message"], message, "{name}");
     }
-    let listed = house.get(TRUNKS, &tenant.token).await.with(200);
+    let listed = api.get(TRUNKS, &tenant.token).await.with(200);
     assert_eq!(listed, json!({"items": [], "next": null, "total": 0}));
 }
 
 #[tokio::test]
 async fn trunks_are_listed_newest_first() {
-    let house = House::new().await;
-    let (tenant, other) = (house.tenant("Acme").await, house.tenant("Other").await);
+    let api = TestApi::new().await;
+    let (tenant, other) = (api.tenant("Acme").await, api.tenant("Other").await);
     for name in ["one", "two", "three"] {
         pass(1);
         let body = with(json!({"name": name}));
-        house.post(TRUNKS, &tenant.token, body).await.with(201);
+        api.post(TRUNKS, &tenant.token, body).await.with(201);
     }
-    let names = walk(&house, TRUNKS, &tenant.token, 2, "name").await;
+    let names = walk(&api, TRUNKS, &tenant.token, 2, "name").await;
     assert_eq!(names, ["three", "two", "one"]);
-    let text = house.get(TRUNKS, &tenant.token).await.text;
+    let text = api.get(TRUNKS, &tenant.token).await.text;
     assert!(!text.contains("s3cret"), "{text}");
-    assert_eq!(house.get(TRUNKS, &other.token).await.with(200)["total"], 0);
+    assert_eq!(api.get(TRUNKS, &other.token).await.with(200)["total"], 0);
 }
 
 #[tokio::test]
 async fn a_trunk_in_use_is_not_deleted() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
-    let trunk = id_of(&house.post(TRUNKS, &tenant.token, carrier()).await.with(201));
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
+    let trunk = id_of(&api.post(TRUNKS, &tenant.token, carrier()).await.with(201));
     let mut agents = Vec::new();
     for name in ["Anna", "Bea"] {
         pass(1);
-        let agent = house.agent(tenant.org, name).await;
+        let agent = api.agent(tenant.org, name).await;
         let id = trunk.parse().expect("an id");
-        done(&house.store, move |tx, now| {
+        done(&api.store, move |tx, now| {
             outbound_trunks::assign(tx, tenant.org, agent, Some(id), now)
         })
         .await;
@@ -183,7 +183,7 @@ async fn a_trunk_in_use_is_not_deleted() {
     }
 
     let path = format!("{TRUNKS}/{trunk}");
-    let refused = house.delete(&path, &tenant.token).await.with(409);
+    let refused = api.delete(&path, &tenant.token).await.with(409);
     assert_eq!(
         refused["message"],
         format!(
@@ -194,50 +194,44 @@ async fn a_trunk_in_use_is_not_deleted() {
 
     for agent in agents {
         let (org, at) = (tenant.org, now());
-        done(&house.store, move |tx, _| {
-            agents::delete(tx, org, agent, at)
-        })
-        .await;
+        done(&api.store, move |tx, _| agents::delete(tx, org, agent, at)).await;
     }
 
-    house.delete(&path, &tenant.token).await.with(200);
+    api.delete(&path, &tenant.token).await.with(200);
 }
 
 #[tokio::test]
 async fn a_trunk_of_another_tenant_is_as_one_that_is_not_there() {
-    let house = House::new().await;
-    let (acme, other) = (house.tenant("Acme").await, house.tenant("Other").await);
-    let made = house.post(TRUNKS, &acme.token, carrier()).await.with(201);
+    let api = TestApi::new().await;
+    let (acme, other) = (api.tenant("Acme").await, api.tenant("Other").await);
+    let made = api.post(TRUNKS, &acme.token, carrier()).await.with(201);
     let nobody = uuid::Uuid::nil().to_string();
     for id in [&*id_of(&made), &nobody, "no-id"] {
         let path = format!("{TRUNKS}/{id}");
         let answers = [
-            house.get(&format!("{path}?x=1"), &other.token).await,
-            house.patch(&path, &other.token, json!([])).await,
-            house.delete(&path, &other.token).await,
+            api.get(&format!("{path}?x=1"), &other.token).await,
+            api.patch(&path, &other.token, json!([])).await,
+            api.delete(&path, &other.token).await,
         ];
         all_absent(&answers, "outbound trunk");
     }
     let path = format!("{TRUNKS}/{}", id_of(&made));
-    assert_eq!(house.get(&path, &acme.token).await.with(200), made);
+    assert_eq!(api.get(&path, &acme.token).await.with(200), made);
 }
 
 #[tokio::test]
 async fn reading_and_writing_need_their_scopes() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
-    let (_, reader) = house.key(tenant.org, &["phone:read"]).await;
-    let (_, writer) = house.key(tenant.org, &["phone:write"]).await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
+    let (_, reader) = api.key(tenant.org, &["phone:read"]).await;
+    let (_, writer) = api.key(tenant.org, &["phone:write"]).await;
     let one = format!("{TRUNKS}/no-id");
     let writing = [
-        house.post(TRUNKS, &reader, json!([])).await,
-        house.patch(&one, &reader, json!([])).await,
-        house.delete(&one, &reader).await,
+        api.post(TRUNKS, &reader, json!([])).await,
+        api.patch(&one, &reader, json!([])).await,
+        api.delete(&one, &reader).await,
     ];
     all_lack(&writing, "phone:write");
-    let reading = [
-        house.get(TRUNKS, &writer).await,
-        house.get(&one, &writer).await,
-    ];
+    let reading = [api.get(TRUNKS, &writer).await, api.get(&one, &writer).await];
     all_lack(&reading, "phone:read");
 }

@@ -5,11 +5,11 @@ use axum::http::Request;
 use serde_json::json;
 use uuid::Uuid;
 
-use crate::house::{Answer, House, Reseller};
+use crate::test_api::{Answer, Reseller, TestApi};
 
 /// An org of the reseller's.
-pub(crate) async fn org_of(house: &House, reseller: &Reseller, name: &str) -> Uuid {
-    let made = house
+pub(crate) async fn org_of(api: &TestApi, reseller: &Reseller, name: &str) -> Uuid {
+    let made = api
         .post("/partner/v1/orgs", &reseller.key, json!({"name": name}))
         .await;
     made.with(201)["id"]
@@ -19,9 +19,9 @@ pub(crate) async fn org_of(house: &House, reseller: &Reseller, name: &str) -> Uu
 }
 
 /// The path and query of a new login link.
-pub(crate) async fn link(house: &House, reseller: &Reseller, org: Uuid, email: &str) -> String {
+pub(crate) async fn link(api: &TestApi, reseller: &Reseller, org: Uuid, email: &str) -> String {
     let path = format!("/partner/v1/orgs/{org}/login-links");
-    let made = house
+    let made = api
         .post(&path, &reseller.key, json!({"email": email}))
         .await
         .with(201);
@@ -32,7 +32,7 @@ pub(crate) async fn link(house: &House, reseller: &Reseller, org: Uuid, email: &
 }
 
 pub(crate) async fn ask(
-    house: &House,
+    api: &TestApi,
     method: &str,
     path: &str,
     cookie: &str,
@@ -47,24 +47,24 @@ pub(crate) async fn ask(
     {
         request = request.header(*name, *value);
     }
-    house.send(request.body(Body::from(body))).await
+    api.send(request.body(Body::from(body))).await
 }
 
-pub(crate) async fn visit(house: &House, path: &str, cookie: &str) -> Answer {
-    ask(house, "GET", path, cookie, &[], String::new()).await
+pub(crate) async fn visit(api: &TestApi, path: &str, cookie: &str) -> Answer {
+    ask(api, "GET", path, cookie, &[], String::new()).await
 }
 
-pub(crate) async fn submit(house: &House, path: &str, cookie: &str, fields: &str) -> Answer {
+pub(crate) async fn submit(api: &TestApi, path: &str, cookie: &str, fields: &str) -> Answer {
     let form = [
         ("Content-Type", "application/x-www-form-urlencoded"),
         ("Origin", "https://dashboard.example"),
     ];
-    ask(house, "POST", path, cookie, &form, fields.to_owned()).await
+    ask(api, "POST", path, cookie, &form, fields.to_owned()).await
 }
 
 /// Follows the link and gives the cookie as it is sent back.
-pub(crate) async fn log_in(house: &House, link: &str) -> String {
-    let opened = visit(house, link, "").await;
+pub(crate) async fn log_in(api: &TestApi, link: &str) -> String {
+    let opened = visit(api, link, "").await;
     assert_eq!(opened.status, 303, "{}", opened.text);
     let cookie = opened.header("Set-Cookie").expect("a cookie");
     cookie.split(';').next().expect("a pair").to_owned()

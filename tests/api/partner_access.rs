@@ -9,12 +9,12 @@ use ipnet::IpNet;
 use serde_json::json;
 use trunkline_store::{NewPartner, partners};
 
-use crate::house::{Answer, House, done, found, pass};
+use crate::test_api::{Answer, TestApi, done, found, pass};
 
 const ORGS: &str = "/partner/v1/orgs";
 
 /// A request from an address, behind what proxies say.
-async fn from(house: &House, key: &str, peer: &str, forwarded: Option<&str>) -> Answer {
+async fn from(api: &TestApi, key: &str, peer: &str, forwarded: Option<&str>) -> Answer {
     let peer: SocketAddr = format!("{peer}:4711").parse().expect("an address");
     let mut request = Request::get(ORGS)
         .header("Authorization", format!("Bearer {key}"))
@@ -22,7 +22,7 @@ async fn from(house: &House, key: &str, peer: &str, forwarded: Option<&str>) -> 
     if let Some(forwarded) = forwarded {
         request = request.header("X-Forwarded-For", forwarded);
     }
-    house.send(request.body(Body::empty())).await
+    api.send(request.body(Body::empty())).await
 }
 
 fn allowed(networks: &[&str]) -> NewPartner {
@@ -38,44 +38,43 @@ fn allowed(networks: &[&str]) -> NewPartner {
 
 #[tokio::test]
 async fn without_a_good_key_it_is_401() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
     for key in ["", "garbage", "tlp_garbage", &tenant.token] {
-        let refused = house.get(ORGS, key).await;
+        let refused = api.get(ORGS, key).await;
         refused.with(401);
         assert_eq!(refused.header("WWW-Authenticate"), Some("Bearer"), "{key}");
         assert_eq!(refused.header("RateLimit"), None, "{key}");
     }
-    let refused = house.get(ORGS, "tlp_garbage").await;
+    let refused = api.get(ORGS, "tlp_garbage").await;
     insta::assert_json_snapshot!("a_wrong_partner_key", refused.with(401));
-    let partner = house.reseller("Reseller").await;
-    house.get("/phone/calls", &partner.key).await.with(401);
-    house.get(ORGS, &partner.key).await.with(200);
+    let partner = api.reseller("Reseller").await;
+    api.get("/phone/calls", &partner.key).await.with(401);
+    api.get(ORGS, &partner.key).await.with(200);
 }
 
 #[tokio::test]
 async fn refusals_have_no_error_field_wherever_they_come_from() {
-    let house = House::new().await;
-    let partner = house.reseller("Reseller").await;
-    let unknown = house.get("/partner/v1/nowhere", &partner.key).await;
+    let api = TestApi::new().await;
+    let partner = api.reseller("Reseller").await;
+    let unknown = api.get("/partner/v1/nowhere", &partner.key).await;
     assert_eq!(
         unknown.with(404),
         json!({"statusCode": 404, "message": "There is no such path", "code": "not_found"})
     );
-    let method = house.delete(ORGS, &partner.key).await;
+    let method = api.delete(ORGS, &partner.key).await;
     let message = "This path does not take this method; see Allow";
     assert_eq!(
         method.with(405),
         json!({"statusCode": 405, "message": message, "code": "method_not_allowed"})
     );
     assert_eq!(method.header("Allow"), Some("GET,HEAD,POST"));
-    house
-        .break_by("ALTER TABLE orgs RENAME TO orgs_of_another_version")
+    api.break_by("ALTER TABLE orgs RENAME TO orgs_of_another_version")
         .await;
     let request = Request::get(ORGS)
         .header("Authorization", format!("Bearer {}", partner.key))
         .header("X-Request-Id", "seven");
-    let broken = house.send(request.body(Body::empty())).await;
+    let broken = api.send(request.body(Body::empty())).await;
     let message = "Something broke on our side; quote the request id seven";
     assert_eq!(
         broken.with(500),
@@ -85,39 +84,39 @@ async fn refusals_have_no_error_field_wherever_they_come_from() {
 
 #[tokio::test]
 async fn a_revoked_key_and_an_inactive_partner_are_refused() {
-    let house = House::new().await;
-    let partner = house.reseller("Reseller").await;
+    let api = TestApi::new().await;
+    let partner = api.reseller("Reseller").await;
     let set = async |active| {
-        done(&house.store, move |tx, now| {
+        done(&api.store, move |tx, now| {
             partners::set_active(tx, partner.id, active, now)
         })
         .await
     };
     set(false).await;
-    let refused = house.get(ORGS, &partner.key).await;
+    let refused = api.get(ORGS, &partner.key).await;
     insta::assert_json_snapshot!("an_inactive_partner", refused.with(401));
     assert_eq!(refused.header("WWW-Authenticate"), Some("Bearer"));
     set(true).await;
     // No server follows the change feed here: what was looked up is believed for a minute.
     pass(60);
-    house.get(ORGS, &partner.key).await.with(200);
-    let keys = found(&house.store, move |tx| partners::keys(tx, partner.id)).await;
-    done(&house.store, move |tx, now| {
+    api.get(ORGS, &partner.key).await.with(200);
+    let keys = found(&api.store, move |tx| partners::keys(tx, partner.id)).await;
+    done(&api.store, move |tx, now| {
         partners::revoke_key(tx, partner.id, keys[0].id, now)
     })
     .await;
     pass(60);
-    house.get(ORGS, &partner.key).await.with(401);
+    api.get(ORGS, &partner.key).await.with(401);
 }
 
 #[tokio::test]
 async fn an_allow_list_is_held_against_the_clients_address() {
-    let house = House::with("[http]\ntrusted_proxies = [\"127.0.0.0/8\", \"10.0.0.1\"]").await;
-    let open = house.reseller("Open").await;
-    let listed = house
+    let api = TestApi::with("[http]\ntrusted_proxies = [\"127.0.0.0/8\", \"10.0.0.1\"]").await;
+    let open = api.reseller("Open").await;
+    let listed = api
         .partner(allowed(&["192.0.2.0/24", "2001:db8::/32"]))
         .await;
-    let closed = house.partner(allowed(&[])).await;
+    let closed = api.partner(allowed(&[])).await;
     for (name, key, peer, forwarded, status) in [
         ("no list", &open.key, "203.0.113.1", None, 200),
         ("an empty list", &closed.key, "192.0.2.1", None, 403),
@@ -162,63 +161,61 @@ async fn an_allow_list_is_held_against_the_clients_address() {
         ),
     ] {
         assert_eq!(
-            from(&house, key, peer, forwarded).await.status,
+            from(&api, key, peer, forwarded).await.status,
             status,
             "{name}"
         );
     }
 
-    let refused = from(&house, &closed.key, "192.0.2.1", None).await;
+    let refused = from(&api, &closed.key, "192.0.2.1", None).await;
     insta::assert_json_snapshot!("an_address_not_on_the_list", refused.with(403));
 }
 
 #[tokio::test]
 async fn an_inactive_partner_is_401_wherever_it_asks_from() {
-    let house = House::new().await;
-    let closed = house.partner(allowed(&[])).await;
-    from(&house, &closed.key, "192.0.2.1", None).await.with(403);
-    done(&house.store, move |tx, now| {
+    let api = TestApi::new().await;
+    let closed = api.partner(allowed(&[])).await;
+    from(&api, &closed.key, "192.0.2.1", None).await.with(403);
+    done(&api.store, move |tx, now| {
         partners::set_active(tx, closed.id, false, now)
     })
     .await;
     pass(60);
-    from(&house, &closed.key, "192.0.2.1", None).await.with(401);
+    from(&api, &closed.key, "192.0.2.1", None).await.with(401);
 }
 
 #[tokio::test]
 async fn a_partner_may_ask_so_often() {
-    let house = House::with("[limits]\npartner_requests_per_minute = 3").await;
-    let usual = house.reseller("Usual").await;
+    let api = TestApi::with("[limits]\npartner_requests_per_minute = 3").await;
+    let usual = api.reseller("Usual").await;
     let own = NewPartner {
         requests_per_minute: Some(1),
         ..allowed(&["0.0.0.0/0"])
     };
-    let own = house.partner(own).await;
+    let own = api.partner(own).await;
     for left in ["2", "1", "0"] {
-        let answer = house.get(ORGS, &usual.key).await;
+        let answer = api.get(ORGS, &usual.key).await;
         answer.with(200);
         let told = format!("\"partner\";r={left};t=60");
         assert_eq!(answer.header("RateLimit"), Some(&*told));
     }
-    let refused = house.get("/partner/v1/orgs/no-id/roles", &usual.key).await;
+    let refused = api.get("/partner/v1/orgs/no-id/roles", &usual.key).await;
     insta::assert_json_snapshot!("a_partners_request_too_many", refused.with(429));
     assert_eq!(refused.header("Retry-After"), Some("60"));
     // Where it comes from is judged before how often.
-    from(&house, &own.key, "192.0.2.1", None).await.with(200);
-    from(&house, &own.key, "192.0.2.1", None).await.with(429);
-    from(&house, &own.key, "[2001:db8::7]", None)
-        .await
-        .with(403);
+    from(&api, &own.key, "192.0.2.1", None).await.with(200);
+    from(&api, &own.key, "192.0.2.1", None).await.with(429);
+    from(&api, &own.key, "[2001:db8::7]", None).await.with(403);
     pass(60);
-    house.get(ORGS, &usual.key).await.with(200);
+    api.get(ORGS, &usual.key).await.with(200);
 }
 
 #[tokio::test]
 async fn it_is_written_down_when_a_partners_key_was_used_last() {
-    let house = House::new().await;
-    let partner = house.reseller("Reseller").await;
-    house.get(ORGS, &partner.key).await.with(200);
-    house.api.write_uses().await;
-    let keys = found(&house.store, move |tx| partners::keys(tx, partner.id)).await;
-    assert_eq!(keys[0].last_used_at, Some(crate::house::now()));
+    let api = TestApi::new().await;
+    let partner = api.reseller("Reseller").await;
+    api.get(ORGS, &partner.key).await.with(200);
+    api.state.write_uses().await;
+    let keys = found(&api.store, move |tx| partners::keys(tx, partner.id)).await;
+    assert_eq!(keys[0].last_used_at, Some(crate::test_api::now()));
 }

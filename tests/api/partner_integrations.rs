@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::house::{Answer, House, Reseller};
+use crate::test_api::{Answer, Reseller, TestApi};
 
 const ORGS: &str = "/partner/v1/orgs";
 
@@ -124,30 +124,29 @@ fn sound(request: &str) -> String {
     )
 }
 
-async fn connect(house: &House, partner: &Reseller, integrations: Value) -> Answer {
-    house
-        .post(
-            ORGS,
-            &partner.key,
-            json!({"name": "A", "external_id": "7", "integrations": integrations}),
-        )
-        .await
+async fn connect(api: &TestApi, partner: &Reseller, integrations: Value) -> Answer {
+    api.post(
+        ORGS,
+        &partner.key,
+        json!({"name": "A", "external_id": "7", "integrations": integrations}),
+    )
+    .await
 }
 
-async fn none_was_made(house: &House, partner: &Reseller) {
-    assert_eq!(house.get(ORGS, &partner.key).await.with(200)["total"], 0);
+async fn none_was_made(api: &TestApi, partner: &Reseller) {
+    assert_eq!(api.get(ORGS, &partner.key).await.with(200)["total"], 0);
 }
 
 #[tokio::test]
 async fn good_credentials_are_tried_and_sealed() {
     let platform = Booking::start(Platform::Sound).await;
-    let house = House::with(&platform.config()).await;
-    let partner = house.reseller("Reseller").await;
+    let api = TestApi::with(&platform.config()).await;
+    let partner = api.reseller("Reseller").await;
     let both = json!({"tours": [
         {"app_key": "app", "user_key": "user", "default_company_shortname": "boats"},
         {"app_key": "app", "user_key": "user2", "name": "Second"},
     ]});
-    connect(&house, &partner, both).await.with(201);
+    connect(&api, &partner, both).await.with(201);
     let asked = platform.asked();
     assert_eq!(asked.len(), 2);
     let expected = "GET /api/v1/companies/ HTTP/1.1\r\n";
@@ -155,23 +154,23 @@ async fn good_credentials_are_tried_and_sealed() {
         asked.iter().all(|request| request.starts_with(expected)),
         "{asked:?}"
     );
-    let rows = house.rows("SELECT name || ' ' || kind || ' ' || COALESCE(default_company_shortname, '-') FROM integrations ORDER BY name").await;
+    let rows = api.rows("SELECT name || ' ' || kind || ' ' || COALESCE(default_company_shortname, '-') FROM integrations ORDER BY name").await;
     assert_eq!(rows, ["Default booking boats", "Second booking -"]);
-    let sealed = house.octets("SELECT credentials FROM integrations").await;
+    let sealed = api.octets("SELECT credentials FROM integrations").await;
     let shows = |sealed: &Vec<u8>| sealed.windows(4).any(|part| part == b"user");
     assert_eq!(sealed.len(), 2);
     assert!(!sealed.iter().any(shows), "{sealed:?}");
     // One connection alone, without its list.
     let one =
         json!({"name": "B", "integrations": {"tours": {"app_key": "app", "user_key": "user"}}});
-    house.post(ORGS, &partner.key, one).await.with(201);
+    api.post(ORGS, &partner.key, one).await.with(201);
 }
 
 #[tokio::test]
 async fn refused_credentials_are_400_and_the_connection_is_named() {
     let platform = Booking::start(Platform::Sound).await;
-    let house = House::with(&platform.config()).await;
-    let partner = house.reseller("Reseller").await;
+    let api = TestApi::with(&platform.config()).await;
+    let partner = api.reseller("Reseller").await;
     let wrong = json!({"tours": [
         {"app_key": "app", "user_key": "user", "name": "Good"},
         {"app_key": "app", "user_key": "nobody's", "name": "Bad"},
@@ -179,18 +178,18 @@ async fn refused_credentials_are_400_and_the_connection_is_named() {
     ]});
     insta::assert_json_snapshot!(
         "credentials_that_are_refused",
-        connect(&house, &partner, wrong).await.with(400)
+        connect(&api, &partner, wrong).await.with(400)
     );
-    none_was_made(&house, &partner).await;
+    none_was_made(&api, &partner).await;
     let unauthorized = Booking::start(Platform::Says(
         "HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n",
     ))
     .await;
-    let house = House::with(&unauthorized.config()).await;
-    let partner = house.reseller("Reseller").await;
+    let api = TestApi::with(&unauthorized.config()).await;
+    let partner = api.reseller("Reseller").await;
     let one = json!({"tours": {"app_key": "app", "user_key": "user"}});
-    connect(&house, &partner, one).await.with(400);
-    none_was_made(&house, &partner).await;
+    connect(&api, &partner, one).await.with(400);
+    none_was_made(&api, &partner).await;
 }
 
 #[tokio::test]
@@ -229,10 +228,10 @@ async fn a_platform_that_can_not_be_asked_is_502() {
         ),
     ] {
         let booking = Booking::start(platform).await;
-        let house = House::with(&booking.config()).await;
-        let partner = house.reseller("Reseller").await;
+        let api = TestApi::with(&booking.config()).await;
+        let partner = api.reseller("Reseller").await;
         let refused = connect(
-            &house,
+            &api,
             &partner,
             json!({"tours": {"app_key": "app", "user_key": "user"}}),
         )
@@ -245,7 +244,7 @@ async fn a_platform_that_can_not_be_asked_is_502() {
             json!({"statusCode": 502, "message": message, "code": "bad_gateway"}),
             "{platform:?}"
         );
-        none_was_made(&house, &partner).await;
+        none_was_made(&api, &partner).await;
     }
 }
 
@@ -254,24 +253,24 @@ async fn a_platform_that_is_not_there_is_502() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("it is bound");
     drop(listener);
-    let house = House::with(&configured(address)).await;
-    let partner = house.reseller("Reseller").await;
+    let api = TestApi::with(&configured(address)).await;
+    let partner = api.reseller("Reseller").await;
     let refused = connect(
-        &house,
+        &api,
         &partner,
         json!({"tours": {"app_key": "app", "user_key": "user"}}),
     )
     .await;
     let message = refused.with(502)["message"].to_string();
     assert!(message.contains("it can't be reached"), "{message}");
-    none_was_made(&house, &partner).await;
+    none_was_made(&api, &partner).await;
 }
 
 #[tokio::test]
 async fn what_is_no_integration_is_refused_before_anything_is_tried() {
     let platform = Booking::start(Platform::Sound).await;
-    let house = House::with(&platform.config()).await;
-    let partner = house.reseller("Reseller").await;
+    let api = TestApi::with(&platform.config()).await;
+    let partner = api.reseller("Reseller").await;
     let wrong = json!({
         "tours": [
             {"app_key": "", "name": 7, "colour": 1},
@@ -282,7 +281,7 @@ async fn what_is_no_integration_is_refused_before_anything_is_tried() {
     });
     insta::assert_json_snapshot!(
         "faults_of_integrations",
-        connect(&house, &partner, wrong).await.with(400)
+        connect(&api, &partner, wrong).await.with(400)
     );
     let twins = json!({"tours": [
         {"app_key": "app", "user_key": "user"},
@@ -290,24 +289,23 @@ async fn what_is_no_integration_is_refused_before_anything_is_tried() {
     ]});
     insta::assert_json_snapshot!(
         "two_connections_of_one_name",
-        connect(&house, &partner, twins).await.with(400)
+        connect(&api, &partner, twins).await.with(400)
     );
     // What exists already isn't tried either.
-    house
-        .post(ORGS, &partner.key, json!({"name": "A", "external_id": "7"}))
+    api.post(ORGS, &partner.key, json!({"name": "A", "external_id": "7"}))
         .await
         .with(201);
     let again = json!({"tours": {"app_key": "app", "user_key": "user"}});
-    connect(&house, &partner, again).await.with(409);
+    connect(&api, &partner, again).await.with(409);
     assert_eq!(platform.asked(), [""; 0]);
 }
 
 #[tokio::test]
 async fn a_deployment_without_the_platform_refuses_it() {
-    let house = House::new().await;
-    let partner = house.reseller("Reseller").await;
+    let api = TestApi::new().await;
+    let partner = api.reseller("Reseller").await;
     let refused = connect(
-        &house,
+        &api,
         &partner,
         json!({"booking": {"app_key": "a", "user_key": "b"}}),
     )
@@ -318,18 +316,18 @@ async fn a_deployment_without_the_platform_refuses_it() {
     );
     for nothing in [json!({}), Value::Null] {
         let body = json!({"name": "A", "integrations": nothing});
-        house.post(ORGS, &partner.key, body).await.with(201);
+        api.post(ORGS, &partner.key, body).await.with(201);
     }
 }
 
 #[tokio::test]
 async fn an_org_that_is_taken_while_the_platform_is_asked_is_409() {
     let platform = Booking::start(Platform::Sound).await;
-    let house = House::with(&platform.config()).await;
-    let partner = house.reseller("Reseller").await;
+    let api = TestApi::with(&platform.config()).await;
+    let partner = api.reseller("Reseller").await;
     let integrations = json!({"tours": {"app_key": "app", "user_key": "user"}});
-    let answers = house
-        .at_once(10, |_| connect(&house, &partner, integrations.clone()))
+    let answers = api
+        .at_once(10, |_| connect(&api, &partner, integrations.clone()))
         .await;
     let count = |status: u16| {
         answers
@@ -338,26 +336,23 @@ async fn an_org_that_is_taken_while_the_platform_is_asked_is_409() {
             .count()
     };
     assert_eq!((count(201), count(409)), (1, 9));
-    assert_eq!(
-        house.rows("SELECT name FROM integrations").await,
-        ["Default"]
-    );
+    assert_eq!(api.rows("SELECT name FROM integrations").await, ["Default"]);
 }
 
 #[tokio::test]
 async fn connections_are_shown_to_those_who_may_and_replaced() {
     let platform = Booking::start(Platform::Sound).await;
-    let house = House::with(&platform.config()).await;
-    let partner = house.reseller("Reseller").await;
+    let api = TestApi::with(&platform.config()).await;
+    let partner = api.reseller("Reseller").await;
     let both = json!({"tours": [
         {"app_key": "app", "user_key": "user", "default_company_shortname": "boats"},
         {"app_key": "app", "user_key": "user2", "name": "Second"},
     ]});
-    let made = connect(&house, &partner, both).await.with(201);
+    let made = connect(&api, &partner, both).await.with(201);
     let org = made["id"].as_str().expect("an id").to_owned();
     let path = format!("{ORGS}/{org}");
 
-    let before = house.get(&path, &partner.key).await.with(200);
+    let before = api.get(&path, &partner.key).await.with(200);
     let names = |org: &Value| {
         let tours = org["integrations"]["tours"].as_array().cloned();
         let tours = tours.unwrap_or_default();
@@ -370,29 +365,29 @@ async fn connections_are_shown_to_those_who_may_and_replaced() {
     // What the platform refuses changes nothing.
     let wrong =
         json!({"name": "B", "integrations": {"tours": {"app_key": "app", "user_key": "nobody's"}}});
-    house.patch(&path, &partner.key, wrong).await.with(400);
-    assert_eq!(house.get(&path, &partner.key).await.with(200), before);
+    api.patch(&path, &partner.key, wrong).await.with(400);
+    assert_eq!(api.get(&path, &partner.key).await.with(200), before);
 
     let other = json!({"integrations": {"tours": [
         {"app_key": "app", "user_key": "user2"},
         {"app_key": "app", "user_key": "user", "name": "Third"},
     ]}});
-    let after = house.patch(&path, &partner.key, other).await.with(200);
+    let after = api.patch(&path, &partner.key, other).await.with(200);
     assert_eq!(names(&after), ["Default", "Third"]);
     let id = |org: &Value| org["integrations"]["tours"][0]["id"].clone();
     assert_eq!(id(&after), id(&before));
 
     let org_id: uuid::Uuid = org.parse().expect("an id");
-    let kept = house
+    let kept = api
         .store
         .read_inline(move |tx| integrations::bookings(tx, org_id))
         .await;
-    let keyring = house.store.keyring();
+    let keyring = api.store.keyring();
     let credentials = kept.expect("they are read")[0].credentials(keyring);
     let credentials = credentials.expect("they open");
     assert_eq!(credentials, ("app".to_owned(), "user2".to_owned()));
 
     let none = json!({"integrations": null});
-    let none = house.patch(&path, &partner.key, none).await.with(200);
+    let none = api.patch(&path, &partner.key, none).await.with(200);
     assert_eq!(none["integrations"], json!({}));
 }

@@ -3,12 +3,12 @@
 use serde_json::{Value, json};
 use trunkline_store::org_keys;
 
-use crate::house::{Answer, House, Reseller, found, masked, now, pass, walk, written};
+use crate::test_api::{Answer, Reseller, TestApi, found, masked, now, pass, walk, written};
 
 /// A partner with an org.
-async fn owner(house: &House, name: &str) -> (Reseller, String) {
-    let partner = house.reseller(name).await;
-    let org = house
+async fn owner(api: &TestApi, name: &str) -> (Reseller, String) {
+    let partner = api.reseller(name).await;
+    let org = api
         .post("/partner/v1/orgs", &partner.key, json!({"name": name}))
         .await
         .with(201);
@@ -22,9 +22,9 @@ fn path(org: &str, tail: &str) -> String {
 
 #[tokio::test]
 async fn a_key_is_made_works_and_is_revoked() {
-    let house = House::new().await;
-    let (partner, org) = owner(&house, "Acme").await;
-    let made = house
+    let api = TestApi::new().await;
+    let (partner, org) = owner(&api, "Acme").await;
+    let made = api
         .post(
             &path(&org, "api-keys"),
             &partner.key,
@@ -38,10 +38,10 @@ async fn a_key_is_made_works_and_is_revoked() {
         made["api_key"].as_str().expect("a key"),
         made["api_key_id"].as_str().expect("an id"),
     );
-    house.get("/phone/calls", key).await.with(200);
-    house.get("/handoff-analytics/events", key).await.with(200);
+    api.get("/phone/calls", key).await.with(200);
+    api.get("/handoff-analytics/events", key).await.with(200);
     let of = org.parse().expect("an id");
-    let listed = found(&house.store, move |tx| org_keys::list(tx, of)).await;
+    let listed = found(&api.store, move |tx| org_keys::list(tx, of)).await;
     assert_eq!(
         (listed.len(), &*listed[0].name, listed[0].scopes.len()),
         (1, "Backend", trunkline::api::SCOPES.len())
@@ -49,50 +49,47 @@ async fn a_key_is_made_works_and_is_revoked() {
 
     let key_path = path(&org, &format!("api-keys/{id}"));
     assert_eq!(
-        house.delete(&key_path, &partner.key).await.with(200),
+        api.delete(&key_path, &partner.key).await.with(200),
         json!({"success": true})
     );
     // It has just been believed, and no server follows the change feed here.
-    house.get("/phone/calls", key).await.with(401);
+    api.get("/phone/calls", key).await.with(401);
     insta::assert_json_snapshot!(
         "a_key_that_is_gone",
-        house.delete(&key_path, &partner.key).await.with(404)
+        api.delete(&key_path, &partner.key).await.with(404)
     );
 }
 
 #[tokio::test]
 async fn a_key_has_a_name_by_default_and_nobodys_else() {
-    let house = House::new().await;
-    let (partner, org) = owner(&house, "Acme").await;
-    let (_, other_org) = owner(&house, "Other").await;
-    house
-        .post(&path(&org, "api-keys"), &partner.key, json!({}))
+    let api = TestApi::new().await;
+    let (partner, org) = owner(&api, "Acme").await;
+    let (_, other_org) = owner(&api, "Other").await;
+    api.post(&path(&org, "api-keys"), &partner.key, json!({}))
         .await
         .with(201);
     let org_id = org.parse().expect("an id");
-    let listed = found(&house.store, move |tx| org_keys::list(tx, org_id)).await;
+    let listed = found(&api.store, move |tx| org_keys::list(tx, org_id)).await;
     assert_eq!(listed[0].name, "Default");
     // One that the partner did not make is revoked alike; one of another org is not there.
-    let (own, _) = house.key(org_id, &["calls:read"]).await;
-    let (foreign, _) = house
+    let (own, _) = api.key(org_id, &["calls:read"]).await;
+    let (foreign, _) = api
         .key(other_org.parse().expect("an id"), &["calls:read"])
         .await;
-    house
-        .delete(&path(&org, &format!("api-keys/{}", own.id)), &partner.key)
+    api.delete(&path(&org, &format!("api-keys/{}", own.id)), &partner.key)
         .await
         .with(200);
-    house
-        .delete(
-            &path(&org, &format!("api-keys/{}", foreign.id)),
-            &partner.key,
-        )
-        .await
-        .with(404);
-    let refused = house
+    api.delete(
+        &path(&org, &format!("api-keys/{}", foreign.id)),
+        &partner.key,
+    )
+    .await
+    .with(404);
+    let refused = api
         .delete(&path(&org, "api-keys/7?colour=red"), &partner.key)
         .await;
     insta::assert_json_snapshot!("a_key_id_that_is_none", refused.with(400));
-    let wrong = house
+    let wrong = api
         .post(
             &path(&org, "api-keys"),
             &partner.key,
@@ -104,20 +101,20 @@ async fn a_key_has_a_name_by_default_and_nobodys_else() {
 
 #[tokio::test]
 async fn a_partner_lists_keys_and_bounds_those_that_it_makes() {
-    let house = House::new().await;
-    let (partner, org) = owner(&house, "Acme").await;
-    let (other_partner, _) = owner(&house, "Other").await;
+    let api = TestApi::new().await;
+    let (partner, org) = owner(&api, "Acme").await;
+    let (other_partner, _) = owner(&api, "Other").await;
     let keys = path(&org, "api-keys");
     let end = written(60);
     let bounded = json!({"name": "Bounded", "scopes": ["calls:read"], "expires_at": end});
     let mut tokens = Vec::new();
     for body in [json!({"name": "Whole"}), bounded] {
         pass(1);
-        let made = house.post(&keys, &partner.key, body).await.with(201);
+        let made = api.post(&keys, &partner.key, body).await.with(201);
         tokens.push(made["api_key"].as_str().expect("a key").to_owned());
     }
 
-    let listed = house.get(&keys, &partner.key).await;
+    let listed = api.get(&keys, &partner.key).await;
     assert!(tokens.iter().all(|token| !listed.text.contains(token)));
     let items = listed.with(200)["items"].take();
     assert_eq!(items.as_array().map(Vec::len), Some(2));
@@ -133,27 +130,27 @@ async fn a_partner_lists_keys_and_bounds_those_that_it_makes() {
         (&items[1]["name"], &items[1]["expires_at"]),
         (&json!("Whole"), &Value::Null)
     );
-    let names = walk(&house, &keys, &partner.key, 1, "name").await;
+    let names = walk(&api, &keys, &partner.key, 1, "name").await;
     assert_eq!(names, ["Bounded", "Whole"]);
-    let named = house.get(&format!("{keys}?name=Whole"), &partner.key).await;
+    let named = api.get(&format!("{keys}?name=Whole"), &partner.key).await;
     assert_eq!(named.with(200)["total"], 1);
-    house.get(&keys, &other_partner.key).await.with(403);
+    api.get(&keys, &other_partner.key).await.with(403);
 
-    house.get("/phone/calls", &tokens[1]).await.with(200);
-    house.get("/phone", &tokens[1]).await.with(403);
+    api.get("/phone/calls", &tokens[1]).await.with(200);
+    api.get("/phone", &tokens[1]).await.with(403);
     pass(60);
-    house.get("/phone/calls", &tokens[1]).await.with(401);
-    house.get("/phone/calls", &tokens[0]).await.with(200);
+    api.get("/phone/calls", &tokens[1]).await.with(401);
+    api.get("/phone/calls", &tokens[0]).await.with(200);
     let past = json!({"expires_at": written(0)});
-    house.post(&keys, &partner.key, past).await.with(400);
+    api.post(&keys, &partner.key, past).await.with(400);
 }
 
 #[tokio::test]
 async fn whose_the_org_is_comes_before_everything_else() {
-    let house = House::new().await;
-    let (partner, _) = owner(&house, "Acme").await;
-    let (_, foreign) = owner(&house, "Other").await;
-    let operators = house.tenant("Operator's").await.org.to_string();
+    let api = TestApi::new().await;
+    let (partner, _) = owner(&api, "Acme").await;
+    let (_, foreign) = owner(&api, "Other").await;
+    let operators = api.tenant("Operator's").await.org.to_string();
     let mut bodies = std::collections::HashSet::new();
     for org in [
         &*foreign,
@@ -163,16 +160,13 @@ async fn whose_the_org_is_comes_before_everything_else() {
         "%ff",
     ] {
         let answers: [Answer; 4] = [
-            house
-                .post(&path(org, "api-keys?x=1"), &partner.key, json!([]))
+            api.post(&path(org, "api-keys?x=1"), &partner.key, json!([]))
                 .await,
-            house
-                .delete(&path(org, "api-keys/no-id?x=1"), &partner.key)
+            api.delete(&path(org, "api-keys/no-id?x=1"), &partner.key)
                 .await,
-            house
-                .post(&path(org, "login-links"), &partner.key, json!("no object"))
+            api.post(&path(org, "login-links"), &partner.key, json!("no object"))
                 .await,
-            house.get(&path(org, "roles?limit=0"), &partner.key).await,
+            api.get(&path(org, "roles?limit=0"), &partner.key).await,
         ];
         bodies.extend(answers.map(|answer| {
             answer.with(403);
@@ -183,8 +177,8 @@ async fn whose_the_org_is_comes_before_everything_else() {
     assert_eq!(bodies, [body.to_owned()].into());
 }
 
-async fn roles(house: &House, partner: &Reseller, org: &str) -> Vec<Value> {
-    let page = house.get(&path(org, "roles"), &partner.key).await.with(200);
+async fn roles(api: &TestApi, partner: &Reseller, org: &str) -> Vec<Value> {
+    let page = api.get(&path(org, "roles"), &partner.key).await.with(200);
     page["items"].as_array().expect("items").clone()
 }
 
@@ -198,21 +192,18 @@ fn role(roles: &[Value], name: &str) -> String {
 
 #[tokio::test]
 async fn an_org_is_born_with_two_roles() {
-    let house = House::new().await;
-    let (partner, org) = owner(&house, "Acme").await;
-    let mut page = house
-        .get(&path(&org, "roles"), &partner.key)
-        .await
-        .with(200);
+    let api = TestApi::new().await;
+    let (partner, org) = owner(&api, "Acme").await;
+    let mut page = api.get(&path(&org, "roles"), &partner.key).await.with(200);
     let items = page["items"].as_array_mut().expect("items");
     items.sort_by_key(|role| role["name"].to_string());
     insta::assert_json_snapshot!("the_roles_of_an_org", masked(page));
-    let first = house
+    let first = api
         .get(&path(&org, "roles?limit=1"), &partner.key)
         .await
         .with(200);
     let next = first["next"].as_str().expect("a cursor");
-    let second = house
+    let second = api
         .get(
             &path(&org, &format!("roles?limit=1&cursor={next}")),
             &partner.key,
@@ -223,16 +214,14 @@ async fn an_org_is_born_with_two_roles() {
     assert_eq!(second["next"], Value::Null);
 }
 
-async fn link(house: &House, partner: &Reseller, org: &str, body: Value) -> Answer {
-    house
-        .post(&path(org, "login-links"), &partner.key, body)
+async fn link(api: &TestApi, partner: &Reseller, org: &str, body: Value) -> Answer {
+    api.post(&path(org, "login-links"), &partner.key, body)
         .await
 }
 
 /// The names of the roles that the person has in the org.
-async fn roles_of(house: &House, org: &str, email: &str) -> Vec<String> {
-    house
-        .members(org.parse().expect("an id"))
+async fn roles_of(api: &TestApi, org: &str, email: &str) -> Vec<String> {
+    api.members(org.parse().expect("an id"))
         .await
         .into_iter()
         .filter(|(member, _, _)| member == email)
@@ -242,9 +231,9 @@ async fn roles_of(house: &House, org: &str, email: &str) -> Vec<String> {
 
 #[tokio::test]
 async fn a_login_link_is_good_for_a_quarter_of_an_hour() {
-    let house = House::new().await;
-    let (partner, org) = owner(&house, "Acme").await;
-    let made = link(&house, &partner, &org, json!({"email": "ann@example.com"}))
+    let api = TestApi::new().await;
+    let (partner, org) = owner(&api, "Acme").await;
+    let made = link(&api, &partner, &org, json!({"email": "ann@example.com"}))
         .await
         .with(201);
     let url = made["url"].as_str().expect("a url");
@@ -258,7 +247,7 @@ async fn a_login_link_is_good_for_a_quarter_of_an_hour() {
         json!({"url": url, "expires_at": "2026-01-31T12:15:00.000Z"})
     );
 
-    let again = link(&house, &partner, &org, json!({"email": "ann@example.com"}))
+    let again = link(&api, &partner, &org, json!({"email": "ann@example.com"}))
         .await
         .with(201);
     assert_ne!(again["url"], made["url"]);
@@ -266,14 +255,14 @@ async fn a_login_link_is_good_for_a_quarter_of_an_hour() {
 
 #[tokio::test]
 async fn the_first_user_becomes_admin_and_later_ones_members() {
-    let house = House::new().await;
-    let (partner, org) = owner(&house, "Acme").await;
+    let api = TestApi::new().await;
+    let (partner, org) = owner(&api, "Acme").await;
     for email in ["Ann@Example.com", "bob@example.com", "ann@example.com"] {
-        link(&house, &partner, &org, json!({"email": email}))
+        link(&api, &partner, &org, json!({"email": email}))
             .await
             .with(201);
     }
-    let members = house.members(org.parse().expect("an id")).await;
+    let members = api.members(org.parse().expect("an id")).await;
     let expected = [
         ("ann@example.com", "Ann", "admin"),
         ("bob@example.com", "bob", "member"),
@@ -285,38 +274,36 @@ async fn the_first_user_becomes_admin_and_later_ones_members() {
 
 #[tokio::test]
 async fn a_name_is_used_when_the_account_is_made_and_roles_when_the_membership_is() {
-    let house = House::new().await;
-    let (partner, org) = owner(&house, "Acme").await;
-    let (other, other_org) = owner(&house, "Other").await;
-    let ours = roles(&house, &partner, &org).await;
-    let theirs = role(&roles(&house, &other, &other_org).await, "admin");
+    let api = TestApi::new().await;
+    let (partner, org) = owner(&api, "Acme").await;
+    let (other, other_org) = owner(&api, "Other").await;
+    let ours = roles(&api, &partner, &org).await;
+    let theirs = role(&roles(&api, &other, &other_org).await, "admin");
     let (admin, member) = (role(&ours, "admin"), role(&ours, "member"));
 
     let unknown = json!({"email": "ann@example.com", "role_ids": [member, theirs]});
-    let refused = link(&house, &partner, &org, unknown.clone())
-        .await
-        .with(400);
+    let refused = link(&api, &partner, &org, unknown.clone()).await.with(400);
     let message = format!("role_ids[1]: {theirs} is not a role of this org");
     assert_eq!(refused["message"], message);
     assert_eq!(refused["errors"][0]["path"], "role_ids[1]");
-    assert_eq!(house.members(org.parse().expect("an id")).await, []);
+    assert_eq!(api.members(org.parse().expect("an id")).await, []);
 
     let both = json!({"email": "ann@example.com", "name": "Ann Other", "role_ids": [member, admin, member]});
-    link(&house, &partner, &org, both).await.with(201);
-    let mut found = roles_of(&house, &org, "ann@example.com").await;
+    link(&api, &partner, &org, both).await.with(201);
+    let mut found = roles_of(&api, &org, "ann@example.com").await;
     found.sort();
     assert_eq!(found, ["admin", "member"]);
     // A member keeps roles and name; what would not be used is not judged.
     let renamed = json!({"email": "ann@example.com", "name": "Else", "role_ids": [theirs]});
-    link(&house, &partner, &org, renamed).await.with(201);
-    let members = house.members(org.parse().expect("an id")).await;
+    link(&api, &partner, &org, renamed).await.with(201);
+    let members = api.members(org.parse().expect("an id")).await;
     assert!(
         members.iter().all(|(_, name, _)| name == "Ann Other"),
         "{members:?}"
     );
     // The same account in another org, whose first member it is.
     link(
-        &house,
+        &api,
         &other,
         &other_org,
         json!({"email": "ann@example.com", "name": "Else", "role_ids": []}),
@@ -324,7 +311,7 @@ async fn a_name_is_used_when_the_account_is_made_and_roles_when_the_membership_i
     .await
     .with(201);
     assert_eq!(
-        roles_of(&house, &other_org, "ann@example.com").await,
+        roles_of(&api, &other_org, "ann@example.com").await,
         ["admin"]
     );
     pass(1);
@@ -332,23 +319,23 @@ async fn a_name_is_used_when_the_account_is_made_and_roles_when_the_membership_i
 
 #[tokio::test]
 async fn every_fault_of_a_login_link_is_named() {
-    let house = House::new().await;
-    let (partner, org) = owner(&house, "Acme").await;
+    let api = TestApi::new().await;
+    let (partner, org) = owner(&api, "Acme").await;
     let wrong = json!({"email": "ann", "name": "", "role_ids": ["x", 7], "colour": 1});
     insta::assert_json_snapshot!(
         "faults_of_a_login_link",
-        link(&house, &partner, &org, wrong).await.with(400)
+        link(&api, &partner, &org, wrong).await.with(400)
     );
-    let nothing = link(&house, &partner, &org, json!({})).await;
+    let nothing = link(&api, &partner, &org, json!({})).await;
     assert_eq!(nothing.with(400)["message"], "email: is required");
 }
 
 #[tokio::test]
 async fn links_have_a_limit_of_their_own() {
-    let house = House::with("[limits]\nlogin_links_per_minute = 2").await;
-    let (partner, org) = owner(&house, "Acme").await;
+    let api = TestApi::with("[limits]\nlogin_links_per_minute = 2").await;
+    let (partner, org) = owner(&api, "Acme").await;
     let body = json!({"email": "ann@example.com"});
-    let made = link(&house, &partner, &org, body.clone()).await;
+    let made = link(&api, &partner, &org, body.clone()).await;
     made.with(201);
     assert_eq!(
         made.header("RateLimit"),
@@ -356,28 +343,26 @@ async fn links_have_a_limit_of_their_own() {
     );
     assert_eq!(
         made.header("RateLimit-Policy"),
-        Some(&*house.policy(r#""partner";q=100;w=60, "login-links";q=2;w=60"#))
+        Some(&*api.policy(r#""partner";q=100;w=60, "login-links";q=2;w=60"#))
     );
     // Judged before whose the org is.
-    link(&house, &partner, "no-id", body.clone())
-        .await
-        .with(403);
-    let refused = link(&house, &partner, "no-id", body.clone()).await;
+    link(&api, &partner, "no-id", body.clone()).await.with(403);
+    let refused = link(&api, &partner, "no-id", body.clone()).await;
     insta::assert_json_snapshot!("a_login_link_too_many", refused.with(429));
-    house.get("/partner/v1/orgs", &partner.key).await.with(200);
+    api.get("/partner/v1/orgs", &partner.key).await.with(200);
     pass(60);
-    link(&house, &partner, &org, body).await.with(201);
-    assert!(now() > crate::house::NOW);
+    link(&api, &partner, &org, body).await.with(201);
+    assert!(now() > crate::test_api::NOW);
 }
 
 #[tokio::test]
 async fn many_links_at_once_for_one_person_make_one_account() {
-    let house = House::new().await;
-    let (partner, org) = owner(&house, "Acme").await;
+    let api = TestApi::new().await;
+    let (partner, org) = owner(&api, "Acme").await;
     let body = json!({"email": "ann@example.com"});
-    let answers = house
-        .at_once(50, |_| link(&house, &partner, &org, body.clone()))
+    let answers = api
+        .at_once(50, |_| link(&api, &partner, &org, body.clone()))
         .await;
     assert!(answers.iter().all(|answer| answer.status == 201));
-    assert_eq!(roles_of(&house, &org, "ann@example.com").await, ["admin"]);
+    assert_eq!(roles_of(&api, &org, "ann@example.com").await, ["admin"]);
 }

@@ -16,9 +16,9 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::layer::{Context, SubscriberExt as _};
 
-use crate::ground::{Beside, Ground};
-use crate::home::{Home, rows};
-use crate::house::House;
+use crate::test_api::TestApi;
+use crate::test_db::{Beside, TestDb};
+use crate::test_org::{TestOrg, rows};
 
 /// Steps that read all there is, of statements with such a beginning, and why they may.
 const WHOLE: [(&str, &str, &str); 6] = [
@@ -87,12 +87,12 @@ impl Visit for Found {
 }
 
 /// Returns the statements that run while every operation of the API is asked.
-async fn asked(house: &House, statements: &Statements) -> BTreeSet<String> {
+async fn asked(api: &TestApi, statements: &Statements) -> BTreeSet<String> {
     // A node reads everything at its start.
     statements.take();
     for (row, turn) in rows().iter().zip(0..) {
-        let home = Home::new(house, turn).await;
-        let answer = row.ask(house, &home, &home.owner(row.of)).await;
+        let test_org = TestOrg::new(api, turn).await;
+        let answer = row.ask(api, &test_org, &test_org.owner(row.of)).await;
         assert_eq!(
             answer.status,
             row.status,
@@ -102,16 +102,16 @@ async fn asked(house: &House, statements: &Statements) -> BTreeSet<String> {
         );
         if row.method == "get" {
             // Lists that are narrowed and turned over run other statements.
-            narrowed(house, row.path, &home).await;
+            narrowed(api, row.path, &test_org).await;
         }
     }
 
-    house.api.write_uses().await;
+    api.state.write_uses().await;
     statements.take()
 }
 
 /// The queries that lists take, each by itself.
-async fn narrowed(house: &House, path: &str, home: &Home) {
+async fn narrowed(api: &TestApi, path: &str, test_org: &TestOrg) {
     let queries: &[&str] = match path {
         "/handoff-analytics/events" => &["reason=ai_implied_handoff", "start_date=2026-01-01"],
         "/phone/calls" => &[
@@ -126,9 +126,9 @@ async fn narrowed(house: &House, path: &str, home: &Home) {
         _ => &[],
     };
 
-    let path = home.filled(path);
+    let path = test_org.filled(path);
     for query in queries {
-        let answer = home.get(house, &format!("{path}?{query}")).await;
+        let answer = test_org.get(api, &format!("{path}?{query}")).await;
         assert_eq!(answer.status, 200, "{path}?{query}: {}", answer.text);
     }
 }
@@ -201,10 +201,10 @@ async fn prepare(
     prepared.await.map(drop).map_err(told)
 }
 
-async fn judge(ground: Ground, statements: &Statements) {
-    let house = House::built("", ground).await;
-    let asked = asked(&house, statements).await;
-    let mut beside = house.ground.beside().await;
+async fn judge(db: TestDb, statements: &Statements) {
+    let api = TestApi::built("", db).await;
+    let asked = asked(&api, statements).await;
+    let mut beside = api.db.beside().await;
     if let Beside::Postgres(connection) = &mut beside {
         // A handful of rows are read whole unless that is made dear; the plan is to be the one for any value.
         let plain = "SET enable_seqscan = off; SET plan_cache_mode = force_generic_plan";
@@ -262,8 +262,8 @@ async fn judge_all() {
         .with_filter(filter_fn(move |metadata| tell.contains(&metadata.target())));
     let subscriber = tracing_subscriber::registry().with(layer);
     tracing::subscriber::set_global_default(subscriber).expect("the only one");
-    judge(Ground::sqlite(), &statements).await;
-    if let Some(ground) = Ground::postgres().await {
-        judge(ground, &statements).await;
+    judge(TestDb::sqlite(), &statements).await;
+    if let Some(db) = TestDb::postgres().await {
+        judge(db, &statements).await;
     }
 }

@@ -5,10 +5,10 @@ use std::collections::HashSet;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::ground::{Ground, beside};
-use crate::house::{Answer, House, NOW, pass};
 use crate::idempotency::{ask, is_replay};
 use crate::pages::{link, org_of, visit};
+use crate::test_api::{Answer, NOW, TestApi, pass};
+use crate::test_db::{TestDb, beside};
 
 /// Number of requests at once.
 const MANY: usize = 100;
@@ -18,40 +18,40 @@ fn count(answers: &[Answer], status: u16) -> usize {
     with.count()
 }
 
-async fn a_login_link_opens_one_session(house: &House) {
-    let reseller = house.reseller("Reseller").await;
-    let org = org_of(house, &reseller, "Acme").await;
-    let link = link(house, &reseller, org, "ada@example.org").await;
-    let answers = house.at_once(MANY, |_| visit(house, &link, "")).await;
+async fn a_login_link_opens_one_session(api: &TestApi) {
+    let reseller = api.reseller("Reseller").await;
+    let org = org_of(api, &reseller, "Acme").await;
+    let link = link(api, &reseller, org, "ada@example.org").await;
+    let answers = api.at_once(MANY, |_| visit(api, &link, "")).await;
     assert_eq!((count(&answers, 303), count(&answers, 410)), (1, MANY - 1));
-    let kept = house
+    let kept = api
         .rows("SELECT CAST(COUNT(*) AS TEXT) FROM dashboard_sessions")
         .await;
     assert_eq!(kept, ["1"]);
 }
 
-async fn an_external_id_is_one_orgs(house: &House) {
+async fn an_external_id_is_one_orgs(api: &TestApi) {
     const ORGS: &str = "/partner/v1/orgs";
-    let partner = house.reseller("Reseller").await;
+    let partner = api.reseller("Reseller").await;
     let body = json!({"name": "A", "external_id": "7"});
-    let answers = house
-        .at_once(MANY, |_| house.post(ORGS, &partner.key, body.clone()))
+    let answers = api
+        .at_once(MANY, |_| api.post(ORGS, &partner.key, body.clone()))
         .await;
     assert_eq!((count(&answers, 201), count(&answers, 409)), (1, MANY - 1));
-    assert_eq!(house.get(ORGS, &partner.key).await.with(200)["total"], 1);
+    assert_eq!(api.get(ORGS, &partner.key).await.with(200)["total"], 1);
 }
 
-async fn a_visitor_is_one_contact(house: &House) {
+async fn a_visitor_is_one_contact(api: &TestApi) {
     const PLAIN: &str = "/widget/authenticate-user";
     const BY_ID: &str = "/widget/authenticate-user-by-external-id";
-    let tenant = house.tenant("Acme").await;
+    let tenant = api.tenant("Acme").await;
     for (path, body) in [
         (PLAIN, json!({"email": "a@b.com", "phone": "+442071838750"})),
         (PLAIN, json!({"phone": "+442071838751"})),
         (BY_ID, json!({"external_id": "1", "name": "Ann"})),
     ] {
-        let answers = house
-            .at_once(MANY, |_| house.post(path, &tenant.token, body.clone()))
+        let answers = api
+            .at_once(MANY, |_| api.post(path, &tenant.token, body.clone()))
             .await;
         let ids = answers.iter().map(|answer| {
             let id = answer.with(200)["contact"]["id"].take();
@@ -59,59 +59,59 @@ async fn a_visitor_is_one_contact(house: &House) {
         });
         assert_eq!(ids.collect::<HashSet<_>>().len(), 1, "{path} {body}");
     }
-    let kept = house
+    let kept = api
         .rows("SELECT CAST(COUNT(*) AS TEXT) FROM contacts")
         .await;
     assert_eq!(kept, ["3"]);
 }
 
-async fn an_idempotency_key_has_one_effect(house: &House) {
+async fn an_idempotency_key_has_one_effect(api: &TestApi) {
     const EVENTS: &str = "/handoff-analytics/events";
-    let tenant = house.tenant("Acme").await;
+    let tenant = api.tenant("Acme").await;
     let report = json!({"session_id": "s"});
-    let answers = house
-        .at_once(MANY, |_| ask(house, EVENTS, &tenant.token, "k", &report))
+    let answers = api
+        .at_once(MANY, |_| ask(api, EVENTS, &tenant.token, "k", &report))
         .await;
     assert_eq!(count(&answers, 201), MANY);
     assert!(answers.iter().all(|answer| answer.text == answers[0].text));
     let made = answers.iter().filter(|answer| !is_replay(answer)).count();
     assert_eq!(made, 1);
-    let page = house.get(EVENTS, &tenant.token).await;
+    let page = api.get(EVENTS, &tenant.token).await;
     assert_eq!(page.with(200)["total"], 1);
 }
 
 /// Ten thousand handoffs a second apart, the last of them a second ago.
-async fn ten_thousand(house: &House, org: Uuid) {
+async fn ten_thousand(api: &TestApi, org: Uuid) {
     const HANDOFFS: &str = "INSERT INTO handoffs (id, org_id, session_id, summary, reasons, position, created_at)
         WITH RECURSIVE turns (turn) AS (SELECT 1 UNION ALL SELECT turn + 1 FROM turns WHERE turn < 10000)
         SELECT gen_random_uuid(), $1, 'old ' || turn, '', '[\"ai_implied_handoff\"]', turn, $2 + turn * CAST(1000000 AS BIGINT) FROM turns";
     const ON_SQLITE: &str = "INSERT INTO handoffs (id, org_id, session_id, summary, reasons, position, created_at)
         WITH RECURSIVE turns (turn) AS (SELECT 1 UNION ALL SELECT turn + 1 FROM turns WHERE turn < 10000)
         SELECT randomblob(16), $1, 'old ' || turn, '', '[\"ai_implied_handoff\"]', turn, $2 + turn * CAST(1000000 AS BIGINT) FROM turns";
-    let sql = if house.ground.is_postgres() {
+    let sql = if api.db.is_postgres() {
         HANDOFFS
     } else {
         ON_SQLITE
     };
     let before = i64::try_from(NOW.as_micros()).expect("a time") - 10_001 * 1_000_000;
-    let mut connection = house.ground.beside().await;
+    let mut connection = api.db.beside().await;
     let made = beside!(connection, to => sqlx::query(sql).bind(org).bind(before).execute(to).await.map(|done| done.rows_affected()));
     assert_eq!(made.expect("inserted"), 10_000);
 }
 
-async fn a_walk_meets_each_of_ten_thousand_once_while_a_thousand_arrive(house: &House) {
+async fn a_walk_meets_each_of_ten_thousand_once_while_a_thousand_arrive(api: &TestApi) {
     const EVENTS: &str = "/handoff-analytics/events";
-    let tenant = house.tenant("Acme").await;
-    ten_thousand(house, tenant.org).await;
+    let tenant = api.tenant("Acme").await;
+    ten_thousand(api, tenant.org).await;
     let mut seen = HashSet::new();
     let mut old = 0;
     let mut next = Some(format!("{EVENTS}?limit=100"));
     while let Some(path) = next {
-        let arrive = house.at_once(10, |turn| {
+        let arrive = api.at_once(10, |turn| {
             let new = json!({"session_id": format!("new {turn} after {old}")});
-            house.post(EVENTS, &tenant.token, new)
+            api.post(EVENTS, &tenant.token, new)
         });
-        let (page, arrived) = tokio::join!(house.get(&path, &tenant.token), arrive);
+        let (page, arrived) = tokio::join!(api.get(&path, &tenant.token), arrive);
         assert_eq!(count(&arrived, 201), 10);
         pass(1);
         let page = page.with(200);
@@ -124,7 +124,7 @@ async fn a_walk_meets_each_of_ten_thousand_once_while_a_thousand_arrive(house: &
         next = cursor.map(|cursor| format!("{EVENTS}?limit=100&cursor={cursor}"));
     }
     assert_eq!(old, 10_000, "of {} seen", seen.len());
-    let page: Value = house.get(EVENTS, &tenant.token).await.with(200);
+    let page: Value = api.get(EVENTS, &tenant.token).await.with(200);
     let total = page["total"].as_u64().expect("a number");
     assert!(total >= 11_000, "{total}");
 }
@@ -133,20 +133,20 @@ async fn a_walk_meets_each_of_ten_thousand_once_while_a_thousand_arrive(house: &
 macro_rules! on_both {
     ($($story:ident),* $(,)?) => {
         mod sqlite {
-            use super::{Ground, House};
+            use super::{TestDb, TestApi};
 
             $(#[tokio::test]
             async fn $story() {
-                super::$story(&House::built("", Ground::sqlite()).await).await;
+                super::$story(&TestApi::built("", TestDb::sqlite()).await).await;
             })*
         }
         mod postgres {
-            use super::{Ground, House};
+            use super::{TestDb, TestApi};
 
             $(#[tokio::test]
             async fn $story() {
-                if let Some(ground) = Ground::postgres().await {
-                    super::$story(&House::built("", ground).await).await;
+                if let Some(db) = TestDb::postgres().await {
+                    super::$story(&TestApi::built("", db).await).await;
                 }
             })*
         }

@@ -4,14 +4,12 @@ use axum::body::Body;
 use axum::http::Request;
 use serde_json::json;
 
-use crate::house::House;
+use crate::test_api::TestApi;
 
 #[tokio::test]
 async fn an_unknown_path_is_404() {
-    let house = House::new().await;
-    let answer = house
-        .send(Request::get("/nowhere").body(Body::empty()))
-        .await;
+    let api = TestApi::new().await;
+    let answer = api.send(Request::get("/nowhere").body(Body::empty())).await;
     assert_eq!(
         answer.with(404),
         json!({"statusCode": 404, "message": "There is no such path", "error": "Not Found", "code": "not_found"})
@@ -20,8 +18,8 @@ async fn an_unknown_path_is_404() {
 
 #[tokio::test]
 async fn an_unknown_method_is_405_and_says_which_are_known() {
-    let house = House::new().await;
-    let answer = house
+    let api = TestApi::new().await;
+    let answer = api
         .send(Request::delete("/phone/calls").body(Body::empty()))
         .await;
     let expected = json!({"statusCode": 405, "message": "This path does not take this method; see Allow", "error": "Method Not Allowed", "code": "method_not_allowed"});
@@ -31,7 +29,7 @@ async fn an_unknown_method_is_405_and_says_which_are_known() {
 
 #[tokio::test]
 async fn a_request_has_an_id() {
-    let house = House::new().await;
+    let api = TestApi::new().await;
     for (name, given, kept) in [
         ("none", None, false),
         ("sane", Some("req-7_a.B"), true),
@@ -43,7 +41,7 @@ async fn a_request_has_an_id() {
         if let Some(id) = given {
             request = request.header("X-Request-Id", id);
         }
-        let answer = house.send(request.body(Body::empty())).await;
+        let answer = api.send(request.body(Body::empty())).await;
         let id = answer.header("X-Request-Id").unwrap_or_default();
         assert_eq!(Some(id) == given, kept, "{name}: {id}");
         assert!(kept || id.parse::<uuid::Uuid>().is_ok(), "{name}: {id}");
@@ -52,10 +50,10 @@ async fn a_request_has_an_id() {
 
 #[tokio::test]
 async fn ids_and_times_have_one_form() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
     let agent = json!({"name": "A", "type": "inbound", "language": "en", "first_message": "", "use_org_knowledgebase": true});
-    let made = house.post("/phone", &tenant.token, agent).await.with(201);
+    let made = api.post("/phone", &tenant.token, agent).await.with(201);
     let id = made["id"].as_str().expect("an id");
     let parsed: uuid::Uuid = id.parse().expect("a UUID");
     assert_eq!(
@@ -64,7 +62,7 @@ async fn ids_and_times_have_one_form() {
     );
     assert_eq!(made["created_at"], "2026-01-31T12:00:00.000Z");
 
-    let absent = house.get("/phone/x", &tenant.token).await;
+    let absent = api.get("/phone/x", &tenant.token).await;
     for (name, given, status) in [
         ("as written", id.to_owned(), 200),
         ("in capitals", id.to_uppercase(), 200),
@@ -72,7 +70,7 @@ async fn ids_and_times_have_one_form() {
         ("in braces", format!("%7B{id}%7D"), 404),
         ("as a URN", format!("urn:uuid:{id}"), 404),
     ] {
-        let answer = house.get(&format!("/phone/{given}"), &tenant.token).await;
+        let answer = api.get(&format!("/phone/{given}"), &tenant.token).await;
         assert_eq!(answer.status, status, "{name}");
         assert!(
             status == 200 || answer.text == absent.text,
@@ -84,16 +82,15 @@ async fn ids_and_times_have_one_form() {
 
 #[tokio::test]
 async fn a_fault_of_ours_shows_nothing_but_the_requests_id() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
-    house.get("/phone/calls", &tenant.token).await.with(200);
-    house
-        .break_by("ALTER TABLE calls RENAME TO calls_of_another_version")
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
+    api.get("/phone/calls", &tenant.token).await.with(200);
+    api.break_by("ALTER TABLE calls RENAME TO calls_of_another_version")
         .await;
     let request = Request::get("/phone/calls")
         .header("Authorization", format!("Bearer {}", tenant.token))
         .header("X-Request-Id", "seven");
-    let answer = house.send(request.body(Body::empty())).await;
+    let answer = api.send(request.body(Body::empty())).await;
     let expected = json!({
         "statusCode": 500, "message": "Something broke on our side; quote the request id seven", "error": "Internal Server Error", "code": "internal_error",
     });
@@ -102,8 +99,8 @@ async fn a_fault_of_ours_shows_nothing_but_the_requests_id() {
 
 #[tokio::test]
 async fn a_body_is_json_of_at_most_a_mebibyte() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
     let long = format!("{{\"name\": \"{}\"}}", "x".repeat(1 << 20));
     for (name, content_type, body, status, message) in [
         (
@@ -147,7 +144,7 @@ async fn a_body_is_json_of_at_most_a_mebibyte() {
         if let Some(content_type) = content_type {
             request = request.header("Content-Type", content_type);
         }
-        let answer = house.send(request.body(Body::from(body.to_owned()))).await;
+        let answer = api.send(request.body(Body::from(body.to_owned()))).await;
         assert_eq!(answer.with(status)["message"], message, "{name}");
     }
 }
@@ -155,8 +152,8 @@ async fn a_body_is_json_of_at_most_a_mebibyte() {
 /// Two readers of a key that is given twice could take different values: the proxy that checks, and we that act.
 #[tokio::test]
 async fn a_key_that_is_given_twice_is_400() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
     for (body, message) in [
         (
             r#"{"url": "https://a.example", "url": "https://b.example"}"#,
@@ -171,20 +168,20 @@ async fn a_key_that_is_given_twice_is_400() {
             .header("Authorization", format!("Bearer {}", tenant.token))
             .header("Content-Type", "application/json")
             .body(Body::from(body));
-        let refused = house.send(request).await.with(400);
+        let refused = api.send(request).await.with(400);
         assert_eq!(refused["message"], message);
     }
 }
 
 #[tokio::test]
 async fn answers_say_how_browsers_and_caches_are_to_treat_them() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
-    let made = house.post("/api-keys", &tenant.token, json!({})).await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
+    let made = api.post("/api-keys", &tenant.token, json!({})).await;
     assert_eq!(made.status, 201);
     assert_eq!(made.header("Cache-Control"), Some("no-store"));
-    let open = house.get("/healthz", "").await;
-    let unknown = house.get("/nowhere", "").await;
+    let open = api.get("/healthz", "").await;
+    let unknown = api.get("/nowhere", "").await;
     for answer in [&made, &open, &unknown] {
         assert_eq!(answer.header("X-Content-Type-Options"), Some("nosniff"));
     }

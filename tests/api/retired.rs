@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use trunkline::api::SCOPES;
 use trunkline_store::{SigningPair, org_keys};
 
-use crate::house::{House, done, found, now, pass};
+use crate::test_api::{TestApi, done, found, now, pass};
 
 /// A token that somebody makes who has the signing key.
 fn forged(pair: &SigningPair, claims: &Value) -> String {
@@ -24,17 +24,17 @@ fn forged_as(kid: Option<&str>, pair: &SigningPair, claims: &Value) -> String {
 
 #[tokio::test]
 async fn a_retired_signing_key_forges_nothing() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
     let visitor = json!({"email": "ann@example.com"});
     let asked = async |token: &str| {
         let path = "/widget/authenticate-user";
-        house.post(path, token, visitor.clone()).await.with(200)
+        api.post(path, token, visitor.clone()).await.with(200)
     };
     let old = asked(&tenant.token).await;
     let (contact, old) = (&old["contact"]["id"], old["token"].as_str());
     let old = old.expect("a token").to_owned();
-    let stolen = house.store.keyring().signing_key();
+    let stolen = api.store.keyring().signing_key();
     let (iat, exp) = (now().as_secs(), now().as_secs() + 3600);
     let widget =
         json!({"typ": "widget_contact", "sub": contact, "org": tenant.org, "iat": iat, "exp": exp});
@@ -43,11 +43,11 @@ async fn a_retired_signing_key_forges_nothing() {
     let key = forged(&stolen, &key);
 
     // A key's token is the one that was issued, whoever signs another.
-    house.get("/phone", &key).await.with(401);
-    house.get("/phone", &tenant.token).await.with(200);
-    house.get("/widget/me", &widget).await.with(200);
+    api.get("/phone", &key).await.with(401);
+    api.get("/phone", &tenant.token).await.with(200);
+    api.get("/widget/me", &widget).await.with(200);
     let kid = stolen.id();
-    let signs = house.store.retire_signing_key(kid, now()).await;
+    let signs = api.store.retire_signing_key(kid, now()).await;
     assert!(
         signs
             .expect_err("it signs")
@@ -55,36 +55,31 @@ async fn a_retired_signing_key_forges_nothing() {
             .contains("rotate-signing")
     );
 
-    house
-        .store
-        .rotate_signing_key(now())
-        .await
-        .expect("another");
+    api.store.rotate_signing_key(now()).await.expect("another");
     for token in [&old, &widget] {
-        house.get("/widget/me", token).await.with(200);
+        api.get("/widget/me", token).await.with(200);
     }
-    let (_, second) = house.key(tenant.org, &SCOPES).await;
-    house
-        .store
+    let (_, second) = api.key(tenant.org, &SCOPES).await;
+    api.store
         .retire_signing_key(kid, now())
         .await
         .expect("retired");
     pass(61);
     for token in [&old, &widget] {
-        house.get("/widget/me", token).await.with(401);
+        api.get("/widget/me", token).await.with(401);
     }
-    house.get("/phone", &key).await.with(401);
+    api.get("/phone", &key).await.with(401);
     for token in [&tenant.token, &second] {
-        house.get("/phone", token).await.with(200);
+        api.get("/phone", token).await.with(200);
     }
     let new = asked(&tenant.token).await;
     let new = new["token"].as_str().expect("a token");
-    house.get("/widget/me", new).await.with(200);
-    let published = house.get("/.well-known/jwks.json", "").await.text;
+    api.get("/widget/me", new).await.with(200);
+    let published = api.get("/.well-known/jwks.json", "").await.text;
     assert!(!published.contains(kid), "{published}");
-    let again = house.store.retire_signing_key(kid, now()).await;
+    let again = api.store.retire_signing_key(kid, now()).await;
     again.expect("it is retired already");
-    let never = house.store.retire_signing_key("00", now()).await;
+    let never = api.store.retire_signing_key("00", now()).await;
     assert!(
         never
             .expect_err("there is none")
@@ -94,28 +89,28 @@ async fn a_retired_signing_key_forges_nothing() {
 
     // Its API keys can go with it.
     let (of, by) = (kid.to_owned(), kid.to_owned());
-    let signed = found(&house.store, move |tx| org_keys::signed_with(tx, Some(&by))).await;
+    let signed = found(&api.store, move |tx| org_keys::signed_with(tx, Some(&by))).await;
     assert_eq!((signed.len(), signed[0].keys), (1, 1));
     assert_eq!(
-        done(&house.store, move |tx, now| org_keys::revoke_signed_with(
+        done(&api.store, move |tx, now| org_keys::revoke_signed_with(
             tx, &of, now
         ))
         .await,
         1
     );
     pass(61);
-    house.get("/phone", &tenant.token).await.with(401);
-    house.get("/phone", &second).await.with(200);
+    api.get("/phone", &tenant.token).await.with(401);
+    api.get("/phone", &second).await.with(200);
 }
 
 #[tokio::test]
 async fn a_key_from_before_tokens_were_kept_is_kept_at_its_first_use() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
     let forget = "UPDATE org_keys SET token_hash = NULL, kid = NULL RETURNING name";
-    house.rows(forget).await;
-    let stolen = house.store.keyring().signing_key();
-    let unused = found(&house.store, move |tx| org_keys::signed_with(tx, None)).await;
+    api.rows(forget).await;
+    let stolen = api.store.keyring().signing_key();
+    let unused = found(&api.store, move |tx| org_keys::signed_with(tx, None)).await;
     assert_eq!((unused.len(), unused[0].keys), (1, 1));
 
     // Tokens of earlier versions say what their row says, and no more.
@@ -131,59 +126,54 @@ async fn a_key_from_before_tokens_were_kept_is_kept_at_its_first_use() {
         claims(&SCOPES, made + 61),
     ] {
         let other = forged(&stolen, &other);
-        house.get("/phone", &other).await.with(401);
+        api.get("/phone", &other).await.with(401);
     }
-    house.get("/phone", &old).await.with(200);
+    api.get("/phone", &old).await.with(200);
     assert_eq!(
-        found(&house.store, move |tx| org_keys::signed_with(tx, None)).await,
+        found(&api.store, move |tx| org_keys::signed_with(tx, None)).await,
         []
     );
     let other = forged(&stolen, &claims(&SCOPES, made + 1));
-    house.get("/phone", &other).await.with(401);
+    api.get("/phone", &other).await.with(401);
 
     // One that was used goes on without its signing key, one that never was ends with it.
-    let (unused, _) = house.key(tenant.org, &SCOPES[..1]).await;
-    house.rows(forget).await;
+    let (unused, _) = api.key(tenant.org, &SCOPES[..1]).await;
+    api.rows(forget).await;
     pass(61);
-    house.get("/phone", &old).await.with(200);
+    api.get("/phone", &old).await.with(200);
     let claims = json!({"sub": unused.id, "org": tenant.org, "scopes": SCOPES[..1], "iat": made});
     let unused = forged(&stolen, &claims);
-    house
-        .store
-        .rotate_signing_key(now())
-        .await
-        .expect("another");
-    house
-        .store
+    api.store.rotate_signing_key(now()).await.expect("another");
+    api.store
         .retire_signing_key(stolen.id(), now())
         .await
         .expect("retired");
     pass(61);
-    house.get("/phone", &unused).await.with(401);
-    house.get("/phone", &old).await.with(200);
+    api.get("/phone", &unused).await.with(401);
+    api.get("/phone", &old).await.with(200);
 }
 
 #[tokio::test]
 async fn a_token_that_lies_about_its_signing_key_is_refused() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
-    let old = house.store.keyring().signing_key();
-    let rotated = house.store.rotate_signing_key(now()).await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
+    let old = api.store.keyring().signing_key();
+    let rotated = api.store.rotate_signing_key(now()).await;
     rotated.expect("another");
-    let retired = house.store.retire_signing_key(old.id(), now()).await;
+    let retired = api.store.retire_signing_key(old.id(), now()).await;
     retired.expect("retired");
-    let (_, token) = house.key(tenant.org, &SCOPES).await;
+    let (_, token) = api.key(tenant.org, &SCOPES).await;
     let payload = token.split('.').nth(1).expect("three parts");
     let payload = URL_SAFE_NO_PAD.decode(payload).expect("base64");
     let claims: Value = serde_json::from_slice(&payload).expect("claims");
 
     // The retired key signs in the name of the good one, of itself, of none, and of one that never was.
-    let good = house.store.keyring().signing_key().id().to_owned();
+    let good = api.store.keyring().signing_key().id().to_owned();
     for kid in [Some(&*good), Some(old.id()), None, Some("0000000000000000")] {
         let forged = forged_as(kid, &old, &claims);
-        house.get("/phone", &forged).await.with(401);
+        api.get("/phone", &forged).await.with(401);
     }
-    house.get("/phone", &token).await.with(200);
+    api.get("/phone", &token).await.with(200);
     // The dashboard's and the widget's credentials are no API keys, nor the other way round.
-    house.get("/widget/me", &token).await.with(401);
+    api.get("/widget/me", &token).await.with(401);
 }

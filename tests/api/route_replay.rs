@@ -10,19 +10,19 @@ use trunkline_routing::{Facts, decide};
 use trunkline_store::numbers;
 use uuid::Uuid;
 
-use crate::house::{House, NOW, Tenant, all_lack, arc, done, now};
+use crate::test_api::{NOW, Tenant, TestApi, all_lack, arc, done, now};
 
 const PATH: &str = "/phone/sip/route-replay";
 
 /// A call to `dialled`, decided as the directory is now, a minute before.
-async fn call(house: &House, tenant: &Tenant, id: u128, dialled: &str) {
+async fn call(api: &TestApi, tenant: &Tenant, id: u128, dialled: &str) {
     let defaults = Defaults {
         realm: "trunkline".to_owned(),
         runtime: Runtime::Echo,
         addresses: Default::default(),
     };
 
-    let directory = Directory::start(house.store.clone(), defaults, now).await;
+    let directory = Directory::start(api.store.clone(), defaults, now).await;
     let view = directory.expect("the store is read").load();
     let facts = Facts {
         request_user: Some(dialled.to_owned()),
@@ -75,36 +75,35 @@ async fn call(house: &House, tenant: &Tenant, id: u128, dialled: &str) {
         hangup_by: HangupBy::Caller,
         cause: None,
     }));
-    house.project(&[started, ended]).await;
+    api.project(&[started, ended]).await;
 }
 
 /// Two agents; the younger holds the number that is called, the other the one on the trunk's list.
-async fn two_agents(house: &House, tenant: &Tenant) -> (Uuid, Uuid) {
+async fn two_agents(api: &TestApi, tenant: &Tenant) -> (Uuid, Uuid) {
     let org = tenant.org;
-    let reception = house.agent(tenant.org, "Reception").await;
-    let sales = house.agent(tenant.org, "Sales").await;
-    let number = house.number(tenant.org, "+493012345678").await;
-    done(&house.store, move |tx, now| {
+    let reception = api.agent(tenant.org, "Reception").await;
+    let sales = api.agent(tenant.org, "Sales").await;
+    let number = api.number(tenant.org, "+493012345678").await;
+    done(&api.store, move |tx, now| {
         numbers::assign(tx, org, sales, &[number.id], now)
     })
     .await;
 
-    let front = house.number(tenant.org, "+493055555555").await;
-    done(&house.store, move |tx, now| {
+    let front = api.number(tenant.org, "+493055555555").await;
+    done(&api.store, move |tx, now| {
         numbers::assign(tx, org, reception, &[front.id], now)
     })
     .await;
 
     let trunk = json!({"phone_numbers": ["+493055555555"]});
-    let made = house
+    let made = api
         .post("/phone/sip/inbound-trunk", &tenant.token, trunk)
         .await;
     made.with(201);
 
     // The directory is asked once it has caught up.
     let question = json!({"to": "+493012345678"});
-    house
-        .post("/phone/sip/route-test", &tenant.token, question)
+    api.post("/phone/sip/route-test", &tenant.token, question)
         .await
         .with(200);
     (reception, sales)
@@ -112,14 +111,14 @@ async fn two_agents(house: &House, tenant: &Tenant) -> (Uuid, Uuid) {
 
 #[tokio::test]
 async fn a_change_says_which_calls_would_go_elsewhere() {
-    let house = House::new().await;
-    let (acme, other) = (house.tenant("Acme").await, house.tenant("Other").await);
-    let (reception, sales) = two_agents(&house, &acme).await;
-    house.agent(other.org, "Elsewhere").await;
-    call(&house, &acme, 1, "+493012345678").await;
-    call(&house, &acme, 2, "030 12345678").await;
-    call(&house, &other, 3, "030 12345678").await;
-    let replay = async |body: Value| house.post(PATH, &acme.token, body).await.with(200);
+    let api = TestApi::new().await;
+    let (acme, other) = (api.tenant("Acme").await, api.tenant("Other").await);
+    let (reception, sales) = two_agents(&api, &acme).await;
+    api.agent(other.org, "Elsewhere").await;
+    call(&api, &acme, 1, "+493012345678").await;
+    call(&api, &acme, 2, "030 12345678").await;
+    call(&api, &other, 3, "030 12345678").await;
+    let replay = async |body: Value| api.post(PATH, &acme.token, body).await.with(200);
     let today = replay(json!({})).await;
     assert_eq!(
         (&today["calls"], &today["elsewhere"], &today["complete"]),
@@ -214,7 +213,7 @@ async fn a_change_says_which_calls_would_go_elsewhere() {
         "{cut}"
     );
     // What was only asked has not happened.
-    let trunk = house
+    let trunk = api
         .get("/phone/sip/inbound-trunk", &acme.token)
         .await
         .with(200);
@@ -222,12 +221,12 @@ async fn a_change_says_which_calls_would_go_elsewhere() {
     assert_eq!(replay(json!({})).await["elsewhere"], 0);
     // Today's directory counts as soon as it is changed.
     let change = json!({"default_country": "DE"});
-    let changed = house
+    let changed = api
         .patch("/phone/sip/inbound-trunk", &acme.token, change)
         .await;
     changed.with(200);
     assert_eq!(replay(json!({})).await["elsewhere"], 1);
-    let theirs = house.post(PATH, &other.token, json!({})).await.with(200);
+    let theirs = api.post(PATH, &other.token, json!({})).await.with(200);
     assert_eq!(
         (&theirs["calls"], &theirs["elsewhere"]),
         (&json!(1), &json!(0)),
@@ -239,11 +238,10 @@ async fn a_change_says_which_calls_would_go_elsewhere() {
 
 #[tokio::test]
 async fn what_can_not_be_replayed_is_refused() {
-    let house = House::new().await;
-    let (acme, other) = (house.tenant("Acme").await, house.tenant("Other").await);
-    let foreign = house.agent(other.org, "Foreign").await;
-    house
-        .post("/phone/sip/route-test", &acme.token, json!({"to": "1"}))
+    let api = TestApi::new().await;
+    let (acme, other) = (api.tenant("Acme").await, api.tenant("Other").await);
+    let foreign = api.agent(other.org, "Foreign").await;
+    api.post("/phone/sip/route-test", &acme.token, json!({"to": "1"}))
         .await
         .with(200);
     for (body, message) in [
@@ -266,7 +264,7 @@ async fn what_can_not_be_replayed_is_refused() {
             "changes.agents[0].id: is no agent of this org; changes.numbers[0].agent_id: is no agent of this org",
         ),
     ] {
-        let refused = house.post(PATH, &acme.token, body).await.with(400);
+        let refused = api.post(PATH, &acme.token, body).await.with(400);
         let mut said: Vec<&str> = refused["message"]
             .as_str()
             .expect("a text")
@@ -277,20 +275,20 @@ async fn what_can_not_be_replayed_is_refused() {
         expected.sort_unstable();
         assert_eq!(said, expected);
     }
-    let (_, phones) = house.key(acme.org, &["phone:read"]).await;
-    all_lack(&[house.post(PATH, &phones, json!([])).await], "calls:read");
-    let (_, calls) = house.key(acme.org, &["calls:read"]).await;
-    all_lack(&[house.post(PATH, &calls, json!([])).await], "phone:read");
+    let (_, phones) = api.key(acme.org, &["phone:read"]).await;
+    all_lack(&[api.post(PATH, &phones, json!([])).await], "calls:read");
+    let (_, calls) = api.key(acme.org, &["calls:read"]).await;
+    all_lack(&[api.post(PATH, &calls, json!([])).await], "phone:read");
 }
 
 #[tokio::test]
 async fn a_call_says_who_it_was_and_what_it_came_close_to() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
-    let (_, sales) = two_agents(&house, &tenant).await;
-    call(&house, &tenant, 2, "030 12345678").await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
+    let (_, sales) = two_agents(&api, &tenant).await;
+    call(&api, &tenant, 2, "030 12345678").await;
     let path = format!("/phone/calls/{}/routing", Uuid::from_u128(2));
-    let shown = house.get(&path, &tenant.token).await.with(200);
+    let shown = api.get(&path, &tenant.token).await.with(200);
     let near = json!([{"number": {
         "dialled": "030 12345678", "number": "+493012345678", "agent": sales, "differs": {"national_form": {"country": "DE"}},
     }}]);
@@ -303,7 +301,7 @@ async fn a_call_says_who_it_was_and_what_it_came_close_to() {
         "The caller at 198.51.100.7 logged in with the trunk's credentials."
     );
     let question = json!({"to": "030 12345678", "from": "+441632960001"});
-    let foreseen = house
+    let foreseen = api
         .post("/phone/sip/route-test", &tenant.token, question)
         .await
         .with(200);
@@ -317,11 +315,11 @@ async fn a_call_says_who_it_was_and_what_it_came_close_to() {
 
 #[tokio::test]
 async fn a_trunk_without_a_report_says_how_one_is_made() {
-    let house = House::with("[sip]\npublic_host = \"sip.example.com\"").await;
-    let (acme, other) = (house.tenant("Acme").await, house.tenant("Other").await);
-    two_agents(&house, &acme).await;
+    let api = TestApi::with("[sip]\npublic_host = \"sip.example.com\"").await;
+    let (acme, other) = (api.tenant("Acme").await, api.tenant("Other").await);
+    two_agents(&api, &acme).await;
     let path = "/phone/sip/inbound-trunk/doctor";
-    let report = house.get(path, &acme.token).await.with(200);
+    let report = api.get(path, &acme.token).await.with(200);
     assert_eq!(
         report["how"],
         "Call sip:doctor@sip.example.com from the PBX with the trunk's credentials."
@@ -330,5 +328,5 @@ async fn a_trunk_without_a_report_says_how_one_is_made() {
         (&report["call_id"], &report["findings"]),
         (&Value::Null, &json!([]))
     );
-    crate::house::all_absent(&[house.get(path, &other.token).await], "inbound trunk");
+    crate::test_api::all_absent(&[api.get(path, &other.token).await], "inbound trunk");
 }

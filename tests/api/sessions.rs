@@ -9,13 +9,13 @@ use trunkline_routing::E164;
 use trunkline_store::{NewBooking, NewOrg, NewPartner, orgs};
 use uuid::Uuid;
 
-use crate::house::{House, NOW, Tenant, all_absent, all_lack, arc, done, id_of, masked};
+use crate::test_api::{NOW, Tenant, TestApi, all_absent, all_lack, arc, done, id_of, masked};
 
 const CALL: Uuid = Uuid::from_u128(0xca11);
 const SESSION: Uuid = Uuid::from_u128(0x5e55);
 
 /// A call of the agent's that is up, with a contact.
-async fn up(house: &House, tenant: &Tenant, agent: Uuid, contact: Option<Uuid>) {
+async fn up(api: &TestApi, tenant: &Tenant, agent: Uuid, contact: Option<Uuid>) {
     let started = Fact::Started(arc(Started {
         call: CALL,
         org: tenant.org,
@@ -42,10 +42,10 @@ async fn up(house: &House, tenant: &Tenant, agent: Uuid, contact: Option<Uuid>) 
     let (call, org) = (CALL, tenant.org);
     let mut facts = vec![started];
     facts.extend(contact.map(|contact| Fact::Contact { call, org, contact }));
-    house.project(&facts).await;
+    api.project(&facts).await;
 }
 
-async fn end(house: &House, tenant: &Tenant) {
+async fn end(api: &TestApi, tenant: &Tenant) {
     let ended = Ended {
         call: CALL,
         org: tenant.org,
@@ -56,11 +56,11 @@ async fn end(house: &House, tenant: &Tenant) {
         hangup_by: HangupBy::Caller,
         cause: None,
     };
-    house.project(&[Fact::Ended(Box::new(ended))]).await;
+    api.project(&[Fact::Ended(Box::new(ended))]).await;
 }
 
-fn token(house: &House, org: Uuid, session: Uuid) -> String {
-    let key = house.store.keyring().derive("session tokens");
+fn token(api: &TestApi, org: Uuid, session: Uuid) -> String {
+    let key = api.store.keyring().derive("session tokens");
     SessionTokens::new(key).mint(org, session).into()
 }
 
@@ -69,7 +69,7 @@ fn path(session: Uuid) -> String {
 }
 
 /// A visitor of the widget's, known to the org.
-async fn contact(house: &House, tenant: &Tenant) -> Uuid {
+async fn contact(api: &TestApi, tenant: &Tenant) -> Uuid {
     let body = json!({
         "email": "ada@example.org",
         "name": "Ada",
@@ -78,30 +78,29 @@ async fn contact(house: &House, tenant: &Tenant) -> Uuid {
         "http_action_overrides": {"headers": {"X-Visitor": "7"}},
     });
     let path = "/widget/authenticate-user";
-    let made = house.post(path, &tenant.token, body).await.with(200);
+    let made = api.post(path, &tenant.token, body).await.with(200);
     id_of(&made["contact"]).parse().expect("an id")
 }
 
 #[tokio::test]
 async fn a_runtime_sees_agent_destinations_contact_caller_and_headers() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
-    let agent = house.agent(tenant.org, "Reception").await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
+    let agent = api.agent(tenant.org, "Reception").await;
     let on_agent = format!("/phone/sip/agents/{agent}/transfer-destinations");
     let create = json!({"create": {"name": "Sales", "type": "phone", "value": "+442071838750"}});
-    house.post(&on_agent, &tenant.token, create).await.with(201);
+    api.post(&on_agent, &tenant.token, create).await.with(201);
     let other = json!({"name": "Unassigned", "type": "sip", "value": "sip:x@pbx.example"});
     let others = "/phone/sip/transfer-destinations";
-    house.post(others, &tenant.token, other).await.with(201);
+    api.post(others, &tenant.token, other).await.with(201);
     let change = json!({"handoff_phone_number": "+442071838751"});
-    house
-        .patch(&format!("/phone/{agent}"), &tenant.token, change)
+    api.patch(&format!("/phone/{agent}"), &tenant.token, change)
         .await
         .with(200);
-    let contact = contact(&house, &tenant).await;
-    up(&house, &tenant, agent, Some(contact)).await;
-    let token = token(&house, tenant.org, SESSION);
-    let shown = house.get(&path(SESSION), &token).await.with(200);
+    let contact = contact(&api, &tenant).await;
+    up(&api, &tenant, agent, Some(contact)).await;
+    let token = token(&api, tenant.org, SESSION);
+    let shown = api.get(&path(SESSION), &token).await.with(200);
     assert_eq!(shown["agent"]["id"], agent.to_string());
     assert_eq!(shown["contact"]["id"], contact.to_string());
     insta::assert_json_snapshot!(masked(shown));
@@ -109,14 +108,14 @@ async fn a_runtime_sees_agent_destinations_contact_caller_and_headers() {
 
 #[tokio::test]
 async fn an_org_sees_all_but_what_the_actions_need_also_when_the_call_is_over() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
-    let agent = house.agent(tenant.org, "Reception").await;
-    let contact = contact(&house, &tenant).await;
-    up(&house, &tenant, agent, Some(contact)).await;
-    end(&house, &tenant).await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
+    let agent = api.agent(tenant.org, "Reception").await;
+    let contact = contact(&api, &tenant).await;
+    up(&api, &tenant, agent, Some(contact)).await;
+    end(&api, &tenant).await;
 
-    let shown = house.get(&path(SESSION), &tenant.token).await.with(200);
+    let shown = api.get(&path(SESSION), &tenant.token).await.with(200);
     assert_eq!(shown["status"], "completed");
     assert_eq!(
         shown["headers"],
@@ -125,12 +124,11 @@ async fn an_org_sees_all_but_what_the_actions_need_also_when_the_call_is_over() 
     assert_eq!(shown["contact"]["name"], "Ada");
     assert_eq!(shown["contact"].get("http_action_overrides"), None);
 
-    house
-        .delete(&format!("/phone/{agent}"), &tenant.token)
+    api.delete(&format!("/phone/{agent}"), &tenant.token)
         .await
         .with(200);
 
-    let shown = house.get(&path(SESSION), &tenant.token).await.with(200);
+    let shown = api.get(&path(SESSION), &tenant.token).await.with(200);
     assert_eq!(
         (&shown["agent"], &shown["destinations"]),
         (&Value::Null, &json!([]))
@@ -139,8 +137,8 @@ async fn an_org_sees_all_but_what_the_actions_need_also_when_the_call_is_over() 
 
 #[tokio::test]
 async fn a_session_has_what_was_said_of_its_org() {
-    let house = House::new().await;
-    let partner = house
+    let api = TestApi::new().await;
+    let partner = api
         .partner(NewPartner {
             name: "Reseller".to_owned(),
             ai_instructions: Some("Be kind.".to_owned()),
@@ -158,23 +156,23 @@ async fn a_session_has_what_was_said_of_its_org() {
         }],
         ..NewOrg::named("Acme")
     };
-    let org = done(&house.store, move |tx, _| {
+    let org = done(&api.store, move |tx, _| {
         orgs::create(tx, Some(partner.id), &new, NOW)
     })
     .await
     .id;
-    let (key, key_token) = house.key(org, &["calls:read"]).await;
+    let (key, key_token) = api.key(org, &["calls:read"]).await;
     let tenant = Tenant {
         org,
         key,
         token: key_token,
     };
-    let agent = house.agent(org, "Reception").await;
-    up(&house, &tenant, agent, None).await;
+    let agent = api.agent(org, "Reception").await;
+    up(&api, &tenant, agent, None).await;
 
-    let runtime = token(&house, org, SESSION);
+    let runtime = token(&api, org, SESSION);
     for asker in [&runtime, &tenant.token] {
-        let shown = house.get(&path(SESSION), asker).await.with(200);
+        let shown = api.get(&path(SESSION), asker).await.with(200);
         let (shown, handle) = (&shown["org"], &shown["org"]["integrations"]["booking"][0]);
         assert_eq!(shown["name"], "Acme");
         assert_eq!(shown["website"], "https://acme.example");
@@ -184,8 +182,8 @@ async fn a_session_has_what_was_said_of_its_org() {
         assert_eq!(handle.get("credentials"), None);
     }
 
-    let (_, reader) = house.key(org, &["calls:read", "integrations:read"]).await;
-    let shown = house.get(&path(SESSION), &reader).await.with(200);
+    let (_, reader) = api.key(org, &["calls:read", "integrations:read"]).await;
+    let shown = api.get(&path(SESSION), &reader).await.with(200);
     let credentials = json!({"app_key": "the-app", "user_key": "the-user"});
     assert_eq!(
         shown["org"]["integrations"]["booking"][0]["credentials"],
@@ -194,43 +192,42 @@ async fn a_session_has_what_was_said_of_its_org() {
 
     let own = json!({"ai_instructions": "Be brief."});
     let of_partner = format!("/partner/v1/orgs/{org}");
-    house.patch(&of_partner, &partner.key, own).await.with(200);
-    let shown = house.get(&path(SESSION), &runtime).await.with(200);
+    api.patch(&of_partner, &partner.key, own).await.with(200);
+    let shown = api.get(&path(SESSION), &runtime).await.with(200);
     assert_eq!(shown["org"]["ai_instructions"], "Be brief.");
 }
 
 #[tokio::test]
 async fn a_token_opens_its_own_session_while_the_call_is_up() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
-    let other = house.tenant("Other").await;
-    let agent = house.agent(tenant.org, "Reception").await;
-    up(&house, &tenant, agent, None).await;
-    let good = token(&house, tenant.org, SESSION);
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
+    let other = api.tenant("Other").await;
+    let agent = api.agent(tenant.org, "Reception").await;
+    up(&api, &tenant, agent, None).await;
+    let good = token(&api, tenant.org, SESSION);
     assert_eq!(
-        house.get(&path(SESSION), &good).await.with(200)["contact"],
+        api.get(&path(SESSION), &good).await.with(200)["contact"],
         Value::Null
     );
     for (name, session, token) in [
         ("another session", CALL, good.clone()),
-        ("another org's", SESSION, token(&house, other.org, CALL)),
+        ("another org's", SESSION, token(&api, other.org, CALL)),
         ("made up", SESSION, format!("tls_{}", "0".repeat(64))),
     ] {
-        let refused = house.get(&path(session), &token).await;
+        let refused = api.get(&path(session), &token).await;
         assert_eq!(refused.status, 401, "{name}: {}", refused.text);
         assert_eq!(refused.header("WWW-Authenticate"), Some("Bearer"), "{name}");
     }
-    let malformed = house.get("/phone/sessions/7", &good).await;
+    let malformed = api.get("/phone/sessions/7", &good).await;
     assert_eq!(malformed.status, 401);
     for elsewhere in ["/phone", "/widget/me", "/partner/v1/orgs"] {
-        assert_eq!(house.get(elsewhere, &good).await.status, 401, "{elsewhere}");
+        assert_eq!(api.get(elsewhere, &good).await.status, 401, "{elsewhere}");
     }
-    house
-        .get(&format!("{}?x=1", path(SESSION)), &good)
+    api.get(&format!("{}?x=1", path(SESSION)), &good)
         .await
         .with(400);
-    end(&house, &tenant).await;
-    let over = house.get(&path(SESSION), &good).await.with(401);
+    end(&api, &tenant).await;
+    let over = api.get(&path(SESSION), &good).await.with(401);
     assert_eq!(
         over["message"],
         "The session is over, and its token with it"
@@ -239,30 +236,30 @@ async fn a_token_opens_its_own_session_while_the_call_is_up() {
 
 #[tokio::test]
 async fn a_foreign_an_absent_and_a_malformed_session_are_the_same() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
-    let other = house.tenant("Other").await;
-    let agent = house.agent(tenant.org, "Reception").await;
-    up(&house, &tenant, agent, None).await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
+    let other = api.tenant("Other").await;
+    let agent = api.agent(tenant.org, "Reception").await;
+    up(&api, &tenant, agent, None).await;
     let absent = [
-        house.get(&path(SESSION), &other.token).await,
-        house.get(&path(CALL), &tenant.token).await,
-        house.get("/phone/sessions/7", &tenant.token).await,
+        api.get(&path(SESSION), &other.token).await,
+        api.get(&path(CALL), &tenant.token).await,
+        api.get("/phone/sessions/7", &tenant.token).await,
     ];
     all_absent(&absent, "session");
-    let (_, reader) = house.key(tenant.org, &["phone:read"]).await;
-    all_lack(&[house.get(&path(SESSION), &reader).await], "calls:read");
+    let (_, reader) = api.key(tenant.org, &["phone:read"]).await;
+    all_lack(&[api.get(&path(SESSION), &reader).await], "calls:read");
 }
 
 #[tokio::test]
 async fn a_session_has_a_limit_of_its_own() {
-    let house = House::with("[limits]\nrequests_per_minute = 2\n").await;
-    let tenant = house.tenant("Acme").await;
-    let agent = house.agent(tenant.org, "Reception").await;
-    up(&house, &tenant, agent, None).await;
-    let token = token(&house, tenant.org, SESSION);
+    let api = TestApi::with("[limits]\nrequests_per_minute = 2\n").await;
+    let tenant = api.tenant("Acme").await;
+    let agent = api.agent(tenant.org, "Reception").await;
+    up(&api, &tenant, agent, None).await;
+    let token = token(&api, tenant.org, SESSION);
     for expected in [200, 200, 429] {
-        assert_eq!(house.get(&path(SESSION), &token).await.status, expected);
+        assert_eq!(api.get(&path(SESSION), &token).await.status, expected);
     }
-    house.get(&path(SESSION), &tenant.token).await.with(200);
+    api.get(&path(SESSION), &tenant.token).await.with(200);
 }

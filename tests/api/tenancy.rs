@@ -6,14 +6,14 @@ use std::collections::BTreeSet;
 
 use uuid::Uuid;
 
-use crate::home::{Asker, Home, Of, Row, rows};
-use crate::house::{Answer, House};
 use crate::openapi::operations;
+use crate::test_api::{Answer, TestApi};
+use crate::test_org::{Asker, Of, Row, TestOrg, rows};
 
 #[tokio::test]
 async fn every_route_has_a_row_and_every_row_a_route() {
-    let house = House::new().await;
-    let routes = operations(&house).await;
+    let api = TestApi::new().await;
+    let routes = operations(&api).await;
     let rows: BTreeSet<_> = rows().iter().map(Row::operation).collect();
     let missing: Vec<_> = routes.difference(&rows).collect();
     let stale: Vec<_> = rows.difference(&routes).collect();
@@ -101,14 +101,20 @@ fn judge(row: &Row, who: &str, answer: &Answer, expected: Expected) {
 }
 
 /// That what isn't there for somebody is answered alike whether it is there for another, is nobody's, or can't be.
-async fn is_told_alike(house: &House, row: &Row, home: &Home, asker: &Asker, foreign: &Answer) {
+async fn is_told_alike(
+    api: &TestApi,
+    row: &Row,
+    test_org: &TestOrg,
+    asker: &Asker,
+    foreign: &Answer,
+) {
     let absent = |parameter: &str| match parameter {
         "phone_number" => "+442071899999".to_owned(),
         _ => Uuid::new_v4().to_string(),
     };
-    let absent = row.ask_for(house, home, asker, absent).await;
+    let absent = row.ask_for(api, test_org, asker, absent).await;
     let malformed = |_: &str| "no-id".to_owned();
-    let malformed = row.ask_for(house, home, asker, malformed).await;
+    let malformed = row.ask_for(api, test_org, asker, malformed).await;
     for answer in [absent, malformed] {
         let (told, expected) = (
             (answer.status, &answer.text),
@@ -120,25 +126,25 @@ async fn is_told_alike(house: &House, row: &Row, home: &Home, asker: &Asker, for
 
 #[tokio::test]
 async fn nobody_reaches_what_is_anothers() {
-    let house = House::new().await;
-    let other = Home::new(&house, 0).await;
-    // Reading changes nothing: one home will do for all of it.
-    let read = Home::new(&house, 1).await;
+    let api = TestApi::new().await;
+    let other = TestOrg::new(&api, 0).await;
+    // Reading changes nothing: one org is enough for all of it.
+    let read = TestOrg::new(&api, 1).await;
     for (row, turn) in rows().iter().zip((2..).step_by(2)) {
         let new = match row.method {
             "get" => None,
-            _ => Some(Home::new(&house, turn).await),
+            _ => Some(TestOrg::new(&api, turn).await),
         };
-        let home = new.as_ref().unwrap_or(&read);
+        let test_org = new.as_ref().unwrap_or(&read);
         for who in ALL {
             let asker = match who {
                 Who::OtherOrg => &other.key,
                 Who::OtherPartner => &other.partner,
                 Who::OtherSession => &other.session,
-                Who::ItsKey => &home.key,
-                Who::ItsPartner => &home.partner,
-                Who::ItsVisitor => &home.visitor,
-                Who::ItsSession => &home.session,
+                Who::ItsKey => &test_org.key,
+                Who::ItsPartner => &test_org.partner,
+                Who::ItsVisitor => &test_org.visitor,
+                Who::ItsSession => &test_org.session,
                 Who::Nobody => &Asker::default(),
             };
             let Some(expected) = expected(row.of, who) else {
@@ -148,13 +154,13 @@ async fn nobody_reaches_what_is_anothers() {
             if expected == Expected::ItsOwn && row.of == Of::Visit {
                 continue;
             }
-            let answer = row.ask(&house, home, asker).await;
+            let answer = row.ask(&api, test_org, asker).await;
             judge(row, &format!("{who:?}"), &answer, expected);
             if row.path.contains('{')
                 && [403, 404].contains(&answer.status)
                 && row.of != Of::PartnerId
             {
-                is_told_alike(&house, row, home, asker, &answer).await;
+                is_told_alike(&api, row, test_org, asker, &answer).await;
             }
         }
         if row.of != Of::Anyone {
@@ -166,20 +172,20 @@ async fn nobody_reaches_what_is_anothers() {
                     String::new(),
                 ),
             ] {
-                let answer = row.ask(&house, home, &nonsense).await;
+                let answer = row.ask(&api, test_org, &nonsense).await;
                 judge(row, "no credential of ours", &answer, Expected::Status(401));
             }
         }
         // And all that has left it as it was.
-        let answer = row.ask(&house, home, &home.owner(row.of)).await;
+        let answer = row.ask(&api, test_org, &test_org.owner(row.of)).await;
         judge(row, "its owner", &answer, Expected::Status(row.status));
         if [Of::Org, Of::Own].contains(&row.of) {
             let new = match row.method {
                 "get" => None,
-                _ => Some(Home::new(&house, turn + 1).await),
+                _ => Some(TestOrg::new(&api, turn + 1).await),
             };
-            let home = new.as_ref().unwrap_or(&read);
-            let answer = row.ask(&house, home, &home.session).await;
+            let test_org = new.as_ref().unwrap_or(&read);
+            let answer = row.ask(&api, test_org, &test_org.session).await;
             judge(
                 row,
                 "a session of its owner",

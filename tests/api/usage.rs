@@ -6,10 +6,10 @@ use uuid::Uuid;
 
 use crate::call_export::accepting;
 use crate::calls::{TRUNK, two_calls};
-use crate::house::{Answer, House, NOW, Tenant, done};
+use crate::test_api::{Answer, NOW, Tenant, TestApi, done};
 
-async fn csv(house: &House, path: &str, token: &str) -> Answer {
-    accepting(house, path, token, "text/csv").await
+async fn csv(api: &TestApi, path: &str, token: &str) -> Answer {
+    accepting(api, path, token, "text/csv").await
 }
 
 /// An answered call of 58 s and a refused one.
@@ -26,9 +26,9 @@ fn item(parts: Value) -> Value {
 
 #[tokio::test]
 async fn calls_and_answered_seconds_are_counted_by_what_is_asked() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
-    two_calls(&house, &tenant).await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
+    two_calls(&api, &tenant).await;
     let agent = Uuid::from_u128(0xa);
     for (query, parts) in [
         ("", json!({"day": "2026-01-31"})),
@@ -41,7 +41,7 @@ async fn calls_and_answered_seconds_are_counted_by_what_is_asked() {
         ),
     ] {
         let path = format!("/phone/usage{query}");
-        let usage = house.get(&path, &tenant.token).await.with(200);
+        let usage = api.get(&path, &tenant.token).await.with(200);
         assert_eq!(usage, json!({"items": [item(parts)]}), "{query}");
     }
     // A window without a start begins 30 days before its end.
@@ -51,16 +51,11 @@ async fn calls_and_answered_seconds_are_counted_by_what_is_asked() {
         "end_date=2026-03-03",
     ] {
         let path = format!("/phone/usage?{query}");
-        let usage = house.get(&path, &tenant.token).await.with(200);
+        let usage = api.get(&path, &tenant.token).await.with(200);
         assert_eq!(usage, json!({"items": []}), "{query}");
     }
 
-    let answer = csv(
-        &house,
-        "/phone/usage?group_by=day,agent,trunk",
-        &tenant.token,
-    )
-    .await;
+    let answer = csv(&api, "/phone/usage?group_by=day,agent,trunk", &tenant.token).await;
     assert_eq!(
         answer.header("content-type"),
         Some("text/csv; charset=utf-8")
@@ -75,8 +70,8 @@ async fn calls_and_answered_seconds_are_counted_by_what_is_asked() {
 
 #[tokio::test]
 async fn a_wrong_query_is_refused() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
     for (query, fault) in [
         ("group_by=day,colour", "group_by"),
         ("group_by=", "group_by"),
@@ -84,37 +79,37 @@ async fn a_wrong_query_is_refused() {
         ("limit=5", "limit"),
     ] {
         let path = format!("/phone/usage?{query}");
-        let refusal = house.get(&path, &tenant.token).await.with(400);
+        let refusal = api.get(&path, &tenant.token).await.with(400);
         assert_eq!(refusal["errors"][0]["path"], fault, "{query}");
     }
-    let (_, token) = house.key(tenant.org, &["phone:read"]).await;
-    house.get("/phone/usage", &token).await.with(403);
+    let (_, token) = api.key(tenant.org, &["phone:read"]).await;
+    api.get("/phone/usage", &token).await.with(403);
 }
 
 #[tokio::test]
 async fn usage_of_others_is_not_counted() {
-    let house = House::new().await;
-    let (partner, other) = (house.reseller("Ours").await, house.reseller("Theirs").await);
-    let tenant = house.tenant("Alone").await;
-    let org = done(&house.store, move |tx, _| {
+    let api = TestApi::new().await;
+    let (partner, other) = (api.reseller("Ours").await, api.reseller("Theirs").await);
+    let tenant = api.tenant("Alone").await;
+    let org = done(&api.store, move |tx, _| {
         orgs::create(tx, Some(partner.id), &NewOrg::named("Acme"), NOW)
     })
     .await
     .id;
-    let (key, token) = house.key(org, &["calls:read"]).await;
+    let (key, token) = api.key(org, &["calls:read"]).await;
     let owned = Tenant { org, key, token };
-    two_calls(&house, &owned).await;
+    two_calls(&api, &owned).await;
 
     let path = "/partner/v1/usage?group_by=org";
-    let usage = house.get(path, &partner.key).await.with(200);
+    let usage = api.get(path, &partner.key).await.with(200);
     assert_eq!(usage, json!({"items": [item(json!({"org_id": org}))]}));
     let nothing = json!({"items": []});
-    assert_eq!(house.get(path, &other.key).await.with(200), nothing);
+    assert_eq!(api.get(path, &other.key).await.with(200), nothing);
     assert_eq!(
-        house.get("/phone/usage", &tenant.token).await.with(200),
+        api.get("/phone/usage", &tenant.token).await.with(200),
         nothing
     );
     let line = format!(",{org},,,,2,1,58\r\n");
-    let answer = csv(&house, path, &partner.key).await;
+    let answer = csv(&api, path, &partner.key).await;
     assert!(answer.text.ends_with(&line), "{}", answer.text);
 }

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::house::House;
+use crate::test_api::TestApi;
 
 const VOICES: &str = r#"
 [phone]
@@ -15,16 +15,16 @@ voices = [
 
 #[tokio::test]
 async fn the_operators_voices_are_listed_in_his_order() {
-    let house = House::with(VOICES).await;
-    let tenant = house.tenant("Acme").await;
-    insta::assert_json_snapshot!(house.get("/phone/voices", &tenant.token).await.with(200));
+    let api = TestApi::with(VOICES).await;
+    let tenant = api.tenant("Acme").await;
+    insta::assert_json_snapshot!(api.get("/phone/voices", &tenant.token).await.with(200));
 
-    let first = house
+    let first = api
         .get("/phone/voices?limit=2", &tenant.token)
         .await
         .with(200);
     let next = first["next"].as_str().expect("a second page");
-    let second = house
+    let second = api
         .get(
             &format!("/phone/voices?limit=2&cursor={next}"),
             &tenant.token,
@@ -43,7 +43,7 @@ async fn the_operators_voices_are_listed_in_his_order() {
 
     for (language, expected) in [("en", json!(["nova"])), ("de", json!([]))] {
         let path = format!("/phone/voices?language={language}");
-        let page = house.get(&path, &tenant.token).await.with(200);
+        let page = api.get(&path, &tenant.token).await.with(200);
         let ids = page["items"].as_array().expect("items").iter();
         let ids: Vec<_> = ids.map(|voice| voice["id"].clone()).collect();
         assert_eq!(page["total"], ids.len(), "{language}");
@@ -53,17 +53,17 @@ async fn the_operators_voices_are_listed_in_his_order() {
 
 #[tokio::test]
 async fn without_configured_voices_the_list_is_empty() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
-    let body = house.get("/phone/voices", &tenant.token).await.with(200);
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
+    let body = api.get("/phone/voices", &tenant.token).await.with(200);
     assert_eq!(body, json!({"items": [], "next": null, "total": 0}));
 }
 
 #[tokio::test]
 async fn a_wrong_question_is_refused() {
-    let house = House::with(VOICES).await;
-    let tenant = house.tenant("Acme").await;
-    let body = house
+    let api = TestApi::with(VOICES).await;
+    let tenant = api.tenant("Acme").await;
+    let body = api
         .get(
             "/phone/voices?limit=0&cursor=tenor&colour=red",
             &tenant.token,
@@ -74,7 +74,7 @@ async fn a_wrong_question_is_refused() {
         body["message"],
         "limit: expected a number from 1 to 100; cursor: is no cursor of this list; colour: is no parameter of this endpoint"
     );
-    let (_, token) = house.key(tenant.org, &["phone:write"]).await;
-    let body = house.get("/phone/voices", &token).await.with(403);
+    let (_, token) = api.key(tenant.org, &["phone:write"]).await;
+    let body = api.get("/phone/voices", &token).await.with(403);
     assert_eq!(body["message"], "This API key lacks the scope phone:read");
 }

@@ -10,37 +10,39 @@ use trunkline::webhooks::{WebhookSender, trusted};
 use trunkline_store::{EventType, NewEvent, deliveries};
 use uuid::Uuid;
 
-use crate::house::{House, Tenant, all_absent, all_lack, found, id_of, masked, now, pass, walk};
 use crate::receiver::{Got, Manner, Receiver};
+use crate::test_api::{
+    Tenant, TestApi, all_absent, all_lack, found, id_of, masked, now, pass, walk,
+};
 
 const WEBHOOKS: &str = "/webhooks";
 const PRIVATE: &str = "[webhooks]\nallow_private_addresses = true\n";
 
-/// A house whose webhooks may lead to loopback, and its sender, which sends when it is told to.
+/// An API whose webhooks may lead to loopback, and its sender, which sends when a test asks it to.
 struct Office {
-    house: House,
+    api: TestApi,
     sender: WebhookSender,
     tenant: Tenant,
 }
 
 impl Office {
     async fn new() -> Self {
-        let house = House::with(PRIVATE).await;
-        let tenant = house.tenant("Acme").await;
-        let sender = sender(&house, true);
+        let api = TestApi::with(PRIVATE).await;
+        let tenant = api.tenant("Acme").await;
+        let sender = sender(&api, true);
         Self {
-            house,
+            api,
             sender,
             tenant,
         }
     }
 
-    async fn post(&self, path: &str, body: Value) -> crate::house::Answer {
-        self.house.post(path, &self.tenant.token, body).await
+    async fn post(&self, path: &str, body: Value) -> crate::test_api::Answer {
+        self.api.post(path, &self.tenant.token, body).await
     }
 
     async fn get(&self, path: &str) -> Value {
-        self.house.get(path, &self.tenant.token).await.with(200)
+        self.api.get(path, &self.tenant.token).await.with(200)
     }
 
     /// A webhook of this receiver: its path and its secret.
@@ -52,7 +54,7 @@ impl Office {
     }
 
     async fn emit(&self, number: u32) {
-        emit(&self.house, self.tenant.org, EventType::TrunkLost, number).await;
+        emit(&self.api, self.tenant.org, EventType::TrunkLost, number).await;
     }
 
     async fn deliver(&self) -> usize {
@@ -67,32 +69,32 @@ impl Office {
     }
 }
 
-fn sender(house: &House, allow_private_addresses: bool) -> WebhookSender {
+fn sender(api: &TestApi, allow_private_addresses: bool) -> WebhookSender {
     let config = Webhooks {
         allow_private_addresses,
         timeout: Duration::from_secs(5),
         tls_ca: None,
     };
     let roots = trusted(&config).expect("the system's");
-    WebhookSender::new(house.store.clone(), (&config, roots), 0, now)
+    WebhookSender::new(api.store.clone(), (&config, roots), 0, now)
 }
 
-async fn emit(house: &House, org: Uuid, kind: EventType, number: u32) {
+async fn emit(api: &TestApi, org: Uuid, kind: EventType, number: u32) {
     let event = NewEvent::new(org, kind, &json!({ "number": number }), now());
-    house.store.emit(event).await.expect("emitted");
+    api.store.emit(event).await.expect("emitted");
 }
 
 #[tokio::test]
 async fn webhooks_are_made_changed_and_deleted() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
     let new = json!({
         "url": "https://hooks.example.com/in?x=y",
         "description": "CRM",
         "types": ["call.ended", "call.started", "call.ended"],
     });
 
-    let mut made = house.post(WEBHOOKS, &tenant.token, new).await.with(201);
+    let mut made = api.post(WEBHOOKS, &tenant.token, new).await.with(201);
     let secret = made["secret"].take();
     assert!(
         secret
@@ -102,7 +104,7 @@ async fn webhooks_are_made_changed_and_deleted() {
     insta::assert_json_snapshot!("a_webhook", masked(made.clone()));
 
     let path = format!("{WEBHOOKS}/{}", id_of(&made));
-    let shown = house.get(&path, &tenant.token).await;
+    let shown = api.get(&path, &tenant.token).await;
     assert!(!shown.text.contains("whsec_"), "{}", shown.text);
     assert_eq!(
         shown.with(200)["types"],
@@ -111,7 +113,7 @@ async fn webhooks_are_made_changed_and_deleted() {
     pass(1);
 
     let change = json!({"types": [], "enabled": false, "description": null});
-    let changed = house.patch(&path, &tenant.token, change).await.with(200);
+    let changed = api.patch(&path, &tenant.token, change).await.with(200);
     assert_eq!(
         (
             &changed["url"],
@@ -123,7 +125,7 @@ async fn webhooks_are_made_changed_and_deleted() {
     );
     assert_eq!(changed["updated_at"], "2026-01-31T12:00:01.000Z");
 
-    let rotated = house
+    let rotated = api
         .post(&format!("{path}/rotate-secret"), &tenant.token, json!({}))
         .await
         .with(200);
@@ -133,33 +135,27 @@ async fn webhooks_are_made_changed_and_deleted() {
 
     for turn in 1..20 {
         let new = json!({"url": format!("https://example.com/{turn}")});
-        house.post(WEBHOOKS, &tenant.token, new).await.with(201);
+        api.post(WEBHOOKS, &tenant.token, new).await.with(201);
     }
 
     let one_more = json!({"url": "https://example.com/"});
-    let refused = house
-        .post(WEBHOOKS, &tenant.token, one_more)
-        .await
-        .with(409);
+    let refused = api.post(WEBHOOKS, &tenant.token, one_more).await.with(409);
 
     assert_eq!(
         refused["message"],
         "The org may have 20 webhooks, and has them already"
     );
-    assert_eq!(
-        walk(&house, WEBHOOKS, &tenant.token, 7, "id").await.len(),
-        20
-    );
+    assert_eq!(walk(&api, WEBHOOKS, &tenant.token, 7, "id").await.len(), 20);
 
-    let deleted = house.delete(&path, &tenant.token).await.with(200);
+    let deleted = api.delete(&path, &tenant.token).await.with(200);
     assert_eq!(deleted, json!({"success": true}));
-    all_absent(&[house.get(&path, &tenant.token).await], "webhook");
+    all_absent(&[api.get(&path, &tenant.token).await], "webhook");
 }
 
 #[tokio::test]
 async fn what_is_no_webhook_is_refused() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
     for (body, fault) in [
         (json!({}), "url: is required"),
         (json!({"url": "example.com"}), "url: is not an https: URL"),
@@ -184,19 +180,19 @@ async fn what_is_no_webhook_is_refused() {
             "colour: is no field",
         ),
     ] {
-        let refused = house
+        let refused = api
             .post(WEBHOOKS, &tenant.token, body.clone())
             .await
             .with(400);
         let message = refused["message"].as_str().expect("a message");
         assert!(message.contains(fault), "{body}: {message}");
     }
-    let (_, narrow) = house.key(tenant.org, &["calls:read"]).await;
+    let (_, narrow) = api.key(tenant.org, &["calls:read"]).await;
     all_lack(
         &[
-            house.get(WEBHOOKS, &narrow).await,
-            house.post(WEBHOOKS, &narrow, json!({})).await,
-            house.get("/webhooks/x/deliveries", &narrow).await,
+            api.get(WEBHOOKS, &narrow).await,
+            api.post(WEBHOOKS, &narrow, json!({})).await,
+            api.get("/webhooks/x/deliveries", &narrow).await,
         ],
         "webhooks:write",
     );
@@ -211,9 +207,9 @@ async fn another_tenant_sees_nothing() {
     office.deliver().await;
     let delivery = id_of(&office.delivery(&webhook).await);
     let delivery = format!("{webhook}/deliveries/{delivery}");
-    let house = &office.house;
-    let other = house.tenant("Bolt").await;
-    emit(house, other.org, EventType::TrunkLost, 2).await;
+    let api = &office.api;
+    let other = api.tenant("Bolt").await;
+    emit(api, other.org, EventType::TrunkLost, 2).await;
     assert_eq!(
         office.deliver().await,
         0,
@@ -222,28 +218,21 @@ async fn another_tenant_sees_nothing() {
     let token = &other.token;
     all_absent(
         &[
-            house.get(&webhook, token).await,
-            house
-                .patch(&webhook, token, json!({"enabled": false}))
+            api.get(&webhook, token).await,
+            api.patch(&webhook, token, json!({"enabled": false})).await,
+            api.delete(&webhook, token).await,
+            api.post(&format!("{webhook}/rotate-secret"), token, json!({}))
                 .await,
-            house.delete(&webhook, token).await,
-            house
-                .post(&format!("{webhook}/rotate-secret"), token, json!({}))
-                .await,
-            house.get(&format!("{webhook}/deliveries"), token).await,
-            house.get(&delivery, token).await,
-            house
-                .post(&format!("{delivery}/redeliver"), token, json!({}))
+            api.get(&format!("{webhook}/deliveries"), token).await,
+            api.get(&delivery, token).await,
+            api.post(&format!("{delivery}/redeliver"), token, json!({}))
                 .await,
         ],
         "webhook",
     );
     let absent = format!("{webhook}/deliveries/{}", Uuid::now_v7());
-    all_absent(
-        &[house.get(&absent, &office.tenant.token).await],
-        "delivery",
-    );
-    assert_eq!(house.get(WEBHOOKS, token).await.with(200)["total"], 0);
+    all_absent(&[api.get(&absent, &office.tenant.token).await], "delivery");
+    assert_eq!(api.get(WEBHOOKS, token).await.with(200)["total"], 0);
 }
 
 #[tokio::test]
@@ -254,7 +243,7 @@ async fn events_are_sent_signed_and_logged() {
     let narrow = json!({"types": ["key.revoked"]});
     let (other, _) = office.webhook(&receiver).await;
     let token = &office.tenant.token;
-    office.house.patch(&other, token, narrow).await.with(200);
+    office.api.patch(&other, token, narrow).await.with(200);
     office.emit(7).await;
     assert_eq!(office.deliver().await, 1);
     let got = receiver.take();
@@ -395,7 +384,7 @@ async fn receivers_that_misbehave_are_tried_again() {
             "{manner:?}"
         );
         let token = &office.tenant.token;
-        office.house.delete(&webhook, token).await.with(200);
+        office.api.delete(&webhook, token).await.with(200);
     }
 }
 
@@ -411,7 +400,7 @@ async fn a_body_that_lies_or_never_ends_changes_nothing() {
         let delivery = office.delivery(&webhook).await;
         assert_eq!(delivery["state"], "delivered", "{manner:?}");
         let token = &office.tenant.token;
-        office.house.delete(&webhook, token).await.with(200);
+        office.api.delete(&webhook, token).await.with(200);
     }
 }
 
@@ -426,7 +415,7 @@ async fn a_receiver_that_is_down_is_tried_for_days_and_then_given_up() {
     drop(closed);
     let token = &office.tenant.token;
     let nowhere = json!({"url": format!("http://{address}/")});
-    office.house.patch(&webhook, token, nowhere).await.with(200);
+    office.api.patch(&webhook, token, nowhere).await.with(200);
     office.emit(1).await;
     let mut attempts = 0;
     for _ in 0..100 {
@@ -442,7 +431,7 @@ async fn a_receiver_that_is_down_is_tried_for_days_and_then_given_up() {
     assert_eq!(failed["next_attempt_at"], Value::Null);
     // By hand it is sent again, the same as ever.
     let here = json!({"url": receiver.url()});
-    office.house.patch(&webhook, token, here).await.with(200);
+    office.api.patch(&webhook, token, here).await.with(200);
     let path = format!("{webhook}/deliveries/{}", id_of(&failed));
     let queued = office
         .post(&format!("{path}/redeliver"), json!({}))
@@ -495,7 +484,7 @@ async fn a_receiver_that_is_gone_disables_its_webhook() {
     receiver.behave(Manner::Status(200));
     let enable = json!({"enabled": true});
     let enabled = office
-        .house
+        .api
         .patch(&webhook, &office.tenant.token, enable)
         .await
         .with(200);
@@ -528,14 +517,14 @@ async fn private_addresses_are_refused_when_they_are_used() {
     let office = Office::new().await;
     let receiver = Receiver::new(Manner::Status(200)).await;
     let (webhook, _) = office.webhook(&receiver).await;
-    let strict = sender(&office.house, false);
+    let strict = sender(&office.api, false);
     office.emit(1).await;
     assert_eq!(strict.deliver_due().await.expect("attempted"), 1);
     let token = &office.tenant.token;
 
     // What is no address as it is written passes, and is seen through when it is resolved.
     let by_name = json!({"url": format!("https://127.1:{}/", receiver.address.port())});
-    office.house.patch(&webhook, token, by_name).await.with(200);
+    office.api.patch(&webhook, token, by_name).await.with(200);
     pass(3600);
 
     assert_eq!(strict.deliver_due().await.expect("attempted"), 1);
@@ -558,13 +547,13 @@ async fn what_one_node_holds_no_other_sends_until_it_is_given_up_for_dead() {
     }
 
     let at = now();
-    let webhook = found(&office.house.store, move |tx| deliveries::due(tx, at))
+    let webhook = found(&office.api.store, move |tx| deliveries::due(tx, at))
         .await
         .remove(0);
     let lease = Duration::from_secs(90);
     let at = now();
     let held = office
-        .house
+        .api
         .store
         .write(move |tx| deliveries::lease(tx, webhook.id, "node 9", 2, lease, at))
         .await;

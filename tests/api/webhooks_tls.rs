@@ -15,8 +15,8 @@ use trunkline::config::Webhooks;
 use trunkline::webhooks::{WebhookSender, trusted};
 use trunkline_store::{EventType, NewEvent};
 
-use crate::house::{House, Tenant, id_of, now, pass};
 use crate::receiver::{Manner, Receiver};
+use crate::test_api::{Tenant, TestApi, id_of, now, pass};
 
 /// A certificate authority, and the file that holds its certificate.
 struct Authority {
@@ -67,7 +67,7 @@ impl Authority {
 }
 
 struct Office {
-    house: House,
+    api: TestApi,
     tenant: Tenant,
     sender: WebhookSender,
     webhook: String,
@@ -76,16 +76,16 @@ struct Office {
 impl Office {
     /// A webhook that leads there, and a sender that trusts this authority beside the system's.
     async fn new(authority: Option<&Authority>, url: &str) -> Self {
-        let house = House::with("[webhooks]\nallow_private_addresses = true\n").await;
-        let tenant = house.tenant("Acme").await;
+        let api = TestApi::with("[webhooks]\nallow_private_addresses = true\n").await;
+        let tenant = api.tenant("Acme").await;
         let config = Webhooks {
             allow_private_addresses: true,
             timeout: Duration::from_secs(5),
             tls_ca: authority.map(Authority::file),
         };
         let roots = trusted(&config).expect("authorities");
-        let sender = WebhookSender::new(house.store.clone(), (&config, roots), 0, now);
-        let made = house
+        let sender = WebhookSender::new(api.store.clone(), (&config, roots), 0, now);
+        let made = api
             .post("/webhooks", &tenant.token, json!({"url": url}))
             .await;
         let made = made.with(201);
@@ -95,9 +95,9 @@ impl Office {
             &json!({"number": 7}),
             now(),
         );
-        house.store.emit(event).await.expect("emitted");
+        api.store.emit(event).await.expect("emitted");
         Self {
-            house,
+            api,
             tenant,
             sender,
             webhook: format!("/webhooks/{}", id_of(&made)),
@@ -108,7 +108,7 @@ impl Office {
     async fn attempted(&self) -> Value {
         assert_eq!(self.sender.deliver_due().await.expect("attempted"), 1);
         let path = format!("{}/deliveries", self.webhook);
-        let page = self.house.get(&path, &self.tenant.token).await.with(200);
+        let page = self.api.get(&path, &self.tenant.token).await.with(200);
         assert_eq!(page["total"], 1, "{page}");
         page["items"][0].clone()
     }
@@ -169,7 +169,7 @@ async fn one_that_does_not_is_sent_nothing_and_tried_again() {
         let there = json!({"url": repaired.url_of("localhost")});
         let token = &office.tenant.token;
         office
-            .house
+            .api
             .patch(&office.webhook, token, there)
             .await
             .with(200);

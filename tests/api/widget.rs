@@ -12,7 +12,7 @@ use trunkline_store::Contact;
 use uuid::Uuid;
 
 use crate::calls::bare;
-use crate::house::{Answer, House, Tenant, all_absent, all_lack, arc, masked, now, pass};
+use crate::test_api::{Answer, Tenant, TestApi, all_absent, all_lack, arc, masked, now, pass};
 
 const PLAIN: &str = "/widget/authenticate-user";
 const BY_ID: &str = "/widget/authenticate-user-by-external-id";
@@ -32,12 +32,12 @@ fn token_of(answer: &Answer) -> String {
     body["token"].as_str().expect("a token").to_owned()
 }
 
-async fn authenticate(house: &House, tenant: &Tenant, path: &str, body: Value) -> Uuid {
-    contact_of(&house.post(path, &tenant.token, body).await)
+async fn authenticate(api: &TestApi, tenant: &Tenant, path: &str, body: Value) -> Uuid {
+    contact_of(&api.post(path, &tenant.token, body).await)
 }
 
-async fn stored(house: &House, tenant: &Tenant, id: Uuid) -> Contact {
-    let contact = house.store.contacts().by_id(tenant.org, id).await;
+async fn stored(api: &TestApi, tenant: &Tenant, id: Uuid) -> Contact {
+    let contact = api.store.contacts().by_id(tenant.org, id).await;
     contact.expect("the contact is stored")
 }
 
@@ -57,17 +57,17 @@ fn everything() -> Value {
 
 #[tokio::test]
 async fn a_visitor_gets_a_token_that_shows_who_it_is() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
     let mut body = everything();
     body["external_id"] = json!("crm/7");
 
-    let answer = house.post(BY_ID, &tenant.token, body).await;
+    let answer = api.post(BY_ID, &tenant.token, body).await;
     let id = contact_of(&answer);
-    let me = house.get("/widget/me", &token_of(&answer)).await;
+    let me = api.get("/widget/me", &token_of(&answer)).await;
     insta::assert_json_snapshot!("a_contact_by_its_token", masked(me.with(200)));
 
-    let contact = stored(&house, &tenant, id).await;
+    let contact = stored(&api, &tenant, id).await;
     let kept = json!([
         contact.mcp_access,
         contact.http_action_overrides,
@@ -81,16 +81,16 @@ async fn a_visitor_gets_a_token_that_shows_who_it_is() {
 
 #[tokio::test]
 async fn the_token_says_who_and_nothing_else() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
-    let answer = house.post(PLAIN, &tenant.token, everything()).await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
+    let answer = api.post(PLAIN, &tenant.token, everything()).await;
     let token = token_of(&answer);
     let part = |at: usize| -> Value {
         let part = token.split('.').nth(at).expect("three parts");
         let octets = URL_SAFE_NO_PAD.decode(part).expect("base64url");
         serde_json::from_slice(&octets).expect("JSON")
     };
-    let kid = house.store.keyring().signing_key().id().to_owned();
+    let kid = api.store.keyring().signing_key().id().to_owned();
     assert_eq!(part(0), json!({"typ": "JWT", "alg": "EdDSA", "kid": kid}));
     let iat = now().as_secs();
     let claims = json!({
@@ -101,52 +101,52 @@ async fn the_token_says_who_and_nothing_else() {
 
 #[tokio::test]
 async fn a_token_ends() {
-    let house = House::with("[widget]\ntoken_lifetime_s = 60").await;
-    let tenant = house.tenant("Acme").await;
-    let token = token_of(&house.post(PLAIN, &tenant.token, everything()).await);
+    let api = TestApi::with("[widget]\ntoken_lifetime_s = 60").await;
+    let tenant = api.tenant("Acme").await;
+    let token = token_of(&api.post(PLAIN, &tenant.token, everything()).await);
     pass(59);
-    house.get("/widget/me", &token).await.with(200);
+    api.get("/widget/me", &token).await.with(200);
     pass(1);
-    let ended = house.get("/widget/me", &token).await;
+    let ended = api.get("/widget/me", &token).await;
     insta::assert_json_snapshot!("a_widget_token_that_has_ended", ended.with(401));
     assert_eq!(ended.header("WWW-Authenticate"), Some("Bearer"));
 }
 
 #[tokio::test]
 async fn a_key_is_no_widget_token_and_a_widget_token_no_key() {
-    let house = House::new().await;
-    let (tenant, other) = (house.tenant("Acme").await, House::new().await);
-    let widget = token_of(&house.post(PLAIN, &tenant.token, everything()).await);
-    house.get("/widget/me", &tenant.token).await.with(401);
-    house.get("/widget/me", "garbage").await.with(401);
-    house.get("/phone/calls", &widget).await.with(401);
-    house.post(PLAIN, &widget, everything()).await.with(401);
+    let api = TestApi::new().await;
+    let (tenant, other) = (api.tenant("Acme").await, TestApi::new().await);
+    let widget = token_of(&api.post(PLAIN, &tenant.token, everything()).await);
+    api.get("/widget/me", &tenant.token).await.with(401);
+    api.get("/widget/me", "garbage").await.with(401);
+    api.get("/phone/calls", &widget).await.with(401);
+    api.post(PLAIN, &widget, everything()).await.with(401);
     other.get("/widget/me", &widget).await.with(401);
-    house.get("/widget/me?colour=red", &widget).await.with(400);
+    api.get("/widget/me?colour=red", &widget).await.with(400);
 }
 
 #[tokio::test]
 async fn an_external_id_finds_its_contact_whatever_the_addresses() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
     let shared = json!({"email": "ann@example.com", "phone": "+442071838750"});
     let with = |id: &str| {
         let mut body = shared.clone();
         body["external_id"] = json!(id);
         body
     };
-    let plain = authenticate(&house, &tenant, PLAIN, shared.clone()).await;
-    let first = authenticate(&house, &tenant, BY_ID, with("1")).await;
-    let second = authenticate(&house, &tenant, BY_ID, with("2")).await;
+    let plain = authenticate(&api, &tenant, PLAIN, shared.clone()).await;
+    let first = authenticate(&api, &tenant, BY_ID, with("1")).await;
+    let second = authenticate(&api, &tenant, BY_ID, with("2")).await;
     assert_eq!(HashSet::from([plain, first, second]).len(), 3);
 
     let moved = json!({"external_id": "1", "email": "bob@example.com", "phone": null});
-    assert_eq!(authenticate(&house, &tenant, BY_ID, moved).await, first);
+    assert_eq!(authenticate(&api, &tenant, BY_ID, moved).await, first);
 
     let bare = json!({"external_id": "1"});
-    assert_eq!(authenticate(&house, &tenant, BY_ID, bare).await, first);
+    assert_eq!(authenticate(&api, &tenant, BY_ID, bare).await, first);
 
-    let contact = stored(&house, &tenant, first).await;
+    let contact = stored(&api, &tenant, first).await;
     assert_eq!(
         (contact.email.as_deref(), contact.phone),
         (Some("bob@example.com"), None)
@@ -154,24 +154,24 @@ async fn an_external_id_finds_its_contact_whatever_the_addresses() {
 
     // The id is compared as it is.
     let spaced = json!({"external_id": " 1"});
-    assert_ne!(authenticate(&house, &tenant, BY_ID, spaced).await, first);
+    assert_ne!(authenticate(&api, &tenant, BY_ID, spaced).await, first);
 }
 
 #[tokio::test]
 async fn other_ways_in_never_meet_a_contact_with_an_external_id() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
     let phone = E164::parse("+442071838750").expect("a number");
     let known = json!({"external_id": "1", "email": "ann@example.com", "phone": phone});
-    let known = authenticate(&house, &tenant, BY_ID, known).await;
+    let known = authenticate(&api, &tenant, BY_ID, known).await;
     for body in [
         json!({"email": "ann@example.com"}),
         json!({"phone": phone}),
         json!({"email": "ann@example.com", "phone": phone}),
     ] {
-        assert_ne!(authenticate(&house, &tenant, PLAIN, body).await, known);
+        assert_ne!(authenticate(&api, &tenant, PLAIN, body).await, known);
     }
-    let callers = house.store.contacts();
+    let callers = api.store.contacts();
     let called = callers
         .find_or_create_by_phone_many(&[(tenant.org, phone)], now())
         .await;
@@ -180,10 +180,10 @@ async fn other_ways_in_never_meet_a_contact_with_an_external_id() {
 
 #[tokio::test]
 async fn an_email_address_is_found_whatever_its_case() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
     let first = authenticate(
-        &house,
+        &api,
         &tenant,
         PLAIN,
         json!({"email": "Ann@Example.com", "phone": "+442071838750"}),
@@ -192,9 +192,9 @@ async fn an_email_address_is_found_whatever_its_case() {
     pass(1);
 
     let again = json!({"email": "aNN@example.COM", "phone": "+442071838751"});
-    assert_eq!(authenticate(&house, &tenant, PLAIN, again).await, first);
+    assert_eq!(authenticate(&api, &tenant, PLAIN, again).await, first);
 
-    let contact = stored(&house, &tenant, first).await;
+    let contact = stored(&api, &tenant, first).await;
     assert_eq!(contact.email.as_deref(), Some("aNN@example.COM"));
     assert_eq!(contact.phone.as_deref(), Some("+442071838751"));
     assert_eq!(
@@ -205,10 +205,10 @@ async fn an_email_address_is_found_whatever_its_case() {
 
 #[tokio::test]
 async fn a_shared_phone_gives_nobody_anothers_account() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
     let ann = authenticate(
-        &house,
+        &api,
         &tenant,
         PLAIN,
         json!({"email": "ann@example.com", "phone": "+44 20 7183 8750"}),
@@ -216,7 +216,7 @@ async fn a_shared_phone_gives_nobody_anothers_account() {
     .await;
     pass(1);
     let bob = authenticate(
-        &house,
+        &api,
         &tenant,
         PLAIN,
         json!({"email": "bob@example.com", "phone": "+442071838750"}),
@@ -225,31 +225,31 @@ async fn a_shared_phone_gives_nobody_anothers_account() {
     assert_ne!(bob, ann, "both the request and the contact have an address");
     // Without an address the oldest answers to the phone, however it is written.
     let called = json!({"phone": "0044-20-7183-8750"});
-    assert_eq!(authenticate(&house, &tenant, PLAIN, called).await, ann);
+    assert_eq!(authenticate(&api, &tenant, PLAIN, called).await, ann);
 
     pass(1);
-    let nameless = authenticate(&house, &tenant, PLAIN, json!({"phone": "+442071838759"})).await;
+    let nameless = authenticate(&api, &tenant, PLAIN, json!({"phone": "+442071838759"})).await;
     let named = json!({"email": "cat@example.com", "phone": "+442071838759"});
     assert_eq!(
-        authenticate(&house, &tenant, PLAIN, named).await,
+        authenticate(&api, &tenant, PLAIN, named).await,
         nameless,
         "that contact has no address"
     );
-    let contact = stored(&house, &tenant, nameless).await;
+    let contact = stored(&api, &tenant, nameless).await;
     assert_eq!(contact.email.as_deref(), Some("cat@example.com"));
 }
 
 #[tokio::test]
 async fn a_caller_who_chats_is_the_same_contact() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
     let phone = E164::parse("+442071838750").expect("a number");
-    let callers = house.store.contacts();
+    let callers = api.store.contacts();
     let called = callers
         .find_or_create_by_phone_many(&[(tenant.org, phone)], now())
         .await;
     let chatted = authenticate(
-        &house,
+        &api,
         &tenant,
         PLAIN,
         json!({"phone": "tel:+44-20-7183-8750", "email": "a@b.com"}),
@@ -260,25 +260,25 @@ async fn a_caller_who_chats_is_the_same_contact() {
 
 #[tokio::test]
 async fn absent_stays_null_clears_and_a_value_replaces() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
     let with = |mut body: Value| {
         body["external_id"] = json!("1");
         body
     };
-    let id = authenticate(&house, &tenant, BY_ID, with(everything())).await;
-    let first = stored(&house, &tenant, id).await;
+    let id = authenticate(&api, &tenant, BY_ID, with(everything())).await;
+    let first = stored(&api, &tenant, id).await;
     pass(1);
-    authenticate(&house, &tenant, BY_ID, with(json!({}))).await;
-    assert_eq!(stored(&house, &tenant, id).await, first);
+    authenticate(&api, &tenant, BY_ID, with(json!({}))).await;
+    assert_eq!(stored(&api, &tenant, id).await, first);
 
     let mut cleared = everything();
     for value in cleared.as_object_mut().expect("an object").values_mut() {
         *value = Value::Null;
     }
-    authenticate(&house, &tenant, BY_ID, with(cleared)).await;
+    authenticate(&api, &tenant, BY_ID, with(cleared)).await;
 
-    let contact = stored(&house, &tenant, id).await;
+    let contact = stored(&api, &tenant, id).await;
     let blank = Contact {
         email: None,
         phone: None,
@@ -294,23 +294,11 @@ async fn absent_stays_null_clears_and_a_value_replaces() {
     };
     assert_eq!(contact, blank);
 
-    authenticate(
-        &house,
-        &tenant,
-        BY_ID,
-        with(json!({"customData": {"a": 1}})),
-    )
-    .await;
+    authenticate(&api, &tenant, BY_ID, with(json!({"customData": {"a": 1}}))).await;
 
-    authenticate(
-        &house,
-        &tenant,
-        BY_ID,
-        with(json!({"customData": {"b": 2}})),
-    )
-    .await;
+    authenticate(&api, &tenant, BY_ID, with(json!({"customData": {"b": 2}}))).await;
 
-    let contact = stored(&house, &tenant, id).await;
+    let contact = stored(&api, &tenant, id).await;
     assert_eq!(
         json!(contact.custom_data),
         json!({"b": 2}),
@@ -320,8 +308,8 @@ async fn absent_stays_null_clears_and_a_value_replaces() {
 
 #[tokio::test]
 async fn every_fault_is_named() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
     let wrong = json!({
         "external_id": " ",
         "email": "ann@example",
@@ -337,14 +325,13 @@ async fn every_fault_is_named() {
     });
     insta::assert_json_snapshot!(
         "faults_by_external_id",
-        house
-            .post(BY_ID, &tenant.token, wrong.clone())
+        api.post(BY_ID, &tenant.token, wrong.clone())
             .await
             .with(400)
     );
     insta::assert_json_snapshot!(
         "faults_by_addresses",
-        house.post(PLAIN, &tenant.token, wrong).await.with(400)
+        api.post(PLAIN, &tenant.token, wrong).await.with(400)
     );
     for (path, body, message) in [
         (
@@ -380,51 +367,49 @@ async fn every_fault_is_named() {
         ),
     ] {
         assert_eq!(
-            house.post(path, &tenant.token, body).await.with(400)["message"],
+            api.post(path, &tenant.token, body).await.with(400)["message"],
             message
         );
     }
     let longest = json!({"external_id": "é".repeat(255)});
-    house.post(BY_ID, &tenant.token, longest).await.with(200);
+    api.post(BY_ID, &tenant.token, longest).await.with(200);
 }
 
 #[tokio::test]
 async fn tenants_do_not_share_contacts() {
-    let house = House::new().await;
-    let (acme, other) = (house.tenant("Acme").await, house.tenant("Other").await);
+    let api = TestApi::new().await;
+    let (acme, other) = (api.tenant("Acme").await, api.tenant("Other").await);
     for (path, body) in [
         (PLAIN, json!({"email": "a@b.com"})),
         (BY_ID, json!({"external_id": "1"})),
     ] {
-        let ours = authenticate(&house, &acme, path, body.clone()).await;
-        assert_ne!(authenticate(&house, &other, path, body).await, ours);
+        let ours = authenticate(&api, &acme, path, body.clone()).await;
+        assert_ne!(authenticate(&api, &other, path, body).await, ours);
     }
 }
 
 #[tokio::test]
 async fn identities_need_their_scope() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
-    let (_, reader) = house
-        .key(tenant.org, &["phone:write", "handoff:write"])
-        .await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
+    let (_, reader) = api.key(tenant.org, &["phone:write", "handoff:write"]).await;
     let answers = [
-        house.post(PLAIN, &reader, json!([])).await,
-        house.post(BY_ID, &reader, json!([])).await,
+        api.post(PLAIN, &reader, json!([])).await,
+        api.post(BY_ID, &reader, json!([])).await,
     ];
     all_lack(&answers, "widget:write");
 }
 
 #[tokio::test]
 async fn an_orgs_own_systems_see_and_change_what_is_kept_of_a_contact() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
-    let other = house.tenant("Other").await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
+    let other = api.tenant("Other").await;
     let mut body = everything();
     body["external_id"] = json!("crm/7");
-    let id = authenticate(&house, &tenant, BY_ID, body).await;
+    let id = authenticate(&api, &tenant, BY_ID, body).await;
     let path = format!("/widget/contacts/{id}");
-    let shown = house.get(&path, &tenant.token).await.with(200);
+    let shown = api.get(&path, &tenant.token).await.with(200);
     for name in [
         "mcp_access",
         "http_action_overrides",
@@ -437,36 +422,36 @@ async fn an_orgs_own_systems_see_and_change_what_is_kept_of_a_contact() {
 
     let change = json!({"chat_context": "called twice", "mcp_access": null});
     pass(1);
-    let changed = house.patch(&path, &tenant.token, change).await.with(200);
+    let changed = api.patch(&path, &tenant.token, change).await.with(200);
     assert_eq!(changed["chat_context"], "called twice");
     assert_eq!(changed["mcp_access"], Value::Null);
     assert_eq!(changed["external_id"], "crm/7");
     assert_ne!(changed["updated_at"], changed["created_at"]);
-    assert_eq!(house.get(&path, &tenant.token).await.with(200), changed);
+    assert_eq!(api.get(&path, &tenant.token).await.with(200), changed);
 
     let wrong = json!({"external_id": "x", "email": "ann"});
-    let refused = house.patch(&path, &tenant.token, wrong).await.with(400);
+    let refused = api.patch(&path, &tenant.token, wrong).await.with(400);
     assert_eq!(
         refused["message"],
         "email: \"ann\" is not an e-mail address; external_id: is no field of this request"
     );
     all_absent(
         &[
-            house.get(&path, &other.token).await,
-            house.get("/widget/contacts/7", &tenant.token).await,
-            house.patch(&path, &other.token, json!({})).await,
+            api.get(&path, &other.token).await,
+            api.get("/widget/contacts/7", &tenant.token).await,
+            api.patch(&path, &other.token, json!({})).await,
         ],
         "contact",
     );
-    let (_, reader) = house.key(tenant.org, &["phone:read"]).await;
-    all_lack(&[house.get(&path, &reader).await], "widget:write");
+    let (_, reader) = api.key(tenant.org, &["phone:read"]).await;
+    all_lack(&[api.get(&path, &reader).await], "widget:write");
 }
 
 #[tokio::test]
 async fn everything_kept_of_a_contact_is_exported_by_page() {
-    let house = House::new().await;
-    let (tenant, other) = (house.tenant("Acme").await, house.tenant("Other").await);
-    let id = authenticate(&house, &tenant, PLAIN, everything()).await;
+    let api = TestApi::new().await;
+    let (tenant, other) = (api.tenant("Acme").await, api.tenant("Other").await);
+    let id = authenticate(&api, &tenant, PLAIN, everything()).await;
     let number = E164::parse("+442071838750").expect("E.164");
     let started = |call: u128, org: Uuid, e164: Option<E164>| {
         let started = Started {
@@ -495,18 +480,17 @@ async fn everything_kept_of_a_contact_is_exported_by_page() {
         started(4, tenant.org, None),
         started(5, other.org, Some(number)),
     ];
-    house.project(&facts).await;
+    api.project(&facts).await;
     let session = Uuid::from_u128(0x5e55_0001).to_string();
     let handoff = json!({"session_id": session, "summary": "Wants a refund"});
-    house
-        .post("/handoff-analytics/events", &tenant.token, handoff)
+    api.post("/handoff-analytics/events", &tenant.token, handoff)
         .await
         .with(201);
 
     let path = format!("/widget/contacts/{id}/export");
-    let exported = house.get(&path, &tenant.token).await.with(200);
+    let exported = api.get(&path, &tenant.token).await.with(200);
     let contact = format!("/widget/contacts/{id}");
-    let shown = house.get(&contact, &tenant.token).await;
+    let shown = api.get(&contact, &tenant.token).await;
     assert_eq!(exported["contact"], shown.with(200));
     let calls = exported["calls"].as_array().expect("calls");
     let ids: Vec<_> = calls.iter().map(|call| call["id"].clone()).collect();
@@ -519,41 +503,41 @@ async fn everything_kept_of_a_contact_is_exported_by_page() {
     assert_eq!(calls[0]["handoffs"], json!([]));
     assert_eq!(exported["next"], Value::Null);
 
-    let first = house.get(&format!("{path}?limit=1"), &tenant.token).await;
+    let first = api.get(&format!("{path}?limit=1"), &tenant.token).await;
     let next = first.with(200)["next"].as_str().expect("more").to_owned();
     let second = format!("{path}?cursor={next}");
-    let second = house.get(&second, &tenant.token).await;
+    let second = api.get(&second, &tenant.token).await;
     assert_eq!(second.with(200)["calls"][0]["id"], ids[1]);
     let another = json!({"external_id": "x", "email": "x@example.com"});
-    let another = authenticate(&house, &tenant, BY_ID, another).await;
+    let another = authenticate(&api, &tenant, BY_ID, another).await;
     let elsewhere = format!("/widget/contacts/{another}/export?cursor={next}");
-    let refused = house.get(&elsewhere, &tenant.token).await.with(400);
+    let refused = api.get(&elsewhere, &tenant.token).await.with(400);
     assert_eq!(refused["message"], "cursor: was made for another contact");
 
-    all_absent(&[house.get(&path, &other.token).await], "contact");
+    all_absent(&[api.get(&path, &other.token).await], "contact");
     for (held, lacks) in [
         (["calls:read", "handoff:read"], "widget:write"),
         (["widget:write", "handoff:read"], "calls:read"),
         (["widget:write", "calls:read"], "handoff:read"),
     ] {
-        let (_, key) = house.key(tenant.org, &held).await;
-        all_lack(&[house.get(&path, &key).await], lacks);
+        let (_, key) = api.key(tenant.org, &held).await;
+        all_lack(&[api.get(&path, &key).await], lacks);
     }
 }
 
 /// Its calls with its number as the other side are everybody's.
 #[tokio::test]
 async fn a_contact_with_a_number_of_the_org_gets_no_calls_by_it() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
-    house.number(tenant.org, "+442071838750").await;
-    let id = authenticate(&house, &tenant, PLAIN, everything()).await;
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
+    api.number(tenant.org, "+442071838750").await;
+    let id = authenticate(&api, &tenant, PLAIN, everything()).await;
     let started = Started {
         to_e164: E164::parse("+442071838750").ok(),
         ..bare(Uuid::from_u128(1), tenant.org, &Facts::default())
     };
-    house.project(&[Fact::Started(arc(started))]).await;
+    api.project(&[Fact::Started(arc(started))]).await;
     let path = format!("/widget/contacts/{id}/export");
-    let exported = house.get(&path, &tenant.token).await.with(200);
+    let exported = api.get(&path, &tenant.token).await.with(200);
     assert_eq!(exported["calls"], json!([]));
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use trunkline_testkit::dns::{self, Record};
 use trunkline_testkit::probe::Probe;
-use trunkline_testkit::{Daemon, Deadline, House, Responder, http};
+use trunkline_testkit::{Daemon, DaemonSetup, Deadline, Responder, http};
 
 /// A service of the operator's that the list of private peers doesn't name.
 const INTERNAL: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
@@ -24,7 +24,7 @@ fn a_runtime_on_the_operators_network_is_not_contacted() {
         ("alias.test", Record::Address(RESERVED)),
     ]);
     let listed = "127.0.0.1,127.0.0.2,127.0.0.4".to_owned();
-    let house = House::told(
+    let setup = DaemonSetup::with(
         Ipv4Addr::LOCALHOST.into(),
         vec![
             ("TRUNKLINE__SIP__ALLOW_PRIVATE_PEERS", listed),
@@ -35,15 +35,15 @@ fn a_runtime_on_the_operators_network_is_not_contacted() {
             ),
         ],
     );
-    house.dedicate("127.0.0.2");
-    let (own, agent) = (house.http, house.first_agent.clone());
-    let daemon = house.serve();
+    setup.dedicate("127.0.0.2");
+    let (own, agent) = (setup.http, setup.first_agent.clone());
+    let daemon = setup.serve();
     let probe = Probe::new(Ipv4Addr::new(127, 0, 0, 2), daemon.sip());
     let call = |runtime: &str| {
         let change = serde_json::json!({ "runtime": { "type": "sip", "uri": runtime } });
         let (status, body) = daemon.change("PATCH", &format!("/phone/{agent}"), &change);
         assert_eq!(status, 200, "{runtime}: {body}");
-        daemon.house.settle();
+        daemon.setup.settle();
         probe.call("someone", &format!("X-PLATFORM-AGENT-ID: {agent}"))
     };
 
@@ -89,15 +89,15 @@ fn a_runtime_on_the_operators_network_is_not_contacted() {
 
     // What the operator sets isn't judged.
     let there = format!("sip:x@{INTERNAL}:{port};transport=tcp");
-    daemon.house.runtime(&agent, &there);
-    daemon.house.settle();
+    daemon.setup.runtime(&agent, &there);
+    daemon.setup.settle();
     let (status, body) = daemon.change(
         "PATCH",
         &format!("/phone/{agent}"),
         &serde_json::json!({ "name": "Same" }),
     );
     assert_eq!(status, 200, "{body}");
-    daemon.house.settle();
+    daemon.setup.settle();
     let _ringing = std::thread::spawn({
         let probe = Probe::new(Ipv4Addr::new(127, 0, 0, 2), daemon.sip());
         let line = format!("X-PLATFORM-AGENT-ID: {agent}");
@@ -124,7 +124,7 @@ fn a_peer_that_is_reserved_by_name_is_reserved_at_its_addresses() {
         dns::Fault::Silent,
     );
     let listed = "127.0.0.1,127.0.0.2,127.0.0.4".to_owned();
-    let house = House::told(
+    let setup = DaemonSetup::with(
         Ipv4Addr::LOCALHOST.into(),
         vec![
             ("TRUNKLINE__SIP__ALLOW_PRIVATE_PEERS", listed),
@@ -132,9 +132,9 @@ fn a_peer_that_is_reserved_by_name_is_reserved_at_its_addresses() {
             ("TRUNKLINE__SIP__RESERVED_PEERS", "carrier.test".to_owned()),
         ],
     );
-    house.dedicate("127.0.0.2");
-    let agent = house.first_agent.clone();
-    let daemon = house.serve();
+    setup.dedicate("127.0.0.2");
+    let agent = setup.first_agent.clone();
+    let daemon = setup.serve();
     let probe = Probe::new(Ipv4Addr::new(127, 0, 0, 2), daemon.sip());
     let set = |runtime: &str| {
         let change = serde_json::json!({ "runtime": { "type": "sip", "uri": runtime } });
@@ -173,8 +173,8 @@ fn a_peer_that_is_reserved_by_name_is_reserved_at_its_addresses() {
     assert_eq!(call(&alias), Some(480), "its name server is silent");
     assert_eq!((reserved.taken(), honest.taken()), (0, 1));
 
-    daemon.house.runtime(&agent, &literal);
-    daemon.house.settle();
+    daemon.setup.runtime(&agent, &literal);
+    daemon.setup.settle();
     let line = format!("X-PLATFORM-AGENT-ID: {agent}");
     assert_eq!(probe.call("someone", &line), Some(486), "the operator's");
     assert_eq!(reserved.taken(), 1);
@@ -185,7 +185,7 @@ fn a_rule_that_only_warns_is_held_back_and_says_whom_it_would_refuse() {
     let (internal, honest) = (Responder::busy_at(INTERNAL), Responder::busy());
     let names = dns::serve(vec![("internal.test", Record::Address(INTERNAL))]);
     let listed = "127.0.0.1,127.0.0.2".to_owned();
-    let house = House::told(
+    let setup = DaemonSetup::with(
         Ipv4Addr::LOCALHOST.into(),
         vec![
             ("TRUNKLINE__SIP__ALLOW_PRIVATE_PEERS", listed),
@@ -193,9 +193,9 @@ fn a_rule_that_only_warns_is_held_back_and_says_whom_it_would_refuse() {
             ("TRUNKLINE__SIP__ENFORCE_PEERS", "warn".to_owned()),
         ],
     );
-    house.dedicate("127.0.0.2");
-    let agent = house.first_agent.clone();
-    let mut daemon = house.serve();
+    setup.dedicate("127.0.0.2");
+    let agent = setup.first_agent.clone();
+    let mut daemon = setup.serve();
     let call = |daemon: &Daemon, runtime: &str| {
         let change = serde_json::json!({ "runtime": { "type": "sip", "uri": runtime } });
         let (status, body) = daemon.change("PATCH", &format!("/phone/{agent}"), &change);
@@ -266,11 +266,11 @@ fn enter_private_hosts(daemon: &Daemon, entered: u16) {
 fn what_an_upgrade_refuses_is_logged_once_and_the_doctor_says_what_to_list() {
     let honest = Responder::busy();
     let names = dns::serve(vec![("internal.test", Record::Address(INTERNAL))]);
-    let house = House::new().set("TRUNKLINE__SIP__NAMESERVERS", &names.to_string());
-    let agent = house.first_agent.clone();
-    let mut before = house.start();
+    let setup = DaemonSetup::new().set("TRUNKLINE__SIP__NAMESERVERS", &names.to_string());
+    let agent = setup.first_agent.clone();
+    let mut before = setup.start();
     let change = |method: &str, path: &str, body: serde_json::Value| {
-        let (status, body) = http::change(method, house.http, path, &house.key, &body);
+        let (status, body) = http::change(method, setup.http, path, &setup.key, &body);
         assert!(matches!(status, 200 | 201), "{path}: {body}");
     };
     change(
@@ -289,8 +289,8 @@ fn what_an_upgrade_refuses_is_logged_once_and_the_doctor_says_what_to_list() {
     before.terminate();
     before.wait(Deadline::after(Duration::from_secs(30)));
 
-    let house = house.set("TRUNKLINE__SIP__ALLOW_PRIVATE_PEERS", "127.0.0.1");
-    let (_, report) = house.doctor();
+    let setup = setup.set("TRUNKLINE__SIP__ALLOW_PRIVATE_PEERS", "127.0.0.1");
+    let (_, report) = setup.doctor();
     let findings = report["findings"].as_array().expect("findings");
     let refused: Vec<_> = findings
         .iter()
@@ -304,7 +304,7 @@ fn what_an_upgrade_refuses_is_logged_once_and_the_doctor_says_what_to_list() {
         let line = "sip.allow_private_peers = [\"127.0.0.1/32\", \"127.0.0.3\"]";
         assert!(fix.contains(line), "{finding}");
     }
-    let daemon = house.serve();
+    let daemon = setup.serve();
     let logged = || daemon.log().matches("a peer isn't contacted").count();
     let is_logged = Deadline::after(Duration::from_secs(10)).poll(|| (logged() == 2).then_some(()));
     assert!(is_logged.is_some(), "{}", daemon.log());
@@ -315,8 +315,8 @@ fn what_an_upgrade_refuses_is_logged_once_and_the_doctor_says_what_to_list() {
     drop(daemon);
 
     let (_, report) = {
-        let house = House::new().set("TRUNKLINE__SIP__NAMESERVERS", &names.to_string());
-        house.doctor()
+        let setup = DaemonSetup::new().set("TRUNKLINE__SIP__NAMESERVERS", &names.to_string());
+        setup.doctor()
     };
     let findings = report["findings"].as_array().expect("findings");
     let is_well = |finding: &&serde_json::Value| finding["check"] == "addresses";
@@ -328,19 +328,19 @@ fn what_an_upgrade_refuses_is_logged_once_and_the_doctor_says_what_to_list() {
 fn a_tenant_cant_trust_the_whole_world() {
     let honest = Responder::busy();
     let listed = "127.0.0.1,127.0.0.2".to_owned();
-    let house = House::told(
+    let setup = DaemonSetup::with(
         Ipv4Addr::LOCALHOST.into(),
         vec![("TRUNKLINE__SIP__ALLOW_PRIVATE_PEERS", listed)],
     );
-    let number = house.first_number.clone();
+    let number = setup.first_number.clone();
     let allow = |daemon: &Daemon, networks: &[&str]| {
         let change = serde_json::json!({ "allowed_addresses": networks });
         daemon.change("PATCH", "/phone/sip/inbound-trunk", &change)
     };
-    house.runtime(&house.first_agent, &format!("sip:x@{}", honest.address));
+    setup.runtime(&setup.first_agent, &format!("sip:x@{}", honest.address));
     // Of any size by the operator, and yet nothing of it is loopback.
-    house.allow("0.0.0.0/0");
-    let daemon = house.serve();
+    setup.allow("0.0.0.0/0");
+    let daemon = setup.serve();
     let attacker = Probe::new(INTERNAL, daemon.sip());
     assert_eq!(attacker.call(&number, "X-A: 1"), Some(401));
     assert_eq!(honest.taken(), 0);
@@ -372,8 +372,8 @@ fn a_tenant_cant_trust_the_whole_world() {
         assert_eq!(status, expected, "{networks:?}: {body}");
     }
 
-    daemon.house.allow("127.0.0.2");
-    daemon.house.settle();
+    daemon.setup.allow("127.0.0.2");
+    daemon.setup.settle();
     let peer = Probe::new(Ipv4Addr::new(127, 0, 0, 2), daemon.sip());
     assert_eq!(peer.call(&number, "X-A: 1"), Some(486), "an honest peer");
     assert_eq!(honest.taken(), 1);
@@ -382,14 +382,14 @@ fn a_tenant_cant_trust_the_whole_world() {
 #[test]
 fn a_source_that_can_be_forged_is_believed_once_it_answers() {
     let honest = Responder::busy();
-    let house = House::new();
-    let number = house.first_number.clone();
-    house.runtime(&house.first_agent, &format!("sip:x@{}", honest.address));
-    let daemon = house.serve();
+    let setup = DaemonSetup::new();
+    let number = setup.first_number.clone();
+    setup.runtime(&setup.first_agent, &format!("sip:x@{}", honest.address));
+    let daemon = setup.serve();
     let change = serde_json::json!({ "allowed_addresses": ["127.0.0.2", "127.0.0.3"] });
     let (status, body) = daemon.change("PATCH", "/phone/sip/inbound-trunk", &change);
     assert_eq!(status, 200, "{body}");
-    daemon.house.settle();
+    daemon.setup.settle();
 
     let forged = Probe::forged(INTERNAL, daemon.sip());
     assert_eq!(forged.call(&number, "X-A: 1"), Some(401), "a forged source");
@@ -406,7 +406,7 @@ fn a_source_that_can_be_forged_is_believed_once_it_answers() {
     assert_eq!(silent.call(&number, "X-A: 4"), Some(486));
     assert_eq!(honest.taken(), 2);
 
-    daemon.house.allow("127.0.0.3");
-    daemon.house.settle();
+    daemon.setup.allow("127.0.0.3");
+    daemon.setup.settle();
     assert_eq!(forged.call(&number, "X-A: 5"), Some(486), "the operator's");
 }

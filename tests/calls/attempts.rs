@@ -10,18 +10,18 @@ use crate::secured::secured;
 use trunkline_testkit::dns::{self, Record};
 use trunkline_testkit::probe::Probe;
 use trunkline_testkit::process::free_port;
-use trunkline_testkit::{Authority, Daemon, Deadline, House, Responder, Runtime, http, tls};
+use trunkline_testkit::{Authority, Daemon, DaemonSetup, Deadline, Responder, Runtime, http, tls};
 
 const TRUNK: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Calls an agent with these targets; the routing of that call.
 fn call(daemon: &Daemon, probe: &Probe, runtime: &Value) -> (Option<u16>, Value) {
-    let agent = &daemon.house.first_agent;
+    let agent = &daemon.setup.first_agent;
     let body = json!({ "runtime": runtime });
     let (status, shown) = daemon.change("PATCH", &format!("/phone/{agent}"), &body);
     assert_eq!(status, 200, "{shown}");
-    daemon.house.settle();
+    daemon.setup.settle();
     let before = daemon.calls().len();
     let status = probe.call("someone", &format!("X-PLATFORM-AGENT-ID: {agent}"));
     let ended = Deadline::after(PATIENCE).poll(|| {
@@ -45,7 +45,7 @@ fn outcomes(routing: &Value) -> Vec<(&str, Option<u64>)> {
 }
 
 fn metric(daemon: &Daemon, cause: &str) -> Option<f64> {
-    let (_, text) = http::get(daemon.house.http, "/metrics", None)?;
+    let (_, text) = http::get(daemon.setup.http, "/metrics", None)?;
     let start = format!("trunkline_fail_overs_total{{cause=\"{cause}\"}} ");
     text.lines()
         .find_map(|line| line.strip_prefix(&start)?.parse().ok())
@@ -58,10 +58,10 @@ fn each_way_that_a_target_fails_leads_to_the_fallback_and_is_on_record() {
     authority.certify("other", "other.test");
     let impostor = tls::busy(&authority, "other");
     let names = dns::serve(vec![("bot.test", Record::Address(Ipv4Addr::LOCALHOST))]);
-    let (house, _) = secured(&authority, House::new());
-    let house = house.set("TRUNKLINE__SIP__NAMESERVERS", &names.to_string());
-    house.dedicate(&TRUNK.to_string());
-    let daemon = house.serve();
+    let (setup, _) = secured(&authority, DaemonSetup::new());
+    let setup = setup.set("TRUNKLINE__SIP__NAMESERVERS", &names.to_string());
+    setup.dedicate(&TRUNK.to_string());
+    let daemon = setup.serve();
     let probe = Probe::new(TRUNK, daemon.sip());
 
     let silent = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
@@ -174,11 +174,11 @@ fn each_way_that_a_target_fails_leads_to_the_fallback_and_is_on_record() {
     // A call that its first target takes leaves no attempts.
     let runtime = json!({"type": "echo"});
     let (_, routing) = {
-        let agent = &daemon.house.first_agent;
+        let agent = &daemon.setup.first_agent;
         let body = json!({ "runtime": runtime });
         let (status, shown) = daemon.change("PATCH", &format!("/phone/{agent}"), &body);
         assert_eq!(status, 200, "{shown}");
-        daemon.house.settle();
+        daemon.setup.settle();
         let status = probe.call("someone", &format!("X-PLATFORM-AGENT-ID: {agent}"));
         assert_eq!(status, Some(200));
         (status, daemon.routing(&daemon.calls()[0]))
@@ -204,8 +204,8 @@ fn an_outbound_call_tells_its_attempts_at_the_carriers_addresses() {
         ("two.carrier.test", local),
     ]);
 
-    let house = House::new().set("TRUNKLINE__SIP__NAMESERVERS", &names.to_string());
-    let daemon = house.serve();
+    let setup = DaemonSetup::new().set("TRUNKLINE__SIP__NAMESERVERS", &names.to_string());
+    let daemon = setup.serve();
     give_trunk(
         &daemon,
         Runtime::new(),
@@ -242,7 +242,7 @@ fn an_address_that_may_not_be_contacted_has_a_reason_on_the_call() {
         ("honest.test", Record::Address(Ipv4Addr::LOCALHOST)),
     ]);
     let honest = Responder::busy();
-    let house = House::told(
+    let setup = DaemonSetup::with(
         Ipv4Addr::LOCALHOST.into(),
         vec![
             (
@@ -252,8 +252,8 @@ fn an_address_that_may_not_be_contacted_has_a_reason_on_the_call() {
             ("TRUNKLINE__SIP__NAMESERVERS", names.to_string()),
         ],
     );
-    house.dedicate(&TRUNK.to_string());
-    let daemon = house.serve();
+    setup.dedicate(&TRUNK.to_string());
+    let daemon = setup.serve();
     let probe = Probe::new(TRUNK, daemon.sip());
 
     // A port that listens and one that doesn't look the same.

@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::ways_out;
 use trunkline_testkit::process::not_allowed;
 use trunkline_testkit::talker::{Rtp, Talker, offer};
-use trunkline_testkit::{Credentials, Daemon, Deadline, House, Pbx, tools};
+use trunkline_testkit::{Credentials, Daemon, DaemonSetup, Deadline, Pbx, tools};
 
 /// One family's addresses. The daemon sees the router in the PBX's place.
 struct Family {
@@ -105,18 +105,18 @@ fn network() -> Option<Network> {
 fn the_outside() {
     let interval = given(KEEP_ALIVE);
     let family = family(&given(FAMILY));
-    let house = House::on(family.daemon)
+    let setup = DaemonSetup::on(family.daemon)
         .set("TRUNKLINE__SIP__KEEP_ALIVE_S", &interval)
         .set("TRUNKLINE__SIP__T1_MS", "60");
-    house.dedicate(&family.router.to_string());
-    let daemon = house.serve();
+    setup.dedicate(&family.router.to_string());
+    let daemon = setup.serve();
     let namespace = given(PBX_NAMESPACE).parse().expect("a number");
     let Credentials { username, password } = daemon.credentials();
     let mut inside = Held(
         again("the_inside", namespace)
             .env(FAMILY, family.name)
             .env(DAEMON, daemon.sip().to_string())
-            .env(NUMBER, &daemon.house.first_number)
+            .env(NUMBER, &daemon.setup.first_number)
             .env(USERNAME, username)
             .env(PASSWORD, password)
             .stdout(Stdio::piped())

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use trunkline_testkit::process::free_port;
 use trunkline_testkit::talker::{Rtp, Talker, offer};
-use trunkline_testkit::{Daemon, Deadline, House, Message, Responder, tools};
+use trunkline_testkit::{Daemon, DaemonSetup, Deadline, Message, Responder, tools};
 
 /// The caller.
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
@@ -74,19 +74,19 @@ impl Drop for Bot {
 }
 
 /// A daemon that may open WebSockets without TLS on this machine.
-fn house() -> House {
-    let house = House::new().set("TRUNKLINE__SIP__ALLOW_PRIVATE_PEERS", "127.0.0.0/8");
-    house.dedicate(&PEER.to_string());
-    house
+fn setup() -> DaemonSetup {
+    let setup = DaemonSetup::new().set("TRUNKLINE__SIP__ALLOW_PRIVATE_PEERS", "127.0.0.0/8");
+    setup.dedicate(&PEER.to_string());
+    setup
 }
 
 /// Sets the runtime of the first agent.
 fn set(daemon: &Daemon, runtime: &Value) {
-    let agent = &daemon.house.first_agent;
+    let agent = &daemon.setup.first_agent;
     let change = json!({ "runtime": runtime });
     let (status, body) = daemon.change("PATCH", &format!("/phone/{agent}"), &change);
     assert_eq!(status, 200, "{body}");
-    daemon.house.settle();
+    daemon.setup.settle();
 }
 
 fn token(daemon: &Daemon) -> String {
@@ -106,7 +106,7 @@ impl Caller {
     fn call(daemon: &Daemon) -> Self {
         let rtp = Rtp::new(PEER);
         let sdp = offer(rtp.address());
-        let (talker, answer) = Talker::call(PEER, daemon.sip(), &daemon.house.first_number, &sdp);
+        let (talker, answer) = Talker::call(PEER, daemon.sip(), &daemon.setup.first_number, &sdp);
         assert_eq!(answer.status(), Some(200), "{answer:?}");
         let to = answer.media();
         Self { talker, rtp, to }
@@ -135,7 +135,7 @@ fn a_bot_greets_echoes_hears_digits_and_hangs_up() {
     if !tools(&["python3"]) {
         return;
     }
-    let daemon = house().serve();
+    let daemon = setup().serve();
     let token = token(&daemon);
     let bot = Bot::start(&["--token", &token]);
     set(&daemon, &json!({"type": "websocket", "uri": bot.url}));
@@ -149,7 +149,7 @@ fn a_bot_greets_echoes_hears_digits_and_hangs_up() {
     let parameters = &start["start"]["customParameters"];
     assert_eq!(parameters["session_id"], session, "{start}");
     assert_eq!(parameters["direction"], "inbound", "{start}");
-    assert_eq!(parameters["agent_id"], daemon.house.first_agent, "{start}");
+    assert_eq!(parameters["agent_id"], daemon.setup.first_agent, "{start}");
     let sid = format!("CA{}", session.replace('-', ""));
     assert_eq!(start["start"]["callSid"], sid, "{start}");
 
@@ -179,9 +179,9 @@ fn a_bot_hangs_up_by_rest() {
     if !tools(&["python3"]) {
         return;
     }
-    let daemon = house().serve();
+    let daemon = setup().serve();
     let token = token(&daemon);
-    let rest = format!("http://{}", daemon.house.http);
+    let rest = format!("http://{}", daemon.setup.http);
     let bot = Bot::start(&["--token", &token, "--rest", &rest]);
     set(&daemon, &json!({"type": "websocket", "uri": bot.url}));
 
@@ -200,7 +200,7 @@ fn a_bot_hangs_up_by_rest() {
 /// The final answer to a call, its record, and its attempts.
 fn refused(daemon: &Daemon) -> (Message, Value, Vec<Value>) {
     let sdp = offer(SocketAddr::new(PEER, 40_000));
-    let (_, answer) = Talker::call(PEER, daemon.sip(), &daemon.house.first_number, &sdp);
+    let (_, answer) = Talker::call(PEER, daemon.sip(), &daemon.setup.first_number, &sdp);
     let record = daemon.record();
     let routing = daemon.routing(&record);
     let attempts = routing["attempts"].as_array().cloned().unwrap_or_default();
@@ -209,7 +209,7 @@ fn refused(daemon: &Daemon) -> (Message, Value, Vec<Value>) {
 
 #[test]
 fn a_bot_that_cant_be_reached_is_no_answer() {
-    let daemon = house().serve();
+    let daemon = setup().serve();
     let nobody = format!("ws://127.0.0.1:{}/ws", free_port());
     set(&daemon, &json!({"type": "websocket", "uri": nobody}));
     let (answer, record, attempts) = refused(&daemon);
@@ -222,7 +222,7 @@ fn a_bot_that_cant_be_reached_is_no_answer() {
 #[test]
 fn a_runtime_over_sip_follows_a_dead_bot() {
     let runtime = Responder::busy();
-    let daemon = house().serve();
+    let daemon = setup().serve();
     let nobody = format!("ws://127.0.0.1:{}/ws", free_port());
     let fallback = format!("sip:{{called}}@{}", runtime.address);
     set(
@@ -237,7 +237,7 @@ fn a_runtime_over_sip_follows_a_dead_bot() {
 
     let invite = runtime.requests("INVITE").pop().expect("an INVITE");
     assert!(
-        invite.start_line().contains(&daemon.house.first_number),
+        invite.start_line().contains(&daemon.setup.first_number),
         "{invite:?}"
     );
 }
@@ -247,7 +247,7 @@ fn a_bot_refuses_a_wrong_signature() {
     if !tools(&["python3"]) {
         return;
     }
-    let daemon = house().serve();
+    let daemon = setup().serve();
     token(&daemon);
     let bot = Bot::start(&["--token", "another"]);
     set(&daemon, &json!({"type": "websocket", "uri": bot.url}));

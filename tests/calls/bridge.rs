@@ -2,13 +2,13 @@
 
 use serde_json::Value;
 
-use trunkline_testkit::{Daemon, House, Message, Runtime, Trace, tools};
+use trunkline_testkit::{Daemon, DaemonSetup, Message, Runtime, Trace, tools};
 
 /// A daemon whose agent speaks through a runtime of the test's.
 fn daemon() -> (Daemon, Runtime) {
-    let (house, runtime) = (House::new(), Runtime::new());
-    house.runtime(&house.first_agent, &runtime.uri());
-    (house.serve(), runtime)
+    let (setup, runtime) = (DaemonSetup::new(), Runtime::new());
+    setup.runtime(&setup.first_agent, &runtime.uri());
+    (setup.serve(), runtime)
 }
 
 /// One call between two scenarios: what the caller saw, what the runtime saw, the record.
@@ -59,7 +59,7 @@ fn the_runtime_gets_context_sdp_and_the_callers_own_headers() {
     );
     assert_eq!(
         invite.headers("X-PLATFORM-AGENT-ID"),
-        [daemon.house.first_agent.as_str()],
+        [daemon.setup.first_agent.as_str()],
         "{agent}"
     );
     assert_eq!(
@@ -72,7 +72,7 @@ fn the_runtime_gets_context_sdp_and_the_callers_own_headers() {
     assert!(
         invite
             .start_line()
-            .contains(&format!("sip:{}@", daemon.house.first_agent)),
+            .contains(&format!("sip:{}@", daemon.setup.first_agent)),
         "{agent}"
     );
     assert_eq!(invite.body(), sent(&caller, "INVITE").body());

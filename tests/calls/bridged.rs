@@ -9,14 +9,14 @@ use trunkline_testkit::referred::Step::{
     self, Answer, Bye, ByeComes, Key, Moves, Offers, Pause, Refer, Rejoined, Rings, Turned,
     Unjoined,
 };
-use trunkline_testkit::{Daemon, House, Runtime, tools};
+use trunkline_testkit::{Daemon, DaemonSetup, Runtime, tools};
 
 const NUMBER: &str = "+442071838751";
 const REFUSED: Step = Answer("405 Method Not Allowed", "");
 
 /// The echo agent of the first org, with one destination that is called through `carrier`.
 fn daemon(carrier: Runtime) -> Daemon {
-    let daemon = House::new().serve();
+    let daemon = DaemonSetup::new().serve();
     give_trunk(&daemon, carrier, &json!({}));
     daemon.destination_via("trunk", "Sales", "phone", NUMBER);
     daemon
@@ -25,9 +25,9 @@ fn daemon(carrier: Runtime) -> Daemon {
 /// The same with a runtime that speaks for the agent, and a trunk with these fields.
 fn spoken_for(trunk: &Value) -> (Daemon, Runtime, Runtime) {
     let (carrier, runtime) = (Runtime::new(), Runtime::new());
-    let house = House::new();
-    house.runtime(&house.first_agent, &runtime.uri());
-    let daemon = house.serve();
+    let setup = DaemonSetup::new();
+    setup.runtime(&setup.first_agent, &runtime.uri());
+    let daemon = setup.serve();
     give_trunk(&daemon, carrier, trunk);
     daemon.destination_via("trunk", "Sales", "phone", NUMBER);
     (daemon, carrier, runtime)
@@ -304,7 +304,7 @@ fn a_trunk_that_wants_no_bridge_has_none() {
         &json!({"bridge_when_refer_fails": false}),
     );
     assert_eq!(status, 200, "{body}");
-    daemon.house.settle();
+    daemon.setup.settle();
     let pbx = daemon.caller().takes(&[Refer, REFUSED, Pause(100), Bye]);
     transfer(&daemon, &daemon.answered_call());
     pbx.finish();
@@ -321,7 +321,7 @@ fn a_caller_that_refuses_the_destinations_media_stays_with_its_agent() {
         return;
     }
     let desk = Runtime::new();
-    let daemon = House::new().serve();
+    let daemon = DaemonSetup::new().serve();
     let uri = format!("sip:desk@{}?Subject=x", desk.address());
     daemon.destination("Sales", "sip", &uri);
     let sales = desk.play("runtime_answers");
@@ -394,10 +394,10 @@ fn a_destination_that_was_asked_is_told_what_it_replaces() {
     }
 
     let (desk, runtime) = (Runtime::new(), Runtime::new());
-    let house = House::new();
-    house.runtime(&house.first_agent, &runtime.uri());
+    let setup = DaemonSetup::new();
+    setup.runtime(&setup.first_agent, &runtime.uri());
 
-    let daemon = house.serve();
+    let daemon = setup.serve();
     daemon.destination("Desk", "sip", &format!("sip:desk@{}", desk.address()));
 
     let answering = desk.play("runtime_answers");
@@ -424,10 +424,10 @@ fn a_transfer_is_no_way_around_the_bounds_on_outbound_calls() {
         return;
     }
     let (carrier, desk) = (Runtime::new(), Runtime::new());
-    let house = House::new()
+    let setup = DaemonSetup::new()
         .set("TRUNKLINE__PHONE__OUTBOUND_PREFIXES", "+44")
         .set("TRUNKLINE__LIMITS__OUTBOUND_CALLS_PER_DAY", "1");
-    let daemon = house.serve();
+    let daemon = setup.serve();
     give_trunk(&daemon, carrier, &json!({"username": "u", "password": "p"}));
     daemon.destination("Premium", "phone", "+19005550100");
     for (name, user) in [("Plus", "+19005550100"), ("Bare", "19005550100")] {

@@ -13,7 +13,7 @@ use trunkline_testkit::leg::{
     refuse, with_runtime, with_sdp,
 };
 use trunkline_testkit::{
-    Credentials, Daemon, Deadline, House, Message, Peer, Runtime, proves, tools,
+    Credentials, Daemon, DaemonSetup, Deadline, Message, Peer, Runtime, proves, tools,
 };
 
 /// Another challenge of the same honest peer.
@@ -151,7 +151,7 @@ fn a_callers_pair_goes_back_to_where_it_was_proven_alone() {
 #[test]
 fn the_realm_is_the_public_host_and_stays_what_it_was() {
     let realm = |daemon: &Daemon| Harvest::fetched(daemon).realm;
-    let mut daemon = House::new().serve();
+    let mut daemon = DaemonSetup::new().serve();
     assert_eq!(realm(&daemon), "127.0.0.1");
     daemon.restart(&[
         ("TRUNKLINE__SIP__PUBLIC_HOST", "sip.example.com"),
@@ -258,7 +258,7 @@ pub(crate) fn trunk_with(daemon: &Daemon, carrier: SocketAddr, more: &Value) -> 
     assert_eq!(status, 201, "{trunk}");
     let path = format!(
         "/phone/sip/agents/{}/outbound-trunk",
-        daemon.house.first_agent
+        daemon.setup.first_agent
     );
     let (status, config) = daemon.change("PUT", &path, &json!({"trunk_id": trunk["id"]}));
     assert_eq!(status, 200, "{config}");
@@ -268,7 +268,7 @@ pub(crate) fn trunk_with(daemon: &Daemon, carrier: SocketAddr, more: &Value) -> 
 
 /// A call of the first agent; its id.
 pub(crate) fn order(daemon: &Daemon, number: &str) -> String {
-    let order = json!({"phone_agent_id": daemon.house.first_agent, "phone_number": number});
+    let order = json!({"phone_agent_id": daemon.setup.first_agent, "phone_number": number});
     let (status, placed) = daemon.change("POST", "/phone/outbound-call", &order);
     assert_eq!(status, 201, "{placed}");
     placed["call_id"].as_str().expect("an id").to_owned()
@@ -400,11 +400,11 @@ fn a_trunks_digest_goes_to_the_trunk_alone() {
     let kamailio = Kamailio::stock(daemon.sip(), phone.address());
     assert_eq!((kamailio::USER, kamailio::PASSWORD), ACME);
     trunk(&daemon, kamailio.address);
-    daemon.house.runtime(&daemon.house.first_agent, "echo");
-    daemon.house.settle();
+    daemon.setup.runtime(&daemon.setup.first_agent, "echo");
+    daemon.setup.settle();
     let callee = phone.play("carrier_behind_a_proxy");
     let order = json!({
-        "phone_agent_id": daemon.house.first_agent, "phone_number": "+14155550100", "max_duration_s": 1
+        "phone_agent_id": daemon.setup.first_agent, "phone_number": "+14155550100", "max_duration_s": 1
     });
     let (status, placed) = daemon.change("POST", "/phone/outbound-call", &order);
     assert_eq!(status, 201, "{placed}");

@@ -10,7 +10,7 @@ use trunkline_testkit::link::Stream;
 use trunkline_testkit::peer::FOREVER;
 use trunkline_testkit::probe::Probe;
 use trunkline_testkit::referred::Step::{Answer, Bye, Pause, Refer};
-use trunkline_testkit::{Daemon, Deadline, House, Message, Peer, Responder, tools};
+use trunkline_testkit::{Daemon, DaemonSetup, Deadline, Message, Peer, Responder, tools};
 
 const CALLER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -105,29 +105,29 @@ fn take(
 
 /// A node with an agent whose runtime is to be set.
 fn node() -> (Daemon, Probe) {
-    let house = House::new();
-    house.dedicate(&CALLER.to_string());
-    let daemon = house.serve();
+    let setup = DaemonSetup::new();
+    setup.dedicate(&CALLER.to_string());
+    let daemon = setup.serve();
     let probe = Probe::new(CALLER, daemon.sip());
     (daemon, probe)
 }
 
 /// Calls the runtime at `uri` with an INVITE that has so many octets more.
 fn call(daemon: &Daemon, probe: &Probe, uri: &str, pad: usize) -> Option<u16> {
-    let agent = &daemon.house.first_agent;
+    let agent = &daemon.setup.first_agent;
     let path = format!("/phone/{agent}");
     if daemon.shown(&path)["runtime"]["uri"] != uri {
         let change = serde_json::json!({ "runtime": { "type": "sip", "uri": uri } });
         let (status, body) = daemon.change("PATCH", &path, &change);
         assert_eq!(status, 200, "{uri}: {body}");
-        daemon.house.settle();
+        daemon.setup.settle();
     }
     let line = format!("X-PLATFORM-AGENT-ID: {agent}\r\nX-Pad: {}", "p".repeat(pad));
     probe.call("someone", &line)
 }
 
 fn metric(daemon: &Daemon, name: &str) -> u64 {
-    let (_, text) = http::get(daemon.house.http, "/metrics", None).expect("the metrics");
+    let (_, text) = http::get(daemon.setup.http, "/metrics", None).expect("the metrics");
     let value = text
         .lines()
         .find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok());
@@ -250,7 +250,7 @@ fn a_large_invite_to_a_callee_goes_on_by_udp_where_nothing_answers_on_the_connec
     if !tools(&["sipp"]) {
         return;
     }
-    let daemon = House::new().serve();
+    let daemon = DaemonSetup::new().serve();
     let port = Port::open();
     let taken = port.hold_connections();
     // The name is in the Request-URI and in To.
@@ -312,7 +312,7 @@ fn request(method: &str, via: &str, id: &str, daemon: &Daemon) -> String {
 
 #[test]
 fn answers_go_to_the_port_where_the_peer_listens() {
-    let daemon = House::new().serve();
+    let daemon = DaemonSetup::new().serve();
     let (sends, listens) = (Peer::new(daemon.sip()), Peer::new(daemon.sip()));
     let port = listens.own.port();
     for (number, (via, at_listener)) in [
@@ -353,16 +353,16 @@ fn octets_back(peer: &Peer) -> usize {
 fn a_forged_datagram_brings_at_most_twice_its_size() {
     // Calls from here wait while their source is asked.
     let allowed = Ipv4Addr::new(127, 0, 0, 3);
-    let house = House::told(
+    let setup = DaemonSetup::with(
         Ipv4Addr::LOCALHOST.into(),
         vec![("TRUNKLINE__SIP__ALLOW_PRIVATE_PEERS", allowed.to_string())],
     );
-    let number = house.first_number.clone();
-    let daemon = house.serve();
+    let number = setup.first_number.clone();
+    let daemon = setup.serve();
     let change = serde_json::json!({ "allowed_addresses": [allowed] });
     let (status, body) = daemon.change("PATCH", "/phone/sip/inbound-trunk", &change);
     assert_eq!(status, 200, "{body}");
-    daemon.house.settle();
+    daemon.setup.settle();
     let sip = daemon.sip();
 
     let smallest = |method: &str, lines: &str| {

@@ -6,24 +6,24 @@ use std::time::Duration;
 use serde_json::json;
 
 use trunkline_testkit::talker::{Rtp, Talker, offer};
-use trunkline_testkit::{Daemon, Deadline, House, Message, Pbx};
+use trunkline_testkit::{Daemon, DaemonSetup, Deadline, Message, Pbx};
 
 const OURS: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 const PATIENCE: Duration = Duration::from_secs(10);
 
-fn house() -> House {
-    let house = House::new().set("TRUNKLINE__LIMITS__SETUPS_PER_CALLER", "0");
-    house.dedicate(&OURS.to_string());
-    house
+fn setup() -> DaemonSetup {
+    let setup = DaemonSetup::new().set("TRUNKLINE__LIMITS__SETUPS_PER_CALLER", "0");
+    setup.dedicate(&OURS.to_string());
+    setup
 }
 
 fn call(daemon: &Daemon, sdp: &str) -> (Talker, Message) {
-    Talker::call(OURS, daemon.sip(), &daemon.house.first_number, sdp)
+    Talker::call(OURS, daemon.sip(), &daemon.setup.first_number, sdp)
 }
 
 #[test]
 fn a_deleted_org_is_unknown_its_live_call_finishes_and_it_comes_back() {
-    let daemon = house().serve();
+    let daemon = setup().serve();
     let rtp = Rtp::new(OURS);
     let sdp = offer(rtp.address());
     let (live, answer) = call(&daemon, &sdp);
@@ -32,8 +32,8 @@ fn a_deleted_org_is_unknown_its_live_call_finishes_and_it_comes_back() {
     let contact = format!("Contact: <sip:pbx@{}>\r\n", pbx.address());
     assert_eq!(pbx.register(&contact).status(), Some(200));
 
-    let org = daemon.house.org.clone();
-    daemon.house.run(&["org", "delete", &org, "--json"]);
+    let org = daemon.setup.org.clone();
+    daemon.setup.run(&["org", "delete", &org, "--json"]);
     let unknown = Deadline::after(PATIENCE).poll(|| {
         // An unknown sender is challenged, whatever it sends.
         (call(&daemon, &sdp).1.status() == Some(401)).then_some(())
@@ -50,23 +50,23 @@ fn a_deleted_org_is_unknown_its_live_call_finishes_and_it_comes_back() {
 
     // What it had is free.
     let other = daemon
-        .house
+        .setup
         .run(&["org", "create", "--name", "Other", "--json"]);
     let other = other["id"].as_str().expect("an id");
-    let number = &daemon.house.first_number;
+    let number = &daemon.setup.first_number;
     let add = ["number", "add", number, "--org", other, "--verified"];
-    daemon.house.run(&[&add[..], &["--json"]].concat());
+    daemon.setup.run(&[&add[..], &["--json"]].concat());
     let remove = ["number", "unverify", number, "--org", other, "--json"];
-    daemon.house.run(&remove);
+    daemon.setup.run(&remove);
 
-    daemon.house.run(&["org", "restore", &org, "--json"]);
-    daemon.house.dedicate(&OURS.to_string());
+    daemon.setup.run(&["org", "restore", &org, "--json"]);
+    daemon.setup.dedicate(&OURS.to_string());
     let served = Deadline::after(PATIENCE)
         .poll(|| (call(&daemon, &sdp).1.status() == Some(200)).then_some(()));
     assert!(served.is_some(), "its INVITEs are taken again");
     assert_eq!(pbx.register(&contact).status(), Some(200));
     let key = ["key", "create", "--org", &org, "--name", "New", "--json"];
-    let key = daemon.house.run(&key);
+    let key = daemon.setup.run(&key);
     let key = key["api_key"].as_str().expect("a key");
     let (_, calls) = daemon.read("/phone/calls", key);
     let live = calls["items"].as_array().expect("calls").len();
@@ -75,13 +75,13 @@ fn a_deleted_org_is_unknown_its_live_call_finishes_and_it_comes_back() {
 
 #[test]
 fn an_org_deleted_at_once_loses_its_calls_and_everything() {
-    let daemon = house().serve();
+    let daemon = setup().serve();
     let rtp = Rtp::new(OURS);
     let (live, answer) = call(&daemon, &offer(rtp.address()));
     assert_eq!(answer.status(), Some(200), "{answer:?}");
-    let org = daemon.house.org.clone();
+    let org = daemon.setup.org.clone();
     let shown = daemon
-        .house
+        .setup
         .run(&["org", "delete", &org, "--now", "--json"]);
     assert_eq!(shown["restorable"], false);
     let bye = Deadline::after(PATIENCE).poll(|| live.asked("BYE"));
@@ -94,6 +94,6 @@ fn an_org_deleted_at_once_loses_its_calls_and_everything() {
             .then_some(())
     });
     assert!(purged.is_some(), "{}", daemon.log());
-    let deleted = daemon.house.run(&["org", "deleted", "--json"]);
+    let deleted = daemon.setup.run(&["org", "deleted", "--json"]);
     assert_eq!(deleted, json!([]));
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::json;
 
 use trunkline_testkit::referred::Step::{Answer, Bye, ByeComes, Pause, Refer, Rejoined};
-use trunkline_testkit::{House, Message, Runtime, tools};
+use trunkline_testkit::{DaemonSetup, Message, Runtime, tools};
 
 const CONTEXT: [&str; 3] = [
     "X-PLATFORM-SESSION-ID",
@@ -41,7 +41,7 @@ fn the_refer_is_as_the_page_shows_it() {
     if !tools(&["sipp"]) {
         return;
     }
-    let daemon = House::new().serve();
+    let daemon = DaemonSetup::new().serve();
     daemon.destination("Sales", "phone", "+442071838751");
     let pbx = daemon
         .caller()
@@ -63,7 +63,7 @@ fn the_bridged_invite_is_as_the_page_shows_it() {
         return;
     }
     let desk = Runtime::new();
-    let daemon = House::new().serve();
+    let daemon = DaemonSetup::new().serve();
     daemon.destination("Desk", "sip", &format!("sip:desk@{}", desk.address()));
     let answering = desk.play("runtime_answers");
     let pbx = daemon.caller().takes(&[

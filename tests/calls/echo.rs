@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use trunkline_testkit::{Baresip, Deadline, House, Runtime, tools};
+use trunkline_testkit::{Baresip, DaemonSetup, Deadline, Runtime, tools};
 
 #[test]
 fn a_phone_hears_itself() {
@@ -10,11 +10,11 @@ fn a_phone_hears_itself() {
         return;
     }
 
-    let daemon = House::new().serve();
+    let daemon = DaemonSetup::new().serve();
     let phone = Baresip::call(
         daemon.sip(),
         &daemon.credentials(),
-        &daemon.house.first_number,
+        &daemon.setup.first_number,
         440.0,
     );
 
@@ -34,7 +34,7 @@ fn a_phone_hears_itself() {
 
     let call = daemon.record();
     assert_eq!(call["status"], "completed", "{call}");
-    assert_eq!(call["agent_id"], daemon.house.first_agent, "{call}");
+    assert_eq!(call["agent_id"], daemon.setup.first_agent, "{call}");
 }
 
 /// With a phone and nothing else: a key among the audio (RFC 4733) has the daemon refer it, it calls whom it is referred to, and says
@@ -45,11 +45,11 @@ fn a_phone_is_transferred_by_a_key() {
         return;
     }
     let desk = Runtime::new();
-    let daemon = House::new().serve();
+    let daemon = DaemonSetup::new().serve();
     daemon.destination("Sales", "phone", "+442071838751");
     daemon.destination("Desk", "sip", &format!("sip:desk@{}", desk.address()));
     let answering = desk.play("runtime_answers");
-    let number = daemon.house.first_number.clone();
+    let number = daemon.setup.first_number.clone();
     let phone = Baresip::dial(daemon.sip(), &daemon.credentials(), &number);
     let is_up = || {
         daemon

@@ -2,16 +2,16 @@
 
 use serde_json::{Value, json};
 
-use trunkline_testkit::{Daemon, House, Runtime, tools};
+use trunkline_testkit::{Daemon, DaemonSetup, Runtime, tools};
 
 fn daemon() -> (Daemon, Runtime) {
-    serve(House::new())
+    serve(DaemonSetup::new())
 }
 
-fn serve(house: House) -> (Daemon, Runtime) {
+fn serve(setup: DaemonSetup) -> (Daemon, Runtime) {
     let runtime = Runtime::new();
-    house.runtime(&house.first_agent, &runtime.uri());
-    (house.serve(), runtime)
+    setup.runtime(&setup.first_agent, &runtime.uri());
+    (setup.serve(), runtime)
 }
 
 fn assert_ended(call: &Value, status: &str, hangup_by: &str) {
@@ -74,7 +74,7 @@ fn a_caller_that_never_acknowledges_is_hung_up_on() {
         return;
     }
 
-    let (daemon, runtime) = serve(House::new().set("TRUNKLINE__SIP__T1_MS", "100"));
+    let (daemon, runtime) = serve(DaemonSetup::new().set("TRUNKLINE__SIP__T1_MS", "100"));
     let agent = runtime.play("runtime_answers");
     let caller = daemon.caller().play("caller_never_acks").finish();
     let agent = agent.finish();
@@ -138,7 +138,7 @@ fn a_runtime_that_rings_for_ever_is_given_up() {
     if !tools(&["sipp"]) {
         return;
     }
-    let (daemon, runtime) = serve(House::new().set("TRUNKLINE__SIP__SETUP_TIMEOUT_S", "1"));
+    let (daemon, runtime) = serve(DaemonSetup::new().set("TRUNKLINE__SIP__SETUP_TIMEOUT_S", "1"));
     let agent = runtime.play("runtime_rings");
     let caller = daemon.caller().play("caller_is_refused").finish();
     agent.finish();
@@ -153,7 +153,7 @@ fn an_invite_stands_no_longer_than_its_expires() {
     if !tools(&["sipp"]) {
         return;
     }
-    let (daemon, runtime) = serve(House::new());
+    let (daemon, runtime) = serve(DaemonSetup::new());
     let agent = runtime.play("runtime_rings");
     let caller = daemon
         .caller()
@@ -172,7 +172,7 @@ fn the_longest_duration_ends_both_legs() {
     if !tools(&["sipp"]) {
         return;
     }
-    let (daemon, runtime) = serve(House::new().set("TRUNKLINE__SIP__MAX_DURATION_S", "1"));
+    let (daemon, runtime) = serve(DaemonSetup::new().set("TRUNKLINE__SIP__MAX_DURATION_S", "1"));
     let agent = runtime.play("runtime_answers");
     daemon.caller().play("caller_is_hung_up_on").finish();
     agent.finish();
@@ -186,7 +186,7 @@ fn the_echo_agent_is_hung_up_on() {
     if !tools(&["sipp"]) {
         return;
     }
-    let daemon = House::new().serve();
+    let daemon = DaemonSetup::new().serve();
     let caller = daemon.caller().play("caller_hangs_up").finish();
     let answer = caller.response(200, "INVITE").body();
     assert!(

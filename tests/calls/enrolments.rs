@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 
 use crate::events::told;
 use trunkline_testkit::carrier::Carrier;
-use trunkline_testkit::{Daemon, Deadline, House, http};
+use trunkline_testkit::{Daemon, DaemonSetup, Deadline, http};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A daemon that doesn't wait long after a failure.
 fn daemon() -> Daemon {
-    House::new()
+    DaemonSetup::new()
         .set("TRUNKLINE__SIP__REGISTER_RETRY_S", "1")
         .set("TRUNKLINE__SIP__T1_MS", "50")
         .set("TRUNKLINE__SIP__T2_MS", "200")
@@ -45,7 +45,7 @@ fn registration(daemon: &Daemon, path: &str, state: &str) -> Value {
 }
 
 fn metric(daemon: &Daemon, line: &str) -> bool {
-    let (_, text) = http::get(daemon.house.http, "/metrics", None).expect("metrics");
+    let (_, text) = http::get(daemon.setup.http, "/metrics", None).expect("metrics");
     text.lines().any(|shown| shown == line)
 }
 
@@ -91,7 +91,7 @@ fn a_trunk_is_registered_refreshed_and_taken_back() {
     assert!(counted.is_some(), "{up}");
     assert!(!daemon.log().contains("wonder land"));
 
-    let deleted = http::change("DELETE", daemon.house.http, &path, daemon.key(), &json!({}));
+    let deleted = http::change("DELETE", daemon.setup.http, &path, daemon.key(), &json!({}));
     assert_eq!(deleted.0, 200, "{deleted:?}");
     carrier.until("it is taken back", |ways| {
         ways.registered.last().is_some_and(|(asked, _)| *asked == 0)
@@ -160,8 +160,8 @@ fn a_carrier_that_is_silent_loses_us_and_gets_us_back() {
 #[test]
 fn an_org_registers_so_many_trunks() {
     let carrier = Carrier::start("acme", "wonder land");
-    let house = House::new().set("TRUNKLINE__LIMITS__REGISTRATIONS_PER_ORG", "3");
-    let daemon = house.serve();
+    let setup = DaemonSetup::new().set("TRUNKLINE__LIMITS__REGISTRATIONS_PER_ORG", "3");
+    let daemon = setup.serve();
     let trunks = [(); 3].map(|()| trunk(&daemon, &carrier, "wonder land"));
     for path in &trunks {
         registration(&daemon, path, "registered");
@@ -177,10 +177,10 @@ fn an_org_registers_so_many_trunks() {
     );
 
     // Another process lowers the limit: the newest trunk is registered no more.
-    let org = &daemon.house.org;
+    let org = &daemon.setup.org;
     let set = ["--registrations", "2", "--json"];
     daemon
-        .house
+        .setup
         .run(&[&["org", "limits", org.as_str()], &set[..]].concat());
     for path in &trunks[..2] {
         registration(&daemon, path, "registered");

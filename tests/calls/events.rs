@@ -8,18 +8,18 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use trunkline_testkit::{Daemon, Deadline, House, Pbx, Runtime, http, tools};
+use trunkline_testkit::{Daemon, DaemonSetup, Deadline, Pbx, Runtime, http, tools};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The events so far, from the oldest on, until `enough`. Those of the numbers that the org was made with are passed over.
 pub(crate) fn told(daemon: &Daemon, mut enough: impl FnMut(&[Value]) -> bool) -> Vec<Value> {
-    let mut stream = TcpStream::connect(daemon.house.http).expect("connected");
+    let mut stream = TcpStream::connect(daemon.setup.http).expect("connected");
     stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
 
     let request = format!(
         "GET /phone/events?last_event_id=0 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\n\r\n",
-        daemon.house.key
+        daemon.setup.key
     );
     stream.write_all(request.as_bytes()).expect("sent");
 
@@ -52,17 +52,17 @@ fn a_call_and_a_refused_one_are_told() {
         return;
     }
     let runtime = Runtime::new();
-    let house = House::new();
-    house.runtime(&house.first_agent, &runtime.uri());
-    let daemon = house.serve();
+    let setup = DaemonSetup::new();
+    setup.runtime(&setup.first_agent, &runtime.uri());
+    let daemon = setup.serve();
     let agent = runtime.play("runtime_answers");
     daemon.caller().play("caller_hangs_up").finish();
     agent.finish();
     let call = daemon.record();
     let disabled = json!({"enabled": false});
-    let agent = format!("/phone/{}", daemon.house.first_agent);
+    let agent = format!("/phone/{}", daemon.setup.first_agent);
     assert_eq!(daemon.change("PATCH", &agent, &disabled).0, 200);
-    daemon.house.settle();
+    daemon.setup.settle();
     daemon.caller().play("caller_is_refused").finish();
     let told = told(&daemon, |told| told.len() == 6);
     assert_eq!(
@@ -103,7 +103,7 @@ fn a_call_and_a_refused_one_are_told() {
 
 #[test]
 fn a_pbx_that_comes_and_goes_is_told() {
-    let daemon = House::new().serve();
+    let daemon = DaemonSetup::new().serve();
     let mut pbx = Pbx::udp(&daemon);
     let contact = format!("sip:pbx@{}", pbx.address());
     let register = format!("Contact: <{contact}>\r\nExpires: 120\r\n");
@@ -204,24 +204,24 @@ fn kill_9_between_commit_and_delivery_loses_nothing() {
     const HANDOFFS: usize = 12;
 
     let receiver = Receiver::start();
-    let house = House::new().set("TRUNKLINE__WEBHOOKS__ALLOW_PRIVATE_ADDRESSES", "true");
+    let setup = DaemonSetup::new().set("TRUNKLINE__WEBHOOKS__ALLOW_PRIVATE_ADDRESSES", "true");
     let mut acknowledged = BTreeSet::new();
     for round in 0..ROUNDS {
-        let mut process = house.start();
+        let mut process = setup.start();
         let tried = || receiver.seen.lock().expect("unpoisoned").requests;
         let before = tried();
         if round == 0 {
             let url = format!("http://{}/", receiver.address);
             let webhook = json!({"url": url, "types": ["handoff.created"]});
             let (status, made) =
-                http::change("POST", house.http, "/webhooks", &house.key, &webhook);
+                http::change("POST", setup.http, "/webhooks", &setup.key, &webhook);
             assert_eq!(status, 201, "{made}");
         }
         for turn in 0..HANDOFFS {
             let session = format!("{round}-{turn}");
             let handoff = json!({ "session_id": session });
             let path = "/handoff-analytics/events";
-            let (status, made) = http::change("POST", house.http, path, &house.key, &handoff);
+            let (status, made) = http::change("POST", setup.http, path, &setup.key, &handoff);
             assert_eq!(status, 201, "{made}");
             acknowledged.insert(session);
         }
@@ -235,7 +235,7 @@ fn kill_9_between_commit_and_delivery_loses_nothing() {
     }
     receiver.seen.lock().expect("unpoisoned").answers = true;
 
-    let daemon = house.serve();
+    let daemon = setup.serve();
     let all = Deadline::after(PATIENCE).poll(|| {
         let seen = receiver.seen.lock().expect("unpoisoned");
         (seen.taken == acknowledged).then_some(())

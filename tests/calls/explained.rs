@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use trunkline_testkit::dialog::Dialog;
 use trunkline_testkit::dns::{self, Record};
 use trunkline_testkit::{
-    Caller, Credentials, Daemon, Deadline, House, Message, Peer, Runtime, tools,
+    Caller, Credentials, Daemon, DaemonSetup, Deadline, Message, Peer, Runtime, tools,
 };
 
 /// Time within which the facts of a call are written.
@@ -33,8 +33,8 @@ fn a_failed_log_in_says_which_part_was_wrong() {
     if !tools(&["sipp"]) {
         return;
     }
-    let house = House::new();
-    let daemon = house.serve();
+    let setup = DaemonSetup::new();
+    let daemon = setup.serve();
     let right = daemon.credentials();
     let with = |username: &str, password: &str| Credentials {
         username: username.to_owned(),
@@ -60,7 +60,7 @@ fn a_failed_log_in_says_which_part_was_wrong() {
         let newest = failures(&daemon, at as u64 + 1).remove(0);
         assert_eq!(newest["part"], part, "{newest}");
         assert_eq!(newest["username"], username, "{newest}");
-        assert_eq!(newest["dialled"], daemon.house.first_number, "{newest}");
+        assert_eq!(newest["dialled"], daemon.setup.first_number, "{newest}");
         let said = newest["explanation"].as_str().expect("a sentence");
         assert!(said.contains(sentence), "{said}");
     }
@@ -81,9 +81,9 @@ fn a_user_name_of_nobody_is_told_to_whom_the_address_belongs() {
     if !tools(&["sipp"]) {
         return;
     }
-    let house = House::new();
-    house.allow("127.0.0.0/8");
-    let daemon = house.serve();
+    let setup = DaemonSetup::new();
+    setup.allow("127.0.0.0/8");
+    let daemon = setup.serve();
     let nobody = Credentials {
         username: "nobody".to_owned(),
         password: "wrong".to_owned(),
@@ -103,19 +103,19 @@ fn a_user_name_of_nobody_is_told_to_whom_the_address_belongs() {
 fn who_proves_nothing_is_named_by_its_address() {
     const LISTED: &str = "+12025550123";
     const UNLISTED: &str = "+12025550199";
-    let house = House::new();
-    house.run(&[
+    let setup = DaemonSetup::new();
+    setup.run(&[
         "trunk",
         "update",
         "--org",
-        &house.org,
+        &setup.org,
         "--country",
         "US",
         "--json",
     ]);
-    house.assign(UNLISTED, &house.first_agent);
-    house.allow("127.0.0.1/32");
-    let daemon = house.serve();
+    setup.assign(UNLISTED, &setup.first_agent);
+    setup.allow("127.0.0.1/32");
+    let daemon = setup.serve();
     let calls = |from: &str, number: &str, call_id: &str| {
         let peer = Peer::on(from.parse::<Ipv4Addr>().expect("an address"), daemon.sip());
         let mut dialog =
@@ -167,7 +167,7 @@ fn who_proves_nothing_is_named_by_its_address() {
             .play("caller_hangs_up")
             .finish();
     }
-    let (code, report) = daemon.house.doctor();
+    let (code, report) = daemon.setup.doctor();
     assert_eq!(code, Some(1), "{report}");
     let told = problems(&report);
     assert!(
@@ -182,10 +182,10 @@ fn who_proves_nothing_is_named_by_its_address() {
 /// The challenge has four seconds for an answer. An address that is allowed meanwhile wasn't when the call came.
 #[test]
 fn who_proves_nothing_is_judged_by_the_settings_of_its_time() {
-    let house = House::new();
-    house.allow("127.0.0.1/32");
-    let daemon = house.serve();
-    let number = &daemon.house.first_number;
+    let setup = DaemonSetup::new();
+    setup.allow("127.0.0.1/32");
+    let daemon = setup.serve();
+    let number = &daemon.setup.first_number;
     let from = Ipv4Addr::new(127, 0, 0, 2);
     let peer = Peer::on(from, daemon.sip());
     let uri = format!("sip:{number}@{}", daemon.sip());
@@ -193,7 +193,7 @@ fn who_proves_nothing_is_judged_by_the_settings_of_its_time() {
     peer.send(dialog.request(&peer, (1, "INVITE"), "", ""));
     assert_eq!(peer.receive().status(), Some(401));
 
-    daemon.house.allow(&format!("{from}/32"));
+    daemon.setup.allow(&format!("{from}/32"));
     let found = failures(&daemon, 1).remove(0);
     assert_eq!(
         [&found["part"], &found["source"]],
@@ -207,13 +207,13 @@ fn a_call_says_what_it_came_close_to() {
     if !tools(&["sipp"]) {
         return;
     }
-    let house = House::new();
-    let foreign = house.foreign_agent();
-    let sales = house.agent("Sales", Runtime::new());
-    house.assign("+493012345601", &sales);
-    house.disable(&house.first_agent);
-    house.disable(&sales);
-    let daemon = house.serve();
+    let setup = DaemonSetup::new();
+    let foreign = setup.foreign_agent();
+    let sales = setup.agent("Sales", Runtime::new());
+    setup.assign("+493012345601", &sales);
+    setup.disable(&setup.first_agent);
+    setup.disable(&sales);
+    let daemon = setup.serve();
     let caller = daemon
         .caller()
         .dials("030 12345601".replace(' ', "").as_str());
@@ -255,16 +255,16 @@ fn a_call_says_what_it_came_close_to() {
     let after = json!({"agent": {"id": sales, "step": "assigned_number"}});
     assert_eq!(replayed["items"][0]["after"], after, "{replayed}");
     // The same by the command line, and the same words wherever they are asked for.
-    let change = daemon.house.folder.path().join("change.json");
+    let change = daemon.setup.folder.path().join("change.json");
     std::fs::write(&change, germany["changes"].to_string()).expect("it can be written");
     let change = change.display().to_string();
-    let org = daemon.house.org.clone();
+    let org = daemon.setup.org.clone();
     let by_command =
         daemon
-            .house
+            .setup
             .run(&["route-replay", "--org", &org, "--change", &change, "--json"]);
     assert_eq!(by_command["items"], replayed["items"], "{by_command}");
-    let tested = daemon.house.run(&[
+    let tested = daemon.setup.run(&[
         "route-test",
         "--org",
         &org,
@@ -289,7 +289,7 @@ fn the_doctor_reports_on_the_trunk() {
     if !tools(&["sipp"]) {
         return;
     }
-    let daemon = House::new().serve();
+    let daemon = DaemonSetup::new().serve();
     let asks = daemon.caller().dials("doctor");
     let asks = asks.with_header("User-Agent: Asterisk PBX 20.5.0");
     let answer = refusal(&asks);
@@ -357,13 +357,13 @@ fn a_deployment_is_examined() {
         return;
     }
 
-    let daemon = House::new().serve();
-    let (code, report) = daemon.house.doctor();
+    let daemon = DaemonSetup::new().serve();
+    let (code, report) = daemon.setup.doctor();
     assert_eq!((code, problems(&report)), (Some(0), Vec::new()), "{report}");
 
     // A runtime that isn't there, a PBX without session timers that dials another host, and a log-in that failed.
     let gone = Runtime::new();
-    daemon.house.agent("Gone", gone);
+    daemon.setup.agent("Gone", gone);
 
     let wrong = Credentials {
         password: "wrong".to_owned(),
@@ -374,7 +374,7 @@ fn a_deployment_is_examined() {
     daemon.caller().play("caller_hangs_up").finish();
     daemon.record();
 
-    let (code, report) = daemon.house.doctor();
+    let (code, report) = daemon.setup.doctor();
     assert_eq!(code, Some(1), "{report}");
 
     let found = problems(&report);
@@ -392,12 +392,12 @@ fn a_deployment_is_examined() {
 #[test]
 fn names_are_looked_up_as_peers_look_them_up() {
     let found = |host: &str, records: &dyn Fn(u16) -> Vec<(&'static str, Record)>| {
-        let house = House::new();
-        let names = dns::serve(records(house.sip.port())).to_string();
-        let house = house
+        let setup = DaemonSetup::new();
+        let names = dns::serve(records(setup.sip.port())).to_string();
+        let setup = setup
             .set("TRUNKLINE__SIP__NAMESERVERS", &names)
             .set("TRUNKLINE__SIP__PUBLIC_HOST", host);
-        let (_, report) = house.doctor();
+        let (_, report) = setup.doctor();
         let findings = report["findings"].as_array().expect("findings").clone();
         let dns = findings.into_iter().filter(|found| found["check"] == "dns");
         let mut told: Vec<(String, String)> = dns
@@ -408,7 +408,7 @@ fn names_are_looked_up_as_peers_look_them_up() {
             .map(|[level, text]| (level, text))
             .collect();
         told.sort();
-        (house.sip.port(), told)
+        (setup.sip.port(), told)
     };
 
     let here = Record::Address([192, 0, 2, 7].into());

@@ -5,24 +5,24 @@ use std::net::{Ipv4Addr, SocketAddr};
 use serde_json::json;
 
 use trunkline_testkit::probe::Probe;
-use trunkline_testkit::{House, Responder};
+use trunkline_testkit::{DaemonSetup, Responder};
 
 const TRUNK: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
 #[test]
 fn what_says_nothing_of_the_runtime_leads_to_the_fallback() {
     let fallback = Responder::busy();
-    let house = House::new();
-    house.dedicate(&TRUNK.to_string());
-    let agent = house.first_agent.clone();
-    let daemon = house.serve();
+    let setup = DaemonSetup::new();
+    setup.dedicate(&TRUNK.to_string());
+    let agent = setup.first_agent.clone();
+    let daemon = setup.serve();
     let probe = Probe::new(TRUNK, daemon.sip());
     let call = |runtime: serde_json::Value| {
         let body = json!({ "runtime": runtime });
         let (status, shown) = daemon.change("PATCH", &format!("/phone/{agent}"), &body);
         assert_eq!(status, 200, "{shown}");
         assert_eq!(shown["runtime"]["failover_on"], runtime["failover_on"]);
-        daemon.house.settle();
+        daemon.setup.settle();
         let before = fallback.taken();
         let status = probe.call("someone", &format!("X-PLATFORM-AGENT-ID: {agent}"));
         (status, fallback.taken() - before)

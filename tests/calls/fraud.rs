@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use serde_json::{Value, json};
 
 use trunkline_testkit::referred::Step::{self, Answer, Bye, ByeComes, Key, Notify, Pause, Refer};
-use trunkline_testkit::{Daemon, House, Responder, Runtime, tools};
+use trunkline_testkit::{Daemon, DaemonSetup, Responder, Runtime, tools};
 
 const PREMIUM: &str = "+19005550100";
 const ALLOWED: &str = "+442071838751";
@@ -20,8 +20,8 @@ const TRANSFERS: [Step; 6] = [
     ByeComes,
 ];
 
-fn house() -> House {
-    House::new().set("TRUNKLINE__PHONE__OUTBOUND_PREFIXES", "+44")
+fn setup() -> DaemonSetup {
+    DaemonSetup::new().set("TRUNKLINE__PHONE__OUTBOUND_PREFIXES", "+44")
 }
 
 #[test]
@@ -31,9 +31,9 @@ fn a_runtime_refers_to_no_number_that_is_not_allowed() {
     }
     let replaces = "Replaces=asked%40runtime%3Bto-tag%3Dpbx%3Bfrom-tag%3Druntime";
     for headers in [None, Some(replaces)] {
-        let (house, runtime) = (house(), Runtime::new());
-        house.runtime(&house.first_agent, &runtime.uri());
-        let daemon = house.serve();
+        let (setup, runtime) = (setup(), Runtime::new());
+        setup.runtime(&setup.first_agent, &runtime.uri());
+        let daemon = setup.serve();
         daemon.destination("Premium", "phone", PREMIUM);
         let agent = match headers {
             Some(headers) => runtime.refers_with("premium", headers, "runtime_is_refused"),
@@ -45,9 +45,9 @@ fn a_runtime_refers_to_no_number_that_is_not_allowed() {
         assert!(daemon.record()["transfer"].is_null(), "{headers:?}");
     }
 
-    let (house, runtime) = (house(), Runtime::new());
-    house.runtime(&house.first_agent, &runtime.uri());
-    let daemon = house.serve();
+    let (setup, runtime) = (setup(), Runtime::new());
+    setup.runtime(&setup.first_agent, &runtime.uri());
+    let daemon = setup.serve();
     daemon.destination("Sales", "phone", ALLOWED);
     let agent = runtime.refers_to("sales", "runtime_refers");
     let pbx = daemon.caller().takes(&TRANSFERS).finish();
@@ -64,7 +64,7 @@ fn a_key_leads_to_no_number_that_is_not_allowed() {
     if !tools(&["sipp"]) {
         return;
     }
-    let daemon = house().serve();
+    let daemon = setup().serve();
     daemon.destination("Premium", "phone", PREMIUM);
     daemon.destination("Phone", "sip", "sip:9005550100@198.51.100.9;user=phone");
     daemon.destination("Sales", "phone", ALLOWED);
@@ -89,7 +89,7 @@ fn a_destination_redirects_to_no_number_that_is_not_allowed() {
         let line = format!("Contact: <sip:{user}@{}{more}>\r\n", callee.address);
         Responder::answering("302 Moved Temporarily", line.leak()).address
     };
-    let daemon = house().serve();
+    let daemon = setup().serve();
     for (case, user, more, reached) in [
         ("a number", PREMIUM, "", 0),
         ("its digits", "19005550100", "", 0),
@@ -144,11 +144,11 @@ const WAYS: [Way; 5] = [
 
 /// A daemon with this setting, and one destination that leads to `callee`.
 fn bounded(variable: &'static str, most: &str, way: Way, callee: &Responder) -> (Daemon, Runtime) {
-    let (house, runtime) = (House::new().set(variable, most), Runtime::new());
+    let (setup, runtime) = (DaemonSetup::new().set(variable, most), Runtime::new());
     if matches!(way, Way::Referral | Way::Replacing) {
-        house.runtime(&house.first_agent, &runtime.uri());
+        setup.runtime(&setup.first_agent, &runtime.uri());
     }
-    let daemon = house.serve();
+    let daemon = setup.serve();
     let line = format!("Contact: <sip:desk@{}>\r\n", callee.address);
     let address = match way {
         Way::Redirect => Responder::answering("302 Moved Temporarily", line.leak()).address,

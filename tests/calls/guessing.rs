@@ -3,7 +3,7 @@
 use trunkline_testkit::dialog::Dialog;
 use trunkline_testkit::digest::{Asking, Challenge};
 use trunkline_testkit::message::SDP;
-use trunkline_testkit::{Credentials, Daemon, House, Message, Peer};
+use trunkline_testkit::{Credentials, Daemon, DaemonSetup, Message, Peer};
 
 /// More tries than that nobody needs.
 const MOST: u32 = 20;
@@ -38,7 +38,7 @@ impl<'d> Client<'d> {
             "REGISTER" => format!("sip:{}", self.daemon.sip()),
             _ => format!(
                 "sip:{}@{}",
-                self.daemon.house.first_number,
+                self.daemon.setup.first_number,
                 self.daemon.sip()
             ),
         }
@@ -97,7 +97,7 @@ impl<'d> Client<'d> {
 
 #[test]
 fn a_wrong_password_is_tried_once_and_its_nonce_lets_nobody_in_twice() {
-    let daemon = House::new().serve();
+    let daemon = DaemonSetup::new().serve();
     let right = daemon.credentials();
     let wrong = Credentials {
         password: "guess".to_owned(),

@@ -11,7 +11,7 @@ use trunkline_sip::header::uri::{Host, Uri};
 use crate::secured::secured;
 use trunkline_testkit::dns::{self, Record};
 use trunkline_testkit::probe::Probe;
-use trunkline_testkit::{Authority, Deadline, House, Responder, Runtime, tls, tools};
+use trunkline_testkit::{Authority, DaemonSetup, Deadline, Responder, Runtime, tls, tools};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -64,8 +64,8 @@ impl Peer {
     }
 }
 
-fn watching(house: House) -> House {
-    house
+fn watching(setup: DaemonSetup) -> DaemonSetup {
+    setup
         .set("TRUNKLINE__SIP__HEALTH_INTERVAL_S", "1")
         .set("TRUNKLINE__SIP__HEALTH_DOWN_AFTER", "2")
         .set("TRUNKLINE__SIP__T1_MS", "40")
@@ -75,7 +75,7 @@ fn watching(house: House) -> House {
 #[test]
 fn an_outbound_trunk_shows_whether_its_peer_answers() {
     let peer = Peer::start();
-    let daemon = watching(House::new()).serve();
+    let daemon = watching(DaemonSetup::new()).serve();
     let (status, trunk) = daemon.change(
         "POST",
         "/phone/sip/outbound-trunks",
@@ -88,7 +88,7 @@ fn an_outbound_trunk_shows_whether_its_peer_answers() {
     let id = trunk["id"].as_str().expect("an id").to_owned();
     let path = format!(
         "/phone/sip/agents/{}/outbound-trunk",
-        daemon.house.first_agent
+        daemon.setup.first_agent
     );
     assert_eq!(
         daemon.change("PUT", &path, &json!({ "trunk_id": id })).0,
@@ -106,7 +106,7 @@ fn an_outbound_trunk_shows_whether_its_peer_answers() {
     let told = || daemon.log().contains("doesn't answer OPTIONS");
     let told = Deadline::after(PATIENCE).poll(|| told().then_some(()));
     assert!(told.is_some(), "{}", daemon.log());
-    let call = json!({"phone_agent_id": daemon.house.first_agent, "phone_number": "+14155550100"});
+    let call = json!({"phone_agent_id": daemon.setup.first_agent, "phone_number": "+14155550100"});
     let (status, refused) = daemon.change("POST", "/phone/outbound-call", &call);
     assert_eq!(status, 409, "{refused}");
     assert_eq!(
@@ -126,10 +126,10 @@ fn a_caller_is_told_at_once_that_the_runtime_is_gone() {
 
     // Nobody listens there: the machine itself says so.
     let runtime = Runtime::new();
-    let house = watching(House::new());
-    house.runtime(&house.first_agent, &runtime.uri());
+    let setup = watching(DaemonSetup::new());
+    setup.runtime(&setup.first_agent, &runtime.uri());
 
-    let daemon = house.serve();
+    let daemon = setup.serve();
     let told = || daemon.log().contains("doesn't answer OPTIONS");
     assert!(
         Deadline::after(PATIENCE)
@@ -156,20 +156,20 @@ fn a_name_that_leads_to_another_orgs_runtime_takes_nothing_from_it() {
             .collect(),
     );
     let nameservers = vec![("TRUNKLINE__SIP__NAMESERVERS", names.to_string())];
-    let house = House::told(Ipv4Addr::LOCALHOST.into(), nameservers);
-    let (house, _) = secured(&authority, house);
-    house.dedicate(&TRUNK.to_string());
+    let setup = DaemonSetup::with(Ipv4Addr::LOCALHOST.into(), nameservers);
+    let (setup, _) = secured(&authority, setup);
+    setup.dedicate(&TRUNK.to_string());
     let create = |org: &str, runtime: &str, more: &[&str]| {
         let mut arguments = vec!["agent", "create", "--org", org, "--name", runtime];
         arguments.extend(["--runtime", runtime, "--json"]);
         arguments.extend(more);
-        house.run(&arguments)["id"]
+        setup.run(&arguments)["id"]
             .as_str()
             .expect("an id")
             .to_owned()
     };
 
-    let attacker = house.run(&["org", "create", "--name", "Attacker", "--json"]);
+    let attacker = setup.run(&["org", "create", "--name", "Attacker", "--json"]);
     let attacker = attacker["id"].as_str().expect("an id");
     for name in others {
         create(
@@ -184,11 +184,11 @@ fn a_name_that_leads_to_another_orgs_runtime_takes_nothing_from_it() {
     let by_tls = format!("sip:x@honest.test:{};transport=tls", secure.port());
     let gone = format!("sip:x@gone.test:{}", Runtime::new().address().port());
     let agents = [
-        create(&house.org, &by_udp, &[]),
-        create(&house.org, &by_tls, &[]),
-        create(&house.org, &gone, &["--fallback", &by_udp]),
+        create(&setup.org, &by_udp, &[]),
+        create(&setup.org, &by_tls, &[]),
+        create(&setup.org, &gone, &["--fallback", &by_udp]),
     ];
-    let daemon = watching(house).serve();
+    let daemon = watching(setup).serve();
     let found_down = |name: &str| {
         let log = daemon.log();
         let mut lines = log.lines();

@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 use crate::outbound::{give_trunk, order};
 use trunkline_testkit::http;
 use trunkline_testkit::referred::Step::{self, Answer, ByeComes, Offers, Refer, Turned, Unjoined};
-use trunkline_testkit::{Daemon, Deadline, House, Message, Runtime, Trace, tools};
+use trunkline_testkit::{Daemon, DaemonSetup, Deadline, Message, Runtime, Trace, tools};
 
 /// A daemon whose agent speaks through a runtime of the test's.
 fn daemon() -> (Daemon, Runtime) {
-    let (house, runtime) = (House::new(), Runtime::new());
-    house.runtime(&house.first_agent, &runtime.uri());
-    (house.serve(), runtime)
+    let (setup, runtime) = (DaemonSetup::new(), Runtime::new());
+    setup.runtime(&setup.first_agent, &runtime.uri());
+    (setup.serve(), runtime)
 }
 
 fn ask(daemon: &Daemon, call: &str, what: &str) -> (u16, Value) {
@@ -270,7 +270,7 @@ fn the_echo_agents_caller_is_held() {
         return;
     }
 
-    let daemon = House::new().serve();
+    let daemon = DaemonSetup::new().serve();
     let pbx = daemon
         .caller()
         .takes(&[Turned("recvonly"), Turned("sendrecv"), ByeComes]);
@@ -347,7 +347,7 @@ fn a_call_that_is_being_transferred_is_not_held() {
         return;
     }
 
-    let daemon = House::new().serve();
+    let daemon = DaemonSetup::new().serve();
     daemon.destination("Sales", "phone", "+442071838751");
 
     let pbx = daemon
@@ -385,7 +385,7 @@ fn a_transfer_that_fails_ends_the_hold() {
     let no_bridge = serde_json::json!({"bridge_when_refer_fails": false});
     let (status, body) = daemon.change("PATCH", "/phone/sip/inbound-trunk", &no_bridge);
     assert_eq!(status, 200, "{body}");
-    daemon.house.settle();
+    daemon.setup.settle();
     let agent = runtime.takes(&[Turned("recvonly"), Turned("sendrecv"), ByeComes]);
     let pbx = daemon.caller().takes(&[
         Turned("recvonly"),
@@ -456,7 +456,7 @@ fn a_session_token_holds_nothing() {
     let call = daemon.answered_call();
     for what in ["hold", "resume"] {
         let path = format!("/phone/calls/{call}/{what}");
-        let (status, body) = http::change("POST", daemon.house.http, &path, &token, &json!({}));
+        let (status, body) = http::change("POST", daemon.setup.http, &path, &token, &json!({}));
         assert_eq!(status, 401, "{body}");
     }
 

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::{outbound, ways_out};
 use trunkline_testkit::dialog::Dialog;
 use trunkline_testkit::talker::{Talker, offer};
-use trunkline_testkit::{Daemon, Deadline, House, Message, Pbx, Peer, Responder, Runtime};
+use trunkline_testkit::{Daemon, DaemonSetup, Deadline, Message, Pbx, Peer, Responder, Runtime};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Time that the NAT remembers a mapping after the last packet from inside.
@@ -77,8 +77,8 @@ fn unblocked(ip: Ipv4Addr) -> UdpSocket {
 }
 
 /// A node that asks often, and gives up within four seconds.
-fn node() -> House {
-    House::new()
+fn node() -> DaemonSetup {
+    DaemonSetup::new()
         .set("TRUNKLINE__SIP__KEEP_ALIVE_S", "1")
         .set("TRUNKLINE__SIP__T1_MS", "60")
 }
@@ -151,11 +151,11 @@ fn a_registered_pbx_that_no_longer_answers_is_shown_so() {
 
 #[test]
 fn a_caller_behind_nat_is_asked_while_its_call_is_up() {
-    let house = House::new().set("TRUNKLINE__SIP__KEEP_ALIVE_S", "1");
+    let setup = DaemonSetup::new().set("TRUNKLINE__SIP__KEEP_ALIVE_S", "1");
     let from = Ipv4Addr::new(127, 0, 0, 2);
-    house.dedicate(&from.to_string());
-    let daemon = house.serve();
-    let number = daemon.house.first_number.clone();
+    setup.dedicate(&from.to_string());
+    let daemon = setup.serve();
+    let number = daemon.setup.first_number.clone();
     let sdp = offer(SocketAddr::from((from, 4_000)));
 
     // No NAT stands before this one.
@@ -214,12 +214,12 @@ fn asked(callee: &Responder) -> usize {
 }
 
 /// A node that sends no OPTIONS but keep-alives; who calls from 127.0.0.2 needs no credentials.
-fn only_keep_alives() -> House {
-    let house = House::new()
+fn only_keep_alives() -> DaemonSetup {
+    let setup = DaemonSetup::new()
         .set("TRUNKLINE__SIP__KEEP_ALIVE_S", "1")
         .set("TRUNKLINE__SIP__HEALTH_INTERVAL_S", "0");
-    house.dedicate("127.0.0.2");
-    house
+    setup.dedicate("127.0.0.2");
+    setup
 }
 
 #[test]
@@ -227,11 +227,11 @@ fn a_runtime_behind_nat_is_asked_while_its_call_is_up() {
     let from = Ipv4Addr::new(127, 0, 0, 2);
     let (hidden, open) = (answering(Some(INSIDE)), answering(None));
     for (runtime, is_asked) in [(&open, false), (&hidden, true)] {
-        let house = only_keep_alives();
+        let setup = only_keep_alives();
         let uri = format!("sip:agent@{}", runtime.address);
-        house.runtime(&house.first_agent, &uri);
-        let daemon = house.serve();
-        let number = daemon.house.first_number.clone();
+        setup.runtime(&setup.first_agent, &uri);
+        let daemon = setup.serve();
+        let number = daemon.setup.first_number.clone();
         let sdp = offer(SocketAddr::from((from, 4_000)));
         let (_talker, answer) = Talker::call(from.into(), daemon.sip(), &number, &sdp);
         assert_eq!(answer.status(), Some(200), "{answer:?}");

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use trunkline_testkit::message::hop_request;
 use trunkline_testkit::probe::Probe;
-use trunkline_testkit::{Deadline, House, Message, Responder};
+use trunkline_testkit::{DaemonSetup, Deadline, Message, Responder};
 
 /// Kind of call that the mirror sends back.
 #[derive(Copy, Clone, PartialEq, Eq)]
@@ -133,16 +133,16 @@ fn sent_back(
 
 #[test]
 fn calls_that_run_in_a_circle_end() {
-    let house = House::new();
-    let mirror = Mirror::start(Ipv4Addr::new(127, 0, 0, 2), house.sip);
+    let setup = DaemonSetup::new();
+    let mirror = Mirror::start(Ipv4Addr::new(127, 0, 0, 2), setup.sip);
     let honest = Responder::busy();
-    house.dedicate("127.0.0.0/30");
-    house.runtime(
-        &house.first_agent,
+    setup.dedicate("127.0.0.0/30");
+    setup.runtime(
+        &setup.first_agent,
         &format!("sip:x@{}", mirror.responder.address),
     );
-    let number = house.first_number.clone();
-    let daemon = house.serve();
+    let number = setup.first_number.clone();
+    let daemon = setup.serve();
     let caller = Probe::new(Ipv4Addr::LOCALHOST, daemon.sip());
     let call = |line: &'static str| caller.call(&number, line);
 
@@ -175,9 +175,9 @@ fn calls_that_run_in_a_circle_end() {
     let to_honest = serde_json::json!({
         "runtime": { "type": "sip", "uri": format!("sip:x@{}", honest.address) }
     });
-    let path = format!("/phone/{}", daemon.house.first_agent);
+    let path = format!("/phone/{}", daemon.setup.first_agent);
     assert_eq!(daemon.change("PATCH", &path, &to_honest).0, 200);
-    daemon.house.settle();
+    daemon.setup.settle();
     assert_eq!(call("X-A: 5"), Some(486), "another caller");
     assert_eq!(honest.taken(), 1);
 }

@@ -24,12 +24,12 @@ mod guessing;
 mod health;
 mod held;
 mod keep_alive;
-mod letter;
 mod loops;
 mod maddr;
 mod media;
 mod media_families;
 mod names;
+mod rfc3261;
 
 mod observed;
 mod outbound;

@@ -9,7 +9,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use trunkline_testkit::http;
 use trunkline_testkit::process::free_range;
 use trunkline_testkit::talker::{Rtp, Talker, offer, packet};
-use trunkline_testkit::{Daemon, Deadline, House};
+use trunkline_testkit::{Daemon, DaemonSetup, Deadline};
 
 /// The caller.
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
@@ -21,13 +21,13 @@ const OTHER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3));
 const PRIVATE: &str = "10.99.0.7:4000";
 
 fn serve() -> Daemon {
-    let house = House::new();
-    house.dedicate(&PEER.to_string());
-    house.serve()
+    let setup = DaemonSetup::new();
+    setup.dedicate(&PEER.to_string());
+    setup.serve()
 }
 
 fn call(daemon: &Daemon, sdp: &str) -> (Talker, SocketAddr) {
-    let (talker, answer) = Talker::call(PEER, daemon.sip(), &daemon.house.first_number, sdp);
+    let (talker, answer) = Talker::call(PEER, daemon.sip(), &daemon.setup.first_number, sdp);
     assert_eq!(answer.status(), Some(200), "{answer:?}");
     let media = answer.media();
     (talker, media)
@@ -65,7 +65,7 @@ fn a_forged_packet_starts_nothing_between_two_calls() {
     assert!(heard.is_some(), "the honest peer is served");
 
     let echoed = |daemon: &Daemon| {
-        let page = http::get(daemon.house.http, "/metrics", None)
+        let page = http::get(daemon.setup.http, "/metrics", None)
             .expect("metrics")
             .1;
         let line = page.lines().find(|line| {
@@ -175,10 +175,10 @@ fn rtp_of_another_address_is_heard_where_the_trunk_allows_it() {
 #[test]
 fn nothing_is_sent_to_what_sdp_may_not_name() {
     let reserved = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 4));
-    let house = House::new().set("TRUNKLINE__SIP__RESERVED_PEERS", &reserved.to_string());
-    house.dedicate(&PEER.to_string());
+    let setup = DaemonSetup::new().set("TRUNKLINE__SIP__RESERVED_PEERS", &reserved.to_string());
+    setup.dedicate(&PEER.to_string());
     let listed = format!("127.0.0.1,{PEER}");
-    let daemon = house
+    let daemon = setup
         .set("TRUNKLINE__SIP__ALLOW_PRIVATE_PEERS", &listed)
         .serve();
     let private = Rtp::new(OTHER);
@@ -207,19 +207,19 @@ fn nothing_is_sent_to_what_sdp_may_not_name() {
 #[test]
 fn ports_are_bound_when_calls_need_them_and_run_out_as_503() {
     let range = free_range(2);
-    let house = House::new().set(
+    let setup = DaemonSetup::new().set(
         "TRUNKLINE__MEDIA__RTP_PORTS",
         &format!("{range}-{}", range + 1),
     );
-    house.dedicate(&PEER.to_string());
-    let daemon = house.serve();
+    setup.dedicate(&PEER.to_string());
+    let daemon = setup.serve();
     let is_bound = |port| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)).is_err();
     assert!(!is_bound(range) && !is_bound(range + 1), "no call, no port");
     let honest = Rtp::new(PEER);
     let (_one, first) = call(&daemon, &offer(honest.address()));
     let (_other, second) = call(&daemon, &offer(honest.address()));
     assert!(is_bound(range) && is_bound(range + 1));
-    let number = &daemon.house.first_number;
+    let number = &daemon.setup.first_number;
     let (_, refused) = Talker::call(PEER, daemon.sip(), number, &offer(honest.address()));
     assert_eq!(refused.status(), Some(503), "{refused:?}");
     assert!(refused.header("Retry-After").is_some(), "{refused:?}");

@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::outbound;
 use trunkline_testkit::dns::{self, Record};
 use trunkline_testkit::talker::{Rtp, Talker, offer};
-use trunkline_testkit::{Daemon, Deadline, House, Responder, Runtime};
+use trunkline_testkit::{Daemon, DaemonSetup, Deadline, Responder, Runtime};
 
 const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// Another listener's.
@@ -18,16 +18,16 @@ const V6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
 const CALLER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 
 /// A node that listens on both families, one port.
-fn both() -> House {
-    let house = House::new();
-    let port = house.sip.port();
-    let house = house.set(
+fn both() -> DaemonSetup {
+    let setup = DaemonSetup::new();
+    let port = setup.sip.port();
+    let setup = setup.set(
         "TRUNKLINE__SIP__UDP",
         &format!("127.0.0.1:{port},{OTHER}:{port},[::1]:{port}"),
     );
-    house.dedicate(&CALLER.to_string());
-    house.dedicate(&V6.to_string());
-    house
+    setup.dedicate(&CALLER.to_string());
+    setup.dedicate(&V6.to_string());
+    setup
 }
 
 fn at(ip: IpAddr, daemon: &Daemon) -> SocketAddr {
@@ -37,7 +37,7 @@ fn at(ip: IpAddr, daemon: &Daemon) -> SocketAddr {
 #[test]
 fn media_is_where_the_call_came_by() {
     let daemon = both().serve();
-    let number = daemon.house.first_number.clone();
+    let number = daemon.setup.first_number.clone();
     for (from, listener) in [(CALLER, V4), (V6, V6), (CALLER, OTHER)] {
         let rtp = Rtp::new(from);
         let (_talker, answer) =
@@ -71,11 +71,11 @@ fn a_public_host_that_is_a_name_is_looked_up_for_media() {
         ("a.service.test", here),
     ]);
     for name in ["voice.test", "service.test"] {
-        let daemon = House::new()
+        let daemon = DaemonSetup::new()
             .set("TRUNKLINE__SIP__NAMESERVERS", &names.to_string())
             .set("TRUNKLINE__SIP__PUBLIC_HOST", name)
             .serve();
-        let (_, report) = daemon.house.doctor();
+        let (_, report) = daemon.setup.doctor();
         let findings = report["findings"].as_array().expect("findings");
         let told = findings.iter().any(|finding| {
             let text = finding["text"].as_str().unwrap_or_default();
@@ -120,11 +120,11 @@ fn answering(ip: IpAddr) -> Responder {
 #[test]
 fn two_families_of_media_are_not_bridged() {
     let (v4, v6) = (answering(V4), answering(V6));
-    let house = both();
-    let number = house.first_number.clone();
+    let setup = both();
+    let number = setup.first_number.clone();
     let six = format!("sip:x@{}", v6.address);
-    house.runtime(&house.first_agent, &six);
-    let daemon = house.serve();
+    setup.runtime(&setup.first_agent, &six);
+    let daemon = setup.serve();
     let call = |from: IpAddr, listener: IpAddr| {
         let sdp = offer(SocketAddr::new(from, 4_002));
         Talker::call(from, at(listener, &daemon), &number, &sdp).1
@@ -149,7 +149,7 @@ fn two_families_of_media_are_not_bridged() {
     let said = explained["explanation"].to_string();
     assert!(said.contains("IPv6"), "{explained}");
     let found = Deadline::after(Duration::from_secs(10)).poll(|| {
-        let (_, report) = daemon.house.doctor();
+        let (_, report) = daemon.setup.doctor();
         let findings = report["findings"].as_array()?.clone();
         let mut findings = findings.into_iter();
         findings.find(|finding| finding["check"] == "media_families")
@@ -160,9 +160,9 @@ fn two_families_of_media_are_not_bridged() {
     assert_eq!(call(V6, V6).status(), Some(200));
     let four = format!("sip:x@{}", v4.address);
     daemon
-        .house
-        .runtime_with_fallback(&daemon.house.first_agent, &six, &four);
-    daemon.house.settle();
+        .setup
+        .runtime_with_fallback(&daemon.setup.first_agent, &six, &four);
+    daemon.setup.settle();
     let taken = call(CALLER, V4);
     assert_eq!(taken.status(), Some(200), "{taken:?}");
     assert_eq!(taken.media().ip(), V4);
@@ -171,10 +171,10 @@ fn two_families_of_media_are_not_bridged() {
 #[test]
 fn media_does_not_move_to_another_family_within_a_call() {
     let runtime = answering(V4);
-    let house = both();
-    let number = house.first_number.clone();
-    house.runtime(&house.first_agent, &format!("sip:x@{}", runtime.address));
-    let daemon = house.serve();
+    let setup = both();
+    let number = setup.first_number.clone();
+    setup.runtime(&setup.first_agent, &format!("sip:x@{}", runtime.address));
+    let daemon = setup.serve();
     let sdp = |ip, port| offer(SocketAddr::new(ip, port));
     let (caller, taken) = Talker::call(CALLER, at(V4, &daemon), &number, &sdp(CALLER, 4_002));
     assert_eq!(taken.status(), Some(200), "{taken:?}");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 use trunkline_testkit::dns::{Fault, Faulty, Record};
 use trunkline_testkit::probe::Probe;
-use trunkline_testkit::{Daemon, Deadline, House, Responder, http};
+use trunkline_testkit::{Daemon, DaemonSetup, Deadline, Responder, http};
 
 const CALLER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
@@ -23,12 +23,12 @@ impl Named {
         let local = Record::Address(Ipv4Addr::LOCALHOST);
         let names = Faulty::serve(vec![("bot.test", local)], fault);
         let nameservers = names.address.to_string();
-        let house = House::new().set("TRUNKLINE__SIP__NAMESERVERS", &nameservers);
-        house.dedicate(&CALLER.to_string());
+        let setup = DaemonSetup::new().set("TRUNKLINE__SIP__NAMESERVERS", &nameservers);
+        setup.dedicate(&CALLER.to_string());
         let uri = format!("sip:x@bot.test:{}", runtime.address.port());
-        house.runtime(&house.first_agent, &uri);
+        setup.runtime(&setup.first_agent, &uri);
         Self {
-            daemon: house.serve(),
+            daemon: setup.serve(),
             names,
             runtime,
         }
@@ -36,7 +36,7 @@ impl Named {
 
     /// The final answer to a call.
     fn call(&self) -> Option<u16> {
-        let agent = &self.daemon.house.first_agent;
+        let agent = &self.daemon.setup.first_agent;
         Probe::new(CALLER, self.daemon.sip())
             .call("someone", &format!("X-PLATFORM-AGENT-ID: {agent}"))
     }
@@ -102,23 +102,23 @@ fn names_of_one_org_take_nothing_from_the_others() {
     }
     let names = Faulty::serve(table, Fault::DropsUnder(".silent"));
     let nameservers = names.address.to_string();
-    let house = House::new().set("TRUNKLINE__SIP__NAMESERVERS", &nameservers);
-    house.dedicate(&CALLER.to_string());
-    let greedy = house.run(&["org", "create", "--name", "Greedy", "--json"]);
+    let setup = DaemonSetup::new().set("TRUNKLINE__SIP__NAMESERVERS", &nameservers);
+    setup.dedicate(&CALLER.to_string());
+    let greedy = setup.run(&["org", "create", "--name", "Greedy", "--json"]);
     let greedy = greedy["id"].as_str().expect("an id").to_owned();
     let source = GREEDY.to_string();
-    house.run(&["trunk", "dedicate", &source, "--org", &greedy, "--json"]);
-    let key = house.run(&["key", "create", "--org", &greedy, "--json"]);
+    setup.run(&["trunk", "dedicate", &source, "--org", &greedy, "--json"]);
+    let key = setup.run(&["key", "create", "--org", &greedy, "--json"]);
     let key = key["api_key"].as_str().expect("a key").to_owned();
     let runtime = Responder::busy();
-    let daemon = house.serve();
+    let daemon = setup.serve();
     let agents: Vec<String> = (0..HOSTS)
         .map(|host| {
             let agent = json!({
                 "name": format!("h{host}"), "type": "inbound", "language": "en", "first_message": "", "use_org_knowledgebase": false,
                 "runtime": {"type": "sip", "uri": format!("sip:x@h{host}.test")},
             });
-            let (status, made) = http::change("POST", daemon.house.http, "/phone", &key, &agent);
+            let (status, made) = http::change("POST", daemon.setup.http, "/phone", &key, &agent);
             assert_eq!(status, 201, "{made}");
             made["id"].as_str().expect("an id").to_owned()
         })
@@ -136,7 +136,7 @@ fn names_of_one_org_take_nothing_from_the_others() {
         let asked = Deadline::after(Duration::from_secs(30)).poll(is_asked);
         assert!(asked.is_some(), "{} questions", names.asked());
         for victim in 0..4 {
-            let agent = &daemon.house.first_agent;
+            let agent = &daemon.setup.first_agent;
             let uri = format!("sip:x@v{victim}.test:{}", runtime.address.port());
             let change = json!({"runtime": {"type": "sip", "uri": uri}});
             let (status, body) = daemon.change("PATCH", &format!("/phone/{agent}"), &change);

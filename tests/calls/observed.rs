@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use trunkline_testkit::talker::{Rtp, Talker, offer};
-use trunkline_testkit::{Credentials, Daemon, Deadline, House, http, tools};
+use trunkline_testkit::{Credentials, Daemon, DaemonSetup, Deadline, http, tools};
 
 use crate::guessing::Client;
 
@@ -30,7 +30,7 @@ struct Metrics(String);
 
 impl Metrics {
     fn of(daemon: &Daemon) -> Self {
-        let (status, text) = http::get(daemon.house.http, "/metrics", None).expect("metrics");
+        let (status, text) = http::get(daemon.setup.http, "/metrics", None).expect("metrics");
         assert_eq!(status, 200);
         Self(text)
     }
@@ -98,9 +98,9 @@ fn judged(program: &str, arguments: &[&str], input: &str) -> Result<String, Stri
 
 #[test]
 fn every_metric_exists_from_the_start_and_counts_a_call() {
-    let house = House::new();
-    house.dedicate(&CALLER.to_string());
-    let daemon = house.serve();
+    let setup = DaemonSetup::new();
+    setup.dedicate(&CALLER.to_string());
+    let daemon = setup.serve();
 
     let before = Metrics::of(&daemon);
     assert_eq!(before.told("HELP"), before.told("TYPE"));
@@ -127,7 +127,7 @@ fn every_metric_exists_from_the_start_and_counts_a_call() {
     }
 
     let rtp = Rtp::new(CALLER);
-    let number = daemon.house.first_number.clone();
+    let number = daemon.setup.first_number.clone();
     let (_talker, answer) = Talker::call(CALLER, daemon.sip(), &number, &offer(rtp.address()));
     assert_eq!(answer.status(), Some(200), "{answer:?}");
     let call = daemon.answered_call();
@@ -138,7 +138,7 @@ fn every_metric_exists_from_the_start_and_counts_a_call() {
         .lines()
         .find(is_its_end)
         .unwrap_or_else(|| panic!("{log}"));
-    let agent = format!("agent.id={}", daemon.house.first_agent);
+    let agent = format!("agent.id={}", daemon.setup.first_agent);
     let digits = format!("to=…{}", &number[number.len() - 3..]);
     for part in [
         "direction=inbound",
@@ -200,7 +200,7 @@ fn every_metric_exists_from_the_start_and_counts_a_call() {
 
 #[test]
 fn dashboard_and_alerts_name_metrics_that_exist() {
-    let daemon = House::new().serve();
+    let daemon = DaemonSetup::new().serve();
     let metrics = Metrics::of(&daemon);
     let known = metrics.told("TYPE");
     for (file, least) in [
@@ -261,7 +261,7 @@ const FORGED: &str = "x\u{2028}\u{b}2026-01-01T00:00:00.000Z  WARN SIP log-in fa
 
 #[test]
 fn fail2ban_finds_who_guesses_and_nobody_else() {
-    let mut daemon = House::new().serve();
+    let mut daemon = DaemonSetup::new().serve();
     let right = daemon.credentials();
     let pairs = [
         ("a wrong password", &*right.username),
@@ -304,7 +304,7 @@ fn fail2ban_finds_who_guesses_and_nobody_else() {
             .map(|line| format!("pbx trunkline[77]: {line}\n"))
             .collect();
         for lines in [&lines, &journal] {
-            let log = daemon.house.folder.path().join("failed");
+            let log = daemon.setup.folder.path().join("failed");
             std::fs::write(&log, lines).expect("a file");
             let filter = packaged("fail2ban/filter.d/trunkline.conf");
             let (log, filter) = (log.to_string_lossy(), filter.to_string_lossy());

@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 
 use trunkline_testkit::dns::{self, Record};
 use trunkline_testkit::{
-    Credentials, Daemon, Deadline, House, Responder, Runtime, Trace, proves, tools,
+    Credentials, Daemon, DaemonSetup, Deadline, Responder, Runtime, Trace, proves, tools,
 };
 
 pub(crate) const NUMBER: &str = "+14155550100";
@@ -14,7 +14,7 @@ pub(crate) const CALLER_NUMBER: &str = "+442071838750";
 
 /// A daemon whose first agent dials through a trunk to `carrier`.
 fn daemon(carrier: Runtime, more: &Value) -> Daemon {
-    let daemon = House::new().serve();
+    let daemon = DaemonSetup::new().serve();
     give_trunk(&daemon, carrier, more);
     daemon
 }
@@ -33,7 +33,7 @@ pub(crate) fn give_trunk(daemon: &Daemon, carrier: Runtime, more: &Value) {
     }
     let (status, trunk) = daemon.change("POST", "/phone/sip/outbound-trunks", &trunk);
     assert_eq!(status, 201, "{trunk}");
-    let agent = &daemon.house.first_agent;
+    let agent = &daemon.setup.first_agent;
     let path = format!("/phone/sip/agents/{agent}/outbound-trunk");
     let (status, config) = daemon.change("PUT", &path, &json!({"trunk_id": trunk["id"]}));
     assert_eq!(status, 200, "{config}");
@@ -41,7 +41,7 @@ pub(crate) fn give_trunk(daemon: &Daemon, carrier: Runtime, more: &Value) {
 
 /// Orders a call to the number, with further fields.
 pub(crate) fn order(daemon: &Daemon, more: &Value) -> Value {
-    let mut order = json!({"phone_agent_id": daemon.house.first_agent, "phone_number": NUMBER});
+    let mut order = json!({"phone_agent_id": daemon.setup.first_agent, "phone_number": NUMBER});
     for (name, value) in more.as_object().expect("fields") {
         order[name] = value.clone();
     }
@@ -77,9 +77,9 @@ fn the_callee_is_called_first_and_then_joined_with_the_runtime() {
         &json!({"p_asserted_identity": true, "from_host": "pbx.example.com"}),
     );
     daemon
-        .house
-        .runtime(&daemon.house.first_agent, &runtime.uri());
-    daemon.house.settle();
+        .setup
+        .runtime(&daemon.setup.first_agent, &runtime.uri());
+    daemon.setup.settle();
     let (callee, agent) = (
         carrier.play("carrier_joins"),
         runtime.play("runtime_answers"),
@@ -337,9 +337,9 @@ fn joined(carrier_plays: &str, more: &Value) -> (Trace, Trace, Value) {
     let (carrier, runtime) = (Runtime::new(), Runtime::new());
     let daemon = daemon(carrier, &json!({}));
     daemon
-        .house
-        .runtime(&daemon.house.first_agent, &runtime.uri());
-    daemon.house.settle();
+        .setup
+        .runtime(&daemon.setup.first_agent, &runtime.uri());
+    daemon.setup.settle();
     let (callee, agent) = (carrier.play(carrier_plays), runtime.play("runtime_answers"));
     order(&daemon, more);
     (callee.finish(), agent.finish(), daemon.record())
@@ -392,9 +392,9 @@ fn a_callee_whose_agent_cannot_be_reached_is_hung_up_on() {
     let carrier = Runtime::new();
     let daemon = daemon(carrier, &json!({}));
     daemon
-        .house
-        .runtime(&daemon.house.first_agent, &Runtime::new().uri());
-    daemon.house.settle();
+        .setup
+        .runtime(&daemon.setup.first_agent, &Runtime::new().uri());
+    daemon.setup.settle();
     let callee = carrier.play("carrier_answers");
     order(&daemon, &json!({}));
     callee.finish();
@@ -447,7 +447,7 @@ fn the_second_target_of_a_name_is_tried_when_the_first_is_down() {
         ("two.carrier.test", Record::Address(Ipv4Addr::LOCALHOST)),
     ]);
 
-    let daemon = House::new()
+    let daemon = DaemonSetup::new()
         .set("TRUNKLINE__SIP__NAMESERVERS", &names.to_string())
         .serve();
 
@@ -502,13 +502,13 @@ fn each_cap_refuses_the_next_call() {
     ];
     for (cap, limit, trunk) in caps {
         let carrier = Runtime::new();
-        let house = limit
+        let setup = limit
             .into_iter()
-            .fold(House::new(), |house, limit| house.set(limit, "1"));
-        let daemon = house.serve();
+            .fold(DaemonSetup::new(), |setup, limit| setup.set(limit, "1"));
+        let daemon = setup.serve();
         give_trunk(&daemon, carrier, &trunk);
         let callee = carrier.play("carrier_answers");
-        let both = json!({"phone_agent_id": daemon.house.first_agent, "phone_number": NUMBER});
+        let both = json!({"phone_agent_id": daemon.setup.first_agent, "phone_number": NUMBER});
         let place = || daemon.change("POST", "/phone/outbound-call", &both);
         let (first, second) = (place(), place());
         assert_eq!(first.0, 201, "{cap}: {first:?}");
@@ -524,11 +524,11 @@ fn each_cap_refuses_the_next_call() {
 
 #[test]
 fn what_cannot_be_called_is_refused_at_once() {
-    let house = House::new()
+    let setup = DaemonSetup::new()
         .set("TRUNKLINE__PHONE__OUTBOUND_PREFIXES", "+1,+44")
         .set("TRUNKLINE__LIMITS__OUTBOUND_CALLS_PER_MINUTE", "1");
-    let daemon = house.serve();
-    let agent = daemon.house.first_agent.clone();
+    let daemon = setup.serve();
+    let agent = daemon.setup.first_agent.clone();
     let try_order = |agent: &str, number: &str| {
         let order = json!({"phone_agent_id": agent, "phone_number": number});
         daemon.change("POST", "/phone/outbound-call", &order)
@@ -546,7 +546,7 @@ fn what_cannot_be_called_is_refused_at_once() {
     assert_eq!(try_order(&agent, NUMBER).0, 201);
     let (status, refused) = try_order(&agent, NUMBER);
     assert_eq!(status, 429, "{refused}");
-    daemon.house.disable(&agent);
-    daemon.house.settle();
+    daemon.setup.disable(&agent);
+    daemon.setup.settle();
     assert_eq!(try_order(&agent, NUMBER).0, 409, "disabled");
 }

@@ -4,7 +4,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use trunkline_testkit::House;
+use trunkline_testkit::DaemonSetup;
 
 fn mode(path: &Path) -> u32 {
     let data = fs::metadata(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -13,8 +13,8 @@ fn mode(path: &Path) -> u32 {
 
 #[test]
 fn keys_journal_and_traces_are_the_daemons_alone_and_it_leaves_no_core() {
-    let house = House::new();
-    let data = house.folder.path().join("data");
+    let setup = DaemonSetup::new();
+    let data = setup.folder.path().join("data");
     for directory in ["journal", "traces"] {
         fs::create_dir_all(data.join(directory)).expect("a directory");
         let open = Permissions::from_mode(0o755);
@@ -24,7 +24,7 @@ fn keys_journal_and_traces_are_the_daemons_alone_and_it_leaves_no_core() {
     let open = Permissions::from_mode(0o644);
     fs::set_permissions(data.join("keys.json"), open).expect("a mode");
 
-    let daemon = house.serve();
+    let daemon = setup.serve();
     for directory in ["journal", "traces"] {
         assert_eq!(mode(&data.join(directory)), 0o700, "{directory}");
         for file in fs::read_dir(data.join(directory)).expect("it is read") {

@@ -5,16 +5,16 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use trunkline_testkit::kamailio::{Kamailio, PASSWORD, USER};
-use trunkline_testkit::{Caller, Daemon, Deadline, House, Runtime, tools};
+use trunkline_testkit::{Caller, Daemon, DaemonSetup, Deadline, Runtime, tools};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A daemon, and Kamailio between it and a phone.
 fn behind_kamailio(phone: Runtime) -> (Kamailio, Daemon) {
-    let house = House::new();
-    house.allow("127.0.0.1/32");
-    let kamailio = Kamailio::start(house.sip, phone.address());
-    (kamailio, house.serve())
+    let setup = DaemonSetup::new();
+    setup.allow("127.0.0.1/32");
+    let kamailio = Kamailio::start(setup.sip, phone.address());
+    (kamailio, setup.serve())
 }
 
 /// A trunk that leads to Kamailio, assigned to the first agent; as it is shown.
@@ -30,7 +30,7 @@ fn trunk(daemon: &Daemon, kamailio: &Kamailio, register: bool) -> Value {
     assert_eq!(status, 201, "{trunk}");
     let path = format!(
         "/phone/sip/agents/{}/outbound-trunk",
-        daemon.house.first_agent
+        daemon.setup.first_agent
     );
     let assigned = daemon.change("PUT", &path, &json!({"trunk_id": trunk["id"]}));
     assert_eq!(assigned.0, 200, "{}", assigned.1);
@@ -55,7 +55,7 @@ fn a_call_to_a_trunk_goes_through_the_proxy_until_its_end() {
     trunk(&daemon, &kamailio, false);
     let callee = phone.play("carrier_behind_a_proxy");
     let order = json!({
-        "phone_agent_id": daemon.house.first_agent, "phone_number": "+14155550100", "max_duration_s": 1
+        "phone_agent_id": daemon.setup.first_agent, "phone_number": "+14155550100", "max_duration_s": 1
     });
     let (status, placed) = daemon.change("POST", "/phone/outbound-call", &order);
     assert_eq!(status, 201, "{placed}");
@@ -81,11 +81,11 @@ fn an_inbound_call_comes_through_the_proxy() {
     if !tools(&["kamailio", "sipp"]) {
         return;
     }
-    let house = House::new();
-    let kamailio = Kamailio::start(house.sip, Runtime::new().address());
+    let setup = DaemonSetup::new();
+    let kamailio = Kamailio::start(setup.sip, Runtime::new().address());
     let runtime = Runtime::new();
-    house.runtime(&house.first_agent, &runtime.uri());
-    let daemon = house.serve();
+    setup.runtime(&setup.first_agent, &runtime.uri());
+    let daemon = setup.serve();
     let agent = runtime.play("runtime_answers");
     let heard = caller(&daemon, &kamailio).play("caller_hangs_up").finish();
     agent.finish();
@@ -124,7 +124,7 @@ fn kamailio_registers_us_and_calls_come_back_by_that() {
     assert_eq!(record["direction"], "inbound", "{record}");
     assert_eq!(
         record["to_e164"],
-        json!(daemon.house.first_number),
+        json!(daemon.setup.first_number),
         "{record}"
     );
     assert!(daemon.stop(), "the registration is taken back in time");

@@ -9,7 +9,7 @@ use crate::challenges::{acme, order, trunk_with};
 use trunkline_testkit::leg::{
     Agent, Harvest, Leg, PATIENCE, in_force, refuse, with_runtime, with_sdp,
 };
-use trunkline_testkit::{Daemon, Deadline, House, Peer, proves};
+use trunkline_testkit::{Daemon, DaemonSetup, Deadline, Peer, proves};
 
 /// A challenge of this realm.
 fn of(realm: &str) -> String {
@@ -174,7 +174,7 @@ fn a_realm_can_be_fixed_and_qop_required() {
 /// A carrier that has fetched a challenge from us gets nothing by which it could log in here.
 #[test]
 fn a_register_answers_no_challenge_of_ours_with_an_inbound_trunks_name() {
-    let daemon = House::new()
+    let daemon = DaemonSetup::new()
         .set("TRUNKLINE__SIP__REGISTER_RETRY_S", "1")
         .serve();
     let Harvest { realm, nonce } = Harvest::fetched(&daemon);

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use trunkline_testkit::referred::Step::{
     self, Answer, Bye, ByeComes, Notify, Pause, Refer, Rejoined,
 };
-use trunkline_testkit::{House, Runtime, Trace, http, tools};
+use trunkline_testkit::{DaemonSetup, Runtime, Trace, http, tools};
 
 const NUMBER: &str = "+442071838751";
 
@@ -20,9 +20,9 @@ fn referring_with(
     scenario: &str,
     steps: &[Step],
 ) -> (Trace, Trace, Value) {
-    let (house, runtime) = (House::new(), Runtime::new());
-    house.runtime(&house.first_agent, &runtime.uri());
-    let daemon = house.serve();
+    let (setup, runtime) = (DaemonSetup::new(), Runtime::new());
+    setup.runtime(&setup.first_agent, &runtime.uri());
+    let daemon = setup.serve();
     daemon.destination("Sales", "phone", NUMBER);
     let agent = match headers {
         Some(headers) => runtime.refers_with(user, headers, scenario),
@@ -159,10 +159,10 @@ fn a_runtime_joins_two_of_its_calls() {
         return;
     }
     let (asked, asking) = (Runtime::new(), Runtime::new());
-    let house = House::new();
-    house.runtime(&house.first_agent, &asked.uri());
-    let second = house.agent("Second", asking);
-    let daemon = house.serve();
+    let setup = DaemonSetup::new();
+    setup.runtime(&setup.first_agent, &asked.uri());
+    let second = setup.agent("Second", asking);
+    let daemon = setup.serve();
     let expert = asked.takes(&[ByeComes]);
     let callee = daemon.caller().takes(&[Rejoined, ByeComes]);
     let other = daemon.answered_call();
@@ -238,9 +238,9 @@ fn a_runtime_transfers_and_hangs_up_its_own_call_by_its_token() {
     if !tools(&["sipp"]) {
         return;
     }
-    let (house, runtime) = (House::new(), Runtime::new());
-    house.runtime(&house.first_agent, &runtime.uri());
-    let daemon = house.serve();
+    let (setup, runtime) = (DaemonSetup::new(), Runtime::new());
+    setup.runtime(&setup.first_agent, &runtime.uri());
+    let daemon = setup.serve();
     daemon.destination("Sales", "phone", NUMBER);
     let agent = runtime.play("runtime_answers");
     let pbx = daemon
@@ -255,11 +255,11 @@ fn a_runtime_transfers_and_hangs_up_its_own_call_by_its_token() {
         .to_owned();
     let call = daemon.answered_call();
     let ask =
-        |path: &str, body: &Value| http::change("POST", daemon.house.http, path, &token, body);
+        |path: &str, body: &Value| http::change("POST", daemon.setup.http, path, &token, body);
     let (status, body) = ask("/phone/outbound-call", &json!({}));
     assert_eq!(status, 401, "{body}");
     let (status, body) = ask(
-        &format!("/phone/calls/{}/hangup", daemon.house.org),
+        &format!("/phone/calls/{}/hangup", daemon.setup.org),
         &json!({}),
     );
     assert_eq!(status, 401, "{body}");

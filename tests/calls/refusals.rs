@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use trunkline_testkit::dialog::Dialog;
 use trunkline_testkit::{
-    Caller, Credentials, Daemon, Deadline, House, Message, Peer, Runtime, tools,
+    Caller, Credentials, Daemon, DaemonSetup, Deadline, Message, Peer, Runtime, tools,
 };
 
 fn refusal(caller: &Caller) -> Message {
@@ -31,7 +31,7 @@ fn a_wrong_password_and_an_unknown_user_get_the_same_challenge() {
         return;
     }
 
-    let daemon = House::new().serve();
+    let daemon = DaemonSetup::new().serve();
     let right = daemon.credentials();
     let wrong = Credentials {
         password: "wrong".to_owned(),
@@ -67,9 +67,9 @@ fn an_allowed_address_needs_no_password_for_listed_numbers_alone() {
     if !tools(&["sipp"]) {
         return;
     }
-    let house = House::new();
-    house.allow("127.0.0.0/8");
-    let daemon = house.serve();
+    let setup = DaemonSetup::new();
+    setup.allow("127.0.0.0/8");
+    let daemon = setup.serve();
     daemon.caller().play("caller_known_by_address").finish();
     let call = daemon.record();
     assert_eq!(call["status"], "completed", "{call}");
@@ -87,9 +87,9 @@ fn a_dedicated_address_needs_no_password_for_any_number() {
     if !tools(&["sipp"]) {
         return;
     }
-    let house = House::new();
-    house.dedicate("127.0.0.1");
-    let daemon = house.serve();
+    let setup = DaemonSetup::new();
+    setup.dedicate("127.0.0.1");
+    let daemon = setup.serve();
     daemon
         .caller()
         .dials("+493099999999")
@@ -104,9 +104,9 @@ fn no_agent_is_480() {
     if !tools(&["sipp"]) {
         return;
     }
-    let house = House::new();
-    house.disable(&house.first_agent);
-    let daemon = house.serve();
+    let setup = DaemonSetup::new();
+    setup.disable(&setup.first_agent);
+    let daemon = setup.serve();
     let answer = refusal(&daemon.caller());
     assert_eq!(answer.status(), Some(480), "{answer:?}");
     assert_explained(&answer);
@@ -122,11 +122,11 @@ fn an_agent_at_its_limit_is_480_and_no_other_takes_the_call() {
         return;
     }
 
-    let (house, runtime) = (House::new(), Runtime::new());
-    let sales = house.agent("Sales", runtime);
-    house.limit(&sales, 1);
+    let (setup, runtime) = (DaemonSetup::new(), Runtime::new());
+    let sales = setup.agent("Sales", runtime);
+    setup.limit(&sales, 1);
 
-    let daemon = house.serve();
+    let daemon = setup.serve();
     let caller = daemon.caller().names_agent(&sales);
     let agent = runtime.play("runtime_answers");
     let first = caller.play("caller_is_hung_up_on");
@@ -153,9 +153,9 @@ fn an_agent_at_its_limit_is_480_and_no_other_takes_the_call() {
 }
 
 fn with_runtime(runtime: Runtime) -> Daemon {
-    let house = House::new();
-    house.runtime(&house.first_agent, &runtime.uri());
-    house.serve()
+    let setup = DaemonSetup::new();
+    setup.runtime(&setup.first_agent, &runtime.uri());
+    setup.serve()
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn a_runtime_that_is_down_is_480() {
     assert_explained(&answer);
     let call = daemon.record();
     assert_recorded(&call, "failed", 480);
-    assert_eq!(call["agent_id"], daemon.house.first_agent, "{call}");
+    assert_eq!(call["agent_id"], daemon.setup.first_agent, "{call}");
 }
 
 #[test]
@@ -197,9 +197,9 @@ fn a_runtime_that_is_down_is_passed_for_its_fallback() {
     if !tools(&["sipp"]) {
         return;
     }
-    let (house, runtime) = (House::new(), Runtime::new());
-    house.runtime_with_fallback(&house.first_agent, &Runtime::new().uri(), &runtime.uri());
-    let daemon = house.serve();
+    let (setup, runtime) = (DaemonSetup::new(), Runtime::new());
+    setup.runtime_with_fallback(&setup.first_agent, &Runtime::new().uri(), &runtime.uri());
+    let daemon = setup.serve();
     let agent = runtime.play("runtime_answers");
     daemon.caller().play("caller_hangs_up").finish();
     agent.finish();
@@ -211,7 +211,7 @@ fn options_is_answered_without_credentials() {
     if !tools(&["sipp"]) {
         return;
     }
-    let daemon = House::new().serve();
+    let daemon = DaemonSetup::new().serve();
     for caller in [daemon.caller(), daemon.caller().over_tcp()] {
         let answer = caller.play("pings").finish();
         assert!(
@@ -230,7 +230,7 @@ fn a_session_interval_below_ours_is_422() {
     if !tools(&["sipp"]) {
         return;
     }
-    let daemon = House::new().serve();
+    let daemon = DaemonSetup::new().serve();
     let answer = refusal(
         &daemon
             .caller()
@@ -250,7 +250,7 @@ fn a_session_interval_that_is_no_number_is_400() {
         return;
     }
     for lines in ["Session-Expires: -1", "Supported: timer\r\nMin-SE: soon"] {
-        let daemon = House::new().serve();
+        let daemon = DaemonSetup::new().serve();
         let answer = refusal(&daemon.caller().with_header(lines));
         assert_eq!(answer.status(), Some(400), "{lines}: {answer:?}");
         assert_recorded(&daemon.record(), "refused", 400);
@@ -262,7 +262,7 @@ fn an_extension_that_we_lack_is_420() {
     if !tools(&["sipp"]) {
         return;
     }
-    let daemon = House::new().serve();
+    let daemon = DaemonSetup::new().serve();
     let answer = refusal(&daemon.caller().with_header("Require: x-teleport"));
     assert_eq!(
         (answer.status(), answer.header("Unsupported")),
@@ -277,9 +277,9 @@ fn a_runtime_whose_name_does_not_resolve_is_480() {
     if !tools(&["sipp"]) {
         return;
     }
-    let house = House::new();
-    house.runtime(&house.first_agent, "sip:agent@nowhere.invalid");
-    let daemon = house.serve();
+    let setup = DaemonSetup::new();
+    setup.runtime(&setup.first_agent, "sip:agent@nowhere.invalid");
+    let daemon = setup.serve();
     let answer = refusal(&daemon.caller());
     assert_eq!(answer.status(), Some(480), "{answer:?}");
     assert_eq!(daemon.record()["reason"], "runtime_unreachable");
@@ -290,7 +290,7 @@ fn a_runtime_whose_name_does_not_resolve_is_480() {
 fn who_waited_while_the_machine_stood_still_is_challenged() {
     const CALLERS: usize = 100;
 
-    let daemon = House::new().serve();
+    let daemon = DaemonSetup::new().serve();
     let peer = Peer::new(daemon.sip());
     let uri = format!("sip:+12025550123@{}", daemon.sip());
     daemon.process.signal("STOP");

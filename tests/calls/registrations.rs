@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use trunkline_testkit::{Baresip, Credentials, Daemon, Deadline, House, Pbx, tools};
+use trunkline_testkit::{Baresip, Credentials, Daemon, DaemonSetup, Deadline, Pbx, tools};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -24,7 +24,7 @@ fn trunk_with(daemon: &Daemon, count: usize) -> Value {
 
 #[test]
 fn a_pbx_that_registers_is_seen_on_its_trunk_until_it_leaves() {
-    let daemon = House::new().serve();
+    let daemon = DaemonSetup::new().serve();
     assert_eq!(trunk(&daemon)["registered"], false);
     let mut pbx = Pbx::udp(&daemon);
     let contact = format!("sip:pbx@{};rinstance=f00ba7", pbx.address());
@@ -64,7 +64,7 @@ fn a_pbx_that_registers_is_seen_on_its_trunk_until_it_leaves() {
 
 #[test]
 fn a_pair_from_before_a_rotation_registers_until_it_is_ended() {
-    let daemon = House::new().serve();
+    let daemon = DaemonSetup::new().serve();
     let trunk = "/phone/sip/inbound-trunk";
     let (status, rotated) =
         daemon.change("POST", &format!("{trunk}/rotate-credentials"), &json!({}));
@@ -91,7 +91,7 @@ fn a_pair_from_before_a_rotation_registers_until_it_is_ended() {
 
 #[test]
 fn a_registration_that_is_not_refreshed_expires() {
-    let daemon = House::new()
+    let daemon = DaemonSetup::new()
         .set("TRUNKLINE__SIP__REGISTRATION_MIN_S", "1")
         .serve();
     let mut pbx = Pbx::udp(&daemon);
@@ -105,7 +105,7 @@ fn a_registration_that_is_not_refreshed_expires() {
 
 #[test]
 fn a_pbx_on_tcp_is_lost_with_its_connection_where_nothing_else_leads_to_it() {
-    let daemon = House::new().serve();
+    let daemon = DaemonSetup::new().serve();
     let mut pbx = Pbx::tcp(&daemon);
     pbx.sent_by = "10.1.2.3:5060".to_owned();
     let answer = pbx.register("Contact: <sip:pbx@10.1.2.3:5060;transport=tcp>\r\n");
@@ -124,7 +124,7 @@ fn a_pbx_on_tcp_is_lost_with_its_connection_where_nothing_else_leads_to_it() {
 
 #[test]
 fn a_wrong_password_registers_nothing_and_is_noted() {
-    let daemon = House::new().serve();
+    let daemon = DaemonSetup::new().serve();
     let mut pbx = Pbx::udp(&daemon);
     pbx.password = "wrong".to_owned();
     let answer = pbx.register("Contact: <sip:pbx@127.0.0.1>\r\n");
@@ -141,11 +141,11 @@ fn a_wrong_password_registers_nothing_and_is_noted() {
 /// Another trunk's user name in To is its address of record; a number or a name of the PBX's own is nobody's.
 #[test]
 fn nobody_registers_anothers_address() {
-    let house = House::new();
-    let org = house.run(&["org", "create", "--name", "Other", "--json"])["id"].clone();
+    let setup = DaemonSetup::new();
+    let org = setup.run(&["org", "create", "--name", "Other", "--json"])["id"].clone();
     let org = org.as_str().expect("an id");
     let number = "+442071838799";
-    house.run(&[
+    setup.run(&[
         "number",
         "add",
         number,
@@ -154,16 +154,16 @@ fn nobody_registers_anothers_address() {
         "--verified",
         "--json",
     ]);
-    let other = house.run(&["trunk", "create", "--org", org, "--json"]);
+    let other = setup.run(&["trunk", "create", "--org", org, "--json"]);
     let others = other["auth_username"].as_str().expect("a name").to_owned();
-    let daemon = house.serve();
+    let daemon = setup.serve();
     let mut pbx = Pbx::udp(&daemon);
     let own = pbx.registers.clone();
     let lines = format!("Contact: <sip:pbx@{}>\r\nExpires: 120\r\n", pbx.address());
     for (registers, status, count) in [
         (others.clone(), 403, 0),
         (own, 200, 1),
-        (daemon.house.first_number.clone(), 200, 1),
+        (daemon.setup.first_number.clone(), 200, 1),
         ("front-desk".to_owned(), 200, 1),
         (others, 403, 1),
     ] {
@@ -180,7 +180,7 @@ fn baresip_registers_comes_back_from_another_port_and_leaves() {
         return;
     }
 
-    let daemon = House::new().serve();
+    let daemon = DaemonSetup::new().serve();
     let first = Baresip::registered(daemon.sip(), &daemon.credentials(), "udp");
     let seen = trunk_with(&daemon, 1);
     let contact = |trunk: &Value| {
@@ -212,7 +212,7 @@ fn baresip_registers_comes_back_from_another_port_and_leaves() {
 
 #[test]
 fn many_refreshes_leave_one_binding() {
-    let daemon = House::new().serve();
+    let daemon = DaemonSetup::new().serve();
     let mut pbx = Pbx::udp(&daemon);
     let lines = format!("Contact: <sip:pbx@{}>\r\n", pbx.address());
     for _ in 0..200 {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use trunkline_testkit::referred::Step::ByeComes;
-use trunkline_testkit::{Credentials, Daemon, Deadline, House, Message, Trace, tools};
+use trunkline_testkit::{Credentials, Daemon, DaemonSetup, Deadline, Message, Trace, tools};
 
 /// Returns the Replaces header that names the call of a PBX.
 fn replaces(old: &Trace) -> String {
@@ -23,9 +23,9 @@ fn replaces(old: &Trace) -> String {
 }
 
 /// The trunk of another org.
-fn neighbour(house: &House) -> Credentials {
+fn neighbour(setup: &DaemonSetup) -> Credentials {
     let text = |value: &serde_json::Value| value.as_str().expect("text").to_owned();
-    let org = text(&house.run(&["org", "create", "--name", "Neighbour", "--json"])["id"]);
+    let org = text(&setup.run(&["org", "create", "--name", "Neighbour", "--json"])["id"]);
     let number = [
         "number",
         "add",
@@ -35,8 +35,8 @@ fn neighbour(house: &House) -> Credentials {
         "--verified",
         "--json",
     ];
-    house.run(&number);
-    let trunk = house.run(&["trunk", "create", "--org", &org, "--json"]);
+    setup.run(&number);
+    let trunk = setup.run(&["trunk", "create", "--org", &org, "--json"]);
     Credentials {
         username: text(&trunk["auth_username"]),
         password: text(&trunk["auth_password"]),
@@ -55,9 +55,9 @@ fn a_pbx_completes_an_attended_transfer_and_nobody_elses() {
     if !tools(&["sipp"]) {
         return;
     }
-    let house = House::new();
-    let theirs = neighbour(&house);
-    let daemon = house.serve();
+    let setup = DaemonSetup::new();
+    let theirs = neighbour(&setup);
+    let daemon = setup.serve();
     let old = daemon.caller().takes(&[ByeComes]);
     daemon.answered_call();
     let is_acknowledged = || {

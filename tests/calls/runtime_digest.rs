@@ -11,7 +11,7 @@ use trunkline_testkit::leg::{
     with_sdp,
 };
 use trunkline_testkit::message::SDP;
-use trunkline_testkit::{Credentials, Daemon, House, Message, Peer, proves};
+use trunkline_testkit::{Credentials, Daemon, DaemonSetup, Message, Peer, proves};
 
 const PASSWORD: &str = "rabbit-hole-7";
 
@@ -27,7 +27,7 @@ fn log_in(daemon: &Daemon, agent: &Agent) -> Value {
     let runtime = json!({
         "type": "sip", "uri": format!("sip:agent@{}", agent.end.own), "username": "acme", "password": PASSWORD,
     });
-    let path = format!("/phone/{}", daemon.house.first_agent);
+    let path = format!("/phone/{}", daemon.setup.first_agent);
     let (status, shown) = daemon.change("PATCH", &path, &json!({"runtime": runtime}));
     assert_eq!(status, 200, "{shown}");
     in_force(daemon);
@@ -121,24 +121,24 @@ fn a_runtime_is_answered_with_its_agents_own_pair() {
     }
 
     // The operator's command line changes the pair alone; the password comes from a file.
-    let house = &daemon.house;
-    let file = house.folder.path().join("secret");
+    let setup = &daemon.setup;
+    let file = setup.folder.path().join("secret");
     std::fs::write(&file, "through the looking-glass\n").expect("it can be written");
     let file = file.to_str().expect("a path");
-    let agent_id = &house.first_agent;
-    house.run(&[
+    let agent_id = &setup.first_agent;
+    setup.run(&[
         "agent",
         "update",
         agent_id,
         "--org",
-        &house.org,
+        &setup.org,
         "--runtime-username",
         "alice",
         "--runtime-password-file",
         file,
         "--json",
     ]);
-    house.settle();
+    setup.settle();
     let alice = Credentials {
         username: "alice".to_owned(),
         password: "through the looking-glass".to_owned(),
@@ -149,7 +149,7 @@ fn a_runtime_is_answered_with_its_agents_own_pair() {
         assert_eq!(call["status"], "completed", "{call}");
     }
     for password in [PASSWORD, &alice.password] {
-        assert!(!files_hold(&house.folder.path().join("data"), password));
+        assert!(!files_hold(&setup.folder.path().join("data"), password));
         assert!(!daemon.log().contains(password));
     }
 }
@@ -157,17 +157,17 @@ fn a_runtime_is_answered_with_its_agents_own_pair() {
 /// The pair of the agent's trunk isn't for a runtime that has none of its own.
 #[test]
 fn a_runtime_without_a_pair_gets_no_digest() {
-    let house = House::new();
-    house.allow("127.0.0.1/32");
+    let setup = DaemonSetup::new();
+    setup.allow("127.0.0.1/32");
 
-    let agent = Agent::new(Peer::new(house.sip));
-    house.runtime(&house.first_agent, &format!("sip:agent@{}", agent.end.own));
+    let agent = Agent::new(Peer::new(setup.sip));
+    setup.runtime(&setup.first_agent, &format!("sip:agent@{}", agent.end.own));
 
-    let daemon = house.serve();
+    let daemon = setup.serve();
     crate::challenges::trunk_with(&daemon, Peer::new(daemon.sip()).own, &json!({}));
 
     let caller = Peer::new(daemon.sip());
-    let uri = format!("sip:{}@{}", daemon.house.first_number, daemon.sip());
+    let uri = format!("sip:{}@{}", daemon.setup.first_number, daemon.sip());
     let dialog = Dialog::calling(&uri, "x", "bare", &caller);
     caller.send(dialog.request(&caller, (1, "INVITE"), "", SDP));
     refuse(&agent.end, &agent.next(), HONEST);

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use serde_json::{Value, json};
 
 use trunkline_testkit::probe::Probe;
-use trunkline_testkit::{House, Message, Responder};
+use trunkline_testkit::{DaemonSetup, Message, Responder};
 
 const CALLER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
@@ -31,14 +31,14 @@ fn uri(runtime: &Responder) -> String {
 #[test]
 fn a_runtime_gets_what_its_agent_says_and_nothing_that_a_caller_makes_of_it() {
     let runtime = Responder::busy();
-    let house = House::new().set("TRUNKLINE__SIP__TRUSTED_RUNTIMES", "192.0.2.1");
-    house.dedicate(&CALLER.to_string());
-    let (agent, address) = (house.first_agent.clone(), runtime.address);
-    let daemon = house.serve();
+    let setup = DaemonSetup::new().set("TRUNKLINE__SIP__TRUSTED_RUNTIMES", "192.0.2.1");
+    setup.dedicate(&CALLER.to_string());
+    let (agent, address) = (setup.first_agent.clone(), runtime.address);
+    let daemon = setup.serve();
     let set = |runtime: Value| {
         let change = json!({ "runtime": runtime });
         let (status, body) = daemon.change("PATCH", &format!("/phone/{agent}"), &change);
-        daemon.house.settle();
+        daemon.setup.settle();
         (status, body)
     };
     let caller = Probe::new(CALLER, daemon.sip());

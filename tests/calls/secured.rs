@@ -9,16 +9,17 @@ use trunkline_testkit::message::SDP;
 use trunkline_testkit::probe::Probe;
 use trunkline_testkit::process::free_port;
 use trunkline_testkit::{
-    Authority, Baresip, Daemon, Deadline, House, Message, Pbx, Peer, SecureRuntime, tls, tools,
+    Authority, Baresip, Daemon, DaemonSetup, Deadline, Message, Pbx, Peer, SecureRuntime, tls,
+    tools,
 };
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A daemon that listens on TLS and believes the authority.
-pub(crate) fn secured(authority: &Authority, house: House) -> (House, SocketAddr) {
+pub(crate) fn secured(authority: &Authority, setup: DaemonSetup) -> (DaemonSetup, SocketAddr) {
     authority.certify("daemon", "127.0.0.1");
     let listener = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
-    let house = house
+    let setup = setup
         .set("TRUNKLINE__SIP__TLS", &listener.to_string())
         .set(
             "TRUNKLINE__SIP__TLS_CERTIFICATE",
@@ -26,7 +27,7 @@ pub(crate) fn secured(authority: &Authority, house: House) -> (House, SocketAddr
         )
         .set("TRUNKLINE__SIP__TLS_KEY", &authority.path("daemon.key"))
         .set("TRUNKLINE__SIP__TLS_CA", &authority.path("ca.pem"));
-    (house, listener)
+    (setup, listener)
 }
 
 fn registrations(daemon: &Daemon) -> Vec<serde_json::Value> {
@@ -40,8 +41,8 @@ fn registrations(daemon: &Daemon) -> Vec<serde_json::Value> {
 #[test]
 fn a_pbx_registers_over_tls_and_sees_a_new_certificate_after_sighup() {
     let authority = Authority::new();
-    let (house, listener) = secured(&authority, House::new());
-    let daemon = house.serve();
+    let (setup, listener) = secured(&authority, DaemonSetup::new());
+    let daemon = setup.serve();
     let mut pbx = Pbx::tls(&daemon, listener, &authority);
     let lines = format!("Contact: <sip:pbx@{};transport=tls>\r\n", pbx.address());
     assert_eq!(pbx.register(&lines).status(), Some(200));
@@ -76,8 +77,8 @@ fn a_pbx_registers_over_tls_and_sees_a_new_certificate_after_sighup() {
 #[test]
 fn a_client_that_must_show_a_certificate_and_has_none_is_refused() {
     let authority = Authority::new();
-    let (house, listener) = secured(&authority, House::new());
-    let daemon = house
+    let (setup, listener) = secured(&authority, DaemonSetup::new());
+    let daemon = setup
         .set("TRUNKLINE__SIP__TLS_CLIENT_CA", &authority.path("ca.pem"))
         .serve();
     let told = || daemon.log().contains("TLS was not agreed on");
@@ -100,10 +101,10 @@ fn a_call_reaches_a_runtime_over_tls_that_proves_its_name() {
     authority.certify("runtime", "127.0.0.1");
 
     let runtime = SecureRuntime::start(&authority, "runtime");
-    let (house, _) = secured(&authority, House::new());
-    house.runtime(&house.first_agent, &runtime.uri());
+    let (setup, _) = secured(&authority, DaemonSetup::new());
+    setup.runtime(&setup.first_agent, &runtime.uri());
 
-    let daemon = house.serve();
+    let daemon = setup.serve();
     daemon.caller().play("caller_hangs_up").finish();
 
     let heard = runtime.finish();
@@ -125,9 +126,9 @@ fn a_runtime_with_a_wrong_name_hears_nothing_and_the_caller_is_told() {
     let authority = Authority::new();
     authority.certify("other", "127.0.0.2");
     let runtime = SecureRuntime::start(&authority, "other");
-    let (house, _) = secured(&authority, House::new());
-    house.runtime(&house.first_agent, &runtime.uri());
-    let daemon = house.serve();
+    let (setup, _) = secured(&authority, DaemonSetup::new());
+    setup.runtime(&setup.first_agent, &runtime.uri());
+    let daemon = setup.serve();
     let caller = daemon.caller().play("caller_is_refused").finish();
     assert!(caller.statuses("INVITE").contains(&480), "{caller}");
     let heard = runtime.finish();
@@ -143,8 +144,8 @@ fn baresip_registers_and_is_heard_over_tls() {
         return;
     }
     let authority = Authority::new();
-    let (house, listener) = secured(&authority, House::new());
-    let daemon = house.serve();
+    let (setup, listener) = secured(&authority, DaemonSetup::new());
+    let daemon = setup.serve();
     let phone = Baresip::registered(listener, &daemon.credentials(), "tls");
     let there = Deadline::after(PATIENCE).poll(|| registrations(&daemon).pop());
     let there = there.unwrap_or_else(|| panic!("not registered:\n{}", daemon.log()));
@@ -185,11 +186,11 @@ impl Line {
 #[test]
 fn a_call_to_a_sips_uri_has_a_contact_of_that_kind() {
     let authority = Authority::new();
-    let (house, listener) = secured(&authority, House::new());
-    house.dedicate("127.0.0.1/32");
+    let (setup, listener) = secured(&authority, DaemonSetup::new());
+    setup.dedicate("127.0.0.1/32");
 
-    let daemon = house.serve();
-    let mut line = Line::new(&authority, listener, &daemon.house.first_number);
+    let daemon = setup.serve();
+    let mut line = Line::new(&authority, listener, &daemon.setup.first_number);
     line.send(1, "INVITE", SDP);
 
     let answer = line.accepted();
@@ -219,16 +220,16 @@ fn a_runtime_by_a_sips_uri_gets_a_contact_of_that_kind() {
     authority.certify("runtime", "127.0.0.1");
 
     let runtime = SecureRuntime::start(&authority, "runtime");
-    let (house, listener) = secured(&authority, House::new());
+    let (setup, listener) = secured(&authority, DaemonSetup::new());
     let uri = format!("sips:{{agent_id}}@{}", runtime.address);
-    house.runtime(&house.first_agent, &uri);
+    setup.runtime(&setup.first_agent, &uri);
 
-    let daemon = house.serve();
+    let daemon = setup.serve();
     daemon.caller().play("caller_hangs_up").finish();
 
     let heard = runtime.finish();
     let invite = &heard.requests[0];
-    let begin = format!("INVITE sips:{}@", daemon.house.first_agent);
+    let begin = format!("INVITE sips:{}@", daemon.setup.first_agent);
     assert!(invite.start_line().starts_with(&begin), "{invite}");
 
     let contact = format!("<sips:trunkline@{listener}>");
@@ -239,11 +240,11 @@ fn a_runtime_by_a_sips_uri_gets_a_contact_of_that_kind() {
 /// Whatever let it pass by UDP, it has broken the promise of the URI.
 #[test]
 fn a_call_to_a_sips_uri_without_tls_is_refused() {
-    let house = House::new();
-    house.dedicate("127.0.0.1/32");
-    let daemon = house.serve();
+    let setup = DaemonSetup::new();
+    setup.dedicate("127.0.0.1/32");
+    let daemon = setup.serve();
     let peer = Peer::new(daemon.sip());
-    let uri = format!("sips:{}@{}", daemon.house.first_number, daemon.sip());
+    let uri = format!("sips:{}@{}", daemon.setup.first_number, daemon.sip());
     let dialog = Dialog::calling(&uri, "100", "open", &peer)
         .with(&format!("Contact: <sips:100@{}>", peer.own));
     peer.send(dialog.request(&peer, (1, "INVITE"), "", ""));
@@ -255,10 +256,10 @@ fn a_call_to_a_sips_uri_without_tls_is_refused() {
 #[test]
 fn a_call_on_tls_is_closed_to_less_secure_transports() {
     let authority = Authority::new();
-    let (house, listener) = secured(&authority, House::new());
-    house.dedicate("127.0.0.1/32");
-    let daemon = house.serve();
-    let mut line = Line::new(&authority, listener, &daemon.house.first_number);
+    let (setup, listener) = secured(&authority, DaemonSetup::new());
+    setup.dedicate("127.0.0.1/32");
+    let daemon = setup.serve();
+    let mut line = Line::new(&authority, listener, &daemon.setup.first_number);
     line.send(1, "INVITE", SDP);
     let answer = line.accepted();
     line.dialog.accepted(&answer);
@@ -281,7 +282,7 @@ fn a_call_on_tls_is_closed_to_less_secure_transports() {
     // Nor does a new leg over UDP take the caller's place (RFC 3891), which is admitted by its address.
     let thief = Peer::new(daemon.sip());
     let (id, tag) = (&line.dialog.id, answer.to_tag());
-    let uri = format!("sip:{}@{}", daemon.house.first_number, daemon.sip());
+    let uri = format!("sip:{}@{}", daemon.setup.first_number, daemon.sip());
     let place = Dialog::calling(&uri, "100", "place", &thief)
         .with("Require: replaces")
         .with(&format!("Replaces: {id};to-tag={tag};from-tag=pbx"));
@@ -306,9 +307,9 @@ fn a_call_on_tls_is_closed_to_less_secure_transports() {
 fn a_call_on_tls_is_never_continued_by_a_less_secure_transport() {
     let authority = Authority::new();
     authority.certify("pbx", "127.0.0.1");
-    let (house, listener) = secured(&authority, House::new());
-    house.dedicate("127.0.0.1/32");
-    let daemon = house.serve();
+    let (setup, listener) = secured(&authority, DaemonSetup::new());
+    setup.dedicate("127.0.0.1/32");
+    let daemon = setup.serve();
     for (case, parameter, is_recorded, breaks) in [
         ("a Contact, the connection broken", "", false, true),
         ("a route, the connection alive", "", true, false),
@@ -321,7 +322,7 @@ fn a_call_on_tls_is_never_continued_by_a_less_secure_transport() {
                 break (pbx, Peer::bound(plain, None));
             }
         };
-        let mut line = Line::new(&authority, listener, &daemon.house.first_number);
+        let mut line = Line::new(&authority, listener, &daemon.setup.first_number);
         line.dialog.uri = line.dialog.uri.replace("sips:", "sip:");
         line.dialog.to = format!("<{}>", line.dialog.uri);
         line.dialog.from = "<sip:100@pbx.example>;tag=pbx".to_owned();
@@ -361,17 +362,17 @@ fn a_call_over_tls_outlives_its_connection_where_the_contact_is_an_address() {
 
     let (runtime, requests) = tls::closing(&authority, "runtime");
     let names = dns::serve(vec![("bot.test", Record::Address(Ipv4Addr::LOCALHOST))]);
-    let house = House::new().set("TRUNKLINE__SIP__NAMESERVERS", &names.to_string());
-    let (house, _) = secured(&authority, house);
+    let setup = DaemonSetup::new().set("TRUNKLINE__SIP__NAMESERVERS", &names.to_string());
+    let (setup, _) = secured(&authority, setup);
     let caller = Ipv4Addr::new(127, 0, 0, 2);
-    house.dedicate(&caller.to_string());
+    setup.dedicate(&caller.to_string());
 
     let uri = format!("sip:x@bot.test:{};transport=tls", runtime.port());
-    house.runtime(&house.first_agent, &uri);
+    setup.runtime(&setup.first_agent, &uri);
 
-    let daemon = house.serve();
+    let daemon = setup.serve();
     let probe = Probe::new(caller, daemon.sip());
-    let line = format!("X-PLATFORM-AGENT-ID: {}", daemon.house.first_agent);
+    let line = format!("X-PLATFORM-AGENT-ID: {}", daemon.setup.first_agent);
     assert_eq!(probe.call("someone", &line), Some(200), "{}", daemon.log());
 
     let heard = |wanted: &str| {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use trunkline_testkit::{House, Runtime, tools};
+use trunkline_testkit::{DaemonSetup, Runtime, tools};
 
 /// The token that the runtime got opens its call's session, and dies with the call.
 #[test]
@@ -12,9 +12,9 @@ fn a_runtime_reads_its_session_while_the_call_lasts() {
     if !tools(&["sipp"]) {
         return;
     }
-    let (house, runtime) = (House::new(), Runtime::new());
-    house.runtime(&house.first_agent, &runtime.uri());
-    let daemon = house.serve();
+    let (setup, runtime) = (DaemonSetup::new(), Runtime::new());
+    setup.runtime(&setup.first_agent, &runtime.uri());
+    let daemon = setup.serve();
     // The first call makes the caller's contact, which a slow disk may bring too late for its INVITE.
     let agent = runtime.play("runtime_answers");
     daemon.caller().play("caller_hangs_up").finish();
@@ -33,7 +33,7 @@ fn a_runtime_reads_its_session_while_the_call_lasts() {
     let (status, shown) = daemon.read(&path, &token);
     assert_eq!(status, 200, "{shown}");
     assert_eq!(shown["status"], "in_progress");
-    assert_eq!(shown["agent"]["id"], daemon.house.first_agent);
+    assert_eq!(shown["agent"]["id"], daemon.setup.first_agent);
     assert_eq!(shown["caller"]["e164"], "+441632960001");
     assert_eq!(shown["contact"]["id"], header("X-PLATFORM-CONTACT-ID"));
     assert_eq!(shown["headers"]["X-Account"], "4711");

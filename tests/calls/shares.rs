@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use trunkline_testkit::talker::{Rtp, Talker, offer};
-use trunkline_testkit::{Deadline, House, Message, http};
+use trunkline_testkit::{DaemonSetup, Deadline, Message, http};
 
 const GREEDY: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 const OTHER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3));
@@ -12,15 +12,15 @@ const NUMBER: &str = "+442071838799";
 
 #[test]
 fn an_org_leaves_room_for_others() {
-    let house = House::new()
+    let setup = DaemonSetup::new()
         .set("TRUNKLINE__LIMITS__MAX_CALLS", "24")
         .set("TRUNKLINE__LIMITS__SETUPS_PER_CALLER", "0");
-    house.dedicate(&GREEDY.to_string());
-    let made = house.run(&["org", "create", "--name", "Elsewhere", "--json"]);
+    setup.dedicate(&GREEDY.to_string());
+    let made = setup.run(&["org", "create", "--name", "Elsewhere", "--json"]);
     let org = made["id"].as_str().expect("an id");
-    let agent = house.run(&["agent", "create", "--org", org, "--name", "Other", "--json"]);
+    let agent = setup.run(&["agent", "create", "--org", org, "--name", "Other", "--json"]);
     let agent = agent["id"].as_str().expect("an id");
-    house.run(&[
+    setup.run(&[
         "number",
         "add",
         NUMBER,
@@ -29,11 +29,11 @@ fn an_org_leaves_room_for_others() {
         "--verified",
         "--json",
     ]);
-    house.run(&[
+    setup.run(&[
         "number", "assign", NUMBER, "--org", org, "--agent", agent, "--json",
     ]);
-    house.run(&["trunk", "create", "--org", org, "--json"]);
-    house.run(&[
+    setup.run(&["trunk", "create", "--org", org, "--json"]);
+    setup.run(&[
         "trunk",
         "dedicate",
         &OTHER.to_string(),
@@ -41,11 +41,11 @@ fn an_org_leaves_room_for_others() {
         org,
         "--json",
     ]);
-    let daemon = house.serve();
+    let daemon = setup.serve();
 
     let rtp = Rtp::new(GREEDY);
     let sdp = offer(rtp.address());
-    let greedy = || Talker::call(GREEDY, daemon.sip(), &daemon.house.first_number, &sdp).1;
+    let greedy = || Talker::call(GREEDY, daemon.sip(), &daemon.setup.first_number, &sdp).1;
     let other = || Talker::call(OTHER, daemon.sip(), NUMBER, &offer((OTHER, 9).into())).1;
     let is_busy = |answer: &Message| {
         let reason = answer.header("X-Trunkline-Reason");
@@ -71,7 +71,7 @@ fn an_org_leaves_room_for_others() {
 
     let is_counted = |line: &str| line.contains("refus") && line.contains("org_busy");
     let counted = Deadline::after(Duration::from_secs(10)).poll(|| {
-        let (_, metrics) = http::get(daemon.house.http, "/metrics", None)?;
+        let (_, metrics) = http::get(daemon.setup.http, "/metrics", None)?;
         metrics.lines().any(is_counted).then_some(())
     });
     assert!(counted.is_some(), "the refusals are counted");

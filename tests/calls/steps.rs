@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use trunkline_testkit::{Caller, Daemon, House, Runtime, Trace, tools};
+use trunkline_testkit::{Caller, Daemon, DaemonSetup, Runtime, Trace, tools};
 
 /// Plays one call and gives what the runtime saw and the record.
 fn call(daemon: &Daemon, runtime: Runtime, caller: &Caller) -> (Trace, Value) {
@@ -31,9 +31,9 @@ fn the_header_names_the_agent() {
     if !tools(&["sipp"]) {
         return;
     }
-    let (house, runtime) = (House::new(), Runtime::new());
-    let sales = house.agent("Sales", runtime);
-    let daemon = house.serve();
+    let (setup, runtime) = (DaemonSetup::new(), Runtime::new());
+    let sales = setup.agent("Sales", runtime);
+    let daemon = setup.serve();
     let seen = call(&daemon, runtime, &daemon.caller().names_agent(&sales));
     assert_chosen(&daemon, seen, &sales, "header");
 }
@@ -43,10 +43,10 @@ fn the_dialled_number_is_assigned_to_the_agent() {
     if !tools(&["sipp"]) {
         return;
     }
-    let (house, runtime) = (House::new(), Runtime::new());
-    let sales = house.agent("Sales", runtime);
-    house.assign("+493012345601", &sales);
-    let daemon = house.serve();
+    let (setup, runtime) = (DaemonSetup::new(), Runtime::new());
+    let sales = setup.agent("Sales", runtime);
+    setup.assign("+493012345601", &sales);
+    let daemon = setup.serve();
     let seen = call(&daemon, runtime, &daemon.caller().dials("+493012345601"));
     assert_chosen(&daemon, seen, &sales, "assigned_number");
 }
@@ -56,12 +56,12 @@ fn the_trunks_numbers_are_tried_in_their_order() {
     if !tools(&["sipp"]) {
         return;
     }
-    let (house, runtime) = (House::new(), Runtime::new());
-    house.disable(&house.first_agent); // it holds the first number on the trunk's list
-    let sales = house.agent("Sales", runtime);
-    house.assign("+493012345602", &sales);
-    house.list("+493012345602");
-    let daemon = house.serve();
+    let (setup, runtime) = (DaemonSetup::new(), Runtime::new());
+    setup.disable(&setup.first_agent); // it holds the first number on the trunk's list
+    let sales = setup.agent("Sales", runtime);
+    setup.assign("+493012345602", &sales);
+    setup.list("+493012345602");
+    let daemon = setup.serve();
     let seen = call(&daemon, runtime, &daemon.caller().dials("trunk"));
     assert_chosen(&daemon, seen, &sales, "trunk_numbers");
 }
@@ -71,11 +71,11 @@ fn the_orgs_first_available_agent_takes_what_is_left() {
     if !tools(&["sipp"]) {
         return;
     }
-    let (house, runtime) = (House::new(), Runtime::new());
-    house.disable(&house.first_agent);
-    let sales = house.agent("Sales", runtime);
-    house.agent("Younger", Runtime::new());
-    let daemon = house.serve();
+    let (setup, runtime) = (DaemonSetup::new(), Runtime::new());
+    setup.disable(&setup.first_agent);
+    let sales = setup.agent("Sales", runtime);
+    setup.agent("Younger", Runtime::new());
+    let daemon = setup.serve();
     let seen = call(&daemon, runtime, &daemon.caller().dials("+493099999999"));
     assert_chosen(&daemon, seen, &sales, "first_available");
 }
@@ -85,11 +85,11 @@ fn another_orgs_agent_is_noted_and_passed() {
     if !tools(&["sipp"]) {
         return;
     }
-    let (house, runtime) = (House::new(), Runtime::new());
-    let foreign = house.foreign_agent();
-    house.disable(&house.first_agent);
-    let sales = house.agent("Sales", runtime);
-    let daemon = house.serve();
+    let (setup, runtime) = (DaemonSetup::new(), Runtime::new());
+    let foreign = setup.foreign_agent();
+    setup.disable(&setup.first_agent);
+    let sales = setup.agent("Sales", runtime);
+    let daemon = setup.serve();
     let (trace, record) = call(&daemon, runtime, &daemon.caller().names_agent(&foreign));
     let routing = daemon.routing(&record);
     assert_eq!(
@@ -106,11 +106,11 @@ fn a_change_reaches_a_running_daemon() {
     if !tools(&["sipp"]) {
         return;
     }
-    let (house, runtime) = (House::new(), Runtime::new());
-    let daemon = house.serve();
-    let sales = daemon.house.agent("Sales", runtime);
-    daemon.house.assign("+12025550177", &sales);
-    daemon.house.settle();
+    let (setup, runtime) = (DaemonSetup::new(), Runtime::new());
+    let daemon = setup.serve();
+    let sales = daemon.setup.agent("Sales", runtime);
+    daemon.setup.assign("+12025550177", &sales);
+    daemon.setup.settle();
     let seen = call(&daemon, runtime, &daemon.caller().dials("+12025550177"));
     assert_chosen(&daemon, seen, &sales, "assigned_number");
 }
@@ -121,7 +121,7 @@ fn what_was_set_up_over_the_api_takes_the_next_call() {
     if !tools(&["sipp"]) {
         return;
     }
-    let (daemon, runtime) = (House::new().serve(), Runtime::new());
+    let (daemon, runtime) = (DaemonSetup::new().serve(), Runtime::new());
     let made = |(status, body): (u16, Value)| {
         assert!(status == 200 || status == 201, "{status}: {body}");
         body
@@ -137,12 +137,12 @@ fn what_was_set_up_over_the_api_takes_the_next_call() {
     let agent = agent["id"].as_str().expect("an id").to_owned();
     let number = json!({"phone_number": "+493012345601"});
     let number = made(daemon.change("POST", "/phone/numbers", &number));
-    daemon.house.run(&[
+    daemon.setup.run(&[
         "number",
         "verify",
         "+493012345601",
         "--org",
-        &daemon.house.org,
+        &daemon.setup.org,
         "--json",
     ]);
     let ids = json!({"phone_number_ids": [number["id"]]});

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use trunkline_testkit::talker::{Rtp, Talker, offer};
-use trunkline_testkit::{Deadline, House, Message, Pbx};
+use trunkline_testkit::{DaemonSetup, Deadline, Message, Pbx};
 
 const OURS: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 const OTHERS: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3));
@@ -13,25 +13,25 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 #[test]
 fn a_suspended_org_begins_nothing_and_its_live_call_finishes() {
-    let house = House::new().set("TRUNKLINE__LIMITS__SETUPS_PER_CALLER", "0");
-    house.dedicate(&OURS.to_string());
-    let other = house.run(&["org", "create", "--name", "Other", "--json"]);
+    let setup = DaemonSetup::new().set("TRUNKLINE__LIMITS__SETUPS_PER_CALLER", "0");
+    setup.dedicate(&OURS.to_string());
+    let other = setup.run(&["org", "create", "--name", "Other", "--json"]);
     let other = other["id"].as_str().expect("an id");
     let agent = ["agent", "create", "--org", other, "--name", "A", "--json"];
-    let agent = house.run(&agent);
+    let agent = setup.run(&agent);
     let agent = agent["id"].as_str().expect("an id");
     let add = ["number", "add", NUMBER, "--org", other, "--verified"];
-    house.run(&[&add[..], &["--json"]].concat());
+    setup.run(&[&add[..], &["--json"]].concat());
     let assign = ["number", "assign", NUMBER, "--org", other, "--agent", agent];
-    house.run(&[&assign[..], &["--json"]].concat());
-    house.run(&["trunk", "create", "--org", other, "--json"]);
+    setup.run(&[&assign[..], &["--json"]].concat());
+    setup.run(&["trunk", "create", "--org", other, "--json"]);
     let theirs = OTHERS.to_string();
-    house.run(&["trunk", "dedicate", &theirs, "--org", other, "--json"]);
-    let daemon = house.serve();
+    setup.run(&["trunk", "dedicate", &theirs, "--org", other, "--json"]);
+    let daemon = setup.serve();
 
     let rtp = Rtp::new(OURS);
     let sdp = offer(rtp.address());
-    let call = || Talker::call(OURS, daemon.sip(), &daemon.house.first_number, &sdp);
+    let call = || Talker::call(OURS, daemon.sip(), &daemon.setup.first_number, &sdp);
     let is_refused = |answer: &Message| {
         let reason = answer.header("X-Trunkline-Reason");
         (answer.status(), reason) == (Some(480), Some("org_suspended"))
@@ -42,8 +42,8 @@ fn a_suspended_org_begins_nothing_and_its_live_call_finishes() {
     let contact = format!("Contact: <sip:pbx@{}>\r\n", pbx.address());
     assert_eq!(pbx.register(&contact).status(), Some(200));
 
-    let org = daemon.house.org.clone();
-    let shown = daemon.house.run(&["org", "suspend", &org, "--json"]);
+    let org = daemon.setup.org.clone();
+    let shown = daemon.setup.run(&["org", "suspend", &org, "--json"]);
     assert_eq!(shown["suspended_by"], serde_json::json!(["operator"]));
     let refused = Deadline::after(PATIENCE).poll(|| is_refused(&call().1).then_some(()));
     assert!(refused.is_some(), "its INVITEs are refused");
@@ -61,7 +61,7 @@ fn a_suspended_org_begins_nothing_and_its_live_call_finishes() {
     let (_, answer) = Talker::call(OTHERS, daemon.sip(), NUMBER, &offer((OTHERS, 9).into()));
     assert_eq!(answer.status(), Some(200), "{answer:?}");
 
-    let shown = daemon.house.run(&["org", "resume", &org, "--json"]);
+    let shown = daemon.setup.run(&["org", "resume", &org, "--json"]);
     assert_eq!(shown["suspended_by"], serde_json::json!([]));
     let served = Deadline::after(PATIENCE).poll(|| (call().1.status() == Some(200)).then_some(()));
     assert!(served.is_some(), "its INVITEs are taken again");

@@ -5,13 +5,13 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use trunkline_testkit::referred::Step::{self, Answer, Bye, ByeComes, Key, Notify, Pause, Refer};
-use trunkline_testkit::{Daemon, Deadline, House, proves, tools};
+use trunkline_testkit::{Daemon, DaemonSetup, Deadline, proves, tools};
 
 const NUMBER: &str = "+442071838751";
 
 /// The echo agent of the first org, with one destination.
 fn daemon() -> Daemon {
-    let daemon = House::new().serve();
+    let daemon = DaemonSetup::new().serve();
     daemon.destination("Sales", "phone", NUMBER);
     daemon
 }
@@ -21,7 +21,7 @@ fn no_bridge(daemon: &Daemon) {
     let fields = json!({"bridge_when_refer_fails": false});
     let (status, body) = daemon.change("PATCH", "/phone/sip/inbound-trunk", &fields);
     assert_eq!(status, 200, "{body}");
-    daemon.house.settle();
+    daemon.setup.settle();
 }
 
 fn transfer(daemon: &Daemon, call: &str, ask: &Value) -> (u16, Value) {
@@ -56,7 +56,7 @@ fn the_pbx_is_asked_with_all_the_context_and_the_call_ends_transferred() {
     let refer = trace.request("REFER");
     let [session, contact] =
         ["session_id", "contact_id"].map(|field| record[field].as_str().expect("an id"));
-    let agent = daemon.house.first_agent.as_str();
+    let agent = daemon.setup.first_agent.as_str();
     assert_eq!(refer.headers("X-PLATFORM-SESSION-ID"), [session], "{trace}");
     assert_eq!(refer.headers("X-PLATFORM-AGENT-ID"), [agent], "{trace}");
     assert_eq!(refer.headers("X-PLATFORM-CONTACT-ID"), [contact], "{trace}");
@@ -397,7 +397,7 @@ fn the_number_for_human_escalation_is_a_destination() {
         return;
     }
     let daemon = daemon();
-    let path = format!("/phone/{}", daemon.house.first_agent);
+    let path = format!("/phone/{}", daemon.setup.first_agent);
     let (status, body) = daemon.change(
         "PATCH",
         &path,

@@ -2,7 +2,7 @@
 
 use std::net::Ipv6Addr;
 
-use trunkline_testkit::{Daemon, House, Runtime, tools};
+use trunkline_testkit::{Daemon, DaemonSetup, Runtime, tools};
 
 fn assert_completed(daemon: &Daemon) {
     let call = daemon.record();
@@ -15,10 +15,10 @@ fn a_caller_on_tcp_reaches_a_runtime_on_udp() {
         return;
     }
 
-    let (house, runtime) = (House::new(), Runtime::new());
-    house.runtime(&house.first_agent, &runtime.uri());
+    let (setup, runtime) = (DaemonSetup::new(), Runtime::new());
+    setup.runtime(&setup.first_agent, &runtime.uri());
 
-    let daemon = house.serve();
+    let daemon = setup.serve();
     let agent = runtime.play("runtime_answers");
     let caller = daemon.caller().over_tcp().play("caller_hangs_up").finish();
     agent.finish();
@@ -41,10 +41,10 @@ fn a_caller_on_udp_reaches_a_runtime_on_tcp() {
         return;
     }
 
-    let (house, runtime) = (House::new(), Runtime::new().over_tcp());
-    house.runtime(&house.first_agent, &runtime.uri());
+    let (setup, runtime) = (DaemonSetup::new(), Runtime::new().over_tcp());
+    setup.runtime(&setup.first_agent, &runtime.uri());
 
-    let daemon = house.serve();
+    let daemon = setup.serve();
     let agent = runtime.play("runtime_answers");
     daemon.caller().play("caller_hangs_up").finish();
 
@@ -64,9 +64,9 @@ fn a_runtime_on_tcp_hangs_up() {
     if !tools(&["sipp"]) {
         return;
     }
-    let (house, runtime) = (House::new(), Runtime::new().over_tcp());
-    house.runtime(&house.first_agent, &runtime.uri());
-    let daemon = house.serve();
+    let (setup, runtime) = (DaemonSetup::new(), Runtime::new().over_tcp());
+    setup.runtime(&setup.first_agent, &runtime.uri());
+    let daemon = setup.serve();
     let agent = runtime.play("runtime_hangs_up");
     daemon
         .caller()
@@ -82,7 +82,7 @@ fn a_caller_on_ipv6_is_answered() {
     if !tools(&["sipp"]) {
         return;
     }
-    let daemon = House::on(Ipv6Addr::LOCALHOST.into()).serve();
+    let daemon = DaemonSetup::on(Ipv6Addr::LOCALHOST.into()).serve();
     daemon.caller().play("caller_hangs_up").finish();
     daemon.caller().over_tcp().play("caller_hangs_up").finish();
     let calls = daemon.records(2);

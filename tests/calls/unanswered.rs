@@ -7,12 +7,12 @@ use trunkline_testkit::leg::{
     ATTACKER, Agent, HONEST, PATIENCE, WITHOUT_QOP, contact_of, inbound, inbound_by, refuse,
     with_runtime, with_sdp,
 };
-use trunkline_testkit::{Daemon, Deadline, House, Message, Peer};
+use trunkline_testkit::{Daemon, DaemonSetup, Deadline, Message, Peer};
 
 /// Waits until the doctor has found this about challenges.
 fn finds(daemon: &Daemon, parts: &[&str]) {
     let found = || {
-        let (_, report) = daemon.house.doctor();
+        let (_, report) = daemon.setup.doctor();
         let findings = report["findings"].as_array().cloned().unwrap_or_default();
         let texts = findings
             .iter()
@@ -24,7 +24,7 @@ fn finds(daemon: &Daemon, parts: &[&str]) {
         texts.iter().find(is_it).cloned()
     };
     let found = Deadline::after(PATIENCE).poll(found);
-    assert!(found.is_some(), "{parts:?}: {}", daemon.house.doctor().1);
+    assert!(found.is_some(), "{parts:?}: {}", daemon.setup.doctor().1);
 }
 
 #[test]
@@ -34,7 +34,7 @@ fn the_doctor_names_who_challenges_in_vain() {
     let (pbx, asker) = inbound(&daemon, &agent, &pair, (None, None));
     let proofs = challenged(&asker, &pbx, &pbx.end, "INFO", &[HONEST]);
     assert!(is_proof(&proofs, "INFO", &pair), "{proofs:?}");
-    let (_, report) = daemon.house.doctor();
+    let (_, report) = daemon.setup.doctor();
     assert!(!report.to_string().contains("\"challenges\""), "{report}");
 
     challenged(&asker, &pbx, &pbx.end, "INFO", &[WITHOUT_QOP]);
@@ -68,11 +68,11 @@ fn the_doctor_names_who_challenges_in_vain() {
 
 #[test]
 fn the_doctor_names_a_pbx_that_was_admitted_by_address() {
-    let house = House::new();
-    house.allow("127.0.0.1/32");
-    let agent = Agent::new(Peer::new(house.sip));
-    house.runtime(&house.first_agent, &format!("sip:agent@{}", agent.end.own));
-    let daemon = house.serve();
+    let setup = DaemonSetup::new();
+    setup.allow("127.0.0.1/32");
+    let agent = Agent::new(Peer::new(setup.sip));
+    setup.runtime(&setup.first_agent, &format!("sip:agent@{}", agent.end.own));
+    let daemon = setup.serve();
     let accept = |invite: Message| {
         with_sdp(&agent.end, &invite, &contact_of(&agent.end));
         invite

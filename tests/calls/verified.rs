@@ -9,7 +9,7 @@ use crate::outbound::{give_trunk, order};
 use trunkline_testkit::dns::{self, Record};
 use trunkline_testkit::leg::Leg;
 use trunkline_testkit::{
-    Credentials, Daemon, Deadline, House, Message, Peer, Runtime, http, proves,
+    Credentials, Daemon, DaemonSetup, Deadline, Message, Peer, Runtime, http, proves,
 };
 
 const NUMBER: &str = "+442079460123";
@@ -34,13 +34,13 @@ const DIGITS: [&[u8]; 10] = [
 
 /// A daemon whose operator has an account with this carrier, and a number of its org that nobody has verified.
 fn daemon() -> (Daemon, Peer, String) {
-    daemon_of(House::new(), "127.0.0.1")
+    daemon_of(DaemonSetup::new(), "127.0.0.1")
 }
 
 /// The same for a carrier under this name or address.
-fn daemon_of(house: House, host: &str) -> (Daemon, Peer, String) {
-    let carrier = Peer::new(house.sip);
-    let daemon = house
+fn daemon_of(setup: DaemonSetup, host: &str) -> (Daemon, Peer, String) {
+    let carrier = Peer::new(setup.sip);
+    let daemon = setup
         .set(
             "TRUNKLINE__PHONE__VERIFICATION_TRUNK__HOST",
             &format!("{host}:{}", carrier.own.port()),
@@ -255,16 +255,16 @@ fn an_org_verifies_its_number_by_the_code_that_a_call_speaks() {
     }
 
     let foreign = daemon
-        .house
+        .setup
         .run(&["org", "create", "--name", "Other", "--json"]);
     let foreign = foreign["id"].as_str().expect("an id").to_owned();
     let key = daemon
-        .house
+        .setup
         .run(&["key", "create", "--org", &foreign, "--json"]);
     let key = key["api_key"].as_str().expect("a key").to_owned();
     let path = format!("/phone/numbers/{id}/verify/confirm");
     let right = json!({"code": first});
-    let (status, absent) = http::change("POST", daemon.house.http, &path, &key, &right);
+    let (status, absent) = http::change("POST", daemon.setup.http, &path, &key, &right);
     assert_eq!(status, 404, "{absent}");
     let wrong = if first == "000000" {
         "000001"
@@ -290,14 +290,14 @@ fn an_org_verifies_its_number_by_the_code_that_a_call_speaks() {
     assert_eq!(daemon.calls(), Vec::<Value>::new());
     give_trunk(&daemon, Runtime::new(), &json!({}));
     order(&daemon, &json!({}));
-    let metrics = http::get(daemon.house.http, "/metrics", None)
+    let metrics = http::get(daemon.setup.http, "/metrics", None)
         .expect("metrics")
         .1;
     assert!(!holds(metrics.as_bytes(), first));
     daemon.process.terminate();
     let ended = daemon.process.wait(Deadline::after(PATIENCE));
     assert!(ended.is_some(), "it ends");
-    let seen = files(daemon.house.folder.path());
+    let seen = files(daemon.setup.folder.path());
     assert!(seen.len() > 3, "{seen:?}");
     for file in seen {
         let octets = std::fs::read(&file).expect("it is read");
@@ -311,15 +311,15 @@ fn an_org_has_two_verification_calls_at_once_and_leaves_the_others_theirs() {
     let (daemon, carrier, first) = daemon();
     let add = |key: &str, number: &str| {
         let body = json!({"phone_number": number});
-        let (status, made) = http::change("POST", daemon.house.http, "/phone/numbers", key, &body);
+        let (status, made) = http::change("POST", daemon.setup.http, "/phone/numbers", key, &body);
         assert_eq!(status, 201, "{made}");
         made["id"].as_str().expect("an id").to_owned()
     };
     let call = |key: &str, id: &str| {
         let path = format!("/phone/numbers/{id}/verify");
-        http::change("POST", daemon.house.http, &path, key, &json!({}))
+        http::change("POST", daemon.setup.http, &path, key, &json!({}))
     };
-    let own = daemon.house.key.clone();
+    let own = daemon.setup.key.clone();
     let (second, third) = (add(&own, "+442079460124"), add(&own, "+442079460125"));
     for id in [&first, &second] {
         let (status, asked) = call(&own, id);
@@ -329,11 +329,11 @@ fn an_org_has_two_verification_calls_at_once_and_leaves_the_others_theirs() {
     assert_eq!(status, 429, "{refused}");
 
     let other = daemon
-        .house
+        .setup
         .run(&["org", "create", "--name", "Other", "--json"]);
     let other = other["id"].as_str().expect("an id").to_owned();
     let key = daemon
-        .house
+        .setup
         .run(&["key", "create", "--org", &other, "--json"]);
     let key = key["api_key"].as_str().expect("a key").to_owned();
     let (status, asked) = call(&key, &add(&key, "+442079460126"));
@@ -374,7 +374,7 @@ fn the_operators_own_carrier_may_be_reserved_or_private() {
                     (key, value.to_owned()),
                     ("TRUNKLINE__SIP__NAMESERVERS", names.to_string()),
                 ];
-                let (daemon, carrier, id) = daemon_of(House::told(at.into(), settings), host);
+                let (daemon, carrier, id) = daemon_of(DaemonSetup::with(at.into(), settings), host);
                 let (status, asked) = verify(&daemon, &id);
                 assert_eq!(status, 202, "{case}: {asked}");
                 let heard = Callee::picks_up(&carrier, 0).listen();

@@ -8,7 +8,9 @@ use crate::outbound::{NUMBER, give_trunk, order};
 use crate::secured::secured;
 use trunkline_testkit::dns::{self, Record};
 use trunkline_testkit::process::free_port;
-use trunkline_testkit::{Authority, Daemon, House, Message, Pbx, Runtime, SecureRuntime, tools};
+use trunkline_testkit::{
+    Authority, Daemon, DaemonSetup, Message, Pbx, Runtime, SecureRuntime, tools,
+};
 
 /// The built-in agent calls the PBX that has registered with these lines; what the PBX heard.
 fn called_back(daemon: &Daemon, pbx: &mut Pbx, contact: &str) -> Vec<Message> {
@@ -48,19 +50,19 @@ pub(crate) fn call_registered(daemon: &Daemon) {
 
 #[test]
 fn a_registered_pbx_is_called_over_udp_where_it_is() {
-    let daemon = House::new().serve();
+    let daemon = DaemonSetup::new().serve();
     let mut pbx = Pbx::udp(&daemon);
     let contact = format!("sip:pbx@{};rinstance=f00ba7", pbx.address());
     called_back(&daemon, &mut pbx, &contact);
     pbx.register("Contact: *\r\nExpires: 0\r\n");
-    let order = json!({"phone_agent_id": daemon.house.first_agent, "phone_number": NUMBER});
+    let order = json!({"phone_agent_id": daemon.setup.first_agent, "phone_number": NUMBER});
     let (status, refused) = daemon.change("POST", "/phone/outbound-call", &order);
     assert_eq!(status, 409, "nobody is registered any more: {refused}");
 }
 
 #[test]
 fn a_pbx_behind_nat_is_called_over_the_connection_that_it_registered_by() {
-    let daemon = House::new().serve();
+    let daemon = DaemonSetup::new().serve();
     let mut pbx = Pbx::tcp(&daemon);
     pbx.sent_by = "10.1.2.3:5060".to_owned();
     let heard = called_back(&daemon, &mut pbx, "sip:pbx@10.1.2.3:5060;transport=tcp");
@@ -70,8 +72,8 @@ fn a_pbx_behind_nat_is_called_over_the_connection_that_it_registered_by() {
 #[test]
 fn a_pbx_on_tls_is_called_over_its_own_connection() {
     let authority = Authority::new();
-    let (house, listener) = secured(&authority, House::new());
-    let daemon = house.serve();
+    let (setup, listener) = secured(&authority, DaemonSetup::new());
+    let daemon = setup.serve();
     let mut pbx = Pbx::tls(&daemon, listener, &authority);
     pbx.sent_by = "10.1.2.3:5061".to_owned();
     let heard = called_back(&daemon, &mut pbx, "sip:pbx@10.1.2.3:5061;transport=tls");
@@ -80,8 +82,8 @@ fn a_pbx_on_tls_is_called_over_its_own_connection() {
 
 /// A daemon whose first agent dials through `carrier` over TLS.
 fn over_tls(authority: &Authority, carrier: SocketAddr) -> Daemon {
-    let (house, _) = secured(authority, House::new());
-    let daemon = house.serve();
+    let (setup, _) = secured(authority, DaemonSetup::new());
+    let daemon = setup.serve();
     give_trunk(
         &daemon,
         Runtime::new(),
@@ -144,9 +146,9 @@ fn a_carrier_on_tls_is_found_by_its_name_and_the_second_target_when_the_first_is
             ("one.carrier.test", local.clone()),
             ("two.carrier.test", local),
         ]);
-        let house = House::new().set("TRUNKLINE__SIP__NAMESERVERS", &names.to_string());
-        let (house, _) = secured(&authority, house);
-        let daemon = house.serve();
+        let setup = DaemonSetup::new().set("TRUNKLINE__SIP__NAMESERVERS", &names.to_string());
+        let (setup, _) = secured(&authority, setup);
+        let daemon = setup.serve();
         give_trunk(
             &daemon,
             Runtime::new(),
@@ -169,7 +171,7 @@ fn a_carrier_on_tls_is_found_by_its_name_and_the_second_target_when_the_first_is
 
 /// A daemon whose first agent dials through the first carrier, which redirects to `elsewhere`.
 fn redirected(first: Runtime, elsewhere: &str) -> Daemon {
-    let daemon = House::new().serve();
+    let daemon = DaemonSetup::new().serve();
     give_trunk(&daemon, first, &json!({}));
     let says = first.refers_to(elsewhere, "carrier_redirects");
     order(&daemon, &json!({"max_duration_s": 1}));
@@ -207,7 +209,7 @@ fn a_carrier_that_wants_longer_sessions_is_given_them_and_may_challenge_again() 
     }
 
     let carrier = Runtime::new();
-    let daemon = House::new().serve();
+    let daemon = DaemonSetup::new().serve();
     give_trunk(
         &daemon,
         carrier,
@@ -268,10 +270,10 @@ fn a_name_without_a_transport_is_reached_as_its_naptr_records_say() {
         ("one.elsewhere.test", local),
     ]);
 
-    let house = House::new().set("TRUNKLINE__SIP__NAMESERVERS", &names.to_string());
-    house.runtime(&house.first_agent, "sip:{agent_id}@agents.test");
+    let setup = DaemonSetup::new().set("TRUNKLINE__SIP__NAMESERVERS", &names.to_string());
+    setup.runtime(&setup.first_agent, "sip:{agent_id}@agents.test");
 
-    let daemon = house.serve();
+    let daemon = setup.serve();
     let agent = runtime.play("runtime_answers");
     daemon.caller().play("caller_hangs_up").finish();
 
@@ -281,7 +283,7 @@ fn a_name_without_a_transport_is_reached_as_its_naptr_records_say() {
         invite.start_line(),
         format!(
             "INVITE sip:{}@agents.test SIP/2.0",
-            daemon.house.first_agent
+            daemon.setup.first_agent
         )
     );
 

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 
 use trunkline_testkit::dns::{self, Record};
 use trunkline_testkit::probe::Probe;
-use trunkline_testkit::{House, Responder};
+use trunkline_testkit::{DaemonSetup, Responder};
 
 /// So many that chance is out of the question: the share of three quarters has a standard deviation of 2.2 in a hundred.
 const CALLS: usize = 400;
@@ -30,14 +30,14 @@ fn calls_are_shared_by_weight_within_the_first_priority() {
         ("_sip._udp.rest.test", service(20, 0, later.address.port())),
         ("_sip._udp.rest.test", service(10, 100, NOBODY)),
     ]);
-    let house = House::new().set("TRUNKLINE__SIP__NAMESERVERS", &names.to_string());
-    house.dedicate("127.0.0.2");
+    let setup = DaemonSetup::new().set("TRUNKLINE__SIP__NAMESERVERS", &names.to_string());
+    setup.dedicate("127.0.0.2");
     let of = |name: &str, uri: &str| {
-        let made = house.run(&[
+        let made = setup.run(&[
             "agent",
             "create",
             "--org",
-            &house.org,
+            &setup.org,
             "--name",
             name,
             "--runtime",
@@ -50,7 +50,7 @@ fn calls_are_shared_by_weight_within_the_first_priority() {
         of("Pool", "sip:agent@pool.test"),
         of("Rest", "sip:agent@rest.test"),
     );
-    let daemon = house.serve();
+    let daemon = setup.serve();
     let probe = Probe::new(Ipv4Addr::new(127, 0, 0, 2), daemon.sip());
     let call = |agent: &str| probe.call("someone", &format!("X-PLATFORM-AGENT-ID: {agent}"));
     let taken = || heavy.taken() + light.taken() + later.taken();

@@ -7,11 +7,11 @@ use std::process::{Child, Stdio};
 use serde_json::{Value, json};
 use trunkline_testkit::referred::Step::{Answer, ByeComes, Notify, Refer, Turned};
 use trunkline_testkit::shell::{Shell, text};
-use trunkline_testkit::{Daemon, House, Runtime, tools};
+use trunkline_testkit::{Daemon, DaemonSetup, Runtime, tools};
 
 /// Runs a command on the daemon's control socket, which must succeed, and returns its JSON.
 fn run(daemon: &Daemon, arguments: &[&str]) -> Value {
-    let output = daemon.house.output(&[arguments, &["--json"]].concat());
+    let output = daemon.setup.output(&[arguments, &["--json"]].concat());
     assert!(output.status.success(), "{arguments:?}: {output:?}");
     serde_json::from_slice(&output.stdout)
         .unwrap_or_else(|error| panic!("{arguments:?}: {error}: {output:?}"))
@@ -19,7 +19,7 @@ fn run(daemon: &Daemon, arguments: &[&str]) -> Value {
 
 /// Starts a command that lasts.
 fn start(daemon: &Daemon, shell: &Shell, arguments: &[&str]) -> Child {
-    let data = daemon.house.folder.path().join("data");
+    let data = daemon.setup.folder.path().join("data");
     let mut command = shell.command(arguments);
     command
         .args(["--data-dir", &data.display().to_string()])
@@ -33,7 +33,7 @@ fn a_call_is_followed_held_and_transferred() {
         return;
     }
 
-    let daemon = House::new().serve();
+    let daemon = DaemonSetup::new().serve();
     daemon.destination("Sales", "phone", "+442071838751");
     let pbx = daemon.caller().takes(&[
         Turned("recvonly"),
@@ -53,10 +53,10 @@ fn a_call_is_followed_held_and_transferred() {
     let end = &call[24..];
     assert_eq!(run(&daemon, &["call", "show", end])["id"], call);
     run(&daemon, &["call", "hold", "--last"]);
-    daemon.house.settle();
+    daemon.setup.settle();
     assert_eq!(run(&daemon, &["call", "show", "--last"])["held"], true);
     run(&daemon, &["call", "resume", end]);
-    daemon.house.settle();
+    daemon.setup.settle();
     assert_eq!(run(&daemon, &["call", "show", "--last"])["held"], false);
     run(
         &daemon,
@@ -77,7 +77,7 @@ fn a_call_is_followed_held_and_transferred() {
     assert_eq!(daemon.record()["status"], "transferred");
 
     // Of a call that is over, its decisions and its end are printed.
-    let again = daemon.house.output(&["call", "follow", &call]);
+    let again = daemon.setup.output(&["call", "follow", &call]);
     let printed = String::from_utf8_lossy(&again.stdout).into_owned();
     assert!(
         again.status.success() && printed.contains("call.ended"),
@@ -91,7 +91,7 @@ fn a_number_is_dialled_and_hung_up_on() {
         return;
     }
 
-    let daemon = House::new().serve();
+    let daemon = DaemonSetup::new().serve();
     let carrier = Runtime::new();
     let address = carrier.address();
     let (host, port) = (address.ip().to_string(), address.port().to_string());
@@ -165,7 +165,7 @@ fn receive(listener: &TcpListener) -> String {
 
 #[test]
 fn events_are_forwarded_to_a_receiver_under_development() {
-    let daemon = House::new().serve();
+    let daemon = DaemonSetup::new().serve();
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let receiver = format!("http://{}/events", listener.local_addr().expect("bound"));
     let shell = Shell::new();

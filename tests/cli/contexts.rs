@@ -3,12 +3,12 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 
-use trunkline_testkit::daemon::House;
+use trunkline_testkit::daemon::DaemonSetup;
 use trunkline_testkit::shell::Shell;
 
 #[test]
 fn a_context_names_an_installation_and_its_key() {
-    let daemon = House::new().serve();
+    let daemon = DaemonSetup::new().serve();
     let shell = Shell::new();
     let config = shell.path("config").display().to_string();
     let run = |arguments: &[&str], key: Option<&str>| {
@@ -19,7 +19,7 @@ fn a_context_names_an_installation_and_its_key() {
         }
         command.output().expect("the binary runs")
     };
-    let url = format!("http://{}", daemon.house.http);
+    let url = format!("http://{}", daemon.setup.http);
     let set = run(
         &["context", "set", "prod", "--url", &url],
         Some(daemon.key()),

@@ -2,19 +2,19 @@
 
 use std::process::{Command, Stdio};
 
-use trunkline_testkit::daemon::{Daemon, House};
+use trunkline_testkit::daemon::{Daemon, DaemonSetup};
 use trunkline_testkit::http;
 use trunkline_testkit::shell::text;
 
-fn pasted(house: &House, program: &str) -> String {
-    let output = house.output(&["trunk", "paste", program]);
+fn pasted(setup: &DaemonSetup, program: &str) -> String {
+    let output = setup.output(&["trunk", "paste", program]);
     assert!(output.status.success(), "{program}: {output:?}");
     String::from_utf8(output.stdout).expect("text")
 }
 
 /// Runs a pasted line in a shell, with what a test needs beside it.
 fn run(daemon: &Daemon, pasted: &str, more: &str) {
-    let home = daemon.house.folder.path();
+    let home = daemon.setup.folder.path();
     let output = Command::new("sh")
         .args(["-c", &format!("{} {more}", pasted.trim_end())])
         .current_dir(home)
@@ -29,8 +29,8 @@ fn the_line_for_sipp_places_a_call() {
     if !crate::has("sipp") {
         return;
     }
-    let daemon = House::new().serve();
-    let line = pasted(&daemon.house, "sipp");
+    let daemon = DaemonSetup::new().serve();
+    let line = pasted(&daemon.setup, "sipp");
     assert!(
         line.starts_with("# sipp:") && line.contains("Run against SIPp"),
         "{line}"
@@ -48,9 +48,9 @@ fn the_line_for_baresip_places_a_call() {
     if !crate::has("baresip") {
         return;
     }
-    let daemon = House::new().serve();
-    let line = pasted(&daemon.house, "baresip");
-    let folder = daemon.house.folder.path().join("baresip");
+    let daemon = DaemonSetup::new().serve();
+    let line = pasted(&daemon.setup, "baresip");
+    let folder = daemon.setup.folder.path().join("baresip");
     std::fs::create_dir(&folder).expect("the folder can be written");
     let config = "module_path /usr/lib/baresip/modules\nsip_listen 127.0.0.1:0\nnet_interface 127.0.0.1\n\
                   audio_source ausine,440\naudio_player aufile,/dev/null\nmodule g711.so\nmodule ausine.so\n\
@@ -61,7 +61,7 @@ fn the_line_for_baresip_places_a_call() {
     assert_eq!(record["status"], "completed", "{record}");
 
     // The command line tells of the same call, through the control socket.
-    let events = daemon.house.output(&[
+    let events = daemon.setup.output(&[
         "event",
         "follow",
         "--since",
@@ -76,9 +76,9 @@ fn the_line_for_baresip_places_a_call() {
         events.status.success() && said.contains("call.started"),
         "{events:?}"
     );
-    let shown = daemon.house.run(&["call", "show", "--last", "--json"]);
+    let shown = daemon.setup.run(&["call", "show", "--last", "--json"]);
     assert_eq!(shown["id"], record["id"]);
-    let traced = daemon.house.output(&["trace", "--once"]);
+    let traced = daemon.setup.output(&["trace", "--once"]);
     assert!(
         String::from_utf8_lossy(&traced.stdout).contains("completed"),
         "{traced:?}"
@@ -88,8 +88,8 @@ fn the_line_for_baresip_places_a_call() {
 
 #[test]
 fn each_phone_systems_lines_have_the_trunks_values_and_say_what_they_were_run_against() {
-    let house = House::new();
-    let trunk = house.run(&["trunk", "show", "--json"]);
+    let setup = DaemonSetup::new();
+    let trunk = setup.run(&["trunk", "show", "--json"]);
     let values = [text(&trunk["auth_username"]), text(&trunk["auth_password"])];
     for (program, heading) in [
         ("asterisk", "Asterisk 22.10"),
@@ -100,7 +100,7 @@ fn each_phone_systems_lines_have_the_trunks_values_and_say_what_they_were_run_ag
         ("grandstream", "untested"),
         ("cisco", "untested"),
     ] {
-        let lines = pasted(&house, program);
+        let lines = pasted(&setup, program);
         let first = lines.lines().next().unwrap_or_default();
         assert!(first.contains(heading), "{program}: {first}");
         for value in values {
@@ -111,8 +111,8 @@ fn each_phone_systems_lines_have_the_trunks_values_and_say_what_they_were_run_ag
 
 #[test]
 fn the_console_prints_a_link_that_logs_in_once() {
-    let daemon = House::new().serve();
-    let output = daemon.house.output(&["console"]);
+    let daemon = DaemonSetup::new().serve();
+    let output = daemon.setup.output(&["console"]);
     assert!(output.status.success(), "{output:?}");
     let link = String::from_utf8(output.stdout).expect("text");
     let (_, path) = link
@@ -120,7 +120,7 @@ fn the_console_prints_a_link_that_logs_in_once() {
         .split_once("/partner-login")
         .expect("a link");
     let path = format!("/partner-login{path}");
-    let status = |path: &str| http::get(daemon.house.http, path, None).map(|(status, _)| status);
+    let status = |path: &str| http::get(daemon.setup.http, path, None).map(|(status, _)| status);
     assert_eq!(status(&path), Some(303), "{link}");
     assert_eq!(status(&path), Some(410), "a second time");
     assert_eq!(status("/"), Some(303));
@@ -128,10 +128,10 @@ fn the_console_prints_a_link_that_logs_in_once() {
 
 #[test]
 fn a_trunks_way_of_transfers_is_set_and_an_echo_agent_has_no_user_name() {
-    let house = House::new();
-    house.run(&["trunk", "update", "--transfer-way", "auto", "--json"]);
-    let agent = house.first_agent.clone();
-    let echo = house.run(&[
+    let setup = DaemonSetup::new();
+    setup.run(&["trunk", "update", "--transfer-way", "auto", "--json"]);
+    let agent = setup.first_agent.clone();
+    let echo = setup.run(&[
         "agent",
         "update",
         &agent,
@@ -146,7 +146,7 @@ fn a_trunks_way_of_transfers_is_set_and_an_echo_agent_has_no_user_name() {
         &["trunk", "update"] as &[&str],
         &["agent", "update", &agent],
     ] {
-        let output = house.output(noun);
+        let output = setup.output(noun);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(
             output.status.code() == Some(2) && said.contains("nothing to change"),
@@ -154,7 +154,7 @@ fn a_trunks_way_of_transfers_is_set_and_an_echo_agent_has_no_user_name() {
         );
     }
 
-    let daemon = house.serve();
+    let daemon = setup.serve();
     let trunk = daemon.shown("/phone/sip/inbound-trunk");
     assert_eq!(trunk["transfer_way"], "auto", "{trunk}");
 }

@@ -5,26 +5,26 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::Output;
 
 use serde_json::{Value, json};
-use trunkline_testkit::daemon::House;
+use trunkline_testkit::daemon::DaemonSetup;
 use trunkline_testkit::shell::{Shell, text};
 
 /// Runs a command, which must succeed, and returns its JSON.
-fn json_of(house: &House, way: &[&str], arguments: &[&str]) -> Value {
-    let output = house.output(&[arguments, way, &["--json"]].concat());
+fn json_of(setup: &DaemonSetup, way: &[&str], arguments: &[&str]) -> Value {
+    let output = setup.output(&[arguments, way, &["--json"]].concat());
     assert!(output.status.success(), "{arguments:?}: {output:?}");
     serde_json::from_slice(&output.stdout)
         .unwrap_or_else(|error| panic!("{arguments:?}: {error}: {output:?}"))
 }
 
-fn refused(house: &House, way: &[&str], arguments: &[&str]) -> (Option<i32>, String) {
-    let Output { status, stderr, .. } = house.output(&[arguments, way].concat());
+fn refused(setup: &DaemonSetup, way: &[&str], arguments: &[&str]) -> (Option<i32>, String) {
+    let Output { status, stderr, .. } = setup.output(&[arguments, way].concat());
     assert!(!status.success(), "{arguments:?} succeeded");
     (status.code(), String::from_utf8_lossy(&stderr).into_owned())
 }
 
 /// Makes, lists, shows, changes and deletes one of each; names are taken for ids.
-fn life(house: &House, way: &[&str]) {
-    let run = |arguments: &[&str]| json_of(house, way, arguments);
+fn life(setup: &DaemonSetup, way: &[&str]) {
+    let run = |arguments: &[&str]| json_of(setup, way, arguments);
 
     let desk = run(&[
         "destination",
@@ -43,20 +43,20 @@ fn life(house: &House, way: &[&str]) {
     assert_eq!(run(&["destination", "list"]), json!([desk]));
     let renamed = run(&["destination", "update", "Desk", "--name", "Front desk"]);
     assert_eq!(renamed["name"], "Front desk");
-    let agent = &house.first_agent;
+    let agent = &setup.first_agent;
     run(&["destination", "assign", agent, "Front desk"]);
     run(&["destination", "unassign", agent, "Front desk", "--yes"]);
-    let (code, said) = refused(house, way, &["destination", "update", "Front desk"]);
+    let (code, said) = refused(setup, way, &["destination", "update", "Front desk"]);
     assert!(
         code == Some(2) && said.contains("nothing to change"),
         "{said}"
     );
-    let (code, said) = refused(house, way, &["destination", "delete", "Front desk"]);
+    let (code, said) = refused(setup, way, &["destination", "delete", "Front desk"]);
     assert!(code == Some(2) && said.contains("--yes"), "{said}");
     run(&["destination", "delete", "Front desk", "--yes"]);
     assert_eq!(run(&["destination", "list"]), json!([]));
 
-    let password = house.folder.path().join("carrier.secret");
+    let password = setup.folder.path().join("carrier.secret");
     std::fs::write(&password, "a password\n").expect("the folder can be written");
     let password = password.display().to_string();
     let trunk = run(&[
@@ -133,8 +133,8 @@ fn life(house: &House, way: &[&str]) {
     assert!(run(&["usage", "show"])["items"].is_array());
     assert_eq!(run(&["call", "list"]), json!([]));
     assert_eq!(run(&["auth-failure", "list"]), json!([]));
-    life_of_own(house, way);
-    let (code, said) = refused(house, way, &["call", "show", "--last"]);
+    life_of_own(setup, way);
+    let (code, said) = refused(setup, way, &["call", "show", "--last"]);
     assert!(
         code == Some(1) && said.contains("there is none yet"),
         "{said}"
@@ -149,13 +149,13 @@ fn life(house: &House, way: &[&str]) {
         "--value",
         "0207",
     ];
-    let (code, said) = refused(house, way, &faults);
+    let (code, said) = refused(setup, way, &faults);
     assert!(code == Some(1) && said.contains("E.164"), "{said}");
 }
 
 /// The same for what an org has of its own: agents, numbers, keys, and the trunk that its PBX calls through.
-fn life_of_own(house: &House, way: &[&str]) {
-    let run = |arguments: &[&str]| json_of(house, way, arguments);
+fn life_of_own(setup: &DaemonSetup, way: &[&str]) {
+    let run = |arguments: &[&str]| json_of(setup, way, arguments);
     let count = |noun: &str| run(&[noun, "list"]).as_array().map(Vec::len);
 
     let before = count("agent");
@@ -177,7 +177,7 @@ fn life_of_own(house: &House, way: &[&str]) {
     );
     assert_eq!(run(&["agent", "show", "Sales"]), agent);
     assert_eq!(run(&["agent", "show", "--last"]), agent);
-    let secret = house.folder.path().join("runtime.secret");
+    let secret = setup.folder.path().join("runtime.secret");
     std::fs::write(&secret, "a password\n").expect("the folder can be written");
     let secret = secret.display().to_string();
     let login = [
@@ -209,7 +209,7 @@ fn life_of_own(house: &House, way: &[&str]) {
         (&json!(true), &Value::Null),
         "{changed}"
     );
-    let (code, said) = refused(house, way, &["agent", "update", "Sales"]);
+    let (code, said) = refused(setup, way, &["agent", "update", "Sales"]);
     assert!(
         code == Some(2) && said.contains("nothing to change"),
         "{said}"
@@ -222,9 +222,9 @@ fn life_of_own(house: &House, way: &[&str]) {
     if way.is_empty() {
         run(&["number", "verify", number]);
     } else {
-        let (code, said) = refused(house, way, &["number", "verify", number]);
+        let (code, said) = refused(setup, way, &["number", "verify", number]);
         assert!(code == Some(2) && said.contains("operator"), "{said}");
-        json_of(house, &[], &["number", "verify", number]);
+        json_of(setup, &[], &["number", "verify", number]);
     }
     let assigned = run(&["number", "assign", number, "--agent", "Sales"]);
     assert_eq!(assigned["agent_id"], agent["id"], "{assigned}");
@@ -232,7 +232,7 @@ fn life_of_own(house: &House, way: &[&str]) {
     let listed = trunk["phone_numbers"].as_array().map(Vec::len);
     assert_eq!(listed, Some(2), "{trunk}");
     let trunk = run(&["trunk", "remove-number", number, "--yes"]);
-    assert_eq!(trunk["phone_numbers"], json!([house.first_number]));
+    assert_eq!(trunk["phone_numbers"], json!([setup.first_number]));
     let freed = run(&["number", "unassign", number]);
     assert_eq!(freed["agent_id"], Value::Null, "{freed}");
     run(&["number", "delete", number, "--yes"]);
@@ -264,27 +264,27 @@ fn life_of_own(house: &House, way: &[&str]) {
     let rotated = run(&["trunk", "rotate"]);
     assert_ne!(rotated["auth_password"], shown["auth_password"]);
     run(&["trunk", "delete", "--yes"]);
-    let (code, said) = refused(house, way, &["trunk", "show"]);
+    let (code, said) = refused(setup, way, &["trunk", "show"]);
     assert!(code == Some(1) && said.contains("no such"), "{said}");
     let made = run(&["trunk", "create", "--allow-none"]);
-    assert_eq!(made["phone_numbers"], json!([house.first_number]));
+    assert_eq!(made["phone_numbers"], json!([setup.first_number]));
 
     let entries = run(&["audit", "--limit", "5"]);
     assert_eq!(entries[0]["action"], "POST /phone/sip/inbound-trunk");
 }
 
 /// The life of orgs and partners, which are the operator's.
-fn life_of_the_operators(house: &House) {
-    let run = |arguments: &[&str]| json_of(house, &[], arguments);
+fn life_of_the_operators(setup: &DaemonSetup) {
+    let run = |arguments: &[&str]| json_of(setup, &[], arguments);
     let org = run(&["org", "create", "--name", "Acme"]);
-    let (code, said) = refused(house, &[], &["org", "create", "--name", "Acme"]);
+    let (code, said) = refused(setup, &[], &["org", "create", "--name", "Acme"]);
     assert!(code == Some(1) && said.contains("exists already"), "{said}");
     let renamed = run(&["org", "update", "Acme", "--name", "Acme Ltd"]);
     assert_eq!(
         (&renamed["id"], &renamed["name"]),
         (&org["id"], &json!("Acme Ltd"))
     );
-    let (code, said) = refused(house, &[], &["org", "update", "--last"]);
+    let (code, said) = refused(setup, &[], &["org", "update", "--last"]);
     assert!(
         code == Some(2) && said.contains("nothing to change"),
         "{said}"
@@ -298,7 +298,7 @@ fn life_of_the_operators(house: &House) {
     assert_eq!(run(&["org", "list"]).as_array().map(Vec::len), Some(2));
 
     // With two orgs one must be named, by its name or a part of its id.
-    let (code, said) = refused(house, &[], &["agent", "list"]);
+    let (code, said) = refused(setup, &[], &["agent", "list"]);
     assert!(code == Some(1) && said.contains("TRUNKLINE_ORG"), "{said}");
     assert_eq!(run(&["agent", "list", "--org", "Acme Ltd"]), json!([]));
     assert_eq!(run(&["agent", "list", "--org", end]), json!([]));
@@ -376,27 +376,27 @@ fn life_of_the_operators(house: &House) {
 
 #[test]
 fn orgs_and_partners_live_in_the_commands_own_process() {
-    life_of_the_operators(&House::new());
+    life_of_the_operators(&DaemonSetup::new());
 }
 
 #[test]
 fn orgs_and_partners_live_over_the_control_socket() {
-    let daemon = House::new().serve();
-    life_of_the_operators(&daemon.house);
+    let daemon = DaemonSetup::new().serve();
+    life_of_the_operators(&daemon.setup);
 }
 
 #[test]
 fn a_partners_key_reaches_its_orgs_by_address() {
-    let daemon = House::new().serve();
-    let house = &daemon.house;
+    let daemon = DaemonSetup::new().serve();
+    let setup = &daemon.setup;
     let key = json_of(
-        house,
+        setup,
         &[],
         &["partner", "key", "create", "--partner", "Quickstart"],
     );
-    let url = format!("http://{}", house.http);
+    let url = format!("http://{}", setup.http);
     let way = ["--url", &url, "--key", text(&key["partner_key"])];
-    let run = |arguments: &[&str]| json_of(house, &way, arguments);
+    let run = |arguments: &[&str]| json_of(setup, &way, arguments);
 
     let org = run(&["org", "create", "--name", "Bakery"]);
     assert_eq!(run(&["org", "show", "Bakery"])["id"], org["id"]);
@@ -409,10 +409,10 @@ fn a_partners_key_reaches_its_orgs_by_address() {
     assert_eq!(run(&["org", "list"]).as_array().map(Vec::len), Some(1));
 
     // What only the operator has is neither a partner's nor an org's.
-    let (_, said) = refused(house, &way, &["org", "tied", "Quickstart"]);
+    let (_, said) = refused(setup, &way, &["org", "tied", "Quickstart"]);
     assert!(said.contains("no such path"), "{said}");
     let way = ["--url", &url, "--key", daemon.key()];
-    let (code, said) = refused(house, &way, &["org", "list"]);
+    let (code, said) = refused(setup, &way, &["org", "list"]);
     assert!(
         code == Some(2) && said.contains("only the operator"),
         "{said}"
@@ -483,21 +483,21 @@ fn man_pages_and_completions_are_those_of_the_binary() {
 
 #[test]
 fn each_resource_lives_in_the_commands_own_process() {
-    let house = House::new();
-    life(&house, &[]);
+    let setup = DaemonSetup::new();
+    life(&setup, &[]);
 }
 
 #[test]
 fn each_resource_lives_over_the_control_socket() {
-    let daemon = House::new().serve();
-    let socket = daemon.house.folder.path().join("data/control.sock");
+    let daemon = DaemonSetup::new().serve();
+    let socket = daemon.setup.folder.path().join("data/control.sock");
     let mode = std::fs::metadata(&socket)
         .expect("the socket")
         .permissions()
         .mode();
     assert_eq!(mode & 0o777, 0o600);
 
-    life(&daemon.house, &[]);
+    life(&daemon.setup, &[]);
 
     // Who did it is in the audit log, and no request counted against the org.
     let entries = daemon.shown("/phone/audit");
@@ -508,7 +508,7 @@ fn each_resource_lives_over_the_control_socket() {
         "{entry}"
     );
     let link = json_of(
-        &daemon.house,
+        &daemon.setup,
         &[],
         &["login-link", "create", "ann@example.com"],
     );
@@ -521,17 +521,17 @@ fn each_resource_lives_over_the_control_socket() {
 
 #[test]
 fn each_resource_lives_by_address_and_key() {
-    let daemon = House::new().serve();
-    let url = format!("http://{}", daemon.house.http);
-    life(&daemon.house, &["--url", &url, "--key", daemon.key()]);
+    let daemon = DaemonSetup::new().serve();
+    let url = format!("http://{}", daemon.setup.http);
+    life(&daemon.setup, &["--url", &url, "--key", daemon.key()]);
 }
 
 #[test]
 fn the_operators_requests_cost_the_org_none_of_its_limit() {
     let limit = ("TRUNKLINE__LIMITS__REQUESTS_PER_MINUTE", "2".to_owned());
-    let daemon = House::told(std::net::Ipv4Addr::LOCALHOST.into(), vec![limit]).serve();
+    let daemon = DaemonSetup::with(std::net::Ipv4Addr::LOCALHOST.into(), vec![limit]).serve();
     for _ in 0..5 {
-        json_of(&daemon.house, &[], &["call", "list"]);
+        json_of(&daemon.setup, &[], &["call", "list"]);
     }
     let (status, _) = daemon.read("/phone/calls", daemon.key());
     assert_eq!(status, 200);
@@ -539,7 +539,7 @@ fn the_operators_requests_cost_the_org_none_of_its_limit() {
 
 #[test]
 fn the_operators_routes_and_header_are_nobodys_on_the_public_address() {
-    let daemon = House::new().serve();
+    let daemon = DaemonSetup::new().serve();
     let (status, _) = daemon.read("/operator/orgs", daemon.key());
     assert_eq!(status, 404);
     let (status, _) = daemon.read("/phone/calls", "no key");

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use trunkline_testkit::daemon::{Daemon, House};
+use trunkline_testkit::daemon::{Daemon, DaemonSetup};
 use trunkline_testkit::http;
 use trunkline_testkit::process::{Deadline, free_range, trunkline};
 use trunkline_testkit::shell::text;
@@ -157,14 +157,14 @@ impl Terminal {
 }
 
 fn sipp(daemon: &Daemon, more: &[&str]) -> Command {
-    let pasted = daemon.house.output(&["trunk", "paste", "sipp"]);
+    let pasted = daemon.setup.output(&["trunk", "paste", "sipp"]);
     let line = String::from_utf8(pasted.stdout).expect("text");
     let line = format!(
         "{} -i 127.0.0.1 -nostdin {}",
         line.trim_end(),
         more.join(" ")
     );
-    let mut sipp = daemon.house.program("sh");
+    let mut sipp = daemon.setup.program("sh");
     sipp.args(["-c", &line])
         .stdin(Stdio::null())
         .stdout(Stdio::null());
@@ -181,9 +181,9 @@ fn calls_are_shown_opened_and_saved_in_a_terminal() {
     if !crate::has("sipp") || !crate::has("script") {
         return;
     }
-    let daemon = House::new().serve();
+    let daemon = DaemonSetup::new().serve();
     let line = format!("'{}' trace", trunkline().display());
-    let mut terminal = Terminal::open(daemon.house.program("script"), &line);
+    let mut terminal = Terminal::open(daemon.setup.program("script"), &line);
     terminal.shows("0 calls");
     calls(&daemon);
     terminal.shows("completed");
@@ -202,7 +202,7 @@ fn calls_are_shown_opened_and_saved_in_a_terminal() {
     terminal.press("qqq");
     terminal.ends();
 
-    let flow = daemon.house.folder.path().join(format!("{id}.flow"));
+    let flow = daemon.setup.folder.path().join(format!("{id}.flow"));
     let flow = std::fs::read_to_string(flow).expect("the call is saved");
     assert!(flow.contains("INVITE sip:+12025550123@"), "{flow}");
 }
@@ -212,8 +212,8 @@ fn calls_are_printed_saved_and_explained_without_a_terminal() {
     if !crate::has("sipp") {
         return;
     }
-    let daemon = House::new().serve();
-    let mut watcher = daemon.house.program(&trunkline().display().to_string());
+    let daemon = DaemonSetup::new().serve();
+    let mut watcher = daemon.setup.program(&trunkline().display().to_string());
     let watcher = watcher
         .args(["trace", "--json", "--number", "+12025550123"])
         .stdout(Stdio::piped())
@@ -234,9 +234,9 @@ fn calls_are_printed_saved_and_explained_without_a_terminal() {
         (&id.as_str().into(), &200.into())
     );
 
-    let house = &daemon.house;
+    let setup = &daemon.setup;
     let run = |arguments: &[&str]| -> (Option<i32>, String) {
-        let output = house.output(arguments);
+        let output = setup.output(arguments);
         let said = [output.stdout, output.stderr].concat();
         (output.status.code(), String::from_utf8(said).expect("text"))
     };
@@ -269,7 +269,7 @@ fn calls_are_printed_saved_and_explained_without_a_terminal() {
     ] {
         let (code, said) = run(&["trace", &id, "--save", file]);
         assert_eq!(code, Some(0), "{file}: {said}");
-        let saved = std::fs::read(house.folder.path().join(file)).expect("a file");
+        let saved = std::fs::read(setup.folder.path().join(file)).expect("a file");
         assert!(String::from_utf8_lossy(&saved).contains(part), "{file}");
     }
     let (code, said) = run(&["trace", &id, "--save", "a.pcap"]);
@@ -287,7 +287,7 @@ fn calls_are_printed_saved_and_explained_without_a_terminal() {
         said.contains("takes the call: it holds the dialled number"),
         "{said}"
     );
-    let explained = house.run(&["explain", &id, "--json"]);
+    let explained = setup.run(&["explain", &id, "--json"]);
     assert_eq!(
         (&explained[0]["call_id"], &explained[0]["sip_code"]),
         (&id.into(), &200.into())
@@ -330,7 +330,7 @@ fn a_load_costs_the_org_nothing_and_little_memory() {
     let seconds: u32 = seconds.map_or(3, |seconds| seconds.parse().expect("seconds"));
     let rtp = free_range(1_024);
     let limit = LIMIT.to_string();
-    let daemon = House::new()
+    let daemon = DaemonSetup::new()
         .set("TRUNKLINE__LIMITS__REQUESTS_PER_MINUTE", &limit)
         .set(
             "TRUNKLINE__MEDIA__RTP_PORTS",
@@ -338,13 +338,13 @@ fn a_load_costs_the_org_nothing_and_little_memory() {
         )
         .serve();
     let line = format!("'{}' trace", trunkline().display());
-    let mut terminal = Terminal::open(daemon.house.program("script"), &line);
+    let mut terminal = Terminal::open(daemon.setup.program("script"), &line);
     terminal.shows("0 calls");
     let tracer = child_of(terminal.script.0.id());
 
     // Each call has a caller of its own: many calls of one to one number count as a circle.
     let scenario = daemon
-        .house
+        .setup
         .folder
         .path()
         .join("data/quickstart-caller.xml");
@@ -373,7 +373,7 @@ fn a_load_costs_the_org_nothing_and_little_memory() {
     terminal.shows("completed");
     for request in 0..LIMIT {
         let path = "/phone/calls?limit=1";
-        let answer = http::get(daemon.house.http, path, Some(&daemon.house.key));
+        let answer = http::get(daemon.setup.http, path, Some(&daemon.setup.key));
         let (status, body) = answer.expect("an answer");
         assert_eq!(status, 200, "request {request}: {body}");
         let listed: Value = serde_json::from_str(&body).expect("JSON");

@@ -13,7 +13,7 @@ use serde_json::json;
 use trunkline_testkit::process::{Process, skipped};
 use trunkline_testkit::referred::Step::{Answer, ByeComes, Refer};
 use trunkline_testkit::shell::Shell;
-use trunkline_testkit::{Caller, Deadline, House, Responder, tools};
+use trunkline_testkit::{Caller, DaemonSetup, Deadline, Responder, tools};
 
 const LIMIT: Duration = Duration::from_secs(30);
 const ANSWER: &str = "v=0\r\no=agent 3 3 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 42000 RTP/AVP 8\r\n";
@@ -119,23 +119,23 @@ fn a_capture_of_calls_is_imported_and_played() {
     // It answers until it is stopped: then nobody listens at its port.
     let agent = Responder::accepting(Ipv4Addr::LOCALHOST, None, ANSWER.to_owned());
     let at = agent.address;
-    let house = House::new()
+    let setup = DaemonSetup::new()
         .set("TRUNKLINE__SIP__HEALTH_INTERVAL_S", "1")
         .set("TRUNKLINE__SIP__HEALTH_DOWN_AFTER", "2");
-    house.runtime(&house.first_agent, &format!("sip:{{agent_id}}@{at}"));
-    let made = house.run(&[
-        "agent", "create", "--org", &house.org, "--name", "Echo", "--json",
+    setup.runtime(&setup.first_agent, &format!("sip:{{agent_id}}@{at}"));
+    let made = setup.run(&[
+        "agent", "create", "--org", &setup.org, "--name", "Echo", "--json",
     ]);
     let echo = made["id"].as_str().expect("an id").to_owned();
-    house.assign(ECHOING, &echo);
-    let daemon = house.serve();
+    setup.assign(ECHOING, &echo);
+    let daemon = setup.serve();
     let (status, body) = daemon.change(
         "POST",
         &format!("/phone/sip/agents/{echo}/transfer-destinations"),
         &json!({"create": {"name": "Sales", "type": "phone", "value": "+442071838751"}}),
     );
     assert_eq!(status, 201, "{body}");
-    daemon.house.settle();
+    daemon.setup.settle();
 
     let shell = Shell::new();
     let file = shell.path("calls.pcapng");

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use trunkline_testkit::process::free_port;
 use trunkline_testkit::shell::{Ran, Shell};
-use trunkline_testkit::{Credentials, Daemon, House};
+use trunkline_testkit::{Credentials, Daemon, DaemonSetup};
 
 /// What the flows dial, and the number of the agent that echoes.
 const DIALLED: &str = "+12025550123";
@@ -41,13 +41,13 @@ struct Tenant {
 
 impl Tenant {
     /// Its number is nobody's, and of its agents the first takes no calls; the other one does where there is a runtime.
-    fn new(house: &House, flows: &'static str, number: &str, runtime: Option<&str>) -> Self {
+    fn new(setup: &DaemonSetup, flows: &'static str, number: &str, runtime: Option<&str>) -> Self {
         let made = |what: &[&str]| {
             let of_org = ["--org", flows, "--json"];
-            house.run(&[what, &of_org[..]].concat())
+            setup.run(&[what, &of_org[..]].concat())
         };
         let text = |value: &Value| value.as_str().expect("text").to_owned();
-        house.run(&["org", "create", "--name", flows, "--json"]);
+        setup.run(&["org", "create", "--name", flows, "--json"]);
         made(&["number", "add", number, "--verified"]);
         let mut agent = text(&made(&["agent", "create", "--name", "Oldest"])["id"]);
         made(&["agent", "update", &agent, "--disabled"]);
@@ -79,25 +79,25 @@ pub(crate) struct Stage {
 
 impl Stage {
     pub(crate) fn new() -> Self {
-        Self::within(House::new())
+        Self::within(DaemonSetup::new())
     }
 
-    pub(crate) fn within(house: House) -> Self {
-        assert_eq!(house.first_number, DIALLED);
+    pub(crate) fn within(setup: DaemonSetup) -> Self {
+        assert_eq!(setup.first_number, DIALLED);
 
         // The callers of all flows are one.
-        let house = house.set("TRUNKLINE__LIMITS__SETUPS_PER_CALLER", "0");
+        let setup = setup.set("TRUNKLINE__LIMITS__SETUPS_PER_CALLER", "0");
         let runtime = SocketAddr::from((Ipv4Addr::LOCALHOST, own_port()));
-        house.runtime(&house.first_agent, &format!("sip:{{agent_id}}@{runtime}"));
+        setup.runtime(&setup.first_agent, &format!("sip:{{agent_id}}@{runtime}"));
 
-        let echoes = house.run(&[
-            "agent", "create", "--org", &house.org, "--name", "Echo", "--json",
+        let echoes = setup.run(&[
+            "agent", "create", "--org", &setup.org, "--name", "Echo", "--json",
         ]);
-        house.assign(ECHOING, echoes["id"].as_str().expect("an id"));
+        setup.assign(ECHOING, echoes["id"].as_str().expect("an id"));
 
         let other = SocketAddr::from((Ipv4Addr::LOCALHOST, own_port()));
         let stage = Self {
-            daemon: house.serve(),
+            daemon: setup.serve(),
             runtime,
             other,
             tenants: Vec::new(),
@@ -112,12 +112,12 @@ impl Stage {
     /// With the orgs of those flows that another directory routed.
     pub(crate) fn of_all_flows() -> Self {
         let mut stage = Self::new();
-        let (house, runtime) = (&stage.daemon.house, stage.runtime_uri());
+        let (setup, runtime) = (&stage.daemon.setup, stage.runtime_uri());
         stage.tenants = vec![
-            Tenant::new(house, "finds-the-first", "+12025550166", Some(&runtime)),
-            Tenant::new(house, "finds-nobody", "+12025550155", None),
+            Tenant::new(setup, "finds-the-first", "+12025550166", Some(&runtime)),
+            Tenant::new(setup, "finds-nobody", "+12025550155", None),
         ];
-        stage.daemon.house.settle();
+        stage.daemon.setup.settle();
         stage.play_first("finds-the-first-udp.flow");
         stage
     }
@@ -152,13 +152,13 @@ impl Stage {
 
     /// Without the daemon, through the core by the daemon's database.
     pub(crate) fn in_process(&self, flow: &str, flags: &[&str]) -> Ran {
-        self.in_process_at(self.daemon.house.sip, flow, flags)
+        self.in_process_at(self.daemon.setup.sip, flow, flags)
     }
 
     /// Likewise, with a listener at that address. Nothing is bound.
     pub(crate) fn in_process_at(&self, sip: SocketAddr, flow: &str, flags: &[&str]) -> Ran {
-        let house = &self.daemon.house;
-        let data = house.folder.path().join("data").display().to_string();
+        let setup = &self.daemon.setup;
+        let data = setup.folder.path().join("data").display().to_string();
         let set = |name: &str| format!("sip.{name}={sip}");
         let (udp, tcp) = (set("udp"), set("tcp"));
         let public = format!("sip.public_host={}", sip.ip());
@@ -182,7 +182,7 @@ impl Stage {
             || self.daemon.credentials(),
             |tenant| tenant.credentials.clone(),
         );
-        let chosen = tenant.map_or(&self.daemon.house.first_agent, |tenant| &tenant.agent);
+        let chosen = tenant.map_or(&self.daemon.setup.first_agent, |tenant| &tenant.agent);
         let password = if flow.contains("wrong") {
             "wrong"
         } else {

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use trunkline_testkit::House;
+use trunkline_testkit::DaemonSetup;
 use trunkline_testkit::shell::Shell;
 
 /// Octets of the capture, unless the environment says otherwise.
@@ -209,7 +209,7 @@ fn a_large_capture_is_imported_in_little_memory() {
 
 #[test]
 fn a_large_capture_is_replayed_in_little_memory() {
-    let house = House::new();
+    let setup = DaemonSetup::new();
     let mut command = Command::new(env!("CARGO_BIN_EXE_trunkline"));
     command
         .args([
@@ -220,7 +220,7 @@ fn a_large_capture_is_replayed_in_little_memory() {
             "1",
             "--data-dir",
         ])
-        .arg(house.folder.path().join("data"))
+        .arg(setup.folder.path().join("data"))
         .args(["--patience", "1"]);
     let (code, said, peak) = fed(command);
     // Nobody let that caller in.

@@ -1,7 +1,7 @@
 //! A flow with a planted change fails, over sockets and in the command's own process, and what is said names the message and the part of it.
 
 use crate::flows::{Stage, agent_of, flow};
-use trunkline_testkit::House;
+use trunkline_testkit::DaemonSetup;
 
 /// The messages of a flow, what stands before them first; each begins with its head.
 struct Cut(Vec<String>);
@@ -60,14 +60,14 @@ fn later(piece: &str, seconds: u32) -> String {
 
 #[test]
 fn a_planted_change_is_named_by_message_and_header() {
-    let house = House::new();
-    let second = house.run(&[
-        "agent", "create", "--org", &house.org, "--name", "Second", "--json",
+    let setup = DaemonSetup::new();
+    let second = setup.run(&[
+        "agent", "create", "--org", &setup.org, "--name", "Second", "--json",
     ]);
     let second = second["id"].as_str().expect("an id").to_owned();
-    let stage = Stage::within(house);
-    stage.daemon.house.runtime(&second, &stage.runtime_uri());
-    stage.daemon.house.settle();
+    let stage = Stage::within(setup);
+    stage.daemon.setup.runtime(&second, &stage.runtime_uri());
+    stage.daemon.setup.settle();
     let answered = flow("answered");
     let first = agent_of(&answered).expect("an agent");
     let cut = || Cut::new(&answered);
@@ -81,7 +81,7 @@ fn a_planted_change_is_named_by_message_and_header() {
             ),
             [
                 "INVITE, X-PLATFORM-AGENT-ID: expected ",
-                &stage.daemon.house.first_agent,
+                &stage.daemon.setup.first_agent,
             ],
         ),
         (
@@ -156,7 +156,7 @@ fn a_planted_change_is_named_by_message_and_header() {
             ],
         ),
     ];
-    let replace = format!("{first}={}", stage.daemon.house.first_agent);
+    let replace = format!("{first}={}", stage.daemon.setup.first_agent);
     let flags = ["--replace", &replace, "--patience", "4"];
     for mode in ["over sockets", "in process"] {
         let play = |text: &str| {

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::flows::{Stage, folder};
 use trunkline_testkit::process::Deadline;
-use trunkline_testkit::{House, tools};
+use trunkline_testkit::{DaemonSetup, tools};
 
 /// Status and body.
 fn get(http: SocketAddr, path: &str, key: &str, accept: &str) -> (u16, Vec<u8>) {
@@ -55,8 +55,8 @@ impl Traced {
         let flow = folder().join(flow).display().to_string();
         let ran = stage.replay(&flow, &["--speed", "max"]);
         assert_eq!(ran.code, Some(0), "{ran:?}");
-        let house = &stage.daemon.house;
-        let key = text(&house.run(&["key", "create", "--org", &house.org, "--json"])["api_key"])
+        let setup = &stage.daemon.setup;
+        let key = text(&setup.run(&["key", "create", "--org", &setup.org, "--json"])["api_key"])
             .to_owned();
         // The first was the stage's own.
         let call = stage.daemon.records(2).remove(0);
@@ -65,7 +65,7 @@ impl Traced {
     }
 
     fn get(&self, accept: &str) -> Vec<u8> {
-        let (status, body) = get(self.stage.daemon.house.http, &self.path, &self.key, accept);
+        let (status, body) = get(self.stage.daemon.setup.http, &self.path, &self.key, accept);
         assert_eq!(status, 200, "{}", String::from_utf8_lossy(&body));
         body
     }
@@ -140,10 +140,10 @@ fn a_call_shows_both_legs_in_three_forms() {
     assert!(picture.starts_with("<svg "), "{picture}");
     assert_eq!(picture.matches("marker-end").count(), 16, "{picture}");
     // Another org's key, or a call that isn't: the same 404.
-    let house = &traced.stage.daemon.house;
-    let other = house.run(&["org", "create", "--name", "Elsewhere", "--json"]);
-    let other = house.run(&["key", "create", "--org", text(&other["id"]), "--json"]);
-    let (status, _) = get(house.http, &traced.path, text(&other["api_key"]), "*/*");
+    let setup = &traced.stage.daemon.setup;
+    let other = setup.run(&["org", "create", "--name", "Elsewhere", "--json"]);
+    let other = setup.run(&["key", "create", "--org", text(&other["id"]), "--json"]);
+    let (status, _) = get(setup.http, &traced.path, text(&other["api_key"]), "*/*");
     assert_eq!(status, 404);
     if !tools(&["tshark"]) {
         return;
@@ -210,14 +210,14 @@ fn a_destination_that_is_called_from_here_is_shown() {
     let file = traced.get("application/vnd.tcpdump.pcap");
     let invites = file.windows(12).filter(|octets| *octets == b"INVITE sip:d");
     assert_eq!(invites.count(), 1, "the desk was called once");
-    let house = &traced.stage.daemon.house;
+    let setup = &traced.stage.daemon.setup;
     let id = traced.path.split('/').nth(3).expect("an id");
     let ran = Command::new(env!("CARGO_BIN_EXE_trunkline"))
         .args([
             "trace",
             "--once",
             "--url",
-            &format!("http://{}", house.http),
+            &format!("http://{}", setup.http),
             id,
         ])
         .env("TRUNKLINE_API_KEY", &traced.key)
@@ -240,10 +240,10 @@ fn a_daemon_that_starts_again_shows_what_was() {
         .wait(Deadline::after(Duration::from_secs(30)));
     assert!(ended.is_some_and(|status| status.success()), "{ended:?}");
 
-    let folder = daemon.house.folder.path().join("data/traces");
+    let folder = daemon.setup.folder.path().join("data/traces");
     let files: Vec<_> = std::fs::read_dir(&folder).expect("traces").collect();
     assert_eq!(files.len(), 1, "{files:?}");
-    daemon.process = daemon.house.start();
+    daemon.process = daemon.setup.start();
 
     assert_eq!(
         String::from_utf8_lossy(&traced.get("text/plain")),
@@ -277,10 +277,10 @@ fn a_collector_gets_both_legs_under_one_id() {
     let wait = Some(Duration::from_secs(30));
     collector.set_read_timeout(wait).expect("a timeout");
     let address = collector.local_addr().expect("an address").to_string();
-    let house = House::new()
+    let setup = DaemonSetup::new()
         .set("TRUNKLINE__TRACES__HEP", &address)
         .set("TRUNKLINE__TRACES__HEP_NODE", "2026");
-    let traced = Traced::on(Stage::within(house), "answered.flow");
+    let traced = Traced::on(Stage::within(setup), "answered.flow");
     let shown: Value = serde_json::from_slice(&traced.get("application/json")).expect("JSON");
     let items = shown["items"].as_array().expect("items");
     let texts = |leg: &str| -> Vec<String> {
@@ -328,9 +328,9 @@ fn a_collector_gets_both_legs_under_one_id() {
 fn calls_are_shown_in_the_terminal() {
     let traced = Traced::new("answered.flow");
     let trace = |arguments: &[&str]| -> (Option<i32>, String, String) {
-        let house = &traced.stage.daemon.house;
+        let setup = &traced.stage.daemon.setup;
         let ran = Command::new(env!("CARGO_BIN_EXE_trunkline"))
-            .args(["trace", "--url", &format!("http://{}", house.http)])
+            .args(["trace", "--url", &format!("http://{}", setup.http)])
             .args(arguments)
             .env("TRUNKLINE_API_KEY", &traced.key)
             .output()
@@ -427,8 +427,8 @@ fn taken(collector: &std::net::TcpListener) -> Value {
 fn a_call_is_a_trace_for_opentelemetry() {
     let collector = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = format!("http://{}", collector.local_addr().expect("an address"));
-    let house = House::new().set("TRUNKLINE__TRACES__OTLP", &address);
-    let traced = Traced::on(Stage::within(house), "answered.flow");
+    let setup = DaemonSetup::new().set("TRUNKLINE__TRACES__OTLP", &address);
+    let traced = Traced::on(Stage::within(setup), "answered.flow");
     let shown: Value = serde_json::from_slice(&traced.get("application/json")).expect("JSON");
     let call = text(&shown["call_id"]).to_owned();
 
@@ -493,11 +493,11 @@ fn tags(message: &str) -> Vec<String> {
 #[test]
 fn tags_are_hidden_from_keys_that_may_not_end_calls() {
     let traced = Traced::new("answered.flow");
-    let house = &traced.stage.daemon.house;
+    let setup = &traced.stage.daemon.setup;
     let scopes = ["--scopes", "calls:read", "--json"];
-    let key = house.run(&[&["key", "create", "--org", &house.org][..], &scopes].concat());
+    let key = setup.run(&[&["key", "create", "--org", &setup.org][..], &scopes].concat());
     let hidden = |accept: &str| {
-        let (status, body) = get(house.http, &traced.path, text(&key["api_key"]), accept);
+        let (status, body) = get(setup.http, &traced.path, text(&key["api_key"]), accept);
         assert_eq!(status, 200);
         body
     };
@@ -562,7 +562,7 @@ fn tags_are_hidden_from_keys_that_may_not_end_calls() {
         let file = traced.stage.shell.path(name);
         std::fs::write(&file, octets).expect("it can be written");
         let file = file.display().to_string();
-        told.push(house.run(&["explain", &file, "--org", &house.org, "--json"]));
+        told.push(setup.run(&["explain", &file, "--org", &setup.org, "--json"]));
         let ran = traced.stage.replay(&file, &["--speed", "max"]);
         assert_eq!(ran.code, Some(0), "{name}: {ran:?}");
     }

@@ -3,12 +3,12 @@
 use trunkline_model::settings::Runtime;
 use trunkline_store::{AgentChange, Error, Kind, Wrong, agents};
 
-use crate::bed::{Bed, NOW, done, found, later, new_agent, org};
+use crate::test_db::{NOW, TestDb, done, found, later, new_agent, org};
 
 crate::on_both!(agents_change);
 
-async fn agents_change(bed: &Bed) {
-    let store = bed.open().await;
+async fn agents_change(db: &TestDb) {
+    let store = db.open().await;
     let (ours, theirs) = (org(&store, "Ours").await.id, org(&store, "Theirs").await.id);
     let runtime = Runtime::Sip {
         uri: "sip:a@h".into(),

@@ -10,7 +10,7 @@ use trunkline_store::{
 };
 use uuid::Uuid;
 
-use crate::bed::{Bed, NOW, found, later, org};
+use crate::test_db::{NOW, TestDb, found, later, org};
 
 crate::on_both!(
     a_change_and_its_entry_are_one,
@@ -58,8 +58,8 @@ async fn all(store: &Store) -> Vec<AuditEntry> {
     .await
 }
 
-async fn a_change_and_its_entry_are_one(bed: &Bed) {
-    let store = bed.open().await;
+async fn a_change_and_its_entry_are_one(db: &TestDb) {
+    let store = db.open().await;
     let made = make(&store, "Acme", NOW).await;
     let entries = all(&store).await;
     let [entry] = &entries[..] else {
@@ -83,12 +83,12 @@ async fn a_change_and_its_entry_are_one(bed: &Bed) {
     assert_eq!(all(&store).await, entries);
 }
 
-async fn a_reader_misses_no_entry_of_another_node(bed: &Bed) {
+async fn a_reader_misses_no_entry_of_another_node(db: &TestDb) {
     const NODES: usize = 4;
     const EACH: usize = 30;
     let mut writers = Vec::new();
     for node in 0..NODES {
-        let store = bed.open().await;
+        let store = db.open().await;
         writers.push(tokio::spawn(async move {
             let mut made = Vec::new();
             for turn in 0..EACH {
@@ -98,7 +98,7 @@ async fn a_reader_misses_no_entry_of_another_node(bed: &Bed) {
         }));
     }
 
-    let store = bed.open().await;
+    let store = db.open().await;
     let (mut seen, mut seq) = (BTreeSet::new(), 0);
     loop {
         let is_over = writers.iter().all(tokio::task::JoinHandle::is_finished);
@@ -119,8 +119,8 @@ async fn a_reader_misses_no_entry_of_another_node(bed: &Bed) {
     assert_eq!(seen, made, "nothing is skipped");
 }
 
-async fn old_entries_are_forgotten(bed: &Bed) {
-    let store = bed.open().await;
+async fn old_entries_are_forgotten(db: &TestDb) {
+    let store = db.open().await;
     for at in 0..5 {
         make(&store, &format!("{at}"), later(at)).await;
     }

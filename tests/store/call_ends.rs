@@ -9,7 +9,7 @@ use trunkline_store::journal::Origin;
 use trunkline_store::{CallFilter, Store, call_ends, lost};
 use uuid::Uuid;
 
-use crate::bed::{self, Bed, NOW, found, later, started};
+use crate::test_db::{self, NOW, TestDb, found, later, started};
 
 crate::on_both!(
     a_reader_meets_every_call_while_nodes_project_late_ones,
@@ -59,12 +59,12 @@ async fn read(store: &Store, filter: &CallFilter, mut seq: i64, most: u32) -> (V
 }
 
 /// Each writer is a node that projects what it has by its own order, old calls after new ones.
-async fn a_reader_meets_every_call_while_nodes_project_late_ones(bed: &Bed) {
+async fn a_reader_meets_every_call_while_nodes_project_late_ones(db: &TestDb) {
     const NODES: u128 = 4;
     const EACH: u128 = 120;
     let mut writers = Vec::new();
     for node in 0..NODES {
-        let store = bed.open().await;
+        let store = db.open().await;
         writers.push(tokio::spawn(async move {
             let origin = Origin {
                 node: node as u8,
@@ -75,15 +75,17 @@ async fn a_reader_meets_every_call_while_nodes_project_late_ones(bed: &Bed) {
                 let at = NOW - Duration::from_secs(60 * turn as u64);
                 let call = 1 + node * EACH + turn;
                 let facts = [begun(call, at), ended(call, at, Status::Completed)];
-                let first = bed::project(&store, origin, &facts[..1]).await;
+                let first = test_db::project(&store, origin, &facts[..1]).await;
                 first.expect("projected");
                 let rest = if turn % 2 == 0 { &facts[1..] } else { &facts };
-                bed::project(&store, origin, rest).await.expect("projected");
+                test_db::project(&store, origin, rest)
+                    .await
+                    .expect("projected");
             }
         }));
     }
 
-    let store = bed.open().await;
+    let store = db.open().await;
     let (mut seen, mut seq) = (BTreeSet::new(), 0);
     let all = CallFilter::default();
     while seen.len() < (NODES * EACH) as usize {
@@ -102,14 +104,14 @@ async fn a_reader_meets_every_call_while_nodes_project_late_ones(bed: &Bed) {
     assert_eq!(seen, (1..=NODES * EACH).collect(), "nothing is skipped");
 }
 
-async fn a_call_comes_with_its_end_and_again_when_it_changes(bed: &Bed) {
-    let store = bed.open().await;
+async fn a_call_comes_with_its_end_and_again_when_it_changes(db: &TestDb) {
+    let store = db.open().await;
     let all = CallFilter::default();
-    bed::project(&store, RUN, &[begun(1, NOW), begun(2, NOW)])
+    test_db::project(&store, RUN, &[begun(1, NOW), begun(2, NOW)])
         .await
         .expect("projected");
     assert_eq!(read(&store, &all, 0, 9).await, (vec![], 0), "both are up");
-    bed::project(&store, RUN, &[ended(2, later(1), Status::Completed)])
+    test_db::project(&store, RUN, &[ended(2, later(1), Status::Completed)])
         .await
         .expect("projected");
     let (ids, seq) = read(&store, &all, 0, 9).await;
@@ -128,7 +130,7 @@ async fn a_call_comes_with_its_end_and_again_when_it_changes(bed: &Bed) {
     let (ids, lost) = read(&store, &all, seq, 9).await;
     assert_eq!(ids, [1]);
 
-    bed::project(&store, RUN, &[ended(1, later(3), Status::Completed)])
+    test_db::project(&store, RUN, &[ended(1, later(3), Status::Completed)])
         .await
         .expect("projected");
     let of = all.clone();
@@ -138,8 +140,8 @@ async fn a_call_comes_with_its_end_and_again_when_it_changes(bed: &Bed) {
     assert_eq!(read(&store, &all, 0, 1).await.0, [2, 1, 1]);
 }
 
-async fn a_filter_passes_over_calls_and_never_past_them(bed: &Bed) {
-    let store = bed.open().await;
+async fn a_filter_passes_over_calls_and_never_past_them(db: &TestDb) {
+    let store = db.open().await;
     let facts: Vec<_> = (1..=20)
         .flat_map(|call| {
             let status = [Status::Completed, Status::Busy][usize::from(call % 7 == 0)];
@@ -149,7 +151,9 @@ async fn a_filter_passes_over_calls_and_never_past_them(bed: &Bed) {
             ]
         })
         .collect();
-    bed::project(&store, RUN, &facts).await.expect("projected");
+    test_db::project(&store, RUN, &facts)
+        .await
+        .expect("projected");
 
     let busy = CallFilter {
         status: Some(Status::Busy),

@@ -6,13 +6,13 @@ use trunkline_model::record::Status;
 use trunkline_store::call_figures::{FigureWindow, of_org};
 use uuid::Uuid;
 
-use crate::bed::{self, Bed, later};
 use crate::events::{RUN, life};
+use crate::test_db::{self, TestDb, later};
 
 crate::on_both!(calls_are_counted_by_outcome_in_each_part);
 
-async fn calls_are_counted_by_outcome_in_each_part(bed: &Bed) {
-    let store = bed.open().await;
+async fn calls_are_counted_by_outcome_in_each_part(db: &TestDb) {
+    let store = db.open().await;
     let [org, other] = [1, 2].map(Uuid::from_u128);
     let [first, second] = [
         life(org, 1, Status::Completed),
@@ -24,7 +24,9 @@ async fn calls_are_counted_by_outcome_in_each_part(bed: &Bed) {
         &[second[0].clone(), second[3].clone()],
         &life(other, 3, Status::Completed),
     ] {
-        bed::project(&store, RUN, facts).await.expect("projected");
+        test_db::project(&store, RUN, facts)
+            .await
+            .expect("projected");
     }
 
     let window = |from, to| FigureWindow {

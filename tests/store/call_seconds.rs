@@ -5,8 +5,8 @@ use trunkline_model::record::Status;
 use trunkline_store::lost;
 use uuid::Uuid;
 
-use crate::bed::{self, Bed, later};
 use crate::events::{RUN, life, told};
+use crate::test_db::{self, TestDb, later};
 use trunkline_testkit::event_schema::assert_fits;
 
 crate::on_both!(
@@ -14,21 +14,23 @@ crate::on_both!(
     an_event_of_an_earlier_version_keeps_its_fields,
 );
 
-async fn an_end_says_how_long_the_call_was(bed: &Bed) {
-    let store = bed.open().await;
+async fn an_end_says_how_long_the_call_was(db: &TestDb) {
+    let store = db.open().await;
     let orgs = [1, 2, 3].map(Uuid::from_u128);
     let facts = orgs.map(|org| life(org, org.as_u128(), Status::Completed));
     let [answered, unanswered, lost] = &facts;
 
     // The facts come in the order of the journal, which is read again after a crash.
     for again in [answered.as_slice(), &answered[3..], answered] {
-        bed::project(&store, RUN, again).await.expect("projected");
+        test_db::project(&store, RUN, again)
+            .await
+            .expect("projected");
     }
     let unanswered = [unanswered[0].clone(), unanswered[3].clone()];
-    bed::project(&store, RUN, &unanswered)
+    test_db::project(&store, RUN, &unanswered)
         .await
         .expect("projected");
-    bed::project(&store, RUN, &lost[..3])
+    test_db::project(&store, RUN, &lost[..3])
         .await
         .expect("projected");
     let closed = store
@@ -54,12 +56,14 @@ async fn an_end_says_how_long_the_call_was(bed: &Bed) {
     }
 }
 
-async fn an_event_of_an_earlier_version_keeps_its_fields(bed: &Bed) {
-    let store = bed.open().await;
+async fn an_event_of_an_earlier_version_keeps_its_fields(db: &TestDb) {
+    let store = db.open().await;
     let org = Uuid::from_u128(1);
     let facts = life(org, 1, Status::Completed);
-    bed::project(&store, RUN, &facts).await.expect("projected");
-    bed.execute("UPDATE events SET body = ''").await;
+    test_db::project(&store, RUN, &facts)
+        .await
+        .expect("projected");
+    db.execute("UPDATE events SET body = ''").await;
     for (kind, data) in told(&store, org).await {
         let data = data.as_object().expect("an object");
         assert!(!data.contains_key("duration_seconds"), "{kind}");

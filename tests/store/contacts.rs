@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use trunkline_store::{Contact, ContactDetails};
 
-use crate::bed::{Bed, NOW, later, org};
+use crate::test_db::{NOW, TestDb, later, org};
 
 crate::on_both!(
     details_are_kept_as_given,
@@ -21,8 +21,8 @@ fn reached(email: Option<&str>, phone: Option<&str>) -> ContactDetails {
     }
 }
 
-async fn details_are_kept_as_given(bed: &Bed) {
-    let store = bed.open().await;
+async fn details_are_kept_as_given(db: &TestDb) {
+    let store = db.open().await;
     let org = org(&store, "Org").await.id;
     let map = |text: &str| serde_json::from_str(text).expect("an object");
     let details = ContactDetails {
@@ -71,8 +71,8 @@ async fn details_are_kept_as_given(bed: &Bed) {
     assert_eq!(again, made, "nothing changed");
 }
 
-async fn addresses_find_the_oldest(bed: &Bed) {
-    let store = bed.open().await;
+async fn addresses_find_the_oldest(db: &TestDb) {
+    let store = db.open().await;
     let org = org(&store, "Org").await.id;
     let identify = async |details: ContactDetails, at: u64| {
         let contact = store
@@ -86,7 +86,7 @@ async fn addresses_find_the_oldest(bed: &Bed) {
     assert_ne!(ann, bob);
 
     // As an import could leave them: two of one address. The older answers.
-    bed.execute(
+    db.execute(
         "UPDATE contacts SET email_folded = 'ann@example.com' WHERE email = 'bob@example.com'",
     )
     .await;
@@ -98,8 +98,8 @@ async fn addresses_find_the_oldest(bed: &Bed) {
     }
 }
 
-async fn many_at_once_make_one_contact(bed: &Bed) {
-    let stores = [bed.open().await, bed.open().await];
+async fn many_at_once_make_one_contact(db: &TestDb) {
+    let stores = [db.open().await, db.open().await];
     let org = org(&stores[0], "Org").await.id;
     for turn in 0..3 {
         let mut tasks = tokio::task::JoinSet::new();

@@ -13,7 +13,7 @@ use trunkline_store::{
 };
 use uuid::Uuid;
 
-use crate::bed::{self, Bed, NOW, agent, done, found, later, number, org, started};
+use crate::test_db::{self, NOW, TestDb, agent, done, found, later, number, org, started};
 
 crate::on_both!(
     a_deleted_org_is_absent_and_comes_back,
@@ -47,8 +47,8 @@ fn is_absent<T>(result: &Result<T, Error>) -> bool {
     matches!(result, Err(Error::Wrong(Wrong::Absent(Kind::Org))))
 }
 
-async fn a_deleted_org_is_absent_and_comes_back(bed: &Bed) {
-    let store = bed.open().await;
+async fn a_deleted_org_is_absent_and_comes_back(db: &TestDb) {
+    let store = db.open().await;
     let partner = partner(&store).await;
     let before = of_partner(&store, partner, "a").await;
     let id = before.id;
@@ -139,8 +139,8 @@ async fn a_deleted_org_is_absent_and_comes_back(bed: &Bed) {
     assert_eq!(keys.expect("a look"), None, "keys don't come back");
 }
 
-async fn what_others_took_meanwhile_stays_theirs(bed: &Bed) {
-    let store = bed.open().await;
+async fn what_others_took_meanwhile_stays_theirs(db: &TestDb) {
+    let store = db.open().await;
     let partner = partner(&store).await;
     let first = of_partner(&store, partner, "a").await.id;
     let taken = number("+442071838750");
@@ -192,8 +192,8 @@ async fn what_others_took_meanwhile_stays_theirs(bed: &Bed) {
     assert!(is_absent(&partner_of), "as if absent");
 }
 
-async fn two_restores_and_a_creation_at_once_give_one_external_id(bed: &Bed) {
-    let store = bed.open().await;
+async fn two_restores_and_a_creation_at_once_give_one_external_id(db: &TestDb) {
+    let store = db.open().await;
     let partner = partner(&store).await;
     let mut deleted = Vec::new();
     for _ in 0..2 {
@@ -276,8 +276,8 @@ async fn purge(store: &Store, org: Uuid) -> u64 {
     }
 }
 
-async fn a_deleted_org_is_purged_and_its_usage_stays(bed: &Bed) {
-    let store = bed.open().await;
+async fn a_deleted_org_is_purged_and_its_usage_stays(db: &TestDb) {
+    let store = db.open().await;
     let partner = partner(&store).await;
     let id = of_partner(&store, partner, "a").await.id;
     let other = org(&store, "Other").await.id;
@@ -288,7 +288,9 @@ async fn a_deleted_org_is_purged_and_its_usage_stays(bed: &Bed) {
         facts.extend(call(other, number + 5_001, later(number as u64), Some(61)));
     }
     facts.extend(call(id, 4_000, later(9), None));
-    bed::project(&store, run, &facts).await.expect("projected");
+    test_db::project(&store, run, &facts)
+        .await
+        .expect("projected");
     let contacts = store.contacts();
     let callers = [(id, number("+441632960001"))];
     let known = contacts.find_or_create_by_phone_many(&callers, NOW).await;
@@ -340,7 +342,9 @@ async fn a_deleted_org_is_purged_and_its_usage_stays(bed: &Bed) {
     assert_eq!(usage().await, before, "one call is counted from its row");
 
     let end = call(id, 4_000, later(9), Some(0));
-    bed::project(&store, run, &end).await.expect("projected");
+    test_db::project(&store, run, &end)
+        .await
+        .expect("projected");
     purge(&store, id).await;
     assert!(done(&store, move |tx| deleted_orgs::finish_purge(tx, id, NOW)).await);
     assert!(
@@ -359,7 +363,9 @@ async fn a_deleted_org_is_purged_and_its_usage_stays(bed: &Bed) {
 
     // A fact that a node had kept back.
     let late = call(id, 4_001, later(10), Some(1));
-    bed::project(&store, run, &late).await.expect("projected");
+    test_db::project(&store, run, &late)
+        .await
+        .expect("projected");
     assert_eq!(
         found(&store, move |tx| deleted_orgs::purged(tx, NOW)).await,
         [id]
@@ -372,8 +378,8 @@ async fn a_deleted_org_is_purged_and_its_usage_stays(bed: &Bed) {
 }
 
 /// Also where they meet within that day: its calls count at its beginning.
-async fn windows_that_adjoin_count_a_purged_day_once(bed: &Bed) {
-    let store = bed.open().await;
+async fn windows_that_adjoin_count_a_purged_day_once(db: &TestDb) {
+    let store = db.open().await;
     let partner = partner(&store).await;
     let id = of_partner(&store, partner, "a").await.id;
     let run = Origin { node: 3, boot: 7 };
@@ -381,7 +387,9 @@ async fn windows_that_adjoin_count_a_purged_day_once(bed: &Bed) {
     let midnight = Moment::from_micros(micros - micros % 86_400_000_000);
     let noon = midnight + Duration::from_secs(12 * 3600);
     let facts = call(id, 1, noon, Some(61));
-    bed::project(&store, run, &facts).await.expect("projected");
+    test_db::project(&store, run, &facts)
+        .await
+        .expect("projected");
     done(&store, move |tx| {
         deleted_orgs::delete(tx, id, Purge::Now, NOW)
     })

@@ -12,7 +12,7 @@ use trunkline_store::{
     orgs,
 };
 
-use crate::bed::{Bed, NOW, agent, done, later, new_agent, number, org};
+use crate::test_db::{NOW, TestDb, agent, done, later, new_agent, number, org};
 
 crate::on_both!(
     the_view_shows_an_org,
@@ -43,8 +43,8 @@ async fn until(directory: &Directory, what: &str, so: impl Fn(&View) -> bool) {
     seen.await.unwrap_or_else(|_| panic!("never seen: {what}"));
 }
 
-async fn the_view_shows_an_org(bed: &Bed) {
-    let store = bed.open().await;
+async fn the_view_shows_an_org(db: &TestDb) {
+    let store = db.open().await;
     let org = org(&store, "Org").await.id;
     let first = agent(&store, org, "Anna").await.id;
     let runtime = Runtime::Sip {
@@ -127,8 +127,8 @@ async fn the_view_shows_an_org(bed: &Bed) {
     assert_eq!(source("203.0.113.1"), Source::Unknown);
 }
 
-async fn every_edit_is_followed(bed: &Bed) {
-    let (ours, elsewhere) = (bed.open().await, bed.open().await);
+async fn every_edit_is_followed(db: &TestDb) {
+    let (ours, elsewhere) = (db.open().await, db.open().await);
     let directory = directory(&ours).await;
     let org = org(&elsewhere, "Org").await.id;
     until(&directory, "an org", |view| view.org(org).is_some()).await;
@@ -201,8 +201,8 @@ async fn every_edit_is_followed(bed: &Bed) {
     assert!(directory.is_current());
 }
 
-async fn many_edits_at_once_are_followed(bed: &Bed) {
-    let (ours, elsewhere) = (bed.open().await, bed.open().await);
+async fn many_edits_at_once_are_followed(db: &TestDb) {
+    let (ours, elsewhere) = (db.open().await, db.open().await);
     let directory = directory(&ours).await;
     for at in 0..120 {
         org(&elsewhere, &format!("Org {at}")).await;
@@ -210,8 +210,8 @@ async fn many_edits_at_once_are_followed(bed: &Bed) {
     until(&directory, "120 orgs", |view| view.orgs.len() == 120).await;
 }
 
-async fn a_start_finds_what_was_there(bed: &Bed) {
-    let store = bed.open().await;
+async fn a_start_finds_what_was_there(db: &TestDb) {
+    let store = db.open().await;
     let org = org(&store, "Org").await.id;
     done(&store, move |tx| feed::prune(tx, later(48 * 3600))).await;
     let directory = directory(&store).await;
@@ -223,8 +223,8 @@ async fn a_start_finds_what_was_there(bed: &Bed) {
     .await;
 }
 
-async fn the_view_stays_while_the_database_is_away(bed: &Bed) {
-    let store = bed.open().await;
+async fn the_view_stays_while_the_database_is_away(db: &TestDb) {
+    let store = db.open().await;
     let org = org(&store, "Org").await.id;
     let directory = directory(&store).await;
     assert!(directory.is_current());

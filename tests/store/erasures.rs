@@ -16,7 +16,7 @@ use trunkline_store::{
 };
 use uuid::Uuid;
 
-use crate::bed::{self, Bed, NOW, done, found, later, number, org, started};
+use crate::test_db::{self, NOW, TestDb, done, found, later, number, org, started};
 
 crate::on_both!(
     nothing_names_an_erased_contact,
@@ -150,7 +150,7 @@ async fn calls(store: &Store, org: Uuid, contact: Uuid) -> [Uuid; 3] {
 }
 
 async fn project(store: &Store, facts: &[Fact]) {
-    let projected = bed::project(store, RUN, facts).await;
+    let projected = test_db::project(store, RUN, facts).await;
     projected.expect("projected");
 }
 
@@ -175,7 +175,7 @@ async fn request(store: &Store, org: Uuid, contact: Uuid) -> Erasure {
 }
 
 /// Every value of every table as text, each with its table.
-async fn dump(bed: &Bed) -> Vec<(String, String)> {
+async fn dump(db: &TestDb) -> Vec<(String, String)> {
     macro_rules! dumped {
         ($connection:expr, $tables:expr, $all:expr) => {{
             let mut connection = $connection.await.expect("the database answers");
@@ -197,14 +197,14 @@ async fn dump(bed: &Bed) -> Vec<(String, String)> {
             values
         }};
     }
-    match &bed.options.url {
+    match &db.options.url {
         Some(url) => dumped!(
             PgConnection::connect(url),
             "SELECT table_name::text, column_name::text FROM information_schema.columns WHERE table_schema = 'public'",
             "SELECT \"{column}\"::text FROM {table}"
         ),
         None => {
-            let file = bed.options.data_dir.join("trunkline.db");
+            let file = db.options.data_dir.join("trunkline.db");
             dumped!(
                 SqliteConnection::connect(&format!("sqlite:{}", file.display())),
                 "SELECT tables.name, columns.name FROM sqlite_master AS tables, pragma_table_info(tables.name) AS columns
@@ -216,14 +216,14 @@ async fn dump(bed: &Bed) -> Vec<(String, String)> {
 }
 
 /// Where something still names the contact: in values, or in the octets of SQLite's files.
-async fn mentions(bed: &Bed) -> Vec<String> {
-    let mut places: Vec<String> = dump(bed)
+async fn mentions(db: &TestDb) -> Vec<String> {
+    let mut places: Vec<String> = dump(db)
         .await
         .into_iter()
         .filter(|(_, value)| SPELLINGS.iter().any(|spelling| value.contains(spelling)))
         .map(|(place, value)| format!("{place}: {value}"))
         .collect();
-    for entry in std::fs::read_dir(&bed.options.data_dir)
+    for entry in std::fs::read_dir(&db.options.data_dir)
         .into_iter()
         .flatten()
     {
@@ -242,8 +242,8 @@ async fn mentions(bed: &Bed) -> Vec<String> {
     places
 }
 
-async fn nothing_names_an_erased_contact(bed: &Bed) {
-    let store = bed.open().await;
+async fn nothing_names_an_erased_contact(db: &TestDb) {
+    let store = db.open().await;
     let ours = org(&store, "Ours").await.id;
     let id = contact(&store, ours).await;
     // The same person by address and by number, known by nothing else, and somebody who shares the number.
@@ -270,7 +270,7 @@ async fn nothing_names_an_erased_contact(bed: &Bed) {
     })
     .await;
     assert!(
-        !mentions(bed).await.is_empty(),
+        !mentions(db).await.is_empty(),
         "the test finds what is there"
     );
 
@@ -286,8 +286,8 @@ async fn nothing_names_an_erased_contact(bed: &Bed) {
     erase(&store, erasure, 3).await;
     store.close().await;
 
-    assert_eq!(mentions(bed).await, Vec::<String>::new());
-    let store = bed.open().await;
+    assert_eq!(mentions(db).await, Vec::<String>::new());
+    let store = db.open().await;
     let receipt = found(&store, move |tx| erasures::by_id(tx, ours, asked.id)).await;
     assert!(receipt.completed_at.is_some());
     let erased = receipt.erased;
@@ -313,8 +313,8 @@ async fn nothing_names_an_erased_contact(bed: &Bed) {
     assert!(events.len() >= 8, "they are told as before");
 }
 
-async fn an_erasure_is_repeated_and_cut_off_without_harm(bed: &Bed) {
-    let store = bed.open().await;
+async fn an_erasure_is_repeated_and_cut_off_without_harm(db: &TestDb) {
+    let store = db.open().await;
     let (ours, theirs) = (org(&store, "Ours").await.id, org(&store, "Theirs").await.id);
     let id = contact(&store, ours).await;
     let kept = contact(&store, theirs).await;
@@ -364,8 +364,8 @@ async fn an_erasure_is_repeated_and_cut_off_without_harm(bed: &Bed) {
     }
 }
 
-async fn a_contact_in_a_call_is_not_erased(bed: &Bed) {
-    let store = bed.open().await;
+async fn a_contact_in_a_call_is_not_erased(db: &TestDb) {
+    let store = db.open().await;
     let ours = org(&store, "Ours").await.id;
     let id = contact(&store, ours).await;
     let call = Uuid::from_u128(1);
@@ -404,11 +404,11 @@ async fn a_contact_in_a_call_is_not_erased(bed: &Bed) {
     erase(&store, erasure, 3).await;
 }
 
-async fn an_erasure_waits_for_every_node_that_lives(bed: &Bed) {
-    let store = bed.open().await;
+async fn an_erasure_waits_for_every_node_that_lives(db: &TestDb) {
+    let store = db.open().await;
     let ours = org(&store, "Ours").await.id;
     let id = contact(&store, ours).await;
-    if !bed.is_postgres() {
+    if !db.is_postgres() {
         // An embedded database is one process's.
         done(&store, move |tx| nodes::begin(tx, 3, "here", MINUTE)).await;
         let asked = request(&store, ours, id).await;
@@ -447,8 +447,8 @@ async fn an_erasure_waits_for_every_node_that_lives(bed: &Bed) {
     assert_eq!(open(&store, 4).await, [], "nothing is looked for any more");
 }
 
-async fn numbers_of_the_org_are_not_searched_for(bed: &Bed) {
-    let store = bed.open().await;
+async fn numbers_of_the_org_are_not_searched_for(db: &TestDb) {
+    let store = db.open().await;
     let ours = org(&store, "Ours").await.id;
     done(&store, move |tx| {
         numbers::create(tx, ours, number(NUMBER), true, NOW)

@@ -13,7 +13,7 @@ use trunkline_store::{
 };
 use uuid::Uuid;
 
-use crate::bed::{self, Bed, NOW, done, found, later, org};
+use crate::test_db::{self, NOW, TestDb, done, found, later, org};
 use trunkline_testkit::event_schema::assert_fits;
 
 crate::on_both!(
@@ -100,24 +100,28 @@ const STAGES: [&str; 4] = [
     "call.ended",
 ];
 
-async fn a_call_tells_each_stage_once(bed: &Bed) {
-    let store = bed.open().await;
+async fn a_call_tells_each_stage_once(db: &TestDb) {
+    let store = db.open().await;
     let (whole, pieces) = (Uuid::from_u128(1), Uuid::from_u128(2));
     let facts = life(whole, 1, Status::Completed);
 
-    bed::project(&store, RUN, &facts).await.expect("projected");
-    bed::project(&store, RUN, &facts)
+    test_db::project(&store, RUN, &facts)
+        .await
+        .expect("projected");
+    test_db::project(&store, RUN, &facts)
         .await
         .expect("projected again");
     for fact in &facts[2..] {
         let again = std::slice::from_ref(fact);
-        bed::project(&store, RUN, again)
+        test_db::project(&store, RUN, again)
             .await
             .expect("projected again");
     }
 
     for fact in life(pieces, 2, Status::Completed) {
-        bed::project(&store, RUN, &[fact]).await.expect("projected");
+        test_db::project(&store, RUN, &[fact])
+            .await
+            .expect("projected");
     }
 
     let (whole, pieces) = (told(&store, whole).await, told(&store, pieces).await);
@@ -147,12 +151,14 @@ async fn a_call_tells_each_stage_once(bed: &Bed) {
     assert_eq!(whole[3].1["call_id"], Uuid::from_u128(1).to_string());
 }
 
-async fn a_refused_call_says_so(bed: &Bed) {
-    let store = bed.open().await;
+async fn a_refused_call_says_so(db: &TestDb) {
+    let store = db.open().await;
     let org = Uuid::from_u128(1);
     let facts = life(org, 1, Status::Refused);
     let ends = [facts[0].clone(), facts[3].clone()];
-    bed::project(&store, RUN, &ends).await.expect("projected");
+    test_db::project(&store, RUN, &ends)
+        .await
+        .expect("projected");
     assert_eq!(
         kinds(&told(&store, org).await),
         ["call.started", "call.refused"]
@@ -160,15 +166,15 @@ async fn a_refused_call_says_so(bed: &Bed) {
 }
 
 /// A node that is only held up is taken for dead as well, while its calls go on.
-async fn an_end_is_told_once(bed: &Bed) {
-    let store = bed.open().await;
+async fn an_end_is_told_once(db: &TestDb) {
+    let store = db.open().await;
     let next = RUN.boot + 1;
     let close = async || done(&store, move |tx| lost::close(tx, RUN.node, next, later(9))).await;
     let tell = async || done(&store, move |tx| lost::record_ends(tx, RUN.node, next)).await;
     let begin = async |number: u128| {
         let org = Uuid::from_u128(number);
         let facts = life(org, number, Status::Completed);
-        bed::project(&store, RUN, &facts[..3])
+        test_db::project(&store, RUN, &facts[..3])
             .await
             .expect("projected");
         (org, facts)
@@ -198,7 +204,9 @@ async fn an_end_is_told_once(bed: &Bed) {
     );
     // Its true end is learnt too late to be told, and shown by the call.
     for _ in 0..2 {
-        bed::project(&store, RUN, &facts).await.expect("projected");
+        test_db::project(&store, RUN, &facts)
+            .await
+            .expect("projected");
     }
     assert_eq!(kinds(&told(&store, gone).await), STAGES);
     assert_eq!(status(gone, 1).await, Status::Completed);
@@ -208,7 +216,7 @@ async fn an_end_is_told_once(bed: &Bed) {
     assert_eq!(done(&store, move |tx| lost::reopen(tx, RUN)).await, 1);
     assert_eq!(status(held_up, 2).await, Status::InProgress);
     assert_eq!(tell().await, 0);
-    bed::project(&store, RUN, &facts[3..])
+    test_db::project(&store, RUN, &facts[3..])
         .await
         .expect("projected");
     let last = told(&store, held_up).await;
@@ -219,11 +227,11 @@ async fn an_end_is_told_once(bed: &Bed) {
 
     let (ended, facts) = begin(3).await;
     assert_eq!(close().await, 1);
-    bed::project(&store, RUN, &facts[..3])
+    test_db::project(&store, RUN, &facts[..3])
         .await
         .expect("projected again");
     assert_eq!(kinds(&told(&store, ended).await), STAGES[..3], "a guess");
-    bed::project(&store, RUN, &facts[3..])
+    test_db::project(&store, RUN, &facts[3..])
         .await
         .expect("projected");
     assert_eq!(tell().await, 0, "the truth was told");
@@ -235,8 +243,8 @@ async fn an_end_is_told_once(bed: &Bed) {
 }
 
 /// Whatever the call's row learns afterwards, in a stream and in a delivery alike.
-async fn what_was_told_stays_octet_by_octet(bed: &Bed) {
-    let store = bed.open().await;
+async fn what_was_told_stays_octet_by_octet(db: &TestDb) {
+    let store = db.open().await;
     let org = org(&store, "Ours").await.id;
     let new = NewWebhook {
         url: "https://example.com/".to_owned(),
@@ -278,12 +286,16 @@ async fn what_was_told_stays_octet_by_octet(bed: &Bed) {
                 .await;
             assert_eq!(told.expect("told"), 1);
             kept = grown(&store, org, kept).await;
-            bed::project(&store, RUN, batch).await.expect("projected");
+            test_db::project(&store, RUN, batch)
+                .await
+                .expect("projected");
             let again = store.read(move |tx| events::since(tx, org, 0, 1000)).await;
             assert_eq!(again.expect("events"), kept, "an end is told once");
             continue;
         }
-        bed::project(&store, RUN, batch).await.expect("projected");
+        test_db::project(&store, RUN, batch)
+            .await
+            .expect("projected");
         kept = grown(&store, org, kept).await;
     }
 
@@ -335,8 +347,8 @@ async fn grown(store: &Store, org: Uuid, had: Vec<Event>) -> Vec<Event> {
     events
 }
 
-async fn writes_tell_what_they_did(bed: &Bed) {
-    let store = bed.open().await;
+async fn writes_tell_what_they_did(db: &TestDb) {
+    let store = db.open().await;
     let org = org(&store, "Ours").await.id;
     let handoff = NewHandoff {
         session_id: "s".to_owned(),
@@ -377,11 +389,11 @@ async fn writes_tell_what_they_did(bed: &Bed) {
 }
 
 /// Whoever reads up to a number while others write must find nothing below it later on.
-async fn readers_never_miss_a_number(bed: &Bed) {
+async fn readers_never_miss_a_number(db: &TestDb) {
     const WRITERS: u128 = 4;
     const EACH: u64 = 25;
 
-    let store = bed.open().await;
+    let store = db.open().await;
     let org = Uuid::from_u128(1);
     let writers = (0..WRITERS).map(|writer| {
         let store = store.clone();
@@ -416,10 +428,10 @@ async fn readers_never_miss_a_number(bed: &Bed) {
 }
 
 /// Turns may be late: other tests have the machine as well.
-async fn another_node_learns_within_a_second(bed: &Bed) {
+async fn another_node_learns_within_a_second(db: &TestDb) {
     const TURNS: u64 = 10;
 
-    let (here, there) = (bed.open().await, bed.open().await);
+    let (here, there) = (db.open().await, db.open().await);
     let org = Uuid::from_u128(1);
     let mut signal = there.follow_events().await;
     let mut prompt = 0;
@@ -446,8 +458,8 @@ async fn another_node_learns_within_a_second(bed: &Bed) {
     assert!(prompt >= TURNS / 2, "{prompt} times of {TURNS}");
 }
 
-async fn old_and_surplus_events_are_forgotten(bed: &Bed) {
-    let store = bed.open().await;
+async fn old_and_surplus_events_are_forgotten(db: &TestDb) {
+    let store = db.open().await;
     let (quiet, busy) = (Uuid::from_u128(1), Uuid::from_u128(2));
     let record = async |org, count: u64, from: u64| {
         for turn in 0..count {

@@ -12,7 +12,7 @@ use trunkline_store::journal::Origin;
 use trunkline_store::{Error, NewAuthFailure, Store, Wrong, attempts, auth_failures, explained};
 use uuid::Uuid;
 
-use crate::bed::{self, Bed, NOW, done, found, later, org};
+use crate::test_db::{self, NOW, TestDb, done, found, later, org};
 
 crate::on_both!(
     what_an_invite_said_is_read_back,
@@ -91,12 +91,12 @@ fn refused(org: Uuid, call: u128, reason: &str) -> Fact {
 }
 
 async fn project(store: &Store, facts: &[Fact]) {
-    let projected = bed::project(store, RUN, facts).await;
+    let projected = test_db::project(store, RUN, facts).await;
     projected.expect("projected");
 }
 
-async fn what_an_invite_said_is_read_back(bed: &Bed) {
-    let store = bed.open().await;
+async fn what_an_invite_said_is_read_back(db: &TestDb) {
+    let store = db.open().await;
     let (ours, theirs) = (org(&store, "Ours").await.id, org(&store, "Theirs").await.id);
     project(&store, &[started(ours, 1, Direction::Inbound, NOW)]).await;
 
@@ -124,8 +124,8 @@ async fn what_an_invite_said_is_read_back(bed: &Bed) {
     );
 }
 
-async fn attempts_are_written_once_and_read_in_their_order(bed: &Bed) {
-    let store = bed.open().await;
+async fn attempts_are_written_once_and_read_in_their_order(db: &TestDb) {
+    let store = db.open().await;
     let (ours, theirs) = (org(&store, "Ours").await.id, org(&store, "Theirs").await.id);
     let call = Uuid::from_u128(1);
     let first = Attempt {
@@ -176,8 +176,8 @@ async fn attempts_are_written_once_and_read_in_their_order(bed: &Bed) {
     assert_eq!(foreign.expect("nothing"), []);
 }
 
-async fn recorded_calls_are_of_one_org_and_period(bed: &Bed) {
-    let store = bed.open().await;
+async fn recorded_calls_are_of_one_org_and_period(db: &TestDb) {
+    let store = db.open().await;
     let (ours, theirs) = (org(&store, "Ours").await.id, org(&store, "Theirs").await.id);
     let facts = [
         started(ours, 1, Direction::Inbound, later(10)),
@@ -223,8 +223,8 @@ async fn recorded_calls_are_of_one_org_and_period(bed: &Bed) {
     }
 }
 
-async fn failed_log_ins_are_found_by_their_call(bed: &Bed) {
-    let store = bed.open().await;
+async fn failed_log_ins_are_found_by_their_call(db: &TestDb) {
+    let store = db.open().await;
     let (ours, theirs) = (org(&store, "Ours").await.id, org(&store, "Theirs").await.id);
     let failure = |org: Uuid, call_id: &str, at: u64| NewAuthFailure {
         org,

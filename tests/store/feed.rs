@@ -7,7 +7,7 @@ use trunkline::api::token;
 use trunkline_store::feed::KEPT;
 use trunkline_store::{Change, NewOrgKey, agents, feed};
 
-use crate::bed::{Bed, NOW, agent, done, found, org};
+use crate::test_db::{NOW, TestDb, agent, done, found, org};
 
 crate::on_both!(
     a_write_is_followed,
@@ -18,11 +18,11 @@ crate::on_both!(
 /// SQLite has one writer at a time.
 #[test]
 fn an_earlier_number_is_waited_for() {
-    crate::bed::on_postgres(|bed| Box::pin(waited_for(bed)));
+    crate::test_db::on_postgres(|db| Box::pin(waited_for(db)));
 }
 
-async fn a_write_is_followed(bed: &Bed) {
-    let (writer, reader) = (bed.open().await, bed.open().await);
+async fn a_write_is_followed(db: &TestDb) {
+    let (writer, reader) = (db.open().await, db.open().await);
     let start = reader.read(feed::position).await.expect("a position");
     let org = org(&writer, "Org").await.id;
     let key = token::issue(&writer, org, NewOrgKey::lasting("Key", &[]), NOW)
@@ -69,12 +69,12 @@ async fn a_write_is_followed(bed: &Bed) {
 }
 
 /// A reader that follows while many write must see every change once.
-async fn interleaved_writers_are_all_seen(bed: &Bed) {
+async fn interleaved_writers_are_all_seen(db: &TestDb) {
     const WRITERS: usize = 6;
     const EACH: usize = 10;
 
-    let stores = [bed.open().await, bed.open().await];
-    let reader = bed.open().await;
+    let stores = [db.open().await, db.open().await];
+    let reader = db.open().await;
     let mut tasks = tokio::task::JoinSet::new();
     for writer in 0..WRITERS {
         let store = stores[writer % 2].clone();
@@ -109,8 +109,8 @@ async fn interleaved_writers_are_all_seen(bed: &Bed) {
     assert_eq!(seen.iter().collect::<HashSet<_>>().len(), WRITERS * EACH);
 }
 
-async fn a_reader_that_was_away_starts_anew(bed: &Bed) {
-    let store = bed.open().await;
+async fn a_reader_that_was_away_starts_anew(db: &TestDb) {
+    let store = db.open().await;
     org(&store, "Old").await;
 
     let away = found(&store, feed::position).await;
@@ -147,9 +147,9 @@ async fn a_reader_that_was_away_starts_anew(bed: &Bed) {
 }
 
 /// A writer that has its number but hasn't committed holds up the next one; else a reader would pass it by.
-async fn waited_for(bed: &Bed) {
-    let store = bed.open().await;
-    let url = bed.options.url.as_deref().expect("PostgreSQL has a URL");
+async fn waited_for(db: &TestDb) {
+    let store = db.open().await;
+    let url = db.options.url.as_deref().expect("PostgreSQL has a URL");
     let first = org(&store, "First").await.id;
     let start = found(&store, feed::position).await;
     let mut slow = PgConnection::connect(url)

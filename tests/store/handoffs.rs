@@ -6,7 +6,7 @@ use trunkline_store::{
 };
 use uuid::Uuid;
 
-use crate::bed::{Bed, NOW, done, found, later, org};
+use crate::test_db::{NOW, TestDb, done, found, later, org};
 
 crate::on_both!(
     handoffs_are_kept_as_given,
@@ -33,8 +33,8 @@ fn between(reason: Option<Reason>, from: Moment, to: Moment) -> HandoffFilter {
     HandoffFilter { reason, from, to }
 }
 
-async fn handoffs_are_kept_as_given(bed: &Bed) {
-    let store = bed.open().await;
+async fn handoffs_are_kept_as_given(db: &TestDb) {
+    let store = db.open().await;
     let (ours, theirs) = (org(&store, "Ours").await.id, org(&store, "Theirs").await.id);
     let made = done(&store, move |tx| {
         handoffs::record(tx, ours, handoff("s", &[Reason::ProhibitedTopic]), NOW)
@@ -58,9 +58,9 @@ async fn handoffs_are_kept_as_given(bed: &Bed) {
     assert!(nowhere.is_err());
 }
 
-async fn windows_and_reasons_are_counted(bed: &Bed) {
+async fn windows_and_reasons_are_counted(db: &TestDb) {
     use Reason::{InsufficientTools, ProhibitedTopic};
-    let store = bed.open().await;
+    let store = db.open().await;
     let (org, other) = (org(&store, "Org").await.id, org(&store, "Other").await.id);
     for at in 0..30 {
         let reasons = if at % 3 == 0 {
@@ -116,8 +116,8 @@ async fn windows_and_reasons_are_counted(bed: &Bed) {
     }
 }
 
-async fn writers_at_once_stay_in_order(bed: &Bed) {
-    let stores = [bed.open().await, bed.open().await];
+async fn writers_at_once_stay_in_order(db: &TestDb) {
+    let stores = [db.open().await, db.open().await];
     let org = org(&stores[0], "Org").await.id;
     let mut tasks = tokio::task::JoinSet::new();
     for at in 0..40_u64 {
@@ -154,9 +154,9 @@ async fn writers_at_once_stay_in_order(bed: &Bed) {
 }
 
 /// The migration that lays the handoffs of an org together copies them, and their reasons, which go with them when a table is dropped.
-async fn none_is_lost_when_the_table_is_made_anew(bed: &Bed) {
+async fn none_is_lost_when_the_table_is_made_anew(db: &TestDb) {
     use Reason::{InsufficientTools, ProhibitedTopic};
-    let store = bed.open().await;
+    let store = db.open().await;
     let orgs = [org(&store, "One").await.id, org(&store, "Other").await.id];
     for at in 0..10 {
         let reasons = [ProhibitedTopic, InsufficientTools];
@@ -172,7 +172,7 @@ async fn none_is_lost_when_the_table_is_made_anew(bed: &Bed) {
     }
     let before = listed(&store, orgs).await;
     store.close().await;
-    bed.execute(
+    db.execute(
         "DELETE FROM schema_migrations WHERE version >= 14;
          ALTER TABLE org_keys DROP COLUMN expires_at;
          DROP TABLE number_codes;
@@ -241,7 +241,7 @@ async fn none_is_lost_when_the_table_is_made_anew(bed: &Bed) {
          DROP TABLE bot_tokens",
     )
     .await;
-    let store = bed.open().await;
+    let store = db.open().await;
     assert_eq!(listed(&store, orgs).await, before);
     let totals: Vec<_> = before.iter().map(|page| page.total).collect();
     assert_eq!(totals, [5, 5, 5, 5, 5, 0]);

@@ -8,8 +8,8 @@ use trunkline_store::{
 };
 use uuid::Uuid;
 
-use crate::bed::{self, Bed, NOW, later};
 use crate::on_both;
+use crate::test_db::{self, NOW, TestDb, later};
 
 const NODE: Option<u8> = Some(3);
 
@@ -91,8 +91,8 @@ pub(crate) fn kept() -> StoredAnswer {
     }
 }
 
-async fn a_request_is_claimed_once_and_then_answered(bed: &Bed) {
-    let store = bed.open().await;
+async fn a_request_is_claimed_once_and_then_answered(db: &TestDb) {
+    let store = db.open().await;
     let answers = Answers(store.clone());
     assert_eq!(
         answers
@@ -171,8 +171,8 @@ async fn a_request_is_claimed_once_and_then_answered(bed: &Bed) {
     }
 }
 
-async fn a_claim_that_is_given_up_is_free(bed: &Bed) {
-    let store = bed.open().await;
+async fn a_claim_that_is_given_up_is_free(db: &TestDb) {
+    let store = db.open().await;
     let answers = Answers(store.clone());
     answers
         .claim(&asked(), NODE, NOW)
@@ -204,8 +204,8 @@ async fn a_claim_that_is_given_up_is_free(bed: &Bed) {
     assert_eq!(claim, Claim::Done(kept()));
 }
 
-async fn claims_of_a_dead_run_are_freed(bed: &Bed) {
-    let store = bed.open().await;
+async fn claims_of_a_dead_run_are_freed(db: &TestDb) {
+    let store = db.open().await;
     let answers = Answers(store.clone());
     let with = |key: &str| RequestKey {
         key: key.to_owned(),
@@ -238,8 +238,8 @@ async fn claims_of_a_dead_run_are_freed(bed: &Bed) {
     assert_eq!(claim(&earlier, NODE).await, Claim::Done(kept()));
 }
 
-async fn answers_end_after_a_day_and_claims_of_the_dead_sooner(bed: &Bed) {
-    let store = bed.open().await;
+async fn answers_end_after_a_day_and_claims_of_the_dead_sooner(db: &TestDb) {
+    let store = db.open().await;
     let answers = Answers(store.clone());
     answers
         .claim(&asked(), NODE, NOW)
@@ -291,8 +291,8 @@ async fn answers_end_after_a_day_and_claims_of_the_dead_sooner(bed: &Bed) {
     );
 }
 
-async fn answers_are_there_after_a_restart(bed: &Bed) {
-    let store = bed.open().await;
+async fn answers_are_there_after_a_restart(db: &TestDb) {
+    let store = db.open().await;
     Answers(store.clone())
         .claim(&asked(), NODE, NOW)
         .await
@@ -305,7 +305,7 @@ async fn answers_are_there_after_a_restart(bed: &Bed) {
         .expect("the store works");
     store.close().await;
 
-    let store = bed.open().await;
+    let store = db.open().await;
     let claim = Answers(store.clone())
         .claim(&asked(), NODE, NOW)
         .await
@@ -314,8 +314,8 @@ async fn answers_are_there_after_a_restart(bed: &Bed) {
     assert_eq!(claim, Claim::Done(kept));
 }
 
-async fn of_a_hundred_at_once_one_has_the_claim(bed: &Bed) {
-    let store = bed.open().await;
+async fn of_a_hundred_at_once_one_has_the_claim(db: &TestDb) {
+    let store = db.open().await;
     let claim =
         |store: Store| async move { Answers(store.clone()).claim(&asked(), NODE, NOW).await };
     let tasks: Vec<_> = (0..100)
@@ -333,9 +333,9 @@ async fn of_a_hundred_at_once_one_has_the_claim(bed: &Bed) {
     assert_eq!(counts, HashMap::from(expected));
 }
 
-async fn effects_are_committed_with_the_answer_or_not_at_all(bed: &Bed) {
-    let store = bed.open().await;
-    let org = bed::org(&store, "Held").await.id;
+async fn effects_are_committed_with_the_answer_or_not_at_all(db: &TestDb) {
+    let store = db.open().await;
+    let org = test_db::org(&store, "Held").await.id;
     let answers = Answers(store.clone());
     let claim = answers.claim(&asked(), NODE, NOW).await.expect("a claim");
     assert_eq!(claim, Claim::New);
@@ -347,18 +347,21 @@ async fn effects_are_committed_with_the_answer_or_not_at_all(bed: &Bed) {
             .is_ok()
     };
 
-    let undone = effects.hold(bed::agent(&store, org, "Undone")).await.id;
+    let undone = effects.hold(test_db::agent(&store, org, "Undone")).await.id;
     assert!(!is_there(undone).await, "nothing is committed yet");
     effects.undo();
-    let dropped = effects.hold(bed::agent(&store, org, "Dropped")).await.id;
+    let dropped = effects
+        .hold(test_db::agent(&store, org, "Dropped"))
+        .await
+        .id;
     drop(effects);
     assert!(!is_there(undone).await && !is_there(dropped).await);
 
     let effects = Effects::default();
     let (first, second) = effects
         .hold(async {
-            let first = bed::agent(&store, org, "First").await;
-            (first, bed::agent(&store, org, "Second").await)
+            let first = test_db::agent(&store, org, "First").await;
+            (first, test_db::agent(&store, org, "Second").await)
         })
         .await;
     let kept_now = answers.keep(&asked(), &kept(), &effects, NOW).await;

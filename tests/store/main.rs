@@ -11,7 +11,6 @@
 
 mod agents;
 mod audit;
-mod bed;
 mod call_ends;
 mod call_figures;
 mod call_seconds;
@@ -33,6 +32,7 @@ mod sealed;
 mod start;
 mod telephony;
 mod tenants;
+mod test_db;
 mod transactions;
 mod usage;
 mod ways_out;
@@ -44,13 +44,13 @@ macro_rules! on_both {
         mod sqlite {
             $(#[test]
             fn $story() {
-                $crate::bed::on_sqlite(|bed| Box::pin(super::$story(bed)));
+                $crate::test_db::on_sqlite(|db| Box::pin(super::$story(db)));
             })*
         }
         mod postgres {
             $(#[test]
             fn $story() {
-                $crate::bed::on_postgres(|bed| Box::pin(super::$story(bed)));
+                $crate::test_db::on_postgres(|db| Box::pin(super::$story(db)));
             })*
         }
     };

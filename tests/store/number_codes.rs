@@ -9,7 +9,7 @@ use trunkline_store::{
 };
 use uuid::Uuid;
 
-use crate::bed::{Bed, NOW, done, found, later, org};
+use crate::test_db::{NOW, TestDb, done, found, later, org};
 
 crate::on_both!(
     a_code_verifies_its_number,
@@ -44,8 +44,8 @@ async fn try_code(store: &Store, number: &Number, code: &str, now: Moment) -> Tr
     .await
 }
 
-async fn a_code_verifies_its_number(bed: &Bed) {
-    let store = bed.open().await;
+async fn a_code_verifies_its_number(db: &TestDb) {
+    let store = db.open().await;
     let (ours, theirs) = (org(&store, "Ours").await.id, org(&store, "Theirs").await.id);
     let mine = number(&store, ours, "+442079460123").await;
     let other = number(&store, theirs, "+442079460123").await;
@@ -92,8 +92,8 @@ async fn a_code_verifies_its_number(bed: &Bed) {
     assert_eq!(verified.count(), 1);
 }
 
-async fn a_code_ends_by_time_by_tries_and_by_another(bed: &Bed) {
-    let store = bed.open().await;
+async fn a_code_ends_by_time_by_tries_and_by_another(db: &TestDb) {
+    let store = db.open().await;
     let org = org(&store, "Org").await.id;
     let mine = number(&store, org, "+442079460123").await;
     make(&store, &mine, "111111", NOW).await;
@@ -116,8 +116,8 @@ async fn a_code_ends_by_time_by_tries_and_by_another(bed: &Bed) {
     );
 }
 
-async fn a_number_is_called_three_times_a_day_whoever_asks(bed: &Bed) {
-    let store = bed.open().await;
+async fn a_number_is_called_three_times_a_day_whoever_asks(db: &TestDb) {
+    let store = db.open().await;
     let (one, two) = (org(&store, "One").await.id, org(&store, "Two").await.id);
     let ours = number(&store, one, "+442079460123").await;
     let theirs = number(&store, two, "+442079460123").await;
@@ -166,11 +166,11 @@ async fn a_number_is_called_three_times_a_day_whoever_asks(bed: &Bed) {
     );
 }
 
-async fn nodes_count_together(bed: &Bed) {
-    let first = bed.open().await;
+async fn nodes_count_together(db: &TestDb) {
+    let first = db.open().await;
     // A file of SQLite has one node.
-    let second = match bed.is_postgres() {
-        true => bed.open().await,
+    let second = match db.is_postgres() {
+        true => db.open().await,
         false => first.clone(),
     };
     let nodes = [first, second];

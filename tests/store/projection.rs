@@ -12,7 +12,7 @@ use trunkline_store::{
 };
 use uuid::Uuid;
 
-use crate::bed::{self, Bed, NOW, done, found, later, number};
+use crate::test_db::{self, NOW, TestDb, done, found, later, number};
 
 crate::on_both!(
     facts_in_any_grouping_make_the_same_row,
@@ -96,9 +96,9 @@ async fn call(store: &Store, call: u128) -> Call {
     .await
 }
 
-async fn facts_in_any_grouping_make_the_same_row(bed: &Bed) {
-    let store = bed.open().await;
-    bed::project(&store, RUN, &life(1))
+async fn facts_in_any_grouping_make_the_same_row(db: &TestDb) {
+    let store = db.open().await;
+    test_db::project(&store, RUN, &life(1))
         .await
         .expect("projected");
     let whole = call(&store, 1).await;
@@ -133,17 +133,23 @@ async fn facts_in_any_grouping_make_the_same_row(bed: &Bed) {
         Status::Completed,
     ];
     for (fact, status) in life(2).into_iter().zip(statuses) {
-        bed::project(&store, RUN, &[fact]).await.expect("projected");
+        test_db::project(&store, RUN, &[fact])
+            .await
+            .expect("projected");
         assert_eq!(call(&store, 2).await.status, status);
     }
     for fact in life(3).into_iter().rev() {
-        bed::project(&store, RUN, &[fact]).await.expect("projected");
+        test_db::project(&store, RUN, &[fact])
+            .await
+            .expect("projected");
     }
     let mut twice = life(4);
     twice.extend(life(4));
-    bed::project(&store, RUN, &twice).await.expect("projected");
+    test_db::project(&store, RUN, &twice)
+        .await
+        .expect("projected");
     for fact in life(4) {
-        bed::project(&store, RUN, &[fact])
+        test_db::project(&store, RUN, &[fact])
             .await
             .expect("projected again");
     }
@@ -156,7 +162,9 @@ async fn facts_in_any_grouping_make_the_same_row(bed: &Bed) {
         assert_eq!(same, whole, "call {number}");
     }
     let many: Vec<_> = (1_000..1_150).flat_map(life).collect();
-    bed::project(&store, RUN, &many).await.expect("projected");
+    test_db::project(&store, RUN, &many)
+        .await
+        .expect("projected");
     let page = found(&store, move |tx| {
         calls::list(tx, ORG, &CallFilter::default(), None, 1)
     })
@@ -164,9 +172,9 @@ async fn facts_in_any_grouping_make_the_same_row(bed: &Bed) {
     assert_eq!(page.total, 154);
 }
 
-async fn a_hold_is_shown_as_it_was_told_last(bed: &Bed) {
-    let store = bed.open().await;
-    bed::project(&store, RUN, &life(1)[..4])
+async fn a_hold_is_shown_as_it_was_told_last(db: &TestDb) {
+    let store = db.open().await;
+    test_db::project(&store, RUN, &life(1)[..4])
         .await
         .expect("projected");
     assert_eq!(call(&store, 1).await.held, None);
@@ -181,19 +189,21 @@ async fn a_hold_is_shown_as_it_was_told_last(bed: &Bed) {
         (vec![turned(false)], false),
         (vec![turned(true), turned(false), turned(true)], true),
     ] {
-        bed::project(&store, RUN, &facts).await.expect("projected");
+        test_db::project(&store, RUN, &facts)
+            .await
+            .expect("projected");
         let shown = call(&store, 1).await;
         assert_eq!(shown.held, Some(held), "{facts:?}");
         assert_eq!(shown.status, Status::InProgress);
     }
-    bed::project(&store, RUN, &life(1))
+    test_db::project(&store, RUN, &life(1))
         .await
         .expect("projected again");
     assert_eq!(call(&store, 1).await.held, Some(true));
 }
 
-async fn what_a_node_is_asked_is_done_once(bed: &Bed) {
-    let store = bed.open().await;
+async fn what_a_node_is_asked_is_done_once(db: &TestDb) {
+    let store = db.open().await;
     let of = |call| (ORG, Uuid::from_u128(call));
     let first = done(&store, move |tx| commands::put(tx, of(1), 1, "one", NOW)).await;
     let other = done(&store, move |tx| commands::put(tx, of(2), 2, "two", NOW)).await;
@@ -232,19 +242,19 @@ async fn what_a_node_is_asked_is_done_once(bed: &Bed) {
     assert!(!done(&store, move |tx| commands::forget(tx, ORG, old)).await);
 }
 
-async fn a_lost_call_that_ended_is_corrected(bed: &Bed) {
-    let store = bed.open().await;
+async fn a_lost_call_that_ended_is_corrected(db: &TestDb) {
+    let store = db.open().await;
     let earlier = Origin {
         boot: RUN.boot - 1,
         ..RUN
     };
     let elsewhere = Origin { node: 4, boot: 1 };
     for (number, origin) in [(1, earlier), (2, RUN), (3, elsewhere)] {
-        bed::project(&store, origin, &life(number)[..4])
+        test_db::project(&store, origin, &life(number)[..4])
             .await
             .expect("projected");
     }
-    bed::project(&store, earlier, &life(4))
+    test_db::project(&store, earlier, &life(4))
         .await
         .expect("projected");
     assert_eq!(
@@ -265,7 +275,7 @@ async fn a_lost_call_that_ended_is_corrected(bed: &Bed) {
     for number in [2, 3] {
         assert_eq!(call(&store, number).await.status, Status::InProgress);
     }
-    bed::project(&store, earlier, &life(1)[..4])
+    test_db::project(&store, earlier, &life(1)[..4])
         .await
         .expect("projected again");
     assert_eq!(
@@ -273,7 +283,7 @@ async fn a_lost_call_that_ended_is_corrected(bed: &Bed) {
         lost,
         "what doesn't end a call doesn't revive it"
     );
-    bed::project(&store, earlier, &life(1)[4..])
+    test_db::project(&store, earlier, &life(1)[4..])
         .await
         .expect("a late end");
     let corrected = call(&store, 1).await;
@@ -281,7 +291,7 @@ async fn a_lost_call_that_ended_is_corrected(bed: &Bed) {
         (corrected.status, corrected.ended_at, corrected.reason),
         (Status::Completed, Some(later(3)), None)
     );
-    bed::project(&store, earlier, &[ended(1, Status::Failed, later(9))])
+    test_db::project(&store, earlier, &[ended(1, Status::Failed, later(9))])
         .await
         .expect("a second end");
     assert_eq!(
@@ -291,8 +301,8 @@ async fn a_lost_call_that_ended_is_corrected(bed: &Bed) {
     );
 }
 
-async fn a_decision_is_read_back(bed: &Bed) {
-    let store = bed.open().await;
+async fn a_decision_is_read_back(db: &TestDb) {
+    let store = db.open().await;
     let decision = Decision {
         outcome: Outcome::Agent {
             id: Uuid::from_u128(50),
@@ -317,7 +327,9 @@ async fn a_decision_is_read_back(bed: &Bed) {
         Fact::Started(with.into()),
         Fact::Started(started(2, NOW).into()),
     ];
-    bed::project(&store, RUN, &facts).await.expect("projected");
+    test_db::project(&store, RUN, &facts)
+        .await
+        .expect("projected");
     let read = async |org, call| {
         store
             .read_inline(move |tx| calls::decision(tx, org, Uuid::from_u128(call)))
@@ -329,14 +341,14 @@ async fn a_decision_is_read_back(bed: &Bed) {
 }
 
 /// A fact that the database refused would be tried again for ever.
-async fn what_a_peer_sends_is_storable(bed: &Bed) {
-    let store = bed.open().await;
+async fn what_a_peer_sends_is_storable(db: &TestDb) {
+    let store = db.open().await;
     let odd = Started {
         from: "a\0b'\u{1f4de}\r\n".into(),
         caller_call_id: "\0".into(),
         ..started(1, NOW)
     };
-    bed::project(&store, RUN, &[Fact::Started(odd.into())])
+    test_db::project(&store, RUN, &[Fact::Started(odd.into())])
         .await
         .expect("projected");
     let call = call(&store, 1).await;
@@ -346,8 +358,8 @@ async fn what_a_peer_sends_is_storable(bed: &Bed) {
     );
 }
 
-async fn calls_are_listed_by_page(bed: &Bed) {
-    let store = bed.open().await;
+async fn calls_are_listed_by_page(db: &TestDb) {
+    let store = db.open().await;
     let mut facts: Vec<_> = [(1, 0), (2, 5), (3, 5), (4, 9)]
         .map(|(call, at)| Fact::Started(started(call, later(at)).into()))
         .into();
@@ -371,7 +383,9 @@ async fn calls_are_listed_by_page(bed: &Bed) {
         org: ORG,
         contact: Uuid::from_u128(60),
     });
-    bed::project(&store, RUN, &facts).await.expect("projected");
+    test_db::project(&store, RUN, &facts)
+        .await
+        .expect("projected");
 
     let mut seen = Vec::new();
     let mut after = None;
@@ -477,7 +491,7 @@ async fn calls_are_listed_by_page(bed: &Bed) {
     }
 }
 
-async fn many_calls_are_counted_to_the_last(bed: &Bed) {
+async fn many_calls_are_counted_to_the_last(db: &TestDb) {
     const COPIES: &str = "INSERT INTO calls (id, org_id, node, boot, session_id, direction, status, from_number, to_number, caller_call_id, started_at)
         WITH RECURSIVE turns (turn) AS (SELECT 1 UNION ALL SELECT turn + 1 FROM turns WHERE turn < 10000)
         SELECT gen_random_uuid(), org_id, node, boot, session_id, direction, status, from_number, to_number, caller_call_id, started_at - turn
@@ -486,13 +500,13 @@ async fn many_calls_are_counted_to_the_last(bed: &Bed) {
         WITH RECURSIVE turns (turn) AS (SELECT 1 UNION ALL SELECT turn + 1 FROM turns WHERE turn < 10000)
         SELECT randomblob(16), org_id, node, boot, session_id, direction, status, from_number, to_number, caller_call_id, started_at - turn
         FROM calls CROSS JOIN turns";
-    let store = bed.open().await;
+    let store = db.open().await;
     let first = Fact::Started(started(1, NOW).into());
-    bed::project(&store, RUN, &[first])
+    test_db::project(&store, RUN, &[first])
         .await
         .expect("projected");
-    let copies = if bed.is_postgres() { COPIES } else { ON_SQLITE };
-    bed.execute(copies).await;
+    let copies = if db.is_postgres() { COPIES } else { ON_SQLITE };
+    db.execute(copies).await;
     let inbound = CallFilter {
         direction: Some(Direction::Inbound),
         ..CallFilter::default()
@@ -508,10 +522,10 @@ async fn many_calls_are_counted_to_the_last(bed: &Bed) {
 }
 
 /// Leases go by the database's clock, which no test can set: short ones are waited for.
-async fn nodes_take_turns(bed: &Bed) {
+async fn nodes_take_turns(db: &TestDb) {
     const LEASE: Duration = Duration::from_secs(3_600);
     const OVER: Duration = Duration::ZERO;
-    let store = bed.open().await;
+    let store = db.open().await;
     let begin = async |node, host: &'static str| {
         store
             .write(move |tx| nodes::begin(tx, node, host, LEASE))
@@ -560,7 +574,9 @@ async fn nodes_take_turns(bed: &Bed) {
     assert_eq!(found(&store, nodes::expired).await, [], "nothing to close");
     for (run, number) in [(again, 1), (second, 2)] {
         let facts = &life(number)[..4];
-        bed::project(&store, run, facts).await.expect("projected");
+        test_db::project(&store, run, facts)
+            .await
+            .expect("projected");
     }
     assert_eq!(found(&store, nodes::expired).await, [again]);
     assert_eq!(renew(again, LEASE).await, Renewal::Lapsed);

@@ -11,7 +11,7 @@ use trunkline_store::{
 };
 use uuid::Uuid;
 
-use crate::bed::{self, Bed, NOW, done, found, number, org, started};
+use crate::test_db::{self, NOW, TestDb, done, found, number, org, started};
 
 crate::on_both!(
     old_calls_go_and_are_counted_on,
@@ -87,7 +87,7 @@ fn call(org: Uuid, id: u128, at: Moment, is_over: bool) -> Vec<Fact> {
 }
 
 async fn project(store: &Store, facts: &[Fact]) {
-    let projected = bed::project(store, RUN, facts).await;
+    let projected = test_db::project(store, RUN, facts).await;
     projected.expect("projected");
 }
 
@@ -100,8 +100,8 @@ async fn answered_seconds(store: &Store, org: Uuid) -> i64 {
     usage.await.expect("usage")[0].answered_seconds
 }
 
-async fn old_calls_go_and_are_counted_on(bed: &Bed) {
-    let store = bed.open().await;
+async fn old_calls_go_and_are_counted_on(db: &TestDb) {
+    let store = db.open().await;
     let (ours, theirs) = (org(&store, "Ours").await.id, org(&store, "Theirs").await.id);
     let mut facts = Vec::new();
     for id in 0..250 {
@@ -135,8 +135,8 @@ async fn old_calls_go_and_are_counted_on(bed: &Bed) {
     .await;
 }
 
-async fn sessions_are_emptied_and_their_calls_stay(bed: &Bed) {
-    let store = bed.open().await;
+async fn sessions_are_emptied_and_their_calls_stay(db: &TestDb) {
+    let store = db.open().await;
     let ours = org(&store, "Ours").await.id;
     let mut facts = Vec::new();
     for id in 0..600 {
@@ -164,8 +164,8 @@ async fn sessions_are_emptied_and_their_calls_stay(bed: &Bed) {
     assert_eq!(delete(&store, Retained::Sessions, None, day(30)).await, 1);
 }
 
-async fn contacts_go_once_no_call_names_them(bed: &Bed) {
-    let store = bed.open().await;
+async fn contacts_go_once_no_call_names_them(db: &TestDb) {
+    let store = db.open().await;
     let ours = org(&store, "Ours").await.id;
     let contacts = store.contacts();
     let mut ids = Vec::new();
@@ -204,8 +204,8 @@ async fn contacts_go_once_no_call_names_them(bed: &Bed) {
     assert!(contacts.by_id(ours, named).await.is_err());
 }
 
-async fn old_handoffs_go(bed: &Bed) {
-    let store = bed.open().await;
+async fn old_handoffs_go(db: &TestDb) {
+    let store = db.open().await;
     let (ours, theirs) = (org(&store, "Ours").await.id, org(&store, "Theirs").await.id);
     for days in 0..40 {
         for org in [ours, theirs] {
@@ -240,8 +240,8 @@ async fn old_handoffs_go(bed: &Bed) {
     }
 }
 
-async fn an_orgs_own_days_stand_before_the_operators(bed: &Bed) {
-    let store = bed.open().await;
+async fn an_orgs_own_days_stand_before_the_operators(db: &TestDb) {
+    let store = db.open().await;
     let (own, other) = (org(&store, "Own").await.id, org(&store, "Other").await.id);
     let mut facts = call(own, 1, day(0), true);
     facts.extend(call(other, 2, day(0), true));

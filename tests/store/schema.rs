@@ -5,7 +5,7 @@ use std::path::Path;
 
 use sqlx::{Connection as _, PgConnection, SqliteConnection};
 
-use crate::bed::{Bed, on_postgres};
+use crate::test_db::{TestDb, on_postgres};
 
 /// Column by column: the name, what its type is in common, and its constraints.
 fn columns(sql: &str) -> BTreeMap<String, Vec<String>> {
@@ -140,8 +140,8 @@ const POSTGRES_INDEXES: &str = "SELECT named.relname || ' ON ' || tables.relname
     JOIN pg_namespace AS spaces ON spaces.oid = tables.relnamespace
     WHERE spaces.nspname = 'public' AND NOT EXISTS (SELECT 1 FROM pg_constraint WHERE conindid = i.indexrelid AND contype IN ('p', 'u', 'x'))";
 
-async fn on_sqlite_file(bed: &Bed) -> Told {
-    let file = bed.options.data_dir.join("trunkline.db");
+async fn on_sqlite_file(db: &TestDb) -> Told {
+    let file = db.options.data_dir.join("trunkline.db");
     let connection = SqliteConnection::connect(&format!("sqlite:{}", file.display()));
     let mut connection = connection.await.expect("it opens");
     let mut told = Told::new();
@@ -158,8 +158,8 @@ async fn on_sqlite_file(bed: &Bed) -> Told {
     told
 }
 
-async fn on_server(bed: &Bed) -> Told {
-    let url = bed.options.url.as_deref().expect("a server's");
+async fn on_server(db: &TestDb) -> Told {
+    let url = db.options.url.as_deref().expect("a server's");
     let mut connection = PgConnection::connect(url).await.expect("it answers");
     let mut told = Told::new();
     for sql in [POSTGRES_COLUMNS, POSTGRES_INDEXES] {
@@ -189,12 +189,12 @@ async fn on_server(bed: &Bed) -> Told {
 
 #[test]
 fn both_databases_have_the_same_schema() {
-    on_postgres(|bed| {
+    on_postgres(|db| {
         Box::pin(async move {
-            let beside = Bed::new(None);
-            bed.open().await.close().await;
+            let beside = TestDb::new(None);
+            db.open().await.close().await;
             beside.open().await.close().await;
-            let (ours, theirs) = (on_sqlite_file(&beside).await, on_server(bed).await);
+            let (ours, theirs) = (on_sqlite_file(&beside).await, on_server(db).await);
             let only_ours: Vec<_> = ours.difference(&theirs).collect();
             let only_theirs: Vec<_> = theirs.difference(&ours).collect();
             assert!(

@@ -13,8 +13,8 @@ use trunkline_store::{
 };
 use uuid::Uuid;
 
-use crate::bed::{self, Bed, NOW, done, found, later, new_agent, number, started};
 use crate::idempotency::{Answers, asked, kept};
+use crate::test_db::{self, NOW, TestDb, done, found, later, new_agent, number, started};
 use crate::ways_out::carrier;
 
 crate::on_both!(
@@ -145,7 +145,7 @@ async fn begin_erasure(store: &Store, org: Uuid) {
 
     let facts = [Fact::Started(begun.into()), Fact::Ended(ended.into())];
     let run = Origin { node: 3, boot: 7 };
-    let projected = bed::project(store, run, &facts).await;
+    let projected = test_db::project(store, run, &facts).await;
 
     projected.expect("projected");
     done(store, move |tx| {
@@ -198,7 +198,7 @@ fn sealer(store: &Store) -> Vec<u8> {
 }
 
 /// The columns of the whole database that hold a value of this key.
-async fn columns_of(bed: &Bed, key: &[u8]) -> BTreeSet<String> {
+async fn columns_of(db: &TestDb, key: &[u8]) -> BTreeSet<String> {
     const OF_SQLITE: &str = "SELECT tables.name, columns.name FROM sqlite_master AS tables, pragma_table_info(tables.name) AS columns
         WHERE tables.type = 'table' AND columns.type = 'BLOB'";
     const OF_POSTGRES: &str =
@@ -227,10 +227,10 @@ async fn columns_of(bed: &Bed, key: &[u8]) -> BTreeSet<String> {
             found
         }};
     }
-    match &bed.options.url {
+    match &db.options.url {
         Some(url) => found!(PgConnection::connect(url), OF_POSTGRES),
         None => {
-            let file = bed.options.data_dir.join("trunkline.db");
+            let file = db.options.data_dir.join("trunkline.db");
             let url = format!("sqlite:{}", file.display());
             found!(SqliteConnection::connect(&url), OF_SQLITE)
         }
@@ -238,16 +238,16 @@ async fn columns_of(bed: &Bed, key: &[u8]) -> BTreeSet<String> {
 }
 
 /// What is sealed in this database: SQLite's has a known text besides.
-fn all_sealed(bed: &Bed) -> BTreeSet<String> {
-    let mark = (!bed.is_postgres()).then_some("secrets.value");
+fn all_sealed(db: &TestDb) -> BTreeSet<String> {
+    let mark = (!db.is_postgres()).then_some("secrets.value");
     SEALED.into_iter().chain(mark).map(str::to_owned).collect()
 }
 
-async fn every_value_is_sealed_anew(bed: &Bed) {
-    let (store, other) = (bed.open().await, bed.open().await);
+async fn every_value_is_sealed_anew(db: &TestDb) {
+    let (store, other) = (db.open().await, db.open().await);
     let org = fill(&store).await;
     let (before, old) = (opened(&store, org).await, sealer(&store));
-    assert_eq!(columns_of(bed, &old).await, all_sealed(bed));
+    assert_eq!(columns_of(db, &old).await, all_sealed(db));
 
     // A staged key opens everywhere before it seals anywhere.
     let staged = store.stage_sealing_key(NOW).await.expect("staged");
@@ -276,20 +276,20 @@ async fn every_value_is_sealed_anew(bed: &Bed) {
     assert_eq!(sealer(&other), staged);
     assert!(store.reseal().await.expect("sealed anew") > 8);
     assert_eq!(store.reseal().await.expect("nothing is left"), 0);
-    assert_eq!(columns_of(bed, &old).await, BTreeSet::new());
-    assert_eq!(columns_of(bed, &staged).await, all_sealed(bed));
+    assert_eq!(columns_of(db, &old).await, BTreeSet::new());
+    assert_eq!(columns_of(db, &staged).await, all_sealed(db));
 
     store.retire_sealing_keys(NOW).await.expect("retired");
     store.retire_sealing_keys(NOW).await.expect("none is left");
     other.follow_signing_keys().await.expect("keys");
-    for store in [&store, &other, &bed.open().await] {
+    for store in [&store, &other, &db.open().await] {
         assert!(store.keyring().open(b"whose", &new).is_ok());
         assert_eq!(opened(store, org).await, before);
     }
 }
 
-async fn a_rotation_that_is_cut_off_is_run_again(bed: &Bed) {
-    let store = bed.open().await;
+async fn a_rotation_that_is_cut_off_is_run_again(db: &TestDb) {
+    let store = db.open().await;
     let org = fill(&store).await;
     let (before, old) = (opened(&store, org).await, sealer(&store));
     let sealed = store.keyring().seal(b"whose", b"secret");
@@ -297,7 +297,7 @@ async fn a_rotation_that_is_cut_off_is_run_again(bed: &Bed) {
     store.close().await;
 
     // After the first step: another run stages another key.
-    let store = bed.open().await;
+    let store = db.open().await;
     assert_eq!(
         (sealer(&store), opened(&store, org).await),
         (old.clone(), before.clone())
@@ -308,7 +308,7 @@ async fn a_rotation_that_is_cut_off_is_run_again(bed: &Bed) {
     store.close().await;
 
     // After the second one: nothing is sealed anew yet, and what is written now is of the new key.
-    let store = bed.open().await;
+    let store = db.open().await;
     assert_eq!(sealer(&store), staged);
     assert_eq!(opened(&store, org).await, before);
     let third = store.stage_sealing_key(NOW).await.expect("staged");
@@ -318,21 +318,21 @@ async fn a_rotation_that_is_cut_off_is_run_again(bed: &Bed) {
     store.retire_sealing_keys(NOW).await.expect("retired");
     store.close().await;
 
-    let store = bed.open().await;
+    let store = db.open().await;
     assert_eq!(opened(&store, org).await, before);
     assert!(store.keyring().open(b"whose", &sealed).is_err());
     for gone in [old, staged.to_vec()] {
-        assert_eq!(columns_of(bed, &gone).await, BTreeSet::new());
+        assert_eq!(columns_of(db, &gone).await, BTreeSet::new());
     }
     let none = store.use_staged_sealing_key(staged, NOW).await;
     assert!(matches!(none, Err(OpenFault::NoStagedKey)));
 }
 
-async fn a_value_that_cant_be_opened_keeps_the_old_key(bed: &Bed) {
-    let store = bed.open().await;
+async fn a_value_that_cant_be_opened_keeps_the_old_key(db: &TestDb) {
+    let store = db.open().await;
     let org = fill(&store).await;
     let (before, old) = (opened(&store, org).await, sealer(&store));
-    bed.execute("CREATE TABLE saved AS SELECT id, secret FROM webhooks; UPDATE webhooks SET secret = (SELECT password FROM inbound_trunks)")
+    db.execute("CREATE TABLE saved AS SELECT id, secret FROM webhooks; UPDATE webhooks SET secret = (SELECT password FROM inbound_trunks)")
         .await;
     let staged = store.stage_sealing_key(NOW).await.expect("staged");
     let used = store.use_staged_sealing_key(staged, NOW).await;
@@ -342,18 +342,18 @@ async fn a_value_that_cant_be_opened_keeps_the_old_key(bed: &Bed) {
     assert!(store.retire_sealing_keys(NOW).await.is_err());
 
     // What came before it is sealed anew, and the old key still opens the rest.
-    let left = columns_of(bed, &old).await;
+    let left = columns_of(db, &old).await;
     assert!(left.contains("webhooks.old_secret") && !left.contains("inbound_trunks.password"));
-    bed.execute("UPDATE webhooks SET secret = (SELECT secret FROM saved); DROP TABLE saved")
+    db.execute("UPDATE webhooks SET secret = (SELECT secret FROM saved); DROP TABLE saved")
         .await;
     assert_eq!(opened(&store, org).await, before);
     store.retire_sealing_keys(NOW).await.expect("retired");
-    assert_eq!(opened(&bed.open().await, org).await, before);
-    assert_eq!(columns_of(bed, &old).await, BTreeSet::new());
+    assert_eq!(opened(&db.open().await, org).await, before);
+    assert_eq!(columns_of(db, &old).await, BTreeSet::new());
 }
 
-async fn rotations_at_once_lose_nothing(bed: &Bed) {
-    let store = bed.open().await;
+async fn rotations_at_once_lose_nothing(db: &TestDb) {
+    let store = db.open().await;
     let org = fill(&store).await;
     let before = opened(&store, org).await;
     let rotate = async |store: Store, at: u64| {
@@ -362,7 +362,7 @@ async fn rotations_at_once_lose_nothing(bed: &Bed) {
         used.expect("used");
         store.reseal().await.expect("sealed anew");
     };
-    let (one, other) = (bed.open().await, bed.open().await);
+    let (one, other) = (db.open().await, db.open().await);
     tokio::join!(rotate(one, 1), rotate(other, 2));
     store.follow_signing_keys().await.expect("keys");
     assert_eq!(opened(&store, org).await, before);
@@ -370,6 +370,6 @@ async fn rotations_at_once_lose_nothing(bed: &Bed) {
     let newest = sealer(&store);
     store.retire_sealing_keys(NOW).await.expect("retired");
 
-    assert_eq!(columns_of(bed, &newest).await, all_sealed(bed));
-    assert_eq!(opened(&bed.open().await, org).await, before);
+    assert_eq!(columns_of(db, &newest).await, all_sealed(db));
+    assert_eq!(opened(&db.open().await, org).await, before);
 }

@@ -9,7 +9,7 @@ use trunkline::api::token;
 use trunkline_store::{Change, OpenFault, Options, Store, feed, orgs, realm};
 use uuid::Uuid;
 
-use crate::bed::{Bed, NOW, done, found, org};
+use crate::test_db::{NOW, TestDb, done, found, org};
 
 crate::on_both!(
     a_future_migration_is_refused,
@@ -19,13 +19,13 @@ crate::on_both!(
 );
 
 mod files {
-    use crate::bed::on_sqlite;
+    use crate::test_db::on_sqlite;
 
     macro_rules! told {
         ($($story:ident),* $(,)?) => {$(
             #[test]
             fn $story() {
-                on_sqlite(|bed| Box::pin(super::$story(bed)));
+                on_sqlite(|db| Box::pin(super::$story(db)));
             }
         )*};
     }
@@ -41,23 +41,23 @@ mod files {
 
 #[test]
 fn a_master_key_is_needed_and_the_same() {
-    crate::bed::on_postgres(|bed| Box::pin(master_key(bed)));
+    crate::test_db::on_postgres(|db| Box::pin(master_key(db)));
 }
 
-async fn a_future_migration_is_refused(bed: &Bed) {
-    bed.open().await.close().await;
-    bed.execute("INSERT INTO schema_migrations (version, name, applied_at) VALUES (99, 'from the future', 0)").await;
-    let before = contents(bed.directory());
-    let fault = bed.try_open().await.expect_err("the future");
+async fn a_future_migration_is_refused(db: &TestDb) {
+    db.open().await.close().await;
+    db.execute("INSERT INTO schema_migrations (version, name, applied_at) VALUES (99, 'from the future', 0)").await;
+    let before = contents(db.directory());
+    let fault = db.try_open().await.expect_err("the future");
     assert!(matches!(fault, OpenFault::Future { found: 99, .. }));
     assert!(fault.to_string().contains("newer version"), "{fault}");
-    assert_eq!(contents(bed.directory()), before);
+    assert_eq!(contents(db.directory()), before);
 }
 
 /// A new installation begins with the default; one from before the realm was kept has the one that challenges named then.
-async fn the_realm_that_was_used_is_kept(bed: &Bed) {
+async fn the_realm_that_was_used_is_kept(db: &TestDb) {
     const MIGRATION: &str = include_str!("../../migrations/sqlite/0020_realms.sql");
-    let store = bed.open().await;
+    let store = db.open().await;
     assert_eq!(found(&store, realm::known).await, None);
     let kept = async |configured, default| {
         done(&store, move |tx| realm::keep(tx, configured, default)).await
@@ -68,22 +68,22 @@ async fn the_realm_that_was_used_is_kept(bed: &Bed) {
     assert_eq!(kept(None, "other.example.com").await, "set");
     assert_eq!(found(&store, realm::known).await.as_deref(), Some("set"));
 
-    bed.execute("DELETE FROM installation").await;
+    db.execute("DELETE FROM installation").await;
     let line = |line: &&str| line.starts_with("INSERT INTO installation");
-    bed.execute(MIGRATION.lines().find(line).expect("the statement"))
+    db.execute(MIGRATION.lines().find(line).expect("the statement"))
         .await;
     assert_eq!(kept(None, "other.example.com").await, "trunkline");
 }
 
 /// The new key signs, tokens of the old one stay good, and what was sealed opens; two at once add a key each.
-async fn a_signing_key_is_rotated(bed: &Bed) {
-    let store = bed.open().await;
+async fn a_signing_key_is_rotated(db: &TestDb) {
+    let store = db.open().await;
     let (org, key) = (Uuid::from_u128(1), Uuid::from_u128(2));
     let old = token::mint(store.keyring(), key, org, &[], NOW);
     let sealed = store.keyring().seal(b"whose", b"secret");
     let first = store.keyring().signing_key().id().to_owned();
     let start = found(&store, feed::position).await;
-    let (one, other) = (bed.open().await, bed.open().await);
+    let (one, other) = (db.open().await, db.open().await);
     let (made, too) = tokio::join!(one.rotate_signing_key(NOW), other.rotate_signing_key(NOW));
     made.and(too).expect("keys");
     // A store that is open goes on with what it has until it looks.
@@ -103,7 +103,7 @@ async fn a_signing_key_is_rotated(bed: &Bed) {
     assert_eq!(known[2], first);
     let made = [&one, &other].map(|store| ids(store)[0].clone());
     assert!(made.contains(&known[0]), "{made:?} {known:?}");
-    assert_eq!(ids(&bed.open().await), known);
+    assert_eq!(ids(&db.open().await), known);
     let keyring = store.keyring();
     let new = token::mint(keyring, key, org, &[], NOW);
     assert_ne!(new.split('.').next(), old.split('.').next());
@@ -123,15 +123,15 @@ async fn a_signing_key_is_rotated(bed: &Bed) {
     assert_eq!(token::read(one.keyring(), &old), None);
     assert!(store.follow_signing_keys().await.expect("keys"));
     assert_eq!(ids(&store), known[..2]);
-    for keyring in [store.keyring(), bed.open().await.keyring()] {
+    for keyring in [store.keyring(), db.open().await.keyring()] {
         assert_eq!(token::read(keyring, &old), None);
         assert!(token::read(keyring, &new).is_some());
         assert_eq!(keyring.retired_keys()[0].id(), first);
     }
 }
 
-async fn opens_at_once_are_one_database(bed: &Bed) {
-    let opened = join_all((0..4).map(|_| bed.try_open())).await;
+async fn opens_at_once_are_one_database(db: &TestDb) {
+    let opened = join_all((0..4).map(|_| db.try_open())).await;
     let stores: Vec<_> = opened
         .into_iter()
         .map(|open| open.expect("a store"))
@@ -147,8 +147,8 @@ async fn opens_at_once_are_one_database(bed: &Bed) {
     }
 }
 
-async fn files_are_for_their_owner_alone(bed: &Bed) {
-    let _open = bed.open().await;
+async fn files_are_for_their_owner_alone(db: &TestDb) {
+    let _open = db.open().await;
     let mode = |path: &Path| {
         std::fs::metadata(path)
             .expect("a file")
@@ -156,48 +156,48 @@ async fn files_are_for_their_owner_alone(bed: &Bed) {
             .mode()
             & 0o777
     };
-    assert_eq!(mode(&bed.options.data_dir), 0o700);
+    assert_eq!(mode(&db.options.data_dir), 0o700);
     for file in ["keys.json", "trunkline.db", "trunkline.db-wal"] {
-        assert_eq!(mode(&bed.options.data_dir.join(file)), 0o600, "{file}");
+        assert_eq!(mode(&db.options.data_dir.join(file)), 0o600, "{file}");
     }
 }
 
-async fn garbage_is_no_database(bed: &Bed) {
-    std::fs::create_dir(&bed.options.data_dir).expect("a directory");
-    let file = bed.options.data_dir.join("trunkline.db");
+async fn garbage_is_no_database(db: &TestDb) {
+    std::fs::create_dir(&db.options.data_dir).expect("a directory");
+    let file = db.options.data_dir.join("trunkline.db");
     for octets in [
         &b"this is no database, it is a text that somebody wrote"[..],
         &[0; 5_000],
     ] {
         std::fs::write(&file, octets).expect("a file");
-        unchanged(bed, |fault| matches!(fault, OpenFault::Unreadable { .. })).await;
+        unchanged(db, |fault| matches!(fault, OpenFault::Unreadable { .. })).await;
     }
     std::fs::remove_file(&file).expect("a file");
     std::fs::create_dir(&file).expect("a directory");
-    unchanged(bed, |fault| matches!(fault, OpenFault::Unusable { .. })).await;
+    unchanged(db, |fault| matches!(fault, OpenFault::Unusable { .. })).await;
 }
 
-async fn another_programs_file_is_left_alone(bed: &Bed) {
-    std::fs::create_dir(&bed.options.data_dir).expect("a directory");
-    std::fs::write(bed.options.data_dir.join("trunkline.db"), []).expect("a file");
-    bed.execute("CREATE TABLE recipes (name TEXT)").await;
-    unchanged(bed, |fault| matches!(fault, OpenFault::Foreign { .. })).await;
+async fn another_programs_file_is_left_alone(db: &TestDb) {
+    std::fs::create_dir(&db.options.data_dir).expect("a directory");
+    std::fs::write(db.options.data_dir.join("trunkline.db"), []).expect("a file");
+    db.execute("CREATE TABLE recipes (name TEXT)").await;
+    unchanged(db, |fault| matches!(fault, OpenFault::Foreign { .. })).await;
 }
 
-async fn keys_belong_to_their_database(bed: &Bed) {
-    bed.open().await.close().await;
-    let keys = bed.options.data_dir.join("keys.json");
+async fn keys_belong_to_their_database(db: &TestDb) {
+    db.open().await.close().await;
+    let keys = db.options.data_dir.join("keys.json");
     let kept = std::fs::read(&keys).expect("keys");
     std::fs::remove_file(&keys).expect("a file");
-    unchanged(bed, |fault| matches!(fault, OpenFault::NoKeys { .. })).await;
+    unchanged(db, |fault| matches!(fault, OpenFault::NoKeys { .. })).await;
     std::fs::write(&keys, b"{\"sealing\":[\"abc\"]}").expect("a file");
-    unchanged(bed, |fault| {
+    unchanged(db, |fault| {
         matches!(fault, OpenFault::UnreadableKeys { .. })
     })
     .await;
     let other = Options {
-        data_dir: bed.directory().join("other"),
-        ..bed.options.clone()
+        data_dir: db.directory().join("other"),
+        ..db.options.clone()
     };
     trunkline_store::Store::open(&other, NOW)
         .await
@@ -205,18 +205,18 @@ async fn keys_belong_to_their_database(bed: &Bed) {
         .close()
         .await;
     std::fs::copy(other.data_dir.join("keys.json"), &keys).expect("a copy");
-    unchanged(bed, |fault| matches!(fault, OpenFault::WrongKeys { .. })).await;
+    unchanged(db, |fault| matches!(fault, OpenFault::WrongKeys { .. })).await;
     std::fs::write(&keys, kept).expect("a file");
-    bed.open().await;
+    db.open().await;
 }
 
-async fn a_directory_that_cant_be_made(bed: &Bed) {
+async fn a_directory_that_cant_be_made(db: &TestDb) {
     std::fs::write(
-        &bed.options.data_dir,
+        &db.options.data_dir,
         b"a file where the directory should be",
     )
     .expect("a file");
-    unchanged(bed, |fault| {
+    unchanged(db, |fault| {
         matches!(
             fault,
             OpenFault::Directory { .. } | OpenFault::Unreadable { .. }
@@ -225,11 +225,11 @@ async fn a_directory_that_cant_be_made(bed: &Bed) {
     .await;
 }
 
-async fn urls_of_no_kind(bed: &Bed) {
+async fn urls_of_no_kind(db: &TestDb) {
     for url in ["mysql://u:hush@h/d", "sqlite:", "trunkline.db"] {
         let options = Options {
             url: Some(url.to_owned()),
-            ..bed.options.clone()
+            ..db.options.clone()
         };
         let fault = trunkline_store::Store::open(&options, NOW)
             .await
@@ -237,11 +237,11 @@ async fn urls_of_no_kind(bed: &Bed) {
         assert!(matches!(fault, OpenFault::Url), "{url}");
         assert!(!fault.to_string().contains("hush"));
     }
-    assert!(contents(bed.directory()).is_empty());
+    assert!(contents(db.directory()).is_empty());
 
     let options = Options {
         url: Some("postgres://u:hush@127.0.0.1:1/d".to_owned()),
-        ..bed.options.clone()
+        ..db.options.clone()
     };
     let fault = trunkline_store::Store::open(&options, NOW)
         .await
@@ -252,10 +252,10 @@ async fn urls_of_no_kind(bed: &Bed) {
     );
 }
 
-async fn master_key(bed: &Bed) {
+async fn master_key(db: &TestDb) {
     let with = |key: Option<&str>| Options {
         master_key: key.map(|key| key.to_owned().into()),
-        ..bed.options.clone()
+        ..db.options.clone()
     };
     let fault = async |options: Options| {
         trunkline_store::Store::open(&options, NOW)
@@ -268,16 +268,16 @@ async fn master_key(bed: &Bed) {
         fault(with(Some("short"))).await,
         OpenFault::WeakMasterKey
     ));
-    bed.open().await.close().await;
+    db.open().await.close().await;
 
     let wrong = fault(with(Some("a master key of somebody else, also long"))).await;
     assert!(matches!(wrong, OpenFault::WrongMasterKey));
     assert!(
-        contents(bed.directory()).is_empty(),
+        contents(db.directory()).is_empty(),
         "PostgreSQL's keys are not on the disk"
     );
 
-    let store = bed.open().await;
+    let store = db.open().await;
     let weak = store.rotate_master_key("short", NOW).await;
     assert!(matches!(weak, Err(OpenFault::WeakMasterKey)));
 
@@ -285,7 +285,7 @@ async fn master_key(bed: &Bed) {
     store.rotate_master_key(new, NOW).await.expect("rotated");
 
     assert!(matches!(
-        bed.try_open().await.expect_err("the old one"),
+        db.try_open().await.expect_err("the old one"),
         OpenFault::WrongMasterKey
     ));
 
@@ -301,11 +301,11 @@ async fn master_key(bed: &Bed) {
     assert!(matches!(followed, Err(OpenFault::WrongMasterKey)));
 }
 
-async fn unchanged(bed: &Bed, expected: impl Fn(&OpenFault) -> bool) {
-    let before = contents(bed.directory());
-    let fault = bed.try_open().await.expect_err("a fault");
+async fn unchanged(db: &TestDb, expected: impl Fn(&OpenFault) -> bool) {
+    let before = contents(db.directory());
+    let fault = db.try_open().await.expect_err("a fault");
     assert!(expected(&fault), "{fault:?}");
-    assert_eq!(contents(bed.directory()), before, "{fault}");
+    assert_eq!(contents(db.directory()), before, "{fault}");
 }
 
 /// Every file below with what it holds; directories hold nothing.

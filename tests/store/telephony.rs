@@ -8,7 +8,7 @@ use trunkline_store::{
 };
 use uuid::Uuid;
 
-use crate::bed::{Bed, NOW, agent, done, found, later, number, org};
+use crate::test_db::{NOW, TestDb, agent, done, found, later, number, org};
 
 crate::on_both!(
     a_number_is_verified_in_one_org,
@@ -21,8 +21,8 @@ crate::on_both!(
     failed_logins_are_bounded,
 );
 
-async fn a_number_is_verified_in_one_org(bed: &Bed) {
-    let store = bed.open().await;
+async fn a_number_is_verified_in_one_org(db: &TestDb) {
+    let store = db.open().await;
     let (ours, theirs) = (org(&store, "Ours").await.id, org(&store, "Theirs").await.id);
     let phone = number("+4930123456");
     let number = done(&store, move |tx| {
@@ -101,8 +101,8 @@ async fn a_number_is_verified_in_one_org(bed: &Bed) {
     );
 }
 
-async fn a_number_has_one_agent(bed: &Bed) {
-    let store = bed.open().await;
+async fn a_number_has_one_agent(db: &TestDb) {
+    let store = db.open().await;
     let (ours, theirs) = (org(&store, "Ours").await.id, org(&store, "Theirs").await.id);
     let (anna, bea) = (
         agent(&store, ours, "Anna").await.id,
@@ -188,8 +188,8 @@ async fn a_number_has_one_agent(bed: &Bed) {
     );
 }
 
-async fn a_trunk_lists_verified_numbers(bed: &Bed) {
-    let store = bed.open().await;
+async fn a_trunk_lists_verified_numbers(db: &TestDb) {
+    let store = db.open().await;
     let org = org(&store, "Org").await.id;
     let new = InboundTrunkChange::default;
     let none = store
@@ -315,8 +315,8 @@ async fn a_trunk_lists_verified_numbers(bed: &Bed) {
     ));
 }
 
-async fn a_rotated_password_is_new_and_sealed(bed: &Bed) {
-    let store = bed.open().await;
+async fn a_rotated_password_is_new_and_sealed(db: &TestDb) {
+    let store = db.open().await;
     let org = org(&store, "Org").await.id;
     done(&store, move |tx| {
         numbers::create(tx, org, number("+4930000001"), true, NOW)
@@ -342,8 +342,8 @@ async fn a_rotated_password_is_new_and_sealed(bed: &Bed) {
     assert!(!format!("{after:?}").contains(after.password.reveal()));
 
     store.close().await;
-    if !bed.is_postgres() {
-        let file = std::fs::read(bed.options.data_dir.join("trunkline.db")).expect("the database");
+    if !db.is_postgres() {
+        let file = std::fs::read(db.options.data_dir.join("trunkline.db")).expect("the database");
         let holds = |text: &str| {
             file.windows(text.len())
                 .any(|window| window == text.as_bytes())
@@ -356,8 +356,8 @@ async fn a_rotated_password_is_new_and_sealed(bed: &Bed) {
     }
 }
 
-async fn a_network_is_dedicated_once(bed: &Bed) {
-    let store = bed.open().await;
+async fn a_network_is_dedicated_once(db: &TestDb) {
+    let store = db.open().await;
     let (ours, theirs) = (org(&store, "Ours").await.id, org(&store, "Theirs").await.id);
     let network = "192.0.2.7/24".parse().expect("a network");
     let made = done(&store, move |tx| {
@@ -399,8 +399,8 @@ async fn a_network_is_dedicated_once(bed: &Bed) {
     .await;
 }
 
-async fn callers_become_contacts(bed: &Bed) {
-    let store = bed.open().await;
+async fn callers_become_contacts(db: &TestDb) {
+    let store = db.open().await;
     let (ours, theirs) = (org(&store, "Ours").await.id, org(&store, "Theirs").await.id);
     let [one, two] = ["+4930000001", "+4930000002"].map(number);
     let callers = [(ours, one), (theirs, one), (ours, two), (ours, one)];
@@ -428,7 +428,7 @@ async fn callers_become_contacts(bed: &Bed) {
     assert_eq!(contact.phone.as_deref(), Some("+4930000001"));
     assert!(store.contacts().by_id(theirs, made[0]).await.is_err());
 
-    bed.execute("UPDATE contacts SET external_id = 'x' WHERE phone_key = '+4930000002'")
+    db.execute("UPDATE contacts SET external_id = 'x' WHERE phone_key = '+4930000002'")
         .await;
     let other = store
         .contacts()
@@ -450,8 +450,8 @@ async fn callers_become_contacts(bed: &Bed) {
     );
 }
 
-async fn two_at_once_make_one_contact(bed: &Bed) {
-    let stores = [bed.open().await, bed.open().await];
+async fn two_at_once_make_one_contact(db: &TestDb) {
+    let stores = [db.open().await, db.open().await];
     let org = org(&stores[0], "Org").await.id;
     let callers: Vec<_> = (0..20)
         .map(|last| (org, number(&format!("+49301234{last:02}"))))
@@ -474,8 +474,8 @@ async fn two_at_once_make_one_contact(bed: &Bed) {
     assert_eq!(all.len(), callers.len());
 }
 
-async fn failed_logins_are_bounded(bed: &Bed) {
-    let store = bed.open().await;
+async fn failed_logins_are_bounded(db: &TestDb) {
+    let store = db.open().await;
     let (ours, theirs) = (org(&store, "Ours").await.id, org(&store, "Theirs").await.id);
     let failure = |org: Uuid, at: u64| NewAuthFailure {
         org,

@@ -6,7 +6,7 @@ use trunkline_store::{
     Error, Kind, NewOrg, NewOrgKey, NewPartner, Refused, Wrong, org_keys, orgs, partners,
 };
 
-use crate::bed::{Bed, NOW, done, found, later, org};
+use crate::test_db::{NOW, TestDb, done, found, later, org};
 
 crate::on_both!(
     an_org_is_born,
@@ -16,8 +16,8 @@ crate::on_both!(
     keys_survive
 );
 
-async fn an_org_is_born(bed: &Bed) {
-    let store = bed.open().await;
+async fn an_org_is_born(db: &TestDb) {
+    let store = db.open().await;
     let (first, second) = (org(&store, "First").await, org(&store, "Second").await);
     assert_ne!(first.widget_token, second.widget_token);
     assert_eq!(
@@ -60,8 +60,8 @@ async fn an_org_is_born(bed: &Bed) {
     ));
 }
 
-async fn keys_come_and_go(bed: &Bed) {
-    let store = bed.open().await;
+async fn keys_come_and_go(db: &TestDb) {
+    let store = db.open().await;
     let (ours, theirs) = (org(&store, "Ours").await.id, org(&store, "Theirs").await.id);
     let scopes = ["calls:read", "phone:write"];
     let (key, _) = token::issue(&store, ours, NewOrgKey::lasting("Backend", &scopes), NOW)
@@ -100,8 +100,8 @@ async fn keys_come_and_go(bed: &Bed) {
     ));
 }
 
-async fn partners_see_their_own(bed: &Bed) {
-    let store = bed.open().await;
+async fn partners_see_their_own(db: &TestDb) {
+    let store = db.open().await;
     let partner = |name: &str| NewPartner {
         name: name.to_owned(),
         ..NewPartner::default()
@@ -164,8 +164,8 @@ async fn partners_see_their_own(bed: &Bed) {
     );
 }
 
-async fn partner_keys_are_found_by_hash(bed: &Bed) {
-    let store = bed.open().await;
+async fn partner_keys_are_found_by_hash(db: &TestDb) {
+    let store = db.open().await;
     let networks: Vec<IpNet> = vec!["192.0.2.0/24".parse().expect("a network")];
     let new = NewPartner {
         name: "P".to_owned(),
@@ -210,11 +210,11 @@ async fn partner_keys_are_found_by_hash(bed: &Bed) {
     );
 }
 
-async fn keys_survive(bed: &Bed) {
-    let first = bed.open().await;
+async fn keys_survive(db: &TestDb) {
+    let first = db.open().await;
     let sealed = first.keyring().seal(b"whose", b"secret");
     first.close().await;
-    let second = bed.open().await;
+    let second = db.open().await;
     let (first, second) = (first.keyring(), second.keyring());
     assert_eq!(first.signing_key().id(), second.signing_key().id());
     assert_eq!(first.signing_key().pkcs8(), second.signing_key().pkcs8());

@@ -11,8 +11,8 @@ use trunkline_store::{
 };
 use uuid::Uuid;
 
-use crate::bed::{self, Bed, NOW, done, found, new_agent};
 use crate::on_both;
+use crate::test_db::{self, NOW, TestDb, done, found, new_agent};
 
 /// Far beyond what anything here takes.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -32,9 +32,9 @@ async fn names(store: &Store, org: Uuid) -> Vec<String> {
     names
 }
 
-async fn what_fails_or_panics_is_rolled_back_and_the_next_is_served(bed: &Bed) {
-    let store = bed.open().await;
-    let org = bed::org(&store, "Rolled back").await.id;
+async fn what_fails_or_panics_is_rolled_back_and_the_next_is_served(db: &TestDb) {
+    let store = db.open().await;
+    let org = test_db::org(&store, "Rolled back").await.id;
     // More often than there are threads.
     for _ in 0..6 {
         let failed = store.write(move |tx| {
@@ -72,9 +72,9 @@ async fn what_fails_or_panics_is_rolled_back_and_the_next_is_served(bed: &Bed) {
     assert_eq!(names(&store, org).await, ["Made"]);
 }
 
-async fn what_nobody_waits_for_is_not_committed(bed: &Bed) {
-    let store = bed.open().await;
-    let org = bed::org(&store, "Gone").await.id;
+async fn what_nobody_waits_for_is_not_committed(db: &TestDb) {
+    let store = db.open().await;
+    let org = test_db::org(&store, "Gone").await.id;
     let (begun, has_begun) = oneshot::channel();
     let (go_on, may_go_on) = mpsc::channel::<()>();
     let writer = store.clone();
@@ -99,9 +99,9 @@ async fn what_nobody_waits_for_is_not_committed(bed: &Bed) {
     assert_eq!(names(&store, org).await, ["Made"]);
 }
 
-async fn a_read_after_a_write_sees_it_and_a_snapshot_does_not_move(bed: &Bed) {
-    let store = bed.open().await;
-    let org = bed::org(&store, "Seen").await.id;
+async fn a_read_after_a_write_sees_it_and_a_snapshot_does_not_move(db: &TestDb) {
+    let store = db.open().await;
+    let org = test_db::org(&store, "Seen").await.id;
     let (seen, has_seen) = oneshot::channel();
     let (go_on, may_go_on) = mpsc::channel::<()>();
     let reader = store.clone();
@@ -128,9 +128,9 @@ async fn a_read_after_a_write_sees_it_and_a_snapshot_does_not_move(bed: &Bed) {
     assert_eq!((before, after), (0, 0));
 }
 
-async fn more_at_once_than_there_are_threads_take_turns(bed: &Bed) {
-    let store = bed.open().await;
-    let org = bed::org(&store, "Many").await.id;
+async fn more_at_once_than_there_are_threads_take_turns(db: &TestDb) {
+    let store = db.open().await;
+    let org = test_db::org(&store, "Many").await.id;
     let tasks: Vec<_> = (0..60)
         .map(|place| {
             let store = store.clone();
@@ -151,11 +151,11 @@ async fn more_at_once_than_there_are_threads_take_turns(bed: &Bed) {
     assert_eq!(names(&store, org).await.len(), 30);
 }
 
-async fn what_is_held_takes_part_in_the_turns(bed: &Bed) {
-    let store = bed.open().await;
-    let org = bed::org(&store, "Held").await.id;
+async fn what_is_held_takes_part_in_the_turns(db: &TestDb) {
+    let store = db.open().await;
+    let org = test_db::org(&store, "Held").await.id;
     let effects = Effects::default();
-    effects.hold(bed::agent(&store, org, "Undone")).await;
+    effects.hold(test_db::agent(&store, org, "Undone")).await;
 
     // An org that is edited by one is locked for the other, on either database.
     let (writer, done) = (
@@ -180,19 +180,19 @@ async fn what_is_held_takes_part_in_the_turns(bed: &Bed) {
 
     // A step that fails takes all that is held with it.
     let failed = effects.hold(async {
-        bed::agent(&store, org, "Held").await;
+        test_db::agent(&store, org, "Held").await;
         store
             .write(move |tx| agents::delete(tx, org, Uuid::nil(), NOW))
             .await
     });
     assert!(failed.await.is_err());
-    bed::done(&store, move |tx| make(tx, org, "After")).await;
+    test_db::done(&store, move |tx| make(tx, org, "After")).await;
     assert_eq!(names(&store, org).await, ["After", "Other"]);
 }
 
-async fn events_are_written_with_the_commit_alone(bed: &Bed) {
-    let store = bed.open().await;
-    let org = bed::org(&store, "Told").await.id;
+async fn events_are_written_with_the_commit_alone(db: &TestDb) {
+    let store = db.open().await;
+    let org = test_db::org(&store, "Told").await.id;
     let before = found(&store, events::position).await;
     let mut recorded = store.events_recorded();
     let new = || NewHandoff {
@@ -225,9 +225,9 @@ async fn events_are_written_with_the_commit_alone(bed: &Bed) {
     assert_eq!(told.expect("events").len(), 1);
 }
 
-async fn the_end_waits_for_what_is_under_way(bed: &Bed) {
-    let store = bed.open().await;
-    let org = bed::org(&store, "Closed").await.id;
+async fn the_end_waits_for_what_is_under_way(db: &TestDb) {
+    let store = db.open().await;
+    let org = test_db::org(&store, "Closed").await.id;
     let (begun, has_begun) = oneshot::channel();
     let (go_on, may_go_on) = mpsc::channel::<()>();
     let writer = store.clone();
@@ -260,7 +260,7 @@ async fn the_end_waits_for_what_is_under_way(bed: &Bed) {
         matches!(&fault, Error::Broke(broke @ Broke::Closed) if broke.is_away()),
         "{fault}"
     );
-    assert_eq!(names(&bed.open().await, org).await, ["The last"]);
+    assert_eq!(names(&db.open().await, org).await, ["The last"]);
 }
 
 on_both!(

@@ -9,7 +9,7 @@ use trunkline_store::journal::Origin;
 use trunkline_store::{UsageParts, UsageRow, UsageWindow, lost, usage};
 use uuid::Uuid;
 
-use crate::bed::{self, Bed, NOW, found, later, started};
+use crate::test_db::{self, NOW, TestDb, found, later, started};
 
 crate::on_both!(usage_equals_what_was_made);
 
@@ -107,7 +107,7 @@ fn made(dice: &mut Dice, number: u64, usage: &mut BTreeMap<Group, (i64, i64, i64
     facts
 }
 
-async fn usage_equals_what_was_made(bed: &Bed) {
+async fn usage_equals_what_was_made(db: &TestDb) {
     let mut dice = Dice(20_261_125);
     let mut made_usage = BTreeMap::new();
     let mut facts: Vec<Fact> = (0..CALLS)
@@ -117,11 +117,11 @@ async fn usage_equals_what_was_made(bed: &Bed) {
         facts.swap(place, dice.below(place as u64 + 1) as usize);
     }
 
-    let mut store = bed.open().await;
+    let mut store = db.open().await;
     let (mut place, mut turn) = (0, 0);
     while place < facts.len() {
         let end = facts.len().min(place + 1 + dice.below(400) as usize);
-        let batch = bed::project(&store, RUN, &facts[place..end]).await;
+        let batch = test_db::project(&store, RUN, &facts[place..end]).await;
         batch.expect("projected");
         turn += 1;
         // What comes after a crash begins with facts that were written before it.
@@ -139,7 +139,7 @@ async fn usage_equals_what_was_made(bed: &Bed) {
                 )
             });
             assert!(lost.await.expect("closed") > 0, "calls are open");
-            store = bed.open().await;
+            store = db.open().await;
         }
     }
 

@@ -9,7 +9,7 @@ use trunkline_store::{
 };
 use uuid::Uuid;
 
-use crate::bed::{Bed, NOW, agent, done, found, later, number, org};
+use crate::test_db::{NOW, TestDb, agent, done, found, later, number, org};
 
 crate::on_both!(
     an_outbound_trunk_is_kept_sealed,
@@ -69,8 +69,8 @@ fn is_absent<T>(result: Result<T, Error>, kind: Kind) -> bool {
     matches!(result, Err(Error::Wrong(Wrong::Absent(of))) if of == kind)
 }
 
-async fn an_outbound_trunk_is_kept_sealed(bed: &Bed) {
-    let store = bed.open().await;
+async fn an_outbound_trunk_is_kept_sealed(db: &TestDb) {
+    let store = db.open().await;
     let (ours, theirs) = (org(&store, "Ours").await.id, org(&store, "Theirs").await.id);
     let mut made = Vec::new();
     for (second, settings) in [(0, carrier()), (1, registered())] {
@@ -122,8 +122,8 @@ async fn an_outbound_trunk_is_kept_sealed(bed: &Bed) {
     ));
 }
 
-async fn a_trunk_that_is_used_stays(bed: &Bed) {
-    let store = bed.open().await;
+async fn a_trunk_that_is_used_stays(db: &TestDb) {
+    let store = db.open().await;
     let (ours, theirs) = (org(&store, "Ours").await.id, org(&store, "Theirs").await.id);
     let (anna, stranger) = (
         agent(&store, ours, "Anna").await.id,
@@ -188,8 +188,8 @@ async fn a_trunk_that_is_used_stays(bed: &Bed) {
     ));
 }
 
-async fn destinations_have_names_of_their_own(bed: &Bed) {
-    let store = bed.open().await;
+async fn destinations_have_names_of_their_own(db: &TestDb) {
+    let store = db.open().await;
     let (ours, theirs) = (org(&store, "Ours").await.id, org(&store, "Theirs").await.id);
     let made = done(&store, move |tx| {
         destinations::create(tx, ours, &desk("Ärzte"), NOW)
@@ -269,8 +269,8 @@ async fn destinations_have_names_of_their_own(bed: &Bed) {
     assert_eq!(page.total, 1);
 }
 
-async fn an_agent_has_what_is_assigned(bed: &Bed) {
-    let store = bed.open().await;
+async fn an_agent_has_what_is_assigned(db: &TestDb) {
+    let store = db.open().await;
     let (ours, theirs) = (org(&store, "Ours").await.id, org(&store, "Theirs").await.id);
     let anna = agent(&store, ours, "Anna").await.id;
     let first = done(&store, move |tx| {
@@ -356,8 +356,8 @@ async fn an_agent_has_what_is_assigned(bed: &Bed) {
 
 /// What routing or calls read must never change unseen.
 /// Four at most; two writers at once keep to that; forgetting them is an edit.
-async fn realms_are_learnt(bed: &Bed) {
-    let store = bed.open().await;
+async fn realms_are_learnt(db: &TestDb) {
+    let store = db.open().await;
     let ours = org(&store, "Ours").await.id;
     let new = NewOutboundTrunk {
         digest_require_qop: false,
@@ -418,8 +418,8 @@ async fn realms_are_learnt(bed: &Bed) {
     .await;
 }
 
-async fn every_edit_is_told(bed: &Bed) {
-    let store = bed.open().await;
+async fn every_edit_is_told(db: &TestDb) {
+    let store = db.open().await;
     let ours = org(&store, "Ours").await.id;
     let anna = agent(&store, ours, "Anna").await.id;
     let mut seq = found(&store, feed::position).await;

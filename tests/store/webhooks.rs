@@ -8,7 +8,7 @@ use trunkline_store::{
     WebhookChange, deliveries, webhooks,
 };
 
-use crate::bed::{Bed, NOW, done, found, later, org};
+use crate::test_db::{NOW, TestDb, done, found, later, org};
 
 crate::on_both!(
     what_webhooks_are_owed_is_held_by_one_node,
@@ -16,10 +16,10 @@ crate::on_both!(
 );
 
 /// Nodes that ask at once get what is due between them, each delivery once.
-async fn what_webhooks_are_owed_is_held_by_one_node(bed: &Bed) {
+async fn what_webhooks_are_owed_is_held_by_one_node(db: &TestDb) {
     const DUE: usize = 40;
 
-    let store = bed.open().await;
+    let store = db.open().await;
     let org = org(&store, "Ours").await.id;
     let new = NewWebhook {
         url: "https://example.com/".to_owned(),
@@ -100,8 +100,8 @@ async fn what_webhooks_are_owed_is_held_by_one_node(bed: &Bed) {
     assert_eq!(page.total, DUE as u64 + 1);
 }
 
-async fn a_webhook_is_changed_and_settled(bed: &Bed) {
-    let store = bed.open().await;
+async fn a_webhook_is_changed_and_settled(db: &TestDb) {
+    let store = db.open().await;
     let org = org(&store, "Ours").await.id;
     let new = NewWebhook {
         url: "https://example.com/".to_owned(),

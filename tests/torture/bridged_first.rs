@@ -3,10 +3,10 @@
 use serde_json::json;
 
 use crate::caller::{Dialling, OFFER};
+use crate::daemon_requests::accepting;
 use crate::handed_over::{ASTERISK, FREESWITCH, NUMBER, Pbx, assert_calls_back, daemon, trunk};
-use crate::house::accepting;
 use crate::one_shard;
-use trunkline_testkit::{Deadline, House, Peer};
+use trunkline_testkit::{DaemonSetup, Deadline, Peer};
 
 /// A bridge calls the PBX that called; where that reaches nobody, the PBX is asked by REFER before the transfer has failed.
 #[test]
@@ -14,7 +14,7 @@ fn a_bridge_calls_the_pbx_first_and_then_refers() {
     let daemon = daemon();
     let desk = Peer::new(daemon.sip());
     daemon.destination("Desk", "sip", &format!("sip:desk@{}", desk.own));
-    daemon.house.settle();
+    daemon.setup.settle();
     for (way, reason) in [("bridge", "configured"), ("auto", "not_proven")] {
         trunk(&daemon, &json!({"transfer_way": way}));
         let shown = daemon.shown("/phone/sip/inbound-trunk");
@@ -93,7 +93,7 @@ fn a_bridge_shows_the_callers_name() {
             "<sip:anonymous@anonymous.invalid>",
         ),
     ] {
-        let mut dialling = Dialling::new(case, &daemon.house.first_number, daemon.sip());
+        let mut dialling = Dialling::new(case, &daemon.setup.first_number, daemon.sip());
         dialling.from = format!("{name} {}", dialling.from);
         if !lines.is_empty() {
             dialling = dialling.with(lines);
@@ -199,10 +199,10 @@ fn a_bridge_that_nobody_hears_is_referred_and_one_that_is_answered_joins_both() 
 /// A leg to another host counts against the day, also after a restart; a leg back to the PBX is neither counted nor held to the prefixes.
 #[test]
 fn a_days_bound_on_legs_of_transfers_survives_a_restart() {
-    let house = one_shard(House::new())
+    let setup = one_shard(DaemonSetup::new())
         .set("TRUNKLINE__PHONE__OUTBOUND_PREFIXES", "+49")
         .set("TRUNKLINE__LIMITS__OUTBOUND_CALLS_PER_DAY", "1");
-    let mut daemon = house.serve();
+    let mut daemon = setup.serve();
     let desk = Peer::new(daemon.sip());
     daemon.destination("Desk", "sip", &format!("sip:desk@{}", desk.own));
     daemon.destination("Sales", "phone", NUMBER);
@@ -232,7 +232,7 @@ fn a_days_bound_on_legs_of_transfers_survives_a_restart() {
             daemon.process.terminate();
             let limit = Deadline::after(std::time::Duration::from_secs(30));
             assert!(daemon.process.wait(limit).is_some(), "it ends");
-            daemon.process = daemon.house.start();
+            daemon.process = daemon.setup.start();
         }
     }
 }
@@ -241,11 +241,11 @@ fn a_days_bound_on_legs_of_transfers_survives_a_restart() {
 /// operator's. A number that is allowed is called there, and counts.
 #[test]
 fn a_leg_back_to_a_reserved_peer_is_bounded() {
-    let house = one_shard(House::new())
+    let setup = one_shard(DaemonSetup::new())
         .set("TRUNKLINE__SIP__RESERVED_PEERS", "127.0.0.1")
         .set("TRUNKLINE__PHONE__OUTBOUND_PREFIXES", &NUMBER[..4])
         .set("TRUNKLINE__LIMITS__OUTBOUND_CALLS_PER_DAY", "1");
-    let daemon = house.serve();
+    let daemon = setup.serve();
     daemon.destination("Sales", "phone", NUMBER);
     daemon.destination("Premium", "phone", "+19005550100");
     trunk(&daemon, &json!({"transfer_way": "bridge"}));

@@ -9,7 +9,7 @@ use crate::caller::OFFER;
 use trunkline_testkit::dialog::Dialog;
 use trunkline_testkit::message::status_of;
 use trunkline_testkit::peer::Transport;
-use trunkline_testkit::{Daemon, Deadline, House, Message, Peer};
+use trunkline_testkit::{Daemon, DaemonSetup, Deadline, Message, Peer};
 
 const CALLER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(20);
@@ -65,11 +65,11 @@ pub(crate) struct Legs {
 
 impl Legs {
     pub(crate) fn new(transport: Transport) -> Self {
-        let house = House::new().set("TRUNKLINE__SIP__SHARDS", "1");
-        house.dedicate(&CALLER.to_string());
+        let setup = DaemonSetup::new().set("TRUNKLINE__SIP__SHARDS", "1");
+        setup.dedicate(&CALLER.to_string());
         let runtime = Peer::listening(transport).attentive();
-        let (agent, uri) = (house.first_agent.clone(), runtime.uri("agent"));
-        let daemon = house.serve();
+        let (agent, uri) = (setup.first_agent.clone(), runtime.uri("agent"));
+        let daemon = setup.serve();
         let wanted = json!({"runtime": {
             "type": "sip", "uri": uri, "headers": {"X-Caller": "{caller}"}, "session_token": true,
         }});
@@ -100,7 +100,7 @@ impl Legs {
     fn prepare(&self, from: &str) -> Dialog {
         self.calls.set(self.calls.get() + 1);
         let daemon = self.daemon.sip();
-        let uri = format!("sip:{}@{daemon}", self.daemon.house.first_number);
+        let uri = format!("sip:{}@{daemon}", self.daemon.setup.first_number);
         let id = format!("crossed-{}", self.calls.get());
         Dialog {
             from: format!("{from};tag=f-{id}"),
@@ -183,7 +183,7 @@ fn what_names_a_caller_crosses_unless_the_caller_wants_privacy() {
         let legs = Legs::new(transport);
         let desk = Peer::listening(transport).attentive();
         legs.daemon.destination("Desk", "sip", &desk.uri("desk"));
-        legs.daemon.house.settle();
+        legs.daemon.setup.settle();
         for (case, from, privacy, is_withheld) in [
             ("no wish", NAMED, "", false),
             ("a wish for nothing", NAMED, "none", false),
@@ -288,7 +288,7 @@ fn a_place_in_a_body_crosses_unless_the_caller_wants_privacy() {
         own.send(typed);
     };
     let legs = Legs::new(Transport::Udp);
-    legs.daemon.house.settle();
+    legs.daemon.setup.settle();
     for (wish, withheld) in [("", false), ("Privacy: id\r\n", true)] {
         let crosses = |came: &Message| {
             let (headers, body) = (came.headers("Geolocation"), came.wire().body());
@@ -330,7 +330,7 @@ fn what_both_sides_say_of_a_call_crosses() {
     let causes = ["Q.850;cause=16;text=\"Normal\"", "SIP;cause=200"];
     for transport in BOTH {
         let legs = Legs::new(transport);
-        legs.daemon.house.settle();
+        legs.daemon.setup.settle();
         let lines = format!(
             "{reasons}P-Early-Media: supported\r\nX-PLATFORM_CONTACT_ID: forged\r\nX-Platform_Session-ID: forged\r\nX-Mine: kept\r\n"
         );
@@ -425,7 +425,7 @@ fn what_both_sides_say_of_a_call_crosses() {
 #[test]
 fn allow_lists_what_is_served() {
     let legs = Legs::new(Transport::Udp);
-    legs.daemon.house.settle();
+    legs.daemon.setup.settle();
     let listed = |came: &Message| -> Vec<String> {
         let lists = came.headers("Allow").join(",");
         lists
@@ -512,9 +512,9 @@ fn allow_lists_what_is_served() {
 #[test]
 fn two_agents_that_a_call_names_do_not_count() {
     let legs = Legs::new(Transport::Udp);
-    legs.daemon.house.settle();
+    legs.daemon.setup.settle();
     let (own, other) = (
-        legs.daemon.house.first_agent.clone(),
+        legs.daemon.setup.first_agent.clone(),
         "5f0c2c1e-0000-4000-8000-000000000000",
     );
     for (second, step) in [(other, "assigned_number"), (&*own, "header")] {

@@ -3,21 +3,21 @@
 use std::collections::HashSet;
 
 use crate::caller::{Caller, Dialling, OFFER};
-use crate::house::{accepting, runtime};
+use crate::daemon_requests::{accepting, runtime};
 use crate::one_shard;
 use trunkline_testkit::message::status_of;
-use trunkline_testkit::{House, Message};
+use trunkline_testkit::{DaemonSetup, Message};
 
 /// More than may wait for the answer to their BYE.
 const FORKS: usize = 300;
 
 #[test]
 fn each_fork_that_has_lost_is_hung_up_on() {
-    let house = one_shard(House::new());
-    let runtime = runtime(&house);
-    let daemon = house.serve();
+    let setup = one_shard(DaemonSetup::new());
+    let runtime = runtime(&setup);
+    let daemon = setup.serve();
     let caller = Caller::new(daemon.sip(), daemon.credentials());
-    let dialling = Dialling::new("forked", &daemon.house.first_number, daemon.sip());
+    let dialling = Dialling::new("forked", &daemon.setup.first_number, daemon.sip());
     caller.dial(&dialling);
     let invite = runtime.request("INVITE");
 

@@ -8,11 +8,11 @@ use proptest::test_runner::TestRunner;
 use trunkline_sip::wire::{Framing, lex};
 
 use crate::caller::{Caller, Dialling, OFFER};
-use crate::house::{metric, runtime, until};
+use crate::daemon_requests::{metric, runtime, until};
 use crate::{one_shard, served_by_one};
 use trunkline_testkit::change::{Change, change, changed};
 use trunkline_testkit::message::status_of;
-use trunkline_testkit::{Daemon, House, Message, Peer};
+use trunkline_testkit::{Daemon, DaemonSetup, Message, Peer};
 
 /// Messages between two looks at whether the daemon is well.
 const BATCH: usize = 20;
@@ -143,7 +143,7 @@ fn a_caller_may_babble_at_the_echo_agent() {
     let mut changes = Changes::new();
     for call in 0..messages() / CALL {
         let id = format!("babble-{call}");
-        let dialling = Dialling::new(&id, &daemon.house.first_number, daemon.sip());
+        let dialling = Dialling::new(&id, &daemon.setup.first_number, daemon.sip());
         let tag = caller.connect(&dialling);
         babble(&caller, &mut changes, (&dialling, &tag), || {});
     }
@@ -154,9 +154,9 @@ fn a_caller_may_babble_at_the_echo_agent() {
 
 #[test]
 fn a_caller_may_babble_at_a_runtime() {
-    let house = one_shard(House::new());
-    let runtime = runtime(&house);
-    let daemon = house.serve();
+    let setup = one_shard(DaemonSetup::new());
+    let runtime = runtime(&setup);
+    let daemon = setup.serve();
     let caller = Caller::new(daemon.sip(), daemon.credentials());
     let contact = format!(
         "Contact: <sip:agent@{}>\r\nContent-Type: application/sdp\r\n",
@@ -165,7 +165,7 @@ fn a_caller_may_babble_at_a_runtime() {
     let (mut changes, mut relayed) = (Changes::new(), 0);
     for call in 0..messages() / CALL {
         let id = format!("babble-{call}");
-        let dialling = Dialling::new(&id, &daemon.house.first_number, daemon.sip());
+        let dialling = Dialling::new(&id, &daemon.setup.first_number, daemon.sip());
         let (tag, _) = caller.connect_to(&runtime, &dialling, (&contact, OFFER));
         babble(&caller, &mut changes, (&dialling, &tag), || {
             relayed += accept_all(&runtime, &contact);
@@ -244,9 +244,9 @@ const ANSWERS: [(&str, &str, &str); 12] = [
 
 #[test]
 fn a_runtime_may_babble_at_a_call_that_is_set_up() {
-    let house = one_shard(House::new());
-    let runtime = runtime(&house);
-    let daemon = house.serve();
+    let setup = one_shard(DaemonSetup::new());
+    let runtime = runtime(&setup);
+    let daemon = setup.serve();
     let caller = Caller::new(daemon.sip(), daemon.credentials());
     let mut changes = Changes::new();
     for call in 0..messages() / BATCH {
@@ -257,7 +257,7 @@ fn a_runtime_may_babble_at_a_call_that_is_set_up() {
         };
         let mut dialling = Dialling::new(
             &format!("babble-{call}"),
-            &daemon.house.first_number,
+            &daemon.setup.first_number,
             daemon.sip(),
         )
         .with(rel);

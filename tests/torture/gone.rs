@@ -7,15 +7,15 @@ use crate::caller::OFFER;
 use crate::intruders::Up;
 use crate::one_shard;
 use trunkline_testkit::message::status_of;
-use trunkline_testkit::{House, Message, Peer};
+use trunkline_testkit::{DaemonSetup, Message, Peer};
 
 const ALLOW: &str = "Allow: INVITE, ACK, BYE, OPTIONS, UPDATE";
 
-/// A call whose caller takes UPDATE, in a house where a second is a long time.
+/// A call whose caller takes UPDATE, at a daemon to which a second is a long time.
 fn up(setting: &'static str, value: &str) -> Up {
-    let house = one_shard(House::new()).set(setting, value);
-    house.allow("127.0.0.1/32");
-    Up::of(house, |caller, dialling| {
+    let setup = one_shard(DaemonSetup::new()).set(setting, value);
+    setup.allow("127.0.0.1/32");
+    Up::of(setup, |caller, dialling| {
         caller.ask(dialling, &dialling.clone().with(ALLOW))
     })
 }
@@ -111,13 +111,13 @@ fn a_change_that_nobody_listens_for_fails_and_ends_nothing() {
 
 #[test]
 fn a_runtime_that_is_found_gone_is_asked_in_its_calls() {
-    let house = one_shard(House::new())
+    let setup = one_shard(DaemonSetup::new())
         .set("TRUNKLINE__SIP__DEAD_PEER_S", "0")
         .set("TRUNKLINE__SIP__HEALTH_INTERVAL_S", "1")
         .set("TRUNKLINE__SIP__HEALTH_DOWN_AFTER", "1");
-    house.allow("127.0.0.1/32");
+    setup.allow("127.0.0.1/32");
 
-    let up = Up::of(house, |caller, dialling| caller.ask(dialling, dialling));
+    let up = Up::of(setup, |caller, dialling| caller.ask(dialling, dialling));
     let update = loop {
         let request = asked(&up.runtime);
         if !request.is_request("OPTIONS") {
@@ -137,13 +137,13 @@ fn a_runtime_that_is_found_gone_is_asked_in_its_calls() {
 /// Whoever has a peer look gone again and again, by an agent of its own at the same address, has its calls asked no more often.
 #[test]
 fn a_runtime_that_comes_and_goes_is_asked_once_in_its_calls() {
-    let house = one_shard(House::new())
+    let setup = one_shard(DaemonSetup::new())
         .set("TRUNKLINE__SIP__DEAD_PEER_S", "0")
         .set("TRUNKLINE__SIP__HEALTH_INTERVAL_S", "1")
         .set("TRUNKLINE__SIP__HEALTH_DOWN_AFTER", "1");
-    house.allow("127.0.0.1/32");
+    setup.allow("127.0.0.1/32");
 
-    let up = Up::of(house, |caller, dialling| caller.ask(dialling, dialling));
+    let up = Up::of(setup, |caller, dialling| caller.ask(dialling, dialling));
     let (mut probes, mut questions, mut before) = (0, 0, None);
     while probes < 8 {
         let request = asked_anew(&up.runtime, &mut before);

@@ -6,11 +6,11 @@ use std::net::TcpStream;
 use serde_json::{Value, json};
 
 use crate::caller::{Caller, Dialling, OFFER};
-use crate::house::{accepting, runtime, until};
+use crate::daemon_requests::{accepting, runtime, until};
 use crate::one_shard;
 use trunkline_testkit::dialog::Dialog;
 use trunkline_testkit::message::status_of;
-use trunkline_testkit::{Daemon, Deadline, House, Message, Peer};
+use trunkline_testkit::{Daemon, DaemonSetup, Deadline, Message, Peer};
 
 pub(crate) const ASTERISK: &str = "Asterisk PBX 22.10.0";
 pub(crate) const FREESWITCH: &str = "FreeSWITCH-mod_sofia/1.10.12";
@@ -30,16 +30,16 @@ pub(crate) struct Pbx {
 }
 
 pub(crate) fn daemon() -> Daemon {
-    let daemon = one_shard(House::new()).serve();
+    let daemon = one_shard(DaemonSetup::new()).serve();
     daemon.destination("Sales", "phone", NUMBER);
-    daemon.house.settle();
+    daemon.setup.settle();
     daemon
 }
 
 pub(crate) fn trunk(daemon: &Daemon, fields: &Value) {
     let (status, body) = daemon.change("PATCH", "/phone/sip/inbound-trunk", fields);
     assert_eq!(status, 200, "{body}");
-    daemon.house.settle();
+    daemon.setup.settle();
 }
 
 impl Pbx {
@@ -56,7 +56,7 @@ impl Pbx {
     }
 
     fn dialling(daemon: &Daemon, id: &str, user_agent: &str) -> Dialling {
-        let mut dialling = Dialling::new(id, &daemon.house.first_number, daemon.sip());
+        let mut dialling = Dialling::new(id, &daemon.setup.first_number, daemon.sip());
         if !user_agent.is_empty() {
             dialling = dialling.with(&format!("User-Agent: {user_agent}"));
         }
@@ -186,7 +186,7 @@ impl Pbx {
 
 /// The events so far, those of this call's end among them.
 fn recorded(daemon: &Daemon, call: &str) -> Vec<Value> {
-    let mut stream = TcpStream::connect(daemon.house.http).expect("connected");
+    let mut stream = TcpStream::connect(daemon.setup.http).expect("connected");
     let request = format!(
         "GET /phone/events?last_event_id=0 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\n\r\n",
         daemon.key()
@@ -288,7 +288,7 @@ fn a_declined_refer_leads_to_no_other_host() {
     let daemon = daemon();
     let desk = Peer::new(daemon.sip());
     daemon.destination("Desk", "sip", &format!("sip:desk@{}", desk.own));
-    daemon.house.settle();
+    daemon.setup.settle();
     let pbx = Pbx::calls(&daemon, "declining", "");
     for status in ["403 Forbidden", "603 Decline"] {
         pbx.transfers(&daemon, "Desk");
@@ -315,11 +315,11 @@ fn a_declined_refer_leads_to_no_other_host() {
 /// FreeSWITCH says 200 at once and hangs up by itself; Asterisk says the truth and waits for our BYE; and so does the agent's BYE count.
 #[test]
 fn a_pbx_that_says_200_has_two_seconds_for_its_bye() {
-    let house = one_shard(House::new());
-    let runtime = runtime(&house);
-    let daemon = house.serve();
+    let setup = one_shard(DaemonSetup::new());
+    let runtime = runtime(&setup);
+    let daemon = setup.serve();
     daemon.destination("Sales", "phone", NUMBER);
-    daemon.house.settle();
+    daemon.setup.settle();
     for (case, user_agent, rings, confirmed, ends, by) in [
         ("freeswitch", FREESWITCH, false, false, "pbx", "caller"),
         ("asterisk", ASTERISK, true, true, "platform", "platform"),
@@ -425,11 +425,11 @@ fn a_caller_that_a_failed_refer_lost_is_not_kept_as_dead_air() {
 /// A 481 to a request inside its dialog would end it (RFC 3261 §12.2.1.2), while its PBX still takes it to the destination.
 #[test]
 fn a_caller_whose_agent_has_left_keeps_its_dialog() {
-    let house = one_shard(House::new());
-    let runtime = runtime(&house);
-    let daemon = house.serve();
+    let setup = one_shard(DaemonSetup::new());
+    let runtime = runtime(&setup);
+    let daemon = setup.serve();
     daemon.destination("Sales", "phone", NUMBER);
-    daemon.house.settle();
+    daemon.setup.settle();
     let (pbx, invite) = Pbx::calls_runtime(&daemon, &runtime, "alone", ASTERISK);
     pbx.transfers(&daemon, "Sales");
     pbx.accepts_refer();
@@ -483,7 +483,7 @@ fn a_pbx_that_keeps_its_caller_is_learnt() {
         trunk_shown["transfer_way_in_force"]["reason"],
         "kept_caller"
     );
-    daemon.house.settle();
+    daemon.setup.settle();
     let shown = daemon.shown(&format!("/phone/calls/{}", pbx.call));
     assert_eq!(shown["transfer"]["caller_may_be_gone"], false, "{shown}");
     // It isn't hung up on: the next transfer is asked by REFER, and its failure loses nobody.
@@ -528,7 +528,7 @@ fn a_transfer_that_never_began_loses_nobody() {
         "it isn't probed or hung up on"
     );
 
-    daemon.house.settle();
+    daemon.setup.settle();
     trunk(
         &daemon,
         &json!({"transfer_way": "auto", "bridge_when_refer_fails": true}),
@@ -547,7 +547,7 @@ fn a_destination_that_the_pbx_does_not_know_is_called_from_here() {
     let daemon = daemon();
     let desk = Peer::new(daemon.sip());
     daemon.destination("Desk", "sip", &format!("sip:desk@{}", desk.own));
-    daemon.house.settle();
+    daemon.setup.settle();
     let pbx = Pbx::calls(&daemon, "unknown", ASTERISK);
     for status in [
         "404 Not Found",

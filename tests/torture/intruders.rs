@@ -4,13 +4,13 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use crate::caller::{Caller, Dialling, OFFER};
-use crate::house::{metric, runtime, until};
+use crate::daemon_requests::{metric, runtime, until};
 use crate::one_shard;
 use trunkline_testkit::dialog::Dialog;
 use trunkline_testkit::digest::{Asking, Challenge};
 use trunkline_testkit::dns::{self, Record};
 use trunkline_testkit::message::{status_of, statuses_of};
-use trunkline_testkit::{Credentials, Daemon, House, Message, Peer};
+use trunkline_testkit::{Credentials, Daemon, DaemonSetup, Message, Peer};
 
 const FOREIGN: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 const SECOND: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
@@ -51,29 +51,32 @@ pub(crate) struct Up {
 impl Up {
     /// With a caller that has proven its password.
     fn by_digest() -> Self {
-        Self::of(one_shard(House::new()), |caller, dialling| {
+        Self::of(one_shard(DaemonSetup::new()), |caller, dialling| {
             caller.dial(dialling)
         })
     }
 
     /// With a caller that was admitted by its address, for which nothing was proven.
-    fn by_address(house: House) -> Self {
-        Self::of(house, |caller, dialling| caller.ask(dialling, dialling))
+    fn by_address(setup: DaemonSetup) -> Self {
+        Self::of(setup, |caller, dialling| caller.ask(dialling, dialling))
     }
 
-    pub(crate) fn of(house: House, begin: impl FnOnce(&Caller, &Dialling) -> Message) -> Self {
-        let runtime = runtime(&house);
-        Self::with(house, runtime, begin)
+    pub(crate) fn of(
+        setup: DaemonSetup,
+        begin: impl FnOnce(&Caller, &Dialling) -> Message,
+    ) -> Self {
+        let runtime = runtime(&setup);
+        Self::with(setup, runtime, begin)
     }
 
     fn with(
-        house: House,
+        setup: DaemonSetup,
         runtime: Peer,
         begin: impl FnOnce(&Caller, &Dialling) -> Message,
     ) -> Self {
-        let daemon = house.serve();
+        let daemon = setup.serve();
         let caller = Caller::new(daemon.sip(), daemon.credentials());
-        let dialling = Dialling::new("up", &daemon.house.first_number, daemon.sip());
+        let dialling = Dialling::new("up", &daemon.setup.first_number, daemon.sip());
         begin(&caller, &dialling);
 
         let invite = runtime.request("INVITE");
@@ -234,17 +237,17 @@ fn a_phone_that_moves_proves_itself_and_is_followed() {
 
 #[test]
 fn a_leg_that_nothing_has_proven_is_held_to_its_places() {
-    let house = one_shard(House::new());
-    let org = house.org.as_str();
+    let setup = one_shard(DaemonSetup::new());
+    let org = setup.org.as_str();
     let allow = ["127.0.0.1/32", "--allow", "127.0.0.3/32"];
-    house.run(
+    setup.run(
         &[
             &["trunk", "update", "--org", org, "--json", "--allow"],
             &allow[..],
         ]
         .concat(),
     );
-    let up = Up::by_address(house);
+    let up = Up::by_address(setup);
     let intruder = Peer::on(FOREIGN, up.daemon.sip());
     let mut sent = 0.0;
     for (cseq, method) in (50..).zip(METHODS) {
@@ -273,12 +276,12 @@ fn a_leg_that_nothing_has_proven_is_held_to_its_places() {
 /// A branch and the tags are known to whoever reads the trace while it rings.
 #[test]
 fn answers_and_acks_from_another_address_are_nobodys() {
-    let house = one_shard(House::new());
-    house.allow("127.0.0.1/32");
-    let runtime = runtime(&house);
-    let daemon = house.serve();
+    let setup = one_shard(DaemonSetup::new());
+    setup.allow("127.0.0.1/32");
+    let runtime = runtime(&setup);
+    let daemon = setup.serve();
     let caller = Caller::new(daemon.sip(), daemon.credentials());
-    let mut dialling = Dialling::new("late", &daemon.house.first_number, daemon.sip());
+    let mut dialling = Dialling::new("late", &daemon.setup.first_number, daemon.sip());
     dialling.body = String::new();
     caller.ask(&dialling, &dialling);
     let invite = runtime.request("INVITE");
@@ -307,15 +310,15 @@ fn answers_and_acks_from_another_address_are_nobodys() {
 /// A proxy that has recorded its route sends on what its phone asks, and so may the phone's Contact.
 #[test]
 fn a_proxy_on_the_route_and_a_contact_are_places_of_the_dialog() {
-    let house = one_shard(House::new());
-    house.allow("127.0.0.1/32");
+    let setup = one_shard(DaemonSetup::new());
+    setup.allow("127.0.0.1/32");
 
-    let runtime = runtime(&house);
-    let daemon = house.serve();
+    let runtime = runtime(&setup);
+    let daemon = setup.serve();
     let caller = Caller::new(daemon.sip(), daemon.credentials());
     let proxy = Peer::on(SECOND, daemon.sip());
     let phone = Peer::on(Ipv4Addr::new(127, 0, 0, 4), daemon.sip());
-    let dialling = Dialling::new("routed", &daemon.house.first_number, daemon.sip())
+    let dialling = Dialling::new("routed", &daemon.setup.first_number, daemon.sip())
         .with(&format!("Record-Route: <sip:{};lr>", proxy.own));
     caller.ask(&dialling, &dialling);
 
@@ -344,12 +347,13 @@ fn a_proxy_on_the_route_and_a_contact_are_places_of_the_dialog() {
 fn a_runtime_is_at_every_address_of_its_name() {
     let table = [Ipv4Addr::LOCALHOST, SECOND].map(|ip| ("bot.test", Record::Address(ip)));
     let names = dns::serve(table.to_vec());
-    let house = one_shard(House::new()).set("TRUNKLINE__SIP__NAMESERVERS", &names.to_string());
-    house.allow("127.0.0.1/32");
-    let runtime = runtime(&house);
+    let setup =
+        one_shard(DaemonSetup::new()).set("TRUNKLINE__SIP__NAMESERVERS", &names.to_string());
+    setup.allow("127.0.0.1/32");
+    let runtime = runtime(&setup);
     let port = runtime.own.port();
-    house.runtime(&house.first_agent, &format!("sip:x@bot.test:{port}"));
-    let up = Up::with(house, runtime, |caller, dialling| {
+    setup.runtime(&setup.first_agent, &format!("sip:x@bot.test:{port}"));
+    let up = Up::with(setup, runtime, |caller, dialling| {
         caller.ask(dialling, dialling)
     });
 

@@ -1,11 +1,11 @@
 //! A runtime that joins two of its calls: it refers to a dialog of its own with us, whichever shard has it.
 
 use crate::caller::{Caller, Dialling, OFFER};
-use crate::house::{accepting, runtime};
+use crate::daemon_requests::{accepting, runtime};
 use crate::one_shard;
 use trunkline_testkit::dialog::Dialog;
 use trunkline_testkit::message::{status_of, statuses_of};
-use trunkline_testkit::{Daemon, House, Message, Peer};
+use trunkline_testkit::{Daemon, DaemonSetup, Message, Peer};
 
 /// A call with the runtime: the PBX's side and its tag, and the INVITE that the runtime got.
 struct Call {
@@ -23,7 +23,7 @@ impl Call {
     /// A call of this name whose PBX listens at this port.
     fn new(daemon: &Daemon, runtime: &Peer, name: &str, port: u16) -> Self {
         let pbx = Caller::new(daemon.sip(), daemon.credentials());
-        let mut dialling = Dialling::new(name, &daemon.house.first_number, daemon.sip());
+        let mut dialling = Dialling::new(name, &daemon.setup.first_number, daemon.sip());
         dialling.body = sdp(port);
         let answer = (&*accepting(runtime), &*sdp(41_000));
         let (tag, invite) = pbx.connect_to(runtime, &dialling, answer);
@@ -97,9 +97,9 @@ fn told(runtime: &Peer, byes: usize) -> (Vec<String>, Vec<String>) {
 
 #[test]
 fn two_far_ends_hear_each_other_on_whichever_shards_they_are() {
-    let house = House::new().set("TRUNKLINE__SIP__SHARDS", "4");
-    let runtime = runtime(&house);
-    let daemon = house.serve();
+    let setup = DaemonSetup::new().set("TRUNKLINE__SIP__SHARDS", "4");
+    let runtime = runtime(&setup);
+    let daemon = setup.serve();
     let pairs = ["a", "b", "c", "d"];
     for pair in pairs {
         let caller = Call::new(&daemon, &runtime, &format!("{pair}-caller"), 40_002);
@@ -138,9 +138,9 @@ fn two_far_ends_hear_each_other_on_whichever_shards_they_are() {
 /// A dialog that isn't there, and one whose far end won't: the runtime is told, and keeps its caller.
 #[test]
 fn a_far_end_that_is_not_there_or_refuses_changes_nothing() {
-    let house = House::new();
-    let runtime = runtime(&house);
-    let daemon = house.serve();
+    let setup = DaemonSetup::new();
+    let runtime = runtime(&setup);
+    let daemon = setup.serve();
     let caller = Call::new(&daemon, &runtime, "caller", 40_002);
     let callee = Call::new(&daemon, &runtime, "callee", 40_004);
     let wrong = callee
@@ -186,9 +186,9 @@ fn a_far_end_that_is_not_there_or_refuses_changes_nothing() {
 /// Nobody but ourselves takes an agent's place, whatever it knows of the call.
 #[test]
 fn nobody_else_takes_an_agents_place() {
-    let house = one_shard(House::new());
-    let runtime = runtime(&house);
-    let daemon = house.serve();
+    let setup = one_shard(DaemonSetup::new());
+    let runtime = runtime(&setup);
+    let daemon = setup.serve();
     let call = Call::new(&daemon, &runtime, "call", 40_002);
     let named = call.named().replace("%3B", ";").replace("%3D", "=");
     let proof = format!("X-PLATFORM-JOIN: {}", "0".repeat(64));

@@ -4,23 +4,23 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::caller::{Caller, Dialling};
-use crate::house::{runtime, until};
+use crate::daemon_requests::{runtime, until};
 use crate::one_shard;
 use trunkline_testkit::peer::is_shed;
-use trunkline_testkit::{Daemon, Deadline, House, Message, http};
+use trunkline_testkit::{Daemon, DaemonSetup, Deadline, Message, http};
 
 const ROUNDS: usize = 5;
 const LIMIT: Duration = Duration::from_secs(10);
 
 #[test]
 fn a_call_that_was_listed_has_a_record_after_kill_9() {
-    let house = one_shard(House::new());
-    let _silent = runtime(&house);
-    let mut daemon = house.serve();
+    let setup = one_shard(DaemonSetup::new());
+    let _silent = runtime(&setup);
+    let mut daemon = setup.serve();
 
     for round in 1..=ROUNDS {
         let caller = Caller::new(daemon.sip(), daemon.credentials());
-        let number = daemon.house.first_number.clone();
+        let number = daemon.setup.first_number.clone();
         caller.dial(&Dialling::new(
             &format!("kept{round}"),
             &number,
@@ -35,7 +35,7 @@ fn a_call_that_was_listed_has_a_record_after_kill_9() {
         daemon.process.signal("KILL");
         let ended = daemon.process.wait(Deadline::after(LIMIT));
         assert!(ended.is_some(), "it can't catch that");
-        daemon.process = daemon.house.start();
+        daemon.process = daemon.setup.start();
         for call in daemon.records(round) {
             assert_eq!(call["status"], "lost", "round {round}: {call}");
         }
@@ -44,10 +44,10 @@ fn a_call_that_was_listed_has_a_record_after_kill_9() {
 
 #[test]
 fn a_call_whose_bye_was_answered_is_over_at_once() {
-    let daemon = one_shard(House::new()).serve();
+    let daemon = one_shard(DaemonSetup::new()).serve();
     let caller = Caller::new(daemon.sip(), daemon.credentials());
-    let number = daemon.house.first_number.clone();
-    let shown = |path: &str| http::json(daemon.house.http, path, &daemon.house.key);
+    let number = daemon.setup.first_number.clone();
+    let shown = |path: &str| http::json(daemon.setup.http, path, &daemon.setup.key);
     for round in 1..=ROUNDS {
         let dialling = Dialling::new(&format!("over{round}"), &number, daemon.sip());
         let tag = caller.connect(&dialling);
@@ -81,16 +81,16 @@ fn rounds() -> usize {
 #[test]
 fn a_call_that_was_answered_has_a_record_after_kill_9() {
     // The built-in agent answers in the turn of the INVITE: nothing of such a call can be on disk by then.
-    let mut daemon = House::new().serve();
+    let mut daemon = DaemonSetup::new().serve();
     let mut answered = 0;
     for round in 1..=rounds() {
         let callers = answered_and_killed(&mut daemon, round);
         answered += callers.len();
-        daemon.process = daemon.house.start();
+        daemon.process = daemon.setup.start();
         let calls = http::json(
-            daemon.house.http,
+            daemon.setup.http,
             "/phone/calls?limit=100",
-            &daemon.house.key,
+            &daemon.setup.key,
         );
         let calls = calls["items"].as_array().expect("a list");
         for caller in callers {
@@ -107,7 +107,7 @@ fn a_call_that_was_answered_has_a_record_after_kill_9() {
 /// Dials some calls and kills the daemon at one of the first answers, another in each round: whose 200 has come.
 fn answered_and_killed(daemon: &mut Daemon, round: usize) -> BTreeSet<String> {
     let caller = Caller::new(daemon.sip(), daemon.credentials());
-    let number = daemon.house.first_number.clone();
+    let number = daemon.setup.first_number.clone();
     let from = |call: usize| format!("+44163{round:04}{call:03}");
     let diallings = (0..TOGETHER).map(|call| {
         let mut dialling = Dialling::new(&format!("{round}.{call}"), &number, daemon.sip());

@@ -7,11 +7,11 @@
 mod bridged_first;
 mod caller;
 mod crossed;
+mod daemon_requests;
 mod forked;
 mod fuzz;
 mod gone;
 mod handed_over;
-mod house;
 mod intruders;
 mod joined;
 mod kept;
@@ -32,7 +32,7 @@ use trunkline_sip::wire::{Framing, lex};
 use trunkline_testkit::corpus::{Case, Lexed, Stream, cases};
 use trunkline_testkit::message::statuses_of;
 use trunkline_testkit::peer::{TRIES, is_shed};
-use trunkline_testkit::{Daemon, House, Message, Peer};
+use trunkline_testkit::{Daemon, DaemonSetup, Message, Peer};
 
 /// A valid request is answered by a message that its sender knows again.
 fn assert_known_again(case: &Case, answer: &Message) {
@@ -54,12 +54,12 @@ fn assert_known_again(case: &Case, answer: &Message) {
 }
 
 /// With one shard answers come in the order of what they answer.
-fn one_shard(house: House) -> House {
-    house.set("TRUNKLINE__SIP__SHARDS", "1")
+fn one_shard(setup: DaemonSetup) -> DaemonSetup {
+    setup.set("TRUNKLINE__SIP__SHARDS", "1")
 }
 
 fn served_by_one() -> Daemon {
-    one_shard(House::new()).serve()
+    one_shard(DaemonSetup::new()).serve()
 }
 
 #[test]

@@ -3,18 +3,18 @@
 use std::net::Ipv4Addr;
 
 use crate::caller::{Caller, Dialling, OFFER};
-use crate::house::{metric, runtime, until};
+use crate::daemon_requests::{metric, runtime, until};
 use crate::one_shard;
 use trunkline_testkit::message::{status_of, statuses_of};
-use trunkline_testkit::{House, Message, Peer};
+use trunkline_testkit::{DaemonSetup, Message, Peer};
 
 #[test]
 fn only_its_caller_cancels_a_call() {
-    let house = one_shard(House::new());
-    let runtime = runtime(&house);
-    let daemon = house.serve();
+    let setup = one_shard(DaemonSetup::new());
+    let runtime = runtime(&setup);
+    let daemon = setup.serve();
     let caller = Caller::new(daemon.sip(), daemon.credentials());
-    let dialling = Dialling::new("ringing", &daemon.house.first_number, daemon.sip());
+    let dialling = Dialling::new("ringing", &daemon.setup.first_number, daemon.sip());
     caller.dial(&dialling);
     let invite = runtime.request("INVITE");
     runtime.answer(
@@ -43,11 +43,11 @@ fn only_its_caller_cancels_a_call() {
 #[test]
 fn answers_to_what_is_over_are_bounded() {
     const ANSWERS: usize = 1_000;
-    let house = one_shard(House::new());
-    let runtime = runtime(&house);
-    let daemon = house.serve();
+    let setup = one_shard(DaemonSetup::new());
+    let runtime = runtime(&setup);
+    let daemon = setup.serve();
     let caller = Caller::new(daemon.sip(), daemon.credentials());
-    let dialling = Dialling::new("over", &daemon.house.first_number, daemon.sip());
+    let dialling = Dialling::new("over", &daemon.setup.first_number, daemon.sip());
     caller.dial(&dialling);
     let invite = runtime.request("INVITE");
     runtime.answer(&invite, "486 Busy", "", "");
@@ -74,7 +74,7 @@ fn answers_to_what_is_over_are_bounded() {
 fn a_caller_that_never_acknowledges_runs_out_of_room() {
     let daemon = crate::served_by_one();
     let caller = Caller::new(daemon.sip(), daemon.credentials());
-    let dialling = Dialling::new("unacknowledged", &daemon.house.first_number, daemon.sip());
+    let dialling = Dialling::new("unacknowledged", &daemon.setup.first_number, daemon.sip());
     let tag = caller.connect(&dialling);
     let mut statuses = Vec::new();
     for cseq in 3..40 {
@@ -108,11 +108,11 @@ fn a_caller_that_never_acknowledges_runs_out_of_room() {
 
 #[test]
 fn a_call_that_rings_for_another_leaves_its_tags() {
-    let house = one_shard(House::new());
-    let runtime = runtime(&house);
-    let daemon = house.serve();
+    let setup = one_shard(DaemonSetup::new());
+    let runtime = runtime(&setup);
+    let daemon = setup.serve();
     let caller = Caller::new(daemon.sip(), daemon.credentials());
-    let dialling = Dialling::new("forks", &daemon.house.first_number, daemon.sip());
+    let dialling = Dialling::new("forks", &daemon.setup.first_number, daemon.sip());
     caller.dial(&dialling);
     let invite = runtime.request("INVITE");
 

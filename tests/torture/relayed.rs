@@ -4,9 +4,9 @@
 use trunkline_sip::wire::HeaderName;
 
 use crate::caller::{Caller, Dialling, OFFER};
-use crate::house::runtime;
+use crate::daemon_requests::runtime;
 use crate::one_shard;
-use trunkline_testkit::House;
+use trunkline_testkit::DaemonSetup;
 use trunkline_testkit::message::status_of;
 
 const ANSWER: &str = "Contact: <sip:agent@127.0.0.1>\r\nContent-Type: application/sdp\r\n";
@@ -35,10 +35,10 @@ const NEVER: [&str; 6] = [
     "X-PLATFORM-KRISP-ENABLED",
 ];
 
-fn hostile(id: &str, from: &str, house: &House) -> Dialling {
+fn hostile(id: &str, from: &str, setup: &DaemonSetup) -> Dialling {
     let dialling = Dialling {
         from: from.to_owned(),
-        ..Dialling::new(id, &house.first_number, house.sip)
+        ..Dialling::new(id, &setup.first_number, setup.sip)
     };
     dialling
         .with("X-Kept: a\r\n X-Evil: b\r\n\tX-Evil: c")
@@ -52,9 +52,9 @@ fn hostile(id: &str, from: &str, house: &House) -> Dialling {
 
 #[test]
 fn no_header_is_smuggled_to_the_runtime() {
-    let house = one_shard(House::new()).set("TRUNKLINE__LOG__LEVEL", "trace");
-    let runtime = runtime(&house);
-    let daemon = house.serve();
+    let setup = one_shard(DaemonSetup::new()).set("TRUNKLINE__LOG__LEVEL", "trace");
+    let runtime = runtime(&setup);
+    let daemon = setup.serve();
     let caller = Caller::new(daemon.sip(), daemon.credentials());
     let froms = [
         (
@@ -77,7 +77,7 @@ fn no_header_is_smuggled_to_the_runtime() {
         ("a tag in the URI", "<sip:1@pbx.invalid;tag=evil?X-Evil=1>"),
     ];
     for (at, (case, from)) in froms.iter().enumerate() {
-        let dialling = hostile(&format!("hostile-{at}"), from, &daemon.house);
+        let dialling = hostile(&format!("hostile-{at}"), from, &daemon.setup);
         caller.dial(&dialling);
         let octets = runtime.request("INVITE");
         let invite = octets.wire();
@@ -120,11 +120,11 @@ fn no_header_is_smuggled_to_the_runtime() {
 
 #[test]
 fn no_header_is_smuggled_to_the_caller() {
-    let house = one_shard(House::new());
-    let runtime = runtime(&house);
-    let daemon = house.serve();
+    let setup = one_shard(DaemonSetup::new());
+    let runtime = runtime(&setup);
+    let daemon = setup.serve();
     let caller = Caller::new(daemon.sip(), daemon.credentials());
-    let dialling = Dialling::new("answered", &daemon.house.first_number, daemon.sip());
+    let dialling = Dialling::new("answered", &daemon.setup.first_number, daemon.sip());
     caller.dial(&dialling);
     let octets = runtime.request("INVITE");
     let lines = format!(

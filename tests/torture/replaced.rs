@@ -3,10 +3,10 @@
 use trunkline_sip::wire::{self, HeaderName};
 
 use crate::caller::{Caller, Dialling, OFFER};
-use crate::house::{accepting, runtime};
+use crate::daemon_requests::{accepting, runtime};
 use trunkline_testkit::dialog::Dialog;
 use trunkline_testkit::message::status_of;
-use trunkline_testkit::{Daemon, House, Message, Peer};
+use trunkline_testkit::{Daemon, DaemonSetup, Message, Peer};
 
 /// Returns the Replaces header that names the call of `old`.
 fn replaces(old: &Dialling, tag: &str) -> String {
@@ -54,9 +54,9 @@ fn is_left_alone(caller: &Caller) -> bool {
 
 #[test]
 fn a_new_leg_takes_the_callers_place() {
-    let daemon = House::new().serve();
+    let daemon = DaemonSetup::new().serve();
     let pbx = Caller::new(daemon.sip(), daemon.credentials());
-    let old = Dialling::new("old", &daemon.house.first_number, daemon.sip());
+    let old = Dialling::new("old", &daemon.setup.first_number, daemon.sip());
     let tag = pbx.connect(&old);
     settled(&pbx, &old, &tag);
     let other = Caller::new(daemon.sip(), daemon.credentials());
@@ -104,7 +104,7 @@ fn a_new_leg_takes_the_callers_place() {
     }
 }
 
-/// The caller of `house`'s runtime, connected.
+/// The caller of the daemon's runtime, connected.
 fn connected(daemon: &Daemon, runtime: &Peer, old: &Dialling) -> (Caller, String) {
     let pbx = Caller::new(daemon.sip(), daemon.credentials());
     let answer = (&*accepting(runtime), OFFER);
@@ -115,10 +115,10 @@ fn connected(daemon: &Daemon, runtime: &Peer, old: &Dialling) -> (Caller, String
 
 #[test]
 fn the_runtime_is_offered_the_new_legs_media() {
-    let house = House::new();
-    let runtime = runtime(&house);
-    let daemon = house.serve();
-    let old = Dialling::new("old", &daemon.house.first_number, daemon.sip());
+    let setup = DaemonSetup::new();
+    let runtime = runtime(&setup);
+    let daemon = setup.serve();
+    let old = Dialling::new("old", &daemon.setup.first_number, daemon.sip());
     let (pbx, tag) = connected(&daemon, &runtime, &old);
     let other = Caller::new(daemon.sip(), daemon.credentials());
 
@@ -163,10 +163,10 @@ fn the_runtime_is_offered_the_new_legs_media() {
 /// gets its ACK, and the caller's media again.
 #[test]
 fn a_new_leg_that_gives_up_leaves_the_call_as_it_was() {
-    let house = House::new().set("TRUNKLINE__SIP__SHARDS", "4");
-    let runtime = runtime(&house);
-    let daemon = house.serve();
-    let old = Dialling::new("old", &daemon.house.first_number, daemon.sip());
+    let setup = DaemonSetup::new().set("TRUNKLINE__SIP__SHARDS", "4");
+    let runtime = runtime(&setup);
+    let daemon = setup.serve();
+    let old = Dialling::new("old", &daemon.setup.first_number, daemon.sip());
     let (pbx, tag) = connected(&daemon, &runtime, &old);
     let other = Caller::new(daemon.sip(), daemon.credentials());
     let mut cseq = 1;
@@ -211,9 +211,9 @@ fn a_new_leg_that_gives_up_leaves_the_call_as_it_was() {
 
 #[test]
 fn what_names_no_call_is_refused() {
-    let daemon = House::new().serve();
+    let daemon = DaemonSetup::new().serve();
     let pbx = Caller::new(daemon.sip(), daemon.credentials());
-    let old = Dialling::new("old", &daemon.house.first_number, daemon.sip());
+    let old = Dialling::new("old", &daemon.setup.first_number, daemon.sip());
     let tag = pbx.connect(&old);
     settled(&pbx, &old, &tag);
 
@@ -243,11 +243,11 @@ fn what_names_no_call_is_refused() {
 /// attended transfer.
 #[test]
 fn a_runtime_names_no_dialog_from_our_side() {
-    let house = House::new();
-    let runtime = runtime(&house);
-    let daemon = house.serve();
+    let setup = DaemonSetup::new();
+    let runtime = runtime(&setup);
+    let daemon = setup.serve();
     daemon.destination("Sales", "phone", "+442071838751");
-    let old = Dialling::new("old", &daemon.house.first_number, daemon.sip());
+    let old = Dialling::new("old", &daemon.setup.first_number, daemon.sip());
     let pbx = Caller::new(daemon.sip(), daemon.credentials());
     let answer = (&*accepting(&runtime), OFFER);
     let (tag, invite) = pbx.connect_to(&runtime, &old, answer);
@@ -280,9 +280,9 @@ fn a_runtime_names_no_dialog_from_our_side() {
 /// REFER is known, and taken inside a call alone.
 #[test]
 fn refer_outside_a_call_is_forbidden() {
-    let daemon = House::new().serve();
+    let daemon = DaemonSetup::new().serve();
     let pbx = Caller::new(daemon.sip(), daemon.credentials());
-    let dialling = Dialling::new("stray", &daemon.house.first_number, daemon.sip());
+    let dialling = Dialling::new("stray", &daemon.setup.first_number, daemon.sip());
     pbx.send(&dialling, "REFER", 1, "");
     assert_eq!(status_of(&pbx.answer(&dialling)), 403);
     pbx.send(&dialling, "OPTIONS", 2, "");

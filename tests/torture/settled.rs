@@ -162,7 +162,7 @@ fn hand_over(legs: &Legs, desk: &Peer) -> Dialog {
 fn legs(desk: &Peer) -> Legs {
     let legs = Legs::new(Transport::Udp);
     legs.daemon.destination("Desk", "sip", &desk.uri("desk"));
-    legs.daemon.house.settle();
+    legs.daemon.setup.settle();
     legs
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::caller::{Caller, Dialling};
-use crate::house::{memory, metric, until};
+use crate::daemon_requests::{memory, metric, until};
 use crate::served_by_one;
 use trunkline_testkit::digest::Challenge;
 use trunkline_testkit::message::status_of;
@@ -45,7 +45,7 @@ fn assert_leaves_nothing(daemon: &Daemon, slack: u64, message: impl Fn(u32) -> V
 #[test]
 fn a_flood_of_invites_leaves_nothing() {
     let daemon = served_by_one();
-    let number = daemon.house.first_number.clone();
+    let number = daemon.setup.first_number.clone();
     let answers = assert_leaves_nothing(&daemon, SLACK_KIB, |id| {
         let dialling = Dialling::new(&format!("flood-{id}"), &number, daemon.sip());
         dialling.invite(1, "127.0.0.1:9".parse().expect("an address"))
@@ -56,7 +56,7 @@ fn a_flood_of_invites_leaves_nothing() {
 #[test]
 fn a_flood_of_guessed_passwords_leaves_nothing() {
     let daemon = served_by_one();
-    let number = daemon.house.first_number.clone();
+    let number = daemon.setup.first_number.clone();
     let wrong = Credentials {
         password: "guess".to_owned(),
         ..daemon.credentials()
@@ -114,7 +114,7 @@ fn shape(challenge: &Message) -> Vec<String> {
 fn nothing_tells_a_user_that_exists_from_one_that_does_not() {
     let daemon = served_by_one();
     let right = daemon.credentials();
-    let number = daemon.house.first_number.clone();
+    let number = daemon.setup.first_number.clone();
     let shape_for = |name: &str, credentials: Credentials| {
         let caller = Caller::new(daemon.sip(), credentials);
         shape(&caller.call(&Dialling::new(name, &number, daemon.sip())))
@@ -160,7 +160,7 @@ fn is_stale(answer: &Message) -> bool {
 #[test]
 fn an_answer_to_a_challenge_serves_once() {
     let mut daemon = served_by_one();
-    let number = daemon.house.first_number.clone();
+    let number = daemon.setup.first_number.clone();
     let caller = Caller::new(daemon.sip(), daemon.credentials());
     let first = Dialling::new("first", &number, daemon.sip());
     let challenge = caller.challenge(&first);
@@ -188,7 +188,7 @@ fn an_answer_to_a_challenge_serves_once() {
         daemon.process.exited()
     });
     assert!(ended.is_some(), "the daemon doesn't end");
-    daemon.process = daemon.house.start();
+    daemon.process = daemon.setup.start();
     let answer_to = |id: &str, line: &str| {
         let dialling = Dialling::new(id, &number, daemon.sip());
         caller.ask(&dialling, &dialling.clone().with(line))
@@ -204,7 +204,7 @@ fn an_answer_to_a_challenge_serves_once() {
 #[test]
 fn a_foreign_nonce_is_stale_for_those_who_know_the_password() {
     let daemon = served_by_one();
-    let number = daemon.house.first_number.clone();
+    let number = daemon.setup.first_number.clone();
     let elsewhere = served_by_one();
     let dialling = Dialling::new("elsewhere", &number, daemon.sip());
     let foreign = Caller::new(elsewhere.sip(), daemon.credentials()).challenge(&dialling);

@@ -5,10 +5,10 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use crate::caller::Dialling;
-use crate::house::{memory, until};
+use crate::daemon_requests::{memory, until};
 use crate::{one_shard, served_by_one};
 use trunkline_testkit::message::statuses_of;
-use trunkline_testkit::{Daemon, House, Peer};
+use trunkline_testkit::{Daemon, DaemonSetup, Peer};
 
 fn options(number: u32) -> Vec<u8> {
     let daemon: SocketAddr = "127.0.0.1:5060".parse().expect("an address");
@@ -86,8 +86,9 @@ fn what_cannot_be_a_message_closes_the_connection() {
 fn connections_of_one_source_are_bounded() {
     const ALLOWED: usize = 20;
 
-    let house = one_shard(House::new()).set("TRUNKLINE__LIMITS__MAX_CONNECTIONS_PER_SOURCE", "20");
-    let daemon = house.serve();
+    let setup =
+        one_shard(DaemonSetup::new()).set("TRUNKLINE__LIMITS__MAX_CONNECTIONS_PER_SOURCE", "20");
+    let daemon = setup.serve();
 
     // Half a message each, so that all of them are waited for.
     let held: Vec<Peer> = (0..ALLOWED).map(|_| connect(&daemon)).collect();

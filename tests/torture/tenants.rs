@@ -3,25 +3,25 @@
 use std::net::Ipv4Addr;
 
 use crate::caller::{Caller, Dialling};
-use crate::house::Neighbour;
+use crate::daemon_requests::Neighbour;
 use crate::{one_shard, served_by_one};
 use trunkline_testkit::message::{status_of, statuses_of};
-use trunkline_testkit::{House, Peer};
+use trunkline_testkit::{DaemonSetup, Peer};
 
 const THEIRS: &str = "+493099999999";
 
 #[test]
 fn credentials_open_their_own_org_alone() {
-    let house = one_shard(House::new());
-    let neighbour = Neighbour::of(&house, THEIRS);
-    let daemon = house.serve();
+    let setup = one_shard(DaemonSetup::new());
+    let neighbour = Neighbour::of(&setup, THEIRS);
+    let daemon = setup.serve();
     let caller = Caller::new(daemon.sip(), daemon.credentials());
     let names_agent = format!("X-PLATFORM-AGENT-ID: {}", neighbour.agent);
     let dialled = [
         ("number", Dialling::new("number", THEIRS, daemon.sip())),
         (
             "agent",
-            Dialling::new("agent", &daemon.house.first_number, daemon.sip()).with(&names_agent),
+            Dialling::new("agent", &daemon.setup.first_number, daemon.sip()).with(&names_agent),
         ),
         (
             "both",
@@ -33,7 +33,7 @@ fn credentials_open_their_own_org_alone() {
         assert_eq!(caller.hang_up(dialling, 3, &tag), 200, "{case}");
     }
     for call in daemon.records(dialled.len()) {
-        assert_eq!(call["agent_id"], daemon.house.first_agent, "{call}");
+        assert_eq!(call["agent_id"], daemon.setup.first_agent, "{call}");
     }
     assert_eq!(neighbour.calls(&daemon), serde_json::json!([]));
 }
@@ -43,7 +43,7 @@ fn credentials_open_their_own_org_alone() {
 fn a_forged_request_finds_no_call() {
     let daemon = served_by_one();
     let caller = Caller::new(daemon.sip(), daemon.credentials());
-    let dialling = Dialling::new("live", &daemon.house.first_number, daemon.sip());
+    let dialling = Dialling::new("live", &daemon.setup.first_number, daemon.sip());
     let tag = caller.connect(&dialling);
     let flipped = |at: usize| {
         let mut forged = tag.clone().into_bytes();
@@ -89,7 +89,7 @@ fn a_forged_request_finds_no_call() {
 fn a_request_sent_again_from_elsewhere_moves_nothing() {
     let daemon = served_by_one();
     let caller = Caller::new(daemon.sip(), daemon.credentials());
-    let dialling = Dialling::new("moved", &daemon.house.first_number, daemon.sip());
+    let dialling = Dialling::new("moved", &daemon.setup.first_number, daemon.sip());
     let tag = caller.connect(&dialling);
     caller.send(&dialling, "INFO", 3, &tag);
     assert_eq!(status_of(&caller.peer.receive()), 200);
@@ -106,11 +106,11 @@ fn a_request_sent_again_from_elsewhere_moves_nothing() {
 
 #[test]
 fn replaces_takes_nobodys_call() {
-    let house = one_shard(House::new());
-    let neighbour = Neighbour::of(&house, THEIRS);
-    let daemon = house.serve();
+    let setup = one_shard(DaemonSetup::new());
+    let neighbour = Neighbour::of(&setup, THEIRS);
+    let daemon = setup.serve();
     let victim = Caller::new(daemon.sip(), daemon.credentials());
-    let theirs = Dialling::new("victim", &daemon.house.first_number, daemon.sip());
+    let theirs = Dialling::new("victim", &daemon.setup.first_number, daemon.sip());
     let tag = victim.connect(&theirs);
     let right = format!("Replaces: victim@pbx.invalid;to-tag={tag};from-tag=f-victim");
     let thief = Caller::new(daemon.sip(), neighbour.credentials.clone());

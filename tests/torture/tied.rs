@@ -8,7 +8,7 @@ use crate::handed_over::{ASTERISK, NUMBER, Pbx, trunk};
 use crate::one_shard;
 use trunkline_testkit::dns::{self, Record};
 use trunkline_testkit::probe::Probe;
-use trunkline_testkit::{Daemon, Deadline, House, Responder, Runtime};
+use trunkline_testkit::{Daemon, DaemonSetup, Deadline, Responder, Runtime};
 
 /// A peer that knows this node by its address.
 const RESERVED: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 4);
@@ -36,7 +36,7 @@ impl Org<'_> {
         let carrier = json!({"name": host, "host": host, "port": port, "caller_number": NUMBER});
         let path = "/phone/sip/outbound-trunks";
         let (carrier, made) = self.daemon.change("POST", path, &carrier);
-        let first = &self.daemon.house.first_agent;
+        let first = &self.daemon.setup.first_agent;
         if carrier == 201 {
             let path = format!("/phone/sip/agents/{first}/outbound-trunk");
             let (status, body) =
@@ -56,7 +56,7 @@ impl Org<'_> {
         let status = if reaches { 486 } else { 480 };
         assert_eq!(self.probe.call("someone", &line), Some(status));
 
-        let first = &self.daemon.house.first_agent;
+        let first = &self.daemon.setup.first_agent;
         let order = json!({"phone_agent_id": first, "phone_number": "+442071838752"});
         let (status, placed) = self.daemon.change("POST", "/phone/outbound-call", &order);
         assert_eq!(status, 201, "{placed}");
@@ -91,15 +91,15 @@ fn a_tied_peer_is_called_by_its_org_alone() {
         ("127.0.0.3", "127.0.0.0/29", Responder::busy_at(PRIVATE)),
     ];
     let names = dns::serve(vec![("carrier.test", Record::Address(RESERVED))]);
-    let house = one_shard(House::new())
+    let setup = one_shard(DaemonSetup::new())
         .set("TRUNKLINE__SIP__ALLOW_PRIVATE_PEERS", "127.0.0.1,127.0.0.2")
         .set("TRUNKLINE__SIP__NAMESERVERS", &names.to_string())
         .set("TRUNKLINE__SIP__RESERVED_PEERS", "carrier.test");
-    house.dedicate(&SOURCE.to_string());
-    house.run(&["org", "create", "--name", "Other", "--json"]);
-    let agent = house.agent("Second", Runtime::new());
-    let own = house.org.clone();
-    let daemon = house.serve();
+    setup.dedicate(&SOURCE.to_string());
+    setup.run(&["org", "create", "--name", "Other", "--json"]);
+    let agent = setup.agent("Second", Runtime::new());
+    let own = setup.org.clone();
+    let daemon = setup.serve();
     trunk(&daemon, &json!({"transfer_way": "bridge"}));
     let org = Org {
         pbx: Pbx::calls(&daemon, "tied", ASTERISK),
@@ -108,7 +108,7 @@ fn a_tied_peer_is_called_by_its_org_alone() {
         agent,
     };
     let run = |word: &str, org: &str, tied: &str| {
-        daemon.house.run(&["org", word, org, tied, "--json"]);
+        daemon.setup.run(&["org", word, org, tied, "--json"]);
     };
 
     for (host, tied, peer) in peers {
@@ -118,19 +118,19 @@ fn a_tied_peer_is_called_by_its_org_alone() {
         assert_eq!(org.enters(host, port), [400; 3], "{host}: another org's");
         run("tie", &own, tied);
         assert_eq!(org.enters(host, port), [200, 201, 201], "{host}: its own");
-        daemon.house.settle();
+        daemon.setup.settle();
         org.calls(host, true);
         assert_eq!(peer.taken(), 3, "{host}");
 
         run("untie", &own, tied);
-        daemon.house.settle();
+        daemon.setup.settle();
         org.calls(host, false);
         assert_eq!(peer.taken(), 3, "{host}: another org's again");
     }
 
     // A tie leads to no listener of this node.
     run("tie", &own, "127.0.0.0/8");
-    let (sip, http) = (daemon.sip(), daemon.house.http);
+    let (sip, http) = (daemon.sip(), daemon.setup.http);
     for own in [sip, http] {
         let statuses = org.enters(&own.ip().to_string(), own.port());
         assert_eq!(statuses, [400; 3], "{own}");

@@ -8,18 +8,18 @@ use serde_json::{Value, json};
 
 use crate::webdriver::Browser;
 use trunkline_testkit::database::Database;
-use trunkline_testkit::{Daemon, House, http, tools};
+use trunkline_testkit::{Daemon, DaemonSetup, http, tools};
 
-/// The database outlives its house.
-fn house() -> (House, Option<Database>) {
+/// The database outlives the daemon.
+fn setup() -> (DaemonSetup, Option<Database>) {
     match std::env::var("TRUNKLINE_TEST_API_ON").as_deref() {
         Ok("postgres") => {
             let database = Database::new().expect("the server is named");
-            let house = House::told(Ipv4Addr::LOCALHOST.into(), database.settings());
-            (house, Some(database))
+            let setup = DaemonSetup::with(Ipv4Addr::LOCALHOST.into(), database.settings());
+            (setup, Some(database))
         }
         Ok(other) => panic!("TRUNKLINE_TEST_API_ON is {other}, not postgres"),
-        Err(_) => (House::new(), None),
+        Err(_) => (DaemonSetup::new(), None),
     }
 }
 
@@ -28,13 +28,13 @@ fn a_person_makes_uses_and_revokes_a_key() {
     if !tools(&["chromium", "chromedriver"]) {
         return;
     }
-    let (house, _database) = house();
-    let partner = house.run(&["partner", "create", "--name", "Reseller", "--json"]);
+    let (setup, _database) = setup();
+    let partner = setup.run(&["partner", "create", "--name", "Reseller", "--json"]);
     let id = partner["id"].as_str().expect("an id");
-    let made = house.run(&["partner", "key", "create", "--partner", id, "--json"]);
+    let made = setup.run(&["partner", "key", "create", "--partner", id, "--json"]);
     let partner_key = made["partner_key"].as_str().expect("a key").to_owned();
-    let daemon = house.serve();
-    let at = daemon.house.http;
+    let daemon = setup.serve();
+    let at = daemon.setup.http;
     let post = |path: &str, key: &str, body: Value| http::change("POST", at, path, key, &body);
     let (status, org) = post(
         "/partner/v1/orgs",
@@ -118,14 +118,14 @@ fn a_person_makes_uses_and_revokes_a_key() {
 
 /// A link for the org that `quickstart` made.
 pub(crate) fn link_to(daemon: &Daemon) -> String {
-    let partners = daemon.house.run(&["partner", "list", "--json"]);
+    let partners = daemon.setup.run(&["partner", "list", "--json"]);
     let id = partners[0]["id"].as_str().expect("an id");
     let key = ["partner", "key", "create", "--partner", id, "--json"];
-    let key = daemon.house.run(&key);
-    let links = format!("/partner/v1/orgs/{}/login-links", daemon.house.org);
+    let key = daemon.setup.run(&key);
+    let links = format!("/partner/v1/orgs/{}/login-links", daemon.setup.org);
     let (status, link) = http::change(
         "POST",
-        daemon.house.http,
+        daemon.setup.http,
         &links,
         key["partner_key"].as_str().expect("a key"),
         &json!({"email": "ada@example.org", "name": "Ada"}),
@@ -151,8 +151,8 @@ fn a_person_reads_of_calls_without_a_mouse() {
     if !tools(&["chromium", "chromedriver", "sipp"]) {
         return;
     }
-    let (house, _database) = house();
-    let daemon = house.serve();
+    let (setup, _database) = setup();
+    let daemon = setup.serve();
     let link = link_to(&daemon);
     let browser = Browser::start();
     browser.open(&link);
@@ -166,7 +166,7 @@ fn a_person_reads_of_calls_without_a_mouse() {
     let caller = daemon.caller().talks(Duration::from_secs(20));
     let caller = caller.play("caller_hangs_up");
     let call = daemon.answered_call();
-    browser.open(&format!("http://{}/dashboard", daemon.house.http));
+    browser.open(&format!("http://{}/dashboard", daemon.setup.http));
     let up = browser.text("#calls tbody tr");
     assert!(up.contains("in progress"), "{up}");
     assert!(up.contains("+441632960001"), "{up}");
@@ -174,14 +174,14 @@ fn a_person_reads_of_calls_without_a_mouse() {
     drop(caller);
 
     const ENTER: char = '\u{e007}';
-    browser.open(&format!("http://{}/dashboard", daemon.house.http));
+    browser.open(&format!("http://{}/dashboard", daemon.setup.http));
     // The first thing that takes the focus leads past all the rest of the head.
     browser.tab_to("a.skip");
     browser.screenshot("skip");
     browser.press(ENTER);
     browser.tab_to(&format!("#calls a[href$='{call}']"));
     browser.press(ENTER);
-    let title = format!("Call from +441632960001 to {}", daemon.house.first_number);
+    let title = format!("Call from +441632960001 to {}", daemon.setup.first_number);
     browser.shows("h1", &title);
     assert!(browser.text("main").contains("completed"));
     assert!(browser.count(".ladder summary") >= 4);
@@ -193,7 +193,7 @@ fn a_person_reads_of_calls_without_a_mouse() {
     fits_a_phone(&browser);
     browser.screenshot("call-narrow");
     browser.resize(1280, 900);
-    browser.open(&format!("http://{}/dashboard", daemon.house.http));
+    browser.open(&format!("http://{}/dashboard", daemon.setup.http));
     fits_a_phone(&browser);
     browser.script("document.querySelector('#calls').scrollIntoView()");
     browser.screenshot("calls-narrow");

@@ -3,19 +3,19 @@
 use std::time::Duration;
 
 use serde_json::json;
-use trunkline_testkit::{Daemon, House, tools};
+use trunkline_testkit::{Daemon, DaemonSetup, tools};
 
 use crate::browser::link_to;
 use crate::webdriver::Browser;
 
 /// A daemon, a browser with a session of its org, and the address of the org's pages.
 fn session() -> (Daemon, Browser, String) {
-    let daemon = House::new().serve();
+    let daemon = DaemonSetup::new().serve();
     let browser = Browser::start();
     browser.open(&link_to(&daemon));
     let home = format!(
         "http://{}/dashboard/{}",
-        daemon.house.http, daemon.house.org
+        daemon.setup.http, daemon.setup.org
     );
     (daemon, browser, home)
 }
@@ -107,12 +107,12 @@ fn every_page_is_sound_in_every_size_and_colour() {
         json!({"url": "https://hooks.example.com/calls", "description": "CRM"}),
     );
     let trunk = json!({"name": "Carrier", "host": "192.0.2.1", "username": "acme", "password": "s3cret-enough",
-        "caller_number": daemon.house.first_number});
+        "caller_number": daemon.setup.first_number});
     let trunk = made("/phone/sip/outbound-trunks", trunk);
     daemon.caller().play("caller_hangs_up").finish();
     let answered = daemon.record()["id"].as_str().expect("an id").to_owned();
-    daemon.house.disable(&daemon.house.first_agent);
-    daemon.house.settle();
+    daemon.setup.disable(&daemon.setup.first_agent);
+    daemon.setup.settle();
     daemon.caller().play("caller_is_refused").finish();
     let refused = daemon.records(2)[0]["id"]
         .as_str()
@@ -129,11 +129,11 @@ fn every_page_is_sound_in_every_size_and_colour() {
             "route-test",
             format!(
                 "/route-test?to={}",
-                daemon.house.first_number.replace('+', "%2B")
+                daemon.setup.first_number.replace('+', "%2B")
             ),
         ),
         ("agents", "/agents".to_owned()),
-        ("agent", format!("/agents/{}", daemon.house.first_agent)),
+        ("agent", format!("/agents/{}", daemon.setup.first_agent)),
         ("agent-new", "/agents/new".to_owned()),
         ("numbers", "/numbers".to_owned()),
         ("trunk", "/trunk".to_owned()),

@@ -17,7 +17,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use trunkline_testkit::{Daemon, House, process::Deadline};
+use trunkline_testkit::{Daemon, DaemonSetup, process::Deadline};
 
 /// A certificate authority, and the files that the daemon reads.
 struct Authority {
@@ -53,7 +53,7 @@ impl Authority {
     fn serve(&self) -> Daemon {
         let chain = self.file("chain.pem").display().to_string();
         let key = self.file("key.pem").display().to_string();
-        House::new()
+        DaemonSetup::new()
             .set("TRUNKLINE__HTTP__TLS_CERTIFICATE", &chain)
             .set("TRUNKLINE__HTTP__TLS_KEY", &key)
             .serve()
@@ -96,7 +96,7 @@ async fn both_versions_of_http_are_spoken_over_tls() {
     let authority = Authority::new();
     authority.issue();
     let daemon = authority.serve();
-    let at = daemon.house.http;
+    let at = daemon.setup.http;
     for (offered, version) in [
         (&["h2", "http/1.1"][..], Version::HTTP_2),
         (&["http/1.1"], Version::HTTP_11),
@@ -142,7 +142,7 @@ async fn a_certificate_is_replaced_without_cutting_a_connection() {
     let authority = Authority::new();
     let first = authority.issue();
     let daemon = authority.serve();
-    let at = daemon.house.http;
+    let at = daemon.setup.http;
     assert_eq!(authority.shown(at).await, first);
     let stream = authority.connect(at, &["http/1.1"]).await;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.expect("HTTP");

@@ -4,13 +4,13 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use trunkline_testkit::{Daemon, House};
+use trunkline_testkit::{Daemon, DaemonSetup};
 
 /// Enough for whatever is cut off after a second or two, on a busy machine.
 const LIMIT: Duration = Duration::from_secs(20);
 
 fn daemon() -> Daemon {
-    House::new()
+    DaemonSetup::new()
         .set("TRUNKLINE__HTTP__HEAD_TIMEOUT_S", "1")
         .set("TRUNKLINE__HTTP__BODY_TIMEOUT_S", "2")
         .set("TRUNKLINE__HTTP__IDLE_TIMEOUT_S", "3")
@@ -38,7 +38,7 @@ fn rest(mut stream: TcpStream) -> String {
 #[test]
 fn slow_clients_are_cut_off() {
     let daemon = daemon();
-    let at = daemon.house.http;
+    let at = daemon.setup.http;
     for (name, sent, answer) in [
         ("nothing", String::new(), ""),
         ("half a head", "GET /healthz HTTP/1.1\r\nHo".to_owned(), ""),
@@ -67,11 +67,11 @@ fn slow_clients_are_cut_off() {
 /// A request that comes when a connection has rested for longer than a head may take, as a client's pool sends it.
 #[test]
 fn a_connection_may_rest_between_two_requests() {
-    let daemon = House::new()
+    let daemon = DaemonSetup::new()
         .set("TRUNKLINE__HTTP__HEAD_TIMEOUT_S", "1")
         .set("TRUNKLINE__HTTP__IDLE_TIMEOUT_S", "60")
         .serve();
-    let mut stream = connect(daemon.house.http);
+    let mut stream = connect(daemon.setup.http);
     for _ in 0..3 {
         assert!(ask(&mut stream, "/healthz", None).is_some(), "it is closed");
         std::thread::sleep(Duration::from_secs(2));
@@ -85,7 +85,7 @@ fn a_connection_may_rest_between_two_requests() {
 #[test]
 fn a_body_that_comes_drop_by_drop_is_cut_off() {
     let daemon = daemon();
-    let mut stream = connect(daemon.house.http);
+    let mut stream = connect(daemon.setup.http);
     let head = format!(
         "POST /phone HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{{",
         daemon.key()
@@ -102,7 +102,7 @@ fn a_body_that_comes_drop_by_drop_is_cut_off() {
 #[test]
 fn a_client_that_reads_nothing_is_cut_off() {
     let daemon = daemon();
-    let mut stream = connect(daemon.house.http);
+    let mut stream = connect(daemon.setup.http);
     stream
         .set_write_timeout(Some(Duration::from_secs(1)))
         .expect("a time-out");
@@ -122,7 +122,7 @@ fn heads_are_bounded() {
         ("long", format!("X-Long: {}\r\n", "x".repeat(64 * 1024))),
         ("many", "X-Many: 1\r\n".repeat(200)),
     ] {
-        let mut stream = connect(daemon.house.http);
+        let mut stream = connect(daemon.setup.http);
         let request = format!("GET /healthz HTTP/1.1\r\nHost: x\r\n{head}\r\n");
         // It may close before it has read all.
         let _ = stream.write_all(request.as_bytes());
@@ -183,10 +183,10 @@ fn connect_from(source: [u8; 4], at: SocketAddr) -> TcpStream {
 /// before are served all the same.
 #[test]
 fn idle_connections_of_one_client_take_nothing_from_the_others() {
-    let daemon = House::new()
+    let daemon = DaemonSetup::new()
         .set("TRUNKLINE__HTTP__MAX_CONNECTIONS", "16")
         .serve();
-    let (at, key) = (daemon.house.http, daemon.key());
+    let (at, key) = (daemon.setup.http, daemon.key());
     let mut honest = connect(at);
     assert!(is_ok(ask(&mut honest, "/phone/calls", Some(key))));
 
@@ -207,10 +207,10 @@ fn idle_connections_of_one_client_take_nothing_from_the_others() {
 
 #[test]
 fn a_source_holds_so_many_connections() {
-    let daemon = House::new()
+    let daemon = DaemonSetup::new()
         .set("TRUNKLINE__HTTP__MAX_CONNECTIONS_PER_SOURCE", "4")
         .serve();
-    let at = daemon.house.http;
+    let at = daemon.setup.http;
     let idle: Vec<_> = (0..12).map(|_| connect_from([127, 0, 0, 2], at)).collect();
     assert!(is_ok(ask(
         &mut connect_from([127, 0, 0, 3], at),
@@ -235,10 +235,10 @@ fn a_source_holds_so_many_connections() {
 /// Where streams hold every place, health checks are answered still, and others learn why they aren't.
 #[test]
 fn health_checks_have_a_reserve() {
-    let daemon = House::new()
+    let daemon = DaemonSetup::new()
         .set("TRUNKLINE__HTTP__MAX_CONNECTIONS", "2")
         .serve();
-    let (at, key) = (daemon.house.http, daemon.key());
+    let (at, key) = (daemon.setup.http, daemon.key());
     let mut streams = [connect(at), connect(at)];
     for stream in &mut streams {
         assert!(is_ok(ask(stream, "/phone/events", Some(key))));

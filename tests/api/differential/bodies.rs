@@ -7,13 +7,13 @@ use trunkline_store::partners;
 use uuid::Uuid;
 
 use crate::calls::bare;
-use crate::house::{House, NOW, arc, done, id_of};
+use crate::test_api::{NOW, TestApi, arc, done, id_of};
 
 /// A call of the org, refused long ago.
 const CALL: Uuid = Uuid::from_u128(0xca11);
 
 /// Things that exist before the requests, which name them.
-pub(super) struct Ground {
+pub(super) struct Fixtures {
     partner: String,
     token: String,
     org: String,
@@ -27,31 +27,31 @@ pub(super) struct Ground {
     webhook: String,
 }
 
-impl Ground {
-    pub(super) async fn laid(house: &House) -> Self {
-        let partner = house.reseller("Reseller").await;
+impl Fixtures {
+    pub(super) async fn create(api: &TestApi) -> Self {
+        let partner = api.reseller("Reseller").await;
         // Before its first request, after which it is known for a while.
-        done(&house.store, move |tx, _| {
+        done(&api.store, move |tx, _| {
             partners::let_verify(tx, partner.id, true, NOW)
         })
         .await;
         let mut orgs = Vec::new();
         for name in ["A", "B"] {
-            let made = house.post("/partner/v1/orgs", &partner.key, json!({"name": name}));
+            let made = api.post("/partner/v1/orgs", &partner.key, json!({"name": name}));
             orgs.push(id_of(&made.await.with(201)));
         }
         let [org, spare] = orgs.try_into().expect("two orgs");
         let org_id: Uuid = org.parse().expect("an id");
-        let (_, token) = house.key(org_id, &trunkline::api::SCOPES).await;
-        let agent = house.agent(org_id, "Agent").await.to_string();
-        let number = house.number(org_id, "+442071838750").await.id.to_string();
+        let (_, token) = api.key(org_id, &trunkline::api::SCOPES).await;
+        let agent = api.agent(org_id, "Agent").await.to_string();
+        let number = api.number(org_id, "+442071838750").await.id.to_string();
         let made = |path: &'static str, body: Value| {
             let token = token.clone();
-            async move { house.post(path, &token, body).await.json() }
+            async move { api.post(path, &token, body).await.json() }
         };
         made("/phone/sip/inbound-trunk", json!({})).await;
         let started = bare(CALL, org_id, &Facts::default());
-        house.project(&[Fact::Started(arc(started))]).await;
+        api.project(&[Fact::Started(arc(started))]).await;
         let trunk = made("/phone/sip/outbound-trunks", outbound_trunk()).await;
         let destination = made("/phone/sip/transfer-destinations", destination()).await;
         let contact = made(
@@ -83,9 +83,9 @@ impl Ground {
     }
 
     /// The path of an org that nothing else needs.
-    pub(super) async fn org_to_delete(&self, house: &House) -> String {
+    pub(super) async fn org_to_delete(&self, api: &TestApi) -> String {
         let org = json!({"name": "Gone"});
-        let made = house.post("/partner/v1/orgs", &self.partner, org).await;
+        let made = api.post("/partner/v1/orgs", &self.partner, org).await;
         format!("/partner/v1/orgs/{}", id_of(&made.with(201)))
     }
 

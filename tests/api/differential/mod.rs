@@ -13,8 +13,8 @@ use axum::http::Request;
 use jsonschema::Validator;
 use serde_json::{Value, json};
 
-use crate::house::House;
-use bodies::Ground;
+use crate::test_api::TestApi;
+use bodies::Fixtures;
 use values::Dice;
 
 /// Bodies that the seed draws for each operation, beside those at the bounds.
@@ -304,9 +304,9 @@ fn has_agreed(tally: &Tally, seed: u64) {
 async fn the_document_and_the_server_judge_the_same_bodies_alike() {
     let seed = seed();
     let mut dice = Dice(seed);
-    let house = House::with("[phone]\nvoices = [\"nova\"]").await;
-    let document = house.get("/openapi.json", "").await.with(200);
-    let ground = Ground::laid(&house).await;
+    let api = TestApi::with("[phone]\nvoices = [\"nova\"]").await;
+    let document = api.get("/openapi.json", "").await.with(200);
+    let db = Fixtures::create(&api).await;
     let mut tally = Tally::default();
     for operation in operations(&document) {
         let content = &operation.described["requestBody"]["content"]["application/json"];
@@ -315,12 +315,12 @@ async fn the_document_and_the_server_judge_the_same_bodies_alike() {
         }
         let schema = &content["schema"];
         let validator = validator(&document, schema);
-        let path = ground.filled(operation.path, operation.id);
-        for good in ground.bodies(operation.id) {
+        let path = db.filled(operation.path, operation.id);
+        for good in db.bodies(operation.id) {
             for body in bodies_to_judge(schema, &good, &mut dice) {
-                let token = ground.credential(operation.is_partners);
+                let token = db.credential(operation.is_partners);
                 let method = operation.method.to_uppercase();
-                let answer = house.json(&method, &path, token, body.clone()).await;
+                let answer = api.json(&method, &path, token, body.clone()).await;
                 let mut names = Vec::new();
                 changed(&good, &body, &mut names);
                 let fits = validator.is_valid(&body);
@@ -380,9 +380,9 @@ fn escaped(text: &str) -> String {
 async fn the_document_and_the_server_judge_the_same_queries_alike() {
     let seed = seed();
     let mut dice = Dice(seed);
-    let house = House::new().await;
-    let document = house.get("/openapi.json", "").await.with(200);
-    let ground = Ground::laid(&house).await;
+    let api = TestApi::new().await;
+    let document = api.get("/openapi.json", "").await.with(200);
+    let db = Fixtures::create(&api).await;
     let mut tally = Tally::default();
     for operation in operations(&document) {
         let parameters = operation.described["parameters"].as_array();
@@ -393,7 +393,7 @@ async fn the_document_and_the_server_judge_the_same_queries_alike() {
         if operation.id == STREAM {
             continue;
         }
-        let path = ground.filled(operation.path, operation.id);
+        let path = db.filled(operation.path, operation.id);
         for parameter in queries {
             let name = parameter["name"].as_str().expect("a name");
             let mut schema = &parameter["schema"];
@@ -406,16 +406,16 @@ async fn the_document_and_the_server_judge_the_same_queries_alike() {
             let validator = validator(&document, schema);
             for text in texts_to_judge(schema, &mut dice) {
                 let path = match operation.id {
-                    "deleteOrg" => ground.org_to_delete(&house).await,
+                    "deleteOrg" => db.org_to_delete(&api).await,
                     _ => path.clone(),
                 };
                 let query = format!("{path}?{name}={}", escaped(&text));
-                let token = ground.credential(operation.is_partners);
+                let token = db.credential(operation.is_partners);
                 let request = Request::builder()
                     .method(&*operation.method.to_uppercase())
                     .uri(&query)
                     .header("Authorization", format!("Bearer {token}"));
-                let answer = house.send(request.body(Body::empty())).await;
+                let answer = api.send(request.body(Body::empty())).await;
                 let fits = validator.is_valid(&typed(schema, &text));
                 let what = format!("{} {name}={text:?}", operation.id);
                 let names = [name.to_owned()];
@@ -428,8 +428,8 @@ async fn the_document_and_the_server_judge_the_same_queries_alike() {
                 );
             }
             for wrong in [format!("{name}=1&{name}=1"), "colour=red".to_owned()] {
-                let token = ground.credential(operation.is_partners);
-                let answer = house.get(&format!("{path}?{wrong}"), token).await;
+                let token = db.credential(operation.is_partners);
+                let answer = api.get(&format!("{path}?{wrong}"), token).await;
                 assert_eq!(answer.status, 400, "{} {wrong}", operation.id);
             }
         }
@@ -449,9 +449,9 @@ async fn the_document_and_the_server_judge_the_same_queries_alike() {
 #[tokio::test]
 async fn what_stands_in_a_path_is_never_called_malformed() {
     let mut dice = Dice(seed());
-    let house = House::new().await;
-    let document = house.get("/openapi.json", "").await.with(200);
-    let ground = Ground::laid(&house).await;
+    let api = TestApi::new().await;
+    let document = api.get("/openapi.json", "").await.with(200);
+    let db = Fixtures::create(&api).await;
     for operation in operations(&document) {
         let is_about = operation.path.contains('{') && operation.method == "get";
         if !is_about || operation.described["security"] == json!([{"widgetToken": []}]) {
@@ -469,9 +469,7 @@ async fn what_stands_in_a_path_is_never_called_malformed() {
                     None => part.to_owned(),
                 });
             let path = parts.collect::<Vec<_>>().join("/");
-            let answer = house
-                .get(&path, ground.credential(operation.is_partners))
-                .await;
+            let answer = api.get(&path, db.credential(operation.is_partners)).await;
             // To a partner, what isn't its own org is forbidden.
             let is_absent = match operation.is_partners {
                 true => [403, 404].contains(&answer.status),

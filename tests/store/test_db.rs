@@ -47,29 +47,29 @@ pub(crate) fn later(seconds: u64) -> Moment {
 }
 
 /// An empty database.
-pub(crate) struct Bed {
+pub(crate) struct TestDb {
     pub(crate) options: Options,
     directory: TempDir,
 }
 
-/// A story borrows its bed.
+/// A story borrows its database.
 type Told<'b> = Pin<Box<dyn Future<Output = ()> + 'b>>;
 
-pub(crate) fn on_sqlite(story: impl FnOnce(&Bed) -> Told<'_>) {
+pub(crate) fn on_sqlite(story: impl FnOnce(&TestDb) -> Told<'_>) {
     run(async {
-        let bed = Bed::new(None);
-        story(&bed).await;
+        let db = TestDb::new(None);
+        story(&db).await;
     });
 }
 
-pub(crate) fn on_postgres(story: impl FnOnce(&Bed) -> Told<'_>) {
+pub(crate) fn on_postgres(story: impl FnOnce(&TestDb) -> Told<'_>) {
     let Some(server) = server() else { return };
     run(async {
         let name = format!("trunkline_test_{}", Uuid::new_v4().simple());
         administer(&server, format!("CREATE DATABASE {name}")).await;
         let (host, _) = server.rsplit_once('/').expect("a URL with a database");
-        let bed = Bed::new(Some(format!("{host}/{name}")));
-        story(&bed).await;
+        let db = TestDb::new(Some(format!("{host}/{name}")));
+        story(&db).await;
         administer(&server, format!("DROP DATABASE {name} WITH (FORCE)")).await;
     });
 }
@@ -83,7 +83,7 @@ fn run(story: impl Future<Output = ()>) {
     runtime.block_on(story);
 }
 
-impl Bed {
+impl TestDb {
     pub(crate) fn new(url: Option<String>) -> Self {
         let directory = TempDir::new().expect("a temporary directory");
         let options = Options {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::node::{Node, Plot, text};
+use crate::node::{Node, NodeSetup, text};
 use trunkline_testkit::database::Database;
 use trunkline_testkit::{Caller, Credentials, Deadline, tools};
 
@@ -36,10 +36,10 @@ impl Pair {
         let environment: Vec<_> = database.environment().into_iter().chain(more).collect();
         let mut second = environment.clone();
         second.push(("TRUNKLINE__SIP__NODE".to_owned(), "1".to_owned()));
-        let first = Plot::new(&environment);
+        let first = NodeSetup::new(&environment);
         let outset = first.run(&["quickstart", "--json", "--no-serve"]);
         let first = first.serve();
-        let second = Plot::new(&second).serve();
+        let second = NodeSetup::new(&second).serve();
         Some(Self::of(first, second, outset, database))
     }
 
@@ -68,7 +68,7 @@ impl Pair {
     pub(crate) fn caller(&self, node: &Node) -> Caller {
         let trunk = &self.outset["trunk"];
         Caller {
-            daemon: node.plot.sip,
+            daemon: node.setup.sip,
             credentials: Credentials {
                 username: text(&trunk["auth_username"]),
                 password: text(&trunk["auth_password"]),

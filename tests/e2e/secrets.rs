@@ -8,7 +8,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::node::{Node, Plot, text};
+use crate::node::{Node, NodeSetup, text};
 use crate::talk::{Heard, collector, server};
 use trunkline_testkit::database::{Database, MASTER_KEY};
 use trunkline_testkit::{http, tools};
@@ -59,11 +59,11 @@ fn files(folder: &Path) -> Vec<std::path::PathBuf> {
 /// The cookie that following a login link gives.
 fn cookie(node: &Node, url: &str) -> String {
     let (_, path) = url.split_once("/partner-login").expect("a link");
-    let mut stream = TcpStream::connect(node.plot.http).expect("it listens");
+    let mut stream = TcpStream::connect(node.setup.http).expect("it listens");
     write!(
         stream,
         "GET /partner-login{path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n",
-        node.plot.http
+        node.setup.http
     )
     .expect("it takes this");
     let lines = BufReader::new(stream).lines().map_while(Result::ok);
@@ -117,9 +117,9 @@ impl Scene {
         let more = more.map(|(name, value)| (format!("TRUNKLINE__{name}"), value));
         let of_database = database.iter().flat_map(Database::environment);
         let environment: Vec<_> = more.into_iter().chain(of_database).collect();
-        let plot = Plot::new(&environment);
-        let outset = plot.run(&["quickstart", "--json", "--no-serve"]);
-        let node = plot.serve();
+        let setup = NodeSetup::new(&environment);
+        let outset = setup.run(&["quickstart", "--json", "--no-serve"]);
+        let node = setup.serve();
         let mut secrets = Secrets::default();
         let key = secrets.add("the first key", &outset["api_key"]);
         let partner = secrets.add("the partner's key", &outset["partner_key"]);
@@ -127,7 +127,7 @@ impl Scene {
         if database.is_some() {
             secrets.add("the master key", &json!(MASTER_KEY));
         } else {
-            let keys = std::fs::read(node.plot.data().join(KEYS)).expect("keys");
+            let keys = std::fs::read(node.setup.data().join(KEYS)).expect("keys");
             let keys: Value = serde_json::from_slice(&keys).expect("JSON");
             for key in ["sealing", "signing"] {
                 secrets.add("an own key", &keys[key][0]);
@@ -249,7 +249,7 @@ impl Scene {
 
     /// Every GET of the document, with each of these credentials, and those of no use as well.
     fn answers(&self) -> Vec<(String, String)> {
-        let (_, document) = http::get(self.node.plot.http, "/openapi.json", None).expect("it");
+        let (_, document) = http::get(self.node.setup.http, "/openapi.json", None).expect("it");
         let document: Value = serde_json::from_str(&document).expect("JSON");
         let paths = document["paths"].as_object().expect("paths").iter();
         let paths = paths
@@ -336,7 +336,7 @@ impl Scene {
 
     /// Looks into whatever is kept, logged, or has gone out so far.
     pub(crate) fn look_around(&mut self, when: &str) {
-        let log = self.node.plot.log();
+        let log = self.node.setup.log();
         assert!(log.len() > 1_000, "nothing is logged: {log}");
         self.fault(&format!("{when}, the log"), log.as_bytes(), &[]);
 
@@ -344,7 +344,7 @@ impl Scene {
         let may = ["what an action sends"];
 
         // The installation's own keys have a file of their own.
-        let kept = files(&self.node.plot.data()).into_iter();
+        let kept = files(&self.node.setup.data()).into_iter();
         for file in kept.filter(|file| !file.ends_with(KEYS)) {
             // Some are gone as soon as they were seen.
             let octets = std::fs::read(&file).unwrap_or_default();
@@ -382,7 +382,7 @@ impl Scene {
 
     /// A whole answer, head and body.
     fn raw(&self, path: &str, accept: &str) -> Vec<u8> {
-        let mut stream = TcpStream::connect(self.node.plot.http).expect("it listens");
+        let mut stream = TcpStream::connect(self.node.setup.http).expect("it listens");
         let key = &self.key;
         write!(
             stream,
@@ -426,7 +426,7 @@ fn nothing_is_told(database: Option<Database>) {
     scene.look_around("while it serves");
     scene.node.end();
     scene.look_around("after its end");
-    let segments = files(&scene.node.plot.data().join("traces"));
+    let segments = files(&scene.node.setup.data().join("traces"));
     assert!(!segments.is_empty(), "no trace is on disk");
     scene.node.serve_again();
     scene.look_at_traces("from disk");
@@ -440,7 +440,7 @@ fn nothing_is_told(database: Option<Database>) {
             );
         }
         None => {
-            let file = std::fs::read(scene.node.plot.data().join("trunkline.db"));
+            let file = std::fs::read(scene.node.setup.data().join("trunkline.db"));
             assert!(holds(&file.expect("the database"), "Challenger"));
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::node::{Node, Plot, text};
+use crate::node::{Node, NodeSetup, text};
 use crate::nodes::Pair;
 use trunkline_testkit::database::Database;
 use trunkline_testkit::process::free_port;
@@ -50,7 +50,7 @@ fn shows(node: &Node, key: &str, count: usize) {
 
 /// Waits until so many registrations that stand are in the node's own database.
 fn written_down(node: &Node, count: i64) {
-    let file = node.plot.data().join("trunkline.db");
+    let file = node.setup.data().join("trunkline.db");
     let database = rusqlite::Connection::open(file).expect("the database opens");
     let sql = "SELECT COUNT(*) FROM registrations WHERE expires_at > CAST(strftime('%s', 'now') AS INTEGER) * 1000000";
     let standing = || database.query_row(sql, [], |row| row.get::<_, i64>(0)).ok();
@@ -95,12 +95,12 @@ fn calls(node: &Node, key: &str, agent: &str, pbx: Pbx) -> Pbx {
 
 #[test]
 fn a_registration_survives_a_restart_where_its_contact_leads_to_the_pbx() {
-    let plot = Plot::new(&[]);
-    let outset = plot.run(&["quickstart", "--json", "--no-serve"]);
-    let mut node = plot.serve();
+    let setup = NodeSetup::new(&[]);
+    let outset = setup.run(&["quickstart", "--json", "--no-serve"]);
+    let mut node = setup.serve();
     let (key, agent) = (text(&outset["api_key"]), text(&outset["agent_id"]));
     dials_the_pbx(&node, &key, &agent);
-    let sip = node.plot.sip;
+    let sip = node.setup.sip;
     let mut pbx = Pbx::udp_to(sip, credentials(&outset));
     let contact = format!("Contact: <sip:pbx@{}>\r\nExpires: 600\r\n", pbx.address());
     assert_eq!(pbx.register(&contact).status(), Some(200));
@@ -148,7 +148,7 @@ fn a_registration_at_one_node_is_known_to_the_other() {
     };
     let (key, agent) = (pair.key.clone(), text(&pair.outset["agent_id"]));
     dials_the_pbx(&pair.first, &key, &agent);
-    let (first, second) = (pair.first.plot.sip, pair.second.plot.sip);
+    let (first, second) = (pair.first.setup.sip, pair.second.setup.sip);
 
     // Called directly where nothing between changes its address.
     let mut pbx = Pbx::udp_to(second, credentials(&pair.outset));
@@ -206,8 +206,8 @@ fn the_loss_of_a_node_tells_its_registrations_as_lost_once() {
     let mut third = pair.environment();
     third.push((lease.0.to_owned(), lease.1.to_owned()));
     third.push(("TRUNKLINE__SIP__NODE".to_owned(), "2".to_owned()));
-    let third = Plot::new(&third).serve();
-    let (key, second) = (pair.key.clone(), pair.second.plot.sip);
+    let third = NodeSetup::new(&third).serve();
+    let (key, second) = (pair.key.clone(), pair.second.setup.sip);
     let mut hidden = Pbx::tcp_to(second, credentials(&pair.outset));
     hidden.sent_by = PRIVATE.to_owned();
     let private = format!("Contact: <sip:pbx@{PRIVATE};transport=tcp>\r\nExpires: 600\r\n");
@@ -254,7 +254,7 @@ fn a_node_that_was_held_up_tells_its_registrations_anew() {
         return;
     };
     let (key, held_up) = (pair.key.as_str(), &pair.second);
-    let mut pbx = Pbx::tcp_to(held_up.plot.sip, credentials(&pair.outset));
+    let mut pbx = Pbx::tcp_to(held_up.setup.sip, credentials(&pair.outset));
     pbx.sent_by = PRIVATE.to_owned();
     let private = format!("Contact: <sip:pbx@{PRIVATE};transport=tcp>\r\nExpires: 600\r\n");
     assert_eq!(pbx.register(&private).status(), Some(200));
@@ -300,7 +300,7 @@ fn a_transfer_needs_no_flow_of_another_node() {
     let org = text(&pair.outset["org_id"]);
     for source in [own, carrier] {
         let source = source.to_string();
-        node.plot
+        node.setup
             .run(&["trunk", "dedicate", &source, "--org", &org, "--json"]);
     }
     node.made("PATCH", TRUNK, key, &json!({"transfer_way": "bridge"}));
@@ -309,7 +309,7 @@ fn a_transfer_needs_no_flow_of_another_node() {
         let create = json!({"name": name, "type": "phone", "value": SALES, "via": via});
         node.made("POST", &path, key, &json!({"create": create}));
     }
-    let mut pbx = Pbx::tcp_to(pair.second.plot.sip, credentials(&pair.outset));
+    let mut pbx = Pbx::tcp_to(pair.second.setup.sip, credentials(&pair.outset));
     pbx.sent_by = PRIVATE.to_owned();
     let private = format!("Contact: <sip:pbx@{PRIVATE};transport=tcp>\r\n");
     assert_eq!(pbx.register(&private).status(), Some(200));
@@ -336,7 +336,7 @@ fn a_transfer_needs_no_flow_of_another_node() {
     let trunk = node.made("POST", "/phone/sip/outbound-trunks", key, &trunk);
     let dials = format!("/phone/sip/agents/{agent}/outbound-trunk");
     node.made("PUT", &dials, key, &json!({"trunk_id": trunk["id"]}));
-    let sip = node.plot.sip;
+    let sip = node.setup.sip;
     let (talker, answer) = Talker::call_with(Some(PRIVATE), own, sip, &number, &sdp(own));
     assert_eq!(answer.status(), Some(200), "{answer:?}");
     let call = up();

@@ -10,7 +10,7 @@ use trunkline_store::{Options, Store};
 use trunkline_testkit::{Caller, Credentials, Deadline, tools};
 use uuid::Uuid;
 
-use crate::node::{Node, Plot, text};
+use crate::node::{Node, NodeSetup, text};
 use crate::nodes::Pair;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -62,8 +62,8 @@ fn what_is_older_than_its_days_goes() {
         "TRUNKLINE__RETENTION__CALLS_DAYS".to_owned(),
         "30".to_owned(),
     );
-    let plot = Plot::new(&[days]);
-    let outset = plot.run(&["quickstart", "--json", "--no-serve"]);
+    let setup = NodeSetup::new(&[days]);
+    let outset = setup.run(&["quickstart", "--json", "--no-serve"]);
     let org: Uuid = text(&outset["org_id"]).parse().expect("an id");
     let key = text(&outset["api_key"]);
     let mut facts = Vec::new();
@@ -73,7 +73,7 @@ fn what_is_older_than_its_days_goes() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
         let options = Options {
-            data_dir: plot.data(),
+            data_dir: setup.data(),
             url: None,
             master_key: None,
             max_connections: 2,
@@ -85,7 +85,7 @@ fn what_is_older_than_its_days_goes() {
         store.close().await;
     });
 
-    let node = plot.serve();
+    let node = setup.serve();
     let left = Deadline::after(LIMIT).poll(|| {
         let (_, calls) = node.get("/phone/calls", &key);
         let calls: Value = serde_json::from_str(&calls).ok()?;
@@ -161,7 +161,7 @@ fn files_with_caller(folder: &std::path::Path) -> Vec<String> {
 fn caller(node: &Node, outset: &Value) -> Caller {
     let trunk = &outset["trunk"];
     Caller {
-        daemon: node.plot.sip,
+        daemon: node.setup.sip,
         credentials: Credentials {
             username: text(&trunk["auth_username"]),
             password: text(&trunk["auth_password"]),
@@ -202,14 +202,14 @@ fn no_file_holds_the_number_of_an_erased_caller() {
     if !tools(&["sipp"]) {
         return;
     }
-    let plot = Plot::new(&[]);
-    let outset = plot.run(&["quickstart", "--json", "--no-serve"]);
+    let setup = NodeSetup::new(&[]);
+    let outset = setup.run(&["quickstart", "--json", "--no-serve"]);
     let key = text(&outset["api_key"]);
-    let mut node = plot.serve();
+    let mut node = setup.serve();
     caller(&node, &outset).play("caller_hangs_up").finish();
     let contact = contact_of_call(&node, &key);
     let path = format!("/widget/contacts/{contact}");
-    let data = node.plot.data();
+    let data = node.setup.data();
     let is_written = || !files_with_caller(&data.join("traces")).is_empty();
     let written = Deadline::after(LIMIT).poll(|| is_written().then_some(()));
     assert!(written.is_some(), "the trace is on disk");
@@ -228,7 +228,7 @@ fn no_file_holds_the_number_of_an_erased_caller() {
     assert!(calls.contains("\"from_number\":\"anonymous\""), "{calls}");
     node.end();
     assert_eq!(files_with_caller(&data), Vec::<String>::new());
-    let log = node.plot.log();
+    let log = node.setup.log();
     assert!(!log.is_empty() && !holds(log.as_bytes()), "{log}");
 }
 
@@ -275,12 +275,12 @@ fn the_commands_of_the_page_on_privacy_do_what_it_says() {
             days.to_string(),
         )
     });
-    let plot = Plot::new(&days);
-    let outset = plot.run(&["quickstart", "--json", "--no-serve"]);
+    let setup = NodeSetup::new(&days);
+    let outset = setup.run(&["quickstart", "--json", "--no-serve"]);
     let org = text(&outset["org_id"]);
-    let node = plot.serve();
+    let node = setup.serve();
     let said = |arguments: &[&str]| {
-        let (code, said) = node.plot.said(arguments);
+        let (code, said) = node.setup.said(arguments);
         assert_eq!(code, Some(0), "{arguments:?}: {said}");
         said
     };
@@ -302,7 +302,7 @@ fn the_commands_of_the_page_on_privacy_do_what_it_says() {
     let back = said(&["org", "retention", &org, "--calls-days", "default"]);
     assert_eq!(table(&back)[1], ["calls", "-", "365"], "{back}");
     let (code, refused) = node
-        .plot
+        .setup
         .said(&["org", "retention", &org, "--calls-days", "0"]);
     assert_eq!(code, Some(2), "{refused}");
 
@@ -357,7 +357,7 @@ fn the_commands_of_the_page_on_privacy_do_what_it_says() {
         .len(),
         1
     );
-    assert_eq!(files_with_caller(&node.plot.data()), Vec::<String>::new());
+    assert_eq!(files_with_caller(&node.setup.data()), Vec::<String>::new());
 }
 
 /// On PostgreSQL, where the other node has the journal and the trace.
@@ -380,7 +380,7 @@ fn a_second_node_does_its_part_of_an_erasure() {
     let nodes = receipt["nodes"].as_array().expect("nodes");
     assert_eq!(nodes.len(), 2, "{receipt}");
     for node in [&pair.first, &pair.second] {
-        assert_eq!(files_with_caller(&node.plot.data()), Vec::<String>::new());
+        assert_eq!(files_with_caller(&node.setup.data()), Vec::<String>::new());
     }
     let named = "SELECT calls::text FROM calls UNION ALL SELECT events::text FROM events UNION ALL SELECT contacts::text FROM contacts
          UNION ALL SELECT call_attempts::text FROM call_attempts UNION ALL SELECT erasures::text FROM erasures";

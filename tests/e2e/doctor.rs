@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use trunkline_testkit::database::Database;
 use trunkline_testkit::dns::{self, Record};
-use trunkline_testkit::{Deadline, House, Responder, Runtime, http, tools};
+use trunkline_testkit::{DaemonSetup, Deadline, Responder, Runtime, http, tools};
 
 /// Far beyond what it takes, since other tests may have the machine.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -88,14 +88,14 @@ fn certificates_are_told_before_they_end() {
             0,
         ),
     ] {
-        let house = House::new();
-        let (chain, key) = certify(house.folder.path(), &[certified], days);
-        let house = house
+        let setup = DaemonSetup::new();
+        let (chain, key) = certify(setup.folder.path(), &[certified], days);
+        let setup = setup
             .set("TRUNKLINE__SIP__PUBLIC_HOST", "sip.test")
             .set("TRUNKLINE__SIP__NAMESERVERS", &names)
             .set("TRUNKLINE__SIP__TLS_CERTIFICATE", &chain)
             .set("TRUNKLINE__SIP__TLS_KEY", &key);
-        let (_, report) = house.doctor();
+        let (_, report) = setup.doctor();
         let (found, text, fix) = one(&report, "certificate");
         assert_eq!(found, level, "{days} days: {text}");
         assert!(
@@ -113,9 +113,9 @@ fn certificates_are_told_before_they_end() {
             "{days} days: {fix}"
         );
     }
-    let house = House::new();
-    let gone = house.folder.path().join("gone.pem").display().to_string();
-    let (_, report) = house
+    let setup = DaemonSetup::new();
+    let gone = setup.folder.path().join("gone.pem").display().to_string();
+    let (_, report) = setup
         .set("TRUNKLINE__SIP__TLS_CERTIFICATE", &gone)
         .set("TRUNKLINE__SIP__TLS_KEY", &gone)
         .doctor();
@@ -129,7 +129,8 @@ fn a_database_whose_clock_is_off_is_told_of() {
     let Some(database) = Database::new() else {
         return;
     };
-    let (code, report) = House::told(Ipv4Addr::LOCALHOST.into(), database.settings()).doctor();
+    let (code, report) =
+        DaemonSetup::with(Ipv4Addr::LOCALHOST.into(), database.settings()).doctor();
     assert_eq!(code, Some(1), "nothing is served: {report}");
     assert_eq!(one(&report, "clock").0, "ok", "{report}");
     database.run(
@@ -138,7 +139,7 @@ fn a_database_whose_clock_is_off_is_told_of() {
          $$ SELECT pg_catalog.clock_timestamp() - interval '100 seconds' $$",
     );
     database.alter("SET search_path = public, skewed, pg_catalog");
-    let (_, report) = House::told(Ipv4Addr::LOCALHOST.into(), database.settings()).doctor();
+    let (_, report) = DaemonSetup::with(Ipv4Addr::LOCALHOST.into(), database.settings()).doctor();
     let (level, text, fix) = one(&report, "clock");
     assert_eq!(level, "warning", "{report}");
     let apart = number_before(&text, "seconds");
@@ -153,16 +154,16 @@ fn records_that_wait_are_told_of_and_nothing_is_lost() {
         return;
     }
 
-    let daemon = House::new().serve();
+    let daemon = DaemonSetup::new().serve();
     let status_is = |status: &str, journal: &str| {
-        let (_, ready) = http::get(daemon.house.http, "/readyz", None)?;
+        let (_, ready) = http::get(daemon.setup.http, "/readyz", None)?;
         let ready: Value = serde_json::from_str(&ready).ok()?;
         let wanted = json!({"status": status, "database": "ok", "journal": journal});
         (ready == wanted).then_some(())
     };
     assert!(status_is("ready", "ok").is_some(), "well at first");
 
-    let database = daemon.house.folder.path().join("data/trunkline.db");
+    let database = daemon.setup.folder.path().join("data/trunkline.db");
     let holder = rusqlite::Connection::open(database).expect("the database opens");
     holder.execute_batch("BEGIN IMMEDIATE").expect("it is held");
     daemon.caller().play("caller_hangs_up").finish();
@@ -170,7 +171,7 @@ fn records_that_wait_are_told_of_and_nothing_is_lost() {
     let waits = Deadline::after(LIMIT).poll(|| status_is("degraded", "waiting"));
     assert!(waits.is_some(), "nobody is told that records wait");
 
-    let (code, report) = daemon.house.doctor();
+    let (code, report) = daemon.setup.doctor();
     assert_eq!(code, Some(1), "{report}");
 
     let (level, text, _) = one(&report, "daemon");
@@ -192,13 +193,13 @@ fn a_phone_system_whose_clock_is_off_is_told_of() {
         return;
     }
 
-    let daemon = House::new().serve();
+    let daemon = DaemonSetup::new().serve();
     let caller = daemon.caller();
     let caller = caller.with_header("Date: Sat, 31 Jan 2026 12:01:00 GMT");
     caller.play("caller_hangs_up").finish();
     daemon.record();
 
-    let (code, report) = daemon.house.doctor();
+    let (code, report) = daemon.setup.doctor();
     assert_eq!(code, Some(1), "{report}");
 
     let (level, text, fix) = one(&report, "clock");
@@ -212,11 +213,11 @@ fn a_phone_system_whose_clock_is_off_is_told_of() {
 
 #[test]
 fn a_port_that_is_somebody_elses_is_told_of() {
-    let house = House::new();
+    let setup = DaemonSetup::new();
 
     // Or somebody else has it, by chance.
-    let datagrams = UdpSocket::bind(house.sip);
-    let streams = TcpListener::bind(house.http).expect("the port is free");
+    let datagrams = UdpSocket::bind(setup.sip);
+    let streams = TcpListener::bind(setup.http).expect("the port is free");
 
     // A stranger may knock before the doctor does, and leave.
     std::thread::spawn(move || {
@@ -228,14 +229,14 @@ fn a_port_that_is_somebody_elses_is_told_of() {
         }
     });
 
-    let (_, report) = house.doctor();
+    let (_, report) = setup.doctor();
     let (level, text, _) = one(&report, "daemon");
     assert!(
         level == "error" && text.starts_with("Something else than this daemon answers"),
         "{report}"
     );
 
-    let taken = format!("udp {} can't be listened on", house.sip);
+    let taken = format!("udp {} can't be listened on", setup.sip);
     let ports = of(&report, "port");
     let told = ports.iter().filter(|(_, text, _)| text.starts_with(&taken));
     assert_eq!(told.count(), 1, "{report}");
@@ -246,8 +247,8 @@ fn a_port_that_is_somebody_elses_is_told_of() {
 #[test]
 fn carriers_that_cannot_be_reached_are_told_of() {
     let names = dns::serve(Vec::new()).to_string();
-    let house = House::new().set("TRUNKLINE__SIP__NAMESERVERS", &names);
-    let daemon = house.serve();
+    let setup = DaemonSetup::new().set("TRUNKLINE__SIP__NAMESERVERS", &names);
+    let daemon = setup.serve();
     let trunk = |name: &str, host: &str, port: u16| {
         let trunk = json!({
             "name": name, "host": host, "port": port, "transport": "udp", "caller_number": "+442079460000",
@@ -260,7 +261,7 @@ fn carriers_that_cannot_be_reached_are_told_of() {
     let alive = Responder::busy();
     trunk("Alive", "127.0.0.1", alive.address.port());
     trunk("Nowhere", "carrier.test", 5060);
-    let (code, report) = daemon.house.doctor();
+    let (code, report) = daemon.setup.doctor();
     assert_eq!(code, Some(1), "{report}");
     for (name, level, said) in [
         ("Silent", "error", "can't be reached"),
@@ -282,9 +283,9 @@ fn calls_of_this_machine_are_not_complained_of() {
         return;
     }
 
-    let house = House::new().set("TRUNKLINE__SIP__PUBLIC_HOST", "127.0.0.9");
-    let daemon = house.serve();
-    let pasted = daemon.house.output(&["trunk", "paste", "sipp"]);
+    let setup = DaemonSetup::new().set("TRUNKLINE__SIP__PUBLIC_HOST", "127.0.0.9");
+    let daemon = setup.serve();
+    let pasted = daemon.setup.output(&["trunk", "paste", "sipp"]);
     let pasted = String::from_utf8(pasted.stdout).expect("text");
     let pasted = pasted.replace("127.0.0.9", "127.0.0.1");
     let line = format!(
@@ -292,14 +293,14 @@ fn calls_of_this_machine_are_not_complained_of() {
         pasted.trim_end()
     );
     let ran = daemon
-        .house
+        .setup
         .program("sh")
         .args(["-c", &line])
         .output()
         .expect("sh runs");
     assert!(ran.status.success(), "{ran:?}");
     assert_eq!(daemon.record()["status"], "completed");
-    let (code, report) = daemon.house.doctor();
+    let (code, report) = daemon.setup.doctor();
     assert_eq!(
         (code, &report["problems"]),
         (Some(0), &0.into()),
@@ -313,14 +314,14 @@ fn a_runtime_that_fails_is_named_first() {
     if !tools(&["sipp"]) {
         return;
     }
-    let house = House::new();
+    let setup = DaemonSetup::new();
     // Nothing listens there.
-    house.runtime(&house.first_agent, "sip:bot@127.0.0.1:1;transport=tcp");
-    let daemon = house.serve();
+    setup.runtime(&setup.first_agent, "sip:bot@127.0.0.1:1;transport=tcp");
+    let daemon = setup.serve();
     let caller = daemon.caller().with_header("User-Agent: Old PBX 1.0");
     caller.play("caller_is_refused").finish();
     daemon.record();
-    let (code, report) = daemon.house.doctor();
+    let (code, report) = daemon.setup.doctor();
     assert_eq!(code, Some(1), "{report}");
     let first = &report["findings"][0];
     assert_eq!(
@@ -340,7 +341,7 @@ fn a_runtime_that_fails_is_named_first() {
 #[test]
 fn a_database_that_is_away_or_empty_stays_so() {
     let nobody = SocketAddr::from((Ipv4Addr::LOCALHOST, 9));
-    let house = House::new()
+    let setup = DaemonSetup::new()
         .set(
             "TRUNKLINE__DATABASE__URL",
             &format!("postgres://u:hunter2@{nobody}/x"),
@@ -349,7 +350,7 @@ fn a_database_that_is_away_or_empty_stays_so() {
             "TRUNKLINE__SECRETS__MASTER_KEY",
             trunkline_testkit::database::MASTER_KEY,
         );
-    let (code, report) = house.doctor();
+    let (code, report) = setup.doctor();
     assert_eq!(code, Some(1), "{report}");
 
     let (level, _, fix) = one(&report, "database");
@@ -359,12 +360,12 @@ fn a_database_that_is_away_or_empty_stays_so() {
         return;
     };
 
-    let house = House::new();
-    let house = database
+    let setup = DaemonSetup::new();
+    let setup = database
         .settings()
         .into_iter()
-        .fold(house, |house, (name, value)| house.set(name, &value));
-    let (_, report) = house.doctor();
+        .fold(setup, |setup, (name, value)| setup.set(name, &value));
+    let (_, report) = setup.doctor();
     let (level, text, _) = one(&report, "database");
     assert!(
         level == "hint" && text.starts_with("There is no database yet"),
@@ -376,14 +377,14 @@ fn a_database_that_is_away_or_empty_stays_so() {
 /// The daemon brings it up to date, with a backup at hand; the doctor doesn't.
 #[test]
 fn a_database_of_an_older_version_is_left_as_it_is() {
-    let house = House::new();
-    let file = house.folder.path().join("data/trunkline.db");
+    let setup = DaemonSetup::new();
+    let file = setup.folder.path().join("data/trunkline.db");
     let newest = versions(&file, "");
     versions(
         &file,
         "DELETE FROM schema_migrations WHERE version = (SELECT MAX(version) FROM schema_migrations)",
     );
-    let (_, report) = house.doctor();
+    let (_, report) = setup.doctor();
     let (level, text, _) = one(&report, "database");
     let said = format!(
         "The database is of an older version ({}, this program's is {newest}).",

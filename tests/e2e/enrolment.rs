@@ -84,7 +84,7 @@ impl Scene {
     fn is_called_at(&self, node: &Node) -> bool {
         let contacts = self.contacts();
         let only = contacts.len() == 1;
-        only && contacts[0].contains(&node.plot.sip.to_string())
+        only && contacts[0].contains(&node.setup.sip.to_string())
     }
 
     /// The one that registers, and the other.
@@ -126,7 +126,7 @@ fn one_of_two_registers_and_the_other_takes_over_when_it_dies() {
     };
     let took = Deadline::after(LIMIT).poll(|| {
         let is_up = scene.state(heir) == "registered";
-        let contact = heir.plot.sip.to_string();
+        let contact = heir.setup.sip.to_string();
         (is_up
             && scene
                 .contacts()
@@ -160,7 +160,7 @@ fn one_of_two_registers_and_the_other_takes_over_when_it_dies() {
         } else {
             (&nodes.second, &nodes.first)
         };
-        (heir.plot.sip.to_string(), holder.plot.sip.to_string())
+        (heir.setup.sip.to_string(), holder.setup.sip.to_string())
     };
     let ways = scene.carrier.ways();
     let since: Vec<&(u32, String)> = ways.registered[before..].iter().collect();
@@ -247,7 +247,7 @@ fn a_node_that_was_held_up_takes_its_own_back() {
     let ways = scene.carrier.ways();
     let anew = ways.registered[asked..].iter().any(|(asked, register)| {
         let contact = register.lines().find(|line| line.starts_with("Contact: "));
-        *asked > 0 && contact.is_some_and(|line| line.contains(&held_up.plot.sip.to_string()))
+        *asked > 0 && contact.is_some_and(|line| line.contains(&held_up.setup.sip.to_string()))
     });
     assert!(anew, "not told anew: {:?}", &ways.registered[asked..]);
     drop(ways);

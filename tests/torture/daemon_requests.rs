@@ -6,16 +6,16 @@ use serde_json::Value;
 use trunkline_bench::process;
 
 use trunkline_testkit::process::Deadline;
-use trunkline_testkit::{Credentials, Daemon, House, Peer, http};
+use trunkline_testkit::{Credentials, Daemon, DaemonSetup, Peer, http};
 
 /// Far beyond what it takes, since other tests may have the machine.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// Binds a port and has the first agent spoken for from there.
-pub(crate) fn runtime(house: &House) -> Peer {
-    let peer = Peer::new(house.sip).tagged("runtime");
+pub(crate) fn runtime(setup: &DaemonSetup) -> Peer {
+    let peer = Peer::new(setup.sip).tagged("runtime");
     let uri = format!("sip:{{agent_id}}@{}", peer.own);
-    house.runtime(&house.first_agent, &uri);
+    setup.runtime(&setup.first_agent, &uri);
     peer
 }
 
@@ -36,13 +36,13 @@ pub(crate) struct Neighbour {
 }
 
 impl Neighbour {
-    pub(crate) fn of(house: &House, number: &str) -> Self {
+    pub(crate) fn of(setup: &DaemonSetup, number: &str) -> Self {
         let text = |value: &Value| value.as_str().expect("text").to_owned();
-        let org = text(&house.run(&["org", "create", "--name", "Neighbour", "--json"])["id"]);
-        let agent = house.run(&[
+        let org = text(&setup.run(&["org", "create", "--name", "Neighbour", "--json"])["id"]);
+        let agent = setup.run(&[
             "agent", "create", "--org", &org, "--name", "Other", "--json",
         ]);
-        house.run(&[
+        setup.run(&[
             "number",
             "add",
             number,
@@ -51,8 +51,8 @@ impl Neighbour {
             "--verified",
             "--json",
         ]);
-        let trunk = house.run(&["trunk", "create", "--org", &org, "--json"]);
-        let key = house.run(&["key", "create", "--org", &org, "--json"]);
+        let trunk = setup.run(&["trunk", "create", "--org", &org, "--json"]);
+        let key = setup.run(&["key", "create", "--org", &org, "--json"]);
         Self {
             agent: text(&agent["id"]),
             credentials: Credentials {
@@ -65,14 +65,14 @@ impl Neighbour {
 
     /// Its calls, as its own key shows them.
     pub(crate) fn calls(&self, daemon: &Daemon) -> Value {
-        http::json(daemon.house.http, "/phone/calls", &self.key)["items"].take()
+        http::json(daemon.setup.http, "/phone/calls", &self.key)["items"].take()
     }
 }
 
 /// The sum of a metric over its labels.
 pub(crate) fn metric(daemon: &Daemon, name: &str) -> f64 {
     let (status, body) =
-        http::get(daemon.house.http, "/metrics", None).expect("metrics are served");
+        http::get(daemon.setup.http, "/metrics", None).expect("metrics are served");
     assert_eq!(status, 200, "{body}");
     let values = body.lines().filter_map(|line| {
         let rest = line.strip_prefix(name)?;

@@ -18,7 +18,7 @@ const RTP_PORTS: u16 = 16;
 
 /// A data directory and an environment, before a daemon serves them.
 #[derive(Debug)]
-pub(crate) struct Plot {
+pub(crate) struct NodeSetup {
     folder: TempDir,
     environment: Vec<(String, String)>,
     pub(crate) http: SocketAddr,
@@ -28,11 +28,11 @@ pub(crate) struct Plot {
 /// A daemon that serves.
 #[derive(Debug)]
 pub(crate) struct Node {
-    pub(crate) plot: Plot,
+    pub(crate) setup: NodeSetup,
     process: Process,
 }
 
-impl Plot {
+impl NodeSetup {
     pub(crate) fn new(more: &[(String, String)]) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let http = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
@@ -108,7 +108,7 @@ impl Plot {
     pub(crate) fn serve(self) -> Node {
         Node {
             process: self.start(),
-            plot: self,
+            setup: self,
         }
     }
 
@@ -178,17 +178,17 @@ impl Node {
 
     /// Serves the same again, after an end.
     pub(crate) fn serve_again(&mut self) {
-        self.process = self.plot.start();
+        self.process = self.setup.start();
     }
 
     /// Status and body of a request without a body of its own.
     pub(crate) fn get(&self, path: &str, key: &str) -> (u16, String) {
-        http::get(self.plot.http, path, Some(key)).expect("an answer")
+        http::get(self.setup.http, path, Some(key)).expect("an answer")
     }
 
     /// Status and JSON of a request that changes something.
     pub(crate) fn change(&self, method: &str, path: &str, key: &str, body: &Value) -> (u16, Value) {
-        http::change(method, self.plot.http, path, key, body)
+        http::change(method, self.setup.http, path, key, body)
     }
 
     /// Returns the body of a change that must succeed.
@@ -203,7 +203,7 @@ impl Node {
 impl Drop for Node {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("the daemon's log:\n{}", self.plot.log());
+            eprintln!("the daemon's log:\n{}", self.setup.log());
         }
     }
 }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use trunkline_testkit::dialog::Dialog;
 use trunkline_testkit::message::SDP;
-use trunkline_testkit::{Daemon, House, Message, Peer};
+use trunkline_testkit::{Daemon, DaemonSetup, Message, Peer};
 
 /// A caller by its address, and the runtime of the only agent.
 struct Call {
@@ -16,12 +16,12 @@ struct Call {
 
 impl Call {
     fn new() -> Self {
-        let house = House::new();
-        house.allow("127.0.0.1/32");
-        let (caller, runtime) = (Peer::new(house.sip), Peer::new(house.sip));
-        house.runtime(&house.first_agent, &format!("sip:agent@{}", runtime.own));
-        let daemon = house.serve();
-        let uri = format!("sip:{}@{}", daemon.house.first_number, daemon.sip());
+        let setup = DaemonSetup::new();
+        setup.allow("127.0.0.1/32");
+        let (caller, runtime) = (Peer::new(setup.sip), Peer::new(setup.sip));
+        setup.runtime(&setup.first_agent, &format!("sip:agent@{}", runtime.own));
+        let daemon = setup.serve();
+        let uri = format!("sip:{}@{}", daemon.setup.first_number, daemon.sip());
         Self {
             dialog: Dialog::calling(&uri, "+441632960001", "letter", &caller),
             daemon,
@@ -369,9 +369,9 @@ fn whose_request_is_not_allowed_learns_what_is() {
 #[test]
 fn the_echo_agent_says_which_bodies_it_reads() {
     let mut call = Call::new();
-    let house = &call.daemon.house;
-    house.runtime(&house.first_agent, "echo");
-    house.settle();
+    let setup = &call.daemon.setup;
+    setup.runtime(&setup.first_agent, "echo");
+    setup.settle();
 
     let to = call.dialog.to.clone();
     for (cseq, content, body, status, said) in [

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::node::{Node, Plot, text};
+use crate::node::{Node, NodeSetup, text};
 use crate::nodes::Pair;
 use crate::proxy::Proxy;
 use trunkline_testkit::database::Database;
-use trunkline_testkit::{Deadline, House, tools};
+use trunkline_testkit::{DaemonSetup, Deadline, tools};
 
 /// Far beyond what it takes, since other tests may have the machine.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -27,7 +27,7 @@ fn head(node: &Node, method: &str, path: &str, key: &str) -> String {
 }
 
 fn tried(node: &Node, method: &str, path: &str, key: &str) -> std::io::Result<String> {
-    let mut stream = TcpStream::connect(node.plot.http).expect("it listens");
+    let mut stream = TcpStream::connect(node.setup.http).expect("it listens");
     stream.set_read_timeout(Some(AT_ONCE)).expect("a time-out");
     let body = if method == "GET" { "" } else { "{}" };
     let request = format!(
@@ -55,10 +55,10 @@ fn what_needs_the_database_is_503_at_once_and_all_else_goes_on() {
     };
     let proxy = Proxy::new(&database);
     proxy.repair();
-    let plot = Plot::new(&proxy.environment(&database));
-    let outset = plot.run(&["quickstart", "--json", "--no-serve"]);
-    let node = plot.serve();
-    let other = Plot::new(
+    let setup = NodeSetup::new(&proxy.environment(&database));
+    let outset = setup.run(&["quickstart", "--json", "--no-serve"]);
+    let node = setup.serve();
+    let other = NodeSetup::new(
         &[
             database.environment(),
             vec![("TRUNKLINE__SIP__NODE".to_owned(), "1".to_owned())],
@@ -125,38 +125,38 @@ fn a_start_waits_for_its_database_with_closed_ports() {
         return;
     };
     let proxy = Proxy::new(&database);
-    let plot = Plot::new(&proxy.environment(&database));
-    let mut process = plot.begin();
-    let said = || plot.log().matches("this start waits for it").count();
+    let setup = NodeSetup::new(&proxy.environment(&database));
+    let mut process = setup.begin();
+    let said = || setup.log().matches("this start waits for it").count();
     let again = Deadline::after(LIMIT).poll(|| (said() >= 2).then_some(()));
-    assert!(again.is_some(), "it says nothing:\n{}", plot.log());
-    assert!(TcpStream::connect(plot.http).is_err(), "HTTP listens");
-    assert!(UdpSocket::bind(plot.sip).is_ok(), "SIP listens");
+    assert!(again.is_some(), "it says nothing:\n{}", setup.log());
+    assert!(TcpStream::connect(setup.http).is_err(), "HTTP listens");
+    assert!(UdpSocket::bind(setup.sip).is_ok(), "SIP listens");
     proxy.repair();
     let ready = Deadline::after(LIMIT).poll(|| {
-        let answer = trunkline_testkit::http::get(plot.http, "/readyz", None)?;
+        let answer = trunkline_testkit::http::get(setup.http, "/readyz", None)?;
         (answer.0 == 200).then_some(())
     });
-    assert!(ready.is_some(), "{}", plot.log());
+    assert!(ready.is_some(), "{}", setup.log());
     process.terminate();
     assert!(process.wait(Deadline::after(LIMIT)).is_some(), "it ends");
 
     // One that waits ends when it is told to.
     proxy.cut();
     let before = said();
-    let mut process = plot.begin();
+    let mut process = setup.begin();
     let waits = Deadline::after(LIMIT).poll(|| (said() > before).then_some(()));
-    assert!(waits.is_some(), "{}", plot.log());
+    assert!(waits.is_some(), "{}", setup.log());
     process.terminate();
     let ended = process.wait(Deadline::after(LIMIT)).expect("it ends");
-    assert_eq!(ended.code(), Some(0), "{}", plot.log());
+    assert_eq!(ended.code(), Some(0), "{}", setup.log());
 
     // Waiting doesn't help against a wrong name.
     let mut wrong = database.environment();
     for (_, value) in &mut wrong {
         *value = value.replace("/trunkline_test_", "/no_such_");
     }
-    let (code, complaint) = Plot::new(&wrong).said(&["serve"]);
+    let (code, complaint) = NodeSetup::new(&wrong).said(&["serve"]);
     assert_eq!(code, Some(2), "{complaint}");
     assert!(complaint.contains("database.url"), "{complaint}");
 }
@@ -164,8 +164,8 @@ fn a_start_waits_for_its_database_with_closed_ports() {
 /// Another program holds the file for longer than a request can wait.
 #[test]
 fn what_a_locked_file_keeps_from_being_written_is_503() {
-    let daemon = House::new().serve();
-    let file = daemon.house.folder.path().join("data/trunkline.db");
+    let daemon = DaemonSetup::new().serve();
+    let file = daemon.setup.folder.path().join("data/trunkline.db");
     let holder = rusqlite::Connection::open(file).expect("the database opens");
     holder.execute_batch("BEGIN IMMEDIATE").expect("it is held");
     let agent = json!({"name": "New", "type": "inbound", "language": "en", "first_message": "", "use_org_knowledgebase": false});

@@ -159,7 +159,7 @@ impl Scene {
 
     fn caller(&self) -> Caller {
         Caller {
-            daemon: self.node.plot.sip,
+            daemon: self.node.setup.sip,
             credentials: Credentials {
                 username: self.username.clone(),
                 password: self.password.clone(),

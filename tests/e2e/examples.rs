@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::node::{Plot, text};
+use crate::node::{NodeSetup, text};
 use trunkline_testkit::tools;
 
 /// Commands, and the answer that is printed after them.
@@ -67,9 +67,9 @@ fn the_examples_run_as_they_are_printed() {
     if !tools(&["bash", "curl", "jq"]) {
         return;
     }
-    let plot = Plot::new(&[]);
-    let key = plot.run(&["quickstart", "--no-serve", "--json"]);
-    let node = plot.serve();
+    let setup = NodeSetup::new(&[]);
+    let key = setup.run(&["quickstart", "--no-serve", "--json"]);
+    let node = setup.serve();
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/api.md");
     let examples = examples(&std::fs::read_to_string(page).expect("the page"));
     assert!(examples.len() > 8, "{examples:?}");
@@ -80,9 +80,9 @@ fn the_examples_run_as_they_are_printed() {
         .collect();
     let output = Command::new("bash")
         .args(["-euo", "pipefail", "-c", &script])
-        .env("BASE", format!("http://{}", node.plot.http))
+        .env("BASE", format!("http://{}", node.setup.http))
         .env("PARTNER_KEY", text(&key["partner_key"]))
-        .current_dir(node.plot.folder())
+        .current_dir(node.setup.folder())
         .stdin(Stdio::null())
         .output()
         .expect("a shell");
@@ -96,7 +96,7 @@ fn the_examples_run_as_they_are_printed() {
         let Some(printed) = &example.answer else {
             continue;
         };
-        let told = node.plot.folder().join(format!("answer.{at}"));
+        let told = node.setup.folder().join(format!("answer.{at}"));
         let told = std::fs::read_to_string(told).expect("an answer");
         let json = |text: &str| -> Value {
             serde_json::from_str(text)

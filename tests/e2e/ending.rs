@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use trunkline_testkit::{Daemon, Deadline, House, http, tools};
+use trunkline_testkit::{Daemon, DaemonSetup, Deadline, http, tools};
 
 /// Far beyond what it takes, since other tests may have the machine.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -10,20 +10,20 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Has a call whose records wait while the database is held, ends the daemon, and looks at what the next one knows. Returns what the
 /// first one logged.
 fn ended(end: impl FnOnce(&mut Daemon) -> bool) -> String {
-    let mut daemon = House::new().serve();
-    let database = daemon.house.folder.path().join("data/trunkline.db");
+    let mut daemon = DaemonSetup::new().serve();
+    let database = daemon.setup.folder.path().join("data/trunkline.db");
     let holder = rusqlite::Connection::open(database).expect("the database opens");
     holder.execute_batch("BEGIN IMMEDIATE").expect("it is held");
     daemon.caller().play("caller_hangs_up").finish();
     let waits = Deadline::after(LIMIT).poll(|| {
-        let (_, ready) = http::get(daemon.house.http, "/readyz", None)?;
+        let (_, ready) = http::get(daemon.setup.http, "/readyz", None)?;
         ready.contains(r#""journal":"waiting""#).then_some(())
     });
     assert!(waits.is_some(), "nobody is told that records wait");
     assert!(end(&mut daemon), "it didn't end");
     let log = daemon.log();
     holder.execute_batch("ROLLBACK").expect("it is let go");
-    daemon.process = daemon.house.start();
+    daemon.process = daemon.setup.start();
     let call = daemon.record();
     assert_eq!(call["status"], "completed", "{call}");
     assert!(

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::node::{Node, Plot};
+use crate::node::{Node, NodeSetup};
 use crate::nodes::{Pair, ends};
 use trunkline_testkit::database::Database;
-use trunkline_testkit::{Deadline, House, process, tools};
+use trunkline_testkit::{DaemonSetup, Deadline, process, tools};
 
 /// Far beyond what it takes, since other tests may have the machine.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -64,13 +64,13 @@ fn a_node_whose_clock_is_ahead_takes_nothing_from_the_others() {
         environment.chain(more).collect::<Vec<_>>()
     };
     let number = |number: &str| ("TRUNKLINE__SIP__NODE".to_owned(), number.to_owned());
-    let first = Plot::new(&told(Vec::new()));
+    let first = NodeSetup::new(&told(Vec::new()));
     let outset = first.run(&["quickstart", "--json", "--no-serve"]);
     let first = first.serve();
     // Less than a lease, so that each renewal of the first leaves it behind for a moment.
     let mut ahead = turned(&library, "+4.5s");
     ahead.push(number("1"));
-    let ahead = Plot::new(&told(ahead));
+    let ahead = NodeSetup::new(&told(ahead));
     let (code, report) = ahead.said(&["doctor", "--quiet"]);
     assert_eq!(code, Some(1), "{report}");
     assert!(report.contains("4 seconds apart: it is "), "{report}");
@@ -86,7 +86,7 @@ fn a_node_whose_clock_is_ahead_takes_nothing_from_the_others() {
     let ended = Deadline::after(LIMIT).poll(|| (pair.ends().len() == 1).then_some(()));
     assert!(ended.is_some(), "{:?}", pair.ends());
     assert_eq!(pair.ends(), ["completed"]);
-    let log = pair.second.plot.log();
+    let log = pair.second.setup.log();
     assert!(!log.contains("closed the calls"), "{log}");
     assert!(
         log.contains("ahead of the database's: set both by NTP"),
@@ -96,12 +96,12 @@ fn a_node_whose_clock_is_ahead_takes_nothing_from_the_others() {
     assert!((3.0..5.0).contains(&skew), "{skew}");
     let skew = metric(&pair.first, "trunkline_clock_skew_seconds").expect("it is measured");
     assert!(skew.abs() < 1.0, "{skew}");
-    assert!(!pair.first.plot.log().contains("set both by NTP"));
+    assert!(!pair.first.setup.log().contains("set both by NTP"));
 
     for (by, said) in [("+8s", " s ahead of"), ("-8s", " s behind")] {
         let mut off = turned(&library, by);
         off.push(number("2"));
-        let off = Plot::new(&[pair.environment(), off].concat());
+        let off = NodeSetup::new(&[pair.environment(), off].concat());
         let (code, complaint) = off.said(&["serve"]);
         assert_eq!(code, Some(2), "{by}: {complaint}");
         let off_by = seconds_before(said, &complaint);
@@ -115,7 +115,7 @@ fn a_node_number_that_is_taken_says_so() {
     let Some(pair) = Pair::new(&[]) else {
         return;
     };
-    let second = Plot::new(&pair.environment());
+    let second = NodeSetup::new(&pair.environment());
     let (code, complaint) = second.said(&["serve"]);
     assert_eq!(code, Some(2), "{complaint}");
     assert!(
@@ -139,7 +139,7 @@ fn records_follow_a_clock_that_is_set_and_timers_do_not() {
     let offset = folder.path().join("offset");
     let set = |seconds: i64| std::fs::write(&offset, format!("{seconds:+}")).expect("written");
     set(0);
-    let daemon = House::new()
+    let daemon = DaemonSetup::new()
         .set("LD_PRELOAD", &library.display().to_string())
         .set("FAKETIME_TIMESTAMP_FILE", &offset.display().to_string())
         .set("FAKETIME_CACHE_DURATION", "1")

@@ -28,7 +28,7 @@ use trunkline_store::{
 };
 use uuid::Uuid;
 
-use crate::ground::{Ground, beside};
+use crate::test_db::{TestDb, beside};
 
 /// 2026-01-31T12:00:00Z
 pub(crate) const NOW: Moment = Moment::from_secs(1_769_860_800);
@@ -53,10 +53,10 @@ pub(crate) fn pass(seconds: u64) {
     PASSED.set(PASSED.get() + Duration::from_secs(seconds));
 }
 
-pub(crate) struct House {
-    pub(crate) ground: Ground,
+pub(crate) struct TestApi {
+    pub(crate) db: TestDb,
     pub(crate) store: Store,
-    pub(crate) api: Api,
+    pub(crate) state: Api,
     router: Router,
 }
 
@@ -79,18 +79,18 @@ pub(crate) struct Answer {
     pub(crate) text: String,
 }
 
-impl House {
+impl TestApi {
     pub(crate) async fn new() -> Self {
         Self::with("").await
     }
 
-    /// A house whose configuration is this TOML.
+    /// An API whose configuration is this TOML.
     pub(crate) async fn with(toml: &str) -> Self {
-        Self::built(toml, Ground::any().await).await
+        Self::built(toml, TestDb::any().await).await
     }
 
-    /// A house on this ground.
-    pub(crate) async fn built(toml: &str, ground: Ground) -> Self {
+    /// An API on this database.
+    pub(crate) async fn built(toml: &str, db: TestDb) -> Self {
         // Time stands still here: what isn't about limits must not meet one.
         let limits = if toml.contains("[limits]") {
             ""
@@ -99,13 +99,13 @@ impl House {
         };
 
         let sources = Sources {
-            file: Some(("house.toml".into(), format!("{toml}{limits}"))),
+            file: Some(("test.toml".into(), format!("{toml}{limits}"))),
             ..Sources::default()
         };
         let config = Config::load(&sources).expect("a sound configuration");
         let options = Options {
-            data_dir: ground.folder.path().to_owned(),
-            url: ground.url(),
+            data_dir: db.folder.path().to_owned(),
+            url: db.url(),
             master_key: Some("the tests' own master key, long enough".to_owned().into()),
             max_connections: 4,
         };
@@ -120,7 +120,7 @@ impl House {
         let directory = Directory::start(store.clone(), defaults, now)
             .await
             .expect("the store is read");
-        let api = Api::new(ApiDeps {
+        let state = Api::new(ApiDeps {
             config: arc(config),
             store: store.clone(),
             directory,
@@ -133,11 +133,11 @@ impl House {
             monotonic: now,
         });
 
-        let router = api::router(api.clone());
+        let router = api::router(state.clone());
         Self {
-            ground,
+            db,
             store,
-            api,
+            state,
             router,
         }
     }
@@ -152,9 +152,9 @@ impl House {
         Tenant { org, key, token }
     }
 
-    /// `RateLimit-Policy` as it is on this ground: where other nodes may share the database, each counts for itself.
+    /// `RateLimit-Policy` as it is on this database: where other nodes may share the database, each counts for itself.
     pub(crate) fn policy(&self, fields: &str) -> String {
-        match self.ground.is_postgres() {
+        match self.db.is_postgres() {
             true => fields.replace(";w=60", ";w=60;scope=node"),
             false => fields.to_owned(),
         }
@@ -204,21 +204,21 @@ impl House {
     pub(crate) async fn members(&self, org: Uuid) -> Vec<(String, String, String)> {
         let sql = "SELECT users.email, users.name, roles.name FROM membership_roles JOIN users ON users.id = user_id
                    JOIN roles ON roles.id = role_id WHERE membership_roles.org_id = $1 ORDER BY users.email, roles.name";
-        let mut connection = self.ground.beside().await;
+        let mut connection = self.db.beside().await;
         let rows = beside!(connection, to => sqlx::query_as(sql).bind(org).fetch_all(to).await);
         rows.expect("members are read")
     }
 
     /// Runs a statement that breaks the schema, past the store: the database goes on answering, and what needs that table fails.
     pub(crate) async fn break_by(&self, sql: &'static str) {
-        let mut connection = self.ground.beside().await;
+        let mut connection = self.db.beside().await;
         let done = beside!(connection, to => sqlx::query(sql).execute(to).await.map(|done| done.rows_affected()));
         done.expect(sql);
     }
 
     /// The texts that a query gives, past the store.
     pub(crate) async fn rows(&self, sql: &'static str) -> Vec<String> {
-        let mut connection = self.ground.beside().await;
+        let mut connection = self.db.beside().await;
         let rows: Result<Vec<(String,)>, _> =
             beside!(connection, to => sqlx::query_as(sql).fetch_all(to).await);
         rows.expect(sql).into_iter().map(|(text,)| text).collect()
@@ -226,7 +226,7 @@ impl House {
 
     /// Reads octets by a query of our own, past the store.
     pub(crate) async fn octets(&self, sql: &'static str) -> Vec<Vec<u8>> {
-        let mut connection = self.ground.beside().await;
+        let mut connection = self.db.beside().await;
         let rows: Result<Vec<(Vec<u8>,)>, _> =
             beside!(connection, to => sqlx::query_as(sql).fetch_all(to).await);
         rows.expect(sql)
@@ -298,10 +298,10 @@ impl House {
         futures_util::future::join_all((0..times).map(&act)).await
     }
 
-    /// Takes the house down; what it has stored stays on its ground.
-    pub(crate) async fn leave(self) -> Ground {
+    /// Stops the API; what it has stored stays in its database.
+    pub(crate) async fn leave(self) -> TestDb {
         self.store.close().await;
-        self.ground
+        self.db
     }
 
     pub(crate) async fn send(&self, request: axum::http::Result<Request<Body>>) -> Answer {
@@ -385,7 +385,7 @@ pub(crate) fn id_of(body: &Value) -> String {
 
 /// Walks the list at `path`, `limit` a page, and gives what `field` holds in each item.
 pub(crate) async fn walk(
-    house: &House,
+    api: &TestApi,
     path: &str,
     token: &str,
     limit: u8,
@@ -394,7 +394,7 @@ pub(crate) async fn walk(
     let mut found = Vec::new();
     let mut next = Some(format!("{path}?limit={limit}"));
     while let Some(path_of_page) = next {
-        let page = house.get(&path_of_page, token).await.with(200);
+        let page = api.get(&path_of_page, token).await.with(200);
         let items = page["items"].as_array().expect("items");
         found.extend(items.iter().map(|item| item[field].clone()));
         next = page["next"]

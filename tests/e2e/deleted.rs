@@ -30,7 +30,7 @@ fn an_org_deleted_at_one_node_is_gone_from_the_other() {
 
     let org = text(&pair.outset["org_id"]);
     let delete = ["org", "delete", &org, "--now", "--json"];
-    pair.first.plot.run(&delete);
+    pair.first.setup.run(&delete);
     // Its own poll and a second's grace: the machine is others' as well.
     let ended = Deadline::after(LIMIT)
         .poll(|| (pair.second.get("/phone", &pair.key).0 == 401).then_some(()));
@@ -48,7 +48,7 @@ fn an_org_deleted_at_one_node_is_gone_from_the_other() {
     assert_eq!(pair.database.texts(usage), ["1"]);
     // It is logged after the last row has gone.
     let purging = || {
-        let logs = [&pair.first, &pair.second].map(|node| node.plot.log());
+        let logs = [&pair.first, &pair.second].map(|node| node.setup.log());
         let purged = logs
             .iter()
             .filter(|log| log.contains("a deleted org is purged"));

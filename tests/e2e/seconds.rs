@@ -12,7 +12,7 @@ use crate::kinds::{
     ALLOWED, KNOWN, Kind, LISTED, NUMBER, ON_TRUNK, of_the_api, of_the_api_alone,
     of_the_command_line, of_the_dashboard,
 };
-use crate::node::{Node, Plot, text};
+use crate::node::{Node, NodeSetup, text};
 use crate::nodes::Pair;
 use trunkline_testkit::probe::Probe;
 use trunkline_testkit::{Deadline, Responder, http};
@@ -103,18 +103,18 @@ impl<'s> Scene<'s> {
     fn new(writer: &'s Node, watcher: &'s Node, outset: &'s Value) -> Self {
         let (first, second) = (Responder::busy(), Responder::busy());
         let (org, first_agent) = (text(&outset["org_id"]), text(&outset["agent_id"]));
-        let plot = &writer.plot;
-        plot.run(&["trunk", "dedicate", &KNOWN.to_string(), "--org", &org]);
+        let setup = &writer.setup;
+        setup.run(&["trunk", "dedicate", &KNOWN.to_string(), "--org", &org]);
         for number in [NUMBER, ON_TRUNK] {
-            plot.run(&["number", "add", number, "--org", &org, "--verified"]);
+            setup.run(&["number", "add", number, "--org", &org, "--verified"]);
         }
         let at = |runtime: &Responder| format!("sip:agent@{}", runtime.address);
         let update = ["agent", "update", &first_agent, "--org", &org, "--runtime"];
-        plot.run(&[&update[..], &[&at(&first)]].concat());
+        setup.run(&[&update[..], &[&at(&first)]].concat());
         let create = [
             "agent", "create", "--org", &org, "--name", "Second", "--json",
         ];
-        let made = plot.run(&[&create[..], &["--runtime", &at(&second)]].concat());
+        let made = setup.run(&[&create[..], &["--runtime", &at(&second)]].concat());
         let scene = Self {
             writer,
             watcher,
@@ -124,8 +124,8 @@ impl<'s> Scene<'s> {
             second_agent: text(&made["id"]),
             first,
             second,
-            known: Probe::new(KNOWN, watcher.plot.sip),
-            stranger: Probe::new(Ipv4Addr::new(127, 0, 0, 6), watcher.plot.sip),
+            known: Probe::new(KNOWN, watcher.setup.sip),
+            stranger: Probe::new(Ipv4Addr::new(127, 0, 0, 6), watcher.setup.sip),
         };
         let named = scene.second_agent.clone();
         let ready = Deadline::after(LIMIT).poll(|| scene.reaches_second(&named).then_some(()));
@@ -170,7 +170,7 @@ impl<'s> Scene<'s> {
     }
 
     pub(crate) fn run(&self, arguments: &[&str]) -> Value {
-        self.writer.plot.run(arguments)
+        self.writer.setup.run(arguments)
     }
 
     /// The same about the org.
@@ -186,7 +186,7 @@ impl<'s> Scene<'s> {
     /// The key that signs, as the watcher publishes it.
     pub(crate) fn signing(&self) -> String {
         let path = "/.well-known/jwks.json";
-        let (_, set) = http::get(self.watcher.plot.http, path, None).expect("an answer");
+        let (_, set) = http::get(self.watcher.setup.http, path, None).expect("an answer");
         let set: Value = serde_json::from_str(&set).expect("JSON");
         text(&set["keys"][0]["kid"])
     }
@@ -228,9 +228,9 @@ fn each_change_at_one_node_is_known_to_the_other_within_a_second() {
 #[test]
 fn a_change_is_in_force_when_the_api_answers() {
     let caps = CAPS.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let plot = Plot::new(&caps);
-    let outset = plot.run(&["quickstart", "--json", "--no-serve"]);
-    let node = plot.serve();
+    let setup = NodeSetup::new(&caps);
+    let outset = setup.run(&["quickstart", "--json", "--no-serve"]);
+    let node = setup.serve();
     in_force_at_once(&Scene::new(&node, &node, &outset));
     if let Some(pair) = Pair::new(&CAPS) {
         in_force_at_once(&Scene::new(&pair.first, &pair.first, &pair.outset));
@@ -259,9 +259,9 @@ fn each_edit_by_hand_is_known_to_the_other_node_within_a_second() {
 
 #[test]
 fn each_edit_by_hand_is_known_to_a_daemon_on_sqlite_within_a_second() {
-    let plot = Plot::new(&[]);
-    let outset = plot.run(&["quickstart", "--json", "--no-serve"]);
-    let node = plot.serve();
+    let setup = NodeSetup::new(&[]);
+    let outset = setup.run(&["quickstart", "--json", "--no-serve"]);
+    let node = setup.serve();
     let scene = Scene::new(&node, &node, &outset);
     for kind in of_the_command_line(&scene) {
         kind.play();
@@ -275,7 +275,7 @@ fn a_stream_at_one_tells_within_a_second_what_happens_at_the_other() {
         return;
     };
 
-    let mut stream = TcpStream::connect(pair.second.plot.http).expect("it listens");
+    let mut stream = TcpStream::connect(pair.second.setup.http).expect("it listens");
     let key = &pair.key;
     write!(
         stream,

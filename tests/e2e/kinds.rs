@@ -71,8 +71,8 @@ pub(crate) fn of_the_api<'s>(scene: &'s Scene<'_>) -> Vec<Kind<'s>> {
     let trunk = "/phone/sip/inbound-trunk";
     let made = Held::none();
     let new = made.clone();
-    let allowed = Probe::new(ALLOWED, scene.watcher.plot.sip);
-    let listed = Probe::new(LISTED, scene.watcher.plot.sip);
+    let allowed = Probe::new(ALLOWED, scene.watcher.setup.sip);
+    let listed = Probe::new(LISTED, scene.watcher.setup.sip);
     let patch = move |body: Value| drop(scene.made("PATCH", &path, &body));
     let (enable, runtime) = (patch.clone(), patch);
     vec![
@@ -266,7 +266,7 @@ fn credentials(trunk: &Value) -> Credentials {
 fn answered(scene: &Scene<'_>, agent: &str) -> String {
     let number = text(&scene.outset["phone_number"]);
     let line = format!("X-PLATFORM-AGENT-ID: {agent}");
-    let caller = Probe::new(KNOWN, scene.watcher.plot.sip);
+    let caller = Probe::new(KNOWN, scene.watcher.setup.sip);
     let up =
         Deadline::after(LIMIT).poll(|| (caller.call(&number, &line) == Some(200)).then_some(()));
     assert!(up.is_some(), "the call isn't answered");
@@ -320,7 +320,7 @@ pub(crate) fn of_the_dashboard<'s>(scene: &'s Scene<'_>) -> Kind<'s> {
 
 /// A whole answer to a request with this credential, which is a header line or nothing.
 fn asked(node: &Node, request: &str, credential: &str, form: &str) -> String {
-    let mut stream = TcpStream::connect(node.plot.http).expect("it listens");
+    let mut stream = TcpStream::connect(node.setup.http).expect("it listens");
     let credential = match credential {
         "" => String::new(),
         line => format!("{line}\r\n"),
@@ -329,7 +329,7 @@ fn asked(node: &Node, request: &str, credential: &str, form: &str) -> String {
         stream,
         "{request} HTTP/1.1\r\nHost: {}\r\n{credential}Content-Type: application/x-www-form-urlencoded\r\n\
          Content-Length: {}\r\nConnection: close\r\n\r\n{form}",
-        node.plot.http,
+        node.setup.http,
         form.len()
     )
     .expect("it takes this");
@@ -356,8 +356,8 @@ pub(crate) fn of_the_command_line<'s>(scene: &'s Scene<'_>) -> Vec<Kind<'s>> {
 
 fn of_the_operators_org<'s>(scene: &'s Scene<'_>) -> Vec<Kind<'s>> {
     let agent = &*scene.second_agent;
-    let allowed = Probe::new(ALLOWED, scene.watcher.plot.sip);
-    let dedicated = Probe::new(DEDICATED, scene.watcher.plot.sip);
+    let allowed = Probe::new(ALLOWED, scene.watcher.setup.sip);
+    let dedicated = Probe::new(DEDICATED, scene.watcher.setup.sip);
     let own = text(&scene.outset["phone_number"]);
     scene.of_org(&["number", "add", UNVERIFIED]);
     vec![

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use trunkline_model::record::{Direction, Fact, Started};
 use uuid::Uuid;
 
-use crate::house::{Answer, House, NOW, Reseller, arc, id_of};
 use crate::pages::{form_token, link, log_in, visit};
+use crate::test_api::{Answer, NOW, Reseller, TestApi, arc, id_of};
 
 /// Owner of a thing: see the table.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -109,17 +109,19 @@ impl Row {
         format!("{} {}", self.method, self.path)
     }
 
-    /// Asks for what the home has.
-    pub(crate) async fn ask(&self, house: &House, home: &Home, asker: &Asker) -> Answer {
-        self.ask_for(house, home, asker, |parameter| home.ids[parameter].clone())
-            .await
+    /// Asks for what the org has.
+    pub(crate) async fn ask(&self, api: &TestApi, test_org: &TestOrg, asker: &Asker) -> Answer {
+        self.ask_for(api, test_org, asker, |parameter| {
+            test_org.ids[parameter].clone()
+        })
+        .await
     }
 
     /// Asks with another's ids in the path.
     pub(crate) async fn ask_for(
         &self,
-        house: &House,
-        home: &Home,
+        api: &TestApi,
+        test_org: &TestOrg,
         asker: &Asker,
         id: impl Fn(&str) -> String,
     ) -> Answer {
@@ -148,17 +150,16 @@ impl Row {
             request = request.header("Content-Type", content_type);
         }
 
-        house
-            .send(request.body(Body::from(self.body(home, asker))))
+        api.send(request.body(Body::from(self.body(test_org, asker))))
             .await
     }
 
-    fn body(&self, home: &Home, asker: &Asker) -> String {
+    fn body(&self, test_org: &TestOrg, asker: &Asker) -> String {
         let own = [
             ("form_token", asker.form_token.clone()),
             ("turn", self.turn.to_string()),
         ];
-        let ids = home.ids.iter().map(|(name, id)| (*name, id.clone()));
+        let ids = test_org.ids.iter().map(|(name, id)| (*name, id.clone()));
         ids.chain(own)
             .fold(self.body.to_owned(), |body, (name, id)| {
                 body.replace(&format!("<{name}>"), &id)
@@ -168,7 +169,7 @@ impl Row {
 
 /// An org with one of everything, and those who may ask for it.
 #[derive(Debug)]
-pub(crate) struct Home {
+pub(crate) struct TestOrg {
     pub(crate) key: Asker,
     pub(crate) partner: Asker,
     pub(crate) visitor: Asker,
@@ -176,49 +177,47 @@ pub(crate) struct Home {
     pub(crate) ids: BTreeMap<&'static str, String>,
 }
 
-impl Home {
+impl TestOrg {
     /// Built by a partner of its own; `turn` tells its numbers from those of others.
-    pub(crate) async fn new(house: &House, turn: usize) -> Self {
-        let partner = house.reseller("Partner").await;
+    pub(crate) async fn new(api: &TestApi, turn: usize) -> Self {
+        let partner = api.reseller("Partner").await;
         let external = format!("own-{turn}");
         let org = json!({"name": "Acme", "external_id": external});
-        let org = id_of(&made(house, "/partner/v1/orgs", &partner.key, org).await);
+        let org = id_of(&made(api, "/partner/v1/orgs", &partner.key, org).await);
         let org_id: Uuid = org.parse().expect("an id");
-        let (_, token) = house.key(org_id, &trunkline::api::SCOPES).await;
-        let (spare, _) = house.key(org_id, &["phone:read"]).await;
-        let agent = house.agent(org_id, "Agent").await;
+        let (_, token) = api.key(org_id, &trunkline::api::SCOPES).await;
+        let (spare, _) = api.key(org_id, &["phone:read"]).await;
+        let agent = api.agent(org_id, "Agent").await;
         let number = format!("+4420718{turn:05}");
-        let verified = house.number(org_id, &number).await;
-        made(house, "/phone/sip/inbound-trunk", &token, json!({})).await;
+        let verified = api.number(org_id, &number).await;
+        made(api, "/phone/sip/inbound-trunk", &token, json!({})).await;
         let trunk = json!({"name": "Carrier", "host": "192.0.2.1", "username": "acme", "password": "s3cret-enough",
             "caller_number": "+442071838750"});
-        let trunk = made(house, "/phone/sip/outbound-trunks", &token, trunk).await;
+        let trunk = made(api, "/phone/sip/outbound-trunks", &token, trunk).await;
         let destination =
             json!({"create": {"name": "Sales", "type": "phone", "value": "+442071838751"}});
         let path = format!("/phone/sip/agents/{agent}/transfer-destinations");
-        let destination = made(house, &path, &token, destination).await;
+        let destination = made(api, &path, &token, destination).await;
         let hook = json!({"url": "https://hooks.example.com/x"});
-        let hook = id_of(&made(house, "/webhooks", &token, hook).await);
+        let hook = id_of(&made(api, "/webhooks", &token, hook).await);
         // An event, and so a delivery.
         let handoff = json!({"session_id": "s-1"});
-        made(house, "/handoff-analytics/events", &token, handoff).await;
-        let deliveries = house
+        made(api, "/handoff-analytics/events", &token, handoff).await;
+        let deliveries = api
             .get(&format!("/webhooks/{hook}/deliveries"), &token)
             .await;
         let delivery = id_of(&deliveries.with(200)["items"][0]);
         let visitor = json!({"email": "visitor@example.com"});
-        let visitor = made(house, "/widget/authenticate-user", &token, visitor).await;
+        let visitor = made(api, "/widget/authenticate-user", &token, visitor).await;
         let erased = json!({"email": "erased@example.com"});
-        let erased = made(house, "/widget/authenticate-user", &token, erased).await;
+        let erased = made(api, "/widget/authenticate-user", &token, erased).await;
         let path = format!("/widget/contacts/{}", id_of(&erased["contact"]));
-        let erasure = id_of(&house.delete(&path, &token).await.with(200));
+        let erasure = id_of(&api.delete(&path, &token).await.with(200));
         let (call, session) = (Uuid::new_v4(), Uuid::new_v4());
-        house
-            .project(&[started(org_id, agent, call, session)])
-            .await;
-        let session_of_page = session_in(house, &partner, org_id).await;
-        let member = member_in(house, &partner, org_id, &session_of_page).await;
-        let listed = house
+        api.project(&[started(org_id, agent, call, session)]).await;
+        let session_of_page = session_in(api, &partner, org_id).await;
+        let member = member_in(api, &partner, org_id, &session_of_page).await;
+        let listed = api
             .get(&format!("/partner/v1/orgs/{org}/sessions"), &partner.key)
             .await;
         let dashboard_session = id_of(&listed.with(200)["items"][0]);
@@ -267,12 +266,12 @@ impl Home {
     }
 
     /// Reads a path with the org's key.
-    pub(crate) async fn get(&self, house: &House, path: &str) -> Answer {
+    pub(crate) async fn get(&self, api: &TestApi, path: &str) -> Answer {
         let mut request = Request::get(path);
         if let Some((name, value)) = &self.key.header {
             request = request.header(*name, value);
         }
-        house.send(request.body(Body::empty())).await
+        api.send(request.body(Body::empty())).await
     }
 
     /// Returns the credential of the thing's owner.
@@ -288,25 +287,25 @@ impl Home {
 }
 
 /// An administrator's session in the org.
-async fn session_in(house: &House, partner: &Reseller, org: Uuid) -> Asker {
-    let link = link(house, partner, org, "ada@example.org").await;
-    let cookie = log_in(house, &link).await;
-    let page = visit(house, &format!("/dashboard/{org}"), &cookie).await;
+async fn session_in(api: &TestApi, partner: &Reseller, org: Uuid) -> Asker {
+    let link = link(api, partner, org, "ada@example.org").await;
+    let cookie = log_in(api, &link).await;
+    let page = visit(api, &format!("/dashboard/{org}"), &cookie).await;
     Asker::cookie(&cookie, form_token(&page))
 }
 
 /// Another member of the org, by the page that removes one.
-async fn member_in(house: &House, partner: &Reseller, org: Uuid, session: &Asker) -> String {
-    link(house, partner, org, "cy@example.org").await;
+async fn member_in(api: &TestApi, partner: &Reseller, org: Uuid, session: &Asker) -> String {
+    link(api, partner, org, "cy@example.org").await;
     let cookie = &session.header.as_ref().expect("a cookie").1;
-    let page = visit(house, &format!("/dashboard/{org}/members"), cookie).await;
+    let page = visit(api, &format!("/dashboard/{org}/members"), cookie).await;
     let (before, _) = page.text.split_once("/remove").expect("a button");
     let (_, id) = before.rsplit_once('/').expect("a path");
     id.to_owned()
 }
 
-async fn made(house: &House, path: &str, token: &str, body: Value) -> Value {
-    let answer = house.post(path, token, body).await;
+async fn made(api: &TestApi, path: &str, token: &str, body: Value) -> Value {
+    let answer = api.post(path, token, body).await;
     let is_made = [200, 201].contains(&answer.status);
     assert!(is_made, "{path}: {}", answer.text);
     answer.json()

@@ -1,7 +1,7 @@
-//! Ground of a house: a folder, and a database in it or on PostgreSQL.
+//! Database of a test: a folder, and a database in it or on PostgreSQL.
 //!
-//! `TRUNKLINE_TEST_API_ON=postgres` puts every house on PostgreSQL, in a schema of its own, made in the database that
-//! `TRUNKLINE_TEST_POSTGRES` names (see `trunkline_testkit::postgres`) and dropped with the house: a database for each would take the server a second.
+//! `TRUNKLINE_TEST_API_ON=postgres` puts every test on PostgreSQL, in a schema of its own, made in the database that
+//! `TRUNKLINE_TEST_POSTGRES` names (see `trunkline_testkit::postgres`) and dropped with the test: a database for each would take the server a second.
 //! Tests of what a database must decide stand on both whatever it says.
 
 use sqlx::{Connection as _, PgConnection, SqliteConnection};
@@ -11,7 +11,7 @@ use uuid::Uuid;
 use trunkline_testkit::postgres::{administer, server};
 
 #[derive(Debug)]
-pub(crate) struct Ground {
+pub(crate) struct TestDb {
     pub(crate) folder: TempDir,
     schema: Option<Schema>,
 }
@@ -33,8 +33,8 @@ pub(crate) enum Beside {
 macro_rules! beside {
     ($connection:expr, $to:ident => $body:expr) => {
         match $connection {
-            $crate::ground::Beside::Sqlite(ref mut $to) => $body,
-            $crate::ground::Beside::Postgres(ref mut $to) => $body,
+            $crate::test_db::Beside::Sqlite(ref mut $to) => $body,
+            $crate::test_db::Beside::Postgres(ref mut $to) => $body,
         }
     };
 }
@@ -44,7 +44,7 @@ fn folder() -> TempDir {
     tempfile::tempdir().expect("a temporary folder")
 }
 
-impl Ground {
+impl TestDb {
     /// As the environment says; SQLite if it says nothing.
     pub(crate) async fn any() -> Self {
         match std::env::var("TRUNKLINE_TEST_API_ON").as_deref() {
@@ -110,7 +110,7 @@ impl Drop for Schema {
                 .enable_all()
                 .build()
                 .expect("a runtime");
-            // What the house's own tasks have begun would be waited for.
+            // What the API's own tasks have begun would be waited for.
             let end = format!(
                 "SELECT pg_terminate_backend(held.pid) FROM pg_locks AS held JOIN pg_class ON pg_class.oid = held.relation
                  WHERE relnamespace = '{name}'::regnamespace AND held.pid <> pg_backend_pid();

@@ -8,18 +8,18 @@ use serde_json::Value;
 use trunkline_testkit::database::Database;
 use trunkline_testkit::{Caller, Credentials, tools};
 
-use crate::node::{Node, Plot, text};
+use crate::node::{Node, NodeSetup, text};
 
 /// Unpacks a data directory of then; returns what its quickstart printed.
-fn unpack(name: &str, plot: &Plot) -> Value {
+fn unpack(name: &str, setup: &NodeSetup) -> Value {
     let packed = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("fixtures/earlier")
         .join(name);
-    std::fs::create_dir(plot.data()).expect("a data directory");
+    std::fs::create_dir(setup.data()).expect("a data directory");
     let mut tar = Command::new("tar");
-    tar.arg("-xzf").arg(packed).arg("-C").arg(plot.data());
+    tar.arg("-xzf").arg(packed).arg("-C").arg(setup.data());
     assert!(tar.status().expect("tar runs").success());
-    let made = std::fs::read(plot.data().join("made.json")).expect("what was printed then");
+    let made = std::fs::read(setup.data().join("made.json")).expect("what was printed then");
     serde_json::from_slice(&made).expect("JSON")
 }
 
@@ -34,9 +34,9 @@ fn a_data_directory_of_an_earlier_version_is_served() {
     if !tools(&["sipp"]) {
         return;
     }
-    let plot = Plot::new(&[]);
-    let made = unpack("begun.tar.gz", &plot);
-    assert_serves(&plot.serve(), &made);
+    let setup = NodeSetup::new(&[]);
+    let made = unpack("begun.tar.gz", &setup);
+    assert_serves(&setup.serve(), &made);
 }
 
 /// The rows and the schema as `pg_dump` wrote them, and the journal beside them.
@@ -45,11 +45,11 @@ fn a_postgresql_database_of_an_earlier_version_is_served() {
     let Some(database) = Database::new().filter(|_| tools(&["sipp"])) else {
         return;
     };
-    let plot = Plot::new(&database.environment());
-    let made = unpack("begun-postgres.tar.gz", &plot);
-    let dump = std::fs::read_to_string(plot.data().join("dump.sql"));
+    let setup = NodeSetup::new(&database.environment());
+    let made = unpack("begun-postgres.tar.gz", &setup);
+    let dump = std::fs::read_to_string(setup.data().join("dump.sql"));
     database.run(&dump.expect("what was dumped"));
-    assert_serves(&plot.serve(), &made);
+    assert_serves(&setup.serve(), &made);
 }
 
 /// Its calls, what belongs to them, and what is sealed.
@@ -112,7 +112,7 @@ fn assert_serves(node: &Node, made: &Value) {
 
     // The trunk's password, which is sealed, and the partner's key.
     let caller = Caller {
-        daemon: node.plot.sip,
+        daemon: node.setup.sip,
         credentials: Credentials {
             username: text(&made["trunk"]["auth_username"]),
             password: text(&made["trunk"]["auth_password"]),

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use trunkline_testkit::process::{Deadline, free_port, trunkline};
-use trunkline_testkit::{House, http};
+use trunkline_testkit::{DaemonSetup, http};
 
 /// Far beyond what it takes, since other tests may have the machine.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -40,11 +40,11 @@ fn systemd_is_told_of_the_start_each_turn_a_reload_and_the_end() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("notify");
     let supervisor = Supervisor::listen(&path);
-    let house = House::new()
+    let setup = DaemonSetup::new()
         .set("NOTIFY_SOCKET", &path.display().to_string())
         .set("WATCHDOG_USEC", "200000");
 
-    let daemon = house.serve();
+    let daemon = setup.serve();
     supervisor.hears("READY=1");
     for _ in 0..3 {
         supervisor.hears("WATCHDOG=1");
@@ -62,26 +62,26 @@ fn systemd_is_told_of_the_start_each_turn_a_reload_and_the_end() {
 #[test]
 fn health_is_asked_by_the_command_line_and_has_an_address_of_its_own() {
     let own = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
-    let house = House::new();
-    let down = house.output(&["health"]);
+    let setup = DaemonSetup::new();
+    let down = setup.output(&["health"]);
     assert_eq!(down.status.code(), Some(1));
     let said = String::from_utf8_lossy(&down.stderr).into_owned();
     assert!(said.contains("is not ready"), "{said}");
 
-    let mut daemon = house.serve();
-    let up = daemon.house.output(&["health"]);
+    let mut daemon = setup.serve();
+    let up = daemon.setup.output(&["health"]);
     assert_eq!(up.status.code(), Some(0));
     assert!(String::from_utf8_lossy(&up.stdout).contains(r#""status":"ready""#));
 
     daemon.restart(&[("TRUNKLINE__HTTP__HEALTH_LISTEN", &own.to_string())]);
-    assert_eq!(daemon.house.output(&["health"]).status.code(), Some(0));
+    assert_eq!(daemon.setup.output(&["health"]).status.code(), Some(0));
     for (address, path, status) in [
         (own, "/healthz", 200),
         (own, "/readyz", 200),
         (own, "/metrics", 200),
         (own, "/phone/calls", 404),
-        (daemon.house.http, "/readyz", 200),
-        (daemon.house.http, "/metrics", 404),
+        (daemon.setup.http, "/readyz", 200),
+        (daemon.setup.http, "/metrics", 404),
     ] {
         let answered = http::get(address, path, None).map(|(status, _)| status);
         assert_eq!(answered, Some(status), "{address}{path}");
