@@ -12,7 +12,7 @@ use trunkline_store::{
 };
 use uuid::Uuid;
 
-use crate::test_db::{self, NOW, TestDb, done, found, later, number};
+use crate::test_db::{NOW, TestDb, done, found, later, number, project};
 
 crate::on_both!(
     facts_in_any_grouping_make_the_same_row,
@@ -98,9 +98,7 @@ async fn call(store: &Store, call: u128) -> Call {
 
 async fn facts_in_any_grouping_make_the_same_row(db: &TestDb) {
     let store = db.open().await;
-    test_db::project(&store, RUN, &life(1))
-        .await
-        .expect("projected");
+    project(&store, RUN, &life(1)).await.expect("projected");
     let whole = call(&store, 1).await;
     assert_eq!(whole.status, Status::Completed);
     assert_eq!(
@@ -133,23 +131,17 @@ async fn facts_in_any_grouping_make_the_same_row(db: &TestDb) {
         Status::Completed,
     ];
     for (fact, status) in life(2).into_iter().zip(statuses) {
-        test_db::project(&store, RUN, &[fact])
-            .await
-            .expect("projected");
+        project(&store, RUN, &[fact]).await.expect("projected");
         assert_eq!(call(&store, 2).await.status, status);
     }
     for fact in life(3).into_iter().rev() {
-        test_db::project(&store, RUN, &[fact])
-            .await
-            .expect("projected");
+        project(&store, RUN, &[fact]).await.expect("projected");
     }
     let mut twice = life(4);
     twice.extend(life(4));
-    test_db::project(&store, RUN, &twice)
-        .await
-        .expect("projected");
+    project(&store, RUN, &twice).await.expect("projected");
     for fact in life(4) {
-        test_db::project(&store, RUN, &[fact])
+        project(&store, RUN, &[fact])
             .await
             .expect("projected again");
     }
@@ -162,9 +154,7 @@ async fn facts_in_any_grouping_make_the_same_row(db: &TestDb) {
         assert_eq!(same, whole, "call {number}");
     }
     let many: Vec<_> = (1_000..1_150).flat_map(life).collect();
-    test_db::project(&store, RUN, &many)
-        .await
-        .expect("projected");
+    project(&store, RUN, &many).await.expect("projected");
     let page = found(&store, move |tx| {
         calls::list(tx, ORG, &CallFilter::default(), None, 1)
     })
@@ -174,7 +164,7 @@ async fn facts_in_any_grouping_make_the_same_row(db: &TestDb) {
 
 async fn a_hold_is_shown_as_it_was_told_last(db: &TestDb) {
     let store = db.open().await;
-    test_db::project(&store, RUN, &life(1)[..4])
+    project(&store, RUN, &life(1)[..4])
         .await
         .expect("projected");
     assert_eq!(call(&store, 1).await.held, None);
@@ -189,14 +179,12 @@ async fn a_hold_is_shown_as_it_was_told_last(db: &TestDb) {
         (vec![turned(false)], false),
         (vec![turned(true), turned(false), turned(true)], true),
     ] {
-        test_db::project(&store, RUN, &facts)
-            .await
-            .expect("projected");
+        project(&store, RUN, &facts).await.expect("projected");
         let shown = call(&store, 1).await;
         assert_eq!(shown.held, Some(held), "{facts:?}");
         assert_eq!(shown.status, Status::InProgress);
     }
-    test_db::project(&store, RUN, &life(1))
+    project(&store, RUN, &life(1))
         .await
         .expect("projected again");
     assert_eq!(call(&store, 1).await.held, Some(true));
@@ -250,13 +238,11 @@ async fn a_lost_call_that_ended_is_corrected(db: &TestDb) {
     };
     let elsewhere = Origin { node: 4, boot: 1 };
     for (number, origin) in [(1, earlier), (2, RUN), (3, elsewhere)] {
-        test_db::project(&store, origin, &life(number)[..4])
+        project(&store, origin, &life(number)[..4])
             .await
             .expect("projected");
     }
-    test_db::project(&store, earlier, &life(4))
-        .await
-        .expect("projected");
+    project(&store, earlier, &life(4)).await.expect("projected");
     assert_eq!(
         done(&store, move |tx| lost::close(
             tx,
@@ -275,7 +261,7 @@ async fn a_lost_call_that_ended_is_corrected(db: &TestDb) {
     for number in [2, 3] {
         assert_eq!(call(&store, number).await.status, Status::InProgress);
     }
-    test_db::project(&store, earlier, &life(1)[..4])
+    project(&store, earlier, &life(1)[..4])
         .await
         .expect("projected again");
     assert_eq!(
@@ -283,7 +269,7 @@ async fn a_lost_call_that_ended_is_corrected(db: &TestDb) {
         lost,
         "what doesn't end a call doesn't revive it"
     );
-    test_db::project(&store, earlier, &life(1)[4..])
+    project(&store, earlier, &life(1)[4..])
         .await
         .expect("a late end");
     let corrected = call(&store, 1).await;
@@ -291,7 +277,7 @@ async fn a_lost_call_that_ended_is_corrected(db: &TestDb) {
         (corrected.status, corrected.ended_at, corrected.reason),
         (Status::Completed, Some(later(3)), None)
     );
-    test_db::project(&store, earlier, &[ended(1, Status::Failed, later(9))])
+    project(&store, earlier, &[ended(1, Status::Failed, later(9))])
         .await
         .expect("a second end");
     assert_eq!(
@@ -327,9 +313,7 @@ async fn a_decision_is_read_back(db: &TestDb) {
         Fact::Started(with.into()),
         Fact::Started(started(2, NOW).into()),
     ];
-    test_db::project(&store, RUN, &facts)
-        .await
-        .expect("projected");
+    project(&store, RUN, &facts).await.expect("projected");
     let read = async |org, call| {
         store
             .read_inline(move |tx| calls::decision(tx, org, Uuid::from_u128(call)))
@@ -348,7 +332,7 @@ async fn what_a_peer_sends_is_storable(db: &TestDb) {
         caller_call_id: "\0".into(),
         ..started(1, NOW)
     };
-    test_db::project(&store, RUN, &[Fact::Started(odd.into())])
+    project(&store, RUN, &[Fact::Started(odd.into())])
         .await
         .expect("projected");
     let call = call(&store, 1).await;
@@ -383,9 +367,7 @@ async fn calls_are_listed_by_page(db: &TestDb) {
         org: ORG,
         contact: Uuid::from_u128(60),
     });
-    test_db::project(&store, RUN, &facts)
-        .await
-        .expect("projected");
+    project(&store, RUN, &facts).await.expect("projected");
 
     let mut seen = Vec::new();
     let mut after = None;
@@ -502,9 +484,7 @@ async fn many_calls_are_counted_to_the_last(db: &TestDb) {
         FROM calls CROSS JOIN turns";
     let store = db.open().await;
     let first = Fact::Started(started(1, NOW).into());
-    test_db::project(&store, RUN, &[first])
-        .await
-        .expect("projected");
+    project(&store, RUN, &[first]).await.expect("projected");
     let copies = if db.is_postgres() { COPIES } else { ON_SQLITE };
     db.execute(copies).await;
     let inbound = CallFilter {
@@ -574,9 +554,7 @@ async fn nodes_take_turns(db: &TestDb) {
     assert_eq!(found(&store, nodes::expired).await, [], "nothing to close");
     for (run, number) in [(again, 1), (second, 2)] {
         let facts = &life(number)[..4];
-        test_db::project(&store, run, facts)
-            .await
-            .expect("projected");
+        project(&store, run, facts).await.expect("projected");
     }
     assert_eq!(found(&store, nodes::expired).await, [again]);
     assert_eq!(renew(again, LEASE).await, Renewal::Lapsed);
