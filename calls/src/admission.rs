@@ -3,8 +3,6 @@
 //!
 //! A fault that is found after this is refused statefully and recorded.
 
-use std::collections::VecDeque;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -25,7 +23,8 @@ use super::context::{Config, Core};
 use super::credentials::LegCredentials;
 use super::effect::{AuthFailure, Effect};
 use super::refusal::Reason;
-use super::sources::{self, Belief};
+use super::source_probe;
+use super::sources::Belief;
 use crate::blame::{self, UnknownUser};
 
 /// The INVITE of a caller who has proved who it is, with what was read of it: everything behind admission looks here.
@@ -153,7 +152,7 @@ fn belief(
     if !may_be_forged || view.operator_allows(source, org) {
         return Belief::Proven;
     }
-    sources::believe(core, endpoint, flow, (message, org), now)
+    source_probe::believe(core, endpoint, flow, (message, org), now)
 }
 
 /// Challenges an INVITE whose source didn't answer.
@@ -312,31 +311,6 @@ pub(super) fn failed(
         call_id: text(message.call_id()),
         dialled: dialled.map(|uri| text(&uri.user_unescaped())),
     }));
-}
-
-/// Calls that have answered a challenge with a nonce that was no longer good: the last of them, to notice those that do it again.
-/// Only those who know a password get here.
-#[derive(Debug, Default)]
-pub(crate) struct Stale(VecDeque<(u64, u32)>);
-
-impl Stale {
-    const KEPT: usize = 64;
-
-    /// Whether this call has done so before, in another request; it is noted either way.
-    fn again(&mut self, message: &Message<'_>) -> bool {
-        let mut hasher = DefaultHasher::new();
-        message.call_id().hash(&mut hasher);
-        let (call, number) = (hasher.finish(), message.cseq().number);
-        let known = self.0.iter().find(|(known, _)| *known == call);
-        let is_again = known.is_some_and(|(_, first)| *first != number);
-        if known.is_none() {
-            self.0.push_back((call, number));
-            if self.0.len() > Self::KEPT {
-                self.0.pop_front();
-            }
-        }
-        is_again
-    }
 }
 
 fn by_source<'a, 'm>(

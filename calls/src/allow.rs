@@ -2,8 +2,6 @@
 
 use trunkline_sip::wire::print::Head;
 
-use super::call::Call;
-use super::leg::LegId;
 use super::role::LegRole;
 
 /// Methods outside calls. BYE and those after it find no dialog there, and are answered 481.
@@ -51,11 +49,4 @@ fn lines_with(head: &mut Head<'_>, contact: &str, methods: &[u8], supported: &[u
     head.line("Contact", contact.as_bytes());
     head.line("Allow", methods);
     head.line("Supported", supported);
-}
-
-impl Call {
-    /// Methods for the peer on this leg.
-    pub(crate) fn methods(&self, id: LegId) -> &'static [u8] {
-        to_peer(self.role(id))
-    }
 }

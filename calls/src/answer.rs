@@ -13,16 +13,20 @@ use trunkline_sip::wire::{Message, Method};
 use super::allow::own_lines;
 use super::attempts::NoAnswer;
 use super::call::{Call, CallStatus, Purpose};
-use super::context::{CallTimer, Cx, allows};
+use super::context::{Cx, allows};
+use super::crossing::Identity;
 use super::crossing::{self, Crossing, Place, Refusal};
-use super::hangup::{self, End};
+use super::hangup::End;
+use super::ids::CallTimer;
+use super::ids::LegId;
 use super::invite_client::{Accepted, Failed};
-use super::leg::{AwaitedAck, Delayed, Leg, LegId, LegState, Session};
-use super::privacy::Identity;
+use super::late_answer::refuse_late_answer;
+use super::leg::{AwaitedAck, Delayed, Leg, LegState, Session};
 use super::provisional_relay::{Held, Won};
 use super::refusal::Reason;
 use super::uas_invite::UasInvite;
-use super::{has_sdp, sdp_of, setup};
+use super::unanswered::refusal_lines;
+use super::{has_sdp, sdp_of};
 
 impl Call {
     /// An answer to a request of ours.
@@ -51,7 +55,7 @@ impl Call {
 
         let accepted = message.method() == Method::Invite && message.status() < 300;
         if accepted && !self.awaits(client) && !self.is_winner(message) {
-            hangup::refuse_late_answer(cx, flow, Some(client), message);
+            refuse_late_answer(cx, flow, Some(client), message);
         }
     }
 
@@ -216,7 +220,8 @@ impl Call {
 
         let contact = cx.contact(&trunk.flow, trunk.is_sips);
         let server = incoming.server();
-        let mut session = incoming.accepted();
+        let mut session = Session::begun_by(server);
+        session.timer = incoming.session_timer();
         trunk.remember_sdp(fork, body);
         if self.heard().is_none() {
             self.held.take_offer(sdp_of(invite.body()));
@@ -347,7 +352,7 @@ impl Call {
         let prefix = cx.core.config.header_prefix.clone();
         let phrase = String::from_utf8_lossy(message.reason()).into_owned();
         let more = |head: &mut Head<'_>| {
-            setup::refusal_lines(head, reason);
+            refusal_lines(head, reason);
             crossing_of_answer(&prefix).copy(head, message);
         };
         let end = End {

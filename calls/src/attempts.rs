@@ -86,6 +86,7 @@ impl From<NoWay> for Came {
         match why {
             NoWay::NotAllowed(refusal) => Self::NotAllowed(refusal),
             NoWay::NoListener => Self::NoListener,
+            NoWay::KnownDown => Self::KnownDown,
         }
     }
 }

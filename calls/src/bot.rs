@@ -4,23 +4,27 @@
 
 use std::net::SocketAddr;
 
-use trunkline_model::address::{NamedBy, Refusal};
+use trunkline_model::address::Refusal;
 use trunkline_model::attempt::AttemptLeg;
 use trunkline_model::record::{Direction, Fact, HangupBy, Status};
-use trunkline_model::settings::{BotProtocol, OnClose, Runtime, Wake};
+use trunkline_model::settings::{OnClose, Runtime, Wake};
 use trunkline_model::ws_url::WsUrl;
 use trunkline_sip::dialog::sdp::Audio;
 use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::fault::Fault;
 use trunkline_sip::flow::Transport;
 use trunkline_sip::moment::Moment;
-use uuid::Uuid;
 
-use super::attempts::{Attempts, Came, DnsFault, Recorded, Tried, Whose};
-use super::call::{Call, CallKey, CallStatus};
-use super::context::{Cx, TagOwner};
+use super::attempts::{Came, DnsFault, Tried, Whose};
+use super::bot_state::{Bot, State};
+use super::call::{Call, CallStatus};
+use super::context::Cx;
 use super::crossing::own_headers;
+use super::dial::Dialing;
+pub use super::effect::BotDial;
 use super::effect::Effect;
+use super::ids::CallKey;
+use super::ids::TagOwner;
 use super::leg::{ForkDialog, LegState, LocalAgent, LocalMedia, Peer, Session};
 use super::provisional_relay::Provisional;
 use super::refusal::Reason;
@@ -29,23 +33,6 @@ use super::{Calls, runtime_invite};
 
 /// Octets of all parameters of a call, names and values: what platforms let a stream carry.
 const PARAMETERS: usize = 500;
-
-/// A WebSocket to open for a call.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct BotDial {
-    /// The org.
-    pub org: Uuid,
-    /// The session, by which the bot knows the call.
-    pub session: Uuid,
-    /// URL of the bot.
-    pub url: Box<str>,
-    /// Format of the messages.
-    pub protocol: BotProtocol,
-    /// Party that named the host.
-    pub named: NamedBy,
-    /// Facts of the call as the bot gets them: names and values.
-    pub parameters: Vec<(Box<str>, Box<str>)>,
-}
 
 /// A bot's WebSocket that could not be opened.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -82,44 +69,6 @@ impl From<BotFault> for Came {
             BotFault::Silence => Self::Silence,
             BotFault::Handshake(what) => Self::Handshake(what),
             BotFault::Overloaded => Self::Overloaded,
-        }
-    }
-}
-
-/// The bot of a call.
-#[derive(Debug)]
-pub(crate) struct Bot {
-    chain: RuntimeChain,
-    attempts: Attempts,
-    state: State,
-    /// One of them has had the call.
-    has_spoken: bool,
-    /// Audio agreed on with the peer before a bot was attached.
-    kept: Option<Audio>,
-}
-
-/// State of the bot's WebSocket.
-#[derive(Debug)]
-enum State {
-    /// It isn't to be opened yet.
-    Waiting,
-    /// It is being opened.
-    Dialling(Box<str>),
-    /// It is open, and the bot knows nothing of the call yet.
-    Attached,
-    /// The bot has the call.
-    Started,
-}
-
-impl Bot {
-    /// The bots of this list are to be dialled, one after another.
-    pub(crate) fn new(chain: RuntimeChain, before: Recorded) -> Self {
-        Self {
-            chain,
-            attempts: Attempts::after(before),
-            state: State::Waiting,
-            has_spoken: false,
-            kept: None,
         }
     }
 }
@@ -484,8 +433,13 @@ impl Call {
             .effects
             .push_back(Effect::CloseMedia { call: self.key });
 
-        let dialing = bot.chain.invite(&runtime, self, &cx.core.config);
-        let Some(dialing) = dialing else { return };
+        let (caller, called) = bot.chain.parties();
+        let to = self.invited_to([called, caller], bot.chain.wants_krisp());
+        let runtime = (&runtime, bot.chain.namer());
+        let invite = runtime_invite::invite(runtime, &cx.core.config, &to, self.recorded);
+        let Some(dialing) = invite.map(Dialing::runtime) else {
+            return;
+        };
 
         self.dials(agent, dialing.leading_to(bot.chain));
         self.with_dialing(cx, |client, cx, text| client.begin(cx, text));

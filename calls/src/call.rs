@@ -13,17 +13,19 @@ use trunkline_sip::wheel::TimerId;
 use trunkline_sip::wire::{Message, Method};
 use uuid::Uuid;
 
+use super::allow::to_peer;
 use super::attempts::Recorded;
-use super::dialing::Dialing;
+use super::crossing::{Crossing, Identity, Place};
+use super::dial::Dialing;
 use super::held::Held;
 use super::hold::Hold;
+use super::ids::CallKey;
+use super::ids::LegId;
 use super::joining::Joining;
-use super::leg::{
-    AwaitedAck, Leg, LegId, LegState, Legs, LocalAgent, LocalMedia, Session, SipPeer,
-};
+use super::leg::{AwaitedAck, Leg, LegState, Legs, LocalAgent, LocalMedia, Session, SipPeer};
 use super::limits::Permit;
 use super::outbound::Outbound;
-use super::privacy::CallerIdentity;
+use super::privacy::{CallerIdentity, withheld_if};
 use super::proofs::Again;
 use super::request_origin::RequestOrigin;
 use super::request_queue::RequestQueue;
@@ -31,15 +33,6 @@ use super::role::LegRole;
 use super::transfer::Transfer;
 use super::uas_invite::UasInvite;
 use super::{has_sdp, sdp_of};
-
-/// Key of a call in this shard's slab.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
-pub struct CallKey {
-    /// Its place in the slab.
-    pub index: u32,
-    /// Generation of that place, counted with each call that had it.
-    pub generation: u32,
-}
 
 /// Status of a call, as its legs have it.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -52,15 +45,6 @@ pub(crate) enum CallStatus {
     Up,
     /// Over; what is left waits for the answers to our BYEs.
     Over,
-}
-
-/// The contact look-up.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum ContactState {
-    /// The answer is awaited.
-    Pending,
-    /// Known, or known to be unknown.
-    Known(Option<Uuid>),
 }
 
 /// A client transaction of ours inside the call, and what its answer is for.
@@ -236,6 +220,33 @@ impl Call {
         match self.is_trunk(id) {
             true => self.agent_id(),
             false => self.trunk_id(),
+        }
+    }
+
+    /// Methods for the peer on this leg.
+    pub(crate) fn methods(&self, id: LegId) -> &'static [u8] {
+        to_peer(self.role(id))
+    }
+
+    /// Rule for headers that name the sender of a message on this leg.
+    pub(crate) fn identity_from(&self, sender: LegId) -> Identity {
+        match self.is_trunk(sender) {
+            true => withheld_if(self.identity.is_withheld()),
+            false => Identity::Crosses,
+        }
+    }
+
+    /// Crossing of a message that came on this leg.
+    pub(crate) fn crossing<'p>(
+        &self,
+        sender: LegId,
+        place: Place,
+        prefix: &'p str,
+    ) -> Crossing<'p> {
+        Crossing {
+            place,
+            identity: self.identity_from(sender),
+            prefix,
         }
     }
 

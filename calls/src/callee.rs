@@ -15,7 +15,9 @@ use trunkline_sip::wire::print::Head;
 use super::allow::to_peer;
 use super::credentials::LegCredentials;
 use super::effect::Challenger;
-use super::invite_client::{CallIds, FailsOver, InviteText, Patience, PeerPlan, Redirects, Said};
+use super::invite_client::{
+    CallIds, Choice, FailsOver, InviteText, Patience, PeerPlan, Redirects, Said,
+};
 use super::role::LegRole;
 use super::target::{self, Place, Target, Unresolved, default_port};
 use crate::registrar::bindings::Reach;
@@ -50,15 +52,6 @@ pub(crate) struct Callee {
     pub(crate) leads_back: bool,
     /// Choice of the transport of an INVITE whose URI names none.
     pub(crate) transport: Choice,
-}
-
-/// Choice of the transport of an INVITE that is too large for a datagram.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Choice {
-    /// It is that of the trunk, or of the way that leads back.
-    Given,
-    /// RFC 3261 §18.1.1 does.
-    Ours,
 }
 
 /// The leg that a callee is called for.

@@ -22,26 +22,22 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message};
 use uuid::Uuid;
 
-use super::admission::Stale;
 use super::allow::{OUTSIDE, capabilities};
-use super::attempts::Came;
-use super::call::{Call, CallKey};
 use super::caps::Caps;
 use super::crossing::lacking_options;
 use super::effect::{ChallengeOutcome, Challenged, Challenger, Effect};
 use super::health::Health;
 use super::hops::Hops;
-use super::leg::LegId;
+use super::ids::{CallKey, CallTimer, DEPLOYMENT, TagOwner};
 use super::limits::Limits;
 use super::live::LiveCalls;
-use super::outbound::Outbound;
-use super::places::has_ip_literal;
 use super::refusal::Reason;
 use super::sources::{ProvenSources, Questions};
+use super::stale::Stale;
+use super::target::has_ip_literal;
 use super::target::{self, Place, Target};
 use super::token::SessionTokens;
 use super::unproven::Unanswered;
-use super::verification::DEPLOYMENT;
 use super::ways::{self, NoWay};
 use crate::registrar::bindings::Bindings;
 
@@ -82,38 +78,6 @@ pub struct Config {
     pub session_tokens: SessionTokens,
     /// Runtimes that get them without asking.
     pub trusted_runtimes: Vec<PeerPattern>,
-}
-
-/// Call and leg of a local tag.
-#[derive(Copy, Clone, Debug)]
-pub(crate) struct TagOwner {
-    pub(crate) key: CallKey,
-    pub(crate) leg: LegId,
-}
-
-/// A timer of a call.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum CallTimer {
-    /// The set-up deadline, then the longest duration.
-    Deadline,
-    /// The contact look-up has taken too long.
-    Contact,
-    /// A target has been silent and another waits.
-    Attempt,
-    /// Ringing time of the callee or destination.
-    Ringing,
-    /// A request of ours has waited for its turn.
-    Turn,
-    /// A reliable provisional is sent again in this fork (RFC 3262 §3).
-    Reliable(u8),
-    /// A re-INVITE of ours has waited long enough for its final answer.
-    Exchange,
-    /// Refresh or expiry of the session on one leg (RFC 4028).
-    Session(LegId),
-    /// The peer behind NAT on one leg is to be asked again.
-    KeepAlive(LegId),
-    /// A transfer has waited long enough.
-    Transfer,
 }
 
 /// State that the calls of one shard share.
@@ -323,34 +287,6 @@ impl Core {
             head.line("Allow", OUTSIDE)
         });
     }
-
-    /// Frees what a finished call holds.
-    pub(crate) fn release(&mut self, call: &mut Call) {
-        for tag in call.tags.drain(..) {
-            self.tags.remove(&tag);
-        }
-
-        let mut timers = vec![call.deadline, call.exchange, call.transfer_timer()];
-        timers.push(call.turn);
-
-        let outbound = call.outbound.as_deref();
-        if outbound.is_some_and(Outbound::has_media) {
-            self.effects
-                .push_back(Effect::CloseMedia { call: call.key });
-        }
-
-        for leg in call.legs.iter() {
-            timers.extend(leg.timers().map(Some));
-            if leg.local().is_some_and(|media| media.local.is_some()) {
-                self.effects
-                    .push_back(Effect::CloseMedia { call: call.key });
-            }
-        }
-
-        for timer in timers.into_iter().flatten() {
-            self.timers.cancel(timer);
-        }
-    }
 }
 
 /// Context passed to every `Call` method: shared state, endpoint, now.
@@ -477,10 +413,10 @@ impl Cx<'_> {
     }
 
     /// A flow for a call to `target`, or why there is none: the target may be known not to answer.
-    pub(crate) fn flow_to(&self, target: &Target) -> Result<Flow, Came> {
+    pub(crate) fn flow_to(&self, target: &Target) -> Result<Flow, NoWay> {
         let way = self.way_to(target)?;
         match self.core.health.is_down(target) {
-            true => Err(Came::KnownDown),
+            true => Err(NoWay::KnownDown),
             false => Ok(way),
         }
     }

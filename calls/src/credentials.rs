@@ -15,7 +15,6 @@ use trunkline_sip::header::uri::{Host, Uri};
 use trunkline_sip::wire::Message;
 use uuid::Uuid;
 
-use super::context::Cx;
 use super::proofs::Proofs;
 
 /// Addresses of one peer that are kept for a call.
@@ -146,6 +145,11 @@ impl LegCredentials {
         }
     }
 
+    /// The user name of the pair.
+    pub(crate) fn user(&self) -> &str {
+        &self.login.user
+    }
+
     /// The outbound trunk whose pair it is.
     pub(crate) fn trunk(&self) -> Option<Uuid> {
         match &self.home {
@@ -212,30 +216,8 @@ impl LegCredentials {
         }
     }
 
-    /// Answers the challenge in a 401 or 407 to the request `asking`, which is to be sent again to `destination` with
-    /// [`Proofs::lines`]. Gives what there is to remember of its realm.
-    pub(crate) fn answer(
-        &self,
-        cx: &mut Cx<'_>,
-        proofs: &mut Proofs,
-        response: &Message<'_>,
-        asking: &Asking<'_>,
-        (stage, destination): (Stage<'_>, IpAddr),
-    ) -> Result<Option<KnownRealm>, Unanswerable> {
-        let own = OwnChallenges {
-            realm: &cx.core.config.realm,
-            nonces: &cx.core.nonces,
-            shares_user: cx.core.is_inbound_user(&self.login.user),
-        };
-        let leads_home = match stage {
-            Stage::Initial | Stage::Ringing => self.may_begin_at(destination),
-            Stage::InDialog(dialog) => self.lead_home(dialog, destination),
-        };
-        let random = cx.endpoint.entropy().bits128();
-        self.answer_by(proofs, response, asking, (stage, leads_home), own, random)
-    }
-
-    /// The same for a request that is no call's. `leads_home`: whether the request with the answer would go where the pair belongs, and no further.
+    /// Answers the challenge in a 401 or 407 to the request `asking`, which is to be sent again with [`Proofs::lines`]. Gives what there is to
+    /// remember of its realm. `leads_home`: whether the request with the answer would go where the pair belongs, and no further.
     pub(crate) fn answer_by(
         &self,
         proofs: &mut Proofs,

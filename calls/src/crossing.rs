@@ -6,11 +6,9 @@
 use std::borrow::Cow;
 
 use trunkline_sip::dialog::body;
-use trunkline_sip::header::content_type;
+use trunkline_sip::header::{content_type, privacy};
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message};
-
-use super::privacy::Identity;
 
 /// In the INVITE that starts a call, towards the runtime.
 const INVITE: u8 = 1;
@@ -126,6 +124,33 @@ pub(crate) struct Crossing<'p> {
     pub(crate) identity: Identity,
     /// `X-PLATFORM`: such headers are ours to set and never cross.
     pub(crate) prefix: &'p str,
+}
+
+/// Rule for headers that name the caller.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Identity {
+    /// They do, whatever the message asks for: it goes to the caller.
+    Crosses,
+    /// Unless the message asks for privacy.
+    AsAsked,
+    /// They don't.
+    Withheld,
+}
+
+impl Identity {
+    pub(crate) fn is_withheld(self, message: &Message<'_>) -> bool {
+        match self {
+            Self::Crosses => false,
+            Self::AsAsked => is_wanted(message),
+            Self::Withheld => true,
+        }
+    }
+}
+
+/// Returns whether a message asks for privacy: by Privacy, or by a From that names nobody. The From of a response is the other side's.
+fn is_wanted(message: &Message<'_>) -> bool {
+    message.all(HeaderName::Privacy).any(privacy::hides)
+        || (message.is_request() && privacy::names_nobody(message.from()))
 }
 
 impl Crossing<'_> {

@@ -7,136 +7,53 @@ use std::time::Duration;
 use trunkline_model::attempt::AttemptLeg;
 use trunkline_sip::dialog::session_timer::SessionTimer;
 use trunkline_sip::endpoint::ClientTx;
-use trunkline_sip::wheel::TimerId;
-use trunkline_sip::wire::print::Head;
+use trunkline_sip::wire::Message;
 
 use super::attempts::{Found, Whose};
-use super::call::{Call, CallKey};
-use super::callee::{Callee, CalleeLeg, CalleeText};
-use super::context::{CallTimer, Cx, allows, lacks_refer};
+use super::call::Call;
+use super::callee::{Callee, CalleeLeg};
+use super::context::{Config, Cx, allows, lacks_refer};
 use super::crossing::{Refusal, refusal};
-use super::hangup;
+use super::dial::{self, Dialing};
+use super::ids::LegId;
 use super::invite_client::{
     Accepted, DialledLeg, Event, Failed, InviteClient, InviteText, Patience,
 };
-use super::leg::{self, ForkDialog, LegId, LegState, Session, SipPeer};
+use super::joining::Joining;
+use super::late_answer::refuse_late_answer;
+use super::leg::{self, ForkDialog, LegState, Session, SipPeer};
 use super::pbx::Pbx;
 use super::refusal::Reason;
 use super::role::LegRole;
 use super::runtime_chain::RuntimeChain;
-use super::runtime_invite::{FIRST_FORK, RuntimeInvite};
+use super::runtime_invite::{CallFacts, InvitedTo, RuntimeInvite, RuntimeText, Words};
 use super::secure::is_sips;
+use super::target::Parties;
 use super::uas_invite::UasInvite;
-use super::unanswered::reason_line;
-
-/// An INVITE of ours that begins a leg of the call.
-#[derive(Debug)]
-pub(crate) struct Dialing {
-    pub(crate) client: InviteClient,
-    peer: Peer,
-}
-
-/// The peer that is called.
-#[derive(Debug)]
-enum Peer {
-    /// The callee that an outbound call begins with.
-    Callee(Called),
-    /// The destination of a transfer, which takes the agent's place.
-    Destination(Called),
-    /// The agent's runtime.
-    Runtime(RuntimeInvite),
-}
-
-/// A callee or destination.
-#[derive(Debug)]
-struct Called {
-    text: CalleeText,
-    /// Runs from the INVITE on.
-    ringing: Option<TimerId>,
-}
-
-impl Dialing {
-    /// The callee of an outbound call is to be called.
-    pub(crate) fn callee(client: InviteClient, text: CalleeText) -> Box<Self> {
-        let ringing = None;
-        let peer = Peer::Callee(Called { text, ringing });
-        Box::new(Self { client, peer })
-    }
-
-    /// The destination of a transfer is to be called.
-    fn destination(client: InviteClient, text: CalleeText) -> Box<Self> {
-        let ringing = None;
-        let peer = Peer::Destination(Called { text, ringing });
-        Box::new(Self { client, peer })
-    }
-
-    /// The agent's runtime is to be called.
-    pub(crate) fn runtime(client: InviteClient, says: RuntimeInvite) -> Box<Self> {
-        let peer = Peer::Runtime(says);
-        Box::new(Self { client, peer })
-    }
-
-    /// The same; where the runtime can't be reached, these are tried. The first dialog with the caller stays the one in which we answer.
-    pub(crate) fn leading_to(mut self: Box<Self>, chain: RuntimeChain) -> Box<Self> {
-        if let Peer::Runtime(says) = &mut self.peer {
-            says.then = Some(Box::new(chain));
-            self.client.number_from(FIRST_FORK + 1);
-        }
-        self
-    }
-
-    pub(crate) const fn is_runtime(&self) -> bool {
-        matches!(self.peer, Peer::Runtime(_))
-    }
-
-    /// Returns whether a callee waits for its offer, and for nothing else.
-    pub(crate) const fn wants_offer(&self) -> bool {
-        match &self.peer {
-            Peer::Callee(called) => called.ringing.is_none() && !self.client.is_resolving(),
-            Peer::Destination(_) | Peer::Runtime(_) => false,
-        }
-    }
-
-    /// Gives the offer of a callee or destination, which may ring for as long as `patience` says.
-    fn offer(&mut self, cx: &mut Cx<'_>, key: CallKey, offer: Vec<u8>, patience: Duration) {
-        match &mut self.peer {
-            Peer::Callee(called) | Peer::Destination(called) => {
-                called.text.offering(offer.into());
-                called.ringing = Some(cx.schedule(key, patience, CallTimer::Ringing));
-            }
-            // Its offer is the caller's or the callee's.
-            Peer::Runtime(_) => {}
-        }
-    }
-
-    /// The timers that run for it.
-    pub(crate) fn timers(&self) -> impl Iterator<Item = TimerId> {
-        let ringing = match &self.peer {
-            Peer::Callee(called) | Peer::Destination(called) => called.ringing,
-            Peer::Runtime(_) => None,
-        };
-        [self.client.timer(), ringing].into_iter().flatten()
-    }
-
-    /// Takes the INVITE back.
-    pub(crate) fn cancel(&mut self, cx: &mut Cx<'_>, reason: Reason) {
-        let mut lines = Vec::new();
-        reason_line(&mut Head::new(&mut lines), reason);
-        self.client.cancel(cx, &lines);
-        self.stop_ringing(cx);
-    }
-
-    fn stop_ringing(&mut self, cx: &mut Cx<'_>) {
-        match &mut self.peer {
-            Peer::Callee(called) | Peer::Destination(called) => {
-                cx.cancel_timer(&mut called.ringing);
-            }
-            Peer::Runtime(_) => {}
-        }
-    }
-}
+use super::{families, has_sdp, sdp_of};
 
 impl Call {
+    /// The call that a runtime is invited to, where `called` and `caller` are known by these words.
+    pub(crate) fn invited_to<'a>(
+        &self,
+        [called, caller]: [&'a str; 2],
+        krisp: bool,
+    ) -> InvitedTo<'a> {
+        InvitedTo {
+            key: self.key,
+            slot: self.slot,
+            call: self.id,
+            parties: Parties {
+                agent: self.agent,
+                org: self.org,
+                session: self.session,
+                called,
+                caller,
+            },
+            krisp,
+        }
+    }
+
     /// Makes ready to dial a destination.
     pub(crate) fn dial_destination(&mut self, cx: &mut Cx<'_>, callee: Callee, patience: Patience) {
         let role = LegRole::Destination;
@@ -195,8 +112,10 @@ impl Call {
         let Dialing { client, peer } = &mut *dialing;
         let before = client.transaction();
         let event = match peer {
-            Peer::Callee(called) | Peer::Destination(called) => act(client, cx, &called.text),
-            Peer::Runtime(says) => {
+            dial::Peer::Callee(called) | dial::Peer::Destination(called) => {
+                act(client, cx, &called.text)
+            }
+            dial::Peer::Runtime(says) => {
                 let config = Arc::clone(&cx.core.config);
                 match self.runtime_text(says, config) {
                     Some(text) => act(client, cx, &text),
@@ -230,19 +149,45 @@ impl Call {
     fn on_accepted(&mut self, cx: &mut Cx<'_>, mut dialing: Box<Dialing>, accepted: Accepted<'_>) {
         dialing.stop_ringing(cx);
         match dialing.peer {
-            Peer::Callee(called) => {
+            dial::Peer::Callee(called) => {
                 self.on_callee_answers(cx, accepted, called.text.into_offer());
             }
-            Peer::Destination(called) => {
+            dial::Peer::Destination(called) => {
                 let leg = dialing.client.leg();
                 self.on_destination_answers(cx, leg, accepted, called.text.into_offer());
             }
-            Peer::Runtime(_) => match self.why_unusable(&accepted) {
+            dial::Peer::Runtime(_) => match self.why_unusable(&accepted) {
                 Some(reason) => self.turn_down(cx, dialing, &accepted, reason),
                 None if self.outbound.is_some() => self.on_runtime_joins(cx, accepted),
                 None => self.on_runtime_accepted(cx, accepted),
             },
         }
+    }
+
+    /// Words of the INVITE to this call's runtime.
+    fn runtime_text<'a>(
+        &'a self,
+        says: &'a RuntimeInvite,
+        config: Arc<Config>,
+    ) -> Option<RuntimeText<'a>> {
+        let words = match (self.incoming(), self.outbound.as_deref()) {
+            (Some(incoming), _) => Words::Relayed(incoming.invite()),
+            (None, Some(outbound)) => Words::Ours {
+                parties: &outbound.parties,
+                offer: self.joining.as_deref()?.heard(),
+            },
+            (None, None) => return None,
+        };
+
+        let facts = CallFacts {
+            org: self.org,
+            session: self.session,
+            agent: self.agent,
+            contact: self.contact,
+            identity: &self.identity,
+            reliable: self.trunk().map(|trunk| trunk.abilities.reliable),
+        };
+        Some(RuntimeText::new(facts, words, says, config))
     }
 
     /// Why the runtime's 2xx is of no use to the caller, if it is of none.
@@ -257,6 +202,23 @@ impl Call {
         lacks_sdp.then_some(Reason::NoCommonMedia)
     }
 
+    /// Returns whether the runtime's answer to the INVITE can't be heard by the caller or callee.
+    fn is_out_of_reach(&self, answer: &Message<'_>) -> bool {
+        let incoming = self.incoming().map(UasInvite::invite);
+        let offer = match incoming.filter(|invite| has_sdp(invite)) {
+            Some(invite) => Some(invite.body()),
+            None => self.joining.as_deref().map(Joining::heard),
+        };
+        let Some(trunk) = self.trunk().filter(|_| has_sdp(answer)) else {
+            return false;
+        };
+        families::is_out_of_reach(
+            sdp_of(answer.body()),
+            offer.map(sdp_of),
+            trunk.flow.peer.ip(),
+        )
+    }
+
     /// Hangs up on a 2xx of the runtime; the next place is tried, if there is one.
     fn turn_down(
         &mut self,
@@ -266,7 +228,7 @@ impl Call {
         reason: Reason,
     ) {
         let (flow, client) = (accepted.flow, Some(accepted.client));
-        hangup::refuse_late_answer(cx, flow, client, accepted.message);
+        refuse_late_answer(cx, flow, client, accepted.message);
         if !dialing.client.has_more() {
             return self.refuse(cx, reason);
         }
@@ -277,12 +239,12 @@ impl Call {
     fn on_failed(&mut self, cx: &mut Cx<'_>, mut dialing: Dialing, failed: Failed<'_>) {
         dialing.stop_ringing(cx);
         match dialing.peer {
-            Peer::Callee(_) => self.on_callee_lost(cx, failed.failure),
-            Peer::Destination(_) => {
+            dial::Peer::Callee(_) => self.on_callee_lost(cx, failed.failure),
+            dial::Peer::Destination(_) => {
                 self.legs.remove(dialing.client.leg());
                 self.on_destination_lost(cx, failed.failure);
             }
-            Peer::Runtime(says) => match says.then.filter(|chain| follows(chain, &failed)) {
+            dial::Peer::Runtime(says) => match says.then.filter(|chain| follows(chain, &failed)) {
                 Some(chain) => self.return_to_bot(cx, *chain),
                 None => self.on_runtime_lost(cx, failed),
             },

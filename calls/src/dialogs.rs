@@ -3,20 +3,17 @@
 use trunkline_sip::wire::Message;
 
 use super::Calls;
-use super::call::{CallKey, CallStatus};
-use super::context::TagOwner;
-use super::leg::LegId;
+use super::call::{Call, CallStatus};
+use super::ids::CallKey;
+use super::ids::LegId;
+use super::ids::TagOwner;
 
 impl Calls {
     /// The call and leg that a message's To-tag (and for forks its From-tag) names.
     pub(super) fn dialog_of(&self, message: &Message<'_>) -> Option<(CallKey, LegId, u8)> {
         let tag = self.core.minter.read_tag(message.to_tag()?)?;
         let found = self.core.tags.get(&tag.bits)?;
-        let call = &self
-            .slab
-            .get(found.key.index as usize)
-            .filter(|slot| slot.generation == found.key.generation)?
-            .call;
+        let call = self.get(found.key)?;
         let to_tag = message.to_tag()?;
         let from_tag = message.from_tag().unwrap_or_default();
         let mut dialogs = call.legs.sip(found.leg)?.dialogs.iter();
@@ -34,10 +31,9 @@ impl Calls {
             .from_tag()
             .and_then(|tag| self.core.minter.read_tag(tag))
             .and_then(|tag| self.core.tags.get(&tag.bits))
-            .and_then(|found| self.slab.get(found.key.index as usize));
+            .and_then(|found| self.get(found.key));
         let peer = answer.to_tag().unwrap_or_default();
-        found.is_some_and(|slot| {
-            let call = &slot.call;
+        found.is_some_and(|call| {
             let is_up = matches!(call.status(), CallStatus::Answered | CallStatus::Up);
             is_up && call.has_dialog(answer.call_id(), peer)
         })
@@ -53,11 +49,7 @@ impl Calls {
         let (Some(tag), Some(TagOwner { key, .. })) = (tag, found) else {
             return false;
         };
-        let slot = self.slab.get(key.index as usize);
-        slot.filter(|slot| slot.generation == key.generation)
-            .is_some_and(|slot| {
-                let dialing = slot.call.dialing();
-                dialing.is_some_and(|dialing| dialing.client.invites_as(tag.bits))
-            })
+        let dialing = self.get(*key).and_then(Call::dialing);
+        dialing.is_some_and(|dialing| dialing.client.invites_as(tag.bits))
     }
 }

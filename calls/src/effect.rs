@@ -2,9 +2,11 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use trunkline_model::address::NamedBy;
 use trunkline_model::attempt::AttemptOutcome;
 use trunkline_model::auth_realms::KnownRealm;
 use trunkline_model::record::Fact;
+use trunkline_model::settings::BotProtocol;
 use trunkline_model::view::OutboundRoute;
 use trunkline_routing::E164;
 use trunkline_sip::auth::{Part, client};
@@ -14,12 +16,11 @@ use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::Message;
 use uuid::Uuid;
 
-use super::CallKey;
-use super::bot::BotDial;
 pub use super::credentials::Unanswerable;
+use super::ids::CallKey;
+use super::spoken_code::SpokenCode;
 use super::target::{Target, Unresolved};
 pub use super::unproven::Unproven;
-use super::verification::SpokenCode;
 pub use crate::blame::UnknownUser;
 
 /// Octets of a realm that are reported.
@@ -132,6 +133,23 @@ pub enum Effect {
         /// The stable reason.
         reason: &'static str,
     },
+}
+
+/// A WebSocket to open for a call.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BotDial {
+    /// The org.
+    pub org: Uuid,
+    /// The session, by which the bot knows the call.
+    pub session: Uuid,
+    /// URL of the bot.
+    pub url: Box<str>,
+    /// Format of the messages.
+    pub protocol: BotProtocol,
+    /// Party that named the host.
+    pub named: NamedBy,
+    /// Facts of the call as the bot gets them: names and values.
+    pub parameters: Vec<(Box<str>, Box<str>)>,
 }
 
 /// Fate of a message from an address that its dialog doesn't know.

@@ -2,7 +2,7 @@
 //! (RFC 3261 §14.1, §14.2, RFC 3311 §5.2). One exchange at a time crosses the bridge.
 
 use super::call::{Call, Pending, Purpose};
-use super::leg::LegId;
+use super::ids::LegId;
 
 /// The exchange that is open.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

@@ -3,14 +3,6 @@
 
 use std::net::IpAddr;
 
-use trunkline_sip::wire::Message;
-
-use super::call::Call;
-use super::joining::Joining;
-use super::leg::LegId;
-use super::uas_invite::UasInvite;
-use super::{has_sdp, sdp_of};
-
 /// An IP version.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Family {
@@ -66,36 +58,12 @@ pub(super) fn differ(one: &[u8], two: &[u8]) -> bool {
     matches!(families, (Some(one), Some(two)) if one != two)
 }
 
-impl Call {
-    /// Whether an offer inside the call moves a peer's media to a family that the other side doesn't have, as its own SDP has it, which this
-    /// peer was sent last. One that has both says so there (RFC 6157 §4).
-    pub(super) fn moves_apart(&self, id: LegId, fork: u8, offer: &Message<'_>) -> bool {
-        let theirs = self.legs.sip(id).and_then(|peer| peer.told(fork));
-        has_sdp(offer) && theirs.is_some_and(|theirs| differ(sdp_of(offer.body()), theirs))
-    }
-
-    /// Whether the runtime's answer to the INVITE can't be heard by the caller. One without an offer is taken to have media where its
-    /// signalling is.
-    pub(super) fn is_out_of_reach(&self, answer: &Message<'_>) -> bool {
-        if !has_sdp(answer) {
-            return false;
-        }
-
-        let incoming = self.incoming().map(UasInvite::invite);
-        let offer = match incoming.filter(|invite| has_sdp(invite)) {
-            Some(invite) => Some(invite.body()),
-            None => self.joining.as_deref().map(Joining::heard),
-        };
-        match offer {
-            Some(offer) => differ(sdp_of(offer), sdp_of(answer.body())),
-            None => {
-                let Some(trunk) = self.trunk() else {
-                    return false;
-                };
-                let signalling = Family::of(trunk.flow.peer.ip());
-                Family::of_sdp(sdp_of(answer.body())).is_some_and(|media| media != signalling)
-            }
-        }
+/// Returns whether the media of an answer can't be heard by a caller who has offered these. One without an offer is taken to have media where
+/// its signalling is.
+pub(super) fn is_out_of_reach(answer: &[u8], offer: Option<&[u8]>, signalling: IpAddr) -> bool {
+    match offer {
+        Some(offer) => differ(offer, answer),
+        None => Family::of_sdp(answer).is_some_and(|media| media != Family::of(signalling)),
     }
 }
 

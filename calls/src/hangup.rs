@@ -2,27 +2,26 @@
 //! come too late (RFC 3261 §9, §13.2.2.4, §15).
 
 use trunkline_model::record::{Ended, Fact, HangupBy, Status};
-use trunkline_sip::dialog::Dialog;
-use trunkline_sip::endpoint::{ClientTx, Endpoint, Request, ServerTx};
-use trunkline_sip::flow::Flow;
+use trunkline_sip::endpoint::{Endpoint, ServerTx};
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{Message, Method};
 use uuid::Uuid;
 
+use super::bye::ByeContent;
 use super::call::{Call, CallStatus, Pending, Purpose};
 use super::context::Cx;
-use super::crossing::{Crossing, Place};
-use super::dialing::Dialing;
-use super::leg::{Bye, Delayed, LegId, LegState, Session};
+use super::crossing::Place;
+use super::dial::Dialing;
+use super::ids::LegId;
+use super::ids::NOBODY;
+use super::leg::{Bye, Delayed, LegState, Session};
 use super::refusal::Reason;
 use super::request_origin::RequestOrigin;
 use super::uas_invite::UasInvite;
-use super::unanswered::{reason_line, reasons};
-use super::{Calls, NOBODY, setup};
-
-/// BYEs to answers that came too late, of one shard, that may wait for their own answer. Further ones are sent without a transaction.
-const MAX_LATE_BYES: u32 = 256;
+use super::unanswered::reasons;
+use super::unanswered::refusal_lines;
+use super::{Calls, setup};
 
 /// End of a call, for its record.
 #[derive(Copy, Clone, Debug)]
@@ -35,35 +34,6 @@ pub(crate) struct End {
     pub(crate) cause: Option<u8>,
 }
 
-/// Headers and body of a BYE.
-#[derive(Debug, Default)]
-pub(crate) struct ByeContent {
-    lines: Box<[u8]>,
-    body: Box<[u8]>,
-}
-
-impl ByeContent {
-    /// We end the call ourselves.
-    pub(crate) fn ours(reason: Reason) -> Self {
-        let mut lines = Vec::new();
-        reason_line(&mut Head::new(&mut lines), reason);
-        Self {
-            lines: lines.into(),
-            body: Box::default(),
-        }
-    }
-
-    /// The other leg has hung up.
-    fn of(bye: &Message<'_>, crossing: Crossing<'_>) -> Self {
-        let mut lines = Vec::new();
-        crossing.copy(&mut Head::new(&mut lines), bye);
-        Self {
-            lines: lines.into(),
-            body: crossing.body(bye).into(),
-        }
-    }
-}
-
 impl Calls {
     /// Ends the call of this id; false if it isn't up. It looks at every call, which a rare request may.
     pub fn hang_up_by_id(
@@ -73,9 +43,8 @@ impl Calls {
         reason: Reason,
         now: Moment,
     ) -> bool {
-        let mut calls = self.slab.iter().map(|(_, slot)| &slot.call);
-        let up = calls.find(|call| call.id == id && call.status() != CallStatus::Over);
-        let Some(key) = up.map(|call| call.key) else {
+        let is_up = |call: &&Call| call.id == id && call.status() != CallStatus::Over;
+        let Some(key) = self.iter().find(is_up).map(|call| call.key) else {
             return false;
         };
         self.hang_up(endpoint, key, reason, now);
@@ -275,7 +244,7 @@ impl Call {
         };
         let retry_after = u64::from(cx.core.config.retry_after);
         let lines = |head: &mut Head<'_>| {
-            setup::refusal_lines(head, reason);
+            refusal_lines(head, reason);
             head.raw(said);
             if reason.status() == 503 {
                 head.number("Retry-After", retry_after);
@@ -508,91 +477,4 @@ const fn canceled() -> End {
         by: HangupBy::Caller,
         cause: None,
     }
-}
-
-/// Numbers that a dialog which nobody remembers may have used up already.
-const FORGOTTEN: u32 = 10_000;
-
-/// Target of a dialog whose INVITE nobody remembers, if its 2xx has no Contact.
-const UNKNOWN_URI: &[u8] = b"sip:invalid";
-
-/// A 2xx that comes for a call that is over, or of a fork that lost: ACK, then BYE (RFC 3261 §13.2.2.4). With the
-/// transaction that it belongs to, its repetitions get the same ACK and no further BYE.
-pub(crate) fn refuse_late_answer(
-    cx: &mut Cx<'_>,
-    flow: Flow,
-    client: Option<ClientTx>,
-    message: &Message<'_>,
-) {
-    let from_tag = message.from_tag().unwrap_or_default();
-    if cx.core.minter.read_tag(from_tag).is_none() {
-        return;
-    }
-    let routed = Dialog::uac(UNKNOWN_URI, message).map(|dialog| {
-        let target = cx.next_flow(&dialog, flow);
-        (dialog, target)
-    });
-    // One whose routes can't be read is repeated until it is acknowledged, and its peer takes the call for answered (§13.2.2.4).
-    let direct = || Dialog::uac_without_routes(UNKNOWN_URI, message).zip(Some(flow));
-    let Some((mut dialog, target)) = routed.or_else(direct) else {
-        return;
-    };
-    let uri = dialog.request_uri().to_vec();
-    let cseq = message.cseq().number;
-    // An SDP in it is an offer, unless the INVITE is known to have had one itself: an answer too many is better than one too few.
-    let offered = client.and_then(|client| cx.endpoint.offered(client)) == Some(true);
-    let has_offer = !offered && super::has_sdp(message);
-    let body = if has_offer {
-        trunkline_sip::dialog::sdp::reject(super::sdp_of(message.body()), flow.local)
-    } else {
-        Vec::new()
-    };
-    let ack = |head: &mut Head<'_>| {
-        dialog.ack_head(cseq, head);
-        if has_offer {
-            head.line("Content-Type", b"application/sdp");
-        }
-    };
-    cx.with_head(ack, |cx, head| {
-        let request = Request {
-            method: Method::Ack,
-            token: "ACK",
-            uri: &uri,
-            head,
-            body: &body,
-        };
-        let tag = message.to_tag().unwrap_or_default();
-        match client {
-            Some(client) => cx.endpoint.ack(client, tag, target, &request, cx.now),
-            None => cx.endpoint.ack_stateless(target, &request),
-        }
-    });
-    dialog.skip(FORGOTTEN);
-    bye_alone(cx, &mut dialog, target);
-}
-
-/// BYE in a dialog that no call has.
-pub(crate) fn bye_alone(cx: &mut Cx<'_>, dialog: &mut Dialog, target: Flow) {
-    let uri = dialog.request_uri().to_vec();
-    let bye = |head: &mut Head<'_>| {
-        dialog.begin("BYE", RequestOrigin::Ours.hops(), head);
-    };
-    cx.with_head(bye, |cx, head| {
-        let request = Request {
-            method: Method::Bye,
-            token: "BYE",
-            uri: &uri,
-            head,
-            body: b"",
-        };
-        // Without a transaction it is repeated as the answer is, until it arrives.
-        if cx.core.late_byes >= MAX_LATE_BYES {
-            return cx.endpoint.request_once(target, &request);
-        }
-        // A full table loses this BYE; the peer's session timer or media time-out ends its side.
-        let sent = cx.endpoint.request(target, &request, NOBODY, cx.now);
-        if sent.is_ok() {
-            cx.core.late_byes += 1;
-        }
-    });
 }

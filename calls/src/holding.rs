@@ -14,7 +14,7 @@ use uuid::Uuid;
 use super::call::{Call, CallStatus, Pending, Purpose, QueuedRequest};
 use super::context::Cx;
 use super::hold::{Asked, HoldStatus, Progress, Refused, Unable};
-use super::leg::LegId;
+use super::ids::LegId;
 use super::reply::{PAUSE, Reply};
 use super::request_origin::RequestOrigin;
 use super::role::LegRole;

@@ -14,15 +14,17 @@ use trunkline_sip::wire::{HeaderName, Message, Method};
 
 use super::allow::{capabilities, own_lines, own_request_lines};
 use super::call::{Call, CallStatus, Pending, Purpose};
-use super::context::{CallTimer, Cx};
+use super::context::Cx;
 use super::credentials::{Stage, Unanswerable};
 use super::crossing::{self, Place, lacking_options};
 use super::effect::{ChallengeOutcome, Challenger};
-use super::leg::LegId;
+use super::ids::CallTimer;
+use super::ids::LegId;
+use super::ids::owner_of;
 use super::proofs::{Again, Proofs};
 use super::refusal::Reason;
 use super::request_origin::RequestOrigin;
-use super::{has_sdp, owner_of, sdp_of};
+use super::{has_sdp, sdp_of};
 
 /// Requests of one call that may be in flight at once.
 const MAX_PENDING: usize = 16;

@@ -15,12 +15,13 @@ use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{Message, Method};
 
+use super::bye::ByeContent;
 use super::call::{Call, CallStatus, Pending, Purpose, QueuedRequest};
 use super::context::Cx;
 use super::effect::Effect;
-use super::hangup::ByeContent;
+use super::ids::LegId;
 use super::invite_client::Accepted;
-use super::leg::{Delayed, ForkDialog, LegId, LegState, Session};
+use super::leg::{Delayed, ForkDialog, LegState, Session};
 use super::refusal::Reason;
 use super::reply::{PAUSE, Reply};
 use super::request_origin::RequestOrigin;

@@ -11,10 +11,12 @@ use trunkline_sip::flow::{Flow, is_private};
 use trunkline_sip::wheel::TimerId;
 use trunkline_sip::wire::Message;
 
-use super::call::{Call, CallKey, CallStatus};
-use super::context::{CallTimer, Cx};
-use super::leg::LegId;
-use super::sources;
+use super::call::{Call, CallStatus};
+use super::context::Cx;
+use super::ids::CallKey;
+use super::ids::CallTimer;
+use super::ids::LegId;
+use super::source_probe;
 use super::target::{self, Place};
 
 /// Whether something between changes the addresses of whoever has sent this INVITE.
@@ -66,7 +68,7 @@ impl Call {
         if leg.keep_alive.take().is_none() || is_over {
             return;
         }
-        sources::send_options(cx.core, cx.endpoint, leg.flow, slot);
+        source_probe::send_options(cx.core, cx.endpoint, leg.flow, slot);
         leg.keep_alive = Some(schedule(cx, key, id));
     }
 }

@@ -10,8 +10,8 @@ use trunkline_sip::header::uri::{Scheme, Uri};
 
 use super::context::Cx;
 use super::effect::Effect;
+use super::ids::{CallKey, owner_of};
 use super::target::Target;
-use super::{CallKey, owner_of};
 
 /// Longest time that a peer may leave an INVITE unanswered which has gone to it by a connection of our choice. Over TCP a 100 takes one round trip and
 /// 200 ms at most (RFC 3261 §17.2.1).

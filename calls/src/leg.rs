@@ -14,29 +14,19 @@ use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wheel::TimerId;
 
-use super::bot::Bot;
+use super::bot_state::Bot;
+use super::bye::ByeContent;
 use super::context::Cx;
 use super::credentials::LegCredentials;
-use super::dialing::Dialing;
-use super::hangup::ByeContent;
+use super::dial::Dialing;
+use super::ids::LegId;
 use super::origin::Origin;
 use super::pbx::Pbx;
 use super::places::Places;
 use super::provisional_relay::Reliability;
 use super::role::LegRole;
+use super::spoken_code::SpokenCode;
 use super::uas_invite::UasInvite;
-use super::verification::SpokenCode;
-
-/// A leg within its call. No other leg of the call ever has the same.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct LegId(u8);
-
-impl LegId {
-    /// The leg that every call begins with, on its trunk.
-    pub(crate) const FIRST: Self = Self(0);
-    /// The agent's first.
-    pub(crate) const SECOND: Self = Self(1);
-}
 
 /// A leg of a call.
 #[derive(Debug)]
@@ -226,7 +216,7 @@ const MOST: usize = 4;
 #[derive(Debug)]
 pub(crate) struct Legs {
     legs: SmallVec<[Leg; 2]>,
-    next: u8,
+    next: LegId,
 }
 
 impl Legs {
@@ -234,7 +224,7 @@ impl Legs {
     pub(crate) fn beginning_with(peer: Peer, state: LegState) -> Self {
         let mut legs = Self {
             legs: SmallVec::new(),
-            next: 0,
+            next: LegId::FIRST,
         };
         legs.add(LegRole::Trunk, peer, state);
         legs
@@ -242,11 +232,11 @@ impl Legs {
 
     /// Adds a leg.
     pub(crate) fn add(&mut self, role: LegRole, peer: Peer, state: LegState) -> LegId {
-        let mut id = LegId(self.next);
+        let mut id = self.next;
         while self.get(id).is_some() {
-            id = LegId(id.0.wrapping_add(1));
+            id = id.next();
         }
-        self.next = id.0.wrapping_add(1);
+        self.next = id.next();
         self.legs.push(Leg {
             id,
             role,

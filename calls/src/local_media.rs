@@ -19,7 +19,7 @@ use super::has_sdp;
 use super::leg::{Leg, LegState};
 use super::refusal::Reason;
 use super::runtime_invite::FIRST_FORK;
-use super::setup;
+use super::unanswered::refusal_lines;
 
 mod media_peer;
 
@@ -259,7 +259,7 @@ impl Call {
         };
         let lines = |head: &mut Head<'_>| {
             no.line(head);
-            setup::refusal_lines(head, reason);
+            refusal_lines(head, reason);
         };
         self.refuse_with(cx, end, None, lines, b"");
     }

@@ -12,17 +12,18 @@ use trunkline_sip::slot::{CallId, Slot};
 use uuid::Uuid;
 
 use super::attempts::Recorded;
-use super::bot::Bot;
-use super::call::ContactState;
+use super::bot_state::Bot;
 use super::callee::Callee;
+use super::calling::{Begun, dial_first, parties, prepare};
 use super::caps::Denied;
 use super::context::Cx;
 use super::effect::Effect;
 use super::leg::{LocalAgent, LocalMedia, Peer};
 use super::limits::{Claim, Full, Permit};
-use super::outbound::{Begun, Order, Outbound, Placed, dial_first, parties, prepare};
+use super::outbound::{Order, Outbound, Placed};
 use super::refusal::Reason;
 use super::runtime_chain::{ChainOf, RuntimeChain};
+use super::uas_invite::ContactState;
 use super::{Calls, Core};
 
 impl Calls {

@@ -9,7 +9,8 @@ use std::net::IpAddr;
 use trunkline_sip::dialog::compared::lines;
 
 use super::call::Call;
-use super::leg::{LegId, SipPeer};
+use super::ids::LegId;
+use super::leg::SipPeer;
 
 /// Our session as one peer knows it.
 #[derive(Debug)]

@@ -20,13 +20,17 @@ use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::Message;
 use uuid::Uuid;
 
-use super::call::{Call, CallKey};
+use super::call::Call;
 use super::context::{Core, Cx};
 use super::effect::{Effect, Foreign};
-use super::leg::{LegId, SipPeer};
+use super::ids::CallKey;
+use super::ids::LegId;
+use super::ids::key_of;
+use super::leg::SipPeer;
 use super::role::LegRole;
+use super::target::has_ip_literal;
 use super::target::{self, Place};
-use super::{Calls, has_sdp, key_of, moved};
+use super::{Calls, has_sdp, moved};
 
 /// IPs of one leg that are kept; the one that was learnt first gives way, and is looked up again where it comes back.
 const MOST: usize = 16;
@@ -224,18 +228,6 @@ fn ways_of(dialog: &Dialog) -> impl Iterator<Item = &[u8]> {
     routes.chain([dialog.remote_target()])
 }
 
-/// Whether the host of a URI is written as an IP address, as most are: told without parsing the URI, which each leg of each call would pay for.
-pub(crate) fn has_ip_literal(uri: &[u8]) -> bool {
-    let before = memchr::memrchr(b'@', uri).or_else(|| memchr::memchr(b':', uri));
-    let host = &uri[before.map_or(0, |at| at + 1)..];
-    let mut host = host.split(|octet| b":;?".contains(octet));
-    let host = host.next().unwrap_or_default();
-    host.starts_with(b"[")
-        || host
-            .iter()
-            .all(|octet| octet.is_ascii_digit() || *octet == b'.')
-}
-
 /// Returns the trust in an address on that leg. Without a view, networks that a trunk allows don't count: an answer comes from where it was asked for.
 fn trust(
     core: &mut Core,
@@ -308,7 +300,7 @@ fn leads_to(core: &mut Core, uri: &[u8], ip: IpAddr, now: Moment) -> Option<bool
 }
 
 /// The call at `key`, if it is still there.
-fn call_at(slab: &mut slab::Slab<super::Slot>, key: CallKey) -> Option<&mut Call> {
+fn call_at(slab: &mut slab::Slab<super::shard::Slot>, key: CallKey) -> Option<&mut Call> {
     let slot = slab.get_mut(key.index as usize)?;
     (slot.generation == key.generation).then_some(&mut *slot.call)
 }
@@ -319,20 +311,6 @@ mod tests {
 
     fn ip(text: &str) -> IpAddr {
         text.parse().unwrap()
-    }
-
-    #[test]
-    fn a_host_that_is_an_address_is_told_from_a_name() {
-        for (uri, is_literal) in [
-            ("sip:a@192.0.2.1", true),
-            ("sip:192.0.2.1:5060;lr", true),
-            ("sip:a@[2001:db8::1]:5060", true),
-            ("sip:a@3.example.com;lr", false),
-            ("sips:example.com", false),
-            ("sip:1@a:5060", false),
-        ] {
-            assert_eq!(has_ip_literal(uri.as_bytes()), is_literal, "{uri}");
-        }
     }
 
     #[test]

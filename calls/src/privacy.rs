@@ -2,14 +2,11 @@
 //! destination. The record keeps what came. Which headers these are is a column of the table in `crossing`.
 
 use trunkline_sip::header::name_addr::NameAddr;
-use trunkline_sip::header::privacy::{self, ANONYMOUS_URI};
+use trunkline_sip::header::privacy::ANONYMOUS_URI;
+use trunkline_sip::wire::Message;
 use trunkline_sip::wire::print::Head;
-use trunkline_sip::wire::{HeaderName, Message};
 
-use super::call::Call;
-use super::context::Config;
-use super::crossing::{Crossing, Place};
-use super::leg::LegId;
+use super::crossing::{Crossing, Identity, Place};
 
 /// Octets of a caller's headers that are kept for transfer destinations; more than that is dropped.
 const KEPT: usize = 4_096;
@@ -19,33 +16,6 @@ const LONGEST_FROM: u16 = 512;
 /// User and host of a caller who isn't named.
 pub const NOBODY_USER: &str = "anonymous";
 pub(crate) const NOBODY_HOST: &str = "anonymous.invalid";
-
-/// Rule for headers that name the caller.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Identity {
-    /// They do, whatever the message asks for: it goes to the caller.
-    Crosses,
-    /// Unless the message asks for privacy.
-    AsAsked,
-    /// They don't.
-    Withheld,
-}
-
-impl Identity {
-    pub(crate) fn is_withheld(self, message: &Message<'_>) -> bool {
-        match self {
-            Self::Crosses => false,
-            Self::AsAsked => is_wanted(message),
-            Self::Withheld => true,
-        }
-    }
-}
-
-/// Returns whether a message asks for privacy: by Privacy, or by a From that names nobody. The From of a response is the other side's.
-fn is_wanted(message: &Message<'_>) -> bool {
-    message.all(HeaderName::Privacy).any(privacy::hides)
-        || (message.is_request() && privacy::names_nobody(message.from()))
-}
 
 /// The caller's identity as runtimes and transfer destinations may know it.
 #[derive(Debug, Default)]
@@ -59,7 +29,7 @@ pub(crate) struct CallerIdentity {
 
 impl CallerIdentity {
     /// Of a caller's INVITE.
-    pub(crate) fn of(invite: &Message<'_>, is_withheld: bool, config: &Config) -> Self {
+    pub(crate) fn of(invite: &Message<'_>, is_withheld: bool, prefix: &str) -> Self {
         let named = NameAddr::parse(invite.from());
         let is_named = named.is_ok_and(|from| from.display.is_some());
         let from = match invite.from() {
@@ -71,7 +41,7 @@ impl CallerIdentity {
         let crossing = Crossing {
             place: Place::HandedOver,
             identity: withheld_if(is_withheld),
-            prefix: &config.header_prefix,
+            prefix,
         };
         crossing.copy_without_body(&mut Head::new(&mut lines), invite);
         if lines.len() > KEPT {
@@ -108,33 +78,9 @@ impl CallerIdentity {
     }
 }
 
-const fn withheld_if(is_withheld: bool) -> Identity {
+pub(crate) const fn withheld_if(is_withheld: bool) -> Identity {
     match is_withheld {
         true => Identity::Withheld,
         false => Identity::AsAsked,
-    }
-}
-
-impl Call {
-    /// Rule for headers that name the sender of a message on this leg.
-    pub(crate) fn identity_from(&self, sender: LegId) -> Identity {
-        match self.is_trunk(sender) {
-            true => withheld_if(self.identity.is_withheld),
-            false => Identity::Crosses,
-        }
-    }
-
-    /// Crossing of a message that came on this leg.
-    pub(crate) fn crossing<'p>(
-        &self,
-        sender: LegId,
-        place: Place,
-        prefix: &'p str,
-    ) -> Crossing<'p> {
-        Crossing {
-            place,
-            identity: self.identity_from(sender),
-            prefix,
-        }
     }
 }

@@ -12,14 +12,15 @@ use super::allow::own_lines;
 use super::call::{Call, CallStatus, Pending, Purpose};
 use super::context::Cx;
 use super::crossing::Place;
-use super::dialing::Dialing;
+use super::dial::Dialing;
 use super::exchange::Exchange;
-use super::leg::{AwaitedAck, Delayed, LegId};
+use super::ids::LegId;
+use super::leg::{AwaitedAck, Delayed};
 use super::refusal::Reason;
 use super::request_origin::RequestOrigin;
-use super::setup::refusal_lines;
 use super::unanswered::reasons;
-use super::{has_sdp, sdp_of};
+use super::unanswered::refusal_lines;
+use super::{families, has_sdp, sdp_of};
 
 impl Call {
     /// An INVITE inside the call.
@@ -105,7 +106,11 @@ impl Call {
             return refuse_for_now(cx, server, 491);
         }
 
-        if self.moves_apart(id, fork, message) {
+        // A peer that moves its media to a family which the other side doesn't have, as the SDP has it that this peer was sent last. One that has
+        // both says so there (RFC 6157 §4).
+        let theirs = self.legs.sip(id).and_then(|peer| peer.told(fork));
+        let moves_apart = |theirs: &[u8]| families::differ(sdp_of(message.body()), theirs);
+        if has_sdp(message) && theirs.is_some_and(moves_apart) {
             self.fail_successor(server);
             let why = Reason::MediaFamilies;
             let lines = |head: &mut Head<'_>| refusal_lines(head, why);

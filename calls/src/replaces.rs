@@ -16,15 +16,19 @@ use trunkline_sip::wire::{HeaderName, Message};
 use uuid::Uuid;
 
 use super::admission::{self, CallerInvite};
-use super::call::{Call, CallKey, CallStatus, Pending, Purpose, QueuedRequest};
-use super::context::{Cx, TagOwner};
+use super::bye::ByeContent;
+use super::call::{Call, CallStatus, Pending, Purpose, QueuedRequest};
+use super::context::Cx;
 use super::credentials::LegCredentials;
-use super::hangup::ByeContent;
+use super::ids::CallKey;
+use super::ids::LegId;
+use super::ids::TagOwner;
+use super::ids::owner_of;
 use super::keep_alive;
-use super::leg::{ForkDialog, LegId, LegState, Peer, Replacing, Session, SipPeer};
+use super::leg::{ForkDialog, LegState, Peer, Replacing, Session, SipPeer};
 use super::refusal::Reason;
 use super::role::LegRole;
-use super::{Calls, has_sdp, owner_of, sdp_of, secure, setup};
+use super::{Calls, has_sdp, sdp_of, secure, setup};
 
 impl Calls {
     /// An INVITE that names a call to take over, of somebody who has proved who it is.

@@ -9,11 +9,8 @@ use trunkline_model::tied::Namer;
 use trunkline_model::ws_url::WsUrl;
 use uuid::Uuid;
 
-use super::call::Call;
 use super::context::Config;
-use super::dialing::Dialing;
-use super::runtime_invite::{self, InvitedTo};
-use super::target::{Parties, fill};
+use super::target::fill;
 
 /// The runtimes of one call, and what each learns of it.
 #[derive(Debug)]
@@ -142,6 +139,11 @@ impl RuntimeChain {
         (&self.caller, &self.called)
     }
 
+    /// The trunk asks for noise suppression.
+    pub(crate) const fn wants_krisp(&self) -> bool {
+        self.krisp
+    }
+
     /// The party that named the host of a URL.
     pub(crate) fn named_by(&self, url: &str) -> NamedBy {
         match &self.namer {
@@ -150,29 +152,6 @@ impl RuntimeChain {
                 WsUrl::parse(url).map_or(NamedBy::Tenant, |url| tied.namer_of(url.host))
             }
         }
-    }
-
-    /// Makes ready to call a runtime over SIP.
-    pub(crate) fn invite(
-        &self,
-        runtime: &Runtime,
-        call: &Call,
-        config: &Config,
-    ) -> Option<Box<Dialing>> {
-        let to = InvitedTo {
-            key: call.key,
-            slot: call.slot,
-            call: call.id,
-            parties: Parties {
-                agent: call.agent,
-                org: call.org,
-                session: call.session,
-                called: &self.called,
-                caller: &self.caller,
-            },
-            krisp: self.krisp,
-        };
-        runtime_invite::invite((runtime, &self.namer), config, &to, call.recorded)
     }
 }
 

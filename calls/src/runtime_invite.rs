@@ -17,16 +17,16 @@ use trunkline_sip::wire::print::Head;
 
 use super::allow::RUNTIME;
 use super::attempts::{Recorded, Whose};
-use super::call::{Call, CallKey};
-use super::callee::Choice;
 use super::context::Config;
 use super::credentials::LegCredentials;
 use super::crossing::{Crossing, Place};
-use super::dialing::Dialing;
+use super::ids::CallKey;
+use super::ids::LegId;
 use super::invite_client::{
-    CallIds, DialledLeg, FailsOver, InviteClient, InviteText, Patience, PeerPlan, Redirects, Said,
+    CallIds, Choice, DialledLeg, FailsOver, InviteClient, InviteText, Patience, PeerPlan,
+    Redirects, Said,
 };
-use super::leg::LegId;
+use super::privacy::{CallerIdentity, withheld_if};
 use super::provisional_relay::Reliability;
 use super::request_origin::RequestOrigin;
 use super::runtime_chain::RuntimeChain;
@@ -67,7 +67,7 @@ pub(crate) fn invite(
     config: &Config,
     to: &InvitedTo<'_>,
     before: Recorded,
-) -> Option<Box<Dialing>> {
+) -> Option<(InviteClient, RuntimeInvite)> {
     let Runtime::Sip {
         uri,
         fallbacks,
@@ -124,7 +124,7 @@ pub(crate) fn invite(
         then: None,
     };
     let client = InviteClient::new(leg, plan, before);
-    Some(Dialing::runtime(client, says))
+    Some((client, says))
 }
 
 fn credentials(login: &RuntimeLogin) -> LegCredentials {
@@ -134,61 +134,73 @@ fn credentials(login: &RuntimeLogin) -> LegCredentials {
     }))
 }
 
+/// Facts of a call that its runtime learns.
+#[derive(Debug)]
+pub(crate) struct CallFacts<'a> {
+    pub(crate) org: uuid::Uuid,
+    pub(crate) session: uuid::Uuid,
+    pub(crate) agent: uuid::Uuid,
+    /// Contact of the caller, if it is known.
+    pub(crate) contact: Option<uuid::Uuid>,
+    /// The caller as others may know of it.
+    pub(crate) identity: &'a CallerIdentity,
+    /// Whether the peer on the trunk takes 100rel; `None`: there is none.
+    pub(crate) reliable: Option<Reliability>,
+}
+
+/// Origin of the headers that cross in the INVITE to a runtime.
+pub(crate) enum Words<'a> {
+    /// The caller's.
+    Relayed(&'a Message<'a>),
+    /// The callee's URI and ours, and the callee's SDP.
+    Ours {
+        parties: &'a [Box<str>; 2],
+        offer: &'a [u8],
+    },
+}
+
 /// Words of the INVITE to the runtime of a call.
 pub(crate) struct RuntimeText<'a> {
-    call: &'a Call,
+    call: CallFacts<'a>,
     says: &'a RuntimeInvite,
     config: Arc<Config>,
     words: Words<'a>,
     body: Cow<'a, [u8]>,
 }
 
-/// Origin of the headers that cross in it.
-enum Words<'a> {
-    /// The caller's.
-    Relayed(&'a Message<'a>),
-    /// The callee's URI and ours, and the callee's SDP.
-    Ours { parties: &'a [Box<str>; 2] },
-}
-
-impl Call {
-    /// Words of the INVITE to this call's runtime.
-    pub(crate) fn runtime_text<'a>(
-        &'a self,
+impl<'a> RuntimeText<'a> {
+    /// Words of the INVITE to the runtime of that call.
+    pub(crate) fn new(
+        call: CallFacts<'a>,
+        words: Words<'a>,
         says: &'a RuntimeInvite,
         config: Arc<Config>,
-    ) -> Option<RuntimeText<'a>> {
-        let (words, body) = match (self.incoming(), self.outbound.as_deref()) {
-            (Some(incoming), _) => {
-                let crossing = self.crossing_of_invite(&config);
-                let body = crossing.body(incoming.invite());
-                (Words::Relayed(incoming.invite()), body)
-            }
-            (None, Some(outbound)) => {
-                let parties = &outbound.parties;
-                let offer = self.joining.as_deref()?.heard();
-                (Words::Ours { parties }, Cow::Borrowed(offer))
-            }
-            (None, None) => return None,
+    ) -> Self {
+        let body = match &words {
+            Words::Relayed(invite) => crossing(&call, &config).body(invite),
+            Words::Ours { offer, .. } => Cow::Borrowed(*offer),
         };
-
-        Some(RuntimeText {
-            call: self,
+        Self {
+            call,
             says,
             config,
             words,
             body,
-        })
+        }
     }
+}
 
-    fn crossing_of_invite<'c>(&self, config: &'c Config) -> Crossing<'c> {
-        self.crossing(self.trunk_id(), Place::Invite, &config.header_prefix)
+fn crossing<'c>(call: &CallFacts<'_>, config: &'c Config) -> Crossing<'c> {
+    Crossing {
+        place: Place::Invite,
+        identity: withheld_if(call.identity.is_withheld()),
+        prefix: &config.header_prefix,
     }
 }
 
 impl RuntimeText<'_> {
     fn write_context(&self, head: &mut Head<'_>, target: &Target) {
-        let (call, prefix) = (self.call, &*self.config.header_prefix);
+        let (call, prefix) = (&self.call, &*self.config.header_prefix);
         let mut line = |name: &str, value: std::fmt::Arguments<'_>| {
             head.fmt(&[prefix, "-", name].concat(), value);
         };
@@ -220,6 +232,7 @@ impl InviteText for RuntimeText<'_> {
             Words::Relayed(invite) => self.call.identity.shown(without_tag(invite.from())),
             Words::Ours {
                 parties: [callee, _],
+                ..
             } => format!("<{callee}>").into_bytes(),
         }
     }
@@ -227,7 +240,9 @@ impl InviteText for RuntimeText<'_> {
     fn to(&self) -> Vec<u8> {
         match self.words {
             Words::Relayed(invite) => without_tag(invite.to()),
-            Words::Ours { parties: [_, ours] } => format!("<{ours}>").into_bytes(),
+            Words::Ours {
+                parties: [_, ours], ..
+            } => format!("<{ours}>").into_bytes(),
         }
     }
 
@@ -237,7 +252,7 @@ impl InviteText for RuntimeText<'_> {
 
     /// 100rel is offered to the runtime only if the caller has it.
     fn supported(&self) -> &'static [u8] {
-        match self.call.trunk().map(|trunk| trunk.abilities.reliable) {
+        match self.call.reliable {
             Some(Reliability::Supported | Reliability::Required) => b"timer, 100rel",
             Some(Reliability::Unknown) | None => b"timer",
         }
@@ -251,7 +266,7 @@ impl InviteText for RuntimeText<'_> {
         }
         match self.words {
             Words::Relayed(invite) => {
-                let crossing = self.call.crossing_of_invite(&self.config);
+                let crossing = crossing(&self.call, &self.config);
                 crossing.copy_but(head, invite, &self.body, &self.says.headers);
             }
             Words::Ours { .. } => head.line("Content-Type", b"application/sdp"),

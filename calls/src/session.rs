@@ -14,8 +14,10 @@ use trunkline_sip::wire::{Message, Method};
 
 use super::Calls;
 use super::call::{Call, CallStatus, Pending, Purpose, QueuedRequest};
-use super::context::{CallTimer, Cx};
-use super::leg::{Leg, LegId, LegState, Peer, SipPeer};
+use super::context::Cx;
+use super::ids::CallTimer;
+use super::ids::LegId;
+use super::leg::{Leg, LegState, Peer, SipPeer};
 use super::presence::{Means, Question, Refusal};
 use super::refusal::Reason;
 use super::reply::{PAUSE, Reply};

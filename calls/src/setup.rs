@@ -15,24 +15,26 @@ use trunkline_sip::endpoint::ServerTx;
 use trunkline_sip::header::text;
 use trunkline_sip::header::uri::Scheme;
 use trunkline_sip::slot::Slot;
-use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message};
 use uuid::Uuid;
 
 use super::admission::{self, CallerInvite};
 use super::attempts::Recorded;
-use super::bot::Bot;
-use super::call::{Call, CallKey, ContactState};
-use super::context::{CallTimer, Core, Cx, allows, lacks_refer};
+use super::bot_state::Bot;
+use super::call::Call;
+use super::context::{Core, Cx, allows, lacks_refer};
 use super::crossing::{lacking_options, own_headers};
+use super::dial::Dialing;
 use super::effect::Effect;
 use super::generation::LAST_GENERATION;
 use super::held::Held;
 use super::hold::Hold;
+use super::ids::CallKey;
+use super::ids::CallTimer;
+use super::ids::LegId;
+use super::ids::{NOBODY, owner_of};
 use super::keep_alive;
-use super::leg::{
-    Abilities, LegId, LegState, Legs, LocalAgent, LocalMedia, Peer, Session, SipPeer,
-};
+use super::leg::{Abilities, LegState, Legs, LocalAgent, LocalMedia, Peer, Session, SipPeer};
 use super::limits::{Claim, Full, Permit};
 use super::pbx::Pbx;
 use super::privacy::{CallerIdentity, NOBODY_USER};
@@ -44,8 +46,10 @@ use super::role::LegRole;
 use super::runtime_chain::{ChainOf, RuntimeChain};
 use super::runtime_invite::{self, InvitedTo};
 use super::target::{self, Parties};
+use super::uas_invite::ContactState;
 use super::uas_invite::{NewDialog, UasInvite};
-use super::{NOBODY, asked, owner_of, secure};
+use super::unanswered::refusal_lines;
+use super::{asked, secure};
 
 /// The user part that asks for a report on the trunk.
 pub const DOCTOR: &str = "doctor";
@@ -347,7 +351,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             .unwrap_or(&cx.core.config.default_runtime)
             .clone();
 
-        let identity = CallerIdentity::of(message, is_anonymous, &cx.core.config);
+        let identity = CallerIdentity::of(message, is_anonymous, &cx.core.config.header_prefix);
         let mut caller = SipPeer::begun(flow);
         caller.abilities = abilities(message);
         caller.is_sips = secure::wants_sips(message.request_uri(), &new.dialog);
@@ -402,6 +406,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
         let namer = org.namer(agent);
         let (runtime, none) = ((&*runtime, &namer), Recorded::default());
         let dialing = runtime_invite::invite(runtime, &cx.core.config, &to, none);
+        let dialing = dialing.map(Dialing::runtime);
         let contact_timer = (contact == ContactState::Pending)
             .then(|| cx.schedule(self.key, CONTACT_PATIENCE, CallTimer::Contact));
         let incoming = UasInvite::new((self.server, message), new, contact, contact_timer);
@@ -450,15 +455,6 @@ impl<'a, 'm> Newcomer<'a, 'm> {
 fn is_for_the_doctor(facts: &Facts) -> bool {
     let user = facts.request_user.as_deref();
     user.is_some_and(|user| user.eq_ignore_ascii_case(DOCTOR))
-}
-
-/// `Warning` and the machine-readable reason of a refusal.
-pub(crate) fn refusal_lines(head: &mut Head<'_>, reason: Reason) {
-    head.fmt(
-        "Warning",
-        format_args!("399 trunkline \"{}\"", reason.sentence()),
-    );
-    head.line("X-Trunkline-Reason", reason.code().as_bytes());
 }
 
 /// Returns the longest time of an INVITE without a final answer, and the reason to refuse it then: at most what its Expires says (RFC 3261 §13.3.1).

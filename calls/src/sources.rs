@@ -9,40 +9,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dashmap::DashMap;
-use trunkline_model::view::View;
-use trunkline_sip::endpoint::{Endpoint, Request};
 use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
-use trunkline_sip::slot::{Slot, Tag};
-use trunkline_sip::wire::print::Head;
-use trunkline_sip::wire::{Framing, Message, Method, lex};
 use uuid::Uuid;
 
-use super::context::Core;
-use super::{Calls, admission};
-
-/// Time for which a source is believed after its last answer, and when it is asked again meanwhile.
+/// Time for which a source is believed after its last answer.
 const GOOD: Duration = Duration::from_secs(3_600);
-const ASKED_AGAIN: Duration = Duration::from_secs(600);
-/// Longest wait of an INVITE for the answer.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// Pause before a source that didn't answer is asked again.
-const SILENT: Duration = Duration::from_secs(5);
-/// Sources that are believed; INVITEs of a shard that wait; questions that are remembered.
+/// Sources that are believed, and INVITEs of a shard that wait.
 const MOST_PROVEN: usize = 65_536;
 const MOST_WAITING: usize = 64;
-const MOST_ASKED: usize = 256;
 /// INVITEs that wait for one org: forged ones that name its addresses keep no other org's from being asked.
 const WAITING_FOR_ORG: usize = 16;
-/// An INVITE that waits: to a smaller one the question and the challenge that may follow would be more than twice what it brought.
-const OCTETS: std::ops::RangeInclusive<usize> = 400..=8_192;
 
 /// Sources that have answered an OPTIONS of ours, and when. Shared by all shards.
 #[derive(Debug, Default)]
 pub struct ProvenSources(DashMap<IpAddr, Moment>);
 
 impl ProvenSources {
-    fn age(&self, source: IpAddr, now: Moment) -> Option<Duration> {
+    pub(crate) fn age(&self, source: IpAddr, now: Moment) -> Option<Duration> {
         let age = now.since(*self.0.get(&source)?);
         (age < GOOD).then_some(age)
     }
@@ -63,26 +47,26 @@ impl ProvenSources {
 pub(crate) struct Waiting {
     pub(crate) flow: Flow,
     pub(crate) octets: Box<[u8]>,
-    org: Uuid,
-    call_id: Box<[u8]>,
-    cseq: u32,
-    until: Moment,
+    pub(crate) org: Uuid,
+    pub(crate) call_id: Box<[u8]>,
+    pub(crate) cseq: u32,
+    pub(crate) until: Moment,
 }
 
 /// An OPTIONS that was sent: to whom, the random part of its From-tag, and when.
 #[derive(Debug)]
-struct Asked {
-    source: IpAddr,
-    tag: u64,
-    at: Moment,
+pub(crate) struct Asked {
+    pub(crate) source: IpAddr,
+    pub(crate) tag: u64,
+    pub(crate) at: Moment,
 }
 
 /// Questions of a shard to sources.
 #[derive(Debug, Default)]
 pub(crate) struct Questions {
-    waiting: VecDeque<Waiting>,
-    asked: VecDeque<Asked>,
-    proven: Arc<ProvenSources>,
+    pub(crate) waiting: VecDeque<Waiting>,
+    pub(crate) asked: VecDeque<Asked>,
+    pub(crate) proven: Arc<ProvenSources>,
 }
 
 /// Decision on an INVITE from an allowed address over UDP.
@@ -105,7 +89,7 @@ impl Questions {
     }
 
     /// Whether one more INVITE of that org may wait.
-    fn has_room_for(&self, org: Uuid) -> bool {
+    pub(crate) fn has_room_for(&self, org: Uuid) -> bool {
         let of_org = self.waiting.iter().filter(|held| held.org == org);
         self.waiting.len() < MOST_WAITING && of_org.count() < WAITING_FOR_ORG
     }
@@ -137,126 +121,6 @@ impl Questions {
         let (released, waiting) = self.waiting.drain(..).partition(of_source);
         self.waiting = waiting;
         released
-    }
-}
-
-/// Whether the source of an INVITE is who it says; asks it where that isn't known.
-pub(crate) fn believe(
-    core: &mut Core,
-    endpoint: &mut Endpoint,
-    flow: Flow,
-    (invite, org): (&Message<'_>, Uuid),
-    now: Moment,
-) -> Belief {
-    let source = flow.peer.ip().to_canonical();
-    let age = core.questions.proven.age(source, now);
-    let of_source = |asked: &&Asked| asked.source == source;
-    let last = core.questions.asked.iter().rfind(of_source);
-    let last = last.map(|asked| now.since(asked.at));
-    match age {
-        Some(age) if age < ASKED_AGAIN || last.is_some_and(|last| last < SILENT) => {
-            return Belief::Proven;
-        }
-        Some(_) => {
-            ask(core, endpoint, flow, invite, now);
-            return Belief::Proven;
-        }
-        None => {}
-    }
-
-    let (call_id, cseq) = (invite.call_id(), invite.cseq().number);
-    let is_same = |held: &Waiting| *held.call_id == *call_id && held.cseq == cseq;
-    if core.questions.waiting.iter().any(is_same) {
-        return Belief::Waits;
-    }
-    let fits = OCTETS.contains(&invite.raw().len());
-    if !fits || !core.questions.has_room_for(org) {
-        return Belief::Unproven;
-    }
-    match last {
-        Some(last) if last < PATIENCE => {}
-        Some(last) if last < SILENT => return Belief::Unproven,
-        Some(_) | None => ask(core, endpoint, flow, invite, now),
-    }
-    core.questions.waiting.push_back(Waiting {
-        flow,
-        octets: invite.raw().into(),
-        org,
-        call_id: call_id.into(),
-        cseq,
-        until: now + PATIENCE,
-    });
-    Belief::Waits
-}
-
-/// Sends one OPTIONS to where an INVITE came from.
-fn ask(core: &mut Core, endpoint: &mut Endpoint, flow: Flow, invite: &Message<'_>, now: Moment) {
-    let slot = core.minter.dispatch(invite);
-    let tag = send_options(core, endpoint, flow, slot);
-    if core.questions.asked.len() >= MOST_ASKED {
-        core.questions.asked.pop_front();
-    }
-    core.questions.asked.push_back(Asked {
-        source: flow.peer.ip().to_canonical(),
-        tag: tag.bits(),
-        at: now,
-    });
-}
-
-/// Sends one OPTIONS that nothing is kept of; the From-tag that its answer brings back.
-pub(super) fn send_options(core: &Core, endpoint: &mut Endpoint, flow: Flow, slot: Slot) -> Tag {
-    let tag = core.minter.tag(slot, endpoint.entropy());
-    let call_id = core.minter.call_id(slot, endpoint.entropy());
-    let host = endpoint.sent_by(&flow).to_owned();
-    let uri = format!("sip:{}", flow.peer);
-    let mut lines = Vec::new();
-    let mut head = Head::new(&mut lines);
-    head.number("Max-Forwards", 70);
-    head.fmt("From", format_args!("<sip:{host}>;tag={tag}"));
-    head.fmt("To", format_args!("<{uri}>"));
-    head.line("Call-ID", call_id.as_bytes());
-    head.line("CSeq", b"1 OPTIONS");
-
-    let request = Request {
-        method: Method::Options,
-        token: "OPTIONS",
-        uri: uri.as_bytes(),
-        head: &lines,
-        body: b"",
-    };
-    endpoint.request_once(flow, &request);
-    tag
-}
-
-impl Calls {
-    /// An allowed source that was asked has answered: its INVITEs go on.
-    pub(super) fn source_answered(
-        &mut self,
-        endpoint: &mut Endpoint,
-        view: &Arc<View>,
-        flow: Flow,
-        answer: &Message<'_>,
-        now: Moment,
-    ) {
-        let tag = answer.from_tag();
-        let Some(tag) = tag.and_then(|tag| self.core.minter.read_tag(tag)) else {
-            return;
-        };
-        let asked = (flow.peer.ip().to_canonical(), tag.bits);
-        for waiting in self.core.questions.answered(asked, now) {
-            if let Ok(invite) = lex(&waiting.octets, Framing::Datagram) {
-                self.invite(endpoint, view, waiting.flow, &invite, now);
-            }
-        }
-    }
-
-    /// Challenges the INVITEs whose source didn't answer in time.
-    pub(super) fn distrust_silent(&mut self, endpoint: &mut Endpoint, now: Moment) {
-        while let Some(waiting) = self.core.questions.pop_late(now) {
-            if let Ok(invite) = lex(&waiting.octets, Framing::Datagram) {
-                admission::distrust(&mut self.core, endpoint, waiting.flow, &invite, now);
-            }
-        }
     }
 }
 

@@ -416,11 +416,37 @@ fn in_lower_case(host: Host<'_>) -> String {
     }
 }
 
+/// Whether the host of a URI is written as an IP address, as most are: told without parsing the URI, which each leg of each call would pay for.
+pub(crate) fn has_ip_literal(uri: &[u8]) -> bool {
+    let before = memchr::memrchr(b'@', uri).or_else(|| memchr::memchr(b':', uri));
+    let host = &uri[before.map_or(0, |at| at + 1)..];
+    let mut host = host.split(|octet| b":;?".contains(octet));
+    let host = host.next().unwrap_or_default();
+    host.starts_with(b"[")
+        || host
+            .iter()
+            .all(|octet| octet.is_ascii_digit() || *octet == b'.')
+}
+
 #[cfg(test)]
 mod tests {
     use trunkline_sip::wire::{Framing, lex};
 
     use super::*;
+
+    #[test]
+    fn a_host_that_is_an_address_is_told_from_a_name() {
+        for (uri, is_literal) in [
+            ("sip:a@192.0.2.1", true),
+            ("sip:192.0.2.1:5060;lr", true),
+            ("sip:a@[2001:db8::1]:5060", true),
+            ("sip:a@3.example.com;lr", false),
+            ("sips:example.com", false),
+            ("sip:1@a:5060", false),
+        ] {
+            assert_eq!(has_ip_literal(uri.as_bytes()), is_literal, "{uri}");
+        }
+    }
 
     #[test]
     fn a_redirection_is_followed_where_it_is_wanted_most_and_without_headers() {

@@ -7,9 +7,10 @@ use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::Message;
 
 use super::call::{Call, CallStatus, Pending, QueuedRequest};
-use super::context::{CallTimer, Cx};
+use super::context::Cx;
 use super::exchange::OwnRequest;
-use super::leg::LegId;
+use super::ids::CallTimer;
+use super::ids::LegId;
 use super::refusal::Reason;
 use super::reply::{PAUSE, Reply, glare_wait};
 use super::request_queue::Turn;

@@ -1,7 +1,6 @@
 //! The caller's INVITE until it has its final answer: the message, the look-up of the contact that the runtime's INVITE waits for, and the way
 //! of provisional answers back.
 
-use trunkline_model::record::Fact;
 use trunkline_sip::dialog::Dialog;
 use trunkline_sip::dialog::session_timer::SessionTimer;
 use trunkline_sip::endpoint::ServerTx;
@@ -10,10 +9,17 @@ use trunkline_sip::wheel::TimerId;
 use trunkline_sip::wire::{Kept, Message};
 use uuid::Uuid;
 
-use super::call::{Call, CallStatus, ContactState};
 use super::context::Cx;
-use super::leg::Session;
 use super::provisional_relay::ProvisionalRelay;
+
+/// The contact look-up.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum ContactState {
+    /// The answer is awaited.
+    Pending,
+    /// Known, or known to be unknown.
+    Known(Option<Uuid>),
+}
 
 /// The caller's INVITE, which has no final answer yet.
 #[derive(Debug)]
@@ -69,11 +75,23 @@ impl UasInvite {
         self.new.dialog.with_local_tag(tag.as_bytes())
     }
 
-    /// Makes the session that our 200 begins.
-    pub(crate) fn accepted(&self) -> Session {
-        let mut session = Session::begun_by(self.server);
-        session.timer = self.new.session;
-        session
+    /// Session timer of the caller's leg, if there is one.
+    pub(crate) const fn session_timer(&self) -> Option<SessionTimer> {
+        self.new.session
+    }
+
+    pub(crate) fn is_looking_up(&self) -> bool {
+        self.contact == ContactState::Pending
+    }
+
+    /// Ends the look-up of the contact. Returns false if it has ended before.
+    pub(crate) fn end_look_up(&mut self, cx: &mut Cx<'_>, contact: Option<Uuid>) -> bool {
+        if !self.is_looking_up() {
+            return false;
+        }
+        self.contact = ContactState::Known(contact);
+        cx.cancel_timer(&mut self.contact_timer);
+        true
     }
 
     /// The timers that run for it alone.
@@ -88,50 +106,5 @@ impl Cx<'_> {
         for timer in incoming.timers() {
             self.core.timers.cancel(timer);
         }
-    }
-}
-
-impl Call {
-    /// Calls the runtime, unless it waits for the contact.
-    pub(crate) fn begin_runtime(&mut self, cx: &mut Cx<'_>) {
-        let incoming = self.incoming();
-        if incoming.is_some_and(|incoming| incoming.contact != ContactState::Pending) {
-            self.with_dialing(cx, |client, cx, text| client.begin(cx, text));
-            self.dial_bot(cx);
-        }
-    }
-
-    /// The contact is known, or its look-up took too long.
-    pub(crate) fn on_contact(&mut self, cx: &mut Cx<'_>, contact: Option<Uuid>) {
-        if self.note_callee(cx, contact) {
-            return;
-        }
-        let Some(incoming) = self
-            .incoming_mut()
-            .filter(|incoming| incoming.contact == ContactState::Pending)
-        else {
-            // The call was answered first.
-            return self.note_contact(cx, contact);
-        };
-        incoming.contact = ContactState::Known(contact);
-        cx.cancel_timer(&mut incoming.contact_timer);
-        self.note_contact(cx, contact);
-        self.begin_runtime(cx);
-    }
-
-    /// Records the contact, unless the call is over: nothing comes after its end.
-    pub(crate) fn note_contact(&mut self, cx: &mut Cx<'_>, contact: Option<Uuid>) {
-        let (Some(contact), None) = (contact, self.contact) else {
-            return;
-        };
-        if self.status() == CallStatus::Over {
-            return;
-        }
-        self.contact = Some(contact);
-        cx.core.fact(Fact::Contact {
-            call: self.id,
-            org: self.org,
-            contact,
-        });
     }
 }

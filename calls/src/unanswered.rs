@@ -88,6 +88,15 @@ pub(crate) fn reasons(head: &mut Head<'_>, message: &Message<'_>) {
     }
 }
 
+/// `Warning` and the machine-readable reason of a refusal.
+pub(crate) fn refusal_lines(head: &mut Head<'_>, reason: Reason) {
+    head.fmt(
+        "Warning",
+        format_args!("399 trunkline \"{}\"", reason.sentence()),
+    );
+    head.line("X-Trunkline-Reason", reason.code().as_bytes());
+}
+
 /// `Reason` of a CANCEL or BYE of ours (RFC 3326).
 pub(crate) fn reason_line(head: &mut Head<'_>, reason: Reason) {
     let (cause, text) = (reason.status(), reason.sentence());

@@ -1,7 +1,6 @@
 //! Calls of the deployment's own that speak a code: they prove that an org holds a number. Such a call leaves by the operator's route,
 //! belongs to no org, counts against none, and isn't recorded; a trace has its messages, which hold nothing of the code.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,19 +13,21 @@ use trunkline_sip::moment::Moment;
 use trunkline_sip::slot::Slot;
 use uuid::Uuid;
 
-use super::call::{Call, ContactState};
+use super::Calls;
+use super::call::Call;
 use super::callee::Callee;
+use super::calling::{Begun, dial_first, parties, prepare};
 use super::caps::Denied;
 use super::context::Cx;
 use super::effect::Effect;
+use super::ids::CallKey;
+use super::ids::DEPLOYMENT;
 use super::leg::{LocalAgent, LocalMedia, Peer};
 use super::limits::{Claim, Full};
-use super::outbound::{Begun, Outbound, dial_first, parties, prepare};
+use super::outbound::Outbound;
 use super::refusal::Reason;
-use super::{CallKey, Calls};
-
-/// The org of calls that are the deployment's own: no org has this id.
-pub(crate) const DEPLOYMENT: Uuid = Uuid::nil();
+pub use super::spoken_code::SpokenCode;
+use super::uas_invite::ContactState;
 
 /// Verification calls of this node at once, and those for one org: it takes no other's place.
 pub(super) const AT_ONCE: u32 = 10;
@@ -37,16 +38,6 @@ const OF_ORG_A_DAY: u32 = 100;
 const RINGING: Duration = Duration::from_secs(40);
 /// More than twice what the code takes.
 const LONGEST: Duration = Duration::from_secs(60);
-
-/// The digits of a code in ASCII. `Debug` shows none of them.
-#[derive(Copy, Clone, PartialEq, Eq)]
-pub struct SpokenCode(pub [u8; 6]);
-
-impl fmt::Debug for SpokenCode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("[code]")
-    }
-}
 
 /// A call that speaks a code.
 #[derive(Clone, Debug)]

@@ -16,6 +16,8 @@ pub enum NoWay {
     NotAllowed(Refusal),
     /// No listener has its transport and address family, or too many names have to be proved.
     NoListener,
+    /// It has not answered of late.
+    KnownDown,
 }
 
 /// A flow towards `target`, from the listener of ours that serves its transport and address family.

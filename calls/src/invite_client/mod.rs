@@ -20,16 +20,18 @@ use trunkline_sip::wire::Message;
 use trunkline_sip::wire::print::Head;
 
 use super::attempts::{Attempts, Came, Found, Recorded, Tried, Whose};
-use super::call::CallKey;
-use super::context::{CallTimer, Cx, TagOwner};
+use super::context::Cx;
 use super::credentials::PeerAddresses;
 use super::effect::Effect;
+use super::has_sdp;
+use super::ids::CallKey;
+use super::ids::LegId;
+use super::ids::{CallTimer, TagOwner};
 use super::large::{Datagram, InviteSent, STREAM_PATIENCE};
-use super::leg::LegId;
+use super::late_answer::refuse_late_answer;
 use super::proofs::Proofs;
 use super::target::{Place, Target, Unresolved};
 use super::unanswered::{FORBIDDEN, Failure, UNREACHABLE};
-use super::{hangup, has_sdp};
 
 mod attempt;
 mod event;
@@ -41,7 +43,7 @@ mod text;
 
 use attempt::{Attempt, Heard, Reconnects};
 pub(crate) use event::{Accepted, AnswerSdp, Early, Event, Failed, Provisional, Sent};
-pub(crate) use plan::{CallIds, FailsOver, Patience, PeerPlan, Redirects};
+pub(crate) use plan::{CallIds, Choice, FailsOver, Patience, PeerPlan, Redirects};
 pub(crate) use text::{InviteText, Said};
 
 /// Time that a place may be silent while another waits.
@@ -361,7 +363,7 @@ impl InviteClient {
         let uri = attempt.target.uri.clone();
         let Some(dialog) = Dialog::uac(uri.as_bytes(), message) else {
             // Nothing that we say would reach it by a route that can't be read.
-            hangup::refuse_late_answer(cx, flow, Some(client), message);
+            refuse_late_answer(cx, flow, Some(client), message);
             self.last = Some(UNREACHABLE);
             return self.advance(cx, text);
         };
@@ -448,7 +450,7 @@ impl InviteClient {
     fn attempt(&mut self, cx: &mut Cx<'_>, text: &dyn InviteText, target: Target) {
         let flow = match cx.flow_to(&target) {
             Ok(flow) => flow,
-            Err(came) => return self.pass(cx, (&target).into(), &came),
+            Err(why) => return self.pass(cx, (&target).into(), &why.into()),
         };
         self.attempts.begin(cx);
 

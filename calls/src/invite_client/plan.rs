@@ -12,7 +12,6 @@ use trunkline_sip::auth::client::Asking;
 use trunkline_sip::slot::CallId;
 use trunkline_sip::wire::Message;
 
-use crate::callee::Choice;
 use crate::context::Cx;
 use crate::credentials::{LegCredentials, Stage, Unanswerable};
 use crate::crossing::{Refusal, refusal};
@@ -39,6 +38,15 @@ pub(crate) struct PeerPlan {
     pub(crate) redirects: Redirects,
     pub(crate) patience: Patience,
     pub(crate) call_ids: CallIds,
+}
+
+/// Choice of the transport of an INVITE that is too large for a datagram.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Choice {
+    /// It is that of the trunk, or of the way that leads back.
+    Given,
+    /// RFC 3261 §18.1.1 does.
+    Ours,
 }
 
 /// Refusals after which the next place is tried.

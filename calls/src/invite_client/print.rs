@@ -7,8 +7,8 @@ use trunkline_sip::wire::Method;
 use trunkline_sip::wire::print::Head;
 
 use super::{Attempt, InviteClient, InviteText, Said};
-use crate::callee::Choice;
 use crate::context::Cx;
+use crate::invite_client::Choice;
 use crate::large::{self, InviteSent};
 use crate::secure::is_sips;
 

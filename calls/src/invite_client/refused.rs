@@ -103,7 +103,7 @@ impl InviteClient {
                 attempt.flow = flow;
                 self.send(cx, text, attempt);
             }
-            Err(came) => self.pass(cx, (&attempt.target).into(), &came),
+            Err(why) => self.pass(cx, (&attempt.target).into(), &why.into()),
         }
         self.go_on(cx, text)
     }

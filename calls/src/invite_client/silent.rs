@@ -3,7 +3,8 @@
 
 use super::{ATTEMPT_PATIENCE, Attempt, Event, Failed, InviteClient, InviteText, State};
 use crate::attempts::{Came, NoAnswer};
-use crate::context::{CallTimer, Cx};
+use crate::context::Cx;
+use crate::ids::CallTimer;
 use crate::large::{Datagram, STREAM_PATIENCE};
 use crate::refusal::Reason;
 use crate::unanswered::{Failure, UNREACHABLE, reason_line};

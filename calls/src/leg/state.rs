@@ -5,9 +5,9 @@ use trunkline_sip::dialog::session_timer::SessionTimer;
 use trunkline_sip::endpoint::{ClientTx, ServerTx};
 use trunkline_sip::wheel::TimerId;
 
-use crate::dialing::Dialing;
-use crate::hangup::ByeContent;
-use crate::leg::LegId;
+use crate::bye::ByeContent;
+use crate::dial::Dialing;
+use crate::ids::LegId;
 use crate::presence::Presence;
 use crate::provisional_relay::LatePrack;
 use crate::uas_invite::UasInvite;

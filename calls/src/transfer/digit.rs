@@ -8,9 +8,10 @@ use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::{HeaderName, Message};
 
 use super::Asker;
+use crate::Calls;
 use crate::call::Call;
 use crate::context::Cx;
-use crate::{CallKey, Calls};
+use crate::ids::CallKey;
 
 impl Calls {
     /// The caller of the echo agent presses a key among its audio (RFC 4733).

@@ -30,12 +30,14 @@ use trunkline_sip::wheel::TimerId;
 use trunkline_sip::wire::{Message, Method};
 use uuid::Uuid;
 
+use super::Calls;
 use super::call::{Call, CallStatus};
-use super::context::{CallTimer, Cx};
+use super::context::Cx;
+use super::ids::CallKey;
+use super::ids::CallTimer;
 use super::limits::Permit;
 use super::proofs::Proofs;
 use super::refusal::Reason;
-use super::{CallKey, Calls};
 use plan::Plan;
 pub use plan::{WayReason, way_in_force};
 

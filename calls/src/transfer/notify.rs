@@ -11,7 +11,7 @@ use trunkline_sip::wire::{HeaderName, Message};
 use super::Wait;
 use crate::call::Call;
 use crate::context::Cx;
-use crate::leg::LegId;
+use crate::ids::LegId;
 
 /// A 200 that comes so soon after the 202, and without a 18x, says nothing of an answer: FreeSWITCH and Asterisk send it by
 /// default as soon as they have begun.

@@ -18,11 +18,13 @@ use trunkline_sip::wire::{HeaderName, Message};
 use uuid::Uuid;
 
 use super::bridge::{Fallback, Leaves};
+use crate::Calls;
 use crate::call::Call;
-use crate::callee::{Callee, Choice};
+use crate::callee::Callee;
 use crate::context::Cx;
+use crate::ids::owner_of;
+use crate::invite_client::Choice;
 use crate::target::{Place, Target};
-use crate::{Calls, owner_of};
 
 /// Name, after the prefix, of the header that proves such an INVITE.
 const PROOF: &str = "JOIN";

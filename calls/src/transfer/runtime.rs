@@ -15,7 +15,7 @@ use super::plan::Plan;
 use super::{Asker, Transfer, Unable};
 use crate::call::{Call, CallStatus, Purpose};
 use crate::context::Cx;
-use crate::leg::LegId;
+use crate::ids::LegId;
 use crate::request_origin::RequestOrigin;
 use crate::role::LegRole;
 

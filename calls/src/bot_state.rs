@@ -1,0 +1,44 @@
+//! The bot of a call: the runtimes that are left to try, and the state of its WebSocket.
+
+use trunkline_sip::dialog::sdp::Audio;
+
+use super::attempts::{Attempts, Recorded};
+use super::runtime_chain::RuntimeChain;
+
+/// The bot of a call.
+#[derive(Debug)]
+pub(crate) struct Bot {
+    pub(super) chain: RuntimeChain,
+    pub(super) attempts: Attempts,
+    pub(super) state: State,
+    /// One of them has had the call.
+    pub(super) has_spoken: bool,
+    /// Audio agreed on with the peer before a bot was attached.
+    pub(super) kept: Option<Audio>,
+}
+
+/// State of the bot's WebSocket.
+#[derive(Debug)]
+pub(super) enum State {
+    /// It isn't to be opened yet.
+    Waiting,
+    /// It is being opened.
+    Dialling(Box<str>),
+    /// It is open, and the bot knows nothing of the call yet.
+    Attached,
+    /// The bot has the call.
+    Started,
+}
+
+impl Bot {
+    /// The bots of this list are to be dialled, one after another.
+    pub(crate) fn new(chain: RuntimeChain, before: Recorded) -> Self {
+        Self {
+            chain,
+            attempts: Attempts::after(before),
+            state: State::Waiting,
+            has_spoken: false,
+            kept: None,
+        }
+    }
+}

@@ -1,0 +1,425 @@
+//! Outbound calls. The callee is called first, with an offer on our own RTP address; once it has answered, the runtime is invited
+//! with the callee's SDP, and the callee is re-INVITEd with the runtime's (RFC 3725 §4.4, turned round: nobody hears silence before
+//! the callee has answered, and no runtime is woken for a call that isn't taken). The built-in echo agent is there from the offer on.
+//!
+//! The callee is the leg on the caller's side, so that once both are joined the call is like any other.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use trunkline_model::attempt::AttemptLeg;
+use trunkline_model::record::{Fact, HangupBy, Status};
+use trunkline_model::settings::Runtime;
+use trunkline_model::view::OutboundRoute;
+use trunkline_sip::dialog::sdp;
+use trunkline_sip::slot::{CallId, Slot};
+use uuid::Uuid;
+
+use super::Calls;
+use super::attempts::{Recorded, Whose};
+use super::bye::ByeContent;
+use super::call::Call;
+use super::callee::{Callee, CalleeLeg};
+use super::context::Cx;
+use super::dial::Dialing;
+use super::effect::Effect;
+use super::hangup::End;
+use super::held::Held;
+use super::hold::Hold;
+use super::ids::CallKey;
+use super::ids::CallTimer;
+use super::ids::LegId;
+use super::invite_client::{Accepted, DialledLeg, InviteClient, Patience};
+use super::joining::Joining;
+use super::leg::{LegState, Legs, LocalMedia, Peer, Session};
+use super::limits::Permit;
+use super::origin::Origin;
+use super::outbound::{Outbound, Placed};
+use super::privacy::CallerIdentity;
+use super::refusal::Reason;
+use super::request_origin::RequestOrigin;
+use super::request_queue::RequestQueue;
+use super::role::LegRole;
+use super::runtime_chain::RuntimeChain;
+use super::runtime_invite::{self};
+use super::uas_invite::ContactState;
+use super::unanswered::Failure;
+
+impl Placed {
+    /// The ids of a call in `slot`.
+    fn mint(cx: &mut Cx<'_>, slot: Slot) -> Self {
+        Self {
+            call: cx.mint_id(slot),
+            session: cx.mint_id(slot),
+        }
+    }
+}
+
+/// Both ends of a call that goes this way: the callee's URI, and ours.
+pub(super) fn parties(callee: &Callee, way: &OutboundRoute) -> [Box<str>; 2] {
+    let from = format!("sip:{}@trunkline.invalid", way.caller_number.as_str());
+    [callee.to.clone(), from.into()]
+}
+
+/// Makes ready to dial the callee that a call of `org` begins with.
+pub(super) fn dial_first(
+    cx: &mut Cx<'_>,
+    (key, slot): (CallKey, Slot),
+    org: Uuid,
+    callee: Callee,
+) -> (Placed, CallId, Box<Dialing>) {
+    let placed = Placed::mint(cx, slot);
+    let leg = DialledLeg {
+        key,
+        slot,
+        id: LegId::FIRST,
+        whose: Whose {
+            call: placed.call,
+            org,
+            leg: AttemptLeg::Callee,
+        },
+    };
+
+    let call_id = cx.core.minter.call_id(slot, cx.endpoint.entropy());
+    let callee_leg = CalleeLeg {
+        role: LegRole::Trunk,
+        hops: RequestOrigin::Ours.hops(),
+        call_id,
+    };
+
+    let (plan, text) = callee.split(callee_leg, Patience::WithLast);
+    let client = InviteClient::new(leg, plan, Recorded::default());
+    (placed, call_id, Dialing::callee(client, text))
+}
+
+impl Calls {
+    /// Keeps a call that begins with a callee.
+    pub(super) fn begin(&mut self, begun: Begun) {
+        let Begun { key, placed, .. } = begun;
+        let mut legs = Legs::beginning_with(Peer::Unknown, LegState::Dialing(begun.dialing));
+        if let Some(speaker) = begun.speaker {
+            legs.add(LegRole::Agent, speaker, LegState::Ready(Session::default()));
+        }
+
+        let call = Call {
+            key,
+            id: placed.call,
+            session: placed.session,
+            org: begun.org,
+            agent: begun.agent,
+            slot: begun.slot,
+            hops: RequestOrigin::Ours.hops(),
+            runtime_cseq: 1,
+            answered: None,
+            outbound: Some(Box::new(begun.outbound)),
+            joining: None,
+            proposed: None,
+            legs,
+            bridge: None,
+            tags: SmallVec::new(),
+            pending: SmallVec::new(),
+            queue: RequestQueue::default(),
+            turn: None,
+            theirs: None,
+            permit: Some(begun.permit),
+            exchange: None,
+            deadline: None,
+            contact: None,
+            identity: CallerIdentity::default(),
+            transfer: None,
+            hold: Hold::default(),
+            held: Held::default(),
+            recorded: Recorded::default(),
+        };
+
+        self.insert(call);
+    }
+}
+
+/// Parts of a call that begins with a callee.
+pub(super) struct Begun {
+    pub(super) key: CallKey,
+    pub(super) slot: Slot,
+    pub(super) placed: Placed,
+    pub(super) org: Uuid,
+    pub(super) agent: Uuid,
+    pub(super) dialing: Box<Dialing>,
+    pub(super) outbound: Outbound,
+    /// The agent, if its audio flows by way of us.
+    pub(super) speaker: Option<Peer>,
+    pub(super) permit: Permit,
+}
+
+/// Looks up the callee's host, if it is a name, or opens our RTP address at once.
+pub(super) fn prepare(cx: &mut Cx<'_>, call: CallKey, dialing: &mut Dialing) {
+    dialing.client.look_ahead(cx);
+    if dialing.wants_offer() {
+        open_media(cx, call, dialing);
+    }
+}
+
+/// Opens our RTP address on the interface by which the callee is reached.
+fn open_media(cx: &mut Cx<'_>, call: CallKey, dialing: &Dialing) {
+    let flow = dialing.client.first_flow(cx);
+    let near = match flow {
+        // A peer on this machine reaches us by the loopback address that packets to it leave from.
+        Some(flow) if flow.local.ip().is_unspecified() && flow.peer.ip().is_loopback() => {
+            match flow.peer.ip() {
+                IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+                IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+            }
+        }
+        Some(flow) => flow.local.ip(),
+        None => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+    };
+
+    cx.core.effects.push_back(Effect::OpenMedia {
+        call,
+        listener: flow.map(|flow| flow.listener),
+        near,
+    });
+}
+
+impl Call {
+    /// The callee's host has been looked up: if that was for the offer, our RTP address can be opened.
+    pub(super) fn on_callee_found(&self, cx: &mut Cx<'_>) {
+        let dialing = self.dialing();
+        if let Some(dialing) = dialing.filter(|dialing| dialing.wants_offer()) {
+            open_media(cx, self.key, dialing);
+        }
+    }
+
+    /// Our RTP address is open, or no port was free: the callee is called.
+    pub(crate) fn on_outbound_media(&mut self, cx: &mut Cx<'_>, local: Option<SocketAddr>) {
+        let Some(local) = local else {
+            return self.refuse(cx, Reason::NoMediaPort);
+        };
+
+        let session = self.id.as_u64_pair().1 >> 2;
+        let agent = self.agent_id();
+        let Some(outbound) = self.outbound.as_deref_mut() else {
+            return;
+        };
+
+        match self.legs.local_mut(agent) {
+            Some(media) => {
+                media.local = Some(local);
+                media.version = 1;
+            }
+            None => outbound.media = Some(local),
+        }
+
+        let patience = outbound.ringing_timeout;
+        let offer = sdp::offer_audio(local, session, 1);
+        self.dial(cx, offer, patience);
+    }
+
+    pub(super) fn on_callee_rings(&mut self, cx: &mut Cx<'_>) {
+        cx.core.fact(Fact::Ringing {
+            call: self.id,
+            org: self.org,
+            at: cx.now,
+        });
+        self.wake_bot(cx);
+    }
+
+    pub(super) fn on_callee_lost(&mut self, cx: &mut Cx<'_>, failure: Failure) {
+        let by = if failure.reason == Reason::RingingTimeout {
+            HangupBy::Platform
+        } else {
+            HangupBy::Callee
+        };
+        self.end(
+            cx,
+            End {
+                status: failure.status,
+                sip_code: failure.sip_code,
+                reason: Some(failure.reason),
+                by,
+                cause: failure.cause,
+            },
+        );
+    }
+
+    pub(super) fn on_callee_answers(
+        &mut self,
+        cx: &mut Cx<'_>,
+        accepted: Accepted<'_>,
+        offer: Box<[u8]>,
+    ) {
+        accepted.acknowledge(cx);
+        let sdp: Box<[u8]> = accepted.sdp().unwrap_or_default().into();
+        let session = accepted.session(cx);
+        let mut peer = accepted.into_peer(offer);
+        peer.heard = Some(sdp.clone()).filter(|sdp| !sdp.is_empty());
+        if let Some(local) = self.outbound.as_deref().and_then(|outbound| outbound.media) {
+            let sdp_session = self.id.as_u64_pair().1 >> 2;
+            peer.origin = Some(Box::new(Origin::new(sdp_session, local.ip())));
+        }
+
+        let trunk = self.trunk_id();
+        self.legs.meet(trunk, peer);
+        self.legs.set_state(trunk, LegState::Ready(session));
+        self.answered = Some(cx.now);
+        cx.core.fact(Fact::Answered {
+            call: self.id,
+            org: self.org,
+            at: cx.now,
+            runtime_call_id: Box::default(),
+        });
+        self.start_session(cx, self.trunk_id());
+        self.keep_way_open(cx, self.trunk_id());
+
+        let audio = sdp::read_answer(&sdp);
+        match self.is_local() {
+            true => {
+                self.limit_duration(cx);
+                self.bridge = Some((trunk, self.agent_id()));
+                let Some(audio) = audio else {
+                    return self.hang_up(cx, Reason::NoCommonMedia);
+                };
+                let remote = audio.remote.ip();
+                self.tell_media(cx, Some(audio));
+                self.speak_code(cx, remote);
+                self.start_bot(cx);
+                self.dial_bot(cx);
+            }
+            false if audio.is_none() => self.refuse(cx, Reason::NoCommonMedia),
+            false => self.invite_runtime(cx, sdp),
+        }
+    }
+
+    /// From the callee's answer on the longest duration counts.
+    pub(super) fn limit_duration(&mut self, cx: &mut Cx<'_>) {
+        let Some(outbound) = self.outbound.as_deref() else {
+            return;
+        };
+        let spent = self.answered.map_or(Duration::ZERO, |at| cx.now.since(at));
+        let left = outbound.max_duration.saturating_sub(spent);
+        let mut old = self.deadline.take();
+        cx.cancel_timer(&mut old);
+        self.deadline = Some(cx.schedule(self.key, left, CallTimer::Deadline));
+    }
+
+    /// The runtime is invited with the callee's SDP.
+    fn invite_runtime(&mut self, cx: &mut Cx<'_>, offer: Box<[u8]>) {
+        let Some(outbound) = self.outbound.as_deref() else {
+            return;
+        };
+
+        let [called, caller] = outbound.users();
+        let to = self.invited_to([called, caller], outbound.krisp);
+
+        let runtime = (&*outbound.runtime, &outbound.namer);
+        let invite = runtime_invite::invite(runtime, &cx.core.config, &to, self.recorded);
+        let dialing = invite.map(Dialing::runtime);
+        let chain = self.outbound.as_deref_mut().and_then(|it| it.chain.take());
+        let dialing = dialing.map(|dialing| match chain {
+            Some(chain) => dialing.leading_to(*chain),
+            None => dialing,
+        });
+        let state = dialing.map_or(LegState::Gone, LegState::Dialing);
+        match self.legs.get(LegId::SECOND).is_some() {
+            // A bot's, which this runtime takes the place of.
+            true => self.legs.set_state(LegId::SECOND, state),
+            false => {
+                self.legs.add(LegRole::Agent, Peer::Unknown, state);
+            }
+        }
+        self.joining = Some(Box::new(Joining::with(offer)));
+
+        let deadline = cx.schedule(self.key, cx.core.config.setup_timeout, CallTimer::Deadline);
+        self.deadline = Some(deadline);
+        self.with_dialing(cx, |client, cx, text| client.begin(cx, text));
+    }
+
+    /// A runtime over SIP takes a bot's place: at once where the callee has answered, else once it has.
+    pub(super) fn invite_callee_runtime(
+        &mut self,
+        cx: &mut Cx<'_>,
+        (chain, runtime): (RuntimeChain, Runtime),
+        local: Option<SocketAddr>,
+    ) {
+        let sdp_session = self.id.as_u64_pair().1 >> 2;
+        let Some(outbound) = self.outbound.as_deref_mut() else {
+            return;
+        };
+        outbound.media = local;
+        outbound.runtime = Arc::new(runtime);
+        outbound.namer = chain.namer().clone();
+        outbound.chain = Some(Box::new(chain));
+        if self.bridge.take().is_none() {
+            return;
+        }
+
+        let mut longest = self.deadline.take();
+        cx.cancel_timer(&mut longest);
+        let Some(trunk) = self.trunk_mut() else {
+            return;
+        };
+        trunk.origin = local.map(|local| Box::new(Origin::new(sdp_session, local.ip())));
+        let heard = trunk.heard.clone().unwrap_or_default();
+        self.invite_runtime(cx, heard);
+    }
+
+    /// A bot takes the place of a runtime over SIP that can't be reached; the callee has answered.
+    pub(super) fn return_callee_to_bot(&mut self, cx: &mut Cx<'_>, mut media: LocalMedia) {
+        let local = self.outbound.as_deref_mut().and_then(|it| it.media.take());
+        media.local = local;
+        media.version = 1;
+        let (trunk, agent) = (self.trunk_id(), LegId::SECOND);
+        if let Some(leg) = self.legs.get_mut(agent) {
+            leg.peer = Peer::Media(media);
+            leg.state = LegState::Ready(Session::default());
+        }
+        self.joining = None;
+        self.bridge = Some((trunk, agent));
+        self.limit_duration(cx);
+        let audio = self.heard().and_then(sdp::read_answer);
+        self.tell_media(cx, audio);
+        self.dial_bot(cx);
+    }
+
+    /// The contact of an outbound call is known; true if it is one.
+    pub(crate) fn note_callee(&mut self, cx: &mut Cx<'_>, contact: Option<Uuid>) -> bool {
+        let Some(outbound) = self.outbound.as_deref_mut() else {
+            return false;
+        };
+        if outbound.contact == ContactState::Pending {
+            outbound.contact = ContactState::Known(contact);
+            self.note_contact(cx, contact);
+        }
+        true
+    }
+
+    /// Ends an outbound call before both are joined.
+    pub(crate) fn end_outbound(&mut self, cx: &mut Cx<'_>, end: End) {
+        let reason = end.reason.unwrap_or(Reason::Internal);
+        let asked = reason == Reason::Operator;
+        let Some((_, mut dialing)) = self.legs.take_dialing() else {
+            self.send_bye(cx, self.trunk_id(), ByeContent::ours(reason));
+            // Whatever the runtime said of it, the callee had answered.
+            let status = if asked || end.by == HangupBy::Callee {
+                Status::Completed
+            } else {
+                Status::Failed
+            };
+            return self.end(cx, End { status, ..end });
+        };
+
+        dialing.cancel(cx, reason);
+        let end = if asked {
+            End {
+                status: Status::Canceled,
+                sip_code: 487,
+                ..end
+            }
+        } else {
+            end
+        };
+
+        self.end(cx, end);
+    }
+}

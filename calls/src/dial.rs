@@ -1,0 +1,128 @@
+//! A peer that is being called for a call: an [`InviteClient`], the words of its INVITE, and how long it may ring. It doesn't know the call.
+
+use std::time::Duration;
+
+use trunkline_sip::wheel::TimerId;
+use trunkline_sip::wire::print::Head;
+
+use super::callee::CalleeText;
+use super::context::Cx;
+use super::ids::{CallKey, CallTimer};
+use super::invite_client::InviteClient;
+use super::refusal::Reason;
+use super::runtime_chain::RuntimeChain;
+use super::runtime_invite::{FIRST_FORK, RuntimeInvite};
+use super::unanswered::reason_line;
+
+/// An INVITE of ours that begins a leg of the call.
+#[derive(Debug)]
+pub(crate) struct Dialing {
+    pub(crate) client: InviteClient,
+    pub(super) peer: Peer,
+}
+
+/// The peer that is called.
+#[derive(Debug)]
+pub(super) enum Peer {
+    /// The callee that an outbound call begins with.
+    Callee(Called),
+    /// The destination of a transfer, which takes the agent's place.
+    Destination(Called),
+    /// The agent's runtime.
+    Runtime(RuntimeInvite),
+}
+
+/// A callee or destination.
+#[derive(Debug)]
+pub(super) struct Called {
+    pub(super) text: CalleeText,
+    /// Runs from the INVITE on.
+    ringing: Option<TimerId>,
+}
+
+impl Dialing {
+    /// The callee of an outbound call is to be called.
+    pub(crate) fn callee(client: InviteClient, text: CalleeText) -> Box<Self> {
+        let ringing = None;
+        let peer = Peer::Callee(Called { text, ringing });
+        Box::new(Self { client, peer })
+    }
+
+    /// The destination of a transfer is to be called.
+    pub(crate) fn destination(client: InviteClient, text: CalleeText) -> Box<Self> {
+        let ringing = None;
+        let peer = Peer::Destination(Called { text, ringing });
+        Box::new(Self { client, peer })
+    }
+
+    /// The agent's runtime is to be called.
+    pub(crate) fn runtime((client, says): (InviteClient, RuntimeInvite)) -> Box<Self> {
+        let peer = Peer::Runtime(says);
+        Box::new(Self { client, peer })
+    }
+
+    /// The same; where the runtime can't be reached, these are tried. The first dialog with the caller stays the one in which we answer.
+    pub(crate) fn leading_to(mut self: Box<Self>, chain: RuntimeChain) -> Box<Self> {
+        if let Peer::Runtime(says) = &mut self.peer {
+            says.then = Some(Box::new(chain));
+            self.client.number_from(FIRST_FORK + 1);
+        }
+        self
+    }
+
+    pub(crate) const fn is_runtime(&self) -> bool {
+        matches!(self.peer, Peer::Runtime(_))
+    }
+
+    /// Returns whether a callee waits for its offer, and for nothing else.
+    pub(crate) const fn wants_offer(&self) -> bool {
+        match &self.peer {
+            Peer::Callee(called) => called.ringing.is_none() && !self.client.is_resolving(),
+            Peer::Destination(_) | Peer::Runtime(_) => false,
+        }
+    }
+
+    /// Gives the offer of a callee or destination, which may ring for as long as `patience` says.
+    pub(crate) fn offer(
+        &mut self,
+        cx: &mut Cx<'_>,
+        key: CallKey,
+        offer: Vec<u8>,
+        patience: Duration,
+    ) {
+        match &mut self.peer {
+            Peer::Callee(called) | Peer::Destination(called) => {
+                called.text.offering(offer.into());
+                called.ringing = Some(cx.schedule(key, patience, CallTimer::Ringing));
+            }
+            // Its offer is the caller's or the callee's.
+            Peer::Runtime(_) => {}
+        }
+    }
+
+    /// The timers that run for it.
+    pub(crate) fn timers(&self) -> impl Iterator<Item = TimerId> {
+        let ringing = match &self.peer {
+            Peer::Callee(called) | Peer::Destination(called) => called.ringing,
+            Peer::Runtime(_) => None,
+        };
+        [self.client.timer(), ringing].into_iter().flatten()
+    }
+
+    /// Takes the INVITE back.
+    pub(crate) fn cancel(&mut self, cx: &mut Cx<'_>, reason: Reason) {
+        let mut lines = Vec::new();
+        reason_line(&mut Head::new(&mut lines), reason);
+        self.client.cancel(cx, &lines);
+        self.stop_ringing(cx);
+    }
+
+    pub(crate) fn stop_ringing(&mut self, cx: &mut Cx<'_>) {
+        match &mut self.peer {
+            Peer::Callee(called) | Peer::Destination(called) => {
+                cx.cancel_timer(&mut called.ringing);
+            }
+            Peer::Runtime(_) => {}
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! Inputs of a shard on their way to the call that they are for: messages and events of the endpoint, timers, answers from outside.
+
+use std::sync::Arc;
+
+use trunkline_model::view::View;
+use trunkline_sip::endpoint::{ClientTx, Endpoint, Event, Owner, Received};
+use trunkline_sip::flow::Flow;
+use trunkline_sip::moment::Moment;
+use trunkline_sip::wire::{Framing, HeaderName, Message, Method, lex};
+use uuid::Uuid;
+
+use super::context::Cx;
+use super::effect::Effect;
+use super::ids::{CallKey, CallTimer, NOBODY, key_of};
+use super::late_answer::refuse_late_answer;
+use super::refusal::{Reason, uri_refusal};
+use super::shard::Calls;
+use super::{admission, attempts, setup, target};
+
+impl Calls {
+    /// Refuses a new INVITE that has waited too long.
+    pub fn shed(&mut self, endpoint: &mut Endpoint, flow: Flow, invite: &Message<'_>) {
+        admission::turn_away(&mut self.core, endpoint, flow, invite, Reason::Overload);
+    }
+
+    /// Whether a new INVITE goes before those of strangers when there is no time for all.
+    pub fn expects(&self, view: &View, flow: &Flow, invite: &Message<'_>, now: Moment) -> bool {
+        admission::is_expected(&self.core, view, flow, invite, now)
+    }
+
+    /// Works on what the endpoint made of a message.
+    pub fn handle(
+        &mut self,
+        endpoint: &mut Endpoint,
+        view: &Arc<View>,
+        flow: Flow,
+        received: Received<'_>,
+        now: Moment,
+    ) {
+        self.core.sees(view);
+        match received {
+            Received::Handled => {}
+            Received::Request(message) => self.request(endpoint, view, flow, &message, now),
+            Received::Ack(message) => {
+                if let Some(found) = self.dialog_of(&message)
+                    && self.lets_ack_in(view, found, &flow, &message, now)
+                {
+                    let (key, id, _) = found;
+                    self.with(key, endpoint, now, |call, cx| call.on_ack(cx, id, &message));
+                }
+            }
+            Received::Cancel {
+                invite,
+                owner,
+                message,
+            } => {
+                self.with_owner(owner, endpoint, now, |call, cx| {
+                    call.on_cancel(cx, invite, &message)
+                });
+            }
+            Received::ForeignResponse { owner, tx, message } => {
+                self.foreign_response(endpoint, view, flow, (tx, owner), message, now);
+            }
+            Received::StrayAnswer(message) if message.method() == Method::Options => {
+                self.source_answered(endpoint, view, flow, &message, now);
+            }
+            // The call goes on, and had acknowledged it for as long as it may be repeated.
+            Received::StrayAnswer(message) if self.is_agreed(&message) => {}
+            Received::StrayAnswer(message) => {
+                let mut cx = Cx {
+                    core: &mut self.core,
+                    endpoint,
+                    now,
+                };
+                refuse_late_answer(&mut cx, flow, None, &message);
+            }
+            Received::Response { tx, owner, message } => {
+                self.response(endpoint, flow, tx, owner, &message, now)
+            }
+        }
+    }
+
+    /// Works on what the endpoint says of its own accord.
+    pub fn handle_event(&mut self, endpoint: &mut Endpoint, event: Event, now: Moment) {
+        match event {
+            Event::Timeout { owner: NOBODY, .. } | Event::TransportError { owner: NOBODY, .. } => {
+                self.core.late_byes = self.core.late_byes.saturating_sub(1);
+            }
+            Event::Timeout { tx, owner } => {
+                self.with_owner(owner, endpoint, now, |call, cx| {
+                    call.on_no_answer(cx, tx, attempts::NoAnswer::Silence)
+                });
+            }
+            Event::TransportError { tx, owner, fault } => {
+                self.with_owner(owner, endpoint, now, |call, cx| {
+                    call.on_no_answer(cx, tx, attempts::NoAnswer::Broken(fault))
+                });
+            }
+            Event::NoAck { tx, owner } => {
+                self.with_owner(owner, endpoint, now, |call, cx| call.on_no_ack(cx, tx));
+            }
+        }
+    }
+
+    /// Runs the timers that are due.
+    pub fn handle_timeout(&mut self, endpoint: &mut Endpoint, now: Moment) {
+        self.distrust_silent(endpoint, now);
+        while let Some((key, timer)) = self.core.pop_timer(now) {
+            self.with(key, endpoint, now, |call, cx| match timer {
+                CallTimer::Deadline => call.on_deadline(cx),
+                CallTimer::Contact => call.on_contact(cx, None),
+                CallTimer::Attempt => {
+                    call.with_dialing(cx, |client, cx, text| client.handle_silence(cx, text))
+                }
+                CallTimer::Ringing => call.on_ringing_timeout(cx),
+                CallTimer::Turn => call.on_turn(cx),
+                CallTimer::Reliable(fork) => call.on_reliable_timer(cx, fork),
+                CallTimer::Exchange => call.on_exchange_late(cx),
+                CallTimer::Session(id) => call.on_session_timer(cx, id),
+                CallTimer::KeepAlive(id) => call.on_keep_alive(cx, id),
+                CallTimer::Transfer => call.on_transfer_timer(cx),
+            });
+        }
+    }
+
+    /// The answer to [`Effect::Resolve`] and [`Effect::Connect`].
+    pub fn handle_resolved(
+        &mut self,
+        endpoint: &mut Endpoint,
+        key: CallKey,
+        found: attempts::Found,
+        now: Moment,
+    ) {
+        self.with(key, endpoint, now, |call, cx| call.on_resolved(cx, found));
+    }
+
+    /// The answer to [`Effect::ResolveHop`].
+    pub fn handle_hop(
+        &mut self,
+        wanted: &target::Unresolved,
+        targets: Vec<target::Target>,
+        now: Moment,
+    ) {
+        self.core.hops.learn(wanted, targets, now);
+    }
+
+    /// The answer to [`Effect::FindContact`].
+    pub fn handle_contact(
+        &mut self,
+        endpoint: &mut Endpoint,
+        key: CallKey,
+        contact: Option<Uuid>,
+        now: Moment,
+    ) {
+        self.with(key, endpoint, now, |call, cx| call.on_contact(cx, contact));
+    }
+
+    /// The answer to [`Effect::OpenMedia`]: our RTP address, or `None` if no port was free.
+    pub fn handle_media_open(
+        &mut self,
+        endpoint: &mut Endpoint,
+        key: CallKey,
+        local: Option<std::net::SocketAddr>,
+        now: Moment,
+    ) {
+        let is_known = self.with(key, endpoint, now, |call, cx| call.on_media_open(cx, local));
+        // A call that is known has closed it where it ended with that very step.
+        if !is_known && local.is_some() {
+            self.core
+                .effects
+                .push_back(Effect::CloseMedia { call: key });
+        }
+    }
+
+    /// The caller's media has been silent for too long.
+    pub fn handle_media_silent(&mut self, endpoint: &mut Endpoint, key: CallKey, now: Moment) {
+        self.with(key, endpoint, now, |call, cx| {
+            if call.has_own_media() {
+                call.hang_up(cx, Reason::MediaSilent);
+            }
+        });
+    }
+
+    fn request(
+        &mut self,
+        endpoint: &mut Endpoint,
+        view: &Arc<View>,
+        flow: Flow,
+        message: &Message<'_>,
+        now: Moment,
+    ) {
+        if message.to_tag().is_some() {
+            return match self.dialog_of(message) {
+                Some(found) if !self.lets_in(endpoint, view, found, flow, message, now) => {}
+                Some((key, id, fork)) => {
+                    let org = self.org_for(view, key, message);
+                    self.with(key, endpoint, now, |call, cx| {
+                        call.on_request(cx, id, fork, flow, message, org);
+                    });
+                }
+                // It is sent again, and by then the answer that it has overtaken is in.
+                None if !flow.transport.is_reliable() && self.is_ahead(message) => {}
+                None => self.core.stateless(endpoint, message, flow, 481, |_| {}),
+            };
+        }
+
+        // An INVITE's is judged once its sender is known, so that the refusal leaves a record.
+        if message.method() != Method::Invite
+            && let Some(status) = uri_refusal(message)
+        {
+            return self.core.stateless(endpoint, message, flow, status, |_| {});
+        }
+
+        match message.method() {
+            Method::Invite => self.invite(endpoint, view, flow, message, now),
+            Method::Options => self.core.answer_options(endpoint, message, flow),
+            Method::Bye
+            | Method::Prack
+            | Method::Update
+            | Method::Info
+            | Method::Notify
+            | Method::Cancel => {
+                self.core.stateless(endpoint, message, flow, 481, |_| {});
+            }
+            // It is taken inside a call alone (RFC 3515 §2.4.2).
+            Method::Refer => self.core.stateless(endpoint, message, flow, 403, |_| {}),
+            Method::Register | Method::Subscribe | Method::Message | Method::Publish => {
+                self.core.method_not_allowed(endpoint, message, flow, 405);
+            }
+            Method::Other => self.core.method_not_allowed(endpoint, message, flow, 501),
+            Method::Ack => {}
+        }
+    }
+
+    fn invite(
+        &mut self,
+        endpoint: &mut Endpoint,
+        view: &Arc<View>,
+        flow: Flow,
+        message: &Message<'_>,
+        now: Moment,
+    ) {
+        let replaces = message.first(HeaderName::Replaces).is_some();
+        if replaces && let Some(org) = self.asked_by_ourselves(message) {
+            return self.join_own(endpoint, flow, message, org, now);
+        }
+
+        let Some(admitted) = admission::admit(&mut self.core, endpoint, view, flow, message, now)
+        else {
+            return;
+        };
+
+        if replaces {
+            return self.replace(endpoint, admitted, now);
+        }
+
+        let key = self.reserve();
+        let mut cx = Cx {
+            core: &mut self.core,
+            endpoint,
+            now,
+        };
+        let Some(call) = setup::start(&mut cx, key, admitted) else {
+            return;
+        };
+
+        self.insert(call);
+        self.with(key, endpoint, now, |call, cx| call.begin_runtime(cx));
+    }
+
+    fn response(
+        &mut self,
+        endpoint: &mut Endpoint,
+        flow: Flow,
+        tx: ClientTx,
+        owner: Owner,
+        message: &Message<'_>,
+        now: Moment,
+    ) {
+        if owner == NOBODY && message.status() >= 200 {
+            self.core.late_byes = self.core.late_byes.saturating_sub(1);
+        }
+        let key = key_of(owner);
+        let known = self.with(key, endpoint, now, |call, cx| {
+            call.on_response(cx, flow, tx, message)
+        });
+        if !known && message.method() == Method::Invite && (200..300).contains(&message.status()) {
+            let mut cx = Cx {
+                core: &mut self.core,
+                endpoint,
+                now,
+            };
+            refuse_late_answer(&mut cx, flow, Some(tx), message);
+        }
+    }
+
+    /// An allowed source that was asked has answered: its INVITEs go on.
+    fn source_answered(
+        &mut self,
+        endpoint: &mut Endpoint,
+        view: &Arc<View>,
+        flow: Flow,
+        answer: &Message<'_>,
+        now: Moment,
+    ) {
+        let tag = answer.from_tag();
+        let Some(tag) = tag.and_then(|tag| self.core.minter.read_tag(tag)) else {
+            return;
+        };
+        let asked = (flow.peer.ip().to_canonical(), tag.bits);
+        for waiting in self.core.questions.answered(asked, now) {
+            if let Ok(invite) = lex(&waiting.octets, Framing::Datagram) {
+                self.invite(endpoint, view, waiting.flow, &invite, now);
+            }
+        }
+    }
+
+    /// Challenges the INVITEs whose source didn't answer in time.
+    fn distrust_silent(&mut self, endpoint: &mut Endpoint, now: Moment) {
+        while let Some(waiting) = self.core.questions.pop_late(now) {
+            if let Ok(invite) = lex(&waiting.octets, Framing::Datagram) {
+                admission::distrust(&mut self.core, endpoint, waiting.flow, &invite, now);
+            }
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Names by which the calls of a shard, their legs, tags and timers are known: plain values, which know nothing of what they name.
+
+use trunkline_sip::endpoint::Owner;
+use uuid::Uuid;
+
+/// Key of a call in this shard's slab.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub struct CallKey {
+    /// Its place in the slab.
+    pub index: u32,
+    /// Generation of that place, counted with each call that had it.
+    pub generation: u32,
+}
+
+/// A leg within its call. No other leg of the call ever has the same.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct LegId(u8);
+
+impl LegId {
+    /// The leg that every call begins with, on its trunk.
+    pub(crate) const FIRST: Self = Self(0);
+    /// The agent's first.
+    pub(crate) const SECOND: Self = Self(1);
+
+    /// The id after this one.
+    pub(crate) const fn next(self) -> Self {
+        Self(self.0.wrapping_add(1))
+    }
+}
+
+/// Call and leg of a local tag.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct TagOwner {
+    pub(crate) key: CallKey,
+    pub(crate) leg: LegId,
+}
+
+/// A timer of a call.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum CallTimer {
+    /// The set-up deadline, then the longest duration.
+    Deadline,
+    /// The contact look-up has taken too long.
+    Contact,
+    /// A target has been silent and another waits.
+    Attempt,
+    /// Ringing time of the callee or destination.
+    Ringing,
+    /// A request of ours has waited for its turn.
+    Turn,
+    /// A reliable provisional is sent again in this fork (RFC 3262 §3).
+    Reliable(u8),
+    /// A re-INVITE of ours has waited long enough for its final answer.
+    Exchange,
+    /// Refresh or expiry of the session on one leg (RFC 4028).
+    Session(LegId),
+    /// The peer behind NAT on one leg is to be asked again.
+    KeepAlive(LegId),
+    /// A transfer has waited long enough.
+    Transfer,
+}
+
+/// The org of calls that are the deployment's own: no org has this id.
+pub(crate) const DEPLOYMENT: Uuid = Uuid::nil();
+
+/// A call's key as the endpoint carries it.
+pub(crate) const fn owner_of(key: CallKey) -> Owner {
+    Owner((key.index as u64) << 32 | key.generation as u64)
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the two halves of 64 bits")]
+pub(crate) const fn key_of(owner: Owner) -> CallKey {
+    CallKey {
+        index: (owner.0 >> 32) as u32,
+        generation: owner.0 as u32,
+    }
+}
+
+/// A server transaction that no call owns: refusals.
+pub(crate) const NOBODY: Owner = Owner(u64::MAX);

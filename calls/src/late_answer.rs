@@ -1,0 +1,102 @@
+//! 2xx that come too late, or for nobody: each is acknowledged and hung up on (RFC 3261 §13.2.2.4).
+
+use trunkline_sip::dialog::body::{has_sdp, sdp_of};
+use trunkline_sip::dialog::{Dialog, sdp};
+use trunkline_sip::endpoint::{ClientTx, Request};
+use trunkline_sip::flow::Flow;
+use trunkline_sip::wire::print::Head;
+use trunkline_sip::wire::{Message, Method};
+
+use super::context::Cx;
+use super::ids::NOBODY;
+use super::request_origin::RequestOrigin;
+
+/// BYEs to answers that came too late, of one shard, that may wait for their own answer. Further ones are sent without a transaction.
+const MAX_LATE_BYES: u32 = 256;
+
+/// Numbers that a dialog which nobody remembers may have used up already.
+const FORGOTTEN: u32 = 10_000;
+
+/// Target of a dialog whose INVITE nobody remembers, if its 2xx has no Contact.
+const UNKNOWN_URI: &[u8] = b"sip:invalid";
+
+/// A 2xx that comes for a call that is over, or of a fork that lost: ACK, then BYE (RFC 3261 §13.2.2.4). With the
+/// transaction that it belongs to, its repetitions get the same ACK and no further BYE.
+pub(crate) fn refuse_late_answer(
+    cx: &mut Cx<'_>,
+    flow: Flow,
+    client: Option<ClientTx>,
+    message: &Message<'_>,
+) {
+    let from_tag = message.from_tag().unwrap_or_default();
+    if cx.core.minter.read_tag(from_tag).is_none() {
+        return;
+    }
+    let routed = Dialog::uac(UNKNOWN_URI, message).map(|dialog| {
+        let target = cx.next_flow(&dialog, flow);
+        (dialog, target)
+    });
+    // One whose routes can't be read is repeated until it is acknowledged, and its peer takes the call for answered (§13.2.2.4).
+    let direct = || Dialog::uac_without_routes(UNKNOWN_URI, message).zip(Some(flow));
+    let Some((mut dialog, target)) = routed.or_else(direct) else {
+        return;
+    };
+    let uri = dialog.request_uri().to_vec();
+    let cseq = message.cseq().number;
+    // An SDP in it is an offer, unless the INVITE is known to have had one itself: an answer too many is better than one too few.
+    let offered = client.and_then(|client| cx.endpoint.offered(client)) == Some(true);
+    let has_offer = !offered && has_sdp(message);
+    let body = if has_offer {
+        sdp::reject(sdp_of(message.body()), flow.local)
+    } else {
+        Vec::new()
+    };
+    let ack = |head: &mut Head<'_>| {
+        dialog.ack_head(cseq, head);
+        if has_offer {
+            head.line("Content-Type", b"application/sdp");
+        }
+    };
+    cx.with_head(ack, |cx, head| {
+        let request = Request {
+            method: Method::Ack,
+            token: "ACK",
+            uri: &uri,
+            head,
+            body: &body,
+        };
+        let tag = message.to_tag().unwrap_or_default();
+        match client {
+            Some(client) => cx.endpoint.ack(client, tag, target, &request, cx.now),
+            None => cx.endpoint.ack_stateless(target, &request),
+        }
+    });
+    dialog.skip(FORGOTTEN);
+    bye_alone(cx, &mut dialog, target);
+}
+
+/// BYE in a dialog that no call has.
+pub(crate) fn bye_alone(cx: &mut Cx<'_>, dialog: &mut Dialog, target: Flow) {
+    let uri = dialog.request_uri().to_vec();
+    let bye = |head: &mut Head<'_>| {
+        dialog.begin("BYE", RequestOrigin::Ours.hops(), head);
+    };
+    cx.with_head(bye, |cx, head| {
+        let request = Request {
+            method: Method::Bye,
+            token: "BYE",
+            uri: &uri,
+            head,
+            body: b"",
+        };
+        // Without a transaction it is repeated as the answer is, until it arrives.
+        if cx.core.late_byes >= MAX_LATE_BYES {
+            return cx.endpoint.request_once(target, &request);
+        }
+        // A full table loses this BYE; the peer's session timer or media time-out ends its side.
+        let sent = cx.endpoint.request(target, &request, NOBODY, cx.now);
+        if sent.is_ok() {
+            cx.core.late_byes += 1;
+        }
+    });
+}

@@ -1,0 +1,240 @@
+//! The calls of one shard: where they are kept, how one of them is worked on, and what is freed with it.
+
+use std::collections::HashMap;
+
+use slab::Slab;
+use trunkline_sip::endpoint::{Endpoint, Owner};
+use trunkline_sip::flow::Flow;
+use trunkline_sip::moment::Moment;
+
+use super::call::Call;
+use super::context::{Core, Cx};
+use super::effect::Effect;
+use super::ids::{CallKey, key_of};
+use super::outbound::Outbound;
+use super::refusal::Reason;
+
+/// Lost connections that are remembered before the calls are searched for them.
+const MAX_LOST: usize = 1_024;
+
+/// The calls of one shard.
+#[derive(Debug)]
+pub struct Calls {
+    pub(crate) slab: Slab<Slot>,
+    generation: u32,
+    pub(crate) core: Core,
+    /// The call that is being worked on, so that a panic can be pinned on it.
+    current: Option<CallKey>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Slot {
+    pub(crate) generation: u32,
+    pub(crate) call: Box<Call>,
+}
+
+impl Calls {
+    /// No calls yet.
+    pub fn new(core: Core) -> Self {
+        Self {
+            slab: Slab::new(),
+            generation: 0,
+            core,
+            current: None,
+        }
+    }
+
+    /// Live calls.
+    pub fn len(&self) -> usize {
+        self.slab.len()
+    }
+
+    /// Whether no call is left.
+    pub fn is_empty(&self) -> bool {
+        self.slab.is_empty()
+    }
+
+    /// Numbers of dialog tags and timers that exist.
+    pub fn left_over(&self) -> (usize, usize) {
+        (self.core.tags.len(), self.core.timers.len())
+    }
+
+    /// From now on new calls get 503 and OPTIONS says so.
+    pub fn drain(&mut self) {
+        self.core.draining = true;
+    }
+
+    /// Whether there is room to record further calls; without it new ones get 503.
+    pub fn set_overloaded(&mut self, overloaded: bool) {
+        self.core.overloaded = overloaded;
+    }
+
+    /// Takes the first of the effects that have gathered.
+    pub fn poll_effect(&mut self) -> Option<Effect> {
+        self.core.effects.pop_front()
+    }
+
+    /// When a timer of a call is next due.
+    pub fn next_timeout(&self) -> Option<Moment> {
+        self.core.next_timeout()
+    }
+
+    /// A connection is gone: the next request inside a call opens a new one to the peer's Contact. `proved` is the number of the name that its peer
+    /// has proved over TLS, or 0: who comes in its place has to prove the same.
+    pub fn handle_flow_lost(&mut self, lost: &Flow, proved: u32) {
+        if lost.connection == 0 || self.slab.is_empty() {
+            return;
+        }
+        self.core.lost.insert(lost.connection, proved);
+        if self.core.lost.len() > MAX_LOST {
+            for (_, slot) in &mut self.slab {
+                slot.call.leave_connections(&self.core.lost);
+            }
+            self.core.lost.clear();
+        }
+    }
+
+    /// Ends a call from outside (draining deadline, API).
+    pub fn hang_up(&mut self, endpoint: &mut Endpoint, key: CallKey, reason: Reason, now: Moment) {
+        self.with(key, endpoint, now, |call, cx| call.hang_up(cx, reason));
+    }
+
+    /// Ends every call (the draining deadline has passed).
+    pub fn hang_up_all(&mut self, endpoint: &mut Endpoint, reason: Reason, now: Moment) {
+        let keys: Vec<CallKey> = self.slab.iter().map(|(_, slot)| slot.call.key).collect();
+        for key in keys {
+            self.hang_up(endpoint, key, reason, now);
+        }
+    }
+
+    /// After a panic: ends the call that was being worked on, on both legs, and forgets it.
+    pub fn abort_current(&mut self, endpoint: &mut Endpoint, now: Moment) {
+        let Some(key) = self.current.take() else {
+            return;
+        };
+        self.hang_up(endpoint, key, Reason::Internal, now);
+        self.current = None;
+        if self
+            .slab
+            .get(key.index as usize)
+            .is_some_and(|slot| slot.generation == key.generation)
+        {
+            self.forget(endpoint, key);
+        }
+    }
+
+    pub(crate) fn reserve(&mut self) -> CallKey {
+        self.generation = self.generation.wrapping_add(1);
+        let index =
+            u32::try_from(self.slab.vacant_key()).expect("the node's call limit is below 2^32");
+        CallKey {
+            index,
+            generation: self.generation,
+        }
+    }
+
+    pub(crate) fn with_owner(
+        &mut self,
+        owner: Owner,
+        endpoint: &mut Endpoint,
+        now: Moment,
+        act: impl FnOnce(&mut Call, &mut Cx<'_>),
+    ) {
+        self.with(key_of(owner), endpoint, now, act);
+    }
+
+    /// Lets `act` work on a call and forgets the call once it is done. False if there is no such call.
+    pub(crate) fn with(
+        &mut self,
+        key: CallKey,
+        endpoint: &mut Endpoint,
+        now: Moment,
+        act: impl FnOnce(&mut Call, &mut Cx<'_>),
+    ) -> bool {
+        let Some(slot) = self
+            .slab
+            .get_mut(key.index as usize)
+            .filter(|slot| slot.generation == key.generation)
+        else {
+            return false;
+        };
+        self.current = Some(key);
+
+        let mut cx = Cx {
+            core: &mut self.core,
+            endpoint,
+            now,
+        };
+        act(&mut slot.call, &mut cx);
+        slot.call.take_turns(&mut cx);
+        slot.call.tell_held(&mut cx);
+
+        let done = slot.call.is_done();
+        self.current = None;
+        if done {
+            self.forget(endpoint, key);
+        }
+
+        true
+    }
+
+    fn forget(&mut self, endpoint: &mut Endpoint, key: CallKey) {
+        let slot = self.slab.remove(key.index as usize);
+        // Both sides know of the end: what they haven't acknowledged by now, they won't.
+        for (_, ack) in slot.call.awaited() {
+            endpoint.acknowledged(ack.server);
+        }
+        self.release(&slot.call);
+        if self.slab.is_empty() {
+            self.core.lost = HashMap::new();
+        }
+    }
+
+    /// Frees what a finished call holds.
+    fn release(&mut self, call: &Call) {
+        let core = &mut self.core;
+        for tag in &call.tags {
+            core.tags.remove(tag);
+        }
+
+        let mut timers = vec![call.deadline, call.exchange, call.transfer_timer()];
+        timers.push(call.turn);
+
+        let outbound = call.outbound.as_deref();
+        if outbound.is_some_and(Outbound::has_media) {
+            core.effects
+                .push_back(Effect::CloseMedia { call: call.key });
+        }
+
+        for leg in call.legs.iter() {
+            timers.extend(leg.timers().map(Some));
+            if leg.local().is_some_and(|media| media.local.is_some()) {
+                core.effects
+                    .push_back(Effect::CloseMedia { call: call.key });
+            }
+        }
+
+        for timer in timers.into_iter().flatten() {
+            core.timers.cancel(timer);
+        }
+    }
+
+    /// Keeps a call.
+    pub(crate) fn insert(&mut self, call: Call) {
+        self.slab.insert(Slot {
+            generation: call.key.generation,
+            call: Box::new(call),
+        });
+    }
+
+    /// The call at `key`, if it is still there.
+    pub(crate) fn get(&self, key: CallKey) -> Option<&Call> {
+        let slot = self.slab.get(key.index as usize)?;
+        (slot.generation == key.generation).then_some(&*slot.call)
+    }
+
+    /// All calls.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Call> {
+        self.slab.iter().map(|(_, slot)| &*slot.call)
+    }
+}

@@ -1,0 +1,113 @@
+//! OPTIONS to a source that a trunk allows, before an INVITE of it over UDP is believed.
+
+use std::time::Duration;
+
+use trunkline_sip::endpoint::{Endpoint, Request};
+use trunkline_sip::flow::Flow;
+use trunkline_sip::moment::Moment;
+use trunkline_sip::slot::{Slot, Tag};
+use trunkline_sip::wire::print::Head;
+use trunkline_sip::wire::{Message, Method};
+use uuid::Uuid;
+
+use super::context::Core;
+use super::sources::{Asked, Belief, Waiting};
+
+/// Age of an answer after which its source is asked again.
+const ASKED_AGAIN: Duration = Duration::from_secs(600);
+/// Longest wait of an INVITE for the answer.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Pause before a source that didn't answer is asked again.
+const SILENT: Duration = Duration::from_secs(5);
+/// Questions that are remembered.
+const MOST_ASKED: usize = 256;
+/// An INVITE that waits: to a smaller one the question and the challenge that may follow would be more than twice what it brought.
+const OCTETS: std::ops::RangeInclusive<usize> = 400..=8_192;
+
+/// Whether the source of an INVITE is who it says; asks it where that isn't known.
+pub(crate) fn believe(
+    core: &mut Core,
+    endpoint: &mut Endpoint,
+    flow: Flow,
+    (invite, org): (&Message<'_>, Uuid),
+    now: Moment,
+) -> Belief {
+    let source = flow.peer.ip().to_canonical();
+    let age = core.questions.proven.age(source, now);
+    let of_source = |asked: &&Asked| asked.source == source;
+    let last = core.questions.asked.iter().rfind(of_source);
+    let last = last.map(|asked| now.since(asked.at));
+    match age {
+        Some(age) if age < ASKED_AGAIN || last.is_some_and(|last| last < SILENT) => {
+            return Belief::Proven;
+        }
+        Some(_) => {
+            ask(core, endpoint, flow, invite, now);
+            return Belief::Proven;
+        }
+        None => {}
+    }
+
+    let (call_id, cseq) = (invite.call_id(), invite.cseq().number);
+    let is_same = |held: &Waiting| *held.call_id == *call_id && held.cseq == cseq;
+    if core.questions.waiting.iter().any(is_same) {
+        return Belief::Waits;
+    }
+    let fits = OCTETS.contains(&invite.raw().len());
+    if !fits || !core.questions.has_room_for(org) {
+        return Belief::Unproven;
+    }
+    match last {
+        Some(last) if last < PATIENCE => {}
+        Some(last) if last < SILENT => return Belief::Unproven,
+        Some(_) | None => ask(core, endpoint, flow, invite, now),
+    }
+    core.questions.waiting.push_back(Waiting {
+        flow,
+        octets: invite.raw().into(),
+        org,
+        call_id: call_id.into(),
+        cseq,
+        until: now + PATIENCE,
+    });
+    Belief::Waits
+}
+
+/// Sends one OPTIONS to where an INVITE came from.
+fn ask(core: &mut Core, endpoint: &mut Endpoint, flow: Flow, invite: &Message<'_>, now: Moment) {
+    let slot = core.minter.dispatch(invite);
+    let tag = send_options(core, endpoint, flow, slot);
+    if core.questions.asked.len() >= MOST_ASKED {
+        core.questions.asked.pop_front();
+    }
+    core.questions.asked.push_back(Asked {
+        source: flow.peer.ip().to_canonical(),
+        tag: tag.bits(),
+        at: now,
+    });
+}
+
+/// Sends one OPTIONS that nothing is kept of; the From-tag that its answer brings back.
+pub(super) fn send_options(core: &Core, endpoint: &mut Endpoint, flow: Flow, slot: Slot) -> Tag {
+    let tag = core.minter.tag(slot, endpoint.entropy());
+    let call_id = core.minter.call_id(slot, endpoint.entropy());
+    let host = endpoint.sent_by(&flow).to_owned();
+    let uri = format!("sip:{}", flow.peer);
+    let mut lines = Vec::new();
+    let mut head = Head::new(&mut lines);
+    head.number("Max-Forwards", 70);
+    head.fmt("From", format_args!("<sip:{host}>;tag={tag}"));
+    head.fmt("To", format_args!("<{uri}>"));
+    head.line("Call-ID", call_id.as_bytes());
+    head.line("CSeq", b"1 OPTIONS");
+
+    let request = Request {
+        method: Method::Options,
+        token: "OPTIONS",
+        uri: uri.as_bytes(),
+        head: &lines,
+        body: b"",
+    };
+    endpoint.request_once(flow, &request);
+    tag
+}

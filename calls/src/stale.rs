@@ -1,0 +1,31 @@
+//! Callers whose nonces are no longer good, and who answer with one all the same.
+
+use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+use trunkline_sip::wire::Message;
+
+/// Calls that have answered a challenge with a nonce that was no longer good: the last of them, to notice those that do it again.
+/// Only those who know a password get here.
+#[derive(Debug, Default)]
+pub(crate) struct Stale(VecDeque<(u64, u32)>);
+
+impl Stale {
+    const KEPT: usize = 64;
+
+    /// Whether this call has done so before, in another request; it is noted either way.
+    pub(crate) fn again(&mut self, message: &Message<'_>) -> bool {
+        let mut hasher = DefaultHasher::new();
+        message.call_id().hash(&mut hasher);
+        let (call, number) = (hasher.finish(), message.cseq().number);
+        let known = self.0.iter().find(|(known, _)| *known == call);
+        let is_again = known.is_some_and(|(_, first)| *first != number);
+        if known.is_none() {
+            self.0.push_back((call, number));
+            if self.0.len() > Self::KEPT {
+                self.0.pop_front();
+            }
+        }
+        is_again
+    }
+}
