@@ -135,6 +135,24 @@ pub(crate) fn admit<'a, 'm>(
     }
 }
 
+/// Lets in the INVITE of a member of an org, whose session the API has checked.
+pub(crate) fn admit_member<'a, 'm>(
+    core: &mut Core,
+    endpoint: &mut Endpoint,
+    view: &View,
+    (flow, org): (Flow, Uuid),
+    message: &'a Message<'m>,
+) -> Option<CallerInvite<'a, 'm>> {
+    let (Some(org), None) = (view.org(org), core.closed()) else {
+        let reason = core.closed().unwrap_or(Reason::Overload);
+        turn_away(core, endpoint, flow, message, reason);
+        return None;
+    };
+    let incoming = Incoming::new(message, flow);
+    let facts = incoming.facts(&core.config.header_prefix);
+    Some(incoming.of(org, facts, Proof::Session, None))
+}
+
 /// Whether the source of an INVITE that an allowed address lets in is what it says.
 fn belief(
     core: &mut Core,

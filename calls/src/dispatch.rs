@@ -9,6 +9,7 @@ use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::{Framing, HeaderName, Message, Method, lex};
 use uuid::Uuid;
 
+use super::admission::CallerInvite;
 use super::context::Cx;
 use super::effect::Effect;
 use super::ids::{CallKey, CallTimer, NOBODY, key_of};
@@ -254,6 +255,16 @@ impl Calls {
             return self.replace(endpoint, admitted, now);
         }
 
+        self.set_up(endpoint, admitted, now);
+    }
+
+    /// Begins the call of an INVITE that is let in.
+    pub(crate) fn set_up(
+        &mut self,
+        endpoint: &mut Endpoint,
+        admitted: CallerInvite<'_, '_>,
+        now: Moment,
+    ) {
         let key = self.reserve();
         let mut cx = Cx {
             core: &mut self.core,

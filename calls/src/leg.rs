@@ -107,6 +107,8 @@ pub(crate) struct SipPeer {
     pub(crate) heard: Option<Box<[u8]>>,
     /// Where its requests may come from.
     pub(crate) places: Places,
+    /// It may be called for a transfer, as a PBX may, and the phone in the console's page may not.
+    pub(crate) takes_calls: bool,
 }
 
 impl SipPeer {
@@ -123,6 +125,7 @@ impl SipPeer {
             told_origin: None,
             heard: None,
             places: Places::of(&flow),
+            takes_calls: true,
         }
     }
 

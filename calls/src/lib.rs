@@ -50,6 +50,7 @@ mod leg;
 pub mod limits;
 pub mod live;
 mod local_media;
+pub mod member;
 mod moved;
 mod ordered;
 mod origin;

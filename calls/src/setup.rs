@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
+use trunkline_model::invite_facts::Proof;
 use trunkline_model::record::{Direction, Ended, Fact, HangupBy, Started};
 use trunkline_model::settings::Runtime;
 use trunkline_model::view::OrgView;
@@ -185,7 +186,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             };
             match cx.core.limits.acquire(
                 org_claim(org),
-                trunk_claim(org),
+                self.trunk_claim(),
                 agent_claim(org, agent),
                 cx.now,
             ) {
@@ -283,7 +284,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             org: org.routing.id,
             session: self.session,
             agent,
-            trunk: org.trunk.as_ref().map(|trunk| trunk.id),
+            trunk: self.trunk_claim().map(|trunk| trunk.id),
             direction: Direction::Inbound,
             from: caller.raw.into(),
             to: dialled.raw.into(),
@@ -303,6 +304,17 @@ impl<'a, 'm> Newcomer<'a, 'm> {
                 cx.now,
             ))),
         })
+    }
+
+    /// The trunk that the call comes by; a member's session comes by none.
+    fn trunk_claim(&self) -> Option<Claim> {
+        let trunk = self.caller.org.routing.trunk.as_ref();
+        trunk
+            .filter(|_| self.caller.proof != Proof::Session)
+            .map(|trunk| Claim {
+                id: trunk.id,
+                max: trunk.max_concurrent_calls,
+            })
     }
 
     fn begin(self, cx: &mut Cx<'_>, chosen: Chosen) -> Option<Call> {
@@ -330,6 +342,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             flow,
             org,
             verified,
+            proof,
             ..
         } = self.caller;
 
@@ -356,12 +369,14 @@ impl<'a, 'm> Newcomer<'a, 'm> {
         caller.abilities = abilities(message);
         caller.is_sips = secure::wants_sips(message.request_uri(), &new.dialog);
         caller.credentials = verified.map(Box::new);
+        caller.takes_calls = proof != Proof::Session;
         if keep_alive::sent_through_nat(&flow, message) {
             caller.keep_alive = Some(keep_alive::schedule(cx, self.key, LegId::FIRST));
         }
 
-        let from_any = org.rtp_from_any_address();
-        let krisp = org.trunk.as_ref().is_some_and(|trunk| trunk.krisp_enabled);
+        let trunk = org.trunk.as_ref().filter(|_| proof != Proof::Session);
+        let from_any = trunk.is_some_and(|trunk| trunk.rtp_from_any_address);
+        let krisp = trunk.is_some_and(|trunk| trunk.krisp_enabled);
         let speaker = match &*runtime {
             Runtime::Sip { .. } => None,
             Runtime::Echo => Some(LocalAgent::Echo),
@@ -517,13 +532,6 @@ fn org_claim(org: &OrgView) -> Claim {
         id: org.routing.id,
         max: org.routing.max_concurrent_calls,
     }
-}
-
-fn trunk_claim(org: &OrgView) -> Option<Claim> {
-    org.routing.trunk.as_ref().map(|trunk| Claim {
-        id: trunk.id,
-        max: trunk.max_concurrent_calls,
-    })
 }
 
 fn agent_claim(org: &OrgView, agent: Uuid) -> Claim {

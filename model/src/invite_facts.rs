@@ -18,6 +18,8 @@ pub enum Proof {
     DedicatedAddress,
     /// A source address that the trunk allows.
     AllowedAddress,
+    /// A session of the console: a person calls from its page.
+    Session,
 }
 
 /// Facts of the INVITE that began a call.

@@ -9,20 +9,19 @@
 use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::ConnectInfo;
-use axum::http::{Request, Response};
+use axum::http::{Request, Response, StatusCode};
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulConnection;
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
@@ -131,9 +130,9 @@ async fn answer(
 type Io<S> = TokioIo<TimedStream<S>>;
 type Answering = TowerToHyperService<PeerService>;
 
-fn http1<S>(stream: S, service: PeerService) -> http1::Connection<Io<S>, Answering>
+fn http1<S>(stream: S, service: PeerService) -> http1::UpgradeableConnection<Io<S>, Answering>
 where
-    S: AsyncRead + AsyncWrite + Unpin,
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     http1::Builder::new()
         .timer(TokioTimer::new())
@@ -145,6 +144,7 @@ where
             io(stream, service.timeouts.idle, Some(Head::of(&service))),
             TowerToHyperService::new(service),
         )
+        .with_upgrades()
 }
 
 fn http2<S>(stream: S, service: PeerService) -> http2::Connection<Io<S>, Answering, TokioExecutor>
@@ -172,8 +172,31 @@ fn io<S>(stream: S, idle: Duration, head: Option<Head>) -> Io<S> {
     })
 }
 
+/// Connection that can be asked to close once the requests in progress are answered.
+trait Closing: Future {
+    fn close(self: Pin<&mut Self>);
+}
+
+impl<S> Closing for http1::UpgradeableConnection<Io<S>, Answering>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    fn close(self: Pin<&mut Self>) {
+        self.graceful_shutdown();
+    }
+}
+
+impl<S> Closing for http2::Connection<Io<S>, Answering, TokioExecutor>
+where
+    S: AsyncRead + AsyncWrite + Unpin + 'static,
+{
+    fn close(self: Pin<&mut Self>) {
+        self.graceful_shutdown();
+    }
+}
+
 /// Runs a connection to its end, and closes it when nothing moves.
-async fn drive<C: GracefulConnection>(
+async fn drive<C: Closing>(
     connection: C,
     (progress, timeouts): (Progress, HttpTimeouts),
     mut ended: watch::Receiver<bool>,
@@ -196,7 +219,7 @@ async fn drive<C: GracefulConnection>(
 
         if should_close && !is_closing {
             is_closing = true;
-            connection.as_mut().graceful_shutdown();
+            connection.as_mut().close();
         }
 
         if idle_checks >= CHECKS + LAST_CHECKS {
@@ -235,6 +258,8 @@ struct PeerService {
     progress: Progress,
     /// Request heads read so far.
     heads: Arc<AtomicU64>,
+    /// Request that the connection was given away by (RFC 9110 §7.8): it is in progress as long as the connection.
+    upgrade: Arc<OnceLock<RequestInProgress>>,
     permit: Arc<ConnectionPermit>,
 }
 
@@ -250,6 +275,7 @@ impl PeerService {
             timeouts,
             progress: Progress::default(),
             heads: Arc::default(),
+            upgrade: Arc::default(),
             permit: Arc::clone(permit),
         }
     }
@@ -292,10 +318,14 @@ impl Service<Request<Incoming>> for PeerService {
         }
 
         let in_progress = self.permit.begin();
+        let (upgrade, permit) = (Arc::clone(&self.upgrade), Arc::clone(&self.permit));
         let answering = self.router.call(incoming);
         Box::pin(async move {
             let response = answering.await?;
             progress.note();
+            if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+                upgrade.get_or_init(|| permit.begin());
+            }
             Ok(response.map(|body| TrackedBody {
                 body,
                 progress,
@@ -358,6 +388,9 @@ where
 struct Head {
     limit: Duration,
     heads: Arc<AtomicU64>,
+    /// Keeps the request in progress by which the connection was given away.
+    #[expect(dead_code, reason = "dropped with the connection")]
+    upgrade: Arc<OnceLock<RequestInProgress>>,
     permit: Arc<ConnectionPermit>,
     /// Deadline of the awaited head, with the number of heads before it.
     deadline: Option<(u64, Pin<Box<Sleep>>)>,
@@ -369,6 +402,7 @@ impl Head {
         Self {
             limit,
             heads: Arc::clone(&service.heads),
+            upgrade: Arc::clone(&service.upgrade),
             permit: Arc::clone(&service.permit),
             deadline: Some((0, Box::pin(sleep(limit)))),
         }

@@ -32,6 +32,7 @@ use super::event_sink::EventSink;
 use super::failed_log_ins::{self, FailedLogIns, RefusedLogIn};
 use super::inbox::{Inbox, Input, ShardRouter};
 use super::media_addresses::{MediaAddress, MediaAddresses};
+use super::member_invite::AwaitedRecord;
 use super::observe::Observer;
 use super::registrations;
 use super::resolve::{QueryOrigin, Resolver, query_origin};
@@ -82,6 +83,8 @@ pub(crate) struct EffectRunner {
     pub(crate) live: Arc<LiveCalls>,
     /// Number of the shard, part of the keys of its media.
     pub(crate) shard: usize,
+    /// Requester of the call that is being set up.
+    pub(crate) awaited: AwaitedRecord,
 }
 
 impl EffectRunner {
@@ -110,6 +113,7 @@ impl EffectRunner {
             projected: self.projected.clone(),
             live: Arc::clone(&self.live),
             shard: self.shard,
+            awaited: AwaitedRecord::default(),
         }
     }
 
@@ -139,6 +143,9 @@ impl EffectRunner {
                 observer.fact(&fact);
                 if let Fact::Ended(ended) = &fact {
                     self.ended.push(ended.call);
+                }
+                if let Fact::Started(started) = &fact {
+                    self.awaited.note(started);
                 }
                 if let Some(spans) = &self.spans {
                     spans.push(&fact);
@@ -208,11 +215,14 @@ impl EffectRunner {
             }
             Effect::UpdateMedia { call, media } => {
                 let key = self.media_key(call);
+                // The caller may be a browser, whose port is this node's own.
+                let inside = self.media_addresses.from_inside(media.remote);
+                let inside = inside.filter(|inside| self.media.is_port(*inside));
                 let agreed = media::NegotiatedMedia {
-                    remote: media.remote,
+                    remote: inside.unwrap_or(media.remote),
                     payload: media.payload,
                     telephone_event: media.telephone_event,
-                    sources: media.sources,
+                    sources: inside.map_or(media.sources, |inside| [inside.ip(); 2]),
                     from_any: media.from_any,
                 };
                 self.media.update(key, agreed, now);

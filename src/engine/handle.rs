@@ -23,6 +23,7 @@ use trunkline_sip::slot::{Node, Slot};
 use trunkline_store::journal;
 use uuid::Uuid;
 
+use super::browser::{BrowserCall, BrowserLine, BrowserOrder, NoPort};
 use super::clock;
 use super::inbox::{Input, ShardRouter};
 use crate::traces::Traces;
@@ -47,6 +48,7 @@ pub struct Handle {
     pub(super) node: Node,
     pub(super) traces: Arc<Traces>,
     pub(super) journal: Arc<journal::Condition>,
+    pub(super) browsers: BrowserLine,
 }
 
 /// The shard did not answer in time: it is overloaded, or has ended.
@@ -91,6 +93,14 @@ impl Handle {
         tokio::time::timeout(PLACING, asked)
             .await
             .map_err(|_| NoAnswer)?
+    }
+
+    /// Begins a call of a browser. Its user agent calls this node, so what becomes of it is an event.
+    ///
+    /// # Errors
+    /// No RTP port is free.
+    pub fn call_from_browser(&self, order: BrowserOrder) -> Result<BrowserCall, NoPort> {
+        self.browsers.call(order)
     }
 
     /// Begins a call that speaks a verification code. Nothing of it is recorded.

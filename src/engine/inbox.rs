@@ -27,6 +27,7 @@ use uuid::Uuid;
 use super::bots::DialledBot;
 use super::cancel_router::CancelRouter;
 use super::clock;
+use super::member_invite::MemberInvite;
 
 /// Message that arrived on a stream, or on the socket of another shard.
 #[derive(Debug)]
@@ -41,6 +42,8 @@ pub(crate) struct ForwardedMessage {
 pub(crate) enum Input {
     /// Messages for this shard's slots.
     Messages(Vec<ForwardedMessage>),
+    /// First message of a member's user agent.
+    Member(Box<MemberInvite>),
     /// A connection broke.
     Lost(Lost),
     /// The peer of a connection sends no more. The number is that of the name that the peer has proved ([`Lost::proved`]).

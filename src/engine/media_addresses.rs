@@ -4,7 +4,7 @@
 //! Both are of one family: a caller on IPv6 gets an IPv6 address.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use trunkline_calls::target::Unresolved;
 use trunkline_model::address::NamedBy;
@@ -104,6 +104,26 @@ impl MediaAddresses {
         all.sort();
         all.dedup();
         all
+    }
+
+    /// Returns the address by which this machine itself reaches what a listener advertises: a NAT in front of it needn't lead packets
+    /// back. `None` for any other address.
+    pub(crate) fn from_inside(&self, remote: SocketAddr) -> Option<SocketAddr> {
+        let ip = remote.ip();
+        let is_advertised = self
+            .listeners
+            .iter()
+            .any(|held| held.advertised == Some(ip));
+        if !is_advertised || self.own.contains(&ip) {
+            return None;
+        }
+        let bound = self.bind_for(ip, ip);
+        let inside = match bound {
+            IpAddr::V4(bound) if bound.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(bound) if bound.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+            bound => bound,
+        };
+        Some(SocketAddr::new(inside, remote.port()))
     }
 
     /// Returns the addresses for a call by `listener` whose packets arrive at `local`. `None` as listener: the call's
@@ -262,5 +282,30 @@ mod tests {
             ip("2001:db8::5"),
             "another family"
         );
+    }
+
+    #[test]
+    fn what_a_nat_stands_for_is_reached_from_inside() {
+        let inside = |bind: Option<&str>, remote: &str| {
+            let found = addresses(bind).from_inside(remote.parse().expect("an address"));
+            found.map(|address| address.to_string())
+        };
+        for (name, bind, remote, expected) in [
+            (
+                "advertised",
+                None,
+                "203.0.113.9:40000",
+                Some("127.0.0.1:40000"),
+            ),
+            (
+                "media.bind",
+                Some("10.0.0.5"),
+                "203.0.113.9:40000",
+                Some("10.0.0.5:40000"),
+            ),
+            ("another host", None, "203.0.113.10:40000", None),
+        ] {
+            assert_eq!(inside(bind, remote).as_deref(), expected, "{name}");
+        }
     }
 }

@@ -4,6 +4,7 @@
 //! in the SIP endpoint, not here.
 
 mod bots;
+mod browser;
 mod cancel_router;
 mod challenges;
 pub mod clock;
@@ -20,6 +21,8 @@ mod invite_queue;
 mod lease;
 mod listener_sockets;
 mod media_addresses;
+mod member_call;
+mod member_invite;
 mod observe;
 pub mod offline_core;
 mod pace;
@@ -44,6 +47,7 @@ use std::time::Duration;
 
 use trunkline_calls::Reason;
 
+pub use browser::{BrowserCall, BrowserCallee, BrowserCommand, BrowserEvent, BrowserOrder, NoPort};
 pub use deletion::Deletion;
 pub use deps::EngineDeps;
 pub use erasure::ErasureTask;

@@ -401,6 +401,7 @@ impl Shard {
         } = self;
         match input {
             Input::Messages(messages) => self.handle_messages(messages, now),
+            Input::Member(invite) => self.handle_member(*invite, now),
             Input::Closing(flow, proved) => self.handle_closing(flow, proved),
             Input::Lost(lost) => self.handle_lost_flow(&lost, now),
             Input::Resolved(call, found) => calls.handle_resolved(endpoint, call, found, now),
@@ -540,7 +541,7 @@ impl Shard {
     }
 
     /// Ends the call that was being handled; all others go on.
-    fn after_panic(&mut self, now: Moment) {
+    pub(super) fn after_panic(&mut self, now: Moment) {
         self.observer.panicked();
         self.calls.abort_current(&mut self.endpoint, now);
     }

@@ -23,6 +23,7 @@ use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::slot::{Minter, Node};
 
 use super::bots::BotDialler;
+use super::browser::{BrowserLine, Wires};
 use super::contacts::Contacts;
 use super::effect_runner::{self, EffectRunner};
 use super::event_sink::EventSink;
@@ -30,6 +31,7 @@ use super::inbox::{ForwardedMessage, Inbox, InboxReceiver, Input, ShardRouter};
 use super::invite_queue::InviteQueue;
 use super::listener_sockets::{BoundListener, SortedSockets};
 use super::media_addresses::MediaAddresses;
+use super::member_invite::AwaitedRecord;
 use super::observe::Observer;
 use super::pace::Pace;
 use super::peers::PeerWatch;
@@ -162,6 +164,7 @@ fn effect_runner(
         projected: deps.journal.projected(),
         live: Arc::clone(&deps.live),
         shard: 0,
+        awaited: AwaitedRecord::default(),
     }
 }
 
@@ -276,6 +279,29 @@ impl Shared {
             node: Node(self.deps.node),
             traces: Arc::clone(&self.traces),
             journal: self.effect_runner.journal.condition(),
+            browsers: self.browsers(),
+        }
+    }
+
+    /// What calls of browsers need. Their user agent has the addresses of the first listener.
+    fn browsers(&self) -> BrowserLine {
+        let sip = &self.deps.config.sip;
+        let port = sip
+            .listeners
+            .first()
+            .map_or(0, |first| first.address.port());
+        BrowserLine {
+            wires: Wires {
+                router: self.router.clone(),
+                media: self.effect_runner.media.clone(),
+                media_addresses: Arc::clone(&self.deps.media_addresses),
+                addresses: Arc::clone(&self.calls.addresses),
+            },
+            connections: self.connections.clone(),
+            runtime: self.deps.runtime.clone(),
+            listener: (0, port),
+            agent_header: format!("{}-AGENT-ID", self.calls.header_prefix).into(),
+            keys: Arc::default(),
         }
     }
 

@@ -107,6 +107,9 @@ pub fn proof(asked: &InviteFacts) -> String {
         Proof::DedicatedAddress => {
             format!("The caller's address {source} is dedicated to this org.")
         }
+        Proof::Session => {
+            "A person called from the console's page; no trunk is involved.".to_owned()
+        }
         Proof::AllowedAddress => format!(
             "The caller's address {source} is among the trunk's allowed_addresses, and the number is on the trunk's list."
         ),

@@ -38,6 +38,10 @@ fn authentication(asked: &InviteFacts) -> Finding {
             "authentication",
             format!("It is known by its address {source}, which is dedicated to the org."),
         ),
+        Proof::Session => Finding::ok(
+            "authentication",
+            "A person called from the console's page, by a session.".to_owned(),
+        ),
         Proof::AllowedAddress => Finding::hint(
             "authentication",
             format!(

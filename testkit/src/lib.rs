@@ -35,6 +35,7 @@ pub mod sipp;
 pub mod talker;
 pub mod tls;
 pub mod trace;
+pub mod web_socket;
 
 pub use baresip::Baresip;
 pub use daemon::{Daemon, DaemonSetup};

@@ -20,6 +20,7 @@ mod events;
 mod explained;
 mod failover;
 mod fraud;
+mod from_page;
 mod guessing;
 mod health;
 mod held;

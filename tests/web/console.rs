@@ -122,6 +122,7 @@ fn every_page_is_sound_in_every_size_and_colour() {
     let pages = [
         ("overview", String::new()),
         ("live", "/live?window=hour".to_owned()),
+        ("phone", "/phone".to_owned()),
         ("calls", "/calls".to_owned()),
         ("call-answered", format!("/calls/{answered}")),
         ("call-refused", format!("/calls/{refused}")),

@@ -4,4 +4,5 @@ mod browser;
 mod console;
 mod https;
 mod patience;
+mod phone;
 mod webdriver;

@@ -27,6 +27,11 @@ pub(crate) struct Browser {
 
 impl Browser {
     pub(crate) fn start() -> Self {
+        Self::with(&[])
+    }
+
+    /// Starts it with more arguments.
+    pub(crate) fn with(more: &[String]) -> Self {
         let at = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
         let mut command = Command::new("chromedriver");
         command
@@ -39,10 +44,23 @@ impl Browser {
         assert_eq!(waited, Some(()), "chromedriver doesn't listen");
         let profile = tempfile::tempdir().expect("a folder");
         let folder = format!("--user-data-dir={}", profile.path().display());
-        let options = json!({"args": [
-            "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
-            "--disable-background-networking", "--disable-component-update", "--disable-sync", "--window-size=1280,900", folder,
-        ]});
+        let usual = [
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            "--window-size=1280,900",
+            &folder,
+        ];
+        let arguments: Vec<&str> = usual
+            .into_iter()
+            .chain(more.iter().map(String::as_str))
+            .collect();
+        let options = json!({ "args": arguments });
         let capabilities =
             json!({"capabilities": {"alwaysMatch": {"goog:chromeOptions": options}}});
         let made = command_to(at, "POST", "/session", &capabilities);

@@ -189,7 +189,7 @@ impl Call {
 
     /// Whether the PBX that called takes calls where it called from: it has registered, there is a connection, or no NAT between.
     fn can_call_pbx(&self, cx: &Cx<'_>, org: &OrgView) -> bool {
-        let Some(trunk) = self.trunk() else {
+        let Some(trunk) = self.trunk().filter(|trunk| trunk.takes_calls) else {
             return false;
         };
         let flow = trunk.flow;
@@ -279,7 +279,7 @@ impl Call {
     /// A number at the PBX that the caller came from.
     fn by_pbx(&self, number: E164, org: &OrgView) -> Option<Callee> {
         let host = self.peer_host(org);
-        let flow = self.trunk()?.flow;
+        let flow = self.trunk().filter(|trunk| trunk.takes_calls)?.flow;
         let parameter = match flow.transport.is_reliable() {
             true => format!(";transport={}", flow.transport.uri_name()),
             false => String::new(),

@@ -51,6 +51,7 @@ struct Table {
     /// Newest connection to a peer that has proved a name, by the number of that name (0: none).
     by_peer: HashMap<(Transport, SocketAddr, u32), u32>,
     accepted: usize,
+    in_process: usize,
     /// Number of accepted connections by source, and of opened ones by peer.
     by_source: HashMap<IpAddr, usize>,
     opened_to: HashMap<IpAddr, usize>,
@@ -62,7 +63,16 @@ struct Entry {
     outbox: Arc<Outbox>,
     /// Number of the name that the peer has to prove; 0: none.
     required_name: u32,
-    is_accepted: bool,
+    origin: Origin,
+}
+
+/// Side that began a connection.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Origin {
+    Accepted,
+    Opened,
+    /// A user agent in this process, which has no socket.
+    InProcess,
 }
 
 impl Connections {
@@ -143,7 +153,19 @@ impl Connections {
         }
         table.accepted += 1;
         *table.by_source.entry(peer).or_default() += 1;
-        Some(table.enter(flow, 0, true, settings.outbox_octets))
+        Some(table.enter(flow, 0, Origin::Accepted, settings.outbox_octets))
+    }
+
+    /// Adds a user agent in this process: what is sent by the flow that it gets comes out of the outbox. The caller bounds their number.
+    pub(super) fn enter_in_process(&self, flow: Flow) -> (Flow, Arc<Outbox>) {
+        let mut table = self.table();
+        table.in_process += 1;
+        table.enter(
+            flow,
+            0,
+            Origin::InProcess,
+            self.shared.settings.outbox_octets,
+        )
     }
 
     /// Removes a connection that has ended.
@@ -204,19 +226,24 @@ impl Table {
     ) -> Result<(Flow, Arc<Outbox>), SendError> {
         let peer = source(flow.peer.ip());
         let to_peer = self.opened_to.get(&peer).copied().unwrap_or(0);
-        let opened = self.by_number.len() - self.accepted;
+        let opened = self.by_number.len() - self.accepted - self.in_process;
         if opened >= settings.opened || to_peer >= settings.opened_to_one {
             return Err(SendError::TooMany);
         }
         *self.opened_to.entry(peer).or_default() += 1;
-        Ok(self.enter(*flow, flow.connection, false, settings.outbox_octets))
+        Ok(self.enter(
+            *flow,
+            flow.connection,
+            Origin::Opened,
+            settings.outbox_octets,
+        ))
     }
 
     fn enter(
         &mut self,
         flow: Flow,
         required_name: u32,
-        is_accepted: bool,
+        origin: Origin,
         outbox_octets: usize,
     ) -> (Flow, Arc<Outbox>) {
         let flow = Flow {
@@ -224,12 +251,15 @@ impl Table {
             ..flow
         };
         let outbox = Arc::new(Outbox::new(outbox_octets));
-        if is_accepted {
+        if origin != Origin::Opened {
             outbox.set_opened();
         }
 
-        self.by_peer
-            .insert((flow.transport, flow.peer, required_name), flow.connection);
+        // A peer on the network never answers for a user agent in this process, and the other way round.
+        if origin != Origin::InProcess {
+            self.by_peer
+                .insert((flow.transport, flow.peer, required_name), flow.connection);
+        }
 
         self.by_number.insert(
             flow.connection,
@@ -237,7 +267,7 @@ impl Table {
                 flow,
                 outbox: Arc::clone(&outbox),
                 required_name,
-                is_accepted,
+                origin,
             },
         );
 
@@ -273,12 +303,16 @@ impl Table {
 
     fn forget(&mut self, entry: &Entry) {
         self.unlist(entry);
-        let counts = match entry.is_accepted {
-            true => {
+        let counts = match entry.origin {
+            Origin::Accepted => {
                 self.accepted -= 1;
                 &mut self.by_source
             }
-            false => &mut self.opened_to,
+            Origin::Opened => &mut self.opened_to,
+            Origin::InProcess => {
+                self.in_process -= 1;
+                return;
+            }
         };
         if let MapEntry::Occupied(mut count) = counts.entry(source(entry.flow.peer.ip())) {
             *count.get_mut() -= 1;

@@ -5,6 +5,7 @@
 mod connection;
 pub mod connections;
 mod handshake;
+mod in_process;
 mod lost;
 mod mmsg;
 mod outbox;
@@ -14,4 +15,5 @@ pub mod tcp;
 pub mod tls;
 pub mod udp;
 
+pub use in_process::InProcess;
 pub use lost::Lost;

@@ -1,5 +1,7 @@
 //! Media of one call on its thread: the peer's packets on the way to the echo, to speech or to a bot, and theirs on the way to the peer.
 
+mod browser;
+
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +12,7 @@ use crate::bot::BotEnd;
 use crate::bot::wire::FRAME;
 
 use super::bot_leg::{BotLeg, Scratch};
+use super::browser_leg::BrowserLeg;
 use super::event::MediaEvent;
 use super::g711;
 use super::keys::{KEYS, KeyFrame};
@@ -37,6 +40,7 @@ pub(super) struct Call {
     pub(super) socket: Arc<UdpSocket>,
     pub(super) session: Session,
     bot: Option<Box<BotLeg>>,
+    browser: Option<Box<BrowserLeg>>,
     /// The call is up.
     is_started: bool,
     /// Reason why the bot has gone, until it is reported.
@@ -73,6 +77,7 @@ impl Call {
             socket,
             session,
             bot: None,
+            browser: None,
             is_started: false,
             ended: None,
             is_quiet: true,
@@ -116,6 +121,7 @@ impl Call {
     /// The call is up: the bot gets its start.
     pub(super) fn start(&mut self, scratch: &mut Scratch, now: Moment) {
         self.is_started = true;
+        self.start_browser(now);
         let Some(bot) = &mut self.bot else { return };
         let started = bot.start(scratch, now);
         self.check(started);
@@ -149,6 +155,13 @@ impl Call {
         self.reception.hear(&packet.header, is_audio, now);
         self.figures.packets_received += 1;
         self.figures.octets_received += packet.payload(octets).len() as u64;
+
+        if self.browser.is_some() {
+            if is_audio {
+                self.pass_to_browser(&packet, octets, now);
+            }
+            return Fate::Passed;
+        }
 
         if !self.had_bot() {
             return match self.session.echo(&packet, octets, now) {
@@ -207,6 +220,9 @@ impl Call {
             return None;
         }
         self.let_pass(now);
+        if self.browser.is_some() {
+            return self.tick_browser(octets, now);
+        }
 
         let mut frame = [g711::SILENCE; FRAME];
         let mut played = Played::Filled;
@@ -382,6 +398,9 @@ impl Call {
         if let Some(bot) = self.bot.take() {
             self.note(&bot);
             self.bot = Some(bot);
+        }
+        if let Some(browser) = &self.browser {
+            self.figures.packets_late = browser.late();
         }
         self.figures.packets_expected = self.reception.expected();
         self.figures.packets_lost = self.reception.lost();

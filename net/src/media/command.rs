@@ -12,6 +12,7 @@ use trunkline_sip::moment::Moment;
 use crate::bot::Bot;
 
 use super::audio_budget::AudioShare;
+use super::browser_leg::BrowserLeg;
 use super::negotiated::NegotiatedMedia;
 use super::speech::Speech;
 use super::statistics::Shared;
@@ -44,6 +45,10 @@ pub(super) enum Command {
         share: AudioShare,
         entropy: Box<Entropy>,
     },
+    /// Attach a browser.
+    AttachBrowser { key: u64, browser: Box<BrowserLeg> },
+    /// Press keys on behalf of a call's browser.
+    Press { key: u64, keys: Box<[u8]> },
     /// The call is up.
     Start { key: u64 },
     /// The call is over.

@@ -6,6 +6,7 @@
 
 mod audio_budget;
 mod bot_leg;
+mod browser_leg;
 mod call;
 mod command;
 mod concealment;
@@ -39,9 +40,11 @@ use std::sync::{Arc, mpsc};
 use trunkline_sip::entropy::Entropy;
 use trunkline_sip::moment::Moment;
 
+pub use browser_leg::{AudioFrame, BrowserAudio};
 pub use event::MediaEvent;
 pub use negotiated::NegotiatedMedia;
 pub use settings::MediaSettings;
+pub use spoken::sample;
 pub use statistics::MediaStatistics;
 
 use crate::bot::Bot;
@@ -128,6 +131,21 @@ impl Media {
     /// already gets its end. The bot is dropped where the call holds no port.
     pub fn attach(&self, key: u64, bot: Bot) {
         self.ports.attach(key, bot);
+    }
+
+    /// Attaches a browser to the call `key`, whose agent is the peer. Returns its ends of the audio.
+    pub fn attach_browser(&self, key: u64) -> BrowserAudio {
+        self.ports.attach_browser(key)
+    }
+
+    /// Returns whether an address is an RTP port of this node that is in use or kept.
+    pub fn is_port(&self, address: SocketAddr) -> bool {
+        self.ports.is_ours(address)
+    }
+
+    /// Presses keys (`0` to `9`, `*`, `#`, `A` to `D`) on behalf of the browser of the call `key`.
+    pub fn press(&self, key: u64, keys: &[u8]) {
+        self.ports.press(key, keys);
     }
 
     /// Says that the call `key` is up: its bot gets `connected` and `start`, and audio from then on. A bot that is attached later starts at

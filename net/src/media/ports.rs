@@ -16,6 +16,7 @@ use trunkline_sip::moment::Moment;
 use crate::bot::Bot;
 
 use super::audio_budget::AudioBudget;
+use super::browser_leg::{BrowserAudio, BrowserLeg};
 use super::command::{Command, Mailbox};
 use super::negotiated::NegotiatedMedia;
 use super::settings::MediaSettings;
@@ -207,6 +208,19 @@ impl Ports {
                 entropy: Box::new(stock.entropy.split()),
             }
         });
+    }
+
+    /// Attaches a browser; the queues are closed where the call has no port.
+    pub(super) fn attach_browser(&self, key: u64) -> BrowserAudio {
+        let (leg, audio) = BrowserLeg::new();
+        let browser = Box::new(leg);
+        self.command(key, |_, _| Command::AttachBrowser { key, browser });
+        audio
+    }
+
+    pub(super) fn press(&self, key: u64, keys: &[u8]) {
+        let keys = keys.into();
+        self.command(key, |_, _| Command::Press { key, keys });
     }
 
     /// Sends a command to the thread of a call; none where the call has no port.

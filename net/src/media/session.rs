@@ -38,6 +38,8 @@ pub(super) struct Session {
     /// Audio that the peer hears instead of its echo.
     speech: Option<Speech>,
     opening: Opening,
+    /// Audio goes to the negotiated address before the peer is heard.
+    is_near: bool,
 }
 
 impl Session {
@@ -55,7 +57,13 @@ impl Session {
             pace: Pace::default(),
             speech: None,
             opening: Opening::default(),
+            is_near: false,
         }
+    }
+
+    /// Sends to the negotiated address at once: it is a port of this node's.
+    pub(super) const fn speak_first(&mut self, is_near: bool) {
+        self.is_near = is_near;
     }
 
     /// Plays this instead of the echo from now on.
@@ -177,6 +185,7 @@ impl Session {
         let heard = self.learning.source();
         let (to, audio) = match heard {
             Some(heard) => (heard, audio),
+            None if self.is_near => (agreed.remote, audio),
             None => (self.opening.next(&agreed, now)?, &[g711::SILENCE; 160]),
         };
 

@@ -19,6 +19,18 @@ const DIGITS: [&[u8]; 10] = [
     include_bytes!("../../../assets/spoken/9.ulaw"),
 ];
 
+/// Returns a few digits as audio: what a caller without a microphone says.
+pub fn sample() -> Vec<u8> {
+    let mut audio = vec![SILENCE; SECOND / 2];
+    for clip in &DIGITS[1..=5] {
+        audio.extend_from_slice(clip);
+        audio.resize(audio.len() + SECOND * 3 / 10, SILENCE);
+    }
+    audio.resize(audio.len() + SECOND * 2, SILENCE);
+    audio.resize(audio.len().next_multiple_of(160), SILENCE);
+    audio
+}
+
 /// Returns the code as audio. Characters that are no digits are skipped.
 pub(super) fn code(digits: &[u8]) -> Vec<u8> {
     let mut audio = Vec::new();

@@ -207,7 +207,11 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
             }
             Command::Update { key, agreed, now } => {
                 if let Some(call) = self.call(key) {
-                    self.calls[call].session.negotiate(agreed, now);
+                    let call = &mut self.calls[call];
+                    call.session.negotiate(agreed, now);
+                    // The agent may wait to hear its caller, and learns its address from what that sends.
+                    let is_near = call.has_browser() && self.ports.is_ours(agreed.remote);
+                    call.session.speak_first(is_near);
                 }
             }
             Command::Speak { key, speech } => {
@@ -235,6 +239,16 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
                     }
                 }
             }
+            Command::AttachBrowser { key, browser } => {
+                if let Some(call) = self.call(key) {
+                    self.calls[call].attach_browser(*browser);
+                }
+            }
+            Command::Press { key, keys } => {
+                if let Some(call) = self.call(key) {
+                    self.calls[call].press(&keys);
+                }
+            }
             Command::Start { key } => {
                 if let Some(call) = self.call(key) {
                     self.calls[call].start(&mut self.scratch, now);
@@ -258,7 +272,8 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
         if let Some(counts) = call.bot().map(|bot| bot.counts()) {
             self.meters.bot_gone(&counts, None);
         }
-        if call.had_bot() {
+        // The far end of a browser's audio is the agent, whose own leg counts.
+        if call.had_bot() && !call.has_browser() {
             self.meters.call_over(&call.figures());
         }
         for socket in [Some(&call.socket), call.rtcp()].into_iter().flatten() {

@@ -24,12 +24,17 @@ mod numbers;
 mod outbound;
 mod overview;
 mod page;
+mod phone;
+mod phone_call;
+mod policy;
 mod resource;
 mod route_test;
 mod stream;
 mod trunk;
 mod visitor;
 mod webhooks;
+
+use std::convert::Infallible;
 
 use axum::Extension;
 use axum::extract::Request;
@@ -45,6 +50,7 @@ use board::Boards;
 use numbers::NUMBERS;
 use outbound::{DESTINATIONS, OUTBOUND_TRUNKS};
 use page::ErrorPage;
+use phone_call::Phones;
 use resource::Resource;
 use webhooks::WEBHOOKS;
 
@@ -68,11 +74,12 @@ pub(super) fn router() -> Routes {
     let routes = RESOURCES
         .iter()
         .fold(routes, |routes, resource| routes.merge(resource.routes()));
-    let boards = Boards::default();
+    let (boards, phones) = (Boards::default(), Phones::default());
 
     routes.wrapped(|methods| {
         methods
-            .layer(Extension(boards.clone()))
+            .layer::<_, Infallible>(Extension(boards.clone()))
+            .layer::<_, Infallible>(Extension(phones.clone()))
             .layer(from_fn(guarded))
     })
 }
@@ -92,6 +99,9 @@ fn of_org() -> Routes {
         .route("/calls/{call_id}/hold", post(live::hold))
         .route("/calls/{call_id}/resume", post(live::resume))
         .route("/calls/{call_id}/transfer", post(live::transfer))
+        .route("/phone", get(phone::show))
+        .route("/phone/call", get(phone_call::open))
+        .route("/phone/calls/{call_id}/events", get(phone::events))
         .route("/route-test", get(route_test::show))
         .route("/trunk", get(trunk::show).post(trunk::update))
         .route("/trunk/events", get(trunk::events))
@@ -126,14 +136,11 @@ async fn asset(named: Named) -> Result<Response, ErrorPage> {
 }
 
 /// Headers of every page: nothing is loaded from other sites, framed, cached or sent to other sites as a referrer.
-const GUARDS: [(HeaderName, &str); 5] = [
-    (
-        header::CONTENT_SECURITY_POLICY,
-        "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; \
-         frame-ancestors 'none'",
-    ),
+const GUARDS: [(HeaderName, &str); 6] = [
+    (header::CONTENT_SECURITY_POLICY, policy::CONTENT),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::X_FRAME_OPTIONS, "DENY"),
+    (policy::PERMISSIONS, policy::NO_DEVICES),
     // Without it, browsers send forms without `Origin`.
     (header::REFERRER_POLICY, "same-origin"),
     (header::CACHE_CONTROL, "no-store"),

@@ -76,9 +76,9 @@ fn steps(has_trunk: bool, agents: &Value, numbers: &Value, calls: &Value) -> [St
         },
         Step {
             is_done: !items(calls).is_empty(),
-            title: "Call the number from your phone system",
-            text: "Paste the settings from the trunk's page, and call.",
-            at: "trunk",
+            title: "Place the first call",
+            text: "From the phone in this console, or from your phone system with the settings of the trunk's page.",
+            at: "phone",
         },
     ]
 }

@@ -1,0 +1,561 @@
+//! The phone's call: a WebSocket from the page (RFC 6455). Binary messages are 20 ms of G.711 µ-law each way, text messages are JSON.
+//!
+//! A session that may change things is the credential, and it is checked again while the call lasts. A browser that breaks a rule, doesn't
+//! read, or has gone ends its own call and nothing else.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use axum::Extension;
+use axum::extract::State;
+use axum::extract::ws::rejection::WebSocketUpgradeRejection;
+use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket, WebSocketUpgrade, close_code};
+use axum::http::request::Parts;
+use axum::http::{StatusCode, header};
+use axum::response::Response;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::time::{MissedTickBehavior, interval, timeout};
+use trunkline_net::media::AudioFrame;
+use trunkline_sip::moment::Moment;
+use trunkline_store::{Acting, Actor, ActorKind, Deed, audit, sessions};
+use uuid::Uuid;
+
+use super::page::ErrorPage;
+use super::visitor::Visitor;
+use crate::api::{Api, client, dashboard_session};
+use crate::engine::{BrowserCall, BrowserCallee, BrowserCommand, BrowserEvent, BrowserOrder};
+
+/// Calls of browsers on this node, and of one org. A session has one.
+const CALLS: usize = 128;
+const CALLS_OF_ORG: usize = 16;
+
+/// Longest message of a browser: what is longer breaks a rule.
+const MAX_MESSAGE: usize = 512;
+/// Octets that wait to be written.
+const MAX_UNSENT: usize = 64 * 1024;
+/// Messages that a browser may send at once, and in a second after those: fifty are audio.
+const AT_ONCE: u32 = 200;
+const A_SECOND: u32 = 100;
+/// Keys that one message may press.
+const MAX_KEYS: usize = 32;
+/// Longest number.
+const MAX_NUMBER: usize = 40;
+
+/// Time in which the page says whom to call.
+const FIRST_WORD: Duration = Duration::from_secs(5);
+/// Time that a write may take: a browser that reads more slowly has no use for audio.
+const WRITE: Duration = Duration::from_secs(5);
+/// Interval of pings and of checks of the session, and the silence after which a browser has gone.
+const CHECK: Duration = Duration::from_secs(3);
+const SILENCE: Duration = Duration::from_secs(12);
+
+/// Calls of browsers that are up; clones share them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Phones(Arc<Mutex<HashMap<[u8; 32], Uuid>>>);
+
+/// Place of one call, released when dropped.
+#[derive(Debug)]
+struct Place {
+    phones: Phones,
+    session: [u8; 32],
+}
+
+/// Bound that forbids another call.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Full {
+    Session,
+    Org,
+    Node,
+}
+
+impl Phones {
+    fn enter(&self, session: [u8; 32], org: Uuid) -> Result<Place, Full> {
+        let mut open = self.open();
+        if open.contains_key(&session) {
+            return Err(Full::Session);
+        }
+        if open.values().filter(|of| **of == org).count() >= CALLS_OF_ORG {
+            return Err(Full::Org);
+        }
+        if open.len() >= CALLS {
+            return Err(Full::Node);
+        }
+        open.insert(session, org);
+        Ok(Place {
+            phones: self.clone(),
+            session,
+        })
+    }
+
+    fn open(&self) -> MutexGuard<'_, HashMap<[u8; 32], Uuid>> {
+        self.0.lock().expect("nothing panics while it is held")
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.phones.open().remove(&self.session);
+    }
+}
+
+/// Text message of a page.
+#[derive(Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case", deny_unknown_fields)]
+enum Word {
+    Call {
+        agent_id: Option<Uuid>,
+        to: Option<String>,
+    },
+    Digits {
+        digits: String,
+    },
+    HangUp {},
+}
+
+/// `GET /dashboard/{org_id}/phone/call`: a WebSocket that is one call.
+pub(super) async fn open(
+    State(api): State<Api>,
+    visitor: Visitor,
+    Extension(phones): Extension<Phones>,
+    parts: Parts,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+) -> Result<Response, ErrorPage> {
+    visitor.must_write()?;
+    // A page of another site may open a WebSocket with this cookie; browsers always send Origin with one.
+    let headers = &parts.headers;
+    if !headers.contains_key(header::ORIGIN) || !dashboard_session::is_own(headers, &api) {
+        return Err(ErrorPage::new(
+            StatusCode::FORBIDDEN,
+            "That call did not come from the console",
+            "Open the phone's page, and call from there.",
+        ));
+    }
+
+    let upgrade = upgrade.map_err(|_| {
+        ErrorPage::new(
+            StatusCode::UPGRADE_REQUIRED,
+            "That is a WebSocket",
+            "Open the phone's page, and call from there.",
+        )
+    })?;
+    let place = phones
+        .enter(visitor.session.hash, visitor.org)
+        .map_err(too_many)?;
+    let address = client::address(&parts, &api.config().http.trusted_proxies);
+    let upgrade = upgrade
+        .max_message_size(MAX_MESSAGE)
+        .max_frame_size(MAX_MESSAGE)
+        .write_buffer_size(0)
+        .max_write_buffer_size(MAX_UNSENT);
+
+    Ok(upgrade.on_upgrade(move |socket| async move {
+        let line = Line {
+            socket,
+            allowance: Allowance::new(api.monotonic()),
+            heard_at: api.monotonic(),
+            api,
+            visitor,
+            address,
+        };
+        line.run().await;
+        drop(place);
+    }))
+}
+
+fn too_many(full: Full) -> ErrorPage {
+    let (title, text) = match full {
+        Full::Session => (
+            "You are in a call already",
+            "A session has one call. Hang up on the other page first.",
+        ),
+        Full::Org | Full::Node => (
+            "Too many people call from this page",
+            "Try again when one of them has hung up.",
+        ),
+    };
+    ErrorPage::new(StatusCode::TOO_MANY_REQUESTS, title, text)
+}
+
+/// Messages that a browser may still send.
+#[derive(Debug)]
+struct Allowance {
+    left: u32,
+    filled_at: Moment,
+}
+
+impl Allowance {
+    const fn new(now: Moment) -> Self {
+        Self {
+            left: AT_ONCE,
+            filled_at: now,
+        }
+    }
+
+    /// Takes a message; false if there were too many.
+    fn takes(&mut self, now: Moment) -> bool {
+        let gained = now.since(self.filled_at).as_millis() * u128::from(A_SECOND) / 1_000;
+        if gained > 0 {
+            self.filled_at = now;
+            let gained = u32::try_from(gained).unwrap_or(AT_ONCE);
+            self.left = self.left.saturating_add(gained).min(AT_ONCE);
+        }
+        let is_left = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        is_left
+    }
+}
+
+/// End of a WebSocket: what the browser is to learn of it.
+#[derive(Debug)]
+enum End {
+    /// The call is over, and the page knows.
+    Over,
+    /// The browser broke a rule.
+    Broken(&'static str),
+    /// The session has ended, or may call no more.
+    LoggedOut,
+    /// The browser has gone, or doesn't read.
+    Gone,
+}
+
+/// A browser's WebSocket.
+struct Line {
+    socket: WebSocket,
+    allowance: Allowance,
+    /// Time at which the browser was last heard.
+    heard_at: Moment,
+    api: Api,
+    visitor: Visitor,
+    address: Option<IpAddr>,
+}
+
+impl Line {
+    /// Runs the call to its end, and closes the WebSocket.
+    async fn run(mut self) {
+        let end = self.serve().await;
+        let (code, reason) = match end {
+            End::Over => (close_code::NORMAL, "The call is over."),
+            End::Broken(why) => (close_code::POLICY, why),
+            End::LoggedOut => (close_code::POLICY, "Your session has ended."),
+            // A browser that is gone hears nothing.
+            End::Gone => return,
+        };
+        let close = Message::Close(Some(CloseFrame {
+            code,
+            reason: Utf8Bytes::from_static(reason),
+        }));
+        // The connection ends in any case.
+        let _ = self.send(close).await;
+    }
+
+    async fn serve(&mut self) -> End {
+        let callee = match timeout(FIRST_WORD, self.callee()).await {
+            Ok(Ok(callee)) => callee,
+            Ok(Err(end)) => return end,
+            Err(_) => return End::Broken("The page did not say whom to call."),
+        };
+
+        let call = match self.begin(callee) {
+            Ok(call) => call,
+            Err(refusal) => {
+                let told = self.say(&refusal).await;
+                return told.err().unwrap_or(End::Over);
+            }
+        };
+        self.carry(call).await
+    }
+
+    /// Waits for the first message, which says whom to call.
+    async fn callee(&mut self) -> Result<BrowserCallee, End> {
+        loop {
+            let received = self.socket.recv().await;
+            match self.read(received)? {
+                Some(Read::Word(Word::Call {
+                    agent_id: Some(agent),
+                    to: None,
+                })) => return Ok(BrowserCallee::Agent(agent)),
+                Some(Read::Word(Word::Call {
+                    agent_id: None,
+                    to: Some(number),
+                })) if is_number(&number) => return Ok(BrowserCallee::Number(number.into())),
+                Some(Read::Word(Word::Call { .. })) => {
+                    return Err(End::Broken("Name an agent, or a number of digits."));
+                }
+                Some(Read::Word(Word::HangUp {})) => return Err(End::Over),
+                Some(Read::Word(Word::Digits { .. }) | Read::Audio(_)) => {
+                    return Err(End::Broken("The call has not begun."));
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// Begins the call, or says why there is none.
+    fn begin(&self, callee: BrowserCallee) -> Result<BrowserCall, Value> {
+        let org = self.visitor.org;
+        let refusal = |code: &str, sentence: &str| json!({"event": "ended", "code": code, "sentence": sentence});
+        if let BrowserCallee::Agent(agent) = callee {
+            let view = self.api.directory().load();
+            let org = view.org(org);
+            let is_there =
+                org.is_some_and(|org| org.routing.agents.iter().any(|of| of.id == agent));
+            if !is_there {
+                return Err(refusal("not_found", "There is no such agent."));
+            }
+        }
+
+        let Some(engine) = self.api.engine() else {
+            return Err(refusal("draining", "This node takes no calls."));
+        };
+        let name = &self.visitor.session.record.name;
+        let order = BrowserOrder {
+            org,
+            callee,
+            name: name.as_str().into(),
+        };
+        engine
+            .call_from_browser(order)
+            .map_err(|_| refusal("no_media_port", "This node has no port left for the audio."))
+    }
+
+    /// Carries audio and words between the browser and its call, until either ends.
+    async fn carry(&mut self, mut call: BrowserCall) -> End {
+        let mut checks = interval(CHECK);
+        checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let done = tokio::select! {
+                received = self.socket.recv() => match self.read(received) {
+                    Ok(Some(read)) => self.hear(&call, read),
+                    Ok(None) => Ok(()),
+                    Err(end) => Err(end),
+                },
+                Some(frame) = call.audio.heard.recv() => {
+                    self.send(Message::Binary(frame.to_vec().into())).await
+                }
+                event = call.events.recv() => match event {
+                    Some(event) => self.tell(event).await,
+                    None => Err(End::Over),
+                },
+                _ = checks.tick() => self.check().await,
+            };
+            if let Err(end) = done {
+                return end;
+            }
+        }
+    }
+
+    /// Reads a message; `None` for one that only shows that the browser is there.
+    fn read(
+        &mut self,
+        received: Option<Result<Message, axum::Error>>,
+    ) -> Result<Option<Read>, End> {
+        let message = match received {
+            Some(Ok(message)) => message,
+            // Not RFC 6455, longer than allowed, or the connection broke.
+            Some(Err(_)) | None => return Err(End::Gone),
+        };
+        let now = self.api.monotonic();
+        self.heard_at = now;
+        if !self.allowance.takes(now) {
+            return Err(End::Broken("Too many messages."));
+        }
+
+        match message {
+            Message::Binary(octets) => match AudioFrame::try_from(&*octets) {
+                Ok(frame) => Ok(Some(Read::Audio(Box::new(frame)))),
+                Err(_) => Err(End::Broken("A frame of audio has 160 octets.")),
+            },
+            Message::Text(text) => match serde_json::from_str(&text) {
+                Ok(word) => Ok(Some(Read::Word(word))),
+                Err(_) => Err(End::Broken("That message is not known.")),
+            },
+            Message::Ping(_) | Message::Pong(_) => Ok(None),
+            Message::Close(_) => Err(End::Gone),
+        }
+    }
+
+    fn hear(&self, call: &BrowserCall, read: Read) -> Result<(), End> {
+        match read {
+            Read::Audio(frame) => {
+                // A frame beyond the queue is lost, as one on the network would be.
+                let _ = call.audio.spoken.try_send(*frame);
+                Ok(())
+            }
+            Read::Word(Word::Digits { digits }) if is_keys(&digits) => {
+                let _ = call.commands.try_send(BrowserCommand::Press(digits.into()));
+                Ok(())
+            }
+            Read::Word(Word::HangUp {}) => {
+                // Where there is no room, the end of this WebSocket hangs up.
+                let asked = call.commands.try_send(BrowserCommand::HangUp);
+                asked.map_err(|_| End::Over)
+            }
+            Read::Word(Word::Call { .. }) => Err(End::Broken("The call has begun already.")),
+            Read::Word(Word::Digits { .. }) => Err(End::Broken("That is no key.")),
+        }
+    }
+
+    async fn tell(&mut self, event: BrowserEvent) -> Result<(), End> {
+        let told = match event {
+            BrowserEvent::Began(call) => {
+                self.record(call).await;
+                json!({"event": "began", "call_id": call})
+            }
+            BrowserEvent::Ringing => json!({"event": "ringing"}),
+            BrowserEvent::Answered => json!({"event": "answered"}),
+            BrowserEvent::Ended {
+                status,
+                code,
+                sentence,
+            } => {
+                json!({"event": "ended", "status": status, "code": code, "sentence": sentence})
+            }
+        };
+        self.say(&told).await
+    }
+
+    /// Writes the call into the audit log, with the session that made it.
+    async fn record(&mut self, call: Uuid) {
+        let session = &self.visitor.session.record;
+        let acting = Acting::new(Deed {
+            at: self.api.now(),
+            address: self.address,
+            action: "GET /dashboard/{org_id}/phone/call".to_owned(),
+            resource: "call",
+            resource_id: Some(call),
+            request_id: None,
+        });
+        let actor = Actor {
+            kind: ActorKind::Dashboard,
+            id: session.id,
+            name: session.email.clone(),
+        };
+        let org = Some(session.org_id);
+        acting
+            .clone()
+            .scope(async { Acting::by(actor, org, None) })
+            .await;
+        if let Err(error) = audit::record(self.api.store(), acting).await {
+            let error = &error as &dyn std::error::Error;
+            tracing::error!(error, call.id = %call, "writing the audit entry of a browser's call failed");
+        }
+    }
+
+    /// Sends a ping, and checks that browser and session are still there.
+    async fn check(&mut self) -> Result<(), End> {
+        if self.api.monotonic().since(self.heard_at) >= SILENCE {
+            return Err(End::Gone);
+        }
+        if !self.may_call().await {
+            return Err(End::LoggedOut);
+        }
+        self.send(Message::Ping(axum::body::Bytes::new())).await
+    }
+
+    /// Returns whether the session is open and may still call. While the database is away, it may. A suspended org's calls go on.
+    async fn may_call(&mut self) -> bool {
+        let (hash, now) = (self.visitor.session.hash, self.api.now());
+        let found = self
+            .api
+            .read_inline(move |tx| sessions::by_token(tx, hash, now));
+        match found.await {
+            Ok(found) => found.is_some_and(|session| session.writes),
+            Err(_) => true,
+        }
+    }
+
+    async fn say(&mut self, told: &Value) -> Result<(), End> {
+        self.send(Message::Text(told.to_string().into())).await
+    }
+
+    async fn send(&mut self, message: Message) -> Result<(), End> {
+        match timeout(WRITE, self.socket.send(message)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) | Err(_) => Err(End::Gone),
+        }
+    }
+}
+
+/// Message of a browser.
+enum Read {
+    Audio(Box<AudioFrame>),
+    Word(Word),
+}
+
+/// Returns whether a text can be dialled.
+fn is_number(text: &str) -> bool {
+    let digits = text.strip_prefix('+').unwrap_or(text);
+    (1..MAX_NUMBER).contains(&digits.len()) && is_dialled(digits)
+}
+
+fn is_keys(text: &str) -> bool {
+    (1..=MAX_KEYS).contains(&text.len()) && is_dialled(text)
+}
+
+fn is_dialled(text: &str) -> bool {
+    text.bytes()
+        .all(|key| key.is_ascii_digit() || matches!(key, b'*' | b'#'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Moment = Moment::from_secs(1_790_000_000);
+
+    #[test]
+    fn a_session_has_one_call_and_an_org_has_a_bound() {
+        let phones = Phones::default();
+        let org = Uuid::from_u128(1);
+        let enter = |number: u8| phones.enter([number; 32], org);
+        let first = enter(0).unwrap();
+        assert_eq!(enter(0).unwrap_err(), Full::Session);
+        let _others: Vec<_> = (1..CALLS_OF_ORG as u8)
+            .map(|number| enter(number).unwrap())
+            .collect();
+        assert_eq!(enter(99).unwrap_err(), Full::Org);
+        let _foreign = phones.enter([99; 32], Uuid::from_u128(2)).unwrap();
+        drop(first);
+        assert!(enter(0).is_ok(), "what was dropped is free");
+    }
+
+    #[test]
+    fn a_browser_that_sends_without_end_is_stopped() {
+        let mut allowance = Allowance::new(NOW);
+        assert_eq!((0..1_000).take_while(|_| allowance.takes(NOW)).count(), 200);
+        let later = NOW + Duration::from_secs(1);
+        assert_eq!(
+            (0..1_000).take_while(|_| allowance.takes(later)).count(),
+            100
+        );
+    }
+
+    #[test]
+    fn audio_of_a_microphone_is_never_too_much() {
+        let mut allowance = Allowance::new(NOW);
+        for frame in 0..100_000 {
+            assert!(allowance.takes(NOW + Duration::from_millis(20 * frame)));
+        }
+    }
+
+    #[test]
+    fn numbers_and_keys_are_told_from_other_texts() {
+        for (text, number, keys) in [
+            ("+442071838750", true, false),
+            ("100", true, true),
+            ("*21#", true, true),
+            ("", false, false),
+            ("+", false, false),
+            ("doctor", false, false),
+            ("1@example.com", false, false),
+            ("1;x=y", false, false),
+            ("1\r\nX: y", false, false),
+        ] {
+            assert_eq!((is_number(text), is_keys(text)), (number, keys), "{text}");
+        }
+        assert!(!is_number(&"1".repeat(MAX_NUMBER)));
+    }
+}

@@ -1,0 +1,179 @@
+//! One call of a browser while it runs: messages between its user agent and the shards, and what was agreed on for its media.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use trunkline_model::address::AddressPolicy;
+use trunkline_net::listener::InProcess;
+use trunkline_net::media::{Media, NegotiatedMedia};
+use trunkline_sip::dialog::sdp::Audio;
+use trunkline_sip::wire::frame::{Frame, Framer};
+use uuid::Uuid;
+
+use super::order::{BrowserCommand, BrowserEvent};
+use super::user_agent::{End, Event, Output, UserAgent, sends};
+use crate::engine::clock;
+use crate::engine::inbox::{ForwardedMessage, Input, ShardRouter};
+use crate::engine::media_addresses::MediaAddresses;
+use crate::engine::member_invite::MemberInvite;
+
+/// Time for the answer to our BYE or CANCEL, after which the call is left.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// What a call is connected to; clones share it.
+#[derive(Clone, Debug)]
+pub(in crate::engine) struct Wires {
+    pub(in crate::engine) router: ShardRouter,
+    pub(in crate::engine) media: Media,
+    pub(in crate::engine) media_addresses: Arc<MediaAddresses>,
+    pub(in crate::engine) addresses: Arc<AddressPolicy>,
+}
+
+/// A call that runs.
+#[derive(Debug)]
+pub(super) struct RunningCall {
+    pub(super) wires: Wires,
+    /// Key of its media.
+    pub(super) key: u64,
+    pub(super) agent: UserAgent,
+    pub(super) connection: InProcess,
+    pub(super) events: mpsc::Sender<BrowserEvent>,
+}
+
+impl RunningCall {
+    /// Runs the call to its end. `began` has the id of its record.
+    pub(super) async fn run(
+        mut self,
+        first: MemberInvite,
+        began: oneshot::Receiver<Uuid>,
+        mut commands: mpsc::Receiver<BrowserCommand>,
+    ) {
+        let inbox = self.wires.router.inbox_for(&first.octets).clone();
+        inbox.send(Input::Member(Box::new(first))).await;
+        if let Ok(call) = began.await {
+            self.tell(BrowserEvent::Began(call));
+        }
+
+        let (mut framer, mut octets) = (Framer::new(), Vec::new());
+        let mut given_up = None;
+        while !self.agent.is_over() {
+            let farewell = async {
+                match given_up {
+                    Some(at) => tokio::time::sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            let mut output = Output::default();
+            tokio::select! {
+                is_open = self.connection.receive(&mut octets) => {
+                    // Its outbox was full: this node has sent more than a call ever gets.
+                    if !is_open {
+                        break;
+                    }
+                    framer.push(&octets);
+                    octets.clear();
+                    self.read(&mut framer, &mut output);
+                }
+                command = commands.recv(), if given_up.is_none() => match command {
+                    Some(BrowserCommand::Press(keys)) => self.wires.media.press(self.key, keys.as_bytes()),
+                    Some(BrowserCommand::HangUp) | None => {
+                        self.agent.hang_up(&mut output);
+                        given_up = Some(tokio::time::Instant::from_std(clock::instant(clock::now() + FAREWELL)));
+                    }
+                },
+                () = farewell => break,
+            }
+            self.carry_out(output).await;
+        }
+    }
+
+    fn read(&mut self, framer: &mut Framer, output: &mut Output) {
+        while let Ok(Some(frame)) = framer.next_frame() {
+            if let Frame::Message(message) = frame {
+                self.agent.handle_message(message, output);
+            }
+        }
+    }
+
+    async fn carry_out(&mut self, output: Output) {
+        for octets in output.messages {
+            let inbox = self.wires.router.inbox_for(&octets);
+            let message = ForwardedMessage {
+                flow: self.connection.flow(),
+                octets: octets.into(),
+                received_at: clock::now(),
+            };
+            inbox.send(Input::Messages(vec![message])).await;
+        }
+        for event in output.events {
+            match event {
+                Event::Ringing => self.tell(BrowserEvent::Ringing),
+                Event::Answered => self.tell(BrowserEvent::Answered),
+                Event::Media(audio) => self.agree(audio),
+                Event::Ended(end) => self.tell(ended(end)),
+            }
+        }
+    }
+
+    /// Sets what was agreed on. The address of SDP is judged as every address that a message names.
+    fn agree(&self, audio: Option<Audio>) {
+        let Some(audio) = audio else { return };
+        let inside = self.wires.media_addresses.from_inside(audio.remote);
+        let inside = inside.filter(|inside| self.wires.media.is_port(*inside));
+        let mut remote = inside.unwrap_or(audio.remote);
+        if !self.wires.media.is_port(remote)
+            && let Err(refusal) = self.wires.addresses.judge(remote)
+        {
+            tracing::info!(peer = %remote, reason = refusal.code(), "no RTP of a browser is sent to what the SDP names");
+            remote.set_port(0);
+        }
+        if !sends(&audio) && !receives(&audio) {
+            remote.set_port(0);
+        }
+
+        let agreed = NegotiatedMedia {
+            remote,
+            payload: audio.payload,
+            telephone_event: audio.telephone_event,
+            sources: [remote.ip(); 2],
+            from_any: false,
+        };
+        self.wires.media.update(self.key, agreed, clock::now());
+        self.wires.media.start(self.key);
+    }
+
+    /// Tells the page; one that doesn't listen hears of the end by the closed channel.
+    fn tell(&self, event: BrowserEvent) {
+        let _ = self.events.try_send(event);
+    }
+}
+
+impl Drop for RunningCall {
+    fn drop(&mut self) {
+        let _ = self.wires.media.close(self.key);
+    }
+}
+
+fn receives(audio: &Audio) -> bool {
+    use trunkline_sip::dialog::sdp::Direction;
+
+    matches!(audio.direction, Direction::SendRecv | Direction::RecvOnly)
+}
+
+fn ended(end: End) -> BrowserEvent {
+    let of = |sentence: &str| BrowserEvent::Ended {
+        status: None,
+        code: None,
+        sentence: sentence.into(),
+    };
+    match end {
+        End::Own => of("You hung up."),
+        End::Remote => of("The other side hung up."),
+        End::Refused(status, code, sentence) => BrowserEvent::Ended {
+            status: Some(status),
+            code,
+            sentence,
+        },
+    }
+}

@@ -1,0 +1,70 @@
+//! What a browser asks for, hears and says of its call.
+
+use tokio::sync::mpsc;
+use trunkline_net::media::BrowserAudio;
+use uuid::Uuid;
+
+/// Call that a browser asks for.
+#[derive(Clone, Debug)]
+pub struct BrowserOrder {
+    /// The org of the session.
+    pub org: Uuid,
+    /// Party that is called.
+    pub callee: BrowserCallee,
+    /// Name of the person, as the agent sees it.
+    pub name: Box<str>,
+}
+
+/// Party that a browser calls.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum BrowserCallee {
+    /// An agent, named as the agent header names it.
+    Agent(Uuid),
+    /// What was dialled, from which the four steps choose.
+    Number(Box<str>),
+}
+
+/// Call of a browser. Dropping it hangs up.
+#[derive(Debug)]
+pub struct BrowserCall {
+    /// What happens to it; closed after the end.
+    pub events: mpsc::Receiver<BrowserEvent>,
+    /// Audio in both directions.
+    pub audio: BrowserAudio,
+    /// Commands for it.
+    pub commands: mpsc::Sender<BrowserCommand>,
+}
+
+/// Event of a browser's call.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum BrowserEvent {
+    /// The call has a record, of this id.
+    Began(Uuid),
+    /// The agent rings.
+    Ringing,
+    /// The agent has answered.
+    Answered,
+    /// The call is over: status where it was refused, stable code, and a sentence.
+    Ended {
+        /// Status of SIP, where the call was refused.
+        status: Option<u16>,
+        /// Stable code of a refusal.
+        code: Option<Box<str>>,
+        /// Reason as a sentence.
+        sentence: Box<str>,
+    },
+}
+
+/// Command for a browser's call.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum BrowserCommand {
+    /// Presses keys.
+    Press(Box<str>),
+    /// Hangs up.
+    HangUp,
+}
+
+/// No RTP port is free.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("no RTP port is free")]
+pub struct NoPort;

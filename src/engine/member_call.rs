@@ -1,0 +1,52 @@
+//! First message of a member's user agent, which a session of the console vouches for, in the shard that serves it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use trunkline_sip::endpoint::Received;
+use trunkline_sip::moment::Moment;
+use trunkline_sip::wire::lex;
+
+use super::clock;
+use super::member_invite::{AwaitedRecord, MemberInvite};
+use super::shard::{Shard, framing};
+
+impl Shard {
+    pub(super) fn handle_member(&mut self, invite: MemberInvite, now: Moment) {
+        let MemberInvite {
+            caller,
+            octets,
+            received_at,
+            begun,
+        } = invite;
+        let flow = caller.flow;
+        let Ok(message) = lex(&octets, framing(flow)) else {
+            return;
+        };
+        let view = self.directory.load();
+        let is_late = self.invite_queue.is_late(received_at, now);
+        self.observer.received(&message);
+        self.tap
+            .note(clock::on_wall(now), flow, false, message.raw());
+        self.effect_runner.awaited = AwaitedRecord::of(message.call_id(), begun);
+
+        let Self {
+            endpoint, calls, ..
+        } = self;
+        let work = catch_unwind(AssertUnwindSafe(|| {
+            let received = endpoint.receive_message(message, flow, now);
+            match &received {
+                Received::Request(request) if is_late => {
+                    calls.shed(endpoint, flow, request);
+                }
+                _ => calls.handle_member(endpoint, &view, caller, received, now),
+            }
+        }));
+        if work.is_err() {
+            self.after_panic(now);
+        }
+
+        self.handle_events(now);
+        // Refused without a record: the requester learns that there is none.
+        self.effect_runner.awaited = AwaitedRecord::default();
+    }
+}
