@@ -119,7 +119,7 @@ impl Calls {
             legs,
             bridge: None,
             tags: SmallVec::new(),
-            pending: SmallVec::new(),
+            pending: Vec::new(),
             queue: RequestQueue::default(),
             turn: None,
             theirs: None,
