@@ -4,6 +4,8 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 /// Longer than anything that the daemon waits for before it answers, on a machine that is busy with other things.
@@ -28,6 +30,23 @@ pub fn change(
     (status, body)
 }
 
+/// Status and JSON body of a form that is posted under a user name and a password.
+pub fn form(
+    address: SocketAddr,
+    path: &str,
+    user: &str,
+    password: &str,
+    body: &str,
+) -> (u16, Value) {
+    let login = STANDARD.encode(format!("{user}:{password}"));
+    let lines = format!("Authorization: Basic {login}\r\n");
+    let content = ("application/x-www-form-urlencoded", body.to_owned());
+    let answer = send("POST", address, path, &lines, content);
+    let (status, body) = answer.expect("an answer");
+    let body = serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"));
+    (status, body)
+}
+
 /// A request with this key and more header lines.
 fn ask(
     method: &str,
@@ -36,24 +55,31 @@ fn ask(
     (key, lines): (Option<&str>, &str),
     body: Option<&Value>,
 ) -> Option<(u16, String)> {
-    let mut stream = TcpStream::connect_timeout(&address, LIMIT).ok()?;
-    stream.set_read_timeout(Some(LIMIT)).ok()?;
-
     let authorization = key
         .map(|key| format!("Authorization: Bearer {key}\r\n"))
         .unwrap_or_default();
-    let body = body.map(Value::to_string).unwrap_or_default();
+    let content = body.map(Value::to_string).unwrap_or_default();
+    let lines = format!("{authorization}{lines}");
+    send(method, address, path, &lines, ("application/json", content))
+}
+
+fn send(
+    method: &str,
+    address: SocketAddr,
+    path: &str,
+    lines: &str,
+    (kind, body): (&str, String),
+) -> Option<(u16, String)> {
+    let mut stream = TcpStream::connect_timeout(&address, LIMIT).ok()?;
+    stream.set_read_timeout(Some(LIMIT)).ok()?;
+
     let content = if body.is_empty() {
         String::new()
     } else {
-        format!(
-            "Content-Type: application/json\r\nContent-Length: {}\r\n",
-            body.len()
-        )
+        format!("Content-Type: {kind}\r\nContent-Length: {}\r\n", body.len())
     };
-
     let request = format!(
-        "{method} {path} HTTP/1.1\r\nHost: {address}\r\n{authorization}{lines}{content}Connection: close\r\n\r\n{body}"
+        "{method} {path} HTTP/1.1\r\nHost: {address}\r\n{lines}{content}Connection: close\r\n\r\n{body}"
     );
     stream.write_all(request.as_bytes()).ok()?;
 

@@ -7,6 +7,7 @@
 )]
 
 pub mod baresip;
+pub mod bot;
 pub mod carrier;
 pub mod change;
 pub mod corpus;
@@ -38,6 +39,7 @@ pub mod trace;
 pub mod web_socket;
 
 pub use baresip::Baresip;
+pub use bot::{BotCall, BotServer};
 pub use daemon::{Daemon, DaemonSetup};
 pub use digest::{Credentials, proves};
 pub use message::Message;

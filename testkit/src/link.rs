@@ -30,7 +30,7 @@ impl Stream {
         }
     }
 
-    fn read(&mut self, octets: &mut [u8]) -> io::Result<usize> {
+    pub(crate) fn read(&mut self, octets: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.read(octets),
             Self::Client(stream) => stream.read(octets),
@@ -38,7 +38,7 @@ impl Stream {
         }
     }
 
-    fn write(&mut self, octets: &[u8]) -> io::Result<()> {
+    pub(crate) fn write(&mut self, octets: &[u8]) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.write_all(octets),
             Self::Client(stream) => stream.write_all(octets),

@@ -91,6 +91,14 @@ impl Talker {
         self.peer.send(ack);
     }
 
+    /// Accepts a request that came inside the call, with this SDP where there is one.
+    pub fn accept(&self, request: &Message, sdp: &str) {
+        match sdp.is_empty() {
+            true => self.peer.answer(request, "200 OK", "", ""),
+            false => self.peer.reply_with_sdp(request, "200 OK", sdp),
+        }
+    }
+
     /// The next request of this method that comes inside the call; of any, where it is empty.
     pub fn asked(&self, method: &str) -> Option<Message> {
         Deadline::after(PATIENCE).poll(|| {

@@ -80,6 +80,17 @@ impl Authority {
         (vec![chain.expect("a certificate")], key.expect("a key"))
     }
 
+    /// Configuration of a server under the certificate of that name.
+    pub(crate) fn server(&self, name: &str) -> Arc<ServerConfig> {
+        let (chain, key) = self.shown(name);
+        let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_no_client_auth()
+            .with_single_cert(chain, key);
+        Arc::new(config.expect("a certificate"))
+    }
+
     /// Connects to a server on this machine that has to be certified.
     pub fn connect(
         &self,
@@ -149,15 +160,7 @@ fn serving(
     name: &str,
     serve: impl Fn(&Peer) + Send + Sync + 'static,
 ) -> SocketAddr {
-    let (chain, key) = authority.shown(name);
-    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .expect("versions")
-        .with_no_client_auth()
-        .with_single_cert(chain, key)
-        .expect("a certificate");
-
-    let (config, serve) = (Arc::new(config), Arc::new(serve));
+    let (config, serve) = (authority.server(name), Arc::new(serve));
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let address = listener.local_addr().expect("an address");
 

@@ -14,24 +14,29 @@ use trunkline_testkit::talker::{Rtp, Talker, offer};
 use trunkline_testkit::{Daemon, DaemonSetup, Deadline, Message, Responder, tools};
 
 /// The caller.
-const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+pub(crate) const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// The example bot, running.
-struct Bot {
+pub(crate) struct Bot {
     process: Child,
     events: Receiver<Value>,
     url: String,
 }
 
 impl Bot {
-    fn start(arguments: &[&str]) -> Self {
+    pub(crate) fn start(arguments: &[&str]) -> Self {
         let port = free_port().to_string();
         let url = format!("ws://127.0.0.1:{port}/ws");
+        let place = ["--port", &port, "--url", &url];
+        Self::run(url.clone(), &[&place, arguments].concat())
+    }
+
+    /// The bot with these arguments, which have it listen at `url`.
+    pub(crate) fn run(url: String, arguments: &[&str]) -> Self {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/bot/bot.py");
         let mut process = Command::new("python3")
             .arg(script)
-            .args(["--port", &port, "--url", &url])
             .args(arguments)
             .stdout(Stdio::piped())
             .spawn()
@@ -57,7 +62,7 @@ impl Bot {
     }
 
     /// The next event of this kind; others are passed over.
-    fn event(&self, kind: &str) -> Value {
+    pub(crate) fn event(&self, kind: &str) -> Value {
         let found = Deadline::after(PATIENCE).poll(|| {
             let event = self.events.recv_timeout(Duration::from_millis(50)).ok()?;
             (event["event"] == kind).then_some(event)
@@ -74,14 +79,14 @@ impl Drop for Bot {
 }
 
 /// A daemon that may open WebSockets without TLS on this machine.
-fn setup() -> DaemonSetup {
+pub(crate) fn setup() -> DaemonSetup {
     let setup = DaemonSetup::new().set("TRUNKLINE__SIP__ALLOW_PRIVATE_PEERS", "127.0.0.0/8");
     setup.dedicate(&PEER.to_string());
     setup
 }
 
 /// Sets the runtime of the first agent.
-fn set(daemon: &Daemon, runtime: &Value) {
+pub(crate) fn set(daemon: &Daemon, runtime: &Value) {
     let agent = &daemon.setup.first_agent;
     let change = json!({ "runtime": runtime });
     let (status, body) = daemon.change("PATCH", &format!("/phone/{agent}"), &change);
@@ -89,31 +94,35 @@ fn set(daemon: &Daemon, runtime: &Value) {
     daemon.setup.settle();
 }
 
-fn token(daemon: &Daemon) -> String {
+pub(crate) fn token(daemon: &Daemon) -> String {
     let (status, body) = daemon.change("POST", "/phone/bot-token", &json!({}));
     assert_eq!(status, 201, "{body}");
     body["auth_token"].as_str().expect("a token").to_owned()
 }
 
 /// A caller with its audio.
-struct Caller {
-    talker: Talker,
-    rtp: Rtp,
-    to: SocketAddr,
+pub(crate) struct Caller {
+    pub(crate) talker: Talker,
+    pub(crate) rtp: Rtp,
+    pub(crate) to: SocketAddr,
 }
 
 impl Caller {
-    fn call(daemon: &Daemon) -> Self {
+    pub(crate) fn call(daemon: &Daemon) -> Self {
+        Self::dial(daemon, &daemon.setup.first_number)
+    }
+
+    pub(crate) fn dial(daemon: &Daemon, number: &str) -> Self {
         let rtp = Rtp::new(PEER);
         let sdp = offer(rtp.address());
-        let (talker, answer) = Talker::call(PEER, daemon.sip(), &daemon.setup.first_number, &sdp);
+        let (talker, answer) = Talker::call(PEER, daemon.sip(), number, &sdp);
         assert_eq!(answer.status(), Some(200), "{answer:?}");
         let to = answer.media();
         Self { talker, rtp, to }
     }
 
     /// Speaks this until something like it is heard.
-    fn hears(&self, says: u8, expected: impl Fn(&[u8]) -> bool) -> bool {
+    pub(crate) fn hears(&self, says: u8, expected: impl Fn(&[u8]) -> bool) -> bool {
         let heard = Deadline::after(PATIENCE).poll(|| {
             self.rtp.say(self.to, &[says; 160]);
             let audio = self.rtp.audio()?;
@@ -123,7 +132,7 @@ impl Caller {
     }
 }
 
-fn is_tone(audio: &[u8]) -> bool {
+pub(crate) fn is_tone(audio: &[u8]) -> bool {
     let mut levels: Vec<u8> = audio.to_vec();
     levels.sort_unstable();
     levels.dedup();
@@ -198,7 +207,7 @@ fn a_bot_hangs_up_by_rest() {
 }
 
 /// The final answer to a call, its record, and its attempts.
-fn refused(daemon: &Daemon) -> (Message, Value, Vec<Value>) {
+pub(crate) fn refused(daemon: &Daemon) -> (Message, Value, Vec<Value>) {
     let sdp = offer(SocketAddr::new(PEER, 40_000));
     let (_, answer) = Talker::call(PEER, daemon.sip(), &daemon.setup.first_number, &sdp);
     let record = daemon.record();

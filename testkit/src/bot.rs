@@ -1,0 +1,407 @@
+//! A bot that a test plays: a WebSocket server on this machine, with TLS or without. Shares no code with the daemon's client.
+
+use std::io::{self, ErrorKind};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use serde_json::{Value, json};
+use sha1::{Digest as _, Sha1};
+use socket2::{SockFilter, SockRef};
+
+use crate::link::Stream;
+use crate::{Authority, Deadline};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Longest time between two looks at what the bot is to do.
+const GLANCE: Duration = Duration::from_millis(1);
+const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+
+/// Behaviour of a bot in the handshake.
+#[derive(Clone, Debug, Default)]
+pub struct Handshake {
+    /// Time before its answer.
+    pub delay: Duration,
+    /// Token that has to have signed the URL: without that it answers 403.
+    pub token: Option<String>,
+}
+
+/// A bot that listens.
+#[derive(Debug)]
+pub struct BotServer {
+    pub url: String,
+    address: SocketAddr,
+    calls: mpsc::Receiver<BotCall>,
+    dialled: Arc<AtomicUsize>,
+}
+
+/// A WebSocket that was accepted.
+#[derive(Debug)]
+pub struct BotCall {
+    /// Head of the request.
+    pub head: String,
+    events: mpsc::Receiver<Value>,
+    orders: mpsc::Sender<Order>,
+}
+
+/// What sends octets to the daemon, from another thread.
+#[derive(Clone, Debug)]
+pub struct BotSender(mpsc::Sender<Order>);
+
+impl BotSender {
+    /// Sends octets as they are; false once the connection is gone.
+    pub fn send(&self, octets: Vec<u8>) -> bool {
+        self.0.send(Order::Send(octets)).is_ok()
+    }
+}
+
+/// An order to the thread that has the connection.
+#[derive(Debug)]
+enum Order {
+    Send(Vec<u8>),
+    /// Reads no more.
+    Stall,
+    /// Drops whatever comes, so that nothing is acknowledged.
+    Vanish,
+}
+
+impl BotServer {
+    pub fn start() -> Self {
+        Self::with(Handshake::default())
+    }
+
+    /// Without TLS.
+    pub fn with(handshake: Handshake) -> Self {
+        Self::on("ws", handshake, None)
+    }
+
+    /// Over TLS, under the certificate of that name.
+    pub fn secured(authority: &Authority, name: &str) -> Self {
+        let config = authority.server(name);
+        Self::on("wss", Handshake::default(), Some(config))
+    }
+
+    fn on(scheme: &str, handshake: Handshake, tls: Option<Arc<ServerConfig>>) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let url = format!("{scheme}://{address}/ws");
+        let (accepted, calls) = mpsc::channel();
+        let dialled = Arc::<AtomicUsize>::default();
+
+        let (own, counted) = (url.clone(), Arc::clone(&dialled));
+        std::thread::spawn(move || {
+            for socket in listener.incoming().flatten() {
+                counted.fetch_add(1, Ordering::Relaxed);
+                let (own, handshake) = (own.clone(), handshake.clone());
+                let (tls, accepted) = (tls.clone(), accepted.clone());
+                // A connection that breaks ends its thread, and no other.
+                std::thread::spawn(move || serve(socket, tls, &own, &handshake, &accepted));
+            }
+        });
+
+        Self {
+            url,
+            address,
+            calls,
+            dialled,
+        }
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The next WebSocket.
+    pub fn accepted(&self) -> BotCall {
+        let call = self.calls.recv_timeout(PATIENCE);
+        call.expect("the bot is dialled")
+    }
+
+    /// Number of connections that came.
+    pub fn dialled(&self) -> usize {
+        self.dialled.load(Ordering::Relaxed)
+    }
+}
+
+impl BotCall {
+    /// The next event, whatever it is; `close` with its code is the last.
+    pub fn next(&self) -> Value {
+        self.within(PATIENCE).expect("an event")
+    }
+
+    /// The next event, if one comes within that time.
+    pub fn within(&self, limit: Duration) -> Option<Value> {
+        self.events.recv_timeout(limit).ok()
+    }
+
+    /// The next event of this kind; others are passed over.
+    pub fn event(&self, kind: &str) -> Value {
+        self.until(kind, |event| event["event"] == kind)
+    }
+
+    /// The next event like this.
+    pub fn until(&self, what: &str, is_meant: impl Fn(&Value) -> bool) -> Value {
+        let limit = Deadline::after(PATIENCE);
+        while !limit.is_over() {
+            match self.events.recv_timeout(limit.left()) {
+                Ok(event) if is_meant(&event) => return event,
+                Ok(_) => {}
+                Err(_) => break,
+            }
+        }
+        panic!("no {what} came")
+    }
+
+    /// The audio of the next frame.
+    pub fn frame(&self) -> Vec<u8> {
+        audio_of(&self.event("media"))
+    }
+
+    /// Returns true once the daemon has ended the connection.
+    pub fn is_over(&self) -> bool {
+        let ended = |event: Result<Value, mpsc::RecvTimeoutError>| match event {
+            Ok(_) => None,
+            Err(mpsc::RecvTimeoutError::Disconnected) => Some(()),
+            Err(mpsc::RecvTimeoutError::Timeout) => None,
+        };
+        let limit = Deadline::after(PATIENCE);
+        limit
+            .poll(|| ended(self.events.recv_timeout(GLANCE)))
+            .is_some()
+    }
+
+    pub fn say(&self, message: &Value) {
+        self.send(text(message));
+    }
+
+    /// Plays this audio.
+    pub fn play(&self, audio: &[u8]) {
+        self.say(&json!({"event": "media", "streamSid": "MZ", "media": {"payload": STANDARD.encode(audio)}}));
+    }
+
+    pub fn mark(&self, name: &str) {
+        self.say(&json!({"event": "mark", "streamSid": "MZ", "mark": {"name": name}}));
+    }
+
+    pub fn clear(&self) {
+        self.say(&json!({"event": "clear", "streamSid": "MZ"}));
+    }
+
+    /// Sends octets as they are; false once the connection is gone.
+    pub fn send(&self, octets: Vec<u8>) -> bool {
+        self.sender().send(octets)
+    }
+
+    pub fn sender(&self) -> BotSender {
+        BotSender(self.orders.clone())
+    }
+
+    /// Closes the WebSocket.
+    pub fn close(&self) {
+        self.send(vec![0x88, 2, 3, 232]);
+    }
+
+    /// Reads no more from now on.
+    pub fn stall(&self) {
+        self.obey(Order::Stall);
+    }
+
+    /// Is gone without a word: nothing that comes is acknowledged any more.
+    pub fn vanish(&self) {
+        self.obey(Order::Vanish);
+    }
+
+    fn obey(&self, order: Order) {
+        self.orders.send(order).expect("the connection is up");
+    }
+}
+
+/// The audio of a frame.
+pub fn audio_of(event: &Value) -> Vec<u8> {
+    let payload = event["media"]["payload"].as_str().expect("a payload");
+    STANDARD.decode(payload).expect("base64")
+}
+
+/// A message as a frame.
+pub fn text(message: &Value) -> Vec<u8> {
+    let payload = message.to_string().into_bytes();
+    let mut frame = vec![0x81];
+    match payload.len() {
+        short @ 0..=125 => frame.push(short as u8),
+        middle @ 126..=0xffff => {
+            frame.push(126);
+            frame.extend((middle as u16).to_be_bytes());
+        }
+        long => {
+            frame.push(127);
+            frame.extend((long as u64).to_be_bytes());
+        }
+    }
+    frame.extend(payload);
+    frame
+}
+
+fn serve(
+    mut socket: TcpStream,
+    tls: Option<Arc<ServerConfig>>,
+    url: &str,
+    handshake: &Handshake,
+    accepted: &mpsc::Sender<BotCall>,
+) -> io::Result<()> {
+    socket.set_read_timeout(Some(PATIENCE))?;
+    let mut stream = match tls {
+        None => Stream::Tcp(socket),
+        Some(config) => {
+            let mut server = ServerConnection::new(config).map_err(io::Error::other)?;
+            while server.is_handshaking() {
+                server.complete_io(&mut socket)?;
+            }
+            Stream::Server(Box::new(StreamOwned::new(server, socket)))
+        }
+    };
+
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut octet = [0];
+        if stream.read(&mut octet)? == 0 {
+            return Ok(());
+        }
+        head.push(octet[0]);
+    }
+    let head = String::from_utf8(head).map_err(io::Error::other)?;
+
+    std::thread::sleep(handshake.delay);
+    if !handshake
+        .token
+        .as_ref()
+        .is_none_or(|token| is_signed(&head, token, url))
+    {
+        return stream.write(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n");
+    }
+    let key = field(&head, "Sec-WebSocket-Key").unwrap_or_default();
+    let accept = STANDARD.encode(Sha1::digest(format!("{key}{GUID}")));
+    let answer = format!(
+        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: {accept}\r\n\r\n"
+    );
+    stream.write(answer.as_bytes())?;
+
+    let ((orders, ordered), (heard, events)) = (mpsc::channel(), mpsc::channel());
+    let call = BotCall {
+        head,
+        events,
+        orders,
+    };
+    if accepted.send(call).is_err() {
+        return Ok(());
+    }
+    stream.socket().set_read_timeout(Some(GLANCE))?;
+    converse(&mut stream, &ordered, &heard)
+}
+
+/// Serves the connection until either side leaves.
+fn converse(
+    stream: &mut Stream,
+    orders: &mpsc::Receiver<Order>,
+    heard: &mpsc::Sender<Value>,
+) -> io::Result<()> {
+    let (mut octets, mut part) = (Vec::new(), [0; 16_384]);
+    let mut is_stalled = false;
+    loop {
+        loop {
+            match orders.try_recv() {
+                Ok(Order::Send(octets)) => stream.write(&octets)?,
+                Ok(Order::Stall) => is_stalled = true,
+                Ok(Order::Vanish) => {
+                    // The program "return 0": the kernel keeps nothing of what comes to this socket.
+                    const NOTHING: SockFilter = SockFilter::new(0x06, 0, 0, 0);
+                    SockRef::from(stream.socket()).attach_filter(&[NOTHING])?;
+                    is_stalled = true;
+                }
+                Err(mpsc::TryRecvError::Empty) => break,
+                Err(mpsc::TryRecvError::Disconnected) => return Ok(()),
+            }
+        }
+        if is_stalled {
+            std::thread::sleep(GLANCE);
+            continue;
+        }
+
+        match stream.read(&mut part) {
+            Ok(0) => return Ok(()),
+            Ok(count) => octets.extend_from_slice(&part[..count]),
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
+                ) =>
+            {
+                continue;
+            }
+            Err(error) => return Err(error),
+        }
+        while let Some(event) = take(&mut octets) {
+            let is_last = event["event"] == "close";
+            // The test may have heard enough.
+            let _ = heard.send(event);
+            if is_last {
+                return stream.write(&[0x88, 0]);
+            }
+        }
+    }
+}
+
+/// Takes the next frame: a message, or what is made of a control frame.
+fn take(octets: &mut Vec<u8>) -> Option<Value> {
+    let &[first, second, ..] = &octets[..] else {
+        return None;
+    };
+    assert_eq!(second & 0x80, 0x80, "a client masks");
+    let (length, payload) = match second & 0x7f {
+        126 => (
+            4,
+            usize::from(u16::from_be_bytes([*octets.get(2)?, *octets.get(3)?])),
+        ),
+        127 => panic!("no message of ours is that long"),
+        short => (2, usize::from(short)),
+    };
+    let end = length + 4 + payload;
+    if octets.len() < end {
+        return None;
+    }
+
+    let frame: Vec<u8> = octets.drain(..end).collect();
+    let (mask, payload) = frame[length..].split_at(4);
+    let payload: Vec<u8> = payload
+        .iter()
+        .zip(mask.iter().cycle())
+        .map(|(octet, mask)| octet ^ mask)
+        .collect();
+    Some(match first {
+        0x81 => serde_json::from_slice(&payload).expect("JSON"),
+        0x88 => {
+            let code = payload.first_chunk().map(|code| u16::from_be_bytes(*code));
+            json!({"event": "close", "code": code})
+        }
+        0x8a => json!({"event": "pong", "data": String::from_utf8_lossy(&payload)}),
+        other => panic!("a frame of kind {other:x}"),
+    })
+}
+
+fn field<'h>(head: &'h str, name: &str) -> Option<&'h str> {
+    let named = head.lines().find_map(|line| {
+        let (of, value) = line.split_once(':')?;
+        of.eq_ignore_ascii_case(name).then_some(value)
+    });
+    named.map(str::trim)
+}
+
+fn is_signed(head: &str, token: &str, url: &str) -> bool {
+    let mac = Hmac::<Sha1>::new_from_slice(token.as_bytes()).expect("a key");
+    let signed = STANDARD.encode(mac.chain_update(url).finalize().into_bytes());
+    field(head, "X-Twilio-Signature") == Some(&signed)
+}

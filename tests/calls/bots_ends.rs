@@ -1,0 +1,141 @@
+//! Bots that die: before the answer, inside the call, without a word; and what follows as the agent is set.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::bots::{Caller, set, setup};
+use trunkline_testkit::{BotCall, BotServer, Daemon, Deadline, http};
+
+/// Longer than the ten seconds after which a peer that acknowledges nothing is gone.
+const GONE: Duration = Duration::from_secs(25);
+
+/// A call of an agent with two bots, taken by the first.
+fn called(on_close: &str) -> (Daemon, Caller, BotCall, BotServer) {
+    let (first, second) = (BotServer::start(), BotServer::start());
+    let daemon = setup().serve();
+    let both = json!({
+        "type": "websocket", "uri": first.url, "fallbacks": [second.url], "on_close": on_close,
+    });
+    set(&daemon, &both);
+    let caller = Caller::call(&daemon);
+    let bot = first.accepted();
+    bot.event("start");
+    (daemon, caller, bot, second)
+}
+
+/// Cause of the end of a bot, as the metrics count it.
+fn ended(daemon: &Daemon, cause: &str) -> bool {
+    let counted = Deadline::after(GONE).poll(|| {
+        let (_, page) = http::get(daemon.setup.http, "/metrics", None).expect("metrics");
+        let of = format!("trunkline_media_bot_ends_total{{cause=\"{cause}\"}}");
+        let line = page.lines().find(|line| line.starts_with(&of))?;
+        (!line.ends_with(" 0")).then_some(())
+    });
+    counted.is_some()
+}
+
+#[test]
+fn a_bot_that_closes_hangs_up() {
+    let (daemon, caller, bot, second) = called("hang_up");
+    bot.close();
+    let bye = caller.talker.asked("BYE").expect("the call ends");
+    caller.talker.accept(&bye, "");
+    assert!(bot.is_over());
+    let record = daemon.record();
+    assert_eq!(record["status"], "completed", "{record}");
+    assert_eq!(record["hangup_by"], "agent", "{record}");
+    assert_eq!(second.dialled(), 0);
+}
+
+#[test]
+fn the_next_bot_takes_the_call_of_one_that_dies() {
+    let (daemon, caller, bot, second) = called("next_runtime");
+    bot.play(&[0x23; 80_000]);
+    assert!(caller.hears(0x91, |audio| *audio == [0x23; 160]));
+    let session = |bot: &BotCall, start: Option<Value>| {
+        let start = start.unwrap_or_else(|| bot.event("start"));
+        start["start"]["customParameters"]["session_id"].clone()
+    };
+    drop(bot);
+
+    let next = second.accepted();
+    assert_eq!(next.next()["event"], "connected");
+    let start = next.next();
+    assert_eq!(start["event"], "start", "{start}");
+    let call = daemon.calls().remove(0);
+    assert_eq!(session(&next, Some(start)), call["session_id"]);
+    // Its clock is its own, and the first bot's audio is gone with it.
+    let frame = next.event("media");
+    assert_eq!(frame["media"]["timestamp"], "0", "{frame}");
+    next.play(&[0x24; 8_000]);
+    let late = Cell::new(0);
+    assert!(caller.hears(0x91, |audio| {
+        late.set(late.get() + usize::from(*audio == [0x23; 160]));
+        *audio == [0x24; 160]
+    }));
+    let late = late.get();
+    assert!(late < 25, "{late} packets of the dead bot");
+    next.close();
+    assert!(caller.talker.asked("BYE").is_some(), "no third one");
+    let record = daemon.record();
+    assert_eq!(record["status"], "completed", "{record}");
+}
+
+#[test]
+fn a_dead_bot_followed_by_a_dead_one_ends_the_call() {
+    let (first, daemon) = (BotServer::start(), setup().serve());
+    let nobody = format!(
+        "ws://127.0.0.1:{}/",
+        trunkline_testkit::process::free_port()
+    );
+    let both = json!({
+        "type": "websocket", "uri": first.url, "fallbacks": [nobody], "on_close": "next_runtime",
+    });
+    set(&daemon, &both);
+    let caller = Caller::call(&daemon);
+    let bot = first.accepted();
+    bot.event("start");
+    drop(bot);
+    assert!(caller.talker.asked("BYE").is_some());
+    let record = daemon.record();
+    assert_eq!(record["reason"], "runtime_unreachable", "{record}");
+}
+
+/// A machine that lost its power, or a cable that was pulled: nothing comes back, not even a refusal.
+#[test]
+fn a_half_open_connection_is_noticed_and_the_next_bot_takes_over() {
+    let (daemon, caller, bot, second) = called("next_runtime");
+    bot.vanish();
+    // The caller speaks on, as callers do; frames would leave without it as well.
+    let taken = Deadline::after(GONE).poll(|| {
+        caller.rtp.say(caller.to, &[0x91; 160]);
+        (second.dialled() == 1).then_some(())
+    });
+    assert!(taken.is_some(), "the first bot is given up");
+    second.accepted().event("start");
+    // What waits for it is full before the ten seconds are over after which the kernel gives a silent peer up.
+    assert!(ended(&daemon, "too_slow"));
+}
+
+#[test]
+fn a_bot_that_reads_nothing_ends_its_call() {
+    let (daemon, caller, bot, _second) = called("hang_up");
+    bot.stall();
+    // Its marks come back beside the audio, so that the connection fills within seconds.
+    let mut marks = 0;
+    let ended_by = Deadline::after(GONE).poll(|| {
+        for _ in 0..20 {
+            bot.mark(&"x".repeat(1_000));
+            marks += 1;
+        }
+        caller.rtp.say(caller.to, &[0x91; 160]);
+        let call = daemon.calls().remove(0);
+        (call["status"] != "in_progress").then_some(())
+    });
+    assert!(ended_by.is_some(), "{marks} marks");
+    assert!(ended(&daemon, "too_slow"));
+    let record = daemon.record();
+    assert_eq!(record["hangup_by"], "agent", "{record}");
+}

@@ -1,0 +1,225 @@
+//! Outbound calls of agents on a WebSocket: when the bot is dialled, and what its callee pays for where it is dead.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::bots::{PEER, set, setup};
+use crate::outbound::{CALLER_NUMBER, NUMBER, give_trunk, order};
+use trunkline_testkit::dialog::Dialog;
+use trunkline_testkit::process::free_port;
+use trunkline_testkit::talker::{Rtp, offer};
+use trunkline_testkit::{BotServer, Daemon, Deadline, Message, Peer, Runtime};
+
+/// Time in which nothing is to happen.
+const QUIET: Duration = Duration::from_millis(400);
+
+/// A callee, and its media.
+struct Callee {
+    peer: Peer,
+    rtp: Rtp,
+    invite: Message,
+}
+
+impl Callee {
+    /// Has the first agent call it.
+    fn called(daemon: &Daemon) -> Self {
+        let peer = Peer::on(PEER, daemon.sip());
+        let place = json!({"host": PEER.to_string(), "port": peer.own.port()});
+        give_trunk(daemon, Runtime::new(), &place);
+        order(daemon, &json!({}));
+        let invite = peer.request("INVITE");
+        Self {
+            peer,
+            rtp: Rtp::new(PEER),
+            invite,
+        }
+    }
+
+    fn ring(&self) {
+        self.peer.reply(&self.invite, "180 Ringing", "");
+    }
+
+    /// Returns the place of the daemon's media.
+    fn answer(&self) -> SocketAddr {
+        let sdp = offer(self.rtp.address());
+        self.peer.reply_with_sdp(&self.invite, "200 OK", &sdp);
+        self.peer.request("ACK");
+        self.invite.media()
+    }
+
+    fn hang_up(&self) {
+        let dialog = Dialog::called(&self.invite, self.peer.tag);
+        let said = dialog.status(&self.peer, (1, "BYE"), "");
+        assert_eq!(said, 200);
+    }
+
+    /// Takes the request that ends the call.
+    fn is_asked(&self, method: &str) {
+        let request = self.peer.request(method);
+        self.peer.answer(&request, "200 OK", "", "");
+        if method == "CANCEL" {
+            let status = "487 Request Terminated";
+            self.peer.answer(&self.invite, status, "", "");
+        }
+    }
+}
+
+fn runtime(server: &BotServer, wake: &str) -> Value {
+    json!({"type": "websocket", "uri": server.url, "wake": wake})
+}
+
+/// A bot's parameters, and audio in both directions.
+fn converses(callee: &Callee, to: SocketAddr, server: &BotServer) {
+    let bot = server.accepted();
+    assert_eq!(bot.next()["event"], "connected");
+    let start = bot.next();
+    let parameters = &start["start"]["customParameters"];
+    for (name, expected) in [
+        ("direction", "outbound"),
+        ("from_number", CALLER_NUMBER),
+        ("to_number", NUMBER),
+    ] {
+        assert_eq!(parameters[name], expected, "{start}");
+    }
+
+    bot.play(&[0x23; 8_000]);
+    let heard = Deadline::after(Duration::from_secs(15)).poll(|| {
+        callee.rtp.say(to, &[0x91; 160]);
+        callee.rtp.audio().filter(|audio| *audio == [0x23; 160])
+    });
+    assert!(heard.is_some(), "the callee hears the bot");
+    let spoken = |event: &Value| {
+        event["event"] == "media" && trunkline_testkit::bot::audio_of(event) == [0x91; 160]
+    };
+    bot.until("word of the callee", spoken);
+    callee.hang_up();
+    bot.event("stop");
+    assert!(bot.is_over());
+}
+
+#[test]
+fn a_bot_is_dialled_at_the_first_18x_and_starts_at_the_answer() {
+    let daemon = setup().serve();
+    let server = BotServer::start();
+    set(&daemon, &runtime(&server, "ringing"));
+    let callee = Callee::called(&daemon);
+    std::thread::sleep(QUIET);
+    assert_eq!(server.dialled(), 0, "nothing rings yet");
+
+    callee.ring();
+    let dialled = Deadline::after(Duration::from_secs(15));
+    let dialled = dialled.poll(|| (server.dialled() == 1).then_some(()));
+    assert!(dialled.is_some(), "it rings");
+    // Two 18x are one call.
+    callee.ring();
+    std::thread::sleep(QUIET);
+    let to = callee.answer();
+    converses(&callee, to, &server);
+    assert_eq!(server.dialled(), 1);
+    let record = daemon.record();
+    assert_eq!(record["status"], "completed", "{record}");
+    assert_eq!(record["hangup_by"], "callee", "{record}");
+}
+
+#[test]
+fn a_bot_hears_nothing_before_the_callee_answers() {
+    let daemon = setup().serve();
+    let server = BotServer::start();
+    set(&daemon, &runtime(&server, "ringing"));
+    let callee = Callee::called(&daemon);
+    callee.ring();
+    let bot = server.accepted();
+    assert_eq!(bot.within(QUIET), None, "the callee hasn't answered");
+    callee.answer();
+    assert_eq!(bot.next()["event"], "connected");
+    assert_eq!(bot.next()["event"], "start");
+    // From the answer on, and without a word of the callee, frames of silence.
+    assert_eq!(bot.frame(), [0xff; 160]);
+    callee.hang_up();
+    bot.event("stop");
+}
+
+#[test]
+fn a_bot_that_wakes_at_the_answer_is_not_dialled_before() {
+    let daemon = setup().serve();
+    let server = BotServer::start();
+    set(&daemon, &runtime(&server, "answer"));
+    let callee = Callee::called(&daemon);
+    callee.ring();
+    std::thread::sleep(QUIET);
+    assert_eq!(server.dialled(), 0, "it only rings");
+    let to = callee.answer();
+    converses(&callee, to, &server);
+}
+
+#[test]
+fn a_callee_that_answers_without_ringing_has_its_bot() {
+    let daemon = setup().serve();
+    let server = BotServer::start();
+    set(&daemon, &runtime(&server, "ringing"));
+    let callee = Callee::called(&daemon);
+    let to = callee.answer();
+    converses(&callee, to, &server);
+}
+
+#[test]
+fn a_dead_bot_cancels_before_the_callee_is_charged() {
+    let daemon = setup().serve();
+    let nobody = format!("ws://127.0.0.1:{}/ws", free_port());
+    set(&daemon, &json!({"type": "websocket", "uri": nobody}));
+    let callee = Callee::called(&daemon);
+    callee.ring();
+    callee.is_asked("CANCEL");
+    let record = daemon.record();
+    assert_eq!(record["status"], "failed", "{record}");
+    assert_eq!(record["reason"], "runtime_unreachable", "{record}");
+    assert_eq!(record["answered_at"], Value::Null, "{record}");
+}
+
+#[test]
+fn a_bot_that_leaves_while_the_callee_rings_cancels() {
+    let daemon = setup().serve();
+    let server = BotServer::start();
+    set(&daemon, &runtime(&server, "ringing"));
+    let callee = Callee::called(&daemon);
+    callee.ring();
+    server.accepted().close();
+    callee.is_asked("CANCEL");
+    let record = daemon.record();
+    assert_eq!(record["reason"], "runtime_unreachable", "{record}");
+    assert_eq!(record["answered_at"], Value::Null, "{record}");
+}
+
+#[test]
+fn a_dead_bot_that_wakes_at_the_answer_hangs_up_on_the_callee() {
+    let daemon = setup().serve();
+    let nobody = format!("ws://127.0.0.1:{}/ws", free_port());
+    let dead = json!({"type": "websocket", "uri": nobody, "wake": "answer"});
+    set(&daemon, &dead);
+    let callee = Callee::called(&daemon);
+    callee.ring();
+    callee.answer();
+    callee.is_asked("BYE");
+    let record = daemon.record();
+    assert_eq!(record["status"], "failed", "{record}");
+    assert_eq!(record["reason"], "runtime_unreachable", "{record}");
+}
+
+#[test]
+fn a_callee_that_is_busy_ends_the_bot_without_a_start() {
+    let daemon = setup().serve();
+    let server = BotServer::start();
+    set(&daemon, &runtime(&server, "ringing"));
+    let callee = Callee::called(&daemon);
+    callee.ring();
+    let bot = server.accepted();
+    callee.peer.reply(&callee.invite, "486 Busy Here", "");
+    callee.peer.request("ACK");
+    // Its WebSocket may close before it is attached to the call, without a close frame then.
+    let said = bot.within(Duration::from_secs(20));
+    let is_close = said.as_ref().is_none_or(|said| said["event"] == "close");
+    assert!(is_close && bot.is_over(), "it was given no call: {said:?}");
+    assert_eq!(daemon.record()["status"], "busy");
+}
