@@ -30,6 +30,10 @@ const TICK: Duration = Duration::from_millis(20);
 /// Slots that may pass between two ticks without being counted, after a thread was held up for long.
 const MAX_PASSED: u128 = 50;
 
+/// Ticks for which a bot's audio waits for a peer whose address isn't learnt yet: 2 s. That takes four packets of the peer, and what is played
+/// before is heard by nobody.
+const MAX_UNHEARD: u32 = 100;
+
 /// Longest packet of G.711 that is passed on: 200 ms.
 const MAX_AUDIO: usize = 1_600;
 
@@ -48,6 +52,8 @@ pub(super) struct Call {
     /// The last frame that was sent was silence.
     is_quiet: bool,
     ticked_at: Option<Moment>,
+    /// Ticks for which the bot's audio has waited for the peer.
+    unheard: u32,
     rtcp: Rtcp,
     rtcp_socket: Option<Arc<UdpSocket>>,
     reception: Reception,
@@ -82,6 +88,7 @@ impl Call {
             ended: None,
             is_quiet: true,
             ticked_at: None,
+            unheard: 0,
             rtcp: Rtcp::default(),
             rtcp_socket: None,
             reception: Reception::default(),
@@ -226,6 +233,7 @@ impl Call {
 
         let mut frame = [g711::SILENCE; FRAME];
         let mut played = Played::Filled;
+        let waits = self.waits_for_peer();
         if let Some(bot) = &mut self.bot {
             let key = bot.key();
             if let Some(key) = key {
@@ -239,6 +247,7 @@ impl Call {
             }
             let ticked = bot.tick(scratch, now).and_then(|()| match key {
                 Some(_) => Ok(Played::Filled),
+                None if waits => Ok(Played::Filled),
                 None => bot.play(&mut frame, scratch, now),
             });
             match ticked {
@@ -265,6 +274,16 @@ impl Call {
         }
 
         Some((to, packet))
+    }
+
+    /// Returns whether the bot's audio waits for a peer that is to be heard first. A peer on hold isn't waited for.
+    fn waits_for_peer(&mut self) -> bool {
+        let is_awaited = self.session.agreed().is_some() && self.session.peer().is_none();
+        if is_awaited && self.unheard < MAX_UNHEARD {
+            self.unheard += 1;
+            return true;
+        }
+        false
     }
 
     fn send_key<'p>(

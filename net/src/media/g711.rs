@@ -59,6 +59,18 @@ pub(super) const fn mu_of_a(a_law: u8) -> u8 {
     MU_OF_A[a_law as usize]
 }
 
+/// Converts a linear sample to A-law.
+#[cfg(test)]
+pub(super) const fn a_law(linear: i16) -> u8 {
+    encode_a(linear)
+}
+
+/// Converts A-law to a linear sample.
+#[cfg(test)]
+pub(super) const fn linear_of_a(a_law: u8) -> i16 {
+    decode_a(a_law)
+}
+
 const fn decode_mu(mu_law: u8) -> i16 {
     let octet = !mu_law;
     let segment = (octet >> 4 & 0x07) as i32;
@@ -72,7 +84,9 @@ const fn decode_mu(mu_law: u8) -> i16 {
 
 const fn encode_mu(linear: i16) -> u8 {
     let wide = linear as i32;
-    let magnitude = if wide.abs() > CLIP { CLIP } else { wide.abs() } + BIAS;
+    // The ones' complement of negative samples, as in ITU-T G.191: intervals of both signs then hold as many samples.
+    let magnitude = if wide < 0 { !wide } else { wide };
+    let magnitude = if magnitude > CLIP { CLIP } else { magnitude } + BIAS;
     let segment = 24 - magnitude.leading_zeros() as i32;
     let mantissa = (magnitude >> (segment + 3) & 0x0f) as u8;
     let sign = if wide < 0 { 0x80 } else { 0 };
@@ -95,8 +109,8 @@ const fn decode_a(a_law: u8) -> i16 {
 
 const fn encode_a(linear: i16) -> u8 {
     let wide = linear as i32;
-    // The samples between -1 and -8 are the negative zero.
-    let magnitude = if wide < 0 { -wide - 1 } else { wide };
+    // The ones' complement, as above.
+    let magnitude = if wide < 0 { !wide } else { wide };
 
     let mut segment = 0;
     while segment < 7 && magnitude >> (segment + 8) != 0 {

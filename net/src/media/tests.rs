@@ -307,3 +307,5 @@ fn a_listener_of_this_node_is_never_a_peer() {
 }
 
 mod bots;
+mod impaired;
+mod recommendation;

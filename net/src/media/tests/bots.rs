@@ -283,6 +283,23 @@ fn a_caller_and_a_bot_converse() {
     assert_eq!(call.media.close(5), None);
 }
 
+/// Bots greet as soon as they have `start`, and that is before the caller's address is learnt.
+#[test]
+fn a_greeting_before_the_callers_first_word_is_heard_whole() {
+    let mut call = converse(24, 0, b"");
+    call.media.start(5);
+    call.server.say(&said(&[0x90; 800]));
+    call.server
+        .say(&json!({"event": "mark", "mark": {"name": "greeted"}}));
+    std::thread::sleep(Duration::from_millis(200));
+    call.speak(0, 0x91, 0..6);
+    assert_eq!(call.server.event("mark")["mark"]["name"], "greeted");
+    let mut heard = Vec::new();
+    while heard.len() < 800 {
+        heard.extend(call.heard().into_iter().filter(|octet| *octet == 0x90));
+    }
+}
+
 #[test]
 fn what_came_with_the_handshake_is_heard() {
     // {"event":"mark","mark":{"name":"a"}}
