@@ -49,6 +49,15 @@ bench-quick: build
     target/release/trunkline-bench calls --daemon {{daemon}} --seconds 10
     target/release/trunkline-bench calls --daemon {{daemon}} --rate 1000 --seconds 10
 
+# Pipecat and OpenAI's Twilio adapter as their registries have them, called through the daemon (python3 with venv, node and npm; hundreds of megabytes)
+bot-adapters:
+    cargo build --bin trunkline
+    python3 fixtures/bot/adapters.py target/debug/trunkline
+
+# G.711 and concealment against the ITU's vectors: `src` of a checkout of openitu/STL
+itu-vectors folder:
+    TRUNKLINE_ITU_STL={{folder}} cargo test -p trunkline-net --lib itu_s -- --ignored --nocapture
+
 # How much the generator itself can do, caller against callee with no daemon between
 bench-self: build
     target/release/trunkline-bench loopback --seconds 5

@@ -197,10 +197,7 @@ impl Call {
     }
 
     pub(crate) fn tell_media(&mut self, cx: &mut Cx<'_>, audio: Option<Audio>) {
-        // A peer acknowledges its last INVITE after our BYE as well, with an SDP if we made the offer; its media are closed by then.
-        let Some(audio) = audio.filter(|_| self.status() != CallStatus::Over) else {
-            return;
-        };
+        let Some(audio) = audio else { return };
 
         // The callee of an outbound call has answered before the bot: until that is attached it would hear its own voice.
         if self.keeps_media(audio) {

@@ -39,8 +39,6 @@ mod plan;
 mod print;
 mod refused;
 mod silent;
-#[cfg(test)]
-mod tests;
 mod text;
 
 use attempt::{Attempt, Heard, Reconnects};
@@ -290,7 +288,8 @@ impl InviteClient {
         flow: Flow,
         message: &'m Message<'m>,
     ) -> Event<'m> {
-        let Some((client, attempt)) = self.take_inviting() else {
+        let State::Inviting(client, attempt) = std::mem::replace(&mut self.state, State::Idle)
+        else {
             return Event::Waits;
         };
 
