@@ -146,6 +146,7 @@ pub(super) async fn events(
     visitor: Visitor,
     Extension(boards): Extension<Boards>,
 ) -> Result<Response, ErrorPage> {
+    visitor.must_write()?;
     let path = format!("/phone/calls/{}", visitor.id("call_id")?);
     let place = stream::place(&boards, &visitor)?;
     let watcher = Watcher {
