@@ -10,7 +10,7 @@ use serde::Serialize;
 use trunkline_store::{Dedication, Kind, dedications};
 use uuid::Uuid;
 
-use super::listed::Listed;
+use super::listed::{self, Listed};
 use super::named_org::org_in;
 use crate::api::body::{Body, Fields};
 use crate::api::field_type::NETWORK;
@@ -49,9 +49,7 @@ pub(super) async fn list(
 ) -> Result<Json<Listed<NetworkView>>, ApiError> {
     let org = org_in(&api, &named).await?.id;
     query.finish()?;
-    let listed = api.read(move |tx| dedications::list(tx, org)).await?;
-    let items = listed.into_iter().map(NetworkView::from).collect();
-    Ok(Json(Listed { items }))
+    listed::all_of(&api, org, dedications::list).await
 }
 
 /// `POST /operator/orgs/{orgId}/networks {network}`: 201; 409 for a network of another org.
@@ -63,8 +61,10 @@ pub(super) async fn create(
 ) -> Result<(StatusCode, Json<NetworkView>), ApiError> {
     let org = org_in(&api, &named).await?.id;
     let network = new_network(body.fields()?)?;
-    let made = api.write(move |tx, now| dedications::create(tx, org, network, now));
-    Ok((StatusCode::CREATED, Json(made.await?.into())))
+    listed::create(&api, move |tx, now| {
+        dedications::create(tx, org, network, now)
+    })
+    .await
 }
 
 pub(super) fn new_network(mut fields: Fields) -> Result<IpNet, ApiError> {
@@ -85,8 +85,8 @@ pub(super) async fn delete(
         text.parse::<IpNet>().ok().or_else(address)
     });
     let network = network.ok_or_else(|| ApiError::absent(Kind::Dedication))?;
-    query.finish()?;
-    api.write(move |tx, now| dedications::delete(tx, org, network, now))
-        .await?;
-    Ok(Json(Success::DONE))
+    listed::delete(&api, query, move |tx, now| {
+        dedications::delete(tx, org, network, now)
+    })
+    .await
 }

@@ -12,7 +12,7 @@ use trunkline_sip::moment::Moment;
 use trunkline_store::{Change, Error, Kind, PartnerKey, Store, partners};
 use uuid::Uuid;
 
-use super::listed::Listed;
+use super::listed::{self, Listed};
 use super::partners::partner_in;
 use crate::api::body::{Body, Fields};
 use crate::api::caller::PARTNER_KEY;
@@ -65,9 +65,7 @@ pub(super) async fn list(
 ) -> Result<Json<Listed<KeyView>>, ApiError> {
     let partner = partner_in(&api, &named).await?.id;
     query.finish()?;
-    let keys = api.read(move |tx| partners::keys(tx, partner)).await?;
-    let items = keys.into_iter().map(KeyView::from).collect();
-    Ok(Json(Listed { items }))
+    listed::all_of(&api, partner, partners::keys).await
 }
 
 /// `POST /operator/partners/{partnerId}/keys {name}`: 201.
@@ -100,11 +98,12 @@ pub(super) async fn revoke(
 ) -> Result<Json<Success>, ApiError> {
     let partner = partner_in(&api, &named).await?.id;
     let key = named.id("keyId", Kind::PartnerKey)?;
-    query.finish()?;
-    api.write(move |tx, now| partners::revoke_key(tx, partner, key, now))
-        .await?;
+    let revoked = listed::delete(&api, query, move |tx, now| {
+        partners::revoke_key(tx, partner, key, now)
+    });
+    let revoked = revoked.await?;
     api.credentials().forget(Change::Partner(partner));
-    Ok(Json(Success::DONE))
+    Ok(revoked)
 }
 
 /// Creates a key: `tlp_` and 256 random bits. Only its SHA-256 is stored.

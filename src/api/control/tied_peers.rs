@@ -8,7 +8,7 @@ use trunkline_model::peer_pattern::PeerPattern;
 use trunkline_store::{Kind, TiedPeer, tied_peers};
 use uuid::Uuid;
 
-use super::listed::Listed;
+use super::listed::{self, Listed};
 use super::named_org::org_in;
 use crate::api::body::{Body, Fields};
 use crate::api::field_type::Parsed;
@@ -52,7 +52,7 @@ pub(super) async fn list(
 ) -> Result<Json<Listed<TiedView>>, ApiError> {
     let org = org_in(&api, &named).await?.id;
     query.finish()?;
-    view(&api, org).await
+    listed::all_of(&api, org, tied_peers::list).await
 }
 
 /// `POST /operator/orgs/{orgId}/tied-peers {peer}`: ties the peer, and lists the org's peers.
@@ -66,7 +66,7 @@ pub(super) async fn tie(
     let peer = new_peer(body.fields()?)?;
     api.write(move |tx, now| tied_peers::tie(tx, org, &peer, now))
         .await?;
-    view(&api, org).await
+    listed::all_of(&api, org, tied_peers::list).await
 }
 
 pub(super) fn new_peer(mut fields: Fields) -> Result<PeerPattern, ApiError> {
@@ -87,11 +87,5 @@ pub(super) async fn untie(
     query.finish()?;
     api.write(move |tx, now| tied_peers::untie(tx, org, &peer, now))
         .await?;
-    view(&api, org).await
-}
-
-async fn view(api: &Api, org: Uuid) -> Result<Json<Listed<TiedView>>, ApiError> {
-    let listed = api.read(move |tx| tied_peers::list(tx, org)).await?;
-    let items = listed.into_iter().map(TiedView::from).collect();
-    Ok(Json(Listed { items }))
+    listed::all_of(&api, org, tied_peers::list).await
 }
