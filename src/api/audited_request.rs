@@ -11,7 +11,7 @@ use super::idempotency::REPLAYED;
 use super::{Api, client};
 
 /// Words of a path and the kind of object that they lead to; the first match counts.
-const RESOURCES: [(&str, &str); 28] = [
+const RESOURCES: [(&str, &str); 29] = [
     ("Calls", "call"),
     ("bot-token", "bot_token"),
     ("logout", "session"),
@@ -40,6 +40,7 @@ const RESOURCES: [(&str, &str); 28] = [
     ("partners", "partner"),
     ("route-test", ""),
     ("route-replay", ""),
+    ("explain", ""),
     ("phone", "agent"),
 ];
 

@@ -166,9 +166,9 @@ impl ApiError {
                 let named = |(place, fault)| format!("{field}[{place}]: {fault}");
                 Self::BadRequest(faults.into_iter().map(named).collect())
             }
-            Error::Wrong(wrong @ (Wrong::Unknown { .. } | Wrong::NoVerifiedNumber)) => {
-                Self::bad(format!("{field}: {wrong}"))
-            }
+            Error::Wrong(
+                wrong @ (Wrong::Unknown { .. } | Wrong::NotVerified(_) | Wrong::NoVerifiedNumber),
+            ) => Self::bad(format!("{field}: {wrong}")),
             Error::Wrong(_) | Error::Refused(_) | Error::Broke(_) => Self::from(error),
         }
     }
@@ -226,6 +226,7 @@ impl From<Refused> for ApiError {
             | Refused::AtLimit { .. }
             | Refused::NameTaken(_)
             | Refused::OrgNameTaken(_)
+            | Refused::PartnerNameTaken(_)
             | Refused::NetworkDedicated { .. }
             | Refused::NoNextToken
             | Refused::ContactOnCall => {
@@ -265,6 +266,7 @@ const fn code_of_refused(refused: &Refused) -> &'static str {
         Refused::NoNextToken => "no_next_token",
         Refused::ContactOnCall => "contact_on_call",
         Refused::OrgNameTaken(_) => "org_name_taken",
+        Refused::PartnerNameTaken(_) => "partner_name_taken",
         Refused::NetworkDedicated { .. } => "network_dedicated",
         Refused::NodeServed { .. } => "internal_error",
     }

@@ -64,8 +64,8 @@ use dashboard::Backend;
 use routes::Routes;
 
 pub(crate) use caller::PARTNER_KEY;
-pub(crate) use control::create_partner_key;
 pub use control::{ControlServer, SOCKET};
+pub(crate) use control::{create_partner_key, operators_login_link};
 pub use document::document;
 pub(crate) use document::operators_document;
 pub use error::ApiError;
@@ -73,14 +73,12 @@ pub(crate) use field_type::{id_of, name};
 pub use health::database_answers;
 pub(crate) use language::language_tag;
 pub(crate) use operator::{ORG, Operator};
-pub(crate) use phone::change_of;
 pub use scopes::SCOPES;
 pub use server::{HealthServer, Server, bind};
 pub use state::{Api, ApiDeps};
 pub(crate) use state::{default_limits, default_retention};
 pub(crate) use success::Success;
-pub(crate) use time::{end as end_of, start as start_of, timestamp};
-pub(crate) use widget::{ErasureState, ErasureView, export};
+pub(crate) use time::timestamp;
 
 /// Every route.
 fn routes() -> Routes {

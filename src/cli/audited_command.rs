@@ -12,7 +12,7 @@ use crate::engine::clock::wall_time as now;
 const NO_FIELDS: [&str; 5] = ["config", "data_dir", "set", "json", "org"];
 
 /// Commands that work on the database of this machine's installation.
-const LOCAL_NOUNS: [&str; 4] = ["key", "contact", "route-test", "route-replay"];
+const LOCAL_NOUN: &str = "key";
 
 /// Command line as the audit log records it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -80,12 +80,7 @@ impl AuditedCommand {
 
     /// Returns true if the command works on the store of an installation, which must exist.
     pub(super) fn needs_installation(&self) -> bool {
-        let words: Vec<&str> = self.words.iter().map(String::as_str).collect();
-        match words.as_slice() {
-            ["trunk", "paste"] => true,
-            [noun, ..] => LOCAL_NOUNS.contains(noun),
-            [] => false,
-        }
+        self.noun() == LOCAL_NOUN
     }
 
     /// Part of a command that creates an object of this kind, with an entry of its own.
@@ -114,14 +109,7 @@ impl AuditedCommand {
 
     /// Kind of object that the command changes.
     fn resource(&self) -> &'static str {
-        if let Some(resource) = self.resource {
-            return resource;
-        }
-        let words: Vec<&str> = self.words.iter().map(String::as_str).collect();
-        match words.as_slice() {
-            ["contact", ..] => "contact",
-            _ => "installation",
-        }
+        self.resource.unwrap_or("installation")
     }
 
     /// Runs the command's work within its audit scope.
@@ -162,27 +150,20 @@ mod tests {
 
     #[test]
     fn a_command_is_its_words_and_the_names_of_its_arguments() {
-        const ID: &str = "0198c0de-0000-7000-8000-000000000001";
         let command = Cli::command();
         let arguments = [
             "trunkline",
-            "contact",
-            "erase",
-            ID,
-            "--org",
-            "Acme",
-            "--wait",
-            "5",
+            "key",
+            "retire-signing",
+            "5f1c2d3e4a5b6c7d",
+            "--api-keys",
             "--data-dir",
             "/tmp/x",
         ];
         let matches = command.clone().try_get_matches_from(arguments).unwrap();
         let given = AuditedCommand::read(&command, &matches);
-        assert_eq!(given.words, ["contact", "erase"]);
-        assert_eq!(given.fields, ["contact", "wait"]);
-        assert_eq!(
-            (given.resource(), given.id),
-            ("contact", Uuid::parse_str(ID).ok())
-        );
+        assert_eq!(given.words, ["key", "retire-signing"]);
+        assert_eq!(given.fields, ["kid", "api_keys"]);
+        assert_eq!((given.resource(), given.id), ("installation", None));
     }
 }

@@ -9,8 +9,8 @@ use super::session::Intent;
 use super::target::Target;
 use crate::config::Config;
 
-/// Account of whoever runs this command.
-const EMAIL: &str = "operator@localhost.localdomain";
+/// Account of the user of this machine.
+pub(super) const EMAIL: &str = "operator@localhost.localdomain";
 
 /// Prints a link that logs you into the org's dashboard, once and within 15 minutes.
 #[derive(Debug, clap::Args)]

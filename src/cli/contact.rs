@@ -1,56 +1,44 @@
-//! `trunkline contact`: finds contacts of an org, exports one for a person who asks for the data, and erases one.
+//! `trunkline contact`: exports a contact for a person who asks for the data, and erases one, which takes more than one
+//! request each. The other commands for contacts are made by `resource`.
 
 use std::io::{self, Write as _};
 use std::time::Duration;
 
+use axum::http::Method;
 use serde::Serialize;
-use trunkline_store::{Contact, ContactSearch, Error, erasures, of_contact};
-use uuid::Uuid;
+use serde_json::Value;
 
 use super::confirm::{WithoutTerminal, confirmed};
-use super::org::OfOrg;
-use super::output::{Output, Tabular, or_dash, time};
-use super::{Failure, now, startup};
-use crate::api::{self, ErasureState, ErasureView};
+use super::names::{self, List};
+use super::output::{Output, Tabular};
+use super::session::{Intent, Session, encoded};
+use super::target::Target;
+use super::{Failure, now};
 use crate::config::Config;
 
 /// Contacts of an org.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {
-    /// Finds contacts that match everything given, oldest first, 100 at most.
-    #[command(
-        after_help = "Examples:\n  trunkline contact find --org Acme --phone +442071838750\n  trunkline contact find --org Acme --email ann@example.com --json"
-    )]
-    Find {
-        #[command(flatten)]
-        org: OfOrg,
-        #[command(flatten)]
-        by: By,
-        #[command(flatten)]
-        output: Output,
-    },
     /// Prints everything that is kept of a contact as JSON: itself, and its calls with their transfers and handoffs.
     #[command(
-        after_help = "Example:\n  trunkline contact export 019a0000-0000-7000-8000-000000000000 --org Acme > contact.json"
+        after_help = "Examples:\n  trunkline contact export ann@example.com > contact.json\n  trunkline contact export 019a0000-0000-7000-8000-000000000000 --org Acme > contact.json"
     )]
     Export {
-        /// The contact's id.
-        #[arg(value_parser = api::id_of)]
-        contact: Uuid,
+        /// The contact's id, a part of it, its e-mail address or its name.
+        contact: String,
         #[command(flatten)]
-        org: OfOrg,
+        target: Target,
     },
     /// Erases a contact and everything kept of it: the contact is gone at once, and running daemons erase what they
     /// hold.
     #[command(
-        after_help = "Example:\n  trunkline contact erase 019a0000-0000-7000-8000-000000000000 --org Acme\n\nIt can be repeated: it shows the same erasure. Without a running daemon the erasure goes on when one starts."
+        after_help = "Example:\n  trunkline contact erase 019a0000-0000-7000-8000-000000000000 --org Acme\n\nIt can be repeated by the id: it shows the same erasure. Without a running daemon the erasure goes on when one starts."
     )]
     Erase {
-        /// The contact's id.
-        #[arg(value_parser = api::id_of)]
-        contact: Uuid,
+        /// The contact's id, a part of it, its e-mail address or its name.
+        contact: String,
         #[command(flatten)]
-        org: OfOrg,
+        target: Target,
         /// Seconds to wait for the daemons.
         #[arg(long, value_name = "SECONDS", default_value_t = 30)]
         wait: u64,
@@ -62,14 +50,14 @@ pub(super) enum Command {
     },
     /// Shows the state of an erasure, and its receipt once it is complete.
     #[command(
-        after_help = "Example:\n  trunkline contact receipt 019a0000-0000-7000-8000-000000000000 --org Acme --json"
+        after_help = "Example:\n  trunkline contact receipt 019a0000-0000-7000-8000-0000000000e1 --org Acme --json"
     )]
     Receipt {
         /// The erasure's id.
-        #[arg(value_parser = api::id_of)]
-        erasure: Uuid,
+        #[arg(value_parser = crate::api::id_of)]
+        erasure: uuid::Uuid,
         #[command(flatten)]
-        org: OfOrg,
+        target: Target,
         #[command(flatten)]
         output: Output,
     },
@@ -77,8 +65,15 @@ pub(super) enum Command {
 
 /// Interval between checks whether an erasure is complete.
 const CHECK_INTERVAL: Duration = Duration::from_millis(200);
+/// Calls of one page of an export.
+const PAGE: &str = "100";
 
-impl Tabular for ErasureView {
+/// An erasure, as the API shows it.
+#[derive(Serialize)]
+#[serde(transparent)]
+struct Erasure(Value);
+
+impl Tabular for Erasure {
     const COLUMNS: &'static [&'static str] = &[
         "id",
         "contact",
@@ -90,169 +85,103 @@ impl Tabular for ErasureView {
     ];
 
     fn cells(&self) -> Vec<String> {
-        let state = match self.state {
-            ErasureState::InProgress => "in progress",
-            ErasureState::Complete => "complete",
-        };
+        let Self(erasure) = self;
+        let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
         vec![
-            self.id.to_string(),
-            self.contact_id.to_string(),
-            state.to_owned(),
-            self.requested_at.clone(),
-            or_dash(self.completed_at.as_deref()),
-            self.erased.calls.to_string(),
-            self.erased.trace_messages.to_string(),
-        ]
-    }
-}
-
-/// Properties to find contacts by.
-#[derive(Debug, clap::Args)]
-#[group(required = true, multiple = true)]
-pub(super) struct By {
-    /// Phone number, in any notation.
-    #[arg(long)]
-    phone: Option<String>,
-    /// E-mail address, ignoring case.
-    #[arg(long)]
-    email: Option<String>,
-    /// The org's own id for the contact.
-    #[arg(long)]
-    external_id: Option<String>,
-}
-
-#[derive(Debug, Serialize)]
-struct ContactView {
-    id: Uuid,
-    external_id: Option<String>,
-    name: Option<String>,
-    email: Option<String>,
-    phone: Option<String>,
-    updated_at: String,
-}
-
-impl From<Contact> for ContactView {
-    fn from(contact: Contact) -> Self {
-        Self {
-            id: contact.id,
-            external_id: contact.external_id,
-            name: contact.name,
-            email: contact.email,
-            phone: contact.phone,
-            updated_at: time(contact.updated_at),
-        }
-    }
-}
-
-impl Tabular for ContactView {
-    const COLUMNS: &'static [&'static str] =
-        &["id", "external id", "name", "email", "phone", "changed"];
-
-    fn cells(&self) -> Vec<String> {
-        vec![
-            self.id.to_string(),
-            or_dash(self.external_id.as_deref()),
-            or_dash(self.name.as_deref()),
-            or_dash(self.email.as_deref()),
-            or_dash(self.phone.as_deref()),
-            self.updated_at.clone(),
+            text(&erasure["id"]),
+            text(&erasure["contact_id"]),
+            text(&erasure["state"]).replace('_', " "),
+            text(&erasure["requested_at"]),
+            text(&erasure["completed_at"]),
+            erasure["erased"]["calls"].to_string(),
+            erasure["erased"]["trace_messages"].to_string(),
         ]
     }
 }
 
 impl Command {
     pub(super) async fn run(self, config: &Config) -> Result<(), Failure> {
-        let store = startup::open_store(config).await?;
+        if let Self::Erase { yes, .. } = &self {
+            confirmed(*yes, "Erases the contact", WithoutTerminal::Warns)?;
+        }
+        let (Self::Export { target, .. }
+        | Self::Erase { target, .. }
+        | Self::Receipt { target, .. }) = &self;
+        let session = target.open(config, Intent::Reads).await?;
+        let done = self.perform(&session).await;
+        session.close().await;
+        done
+    }
+
+    async fn perform(&self, session: &Session) -> Result<(), Failure> {
+        let contacts = List::new("/widget/contacts", "contact");
         match self {
-            Self::Find { org, by, output } => {
-                let org = org.id(&store).await?;
-                let search = ContactSearch {
-                    external_id: by.external_id,
-                    email: by.email,
-                    phone: by.phone,
-                };
-                let found = store
-                    .read(move |tx| of_contact::find(tx, org, &search))
-                    .await?;
-                let found: Vec<_> = found.into_iter().map(ContactView::from).collect();
-                output.list(&found);
-            }
-            Self::Export { contact, org } => {
-                let org = org.id(&store).await?;
-                let contact = store.contacts().by_id(org, contact).await?;
-                export(&store, contact).await?;
+            Self::Export { contact, .. } => {
+                let id = names::find(session, &contacts, contact).await?;
+                export(session, &id).await
             }
             Self::Erase {
                 contact,
-                org,
                 wait,
-                yes,
                 output,
+                ..
             } => {
-                confirmed(yes, "Erases the contact", WithoutTerminal::Warns)?;
-                let org = org.id(&store).await?;
-                // A contact that was erased before has no row any more.
-                let mut erasure = match store
-                    .read(move |tx| erasures::of_contact(tx, org, contact))
-                    .await
-                {
-                    Ok(before) => before,
-                    Err(Error::Wrong(_)) => {
-                        store
-                            .write(move |tx| erasures::request(tx, org, contact, now()))
-                            .await?
-                    }
-                    Err(error) => return Err(error.into()),
-                };
-
-                let until = now() + Duration::from_secs(wait);
-                while erasure.completed_at.is_none() && now() < until {
-                    tokio::time::sleep(CHECK_INTERVAL).await;
-                    erasure = store
-                        .read(move |tx| erasures::by_id(tx, org, erasure.id))
-                        .await?;
-                }
-
-                output.one(&ErasureView::from(erasure));
+                let id = names::find(session, &contacts, contact).await?;
+                let erasure = erase(session, &id, Duration::from_secs(*wait)).await?;
+                output.one(&Erasure(erasure));
+                Ok(())
             }
             Self::Receipt {
-                erasure,
-                org,
-                output,
+                erasure, output, ..
             } => {
-                let org = org.id(&store).await?;
-                let erasure = store
-                    .read(move |tx| erasures::by_id(tx, org, erasure))
-                    .await?;
-                output.one(&ErasureView::from(erasure));
+                let shown = session.json(&format!("/widget/erasures/{erasure}")).await?;
+                output.one(&Erasure(shown));
+                Ok(())
             }
         }
-
-        Ok(())
     }
 }
 
-/// Reason why an export ended early.
-enum ExportError {
-    Store(Error),
-    Output(io::Error),
-}
+/// Requests an erasure, and waits until it is complete, or for so long.
+async fn erase(session: &Session, id: &str, wait: Duration) -> Result<Value, Failure> {
+    let path = format!("/widget/contacts/{id}");
+    let mut erasure = session.answer(&Method::DELETE, &path, None).await?;
+    let path = format!(
+        "/widget/erasures/{}",
+        erasure["id"].as_str().unwrap_or_default()
+    );
 
-impl From<Error> for ExportError {
-    fn from(error: Error) -> Self {
-        Self::Store(error)
+    let until = now() + wait;
+    while erasure["completed_at"].is_null() && now() < until {
+        tokio::time::sleep(CHECK_INTERVAL).await;
+        erasure = session.json(&path).await?;
     }
+    Ok(erasure)
 }
 
-async fn export(store: &trunkline_store::Store, contact: Contact) -> Result<(), Failure> {
+/// Prints an export page by page, as one object.
+async fn export(session: &Session, id: &str) -> Result<(), Failure> {
     let mut out = io::stdout();
-    let written = api::export(store, contact, |text| {
-        out.write_all(text.as_bytes()).map_err(ExportError::Output)
-    });
-    match written.await {
-        Ok(()) => writeln!(out),
-        Err(ExportError::Store(error)) => return Err(error.into()),
-        Err(ExportError::Output(error)) => Err(error),
+    let mut cursor: Option<String> = None;
+    loop {
+        let mut query = vec![("limit", PAGE)];
+        query.extend(cursor.as_deref().map(|cursor| ("cursor", cursor)));
+        let path = format!("/widget/contacts/{id}/export?{}", encoded(&query)?);
+        let page = session.json(&path).await?;
+
+        let calls = page["calls"].as_array().map_or(&[][..], Vec::as_slice);
+        let calls: Vec<String> = calls.iter().map(Value::to_string).collect();
+        let begin = match cursor {
+            None => format!("{{\"contact\":{},\"calls\":[", page["contact"]),
+            Some(_) => ",".to_owned(),
+        };
+        cursor = page["next"].as_str().map(str::to_owned);
+        let end = if cursor.is_none() { "]}\n" } else { "" };
+        write!(out, "{begin}{}{end}", calls.join(","))
+            .and_then(|()| out.flush())
+            .map_err(|error| Failure::Command(format!("the export can't be written: {error}")))?;
+        if cursor.is_none() {
+            return Ok(());
+        }
     }
-    .map_err(|error| Failure::Command(format!("the export can't be written: {error}")))
 }

@@ -164,6 +164,19 @@ fn write(path: &Path, contexts: &Contexts) -> std::io::Result<()> {
     std::fs::rename(&new, path)
 }
 
+/// Returns the user's folder for files of the command line.
+///
+/// # Errors
+/// The environment names none.
+pub(super) fn folder() -> Result<PathBuf, Failure> {
+    let path = path().and_then(|path| Some(path.parent()?.to_owned()));
+    path.ok_or_else(|| {
+        Failure::Startup(
+            "neither XDG_CONFIG_HOME nor HOME is set: there is no place for files".to_owned(),
+        )
+    })
+}
+
 fn path() -> Option<PathBuf> {
     let absolute = |name| {
         std::env::var_os(name)

@@ -1,39 +1,31 @@
 //! `trunkline explain`: explains from a capture file, or for one recorded call, why calls were refused, and how to fix it.
+//! The API explains; this file reads captures and prints.
 
 use std::fs::File;
 use std::io::BufReader;
-use std::path::PathBuf;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
 
+use axum::http::Method;
 use serde::Serialize;
+use serde_json::{Value, json};
+use trunkline_capture::flow::Call;
 use trunkline_capture::import::import;
-use trunkline_model::attempt::Attempt;
-use trunkline_model::invite_facts::InviteFacts;
-use trunkline_model::view::OrgView;
-use trunkline_routing::{Decision, decide};
+use trunkline_routing::NearMiss;
 use trunkline_sip::moment::Moment;
-use trunkline_store::{
-    Error, InboundTrunk, Recorded, Store, Tx, Wrong, attempts, calls, explained, inbound_trunks,
-    written,
-};
-use uuid::Uuid;
+use trunkline_store::written;
 
-use super::org::OfOrg;
-use super::output::{Output, json, print};
-use super::session::must_exist;
-use super::{Failure, startup};
-use crate::api;
+use super::Failure;
+use super::names::{self, List};
+use super::output::{self, Output, print};
+use super::session::{Intent, Session};
+use super::target::Target;
 use crate::config::Config;
-use crate::explain::call::Explanation;
-use crate::explain::captured::CapturedCall;
-use crate::explain::log_in::{self, FailureView};
-use crate::explain::suggested_commands::{commands, quoted};
+use crate::explain::captured::{CapturedCall, caller, last_invite};
+use crate::explain::suggested_commands::commands;
 use crate::telemetry::redact;
 
 /// Calls of a capture that are explained.
 const MAX_CALLS: usize = 100;
-/// Maximum difference between the clock of a capture and ours.
-const MAX_SKEW: Duration = Duration::from_secs(24 * 3_600);
 
 /// Explains how the calls of a capture, or one recorded call, were routed, and how to fix those that were refused.
 ///
@@ -41,14 +33,21 @@ const MAX_SKEW: Duration = Duration::from_secs(24 * 3_600);
 /// by today's directory.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  trunkline explain refused.pcap --org Acme\n  trunkline explain refused.pcap --org Acme --json\n  trunkline explain 0198c0de-0000-7000-8000-000000000001"
+    after_help = "Examples:\n  trunkline explain refused.pcap --org Acme\n  trunkline explain refused.pcap --org Acme --json\n  trunkline explain 0198c0de-0000-7000-8000-000000000001\n  trunkline explain --last"
 )]
 pub(super) struct Command {
-    /// The capture, or the id of a call.
-    #[arg(value_name = "CAPTURE|CALL_ID")]
-    what: PathBuf,
+    /// The capture, or the id of a call, or a part of the id that only one has.
+    #[arg(
+        value_name = "CAPTURE|CALL_ID",
+        required_unless_present = "last",
+        conflicts_with = "last"
+    )]
+    what: Option<PathBuf>,
+    /// Explain the newest call.
+    #[arg(long)]
+    last: bool,
     #[command(flatten)]
-    org: OfOrg,
+    target: Target,
     #[command(flatten)]
     output: Output,
 }
@@ -56,15 +55,15 @@ pub(super) struct Command {
 /// One call.
 #[derive(Debug, Serialize)]
 struct ExplainedView {
-    sip_call_id: String,
+    sip_call_id: Value,
     /// `null` for a call that was named by its id.
     request_uri: Option<String>,
-    source: Option<String>,
+    source: Value,
     /// The final response; `null` if the capture holds none.
-    sip_code: Option<u16>,
+    sip_code: Value,
     phrase: String,
     /// Id of the call if it is recorded; otherwise today's directory decided.
-    call_id: Option<Uuid>,
+    call_id: Value,
     explanation: Vec<String>,
     /// Commands that would fix it.
     #[serde(rename = "mend")]
@@ -74,221 +73,178 @@ struct ExplainedView {
     title: String,
 }
 
+/// INVITE of a capture, with the request that has it explained.
+struct Captured {
+    seen: CapturedCall,
+    body: Value,
+}
+
 impl Command {
     pub(super) async fn run(self, config: &Config) -> Result<(), Failure> {
-        let named = self.what.to_str().and_then(|text| api::id_of(text).ok());
-        let calls = match named {
-            Some(_) => Vec::new(),
-            None => self.calls(&config.sip.header_prefix)?,
+        let captured = match self.capture() {
+            Some(path) => captured(path, &config.sip.header_prefix)?,
+            None => Vec::new(),
         };
-        if named.is_some() {
-            must_exist(config)?;
-        }
-        let store = startup::open_store(config).await?;
-        let id = self.org.id(&store).await?;
-        let org_name = self
-            .org
-            .as_given()
-            .map_or_else(|| id.to_string(), str::to_owned);
-        let directory = startup::open_directory(config, &store).await?;
-        let view = directory.load();
-        let org = view
-            .org(id)
-            .ok_or_else(|| Failure::Command("the org was deleted just now".to_owned()))?;
+        let session = self.target.open(config, Intent::Reads).await?;
+        let explained = self.explain(&session, captured).await;
+        session.close().await;
 
-        let trunk = match store.read(move |tx| inbound_trunks::of_org(tx, id)).await {
-            Ok(trunk) => Some(trunk),
-            Err(Error::Wrong(Wrong::Absent(_))) => None,
-            Err(error) => return Err(error.into()),
-        };
-
-        let realm = startup::with_known_realm(config, &store).await?.sip.realm();
-        let context = OrgContext {
-            store: &store,
-            org,
-            name: &org_name,
-            trunk: trunk.as_ref(),
-            realm: &realm,
-        };
-
-        let mut explained = Vec::new();
-        if let Some(call) = named {
-            explained.push(context.explain_recorded(call).await?);
-        }
-        for seen in &calls {
-            explained.push(context.explain(seen).await?);
-        }
-
+        let explained = explained?;
         if self.output.is_json() {
-            print(&json(&explained));
+            print(&output::json(&explained));
         } else {
             let texts: Vec<String> = explained.iter().map(ExplainedView::text).collect();
             print(&texts.join("\n\n"));
         }
-
         Ok(())
     }
 
-    fn calls(&self, prefix: &str) -> Result<Vec<CapturedCall>, Failure> {
-        let wrong = |what: &dyn std::fmt::Display| {
-            Failure::Command(format!("{}: {what}", self.what.display()))
-        };
-        let file = File::open(&self.what).map_err(|error| wrong(&error))?;
-        let mut calls = Vec::new();
-        import(
-            BufReader::with_capacity(256 * 1024, file),
-            None,
-            &mut |call| {
-                if calls.len() < MAX_CALLS {
-                    calls.extend(CapturedCall::read(&call, prefix));
-                }
-                Ok(())
-            },
-        )
-        .map_err(|fault| wrong(&fault))?;
+    /// Returns the path of the capture; `None` if a call is named.
+    fn capture(&self) -> Option<&Path> {
+        let path = self.what.as_deref()?;
+        let is_call = path.to_str().is_some_and(names::is_part);
+        (!is_call || path.exists()).then_some(path)
+    }
 
-        if calls.is_empty() {
-            return Err(wrong(&"it holds no INVITE that begins a call"));
+    async fn explain(
+        &self,
+        session: &Session,
+        captured: Vec<Captured>,
+    ) -> Result<Vec<ExplainedView>, Failure> {
+        if self.capture().is_some() {
+            let mut explained = Vec::with_capacity(captured.len());
+            for call in captured {
+                explained.push(explain_captured(session, call).await?);
+            }
+            return Ok(explained);
         }
 
-        Ok(calls)
+        let calls = List::new("/phone/calls", "call");
+        let id = match self.what.as_deref().and_then(Path::to_str) {
+            Some(named) => names::find(session, &calls, named).await?,
+            None => names::last(session, &calls).await?,
+        };
+        Ok(vec![explain_recorded(session, &self.target, &id).await?])
     }
 }
 
-/// Org by which a call is judged.
-struct OrgContext<'h> {
-    store: &'h Store,
-    org: &'h OrgView,
-    name: &'h str,
-    trunk: Option<&'h InboundTrunk>,
-    realm: &'h str,
+/// Reads the calls of a capture.
+fn captured(path: &Path, prefix: &str) -> Result<Vec<Captured>, Failure> {
+    let wrong =
+        |what: &dyn std::fmt::Display| Failure::Command(format!("{}: {what}", path.display()));
+    let file = File::open(path).map_err(|error| wrong(&error))?;
+    let mut calls = Vec::new();
+    import(
+        BufReader::with_capacity(256 * 1024, file),
+        None,
+        &mut |call| {
+            if calls.len() < MAX_CALLS {
+                calls.extend(Captured::read(&call, prefix));
+            }
+            Ok(())
+        },
+    )
+    .map_err(|fault| wrong(&fault))?;
+
+    match calls.is_empty() {
+        true => Err(wrong(&"it holds no INVITE that begins a call")),
+        false => Ok(calls),
+    }
 }
 
-impl OrgContext<'_> {
-    async fn explain(&self, seen: &CapturedCall) -> Result<ExplainedView, Failure> {
-        let mut view = ExplainedView {
-            sip_call_id: seen.call_id.clone(),
-            request_uri: Some(seen.request_uri.clone()),
-            source: seen.source.map(|source| source.to_string()),
-            sip_code: (seen.status > 0).then_some(seen.status),
-            phrase: seen.phrase.clone(),
-            call_id: None,
-            explanation: Vec::new(),
-            fixes: Vec::new(),
-            title: seen_title(seen),
-        };
+impl Captured {
+    fn read(call: &Call, prefix: &str) -> Option<Self> {
+        let (invite, response) = last_invite(call)?;
+        let seen = CapturedCall::of(invite, response, prefix)?;
+        let source = caller(call);
 
-        if let Some(recorded) = self.recorded(seen).await? {
-            let failures = self.failures(&seen.call_id).await?;
-            view.call_id = Some(recorded.id);
-            let attempts = self.attempts(recorded.id).await?;
-            let facts = (recorded.decision, recorded.asked, recorded.reason);
-            view.fill_in(facts, failures, &attempts, self.name);
-        } else if seen.is_locked_out() {
-            self.locked_out(seen, &mut view);
-        } else {
-            let decision = decide(&seen.facts, &self.org.routing, &|_| false);
-            view.explanation = decision.sentences();
-            view.fixes = fixes(Some(&decision), self.name);
-            view.explanation.extend(seen.warning.iter().map(|warning| {
-                let reason = seen.reason.as_deref().unwrap_or("no reason given");
-                format!("The answer said: {warning} ({reason}).")
-            }));
-        }
-
-        Ok(view)
-    }
-
-    /// Explains a call by its record alone.
-    async fn explain_recorded(&self, id: Uuid) -> Result<ExplainedView, Failure> {
-        let org = self.org.routing.id;
-        let read =
-            move |tx: &mut Tx| Ok((calls::by_id(tx, org, id)?, explained::of_call(tx, org, id)?));
-        let (call, known) = self.store.read(read).await?;
-        let failures = self.failures(&call.caller_call_id).await?;
-        let attempts = self.attempts(id).await?;
-
-        let code = call
-            .sip_code
-            .map_or_else(String::new, |code| format!(" ({code})"));
-        let status = call.status.as_str().replace('_', " ");
-        let source = known.asked.as_ref().map(|asked| asked.source.to_string());
-        let mut view = ExplainedView {
-            title: format!(
-                "Call {id} from {} to {}: {status}{code}",
-                call.from_number, call.to_number
-            ),
-            sip_call_id: call.caller_call_id,
-            request_uri: None,
-            source,
-            sip_code: call.sip_code,
-            phrase: String::new(),
-            call_id: Some(id),
-            explanation: Vec::new(),
-            fixes: Vec::new(),
-        };
-        let facts = (known.decision, known.asked, call.reason);
-        view.fill_in(facts, failures, &attempts, self.name);
-        Ok(view)
-    }
-
-    async fn attempts(&self, call: Uuid) -> Result<Vec<Attempt>, Failure> {
-        let org = self.org.routing.id;
-        let read = move |tx: &mut Tx| attempts::of_call(tx, org, call);
-        Ok(self.store.read(read).await?)
-    }
-
-    async fn recorded(&self, seen: &CapturedCall) -> Result<Option<Recorded>, Failure> {
-        let at = Moment::from_micros(seen.at);
-        let earliest = at
-            .as_micros()
-            .saturating_sub(MAX_SKEW.as_micros().try_into().unwrap_or(0));
-        let period = (Moment::from_micros(earliest), at + MAX_SKEW);
-        let (org, id) = (self.org.routing.id, seen.call_id.clone());
-        let found = move |tx: &mut Tx| explained::of_call_id(tx, org, &id, period);
-        Ok(self.store.read(found).await?)
-    }
-
-    async fn failures(&self, call_id: &str) -> Result<Vec<FailureView>, Failure> {
-        let (org, id) = (self.org.routing.id, call_id.to_owned());
-        let failed = move |tx: &mut Tx| explained::log_ins_failed(tx, org, &id);
-        let failures = self.store.read(failed).await?;
-        let failures = failures.into_iter().map(|failure| FailureView {
-            at: written(failure.at),
-            explanation: log_in::sentence(&failure.part),
-            part: failure.part,
+        let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
+        let sent_at = (call.started > 0).then(|| written(Moment::from_micros(call.started)));
+        let body = json!({
+            "invite": text(invite),
+            "response": response.map(text),
+            "source": source.map(|source| source.to_string()),
+            "sent_at": sent_at,
         });
-        Ok(failures.collect())
-    }
-
-    fn locked_out(&self, seen: &CapturedCall, view: &mut ExplainedView) {
-        let org = quoted(self.name);
-        let Some(trunk) = self.trunk else {
-            view.explanation
-                .push("The org has no inbound trunk: nobody can log in.".to_owned());
-            view.fixes
-                .push(format!("trunkline trunk create --org {org}"));
-            return;
-        };
-
-        let part = seen.wrong_part(trunk, self.realm);
-        view.explanation.push(log_in::sentence(part).to_owned());
-        if let ("address", Some(source)) = (part, seen.source) {
-            let ip = source.ip();
-            view.fixes
-                .push(format!("trunkline trunk update --org {org} --allow {ip}"));
-        }
-
-        view.fixes.push(format!("trunkline trunk show --org {org}"));
+        Some(Self {
+            seen: seen.sent(Moment::from_micros(call.started), source),
+            body,
+        })
     }
 }
 
-fn fixes(decision: Option<&Decision>, org: &str) -> Vec<String> {
-    let near = decision.map(|decision| commands(&decision.near_misses, org));
-    near.unwrap_or_default()
+async fn explain_captured(session: &Session, call: Captured) -> Result<ExplainedView, Failure> {
+    let Captured { seen, mut body } = call;
+    if let Some(fields) = body.as_object_mut() {
+        fields.retain(|_, value| !value.is_null());
+    }
+    let explained = session
+        .answer(&Method::POST, "/phone/sip/explain", Some(&body))
+        .await?;
+
+    Ok(ExplainedView {
+        title: title(&seen),
+        sip_call_id: json!(seen.call_id),
+        request_uri: Some(seen.request_uri),
+        source: json!(seen.source),
+        sip_code: json!((seen.status > 0).then_some(seen.status)),
+        phrase: seen.phrase,
+        call_id: explained["call_id"].clone(),
+        explanation: texts(&explained["explanation"]),
+        fixes: texts(&explained["suggested_commands"]),
+    })
 }
 
-fn seen_title(seen: &CapturedCall) -> String {
+/// Explains a call by its record alone.
+async fn explain_recorded(
+    session: &Session,
+    target: &Target,
+    id: &str,
+) -> Result<ExplainedView, Failure> {
+    let call = session.json(&format!("/phone/calls/{id}")).await?;
+    let known = session.json(&format!("/phone/calls/{id}/routing")).await?;
+    let near: Vec<NearMiss> =
+        serde_json::from_value(known["near_misses"].clone()).map_err(|fault| {
+            Failure::Command(format!(
+                "the API explains what this version can't read: {fault}"
+            ))
+        })?;
+    let org = match (target.org(), session.operators_org()) {
+        (Some(named), _) => named.to_owned(),
+        (None, Some(org)) => org.to_string(),
+        (None, None) => "ORG".to_owned(),
+    };
+
+    let of = |name: &str| call[name].as_str().unwrap_or_default();
+    let code = match call["sip_code"].as_u64() {
+        Some(code) => format!(" ({code})"),
+        None => String::new(),
+    };
+    Ok(ExplainedView {
+        title: format!(
+            "Call {id} from {} to {}: {}{code}",
+            of("from_number"),
+            of("to_number"),
+            of("status").replace('_', " ")
+        ),
+        sip_call_id: call["caller_call_id"].clone(),
+        request_uri: None,
+        source: known["log_in"]["source"].clone(),
+        sip_code: call["sip_code"].clone(),
+        phrase: String::new(),
+        call_id: json!(id),
+        explanation: texts(&known["explanation"]),
+        fixes: commands(&near, &org),
+    })
+}
+
+fn texts(list: &Value) -> Vec<String> {
+    let all = list.as_array().into_iter().flatten();
+    all.filter_map(|text| text.as_str().map(str::to_owned))
+        .collect()
+}
+
+fn title(seen: &CapturedCall) -> String {
     let source = seen.source.map(|source| format!(" from {source}"));
     let answer = match seen.status {
         0 => "no final response in the capture".to_owned(),
@@ -299,24 +255,6 @@ fn seen_title(seen: &CapturedCall) -> String {
 }
 
 impl ExplainedView {
-    fn fill_in(
-        &mut self,
-        (decision, asked, reason): (Option<Decision>, Option<InviteFacts>, Option<String>),
-        failures: Vec<FailureView>,
-        attempts: &[Attempt],
-        org: &str,
-    ) {
-        self.fixes = fixes(decision.as_ref(), org);
-        let explanation = Explanation::new(
-            decision,
-            asked.as_ref(),
-            reason.as_deref(),
-            failures,
-            attempts,
-        );
-        self.explanation = explanation.explanation;
-    }
-
     fn text(&self) -> String {
         let mut lines = vec![self.title.clone()];
 

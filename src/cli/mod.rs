@@ -24,12 +24,12 @@ mod key;
 mod manual;
 mod names;
 mod number;
-mod org;
 mod output;
 mod paste;
 mod quickstart;
 mod replay;
 mod resource;
+mod route;
 mod route_replay;
 mod route_test;
 mod serve;
@@ -73,7 +73,8 @@ struct Cli {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Configuration")]
 struct Settings {
-    /// TOML file; without it `trunkline.toml`, if it exists.
+    /// TOML file; without it `trunkline.toml`, or else, unless a data directory is named,
+    /// `/etc/trunkline/trunkline.toml`.
     #[arg(long, global = true, value_name = "FILE", env = "TRUNKLINE_CONFIG")]
     config: Option<PathBuf>,
     /// Directory of the database and keys: the same as `--set data_dir=DIR`.
@@ -88,7 +89,12 @@ struct Settings {
 enum Command {
     Serve(serve::Command),
     Quickstart(quickstart::Command),
+    /// Routing of inbound calls, tried without a call.
+    #[command(subcommand)]
+    Route(route::Command),
+    #[command(hide = true)]
     RouteTest(route_test::Command),
+    #[command(hide = true)]
     RouteReplay(route_replay::Command),
     Explain(explain::Command),
     Doctor(doctor::Command),
@@ -176,6 +182,7 @@ fn run(cli: Cli, given: audited_command::AuditedCommand) -> Result<(), Failure> 
     match cli.command {
         Command::Serve(command) => command.run(&config),
         Command::Quickstart(command) => command.run(&config, given),
+        Command::Route(command) => startup::block_on(command.run(&config)),
         Command::RouteTest(command) => startup::block_on(command.run(&config)),
         Command::RouteReplay(command) => startup::block_on(command.run(&config)),
         Command::Explain(command) => startup::block_on(command.run(&config)),
@@ -186,7 +193,7 @@ fn run(cli: Cli, given: audited_command::AuditedCommand) -> Result<(), Failure> 
         Command::Audit(command) => startup::block_on(command.run(&config)),
         Command::Replay(command) => command.run(&config),
         Command::Key(command) => startup::block_on(given.scope(command.run(&config))),
-        Command::Contact(command) => startup::block_on(given.scope(command.run(&config))),
+        Command::Contact(command) => startup::block_on(command.run(&config)),
         Command::Number(command) => startup::block_on(command.run(&config)),
         Command::Trunk(command) => startup::block_on(command.run(&config)),
         Command::Console(command) => startup::block_on(command.run(&config)),

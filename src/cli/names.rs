@@ -15,7 +15,7 @@ const MAX_ITEMS: usize = 1_000;
 const MAX_PAGE: usize = 100;
 
 /// Properties that name an item, beside its id.
-const NAMES: [&str; 3] = ["name", "url", "phone_number"];
+const NAMES: [&str; 4] = ["name", "url", "phone_number", "email"];
 
 /// List of the API in which an item is looked up.
 #[derive(Clone, Debug)]
@@ -72,6 +72,7 @@ pub(super) async fn find(session: &Session, list: &List, given: &str) -> Result<
     let filter = match (list.noun, given.starts_with('+')) {
         ("org", _) if list.paging == Paging::Offset => Some("name"),
         ("number", true) => Some("phone_number"),
+        ("contact", false) if given.contains('@') => Some("email"),
         _ => None,
     };
     let narrowed = match filter {
@@ -138,7 +139,7 @@ fn meant<'i>(items: &'i [Value], given: &str) -> Vec<&'i str> {
 }
 
 /// Returns whether a text may be a part of an id.
-fn is_part(text: &str) -> bool {
+pub(super) fn is_part(text: &str) -> bool {
     text.len() >= MIN_PART
         && text
             .bytes()

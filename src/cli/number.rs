@@ -86,20 +86,18 @@ impl Command {
                 let number = find(session, number).await?;
                 let agents = List::new("/phone", "agent");
                 let agent = names::find(session, &agents, agent).await?;
-                assign(session, &agent, |held| {
-                    held.retain(|known| *known != number["id"]);
-                    held.push(number["id"].clone());
-                })
-                .await?;
+                let path = format!("/phone/sip/agents/{agent}/inbound-numbers");
+                let body = json!({"phone_number_id": number["id"]});
+                session.answer(&Method::POST, &path, Some(&body)).await?;
                 shown(session, &number).await
             }
             Self::Unassign { number, .. } => {
                 let number = find(session, number).await?;
-                if let Some(agent) = number["agent_id"].as_str() {
-                    assign(session, agent, |held| {
-                        held.retain(|known| *known != number["id"]);
-                    })
-                    .await?;
+                if let (Some(agent), Some(id)) =
+                    (number["agent_id"].as_str(), number["id"].as_str())
+                {
+                    let path = format!("/phone/sip/agents/{agent}/inbound-numbers/{id}");
+                    session.answer(&Method::DELETE, &path, None).await?;
                 }
                 shown(session, &number).await
             }
@@ -139,26 +137,4 @@ async fn find(session: &Session, named: &str) -> Result<Value, Failure> {
 async fn shown(session: &Session, number: &Value) -> Result<Value, Failure> {
     let id = number["id"].as_str().unwrap_or_default();
     session.json(&format!("/phone/numbers/{id}")).await
-}
-
-/// Changes the numbers that an agent has. Two such changes of one agent at the same time can undo one of them.
-async fn assign(
-    session: &Session,
-    agent: &str,
-    change: impl FnOnce(&mut Vec<Value>),
-) -> Result<(), Failure> {
-    let base = format!("/phone/sip/agents/{agent}");
-    let config = session.json(&format!("{base}/config")).await?;
-    let held = config["inbound_numbers"].as_array();
-    let mut ids: Vec<Value> = held
-        .into_iter()
-        .flatten()
-        .map(|number| number["id"].clone())
-        .collect();
-    change(&mut ids);
-
-    let body = json!({"phone_number_ids": ids});
-    let path = format!("{base}/inbound-numbers");
-    session.answer(&Method::PUT, &path, Some(&body)).await?;
-    Ok(())
 }

@@ -3,7 +3,6 @@
 use std::io::{self, Write};
 
 use serde::Serialize;
-use trunkline_sip::moment::Moment;
 
 use crate::telemetry::redact;
 
@@ -80,13 +79,6 @@ pub(super) fn print(text: &str) {
 
 pub(super) fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("views are plain values")
-}
-
-/// Formats a time for people.
-pub(super) fn time(moment: Moment) -> String {
-    let micros = i64::try_from(moment.as_micros()).unwrap_or(i64::MAX);
-    jiff::Timestamp::from_microsecond(micros)
-        .map_or_else(|_| "-".to_owned(), |time| format!("{time:.3}"))
 }
 
 /// Placeholder of an absent value in a table.

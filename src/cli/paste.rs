@@ -1,14 +1,13 @@
 //! `trunkline trunk paste`: lines for a phone system or a test program with the real values of a trunk, each with the
 //! version that they were run against.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::Failure;
-use crate::config::Config;
 use crate::explain::pbx::Pbx;
 use crate::explain::pbx_settings::{Trunk, settings};
 
-/// Scenario for the `sipp` command, written into the data directory.
+/// Scenario for the `sipp` command.
 const SIPP_SCENARIO: &str = include_str!("quickstart/caller.xml");
 const SIPP_FILE: &str = "quickstart-caller.xml";
 
@@ -39,11 +38,11 @@ pub(super) struct PastedTrunk<'t> {
 }
 
 impl Program {
-    /// Makes the lines, headed by what they were run against.
+    /// Makes the lines, headed by what they were run against. What they refer to is written into `folder`.
     ///
     /// # Errors
     /// The scenario for sipp can't be written.
-    pub(super) fn lines(self, pasted: PastedTrunk<'_>, config: &Config) -> Result<String, Failure> {
+    pub(super) fn lines(self, pasted: PastedTrunk<'_>, folder: &Path) -> Result<String, Failure> {
         let PastedTrunk { trunk, number } = pasted;
         let Trunk {
             endpoint: sip,
@@ -81,7 +80,7 @@ baresip -e '/uanew <sip:{username}@{sip}>;auth_user={username};auth_pass={passwo
                 "\
 # sipp: one call of two seconds. Run against SIPp 3.6.1 on 2026-11-26.
 sipp -sf '{}' -m 1 -s '{number}' -au '{username}' -ap '{password}' -auth_uri '{number}@{sip}' {sip}",
-                scenario(config)?.display()
+                scenario(folder)?.display()
             ),
         };
         Ok(lines.trim_end().to_owned())
@@ -93,9 +92,9 @@ fn untested(name: &str, lines: &str) -> String {
 }
 
 /// Writes the scenario to the path in the printed command.
-fn scenario(config: &Config) -> Result<PathBuf, Failure> {
-    let path = config.data_dir.join(SIPP_FILE);
-    std::fs::create_dir_all(&config.data_dir)
+fn scenario(folder: &Path) -> Result<PathBuf, Failure> {
+    let path = folder.join(SIPP_FILE);
+    std::fs::create_dir_all(folder)
         .and_then(|()| std::fs::write(&path, SIPP_SCENARIO))
         .map_err(|error| {
             Failure::Command(format!("{} can't be written: {error}", path.display()))

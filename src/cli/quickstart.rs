@@ -17,15 +17,16 @@ use std::time::Duration;
 use ipnet::IpNet;
 use trunkline_routing::E164;
 use trunkline_store::{
-    Error, InboundTrunk, InboundTrunkChange, NewAgent, NewOrg, NewOrgKey, NewPartner, Org, Store,
-    Tx, agents, events, inbound_trunks, numbers, orgs, partners,
+    InboundTrunk, InboundTrunkChange, NewAgent, NewOrg, NewOrgKey, NewPartner, Org, Store, agents,
+    events, inbound_trunks, numbers, orgs, partners,
 };
 use uuid::Uuid;
 
 use super::audited_command::AuditedCommand;
 use super::serve::{self, PublicAddresses};
-use super::{Failure, now, output, startup};
-use crate::api::{SCOPES, create_partner_key, token};
+use super::session::running_sip;
+use super::{Failure, console, now, output, startup};
+use crate::api::{SCOPES, create_partner_key, operators_login_link, token};
 use crate::config::{Config, QUICKSTART_FILE, Sip};
 use crate::directory::Directory;
 use crate::engine::local;
@@ -43,7 +44,8 @@ const NUMBER: &str = "+12025550123";
 const DIRECTORY_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 const DIRECTORY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Makes everything that a first call needs, prints how to place it, serves, and prints each step of every call.
+/// Makes everything that a first call needs, prints how to place it, serves, and prints each step of every call. Where a
+/// daemon serves the data directory already, that one takes the calls.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  trunkline quickstart\n  trunkline quickstart --json --no-serve\n  trunkline quickstart --data-dir /tmp/try --set sip.udp=127.0.0.1:5070 --set sip.tcp=127.0.0.1:5070\n\nRun again on the same data directory it shows the same org, trunk and keys."
@@ -77,14 +79,26 @@ impl Command {
 
         let write = |config: &Config| write_peers(config, near.as_deref(), trusts_loopback);
         let config = &config;
-        if self.no_serve {
+        let running = startup::block_on(async { Ok(running_sip(config).await) })?;
+        if self.no_serve || running.is_some() {
             return startup::block_on(async {
                 let store = startup::open_store(config).await?;
                 let config = &startup::with_kept_realm(config, &store).await?;
                 write(config)?;
-                let reachable = PublicAddresses::configured(config);
+                let mut reachable = PublicAddresses::configured(config);
+                if let Some(sip) = running {
+                    reachable.sip = vec![sip];
+                }
                 let made = make(config, &store, &reachable, &given).await?;
+                let seq = store.read(events::position).await?;
                 print(config, &made, json)?;
+                if !self.no_serve && !json {
+                    // The daemon that runs already takes the calls.
+                    tokio::select! {
+                        () = calls::print(store.clone(), made.org_id, seq) => {}
+                        _ = tokio::signal::ctrl_c() => {}
+                    }
+                }
                 store.close().await;
                 Ok(())
             });
@@ -235,6 +249,10 @@ async fn make(
         auth_password: trunk.password.reveal().to_owned(),
     };
 
+    let at = (store, reachable.dashboard.as_str());
+    let link = operators_login_link(at, org, console::EMAIL, now());
+    let login_link = part("login_link").scope(link).await?;
+
     let (http, sip) = (reachable.http.clone(), reachable.first_sip());
     Ok(QuickstartResult {
         org_id: org,
@@ -245,6 +263,7 @@ async fn make(
         phone_number,
         trunk,
         http,
+        login_link,
         sip,
     })
 }
@@ -320,27 +339,14 @@ async fn find_or_make_number(store: &Store, org: Uuid, agent: Uuid) -> Result<E1
     }
 
     let made = store.write(move |tx| {
-        match known {
+        let number = match known {
             Some(known) => numbers::verify(tx, org, known.id, now())?,
             None => numbers::create(tx, org, number, true, now())?,
         };
-        assign(tx, org, &number, agent)?;
-        Ok(number)
+        numbers::assign_one(tx, org, agent, number.id, now())
     });
-
-    Ok(made.await?)
-}
-
-/// Assigns the number to `agent`, beside those that it has.
-fn assign(tx: &mut Tx, org: Uuid, number: &E164, agent: Uuid) -> Result<(), Error> {
-    let id = numbers::by_number(tx, org, number)?.id;
-    let held = numbers::of_agent(tx, org, agent)?;
-    let mut ids: Vec<Uuid> = held.iter().map(|held| held.id).collect();
-    if !ids.contains(&id) {
-        ids.push(id);
-    }
-    numbers::assign(tx, org, agent, &ids, now())?;
-    Ok(())
+    made.await?;
+    Ok(number)
 }
 
 async fn find_or_make_trunk(store: &Store, org: Uuid) -> Result<InboundTrunk, Failure> {

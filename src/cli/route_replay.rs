@@ -1,21 +1,18 @@
-//! `trunkline route-replay`: routes the calls of a period again, by today's directory or a changed one. Changes
+//! `trunkline route replay`: routes the calls of a period again, by today's directory or a changed one. Changes
 //! nothing.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
-use trunkline_store::explained;
 
-use serde_json::Value;
-use trunkline_routing::Outcome;
-use trunkline_sip::moment::Moment;
+use axum::http::Method;
+use serde::Serialize;
+use serde_json::{Value, json};
 
-use super::org::OfOrg;
+use super::Failure;
 use super::output::{Output, Tabular};
-use super::{Failure, now, startup};
-use crate::api::{self, change_of};
+use super::session::Intent;
+use super::target::Target;
 use crate::config::Config;
-use crate::explain::change::Change;
-use crate::explain::replay::{CALLS, MOST_CALLS, MOST_DAYS, MovedView, ReplayView, replay};
+use crate::explain::replay::{CALLS, MOST_CALLS};
 
 /// Maximum size of a change file.
 const MAX_OCTETS: u64 = 1 << 20;
@@ -23,17 +20,15 @@ const MAX_OCTETS: u64 = 1 << 20;
 /// Reports which calls of a period would be routed differently, by today's directory or by a changed one.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  trunkline route-replay --org Acme --from 2026-10-01 --until 2026-11-01\n  trunkline route-replay --org Acme --change change.json --json\n\nchange.json holds what would be different:\n  {\"agents\": [{\"id\": \"…\", \"enabled\": false}], \"numbers\": [{\"phone_number\": \"+442071838750\", \"agent_id\": \"…\"}],\n   \"trunk\": {\"default_country\": \"GB\"}}"
+    after_help = "Examples:\n  trunkline route replay --org Acme --from 2026-10-01 --until 2026-11-01\n  trunkline route replay --org Acme --change change.json --json\n\nchange.json holds what would be different:\n  {\"agents\": [{\"id\": \"…\", \"enabled\": false}], \"numbers\": [{\"phone_number\": \"+442071838750\", \"agent_id\": \"…\"}],\n   \"trunk\": {\"default_country\": \"GB\"}}"
 )]
 pub(super) struct Command {
-    #[command(flatten)]
-    org: OfOrg,
     /// The earliest start of a call; without it, a day before the latest.
-    #[arg(long, value_name = "TIME", value_parser = api::start_of)]
-    from: Option<Moment>,
+    #[arg(long, value_name = "TIME")]
+    from: Option<String>,
     /// The latest start of a call; without it, now.
-    #[arg(long, value_name = "TIME", value_parser = api::end_of)]
-    until: Option<Moment>,
+    #[arg(long, value_name = "TIME")]
+    until: Option<String>,
     /// Maximum number of calls to route, newest first.
     #[arg(long, value_name = "CALLS", default_value_t = CALLS, value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_CALLS)))]
     limit: u32,
@@ -41,80 +36,90 @@ pub(super) struct Command {
     #[arg(long, value_name = "FILE")]
     change: Option<PathBuf>,
     #[command(flatten)]
+    target: Target,
+    #[command(flatten)]
     output: Output,
 }
 
-impl Tabular for MovedView {
+/// A call that would be routed differently, as the API shows it.
+#[derive(Serialize)]
+#[serde(transparent)]
+struct Moved(Value);
+
+impl Tabular for Moved {
     const COLUMNS: &'static [&'static str] = &["call", "started", "from", "to", "before", "after"];
 
     fn cells(&self) -> Vec<String> {
+        let Self(moved) = self;
+        let text = |name: &str| moved[name].as_str().unwrap_or_default().to_owned();
         vec![
-            self.call_id.to_string(),
-            self.started_at.clone(),
-            self.from_number.clone(),
-            self.to_number.clone(),
-            place(self.before),
-            place(self.after),
+            text("call_id"),
+            text("started_at"),
+            text("from_number"),
+            text("to_number"),
+            place(&moved["before"]),
+            place(&moved["after"]),
         ]
     }
 }
 
-fn place(outcome: Outcome) -> String {
-    match outcome {
-        Outcome::Agent { id, .. } => id.to_string(),
-        Outcome::AgentBusy { id } => format!("refused, {id} is at its limit"),
-        Outcome::NoAgent => "refused, no agent".to_owned(),
+fn place(outcome: &Value) -> String {
+    let id = |of: &Value| of["id"].as_str().unwrap_or_default().to_owned();
+    match (outcome.get("agent"), outcome.get("agent_busy")) {
+        (Some(agent), _) => id(agent),
+        (None, Some(busy)) => format!("refused, {} is at its limit", id(busy)),
+        (None, None) => "refused, no agent".to_owned(),
     }
 }
 
 impl Command {
     pub(super) async fn run(self, config: &Config) -> Result<(), Failure> {
-        let until = self.until.unwrap_or_else(now);
-        let from = self
-            .from
-            .unwrap_or_else(|| until - Duration::from_secs(24 * 3_600));
-        if from > until || until.since(from) > Duration::from_secs(MOST_DAYS * 24 * 3_600) {
-            let fault = format!("--from must lie before --until, by {MOST_DAYS} days at most");
-            return Err(Failure::Command(fault));
-        }
-
-        let change = self.change.as_deref().map(read).transpose()?;
-        let store = startup::open_store(config).await?;
-        let id = self.org.id(&store).await?;
-        let directory = startup::open_directory(config, &store).await?;
-        let view = directory.load();
-        let org = view
-            .org(id)
-            .ok_or_else(|| Failure::Command("the org was deleted just now".to_owned()))?;
-
-        let changed = change.unwrap_or_default().apply(&org.routing);
-        let changed = changed.map_err(|faults| Failure::Command(faults.join("; ")))?;
-        let most = self.limit + 1;
-        let calls = store
-            .read(move |tx| explained::recorded(tx, id, (from, until), None, most))
-            .await?;
-        let replayed = replay(calls, self.limit, (from, until), &changed);
-        show(self.output, &replayed);
-
+        let body = self.body()?;
+        let session = self.target.open(config, Intent::Reads).await?;
+        let replayed = session
+            .answer(&Method::POST, "/phone/sip/route-replay", Some(&body))
+            .await;
+        session.close().await;
+        show(self.output, &replayed?);
         Ok(())
+    }
+
+    fn body(&self) -> Result<Value, Failure> {
+        let mut body = json!({"limit": self.limit});
+        let period = [("start_date", &self.from), ("end_date", &self.until)];
+        for (name, time) in period {
+            if let Some(time) = time {
+                body[name] = json!(time);
+            }
+        }
+        if let Some(path) = &self.change {
+            body["changes"] = read(path)?;
+        }
+        Ok(body)
     }
 }
 
-fn show(output: Output, replayed: &ReplayView) {
+fn show(output: Output, replayed: &Value) {
     if output.is_json() {
         return super::output::print(&super::output::json(replayed));
     }
-    let (elsewhere, calls) = (replayed.elsewhere, replayed.calls);
-    let which = if replayed.complete { "" } else { "newest " };
+    let which = if replayed["complete"] == true {
+        ""
+    } else {
+        "newest "
+    };
     super::output::print(&format!(
-        "{elsewhere} of the {calls} {which}calls of the period would be routed differently."
+        "{} of the {} {which}calls of the period would be routed differently.",
+        replayed["elsewhere"], replayed["calls"]
     ));
-    if !replayed.items.is_empty() {
-        output.list(&replayed.items);
+    let items = replayed["items"].as_array().into_iter().flatten();
+    let items: Vec<Moved> = items.cloned().map(Moved).collect();
+    if !items.is_empty() {
+        output.list(&items);
     }
 }
 
-fn read(path: &Path) -> Result<Change, Failure> {
+fn read(path: &Path) -> Result<Value, Failure> {
     use std::io::Read as _;
     let wrong =
         |what: &dyn std::fmt::Display| Failure::Command(format!("{}: {what}", path.display()));
@@ -126,6 +131,5 @@ fn read(path: &Path) -> Result<Change, Failure> {
         file.take(MAX_OCTETS).read_to_string(&mut text)
     };
     read.map_err(|error| wrong(&error))?;
-    let value: Value = serde_json::from_str(&text).map_err(|error| wrong(&error))?;
-    change_of(value).map_err(|faults| wrong(&faults.join("; ")))
+    serde_json::from_str(&text).map_err(|error| wrong(&error))
 }

@@ -1,24 +1,23 @@
-//! `trunkline route-test`: tells which agent would take a call and why, by the function that decides live calls. Places
+//! `trunkline route test`: tells which agent would take a call and why, by the function that decides live calls. Places
 //! no call.
 
-use trunkline_routing::{Decision, Facts, decide};
-use uuid::Uuid;
+use axum::http::Method;
+use serde::Serialize;
+use serde_json::{Value, json};
 
-use super::org::OfOrg;
+use super::Failure;
+use super::names::{self, List};
 use super::output::{Output, Tabular};
-use super::{Failure, startup};
-use crate::api;
+use super::session::{Intent, Session};
+use super::target::Target;
 use crate::config::Config;
-use crate::explain::DecisionView;
 
 /// Reports which agent would take a call, and why.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  trunkline route-test --org Acme --to +442071838750\n  trunkline route-test --org Acme --to 02071838750 --from +441632960001 --json\n  trunkline route-test --org Acme --to +442071838750 --busy 0198c0de-0000-7000-8000-000000000001"
+    after_help = "Examples:\n  trunkline route test --to +442071838750\n  trunkline route test --org Acme --to 02071838750 --from +441632960001 --json\n  trunkline route test --org Acme --to +442071838750 --busy Sales"
 )]
 pub(super) struct Command {
-    #[command(flatten)]
-    org: OfOrg,
     /// The dialled number, as the PBX would send it.
     #[arg(long, value_name = "NUMBER")]
     to: String,
@@ -28,57 +27,69 @@ pub(super) struct Command {
     /// The value of the header that selects an agent.
     #[arg(long, value_name = "ID")]
     agent_id: Option<String>,
-    /// Treat this agent as busy; may be given more than once.
-    #[arg(long, value_name = "ID", value_parser = api::id_of)]
-    busy: Vec<Uuid>,
+    /// Treat this agent, named by its id or name, as busy; may be given more than once.
+    #[arg(long, value_name = "AGENT")]
+    busy: Vec<String>,
+    #[command(flatten)]
+    target: Target,
     #[command(flatten)]
     output: Output,
 }
 
-impl Tabular for DecisionView {
+/// A decision, as the API shows it.
+#[derive(Serialize)]
+#[serde(transparent)]
+struct Decision(Value);
+
+impl Tabular for Decision {
     const COLUMNS: &'static [&'static str] = &["dialled", "caller", "decision"];
 
     fn cells(&self) -> Vec<String> {
-        let number = |raw: &str, e164: Option<&str>| match e164 {
-            Some(e164) if e164 != raw => format!("{raw} ({e164})"),
-            Some(_) | None => raw.to_owned(),
-        };
-        let Decision {
-            dialled, caller, ..
-        } = &self.decision;
-
+        let Self(decision) = self;
+        let sentences = decision["explanation"].as_array().into_iter().flatten();
+        let sentences: Vec<&str> = sentences.filter_map(Value::as_str).collect();
         vec![
-            number(
-                &dialled.raw,
-                dialled.e164.as_ref().map(|number| number.as_str()),
-            ),
-            number(
-                &caller.raw,
-                caller.e164.as_ref().map(|number| number.as_str()),
-            ),
-            self.explanation.join(" "),
+            number(&decision["dialled"]),
+            number(&decision["caller"]),
+            sentences.join(" "),
         ]
+    }
+}
+
+/// Number as it was sent, and as E.164 where that differs.
+fn number(of: &Value) -> String {
+    let raw = of["raw"].as_str().unwrap_or_default();
+    match of["e164"].as_str() {
+        Some(e164) if e164 != raw => format!("{raw} ({e164})"),
+        Some(_) | None => raw.to_owned(),
     }
 }
 
 impl Command {
     pub(super) async fn run(self, config: &Config) -> Result<(), Failure> {
-        let store = startup::open_store(config).await?;
-        let id = self.org.id(&store).await?;
-        let directory = startup::open_directory(config, &store).await?;
-        let view = directory.load();
-        let org = view
-            .org(id)
-            .ok_or_else(|| Failure::Command("the org was deleted just now".to_owned()))?;
-        let facts = Facts {
-            agent_header: self.agent_id,
-            request_user: Some(self.to),
-            from_user: self.from,
-            ..Facts::default()
-        };
-
-        let decision = decide(&facts, &org.routing, &|agent| self.busy.contains(&agent));
-        self.output.one(&DecisionView::from(decision));
+        let session = self.target.open(config, Intent::Reads).await?;
+        let decision = self.decide(&session).await;
+        session.close().await;
+        self.output.one(&Decision(decision?));
         Ok(())
+    }
+
+    async fn decide(&self, session: &Session) -> Result<Value, Failure> {
+        let agents = List::new("/phone", "agent");
+        let mut busy = Vec::with_capacity(self.busy.len());
+        for agent in &self.busy {
+            busy.push(names::find(session, &agents, agent).await?);
+        }
+
+        let mut body = json!({"to": self.to, "busy": busy});
+        let optional = [("from", &self.from), ("agent_id", &self.agent_id)];
+        for (name, value) in optional {
+            if let Some(value) = value {
+                body[name] = json!(value);
+            }
+        }
+        session
+            .answer(&Method::POST, "/phone/sip/route-test", Some(&body))
+            .await
     }
 }

@@ -114,8 +114,7 @@ pub(super) async fn running_sip(config: &Config) -> Option<String> {
     let socket = config.data_dir.join(api::SOCKET);
     UnixStream::connect(&socket).await.ok()?;
     let session = Session::over_socket(socket);
-    let addresses = session.json("/operator/addresses").await.ok()?;
-    addresses["sip"][0].as_str().map(str::to_owned)
+    session.sip_address().await.ok()?
 }
 
 /// Checks that the installation exists, for a command that must not create one.
@@ -218,8 +217,17 @@ impl Session {
         )
     }
 
+    /// Returns the address that callers of the daemon on this machine send to; `None` if none runs.
+    ///
+    /// # Errors
+    /// As [`Session::json`].
+    pub(super) async fn sip_address(&self) -> Result<Option<String>, Failure> {
+        let addresses = self.json("/operator/addresses").await?;
+        Ok(addresses["sip"][0].as_str().map(str::to_owned))
+    }
+
     /// Returns true if requests are the operator's.
-    const fn is_operators(&self) -> bool {
+    pub(super) const fn is_operators(&self) -> bool {
         !matches!(self.transport, Transport::Url { .. })
     }
 

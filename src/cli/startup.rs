@@ -1,6 +1,8 @@
 //! Preparation of commands: a runtime, the store, certificates and the directory.
 
 use std::future::Future;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,10 +35,39 @@ pub(super) fn block_on<T>(command: impl Future<Output = Result<T, Failure>>) -> 
 }
 
 /// Opens the configured store.
+///
+/// # Errors
+/// It can't be opened, or root would leave files in another user's data directory.
 pub(super) async fn open_store(config: &Config) -> Result<Store, Failure> {
+    must_be_owner(&config.data_dir)?;
     Store::open(&options(config), now())
         .await
         .map_err(|fault| Failure::Startup(fault.to_string()))
+}
+
+/// Checks that root doesn't work in another user's data directory: what it makes there the daemon couldn't read.
+fn must_be_owner(directory: &Path) -> Result<(), Failure> {
+    let owner = std::fs::metadata(directory).map(|found| found.uid());
+    match owner {
+        Ok(owner) if owner != 0 && rustix::process::geteuid().is_root() => {
+            let user = user_name(owner).unwrap_or_else(|| format!("#{owner}"));
+            Err(Failure::Startup(format!(
+                "{} belongs to {user}: run this as {user} (runuser -u {user} -- trunkline …, or sudo -u {user} trunkline …)",
+                directory.display()
+            )))
+        }
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
+/// Returns the name of a user of this machine (passwd(5)).
+fn user_name(uid: u32) -> Option<String> {
+    let users = std::fs::read_to_string("/etc/passwd").ok()?;
+    users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(uid)).then(|| name.to_owned())
+    })
 }
 
 /// Completes the configuration with the realm of this installation, for a command that only reads.

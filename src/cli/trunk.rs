@@ -2,16 +2,14 @@
 //! `resource`.
 
 use serde_json::Value;
-use trunkline_routing::E164;
-use trunkline_store::inbound_trunks;
 
-use super::org::OfOrg;
+use super::Failure;
+use super::contexts;
 use super::output::{Output, print};
 use super::paste::{PastedTrunk, Program};
 use super::serve::PublicAddresses;
-use super::session::{Intent, running_sip};
+use super::session::{Intent, Session};
 use super::target::Target;
-use super::{Failure, startup};
 use crate::config::Config;
 use crate::explain::finding;
 use crate::explain::pbx_settings::Trunk as PbxTrunk;
@@ -21,7 +19,7 @@ use crate::telemetry::redact;
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {
     /// Prints what to paste into a phone system or a test program, with the trunk's own values, and the address of the
-    /// daemon that runs, or else of the configuration.
+    /// daemon that answers, or else of the configuration.
     #[command(
         after_help = "Examples:\n  trunkline trunk paste asterisk\n  trunkline trunk paste sipp --org Acme | sh"
     )]
@@ -29,7 +27,7 @@ pub(super) enum Command {
         /// The phone system or program.
         program: Program,
         #[command(flatten)]
-        org: OfOrg,
+        target: Target,
     },
     /// Shows what the last call to sip:doctor@ found, and what to set in that phone system.
     Doctor {
@@ -43,7 +41,12 @@ pub(super) enum Command {
 impl Command {
     pub(super) async fn run(self, config: &Config) -> Result<(), Failure> {
         match self {
-            Self::Paste { program, org } => paste(config, program, &org).await,
+            Self::Paste { program, target } => {
+                let session = target.open(config, Intent::Reads).await?;
+                let pasted = paste(config, &session, program).await;
+                session.close().await;
+                pasted
+            }
             Self::Doctor { target, output } => {
                 let session = target.open(config, Intent::Reads).await?;
                 let report = session.json("/phone/sip/inbound-trunk/doctor").await;
@@ -59,30 +62,36 @@ impl Command {
     }
 }
 
-/// Prints settings. They need the realm of this installation, which the API doesn't show.
-async fn paste(config: &Config, program: Program, org: &OfOrg) -> Result<(), Failure> {
-    let store = startup::open_store(config).await?;
-    let realm = startup::with_known_realm(config, &store).await?.sip.realm();
-    let org = org.id(&store).await?;
-    let trunk = store
-        .read(move |tx| inbound_trunks::of_org(tx, org))
-        .await?;
-    let number = trunk.numbers.first().map_or("NUMBER", E164::as_str);
-    let sip = match running_sip(config).await {
-        Some(sip) => sip,
-        None => PublicAddresses::configured(config).first_sip(),
+/// Prints settings.
+async fn paste(config: &Config, session: &Session, program: Program) -> Result<(), Failure> {
+    let trunk = session.json("/phone/sip/inbound-trunk").await?;
+    let of = |name: &str| trunk[name].as_str();
+    let password = of("auth_password").ok_or_else(|| {
+        Failure::Command("the trunk's password is shown to keys with phone:write alone".to_owned())
+    })?;
+    let is_local = session.is_operators();
+    let sip = match is_local {
+        true => match session.sip_address().await? {
+            Some(running) => running,
+            None => PublicAddresses::configured(config).first_sip(),
+        },
+        false => of("sip_endpoint").unwrap_or_default().to_owned(),
     };
+
     let pasted = PastedTrunk {
         trunk: PbxTrunk {
             endpoint: &sip,
-            username: &trunk.username,
-            password: trunk.password.reveal(),
-            realm: &realm,
+            username: of("auth_username").unwrap_or_default(),
+            password,
+            realm: of("auth_realm").unwrap_or_default(),
         },
-        number,
+        number: trunk["phone_numbers"][0].as_str().unwrap_or("NUMBER"),
     };
-
-    print(&program.lines(pasted, config)?);
+    let folder = match is_local {
+        true => config.data_dir.clone(),
+        false => contexts::folder()?,
+    };
+    print(&program.lines(pasted, &folder)?);
     Ok(())
 }
 

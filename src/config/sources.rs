@@ -16,6 +16,10 @@ const PREFIX: &str = "TRUNKLINE__";
 
 /// File that is read by default, if it exists.
 pub const DEFAULT_FILE: &str = "trunkline.toml";
+/// Configuration of the service that the Debian package installs.
+const SERVICE_FILE: &str = "/etc/trunkline/trunkline.toml";
+/// Variable that names the data directory.
+const DATA_DIR_VARIABLE: &str = "TRUNKLINE__DATA_DIR";
 
 /// File that quickstart writes into the data directory, and that every command reads.
 pub const QUICKSTART_FILE: &str = "quickstart.toml";
@@ -45,20 +49,25 @@ pub struct Override {
 }
 
 impl Sources {
-    /// Reads the named file (or `trunkline.toml` in the working directory, if it exists) and the environment of this
-    /// process.
+    /// Reads the named file, or else `trunkline.toml` in the working directory, or else that of the installed service,
+    /// and the environment of this process. The service's file isn't read where a data directory is named.
     ///
     /// # Errors
     /// The named file can't be read.
     pub fn of_process(file: Option<&Path>, flags: Vec<Override>) -> Result<Self, ConfigFault> {
+        let variables: Vec<(String, String)> = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .collect();
+        let is_named = flags.iter().any(|flag| flag.key == "data_dir")
+            || variables.iter().any(|(name, _)| name == DATA_DIR_VARIABLE);
+
         let file = match file {
             Some(path) => Some(read(path)?),
             None if Path::new(DEFAULT_FILE).exists() => Some(read(Path::new(DEFAULT_FILE))?),
+            // Its readers are the service's user and root; anybody else has an installation of their own.
+            None if !is_named => read(Path::new(SERVICE_FILE)).ok(),
             None => None,
         };
-        let variables = std::env::vars_os()
-            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-            .collect();
         Ok(Self {
             file,
             base: None,

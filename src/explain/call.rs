@@ -19,7 +19,8 @@ pub struct Explanation {
     dialled: Option<Dialled>,
     caller: Option<Caller>,
     trail: Vec<Looked>,
-    near_misses: Vec<NearMiss>,
+    /// Agents and numbers that the call nearly matched.
+    pub near_misses: Vec<NearMiss>,
     /// Everything in sentences: how the caller proved who it is, the trail, near misses, and why the call was refused or failed.
     pub explanation: Vec<String>,
     /// `null` for an outbound call.

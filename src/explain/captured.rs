@@ -7,6 +7,7 @@ use trunkline_capture::flow::{Call, Entry, Role};
 use trunkline_routing::Facts;
 use trunkline_sip::auth;
 use trunkline_sip::header::uri::Uri;
+use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::{Framing, HeaderName, Message, Method, invite, lex};
 use trunkline_store::InboundTrunk;
 
@@ -17,8 +18,8 @@ use trunkline_calls::admission::facts_of;
 pub struct CapturedCall {
     /// Call-ID.
     pub call_id: String,
-    /// Microseconds since 1970; 0 if unknown.
-    pub at: u64,
+    /// Time of the INVITE; 0 if unknown.
+    pub at: Moment,
     /// Source address.
     pub source: Option<SocketAddr>,
     /// Request-URI.
@@ -47,50 +48,37 @@ struct FinalResponse {
 }
 
 impl CapturedCall {
-    /// Reads the caller's last INVITE and its response; `None` without a readable INVITE. `prefix` is that of our own
-    /// headers.
-    pub fn read(call: &Call, prefix: &str) -> Option<Self> {
-        let sent = |entry: &&Entry| entry.from == Role::Caller && entry.to == Role::Us;
-        let invites = call.entries.iter().filter(sent);
-        let last = invites
-            .filter_map(|entry| lex(&entry.octets, Framing::Datagram).ok())
-            .rfind(|message| {
-                message.is_request()
-                    && message.method() == Method::Invite
-                    && message.to_tag().is_none()
-            })?;
-
-        let read = invite::read(&last).ok()?;
+    /// Reads an INVITE and the final response to it; `None` if it can't be read, or belongs to a call that is up. `prefix`
+    /// is that of our own headers. Time and source are unknown then.
+    pub fn of(invite: &[u8], response: Option<&[u8]>, prefix: &str) -> Option<Self> {
+        let asked = lex(invite, Framing::Datagram).ok().filter(begins)?;
+        let read = invite::read(&asked).ok()?;
         let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
-        let source = call.peers.iter().find(|(role, _)| *role == Role::Caller);
         let mut seen = Self {
-            call_id: text(last.call_id()),
-            at: call.started,
-            source: source.map(|(_, address)| *address),
-            request_uri: text(last.request_uri()),
+            call_id: text(asked.call_id()),
+            at: Moment::from_micros(0),
+            source: None,
+            request_uri: text(asked.request_uri()),
             facts: facts_of(&read, prefix),
             status: 0,
             phrase: String::new(),
             warning: None,
             reason: None,
-            answer: FinalResponse::of(&last),
+            answer: FinalResponse::of(&asked),
             is_stale: false,
         };
 
-        let answers = call.entries.iter().filter(|entry| entry.from == Role::Us);
-        let answer = answers
-            .filter_map(|entry| lex(&entry.octets, Framing::Datagram).ok())
-            .find(|answer| {
-                answer.status() >= 200
-                    && answer.method() == Method::Invite
-                    && answer.cseq().number == last.cseq().number
-            });
-
-        if let Some(answer) = answer {
+        let answer = response.and_then(|octets| lex(octets, Framing::Datagram).ok());
+        if let Some(answer) = answer.filter(|answer| answer.status() >= 200) {
             seen.answered(&answer);
         }
-
         Some(seen)
+    }
+
+    /// Same call, with what the capture knows of its INVITE.
+    #[must_use]
+    pub fn sent(self, at: Moment, source: Option<SocketAddr>) -> Self {
+        Self { at, source, ..self }
     }
 
     fn answered(&mut self, answer: &Message<'_>) {
@@ -137,6 +125,38 @@ impl CapturedCall {
             "password"
         }
     }
+}
+
+/// Octets of the caller's last INVITE in a capture, and of the final response to it.
+pub fn last_invite(call: &Call) -> Option<(&[u8], Option<&[u8]>)> {
+    let sent = |entry: &&Entry| entry.from == Role::Caller && entry.to == Role::Us;
+    let (octets, last) = call
+        .entries
+        .iter()
+        .filter(sent)
+        .filter_map(|entry| Some((&*entry.octets, lex(&entry.octets, Framing::Datagram).ok()?)))
+        .rfind(|(_, message)| begins(message))?;
+
+    let answers = call.entries.iter().filter(|entry| entry.from == Role::Us);
+    let answer = answers
+        .filter_map(|entry| Some((&*entry.octets, lex(&entry.octets, Framing::Datagram).ok()?)))
+        .find(|(_, answer)| {
+            answer.status() >= 200
+                && answer.method() == Method::Invite
+                && answer.cseq().number == last.cseq().number
+        });
+    Some((octets, answer.map(|(octets, _)| octets)))
+}
+
+/// Source address of a capture's caller.
+pub fn caller(call: &Call) -> Option<SocketAddr> {
+    let source = call.peers.iter().find(|(role, _)| *role == Role::Caller);
+    source.map(|(_, address)| *address)
+}
+
+/// Returns true for an INVITE outside a dialog.
+fn begins(message: &Message<'_>) -> bool {
+    message.is_request() && message.method() == Method::Invite && message.to_tag().is_none()
 }
 
 impl FinalResponse {

@@ -97,6 +97,9 @@ pub enum Refused {
     /// The operator gives an org the name of another.
     #[error("an org called {0:?} exists already: commands find orgs by their names")]
     OrgNameTaken(String),
+    /// The operator gives a partner the name of another.
+    #[error("a partner called {0:?} exists already: commands find partners by their names")]
+    PartnerNameTaken(String),
     /// No next token of the org's bots was made.
     #[error("there is no next token: make one first (POST /phone/bot-token)")]
     NoNextToken,

@@ -84,8 +84,7 @@ pub fn create(
 /// # Errors
 /// [`Wrong::Absent`].
 pub fn by_id(tx: &mut Tx, org: Uuid, id: Uuid) -> Result<Number, Error> {
-    let sql = "SELECT * FROM numbers WHERE org_id = $1 AND id = $2";
-    let row = tx.one(sql, &[&org, &id])?;
+    let row = tx.one(BY_ID, &[&org, &id])?;
     Ok(row.ok_or(Wrong::Absent(Kind::Number))?)
 }
 
@@ -224,6 +223,50 @@ pub fn assign(
     Ok(numbers)
 }
 
+/// Assigns one number to an agent, beside those that it has.
+///
+/// # Errors
+/// [`Wrong::Absent`] for the agent, [`Wrong::Unknown`] or [`Wrong::NotVerified`] for the number, [`Refused::NumberHeld`].
+pub fn assign_one(tx: &mut Tx, org: Uuid, agent: Uuid, id: Uuid, now: Moment) -> Result<(), Error> {
+    lock_org(tx, org)?;
+    must_exist(tx, org, agent)?;
+    let number: Option<Number> = tx.one(BY_ID, &[&org, &id])?;
+    let kind = Kind::Number;
+    let number = number.ok_or(Wrong::Unknown { kind, id })?;
+    if number.verified_at.is_none() {
+        return Err(Wrong::NotVerified(number.number).into());
+    }
+
+    must_be_free(tx, org, agent, std::slice::from_ref(&number))?;
+    if number.agent_id != Some(agent) {
+        let sql = "UPDATE numbers SET agent_id = $3 WHERE org_id = $1 AND id = $2";
+        tx.run(sql, &[&org, &id, &agent])?;
+        tx.changed(Change::Org(org), now);
+    }
+    Ok(())
+}
+
+/// Takes one number from an agent; its others stay. One that it doesn't have stays where it is.
+///
+/// # Errors
+/// [`Wrong::Absent`] if the org has no such number.
+pub fn unassign_one(
+    tx: &mut Tx,
+    org: Uuid,
+    agent: Uuid,
+    id: Uuid,
+    now: Moment,
+) -> Result<(), Error> {
+    lock_org(tx, org)?;
+    by_id(tx, org, id)?;
+    let sql = "UPDATE numbers SET agent_id = NULL WHERE org_id = $1 AND id = $2 AND agent_id = $3";
+    if tx.run(sql, &[&org, &id, &agent])? > 0 {
+        tx.changed(Change::Org(org), now);
+    }
+    Ok(())
+}
+
+const BY_ID: &str = "SELECT * FROM numbers WHERE org_id = $1 AND id = $2";
 const BY_NUMBER: &str = "SELECT * FROM numbers WHERE org_id = $1 AND number = $2";
 
 /// Marks a number as verified, and records the event.

@@ -9,7 +9,7 @@ use super::contacts::Contact;
 use super::error::Error;
 use super::handoffs::Handoff;
 use super::identify::phone_key;
-use super::page::Position;
+use super::page::{Page, Position};
 use super::transfers::CallTransfer;
 use super::tx::Tx;
 
@@ -26,16 +26,8 @@ pub struct ContactCall {
     pub handoffs: Vec<Handoff>,
 }
 
-/// Search for contacts; at least one field is given.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct ContactSearch {
-    /// External id.
-    pub external_id: Option<String>,
-    /// E-mail address, in any case.
-    pub email: Option<String>,
-    /// Phone, in any notation.
-    pub phone: Option<String>,
-}
+/// Search for contacts: an external id, an e-mail address in any case, and a phone number in any notation.
+pub type ContactSearch = [Option<String>; 3];
 
 struct Carried {
     headers: Option<Vec<Header>>,
@@ -92,24 +84,48 @@ pub fn calls(
     Ok((whole, next))
 }
 
-/// Returns contacts of the org that match all given fields, oldest first, at most 100.
+/// Returns a page of the org's contacts that match all given fields, newest first.
 ///
 /// # Errors
 /// [`Broke`](super::Broke): the database fails.
-pub fn find(tx: &mut Tx, org: Uuid, search: &ContactSearch) -> Result<Vec<Contact>, Error> {
-    tx.all(
-        "SELECT * FROM contacts WHERE org_id = $1
+pub fn page(
+    tx: &mut Tx,
+    org: Uuid,
+    search: &ContactSearch,
+    after: Option<Position>,
+    limit: u32,
+) -> Result<Page<Contact>, Error> {
+    const MATCHING: &str = "FROM contacts WHERE org_id = $1
          AND (CAST($2 AS TEXT) IS NULL OR external_id = $2)
          AND (CAST($3 AS TEXT) IS NULL OR email_folded = $3)
-         AND (CAST($4 AS TEXT) IS NULL OR phone_key = $4)
-         ORDER BY created_at, id LIMIT 100",
+         AND (CAST($4 AS TEXT) IS NULL OR phone_key = $4)";
+    tx.snapshot()?;
+    let [external_id, email, phone] = search;
+    let email = email.as_deref().map(str::to_ascii_lowercase);
+    let phone = phone.as_deref().map(phone_key);
+    let after = after.unwrap_or(Position::START);
+
+    let items = tx.all(
+        format!(
+            "SELECT * {MATCHING} AND (created_at, id) < ($5, $6) ORDER BY created_at DESC, id DESC LIMIT $7"
+        ),
         &[
             &org,
-            &search.external_id,
-            &search.email.as_deref().map(str::to_ascii_lowercase),
-            &search.phone.as_deref().map(phone_key),
+            external_id,
+            &email,
+            &phone,
+            &after.at,
+            &after.id,
+            &(i64::from(limit) + 1),
         ],
-    )
+    )?;
+    let count = format!("SELECT COUNT(*) {MATCHING}");
+    let (total,) = tx.exactly_one(count, &[&org, external_id, &email, &phone])?;
+
+    Ok(Page::of(items, limit, total, |row: &Contact| Position {
+        at: row.created_at,
+        id: row.id,
+    }))
 }
 
 /// Returns the number by which the contact's calls are found. `None` for a verified number of the org itself, since other people's calls

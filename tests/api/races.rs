@@ -41,6 +41,40 @@ async fn an_external_id_is_one_orgs(api: &TestApi) {
     assert_eq!(api.get(ORGS, &partner.key).await.with(200)["total"], 1);
 }
 
+async fn an_agent_has_every_number_that_is_added_at_once(api: &TestApi) {
+    let tenant = api.tenant("Acme").await;
+    let agent = api.agent(tenant.org, "Anna").await;
+    let mut numbers = Vec::new();
+    for place in 0..10 {
+        let number = format!("+44207183876{place}");
+        numbers.push(api.number(tenant.org, &number).await.id);
+    }
+    let path = format!("/phone/sip/agents/{agent}/inbound-numbers");
+    let (numbers, path, token) = (&numbers, &path, &tenant.token);
+    let add = async |place: usize| {
+        let body = json!({"phone_number_id": numbers[place]});
+        api.post(path, token, body).await
+    };
+    let held = async || {
+        let config = format!("/phone/sip/agents/{agent}/config");
+        let config = api.get(&config, token).await.with(200);
+        config["inbound_numbers"].as_array().map(Vec::len)
+    };
+    let answers = api.at_once(numbers.len(), add).await;
+    assert_eq!((count(&answers, 200), held().await), (10, Some(10)));
+
+    // Five are taken away while the others are added once more.
+    let change = async |place: usize| match place % 2 {
+        0 => add(place).await,
+        _ => {
+            api.delete(&format!("{path}/{}", numbers[place]), token)
+                .await
+        }
+    };
+    let answers = api.at_once(numbers.len(), change).await;
+    assert_eq!((count(&answers, 200), held().await), (10, Some(5)));
+}
+
 async fn a_visitor_is_one_contact(api: &TestApi) {
     const PLAIN: &str = "/widget/authenticate-user";
     const BY_ID: &str = "/widget/authenticate-user-by-external-id";
@@ -156,6 +190,7 @@ macro_rules! on_both {
 on_both!(
     a_login_link_opens_one_session,
     an_external_id_is_one_orgs,
+    an_agent_has_every_number_that_is_added_at_once,
     a_visitor_is_one_contact,
     an_idempotency_key_has_one_effect,
     a_walk_meets_each_of_ten_thousand_once_while_a_thousand_arrive,

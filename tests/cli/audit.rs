@@ -34,9 +34,9 @@ fn a_command_that_changes_something_leaves_an_entry() {
             &[
                 "number", "assign", number[0], "--org", "Acme", "--agent", "Sales",
             ],
-            "PUT /phone/sip/agents/{agent_id}/inbound-numbers".to_owned(),
+            "POST /phone/sip/agents/{agent_id}/inbound-numbers".to_owned(),
             "agent",
-            &["phone_number_ids"],
+            &["phone_number_id"],
         ),
         (
             &["trunk", "create", "--org", "Acme", "--country", "GB"],
@@ -168,19 +168,28 @@ fn each_thing_that_quickstart_makes_has_an_entry() {
     let resources: Vec<&str> = all.iter().map(|entry| text(&entry["resource"])).collect();
     // A partner is made, and then let verify.
     let newest_first = [
-        "trunk", "number", "agent", "api_key", "org", "api_key", "partner", "partner",
+        "login_link",
+        "trunk",
+        "number",
+        "agent",
+        "api_key",
+        "org",
+        "api_key",
+        "partner",
+        "partner",
     ];
     assert_eq!(resources, newest_first);
     for entry in &all {
         assert_eq!(entry["actor_name"], "trunkline quickstart", "{entry}");
     }
-    assert_eq!(all[4]["resource_id"], made["org_id"], "{}", all[4]);
-    let of_org = all[..5]
+    assert_eq!(all[5]["resource_id"], made["org_id"], "{}", all[5]);
+    let of_org = all[..6]
         .iter()
         .all(|entry| entry["org_id"] == made["org_id"]);
     assert!(of_org, "{all:?}");
 
     shell.json(&["quickstart", "--no-serve"]);
-    let more = entries(&shell).len() - all.len();
-    assert_eq!(more, 0, "nothing is made again");
+    let again = entries(&shell);
+    assert_eq!(again.len() - all.len(), 1, "only a link is made again");
+    assert_eq!(again[0]["resource"], "login_link", "{}", again[0]);
 }

@@ -5,6 +5,7 @@ mod calls;
 mod contexts;
 mod explained;
 mod keys;
+mod operators;
 mod outset;
 mod paste;
 mod printed;

@@ -6,6 +6,8 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
+use trunkline_testkit::daemon::DaemonSetup;
+use trunkline_testkit::process::trunkline;
 use trunkline_testkit::shell::{Shell, text};
 
 const FREE: [&str; 6] = [
@@ -93,6 +95,7 @@ fn again_it_shows_the_same_org_trunk_and_keys() {
         "phone_number",
         "trunk",
         "http",
+        "login_link",
         "sip",
     ];
     named.sort_unstable();
@@ -110,6 +113,7 @@ fn its_text_fits_a_screen_and_names_what_is_pasted() {
     ]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     for part in [
+        "/partner-login?token=",
         "trunkline trunk paste ",
         "trunkline console",
         "/docs",
@@ -118,8 +122,19 @@ fn its_text_fits_a_screen_and_names_what_is_pasted() {
         assert!(ran.stdout.contains(part), "{part}: {}", ran.stdout);
     }
     assert!(shell.path("trunkline-data/quickstart-caller.xml").exists());
-    let lines = ran.stdout.lines().count();
-    assert!(lines <= 24, "{lines} lines are more than a screen has");
+    let folder = shell.path("trunkline-data").display().to_string().len();
+    let rows = |line: &str| {
+        line.chars()
+            .count()
+            .saturating_sub(folder)
+            .div_ceil(80)
+            .max(1)
+    };
+    let rows: usize = ran.stdout.lines().map(rows).sum();
+    assert!(
+        rows < 24,
+        "{rows} rows and the prompt are more than a screen has"
+    );
 
     // The commands that it names give what a PBX needs, by the address that quickstart said.
     for (program, part) in [
@@ -152,7 +167,14 @@ fn it_goes_on_serving_and_its_key_works() {
         .strip_prefix("http://")
         .expect("an HTTP address")
         .to_owned();
-    let answer = get(&address, text(&made["api_key"]));
+    let key = format!("Authorization: Bearer {}\r\n", text(&made["api_key"]));
+    let answer = get(&address, "/phone/calls", &key);
+    // Its link logs in once.
+    let (_, link) = text(&made["login_link"])
+        .split_once("/partner-login")
+        .expect("a link");
+    let visit = || get(&address, &format!("/partner-login{link}"), "");
+    let visits = [visit(), visit()];
     let signalled = std::process::Command::new("kill")
         .args(["-TERM", &daemon.id().to_string()])
         .status()
@@ -164,6 +186,12 @@ fn it_goes_on_serving_and_its_key_works() {
         "{answer}"
     );
     assert!(signalled.success() && ended.success(), "{ended}");
+    let [first, second] = &visits;
+    assert!(
+        first.starts_with("HTTP/1.1 303 ") && first.contains("set-cookie: "),
+        "{first}"
+    );
+    assert!(second.starts_with("HTTP/1.1 410 "), "{second}");
 }
 
 #[test]
@@ -224,10 +252,56 @@ fn the_pasted_sipp_line_places_a_call() {
     assert!(killed.is_ok() && ended.is_ok());
 }
 
-fn get(address: &str, key: &str) -> String {
+fn get(address: &str, path: &str, headers: &str) -> String {
     let mut stream = TcpStream::connect(address).expect("the daemon listens");
-    write!(stream, "GET /phone/calls HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\nConnection: close\r\n\r\n").expect("a request is sent");
+    let head =
+        format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n{headers}Connection: close\r\n\r\n");
+    stream
+        .write_all(head.as_bytes())
+        .expect("a request is sent");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an answer comes");
     answer
+}
+
+/// As after the installation of the package, whose service runs already.
+#[test]
+fn beside_a_daemon_it_prints_the_calls_that_the_daemon_takes() {
+    if !crate::has("sipp") {
+        return;
+    }
+    let daemon = DaemonSetup::new().serve();
+    let mut command = daemon.setup.program(&trunkline().display().to_string());
+    let mut watching = command
+        .arg("quickstart")
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    let mut lines = BufReader::new(watching.stdout.take().expect("a pipe"))
+        .lines()
+        .map_while(Result::ok);
+    let line = lines.by_ref().find(|line| line.starts_with("sipp "));
+    let call = daemon
+        .setup
+        .program("sh")
+        .args([
+            "-c",
+            &format!("{} -nostdin -timeout 20", line.unwrap_or_default()),
+        ])
+        .output()
+        .expect("sh runs");
+    let ended = lines
+        .by_ref()
+        .find(|line| line.contains("ended by the caller"));
+    let signalled = std::process::Command::new("kill")
+        .args(["-INT", &watching.id().to_string()])
+        .status()
+        .expect("kill runs");
+    let status = watching.wait().expect("it ends");
+    assert!(call.status.success(), "{call:?}");
+    assert!(
+        ended.is_some() && signalled.success() && status.success(),
+        "{status}"
+    );
+    assert_eq!(daemon.record()["status"], "completed");
 }

@@ -9,14 +9,25 @@ use trunkline_testkit::daemon::DaemonSetup;
 use trunkline_testkit::shell::{Shell, text};
 
 /// Runs a command, which must succeed, and returns its JSON.
-fn json_of(setup: &DaemonSetup, way: &[&str], arguments: &[&str]) -> Value {
+pub(crate) fn json_of(setup: &DaemonSetup, way: &[&str], arguments: &[&str]) -> Value {
     let output = setup.output(&[arguments, way, &["--json"]].concat());
     assert!(output.status.success(), "{arguments:?}: {output:?}");
     serde_json::from_slice(&output.stdout)
         .unwrap_or_else(|error| panic!("{arguments:?}: {error}: {output:?}"))
 }
 
-fn refused(setup: &DaemonSetup, way: &[&str], arguments: &[&str]) -> (Option<i32>, String) {
+/// Runs a command, which must succeed, and returns what it prints.
+fn printed(setup: &DaemonSetup, way: &[&str], arguments: &[&str]) -> String {
+    let output = setup.output(&[arguments, way].concat());
+    assert!(output.status.success(), "{arguments:?}: {output:?}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+pub(crate) fn refused(
+    setup: &DaemonSetup,
+    way: &[&str],
+    arguments: &[&str],
+) -> (Option<i32>, String) {
     let Output { status, stderr, .. } = setup.output(&[arguments, way].concat());
     assert!(!status.success(), "{arguments:?} succeeded");
     (status.code(), String::from_utf8_lossy(&stderr).into_owned())
@@ -119,6 +130,19 @@ fn life(setup: &DaemonSetup, way: &[&str]) {
     let changed = run(&["contact", "update", &contact, "--name", "Ann B"]);
     assert_eq!(changed["name"], "Ann B", "{changed}");
     assert_eq!(run(&["contact", "show", &contact])["name"], "Ann B");
+    let found = run(&["contact", "find", "--external-id", "4711"]);
+    assert_eq!(found[0]["id"], contact.as_str(), "{found}");
+    assert_eq!(run(&["contact", "show", "--last"])["id"], contact.as_str());
+    let export = printed(setup, way, &["contact", "export", "Ann B"]);
+    let export: Value = serde_json::from_str(&export).expect("JSON");
+    assert_eq!(export["contact"]["id"], contact.as_str(), "{export}");
+    assert_eq!(export["calls"], json!([]), "{export}");
+    let erased = run(&["contact", "erase", &contact, "--yes", "--wait", "0"]);
+    assert_eq!(erased["contact_id"], contact.as_str(), "{erased}");
+    let receipt = run(&["contact", "receipt", text(&erased["id"])]);
+    assert_eq!(receipt["id"], erased["id"], "{receipt}");
+    assert_eq!(run(&["contact", "list"]), json!([]));
+    explained(setup, way);
 
     run(&[
         "handoff",
@@ -151,6 +175,37 @@ fn life(setup: &DaemonSetup, way: &[&str]) {
     ];
     let (code, said) = refused(setup, way, &faults);
     assert!(code == Some(1) && said.contains("E.164"), "{said}");
+}
+
+/// What explains routing, and the settings to paste.
+fn explained(setup: &DaemonSetup, way: &[&str]) {
+    let run = |arguments: &[&str]| json_of(setup, way, arguments);
+    let routed = run(&["route", "test", "--to", &setup.first_number]);
+    let agent = &routed["outcome"]["agent"]["id"];
+    assert_eq!(agent, setup.first_agent.as_str(), "{routed}");
+    let busy = ["route-test", "--to", &setup.first_number, "--busy", "Echo"];
+    let busy = run(&busy);
+    assert_eq!(&busy["outcome"]["agent_busy"]["id"], agent, "{busy}");
+    let replayed = run(&["route", "replay", "--until", "2026-01-31"]);
+    assert_eq!(replayed["calls"], 0, "{replayed}");
+
+    let capture = include_bytes!("../../fixtures/captures/refused.pcap");
+    std::fs::write(setup.folder.path().join("refused.pcap"), capture).expect("a file");
+    let said = run(&["explain", "refused.pcap"]);
+    assert_eq!(said[0]["sip_code"], 480, "{said}");
+    let sentences = said[0]["explanation"].as_array().map(Vec::len);
+    assert!(sentences > Some(2), "{said}");
+    let (code, said) = refused(setup, way, &["explain", "--last"]);
+    assert!(
+        code == Some(1) && said.contains("there is none yet"),
+        "{said}"
+    );
+
+    let trunk = run(&["trunk", "show"]);
+    for program in ["asterisk", "sipp"] {
+        let lines = printed(setup, way, &["trunk", "paste", program]);
+        assert!(lines.contains(text(&trunk["auth_password"])), "{lines}");
+    }
 }
 
 /// The same for what an org has of its own: agents, numbers, keys, and the trunk that its PBX calls through.
@@ -273,152 +328,6 @@ fn life_of_own(setup: &DaemonSetup, way: &[&str]) {
     assert_eq!(entries[0]["action"], "POST /phone/sip/inbound-trunk");
 }
 
-/// The life of orgs and partners, which are the operator's.
-fn life_of_the_operators(setup: &DaemonSetup) {
-    let run = |arguments: &[&str]| json_of(setup, &[], arguments);
-    let org = run(&["org", "create", "--name", "Acme"]);
-    let (code, said) = refused(setup, &[], &["org", "create", "--name", "Acme"]);
-    assert!(code == Some(1) && said.contains("exists already"), "{said}");
-    let renamed = run(&["org", "update", "Acme", "--name", "Acme Ltd"]);
-    assert_eq!(
-        (&renamed["id"], &renamed["name"]),
-        (&org["id"], &json!("Acme Ltd"))
-    );
-    let (code, said) = refused(setup, &[], &["org", "update", "--last"]);
-    assert!(
-        code == Some(2) && said.contains("nothing to change"),
-        "{said}"
-    );
-    let end = &text(&org["id"])[24..];
-    assert_eq!(run(&["org", "limit", end, "7"])["max_concurrent_calls"], 7);
-    assert_eq!(
-        run(&["org", "limit", end])["max_concurrent_calls"],
-        Value::Null
-    );
-    assert_eq!(run(&["org", "list"]).as_array().map(Vec::len), Some(2));
-
-    // With two orgs one must be named, by its name or a part of its id.
-    let (code, said) = refused(setup, &[], &["agent", "list"]);
-    assert!(code == Some(1) && said.contains("TRUNKLINE_ORG"), "{said}");
-    assert_eq!(run(&["agent", "list", "--org", "Acme Ltd"]), json!([]));
-    assert_eq!(run(&["agent", "list", "--org", end]), json!([]));
-
-    let suspended = run(&["org", "suspend", end, "--yes"]);
-    assert_eq!(suspended["suspended_by"], json!(["operator"]));
-    assert_eq!(run(&["org", "resume", end])["suspended_by"], json!([]));
-    let tied = run(&["org", "tie", end, "10.20.0.0/16"]);
-    assert_eq!(tied[0]["peer"], "10.20.0.0/16", "{tied}");
-    assert_eq!(
-        run(&["org", "untie", end, "10.20.0.0/16", "--yes"]),
-        json!([])
-    );
-    run(&["trunk", "dedicate", "198.51.100.0/24", "--org", end]);
-    run(&[
-        "trunk",
-        "undedicate",
-        "198.51.100.0/24",
-        "--org",
-        end,
-        "--yes",
-    ]);
-    assert_eq!(run(&["trunk", "dedicated", "--org", end]), json!([]));
-    let kept = run(&["org", "retention", end, "--calls-days", "90"]);
-    assert_eq!(kept[0]["days"], 90, "{kept}");
-    let kept = run(&["org", "retention", end, "--calls-days", "default"]);
-    assert_eq!(kept[0]["days"], Value::Null, "{kept}");
-    assert_eq!(run(&["org", "delete", end, "--yes"])["restorable"], true);
-    let deleted = run(&["org", "deleted"]);
-    assert_eq!(deleted[0]["name"], "Acme Ltd", "{deleted}");
-    assert_eq!(run(&["org", "restore", "Acme Ltd"])["id"], org["id"]);
-    run(&["org", "delete", "Acme Ltd", "--now", "--yes"]);
-    assert_eq!(run(&["org", "deleted"]), json!([]));
-
-    let partner = run(&["partner", "create", "--name", "Reseller"]);
-    assert_eq!(run(&["partner", "show", "Reseller"]), partner);
-    assert_eq!(
-        run(&["partner", "show", &text(&partner["id"])[24..]]),
-        partner
-    );
-    let allowed = run(&[
-        "partner",
-        "allow",
-        "Reseller",
-        "127.0.0.1",
-        "198.51.100.0/24",
-    ]);
-    let networks = json!(["127.0.0.1/32", "198.51.100.0/24"]);
-    assert_eq!(allowed["allowed_networks"], networks);
-    assert_eq!(
-        run(&["partner", "allow", "Reseller"])["allowed_networks"],
-        json!([])
-    );
-    let anywhere = run(&["partner", "allow", "Reseller", "--anywhere"]);
-    assert_eq!(anywhere["allowed_networks"], Value::Null);
-    let trusted = run(&["partner", "let-verify", "Reseller"]);
-    assert_eq!(trusted["verifies_numbers"], true);
-    let off = run(&["partner", "deactivate", "Reseller", "--yes"]);
-    assert_eq!(off["active"], false);
-    assert_eq!(run(&["partner", "activate", "Reseller"])["active"], true);
-    let of = ["--partner", "Reseller"];
-    let key = run(&[&["partner", "key", "create"], &of[..]].concat());
-    assert!(text(&key["partner_key"]).starts_with("tlp_"), "{key}");
-    run(&[
-        &["partner", "key", "revoke", text(&key["id"])],
-        &of[..],
-        &["--yes"],
-    ]
-    .concat());
-    assert_eq!(
-        run(&[&["partner", "key", "list"], &of[..]].concat()),
-        json!([])
-    );
-}
-
-#[test]
-fn orgs_and_partners_live_in_the_commands_own_process() {
-    life_of_the_operators(&DaemonSetup::new());
-}
-
-#[test]
-fn orgs_and_partners_live_over_the_control_socket() {
-    let daemon = DaemonSetup::new().serve();
-    life_of_the_operators(&daemon.setup);
-}
-
-#[test]
-fn a_partners_key_reaches_its_orgs_by_address() {
-    let daemon = DaemonSetup::new().serve();
-    let setup = &daemon.setup;
-    let key = json_of(
-        setup,
-        &[],
-        &["partner", "key", "create", "--partner", "Quickstart"],
-    );
-    let url = format!("http://{}", setup.http);
-    let way = ["--url", &url, "--key", text(&key["partner_key"])];
-    let run = |arguments: &[&str]| json_of(setup, &way, arguments);
-
-    let org = run(&["org", "create", "--name", "Bakery"]);
-    assert_eq!(run(&["org", "show", "Bakery"])["id"], org["id"]);
-    assert_eq!(run(&["org", "list"])[0]["id"], org["id"]);
-    let renamed = run(&["org", "update", "Bakery", "--name", "Bakery Ltd"]);
-    assert_eq!(renamed["name"], "Bakery Ltd");
-    let suspended = run(&["org", "suspend", "Bakery Ltd", "--yes"]);
-    assert_eq!(suspended["suspended_by"], json!(["partner"]));
-    run(&["org", "delete", "Bakery Ltd", "--yes"]);
-    assert_eq!(run(&["org", "list"]).as_array().map(Vec::len), Some(1));
-
-    // What only the operator has is neither a partner's nor an org's.
-    let (_, said) = refused(setup, &way, &["org", "tied", "Quickstart"]);
-    assert!(said.contains("no such path"), "{said}");
-    let way = ["--url", &url, "--key", daemon.key()];
-    let (code, said) = refused(setup, &way, &["org", "list"]);
-    assert!(
-        code == Some(2) && said.contains("only the operator"),
-        "{said}"
-    );
-}
-
 /// Scripts of earlier versions delete without `--yes`; what came later needs it.
 #[test]
 fn only_new_commands_need_a_confirmation_without_a_terminal() {
@@ -521,7 +430,10 @@ fn each_resource_lives_over_the_control_socket() {
 
 #[test]
 fn each_resource_lives_by_address_and_key() {
-    let daemon = DaemonSetup::new().serve();
+    // The scenario of `trunk paste sipp` goes there.
+    let setup = DaemonSetup::new();
+    let folder = setup.folder.path().join("config").display().to_string();
+    let daemon = setup.set("XDG_CONFIG_HOME", &folder).serve();
     let url = format!("http://{}", daemon.setup.http);
     life(&daemon.setup, &["--url", &url, "--key", daemon.key()]);
 }

@@ -290,8 +290,15 @@ fn calls_are_printed_saved_and_explained_without_a_terminal() {
     let explained = setup.run(&["explain", &id, "--json"]);
     assert_eq!(
         (&explained[0]["call_id"], &explained[0]["sip_code"]),
-        (&id.into(), &200.into())
+        (&id.as_str().into(), &200.into())
     );
+    // The same by a part of the id, and by the address with a key.
+    let url = format!("http://{}", setup.http);
+    let way = ["--url", &url, "--key", daemon.key()];
+    for named in [&id[24..], "--last"] {
+        let same = setup.run(&[&["explain", named, "--json"], &way[..]].concat());
+        assert_eq!(same[0]["explanation"], explained[0]["explanation"]);
+    }
     let (code, said) = run(&["explain", "0198c0de-0000-7000-8000-000000000001"]);
     assert!(code == Some(1), "{said}");
 }

@@ -3,11 +3,13 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use trunkline_store::{Acting, Error, Kind, Wrong, logins, orgs};
+use trunkline_sip::moment::Moment;
+use trunkline_store::{Acting, Error, Kind, NewLogin, Store, Wrong, logins, orgs};
+use uuid::Uuid;
 
 use crate::api::body::Body;
 use crate::api::operator::Operator;
-use crate::api::partner::{LinkView, described_login, issue_login_link};
+use crate::api::partner::{LinkView, described_login, issue_login_link, store_link};
 use crate::api::path::Named;
 use crate::api::{Api, ApiError};
 
@@ -28,11 +30,35 @@ pub(super) async fn create(
 
     let (mut login, confirm) = described_login(body.fields()?)?;
     if login.roles.is_empty() {
-        let writes = [Some("write".to_owned()), None];
-        let roles = api.read(move |tx| logins::roles(tx, org, &writes, None, 1));
-        login.roles = roles.await?.items.iter().map(|role| role.id).collect();
+        login.roles = writing_role(api.store(), org).await?;
     }
 
     let shown = issue_login_link(&api, org, login, confirm).await?;
     Ok((StatusCode::CREATED, Json(shown)))
+}
+
+/// Makes a link to the org's dashboard for the operator, for a command that has the store itself.
+///
+/// # Errors
+/// [`Broke`](trunkline_store::Broke): the database fails.
+pub(crate) async fn operators_login_link(
+    (store, dashboard): (&Store, &str),
+    org: Uuid,
+    email: &str,
+    now: Moment,
+) -> Result<String, Error> {
+    let login = NewLogin {
+        email: email.to_owned(),
+        name: Some("Operator".to_owned()),
+        roles: writing_role(store, org).await?,
+    };
+    let link = store_link((store, dashboard), org, &login, false, now).await?;
+    Ok(link.url().to_owned())
+}
+
+/// Returns the role of the org that may change everything.
+async fn writing_role(store: &Store, org: Uuid) -> Result<Vec<Uuid>, Error> {
+    let writes = [Some("write".to_owned()), None];
+    let roles = store.read(move |tx| logins::roles(tx, org, &writes, None, 1));
+    Ok(roles.await?.items.iter().map(|role| role.id).collect())
 }

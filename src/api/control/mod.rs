@@ -24,6 +24,7 @@ use axum::routing::{delete, get, post};
 
 use super::routes::Routes;
 
+pub(crate) use login_links::operators_login_link;
 pub(super) use openapi::describe;
 pub(crate) use partner_keys::create_partner_key;
 pub use server::{ControlServer, SOCKET};

@@ -227,7 +227,7 @@ pub(in crate::api) fn describe(builder: &mut OpenApiBuilder) {
         "patch",
         "/operator/partners/{partnerId}",
         "updatePartner",
-        "Changes a partner: whether its keys work, whether it verifies numbers, and the networks that its requests may come from",
+        "Renames a partner, or changes whether its keys work, whether it verifies numbers, and the networks that its requests may come from",
         |op| {
             op.body(read_by(partners::changed_partner))
                 .gives::<partners::PartnerView>(200)

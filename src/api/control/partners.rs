@@ -9,7 +9,7 @@ use serde::Serialize;
 use trunkline_store::{Acting, Change, Kind, NewPartner, Partner};
 use uuid::Uuid;
 
-use super::listed::Listed;
+use super::listed::{self, Listed};
 use crate::api::body::{Body, Fields};
 use crate::api::field_type::{Bool, ListOf, NAME, NETWORK, Parsed, Text};
 use crate::api::operator::Operator;
@@ -73,15 +73,18 @@ pub(super) async fn list(
 
 const NETWORKS: ListOf<Parsed<IpNet>> = ListOf::new(NETWORK, 0..=1_000);
 
-/// `POST /operator/partners {name, allowed_networks, ai_instructions}`: 201.
+/// `POST /operator/partners {name, allowed_networks, ai_instructions}`: 201; 409 for the name of another partner.
 pub(super) async fn create(
     State(api): State<Api>,
     _: Operator,
     body: Body,
 ) -> Result<(StatusCode, Json<PartnerView>), ApiError> {
     let new = new_partner(body.fields()?)?;
-    let made = api.write(move |tx, now| trunkline_store::partners::create(tx, &new, now));
-    Ok((StatusCode::CREATED, Json(made.await?.into())))
+    listed::create(&api, move |tx, now| {
+        trunkline_store::partners::must_be_only(tx, &new.name, None)?;
+        trunkline_store::partners::create(tx, &new, now)
+    })
+    .await
 }
 
 pub(super) fn new_partner(mut fields: Fields) -> Result<NewPartner, ApiError> {
@@ -113,13 +116,14 @@ pub(super) async fn show(
 /// Change of a partner; `None` leaves a field as it is.
 #[derive(Debug)]
 pub(super) struct PartnerChange {
+    name: Option<String>,
     active: Option<bool>,
     verifies_numbers: Option<bool>,
     allowed_networks: Option<Option<Vec<IpNet>>>,
 }
 
-/// `PATCH /operator/partners/{partnerId} {active, verifies_numbers, allowed_networks}`: the keys of an inactive partner
-/// don't work, and its orgs are suspended.
+/// `PATCH /operator/partners/{partnerId} {name, active, verifies_numbers, allowed_networks}`: the keys of an inactive
+/// partner don't work, and its orgs are suspended; 409 for the name of another partner.
 pub(super) async fn update(
     State(api): State<Api>,
     _: Operator,
@@ -130,6 +134,9 @@ pub(super) async fn update(
     let change = changed_partner(body.fields()?)?;
     let changed = api.write(move |tx, now| {
         use trunkline_store::partners;
+        if let Some(name) = change.name {
+            partners::rename(tx, id, &name, now)?;
+        }
         if let Some(active) = change.active {
             partners::set_active(tx, id, active, now)?;
         }
@@ -150,6 +157,7 @@ pub(super) async fn update(
 
 pub(super) fn changed_partner(mut fields: Fields) -> Result<PartnerChange, ApiError> {
     let change = PartnerChange {
+        name: fields.change("name", NAME),
         active: fields.change("active", Bool),
         verifies_numbers: fields.change("verifies_numbers", Bool),
         allowed_networks: fields.clearable("allowed_networks", NETWORKS),

@@ -291,6 +291,11 @@ const WORDS: &[(&str, &str, &str)] = &[
         "The org's accounts with other systems, under the key of each.",
         "",
     ),
+    (
+        "invite",
+        "The INVITE that began the call, as it was sent; the last one, if the caller sent several.",
+        "",
+    ),
     ("items", "The items of the page.", ""),
     ("kid", "The key's id, as tokens name it.", ""),
     (
@@ -418,6 +423,7 @@ const WORDS: &[(&str, &str, &str)] = &[
         "Requests per minute for all keys of the org together.",
         "",
     ),
+    ("response", "The final response to the INVITE.", ""),
     ("retention", "Days after which data is deleted.", ""),
     ("revoked_at", "When the key was revoked.", ""),
     ("ringing_at", "When it rang; `null` if it hasn't.", ""),
@@ -440,6 +446,7 @@ const WORDS: &[(&str, &str, &str)] = &[
         "The secret that signs requests to the receiver. It is shown only this once.",
         "",
     ),
+    ("sent_at", "When the INVITE was sent.", ""),
     ("sentiment", "Sentiment of the person.", ""),
     ("server_ids", "Ids of the servers.", ""),
     (

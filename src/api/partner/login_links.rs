@@ -11,7 +11,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use schemars::JsonSchema;
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
-use trunkline_store::{Error, LoginLink, NewLogin, Wrong, logins};
+use trunkline_sip::moment::Moment;
+use trunkline_store::{Error, LoginLink, NewLogin, Store, Wrong, logins};
 use uuid::Uuid;
 
 use super::caller::PartnerCaller;
@@ -56,7 +57,7 @@ pub(super) async fn create(
     Ok((StatusCode::CREATED, Json(shown)))
 }
 
-/// Stores a new link to the org's dashboard, and returns it.
+/// Makes a new link to the org's dashboard.
 ///
 /// # Errors
 /// 400 for a role that isn't the org's.
@@ -66,22 +67,36 @@ pub(in crate::api) async fn issue(
     login: NewLogin,
     confirm: bool,
 ) -> Result<LinkView, ApiError> {
+    let dashboard = api.dashboard_url();
+    let stored = store_link((api.store(), dashboard), org, &login, confirm, api.now());
+    stored.await.map_err(|error| refused(&login, error))
+}
+
+/// Stores a new link to the org's dashboard at this address, and returns it.
+///
+/// # Errors
+/// [`Wrong::Unknown`] for a role that isn't the org's.
+pub(in crate::api) async fn store_link(
+    (store, dashboard): (&Store, &str),
+    org: Uuid,
+    login: &NewLogin,
+    confirm: bool,
+    now: Moment,
+) -> Result<LinkView, Error> {
     let token = URL_SAFE_NO_PAD.encode(rand::random::<[u8; 32]>());
-    let now = api.now();
     let link = LoginLink {
         token_hash: Sha256::digest(&token).into(),
         expires_at: now + LIFETIME,
         confirm,
     };
 
-    let new = login.clone();
-    let created = api
-        .write(move |tx, now| logins::create_link(tx, org, &new, &link, now))
-        .await;
-    created.map_err(|error| refused(&login, error))?;
+    let (new, expires_at) = (login.clone(), written(link.expires_at));
+    store
+        .write(move |tx| logins::create_link(tx, org, &new, &link, now))
+        .await?;
     Ok(LinkView {
-        url: format!("{}/partner-login?token={token}", api.dashboard_url()),
-        expires_at: written(link.expires_at),
+        url: format!("{dashboard}/partner-login?token={token}"),
+        expires_at,
     })
 }
 

@@ -30,7 +30,9 @@ use crate::config::Config;
 use caller::PartnerCaller;
 
 pub(super) use limits::{changed as changed_limits, read as read_limits};
-pub(super) use login_links::{LinkView, described as described_login, issue as issue_login_link};
+pub(super) use login_links::{
+    LinkView, described as described_login, issue as issue_login_link, store_link,
+};
 pub(super) use numbers::page_of as page_of_numbers;
 pub(super) use org::{at_once, retention};
 

@@ -6,7 +6,7 @@ use axum::extract::State;
 use schemars::JsonSchema;
 use serde::Serialize;
 use trunkline_routing::E164;
-use trunkline_store::{AgentConfig, agent_config, numbers};
+use trunkline_store::{AgentConfig, Kind, agent_config, numbers};
 use uuid::Uuid;
 
 use super::destinations::DestinationView;
@@ -17,7 +17,7 @@ use crate::api::caller::Caller;
 use crate::api::field_type::{ID, ListOf};
 use crate::api::path::Named;
 use crate::api::query::Query;
-use crate::api::{Api, ApiError};
+use crate::api::{Api, ApiError, Success};
 
 /// Assignments of an agent.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -88,6 +88,40 @@ pub(crate) async fn set_inbound_numbers(
     view(&api, &caller, agent.id).await
 }
 
+/// `POST /phone/sip/agents/{agent_id}/inbound-numbers {phone_number_id}`: adds one to those that it has; 400 for an id
+/// that is no verified number of the org, 409 for a number that another agent has.
+pub(crate) async fn add_inbound_number(
+    State(api): State<Api>,
+    caller: Caller,
+    named: Named,
+    body: Body,
+) -> Result<Json<ConfigView>, ApiError> {
+    caller.needs(WRITE)?;
+    let agent = agents::find(&api, &caller, &named).await?;
+    let id = number(body.fields()?)?;
+    api.write(move |tx, now| numbers::assign_one(tx, caller.org, agent.id, id, now))
+        .await
+        .map_err(ApiError::in_field(ONE_NUMBER))?;
+    view(&api, &caller, agent.id).await
+}
+
+/// `DELETE /phone/sip/agents/{agent_id}/inbound-numbers/{number_id}`: its other numbers stay. Repeating it changes nothing,
+/// nor does a number that another agent has.
+pub(crate) async fn remove_inbound_number(
+    State(api): State<Api>,
+    caller: Caller,
+    named: Named,
+    query: Query,
+) -> Result<Json<Success>, ApiError> {
+    caller.needs(WRITE)?;
+    let agent = agents::find(&api, &caller, &named).await?;
+    let id = named.id("number_id", Kind::Number)?;
+    query.finish()?;
+    api.write(move |tx, now| numbers::unassign_one(tx, caller.org, agent.id, id, now))
+        .await?;
+    Ok(Json(Success::DONE))
+}
+
 /// `PUT /phone/sip/agents/{agent_id}/outbound-trunk {trunk_id}`: `null` for none; 400 for an id that is no outbound
 /// trunk of the org.
 pub(crate) async fn set_outbound_trunk(
@@ -114,6 +148,13 @@ const MAX_NUMBERS: usize = 10_000;
 pub(super) fn numbers(mut fields: Fields) -> Result<Vec<Uuid>, ApiError> {
     let ids = fields.required(NUMBERS, ListOf::new(ID, 0..=MAX_NUMBERS));
     fields.done(|| ids)
+}
+
+const ONE_NUMBER: &str = "phone_number_id";
+
+pub(super) fn number(mut fields: Fields) -> Result<Uuid, ApiError> {
+    let id = fields.required(ONE_NUMBER, ID);
+    fields.done(|| id)
 }
 
 const TRUNK: &str = "trunk_id";

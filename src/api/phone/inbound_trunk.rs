@@ -34,6 +34,8 @@ pub(crate) struct InboundTrunkView {
     id: Uuid,
     name: String,
     sip_endpoint: String,
+    /// Realm of the challenges that its credentials answer.
+    auth_realm: Box<str>,
     auth_username: String,
     /// `null` for keys that only read.
     auth_password: Option<String>,
@@ -118,6 +120,7 @@ impl InboundTrunkView {
             id: trunk.id,
             name: trunk.name,
             sip_endpoint: sip.endpoint(),
+            auth_realm: sip.realm(),
             auth_username: trunk.username,
             auth_password: caller
                 .may(WRITE)

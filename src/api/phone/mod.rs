@@ -17,6 +17,7 @@ mod commands;
 mod destinations;
 mod doctor;
 mod events;
+mod explain;
 mod hold;
 mod inbound_trunk;
 mod legs;
@@ -24,6 +25,7 @@ mod media_reach;
 mod numbers;
 mod old_credentials;
 mod openapi;
+mod openapi_assignments;
 mod openapi_explained;
 mod outbound_call;
 mod outbound_trunks;
@@ -51,7 +53,6 @@ pub(super) use events::TYPES as EVENT_TYPES;
 pub(super) use numbers::NumberView;
 pub(super) use openapi::lists_numbers;
 pub(super) use remote::{RemoteCommand, serve as serve_others};
-pub(crate) use route_replay::change_of;
 pub(super) use transfer_view::TransferView;
 
 use super::audit;
@@ -153,6 +154,7 @@ fn sip() -> Routes {
         .route("/inbound-trunk/doctor", get(doctor::show))
         .route("/route-test", post(route_test::decide))
         .route("/route-replay", post(route_replay::decide))
+        .route("/explain", post(explain::explain))
         .route(
             "/outbound-trunks",
             get(outbound_trunks::list).post(once(outbound_trunks::create)),
@@ -179,7 +181,14 @@ fn sip() -> Routes {
 fn of_agent() -> Routes {
     Routes::new()
         .route("/config", get(assignments::config))
-        .route("/inbound-numbers", put(assignments::set_inbound_numbers))
+        .route(
+            "/inbound-numbers",
+            put(assignments::set_inbound_numbers).post(assignments::add_inbound_number),
+        )
+        .route(
+            "/inbound-numbers/{number_id}",
+            delete(assignments::remove_inbound_number),
+        )
         .route("/outbound-trunk", put(assignments::set_outbound_trunk))
         .route(
             "/transfer-destinations",

@@ -5,7 +5,6 @@ use trunkline_model::record::{Direction, Status};
 use trunkline_routing::E164;
 
 use super::agents::{self, AgentView};
-use super::assignments::{self, ConfigView};
 use super::auth_failures::AuthFailureView;
 use super::calls::CallView;
 use super::commands::outbound::PlacedView;
@@ -34,7 +33,7 @@ pub(super) fn describe(builder: &mut OpenApiBuilder, config: &Config) {
     inbound_trunk(builder);
     outbound_trunks(builder);
     transfer_destinations(builder);
-    of_agents(builder);
+    super::openapi_assignments::describe(builder);
     calls(builder);
     super::openapi_explained::describe(builder);
 }
@@ -341,7 +340,7 @@ fn outbound_trunks(builder: &mut OpenApiBuilder) {
 }
 
 /// Filters of a list of destinations.
-fn narrowed_destinations(op: Operation<'_>) -> Operation<'_> {
+pub(super) fn narrowed_destinations(op: Operation<'_>) -> Operation<'_> {
     op.query(
         "type",
         json!({"type": "string", "enum": ["phone", "sip"]}),
@@ -388,62 +387,6 @@ fn transfer_destinations(builder: &mut OpenApiBuilder) {
         ONE,
         "deleteDestination",
         "Deletes a destination and its assignments",
-        |op| op.deletes(),
-    );
-}
-
-fn of_agents(builder: &mut OpenApiBuilder) {
-    let at = |rest: &str| format!("/phone/sip/agents/{{agent_id}}/{rest}");
-    let mut of = builder.area("Assignments", READ, WRITE);
-    of.get(
-        &at("config"),
-        "showAgentConfig",
-        "Assignments of an agent",
-        |op| op.gives::<ConfigView>(200),
-    );
-
-    of.put(
-        &at("inbound-numbers"),
-        "setInboundNumbers",
-        "Replaces the numbers that the agent answers",
-        |op| {
-            op.may_refuse(&[409])
-                .body(read_by(assignments::numbers))
-                .gives::<ConfigView>(200)
-        },
-    );
-
-    of.put(
-        &at("outbound-trunk"),
-        "setOutboundTrunk",
-        "Sets the trunk that the agent dials through; `null` for none",
-        |op| {
-            op.body(read_by(assignments::trunk))
-                .gives::<ConfigView>(200)
-        },
-    );
-
-    of.get(
-        &at("transfer-destinations"),
-        "listAgentDestinations",
-        "The agent's destinations, newest first",
-        |op| narrowed_destinations(op).lists::<DestinationView>(),
-    );
-
-    of.post(
-        &at("transfer-destinations"),
-        "assignDestination",
-        "Assigns a destination: 200 for an existing one, 201 for a new one",
-        |op| {
-            let op = op.makes::<DestinationView>(read_by(destinations::assigned));
-            op.gives::<DestinationView>(200)
-        },
-    );
-
-    of.delete(
-        &at("transfer-destinations/{destination_id}"),
-        "unassignDestination",
-        "Ends the assignment of a destination",
         |op| op.deletes(),
     );
 }

@@ -1,5 +1,6 @@
 //! OpenAPI description of the operations that explain calls.
 
+use super::explain::{self, ExplainedInviteView};
 use super::{READ, calls, route_replay};
 use crate::api::openapi::{OpenApiBuilder, read_by};
 use crate::explain::call::Explanation;
@@ -30,6 +31,19 @@ pub(super) fn describe(builder: &mut OpenApiBuilder) {
                 .org(READ)
                 .may_refuse(&[404])
                 .gives::<Report>(200)
+        },
+    );
+
+    builder.add(
+        "post",
+        "/phone/sip/explain",
+        "explainInvite",
+        "Explains an INVITE as a capture holds it: by the call's record if there is one, otherwise by today's directory; changes nothing",
+        |op| {
+            op.tag("Inbound trunk")
+                .org_with(&[READ, calls::SCOPE])
+                .body(read_by(explain::read_request))
+                .gives::<ExplainedInviteView>(200)
         },
     );
 

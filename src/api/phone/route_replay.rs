@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
-use serde_json::Value;
 use trunkline_sip::moment::Moment;
 use trunkline_store::{Kind, explained};
 
@@ -114,20 +113,6 @@ pub(crate) fn read_request(mut fields: Fields) -> Result<RouteReplayRequest, Api
             changes: changes.unwrap_or_default(),
         })
     })
-}
-
-/// Reads a change on its own, as a file holds it.
-///
-/// # Errors
-/// Every fault, with its path.
-pub(crate) fn change_of(value: Value) -> Result<Change, Vec<String>> {
-    let Value::Object(map) = value else {
-        return Err(vec!["the change is not a JSON object".to_owned()]);
-    };
-    let mut fields = Fields::of(map, String::new());
-    let change = changes(&mut fields);
-    let faults = fields.faults();
-    change.filter(|_| faults.is_empty()).ok_or(faults)
 }
 
 fn changes(fields: &mut Fields) -> Option<Change> {

@@ -1,4 +1,4 @@
-//! `/widget/contacts/{contact_id}`: a contact as the org's own systems see and change it, including what is kept for
+//! `/widget/contacts`: an org's contacts; `/widget/contacts/{contact_id}`: one as the org's own systems see and change it, including what is kept for
 //! its agents.
 
 use axum::Json;
@@ -6,12 +6,13 @@ use axum::extract::State;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
-use trunkline_store::{Contact, Kind};
+use trunkline_store::{Contact, ContactSearch, Kind, of_contact};
 
 use super::authenticate::{self, SCOPE};
 use super::me::ContactView;
 use crate::api::body::Body;
 use crate::api::caller::Caller;
+use crate::api::page::{Page, Paging};
 use crate::api::path::Named;
 use crate::api::query::Query;
 use crate::api::{Api, ApiError};
@@ -36,6 +37,21 @@ impl From<Contact> for WholeContactView {
             contact: contact.into(),
         }
     }
+}
+
+/// `GET /widget/contacts?external_id&email&phone&limit&cursor`: newest first.
+pub(super) async fn list(
+    State(api): State<Api>,
+    caller: Caller,
+    mut query: Query,
+) -> Result<Page<ContactView>, ApiError> {
+    caller.needs(SCOPE)?;
+    let search: ContactSearch = ["external_id", "email", "phone"].map(|name| query.text(name));
+    let paging = Paging::read(&mut query, "contacts", search);
+    query.finish()?;
+    paging
+        .find(api.store(), caller.org, of_contact::page, ContactView::from)
+        .await
 }
 
 /// `GET /widget/contacts/{contact_id}`

@@ -34,7 +34,7 @@ const OUT_OF_REACH: [&str; 6] = [
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(rename = "ErasureState")]
-pub(crate) enum ErasureState {
+enum ErasureState {
     /// A serving node hasn't done its part, or a call is still up.
     InProgress,
     /// Every serving node has done its part.
@@ -44,17 +44,17 @@ pub(crate) enum ErasureState {
 /// An erasure of a contact: its state, and the receipt once it is complete.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "Erasure")]
-pub(crate) struct ErasureView {
-    pub(crate) id: Uuid,
+pub(super) struct ErasureView {
+    id: Uuid,
     /// The contact that was erased.
-    pub(crate) contact_id: Uuid,
-    pub(crate) state: ErasureState,
+    contact_id: Uuid,
+    state: ErasureState,
     /// Time of the request; later data isn't erased.
-    pub(crate) requested_at: String,
+    requested_at: String,
     /// Time at which every serving node had done its part; `null` before.
-    pub(crate) completed_at: Option<String>,
+    completed_at: Option<String>,
     /// Numbers of erased items, by kind.
-    pub(crate) erased: ErasedView,
+    erased: ErasedView,
     /// Numbers of the org's own settings that name the same phone number, and stay.
     kept: KeptView,
     /// Nodes that have done their part.
@@ -78,13 +78,13 @@ struct ErasureNodeView {
 /// Numbers of erased items, by kind.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "ErasedCounts")]
-pub(crate) struct ErasedView {
+struct ErasedView {
     /// The contact, and contacts that had nothing but its number or address.
     contacts: u64,
     /// Other contacts that lost the same number or address.
     other_contacts: u64,
     /// Calls that no longer name the contact.
-    pub(crate) calls: u64,
+    calls: u64,
     /// Attempts of such calls at their targets.
     call_attempts: u64,
     /// Transfers that lost their summaries.
@@ -100,7 +100,7 @@ pub(crate) struct ErasedView {
     /// Failed log-ins in which the contact was dialled.
     failed_log_ins: u64,
     /// Messages of traces.
-    pub(crate) trace_messages: u64,
+    trace_messages: u64,
     /// Lines of the journal that had been set aside.
     journal_lines: u64,
 }

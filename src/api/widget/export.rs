@@ -1,13 +1,11 @@
 //! `GET /widget/contacts/{contact_id}/export`: everything that is kept of a contact, for a person who asks for it.
 //! Calls come in pages.
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use schemars::JsonSchema;
 use serde::Serialize;
-use trunkline_store::{Contact, ContactCall, Error, Position, Store, of_contact};
+use trunkline_store::{ContactCall, of_contact};
 use uuid::Uuid;
 
 use super::authenticate;
@@ -105,45 +103,3 @@ pub(super) async fn show(
 /// Contact of the export that a cursor walks.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, serde::Deserialize)]
 struct Of(Option<Uuid>);
-
-/// Calls that the command line reads at once.
-const BATCH: u32 = 100;
-
-/// Writes the whole export as JSON, for the command line: `write` gets it piece by piece.
-///
-/// # Errors
-/// Those of the store and of `write`.
-pub(crate) async fn export<E: From<Error>>(
-    store: &Store,
-    contact: Contact,
-    mut write: impl FnMut(&str) -> Result<(), E>,
-) -> Result<(), E> {
-    let of = Arc::new(contact.clone());
-    write("{\"contact\":")?;
-    write(&json(&WholeContactView::from(contact)))?;
-    write(",\"calls\":[")?;
-    let mut after: Option<Position> = None;
-
-    let mut is_first = true;
-    loop {
-        let of = Arc::clone(&of);
-        let page = store.read(move |tx| of_contact::calls(tx, of.org_id, &of, after, BATCH));
-        let (calls, next) = page.await?;
-        for call in calls {
-            if !std::mem::take(&mut is_first) {
-                write(",")?;
-            }
-            write(&json(&ContactCallView::from(call)))?;
-        }
-        match next {
-            Some(place) => after = Some(place),
-            None => break,
-        }
-    }
-
-    write("]}")
-}
-
-fn json(view: &impl Serialize) -> String {
-    serde_json::to_string(view).expect("views are plain values")
-}

@@ -9,10 +9,10 @@ mod me;
 use axum::routing::{get, post};
 
 use super::openapi::{OpenApiBuilder, read_by};
+use super::query::text_schema;
 use super::routes::Routes;
 use authenticate::SCOPE;
-pub(crate) use erasure::{ErasureState, ErasureView};
-pub(crate) use export::export;
+use me::ContactView;
 
 pub(super) fn router() -> Routes {
     Routes::new()
@@ -21,6 +21,7 @@ pub(super) fn router() -> Routes {
             "/authenticate-user-by-external-id",
             post(authenticate::by_external_id),
         )
+        .route("/contacts", get(contacts::list))
         .route(
             "/contacts/{contact_id}",
             get(contacts::show)
@@ -59,6 +60,33 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder) {
                 .org(SCOPE)
                 .body(body)
                 .gives::<authenticate::Identity>(200)
+        },
+    );
+
+    builder.add(
+        "get",
+        "/widget/contacts",
+        "listContacts",
+        "The org's contacts, newest first",
+        |op| {
+            op.tag(TAG)
+                .org(SCOPE)
+                .query(
+                    "external_id",
+                    text_schema(),
+                    "Only the contact with this external id.",
+                )
+                .query(
+                    "email",
+                    text_schema(),
+                    "Only contacts with this e-mail address, in any case.",
+                )
+                .query(
+                    "phone",
+                    text_schema(),
+                    "Only contacts with this phone number, in any notation.",
+                )
+                .lists::<ContactView>()
         },
     );
 
@@ -110,7 +138,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder) {
             op.tag(TAG)
                 .org_with(&erasure::SCOPES)
                 .may_refuse(&[409])
-                .gives::<ErasureView>(200)
+                .gives::<erasure::ErasureView>(200)
         },
     );
 
@@ -119,7 +147,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder) {
         "/widget/erasures/{erasure_id}",
         "showErasure",
         "State of an erasure, and its receipt",
-        |op| op.tag(TAG).org(SCOPE).gives::<ErasureView>(200),
+        |op| op.tag(TAG).org(SCOPE).gives::<erasure::ErasureView>(200),
     );
 
     builder.add(
@@ -127,6 +155,6 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder) {
         "/widget/me",
         "showVisitor",
         "Contact of the widget token",
-        |op| op.tag(TAG).visitor().gives::<me::ContactView>(200),
+        |op| op.tag(TAG).visitor().gives::<ContactView>(200),
     );
 }

@@ -32,7 +32,7 @@ pub(super) async fn print(store: Store, org: Uuid, mut seq: i64) {
             let Ok(event) = serde_json::from_str::<Value>(&event.body) else {
                 continue;
             };
-            for line in lines(&event, &Known::read(&store, org, &event).await) {
+            for line in lines(&event, &RoutedCall::read(&store, org, &event).await) {
                 output::print(&line);
             }
         }
@@ -42,14 +42,14 @@ pub(super) async fn print(store: Store, org: Uuid, mut seq: i64) {
     }
 }
 
-/// Rows of a call that has begun.
+/// Routing of a call that has begun, with the agents' names.
 #[derive(Default)]
-struct Known {
+struct RoutedCall {
     explained: Explained,
     agents: HashMap<Uuid, String>,
 }
 
-impl Known {
+impl RoutedCall {
     async fn read(store: &Store, org: Uuid, event: &Value) -> Self {
         let call = event["data"]["call_id"].as_str();
         let call = call.and_then(|id| api::id_of(id).ok());
@@ -68,11 +68,11 @@ impl Known {
 }
 
 /// Lines of an event; none for one that isn't about a call.
-fn lines(event: &Value, known: &Known) -> Vec<String> {
+fn lines(event: &Value, call: &RoutedCall) -> Vec<String> {
     let data = &event["data"];
     let text = |name: &str| data[name].as_str().map(printable).unwrap_or_default();
     let said = match event["type"].as_str().unwrap_or_default() {
-        "call.started" => started(data, known),
+        "call.started" => started(data, call),
         "call.ringing" => vec!["rings".to_owned()],
         "call.answered" => vec![format!(
             "answered after {}",
@@ -101,10 +101,10 @@ fn lines(event: &Value, known: &Known) -> Vec<String> {
         .collect()
 }
 
-fn started(data: &Value, known: &Known) -> Vec<String> {
+fn started(data: &Value, call: &RoutedCall) -> Vec<String> {
     let text = |name: &str| data[name].as_str().map(printable).unwrap_or_default();
     let mut source = String::new();
-    if let Some(asked) = &known.explained.asked {
+    if let Some(asked) = &call.explained.asked {
         source = format!(" from {}", asked.source);
         if let Some(user_agent) = &asked.user_agent {
             source.push_str(&format!(" ({})", printable(user_agent)));
@@ -115,8 +115,8 @@ fn started(data: &Value, known: &Known) -> Vec<String> {
         text("from_number"),
         text("to_number")
     )];
-    let decision = known.explained.decision.as_ref();
-    said.extend(decision.map(|decision| chosen(decision, &known.agents)));
+    let decision = call.explained.decision.as_ref();
+    said.extend(decision.map(|decision| chosen(decision, &call.agents)));
     said
 }
 
@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn each_step_of_a_call_is_a_line() {
         let agent = Uuid::from_u128(1);
-        let known = |outcome| Known {
+        let routed = |outcome| RoutedCall {
             explained: Explained {
                 decision: Some(decision(outcome)),
                 asked: None,
@@ -223,13 +223,13 @@ mod tests {
             id: agent,
             step: Step::AssignedNumber,
         };
-        let call = json!({"from_number": "+4930\n", "to_number": "+12025550123"});
+        let numbers = json!({"from_number": "+4930\n", "to_number": "+12025550123"});
         let head = "10:00:01  5e89  ";
-        for (kind, data, known, expected) in [
+        for (kind, data, call, expected) in [
             (
                 "call.started",
-                call.clone(),
-                known(answered),
+                numbers.clone(),
+                routed(answered),
                 vec![
                     "+4930\\n calls +12025550123",
                     "step 2 of 4 chose agent \"Echo\": it holds the dialled number",
@@ -237,8 +237,8 @@ mod tests {
             ),
             (
                 "call.started",
-                call,
-                known(Outcome::NoAgent),
+                numbers,
+                routed(Outcome::NoAgent),
                 vec![
                     "+4930\\n calls +12025550123",
                     "The call names no agent in a header. No agent is available: the call is refused.",
@@ -247,40 +247,40 @@ mod tests {
             (
                 "call.answered",
                 json!({"started_at": "2026-11-26T10:00:01.250Z", "answered_at": "2026-11-26T10:00:01.375Z"}),
-                Known::default(),
+                RoutedCall::default(),
                 vec!["answered after 0.12 s"],
             ),
             (
                 "call.ended",
                 json!({"hangup_by": "caller", "answered_at": "2026-11-26T10:00:01Z", "ended_at": "2026-11-26T10:00:03Z"}),
-                Known::default(),
+                RoutedCall::default(),
                 vec!["ended by the caller after 2.00 s"],
             ),
             (
                 "call.ended",
                 json!({"hangup_by": "platform", "status": "no_answer", "reason": "runtime_unreachable"}),
-                Known::default(),
+                RoutedCall::default(),
                 vec!["ended by the platform without an answer (no answer, runtime_unreachable)"],
             ),
             (
                 "call.refused",
                 json!({"sip_code": 480, "reason": "no_agent"}),
-                Known::default(),
+                RoutedCall::default(),
                 vec!["refused with 480 (no_agent)"],
             ),
             (
                 "transfer.updated",
                 json!({"destination": "Desk", "state": "ringing"}),
-                Known::default(),
+                RoutedCall::default(),
                 vec!["transfer to Desk: ringing"],
             ),
-            ("key.revoked", json!({}), Known::default(), vec![]),
+            ("key.revoked", json!({}), RoutedCall::default(), vec![]),
         ] {
             let expected: Vec<String> = expected
                 .iter()
                 .map(|line| format!("{head}{line}"))
                 .collect();
-            assert_eq!(lines(&event(kind, data), &known), expected, "{kind}");
+            assert_eq!(lines(&event(kind, data), &call), expected, "{kind}");
         }
     }
 }

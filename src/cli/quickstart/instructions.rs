@@ -1,5 +1,5 @@
-//! Text of `quickstart`, on one screen: credentials, commands to go on with, and one that places a call. A terminal that is
-//! wide enough shows the SIP URI as a QR code beside it.
+//! Text of `quickstart`, on one screen: a link to the dashboard, credentials of the trunk, commands to go on with, and one
+//! that places a call. A terminal that is wide enough shows the SIP URI as a QR code beside it.
 
 use super::super::Failure;
 use super::super::paste::{PastedTrunk, Program};
@@ -25,14 +25,13 @@ pub(super) fn text(
         number: made.phone_number.as_str(),
     };
 
-    let short = format!("{}\n\n{NEXT}", facts(made, config));
+    let short = format!("{}\n\n{NEXT}", facts(made));
     let lines: Vec<&str> = short.lines().collect();
     let uri = format!("sip:{}@{}", made.phone_number.as_str(), made.sip);
     let beside = width.and_then(|width| beside(&lines, &uri, width));
     let sections = [
-        beside.unwrap_or(short),
-        keys(made),
-        Program::Sipp.lines(trunk, config)?,
+        format!("{}\n{}", dashboard(made, config), beside.unwrap_or(short)),
+        Program::Sipp.lines(trunk, &config.data_dir)?,
     ];
     Ok(sections.join("\n\n"))
 }
@@ -42,14 +41,25 @@ const NEXT: &str = "\
 Next, in a second terminal and this folder, with the same flags and variables:
 
   trunkline trunk paste PROGRAM   lines for a PBX, baresip or sipp
-  trunkline console               a link that logs in to the dashboard
   trunkline trace                 calls as they happen, to their messages
-  trunkline number verify NUMBER  for numbers that you add (docs/api.md)";
+  trunkline number verify NUMBER  for numbers that you add (docs/api.md)
+  trunkline key create            a key for the API";
 
-fn facts(made: &QuickstartResult, config: &Config) -> String {
+/// The link is longer than the lines beside the QR code may be.
+fn dashboard(made: &QuickstartResult, config: &Config) -> String {
+    format!(
+        "\
+Trunkline is set up in {data_dir}.
+
+  dashboard      {link}
+                 works once, within 15 minutes; trunkline console prints another",
+        data_dir = config.data_dir.display(),
+        link = made.login_link,
+    )
+}
+
+fn facts(made: &QuickstartResult) -> String {
     let QuickstartResult {
-        org_id,
-        partner_id,
         agent_id,
         phone_number,
         trunk,
@@ -58,37 +68,15 @@ fn facts(made: &QuickstartResult, config: &Config) -> String {
         ..
     } = made;
     format!(
-        "\
-Trunkline is set up in {data_dir}.
-
-  org            {org_id}
-  partner        {partner_id}
+        "  API            {http}/docs describes it
   agent          {agent_id}
   phone number   {number}
   SIP            {endpoint} (callers send to {sip})
   user name      {username}
-  password       {password}
-  HTTP           {http} (its description: {http}/docs)",
-        data_dir = config.data_dir.display(),
+  password       {password}",
         number = phone_number.as_str(),
         endpoint = trunk.sip_endpoint,
         username = trunk.auth_username,
         password = trunk.auth_password,
-    )
-}
-
-/// Lines that are longer than most terminals.
-fn keys(made: &QuickstartResult) -> String {
-    let QuickstartResult {
-        api_key,
-        partner_key,
-        http,
-        ..
-    } = made;
-    format!(
-        "\
-  API key        {api_key}
-  partner key    {partner_key}
-  curl -H \"Authorization: Bearer $TRUNKLINE_API_KEY\" {http}/phone/calls"
     )
 }

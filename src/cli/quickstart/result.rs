@@ -15,6 +15,8 @@ pub(super) struct QuickstartResult {
     pub(super) phone_number: E164,
     pub(super) trunk: QuickstartTrunk,
     pub(super) http: String,
+    /// Link that logs into the dashboard, once.
+    pub(super) login_link: String,
     pub(super) sip: String,
 }
 

@@ -269,6 +269,10 @@ pub(super) const NOUNS: &[Noun] = &[
         name: "contact",
         about: "Contacts of an org",
         verbs: &[
+            verb("list", "listContacts")
+                .also(&["find"])
+                .showing(&["id", "external_id", "name", "email", "phone", "updated_at"])
+                .like("trunkline contact list\n  trunkline contact find --phone +442071838750\n  trunkline contact find --email ann@example.com --json"),
             verb("show", "showContact"),
             verb("update", "updateContact"),
             verb("create", "authenticateUserByExternalId"),
@@ -578,6 +582,7 @@ pub(super) fn noun_of(property: &str) -> &'static str {
         "destination_id" => "destination",
         "number_id" | "phoneNumberId" => "number",
         "call_id" => "call",
+        "contact_id" => "contact",
         "webhook_id" => "webhook",
         "api_key_id" => "key",
         "orgId" => "org",

@@ -12,6 +12,11 @@ use crate::test_api::{NOW, TestApi, arc, done, id_of};
 /// A call of the org, refused long ago.
 const CALL: Uuid = Uuid::from_u128(0xca11);
 
+/// The INVITE of a capture.
+const INVITE: &str = "INVITE sip:+442071838750@192.0.2.10 SIP/2.0\r\nVia: SIP/2.0/UDP 192.0.2.1;branch=z9hG4bK1\r\n\
+    From: <sip:a@192.0.2.1>;tag=1\r\nTo: <sip:b@192.0.2.10>\r\nCall-ID: 1\r\nCSeq: 1 INVITE\r\nContact: <sip:a@192.0.2.1>\r\n\
+    Max-Forwards: 70\r\nContent-Length: 0\r\n\r\n";
+
 /// Things that exist before the requests, which name them.
 pub(super) struct Fixtures {
     partner: String,
@@ -138,6 +143,7 @@ impl Fixtures {
                 "phone_agent_id": self.agent, "phone_number": "+442071838750", "metadata": {"a": 1},
                 "ringing_timeout_s": 30, "max_duration_s": 60,
             })],
+            "addInboundNumber" => vec![json!({"phone_number_id": self.number})],
             "setInboundNumbers" => vec![json!({"phone_number_ids": [self.number]})],
             "setOutboundTrunk" => vec![json!({"trunk_id": self.trunk}), json!({"trunk_id": null})],
             "assignDestination" => vec![
@@ -157,6 +163,11 @@ impl Fixtures {
             "renameOutboundTrunk" => vec![
                 json!({"name": "C", "transfer_way": "auto", "digest_require_qop": false, "auth_realms": []}),
             ],
+            "explainInvite" => vec![json!({
+                "invite": INVITE, "response": "SIP/2.0 480 Temporarily Unavailable\r\nVia: SIP/2.0/UDP 192.0.2.1;branch=z9hG4bK1\r\n\
+                    From: <sip:a@192.0.2.1>;tag=1\r\nTo: <sip:b@192.0.2.10>;tag=2\r\nCall-ID: 1\r\nCSeq: 1 INVITE\r\nContent-Length: 0\r\n\r\n",
+                "source": "192.0.2.1:5060", "sent_at": "2026-01-31T12:00:00Z",
+            })],
             "replayRoutes" => vec![json!({
                 "limit": 10, "start_date": "2026-01-01", "end_date": "2026-01-31",
                 "changes": {

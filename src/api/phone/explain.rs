@@ -1,0 +1,189 @@
+//! `/phone/sip/explain`: explains an INVITE that a capture holds, and the answer to it. Nothing is changed.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use schemars::JsonSchema;
+use serde::Serialize;
+use trunkline_routing::decide;
+use trunkline_sip::moment::Moment;
+use trunkline_store::{Error, Kind, Wrong, explained, inbound_trunks, orgs};
+use uuid::Uuid;
+
+use super::READ;
+use super::call_routing;
+use super::calls::{SCOPE, find};
+use super::route_test::caught_up;
+use crate::api::body::{Body, Fields};
+use crate::api::caller::Caller;
+use crate::api::field_type::{Parsed, Text};
+use crate::api::time;
+use crate::api::{Api, ApiError};
+use crate::explain::captured::CapturedCall;
+use crate::explain::log_in;
+use crate::explain::suggested_commands::{commands, quoted};
+
+/// Maximum difference between the clock of a capture and ours.
+const MAX_SKEW: Duration = Duration::from_secs(24 * 3_600);
+/// Text of a SIP message.
+const MESSAGE: Text = Text::lines(1..=65_536);
+
+/// INVITE to explain.
+pub(super) struct ExplainRequest {
+    invite: String,
+    response: Option<String>,
+    source: Option<SocketAddr>,
+    sent_at: Option<Moment>,
+}
+
+/// Explanation of an INVITE.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "ExplainedInvite")]
+pub(super) struct ExplainedInviteView {
+    /// The call, if it is recorded; otherwise today's directory decided.
+    call_id: Option<Uuid>,
+    /// Everything in sentences.
+    explanation: Vec<String>,
+    /// Commands of the command line that would fix a refusal.
+    suggested_commands: Vec<String>,
+}
+
+/// `POST /phone/sip/explain {invite, response, source, sent_at}`: the last INVITE of the caller as it was sent, and its
+/// final response; all but `invite` are optional.
+pub(crate) async fn explain(
+    State(api): State<Api>,
+    caller: Caller,
+    body: Body,
+) -> Result<Json<ExplainedInviteView>, ApiError> {
+    caller.needs(READ)?;
+    caller.needs(SCOPE)?;
+    let request = read_request(body.fields()?)?;
+    let seen = request.read(&api.config().sip.header_prefix)?;
+    let org = caller.org;
+    let name = api.read_inline(move |tx| orgs::by_id(tx, org)).await?.name;
+
+    if let Some(view) = recorded(&api, org, &name, &seen).await? {
+        return Ok(Json(view));
+    }
+    let view = match seen.is_locked_out() {
+        true => locked_out(&api, org, &name, &seen).await?,
+        false => decided(&api, org, &name, &seen).await?,
+    };
+    Ok(Json(view))
+}
+
+pub(super) fn read_request(mut fields: Fields) -> Result<ExplainRequest, ApiError> {
+    const SOURCE: Parsed<SocketAddr> =
+        Parsed::new("an IP address and port", |text| text.parse().ok()).example("192.0.2.1:5060");
+    const TIME: Parsed<Moment> =
+        Parsed::new("an ISO 8601 date or time", |text| time::start(text).ok());
+    let invite = fields.required("invite", MESSAGE);
+    let response = fields.optional("response", MESSAGE);
+    let source = fields.optional("source", SOURCE);
+    let sent_at = fields.optional("sent_at", TIME);
+    fields.done(|| {
+        Some(ExplainRequest {
+            invite: invite?,
+            response,
+            source,
+            sent_at,
+        })
+    })
+}
+
+impl ExplainRequest {
+    fn read(&self, prefix: &str) -> Result<CapturedCall, ApiError> {
+        let response = self.response.as_deref().map(str::as_bytes);
+        let at = self.sent_at.unwrap_or(Moment::from_micros(0));
+        CapturedCall::of(self.invite.as_bytes(), response, prefix)
+            .map(|seen| seen.sent(at, self.source))
+            .ok_or_else(|| ApiError::bad("invite: is no INVITE that begins a call".to_owned()))
+    }
+}
+
+/// Explains a call by its record.
+async fn recorded(
+    api: &Api,
+    org: Uuid,
+    name: &str,
+    seen: &CapturedCall,
+) -> Result<Option<ExplainedInviteView>, ApiError> {
+    let at = seen.at;
+    let skew = u64::try_from(MAX_SKEW.as_micros()).unwrap_or(u64::MAX);
+    let earliest = Moment::from_micros(at.as_micros().saturating_sub(skew));
+    let (call_id, period) = (seen.call_id.clone(), (earliest, at + MAX_SKEW));
+    let found = api.read(move |tx| explained::of_call_id(tx, org, &call_id, period));
+    let Some(found) = found.await? else {
+        return Ok(None);
+    };
+
+    let call = find(api, org, found.id).await?;
+    let known = call_routing::explained(api, &call).await?;
+    Ok(Some(ExplainedInviteView {
+        call_id: Some(found.id),
+        suggested_commands: commands(&known.near_misses, name),
+        explanation: known.explanation,
+    }))
+}
+
+/// Explains a caller that didn't authenticate.
+async fn locked_out(
+    api: &Api,
+    org: Uuid,
+    name: &str,
+    seen: &CapturedCall,
+) -> Result<ExplainedInviteView, ApiError> {
+    let org_name = quoted(name);
+    let trunk = match api.read(move |tx| inbound_trunks::of_org(tx, org)).await {
+        Ok(trunk) => trunk,
+        Err(Error::Wrong(Wrong::Absent(_))) => {
+            return Ok(ExplainedInviteView {
+                call_id: None,
+                explanation: vec!["The org has no inbound trunk: nobody can log in.".to_owned()],
+                suggested_commands: vec![format!("trunkline trunk create --org {org_name}")],
+            });
+        }
+        Err(error) => return Err(error.into()),
+    };
+
+    let part = seen.wrong_part(&trunk, &api.config().sip.realm());
+    let mut suggested = Vec::new();
+    if let ("address", Some(source)) = (part, seen.source) {
+        let ip = source.ip();
+        suggested.push(format!(
+            "trunkline trunk update --org {org_name} --allow {ip}"
+        ));
+    }
+    suggested.push(format!("trunkline trunk show --org {org_name}"));
+    Ok(ExplainedInviteView {
+        call_id: None,
+        explanation: vec![log_in::sentence(part).to_owned()],
+        suggested_commands: suggested,
+    })
+}
+
+/// Explains a call that isn't recorded by today's directory.
+async fn decided(
+    api: &Api,
+    org: Uuid,
+    name: &str,
+    seen: &CapturedCall,
+) -> Result<ExplainedInviteView, ApiError> {
+    caught_up(api).await;
+    let view = api.directory().load();
+    let view = view.org(org).ok_or_else(|| ApiError::absent(Kind::Org))?;
+    let decision = decide(&seen.facts, &view.routing, &|_| false);
+
+    let mut explanation = decision.sentences();
+    explanation.extend(seen.warning.iter().map(|warning| {
+        let reason = seen.reason.as_deref().unwrap_or("no reason given");
+        format!("The answer said: {warning} ({reason}).")
+    }));
+    Ok(ExplainedInviteView {
+        call_id: None,
+        explanation,
+        suggested_commands: commands(&decision.near_misses, name),
+    })
+}

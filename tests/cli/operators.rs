@@ -1,0 +1,165 @@
+//! The life of orgs and partners by the command line alone, which is the operator's, and a partner's own orgs.
+
+use serde_json::{Value, json};
+use trunkline_testkit::daemon::DaemonSetup;
+use trunkline_testkit::shell::text;
+
+use crate::resources::{json_of, refused};
+
+/// The life of orgs and partners, which are the operator's.
+fn life_of_the_operators(setup: &DaemonSetup) {
+    let run = |arguments: &[&str]| json_of(setup, &[], arguments);
+    let org = run(&["org", "create", "--name", "Acme"]);
+    let (code, said) = refused(setup, &[], &["org", "create", "--name", "Acme"]);
+    assert!(code == Some(1) && said.contains("exists already"), "{said}");
+    let renamed = run(&["org", "update", "Acme", "--name", "Acme Ltd"]);
+    assert_eq!(
+        (&renamed["id"], &renamed["name"]),
+        (&org["id"], &json!("Acme Ltd"))
+    );
+    let (code, said) = refused(setup, &[], &["org", "update", "--last"]);
+    assert!(
+        code == Some(2) && said.contains("nothing to change"),
+        "{said}"
+    );
+    let end = &text(&org["id"])[24..];
+    assert_eq!(run(&["org", "limit", end, "7"])["max_concurrent_calls"], 7);
+    assert_eq!(
+        run(&["org", "limit", end])["max_concurrent_calls"],
+        Value::Null
+    );
+    assert_eq!(run(&["org", "list"]).as_array().map(Vec::len), Some(2));
+
+    // With two orgs one must be named, by its name or a part of its id.
+    let (code, said) = refused(setup, &[], &["agent", "list"]);
+    assert!(code == Some(1) && said.contains("TRUNKLINE_ORG"), "{said}");
+    assert_eq!(run(&["agent", "list", "--org", "Acme Ltd"]), json!([]));
+    assert_eq!(run(&["agent", "list", "--org", end]), json!([]));
+
+    let suspended = run(&["org", "suspend", end, "--yes"]);
+    assert_eq!(suspended["suspended_by"], json!(["operator"]));
+    assert_eq!(run(&["org", "resume", end])["suspended_by"], json!([]));
+    let tied = run(&["org", "tie", end, "10.20.0.0/16"]);
+    assert_eq!(tied[0]["peer"], "10.20.0.0/16", "{tied}");
+    assert_eq!(
+        run(&["org", "untie", end, "10.20.0.0/16", "--yes"]),
+        json!([])
+    );
+    run(&["trunk", "dedicate", "198.51.100.0/24", "--org", end]);
+    run(&[
+        "trunk",
+        "undedicate",
+        "198.51.100.0/24",
+        "--org",
+        end,
+        "--yes",
+    ]);
+    assert_eq!(run(&["trunk", "dedicated", "--org", end]), json!([]));
+    let kept = run(&["org", "retention", end, "--calls-days", "90"]);
+    assert_eq!(kept[0]["days"], 90, "{kept}");
+    let kept = run(&["org", "retention", end, "--calls-days", "default"]);
+    assert_eq!(kept[0]["days"], Value::Null, "{kept}");
+    assert_eq!(run(&["org", "delete", end, "--yes"])["restorable"], true);
+    let deleted = run(&["org", "deleted"]);
+    assert_eq!(deleted[0]["name"], "Acme Ltd", "{deleted}");
+    assert_eq!(run(&["org", "restore", "Acme Ltd"])["id"], org["id"]);
+    run(&["org", "delete", "Acme Ltd", "--now", "--yes"]);
+    assert_eq!(run(&["org", "deleted"]), json!([]));
+
+    let partner = run(&["partner", "create", "--name", "Reseller"]);
+    assert_eq!(run(&["partner", "show", "Reseller"]), partner);
+    assert_eq!(
+        run(&["partner", "show", &text(&partner["id"])[24..]]),
+        partner
+    );
+    let allowed = run(&[
+        "partner",
+        "allow",
+        "Reseller",
+        "127.0.0.1",
+        "198.51.100.0/24",
+    ]);
+    let networks = json!(["127.0.0.1/32", "198.51.100.0/24"]);
+    assert_eq!(allowed["allowed_networks"], networks);
+    assert_eq!(
+        run(&["partner", "allow", "Reseller"])["allowed_networks"],
+        json!([])
+    );
+    let anywhere = run(&["partner", "allow", "Reseller", "--anywhere"]);
+    assert_eq!(anywhere["allowed_networks"], Value::Null);
+    let trusted = run(&["partner", "let-verify", "Reseller"]);
+    assert_eq!(trusted["verifies_numbers"], true);
+    let off = run(&["partner", "deactivate", "Reseller", "--yes"]);
+    assert_eq!(off["active"], false);
+    assert_eq!(run(&["partner", "activate", "Reseller"])["active"], true);
+    run(&["partner", "create", "--name", "Other"]);
+    let (code, said) = refused(
+        setup,
+        &[],
+        &["partner", "update", "Other", "--name", "Reseller"],
+    );
+    assert!(code == Some(1) && said.contains("exists already"), "{said}");
+    let renamed = run(&["partner", "update", "Reseller", "--name", "Reseller Ltd"]);
+    assert_eq!(
+        (&renamed["id"], &renamed["name"]),
+        (&partner["id"], &json!("Reseller Ltd"))
+    );
+    let of = ["--partner", "Reseller Ltd"];
+    let key = run(&[&["partner", "key", "create"], &of[..]].concat());
+    assert!(text(&key["partner_key"]).starts_with("tlp_"), "{key}");
+    run(&[
+        &["partner", "key", "revoke", text(&key["id"])],
+        &of[..],
+        &["--yes"],
+    ]
+    .concat());
+    assert_eq!(
+        run(&[&["partner", "key", "list"], &of[..]].concat()),
+        json!([])
+    );
+}
+
+#[test]
+fn orgs_and_partners_live_in_the_commands_own_process() {
+    life_of_the_operators(&DaemonSetup::new());
+}
+
+#[test]
+fn orgs_and_partners_live_over_the_control_socket() {
+    let daemon = DaemonSetup::new().serve();
+    life_of_the_operators(&daemon.setup);
+}
+
+#[test]
+fn a_partners_key_reaches_its_orgs_by_address() {
+    let daemon = DaemonSetup::new().serve();
+    let setup = &daemon.setup;
+    let key = json_of(
+        setup,
+        &[],
+        &["partner", "key", "create", "--partner", "Quickstart"],
+    );
+    let url = format!("http://{}", setup.http);
+    let way = ["--url", &url, "--key", text(&key["partner_key"])];
+    let run = |arguments: &[&str]| json_of(setup, &way, arguments);
+
+    let org = run(&["org", "create", "--name", "Bakery"]);
+    assert_eq!(run(&["org", "show", "Bakery"])["id"], org["id"]);
+    assert_eq!(run(&["org", "list"])[0]["id"], org["id"]);
+    let renamed = run(&["org", "update", "Bakery", "--name", "Bakery Ltd"]);
+    assert_eq!(renamed["name"], "Bakery Ltd");
+    let suspended = run(&["org", "suspend", "Bakery Ltd", "--yes"]);
+    assert_eq!(suspended["suspended_by"], json!(["partner"]));
+    run(&["org", "delete", "Bakery Ltd", "--yes"]);
+    assert_eq!(run(&["org", "list"]).as_array().map(Vec::len), Some(1));
+
+    // What only the operator has is neither a partner's nor an org's.
+    let (_, said) = refused(setup, &way, &["org", "tied", "Quickstart"]);
+    assert!(said.contains("no such path"), "{said}");
+    let way = ["--url", &url, "--key", daemon.key()];
+    let (code, said) = refused(setup, &way, &["org", "list"]);
+    assert!(
+        code == Some(2) && said.contains("only the operator"),
+        "{said}"
+    );
+}
