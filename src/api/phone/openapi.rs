@@ -12,6 +12,7 @@ use super::destinations::{self, DestinationView};
 use super::inbound_trunk::{self, InboundTrunkView, SyncedView};
 use super::numbers::{self, NumberView};
 use super::old_credentials::OldPairView;
+use super::openapi_assignments::narrowed_destinations;
 use super::outbound_call;
 use super::outbound_trunks::{self, OutboundTrunkView};
 use super::route_test;
@@ -337,16 +338,6 @@ fn outbound_trunks(builder: &mut OpenApiBuilder) {
         "Deletes an outbound trunk that no agent uses",
         |op| op.may_refuse(&[409]).deletes(),
     );
-}
-
-/// Filters of a list of destinations.
-pub(super) fn narrowed_destinations(op: Operation<'_>) -> Operation<'_> {
-    op.query(
-        "type",
-        json!({"type": "string", "enum": ["phone", "sip"]}),
-        "Only destinations of this type.",
-    )
-    .query("name", text_schema(), "Only destinations of this name.")
 }
 
 fn transfer_destinations(builder: &mut OpenApiBuilder) {

@@ -1,10 +1,12 @@
 //! OpenAPI description of an agent's assignments.
 
+use serde_json::json;
+
 use super::assignments::{self, ConfigView};
 use super::destinations::{self, DestinationView};
-use super::openapi::narrowed_destinations;
 use super::{READ, WRITE};
-use crate::api::openapi::{OpenApiBuilder, read_by};
+use crate::api::openapi::{OpenApiBuilder, Operation, read_by};
+use crate::api::query::text_schema;
 
 pub(super) fn describe(builder: &mut OpenApiBuilder) {
     let at = |rest: &str| format!("/phone/sip/agents/{{agent_id}}/{rest}");
@@ -78,4 +80,14 @@ pub(super) fn describe(builder: &mut OpenApiBuilder) {
         "Ends the assignment of a destination",
         |op| op.deletes(),
     );
+}
+
+/// Filters of a list of destinations.
+pub(super) fn narrowed_destinations(op: Operation<'_>) -> Operation<'_> {
+    op.query(
+        "type",
+        json!({"type": "string", "enum": ["phone", "sip"]}),
+        "Only destinations of this type.",
+    )
+    .query("name", text_schema(), "Only destinations of this name.")
 }
