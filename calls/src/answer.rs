@@ -12,7 +12,7 @@ use trunkline_sip::wire::{Message, Method};
 
 use super::allow::own_lines;
 use super::attempts::NoAnswer;
-use super::call::{Call, CallStatus, Purpose};
+use super::call::{Call, CallStatus};
 use super::context::{Cx, allows};
 use super::crossing::Identity;
 use super::crossing::{self, Crossing, Place, Refusal};
@@ -22,6 +22,7 @@ use super::ids::LegId;
 use super::invite_client::{Accepted, Failed};
 use super::late_answer::refuse_late_answer;
 use super::leg::{AwaitedAck, Delayed, Leg, LegState, Session};
+use super::own_request::Purpose;
 use super::provisional_relay::{Held, Won};
 use super::refusal::Reason;
 use super::uas_invite::UasInvite;
@@ -393,9 +394,7 @@ impl Call {
             // The transfer has a time of its own for it.
             Purpose::Probe => {}
             Purpose::Refresh => self.on_refresh_unanswered(cx, &pending, status),
-            Purpose::Join | Purpose::Follow | Purpose::AskOffer | Purpose::AnswerOffer => {
-                self.on_join_unanswered(cx, &pending, status);
-            }
+            Purpose::Join(round) => self.on_join_unanswered(cx, round, &pending, status),
             Purpose::Hold => self.on_hold_unanswered(cx, &pending, status),
             Purpose::Stale if broken => {}
             Purpose::Stale => self.lose_leg(cx, pending.leg, (Reason::DialogGone, status)),

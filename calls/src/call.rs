@@ -5,12 +5,11 @@
 use std::collections::HashMap;
 
 use smallvec::SmallVec;
-use trunkline_sip::dialog::session_timer::SessionTimer;
 use trunkline_sip::endpoint::{ClientTx, ServerTx};
 use trunkline_sip::moment::Moment;
 use trunkline_sip::slot::Slot;
 use trunkline_sip::wheel::TimerId;
-use trunkline_sip::wire::{Message, Method};
+use trunkline_sip::wire::Message;
 use uuid::Uuid;
 
 use super::allow::to_peer;
@@ -21,13 +20,14 @@ use super::held::Held;
 use super::hold::Hold;
 use super::ids::CallKey;
 use super::ids::LegId;
-use super::joining::Joining;
-use super::leg::{AwaitedAck, Leg, LegState, Legs, LocalAgent, LocalMedia, Session, SipPeer};
+use super::join::Join;
+use super::leg::{
+    AwaitedAck, Delayed, Leg, LegState, Legs, LocalAgent, LocalMedia, Session, SipPeer,
+};
 use super::limits::Permit;
 use super::outbound::Outbound;
+use super::own_request::{Pending, QueuedRequest};
 use super::privacy::{CallerIdentity, withheld_if};
-use super::proofs::Again;
-use super::request_origin::RequestOrigin;
 use super::request_queue::RequestQueue;
 use super::role::LegRole;
 use super::transfer::Transfer;
@@ -45,73 +45,6 @@ pub(crate) enum CallStatus {
     Up,
     /// Over; what is left waits for the answers to our BYEs.
     Over,
-}
-
-/// A client transaction of ours inside the call, and what its answer is for.
-#[derive(Debug)]
-pub(crate) struct Pending {
-    pub(crate) client: ClientTx,
-    /// The leg that it went out on.
-    pub(crate) leg: LegId,
-    pub(crate) fork: u8,
-    pub(crate) method: Method,
-    /// CSeq number of our request.
-    pub(crate) cseq: u32,
-    pub(crate) origin: RequestOrigin,
-    /// Whether an offer/answer exchange rides on it.
-    pub(crate) offers: bool,
-    pub(crate) had_sdp: bool,
-    /// It went over a connection that was there already.
-    pub(crate) connected: bool,
-    /// The SDP in it, where the peer's next refresh by us will need it again.
-    pub(crate) sdp: Option<Box<[u8]>>,
-    /// The session that the requester on the other leg gets once this is accepted.
-    pub(crate) renewal: Option<SessionTimer>,
-    /// Where that requester is to be found then, if it has moved.
-    pub(crate) target: Option<Box<[u8]>>,
-    /// Lines and body to send it again with credentials, where there are any.
-    pub(crate) again: Option<Box<Again>>,
-    pub(crate) purpose: Purpose,
-}
-
-/// Purpose of a pending request.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Purpose {
-    /// Relays a request of the other leg; its answer goes back there.
-    Relay(ServerTx),
-    /// Our own session refresh (RFC 4028).
-    Refresh,
-    /// Our own re-INVITE, which gives the callee the runtime's media.
-    Join,
-    /// Our own re-INVITE, which gives the runtime what the callee has changed meanwhile.
-    Follow,
-    /// Our own re-INVITE, which asks the caller for an offer.
-    AskOffer,
-    /// Our own re-INVITE, which has that offer answered by the agent's side.
-    AnswerOffer,
-    /// Our own re-INVITE, which holds the call or resumes it.
-    Hold,
-    /// Our own PRACK or BYE: the answer only ends the wait.
-    Own,
-    /// A change that whoever has left the call had asked for: what is answered to it is nobody's.
-    Stale,
-    /// The REFER of a transfer.
-    Transfer,
-    /// Our own UPDATE or OPTIONS: whether the PBX still knows the call after a transfer failed.
-    Probe,
-    /// Our BYE once more, after the connection broke with the first.
-    Again,
-}
-
-/// A request of ours that takes turns, since an offer may ride on it.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum QueuedRequest {
-    /// The refresh of a leg's session, or a question to its peer.
-    Refresh(LegId),
-    /// The next step of holding or resuming.
-    Hold,
-    /// The next step of giving both ends each other's media.
-    Join,
 }
 
 /// One call.
@@ -135,7 +68,7 @@ pub(crate) struct Call {
     /// State of a call that we began.
     pub(crate) outbound: Option<Box<Outbound>>,
     /// Both ends are being given each other's media by us, or have been.
-    pub(crate) joining: Option<Box<Joining>>,
+    pub(crate) joining: Option<Box<Join<Delayed>>>,
     /// The caller's offer that nobody has answered.
     pub(crate) proposed: Option<Box<[u8]>>,
     pub(crate) legs: Legs,
@@ -143,7 +76,8 @@ pub(crate) struct Call {
     pub(crate) bridge: Option<(LegId, LegId)>,
     /// Keys into the tag index, to be freed with the call.
     pub(crate) tags: SmallVec<[u64; 2]>,
-    pub(crate) pending: SmallVec<[Pending; 1]>,
+    /// Requests of ours that wait for their answers. Most calls that are up have none, and keep no room for any.
+    pub(crate) pending: Vec<Pending>,
     /// Requests of ours that wait for their turn.
     pub(crate) queue: RequestQueue<QueuedRequest>,
     pub(crate) turn: Option<TimerId>,
@@ -414,7 +348,11 @@ impl Call {
             .pending
             .iter()
             .position(|pending| pending.client == client)?;
-        Some(self.pending.remove(at))
+        let pending = self.pending.remove(at);
+        if self.pending.is_empty() {
+            self.pending = Vec::new();
+        }
+        Some(pending)
     }
 }
 
@@ -425,6 +363,6 @@ mod tests {
     /// Sizes are asserted so that they grow by intent alone. Two legs are inside a call, further ones in a block of their own.
     #[test]
     fn a_call_and_a_leg_are_small() {
-        assert_eq!([size_of::<Call>(), size_of::<Leg>()], [1608, 528]);
+        assert_eq!([size_of::<Call>(), size_of::<Leg>()], [1416, 488]);
     }
 }

@@ -32,7 +32,7 @@ use super::ids::CallKey;
 use super::ids::CallTimer;
 use super::ids::LegId;
 use super::invite_client::{Accepted, DialledLeg, InviteClient, Patience};
-use super::joining::Joining;
+use super::join::Join;
 use super::leg::{LegState, Legs, LocalMedia, Peer, Session};
 use super::limits::Permit;
 use super::origin::Origin;
@@ -119,7 +119,7 @@ impl Calls {
             legs,
             bridge: None,
             tags: SmallVec::new(),
-            pending: SmallVec::new(),
+            pending: Vec::new(),
             queue: RequestQueue::default(),
             turn: None,
             theirs: None,
@@ -328,7 +328,7 @@ impl Call {
                 self.legs.add(LegRole::Agent, Peer::Unknown, state);
             }
         }
-        self.joining = Some(Box::new(Joining::with(offer)));
+        self.joining = Some(Box::new(Join::with(offer)));
 
         let deadline = cx.schedule(self.key, cx.core.config.setup_timeout, CallTimer::Deadline);
         self.deadline = Some(deadline);

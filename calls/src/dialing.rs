@@ -19,7 +19,7 @@ use super::ids::LegId;
 use super::invite_client::{
     Accepted, DialledLeg, Event, Failed, InviteClient, InviteText, Patience,
 };
-use super::joining::Joining;
+use super::join::Join;
 use super::late_answer::refuse_late_answer;
 use super::leg::{self, ForkDialog, LegState, Session, SipPeer};
 use super::pbx::Pbx;
@@ -207,7 +207,7 @@ impl Call {
         let incoming = self.incoming().map(UasInvite::invite);
         let offer = match incoming.filter(|invite| has_sdp(invite)) {
             Some(invite) => Some(invite.body()),
-            None => self.joining.as_deref().map(Joining::heard),
+            None => self.joining.as_deref().map(Join::heard),
         };
         let Some(trunk) = self.trunk().filter(|_| has_sdp(answer)) else {
             return false;

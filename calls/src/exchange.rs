@@ -1,8 +1,9 @@
 //! The offer/answer exchange that is open in a call, and the requests that it leaves room for: a peer's, and our own
 //! (RFC 3261 §14.1, §14.2, RFC 3311 §5.2). One exchange at a time crosses the bridge.
 
-use super::call::{Call, Pending, Purpose};
+use super::call::Call;
 use super::ids::LegId;
+use super::own_request::{Pending, Purpose};
 
 /// The exchange that is open.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

@@ -9,13 +9,14 @@ use trunkline_sip::wire::{Message, Method};
 use uuid::Uuid;
 
 use super::bye::ByeContent;
-use super::call::{Call, CallStatus, Pending, Purpose};
+use super::call::{Call, CallStatus};
 use super::context::Cx;
 use super::crossing::Place;
 use super::dial::Dialing;
 use super::ids::LegId;
 use super::ids::NOBODY;
 use super::leg::{Bye, Delayed, LegState, Session};
+use super::own_request::{Pending, Purpose};
 use super::refusal::Reason;
 use super::request_origin::RequestOrigin;
 use super::uas_invite::UasInvite;

@@ -11,10 +11,11 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{Message, Method};
 use uuid::Uuid;
 
-use super::call::{Call, CallStatus, Pending, Purpose, QueuedRequest};
+use super::call::{Call, CallStatus};
 use super::context::Cx;
 use super::hold::{Asked, HoldStatus, Progress, Refused, Unable};
 use super::ids::LegId;
+use super::own_request::{Pending, Purpose, QueuedRequest};
 use super::reply::{PAUSE, Reply};
 use super::request_origin::RequestOrigin;
 use super::role::LegRole;

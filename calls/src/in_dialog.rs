@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use trunkline_model::view::OrgView;
 use trunkline_sip::auth::client::Asking;
-use trunkline_sip::endpoint::{Request, Response, ServerTx};
+use trunkline_sip::endpoint::{Response, ServerTx};
 use trunkline_sip::flow::Flow;
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message, Method};
 
-use super::allow::{capabilities, own_lines, own_request_lines};
-use super::call::{Call, CallStatus, Pending, Purpose};
+use super::allow::{capabilities, own_lines};
+use super::call::{Call, CallStatus};
 use super::context::Cx;
 use super::credentials::{Stage, Unanswerable};
 use super::crossing::{self, Place, lacking_options};
@@ -21,10 +21,12 @@ use super::effect::{ChallengeOutcome, Challenger};
 use super::ids::CallTimer;
 use super::ids::LegId;
 use super::ids::owner_of;
-use super::proofs::{Again, Proofs};
+use super::leg::NewRequest;
+use super::own_request::{Pending, Purpose};
+
+use super::has_sdp;
 use super::refusal::Reason;
 use super::request_origin::RequestOrigin;
-use super::{has_sdp, sdp_of};
 
 /// Requests of one call that may be in flight at once.
 const MAX_PENDING: usize = 16;
@@ -234,7 +236,7 @@ impl Call {
         )
     }
 
-    /// A request of ours on one leg.
+    /// A request of ours on one leg. False if there is no such dialog or no room.
     #[expect(clippy::too_many_arguments, reason = "what a request is made of")]
     pub(crate) fn send_on_leg(
         &mut self,
@@ -246,87 +248,25 @@ impl Call {
         body: &[u8],
         lines: impl FnOnce(&mut Head<'_>),
     ) -> bool {
-        let owner = owner_of(self.key);
-        let methods = self.methods(id);
-        let body = &*self.with_origin(id, body);
-        let timer = self.legs.session_timer(id);
-        let Some(leg) = self.leg(id) else {
+        let request = NewRequest {
+            fork,
+            method,
+            token,
+            purpose,
+            offers,
+            origin,
+            body,
+        };
+        let leg = self.legs.get_mut(id);
+        let Some(pending) = leg.and_then(|leg| leg.send(cx, self.key, &request, lines)) else {
             return false;
         };
 
-        let mut again = leg.credentials.is_some().then(Vec::new);
-        let leg_flow = leg.flow;
-        let is_sips = leg.is_sips;
-        let sdp = offers.then(|| sdp_of(body).into());
-        let Some(dialog) = leg.dialog(fork) else {
-            return false;
-        };
-
-        let flow = cx.next_flow(dialog, leg_flow);
-        let contact = cx.contact(&flow, is_sips);
-        let uri = dialog.request_uri().to_vec();
-        let mut cseq = 0;
-        let write = |head: &mut Head<'_>| {
-            cseq = dialog.begin(token, origin.hops(), head);
-            if matches!(method, Method::Refer | Method::Notify) {
-                head.line("Contact", contact.as_bytes());
-            }
-            if matches!(method, Method::Invite | Method::Update) {
-                own_request_lines(head, &contact, methods);
-                if let Some(timer) = &timer {
-                    timer.request_lines(head);
-                }
-            }
-            match &mut again {
-                Some(kept) => {
-                    lines(&mut Head::new(kept));
-                    head.raw(kept);
-                }
-                None => lines(head),
-            }
-        };
-
-        let client = cx.with_head(write, |cx, head| {
-            let request = Request {
-                method,
-                token,
-                uri: &uri,
-                head,
-                body,
-            };
-            cx.endpoint.request(flow, &request, owner, cx.now).ok()
-        });
-        let Some(client) = client else { return false };
-
-        leg.places.learn(flow.peer.ip());
         if method == Method::Invite {
             cx.cancel_timer(&mut self.exchange);
             self.exchange = Some(cx.schedule(self.key, EXCHANGE_PATIENCE, CallTimer::Exchange));
         }
-
-        let refreshes = matches!(method, Method::Invite | Method::Update);
-        self.pending.push(Pending {
-            client,
-            leg: id,
-            fork,
-            method,
-            cseq,
-            origin,
-            offers: offers || (refreshes && method == Method::Invite),
-            had_sdp: !body.is_empty(),
-            connected: flow.connection != 0,
-            sdp,
-            renewal: None,
-            target: None,
-            again: again.map(|lines| {
-                Box::new(Again {
-                    lines: lines.into(),
-                    body: body.into(),
-                    proofs: Proofs::default(),
-                })
-            }),
-            purpose,
-        });
+        self.pending.push(pending);
         true
     }
 
@@ -369,10 +309,7 @@ impl Call {
                 }
                 self.mind_gone(cx, pending.leg, message);
             }
-            (Purpose::Follow, _) => self.on_follow_answer(cx, flow, &pending, message),
-            (Purpose::Join, _) => self.on_join_answer(cx, flow, &pending, message),
-            (Purpose::AskOffer, _) => self.on_offer_asked(cx, flow, &pending, message),
-            (Purpose::AnswerOffer, _) => self.on_offer_answered(cx, flow, &pending, message),
+            (Purpose::Join(round), _) => self.on_join_answer(cx, flow, round, &pending, message),
             (Purpose::Hold, _) => self.on_hold_answer(cx, flow, &pending, message),
             (Purpose::Transfer, _) => self.on_refer_answer(cx, &pending, message),
             (Purpose::Probe, _) => self.on_probe_answer(cx, &pending, message),

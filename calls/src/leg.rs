@@ -1,7 +1,9 @@
 //! A leg of a call: one peer, and what has been agreed on with it.
 
+mod send;
 mod state;
 
+pub(crate) use send::NewRequest;
 pub(crate) use state::{AwaitedAck, Bye, Delayed, LegState, Replacing, Session};
 
 use std::net::SocketAddr;

@@ -197,7 +197,10 @@ impl Call {
     }
 
     pub(crate) fn tell_media(&mut self, cx: &mut Cx<'_>, audio: Option<Audio>) {
-        let Some(audio) = audio else { return };
+        // A peer acknowledges its last INVITE after our BYE as well, with an SDP if we made the offer; its media are closed by then.
+        let Some(audio) = audio.filter(|_| self.status() != CallStatus::Over) else {
+            return;
+        };
 
         // The callee of an outbound call has answered before the bot: until that is attached it would hear its own voice.
         if self.keeps_media(audio) {

@@ -12,13 +12,14 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{Message, Method};
 
 use super::allow::{CALLER, own_lines};
-use super::call::{Call, Purpose};
+use super::call::Call;
 use super::context::Cx;
 use super::crossing::Place;
 use super::ids::CallKey;
 use super::ids::{CallTimer, TagOwner};
 use super::invite_client::Provisional as Heard;
 use super::leg::{ForkDialog, LegState, Peer, SipPeer};
+use super::own_request::Purpose;
 use super::provisional_relay::{
     Delivery, Held, LatePrack, Provisional, ProvisionalRelay, Repeat, ToCaller,
 };

@@ -9,13 +9,14 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{Message, Method};
 
 use super::allow::own_lines;
-use super::call::{Call, CallStatus, Pending, Purpose};
+use super::call::{Call, CallStatus};
 use super::context::Cx;
 use super::crossing::Place;
 use super::dial::Dialing;
 use super::exchange::Exchange;
 use super::ids::LegId;
 use super::leg::{AwaitedAck, Delayed};
+use super::own_request::{Pending, Purpose};
 use super::refusal::Reason;
 use super::request_origin::RequestOrigin;
 use super::unanswered::reasons;
@@ -272,7 +273,7 @@ impl Call {
         self.move_target(requester, pending);
         if self.is_trunk(requester) && self.arriving().is_none() {
             // With its own re-INVITE the callee has got the runtime's media.
-            self.joined(cx);
+            self.join_by_change(cx);
         }
         self.take_renewal(cx, requester, pending.renewal);
 

@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use super::admission::{self, CallerInvite};
 use super::bye::ByeContent;
-use super::call::{Call, CallStatus, Pending, Purpose, QueuedRequest};
+use super::call::{Call, CallStatus};
 use super::context::Cx;
 use super::credentials::LegCredentials;
 use super::ids::CallKey;
@@ -26,6 +26,7 @@ use super::ids::TagOwner;
 use super::ids::owner_of;
 use super::keep_alive;
 use super::leg::{ForkDialog, LegState, Peer, Replacing, Session, SipPeer};
+use super::own_request::{Pending, Purpose, QueuedRequest};
 use super::refusal::Reason;
 use super::role::LegRole;
 use super::{Calls, has_sdp, sdp_of, secure, setup};

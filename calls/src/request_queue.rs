@@ -5,7 +5,6 @@
 
 use std::time::Duration;
 
-use smallvec::SmallVec;
 use trunkline_sip::moment::Moment;
 
 /// The next of those that wait.
@@ -29,13 +28,13 @@ struct Waiting<A> {
 /// Requests that wait, in the order in which they are to be sent.
 #[derive(Debug)]
 pub(crate) struct RequestQueue<A> {
-    waiting: SmallVec<[Waiting<A>; 1]>,
+    waiting: Vec<Waiting<A>>,
 }
 
 impl<A> Default for RequestQueue<A> {
     fn default() -> Self {
         Self {
-            waiting: SmallVec::new(),
+            waiting: Vec::new(),
         }
     }
 }
@@ -53,11 +52,12 @@ impl<A: Copy + Eq> RequestQueue<A> {
     /// Strikes out what needn't be asked any more.
     pub(crate) fn withdraw(&mut self, ask: A) {
         self.waiting.retain(|waiting| waiting.ask != ask);
+        self.free();
     }
 
     /// Strikes out everything.
     pub(crate) fn clear(&mut self) {
-        self.waiting.clear();
+        self.waiting = Vec::new();
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -84,7 +84,15 @@ impl<A: Copy + Eq> RequestQueue<A> {
         let mut waiting = self.waiting.iter().enumerate();
         let (at, turn) = waiting.find_map(|(at, waiting)| Some((at, turn(waiting)?)))?;
         self.waiting.remove(at);
+        self.free();
         Some(turn)
+    }
+
+    /// Keeps no room where nothing waits, as in most calls that are up.
+    fn free(&mut self) {
+        if self.waiting.is_empty() {
+            self.waiting = Vec::new();
+        }
     }
 
     /// Returns the time until something changes by itself.

@@ -13,11 +13,12 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{Message, Method};
 
 use super::Calls;
-use super::call::{Call, CallStatus, Pending, Purpose, QueuedRequest};
+use super::call::{Call, CallStatus};
 use super::context::Cx;
 use super::ids::CallTimer;
 use super::ids::LegId;
 use super::leg::{Leg, LegState, Peer, SipPeer};
+use super::own_request::{Pending, Purpose, QueuedRequest};
 use super::presence::{Means, Question, Refusal};
 use super::refusal::Reason;
 use super::reply::{PAUSE, Reply};

@@ -449,7 +449,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             legs,
             bridge: None,
             tags: SmallVec::new(),
-            pending: SmallVec::new(),
+            pending: Vec::new(),
             queue: RequestQueue::default(),
             turn: None,
             theirs: None,

@@ -6,11 +6,12 @@ use std::time::Duration;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::Message;
 
-use super::call::{Call, CallStatus, Pending, QueuedRequest};
+use super::call::{Call, CallStatus};
 use super::context::Cx;
 use super::exchange::OwnRequest;
 use super::ids::CallTimer;
 use super::ids::LegId;
+use super::own_request::{Pending, QueuedRequest};
 use super::refusal::Reason;
 use super::reply::{PAUSE, Reply, glare_wait};
 use super::request_queue::Turn;

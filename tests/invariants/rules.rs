@@ -236,7 +236,6 @@ pub(crate) const CYCLES: [(&str, &str, &[&str]); 1] = [(
     "the methods of a call are spread over the files of what it does; legs with states of their own are to take their place",
     &[
         "call",
-        "joining",
         "leg",
         "moved",
         "origin",

@@ -39,6 +39,8 @@ mod plan;
 mod print;
 mod refused;
 mod silent;
+#[cfg(test)]
+mod tests;
 mod text;
 
 use attempt::{Attempt, Heard, Reconnects};
@@ -288,8 +290,7 @@ impl InviteClient {
         flow: Flow,
         message: &'m Message<'m>,
     ) -> Event<'m> {
-        let State::Inviting(client, attempt) = std::mem::replace(&mut self.state, State::Idle)
-        else {
+        let Some((client, attempt)) = self.take_inviting() else {
             return Event::Waits;
         };
 

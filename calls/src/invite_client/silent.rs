@@ -8,6 +8,7 @@ use crate::ids::CallTimer;
 use crate::large::{Datagram, STREAM_PATIENCE};
 use crate::refusal::Reason;
 use crate::unanswered::{Failure, UNREACHABLE, reason_line};
+use trunkline_sip::endpoint::ClientTx;
 use trunkline_sip::wire::print::Head;
 
 impl InviteClient {
@@ -18,14 +19,16 @@ impl InviteClient {
         text: &dyn InviteText,
         why: &NoAnswer,
     ) -> Event<'static> {
-        if let State::Inviting(_, mut attempt) = self.take_state() {
-            if attempt.reconnects(why) {
-                cx.cancel_timer(&mut self.timer);
-                return self.ask_again(cx, text, attempt);
-            }
-            note_unanswered(cx, &attempt);
-            self.pass(cx, (&attempt.target).into(), &why.into());
+        let Some((_, mut attempt)) = self.take_inviting() else {
+            return Event::Waits;
+        };
+        if attempt.reconnects(why) {
+            cx.cancel_timer(&mut self.timer);
+            return self.ask_again(cx, text, attempt);
         }
+
+        note_unanswered(cx, &attempt);
+        self.pass(cx, (&attempt.target).into(), &why.into());
         self.leave(cx, why.status());
         self.advance(cx, text)
     }
@@ -45,10 +48,12 @@ impl InviteClient {
             }
             return Event::Waits;
         }
-        if let State::Inviting(client, attempt) = self.take_state() {
-            cx.endpoint.cancel(client, b"", cx.now);
-            self.pass(cx, (&attempt.target).into(), &Came::Silence);
-        }
+        let Some((client, attempt)) = self.take_inviting() else {
+            return Event::Waits;
+        };
+
+        cx.endpoint.cancel(client, b"", cx.now);
+        self.pass(cx, (&attempt.target).into(), &Came::Silence);
         self.leave(cx, 408);
         self.advance(cx, text)
     }
@@ -101,8 +106,16 @@ impl InviteClient {
         }
     }
 
-    pub(super) const fn take_state(&mut self) -> State {
-        std::mem::replace(&mut self.state, State::Idle)
+    /// Takes the INVITE that is out, and leaves nothing under way; any other state stays.
+    pub(super) fn take_inviting(&mut self) -> Option<(ClientTx, Box<Attempt>)> {
+        if !matches!(self.state, State::Inviting(..)) {
+            return None;
+        }
+        let State::Inviting(client, attempt) = std::mem::replace(&mut self.state, State::Idle)
+        else {
+            return None;
+        };
+        Some((client, attempt))
     }
 
     /// An attempt is over without an answer. A peer that took a connection and said nothing is tried by datagram next.

@@ -1,6 +1,5 @@
 //! States of a leg: what is known of it in each, and nothing else.
 
-use smallvec::SmallVec;
 use trunkline_sip::dialog::session_timer::SessionTimer;
 use trunkline_sip::endpoint::{ClientTx, ServerTx};
 use trunkline_sip::wheel::TimerId;
@@ -58,7 +57,8 @@ pub(crate) struct Session {
     pub(crate) presence: Presence,
     /// The peer's INVITE that began the leg, until our 2xx to it is acknowledged.
     begun_by: Option<ServerTx>,
-    awaited: SmallVec<[AwaitedAck; 1]>,
+    /// Our 2xx that have not been acknowledged. A leg that owes none keeps no room for any.
+    awaited: Vec<AwaitedAck>,
     pub(crate) late_prack: Option<LatePrack>,
 }
 
@@ -122,14 +122,21 @@ impl Session {
 
     /// Takes the 2xx whose ACK is in.
     pub(crate) fn take_acknowledged(&mut self, cseq: u32) -> Option<AwaitedAck> {
-        let at = self.awaited.iter().position(|ack| ack.cseq == cseq)?;
-        Some(self.awaited.remove(at))
+        self.take_ack(|ack| ack.cseq == cseq)
     }
 
     /// Takes the 2xx of this INVITE, which is never acknowledged.
     pub(crate) fn take_overdue(&mut self, server: ServerTx) -> Option<AwaitedAck> {
-        let at = self.awaited.iter().position(|ack| ack.server == server)?;
-        Some(self.awaited.remove(at))
+        self.take_ack(|ack| ack.server == server)
+    }
+
+    fn take_ack(&mut self, is_meant: impl FnMut(&AwaitedAck) -> bool) -> Option<AwaitedAck> {
+        let at = self.awaited.iter().position(is_meant)?;
+        let ack = self.awaited.remove(at);
+        if self.awaited.is_empty() {
+            self.awaited = Vec::new();
+        }
+        Some(ack)
     }
 
     /// Returns whether that was the 2xx to the INVITE that began the leg, and notes that it is acknowledged.
@@ -145,7 +152,7 @@ impl Session {
     }
 
     /// Takes all that is awaited.
-    pub(crate) fn take_awaited(&mut self) -> SmallVec<[AwaitedAck; 1]> {
+    pub(crate) fn take_awaited(&mut self) -> Vec<AwaitedAck> {
         std::mem::take(&mut self.awaited)
     }
 }

@@ -26,7 +26,7 @@ use uuid::Uuid;
 
 use super::{Transfer, Wait};
 use crate::bye::ByeContent;
-use crate::call::{Call, CallStatus, Purpose, QueuedRequest};
+use crate::call::{Call, CallStatus};
 use crate::callee::Callee;
 use crate::context::Cx;
 use crate::credentials::LegCredentials;
@@ -35,10 +35,12 @@ use crate::families;
 use crate::ids::LegId;
 use crate::invite_client::Choice;
 use crate::invite_client::{Accepted, Patience};
-use crate::joining::Joining;
+use crate::join::Join;
 use crate::late_answer::bye_alone;
 use crate::leg::{LegState, SipPeer};
 use crate::limits::{Claim, Full, Permit};
+use crate::own_request::Round;
+use crate::own_request::{Purpose, QueuedRequest};
 use crate::privacy::{NOBODY_HOST, NOBODY_USER};
 use crate::refusal::Reason;
 use crate::target::{self, Place, Target};
@@ -505,7 +507,7 @@ impl Call {
         let offered = offered.map(|transfer| std::mem::take(&mut transfer.offered));
         let offered = offered.unwrap_or_default();
         self.with_origin(leg, &offered);
-        let joining = Joining::arriving(offered, leg);
+        let joining = Join::arriving(offered, leg);
         self.joining = Some(Box::new(joining));
         self.join(cx, &sdp);
     }
@@ -545,7 +547,7 @@ impl Call {
         for pending in &mut self.pending {
             let own = matches!(
                 pending.purpose,
-                Purpose::Refresh | Purpose::Own | Purpose::Join
+                Purpose::Refresh | Purpose::Own | Purpose::Join(Round::Join)
             );
             let is_agents = pending.leg == agent;
             if !is_agents && own {

@@ -11,8 +11,9 @@ use trunkline_model::transfer::State;
 use trunkline_sip::wire::{Message, Method};
 
 use super::{Transfer, Wait};
-use crate::call::{Call, CallStatus, Pending, Purpose};
+use crate::call::{Call, CallStatus};
 use crate::context::Cx;
+use crate::own_request::{Pending, Purpose};
 use crate::refusal::Reason;
 use crate::request_origin::RequestOrigin;
 

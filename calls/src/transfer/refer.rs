@@ -13,9 +13,10 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message, Method};
 
 use super::Wait;
-use crate::call::{Call, Pending, Purpose};
+use crate::call::Call;
 use crate::context::Cx;
 use crate::credentials::{Stage, Unanswerable};
+use crate::own_request::{Pending, Purpose};
 use crate::proofs::Proofs;
 use crate::refusal::Reason;
 use crate::request_origin::RequestOrigin;

@@ -13,9 +13,10 @@ use trunkline_sip::wire::{HeaderName, Message, Method};
 
 use super::plan::Plan;
 use super::{Asker, Transfer, Unable};
-use crate::call::{Call, CallStatus, Purpose};
+use crate::call::{Call, CallStatus};
 use crate::context::Cx;
 use crate::ids::LegId;
+use crate::own_request::Purpose;
 use crate::request_origin::RequestOrigin;
 use crate::role::LegRole;
 

@@ -47,7 +47,7 @@ const CALLS: usize = 5_000;
 const FRESH_CALLS: usize = 40_000;
 /// Seeds that found a fault, and the fault. A seed names its run for as long as plans are drawn in the same way: a fault that must never come back is
 /// a case in `cases` as well.
-const FOUND: [(u64, &str); 13] = [
+const FOUND: [(u64, &str); 14] = [
     (
         8546,
         "a BYE of a target that was given up was dropped until the call was up",
@@ -99,6 +99,10 @@ const FOUND: [(u64, &str); 13] = [
     (
         13_383_621_513_604_438_903,
         "a runtime of the simulation answered two INVITEs under one tag",
+    ),
+    (
+        12_434_379_532_832_473_278,
+        "an ACK with an SDP came after our BYE, and media that was closed by then was told of it",
     ),
 ];
 /// Failed seeds after which a run stops.

@@ -1,0 +1,496 @@
+//! Both ends get each other's media where we have called one of them ourselves: the caller (of an outbound call: the callee) is
+//! re-INVITEd with the other's SDP, the other with what the caller changes in it (RFC 3725 §4.4). Where the other then changes its own
+//! again, both might go on so for ever: the caller is asked for an offer, the other gets it, and its answer goes into the ACK (§4.3).
+//!
+//! A destination that is to take the agent's place arrives: the caller stays connected with the agent until it has accepted the
+//! destination's media, and if it refuses them.
+//!
+//! A state machine that knows neither the call nor its dialogs (`joining` does): it is given descriptions and says what is due ([`Progress`]).
+
+use std::time::Duration;
+
+use trunkline_sip::dialog::compared::is_same_media;
+use trunkline_sip::moment::Moment;
+
+use super::ids::LegId;
+use super::own_request::Round;
+use super::refusal::Reason;
+
+/// Time that a re-INVITE may wait for its turn, over all refusals that put it off: as long as glare lasts nobody hears the other, and a
+/// person would have hung up by then.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// State of the two ends. `D` is a 2xx of the caller's whose ACK waits.
+#[derive(PartialEq, Eq, Debug)]
+enum Step<D> {
+    /// The agent's side has not answered our INVITE yet.
+    Waiting,
+    /// The caller is to have this SDP of the agent's side.
+    Join(Box<[u8]>),
+    /// The agent's side is to have this SDP of the caller; `told` is its own, as the caller has it.
+    Follow { follow: Box<[u8]>, told: Box<[u8]> },
+    /// The caller is to be asked for an offer. `answer` is what it gets if the agent's side refuses that offer.
+    AskOffer { answer: Box<[u8]> },
+    /// The agent's side is to answer the caller's offer, which waits for its ACK.
+    AnswerOffer { delayed: D, answer: Box<[u8]> },
+    /// Both have each other's media.
+    Settled,
+}
+
+/// Progress of giving both ends each other's media. `D` is a 2xx of the caller's whose ACK waits.
+#[derive(Debug)]
+pub(crate) struct Join<D> {
+    /// The caller's SDP as the agent's side knows it.
+    heard: Box<[u8]>,
+    step: Step<D>,
+    /// The destination that is to take the agent's place once the caller has its media.
+    arriving: Option<LegId>,
+    /// When the re-INVITE that is due is given up.
+    until: Moment,
+}
+
+/// Consequence of an event.
+#[derive(PartialEq, Eq, Debug)]
+#[must_use]
+pub(crate) enum Progress<D> {
+    /// Nothing.
+    Nothing,
+    /// A re-INVITE is due, up to that moment.
+    Ask(Moment),
+    /// The caller has the media of the other side.
+    Joined {
+        /// The destination that takes the agent's place.
+        arrived: Option<LegId>,
+        /// Another re-INVITE is due, up to that moment.
+        asks: Option<Moment>,
+    },
+    /// The caller's offer is acknowledged with that answer, and both have each other's media.
+    Acknowledge { delayed: D, answer: Box<[u8]> },
+    /// Nothing was to be offered any more: the offer is rejected.
+    Reject(D),
+    /// The destination is hung up on, and the caller stays with its agent.
+    SendAway {
+        destination: LegId,
+        /// The SIP status of the refusal.
+        status: u16,
+    },
+    /// The caller won't have the agent's media: there is nobody else.
+    Refused(Reason),
+    /// It has come to its end with what was agreed on before.
+    Settled,
+}
+
+impl<D> Join<D> {
+    /// The agent's side is offered the caller's SDP.
+    pub(crate) const fn with(heard: Box<[u8]>) -> Self {
+        Self {
+            heard,
+            step: Step::Waiting,
+            arriving: None,
+            until: Moment::from_secs(0),
+        }
+    }
+
+    /// A destination was offered the caller's SDP, and is to take the agent's place.
+    pub(crate) fn arriving(heard: Box<[u8]>, destination: LegId) -> Self {
+        Self {
+            arriving: Some(destination),
+            ..Self::with(heard)
+        }
+    }
+
+    /// The caller's SDP as the agent's side knows it.
+    pub(crate) const fn heard(&self) -> &[u8] {
+        &self.heard
+    }
+
+    /// The destination that the caller isn't connected with yet.
+    pub(crate) const fn destination(&self) -> Option<LegId> {
+        self.arriving
+    }
+
+    /// When the re-INVITE that is due is given up.
+    pub(crate) const fn until(&self) -> Moment {
+        self.until
+    }
+
+    /// The caller's 2xx whose ACK waits for the answer of the agent's side.
+    pub(crate) const fn delayed(&self) -> Option<&D> {
+        match &self.step {
+            Step::AnswerOffer { delayed, .. } => Some(delayed),
+            Step::Waiting
+            | Step::Join(_)
+            | Step::Follow { .. }
+            | Step::AskOffer { .. }
+            | Step::Settled => None,
+        }
+    }
+
+    /// Returns the re-INVITE that is due and its SDP, which is empty where it asks for one.
+    pub(crate) const fn due(&self) -> Option<(Round, &[u8])> {
+        match &self.step {
+            Step::Join(sdp) => Some((Round::Join, sdp)),
+            Step::Follow { follow, .. } => Some((Round::Follow, follow)),
+            Step::AskOffer { .. } => Some((Round::AskOffer, b"")),
+            Step::AnswerOffer { .. } => Some((Round::AnswerOffer, &self.heard)),
+            Step::Waiting | Step::Settled => None,
+        }
+    }
+
+    fn ask(&mut self, step: Step<D>, now: Moment) -> Moment {
+        self.step = step;
+        self.until = now + PATIENCE;
+        self.until
+    }
+
+    /// The agent's side has answered with this SDP.
+    pub(crate) fn begin(&mut self, sdp: &[u8], now: Moment) -> Progress<D> {
+        Progress::Ask(self.ask(Step::Join(sdp.into()), now))
+    }
+
+    fn is_due(&self, round: Round) -> bool {
+        self.due().is_some_and(|(due, _)| due == round)
+    }
+
+    /// The side that was asked has accepted that re-INVITE, with that SDP. An offer that was asked for comes by [`Self::offered`].
+    pub(crate) fn accepted(
+        &mut self,
+        round: Round,
+        sdp: Option<&[u8]>,
+        now: Moment,
+    ) -> Progress<D> {
+        if !self.is_due(round) {
+            // It was given up meanwhile.
+            return Progress::Nothing;
+        }
+        match std::mem::replace(&mut self.step, Step::Settled) {
+            Step::Join(told) => {
+                // What was agreed with other media may be another thing with these.
+                let changed = sdp.filter(|sdp| !is_same_media(&self.heard, sdp));
+                let asks = changed.map(|sdp| {
+                    self.heard = sdp.into();
+                    let follow = sdp.into();
+                    self.ask(Step::Follow { follow, told }, now)
+                });
+                let arrived = self.arriving.take();
+                Progress::Joined { arrived, asks }
+            }
+            Step::Follow { told, .. } => match sdp.filter(|sdp| !is_same_media(&told, sdp)) {
+                Some(answer) => {
+                    let answer = answer.into();
+                    Progress::Ask(self.ask(Step::AskOffer { answer }, now))
+                }
+                None => Progress::Settled,
+            },
+            // Without an offer there is nothing to answer.
+            Step::AskOffer { .. } => Progress::Settled,
+            Step::AnswerOffer { delayed, answer } => {
+                let answer = sdp.map_or(answer, Into::into);
+                Progress::Acknowledge { delayed, answer }
+            }
+            step @ (Step::Waiting | Step::Settled) => {
+                self.step = step;
+                Progress::Nothing
+            }
+        }
+    }
+
+    /// The caller has made the offer that it was asked for, in a 2xx whose ACK waits.
+    pub(crate) fn offered(&mut self, delayed: D, offer: &[u8], now: Moment) -> Progress<D> {
+        match std::mem::replace(&mut self.step, Step::Settled) {
+            Step::AskOffer { answer } => {
+                self.heard = offer.into();
+                Progress::Ask(self.ask(Step::AnswerOffer { delayed, answer }, now))
+            }
+            step @ (Step::Waiting
+            | Step::Join(_)
+            | Step::Follow { .. }
+            | Step::AnswerOffer { .. }
+            | Step::Settled) => {
+                self.step = step;
+                Progress::Reject(delayed)
+            }
+        }
+    }
+
+    /// A change of the caller's own has crossed: both have each other's media by it.
+    pub(crate) fn crossed(&mut self) -> Progress<D> {
+        match self.step {
+            Step::Join(_) | Step::Follow { .. } | Step::AskOffer { .. } => {
+                self.step = Step::Settled;
+                let arrived = self.arriving.take();
+                Progress::Joined {
+                    arrived,
+                    asks: None,
+                }
+            }
+            Step::Waiting | Step::AnswerOffer { .. } | Step::Settled => Progress::Nothing,
+        }
+    }
+
+    /// The side that was asked won't take that re-INVITE, or can't be asked in time. What is refused after the two are joined leaves them with
+    /// what they have.
+    pub(crate) fn refused(&mut self, round: Round, (reason, status): (Reason, u16)) -> Progress<D> {
+        if !self.is_due(round) {
+            return Progress::Nothing;
+        }
+        match std::mem::replace(&mut self.step, Step::Settled) {
+            Step::Join(_) => match self.arriving.take() {
+                Some(destination) => Progress::SendAway {
+                    destination,
+                    status,
+                },
+                None => Progress::Refused(reason),
+            },
+            Step::Follow { .. } | Step::AskOffer { .. } => Progress::Settled,
+            Step::AnswerOffer { delayed, answer } => Progress::Acknowledge { delayed, answer },
+            step @ (Step::Waiting | Step::Settled) => {
+                self.step = step;
+                Progress::Nothing
+            }
+        }
+    }
+
+    /// The call is over: takes the caller's offer, which nobody will answer.
+    pub(crate) fn abandon(self) -> Option<D> {
+        match self.step {
+            Step::AnswerOffer { delayed, .. } => Some(delayed),
+            Step::Waiting
+            | Step::Join(_)
+            | Step::Follow { .. }
+            | Step::AskOffer { .. }
+            | Step::Settled => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Moment = Moment::from_secs(1_790_000_000);
+    const CALLER: &[u8] = b"v=0\r\no=c 1 1 IN IP4 h\r\nm=audio 1 RTP/AVP 0\r\n";
+    const AGENT: &[u8] = b"v=0\r\no=a 1 1 IN IP4 h\r\nm=audio 2 RTP/AVP 0\r\n";
+    const OTHER: &[u8] = b"v=0\r\no=x 1 2 IN IP4 h\r\nm=audio 3 RTP/AVP 0\r\n";
+    const LAST: &[u8] = b"v=0\r\no=a 1 3 IN IP4 h\r\nm=audio 4 RTP/AVP 0\r\n";
+
+    /// A state by its name.
+    fn at(state: &str) -> Join<u8> {
+        let step = match state {
+            "waiting" => Step::Waiting,
+            "join" | "arriving" => Step::Join(AGENT.into()),
+            "follow" => Step::Follow {
+                follow: OTHER.into(),
+                told: AGENT.into(),
+            },
+            "ask" => Step::AskOffer {
+                answer: LAST.into(),
+            },
+            "answer" => Step::AnswerOffer {
+                delayed: 7,
+                answer: LAST.into(),
+            },
+            "settled" => Step::Settled,
+            other => panic!("no state {other}"),
+        };
+        Join {
+            heard: CALLER.into(),
+            step,
+            arriving: (state == "arriving").then_some(LegId::SECOND),
+            until: NOW,
+        }
+    }
+
+    fn name_of(join: &Join<u8>) -> &'static str {
+        match &join.step {
+            Step::Waiting => "waiting",
+            Step::Join(_) => "join",
+            Step::Follow { .. } => "follow",
+            Step::AskOffer { .. } => "ask",
+            Step::AnswerOffer { .. } => "answer",
+            Step::Settled => "settled",
+        }
+    }
+
+    /// What is said of a consequence in the table.
+    fn said(progress: &Progress<u8>) -> &'static str {
+        match progress {
+            Progress::Nothing => "-",
+            Progress::Ask(_) => "asks",
+            Progress::Joined { arrived, asks } => match (arrived, asks) {
+                (None, None) => "joined",
+                (None, Some(_)) => "joined, asks",
+                (Some(_), None) => "arrived",
+                (Some(_), Some(_)) => "arrived, asks",
+            },
+            Progress::Acknowledge { answer, .. } if **answer == *LAST => "acknowledges the last",
+            Progress::Acknowledge { .. } => "acknowledges",
+            Progress::Reject(_) => "rejects",
+            Progress::SendAway { .. } => "sends away",
+            Progress::Refused(_) => "refused",
+            Progress::Settled => "settles",
+        }
+    }
+
+    const WHY: (Reason, u16) = (Reason::JoinRefused, 488);
+
+    const EVENTS: [&str; 8] = [
+        "begins",
+        "accepted with what is known",
+        "accepted with a change",
+        "accepted without SDP",
+        "offered",
+        "crossed",
+        "refused",
+        "a round that was given up",
+    ];
+
+    fn happen(join: &mut Join<u8>, event: &str) -> Progress<u8> {
+        let round = join.due().map(|(round, _)| round);
+        let known = match round {
+            Some(Round::Join) => CALLER,
+            Some(Round::Follow | Round::AskOffer | Round::AnswerOffer) | None => AGENT,
+        };
+        let round_or_join = round.unwrap_or(Round::Join);
+        match event {
+            "begins" => join.begin(AGENT, NOW),
+            "accepted with what is known" => join.accepted(round_or_join, Some(known), NOW),
+            "accepted with a change" => join.accepted(round_or_join, Some(OTHER), NOW),
+            "accepted without SDP" => join.accepted(round_or_join, None, NOW),
+            "offered" => join.offered(7, OTHER, NOW),
+            "crossed" => join.crossed(),
+            "refused" => join.refused(round_or_join, WHY),
+            "a round that was given up" => {
+                let other = match round {
+                    Some(Round::Join) => Round::Follow,
+                    Some(Round::Follow | Round::AskOffer | Round::AnswerOffer) | None => {
+                        Round::Join
+                    }
+                };
+                let _ = join.refused(other, WHY);
+                join.accepted(other, Some(OTHER), NOW)
+            }
+            other => panic!("no event {other}"),
+        }
+    }
+
+    /// Each state with each event: the consequence, and the state after it.
+    #[test]
+    fn each_state_answers_each_event() {
+        let rows: [(&str, [(&str, &str); 8]); 7] = [
+            (
+                "waiting",
+                [
+                    ("asks", "join"),
+                    ("-", "waiting"),
+                    ("-", "waiting"),
+                    ("-", "waiting"),
+                    ("rejects", "waiting"),
+                    ("-", "waiting"),
+                    ("-", "waiting"),
+                    ("-", "waiting"),
+                ],
+            ),
+            (
+                "join",
+                [
+                    ("asks", "join"),
+                    ("joined", "settled"),
+                    ("joined, asks", "follow"),
+                    ("joined", "settled"),
+                    ("rejects", "join"),
+                    ("joined", "settled"),
+                    ("refused", "settled"),
+                    ("-", "join"),
+                ],
+            ),
+            (
+                "arriving",
+                [
+                    ("asks", "join"),
+                    ("arrived", "settled"),
+                    ("arrived, asks", "follow"),
+                    ("arrived", "settled"),
+                    ("rejects", "join"),
+                    ("arrived", "settled"),
+                    ("sends away", "settled"),
+                    ("-", "join"),
+                ],
+            ),
+            (
+                "follow",
+                [
+                    ("asks", "join"),
+                    ("settles", "settled"),
+                    ("asks", "ask"),
+                    ("settles", "settled"),
+                    ("rejects", "follow"),
+                    ("joined", "settled"),
+                    ("settles", "settled"),
+                    ("-", "follow"),
+                ],
+            ),
+            (
+                "ask",
+                [
+                    ("asks", "join"),
+                    ("settles", "settled"),
+                    ("settles", "settled"),
+                    ("settles", "settled"),
+                    ("asks", "answer"),
+                    ("joined", "settled"),
+                    ("settles", "settled"),
+                    ("-", "ask"),
+                ],
+            ),
+            (
+                "answer",
+                [
+                    ("asks", "join"),
+                    ("acknowledges", "settled"),
+                    ("acknowledges", "settled"),
+                    ("acknowledges the last", "settled"),
+                    ("rejects", "answer"),
+                    ("-", "answer"),
+                    ("acknowledges the last", "settled"),
+                    ("-", "answer"),
+                ],
+            ),
+            (
+                "settled",
+                [
+                    ("asks", "join"),
+                    ("-", "settled"),
+                    ("-", "settled"),
+                    ("-", "settled"),
+                    ("rejects", "settled"),
+                    ("-", "settled"),
+                    ("-", "settled"),
+                    ("-", "settled"),
+                ],
+            ),
+        ];
+        for (state, cells) in rows {
+            for (event, (consequence, after)) in EVENTS.iter().zip(cells) {
+                let mut join = at(state);
+                let progress = happen(&mut join, event);
+                assert_eq!(said(&progress), consequence, "{state}: {event}");
+                assert_eq!(name_of(&join), after, "{state}: {event}");
+            }
+        }
+    }
+
+    #[test]
+    fn each_round_offers_what_the_other_side_has_said() {
+        for (state, due) in [
+            ("waiting", None),
+            ("join", Some((Round::Join, AGENT))),
+            ("follow", Some((Round::Follow, OTHER))),
+            ("ask", Some((Round::AskOffer, &b""[..]))),
+            ("answer", Some((Round::AnswerOffer, CALLER))),
+            ("settled", None),
+        ] {
+            assert_eq!(at(state).due(), due, "{state}");
+        }
+    }
+}

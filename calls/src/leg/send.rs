@@ -1,0 +1,110 @@
+//! Requests of ours in a dialog of a leg (RFC 3261 §12.2.1.1).
+
+use trunkline_sip::endpoint::Request;
+use trunkline_sip::wire::Method;
+use trunkline_sip::wire::print::Head;
+
+use super::Leg;
+use crate::allow::{own_request_lines, to_peer};
+use crate::context::Cx;
+use crate::ids::{CallKey, owner_of};
+use crate::own_request::{Pending, Purpose};
+use crate::proofs::{Again, Proofs};
+use crate::request_origin::RequestOrigin;
+use crate::sdp_of;
+
+/// A request to be sent in one dialog of a leg.
+#[derive(Debug)]
+pub(crate) struct NewRequest<'b> {
+    pub(crate) fork: u8,
+    pub(crate) method: Method,
+    pub(crate) token: &'static str,
+    pub(crate) purpose: Purpose,
+    /// Its body is an offer, or an answer to one.
+    pub(crate) offers: bool,
+    pub(crate) origin: RequestOrigin,
+    pub(crate) body: &'b [u8],
+}
+
+impl Leg {
+    /// Sends a request, with these lines of its own. Returns it as it waits for its answer; `None` if there is no such dialog, or no room for its
+    /// transaction.
+    #[must_use]
+    pub(crate) fn send(
+        &mut self,
+        cx: &mut Cx<'_>,
+        call: CallKey,
+        new: &NewRequest<'_>,
+        lines: impl FnOnce(&mut Head<'_>),
+    ) -> Option<Pending> {
+        let (id, methods) = (self.id, to_peer(self.role));
+        let timer = self.session().and_then(|session| session.timer);
+        let peer = self.sip_mut()?;
+        let body = &*peer.with_origin(new.body);
+
+        let mut again = peer.credentials.is_some().then(Vec::new);
+        let (before, is_sips) = (peer.flow, peer.is_sips);
+        let dialog = peer.dialog(new.fork)?;
+        let flow = cx.next_flow(dialog, before);
+        let contact = cx.contact(&flow, is_sips);
+        let uri = dialog.request_uri().to_vec();
+        let mut cseq = 0;
+
+        let write = |head: &mut Head<'_>| {
+            cseq = dialog.begin(new.token, new.origin.hops(), head);
+            if matches!(new.method, Method::Refer | Method::Notify) {
+                head.line("Contact", contact.as_bytes());
+            }
+            if matches!(new.method, Method::Invite | Method::Update) {
+                own_request_lines(head, &contact, methods);
+                if let Some(timer) = &timer {
+                    timer.request_lines(head);
+                }
+            }
+            match &mut again {
+                Some(kept) => {
+                    lines(&mut Head::new(kept));
+                    head.raw(kept);
+                }
+                None => lines(head),
+            }
+        };
+
+        let client = cx.with_head(write, |cx, head| {
+            let request = Request {
+                method: new.method,
+                token: new.token,
+                uri: &uri,
+                head,
+                body,
+            };
+            let sent = cx.endpoint.request(flow, &request, owner_of(call), cx.now);
+            sent.ok()
+        })?;
+        peer.places.learn(flow.peer.ip());
+
+        let again = again.map(|lines| {
+            Box::new(Again {
+                lines: lines.into(),
+                body: body.into(),
+                proofs: Proofs::default(),
+            })
+        });
+        Some(Pending {
+            client,
+            leg: id,
+            fork: new.fork,
+            method: new.method,
+            cseq,
+            origin: new.origin,
+            offers: new.offers || new.method == Method::Invite,
+            had_sdp: !body.is_empty(),
+            connected: flow.connection != 0,
+            sdp: new.offers.then(|| sdp_of(body).into()),
+            renewal: None,
+            target: None,
+            again,
+            purpose: new.purpose,
+        })
+    }
+}

@@ -1,0 +1,83 @@
+//! Requests of our own inside a call: those that wait for their answers, and the kinds of those that wait for their turns.
+
+use trunkline_sip::dialog::session_timer::SessionTimer;
+use trunkline_sip::endpoint::{ClientTx, ServerTx};
+use trunkline_sip::wire::Method;
+
+use super::ids::LegId;
+use super::proofs::Again;
+use super::request_origin::RequestOrigin;
+
+/// A client transaction of ours inside the call, and what its answer is for.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    pub(crate) client: ClientTx,
+    /// The leg that it went out on.
+    pub(crate) leg: LegId,
+    pub(crate) fork: u8,
+    pub(crate) method: Method,
+    /// CSeq number of our request.
+    pub(crate) cseq: u32,
+    pub(crate) origin: RequestOrigin,
+    /// Whether an offer/answer exchange rides on it.
+    pub(crate) offers: bool,
+    pub(crate) had_sdp: bool,
+    /// It went over a connection that was there already.
+    pub(crate) connected: bool,
+    /// The SDP in it, where the peer's next refresh by us will need it again.
+    pub(crate) sdp: Option<Box<[u8]>>,
+    /// The session that the requester on the other leg gets once this is accepted.
+    pub(crate) renewal: Option<SessionTimer>,
+    /// Where that requester is to be found then, if it has moved.
+    pub(crate) target: Option<Box<[u8]>>,
+    /// Lines and body to send it again with credentials, where there are any.
+    pub(crate) again: Option<Box<Again>>,
+    pub(crate) purpose: Purpose,
+}
+
+/// Purpose of a pending request.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Purpose {
+    /// Relays a request of the other leg; its answer goes back there.
+    Relay(ServerTx),
+    /// Our own session refresh (RFC 4028).
+    Refresh,
+    /// Our own re-INVITE, by which both ends get each other's media.
+    Join(Round),
+    /// Our own re-INVITE, which holds the call or resumes it.
+    Hold,
+    /// Our own PRACK or BYE: the answer only ends the wait.
+    Own,
+    /// A change that whoever has left the call had asked for: what is answered to it is nobody's.
+    Stale,
+    /// The REFER of a transfer.
+    Transfer,
+    /// Our own UPDATE or OPTIONS: whether the PBX still knows the call after a transfer failed.
+    Probe,
+    /// Our BYE once more, after the connection broke with the first.
+    Again,
+}
+
+/// A re-INVITE of ours, by what it is for.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Round {
+    /// Gives the caller the media of the agent's side.
+    Join,
+    /// Gives the agent's side what the caller has changed.
+    Follow,
+    /// Asks the caller for an offer.
+    AskOffer,
+    /// Has that offer answered by the agent's side.
+    AnswerOffer,
+}
+
+/// A request of ours that takes turns, since an offer may ride on it.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum QueuedRequest {
+    /// The refresh of a leg's session, or a question to its peer.
+    Refresh(LegId),
+    /// The next step of holding or resuming.
+    Hold,
+    /// The next step of giving both ends each other's media.
+    Join,
+}
