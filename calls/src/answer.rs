@@ -229,7 +229,7 @@ impl Call {
             self.hear(id, invite);
         }
 
-        let body = &*self.with_origin(id, body);
+        let body = &*self.legs.with_origin(id, body);
         let methods = self.methods(id);
         let Some(trunk) = self.legs.sip_mut(id) else {
             return;
@@ -288,7 +288,7 @@ impl Call {
         content: Option<(&[u8], &[u8])>,
     ) {
         let (lines, body) = content.unwrap_or_default();
-        let body = &*self.with_origin(id, body);
+        let body = &*self.legs.with_origin(id, body);
         let Some(leg) = self.leg(id) else { return };
 
         let leg_flow = leg.flow;
@@ -384,7 +384,7 @@ impl Call {
         let broken = status == 503;
         match pending.purpose {
             Purpose::Relay(server) => {
-                self.fail_successor(server);
+                self.legs.fail_successor(server);
                 cx.respond(server, status, None, |_| {}, b"");
                 if !broken {
                     self.lose_leg(cx, pending.leg, (Reason::DialogGone, status));

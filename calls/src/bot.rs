@@ -372,7 +372,7 @@ impl Call {
 
     /// The agent has hung up. A transfer of its caller goes on without it.
     fn agent_hangs_up(&mut self, cx: &mut Cx<'_>) {
-        match self.is_transferring() || self.is_handed_over() {
+        match self.transfer.is_under_way() || self.transfer.is_handed_over() {
             true => self.agent_parts(cx, self.agent_id()),
             false => self.leave(cx, Status::Completed, HangupBy::Agent),
         }

@@ -15,6 +15,7 @@ use uuid::Uuid;
 use super::allow::to_peer;
 use super::attempts::Recorded;
 use super::crossing::{Crossing, Identity, Place};
+use super::destination_route::DestinationRoute;
 use super::dial::Dialing;
 use super::held::Held;
 use super::hold::Hold;
@@ -30,7 +31,7 @@ use super::own_request::{Pending, QueuedRequest};
 use super::privacy::{CallerIdentity, withheld_if};
 use super::request_queue::RequestQueue;
 use super::role::LegRole;
-use super::transfer::Transfer;
+use super::transfer::LastTransfer;
 use super::uas_invite::UasInvite;
 use super::{has_sdp, sdp_of};
 
@@ -89,7 +90,7 @@ pub(crate) struct Call {
     /// The set-up deadline, then the longest duration.
     pub(crate) deadline: Option<TimerId>,
     /// The last transfer, under way or settled.
-    pub(crate) transfer: Option<Box<Transfer>>,
+    pub(crate) transfer: LastTransfer<Box<DestinationRoute>>,
     /// Hold that was asked for by the API.
     pub(crate) hold: Hold,
     /// Hold of the call, by us and by its phone system.
@@ -340,7 +341,7 @@ impl Call {
         self.status() == CallStatus::Over
             && self.pending.is_empty()
             && !self.legs.iter().any(Leg::owes_bye)
-            && !self.is_parting()
+            && !self.transfer.is_parting()
     }
 
     pub(crate) fn take_pending(&mut self, client: ClientTx) -> Option<Pending> {

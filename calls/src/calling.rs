@@ -44,6 +44,7 @@ use super::request_queue::RequestQueue;
 use super::role::LegRole;
 use super::runtime_chain::RuntimeChain;
 use super::runtime_invite::{self};
+use super::transfer::LastTransfer;
 use super::uas_invite::ContactState;
 use super::unanswered::Failure;
 
@@ -128,7 +129,7 @@ impl Calls {
             deadline: None,
             contact: None,
             identity: CallerIdentity::default(),
-            transfer: None,
+            transfer: LastTransfer::default(),
             hold: Hold::default(),
             held: Held::default(),
             recorded: Recorded::default(),

@@ -16,7 +16,7 @@ use super::ids::{CallKey, CallTimer, NOBODY, key_of};
 use super::late_answer::refuse_late_answer;
 use super::refusal::{Reason, uri_refusal};
 use super::shard::Calls;
-use super::{admission, attempts, setup, target};
+use super::{admission, attempts, setup, target, transfer};
 
 impl Calls {
     /// Refuses a new INVITE that has waited too long.
@@ -119,7 +119,7 @@ impl Calls {
                 CallTimer::Exchange => call.on_exchange_late(cx),
                 CallTimer::Session(id) => call.on_session_timer(cx, id),
                 CallTimer::KeepAlive(id) => call.on_keep_alive(cx, id),
-                CallTimer::Transfer => call.on_transfer_timer(cx),
+                CallTimer::Transfer => call.on_transfer(cx, transfer::Event::TimedOut),
             });
         }
     }

@@ -1,7 +1,7 @@
 //! The end of a call: CANCEL, BYE from either side, our own refusals and deadlines, and the answers that
 //! come too late (RFC 3261 §9, §13.2.2.4, §15).
 
-use trunkline_model::record::{Ended, Fact, HangupBy, Status};
+use trunkline_model::record::{Ended, HangupBy, Status};
 use trunkline_sip::endpoint::{Endpoint, ServerTx};
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::print::Head;
@@ -19,6 +19,7 @@ use super::leg::{Bye, Delayed, LegState, Session};
 use super::own_request::{Pending, Purpose};
 use super::refusal::Reason;
 use super::request_origin::RequestOrigin;
+use super::transfer::Event;
 use super::uas_invite::UasInvite;
 use super::unanswered::reasons;
 use super::unanswered::refusal_lines;
@@ -100,7 +101,7 @@ impl Call {
                 self.refuse(cx, Reason::RuntimeRefused);
             }
             (CallStatus::Answered | CallStatus::Up, false)
-                if self.is_transferring() || self.is_handed_over() =>
+                if self.transfer.is_under_way() || self.transfer.is_handed_over() =>
             {
                 self.agent_parts(cx, id);
             }
@@ -133,11 +134,7 @@ impl Call {
         }
         self.legs.stop_timers(cx, id);
         self.legs.set_state(id, LegState::Gone);
-        match self.is_handed_over() {
-            // Its BYE counts as ours: the PBX has the caller.
-            true => self.leave_handed_over(cx),
-            false => self.agent_leaves(cx),
-        }
+        self.on_transfer(cx, Event::AgentLeft);
     }
 
     /// The set-up deadline, or the longest duration.
@@ -204,7 +201,7 @@ impl Call {
                     },
                 );
             }
-            CallStatus::Over => self.stop_parting(cx),
+            CallStatus::Over => self.on_transfer(cx, Event::Stopped),
         }
     }
 
@@ -454,9 +451,7 @@ impl Call {
             hangup_by: end.by,
             cause: end.cause,
         };
-        if let Some(ended) = self.end_transfer(cx, ended) {
-            cx.core.fact(Fact::Ended(Box::new(ended)));
-        }
+        self.on_transfer(cx, Event::CallEnded(Box::new(ended)));
     }
 }
 

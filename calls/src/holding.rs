@@ -62,7 +62,7 @@ impl Call {
             }
             Asked::New => {}
         }
-        if self.is_transferring() {
+        if self.transfer.is_under_way() {
             return Err(Unable::Transferring);
         }
 
@@ -161,7 +161,7 @@ impl Call {
             LegRole::Agent | LegRole::Destination => self.agent_id(),
         };
         if !is_local {
-            self.keep_origin(id);
+            self.legs.keep_origin(id);
         }
 
         let lines = |head: &mut Head<'_>| head.line("Content-Type", b"application/sdp");

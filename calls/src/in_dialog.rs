@@ -27,6 +27,7 @@ use super::own_request::{Pending, Purpose};
 use super::has_sdp;
 use super::refusal::Reason;
 use super::request_origin::RequestOrigin;
+use super::transfer::Event;
 
 /// Requests of one call that may be in flight at once.
 const MAX_PENDING: usize = 16;
@@ -87,8 +88,10 @@ impl Call {
         if is_over && !matches!(message.method(), Method::Bye | Method::Notify) {
             return cx.respond(server, 481, None, |_| {}, b"");
         }
-        if self.is_trunk(id) {
-            self.hear_of_caller(cx, method);
+        // What ends the call, and what tells of a transfer, is said without a caller as well.
+        let may_lack_caller = matches!(method, Method::Bye | Method::Notify);
+        if self.is_trunk(id) && !may_lack_caller {
+            self.on_transfer(cx, Event::CallerHeard);
         }
         let methods = self.methods(id);
         match message.method() {
@@ -457,7 +460,7 @@ impl Call {
             200..=299 => self.hold.crossing_sdp(&crosses),
             _ => Cow::Borrowed(&*crosses),
         };
-        let body = self.with_origin(requester, &body);
+        let body = self.legs.with_origin(requester, &body);
         let methods = self.methods(requester);
         let timer = self.legs.session_timer(requester).filter(|_| refreshed);
         let Some(leg) = self.leg(requester) else {

@@ -139,7 +139,7 @@ impl Call {
             runtime_call_id: String::from_utf8_lossy(message.call_id()).into(),
         });
 
-        self.with_origin(self.agent_id(), &heard);
+        self.legs.with_origin(self.agent_id(), &heard);
         match sdp {
             Some(sdp) => self.join(cx, &sdp),
             None => self.hang_up(cx, Reason::NoCommonMedia),

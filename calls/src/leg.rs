@@ -1,16 +1,19 @@
 //! A leg of a call: one peer, and what has been agreed on with it.
 
+mod replacing;
 mod send;
 mod state;
 
 pub(crate) use send::NewRequest;
 pub(crate) use state::{AwaitedAck, Bye, Delayed, LegState, Replacing, Session};
 
+use std::borrow::Cow;
 use std::net::SocketAddr;
 
 use smallvec::SmallVec;
 use trunkline_sip::dialog::Dialog;
 use trunkline_sip::dialog::body::sdp_of;
+use trunkline_sip::dialog::compared::lines;
 use trunkline_sip::dialog::session_timer::SessionTimer;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
@@ -169,6 +172,27 @@ impl SipPeer {
         self.dialogs.first()?.told.as_deref()
     }
 
+    /// Returns a body as the peer is to get it: an SDP under the origin line that it knows.
+    pub(crate) fn with_origin<'b>(&mut self, body: &'b [u8]) -> Cow<'b, [u8]> {
+        if !body.starts_with(b"v=") {
+            return body.into();
+        }
+        if let Some(origin) = self.origin.as_deref_mut() {
+            return origin.adopt(body).into();
+        }
+        let line = lines(body).find(|line| line.starts_with(b"o="));
+        self.told_origin = line.map(Into::into);
+        body.into()
+    }
+
+    /// From now on each SDP that the peer gets is the next version of the one that it has, whichever session it is of.
+    pub(crate) fn keep_origin(&mut self) {
+        if self.origin.is_none() {
+            let told = self.told_origin.take();
+            self.origin = told.and_then(|line| Origin::after(&line)).map(Box::new);
+        }
+    }
+
     pub(crate) fn fork_of(&self, remote_tag: &[u8]) -> Option<u8> {
         self.dialogs
             .iter()
@@ -282,6 +306,21 @@ impl Legs {
 
     pub(crate) fn local_mut(&mut self, id: LegId) -> Option<&mut LocalMedia> {
         self.get_mut(id)?.local_mut()
+    }
+
+    /// Returns a body as the peer of a leg is to get it.
+    pub(crate) fn with_origin<'b>(&mut self, id: LegId, body: &'b [u8]) -> Cow<'b, [u8]> {
+        match self.sip_mut(id) {
+            Some(peer) => peer.with_origin(body),
+            None => body.into(),
+        }
+    }
+
+    /// From now on each SDP that the peer of a leg gets is the next version of the one that it has.
+    pub(crate) fn keep_origin(&mut self, id: LegId) {
+        if let Some(peer) = self.sip_mut(id) {
+            peer.keep_origin();
+        }
     }
 
     /// Session timer of a leg.

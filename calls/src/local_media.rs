@@ -312,7 +312,7 @@ impl Call {
                 self.take_renewal(cx, self.trunk_id(), renewal);
                 self.remember_sdp(self.trunk_id(), 0, &body);
                 self.hear_proposed(self.trunk_id());
-                let body = self.with_origin(self.trunk_id(), &body).into_owned();
+                let body = self.legs.with_origin(self.trunk_id(), &body).into_owned();
                 let methods = self.methods(self.trunk_id());
                 let timer = self.legs.session_timer(self.trunk_id());
                 let Some(leg) = self.trunk() else { return };

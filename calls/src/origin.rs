@@ -2,15 +2,10 @@
 //! own and whose later ones are the runtime's, and a caller who is handed to somebody else. To the peer they must be one session
 //! whose version grows by one with each change (RFC 3264 §8, RFC 8866 §5.2).
 
-use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::IpAddr;
 
 use trunkline_sip::dialog::compared::lines;
-
-use super::call::Call;
-use super::ids::LegId;
-use super::leg::SipPeer;
 
 /// Our session as one peer knows it.
 #[derive(Debug)]
@@ -36,8 +31,8 @@ impl Origin {
         }
     }
 
-    /// After a description of somebody else, whose origin line this is.
-    fn after(line: &[u8]) -> Option<Self> {
+    /// After a description of another session, whose origin line this is.
+    pub(crate) fn after(line: &[u8]) -> Option<Self> {
         let line = std::str::from_utf8(line.strip_prefix(b"o=")?).ok()?;
         let mut words = line.trim_ascii_end().splitn(4, ' ');
         let (user, id) = (words.next()?, words.next()?);
@@ -50,8 +45,8 @@ impl Origin {
         })
     }
 
-    /// An SDP of somebody else as the next of this session.
-    fn adopt(&mut self, sdp: &[u8]) -> Vec<u8> {
+    /// Returns an SDP of another session as the next of this one.
+    pub(crate) fn adopt(&mut self, sdp: &[u8]) -> Vec<u8> {
         let mut hasher = DefaultHasher::new();
         for line in lines(sdp).filter(|line| !line.starts_with(b"o=")) {
             line.hash(&mut hasher);
@@ -73,40 +68,6 @@ impl Origin {
         }
 
         out
-    }
-}
-
-impl SipPeer {
-    /// A body as the peer of this leg is to get it.
-    pub(crate) fn with_origin<'b>(&mut self, body: &'b [u8]) -> Cow<'b, [u8]> {
-        if !body.starts_with(b"v=") {
-            return body.into();
-        }
-        if let Some(origin) = self.origin.as_deref_mut() {
-            return origin.adopt(body).into();
-        }
-        let line = lines(body).find(|line| line.starts_with(b"o="));
-        self.told_origin = line.map(Into::into);
-        body.into()
-    }
-}
-
-impl Call {
-    /// A body as the peer on `side` is to get it.
-    pub(crate) fn with_origin<'b>(&mut self, id: LegId, body: &'b [u8]) -> Cow<'b, [u8]> {
-        match self.leg(id) {
-            Some(leg) => leg.with_origin(body),
-            None => body.into(),
-        }
-    }
-
-    /// From now on whatever the peer gets is the next version of what it has, whosoever it was.
-    pub(crate) fn keep_origin(&mut self, id: LegId) {
-        let Some(leg) = self.leg(id) else { return };
-        if leg.origin.is_none() {
-            let told = leg.told_origin.take();
-            leg.origin = told.and_then(|line| Origin::after(&line)).map(Box::new);
-        }
     }
 }
 

@@ -112,7 +112,7 @@ impl Call {
         let theirs = self.legs.sip(id).and_then(|peer| peer.told(fork));
         let moves_apart = |theirs: &[u8]| families::differ(sdp_of(message.body()), theirs);
         if has_sdp(message) && theirs.is_some_and(moves_apart) {
-            self.fail_successor(server);
+            self.legs.fail_successor(server);
             let why = Reason::MediaFamilies;
             let lines = |head: &mut Head<'_>| refusal_lines(head, why);
             return cx.respond(server, why.status(), None, lines, b"");
@@ -135,7 +135,7 @@ impl Call {
         match self.pending.last_mut().filter(|_| sent) {
             Some(pending) => (pending.renewal, pending.target) = (renewal, target),
             None => {
-                self.fail_successor(server);
+                self.legs.fail_successor(server);
                 cx.respond(server, 503, None, |_| {}, b"");
             }
         }
@@ -240,7 +240,7 @@ impl Call {
         };
 
         if message.status() >= 300 {
-            self.fail_successor(server);
+            self.legs.fail_successor(server);
             self.relay_answer(cx, pending, server, message);
             return self.mind_gone(cx, pending.leg, message);
         }
@@ -305,7 +305,7 @@ impl Call {
         delayed: Option<Delayed>,
         more: impl FnOnce(&mut Head<'_>),
     ) {
-        let body = &*self.with_origin(requester, body);
+        let body = &*self.legs.with_origin(requester, body);
         self.hear_proposed(requester);
 
         let methods = self.methods(requester);

@@ -3,7 +3,7 @@
 //! the call stays as it was.
 //!
 //! Only calls of the org that asks can be found, and by a PBX only on its own side. On the agent's side it is we ourselves who ask, where a
-//! runtime joins two of its calls (`transfer::own`): then it is the caller that is offered the new leg's media.
+//! runtime joins two of its calls (`transferring::own`): then it is the caller that is offered the new leg's media.
 
 use trunkline_sip::dialog::Dialog;
 use trunkline_sip::dialog::session_timer::SessionTimer;
@@ -20,12 +20,9 @@ use super::bye::ByeContent;
 use super::call::{Call, CallStatus};
 use super::context::Cx;
 use super::credentials::LegCredentials;
-use super::ids::CallKey;
-use super::ids::LegId;
-use super::ids::TagOwner;
-use super::ids::owner_of;
+use super::ids::{CallKey, LegId, TagOwner, owner_of};
 use super::keep_alive;
-use super::leg::{ForkDialog, LegState, Peer, Replacing, Session, SipPeer};
+use super::leg::{ForkDialog, LegState, Peer, Replacing, SipPeer};
 use super::own_request::{Pending, Purpose, QueuedRequest};
 use super::refusal::Reason;
 use super::role::LegRole;
@@ -104,14 +101,9 @@ impl Calls {
         let (key, leg, call) = self
             .leg_named(replaces, org, role)
             .ok_or(Reason::NothingReplaced)?;
-        match call.status() {
-            CallStatus::SettingUp | CallStatus::Over => Err(Reason::NothingReplaced),
-            CallStatus::Answered | CallStatus::Up if replaces.early_only => {
-                Err(Reason::AnsweredAlready)
-            }
-            CallStatus::Answered => Err(Reason::CallChanging),
-            CallStatus::Up if call.is_changing() => Err(Reason::CallChanging),
-            CallStatus::Up => Ok((key, leg)),
+        match refusal(call.status(), replaces.early_only, || call.is_changing()) {
+            Some(reason) => Err(reason),
+            None => Ok((key, leg)),
         }
     }
 
@@ -143,19 +135,14 @@ impl Calls {
 impl Call {
     /// Whether something is being agreed on, or somebody is being called, that a new leg would come between.
     fn is_changing(&self) -> bool {
-        self.is_transferring()
+        self.transfer.is_under_way()
             || self.dialing().is_some()
-            || self.is_replacing()
+            || self.legs.successor().is_some()
             || self.legs.is_full()
             || self.awaited().next().is_some()
             || self.is_joining()
             || self.hold.is_turning()
             || self.pending.iter().any(|pending| pending.offers)
-    }
-
-    /// Returns whether a new leg is to take the place of another.
-    pub(crate) fn is_replacing(&self) -> bool {
-        self.successor().is_some()
     }
 
     /// The other side is offered the media of the new leg.
@@ -198,7 +185,7 @@ impl Call {
         match self.is_local() {
             true => self.local_succeeds(cx, renewal, server, message),
             false => {
-                self.keep_origin(self.other(replaces));
+                self.legs.keep_origin(self.other(replaces));
                 self.relay_change(cx, replaces, fork, server, message, renewal);
             }
         }
@@ -224,34 +211,15 @@ impl Call {
                 self.accept_reinvite(cx, id, (server, cseq), &body, None, content);
             }
             Err(no) => {
-                self.fail_successor(server);
+                self.legs.fail_successor(server);
                 no.reject(cx, server);
             }
         }
     }
 
-    /// The leg that is to take another's place.
-    fn successor(&self) -> Option<(LegId, Replacing)> {
-        let mut legs = self.legs.iter();
-        legs.find_map(|leg| Some((leg.id, leg.replacing()?)))
-    }
-
-    /// The same, if this is its INVITE.
-    fn successor_by(&self, server: ServerTx) -> Option<(LegId, Replacing)> {
-        let is_meant = |(_, replacing): &(LegId, Replacing)| replacing.server == server;
-        self.successor().filter(is_meant)
-    }
-
-    /// The INVITE of a new leg was refused.
-    pub(crate) fn fail_successor(&mut self, server: ServerTx) {
-        if let Some((leg, _)) = self.successor_by(server) {
-            self.legs.remove(leg);
-        }
-    }
-
     /// The INVITE of a new leg was cancelled, and has its answer at once (RFC 3261 §9.2). False if it was another INVITE.
     pub(crate) fn cancel_successor(&mut self, cx: &mut Cx<'_>, server: ServerTx) -> bool {
-        let is_meant = self.successor_by(server).is_some();
+        let is_meant = self.legs.successor_by(server).is_some();
         if is_meant {
             let relayed = |pending: &&Pending| pending.purpose == Purpose::Relay(server);
             if let Some(pending) = self.pending.iter().find(relayed) {
@@ -265,7 +233,7 @@ impl Call {
     /// There is no new leg after all, or the agent doesn't say whether it takes its media, and the INVITE is to have its answer in
     /// time. If the agent takes them yet, it gets back those of the caller.
     pub(crate) fn give_up_successor(&mut self, cx: &mut Cx<'_>, status: u16) {
-        let Some((leg, Replacing { server, .. })) = self.successor() else {
+        let Some((leg, Replacing { server, .. })) = self.legs.successor() else {
             return;
         };
         self.legs.remove(leg);
@@ -279,17 +247,12 @@ impl Call {
 
     /// The new leg takes its place, if this is the answer to its INVITE, and the old one is told to go.
     pub(crate) fn succeed(&mut self, cx: &mut Cx<'_>, server: ServerTx) {
-        let Some((leg, successor)) = self.successor_by(server) else {
+        let Some((leg, successor)) = self.legs.accept_successor(server) else {
             return;
         };
         let replaces = successor.replaces;
-        self.legs
-            .set_state(leg, LegState::Ready(Session::begun_by(server)));
         let (key, role) = (self.key, self.role(replaces));
         if let Some(peer) = self.legs.sip_mut(leg) {
-            for held in &mut peer.dialogs {
-                held.dialog.confirm();
-            }
             let keeps = successor.is_behind_nat;
             peer.keep_alive = keeps.then(|| keep_alive::schedule(cx, key, leg));
             if let Some(sdp) = peer.heard.as_deref().filter(|_| role == LegRole::Trunk) {
@@ -310,7 +273,14 @@ impl Call {
         self.put_in_place_of(replaces, leg);
         match role {
             LegRole::Trunk => self.proposed = None,
-            LegRole::Agent | LegRole::Destination => self.agent_succeeded(cx, leg),
+            // The agent has handed its caller to its peer in another call.
+            LegRole::Agent | LegRole::Destination => {
+                self.legs.set_role(leg, LegRole::Destination);
+                self.drop_hold(cx);
+                if let Some(permit) = &mut self.permit {
+                    permit.release(self.agent);
+                }
+            }
         }
         self.send_bye(cx, replaces, ByeContent::default());
     }
@@ -320,13 +290,40 @@ impl Call {
         let of = |id| if id == replaced { by } else { id };
         self.bridge = self.bridge.map(|(trunk, agent)| (of(trunk), of(agent)));
     }
+}
 
-    /// The agent has handed its caller to whoever it spoke with in another call.
-    fn agent_succeeded(&mut self, cx: &mut Cx<'_>, leg: LegId) {
-        self.legs.set_role(leg, LegRole::Destination);
-        self.drop_hold(cx);
-        if let Some(permit) = &mut self.permit {
-            permit.release(self.agent);
+/// Returns why a dialog of a call can't be replaced now, if it can't (RFC 3891 §3).
+fn refusal(
+    status: CallStatus,
+    early_only: bool,
+    is_changing: impl FnOnce() -> bool,
+) -> Option<Reason> {
+    match status {
+        CallStatus::SettingUp | CallStatus::Over => Some(Reason::NothingReplaced),
+        CallStatus::Answered | CallStatus::Up if early_only => Some(Reason::AnsweredAlready),
+        CallStatus::Answered => Some(Reason::CallChanging),
+        CallStatus::Up => is_changing().then_some(Reason::CallChanging),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dialog_is_replaced_where_nothing_is_being_agreed_on() {
+        let (nothing, answered) = (Some(Reason::NothingReplaced), Some(Reason::AnsweredAlready));
+        let changing = Some(Reason::CallChanging);
+        // The call's status; the refusals of Replaces, of one with early-only, and of one while something is being agreed on.
+        for (status, plain, early, busy) in [
+            (CallStatus::SettingUp, nothing, nothing, nothing),
+            (CallStatus::Answered, changing, answered, changing),
+            (CallStatus::Up, None, answered, changing),
+            (CallStatus::Over, nothing, nothing, nothing),
+        ] {
+            assert_eq!(refusal(status, false, || false), plain, "{status:?}");
+            assert_eq!(refusal(status, true, || false), early, "{status:?}");
+            assert_eq!(refusal(status, false, || true), busy, "{status:?}");
         }
     }
 }

@@ -47,8 +47,8 @@ use super::role::LegRole;
 use super::runtime_chain::{ChainOf, RuntimeChain};
 use super::runtime_invite::{self, InvitedTo};
 use super::target::{self, Parties};
-use super::uas_invite::ContactState;
-use super::uas_invite::{NewDialog, UasInvite};
+use super::transfer::LastTransfer;
+use super::uas_invite::{ContactState, NewDialog, UasInvite};
 use super::unanswered::refusal_lines;
 use super::{asked, secure};
 
@@ -458,7 +458,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             deadline: Some(deadline),
             contact: None,
             identity,
-            transfer: None,
+            transfer: LastTransfer::default(),
             hold: Hold::default(),
             held: Held::default(),
             recorded: none,

@@ -197,7 +197,7 @@ impl Calls {
             core.tags.remove(tag);
         }
 
-        let mut timers = vec![call.deadline, call.exchange, call.transfer_timer()];
+        let mut timers = vec![call.deadline, call.exchange, call.transfer.timer()];
         timers.push(call.turn);
 
         let outbound = call.outbound.as_deref();

@@ -1,14 +1,13 @@
-//! Outcome of a transfer, and its consequence for the call: completed it ends here; failed it goes on as before; unknown
-//! it shows once the caller leaves.
+//! Outcome of a transfer, and its consequence for the call: completed it ends here; failed it goes on as before; unknown it shows once
+//! the caller leaves.
 
 use std::time::Duration;
 
-use trunkline_model::record::{Ended, Fact, HangupBy, Status};
-use trunkline_model::transfer::State;
+use trunkline_model::record::{Ended, HangupBy, Status};
+use trunkline_model::transfer as record;
 
-use super::{Transfer, Wait};
-use crate::call::{Call, CallStatus};
-use crate::context::Cx;
+use super::event::{CallFacts, Outcome, Step, Steps};
+use super::machine::{State, Transfer};
 
 /// Time after the caller's BYE in which a NOTIFY still counts.
 const AFTER_BYE: Duration = Duration::from_secs(1);
@@ -17,176 +16,150 @@ const AFTER_SUCCESS: Duration = Duration::from_secs(2);
 /// Time that a caller stays whose agent has hung up, while the PBX may still be taking it away.
 const ALONE: Duration = Duration::from_secs(5);
 
-impl Call {
-    /// Whether the outcome of a transfer is to come.
-    pub(crate) fn is_transferring(&self) -> bool {
-        let waits = |transfer: &Transfer| transfer.is_open() || transfer.wait == Wait::Leaving;
-        self.transfer.as_deref().is_some_and(waits)
-    }
-
-    /// Whether the caller is on its own: its agent has hung up, and what becomes of its transfer is to come.
-    pub(crate) fn has_agent_left(&self) -> bool {
-        let is_gone = self.agent().is_some_and(|agent| agent.dialogs.is_empty());
-        is_gone && self.status() == CallStatus::Up && self.is_transferring()
-    }
-
-    /// Whether the caller has gone, and only the BYEs are to come.
-    pub(crate) fn is_handed_over(&self) -> bool {
-        let waits = |transfer: &Transfer| transfer.wait == Wait::Bye;
-        self.transfer.as_deref().is_some_and(waits)
-    }
-
-    /// The caller has gone: both ends are hung up on.
-    pub(crate) fn leave_handed_over(&mut self, cx: &mut Cx<'_>) {
-        self.leave(cx, Status::Transferred, HangupBy::Platform);
-    }
-
-    /// Whether the call is over but for the outcome of its transfer.
-    pub(crate) fn is_parting(&self) -> bool {
-        let parts = |transfer: &Transfer| transfer.wait == Wait::Parting;
-        self.transfer.as_deref().is_some_and(parts)
-    }
-
-    /// The outcome.
-    pub(super) fn settle(&mut self, cx: &mut Cx<'_>, state: State, code: Option<u16>) {
-        let Some(transfer) = self
-            .transfer
-            .as_deref_mut()
-            .filter(|transfer| transfer.is_open())
-        else {
-            return;
-        };
-
-        let parting = transfer.wait == Wait::Parting;
-        let alone = transfer.agent_gone;
-        transfer.permit = None;
-        transfer.record.state = state;
-        transfer.record.sip_code = code;
-        transfer.record.ended_at = Some(cx.now);
-        transfer.record.handed_over =
-            state == State::Completed || (state == State::Unknown && parting);
-
-        let said = match (state, code) {
-            (State::Completed, _) => 200,
-            (State::Failed, Some(code)) => code,
-            // Its own words, whatever they are worth.
-            _ => transfer.heard,
-        };
-        self.tell_transfer(cx);
-        if parting {
-            return self.finish_parting(cx);
-        }
-
-        self.tell_runtime(cx, said, true);
-        match state {
-            State::Completed => {
-                self.wait_for(cx, Wait::Bye, Some(AFTER_SUCCESS));
-            }
-            State::Unknown => self.wait_for(cx, Wait::Leaving, alone.then_some(ALONE)),
-            State::Failed | State::Requested | State::Accepted | State::Ringing => {
-                self.wait_for(cx, Wait::Nothing, None);
-                if alone {
-                    self.leave(cx, Status::Completed, HangupBy::Agent);
-                } else {
-                    self.resume_after_transfer(cx);
-                }
-            }
-        }
-    }
-
+impl<R> Transfer<R> {
     /// The agent has hung up. The caller stays until the outcome is known: a BYE now could undo what the PBX is doing.
-    pub(crate) fn agent_leaves(&mut self, cx: &mut Cx<'_>) {
-        let Some(transfer) = self.transfer.as_deref_mut() else {
+    pub(super) fn on_agent_left(&mut self, steps: &mut Steps<R>) {
+        self.agent_gone = true;
+        match self.state {
+            // Its BYE counts as ours: the PBX has the caller.
+            State::AwaitingBye => self.leave_handed_over(steps),
+            State::Unresolved => self.wait(State::Unresolved, Some(ALONE), steps),
+            State::AwaitingAck
+            | State::Referring
+            | State::Retrying
+            | State::Subscribed
+            | State::Probing
+            | State::Bridging
+            | State::Joining
+            | State::Doubting
+            | State::Parting(_)
+            | State::Settled => {}
+        }
+    }
+
+    pub(super) fn leave_handed_over(&self, steps: &mut Steps<R>) {
+        steps.push(Step::Leave(Status::Transferred, HangupBy::Platform));
+    }
+
+    /// The PBX has the caller: learnt of its trunk where an accepted REFER has failed before.
+    pub(super) fn on_caller_heard(&mut self, steps: &mut Steps<R>) {
+        let is_known = !self.has_failed_after_refer || self.record.kept_by.is_some();
+        if is_known || self.trunk.is_none() {
             return;
-        };
-        transfer.agent_gone = true;
-        if transfer.wait == Wait::Leaving {
-            self.wait_for(cx, Wait::Leaving, Some(ALONE));
         }
-    }
-
-    /// The outcome is unknown, the agent gone, and the caller still here.
-    pub(super) fn caller_stayed(&mut self, cx: &mut Cx<'_>) {
-        self.wait_for(cx, Wait::Nothing, None);
-        self.leave(cx, Status::Completed, HangupBy::Agent);
-    }
-
-    /// No word has come after the caller's BYE.
-    pub(super) fn part_unheard(&mut self, cx: &mut Cx<'_>) {
-        let requested = |transfer: &Transfer| transfer.record.state == State::Requested;
-        if self.transfer.as_deref().is_some_and(requested) {
-            self.settle(cx, State::Failed, Some(487));
-        } else {
-            self.settle(cx, State::Unknown, None);
+        self.record.kept_by = self.trunk;
+        self.record.caller_may_be_gone = false;
+        if matches!(self.state, State::Doubting) {
+            self.wait(State::Settled, None, steps);
         }
+        self.record(steps);
     }
 
-    /// The call is over. Gives its end back, unless it has to wait for the outcome of a transfer.
-    pub(crate) fn end_transfer(&mut self, cx: &mut Cx<'_>, mut ended: Ended) -> Option<Ended> {
-        let Some(transfer) = self.transfer.as_deref_mut() else {
-            return Some(ended);
-        };
-        transfer.permit = None;
-
-        let left = matches!(ended.hangup_by, HangupBy::Caller | HangupBy::Callee);
-        match transfer.wait {
-            Wait::Bye => {
+    pub(super) fn on_call_ended(
+        &mut self,
+        mut ended: Box<Ended>,
+        call: CallFacts,
+        steps: &mut Steps<R>,
+    ) {
+        self.permit = None;
+        let has_caller_left = matches!(ended.hangup_by, HangupBy::Caller | HangupBy::Callee);
+        match self.state {
+            State::AwaitingBye => {
                 ended.status = Status::Transferred;
-                self.wait_for(cx, Wait::Nothing, None);
-                Some(ended)
+                self.wait(State::Settled, None, steps);
             }
-            Wait::Leaving if left => {
-                transfer.record.handed_over = true;
+            State::Unresolved if has_caller_left => {
+                self.record.handed_over = true;
                 ended.status = Status::Transferred;
-                self.wait_for(cx, Wait::Nothing, None);
-                self.tell_transfer(cx);
-                Some(ended)
+                self.wait(State::Settled, None, steps);
+                self.record(steps);
             }
-            Wait::Answer | Wait::Again | Wait::Notify if left => {
-                transfer.ended = Some(Box::new(ended));
-                self.wait_for(cx, Wait::Parting, Some(AFTER_BYE));
-                None
+            State::Referring | State::Retrying | State::Subscribed if has_caller_left => {
+                return self.wait(State::Parting(ended), Some(AFTER_BYE), steps);
             }
-            Wait::Destination => {
-                self.settle(cx, State::Failed, Some(487));
-                Some(ended)
+            State::Bridging | State::Joining => self.close(Outcome::Failed(487), call, steps),
+            State::Probing => self.close(Outcome::Failed(self.heard), call, steps),
+            State::AwaitingAck | State::Referring | State::Retrying | State::Subscribed => {
+                self.close(self.unheard(), call, steps);
             }
-            Wait::Probe => {
-                let heard = transfer.heard;
-                self.settle(cx, State::Failed, Some(heard));
-                Some(ended)
-            }
-            Wait::Ack | Wait::Answer | Wait::Again | Wait::Notify => {
-                self.part_unheard(cx);
-                Some(ended)
-            }
-            Wait::Caller => {
-                self.wait_for(cx, Wait::Nothing, None);
-                Some(ended)
-            }
-            Wait::Leaving | Wait::Parting | Wait::Nothing => Some(ended),
+            State::Doubting | State::Unresolved => self.wait(State::Settled, None, steps),
+            // Its end is kept back already.
+            State::Parting(_) => return,
+            State::Settled => {}
+        }
+        steps.push(Step::End(ended));
+    }
+
+    /// Outcome of a transfer of which nothing more will be heard.
+    pub(super) fn unheard(&self) -> Outcome {
+        match self.record.state {
+            record::State::Requested => Outcome::Failed(487),
+            record::State::Accepted
+            | record::State::Ringing
+            | record::State::Unknown
+            | record::State::Failed
+            | record::State::Completed => Outcome::Unknown,
         }
     }
 
-    /// The end that was kept back.
-    fn finish_parting(&mut self, cx: &mut Cx<'_>) {
-        self.wait_for(cx, Wait::Nothing, None);
-        let Some(transfer) = self.transfer.as_deref_mut() else {
-            return;
-        };
-        let handed_over = transfer.record.handed_over;
-        if let Some(mut ended) = transfer.ended.take() {
-            if handed_over {
+    pub(super) fn fail(&mut self, status: u16, call: CallFacts, steps: &mut Steps<R>) {
+        self.settle(Outcome::Failed(status), call, steps);
+    }
+
+    /// The outcome is known, and the call goes on as it says.
+    pub(super) fn settle(&mut self, outcome: Outcome, call: CallFacts, steps: &mut Steps<R>) {
+        if let State::Parting(mut ended) = std::mem::replace(&mut self.state, State::Settled) {
+            // The caller has left where the PBX took it.
+            let may_be_there = !matches!(outcome, Outcome::Failed(_));
+            if may_be_there {
+                self.record.handed_over = true;
                 ended.status = Status::Transferred;
             }
-            cx.core.fact(Fact::Ended(ended));
+            self.close(outcome, call, steps);
+            return steps.push(Step::End(ended));
+        }
+
+        self.note(outcome, call);
+        self.record(steps);
+        let said = match outcome {
+            Outcome::Completed => 200,
+            Outcome::Failed(status) => status,
+            // Its own words, whatever they are worth.
+            Outcome::Unknown => self.heard,
+        };
+        self.notify(said, true, steps);
+
+        let alone = self.agent_gone;
+        match outcome {
+            Outcome::Completed => self.wait(State::AwaitingBye, Some(AFTER_SUCCESS), steps),
+            Outcome::Unknown => self.wait(State::Unresolved, alone.then_some(ALONE), steps),
+            Outcome::Failed(_) => {
+                self.wait(State::Settled, None, steps);
+                steps.push(match alone {
+                    true => Step::Leave(Status::Completed, HangupBy::Agent),
+                    false => Step::Resume,
+                });
+            }
         }
     }
 
-    /// Nothing more is waited for: the node stops, or a fault of ours ends the call.
-    pub(crate) fn stop_parting(&mut self, cx: &mut Cx<'_>) {
-        if self.status() == CallStatus::Over && self.is_parting() {
-            self.part_unheard(cx);
-        }
+    /// The outcome is known, and the call is over.
+    fn close(&mut self, outcome: Outcome, call: CallFacts, steps: &mut Steps<R>) {
+        self.note(outcome, call);
+        self.record(steps);
+        self.wait(State::Settled, None, steps);
+    }
+
+    fn note(&mut self, outcome: Outcome, call: CallFacts) {
+        self.permit = None;
+        let (state, code) = match outcome {
+            Outcome::Completed => (record::State::Completed, None),
+            Outcome::Failed(status) => (record::State::Failed, Some(status)),
+            Outcome::Unknown => (record::State::Unknown, None),
+        };
+        self.record.state = state;
+        self.record.sip_code = code;
+        self.record.ended_at = Some(call.now);
+        self.record.handed_over |= matches!(outcome, Outcome::Completed);
     }
 }

@@ -11,14 +11,15 @@ use trunkline_sip::header::replaces::Replaces;
 use trunkline_sip::wire::print::reason_phrase;
 use trunkline_sip::wire::{HeaderName, Message, Method};
 
-use super::plan::Plan;
-use super::{Asker, Transfer, Unable};
+use super::Meant;
+use super::own::route_to_own;
 use crate::call::{Call, CallStatus};
 use crate::context::Cx;
 use crate::ids::LegId;
 use crate::own_request::Purpose;
 use crate::request_origin::RequestOrigin;
 use crate::role::LegRole;
+use crate::transfer::{Plan, Requester, Subscription, Unable};
 
 /// Duration of the subscription that a REFER begins, in seconds.
 const EXPIRES: u32 = 180;
@@ -98,30 +99,13 @@ impl Call {
             b"",
         );
 
-        let before = self
-            .transfer
-            .as_deref()
-            .map_or(0, |transfer| transfer.referred);
-        let asker = Asker::Runtime {
+        let subscription = Subscription {
             fork,
             // A second subscription in one dialog needs an id (RFC 3515 §2.4.6).
-            id: (before > 0).then_some(message.cseq().number),
+            id: (self.transfer.referrals() > 0).then_some(message.cseq().number),
         };
-        let asker = if wants_news { asker } else { Asker::Api };
-
-        let Meant {
-            destination,
-            replaces,
-            plan,
-        } = meant;
-        let destination = (&destination, replaces.as_deref());
-        self.begin_transfer(cx, org, destination, Report::default(), asker, plan);
-        if let Some(transfer) = self.transfer.as_deref_mut() {
-            transfer.referred = before.saturating_add(1);
-        }
-
-        self.tell_runtime(cx, 100, false);
-        self.transfer_now(cx);
+        let requester = Requester::Runtime(wants_news.then_some(subscription));
+        self.begin_transfer(cx, org, meant, Report::default(), requester);
     }
 
     /// The destination, and the dialog that is to be replaced there: one of the runtime's own, with somebody whom it has asked first.
@@ -159,6 +143,7 @@ impl Call {
             None => None,
         };
         let plan = self
+            .transferee()
             .plan(cx, org, destination, replaces.as_deref())
             .map_err(Refused::Unable)?;
 
@@ -188,7 +173,7 @@ impl Call {
         };
 
         let is_here = place.node == minter.node() && !is_from_ours && !replaces.early_only;
-        let own = self.to_own(cx, &replaces).filter(|_| is_here);
+        let own = route_to_own(cx, self.org, &replaces).filter(|_| is_here);
         let own = own.ok_or(Refused::Ours)?;
         let uri = String::from_utf8_lossy(refer_to.name_addr.uri);
         let (uri, _) = uri.split_once('?').unwrap_or((&*uri, ""));
@@ -201,24 +186,23 @@ impl Call {
                 via: Via::default(),
             },
             replaces: None,
-            plan: Plan::own(own),
+            plan: Plan::own(Box::new(own)),
         }))
     }
 
     /// Tells a runtime that has referred what was heard of the destination.
-    pub(super) fn tell_runtime(&mut self, cx: &mut Cx<'_>, status: u16, over: bool) {
-        let heard = |transfer: &Transfer| match transfer.asker {
-            // With the call its subscription is over.
-            Asker::Runtime { fork, id }
-                if !transfer.agent_gone && self.status() != CallStatus::Over =>
-            {
-                Some((fork, id))
-            }
-            Asker::Runtime { .. } | Asker::Api => None,
-        };
-        let Some((fork, id)) = self.transfer.as_deref().and_then(heard) else {
+    pub(super) fn notify_runtime(
+        &mut self,
+        cx: &mut Cx<'_>,
+        subscription: Subscription,
+        status: u16,
+        is_last: bool,
+    ) {
+        // With the call its subscription is over.
+        if self.status() == CallStatus::Over {
             return;
-        };
+        }
+        let Subscription { fork, id } = subscription;
         let fragment = format!("SIP/2.0 {status} {}\r\n", reason_phrase(status));
         let event = id.map_or_else(|| "refer".to_owned(), |id| format!("refer;id={id}"));
         self.send_on_leg(
@@ -230,7 +214,7 @@ impl Call {
             fragment.as_bytes(),
             |head| {
                 head.line("Event", event.as_bytes());
-                if over {
+                if is_last {
                     head.line("Subscription-State", b"terminated;reason=noresource");
                 } else {
                     head.fmt(
@@ -242,14 +226,6 @@ impl Call {
             },
         );
     }
-}
-
-/// Where a REFER leads.
-struct Meant {
-    destination: Destination,
-    /// The dialog that is to be replaced there.
-    replaces: Option<String>,
-    plan: Plan,
 }
 
 /// A value of Replaces that can be said again.

@@ -7,11 +7,12 @@ use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::{HeaderName, Message};
 
-use super::Asker;
+use super::Meant;
 use crate::Calls;
 use crate::call::Call;
 use crate::context::Cx;
 use crate::ids::CallKey;
+use crate::transfer::Requester;
 
 impl Calls {
     /// The caller of the echo agent presses a key among its audio (RFC 4733).
@@ -48,12 +49,15 @@ impl Call {
         let Some(destination) = own.and_then(|own| own.get(place(digit))).cloned() else {
             return;
         };
-        let Ok(plan) = self.plan(cx, org, &destination, None) else {
+        let Ok(plan) = self.transferee().plan(cx, org, &destination, None) else {
             return;
         };
-        let destination = (&destination, None);
-        self.begin_transfer(cx, org, destination, Report::default(), Asker::Api, plan);
-        self.transfer_now(cx);
+        let meant = Meant {
+            destination,
+            replaces: None,
+            plan,
+        };
+        self.begin_transfer(cx, org, meant, Report::default(), Requester::Api);
     }
 }
 

@@ -17,11 +17,10 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message};
 use uuid::Uuid;
 
-use super::bridge::{Fallback, Leaves};
 use crate::Calls;
-use crate::call::Call;
 use crate::callee::Callee;
 use crate::context::Cx;
+use crate::destination_route::{DestinationRoute, RouteKind};
 use crate::ids::owner_of;
 use crate::invite_client::Choice;
 use crate::target::{Place, Target};
@@ -69,61 +68,63 @@ impl Calls {
     }
 }
 
-impl Call {
-    /// The far end of the call in which the runtime has this dialog is called by way of ourselves; `None` where no listener leads back to us.
-    pub(super) fn to_own(&self, cx: &Cx<'_>, replaces: &Replaces<'_>) -> Option<Fallback> {
-        let config = &cx.core.config;
-        let of = |wanted| {
-            let mut listeners = config.listeners.iter();
-            listeners.find(|(transport, _)| *transport == wanted)
-        };
-        let (transport, bound) = of(Transport::Udp).or_else(|| of(Transport::Tcp))?;
-        let near = match bound.ip() {
-            ip if !ip.is_unspecified() => ip,
-            IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
-            IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
-        };
+/// The far end of the call in which the runtime has this dialog is called by way of ourselves; `None` where no listener leads back to us.
+pub(super) fn route_to_own(
+    cx: &Cx<'_>,
+    org: Uuid,
+    replaces: &Replaces<'_>,
+) -> Option<DestinationRoute> {
+    let config = &cx.core.config;
+    let of = |wanted| {
+        let mut listeners = config.listeners.iter();
+        listeners.find(|(transport, _)| *transport == wanted)
+    };
+    let (transport, bound) = of(Transport::Udp).or_else(|| of(Transport::Tcp))?;
+    let near = match bound.ip() {
+        ip if !ip.is_unspecified() => ip,
+        IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+    };
 
-        let address = SocketAddr::new(near, bound.port());
-        let uri: Box<str> = match transport {
-            Transport::Udp => format!("sip:trunkline@{address}"),
-            Transport::Tcp | Transport::Tls => format!("sip:trunkline@{address};transport=tcp"),
-        }
-        .into();
-
-        let dialog = replaces.to_string();
-        let mut lines = Vec::new();
-        let mut head = Head::new(&mut lines);
-
-        head.line("Require", b"replaces");
-        head.line("Replaces", dialog.as_bytes());
-
-        let proof = config.session_tokens.join(self.org, dialog.as_bytes());
-        head.line(
-            &format!("{}-{PROOF}", config.header_prefix),
-            proof.as_bytes(),
-        );
-
-        let callee = Callee {
-            places: VecDeque::from([Place::Known(Target {
-                uri: uri.clone(),
-                transport: *transport,
-                address,
-                by: None,
-                named: NamedBy::Operator,
-            })]),
-            hosts: SmallVec::new(),
-            to: uri,
-            from_name: Box::default(),
-            from_user: "trunkline".into(),
-            from_host: None,
-            asserts: false,
-            credentials: SmallVec::new(),
-            whose: None,
-            lines: lines.into(),
-            leads_back: true,
-            transport: Choice::Given,
-        };
-        Some(Fallback::new(callee, Leaves::Ours))
+    let address = SocketAddr::new(near, bound.port());
+    let uri: Box<str> = match transport {
+        Transport::Udp => format!("sip:trunkline@{address}"),
+        Transport::Tcp | Transport::Tls => format!("sip:trunkline@{address};transport=tcp"),
     }
+    .into();
+
+    let dialog = replaces.to_string();
+    let mut lines = Vec::new();
+    let mut head = Head::new(&mut lines);
+
+    head.line("Require", b"replaces");
+    head.line("Replaces", dialog.as_bytes());
+
+    let proof = config.session_tokens.join(org, dialog.as_bytes());
+    head.line(
+        &format!("{}-{PROOF}", config.header_prefix),
+        proof.as_bytes(),
+    );
+
+    let callee = Callee {
+        places: VecDeque::from([Place::Known(Target {
+            uri: uri.clone(),
+            transport: *transport,
+            address,
+            by: None,
+            named: NamedBy::Operator,
+        })]),
+        hosts: SmallVec::new(),
+        to: uri,
+        from_name: Box::default(),
+        from_user: "trunkline".into(),
+        from_host: None,
+        asserts: false,
+        credentials: SmallVec::new(),
+        whose: None,
+        lines: lines.into(),
+        leads_back: true,
+        transport: Choice::Given,
+    };
+    Some(DestinationRoute::new(callee, RouteKind::OwnCall))
 }

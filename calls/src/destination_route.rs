@@ -1,0 +1,150 @@
+//! Route by which a destination is called from here, and the bounds that a call by it counts against.
+//!
+//! A leg back to the PBX that called isn't held to the bounds on outbound calls: that PBX dials with its own lines. Any other leg is; so is one
+//! back to a peer that the operator has reserved, whose lines are the operator's.
+
+use std::sync::Arc;
+
+use trunkline_model::view::OutboundRoute;
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use super::callee::Callee;
+use super::caps::Caps;
+use super::health::Health;
+use super::limits::{Claim, Full, Limits, Permit};
+use super::refusal::Reason;
+
+/// Route by which a destination is called from here.
+#[derive(Debug)]
+pub(crate) struct DestinationRoute {
+    pub(crate) callee: Callee,
+    kind: RouteKind,
+    /// The destination names this route itself.
+    is_named: bool,
+}
+
+/// Kind of a route, and the bounds of a call by it.
+#[derive(Debug)]
+pub(crate) enum RouteKind {
+    /// An outbound trunk, within its own bounds and those of what the org may begin.
+    Trunk(TrunkBounds),
+    /// A host that isn't the PBX which called: within the bounds of what the org may begin.
+    OtherHost,
+    /// The PBX on the caller's side, by the way that it has proven.
+    Pbx,
+    /// The same way to a reserved peer, which takes calls at the operator's cost: within the bounds of what the org may begin.
+    ReservedPeer,
+    /// Another call of ours, which is counted already.
+    OwnCall,
+}
+
+/// Limits of an outbound trunk.
+#[derive(Debug)]
+pub(crate) struct TrunkBounds {
+    id: Uuid,
+    max_concurrent_calls: Option<u32>,
+    calls_per_second: Option<u32>,
+    /// It leads to the registration of the PBX that called.
+    leads_back: bool,
+}
+
+impl DestinationRoute {
+    pub(crate) const fn new(callee: Callee, kind: RouteKind) -> Self {
+        Self {
+            callee,
+            kind,
+            is_named: false,
+        }
+    }
+
+    /// A route that the destination names itself.
+    pub(crate) const fn named(callee: Callee, kind: RouteKind) -> Self {
+        Self {
+            callee,
+            kind,
+            is_named: true,
+        }
+    }
+
+    /// Returns whether it leads to the PBX on the caller's side, or to a call of ours: bounds on outbound calls don't hold for it.
+    pub(crate) const fn leads_back(&self) -> bool {
+        match &self.kind {
+            RouteKind::Pbx | RouteKind::OwnCall => true,
+            RouteKind::Trunk(trunk) => trunk.leads_back,
+            RouteKind::OtherHost | RouteKind::ReservedPeer => false,
+        }
+    }
+
+    /// Returns whether the destination is called where the caller's own PBX is.
+    pub(crate) const fn is_at_pbx(&self) -> bool {
+        matches!(self.kind, RouteKind::Pbx | RouteKind::ReservedPeer)
+    }
+
+    /// Returns whether the destination sees who calls, rather than the number of a trunk of ours.
+    pub(crate) const fn calls_as_caller(&self) -> bool {
+        !matches!(self.kind, RouteKind::Trunk(_) | RouteKind::OwnCall)
+    }
+
+    /// Returns whether the destination may be called though the PBX has declined to.
+    pub(crate) const fn suits_after_decline(&self) -> bool {
+        self.leads_back() || self.is_named
+    }
+
+    /// Counts a call by this route; `None` if it counts against nothing.
+    ///
+    /// # Errors
+    /// The reason why there may be no such call now.
+    pub(crate) fn permit(
+        &self,
+        org: Uuid,
+        caps: &Caps,
+        limits: &Arc<Limits>,
+        health: &Health,
+        now: Moment,
+    ) -> Result<Option<Permit>, Reason> {
+        let (trunk, leads_back) = match &self.kind {
+            RouteKind::Pbx | RouteKind::OwnCall => return Ok(None),
+            RouteKind::OtherHost | RouteKind::ReservedPeer => (None, false),
+            RouteKind::Trunk(trunk) => (Some(trunk), trunk.leads_back),
+        };
+        if trunk.is_some_and(|trunk| health.trunk(trunk.id) == Some(false)) {
+            return Err(Reason::TrunkUnreachable);
+        }
+
+        let claims = [
+            (!leads_back).then(|| caps.claim(org)),
+            trunk.map(|trunk| Claim {
+                id: trunk.id,
+                max: trunk.max_concurrent_calls,
+            }),
+        ];
+        let permit = limits
+            .acquire_leg(org, claims, now)
+            .map_err(|full| match full {
+                Full::Trunk => Reason::TrunkBusy,
+                Full::Outbound => Reason::OutboundBusy,
+                Full::Org => Reason::OrgBusy,
+                Full::Agent | Full::Node => Reason::Overload,
+            })?;
+
+        if !leads_back {
+            let rate = trunk.map_or((Uuid::nil(), None), |trunk| {
+                (trunk.id, trunk.calls_per_second)
+            });
+            caps.begin(org, rate, now).map_err(|denied| denied.reason)?;
+        }
+        Ok(Some(permit))
+    }
+}
+
+impl TrunkBounds {
+    pub(crate) fn of(way: &OutboundRoute, is_inbound: bool) -> Self {
+        Self {
+            id: way.id,
+            max_concurrent_calls: way.max_concurrent_calls,
+            calls_per_second: way.calls_per_second,
+            leads_back: is_inbound && way.peer.is_none(),
+        }
+    }
+}

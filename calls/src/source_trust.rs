@@ -1,0 +1,258 @@
+//! Trust in the source of a message inside a call: where the requests and answers of a dialog may come from.
+//!
+//! Tags and Call-ID pass in the clear, and whoever reads a trace has them. So they name a dialog and prove nothing: a request counts if
+//! it comes from an IP that this leg has sent to or heard from, that the configured host has, that Contact and Record-Route lead to, or that
+//! the trunk allows. The port may move, as it does behind NAT. Never by a less secure transport than the one that the dialog began on.
+//!
+//! From anywhere else a request has to prove the leg's own pair, where the peer has proven it before (`moved`); on any other leg it is 403. The
+//! first look costs a few comparisons; names and allowed networks are asked only about an IP that isn't known yet.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use trunkline_model::view::{Source, View};
+use trunkline_sip::dialog::Dialog;
+use trunkline_sip::endpoint::{ClientTx, Endpoint, Owner};
+use trunkline_sip::flow::Flow;
+use trunkline_sip::header::uri::{Host, Uri};
+use trunkline_sip::moment::Moment;
+use trunkline_sip::wire::Message;
+use uuid::Uuid;
+
+use super::call::Call;
+use super::context::{Core, Cx};
+use super::effect::{Effect, Foreign};
+use super::ids::{CallKey, LegId, key_of};
+use super::leg::SipPeer;
+use super::role::LegRole;
+use super::target::{self, Place, has_ip_literal};
+use super::{Calls, has_sdp, moved};
+
+/// Routes of one dialog that are looked up, the next hop first: a message has room for thousands.
+const ROUTES: usize = 16;
+
+/// Trust in the source address of a message inside a call.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum SourceTrust {
+    Known,
+    /// A name that may lead there is being looked up.
+    Awaited,
+    Unknown,
+    /// Wherever it is: the dialog began on a more secure transport.
+    LessSecure,
+}
+
+impl Calls {
+    /// Whether a request inside a call may come by this flow. If not, it has been answered, or is left to be sent again.
+    pub(super) fn lets_in(
+        &mut self,
+        endpoint: &mut Endpoint,
+        view: &View,
+        (key, id, fork): (CallKey, LegId, u8),
+        flow: Flow,
+        message: &Message<'_>,
+        now: Moment,
+    ) -> bool {
+        let Some(call) = call_at(&mut self.slab, key) else {
+            return false;
+        };
+        let core = &mut self.core;
+        let has_left = call.has_left(id);
+        let trust = trust(core, Some(view), call, (id, fork), &flow, now);
+        match trust {
+            SourceTrust::Known => return true,
+            // It is sent again, and by then the name is known.
+            SourceTrust::Awaited if !flow.transport.is_reliable() => return false,
+            SourceTrust::Awaited | SourceTrust::Unknown | SourceTrust::LessSecure => {}
+        }
+        let leg = call.leg(id).filter(|_| !has_left);
+        let proven = leg.and_then(|leg| Some((leg.credentials.as_deref()?.proven_pair()?, leg)));
+        if trust != SourceTrust::LessSecure
+            && let Some((pair, leg)) = proven
+        {
+            if !moved::proves(core, endpoint, view, &pair, flow, message, now) {
+                return false;
+            }
+            leg.moved_to(pair, &flow);
+            return true;
+        }
+
+        tracing::debug!(call.id = %call.id, source = %flow.peer, transport = %flow.transport, "a request from a place that its dialog doesn't know");
+        core.effects.push_back(Effect::Foreign(Foreign::Refused));
+        core.stateless(endpoint, message, flow, 403, |head| {
+            head.line(
+                "Warning",
+                b"399 trunkline \"Not from a place that this dialog knows\"",
+            );
+        });
+        false
+    }
+
+    /// Whether an ACK may come by this flow. It can't be challenged (RFC 3261 §22.1), so that one from an unknown place counts only where it says
+    /// nothing but that the answer is there: no SDP is in it, and none is waited for.
+    pub(super) fn lets_ack_in(
+        &mut self,
+        view: &View,
+        (key, id, fork): (CallKey, LegId, u8),
+        flow: &Flow,
+        ack: &Message<'_>,
+        now: Moment,
+    ) -> bool {
+        let Some(call) = call_at(&mut self.slab, key) else {
+            return false;
+        };
+        let is_let_in = match trust(&mut self.core, Some(view), call, (id, fork), flow, now) {
+            SourceTrust::Known => true,
+            SourceTrust::Awaited | SourceTrust::Unknown => {
+                !has_sdp(ack) && !call.awaits_sdp_of(id, ack.cseq().number)
+            }
+            SourceTrust::LessSecure => false,
+        };
+        if !is_let_in {
+            self.core.effects.push_back(Effect::Foreign(Foreign::Ack));
+        }
+        is_let_in
+    }
+
+    /// Works on a response from another IP than its request went to, if the leg knows that IP; else it is as if it had not come.
+    pub(super) fn foreign_response(
+        &mut self,
+        endpoint: &mut Endpoint,
+        view: &Arc<View>,
+        flow: Flow,
+        (tx, owner): (ClientTx, Owner),
+        message: Message<'_>,
+        now: Moment,
+    ) {
+        if !self.expects_from(&flow, tx, owner, now) {
+            tracing::debug!(source = %flow.peer, "a response from another IP than its request went to");
+            return self
+                .core
+                .effects
+                .push_back(Effect::Foreign(Foreign::Response));
+        }
+        let received = endpoint.accept_response(tx, message, now);
+        self.handle(endpoint, view, flow, received, now);
+    }
+
+    fn expects_from(&mut self, flow: &Flow, tx: ClientTx, owner: Owner, now: Moment) -> bool {
+        let Some(call) = call_at(&mut self.slab, key_of(owner)) else {
+            return false;
+        };
+
+        let dialing = call.dialing();
+        let asked = match dialing.filter(|dialing| dialing.client.owns(tx)) {
+            Some(dialing) if dialing.client.knows(flow.peer.ip()) => return true,
+            // A runtime has its leg by now, which has learnt where the Contact of an early dialog leads.
+            Some(dialing) if dialing.is_runtime() => Some((call.agent_id(), 0)),
+            Some(_) => None,
+            None => {
+                let mut pending = call.pending.iter();
+                let pending = pending.find(|pending| pending.client == tx);
+                pending.map(|pending| (pending.leg, pending.fork))
+            }
+        };
+
+        asked.is_some_and(|at| {
+            trust(&mut self.core, None, call, at, flow, now) == SourceTrust::Known
+        })
+    }
+}
+
+impl Cx<'_> {
+    /// Asks for the names in Contact and Record-Route, so that they are known before a request comes from there.
+    pub(crate) fn look_up(&mut self, dialog: &Dialog, heard: Flow) {
+        for uri in ways_of(dialog).filter(|uri| !has_ip_literal(uri)) {
+            let is_name = Uri::parse(uri).is_ok_and(|uri| matches!(uri.host, Host::Name(_)));
+            let uri = std::str::from_utf8(uri).ok().filter(|_| is_name);
+            let place = uri.and_then(target::place);
+            if let Some(Place::Name(wanted)) = place.and_then(|place| place.beside(&heard)) {
+                let Core { hops, effects, .. } = &mut *self.core;
+                hops.find(wanted, heard.peer, effects, self.now);
+            }
+        }
+    }
+}
+
+/// The URIs that lead to the peer of a dialog: what it has recorded as its route, and its Contact.
+fn ways_of(dialog: &Dialog) -> impl Iterator<Item = &[u8]> {
+    let routes = dialog.routes().take(ROUTES);
+    routes.chain([dialog.remote_target()])
+}
+
+/// Returns the trust in an address on that leg. Without a view, networks that a trunk allows don't count: an answer comes from where it was asked for.
+fn trust(
+    core: &mut Core,
+    view: Option<&View>,
+    call: &mut Call,
+    (id, fork): (LegId, u8),
+    flow: &Flow,
+    now: Moment,
+) -> SourceTrust {
+    let (org, is_runtimes) = (call.org, call.role(id) == LegRole::Agent);
+    let Some(leg) = call.leg(id) else {
+        return SourceTrust::Unknown;
+    };
+    let ip = flow.peer.ip();
+    let places = &leg.places;
+    if !places.admits(flow.transport) {
+        return SourceTrust::LessSecure;
+    }
+    if places.knows(ip) {
+        return SourceTrust::Known;
+    }
+
+    let ip = ip.to_canonical();
+    let is_allowed = view.is_some_and(|view| !is_runtimes && is_of_trunk(view, ip, org));
+    let trust = match is_allowed {
+        true => SourceTrust::Known,
+        false => by_dialog(core, leg, fork, ip, now),
+    };
+    if trust == SourceTrust::Known {
+        leg.places.learn(ip);
+    }
+    trust
+}
+
+/// Whether the org's trunk allows this source, or the operator has dedicated it to the org.
+fn is_of_trunk(view: &View, ip: IpAddr, org: Uuid) -> bool {
+    match view.by_source(ip) {
+        Source::Dedicated(of) => of == org,
+        Source::Allowed(orgs) => orgs.contains(&org),
+        Source::Unknown => false,
+    }
+}
+
+/// Whether Contact or a recorded route leads there.
+fn by_dialog(core: &mut Core, leg: &SipPeer, fork: u8, ip: IpAddr, now: Moment) -> SourceTrust {
+    let Some(dialog) = leg.dialog_ref(fork) else {
+        return SourceTrust::Unknown;
+    };
+    let mut trust = SourceTrust::Unknown;
+    for uri in ways_of(dialog) {
+        match leads_to(core, uri, ip, now) {
+            Some(true) => return SourceTrust::Known,
+            Some(false) => {}
+            None => trust = SourceTrust::Awaited,
+        }
+    }
+    trust
+}
+
+/// Whether a URI's host is at that IP; `None` while its name is being looked up.
+fn leads_to(core: &mut Core, uri: &[u8], ip: IpAddr, now: Moment) -> Option<bool> {
+    match std::str::from_utf8(uri).ok().and_then(target::place) {
+        Some(Place::Known(target)) => Some(target.address.ip().to_canonical() == ip),
+        Some(Place::Name(wanted)) => {
+            let Core { hops, effects, .. } = core;
+            hops.leads_to(wanted, ip, effects, now)
+        }
+        None => Some(false),
+    }
+}
+
+/// The call at `key`, if it is still there.
+fn call_at(slab: &mut slab::Slab<super::shard::Slot>, key: CallKey) -> Option<&mut Call> {
+    let slot = slab.get_mut(key.index as usize)?;
+    (slot.generation == key.generation).then_some(&mut *slot.call)
+}

@@ -1,0 +1,129 @@
+//! The last transfer of a call, as the call sees it.
+
+use trunkline_sip::moment::Moment;
+use trunkline_sip::wheel::TimerId;
+
+use super::event::{CallFacts, Event, NewTransfer, Requester, Step, Steps};
+use super::machine::{Refer, State, Transfer};
+use crate::limits::Permit;
+use crate::proofs::Proofs;
+use crate::refusal::Reason;
+
+/// The last transfer of a call, under way or settled.
+#[derive(Debug)]
+pub(crate) struct LastTransfer<R>(pub(super) Option<Box<Transfer<R>>>);
+
+impl<R> Default for LastTransfer<R> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<R> LastTransfer<R> {
+    /// Begins a transfer in the place of one that is settled.
+    pub(crate) fn begin(&mut self, new: NewTransfer<R>) -> Steps<R> {
+        let (timer, before) = match self.0.take() {
+            Some(settled) => (settled.timer, settled.referrals),
+            None => (None, 0),
+        };
+        let (subscription, referral) = match new.requester {
+            Requester::Api => (None, 0),
+            Requester::Runtime(subscription) => (subscription, 1),
+        };
+
+        let referrals = before.saturating_add(referral);
+        let transfer = Transfer::new(new, subscription, referrals, timer);
+        let transfer = self.0.insert(Box::new(transfer));
+
+        let mut steps = Steps::new();
+        steps.push(Step::Wait(None));
+        transfer.record(&mut steps);
+        transfer.notify(100, false, &mut steps);
+        steps
+    }
+
+    /// Works on an event.
+    pub(crate) fn handle(&mut self, event: Event, call: CallFacts) -> Steps<R> {
+        let mut steps = Steps::new();
+        match (self.0.as_deref_mut(), event) {
+            (Some(transfer), event) => transfer.handle(event, call, &mut steps),
+            (None, Event::CallEnded(ended)) => steps.push(Step::End(ended)),
+            (None, Event::DialogGone) => steps.push(Step::HangUp(Reason::DialogGone)),
+            (None, _) => {}
+        }
+        steps
+    }
+
+    /// Returns whether there was none so far.
+    pub(crate) const fn is_none(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Returns whether another one can't begin.
+    pub(crate) fn is_busy(&self) -> bool {
+        let is_busy = |transfer: &Transfer<R>| {
+            matches!(transfer.state, State::AwaitingBye) || transfer.state.is_open()
+        };
+        self.0.as_deref().is_some_and(is_busy)
+    }
+
+    /// Returns whether the outcome is to come.
+    pub(crate) fn is_under_way(&self) -> bool {
+        let waits = |transfer: &Transfer<R>| {
+            matches!(transfer.state, State::Unresolved) || transfer.state.is_open()
+        };
+        self.0.as_deref().is_some_and(waits)
+    }
+
+    /// Returns whether the caller has gone, and only the BYEs are to come.
+    pub(crate) fn is_handed_over(&self) -> bool {
+        let is_awaited = |transfer: &Transfer<R>| matches!(transfer.state, State::AwaitingBye);
+        self.0.as_deref().is_some_and(is_awaited)
+    }
+
+    /// Returns whether the call is over but for the outcome.
+    pub(crate) fn is_parting(&self) -> bool {
+        let parts = |transfer: &Transfer<R>| matches!(transfer.state, State::Parting(_));
+        self.0.as_deref().is_some_and(parts)
+    }
+
+    /// REFERs of the runtime in this call so far.
+    pub(crate) fn referrals(&self) -> u8 {
+        self.0.as_deref().map_or(0, |transfer| transfer.referrals)
+    }
+
+    /// The REFER to the PBX.
+    pub(crate) fn refer(&self) -> Option<&Refer> {
+        self.0.as_deref().map(|transfer| &transfer.refer)
+    }
+
+    /// Returns what a challenge of the PBX is answered in, if it came for the REFER that is out.
+    pub(crate) fn proofs_for(&mut self, cseq: u32) -> Option<&mut Proofs> {
+        let transfer = self.0.as_deref_mut()?;
+        let is_asked = matches!(transfer.state, State::Referring | State::Subscribed);
+        (is_asked && transfer.refer.cseq == cseq).then_some(&mut transfer.refer.proofs)
+    }
+
+    /// Returns whether the PBX is asked by REFER where the destination can't be reached from here.
+    pub(crate) fn refers_after_bridge(&self) -> bool {
+        let refers = |transfer: &Transfer<R>| transfer.plan.refers_after_bridge;
+        self.0.as_deref().is_some_and(refers)
+    }
+
+    /// Notes what the leg of a destination counts against, and when it was counted among the org's outbound calls.
+    pub(crate) fn count(&mut self, permit: Option<Permit>, at: Option<Moment>) {
+        if let Some(transfer) = self.0.as_deref_mut() {
+            transfer.permit = permit;
+            transfer.record.counted_at = at;
+        }
+    }
+
+    /// The timer that runs for it.
+    pub(crate) fn timer(&self) -> Option<TimerId> {
+        self.0.as_deref()?.timer
+    }
+
+    pub(crate) fn timer_mut(&mut self) -> Option<&mut Option<TimerId>> {
+        self.0.as_deref_mut().map(|transfer| &mut transfer.timer)
+    }
+}

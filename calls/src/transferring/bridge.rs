@@ -1,0 +1,186 @@
+//! Transfer where the PBX knows no REFER, or isn't asked: the destination is called from here, with the caller's SDP, and takes the agent's place
+//! once it has answered (RFC 3725 §4.4). Until then, and if it doesn't answer, the caller stays with the agent.
+
+use std::time::Duration;
+
+use trunkline_sip::dialog::direction::{self, rewritten};
+use trunkline_sip::dialog::sdp::Direction;
+use trunkline_sip::wire::Method;
+
+use crate::bye::ByeContent;
+use crate::call::{Call, CallStatus};
+use crate::context::{Core, Cx};
+use crate::destination_route::DestinationRoute;
+use crate::effect::Effect;
+use crate::families;
+use crate::ids::LegId;
+use crate::invite_client::{Accepted, Patience};
+use crate::join::Join;
+use crate::late_answer::bye_alone;
+use crate::leg::LegState;
+use crate::own_request::{Purpose, QueuedRequest, Round};
+use crate::refusal::Reason;
+use crate::target::Place;
+use crate::transfer::Event;
+use crate::unanswered::{Failure, UNREACHABLE};
+
+/// Longest ringing of a destination.
+const RINGING: Duration = Duration::from_secs(45);
+
+impl Call {
+    /// Returns whether a destination can be called now.
+    pub(super) fn can_dial(&self) -> bool {
+        let is_heard = self.heard().is_some();
+        is_heard && self.status() == CallStatus::Up && self.dialing().is_none()
+    }
+
+    /// Calls the destination.
+    pub(super) fn begin_bridge(&mut self, cx: &mut Cx<'_>, route: DestinationRoute) {
+        let heard = self.heard().unwrap_or_default();
+        let is_open = |direction| direction == Direction::SendRecv;
+        let offer = match direction::of(heard).into_iter().all(is_open) {
+            true => heard.to_vec(),
+            // The agent has let it wait meanwhile.
+            false => rewritten(heard, Direction::SendRecv),
+        };
+        self.set_heard(offer.clone().into());
+
+        let Core {
+            caps,
+            limits,
+            health,
+            ..
+        } = &*cx.core;
+        let permit = match route.permit(self.org, caps, limits, health, cx.now) {
+            Ok(permit) => permit,
+            Err(Reason::TrunkUnreachable) => return self.on_destination_lost(cx, UNREACHABLE),
+            Err(reason) => return self.on_destination_refused(cx, reason.status()),
+        };
+        let is_at_pbx = route.is_at_pbx();
+        let mut callee = route.callee;
+        let counted_at = (!callee.leads_back).then_some(cx.now);
+        if let (true, Some(Place::Known(target))) = (is_at_pbx, callee.places.front_mut())
+            && let Some(trunk) = self.trunk()
+            && let Some(dialog) = trunk.first_dialog()
+        {
+            // A Contact may name another port of the proven source, never another host.
+            let flow = cx.next_flow(dialog, trunk.flow);
+            let is_proven = flow.peer.ip() == trunk.flow.peer.ip();
+            target.by = Some(if is_proven { flow } else { trunk.flow });
+        }
+
+        let patience = match self.transfer.refers_after_bridge() {
+            true => Patience::WithNone,
+            false => Patience::WithLast,
+        };
+        self.dial_destination(cx, callee, patience);
+        self.transfer.count(permit, counted_at);
+        self.dial(cx, offer, RINGING);
+    }
+
+    /// The destination rings.
+    pub(crate) fn on_destination_rings(&mut self, cx: &mut Cx<'_>) {
+        self.on_transfer(cx, Event::DestinationRings);
+    }
+
+    /// The destination won't, or can't be reached.
+    pub(crate) fn on_destination_lost(&mut self, cx: &mut Cx<'_>, failure: Failure) {
+        self.on_transfer(cx, Event::DestinationLost(failure));
+    }
+
+    /// The destination has answered: the caller is to get its media.
+    pub(crate) fn on_destination_answers(
+        &mut self,
+        cx: &mut Cx<'_>,
+        leg: LegId,
+        accepted: Accepted<'_>,
+        offer: Box<[u8]>,
+    ) {
+        accepted.acknowledge(cx);
+        let sdp: Box<[u8]> = accepted.sdp().unwrap_or_default().into();
+        let session = accepted.session(cx);
+        let offered = offer.clone();
+        let mut peer = accepted.into_peer(offer);
+        let (Some(fork), Some(first)) = (self.fork(), peer.dialogs.first_mut()) else {
+            return;
+        };
+        if sdp.is_empty() || families::differ(&offered, &sdp) {
+            let target = cx.next_flow(&first.dialog, peer.flow);
+            bye_alone(cx, &mut first.dialog, target);
+            self.legs.remove(leg);
+            return self.on_destination_refused(cx, Reason::NoCommonMedia.status());
+        }
+        first.fork = fork;
+        self.legs.meet(leg, peer);
+        self.legs.set_state(leg, LegState::Ready(session));
+        self.start_session(cx, leg);
+        self.keep_way_open(cx, leg);
+        self.legs.keep_origin(self.trunk_id());
+        // What the caller has changed since then the destination hears with its answer to the re-INVITE.
+        self.legs.with_origin(leg, &offered);
+        let joining = Join::arriving(offered, leg);
+        self.joining = Some(Box::new(joining));
+        self.on_transfer(cx, Event::DestinationAnswered);
+        self.join(cx, &sdp);
+    }
+
+    /// The caller has a destination's media: the agent goes (RFC 3725 §4.4).
+    pub(crate) fn hand_over(&mut self, cx: &mut Cx<'_>, destination: LegId) {
+        self.on_transfer(cx, Event::DestinationConnected);
+        self.agent_goes(cx);
+        let (agent, is_local) = (self.agent_id(), self.is_local());
+        self.put_in_place_of(agent, destination);
+        match is_local {
+            true => {
+                self.legs.remove(agent);
+                let closed = Effect::CloseMedia { call: self.key };
+                cx.core.effects.push_back(closed);
+            }
+            false => self.send_bye(cx, agent, ByeContent::default()),
+        }
+        self.forget_left(agent);
+        if let Some(permit) = &mut self.permit {
+            permit.release(self.agent);
+        }
+    }
+
+    /// A destination that has answered doesn't take the agent's place: the caller won't have its media, or it has hung up before.
+    pub(crate) fn on_destination_refused(&mut self, cx: &mut Cx<'_>, status: u16) {
+        self.on_transfer(cx, Event::DestinationRefused(status));
+    }
+
+    /// Gives up what is under way with the agent, as at the end of a call. Requests of ours to the caller alone go on.
+    pub(crate) fn agent_goes(&mut self, cx: &mut Cx<'_>) {
+        let agent = self.agent_id();
+        self.forgive_acks(cx, agent);
+        while let Some((_, delayed)) = self.take_delayed() {
+            self.reject_offer(cx, agent, &delayed);
+        }
+        for pending in &mut self.pending {
+            let own = matches!(
+                pending.purpose,
+                Purpose::Refresh | Purpose::Own | Purpose::Join(Round::Join)
+            );
+            let is_agents = pending.leg == agent;
+            if !is_agents && own {
+                continue;
+            }
+            let left = match is_agents {
+                true => Purpose::Own,
+                false => Purpose::Stale,
+            };
+            if let Purpose::Relay(server) = std::mem::replace(&mut pending.purpose, left) {
+                cx.respond(server, 487, None, |_| {}, b"");
+            }
+            if pending.method == Method::Invite {
+                cx.endpoint.cancel(pending.client, b"", cx.now);
+            }
+        }
+        self.drop_hold(cx);
+        for pending in &mut self.pending {
+            pending.offers &= pending.leg != agent;
+        }
+        self.queue.withdraw(QueuedRequest::Refresh(agent));
+        self.legs.stop_timers(cx, agent);
+    }
+}

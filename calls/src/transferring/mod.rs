@@ -1,0 +1,255 @@
+//! Transfers of a call: brings the state machine (`transfer`) its events, and carries out the steps that it says are due.
+
+mod bridge;
+mod digit;
+mod notify;
+mod own;
+mod plan;
+mod refer;
+mod route;
+mod runtime;
+mod transferee;
+
+use trunkline_model::destinations::Destination;
+use trunkline_model::handoff::Report;
+use trunkline_model::record::Fact;
+use trunkline_model::transfer::{self as record, State};
+use trunkline_model::view::{OrgView, View};
+use trunkline_sip::endpoint::Endpoint;
+use trunkline_sip::moment::Moment;
+use trunkline_sip::wire::{Message, Method};
+use uuid::Uuid;
+
+use crate::Calls;
+use crate::call::{Call, CallStatus};
+use crate::context::Cx;
+use crate::destination_route::DestinationRoute;
+use crate::ids::{CallKey, CallTimer};
+use crate::transfer::{
+    CallFacts, Chosen, Event, NewTransfer, Requester, Step, Steps, TransferRequest, Unable,
+};
+use plan::TransferPlan;
+use transferee::Transferee;
+
+/// Destination of a transfer, and the ways to it.
+struct Meant {
+    destination: Destination,
+    /// The dialog that is to be replaced there.
+    replaces: Option<String>,
+    plan: TransferPlan,
+}
+
+impl Calls {
+    /// Transfers the call of this id.
+    ///
+    /// # Errors
+    /// Nothing was done.
+    pub fn transfer(
+        &mut self,
+        endpoint: &mut Endpoint,
+        view: &View,
+        id: Uuid,
+        ask: TransferRequest,
+        now: Moment,
+    ) -> Result<record::Transfer, Unable> {
+        let (key, org) = self.place_of_call(id).ok_or(Unable::NotUp)?;
+        let org = view.org(org).ok_or(Unable::NotUp)?;
+        let mut outcome = Err(Unable::NotUp);
+        self.with(key, endpoint, now, |call, cx| {
+            outcome = call.transfer(cx, org, ask);
+        });
+        outcome
+    }
+
+    /// The org of a call, where a request inside it may ask for a transfer.
+    pub(super) fn org_for<'v>(
+        &self,
+        view: &'v View,
+        key: CallKey,
+        message: &Message<'_>,
+    ) -> Option<&'v OrgView> {
+        if !matches!(message.method(), Method::Refer | Method::Info) {
+            return None;
+        }
+        let slot = self.slab.get(key.index as usize)?;
+        view.org(slot.call.org).map(|org| &**org)
+    }
+
+    /// It looks at every call, which a rare request may.
+    pub(crate) fn place_of_call(&self, id: Uuid) -> Option<(CallKey, Uuid)> {
+        let mut calls = self.slab.iter().map(|(_, slot)| &slot.call);
+        let call = calls.find(|call| call.id == id && call.status() != CallStatus::Over)?;
+        Some((call.key, call.org))
+    }
+}
+
+impl Call {
+    /// Begins a transfer.
+    fn transfer(
+        &mut self,
+        cx: &mut Cx<'_>,
+        org: &OrgView,
+        ask: TransferRequest,
+    ) -> Result<record::Transfer, Unable> {
+        self.may_transfer()?;
+        let own = org.destinations.get(&self.agent);
+        let own = own.map(|own| &**own).unwrap_or_default();
+        let destination = match &ask.chosen {
+            Chosen::Name(name) => Destination::named(own, name),
+            Chosen::Id(id) => Destination::of_id(own, *id),
+        };
+        let destination = destination.ok_or(Unable::NotAssigned)?.clone();
+        let plan = self.transferee().plan(cx, org, &destination, None)?;
+        let meant = Meant {
+            destination,
+            replaces: None,
+            plan,
+        };
+        Ok(self.begin_transfer(cx, org, meant, ask.report, Requester::Api))
+    }
+
+    fn may_transfer(&self) -> Result<(), Unable> {
+        match self.status() {
+            CallStatus::SettingUp => return Err(Unable::NotAnswered),
+            CallStatus::Over => return Err(Unable::NotUp),
+            CallStatus::Answered | CallStatus::Up => {}
+        }
+        if self.is_with_destination() {
+            return Err(Unable::NotUp);
+        }
+        // Once a new leg has taken the place of one of the two, nobody hears what the old one makes of a REFER (RFC 3891 §3).
+        match self.transfer.is_busy() || self.legs.successor().is_some() {
+            true => Err(Unable::UnderWay),
+            false => Ok(()),
+        }
+    }
+
+    fn transferee(&self) -> Transferee<'_> {
+        Transferee {
+            trunk: self.trunk(),
+            identity: &self.identity,
+            is_outbound: self.outbound.is_some(),
+            org: self.org,
+            agent: self.agent,
+            session: self.session,
+            contact: self.contact,
+        }
+    }
+
+    /// Begins a transfer. Returns it as it is before anybody has been asked.
+    fn begin_transfer(
+        &mut self,
+        cx: &mut Cx<'_>,
+        org: &OrgView,
+        meant: Meant,
+        report: Report,
+        requester: Requester,
+    ) -> record::Transfer {
+        let Meant {
+            destination,
+            replaces,
+            plan,
+        } = meant;
+        let transferee = self.transferee();
+        let prefix = &cx.core.config.header_prefix;
+        let refer_to = transferee.refer_to(&destination.target, replaces.as_deref(), org, prefix);
+        let trunk = transferee.trunk_asked(org);
+
+        let record = record::Transfer {
+            id: cx.mint_id(self.slot),
+            call: self.id,
+            org: self.org,
+            session: self.session,
+            destination: destination.id,
+            name: destination.name,
+            target: destination.target,
+            way: plan.first,
+            state: State::Requested,
+            sip_code: None,
+            report,
+            requested_at: cx.now,
+            accepted_at: None,
+            ringing_at: None,
+            ended_at: None,
+            handed_over: false,
+            answer_confirmed: None,
+            caller_may_be_gone: false,
+            counted_at: None,
+            kept_by: None,
+            step: 0,
+        };
+
+        let steps = self.transfer.begin(NewTransfer {
+            record: record.clone(),
+            requester,
+            plan,
+            trunk,
+            refer_to: refer_to.into(),
+        });
+        self.take_steps(cx, steps);
+        if self.status() == CallStatus::Up {
+            self.transfer_may_begin(cx);
+        }
+        record
+    }
+
+    /// The caller's ACK is in.
+    pub(crate) fn transfer_may_begin(&mut self, cx: &mut Cx<'_>) {
+        self.on_transfer(cx, Event::Acknowledged);
+    }
+
+    /// Brings the transfer an event, and carries out the steps that are due then.
+    pub(crate) fn on_transfer(&mut self, cx: &mut Cx<'_>, event: Event) {
+        let facts = CallFacts {
+            now: cx.now,
+            is_up: self.status() == CallStatus::Up,
+            can_dial: self.can_dial(),
+            pbx: self.trunk().and_then(|trunk| trunk.abilities.pbx),
+        };
+        let steps = self.transfer.handle(event, facts);
+        self.take_steps(cx, steps);
+    }
+
+    fn take_steps(&mut self, cx: &mut Cx<'_>, steps: Steps<Box<DestinationRoute>>) {
+        for step in steps {
+            match step {
+                Step::Record(record) => cx.core.fact(Fact::Transfer(record)),
+                Step::Notify {
+                    subscription,
+                    status,
+                    is_last,
+                } => self.notify_runtime(cx, subscription, status, is_last),
+                Step::Wait(time) => {
+                    if let Some(timer) = self.transfer.timer_mut() {
+                        cx.cancel_timer(timer);
+                        *timer = time.map(|time| cx.schedule(self.key, time, CallTimer::Transfer));
+                    }
+                }
+                Step::WaitOutGlare => self.wait_out_glare(cx),
+                Step::Refer => {
+                    let event = match self.send_refer(cx) {
+                        Some(cseq) => Event::ReferSent { cseq },
+                        None => Event::ReferUnsent,
+                    };
+                    self.on_transfer(cx, event);
+                }
+                Step::Probe => {
+                    if !self.probe(cx) {
+                        self.on_transfer(cx, Event::ProbeUnsent);
+                    }
+                }
+                Step::Dial(route) => self.begin_bridge(cx, *route),
+                Step::Resume => self.resume_after_transfer(cx),
+                Step::Leave(status, by) => self.leave(cx, status, by),
+                Step::HangUp(reason) => self.hang_up(cx, reason),
+                Step::End(ended) => cx.core.fact(Fact::Ended(ended)),
+            }
+        }
+    }
+
+    /// Returns whether the caller is on its own: its agent has hung up, and the outcome of its transfer is to come.
+    pub(crate) fn has_agent_left(&self) -> bool {
+        let is_gone = self.agent().is_some_and(|agent| agent.dialogs.is_empty());
+        is_gone && self.status() == CallStatus::Up && self.transfer.is_under_way()
+    }
+}

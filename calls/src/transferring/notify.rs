@@ -1,0 +1,90 @@
+//! NOTIFY of the PBX about its REFER (RFC 3515 §2.4.5, RFC 6665), and the question whether it still knows the call after a REFER has failed.
+
+use trunkline_sip::endpoint::ServerTx;
+use trunkline_sip::header::subscription_state::SubscriptionState;
+use trunkline_sip::wire::{HeaderName, Message, Method};
+
+use crate::call::Call;
+use crate::context::Cx;
+use crate::ids::LegId;
+use crate::own_request::{Pending, Purpose};
+use crate::request_origin::RequestOrigin;
+use crate::transfer::{Event, status_of};
+
+impl Call {
+    /// A NOTIFY inside the call.
+    pub(crate) fn on_notify(
+        &mut self,
+        cx: &mut Cx<'_>,
+        id: LegId,
+        server: ServerTx,
+        message: &Message<'_>,
+    ) {
+        let event = message.first(HeaderName::Event).unwrap_or_default();
+        let mut parts = event.split(|octet| *octet == b';').map(<[u8]>::trim_ascii);
+        let package = parts.next().unwrap_or_default();
+        if !package.eq_ignore_ascii_case(b"refer") && !package.is_empty() {
+            let allowed = b"refer";
+            return cx.respond(
+                server,
+                489,
+                None,
+                |head| head.line("Allow-Events", allowed),
+                b"",
+            );
+        }
+        if self.transfer.is_none() || !self.is_trunk(id) {
+            return cx.respond(server, 481, None, |_| {}, b"");
+        }
+        cx.respond(server, 200, None, |_| {}, b"");
+
+        let id = parts.find_map(|part| part.strip_prefix(b"id="));
+        let id = id.and_then(|id| std::str::from_utf8(id).ok()?.parse::<u32>().ok());
+        let state = message.first(HeaderName::SubscriptionState);
+        let subscription = SubscriptionState::parse(state.unwrap_or_default());
+        let status = status_of(message.body());
+        self.on_transfer(
+            cx,
+            Event::Notified {
+                id,
+                status,
+                subscription,
+            },
+        );
+    }
+
+    /// Asks the PBX whether it still knows the call; once is enough.
+    pub(super) fn probe(&mut self, cx: &mut Cx<'_>) -> bool {
+        let is_probe = |pending: &Pending| pending.purpose == Purpose::Probe;
+        if self.pending.iter().any(is_probe) {
+            return true;
+        }
+        let (Some(fork), Some(trunk)) = (self.fork(), self.trunk()) else {
+            return false;
+        };
+        let method = match trunk.abilities.update {
+            true => (Method::Update, "UPDATE"),
+            false => (Method::Options, "OPTIONS"),
+        };
+        let purpose = (Purpose::Probe, false, RequestOrigin::Ours);
+        self.send_on_leg(cx, self.trunk_id(), fork, method, purpose, b"", |_| {})
+    }
+
+    /// The PBX's answer to a probe: any but 408 and 481 shows that it knows the call, not that it has the caller.
+    pub(crate) fn on_probe_answer(
+        &mut self,
+        cx: &mut Cx<'_>,
+        pending: &Pending,
+        message: &Message<'_>,
+    ) {
+        let is_gone = matches!(message.status(), 408 | 481);
+        if message.status() < 300 {
+            self.note_refresh(cx, pending, message);
+        }
+        let event = match is_gone {
+            true => Event::DialogGone,
+            false => Event::ProbeAnswered,
+        };
+        self.on_transfer(cx, event);
+    }
+}

@@ -1,0 +1,81 @@
+//! The ways to a destination: what the trunk is set to, what its PBX can do, and what the operator's bounds leave of both.
+//!
+//! A REFER to a number is held to the bounds on outbound calls, no less than a leg of ours.
+
+use trunkline_model::destinations::Destination;
+use trunkline_model::settings::{TransferTarget, TransferWay};
+use trunkline_model::transfer::Way;
+use trunkline_model::view::OrgView;
+
+use super::transferee::Transferee;
+use crate::context::Cx;
+use crate::destination_route::DestinationRoute;
+use crate::dialled::may_dial;
+use crate::transfer::{Plan, Unable, way_in_force};
+
+/// The ways that a transfer of a call may take.
+pub(super) type TransferPlan = Plan<Box<DestinationRoute>>;
+
+impl Transferee<'_> {
+    /// The ways to a destination.
+    ///
+    /// # Errors
+    /// [`Unable::NotAllowed`] where the operator's bounds leave none.
+    pub(super) fn plan(
+        &self,
+        cx: &Cx<'_>,
+        org: &OrgView,
+        destination: &Destination,
+        replaces: Option<&str>,
+    ) -> Result<TransferPlan, Unable> {
+        // A suspended org's caller may still be brought back to its own PBX.
+        let allowed = !org.suspended && is_allowed(cx, org, destination);
+        let route = self.route(cx, destination, replaces, org);
+        let route = route.filter(|route| allowed || route.leads_back());
+        let trunk = org.trunk.as_ref();
+        let bridges_after_refer = trunk.is_none_or(|trunk| trunk.bridge_when_refer_fails);
+        let (set, keeps_caller) = match (self.outbound_route(org), trunk) {
+            (Some(way), _) => (way.transfer_way, way.keeps_caller),
+            (None, Some(trunk)) => (trunk.transfer_way, trunk.keeps_caller),
+            (None, None) => (TransferWay::default(), false),
+        };
+
+        let abilities = self.trunk.map(|trunk| trunk.abilities);
+        let abilities = abilities.unwrap_or_default();
+        let takes_no_refer = abilities.no_refer;
+        let first = match way_in_force(set, keeps_caller) {
+            _ if takes_no_refer && bridges_after_refer => Way::Bridge,
+            (way, _) => way,
+        };
+        if !allowed && (first == Way::Refer || route.is_none()) {
+            return Err(Unable::NotAllowed);
+        }
+
+        let suits_after_decline = |route: &DestinationRoute| route.suits_after_decline();
+        let is_sip = matches!(destination.target, TransferTarget::Sip(_));
+        let is_in_vain = abilities
+            .pbx
+            .is_some_and(|pbx| is_sip && pbx.ignores_host_of_refer_to());
+        Ok(Plan {
+            first,
+            refers: allowed,
+            refers_after_bridge: allowed && !takes_no_refer && !is_in_vain,
+            bridges_after_refer,
+            keeps_caller,
+            bridges_after_decline: route.as_ref().is_some_and(suits_after_decline),
+            route: route.map(Box::new),
+        })
+    }
+}
+
+/// Whether the operator allows calls to the number that a destination is or holds, whoever would dial it: a PBX that is asked by REFER
+/// no less than we.
+fn is_allowed(cx: &Cx<'_>, org: &OrgView, destination: &Destination) -> bool {
+    let caps = &cx.core.caps;
+    let trunk = org.routing.trunk.as_ref();
+    let country = trunk.and_then(|trunk| trunk.default_country);
+    match &destination.target {
+        TransferTarget::Phone(number) => caps.allows(*number),
+        TransferTarget::Sip(uri) => may_dial(caps, uri.as_bytes(), country),
+    }
+}

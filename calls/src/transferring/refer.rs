@@ -1,0 +1,124 @@
+//! The REFER to the PBX, and its answer (RFC 3515 §2.4, RFC 3892, RFC 4488).
+
+use trunkline_sip::auth::client::Asking;
+use trunkline_sip::wire::print::Head;
+use trunkline_sip::wire::{HeaderName, Message, Method};
+
+use crate::call::Call;
+use crate::context::Cx;
+use crate::credentials::Stage;
+use crate::effect::Unanswerable;
+use crate::ids::CallTimer;
+use crate::own_request::{Pending, Purpose};
+use crate::request_origin::RequestOrigin;
+use crate::transfer::{Event, ReferAnswer};
+
+impl Call {
+    /// Sends the REFER; with the answers to the PBX's challenges, if it has made any. Returns its CSeq.
+    pub(super) fn send_refer(&mut self, cx: &mut Cx<'_>) -> Option<u32> {
+        let fork = self.fork()?;
+        let id = self.trunk_id();
+        // By now the peer may be at another address.
+        let destination = self.next_hop(cx, id, fork);
+        let (refer, trunk) = (self.transfer.refer()?, self.trunk()?);
+        let dialog = trunk.first_dialog()?;
+        let credentials = trunk.credentials.as_ref().zip(destination);
+        let proves = credentials
+            .is_some_and(|(credentials, destination)| credentials.lead_home(dialog, destination));
+
+        let mut lines = Vec::new();
+        let mut head = Head::new(&mut lines);
+        head.line("Refer-To", refer.to.as_bytes());
+        head.line("Referred-By", dialog.local_address());
+        self.transferee()
+            .write_context(&cx.core.config.header_prefix, &mut head);
+        if proves {
+            refer.proofs.lines(&mut head);
+        }
+
+        let sent = self.send_on_leg(
+            cx,
+            id,
+            fork,
+            (Method::Refer, "REFER"),
+            (Purpose::Transfer, false, RequestOrigin::Ours),
+            b"",
+            |head| head.raw(&lines),
+        );
+        let cseq = self.pending.last().map(|pending| pending.cseq);
+        cseq.filter(|_| sent)
+    }
+
+    /// The PBX's final answer to the REFER.
+    pub(crate) fn on_refer_answer(
+        &mut self,
+        cx: &mut Cx<'_>,
+        pending: &Pending,
+        message: &Message<'_>,
+    ) {
+        let answer = match message.status() {
+            200..=299 if is_without_news(message) => ReferAnswer::AcceptedSilently,
+            200..=299 => ReferAnswer::Accepted,
+            401 | 407 if self.answers(cx, pending, message) => ReferAnswer::Challenged,
+            status => ReferAnswer::Refused(status),
+        };
+        let cseq = pending.cseq;
+        self.on_transfer(cx, Event::ReferAnswered { cseq, answer });
+    }
+
+    /// The REFER was never answered, or its way broke.
+    pub(crate) fn on_refer_unanswered(&mut self, cx: &mut Cx<'_>, pending: &Pending, status: u16) {
+        self.on_transfer(
+            cx,
+            Event::ReferUnanswered {
+                cseq: pending.cseq,
+                status,
+                was_connected: pending.connected,
+            },
+        );
+    }
+
+    /// Returns whether a challenge is answered, by the credentials of the leg.
+    fn answers(&mut self, cx: &mut Cx<'_>, pending: &Pending, message: &Message<'_>) -> bool {
+        let id = self.trunk_id();
+        let Some(proofs) = self.transfer.proofs_for(pending.cseq) else {
+            return false;
+        };
+        let trunk = self.legs.sip(id);
+        let dialog = trunk.and_then(|trunk| trunk.dialog_ref(pending.fork));
+        let (Some(trunk), Some(dialog)) = (trunk, dialog) else {
+            return false;
+        };
+
+        let destination = cx.next_flow(dialog, trunk.flow).peer.ip();
+        let asking = Asking {
+            method: "REFER",
+            uri: dialog.request_uri(),
+            body: b"",
+        };
+        let at = (Stage::InDialog(dialog), destination);
+        let answered = match &trunk.credentials {
+            Some(held) => held.answer(cx, proofs, message, &asking, at),
+            None => Err(Unanswerable::NoPair),
+        };
+        if let Err(why) = answered {
+            self.unanswered(cx, id, (why, destination), message);
+        }
+        answered.is_ok()
+    }
+
+    /// Sends the REFER again after the time that glare asks for.
+    pub(super) fn wait_out_glare(&mut self, cx: &mut Cx<'_>) {
+        let fork = self.fork().unwrap_or_default();
+        let wait = self.glare_wait(cx, self.trunk_id(), fork);
+        if let Some(timer) = self.transfer.timer_mut() {
+            cx.cancel_timer(timer);
+            *timer = Some(cx.schedule(self.key, wait, CallTimer::Transfer));
+        }
+    }
+}
+
+fn is_without_news(message: &Message<'_>) -> bool {
+    let told = message.first(HeaderName::ReferSub);
+    told.is_some_and(|told| told.trim_ascii().eq_ignore_ascii_case(b"false"))
+}

@@ -1,0 +1,155 @@
+//! The caller that is to be transferred (RFC 5589: the transferee), by its leg and the call's ids: the Refer-To that its PBX gets (RFC 3515 §2.1), and
+//! where that PBX is.
+
+use std::fmt::Write as _;
+
+use trunkline_model::settings::{ReferFormat, TransferTarget};
+use trunkline_model::transfer::Trunk;
+use trunkline_model::view::{OrgView, OutboundRoute};
+use trunkline_sip::dialog::Dialog;
+use trunkline_sip::header::uri::{Escaped, Uri};
+use trunkline_sip::wire::print::Head;
+use uuid::Uuid;
+
+use crate::context::Cx;
+use crate::destination_route::RouteKind;
+use crate::leg::SipPeer;
+use crate::privacy::CallerIdentity;
+use crate::registrar::bindings::Binding;
+
+/// The caller that is to be transferred; of an outbound call the callee.
+pub(super) struct Transferee<'c> {
+    /// Its leg, on the trunk.
+    pub(super) trunk: Option<&'c SipPeer>,
+    pub(super) identity: &'c CallerIdentity,
+    pub(super) is_outbound: bool,
+    pub(super) org: Uuid,
+    pub(super) agent: Uuid,
+    pub(super) session: Uuid,
+    pub(super) contact: Option<Uuid>,
+}
+
+impl Transferee<'_> {
+    /// The value of Refer-To: a phone number as the trunk wants it named, a SIP URI as given, with the dialog that is to be replaced
+    /// there, and with the context inside.
+    pub(super) fn refer_to(
+        &self,
+        target: &TransferTarget,
+        replaces: Option<&str>,
+        org: &OrgView,
+        prefix: &str,
+    ) -> String {
+        let trunk = org.trunk.as_ref();
+        let format = trunk.map(|trunk| trunk.refer_to).unwrap_or_default();
+        let mut value = match (target, format) {
+            (TransferTarget::Sip(uri), _) => format!("<{uri}"),
+            (TransferTarget::Phone(number), ReferFormat::Tel) => return format!("<tel:{number}>"),
+            (TransferTarget::Phone(number), ReferFormat::Sip) => {
+                let set = trunk.and_then(|trunk| trunk.refer_host.as_deref());
+                let host = set.map_or_else(|| self.peer_host(org), str::to_owned);
+                format!("<sip:{number}@{host}")
+            }
+        };
+        let mut separator = if has_headers(&value[1..]) { '&' } else { '?' };
+
+        if let Some(replaces) = replaces {
+            let _ = write!(
+                value,
+                "{separator}Replaces={}",
+                Escaped(replaces.as_bytes())
+            );
+            separator = '&';
+        }
+
+        if trunk.is_none_or(|trunk| trunk.refer_headers_in_uri) {
+            for (name, id) in self.context() {
+                let name = Escaped(name.as_bytes());
+                let _ = write!(value, "{separator}{prefix}-{name}={id}");
+                separator = '&';
+            }
+        }
+
+        value.push('>');
+        value
+    }
+
+    /// Context that a transfer carries to its destination.
+    fn context(&self) -> impl Iterator<Item = (&'static str, uuid::Uuid)> {
+        let contact = self.contact.map(|contact| ("CONTACT-ID", contact));
+        [("SESSION-ID", self.session), ("AGENT-ID", self.agent)]
+            .into_iter()
+            .chain(contact)
+    }
+
+    /// Writes that context as header lines.
+    pub(super) fn write_context(&self, prefix: &str, head: &mut Head<'_>) {
+        for (name, id) in self.context() {
+            head.fmt(&format!("{prefix}-{name}"), format_args!("{id}"));
+        }
+    }
+
+    /// Host and port of the peer's Contact, or of the trunk that the call went out by.
+    pub(super) fn peer_host(&self, org: &OrgView) -> String {
+        let peer = self.outbound_route(org).and_then(|way| way.peer.as_ref());
+        if let Some((host, port)) = peer {
+            return format!("{host}:{port}");
+        }
+        let Some(trunk) = self.trunk else {
+            return String::new();
+        };
+        let contact = trunk.first_dialog().map(Dialog::remote_target);
+        let uri = contact.and_then(|contact| Uri::parse(contact).ok());
+        uri.map_or_else(
+            || trunk.flow.peer.to_string(),
+            |uri| match uri.port {
+                Some(port) => format!("{}:{port}", uri.host),
+                None => uri.host.to_string(),
+            },
+        )
+    }
+
+    /// The trunk by which the call went out.
+    pub(super) fn outbound_route<'o>(&self, org: &'o OrgView) -> Option<&'o OutboundRoute> {
+        self.is_outbound.then_some(())?;
+        org.outbound_routes.get(&self.agent).map(|way| &**way)
+    }
+
+    /// The trunk whose PBX is asked.
+    pub(super) fn trunk_asked(&self, org: &OrgView) -> Option<Trunk> {
+        if self.is_outbound {
+            return self.outbound_route(org).map(|way| Trunk::Outbound(way.id));
+        }
+        let trunk = org.trunk.as_ref();
+        trunk.map(|trunk| Trunk::Inbound(trunk.id))
+    }
+
+    /// The way back to where the call came from.
+    pub(super) fn back_to_caller(&self, cx: &Cx<'_>) -> RouteKind {
+        let addresses = &cx.core.config.addresses;
+        let source = self.trunk.map(|trunk| trunk.flow.peer.ip());
+        match source.is_some_and(|source| addresses.is_reserved(source)) {
+            true => RouteKind::ReservedPeer,
+            false => RouteKind::Pbx,
+        }
+    }
+
+    /// Whether the PBX has registered by a flow that only another node has, and isn't the one that called. The call stays on this node, so that
+    /// nothing of it goes by that flow: the transfer goes on as REFER.
+    pub(super) fn is_with_another_node(&self, cx: &Cx<'_>, org: &OrgView) -> bool {
+        let (Some(trunk), Some(caller)) = (&org.trunk, self.trunk) else {
+            return false;
+        };
+        let (core, source) = (&cx.core, caller.flow.peer.ip().to_canonical());
+        let registered = core.bindings.of(trunk.id, cx.now);
+        let is_caller = |binding: &Binding| binding.flow.peer.ip().to_canonical() == source;
+        let reach = core
+            .bindings
+            .reach(trunk.id, &core.config.addresses, cx.now);
+        reach.is_empty() && !registered.is_empty() && !registered.iter().any(is_caller)
+    }
+}
+
+/// Returns whether a URI has headers. A user part may hold a question mark.
+fn has_headers(uri: &str) -> bool {
+    Uri::parse(uri.as_bytes()).is_ok_and(|uri| !uri.headers.is_empty())
+}
