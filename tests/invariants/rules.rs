@@ -230,37 +230,23 @@ pub(crate) fn crates_know_only_what_they_may(of: &str, manifest: &str) -> Vec<St
         .collect()
 }
 
-/// Modules that depend on each other, by crate, and why that is so. There are none, and none is to be added.
-pub(crate) const CYCLES: [(&str, &str, &[&str]); 0] = [];
-
-/// The files of a crate's graph that depend on each other and aren't listed, and those that are listed and don't.
+/// The files of a crate that depend on each other.
 pub(crate) fn modules_depend_one_way(folder: &str, graph: &Graph) -> Vec<String> {
-    let known = CYCLES.iter().filter(|(of, _, _)| *of == folder);
-    let known: BTreeSet<&str> = known
-        .flat_map(|(_, _, modules)| *modules)
-        .copied()
-        .collect();
-    let found: BTreeSet<_> = cycles(graph)
+    let circles: BTreeSet<_> = cycles(graph)
         .into_iter()
         .chain(cycles(&top(graph)))
         .collect();
-    let mut violations = Vec::new();
-    for cycle in &found {
-        let names: Vec<&str> = cycle.iter().map(String::as_str).collect();
-        if names.iter().any(|name| !known.contains(name)) {
-            violations.push(format!(
-                "{folder}: these modules depend on each other (see CYCLES): {}",
-                names.join(", ")
-            ));
-        }
-    }
 
-    let is_found = |name: &&&str| found.iter().any(|cycle| cycle.contains(**name));
-    let gone = known.iter().filter(|name| !is_found(name));
-    violations.extend(
-        gone.map(|name| format!("{folder}: {name} is in no cycle any more: take it off the list")),
-    );
-    violations
+    circles
+        .iter()
+        .map(|circle| {
+            let names: Vec<&str> = circle.iter().map(String::as_str).collect();
+            format!(
+                "{folder}: these modules depend on each other: {}",
+                names.join(", ")
+            )
+        })
+        .collect()
 }
 
 /// The table of imports as a graph.
