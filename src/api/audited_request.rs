@@ -11,7 +11,10 @@ use super::idempotency::REPLAYED;
 use super::{Api, client};
 
 /// Words of a path and the kind of object that they lead to; the first match counts.
-const RESOURCES: [(&str, &str); 29] = [
+const RESOURCES: [(&str, &str); 31] = [
+    // A page of the operator's changes everything by a request to the API, too.
+    ("operator-console", ""),
+    ("console-links", "login_link"),
     ("Calls", "call"),
     ("bot-token", "bot_token"),
     ("logout", "session"),

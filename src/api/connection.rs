@@ -58,6 +58,10 @@ const RESERVE_IDLE: Duration = Duration::from_secs(5);
 #[derive(Copy, Clone, Debug)]
 pub(super) struct HealthOnly;
 
+/// Marks a request that came over TLS.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Encrypted;
+
 /// Serves one connection until either side closes it, `ended` resolves, or another connection needs its place.
 pub(super) async fn serve(
     (stream, peer): (TcpStream, SocketAddr),
@@ -75,7 +79,11 @@ pub(super) async fn serve(
         timeouts
     };
 
-    let service = PeerService::new(Peer::At(peer), &permit, (router, timeouts));
+    let way = match tls {
+        Some(_) => Peer::Encrypted(peer),
+        None => Peer::Plain(peer),
+    };
+    let service = PeerService::new(way, &permit, (router, timeouts));
     tokio::select! {
         () = answer(stream, tls, service, ended) => {}
         () = permit.evicted() => {}
@@ -245,7 +253,8 @@ impl Progress {
 /// Other end of a connection.
 #[derive(Copy, Clone, Debug)]
 enum Peer {
-    At(SocketAddr),
+    Plain(SocketAddr),
+    Encrypted(SocketAddr),
     Operator(Operator),
 }
 
@@ -305,8 +314,12 @@ impl Service<Request<Incoming>> for PeerService {
 
         let extensions = incoming.extensions_mut();
         match self.peer {
-            Peer::At(address) => {
+            Peer::Plain(address) => {
                 extensions.insert(ConnectInfo(address));
+            }
+            Peer::Encrypted(address) => {
+                extensions.insert(ConnectInfo(address));
+                extensions.insert(Encrypted);
             }
             Peer::Operator(operator) => {
                 extensions.insert(operator);

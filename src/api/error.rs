@@ -32,6 +32,9 @@ pub enum ApiError {
     /// 409: the request conflicts with what is stored.
     #[error("{0}")]
     Conflict(String),
+    /// 412: the object was changed since the version that `If-Match` names.
+    #[error("{0}")]
+    Outdated(String),
     /// 422: the request contradicts an earlier one with the same key.
     #[error("{0}")]
     Unprocessable(&'static str),
@@ -229,6 +232,7 @@ impl From<Refused> for ApiError {
             | Refused::PartnerNameTaken(_)
             | Refused::NetworkDedicated { .. }
             | Refused::NoNextToken
+            | Refused::LastAdministrator { .. }
             | Refused::ContactOnCall => {
                 let code = code_of_refused(&refused);
                 Self::Conflict(sentence(&refused.to_string())).with_code(code)
@@ -237,6 +241,7 @@ impl From<Refused> for ApiError {
                 let code = code_of_refused(&refused);
                 Self::bad(refused.to_string()).with_code(code)
             }
+            Refused::Outdated { .. } => Self::Outdated(sentence(&refused.to_string())),
             // Only a start of a daemon can cause this, never a request.
             Refused::NodeServed { .. } => Self::Broke(Box::new(refused)),
         }
@@ -264,6 +269,8 @@ const fn code_of_refused(refused: &Refused) -> &'static str {
         Refused::AboveAllowed { .. } => "above_allowed",
         Refused::NameTaken(_) => "name_taken",
         Refused::NoNextToken => "no_next_token",
+        Refused::Outdated { .. } => "outdated",
+        Refused::LastAdministrator { .. } => "last_administrator",
         Refused::ContactOnCall => "contact_on_call",
         Refused::OrgNameTaken(_) => "org_name_taken",
         Refused::PartnerNameTaken(_) => "partner_name_taken",
@@ -291,6 +298,7 @@ impl ApiError {
             Self::Forbidden(_) => "forbidden",
             Self::NotFound(_) => "not_found",
             Self::Conflict(_) => "conflict",
+            Self::Outdated(_) => "outdated",
             Self::Unprocessable(_) => "idempotency_key_reused",
             Self::Late => "body_timeout",
             Self::TooLarge => "body_too_large",
@@ -313,6 +321,7 @@ impl ApiError {
             Self::Forbidden(_) => StatusCode::FORBIDDEN,
             Self::NotFound(_) => StatusCode::NOT_FOUND,
             Self::Conflict(_) => StatusCode::CONFLICT,
+            Self::Outdated(_) => StatusCode::PRECONDITION_FAILED,
             Self::Unprocessable(_) => StatusCode::UNPROCESSABLE_ENTITY,
             Self::Late => StatusCode::REQUEST_TIMEOUT,
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
@@ -376,6 +385,7 @@ impl IntoResponse for ApiError {
             | Self::Forbidden(_)
             | Self::NotFound(_)
             | Self::Conflict(_)
+            | Self::Outdated(_)
             | Self::Unprocessable(_)
             | Self::Late
             | Self::TooLarge

@@ -34,6 +34,7 @@ mod language;
 mod object;
 mod openapi;
 mod operator;
+mod operator_sessions;
 mod page;
 mod partner;
 mod path;
@@ -50,6 +51,7 @@ mod success;
 mod time;
 pub mod token;
 mod usage;
+mod version;
 mod webhooks;
 mod widget;
 
@@ -120,7 +122,9 @@ pub(crate) fn operator_router(api: Api) -> Router {
 
 /// Serves routes among which are those of the console, whose pages ask the API's.
 fn with_console(routes: Routes, api: Api) -> Router {
-    let backend = Backend::new(served(api_routes(), api.clone()));
+    let org = served(api_routes(), api.clone());
+    let operator = served(api_routes().merge(control::routes()), api.clone());
+    let backend = Backend::new(org, operator, api.config());
     served(routes, api).layer(Extension(backend))
 }
 

@@ -38,12 +38,26 @@ impl FromRequestParts<Api> for Operator {
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Operator {
     uid: u32,
+    /// Session of the operator's pages; `None` for a command.
+    session: Option<Uuid>,
 }
 
 impl Operator {
     /// The user with this id on this machine.
     pub(crate) const fn new(uid: u32) -> Self {
-        Self { uid }
+        Self { uid, session: None }
+    }
+
+    /// The user who is logged in to the operator's pages.
+    pub(super) const fn on_pages(uid: u32, session: Uuid) -> Self {
+        Self {
+            uid,
+            session: Some(session),
+        }
+    }
+
+    pub(super) const fn uid(self) -> u32 {
+        self.uid
     }
 
     /// Returns the operator who makes the request.
@@ -65,8 +79,11 @@ impl Operator {
         Tally::of(parts).note(taken)?;
         let actor = Actor {
             kind: ActorKind::Command,
-            id: None,
-            name: format!("operator, uid {}", self.uid),
+            id: self.session,
+            name: match self.session {
+                Some(_) => format!("operator, uid {}, on the console", self.uid),
+                None => format!("operator, uid {}", self.uid),
+            },
         };
 
         Acting::by(actor, None, None);

@@ -12,6 +12,7 @@ use trunkline_store::{DefaultLimits, Error, RetentionDays, Store, Tx};
 
 use super::credentials::Credentials;
 use super::openapi::RenderedDocs;
+use super::operator_sessions::OperatorSessions;
 use super::quota::{CountedBy, Quotas};
 use super::streams::Streams;
 use crate::config::Config;
@@ -58,6 +59,7 @@ struct Inner {
     booking: Option<BookingPlatform>,
     session_tokens: SessionTokens,
     addresses: Arc<AddressPolicy>,
+    operator_sessions: OperatorSessions,
     draining: AtomicBool,
 }
 
@@ -105,6 +107,7 @@ impl Api {
             booking,
             session_tokens,
             addresses,
+            operator_sessions: OperatorSessions::default(),
             draining: AtomicBool::new(false),
         }))
     }
@@ -113,6 +116,20 @@ impl Api {
     pub fn drain(&self) {
         self.0.draining.store(true, Ordering::Relaxed);
         metrics::ready(false);
+    }
+
+    /// Links to the operator's pages, and their sessions.
+    pub(super) fn operator_sessions(&self) -> &OperatorSessions {
+        &self.0.operator_sessions
+    }
+
+    /// Makes a link that lets this user of the machine into the operator's pages, once.
+    pub fn operators_link(&self, uid: u32) -> String {
+        let token = self.operator_sessions().link(uid, self.monotonic());
+        format!(
+            "{}/operator-console/login?token={token}",
+            self.dashboard_url()
+        )
     }
 
     pub(super) fn is_draining(&self) -> bool {

@@ -1,7 +1,7 @@
 //! `trunkline console`: a link that logs the operator into the dashboard of an org, once.
 
 use axum::http::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::Failure;
 use super::output::{Output, print};
@@ -15,9 +15,12 @@ pub(super) const EMAIL: &str = "operator@localhost.localdomain";
 /// Prints a link that logs you into the org's dashboard, once and within 15 minutes.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  trunkline console\n  xdg-open \"$(trunkline console --org Acme)\""
+    after_help = "Examples:\n  trunkline console\n  trunkline console --operator\n  xdg-open \"$(trunkline console --org Acme)\""
 )]
 pub(super) struct Command {
+    /// Logs you in to the pages of the whole installation, which are the operator's alone; once, and within 5 minutes.
+    #[arg(long, conflicts_with = "email")]
+    operator: bool,
     /// Account that is logged in, made if absent.
     #[arg(long, default_value = EMAIL)]
     email: String,
@@ -29,6 +32,10 @@ pub(super) struct Command {
 
 impl Command {
     pub(super) async fn run(self, config: &Config) -> Result<(), Failure> {
+        if self.operator {
+            return self.operators(config).await;
+        }
+
         let session = self.target.open(config, Intent::Reads).await?;
         let org = session.operators_org().ok_or_else(|| {
             Failure::Startup(
@@ -41,11 +48,32 @@ impl Command {
         let link = session.answer(&Method::POST, &path, Some(&body)).await;
         session.close().await;
 
-        let link = link?;
+        self.shown(&link?);
+        Ok(())
+    }
+
+    /// Prints a link to the operator's pages, which the running daemon alone can make.
+    async fn operators(self, config: &Config) -> Result<(), Failure> {
+        let session = self.target.open_without_org(config, Intent::Reads).await?;
+        if !session.is_running_daemon() {
+            session.close().await;
+            return Err(Failure::Startup(
+                "the daemon has to run: start it with trunkline serve, then run this on its machine as its user or as root"
+                    .to_owned(),
+            ));
+        }
+
+        let path = "/operator/console-links";
+        let link = session.answer(&Method::POST, path, None).await;
+        session.close().await;
+        self.shown(&link?);
+        Ok(())
+    }
+
+    fn shown(&self, link: &Value) {
         match self.output.is_json() {
             true => print(&link.to_string()),
             false => print(link["url"].as_str().unwrap_or_default()),
         }
-        Ok(())
     }
 }

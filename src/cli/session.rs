@@ -226,6 +226,11 @@ impl Session {
         Ok(addresses["sip"][0].as_str().map(str::to_owned))
     }
 
+    /// Returns true if a daemon on this machine answers.
+    pub(super) const fn is_running_daemon(&self) -> bool {
+        matches!(self.transport, Transport::Socket(_))
+    }
+
     /// Returns true if requests are the operator's.
     pub(super) const fn is_operators(&self) -> bool {
         !matches!(self.transport, Transport::Url { .. })

@@ -27,8 +27,10 @@ pub struct Http {
     pub max_connections_per_source: usize,
     /// Timeouts for slow clients.
     pub timeouts: HttpTimeouts,
-    /// Proxies whose `X-Forwarded-For` is trusted.
+    /// Proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are trusted.
     pub trusted_proxies: Vec<IpNet>,
+    /// Serves the console over plain HTTP to other machines too.
+    pub allow_plain_console: bool,
 }
 
 impl Http {
@@ -51,7 +53,14 @@ impl Http {
             trusted_proxies: section
                 .list("trusted_proxies", network)
                 .unwrap_or_else(loopback),
+            allow_plain_console: section.switch("allow_plain_console").unwrap_or(false),
         }
+    }
+
+    /// Returns true if other machines reach the API over plain HTTP, and so have no console.
+    pub fn is_plain_beyond_loopback(&self) -> bool {
+        let is_plain = self.tls.is_none() && !self.allow_plain_console;
+        is_plain && !self.listen.ip().to_canonical().is_loopback()
     }
 
     /// Base URL of the API, once the listener is bound to `bound`.

@@ -27,7 +27,7 @@ mod verification;
 mod webhooks;
 mod widget;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 pub use audit::Audit;
 pub use database::{Database, DatabaseUrl};
@@ -110,6 +110,23 @@ pub struct Config {
 }
 
 impl Config {
+    /// Certificates that are configured: the key, the file, and the name by which peers know the host.
+    pub fn certificates(&self) -> impl Iterator<Item = (&'static str, &Path, Option<&str>)> {
+        let sip = self.sip.public_host.as_ref();
+        let sip = sip.filter(|host| host.ip().is_none());
+        let http = self.http.public_url.as_deref().and_then(named_host);
+        let files = [
+            (
+                "sip.tls_certificate",
+                &self.sip.tls_certificate,
+                sip.map(|host| host.host()),
+            ),
+            ("http.tls_certificate", &self.http.tls, http),
+        ];
+        let files = files.into_iter();
+        files.filter_map(|(key, files, host)| Some((key, &*files.as_ref()?.0, host)))
+    }
+
     /// Reads the sources; later ones override earlier ones key by key.
     ///
     /// # Errors
@@ -183,4 +200,12 @@ impl Config {
         );
         config
     }
+}
+
+/// Host in a URL, unless it is an address.
+fn named_host(url: &str) -> Option<&str> {
+    let (_, rest) = url.split_once("://")?;
+    let authority = rest.split('/').next()?;
+    let host = authority.split(':').next()?;
+    host.parse::<std::net::IpAddr>().is_err().then_some(host)
 }

@@ -360,3 +360,12 @@ fn a_verification_trunk_needs_a_host_and_a_number() {
         assert!(faults.contains(expected), "{expected}\n{faults}");
     }
 }
+
+#[test]
+fn certificates_are_for_named_hosts() {
+    use super::named_host;
+
+    let named = named_host("https://api.example.com:8443/x");
+    assert_eq!(named, Some("api.example.com"));
+    assert_eq!(named_host("http://127.0.0.1:8080"), None);
+}

@@ -54,7 +54,7 @@ impl Off {
     }
 
     /// Seconds, negative if this machine is behind.
-    fn seconds(self) -> f64 {
+    pub(crate) fn seconds(self) -> f64 {
         match self {
             Self::Ahead(by) => by.as_secs_f64(),
             Self::Behind(by) => -by.as_secs_f64(),

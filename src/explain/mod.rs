@@ -8,6 +8,7 @@
 pub mod attempts;
 pub mod call;
 pub mod captured;
+pub mod certificates;
 pub mod change;
 pub mod finding;
 pub mod log_in;

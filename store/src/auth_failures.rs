@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use super::column::{from_row, moment, parsed};
+use super::column::{count, from_row, moment, parsed};
 use super::error::Error;
 use super::id_at;
 use super::page::{Narrow, Page, Position};
@@ -103,6 +103,46 @@ pub fn record(tx: &mut Tx, failures: &[NewAuthFailure]) -> Result<(), Error> {
     }
 
     Ok(())
+}
+
+/// Address from which log-ins of an org failed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FailingSource {
+    /// The address.
+    pub source: String,
+    /// Failed log-ins.
+    pub failures: u32,
+    /// User names that were tried.
+    pub usernames: u32,
+    /// The org.
+    pub org_id: Uuid,
+    /// Its name.
+    pub org_name: String,
+    /// Time of the last one.
+    pub last_at: Moment,
+}
+from_row!(FailingSource {
+    source,
+    failures: count,
+    usernames: count,
+    org_id,
+    org_name,
+    last_at: moment,
+});
+
+/// Returns the addresses from which log-ins have failed since then, for each org, the most frequent first. It belongs to no org: the operator
+/// sees all.
+///
+/// # Errors
+/// [`Broke`](super::Broke): the database fails.
+pub fn sources(tx: &mut Tx, since: Moment, limit: u32) -> Result<Vec<FailingSource>, Error> {
+    tx.all(
+        "SELECT source, COUNT(*) AS failures, COUNT(DISTINCT username) AS usernames, orgs.id AS org_id, orgs.name AS org_name,
+             MAX(at) AS last_at
+         FROM auth_failures JOIN orgs ON orgs.id = auth_failures.org_id WHERE at >= $1
+         GROUP BY source, orgs.id, orgs.name ORDER BY COUNT(*) DESC, MAX(at) DESC, source LIMIT $2",
+        &[&since, &i64::from(limit)],
+    )
 }
 
 /// Returns a page of the org's failed log-ins, newest first, after `after`.

@@ -100,6 +100,18 @@ pub enum Refused {
     /// The operator gives a partner the name of another.
     #[error("a partner called {0:?} exists already: commands find partners by their names")]
     PartnerNameTaken(String),
+    /// The object was changed since the version that the edit was made for.
+    #[error("it was changed meanwhile: its version is {version}")]
+    Outdated {
+        /// Version of the object now.
+        version: String,
+    },
+    /// The org would be left without a member who may change things.
+    #[error("the org's last administrator is {email}: make another member one first")]
+    LastAdministrator {
+        /// The member's address.
+        email: String,
+    },
     /// No next token of the org's bots was made.
     #[error("there is no next token: make one first (POST /phone/bot-token)")]
     NoNextToken,

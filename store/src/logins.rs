@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::change::Change;
 use super::column::{from_row, moment, named};
-use super::error::{Error, Kind, Wrong};
+use super::error::{Error, Kind, Refused, Wrong};
 use super::page::{List, Narrow, Page, Position};
 use super::tx::Tx;
 use super::{lock_org, new_id};
@@ -125,12 +125,59 @@ pub fn members(tx: &mut Tx, org: Uuid, limit: u32) -> Result<Vec<Member>, Error>
     )
 }
 
+/// Gives a member one role in place of those it has.
+///
+/// # Errors
+/// [`Wrong::Absent`] if the account is no member, [`Wrong::Unknown`] for a role that isn't the org's, [`Refused::LastAdministrator`].
+pub fn set_role(tx: &mut Tx, org: Uuid, user: Uuid, role: Uuid, now: Moment) -> Result<(), Error> {
+    lock_org(tx, org)?;
+    let sql = "SELECT access FROM roles WHERE org_id = $1 AND id = $2";
+    let found: Option<(String,)> = tx.one(sql, &[&org, &role])?;
+    let (access,) = found.ok_or(Wrong::Unknown {
+        kind: Kind::Role,
+        id: role,
+    })?;
+    must_be_member(tx, org, user)?;
+    if access != "write" {
+        must_not_be_last(tx, org, user)?;
+    }
+
+    let sql = "DELETE FROM membership_roles WHERE org_id = $1 AND user_id = $2";
+    tx.run(sql, &[&org, &user])?;
+    let sql = "INSERT INTO membership_roles (org_id, user_id, role_id) VALUES ($1, $2, $3)";
+    tx.run(sql, &[&org, &user, &role])?;
+    // Sessions carry the rights of their person.
+    tx.changed(Change::Session(org), now);
+    Ok(())
+}
+
+fn must_be_member(tx: &mut Tx, org: Uuid, user: Uuid) -> Result<(), Error> {
+    let sql = "SELECT user_id FROM memberships WHERE org_id = $1 AND user_id = $2";
+    let row: Option<(Uuid,)> = tx.one(sql, &[&org, &user])?;
+    row.ok_or(Wrong::Absent(Kind::Member))?;
+    Ok(())
+}
+
+/// Refuses to take the rights of the only member who may change things. The org is locked, so it stays the only one until the commit.
+fn must_not_be_last(tx: &mut Tx, org: Uuid, user: Uuid) -> Result<(), Error> {
+    let sql = "SELECT DISTINCT user_id FROM membership_roles JOIN roles ON roles.id = role_id
+               WHERE membership_roles.org_id = $1 AND access = 'write' LIMIT 2";
+    let administrators: Vec<(Uuid,)> = tx.all(sql, &[&org])?;
+    if administrators != [(user,)] {
+        return Ok(());
+    }
+    let sql = "SELECT email FROM users WHERE id = $1";
+    let (email,): (String,) = tx.exactly_one(sql, &[&user])?;
+    Err(Refused::LastAdministrator { email }.into())
+}
+
 /// Ends a membership, with the person's sessions and links in the org. The account stays.
 ///
 /// # Errors
-/// [`Wrong::Absent`] if the account is no member.
+/// [`Wrong::Absent`] if the account is no member, [`Refused::LastAdministrator`].
 pub fn remove(tx: &mut Tx, org: Uuid, user: Uuid, now: Moment) -> Result<(), Error> {
     lock_org(tx, org)?;
+    must_not_be_last(tx, org, user)?;
     for sql in [
         "DELETE FROM dashboard_sessions WHERE org_id = $1 AND user_id = $2",
         "DELETE FROM login_links WHERE org_id = $1 AND user_id = $2",

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use trunkline_sip::moment::Moment;
 
-use super::column::{from_row, moment};
+use super::column::{count, from_row, moment};
 use super::error::{Error, Refused};
 use super::tx::Tx;
 use crate::journal::Origin;
@@ -34,6 +34,86 @@ from_row!(Holder {
     boot,
     host,
     is_held
+});
+
+/// State of a node.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum NodeState {
+    /// It renews its lease.
+    Serving,
+    /// It serves its last calls.
+    Draining,
+    /// It said that it ends.
+    Ended,
+    /// Its lease has expired, and it didn't say that it ends: it was killed, hangs, or can't reach the database.
+    Silent,
+}
+
+/// A node as the database knows it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NodeStatus {
+    /// The node.
+    pub node: u8,
+    /// Host of its process.
+    pub host: String,
+    /// State.
+    pub state: NodeState,
+    /// Start of its last run.
+    pub started_at: Moment,
+    /// Time until which its lease lasts, or lasted.
+    pub lease_expires_at: Moment,
+    /// Calls of it that are up, as far as the database knows.
+    pub calls: u32,
+}
+
+struct Known {
+    node: u8,
+    host: String,
+    is_held: bool,
+    drains: bool,
+    started_at: Moment,
+    lease_expires_at: Moment,
+    calls: u32,
+}
+from_row!(Known {
+    node: |node: i64| Ok(u8::try_from(node)?),
+    host,
+    is_held,
+    drains,
+    started_at: moment,
+    lease_expires_at: moment,
+    calls: count,
+});
+
+impl From<Known> for NodeStatus {
+    fn from(known: Known) -> Self {
+        Self {
+            node: known.node,
+            host: known.host,
+            state: match (known.is_held, known.drains) {
+                (true, false) => NodeState::Serving,
+                (true, true) => NodeState::Draining,
+                (false, true) => NodeState::Ended,
+                (false, false) => NodeState::Silent,
+            },
+            started_at: known.started_at,
+            lease_expires_at: known.lease_expires_at,
+            calls: known.calls,
+        }
+    }
+}
+
+/// A node that doesn't answer, and the time at which its lease expired.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct SilentNode {
+    /// The node.
+    pub node: u8,
+    /// Time at which its lease expired.
+    pub since: Moment,
+}
+from_row!(SilentNode {
+    node: |node: i64| Ok(u8::try_from(node)?),
+    since: moment,
 });
 
 struct Row {
@@ -165,6 +245,35 @@ pub fn renew(tx: &mut Tx, run: Origin, lease: Duration) -> Result<Renewal, Error
         Some(_) if renewed == 1 => Renewal::Lapsed,
         Some(_) | None => Renewal::Replaced,
     })
+}
+
+/// Returns every node that ever served, in the order of their numbers.
+///
+/// # Errors
+/// [`Broke`](super::Broke): the database fails.
+pub fn all(tx: &mut Tx) -> Result<Vec<NodeStatus>, Error> {
+    let sql = by_its_clock!(
+        tx,
+        "SELECT node, host, started_at, lease_expires_at, drains_since IS NOT NULL AS drains, lease_expires_at >= ",
+        " AS is_held, (SELECT COUNT(*) FROM calls WHERE calls.node = nodes.node AND calls.ended_at IS NULL) AS calls
+         FROM nodes ORDER BY node"
+    );
+    let rows: Vec<Known> = tx.all(sql, &[])?;
+    Ok(rows.into_iter().map(NodeStatus::from).collect())
+}
+
+/// Returns the nodes whose lease has expired, no longer than `within` ago, without a word that they end.
+///
+/// # Errors
+/// [`Broke`](super::Broke): the database fails.
+pub fn silent(tx: &mut Tx, within: Duration) -> Result<Vec<SilentNode>, Error> {
+    let sql = by_its_clock!(
+        tx,
+        "SELECT node, lease_expires_at AS since FROM nodes WHERE drains_since IS NULL AND lease_expires_at < ",
+        " AND lease_expires_at > ",
+        " - $1 ORDER BY node"
+    );
+    tx.all(sql, &[&length(within)])
 }
 
 /// Returns the nodes that serve now and aren't draining, in the order of their numbers.

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::dashboard::session;
-use crate::pages::{form_token, log_in, submit, visit};
+use crate::pages::{ask, form_token, link, log_in, org_of, submit, visit};
 use crate::test_api::{TestApi, pass};
 use crate::test_org::{Asker, Of, TestOrg, rows};
 
@@ -54,6 +54,105 @@ async fn a_form_that_is_older_than_its_object_changes_nothing() {
     assert!(kept.contains("value=\"Day shift\"") && !kept.contains("Night shift"));
 }
 
+/// Pages over plain HTTP are for the daemon's machine, and nothing is used up by one who isn't there.
+#[tokio::test]
+async fn pages_over_plain_http_are_for_this_machine() {
+    let api = TestApi::new().await;
+    let reseller = api.reseller("Reseller").await;
+    let org = org_of(&api, &reseller, "Acme").await;
+    let link = link(&api, &reseller, org, "ada@example.org").await;
+    let from = async |peer: &str, path: &str, proto: Option<&str>, cookie: &str| {
+        let peer: std::net::SocketAddr = peer.parse().expect("an address");
+        let mut request = axum::http::Request::get(path).header("Cookie", cookie);
+        if let Some(proto) = proto {
+            request = request
+                .header("X-Forwarded-For", "192.0.2.7")
+                .header("X-Forwarded-Proto", proto);
+        }
+        let request = request.extension(axum::extract::ConnectInfo(peer));
+        api.send(request.body(axum::body::Body::empty())).await
+    };
+
+    for (peer, proto) in [
+        ("192.0.2.7:1000", None),
+        ("192.0.2.7:1000", Some("https")),
+        ("127.0.0.1:1000", Some("http")),
+    ] {
+        for path in [&*link, "/", "/dashboard", "/partner-login"] {
+            let refused = from(peer, path, proto, "").await;
+            assert_eq!(refused.status, 403, "{peer} {proto:?} {path}");
+            assert!(refused.text.contains("The console needs HTTPS"), "{path}");
+            assert_eq!(refused.header("Set-Cookie"), None);
+        }
+        let api = from(peer, "/healthz", proto, "").await;
+        assert_eq!(api.status, 200, "the API is another matter");
+    }
+
+    let opened = from("127.0.0.1:1000", &link, Some("https"), "").await;
+    assert_eq!(opened.status, 303, "{}", opened.text);
+    let cookie = opened.header("Set-Cookie").expect("a cookie");
+    let cookie = cookie.split(';').next().expect("a pair");
+    let page = format!("/dashboard/{org}");
+    assert_eq!(
+        from("127.0.0.1:1000", &page, None, cookie).await.status,
+        200
+    );
+    assert_eq!(
+        from("192.0.2.7:1000", &page, None, cookie).await.status,
+        403
+    );
+
+    let api = TestApi::with("[http]\nallow_plain_console = true\n").await;
+    let request = axum::http::Request::get("/dashboard").extension(axum::extract::ConnectInfo(
+        std::net::SocketAddr::from(([192, 0, 2, 7], 1)),
+    ));
+    let asked = api.send(request.body(axum::body::Body::empty())).await;
+    assert_eq!(asked.status, 401, "{}", asked.text);
+}
+
+/// A destination is given to an agent and taken from it again.
+#[tokio::test]
+async fn a_destination_is_assigned_and_taken_away() {
+    let api = TestApi::new().await;
+    let (org, cookie, page) = session(&api).await;
+    let agent = api.agent(org, "Reception").await;
+    let proof = form_token(&visit(&api, &page, &cookie).await);
+    let fields = format!("form_token={proof}&name=Desk&type=phone&value=%2B442071838751&via=pbx");
+    let made = submit(&api, &format!("{page}/destinations"), &cookie, &fields).await;
+    let made = made.header("Location").expect("its page");
+    let destination = made.rsplit('/').next().expect("an id").to_owned();
+
+    let page = format!("{page}/agents/{agent}");
+    let fields = format!("form_token={proof}&destination_id={destination}");
+    let own = async || {
+        let shown = visit(&api, &page, &cookie).await.text;
+        shown.contains("aria-label=\"Remove Desk\"")
+    };
+    assert!(!own().await);
+    for (at, is_own) in [("destinations", true), ("destinations/remove", false)] {
+        let done = submit(&api, &format!("{page}/{at}"), &cookie, &fields).await;
+        assert_eq!(done.status, 303, "{at}: {}", done.text);
+        assert_eq!(own().await, is_own, "{at}");
+    }
+    let again = submit(
+        &api,
+        &format!("{page}/destinations/remove"),
+        &cookie,
+        &fields,
+    )
+    .await;
+    assert_eq!(again.status, 404);
+    let wrong = format!("form_token={proof}&destination_id=..%2Fx");
+    let wrong = submit(
+        &api,
+        &format!("{page}/destinations/remove"),
+        &cookie,
+        &wrong,
+    )
+    .await;
+    assert_eq!(wrong.status, 404);
+}
+
 /// Every page by every role: a member is shown no credential, and changes nothing.
 #[tokio::test]
 async fn pages_keep_to_the_role_of_the_session() {
@@ -96,4 +195,106 @@ async fn pages_keep_to_the_role_of_the_session() {
         );
         assert!(!answer.text.contains(password), "{}", row.operation());
     }
+}
+
+/// The operator's session: by a link that works once, for its own pages alone; what it changes is what commands see, and is in the audit log.
+#[tokio::test]
+async fn the_operator_has_pages_of_the_installation() {
+    let api = TestApi::new().await;
+    let (org, admin, _) = session(&api).await;
+    let link = api.state.operators_link(7);
+    let path = link
+        .strip_prefix("https://dashboard.example")
+        .expect("ours");
+    let (at, token) = path.split_once('?').expect("a token");
+    // Looking uses nothing up.
+    for _ in 0..2 {
+        let looked = visit(&api, path, "").await;
+        assert_eq!((looked.status, looked.header("Set-Cookie")), (200, None));
+    }
+    let form = ("Content-Type", "application/x-www-form-urlencoded");
+    let evil = [form, ("Origin", "https://evil.example")];
+    let foreign = ask(&api, "POST", at, "", &evil, token.to_owned()).await;
+    assert_eq!(foreign.status, 403);
+    let opened = submit(&api, at, "", token).await;
+    assert_eq!(opened.header("Location"), Some("/operator-console"));
+    let cookie = opened.header("Set-Cookie").expect("a cookie").to_owned();
+    for part in [
+        "Path=/operator-console;",
+        "HttpOnly",
+        "SameSite=Strict",
+        "Secure",
+    ] {
+        assert!(cookie.contains(part), "{cookie}");
+    }
+    assert_eq!(
+        submit(&api, at, "", token).await.status,
+        410,
+        "a link works once"
+    );
+
+    let cookie = cookie.split(';').next().expect("a pair");
+    let home = visit(&api, "/operator-console", cookie).await;
+    assert!(home.text.contains("Acme"), "{}", home.text);
+    let page = format!("/operator-console/orgs/{org}");
+    let proof = form_token(&home);
+    let foreign = [form, ("Origin", "https://dashboard.example")];
+    let unproven = ask(
+        &api,
+        "POST",
+        &format!("{page}/suspend"),
+        cookie,
+        &foreign,
+        "form_token=x".into(),
+    )
+    .await;
+    assert_eq!(unproven.status, 403);
+
+    let suspended = submit(
+        &api,
+        &format!("{page}/suspend"),
+        cookie,
+        &format!("form_token={proof}"),
+    )
+    .await;
+    assert_eq!(suspended.status, 303, "{}", suspended.text);
+    let shown = visit(&api, &page, cookie).await.text;
+    assert!(shown.contains("suspended by operator"), "{shown}");
+    let refused = visit(&api, &format!("/dashboard/{org}"), &admin).await;
+    assert_eq!(refused.status, 403, "{}", refused.text);
+
+    let wrong = format!("form_token={proof}&agents=many&was_agents=1");
+    let wrong = submit(&api, &format!("{page}/limits"), cookie, &wrong).await;
+    assert_eq!(wrong.status, 400);
+    assert!(wrong.text.contains("agents"), "{}", wrong.text);
+
+    let log = visit(&api, "/operator-console/audit", cookie).await.text;
+    assert!(log.contains("operator, uid 7, on the console"), "{log}");
+    assert!(log.contains("POST /operator/orgs/{orgId}/suspend"), "{log}");
+
+    // Neither session is good for the other's pages, nor the operator's for the API.
+    assert_eq!(visit(&api, "/operator-console", &admin).await.status, 401);
+    assert_eq!(
+        visit(&api, &format!("/dashboard/{org}"), cookie)
+            .await
+            .status,
+        401
+    );
+    for path in ["/phone", "/partner/v1/orgs"] {
+        assert_eq!(visit(&api, path, cookie).await.status, 401, "{path}");
+    }
+    for path in ["/operator/orgs", "/operator/audit"] {
+        assert_eq!(visit(&api, path, cookie).await.status, 404, "{path}");
+    }
+
+    pass(4 * 3600);
+    assert_eq!(visit(&api, "/operator-console", cookie).await.status, 401);
+    let late = api.state.operators_link(7);
+    pass(5 * 60);
+    let (_, token) = late.split_once('?').expect("a token");
+    assert_eq!(
+        submit(&api, at, "", token).await.status,
+        410,
+        "five minutes"
+    );
 }

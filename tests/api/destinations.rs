@@ -60,7 +60,8 @@ async fn a_destination_is_made_shown_changed_and_deleted() {
             .with(200);
         let fields = ["name", "type", "value"].map(|field| changed[field].as_str().unwrap_or("?"));
         assert_eq!(fields, [name, kind, value], "{change}");
-        assert_eq!(changed["updated_at"], "2026-01-31T12:01:00.000Z");
+        let at = changed["updated_at"].as_str().unwrap_or("?");
+        assert!(at.starts_with("2026-01-31T12:01:00.00"), "{at}");
         assert_eq!(api.get(&path, &tenant.token).await.with(200), changed);
     }
 

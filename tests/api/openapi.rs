@@ -19,6 +19,7 @@ fn is_page(operation: &str) -> bool {
     let (_, path) = operation.split_once(' ').expect("a path");
     ["/", "/partner-login", "/dashboard"].contains(&path)
         || path.starts_with("/dashboard/")
+        || path.starts_with("/operator-console")
         || path.starts_with("/2010-04-01/")
 }
 

@@ -21,7 +21,24 @@ use crate::test_db::{Beside, TestDb};
 use crate::test_org::{TestOrg, rows};
 
 /// Steps that read all there is, of statements with such a beginning, and why they may.
-const WHOLE: [(&str, &str, &str); 6] = [
+const WHOLE: [(&str, &str, &str); 11] = [
+    (
+        "orgs",
+        "SELECT * FROM orgs WHERE deleted_at IS NULL ORDER",
+        "the operator's list is of all orgs",
+    ),
+    (
+        "orgs",
+        "SELECT id FROM orgs WHERE name",
+        "the operator names an org, which is rare",
+    ),
+    (
+        "partners",
+        "SELECT * FROM partners ORDER",
+        "a row a partner",
+    ),
+    ("nodes", "SELECT node, host", "a row a node"),
+    ("nodes", "SELECT node, lease_expires_at", "a row a node"),
     ("nodes", "SELECT node, TRUE FROM nodes", "a row a node"),
     ("nodes", "SELECT CAST(node AS BIGINT)", "a row a node"),
     ("changes_pruned", "SELECT", "a table of one row"),
@@ -92,7 +109,8 @@ async fn asked(api: &TestApi, statements: &Statements) -> BTreeSet<String> {
     statements.take();
     for (row, turn) in rows().iter().zip(0..) {
         let test_org = TestOrg::new(api, turn).await;
-        let answer = row.ask(api, &test_org, &test_org.owner(row.of)).await;
+        let owner = test_org.owner(api, row.of).await;
+        let answer = row.ask(api, &test_org, &owner).await;
         assert_eq!(
             answer.status,
             row.status,

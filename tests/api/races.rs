@@ -2,12 +2,14 @@
 
 use std::collections::HashSet;
 
+use axum::body::Body;
+use axum::http::Request;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::idempotency::{ask, is_replay};
-use crate::pages::{link, org_of, visit};
-use crate::test_api::{Answer, NOW, TestApi, pass};
+use crate::pages::{form_token, link, log_in, org_of, submit, visit};
+use crate::test_api::{Answer, NOW, TestApi, id_of, pass};
 use crate::test_db::{TestDb, beside};
 
 /// Number of requests at once.
@@ -114,6 +116,189 @@ async fn an_idempotency_key_has_one_effect(api: &TestApi) {
     assert_eq!(page.with(200)["total"], 1);
 }
 
+/// Of many changes made for one version of an object, the first is made.
+async fn a_version_is_replaced_once(api: &TestApi) {
+    let tenant = api.tenant("Acme").await;
+    let agent = api.agent(tenant.org, "Reception").await;
+    let destination = json!({"name": "Desk", "type": "phone", "value": "+442071838751"});
+    let destinations = "/phone/sip/transfer-destinations";
+    let destination = api.post(destinations, &tenant.token, destination).await;
+    let destination = id_of(&destination.with(201));
+    let hook = json!({"url": "https://hooks.example.com/x"});
+    let hook = id_of(&api.post("/webhooks", &tenant.token, hook).await.with(201));
+    let (trunk, trunks) = ("/phone/sip/inbound-trunk", "/phone/sip/outbound-trunks");
+    api.number(tenant.org, "+442071838750").await;
+    api.post(trunk, &tenant.token, json!({})).await.with(201);
+    let carrier = json!({"name": "Carrier", "host": "192.0.2.1", "caller_number": "+442071838750"});
+    let carrier = api.post(trunks, &tenant.token, carrier).await.with(201);
+
+    for (path, field) in [
+        (format!("/phone/{agent}"), "name"),
+        (format!("{destinations}/{destination}"), "name"),
+        (format!("/webhooks/{hook}"), "description"),
+        (trunk.to_owned(), "name"),
+        (format!("{trunks}/{}", id_of(&carrier)), "name"),
+    ] {
+        let shown = api.get(&path, &tenant.token).await;
+        let version = shown.header("ETag").expect("a version").to_owned();
+        let updated_at = shown.with(200)["updated_at"].clone();
+        assert_eq!(json!(version.trim_matches('"')), updated_at, "{path}");
+
+        let change = |version: String, value: String| {
+            let request = Request::patch(&path)
+                .header("Authorization", format!("Bearer {}", tenant.token))
+                .header("Content-Type", "application/json")
+                .header("If-Match", version);
+            let body = json!({field: value}).to_string();
+            api.send(request.body(Body::from(body)))
+        };
+        let answers = api
+            .at_once(MANY, |turn| change(version.clone(), format!("Turn {turn}")))
+            .await;
+        assert_eq!(
+            (count(&answers, 200), count(&answers, 412)),
+            (1, MANY - 1),
+            "{path}"
+        );
+
+        // The clock hasn't moved, and yet the version is another one.
+        let winner = answers.iter().find(|answer| answer.status == 200);
+        let winner = winner.expect("one");
+        let kept = api.get(&path, &tenant.token).await;
+        assert_eq!(kept.with(200)[field], winner.with(200)[field], "{path}");
+        assert_eq!(kept.header("ETag"), winner.header("ETag"), "{path}");
+        assert_ne!(kept.header("ETag"), Some(&*version), "{path}");
+        let loser = answers.iter().find(|answer| answer.status == 412);
+        let loser = loser.expect("many").with(412);
+        assert_eq!(loser["code"], "outdated", "{loser}");
+
+        change("*".to_owned(), "Any".to_owned()).await.with(200);
+        change("Turn".to_owned(), "None".to_owned()).await.with(400);
+    }
+}
+
+/// Of many forms that were loaded before one was saved, one is; the others show both values.
+async fn a_form_is_saved_once_for_a_version(api: &TestApi) {
+    let (org, cookie, page) = crate::dashboard::session(api).await;
+    let agent = api.agent(org, "Reception").await;
+    let page = format!("{page}/agents/{agent}");
+    let shown = visit(api, &page, &cookie).await;
+    let proof = form_token(&shown);
+    let (_, version) = shown
+        .text
+        .split_once("name=\"version\" value=\"")
+        .expect("a version");
+    let version = version
+        .split('"')
+        .next()
+        .expect("a value")
+        .replace(':', "%3A");
+    let answers = api
+        .at_once(20, async |turn| {
+            let fields = format!(
+                "form_token={proof}&version={version}&name=Turn+{turn}&enabled=on&type=inbound&language=en"
+            );
+            submit(api, &page, &cookie, &fields).await
+        })
+        .await;
+    assert_eq!((count(&answers, 303), count(&answers, 409)), (1, 19));
+    let lost = answers.iter().filter(|answer| answer.status == 409);
+    for answer in lost {
+        assert!(answer.text.contains("id=\"conflict\""), "{}", answer.text);
+    }
+}
+
+/// Administrators who all remove or demote each other at once: one is left.
+async fn an_org_keeps_an_administrator(api: &TestApi) {
+    const EACH: usize = 6;
+    let reseller = api.reseller("Reseller").await;
+    let org = org_of(api, &reseller, "Acme").await;
+    let roles = format!("/partner/v1/orgs/{org}/roles");
+    let roles = api.get(&roles, &reseller.key).await.with(200);
+    let role = |name: &str| {
+        let roles = roles["items"].as_array().expect("roles").iter();
+        let mut named = roles.filter(|role| role["name"] == name);
+        id_of(named.next().expect("a role"))
+    };
+    let mut sessions = Vec::new();
+    for turn in 0..EACH {
+        let path = format!("/partner/v1/orgs/{org}/login-links");
+        let body =
+            json!({"email": format!("admin{turn}@example.org"), "role_ids": [role("admin")]});
+        let made = api.post(&path, &reseller.key, body).await.with(201);
+        let url = made["url"].as_str().expect("a link").to_owned();
+        let link = url.strip_prefix("https://dashboard.example").expect("ours");
+        sessions.push(log_in(api, link).await);
+    }
+    let members = format!("/dashboard/{org}/members");
+    let page = visit(api, &members, &sessions[0]).await.text;
+    let (_, page) = page.split_once("id=\"members\"").expect("the list");
+    let of = |turn: usize| {
+        let (_, after) = page
+            .split_once(&format!("admin{turn}@example.org"))
+            .expect("a member");
+        let (before, _) = after.split_once("/role").expect("a form");
+        before.rsplit_once('/').expect("a path").1.to_owned()
+    };
+    let ids: Vec<_> = (0..EACH).map(of).collect();
+
+    let (member, ids, sessions, members) = (role("member"), &ids, &sessions, &members);
+    // Before any of them is logged out.
+    let mut proofs = Vec::new();
+    for cookie in sessions {
+        proofs.push(form_token(&visit(api, members, cookie).await));
+    }
+    let proofs = &proofs;
+    let answers = api
+        .at_once(EACH, async |turn| {
+            let (cookie, next) = (&sessions[turn], &ids[(turn + 1) % EACH]);
+            let proof = &proofs[turn];
+            let (path, fields) = match turn % 2 {
+                0 => (
+                    format!("{members}/{next}/remove"),
+                    format!("form_token={proof}"),
+                ),
+                _ => (
+                    format!("{members}/{next}/role"),
+                    format!("form_token={proof}&role={member}"),
+                ),
+            };
+            submit(api, &path, cookie, &fields).await
+        })
+        .await;
+    assert!(count(&answers, 303) >= 1);
+    let kept = api.members(org).await;
+    let administrators: Vec<_> = kept.iter().filter(|(_, _, role)| role == "admin").collect();
+    assert!(!administrators.is_empty(), "{kept:?}");
+
+    // The last one can't give it up, by either way.
+    let last = (0..EACH).find(|turn| administrators[0].0.starts_with(&format!("admin{turn}@")));
+    let last = last.expect("one of them");
+    for (id, turn) in ids.iter().zip(0..EACH).filter(|(_, turn)| *turn != last) {
+        let proof = form_token(&visit(api, members, &sessions[last]).await);
+        let path = format!("{members}/{id}/remove");
+        let fields = format!("form_token={proof}");
+        let removed = submit(api, &path, &sessions[last], &fields).await;
+        assert!(
+            [303, 404].contains(&removed.status),
+            "{turn}: {}",
+            removed.text
+        );
+    }
+    let proof = form_token(&visit(api, members, &sessions[last]).await);
+    for (at, fields) in [
+        ("remove", format!("form_token={proof}")),
+        ("role", format!("form_token={proof}&role={member}")),
+    ] {
+        let path = format!("{members}/{}/{at}", ids[last]);
+        let refused = submit(api, &path, &sessions[last], &fields).await;
+        assert_eq!(refused.status, 409, "{at}: {}", refused.text);
+        let sentence = "The org&#39;s last administrator is admin";
+        let text = refused.text.replace('\'', "&#39;");
+        assert!(text.contains(sentence), "{at}: {}", refused.text);
+    }
+}
+
 /// Ten thousand handoffs a second apart, the last of them a second ago.
 async fn ten_thousand(api: &TestApi, org: Uuid) {
     const HANDOFFS: &str = "INSERT INTO handoffs (id, org_id, session_id, summary, reasons, position, created_at)
@@ -193,5 +378,8 @@ on_both!(
     an_agent_has_every_number_that_is_added_at_once,
     a_visitor_is_one_contact,
     an_idempotency_key_has_one_effect,
+    a_version_is_replaced_once,
+    a_form_is_saved_once_for_a_version,
+    an_org_keeps_an_administrator,
     a_walk_meets_each_of_ten_thousand_once_while_a_thousand_arrive,
 );

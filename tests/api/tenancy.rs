@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use crate::openapi::operations;
 use crate::test_api::{Answer, TestApi};
-use crate::test_org::{Asker, Of, Row, TestOrg, rows};
+use crate::test_org::{Asker, Of, Row, TestOrg, operators_session, rows};
 
 #[tokio::test]
 async fn every_route_has_a_row_and_every_row_a_route() {
@@ -42,10 +42,11 @@ enum Who {
     ItsPartner,
     ItsVisitor,
     ItsSession,
+    Operator,
     Nobody,
 }
 
-const ALL: [Who; 8] = [
+const ALL: [Who; 9] = [
     Who::Nobody,
     Who::OtherOrg,
     Who::OtherPartner,
@@ -54,6 +55,7 @@ const ALL: [Who; 8] = [
     Who::ItsPartner,
     Who::ItsVisitor,
     Who::ItsSession,
+    Who::Operator,
 ];
 
 /// The matrix. `None`: it may, and is judged as the owner is.
@@ -70,7 +72,10 @@ fn expected(of: Of, who: Who) -> Option<Expected> {
         | (Of::Org | Of::Own, Who::ItsSession)
         | (Of::Visitor, Who::ItsVisitor)
         | (Of::Partner | Of::PartnerId | Of::Reseller, Who::ItsPartner)
-        | (Of::Page | Of::Visit, Who::ItsSession) => return None,
+        | (Of::Page | Of::Visit, Who::ItsSession)
+        | (Of::Operator, Who::Operator) => return None,
+        // The operator's session is good for the operator's pages, and no other credential is.
+        (Of::Operator, _) | (_, Who::Operator) => Status(401),
         (Of::Org, Who::OtherOrg | Who::OtherSession) => Status(404),
         (Of::Own, Who::OtherOrg | Who::OtherSession) | (Of::Stream, Who::OtherOrg) => ItsOwn,
         (Of::Partner, Who::OtherPartner) => Status(403),
@@ -136,6 +141,7 @@ async fn nobody_reaches_what_is_anothers() {
             _ => Some(TestOrg::new(&api, turn).await),
         };
         let test_org = new.as_ref().unwrap_or(&read);
+        let operator = operators_session(&api).await;
         for who in ALL {
             let asker = match who {
                 Who::OtherOrg => &other.key,
@@ -145,6 +151,7 @@ async fn nobody_reaches_what_is_anothers() {
                 Who::ItsPartner => &test_org.partner,
                 Who::ItsVisitor => &test_org.visitor,
                 Who::ItsSession => &test_org.session,
+                Who::Operator => &operator,
                 Who::Nobody => &Asker::default(),
             };
             let Some(expected) = expected(row.of, who) else {
@@ -177,7 +184,8 @@ async fn nobody_reaches_what_is_anothers() {
             }
         }
         // And all that has left it as it was.
-        let answer = row.ask(&api, test_org, &test_org.owner(row.of)).await;
+        let owner = test_org.owner(&api, row.of).await;
+        let answer = row.ask(&api, test_org, &owner).await;
         judge(row, "its owner", &answer, Expected::Status(row.status));
         if [Of::Org, Of::Own].contains(&row.of) {
             let new = match row.method {

@@ -7,10 +7,11 @@ use axum::body::Body;
 use axum::http::Request;
 use serde_json::{Value, json};
 use trunkline_model::record::{Direction, Fact, Started};
+use trunkline_store::partners;
 use uuid::Uuid;
 
-use crate::pages::{form_token, link, log_in, visit};
-use crate::test_api::{Answer, NOW, Reseller, TestApi, arc, id_of};
+use crate::pages::{form_token, link, log_in, submit, visit};
+use crate::test_api::{Answer, NOW, Reseller, TestApi, arc, found, id_of};
 
 /// Owner of a thing: see the table.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -25,6 +26,7 @@ pub(crate) enum Of {
     Reseller,
     Page,
     Visit,
+    Operator,
 }
 
 /// A row of the table.
@@ -72,6 +74,7 @@ fn row(line: &'static str, turn: usize) -> Row {
             "reseller" => Of::Reseller,
             "page" => Of::Page,
             "visit" => Of::Visit,
+            "operator" => Of::Operator,
             _ => panic!("whose is it? {line}"),
         },
         status: status.parse().expect(line),
@@ -140,7 +143,7 @@ impl Row {
             request = request.header(*name, value);
         }
 
-        let content_type = if [Of::Page, Of::Visit].contains(&self.of) {
+        let content_type = if [Of::Page, Of::Visit, Of::Operator].contains(&self.of) {
             "application/x-www-form-urlencoded"
         } else {
             "application/json"
@@ -221,9 +224,17 @@ impl TestOrg {
             .get(&format!("/partner/v1/orgs/{org}/sessions"), &partner.key)
             .await;
         let dashboard_session = id_of(&listed.with(200)["items"][0]);
+        let of = partner.id;
+        let keys = found(&api.store, move |tx| partners::keys(tx, of)).await;
+        let partner_key = keys.first().expect("the partner's key");
+        let roles = format!("/partner/v1/orgs/{org}/roles?name=member");
+        let roles = api.get(&roles, &partner.key).await.with(200);
         let ids = BTreeMap::from([
+            ("role_id", id_of(&roles["items"][0])),
             ("sessionId", dashboard_session),
             ("member_id", member),
+            ("partnerId", partner.id.to_string()),
+            ("keyId", partner_key.id.to_string()),
             ("asset", "console.css".to_owned()),
             ("agent_id", agent.to_string()),
             ("number_id", verified.id.to_string()),
@@ -275,13 +286,14 @@ impl TestOrg {
     }
 
     /// Returns the credential of the thing's owner.
-    pub(crate) fn owner(&self, of: Of) -> Asker {
+    pub(crate) async fn owner(&self, api: &TestApi, of: Of) -> Asker {
         match of {
             Of::Anyone => Asker::default(),
             Of::Org | Of::Own | Of::Stream => self.key.clone(),
             Of::Visitor => self.visitor.clone(),
             Of::Partner | Of::PartnerId | Of::Reseller => self.partner.clone(),
             Of::Page | Of::Visit => self.session.clone(),
+            Of::Operator => operators_session(api).await,
         }
     }
 }
@@ -292,6 +304,24 @@ async fn session_in(api: &TestApi, partner: &Reseller, org: Uuid) -> Asker {
     let cookie = log_in(api, &link).await;
     let page = visit(api, &format!("/dashboard/{org}"), &cookie).await;
     Asker::cookie(&cookie, form_token(&page))
+}
+
+/// A session of the operator's pages.
+pub(crate) async fn operators_session(api: &TestApi) -> Asker {
+    let cookie = operators_cookie(api).await;
+    let page = visit(api, "/operator-console", &cookie).await;
+    Asker::cookie(&cookie, form_token(&page))
+}
+
+/// Opens a link of the operator's by its button, and returns the cookie.
+pub(crate) async fn operators_cookie(api: &TestApi) -> String {
+    let link = api.state.operators_link(0);
+    let (at, token) = link.split_once('?').expect("a token");
+    let at = at.strip_prefix("https://dashboard.example").expect("ours");
+    let opened = submit(api, at, "", token).await;
+    assert_eq!(opened.status, 303, "{}", opened.text);
+    let cookie = opened.header("Set-Cookie").expect("a cookie");
+    cookie.split(';').next().expect("a pair").to_owned()
 }
 
 /// Another member of the org, by the page that removes one.

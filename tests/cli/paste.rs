@@ -127,6 +127,37 @@ fn the_console_prints_a_link_that_logs_in_once() {
 }
 
 #[test]
+fn the_operator_looks_at_nodes_and_logs_in_where_the_daemon_runs() {
+    let setup = DaemonSetup::new();
+    let without = setup.output(&["console", "--operator"]);
+    let said = String::from_utf8_lossy(&without.stderr).into_owned();
+    assert!(
+        !without.status.success() && said.contains("the daemon has to run"),
+        "{said}"
+    );
+
+    let daemon = setup.serve();
+    let run = |arguments: &[&str]| daemon.setup.run(arguments);
+    let nodes = run(&["node", "list", "--json"]);
+    assert_eq!(nodes[0]["state"], "serving", "{nodes}");
+    let health = run(&["node", "health", "--json"]);
+    assert_eq!(
+        (&health["journal"], &health["database_answers"]),
+        (&"ok".into(), &true.into())
+    );
+    assert_eq!(run(&["node", "sources", "--json"]), serde_json::json!([]));
+
+    let link = run(&["console", "--operator", "--json"]);
+    let (_, path) = text(&link["url"])
+        .split_once("/operator-console")
+        .expect("a link");
+    let looked = http::get(daemon.setup.http, &format!("/operator-console{path}"), None);
+    assert_eq!(looked.map(|(status, _)| status), Some(200));
+    let shut = http::get(daemon.setup.http, "/operator-console", None);
+    assert_eq!(shut.map(|(status, _)| status), Some(401));
+}
+
+#[test]
 fn a_trunks_way_of_transfers_is_set_and_an_echo_agent_has_no_user_name() {
     let setup = DaemonSetup::new();
     setup.run(&["trunk", "update", "--transfer-way", "auto", "--json"]);

@@ -17,5 +17,6 @@ mod proxy;
 mod registered;
 mod seconds;
 mod secrets;
+mod silent;
 mod supervised;
 mod talk;

@@ -238,7 +238,8 @@ async fn none_is_lost_when_the_table_is_made_anew(db: &TestDb) {
          DROP TABLE erasures;
          DROP TABLE tied_peers;
          ALTER TABLE inbound_trunks DROP COLUMN rtp_from_any_address;
-         DROP TABLE bot_tokens",
+         DROP TABLE bot_tokens;
+         DROP INDEX auth_failures_at",
     )
     .await;
     let store = db.open().await;

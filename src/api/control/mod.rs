@@ -6,6 +6,8 @@
 
 mod addresses;
 mod audit;
+mod console_links;
+mod installation;
 mod limits;
 mod listed;
 mod login_links;
@@ -56,6 +58,10 @@ pub(super) fn routes() -> Routes {
             delete(partner_keys::revoke),
         )
         .route("/operator/audit", get(audit::list))
+        .route("/operator/nodes", get(installation::nodes))
+        .route("/operator/health", get(installation::health))
+        .route("/operator/sources", get(installation::sources))
+        .route("/operator/console-links", post(console_links::create))
 }
 
 fn of_orgs() -> Routes {

@@ -4,7 +4,7 @@
 use serde_json::json;
 
 use super::listed::Listed;
-use super::{limits, networks, orgs, partner_keys, partners, retention, tied_peers};
+use super::{installation, limits, networks, orgs, partner_keys, partners, retention, tied_peers};
 use crate::api::audit as audit_log;
 use crate::api::openapi::{OpenApiBuilder, Operation, read_by};
 use crate::api::partner::{LinkView, changed_limits, described_login};
@@ -280,6 +280,27 @@ pub(in crate::api) fn describe(builder: &mut OpenApiBuilder) {
         "listWholeAudit",
         "Every change, newest first",
         audit_log::describe,
+    );
+    add(
+        "get",
+        "/operator/nodes",
+        "listNodes",
+        "Nodes that share the database, and which of them serve",
+        |op| op.gives::<Listed<installation::NodeView>>(200),
+    );
+    add(
+        "get",
+        "/operator/health",
+        "showNodeHealth",
+        "Health of the node that answers: journal, database, clock, certificates",
+        |op| op.gives::<installation::HealthView>(200),
+    );
+    add(
+        "get",
+        "/operator/sources",
+        "listFailingSources",
+        "Addresses from which log-ins failed in the last 24 hours, the most frequent first",
+        |op| op.gives::<Listed<installation::SourceView>>(200),
     );
 }
 

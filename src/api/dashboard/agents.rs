@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use super::backend::{items, text};
 use super::document::{Tone, badge, card};
 use super::fields::{Field, Filled, Input, choices, inputs};
-use super::frame::{Section, token};
+use super::forms::token;
+use super::frame::Section;
 use super::resource::{Action, Resource};
 use super::visitor::{SubmittedForm, Visitor};
 
@@ -41,6 +42,7 @@ pub(super) const AGENTS: Resource = Resource {
             at: "inbound-numbers",
             method: Method::PUT,
             api: "/phone/sip/agents/{id}/inbound-numbers",
+            named: None,
             body: |form| json!({"phone_number_ids": form.values("number").collect::<Vec<_>>()}),
             secret: None,
         },
@@ -48,6 +50,7 @@ pub(super) const AGENTS: Resource = Resource {
             at: "outbound-trunk",
             method: Method::PUT,
             api: "/phone/sip/agents/{id}/outbound-trunk",
+            named: None,
             body: |form| json!({"trunk_id": some(form, "trunk_id")}),
             secret: None,
         },
@@ -55,7 +58,16 @@ pub(super) const AGENTS: Resource = Resource {
             at: "destinations",
             method: Method::POST,
             api: "/phone/sip/agents/{id}/transfer-destinations",
+            named: None,
             body: |form| json!({"destination_id": form.text("destination_id")}),
+            secret: None,
+        },
+        Action {
+            at: "destinations/remove",
+            method: Method::DELETE,
+            api: "/phone/sip/agents/{id}/transfer-destinations/{named}",
+            named: Some("destination_id"),
+            body: |_| Value::Null,
             secret: None,
         },
     ],
@@ -248,7 +260,15 @@ fn own_destinations(visitor: &Visitor, agent: &Value, config: &Value, all: &Valu
         @if own.is_empty() { p.empty { "Nowhere yet." } }
         ul.plain {
             @for destination in own {
-                li { strong { (text(destination, "name")) } " " code { (text(destination, "value")) } }
+                li {
+                    span { strong { (text(destination, "name")) } " " code { (text(destination, "value")) } }
+                    @if visitor.writes() {
+                        (form(visitor, agent, "destinations/remove", &html! {
+                            input type="hidden" name="destination_id" value=(text(destination, "id"));
+                            button.small type="submit" aria-label={ "Remove " (text(destination, "name")) } { "Remove" }
+                        }))
+                    }
+                }
             }
         }
         @if visitor.writes() && is_choice {

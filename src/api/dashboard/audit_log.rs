@@ -1,7 +1,7 @@
 //! Page of the audit log: each change to the org, with the key, session or command that made it.
 
 use axum::extract::RawQuery;
-use maud::html;
+use maud::{Markup, html};
 use serde_json::Value;
 
 use super::backend::{items, query, text};
@@ -15,23 +15,7 @@ pub(super) async fn show(visitor: Visitor, RawQuery(raw): RawQuery) -> Result<Ht
     let cursor = super::resource::parameter(raw.as_deref(), "cursor");
     let asked = query(&[("limit", "50"), ("cursor", &cursor)]);
     let log = visitor.client.get(&format!("/phone/audit{asked}")).await?;
-    let columns = ["When", "Changed by", "Change", "What", "Fields", "From"];
-    let rows: Vec<_> = items(&log)
-        .iter()
-        .map(|entry| {
-            let fields = entry["fields"].as_array().map_or(&[][..], Vec::as_slice);
-            let fields: Vec<_> = fields.iter().filter_map(Value::as_str).collect();
-            vec![
-                time(text(entry, "at")),
-                html! { (text(entry, "actor_name")) " " span.soft { (spaced(text(entry, "actor"))) } },
-                html! { code { (text(entry, "action")) } },
-                html! { (spaced(text(entry, "resource"))) },
-                html! { (fields.join(", ")) },
-                html! { (text(entry, "address")) },
-            ]
-        })
-        .collect();
-
+    let (columns, rows) = rows(&log);
     let content = html! {
         section.card aria-label="Audit log" {
             (table("Audit log", &columns, &rows, "Nothing was changed yet."))
@@ -41,4 +25,22 @@ pub(super) async fn show(visitor: Visitor, RawQuery(raw): RawQuery) -> Result<Ht
         }
     };
     Ok(page(&visitor, Section::Audit, "Audit log", &content))
+}
+
+/// Columns of a log, and the cells of its entries.
+pub(super) fn rows(log: &Value) -> ([&'static str; 6], Vec<Vec<Markup>>) {
+    let columns = ["When", "Changed by", "Change", "What", "Fields", "From"];
+    let rows = items(log).iter().map(|entry| {
+        let fields = entry["fields"].as_array().map_or(&[][..], Vec::as_slice);
+        let fields: Vec<_> = fields.iter().filter_map(Value::as_str).collect();
+        vec![
+            time(text(entry, "at")),
+            html! { (text(entry, "actor_name")) " " span.soft { (spaced(text(entry, "actor"))) } },
+            html! { code { (text(entry, "action")) } },
+            html! { (spaced(text(entry, "resource"))) },
+            html! { (fields.join(", ")) },
+            html! { (text(entry, "address")) },
+        ]
+    });
+    (columns, rows.collect())
 }

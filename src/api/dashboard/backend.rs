@@ -2,11 +2,12 @@
 //! sentences, limits and entries of the audit log are those of the API.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::ConnectInfo;
-use axum::http::header::{ACCEPT, CONTENT_TYPE, COOKIE, HOST, ORIGIN};
+use axum::http::header::{ACCEPT, CONTENT_TYPE, COOKIE, HOST, IF_MATCH, ORIGIN};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode};
 use axum::response::Response;
@@ -14,6 +15,9 @@ use serde_json::Value;
 use tower_service::Service as _;
 
 use crate::api::connection_limiter::Proof;
+use crate::api::operator::Operator;
+use crate::api::operator_sessions::OperatorSession;
+use crate::config::{Config, Http};
 
 /// Longest answer that is read into memory.
 const MAX_ANSWER: usize = 16 << 20;
@@ -27,13 +31,22 @@ const CARRIED: [HeaderName; 5] = [
     HeaderName::from_static("x-forwarded-for"),
 ];
 
-/// The API's routes, without those of the console.
+/// The API's routes, without those of the console, and the configuration that pages need before they know who asks.
 #[derive(Clone, Debug)]
-pub(in crate::api) struct Backend(Router);
+pub(in crate::api) struct Backend {
+    router: Router,
+    /// The same with the operator's routes.
+    operator: Router,
+    pub(super) http: Arc<Http>,
+}
 
 impl Backend {
-    pub(in crate::api) const fn new(router: Router) -> Self {
-        Self(router)
+    pub(in crate::api) fn new(router: Router, operator: Router, config: &Config) -> Self {
+        Self {
+            router,
+            operator,
+            http: Arc::new(config.http.clone()),
+        }
     }
 }
 
@@ -44,6 +57,7 @@ pub(super) struct Client {
     headers: HeaderMap,
     peer: Option<ConnectInfo<SocketAddr>>,
     proof: Option<Proof>,
+    operator: Option<Operator>,
 }
 
 /// Refusal of the API.
@@ -58,7 +72,7 @@ pub(super) struct Refused {
 impl Client {
     /// Returns a client for the request; `None` where the router was made without a backend.
     pub(super) fn of(parts: &Parts) -> Option<Self> {
-        let Backend(router) = parts.extensions.get::<Backend>()?.clone();
+        let Backend { router, .. } = parts.extensions.get::<Backend>()?.clone();
         let mut headers = HeaderMap::new();
         for name in CARRIED {
             for value in parts.headers.get_all(&name) {
@@ -70,6 +84,20 @@ impl Client {
             headers,
             peer: parts.extensions.get().copied(),
             proof: parts.extensions.get().cloned(),
+            operator: None,
+        })
+    }
+
+    /// Returns a client for the operator's request. It has the operator's routes, and no cookie goes along.
+    pub(super) fn of_operator(parts: &Parts, session: &OperatorSession) -> Option<Self> {
+        let router = parts.extensions.get::<Backend>()?.operator.clone();
+        let mut client = Self::of(parts)?;
+        client.headers.remove(COOKIE);
+        let operator = Operator::on_pages(session.uid, session.id);
+        Some(Self {
+            router,
+            operator: Some(operator),
+            ..client
         })
     }
 
@@ -114,6 +142,24 @@ impl Client {
         }
     }
 
+    /// Changes the object at a path, unless it has another version by now: the API then refuses with 412.
+    ///
+    /// # Errors
+    /// The API's refusal.
+    pub(super) async fn change(
+        &self,
+        path: &str,
+        version: &str,
+        body: &Value,
+    ) -> Result<Value, Refused> {
+        let mut versioned = self.clone();
+        // A text that no header can hold is no version of ours.
+        let tag = HeaderValue::try_from(format!("\"{version}\""))
+            .unwrap_or(HeaderValue::from_static("\"\""));
+        versioned.headers.insert(IF_MATCH, tag);
+        versioned.send(Method::PATCH, path, Some(body)).await
+    }
+
     /// Sends a request, and returns its answer as it comes.
     pub(super) async fn response(
         &self,
@@ -139,6 +185,10 @@ impl Client {
         }
         if let Some(proof) = &self.proof {
             request.extensions_mut().insert(proof.clone());
+        }
+
+        if let Some(operator) = self.operator {
+            request.extensions_mut().insert(operator);
         }
 
         let mut router = self.router.clone();

@@ -12,10 +12,10 @@ use maud::{Markup, html};
 use tokio::sync::watch;
 use trunkline_model::record::{Direction, Status};
 use trunkline_sip::moment::Moment;
-use trunkline_store::{Call, CallFilter, calls};
+use trunkline_store::{Call, CallFilter, SilentNode, calls, nodes};
 use uuid::Uuid;
 
-use super::document::{Tone, badge, moment, row_of, status};
+use super::document::{Tone, badge, headings, moment, row_of, status};
 use super::figures::{Figures, Window, counted};
 use super::page::base_of;
 use crate::api::phone::from_memory;
@@ -28,11 +28,13 @@ const LONGEST: Duration = Duration::from_secs(1);
 /// Calls that are listed.
 const ROWS: usize = 100;
 /// Pages that may be open on this node, those of one org, and those of one session.
-const PLACES: usize = 192;
+const PLACES: usize = 256;
 const PLACES_OF_ORG: usize = PLACES / 4;
 const PLACES_OF_SESSION: usize = 8;
 /// Time for which figures that were counted serve all pages of their org.
 const FIGURES_AGE: Duration = Duration::from_secs(10);
+/// Time for which a node that doesn't answer is named; one that is gone for longer was taken away.
+const NAMED_FOR: Duration = Duration::from_secs(24 * 3600);
 
 /// A part of a page, which replaces the one of the same id.
 #[derive(Clone, Debug)]
@@ -227,10 +229,12 @@ async fn follow(boards: Boards, api: Api, org: Uuid) {
 /// Renders the calls that are up now.
 pub(super) async fn rendered(api: &Api, org: Uuid) -> Board {
     let calls = up(api, org).await;
+    let silent = silent(api).await;
     let names = names(api, org);
     let base = base_of(api);
     let parts = |writes: bool| {
         vec![
+            Part::new(missing(&silent)),
             Part::new(counters(&calls)),
             Part::new(table(
                 &calls,
@@ -276,6 +280,29 @@ async fn up(api: &Api, org: Uuid) -> Vec<Call> {
     found
 }
 
+/// Nodes that don't answer, of those that share the database.
+async fn silent(api: &Api) -> Vec<SilentNode> {
+    if !api.store().is_shared() {
+        return Vec::new();
+    }
+    let found = api.read(|tx| nodes::silent(tx, NAMED_FOR)).await;
+    // While the database is away, nothing is known of other nodes.
+    found.unwrap_or_default()
+}
+
+/// Warning that calls of these nodes are missing.
+fn missing(silent: &[SilentNode]) -> Markup {
+    html! {
+        div #silent-nodes role="status" {
+            @for node in silent {
+                div.banner.bad {
+                    p { strong { "Node " (node.node) " doesn't answer" } " since " (moment(node.since)) ". Its calls are not shown here: they may be up or over." }
+                }
+            }
+        }
+    }
+}
+
 fn names(api: &Api, org: Uuid) -> HashMap<Uuid, String> {
     let view = api.directory().load();
     let agents = view.org(org).map_or(&[][..], |org| &org.routing.agents);
@@ -307,7 +334,7 @@ fn table(calls: &[Call], names: &HashMap<Uuid, String>, page: &str, writes: bool
             } @else {
                 div.scroll {
                     table aria-label="Calls that are up" {
-                        thead { tr { @for column in COLUMNS { th scope="col" { (column) } } } }
+                        (headings(&COLUMNS))
                         tbody {
                             @for call in calls.iter().take(ROWS) { (row_of(&COLUMNS, &row(call, names, page, writes))) }
                         }

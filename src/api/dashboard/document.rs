@@ -145,8 +145,21 @@ pub(super) fn table(label: &str, columns: &[&str], rows: &[Vec<Markup>], empty: 
         } @else {
             div.scroll {
                 table aria-label=(label) {
-                    thead { tr { @for column in columns { th scope="col" { (column) } } } }
+                    (headings(columns))
                     tbody { @for row in rows { (row_of(columns, row)) } }
+                }
+            }
+        }
+    }
+}
+
+/// Headings of columns. A column of buttons has none that is seen.
+pub(super) fn headings(columns: &[&str]) -> Markup {
+    html! {
+        thead {
+            tr {
+                @for column in columns {
+                    th scope="col" { @if column.is_empty() { span.unseen { "Actions" } } @else { (column) } }
                 }
             }
         }

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 use serde_json::{Map, Value, json};
 
-use super::visitor::SubmittedForm;
+use super::visitor::FormFields;
 
 /// Kind of an input.
 #[derive(Clone, Debug)]
@@ -93,7 +93,7 @@ impl Field {
     }
 
     /// Texts that were submitted.
-    fn submitted(&self, form: &SubmittedForm) -> Vec<String> {
+    fn submitted(&self, form: &FormFields) -> Vec<String> {
         let texts = form.values(self.name);
         let texts: Vec<String> = match self.input {
             Input::Lines => texts
@@ -128,7 +128,7 @@ impl Field {
 }
 
 /// Body that creates an object: every field that was filled in.
-pub(super) fn new_body(fields: &[Field], form: &SubmittedForm) -> Value {
+pub(super) fn new_body(fields: &[Field], form: &FormFields) -> Value {
     let mut body = Map::new();
     for field in fields {
         let value = field.value(&field.submitted(form));
@@ -140,7 +140,7 @@ pub(super) fn new_body(fields: &[Field], form: &SubmittedForm) -> Value {
 }
 
 /// Body that changes an object: the fields whose text isn't the shown one. An object within is sent whole.
-pub(super) fn changes(fields: &[Field], form: &SubmittedForm, current: &Value) -> Value {
+pub(super) fn changes(fields: &[Field], form: &FormFields, current: &Value) -> Value {
     let changed: Vec<&Field> = fields
         .iter()
         .filter(|field| differs(field, form, current))
@@ -169,7 +169,7 @@ pub(super) fn changes(fields: &[Field], form: &SubmittedForm, current: &Value) -
     Value::Object(body)
 }
 
-fn differs(field: &Field, form: &SubmittedForm, current: &Value) -> bool {
+fn differs(field: &Field, form: &FormFields, current: &Value) -> bool {
     let submitted = field.submitted(form);
     let mut shown = field.shown(current);
     if matches!(field.input, Input::Checks(_)) {
@@ -199,7 +199,7 @@ fn put(body: &mut Map<String, Value>, field: &Field, value: Value) {
 /// Values of the fields that differ between a submitted form and the object as it is now: label, submitted, current.
 pub(super) fn conflicts(
     fields: &[Field],
-    form: &SubmittedForm,
+    form: &FormFields,
     current: &Value,
 ) -> Vec<(&'static str, String, String)> {
     let differing = fields.iter().filter(|field| differs(field, form, current));
@@ -217,7 +217,7 @@ pub(super) fn conflicts(
 pub(super) enum Filled<'f> {
     Empty,
     With(&'f Value),
-    Submitted(&'f SubmittedForm),
+    Submitted(&'f FormFields),
 }
 
 /// Inputs of the fields, each with the faults that the API found in it.

@@ -159,7 +159,7 @@ impl Figures {
                 dl.tiles {
                     div { dt { "Calls" } dd { (calls) } }
                     div { dt { "Answered" } dd { @if calls == 0 { "–" } @else { (answered * 100 / calls) " %" } } }
-                    div { dt { "Set-up time" } dd { @if answered == 0 { "–" } @else { (tenths(micros / answered)) " s" } } }
+                    div { dt { "Set-up time" } dd { @if answered == 0 { "–" } @else { (shown_time(micros / answered)) } } }
                 }
                 (bars("Calls over time", &self.bars(), [&self.title(0), "now"]))
                 h3 { "Reasons of calls that were not answered" }
@@ -187,10 +187,13 @@ impl Figures {
     }
 }
 
-/// Microseconds as seconds with one digit after the point.
-fn tenths(micros: u64) -> String {
+/// Microseconds as seconds with one digit after the point; less than a second as milliseconds.
+fn shown_time(micros: u64) -> String {
+    if micros < 1_000_000 {
+        return format!("{} ms", micros / 1_000);
+    }
     let tenths = (micros + 50_000) / 100_000;
-    format!("{}.{}", tenths / 10, tenths % 10)
+    format!("{}.{} s", tenths / 10, tenths % 10)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use maud::{Markup, html};
 
 use super::document::{document, mark};
+use super::forms::token;
 use super::page::Html;
 use super::visitor::Visitor;
 
@@ -157,35 +158,6 @@ fn account(visitor: &Visitor) -> Markup {
             form method="post" action={ (visitor.base) "/dashboard/logout" } {
                 (token(visitor))
                 button.plain type="submit" { "Log out" }
-            }
-        }
-    }
-}
-
-/// Hidden field that proves that a form is the session's own.
-pub(super) fn token(visitor: &Visitor) -> Markup {
-    html! { input type="hidden" name="form_token" value=(visitor.form_token); }
-}
-
-/// Button of its own form.
-pub(super) fn button(visitor: &Visitor, below: &str, label: &str) -> Markup {
-    html! {
-        form.inline method="post" action=(visitor.path(below)) {
-            (token(visitor))
-            button.plain type="submit" { (label) }
-        }
-    }
-}
-
-/// Button that needs a second one, for what can't be undone.
-pub(super) fn danger(visitor: &Visitor, below: &str, label: &str, warning: &str) -> Markup {
-    html! {
-        details.danger {
-            summary { (label) "…" }
-            form method="post" action=(visitor.path(below)) {
-                (token(visitor))
-                p { (warning) }
-                button.danger type="submit" { (label) }
             }
         }
     }

@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use super::backend::{Refused, items, text};
 use super::document::{card, copied, table, time, time_or};
 use super::fields::{Field, Filled, Input, new_body};
-use super::frame::{Section, danger, page, token};
+use super::forms::{danger, token};
+use super::frame::{Section, page};
 use super::page::{ErrorPage, Html};
 use super::resource::{done, form_of, shown_status};
 use super::visitor::{SubmittedForm, Visitor};
@@ -97,7 +98,11 @@ pub(super) async fn create(form: SubmittedForm) -> Result<Response, ErrorPage> {
 
     let made = visitor
         .client
-        .send(Method::POST, "/api-keys", Some(&new_body(&fields(), &form)))
+        .send(
+            Method::POST,
+            "/api-keys",
+            Some(&new_body(&fields(), &form.fields)),
+        )
         .await;
     let keys = visitor.client.get(LIST).await?;
     let (status, content) = match made {
@@ -114,7 +119,7 @@ pub(super) async fn create(form: SubmittedForm) -> Result<Response, ErrorPage> {
         }
         Err(refused) => {
             let shown = html! {
-                (new_key(visitor, Filled::Submitted(&form), Some(&refused)))
+                (new_key(visitor, Filled::Submitted(&form.fields), Some(&refused)))
                 (listed(visitor, &keys))
             };
             (shown_status(&refused)?, shown)

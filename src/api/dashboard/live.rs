@@ -17,7 +17,8 @@ use trunkline_sip::moment::Moment;
 
 use super::board::{Board, Boards, Part, Place, rendered};
 use super::figures::Window;
-use super::frame::{Section, headed, token};
+use super::forms::token;
+use super::frame::{Section, headed};
 use super::page::{ErrorPage, Html};
 use super::resource::{parameter, refusal, shown_status};
 use super::stream::{self, Shown};

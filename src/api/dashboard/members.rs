@@ -5,11 +5,12 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Redirect, Response};
 use maud::{Markup, html};
 use trunkline_store::{
-    Acting, Change, ListedSession, Member, Narrow, NewLogin, Page, Role, logins, sessions,
+    Access, Acting, Change, ListedSession, Member, Narrow, NewLogin, Page, Role, logins, sessions,
 };
 
 use super::document::{Tone, badge, card, copied, moment, table};
-use super::frame::{Section, button, danger, page, token};
+use super::forms::{button, danger, token};
+use super::frame::{Section, page};
 use super::page::{ErrorPage, Html};
 use super::resource::done;
 use super::visitor::{SubmittedForm, Visitor};
@@ -44,13 +45,13 @@ async fn listed(api: &Api, visitor: &Visitor) -> Result<Markup, ErrorPage> {
         .read(move |tx| logins::roles(tx, org, &Narrow::default(), None, ROWS))
         .await?;
     Ok(html! {
-        (card("members", "Members", &people(visitor, &members)))
+        (card("members", "Members", &people(visitor, &members, &roles)))
         @if visitor.writes() { (card("invite", "Let a person in", &invite(visitor, &roles))) }
         (card("sessions", "Sessions", &logged_in(visitor, &open)))
     })
 }
 
-fn people(visitor: &Visitor, members: &[Member]) -> Markup {
+fn people(visitor: &Visitor, members: &[Member], roles: &Page<Role>) -> Markup {
     let columns = ["Name", "E-mail", "Role", "Member since", ""];
     let rows: Vec<_> = members
         .iter()
@@ -60,7 +61,13 @@ fn people(visitor: &Visitor, members: &[Member]) -> Markup {
             vec![
                 html! { strong { (member.name) } @if is_self { " " (badge(Tone::Quiet, "you")) } },
                 html! { (member.email) },
-                html! { (if member.writes { "administrator" } else { "reads only" }) },
+                html! {
+                    @if visitor.writes() {
+                        (role_of(visitor, member, roles))
+                    } @else {
+                        (if member.writes { "administrator" } else { "reads only" })
+                    }
+                },
                 moment(member.created_at),
                 html! {
                     @if visitor.writes() && !is_self {
@@ -71,6 +78,21 @@ fn people(visitor: &Visitor, members: &[Member]) -> Markup {
         })
         .collect();
     table("Members", &columns, &rows, "There is no member.")
+}
+
+/// Role of a member, as a form that changes it.
+fn role_of(visitor: &Visitor, member: &Member, roles: &Page<Role>) -> Markup {
+    let is_like = |role: &&Role| (role.access == Access::Write) == member.writes;
+    let current = roles.items.iter().find(is_like).map(|role| role.id);
+    html! {
+        form.transfer method="post" action=(visitor.path(&format!("members/{}/role", member.id))) {
+            (token(visitor))
+            select name="role" aria-label={ "Role of " (member.name) } {
+                @for role in &roles.items { option value=(role.id) selected[Some(role.id) == current] { (role.name) } }
+            }
+            button.small type="submit" { "Set" }
+        }
+    }
 }
 
 fn invite(visitor: &Visitor, roles: &Page<Role>) -> Markup {
@@ -161,7 +183,23 @@ pub(super) async fn invite_person(
         .into_response())
 }
 
-/// `POST /dashboard/{org_id}/members/{member_id}/remove`
+/// `POST /dashboard/{org_id}/members/{member_id}/role`: 409 for the last administrator.
+pub(super) async fn set_role(
+    State(api): State<Api>,
+    form: SubmittedForm,
+) -> Result<Redirect, ErrorPage> {
+    let visitor = &form.visitor;
+    visitor.must_write()?;
+    let (org, member) = (visitor.org, visitor.id("member_id")?);
+    let role = crate::api::id_of(form.text("role"))
+        .map_err(|fault| ApiError::bad(format!("role: {fault}")))?;
+    api.write(move |tx, now| logins::set_role(tx, org, member, role, now))
+        .await?;
+    api.credentials().forget(Change::Session(org));
+    Ok(Redirect::to(&visitor.path("members?done=done")))
+}
+
+/// `POST /dashboard/{org_id}/members/{member_id}/remove`: 409 for the last administrator.
 pub(super) async fn remove(
     State(api): State<Api>,
     form: SubmittedForm,

@@ -14,6 +14,7 @@ mod difference;
 mod document;
 mod fields;
 mod figures;
+mod forms;
 mod frame;
 mod keys;
 mod ladder;
@@ -21,11 +22,13 @@ mod live;
 mod login;
 mod members;
 mod numbers;
+mod operator;
 mod outbound;
 mod overview;
 mod page;
 mod phone;
 mod phone_call;
+mod plain_http;
 mod policy;
 mod resource;
 mod route_test;
@@ -51,6 +54,7 @@ use numbers::NUMBERS;
 use outbound::{DESTINATIONS, OUTBOUND_TRUNKS};
 use page::ErrorPage;
 use phone_call::Phones;
+use plain_http::is_permitted;
 use resource::Resource;
 use webhooks::WEBHOOKS;
 
@@ -69,6 +73,7 @@ pub(super) fn router() -> Routes {
         .route("/dashboard", get(login::home))
         .route("/dashboard/logout", post(login::log_out))
         .route("/dashboard/assets/{asset}", get(asset))
+        .nest(operator::AT, operator::routes())
         .nest("/dashboard/{org_id}", of_org());
 
     let routes = RESOURCES
@@ -121,6 +126,7 @@ fn of_org() -> Routes {
         .route("/keys/{api_key_id}/revoke", post(keys::revoke))
         .route("/members", get(members::show))
         .route("/members/login-links", post(members::invite_person))
+        .route("/members/{member_id}/role", post(members::set_role))
         .route("/members/{member_id}/remove", post(members::remove))
         .route(
             "/members/sessions/{sessionId}/end",
@@ -147,7 +153,14 @@ const GUARDS: [(HeaderName, &str); 6] = [
 ];
 
 async fn guarded(request: Request, next: Next) -> Response {
-    guard(next.run(request).await)
+    let (parts, body) = request.into_parts();
+    let backend = parts.extensions.get::<Backend>();
+    let is_permitted = backend.is_none_or(|backend| is_permitted(&parts, &backend.http));
+    // The page that refuses looks like the others.
+    if !is_permitted && !parts.uri.path().starts_with("/dashboard/assets/") {
+        return guard(plain_http::refused().into_response());
+    }
+    guard(next.run(Request::from_parts(parts, body)).await)
 }
 
 fn guard(mut response: Response) -> Response {
@@ -168,6 +181,6 @@ fn guard(mut response: Response) -> Response {
 
 /// Page for a path of the console that doesn't exist; `None` for a path of the API.
 pub(super) fn unknown(path: &str) -> Option<Response> {
-    let is_ours = path.starts_with("/dashboard/");
+    let is_ours = path.starts_with("/dashboard/") || path.starts_with(operator::AT);
     is_ours.then(|| guard(ErrorPage::not_found().into_response()))
 }

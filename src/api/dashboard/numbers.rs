@@ -8,7 +8,8 @@ use super::backend::text;
 use super::calls::agent_name;
 use super::document::{Tone, badge, card, time_or};
 use super::fields::{Field, Filled, Input, inputs};
-use super::frame::{Section, button, token};
+use super::forms::{button, token};
+use super::frame::Section;
 use super::resource::{Action, Resource};
 use super::visitor::Visitor;
 
@@ -42,6 +43,7 @@ pub(super) const NUMBERS: Resource =
                 at: "verify",
                 method: Method::POST,
                 api: "/phone/numbers/{id}/verify",
+                named: None,
                 body: |_| json!({}),
                 secret: None,
             },
@@ -49,6 +51,7 @@ pub(super) const NUMBERS: Resource =
                 at: "confirm",
                 method: Method::POST,
                 api: "/phone/numbers/{id}/verify/confirm",
+                named: None,
                 body: |form| json!({"code": form.text("code").trim()}),
                 secret: None,
             },

@@ -147,7 +147,14 @@ fn trunk_facts(_: &Visitor, trunk: &Value, _: &[Value]) -> Markup {
                     dt { "Registered" } dd { (time_or(registration["registered_at"].as_str(), "not yet")) }
                     @if let Some(code) = registration["sip_code"].as_u64() { dt { "Last answer" } dd { (code) } }
                 }
-                dt { "Transfers" } dd { (text(&trunk["transfer_way_in_force"], "explanation")) }
+                dt { "Transfers" }
+                dd {
+                    (match text(&trunk["transfer_way_in_force"], "way") {
+                        "bridge" => "Called from here",
+                        _ => "By REFER",
+                    })
+                    " " span.soft { (text(&trunk["transfer_way_in_force"], "explanation")) }
+                }
             }
             p.soft { "Host, credentials and limits are set when a trunk is created: to change them, create another and move your agents to it." }
         },

@@ -58,9 +58,15 @@ fn steps(has_trunk: bool, agents: &Value, numbers: &Value, calls: &Value) -> [St
         },
         Step {
             is_done: items(agents).iter().any(is_enabled),
-            title: "Create an agent",
+            title: match items(agents).is_empty() {
+                true => "Create an agent",
+                false => "Enable an agent",
+            },
             text: "With the echo runtime it sends back what the caller says: enough for a first call.",
-            at: "agents/new",
+            at: match items(agents).is_empty() {
+                true => "agents/new",
+                false => "agents",
+            },
         },
         Step {
             is_done: items(numbers).iter().any(is_verified),

@@ -37,6 +37,15 @@ impl ErrorPage {
         )
     }
 
+    /// Makes the page for a form that another site may have sent.
+    pub(super) fn foreign_form() -> Self {
+        Self::new(
+            StatusCode::FORBIDDEN,
+            "Nothing was changed",
+            "The form did not come from this session's own page. Go back to the console and try again.",
+        )
+    }
+
     pub(in crate::api) fn not_found() -> Self {
         Self::new(
             StatusCode::NOT_FOUND,
@@ -68,11 +77,7 @@ impl From<ApiError> for ErrorPage {
                 ),
                 Some(Cause(cause.to_string().into())),
             ),
-            other => Self::new(
-                StatusCode::BAD_REQUEST,
-                "That did not work",
-                &other.to_string(),
-            ),
+            other => Self::new(other.status(), "That did not work", &other.to_string()),
         }
     }
 }

@@ -10,7 +10,8 @@ use serde_json::Value;
 use super::backend::{Refused, items, query, text};
 use super::document::table;
 use super::fields::{Field, Filled, changes, conflicts, inputs, new_body, other_faults};
-use super::frame::{Section, danger, headed, token};
+use super::forms::{danger, token};
+use super::frame::{Section, headed};
 use super::page::{ErrorPage, Html};
 use super::visitor::{SubmittedForm, Visitor};
 use crate::api::routes::Routes;
@@ -58,8 +59,9 @@ pub(super) struct Action {
     /// Last part of the path.
     pub(super) at: &'static str,
     pub(super) method: Method,
-    /// Path of the API, with `{id}`.
+    /// Path of the API, with `{id}`, and `{named}` for the id in the form's field of this name.
     pub(super) api: &'static str,
+    pub(super) named: Option<&'static str>,
     pub(super) body: fn(&SubmittedForm) -> Value,
     /// Field of the answer that is shown once, with a sentence about it.
     pub(super) secret: Option<(&'static str, &'static str)>,
@@ -187,7 +189,7 @@ impl Resource {
         visitor.must_write()?;
         let needs = self.needed(visitor, self.needs, "").await?;
         let fields = (self.fields)(&needs);
-        let mut body = new_body(&fields, &form);
+        let mut body = new_body(&fields, &form.fields);
         (self.tidy)(&mut body);
 
         match visitor
@@ -214,8 +216,12 @@ impl Resource {
             }
             Err(refused) => {
                 let status = shown_status(&refused)?;
-                let page =
-                    self.new_page(visitor, &fields, Filled::Submitted(&form), Some(&refused));
+                let page = self.new_page(
+                    visitor,
+                    &fields,
+                    Filled::Submitted(&form.fields),
+                    Some(&refused),
+                );
                 Ok((status, page).into_response())
             }
         }
@@ -279,34 +285,30 @@ impl Resource {
         let (current, needs, own) = self.whole(visitor).await?;
         let fields = (self.changeable)(&needs);
         let title = (self.name)(&current);
-        if form.text("version") != text(&current, "updated_at") {
-            let differing = conflicts(&fields, &form, &current);
-            let edit = self.edit_form(visitor, &current, (&fields, Filled::Submitted(&form)), None);
-            let content = html! { (conflict(&differing)) div.edit { div { (edit) } div { ((self.beside)(visitor, &current, &own)) } } };
-            let page = headed(
-                visitor,
-                self.section,
-                &title,
-                &self.crumbs(visitor, &title),
-                &content,
-            );
-            return Ok((StatusCode::CONFLICT, page).into_response());
+        let version = form.text("version");
+        if version != text(&current, "updated_at") {
+            return Ok(self.outdated(&form, &(current, needs, own)));
         }
 
         let at = format!("{}/{}", self.at, text(&current, "id"));
         let saved = visitor.path(&format!("{at}?done=saved"));
-        let mut body = changes(&fields, &form, &current);
+        let mut body = changes(&fields, &form.fields, &current);
         (self.tidy)(&mut body);
         if body.as_object().is_some_and(serde_json::Map::is_empty) {
             return Ok(Redirect::to(&saved).into_response());
         }
 
         let path = format!("{}/{}", self.api, text(&current, "id"));
-        match visitor.client.send(Method::PATCH, &path, Some(&body)).await {
+        match visitor.client.change(&path, version, &body).await {
             Ok(_) => Ok(Redirect::to(&saved).into_response()),
+            Err(refused) if refused.status == StatusCode::PRECONDITION_FAILED => {
+                // Another form was saved between the look at the object and the change.
+                let whole = self.whole(visitor).await?;
+                Ok(self.outdated(&form, &whole))
+            }
             Err(refused) => {
                 let status = shown_status(&refused)?;
-                let filled = (&*fields, Filled::Submitted(&form));
+                let filled = (&*fields, Filled::Submitted(&form.fields));
                 let edit = self.edit_form(visitor, &current, filled, Some(&refused));
                 let content = html! { div.edit { div { (edit) } div { ((self.beside)(visitor, &current, &own)) } } };
                 let page = headed(
@@ -319,6 +321,32 @@ impl Resource {
                 Ok((status, page).into_response())
             }
         }
+    }
+
+    /// Page for a form that is older than its object: both values of what differs, and the form again.
+    fn outdated(
+        &self,
+        form: &SubmittedForm,
+        (current, needs, own): &(Value, Vec<Value>, Vec<Value>),
+    ) -> Response {
+        let visitor = &form.visitor;
+        let fields = (self.changeable)(needs);
+        let differing = conflicts(&fields, &form.fields, current);
+        let edit = self.edit_form(
+            visitor,
+            current,
+            (&fields, Filled::Submitted(&form.fields)),
+            None,
+        );
+        let content = html! {
+            (conflict(&differing))
+            div.edit { div { (edit) } div { ((self.beside)(visitor, current, own)) } }
+        };
+
+        let title = (self.name)(current);
+        let crumbs = self.crumbs(visitor, &title);
+        let page = headed(visitor, self.section, &title, &crumbs, &content);
+        (StatusCode::CONFLICT, page).into_response()
     }
 
     async fn delete(&'static self, form: SubmittedForm) -> Result<Response, ErrorPage> {
@@ -343,7 +371,12 @@ impl Resource {
         visitor.must_write()?;
 
         let id = visitor.id(self.parameter)?;
-        let path = action.api.replace("{id}", &id.to_string());
+        let mut path = action.api.replace("{id}", &id.to_string());
+        if let Some(field) = action.named {
+            let named = crate::api::id_of(form.text(field));
+            let named = named.map_err(|_| ErrorPage::not_found())?;
+            path = path.replace("{named}", &named.to_string());
+        }
         let body = (action.body)(&form);
         let body = (!body.is_null()).then_some(&body);
         match visitor
@@ -480,7 +513,7 @@ pub(super) fn conflict(differing: &[(&'static str, String, String)]) -> Markup {
     html! {
         div.banner.bad role="alert" id="conflict" {
             p { strong { "It was changed while you were editing it." } " Nothing was saved. The form below has your values: save it again to replace the others." }
-            table {
+            table aria-label="Both values" {
                 thead { tr { th scope="col" { "Field" } th scope="col" { "You entered" } th scope="col" { "It is now" } } }
                 tbody {
                     @for (label, submitted, current) in differing {

@@ -16,7 +16,8 @@ use super::backend::{Refused, text};
 use super::board::{Boards, Part};
 use super::document::{Tone, badge, card, copied, lines, moment, table, time};
 use super::fields::{Field, Filled, Input, changes, choices};
-use super::frame::{Section, button, danger, headed, token};
+use super::forms::{button, danger, token};
+use super::frame::{Section, headed};
 use super::page::{ErrorPage, Html};
 use super::resource::{done, form_of, refusal, shown_status};
 use super::stream::{self, Looked, Shown};
@@ -311,23 +312,36 @@ pub(super) async fn update(
 ) -> Result<Response, ErrorPage> {
     let visitor = &form.visitor;
     visitor.must_write()?;
-    let trunk = found(visitor).await?.ok_or_else(ErrorPage::not_found)?;
-    let is_current = form.text("version") == text(&trunk, "updated_at");
-    let (status, refused) = if is_current {
-        let body = changes(&fields(), &form, &trunk);
+    let mut trunk = found(visitor).await?.ok_or_else(ErrorPage::not_found)?;
+    let version = form.text("version");
+    let mut is_current = version == text(&trunk, "updated_at");
+    let (mut status, mut refused) = (StatusCode::CONFLICT, None);
+    if is_current {
+        let body = changes(&fields(), &form.fields, &trunk);
         if body.as_object().is_some_and(serde_json::Map::is_empty) {
             return Ok(saved(visitor));
         }
-        match visitor.client.send(Method::PATCH, TRUNK, Some(&body)).await {
+        match visitor.client.change(TRUNK, version, &body).await {
             Ok(_) => return Ok(saved(visitor)),
-            Err(refused) => (shown_status(&refused)?, Some(refused)),
+            Err(outdated) if outdated.status == StatusCode::PRECONDITION_FAILED => {
+                // Another form was saved between the look at the trunk and the change.
+                trunk = found(visitor).await?.ok_or_else(ErrorPage::not_found)?;
+                is_current = false;
+            }
+            Err(other) => {
+                status = shown_status(&other)?;
+                refused = Some(other);
+            }
         }
-    } else {
-        (StatusCode::CONFLICT, None)
-    };
+    }
 
-    let differing = super::fields::conflicts(&fields(), &form, &trunk);
-    let edit = edit_form(visitor, &trunk, Filled::Submitted(&form), refused.as_ref());
+    let differing = super::fields::conflicts(&fields(), &form.fields, &trunk);
+    let edit = edit_form(
+        visitor,
+        &trunk,
+        Filled::Submitted(&form.fields),
+        refused.as_ref(),
+    );
     let content = html! {
         @if !is_current { (super::resource::conflict(&differing)) }
         div.edit { div { (parts(&api, visitor, &trunk).await?) } div { (edit) } }

@@ -10,6 +10,7 @@ use trunkline_store::{Acting, Kind};
 use uuid::Uuid;
 
 use super::backend::Client;
+use super::forms::Forms;
 use super::page::{ErrorPage, base_of};
 use crate::api::credentials::DashboardSession;
 use crate::api::field_type::id;
@@ -111,7 +112,42 @@ impl Visitor {
 #[derive(Debug)]
 pub(super) struct SubmittedForm {
     pub(super) visitor: Visitor,
-    fields: Vec<(String, String)>,
+    pub(super) fields: FormFields,
+}
+
+/// Fields of a form as they were submitted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct FormFields(Vec<(String, String)>);
+
+impl FormFields {
+    /// Reads the body of a form, `None` for one that didn't arrive whole.
+    ///
+    /// # Errors
+    /// 400 for what is no form.
+    pub(super) fn read(octets: Option<&[u8]>) -> Result<Self, ErrorPage> {
+        let octets = octets.ok_or_else(|| wrong("The form did not arrive whole."))?;
+        let fields = serde_urlencoded::from_bytes(octets);
+        Ok(Self(fields.map_err(|_| {
+            wrong("That is not a form of the console.")
+        })?))
+    }
+
+    /// First value of a field; empty without one.
+    pub(super) fn text<'f>(&'f self, name: &'f str) -> &'f str {
+        self.values(name).next().unwrap_or_default()
+    }
+
+    /// All values of a field.
+    pub(super) fn values<'f>(&'f self, name: &'f str) -> impl Iterator<Item = &'f str> {
+        let pairs = self.0.iter().filter(move |(key, _)| key == name);
+        pairs.map(|(_, value)| value.as_str())
+    }
+
+    /// Names of the fields that a person has filled in.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        let names = self.0.iter().map(|(name, _)| name.as_str());
+        names.filter(|name| *name != "form_token")
+    }
 }
 
 impl FromRequest<Api> for SubmittedForm {
@@ -122,21 +158,14 @@ impl FromRequest<Api> for SubmittedForm {
         let visitor = Visitor::from_request_parts(&mut parts, api).await?;
         let own = dashboard_session::is_own(&parts.headers, api);
         let octets = Bytes::from_request(Request::from_parts(parts, body), api).await;
-        let octets = octets.map_err(|_| wrong("The form did not arrive whole."))?;
-        let fields: Vec<(String, String)> = serde_urlencoded::from_bytes(&octets)
-            .map_err(|_| wrong("That is not a form of the console."))?;
+        let fields = FormFields::read(octets.ok().as_deref())?;
 
         let form = Self { visitor, fields };
         if !own || !form.visitor.session.made_form(form.text("form_token"), api) {
-            return Err(ErrorPage::new(
-                StatusCode::FORBIDDEN,
-                "Nothing was changed",
-                "The form did not come from this session's own page. Go back to the console and try again.",
-            ));
+            return Err(ErrorPage::foreign_form());
         }
 
-        let names = form.fields.iter().map(|(name, _)| name.as_str());
-        Acting::fields(names.filter(|name| *name != "form_token"));
+        Acting::fields(form.fields.names());
         Ok(form)
     }
 }
@@ -144,13 +173,22 @@ impl FromRequest<Api> for SubmittedForm {
 impl SubmittedForm {
     /// First value of a field; empty without one.
     pub(super) fn text<'f>(&'f self, name: &'f str) -> &'f str {
-        self.values(name).next().unwrap_or_default()
+        self.fields.text(name)
     }
 
     /// All values of a field.
     pub(super) fn values<'f>(&'f self, name: &'f str) -> impl Iterator<Item = &'f str> {
-        let pairs = self.fields.iter().filter(move |(key, _)| key == name);
-        pairs.map(|(_, value)| value.as_str())
+        self.fields.values(name)
+    }
+}
+
+impl Forms for Visitor {
+    fn path(&self, below: &str) -> String {
+        Self::path(self, below)
+    }
+
+    fn form_token(&self) -> &str {
+        &self.form_token
     }
 }
 

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use super::backend::{items, text};
 use super::document::{Tone, badge, card, table, time, time_or};
 use super::fields::{Field, Input};
-use super::frame::{Section, danger, headed, token};
+use super::forms::{danger, token};
+use super::frame::{Section, headed};
 use super::page::{ErrorPage, Html};
 use super::resource::{Action, Resource};
 use super::visitor::{SubmittedForm, Visitor};
@@ -38,6 +39,7 @@ pub(super) const WEBHOOKS: Resource = Resource {
         at: "rotate-secret",
         method: Method::POST,
         api: "/webhooks/{id}/rotate-secret",
+        named: None,
         body: |_| json!({}),
         secret: Some((
             "secret",

@@ -13,13 +13,16 @@ pub(in crate::api) struct Operation<'g> {
     generator: &'g mut SchemaGenerator,
     value: Value,
     partners: bool,
+    has_version: bool,
 }
 
 /// Header that identifies a request.
 const IDEMPOTENCY_KEY: &str = "Idempotency-Key";
+/// Header that names the version that a change was made for.
+const IF_MATCH: &str = "If-Match";
 
 /// Statuses that refuse a request, each with its general reason.
-const REFUSALS: [(u16, &str); 13] = [
+const REFUSALS: [(u16, &str); 14] = [
     (
         400,
         "The request is wrong: `message` names every fault by its path.",
@@ -32,6 +35,10 @@ const REFUSALS: [(u16, &str); 13] = [
         "The request conflicts with what is stored, or the same request is still in progress.",
     ),
     (408, "The body did not arrive in time."),
+    (
+        412,
+        "The object was changed since the version that `If-Match` names: read it again.",
+    ),
     (413, "The body is longer than 1 MiB."),
     (415, "The body is not JSON in UTF-8."),
     (
@@ -73,7 +80,7 @@ pub(super) fn refusals() -> Value {
 }
 
 /// Response headers: name of the component, name on the wire, type and description.
-const HEADERS: [(&str, &str, &str, &str); 5] = [
+const HEADERS: [(&str, &str, &str, &str); 6] = [
     (
         "RequestId",
         "X-Request-Id",
@@ -97,6 +104,12 @@ const HEADERS: [(&str, &str, &str, &str); 5] = [
         "Retry-After",
         "integer",
         "Seconds after which the request may pass.",
+    ),
+    (
+        "ETag",
+        "ETag",
+        "string",
+        "Version of the object, for `If-Match`: its `updated_at` in quotes.",
     ),
     (
         "IdempotentReplayed",
@@ -149,6 +162,7 @@ impl<'g> Operation<'g> {
             generator,
             value: json!({"operationId": id, "summary": summary, "responses": {}}),
             partners: path.starts_with("/partner/v1"),
+            has_version: false,
         };
         for part in path.split('/') {
             if let Some(parameter) = part
@@ -259,6 +273,20 @@ impl<'g> Operation<'g> {
         self.may_refuse(&[409, 422])
     }
 
+    /// Answers an object with its version, in `ETag`.
+    pub(in crate::api) fn gives_versioned<T: JsonSchema>(mut self) -> Self {
+        self.has_version = true;
+        self.gives::<T>(200)
+    }
+
+    /// Adds the header `If-Match`.
+    pub(in crate::api) fn of_version(mut self) -> Self {
+        let tags = json!({"type": "string", "minLength": 1, "maxLength": 255, "pattern": r#"^(\*|"[!#-~]*"(, ?"[!#-~]*")*)$"#});
+        let description = "The `ETag` of the object that the change was made for; if it has another one by now, nothing is changed.";
+        self.parameter("header", IF_MATCH, tags, false, Some(description));
+        self.may_refuse(&[412])
+    }
+
     /// Adds statuses of refusals beyond those implied by the rest.
     pub(in crate::api) fn may_refuse(mut self, statuses: &[u16]) -> Self {
         statuses.iter().for_each(|status| self.refuses(*status));
@@ -340,6 +368,10 @@ impl<'g> Operation<'g> {
         let parameters = self.value["parameters"].as_array();
         if parameters.is_some_and(|all| all.iter().any(|one| one["name"] == IDEMPOTENCY_KEY)) {
             headers.push("IdempotentReplayed");
+        }
+
+        if self.has_version {
+            headers.push("ETag");
         }
 
         if let Some(responses) = self.value["responses"].as_object_mut() {

@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use trunkline_model::settings::{Runtime, is_web_socket};
 use trunkline_routing::E164;
-use trunkline_store::{Agent, AgentChange, AgentKind, Kind, NewAgent, agents};
+use trunkline_store::{Agent, AgentChange, AgentKind, Kind, NewAgent, Versioned, agents, versions};
 use uuid::Uuid;
 
 use super::runtime::RUNTIME;
@@ -26,6 +26,7 @@ use crate::api::page::{Page, Paging};
 use crate::api::path::Named;
 use crate::api::query::Query;
 use crate::api::time::written;
+use crate::api::version::{HasVersion, IfMatch, Tagged};
 use crate::api::{Api, ApiError, Success};
 use crate::config::Voice;
 
@@ -51,6 +52,12 @@ pub(crate) struct AgentView {
     outbound_trunk_id: Option<Uuid>,
     created_at: String,
     updated_at: String,
+}
+
+impl HasVersion for AgentView {
+    fn version(&self) -> &str {
+        &self.updated_at
+    }
 }
 
 impl From<Agent> for AgentView {
@@ -127,11 +134,11 @@ pub(crate) async fn one(
     caller: Caller,
     named: Named,
     query: Query,
-) -> Result<Json<AgentView>, ApiError> {
+) -> Result<Tagged<AgentView>, ApiError> {
     caller.needs(READ)?;
     let agent = find(&api, &caller, &named).await?;
     query.finish()?;
-    Ok(Json(agent.into()))
+    Ok(Tagged(agent.into()))
 }
 
 /// `PATCH /phone/{agent_id}`: an absent field is unchanged; `null` clears a field that may be empty.
@@ -139,8 +146,9 @@ pub(crate) async fn update(
     State(api): State<Api>,
     caller: Caller,
     named: Named,
+    version: IfMatch,
     body: Body,
-) -> Result<Json<AgentView>, ApiError> {
+) -> Result<Tagged<AgentView>, ApiError> {
     caller.needs(WRITE)?;
     let agent = find(&api, &caller, &named).await?;
     let change = change(body.fields()?, &api.config().phone.voices)?;
@@ -148,6 +156,8 @@ pub(crate) async fn update(
     let (org, by_operator) = (caller.org, caller.is_operator());
     may_call_runtime(&api, &caller, agent.runtime.as_ref(), runtime).await?;
     let changed = api.write(move |tx, now| {
+        let object = Versioned::Agent(agent.id);
+        let now = versions::must_be(tx, org, object, version.versions(), now)?;
         let changed = agents::update(tx, org, agent.id, &change, now)?;
         if by_operator && matches!(change.runtime, Some(Some(_))) {
             agents::trust_runtime(tx, org, agent.id, now)?;
@@ -155,7 +165,7 @@ pub(crate) async fn update(
         Ok(changed)
     });
     let changed = changed.await?;
-    Ok(Json(changed.into()))
+    Ok(Tagged(changed.into()))
 }
 
 /// `DELETE /phone/{agent_id}`: deletes the agent and frees its numbers; calls that are up continue.

@@ -13,7 +13,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use trunkline_model::settings::{TransferTarget, Via};
 use trunkline_store::{
-    Destination, DestinationChange, Kind, Narrow, NewDestination, Tx, destinations,
+    Destination, DestinationChange, Kind, Narrow, NewDestination, Tx, Versioned, destinations,
+    versions,
 };
 use uuid::Uuid;
 
@@ -27,6 +28,7 @@ use crate::api::page::{Page, Paging};
 use crate::api::path::Named;
 use crate::api::query::Query;
 use crate::api::time::written;
+use crate::api::version::{HasVersion, IfMatch, Tagged};
 use crate::api::{Api, ApiError, Success};
 
 /// A transfer destination as the API shows it.
@@ -43,6 +45,12 @@ pub(crate) struct DestinationView {
     via: Via,
     created_at: String,
     updated_at: String,
+}
+
+impl HasVersion for DestinationView {
+    fn version(&self) -> &str {
+        &self.updated_at
+    }
 }
 
 impl From<Destination> for DestinationView {
@@ -109,11 +117,11 @@ pub(crate) async fn one(
     caller: Caller,
     named: Named,
     query: Query,
-) -> Result<Json<DestinationView>, ApiError> {
+) -> Result<Tagged<DestinationView>, ApiError> {
     caller.needs(READ)?;
     let destination = find(&api, &caller, &named).await?;
     query.finish()?;
-    Ok(Json(destination.into()))
+    Ok(Tagged(destination.into()))
 }
 
 /// `PATCH /phone/sip/transfer-destinations/{destination_id}`: an absent field is unchanged; another `type` needs its
@@ -122,8 +130,9 @@ pub(crate) async fn update(
     State(api): State<Api>,
     caller: Caller,
     named: Named,
+    version: IfMatch,
     body: Body,
-) -> Result<Json<DestinationView>, ApiError> {
+) -> Result<Tagged<DestinationView>, ApiError> {
     caller.needs(WRITE)?;
     let destination = find(&api, &caller, &named).await?;
     let change = change(body.fields()?, &destination.target)?;
@@ -132,9 +141,13 @@ pub(crate) async fn update(
     let uris = others.flat_map(|target| uri_of(VALUE, target));
     may_call(&api, caller.org, uris).await?;
     let changed = api
-        .write(move |tx, now| destinations::update(tx, caller.org, destination.id, &change, now))
+        .write(move |tx, now| {
+            let (org, object) = (caller.org, Versioned::Destination(destination.id));
+            let now = versions::must_be(tx, org, object, version.versions(), now)?;
+            destinations::update(tx, org, destination.id, &change, now)
+        })
         .await?;
-    Ok(Json(changed.into()))
+    Ok(Tagged(changed.into()))
 }
 
 /// `DELETE /phone/sip/transfer-destinations/{destination_id}`: deletes it and its assignments.

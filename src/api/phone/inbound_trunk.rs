@@ -13,7 +13,9 @@ use trunkline_calls::registrar::bindings::Binding;
 use trunkline_model::address;
 use trunkline_model::settings::{ReferFormat, TransferWay};
 use trunkline_routing::{Country, E164};
-use trunkline_store::{InboundTrunk, InboundTrunkChange, Kind, inbound_trunks};
+use trunkline_store::{
+    InboundTrunk, InboundTrunkChange, Kind, Versioned, inbound_trunks, versions,
+};
 use uuid::Uuid;
 
 use super::transfer_way::{TRANSFER_WAY, WayInForceView};
@@ -24,6 +26,7 @@ use crate::api::field_type::{Bool, Choice, ListOf, NAME, NETWORK, NUMBER, Parsed
 use crate::api::path::Named;
 use crate::api::query::Query;
 use crate::api::time::written;
+use crate::api::version::{HasVersion, IfMatch, Tagged};
 use crate::api::{Api, ApiError, Success};
 use crate::config::HostPort;
 
@@ -59,6 +62,12 @@ pub(crate) struct InboundTrunkView {
     registrations: Vec<RegistrationView>,
     created_at: String,
     updated_at: String,
+}
+
+impl HasVersion for InboundTrunkView {
+    fn version(&self) -> &str {
+        &self.updated_at
+    }
 }
 
 /// One contact that a PBX has registered.
@@ -191,11 +200,11 @@ pub(crate) async fn show(
     State(api): State<Api>,
     caller: Caller,
     query: Query,
-) -> Result<Json<InboundTrunkView>, ApiError> {
+) -> Result<Tagged<InboundTrunkView>, ApiError> {
     caller.needs(READ)?;
     let trunk = find(&api, &caller).await?;
     query.finish()?;
-    Ok(Json(InboundTrunkView::new(&api, &caller, trunk)))
+    Ok(Tagged(InboundTrunkView::new(&api, &caller, trunk)))
 }
 
 /// `PATCH /phone/sip/inbound-trunk`: an absent field is unchanged; `null` clears a field that may be empty;
@@ -203,17 +212,22 @@ pub(crate) async fn show(
 pub(crate) async fn update(
     State(api): State<Api>,
     caller: Caller,
+    version: IfMatch,
     body: Body,
-) -> Result<Json<InboundTrunkView>, ApiError> {
+) -> Result<Tagged<InboundTrunkView>, ApiError> {
     caller.needs(WRITE)?;
     let trunk = find(&api, &caller).await?;
     let mut change = change(body.fields()?)?;
     may_trust(&api, &caller, Some(&trunk), &mut change)?;
     let trunk = api
-        .write(move |tx, now| inbound_trunks::update(tx, caller.org, &change, now))
+        .write(move |tx, now| {
+            let (org, object) = (caller.org, Versioned::InboundTrunk);
+            let now = versions::must_be(tx, org, object, version.versions(), now)?;
+            inbound_trunks::update(tx, org, &change, now)
+        })
         .await
         .map_err(ApiError::in_field(NUMBERS))?;
-    Ok(Json(InboundTrunkView::new(&api, &caller, trunk)))
+    Ok(Tagged(InboundTrunkView::new(&api, &caller, trunk)))
 }
 
 /// `DELETE /phone/sip/inbound-trunk`: deletes the trunk; its credentials stop working.

@@ -67,7 +67,7 @@ fn agents(builder: &mut OpenApiBuilder, config: &Config) {
     });
 
     of.get("/phone/{agent_id}", "showAgent", "One agent", |op| {
-        op.gives::<AgentView>(200)
+        op.gives_versioned::<AgentView>()
     });
 
     of.patch(
@@ -76,7 +76,7 @@ fn agents(builder: &mut OpenApiBuilder, config: &Config) {
         "Updates an agent: absent fields are unchanged, `null` clears a field",
         |op| {
             let body = read_by(|fields| agents::change(fields, voices));
-            op.body(body).gives::<AgentView>(200)
+            op.of_version().body(body).gives_versioned::<AgentView>()
         },
     );
 
@@ -181,7 +181,7 @@ fn inbound_trunk(builder: &mut OpenApiBuilder) {
     of.get(AT, "showInboundTrunk", "The org's trunk", |op| {
         op.may_refuse(&[404])
             .note("`auth_password` is `null` for keys without `phone:write`.")
-            .gives::<InboundTrunkView>(200)
+            .gives_versioned::<InboundTrunkView>()
     });
     of.post(
         AT,
@@ -196,8 +196,9 @@ fn inbound_trunk(builder: &mut OpenApiBuilder) {
         "Updates the trunk; `phone_numbers` replaces the list",
         |op| {
             op.may_refuse(&[404])
+                .of_version()
                 .body(read_by(inbound_trunk::change))
-                .gives::<InboundTrunkView>(200)
+                .gives_versioned::<InboundTrunkView>()
         },
     );
 
@@ -320,15 +321,15 @@ fn outbound_trunks(builder: &mut OpenApiBuilder) {
     );
 
     of.get(ONE, "showOutboundTrunk", "One outbound trunk", |op| {
-        op.gives::<OutboundTrunkView>(200)
+        op.gives_versioned::<OutboundTrunkView>()
     });
     of.patch(
         ONE,
         "renameOutboundTrunk",
         "Updates the name, the transfer method or the digest settings of an outbound trunk",
         |op| {
-            op.body(read_by(outbound_trunks::change))
-                .gives::<OutboundTrunkView>(200)
+            let op = op.of_version().body(read_by(outbound_trunks::change));
+            op.gives_versioned::<OutboundTrunkView>()
         },
     );
 
@@ -359,7 +360,7 @@ fn transfer_destinations(builder: &mut OpenApiBuilder) {
     );
 
     of.get(ONE, "showDestination", "One destination", |op| {
-        op.gives::<DestinationView>(200)
+        op.gives_versioned::<DestinationView>()
     });
 
     of.patch(
@@ -368,9 +369,8 @@ fn transfer_destinations(builder: &mut OpenApiBuilder) {
         "Changes a destination; another `type` needs its `value`",
         |op| {
             let body = read_by(|fields| destinations::change(fields, &destinations::ANY));
-            op.may_refuse(&[409])
-                .body(body)
-                .gives::<DestinationView>(200)
+            let op = op.may_refuse(&[409]).of_version();
+            op.body(body).gives_versioned::<DestinationView>()
         },
     );
 

@@ -17,7 +17,8 @@ use trunkline_model::settings::TransferWay;
 use trunkline_routing::E164;
 use trunkline_sip::flow::Transport;
 use trunkline_store::{
-    Kind, NewOutboundTrunk, OutboundTrunk, OutboundTrunkChange, Password, outbound_trunks,
+    Kind, NewOutboundTrunk, OutboundTrunk, OutboundTrunkChange, Password, Versioned,
+    outbound_trunks, versions,
 };
 use uuid::Uuid;
 
@@ -33,6 +34,7 @@ use crate::api::page::{Page, Paging};
 use crate::api::path::Named;
 use crate::api::query::Query;
 use crate::api::time::written;
+use crate::api::version::{HasVersion, IfMatch, Tagged};
 use crate::api::{Api, ApiError, Success};
 use crate::config::HostPort;
 
@@ -68,6 +70,12 @@ pub(crate) struct OutboundTrunkView {
     registration: Option<RegistrationView>,
     created_at: String,
     updated_at: String,
+}
+
+impl HasVersion for OutboundTrunkView {
+    fn version(&self) -> &str {
+        &self.updated_at
+    }
 }
 
 /// Our registration with a carrier, as this node knows it.
@@ -212,11 +220,11 @@ pub(crate) async fn one(
     caller: Caller,
     named: Named,
     query: Query,
-) -> Result<Json<OutboundTrunkView>, ApiError> {
+) -> Result<Tagged<OutboundTrunkView>, ApiError> {
     caller.needs(READ)?;
     let trunk = find(&api, &caller, &named).await?;
     query.finish()?;
-    Ok(Json(OutboundTrunkView::seen(&api, trunk)))
+    Ok(Tagged(OutboundTrunkView::seen(&api, trunk)))
 }
 
 /// `PATCH /phone/sip/outbound-trunks/{trunk_id} {name, transfer_way, digest_require_qop, auth_realms}`: an absent field
@@ -225,15 +233,20 @@ pub(crate) async fn update(
     State(api): State<Api>,
     caller: Caller,
     named: Named,
+    version: IfMatch,
     body: Body,
-) -> Result<Json<OutboundTrunkView>, ApiError> {
+) -> Result<Tagged<OutboundTrunkView>, ApiError> {
     caller.needs(WRITE)?;
     let trunk = find(&api, &caller, &named).await?;
     let change = change(body.fields()?)?;
     let changed = api
-        .write(move |tx, now| outbound_trunks::update(tx, caller.org, trunk.id, &change, now))
+        .write(move |tx, now| {
+            let (org, object) = (caller.org, Versioned::OutboundTrunk(trunk.id));
+            let now = versions::must_be(tx, org, object, version.versions(), now)?;
+            outbound_trunks::update(tx, org, trunk.id, &change, now)
+        })
         .await?;
-    Ok(Json(OutboundTrunkView::seen(&api, changed)))
+    Ok(Tagged(OutboundTrunkView::seen(&api, changed)))
 }
 
 /// `DELETE /phone/sip/outbound-trunks/{trunk_id}`: 409, naming the agents, while agents dial through it.

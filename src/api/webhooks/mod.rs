@@ -10,7 +10,7 @@ use axum::routing::{get, post};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::json;
-use trunkline_store::{EventType, NewWebhook, Webhook, WebhookChange};
+use trunkline_store::{EventType, NewWebhook, Versioned, Webhook, WebhookChange, versions};
 use uuid::Uuid;
 
 use super::body::{Body, Fields};
@@ -24,6 +24,7 @@ use super::phone::EVENT_TYPES;
 use super::query::{Query, text_schema};
 use super::routes::Routes;
 use super::time::written;
+use super::version::{HasVersion, IfMatch, Tagged};
 use super::{Api, ApiError, Success};
 use crate::config::Config;
 use crate::webhooks::{Target, new_secret};
@@ -91,7 +92,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder, config: &Config) {
     );
 
     builder.add("get", ONE, "showWebhook", "One webhook", |op| {
-        op.tag(TAG).org(SCOPE).gives::<WebhookView>(200)
+        op.tag(TAG).org(SCOPE).gives_versioned::<WebhookView>()
     });
 
     builder.add(
@@ -101,7 +102,8 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder, config: &Config) {
         "Updates a webhook: absent fields are unchanged",
         |op| {
             let body = read_by(|fields| change(config, fields));
-            op.tag(TAG).org(SCOPE).body(body).gives::<WebhookView>(200)
+            let op = op.tag(TAG).org(SCOPE).of_version();
+            op.body(body).gives_versioned::<WebhookView>()
         },
     );
 
@@ -183,6 +185,12 @@ struct WebhookView {
     updated_at: String,
 }
 
+impl HasVersion for WebhookView {
+    fn version(&self) -> &str {
+        &self.updated_at
+    }
+}
+
 /// A webhook, the one time that its secret is shown.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "WebhookWithSecret")]
@@ -259,11 +267,11 @@ async fn one(
     caller: Caller,
     named: Named,
     query: Query,
-) -> Result<Json<WebhookView>, ApiError> {
+) -> Result<Tagged<WebhookView>, ApiError> {
     caller.needs(SCOPE)?;
     let webhook = find(&api, &caller, &named).await?;
     query.finish()?;
-    Ok(Json(webhook.into()))
+    Ok(Tagged(webhook.into()))
 }
 
 /// `PATCH /webhooks/{webhook_id} {url, types, description, enabled}`: an absent field is unchanged.
@@ -271,17 +279,20 @@ async fn update(
     State(api): State<Api>,
     caller: Caller,
     named: Named,
+    version: IfMatch,
     body: Body,
-) -> Result<Json<WebhookView>, ApiError> {
+) -> Result<Tagged<WebhookView>, ApiError> {
     caller.needs(SCOPE)?;
     let webhook = find(&api, &caller, &named).await?;
     let change = change(api.config(), body.fields()?)?;
     let changed = api
         .write(move |tx, now| {
-            trunkline_store::webhooks::update(tx, caller.org, webhook.id, &change, now)
+            let (org, object) = (caller.org, Versioned::Webhook(webhook.id));
+            let now = versions::must_be(tx, org, object, version.versions(), now)?;
+            trunkline_store::webhooks::update(tx, org, webhook.id, &change, now)
         })
         .await?;
-    Ok(Json(changed.into()))
+    Ok(Tagged(changed.into()))
 }
 
 /// `DELETE /webhooks/{webhook_id}`: deletes the webhook and its pending deliveries.

@@ -1,11 +1,10 @@
 //! `trunkline doctor`: checks a deployment from outside and inside, and says what to fix. Changes nothing.
 //!
 //! Each check is a file: `listen` the daemon and its ports, `names` and `media` the advertised addresses,
-//! `certificates` TLS, `addresses` peers that the address policy refuses, `reach` runtimes and carriers, `failed_calls`
+//! `addresses` peers that the address policy refuses, `reach` runtimes and carriers, `failed_calls`
 //! calls that runtimes didn't take, `challenges` peers whose challenges could not be answered, `orgs` the database, its tenants, and how their PBXs speak SIP.
 
 mod addresses;
-mod certificates;
 mod challenges;
 mod deployment;
 mod failed_calls;
@@ -25,6 +24,7 @@ use super::output::{Output, json, print};
 use super::{Failure, now, startup};
 use crate::config::Config;
 use crate::engine::Resolver;
+use crate::explain::certificates;
 use crate::explain::finding::{Finding, Level};
 use crate::telemetry::redact;
 use deployment::{Deployment, OwnAddresses, RUNTIME};
@@ -134,7 +134,8 @@ async fn examine(config: &Config) -> Vec<Finding> {
 
     findings.extend(names::examine(&deployment).await);
     findings.extend(media::examine(&deployment).await);
-    findings.extend(certificates::examine(config, now()));
+    let files = config.certificates();
+    findings.extend(files.map(|(key, file, host)| certificates::examine(key, file, host, now())));
     findings.sort_by_key(rank);
 
     findings

@@ -25,7 +25,11 @@ pub(super) fn text(
         number: made.phone_number.as_str(),
     };
 
-    let short = format!("{}\n\n{NEXT}", facts(made));
+    let plain = match config.http.is_plain_beyond_loopback() {
+        true => PLAIN,
+        false => "",
+    };
+    let short = format!("{}\n\n{NEXT}{plain}", facts(made));
     let lines: Vec<&str> = short.lines().collect();
     let uri = format!("sip:{}@{}", made.phone_number.as_str(), made.sip);
     let beside = width.and_then(|width| beside(&lines, &uri, width));
@@ -44,6 +48,12 @@ Next, in a second terminal and this folder, with the same flags and variables:
   trunkline trace                 calls as they happen, to their messages
   trunkline number verify NUMBER  for numbers that you add (docs/api.md)
   trunkline key create            a key for the API";
+
+/// The way to the console from other machines, where they reach the API over plain HTTP.
+const PLAIN: &str = "
+
+Over plain HTTP the console is for this machine alone. From others: set
+http.tls_certificate, or http.allow_plain_console = true on a LAN you trust.";
 
 /// The link is longer than the lines beside the QR code may be.
 fn dashboard(made: &QuickstartResult, config: &Config) -> String {

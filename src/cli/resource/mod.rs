@@ -4,6 +4,7 @@
 mod adaptation;
 mod arguments;
 mod body;
+mod columns;
 mod nouns;
 mod operation;
 mod secret;

@@ -2,6 +2,7 @@
 //! columns of lists.
 
 use super::adaptation::{self, Adaptation};
+use super::columns::{ORG, PARTNER, PEER};
 
 /// Noun of the command line.
 #[derive(Debug)]
@@ -175,17 +176,6 @@ const NOUN: Noun = Noun {
 };
 /// Limit of lists that earlier versions printed whole.
 const ALL: &str = "10000";
-
-const ORG: &[&str] = &[
-    "id",
-    "name",
-    "partner_id",
-    "max_concurrent_calls",
-    "suspended_by",
-    "created_at",
-];
-const PEER: &[&str] = &["peer", "org_id", "created_at"];
-const PARTNER: &[&str] = &["active", "verifies_numbers", "allowed_networks"];
 
 pub(super) const NOUNS: &[Noun] = &[
     Noun {
@@ -390,6 +380,17 @@ pub(super) const NOUNS: &[Noun] = &[
                 .asking(Danger::AsksOnTerminal)
                 .as_rows(PEER),
             verb("tied", "listTiedPeers").as_rows(PEER),
+        ],
+        ..NOUN
+    },
+    Noun {
+        name: "node",
+        about: "Nodes of the installation, and sources whose log-ins fail",
+        scope: Scope::Installation,
+        verbs: &[
+            verb("list", "listNodes").as_rows(&["node", "host", "state", "calls", "started_at"]),
+            verb("health", "showNodeHealth"),
+            verb("sources", "listFailingSources").as_rows(&["source", "failures", "org_name", "last_at"]),
         ],
         ..NOUN
     },

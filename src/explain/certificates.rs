@@ -8,7 +8,6 @@ use trunkline_sip::moment::Moment;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use crate::config::Config;
 use crate::explain::finding::Finding;
 
 const DAY_S: i64 = 86_400;
@@ -16,32 +15,8 @@ const DAY_S: i64 = 86_400;
 const SOON: i64 = 14;
 const WATCH: i64 = 30;
 
-pub(super) fn examine(config: &Config, now: Moment) -> Vec<Finding> {
-    let sip = config.sip.public_host.as_ref();
-    let sip = sip.filter(|host| host.ip().is_none());
-    let http = config.http.public_url.as_deref().and_then(host_of_url);
-    let files = [
-        (
-            "sip.tls_certificate",
-            &config.sip.tls_certificate,
-            sip.map(|host| host.host()),
-        ),
-        ("http.tls_certificate", &config.http.tls, http),
-    ];
-    let files = files.into_iter();
-    files
-        .filter_map(|(key, files, host)| Some(one(key, &files.as_ref()?.0, host, now)))
-        .collect()
-}
-
-fn host_of_url(url: &str) -> Option<&str> {
-    let (_, rest) = url.split_once("://")?;
-    let authority = rest.split('/').next()?;
-    let host = authority.split(':').next()?;
-    host.parse::<std::net::IpAddr>().is_err().then_some(host)
-}
-
-fn one(key: &str, file: &Path, host: Option<&str>, now: Moment) -> Finding {
+/// Examines the certificate in a file that a key of the configuration names; peers dial it by the host, if it has a name.
+pub fn examine(key: &str, file: &Path, host: Option<&str>, now: Moment) -> Finding {
     const CHECK: &str = "certificate";
     let read = std::fs::read(file).map_err(|error| error.to_string());
     let read = read.and_then(|pem| Facts::read(&pem));
@@ -199,21 +174,16 @@ mod tests {
                 "expired 2 days ago",
             ),
         ] {
-            let found = one("sip.tls_certificate", file.path(), host, now);
+            let found = examine("sip.tls_certificate", file.path(), host, now);
             assert_eq!(found.level, level, "{case}: {found}");
             assert!(found.text.contains(text), "{case}: {found}");
         }
-        let nowhere = one(
+        let nowhere = examine(
             "sip.tls_certificate",
             Path::new("/nowhere.pem"),
             None,
             day(1),
         );
         assert_eq!(nowhere.level, Level::Error);
-        assert_eq!(
-            host_of_url("https://api.example.com:8443/x"),
-            Some("api.example.com")
-        );
-        assert_eq!(host_of_url("http://127.0.0.1:8080"), None);
     }
 }

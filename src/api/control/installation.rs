@@ -1,0 +1,169 @@
+//! `/operator/nodes`, `/operator/health` and `/operator/sources`: state of the installation, as the operator's pages and commands show it.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use schemars::JsonSchema;
+use serde::Serialize;
+use trunkline_store::nodes::{self, NodeState, NodeStatus};
+use trunkline_store::{auth_failures, journal};
+use uuid::Uuid;
+
+use super::listed::Listed;
+use crate::api::health::database_answers;
+use crate::api::operator::Operator;
+use crate::api::query::Query;
+use crate::api::time::written;
+use crate::api::{Api, ApiError};
+use crate::engine::skew::Off;
+use crate::explain::certificates;
+use crate::explain::finding::Finding;
+
+/// Time that failed log-ins are counted over, and the sources that are listed.
+const SOURCES_WINDOW: Duration = Duration::from_secs(24 * 3600);
+const MOST_SOURCES: u32 = 100;
+
+/// A node, as the database knows it.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Node")]
+pub(super) struct NodeView {
+    node: u8,
+    host: String,
+    /// `serving`, `draining`, `ended`, or `silent`: it neither renews its lease nor said that it ends.
+    state: &'static str,
+    started_at: String,
+    /// Time until which its lease lasts, or lasted.
+    lease_expires_at: String,
+    /// Calls of it that are up, as far as the database knows.
+    calls: u32,
+}
+
+impl From<NodeStatus> for NodeView {
+    fn from(node: NodeStatus) -> Self {
+        Self {
+            node: node.node,
+            host: node.host,
+            state: match node.state {
+                NodeState::Serving => "serving",
+                NodeState::Draining => "draining",
+                NodeState::Ended => "ended",
+                NodeState::Silent => "silent",
+            },
+            started_at: written(node.started_at),
+            lease_expires_at: written(node.lease_expires_at),
+            calls: node.calls,
+        }
+    }
+}
+
+/// `GET /operator/nodes`: by their numbers.
+pub(super) async fn nodes(
+    State(api): State<Api>,
+    _: Operator,
+    query: Query,
+) -> Result<Json<Listed<NodeView>>, ApiError> {
+    query.finish()?;
+    let found = api.read(nodes::all).await?;
+    let items = found.into_iter().map(NodeView::from).collect();
+    Ok(Json(Listed { items }))
+}
+
+/// State of the node that answers.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "NodeHealth")]
+pub(super) struct HealthView {
+    /// Number of the node; `null` where no daemon runs.
+    node: Option<u8>,
+    version: &'static str,
+    draining: bool,
+    /// `sqlite` or `postgresql`.
+    database: &'static str,
+    /// True if the database answers in time.
+    database_answers: bool,
+    /// Seconds by which this machine's clock is ahead of the database's; `null` for an embedded database.
+    clock_ahead_seconds: Option<f64>,
+    /// `ok`, `waiting` for the database, or `failing`: the disk takes no facts. `null` where no daemon runs.
+    journal: Option<&'static str>,
+    /// Addresses that SIP peers reach.
+    sip_addresses: Vec<String>,
+    /// Result of the checks of each configured certificate.
+    certificates: Vec<Finding>,
+}
+
+/// `GET /operator/health`
+pub(super) async fn health(
+    State(api): State<Api>,
+    _: Operator,
+    query: Query,
+) -> Result<Json<HealthView>, ApiError> {
+    query.finish()?;
+    let store = api.store();
+    let answers = database_answers(store).await;
+    let off = match answers {
+        true => Off::measure(store).await.ok().flatten(),
+        false => None,
+    };
+
+    let engine = api.engine();
+    Ok(Json(HealthView {
+        node: engine.map(|engine| engine.node()),
+        version: env!("CARGO_PKG_VERSION"),
+        draining: api.is_draining(),
+        database: if store.is_shared() {
+            "postgresql"
+        } else {
+            "sqlite"
+        },
+        database_answers: answers,
+        clock_ahead_seconds: off.map(Off::seconds),
+        journal: engine.map(|engine| match engine.journal() {
+            journal::State::Ok => "ok",
+            journal::State::Waiting => "waiting",
+            journal::State::Failing => "failing",
+        }),
+        sip_addresses: api.sip_addresses().to_vec(),
+        certificates: api
+            .config()
+            .certificates()
+            .map(|(key, file, host)| certificates::examine(key, file, host, api.now()))
+            .collect(),
+    }))
+}
+
+/// Address from which log-ins fail.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "FailingSource")]
+pub(super) struct SourceView {
+    source: String,
+    /// Failed log-ins of the last 24 hours. An org keeps its newest thousand.
+    failures: u32,
+    /// User names that it tried, of those that exist.
+    usernames: u32,
+    org_id: Uuid,
+    org_name: String,
+    last_at: String,
+}
+
+/// `GET /operator/sources`: addresses from which log-ins failed in the last 24 hours, for each org, the most frequent first.
+pub(super) async fn sources(
+    State(api): State<Api>,
+    _: Operator,
+    query: Query,
+) -> Result<Json<Listed<SourceView>>, ApiError> {
+    query.finish()?;
+    let now = api.now();
+    let since = now - SOURCES_WINDOW;
+    let found = api.read(move |tx| auth_failures::sources(tx, since, MOST_SOURCES));
+    let items = found.await?.into_iter().map(|source| SourceView {
+        source: source.source,
+        failures: source.failures,
+        usernames: source.usernames,
+        org_id: source.org_id,
+        org_name: source.org_name,
+        last_at: written(source.last_at),
+    });
+    Ok(Json(Listed {
+        items: items.collect(),
+    }))
+}

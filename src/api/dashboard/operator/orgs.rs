@@ -1,0 +1,290 @@
+//! Pages of every org: created, suspended, limited, deleted and restored, and the way into an org's own console.
+
+use axum::extract::RawQuery;
+use axum::http::Method;
+use axum::response::{IntoResponse as _, Redirect, Response};
+use maud::{Markup, html};
+use serde_json::{Value, json};
+
+use super::super::backend::{items, query, text};
+use super::super::document::{Tone, badge, card, spaced, table, time};
+use super::super::fields::{Field, Filled, Input, changes, new_body};
+use super::super::forms::{Forms as _, button, danger};
+use super::super::page::{ErrorPage, Html};
+use super::super::resource::{done, parameter};
+use super::edited::{change, form, not_done};
+use super::frame::{Section, below, heading, page};
+use super::limits;
+use super::visitor::{OperatorForm, OperatorVisitor};
+
+/// Orgs on a page of the list.
+const ROWS: usize = 50;
+
+fn fields() -> [Field; 2] {
+    [
+        Field::new("name", "Name", Input::Text),
+        Field::new("max_concurrent_calls", "Most calls at once", Input::Number)
+            .help("Empty: no limit of its own."),
+    ]
+}
+
+/// `GET /operator-console?name&offset`
+pub(super) async fn list(
+    visitor: OperatorVisitor,
+    RawQuery(raw): RawQuery,
+) -> Result<Html, ErrorPage> {
+    let name = parameter(raw.as_deref(), "name");
+    let offset: usize = parameter(raw.as_deref(), "offset")
+        .parse()
+        .unwrap_or_default();
+    let (limit, from) = (ROWS.to_string(), offset.to_string());
+    let asked = query(&[("name", &name), ("limit", &limit), ("offset", &from)]);
+    let orgs = visitor
+        .client
+        .get(&format!("/operator/orgs{asked}"))
+        .await?;
+    let deleted = visitor.client.get("/operator/deleted-orgs").await?;
+    let total = orgs["total"].as_u64().unwrap_or_default();
+    let next = offset + ROWS;
+    let content = html! {
+        (done(raw.as_deref()))
+        section.card aria-label="Organizations" {
+            form.filters method="get" action=(visitor.path("")) {
+                div.field { label for="name" { "Whole name" } input #name type="search" name="name" value=(name); }
+                button type="submit" { "Find" }
+            }
+            (rows(&visitor, &orgs))
+            div.pages {
+                span.soft { (total) " in all" }
+                @if (next as u64) < total {
+                    a.button href={ (visitor.path("")) (query(&[("name", &name), ("offset", &next.to_string())])) } rel="next" { "Older" }
+                }
+            }
+        }
+        (card("new-org", "New organization", &form(&visitor, "", (&fields(), Filled::Empty), "Create")))
+        @if !items(&deleted).is_empty() { (card("deleted", "Deleted", &restorable(&visitor, &deleted))) }
+    };
+    let heading = heading(
+        "Organizations",
+        "Every org of this installation, the newest first.",
+    );
+    Ok(page(
+        &visitor,
+        Section::Orgs,
+        "Organizations",
+        &heading,
+        &content,
+    ))
+}
+
+fn rows(visitor: &OperatorVisitor, orgs: &Value) -> Markup {
+    let columns = ["Name", "State", "Calls at once", "Created"];
+    let rows: Vec<_> = items(orgs)
+        .iter()
+        .map(|org| {
+            let at = visitor.path(&format!("orgs/{}", text(org, "id")));
+            vec![
+                html! { a.row href=(at) { (text(org, "name")) } },
+                state(org),
+                most_calls(org),
+                time(text(org, "created_at")),
+            ]
+        })
+        .collect();
+    table("Organizations", &columns, &rows, "There is no such org.")
+}
+
+fn state(org: &Value) -> Markup {
+    let by = org["suspended_by"]
+        .as_array()
+        .map_or(&[][..], Vec::as_slice);
+    let by: Vec<_> = by.iter().filter_map(Value::as_str).map(spaced).collect();
+    match by.is_empty() {
+        true => badge(Tone::Good, "active"),
+        false => badge(Tone::Bad, &format!("suspended by {}", by.join(", "))),
+    }
+}
+
+fn most_calls(org: &Value) -> Markup {
+    match org["max_concurrent_calls"].as_u64() {
+        Some(most) => html! { (most) },
+        None => html! { span.soft { "no limit" } },
+    }
+}
+
+fn restorable(visitor: &OperatorVisitor, deleted: &Value) -> Markup {
+    let columns = ["Name", "Deleted", "Gone for good", ""];
+    let rows: Vec<_> = items(deleted)
+        .iter()
+        .map(|org| {
+            let restore = format!("orgs/{}/restore", text(org, "id"));
+            vec![
+                html! { (text(org, "name")) },
+                time(text(org, "deleted_at")),
+                time(text(org, "purge_at")),
+                button(visitor, &restore, "Restore"),
+            ]
+        })
+        .collect();
+    table("Deleted organizations", &columns, &rows, "None.")
+}
+
+/// `GET /operator-console/orgs/{orgId}`
+pub(super) async fn show(
+    visitor: OperatorVisitor,
+    RawQuery(raw): RawQuery,
+) -> Result<Html, ErrorPage> {
+    let id = visitor.id("orgId")?;
+    let org = visitor.client.get(&format!("/operator/orgs/{id}")).await?;
+    let limited = visitor
+        .client
+        .get(&format!("/operator/orgs/{id}/limits"))
+        .await?;
+    let at = format!("orgs/{id}");
+    let content = html! {
+        (done(raw.as_deref()))
+        div.edit {
+            div {
+                (card("org", "This organization", &facts(&visitor, &org, &at)))
+                (card("settings", "Settings", &form(&visitor, &at, (&fields(), Filled::With(&org)), "Save")))
+                (danger(&visitor, &format!("{at}/delete"), "Delete", "It behaves as absent at once, and its keys end. Calls that are up finish. It can be restored for 30 days."))
+            }
+            (card("limits", "Limits", &limits::form(&visitor, &format!("{at}/limits"), &limited)))
+        }
+    };
+    let name = text(&org, "name");
+    let heading = below(&visitor, "", "Organizations", name);
+    Ok(page(&visitor, Section::Orgs, name, &heading, &content))
+}
+
+fn facts(visitor: &OperatorVisitor, org: &Value, at: &str) -> Markup {
+    let by = org["suspended_by"]
+        .as_array()
+        .map_or(&[][..], Vec::as_slice);
+    let is_operators = by.iter().any(|by| by == "operator");
+    html! {
+        dl {
+            dt { "Id" } dd { code { (text(org, "id")) } }
+            dt { "State" } dd { (state(org)) }
+            @if let Some(partner) = org["partner_id"].as_str() {
+                dt { "Partner" } dd { a href=(visitor.path(&format!("partners/{partner}"))) { (partner) } }
+            }
+            @if let Some(external) = org["external_id"].as_str() { dt { "External id" } dd { code { (external) } } }
+            dt { "Created" } dd { (time(text(org, "created_at"))) }
+        }
+        div.commands {
+            (button(visitor, &format!("{at}/console"), "Open its console"))
+            @if is_operators {
+                (button(visitor, &format!("{at}/resume"), "Resume"))
+            } @else {
+                (danger(visitor, &format!("{at}/suspend"), "Suspend", "Its keys, calls and registrations are refused, and its people are shown why. Calls that are up go on."))
+            }
+        }
+    }
+}
+
+/// `POST /operator-console`: creates an org.
+pub(super) async fn create(form: OperatorForm) -> Result<Response, ErrorPage> {
+    let visitor = &form.visitor;
+    let body = new_body(&fields(), &form.fields);
+    match visitor
+        .client
+        .send(Method::POST, "/operator/orgs", Some(&body))
+        .await
+    {
+        Ok(org) => {
+            let made = visitor.path(&format!("orgs/{}?done=done", text(&org, "id")));
+            Ok(Redirect::to(&made).into_response())
+        }
+        Err(refused) => not_done(visitor, Section::Orgs, &refused, ""),
+    }
+}
+
+/// `POST /operator-console/orgs/{orgId}`: renames it, or limits its calls at once.
+pub(super) async fn update(form: OperatorForm) -> Result<Response, ErrorPage> {
+    let visitor = &form.visitor;
+    let id = visitor.id("orgId")?;
+    let path = format!("/operator/orgs/{id}");
+    let org = visitor.client.get(&path).await?;
+    let body = changes(&fields(), &form.fields, &org);
+    let back = format!("orgs/{id}");
+    change(
+        visitor,
+        (Method::PATCH, &path),
+        Some(&body),
+        (Section::Orgs, &back),
+    )
+    .await
+}
+
+/// `POST /operator-console/orgs/{orgId}/limits`
+pub(super) async fn limit(form: OperatorForm) -> Result<Response, ErrorPage> {
+    let id = form.visitor.id("orgId")?;
+    let body = limits::changes(&form.fields);
+    let path = format!("/operator/orgs/{id}/limits");
+    let back = format!("orgs/{id}");
+    change(
+        &form.visitor,
+        (Method::PATCH, &path),
+        Some(&body),
+        (Section::Orgs, &back),
+    )
+    .await
+}
+
+/// `POST /operator-console/orgs/{orgId}/suspend`
+pub(super) async fn suspend(form: OperatorForm) -> Result<Response, ErrorPage> {
+    command(&form, "suspend").await
+}
+
+/// `POST /operator-console/orgs/{orgId}/resume`
+pub(super) async fn resume(form: OperatorForm) -> Result<Response, ErrorPage> {
+    command(&form, "resume").await
+}
+
+/// `POST /operator-console/orgs/{orgId}/restore`
+pub(super) async fn restore(form: OperatorForm) -> Result<Response, ErrorPage> {
+    command(&form, "restore").await
+}
+
+async fn command(form: &OperatorForm, word: &str) -> Result<Response, ErrorPage> {
+    let id = form.visitor.id("orgId")?;
+    let path = format!("/operator/orgs/{id}/{word}");
+    let back = format!("orgs/{id}");
+    change(
+        &form.visitor,
+        (Method::POST, &path),
+        None,
+        (Section::Orgs, &back),
+    )
+    .await
+}
+
+/// `POST /operator-console/orgs/{orgId}/delete`: it can be restored for a while.
+pub(super) async fn delete(form: OperatorForm) -> Result<Response, ErrorPage> {
+    let path = format!("/operator/orgs/{}", form.visitor.id("orgId")?);
+    change(
+        &form.visitor,
+        (Method::DELETE, &path),
+        None,
+        (Section::Orgs, ""),
+    )
+    .await
+}
+
+/// `POST /operator-console/orgs/{orgId}/console`: logs the operator in to the org's pages by a link, as `trunkline console` does.
+pub(super) async fn open_console(form: OperatorForm) -> Result<Response, ErrorPage> {
+    let visitor = &form.visitor;
+    let id = visitor.id("orgId")?;
+    let path = format!("/operator/orgs/{id}/login-links");
+    let body = json!({"email": "operator@localhost.localdomain", "name": "Operator"});
+    match visitor.client.send(Method::POST, &path, Some(&body)).await {
+        Ok(link) => {
+            // The page's policy lets a form lead to this site alone, whatever name the browser knows it by.
+            let (_, token) = text(&link, "url").split_once('?').unwrap_or_default();
+            let to = format!("{}/partner-login?{token}", visitor.base);
+            Ok(Redirect::to(&to).into_response())
+        }
+        Err(refused) => not_done(visitor, Section::Orgs, &refused, &format!("orgs/{id}")),
+    }
+}

@@ -1,0 +1,255 @@
+//! Pages of partners: their rights, limits and keys.
+
+use axum::extract::RawQuery;
+use axum::http::Method;
+use axum::response::{IntoResponse as _, Redirect, Response};
+use maud::{Markup, html};
+use serde_json::Value;
+
+use super::super::backend::{items, text};
+use super::super::document::{Tone, badge, card, copied, table, time, time_or};
+use super::super::fields::{Field, Filled, Input, changes, new_body};
+use super::super::forms::{Forms as _, danger};
+use super::super::page::{ErrorPage, Html};
+use super::super::resource::done;
+use super::edited::{change, form, not_done};
+use super::frame::{Section, below, heading, page};
+use super::limits;
+use super::visitor::{OperatorForm, OperatorVisitor};
+
+fn new_fields() -> [Field; 2] {
+    [
+        Field::new("name", "Name", Input::Text),
+        Field::new("allowed_networks", "Allowed networks", Input::Lines)
+            .help("Addresses or networks that its requests may come from, one a line. Empty: any."),
+    ]
+}
+
+fn fields() -> [Field; 3] {
+    let [_, networks] = new_fields();
+    [
+        Field::new("active", "Active: its keys work", Input::Check),
+        Field::new(
+            "verifies_numbers",
+            "May verify numbers of its orgs",
+            Input::Check,
+        ),
+        networks,
+    ]
+}
+
+fn key_fields() -> [Field; 1] {
+    [Field::new("name", "Name", Input::Text).help("Such as the program that uses it.")]
+}
+
+/// `GET /operator-console/partners`
+pub(super) async fn list(
+    visitor: OperatorVisitor,
+    RawQuery(raw): RawQuery,
+) -> Result<Html, ErrorPage> {
+    let partners = visitor.client.get("/operator/partners").await?;
+    let columns = ["Name", "State", "Verifies numbers", "Created"];
+    let rows: Vec<_> = items(&partners)
+        .iter()
+        .map(|partner| {
+            let at = visitor.path(&format!("partners/{}", text(partner, "id")));
+            vec![
+                html! { a.row href=(at) { (text(partner, "name")) } },
+                state(partner),
+                html! { (if partner["verifies_numbers"] == true { "yes" } else { "no" }) },
+                time(text(partner, "created_at")),
+            ]
+        })
+        .collect();
+    let content = html! {
+        (done(raw.as_deref()))
+        section.card aria-label="Partners" { (table("Partners", &columns, &rows, "There is no partner.")) }
+        (card("new-partner", "New partner", &form(&visitor, "partners", (&new_fields(), Filled::Empty), "Create")))
+    };
+    let heading = heading(
+        "Partners",
+        "Resellers, who create orgs with keys of their own.",
+    );
+    Ok(page(
+        &visitor,
+        Section::Partners,
+        "Partners",
+        &heading,
+        &content,
+    ))
+}
+
+fn state(partner: &Value) -> Markup {
+    match partner["active"] == true {
+        true => badge(Tone::Good, "active"),
+        false => badge(Tone::Bad, "inactive"),
+    }
+}
+
+/// `GET /operator-console/partners/{partnerId}`
+pub(super) async fn show(
+    visitor: OperatorVisitor,
+    RawQuery(raw): RawQuery,
+) -> Result<Html, ErrorPage> {
+    shown(&visitor, &done(raw.as_deref())).await
+}
+
+async fn shown(visitor: &OperatorVisitor, said: &Markup) -> Result<Html, ErrorPage> {
+    let id = visitor.id("partnerId")?;
+    let path = format!("/operator/partners/{id}");
+    let partner = visitor.client.get(&path).await?;
+    let limited = visitor.client.get(&format!("{path}/limits")).await?;
+    let keys = visitor.client.get(&format!("{path}/keys")).await?;
+    let at = format!("partners/{id}");
+    let content = html! {
+        (said)
+        div.edit {
+            div {
+                (card("partner", "This partner", &html! {
+                    dl {
+                        dt { "Id" } dd { code { (text(&partner, "id")) } }
+                        dt { "State" } dd { (state(&partner)) }
+                        dt { "Created" } dd { (time(text(&partner, "created_at"))) }
+                    }
+                }))
+                (card("keys", "Keys", &html! {
+                    (key_rows(visitor, &at, &keys))
+                    (form(visitor, &format!("{at}/keys"), (&key_fields(), Filled::Empty), "Create a key"))
+                }))
+                (card("settings", "Settings", &html! {
+                    (form(visitor, &at, (&fields(), Filled::With(&partner)), "Save"))
+                    p.soft { "While a partner is inactive its orgs are suspended." }
+                }))
+            }
+            (card("limits", "Limits", &limits::form(visitor, &format!("{at}/limits"), &limited)))
+        }
+    };
+    let name = text(&partner, "name");
+    let heading = below(visitor, "partners", "Partners", name);
+    Ok(page(visitor, Section::Partners, name, &heading, &content))
+}
+
+fn key_rows(visitor: &OperatorVisitor, at: &str, keys: &Value) -> Markup {
+    let columns = ["Name", "Created", "Last used", ""];
+    let rows: Vec<_> = items(keys)
+        .iter()
+        .map(|key| {
+            let revoke = format!("{at}/keys/{}/revoke", text(key, "id"));
+            vec![
+                html! { (text(key, "name")) },
+                time(text(key, "created_at")),
+                time_or(key["last_used_at"].as_str(), "never"),
+                danger(
+                    visitor,
+                    &revoke,
+                    "Revoke",
+                    "Requests with it are refused at once.",
+                ),
+            ]
+        })
+        .collect();
+    table("Keys", &columns, &rows, "The partner has no key.")
+}
+
+/// `POST /operator-console/partners`: creates one.
+pub(super) async fn create(form: OperatorForm) -> Result<Response, ErrorPage> {
+    let visitor = &form.visitor;
+    let mut body = new_body(&new_fields(), &form.fields);
+    if let Some(fields) = body.as_object_mut() {
+        // No network in the form means every network.
+        fields.retain(|_, value| !value.as_array().is_some_and(Vec::is_empty));
+    }
+    match visitor
+        .client
+        .send(Method::POST, "/operator/partners", Some(&body))
+        .await
+    {
+        Ok(partner) => {
+            let made = visitor.path(&format!("partners/{}?done=done", text(&partner, "id")));
+            Ok(Redirect::to(&made).into_response())
+        }
+        Err(refused) => not_done(visitor, Section::Partners, &refused, "partners"),
+    }
+}
+
+/// No network in the form means every network, which the API writes as `null`.
+fn any_network(body: &mut Value) {
+    if body["allowed_networks"]
+        .as_array()
+        .is_some_and(Vec::is_empty)
+    {
+        body["allowed_networks"] = Value::Null;
+    }
+}
+
+/// `POST /operator-console/partners/{partnerId}`
+pub(super) async fn update(form: OperatorForm) -> Result<Response, ErrorPage> {
+    let visitor = &form.visitor;
+    let id = visitor.id("partnerId")?;
+    let path = format!("/operator/partners/{id}");
+    let partner = visitor.client.get(&path).await?;
+    let mut body = changes(&fields(), &form.fields, &partner);
+    any_network(&mut body);
+    let back = format!("partners/{id}");
+    change(
+        visitor,
+        (Method::PATCH, &path),
+        Some(&body),
+        (Section::Partners, &back),
+    )
+    .await
+}
+
+/// `POST /operator-console/partners/{partnerId}/limits`
+pub(super) async fn limit(form: OperatorForm) -> Result<Response, ErrorPage> {
+    let id = form.visitor.id("partnerId")?;
+    let body = limits::changes(&form.fields);
+    let path = format!("/operator/partners/{id}/limits");
+    let back = format!("partners/{id}");
+    change(
+        &form.visitor,
+        (Method::PATCH, &path),
+        Some(&body),
+        (Section::Partners, &back),
+    )
+    .await
+}
+
+/// `POST /operator-console/partners/{partnerId}/keys`: makes a key and shows it once.
+pub(super) async fn create_key(form: OperatorForm) -> Result<Response, ErrorPage> {
+    let visitor = &form.visitor;
+    let id = visitor.id("partnerId")?;
+    let path = format!("/operator/partners/{id}/keys");
+    let body = new_body(&key_fields(), &form.fields);
+    match visitor.client.send(Method::POST, &path, Some(&body)).await {
+        Ok(made) => {
+            let said = html! {
+                div.banner.good role="status" {
+                    p { strong { "This is the new key." } " It is shown this once: copy it now." }
+                    (copied("new-key", text(&made, "partner_key")))
+                }
+            };
+            Ok(shown(visitor, &said).await?.into_response())
+        }
+        Err(refused) => not_done(
+            visitor,
+            Section::Partners,
+            &refused,
+            &format!("partners/{id}"),
+        ),
+    }
+}
+
+/// `POST /operator-console/partners/{partnerId}/keys/{keyId}/revoke`
+pub(super) async fn revoke_key(form: OperatorForm) -> Result<Response, ErrorPage> {
+    let (partner, key) = (form.visitor.id("partnerId")?, form.visitor.id("keyId")?);
+    let path = format!("/operator/partners/{partner}/keys/{key}");
+    let back = format!("partners/{partner}");
+    change(
+        &form.visitor,
+        (Method::DELETE, &path),
+        None,
+        (Section::Partners, &back),
+    )
+    .await
+}

@@ -1,0 +1,114 @@
+//! Versions of objects: `ETag` of an answer, and `If-Match` of a change (RFC 9110 §8.8.3, §13.1.1). The tag is `updated_at` in quotes.
+
+use axum::Json;
+use axum::extract::FromRequestParts;
+use axum::http::header::{ETAG, IF_MATCH};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+
+use super::error::ApiError;
+
+/// Longest `If-Match`, in octets: some tags of ours.
+const LONGEST: usize = 255;
+
+/// Object whose view has the time of its last change.
+pub(super) trait HasVersion {
+    /// Time of the last change, as written.
+    fn version(&self) -> &str;
+}
+
+/// Answer with an object and its version.
+#[derive(Debug)]
+pub(super) struct Tagged<T>(pub(super) T);
+
+impl<T: HasVersion + Serialize> IntoResponse for Tagged<T> {
+    fn into_response(self) -> Response {
+        // A time has no character that a header can't hold.
+        let tag = HeaderValue::try_from(format!("\"{}\"", self.0.version())).ok();
+        let mut response = Json(self.0).into_response();
+        if let Some(tag) = tag {
+            response.headers_mut().insert(ETAG, tag);
+        }
+        response
+    }
+}
+
+/// Versions that a change was made for; `None` if it is for any.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct IfMatch(Option<Vec<String>>);
+
+impl<S: Sync> FromRequestParts<S> for IfMatch {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        read(&parts.headers).ok_or_else(|| {
+            ApiError::bad("If-Match: expected the ETag of an answer, such as \"2026-01-31T12:00:00.000Z\", or *")
+        })
+    }
+}
+
+impl IfMatch {
+    /// The versions, as the store compares them.
+    pub(super) fn versions(&self) -> Option<&[String]> {
+        self.0.as_deref()
+    }
+}
+
+/// Reads the header; `None` for one that is no list of tags. A weak tag equals none (RFC 9110 §8.8.3.2).
+fn read(headers: &HeaderMap) -> Option<IfMatch> {
+    let mut versions = None;
+    for line in headers.get_all(IF_MATCH) {
+        let line = line.to_str().ok().filter(|line| line.len() <= LONGEST)?;
+        if line.trim() == "*" {
+            continue;
+        }
+        let versions = versions.get_or_insert_with(Vec::new);
+        for tag in line.split(',') {
+            let tag = tag.trim();
+            let (is_weak, tag) = match tag.strip_prefix("W/") {
+                Some(tag) => (true, tag),
+                None => (false, tag),
+            };
+            let inside = tag.strip_prefix('"')?.strip_suffix('"')?;
+            if inside.contains('"') {
+                return None;
+            }
+            if !is_weak {
+                versions.push(inside.to_owned());
+            }
+        }
+    }
+    Some(IfMatch(versions))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_are_read() {
+        let of = |versions: &[&str]| {
+            let versions = versions.iter().map(|version| (*version).to_owned());
+            Some(IfMatch(Some(versions.collect())))
+        };
+        for (name, lines, read_as) in [
+            ("none", &[][..], Some(IfMatch(None))),
+            ("any", &["*"], Some(IfMatch(None))),
+            ("one", &["\"a\""], of(&["a"])),
+            ("two", &["\"a\", \"b\""], of(&["a", "b"])),
+            ("two lines", &["\"a\"", "\"b\""], of(&["a", "b"])),
+            ("a weak one", &["W/\"a\""], of(&[])),
+            ("no quotes", &["a"], None),
+            ("a quote too many", &["\"a\"\""], None),
+            ("nothing", &[""], None),
+        ] {
+            let mut headers = HeaderMap::new();
+            for line in lines {
+                headers.append(IF_MATCH, HeaderValue::from_static(line));
+            }
+            assert_eq!(read(&headers), read_as, "{name}");
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! Columns of lists that several verbs print.
+
+pub(super) const ORG: &[&str] = &[
+    "id",
+    "name",
+    "partner_id",
+    "max_concurrent_calls",
+    "suspended_by",
+    "created_at",
+];
+pub(super) const PEER: &[&str] = &["peer", "org_id", "created_at"];
+pub(super) const PARTNER: &[&str] = &["active", "verifies_numbers", "allowed_networks"];

@@ -1,0 +1,99 @@
+//! Versions of objects. The version is the time of the last change, as [`written`]; an edit may name the one that it was made for, so that of
+//! two edits made for the same one the second changes nothing.
+
+use std::time::Duration;
+
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use super::column::{from_row, moment, written};
+use super::edit::lock_org;
+use super::error::{Error, Kind, Refused, Wrong};
+use super::tx::Tx;
+
+/// Kinds of objects that have a version.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Versioned {
+    /// Phone agent.
+    Agent(Uuid),
+    /// The org's inbound trunk.
+    InboundTrunk,
+    /// Outbound trunk.
+    OutboundTrunk(Uuid),
+    /// Transfer destination.
+    Destination(Uuid),
+    /// Webhook.
+    Webhook(Uuid),
+}
+
+struct Changed {
+    at: Moment,
+}
+from_row!(Changed { at: moment });
+
+/// Locks the org until the commit, and checks that the object still has one of the `expected` versions; without any, every version will do.
+/// Returns the time of the change that follows: the present one, or the next that makes another version.
+///
+/// # Errors
+/// [`Wrong::Absent`], [`Refused::Outdated`].
+pub fn must_be(
+    tx: &mut Tx,
+    org: Uuid,
+    object: Versioned,
+    expected: Option<&[String]>,
+    now: Moment,
+) -> Result<Moment, Error> {
+    lock_org(tx, org)?;
+    let found: Option<Changed> = match object.id() {
+        Some(id) => tx.one(object.sql(), &[&org, &id])?,
+        None => tx.one(object.sql(), &[&org])?,
+    };
+    let Changed { at } = found.ok_or(Wrong::Absent(object.kind()))?;
+
+    let version = written(at);
+    if expected.is_some_and(|expected| !expected.contains(&version)) {
+        return Err(Refused::Outdated { version }.into());
+    }
+
+    // Versions are written with milliseconds.
+    Ok(now.max(at + Duration::from_millis(1)))
+}
+
+impl Versioned {
+    /// The object's id; an org has one inbound trunk.
+    const fn id(self) -> Option<Uuid> {
+        match self {
+            Self::InboundTrunk => None,
+            Self::Agent(id)
+            | Self::OutboundTrunk(id)
+            | Self::Destination(id)
+            | Self::Webhook(id) => Some(id),
+        }
+    }
+
+    const fn sql(self) -> &'static str {
+        match self {
+            Self::Agent(_) => "SELECT updated_at AS at FROM agents WHERE org_id = $1 AND id = $2",
+            Self::InboundTrunk => "SELECT updated_at AS at FROM inbound_trunks WHERE org_id = $1",
+            Self::OutboundTrunk(_) => {
+                "SELECT updated_at AS at FROM outbound_trunks WHERE org_id = $1 AND id = $2"
+            }
+            Self::Destination(_) => {
+                "SELECT updated_at AS at FROM destinations WHERE org_id = $1 AND id = $2"
+            }
+            Self::Webhook(_) => {
+                "SELECT updated_at AS at FROM webhooks WHERE org_id = $1 AND id = $2"
+            }
+        }
+    }
+
+    const fn kind(self) -> Kind {
+        match self {
+            Self::Agent(_) => Kind::Agent,
+            Self::InboundTrunk => Kind::InboundTrunk,
+            Self::OutboundTrunk(_) => Kind::OutboundTrunk,
+            Self::Destination(_) => Kind::Destination,
+            Self::Webhook(_) => Kind::Webhook,
+        }
+    }
+}
