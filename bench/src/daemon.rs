@@ -36,6 +36,8 @@ pub struct Announcement {
     pub api_key: String,
     /// A key of its partner.
     pub partner_key: String,
+    /// The org.
+    pub org_id: String,
     /// The org's agent.
     pub agent_id: String,
     /// The number that the agent holds.

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 use trunkline_bench::awake::Awake;
-use trunkline_bench::modes::{self, Fault, Fleet, Load, Phase, Scale, Setting, Size};
+use trunkline_bench::modes::{self, Fault, Fleet, Load, Pages, Phase, Scale, Setting, Size};
 use trunkline_bench::report::Report;
 use trunkline_bench::seed::Rows;
 
@@ -153,6 +153,27 @@ enum Run {
         /// Changes of each size.
         #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..))]
         changes: u32,
+    },
+    /// CPU that open live pages of the console add to calls.
+    LivePages {
+        /// Pages that are open.
+        #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=256))]
+        pages: u32,
+        /// Calls a second.
+        #[arg(long, default_value = "200", value_parser = positive)]
+        rate: f64,
+        /// Seconds that count, of each run.
+        #[arg(long, default_value_t = 20)]
+        seconds: u64,
+        /// Runs with pages, and as many without, in turn.
+        #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=20))]
+        turns: u32,
+    },
+    /// Pages of the console over many calls.
+    CallList {
+        /// Calls of the org.
+        #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(100..))]
+        calls: u32,
     },
     /// The generator against itself: how much load there can be.
     Loopback {
@@ -322,6 +343,21 @@ fn run(command: Command, show: &dyn Fn(&Report)) -> Result<bool, Fault> {
             let reports = sizes.map(|size| modes::directory(&setting, size));
             tell_each(reports.collect::<Result<_, _>>()?, &tell)
         }
+        Run::LivePages {
+            pages,
+            rate,
+            seconds,
+            turns,
+        } => {
+            let load = Pages {
+                pages: pages as usize,
+                rate,
+                seconds,
+                turns,
+            };
+            tell(modes::live_pages(&setting, load)?)
+        }
+        Run::CallList { calls } => tell(modes::call_list(&setting, calls)?),
         Run::Loopback {
             rate,
             concurrency,

@@ -117,3 +117,43 @@ async fn filled(file: &Path, rows: Rows) -> sqlx::Result<()> {
     writing.commit().await?;
     database.close().await
 }
+
+/// Adds calls of the org that is there to the database `file`, a minute apart, the newest a minute ago.
+///
+/// # Errors
+/// As [`fill`].
+pub fn calls(file: &Path, count: u32) -> Result<(), CannotFill> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(sqlx::Error::Io)?;
+    Ok(runtime.block_on(called(file, count))?)
+}
+
+async fn called(file: &Path, count: u32) -> sqlx::Result<()> {
+    let options = SqliteConnectOptions::new().filename(file);
+    let mut database = SqliteConnection::connect_with(&options).await?;
+    let now: i64 = sqlx::query("SELECT created_at FROM orgs")
+        .fetch_one(&mut database)
+        .await?
+        .try_get("created_at")?;
+    // One in ten failed, one in ten was refused.
+    let statement = format!(
+        "INSERT INTO calls (id, org_id, node, boot, session_id, agent_id, direction, status, from_number, to_number, from_e164, to_e164,
+             started_at, ringing_at, answered_at, ended_at, sip_code, reason, hangup_by, caller_call_id, lost_told)
+         WITH RECURSIVE numbered(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM numbered WHERE i + 1 < {count})
+         SELECT randomblob(16), orgs.id, 0, 1, randomblob(16), agents.id, 'inbound',
+             CASE i % 10 WHEN 3 THEN 'failed' WHEN 7 THEN 'refused' ELSE 'completed' END,
+             printf('+44163%07d', i % 5000), '+442071838750', printf('+44163%07d', i % 5000), '+442071838750',
+             {now} - 60000000 * ({count} - i), {now} - 60000000 * ({count} - i) + 200000,
+             CASE i % 10 WHEN 3 THEN NULL WHEN 7 THEN NULL ELSE {now} - 60000000 * ({count} - i) + 900000 END,
+             {now} - 60000000 * ({count} - i) + 45000000,
+             CASE i % 10 WHEN 3 THEN 503 WHEN 7 THEN 403 ELSE 200 END,
+             CASE i % 10 WHEN 3 THEN 'runtime_unreachable' WHEN 7 THEN 'no_agent' END, 'caller', 'call-' || i || '@pbx.example.com', 1
+         FROM numbered, orgs, agents"
+    );
+    sqlx::query(sqlx::AssertSqlSafe(statement))
+        .execute(&mut database)
+        .await?;
+    database.close().await
+}

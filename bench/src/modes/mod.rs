@@ -3,6 +3,7 @@
 mod api;
 mod bench;
 mod calls;
+mod console;
 mod directory;
 mod hold;
 mod leftover;
@@ -15,6 +16,7 @@ mod tracing;
 pub use api::{Scale, api};
 pub use bench::{Bench, Fault, Measured, Setting, drain, run};
 pub use calls::{Load, calls};
+pub use console::{Pages, call_list, live_pages};
 pub use directory::{Size, directory};
 pub use hold::{Phase, hold};
 pub use loopback::loopback;
