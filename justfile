@@ -19,6 +19,13 @@ doc *args:
 test *args:
     cargo test --workspace {{args}}
 
+# axe-core looks at every page of the console, in every size and colour (npm, Chromium); screenshots go to target/screenshots
+axe:
+    mkdir -p target/axe target/screenshots
+    cp tests/web/axe/package.json tests/web/axe/package-lock.json target/axe/
+    cd target/axe && npm ci --silent --no-audit --no-fund
+    TRUNKLINE_TEST_AXE="$PWD/target/axe/node_modules/axe-core/axe.min.js" TRUNKLINE_SCREENSHOTS="$PWD/target/screenshots" cargo test --test web every_page
+
 # What a fresh machine runs, PostgreSQL and packages included (root)
 ci:
     .ci/run
@@ -57,6 +64,11 @@ bot-adapters:
 # G.711 and concealment against the ITU's vectors: `src` of a checkout of openitu/STL
 itu-vectors folder:
     TRUNKLINE_ITU_STL={{folder}} cargo test -p trunkline-net --lib itu_s -- --ignored --nocapture
+
+# The console: 200 live pages beside 200 calls/s, and pages of a list of 100,000 calls
+bench-console *args: build
+    target/release/trunkline-bench live-pages --daemon {{daemon}} {{args}}
+    target/release/trunkline-bench call-list --daemon {{daemon}}
 
 # How much the generator itself can do, caller against callee with no daemon between
 bench-self: build

@@ -2,6 +2,7 @@
 
 mod browser;
 mod console;
+mod every_page;
 mod https;
 mod patience;
 mod phone;

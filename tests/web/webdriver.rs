@@ -194,6 +194,12 @@ impl Browser {
         )
     }
 
+    /// Runs a script that calls its last argument with the result.
+    pub(crate) fn script_async(&self, script: &str) -> Value {
+        let body = json!({"script": script, "args": []});
+        self.command("POST", "/execute/async", &body)
+    }
+
     pub(crate) fn resize(&self, width: u32, height: u32) {
         self.command(
             "POST",
