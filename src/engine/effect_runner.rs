@@ -216,7 +216,7 @@ impl EffectRunner {
             Effect::UpdateMedia { call, media } => {
                 let key = self.media_key(call);
                 // The caller may be a browser, whose port is this node's own.
-                let inside = self.media_addresses.from_inside(media.remote);
+                let inside = self.media_addresses.inside_of(media.remote);
                 let inside = inside.filter(|inside| self.media.is_port(*inside));
                 let agreed = media::NegotiatedMedia {
                     remote: inside.unwrap_or(media.remote),

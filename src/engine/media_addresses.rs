@@ -108,7 +108,7 @@ impl MediaAddresses {
 
     /// Returns the address by which this machine itself reaches what a listener advertises: a NAT in front of it needn't lead packets
     /// back. `None` for any other address.
-    pub(crate) fn from_inside(&self, remote: SocketAddr) -> Option<SocketAddr> {
+    pub(crate) fn inside_of(&self, remote: SocketAddr) -> Option<SocketAddr> {
         let ip = remote.ip();
         let is_advertised = self
             .listeners
@@ -118,11 +118,16 @@ impl MediaAddresses {
             return None;
         }
         let bound = self.bind_for(ip, ip);
-        let inside = match bound {
-            IpAddr::V4(bound) if bound.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
-            IpAddr::V6(bound) if bound.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
-            bound => bound,
+        let loopback = match bound {
+            IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
         };
+        let inside = if bound.is_unspecified() {
+            loopback
+        } else {
+            bound
+        };
+
         Some(SocketAddr::new(inside, remote.port()))
     }
 
@@ -285,9 +290,9 @@ mod tests {
     }
 
     #[test]
-    fn what_a_nat_stands_for_is_reached_from_inside() {
+    fn what_a_nat_stands_for_is_reached_inside_of() {
         let inside = |bind: Option<&str>, remote: &str| {
-            let found = addresses(bind).from_inside(remote.parse().expect("an address"));
+            let found = addresses(bind).inside_of(remote.parse().expect("an address"));
             found.map(|address| address.to_string())
         };
         for (name, bind, remote, expected) in [

@@ -34,11 +34,12 @@ impl Shard {
         } = self;
         let work = catch_unwind(AssertUnwindSafe(|| {
             let received = endpoint.receive_message(message, flow, now);
-            match &received {
-                Received::Request(request) if is_late => {
-                    calls.shed(endpoint, flow, request);
-                }
-                _ => calls.handle_member(endpoint, &view, caller, received, now),
+            if let Received::Request(request) = &received
+                && is_late
+            {
+                calls.shed(endpoint, flow, request);
+            } else {
+                calls.handle_member(endpoint, &view, caller, received, now);
             }
         }));
         if work.is_err() {

@@ -26,6 +26,12 @@ impl Deadline {
         self.0.saturating_duration_since(now())
     }
 
+    /// Returns the next of a series of deadlines. One that is later than `every` makes up for nothing.
+    #[must_use]
+    pub fn after_another(self, every: Duration) -> Self {
+        Self((self.0 + every).max(now() - every))
+    }
+
     /// Asks until there is an answer or the time is over.
     pub fn poll<T>(self, mut ask: impl FnMut() -> Option<T>) -> Option<T> {
         loop {

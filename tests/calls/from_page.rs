@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -82,7 +82,7 @@ impl Person {
             socket,
             heard: Vec::new(),
             told: Vec::new(),
-            due: Instant::now(),
+            due: Deadline::after(Duration::ZERO),
         }
     }
 }
@@ -101,7 +101,7 @@ struct Page {
     /// Audio that came, in order.
     heard: Vec<u8>,
     told: Vec<Value>,
-    due: Instant,
+    due: Deadline,
 }
 
 impl Page {
@@ -111,11 +111,11 @@ impl Page {
         mut says: impl FnMut() -> [u8; 160],
         mut is_done: impl FnMut(&Self) -> bool,
     ) -> bool {
-        let until = Instant::now() + PATIENCE;
-        while Instant::now() < until {
-            if Instant::now() >= self.due {
+        let limit = Deadline::after(PATIENCE);
+        while !limit.is_over() {
+            if self.due.is_over() {
                 self.socket.binary(&says());
-                self.due = (self.due + FRAME).max(Instant::now() - FRAME);
+                self.due = self.due.after_another(FRAME);
             }
             match self.socket.receive(Duration::from_millis(5)) {
                 Some(WebSocketMessage::Binary(octets)) => {
@@ -451,10 +451,10 @@ fn a_call_needs_a_session_that_may_change_things_and_its_own_page() {
     assert_eq!(daemon.calls(), Vec::<Value>::new());
 }
 
-/// Whether the WebSocket is closed with this status.
+/// Returns whether the WebSocket is closed with this status.
 fn is_closed(page: &mut Page, status: u16) -> bool {
-    let until = Instant::now() + PATIENCE;
-    while Instant::now() < until {
+    let limit = Deadline::after(PATIENCE);
+    while !limit.is_over() {
         match page.socket.receive(Duration::from_millis(50)) {
             Some(WebSocketMessage::Close(given)) => return given == status,
             // An answer that the closing connection has lost.

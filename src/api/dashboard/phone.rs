@@ -177,7 +177,7 @@ impl Watcher {
                 tokio::time::sleep(LOOK_INTERVAL).await;
             }
             self.looks += 1;
-            let is_due = self.looks % LOOKS_BETWEEN_CHECKS == 0;
+            let is_due = self.looks.is_multiple_of(LOOKS_BETWEEN_CHECKS);
             if is_due && !dashboard_session::is_open(&self.visitor.session, &self.api).await {
                 return None;
             }

@@ -119,7 +119,7 @@ impl RunningCall {
     /// Sets what was agreed on. The address of SDP is judged as every address that a message names.
     fn agree(&self, audio: Option<Audio>) {
         let Some(audio) = audio else { return };
-        let inside = self.wires.media_addresses.from_inside(audio.remote);
+        let inside = self.wires.media_addresses.inside_of(audio.remote);
         let inside = inside.filter(|inside| self.wires.media.is_port(*inside));
         let mut remote = inside.unwrap_or(audio.remote);
         if !self.wires.media.is_port(remote)
