@@ -18,26 +18,10 @@ use tracing_subscriber::layer::{Context, SubscriberExt as _};
 
 use crate::test_api::TestApi;
 use crate::test_db::{Beside, TestDb};
-use crate::test_org::{TestOrg, rows};
+use crate::test_org::{Of, TestOrg, rows};
 
 /// Steps that read all there is, of statements with such a beginning, and why they may.
-const WHOLE: [(&str, &str, &str); 11] = [
-    (
-        "orgs",
-        "SELECT * FROM orgs WHERE deleted_at IS NULL ORDER",
-        "the operator's list is of all orgs",
-    ),
-    (
-        "orgs",
-        "SELECT id FROM orgs WHERE name",
-        "the operator names an org, which is rare",
-    ),
-    (
-        "partners",
-        "SELECT * FROM partners ORDER",
-        "a row a partner",
-    ),
-    ("nodes", "SELECT node, host", "a row a node"),
+const WHOLE: [(&str, &str, &str); 7] = [
     ("nodes", "SELECT node, lease_expires_at", "a row a node"),
     ("nodes", "SELECT node, TRUE FROM nodes", "a row a node"),
     ("nodes", "SELECT CAST(node AS BIGINT)", "a row a node"),
@@ -108,6 +92,10 @@ async fn asked(api: &TestApi, statements: &Statements) -> BTreeSet<String> {
     // A node reads everything at its start.
     statements.take();
     for (row, turn) in rows().iter().zip(0..) {
+        if row.of == Of::Operator {
+            // The operator looks at all orgs, and what changes a partner has the directory read anew.
+            continue;
+        }
         let test_org = TestOrg::new(api, turn).await;
         let owner = test_org.owner(api, row.of).await;
         let answer = row.ask(api, &test_org, &owner).await;
