@@ -330,12 +330,15 @@ impl Call {
 
     /// Gives the bot the call, which is up.
     pub(crate) fn start_bot(&mut self, cx: &mut Cx<'_>) {
-        let key = self.key;
+        let (key, answered_at) = (self.key, self.answered.unwrap_or(cx.now));
         let Some(bot) = self.bot_mut() else { return };
         if matches!(bot.state, State::Attached) {
             bot.state = State::Started;
             bot.has_spoken = true;
-            cx.core.effects.push_back(Effect::StartBot { call: key });
+            cx.core.effects.push_back(Effect::StartBot {
+                call: key,
+                answered_at,
+            });
         }
     }
 
@@ -368,6 +371,15 @@ impl Call {
             bot.kept = Some(audio);
         }
         waits
+    }
+
+    /// The agent has the call ended, by a request beside its WebSocket.
+    pub(crate) fn on_agent_request(&mut self, cx: &mut Cx<'_>) {
+        match self.status() {
+            CallStatus::SettingUp => self.refuse(cx, Reason::RuntimeRefused),
+            CallStatus::Answered | CallStatus::Up => self.agent_hangs_up(cx),
+            CallStatus::Over => {}
+        }
     }
 
     /// The agent has hung up. A transfer of its caller goes on without it.
@@ -429,9 +441,7 @@ impl Call {
             return self.invite_callee_runtime(cx, (bot.chain, runtime), media.local);
         }
 
-        cx.core
-            .effects
-            .push_back(Effect::CloseMedia { call: self.key });
+        cx.core.effects.push_back(self.closed_media());
 
         let (caller, called) = bot.chain.parties();
         let to = self.invited_to([called, caller], bot.chain.wants_krisp());

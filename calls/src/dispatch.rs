@@ -167,9 +167,10 @@ impl Calls {
         let is_known = self.with(key, endpoint, now, |call, cx| call.on_media_open(cx, local));
         // A call that is known has closed it where it ended with that very step.
         if !is_known && local.is_some() {
-            self.core
-                .effects
-                .push_back(Effect::CloseMedia { call: key });
+            self.core.effects.push_back(Effect::CloseMedia {
+                call: key,
+                record: None,
+            });
         }
     }
 

@@ -71,7 +71,7 @@ pub enum Effect {
     },
     /// Open media of our own; answered by `Calls::handle_media_open`.
     OpenMedia {
-        /// Challenger.
+        /// The call that it is for.
         call: CallKey,
         /// The listener that the call came by or leaves by; `None`: not known yet.
         listener: Option<u16>,
@@ -80,7 +80,7 @@ pub enum Effect {
     },
     /// Where and how the caller wants its audio.
     UpdateMedia {
-        /// Challenger.
+        /// The call that it is for.
         call: CallKey,
         /// The agreed audio stream.
         media: AgreedMedia,
@@ -96,8 +96,10 @@ pub enum Effect {
     },
     /// Close media of our own.
     CloseMedia {
-        /// Challenger.
+        /// The call that it is for.
         call: CallKey,
+        /// Record that gets the figures; `None` where the call has none.
+        record: Option<MediaRecord>,
     },
     /// Open the WebSocket of a bot; answered by `Calls::handle_bot`.
     DialBot {
@@ -110,6 +112,15 @@ pub enum Effect {
     StartBot {
         /// The call that it is for.
         call: CallKey,
+        /// Time of the answer.
+        answered_at: Moment,
+    },
+    /// The peer pressed a key outside of its audio (INFO): pass it on to the bot.
+    PressKey {
+        /// The call that it is for.
+        call: CallKey,
+        /// The key.
+        key: char,
     },
     /// Keep a fact.
     Fact(Fact),
@@ -175,6 +186,15 @@ impl Foreign {
             Self::Response => "response",
         }
     }
+}
+
+/// Record of a call that its media's figures go to.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct MediaRecord {
+    /// The call.
+    pub call: Uuid,
+    /// The org.
+    pub org: Uuid,
 }
 
 /// Audio stream that was agreed for media of our own.

@@ -36,20 +36,34 @@ pub(crate) struct End {
     pub(crate) cause: Option<u8>,
 }
 
+/// Party that has a call ended by a request to this node.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum HangUpBy {
+    /// The org, or the operator.
+    Operator,
+    /// The call's agent.
+    Agent,
+}
+
 impl Calls {
     /// Ends the call of this id; false if it isn't up. It looks at every call, which a rare request may.
     pub fn hang_up_by_id(
         &mut self,
         endpoint: &mut Endpoint,
         id: Uuid,
-        reason: Reason,
+        by: HangUpBy,
         now: Moment,
     ) -> bool {
         let is_up = |call: &&Call| call.id == id && call.status() != CallStatus::Over;
         let Some(key) = self.iter().find(is_up).map(|call| call.key) else {
             return false;
         };
-        self.hang_up(endpoint, key, reason, now);
+        match by {
+            HangUpBy::Operator => self.hang_up(endpoint, key, Reason::Operator, now),
+            HangUpBy::Agent => {
+                self.with(key, endpoint, now, |call, cx| call.on_agent_request(cx));
+            }
+        }
         true
     }
 }

@@ -11,7 +11,6 @@ use trunkline_sip::wire::{Message, Method};
 use super::bye::ByeContent;
 use super::call::{Call, CallStatus};
 use super::context::Cx;
-use super::effect::Effect;
 use super::ids::LegId;
 use super::invite_client::Accepted;
 use super::join::{Join, Progress};
@@ -204,9 +203,7 @@ impl Call {
             .and_then(|outbound| outbound.media.take())
             .is_some()
         {
-            cx.core
-                .effects
-                .push_back(Effect::CloseMedia { call: self.key });
+            cx.core.effects.push_back(self.closed_media());
         }
     }
 

@@ -104,8 +104,9 @@ use trunkline_sip::dialog::body::{has_sdp, sdp_of};
 pub use context::{Config, Core, place_of};
 pub use effect::{
     AgreedMedia, AuthFailure, ChallengeOutcome, Challenged, Challenger, Effect, Foreign,
-    Unanswerable, UnknownUser, Unproven,
+    MediaRecord, Unanswerable, UnknownUser, Unproven,
 };
+pub use hangup::HangUpBy;
 pub use ids::CallKey;
 pub use privacy::NOBODY_USER;
 pub use refusal::Reason;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use dashmap::DashMap;
 use trunkline_model::attempt::Attempt;
+use trunkline_model::media::CallMedia;
 use trunkline_model::record::{Direction, Ended, Fact, Started, Status};
 use trunkline_model::transfer::Transfer;
 use trunkline_sip::moment::Moment;
@@ -40,6 +41,8 @@ pub struct LiveCall {
     pub hold: HoldStatus,
     /// Its attempts at targets, once one has failed.
     pub attempts: Vec<Attempt>,
+    /// Its media that ended here, once that is over.
+    pub media: Option<Arc<CallMedia>>,
 }
 
 impl LiveCall {
@@ -132,7 +135,8 @@ impl LiveCalls {
     }
 
     /// Follows a fact, and gives it the times of the wall clock, as it is recorded.
-    pub(crate) fn note(&self, fact: Fact) -> Fact {
+    #[must_use]
+    pub fn note(&self, fact: Fact) -> Fact {
         let fact = fact_on(fact, self.wall);
         self.follow(&fact);
         fact
@@ -157,6 +161,7 @@ impl LiveCalls {
                     held: false,
                     hold: HoldStatus::default(),
                     attempts: Vec::new(),
+                    media: None,
                 };
                 self.sessions.insert(started.session, started.call);
                 self.calls.insert(started.call, live);
@@ -191,6 +196,9 @@ impl LiveCalls {
             }),
             Fact::Attempt(attempt) => self.change(attempt.call, |live| {
                 live.attempts.push((**attempt).clone());
+            }),
+            Fact::Media(media) => self.change(media.call, |live| {
+                live.media = Some(Arc::new((**media).clone()));
             }),
             // Shown from here until its end is a row: see `forget`.
             Fact::Ended(ended) => self.change(ended.call, |live| {

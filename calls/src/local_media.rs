@@ -13,7 +13,7 @@ use trunkline_sip::wire::{HeaderName, Message};
 use super::allow::own_lines;
 use super::call::{Call, CallStatus};
 use super::context::Cx;
-use super::effect::{AgreedMedia, Effect};
+use super::effect::{AgreedMedia, Effect, MediaRecord};
 use super::hangup::End;
 use super::has_sdp;
 use super::leg::{Leg, LegState};
@@ -78,9 +78,7 @@ impl Call {
     pub(crate) fn on_media_open(&mut self, cx: &mut Cx<'_>, local: Option<SocketAddr>) {
         if self.status() == CallStatus::Over {
             if local.is_some() {
-                cx.core
-                    .effects
-                    .push_back(Effect::CloseMedia { call: self.key });
+                cx.core.effects.push_back(self.closed_media());
             }
             return;
         }
@@ -242,12 +240,22 @@ impl Call {
 
     /// Closes our media on the agent's side: the call is over, whatever is still to be answered.
     pub(crate) fn close_media(&mut self, cx: &mut Cx<'_>) {
-        let call = self.key;
+        let closed = self.closed_media();
         let local = self.legs.iter_mut().filter_map(Leg::local_mut);
-        for media in local {
-            if media.local.take().is_some() {
-                cx.core.effects.push_back(Effect::CloseMedia { call });
-            }
+        let is_open = local.filter_map(|media| media.local.take()).count() > 0;
+        if is_open {
+            cx.core.effects.push_back(closed);
+        }
+    }
+
+    /// Effect that closes our media; its figures go to the call's record.
+    pub(crate) const fn closed_media(&self) -> Effect {
+        Effect::CloseMedia {
+            call: self.key,
+            record: Some(MediaRecord {
+                call: self.id,
+                org: self.org,
+            }),
         }
     }
 

@@ -202,15 +202,13 @@ impl Calls {
 
         let outbound = call.outbound.as_deref();
         if outbound.is_some_and(Outbound::has_media) {
-            core.effects
-                .push_back(Effect::CloseMedia { call: call.key });
+            core.effects.push_back(call.closed_media());
         }
 
         for leg in call.legs.iter() {
             timers.extend(leg.timers().map(Some));
             if leg.local().is_some_and(|media| media.local.is_some()) {
-                core.effects
-                    .push_back(Effect::CloseMedia { call: call.key });
+                core.effects.push_back(call.closed_media());
             }
         }
 

@@ -88,6 +88,12 @@ pub(crate) fn fact_on(fact: Fact, wall: &Wall) -> Fact {
                 ..*attempt
             }))
         }
+        Fact::Media(mut media) => {
+            for step in &mut media.steps {
+                step.at = wall.of(step.at);
+            }
+            Fact::Media(media)
+        }
         Fact::Ended(ended) => {
             let at = wall.of(ended.at);
             Fact::Ended(Box::new(Ended { at, ..*ended }))

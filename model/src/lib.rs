@@ -34,6 +34,7 @@ pub mod auth_realms;
 pub mod destinations;
 pub mod handoff;
 pub mod invite_facts;
+pub mod media;
 pub mod org_limit;
 pub mod peer_pattern;
 pub mod persistent;

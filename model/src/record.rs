@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use crate::attempt::Attempt;
 use crate::invite_facts::InviteFacts;
+use crate::media::CallMedia;
 use crate::transfer::Transfer;
 
 /// Party that began the call.
@@ -248,6 +249,8 @@ pub enum Fact {
     Transfer(Box<Transfer>),
     /// A target failed, or was reached after another had failed.
     Attempt(Box<Attempt>),
+    /// Media of the call that ended here is over.
+    Media(Box<CallMedia>),
     /// The call is over.
     Ended(Box<Ended>),
 }
@@ -260,6 +263,7 @@ impl Fact {
             Self::Ended(ended) => ended.call,
             Self::Transfer(transfer) => transfer.call,
             Self::Attempt(attempt) => attempt.call,
+            Self::Media(media) => media.call,
             Self::Contact { call, .. }
             | Self::Ringing { call, .. }
             | Self::Joined { call, .. }
@@ -275,6 +279,7 @@ impl Fact {
             Self::Ended(ended) => ended.org,
             Self::Transfer(transfer) => transfer.org,
             Self::Attempt(attempt) => attempt.org,
+            Self::Media(media) => media.org,
             Self::Contact { org, .. }
             | Self::Ringing { org, .. }
             | Self::Joined { org, .. }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
+use trunkline_calls::HangUpBy;
 use trunkline_calls::live::LiveCalls;
 use trunkline_store::{Retained, RetentionDays, Store, aged, deleted_orgs, nodes, purge};
 
@@ -90,7 +91,10 @@ impl DeletionWorker {
             for call in self.live.of_org(*org) {
                 if !call.is_over() {
                     // If the shard doesn't answer, the next check asks again.
-                    let _ = self.engine.hang_up(call.started.call).await;
+                    let _ = self
+                        .engine
+                        .hang_up(call.started.call, HangUpBy::Operator)
+                        .await;
                 }
             }
         }

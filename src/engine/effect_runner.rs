@@ -32,6 +32,7 @@ use super::event_sink::EventSink;
 use super::failed_log_ins::{self, FailedLogIns, RefusedLogIn};
 use super::inbox::{Inbox, Input, ShardRouter};
 use super::media_addresses::{MediaAddress, MediaAddresses};
+use super::media_record::recorded;
 use super::member_invite::AwaitedRecord;
 use super::observe::Observer;
 use super::registrations;
@@ -234,7 +235,17 @@ impl EffectRunner {
             } => self
                 .media
                 .speak_code(self.media_key(call), &digits, is_known),
-            Effect::CloseMedia { call } => drop(self.media.close(self.media_key(call))),
+            Effect::CloseMedia { call, record } => {
+                let figures = self.media.close(self.media_key(call), now);
+                let media = record
+                    .zip(figures)
+                    .and_then(|(of, figures)| recorded(of, &figures));
+                if let Some(media) = media {
+                    // Written before the end that follows it, whose event shows the figures.
+                    self.facts
+                        .push(self.live.note(Fact::Media(Box::new(media))));
+                }
+            }
             Effect::DialBot { call, dial } => {
                 let (bots, inbox) = (self.bots.clone(), self.inbox.clone());
                 self.runtime.spawn(async move {
@@ -242,7 +253,10 @@ impl EffectRunner {
                     inbox.send(Input::Bot(call, Box::new(dialled))).await;
                 });
             }
-            Effect::StartBot { call } => self.media.start(self.media_key(call)),
+            Effect::StartBot { call, answered_at } => {
+                self.media.start(self.media_key(call), answered_at);
+            }
+            Effect::PressKey { call, key } => self.media.pass_key(self.media_key(call), key),
             Effect::AuthFailure(failure) => self.auth_failure(RefusedLogIn::LogIn(failure)),
             Effect::UnknownUser(unknown) => self.unknown_user(unknown),
             Effect::Unproven(unproven) => self.auth_failure(RefusedLogIn::Unproven(unproven)),

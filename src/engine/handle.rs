@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
+use trunkline_calls::HangUpBy;
 use trunkline_calls::caps::{Caps, Denied};
 use trunkline_calls::health::Health;
 use trunkline_calls::hold;
@@ -190,8 +191,8 @@ impl Handle {
     ///
     /// # Errors
     /// `NoAnswer` if the call's shard doesn't answer.
-    pub async fn hang_up(&self, call: Uuid) -> Result<bool, NoAnswer> {
-        let asked = self.ask(call, |done| Input::HangUp { call, done });
+    pub async fn hang_up(&self, call: Uuid, by: HangUpBy) -> Result<bool, NoAnswer> {
+        let asked = self.ask(call, |done| Input::HangUp { call, by, done });
         Ok(asked.await?.unwrap_or(false))
     }
 

@@ -14,7 +14,7 @@ use trunkline_calls::peers::carrier_registration::Wanted;
 use trunkline_calls::target::{Target, Unresolved};
 use trunkline_calls::transfer::{TransferRequest, Unable};
 use trunkline_calls::verification::Verification;
-use trunkline_calls::{CallKey, Reason, hold};
+use trunkline_calls::{CallKey, HangUpBy, Reason, hold};
 use trunkline_model::transfer::Transfer;
 use trunkline_net::listener::Lost;
 use trunkline_sip::flow::{Flow, Transport};
@@ -92,6 +92,7 @@ pub(crate) enum Input {
     /// Ends one call; answers whether it was up.
     HangUp {
         call: Uuid,
+        by: HangUpBy,
         done: oneshot::Sender<bool>,
     },
     /// Transfers a call to one of its agent's destinations; answers with the transfer.

@@ -21,6 +21,7 @@ mod invite_queue;
 mod lease;
 mod listener_sockets;
 mod media_addresses;
+mod media_record;
 mod member_call;
 mod member_invite;
 mod observe;

@@ -113,7 +113,7 @@ impl Observer {
                 "transfer"
             ),
             Fact::Attempt(attempt) => log_attempt(attempt),
-            Fact::Contact { .. } | Fact::Joined { .. } | Fact::Held { .. } => {}
+            Fact::Contact { .. } | Fact::Joined { .. } | Fact::Held { .. } | Fact::Media(_) => {}
         }
     }
 

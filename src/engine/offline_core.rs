@@ -285,6 +285,7 @@ impl OfflineCore {
             | Effect::SpeakCode { .. }
             | Effect::CloseMedia { .. }
             | Effect::StartBot { .. }
+            | Effect::PressKey { .. }
             | Effect::AuthFailure(_)
             | Effect::UnknownUser(_)
             | Effect::Unproven(_)

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
+use trunkline_calls::Calls;
 use trunkline_calls::peers::Peers;
 use trunkline_calls::registrar::Registrar;
-use trunkline_calls::{Calls, Reason};
 use trunkline_model::view::View;
 use trunkline_net::listener::Lost;
 use trunkline_net::listener::connections::Connections;
@@ -450,8 +450,8 @@ impl Shard {
             Input::Hold { call, wanted, done } => {
                 answer(done, calls.hold(endpoint, call, wanted, now));
             }
-            Input::HangUp { call, done } => {
-                let was_up = calls.hang_up_by_id(endpoint, call, Reason::Operator, now);
+            Input::HangUp { call, by, done } => {
+                let was_up = calls.hang_up_by_id(endpoint, call, by, now);
                 answer(done, was_up);
             }
             Input::Ping(done) => answer(done, ()),

@@ -73,7 +73,7 @@ impl Spans {
                     metrics::counter!("trunkline_spans_lost_total").increment(1);
                 }
             }
-            Fact::Contact { .. } | Fact::Joined { .. } | Fact::Held { .. } => {}
+            Fact::Contact { .. } | Fact::Joined { .. } | Fact::Held { .. } | Fact::Media(_) => {}
         }
     }
 }
@@ -157,7 +157,7 @@ impl Exporter {
                     self.owed.push_back(spans(&up, &ended));
                 }
             }
-            Fact::Contact { .. } | Fact::Joined { .. } | Fact::Held { .. } => {}
+            Fact::Contact { .. } | Fact::Joined { .. } | Fact::Held { .. } | Fact::Media(_) => {}
         }
     }
 

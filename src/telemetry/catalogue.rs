@@ -434,7 +434,7 @@ const HISTOGRAMS: &[(&str, &str, Series)] = &[
     ),
     (
         "trunkline_media_first_word_seconds",
-        "From the start of a bot to its first audio",
+        "From the answer of a call to its bot's first audio",
         Bare,
     ),
     (
@@ -449,7 +449,22 @@ const HISTOGRAMS: &[(&str, &str, Series)] = &[
     ),
     (
         "trunkline_media_mos",
-        "Mean opinion score of what callers of bots sent, by call",
+        "Mean opinion score of a call, by direction",
+        Of("direction", &["received", "sent"]),
+    ),
+    (
+        "trunkline_media_loss_ratio",
+        "Share of a call's packets that were lost, by direction",
+        Of("direction", &["received", "sent"]),
+    ),
+    (
+        "trunkline_media_jitter_seconds",
+        "Interarrival jitter at the end of a call, by direction",
+        Of("direction", &["received", "sent"]),
+    ),
+    (
+        "trunkline_media_round_trip_seconds",
+        "Time to the peer and back at the end of a call",
         Bare,
     ),
     // All routes would be some 2,000 lines: the others come with their first request.

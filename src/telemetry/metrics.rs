@@ -24,7 +24,7 @@ use super::catalogue::{
 };
 
 /// Upper bounds of each histogram's buckets, in the unit of its name.
-const BUCKETS: [(&str, &[f64]); 10] = [
+const BUCKETS: [(&str, &[f64]); 13] = [
     (
         SETUP_SECONDS,
         &[
@@ -68,6 +68,18 @@ const BUCKETS: [(&str, &[f64]); 10] = [
     (
         "trunkline_media_mos",
         &[1.5, 2.0, 2.5, 3.0, 3.3, 3.6, 3.8, 4.0, 4.2, 4.3, 4.4],
+    ),
+    (
+        "trunkline_media_loss_ratio",
+        &[0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5],
+    ),
+    (
+        "trunkline_media_jitter_seconds",
+        &[0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2],
+    ),
+    (
+        "trunkline_media_round_trip_seconds",
+        &[0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0],
     ),
     (
         "trunkline_database_transaction_seconds",

@@ -88,6 +88,7 @@ pub(super) fn project(tx: &mut Tx, facts: &[Fact]) -> Result<(), Error> {
         | Fact::Joined { .. }
         | Fact::Held { .. }
         | Fact::Transfer(_)
+        | Fact::Media(_)
         | Fact::Ended(_) => None,
     });
 

@@ -17,7 +17,7 @@ use super::transfers::CallTransfer;
 use super::tx::Tx;
 
 /// An ended call, with its number.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct CallEnd {
     /// Number of the end: later ends have higher ones.
     pub seq: i64,
@@ -26,7 +26,7 @@ pub struct CallEnd {
 }
 
 /// A portion of an org's ended calls.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct CallEnds {
     /// Calls that match the filter, by their numbers.
     pub ends: Vec<CallEnd>,

@@ -1,6 +1,7 @@
 //! Events of calls: recorded from a call's row at each stage of the call. Their JSON is built from the row when it is read.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use trunkline_model::record::Status;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
@@ -35,6 +36,8 @@ pub(super) struct CallRow {
     pub(super) caller_call_id: Option<String>,
     /// `User-Agent` of the caller's INVITE.
     pub(super) user_agent: Option<String>,
+    /// Figures of its media, as JSON.
+    pub(super) media: Option<String>,
     /// For a call that was closed as lost: its end has been recorded as an event.
     pub(super) lost_told: Option<bool>,
 }
@@ -44,7 +47,7 @@ macro_rules! call_columns {
     () => {
         "id, org_id, session_id, agent_id, contact_id, direction, status, from_number, to_number, from_e164, to_e164,
             started_at, ringing_at, answered_at, ended_at, sip_code, reason, hangup_by, lost_told, trunk_id, caller_call_id,
-            asked AS user_agent"
+            media, asked AS user_agent"
     };
 }
 pub(super) use call_columns;
@@ -71,6 +74,7 @@ from_row!(CallRow {
     hangup_by,
     caller_call_id,
     user_agent: user_agent,
+    media,
     lost_told,
 });
 
@@ -82,6 +86,11 @@ fn user_agent(facts: Option<&str>) -> Result<Option<String>, Unreadable> {
     }
     let facts: Option<Facts> = facts.map(json).transpose()?;
     Ok(facts.and_then(|facts| facts.user_agent))
+}
+
+/// Reads figures as they were written, so that those of another version pass unchanged.
+fn read(figures: &str) -> Option<Value> {
+    serde_json::from_str(figures).ok()
 }
 
 /// Stages of a call that the present facts are about.
@@ -103,11 +112,13 @@ pub(super) enum Form {
     WithSeconds,
     /// With `trunk_id`, `caller_call_id` and `user_agent` as well.
     WithPeer,
+    /// With `media` as well.
+    WithMedia,
 }
 
 impl Form {
     /// Form in which events are recorded now.
-    pub(super) const NEWEST: Self = Self::WithPeer;
+    pub(super) const NEWEST: Self = Self::WithMedia;
 
     /// Returns the name in the event's row, in place of its body.
     pub(super) const fn as_str(self) -> &'static str {
@@ -115,6 +126,7 @@ impl Form {
             Self::First => "",
             Self::WithSeconds => "seconds",
             Self::WithPeer => "peer",
+            Self::WithMedia => "media",
         }
     }
 
@@ -122,7 +134,8 @@ impl Form {
         match name {
             "" => Self::First,
             "seconds" => Self::WithSeconds,
-            _ => Self::WithPeer,
+            "peer" => Self::WithPeer,
+            _ => Self::WithMedia,
         }
     }
 }
@@ -153,6 +166,15 @@ struct Data<'c> {
     /// Absent in the forms before.
     #[serde(flatten)]
     peer: Option<Peer<'c>>,
+    /// Absent in the forms before.
+    #[serde(flatten)]
+    media: Option<Media>,
+}
+
+/// Figures of the call's media that ended here, once the call is over.
+#[derive(Serialize)]
+struct Media {
+    media: Option<Value>,
 }
 
 /// The way by which the call came or went.
@@ -269,14 +291,20 @@ impl CallRow {
             hangup_by: self.hangup_by.as_deref().filter(|_| ended),
             seconds: match form {
                 Form::First => None,
-                Form::WithSeconds | Form::WithPeer => Some(self.seconds(ended)),
+                Form::WithSeconds | Form::WithPeer | Form::WithMedia => Some(self.seconds(ended)),
             },
             peer: match form {
                 Form::First | Form::WithSeconds => None,
-                Form::WithPeer => Some(Peer {
+                Form::WithPeer | Form::WithMedia => Some(Peer {
                     trunk_id: self.trunk_id,
                     caller_call_id: self.caller_call_id.as_deref(),
                     user_agent: self.user_agent.as_deref(),
+                }),
+            },
+            media: match form {
+                Form::First | Form::WithSeconds | Form::WithPeer => None,
+                Form::WithMedia => Some(Media {
+                    media: self.media.as_deref().filter(|_| ended).and_then(read),
                 }),
             },
         }

@@ -1,5 +1,6 @@
 //! Calls for readers: lists, one call, its routing decision. `projection` writes them from the journal's facts.
 
+use trunkline_model::media::{MediaFigures, MediaStep};
 use trunkline_model::record::{Direction, HangupBy, Status};
 use trunkline_routing::{Decision, E164};
 use trunkline_sip::moment::Moment;
@@ -13,7 +14,7 @@ use super::tx::Tx;
 use super::{CallTransfer, Store};
 
 /// A call.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Call {
     /// The call.
     pub id: Uuid,
@@ -67,6 +68,8 @@ pub struct Call {
     pub held: Option<bool>,
     /// The caller asked not to be named; `None`: no.
     pub caller_withheld: Option<bool>,
+    /// Figures of its media that ended here.
+    pub media: Option<MediaFigures>,
 }
 
 /// Filter for calls; `None` matches everything.
@@ -297,6 +300,23 @@ pub fn decision(tx: &mut Tx, org: Uuid, call: Uuid) -> Result<Option<Decision>, 
     Ok(row.ok_or(Wrong::Absent(Kind::Call))?.decision)
 }
 
+/// Returns the steps of a call's media that ended here; empty if it had none.
+///
+/// # Errors
+/// [`Broke`](super::Broke): the database fails.
+pub fn media_steps(tx: &mut Tx, org: Uuid, call: Uuid) -> Result<Vec<MediaStep>, Error> {
+    let sql = "SELECT media_steps FROM calls WHERE org_id = $1 AND id = $2";
+    let row: Option<Steps> = tx.one(sql, &[&org, &call])?;
+    Ok(row.and_then(|row| row.media_steps).unwrap_or_default())
+}
+
+struct Steps {
+    media_steps: Option<Vec<MediaStep>>,
+}
+from_row!(Steps {
+    media_steps: maybe(json)
+});
+
 /// A header's name and value.
 pub(super) type Header = (Box<str>, Box<str>);
 
@@ -341,6 +361,7 @@ from_row!(Call {
     metadata,
     held,
     caller_withheld,
+    media: maybe(json),
 });
 
 /// Reads a field that has no column in a row of calls.

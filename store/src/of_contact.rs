@@ -14,7 +14,7 @@ use super::transfers::CallTransfer;
 use super::tx::Tx;
 
 /// A call of a contact.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct ContactCall {
     /// The call.
     pub call: Call,

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use trunkline_model::media::CallMedia;
 use trunkline_model::record::{Ended, Fact, Started, Status};
 use trunkline_routing::{Decision, E164};
 use trunkline_sip::moment::Moment;
@@ -35,6 +36,7 @@ struct MergedFacts<'f> {
     answered_at: Option<Moment>,
     runtime_call_id: Option<&'f str>,
     held: Option<bool>,
+    media: Option<&'f CallMedia>,
     ended: Option<&'f Ended>,
 }
 
@@ -67,6 +69,12 @@ pub fn project(tx: &mut Tx, origin: Origin, facts: &[Fact]) -> Result<(), Error>
     for (known, held) in known.iter().filter_map(|known| Some((known, known.held?))) {
         let sql = "UPDATE calls SET held = $3 WHERE org_id = $1 AND id = $2";
         tx.run(sql, &[&known.org, &known.call, &held])?;
+    }
+
+    for (known, media) in known.iter().filter_map(|known| Some((known, known.media?))) {
+        let sql = "UPDATE calls SET media = $3, media_steps = $4 WHERE org_id = $1 AND id = $2";
+        let (figures, steps) = (to_json(&media.figures), to_json(&media.steps));
+        tx.run(sql, &[&known.org, &known.call, &figures, &steps])?;
     }
 
     for known in known.iter().filter(|known| known.withholds_caller()) {
@@ -123,6 +131,7 @@ impl<'f> MergedFacts<'f> {
             answered_at: None,
             runtime_call_id: None,
             held: None,
+            media: None,
             ended: None,
         }
     }
@@ -145,6 +154,7 @@ impl<'f> MergedFacts<'f> {
                 runtime_call_id, ..
             } => self.runtime_call_id = Some(&**runtime_call_id),
             Fact::Held { held, .. } => self.held = Some(*held),
+            Fact::Media(media) => self.media = Some(media),
             Fact::Ended(ended) => self.ended = Some(ended),
             // Written to tables of their own.
             Fact::Transfer(_) | Fact::Attempt(_) => {}
@@ -182,6 +192,7 @@ impl<'f> MergedFacts<'f> {
                 .and_then(|started| started.asked.as_deref()?.user_agent.as_deref())
                 .map(text),
             lost_told: None,
+            media: None,
         }
     }
 
@@ -275,6 +286,7 @@ fn org(fact: &Fact) -> Uuid {
         Fact::Ended(ended) => ended.org,
         Fact::Transfer(transfer) => transfer.org,
         Fact::Attempt(attempt) => attempt.org,
+        Fact::Media(media) => media.org,
         Fact::Contact { org, .. }
         | Fact::Ringing { org, .. }
         | Fact::Answered { org, .. }

@@ -79,6 +79,15 @@ impl Talker {
         answer
     }
 
+    /// Sends an INFO with this body inside the call; the final answer.
+    pub fn inform(&self, kind: &str, body: &str) -> Message {
+        self.cseq.set(self.cseq.get() + 1);
+        let of = (self.cseq.get(), "INFO");
+        let lines = format!("Content-Type: {kind}\r\n");
+        self.peer
+            .ask(&self.dialog.request(&self.peer, of, &lines, body))
+    }
+
     fn invite(&self, sdp: &str) -> Message {
         self.cseq.set(self.cseq.get() + 1);
         let of = (self.cseq.get(), "INVITE");

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::events::told;
 use trunkline_testkit::process::free_port;
 use trunkline_testkit::talker::{Rtp, Talker, offer};
 use trunkline_testkit::{Daemon, DaemonSetup, Deadline, Message, Responder, tools};
@@ -173,6 +174,11 @@ fn a_bot_greets_echoes_hears_digits_and_hangs_up() {
     assert_eq!(bot.event("dtmf")["dtmf"]["digit"], "1");
     assert_eq!(bot.event("mark")["mark"]["name"], "asked");
 
+    let info = "Signal=5\r\nDuration=160\r\n";
+    let informed = caller.talker.inform("application/dtmf-relay", info);
+    assert_eq!(informed.status(), Some(200), "{informed:?}");
+    assert_eq!(bot.event("dtmf")["dtmf"]["digit"], "5", "by INFO");
+
     // `#` closes the WebSocket, which ends the call.
     std::thread::sleep(Duration::from_millis(200));
     caller.rtp.press(caller.to, 11);
@@ -181,6 +187,43 @@ fn a_bot_greets_echoes_hears_digits_and_hangs_up() {
     let record = daemon.record();
     assert_eq!(record["status"], "completed", "{record}");
     assert_eq!(record["hangup_by"], "agent", "{record}");
+
+    // Its media are in the record, in its event and in its ladder.
+    let media = &record["media"];
+    let packets = |way: &str| media[way]["packets"].as_u64().unwrap_or_default();
+    assert!(packets("received") > 5 && packets("sent") > 5, "{media}");
+    assert!(media["received"]["mos"].as_f64() > Some(3.0), "{media}");
+    let first_word = media["first_word_ms"].as_f64();
+    assert!(first_word.is_some_and(|after| after < 5_000.0), "{media}");
+
+    let is_end = |event: &Value| event["type"] == "call.ended";
+    let events = told(&daemon, |events| events.iter().any(is_end));
+    let ended = events.iter().find(|event| is_end(event)).expect("the end");
+    assert_eq!(&ended["data"]["media"], media);
+
+    let call = record["id"].as_str().expect("an id");
+    let trace = daemon.shown(&format!("/phone/calls/{call}/trace"));
+    let items = trace["items"].as_array().expect("rows");
+    let rows: Vec<&str> = items
+        .iter()
+        .filter_map(|item| item["text"].as_str())
+        .collect();
+    for row in [
+        "media: port taken",
+        "media: first packet",
+        "media: peer is heard at",
+        "media: bot connected",
+        "media: bot has the call",
+        "media: first audio of the agent",
+        "media: mark reached",
+        "media: bot has gone (closed)",
+        "media: port released",
+    ] {
+        assert!(
+            rows.iter().any(|text| text.starts_with(row)),
+            "{row} in {rows:?}"
+        );
+    }
 }
 
 #[test]
@@ -204,6 +247,8 @@ fn a_bot_hangs_up_by_rest() {
     bot.event("stop");
     let record = daemon.record();
     assert_eq!(record["status"], "completed", "{record}");
+    assert_eq!(record["hangup_by"], "agent", "{record}");
+    assert_eq!(record["reason"], Value::Null, "{record}");
 }
 
 /// The final answer to a call, its record, and its attempts.

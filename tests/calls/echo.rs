@@ -35,6 +35,12 @@ fn a_phone_hears_itself() {
     let call = daemon.record();
     assert_eq!(call["status"], "completed", "{call}");
     assert_eq!(call["agent_id"], daemon.setup.first_agent, "{call}");
+    let media = &call["media"];
+    for way in ["received", "sent"] {
+        let packets = media[way]["packets"].as_u64();
+        assert!(packets > Some(50), "{way}: {media}");
+    }
+    assert!(media["first_word_ms"].is_number(), "{media}");
 }
 
 /// With a phone and nothing else: a key among the audio (RFC 4733) has the daemon refer it, it calls whom it is referred to, and says

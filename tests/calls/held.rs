@@ -464,3 +464,38 @@ fn a_session_token_holds_nothing() {
     pbx.finish();
     agent.finish();
 }
+
+/// What is up when its org is suspended can be ended, and no more than that.
+#[test]
+fn a_session_token_of_a_suspended_org_ends_its_call_and_transfers_nothing() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+
+    let (daemon, runtime) = daemon();
+    let agent = runtime.play("runtime_answers");
+    let pbx = daemon.caller().play("caller_is_hung_up_on");
+    agent.wait_for("ACK");
+
+    let so_far = agent.so_far();
+    let token = so_far.request("INVITE").header("X-PLATFORM-SESSION-TOKEN");
+    let token = token.expect("a token").to_owned();
+    let call = daemon.answered_call();
+    let ask = |what: &str, body: &Value| {
+        let path = format!("/phone/calls/{call}/{what}");
+        http::change("POST", daemon.setup.http, &path, &token, body)
+    };
+    let org = daemon.setup.org.clone();
+    daemon.setup.run(&["org", "suspend", &org, "--json"]);
+
+    let transfer = json!({"destination": "Nobody"});
+    let refused = Deadline::after(Duration::from_secs(10)).poll(|| {
+        let (status, body) = ask("transfer", &transfer);
+        (status == 403).then_some(body)
+    });
+    assert_eq!(refused.expect("refused")["code"], "org_suspended");
+    let (status, body) = ask("hangup", &json!({}));
+    assert!(matches!(status, 200 | 202), "{status}: {body}");
+    pbx.finish();
+    agent.finish();
+}

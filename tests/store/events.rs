@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use trunkline::api::token;
+use trunkline_model::media::CallMedia;
 use trunkline_model::record::{Ended, Fact, HangupBy, Started, Status};
 use trunkline_sip::moment::Moment;
 use trunkline_store::journal::Origin;
@@ -20,6 +21,7 @@ crate::on_both!(
     a_call_tells_each_stage_once,
     a_refused_call_says_so,
     an_end_is_told_once,
+    an_end_tells_the_figures_of_its_media,
     what_was_told_stays_octet_by_octet,
     writes_tell_what_they_did,
     readers_never_miss_a_number,
@@ -240,6 +242,57 @@ async fn an_end_is_told_once(db: &TestDb) {
         (kinds(&last), &last[3].1["status"]),
         (STAGES.to_vec(), &json!("completed"))
     );
+}
+
+async fn an_end_tells_the_figures_of_its_media(db: &TestDb) {
+    let store = db.open().await;
+    let org = org(&store, "Ours").await.id;
+    let call = Uuid::from_u128(1);
+    let figures = json!({
+        "received": {"packets": 95, "octets": 15_200, "packets_lost": 5, "packets_late": 0, "jitter_ms": 1.3, "mos": 3.57},
+        "sent": {"packets": 100, "octets": 16_000, "packets_lost": null, "jitter_ms": null, "mos": null},
+        "round_trip_ms": 40.5,
+        "first_word_ms": 640.0,
+        "clears": 1,
+        "clear_to_silence_ms": 12.5,
+        "underruns": 2,
+        "discarded_octets": 0,
+        "unknown_messages": 0,
+    });
+    let media: CallMedia = serde_json::from_value(json!({
+        "call": call,
+        "org": org,
+        "figures": figures,
+        "steps": [{"at": NOW, "step": "opened"}, {"at": later(2), "step": "bot_closed", "cause": "closed"}],
+    }))
+    .expect("a fact");
+
+    let facts = life(org, 1, Status::Completed);
+    test_db::project(&store, RUN, &facts[..3])
+        .await
+        .expect("projected");
+    let batch = [Fact::Media(media.clone().into()), facts[3].clone()];
+    for _ in 0..2 {
+        test_db::project(&store, RUN, &batch)
+            .await
+            .expect("projected");
+    }
+
+    let told = told(&store, org).await;
+    assert_eq!(told.len(), 4, "{told:?}");
+    for (kind, data) in &told {
+        assert_fits(kind, data);
+        let expected = match &**kind {
+            "call.ended" => &figures,
+            _ => &Value::Null,
+        };
+        assert_eq!(&data["media"], expected, "{kind}");
+    }
+
+    let row = found(&store, move |tx| calls::by_id(tx, org, call)).await;
+    assert_eq!(row.media, Some(media.figures));
+    let steps = found(&store, move |tx| calls::media_steps(tx, org, call)).await;
+    assert_eq!(steps, media.steps);
 }
 
 /// Whatever the call's row learns afterwards, in a stream and in a delivery alike.

@@ -239,7 +239,9 @@ async fn none_is_lost_when_the_table_is_made_anew(db: &TestDb) {
          DROP TABLE tied_peers;
          ALTER TABLE inbound_trunks DROP COLUMN rtp_from_any_address;
          DROP TABLE bot_tokens;
-         DROP INDEX auth_failures_at",
+         DROP INDEX auth_failures_at;
+         ALTER TABLE calls DROP COLUMN media;
+         ALTER TABLE calls DROP COLUMN media_steps",
     )
     .await;
     let store = db.open().await;

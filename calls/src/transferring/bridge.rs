@@ -11,7 +11,6 @@ use crate::bye::ByeContent;
 use crate::call::{Call, CallStatus};
 use crate::context::{Core, Cx};
 use crate::destination_route::DestinationRoute;
-use crate::effect::Effect;
 use crate::families;
 use crate::ids::LegId;
 use crate::invite_client::{Accepted, Patience};
@@ -133,8 +132,7 @@ impl Call {
         match is_local {
             true => {
                 self.legs.remove(agent);
-                let closed = Effect::CloseMedia { call: self.key };
-                cx.core.effects.push_back(closed);
+                cx.core.effects.push_back(self.closed_media());
             }
             false => self.send_bye(cx, agent, ByeContent::default()),
         }

@@ -1,5 +1,5 @@
-//! Keys that a caller of the echo agent presses: digit N hands it to the agent's N-th destination, 0 to the tenth, so that a
-//! transfer can be tried with a phone and nothing else.
+//! Keys that a caller presses while its media ends here. A bot hears them. With the echo agent digit N hands the caller to the agent's N-th
+//! destination, 0 to the tenth, so that a transfer can be tried with a phone and nothing else.
 
 use trunkline_model::handoff::Report;
 use trunkline_model::view::{OrgView, View};
@@ -11,6 +11,7 @@ use super::Meant;
 use crate::Calls;
 use crate::call::Call;
 use crate::context::Cx;
+use crate::effect::Effect;
 use crate::ids::CallKey;
 use crate::transfer::Requester;
 
@@ -33,11 +34,18 @@ impl Calls {
 }
 
 impl Call {
-    /// An INFO of the echo agent's caller, which may be a key.
+    /// An INFO of a caller whose media ends here, which may be a key.
     pub(crate) fn on_key(&mut self, cx: &mut Cx<'_>, org: Option<&OrgView>, message: &Message<'_>) {
         let kind = message.first(HeaderName::ContentType).unwrap_or_default();
-        if let (Some(org), Some(digit)) = (org, digit(kind, message.body())) {
-            self.press(cx, org, digit);
+        let Some(key) = key(kind, message.body()) else {
+            return;
+        };
+
+        if self.has_bot() {
+            let call = self.key;
+            cx.core.effects.push_back(Effect::PressKey { call, key });
+        } else if let (Some(org), Some(digit)) = (org, key.to_digit(10)) {
+            self.press(cx, org, digit as u8);
         }
     }
 
@@ -66,8 +74,8 @@ fn place(digit: u8) -> usize {
     usize::from((digit + 9) % 10)
 }
 
-/// The digit in an INFO: `Signal=5` of `application/dtmf-relay`, or the bare digit of `application/dtmf`.
-fn digit(kind: &[u8], body: &[u8]) -> Option<u8> {
+/// The key in an INFO: `Signal=5` of `application/dtmf-relay`, or the bare key of `application/dtmf`. Ten and eleven are `*` and `#`.
+fn key(kind: &[u8], body: &[u8]) -> Option<char> {
     let kind = kind.split(|octet| *octet == b';').next()?.trim_ascii();
     let signal = if kind.eq_ignore_ascii_case(b"application/dtmf-relay") {
         body.split(|octet| *octet == b'\n').find_map(|line| {
@@ -84,7 +92,11 @@ fn digit(kind: &[u8], body: &[u8]) -> Option<u8> {
     };
 
     match signal {
-        [digit @ b'0'..=b'9'] => Some(digit - b'0'),
+        [key @ (b'0'..=b'9' | b'*' | b'#' | b'A'..=b'D' | b'a'..=b'd')] => {
+            Some(char::from(key.to_ascii_uppercase()))
+        }
+        b"10" => Some('*'),
+        b"11" => Some('#'),
         _ => None,
     }
 }
@@ -95,25 +107,27 @@ mod tests {
 
     #[test]
     fn a_key_is_read_from_either_form() {
-        let cases: [(&str, &[u8], Option<u8>); 7] = [
+        let cases: [(&str, &[u8], Option<char>); 9] = [
             (
                 "application/dtmf-relay",
                 b"Signal=5\r\nDuration=160\r\n",
-                Some(5),
+                Some('5'),
             ),
             (
                 "Application/DTMF-Relay; x=y",
                 b"Duration=160\nSignal= 0",
-                Some(0),
+                Some('0'),
             ),
-            ("application/dtmf", b"7\r\n", Some(7)),
-            ("application/dtmf-relay", b"Signal=*\r\n", None),
+            ("application/dtmf", b"7\r\n", Some('7')),
+            ("application/dtmf-relay", b"Signal=*\r\n", Some('*')),
+            ("application/dtmf-relay", b"Signal=11\r\n", Some('#')),
+            ("application/dtmf", b"d", Some('D')),
             ("application/dtmf-relay", b"Signal=12\r\n", None),
             ("application/dtmf-relay", b"", None),
             ("text/plain", b"5", None),
         ];
         for (kind, body, expected) in cases {
-            assert_eq!(digit(kind.as_bytes(), body), expected, "{kind}");
+            assert_eq!(key(kind.as_bytes(), body), expected, "{kind}");
         }
     }
 

@@ -544,6 +544,7 @@ pub(crate) fn record(world: &World) -> String {
         | Fact::Ringing { .. }
         | Fact::Joined { .. }
         | Fact::Held { .. }
+        | Fact::Media(_)
         | Fact::Answered { .. }
         | Fact::Attempt(_)
         | Fact::Transfer(_) => None,
@@ -663,6 +664,7 @@ fn a_hold_by_the_phone_system_is_told() {
         | Fact::Joined { .. }
         | Fact::Transfer(_)
         | Fact::Answered { .. }
+        | Fact::Media(_)
         | Fact::Attempt(_)
         | Fact::Ended(_) => None,
     };

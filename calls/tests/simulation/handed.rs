@@ -609,6 +609,7 @@ fn transfer(world: &World) -> String {
         | Fact::Ringing { .. }
         | Fact::Joined { .. }
         | Fact::Held { .. }
+        | Fact::Media(_)
         | Fact::Answered { .. }
         | Fact::Attempt(_)
         | Fact::Ended(_) => None,

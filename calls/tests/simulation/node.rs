@@ -14,7 +14,7 @@ use trunkline_calls::live::LiveCalls;
 use trunkline_calls::outbound::Order;
 use trunkline_calls::target::{Target, Unresolved};
 use trunkline_calls::transfer::{Chosen, TransferRequest};
-use trunkline_calls::{CallKey, Calls, Config, Core, Effect, Reason};
+use trunkline_calls::{CallKey, Calls, Config, Core, Effect, HangUpBy, Reason};
 use trunkline_model::destinations::Destination;
 use trunkline_model::persistent::PersistentMap;
 use trunkline_model::record::Fact;
@@ -240,7 +240,7 @@ impl Node {
     /// Somebody ends a call.
     pub(crate) fn hang_up(&mut self, call: Uuid, now: Moment) {
         self.calls
-            .hang_up_by_id(&mut self.endpoint, call, Reason::Operator, now);
+            .hang_up_by_id(&mut self.endpoint, call, HangUpBy::Operator, now);
         self.settle(now);
     }
 
@@ -332,11 +332,11 @@ impl Node {
                     self.faults.push("media changed where none is open".into());
                 }
             }
-            Effect::DialBot { .. } | Effect::StartBot { .. } => {
+            Effect::DialBot { .. } | Effect::StartBot { .. } | Effect::PressKey { .. } => {
                 self.faults.push("no agent here is a bot".into());
             }
             Effect::SpeakCode { .. } => self.faults.push("nobody verifies a number here".into()),
-            Effect::CloseMedia { call } => {
+            Effect::CloseMedia { call, .. } => {
                 if !self.media.remove(&call) {
                     self.faults.push("media closed where none is open".into());
                 }

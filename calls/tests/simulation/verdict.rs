@@ -121,7 +121,7 @@ fn record(all: &[&Fact]) -> Option<&'static str> {
         Fact::Contact { .. } | Fact::Ringing { .. } => 1,
         Fact::Answered { .. } => 2,
         Fact::Joined { .. } => 3,
-        Fact::Transfer(_) | Fact::Held { .. } | Fact::Attempt(_) => 4,
+        Fact::Transfer(_) | Fact::Held { .. } | Fact::Attempt(_) | Fact::Media(_) => 4,
         Fact::Ended(_) => 5,
     };
     // A transfer is told of at each of its states, a hold whenever it begins or ends.
@@ -306,6 +306,7 @@ fn outcome(world: &World, caller: &Caller) -> Option<String> {
         | Fact::Held { .. }
         | Fact::Transfer(_)
         | Fact::Attempt(_)
+        | Fact::Media(_)
         | Fact::Ended(_) => None,
     })?;
     let agrees = match caller.outcome {

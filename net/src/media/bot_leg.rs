@@ -15,6 +15,7 @@ use crate::bot::message::{self, BotMessage};
 use crate::bot::wire::{FRAME, Wire};
 use crate::bot::{Bot, BotEnd};
 
+use super::allowance::{Allowance, Taken};
 use super::audio_budget::AudioShare;
 use super::inbound::{Inbound, InboundCounts};
 use super::keys::{KeyFrame, SentKeys};
@@ -58,7 +59,6 @@ pub(super) struct BotLeg {
     inbound: Inbound,
     playout: Playout,
     started_at: Option<Moment>,
-    first_word: Option<Duration>,
     junk: Junk,
     /// Messages other than audio, understood or not.
     chatter: Allowance,
@@ -74,22 +74,12 @@ struct Junk {
     allowance: Allowance,
 }
 
-/// Messages that are borne: so many at once, and so many a second after those.
-#[derive(Debug)]
-struct Allowance {
-    at_once: u32,
-    a_second: u32,
-    left: u32,
-    filled_at: Moment,
-}
-
 /// Figures of a bot.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct BotCounts {
     pub(super) inbound: InboundCounts,
     pub(super) playout: PlayoutCounts,
     pub(super) hold: Duration,
-    pub(super) first_word: Option<Duration>,
     pub(super) junk: u64,
 }
 
@@ -113,7 +103,6 @@ impl BotLeg {
             inbound: Inbound::default(),
             playout: Playout::new(hold, share),
             started_at: None,
-            first_word: None,
             junk: Junk {
                 total: 0,
                 allowance: Allowance::new(JUNK_AT_ONCE, JUNK_A_SECOND),
@@ -221,13 +210,6 @@ impl BotLeg {
         Ok(self.playout.play(frame, now))
     }
 
-    /// Notes that the first audio was sent to the caller; returns its time since the start.
-    pub(super) fn spoke(&mut self, now: Moment) -> Option<Duration> {
-        let started_at = self.started_at.filter(|_| self.first_word.is_none())?;
-        self.first_word = Some(now.since(started_at));
-        self.first_word
-    }
-
     /// Returns the frame of this tick of a key that the bot presses. Its audio waits meanwhile.
     pub(super) fn key(&mut self) -> Option<KeyFrame> {
         self.keys.next()
@@ -294,7 +276,7 @@ impl BotLeg {
             if !is_understood {
                 self.junk.take(now, Counted::Yes)?;
             } else if !is_audio {
-                self.chatter.take(now)?;
+                borne(&mut self.chatter, now)?;
             }
         }
     }
@@ -342,7 +324,6 @@ impl BotLeg {
             inbound: self.inbound.counts(),
             playout: self.playout.counts(),
             hold: self.playout.hold(),
-            first_word: self.first_word,
             junk: self.junk.total,
         }
     }
@@ -379,30 +360,14 @@ impl Junk {
     /// Takes a message without a meaning.
     fn take(&mut self, now: Moment, counted: Counted) -> Result<(), BotEnd> {
         self.total += u64::from(counted == Counted::Yes);
-        self.allowance.take(now)
+        borne(&mut self.allowance, now)
     }
 }
 
-impl Allowance {
-    fn new(at_once: u32, a_second: u32) -> Self {
-        Self {
-            at_once,
-            a_second,
-            left: at_once,
-            filled_at: Moment::default(),
-        }
-    }
-
-    /// Takes a message; the bot's end if there are too many.
-    fn take(&mut self, now: Moment) -> Result<(), BotEnd> {
-        let gained = now.since(self.filled_at).as_millis() * u128::from(self.a_second) / 1_000;
-        if gained > 0 {
-            self.filled_at = now;
-            let gained = u32::try_from(gained).unwrap_or(self.at_once);
-            self.left = self.left.saturating_add(gained).min(self.at_once);
-        }
-
-        self.left = self.left.checked_sub(1).ok_or(BotEnd::Protocol)?;
-        Ok(())
+/// Takes a message from an allowance; the bot's end if there are too many.
+fn borne(allowance: &mut Allowance, now: Moment) -> Result<(), BotEnd> {
+    match allowance.take(now) {
+        Taken::Within => Ok(()),
+        Taken::Exceeded => Err(BotEnd::Protocol),
     }
 }

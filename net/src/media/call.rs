@@ -11,18 +11,20 @@ use trunkline_sip::moment::Moment;
 use crate::bot::BotEnd;
 use crate::bot::wire::FRAME;
 
-use super::bot_leg::{BotLeg, Scratch};
+use super::allowance::{Allowance, Taken};
+use super::bot_leg::{BotCounts, BotLeg, Scratch};
 use super::browser_leg::BrowserLeg;
 use super::event::MediaEvent;
 use super::g711;
 use super::keys::{KEYS, KeyFrame};
-use super::negotiated::PCMA;
+use super::negotiated::{NegotiatedMedia, PCMA};
 use super::playout::Played;
 use super::reception::Reception;
 use super::rtcp::{MAX_REPORT, Rtcp, Sent};
 use super::rtp::Packet;
-use super::session::Session;
+use super::session::{MAX_AUDIO, Session};
 use super::statistics::{Figures, MediaStatistics, Shared};
+use super::timeline::MediaStepKind;
 
 /// Time between two ticks.
 const TICK: Duration = Duration::from_millis(20);
@@ -34,8 +36,10 @@ const MAX_PASSED: u128 = 50;
 /// before is heard by nobody.
 const MAX_UNHEARD: u32 = 100;
 
-/// Longest packet of G.711 that is passed on: 200 ms.
-const MAX_AUDIO: usize = 1_600;
+/// Packets that a peer may send at once, and in a second after those: four streams of 20 ms with keys beside them, and what a network has
+/// held up for a second.
+const PACKETS_AT_ONCE: u32 = 200;
+const PACKETS_A_SECOND: u32 = 400;
 
 /// Media of one call.
 #[derive(Debug)]
@@ -43,10 +47,14 @@ pub(super) struct Call {
     pub(super) key: u64,
     pub(super) socket: Arc<UdpSocket>,
     pub(super) session: Session,
+    /// Packets that are still read, RTCP among them.
+    allowance: Allowance,
     bot: Option<Box<BotLeg>>,
     browser: Option<Box<BrowserLeg>>,
     /// The call is up.
     is_started: bool,
+    /// Time of the answer: as it was passed, or else of the first negotiation.
+    answered_at: Option<Moment>,
     /// Reason why the bot has gone, until it is reported.
     ended: Option<BotEnd>,
     /// The last frame that was sent was silence.
@@ -58,6 +66,10 @@ pub(super) struct Call {
     rtcp_socket: Option<Arc<UdpSocket>>,
     reception: Reception,
     figures: Figures,
+    /// Figures of the bots before this one.
+    past: Figures,
+    /// Counts of the bot whose steps have been noted.
+    noted: BotCounts,
     shared: Arc<Shared>,
 }
 
@@ -82,9 +94,11 @@ impl Call {
             key,
             socket,
             session,
+            allowance: Allowance::new(PACKETS_AT_ONCE, PACKETS_A_SECOND),
             bot: None,
             browser: None,
             is_started: false,
+            answered_at: None,
             ended: None,
             is_quiet: true,
             ticked_at: None,
@@ -93,8 +107,36 @@ impl Call {
             rtcp_socket: None,
             reception: Reception::default(),
             figures: Figures::default(),
+            past: Figures::default(),
+            noted: BotCounts::default(),
             shared,
         }
+    }
+
+    /// Has the peer be heard at an address, and the call be up with a bot, as far as reports are concerned.
+    #[cfg(test)]
+    pub(super) fn become_heard_at(&mut self, peer: SocketAddr, now: Moment) {
+        self.negotiate(
+            NegotiatedMedia {
+                remote: peer,
+                payload: PCMA,
+                telephone_event: None,
+                sources: [peer.ip(); 2],
+                from_any: false,
+            },
+            now,
+        );
+        for sequence in 0..4 {
+            let mut octets = [0x80, PCMA, 0, sequence, 0, 0, 0, 0, 1, 2, 3, 4, 0xd5];
+            self.receive(&mut octets, peer, |_| false, &mut Scratch::default(), now);
+        }
+        self.is_started = true;
+        self.figures.has_concealment = true;
+    }
+
+    /// Takes a packet of any kind from what the call may be sent.
+    pub(super) fn take_packet(&mut self, now: Moment) -> Taken {
+        self.allowance.take(now)
     }
 
     /// Returns the bot, if one is attached.
@@ -117,30 +159,54 @@ impl Call {
         if let Some(before) = &mut self.bot {
             before.stop(scratch);
         }
+        self.past = self.figures;
+        self.noted = BotCounts::default();
+        self.shared.note(MediaStepKind::BotConnected, now);
         self.figures.has_concealment = true;
         self.bot = Some(Box::new(bot));
         self.ended = None;
         if self.is_started {
-            self.start(scratch, now);
+            self.start_bot(scratch, now);
         }
     }
 
-    /// The call is up: the bot gets its start.
-    pub(super) fn start(&mut self, scratch: &mut Scratch, now: Moment) {
+    /// Takes the result of an offer and its answer.
+    pub(super) fn negotiate(&mut self, agreed: NegotiatedMedia, now: Moment) {
+        self.answered_at.get_or_insert(now);
+        self.figures.is_negotiated = true;
+        self.session.negotiate(agreed, now);
+        self.publish(now);
+    }
+
+    /// The call is up since `answered_at`: the bot gets its start.
+    pub(super) fn start(&mut self, answered_at: Moment, scratch: &mut Scratch, now: Moment) {
         self.is_started = true;
         self.start_browser(now);
+        self.answered_at = Some(answered_at);
+        self.start_bot(scratch, now);
+    }
+
+    fn start_bot(&mut self, scratch: &mut Scratch, now: Moment) {
         let Some(bot) = &mut self.bot else { return };
+        if !bot.is_started() {
+            self.shared.note(MediaStepKind::Started, now);
+        }
         let started = bot.start(scratch, now);
         self.check(started);
     }
 
-    /// Ends the call: the bot gets `stop`.
-    pub(super) fn stop(&mut self, scratch: &mut Scratch) {
+    /// Ends the call: the bot gets `stop`. `is_listener` returns whether an address is a listener of this node.
+    pub(super) fn stop(
+        &mut self,
+        is_listener: impl Fn(SocketAddr) -> bool,
+        scratch: &mut Scratch,
+        now: Moment,
+    ) {
         if let Some(bot) = &mut self.bot {
             bot.stop(scratch);
         }
-        self.say_goodbye();
-        self.publish();
+        self.say_goodbye(is_listener);
+        self.publish(now);
     }
 
     /// Takes a packet. `is_ours` returns whether an address is an RTP port of this node.
@@ -152,7 +218,15 @@ impl Call {
         scratch: &mut Scratch,
         now: Moment,
     ) -> Fate<'p> {
-        let Some(packet) = self.session.accept(octets, source, is_ours, now) else {
+        let known = self.session.peer();
+        let accepted = self.session.accept(octets, source, is_ours, now);
+        if self.session.take_first() {
+            self.shared.note(MediaStepKind::FirstPacket(source), now);
+        }
+        if self.session.peer() != known {
+            self.shared.note(MediaStepKind::Learnt(source), now);
+        }
+        let Some(packet) = accepted else {
             return Fate::Discarded;
         };
         let is_audio = self
@@ -171,14 +245,17 @@ impl Call {
         }
 
         if !self.had_bot() {
-            return match self.session.echo(&packet, octets, now) {
-                Some(echo) => {
-                    self.figures.packets_sent += 1;
-                    self.figures.octets_sent += packet.payload_len() as u64;
-                    Fate::Echoed(source, echo)
-                }
-                None => Fate::Discarded,
+            let Some(echo) = self.session.echo(&packet, octets, now) else {
+                return Fate::Discarded;
             };
+            self.figures.packets_sent += 1;
+            self.figures.octets_sent += packet.payload_len() as u64;
+            if is_audio && self.figures.first_word.is_none() {
+                let since = self.answered_at.unwrap_or(now);
+                self.figures.first_word = Some(now.since(since));
+                self.shared.note(MediaStepKind::FirstAudio, now);
+            }
+            return Fate::Echoed(source, echo);
         }
 
         if is_audio {
@@ -200,6 +277,15 @@ impl Call {
         let Some(bot) = &mut self.bot else { return };
         let heard = bot.hear(&packet.header, payload, scratch, now);
         self.check(heard);
+    }
+
+    /// Passes a key on to the bot that the peer pressed outside of its audio.
+    pub(super) fn pass_key(&mut self, key: char, scratch: &mut Scratch) {
+        let is_key = u8::try_from(key).is_ok_and(|key| KEYS.contains(&key));
+        if let Some(bot) = self.bot.as_mut().filter(|_| is_key) {
+            let pressed = bot.press(key, scratch);
+            self.check(pressed);
+        }
     }
 
     /// Returns the digit that the last packet reported for the first time, and passes it on to the bot.
@@ -267,9 +353,10 @@ impl Call {
         self.is_quiet = played == Played::Filled;
         self.figures.packets_sent += 1;
         self.figures.octets_sent += FRAME as u64;
-        if played == Played::Audio
-            && let Some(after) = self.bot.as_mut().and_then(|bot| bot.spoke(now))
-        {
+        if played == Played::Audio && self.figures.first_word.is_none() {
+            let after = now.since(self.answered_at.unwrap_or(now));
+            self.figures.first_word = Some(after);
+            self.shared.note(MediaStepKind::FirstAudio, now);
             news.push((self.key, MediaEvent::BotSpoke { after }));
         }
 
@@ -301,16 +388,18 @@ impl Call {
         self.session.key(octets, key)
     }
 
-    /// Returns the report that is due to the peer, the socket to send it from, and its destination: the port above that of RTP.
+    /// Returns the report that is due to the peer, the socket to send it from, and its destination: the port above that of RTP, unless that is
+    /// a listener of this node.
     pub(super) fn report(
         &mut self,
         octets: &mut [u8; MAX_REPORT],
+        is_listener: impl Fn(SocketAddr) -> bool,
         now: Moment,
     ) -> Option<(&UdpSocket, usize, SocketAddr)> {
         if !self.is_started || !self.had_bot() || !self.rtcp.take_due(now) {
             return None;
         }
-        let to = self.rtcp_peer()?;
+        let to = self.rtcp_peer().filter(|to| !is_listener(*to))?;
         let (ssrc, timestamp) = self.session.stream();
         let sent = Sent {
             ssrc,
@@ -325,10 +414,10 @@ impl Call {
     }
 
     /// Sends the end of the stream to a peer that was heard.
-    fn say_goodbye(&self) {
+    fn say_goodbye(&self, is_listener: impl Fn(SocketAddr) -> bool) {
         if let Some(to) = self
             .rtcp_peer()
-            .filter(|_| self.is_started && self.had_bot())
+            .filter(|to| self.is_started && self.had_bot() && !is_listener(*to))
         {
             let mut octets = [0; MAX_REPORT];
             let length = Rtcp::write_goodbye(&mut octets, self.session.stream().0);
@@ -358,6 +447,7 @@ impl Call {
             let (ssrc, _) = self.session.stream();
             self.rtcp.hear(octets, ssrc, now);
             self.figures.round_trip = self.rtcp.round_trip();
+            self.figures.reported = self.rtcp.reported();
         }
     }
 
@@ -404,18 +494,19 @@ impl Call {
     }
 
     /// Returns the bot that has gone, with the reason; once.
-    pub(super) fn take_ended(&mut self) -> Option<(Box<BotLeg>, BotEnd)> {
+    pub(super) fn take_ended(&mut self, now: Moment) -> Option<(Box<BotLeg>, BotEnd)> {
         let end = self.ended?;
         let mut bot = self.bot.take()?;
-        self.note(&bot);
+        self.note(&bot, now);
+        self.shared.note(MediaStepKind::BotClosed(end), now);
         bot.close();
         Some((bot, end))
     }
 
     /// Publishes the figures.
-    pub(super) fn publish(&mut self) {
+    pub(super) fn publish(&mut self, now: Moment) {
         if let Some(bot) = self.bot.take() {
-            self.note(&bot);
+            self.note(&bot, now);
             self.bot = Some(bot);
         }
         if let Some(browser) = &self.browser {
@@ -427,13 +518,33 @@ impl Call {
         self.shared.write(&self.figures);
     }
 
-    fn note(&mut self, bot: &BotLeg) {
-        let counts = bot.counts();
-        self.figures.packets_late = counts.inbound.late;
-        self.figures.underruns = counts.playout.underruns;
-        self.figures.discarded = counts.playout.discarded;
+    fn note(&mut self, bot: &BotLeg, now: Moment) {
+        let (counts, past) = (bot.counts(), &self.past);
+        self.figures.packets_late = past.packets_late + counts.inbound.late;
+        self.figures.underruns = past.underruns + counts.playout.underruns;
+        self.figures.clears = past.clears + counts.playout.clears;
+        self.figures.discarded = past.discarded + counts.playout.discarded;
+        self.figures.junk = past.junk + counts.junk;
         self.figures.hold = counts.hold;
-        self.figures.first_word = counts.first_word;
-        self.figures.junk = counts.junk;
+
+        let (playout, noted) = (counts.playout, self.noted.playout);
+        for (kind, is_new) in [
+            (MediaStepKind::Underrun, playout.underruns > noted.underruns),
+            (MediaStepKind::Mark, playout.marks > noted.marks),
+            (MediaStepKind::Cleared, playout.clears > noted.clears),
+        ] {
+            if is_new {
+                self.shared.note(kind, now);
+            }
+        }
+        self.noted = counts;
+    }
+
+    /// Returns the time that passed between a clear and its last audible packet; once.
+    pub(super) fn take_cleared(&mut self, now: Moment) -> Option<Duration> {
+        let after = self.bot.as_mut()?.take_cleared()?;
+        self.figures.clear_to_silence = self.figures.clear_to_silence.max(Some(after));
+        self.shared.note(MediaStepKind::Silent, now);
+        Some(after)
     }
 }

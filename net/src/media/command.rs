@@ -49,8 +49,10 @@ pub(super) enum Command {
     AttachBrowser { key: u64, browser: Box<BrowserLeg> },
     /// Press keys on behalf of a call's browser.
     Press { key: u64, keys: Box<[u8]> },
-    /// The call is up.
-    Start { key: u64 },
+    /// The call is up since this time.
+    Start { key: u64, answered_at: Moment },
+    /// The peer pressed a key outside of its audio.
+    PassKey { key: u64, pressed: char },
     /// The call is over.
     Close { key: u64 },
 }

@@ -15,7 +15,7 @@ pub enum MediaEvent {
     Spoken,
     /// The first audio of the bot was sent to the peer.
     BotSpoke {
-        /// Time since [`Media::start`](super::Media::start).
+        /// Time since the answer, as [`Media::start`](super::Media::start) was given it.
         after: Duration,
     },
     /// The attached bot has gone; the peer hears silence from now on.

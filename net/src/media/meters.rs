@@ -30,7 +30,10 @@ pub(super) struct Meters {
     first_word: Histogram,
     cleared: Histogram,
     tick_late: Histogram,
-    mos: Histogram,
+    mos: [Histogram; 2],
+    loss: [Histogram; 2],
+    jitter: [Histogram; 2],
+    round_trip: Histogram,
     underruns: Counter,
     concealed: Counter,
     discarded_octets: Counter,
@@ -53,7 +56,12 @@ impl Meters {
             first_word: histogram!("trunkline_media_first_word_seconds"),
             cleared: histogram!("trunkline_media_clear_seconds"),
             tick_late: histogram!("trunkline_media_tick_late_seconds"),
-            mos: histogram!("trunkline_media_mos"),
+            mos: directions(|to| histogram!("trunkline_media_mos", "direction" => to)),
+            loss: directions(|to| histogram!("trunkline_media_loss_ratio", "direction" => to)),
+            jitter: directions(
+                |to| histogram!("trunkline_media_jitter_seconds", "direction" => to),
+            ),
+            round_trip: histogram!("trunkline_media_round_trip_seconds"),
             underruns: counter!("trunkline_media_underruns_total"),
             concealed: counter!("trunkline_media_concealed_frames_total"),
             discarded_octets: counter!("trunkline_media_bot_octets_discarded_total"),
@@ -100,10 +108,28 @@ impl Meters {
         self.tick_late.record(by);
     }
 
-    /// Records the quality of a call that had a bot.
+    /// Records the quality of a call that is over.
     pub(super) fn call_over(&self, figures: &MediaStatistics) {
-        if let Some(mos) = figures.mos {
-            self.mos.record(mos);
+        let share = |lost: u64, of: u64| (lost as f64 / of.max(1) as f64).min(1.0);
+        let (received, sent) = (figures.mos, figures.sent);
+        if let Some(mos) = received {
+            self.mos[0].record(mos);
+            let expected = figures.packets_received + figures.packets_lost;
+            self.loss[0].record(share(figures.packets_lost, expected));
+            self.jitter[0].record(figures.jitter);
+        }
+        if let Some(sent) = sent {
+            self.mos[1].record(sent.mos);
+            self.loss[1].record(share(sent.packets_lost, figures.packets_sent));
+            self.jitter[1].record(sent.jitter);
+        }
+        if let Some(round_trip) = figures.round_trip {
+            self.round_trip.record(round_trip);
         }
     }
+}
+
+/// Returns the histograms of what the peer sent and of what was sent to it.
+fn directions(of: impl Fn(&'static str) -> Histogram) -> [Histogram; 2] {
+    ["received", "sent"].map(of)
 }

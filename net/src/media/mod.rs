@@ -4,6 +4,7 @@
 //! that belongs to them; commands reach it through a channel. Knows nothing of SIP or SDP: a call is a number, and [`Media::update`] passes
 //! what it negotiated.
 
+mod allowance;
 mod audio_budget;
 mod bot_leg;
 mod browser_leg;
@@ -29,6 +30,7 @@ mod speech;
 mod spoken;
 mod statistics;
 mod stream;
+mod timeline;
 mod wheel;
 mod worker;
 
@@ -45,7 +47,8 @@ pub use event::MediaEvent;
 pub use negotiated::NegotiatedMedia;
 pub use settings::MediaSettings;
 pub use spoken::sample;
-pub use statistics::MediaStatistics;
+pub use statistics::{MediaStatistics, SentStatistics};
+pub use timeline::{MediaStep, MediaStepKind};
 
 use crate::bot::Bot;
 
@@ -148,10 +151,16 @@ impl Media {
         self.ports.press(key, keys);
     }
 
-    /// Says that the call `key` is up: its bot gets `connected` and `start`, and audio from then on. A bot that is attached later starts at
-    /// once.
-    pub fn start(&self, key: u64) {
-        self.ports.start(key);
+    /// Says that the call `key` is up since `answered_at`: its bot gets `connected` and `start`, and audio from then on. A bot that is attached
+    /// later starts at once.
+    pub fn start(&self, key: u64, answered_at: Moment) {
+        self.ports.start(key, answered_at);
+    }
+
+    /// Passes a key that the peer of the call `key` pressed outside of its audio on to the call's bot; others than `0` to `9`, `*`, `#` and `A`
+    /// to `D` are no keys.
+    pub fn pass_key(&self, key: u64, pressed: char) {
+        self.ports.pass_key(key, pressed);
     }
 
     /// Returns the figures of the call's media so far; `None` where the call holds no port.
@@ -160,8 +169,8 @@ impl Media {
     }
 
     /// Releases the port of the call `key`, and returns the figures of its media. Its bot gets `stop`.
-    pub fn close(&self, key: u64) -> Option<MediaStatistics> {
-        self.ports.close(key)
+    pub fn close(&self, key: u64, now: Moment) -> Option<MediaStatistics> {
+        self.ports.close(key, now)
     }
 
     /// Returns the number of calls that hold a port.
@@ -224,7 +233,7 @@ fn describe() {
     for (name, help) in [
         (
             "trunkline_media_first_word_seconds",
-            "From the start of a bot to its first audio",
+            "From the answer of a call to its bot's first audio",
         ),
         (
             "trunkline_media_clear_seconds",
@@ -238,10 +247,31 @@ fn describe() {
         describe_histogram!(name, Unit::Seconds, help);
     }
 
-    describe_histogram!(
-        "trunkline_media_mos",
-        "Mean opinion score of what callers of bots sent, by call"
-    );
+    for (name, help) in [
+        (
+            "trunkline_media_jitter_seconds",
+            "Interarrival jitter at the end of a call, by direction",
+        ),
+        (
+            "trunkline_media_round_trip_seconds",
+            "Time to the peer and back at the end of a call",
+        ),
+    ] {
+        describe_histogram!(name, Unit::Seconds, help);
+    }
+
+    for (name, help) in [
+        (
+            "trunkline_media_mos",
+            "Mean opinion score of a call, by direction",
+        ),
+        (
+            "trunkline_media_loss_ratio",
+            "Share of a call's packets that were lost, by direction",
+        ),
+    ] {
+        describe_histogram!(name, help);
+    }
 }
 
 /// Stops the workers when dropped.

@@ -74,6 +74,8 @@ pub(super) struct PlayoutCounts {
     pub(super) discarded: u64,
     /// Clears that ended audio.
     pub(super) clears: u64,
+    /// Marks that were reached.
+    pub(super) marks: u64,
 }
 
 #[derive(Debug)]
@@ -205,6 +207,7 @@ impl Playout {
         let is_reached = self.marks.front()?.position <= self.position;
         let mark = is_reached.then(|| self.marks.pop_front()).flatten()?;
         self.names -= mark.name.len();
+        self.counts.marks += 1;
         Some(mark.name)
     }
 

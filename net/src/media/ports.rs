@@ -22,6 +22,7 @@ use super::negotiated::NegotiatedMedia;
 use super::settings::MediaSettings;
 use super::speech::Speech;
 use super::statistics::{MediaStatistics, Shared};
+use super::timeline::MediaStepKind;
 
 /// Sockets without a call that stay bound for the next calls; those beyond are closed over time.
 pub(super) const KEPT: usize = 32;
@@ -154,9 +155,10 @@ impl Ports {
     }
 
     /// Releases the port of a call, and returns the figures of its media.
-    pub(super) fn close(&self, key: u64) -> Option<MediaStatistics> {
+    pub(super) fn close(&self, key: u64, now: Moment) -> Option<MediaStatistics> {
         let mut stock = self.stock();
         let held = stock.held.remove(&key)?;
+        held.statistics.note(MediaStepKind::Closed, now);
         let figures = held.statistics.read();
         if let Some(bot) = held.bot {
             stock.learn(bot, figures.hold);
@@ -186,8 +188,12 @@ impl Ports {
         self.command(key, |_, _| Command::Speak { key, speech });
     }
 
-    pub(super) fn start(&self, key: u64) {
-        self.command(key, |_, _| Command::Start { key });
+    pub(super) fn start(&self, key: u64, answered_at: Moment) {
+        self.command(key, |_, _| Command::Start { key, answered_at });
+    }
+
+    pub(super) fn pass_key(&self, key: u64, pressed: char) {
+        self.command(key, |_, _| Command::PassKey { key, pressed });
     }
 
     pub(super) fn attach(&self, key: u64, bot: Bot) {

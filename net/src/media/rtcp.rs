@@ -50,6 +50,8 @@ pub(super) struct Rtcp {
     /// Middle of the NTP time in the peer's last sender report, and the time at which it came.
     heard: Option<(u32, Moment)>,
     round_trip: Option<Duration>,
+    /// Reception of our stream at the peer: packets lost, and jitter in units of the timestamp.
+    reported: Option<(u32, u32)>,
 }
 
 /// Returns whether a packet on an RTP port is RTCP (RFC 5761 §4).
@@ -71,6 +73,14 @@ impl Rtcp {
     /// Returns the round trip by the peer's last report.
     pub(super) const fn round_trip(&self) -> Option<Duration> {
         self.round_trip
+    }
+
+    /// Returns the reception of our stream by the peer's last report: packets lost, and jitter.
+    pub(super) fn reported(&self) -> Option<(u64, Duration)> {
+        const UNITS_PER_MILLISECOND: u64 = 8;
+        let (lost, jitter) = self.reported?;
+        let jitter = u64::from(jitter) * 1_000 / UNITS_PER_MILLISECOND;
+        Some((lost.into(), Duration::from_micros(jitter)))
     }
 
     /// Writes a report: a sender's where packets were sent, else a receiver's. Returns its length.
@@ -169,6 +179,9 @@ impl Rtcp {
             if word(block, 0) != Some(ours) {
                 continue;
             }
+            if let (Some(lost), Some(jitter)) = (word(block, 4), word(block, 12)) {
+                self.reported = Some((not_negative(lost), jitter));
+            }
             let (Some(last), Some(delay)) = (word(block, 16), word(block, 20)) else {
                 continue;
             };
@@ -186,6 +199,12 @@ impl Rtcp {
             }
         }
     }
+}
+
+/// Returns the packets lost out of a block's second word: 24 bits with a sign, negative where packets came twice (RFC 3550 §6.4.1).
+const fn not_negative(word: u32) -> u32 {
+    let lost = word & 0xff_ffff;
+    if lost < 0x80_0000 { lost } else { 0 }
 }
 
 /// A compound packet being written.

@@ -21,6 +21,9 @@ use super::stream::Stream;
 /// Most packets sent in any second: a stream of 20 ms packets, a tenth more, and DTMF beside it.
 const PER_SECOND: usize = 60;
 
+/// Longest packet of G.711 that is passed on or searched for tones: 200 ms.
+pub(super) const MAX_AUDIO: usize = 1_600;
+
 /// RTP session of one call.
 #[derive(Debug)]
 pub(super) struct Session {
@@ -29,6 +32,7 @@ pub(super) struct Session {
     /// Time at which the peer was last heard, or from which it should be heard.
     heard_at: Moment,
     is_silence_reported: bool,
+    first: FirstPacket,
     stream: Stream,
     keys: HeardKeys,
     tones: HeardTones,
@@ -50,6 +54,7 @@ impl Session {
             learning: Learning::default(),
             heard_at: Moment::default(),
             is_silence_reported: false,
+            first: FirstPacket::default(),
             stream: Stream::new(seed),
             keys: HeardKeys::default(),
             tones: HeardTones::default(),
@@ -125,6 +130,9 @@ impl Session {
         let agreed = self.agreed.filter(|agreed| !agreed.is_held())?;
         let packet =
             Packet::read(octets).filter(|packet| agreed.accepts(packet.header.payload_type))?;
+        if self.first == FirstPacket::Awaited {
+            self.first = FirstPacket::Came;
+        }
         let silence = now.since(self.heard_at);
         if !self
             .learning
@@ -139,7 +147,7 @@ impl Session {
         let (header, payload) = (&packet.header, packet.payload(octets));
         let pressed = if Some(header.payload_type) == agreed.telephone_event {
             self.keys.hear(header, payload, now)
-        } else if agreed.telephone_event.is_some() {
+        } else if agreed.telephone_event.is_some() || payload.len() > MAX_AUDIO {
             None
         } else if agreed.payload == PCMA {
             self.tones
@@ -165,6 +173,15 @@ impl Session {
 
         let header = self.stream.next(&packet.header, now);
         Some(packet.rewrite(octets, &header))
+    }
+
+    /// Returns whether the first packet with a negotiated payload type has come; true once.
+    pub(super) fn take_first(&mut self) -> bool {
+        let is_news = self.first == FirstPacket::Came;
+        if is_news {
+            self.first = FirstPacket::Reported;
+        }
+        is_news
     }
 
     /// Returns what was negotiated, unless the peer is on hold.
@@ -244,6 +261,15 @@ impl Session {
         self.is_silence_reported |= is_news;
         is_news
     }
+}
+
+/// First packet with a negotiated payload type.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+enum FirstPacket {
+    #[default]
+    Awaited,
+    Came,
+    Reported,
 }
 
 /// Times of the last packets sent, the oldest at the front.
@@ -380,6 +406,33 @@ mod tests {
             }
         }
         assert_eq!(pressed, [7], "tones count where no events were negotiated");
+    }
+
+    #[test]
+    fn tones_are_looked_for_in_packets_of_telephone_audio_alone() {
+        for (name, frames, expected) in [("200 ms", 10, Some(7)), ("longer", 11, None)] {
+            let mut session = learnt(SIGNALLED);
+            session.negotiate(
+                NegotiatedMedia {
+                    telephone_event: None,
+                    ..agreed(SIGNALLED)
+                },
+                at(100),
+            );
+            let mut tones = SentKeys::default();
+            assert!(tones.press(b"7"));
+            let mut octets = rtp(8, 200, 0, 77);
+            octets.truncate(12);
+            for _ in 0..frames {
+                let mut audio = [g711::SILENCE; 160];
+                if let Some(frame) = tones.next() {
+                    frame.tone(&mut audio);
+                }
+                octets.extend(audio.map(g711::a_of_mu));
+            }
+            receive(&mut session, &mut octets, SIGNALLED, at(200));
+            assert_eq!(session.take_digit(), expected, "{name}");
+        }
     }
 
     #[test]

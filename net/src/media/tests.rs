@@ -83,6 +83,66 @@ fn what_a_peer_sends_comes_back() {
     }
 }
 
+/// The clock of these tests doesn't move, so that a call is served what it may be sent at once and nothing more; the packets are sent as fast
+/// as loopback takes them.
+#[test]
+fn a_flood_of_the_learnt_address_is_cut_and_others_are_served() {
+    let media = media(4, 20_000..=20_003);
+    let (loud, good) = (peer(4), peer(4));
+    let [to_loud, to_good] = [(1, &loud), (2, &good)].map(|(key, peer)| {
+        let ours = media.open(key, loopback(4)).unwrap();
+        media.update(key, agreed(peer.local_addr().unwrap(), None), now());
+        ours
+    });
+
+    for sequence in 0..=u8::MAX {
+        for _ in 0..100 {
+            loud.send_to(&packet(sequence), to_loud).unwrap();
+        }
+    }
+    for sequence in 0..43 {
+        good.send_to(&packet(sequence), to_good).unwrap();
+    }
+
+    let mut echo = [0; 100];
+    for _ in 0..40 {
+        good.recv_from(&mut echo).unwrap();
+    }
+    let served = media.statistics(1).unwrap().packets_received;
+    assert!(served <= 200, "{served} of 25,600 were read");
+    assert!(media.close(1, now()).is_some());
+}
+
+/// RTCP goes to the port above that of RTP: one who sends from the port below a listener's must not have reports sent to it.
+#[test]
+fn no_report_goes_to_a_listener() {
+    let here = loopback(5);
+    let listener = UdpSocket::bind((here, 0)).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let below = listener.local_addr().unwrap().port() - 1;
+    let Ok(rtp) = UdpSocket::bind((here, below)) else {
+        return no_report_goes_to_a_listener();
+    };
+    rtp.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+
+    for (is_listener, expected) in [(true, 0), (false, 1)] {
+        let mut call = call::Call::new(
+            1,
+            Arc::new(UdpSocket::bind((here, 0)).unwrap()),
+            session::Session::new(7),
+            Arc::default(),
+        );
+        call.become_heard_at(rtp.local_addr().unwrap(), now());
+        call.stop(|_| is_listener, &mut bot_leg::Scratch::default(), now());
+
+        let heard = std::iter::from_fn(|| {
+            std::thread::sleep(Duration::from_millis(20));
+            listener.recv_from(&mut [0; 100]).ok()
+        });
+        assert_eq!(heard.count(), expected, "{is_listener}");
+    }
+}
+
 #[test]
 fn ports_run_out_and_come_back_even_ones_first() {
     let media = media(2, 20_001..=20_006);
@@ -91,8 +151,8 @@ fn ports_run_out_and_come_back_even_ones_first() {
     assert_eq!(ports, [20_002, 20_004, 20_006, 20_001, 20_003, 20_005]);
     assert_eq!(open(6), None);
     assert_eq!(media.open_calls(), 6);
-    media.close(4);
-    media.close(4);
+    media.close(4, now());
+    media.close(4, now());
     assert_eq!(open(6), Some(20_003));
     assert_eq!(open(7), None);
 }
@@ -105,14 +165,14 @@ fn each_call_has_a_port_at_the_address_it_asks_for() {
     let at = |ip, port| Some(SocketAddr::new(ip, port));
     assert_eq!(here(1), at(loopback(9), 20_002));
     assert_eq!(there(2), at(loopback(10), 20_004));
-    media.close(1);
+    media.close(1, now());
 
     assert_eq!(
         here(3),
         at(loopback(9), 20_002),
         "a free socket is used again"
     );
-    media.close(3);
+    media.close(3, now());
 
     assert_eq!(there(4), at(loopback(10), 20_003));
     assert_eq!(
@@ -172,7 +232,7 @@ fn a_load_that_has_ended_leaves_few_sockets() {
         .collect();
     assert_eq!((ports.len(), media.open_calls()), (1_500, 1_500));
     for key in 0..1_500 {
-        media.close(key);
+        media.close(key, now());
     }
     for _ in 0..100 {
         media.ports.shrink();

@@ -4,7 +4,7 @@
 //! Each call has a socket of its own, so that a batch of datagrams is rarely more than one: recvmmsg and sendmmsg would spare nothing, and
 //! a packet costs one recvfrom and one that says that the socket is empty.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io::{self, ErrorKind};
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd as _;
@@ -19,6 +19,7 @@ use trunkline_sip::moment::Moment;
 
 use crate::bot::link::Turn;
 
+use super::allowance::Taken;
 use super::bot_leg::{BotLeg, Scratch};
 use super::call::{Call, Fate};
 use super::command::Command;
@@ -27,10 +28,15 @@ use super::meters::{Meters, Packets};
 use super::ports::Ports;
 use super::rtcp::{self, MAX_REPORT};
 use super::session::Session;
+use super::timeline::MediaStepKind;
 use super::wheel::Wheel;
 
 /// Most packets read from one socket before the others have their turn.
 const TURN: usize = 16;
+
+/// Time for which nothing is read from the sockets of a call that is sent too much: what doesn't fit into their buffers meanwhile costs
+/// nothing here.
+const DEAF: Duration = Duration::from_millis(100);
 
 /// Interval at which a worker looks for silent calls and closes surplus sockets.
 const ROUND: Duration = Duration::from_secs(1);
@@ -64,6 +70,8 @@ pub(super) struct Worker<C, E> {
     news: Vec<(u64, MediaEvent)>,
     /// Sockets that have more to read.
     unread: Vec<Token>,
+    /// Sockets that aren't read until a time, since their calls are sent too much; in the order of these times.
+    deaf: VecDeque<(Moment, u64, Token)>,
     packets: Packets,
     meters: Meters,
 }
@@ -118,6 +126,7 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
             buffer: Box::new([0; LONGEST]),
             news: Vec::new(),
             unread: Vec::new(),
+            deaf: VecDeque::new(),
             packets: Packets::default(),
             meters: Meters::new(),
         }
@@ -139,9 +148,15 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
 
         while !self.ports.is_stopped() {
             let patience = if self.unread.is_empty() {
+                let now = (self.clock)();
+                let heard = self
+                    .deaf
+                    .front()
+                    .map_or(ROUND, |(until, ..)| until.since(now));
                 self.wheel
-                    .wait((self.clock)())
+                    .wait(now)
                     .map_or(ROUND, |wait| wait.min(ROUND))
+                    .min(heard)
             } else {
                 Duration::ZERO
             };
@@ -168,6 +183,7 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
             self.run_ticks();
 
             let now = (self.clock)();
+            self.hear_again(now);
             if now >= round_at {
                 round_at = now + ROUND;
                 self.make_round(now);
@@ -191,6 +207,7 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
                 statistics,
                 seed,
             } => {
+                statistics.note(MediaStepKind::Opened, now);
                 let place =
                     self.calls
                         .insert(Call::new(key, socket, Session::new(seed), statistics));
@@ -208,7 +225,7 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
             Command::Update { key, agreed, now } => {
                 if let Some(call) = self.call(key) {
                     let call = &mut self.calls[call];
-                    call.session.negotiate(agreed, now);
+                    call.negotiate(agreed, now);
                     // The agent may wait to hear its caller, and learns its address from what that sends.
                     let is_near = call.has_browser() && self.ports.is_ours(agreed.remote);
                     call.session.speak_first(is_near);
@@ -249,31 +266,38 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
                     self.calls[call].press(&keys);
                 }
             }
-            Command::Start { key } => {
+            Command::Start { key, answered_at } => {
                 if let Some(call) = self.call(key) {
-                    self.calls[call].start(&mut self.scratch, now);
+                    self.calls[call].start(answered_at, &mut self.scratch, now);
                     self.wheel.add(call, now + PHASE);
-                    self.remove_ended(call);
+                    self.remove_ended(call, now);
+                }
+            }
+            Command::PassKey { key, pressed } => {
+                if let Some(call) = self.call(key) {
+                    self.calls[call].pass_key(pressed, &mut self.scratch);
+                    self.remove_ended(call, now);
                 }
             }
             Command::Close { key } => {
                 if let Some(call) = self.by_key.remove(&key) {
                     self.wheel.remove(call);
                     let mut call = self.calls.remove(call);
-                    self.forget(&mut call);
+                    self.forget(&mut call, now);
                 }
             }
         }
     }
 
     /// Ends a call. Its socket is kept for the next calls; those of its bot and of RTCP are closed.
-    fn forget(&mut self, call: &mut Call) {
-        call.stop(&mut self.scratch);
+    fn forget(&mut self, call: &mut Call, now: Moment) {
+        let ports = &self.ports;
+        call.stop(|to| ports.is_listener(to), &mut self.scratch, now);
         if let Some(counts) = call.bot().map(|bot| bot.counts()) {
             self.meters.bot_gone(&counts, None);
         }
         // The far end of a browser's audio is the agent, whose own leg counts.
-        if call.had_bot() && !call.has_browser() {
+        if !call.has_browser() {
             self.meters.call_over(&call.figures());
         }
         for socket in [Some(&call.socket), call.rtcp()].into_iter().flatten() {
@@ -326,7 +350,7 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
 
         self.calls[call].attach(bot, &mut self.scratch, now);
         self.meters.bot_attached();
-        self.remove_ended(call);
+        self.remove_ended(call, now);
     }
 
     fn serve(&mut self, token: Token, is_writable: bool) {
@@ -345,7 +369,9 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
             };
             let (length, source) = match call.socket.recv_from(&mut *self.buffer) {
                 Ok(received) => received,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return self.settle(place),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    return self.settle(place, (self.clock)());
+                }
                 // An ICMP error of an earlier packet; the next packet may be readable all the same.
                 Err(_) => continue,
             };
@@ -358,6 +384,11 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
             let Some(call) = self.calls.get_mut(place) else {
                 return;
             };
+            if call.take_packet(now) == Taken::Exceeded {
+                self.packets.discarded += 1;
+                self.deafen(place, Socket::Rtp(place).token(), now);
+                return self.settle(place, now);
+            }
             if length >= LONGEST || ports.is_listener(source) {
                 self.packets.discarded += 1;
                 continue;
@@ -388,7 +419,7 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
         }
 
         self.unread.push(Socket::Rtp(place).token());
-        self.settle(place);
+        self.settle(place, (self.clock)());
     }
 
     fn serve_rtcp(&mut self, place: usize) {
@@ -400,6 +431,12 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
             match socket.recv_from(&mut *self.buffer) {
                 Ok((length, source)) => {
                     let now = (self.clock)();
+                    if call.take_packet(now) == Taken::Exceeded {
+                        return self.deafen(place, Socket::Rtcp(place).token(), now);
+                    }
+                    if self.ports.is_listener(source) {
+                        continue;
+                    }
                     call.receive_rtcp(&self.buffer[..length], source, now);
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
@@ -408,6 +445,55 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
             }
         }
         self.unread.push(Socket::Rtcp(place).token());
+    }
+
+    /// Stops to watch a socket of a call for a while.
+    fn deafen(&mut self, place: usize, token: Token, now: Moment) {
+        let Some((call, socket)) = self.socket(place, token) else {
+            return;
+        };
+        let key = call.key;
+        // A socket that can't be forgotten goes on making events; each costs one packet.
+        let _ = self
+            .poll
+            .registry()
+            .deregister(&mut SourceFd(&socket.as_raw_fd()));
+        self.deaf.push_back((now + DEAF, key, token));
+    }
+
+    /// Watches the sockets again that haven't been watched for long enough. One that has packets makes an event at once.
+    fn hear_again(&mut self, now: Moment) {
+        while self.deaf.front().is_some_and(|(until, ..)| *until <= now) {
+            let Some((_, key, token)) = self.deaf.pop_front() else {
+                return;
+            };
+            let place = token.0 / KINDS;
+            let Some((call, socket)) = self.socket(place, token) else {
+                continue;
+            };
+            // The place may have another call by now.
+            if call.key != key {
+                continue;
+            }
+            let watched = self.poll.registry().register(
+                &mut SourceFd(&socket.as_raw_fd()),
+                token,
+                Interest::READABLE,
+            );
+            if let Err(error) = watched {
+                tracing::warn!(%error, "a socket of media cannot be watched again");
+            }
+        }
+    }
+
+    fn socket(&self, place: usize, token: Token) -> Option<(&Call, Arc<UdpSocket>)> {
+        let call = self.calls.get(place)?;
+        let socket = match Socket::of(token) {
+            Socket::Rtp(_) => Some(&call.socket),
+            Socket::Rtcp(_) => call.rtcp(),
+            Socket::Bot(_) => None,
+        };
+        Some((call, Arc::clone(socket?)))
     }
 
     fn serve_bot(&mut self, place: usize, is_writable: bool) {
@@ -426,24 +512,24 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
             Turn::Ended(end) => call.check(Err(end)),
         }
 
-        self.settle(place);
+        self.settle(place, now);
     }
 
     /// Publishes what a turn has changed.
-    fn settle(&mut self, place: usize) {
+    fn settle(&mut self, place: usize, now: Moment) {
         if let Some(call) = self.calls.get_mut(place) {
-            call.publish();
+            call.publish(now);
         }
-        self.remove_ended(place);
+        self.remove_ended(place, now);
         self.report();
     }
 
     /// Drops the bot of a call, if it has gone.
-    fn remove_ended(&mut self, place: usize) {
+    fn remove_ended(&mut self, place: usize, now: Moment) {
         let Some(call) = self.calls.get_mut(place) else {
             return;
         };
-        if let Some((mut bot, end)) = call.take_ended() {
+        if let Some((mut bot, end)) = call.take_ended(now) {
             let _ = self.poll.registry().deregister(bot.link().stream());
             self.meters.bot_gone(&bot.counts(), Some(end));
             self.news.push((call.key, MediaEvent::BotClosed(end)));
@@ -468,14 +554,15 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
                     // A packet that can't be sent is lost, as RTP is.
                     let _ = call.socket.send_to(packet, to);
                 }
-                if let Some((socket, length, to)) = call.report(&mut report, due.at) {
+                let is_listener = |to| self.ports.is_listener(to);
+                if let Some((socket, length, to)) = call.report(&mut report, is_listener, due.at) {
                     let _ = socket.send_to(&report[..length], to);
                 }
-                if let Some(after) = call.bot().and_then(BotLeg::take_cleared) {
+                if let Some(after) = call.take_cleared(due.at) {
                     self.meters.cleared(after);
                 }
-                call.publish();
-                self.remove_ended(place);
+                call.publish(due.at);
+                self.remove_ended(place, due.at);
             }
             now = (self.clock)();
         }

@@ -269,7 +269,7 @@ async fn update(
         call.to_number.clone(),
     );
     let (command, status) = match instruction {
-        Instruction::HangUp => (RemoteCommand::HangUp, "completed"),
+        Instruction::HangUp => (RemoteCommand::HangUpByAgent, "completed"),
         Instruction::Transfer(to) => {
             let chosen = chosen(&api, &call, &to)?;
             let report = Report::default();

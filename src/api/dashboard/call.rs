@@ -22,6 +22,7 @@ use super::document::{card, spaced, time, time_or};
 use super::forms::{button, danger, token};
 use super::frame::{Section, headed};
 use super::ladder::{ladder, sdp};
+use super::media::media;
 use super::page::{ErrorPage, Html};
 use super::stream::{self, Looked};
 use super::visitor::Visitor;
@@ -99,6 +100,7 @@ impl Shown {
                 div #messages {
                     (card("passed", "What passed", &passed(trace)))
                     @if let Some(difference) = sdp(trace) { (card("sdp", "Offers on the two legs", &difference)) }
+                    @if !call["media"].is_null() { (card("media", "Media", &media(&call["media"]))) }
                     @if !call["transfer"].is_null() { (card("transfer", "Transfer", &transfer(&call["transfer"]))) }
                 }
             },

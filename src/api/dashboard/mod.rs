@@ -20,6 +20,7 @@ mod keys;
 mod ladder;
 mod live;
 mod login;
+mod media;
 mod members;
 mod numbers;
 mod operator;

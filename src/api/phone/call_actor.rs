@@ -24,6 +24,28 @@ pub(crate) struct CallActor {
     pub(super) org: Uuid,
     /// Id of the key or the session.
     id: Uuid,
+    standing: Standing,
+}
+
+/// Standing of the sender's org.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Standing {
+    Good,
+    /// Calls that are up go on, and can be ended.
+    Suspended,
+}
+
+impl CallActor {
+    /// Checks that the sender may do more than end the call.
+    ///
+    /// # Errors
+    /// 403 for a suspended org.
+    pub(super) fn must_be_in_good_standing(&self) -> Result<(), ApiError> {
+        match self.standing {
+            Standing::Good => Ok(()),
+            Standing::Suspended => Err(ApiError::suspended()),
+        }
+    }
 }
 
 impl FromRequestParts<Api> for CallActor {
@@ -40,7 +62,11 @@ impl FromRequestParts<Api> for CallActor {
             let caller = Caller::from_request_parts(parts, api).await?;
             caller.needs("calls:write")?;
             let (org, id) = (caller.org, caller.key_id());
-            return Ok(Self { org, id });
+            return Ok(Self {
+                org,
+                id,
+                standing: Standing::Good,
+            });
         }
 
         let presented = credential(parts, REQUIRED)?.to_owned();
@@ -63,7 +89,16 @@ impl FromRequestParts<Api> for CallActor {
         };
 
         Acting::by(actor, Some(org), None);
-        Ok(Self { org, id: session })
+        let view = api.directory().load();
+        let standing = match view.org(org).is_some_and(|org| org.suspended) {
+            true => Standing::Suspended,
+            false => Standing::Good,
+        };
+        Ok(Self {
+            org,
+            id: session,
+            standing,
+        })
     }
 }
 

@@ -69,7 +69,7 @@ struct Line<'c> {
 }
 
 /// Columns of the CSV.
-const COLUMNS: [&str; 28] = [
+const COLUMNS: [&str; 33] = [
     "id",
     "session_id",
     "agent_id",
@@ -97,6 +97,11 @@ const COLUMNS: [&str; 28] = [
     "transfer_state",
     "caller_withheld",
     "metadata",
+    "media_received_mos",
+    "media_sent_mos",
+    "media_round_trip_ms",
+    "media_first_word_ms",
+    "media_underruns",
     "cursor",
 ];
 
@@ -189,6 +194,7 @@ impl CallView {
         }
 
         let transfer = self.transfer.as_ref();
+        let media = self.media.as_ref();
         [
             text(Some(self.id)),
             text(Some(self.session_id)),
@@ -223,6 +229,11 @@ impl CallView {
             self.metadata.as_ref().map_or(Cow::Borrowed(""), |json| {
                 Cow::Owned(foreign(&json.to_string()).into_owned())
             }),
+            text(media.and_then(|media| media.received.mos)),
+            text(media.and_then(|media| media.sent.mos)),
+            text(media.and_then(|media| media.round_trip_ms)),
+            text(media.and_then(|media| media.first_word_ms)),
+            text(media.map(|media| media.underruns)),
             plain(cursor),
         ]
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Serialize;
 use trunkline_calls::live::LiveCall;
+use trunkline_model::media::MediaFigures;
 use trunkline_model::record::{Direction, HangupBy, Status};
 use trunkline_routing::E164;
 use trunkline_store::{Call, CallSeconds, calls};
@@ -58,6 +59,9 @@ pub(in crate::api) struct CallView {
     /// Whether the caller asked not to be named (Privacy, or an anonymous From). The runtime and destinations of transfers don't get
     /// the number, which only this record keeps.
     pub(super) caller_withheld: bool,
+    /// Figures of the media that ended at Trunkline, as that of bots and of the echo agent does; `null` while it is up, and for media that
+    /// passed directly.
+    pub(super) media: Option<MediaFigures>,
 }
 
 impl From<Call> for CallView {
@@ -94,6 +98,7 @@ impl From<Call> for CallView {
                 .and_then(|json| serde_json::from_str(&json).ok()),
             held: call.ended_at.is_none() && call.held == Some(true),
             caller_withheld: call.caller_withheld == Some(true),
+            media: call.media,
         }
     }
 }
@@ -192,5 +197,6 @@ pub(crate) fn from_memory(live: LiveCall) -> Call {
         metadata: started.metadata.as_deref().map(str::to_owned),
         held: Some(live.held),
         caller_withheld: Some(started.withholds_caller()),
+        media: live.media.as_ref().map(|media| media.figures.clone()),
     }
 }

@@ -22,6 +22,7 @@ mod hold;
 mod inbound_trunk;
 mod legs;
 mod media_reach;
+mod media_rows;
 mod numbers;
 mod old_credentials;
 mod openapi;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
+use trunkline_calls::HangUpBy;
 use trunkline_calls::outbound::Order;
 use trunkline_calls::transfer::TransferRequest;
 use trunkline_store::{Call, CommandState, node_commands};
@@ -35,6 +36,8 @@ const CONCURRENT: usize = 64;
 #[serde(tag = "do", rename_all = "snake_case")]
 pub(in crate::api) enum RemoteCommand {
     HangUp,
+    /// The call's agent hangs up.
+    HangUpByAgent,
     Turn {
         held: bool,
     },
@@ -73,7 +76,8 @@ impl RemoteCommand {
 
     async fn run_here(self, api: &Api, call: Call) -> Result<CommandResult, ApiError> {
         match self {
-            Self::HangUp => commands::hang_up::end(api, call).await,
+            Self::HangUp => commands::hang_up::end(api, call, HangUpBy::Operator).await,
+            Self::HangUpByAgent => commands::hang_up::end(api, call, HangUpBy::Agent).await,
             Self::Turn { held } => commands::hold::turn(api, call, held).await,
             Self::Transfer { ask } => commands::transfer::begin(api, &call, ask).await,
             Self::Trace => commands::trace::given(api, call).await,
@@ -262,6 +266,7 @@ mod tests {
         };
         for command in [
             RemoteCommand::HangUp,
+            RemoteCommand::HangUpByAgent,
             RemoteCommand::Turn { held: true },
             RemoteCommand::Trace,
             RemoteCommand::Transfer {

@@ -23,6 +23,7 @@ use super::calls::{SCOPE, find};
 use super::commands::trace::read_relayed;
 use super::legs::{Message as Leg, messages_here};
 use super::media_reach::unreachable;
+use super::media_rows::media_rows;
 use super::remote::RemoteCommand;
 use crate::api::caller::Caller;
 use crate::api::path::Named;
@@ -188,6 +189,7 @@ async fn decided(api: &Api, call: &Call, legs: &[Leg]) -> Result<Vec<(Moment, St
             .map(|attempt| (attempt.ended_at, sentence(attempt))),
     );
 
+    decided.extend(media_rows(api, call).await?);
     if let Some(at) = call.ended_at {
         let mut text = format!("call ended: {}", call.status.as_str());
         if let Some(reason) = &call.reason {

@@ -140,7 +140,7 @@ impl RunningCall {
             from_any: false,
         };
         self.wires.media.update(self.key, agreed, clock::now());
-        self.wires.media.start(self.key);
+        self.wires.media.start(self.key, clock::now());
     }
 
     /// Tells the page; one that doesn't listen hears of the end by the closed channel.
@@ -151,7 +151,7 @@ impl RunningCall {
 
 impl Drop for RunningCall {
     fn drop(&mut self) {
-        let _ = self.wires.media.close(self.key);
+        let _ = self.wires.media.close(self.key, clock::now());
     }
 }
 

@@ -274,7 +274,8 @@ impl Search {
 
         tx.run(
             "UPDATE calls SET contact_id = NULL, from_number = $3, from_e164 = $4, to_number = $5, to_e164 = $6,
-                 caller_call_id = $7, runtime_call_id = $8, decision = $9, metadata = NULL, headers = NULL, asked = NULL
+                 caller_call_id = $7, runtime_call_id = $8, decision = $9, metadata = NULL, headers = NULL, asked = NULL,
+                 media_steps = NULL
              WHERE org_id = $1 AND id = $2",
             &[
                 &self.erasure.org_id,

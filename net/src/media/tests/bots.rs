@@ -210,7 +210,7 @@ impl Conversation {
 #[test]
 fn a_caller_and_a_bot_converse() {
     let mut call = converse(20, 8, b"");
-    call.media.start(5);
+    call.media.start(5, now());
     assert_eq!(
         call.server.message(),
         json!({"event": "connected", "protocol": "Call", "version": "1.0.0"})
@@ -264,7 +264,7 @@ fn a_caller_and_a_bot_converse() {
     while call.media.statistics(5).unwrap().packets_received < 18 {
         std::thread::sleep(Duration::from_millis(1));
     }
-    let figures = call.media.close(5).unwrap();
+    let figures = call.media.close(5, now()).unwrap();
     assert_eq!(
         call.server.event("stop")["stop"],
         json!({"accountSid": "AC", "callSid": "CA"})
@@ -280,14 +280,14 @@ fn a_caller_and_a_bot_converse() {
         "{figures:?}"
     );
     assert!(figures.first_word.is_some());
-    assert_eq!(call.media.close(5), None);
+    assert_eq!(call.media.close(5, now()), None);
 }
 
 /// Bots greet as soon as they have `start`, and that is before the caller's address is learnt.
 #[test]
 fn a_greeting_before_the_callers_first_word_is_heard_whole() {
     let mut call = converse(24, 0, b"");
-    call.media.start(5);
+    call.media.start(5, now());
     call.server.say(&said(&[0x90; 800]));
     call.server
         .say(&json!({"event": "mark", "mark": {"name": "greeted"}}));
@@ -308,7 +308,7 @@ fn what_came_with_the_handshake_is_heard() {
         0,
         b"\x81\x24{\"event\":\"mark\",\"mark\":{\"name\":\"a\"}}",
     );
-    call.media.start(5);
+    call.media.start(5, now());
     assert_eq!(
         call.server.event("mark")["mark"]["name"],
         "a",
@@ -319,7 +319,7 @@ fn what_came_with_the_handshake_is_heard() {
 #[test]
 fn clear_discards_what_waits_and_returns_its_marks() {
     let mut call = converse(22, 0, b"");
-    call.media.start(5);
+    call.media.start(5, now());
     call.speak(0, 0x91, 0..6);
     // Ten minutes in one burst, and some more that has no room.
     let minute = said(&[0x90; 480_000]);
@@ -336,7 +336,7 @@ fn clear_discards_what_waits_and_returns_its_marks() {
         assert_eq!(call.server.event("mark")["mark"]["name"], "a");
     }
     while call.heard() != [g711::SILENCE; 160] {}
-    let figures = call.media.close(5).unwrap();
+    let figures = call.media.close(5, now()).unwrap();
     assert!(figures.discarded >= 480_000 - 160 * 50, "{figures:?}");
 }
 
@@ -381,7 +381,7 @@ fn the_end_of_a_bot_is_reported_with_its_cause() {
     ];
     for (at, (name, deed, expected)) in (30..).zip(cases) {
         let mut call = converse(at, 0, b"");
-        call.media.start(5);
+        call.media.start(5, now());
         call.server.event("start");
         deed(&mut call.server);
         let event = call.events.recv_timeout(Duration::from_secs(10));

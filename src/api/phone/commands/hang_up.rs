@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
+use trunkline_calls::HangUpBy;
 use trunkline_store::{Call, calls};
 
 use super::super::calls::{CallView, not_up};
@@ -10,9 +11,13 @@ use super::super::command_result::CommandResult;
 use crate::api::{Api, ApiError};
 
 /// Ends a call, and waits a while until its end is recorded.
-pub(in crate::api::phone) async fn end(api: &Api, call: Call) -> Result<CommandResult, ApiError> {
+pub(in crate::api::phone) async fn end(
+    api: &Api,
+    call: Call,
+    by: HangUpBy,
+) -> Result<CommandResult, ApiError> {
     let was_up = match api.engine() {
-        Some(engine) if call.ended_at.is_none() => engine.hang_up(call.id).await,
+        Some(engine) if call.ended_at.is_none() => engine.hang_up(call.id, by).await,
         Some(_) | None => Ok(false),
     };
 
