@@ -167,6 +167,8 @@ mod tests {
                 fallbacks: fallbacks.iter().map(|uri| (*uri).into()).collect(),
                 wake: Wake::Ringing,
                 on_close: OnClose::NextRuntime,
+                status_callback: None,
+                status_callback_events: Vec::new(),
             }),
             namer: Namer::Operator,
             called: "1".into(),

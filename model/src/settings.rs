@@ -50,6 +50,12 @@ pub enum Runtime {
         /// Consequence of a WebSocket that the bot closes during a call.
         #[serde(default, skip_serializing_if = "is_default")]
         on_close: OnClose,
+        /// URL to which the progress of the agent's calls is posted, as Twilio does.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        status_callback: Option<Box<str>>,
+        /// Stages that are posted; none: the end alone.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        status_callback_events: Vec<CallProgress>,
     },
 }
 
@@ -84,6 +90,30 @@ impl Wake {
     /// All variants, by their name in the API.
     pub const ALL: [(&'static str, Self); 2] =
         [("ringing", Self::Ringing), ("answer", Self::Answer)];
+}
+
+/// Stage of a call, in the words of Twilio's status callbacks.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CallProgress {
+    /// The call has begun.
+    Initiated,
+    /// The called side rings.
+    Ringing,
+    /// The call was answered.
+    Answered,
+    /// The call is over.
+    Completed,
+}
+
+impl CallProgress {
+    /// All variants, by their name in the API.
+    pub const ALL: [(&'static str, Self); 4] = [
+        ("initiated", Self::Initiated),
+        ("ringing", Self::Ringing),
+        ("answered", Self::Answered),
+        ("completed", Self::Completed),
+    ];
 }
 
 /// Consequence of a WebSocket that the bot closes during a call.
@@ -127,6 +157,8 @@ impl Runtime {
             fallbacks: Vec::new(),
             wake: Wake::default(),
             on_close: OnClose::default(),
+            status_callback: None,
+            status_callback_events: Vec::new(),
         }
     }
 
@@ -161,6 +193,24 @@ impl Runtime {
             Self::Echo => (None, &[][..]),
         };
         uri.into_iter().chain(fallbacks.iter().map(|uri| &**uri))
+    }
+
+    /// Returns the URL to which the progress of calls is posted, and the stages that are.
+    pub fn status_callback(&self) -> Option<(&str, &[CallProgress])> {
+        match self {
+            Self::WebSocket {
+                status_callback,
+                status_callback_events: events,
+                ..
+            } => {
+                let events = match events.is_empty() {
+                    true => &[CallProgress::Completed][..],
+                    false => events,
+                };
+                Some((status_callback.as_deref()?, events))
+            }
+            Self::Echo | Self::Sip { .. } => None,
+        }
     }
 
     /// Returns the credentials for the runtime's digest challenges.
@@ -386,6 +436,20 @@ mod tests {
                     fallbacks: vec!["sip:b".into()],
                     wake: Wake::Answer,
                     on_close: OnClose::NextRuntime,
+                    status_callback: None,
+                    status_callback_events: Vec::new(),
+                },
+            ),
+            (
+                r#"{"type":"websocket","uri":"wss://a","protocol":"twilio","fallbacks":[],"status_callback":"https://c","status_callback_events":["ringing"]}"#,
+                Runtime::WebSocket {
+                    uri: "wss://a".into(),
+                    protocol: BotProtocol::Twilio,
+                    fallbacks: Vec::new(),
+                    wake: Wake::Ringing,
+                    on_close: OnClose::HangUp,
+                    status_callback: Some("https://c".into()),
+                    status_callback_events: vec![CallProgress::Ringing],
                 },
             ),
         ];

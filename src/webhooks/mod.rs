@@ -8,6 +8,7 @@ mod post;
 mod schedule;
 mod sender;
 mod signature;
+mod status_callback;
 mod target;
 
 pub use post::trusted;

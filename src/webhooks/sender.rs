@@ -12,12 +12,15 @@ use rustls::RootCertStore;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use trunkline_sip::moment::Moment;
-use trunkline_store::{Attempt, Error, LeasedDelivery, Outcome, Store, Webhook, deliveries};
+use trunkline_store::{
+    Attempt, Error, LeasedDelivery, Outcome, Store, Webhook, bot_tokens, deliveries,
+};
 use uuid::Uuid;
 
 use super::post::{DeliveryFault, Poster, WebhookAnswer};
 use super::schedule::next_attempt;
 use super::signature::signatures;
+use super::status_callback::{self, Callback};
 use super::target::Target;
 use crate::config;
 use crate::telemetry::metrics;
@@ -248,8 +251,49 @@ impl WebhookSender {
         // The URL was checked when it was set, but the policy may have changed since.
         let target = Target::parse(&webhook.url, poster.private_allowed());
         let target = target.map_err(|_| DeliveryFault::Private)?;
+        if webhook.agent_id.is_some() {
+            let (headers, form) = self.status_callback(webhook, held).await;
+            return poster.post(&target, headers, form).await;
+        }
         let headers = headers(webhook, held, self.now());
         poster.post(&target, headers, held.body.clone()).await
+    }
+}
+
+impl WebhookSender {
+    /// Returns the headers and the form of a delivery to an agent's status callback. Without a bot token it is not signed.
+    async fn status_callback(
+        &self,
+        webhook: &Webhook,
+        held: &LeasedDelivery,
+    ) -> (HeaderMap, String) {
+        let org = webhook.org_id;
+        let tokens = self
+            .0
+            .store
+            .read(move |tx| bot_tokens::of_org(tx, org))
+            .await;
+        let Some(callback) = Callback::of(org, &held.body) else {
+            return (HeaderMap::new(), String::new());
+        };
+
+        let mut headers = HeaderMap::from_iter([
+            (
+                header::CONTENT_TYPE,
+                HeaderValue::from_static("application/x-www-form-urlencoded"),
+            ),
+            (
+                header::USER_AGENT,
+                HeaderValue::from_static(concat!("Trunkline/", env!("CARGO_PKG_VERSION"))),
+            ),
+        ]);
+        let signature = tokens
+            .ok()
+            .map(|tokens| callback.signature(tokens.token.reveal(), &webhook.url));
+        if let Some(Ok(signature)) = signature.as_deref().map(HeaderValue::from_str) {
+            headers.insert(status_callback::SIGNATURE, signature);
+        }
+        (headers, callback.form())
     }
 }
 

@@ -12,6 +12,7 @@ use super::org_limit::OrgLimit;
 use super::org_limits::leave_room_for;
 use super::page::{List, Narrow, Page, Position};
 use super::password::Password;
+use super::status_callbacks;
 use super::tx::Tx;
 use super::value::{Param, Value};
 use super::{Change, lock_org, new_id, set};
@@ -147,6 +148,7 @@ pub fn create(tx: &mut Tx, org: Uuid, new: &NewAgent, now: Moment) -> Result<Age
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $14)",
         &agent.values().each_ref().map(|value| value as &dyn Param),
     )?;
+    status_callbacks::follow(tx, (org, agent.id), agent.runtime.as_ref(), now)?;
     tx.changed(Change::Org(org), now);
     Ok(agent)
 }
@@ -218,6 +220,9 @@ pub fn update(
          WHERE org_id = $2 AND id = $1",
         &agent.values().each_ref().map(|value| value as &dyn Param),
     )?;
+    if change.runtime.is_some() {
+        status_callbacks::follow(tx, (org, agent.id), agent.runtime.as_ref(), now)?;
+    }
     tx.changed(Change::Org(org), now);
     Ok(agent)
 }
@@ -244,6 +249,7 @@ pub fn delete(tx: &mut Tx, org: Uuid, agent: Uuid, now: Moment) -> Result<(), Er
     lock_org(tx, org)?;
     let sql = "UPDATE numbers SET agent_id = NULL WHERE org_id = $1 AND agent_id = $2";
     tx.run(sql, &[&org, &agent])?;
+    status_callbacks::forget(tx, org, agent)?;
     let sql = "DELETE FROM agents WHERE org_id = $1 AND id = $2";
     if tx.run(sql, &[&org, &agent])? == 0 {
         return Err(Wrong::Absent(Kind::Agent).into());

@@ -121,11 +121,14 @@ pub enum Outcome {
 struct Wants {
     id: Uuid,
     org_id: Uuid,
+    /// The agent whose calls alone it is sent.
+    agent_id: Option<Uuid>,
     types: Vec<EventType>,
 }
 from_row!(Wants {
     id,
     org_id,
+    agent_id,
     types: json
 });
 
@@ -137,17 +140,21 @@ pub(super) fn queue_for_webhooks(tx: &mut Tx, events: &[&NewEvent]) -> Result<()
     let mut wants: HashMap<Uuid, Vec<Wants>> = HashMap::new();
 
     for org in orgs {
-        let sql = "SELECT id, org_id, types FROM webhooks WHERE org_id = $1 AND enabled";
+        let sql = "SELECT id, org_id, agent_id, types FROM webhooks WHERE org_id = $1 AND enabled";
         for webhook in tx.all(sql, &[&org])? {
             let webhook: Wants = webhook;
             wants.entry(webhook.org_id).or_default().push(webhook);
         }
     }
 
+    let agents = agents_of(tx, events, &wants)?;
     let owed = events.iter().flat_map(|event| {
         let of_org = wants.get(&event.org).into_iter().flatten();
         of_org
             .filter(|webhook| webhook.types.is_empty() || webhook.types.contains(&event.kind))
+            .filter(|webhook| {
+                webhook.agent_id.is_none() || webhook.agent_id == agents.get(&event.id).copied()
+            })
             .map(|webhook| (webhook.id, *event))
     });
     let owed: Vec<_> = owed.collect();
@@ -156,6 +163,29 @@ pub(super) fn queue_for_webhooks(tx: &mut Tx, events: &[&NewEvent]) -> Result<()
     }
 
     Ok(())
+}
+
+/// Returns the agents of the calls that these events are about, where a webhook of an agent may want them.
+fn agents_of(
+    tx: &mut Tx,
+    events: &[&NewEvent],
+    wants: &HashMap<Uuid, Vec<Wants>>,
+) -> Result<HashMap<Uuid, Uuid>, Error> {
+    let mut agents = HashMap::new();
+    for event in events {
+        let mut of_org = wants.get(&event.org).into_iter().flatten();
+        let is_wanted =
+            of_org.any(|webhook| webhook.agent_id.is_some() && webhook.types.contains(&event.kind));
+        let Some(call) = event.call().filter(|_| is_wanted) else {
+            continue;
+        };
+        let sql = "SELECT agent_id FROM calls WHERE org_id = $1 AND id = $2";
+        let row: Option<(Option<Uuid>,)> = tx.one(sql, &[&event.org, &call])?;
+        if let Some((Some(agent),)) = row {
+            agents.insert(event.id, agent);
+        }
+    }
+    Ok(agents)
 }
 
 fn queue(tx: &mut Tx, owed: &[(Uuid, &NewEvent)]) -> Result<(), Error> {

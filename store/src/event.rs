@@ -146,6 +146,14 @@ impl<'p> From<&'p KeptBinding> for RegisteredPbx<'p> {
 }
 
 impl NewEvent {
+    /// Returns the call whose row the event is built from.
+    pub(super) const fn call(&self) -> Option<Uuid> {
+        match &self.body {
+            EventBody::Call { call, .. } => Some(*call),
+            EventBody::Whole(_) => None,
+        }
+    }
+
     /// Creates an event that happens now and is recorded once. `data` is documented in `docs/events.md`.
     pub fn new(org: Uuid, kind: EventType, data: &Value, now: Moment) -> Self {
         Self::with_id(id_at(now), org, kind, data, now)

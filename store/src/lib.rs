@@ -81,6 +81,7 @@ pub mod sessions;
 mod signal;
 mod snapshot;
 mod sqlite;
+mod status_callbacks;
 mod store;
 mod subject;
 mod threads;

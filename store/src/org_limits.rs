@@ -40,7 +40,9 @@ const fn counting(limit: OrgLimit) -> Option<&'static str> {
         OrgLimit::Registrations => {
             Some("SELECT COUNT(*) FROM outbound_trunks WHERE org_id = $1 AND register")
         }
-        OrgLimit::Webhooks => Some("SELECT COUNT(*) FROM webhooks WHERE org_id = $1"),
+        OrgLimit::Webhooks => {
+            Some("SELECT COUNT(*) FROM webhooks WHERE org_id = $1 AND agent_id IS NULL")
+        }
         OrgLimit::Requests | OrgLimit::Streams => None,
     }
 }

@@ -26,6 +26,8 @@ pub struct Webhook {
     pub id: Uuid,
     /// The org.
     pub org_id: Uuid,
+    /// The agent whose status callback it is; `None`: one of the org's own.
+    pub agent_id: Option<Uuid>,
     /// URL to which events are sent.
     pub url: String,
     /// Description for people.
@@ -74,7 +76,8 @@ pub struct WebhookChange {
 
 const LIST: List = List {
     columns: "*",
-    table: "webhooks",
+    // Those of agents belong to the agents.
+    table: "(SELECT * FROM webhooks WHERE agent_id IS NULL) AS webhooks",
     by: ["CASE WHEN enabled THEN 'true' ELSE 'false' END", "url"],
 };
 
@@ -115,7 +118,7 @@ pub fn create(
 /// # Errors
 /// [`Wrong::Absent`].
 pub fn by_id(tx: &mut Tx, org: Uuid, webhook: Uuid) -> Result<Webhook, Error> {
-    let sql = "SELECT * FROM webhooks WHERE org_id = $1 AND id = $2";
+    let sql = "SELECT * FROM webhooks WHERE org_id = $1 AND id = $2 AND agent_id IS NULL";
     let row: Option<Row> = tx.one(sql, &[&org, &webhook])?;
     let row = row.ok_or(Wrong::Absent(Kind::Webhook))?;
     Ok(row.open(&tx.keyring())?)
@@ -162,7 +165,7 @@ pub fn update(
              types = COALESCE($6, types),
              disabled_reason = CASE WHEN $7 IS NULL THEN disabled_reason END,
              enabled = COALESCE($7, enabled), updated_at = $8
-         WHERE org_id = $1 AND id = $2 RETURNING *",
+         WHERE org_id = $1 AND id = $2 AND agent_id IS NULL RETURNING *",
         &[
             &org,
             &webhook,
@@ -195,7 +198,7 @@ pub fn rotate(
     lock_org(tx, org)?;
     let row: Option<Row> = tx.one(
         "UPDATE webhooks SET old_secret = secret, old_secret_expires_at = $3, secret = $4, updated_at = $5
-         WHERE org_id = $1 AND id = $2 RETURNING *",
+         WHERE org_id = $1 AND id = $2 AND agent_id IS NULL RETURNING *",
         &[
             &org,
             &webhook,
@@ -214,7 +217,7 @@ pub fn rotate(
 /// [`Wrong::Absent`].
 pub fn delete(tx: &mut Tx, org: Uuid, webhook: Uuid) -> Result<(), Error> {
     lock_org(tx, org)?;
-    let sql = "DELETE FROM webhooks WHERE org_id = $1 AND id = $2";
+    let sql = "DELETE FROM webhooks WHERE org_id = $1 AND id = $2 AND agent_id IS NULL";
     if tx.run(sql, &[&org, &webhook])? == 0 {
         return Err(Wrong::Absent(Kind::Webhook).into());
     }
@@ -225,6 +228,7 @@ pub fn delete(tx: &mut Tx, org: Uuid, webhook: Uuid) -> Result<(), Error> {
 pub(super) struct Row {
     id: Uuid,
     org_id: Uuid,
+    agent_id: Option<Uuid>,
     url: String,
     description: Option<String>,
     types: Vec<EventType>,
@@ -239,6 +243,7 @@ pub(super) struct Row {
 from_row!(Row {
     id,
     org_id,
+    agent_id,
     url,
     description,
     types: json,
@@ -260,6 +265,7 @@ impl Row {
         Ok(Webhook {
             id: self.id,
             org_id: self.org_id,
+            agent_id: self.agent_id,
             url: self.url,
             description: self.description,
             types: self.types,

@@ -150,7 +150,8 @@ async fn calls_are_lines_of_csv() {
         names.starts_with("id,session_id,agent_id,trunk_id,"),
         "{names}"
     );
-    assert!(names.ends_with(",metadata,cursor"), "{names}");
+    const LAST: &str = ",metadata,media_received_mos,media_sent_mos,media_round_trip_ms,media_first_word_ms,media_underruns,cursor";
+    assert!(names.ends_with(LAST), "{names}");
     assert!(line.ends_with("\r\n"), "{line}");
     let begin = format!("{},", Uuid::from_u128(1));
     assert!(line.starts_with(&begin), "{line}");

@@ -1,7 +1,7 @@
 //! Agents on a WebSocket: the example bot (`fixtures/bot/bot.py`), called through the built daemon.
 
-use std::io::{BufRead as _, BufReader};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -312,4 +312,133 @@ fn a_bot_refuses_a_wrong_signature() {
     assert_eq!(attempts[0]["outcome"], "handshake_failed", "{attempts:?}");
     let said = attempts[0]["explanation"].as_str().expect("a sentence");
     assert!(said.contains("403"), "{said}");
+}
+
+/// A receiver of status callbacks: what came, as its signature and its form.
+fn receiver() -> (String, Receiver<(String, String)>) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    let (sender, received) = channel();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let mut reader = BufReader::new(stream);
+            let (mut length, mut signature) = (0, String::new());
+            loop {
+                let mut line = String::new();
+                if reader.read_line(&mut line).unwrap_or(0) <= 2 {
+                    break;
+                }
+                let (name, value) = line.split_once(':').unwrap_or_default();
+                match &*name.to_ascii_lowercase() {
+                    "content-length" => length = value.trim().parse().unwrap_or(0),
+                    "x-twilio-signature" => signature = value.trim().to_owned(),
+                    _ => {}
+                }
+            }
+            let mut body = vec![0; length];
+            let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+            let is_read = reader.read_exact(&mut body).is_ok();
+            if !is_read || reader.get_mut().write_all(answer).is_err() {
+                continue;
+            }
+            let body = String::from_utf8_lossy(&body).into_owned();
+            if sender.send((signature, body)).is_err() {
+                break;
+            }
+        }
+    });
+    (format!("http://127.0.0.1:{port}/status?a=b"), received)
+}
+
+/// Twilio's signature of a form, as Python's own library makes it.
+fn signed(token: &str, url: &str, form: &str) -> String {
+    const SCRIPT: &str = "import base64, hmac, sys, urllib.parse as u
+token, url, form = sys.argv[1:]
+fields = sorted(u.parse_qsl(form, keep_blank_values=True))
+text = url + ''.join(name + value for name, value in fields)
+print(base64.b64encode(hmac.digest(token.encode(), text.encode(), 'sha1')).decode())";
+    let output = Command::new("python3")
+        .args(["-c", SCRIPT, token, url, form])
+        .output()
+        .expect("python3 runs");
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
+
+#[test]
+fn the_progress_of_calls_is_posted_as_twilio_does() {
+    if !tools(&["python3"]) {
+        return;
+    }
+    let allowed = setup().set("TRUNKLINE__WEBHOOKS__ALLOW_PRIVATE_ADDRESSES", "true");
+    let daemon = allowed.serve();
+    let token = token(&daemon);
+    let bot = Bot::start(&["--token", &token]);
+    let (url, received) = receiver();
+    set(
+        &daemon,
+        &json!({"type": "websocket", "uri": bot.url, "status_callback": url,
+            "status_callback_events": ["initiated", "ringing", "answered", "completed"]}),
+    );
+
+    let caller = Caller::call(&daemon);
+    assert!(caller.hears(0xff, is_tone), "the greeting");
+    caller.rtp.press(caller.to, 11);
+    assert!(caller.talker.asked("BYE").is_some(), "the call ends");
+    let record = daemon.record();
+    let session = record["session_id"].as_str().expect("a session");
+    let sid = format!("CallSid=CA{}&", session.replace('-', ""));
+
+    let mut statuses = Vec::new();
+    while statuses.len() < 4 {
+        let (signature, form) = received.recv_timeout(PATIENCE).expect("a callback");
+        assert_eq!(signature, signed(&token, &url, &form), "{form}");
+        assert!(form.contains(&sid), "{form}");
+        let field = |name: &str| {
+            let mut fields = form.split('&').filter_map(|field| field.split_once('='));
+            let value = fields.find(|(of, _)| *of == name).map(|(_, value)| value);
+            value.unwrap_or_default().to_owned()
+        };
+        statuses.push((field("SequenceNumber"), field("CallStatus")));
+    }
+    statuses.sort();
+    let expected = ["initiated", "ringing", "in-progress", "completed"];
+    let statuses: Vec<&str> = statuses.iter().map(|(_, status)| &**status).collect();
+    assert_eq!(statuses, expected);
+
+    // It is the agent's, not one of the org's webhooks, and ends with the runtime.
+    let webhooks = daemon.shown("/webhooks");
+    assert_eq!(webhooks["total"], 0, "{webhooks}");
+    set(&daemon, &json!({"type": "websocket", "uri": bot.url}));
+    let caller = Caller::call(&daemon);
+    assert!(caller.hears(0xff, is_tone), "the greeting");
+    caller.rtp.press(caller.to, 11);
+    assert!(caller.talker.asked("BYE").is_some(), "the call ends");
+    daemon.records(2);
+    assert!(received.recv_timeout(Duration::from_secs(2)).is_err());
+}
+
+#[test]
+fn a_status_callback_is_judged_as_a_webhook() {
+    let daemon = setup().serve();
+    let agent = &daemon.setup.first_agent;
+    for (url, fault) in [
+        ("http://hooks.example.com/", "must be an https: URL"),
+        (
+            "https://10.0.0.1/",
+            "names no address of the public Internet",
+        ),
+        (
+            "https://user@hooks.example.com/",
+            "an https: URL of at most",
+        ),
+    ] {
+        let runtime =
+            json!({"type": "websocket", "uri": "ws://127.0.0.1:9/", "status_callback": url});
+        let change = json!({ "runtime": runtime });
+        let (status, body) = daemon.change("PATCH", &format!("/phone/{agent}"), &change);
+        assert_eq!(status, 400, "{url}: {body}");
+        let message = body["message"].as_str().unwrap_or_default();
+        let is_named = message.starts_with("runtime.status_callback: ");
+        assert!(is_named && message.contains(fault), "{url}: {message}");
+    }
 }

@@ -240,6 +240,8 @@ async fn none_is_lost_when_the_table_is_made_anew(db: &TestDb) {
          ALTER TABLE inbound_trunks DROP COLUMN rtp_from_any_address;
          DROP TABLE bot_tokens;
          DROP INDEX auth_failures_at;
+         DROP INDEX webhooks_of_agents;
+         ALTER TABLE webhooks DROP COLUMN agent_id;
          ALTER TABLE calls DROP COLUMN media;
          ALTER TABLE calls DROP COLUMN media_steps",
     )

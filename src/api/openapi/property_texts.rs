@@ -477,6 +477,11 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("state", "State.", ""),
     ("status", "State.", ""),
     ("statusCode", "The HTTP status.", ""),
+    (
+        "status_callback_events",
+        "Stages of a call that are posted; without it its end alone.",
+        r#"["initiated", "completed"]"#,
+    ),
     ("step", "Step that decided.", ""),
     (
         "streaming_requests_per_minute",

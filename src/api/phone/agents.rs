@@ -29,6 +29,7 @@ use crate::api::time::written;
 use crate::api::version::{HasVersion, IfMatch, Tagged};
 use crate::api::{Api, ApiError, Success};
 use crate::config::Voice;
+use crate::webhooks::Target;
 
 /// A phone agent as the API shows it.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -208,6 +209,12 @@ async fn may_call_runtime(
                 "runtime.headers.{name}: names that begin with {prefix} are Trunkline's own"
             )));
         }
+    }
+
+    if let Some((url, _)) = runtime.status_callback() {
+        let private_allowed = api.config().webhooks.allow_private_addresses;
+        Target::parse(url, private_allowed)
+            .map_err(|fault| ApiError::bad(format!("runtime.status_callback: {fault}")))?;
     }
 
     if caller.is_operator() {

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use trunkline_model::settings::{BotProtocol, FailoverOn, OnClose, Runtime, RuntimeLogin, Wake};
+use trunkline_model::settings::{
+    BotProtocol, CallProgress, FailoverOn, OnClose, Runtime, RuntimeLogin, Wake,
+};
 use uuid::Uuid;
 
 use super::outbound_trunks::{CREDENTIAL, credentials};
@@ -12,6 +14,7 @@ use crate::api::body::Fields;
 use crate::api::field_type::{Bool, Choice, FieldType, ListOf, Parsed};
 use crate::api::object::Object;
 use crate::config::is_url_template;
+use crate::webhooks::Target;
 
 /// `{"type": "echo"}`, `{"type": "sip", "uri": "sip:…", "fallbacks": ["sip:…", …]}`, or
 /// `{"type": "websocket", "uri": "wss://…", "fallbacks": ["wss://…", "sip:…", …]}`, with at most five fallbacks.
@@ -53,6 +56,14 @@ const EITHER: Parsed<Box<str>> = Parsed::new(
 .at_most(LONGEST)
 .example("sip:{agent_id}@agents.example.com");
 
+/// URL to which the progress of calls is posted. The handlers judge it as a webhook's.
+const CALLBACK: Parsed<Box<str>> =
+    Parsed::new("an https: URL of at most 2,048 characters", |text| {
+        Target::parse(text, true).is_ok().then(|| text.into())
+    })
+    .at_most(2_048)
+    .example("https://bot.example.com/status");
+
 /// Most fallbacks.
 const FALLBACKS: usize = 5;
 
@@ -77,7 +88,13 @@ const OF_SIP: [&str; 5] = [
     "username",
     "password",
 ];
-const OF_WEB_SOCKET: [&str; 3] = ["protocol", "wake", "on_close"];
+const OF_WEB_SOCKET: [&str; 5] = [
+    "protocol",
+    "wake",
+    "on_close",
+    "status_callback",
+    "status_callback_events",
+];
 const OF_BOTH: [&str; 2] = ["uri", "fallbacks"];
 
 /// Adds to the schema which fields belong to which type.
@@ -102,7 +119,8 @@ fn sketch(fields: &Fields) {
                 "type": "object",
                 "properties": {"type": {"const": "websocket"}, "uri": URL.schema(),
                     "fallbacks": {"type": ["array", "null"], "maxItems": FALLBACKS, "items": {"anyOf": [URL.schema(), TEMPLATE.schema()]}},
-                    "protocol": of["protocol"], "wake": of["wake"], "on_close": of["on_close"]},
+                    "protocol": of["protocol"], "wake": of["wake"], "on_close": of["on_close"],
+                    "status_callback": of["status_callback"], "status_callback_events": of["status_callback_events"]},
                 "required": ["type", "uri"],
                 "additionalProperties": false,
             },
@@ -137,13 +155,18 @@ fn read(fields: &mut Fields) -> Option<Runtime> {
     let protocol = fields.optional("protocol", Choice(&BotProtocol::ALL));
     let wake = fields.optional("wake", Choice(&Wake::ALL));
     let on_close = fields.optional("on_close", Choice(&OnClose::ALL));
+    let status_callback = fields.optional("status_callback", CALLBACK);
+    let progress = ListOf::new(Choice(&CallProgress::ALL), 1..=4);
+    let status_callback_events = fields.optional("status_callback_events", progress);
     sketch(fields);
 
     let fault = match kind? {
         Type::Echo if of_sip || of_web_socket || of_both => {
             "an echo runtime has none of the fields of a SIP runtime or a WebSocket"
         }
-        Type::Sip if of_web_socket => "protocol, wake and on_close belong to a websocket runtime",
+        Type::Sip if of_web_socket => {
+            "protocol, wake, on_close, status_callback and status_callback_events belong to a websocket runtime"
+        }
         Type::WebSocket if of_sip => {
             "failover_on, headers, session_token, username and password belong to a sip runtime"
         }
@@ -168,6 +191,8 @@ fn read(fields: &mut Fields) -> Option<Runtime> {
                 protocol: protocol.unwrap_or_default(),
                 wake: wake.unwrap_or_default(),
                 on_close: on_close.unwrap_or_default(),
+                status_callback,
+                status_callback_events: status_callback_events.unwrap_or_default(),
             });
         }
     };
@@ -298,13 +323,16 @@ mod tests {
             ),
             (
                 json!({"type": "websocket", "uri": "wss://a", "fallbacks": ["sip:b", "ws://10.0.0.1:8080/"],
-                    "protocol": "telnyx", "wake": "answer", "on_close": "next_runtime"}),
+                    "protocol": "telnyx", "wake": "answer", "on_close": "next_runtime",
+                    "status_callback": "https://c.example.com/a?b=c", "status_callback_events": ["ringing", "completed"]}),
                 Runtime::WebSocket {
                     uri: "wss://a".into(),
                     fallbacks: vec!["sip:b".into(), "ws://10.0.0.1:8080/".into()],
                     protocol: BotProtocol::Telnyx,
                     wake: Wake::Answer,
                     on_close: OnClose::NextRuntime,
+                    status_callback: Some("https://c.example.com/a?b=c".into()),
+                    status_callback_events: vec![CallProgress::Ringing, CallProgress::Completed],
                 },
             ),
         ] {
@@ -331,7 +359,7 @@ mod tests {
             ),
             (
                 json!({"type": "sip", "uri": "sip:a", "wake": "answer"}),
-                "runtime.type: protocol, wake and on_close belong to a websocket runtime".to_owned(),
+                "runtime.type: protocol, wake, on_close, status_callback and status_callback_events belong to a websocket runtime".to_owned(),
             ),
             (
                 json!({"type": "websocket", "uri": "wss://a", "session_token": true}),
