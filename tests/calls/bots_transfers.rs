@@ -209,7 +209,7 @@ fn hangup_ends_the_call_and_a_second_one_finds_it_over() {
         pbx.finish();
         bot.event("stop");
         let record = daemon.records(place + 1).remove(0);
-        assert_eq!(record["hangup_by"], "platform", "{record}");
+        assert_eq!(record["hangup_by"], "agent", "{record}");
 
         let (status, body) = post(&daemon, &start, &token, &form);
         assert_eq!((status, &body["code"]), (404, &json!(20404)), "{body}");

@@ -158,32 +158,31 @@ fn hear(voice: &[u8], slot: u64) -> Heard {
     }
 }
 
-/// Where a stretch of what was heard is found in the voice, as the delay in samples, and how alike the two are: 1 is the same.
-fn found(voice: &[u8], heard: &[u8], at: usize) -> (usize, f32) {
-    const LENGTH: usize = 1_600;
-    const FURTHEST: usize = 2_400;
+/// Samples of a stretch that is looked for: a second, of which a tenth or so was lost or came too late.
+const STRETCH: usize = 8_000;
+/// Most samples that a stretch may be late.
+const FURTHEST: usize = 2_400;
+/// One sample in so many is compared.
+const STRIDE: usize = 5;
+
+/// Finds a stretch of what was heard in the voice. Returns the delay in samples, and how alike the two are: 1 is the same.
+fn found(voice: &[u8], heard: &[u8]) -> (usize, f32) {
     let linear = |octets: &[u8]| -> Vec<f32> {
         octets
             .iter()
             .map(|octet| f32::from(g711::linear(*octet)))
             .collect()
     };
-    let (is, was) = (
-        linear(&heard[at..at + LENGTH]),
-        linear(&voice[at - FURTHEST..at + LENGTH]),
-    );
-    let energy = |samples: &[f32]| samples.iter().map(|sample| sample * sample).sum::<f32>();
-    // Of the stretch at each delay: a sample enters in front, and one leaves at the end.
-    let own = energy(&is);
-    let mut energies = vec![energy(&was[FURTHEST..])];
-    for delay in 1..=FURTHEST {
-        let (enters, leaves) = (was[FURTHEST - delay], was[FURTHEST - delay + LENGTH]);
-        energies.push(energies[delay - 1] + enters * enters - leaves * leaves);
-    }
+    let (is, was) = (linear(&heard[FURTHEST..]), linear(voice));
+    let product = |one: &[f32], other: &[f32]| -> f32 {
+        let pairs = one.iter().zip(other).step_by(STRIDE);
+        pairs.map(|(one, other)| one * other).sum()
+    };
+
+    let energy = product(&is, &is);
     let alike = |delay: usize| {
-        let was = &was[FURTHEST - delay..][..LENGTH];
-        let product: f32 = is.iter().zip(was).map(|(is, was)| is * was).sum();
-        product / (own * energies[delay]).sqrt()
+        let was = &was[FURTHEST - delay..][..STRETCH];
+        product(&is, was) / (energy * product(was, was)).sqrt()
     };
     (0..=FURTHEST)
         .map(|delay| (delay, alike(delay)))
@@ -208,15 +207,16 @@ fn an_hour_of_losses_and_jitter_is_heard_without_a_drift() {
             heard.ahead
         );
 
-        // Ten minutes apart. The caller's clock moves its voice by what it is fast or slow.
+        // Ten minutes apart. The caller's clock moves its voice by what it is fast or slow: by a frame in 200 s, and where the frame slips, a
+        // stretch of the voice is cut. Hence the hundred seconds.
         let delays: Vec<(i64, f32)> = (1..6)
             .map(|place| {
-                let at = place * 600 * 8_000;
+                let at = (place * 600 + 100) * 8_000;
                 let moved = (slot as i64 - SLOT as i64) * (at / FRAME) as i64 / 125;
                 let around = usize::try_from(at as i64 - moved).unwrap();
-                let shifted = &voice[around - 2_400..around + 1_600];
-                let window = &heard.audio[at - 2_400..at + 1_600];
-                let (delay, alike) = found(shifted, window, 2_400);
+                let shifted = &voice[around - FURTHEST..around + STRETCH];
+                let window = &heard.audio[at - FURTHEST..at + STRETCH];
+                let (delay, alike) = found(shifted, window);
                 (delay as i64, alike)
             })
             .collect();
