@@ -91,7 +91,7 @@ mod tests {
         }
         timeline.note(MediaStepKind::Closed, Moment::from_secs(200));
 
-        let kinds = timeline.steps().iter().map(|step| step.kind);
+        let mut kinds = timeline.steps().iter().map(|step| step.kind);
         assert_eq!(
             kinds
                 .clone()
@@ -100,6 +100,6 @@ mod tests {
             8
         );
         assert_eq!(kinds.clone().next(), Some(MediaStepKind::Opened));
-        assert_eq!(kinds.last(), Some(MediaStepKind::Closed));
+        assert_eq!(kinds.next_back(), Some(MediaStepKind::Closed));
     }
 }

@@ -85,7 +85,8 @@ fn handset(visitor: &Visitor, agents: &Value) -> Markup {
                 button type="submit" data-part="call" disabled { "Call" }
                 button.danger type="button" data-part="hang-up" hidden { "Hang up" }
             }
-            fieldset.keypad data-part="keypad" disabled aria-label="Keypad" {
+            fieldset.keypad data-part="keypad" disabled {
+                legend.unseen { "Keypad" }
                 @for key in KEYS { button type="button" data-key=(key) { (key) } }
             }
             p.pressed data-part="pressed" aria-live="polite" {}
