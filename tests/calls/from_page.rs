@@ -228,7 +228,7 @@ fn a_page_hears_itself_and_its_call_is_recorded() {
     assert_eq!(routing["log_in"]["by"], "session", "{routing}");
 
     // The audit log names the person's session.
-    let entry = daemon.shown("/audit?resource=call")["items"][0].clone();
+    let entry = daemon.shown("/phone/audit?resource=call")["items"][0].clone();
     assert_eq!(entry["resource_id"], record["id"], "{entry}");
     assert_eq!(entry["actor_name"], "admin@example.org", "{entry}");
 }
