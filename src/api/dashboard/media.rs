@@ -9,7 +9,7 @@ pub(super) fn media(media: &Value) -> Markup {
     html! {
         table {
             caption.soft { "Audio that ended here, by direction. What was sent is known from the other side's RTCP reports." }
-            thead { tr { td {} th scope="col" { "From the caller or callee" } th scope="col" { "To the caller or callee" } } }
+            thead { tr { th scope="col" { "Figure" } th scope="col" { "From the caller or callee" } th scope="col" { "To the caller or callee" } } }
             tbody {
                 (row("Packets", &received["packets"], &sent["packets"], ""))
                 (row("Lost", &received["packets_lost"], &sent["packets_lost"], ""))
