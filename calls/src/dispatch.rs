@@ -24,7 +24,7 @@ impl Calls {
         admission::turn_away(&mut self.core, endpoint, flow, invite, Reason::Overload);
     }
 
-    /// Whether a new INVITE goes before those of strangers when there is no time for all.
+    /// Returns whether a new INVITE goes before those of unknown senders when there is no time for all.
     pub fn expects(&self, view: &View, flow: &Flow, invite: &Message<'_>, now: Moment) -> bool {
         admission::is_expected(&self.core, view, flow, invite, now)
     }

@@ -312,7 +312,7 @@ mod tests {
         }
     }
 
-    /// What is said of a consequence in the table.
+    /// Word for a consequence in the table.
     fn said(progress: &Progress<u8>) -> &'static str {
         match progress {
             Progress::Nothing => "-",

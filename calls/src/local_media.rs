@@ -283,6 +283,22 @@ impl Call {
         }
     }
 
+    /// Takes the caller's change of its media, Contact and session timer. Returns our SDP for the 200.
+    fn take_local_change(
+        &mut self,
+        cx: &mut Cx<'_>,
+        renewal: Option<SessionTimer>,
+        message: &Message<'_>,
+    ) -> Result<Vec<u8>, NoBody> {
+        let (body, audio) = self.local_body(message)?;
+
+        self.caller_moves(message);
+        self.tell_media(cx, audio);
+        self.take_renewal(cx, self.trunk_id(), renewal);
+        self.remember_sdp(self.trunk_id(), 0, &body);
+        Ok(body)
+    }
+
     /// The caller's re-INVITE, answered here.
     pub(crate) fn local_reinvite(
         &mut self,
@@ -291,18 +307,14 @@ impl Call {
         server: ServerTx,
         message: &Message<'_>,
     ) {
-        match self.local_body(message) {
-            Ok((body, audio)) => {
-                self.caller_moves(message);
-                self.tell_media(cx, audio);
-                self.take_renewal(cx, self.trunk_id(), renewal);
-                self.remember_sdp(self.trunk_id(), 0, &body);
-                let content = |head: &mut Head<'_>| head.line("Content-Type", b"application/sdp");
-                let cseq = message.cseq().number;
-                self.accept_reinvite(cx, self.trunk_id(), (server, cseq), &body, None, content);
-            }
-            Err(no) => no.reject(cx, server),
-        }
+        let body = match self.take_local_change(cx, renewal, message) {
+            Ok(body) => body,
+            Err(no) => return no.reject(cx, server),
+        };
+
+        let content = |head: &mut Head<'_>| head.line("Content-Type", b"application/sdp");
+        let cseq = message.cseq().number;
+        self.accept_reinvite(cx, self.trunk_id(), (server, cseq), &body, None, content);
     }
 
     /// The caller's UPDATE with an offer, answered here.
@@ -313,29 +325,25 @@ impl Call {
         server: ServerTx,
         message: &Message<'_>,
     ) {
-        match self.local_body(message) {
-            Ok((body, audio)) => {
-                self.caller_moves(message);
-                self.tell_media(cx, audio);
-                self.take_renewal(cx, self.trunk_id(), renewal);
-                self.remember_sdp(self.trunk_id(), 0, &body);
-                self.hear_proposed(self.trunk_id());
-                let body = self.legs.with_origin(self.trunk_id(), &body).into_owned();
-                let methods = self.methods(self.trunk_id());
-                let timer = self.legs.session_timer(self.trunk_id());
-                let Some(leg) = self.trunk() else { return };
-                let contact = cx.contact(&leg.flow, leg.is_sips);
-                let write = |head: &mut Head<'_>| {
-                    own_lines(head, &contact, methods);
-                    if let Some(timer) = &timer {
-                        timer.response_lines(head);
-                    }
-                    head.line("Content-Type", b"application/sdp");
-                };
-                cx.respond(server, 200, None, write, &body);
+        let body = match self.take_local_change(cx, renewal, message) {
+            Ok(body) => body,
+            Err(no) => return no.reject(cx, server),
+        };
+
+        self.hear_proposed(self.trunk_id());
+        let body = self.legs.with_origin(self.trunk_id(), &body).into_owned();
+        let methods = self.methods(self.trunk_id());
+        let timer = self.legs.session_timer(self.trunk_id());
+        let Some(leg) = self.trunk() else { return };
+        let contact = cx.contact(&leg.flow, leg.is_sips);
+        let write = |head: &mut Head<'_>| {
+            own_lines(head, &contact, methods);
+            if let Some(timer) = &timer {
+                timer.response_lines(head);
             }
-            Err(no) => no.reject(cx, server),
-        }
+            head.line("Content-Type", b"application/sdp");
+        };
+        cx.respond(server, 200, None, write, &body);
     }
 
     /// The caller's ACK may carry the answer to an offer of ours.

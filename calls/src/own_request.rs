@@ -19,7 +19,7 @@ pub(crate) struct Pending {
     /// CSeq number of our request.
     pub(crate) cseq: u32,
     pub(crate) origin: RequestOrigin,
-    /// Whether an offer/answer exchange rides on it.
+    /// It carries an offer or asks for one.
     pub(crate) offers: bool,
     pub(crate) had_sdp: bool,
     /// It went over a connection that was there already.
@@ -28,7 +28,7 @@ pub(crate) struct Pending {
     pub(crate) sdp: Option<Box<[u8]>>,
     /// The session that the requester on the other leg gets once this is accepted.
     pub(crate) renewal: Option<SessionTimer>,
-    /// Where that requester is to be found then, if it has moved.
+    /// Present place of that requester, if it has moved.
     pub(crate) target: Option<Box<[u8]>>,
     /// Lines and body to send it again with credentials, where there are any.
     pub(crate) again: Option<Box<Again>>,
@@ -48,7 +48,7 @@ pub(crate) enum Purpose {
     Hold,
     /// Our own PRACK or BYE: the answer only ends the wait.
     Own,
-    /// A change that whoever has left the call had asked for: what is answered to it is nobody's.
+    /// A change that was relayed for a leg that has left since: its response is dropped.
     Stale,
     /// The REFER of a transfer.
     Transfer,

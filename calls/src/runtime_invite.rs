@@ -144,7 +144,7 @@ pub(crate) struct CallFacts<'a> {
     pub(crate) contact: Option<uuid::Uuid>,
     /// The caller as others may know of it.
     pub(crate) identity: &'a CallerIdentity,
-    /// Whether the peer on the trunk takes 100rel; `None`: there is none.
+    /// The peer on the trunk takes 100rel; `None`: there is no such peer.
     pub(crate) reliable: Option<Reliability>,
 }
 

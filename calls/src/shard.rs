@@ -49,7 +49,7 @@ impl Calls {
         self.slab.len()
     }
 
-    /// Whether no call is left.
+    /// Returns whether no call is left.
     pub fn is_empty(&self) -> bool {
         self.slab.is_empty()
     }
@@ -64,7 +64,7 @@ impl Calls {
         self.core.draining = true;
     }
 
-    /// Whether there is room to record further calls; without it new ones get 503.
+    /// There is room to record further calls; without it new ones get 503.
     pub fn set_overloaded(&mut self, overloaded: bool) {
         self.core.overloaded = overloaded;
     }

@@ -24,7 +24,7 @@ const MOST_ASKED: usize = 256;
 /// An INVITE that waits: to a smaller one the question and the challenge that may follow would be more than twice what it brought.
 const OCTETS: std::ops::RangeInclusive<usize> = 400..=8_192;
 
-/// Whether the source of an INVITE is who it says; asks it where that isn't known.
+/// Judges whether the source of an INVITE is proven; asks it by OPTIONS where that isn't known.
 pub(crate) fn believe(
     core: &mut Core,
     endpoint: &mut Endpoint,

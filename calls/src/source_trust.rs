@@ -1,6 +1,6 @@
 //! Trust in the source of a message inside a call: where the requests and answers of a dialog may come from.
 //!
-//! Tags and Call-ID pass in the clear, and whoever reads a trace has them. So they name a dialog and prove nothing: a request counts if
+//! Tags and Call-ID pass in the clear, and everybody who reads a trace has them. So they name a dialog and prove nothing: a request counts if
 //! it comes from an IP that this leg has sent to or heard from, that the configured host has, that Contact and Record-Route lead to, or that
 //! the trunk allows. The port may move, as it does behind NAT. Never by a less secure transport than the one that the dialog began on.
 //!
@@ -43,7 +43,7 @@ enum SourceTrust {
 }
 
 impl Calls {
-    /// Whether a request inside a call may come by this flow. If not, it has been answered, or is left to be sent again.
+    /// Returns whether a request inside a call may come by this flow. If not, it has been answered, or is left to be sent again.
     pub(super) fn lets_in(
         &mut self,
         endpoint: &mut Endpoint,
@@ -88,7 +88,7 @@ impl Calls {
         false
     }
 
-    /// Whether an ACK may come by this flow. It can't be challenged (RFC 3261 §22.1), so that one from an unknown place counts only where it says
+    /// Returns whether an ACK may come by this flow. It can't be challenged (RFC 3261 §22.1), so that one from an unknown place counts only where it says
     /// nothing but that the answer is there: no SDP is in it, and none is waited for.
     pub(super) fn lets_ack_in(
         &mut self,
@@ -214,7 +214,7 @@ fn trust(
     trust
 }
 
-/// Whether the org's trunk allows this source, or the operator has dedicated it to the org.
+/// Returns whether the org's trunk allows this source, or the operator has dedicated it to the org.
 fn is_of_trunk(view: &View, ip: IpAddr, org: Uuid) -> bool {
     match view.by_source(ip) {
         Source::Dedicated(of) => of == org,
@@ -223,7 +223,7 @@ fn is_of_trunk(view: &View, ip: IpAddr, org: Uuid) -> bool {
     }
 }
 
-/// Whether Contact or a recorded route leads there.
+/// Returns whether Contact or a recorded route leads there.
 fn by_dialog(core: &mut Core, leg: &SipPeer, fork: u8, ip: IpAddr, now: Moment) -> SourceTrust {
     let Some(dialog) = leg.dialog_ref(fork) else {
         return SourceTrust::Unknown;
@@ -239,7 +239,7 @@ fn by_dialog(core: &mut Core, leg: &SipPeer, fork: u8, ip: IpAddr, now: Moment) 
     trust
 }
 
-/// Whether a URI's host is at that IP; `None` while its name is being looked up.
+/// Returns whether a URI's host is at that IP; `None` while its name is being looked up.
 fn leads_to(core: &mut Core, uri: &[u8], ip: IpAddr, now: Moment) -> Option<bool> {
     match std::str::from_utf8(uri).ok().and_then(target::place) {
         Some(Place::Known(target)) => Some(target.address.ip().to_canonical() == ip),

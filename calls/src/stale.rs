@@ -13,7 +13,7 @@ pub(crate) struct Stale(VecDeque<(u64, u32)>);
 impl Stale {
     const KEPT: usize = 64;
 
-    /// Whether this call has done so before, in another request; it is noted either way.
+    /// Notes the request, and returns whether the call has done so before in another one.
     pub(crate) fn again(&mut self, message: &Message<'_>) -> bool {
         let mut hasher = DefaultHasher::new();
         message.call_id().hash(&mut hasher);

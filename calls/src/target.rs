@@ -416,7 +416,7 @@ fn in_lower_case(host: Host<'_>) -> String {
     }
 }
 
-/// Whether the host of a URI is written as an IP address, as most are: told without parsing the URI, which each leg of each call would pay for.
+/// Returns whether the host of a URI is written as an IP address, as most are, without parsing the URI, which each leg of each call would pay for.
 pub(crate) fn has_ip_literal(uri: &[u8]) -> bool {
     let before = memchr::memrchr(b'@', uri).or_else(|| memchr::memchr(b':', uri));
     let host = &uri[before.map_or(0, |at| at + 1)..];

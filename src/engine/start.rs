@@ -283,7 +283,7 @@ impl Shared {
         }
     }
 
-    /// What calls of browsers need. Their user agent has the addresses of the first listener.
+    /// Parts that calls of browsers need. Their user agent has the addresses of the first listener.
     fn browsers(&self) -> BrowserLine {
         let sip = &self.deps.config.sip;
         let port = sip

@@ -49,7 +49,7 @@ pub struct BotCall {
     orders: mpsc::Sender<Order>,
 }
 
-/// What sends octets to the daemon, from another thread.
+/// Sender of octets to the daemon, from another thread.
 #[derive(Clone, Debug)]
 pub struct BotSender(mpsc::Sender<Order>);
 

@@ -68,7 +68,7 @@ impl InviteText for Words {
     }
 }
 
-/// What a client works with.
+/// Surroundings of a client under test.
 struct World {
     core: Core,
     endpoint: Endpoint,

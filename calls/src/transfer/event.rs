@@ -65,7 +65,7 @@ pub(crate) enum Event {
     ReferUnsent,
     /// The PBX has answered the REFER.
     ReferAnswered { cseq: u32, answer: ReferAnswer },
-    /// The REFER had no answer, or its connection broke: `status` stands for that.
+    /// The REFER had no answer, or its connection broke: `status` is the one that RFC 3261 §8.1.3.1 gives for that.
     ReferUnanswered {
         cseq: u32,
         status: u16,

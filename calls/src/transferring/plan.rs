@@ -68,7 +68,7 @@ impl Transferee<'_> {
     }
 }
 
-/// Whether the operator allows calls to the number that a destination is or holds, whoever would dial it: a PBX that is asked by REFER
+/// Returns whether the operator allows calls to the number that a destination is or holds, by any party that would dial it: a PBX that is asked by REFER
 /// no less than we.
 fn is_allowed(cx: &Cx<'_>, org: &OrgView, destination: &Destination) -> bool {
     let caps = &cx.core.caps;

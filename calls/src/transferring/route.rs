@@ -96,7 +96,7 @@ impl Transferee<'_> {
         })
     }
 
-    /// Whether the PBX that called takes calls where it called from: it has registered, there is a connection, or no NAT between.
+    /// Returns whether the PBX that called takes calls where it called from: it has registered, there is a connection, or no NAT between.
     fn can_call_pbx(&self, cx: &Cx<'_>, org: &OrgView) -> bool {
         let Some(trunk) = self.trunk.filter(|trunk| trunk.takes_calls) else {
             return false;
@@ -168,7 +168,7 @@ impl Transferee<'_> {
         Some((callee, RouteKind::OtherHost))
     }
 
-    /// Whether a URI names the PBX that called: by its source, or as its Contact does. What goes there goes to the source.
+    /// Returns whether a URI names the PBX that called: by its source, or as its Contact does. What goes there goes to the source.
     fn is_at_pbx(&self, uri: &Uri<'_>, place: &Place) -> bool {
         let Some(trunk) = self.trunk.filter(|_| !self.is_outbound) else {
             return false;

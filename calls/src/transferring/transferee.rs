@@ -133,7 +133,7 @@ impl Transferee<'_> {
         }
     }
 
-    /// Whether the PBX has registered by a flow that only another node has, and isn't the one that called. The call stays on this node, so that
+    /// Returns whether the PBX has registered by a flow that only another node has, and isn't the one that called. The call stays on this node, so that
     /// nothing of it goes by that flow: the transfer goes on as REFER.
     pub(super) fn is_with_another_node(&self, cx: &Cx<'_>, org: &OrgView) -> bool {
         let (Some(trunk), Some(caller)) = (&org.trunk, self.trunk) else {

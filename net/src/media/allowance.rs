@@ -2,7 +2,7 @@
 
 use trunkline_sip::moment::Moment;
 
-/// What is borne: so much at once, and so much a second after that.
+/// Packets that are accepted: so many at once, and so many a second after that.
 #[derive(Debug)]
 pub(super) struct Allowance {
     at_once: u32,

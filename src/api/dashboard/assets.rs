@@ -35,7 +35,7 @@ pub(super) static PHONE_SCRIPT: LazyLock<Asset> =
 /// Audio of the phone, on the browser's audio thread.
 pub(super) static PHONE_AUDIO: LazyLock<Asset> =
     LazyLock::new(|| text("phone-audio", "js", include_str!("phone-audio.js")));
-/// What the phone says without a microphone: µ-law, 8 kHz.
+/// Sample that the phone plays without a microphone: µ-law, 8 kHz.
 pub(super) static PHONE_SAMPLE: LazyLock<Asset> = LazyLock::new(|| {
     let sample = trunkline_net::media::sample();
     Asset::new("sample", "ulaw", "application/octet-stream", sample.into())

@@ -21,7 +21,7 @@ use crate::engine::member_invite::MemberInvite;
 /// Time for the answer to our BYE or CANCEL, after which the call is left.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// What a call is connected to; clones share it.
+/// Connections of a call to its surroundings; clones share them.
 #[derive(Clone, Debug)]
 pub(in crate::engine) struct Wires {
     pub(in crate::engine) router: ShardRouter,

@@ -20,14 +20,14 @@ pub struct BrowserOrder {
 pub enum BrowserCallee {
     /// An agent, named as the agent header names it.
     Agent(Uuid),
-    /// What was dialled, from which the four steps choose.
+    /// Dialled number, from which the four steps choose.
     Number(Box<str>),
 }
 
 /// Call of a browser. Dropping it hangs up.
 #[derive(Debug)]
 pub struct BrowserCall {
-    /// What happens to it; closed after the end.
+    /// Events of the call; closed after the end.
     pub events: mpsc::Receiver<BrowserEvent>,
     /// Audio in both directions.
     pub audio: BrowserAudio,
