@@ -233,6 +233,31 @@ fn a_page_hears_itself_and_its_call_is_recorded() {
     assert_eq!(entry["actor_name"], "admin@example.org", "{entry}");
 }
 
+/// A browser gives its WebSocket up when a write fails, with what it has not read.
+#[test]
+fn a_page_that_speaks_on_reads_the_end_of_its_call() {
+    let daemon = DaemonSetup::new().serve();
+    let ada = Person::with_role(&daemon, "admin");
+    let mut page = ada.call(&daemon, &echo(&daemon));
+    page.event("answered");
+    page.hang_up();
+
+    let masked_by_zero = [&[0x82, 0xfe, 0, 160, 0, 0, 0, 0][..], &[0xff; 160]].concat();
+    for _ in 0..30 {
+        assert!(page.socket.raw(&masked_by_zero), "the connection is open");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let mut rest = std::iter::from_fn(|| page.socket.receive(PATIENCE));
+    let close = rest.find(|message| !matches!(message, WebSocketMessage::Binary(_)));
+    assert!(
+        matches!(close, Some(WebSocketMessage::Close(1000))),
+        "{close:?}"
+    );
+    page.socket.frame(0x88, &[]);
+    let end = page.socket.receive(PATIENCE);
+    assert!(matches!(end, Some(WebSocketMessage::End)), "{end:?}");
+}
+
 #[test]
 fn a_number_is_routed_by_the_four_steps() {
     let daemon = DaemonSetup::new().serve();

@@ -157,6 +157,24 @@ impl Link {
         }
     }
 
+    /// Sends what waits, and throws away what has come, at most [`TURN`] octets. Returns false when either side has closed.
+    pub(crate) fn drain(&mut self) -> bool {
+        let mut octets = [0; 4_096];
+        let mut left = TURN;
+        let mut is_open = self.flush().is_ok();
+        while is_open && left > 0 {
+            match self.stream.read(&mut octets) {
+                Ok(count) => {
+                    is_open = count > 0;
+                    left = left.saturating_sub(count);
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) => is_open = error.kind() == ErrorKind::Interrupted,
+            }
+        }
+        is_open
+    }
+
     /// Says that nothing more will be sent.
     pub(crate) fn finish(&mut self) {
         if let Some(tls) = &mut self.tls {

@@ -318,6 +318,11 @@ impl BotLeg {
         self.link.finish();
     }
 
+    /// Returns the connection, when the rest is over.
+    pub(super) fn into_link(self) -> Link {
+        self.link
+    }
+
     /// Returns the figures so far.
     pub(super) const fn counts(&self) -> BotCounts {
         BotCounts {

@@ -154,9 +154,15 @@ impl Call {
         self.shared.read()
     }
 
-    /// Attaches a bot in place of the echo or of another bot. It starts at once where the call is up.
-    pub(super) fn attach(&mut self, bot: BotLeg, scratch: &mut Scratch, now: Moment) {
-        if let Some(before) = &mut self.bot {
+    /// Attaches a bot in place of the echo or of another bot. It starts at once where the call is up. Returns the bot before, stopped.
+    pub(super) fn attach(
+        &mut self,
+        bot: BotLeg,
+        scratch: &mut Scratch,
+        now: Moment,
+    ) -> Option<Box<BotLeg>> {
+        let mut before = self.bot.take();
+        if let Some(before) = &mut before {
             before.stop(scratch);
         }
         self.past = self.figures;
@@ -168,6 +174,7 @@ impl Call {
         if self.is_started {
             self.start_bot(scratch, now);
         }
+        before
     }
 
     /// Takes the result of an offer and its answer.
@@ -501,6 +508,11 @@ impl Call {
         self.shared.note(MediaStepKind::BotClosed(end), now);
         bot.close();
         Some((bot, end))
+    }
+
+    /// Returns the bot of a call that is over.
+    pub(super) const fn take_bot(&mut self) -> Option<Box<BotLeg>> {
+        self.bot.take()
     }
 
     /// Publishes the figures.

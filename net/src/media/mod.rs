@@ -12,6 +12,7 @@ mod call;
 mod command;
 mod concealment;
 mod event;
+mod farewells;
 mod g711;
 mod inbound;
 mod keys;
@@ -31,6 +32,7 @@ mod spoken;
 mod statistics;
 mod stream;
 mod timeline;
+mod tokens;
 mod wheel;
 mod worker;
 
@@ -84,7 +86,7 @@ impl Media {
             .iter()
             .map(|poll| {
                 let (commands, mailbox) = mpsc::channel();
-                let waker = mio::Waker::new(poll.registry(), worker::WAKER)?;
+                let waker = mio::Waker::new(poll.registry(), tokens::WAKER)?;
                 Ok((Mailbox::new(commands, waker), mailbox))
             })
             .collect::<io::Result<Vec<_>>>()?

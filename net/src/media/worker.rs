@@ -24,11 +24,13 @@ use super::bot_leg::{BotLeg, Scratch};
 use super::call::{Call, Fate};
 use super::command::Command;
 use super::event::MediaEvent;
+use super::farewells::Farewells;
 use super::meters::{Meters, Packets};
 use super::ports::Ports;
 use super::rtcp::{self, MAX_REPORT};
 use super::session::Session;
 use super::timeline::MediaStepKind;
+use super::tokens::{Socket, WAKER};
 use super::wheel::Wheel;
 
 /// Most packets read from one socket before the others have their turn.
@@ -46,12 +48,6 @@ const LONGEST: usize = 2_048;
 
 /// Phase of a call's tick in its slot of 20 ms: the time after which a slot is filled.
 const PHASE: Duration = super::inbound::PATIENCE;
-
-/// Token of the waker; those of a call's sockets are its place, and their kind.
-pub(super) const WAKER: Token = Token(usize::MAX);
-
-/// Kinds of sockets.
-const KINDS: usize = 3;
 
 /// One worker.
 pub(super) struct Worker<C, E> {
@@ -74,32 +70,7 @@ pub(super) struct Worker<C, E> {
     deaf: VecDeque<(Moment, u64, Token)>,
     packets: Packets,
     meters: Meters,
-}
-
-/// Owner of a token.
-enum Socket {
-    Rtp(usize),
-    Rtcp(usize),
-    Bot(usize),
-}
-
-impl Socket {
-    const fn of(token: Token) -> Self {
-        let call = token.0 / KINDS;
-        match token.0 % KINDS {
-            0 => Self::Rtp(call),
-            1 => Self::Rtcp(call),
-            _ => Self::Bot(call),
-        }
-    }
-
-    const fn token(self) -> Token {
-        Token(match self {
-            Self::Rtp(call) => call * KINDS,
-            Self::Rtcp(call) => call * KINDS + 1,
-            Self::Bot(call) => call * KINDS + 2,
-        })
-    }
+    farewells: Farewells,
 }
 
 impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static> Worker<C, E> {
@@ -129,6 +100,7 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
             deaf: VecDeque::new(),
             packets: Packets::default(),
             meters: Meters::new(),
+            farewells: Farewells::default(),
         }
     }
 
@@ -293,8 +265,8 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
     fn forget(&mut self, call: &mut Call, now: Moment) {
         let ports = &self.ports;
         call.stop(|to| ports.is_listener(to), &mut self.scratch, now);
-        if let Some(counts) = call.bot().map(|bot| bot.counts()) {
-            self.meters.bot_gone(&counts, None);
+        if let Some(bot) = call.take_bot() {
+            self.dismiss(*bot, now);
         }
         // The far end of a browser's audio is the agent, whose own leg counts.
         if !call.has_browser() {
@@ -344,13 +316,21 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
 
         // What came with the handshake makes no event.
         self.unread.push(token);
-        if let Some(before) = self.calls[call].bot().map(|bot| bot.counts()) {
-            self.meters.bot_gone(&before, None);
+        if let Some(before) = self.calls[call].attach(bot, &mut self.scratch, now) {
+            self.dismiss(*before, now);
         }
 
-        self.calls[call].attach(bot, &mut self.scratch, now);
         self.meters.bot_attached();
         self.remove_ended(call, now);
+    }
+
+    /// Lets a bot go that has been stopped.
+    fn dismiss(&mut self, bot: BotLeg, now: Moment) {
+        self.meters.bot_gone(&bot.counts(), None);
+        let mut link = bot.into_link();
+        // A socket that isn't watched makes no events.
+        let _ = self.poll.registry().deregister(link.stream());
+        self.farewells.add(link, now);
     }
 
     fn serve(&mut self, token: Token, is_writable: bool) {
@@ -386,7 +366,7 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
             };
             if call.take_packet(now) == Taken::Exceeded {
                 self.packets.discarded += 1;
-                self.deafen(place, Socket::Rtp(place).token(), now);
+                self.deafen(Socket::Rtp(place).token(), now);
                 return self.settle(place, now);
             }
             if length >= LONGEST || ports.is_listener(source) {
@@ -432,7 +412,7 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
                 Ok((length, source)) => {
                     let now = (self.clock)();
                     if call.take_packet(now) == Taken::Exceeded {
-                        return self.deafen(place, Socket::Rtcp(place).token(), now);
+                        return self.deafen(Socket::Rtcp(place).token(), now);
                     }
                     if self.ports.is_listener(source) {
                         continue;
@@ -448,8 +428,8 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
     }
 
     /// Stops to watch a socket of a call for a while.
-    fn deafen(&mut self, place: usize, token: Token, now: Moment) {
-        let Some((call, socket)) = self.socket(place, token) else {
+    fn deafen(&mut self, token: Token, now: Moment) {
+        let Some((call, socket)) = self.socket(token) else {
             return;
         };
         let key = call.key;
@@ -467,8 +447,7 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
             let Some((_, key, token)) = self.deaf.pop_front() else {
                 return;
             };
-            let place = token.0 / KINDS;
-            let Some((call, socket)) = self.socket(place, token) else {
+            let Some((call, socket)) = self.socket(token) else {
                 continue;
             };
             // The place may have another call by now.
@@ -486,12 +465,18 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
         }
     }
 
-    fn socket(&self, place: usize, token: Token) -> Option<(&Call, Arc<UdpSocket>)> {
+    /// Returns the UDP socket of a token, with its call.
+    fn socket(&self, token: Token) -> Option<(&Call, Arc<UdpSocket>)> {
+        let (place, is_rtp) = match Socket::of(token) {
+            Socket::Rtp(place) => (place, true),
+            Socket::Rtcp(place) => (place, false),
+            Socket::Bot(_) => return None,
+        };
         let call = self.calls.get(place)?;
-        let socket = match Socket::of(token) {
-            Socket::Rtp(_) => Some(&call.socket),
-            Socket::Rtcp(_) => call.rtcp(),
-            Socket::Bot(_) => None,
+        let socket = if is_rtp {
+            Some(&call.socket)
+        } else {
+            call.rtcp()
         };
         Some((call, Arc::clone(socket?)))
     }
@@ -583,6 +568,7 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
                 self.news.push((call.key, MediaEvent::Silent));
             }
         }
+        self.farewells.make_round(now);
         self.publish();
         if self.index == 0 {
             self.ports.shrink();

@@ -48,6 +48,9 @@ const MAX_NUMBER: usize = 40;
 const FIRST_WORD: Duration = Duration::from_secs(5);
 /// Time that a write may take: a browser that reads more slowly has no use for audio.
 const WRITE: Duration = Duration::from_secs(5);
+/// Time in which a browser answers the end of its WebSocket (RFC 6455 §7.1.1), and the messages that may still be on their way.
+const FAREWELL: Duration = Duration::from_secs(2);
+const ON_THEIR_WAY: usize = 500;
 /// Interval of pings and of checks of the session, and the silence after which a browser has gone.
 const CHECK: Duration = Duration::from_secs(3);
 const SILENCE: Duration = Duration::from_secs(12);
@@ -152,7 +155,7 @@ pub(super) async fn open(
         .max_write_buffer_size(MAX_UNSENT);
 
     Ok(upgrade.on_upgrade(move |socket| async move {
-        let line = Line {
+        let mut line = Line {
             socket,
             allowance: Allowance::new(api.monotonic()),
             heard_at: api.monotonic(),
@@ -160,8 +163,10 @@ pub(super) async fn open(
             visitor,
             address,
         };
-        line.run().await;
+        let end = line.serve().await;
+        // The next call may begin while the browser still learns of this one's end.
         drop(place);
+        line.close(end).await;
     }))
 }
 
@@ -233,9 +238,8 @@ struct Line {
 }
 
 impl Line {
-    /// Runs the call to its end, and closes the WebSocket.
-    async fn run(mut self) {
-        let end = self.serve().await;
+    /// Closes the WebSocket.
+    async fn close(mut self, end: End) {
         let (code, reason) = match end {
             End::Over => (close_code::NORMAL, "The call is over."),
             End::Broken(why) => (close_code::POLICY, why),
@@ -248,9 +252,22 @@ impl Line {
             reason: Utf8Bytes::from_static(reason),
         }));
         // The connection ends in any case.
-        let _ = self.send(close).await;
+        if self.send(close).await.is_ok() {
+            let _ = timeout(FAREWELL, self.read_rest()).await;
+        }
     }
 
+    /// Reads what the browser sent before it learned of the end. TCP resets a connection that is closed with octets unread, and a reset
+    /// discards what the browser has not read yet: the end of the call and its reason.
+    async fn read_rest(&mut self) {
+        for _ in 0..ON_THEIR_WAY {
+            if !matches!(self.socket.recv().await, Some(Ok(_))) {
+                return;
+            }
+        }
+    }
+
+    /// Runs the call to its end.
     async fn serve(&mut self) -> End {
         let callee = match timeout(FIRST_WORD, self.callee()).await {
             Ok(Ok(callee)) => callee,

@@ -341,6 +341,29 @@ fn clear_discards_what_waits_and_returns_its_marks() {
 }
 
 #[test]
+fn a_bot_that_speaks_on_reads_the_end_of_its_call() {
+    let mut call = converse(27, 0, b"");
+    call.media.start(5, now());
+    call.server.event("start");
+    call.media.close(5, now()).unwrap();
+    call.server.event("stop");
+
+    // The first of these would make TCP reset a connection that is closed.
+    for _ in 0..20 {
+        call.server.say(&said(&[0x90; 160]));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(call.server.next(), (0x88, 1_000_u16.to_be_bytes().to_vec()));
+
+    // The connection ends once the bot has closed too.
+    call.server
+        .stream
+        .shutdown(std::net::Shutdown::Write)
+        .unwrap();
+    assert_eq!(call.server.stream.read(&mut [0]).unwrap(), 0);
+}
+
+#[test]
 fn the_end_of_a_bot_is_reported_with_its_cause() {
     type Deed = fn(&mut Server);
     let cases: [(&str, Deed, BotEnd); 5] = [
