@@ -56,6 +56,10 @@ bench-quick: build
     target/release/trunkline-bench calls --daemon {{daemon}} --seconds 10
     target/release/trunkline-bench calls --daemon {{daemon}} --rate 1000 --seconds 10
 
+# Calls of bots over TLS for a minute, 500 and 1,000 at once: CPU and memory of a call, delay to the bot, late ticks, clear -> silence
+bench-bots *args: build
+    target/release/trunkline-bench bots --daemon {{daemon}} {{args}}
+
 # Pipecat and OpenAI's Twilio adapter as their registries have them, called through the daemon (python3 with venv, node and npm; hundreds of megabytes)
 bot-adapters:
     cargo build --bin trunkline

@@ -3,12 +3,14 @@
 //!
 //! Read from [`exchange`] down: it owns the calls and is free of sockets and clocks; [`engine`] gives it both;
 //! [`pace`] says when calls begin, [`modes`] what is loaded how and reported; [`daemon`] starts what is measured.
-//! The API is loaded by [`wrk`], over a database that [`seed`] has filled.
+//! The API is loaded by [`wrk`], over a database that [`seed`] has filled. Calls of bots have a load of their own: [`dial`] makes them, [`voice`]
+//! speaks in them, [`web_socket`] is the bots' side.
 
 pub mod awake;
 pub mod calls;
 pub mod clock;
 pub mod daemon;
+pub mod dial;
 pub mod digest;
 pub mod due;
 pub mod engine;
@@ -25,4 +27,6 @@ pub mod report;
 pub mod seed;
 pub mod tally;
 pub mod template;
+pub mod voice;
+pub mod web_socket;
 pub mod wrk;

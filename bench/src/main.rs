@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 use trunkline_bench::awake::Awake;
-use trunkline_bench::modes::{self, Fault, Fleet, Load, Pages, Phase, Scale, Setting, Size};
+use trunkline_bench::modes::{self, Fault, Fleet, Load, Pages, Phase, Scale, Setting, Size, Talk};
 use trunkline_bench::report::Report;
 use trunkline_bench::seed::Rows;
 
@@ -108,6 +108,18 @@ enum Run {
         /// Seconds of them.
         #[arg(long, default_value_t = 30)]
         seconds: u64,
+    },
+    /// Calls of bots over TLS: what a call costs, and the delay of its audio.
+    Bots {
+        /// Calls at once, one size after the other.
+        #[arg(long, value_delimiter = ',', default_value = "500,1000", value_parser = clap::value_parser!(u16).range(1..=i64::from(modes::MOST_CALLS)))]
+        calls: Vec<u16>,
+        /// Seconds that count.
+        #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3_600))]
+        seconds: u64,
+        /// Milliseconds of audio in a bot's message.
+        #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u64).range(20..=1_000))]
+        message_ms: u64,
     },
     /// CPU that copying messages for traces adds to a call.
     Tracing {
@@ -306,6 +318,19 @@ fn run(command: Command, show: &dyn Fn(&Report)) -> Result<bool, Fault> {
                 seconds,
             };
             tell(modes::registrations(&setting, fleet)?)
+        }
+        Run::Bots {
+            calls,
+            seconds,
+            message_ms,
+        } => {
+            let sizes = calls.into_iter().map(|calls| Talk {
+                calls,
+                seconds,
+                message_ms,
+            });
+            let reports = sizes.map(|talk| modes::bots(&setting, talk));
+            tell_each(reports.collect::<Result<_, _>>()?, &tell)
         }
         Run::Tracing {
             rate,

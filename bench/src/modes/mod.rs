@@ -2,6 +2,7 @@
 
 mod api;
 mod bench;
+mod bots;
 mod calls;
 mod console;
 mod directory;
@@ -15,6 +16,7 @@ mod tracing;
 
 pub use api::{Scale, api};
 pub use bench::{Bench, Fault, Measured, Setting, drain, run};
+pub use bots::{MOST_CALLS, Talk, bots};
 pub use calls::{Load, calls};
 pub use console::{Pages, call_list, live_pages};
 pub use directory::{Size, directory};

@@ -1,0 +1,425 @@
+//! Callers and bots of a load, in one thread: what each caller says is stamped with the time, so that its bot knows how long it was on its
+//! way; and bots speak, burst and clear.
+
+use std::io;
+use std::net::{SocketAddrV4, UdpSocket};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use memchr::memmem;
+use mio::net::TcpListener;
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Token};
+use std::os::fd::AsRawFd as _;
+
+use crate::clock::Clock;
+use crate::histogram::Histogram;
+use crate::kernel::{Receiver, Sender};
+use crate::outbox::Outbox;
+use crate::web_socket::{After, Identity, WebSocket};
+
+const SLOT: u64 = 20_000;
+const FRAME: usize = 160;
+const SILENCE: u8 = 0xff;
+/// First of the octets that carry a time: four bits each, so that none of them is silence.
+const NIBBLE: u8 = 0x10;
+/// Octet behind a time.
+const STAMPED: u8 = 0x5a;
+/// Octets of a stamp: a time of 32 bits, and the octet behind it.
+const STAMP: usize = 9;
+/// Characters of base64 that hold a stamp.
+const STAMP_CHARACTERS: usize = 12;
+
+const LISTENER: Token = Token(0);
+const RTP: Token = Token(1);
+const FIRST: usize = 2;
+
+/// A bot's day: it speaks, sends a burst, clears it, and is silent for a while.
+const CYCLE: u64 = 8_000_000;
+const BURST_AT: u64 = 6_000_000;
+const CLEAR_AT: u64 = 6_400_000;
+/// Octets of a burst: 2 s.
+const BURST: usize = 16_000;
+/// Time after a clear at which the last audible packet is behind it.
+const SETTLED: u64 = 500_000;
+
+/// Behaviour of the load.
+#[derive(Clone, Copy, Debug)]
+pub struct Voices {
+    /// Milliseconds of audio in a message of a bot.
+    pub message_ms: u64,
+}
+
+/// Figures of what passed.
+#[derive(Clone, Debug, Default)]
+pub struct Heard {
+    /// From a caller's packet to its bot.
+    pub to_bot: Histogram,
+    /// From a bot's clear to its caller's last audible packet.
+    pub cleared: Histogram,
+    /// Lateness of our own packets.
+    pub own_late: Histogram,
+    /// Frames that bots got.
+    pub frames: u64,
+    /// Packets that callers got.
+    pub packets: u64,
+    /// Packets that the kernel didn't take.
+    pub untaken: u64,
+    /// WebSockets that ended.
+    pub ended: u64,
+}
+
+#[derive(Debug)]
+struct Caller {
+    to: SocketAddrV4,
+    sequence: u16,
+    audible_at: u64,
+}
+
+#[derive(Debug)]
+struct Bot {
+    socket: WebSocket,
+    /// Its caller's place, once `start` has said that.
+    caller: Option<usize>,
+    began_at: u64,
+    said: u64,
+    is_burst_sent: bool,
+    cleared_at: Option<u64>,
+}
+
+/// The load.
+#[derive(Debug)]
+pub struct Load {
+    clock: Clock,
+    voices: Voices,
+    poll: Poll,
+    listener: TcpListener,
+    identity: Identity,
+    rtp: UdpSocket,
+    new: mpsc::Receiver<(usize, SocketAddrV4)>,
+    callers: Vec<Option<Caller>>,
+    by_port: Vec<Option<u32>>,
+    bots: Vec<Option<Bot>>,
+    sender: Sender,
+    receiver: Receiver,
+    outbox: Outbox,
+    next_slot: u64,
+    message: Vec<u8>,
+    burst: Vec<u8>,
+    /// Figures so far.
+    pub heard: Heard,
+}
+
+/// A message with so many octets of audio, none of them silence.
+fn spoken(octets: usize) -> Vec<u8> {
+    let payload = STANDARD.encode(vec![0x31; octets]);
+    format!("{{\"event\":\"media\",\"streamSid\":\"MZ\",\"media\":{{\"payload\":\"{payload}\"}}}}")
+        .into_bytes()
+}
+
+impl Load {
+    /// Takes bots at `listener`, under `identity`; `new` tells of calls that are up.
+    ///
+    /// # Errors
+    /// The kernel has nothing to wait with.
+    pub fn new(
+        voices: Voices,
+        (listener, identity): (std::net::TcpListener, Identity),
+        rtp: UdpSocket,
+        new: mpsc::Receiver<(usize, SocketAddrV4)>,
+    ) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        rtp.set_nonblocking(true)?;
+        let poll = Poll::new()?;
+        let mut listener = TcpListener::from_std(listener);
+        poll.registry()
+            .register(&mut listener, LISTENER, Interest::READABLE)?;
+        poll.registry()
+            .register(&mut SourceFd(&rtp.as_raw_fd()), RTP, Interest::READABLE)?;
+        Ok(Self {
+            clock: Clock::start(),
+            voices,
+            poll,
+            listener,
+            identity,
+            rtp,
+            new,
+            callers: Vec::new(),
+            by_port: vec![None; 1 << 16],
+            bots: Vec::new(),
+            sender: Sender::default(),
+            receiver: Receiver::default(),
+            outbox: Outbox::default(),
+            next_slot: 0,
+            message: spoken(usize::try_from(voices.message_ms).unwrap_or(20) * 8),
+            burst: spoken(BURST),
+            heard: Heard::default(),
+        })
+    }
+
+    /// Number of bots whose call is up.
+    pub fn up(&self) -> usize {
+        let bots = self.bots.iter().flatten();
+        bots.filter(|bot| bot.caller.is_some()).count()
+    }
+
+    /// Runs until it has run for so long, in microseconds.
+    ///
+    /// # Errors
+    /// The kernel doesn't wait.
+    pub fn run(&mut self, micros: u64) -> io::Result<()> {
+        let mut events = Events::with_capacity(1_024);
+        let end = self.clock.now() + micros;
+        while self.clock.now() < end {
+            self.take_new();
+            self.speak();
+            let wait = (self.next_slot * 1_000).saturating_sub(self.clock.now());
+            // Shorter than a turn of the wheel, and no less than what the kernel's clock resolves.
+            let wait = Duration::from_micros(wait.min(1_000));
+            match self.poll.poll(&mut events, Some(wait)) {
+                Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+                Ok(()) | Err(_) => {}
+            }
+            for event in &events {
+                match event.token() {
+                    LISTENER => self.accept()?,
+                    RTP => {}
+                    Token(of) => self.hear_bot(of - FIRST),
+                }
+            }
+            self.hear_callers()?;
+        }
+        Ok(())
+    }
+
+    fn take_new(&mut self) {
+        while let Ok((place, to)) = self.new.try_recv() {
+            if self.callers.len() <= place {
+                self.callers.resize_with(place + 1, || None);
+            }
+            self.by_port[usize::from(to.port())] = u32::try_from(place).ok();
+            self.callers[place] = Some(Caller {
+                to,
+                sequence: 0,
+                audible_at: 0,
+            });
+        }
+    }
+
+    fn accept(&mut self) -> io::Result<()> {
+        while let Ok((stream, _)) = self.listener.accept() {
+            let mut socket = WebSocket::new(stream, &self.identity)?;
+            let token = Token(self.bots.len() + FIRST);
+            let both = Interest::READABLE | Interest::WRITABLE;
+            self.poll
+                .registry()
+                .register(socket.stream(), token, both)?;
+            self.bots.push(Some(Bot {
+                socket,
+                caller: None,
+                began_at: 0,
+                said: 0,
+                is_burst_sent: false,
+                cleared_at: None,
+            }));
+        }
+        Ok(())
+    }
+
+    /// Says all that is due in the milliseconds that have begun: a twentieth of all callers and bots in each.
+    fn speak(&mut self) {
+        let now = self.clock.now();
+        while self.next_slot * 1_000 <= now {
+            let due = self.next_slot * 1_000;
+            let slot = usize::try_from(self.next_slot % 20).unwrap_or(0);
+            self.next_slot += 1;
+            self.heard.own_late.record(now - due);
+            for place in (slot..self.callers.len()).step_by(20) {
+                self.say(place);
+            }
+            self.heard.untaken += self.sender.send(&self.rtp, &mut self.outbox);
+            for place in (slot..self.bots.len()).step_by(20) {
+                self.have_bot_speak(place);
+            }
+        }
+    }
+
+    fn say(&mut self, place: usize) {
+        let Some(Some(caller)) = self.callers.get_mut(place) else {
+            return;
+        };
+        caller.sequence = caller.sequence.wrapping_add(1);
+        let mut packet = [0x20; 12 + FRAME];
+        packet[..2].copy_from_slice(&[0x80, 0]);
+        packet[2..4].copy_from_slice(&caller.sequence.to_be_bytes());
+        let timestamp = u32::from(caller.sequence).wrapping_mul(160);
+        packet[4..8].copy_from_slice(&timestamp.to_be_bytes());
+        packet[8..12].copy_from_slice(&(place as u32).to_be_bytes());
+        packet[12..12 + STAMP].copy_from_slice(&stamp(self.clock.now()));
+        self.outbox.put(&packet);
+        self.outbox.end(caller.to);
+    }
+
+    fn have_bot_speak(&mut self, place: usize) {
+        let now = self.clock.now();
+        let Some(bot) = self.bots[place].as_mut() else {
+            return;
+        };
+        let Some(caller) = bot.caller else { return };
+        let audible_at = self.callers.get(caller).and_then(Option::as_ref);
+        let audible_at = audible_at.map_or(0, |caller| caller.audible_at);
+
+        // Each has its own place in the cycle, so that bursts and clears are spread.
+        let since = now - bot.began_at + (place as u64 * 37_000) % CYCLE;
+        let within = since % CYCLE;
+        let mut sent = Ok(());
+        if within < BURST_AT {
+            bot.is_burst_sent = false;
+            let each = self.voices.message_ms * 1_000;
+            if now >= bot.said + each {
+                bot.said = if bot.said + 2 * each < now {
+                    now
+                } else {
+                    bot.said + each
+                };
+                sent = bot.socket.send(&self.message);
+            }
+        } else if !bot.is_burst_sent {
+            bot.is_burst_sent = true;
+            sent = bot.socket.send(&self.burst);
+        } else if (CLEAR_AT..CLEAR_AT + SLOT).contains(&within) {
+            bot.cleared_at = Some(now);
+            sent = bot
+                .socket
+                .send(b"{\"event\":\"clear\",\"streamSid\":\"MZ\"}");
+        } else if let Some(cleared_at) = bot.cleared_at.filter(|at| now > at + SETTLED) {
+            bot.cleared_at = None;
+            self.heard
+                .cleared
+                .record(audible_at.saturating_sub(cleared_at));
+        }
+        if sent.is_err() {
+            self.end(place);
+        }
+    }
+
+    fn hear_bot(&mut self, place: usize) {
+        let Some(Some(bot)) = self.bots.get_mut(place) else {
+            return;
+        };
+        let (clock, heard) = (self.clock, &mut self.heard);
+        let mut started = None;
+        let read = bot.socket.read(|text| {
+            const PAYLOAD: &[u8] = b"\"payload\":\"";
+            if let Some(at) = memmem::find(text, PAYLOAD) {
+                heard.frames += 1;
+                let begin = at + PAYLOAD.len();
+                let sent = text.get(begin..begin + STAMP_CHARACTERS).and_then(stamped);
+                if let Some(sent) = sent {
+                    let now = clock.now() as u32;
+                    heard.to_bot.record(u64::from(now.wrapping_sub(sent)));
+                }
+            } else if memmem::find(text, b"\"event\":\"start\"").is_some() {
+                started = caller_of(text);
+            }
+        });
+        if let Some(caller) = started {
+            bot.caller = Some(caller);
+            bot.began_at = self.clock.now();
+            bot.said = bot.began_at;
+        }
+        if !matches!(read, Ok(After::Open)) {
+            self.end(place);
+        }
+    }
+
+    fn end(&mut self, place: usize) {
+        self.heard.ended += 1;
+        self.bots[place] = None;
+    }
+
+    /// Closes all WebSockets, which ends the calls.
+    pub fn hang_up(&mut self) {
+        self.bots.iter_mut().for_each(|bot| *bot = None);
+    }
+
+    fn hear_callers(&mut self) -> io::Result<()> {
+        loop {
+            let count = self.receiver.receive(&self.rtp)?;
+            if count == 0 {
+                return Ok(());
+            }
+            let now = self.clock.now();
+            for at in 0..count {
+                let (packet, from) = self.receiver.datagram(at);
+                let Some(place) = self.by_port[usize::from(from.port())] else {
+                    continue;
+                };
+                self.heard.packets += 1;
+                let audio = packet.get(12..).unwrap_or_default();
+                let is_audible = audio.iter().any(|octet| *octet != SILENCE);
+                if is_audible && let Some(Some(caller)) = self.callers.get_mut(place as usize) {
+                    caller.audible_at = now;
+                }
+            }
+        }
+    }
+}
+
+/// Writes a time, modulo 32 bits.
+fn stamp(now: u64) -> [u8; STAMP] {
+    let mut stamp = [STAMPED; STAMP];
+    for (at, octet) in stamp[..8].iter_mut().enumerate() {
+        *octet = NIBBLE | (now as u32 >> (at * 4) & 0xf) as u8;
+    }
+    stamp
+}
+
+/// Reads it from base64; `None` if the audio was concealed or blended.
+fn stamped(text: &[u8]) -> Option<u32> {
+    let mut octets = [0; STAMP];
+    STANDARD.decode_slice(text, &mut octets).ok()?;
+    let is_stamp = octets[8] == STAMPED && octets[..8].iter().all(|octet| octet & 0xf0 == NIBBLE);
+    let time = octets[..8].iter().enumerate();
+    let time = time.fold(0, |time, (at, octet)| {
+        time | u32::from(octet & 0xf) << (at * 4)
+    });
+    is_stamp.then_some(time)
+}
+
+/// The number of a caller, without what all have in front.
+fn caller_of(start: &[u8]) -> Option<usize> {
+    const NUMBER: &[u8] = b"\"from_number\":\"";
+    let begin = memmem::find(start, NUMBER)? + NUMBER.len();
+    let number = start[begin..].split(|octet| *octet == b'"').next()?;
+    let number = str::from_utf8(number).ok()?.strip_prefix(PREFIX)?;
+    number.parse().ok()
+}
+
+/// Beginning of all callers' numbers; seven digits follow.
+pub const PREFIX: &str = "+4416";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_passes_in_audio() {
+        for now in [0, 1, 0xdead_beef, u64::from(u32::MAX) + 5] {
+            let text = STANDARD.encode(stamp(now));
+            assert_eq!(text.len(), STAMP_CHARACTERS);
+            assert_eq!(stamped(text.as_bytes()), Some(now as u32));
+        }
+        assert_eq!(stamped(STANDARD.encode([SILENCE; 9]).as_bytes()), None);
+    }
+
+    #[test]
+    fn a_start_names_its_caller() {
+        let start =
+            br#"{"start":{"customParameters":{"from_number":"+44160000042","to_number":"+1"}}}"#;
+        assert_eq!(caller_of(start), Some(42));
+        assert_eq!(caller_of(b"{}"), None);
+    }
+}
