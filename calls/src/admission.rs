@@ -153,7 +153,7 @@ pub(crate) fn admit_member<'a, 'm>(
     Some(incoming.of(org, facts, Proof::Session, None))
 }
 
-/// Whether the source of an INVITE that an allowed address lets in is what it says.
+/// Returns whether the source of an INVITE that an allowed address lets in is what it says.
 fn belief(
     core: &mut Core,
     endpoint: &mut Endpoint,
@@ -187,7 +187,7 @@ pub(crate) fn distrust(
     challenge(core, endpoint, flow, message, Cause::Bare, now);
 }
 
-/// Whether an INVITE is worth more than a stranger's when there is no time for all: it answers a challenge that was
+/// Returns whether an INVITE is worth more than a stranger's when there is no time for all: it answers a challenge that was
 /// ours and is still good, so that its sender can be reached, or comes from an address that an org has named. Nothing
 /// that a guess at a user name could be told by.
 pub(crate) fn is_expected(
@@ -203,7 +203,7 @@ pub(crate) fn is_expected(
     })
 }
 
-/// Whether there are credentials for our realm, and whether their nonce is good.
+/// Returns whether there are credentials for our realm, and whether their nonce is good.
 fn answers_us(nonces: &Nonces, realm: &str, invite: &Message<'_>, now: Moment) -> Option<bool> {
     let credentials = auth::credentials(invite, realm)?;
     Some(nonces.check(credentials.nonce, now) == NonceState::Fresh)
@@ -365,7 +365,7 @@ fn allowed_by(view: &View, flow: &Flow) -> SmallVec<[Uuid; 2]> {
     }
 }
 
-/// Whether the dialled number is on the trunk's own list.
+/// Returns whether the dialled number is on the trunk's own list.
 fn lists(org: &OrgView, facts: &Facts) -> bool {
     let dialled = trunkline_routing::facts::dialled(facts, &org.routing);
     let Some(number) = dialled.e164 else {

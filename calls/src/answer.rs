@@ -60,7 +60,7 @@ impl Call {
         }
     }
 
-    /// Whether the 2xx is known and its ACK still waits for the other side.
+    /// Returns whether the 2xx is known and its ACK still waits for the other side.
     fn awaits(&self, client: ClientTx) -> bool {
         self.awaited().any(|(_, ack)| {
             ack.delayed

@@ -33,7 +33,7 @@ pub enum DnsFault {
 /// The places that a name leads to, in the order to be tried.
 pub type Found = Result<Vec<Target>, DnsFault>;
 
-/// What has come of an attempt.
+/// Outcome of an attempt.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Came {
     Status(u16),
@@ -259,7 +259,7 @@ impl Attempts {
         self.record(cx, whose, tried, came);
     }
 
-    /// Whether the rule on addresses alone has kept the leg from being called.
+    /// Returns whether the rule on addresses alone has kept the leg from being called.
     pub(crate) const fn are_forbidden(&self) -> bool {
         self.has_forbidden && !self.has_other
     }

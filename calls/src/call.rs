@@ -272,7 +272,7 @@ impl Call {
         }
     }
 
-    /// Whether a leg has a dialog with that peer.
+    /// Returns whether a leg has a dialog with that peer.
     pub(crate) fn has_dialog(&self, call_id: &[u8], remote_tag: &[u8]) -> bool {
         self.legs.iter().filter_map(Leg::sip).any(|leg| {
             leg.dialogs.iter().any(|held| {
@@ -309,7 +309,7 @@ impl Call {
         }
     }
 
-    /// Whether the ACK of that CSeq number is to bring an SDP answer.
+    /// Returns whether the ACK of that CSeq number is to bring an SDP answer.
     pub(crate) fn awaits_sdp_of(&self, id: LegId, cseq: u32) -> bool {
         let session = self.legs.session(id);
         let mut awaited = session.into_iter().flat_map(Session::awaited);
@@ -321,7 +321,7 @@ impl Call {
         self.local().is_some_and(|media| media.offered)
     }
 
-    /// Whether audio flows by way of us.
+    /// Returns whether audio flows by way of us.
     pub(crate) fn has_own_media(&self) -> bool {
         let outbound = self.outbound.as_deref();
         self.is_local() || outbound.is_some_and(Outbound::has_media)
@@ -336,7 +336,7 @@ impl Call {
         }
     }
 
-    /// Whether nothing is awaited any more and the call may be forgotten.
+    /// Returns whether nothing is awaited any more and the call may be forgotten.
     pub(crate) fn is_done(&self) -> bool {
         self.status() == CallStatus::Over
             && self.pending.is_empty()

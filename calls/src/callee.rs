@@ -40,7 +40,7 @@ pub(crate) struct Callee {
     pub(crate) from_user: Box<str>,
     /// The host in From; `None`: our own.
     pub(crate) from_host: Option<Box<str>>,
-    /// Whether P-Asserted-Identity repeats From (RFC 3325).
+    /// True if P-Asserted-Identity repeats From (RFC 3325).
     pub(crate) asserts: bool,
     /// Credentials for challenges: a trunk's pair, or that of each device of a PBX that has registered.
     pub(crate) credentials: SmallVec<[LegCredentials; 1]>,

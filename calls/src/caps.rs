@@ -87,7 +87,7 @@ impl Caps {
         }
     }
 
-    /// Whether this number may be called at all.
+    /// Returns whether this number may be called at all.
     pub fn allows(&self, number: E164) -> bool {
         let prefixes = &self.bounds.prefixes;
         prefixes.is_empty()
@@ -173,7 +173,7 @@ const fn apart(org: Uuid) -> Uuid {
     Uuid::from_u128(!org.as_u128())
 }
 
-/// Whether fewer than `limit` began within the window; if not, how long until one leaves it.
+/// Returns whether fewer than `limit` began within the window; if not, how long until one leaves it.
 fn room(
     times: &VecDeque<Moment>,
     window: Duration,

@@ -50,7 +50,7 @@ pub struct Config {
     pub realm: Box<str>,
     /// Offered algorithms, in this order.
     pub algorithms: Vec<Algorithm>,
-    /// Whether credentials without `qop` are taken (RFC 2069).
+    /// True if credentials without `qop` are taken (RFC 2069).
     pub allow_rfc2069: bool,
     /// Speaks for agents without a runtime of their own.
     pub default_runtime: Arc<Runtime>,
@@ -188,7 +188,7 @@ impl Core {
         }
     }
 
-    /// Whether a digest user name is that of an inbound trunk here; if in doubt it is.
+    /// Returns whether a digest user name is that of an inbound trunk here; if in doubt it is.
     pub(crate) fn is_inbound_user(&self, user: &str) -> bool {
         let view = self.view.upgrade();
         view.is_none_or(|view| view.login(user.as_bytes()).is_some())
@@ -487,12 +487,12 @@ impl Cx<'_> {
     }
 }
 
-/// Whether the peer's message lists a method in `Allow`.
+/// Returns whether the peer's message lists a method in `Allow`.
 pub(crate) fn allows(message: &Message<'_>, method: &str) -> bool {
     message.has_token(HeaderName::Allow, method)
 }
 
-/// Whether the peer's message says what it takes, and REFER isn't among it.
+/// Returns whether the peer's message says what it takes, and REFER isn't among it.
 pub(crate) fn lacks_refer(message: &Message<'_>) -> bool {
     message.first(HeaderName::Allow).is_some() && !allows(message, "REFER")
 }

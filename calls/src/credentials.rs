@@ -83,7 +83,7 @@ pub enum Unanswerable {
 pub(crate) struct OwnChallenges<'a> {
     pub(crate) realm: &'a str,
     pub(crate) nonces: &'a Nonces,
-    /// Whether the pair's user name is that of an inbound trunk here.
+    /// True if the pair's user name is that of an inbound trunk here.
     pub(crate) shares_user: bool,
 }
 
@@ -166,7 +166,7 @@ impl LegCredentials {
         }
     }
 
-    /// Whether it is the pair of a runtime.
+    /// Returns whether it is the pair of a runtime.
     pub(crate) const fn is_runtimes(&self) -> bool {
         matches!(self.home, Home::Named { trunk: None, .. })
     }
@@ -180,12 +180,12 @@ impl LegCredentials {
         }
     }
 
-    /// Whether it may be meant for a callee at `destination`: a request outside a dialog goes to the named host by itself.
+    /// Returns whether it may be meant for a callee at `destination`: a request outside a dialog goes to the named host by itself.
     pub(crate) fn may_begin_at(&self, destination: IpAddr) -> bool {
         matches!(self.home, Home::Named { .. }) || self.reaches(destination)
     }
 
-    /// Whether an answer may go into a dialog whose next hop is `destination`. A peer's proxy that has recorded its route would pass the
+    /// Returns whether an answer may go into a dialog whose next hop is `destination`. A peer's proxy that has recorded its route would pass the
     /// answer on, so there the whole way has to be the peer's.
     pub(crate) fn lead_home(&self, dialog: &Dialog, destination: IpAddr) -> bool {
         let is_peers = |uri: &[u8]| match &self.home {
@@ -374,7 +374,7 @@ mod tests {
         Dialog::uac(b"sip:+14155550001@carrier.example.com", &message).unwrap()
     }
 
-    /// What comes of a challenge; the nonce `NONCE` is one of ours.
+    /// Returns the answer to a challenge; the nonce `NONCE` is one of ours.
     fn answer(
         (credentials, proofs): (&LegCredentials, &mut Proofs),
         challenge: &str,

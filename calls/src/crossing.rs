@@ -218,7 +218,7 @@ fn is_bare_sdp(body: &[u8]) -> bool {
     body.starts_with(b"v=0")
 }
 
-/// Whether two names of headers are the same to software that takes `_` for `-`.
+/// Returns whether two names of headers are the same to software that takes `_` for `-`.
 pub(crate) fn is_alike(one: &str, other: &str) -> bool {
     let spelled = |name: &str| {
         let octet = |octet: u8| match octet {

@@ -1,4 +1,4 @@
-//! Whether a SIP URI dials a number that the operator doesn't allow: bounds against toll fraud hold for a number in the user part of
+//! SIP URIs that dial a number which the operator doesn't allow: bounds against toll fraud hold for a number in the user part of
 //! a URI as for one that is given as a number.
 
 use trunkline_routing::numbers::reduce;
@@ -10,7 +10,7 @@ use super::caps::Caps;
 /// Fewer digits than E.164 has are an extension of a PBX.
 const SHORTEST: usize = 7;
 
-/// Whether `phone.outbound_prefixes` leave this URI be. A user part that reads as a number, or has `user=phone`, is a number, and has to
+/// Returns whether `phone.outbound_prefixes` leave this URI be. A user part that reads as a number, or has `user=phone`, is a number, and has to
 /// be allowed in each way that it can be read: as it is written, and as the national number of `country`.
 pub(crate) fn may_dial(caps: &Caps, uri: &[u8], country: Option<Country>) -> bool {
     if caps.bounds().prefixes.is_empty() {
@@ -41,7 +41,7 @@ pub(crate) fn may_dial(caps: &Caps, uri: &[u8], country: Option<Country>) -> boo
     readings.peek().is_some() && readings.all(|number| caps.allows(number))
 }
 
-/// Whether a user part without visual separators is dialled as a number, and no name of somebody: its digits are many, and what else it has is
+/// Returns whether a user part without visual separators is dialled as a number, and isn't a person's name: its digits are many, and what else it has is
 /// dialled with them, such as the feature codes `*67` and `#31#`, pauses and an extension (`x5`). What can't be read then isn't allowed.
 fn is_dialled(plain: &str) -> bool {
     let is_letter_of_name =

@@ -25,7 +25,7 @@ impl Calls {
         Some((found.key, found.leg, held.fork))
     }
 
-    /// Whether an answer is that of a dialog in a call that is up.
+    /// Returns whether an answer is that of a dialog in a call that is up.
     pub(super) fn is_agreed(&self, answer: &Message<'_>) -> bool {
         let found = answer
             .from_tag()

@@ -91,7 +91,7 @@ pub enum Effect {
         call: CallKey,
         /// Code to speak.
         code: SpokenCode,
-        /// Whether the address in SDP is the one that signals.
+        /// True if the address in SDP is the one that signals.
         is_known: bool,
     },
     /// Close media of our own.
@@ -208,7 +208,7 @@ pub struct AgreedMedia {
     pub telephone_event: Option<u8>,
     /// The IPs that the caller's packets are expected from. Both may be the same.
     pub sources: [IpAddr; 2],
-    /// Whether others may be learnt where those send nothing.
+    /// True if others may be learnt where those send nothing.
     pub from_any: bool,
 }
 

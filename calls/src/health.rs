@@ -1,4 +1,4 @@
-//! Whether the peers that we call answer: what probes have found, with thresholds, so that a call doesn't wait for one that
+//! Reachability of the peers that we call: results of probes, with thresholds, so that a call doesn't wait for one that
 //! is known to be gone. Shared by all shards; it sends nothing.
 //!
 //! A verdict is about a peer *as its URI names it*. Two names that lead to one address are two peers: a certificate that doesn't prove
@@ -173,7 +173,7 @@ impl Health {
         Arc::new(Self::new(down_after, up_after))
     }
 
-    /// Whether a call to that target would be in vain.
+    /// Returns whether a call to that target would be in vain.
     pub fn is_down(&self, target: &Target) -> bool {
         if self.down.load(Ordering::Relaxed) == 0 {
             return false;
@@ -208,7 +208,7 @@ impl Health {
         back
     }
 
-    /// Whether a peer has to be asked in this turn.
+    /// Returns whether a peer has to be asked in this turn.
     pub fn wants_probe(&self, peer: &Peer) -> bool {
         let Some(mut known) = self.peers.get_mut(peer) else {
             return false;
@@ -217,7 +217,7 @@ impl Health {
         !was_heard || known.is_down
     }
 
-    /// Whether an outbound trunk's peer answers; `None` while nothing is known.
+    /// Returns whether an outbound trunk's peer answers; `None` while nothing is known.
     pub fn trunk(&self, trunk: Uuid) -> Option<bool> {
         let peers = self.trunks.get(&trunk)?;
         let known = peers

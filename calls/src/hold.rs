@@ -219,13 +219,13 @@ impl Hold {
         self.change.as_deref().is_some_and(|change| change.held)
     }
 
-    /// Whether the call is being held or resumed at this moment.
+    /// Returns whether the call is being held or resumed at this moment.
     pub(crate) fn is_turning(&self) -> bool {
         let turns = |change: &Change| change.step != Step::Settled;
         self.change.as_deref().is_some_and(turns)
     }
 
-    /// Whether nobody is to send anything.
+    /// Returns whether nobody is to send anything.
     pub(crate) fn is_closed(&self) -> bool {
         self.change.as_deref().is_some_and(|change| change.closed)
     }

@@ -82,7 +82,7 @@ impl Hops {
         target
     }
 
-    /// Whether `ip` is one of the addresses of `wanted`; `None` while nothing is known and an answer may come yet.
+    /// Returns whether `ip` is one of the addresses of `wanted`; `None` while nothing is known and an answer may come yet.
     pub(crate) fn leads_to(
         &mut self,
         wanted: Unresolved,

@@ -25,7 +25,7 @@ use super::{has_sdp, sdp_of};
 pub const UNSETTLED: &str = "Both ends answer with another SDP each time";
 
 impl Call {
-    /// Whether the two don't have each other's media yet.
+    /// Returns whether the two don't have each other's media yet.
     pub(crate) fn is_joining(&self) -> bool {
         self.joining.as_deref().and_then(Join::due).is_some()
     }

@@ -19,12 +19,12 @@ use super::ids::LegId;
 use super::source_probe;
 use super::target::{self, Place};
 
-/// Whether something between changes the addresses of whoever has sent this INVITE.
+/// Returns whether something between changes the addresses of whoever has sent this INVITE.
 pub(super) fn sent_through_nat(flow: &Flow, invite: &Message<'_>) -> bool {
     !flow.transport.is_reliable() && !invite.top_via().is_at(flow.peer)
 }
 
-/// Whether something between changes the addresses of whoever has answered by this flow.
+/// Returns whether something between changes the addresses of whoever has answered by this flow.
 fn answered_through_nat(flow: &Flow, dialog: &Dialog) -> bool {
     let contact = std::str::from_utf8(dialog.remote_target()).ok();
     let Some(Place::Known(contact)) = contact.and_then(target::place) else {

@@ -115,7 +115,7 @@ pub(crate) fn send_by(
     sent.map_or(InviteSent::Nothing, InviteSent::Invite)
 }
 
-/// Whether the transport is ours to choose: the URI names none, and no flow leads there.
+/// Returns whether the transport is ours to choose: the URI names none, and no flow leads there.
 fn leaves_choice(target: &Target) -> bool {
     let is_open = |uri: Uri<'_>| uri.scheme == Scheme::Sip && uri.transport().is_none();
     target.transport == Transport::Udp

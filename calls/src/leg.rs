@@ -98,7 +98,7 @@ pub(crate) struct SipPeer {
     pub(crate) flow: Flow,
     pub(crate) dialogs: SmallVec<[ForkDialog; 1]>,
     pub(crate) abilities: Abilities,
-    /// Whether a `sips:` URI began it.
+    /// True if a `sips:` URI began it.
     pub(crate) is_sips: bool,
     /// Runs where the peer is behind NAT and its way is UDP.
     pub(crate) keep_alive: Option<TimerId>,

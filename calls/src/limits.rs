@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::repeats::Repeats;
 use super::shares::{Shares, Taking};
 
-/// What a permit is counted against.
+/// Owner that a permit is counted against.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Full {
     /// The agent is at `max_concurrent_calls`.
@@ -46,7 +46,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Whether this node is at its limit.
+    /// Returns whether this node is at its limit.
     pub fn is_full(&self) -> bool {
         self.calls() >= self.max_calls
     }
@@ -85,7 +85,7 @@ impl Limits {
     /// Takes all counts of a call or none.
     ///
     /// # Errors
-    /// What is full; then nothing was taken.
+    /// The limit that is reached; then nothing was taken.
     pub fn acquire(
         self: &Arc<Self>,
         org: Claim,
@@ -105,7 +105,7 @@ impl Limits {
     /// The same for a call that we begin, which counts among its org's outbound calls as well.
     ///
     /// # Errors
-    /// What is full; then nothing was taken.
+    /// The limit that is reached; then nothing was taken.
     pub(crate) fn acquire_outbound(
         self: &Arc<Self>,
         [org, outbound, trunk, agent]: [Claim; 4],
@@ -123,7 +123,7 @@ impl Limits {
     /// The counts of one more leg of an org's call that is up. It is part of the org's share of the node.
     ///
     /// # Errors
-    /// What is full; then nothing was taken.
+    /// The limit that is reached; then nothing was taken.
     pub(crate) fn acquire_leg(
         self: &Arc<Self>,
         org: Uuid,
@@ -142,7 +142,7 @@ impl Limits {
     /// The counts of a call of the deployment's own: all of them, and those that are for one org.
     ///
     /// # Errors
-    /// What is full, [`Full::Node`] or [`Full::Org`]; then nothing was taken.
+    /// The limit that is reached, [`Full::Node`] or [`Full::Org`]; then nothing was taken.
     pub(crate) fn acquire_own(
         self: &Arc<Self>,
         [all, of_org]: [Claim; 2],

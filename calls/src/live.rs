@@ -35,7 +35,7 @@ pub struct LiveCall {
     pub unsynced: u8,
     /// Its last transfer.
     pub transfer: Option<Arc<Transfer>>,
-    /// Whether it is held, from outside or by its phone system.
+    /// True if it is held, from outside or by its phone system.
     pub held: bool,
     /// Hold, with the outcome of the last change that was asked for.
     pub hold: HoldStatus,
@@ -46,12 +46,12 @@ pub struct LiveCall {
 }
 
 impl LiveCall {
-    /// Whether it has ended.
+    /// Returns whether it has ended.
     pub const fn is_over(&self) -> bool {
         self.ended.is_some()
     }
 
-    /// Whether its beginning, and its end if it has one, are on disk.
+    /// Returns whether its beginning, and its end if it has one, are on disk.
     pub const fn is_kept(&self) -> bool {
         self.unsynced == 0
     }
@@ -61,7 +61,7 @@ impl LiveCall {
 #[derive(Debug)]
 pub struct LiveCalls {
     calls: DashMap<Uuid, LiveCall>,
-    /// What time it is for whoever reads what is recorded.
+    /// Clock of recorded facts.
     wall: &'static Wall,
     /// The call of each session.
     sessions: DashMap<Uuid, Uuid>,
@@ -87,7 +87,7 @@ impl LiveCalls {
         self.calls.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there is none.
     pub fn is_empty(&self) -> bool {
         self.calls.is_empty()
     }
@@ -112,7 +112,7 @@ impl LiveCalls {
         self.one(org, call)
     }
 
-    /// Whether the call of a session is up.
+    /// Returns whether the call of a session is up.
     pub(crate) fn is_up(&self, session: Uuid) -> bool {
         let call = self.sessions.get(&session).map(|call| *call);
         call.and_then(|call| self.calls.get(&call))

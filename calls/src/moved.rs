@@ -20,7 +20,7 @@ use super::credentials::LegCredentials;
 use super::effect::{Effect, Foreign};
 use super::leg::SipPeer;
 
-/// Whether a request proves `pair`; if not, it has been challenged.
+/// Returns whether a request proves `pair`; if not, it has been challenged.
 pub(super) fn proves(
     core: &mut Core,
     endpoint: &mut Endpoint,

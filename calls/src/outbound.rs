@@ -69,7 +69,7 @@ impl Outbound {
         self.parties.each_ref().map(|uri| user_of(uri))
     }
 
-    /// Whether media of ours are open that nobody else closes.
+    /// Returns whether media of ours are open that nobody else closes.
     pub(crate) const fn has_media(&self) -> bool {
         self.media.is_some()
     }

@@ -65,7 +65,7 @@ impl Pbx {
         found.map(|(_, pbx)| *pbx)
     }
 
-    /// Whether it loses the caller when an accepted REFER fails: it has taken the caller into its dialplan by then.
+    /// Returns whether it loses the caller when an accepted REFER fails: it has taken the caller into its dialplan by then.
     pub const fn loses_caller(self) -> bool {
         match self {
             Self::Asterisk | Self::FreePbx | Self::FreeSwitch => true,
@@ -94,7 +94,7 @@ impl Pbx {
         }
     }
 
-    /// Whether it looks for the user of a SIP Refer-To in its own dialplan, whatever the host.
+    /// Returns whether it looks for the user of a SIP Refer-To in its own dialplan, whatever the host.
     pub const fn ignores_host_of_refer_to(self) -> bool {
         match self {
             Self::Asterisk | Self::FreePbx => true,

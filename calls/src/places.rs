@@ -47,7 +47,7 @@ impl Places {
         self.ips.contains(&ip) || self.ips.contains(&ip.to_canonical())
     }
 
-    /// Whether the transport is as secure as the one that the dialog began on.
+    /// Returns whether the transport is as secure as the one that the dialog began on.
     pub(crate) fn admits(&self, transport: Transport) -> bool {
         self.began_by.is_none_or(|began| began.admits(transport))
     }

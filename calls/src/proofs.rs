@@ -91,7 +91,7 @@ impl Proofs {
         true
     }
 
-    /// Whether this realm has been answered, to whichever of the two statuses.
+    /// Returns whether this realm has been answered, to whichever of the two statuses.
     pub(crate) fn has_answered(&self, realm: &[u8]) -> bool {
         self.0.iter().any(|proof| proof.is_for(realm))
     }
@@ -105,7 +105,7 @@ impl Proofs {
 }
 
 impl Proof {
-    /// Whether it is for a realm as a challenge writes it.
+    /// Returns whether it is for a realm as a challenge writes it.
     fn is_for(&self, realm: &[u8]) -> bool {
         *self.realm == *unescape_pairs(realm)
     }

@@ -155,7 +155,7 @@ impl Call {
         cx.respond(server, 200, None, write, b"");
     }
 
-    /// Whether an offer from `side` may begin now; if not it is answered.
+    /// Returns whether an offer from `side` may begin now; if not it is answered.
     fn may_offer(&mut self, cx: &mut Cx<'_>, id: LegId, fork: u8, server: ServerTx) -> bool {
         let Some(status) = self.untimely(id, fork) else {
             return true;

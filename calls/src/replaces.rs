@@ -133,7 +133,7 @@ impl Calls {
 }
 
 impl Call {
-    /// Whether something is being agreed on, or somebody is being called, that a new leg would come between.
+    /// Returns whether something is being agreed on, or somebody is being called, that a new leg would come between.
     fn is_changing(&self) -> bool {
         self.transfer.is_under_way()
             || self.dialing().is_some()

@@ -7,12 +7,12 @@ use trunkline_sip::header::uri::{Scheme, Uri};
 
 use super::refusal::Reason;
 
-/// Whether this is a `sips:` URI.
+/// Returns whether this is a `sips:` URI.
 pub(crate) fn is_sips(uri: &[u8]) -> bool {
     Scheme::of(uri) == Some(Scheme::Sips) && Uri::parse(uri).is_ok()
 }
 
-/// Whether the INVITE to `request_uri` that makes `dialog` has to be answered with a `sips:` Contact: its Request-URI is one, or its top
+/// Returns whether the INVITE to `request_uri` that makes `dialog` has to be answered with a `sips:` Contact: its Request-URI is one, or its top
 /// Record-Route, or without any its Contact (RFC 3261 §12.1.1).
 pub(crate) fn wants_sips(request_uri: &[u8], dialog: &Dialog) -> bool {
     is_sips(request_uri) || is_sips(dialog.next_hop())

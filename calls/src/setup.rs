@@ -466,7 +466,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
     }
 }
 
-/// Whether the call wants no agent but a report on its trunk.
+/// Returns whether the call wants no agent but a report on its trunk.
 fn is_for_the_doctor(facts: &Facts) -> bool {
     let user = facts.request_user.as_deref();
     user.is_some_and(|user| user.eq_ignore_ascii_case(DOCTOR))

@@ -88,7 +88,7 @@ impl Questions {
         }
     }
 
-    /// Whether one more INVITE of that org may wait.
+    /// Returns whether one more INVITE of that org may wait.
     pub(crate) fn has_room_for(&self, org: Uuid) -> bool {
         let of_org = self.waiting.iter().filter(|held| held.org == org);
         self.waiting.len() < MOST_WAITING && of_org.count() < WAITING_FOR_ORG

@@ -56,7 +56,7 @@ pub struct Unresolved {
     pub named: NamedBy,
 }
 
-/// What a URI says about where to send to.
+/// Destination that a URI names.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Place {
     /// The host is an address.
@@ -74,7 +74,7 @@ impl Place {
         }
     }
 
-    /// Whether it is a name that a tenant may not write.
+    /// Returns whether it is a name that a tenant may not write.
     pub fn is_reserved(&self, addresses: &AddressPolicy) -> bool {
         match self {
             Self::Name(wanted) if wanted.named == NamedBy::Tenant => {
@@ -187,7 +187,7 @@ pub fn fill(template: &str, agent: Uuid, org: Uuid) -> Box<str> {
         .into()
 }
 
-/// What the placeholders of a runtime stand for.
+/// Values of a runtime's placeholders.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Parties<'a> {
     pub(crate) agent: Uuid,
@@ -195,7 +195,7 @@ pub(crate) struct Parties<'a> {
     pub(crate) session: Uuid,
     /// The number that was called, or what stood in its place.
     pub(crate) called: &'a str,
-    /// Who calls; empty where that is not to be known.
+    /// The caller; empty where that is not to be known.
     pub(crate) caller: &'a str,
 }
 

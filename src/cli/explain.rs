@@ -66,8 +66,7 @@ struct ExplainedView {
     call_id: Value,
     explanation: Vec<String>,
     /// Commands that would fix it.
-    #[serde(rename = "mend")]
-    fixes: Vec<String>,
+    suggested_commands: Vec<String>,
     /// First line of the text.
     #[serde(skip)]
     title: String,
@@ -191,7 +190,7 @@ async fn explain_captured(session: &Session, call: Captured) -> Result<Explained
         phrase: seen.phrase,
         call_id: explained["call_id"].clone(),
         explanation: texts(&explained["explanation"]),
-        fixes: texts(&explained["suggested_commands"]),
+        suggested_commands: texts(&explained["suggested_commands"]),
     })
 }
 
@@ -234,7 +233,7 @@ async fn explain_recorded(
         phrase: String::new(),
         call_id: json!(id),
         explanation: texts(&known["explanation"]),
-        fixes: commands(&near, &org),
+        suggested_commands: commands(&near, &org),
     })
 }
 
@@ -259,9 +258,13 @@ impl ExplainedView {
         let mut lines = vec![self.title.clone()];
 
         lines.extend(self.explanation.iter().map(|said| format!("  {said}")));
-        if !self.fixes.is_empty() {
+        if !self.suggested_commands.is_empty() {
             lines.push("To fix it:".to_owned());
-            lines.extend(self.fixes.iter().map(|command| format!("  {command}")));
+            lines.extend(
+                self.suggested_commands
+                    .iter()
+                    .map(|command| format!("  {command}")),
+            );
         }
 
         let lines: Vec<_> = lines.iter().map(|line| redact::escape(line)).collect();

@@ -10,7 +10,7 @@ use super::Failure;
 use super::sockets::near;
 use crate::config::Config;
 
-/// How long the daemon may take: it asks its database for two seconds at most.
+/// Time that the daemon may take: it asks its database for two seconds at most.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Octets of the answer that are read.
 const LONGEST: u64 = 16 * 1024;

@@ -1,4 +1,4 @@
-//! What systemd is told of the daemon (sd_notify(3), `Type=notify`): that it is ready, reloads or ends, and, for `WatchdogSec=`, that its shards
+//! Notices to systemd (sd_notify(3), `Type=notify`): that the daemon is ready, reloads or ends, and, for `WatchdogSec=`, that its shards
 //! still turn. Without systemd nothing of this does anything.
 
 use sd_notify::NotifyState;

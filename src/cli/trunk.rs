@@ -112,7 +112,7 @@ fn text(report: &Value) -> String {
     let findings = report["findings"].as_array().map_or(&[][..], Vec::as_slice);
     lines.extend(findings.iter().map(|one| {
         let (check, found) = (of(one, "check"), of(one, "text"));
-        finding::line(&of(one, "level"), &check, &found, one["mend"].as_str())
+        finding::line(&of(one, "level"), &check, &found, one["fix"].as_str())
     }));
     if let Some(settings) = report["settings"].as_str() {
         lines.push(format!("\n{settings}"));

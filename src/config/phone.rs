@@ -14,7 +14,7 @@ use uuid::Uuid;
 pub struct Phone {
     /// Runtime of agents without one.
     pub default_runtime: DefaultRuntime,
-    /// Whether a number is verified as soon as an org adds it.
+    /// True if a number is verified as soon as an org adds it.
     pub auto_verify_numbers: bool,
     /// Prefixes of numbers that may be called; empty: any.
     pub outbound_prefixes: Vec<Box<str>>,

@@ -28,9 +28,9 @@ pub struct Sip {
     pub realm: Option<Box<str>>,
     /// Brand in `X-PLATFORM-…`, without the trailing dash.
     pub header_prefix: Box<str>,
-    /// Whether SHA-256 is offered beside MD5 (RFC 8760).
+    /// True if SHA-256 is offered beside MD5 (RFC 8760).
     pub digest_sha256: bool,
-    /// Whether credentials without qop are accepted (RFC 2069).
+    /// True if credentials without qop are accepted (RFC 2069).
     pub digest_allow_rfc2069: bool,
     /// Time that a nonce is valid.
     pub nonce_lifetime: Duration,
@@ -82,7 +82,7 @@ pub struct Sip {
     pub reserved_peers: Vec<PeerPattern>,
     /// Runtimes that get the session token without asking for it.
     pub trusted_runtimes: Vec<PeerPattern>,
-    /// Whether a forbidden address is refused or only logged.
+    /// Treatment of forbidden addresses: refused, or only logged.
     pub enforce_peers: Enforce,
     /// Round-trip estimate (RFC 3261 §17.1.1.1).
     pub t1: Duration,

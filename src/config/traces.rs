@@ -10,7 +10,7 @@ use super::section::Section;
 /// Traces of calls.
 #[derive(Clone, Debug)]
 pub struct TracesConfig {
-    /// Whether messages are copied at all.
+    /// True if messages are copied at all.
     pub enabled: bool,
     /// Directory of the trace files.
     pub directory: PathBuf,

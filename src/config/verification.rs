@@ -22,7 +22,7 @@ pub struct VerificationTrunk {
     pub caller_number: E164,
     /// Host in From.
     pub from_host: Option<Box<str>>,
-    /// Whether P-Asserted-Identity names the caller number.
+    /// True if P-Asserted-Identity names the caller number.
     pub p_asserted_identity: bool,
 }
 

@@ -8,7 +8,7 @@ use super::section::Section;
 /// The sending of webhooks.
 #[derive(Clone, Debug)]
 pub struct Webhooks {
-    /// Whether receivers may have private addresses and addresses of this machine, and may be reached without TLS.
+    /// True if receivers may have private addresses and addresses of this machine, and may be reached without TLS.
     pub allow_private_addresses: bool,
     /// Time that a receiver has to answer.
     pub timeout: Duration,

@@ -19,13 +19,13 @@ pub struct Change {
 pub struct AgentChange {
     /// Id of the agent.
     pub id: Uuid,
-    /// Whether it takes calls.
+    /// True if it takes calls.
     pub enabled: Option<bool>,
-    /// Whether it takes inbound calls.
+    /// True if it takes inbound calls.
     pub inbound: Option<bool>,
     /// Limit on concurrent calls; `Some(None)` is no limit.
     pub max_concurrent_calls: Option<Option<u32>>,
-    /// Whether it is deleted, and its numbers are free.
+    /// True if it is deleted, and its numbers are free.
     pub deleted: bool,
 }
 
@@ -36,7 +36,7 @@ pub struct NumberChange {
     pub number: E164,
     /// Agent that answers; `Some(None)` is none.
     pub agent: Option<Option<Uuid>>,
-    /// Whether the number is removed from the org.
+    /// True if the number is removed from the org.
     pub deleted: bool,
 }
 

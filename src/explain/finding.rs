@@ -33,7 +33,6 @@ pub struct Finding {
     /// Result as a sentence.
     pub text: String,
     /// The fix as a sentence; `null` if there is nothing to do.
-    #[serde(rename = "mend")]
     pub fix: Option<String>,
 }
 

@@ -35,11 +35,11 @@ pub struct ReplayView {
     unrouted: u32,
     /// Calls among them with another outcome.
     pub elsewhere: u32,
-    /// Whether every call of the period was looked at; otherwise only the newest were, from `looked_at_from` on.
+    /// True if every call of the period was looked at; otherwise only the newest were, from `looked_at_from` on.
     pub complete: bool,
     /// Start of the oldest call that was routed; to replay earlier calls, use it as `end_date`.
     looked_at_from: Option<String>,
-    /// Whether `items` lists every call with another outcome; it holds the newest 500.
+    /// True if `items` lists every call with another outcome; it holds the newest 500.
     all_listed: bool,
     /// Calls with another outcome, newest first.
     pub items: Vec<MovedView>,

@@ -71,7 +71,7 @@ pub fn rendered() -> String {
     text
 }
 
-/// What `/proc/self/stat` says, in seconds.
+/// Times from `/proc/self/stat`, in seconds.
 #[derive(PartialEq, Debug)]
 struct Stat {
     cpu: f64,

@@ -41,7 +41,7 @@ pub enum OpenFault {
     Gone {
         /// The file.
         path: PathBuf,
-        /// What was found in its place.
+        /// Value found in its place.
         found: &'static str,
         /// Directory of its keys and journal.
         data_dir: PathBuf,

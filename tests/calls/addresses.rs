@@ -300,7 +300,7 @@ fn what_an_upgrade_refuses_is_logged_once_and_the_doctor_says_what_to_list() {
     for finding in refused {
         let text = finding["text"].as_str().unwrap_or_default();
         assert!(text.contains("127.0.0.3"), "{finding}");
-        let fix = finding["mend"].as_str().unwrap_or_default();
+        let fix = finding["fix"].as_str().unwrap_or_default();
         let line = "sip.allow_private_peers = [\"127.0.0.1/32\", \"127.0.0.3\"]";
         assert!(fix.contains(line), "{finding}");
     }

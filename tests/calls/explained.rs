@@ -345,7 +345,7 @@ fn problems(report: &Value) -> Vec<String> {
         findings.filter(|finding| finding["level"] == "error" || finding["level"] == "warning");
     wrong
         .map(|finding| {
-            assert!(finding["mend"].is_string(), "{finding}");
+            assert!(finding["fix"].is_string(), "{finding}");
             format!("{}: {}", finding["check"], finding["text"])
         })
         .collect()

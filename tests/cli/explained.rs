@@ -76,7 +76,10 @@ fn a_caller_who_is_locked_out_is_told_apart_from_one_without_credentials() {
 
     let said = text(&call["explanation"][0]);
     assert!(said.starts_with("There is no such user name"), "{said}");
-    assert_eq!(call["mend"], json!(["trunkline trunk show --org Acme"]));
+    assert_eq!(
+        call["suggested_commands"],
+        json!(["trunkline trunk show --org Acme"])
+    );
 
     // The same without the answer to the challenge.
     let flow = "locked-out.flow";
@@ -91,7 +94,7 @@ fn a_caller_who_is_locked_out_is_told_apart_from_one_without_credentials() {
     shell.write("silent.flow", &first[..cut]);
 
     let explained = shell.json(&["explain", "silent.flow", "--org", "Acme"]);
-    let fix = &explained[0]["mend"][0];
+    let fix = &explained[0]["suggested_commands"][0];
     assert_eq!(
         fix, "trunkline trunk update --org Acme --allow 127.0.0.1",
         "{explained}"
@@ -139,7 +142,7 @@ fn the_doctor_looks_and_changes_nothing() {
         (&json!("daemon"), &json!("error")),
         "{report}"
     );
-    assert_eq!(first["mend"], "Start it: trunkline serve.");
+    assert_eq!(first["fix"], "Start it: trunkline serve.");
     let told = doctor(&["--quiet"]);
     assert_eq!(told.stdout.lines().count(), 2, "{}", told.stdout);
     assert_eq!(told.stderr, "trunkline: 1 error and 0 warnings found\n");

@@ -23,7 +23,7 @@ fn of(report: &Value, check: &str) -> Vec<(String, String, String)> {
             (
                 text(&finding["level"]),
                 text(&finding["text"]),
-                text(&finding["mend"]),
+                text(&finding["fix"]),
             )
         })
         .collect()

@@ -35,12 +35,12 @@ pub struct Wanted {
     pub org: Uuid,
     /// The trunk, which has a peer and a log-in.
     pub way: Arc<OutboundRoute>,
-    /// Whether its user name is that of an inbound trunk here.
+    /// True if its user name is that of an inbound trunk here.
     pub shares_user: bool,
 }
 
 impl Wanted {
-    /// Whether it asks for the same registration as `other`: what was learnt of the carrier's challenges doesn't matter for that.
+    /// Returns whether it asks for the same registration as `other`: what was learnt of the carrier's challenges doesn't matter for that.
     pub(super) fn is_as(&self, other: &Self) -> bool {
         let way = OutboundRoute {
             realms: Arc::clone(&other.way.realms),
@@ -94,7 +94,7 @@ pub(super) enum Doing {
     /// The REGISTER of this number waits for its answer.
     Asking {
         number: u32,
-        /// Whether it asks for the end.
+        /// True if it asks for the end.
         leaving: bool,
     },
 }
@@ -190,7 +190,7 @@ impl CarrierRegistration {
         }
     }
 
-    /// Whether one more REGISTER may follow in this attempt.
+    /// Returns whether one more REGISTER may follow in this attempt.
     pub(super) const fn may_ask_again(&self) -> bool {
         self.requests < MAX_REQUESTS
     }

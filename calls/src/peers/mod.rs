@@ -140,7 +140,7 @@ impl Peers {
         }
     }
 
-    /// Whether a transaction is of this module's.
+    /// Returns whether a transaction is of this module's.
     pub const fn owns(owner: Owner) -> bool {
         owner.0 >> 32 == OURS >> 32
     }

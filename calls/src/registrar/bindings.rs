@@ -41,7 +41,7 @@ pub struct Binding {
     pub home: Home,
     /// The pair that the digest of the REGISTER verified with.
     pub pair: Arc<PeerLogin>,
-    /// Whether something between rewrites addresses, so that only the REGISTER's own way leads back.
+    /// True if something between rewrites addresses, so that only the REGISTER's own way leads back.
     pub is_behind_nat: bool,
     /// The User-Agent of the REGISTER.
     pub user_agent: Option<Box<str>>,
@@ -51,7 +51,7 @@ pub struct Binding {
     pub refreshed_at: Moment,
     /// When it is forgotten unless it is refreshed.
     pub expires_at: Moment,
-    /// Whether it answers.
+    /// True if it answers.
     pub liveness: Liveness,
     pub(super) call_id: Box<[u8]>,
     pub(super) cseq: u32,
@@ -143,7 +143,7 @@ impl Bindings {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Whether there is none.
+    /// Returns whether there is none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -438,7 +438,7 @@ impl Registered {
 }
 
 impl Binding {
-    /// Whether it is the same place, or the same device at a new one.
+    /// Returns whether it is the same place, or the same device at a new one.
     fn is_for(&self, contact: &Contact) -> bool {
         self.is_at(contact.instance.as_deref(), &contact.uri)
     }
@@ -459,7 +459,7 @@ impl Binding {
         *self.call_id == *sender.call_id && self.cseq >= sender.cseq
     }
 
-    /// Whether its Contact says where it is, and nothing between changes that.
+    /// Returns whether its Contact says where it is, and nothing between changes that.
     pub(super) fn has_way_without_flow(&self) -> bool {
         !self.is_behind_nat && self.contact_address().is_some()
     }

@@ -22,7 +22,7 @@ impl Bindings {
         self.serving.set(nodes);
     }
 
-    /// Whether a binding is good for calls, from here or by way of the node that has its flow.
+    /// Returns whether a binding is good for calls, from here or by way of the node that has its flow.
     pub(super) fn counts(&self, binding: &Binding) -> bool {
         match binding.home {
             Home::Here => true,

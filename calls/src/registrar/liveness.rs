@@ -15,7 +15,7 @@ pub struct Liveness {
 }
 
 impl Liveness {
-    /// Whether what was sent to it last wasn't answered.
+    /// Returns whether what was sent to it last wasn't answered.
     pub const fn is_unreachable(&self) -> bool {
         self.is_unreachable
     }

@@ -38,7 +38,7 @@ pub struct Config {
     pub realm: Box<str>,
     /// Offered algorithms, in this order.
     pub algorithms: Vec<Algorithm>,
-    /// Whether credentials without `qop` are taken (RFC 2069).
+    /// True if credentials without `qop` are taken (RFC 2069).
     pub allow_rfc2069: bool,
     /// Shorter registrations are refused with 423.
     pub shortest: Duration,
@@ -360,7 +360,7 @@ impl Registrar {
     }
 }
 
-/// Whether To names the address of record of another trunk (§10.3 step 4).
+/// Returns whether To names the address of record of another trunk (§10.3 step 4).
 fn is_anothers(view: &View, login: &Login, message: &Message<'_>) -> bool {
     let to = message.first(HeaderName::To).map(NameAddr::parse);
     let uri = to.and_then(|to| Uri::parse(to.ok()?.uri).ok());

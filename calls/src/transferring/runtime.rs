@@ -28,7 +28,7 @@ const EXPIRES: u32 = 180;
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Refused {
     Unreadable,
-    /// What is to be replaced is a dialog with us, of which nobody else knows, and it can't be reached from here.
+    /// The dialog to be replaced is one with us, of which nobody else knows, and it can't be reached from here.
     Ours,
     /// The trunk's PBX is asked for phone numbers by `tel:`, which can't name a dialog.
     TelAlone,

@@ -93,7 +93,7 @@ impl Caller {
         next
     }
 
-    /// Whether it has come to take over a call of another leg.
+    /// Returns whether it has come to take over a call of another leg.
     pub(crate) const fn is_successor(&self) -> bool {
         self.replaces.is_some()
     }

@@ -22,7 +22,7 @@ pub(crate) struct Interval {
 }
 
 impl Interval {
-    /// Whether `refresher=` names us; `ours` is our role in that transaction.
+    /// Returns whether `refresher=` names us; `ours` is our role in that transaction.
     pub(crate) fn read(message: &Message<'_>, ours: &str) -> Option<Self> {
         let value = message.first(HeaderName::SessionExpires)?;
         let value = String::from_utf8_lossy(value).replace(' ', "");
@@ -139,7 +139,7 @@ impl Session {
         self.stage == Stage::Confirmed
     }
 
-    /// Whether an offer could be made or taken now.
+    /// Returns whether an offer could be made or taken now.
     pub(crate) fn is_quiet(&self) -> bool {
         self.offered.is_none() && self.asking.is_none() && self.asked.is_none()
     }
@@ -179,7 +179,7 @@ pub(crate) fn label_of(body: &[u8]) -> String {
     line.split(" to ").next().unwrap_or_default().to_owned()
 }
 
-/// Whether a description can be the answer to the offer with that label: a peer's that names it, one of the echo agent's, or
+/// Returns whether a description can be the answer to the offer with that label: a peer's that names it, one of the echo agent's, or
 /// one that takes nothing.
 pub(crate) fn is_answer_to(body: &[u8], label: &str) -> bool {
     let line = line_of(body, "s=").unwrap_or_default();

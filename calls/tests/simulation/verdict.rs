@@ -212,7 +212,7 @@ fn handed_over(facts: &[&Fact], ended: &Ended) -> Option<&'static str> {
     (completed && gone).then_some("handed over, and not recorded")
 }
 
-/// Whether a transfer leaves the outcome that it had, or returns to an earlier state. A transfer that changes from REFER to bridge,
+/// Returns whether a transfer leaves the outcome that it had, or returns to an earlier state. A transfer that changes from REFER to bridge,
 /// or from bridge to REFER, passes the states of its second way from the first one on.
 fn goes_back(last: &Transfer, next: &Transfer) -> bool {
     let takes_the_other_way = last.way != next.way && last.state.is_open();

@@ -262,7 +262,7 @@ impl Wiretap {
         }
     }
 
-    /// Whether the node has sent BYE to the peer with that tag.
+    /// Returns whether the node has sent BYE to the peer with that tag.
     pub(crate) fn was_told(&self, call_id: &str, tag: &str) -> bool {
         self.legs.get(call_id.as_bytes()).is_some_and(|leg| {
             leg.told.contains(tag.as_bytes()) || leg.over.contains(tag.as_bytes())
@@ -350,7 +350,7 @@ impl Leg {
         }
     }
 
-    /// Whether an offer has no answer, and its transaction can't have ended without one.
+    /// Returns whether an offer has no answer, and its transaction can't have ended without one.
     fn asks(&self, now: Moment) -> bool {
         self.asked
             .values()

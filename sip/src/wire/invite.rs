@@ -1,6 +1,6 @@
 //! The INVITE that starts a call, as `rsip` reads it: the facts of admission and routing come from here.
 //!
-//! What identifies the request is compared with the lexer's reading; two readings are no request. Where
+//! The headers that identify the request are compared with the lexer's reading; two readings are no request. Where
 //! `rsip` refuses what the lexer accepts (IPv6, `tel:`, …) its request is built from our parts. Values are read
 //! through [`crate::header`].
 
@@ -152,7 +152,7 @@ impl Invite {
         (from.as_ref().and_then(user_of), is_anonymous)
     }
 
-    /// What identifies a request must read the same both ways.
+    /// The headers that identify a request must read the same both ways.
     fn compare(&self, message: &Message<'_>, uri: &Uri<'_>) -> Result<(), Difference> {
         let printed = self.request.uri.to_string();
         let is_read_alike = printed.as_bytes() == uri.raw

@@ -1,4 +1,4 @@
-//! What the operator lists whole, adds to and takes from: an org's networks and tied peers, a partner's keys.
+//! Resources that the operator lists whole, adds to and takes from: an org's networks and tied peers, a partner's keys.
 
 use axum::Json;
 use axum::http::StatusCode;

@@ -201,7 +201,7 @@ impl Watcher {
         }
     }
 
-    /// What can't be read now is read at the next look.
+    /// Parts that can't be read now are read at the next look.
     async fn look(&self) -> Option<Part> {
         let path = format!("{}/trace", self.path);
         let trace = self.visitor.client.get(&path).await.ok()?;

@@ -1,4 +1,4 @@
-//! What the pages may load, and which devices they may use.
+//! Policies of the pages: sources that they may load from, and devices that they may use.
 
 use axum::http::{HeaderName, HeaderValue};
 

@@ -242,7 +242,7 @@ fn examined(report: &Value) -> Markup {
                     }
                     span {
                         (text(finding, "text"))
-                        @if let Some(fix) = finding["mend"].as_str() { " " strong { (fix) } }
+                        @if let Some(fix) = finding["fix"].as_str() { " " strong { (fix) } }
                     }
                 }
             }

@@ -54,9 +54,9 @@ pub(in crate::api) struct CallView {
     pub(super) q850_cause: Option<u16>,
     /// As it was ordered with.
     pub(super) metadata: Option<serde_json::Value>,
-    /// Whether it is held: by `hold`, or by the phone system or callee with an offer of its own.
+    /// True if it is held: by `hold`, or by the phone system or callee with an offer of its own.
     held: bool,
-    /// Whether the caller asked not to be named (Privacy, or an anonymous From). The runtime and destinations of transfers don't get
+    /// True if the caller asked not to be named (Privacy, or an anonymous From). The runtime and destinations of transfers don't get
     /// the number, which only this record keeps.
     pub(super) caller_withheld: bool,
     /// Figures of the media that ended at Trunkline, as that of bots and of the echo agent does; `null` while it is up, and for media that

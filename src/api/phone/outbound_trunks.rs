@@ -60,11 +60,11 @@ pub(crate) struct OutboundTrunkView {
     auth_realm: Option<String>,
     /// The realms whose challenges are answered, at most four: `auth_realm`, or those that the carrier has challenged with so far.
     auth_realms: Vec<String>,
-    /// Whether challenges without `qop` are left unanswered.
+    /// True if challenges without `qop` are left unanswered.
     digest_require_qop: bool,
     transfer_way: TransferWay,
     transfer_way_in_force: WayInForceView,
-    /// Whether the peer answers; `null` while nothing is known.
+    /// True if the peer answers; `null` while nothing is known.
     reachable: Option<bool>,
     /// State of our registration with the peer; `null` without `register`.
     registration: Option<RegistrationView>,

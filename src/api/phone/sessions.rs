@@ -92,7 +92,7 @@ pub(crate) struct SessionView {
     contact: Option<ContactView>,
     /// Caller's number; the runtime sees `anonymous` if the caller asked not to be named.
     caller: NumberView,
-    /// Whether the caller asked not to be named.
+    /// True if the caller asked not to be named.
     caller_withheld: bool,
     /// Called number.
     dialled: NumberView,

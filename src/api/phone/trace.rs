@@ -48,7 +48,7 @@ const PCAP: &str = "application/vnd.tcpdump.pcap";
 #[schemars(rename = "Trace")]
 pub(super) struct TraceView {
     call_id: Uuid,
-    /// Whether all messages are here: for some there may have been no room.
+    /// True if all messages are here: for some there may have been no room.
     complete: bool,
     items: Vec<ItemView>,
 }

@@ -1,4 +1,4 @@
-//! What a browser asks for, hears and says of its call.
+//! Orders, audio and events of a browser's call.
 
 use tokio::sync::mpsc;
 use trunkline_net::media::BrowserAudio;

@@ -263,7 +263,7 @@ mod tests {
     use super::super::segment::Tail;
     use super::*;
 
-    /// What a disk does next; when the list is empty all goes well.
+    /// The disk's next results; when the list is empty all goes well.
     #[derive(Copy, Clone, PartialEq, Eq, Debug)]
     enum Fault {
         Create,
@@ -417,7 +417,7 @@ mod tests {
             pushed.unwrap();
         }
 
-        /// What a shard does before an answer leaves.
+        /// A shard's wait before an answer leaves.
         fn hand_over(&mut self) -> HandOver {
             let now = trunkline_sip::moment::Moment::from_secs(1);
             let current = &self.shared.current;

@@ -110,7 +110,7 @@ fn certificates(health: &Value) -> Markup {
                         "hint" => (badge(Tone::Busy, "hint")),
                         _ => (badge(Tone::Good, "ok")),
                     }
-                    span { (text(finding, "text")) @if let Some(fix) = finding["mend"].as_str() { " " strong { (fix) } } }
+                    span { (text(finding, "text")) @if let Some(fix) = finding["fix"].as_str() { " " strong { (fix) } } }
                 }
             }
         }
