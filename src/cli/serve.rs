@@ -165,9 +165,10 @@ async fn serve(
         monotonic: clock::now,
     });
 
+    // Before the servers that answer /readyz: commands on this machine look for its socket from then on.
+    let control = control_server(&api, &config);
     let http = tokio::net::TcpListener::from_std(sockets.http).map_err(broken)?;
     let server = Server::start(api.clone(), http, certificate.as_ref());
-    let control = control_server(&api, &config);
     let health = sockets.health.map(tokio::net::TcpListener::from_std);
     let health = health.transpose().map_err(broken)?;
     let health = health.map(|listener| HealthServer::start(api.clone(), listener));
