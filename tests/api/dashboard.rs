@@ -345,6 +345,13 @@ async fn a_member_sees_everything_and_changes_nothing() {
     let shown = visit(&api, &page, &cookie).await;
     assert_eq!(shown.status, 200);
     assert!(!shown.text.contains("/keys"), "{}", shown.text);
+    let targets = shown.text.split("href=\"").skip(1);
+    let targets = targets.filter_map(|rest| rest.split('"').next());
+    for target in targets.filter(|target| target.starts_with(&page)) {
+        let status = visit(&api, target, &cookie).await.status;
+        assert_eq!(status, 200, "a link of the page: {target}");
+    }
+
     let fields = format!("form_token={}&scopes=phone%3Aread", form_token(&shown));
     assert_eq!(
         submit(&api, &format!("{page}/keys"), &cookie, &fields)

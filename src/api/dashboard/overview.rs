@@ -96,7 +96,8 @@ fn checklist(visitor: &Visitor, steps: &[Step]) -> Markup {
                 li class=[step.is_done.then_some("done")] {
                     span.tick aria-hidden="true" { @if step.is_done { "✓" } }
                     div {
-                        strong { @if step.is_done { (step.title) } @else { a href=(visitor.path(step.at)) { (step.title) } } }
+                        // A member who only reads may not open the forms.
+                        strong { @if step.is_done || !visitor.writes() { (step.title) } @else { a href=(visitor.path(step.at)) { (step.title) } } }
                         @if step.is_done { span.unseen { " (done)" } }
                         p.soft { (step.text) }
                     }
