@@ -50,7 +50,7 @@ async fn an_agent_is_made_shown_changed_and_deleted() {
     });
     let changed = api.patch(&path, &tenant.token, change).await.with(200);
     insta::assert_json_snapshot!("an_agent_changed", masked(changed.clone()));
-    // The same again is another version, and else nothing.
+    // The same body again makes a new version and changes nothing else.
     let again = json!({"enabled": true});
     let mut again = api.patch(&path, &tenant.token, again).await.with(200);
     assert_ne!(again["updated_at"], changed["updated_at"]);
@@ -150,7 +150,7 @@ async fn an_agent_of_another_tenant_is_as_one_that_is_not_there() {
     let nobody = uuid::Uuid::nil().to_string();
     for id in [&*id_of(&made), &nobody, "no-id", "%ff"] {
         let path = format!("/phone/{id}");
-        // What is wrong with the rest of the request doesn't matter then.
+        // The id is judged before the rest of the request.
         let answers = [
             api.get(&format!("{path}?colour=red"), &other.token).await,
             api.patch(&path, &other.token, json!({"colour": 1})).await,

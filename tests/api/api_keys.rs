@@ -95,7 +95,7 @@ async fn a_key_ends_by_itself_and_makes_none_that_outlives_it() {
     assert_eq!(made["expires_at"], written(60));
     let key = text(&made["api_key"]);
 
-    // It passes its own end on, and may name an earlier one.
+    // A new key inherits the end of the key that made it, and may name an earlier end.
     for (body, ends_at) in [
         (json!({}), written(60)),
         (json!({"expires_at": written(30)}), written(30)),
@@ -122,7 +122,7 @@ async fn a_key_ends_by_itself_and_makes_none_that_outlives_it() {
         );
     }
 
-    // The look-up of its last use is still believed when it ends.
+    // The lookup of the last use is still cached when the key ends.
     pass(59);
     api.get(KEYS, &key).await.with(200);
     pass(1);

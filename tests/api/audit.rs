@@ -1,4 +1,4 @@
-//! The audit log: every operation that changes something leaves an entry that names actor, action, thing and fields, and no secret.
+//! The audit log: every operation that changes something leaves an entry with actor, action, object and fields, and without secrets.
 
 use serde_json::{Value, json};
 use trunkline_store::{AuditEntry, AuditFilter, AuditOf, audit};
@@ -11,7 +11,7 @@ use crate::test_org::{Of, Row, TestOrg, rows};
 
 /// Operations that answer and change nothing.
 const CHANGE_NOTHING: [&str; 4] = [
-    // Its session is in memory.
+    // The session is in memory.
     "/operator-console/logout",
     "/phone/sip/route-test",
     "/phone/sip/route-replay",
@@ -56,7 +56,7 @@ async fn get_as_partner(api: &TestApi, test_org: &TestOrg, path: &str) -> Answer
     api.get(path, key).await
 }
 
-/// The id of the thing, where path or answer names it.
+/// Returns the id of the object, where path or answer names it.
 fn named(row: &Row, test_org: &TestOrg, answer: &Answer) -> Option<Uuid> {
     if row.path.contains("/agents/{agent_id}/") {
         return test_org.ids["agent_id"].parse().ok();
@@ -82,7 +82,7 @@ fn judge(row: &Row, test_org: &TestOrg, answer: &Answer, entry: &AuditEntry) {
 
     let action = |row: &Row| format!("{} {}", row.method.to_uppercase(), row.path);
     match row.of {
-        // A page makes most changes by a request to the API, which has the entry.
+        // Most pages change things by a request to the API, which writes the entry.
         Of::Page => assert!(
             rows().iter().any(|row| entry.action == action(row)),
             "{operation}: {entry:?}"
@@ -96,7 +96,7 @@ fn judge(row: &Row, test_org: &TestOrg, answer: &Answer, entry: &AuditEntry) {
         | Of::PartnerId
         | Of::Reseller
         | Of::Visit => assert_eq!(entry.action, action(row)),
-        // The operator's requests, which commands make as well.
+        // Requests of the operator, which commands make as well.
         Of::Operator => {
             let (_, path) = entry.action.split_once(' ').expect("a path");
             assert!(path.starts_with("/operator/"), "{operation}: {entry:?}");

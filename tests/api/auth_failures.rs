@@ -11,7 +11,7 @@ use crate::test_api::{
 const TRUNK: &str = "/phone/sip/inbound-trunk";
 const FAILURES: &str = "/phone/sip/inbound-trunk/auth-failures";
 
-/// A trunk of the tenant, and log-ins that failed: each from another address.
+/// Makes a trunk of the tenant, and failed log-ins on it, each from another address.
 async fn failures(api: &TestApi, tenant: &Tenant, number: &str, count: u8) {
     api.number(tenant.org, number).await;
     let trunk = api.post(TRUNK, &tenant.token, json!({})).await.with(201);

@@ -13,7 +13,7 @@ use crate::test_api::{Answer, TestApi};
 
 const JSON_LINES: &str = "application/x-ndjson";
 
-/// The answer in the form of this media type.
+/// Requests the path in this media type.
 pub(crate) async fn accepting(api: &TestApi, path: &str, token: &str, form: &str) -> Answer {
     let request = Request::get(path)
         .header("authorization", format!("Bearer {token}"))
@@ -76,7 +76,7 @@ async fn a_reader_that_is_cut_off_goes_on_after_its_last_line() {
     let some = lines(&accepting(&api, &some, &tenant.token, JSON_LINES).await);
     assert_eq!(ids(&some), ids(&all[300..307]));
 
-    // One that began before all others, and is projected last.
+    // This call began before all others and is projected last.
     let last = all[CALLS as usize - 1]["cursor"]
         .as_str()
         .expect("a cursor");

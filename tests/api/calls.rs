@@ -332,7 +332,7 @@ async fn a_walk_over_pages_meets_every_call_once() {
     let api = TestApi::new().await;
     let tenant = api.tenant("Acme").await;
 
-    // Three of every four share their time, so that the id has to break the tie.
+    // Three of four calls begin at the same time, so the id has to break the tie.
     let facts: Vec<Fact> = (1..=10)
         .flat_map(|call| {
             [
@@ -357,7 +357,7 @@ async fn a_walk_over_pages_meets_every_call_once() {
         let Some(next) = page["next"].as_str() else {
             break;
         };
-        // The cursor carries the filters; naming the same ones again is fine too.
+        // The cursor carries the filters; repeating them is allowed.
         path = if seen.len() < 6 {
             format!("/phone/calls?limit=3&cursor={next}")
         } else {

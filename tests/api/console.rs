@@ -7,7 +7,7 @@ use crate::pages::{ask, form_token, link, log_in, org_of, submit, visit};
 use crate::test_api::{TestApi, pass};
 use crate::test_org::{Asker, Of, TestOrg, rows};
 
-/// Two people who edit one agent: the second is shown both values, and saves again or doesn't.
+/// Two people edit one agent: the second is shown both values, and saves again or doesn't.
 #[tokio::test]
 async fn a_form_that_is_older_than_its_object_changes_nothing() {
     let api = TestApi::new().await;
@@ -54,7 +54,7 @@ async fn a_form_that_is_older_than_its_object_changes_nothing() {
     assert!(kept.contains("value=\"Day shift\"") && !kept.contains("Night shift"));
 }
 
-/// Pages over plain HTTP are for the daemon's machine, and nothing is used up by one who isn't there.
+/// Pages over plain HTTP are served to the daemon's own machine only, and a refused request uses no login link up.
 #[tokio::test]
 async fn pages_over_plain_http_are_for_this_machine() {
     let api = TestApi::new().await;
@@ -153,7 +153,7 @@ async fn a_destination_is_assigned_and_taken_away() {
     assert_eq!(wrong.status, 404);
 }
 
-/// Every page by every role: a member is shown no credential, and changes nothing.
+/// Every page by every role: a member sees no credential and changes nothing.
 #[tokio::test]
 async fn pages_keep_to_the_role_of_the_session() {
     let api = TestApi::new().await;
@@ -197,7 +197,7 @@ async fn pages_keep_to_the_role_of_the_session() {
     }
 }
 
-/// The operator's session: by a link that works once, for its own pages alone; what it changes is what commands see, and is in the audit log.
+/// The operator's session: its link works once, it opens the operator's pages only, commands see its changes, and the audit log has them.
 #[tokio::test]
 async fn the_operator_has_pages_of_the_installation() {
     let api = TestApi::new().await;
@@ -207,7 +207,7 @@ async fn the_operator_has_pages_of_the_installation() {
         .strip_prefix("https://dashboard.example")
         .expect("ours");
     let (at, token) = path.split_once('?').expect("a token");
-    // Looking uses nothing up.
+    // GET doesn't consume the link.
     for _ in 0..2 {
         let looked = visit(&api, path, "").await;
         assert_eq!((looked.status, looked.header("Set-Cookie")), (200, None));
@@ -272,7 +272,7 @@ async fn the_operator_has_pages_of_the_installation() {
     assert!(log.contains("operator, uid 7, on the console"), "{log}");
     assert!(log.contains("POST /operator/orgs/{orgId}/suspend"), "{log}");
 
-    // Neither session is good for the other's pages, nor the operator's for the API.
+    // Neither session opens the other's pages, and the operator's doesn't open the API.
     assert_eq!(visit(&api, "/operator-console", &admin).await.status, 401);
     assert_eq!(
         visit(&api, &format!("/dashboard/{org}"), cookie)

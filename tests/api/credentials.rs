@@ -1,4 +1,4 @@
-//! Keys: their scopes, and their end.
+//! API keys: their scopes, and their end.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -106,7 +106,7 @@ async fn a_revoked_key_is_refused() {
     assert_eq!(body["message"], "The API key has been revoked");
 }
 
-/// The status that a real server answers over a socket.
+/// Returns the status that a real server answers over a socket.
 fn status(address: SocketAddr, token: &str) -> u16 {
     let mut stream = TcpStream::connect(address).expect("the server listens");
     write!(stream, "GET /phone/calls HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n").expect("a request is sent");
@@ -119,7 +119,7 @@ fn status(address: SocketAddr, token: &str) -> u16 {
         .unwrap_or_else(|| panic!("no status: {answer}"))
 }
 
-/// The clock of the API stands still, so that only the change feed can end the belief in a key that was seen before.
+/// The clock of the API is frozen, so only the change feed can evict a key that is cached.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_in_use_ends_when_it_is_revoked() {
     let api = TestApi::new().await;

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use crate::pages::{ask, form_token, link, log_in, org_of, submit, visit};
 use crate::test_api::{Tenant, TestApi, found, pass};
 
-/// A reseller's org, somebody's session in it, and the path of its page.
+/// Makes an org of a reseller and a session in it; returns also the path of its page.
 pub(crate) async fn session(api: &TestApi) -> (Uuid, String, String) {
     let reseller = api.reseller("Reseller").await;
     let org = org_of(api, &reseller, "Acme").await;
@@ -55,7 +55,7 @@ async fn a_link_opens_one_session_and_leads_to_the_orgs_page() {
         "{}",
         page.text
     );
-    // The script and the style are files of their own, and nothing else may run.
+    // Script and style are separate files, and the policy allows nothing else to run.
     assert_eq!(page.text.matches("<script").count(), 1, "{}", page.text);
     assert!(!page.text.contains("<b>"), "{}", page.text);
     let policy = page.header("Content-Security-Policy").expect("a policy");
@@ -382,7 +382,7 @@ async fn a_member_sees_everything_and_changes_nothing() {
     );
 }
 
-/// Everything that the page shows of an org, and nothing of another's.
+/// The page shows everything of its org, and nothing of another.
 #[tokio::test]
 async fn the_page_shows_agents_numbers_trunk_keys_and_handoffs() {
     let api = TestApi::new().await;
@@ -417,7 +417,7 @@ async fn the_page_shows_agents_numbers_trunk_keys_and_handoffs() {
     }
 }
 
-/// A page of a call says why it went where it went, in the words of the API; a call of another org is no page.
+/// The page of a call explains its routing in the words of the API; a call of another org has no page.
 #[tokio::test]
 async fn a_calls_page_says_why_it_went_there() {
     let api = TestApi::new().await;
@@ -458,7 +458,7 @@ async fn a_calls_page_says_why_it_went_there() {
     assert_eq!(visit(&api, &path, "").await.status, 401);
 }
 
-/// A program that fetches links before people open them logs nobody in; the person still is.
+/// A program that fetches links ahead logs nobody in, and the link still works for the person.
 #[tokio::test]
 async fn a_login_link_is_not_consumed_by_what_fetches_it_ahead() {
     let api = TestApi::new().await;
@@ -505,7 +505,7 @@ async fn a_link_with_a_button_before_it_is_consumed_by_the_button() {
     let made = api.post(&path, &reseller.key, body).await.with(201);
     let url = made["url"].as_str().expect("a text");
     let link = url.strip_prefix("https://dashboard.example").expect("ours");
-    // Software that looks at it, by GET too, uses nothing up.
+    // Link scanners use GET too and consume nothing.
     assert_eq!(
         ask(&api, "HEAD", link, "", &[], String::new()).await.status,
         200

@@ -64,7 +64,7 @@ async fn a_deleted_org_is_as_if_absent() {
     let by_id = format!("{ORGS}/by-external-id/a");
     api.get(&by_id, &partner.key).await.with(404);
 
-    // What it had is free.
+    // External id and number of the deleted org are free.
     let next = org(&api, &partner, "a").await;
     api.number(next.org, number.number.as_str()).await;
 }
@@ -155,7 +155,7 @@ async fn what_another_tenant_has_stays() {
     assert_eq!(shown["external_id"], "a");
 }
 
-/// The calls of an org that was purged are billed all the same.
+/// Calls of a purged org are still billed.
 #[tokio::test]
 async fn usage_of_a_deleted_org_stays() {
     let api = TestApi::new().await;

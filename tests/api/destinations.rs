@@ -178,7 +178,7 @@ async fn destinations_are_assigned_in_both_ways_and_taken_again() {
         .get(&format!("{DESTINATIONS}/{id}"), &tenant.token)
         .await;
     assert_eq!(kept.with(200), there);
-    // Deleting one takes it from its agents.
+    // Deleting a destination removes it from its agents.
     api.delete(&one, &tenant.token).await.with(200);
     let none = json!({"items": [], "next": null, "total": 0});
     assert_eq!(api.get(&path, &tenant.token).await.with(200), none);

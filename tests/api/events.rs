@@ -1,4 +1,4 @@
-//! `/phone/events`: a stream of what happens, over a socket.
+//! `/phone/events`: a stream of events, over a socket.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -42,7 +42,7 @@ impl Serving {
         emitted.expect("emitted");
     }
 
-    /// Opens a stream, with more header lines.
+    /// Opens a stream with further header lines.
     async fn open(&self, path: &str, token: &str, headers: &str) -> Stream {
         let (head, stream) = self.ask(path, token, headers).await;
         assert!(head.starts_with("http/1.1 200"), "{head}");
@@ -68,7 +68,7 @@ impl Serving {
         opened.expect("a place becomes free")
     }
 
-    /// Asks for a stream: the answer's head, in small letters, and what follows it.
+    /// Requests a stream; returns the answer's head in lower case and the rest of the connection.
     async fn ask(&self, path: &str, token: &str, headers: &str) -> (String, Stream) {
         let mut stream = TcpStream::connect(self.address).await.expect("connected");
         let request = format!(
@@ -107,7 +107,7 @@ impl Received {
 }
 
 impl Stream {
-    /// A line without its end; `None` at the end of the stream.
+    /// Returns the next line without its end; `None` at the end of the stream.
     async fn line(&mut self) -> Option<String> {
         let mut line = String::new();
         let read = tokio::time::timeout(PATIENCE, self.0.read_line(&mut line)).await;
@@ -115,7 +115,7 @@ impl Stream {
         (octets > 0).then(|| line.trim_end().to_owned())
     }
 
-    /// The next event; comments and the marks of chunks are passed over.
+    /// Returns the next event; skips comments and chunk sizes.
     async fn event(&mut self) -> Option<Received> {
         let mut received = Received::default();
         loop {
@@ -191,7 +191,7 @@ async fn a_stream_goes_on_where_it_was_cut() {
         }
     }
 
-    // The oldest that is kept: asked for, or because the last one seen is kept no longer, or is another's.
+    // The stream begins at the oldest event kept: on request, or because the last seen event has expired or is another org's.
     let gone = format!("Last-Event-ID: {}\r\n", Uuid::now_v7());
     for header in ["Last-Event-ID: 0\r\n", &gone] {
         let mut stream = serving.open(EVENTS, &acme.token, header).await;
@@ -292,7 +292,7 @@ async fn streams_are_bounded_and_end_with_their_key() {
     assert_eq!(third.event().await, None, "its key is revoked");
     drop(first);
 
-    // The place is free once the server has seen that the client is gone.
+    // The place becomes free once the server sees that the client has closed.
     let (_, token) = api.key(acme.org, &["calls:read"]).await;
     let _fourth = serving.open_when_free(EVENTS, &token).await;
     serving.server.stop().await;

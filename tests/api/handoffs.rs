@@ -111,7 +111,7 @@ async fn a_reason_narrows_the_list() {
     assert_eq!(walked, ["c", "b", "a"]);
 }
 
-/// The sessions of all pages, and each page's total.
+/// Returns the sessions of all pages.
 async fn walk_of(api: &TestApi, tenant: &Tenant, query: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut path = format!("{EVENTS}?{query}");

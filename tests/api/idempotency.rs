@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::test_api::{Answer, Tenant, TestApi, id_of, pass};
 
-/// A `POST` with a key.
+/// Sends a `POST` with an idempotency key.
 pub(crate) async fn ask(api: &TestApi, path: &str, token: &str, key: &str, body: &Value) -> Answer {
     api.send(
         Request::post(path)
@@ -49,7 +49,7 @@ async fn the_same_request_again_is_answered_the_same() {
     assert_ne!(again.header("X-Request-Id"), first.header("X-Request-Id"));
     assert_eq!(destinations(&api, &tenant).await, 1);
 
-    // A day later it is a new request: the name is taken.
+    // A day later the key has expired: the request is new, and its name is taken.
     pass(1);
 
     let late = ask(&api, DESTINATIONS, &tenant.token, "k", &sales()).await;
@@ -73,7 +73,7 @@ async fn another_body_under_the_same_key_is_422() {
     assert_eq!(destinations(&api, &tenant).await, 1);
 }
 
-/// A client that writes its request down anew says the same.
+/// A client that serializes its request differently makes the same request.
 #[tokio::test]
 async fn a_body_is_compared_by_what_it_says() {
     let api = TestApi::new().await;
@@ -102,7 +102,7 @@ async fn a_key_is_of_one_credential_and_path() {
     let elsewhere = ask(&api, DESTINATIONS, &theirs.token, "k", &sales()).await;
     assert_ne!(elsewhere.with(201)["id"], made.json()["id"]);
     assert!(!is_replay(&elsewhere));
-    // Another key of the org is another credential: the name is taken.
+    // Another API key of the org has its own idempotency keys: the name is taken.
     ask(&api, DESTINATIONS, &second, "k", &sales())
         .await
         .with(409);
@@ -120,7 +120,7 @@ async fn refusals_that_pass_are_not_kept_and_others_are() {
     wrong["value"] = json!("12");
     let refused = ask(&api, DESTINATIONS, &tenant.token, "wrong", &wrong).await;
     refused.with(400);
-    // 400 leaves the key free, for another body too.
+    // 400 leaves the idempotency key free, for another body too.
     ask(&api, DESTINATIONS, &tenant.token, "wrong", &sales())
         .await
         .with(201);
@@ -214,7 +214,7 @@ async fn a_replay_counts_once_as_every_request_does() {
         .with(429);
 }
 
-/// A secret that was rotated is shown again to whoever lost the answer, and is the one that signs.
+/// A retry shows the rotated secret again, and that secret signs.
 #[tokio::test]
 async fn a_webhooks_secret_is_rotated_once() {
     let api = TestApi::new().await;

@@ -1,4 +1,4 @@
-//! `/phone/sip/inbound-trunk` and what lies beneath it.
+//! `/phone/sip/inbound-trunk` and the paths below it.
 
 use serde_json::{Value, json};
 use trunkline_store::rows_of;
@@ -211,7 +211,7 @@ async fn a_trunk_needs_verified_numbers_of_its_org() {
     for refused in [
         api.post(NUMBERS, &acme.token, raw.clone()).await,
         api.patch(TRUNK, &acme.token, raw.clone()).await,
-        // What is wrong with the request comes before what stands against it.
+        // Faults of the request are reported before conflicts.
         api.post(TRUNK, &acme.token, raw).await,
     ] {
         let message = "phone_numbers[0]: +442071838753 is not a verified number of this org";

@@ -1,4 +1,4 @@
-//! `/.well-known/jwks.json`: whoever reads it can check our tokens.
+//! `/.well-known/jwks.json`: a client can verify our tokens with it.
 
 use axum::body::Body;
 use axum::http::Request;

@@ -1,4 +1,4 @@
-//! The REST API from outside, a file a resource: what it answers when all is well, when it refuses, and to another tenant.
+//! The REST API from outside, one file per resource: success, refusal, and another tenant's objects.
 //!
 //! Bodies are snapshots; the ids in them are fixed or redacted.
 

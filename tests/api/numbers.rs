@@ -43,7 +43,7 @@ async fn where_numbers_are_verified_at_once_the_first_org_has_it() {
     let made = api.post("/phone/numbers", &acme.token, body.clone()).await;
     assert_eq!(made.with(201)["verified"], true);
     let refused = api.post("/phone/numbers", &other.token, body).await;
-    // Whose it is isn't told.
+    // The refusal doesn't name the owner.
     insta::assert_json_snapshot!(refused.with(409));
 }
 

@@ -1,4 +1,4 @@
-//! The OpenAPI document: it is the snapshot's, and it describes every route and no other.
+//! The OpenAPI document: it equals the snapshot, and it describes every route and no other.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -23,7 +23,7 @@ fn is_page(operation: &str) -> bool {
         || path.starts_with("/2010-04-01/")
 }
 
-/// The methods of a path, as the router tells them to whoever asks with an unknown one.
+/// Returns the methods of a path, from the router's `Allow` on an unknown method.
 pub(crate) async fn methods(api: &TestApi, path: &str) -> Vec<String> {
     let request = Request::builder().method("BREW").uri(path);
     let answer = api.send(request.body(Body::empty())).await;
@@ -185,7 +185,7 @@ async fn the_page_shows_every_operation_and_loads_nothing() {
     assert!(policy.starts_with("default-src 'none'"), "{policy}");
 }
 
-/// Calls `look` with the place of every property in a part of the document, and its schema.
+/// Calls `look` with place and schema of every property in a part of the document.
 fn each_property(value: &Value, place: &str, look: &mut impl FnMut(&str, &Value)) {
     match value {
         Value::Object(map) => {
@@ -226,7 +226,7 @@ fn every_property_is_described_or_names_a_schema() {
     );
 }
 
-/// Clients' generators make types of these names.
+/// Client generators make types of these names.
 #[test]
 fn schemas_have_plain_names_and_words_are_enumerations() {
     let document = document();

@@ -14,7 +14,7 @@ const DEFAULTS: DefaultLimits = DefaultLimits {
     streaming_requests_per_minute: 1_000,
 };
 
-/// A thing that an org makes by a POST, counted by this limit.
+/// An object that an org makes by a POST, counted by this limit.
 struct Made {
     limit: OrgLimit,
     path: &'static str,
@@ -51,7 +51,7 @@ const MADE: [Made; 6] = [
         body: |at| json!({"name": format!("n{at}"), "type": "phone", "value": "+442071838751"}),
         held: 0,
     },
-    // The key that asks.
+    // The key that sends the requests counts.
     Made {
         limit: OrgLimit::ApiKeys,
         path: "/api-keys",
@@ -104,12 +104,12 @@ async fn an_org_has_so_many_of_each_kind() {
         let said = format!("The org may have {most} ");
         assert!(message.starts_with(&said), "{message}");
 
-        // Others are served, and so is the org once the operator allows more.
+        // Other orgs are served, and this one is again once the operator raises its limit.
         make(&api, &other, made, 2).await.with(201);
         set(&api, tenant.org, made.limit, None).await;
         make(&api, &tenant, made, 2).await.with(201);
 
-        // Below what there is: all of it stays, and one more is refused.
+        // With a limit below the current count, all objects stay and one more is refused.
         set(&api, tenant.org, made.limit, Some(0)).await;
         make(&api, &tenant, made, 3).await.with(409);
         set(&api, tenant.org, made.limit, None).await;
@@ -123,7 +123,7 @@ async fn a_key_that_has_ended_makes_room_for_another() {
     for (minute, db) in (1..).zip(grounds) {
         let api = TestApi::built("", db).await;
         let tenant = api.tenant("Acme").await;
-        // The key that asks, and one more.
+        // The key that sends the requests, and one more.
         set(&api, tenant.org, OrgLimit::ApiKeys, Some(2)).await;
         let ends = json!({"name": "ends", "expires_at": written(60 * minute)});
         api.post("/api-keys", &tenant.token, ends).await.with(201);
@@ -151,7 +151,7 @@ async fn two_at_once_at_the_bound_make_one() {
             let answers = api.at_once(20, |at| make(&api, &tenant, made, at)).await;
             let with = |status| answers.iter().filter(|one| one.status == status).count();
             assert_eq!((with(201), with(409)), (1, 19), "{}", made.limit.as_str());
-            // What the trunks of the next kind share with these.
+            // The next kind of trunk shares these objects.
             set(&api, tenant.org, made.limit, None).await;
         }
     }
@@ -168,7 +168,7 @@ async fn a_partner_sets_limits_of_its_orgs_within_what_the_operator_allows() {
     let shown = api.get("/partner/v1/limits", &partner.key).await;
     insta::assert_json_snapshot!("limits_of_a_partner", shown.with(200));
 
-    // Less than the default, and back.
+    // A limit below the default, then back to the default.
     let body = json!({"agents": 1, "webhooks": 0});
     let changed = api.patch(&path, &partner.key, body).await.with(200);
     assert_eq!(changed["agents"]["limit"], 1, "{changed}");
@@ -191,7 +191,7 @@ async fn a_partner_sets_limits_of_its_orgs_within_what_the_operator_allows() {
     assert_eq!(changed["webhooks"]["limit"], 0, "it stays: {changed}");
     api.post(agents, &token, agent).await.with(201);
 
-    // More than the operator allows, what is no number, and another partner's org; nothing is changed.
+    // A limit above the operator's, a value that is no number, and another partner's org are refused and change nothing.
     for body in [
         json!({"agents": 1_001}),
         json!({"destinations": 5, "agents": 1_001}),
@@ -214,7 +214,7 @@ async fn a_partner_sets_limits_of_its_orgs_within_what_the_operator_allows() {
     assert_eq!(shown["agents"]["limit"], 1_000, "{shown}");
     assert_eq!(shown["destinations"]["limit"], 1_000, "{shown}");
 
-    // The operator allows the partner more; for one org its word counts for more than that.
+    // The operator raises the partner's limit; a limit that the operator sets on one org takes precedence.
     let most = [(OrgLimit::Agents, Some(5_000))];
     done(&api.store, move |tx, now| {
         org_limits::limit_partner(tx, partner.id, &most, now)
@@ -229,7 +229,7 @@ async fn a_partner_sets_limits_of_its_orgs_within_what_the_operator_allows() {
     let body = json!({"agents": 11});
     api.patch(&path, &partner.key, body).await.with(400);
 
-    // A suspended org's partner reads and changes them; the operator takes the right back.
+    // The partner of a suspended org reads and changes its limits until the operator takes that right back.
     let suspend = format!("/partner/v1/orgs/{org}/suspend");
     api.post(&suspend, &partner.key, json!({})).await.with(200);
     let body = json!({"agents": 3});
@@ -266,11 +266,11 @@ async fn a_changed_request_limit_is_in_force_at_once() {
     let policy = api.policy("\"org\";q=2;w=60");
     assert_eq!(refused.header("RateLimit-Policy"), Some(&*policy));
     api.get("/phone/calls", &other.token).await.with(200);
-    // A stream has no end that could be read.
+    // A stream never ends, so its body can't be read.
     assert_eq!(api.get("/phone/events", &token).await.status, 200);
     api.get("/phone/events", &token).await.with(429);
 
-    // The operator's word counts for more, and the partner's own limit is the operator's alone.
+    // The operator's limit takes precedence, and only the operator changes the partner's own limit.
     pass(60);
     set(&api, org, OrgLimit::Requests, Some(1)).await;
     api.get("/phone/calls", &token).await.with(200);

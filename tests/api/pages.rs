@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use crate::test_api::{Answer, Reseller, TestApi};
 
-/// An org of the reseller's.
+/// Makes an org of the reseller.
 pub(crate) async fn org_of(api: &TestApi, reseller: &Reseller, name: &str) -> Uuid {
     let made = api
         .post("/partner/v1/orgs", &reseller.key, json!({"name": name}))
@@ -18,7 +18,7 @@ pub(crate) async fn org_of(api: &TestApi, reseller: &Reseller, name: &str) -> Uu
         .expect("an id")
 }
 
-/// The path and query of a new login link.
+/// Returns path and query of a new login link.
 pub(crate) async fn link(api: &TestApi, reseller: &Reseller, org: Uuid, email: &str) -> String {
     let path = format!("/partner/v1/orgs/{org}/login-links");
     let made = api
@@ -62,7 +62,7 @@ pub(crate) async fn submit(api: &TestApi, path: &str, cookie: &str, fields: &str
     ask(api, "POST", path, cookie, &form, fields.to_owned()).await
 }
 
-/// Follows the link and gives the cookie as it is sent back.
+/// Follows the link and returns the cookie to send back.
 pub(crate) async fn log_in(api: &TestApi, link: &str) -> String {
     let opened = visit(api, link, "").await;
     assert_eq!(opened.status, 303, "{}", opened.text);
@@ -70,7 +70,7 @@ pub(crate) async fn log_in(api: &TestApi, link: &str) -> String {
     cookie.split(';').next().expect("a pair").to_owned()
 }
 
-/// The hidden field that a page's forms carry.
+/// Returns the hidden token in a page's forms.
 pub(crate) fn form_token(page: &Answer) -> String {
     let (_, rest) = page
         .text

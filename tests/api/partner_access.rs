@@ -13,7 +13,7 @@ use crate::test_api::{Answer, TestApi, done, found, pass};
 
 const ORGS: &str = "/partner/v1/orgs";
 
-/// A request from an address, behind what proxies say.
+/// Sends a request from an address, with the forwarding header of a proxy if any.
 async fn from(api: &TestApi, key: &str, peer: &str, forwarded: Option<&str>) -> Answer {
     let peer: SocketAddr = format!("{peer}:4711").parse().expect("an address");
     let mut request = Request::get(ORGS)
@@ -97,7 +97,7 @@ async fn a_revoked_key_and_an_inactive_partner_are_refused() {
     insta::assert_json_snapshot!("an_inactive_partner", refused.with(401));
     assert_eq!(refused.header("WWW-Authenticate"), Some("Bearer"));
     set(true).await;
-    // No server follows the change feed here: what was looked up is believed for a minute.
+    // No server follows the change feed here: lookups are cached for a minute.
     pass(60);
     api.get(ORGS, &partner.key).await.with(200);
     let keys = found(&api.store, move |tx| partners::keys(tx, partner.id)).await;
@@ -202,7 +202,7 @@ async fn a_partner_may_ask_so_often() {
     let refused = api.get("/partner/v1/orgs/no-id/roles", &usual.key).await;
     insta::assert_json_snapshot!("a_partners_request_too_many", refused.with(429));
     assert_eq!(refused.header("Retry-After"), Some("60"));
-    // Where it comes from is judged before how often.
+    // The address is judged before the rate.
     from(&api, &own.key, "192.0.2.1", None).await.with(200);
     from(&api, &own.key, "192.0.2.1", None).await.with(429);
     from(&api, &own.key, "[2001:db8::7]", None).await.with(403);

@@ -1,4 +1,4 @@
-//! Integrations of a new org: tried against a real HTTP service on loopback before the org is stored, in every way that can fail.
+//! Integrations of a new org: the platform is a real HTTP service on loopback, called before the org is stored, and fails in every way.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -19,9 +19,9 @@ enum Platform {
     Sound,
     /// Sends these octets and closes.
     Says(&'static str),
-    /// Takes the request and says nothing.
+    /// Reads the request and answers nothing.
     Silent,
-    /// Begins an answer and says no more.
+    /// Begins an answer and stops.
     Stalls,
     /// Sends a body without end.
     Endless,
@@ -160,7 +160,7 @@ async fn good_credentials_are_tried_and_sealed() {
     let shows = |sealed: &Vec<u8>| sealed.windows(4).any(|part| part == b"user");
     assert_eq!(sealed.len(), 2);
     assert!(!sealed.iter().any(shows), "{sealed:?}");
-    // One connection alone, without its list.
+    // A single connection may be given without a list.
     let one =
         json!({"name": "B", "integrations": {"tours": {"app_key": "app", "user_key": "user"}}});
     api.post(ORGS, &partner.key, one).await.with(201);
@@ -291,7 +291,7 @@ async fn what_is_no_integration_is_refused_before_anything_is_tried() {
         "two_connections_of_one_name",
         connect(&api, &partner, twins).await.with(400)
     );
-    // What exists already isn't tried either.
+    // An external id that exists is refused before the platform is called.
     api.post(ORGS, &partner.key, json!({"name": "A", "external_id": "7"}))
         .await
         .with(201);
@@ -362,7 +362,7 @@ async fn connections_are_shown_to_those_who_may_and_replaced() {
     assert_eq!(names(&before), ["Default", "Second"]);
     assert!(!before.to_string().contains("user2"), "{before}");
 
-    // What the platform refuses changes nothing.
+    // A key that the platform refuses changes nothing.
     let wrong =
         json!({"name": "B", "integrations": {"tours": {"app_key": "app", "user_key": "nobody's"}}});
     api.patch(&path, &partner.key, wrong).await.with(400);

@@ -52,7 +52,7 @@ async fn a_key_is_made_works_and_is_revoked() {
         api.delete(&key_path, &partner.key).await.with(200),
         json!({"success": true})
     );
-    // It has just been believed, and no server follows the change feed here.
+    // The key is cached, and no server follows the change feed here.
     api.get("/phone/calls", key).await.with(401);
     insta::assert_json_snapshot!(
         "a_key_that_is_gone",
@@ -71,7 +71,7 @@ async fn a_key_has_a_name_by_default_and_nobodys_else() {
     let org_id = org.parse().expect("an id");
     let listed = found(&api.store, move |tx| org_keys::list(tx, org_id)).await;
     assert_eq!(listed[0].name, "Default");
-    // One that the partner did not make is revoked alike; one of another org is not there.
+    // The partner also revokes a key that it did not make; a key of another org is 404.
     let (own, _) = api.key(org_id, &["calls:read"]).await;
     let (foreign, _) = api
         .key(other_org.parse().expect("an id"), &["calls:read"])
@@ -219,7 +219,7 @@ async fn link(api: &TestApi, partner: &Reseller, org: &str, body: Value) -> Answ
         .await
 }
 
-/// The names of the roles that the person has in the org.
+/// Returns the names of the person's roles in the org.
 async fn roles_of(api: &TestApi, org: &str, email: &str) -> Vec<String> {
     api.members(org.parse().expect("an id"))
         .await
@@ -293,7 +293,7 @@ async fn a_name_is_used_when_the_account_is_made_and_roles_when_the_membership_i
     let mut found = roles_of(&api, &org, "ann@example.com").await;
     found.sort();
     assert_eq!(found, ["admin", "member"]);
-    // A member keeps roles and name; what would not be used is not judged.
+    // A member keeps roles and name; fields that would not be used are not validated.
     let renamed = json!({"email": "ann@example.com", "name": "Else", "role_ids": [theirs]});
     link(&api, &partner, &org, renamed).await.with(201);
     let members = api.members(org.parse().expect("an id")).await;
@@ -301,7 +301,7 @@ async fn a_name_is_used_when_the_account_is_made_and_roles_when_the_membership_i
         members.iter().all(|(_, name, _)| name == "Ann Other"),
         "{members:?}"
     );
-    // The same account in another org, whose first member it is.
+    // The same account in another org, as its first member.
     link(
         &api,
         &other,
@@ -345,7 +345,7 @@ async fn links_have_a_limit_of_their_own() {
         made.header("RateLimit-Policy"),
         Some(&*api.policy(r#""partner";q=100;w=60, "login-links";q=2;w=60"#))
     );
-    // Judged before whose the org is.
+    // The scope is judged before the owner of the org.
     link(&api, &partner, "no-id", body.clone()).await.with(403);
     let refused = link(&api, &partner, "no-id", body.clone()).await;
     insta::assert_json_snapshot!("a_login_link_too_many", refused.with(429));

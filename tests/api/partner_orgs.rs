@@ -87,7 +87,7 @@ async fn an_external_id_is_unique_within_a_partner() {
         assert_eq!(api.get(ORGS, &partner.key).await.with(200)["total"], 1);
     }
 
-    // No id is as good as another.
+    // A null id and a missing one are the same.
     for body in [
         json!({"name": "B", "external_id": null}),
         json!({"name": "B"}),
@@ -237,7 +237,7 @@ async fn an_org_is_shown_and_changed_by_its_partner() {
     insta::assert_json_snapshot!("faults_of_a_changed_org", refused.with(400));
 }
 
-/// The names of what suspends an org, as its partner sees it.
+/// Returns the names of what suspends an org, as its partner sees them.
 async fn suspended_by(api: &TestApi, partner: &Reseller, path: &str) -> Value {
     api.get(path, &partner.key).await.with(200)["suspended_by"].clone()
 }
@@ -272,13 +272,13 @@ async fn a_suspended_orgs_keys_are_refused_until_whoever_suspended_it_resumes_it
         assert_eq!(refused["code"], "org_suspended", "{path}");
     }
     api.get("/phone", "wrong").await.with(401);
-    // Its partner sees everything.
+    // The partner still reads everything.
     for rest in ["", "/roles", "/phone-numbers"] {
         let shown = api.get(&format!("{path}{rest}"), &partner.key).await;
         shown.with(200);
     }
 
-    // The operator's suspension isn't the partner's to end.
+    // The partner can't end the operator's suspension.
     done(&api.store, move |tx, now| {
         orgs::suspend(tx, id, Suspender::Operator, Some(now), now)
     })
@@ -293,7 +293,7 @@ async fn a_suspended_orgs_keys_are_refused_until_whoever_suspended_it_resumes_it
     pass(61);
     api.get("/phone", &token).await.with(200);
 
-    // Nor is that of an inactive partner, and both are apart.
+    // Nor the suspension of an inactive partner, which is separate from its own.
     api.post(&suspend, &partner.key, json!({})).await.with(200);
     done(&api.store, move |tx, now| {
         partners::set_active(tx, partner.id, false, now)
@@ -330,7 +330,7 @@ async fn a_partner_verifies_numbers_where_the_operator_lets_it() {
     let own = format!("/phone/numbers/{}", number["id"].as_str().expect("an id"));
     assert_eq!(api.get(&own, &token).await.with(200), number);
 
-    // The org can't do it by itself, and is told who can.
+    // The org can't verify by itself; the refusal names who can.
     let refused = api.post(&format!("{own}/verify"), &token, json!({})).await;
     assert_eq!(refused.with(409)["code"], "no_verification_route");
     let trunk = api
@@ -371,7 +371,7 @@ async fn a_partner_verifies_numbers_where_the_operator_lets_it() {
     assert_eq!(events.len(), 1, "{events:?}");
     assert!(events[0].contains("+442071838750"), "{events:?}");
 
-    // A number is one org's: another of the same partner can't have it.
+    // A number belongs to one org: another org of the same partner can't have it.
     let other = org(&api, &partner, json!({"name": "B"})).await;
     let other: Uuid = other["id"].as_str().expect("an id").parse().expect("an id");
     let (_, token) = api.key(other, &trunkline::api::SCOPES).await;

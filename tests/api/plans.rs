@@ -1,8 +1,8 @@
-//! Query plans of both databases for all statements of the API: nothing reads a table from end to end.
+//! Query plans of both databases for all statements of the API: no statement scans a whole table.
 //!
-//! Every operation of the API is asked, by the rows that the matrix of tenants has for each route, and the statements are those that
-//! the driver logs meanwhile, and the store where it reads without the driver. So neither a new route nor a new statement can be forgotten. The test has
-//! a process of its own: what logs statements is the whole process's.
+//! The test calls every operation of the API, by the rows of the tenancy matrix, and collects the statements that the driver logs, and those of the
+//! store where it reads without the driver. So neither a new route nor a new statement can be forgotten. The test runs in its own process, because
+//! the log of statements is global to the process.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -20,7 +20,7 @@ use crate::test_api::TestApi;
 use crate::test_db::{Beside, TestDb};
 use crate::test_org::{Of, TestOrg, rows};
 
-/// Steps that read all there is, of statements with such a beginning, and why they may.
+/// Plan steps that may scan a table, by the beginning of their statement, each with the reason.
 const WHOLE: [(&str, &str, &str); 7] = [
     ("nodes", "SELECT node, lease_expires_at", "a row a node"),
     ("nodes", "SELECT node, TRUE FROM nodes", "a row a node"),
@@ -87,13 +87,13 @@ impl Visit for Found {
     fn record_debug(&mut self, _: &Field, _: &dyn Debug) {}
 }
 
-/// Returns the statements that run while every operation of the API is asked.
+/// Returns the statements that run while the test calls every operation of the API.
 async fn asked(api: &TestApi, statements: &Statements) -> BTreeSet<String> {
-    // A node reads everything at its start.
+    // A node reads everything when it starts.
     statements.take();
     for (row, turn) in rows().iter().zip(0..) {
         if row.of == Of::Operator {
-            // The operator looks at all orgs, and what changes a partner has the directory read anew.
+            // The operator lists all orgs, and a change to a partner rebuilds the directory.
             continue;
         }
         let test_org = TestOrg::new(api, turn).await;
@@ -107,7 +107,7 @@ async fn asked(api: &TestApi, statements: &Statements) -> BTreeSet<String> {
             answer.text
         );
         if row.method == "get" {
-            // Lists that are narrowed and turned over run other statements.
+            // Lists with filters and reversed order run other statements.
             narrowed(api, row.path, &test_org).await;
         }
     }
@@ -116,7 +116,7 @@ async fn asked(api: &TestApi, statements: &Statements) -> BTreeSet<String> {
     statements.take()
 }
 
-/// The queries that lists take, each by itself.
+/// Requests the list with each of its query parameters by itself.
 async fn narrowed(api: &TestApi, path: &str, test_org: &TestOrg) {
     let queries: &[&str] = match path {
         "/handoff-analytics/events" => &["reason=ai_implied_handoff", "start_date=2026-01-01"],
@@ -139,13 +139,13 @@ async fn narrowed(api: &TestApi, path: &str, test_org: &TestOrg) {
     }
 }
 
-/// Returns whether a plan can be had of this statement: it touches rows.
+/// Returns whether a statement touches rows, so that it has a plan.
 fn is_planned(statement: &str) -> bool {
     let first = statement.split(' ').next().unwrap_or_default();
     ["SELECT", "WITH", "INSERT", "UPDATE", "DELETE"].contains(&first)
 }
 
-/// The steps of the plan that read a table from end to end.
+/// Returns the plan steps that scan a whole table.
 async fn whole(beside: &mut Beside, statement: &str) -> Vec<String> {
     match beside {
         Beside::Sqlite(connection) => {
@@ -161,7 +161,7 @@ async fn whole(beside: &mut Beside, statement: &str) -> Vec<String> {
         Beside::Postgres(connection) => {
             let values = (1..100).take_while(|n| statement.contains(&format!("${n}")));
             let mut kinds = vec!["unknown"; values.count()];
-            // A value whose kind doesn't follow from its place is given one that the statement takes.
+            // PostgreSQL can't infer the type of every parameter: the loop tries types until the statement is accepted.
             let (mut last, mut tried) = (0, 0);
             while let Err(fault) = prepare(connection, &kinds, statement).await {
                 let untold = fault.strip_prefix("could not determine data type of parameter $");
@@ -212,7 +212,7 @@ async fn judge(db: TestDb, statements: &Statements) {
     let asked = asked(&api, statements).await;
     let mut beside = api.db.beside().await;
     if let Beside::Postgres(connection) = &mut beside {
-        // A handful of rows are read whole unless that is made dear; the plan is to be the one for any value.
+        // PostgreSQL scans small tables unless that is made expensive; the plan must be generic.
         let plain = "SET enable_seqscan = off; SET plan_cache_mode = force_generic_plan";
         let set = sqlx::raw_sql(plain).execute(connection).await;
         set.expect("settings");
@@ -236,7 +236,7 @@ async fn judge(db: TestDb, statements: &Statements) {
     assert!(planned > 100, "only {planned} statements were run");
 }
 
-/// Says that this process is the test's own.
+/// Set in the test's own process.
 const ALONE: &str = "TRUNKLINE_TEST_PLANS";
 
 #[test]

@@ -1,4 +1,4 @@
-//! Many at once, and lists that grow while they are read, on SQLite and on PostgreSQL.
+//! Concurrent requests, and lists that grow while they are read, on SQLite and PostgreSQL.
 
 use std::collections::HashSet;
 
@@ -65,7 +65,7 @@ async fn an_agent_has_every_number_that_is_added_at_once(api: &TestApi) {
     let answers = api.at_once(numbers.len(), add).await;
     assert_eq!((count(&answers, 200), held().await), (10, Some(10)));
 
-    // Five are taken away while the others are added once more.
+    // Five are removed while the others are added once more.
     let change = async |place: usize| match place % 2 {
         0 => add(place).await,
         _ => {
@@ -116,7 +116,7 @@ async fn an_idempotency_key_has_one_effect(api: &TestApi) {
     assert_eq!(page.with(200)["total"], 1);
 }
 
-/// Of many changes made for one version of an object, the first is made.
+/// Of many concurrent changes to one version of an object, one succeeds.
 async fn a_version_is_replaced_once(api: &TestApi) {
     let tenant = api.tenant("Acme").await;
     let agent = api.agent(tenant.org, "Reception").await;
@@ -161,7 +161,7 @@ async fn a_version_is_replaced_once(api: &TestApi) {
             "{path}"
         );
 
-        // The clock hasn't moved, and yet the version is another one.
+        // The frozen clock hasn't moved, but the version has changed.
         let winner = answers.iter().find(|answer| answer.status == 200);
         let winner = winner.expect("one");
         let kept = api.get(&path, &tenant.token).await;
@@ -177,7 +177,7 @@ async fn a_version_is_replaced_once(api: &TestApi) {
     }
 }
 
-/// Of many forms that were loaded before one was saved, one is; the others show both values.
+/// Of many forms that were loaded before one was saved, one succeeds; the others show both values.
 async fn a_form_is_saved_once_for_a_version(api: &TestApi) {
     let (org, cookie, page) = crate::dashboard::session(api).await;
     let agent = api.agent(org, "Reception").await;
@@ -208,7 +208,7 @@ async fn a_form_is_saved_once_for_a_version(api: &TestApi) {
     }
 }
 
-/// Administrators who all remove or demote each other at once: one is left.
+/// Administrators all remove or demote each other at once: one is left.
 async fn an_org_keeps_an_administrator(api: &TestApi) {
     const EACH: usize = 6;
     let reseller = api.reseller("Reseller").await;
@@ -271,7 +271,7 @@ async fn an_org_keeps_an_administrator(api: &TestApi) {
     let administrators: Vec<_> = kept.iter().filter(|(_, _, role)| role == "admin").collect();
     assert!(!administrators.is_empty(), "{kept:?}");
 
-    // The last one can't give it up, by either way.
+    // The last administrator can neither be removed nor demoted.
     let last = (0..EACH).find(|turn| administrators[0].0.starts_with(&format!("admin{turn}@")));
     let last = last.expect("one of them");
     for (id, turn) in ids.iter().zip(0..EACH).filter(|(_, turn)| *turn != last) {
@@ -299,7 +299,7 @@ async fn an_org_keeps_an_administrator(api: &TestApi) {
     }
 }
 
-/// Ten thousand handoffs a second apart, the last of them a second ago.
+/// Records ten thousand handoffs one second apart, the last of them a second ago.
 async fn ten_thousand(api: &TestApi, org: Uuid) {
     const HANDOFFS: &str = "INSERT INTO handoffs (id, org_id, session_id, summary, reasons, position, created_at)
         WITH RECURSIVE turns (turn) AS (SELECT 1 UNION ALL SELECT turn + 1 FROM turns WHERE turn < 10000)
@@ -348,7 +348,7 @@ async fn a_walk_meets_each_of_ten_thousand_once_while_a_thousand_arrive(api: &Te
     assert!(total >= 11_000, "{total}");
 }
 
-/// Tells each story to both databases.
+/// Runs each story on both databases.
 macro_rules! on_both {
     ($($story:ident),* $(,)?) => {
         mod sqlite {

@@ -1,4 +1,4 @@
-//! A receiver of webhooks on loopback that behaves as it is told, and verifies signatures by what their specification says.
+//! A receiver of webhooks on loopback with a chosen behaviour. It verifies signatures by the specification alone.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -20,23 +20,23 @@ use tokio_rustls::TlsAcceptor;
 pub(crate) enum Manner {
     /// Answers with this status.
     Status(u16),
-    /// Answers, and asks for this many seconds.
+    /// Answers with this status and asks for a retry after this many seconds.
     RetryAfter(u16, u32),
-    /// Sends elsewhere: to itself, under another path.
+    /// Redirects to another path of this receiver.
     Redirect,
-    /// Takes the request and says nothing.
+    /// Reads the request and answers nothing.
     Silent,
-    /// Answers with what is no HTTP.
+    /// Answers with octets that aren't HTTP.
     Garbage,
     /// Begins a head that doesn't end.
     EndlessHead,
     /// Answers 200 and goes on sending for ever.
     EndlessBody,
-    /// Promises more than it sends, and closes.
+    /// Announces a longer body than it sends, and closes.
     Liar,
-    /// Takes the request, and closes.
+    /// Reads the request and closes.
     Shut,
-    /// Answers 200 before it has read anything, and reads nothing.
+    /// Answers 200 without reading the request.
     Deaf,
 }
 
@@ -53,7 +53,7 @@ impl Got {
         &self.headers["webhook-id"]
     }
 
-    /// Verified by what the specification says and nothing of ours.
+    /// Verifies the signature by the specification, without code of ours.
     pub(crate) fn is_signed_by(&self, secret: &str) -> bool {
         let key = STANDARD
             .decode(secret.strip_prefix("whsec_").expect("the prefix"))
@@ -85,7 +85,7 @@ impl Receiver {
         Self::start(manner, None).await
     }
 
-    /// One that speaks TLS alone.
+    /// Starts a receiver that speaks TLS only.
     pub(crate) async fn secure(acceptor: TlsAcceptor) -> Self {
         Self::start(Manner::Status(200), Some(acceptor)).await
     }
@@ -106,7 +106,7 @@ impl Receiver {
                 let (manner, got) = (Arc::clone(&manner), Arc::clone(&got));
                 let acceptor = acceptor.clone();
                 tokio::spawn(async move {
-                    // A sender that goes away is what some manners are for.
+                    // Some manners make the sender close first.
                     let _ = match acceptor {
                         Some(acceptor) => match acceptor.accept(stream).await {
                             Ok(stream) => receive(stream, &manner, &got).await,
@@ -128,7 +128,7 @@ impl Receiver {
         self.url_of(&self.address.ip().to_string())
     }
 
-    /// The same by another name.
+    /// Returns the URL of this receiver under another host name.
     pub(crate) fn url_of(&self, name: &str) -> String {
         format!("{}://{name}:{}/hook?a=b", self.scheme, self.address.port())
     }

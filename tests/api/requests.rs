@@ -1,4 +1,4 @@
-//! Rules for every path: ids of requests, unknown paths and methods, faults of ours.
+//! Rules for every path: request ids, unknown paths and methods, internal errors.
 
 use axum::body::Body;
 use axum::http::Request;
@@ -149,7 +149,7 @@ async fn a_body_is_json_of_at_most_a_mebibyte() {
     }
 }
 
-/// Two readers of a key that is given twice could take different values: the proxy that checks, and we that act.
+/// Two readers could take different values of a duplicate key: the proxy that checks it, and the API that acts on it.
 #[tokio::test]
 async fn a_key_that_is_given_twice_is_400() {
     let api = TestApi::new().await;

@@ -1,4 +1,4 @@
-//! Signing keys that are retired: what they sign counts for nothing, and API keys whose tokens are known go on.
+//! Signing keys that are retired: tokens that they signed are refused, and API keys whose tokens are stored stay valid.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -9,12 +9,12 @@ use trunkline_store::{SigningPair, org_keys};
 
 use crate::test_api::{TestApi, done, found, now, pass};
 
-/// A token that somebody makes who has the signing key.
+/// Forges a token with the signing key.
 fn forged(pair: &SigningPair, claims: &Value) -> String {
     forged_as(Some(pair.id()), pair, claims)
 }
 
-/// The same in the name of any signing key, or of none.
+/// Forges a token with any `kid`, or none.
 fn forged_as(kid: Option<&str>, pair: &SigningPair, claims: &Value) -> String {
     let mut header = Header::new(Algorithm::EdDSA);
     header.kid = kid.map(str::to_owned);
@@ -42,7 +42,7 @@ async fn a_retired_signing_key_forges_nothing() {
     let key = json!({"sub": tenant.key.id, "org": tenant.org, "scopes": SCOPES, "iat": iat});
     let key = forged(&stolen, &key);
 
-    // A key's token is the one that was issued, whoever signs another.
+    // A key accepts only the token that was issued for it, even if another is signed.
     api.get("/phone", &key).await.with(401);
     api.get("/phone", &tenant.token).await.with(200);
     api.get("/widget/me", &widget).await.with(200);
@@ -87,7 +87,7 @@ async fn a_retired_signing_key_forges_nothing() {
             .contains("list-signing")
     );
 
-    // Its API keys can go with it.
+    // Its API keys can be revoked together with it.
     let (of, by) = (kid.to_owned(), kid.to_owned());
     let signed = found(&api.store, move |tx| org_keys::signed_with(tx, Some(&by))).await;
     assert_eq!((signed.len(), signed[0].keys), (1, 1));
@@ -113,7 +113,7 @@ async fn a_key_from_before_tokens_were_kept_is_kept_at_its_first_use() {
     let unused = found(&api.store, move |tx| org_keys::signed_with(tx, None)).await;
     assert_eq!((unused.len(), unused[0].keys), (1, 1));
 
-    // Tokens of earlier versions say what their row says, and no more.
+    // Tokens of earlier versions have the rights of their row, and no more.
     let made = tenant.key.created_at.as_secs();
     let claims = |scopes: &[&str], iat: u64| json!({"sub": tenant.key.id, "org": tenant.org, "scopes": scopes, "iat": iat});
     let old = forged(&stolen, &claims(&SCOPES, made));
@@ -136,7 +136,7 @@ async fn a_key_from_before_tokens_were_kept_is_kept_at_its_first_use() {
     let other = forged(&stolen, &claims(&SCOPES, made + 1));
     api.get("/phone", &other).await.with(401);
 
-    // One that was used goes on without its signing key, one that never was ends with it.
+    // A key that was used outlives its signing key; one that was never used ends with it.
     let (unused, _) = api.key(tenant.org, &SCOPES[..1]).await;
     api.rows(forget).await;
     pass(61);
@@ -167,13 +167,13 @@ async fn a_token_that_lies_about_its_signing_key_is_refused() {
     let payload = URL_SAFE_NO_PAD.decode(payload).expect("base64");
     let claims: Value = serde_json::from_slice(&payload).expect("claims");
 
-    // The retired key signs in the name of the good one, of itself, of none, and of one that never was.
+    // The retired key signs under the good key's id, its own, none, and an unknown one.
     let good = api.store.keyring().signing_key().id().to_owned();
     for kid in [Some(&*good), Some(old.id()), None, Some("0000000000000000")] {
         let forged = forged_as(kid, &old, &claims);
         api.get("/phone", &forged).await.with(401);
     }
     api.get("/phone", &token).await.with(200);
-    // The dashboard's and the widget's credentials are no API keys, nor the other way round.
+    // Credentials of dashboard and widget aren't API keys, and API keys aren't theirs.
     api.get("/widget/me", &token).await.with(401);
 }

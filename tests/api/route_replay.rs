@@ -1,4 +1,4 @@
-//! `/phone/sip/route-replay`, and what explains a call.
+//! `/phone/sip/route-replay`, and explanations of a call.
 
 use serde_json::{Value, json};
 use trunkline::directory::{Defaults, Directory};
@@ -14,7 +14,7 @@ use crate::test_api::{NOW, Tenant, TestApi, all_lack, arc, done, now};
 
 const PATH: &str = "/phone/sip/route-replay";
 
-/// A call to `dialled`, decided as the directory is now, a minute before.
+/// Records a call to `dialled` a minute ago, decided by the current directory.
 async fn call(api: &TestApi, tenant: &Tenant, id: u128, dialled: &str) {
     let defaults = Defaults {
         realm: "trunkline".to_owned(),
@@ -78,7 +78,7 @@ async fn call(api: &TestApi, tenant: &Tenant, id: u128, dialled: &str) {
     api.project(&[started, ended]).await;
 }
 
-/// Two agents; the younger holds the number that is called, the other the one on the trunk's list.
+/// Makes two agents; the younger holds the number that is called, the other one the number on the trunk's list.
 async fn two_agents(api: &TestApi, tenant: &Tenant) -> (Uuid, Uuid) {
     let org = tenant.org;
     let reception = api.agent(tenant.org, "Reception").await;
@@ -101,7 +101,7 @@ async fn two_agents(api: &TestApi, tenant: &Tenant) -> (Uuid, Uuid) {
         .await;
     made.with(201);
 
-    // The directory is asked once it has caught up.
+    // The test waits until the directory has caught up.
     let question = json!({"to": "+493012345678"});
     api.post("/phone/sip/route-test", &tenant.token, question)
         .await
@@ -144,7 +144,7 @@ async fn a_change_says_which_calls_would_go_elsewhere() {
         json!(Uuid::from_u128(1)),
         "{disabled}"
     );
-    // A number that goes to somebody else, one that is taken away, an agent that is deleted, a trunk's list.
+    // A number that moves to another agent, one that is removed, an agent that is deleted, a trunk's list.
     let number = |more: Value| {
         let mut number = json!({"phone_number": "+493012345678"});
         for (name, value) in more.as_object().expect("fields") {
@@ -198,7 +198,7 @@ async fn a_change_says_which_calls_would_go_elsewhere() {
     let nobody = replay(nobody).await;
     assert_eq!(nobody["elsewhere"], 2, "{nobody}");
     assert_eq!(nobody["items"][1]["after"], "no_agent", "{nobody}");
-    // As long ago as a time can be: nothing, and no fault.
+    // The earliest times that can be given: no calls, and no error.
     for end in ["1970-01-01", "1970-01-01T00:00:00Z"] {
         assert_eq!(
             replay(json!({ "end_date": end })).await["calls"],
@@ -212,14 +212,14 @@ async fn a_change_says_which_calls_would_go_elsewhere() {
         (&json!(1), &json!(false)),
         "{cut}"
     );
-    // What was only asked has not happened.
+    // A hypothetical change isn't stored.
     let trunk = api
         .get("/phone/sip/inbound-trunk", &acme.token)
         .await
         .with(200);
     assert_eq!(trunk["default_country"], Value::Null);
     assert_eq!(replay(json!({})).await["elsewhere"], 0);
-    // Today's directory counts as soon as it is changed.
+    // The current directory counts as soon as it changes.
     let change = json!({"default_country": "DE"});
     let changed = api
         .patch("/phone/sip/inbound-trunk", &acme.token, change)

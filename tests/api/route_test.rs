@@ -27,7 +27,7 @@ async fn the_decision_is_shown_and_explained() {
     assert_eq!(calls["total"], 0, "nothing is placed");
 }
 
-/// Each edit counts for the next call at once: the directory is asked, as a call would ask it, and never the store.
+/// Each edit counts for the next call at once: the request asks the directory, as a call would, and never the store.
 #[tokio::test]
 async fn a_change_counts_at_once() {
     let api = TestApi::new().await;

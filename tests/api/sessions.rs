@@ -14,7 +14,7 @@ use crate::test_api::{NOW, Tenant, TestApi, all_absent, all_lack, arc, done, id_
 const CALL: Uuid = Uuid::from_u128(0xca11);
 const SESSION: Uuid = Uuid::from_u128(0x5e55);
 
-/// A call of the agent's that is up, with a contact.
+/// Makes a call of the agent that is up, with a contact.
 async fn up(api: &TestApi, tenant: &Tenant, agent: Uuid, contact: Option<Uuid>) {
     let started = Fact::Started(arc(Started {
         call: CALL,
@@ -68,7 +68,7 @@ fn path(session: Uuid) -> String {
     format!("/phone/sessions/{session}")
 }
 
-/// A visitor of the widget's, known to the org.
+/// Makes a visitor of the widget whom the org knows.
 async fn contact(api: &TestApi, tenant: &Tenant) -> Uuid {
     let body = json!({
         "email": "ada@example.org",

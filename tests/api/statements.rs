@@ -1,4 +1,4 @@
-//! `statements.md` names each statement about the API and the tests that hold it: they are there.
+//! `statements.md` names for each statement about the API the tests that hold it: they exist.
 
 use std::path::Path;
 

@@ -27,17 +27,17 @@ async fn every_route_has_a_row_and_every_row_a_route() {
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Expected {
     Status(u16),
-    /// Its own thing of this kind, or that it has none: neither the owner's nor a word about its credential.
+    /// Its own object of this kind, or none: neither the owner's object nor an error about its credential.
     ItsOwn,
 }
 
-/// Whoever might ask for what isn't theirs.
+/// A caller that isn't the owner.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Who {
     OtherOrg,
     OtherPartner,
     OtherSession,
-    /// The owner's other credentials.
+    /// Another credential of the owner.
     ItsKey,
     ItsPartner,
     ItsVisitor,
@@ -58,7 +58,7 @@ const ALL: [Who; 9] = [
     Who::Operator,
 ];
 
-/// The matrix. `None`: it may, and is judged as the owner is.
+/// The matrix. `None`: the caller is allowed and gets the owner's status.
 fn expected(of: Of, who: Who) -> Option<Expected> {
     use Expected::{ItsOwn, Status};
 
@@ -74,7 +74,7 @@ fn expected(of: Of, who: Who) -> Option<Expected> {
         | (Of::Partner | Of::PartnerId | Of::Reseller, Who::ItsPartner)
         | (Of::Page | Of::Visit, Who::ItsSession)
         | (Of::Operator, Who::Operator) => return None,
-        // The operator's session is good for the operator's pages, and no other credential is.
+        // The operator's session opens the operator's pages, and no other credential does.
         (Of::Operator, _) | (_, Who::Operator) => Status(401),
         (Of::Org, Who::OtherOrg | Who::OtherSession) => Status(404),
         (Of::Own, Who::OtherOrg | Who::OtherSession) | (Of::Stream, Who::OtherOrg) => ItsOwn,
@@ -105,7 +105,7 @@ fn judge(row: &Row, who: &str, answer: &Answer, expected: Expected) {
     );
 }
 
-/// That what isn't there for somebody is answered alike whether it is there for another, is nobody's, or can't be.
+/// Checks that the answer is the same whether the id is another tenant's, unknown or malformed.
 async fn is_told_alike(
     api: &TestApi,
     row: &Row,
@@ -133,7 +133,7 @@ async fn is_told_alike(
 async fn nobody_reaches_what_is_anothers() {
     let api = TestApi::new().await;
     let other = TestOrg::new(&api, 0).await;
-    // Reading changes nothing: one org is enough for all of it.
+    // Reads change nothing, so all of them share one org.
     let read = TestOrg::new(&api, 1).await;
     for (row, turn) in rows().iter().zip((2..).step_by(2)) {
         let new = match row.method {
@@ -157,7 +157,7 @@ async fn nobody_reaches_what_is_anothers() {
             let Some(expected) = expected(row.of, who) else {
                 continue;
             };
-            // Those would log the other out.
+            // These operations would log the caller out.
             if expected == Expected::ItsOwn && row.of == Of::Visit {
                 continue;
             }
@@ -183,7 +183,7 @@ async fn nobody_reaches_what_is_anothers() {
                 judge(row, "no credential of ours", &answer, Expected::Status(401));
             }
         }
-        // And all that has left it as it was.
+        // The requests of others have left the object unchanged.
         let owner = test_org.owner(&api, row.of).await;
         let answer = row.ask(&api, test_org, &owner).await;
         judge(row, "its owner", &answer, Expected::Status(row.status));

@@ -1,4 +1,4 @@
-//! An API over a store of its own, without sockets, at a time that stands still until a test moves it.
+//! An API over its own store, without sockets, on a clock that only the test moves.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -38,12 +38,12 @@ thread_local! {
     static PASSED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 
-/// The time that the API sees.
+/// Returns the time that the API sees.
 pub(crate) fn now() -> Moment {
     NOW + PASSED.get()
 }
 
-/// The time so many seconds after [`NOW`], as the API writes it; below an hour.
+/// Returns the time so many seconds after [`NOW`], below an hour, as the API writes it.
 pub(crate) fn written(seconds: u64) -> String {
     format!("2026-01-31T12:{:02}:{:02}.000Z", seconds / 60, seconds % 60)
 }
@@ -91,7 +91,7 @@ impl TestApi {
 
     /// An API on this database.
     pub(crate) async fn built(toml: &str, db: TestDb) -> Self {
-        // Time stands still here: what isn't about limits must not meet one.
+        // The clock is frozen, so a test that isn't about limits must not reach one.
         let limits = if toml.contains("[limits]") {
             ""
         } else {
@@ -152,7 +152,7 @@ impl TestApi {
         Tenant { org, key, token }
     }
 
-    /// `RateLimit-Policy` as it is on this database: where other nodes may share the database, each counts for itself.
+    /// `RateLimit-Policy` on this database: where nodes may share the database, each node counts for itself.
     pub(crate) fn policy(&self, fields: &str) -> String {
         match self.db.is_postgres() {
             true => fields.replace(";w=60", ";w=60;scope=node"),
@@ -166,7 +166,7 @@ impl TestApi {
             .expect("a key is made")
     }
 
-    /// An agent that answers and of which only the name matters.
+    /// Makes an agent that answers; the test cares only about its name.
     pub(crate) async fn agent(&self, org: Uuid, name: &str) -> Uuid {
         let new = NewAgent::named(name);
         done(&self.store, move |tx, now| {
@@ -190,7 +190,7 @@ impl TestApi {
         }
     }
 
-    /// A partner without limits of its own.
+    /// Makes a partner without limits of its own.
     pub(crate) async fn reseller(&self, name: &str) -> Reseller {
         let name = name.to_owned();
         self.partner(NewPartner {
@@ -200,7 +200,7 @@ impl TestApi {
         .await
     }
 
-    /// The address, name and one role of each member of the org, once a role.
+    /// Returns address, name and role of each member of the org, one row per role.
     pub(crate) async fn members(&self, org: Uuid) -> Vec<(String, String, String)> {
         let sql = "SELECT users.email, users.name, roles.name FROM membership_roles JOIN users ON users.id = user_id
                    JOIN roles ON roles.id = role_id WHERE membership_roles.org_id = $1 ORDER BY users.email, roles.name";
@@ -209,14 +209,14 @@ impl TestApi {
         rows.expect("members are read")
     }
 
-    /// Runs a statement that breaks the schema, past the store: the database goes on answering, and what needs that table fails.
+    /// Breaks the schema by a statement past the store: the database goes on answering, and requests that need the table fail.
     pub(crate) async fn break_by(&self, sql: &'static str) {
         let mut connection = self.db.beside().await;
         let done = beside!(connection, to => sqlx::query(sql).execute(to).await.map(|done| done.rows_affected()));
         done.expect(sql);
     }
 
-    /// The texts that a query gives, past the store.
+    /// Runs a query past the store and returns its texts.
     pub(crate) async fn rows(&self, sql: &'static str) -> Vec<String> {
         let mut connection = self.db.beside().await;
         let rows: Result<Vec<(String,)>, _> =
@@ -224,7 +224,7 @@ impl TestApi {
         rows.expect(sql).into_iter().map(|(text,)| text).collect()
     }
 
-    /// Reads octets by a query of our own, past the store.
+    /// Runs a query past the store and returns its octets.
     pub(crate) async fn octets(&self, sql: &'static str) -> Vec<Vec<u8>> {
         let mut connection = self.db.beside().await;
         let rows: Result<Vec<(Vec<u8>,)>, _> =
@@ -244,7 +244,7 @@ impl TestApi {
         .await
     }
 
-    /// Puts what the journal would bring into the store.
+    /// Projects facts into the store, as the journal would.
     pub(crate) async fn project(&self, facts: &[Fact]) {
         let (run, facts) = (Origin { node: 0, boot: 1 }, facts.to_vec());
         done(&self.store, move |tx, _| project(tx, run, &facts)).await;
@@ -289,7 +289,7 @@ impl TestApi {
         self.json("PATCH", path, token, body).await
     }
 
-    /// Does the same thing many times at once and returns the results.
+    /// Does the same thing many times concurrently and returns the results.
     pub(crate) async fn at_once<T, F: Future<Output = T>>(
         &self,
         times: usize,
@@ -298,7 +298,7 @@ impl TestApi {
         futures_util::future::join_all((0..times).map(&act)).await
     }
 
-    /// Stops the API; what it has stored stays in its database.
+    /// Stops the API; its database keeps the data.
     pub(crate) async fn leave(self) -> TestDb {
         self.store.close().await;
         self.db
@@ -315,7 +315,7 @@ impl TestApi {
         let (parts, body) = response.into_parts();
         let content_type = parts.headers.get("Content-Type");
 
-        // What has no end isn't waited for.
+        // A stream never ends, so its body isn't read.
         let octets = match content_type.is_some_and(|kind| kind == "text/event-stream") {
             true => Bytes::new(),
             false => body.collect().await.expect("a whole body").to_bytes(),
@@ -334,7 +334,7 @@ impl Answer {
         serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
     }
 
-    /// A body that came with `status`.
+    /// Checks the status and returns the body.
     pub(crate) fn with(&self, status: u16) -> Value {
         assert_eq!(self.status, status, "{}", self.text);
         self.json()
@@ -347,9 +347,9 @@ impl Answer {
     }
 }
 
-/// The body with its ids numbered in the order in which they come, so that a snapshot shows which are the same.
+/// Returns the body with its ids numbered in order of appearance, so that a snapshot shows which are equal.
 pub(crate) fn masked(mut body: Value) -> Value {
-    /// The first id in a text: where it begins.
+    /// Returns the position of the first id in a text.
     fn id_in(text: &str) -> Option<usize> {
         let places = 0..text.len().saturating_sub(35);
         let is_id = |at: &usize| {
@@ -383,7 +383,7 @@ pub(crate) fn id_of(body: &Value) -> String {
     body["id"].as_str().expect("an id").to_owned()
 }
 
-/// Walks the list at `path`, `limit` a page, and gives what `field` holds in each item.
+/// Walks the list at `path` with `limit` items a page, and returns `field` of each item.
 pub(crate) async fn walk(
     api: &TestApi,
     path: &str,
@@ -404,7 +404,7 @@ pub(crate) async fn walk(
     found
 }
 
-/// That each request answers 404 with this body and no other.
+/// Checks that each request answers 404 with this body and no other.
 pub(crate) fn all_absent(answers: &[Answer], thing: &str) {
     let body = format!(
         r#"{{"statusCode":404,"message":"There is no such {thing}","error":"Not Found","code":"not_found"}}"#
@@ -414,7 +414,7 @@ pub(crate) fn all_absent(answers: &[Answer], thing: &str) {
     }
 }
 
-/// That each request is refused for want of this scope.
+/// Checks that each request is refused for lack of this scope.
 pub(crate) fn all_lack(answers: &[Answer], scope: &str) {
     for answer in answers {
         let message = format!("This API key lacks the scope {scope}");
@@ -422,12 +422,12 @@ pub(crate) fn all_lack(answers: &[Answer], scope: &str) {
     }
 }
 
-/// Shares what nobody changes.
+/// Wraps a value in an [`Arc`].
 pub(crate) fn arc<T>(value: T) -> Arc<T> {
     Arc::new(value)
 }
 
-/// Makes a change that succeeds, at the time of the test.
+/// Runs a write transaction that succeeds, at the time of the test.
 pub(crate) async fn done<T: Send + 'static>(
     store: &Store,
     work: impl FnOnce(&mut Tx, Moment) -> Result<T, Error> + Send + 'static,
@@ -437,7 +437,7 @@ pub(crate) async fn done<T: Send + 'static>(
     done.expect("a change")
 }
 
-/// Reads what is there.
+/// Runs a read transaction.
 pub(crate) async fn found<T: Send + 'static>(
     store: &Store,
     work: impl FnOnce(&mut Tx) -> Result<T, Error> + Send + 'static,

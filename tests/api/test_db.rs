@@ -1,8 +1,8 @@
 //! Database of a test: a folder, and a database in it or on PostgreSQL.
 //!
-//! `TRUNKLINE_TEST_API_ON=postgres` puts every test on PostgreSQL, in a schema of its own, made in the database that
-//! `TRUNKLINE_TEST_POSTGRES` names (see `trunkline_testkit::postgres`) and dropped with the test: a database for each would take the server a second.
-//! Tests of what a database must decide stand on both whatever it says.
+//! `TRUNKLINE_TEST_API_ON=postgres` puts every test on PostgreSQL, in a schema of its own, made in the database that `TRUNKLINE_TEST_POSTGRES` names
+//! (see `trunkline_testkit::postgres`) and dropped with the test: a database for each would take the server a second. Tests of rules that the
+//! database enforces run on both in any case.
 
 use sqlx::{Connection as _, PgConnection, SqliteConnection};
 use tempfile::TempDir;
@@ -45,7 +45,7 @@ fn folder() -> TempDir {
 }
 
 impl TestDb {
-    /// As the environment says; SQLite if it says nothing.
+    /// Makes the database that the environment names; SQLite by default.
     pub(crate) async fn any() -> Self {
         match std::env::var("TRUNKLINE_TEST_API_ON").as_deref() {
             Ok("postgres") => Self::postgres().await.expect("the server is named"),
@@ -61,7 +61,7 @@ impl TestDb {
         }
     }
 
-    /// `None` where there is no server.
+    /// Makes a schema on PostgreSQL; `None` without a server.
     pub(crate) async fn postgres() -> Option<Self> {
         let server = server()?;
         let name = format!("trunkline_test_{}", Uuid::new_v4().simple());
@@ -76,7 +76,7 @@ impl TestDb {
         self.schema.is_some()
     }
 
-    /// The URL of the database, where it isn't in the folder.
+    /// Returns the URL of a database outside the folder.
     pub(crate) fn url(&self) -> Option<String> {
         self.schema.as_ref().map(Schema::url)
     }
@@ -110,7 +110,7 @@ impl Drop for Schema {
                 .enable_all()
                 .build()
                 .expect("a runtime");
-            // What the API's own tasks have begun would be waited for.
+            // DROP would wait for transactions that the API's tasks have open.
             let end = format!(
                 "SELECT pg_terminate_backend(held.pid) FROM pg_locks AS held JOIN pg_class ON pg_class.oid = held.relation
                  WHERE relnamespace = '{name}'::regnamespace AND held.pid <> pg_backend_pid();

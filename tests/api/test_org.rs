@@ -1,4 +1,4 @@
-//! An org of a partner with one of everything, and the rows of `matrix.txt`, which ask for it.
+//! An org of a partner with one of everything, and the rows of `matrix.txt` that use it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use uuid::Uuid;
 use crate::pages::{form_token, link, log_in, submit, visit};
 use crate::test_api::{Answer, NOW, Reseller, TestApi, arc, found, id_of};
 
-/// Owner of a thing: see the table.
+/// Owner of an object, as named in the table.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Of {
     Anyone,
@@ -38,7 +38,7 @@ pub(crate) struct Row {
     /// Status of the owner's response.
     pub(crate) status: u16,
     pub(crate) body: &'static str,
-    /// Its place, from 10000.
+    /// Index of the row, from 10000.
     turn: usize,
 }
 
@@ -83,7 +83,7 @@ fn row(line: &'static str, turn: usize) -> Row {
     }
 }
 
-/// Somebody's credential.
+/// A credential.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Asker {
     pub(crate) header: Option<(&'static str, String)>,
@@ -112,7 +112,7 @@ impl Row {
         format!("{} {}", self.method, self.path)
     }
 
-    /// Asks for what the org has.
+    /// Sends the row's request for the org's own objects.
     pub(crate) async fn ask(&self, api: &TestApi, test_org: &TestOrg, asker: &Asker) -> Answer {
         self.ask_for(api, test_org, asker, |parameter| {
             test_org.ids[parameter].clone()
@@ -120,7 +120,7 @@ impl Row {
         .await
     }
 
-    /// Asks with another's ids in the path.
+    /// Sends the row's request with another org's ids in the path.
     pub(crate) async fn ask_for(
         &self,
         api: &TestApi,
@@ -170,7 +170,7 @@ impl Row {
     }
 }
 
-/// An org with one of everything, and those who may ask for it.
+/// An org with one of everything, and the credentials to read it.
 #[derive(Debug)]
 pub(crate) struct TestOrg {
     pub(crate) key: Asker,
@@ -181,7 +181,7 @@ pub(crate) struct TestOrg {
 }
 
 impl TestOrg {
-    /// Built by a partner of its own; `turn` tells its numbers from those of others.
+    /// Makes the org under its own partner; `turn` keeps its numbers apart from those of other orgs.
     pub(crate) async fn new(api: &TestApi, turn: usize) -> Self {
         let partner = api.reseller("Partner").await;
         let external = format!("own-{turn}");
@@ -203,7 +203,7 @@ impl TestOrg {
         let destination = made(api, &path, &token, destination).await;
         let hook = json!({"url": "https://hooks.example.com/x"});
         let hook = id_of(&made(api, "/webhooks", &token, hook).await);
-        // An event, and so a delivery.
+        // An event, which makes a delivery.
         let handoff = json!({"session_id": "s-1"});
         made(api, "/handoff-analytics/events", &token, handoff).await;
         let deliveries = api
@@ -265,7 +265,7 @@ impl TestOrg {
         }
     }
 
-    /// A path with its own ids.
+    /// Returns a path with the org's own ids.
     pub(crate) fn filled(&self, path: &str) -> String {
         let parts = path.split('/').map(|part| {
             let parameter = part
@@ -285,7 +285,7 @@ impl TestOrg {
         api.send(request.body(Body::empty())).await
     }
 
-    /// Returns the credential of the thing's owner.
+    /// Returns the credential of the object's owner.
     pub(crate) async fn owner(&self, api: &TestApi, of: Of) -> Asker {
         match of {
             Of::Anyone => Asker::default(),
@@ -298,7 +298,7 @@ impl TestOrg {
     }
 }
 
-/// An administrator's session in the org.
+/// Opens an administrator's session in the org.
 async fn session_in(api: &TestApi, partner: &Reseller, org: Uuid) -> Asker {
     let link = link(api, partner, org, "ada@example.org").await;
     let cookie = log_in(api, &link).await;
@@ -306,7 +306,7 @@ async fn session_in(api: &TestApi, partner: &Reseller, org: Uuid) -> Asker {
     Asker::cookie(&cookie, form_token(&page))
 }
 
-/// A session of the operator's pages.
+/// Opens a session of the operator's pages.
 pub(crate) async fn operators_session(api: &TestApi) -> Asker {
     let cookie = operators_cookie(api).await;
     let page = visit(api, "/operator-console", &cookie).await;
@@ -324,7 +324,7 @@ pub(crate) async fn operators_cookie(api: &TestApi) -> String {
     cookie.split(';').next().expect("a pair").to_owned()
 }
 
-/// Another member of the org, by the page that removes one.
+/// Adds a member to the org; returns its id from the members' page.
 async fn member_in(api: &TestApi, partner: &Reseller, org: Uuid, session: &Asker) -> String {
     link(api, partner, org, "cy@example.org").await;
     let cookie = &session.header.as_ref().expect("a cookie").1;

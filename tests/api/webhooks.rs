@@ -1,4 +1,4 @@
-//! `/webhooks`, and what receivers get: signed, tried again over days, and never another body under the same id.
+//! `/webhooks`, and the requests that receivers get: signed, retried over days, and never another body under the same id.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::test_api::{
 const WEBHOOKS: &str = "/webhooks";
 const PRIVATE: &str = "[webhooks]\nallow_private_addresses = true\n";
 
-/// An API whose webhooks may lead to loopback, and its sender, which sends when a test asks it to.
+/// An API whose webhooks may lead to loopback, with a sender that sends when the test asks.
 struct Office {
     api: TestApi,
     sender: WebhookSender,
@@ -45,7 +45,7 @@ impl Office {
         self.api.get(path, &self.tenant.token).await.with(200)
     }
 
-    /// A webhook of this receiver: its path and its secret.
+    /// Makes a webhook for this receiver; returns its path and its secret.
     async fn webhook(&self, receiver: &Receiver) -> (String, String) {
         let made = self.post(WEBHOOKS, json!({"url": receiver.url()})).await;
         let made = made.with(201);
@@ -61,7 +61,7 @@ impl Office {
         self.sender.deliver_due().await.expect("attempted")
     }
 
-    /// The only delivery of a webhook.
+    /// Returns the only delivery of a webhook.
     async fn delivery(&self, webhook: &str) -> Value {
         let page = self.get(&format!("{webhook}/deliveries")).await;
         assert_eq!(page["total"], 1, "{page}");
@@ -409,7 +409,7 @@ async fn a_receiver_that_is_down_is_tried_for_days_and_then_given_up() {
     let office = Office::new().await;
     let receiver = Receiver::new(Manner::Status(200)).await;
     let (webhook, _) = office.webhook(&receiver).await;
-    // A port that nobody listens on.
+    // A port that nothing listens on.
     let closed = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = closed.local_addr().expect("an address");
     drop(closed);
@@ -429,7 +429,7 @@ async fn a_receiver_that_is_down_is_tried_for_days_and_then_given_up() {
     );
     assert_eq!(failed["log"][13]["fault"], "not_connected");
     assert_eq!(failed["next_attempt_at"], Value::Null);
-    // By hand it is sent again, the same as ever.
+    // A manual retry sends the same request.
     let here = json!({"url": receiver.url()});
     office.api.patch(&webhook, token, here).await.with(200);
     let path = format!("{webhook}/deliveries/{}", id_of(&failed));
@@ -511,7 +511,7 @@ async fn a_receiver_may_say_when_to_come_back() {
     assert_eq!(office.deliver().await, 1);
 }
 
-/// A URL is judged again by the addresses that it leads to when it is used.
+/// A URL is judged when it is used, by the addresses that it resolves to.
 #[tokio::test]
 async fn private_addresses_are_refused_when_they_are_used() {
     let office = Office::new().await;
@@ -522,7 +522,7 @@ async fn private_addresses_are_refused_when_they_are_used() {
     assert_eq!(strict.deliver_due().await.expect("attempted"), 1);
     let token = &office.tenant.token;
 
-    // What is no address as it is written passes, and is seen through when it is resolved.
+    // Text that only the resolver takes for an address is accepted, and refused when it is resolved.
     let by_name = json!({"url": format!("https://127.1:{}/", receiver.address.port())});
     office.api.patch(&webhook, token, by_name).await.with(200);
     pass(3600);
@@ -536,7 +536,7 @@ async fn private_addresses_are_refused_when_they_are_used() {
     }
 }
 
-/// Two nodes over one queue, one of which dies with what it holds.
+/// Two nodes share one queue, and one of them dies while it holds deliveries.
 #[tokio::test]
 async fn what_one_node_holds_no_other_sends_until_it_is_given_up_for_dead() {
     let office = Office::new().await;

@@ -1,4 +1,4 @@
-//! Receivers of webhooks over TLS: one that can't prove its name to whom we trust is sent nothing.
+//! Receivers of webhooks over TLS: a receiver whose certificate can't be verified is sent nothing.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ impl Authority {
         self.folder.path().join("ca.pem")
     }
 
-    /// Shows a certificate for this name or address.
+    /// Returns an acceptor with a certificate for this name or address.
     fn acceptor(&self, name: &str, age: Age) -> TlsAcceptor {
         let mut params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
         if age == Age::Expired {
@@ -74,7 +74,7 @@ struct Office {
 }
 
 impl Office {
-    /// A webhook that leads there, and a sender that trusts this authority beside the system's.
+    /// Makes a webhook to this URL, and a sender that trusts this authority beside the system's.
     async fn new(authority: Option<&Authority>, url: &str) -> Self {
         let api = TestApi::with("[webhooks]\nallow_private_addresses = true\n").await;
         let tenant = api.tenant("Acme").await;
@@ -104,7 +104,7 @@ impl Office {
         }
     }
 
-    /// The only delivery after an attempt.
+    /// Makes one attempt and returns the only delivery.
     async fn attempted(&self) -> Value {
         assert_eq!(self.sender.deliver_due().await.expect("attempted"), 1);
         let path = format!("{}/deliveries", self.webhook);
@@ -164,7 +164,7 @@ async fn one_that_does_not_is_sent_nothing_and_tried_again() {
         if trusted.is_none() {
             continue;
         }
-        // Once it shows a better certificate, what was owed comes.
+        // Once the receiver has a valid certificate, the pending delivery arrives.
         let repaired = Receiver::secure(good.clone()).await;
         let there = json!({"url": repaired.url_of("localhost")});
         let token = &office.tenant.token;

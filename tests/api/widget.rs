@@ -17,7 +17,7 @@ use crate::test_api::{Answer, Tenant, TestApi, all_absent, all_lack, arc, masked
 const PLAIN: &str = "/widget/authenticate-user";
 const BY_ID: &str = "/widget/authenticate-user-by-external-id";
 
-/// The contact that the answer names.
+/// Returns the contact that the answer names.
 fn contact_of(answer: &Answer) -> Uuid {
     let body = answer.with(200);
     let fields: Vec<_> = body.as_object().expect("an object").keys().collect();
@@ -152,7 +152,7 @@ async fn an_external_id_finds_its_contact_whatever_the_addresses() {
         (Some("bob@example.com"), None)
     );
 
-    // The id is compared as it is.
+    // The id is compared without trimming.
     let spaced = json!({"external_id": " 1"});
     assert_ne!(authenticate(&api, &tenant, BY_ID, spaced).await, first);
 }
@@ -223,7 +223,7 @@ async fn a_shared_phone_gives_nobody_anothers_account() {
     )
     .await;
     assert_ne!(bob, ann, "both the request and the contact have an address");
-    // Without an address the oldest answers to the phone, however it is written.
+    // Without an e-mail address the oldest contact with the phone number matches, in any spelling of the number.
     let called = json!({"phone": "0044-20-7183-8750"});
     assert_eq!(authenticate(&api, &tenant, PLAIN, called).await, ann);
 
@@ -472,9 +472,9 @@ async fn everything_kept_of_a_contact_is_exported_by_page() {
     let facts = [
         started(1, tenant.org, None),
         named(1, id),
-        // Its number, and nobody is named.
+        // The contact's number, no contact named.
         started(2, tenant.org, Some(number)),
-        // Its number, and another contact is named.
+        // The contact's number, another contact named.
         started(3, tenant.org, Some(number)),
         named(3, Uuid::from_u128(7)),
         started(4, tenant.org, None),
@@ -525,7 +525,7 @@ async fn everything_kept_of_a_contact_is_exported_by_page() {
     }
 }
 
-/// Its calls with its number as the other side are everybody's.
+/// A contact whose number is the org's own must not get everybody's calls through it.
 #[tokio::test]
 async fn a_contact_with_a_number_of_the_org_gets_no_calls_by_it() {
     let api = TestApi::new().await;

@@ -17,7 +17,7 @@ const INVITE: &str = "INVITE sip:+442071838750@192.0.2.10 SIP/2.0\r\nVia: SIP/2.
     From: <sip:a@192.0.2.1>;tag=1\r\nTo: <sip:b@192.0.2.10>\r\nCall-ID: 1\r\nCSeq: 1 INVITE\r\nContact: <sip:a@192.0.2.1>\r\n\
     Max-Forwards: 70\r\nContent-Length: 0\r\n\r\n";
 
-/// Things that exist before the requests, which name them.
+/// Objects that the requests name.
 pub(super) struct Fixtures {
     partner: String,
     token: String,
@@ -35,7 +35,7 @@ pub(super) struct Fixtures {
 impl Fixtures {
     pub(super) async fn create(api: &TestApi) -> Self {
         let partner = api.reseller("Reseller").await;
-        // Before its first request, after which it is known for a while.
+        // Set before the partner's first request, which caches it.
         done(&api.store, move |tx, _| {
             partners::let_verify(tx, partner.id, true, NOW)
         })
@@ -87,14 +87,14 @@ impl Fixtures {
         }
     }
 
-    /// The path of an org that nothing else needs.
+    /// Makes an org that nothing else needs, and returns its path.
     pub(super) async fn org_to_delete(&self, api: &TestApi) -> String {
         let org = json!({"name": "Gone"});
         let made = api.post("/partner/v1/orgs", &self.partner, org).await;
         format!("/partner/v1/orgs/{}", id_of(&made.with(201)))
     }
 
-    /// The path of an operation with ids that exist.
+    /// Returns the path of an operation with ids that exist.
     pub(super) fn filled(&self, path: &str, operation: &str) -> String {
         let org = match operation {
             "suspendOrg" | "resumeOrg" | "restoreOrg" | "updateOrgLimits" => &self.spare,

@@ -1,7 +1,7 @@
-//! The OpenAPI document and the server judge the same values alike: what a schema lets pass isn't refused as wrong (400), and what it
-//! doesn't is. Bodies of every operation, and every parameter of queries.
+//! The OpenAPI document and the server judge values alike: the server doesn't answer 400 to what a schema allows, and does to what it forbids. Covers
+//! the bodies of every operation and every parameter of queries.
 //!
-//! A seed draws a part of the values: `TRUNKLINE_TEST_SEED` names another, and each run prints its own.
+//! Some values are drawn by a seed, which each run prints. `TRUNKLINE_TEST_SEED` sets it.
 
 mod bodies;
 mod values;
@@ -17,7 +17,7 @@ use crate::test_api::TestApi;
 use bodies::Fixtures;
 use values::Dice;
 
-/// Bodies that the seed draws for each operation, beside those at the bounds.
+/// Bodies drawn by the seed for each operation, beside those at the bounds.
 const DRAWN: usize = 60;
 
 /// Fields where the server refuses more than JSON Schema can say: operation (`*`: any), field, reason.
@@ -133,7 +133,7 @@ const NARROWER: [(&str, &str, &str); 41] = [
     ("*", "cursor", "opaque: one that was given out"),
 ];
 
-/// Fields where the server takes more than the schema says: what is in the schema is enough for clients.
+/// Fields where the server accepts more than the schema says; clients need no more than the schema.
 const WIDER: [(&str, &str, &str); 5] = [
     ("*", "uri", "further spellings of RFC 3261 §25"),
     ("*", "fallbacks", "further spellings of RFC 3261 §25"),
@@ -157,7 +157,7 @@ struct Operation<'d> {
     is_partners: bool,
 }
 
-/// Counts of a run, and where the two judges differ.
+/// Counts of a run, and the cases in which document and server disagree.
 #[derive(Default)]
 struct Tally {
     taken: usize,
@@ -226,7 +226,7 @@ fn validator(document: &Value, schema: &Value) -> Validator {
     options.build(&whole).expect("a sound schema")
 }
 
-/// Names on the way to the places where two bodies differ.
+/// Collects the names on the way to the places where two bodies differ.
 fn changed(good: &Value, other: &Value, names: &mut Vec<String>) {
     match (good, other) {
         (Value::Object(good), Value::Object(other)) => {
@@ -252,7 +252,7 @@ fn changed(good: &Value, other: &Value, names: &mut Vec<String>) {
     }
 }
 
-/// Every body to judge for a good one.
+/// Returns every body to judge for a good one.
 fn bodies_to_judge(schema: &Value, good: &Value, dice: &mut Dice) -> Vec<Value> {
     let mut all = vec![good.clone()];
     let mut places = Vec::new();
@@ -288,7 +288,7 @@ fn seed() -> u64 {
     let given = std::env::var("TRUNKLINE_TEST_SEED").ok();
     let seed: u64 = given.map_or_else(rand::random, |seed| seed.parse().expect("a number"));
     println!("TRUNKLINE_TEST_SEED={seed}");
-    // The generator has no way out of nought.
+    // The generator never leaves 0.
     seed.max(1)
 }
 
@@ -354,7 +354,7 @@ async fn the_document_and_the_server_judge_the_same_bodies_alike() {
     has_agreed(&tally, seed);
 }
 
-/// A parameter's text as the type that its schema has: a whole number in decimal digits, a truth value in its word, else a text.
+/// Parses a parameter's text by the type of its schema: integers in decimal digits, booleans in words, else a string.
 fn typed(schema: &Value, text: &str) -> Value {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let is_number = !digits.is_empty() && digits.bytes().all(|octet| octet.is_ascii_digit());
@@ -368,7 +368,7 @@ fn typed(schema: &Value, text: &str) -> Value {
     }
 }
 
-/// Texts to judge for a parameter of this schema.
+/// Returns texts to judge for a parameter of this schema.
 fn texts_to_judge(schema: &Value, dice: &mut Dice) -> Vec<String> {
     let values = values::at_bounds(schema, &[], &Value::Null);
     let drawn = (0..DRAWN / 4).map(|_| dice.text());
@@ -452,7 +452,7 @@ async fn the_document_and_the_server_judge_the_same_queries_alike() {
     has_agreed(&tally, seed);
 }
 
-/// An id of another form is as absent as one that nobody has, and so is what is neither: 404, never 400.
+/// An unknown id, one of another form and text that is no id at all get 404 alike, never 400.
 #[tokio::test]
 async fn what_stands_in_a_path_is_never_called_malformed() {
     let mut dice = Dice(seed());
@@ -477,7 +477,7 @@ async fn what_stands_in_a_path_is_never_called_malformed() {
                 });
             let path = parts.collect::<Vec<_>>().join("/");
             let answer = api.get(&path, db.credential(operation.is_partners)).await;
-            // To a partner, what isn't its own org is forbidden.
+            // A partner gets 403 for an org that isn't its own.
             let is_absent = match operation.is_partners {
                 true => [403, 404].contains(&answer.status),
                 false => answer.status == 404,

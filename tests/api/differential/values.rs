@@ -160,7 +160,7 @@ fn others() -> Vec<Value> {
     ]
 }
 
-/// The schemas that a value in a place of the schema may have to fit: every branch that knows the place.
+/// Collects the schemas that a value at this place may have to match: every branch that knows the place.
 fn schemas_at<'s>(schema: &'s Value, path: &[String], found: &mut Vec<&'s Value>) {
     for of in ["anyOf", "oneOf", "allOf"] {
         for branch in schema[of].as_array().into_iter().flatten() {
@@ -183,7 +183,7 @@ fn schemas_at<'s>(schema: &'s Value, path: &[String], found: &mut Vec<&'s Value>
     }
 }
 
-/// The places of a value, itself first: as JSON Pointer (RFC 6901) has them, without its escapes. Of a list the first entry alone.
+/// Collects the places of a value, itself first, as JSON Pointer tokens (RFC 6901) without escapes. Of a list, only the first entry counts.
 pub(super) fn places(value: &Value, at: &[String], all: &mut Vec<Vec<String>>) {
     all.push(at.to_vec());
     let mut below = |name: &str, value: &Value| {
@@ -197,7 +197,7 @@ pub(super) fn places(value: &Value, at: &[String], all: &mut Vec<Vec<String>>) {
     }
 }
 
-/// Values at the bounds of what may stand in a place, on both sides of each, and values of every other type.
+/// Returns values on both sides of each bound of a place, and values of every other type.
 pub(super) fn at_bounds(schema: &Value, path: &[String], good: &Value) -> Vec<Value> {
     let mut schemas = Vec::new();
     schemas_at(schema, path, &mut schemas);
@@ -234,7 +234,7 @@ pub(super) fn at_bounds(schema: &Value, path: &[String], good: &Value) -> Vec<Va
         values.extend([json!(count), json!(count as f64), json!(count.to_string())]);
     }
     if let Some(first) = good.as_array().and_then(|items| items.first()) {
-        // More would make a body longer than any that is read.
+        // A longer list would exceed the limit on bodies.
         for count in bounds("minItems", "maxItems") {
             values.push(vec![first.clone(); length(count)].into());
         }
@@ -257,7 +257,7 @@ pub(super) fn at_bounds(schema: &Value, path: &[String], good: &Value) -> Vec<Va
     values
 }
 
-/// The body with another value in a place; without one, its field is taken away.
+/// Returns the body with another value at a place, or without the field if there is none.
 pub(super) fn with(body: &Value, path: &[String], value: Option<Value>) -> Value {
     let Some((name, rest)) = path.split_first() else {
         return value.unwrap_or_else(|| body.clone());
