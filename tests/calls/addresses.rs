@@ -1,4 +1,5 @@
-//! Addresses that a tenant's agents may lead calls to: private ones only where the operator lists them, names judged by what they resolve to.
+//! Private addresses and names as targets of a tenant's agents: allowed only where the operator lists them, and names are judged by what they resolve
+//! to.
 
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, TcpListener};
@@ -8,9 +9,9 @@ use trunkline_testkit::dns::{self, Record};
 use trunkline_testkit::probe::Probe;
 use trunkline_testkit::{Daemon, DaemonSetup, Deadline, Responder, http};
 
-/// A service of the operator's that the list of private peers doesn't name.
+/// A service of the operator that the list of private peers doesn't name.
 const INTERNAL: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
-/// A peer that knows this node by its address.
+/// A peer that authenticates this node by its address.
 const RESERVED: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 4);
 
 #[test]
@@ -50,7 +51,7 @@ fn a_runtime_on_the_operators_network_is_not_contacted() {
     for literal in [
         format!("sip:x@{INTERNAL}:{port};transport=tcp"),
         format!("sip:x@[::ffff:{INTERNAL}]:{port};transport=tcp"),
-        // The API of this node, at an address that is listed.
+        // The API of this node, at a listed address.
         format!("sip:x@{own};transport=tcp"),
         "sip:x@169.254.169.254:80;transport=tcp".to_owned(),
         "sip:x@224.0.0.1".to_owned(),
@@ -73,7 +74,7 @@ fn a_runtime_on_the_operators_network_is_not_contacted() {
         let expected = if name == "carrier.test" { 400 } else { 200 };
         assert_eq!(status, expected, "{name}: {body}");
     }
-    // A name is judged by what it resolves to.
+    // A name is judged by the addresses that it resolves to.
     for name in ["internal.test", "alias.test"] {
         let runtime = format!("sip:x@{name}:{port};transport=tcp");
         assert_eq!(call(&runtime), Some(480), "{runtime}");
@@ -87,7 +88,7 @@ fn a_runtime_on_the_operators_network_is_not_contacted() {
     assert_eq!(call(&runtime), Some(486), "the listed runtime is called");
     assert_eq!(honest.taken(), 1);
 
-    // What the operator sets isn't judged.
+    // A runtime that the operator sets isn't judged.
     let there = format!("sip:x@{INTERNAL}:{port};transport=tcp");
     daemon.setup.runtime(&agent, &there);
     daemon.setup.settle();
@@ -168,7 +169,7 @@ fn a_peer_that_is_reserved_by_name_is_reserved_at_its_addresses() {
     assert_eq!(call(&alias), Some(480), "another name of the peer");
     let other = format!("sip:x@honest.test:{honest_port}");
     assert_eq!(call(&other), Some(486), "a name of another peer");
-    // What was known of the name holds while no server answers for it.
+    // Cached addresses stay in use while no server answers for the name.
     names.begin_to_fail();
     assert_eq!(call(&alias), Some(480), "its name server is silent");
     assert_eq!((reserved.taken(), honest.taken()), (0, 1));
@@ -215,7 +216,7 @@ fn a_rule_that_only_warns_is_held_back_and_says_whom_it_would_refuse() {
     let runtime = format!("sip:x@internal.test:{}", internal.address.port());
     assert_eq!(call(&daemon, &runtime), Some(486), "{}", daemon.log());
     assert_eq!((internal.taken(), honest.taken()), (1, 1));
-    // What the calls may reach the API lets in, as before there was a rule.
+    // The API accepts addresses that calls may reach, as it did before the rule.
     let literal = format!("sip:x@{}", internal.address);
     assert_eq!(call(&daemon, &literal), Some(486), "{}", daemon.log());
     assert_eq!(internal.taken(), 2);
@@ -226,7 +227,7 @@ fn a_rule_that_only_warns_is_held_back_and_says_whom_it_would_refuse() {
     });
     assert!(is_told, "{}", daemon.log());
 
-    // Restarted under the rule, nobody is contacted there.
+    // After a restart under the rule, the daemon contacts nobody there.
     daemon.restart(&[]);
     let log = || {
         daemon
@@ -242,7 +243,7 @@ fn a_rule_that_only_warns_is_held_back_and_says_whom_it_would_refuse() {
     enter_private_hosts(&daemon, 400);
 }
 
-/// A carrier, a destination and a source of calls that the rule on addresses refuses.
+/// Stores a carrier, a destination and a source of calls that the rule on addresses refuses.
 fn enter_private_hosts(daemon: &Daemon, entered: u16) {
     let trunk = serde_json::json!({
         "name": "Carrier", "host": INTERNAL.to_string(), "caller_number": "+442071838750", "transport": "udp",
@@ -255,7 +256,7 @@ fn enter_private_hosts(daemon: &Daemon, entered: u16) {
         let (status, body) = daemon.change("POST", path, &body);
         assert_eq!(status, entered, "{path}: {body}");
     }
-    // One that is there already stays, whatever the rule says of it.
+    // A row that is stored already stays, even if the rule refuses it.
     let source = Ipv4Addr::new(127, 0, 0, if entered == 201 { 5 } else { 6 });
     let sources = serde_json::json!({ "allowed_addresses": [source.to_string()] });
     let (status, body) = daemon.change("PATCH", "/phone/sip/inbound-trunk", &sources);
@@ -338,7 +339,7 @@ fn a_tenant_cant_trust_the_whole_world() {
         daemon.change("PATCH", "/phone/sip/inbound-trunk", &change)
     };
     setup.runtime(&setup.first_agent, &format!("sip:x@{}", honest.address));
-    // Of any size by the operator, and yet nothing of it is loopback.
+    // The operator's list may be of any size, but loopback is never part of it.
     setup.allow("0.0.0.0/0");
     let daemon = setup.serve();
     let attacker = Probe::new(INTERNAL, daemon.sip());
@@ -367,7 +368,7 @@ fn a_tenant_cant_trust_the_whole_world() {
         &["0.0.0.0/0", "198.51.100.7"],
     ] {
         let (status, body) = allow(&daemon, networks);
-        // What the operator entered is the operator's alone once a tenant has taken it off.
+        // Once a tenant has removed an entry of the operator's, only the operator can add it again.
         let expected = if networks[0] == "0.0.0.0/0" { 400 } else { 200 };
         assert_eq!(status, expected, "{networks:?}: {body}");
     }
@@ -397,11 +398,11 @@ fn a_source_that_can_be_forged_is_believed_once_it_answers() {
     assert_eq!(honest.taken(), 0);
 
     let peer = Probe::new(Ipv4Addr::new(127, 0, 0, 2), daemon.sip());
-    // It has a second for its answer, and is believed from then on.
+    // The source has a second to answer its OPTIONS, and is trusted from then on.
     let is_taken = || (peer.call(&number, "X-A: 3") == Some(486)).then_some(());
     let taken = Deadline::after(Duration::from_secs(30)).poll(is_taken);
     assert!(taken.is_some(), "one that answers");
-    // Known from now on: nobody asks it again.
+    // The source is cached now: the daemon sends it no further OPTIONS.
     let silent = Probe::forged(Ipv4Addr::new(127, 0, 0, 2), daemon.sip());
     assert_eq!(silent.call(&number, "X-A: 4"), Some(486));
     assert_eq!(honest.taken(), 2);

@@ -1,4 +1,4 @@
-//! Targets that fail over real sockets: each leads to the fallback, and the call's record says what came of each attempt.
+//! Targets that fail over real sockets: each leads to the fallback, and the call's record has the outcome of each attempt.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use trunkline_testkit::{Authority, Daemon, DaemonSetup, Deadline, Responder, Run
 const TRUNK: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Calls an agent with these targets; the routing of that call.
+/// Calls an agent with these targets; returns the final status and the routing of that call.
 fn call(daemon: &Daemon, probe: &Probe, runtime: &Value) -> (Option<u16>, Value) {
     let agent = &daemon.setup.first_agent;
     let body = json!({ "runtime": runtime });
@@ -136,7 +136,7 @@ fn each_way_that_a_target_fails_leads_to_the_fallback_and_is_on_record() {
         assert_eq!(attempt["leg"], "runtime", "{case}");
         let explanation = routing["explanation"].to_string();
         assert!(explanation.contains(said), "{case}: {explanation}");
-        // The trace says so at its place.
+        // The trace shows the attempt at its place.
         let call = daemon.calls()[0]["id"].as_str().expect("an id").to_owned();
         let trace = daemon.shown(&format!("/phone/calls/{call}/trace"));
         let items = trace["items"].as_array().expect("items").iter();
@@ -152,7 +152,7 @@ fn each_way_that_a_target_fails_leads_to_the_fallback_and_is_on_record() {
             counted.is_some_and(|count| count >= 1.0),
             "{case}: {counted:?}"
         );
-        // The way to a target is the operator's concern: it is in the log, under the call's id.
+        // The log names the target under the call's id, for the operator.
         if code.is_none() && !matches!(outcome, "timeout" | "only_trying") {
             let log = daemon.log();
             let line = log
@@ -256,7 +256,7 @@ fn an_address_that_may_not_be_contacted_has_a_reason_on_the_call() {
     let daemon = setup.serve();
     let probe = Probe::new(TRUNK, daemon.sip());
 
-    // A port that listens and one that doesn't look the same.
+    // The record doesn't tell an open port from a closed one.
     for port in [port, free_port()] {
         let uri = format!("sip:x@internal.test:{port};transport=tcp");
         let (status, routing) = call(&daemon, &probe, &json!({"type": "sip", "uri": uri}));

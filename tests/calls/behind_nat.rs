@@ -1,5 +1,5 @@
-//! A PBX behind the NAT of a Linux router, made of network namespaces: it registers over UDP and is still called after the router would have
-//! forgotten it, and the echo agent is heard through the router.
+//! A PBX behind the NAT of a Linux router, made of network namespaces. It registers over UDP and is called after the router's mapping would have
+//! expired. The echo agent is heard through the router.
 //!
 //! The test runs itself again inside the namespaces: `the_outside` serves the daemon, `the_inside` is the PBX.
 
@@ -23,7 +23,7 @@ struct Family {
     router: IpAddr,
     gateway: IpAddr,
     pbx: IpAddr,
-    /// Length of each link's prefix.
+    /// Prefix length of each link.
     prefix: u8,
 }
 
@@ -46,10 +46,10 @@ const FAMILIES: [Family; 2] = [
     },
 ];
 
-/// Time that the router remembers a mapping, in seconds.
+/// Lifetime of the router's mappings, in seconds.
 const REMEMBERED: u64 = 3;
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Longer than a mapping lives, and the call that is then ordered.
+/// Longer than a mapping lives, and the call that is ordered after it has expired.
 const LISTENS: Duration = Duration::from_secs(3 * REMEMBERED + 6);
 
 /// Variables that pass the setting to the two processes.
@@ -68,7 +68,7 @@ const WAS_HEARD: &str = "the echo agent was heard";
 #[test]
 fn a_pbx_behind_a_router_is_called_after_its_mapping_would_have_died() {
     if let Some(network) = network() {
-        // Without keep-alives the mapping dies: else the second call would show nothing.
+        // Without keep-alives the mapping expires: else the second call would prove nothing.
         network.round("IPv4", "600", false);
         network.round("IPv4", "1", true);
     }
@@ -86,7 +86,7 @@ fn a_pbx_behind_an_ipv6_router_is_called_after_its_mapping_would_have_died() {
     network.round("IPv6", "1", true);
 }
 
-/// `None` where the machine makes no network for a test, which is said.
+/// Builds the network; prints a notice and returns `None` where the machine can't.
 fn network() -> Option<Network> {
     if !tools(&["ip", "nft", "nsenter", "unshare"]) {
         return None;
@@ -163,7 +163,7 @@ fn the_inside() {
         username: given(USERNAME),
         password: given(PASSWORD),
     };
-    // Its SDP names an address that leads nowhere outside.
+    // The PBX's SDP names an address that isn't routable outside.
     let rtp = Rtp::new(own);
     let (_call, answer) = Talker::call(own, daemon, &given(NUMBER), &offer(rtp.address()));
     assert_eq!(answer.status(), Some(200), "{answer:?}");
@@ -203,7 +203,7 @@ fn given(name: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| panic!("no {name}"))
 }
 
-/// One of these tests, in the namespace that this process holds.
+/// Runs one of these tests again, in the namespace that this process holds.
 fn again(test: &str, namespace: u32) -> Command {
     let mut command = Command::new("nsenter");
     command
@@ -223,7 +223,7 @@ fn again(test: &str, namespace: u32) -> Command {
 struct Held(Child);
 
 impl Held {
-    /// Returns the process's output, once it has ended well.
+    /// Waits until the process has succeeded, and returns its output.
     fn output(&mut self) -> String {
         let mut said = String::new();
         let stdout = self.0.stdout.as_mut().expect("it is piped");
@@ -236,14 +236,14 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Three namespaces, each held by a process that sleeps: the daemon's, the router's, the PBX's. They have no names, so that the kernel takes
-/// them away with their last process, however the test ends.
+/// Three namespaces, each held by a process that sleeps: the daemon's, the router's, the PBX's. They have no names, so the kernel removes them with
+/// their last process, however the test ends.
 struct Network {
     outside: Held,
     router: Held,
@@ -251,7 +251,7 @@ struct Network {
 }
 
 impl Network {
-    /// Returns whether this process may make a namespace, a link and a NAT in it.
+    /// Checks that this process may make a namespace, a link and a NAT in it.
     fn is_allowed() -> Result<(), String> {
         let output = Command::new("unshare")
             .args(["--net", "sh", "-ec"])
@@ -272,7 +272,7 @@ impl Network {
         }
     }
 
-    /// Two links that a router joins, which puts its own address in place of the PBX's.
+    /// Builds two links, joined by a router that replaces the PBX's address by its own.
     fn build() -> Self {
         let network = Self {
             outside: namespace(),
@@ -305,10 +305,10 @@ impl Network {
         inside(self.router.0.id(), commands);
     }
 
-    /// Gives the ends addresses of this family.
+    /// Gives both ends addresses of this family.
     fn address(&self, family: &Family) {
         let add = |address: IpAddr, device: &str| {
-            // Nobody else is there whose address it could be.
+            // No other host could have the address.
             let nodad = if address.is_ipv6() { "nodad" } else { "" };
             let prefix = family.prefix;
             format!("ip address replace {address}/{prefix} dev {device} {nodad}\n")
@@ -333,7 +333,7 @@ impl Network {
         );
     }
 
-    /// A daemon that asks in this interval, seconds, and a PBX that registers and waits until the router would have forgotten it.
+    /// Runs a daemon with this keep-alive interval (seconds), and a PBX that registers and waits until the router would have dropped its mapping.
     fn round(&self, name: &str, interval: &str, is_called: bool) {
         self.address(family(name));
         let output = again("the_outside", self.outside.0.id())
@@ -351,7 +351,7 @@ impl Network {
     }
 }
 
-/// A process in a network namespace of its own.
+/// Starts a process in a network namespace of its own.
 fn namespace() -> Held {
     let child = Command::new("unshare")
         .args(["--net", "sleep", "300"])

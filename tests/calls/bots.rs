@@ -33,7 +33,7 @@ impl Bot {
         Self::run(url.clone(), &[&place, arguments].concat())
     }
 
-    /// The bot with these arguments, which have it listen at `url`.
+    /// Starts the bot with these arguments, which make it listen at `url`.
     pub(crate) fn run(url: String, arguments: &[&str]) -> Self {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/bot/bot.py");
         let mut process = Command::new("python3")
@@ -62,7 +62,7 @@ impl Bot {
         bot
     }
 
-    /// The next event of this kind; others are passed over.
+    /// Returns the next event of this kind; skips others.
     pub(crate) fn event(&self, kind: &str) -> Value {
         let found = Deadline::after(PATIENCE).poll(|| {
             let event = self.events.recv_timeout(Duration::from_millis(50)).ok()?;
@@ -79,7 +79,7 @@ impl Drop for Bot {
     }
 }
 
-/// A daemon that may open WebSockets without TLS on this machine.
+/// Returns a setup that allows WebSockets without TLS on this machine.
 pub(crate) fn setup() -> DaemonSetup {
     let setup = DaemonSetup::new().set("TRUNKLINE__SIP__ALLOW_PRIVATE_PEERS", "127.0.0.0/8");
     setup.dedicate(&PEER.to_string());
@@ -101,7 +101,7 @@ pub(crate) fn token(daemon: &Daemon) -> String {
     body["auth_token"].as_str().expect("a token").to_owned()
 }
 
-/// A caller with its audio.
+/// A caller and its audio.
 pub(crate) struct Caller {
     pub(crate) talker: Talker,
     pub(crate) rtp: Rtp,
@@ -122,7 +122,7 @@ impl Caller {
         Self { talker, rtp, to }
     }
 
-    /// Speaks this until something like it is heard.
+    /// Sends this sample until the caller hears audio like the expected.
     pub(crate) fn hears(&self, says: u8, expected: impl Fn(&[u8]) -> bool) -> bool {
         let heard = Deadline::after(PATIENCE).poll(|| {
             self.rtp.say(self.to, &[says; 160]);
@@ -188,7 +188,7 @@ fn a_bot_greets_echoes_hears_digits_and_hangs_up() {
     assert_eq!(record["status"], "completed", "{record}");
     assert_eq!(record["hangup_by"], "agent", "{record}");
 
-    // Its media are in the record, in its event and in its ladder.
+    // The media statistics are in the record, in its event and in its ladder.
     let media = &record["media"];
     let packets = |way: &str| media[way]["packets"].as_u64().unwrap_or_default();
     assert!(packets("received") > 5 && packets("sent") > 5, "{media}");
@@ -251,7 +251,7 @@ fn a_bot_hangs_up_by_rest() {
     assert_eq!(record["reason"], Value::Null, "{record}");
 }
 
-/// The final answer to a call, its record, and its attempts.
+/// Returns the final answer to a call, its record, and its attempts.
 pub(crate) fn refused(daemon: &Daemon) -> (Message, Value, Vec<Value>) {
     let sdp = offer(SocketAddr::new(PEER, 40_000));
     let (_, answer) = Talker::call(PEER, daemon.sip(), &daemon.setup.first_number, &sdp);
@@ -314,7 +314,7 @@ fn a_bot_refuses_a_wrong_signature() {
     assert!(said.contains("403"), "{said}");
 }
 
-/// A receiver of status callbacks: what came, as its signature and its form.
+/// Starts a receiver of status callbacks; it passes on signature and form of each.
 fn receiver() -> (String, Receiver<(String, String)>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let port = listener.local_addr().expect("an address").port();
@@ -350,7 +350,7 @@ fn receiver() -> (String, Receiver<(String, String)>) {
     (format!("http://127.0.0.1:{port}/status?a=b"), received)
 }
 
-/// Twilio's signature of a form, as Python's own library makes it.
+/// Returns Twilio's signature of a form, computed by Python's standard library.
 fn signed(token: &str, url: &str, form: &str) -> String {
     const SCRIPT: &str = "import base64, hmac, sys, urllib.parse as u
 token, url, form = sys.argv[1:]
@@ -405,7 +405,7 @@ fn the_progress_of_calls_is_posted_as_twilio_does() {
     let statuses: Vec<&str> = statuses.iter().map(|(_, status)| &**status).collect();
     assert_eq!(statuses, expected);
 
-    // It is the agent's, not one of the org's webhooks, and ends with the runtime.
+    // The callback belongs to the agent, isn't one of the org's webhooks, and ends with the runtime.
     let webhooks = daemon.shown("/webhooks");
     assert_eq!(webhooks["total"], 0, "{webhooks}");
     set(&daemon, &json!({"type": "websocket", "uri": bot.url}));

@@ -8,7 +8,7 @@ use crate::bots::{Bot, Caller, is_tone, setup};
 use trunkline_testkit::process::free_port;
 use trunkline_testkit::tools;
 
-/// The words of the command that begins like this, with these in place of others.
+/// Returns the words of the command that begins like this, with some replaced.
 fn printed(command: &str, values: &[(&str, &str)]) -> Vec<String> {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/bots.md");
     let page = std::fs::read_to_string(page).expect("the page");

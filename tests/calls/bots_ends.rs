@@ -1,4 +1,4 @@
-//! Bots that die: before the answer, inside the call, without a word; and what follows as the agent is set.
+//! Bots that die: before the answer, inside the call, without a close frame. The agent's settings decide what follows.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use crate::bots::{Caller, set, setup};
 use trunkline_testkit::{BotCall, BotServer, Daemon, Deadline, http};
 
-/// Longer than the ten seconds after which a peer that acknowledges nothing is gone.
+/// Longer than the ten seconds after which a bot that acknowledges nothing counts as gone.
 const GONE: Duration = Duration::from_secs(25);
 
-/// A call of an agent with two bots, taken by the first.
+/// Calls an agent with two bots; the first one takes the call.
 fn called(on_close: &str) -> (Daemon, Caller, BotCall, BotServer) {
     let (first, second) = (BotServer::start(), BotServer::start());
     let daemon = setup().serve();
@@ -25,7 +25,7 @@ fn called(on_close: &str) -> (Daemon, Caller, BotCall, BotServer) {
     (daemon, caller, bot, second)
 }
 
-/// Cause of the end of a bot, as the metrics count it.
+/// Returns whether the metrics count a bot's end with this cause.
 fn ended(daemon: &Daemon, cause: &str) -> bool {
     let counted = Deadline::after(GONE).poll(|| {
         let (_, page) = http::get(daemon.setup.http, "/metrics", None).expect("metrics");
@@ -66,7 +66,7 @@ fn the_next_bot_takes_the_call_of_one_that_dies() {
     assert_eq!(start["event"], "start", "{start}");
     let call = daemon.calls().remove(0);
     assert_eq!(session(&next, Some(start)), call["session_id"]);
-    // Its clock is its own, and the first bot's audio is gone with it.
+    // The second bot has a clock of its own, and gets none of the first bot's audio.
     let frame = next.event("media");
     assert_eq!(frame["media"]["timestamp"], "0", "{frame}");
     next.play(&[0x24; 8_000]);
@@ -103,19 +103,19 @@ fn a_dead_bot_followed_by_a_dead_one_ends_the_call() {
     assert_eq!(record["reason"], "runtime_unreachable", "{record}");
 }
 
-/// A machine that lost its power, or a cable that was pulled: nothing comes back, not even a refusal.
+/// A machine that lost power, or a cable that was pulled: nothing comes back, not even a reset.
 #[test]
 fn a_half_open_connection_is_noticed_and_the_next_bot_takes_over() {
     let (daemon, caller, bot, second) = called("next_runtime");
     bot.vanish();
-    // The caller speaks on, as callers do; frames would leave without it as well.
+    // The caller keeps talking; frames would be sent without it as well.
     let taken = Deadline::after(GONE).poll(|| {
         caller.rtp.say(caller.to, &[0x91; 160]);
         (second.dialled() == 1).then_some(())
     });
     assert!(taken.is_some(), "the first bot is given up");
     second.accepted().event("start");
-    // What waits for it is full before the ten seconds are over after which the kernel gives a silent peer up.
+    // The queue is full before the ten seconds end after which the kernel gives up a silent peer.
     assert!(ended(&daemon, "too_slow"));
 }
 
@@ -123,7 +123,7 @@ fn a_half_open_connection_is_noticed_and_the_next_bot_takes_over() {
 fn a_bot_that_reads_nothing_ends_its_call() {
     let (daemon, caller, bot, _second) = called("hang_up");
     bot.stall();
-    // Its marks come back beside the audio, so that the connection fills within seconds.
+    // The bot's marks come back beside the audio, so the connection fills within seconds.
     let mut marks = 0;
     let ended_by = Deadline::after(GONE).poll(|| {
         for _ in 0..20 {

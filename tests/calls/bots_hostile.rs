@@ -1,4 +1,4 @@
-//! Bots that flood, beside good ones; and the daemon killed while bots speak.
+//! Bots that flood, beside well-behaved ones; and a daemon that is killed while bots speak.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -9,10 +9,10 @@ use crate::bots::{Caller, set, setup, token};
 use trunkline_testkit::bot::{BotSender, audio_of, text};
 use trunkline_testkit::{BotCall, BotServer, Daemon, Deadline};
 
-/// Calls beside a hostile one, and kept up when the daemon is killed.
+/// Calls beside a hostile one, and calls that are up when the daemon is killed.
 const GOOD: usize = 8;
 
-/// An agent of a bot's own, by a number of its own.
+/// Makes an agent with a bot and a number of its own.
 fn agent(daemon: &Daemon, name: &str, server: &BotServer, number: &str) {
     let setup = &daemon.setup;
     let made = setup.run(&[
@@ -30,7 +30,7 @@ fn agent(daemon: &Daemon, name: &str, server: &BotServer, number: &str) {
     setup.settle();
 }
 
-/// Floods from one bot: bursts of a hundred frames, a hundred times a second, until it is ended.
+/// Floods from one bot: bursts of a hundred frames, a hundred times a second, until its connection is closed.
 fn flood(bot: &BotSender, frame: &[u8], is_over: &AtomicBool) -> usize {
     let burst = frame.repeat(100);
     let mut frames = 0;
@@ -41,7 +41,7 @@ fn flood(bot: &BotSender, frame: &[u8], is_over: &AtomicBool) -> usize {
     frames
 }
 
-/// Frames of a good call while another floods: no slot twice and none left out, and what the caller says.
+/// Checks a good call while another floods: every slot comes once, and the caller's audio arrives.
 fn is_undisturbed(bot: &BotCall, caller: &Caller) {
     let timestamp = |event: &Value| -> u64 {
         let timestamp = event["media"]["timestamp"].as_str().expect("a timestamp");
@@ -51,7 +51,7 @@ fn is_undisturbed(bot: &BotCall, caller: &Caller) {
     bot.play(&[0x23; 16_000]);
     bot.mark("played");
 
-    // What waits from the time before is passed over by its order alone.
+    // Frames queued earlier are only checked for their order.
     let (mut heard, mut spoken) = (0, false);
     let done = Deadline::after(Duration::from_secs(20)).poll(|| {
         caller.rtp.say(caller.to, &[0x91; 160]);
@@ -84,7 +84,7 @@ fn ten_thousand_junk_frames_a_second_end_their_own_call_alone() {
         .collect();
 
     let coffee = text(&json!({"event": "coffee"}));
-    // Audio of no length costs as much to read, and is nothing that a bot may not send.
+    // Empty audio costs as much to read as any, and a bot may send it.
     let nothing = text(&json!({"event": "media", "media": {"payload": "I"}}));
     let silence = text(&json!({"event": "media", "media": {"payload": "////"}}));
     for (case, frame, is_borne) in [
@@ -130,7 +130,7 @@ fn calls_of_bots_are_on_record_after_a_kill() {
             (caller, bot, start)
         })
         .collect();
-    // One has ended by the endpoint, whose answer is a promise.
+    // One call ends by the endpoint, whose answer is binding.
     let start = &calls[0].2["start"];
     let [account, call] = ["accountSid", "callSid"].map(|field| start[field].as_str());
     let (account, call) = account.zip(call).expect("both");
@@ -160,7 +160,7 @@ fn calls_of_bots_are_on_record_after_a_kill() {
     let lost = recorded.iter().filter(|call| call["status"] == "lost");
     assert!(lost.count() >= GOOD - 1, "{recorded:?}");
 
-    // A new call finds the bot again.
+    // A new call reaches the bot again.
     let _caller = Caller::call(&daemon);
     server.accepted().event("start");
 }

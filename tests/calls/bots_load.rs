@@ -1,4 +1,4 @@
-//! The benchmark of bots' calls over TLS, small: it has to work where nobody reads its figures.
+//! The benchmark of bot calls over TLS at a small size: it must work where nobody reads its figures.
 
 use trunkline_bench::modes::{Setting, Talk, bots};
 use trunkline_testkit::process::trunkline;

@@ -1,4 +1,4 @@
-//! Outbound calls of agents on a WebSocket: when the bot is dialled, and what its callee pays for where it is dead.
+//! Outbound calls of agents on a WebSocket: when the bot is dialled, and what the callee experiences if the bot is dead.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use trunkline_testkit::process::free_port;
 use trunkline_testkit::talker::{Rtp, offer};
 use trunkline_testkit::{BotServer, Daemon, Deadline, Message, Peer, Runtime};
 
-/// Time in which nothing is to happen.
+/// Time in which nothing may happen.
 const QUIET: Duration = Duration::from_millis(400);
 
 /// A callee, and its media.
@@ -23,7 +23,7 @@ struct Callee {
 }
 
 impl Callee {
-    /// Has the first agent call it.
+    /// Makes the first agent call the callee.
     fn called(daemon: &Daemon) -> Self {
         let peer = Peer::on(PEER, daemon.sip());
         let place = json!({"host": PEER.to_string(), "port": peer.own.port()});
@@ -41,7 +41,7 @@ impl Callee {
         self.peer.reply(&self.invite, "180 Ringing", "");
     }
 
-    /// Returns the place of the daemon's media.
+    /// Answers the call; returns the address of the daemon's media.
     fn answer(&self) -> SocketAddr {
         let sdp = offer(self.rtp.address());
         self.peer.reply_with_sdp(&self.invite, "200 OK", &sdp);
@@ -55,7 +55,7 @@ impl Callee {
         assert_eq!(said, 200);
     }
 
-    /// Takes the request that ends the call.
+    /// Expects the request that ends the call.
     fn is_asked(&self, method: &str) {
         let request = self.peer.request(method);
         self.peer.answer(&request, "200 OK", "", "");
@@ -70,7 +70,7 @@ fn runtime(server: &BotServer, wake: &str) -> Value {
     json!({"type": "websocket", "uri": server.url, "wake": wake})
 }
 
-/// A bot's parameters, and audio in both directions.
+/// Checks a bot's parameters, and audio in both directions.
 fn converses(callee: &Callee, to: SocketAddr, server: &BotServer) {
     let bot = server.accepted();
     assert_eq!(bot.next()["event"], "connected");
@@ -112,7 +112,7 @@ fn a_bot_is_dialled_at_the_first_18x_and_starts_at_the_answer() {
     let dialled = Deadline::after(Duration::from_secs(15));
     let dialled = dialled.poll(|| (server.dialled() == 1).then_some(()));
     assert!(dialled.is_some(), "it rings");
-    // Two 18x are one call.
+    // Two 18x responses belong to one call.
     callee.ring();
     std::thread::sleep(QUIET);
     let to = callee.answer();
@@ -135,7 +135,7 @@ fn a_bot_hears_nothing_before_the_callee_answers() {
     callee.answer();
     assert_eq!(bot.next()["event"], "connected");
     assert_eq!(bot.next()["event"], "start");
-    // From the answer on, and without a word of the callee, frames of silence.
+    // From the answer on the bot gets frames of silence, before the callee has spoken.
     assert_eq!(bot.frame(), [0xff; 160]);
     callee.hang_up();
     bot.event("stop");
@@ -217,7 +217,7 @@ fn a_callee_that_is_busy_ends_the_bot_without_a_start() {
     let bot = server.accepted();
     callee.peer.reply(&callee.invite, "486 Busy Here", "");
     callee.peer.request("ACK");
-    // Its WebSocket may close before it is attached to the call, without a close frame then.
+    // The WebSocket may close before it is attached to the call, and then without a close frame.
     let said = bot.within(Duration::from_secs(20));
     let is_close = said.as_ref().is_none_or(|said| said["event"] == "close");
     assert!(is_close && bot.is_over(), "it was given no call: {said:?}");

@@ -1,4 +1,4 @@
-//! Transfers and ends that a bot asks for by the REST endpoint of its format: `<Dial>`, `<Refer>`, `<Hangup/>`.
+//! Transfers and hang-ups that a bot requests by the REST endpoint of its format: `<Dial>`, `<Refer>`, `<Hangup/>`.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ const ACCEPTED: Step = Answer("202 Accepted", "");
 const RINGING: Step = Notify("SIP/2.0 180 Ringing", "active;expires=60");
 const DONE: Step = Notify("SIP/2.0 200 OK", "terminated;reason=noresource");
 
-/// A daemon whose agent is a bot with a number and a SIP URI as its destinations, and the token that opens the endpoint.
+/// Starts a daemon whose agent is a bot with a number and a SIP URI as destinations; returns the token of the endpoint.
 fn served() -> (Daemon, BotServer, String) {
     let daemon = setup().serve();
     let server = BotServer::start();
@@ -28,14 +28,14 @@ fn served() -> (Daemon, BotServer, String) {
     (daemon, server, token)
 }
 
-/// The next call of a bot, and its `start`.
+/// Returns the next call of a bot, and its `start` event.
 fn begun(server: &BotServer) -> (BotCall, Value) {
     let bot = server.accepted();
     let start = bot.event("start")["start"].take();
     (bot, start)
 }
 
-/// Posts this form for the call of that `start`.
+/// Posts this form for the call of that `start` event.
 fn post(daemon: &Daemon, start: &Value, token: &str, form: &str) -> (u16, Value) {
     let [account, call] = ["accountSid", "callSid"].map(|field| start[field].as_str());
     let (account, call) = account.zip(call).expect("both are in start");
@@ -115,7 +115,7 @@ fn a_failed_refer_leaves_the_caller_with_its_bot() {
     });
     let shown = shown.expect("the transfer fails");
     assert_eq!(shown["status"], "in_progress", "{shown}");
-    // The frames went on all the while.
+    // The frames went on meanwhile.
     let frame = |event: &Value| -> u64 {
         let timestamp = event["media"]["timestamp"].as_str().expect("a timestamp");
         timestamp.parse().expect("a number")
@@ -147,7 +147,7 @@ fn a_bot_s_caller_is_bridged_where_the_pbx_knows_no_refer() {
     let (bot, start) = begun(&server);
     let (status, body) = post(&daemon, &start, &token, &twiml("<Dial>sales</Dial>"));
     assert_eq!(status, 200, "{body}");
-    // The caller is with sales, and the bot is no more in the call.
+    // The caller is with sales, and the bot has left the call.
     bot.event("stop");
     assert!(bot.is_over());
     let (pbx, sales) = (pbx.finish(), sales.finish());
@@ -263,7 +263,7 @@ fn what_the_endpoint_refuses_has_twilio_s_form_and_changes_nothing() {
     pbx.finish();
 }
 
-/// The endpoint serves bots: a call of an agent that is none isn't there for it.
+/// The endpoint serves bots only: a call of any other agent is not found.
 #[test]
 fn a_call_without_a_bot_is_not_found() {
     let daemon = setup().serve();
@@ -284,7 +284,7 @@ fn a_call_without_a_bot_is_not_found() {
     assert_eq!(daemon.calls()[0]["status"], "in_progress");
 }
 
-/// A bot that asked for a transfer may close before that has come about.
+/// A bot may close its WebSocket after it has requested a transfer and before the transfer is complete.
 #[test]
 fn a_transfer_while_the_bot_is_gone_goes_on() {
     if !tools(&["sipp"]) {
@@ -296,7 +296,7 @@ fn a_transfer_while_the_bot_is_gone_goes_on() {
     let (bot, start) = begun(&server);
     let (status, body) = post(&daemon, &start, &token, &twiml("<Dial>Sales</Dial>"));
     assert_eq!(status, 200, "{body}");
-    // What Pipecat does once it has asked for a transfer: its pipeline ends, and with it the WebSocket.
+    // Pipecat ends its pipeline once it has requested a transfer, and with it the WebSocket.
     bot.close();
     pbx.finish();
     let record = daemon.record();

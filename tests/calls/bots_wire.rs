@@ -1,4 +1,4 @@
-//! The wire to a bot: TLS, a slow handshake, Telnyx' names, bursts, marks, `clear`, and frames that never pause.
+//! Wire protocol of bots: TLS, a slow handshake, Telnyx' names, bursts, marks, `clear`, and frames without a gap.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use trunkline_testkit::{Authority, BotCall, BotServer, Daemon, DaemonSetup, Dead
 const MINUTE: usize = 60 * 8_000;
 const SILENCE: u8 = 0xff;
 
-/// A daemon whose agent is this bot.
+/// Starts a daemon whose agent is this bot.
 fn served_by(server: &BotServer) -> Daemon {
     let daemon = setup().serve();
     set(&daemon, &json!({"type": "websocket", "uri": server.url}));
     daemon
 }
 
-/// The same that believes this authority.
+/// Returns a setup that trusts this authority.
 fn believing(authority: &Authority) -> DaemonSetup {
     setup().set("TRUNKLINE__SIP__TLS_CA", &authority.path("ca.pem"))
 }
@@ -30,7 +30,7 @@ fn timestamp(event: &Value) -> u64 {
     timestamp.parse().expect("a number")
 }
 
-/// Takes so many frames, each the next slot.
+/// Takes so many frames, each for the next slot.
 fn goes_on(bot: &BotCall, frames: usize) -> Vec<Vec<u8>> {
     let first = bot.event("media");
     let mut expected = timestamp(&first);
@@ -48,7 +48,7 @@ fn goes_on(bot: &BotCall, frames: usize) -> Vec<Vec<u8>> {
     heard
 }
 
-/// The sum of a metric's lines that begin like this.
+/// Returns the sum of a metric's lines that begin like this.
 fn metric(daemon: &Daemon, name: &str) -> f64 {
     let (_, page) = http::get(daemon.setup.http, "/metrics", None).expect("metrics");
     let values = page.lines().filter(|line| line.starts_with(name));
@@ -189,7 +189,7 @@ fn telnyx_has_names_of_its_own() {
     let stream = &start["stream_id"];
     assert!(stream.is_string(), "{start}");
 
-    // What such a bot sends has no stream's name at all.
+    // Such a bot sends no stream id.
     bot.say(&json!({"event": "media", "media": {"payload": "IyMj".repeat(1_000)}}));
     bot.say(&json!({"event": "mark", "mark": {"name": "played"}}));
     assert!(caller.hears(0x91, |audio| *audio == [0x23; 160]));
@@ -213,7 +213,7 @@ fn ten_minutes_in_one_burst_are_kept_and_cleared_within_a_tick() {
     for _ in 0..8 {
         bot.play(&[0x24; MINUTE]);
     }
-    // The last second of the ten minutes is missing, so that none of it is too much.
+    // One second short of ten minutes in all, so that none of it exceeds the limit.
     bot.play(&[0x25; MINUTE - 8_000]);
     bot.mark("end");
     bot.say(&json!({"event": "mark", "mark": {}}));
@@ -221,7 +221,7 @@ fn ten_minutes_in_one_burst_are_kept_and_cleared_within_a_tick() {
 
     bot.clear();
     assert_eq!(bot.event("mark")["mark"]["name"], "end");
-    // One packet fades, and from then on there is silence.
+    // One packet fades out, then there is silence.
     let heard = || caller.rtp.audio();
     let fades = |audio: &Vec<u8>| audio[40..].iter().all(|octet| *octet == SILENCE);
     let faded = Deadline::after(Duration::from_secs(10)).poll(|| heard().filter(fades));
@@ -239,7 +239,7 @@ fn ten_minutes_in_one_burst_are_kept_and_cleared_within_a_tick() {
     assert!(discarded.abs() < 0.5, "{discarded} octets are discarded");
     let junk = metric(&daemon, "trunkline_media_bot_junk_total");
     assert!((junk - 1.0).abs() < 0.5, "a mark without a name: {junk}");
-    // By the time of the ticks, which a busy machine doesn't change.
+    // Judged by the daemon's own ticks, which a busy machine doesn't change.
     let [sum, count] = ["sum", "count"]
         .map(|part| metric(&daemon, &format!("trunkline_media_clear_seconds_{part}")));
     assert!(
@@ -258,7 +258,7 @@ fn marks_come_back_at_the_frame_that_ends_their_audio() {
     bot.mark("nothing waits");
     assert_eq!(bot.event("mark")["mark"]["name"], "nothing waits");
 
-    // In one burst, 400 ms each. The caller is silent, so that each tick has a frame of its own to the bot, and the frames are the clock.
+    // One burst of 400 ms each. The caller is silent, so each tick sends one frame to the bot, and the frames are the clock.
     bot.play(&[0x23; 160]);
     bot.mark("0");
     for name in ["1", "2", "2", "3"] {
@@ -275,7 +275,7 @@ fn marks_come_back_at_the_frame_that_ends_their_audio() {
             let name = event["mark"]["name"].as_str().expect("a name").to_owned();
             if let Some(before) = last.replace(frames) {
                 let between = frames - before;
-                // A tick that a busy machine held up is made up for, and its slot may be filled with the one before.
+                // A late tick is made up for, and its slot may hold the frame before.
                 assert!((19..=21).contains(&between), "{name}: {between} frames");
             }
             names.push(name);
@@ -301,7 +301,7 @@ fn a_hold_stops_neither_clock_nor_frames() {
             .all(|frame| *frame == [SILENCE; 160])
     );
 
-    // The caller's phone holds, in the way of RFC 3264 and in that of RFC 2543.
+    // The caller's phone holds, first as in RFC 3264, then as in RFC 2543.
     let here = offer(caller.rtp.address());
     for held in [
         format!("{here}a=sendonly\r\n"),
@@ -339,7 +339,7 @@ fn a_hold_by_the_api_stops_neither_clock_nor_frames() {
     for deed in ["hold", "resume"] {
         let path = format!("/phone/calls/{call}/{deed}");
         std::thread::scope(|scope| {
-            // The answer comes once the caller's phone has taken the new offer.
+            // The API answers once the caller's phone has accepted the new offer.
             let asked = scope.spawn(|| daemon.change("POST", &path, &json!({})));
             let offered = caller.talker.asked("INVITE").expect("a re-INVITE");
             let direction = offered.body().contains("a=sendrecv") || deed == "hold";

@@ -1,17 +1,17 @@
-//! Requests and responses between caller and runtime on a call that is answered.
+//! Requests and responses between caller and runtime in an answered call.
 
 use serde_json::Value;
 
 use trunkline_testkit::{Daemon, DaemonSetup, Message, Runtime, Trace, tools};
 
-/// A daemon whose agent speaks through a runtime of the test's.
+/// Starts a daemon whose agent is a runtime of the test.
 fn daemon() -> (Daemon, Runtime) {
     let (setup, runtime) = (DaemonSetup::new(), Runtime::new());
     setup.runtime(&setup.first_agent, &runtime.uri());
     (setup.serve(), runtime)
 }
 
-/// One call between two scenarios: what the caller saw, what the runtime saw, the record.
+/// Plays one call between two scenarios; returns the caller's trace, the runtime's trace, and the record.
 fn call(
     daemon: &Daemon,
     runtime: Runtime,
@@ -22,7 +22,7 @@ fn call(
     (caller, agent.finish(), daemon.record())
 }
 
-/// The request as it was sent with credentials.
+/// Returns the request that was sent with credentials.
 fn sent<'t>(trace: &'t Trace, method: &str) -> &'t Message {
     trace
         .sent()
@@ -46,7 +46,7 @@ fn the_runtime_gets_context_sdp_and_the_callers_own_headers() {
         return;
     }
     let (daemon, runtime) = daemon();
-    // The first call makes the caller's contact, which a slow disk may bring too late for its INVITE.
+    // The first call creates the caller's contact; on a slow disk that may be too late for its INVITE.
     call(&daemon, runtime, ["caller_hangs_up", "runtime_answers"]);
     let agent = runtime.play("runtime_answers");
     let caller = daemon.caller().play("caller_hangs_up").finish();
@@ -76,7 +76,7 @@ fn the_runtime_gets_context_sdp_and_the_callers_own_headers() {
         "{agent}"
     );
     assert_eq!(invite.body(), sent(&caller, "INVITE").body());
-    // Keys that are pressed go from peer to peer with the audio (RFC 4733), as both of them say.
+    // Keys that are pressed pass between the peers with the audio (RFC 4733), as both negotiate.
     assert!(invite.body().contains("telephone-event/8000"), "{agent}");
     let answer = caller.response(200, "INVITE");
     let answered = agent

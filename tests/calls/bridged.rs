@@ -1,4 +1,4 @@
-//! Transfers where the PBX knows no REFER: the daemon calls the destination itself, and the caller is told of its media.
+//! Transfers where the PBX has no REFER: the daemon calls the destination itself and sends its media to the caller by re-INVITE.
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ use trunkline_testkit::{Daemon, DaemonSetup, Runtime, tools};
 const NUMBER: &str = "+442071838751";
 const REFUSED: Step = Answer("405 Method Not Allowed", "");
 
-/// The echo agent of the first org, with one destination that is called through `carrier`.
+/// Starts a daemon with the echo agent and one destination, which is called through `carrier`.
 fn daemon(carrier: Runtime) -> Daemon {
     let daemon = DaemonSetup::new().serve();
     give_trunk(&daemon, carrier, &json!({}));
@@ -22,7 +22,7 @@ fn daemon(carrier: Runtime) -> Daemon {
     daemon
 }
 
-/// The same with a runtime that speaks for the agent, and a trunk with these fields.
+/// The same with a runtime as the agent, and a trunk with these fields.
 fn spoken_for(trunk: &Value) -> (Daemon, Runtime, Runtime) {
     let (carrier, runtime) = (Runtime::new(), Runtime::new());
     let setup = DaemonSetup::new();
@@ -41,7 +41,7 @@ fn transfer(daemon: &Daemon, call: &str) {
     assert_eq!(begun["state"], "requested", "{begun}");
 }
 
-/// Waits until the only call's transfer is in that state.
+/// Waits until the transfer of the only call is in that state.
 fn transferred(daemon: &Daemon, call: &str, state: &str) -> Value {
     let shown = trunkline_testkit::Deadline::after(std::time::Duration::from_secs(20)).poll(|| {
         let shown = daemon.shown(&format!("/phone/calls/{call}"));
@@ -70,7 +70,7 @@ fn a_pbx_without_refer_has_its_caller_bridged() {
         .takes(&[Refer, REFUSED, Rejoined, Pause(5_000), Bye]);
     let call = daemon.answered_call();
     transfer(&daemon, &call);
-    // The agent is hung up on, the call goes on.
+    // The agent's leg is hung up, the call goes on.
     agent.finish();
     let shown = transferred(&daemon, &call, "completed");
     assert_eq!(shown["status"], "in_progress", "{shown}");
@@ -99,7 +99,7 @@ fn a_pbx_without_refer_has_its_caller_bridged() {
         invite.body().contains("m=audio 41000 RTP/AVP 8 0 101"),
         "the caller's own media are offered: {sales}"
     );
-    // To the caller it is its agent's session, one version on, with the media of the destination.
+    // For the caller it is the agent's session with the next version, and the destination's media.
     let moved = pbx.request("INVITE").body();
     assert!(moved.contains("o=runtime 3 4 IN IP4 127.0.0.1"), "{pbx}");
     assert!(moved.contains("m=audio 42000"), "{pbx}");
@@ -139,7 +139,7 @@ fn a_pbx_without_refer_has_its_caller_bridged() {
     );
 }
 
-/// Answers of a PBX to REFER, each with whether the destination is called then.
+/// Final answers of a PBX to REFER, each with whether the destination is called after it.
 #[test]
 fn every_refusal_that_means_no_refer_leads_to_the_bridge() {
     if !tools(&["sipp"]) {
@@ -203,7 +203,7 @@ fn a_destination_that_is_busy_leaves_the_caller_with_its_agent() {
     assert_eq!(attempts[1], serde_json::Value::Null, "{attempts}");
 }
 
-/// Whoever is called is offered to hear and to be heard, though caller and agent have one another wait.
+/// The destination is offered `sendrecv` although caller and agent hold each other.
 #[test]
 fn a_call_that_waits_goes_on_with_the_destination() {
     if !tools(&["sipp"]) {
@@ -238,7 +238,7 @@ fn a_call_that_waits_goes_on_with_the_destination() {
     assert!(last.body().contains(said), "{pbx}");
 }
 
-/// The SDP that the destination was offered no longer holds when it answers.
+/// The destination was offered an SDP that no longer holds when it answers.
 #[test]
 fn a_caller_who_moves_while_the_destination_rings_is_heard_where_it_is() {
     if !tools(&["sipp"]) {
@@ -314,7 +314,7 @@ fn a_trunk_that_wants_no_bridge_has_none() {
     assert_eq!(record["transfer"]["sip_code"], 405, "{record}");
 }
 
-/// A SIP destination is called at its own host; and a caller whose PBX doesn't take its media stays with its agent (RFC 3725 §4.4).
+/// A SIP destination is called at its own host. A caller whose PBX refuses its media stays with its agent (RFC 3725 §4.4).
 #[test]
 fn a_caller_that_refuses_the_destinations_media_stays_with_its_agent() {
     if !tools(&["sipp"]) {
@@ -351,7 +351,7 @@ fn a_caller_that_refuses_the_destinations_media_stays_with_its_agent() {
     assert_eq!(record["transfer"]["sip_code"], 488, "{record}");
 }
 
-/// The runtime that referred is told what became of it before it is hung up on.
+/// The runtime that sent REFER gets its NOTIFY before its leg is hung up.
 #[test]
 fn a_runtime_that_refers_hears_of_the_bridge() {
     if !tools(&["sipp"]) {
@@ -386,7 +386,7 @@ fn a_runtime_that_refers_hears_of_the_bridge() {
     assert_eq!(daemon.record()["status"], "transferred");
 }
 
-/// Whom the runtime has asked before gets the call in the place of that one, by bridge as well.
+/// A runtime that consulted the destination first names that dialog in Replaces; a bridge sends it along as well.
 #[test]
 fn a_destination_that_was_asked_is_told_what_it_replaces() {
     if !tools(&["sipp"]) {
@@ -417,7 +417,7 @@ fn a_destination_that_was_asked_is_told_what_it_replaces() {
     assert_eq!(daemon.record()["status"], "transferred");
 }
 
-/// Whoever may choose destinations can't call past the operator's bounds: not by a number in a SIP URI, not by asking the PBX, not by a key.
+/// The bounds on outbound calls hold for every transfer: by a number in a SIP URI, by the PBX, or by a key.
 #[test]
 fn a_transfer_is_no_way_around_the_bounds_on_outbound_calls() {
     if !tools(&["sipp"]) {
@@ -447,7 +447,7 @@ fn a_transfer_is_no_way_around_the_bounds_on_outbound_calls() {
         let message = body["message"].as_str().unwrap_or_default();
         assert!(message.contains("outbound_prefixes"), "{name}: {body}");
     }
-    // An honest destination is called, once a day.
+    // An allowed destination is called, once a day.
     assert_eq!(
         daemon
             .change("POST", &path, &json!({"destination": "desk"}))

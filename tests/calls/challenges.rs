@@ -1,6 +1,6 @@
-//! Peers that challenge requests of ours: the honest ones get the digest of the pair that is theirs, and nobody else gets any.
+//! Peers that challenge our requests: the right ones get the digest of their own pair, and all others get none.
 //!
-//! All ends are bare sockets. The attacker has an address of its own; a proxy that passes its 401 on sends it from the proxy's.
+//! All ends are bare sockets. The attacker has an address of its own; a proxy that relays its 401 sends it from the proxy's address.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -16,11 +16,11 @@ use trunkline_testkit::{
     Credentials, Daemon, DaemonSetup, Deadline, Message, Peer, Runtime, proves, tools,
 };
 
-/// Another challenge of the same honest peer.
+/// Another challenge of the same trusted peer.
 const ANEW: &str = "realm=\"pbx.example\", nonce=\"another\", qop=\"auth\"";
 
-/// Has `asker` send a request, challenges it where it comes out at `at` (a place of `peer`) with each of these in turn, and gives the requests
-/// with credentials that come of that. The last of them is accepted.
+/// Makes `asker` send a request, challenges it at `at` (an address of `peer`) with each of these in turn, and returns the resulting requests with
+/// credentials. The last of them is accepted.
 pub(crate) fn challenged(
     asker: &Leg,
     peer: &Leg,
@@ -44,7 +44,7 @@ pub(crate) fn challenged(
                     }
                     None => at.answer(&message, "200 OK", "", ""),
                 }
-                // A BYE is answered to its sender before it goes on: what answers this has heard the 401 before.
+                // A BYE is answered to its sender before it is relayed: the peer that answers this has seen the 401 before.
                 if method == "BYE" {
                     options = Some(peer.send_by(at, "OPTIONS", "", ""));
                 }
@@ -83,7 +83,7 @@ fn failed_transfer(daemon: &Daemon, call: &str) {
     assert!(failed.is_some(), "{}", daemon.shown(&path));
 }
 
-/// The only call that is up.
+/// Returns the id of the only call that is up.
 fn live(daemon: &Daemon) -> String {
     let calls = daemon.calls();
     let live = calls.iter().find(|call| call["ended_at"].is_null());
@@ -97,7 +97,7 @@ fn a_callers_pair_goes_back_to_where_it_was_proven_alone() {
     let reflections = Harvest::fetched(&daemon).reflections();
     let pair = daemon.credentials();
 
-    // Behind a Contact, and behind a proxy that has recorded its route: no challenge at all is answered there.
+    // Behind a Contact, and behind a proxy on the recorded route, no challenge is answered.
     for is_proxy in [false, true] {
         let attacker = Peer::on(ATTACKER, daemon.sip());
         let route = is_proxy.then_some(attacker.own);
@@ -112,7 +112,7 @@ fn a_callers_pair_goes_back_to_where_it_was_proven_alone() {
         assert!(proofs.is_empty(), "{proofs:?}");
     }
 
-    // Where the pair was proven: another realm once for each request, our own realm and nonces never.
+    // Where the pair was proven, another realm is answered once for each request; our own realm and nonces never.
     let (pbx, asker) = inbound(&daemon, &agent, &pair, (None, None));
     for method in ["INFO", "UPDATE", "INVITE"] {
         for asked in &reflections {
@@ -125,7 +125,7 @@ fn a_callers_pair_goes_back_to_where_it_was_proven_alone() {
     let proofs = challenged(&asker, &pbx, &pbx.end, "BYE", &[HONEST, ANEW]);
     assert!(is_proof(&proofs, "BYE", &pair), "{proofs:?}");
 
-    // A call that was let in with the pair from before a rotation is answered with that pair.
+    // A call that was admitted with the pair from before a rotation is answered with that pair.
     let (older, older_asker) = inbound(&daemon, &agent, &pair, (None, None));
     let path = "/phone/sip/inbound-trunk/rotate-credentials";
     let (status, rotated) = daemon.change("POST", path, &json!({}));
@@ -155,7 +155,7 @@ fn the_realm_is_the_public_host_and_stays_what_it_was() {
     assert_eq!(realm(&daemon), "127.0.0.1");
     daemon.restart(&[
         ("TRUNKLINE__SIP__PUBLIC_HOST", "sip.example.com"),
-        // No name server of the test's knows that name.
+        // No name server of the test knows that name.
         ("TRUNKLINE__MEDIA__IP", "127.0.0.1"),
     ]);
     assert_eq!(realm(&daemon), "127.0.0.1");
@@ -163,7 +163,7 @@ fn the_realm_is_the_public_host_and_stays_what_it_was() {
     assert_eq!(realm(&daemon), "voice.example.com");
 }
 
-/// A transfer that is bridged: the destination gets nothing, the PBX that is called back its own pair.
+/// In a bridged transfer, the destination gets no digest, and the PBX that is called back gets its own pair.
 #[test]
 fn a_bridged_invite_takes_the_callers_pair_to_its_pbx_alone() {
     let (daemon, agent) = with_runtime();
@@ -239,7 +239,7 @@ pub(crate) fn acme() -> Credentials {
     }
 }
 
-/// A trunk with a pair to this place, by which the first agent dials.
+/// Makes a trunk with a pair at this address, and has the first agent dial through it.
 fn trunk(daemon: &Daemon, carrier: SocketAddr) -> Value {
     trunk_with(daemon, carrier, &json!({}))
 }
@@ -266,7 +266,7 @@ pub(crate) fn trunk_with(daemon: &Daemon, carrier: SocketAddr, more: &Value) -> 
     trunk
 }
 
-/// A call of the first agent; its id.
+/// Orders a call of the first agent; returns its id.
 pub(crate) fn order(daemon: &Daemon, number: &str) -> String {
     let order = json!({"phone_agent_id": daemon.setup.first_agent, "phone_number": number});
     let (status, placed) = daemon.change("POST", "/phone/outbound-call", &order);
@@ -274,8 +274,8 @@ pub(crate) fn order(daemon: &Daemon, number: &str) -> String {
     placed["call_id"].as_str().expect("an id").to_owned()
 }
 
-/// The carrier has two realms, a proxy's and its own, and puts the call through to where `target` is, past a proxy that stays on the route or not; then
-/// the runtime has answered.
+/// The carrier has two realms, a proxy's and its own, and connects the call to `target`, past a proxy that stays on the route or not. Then the
+/// runtime answers.
 fn outbound(
     daemon: &Daemon,
     carrier: &Agent,
@@ -339,7 +339,7 @@ fn a_trunks_digest_goes_to_the_trunk_alone() {
         } else {
             attacker.clone()
         };
-        // The re-INVITE that joins the two ends, and the BYE for the want of its answer.
+        // The re-INVITE that joins the two ends, and the BYE after it got no answer.
         let (callee, _) = outbound(&daemon, &carrier, &agent, (attacker.own, stays));
         let mut refused = HashSet::new();
         let over = Deadline::after(PATIENCE).poll(|| {
@@ -348,7 +348,7 @@ fn a_trunks_digest_goes_to_the_trunk_alone() {
                 .into_iter()
                 .find(|method| message.is_request(method))?;
             assert_eq!(message.header("Authorization"), None, "{message:?}");
-            // The ACK was for the call's own INVITE.
+            // That ACK was for the call's initial INVITE.
             if message.header("To").is_some_and(|to| to.contains(";tag="))
                 && callee.is_new(&message)
             {
@@ -392,7 +392,7 @@ fn a_trunks_digest_goes_to_the_trunk_alone() {
     }
     assert!(!daemon.log().contains(ACME.1));
 
-    // Kamailio, as it comes: no qop.
+    // Kamailio with its defaults: no qop.
     if !tools(&["kamailio", "sipp"]) {
         return;
     }
@@ -413,7 +413,7 @@ fn a_trunks_digest_goes_to_the_trunk_alone() {
     assert_eq!(record["reason"], "max_duration", "{record}");
 }
 
-/// Takes the re-INVITE by which the callee gets the runtime's media.
+/// Accepts the re-INVITE that brings the runtime's media to the callee.
 fn joined(at: &Peer, callee: &Leg, target: SocketAddr) {
     let joining = at.next("the re-INVITE", |message| {
         message.is_request("INVITE") && message.header("To").is_some_and(|to| to.contains(";tag="))

@@ -1,4 +1,4 @@
-//! UDP: INVITEs that are too large for a datagram, answers to requests without `rport`, and how much a forged datagram brings.
+//! UDP: INVITEs that are too large for a datagram, answers to requests without `rport`, and amplification by forged datagrams.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,13 +15,13 @@ use trunkline_testkit::{Daemon, DaemonSetup, Deadline, Message, Peer, Responder,
 const CALLER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 const PATIENCE: Duration = Duration::from_secs(10);
 const AGAIN: Duration = Duration::from_millis(500);
-/// A datagram may have so many octets (RFC 3261 §18.1.1).
+/// Largest request that may go by UDP, in octets (RFC 3261 §18.1.1).
 const LARGEST: usize = 1_300;
 
-/// A runtime that takes datagrams and, on the same port, perhaps connections. Each call is busy.
+/// A runtime that takes datagrams and, if the test says so, connections on the same port. It answers each call with busy.
 struct Port {
     address: SocketAddr,
-    /// By which transport each INVITE came, and the INVITE.
+    /// Transport and text of each INVITE.
     invites: Arc<Mutex<Vec<(&'static str, String)>>>,
     tcp: TcpListener,
 }
@@ -44,7 +44,7 @@ impl Port {
         port
     }
 
-    /// From now on connections are taken and read.
+    /// Accepts and reads connections from now on.
     fn take_connections(&self) {
         let (tcp, invites) = (
             self.tcp.try_clone().expect("a handle"),
@@ -66,7 +66,7 @@ impl Port {
         });
     }
 
-    /// From now on connections are taken, and nothing is said on them; how many were.
+    /// Accepts connections from now on and sends nothing on them; returns their count.
     fn hold_connections(&self) -> Arc<AtomicUsize> {
         let tcp = self.tcp.try_clone().expect("a handle");
         let taken: Arc<AtomicUsize> = Arc::default();
@@ -103,7 +103,7 @@ fn take(
     }
 }
 
-/// A node with an agent whose runtime is to be set.
+/// Starts a node with an agent whose runtime isn't set yet.
 fn node() -> (Daemon, Probe) {
     let setup = DaemonSetup::new();
     setup.dedicate(&CALLER.to_string());
@@ -112,7 +112,7 @@ fn node() -> (Daemon, Probe) {
     (daemon, probe)
 }
 
-/// Calls the runtime at `uri` with an INVITE that has so many octets more.
+/// Calls the runtime at `uri` with an INVITE that is so many octets longer.
 fn call(daemon: &Daemon, probe: &Probe, uri: &str, pad: usize) -> Option<u16> {
     let agent = &daemon.setup.first_agent;
     let path = format!("/phone/{agent}");
@@ -141,21 +141,21 @@ fn a_large_invite_leaves_by_tcp_where_the_peer_takes_it() {
     port.take_connections();
     let uri = format!("sip:x@{}", port.address);
 
-    // A small one as ever.
+    // A small one goes by UDP, as always.
     assert_eq!(call(&daemon, &probe, &uri, 0), Some(486));
     let (transport, invite) = port.last();
     assert_eq!(transport, "UDP");
     assert!(invite.contains("\r\nContact: <sip:trunkline@"), "{invite}");
     let usual = invite.len();
 
-    // One that only the full names make too large.
+    // An INVITE that only the long header names make too large.
     assert_eq!(call(&daemon, &probe, &uri, LARGEST + 20 - usual), Some(486));
     let (transport, invite) = port.last();
     assert_eq!(transport, "UDP", "{invite}");
     assert!(invite.len() <= LARGEST, "{} octets: {invite}", invite.len());
     assert!(invite.contains("\r\nm:<sip:trunkline@"), "{invite}");
 
-    // One that no datagram carries whole: Via and Contact say how it came.
+    // An INVITE that no datagram carries whole: Via and Contact name the transport.
     assert_eq!(call(&daemon, &probe, &uri, 1_000), Some(486));
     let (transport, invite) = port.last();
     assert_eq!(transport, "TCP", "{}", daemon.log());
@@ -165,7 +165,7 @@ fn a_large_invite_leaves_by_tcp_where_the_peer_takes_it() {
     let contact = message.value("Contact");
     assert!(contact.contains("transport=tcp"), "{invite}");
 
-    // A transport that the URI names is that of every INVITE; it is counted, and the log says so once.
+    // A transport in the URI applies to every INVITE; a large one is counted, and logged once.
     for _ in 0..2 {
         let by_udp = format!("{uri};transport=udp");
         assert_eq!(call(&daemon, &probe, &by_udp, 1_000), Some(486));
@@ -195,7 +195,7 @@ fn a_large_invite_goes_on_by_udp_where_no_connection_comes_about() {
     );
     assert_eq!(udp_only.last().0, "UDP");
 
-    // Nothing comes back: the queue of connections is full, so that the kernel drops what asks for more.
+    // Nothing comes back: the accept queue is full, so the kernel drops SYNs.
     let silent = Port::open();
     let held = silent.fill();
     let uri = format!("sip:x@{}", silent.address);
@@ -207,14 +207,14 @@ fn a_large_invite_goes_on_by_udp_where_no_connection_comes_about() {
     );
     assert_eq!(silent.last().0, "UDP");
 
-    // That is remembered: it isn't asked again, although it would take a connection by now.
+    // The failure is cached: TCP isn't tried again, although the runtime would accept by now.
     drop(held);
     silent.take_connections();
     assert_eq!(call(&daemon, &probe, &uri, 1_000), Some(486));
     assert_eq!(silent.last().0, "UDP");
 }
 
-/// A load balancer, say, whose server is gone.
+/// As behind a load balancer whose server is gone.
 #[test]
 fn a_large_invite_goes_on_by_udp_where_nothing_answers_on_the_connection() {
     let (daemon, probe) = node();
@@ -226,7 +226,7 @@ fn a_large_invite_goes_on_by_udp_where_nothing_answers_on_the_connection() {
     assert_eq!(port.last().0, "UDP");
     assert_eq!(taken.load(Ordering::SeqCst), 1, "it was tried");
 
-    // The call tells both attempts.
+    // The record has both attempts.
     let record = daemon.record();
     let routing = daemon.routing(&record);
     let attempts = routing["attempts"].as_array().expect("attempts");
@@ -238,7 +238,7 @@ fn a_large_invite_goes_on_by_udp_where_nothing_answers_on_the_connection() {
     assert_eq!(shown[0], (Some("tcp"), Some("timeout")), "{routing}");
     assert_eq!(shown[1].0, Some("udp"), "{routing}");
 
-    // And that is remembered.
+    // And the failure is cached.
     assert_eq!(call(&daemon, &probe, &uri, 1_000), Some(486), "{}", log());
     assert_eq!(port.last().0, "UDP");
     assert_eq!(taken.load(Ordering::SeqCst), 1, "it isn't tried again");
@@ -253,7 +253,7 @@ fn a_large_invite_to_a_callee_goes_on_by_udp_where_nothing_answers_on_the_connec
     let daemon = DaemonSetup::new().serve();
     let port = Port::open();
     let taken = port.hold_connections();
-    // The name is in the Request-URI and in To.
+    // The long name is in the Request-URI and in To.
     let name = "d".repeat(300);
     daemon.destination("Desk", "sip", &format!("sip:{name}@{}", port.address));
     let refused = Answer("405 Method Not Allowed", "");
@@ -289,7 +289,7 @@ impl UdpOnly {
 }
 
 impl Port {
-    /// Fills the queue of connections that nobody accepts.
+    /// Fills the accept queue.
     fn fill(&self) -> Vec<TcpStream> {
         let listener = socket2::SockRef::from(&self.tcp);
         listener.listen(0).expect("a shorter queue");
@@ -300,7 +300,7 @@ impl Port {
     }
 }
 
-/// A request without credentials from `via`, with further lines.
+/// Returns a request without credentials from `via`, with further lines.
 fn request(method: &str, via: &str, id: &str, daemon: &Daemon) -> String {
     let sip = daemon.sip();
     format!(
@@ -319,7 +319,7 @@ fn answers_go_to_the_port_where_the_peer_listens() {
         (format!("127.0.0.1:{port}"), true),
         (format!("127.0.0.1:{port};rport"), false),
         (format!("pbx.example.com:{port}"), true),
-        // A NAT stands between them.
+        // A NAT is between them.
         (format!("10.11.12.13:{port}"), false),
     ]
     .into_iter()
@@ -338,12 +338,12 @@ fn answers_go_to_the_port_where_the_peer_listens() {
             (Some(200), Some(&*id)),
             "{via}"
         );
-        // What was sent again meanwhile.
+        // Discards retransmissions.
         while listens.receive_within(AGAIN).is_some() || sends.receive_within(AGAIN).is_some() {}
     }
 }
 
-/// Returns how many octets come back to a peer until nothing more does.
+/// Returns the number of octets that come back to a peer until no more do.
 fn octets_back(peer: &Peer) -> usize {
     let came = std::iter::from_fn(|| peer.receive_within(AGAIN));
     came.map(|message| message.as_ref().len()).sum()
@@ -351,7 +351,7 @@ fn octets_back(peer: &Peer) -> usize {
 
 #[test]
 fn a_forged_datagram_brings_at_most_twice_its_size() {
-    // Calls from here wait while their source is asked.
+    // Calls from here wait while the daemon probes their source.
     let allowed = Ipv4Addr::new(127, 0, 0, 3);
     let setup = DaemonSetup::with(
         Ipv4Addr::LOCALHOST.into(),
@@ -435,7 +435,7 @@ fn a_forged_datagram_brings_at_most_twice_its_size() {
         };
         let peer = Peer::on(from, sip);
         peer.send(datagram);
-        // Those that wait are challenged after a second.
+        // Calls that wait for the probe are challenged after a second.
         std::thread::sleep(Duration::from_millis(if from == allowed {
             1_500
         } else {
@@ -455,7 +455,7 @@ fn a_forged_datagram_brings_at_most_twice_its_size() {
         cases.len()
     );
 
-    // A flood brings less than it sends, and nobody else waits for that.
+    // A flood gets fewer octets than it sends, and delays no other peer.
     let forged = Ipv4Addr::new(127, 0, 0, 4);
     let flood = Peer::on(forged, sip);
     let (mut sent, mut back) = (0, 0);

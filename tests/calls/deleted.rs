@@ -35,7 +35,7 @@ fn a_deleted_org_is_unknown_its_live_call_finishes_and_it_comes_back() {
     let org = daemon.setup.org.clone();
     daemon.setup.run(&["org", "delete", &org, "--json"]);
     let unknown = Deadline::after(PATIENCE).poll(|| {
-        // An unknown sender is challenged, whatever it sends.
+        // An unknown sender is challenged for every request.
         (call(&daemon, &sdp).1.status() == Some(401)).then_some(())
     });
     assert!(
@@ -48,7 +48,7 @@ fn a_deleted_org_is_unknown_its_live_call_finishes_and_it_comes_back() {
     let again = live.offer(&sdp);
     assert_eq!(again.status(), Some(200), "{again:?}");
 
-    // What it had is free.
+    // The number of the deleted org is free.
     let other = daemon
         .setup
         .run(&["org", "create", "--name", "Other", "--json"]);

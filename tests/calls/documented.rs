@@ -13,7 +13,7 @@ const CONTEXT: [&str; 3] = [
     "X-PLATFORM-CONTACT-ID",
 ];
 
-/// The message of the page that begins so and holds that line.
+/// Returns the message of the page that begins so and has that line.
 fn shown(beginning: &str, line: &str) -> Message {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/transfers.md");
     let page = std::fs::read_to_string(page).expect("the page can be read");
@@ -26,7 +26,7 @@ fn shown(beginning: &str, line: &str) -> Message {
     found.unwrap_or_else(|| panic!("the page shows no {beginning}"))
 }
 
-/// The names of headers inside the URI of Refer-To.
+/// Returns the names of the headers inside the URI of Refer-To.
 fn inside(refer: &Message) -> Vec<&str> {
     let to = refer.header("Refer-To").expect("a Refer-To");
     let (_, headers) = to.split_once('?').expect("headers inside");

@@ -43,8 +43,7 @@ fn a_phone_hears_itself() {
     assert!(media["first_word_ms"].is_number(), "{media}");
 }
 
-/// With a phone and nothing else: a key among the audio (RFC 4733) has the daemon refer it, it calls whom it is referred to, and says
-/// how that came out.
+/// A phone and nothing else: at a key among the audio (RFC 4733) the daemon refers the phone, which calls the destination and reports the outcome.
 #[test]
 fn a_phone_is_transferred_by_a_key() {
     if !tools(&["baresip", "sipp"]) {
@@ -67,7 +66,7 @@ fn a_phone_is_transferred_by_a_key() {
     assert!(up.is_some(), "{}", phone.output());
     phone.press("2");
     answering.wait_for("ACK");
-    // Where its 200 comes at once, it is for the phone to leave.
+    // Where its 200 comes at once, the phone has to hang up.
     let is_settled = || {
         let state = &daemon.calls()[0]["transfer"]["state"];
         (state == "completed" || state == "unknown").then_some(())

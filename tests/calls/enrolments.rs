@@ -1,4 +1,4 @@
-//! Outbound trunks that are registered with their carriers: one of our own that checks what it is told, and Kamailio.
+//! Outbound trunks that register with their carriers: a carrier of the test that checks each REGISTER, and Kamailio.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use trunkline_testkit::{Daemon, DaemonSetup, Deadline, http};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A daemon that doesn't wait long after a failure.
+/// Starts a daemon that retries soon after a failure.
 fn daemon() -> Daemon {
     DaemonSetup::new()
         .set("TRUNKLINE__SIP__REGISTER_RETRY_S", "1")
@@ -19,7 +19,7 @@ fn daemon() -> Daemon {
         .serve()
 }
 
-/// A trunk with the carrier that is to be registered; its path.
+/// Makes a trunk that registers with the carrier; returns its path.
 fn trunk(daemon: &Daemon, carrier: &Carrier, password: &str) -> String {
     let (status, trunk) = daemon.change(
         "POST",
@@ -35,7 +35,7 @@ fn trunk(daemon: &Daemon, carrier: &Carrier, password: &str) -> String {
     format!("/phone/sip/outbound-trunks/{id}")
 }
 
-/// The trunk's registration, once it is so.
+/// Returns the trunk's registration once it is in this state.
 fn registration(daemon: &Daemon, path: &str, state: &str) -> Value {
     let seen = Deadline::after(PATIENCE).poll(|| {
         let registration = daemon.shown(path)["registration"].take();
@@ -176,7 +176,7 @@ fn an_org_registers_so_many_trunks() {
         (409, &json!("too_many_registrations"))
     );
 
-    // Another process lowers the limit: the newest trunk is registered no more.
+    // Another process lowers the limit: the newest trunk is unregistered.
     let org = &daemon.setup.org;
     let set = ["--registrations", "2", "--json"];
     daemon

@@ -1,4 +1,4 @@
-//! Events of calls and trunks; a daemon that is killed between commit and delivery delivers them all the same.
+//! Events of calls and trunks. A daemon that is killed between commit and delivery delivers them after its restart.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -12,7 +12,7 @@ use trunkline_testkit::{Daemon, DaemonSetup, Deadline, Pbx, Runtime, http, tools
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The events so far, from the oldest on, until `enough`. Those of the numbers that the org was made with are passed over.
+/// Returns the events so far, oldest first, once there are `enough`. Skips those of the numbers that the org was made with.
 pub(crate) fn told(daemon: &Daemon, mut enough: impl FnMut(&[Value]) -> bool) -> Vec<Value> {
     let mut stream = TcpStream::connect(daemon.setup.http).expect("connected");
     stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
@@ -118,7 +118,7 @@ fn a_pbx_that_comes_and_goes_is_told() {
     assert_eq!(told[0]["data"]["trunk_id"], told[1]["data"]["trunk_id"]);
 }
 
-/// A receiver that notes what comes, and answers once it is told to.
+/// A receiver that records requests, and answers once the test lets it.
 #[derive(Clone)]
 struct Receiver {
     address: SocketAddr,
@@ -131,7 +131,7 @@ struct Seen {
     /// Bodies by `webhook-id`.
     bodies: BTreeMap<String, BTreeSet<String>>,
     requests: usize,
-    /// Sessions of what was taken.
+    /// Sessions of the requests that were answered.
     taken: BTreeSet<String>,
 }
 
@@ -152,7 +152,7 @@ impl Receiver {
         receiver
     }
 
-    /// `None`: the sender was killed.
+    /// Reads a request; `None` if the sender was killed.
     fn take(&self, stream: TcpStream) -> Option<()> {
         let mut reader = BufReader::new(stream);
         let (mut id, mut length) = (String::new(), 0);
@@ -191,7 +191,7 @@ impl Receiver {
             return reader.get_mut().write_all(answer).ok();
         }
 
-        // Held open until the sender dies.
+        // The connection stays open until the sender dies.
         let mut rest = [0];
         let _ = reader.read(&mut rest);
         None
@@ -225,7 +225,7 @@ fn kill_9_between_commit_and_delivery_loses_nothing() {
             assert_eq!(status, 201, "{made}");
             acknowledged.insert(session);
         }
-        // At once in the first round, with attempts under way in the others.
+        // The first round kills at once, the others while attempts are under way.
         if round > 0 {
             Deadline::after(PATIENCE).poll(|| (tried() > before).then_some(()));
             std::thread::sleep(Duration::from_millis(150 * round as u64));

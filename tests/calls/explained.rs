@@ -1,4 +1,4 @@
-//! Explanations for the org's people: why a call went where it went, and why a log-in failed; and the doctor's findings on their trunk.
+//! Explanations for the org: why a call was routed as it was, why a log-in failed, and the doctor's findings on their trunk.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -18,7 +18,7 @@ fn refusal(caller: &Caller) -> Message {
     caller.play("caller_is_refused").finish().outcome().clone()
 }
 
-/// The failed log-ins once there are so many, newest first.
+/// Returns the failed log-ins once there are so many, newest first.
 fn failures(daemon: &Daemon, count: u64) -> Vec<Value> {
     let shown = || {
         let page = daemon.shown("/phone/sip/inbound-trunk/auth-failures");
@@ -64,7 +64,7 @@ fn a_failed_log_in_says_which_part_was_wrong() {
         let said = newest["explanation"].as_str().expect("a sentence");
         assert!(said.contains(sentence), "{said}");
     }
-    // Somebody else's name tells nobody anything, and nobody is told anything on the wire.
+    // An unknown user name is shown to no org, and the response on the wire shows nothing.
     answers.push(refusal(&daemon.caller().with(with("nobody", "wrong"))));
     let names: Vec<_> = answers.iter().map(Message::header_names).collect();
     assert!(names.windows(2).all(|pair| pair[0] == pair[1]), "{names:?}");
@@ -75,7 +75,7 @@ fn a_failed_log_in_says_which_part_was_wrong() {
     failures(&daemon, 2);
 }
 
-/// From the address of one org's PBX, an unknown user name is that org's to fix.
+/// An unknown user name from the address of one org's PBX is shown to that org.
 #[test]
 fn a_user_name_of_nobody_is_told_to_whom_the_address_belongs() {
     if !tools(&["sipp"]) {
@@ -98,7 +98,7 @@ fn a_user_name_of_nobody_is_told_to_whom_the_address_belongs() {
     );
 }
 
-/// A PBX that was to be known by its address and isn't: it leaves the challenge unanswered.
+/// A PBX that should be authenticated by its address and isn't: it doesn't answer the challenge.
 #[test]
 fn who_proves_nothing_is_named_by_its_address() {
     const LISTED: &str = "+12025550123";
@@ -141,7 +141,7 @@ fn who_proves_nothing_is_named_by_its_address() {
         ["address", "127.0.0.2", LISTED, "elsewhere"],
         "{found}"
     );
-    // As the trunk's country dials it, from somewhere else again.
+    // In the national format of the trunk's country, from another address again.
     calls("127.0.0.3", "2025550199", "national");
     let found = newest(2);
     assert_eq!(
@@ -156,10 +156,10 @@ fn who_proves_nothing_is_named_by_its_address() {
         ["number", UNLISTED],
         "{found}"
     );
-    // A number of nobody's, and the same source once more: no news.
+    // A number of no org, and a source seen before: nothing new is recorded.
     calls("127.0.0.2", "+442071838750", "nobody");
     calls("127.0.0.2", LISTED, "again");
-    // Whoever answers the challenge is no such case.
+    // A peer that answers the challenge isn't recorded.
     if tools(&["sipp"]) {
         daemon
             .caller()
@@ -179,7 +179,7 @@ fn who_proves_nothing_is_named_by_its_address() {
     failures(&daemon, 3);
 }
 
-/// The challenge has four seconds for an answer. An address that is allowed meanwhile wasn't when the call came.
+/// The challenge has four seconds for an answer. A source that is allowed meanwhile is judged by the settings at the time of the call.
 #[test]
 fn who_proves_nothing_is_judged_by_the_settings_of_its_time() {
     let setup = DaemonSetup::new();
@@ -248,13 +248,13 @@ fn a_call_says_what_it_came_close_to() {
     let (status, foreseen) = daemon.change("POST", "/phone/sip/route-test", &question);
     assert_eq!(status, 200, "{foreseen}");
     assert_eq!(foreseen["near_misses"], routing["near_misses"]);
-    // What routed the call is kept, so that it can be routed again.
+    // The inputs of the routing are stored, so the call can be routed again.
     let germany = json!({"changes": {"trunk": {"default_country": "DE"}, "agents": [{"id": sales, "enabled": true}]}});
     let (status, replayed) = daemon.change("POST", "/phone/sip/route-replay", &germany);
     assert_eq!(status, 200, "{replayed}");
     let after = json!({"agent": {"id": sales, "step": "assigned_number"}});
     assert_eq!(replayed["items"][0]["after"], after, "{replayed}");
-    // The same by the command line, and the same words wherever they are asked for.
+    // The command line and the API explain it in the same words.
     let change = daemon.setup.folder.path().join("change.json");
     std::fs::write(&change, germany["changes"].to_string()).expect("it can be written");
     let change = change.display().to_string();
@@ -314,7 +314,7 @@ fn the_doctor_reports_on_the_trunk() {
         ("caller_id", "ok"),
         ("codecs", "ok"),
         ("dtmf", "ok"),
-        // Asterisk loses a caller whose accepted REFER fails.
+        // Asterisk loses the caller if an accepted REFER fails.
         ("refer", "warning"),
         ("session_timers", "warning"),
     ] {
@@ -327,7 +327,7 @@ fn the_doctor_reports_on_the_trunk() {
         !report.to_string().contains(&credentials.password),
         "{report}"
     );
-    // With timers on no problem is left.
+    // With timers on, no problem is left.
     let fixed = daemon.caller().dials("doctor");
     refusal(&fixed.with_header("Supported: timer"));
     daemon.records(2);
@@ -361,7 +361,7 @@ fn a_deployment_is_examined() {
     let (code, report) = daemon.setup.doctor();
     assert_eq!((code, problems(&report)), (Some(0), Vec::new()), "{report}");
 
-    // A runtime that isn't there, a PBX without session timers that dials another host, and a log-in that failed.
+    // A runtime that isn't reachable, a PBX without session timers that dials another host, and a log-in that failed.
     let gone = Runtime::new();
     daemon.setup.agent("Gone", gone);
 
@@ -388,7 +388,7 @@ fn a_deployment_is_examined() {
     assert_eq!(found.len(), 3, "{found:?}");
 }
 
-/// The doctor's findings on the DNS of the advertised name, by SRV and without.
+/// The doctor's findings on the DNS records of the advertised name, with and without SRV.
 #[test]
 fn names_are_looked_up_as_peers_look_them_up() {
     let found = |host: &str, records: &dyn Fn(u16) -> Vec<(&'static str, Record)>| {

@@ -1,4 +1,4 @@
-//! Responses of a target that lead a call to the next one.
+//! Responses of a target that move a call to the next one.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -31,7 +31,7 @@ fn what_says_nothing_of_the_runtime_leads_to_the_fallback() {
     let other = format!("sip:x@{}", fallback.address);
     let foreign = "Contact: <sip:x@198.51.100.9>\r\n";
 
-    // A proxy before a dead runtime says 100 and nothing else.
+    // A proxy in front of a dead runtime answers 100 and nothing else.
     for status in [
         "100 Trying",
         "408 Request Timeout",
@@ -44,7 +44,7 @@ fn what_says_nothing_of_the_runtime_leads_to_the_fallback() {
         let called = call(json!({"type": "sip", "uri": first, "fallbacks": [other]}));
         assert_eq!(called, (Some(486), 1), "{status}");
     }
-    // The runtime's own word, unless the agent says otherwise.
+    // The runtime's own refusal, unless the agent's list says otherwise.
     for (status, lines, listed, alone) in [
         ("404 Not Found", "", "404", 480),
         ("480 Temporarily Unavailable", "", "480", 480),

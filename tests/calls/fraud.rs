@@ -1,4 +1,4 @@
-//! Toll fraud: no way of handing a caller over leads to a number that the operator doesn't allow, or past the caps on outbound calls.
+//! Toll fraud: no kind of transfer leads to a number that the operator forbids, or past the caps on outbound calls.
 
 use std::net::SocketAddr;
 
@@ -10,7 +10,7 @@ use trunkline_testkit::{Daemon, DaemonSetup, Responder, Runtime, tools};
 const PREMIUM: &str = "+19005550100";
 const ALLOWED: &str = "+442071838751";
 
-/// A PBX that is asked to transfer its caller, and does.
+/// A PBX that accepts REFER and transfers its caller.
 const TRANSFERS: [Step; 6] = [
     Refer,
     Answer("202 Accepted", ""),
@@ -119,7 +119,7 @@ fn a_destination_redirects_to_no_number_that_is_not_allowed() {
     }
 }
 
-/// A way of handing a caller over.
+/// A kind of transfer.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Way {
     /// `POST /phone/calls/{call_id}/transfer`.
@@ -142,7 +142,7 @@ const WAYS: [Way; 5] = [
     Way::Redirect,
 ];
 
-/// A daemon with this setting, and one destination that leads to `callee`.
+/// Starts a daemon with this setting, and one destination that leads to `callee`.
 fn bounded(variable: &'static str, most: &str, way: Way, callee: &Responder) -> (Daemon, Runtime) {
     let (setup, runtime) = (DaemonSetup::new().set(variable, most), Runtime::new());
     if matches!(way, Way::Referral | Way::Replacing) {
@@ -158,7 +158,7 @@ fn bounded(variable: &'static str, most: &str, way: Way, callee: &Responder) -> 
     (daemon, runtime)
 }
 
-/// Plays a call that is handed over, by a PBX that knows no REFER; gives the code that ended the transfer.
+/// Plays a transfer of this kind, at a PBX without REFER; returns the code that ended it.
 fn hand_over(daemon: &Daemon, runtime: Runtime, way: Way) -> Value {
     let before = daemon.calls().len();
     let replaces = "Replaces=asked%40runtime%3Bto-tag%3Dpbx%3Bfrom-tag%3Druntime";

@@ -1,4 +1,4 @@
-//! Calls from the console's page: a WebSocket of a session in place of a phone system, and what a browser may not do.
+//! Calls from the console's page: a session's WebSocket in place of a phone system, and the limits of what a browser may do.
 
 use std::f64::consts::TAU;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -22,12 +22,12 @@ const RUNTIME: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3));
 /// A person who is logged in.
 struct Person {
     cookie: String,
-    /// Key of the partner that let the person in.
+    /// API key of the partner that made the person's login link.
     partner: String,
 }
 
 impl Person {
-    /// A person with this role in the first org.
+    /// Logs a person with this role in to the first org.
     fn with_role(daemon: &Daemon, name: &str) -> Self {
         let partners = daemon.setup.run(&["partner", "list", "--json"]);
         let id = partners[0]["id"].as_str().expect("an id");
@@ -72,7 +72,7 @@ impl Person {
         WebSocket::open(daemon.setup.http, &path(daemon), &self.lines(daemon))
     }
 
-    /// Calls whom the message names.
+    /// Calls the callee that the message names.
     fn call(&self, daemon: &Daemon, callee: &Value) -> Page {
         let mut socket = self.socket(daemon).expect("a WebSocket");
         let mut asked = callee.clone();
@@ -98,14 +98,14 @@ fn text(value: &Value) -> String {
 /// A page in a call.
 struct Page {
     socket: WebSocket,
-    /// Audio that came, in order.
+    /// Audio received, in order.
     heard: Vec<u8>,
     told: Vec<Value>,
     due: Deadline,
 }
 
 impl Page {
-    /// Speaks a frame every 20 ms, of silence if it has nothing to say, until `is_done`.
+    /// Sends a frame every 20 ms until `is_done`: silence if there is nothing to say.
     fn talk(
         &mut self,
         mut says: impl FnMut() -> [u8; 160],
@@ -139,7 +139,7 @@ impl Page {
         self.told.iter().find(|told| told["event"] == event)
     }
 
-    /// Waits for an event, in silence.
+    /// Waits for an event while it sends silence.
     fn event(&mut self, event: &str) -> Value {
         let came = self.talk(|| [0xff; 160], |page| page.was_told(event).is_some());
         assert!(came, "no {event}: {:?}", self.told);
@@ -184,7 +184,7 @@ fn decoded(octet: u8) -> f64 {
     })
 }
 
-/// Share of the power of 1 kHz in the last second that was heard.
+/// Returns the share of 1 kHz in the power of the last second heard.
 fn share_of_tone(heard: &[u8]) -> f64 {
     let Some(last) = heard.len().checked_sub(8_000) else {
         return 0.0;
@@ -233,7 +233,7 @@ fn a_page_hears_itself_and_its_call_is_recorded() {
     assert_eq!(entry["actor_name"], "admin@example.org", "{entry}");
 }
 
-/// A browser gives its WebSocket up when a write fails, with what it has not read.
+/// A browser closes its WebSocket when a write fails, and drops what it has not read.
 #[test]
 fn a_page_that_speaks_on_reads_the_end_of_its_call() {
     let daemon = DaemonSetup::new().serve();
@@ -344,7 +344,7 @@ fn a_transfer_bridges_the_page_to_the_destination() {
     page.hang_up();
 }
 
-/// The example bot, running; its events, one a line.
+/// The example bot, running, with its events as lines.
 struct Bot {
     process: Child,
     url: String,
@@ -364,7 +364,7 @@ impl Bot {
         let mut first = String::new();
         lines.read_line(&mut first).expect("a line");
         assert!(first.contains("listening"), "{first}");
-        // A bot whose pipe is full would stand still.
+        // A bot blocks when its output pipe is full.
         std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
         Self {
             process,
@@ -482,7 +482,7 @@ fn is_closed(page: &mut Page, status: u16) -> bool {
     while !limit.is_over() {
         match page.socket.receive(Duration::from_millis(50)) {
             Some(WebSocketMessage::Close(given)) => return given == status,
-            // An answer that the closing connection has lost.
+            // The connection may close before the answer arrives.
             Some(WebSocketMessage::End) => return true,
             Some(_) | None => {}
         }
@@ -561,7 +561,7 @@ fn a_browser_that_is_silent_has_gone() {
     let mut page = ada.call(&daemon, &echo(&daemon));
     page.event("answered");
 
-    // Neither reads nor answers pings, as behind a network that is gone.
+    // The page neither reads nor answers pings, as when its network is gone.
     let record = daemon.record();
     assert_eq!(record["status"], "completed", "{record}");
     assert_eq!(record["hangup_by"], "caller", "{record}");

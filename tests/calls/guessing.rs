@@ -1,14 +1,14 @@
-//! Clients that answer a challenge for as long as its nonce is new, as those of pjsip do: a wrong password is tried once.
+//! Clients that keep answering a challenge while its nonce is fresh, like those of pjsip: a wrong password is tried once.
 
 use trunkline_testkit::dialog::Dialog;
 use trunkline_testkit::digest::{Asking, Challenge};
 use trunkline_testkit::message::SDP;
 use trunkline_testkit::{Credentials, Daemon, DaemonSetup, Message, Peer};
 
-/// More tries than that nobody needs.
+/// Bound on tries, far above what any client needs.
 const MOST: u32 = 20;
 
-/// Sends one kind of request again and again.
+/// Sends one kind of request repeatedly.
 pub(crate) struct Client<'d> {
     end: Peer,
     daemon: &'d Daemon,
@@ -16,7 +16,7 @@ pub(crate) struct Client<'d> {
     cseq: u32,
 }
 
-/// The last answer, and what it answered.
+/// The last answer, and the request that it answered.
 pub(crate) struct Outcome {
     pub(crate) answer: Message,
     tries: u32,
@@ -44,7 +44,7 @@ impl<'d> Client<'d> {
         }
     }
 
-    /// Sends a request of its own with this line: the final answer.
+    /// Sends a new request with this line; returns the final answer.
     fn send(&mut self, line: &str) -> Message {
         self.cseq += 1;
         let (method, uri, cseq) = (self.method, self.uri(), self.cseq);
@@ -74,7 +74,7 @@ impl<'d> Client<'d> {
         (format!("{line}\r\n"), challenge.nonce)
     }
 
-    /// Answers for as long as the nonce is new.
+    /// Answers challenges for as long as the nonce is new.
     pub(crate) fn tries(&mut self, pair: &Credentials) -> Outcome {
         let mut message = self.send("");
         let (mut tries, mut authorization, mut known) = (0, String::new(), String::new());
@@ -119,7 +119,7 @@ fn a_wrong_password_is_tried_once_and_its_nonce_lets_nobody_in_twice() {
             assert!(!Challenge::of(&outcome.answer).stale, "{method}, {case}");
         }
 
-        // The nonce that came back is as good as a new one, once.
+        // The nonce that came back is good for one use, like a new one.
         let refused = client.tries(&wrong);
         let (line, _) = client.answer_to(&refused.answer, &right);
         let accepted = client.send(&line);
@@ -130,7 +130,7 @@ fn a_wrong_password_is_tried_once_and_its_nonce_lets_nobody_in_twice() {
         let (_, nonce) = client.answer_to(&replayed, &right);
         assert!(!line.contains(&nonce), "{method}: {line}");
 
-        // Who knows the password needs one try.
+        // A client that has the password needs one try.
         let outcome = client.tries(&right);
         assert_eq!(
             (outcome.answer.status(), outcome.tries),

@@ -1,4 +1,4 @@
-//! Peers that are watched: one that is gone costs a caller no time, one that comes back is called again.
+//! Health of peers: a peer that is down costs a caller no time, and one that is up again is called again.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use trunkline_testkit::{Authority, DaemonSetup, Deadline, Responder, Runtime, tl
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A peer that answers OPTIONS for as long as it is meant to, and refuses calls with 486.
+/// A peer that answers OPTIONS while it is up, and refuses calls with 486.
 struct Peer {
     address: SocketAddr,
     answers: Arc<AtomicBool>,
-    /// OPTIONS to other names than its own.
+    /// OPTIONS to a host other than its own.
     misled: Arc<AtomicUsize>,
 }
 
@@ -28,7 +28,7 @@ impl Peer {
         Self::named("127.0.0.1")
     }
 
-    /// A peer that says nothing to OPTIONS for another host than this one.
+    /// Makes a peer that ignores OPTIONS for another host.
     fn named(name: &'static str) -> Self {
         let (answers, misled) = (
             Arc::new(AtomicBool::new(true)),
@@ -124,7 +124,7 @@ fn a_caller_is_told_at_once_that_the_runtime_is_gone() {
         return;
     }
 
-    // Nobody listens there: the machine itself says so.
+    // Nothing listens there, so the kernel refuses.
     let runtime = Runtime::new();
     let setup = watching(DaemonSetup::new());
     setup.runtime(&setup.first_agent, &runtime.uri());

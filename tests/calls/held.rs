@@ -1,4 +1,4 @@
-//! Calls that are held and resumed over the API: what both sides are told on the wire, and what the call shows.
+//! Hold and resume over the API: the re-INVITEs to both sides, and what the call shows.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use trunkline_testkit::http;
 use trunkline_testkit::referred::Step::{self, Answer, ByeComes, Offers, Refer, Turned, Unjoined};
 use trunkline_testkit::{Daemon, DaemonSetup, Deadline, Message, Runtime, Trace, tools};
 
-/// A daemon whose agent speaks through a runtime of the test's.
+/// Starts a daemon whose agent is a runtime of the test.
 fn daemon() -> (Daemon, Runtime) {
     let (setup, runtime) = (DaemonSetup::new(), Runtime::new());
     setup.runtime(&setup.first_agent, &runtime.uri());
@@ -20,7 +20,7 @@ fn ask(daemon: &Daemon, call: &str, what: &str) -> (u16, Value) {
     daemon.change("POST", &format!("/phone/calls/{call}/{what}"), &json!({}))
 }
 
-/// Holds or resumes, however long it takes the peers to agree.
+/// Holds or resumes, however long the peers take to agree.
 fn turn(daemon: &Daemon, call: &str, what: &str) {
     let (status, body) = ask(daemon, call, what);
     assert!([200, 202].contains(&status), "{what}: {status} {body}");
@@ -34,14 +34,14 @@ fn turn(daemon: &Daemon, call: &str, what: &str) {
     }
 }
 
-/// The re-INVITEs that a peer got, without those that came twice.
+/// Returns the re-INVITEs that a peer got, without retransmissions.
 fn offers(trace: &Trace) -> Vec<&Message> {
     let mut offers = trace.requests("INVITE");
     offers.dedup_by_key(|offer| offer.header("CSeq").map(str::to_owned));
     offers
 }
 
-/// Direction, version and port of each SDP.
+/// Returns direction, version and port of each SDP.
 fn described(offers: &[&Message]) -> Vec<(String, u64, String)> {
     let line = |offer: &Message, key: &str| {
         let body = offer.body().to_owned();
@@ -185,7 +185,7 @@ fn a_pbx_that_refuses_has_the_runtime_go_on() {
     );
 }
 
-/// Either side has a request of its own under way: it is asked again a little later.
+/// A side may have a request of its own under way: the re-INVITE is retried a little later.
 #[test]
 fn glare_is_waited_out() {
     if !tools(&["sipp"]) {
@@ -211,7 +211,7 @@ fn glare_is_waited_out() {
     );
 }
 
-/// An offer of the caller while it is held opens nothing, and its new media reach the agent when the call is resumed.
+/// An offer of the held caller stays on hold, and its new media reach the agent when the call is resumed.
 #[test]
 fn a_held_callers_own_change_is_switched_off() {
     if !tools(&["sipp"]) {
@@ -290,7 +290,7 @@ fn the_echo_agents_caller_is_held() {
     assert_eq!(daemon.record()["status"], "completed");
 }
 
-/// The callee is held with its own leg's media, after both sides have been joined.
+/// The callee is held with the media of its own leg, after both sides have been joined.
 #[test]
 fn a_call_of_our_own_is_held_and_resumed() {
     if !tools(&["sipp"]) {
@@ -374,7 +374,7 @@ fn transfer(daemon: &Daemon, call: &str) {
     assert_eq!(status, 202, "{begun}");
 }
 
-/// It leaves the caller with its agent, and not on hold.
+/// The caller is left with its agent, and not on hold.
 #[test]
 fn a_transfer_that_fails_ends_the_hold() {
     if !tools(&["sipp"]) {
@@ -438,7 +438,7 @@ fn a_call_that_rings_is_not_held() {
     agent.finish();
 }
 
-/// The runtime's own token hangs up and transfers, and nothing else.
+/// The runtime's session token hangs up and transfers, and can't hold.
 #[test]
 fn a_session_token_holds_nothing() {
     if !tools(&["sipp"]) {
@@ -465,7 +465,7 @@ fn a_session_token_holds_nothing() {
     agent.finish();
 }
 
-/// What is up when its org is suspended can be ended, and no more than that.
+/// A call that is up when its org is suspended can only be ended.
 #[test]
 fn a_session_token_of_a_suspended_org_ends_its_call_and_transfers_nothing() {
     if !tools(&["sipp"]) {

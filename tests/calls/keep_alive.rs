@@ -1,4 +1,4 @@
-//! Peers behind NAT over UDP: a PBX that registered is called after the NAT would have forgotten it, and one that no longer answers is shown so.
+//! Peers behind NAT over UDP: a registered PBX is called after the NAT's mapping would have expired, and one that stops answering is shown as lost.
 
 use std::collections::HashSet;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -14,9 +14,9 @@ use trunkline_testkit::talker::{Talker, offer};
 use trunkline_testkit::{Daemon, DaemonSetup, Deadline, Message, Pbx, Peer, Responder, Runtime};
 
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Time that the NAT remembers a mapping after the last packet from inside.
+/// Lifetime of a NAT mapping after the last packet from inside.
 const REMEMBERED: Duration = Duration::from_secs(3);
-/// Address that a PBX behind it writes into Via.
+/// Address that a PBX behind the NAT writes into Via.
 const INSIDE: &str = "10.9.8.7:5060";
 
 /// A NAT of one port: packets from inside open a way to the daemon and keep it open; packets from outside don't (RFC 4787, REQ-6).
@@ -76,7 +76,7 @@ fn unblocked(ip: Ipv4Addr) -> UdpSocket {
     socket
 }
 
-/// A node that asks often, and gives up within four seconds.
+/// Starts a node that sends keep-alives often, and gives up within four seconds.
 fn node() -> DaemonSetup {
     DaemonSetup::new()
         .set("TRUNKLINE__SIP__KEEP_ALIVE_S", "1")
@@ -126,7 +126,7 @@ fn a_registered_pbx_that_no_longer_answers_is_shown_so() {
     let contact = format!("Contact: <sip:pbx@{INSIDE}>\r\nExpires: 600\r\n");
     assert_eq!(pbx.register(&contact).status(), Some(200));
 
-    // It answers what comes, for as long as the test lasts.
+    // The PBX answers OPTIONS for as long as the test lasts.
     pbx.answer_options();
     let is_told = || {
         daemon
@@ -141,7 +141,7 @@ fn a_registered_pbx_that_no_longer_answers_is_shown_so() {
     assert!(told.is_some(), "{}", daemon.log());
     assert_eq!(daemon.shown("/phone/sip/inbound-trunk")["registered"], true);
 
-    // It comes back by a REGISTER: its way is a new one.
+    // A new REGISTER makes the PBX reachable again, on a new mapping.
     nat.block(false);
     let mut back = Pbx::behind(&daemon, nat.inside);
     back.sent_by = INSIDE.to_owned();
@@ -158,7 +158,7 @@ fn a_caller_behind_nat_is_asked_while_its_call_is_up() {
     let number = daemon.setup.first_number.clone();
     let sdp = offer(SocketAddr::from((from, 4_000)));
 
-    // No NAT stands before this one.
+    // No NAT is in front of this caller.
     let (direct, answer) = Talker::call(from.into(), daemon.sip(), &number, &sdp);
     assert_eq!(answer.status(), Some(200), "{answer:?}");
 
@@ -200,20 +200,20 @@ fn a_caller_behind_nat_is_asked_while_its_call_is_up() {
     assert_eq!(asked, None, "where nothing stands between, nothing is sent");
 }
 
-/// Takes calls with this Contact; `None`: it is where it is.
+/// Starts a callee that answers with this Contact; `None`: with its own address.
 fn answering(contact: Option<&str>) -> Responder {
     let sdp = offer(SocketAddr::from((Ipv4Addr::LOCALHOST, 4_004)));
     Responder::accepting(Ipv4Addr::LOCALHOST, contact, sdp)
 }
 
-/// Returns the number of OPTIONS that have come, each counted once.
+/// Returns the number of OPTIONS that have come, without retransmissions.
 fn asked(callee: &Responder) -> usize {
     let options = callee.requests("OPTIONS").into_iter();
     let which = |options: Message| (options.value("Call-ID"), options.value("CSeq"));
     options.map(which).collect::<HashSet<_>>().len()
 }
 
-/// A node that sends no OPTIONS but keep-alives; who calls from 127.0.0.2 needs no credentials.
+/// Returns a node that sends no OPTIONS but keep-alives; callers at 127.0.0.2 need no credentials.
 fn only_keep_alives() -> DaemonSetup {
     let setup = DaemonSetup::new()
         .set("TRUNKLINE__SIP__KEEP_ALIVE_S", "1")
@@ -250,7 +250,7 @@ fn a_runtime_behind_nat_is_asked_while_its_call_is_up() {
             assert_eq!(asked(runtime), 0, "{}", daemon.log());
         }
 
-        // Nothing is asked once the call is over; one may be under way then.
+        // No OPTIONS follow the end of the call, except one that was under way.
         let path = format!("/phone/calls/{id}/hangup");
         let (status, ended) = daemon.change("POST", &path, &json!({}));
         assert!(status < 300, "{ended}");

@@ -1,4 +1,4 @@
-//! Calls that come back to the daemon that has just sent them: through a proxy, through another phone system, through one that hides it.
+//! Calls that loop back to the daemon: through a proxy, through another phone system, and through one that hides it.
 
 use std::collections::HashSet;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -9,26 +9,26 @@ use trunkline_testkit::message::hop_request;
 use trunkline_testkit::probe::Probe;
 use trunkline_testkit::{DaemonSetup, Deadline, Message, Responder};
 
-/// Kind of call that the mirror sends back.
+/// Kind of loop.
 #[derive(Copy, Clone, PartialEq, Eq)]
 enum Way {
-    /// The very INVITE: the public host is an address in front of the daemon, and a router leads what goes there back in.
+    /// The same INVITE: the public host is an address in front of the daemon, and a router sends it back in.
     Hairpin,
-    /// The same INVITE, with another Via on it: a proxy.
+    /// The same INVITE with another Via, as a proxy sends it.
     Proxied,
-    /// The same to another Request-URI, by a proxy as well.
+    /// A proxy changes the Request-URI.
     Spiral,
-    /// A call of its own, with our headers.
+    /// A new call that keeps our headers.
     Bridged,
-    /// A call of its own that says nothing of the first.
+    /// A new call without any trace of the first.
     Hidden,
 }
 
-/// A runtime at an address that the org's calls may come from, which sends each call back to where it came from.
+/// A runtime at an address that the org's calls may come from. It sends each call back to where it came from.
 struct Mirror {
     responder: Responder,
     way: Arc<Mutex<Way>>,
-    /// Final answers to those that were sent back, as they came.
+    /// Final answers to those INVITEs, in order.
     answers: Arc<Mutex<Vec<u16>>>,
 }
 
@@ -44,11 +44,11 @@ impl Mirror {
         let mut turn = 0;
         let mut known = HashSet::new();
 
-        // The INVITEs that came, and what was sent back of each.
+        // The INVITEs that came, each with the one that was sent back.
         let mut open: Vec<(Message, Message)> = Vec::new();
         let responder = Responder::on(socket, move |message| {
             if message.is_request("INVITE") {
-                // One that was sent again, since this took long.
+                // A retransmission, since this took long.
                 if !known.insert(message.value("Via")) {
                     return vec![message.reply("100 Trying", "")];
                 }
@@ -84,7 +84,7 @@ impl Mirror {
         }
     }
 
-    /// Legs that came for one call, and the answers to what was sent back.
+    /// Returns the number of legs that came for one call, and the answers to the INVITEs sent back.
     fn play(&self, way: Way, call: impl FnOnce() -> Option<u16>) -> (usize, Vec<u16>) {
         *self.way.lock().expect("nobody panics with it") = way;
         let seen = || self.responder.taken();
@@ -152,7 +152,7 @@ fn calls_that_run_in_a_circle_end() {
     let (seen, answers) = mirror.play(Way::Proxied, || call("X-A: 1"));
     assert_eq!((seen, answers), (1, vec![482]), "a proxy sends it back");
 
-    // To another number, and by a proxy: not the same INVITE. Its next leg brings the session back.
+    // To another number and by a proxy: not the same INVITE. Its next leg carries the session.
     let (seen, answers) = mirror.play(Way::Spiral, || call("X-A: 2"));
     assert_eq!((seen, answers.first()), (4, Some(&482)), "a spiral");
 

@@ -1,5 +1,5 @@
-//! `maddr` of a Contact, of a recorded route and of a destination: it says where a request goes (RFC 3261 §19.1.1, RFC 3263 §4), and
-//! thereby whose it is.
+//! `maddr` of a Contact, of a recorded route and of a destination: it sets where a request goes (RFC 3261 §19.1.1, RFC 3263 §4), and so whose
+//! credentials apply.
 
 use std::net::UdpSocket;
 
@@ -45,7 +45,7 @@ fn requests_in_a_dialog_go_where_maddr_says() {
 fn a_trunks_pair_does_not_follow_its_host_to_another_maddr() {
     let (daemon, agent) = with_runtime();
     let carrier = Peer::new(daemon.sip());
-    // At the carrier's port, but on the attacker's address.
+    // The carrier's port at the attacker's address.
     let socket = UdpSocket::bind((ATTACKER, carrier.own.port())).expect("the same port");
     let attacker = Peer::bound(socket, Some(daemon.sip()));
     trunk_with(&daemon, carrier.own, &json!({}));
@@ -59,7 +59,7 @@ fn a_trunks_pair_does_not_follow_its_host_to_another_maddr() {
     let (status, begun) = daemon.change("POST", &format!("{path}/transfer"), &ask);
     assert_eq!(status, 202, "{begun}");
 
-    // The daemon gives the challenge up, so the transfer fails.
+    // The daemon doesn't answer the challenge, so the transfer fails.
     let invite = attacker.request("INVITE");
     refuse(&attacker, &invite, HONEST);
     let failed = Deadline::after(PATIENCE).poll(|| {

@@ -1,4 +1,4 @@
-//! RTP that ends here: whose packets the echo agent takes, where it sends, and what its SDP says.
+//! RTP that ends at the daemon: sources that the echo agent accepts, where it sends, and its SDP.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -17,7 +17,7 @@ const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 /// Neither the caller nor the daemon.
 const OTHER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3));
 
-/// Its own address as a caller behind NAT knows it.
+/// An address that a caller behind NAT puts into its SDP.
 const PRIVATE: &str = "10.99.0.7:4000";
 
 fn serve() -> Daemon {
@@ -45,7 +45,7 @@ fn a_forged_packet_starts_nothing_between_two_calls() {
     };
     let daemon = serve();
 
-    // What the callers signal is this machine's address, so that the other call's port is at the IP of a peer.
+    // The callers signal this machine's address, so the other call's port is at a peer's IP.
     let here: SocketAddr = (Ipv4Addr::LOCALHOST, 9).into();
     let (_one, first) = call(&daemon, &offer(here));
     let (_other, second) = call(&daemon, &offer(here));
@@ -137,7 +137,7 @@ fn peers_behind_nat_and_those_that_move_are_heard() {
         "the port that a re-INVITE names"
     );
 
-    // The NAT forgets the mapping and makes another one; the signalling knows nothing of it.
+    // The NAT drops the mapping and makes another one, without any signalling.
     let third = Rtp::new(PEER);
     assert_eq!(
         third.converse(media),
@@ -158,7 +158,7 @@ fn rtp_of_another_address_is_heard_where_the_trunk_allows_it() {
             (200, &allows.into())
         );
 
-        // A media relay of the PBX's network, behind another public address than its signalling.
+        // A media relay in the PBX's network, behind another public address than its signalling.
         let (_talker, media) = call(&daemon, &offer(PRIVATE.parse().expect("an address")));
         let relay = Rtp::new(OTHER);
         let heard = relay.converse(media);
@@ -195,7 +195,7 @@ fn nothing_is_sent_to_what_sdp_may_not_name() {
     let victim = Rtp::new(reserved);
     let (_attacker, media) = call(&daemon, &offer(victim.address()));
     assert_eq!(victim.converse(media), None, "a peer of the operator's");
-    // Our own SIP listener: what comes there isn't asked for by a call.
+    // Our own SIP listener: no call asked for RTP there.
     let (_attacker, media) = call(&daemon, &offer(daemon.sip()));
     let near = Rtp::new(daemon.sip().ip());
     assert_eq!(near.converse(media), None, "a listener of this node");

@@ -1,4 +1,4 @@
-//! The addresses of media: one for each listener and family, and a refusal where two families would meet.
+//! Addresses of media: one per listener and family, and a refusal where the families of two legs differ.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -11,13 +11,13 @@ use trunkline_testkit::talker::{Rtp, Talker, offer};
 use trunkline_testkit::{Daemon, DaemonSetup, Deadline, Responder, Runtime};
 
 const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-/// Another listener's.
+/// Address of another listener.
 const OTHER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 5));
 const V6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
 /// Calls from here need no credentials.
 const CALLER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 
-/// A node that listens on both families, one port.
+/// Starts a node that listens on both families with one port.
 fn both() -> DaemonSetup {
     let setup = DaemonSetup::new();
     let port = setup.sip.port();
@@ -44,7 +44,7 @@ fn media_is_where_the_call_came_by() {
             Talker::call(from, at(listener, &daemon), &number, &offer(rtp.address()));
         assert_eq!(answer.status(), Some(200), "{answer:?}");
         assert_eq!(answer.media().ip(), listener, "{answer:?}");
-        // It is sent from the very address that the SDP says.
+        // RTP comes from the address in the SDP.
         assert_eq!(rtp.converse(answer.media()), Some(answer.media()), "{from}");
     }
 
@@ -63,7 +63,7 @@ fn a_public_host_that_is_a_name_is_looked_up_for_media() {
     let here = Record::Address(Ipv4Addr::new(127, 0, 0, 9));
     let names = dns::serve(vec![
         ("voice.test", here.clone()),
-        // This one has no address but by its SRV record.
+        // This host has addresses only by its SRV record.
         (
             "_sip._udp.service.test",
             Record::Service(10, 5060, "a.service.test"),
@@ -112,7 +112,7 @@ fn a_callee_whose_name_has_ipv6_addresses_alone_is_offered_ipv6_media() {
     assert!(!offered.contains("IN IP4"), "{offered}");
 }
 
-/// A runtime that answers each call with media of its own family.
+/// Starts a runtime that answers each call with media of its own family.
 fn answering(ip: IpAddr) -> Responder {
     Responder::accepting(ip, None, offer(SocketAddr::new(ip, 4_000)))
 }
@@ -156,7 +156,7 @@ fn two_families_of_media_are_not_bridged() {
     });
     assert!(found.is_some(), "the doctor names it");
 
-    // The same runtime serves who has its family, and a fallback of the caller's family is tried.
+    // The same runtime serves callers of its family, and a fallback of the caller's family is tried.
     assert_eq!(call(V6, V6).status(), Some(200));
     let four = format!("sip:x@{}", v4.address);
     daemon
@@ -185,7 +185,7 @@ fn media_does_not_move_to_another_family_within_a_call() {
     assert_eq!(reason, Some("media_families_differ"), "{moved:?}");
     assert_eq!(runtime.requests("INVITE").len(), 1, "it isn't asked");
 
-    // The call is as it was, and its media may move within its family, or be of both.
+    // The call is unchanged. Its media may move within its family, or offer both.
     let stays = caller.offer(&sdp(CALLER, 4_004));
     assert_eq!(stays.status(), Some(200), "{stays:?}");
     let either = "a=candidate:1 1 UDP 1 127.0.0.2 4006 typ host\r\n";

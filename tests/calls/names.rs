@@ -10,7 +10,7 @@ use trunkline_testkit::{Daemon, DaemonSetup, Deadline, Responder, http};
 
 const CALLER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
-/// A daemon whose first agent runs at a name, the server of that name, and the runtime, which answers 486.
+/// A daemon whose first agent has a runtime with a host name, the server of that name, and the runtime, which answers 486.
 struct Named {
     daemon: Daemon,
     names: Faulty,
@@ -34,7 +34,7 @@ impl Named {
         }
     }
 
-    /// The final answer to a call.
+    /// Places a call; returns its final status.
     fn call(&self) -> Option<u16> {
         let agent = &self.daemon.setup.first_agent;
         Probe::new(CALLER, self.daemon.sip())
@@ -42,7 +42,7 @@ impl Named {
     }
 }
 
-/// RFC 8305 §3: the addresses that have come are used, and those that may never come aren't waited for.
+/// RFC 8305 §3: addresses that arrived are used; the daemon doesn't wait for the other family's.
 #[test]
 fn a_name_server_that_drops_ipv6_questions_loses_no_call() {
     let named = Named::start(Fault::DropsAaaa);
@@ -50,7 +50,7 @@ fn a_name_server_that_drops_ipv6_questions_loses_no_call() {
     assert_eq!(named.runtime.taken(), 1);
 }
 
-/// RFC 8767: what was answered before serves.
+/// RFC 8767: stale addresses are used.
 #[test]
 fn a_known_name_is_called_while_its_name_server_is_silent() {
     let named = Named::start(Fault::Silent);
@@ -61,7 +61,7 @@ fn a_known_name_is_called_while_its_name_server_is_silent() {
     assert_eq!(named.runtime.taken(), 3);
 }
 
-/// RFC 9520: the failure is remembered for seconds, so the next call neither waits nor asks.
+/// RFC 9520: the failure is cached for seconds, so the next call neither waits nor queries.
 #[test]
 fn a_failure_of_a_name_server_is_remembered() {
     let named = Named::start(Fault::Fails);
@@ -75,12 +75,12 @@ fn a_failure_of_a_name_server_is_remembered() {
 }
 
 const GREEDY: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
-/// Hosts of one org, each with so many services, each of which is at so many silent names.
+/// Hosts of one org, each with so many services, each at so many silent names.
 const HOSTS: usize = 24;
 const FAN: usize = 8;
 
-/// One org's hosts lead to thousands of names that nobody answers for, and its phone system calls them all. Whoever calls another org's runtime at
-/// a name that was never asked for before is served.
+/// One org's hosts lead to thousands of names without an answering server, and its PBX calls them all. A call to another org's runtime, at a name
+/// that was never looked up before, is served.
 #[test]
 fn names_of_one_org_take_nothing_from_the_others() {
     let local = Record::Address(Ipv4Addr::LOCALHOST);

@@ -50,7 +50,7 @@ impl Metrics {
         value.parse().expect("a number")
     }
 
-    /// Names that `# TYPE` or `# HELP` lines give.
+    /// Returns the names in `# TYPE` or `# HELP` lines.
     fn told(&self, what: &str) -> BTreeSet<&str> {
         let mark = format!("# {what} ");
         let lines = self.0.lines();
@@ -60,7 +60,7 @@ impl Metrics {
     }
 }
 
-/// Names of metrics in a text, those of a histogram's series reduced to the histogram's.
+/// Returns the names of metrics in a text, with a histogram's series reduced to the histogram.
 fn named(text: &str) -> BTreeSet<String> {
     let words = text.split(|char: char| !char.is_ascii_alphanumeric() && char != '_');
     let names = words.filter(|word| {
@@ -74,7 +74,7 @@ fn named(text: &str) -> BTreeSet<String> {
     reduced.collect()
 }
 
-/// Runs a program on this input: what it prints, if it is content.
+/// Runs a program on this input; returns its output if it succeeds.
 fn judged(program: &str, arguments: &[&str], input: &str) -> Result<String, String> {
     let run = Command::new(program)
         .args(arguments)
@@ -241,7 +241,7 @@ fn alerts_fire_when_something_is_wrong_and_only_then() {
     assert!(tested.is_ok(), "{tested:?}");
 }
 
-/// Lines of a daemon that say that a log-in failed, once there are so many.
+/// Returns the log lines about failed log-ins, once there are so many.
 fn failed_log_ins(daemon: &Daemon, count: usize) -> String {
     let lines = || {
         let log = daemon.log();
@@ -256,7 +256,7 @@ fn failed_log_ins(daemon: &Daemon, count: usize) -> String {
     lines.unwrap_or_else(|| panic!("{}", daemon.log()))
 }
 
-/// A user name that seems to end the line it is logged in, and to begin one that blames another address. CR and LF can't be in a header.
+/// A user name that seems to end its log line and to begin one that blames another address. CR and LF can't be in a header.
 const FORGED: &str = "x\u{2028}\u{b}2026-01-01T00:00:00.000Z  WARN SIP log-in failed source=198.51.100.9 cause=password org.id=7";
 
 #[test]
@@ -279,7 +279,7 @@ fn fail2ban_finds_who_guesses_and_nobody_else() {
         daemon.restart(&[("TRUNKLINE__LOG__FORMAT", format)]);
         let before = daemon.log().matches("SIP log-in failed source").count();
         for (case, username) in pairs {
-            // At most two lines a second are of one source.
+            // One source gets at most two lines a second.
             std::thread::sleep(Duration::from_millis(600));
             let pair = Credentials {
                 username: username.to_owned(),
@@ -298,7 +298,7 @@ fn fail2ban_finds_who_guesses_and_nobody_else() {
             return;
         }
 
-        // As a file has them, and as the journal does.
+        // Once as in a file, once as in the journal.
         let journal: String = lines
             .lines()
             .map(|line| format!("pbx trunkline[77]: {line}\n"))

@@ -1,4 +1,4 @@
-//! Calls that the API orders: sipp is the carrier, and sipp or the built-in agent speaks.
+//! Calls that the API orders: sipp is the carrier, and sipp or the built-in agent is the other leg.
 
 use serde_json::{Value, json};
 
@@ -39,7 +39,7 @@ pub(crate) fn give_trunk(daemon: &Daemon, carrier: Runtime, more: &Value) {
     assert_eq!(status, 200, "{config}");
 }
 
-/// Orders a call to the number, with further fields.
+/// Orders a call to the number, with further fields; returns it.
 pub(crate) fn order(daemon: &Daemon, more: &Value) -> Value {
     let mut order = json!({"phone_agent_id": daemon.setup.first_agent, "phone_number": NUMBER});
     for (name, value) in more.as_object().expect("fields") {
@@ -51,7 +51,7 @@ pub(crate) fn order(daemon: &Daemon, more: &Value) -> Value {
     placed
 }
 
-/// On one machine each has an address of its own.
+/// Daemon and carrier have different addresses on one machine.
 #[test]
 fn the_offer_names_our_address_and_not_the_carriers() {
     let carrier = Responder::busy_at(Ipv4Addr::new(127, 0, 0, 9));
@@ -165,7 +165,7 @@ fn the_echo_agent_is_there_from_the_first_offer_on() {
     assert!(record["runtime_call_id"].is_null(), "{record}");
 }
 
-/// A call that ends by itself: what the carrier saw, and the record.
+/// Plays a call that ends by itself; returns the carrier's trace and the record.
 fn ended(more: &Value, scenario: &str) -> (Trace, Value) {
     let carrier = Runtime::new();
     let daemon = daemon(carrier, &json!({}));
@@ -332,7 +332,7 @@ fn an_answer_in_the_183_alone_will_do() {
     assert!(record["ringing_at"].is_string(), "{record}");
 }
 
-/// A call between two scenarios.
+/// Plays a call between two scenarios.
 fn joined(carrier_plays: &str, more: &Value) -> (Trace, Trace, Value) {
     let (carrier, runtime) = (Runtime::new(), Runtime::new());
     let daemon = daemon(carrier, &json!({}));
@@ -472,7 +472,7 @@ fn the_second_target_of_a_name_is_tried_when_the_first_is_down() {
     assert_eq!(daemon.record()["status"], "completed");
 }
 
-/// Each bound on what may be begun, by itself: the second call is refused, with the time to come back.
+/// Tests each bound on new calls by itself: the second call is refused, with a time to retry.
 #[test]
 fn each_cap_refuses_the_next_call() {
     if !tools(&["sipp"]) {

@@ -1,4 +1,4 @@
-//! Files that only the daemon's own user may read, with whatever rights they were made.
+//! Files that only the daemon's own user may read, whatever permissions they were created with.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;

@@ -1,4 +1,4 @@
-//! Kamailio between us and the world: as the carrier that an outbound trunk registers with and dials through, and in the way of an inbound call.
+//! Kamailio beside the daemon: as the carrier of an outbound trunk that registers, and as a proxy in front of an inbound call.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use trunkline_testkit::{Caller, Daemon, DaemonSetup, Deadline, Runtime, tools};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A daemon, and Kamailio between it and a phone.
+/// Starts Kamailio between a daemon and a phone.
 fn behind_kamailio(phone: Runtime) -> (Kamailio, Daemon) {
     let setup = DaemonSetup::new();
     setup.allow("127.0.0.1/32");
@@ -17,7 +17,7 @@ fn behind_kamailio(phone: Runtime) -> (Kamailio, Daemon) {
     (kamailio, setup.serve())
 }
 
-/// A trunk that leads to Kamailio, assigned to the first agent; as it is shown.
+/// Makes a trunk to Kamailio for the first agent; returns it as the API shows it.
 fn trunk(daemon: &Daemon, kamailio: &Kamailio, register: bool) -> Value {
     let (status, trunk) = daemon.change(
         "POST",
@@ -37,7 +37,7 @@ fn trunk(daemon: &Daemon, kamailio: &Kamailio, register: bool) -> Value {
     trunk
 }
 
-/// A caller whose calls go to Kamailio.
+/// A caller that calls through Kamailio.
 fn caller(daemon: &Daemon, kamailio: &Kamailio) -> Caller {
     Caller {
         daemon: kamailio.address,
@@ -60,7 +60,7 @@ fn a_call_to_a_trunk_goes_through_the_proxy_until_its_end() {
     let (status, placed) = daemon.change("POST", "/phone/outbound-call", &order);
     assert_eq!(status, 201, "{placed}");
     let callee = callee.finish();
-    // What isn't addressed to Kamailio by its Route would have come by one hop.
+    // Without the Route to Kamailio, a request would have come by one hop.
     for method in ["INVITE", "ACK", "BYE"] {
         let request = callee.request(method);
         let hops: usize = request

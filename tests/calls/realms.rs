@@ -1,4 +1,4 @@
-//! The realms of an outbound trunk: learnt from its carrier, a few at most, kept over restarts, and no others answered.
+//! Realms of an outbound trunk: learned from its carrier, limited in number, kept over restarts, and no others answered.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -11,7 +11,7 @@ use trunkline_testkit::leg::{
 };
 use trunkline_testkit::{Daemon, DaemonSetup, Deadline, Peer, proves};
 
-/// A challenge of this realm.
+/// Returns a challenge of this realm.
 fn of(realm: &str) -> String {
     format!("realm=\"{realm}\", nonce=\"n-{realm}\", qop=\"auth\"")
 }
@@ -20,7 +20,7 @@ fn without_qop(realm: &str) -> String {
     format!("realm=\"{realm}\", nonce=\"n-{realm}\"")
 }
 
-/// Returns whether a call by the trunk gets a digest for this challenge; `rings` before it. The call doesn't come about.
+/// Returns whether a call by the trunk answers this challenge with a digest; `rings` sends 180 before it. The call is then refused.
 fn is_answered(daemon: &Daemon, carrier: &Agent, (challenge, rings): (&str, bool)) -> bool {
     let call = order(daemon, "+14155550100");
     let invite = carrier.next();
@@ -61,7 +61,7 @@ fn shows(daemon: &Daemon, trunk: &Value, realms: &[&str]) {
     assert!(shown.is_some(), "{realms:?}: {}", daemon.shown(&path));
 }
 
-/// The directory follows the store within a second.
+/// Waits until the trunk has learned the realm. The directory follows the store within a second.
 fn learns(daemon: &Daemon, carrier: &Agent, trunk: &Value, (realm, all): (&str, &[&str])) {
     assert!(is_answered(daemon, carrier, (&of(realm), false)), "{realm}");
     shows(daemon, trunk, all);
@@ -76,7 +76,7 @@ fn a_trunk_has_a_few_realms_of_its_own() {
     assert_eq!(trunk["auth_realms"], json!([]), "{trunk}");
     assert_eq!(trunk["auth_realm"], json!(null), "{trunk}");
 
-    // Not after something rang, nor inside a call: then it may be somebody behind the carrier.
+    // After a 180, and inside a call, the challenger may be a peer behind the carrier.
     assert!(!is_answered(&daemon, &carrier, (&of("late"), true)));
     learns(&daemon, &carrier, &trunk, ("a", &["a"]));
     assert!(
@@ -99,7 +99,7 @@ fn a_trunk_has_a_few_realms_of_its_own() {
         assert!(status == 200 || status == 202, "{ended}");
         let ended = carrier.end.request("BYE");
         refuse(&carrier.end, &ended, &of(realm));
-        // What answers this has heard the 401 before.
+        // The peer that answers this has seen the 401 before.
         let callee = Leg::called(&carrier.end, &invite);
         let number = callee.send_by(&carrier.end, "OPTIONS", "", "");
         let settled = Deadline::after(PATIENCE).poll(|| {
@@ -115,7 +115,7 @@ fn a_trunk_has_a_few_realms_of_its_own() {
     };
     assert!(bye("a") && !bye("later"));
 
-    // Four and no fifth, also after a restart.
+    // Four realms and no fifth, also after a restart.
     learns(&daemon, &carrier, &trunk, ("b", &["a", "b"]));
     learns(&daemon, &carrier, &trunk, ("c", &["a", "b", "c"]));
     learns(&daemon, &carrier, &trunk, ("d", &["a", "b", "c", "d"]));
@@ -124,7 +124,7 @@ fn a_trunk_has_a_few_realms_of_its_own() {
     shows(&daemon, &trunk, &["a", "b", "c", "d"]);
     assert!(!is_answered(&daemon, &carrier, (&of("e"), false)));
     assert!(is_answered(&daemon, &carrier, (&of("b"), false)));
-    // A realm that has offered qop goes on offering it.
+    // A realm that has offered qop must go on offering it.
     assert!(!is_answered(&daemon, &carrier, (&without_qop("b"), false)));
 
     let (status, cleared) = daemon.change("PATCH", &path_of(&trunk), &json!({"auth_realms": []}));
@@ -171,7 +171,7 @@ fn a_realm_can_be_fixed_and_qop_required() {
     assert!(is_answered(&daemon, &carrier, (&without_qop("b"), false)));
 }
 
-/// A carrier that has fetched a challenge from us gets nothing by which it could log in here.
+/// A carrier that fetched a challenge from us gets no digest that it could log in here with.
 #[test]
 fn a_register_answers_no_challenge_of_ours_with_an_inbound_trunks_name() {
     let daemon = DaemonSetup::new()
@@ -192,7 +192,7 @@ fn a_register_answers_no_challenge_of_ours_with_an_inbound_trunks_name() {
     ];
     let pairs = [(&*own.password, &*own.username), ("other", &*own.username)];
     let carriers = pairs.map(|(password, username)| registering(username, password));
-    // Another deployment of ours as the carrier, whose realm may be the same.
+    // Another Trunkline is the carrier, whose realm may be the same.
     let other = registering("acme", "wonder land");
     let seen = RefCell::new(HashSet::new());
     let next = |carrier: &Peer| {

@@ -1,4 +1,4 @@
-//! Transfers that the agent's runtime asks for: by REFER on its own dialog, and by the token of its session.
+//! Transfers that the agent's runtime requests: by REFER in its dialog, and by the token of its session.
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ fn referring(user: &str, scenario: &str, steps: &[Step]) -> (Trace, Trace, Value
     referring_with((user, None), scenario, steps)
 }
 
-/// With these headers inside Refer-To.
+/// The same, with these headers inside Refer-To.
 fn referring_with(
     (user, headers): (&str, Option<&str>),
     scenario: &str,
@@ -109,7 +109,7 @@ fn a_runtime_reaches_only_what_its_agent_has() {
     assert!(record["transfer"].is_null(), "{record}");
 }
 
-/// Somebody whom the runtime has called by itself, and asked: the PBX is told which of its dialogs the caller comes into.
+/// The runtime has called the destination itself (consultation): the REFER to the PBX names the dialog to replace.
 #[test]
 fn a_runtime_hands_its_caller_to_whom_it_has_asked() {
     if !tools(&["sipp"]) {
@@ -134,7 +134,7 @@ fn a_runtime_hands_its_caller_to_whom_it_has_asked() {
     assert_eq!(record["transfer"]["state"], "completed", "{record}");
 }
 
-/// Replaces opens no way to whoever isn't a destination of the agent.
+/// With Replaces too, only the agent's destinations are reachable.
 #[test]
 fn replaces_reaches_only_what_the_agent_has() {
     if !tools(&["sipp"]) {
@@ -151,8 +151,7 @@ fn replaces_reaches_only_what_the_agent_has() {
     assert!(record["transfer"].is_null(), "{record}");
 }
 
-/// The runtime speaks with somebody in one call, and hands the caller of another one to it: the two hear each other, and it is hung up on
-/// in both.
+/// The runtime is in two calls, and hands the caller of one to the far end of the other: the two hear each other, and the runtime's legs end.
 #[test]
 fn a_runtime_joins_two_of_its_calls() {
     if !tools(&["sipp"]) {
@@ -232,7 +231,7 @@ fn a_runtime_joins_two_of_its_calls() {
     }
 }
 
-/// The token that came with the runtime's INVITE acts on its own call, and on nothing else.
+/// The token that came with the runtime's INVITE acts on its own call only.
 #[test]
 fn a_runtime_transfers_and_hangs_up_its_own_call_by_its_token() {
     if !tools(&["sipp"]) {
@@ -270,7 +269,7 @@ fn a_runtime_transfers_and_hangs_up_its_own_call_by_its_token() {
     assert_eq!(status, 202, "{body}");
     pbx.wait_for("REFER");
     let (status, body) = ask(&format!("/phone/calls/{call}/hangup"), &json!({}));
-    // Its end may not be a row yet.
+    // The call's end may not be stored yet.
     assert!(matches!(status, 200 | 202), "{status}: {body}");
     agent.finish();
     pbx.finish();

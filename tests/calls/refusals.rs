@@ -1,4 +1,4 @@
-//! Calls that nobody answers: what the caller is told, and what is recorded.
+//! Calls that nobody answers: the response to the caller, and the record.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn assert_recorded(call: &Value, status: &str, sip_code: u16) {
     assert!(call["answered_at"].is_null(), "{call}");
 }
 
-/// A refusal after authentication names its reason to the caller.
+/// Checks that a refusal after authentication names its reason to the caller.
 fn assert_explained(answer: &Message) {
     let warning = answer.header("Warning").unwrap_or_default();
     assert!(warning.starts_with("399 "), "{answer:?}");
@@ -61,7 +61,7 @@ fn a_wrong_password_and_an_unknown_user_get_the_same_challenge() {
     );
 }
 
-/// Many tenants may share an address, so it stands for a trunk's own numbers only.
+/// Many tenants may share an address, so an allowed address is good for its trunk's own numbers only.
 #[test]
 fn an_allowed_address_needs_no_password_for_listed_numbers_alone() {
     if !tools(&["sipp"]) {
@@ -73,7 +73,7 @@ fn an_allowed_address_needs_no_password_for_listed_numbers_alone() {
     daemon.caller().play("caller_known_by_address").finish();
     let call = daemon.record();
     assert_eq!(call["status"], "completed", "{call}");
-    // This scenario is only played to its end if it is challenged.
+    // sipp plays this scenario to its end only if it is challenged.
     daemon
         .caller()
         .dials("+493099999999")
@@ -285,7 +285,7 @@ fn a_runtime_whose_name_does_not_resolve_is_480() {
     assert_eq!(daemon.record()["reason"], "runtime_unreachable");
 }
 
-/// A refusal would help nobody: the daemon gets ahead of what has come meanwhile.
+/// Refusing for overload would help nobody: the daemon catches up with the INVITEs that arrived while it was stopped.
 #[test]
 fn who_waited_while_the_machine_stood_still_is_challenged() {
     const CALLERS: usize = 100;

@@ -1,4 +1,4 @@
-//! PBXs that register with the inbound trunk: baresip, and one of our own that says what each REGISTER is to hold.
+//! PBXs that register with the inbound trunk: baresip, and a PBX of the test with chosen REGISTER contents.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ fn trunk(daemon: &Daemon) -> Value {
     daemon.shown("/phone/sip/inbound-trunk")
 }
 
-/// The trunk, once it has so many registrations.
+/// Returns the trunk once it has so many registrations.
 fn trunk_with(daemon: &Daemon, count: usize) -> Value {
     let there = Deadline::after(PATIENCE).poll(|| {
         let trunk = trunk(daemon);
@@ -138,7 +138,7 @@ fn a_wrong_password_registers_nothing_and_is_noted() {
     assert!(noted.is_some());
 }
 
-/// Another trunk's user name in To is its address of record; a number or a name of the PBX's own is nobody's.
+/// To may hold another trunk's user name, whose address of record that is; a number or a name of the PBX's own is no address of record.
 #[test]
 fn nobody_registers_anothers_address() {
     let setup = DaemonSetup::new();
@@ -193,7 +193,7 @@ fn baresip_registers_comes_back_from_another_port_and_leaves() {
         .unwrap_or_default();
     assert!(agent.starts_with("baresip"), "{seen}");
 
-    // Killed, it can't take its leave.
+    // A killed PBX can't unregister.
     let before = contact(&seen);
     first.kill();
 

@@ -1,4 +1,4 @@
-//! Attended transfers that a PBX completes: a new leg of sipp's takes the place of the old one, if both are of one org.
+//! Attended transfers that a PBX completes: a new leg of sipp replaces the old one, if both belong to one org.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ fn replaces(old: &Trace) -> String {
     )
 }
 
-/// The trunk of another org.
+/// Makes another org with a trunk.
 fn neighbour(setup: &DaemonSetup) -> Credentials {
     let text = |value: &serde_json::Value| value.as_str().expect("text").to_owned();
     let org = text(&setup.run(&["org", "create", "--name", "Neighbour", "--json"])["id"]);

@@ -1,4 +1,4 @@
-//! Cases that the letter of RFC 3261 decides: a caller and a runtime of bare sockets, who look at single lines.
+//! Cases that the text of RFC 3261 decides: caller and runtime are bare sockets that check single lines.
 
 use std::net::SocketAddr;
 
@@ -6,7 +6,7 @@ use trunkline_testkit::dialog::Dialog;
 use trunkline_testkit::message::SDP;
 use trunkline_testkit::{Daemon, DaemonSetup, Message, Peer};
 
-/// A caller by its address, and the runtime of the only agent.
+/// A caller authenticated by its address, and the runtime of the only agent.
 struct Call {
     daemon: Daemon,
     caller: Peer,
@@ -30,7 +30,7 @@ impl Call {
         }
     }
 
-    /// A request of the caller.
+    /// Returns a request of the caller.
     fn text(&self, cseq: u32, method: &str, lines: &str, body: &str) -> String {
         self.dialog
             .request(&self.caller, (cseq, method), lines, body)
@@ -47,7 +47,7 @@ impl Call {
         self.caller.send(self.text(cseq, method, "", ""));
     }
 
-    /// The runtime answers, and the call is up. The INVITE that the runtime got.
+    /// The runtime answers, and the call is up; returns the INVITE that the runtime got.
     fn begin(&mut self) -> Message {
         self.offer(1, self.caller.own);
         let invite = self.runtime.request("INVITE");
@@ -57,7 +57,7 @@ impl Call {
         invite
     }
 
-    /// The caller gets its 200, and acknowledges.
+    /// The caller gets its 200 and acknowledges it.
     fn accepted(&mut self) {
         let accepted = self.caller.outcome("1 INVITE");
         assert_eq!(accepted.status(), Some(200), "{accepted:?}");
@@ -176,7 +176,7 @@ fn a_change_that_is_refused_moves_nobody() {
     assert_eq!(call.caller.outcome("5 BYE").status(), Some(200));
 }
 
-/// An INFO of the runtime, as it comes to the caller.
+/// Sends an INFO of the runtime; returns it as the caller gets it.
 fn inform(call: &Call, invite: &Message, cseq: u32) -> Message {
     send_info(call, invite, cseq);
     call.caller.request("INFO")
@@ -186,14 +186,14 @@ fn send_info(call: &Call, invite: &Message, cseq: u32) {
     send_back(call, invite, cseq, "INFO");
 }
 
-/// A request of the runtime inside the call.
+/// Sends a request of the runtime inside the call.
 fn send_back(call: &Call, invite: &Message, cseq: u32, method: &str) {
     let dialog = Dialog::called(invite, call.runtime.tag);
     call.runtime
         .send(dialog.request(&call.runtime, (cseq, method), "", ""));
 }
 
-/// A digest would be good at whoever has the same pair, or be guessed at in peace.
+/// Such a peer could use the digest at another host with the same pair, or guess the password offline.
 #[test]
 fn a_peer_that_has_proven_no_password_gets_no_digest() {
     let mut call = Call::new();
@@ -210,7 +210,7 @@ fn a_peer_that_has_proven_no_password_gets_no_digest() {
     assert_eq!(call.runtime.outcome("2 BYE").status(), Some(200));
     assert_eq!(call.daemon.record()["status"], "completed");
 
-    // What answers this has heard the 407 before.
+    // The peer that answers this has seen the 407 before.
     call.caller.send(call.text(3, "OPTIONS", "", ""));
 
     let is_last = |message: &Message| {
@@ -282,7 +282,7 @@ fn hops_are_counted_inside_calls() {
     assert_eq!(message.header("Max-Forwards"), Some("70"));
     call.runtime.reply(&message, "200 OK", "");
 
-    // These go no further than to us.
+    // The daemon answers these itself.
     for (cseq, method) in [(7, "UPDATE"), (8, "OPTIONS"), (9, "BYE")] {
         with_hops(&call, cseq, method, 0);
         let answer = call.caller.outcome(&format!("{cseq} {method}"));

@@ -1,4 +1,4 @@
-//! Runtimes that challenge: the agent's own user name and password answer them, where the runtime is, and nobody else.
+//! Runtimes that challenge: the agent's own user name and password answer them, at the runtime's address only.
 
 use std::path::Path;
 
@@ -22,7 +22,7 @@ fn pair() -> Credentials {
     }
 }
 
-/// Gives the first agent's runtime the pair; the agent as it is shown then.
+/// Gives the first agent's runtime the pair; returns the agent as it is shown then.
 fn log_in(daemon: &Daemon, agent: &Agent) -> Value {
     let runtime = json!({
         "type": "sip", "uri": format!("sip:agent@{}", agent.end.own), "username": "acme", "password": PASSWORD,
@@ -34,14 +34,14 @@ fn log_in(daemon: &Daemon, agent: &Agent) -> Value {
     shown
 }
 
-/// The INVITE with this header.
+/// Waits for an INVITE that has this header.
 fn with(agent: &Agent, name: &str) -> Message {
     let is_meant =
         |message: &Message| message.is_request("INVITE") && message.header(name).is_some();
     agent.end.next(name, is_meant)
 }
 
-/// A call whose runtime has two realms and is then at `lines`.
+/// Connects a call whose runtime has two realms and whose 2xx has `lines`.
 fn answered(daemon: &Daemon, agent: &Agent, pair: &Credentials, lines: &str) -> (Leg, Leg) {
     let accept = |bare: Message| {
         assert_eq!(bare.header("Authorization"), None, "{bare:?}");
@@ -73,7 +73,7 @@ fn files_hold(folder: &Path, text: &str) -> bool {
     paths.any(|path| match path.is_dir() {
         true => files_hold(&path, text),
         false => {
-            // It may be gone as soon as it was seen.
+            // The file may have been removed since it was listed.
             let octets = std::fs::read(&path).unwrap_or_default();
             memchr::memmem::find(&octets, text.as_bytes()).is_some()
         }
@@ -88,7 +88,7 @@ fn a_runtime_is_answered_with_its_agents_own_pair() {
     assert_eq!(shown["runtime"]["username"], "acme", "{shown}");
     assert!(!shown.to_string().contains(PASSWORD), "{shown}");
 
-    // The runtime itself: inside the call with qop alone.
+    // The runtime itself: inside the call only with qop.
     let home = format!("Contact: <sip:{}>\r\n", agent.end.own);
     let (pbx, runtime) = answered(&daemon, &agent, &pair(), &home);
     for method in ["INFO", "UPDATE", "INVITE"] {
@@ -100,7 +100,7 @@ fn a_runtime_is_answered_with_its_agents_own_pair() {
     let proofs = challenged(&pbx, &runtime, &agent.end, "BYE", &[HONEST]);
     assert!(is_proof(&proofs, "BYE", &pair()), "{proofs:?}");
 
-    // Somebody behind its proxy, and behind its Contact.
+    // A peer behind the runtime's proxy, and one behind its Contact.
     for stays in [true, false] {
         let attacker = Peer::on(ATTACKER, daemon.sip());
         let route = match stays {
@@ -120,7 +120,7 @@ fn a_runtime_is_answered_with_its_agents_own_pair() {
         assert!(proofs.is_empty(), "{proofs:?}");
     }
 
-    // The operator's command line changes the pair alone; the password comes from a file.
+    // The operator's command changes the pair only; the password comes from a file.
     let setup = &daemon.setup;
     let file = setup.folder.path().join("secret");
     std::fs::write(&file, "through the looking-glass\n").expect("it can be written");
@@ -154,7 +154,7 @@ fn a_runtime_is_answered_with_its_agents_own_pair() {
     }
 }
 
-/// The pair of the agent's trunk isn't for a runtime that has none of its own.
+/// A runtime without a pair doesn't get the pair of the agent's trunk.
 #[test]
 fn a_runtime_without_a_pair_gets_no_digest() {
     let setup = DaemonSetup::new();

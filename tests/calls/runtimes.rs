@@ -1,4 +1,4 @@
-//! INVITEs for an agent's runtime: placeholders filled in, headers of the agent's own, and the session token where it is trusted.
+//! INVITEs for an agent's runtime: placeholders filled in, the agent's own headers, and the session token where it is trusted.
 
 use std::net::Ipv4Addr;
 
@@ -9,12 +9,12 @@ use trunkline_testkit::{DaemonSetup, Message, Responder};
 
 const CALLER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
-/// The last INVITE that a runtime has got.
+/// Returns the last INVITE that the runtime got.
 fn last(runtime: &Responder) -> Message {
     runtime.requests("INVITE").pop().expect("an INVITE")
 }
 
-/// The values of a header in it.
+/// Returns the values of a header in that INVITE.
 fn in_last(runtime: &Responder, name: &str) -> Vec<String> {
     let last = last(runtime);
     let values = last.headers(name).into_iter();
@@ -52,7 +52,7 @@ fn a_runtime_gets_what_its_agent_says_and_nothing_that_a_caller_makes_of_it() {
     let (status, body) = set(wanted.clone());
     assert_eq!(status, 200, "{body}");
     assert_eq!(body["runtime"]["headers"], wanted["headers"]);
-    // The user part of what was dialled, as its sender escaped it: a host and a header of its own.
+    // The user part as its sender escaped it: an `@` with a host, and CRLF with a header.
     let dialled = "a%40evil.example%0D%0AX-Evil%3A%20yes";
     assert_eq!(caller.call(dialled, &header), Some(486));
     assert_eq!(

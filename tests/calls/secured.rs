@@ -1,4 +1,4 @@
-//! SIP over TLS, both ways, with a certificate authority of the test's own.
+//! SIP over TLS in both directions, with a certificate authority of the test.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use trunkline_testkit::{
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A daemon that listens on TLS and believes the authority.
+/// Returns a setup that listens on TLS and trusts the authority, and the address.
 pub(crate) fn secured(authority: &Authority, setup: DaemonSetup) -> (DaemonSetup, SocketAddr) {
     authority.certify("daemon", "127.0.0.1");
     let listener = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
@@ -82,7 +82,7 @@ fn a_client_that_must_show_a_certificate_and_has_none_is_refused() {
         .set("TRUNKLINE__SIP__TLS_CLIENT_CA", &authority.path("ca.pem"))
         .serve();
     let told = || daemon.log().contains("TLS was not agreed on");
-    // TLS 1.3 tells the client only when it reads.
+    // With TLS 1.3 the client learns of the refusal only when it reads.
     drop(authority.connect(listener));
     assert!(
         Deadline::after(PATIENCE)
@@ -153,7 +153,7 @@ fn baresip_registers_and_is_heard_over_tls() {
     phone.leave();
 }
 
-/// A PBX on TLS that is known by its address, and its call.
+/// A PBX on TLS that is authenticated by its address, and its call.
 struct Line {
     peer: Peer,
     dialog: Dialog,
@@ -174,7 +174,7 @@ impl Line {
         self.peer.send(request);
     }
 
-    /// The next final answer, which has to be a 200.
+    /// Returns the next final answer, which must be a 200.
     fn accepted(&self) -> Message {
         let answer = self.peer.next("a final answer", Message::is_final);
         assert_eq!(answer.status(), Some(200), "{answer}");
@@ -182,7 +182,7 @@ impl Line {
     }
 }
 
-/// A caller of a `sips:` URI gets a Contact of that kind, by which the call goes on.
+/// A caller of a `sips:` URI gets a `sips:` Contact, and the call continues on it.
 #[test]
 fn a_call_to_a_sips_uri_has_a_contact_of_that_kind() {
     let authority = Authority::new();
@@ -237,7 +237,7 @@ fn a_runtime_by_a_sips_uri_gets_a_contact_of_that_kind() {
     assert_eq!(daemon.record()["status"], "completed");
 }
 
-/// Whatever let it pass by UDP, it has broken the promise of the URI.
+/// A hop that used UDP has broken the promise of the URI.
 #[test]
 fn a_call_to_a_sips_uri_without_tls_is_refused() {
     let setup = DaemonSetup::new();
@@ -252,7 +252,7 @@ fn a_call_to_a_sips_uri_without_tls_is_refused() {
     assert_eq!(daemon.record()["reason"], "not_secured");
 }
 
-/// Tags that were read somewhere are of no use over a transport that anybody on the way can read and write.
+/// Tags are no proof over a transport that anybody on the path can read and write.
 #[test]
 fn a_call_on_tls_is_closed_to_less_secure_transports() {
     let authority = Authority::new();
@@ -279,7 +279,7 @@ fn a_call_on_tls_is_closed_to_less_secure_transports() {
         }
     }
 
-    // Nor does a new leg over UDP take the caller's place (RFC 3891), which is admitted by its address.
+    // A new leg over UDP that is admitted by its address can't replace the caller either (RFC 3891).
     let thief = Peer::new(daemon.sip());
     let (id, tag) = (&line.dialog.id, answer.to_tag());
     let uri = format!("sip:{}@{}", daemon.setup.first_number, daemon.sip());
@@ -289,7 +289,7 @@ fn a_call_on_tls_is_closed_to_less_secure_transports() {
     let refused = place.status(&thief, (1, "INVITE"), SDP);
     assert_eq!(refused, 481, "Replaces over UDP");
 
-    // The call is what it was, also for another connection of its own.
+    // The call is unchanged, also for another connection of the caller.
     line.peer = authority.peer(listener);
     line.send(2, "INVITE", SDP);
     line.accepted();
@@ -301,8 +301,8 @@ fn a_call_on_tls_is_closed_to_less_secure_transports() {
     assert!(records.iter().any(is_over), "{records:?}");
 }
 
-/// An attacker who breaks the connection of a call on TLS, or is behind a proxy that records its route, reads nothing of what comes next: a URI that names
-/// no transport is reached by TLS, one that names a less secure one isn't used.
+/// An attacker who breaks the connection of a call on TLS, or is behind a proxy on the recorded route, reads nothing that follows: a URI without a
+/// transport is reached by TLS, and a URI with a less secure one isn't used.
 #[test]
 fn a_call_on_tls_is_never_continued_by_a_less_secure_transport() {
     let authority = Authority::new();
@@ -315,7 +315,7 @@ fn a_call_on_tls_is_never_continued_by_a_less_secure_transport() {
         ("a route, the connection alive", "", true, false),
         ("a route over UDP", ";transport=udp", true, false),
     ] {
-        // Another test may have the port for UDP.
+        // Another test may hold the port for UDP.
         let (pbx, plain) = loop {
             let pbx = SecureRuntime::start(&authority, "pbx");
             if let Ok(plain) = UdpSocket::bind(pbx.address) {
@@ -353,8 +353,7 @@ fn a_call_on_tls_is_never_continued_by_a_less_secure_transport() {
     }
 }
 
-/// No certificate is for the bare address in a Contact: who is there in the place of a connection that has ended has to prove the name that was
-/// proved on it.
+/// No certificate names the bare address in a Contact: the peer of a new connection has to prove the name that was proved on the old one.
 #[test]
 fn a_call_over_tls_outlives_its_connection_where_the_contact_is_an_address() {
     let authority = Authority::new();

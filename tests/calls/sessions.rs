@@ -1,4 +1,4 @@
-//! The session that a runtime is told of with its call, read over HTTP.
+//! Session of a call, whose token the runtime gets with its INVITE, read over HTTP.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use trunkline_testkit::{DaemonSetup, Runtime, tools};
 
-/// The token that the runtime got opens its call's session, and dies with the call.
+/// The token that the runtime got opens its call's session, and expires with the call.
 #[test]
 fn a_runtime_reads_its_session_while_the_call_lasts() {
     if !tools(&["sipp"]) {
@@ -15,7 +15,7 @@ fn a_runtime_reads_its_session_while_the_call_lasts() {
     let (setup, runtime) = (DaemonSetup::new(), Runtime::new());
     setup.runtime(&setup.first_agent, &runtime.uri());
     let daemon = setup.serve();
-    // The first call makes the caller's contact, which a slow disk may bring too late for its INVITE.
+    // The first call creates the caller's contact; on a slow disk that may be too late for its INVITE.
     let agent = runtime.play("runtime_answers");
     daemon.caller().play("caller_hangs_up").finish();
     agent.finish();

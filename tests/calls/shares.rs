@@ -1,4 +1,4 @@
-//! Shares of the node: one org can't take what others need.
+//! Shares of the node: one org can't use up what others need.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;

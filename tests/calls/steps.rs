@@ -1,10 +1,10 @@
-//! Each of the four steps is chosen by a real INVITE, and the stored decision says why.
+//! Each of the four routing steps is chosen by a real INVITE, and the stored decision gives the reason.
 
 use serde_json::{Value, json};
 
 use trunkline_testkit::{Caller, Daemon, DaemonSetup, Runtime, Trace, tools};
 
-/// Plays one call and gives what the runtime saw and the record.
+/// Plays one call; returns the runtime's trace and the record.
 fn call(daemon: &Daemon, runtime: Runtime, caller: &Caller) -> (Trace, Value) {
     let agent = runtime.play("runtime_answers");
     caller.play("caller_hangs_up").finish();
@@ -100,7 +100,7 @@ fn another_orgs_agent_is_noted_and_passed() {
     assert_chosen(&daemon, (trace, record), &sales, "first_available");
 }
 
-/// A change by the command line is live on a running daemon.
+/// A change by the command line takes effect on a running daemon.
 #[test]
 fn a_change_reaches_a_running_daemon() {
     if !tools(&["sipp"]) {
@@ -115,7 +115,7 @@ fn a_change_reaches_a_running_daemon() {
     assert_chosen(&daemon, seen, &sales, "assigned_number");
 }
 
-/// The directory hears of an edit of this process at once, so that no second has to be waited for.
+/// The directory hears of an edit in its own process at once, so the test doesn't wait a second.
 #[test]
 fn what_was_set_up_over_the_api_takes_the_next_call() {
     if !tools(&["sipp"]) {

@@ -1,4 +1,4 @@
-//! A suspended org: what it begins is refused, what is up goes on, and others notice nothing.
+//! A suspended org: new calls are refused, calls that are up go on, and other orgs notice nothing.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -55,7 +55,7 @@ fn a_suspended_org_begins_nothing_and_its_live_call_finishes() {
     let refused = refused.expect("its keys are refused");
     assert_eq!(refused["code"], "org_suspended", "{refused}");
 
-    // What is up goes on, and the other org is served.
+    // Calls that are up go on, and the other org is served.
     let again = live.offer(&sdp);
     assert_eq!(again.status(), Some(200), "{again:?}");
     let (_, answer) = Talker::call(OTHERS, daemon.sip(), NUMBER, &offer((OTHERS, 9).into()));
@@ -67,7 +67,7 @@ fn a_suspended_org_begins_nothing_and_its_live_call_finishes() {
     assert!(served.is_some(), "its INVITEs are taken again");
     assert_eq!(pbx.register(&contact).status(), Some(200));
 
-    // What keys may do follows by itself: calls may be taken before.
+    // Rights of API keys follow later: calls may be accepted before.
     let status = || daemon.read("/phone", daemon.key()).0;
     let served = Deadline::after(PATIENCE).poll(|| (status() == 200).then_some(()));
     assert!(served.is_some(), "its keys work again: {}", status());

@@ -1,4 +1,4 @@
-//! Cold transfers: what the PBX is asked, and what becomes of the ways in which it may answer.
+//! Cold transfers: the REFER to the PBX, and the outcome of each way in which it may answer.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ fn daemon() -> Daemon {
     daemon
 }
 
-/// A transfer that the PBX refuses isn't done here instead.
+/// Keeps a transfer that the PBX refuses from being bridged.
 fn no_bridge(daemon: &Daemon) {
     let fields = json!({"bridge_when_refer_fails": false});
     let (status, body) = daemon.change("PATCH", "/phone/sip/inbound-trunk", &fields);
@@ -291,8 +291,8 @@ fn every_way_of_a_pbx_has_its_outcome() {
     }
 }
 
-/// Once by a proxy and once by the PBX itself. An answer that is refused is not given again, and a challenge without qop is not
-/// answered at all: inside a dialog its answer would be good for whatever nonce the asker likes.
+/// Challenged once by a proxy and once by the PBX. A refused answer is not repeated. A challenge without qop gets no answer: inside a dialog, that
+/// answer would fit any nonce that the challenger chooses.
 #[test]
 fn a_challenge_is_answered_with_the_trunks_own_pair() {
     if !tools(&["sipp"]) {
@@ -419,7 +419,7 @@ fn the_number_for_human_escalation_is_a_destination() {
     assert!(to.starts_with("<sip:+442071838759@"), "{to}");
 }
 
-/// Numbers as the trunk wants them named, SIP URIs as given.
+/// Numbers in the trunk's format, SIP URIs unchanged.
 #[test]
 fn refer_to_is_written_as_the_trunk_says() {
     if !tools(&["sipp"]) {
@@ -498,7 +498,7 @@ fn a_key_hands_the_echo_agents_caller_over() {
     assert_eq!(daemon.record()["transfer"]["destination"], "Second");
 }
 
-/// The same key among the audio, told of by several packets as phones do.
+/// The same key among the audio, repeated in several packets as phones do.
 #[test]
 fn a_key_among_the_audio_does_the_same() {
     if !tools(&["sipp"]) {

@@ -1,4 +1,4 @@
-//! Challenges that get no answer: the doctor names who made them, and why.
+//! Challenges that get no answer: the doctor names the peers that sent the requests, and the cause.
 
 use serde_json::json;
 
@@ -9,7 +9,7 @@ use trunkline_testkit::leg::{
 };
 use trunkline_testkit::{Daemon, DaemonSetup, Deadline, Message, Peer};
 
-/// Waits until the doctor has found this about challenges.
+/// Waits until the doctor has this finding on challenges.
 fn finds(daemon: &Daemon, parts: &[&str]) {
     let found = || {
         let (_, report) = daemon.setup.doctor();

@@ -1,4 +1,4 @@
-//! Numbers that orgs verify by a code which a call speaks: the operator's carrier is a bare socket, and what it hears is compared with the clips.
+//! Numbers that orgs verify by a code spoken in a call: the operator's carrier is a bare socket, and its audio is compared with the clips.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -32,12 +32,12 @@ const DIGITS: [&[u8]; 10] = [
     include_bytes!("../../assets/spoken/9.ulaw"),
 ];
 
-/// A daemon whose operator has an account with this carrier, and a number of its org that nobody has verified.
+/// Starts a daemon whose operator has an account with this carrier; returns also an unverified number of the org.
 fn daemon() -> (Daemon, Peer, String) {
     daemon_of(DaemonSetup::new(), "127.0.0.1")
 }
 
-/// The same for a carrier under this name or address.
+/// The same for a carrier at this name or address.
 fn daemon_of(setup: DaemonSetup, host: &str) -> (Daemon, Peer, String) {
     let carrier = Peer::new(setup.sip);
     let daemon = setup
@@ -77,7 +77,7 @@ struct Callee {
 }
 
 impl Callee {
-    /// Takes the call that comes to the carrier, with this payload type.
+    /// Answers the call at the carrier, with this payload type.
     fn picks_up(carrier: &Peer, payload: u8) -> Self {
         let first = carrier.request("INVITE");
         let challenge =
@@ -127,7 +127,7 @@ impl Callee {
         true
     }
 
-    /// Hears so many more packets.
+    /// Receives so many more packets.
     fn hears(&mut self, count: usize) {
         let wanted = self.heard.len() + count;
         let heard = Deadline::after(PATIENCE).poll(|| {
@@ -161,7 +161,7 @@ struct Heard {
 }
 
 impl Heard {
-    /// The digits that are spoken after each time that the phrase is.
+    /// Returns the digits spoken after each occurrence of the phrase.
     fn codes(&self) -> Vec<String> {
         let audio: Vec<u8> = self
             .packets
@@ -194,7 +194,7 @@ fn digits(mut audio: &[u8]) -> String {
     found
 }
 
-/// Returns whether these octets hold the code as a number of its own.
+/// Returns whether these octets hold the code as a separate number.
 fn holds(octets: &[u8], code: &str) -> bool {
     let is_digit = |at: Option<usize>| {
         at.and_then(|at| octets.get(at))
@@ -286,7 +286,7 @@ fn an_org_verifies_its_number_by_the_code_that_a_call_speaks() {
     let (status, again) = verify(&daemon, &id);
     assert_eq!((status, &again["verified"]), (200, &json!(true)), "{again}");
 
-    // It was no call of the org's, and no word of the code is anywhere.
+    // It isn't a call of the org, and the code appears nowhere.
     assert_eq!(daemon.calls(), Vec::<Value>::new());
     give_trunk(&daemon, Runtime::new(), &json!({}));
     order(&daemon, &json!({}));
@@ -305,7 +305,7 @@ fn an_org_verifies_its_number_by_the_code_that_a_call_speaks() {
     }
 }
 
-/// Every call is paid for by the operator, and all orgs share so many at once.
+/// The operator pays for every call, and all orgs share a limit on them.
 #[test]
 fn an_org_has_two_verification_calls_at_once_and_leaves_the_others_theirs() {
     let (daemon, carrier, first) = daemon();
@@ -339,7 +339,7 @@ fn an_org_has_two_verification_calls_at_once_and_leaves_the_others_theirs() {
     let (status, asked) = call(&key, &add(&key, "+442079460126"));
     assert_eq!(status, 202, "{asked}");
 
-    // A call that is over makes room, and the one that was refused didn't count.
+    // A finished call makes room, and the refused one didn't count.
     let invite = carrier.request("INVITE");
     carrier.reply(&invite, "486 Busy Here", "");
     let again = Deadline::after(PATIENCE).poll(|| {
@@ -352,8 +352,8 @@ fn an_org_has_two_verification_calls_at_once_and_leaves_the_others_theirs() {
     );
 }
 
-/// A carrier of the operator isn't judged: one that no tenant may name speaks the codes all the same, and so does one at a private address
-/// that isn't listed, whose Contact and recorded route are at it too.
+/// The address rules don't apply to the operator's carrier: one that no tenant may name speaks codes too, and so does one at an unlisted private
+/// address, with Contact and recorded route there.
 #[test]
 fn the_operators_own_carrier_may_be_reserved_or_private() {
     let at = std::net::Ipv4Addr::LOCALHOST;

@@ -1,4 +1,4 @@
-//! Next hops of outbound calls: the PBX that has registered, over TLS, and the targets that a carrier or the DNS names.
+//! Next hops of outbound calls: a registered PBX, over TLS, and the targets that a carrier or the DNS names.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -12,7 +12,7 @@ use trunkline_testkit::{
     Authority, Daemon, DaemonSetup, Message, Pbx, Runtime, SecureRuntime, tools,
 };
 
-/// The built-in agent calls the PBX that has registered with these lines; what the PBX heard.
+/// Has the built-in agent call the PBX that registered with this Contact; returns the messages that the PBX got.
 fn called_back(daemon: &Daemon, pbx: &mut Pbx, contact: &str) -> Vec<Message> {
     let lines = format!("Contact: <{contact}>\r\n");
     assert_eq!(pbx.register(&lines).status(), Some(200));
@@ -38,7 +38,7 @@ fn called_back(daemon: &Daemon, pbx: &mut Pbx, contact: &str) -> Vec<Message> {
     heard
 }
 
-/// Orders a short call of the built-in agent to the PBX that has registered.
+/// Orders a short call of the built-in agent to the registered PBX.
 pub(crate) fn call_registered(daemon: &Daemon) {
     give_trunk(
         daemon,
@@ -80,7 +80,7 @@ fn a_pbx_on_tls_is_called_over_its_own_connection() {
     assert!(heard[0].text().contains("Via: SIP/2.0/TLS "), "{heard:?}");
 }
 
-/// A daemon whose first agent dials through `carrier` over TLS.
+/// Starts a daemon whose first agent dials through `carrier` over TLS.
 fn over_tls(authority: &Authority, carrier: SocketAddr) -> Daemon {
     let (setup, _) = secured(authority, DaemonSetup::new());
     let daemon = setup.serve();
@@ -125,7 +125,7 @@ fn a_carrier_with_a_wrong_name_hears_nothing() {
     assert!(daemon.log().contains("the peer was not verified"));
 }
 
-/// By SRV, with fail-over: both targets have to prove the name that was asked for, not their own (RFC 5922 §4).
+/// By SRV, with fail-over: both targets have to prove the name that was looked up, not their own (RFC 5922 §4).
 #[test]
 fn a_carrier_on_tls_is_found_by_its_name_and_the_second_target_when_the_first_is_down() {
     let authority = Authority::new();
@@ -169,7 +169,7 @@ fn a_carrier_on_tls_is_found_by_its_name_and_the_second_target_when_the_first_is
     }
 }
 
-/// A daemon whose first agent dials through the first carrier, which redirects to `elsewhere`.
+/// Starts a daemon whose first agent dials through the first carrier, which redirects to `elsewhere`.
 fn redirected(first: Runtime, elsewhere: &str) -> Daemon {
     let daemon = DaemonSetup::new().serve();
     give_trunk(&daemon, first, &json!({}));
@@ -262,7 +262,7 @@ fn a_name_without_a_transport_is_reached_as_its_naptr_records_say() {
             "_sip._tcp.elsewhere.test",
             Record::Service(10, port, "one.elsewhere.test"),
         ),
-        // Nobody listens there.
+        // Nothing listens there.
         (
             "_sip._udp.agents.test",
             Record::Service(10, 9, "one.elsewhere.test"),

@@ -1,5 +1,5 @@
-//! A runtime whose name leads to several places: by their weights among those of one priority (RFC 2782), and to a later priority only when
-//! nobody of an earlier one is there.
+//! A runtime whose name leads to several hosts: those of one priority by their weights (RFC 2782), and a later priority only when no earlier host is
+//! up.
 
 use std::net::Ipv4Addr;
 
@@ -7,7 +7,7 @@ use trunkline_testkit::dns::{self, Record};
 use trunkline_testkit::probe::Probe;
 use trunkline_testkit::{DaemonSetup, Responder};
 
-/// So many that chance is out of the question: the share of three quarters has a standard deviation of 2.2 in a hundred.
+/// Enough to rule out chance: the share of three quarters has a standard deviation of 2.2 in a hundred.
 const CALLS: usize = 400;
 const LEAST: usize = CALLS * 60 / 100;
 const MOST: usize = CALLS * 90 / 100;
@@ -54,7 +54,7 @@ fn calls_are_shared_by_weight_within_the_first_priority() {
     let probe = Probe::new(Ipv4Addr::new(127, 0, 0, 2), daemon.sip());
     let call = |agent: &str| probe.call("someone", &format!("X-PLATFORM-AGENT-ID: {agent}"));
     let taken = || heavy.taken() + light.taken() + later.taken();
-    // What the daemon had no time for has gone nowhere.
+    // Calls that the daemon refused for lack of time went to no host.
     while taken() < CALLS {
         call(&pool);
     }
