@@ -12,7 +12,7 @@ impl Entropy {
         Self(StdRng::from_seed(seed))
     }
 
-    /// Returns another generator, seeded by this one: what is drawn from either doesn't move the other.
+    /// Returns another generator, seeded by this one. Draws from either don't affect the other.
     pub fn split(&mut self) -> Self {
         Self(StdRng::from_rng(&mut self.0))
     }

@@ -1,19 +1,19 @@
-//! Why a flow has failed, as its transport says (RFC 3261 §18.4).
+//! Reason why a flow has failed, as its transport reports it (RFC 3261 §18.4).
 
 use std::sync::Arc;
 
-/// Why nothing more goes by a flow.
+/// Reason why a flow can carry nothing more.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Fault {
     /// The connection was closed, or broke.
     Closed,
     /// The peer refused the connection.
     Refused,
-    /// The network says that the peer can't be reached.
+    /// The network reports that the peer can't be reached.
     Unreachable(Unreachable),
     /// The connection was not opened in time.
     NotOpened,
-    /// TLS was not agreed on, for this reason.
+    /// The TLS handshake failed, for this reason.
     NotSecured(Arc<str>),
     /// No further connection may be opened.
     TooMany,
@@ -24,12 +24,12 @@ pub enum Fault {
 pub enum Unreachable {
     /// Nobody listens at the port.
     Port,
-    /// The host.
+    /// The host is unreachable.
     Host,
-    /// The network.
+    /// The network is unreachable.
     Network,
     /// A firewall forbids it.
     Prohibited,
-    /// Anything else, as a protocol or a source route.
+    /// Any other code, such as a missing protocol or a failed source route.
     Other,
 }

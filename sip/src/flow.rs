@@ -1,4 +1,4 @@
-//! Flows: the way that a message came, by which its answer leaves (RFC 3261 §18.2.2, RFC 3581, RFC 5626).
+//! Flows: the path that a message came by, by which its answer leaves (RFC 3261 §18.2.2, RFC 3581, RFC 5626).
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -23,7 +23,7 @@ impl Transport {
         }
     }
 
-    /// Returns true if nobody between its two ends can read or change what passes.
+    /// Returns true if no third party can read or change the traffic between the two ends.
     pub const fn is_secure(self) -> bool {
         match self {
             Self::Udp | Self::Tcp => false,
@@ -31,12 +31,12 @@ impl Transport {
         }
     }
 
-    /// Returns true if a message may come by `other` where this one was agreed on: never by a less secure transport.
+    /// Returns true if a message may come by `other` when this transport was agreed on: never by a less secure one.
     pub const fn admits(self, other: Self) -> bool {
         other.is_secure() || !self.is_secure()
     }
 
-    /// The name as it stands in a Via header.
+    /// The name in a Via header.
     pub const fn via_name(self) -> &'static str {
         match self {
             Self::Udp => "UDP",
@@ -61,8 +61,8 @@ impl fmt::Display for Transport {
     }
 }
 
-/// The source that an address counts for where sources are bounded: an IPv4 address alone, in IPv6 the /64, which one host usually
-/// has to itself.
+/// The source that an address counts as for rate limits: an IPv4 address itself; in IPv6 the /64, which usually belongs to one
+/// host.
 pub fn source(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),
@@ -73,7 +73,7 @@ pub fn source(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Returns true for an address that only its own network reaches.
+/// Returns true for an address that is reachable only in its own network.
 pub fn is_private(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(v4) => {
@@ -84,13 +84,13 @@ pub fn is_private(address: IpAddr) -> bool {
     }
 }
 
-/// One way to one peer: a socket of ours, the local address the packet came to, the peer, and for a
+/// One path to one peer: our socket, the local address that the packet came to, the peer, and for a
 /// stream the connection. Plain data; the shell maps it to descriptors.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Flow {
     /// The transport.
     pub transport: Transport,
-    /// Index of the listener (the position in the configured listeners).
+    /// Index of the listener (its position in the configuration).
     pub listener: u16,
     /// The connection's number, unique while the process lives; 0 on UDP, and 0 on a stream means "reuse a
     /// connection to `peer` or open one".
@@ -102,7 +102,7 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// Returns true if both are with the same IP, whatever the port.
+    /// Returns true if both flows have the same peer IP, whatever the port.
     pub fn is_with(&self, other: &Self) -> bool {
         let (ip, other) = (self.peer.ip(), other.peer.ip());
         ip == other || ip.to_canonical() == other.to_canonical()

@@ -1,8 +1,8 @@
-//! Request methods: those of RFC 3261 and its extensions that Trunkline tells apart.
+//! Request methods: those of RFC 3261 and its extensions that Trunkline distinguishes.
 
 use serde::{Deserialize, Serialize};
 
-/// A method. One that isn't listed is [`Method::Other`]; its token stays in the message.
+/// A request method. An unlisted one is [`Method::Other`]; its token stays in the message.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Method {
     /// RFC 3261.
@@ -38,7 +38,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// Methods are case-sensitive (RFC 3261 §7.1).
+    /// Reads a method's token. Methods are case-sensitive (RFC 3261 §7.1).
     pub fn from_token(token: &[u8]) -> Self {
         match token {
             b"INVITE" => Self::Invite,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// Microseconds since the Unix epoch, taken from a clock that never steps back within one process.
 ///
-/// Plain data, so that a call which holds moments can be written down and read again.
+/// Plain data, so that a call that holds moments can be serialised and read back.
 #[derive(
     Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize,
 )]
@@ -39,7 +39,7 @@ impl Moment {
         self.0 / 1_000_000
     }
 
-    /// The time from `earlier` to here; zero if `earlier` is later.
+    /// The time from `earlier` to this moment; zero if `earlier` is later.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))
     }

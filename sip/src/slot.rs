@@ -1,8 +1,8 @@
-//! Tags, branches and Call-IDs of our own: what they carry, how they are minted and how they are told from forged ones.
+//! Our tags, branches and Call-IDs: what they carry, how they are minted, and how they are distinguished from forged ones.
 //!
-//! Each carries the node, one of 1,024 virtual slots, 64 random bits and a short keyed MAC, so that whatever comes
-//! back finds the shard that made it (RFC 3261 §8.1.1.7, §19.3). Which thread serves a slot is the shell's affair
-//! and unknown here.
+//! Each token carries the node, one of 1,024 virtual slots, 64 random bits and a short keyed MAC, so that a message that
+//! returns it finds the shard that made it (RFC 3261 §8.1.1.7, §19.3). The shell maps slots to threads; this module doesn't
+//! know the map.
 
 use std::fmt;
 use std::hash::Hasher;
@@ -16,7 +16,7 @@ use crate::header::replaces::Replaces;
 use crate::header::via::Via;
 use crate::wire::{HeaderName, Message, Method};
 
-/// One of the virtual slots that a table of the shell maps to threads.
+/// A virtual slot, which a table of the shell maps to a thread.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Slot(u16);
 
@@ -47,7 +47,7 @@ impl Slot {
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Node(pub u8);
 
-/// Content of a tag, branch or Call-ID of ours, once its MAC has been checked.
+/// Content of our tag, branch or Call-ID, once its MAC has been checked.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub struct TagKey {
     /// The node that minted it.
@@ -58,7 +58,7 @@ pub struct TagKey {
     pub bits: u64,
 }
 
-/// Hex digits of node, slot, random part and MAC.
+/// Number of hex digits of node, slot, random part and MAC.
 const NODE: usize = 2;
 const SLOT: usize = 3;
 const BITS: usize = 16;
@@ -69,10 +69,10 @@ const MINTED: usize = SIGNED + MAC;
 /// The part of a branch's random octets that holds the hash of [`LoopKey`].
 const LOOP_HASH: u64 = 0xffff_ffff;
 
-/// Parts of an INVITE that stay the same while it runs in a circle. The Request-URI is one, since a proxy that sends the INVITE to another place changes it.
+/// Parts of an INVITE that stay the same while it loops. The Request-URI's user is one, since a proxy that retargets the INVITE changes it.
 #[derive(Copy, Clone, Debug)]
 pub struct LoopKey<'a> {
-    /// The Request-URI's user part, as it is written.
+    /// The Request-URI's user part, as sent.
     pub user: &'a [u8],
     /// From's tag.
     pub from_tag: &'a [u8],
@@ -103,12 +103,12 @@ pub(crate) fn user_of(uri: &[u8]) -> &[u8] {
     end.map_or(&[], |at| &rest[..at])
 }
 
-/// Vias of this deployment in an INVITE that comes in.
+/// Vias of this deployment in an incoming INVITE.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct Returned {
-    /// Vias of this deployment.
+    /// Number of Vias of this deployment.
     pub ours: usize,
-    /// One of them was put on the same INVITE.
+    /// True if one of them was added to this same INVITE.
     pub is_loop: bool,
 }
 
@@ -174,7 +174,7 @@ token!(Tag);
 token!(CallId);
 token!(Branch);
 
-/// Keeps what is minted for one purpose from passing for another.
+/// Purpose of a token, so that a token minted for one purpose doesn't pass for another.
 #[derive(Copy, Clone)]
 enum Domain {
     Tag = 1,
@@ -202,12 +202,12 @@ impl fmt::Debug for Minter {
 }
 
 impl Minter {
-    /// For `node`, under a secret that the nodes of a cluster share.
+    /// A minter for `node`, with the secret that the nodes of a cluster share.
     pub const fn new(node: Node, secret: [u8; 16]) -> Self {
         Self { node, secret }
     }
 
-    /// The node this one mints for.
+    /// The node of this minter.
     pub const fn node(&self) -> Node {
         self.node
     }
@@ -217,7 +217,7 @@ impl Minter {
         self.tag_of(slot, entropy.bits64())
     }
 
-    /// The tag of this node with that slot and random part: what [`Minter::read_tag`] read, printed again.
+    /// Prints the tag of this node with that slot and random part, as [`Minter::read_tag`] returned them.
     pub fn tag_of(&self, slot: Slot, bits: u64) -> Tag {
         Tag(self.mint(Domain::Tag, slot, bits))
     }
@@ -245,18 +245,18 @@ impl Minter {
         self.read(Domain::Branch, branch.strip_prefix(COOKIE)?)
     }
 
-    /// A new Call-ID, which [`Minter::slot_of_call_id`] leads back to `slot`.
+    /// A new Call-ID; [`Minter::slot_of_call_id`] returns `slot` for it.
     pub fn call_id(&self, slot: Slot, entropy: &mut Entropy) -> CallId {
         CallId(self.mint(Domain::CallId, slot, entropy.bits64()))
     }
 
-    /// The random part of a new branch for an INVITE, which ends with a keyed hash of what makes a returning INVITE the same one.
+    /// The random part of a new INVITE's branch. It ends with a keyed hash of the INVITE's loop key.
     pub(crate) fn invite_bits(&self, sent: &LoopKey<'_>, entropy: &mut Entropy) -> u64 {
         (entropy.bits64() & !LOOP_HASH) | self.loop_hash(sent)
     }
 
-    /// Vias of this deployment in an INVITE that came in, and whether one of them was put on this very INVITE (RFC 3261 §16.3: a loop, and
-    /// not a spiral).
+    /// Counts the Vias of this deployment in an incoming INVITE, and checks whether one was added to this same INVITE: a loop, not a
+    /// spiral (RFC 3261 §16.3).
     pub fn returned(&self, invite: &Message<'_>) -> Returned {
         let mut returned = Returned::default();
         let mut hash = None;
@@ -283,7 +283,7 @@ impl Minter {
         self.hash64(Domain::Loop, &parts) & LOOP_HASH
     }
 
-    /// The slot of a Call-ID: the one it carries if this node minted it, else a keyed hash.
+    /// The slot of a Call-ID: the one inside it if this node minted it, else a keyed hash.
     pub fn slot_of_call_id(&self, call_id: &[u8]) -> Slot {
         match self.read(Domain::CallId, call_id) {
             Some(key) if key.node == self.node => key.slot,
@@ -297,8 +297,8 @@ impl Minter {
         known.unwrap_or_else(|| self.slot_of_call_id(message.call_id()))
     }
 
-    /// The slot whose shard a message belongs to: a response to that of our branch, a request to that of our To-tag, an
-    /// INVITE that replaces a dialog of ours to that dialog's, all else to that of its Call-ID.
+    /// The slot whose shard handles a message. A response goes by our branch, a request by our To-tag, an INVITE that replaces one of our
+    /// dialogs by that dialog's tag, any other message by its Call-ID.
     pub fn dispatch(&self, message: &Message<'_>) -> Slot {
         let ours = if message.is_request() {
             let tag = message.to_tag().or_else(|| replaced_tag(message));
@@ -315,8 +315,8 @@ impl Minter {
         }
     }
 
-    /// The To-tag of an answer that nothing is kept of: the same for each retransmission of the request, and found
-    /// again in the ACK of an INVITE (RFC 3261 §8.2.7).
+    /// The To-tag of a stateless answer: the same for each retransmission of the request, and recognised in the ACK of an INVITE
+    /// (RFC 3261 §8.2.7).
     pub fn stateless_tag(&self, request: &Message<'_>) -> Tag {
         self.tag_of(self.slot_of(request), self.stateless_bits(request))
     }
@@ -334,25 +334,25 @@ impl Minter {
         )
     }
 
-    /// Returns true if `request`, an ACK, carries the tag of such an answer to its INVITE.
+    /// Returns true if `request`, an ACK, carries the tag of a stateless answer to its INVITE.
     pub fn is_stateless_tag(&self, request: &Message<'_>) -> bool {
         let Some(tag) = request.to_tag().filter(|tag| tag.len() == MINTED) else {
             return false;
         };
-        // Tags of dialogs differ in their random part already.
+        // The tags of dialogs already differ in their random part.
         let bits = self.stateless_bits(request);
         read_hex(&tag[NODE + SLOT..SIGNED]) == Some(bits)
             && *tag == *self.tag_of(self.slot_of(request), bits)
     }
 
-    /// 128 bits of keyed hash over parts that may hold anything.
+    /// Hashes parts with arbitrary content to 128 bits, keyed.
     pub(crate) fn hash128(&self, parts: &[&[u8]]) -> u128 {
         let mut hasher = SipHasher24x128::new_with_key(&self.secret);
         write_parts(&mut hasher, Domain::Transaction, parts);
         hasher.finish128().as_u128()
     }
 
-    /// For hash tables over what peers choose.
+    /// A keyed hasher for hash tables whose keys peers choose.
     pub(crate) fn hasher(&self) -> SipHasher24 {
         SipHasher24::new_with_key(&self.secret)
     }
@@ -393,7 +393,7 @@ impl Minter {
     }
 }
 
-/// Each part behind its length, so that no two lists of parts read alike.
+/// Writes each part after its length, so that two different lists of parts never hash the same octets.
 fn write_parts(hasher: &mut impl Hasher, domain: Domain, parts: &[&[u8]]) {
     hasher.write_u8(domain as u8);
     for part in parts {
@@ -409,7 +409,7 @@ fn write_hex(out: &mut [u8], mut value: u64) {
     }
 }
 
-/// Lower case alone, so that a token has one spelling.
+/// Reads lower-case digits only, so that a token has one spelling.
 fn read_hex(digits: &[u8]) -> Option<u64> {
     digits.iter().try_fold(0, |value, digit| {
         let nibble = match digit {
@@ -421,7 +421,7 @@ fn read_hex(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// Our tag in the dialog that an INVITE is to replace (RFC 3891).
+/// Our tag in the dialog that an INVITE replaces (RFC 3891).
 fn replaced_tag<'m>(message: &Message<'m>) -> Option<&'m [u8]> {
     if message.method() != Method::Invite {
         return None;
@@ -540,6 +540,7 @@ mod tests {
         let foreign = Minter::new(Node(4), [7; 16]).tag(slot(41), &mut entropy());
         let by_call_id = minter.slot_of_call_id(b"x@y");
         let (invite, ok) = ("INVITE sip:c@d SIP/2.0", "SIP/2.0 200 OK");
+
         let cases = [
             (
                 "our branch",
@@ -568,6 +569,7 @@ mod tests {
                 by_call_id,
             ),
         ];
+
         for (name, octets, expected) in cases {
             assert_eq!(minter.dispatch(&lexed(&octets)), expected, "{name}");
         }

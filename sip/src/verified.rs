@@ -1,20 +1,20 @@
-//! The names that peers on TLS have to prove (RFC 5922 §7.1): what a flow carries of one is a number.
+//! The names that peers on TLS have to prove (RFC 5922 §7.1). A flow carries the number of a name.
 //!
 //! A connection to an address is good for one name alone, since one address may serve many. So a flow that asks for "a
-//! connection to that peer" says as whom the peer must show itself, and nobody else's connection is used for it.
+//! connection to that peer" names the host that the peer must prove to be, and uses no connection that was proved for another name.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::flow::Flow;
 
-/// Set in [`Flow::connection`] where the rest is the number of a name and not of a connection.
+/// Set in [`Flow::connection`] if the rest is the number of a name, not of a connection.
 const NAMED: u32 = 1 << 31;
-/// Names that are kept. Messages bring names as well, so that those which weren't used for the longest time give way.
+/// Most names that are kept. Messages bring names too, so the least recently used ones are dropped.
 const MOST: usize = 65_536;
 
-/// Names and their numbers. No number is given twice while the process lives: a flow that has one asks for that name or for none. All shards
-/// share one.
+/// Names and their numbers. No number is reused while the process lives: a flow with a number asks for that name or, once it is
+/// forgotten, for none. All shards share one table.
 #[derive(Debug, Default)]
 pub struct Names(Mutex<NameTable>);
 
@@ -26,7 +26,7 @@ struct NameTable {
     uses: u64,
 }
 
-/// The number of a name, and when it was last asked for, by the count of all that were.
+/// The number of a name, and its last use, counted in uses of all names.
 #[derive(Debug)]
 struct Numbered {
     number: u32,
@@ -34,7 +34,7 @@ struct Numbered {
 }
 
 impl Names {
-    /// Returns the number that a flow to that host has as its connection; case doesn't matter. `None` once there are no more numbers.
+    /// Returns the connection number of a flow to that host; case doesn't matter. `None` once the numbers are used up.
     pub fn connection(&self, host: &str) -> Option<u32> {
         let name = host.to_ascii_lowercase();
         let mut known = self.known();
@@ -62,7 +62,7 @@ impl Names {
         Some(NAMED | number)
     }
 
-    /// The name that a flow's connection asks for; `None` for one that was forgotten, too.
+    /// The name that a flow's connection asks for; `None` also for a forgotten one.
     pub fn name(&self, connection: u32) -> Option<Arc<str>> {
         if connection & NAMED == 0 {
             return None;
@@ -76,7 +76,7 @@ impl Names {
 }
 
 impl NameTable {
-    /// Forgets the half that wasn't used for the longest time: seldom, and all of it at once.
+    /// Forgets the least recently used half: seldom, and all of it at once.
     fn forget_half(&mut self) {
         let mut used: Vec<u64> = self.numbers.values().map(|held| held.used).collect();
         let middle = used.len() / 2;
@@ -89,12 +89,12 @@ impl NameTable {
 }
 
 impl Flow {
-    /// Returns true if it asks for any connection to the peer that has proved a name, and none in particular.
+    /// Returns true if the flow asks for any connection to the peer that has proved a name.
     pub const fn is_named(&self) -> bool {
         self.connection & NAMED != 0
     }
 
-    /// Returns true if it is one connection and no other.
+    /// Returns true if the flow asks for one particular connection.
     pub const fn is_connection(&self) -> bool {
         self.connection != 0 && !self.is_named()
     }

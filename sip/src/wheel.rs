@@ -1,7 +1,7 @@
 //! One timer wheel for all timers of a shard: schedule, cancel and expiry cost the same however many are running.
 //!
 //! Deadlines are rounded up to 10 ms. Seven levels of 64 slots hold deadlines centuries ahead; a timer moves down a
-//! level when its slot comes up (Varghese and Lauck's hierarchical wheel). What a key means is the caller's affair.
+//! level when its slot comes up (Varghese and Lauck's hierarchical wheel). Keys are opaque to the wheel.
 
 use crate::moment::Moment;
 
@@ -12,10 +12,10 @@ const BITS: usize = 6;
 const SLOTS: usize = 1 << BITS;
 /// The last tick the levels can hold.
 const LAST_TICK: u64 = (1 << (BITS * LEVELS)) - 1;
-/// The list of timers that are due, behind those of the levels.
+/// The list of due timers, after those of the levels.
 const DUE: usize = LEVELS * SLOTS;
 const NONE: u32 = u32::MAX;
-/// An empty wheel gives back storage beyond this many timers.
+/// An empty wheel frees storage beyond this many timers.
 const KEPT_WHEN_EMPTY: usize = 1024;
 
 /// A scheduled timer. Goes stale when the timer fires or is cancelled; a stale one cancels nothing.
@@ -56,7 +56,7 @@ struct List {
 }
 
 impl<K: Copy> Wheel<K> {
-    /// An empty wheel that stands at `now`.
+    /// An empty wheel at `now`.
     pub fn new(now: Moment) -> Self {
         Self {
             tick: (now.as_micros() / TICK).min(LAST_TICK),
@@ -102,7 +102,7 @@ impl<K: Copy> Wheel<K> {
         TimerId { index, stamp }
     }
 
-    /// Stops a timer. False if it has fired or was cancelled before.
+    /// Stops a timer. Returns false if it has fired or was cancelled before.
     pub fn cancel(&mut self, timer: TimerId) -> bool {
         let runs = self
             .entries
@@ -125,7 +125,7 @@ impl<K: Copy> Wheel<K> {
         Some(Moment::from_micros(self.start_of(level, slot) * TICK))
     }
 
-    /// The key of a timer that is due at `now`, the earliest first; `None` once there are no more.
+    /// Takes the key of a timer that is due at `now`, the earliest first; `None` once there are no more.
     pub fn pop(&mut self, now: Moment) -> Option<K> {
         let tick = now.as_micros() / TICK;
         while self.lists[DUE].head == NONE {
@@ -138,7 +138,7 @@ impl<K: Copy> Wheel<K> {
         self.release(index)
     }
 
-    /// Turns to the next slot that holds timers, if it starts by `tick`, and empties it.
+    /// Advances to the next slot that holds timers, if it starts by `tick`, and empties it.
     fn advance(&mut self, tick: u64) -> bool {
         match self.first_occupied() {
             Some((level, slot)) if self.start_of(level, slot) <= tick => {
@@ -153,7 +153,7 @@ impl<K: Copy> Wheel<K> {
         }
     }
 
-    /// The lowest level comes first: its timers share all higher digits with the wheel's tick.
+    /// Returns the first occupied slot. The lowest level comes first: its timers share all higher digits with the wheel's tick.
     fn first_occupied(&self) -> Option<(usize, usize)> {
         let level = self.occupied.iter().position(|slots| *slots != 0)?;
         Some((level, self.occupied[level].trailing_zeros() as usize))
@@ -164,7 +164,7 @@ impl<K: Copy> Wheel<K> {
         (self.tick >> above << above) | (slot as u64) << (BITS * level)
     }
 
-    /// Moves each timer of a list to where it belongs as of the wheel's tick.
+    /// Moves each timer of a list to its list at the wheel's current tick.
     fn empty(&mut self, list: usize) {
         loop {
             let index = self.lists[list].head;
@@ -176,7 +176,7 @@ impl<K: Copy> Wheel<K> {
         }
     }
 
-    /// The level is that of the highest digit in which the deadline differs from the wheel's tick.
+    /// The list of a deadline. Its level is that of the highest digit in which the deadline differs from the wheel's tick.
     fn list_of(&self, tick: u64) -> usize {
         if tick <= self.tick {
             return DUE;
@@ -368,7 +368,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a plain list of deadlines: what fires, and that `next_deadline` leads there without standing still.
+        /// Compares with a plain list of deadlines: the timers that fire, and that `next_deadline` always leads further.
         #[test]
         fn behaves_as_a_sorted_list(steps in proptest::collection::vec(step(), 1..200)) {
             let mut wheel = Wheel::new(START);

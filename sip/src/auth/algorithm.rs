@@ -6,10 +6,10 @@ use md5::Md5;
 use sha2::digest::Digest;
 use sha2::{Sha256, Sha512_256};
 
-/// A digest algorithm that is spoken here. The `-sess` forms aren't: nobody offers them over SIP.
+/// A digest algorithm that Trunkline supports. The `-sess` forms are missing, since no peer offers them over SIP.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Algorithm {
-    /// The only one that stock phone systems know.
+    /// The only algorithm that stock phone systems know.
     Md5,
     /// RFC 8760.
     Sha256,
@@ -40,7 +40,7 @@ impl Algorithm {
             .find(|algorithm| name.eq_ignore_ascii_case(algorithm.as_str().as_bytes()))
     }
 
-    /// The hash of the parts with colons between them.
+    /// Hashes the parts, joined by colons.
     pub(super) fn hash(self, parts: &[&[u8]]) -> Hash {
         match self {
             Self::Md5 => Hash::of::<Md5>(parts),
@@ -77,7 +77,7 @@ impl Hash {
         Self::new(&state.finalize())
     }
 
-    /// From octets, at most 32.
+    /// Copies a hash of at most 32 octets.
     pub(super) fn new(hash: &[u8]) -> Self {
         let mut octets = [0; LONGEST];
         octets[..hash.len()].copy_from_slice(hash);
@@ -91,7 +91,7 @@ impl Hash {
         &self.octets[..self.length]
     }
 
-    /// Lower-case hex digits, the form in which one hash goes into the next.
+    /// Returns the hash as lower-case hex digits, the form in which one hash goes into the next.
     pub(super) fn hex(&self) -> Hex {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let mut digits = [0; 2 * LONGEST];
@@ -118,7 +118,7 @@ impl Hex {
     }
 }
 
-/// The octets that hex digits of either case stand for, if there are exactly as many as a hash of `length` octets has.
+/// Decodes hex digits of either case; `None` unless they make a hash of exactly `length` octets.
 pub(super) fn unhex(digits: &[u8], length: usize) -> Option<Hash> {
     if digits.len() != 2 * length {
         return None;

@@ -7,12 +7,12 @@ use crate::header::auth::{Challenge, Credentials};
 use crate::header::text;
 use crate::wire::{HeaderName, Message};
 
-/// The request that is to be sent again, with credentials.
+/// The request that is sent again with credentials.
 #[derive(Copy, Clone, Debug)]
 pub struct Asking<'a> {
     /// The method, as in the start line.
     pub method: &'a str,
-    /// The Request-URI, octet for octet as it is sent.
+    /// The Request-URI, octet for octet as sent.
     pub uri: &'a [u8],
     /// The body, which `auth-int` covers.
     pub body: &'a [u8],
@@ -27,8 +27,8 @@ pub struct Login<'a> {
     pub password: &'a str,
 }
 
-/// The challenge of a 401 or 407 that can be answered, and the header to answer it in. The peer lists the one it likes best first
-/// (RFC 8760 §2.4).
+/// Returns the first challenge of a 401 or 407 that can be answered, and the name of the header that carries the answer. The peer lists
+/// the challenge that it prefers first (RFC 8760 §2.4).
 pub fn challenge<'m>(response: &Message<'m>) -> Option<(HeaderName, Challenge<'m>)> {
     let (asked_in, answered_in) = match response.status() {
         401 => (HeaderName::WwwAuthenticate, HeaderName::Authorization),
@@ -49,8 +49,8 @@ fn is_answerable(challenge: &Challenge<'_>) -> bool {
     Algorithm::read(challenge.algorithm).is_some() && protection(challenge, "", "", b"").is_some()
 }
 
-/// The value of the Authorization header that answers a challenge. `nc` counts the answers to this nonce from 1 on; `cnonce` is fresh
-/// randomness, free of quotes. `None` if the challenge wants an algorithm or a quality of protection that isn't spoken here.
+/// Returns the value of the Authorization header that answers a challenge. `nc` counts the answers to this nonce from 1 on; `cnonce` is
+/// fresh randomness without quotes. `None` if the challenge asks for an unsupported algorithm or quality of protection.
 pub fn answer(
     challenge: &Challenge<'_>,
     asking: &Asking<'_>,
@@ -94,7 +94,7 @@ pub fn answer(
     Some(credentials)
 }
 
-// `auth` before `auth-int`: what stands between may rewrite a body.
+// `auth` before `auth-int`, because a proxy may rewrite the body.
 fn protection<'a>(
     challenge: &Challenge<'_>,
     nc: &'a str,

@@ -1,7 +1,7 @@
 //! Digest authentication, as server and as client (RFC 3261 §22, RFC 7616, RFC 8760).
 //!
-//! A stranger costs no memory: a nonce proves itself, and only who has proved a password enters the window of used
-//! nonces. Who has which password is the caller's business.
+//! An unauthenticated peer costs no memory: a nonce carries its own proof, and only a peer that has proved a password enters the
+//! window of used nonces. The caller of this module keeps the passwords.
 
 mod algorithm;
 pub mod client;
@@ -44,7 +44,7 @@ pub fn challenge(
     }
 }
 
-/// The credentials of the first Authorization for that realm which can be read.
+/// Returns the first readable credentials for `realm`.
 pub fn credentials<'m>(message: &Message<'m>, realm: &str) -> Option<Credentials<'m>> {
     message
         .all(HeaderName::Authorization)
@@ -52,7 +52,7 @@ pub fn credentials<'m>(message: &Message<'m>, realm: &str) -> Option<Credentials
         .find(|credentials| *text::unescape_pairs(credentials.realm) == *realm.as_bytes())
 }
 
-/// The first credentials that can be read, where there are none for that realm: they were made for another.
+/// Returns the first readable credentials if none are for `realm`: the client made them for another realm.
 pub fn foreign_credentials<'m>(message: &Message<'m>, realm: &str) -> Option<Credentials<'m>> {
     if credentials(message, realm).is_some() {
         return None;

@@ -1,8 +1,9 @@
-//! Nonces that need no memory until one is used: what they say is proved by their MAC (RFC 7616 §3.3, §5.4).
+//! Nonces that need no memory until a client uses one: a MAC proves their content (RFC 7616 §3.3, §5.4).
 //!
 //! 32 octets in URL-safe base64: milliseconds since the epoch (6), a tag of the issuer's choice (2), random bits (4), the first 4
-//! octets of an HMAC-SHA-256 over those under a key that all nodes of a deployment share, and the first half of another over all of
-//! these under the node's own key. By the first, any node knows a nonce of the deployment; only its issuer accepts it.
+//! octets of an HMAC-SHA-256 over those three under a key that all nodes of a deployment share, and the first half of another HMAC
+//! over all of these under the node's own key. The first HMAC lets any node recognise a nonce of the deployment; the second lets only
+//! its issuer accept it.
 
 use std::fmt;
 use std::time::Duration;
@@ -24,7 +25,7 @@ const DIGITS: usize = 43;
 /// Lifetime of a nonce unless configured otherwise.
 pub const LIFETIME: Duration = Duration::from_secs(300);
 
-/// Issues nonces and knows its own again. Cloned to every shard.
+/// Issues nonces and recognises them. Cloned to every shard.
 #[derive(Clone)]
 pub struct Nonces {
     keyed: Hmac<Sha256>,
@@ -36,20 +37,20 @@ pub struct Nonces {
 /// Keys of the MAC in nonces.
 #[derive(Clone)]
 pub struct NonceKeys {
-    /// This node's alone: no other accepts its nonces.
+    /// Key of this node alone: no other node accepts its nonces.
     pub node: [u8; 32],
-    /// Shared by all nodes: each knows the others' nonces.
+    /// Key that all nodes share, by which each recognises the nonces of the others.
     pub deployment: [u8; 32],
 }
 
-/// Why a request is challenged.
+/// Reason to challenge a request.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Cause<'n> {
-    /// It has no credentials for our realm.
+    /// The request has no credentials for our realm.
     Bare,
-    /// Its sender knows the password, but the nonce isn't good any more (`stale=true`).
+    /// The sender knows the password, but the nonce can no longer be used (`stale=true`).
     Stale,
-    /// Its credentials with this nonce are wrong. The next challenge repeats a nonce that is still good: by that a client knows that the
+    /// The credentials with this nonce are wrong. The next challenge repeats the nonce while it is fresh, which shows the client that the
     /// password was refused (RFC 7616 §3.3, `stale`). Clients of pjsip try a wrong password again with every new nonce.
     Wrong(&'n [u8]),
 }
@@ -57,11 +58,11 @@ pub enum Cause<'n> {
 /// State of a nonce.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum NonceState {
-    /// Ours, and within its lifetime.
+    /// Issued by this node, and within its lifetime.
     Fresh,
-    /// Ours, but too old, or from a clock ahead of this one.
+    /// Issued by this node, but too old, or from a clock ahead of ours.
     Stale,
-    /// Not issued under this key: another node's, or made up.
+    /// Not issued under this node's key: by another node, or forged.
     Foreign,
 }
 
@@ -70,7 +71,7 @@ pub enum NonceState {
 pub struct Nonce([u8; DIGITS]);
 
 impl Nonces {
-    /// Under these keys; nonces are good for `lifetime`.
+    /// Issues nonces under `keys`, good for `lifetime`.
     pub fn new(keys: NonceKeys, lifetime: Duration) -> Self {
         let keyed = |key: &[u8; 32]| {
             Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes a key of any length")
@@ -85,12 +86,12 @@ impl Nonces {
         }
     }
 
-    /// The secret of nobody: nothing hashes to it, and none but this node knows it.
+    /// The secret to check unknown user names against: no password hashes to it, and only this node knows it.
     pub const fn decoy(&self) -> &Secret {
         &self.decoy
     }
 
-    /// A new nonce. `tag` comes along in the open, for instance the slot of whoever issued it.
+    /// Issues a nonce. It carries `tag` unencrypted, for instance the slot of the shard that issues it.
     pub fn issue(&self, tag: u16, entropy: &mut Entropy, now: Moment) -> Nonce {
         let mut octets = [0; OCTETS];
         octets[..6].copy_from_slice(&now.as_millis().to_be_bytes()[2..]);
@@ -107,7 +108,7 @@ impl Nonces {
         Nonce(digits)
     }
 
-    /// The nonce of the next challenge.
+    /// Returns the nonce of the next challenge.
     pub fn for_challenge(
         &self,
         cause: Cause<'_>,
@@ -124,7 +125,7 @@ impl Nonces {
         again.map_or_else(|| self.issue(tag, entropy, now), Nonce)
     }
 
-    /// Returns whether that nonce is ours and may still be used.
+    /// Returns the state of a nonce at `now`.
     pub fn check(&self, nonce: &[u8], now: Moment) -> NonceState {
         let Some(read) = Issued::read(nonce) else {
             return NonceState::Foreign;
@@ -142,7 +143,7 @@ impl Nonces {
         }
     }
 
-    /// Returns true if a node of this deployment has issued it, however long ago.
+    /// Returns true if a node of this deployment has issued the nonce, however long ago.
     pub fn is_of_deployment(&self, nonce: &[u8]) -> bool {
         Issued::read(nonce).is_some_and(|read| {
             self.mark(&read.octets[..MARKED])
@@ -172,7 +173,7 @@ impl Nonce {
     }
 }
 
-// No nonce has these octets in front of its MAC: they are too many.
+// Longer than the part of a nonce that its MAC covers, so that no nonce has these octets.
 fn key_of_decoy(keyed: &Hmac<Sha256>) -> [u8; 32] {
     keyed
         .clone()
@@ -190,7 +191,7 @@ pub(super) struct Issued {
 }
 
 impl Issued {
-    /// Takes a nonce apart; `None` if it doesn't have the form of ours.
+    /// Splits a nonce into its parts; `None` if it doesn't have the form of our nonces.
     pub(super) fn read(nonce: &[u8]) -> Option<Self> {
         if nonce.len() != DIGITS {
             return None;
@@ -205,7 +206,7 @@ impl Issued {
         })
     }
 
-    /// 64 bits of the MAC: once proved, nobody can have chosen them.
+    /// 64 bits of the MAC. Once the MAC is verified, no client can have chosen them.
     pub(super) const fn fingerprint(&self) -> u64 {
         let [.., a, b, c, d, e, f, g, h] = self.octets;
         u64::from_be_bytes([a, b, c, d, e, f, g, h])

@@ -1,9 +1,9 @@
-//! The arithmetic of digest, the same for whoever asks and whoever answers (RFC 7616 §3.4.1 to §3.4.3, RFC 2069 §2.1.2).
+//! The arithmetic of digest, the same for client and server (RFC 7616 §3.4.1 to §3.4.3, RFC 2069 §2.1.2).
 
 use super::algorithm::Hash;
 use super::secret::Ha1;
 
-/// Everything but the password that goes into a response.
+/// All parts of a response except the password.
 pub(super) struct Answer<'a> {
     pub(super) nonce: &'a [u8],
     pub(super) method: &'a [u8],
@@ -11,7 +11,7 @@ pub(super) struct Answer<'a> {
     pub(super) protection: Protection<'a>,
 }
 
-/// The quality of protection, with what it hashes in.
+/// The quality of protection, with the values that it adds to the hash.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Protection<'a> {
     /// No `qop`: RFC 2069.
@@ -40,7 +40,7 @@ impl<'a> Protection<'a> {
 }
 
 impl Answer<'_> {
-    /// The response under that password's hash.
+    /// Computes the response from the hash of the password.
     pub(super) fn response(&self, ha1: &Ha1) -> Hash {
         let secret = ha1.hash.hex();
         let request = self.request_hash(ha1).hex();

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::algorithm::{Algorithm, Hash};
 
-/// `H(user:realm:password)` under one algorithm. Whoever has it can answer challenges: it is as secret as the password.
+/// `H(user:realm:password)` under one algorithm. It answers challenges by itself, so it is as secret as the password.
 #[derive(Copy, Clone)]
 pub struct Ha1 {
     pub(super) algorithm: Algorithm,
@@ -22,7 +22,7 @@ impl Ha1 {
         )
     }
 
-    /// The same for a realm that isn't known to be UTF-8: a peer's.
+    /// Hashes a password for a peer's realm, which may not be UTF-8.
     pub(super) fn of_octets(
         algorithm: Algorithm,
         user: &[u8],
@@ -50,7 +50,7 @@ impl Secret {
         Self::of(|algorithm| Ha1::new(algorithm, user, realm, password).hash)
     }
 
-    /// Of no password at all.
+    /// Derives a secret that no password has.
     pub(super) fn decoy(key: &[u8; 32]) -> Self {
         Self::of(|algorithm| algorithm.hash(&[key]))
     }

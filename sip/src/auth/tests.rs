@@ -1,4 +1,4 @@
-//! Both sides against each other: what is challenged here is answered here, and tampered with in between.
+//! Client and server against each other: each test answers our own challenges, and tampers with the answers.
 
 use std::time::Duration;
 
@@ -99,7 +99,7 @@ fn response(challenges: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-/// The INVITE that answers the first challenge which can be answered.
+/// The INVITE that answers the first challenge that can be answered.
 fn answered(challenges: &str, password: &str, nc: u32) -> String {
     let response = response(challenges);
     let message = lex(&response, Framing::Datagram).unwrap();

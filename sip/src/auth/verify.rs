@@ -1,7 +1,7 @@
 //! Verification of an answer to a challenge of ours (RFC 3261 §22, RFC 7616 §3.4.6, §3.6).
 //!
-//! The order matters: the response is computed before anything is said about the nonce, so that `stale` is told only to
-//! those who know the password, and the window is entered by nobody else.
+//! The order matters. The response is computed before the nonce is judged, so that only a client that knows the password sees `stale`
+//! and enters the window.
 
 use subtle::ConstantTimeEq;
 
@@ -15,49 +15,49 @@ use crate::header::uri::Uri;
 use crate::moment::Moment;
 use crate::wire::Message;
 
-/// Policy: the answers that this side accepts.
+/// The answers that this side accepts.
 #[derive(Copy, Clone, Debug)]
 pub struct Policy<'a> {
-    /// The algorithms that were on offer.
+    /// The algorithms that the challenge offered.
     pub algorithms: &'a [Algorithm],
     /// True if an answer without `qop` is accepted, once for each nonce.
     pub allow_rfc2069: bool,
 }
 
-/// The outcome.
+/// Outcome of the verification.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// The password is right, for the first time with this nonce and count.
     Ok,
-    /// The password is right, but the nonce has expired, was used up, or isn't ours: challenge with `stale=true`.
+    /// The password is right, but the nonce has expired, was used up, or is another node's: challenge with `stale=true`.
     Stale,
     /// Refused: challenge again, and count a failed attempt.
     Wrong(Part),
 }
 
-/// Wrong part of an answer. For logs and counters, never for the peer.
+/// The wrong part of an answer. For logs and counters, never shown to the peer.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Part {
     /// The response doesn't follow from the password.
     Password,
-    /// It was made for another user part than the request asks for.
+    /// The hashed URI has another user part than the Request-URI.
     Uri,
-    /// An algorithm that wasn't offered.
+    /// The challenge didn't offer this algorithm.
     Algorithm,
     /// `qop`, `nc` or `cnonce` is missing or unreadable, or the response isn't a hash.
     Malformed,
-    /// No such user name. This and what follows is found by whoever knows the users, never by [`verify`].
+    /// No such user name. The caller, which looks users up, finds this and the reasons below; [`verify`] never returns them.
     User,
-    /// The user name and password were replaced, and their time is over.
+    /// The user name and password were replaced, and their grace period is over.
     Expired,
-    /// It was made for another realm.
+    /// The credentials are for another realm.
     Realm,
-    /// A second answer within one call to a nonce that was no longer good: the client doesn't take the new one.
+    /// A second answer within one call to a nonce that had expired: the client ignores the new nonce.
     Nonce,
 }
 
-/// Judges the credentials of `request` against the secret of their user. For a user name that nobody has, judge them against
-/// [`Nonces::decoy`], so that the time it takes tells nothing.
+/// Judges the credentials of `request` against the secret of their user. For an unknown user name, judge them against
+/// [`Nonces::decoy`], so that the time taken doesn't show whether the name exists.
 pub fn verify(
     credentials: &Credentials<'_>,
     request: &Message<'_>,
@@ -99,7 +99,7 @@ impl<'a> CoveredParts<'a> {
     }
 }
 
-/// Credentials that could be right.
+/// Well-formed credentials, whose response is still to be checked.
 struct Claim<'a> {
     answer: Answer<'a>,
     algorithm: Algorithm,
@@ -121,7 +121,7 @@ impl<'a> Claim<'a> {
         }
         let protection = protection(credentials, asked.body, policy).ok_or(Part::Malformed)?;
 
-        // Without a count a nonce can be used but once.
+        // Without a count, a nonce can be used only once.
         let nc = match protection.count() {
             None => 1,
             Some(_) => credentials.nonce_count().ok_or(Part::Malformed)?,
@@ -169,9 +169,9 @@ fn protection<'a>(
     }
 }
 
-// The URI is hashed as sent, and what stands between may have changed its host; but whom it asks for is what the
-// password was given for (RFC 7616 §3.4.6 leaves to the server what counts as the same resource). Some clients, sipp
-// among them, hash the host alone: that names nobody else, and the nonce can be used only once.
+// The URI is hashed as the client sent it, and a proxy may have changed its host since. The user part has to match, since the
+// password was given for the user asked for (RFC 7616 §3.4.6 leaves to the server which URIs count as the same resource). Some
+// clients, sipp among them, hash the host alone: no other user is named then, and the nonce can be used only once.
 fn is_same_user(hashed: &[u8], asked: &[u8]) -> bool {
     if hashed == asked {
         return true;

@@ -1,8 +1,8 @@
 //! Nonce counts that have been used, each of which is accepted once (RFC 7616 §3.4.5, §5.12).
 //!
-//! One window serves all shards, since a client may use a nonce wherever its next request lands. Entered only by those
-//! who have proved a password, bounded, and dropped by the age of the nonce. Where it is full, its oldest nonces are
-//! given up and count as stale from then on: a client then asks for a new one, and nothing can be replayed.
+//! One window serves all shards, since a client may use a nonce on whichever shard its next request reaches. Only clients that have
+//! proved a password enter it. It is bounded, and drops nonces by age. When it is full, its oldest nonces are given up and count as
+//! stale from then on: their clients ask for a new one, and nothing can be replayed.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use super::nonce::Issued;
 use crate::moment::Moment;
 
 const SHARDS: usize = 16;
-/// Into how many spans of issue a lifetime is cut: what is dropped is dropped a span at a time.
+/// Number of spans of issue that a lifetime is cut into. Nonces are dropped one span at a time.
 const SPANS: u32 = 8;
 
 /// The nonces used within one lifetime.
@@ -37,7 +37,7 @@ struct Span {
     used: HashMap<u64, Used>,
 }
 
-/// The highest count seen and a bit for each of the 32 below it: requests overtake one another.
+/// The highest count seen, and a bit for each of the 32 counts below it, because requests overtake one another.
 #[derive(Copy, Clone, Debug)]
 struct Used {
     highest: u32,
@@ -45,7 +45,7 @@ struct Used {
 }
 
 impl NonceWindow {
-    /// For nonces of that lifetime; remembers `capacity` of them, about 30 octets each.
+    /// A window for nonces of that lifetime. It remembers `capacity` of them, about 30 octets each.
     pub fn new(lifetime: Duration, capacity: usize) -> Self {
         Self {
             shards: std::array::from_fn(|_| Mutex::default()),
@@ -65,7 +65,7 @@ impl NonceWindow {
         shard.enter(self.span_of(issued.at), fingerprint, nc, self.capacity)
     }
 
-    /// Frees what has expired. `accept` does so where it passes; this is for the time when nobody calls.
+    /// Frees expired nonces. `accept` does so for the shard that it uses; call this so that idle shards are freed too.
     pub fn sweep(&self, now: Moment) {
         let first_live = self.first_live(now);
         for index in 0..SHARDS {
@@ -73,17 +73,17 @@ impl NonceWindow {
         }
     }
 
-    /// Number of nonces remembered.
+    /// Number of nonces in the window.
     pub fn len(&self) -> usize {
         (0..SHARDS).map(|index| self.lock(index).length).sum()
     }
 
-    /// Returns true if none is remembered.
+    /// Returns true if the window is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    // A panic elsewhere leaves a shard whole: every change to it is complete once made.
+    // A panic while the lock is held leaves the shard consistent: each change to it is complete once made.
     fn lock(&self, index: usize) -> MutexGuard<'_, Shard> {
         self.shards[index]
             .lock()
@@ -146,7 +146,7 @@ impl Shard {
         true
     }
 
-    // Never the newcomer's own span: those who use it now would be thrown out with it.
+    // Never gives up the new nonce's own span: that would discard the nonces in use now.
     fn give_up_before(&mut self, number: u64) -> bool {
         let is_older = self.spans.front().is_some_and(|span| span.number < number);
         if is_older {
@@ -155,7 +155,7 @@ impl Shard {
         is_older
     }
 
-    // There are at most ten: those of one lifetime, and the edges.
+    // There are at most ten spans: those of one lifetime, and the two at its edges.
     fn span(&mut self, number: u64) -> &mut Span {
         let at = self.spans.partition_point(|span| span.number < number);
         if self.spans.get(at).is_none_or(|span| span.number != number) {
@@ -311,7 +311,7 @@ mod tests {
             .chain(&fresh)
             .filter(|nonce| window.accept(nonce.as_bytes(), 1, later));
 
-        // What was refused for want of room may come in later, but nothing twice.
+        // A use that was refused for lack of room may be accepted later, but none is accepted twice.
         let newcomers = replayed.count();
         assert!(accepted + newcomers <= 400 + 150);
 
@@ -324,7 +324,7 @@ mod tests {
     }
 
     proptest! {
-        // A window of any size accepts a subset of what a set of all uses would, and the same order of uses twice gives nothing.
+        // A window of any size accepts a subset of what an unbounded set would. The same uses repeated in the same order add none.
         #[test]
         fn nothing_is_accepted_twice(uses in proptest::collection::vec((0_usize..40, 1_u32..80, 0_u64..400), 1..400)) {
             let mut uses = uses;

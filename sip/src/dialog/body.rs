@@ -1,4 +1,4 @@
-//! The session description in a message's body (RFC 3261 §7.4), and the place of its sender that may stand beside it (RFC 6442).
+//! The session description in a message's body (RFC 3261 §7.4), and the location of its sender that may accompany it (RFC 6442).
 
 use std::borrow::Cow;
 
@@ -13,11 +13,11 @@ pub fn has_sdp(message: &Message<'_>) -> bool {
             .is_none_or(content_type::may_hold_sdp)
 }
 
-/// Returns the SDP in a body: all of it, or that part of a multipart one (RFC 2046 §5.1); nothing if no part is one.
+/// Returns the SDP in a body: all of it, or the SDP part of a multipart body (RFC 2046 §5.1); empty if no part is an SDP.
 ///
-/// A multipart body is known by its first delimiter, since no line of an SDP begins like one.
+/// A multipart body is recognised by its first delimiter, since no line of an SDP begins like one.
 pub fn sdp_of(body: &[u8]) -> &[u8] {
-    // Nearly every body is one, and each is asked about several times in a call.
+    // Nearly every body is an SDP, and each is parsed several times in a call.
     if body.starts_with(b"v=") {
         return body;
     }
@@ -48,14 +48,14 @@ pub fn sdp_of(body: &[u8]) -> &[u8] {
             Part::Content => Part::Content,
         };
     }
-    // Its last delimiter is missing.
+    // The last delimiter is missing.
     start.map_or(b"", |start| without_blank_end(&body[start..]))
 }
 
-/// Parts within parts that are looked into; what is deeper is taken for a place.
+/// Depth of nested parts that are inspected. Deeper parts are removed as if they were a location.
 const DEEPEST: u8 = 4;
 
-/// Returns a body of this type without what says where its sender is: nothing if all of it does, else all other parts.
+/// Returns a body of this type without the location of its sender: empty if all of it is a location, else all other parts.
 pub fn without_location<'b>(content_type: &[u8], body: &'b [u8]) -> Cow<'b, [u8]> {
     without_places(content_type, body, DEEPEST)
 }
@@ -83,7 +83,7 @@ fn without_places<'b>(content_type: &[u8], body: &'b [u8], depth: u8) -> Cow<'b,
     let mut open = None;
     for line in starts.chain([Line::end_of(body)]) {
         let piece = &body[at..line.start];
-        // What stands before the first delimiter and behind the last one is no part.
+        // The text before the first delimiter and after the last one belongs to no part.
         let part = match open {
             Some(content) => without_place(piece, content - at, depth),
             None => Some(Cow::Borrowed(piece)),
@@ -101,7 +101,7 @@ fn without_places<'b>(content_type: &[u8], body: &'b [u8], depth: u8) -> Cow<'b,
     }
 }
 
-/// The line that parts begin with: as the type says, or else as the first of them does.
+/// The delimiter line between the parts: from the type's boundary parameter, or else the first delimiter in the body.
 fn delimiter<'b>(content_type: &'b [u8], body: &'b [u8]) -> Option<Cow<'b, [u8]>> {
     match content_type::boundary(content_type) {
         Some(boundary) => Some([b"--", &*boundary].concat().into()),
@@ -112,7 +112,7 @@ fn delimiter<'b>(content_type: &'b [u8], body: &'b [u8]) -> Option<Cow<'b, [u8]>
     }
 }
 
-/// A part, whose delimiter ends at `header`, without what says where its sender is; `None` if nothing is left of it.
+/// A part, whose delimiter ends at `header`, without the location of its sender; `None` if nothing is left of it.
 fn without_place(part: &[u8], header: usize, depth: u8) -> Option<Cow<'_, [u8]>> {
     let mut content_type: Vec<u8> = Vec::new();
     let mut is_type = false;
@@ -122,7 +122,7 @@ fn without_place(part: &[u8], header: usize, depth: u8) -> Option<Cow<'_, [u8]>>
             content = header + line.end;
             break;
         }
-        // A line that begins with a blank goes on with the one before.
+        // A line that begins with a blank continues the one before.
         match (line.trimmed, is_type) {
             ([b' ' | b'\t', ..], true) => content_type.extend_from_slice(line.trimmed),
             ([b' ' | b'\t', ..], false) => {}
@@ -152,7 +152,7 @@ enum Part {
 
 struct Line<'b> {
     start: usize,
-    /// Behind its line feed.
+    /// Position after the line feed.
     end: usize,
     trimmed: &'b [u8],
 }
@@ -193,7 +193,7 @@ fn value_of_type(line: &[u8]) -> Option<&[u8]> {
     is_type.then(|| value.get(1..).unwrap_or_default())
 }
 
-/// Without empty lines at the end; the line end of the last line, which belongs to the delimiter, stays.
+/// Cuts empty lines at the end. The line end of the last line, which belongs to the delimiter, stays.
 fn without_blank_end(part: &[u8]) -> &[u8] {
     let end = part.trim_ascii_end().len();
     let feed = memchr::memchr(b'\n', &part[end..]).map_or(part.len(), |feed| end + feed + 1);

@@ -1,6 +1,6 @@
 //! Comparison of two session descriptions of peers.
 
-/// Returns whether two descriptions ask for the same media: all lines but those that name the session are alike (RFC 8866 §5).
+/// Returns whether two descriptions ask for the same media: all lines are equal except those that name the session (RFC 8866 §5).
 pub fn is_same_media(one: &[u8], other: &[u8]) -> bool {
     let names_session = |line: &[u8]| {
         let names: [&[u8]; 3] = [b"o=", b"s=", b"t="];

@@ -1,9 +1,9 @@
-//! Direction of the media in a session description of a peer (RFC 3264 §5.1, §8.4, RFC 8866 §6.7): read and written
-//! anew. All other lines stay as they are, octet for octet.
+//! Direction of the media in a peer's session description (RFC 3264 §5.1, §8.4, RFC 8866 §6.7): read, and rewritten. All other lines
+//! stay as they are, octet for octet.
 
 use super::sdp::Direction;
 
-/// The description with this direction for every stream.
+/// Returns the description with this direction for every stream.
 pub fn rewritten(sdp: &[u8], direction: Direction) -> Vec<u8> {
     let mut out = Vec::with_capacity(sdp.len() + 16);
     let mut has_media = false;
@@ -26,7 +26,7 @@ pub fn rewritten(sdp: &[u8], direction: Direction) -> Vec<u8> {
     out
 }
 
-/// The direction of each stream, as the description's author means it.
+/// Returns the direction of each stream, from the point of view of the description's author.
 pub fn of(sdp: &[u8]) -> Vec<Direction> {
     let mut by_default = Direction::SendRecv;
     let mut streams: Vec<Direction> = Vec::new();

@@ -1,7 +1,7 @@
-//! Dialogs (RFC 3261 §12): their identity, CSeq numbers, remote target and route set, and what hangs on them: session
+//! Dialogs (RFC 3261 §12): their identity, CSeq numbers, remote target and route set, and what depends on them: session
 //! timers, reliable provisional answers, the SDP of media that ends here.
 //!
-//! A dialog is a plain value that can be written down and read again. It sends nothing and knows neither transactions
+//! A dialog is a plain value that can be serialised and read back. It sends nothing and knows neither transactions
 //! nor calls.
 
 pub mod body;
@@ -43,14 +43,14 @@ const REMOTE: usize = 2;
 const TARGET: usize = 3;
 const ROUTES: usize = 4;
 
-/// A request whose CSeq isn't above the last one: to be answered with 500 (RFC 3261 §12.2.2).
+/// A request whose CSeq isn't above the last one. The answer is 500 (RFC 3261 §12.2.2).
 #[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("a CSeq that isn't above the last one")]
 pub struct OutOfOrder;
 
 impl Dialog {
-    /// The dialog that an answer of ours to `invite` makes, under our To-tag (RFC 3261 §12.1.1). `None` if the INVITE has no
-    /// Contact, From or Record-Route that can be used.
+    /// The dialog that our answer to `invite` creates, under our To-tag (RFC 3261 §12.1.1). `None` if the INVITE has no
+    /// usable Contact, From or Record-Route.
     pub fn uas(invite: &Message<'_>, local_tag: &[u8]) -> Option<Self> {
         let parts = Parts {
             call_id: invite.call_id(),
@@ -62,7 +62,7 @@ impl Dialog {
         Self::new(&parts, 0, Some(invite.cseq().number))
     }
 
-    /// The same dialog under another tag of ours: each early dialog of one INVITE has its own (RFC 3261 §12.1.1). `None` past 64 KiB.
+    /// The same dialog with another local tag: each early dialog of one INVITE has its own (RFC 3261 §12.1.1). `None` past 64 KiB.
     pub fn with_local_tag(&self, tag: &[u8]) -> Option<Self> {
         let local = [self.local_address(), b";tag=", tag].concat();
         let [call_id, remote, target, routes] =
@@ -76,9 +76,9 @@ impl Dialog {
         })
     }
 
-    /// The dialog that a peer's answer to an INVITE of ours to `request_uri` makes; without a Contact that can be used,
-    /// `request_uri` stays the target (RFC 3261 §12.1.2). `None` if From, To or Record-Route can't be used, or if lines of the answer were
-    /// cut, a route among them perhaps.
+    /// The dialog that a peer's answer to our INVITE to `request_uri` creates. Without a usable Contact, `request_uri` stays the target
+    /// (RFC 3261 §12.1.2). `None` if From, To or Record-Route can't be used, or if lines of the answer were cut, since a route may be
+    /// among them.
     pub fn uac(request_uri: &[u8], response: &Message<'_>) -> Option<Self> {
         if response.is_cut() {
             return None;
@@ -86,7 +86,7 @@ impl Dialog {
         Self::of_answer(request_uri, response, &route_set::reversed(response)?)
     }
 
-    /// The same without a route set, for an answer whose routes can't be read: it is good for hanging up where the answer came from.
+    /// The same without a route set, for an answer whose routes can't be read. It serves to hang up at the answer's source.
     pub fn uac_without_routes(request_uri: &[u8], response: &Message<'_>) -> Option<Self> {
         Self::of_answer(request_uri, response, b"")
     }
@@ -126,7 +126,7 @@ impl Dialog {
         })
     }
 
-    /// Takes the CSeq of a request in this dialog. ACK and CANCEL carry that of their INVITE and always pass.
+    /// Takes the CSeq of a request in this dialog. ACK and CANCEL carry the number of their INVITE and always pass.
     pub fn receive_request(&mut self, request: &Message<'_>) -> Result<(), OutOfOrder> {
         if matches!(request.method(), Method::Ack | Method::Cancel) {
             return Ok(());
@@ -168,7 +168,7 @@ impl Dialog {
         contact(request).filter(|target| *target != self.remote_target())
     }
 
-    /// Takes another target, once the request that named it is accepted.
+    /// Sets another target, once the request that named it is accepted.
     pub fn move_to(&mut self, target: &[u8]) {
         let parts = [CALL_ID, LOCAL, REMOTE].map(|part| self.part(part));
         let [call_id, local, remote] = parts;
@@ -177,7 +177,7 @@ impl Dialog {
         }
     }
 
-    /// The INVITE was answered with a 2xx.
+    /// Confirms the dialog: the INVITE was answered with a 2xx.
     pub const fn confirm(&mut self) {
         self.confirmed = true;
     }
@@ -187,21 +187,21 @@ impl Dialog {
         self.confirmed
     }
 
-    /// Leaves out CSeq numbers, for a dialog in which more may have been sent than is known here. A gap is no error
+    /// Skips CSeq numbers, for a dialog in which this process may not know all requests that were sent. A gap is no error
     /// (RFC 3261 §12.2.2).
     pub const fn skip(&mut self, numbers: u32) {
         self.local_seq += numbers;
     }
 
-    /// Writes what every request in this dialog begins with: `hops` as Max-Forwards, Route, From, To, Call-ID and a new CSeq, whose
-    /// number is returned. It goes to [`Self::next_hop`] with [`Self::request_uri`].
+    /// Writes the header lines that every request in this dialog begins with: `hops` as Max-Forwards, Route, From, To, Call-ID and a new
+    /// CSeq, whose number is returned. Send the request to [`Self::next_hop`] with [`Self::request_uri`].
     pub fn begin(&mut self, method: &str, hops: u8, head: &mut Head<'_>) -> u32 {
         self.local_seq += 1; // from below 2^31, and one a request
         self.lines(self.local_seq, method, hops, head);
         self.local_seq
     }
 
-    /// The same for the ACK to a 2xx of the INVITE with that CSeq number.
+    /// Writes the same lines for the ACK to a 2xx of the INVITE with that CSeq number.
     pub fn ack_head(&self, cseq: u32, head: &mut Head<'_>) {
         self.lines(cseq, "ACK", 70, head);
     }
@@ -215,7 +215,7 @@ impl Dialog {
         head.fmt("CSeq", format_args!("{cseq} {method}"));
     }
 
-    /// The Request-URI of requests in this dialog: the remote target, or the first route if that is a strict one
+    /// The Request-URI of requests in this dialog: the remote target, or the first route if it is a strict one
     /// (RFC 3261 §12.2.1.1).
     pub fn request_uri(&self) -> &[u8] {
         match route_set::first(self.part(ROUTES)) {
@@ -224,7 +224,7 @@ impl Dialog {
         }
     }
 
-    /// The URI of where requests in this dialog go next: the first route, else the remote target.
+    /// The URI that requests in this dialog are sent to: the first route, else the remote target.
     pub fn next_hop(&self) -> &[u8] {
         route_set::first(self.part(ROUTES)).unwrap_or(self.remote_target())
     }
@@ -234,7 +234,7 @@ impl Dialog {
         !self.part(ROUTES).is_empty()
     }
 
-    /// The URIs of the route set, in the order that requests of ours take them.
+    /// The URIs of the route set, in the order that our requests pass them.
     pub fn routes(&self) -> impl Iterator<Item = &[u8]> {
         route_set::uris(self.part(ROUTES))
     }
@@ -309,15 +309,18 @@ impl Address {
         if uri.is_empty() {
             return None;
         }
+
         let tag = tag.unwrap_or_default();
         let mut text = Vec::with_capacity(uri.len() + tag.len() + 8);
         for piece in [b"<", uri, b">"] {
             text.extend_from_slice(piece);
         }
+
         if !tag.is_empty() {
             text.extend_from_slice(b";tag=");
             text.extend_from_slice(tag);
         }
+
         Some(Self {
             text,
             tag: u16::try_from(tag.len()).ok()?,
@@ -325,7 +328,7 @@ impl Address {
     }
 }
 
-// None past 64 KiB, which no message that we accept reaches by itself.
+// `None` past 64 KiB, which no message that we accept reaches by itself.
 fn join(parts: [&[u8]; PARTS]) -> Option<(Box<[u8]>, [u16; PARTS])> {
     let mut ends = [0; PARTS];
     let mut end = 0;
@@ -349,7 +352,7 @@ fn is_success(message: &Message<'_>) -> bool {
     (200..300).contains(&message.status())
 }
 
-// Headers of a URI may not stand in a Request-URI (RFC 3261 §19.1.1). A user part may hold a question mark.
+// The headers of a URI are not allowed in a Request-URI (RFC 3261 §19.1.1). A user part may hold a question mark.
 fn without_headers(uri: &[u8]) -> &[u8] {
     let host_at = memchr::memchr(b'@', uri).unwrap_or(0);
     let end = memchr::memchr(b'?', &uri[host_at..]).map_or(uri.len(), |at| host_at + at);
@@ -360,7 +363,7 @@ fn last(text: &[u8], length: u16) -> &[u8] {
     &text[text.len() - usize::from(length)..]
 }
 
-/// A dialog as it is written down.
+/// A dialog as it is serialised.
 #[derive(Serialize, Deserialize)]
 struct Stored {
     call_id: Vec<u8>,
@@ -395,7 +398,7 @@ impl From<Dialog> for Stored {
     }
 }
 
-/// Stored text that isn't a dialog.
+/// Serialised text that isn't a dialog.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("not a dialog")]
 struct NotADialog;

@@ -8,12 +8,12 @@ use crate::header::uri::Uri;
 use crate::wire::print::Head;
 use crate::wire::{HeaderName, Message};
 
-/// In the order of the Record-Route headers: for who answers. `None` if one of them is unreadable.
+/// The routes in the order of the Record-Route headers, for the UAS. `None` if one of them is unreadable.
 pub(super) fn as_recorded(message: &Message<'_>) -> Option<Vec<u8>> {
     joined(message.elements(HeaderName::RecordRoute))
 }
 
-/// In the reverse order: for who asked.
+/// The routes in the reverse order, for the UAC.
 pub(super) fn reversed(message: &Message<'_>) -> Option<Vec<u8>> {
     let elements: Vec<_> = message.elements(HeaderName::RecordRoute).collect();
     joined(elements.into_iter().rev())
@@ -46,12 +46,12 @@ pub(super) fn uris(routes: &[u8]) -> impl Iterator<Item = &[u8]> {
     elements.filter_map(|element| Some(NameAddr::parse(element).ok()?.uri))
 }
 
-/// Returns true for a strict route, which has to be the Request-URI (RFC 2543).
+/// Returns true for a strict route, which has to become the Request-URI (RFC 2543).
 pub(super) fn is_strict(route: &[u8]) -> bool {
     Uri::parse(route).is_ok_and(|uri| !uri.is_loose())
 }
 
-/// Writes the Route header, if the set isn't empty. A strict first route is the Request-URI instead, and the target goes
+/// Writes the Route header, if the set isn't empty. A strict first route becomes the Request-URI instead, and the target goes
 /// to the end.
 pub(super) fn write(routes: &[u8], target: &[u8], head: &mut Head<'_>) {
     match first(routes) {

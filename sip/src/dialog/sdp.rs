@@ -1,17 +1,17 @@
 //! SDP of media that ends here: G.711 over plain RTP, with telephone events (RFC 8866, RFC 3264,
-//! RFC 3551, RFC 4733). SDP that crosses a bridge isn't read at all.
+//! RFC 3551, RFC 4733). This module doesn't read SDP that crosses a bridge.
 //!
-//! Read leniently, one pass over the lines; written anew, never copied but for what an answer must repeat.
+//! It reads leniently, in one pass over the lines. It writes each description anew and copies only what an answer must repeat.
 
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
 
-/// Media sections in one description; more are refused.
+/// Most media sections in one description. A description with more is refused.
 const MOST_MEDIA: usize = 32;
 const PCMU: u8 = 0;
 const PCMA: u8 = 8;
 
-/// The side's part in a stream, as seen from here.
+/// Direction of a stream from the local side's point of view.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Direction {
     /// We send and receive.
@@ -20,20 +20,20 @@ pub enum Direction {
     SendOnly,
     /// We only receive.
     RecvOnly,
-    /// Neither.
+    /// Neither side sends.
     Inactive,
 }
 
-/// The audio stream that was agreed on.
+/// The audio stream that both sides agreed on.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Audio {
     /// Address and port at which the peer wants its RTP.
     pub remote: SocketAddr,
     /// The payload type: 0 is PCMU, 8 is PCMA.
     pub payload: u8,
-    /// The payload type of telephone events, if the peer has them.
+    /// The payload type of telephone events, if the peer supports them.
     pub telephone_event: Option<u8>,
-    /// Our part.
+    /// Our direction.
     pub direction: Direction,
 }
 
@@ -42,11 +42,11 @@ pub struct Audio {
 pub struct AudioAnswer {
     /// The SDP.
     pub body: Vec<u8>,
-    /// The stream; `None` if the offer has every stream switched off.
+    /// The stream; `None` if the offer disables every stream.
     pub audio: Option<Audio>,
 }
 
-/// Nothing in the offer can be accepted: 488.
+/// Nothing in the offer can be accepted; the answer is 488.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{what}")]
 pub struct NoMatch {
@@ -54,8 +54,8 @@ pub struct NoMatch {
     pub what: &'static str,
 }
 
-/// Answers an offer with the first audio stream in it that can be taken; all others are switched off. `session_id` and
-/// `version` go into the origin line: the first stays the same for a dialog, the second grows by one with each change.
+/// Answers an offer with its first usable audio stream and disables all others. `session_id` and `version` go into the origin line:
+/// the first stays the same for a dialog, the second grows by one with each change.
 pub fn answer_audio(
     offer: &[u8],
     local: SocketAddr,
@@ -108,7 +108,7 @@ pub fn offer_audio(local: SocketAddr, session_id: u64, version: u64) -> Vec<u8> 
     body
 }
 
-/// Reads the answer to [`offer_audio`]; `None` if it agrees to no audio.
+/// Reads the answer to [`offer_audio`]; `None` if it accepts no audio.
 pub fn read_answer(answer: &[u8]) -> Option<Audio> {
     let answer = Description::read(answer).ok()?;
     let any = |remote: SocketAddr| SocketAddr::new(remote.ip(), 0);
@@ -118,7 +118,7 @@ pub fn read_answer(answer: &[u8]) -> Option<Audio> {
         .find_map(|media| media.audio(any(media.remote?)))
 }
 
-/// The answer that takes nothing: every stream of the offer switched off. To an offer that can't be read, one without streams.
+/// The answer that disables every stream of the offer. An unreadable offer gets an answer without streams.
 pub fn reject(offer: &[u8], local: SocketAddr) -> Vec<u8> {
     let mut body = Vec::with_capacity(160);
     let offer = Description::read(offer).unwrap_or(Description {
@@ -148,6 +148,7 @@ fn head(body: &mut Vec<u8>, local: SocketAddr, session_id: u64, version: u64, ti
 fn section(body: &mut Vec<u8>, port: u16, protocol: &[u8], audio: &Audio) {
     let payload = audio.payload;
     let name = if payload == PCMU { "PCMU" } else { "PCMA" };
+
     print(body, format_args!("m=audio {port} "));
     body.extend_from_slice(protocol);
     print(body, format_args!(" {payload}"));
@@ -155,12 +156,14 @@ fn section(body: &mut Vec<u8>, port: u16, protocol: &[u8], audio: &Audio) {
         print(body, format_args!(" {event}"));
     }
     print(body, format_args!("\r\na=rtpmap:{payload} {name}/8000\r\n"));
+
     if let Some(event) = audio.telephone_event {
         print(
             body,
             format_args!("a=rtpmap:{event} telephone-event/8000\r\na=fmtp:{event} 0-15\r\n"),
         );
     }
+
     print(body, format_args!("a={}\r\n", audio.direction.as_str()));
 }
 
@@ -199,7 +202,7 @@ impl Direction {
         .find(|direction| attribute == direction.as_str().as_bytes())
     }
 
-    // RFC 3264 §6.1: what one side sends the other receives.
+    // RFC 3264 §6.1: the stream that one side sends, the other receives.
     const fn reversed(self) -> Self {
         match self {
             Self::SendRecv => Self::SendRecv,
@@ -217,13 +220,13 @@ impl Direction {
     }
 }
 
-/// Parts of a session description that are read.
+/// The parts of a session description that Trunkline reads.
 struct Description<'a> {
     time: &'a [u8],
     media: Vec<Media<'a>>,
 }
 
-/// One media section, with what the session level says for it.
+/// One media section, with the session-level values that apply to it.
 struct Media<'a> {
     kind: &'a [u8],
     port: u16,
@@ -234,7 +237,7 @@ struct Media<'a> {
     telephone_event: Option<u8>,
 }
 
-/// Session-level values, which hold for a section that has none of its own.
+/// Session-level values, which apply to a section that has none of its own.
 #[derive(Copy, Clone)]
 struct Defaults {
     ip: Option<IpAddr>,
@@ -260,7 +263,7 @@ impl<'a> Description<'a> {
             description.line(*key, value, &mut defaults)?;
         }
 
-        // It may stand among other parts of a body.
+        // The SDP may be one of several parts of a body.
         if begins {
             Ok(description)
         } else {
@@ -343,7 +346,7 @@ impl<'a> Media<'a> {
             .filter_map(number::<u8>)
     }
 
-    // The stream that comes of this section, if it can be taken at `local`.
+    // The stream that this section describes, if it can be accepted at `local`.
     fn audio(&self, local: SocketAddr) -> Option<Audio> {
         let is_plain = matches!(self.protocol, b"RTP/AVP" | b"RTP/AVPF");
         let remote = self
@@ -360,7 +363,7 @@ impl<'a> Media<'a> {
                 .payloads()
                 .find(|payload| matches!(*payload, PCMU | PCMA))?,
             telephone_event: self.telephone_event,
-            // RFC 3264 §8.4: the old way to put a call on hold.
+            // RFC 3264 §8.4: the old way to put a call on hold is the address 0.0.0.0.
             direction: if remote.ip().is_unspecified() {
                 direction.without_sending()
             } else {
@@ -384,7 +387,7 @@ impl<'a> Media<'a> {
     }
 }
 
-// `IN IP4 192.0.2.1`, perhaps with `/127` of a multicast group. A host name isn't looked up.
+// `IN IP4 192.0.2.1`, perhaps with `/127` of a multicast group. Host names are not looked up.
 fn connection(value: &[u8]) -> Option<IpAddr> {
     let address = value
         .strip_prefix(b"IN IP4 ")

@@ -1,5 +1,5 @@
-//! Session timers: who refreshes, how often, and when a session counts as gone (RFC 4028 §7 to §10). Pure arithmetic; whoever
-//! holds the timer asks it for the next moment.
+//! Session timers: the refresher, the interval, and the moment when a session counts as gone (RFC 4028 §7 to §10). Pure arithmetic:
+//! the call that runs the timer asks for the next moment.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::moment::Moment;
 use crate::wire::print::Head;
 use crate::wire::{HeaderName, Message};
 
-/// The least interval there is, in seconds (RFC 4028 §4).
+/// The shortest interval allowed, in seconds (RFC 4028 §4).
 pub const LEAST: u32 = 90;
 
 /// Session timer that one dialog has agreed on.
@@ -18,17 +18,17 @@ pub const LEAST: u32 = 90;
 pub struct SessionTimer {
     interval: u32,
     we_refresh: bool,
-    /// The greatest Min-SE that the peer has refused a refresh with, in seconds.
+    /// The greatest Min-SE with which the peer has refused a refresh, in seconds.
     least: u32,
 }
 
-/// Why a peer's request for a session timer can't be agreed to.
+/// Reason to refuse a peer's request for a session timer.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Unacceptable {
-    /// It asks for a shorter interval than we take: 422 with this Min-SE, in seconds (RFC 4028 §9).
+    /// It asks for a shorter interval than we accept: 422 with this Min-SE, in seconds (RFC 4028 §9).
     #[error("a session interval below {min_se} s")]
     TooBrief {
-        /// The least that we take, in seconds.
+        /// The shortest interval that we accept, in seconds.
         min_se: u32,
     },
     /// Its Session-Expires or Min-SE is no number of seconds: 400 (RFC 3261 §21.4.1).
@@ -37,8 +37,8 @@ pub enum Unacceptable {
 }
 
 impl SessionTimer {
-    /// Session timer for our 2xx to an INVITE or UPDATE: `min_se` is the least that we take and `ours` what we
-    /// like best, both in seconds. `None` if the peer neither asks for a timer nor knows what one is.
+    /// Session timer for our 2xx to an INVITE or UPDATE: `min_se` is the shortest interval that we accept and `ours` the one that we
+    /// prefer, both in seconds. `None` if the peer neither asks for a timer nor supports timers.
     ///
     /// # Errors
     /// See [`Unacceptable`].
@@ -51,26 +51,29 @@ impl SessionTimer {
         let asked = readable(request, HeaderName::SessionExpires, SessionExpires::parse)?;
         let least = readable(request, HeaderName::MinSe, header::min_se)?;
         let least = least.unwrap_or(LEAST).max(min_se);
+
         let Some(asked) = asked else {
             let ours = Self::new(ours.max(least), true);
             return Ok(knows_timers.then_some(ours));
         };
-        // Who doesn't know timers would not understand a 422: a proxy asked, and gets what it asked for.
+
+        // A peer without timers would not understand a 422. A proxy added the Session-Expires, and gets what it asked for.
         if knows_timers && asked.seconds < min_se {
             return Err(Unacceptable::TooBrief { min_se });
         }
-        // The interval may be cut, down to what both can take, but never raised.
+
+        // The interval may be reduced, down to the shortest that both sides accept, but never raised.
         let interval = asked.seconds.min(ours.max(least));
         let we_refresh = !knows_timers || asked.refresher != Some(Refresher::Uac);
         Ok(Some(Self::new(interval, we_refresh)))
     }
 
-    /// Session timer of the peer's 2xx, `asked` being the interval in our request. `None` if it wants no timer, which also
-    /// ends one that ran (RFC 4028 §7.2).
+    /// Session timer of the peer's 2xx; `asked` is the interval in our request. `None` if the peer wants no timer, which also
+    /// ends a running one (RFC 4028 §7.2).
     pub fn for_uac(response: &Message<'_>, asked: Option<u32>) -> Option<Self> {
         let agreed = SessionExpires::parse(response.first(HeaderName::SessionExpires)?)?;
         let we_refresh = agreed.refresher != Some(Refresher::Uas);
-        // An interval may not be raised by the peer; to refresh too often does no harm, to give up too early would.
+        // The peer may not raise the interval. Refreshing too often is harmless; ending a session too early isn't.
         let interval = match asked {
             Some(asked) if we_refresh => agreed.seconds.min(asked),
             Some(_) | None => agreed.seconds,
@@ -86,7 +89,7 @@ impl SessionTimer {
         }
     }
 
-    /// Interval to ask for after a 422 to a refresh of ours (RFC 4028 §7.3); `None` if it asks for no more than it was offered.
+    /// Interval to ask for after a 422 to our refresh (RFC 4028 §7.3); `None` if the 422 asks for no more than we offered.
     pub fn raised(&self, refusal: &Message<'_>) -> Option<Self> {
         let least = refusal.first(HeaderName::MinSe).and_then(header::min_se)?;
         (least > self.interval).then_some(Self {
@@ -96,7 +99,7 @@ impl SessionTimer {
         })
     }
 
-    /// Agreement that follows that one in the same dialog.
+    /// The timer of a later agreement in the same dialog; it keeps the Min-SE of `before`.
     #[must_use]
     pub fn after(self, before: &Self) -> Self {
         Self {
@@ -105,23 +108,23 @@ impl SessionTimer {
         }
     }
 
-    /// The longest interval to ask for, where `ours` is what we like best, in seconds.
+    /// The longest interval to ask for; `ours` is the one that we prefer, in seconds.
     pub fn asked(&self, ours: u32) -> u32 {
         self.interval.min(ours.max(self.least))
     }
 
-    /// Returns true if the refreshes are ours to send.
+    /// Returns true if our side sends the refreshes.
     pub const fn we_refresh(&self) -> bool {
         self.we_refresh
     }
 
-    /// The interval in seconds, 90 at least.
+    /// The interval in seconds, at least 90.
     pub const fn interval(&self) -> u32 {
         self.interval
     }
 
-    /// Moment to act, if the last refresh was at `since`: to send one, at half the interval; or to hang up because the peer hasn't
-    /// sent one, 32 seconds or a third of the interval before the end, whichever is less (RFC 4028 §7.2, §10).
+    /// Moment to act if the last refresh was at `since`. The refresher sends a refresh at half the interval. The other side hangs up 32
+    /// seconds or a third of the interval before the end, whichever is less, if no refresh came (RFC 4028 §7.2, §10).
     pub fn due(&self, since: Moment) -> Moment {
         match self.we_refresh {
             true => since + Duration::from_secs(u64::from(self.interval)) / 2,
@@ -129,13 +132,13 @@ impl SessionTimer {
         }
     }
 
-    /// Moment to hang up if nobody has refreshed the session since then.
+    /// Moment to hang up if neither side has refreshed the session since `since`.
     pub fn over(&self, since: Moment) -> Moment {
         let interval = Duration::from_secs(u64::from(self.interval));
         since + (interval - (interval / 3).min(Duration::from_secs(32)))
     }
 
-    /// Writes Session-Expires for a refresh of ours, which keeps the roles as they are, and Min-SE once the peer has named one.
+    /// Writes Session-Expires for our refresh, which keeps the roles as they are, and Min-SE once the peer has named one.
     pub fn request_lines(&self, head: &mut Head<'_>) {
         if self.least > LEAST {
             head.number("Min-SE", u64::from(self.least));
@@ -150,7 +153,7 @@ impl SessionTimer {
         );
     }
 
-    /// Writes Session-Expires, and Require where the peer has to act on it, for our 2xx (RFC 4028 §9).
+    /// Writes Session-Expires for our 2xx, and Require if the peer has to refresh (RFC 4028 §9).
     pub fn response_lines(&self, head: &mut Head<'_>) {
         if self.we_refresh {
             self.line(Refresher::Uas, head);
@@ -169,7 +172,7 @@ impl SessionTimer {
     }
 }
 
-/// Result of `read` for a header, if it is there.
+/// Applies `read` to a header, if the header is present.
 fn readable<T>(
     request: &Message<'_>,
     name: HeaderName,
@@ -382,17 +385,21 @@ mod tests {
             let octets = with("SIP/2.0 422 Session Interval Too Small", lines);
             timer.raised(&lex(&octets, Framing::Datagram).unwrap())
         };
+
         let timer = SessionTimer::new(90, true);
         let raised = refused("Min-SE: 300\r\n", timer).expect("more is asked for");
         assert_eq!((raised.interval(), raised.we_refresh()), (300, true));
+
         let mut lines = Vec::new();
         raised.request_lines(&mut Head::new(&mut lines));
         assert_eq!(
             String::from_utf8(lines).unwrap(),
             "Min-SE: 300\r\nSession-Expires: 300;refresher=uac\r\n"
         );
+
         assert_eq!(refused("Min-SE: 300\r\n", raised), None);
         assert_eq!(refused("", timer), None);
+
         let agreed = SessionTimer::new(300, true).after(&raised);
         assert_eq!((agreed.asked(90), timer.asked(1800)), (300, 90));
     }

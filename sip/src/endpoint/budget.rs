@@ -1,7 +1,7 @@
-//! Bound on the answers to a source that has proven nothing: a datagram's source may be forged, and then the answer hits its victim.
+//! Bound on the answers to an unverified source: a datagram's source may be forged, and then the answer hits a victim.
 //!
-//! One datagram brings at most twice its size. A source that floods is answered with less than it sends. A source that has taken part in a
-//! transaction of ours is there, and may flood more before it is held to that.
+//! One datagram brings at most twice its size. A source that floods gets less than it sends. A source that has taken part in one of
+//! our transactions can't be forged, and has a larger budget before that limit applies.
 
 use std::hash::Hasher;
 use std::net::IpAddr;
@@ -12,18 +12,18 @@ use crate::entropy::Entropy;
 use crate::flow::source;
 use crate::moment::Moment;
 
-/// Octets sent for each octet of a request that proves nothing, at most.
+/// Most octets sent for each octet of a request from an unverified source.
 pub(super) const MOST_FOR_ONE: usize = 2;
-/// Sources that are remembered.
+/// Number of sources in the table.
 const SOURCES: usize = 8_192;
-/// Octets that a source may get beyond what it sends: at once, and in a second.
+/// Octets that a source may get beyond what it sends: at once, and per second.
 const BURST: u32 = 32 << 10;
 const A_SECOND: u32 = 2 << 10;
-/// The same for a source that is there.
+/// The same for a verified source.
 const BURST_WHEN_PROVEN: u32 = 2 << 20;
 const A_SECOND_WHEN_PROVEN: u32 = 256 << 10;
 
-/// The sources, by a keyed hash: each has two places, and the place of who needs it least is taken by a new one.
+/// Budgets of the sources, by a keyed hash. Each source has two possible places; a new one replaces the account that needs its place least.
 #[derive(Debug)]
 pub(super) struct Budget {
     keys: (u64, u64),
@@ -31,10 +31,10 @@ pub(super) struct Budget {
     places: Vec<Account>,
 }
 
-/// Octets that a source has left.
+/// Octets left to a source.
 #[derive(Copy, Clone, Default, Debug)]
 struct Account {
-    /// 0: nobody's.
+    /// Hash of the source; 0 in a free place.
     source: u64,
     octets: u32,
     is_proven: bool,
@@ -49,14 +49,14 @@ impl Budget {
         }
     }
 
-    /// Takes the octets of an answer from what its source has; false if it has too little. What the request brought counts in any case.
+    /// Charges an answer to its source; false if the source has too little left. The octets of the request are credited in any case.
     pub(super) fn pay(&mut self, peer: IpAddr, brought: usize, answer: usize, now: Moment) -> bool {
         let account = self.account(peer, now);
         let brought = u32::try_from(brought).unwrap_or(u32::MAX);
         let answer = u32::try_from(answer).unwrap_or(u32::MAX);
         let credit = match account.is_proven {
             true => brought,
-            // Less than all of it, so that a flood is answered with less.
+            // Less than all of it, so that a flood gets less than it sends.
             false => brought - brought / 8,
         };
 
@@ -73,7 +73,7 @@ impl Budget {
         }
     }
 
-    /// The source has shown that it is there.
+    /// Marks a source as verified.
     pub(super) fn prove(&mut self, peer: IpAddr, now: Moment) {
         let account = self.account(peer, now);
         if !account.is_proven {
@@ -148,7 +148,7 @@ impl Account {
         self.octets.saturating_add(more).min(self.burst())
     }
 
-    /// Rank for replacement: the higher, the less its owner would miss it. A fuller one ranks higher, a free place highest.
+    /// Rank for replacement: the account with the higher rank is replaced. A fuller one ranks higher, a free place highest.
     fn spared(&self, now: Moment) -> u64 {
         match (self.source, self.is_proven) {
             (0, _) => u64::MAX,

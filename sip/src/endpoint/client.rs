@@ -1,5 +1,5 @@
-//! Requests that we send (RFC 3261 §8.1, §17.1), CANCEL (§9.1) and the ACK of a 2xx (RFC 3261 §13.2.2.4). One that is too large for a datagram
-//! is printed in its shortest form (§18.1.1); by which transport it leaves is its sender's to decide.
+//! Requests that we send (RFC 3261 §8.1, §17.1), CANCEL (§9.1) and the ACK of a 2xx (RFC 3261 §13.2.2.4). A request too large for a
+//! datagram is printed in its shortest form (§18.1.1); the sender decides which transport carries it.
 
 use std::fmt::Write as _;
 
@@ -19,11 +19,11 @@ use crate::wire::{HeaderName, Message, Method, print};
 use super::machines::Client;
 use super::{ClientTx, Endpoint, Event, LargeRequest, Owner, Received, Request, TableFull};
 
-/// Octets that the endpoint adds to a request at most, without the method, the URI and what Via says of this host: the rest of the start
-/// line and of Via, and Content-Length.
+/// Most octets that the endpoint adds to a request, not counting the method, the URI and this host's sent-by in Via: the rest of the
+/// start line and of Via, and Content-Length.
 const ADDED: usize = 110;
 
-/// Returns the parts by which an INVITE of ours is known when it comes back.
+/// Returns the parts by which we recognise our INVITE when it loops back.
 fn loop_key<'a>(request: &Request<'a>, known: &IdentifyingHeaders<'a>) -> LoopKey<'a> {
     LoopKey {
         user: user_of(request.uri),
@@ -33,7 +33,7 @@ fn loop_key<'a>(request: &Request<'a>, known: &IdentifyingHeaders<'a>) -> LoopKe
     }
 }
 
-/// An entry's machine and what it works with.
+/// An entry's machine and the context it runs in.
 fn parts<'a>(
     tx: ClientTx,
     entry: &'a mut Entry<Client>,
@@ -57,11 +57,11 @@ fn parts<'a>(
 }
 
 impl Endpoint {
-    /// Sends a request in a new transaction. Its Via, with the branch, is the endpoint's. An ACK has no
-    /// transaction: that is [`Endpoint::ack`].
+    /// Sends a request in a new transaction. The endpoint adds its Via, with the branch. An ACK has no
+    /// transaction: send it with [`Endpoint::ack`].
     ///
     /// # Errors
-    /// As many are alive as may be; nothing was sent.
+    /// The table of client transactions is full; nothing was sent.
     pub fn request(
         &mut self,
         flow: Flow,
@@ -116,7 +116,7 @@ impl Endpoint {
         }
     }
 
-    /// Asks the peer to end an INVITE of ours that it has not answered. Waits for a 1xx; `head` holds further
+    /// Asks the peer to end our INVITE that it has not answered. The CANCEL waits for a 1xx; `head` holds further
     /// header lines, such as Reason. If no final response comes within 64*T1 of the CANCEL: [`Event::Timeout`].
     pub fn cancel(&mut self, tx: ClientTx, head: &[u8], now: Moment) {
         let Some(entry) = self.clients.entry_mut(tx.0) else {
@@ -127,7 +127,7 @@ impl Endpoint {
         }
     }
 
-    /// Acknowledges a 2xx of an INVITE of ours. Kept while the transaction stands (64*T1), and sent again for each
+    /// Acknowledges a 2xx of our INVITE. The transaction keeps the ACK while it exists (64*T1), and sends it again for each
     /// repetition of the 2xx with that To-tag, which then is [`Received::Handled`].
     pub fn ack(
         &mut self,
@@ -147,7 +147,7 @@ impl Endpoint {
         }
     }
 
-    /// Returns true if an INVITE of ours that was accepted had offered a session; `None` for every other request.
+    /// Returns whether our accepted INVITE carried an offer; `None` for every other request.
     pub fn offered(&self, tx: ClientTx) -> Option<bool> {
         match &self.clients.entry(tx.0)?.machine {
             Client::Invite(invite) => invite.offered(),
@@ -155,24 +155,24 @@ impl Endpoint {
         }
     }
 
-    /// Sends a request that nothing is kept of; the answer to an OPTIONS is [`Received::StrayAnswer`].
+    /// Sends a request without a transaction. The answer to an OPTIONS arrives as [`Received::StrayAnswer`]; other answers are dropped.
     pub fn request_once(&mut self, flow: Flow, request: &Request<'_>) {
         self.ack_stateless(flow, request);
     }
 
-    /// Sends an ACK that nothing is kept of.
+    /// Sends an ACK without keeping it.
     pub fn ack_stateless(&mut self, flow: Flow, request: &Request<'_>) {
         let slot = self.slot_of(&IdentifyingHeaders::read(request.head));
         let branch = self.minter.branch(slot, &mut self.entropy);
         self.print_request(flow, request, &branch);
     }
 
-    /// Returns true while that request is alive, answered or not.
+    /// Returns true while that transaction is alive, answered or not.
     pub fn client_exists(&self, tx: ClientTx) -> bool {
         self.clients.entry(tx.0).is_some()
     }
 
-    /// The slot of our tag in From, for answers must come to the shard of the dialog; else that of the Call-ID.
+    /// The slot of our tag in From, since answers must come to the shard of the dialog; else the slot of the Call-ID.
     fn slot_of(&self, known: &IdentifyingHeaders<'_>) -> Slot {
         match known.from_tag.and_then(|tag| self.minter.read_tag(tag)) {
             Some(key) => key.slot,
@@ -215,7 +215,7 @@ impl Endpoint {
             .get(usize::from(listener))
             .map_or("", String::as_str);
 
-        // RFC 3581 is about UDP; a connection brings the answer back by itself.
+        // RFC 3581 is about UDP; on a stream the answer returns over the same connection.
         let rport = if transport.is_reliable() {
             ""
         } else {
@@ -242,7 +242,7 @@ impl Endpoint {
             .branch
             .and_then(|branch| self.minter.read_branch(branch));
         let branch = branch.filter(|key| key.node == self.minter.node());
-        // With a second Via it is someone else's, who would have it forwarded (RFC 3261 §8.1.3.3).
+        // A second Via means that the response is for another element, which wants it forwarded (RFC 3261 §8.1.3.3).
         let forwarded = message.elements(HeaderName::Via).nth(1).is_some();
         let Some(branch) = branch.filter(|_| !forwarded) else {
             return self.drop_message();
@@ -254,7 +254,7 @@ impl Endpoint {
             return Received::Handled;
         };
 
-        // A branch proves nothing to those who have seen the request. An answer comes from where that was sent to (RFC 3261 §18.2.2, RFC 3581 §4).
+        // Anyone who has seen the request knows its branch. An answer has to come from where the request went (RFC 3261 §18.2.2, RFC 3581 §4).
         let (sent, owner) = (entry.flow(), entry.owner);
         if !sent.transport.admits(flow.transport) {
             self.stats.less_secure += 1;
@@ -266,7 +266,7 @@ impl Endpoint {
         self.accept_response(tx, message, now)
     }
 
-    /// Works on a response to that request, wherever it came from.
+    /// Handles a response to that request, whatever its source.
     pub fn accept_response<'m>(
         &mut self,
         tx: ClientTx,
@@ -306,7 +306,7 @@ impl Endpoint {
         }
     }
 
-    /// A response with a branch of ours whose transaction is gone, or that had none. A 2xx to an INVITE has set up a call.
+    /// Handles a response with our branch but without a transaction. A 2xx to an INVITE has set up a call.
     fn stray<'m>(&mut self, message: Message<'m>) -> Received<'m> {
         let sets_up = message.method() == Method::Invite && (200..300).contains(&message.status());
         if sets_up || message.method() == Method::Options {
@@ -320,11 +320,13 @@ impl Endpoint {
         let Some(entry) = self.clients.entry_mut(tx.0) else {
             return;
         };
+
         let owner = entry.owner;
         let fired = match parts(tx, entry, &mut self.shared, now) {
             (Client::Invite(invite), mut io) => invite.handle_timeout(timer, &mut io),
             (Client::Other(other), mut io) => other.handle_timeout(timer, &mut io),
         };
+
         match fired {
             Fired::Waits => {}
             Fired::Ended => self.end_client(tx),
@@ -335,9 +337,9 @@ impl Endpoint {
         }
     }
 
-    /// A transport failure ends what has no final response yet (RFC 3261 §17.1.4); the rest runs out by itself.
+    /// A transport failure ends each transaction without a final response (RFC 3261 §17.1.4); the others run out by themselves.
     ///
-    /// A request that left by "a connection to that peer" knows no number: any connection may have been that one.
+    /// A request sent by "a connection to that peer" has no connection number: any connection may have carried it.
     pub(super) fn fail_clients(&mut self, lost: &Flow, fault: &Fault) {
         self.fail_clients_on(lost, fault);
         if lost.connection != 0 {
@@ -349,7 +351,7 @@ impl Endpoint {
         }
     }
 
-    /// Not those that any connection to the peer would do for.
+    /// The same, but spares the requests that any connection to the peer may carry.
     pub(super) fn fail_clients_on(&mut self, lost: &Flow, fault: &Fault) {
         for handle in self.clients.on_flow(lost) {
             let Some(entry) = self.clients.entry(handle) else {
@@ -376,7 +378,7 @@ impl Endpoint {
         }
     }
 
-    /// Takes a peer that was sent a request too large for UDP; each peer comes once.
+    /// Takes a peer that was sent a request too large for UDP. Each peer is returned once.
     pub fn poll_large_request(&mut self) -> Option<LargeRequest> {
         self.large.pop_unreported()
     }
@@ -397,7 +399,7 @@ impl Endpoint {
             return false;
         }
 
-        // All branches are equally long.
+        // All branches have the same length.
         let branch = self.minter.branch_of(Slot::default(), 0);
         self.write_via(flow, &branch);
         let (mut printed, mut shortest) = (Vec::new(), Vec::new());

@@ -1,20 +1,20 @@
-//! Count of the requests that were too large for a datagram even in their shortest form (RFC 3261 §18.1.1), and the peers that they went to.
+//! Count of the requests that were too large for a datagram even in their shortest form (RFC 3261 §18.1.1), and their peers.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
 
-/// Peers that are reported: one entry each for as long as the process lives.
+/// Most peers that are reported, one entry each for the life of the process.
 const MOST_PEERS: usize = 1_024;
-/// The first request to a peer that was too large.
+/// The first too large request to a peer.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct LargeRequest {
     /// The peer.
     pub peer: SocketAddr,
-    /// Its size.
+    /// Size of the request in octets.
     pub octets: usize,
 }
 
-/// Requests that were too large for UDP, and the peers that they went to.
+/// Requests that were too large for UDP, and their peers.
 #[derive(Debug, Default)]
 pub(super) struct Large {
     count: u64,

@@ -1,4 +1,4 @@
-//! Transactions as the endpoint's tables hold them: the machine of RFC 3261 §17 that a request needs, and what is kept beside it.
+//! Transactions as the endpoint's tables hold them: the machine of RFC 3261 §17 that a request needs, and the data beside it.
 
 use crate::slot::Slot;
 use crate::transaction::client_invite::ClientInvite;
@@ -26,13 +26,13 @@ impl Client {
 /// A server transaction of either kind.
 #[derive(Debug)]
 pub(super) struct Server {
-    /// Under which merged requests meet; 0 for a request inside a dialog.
+    /// Key under which merged requests meet; 0 for a request inside a dialog.
     pub(super) merged: u64,
-    /// That of our tag, if we have to choose one.
+    /// Slot of our tag, if we have to choose one.
     pub(super) slot: Slot,
-    /// Address to which a lost connection is opened anew (RFC 3261 §18.2.2).
+    /// Port to reopen a lost connection to (RFC 3261 §18.2.2).
     pub(super) sent_by_port: u16,
-    /// Of the last response.
+    /// Status of the last response.
     pub(super) status: u16,
     pub(super) tag: ToTag,
     pub(super) machine: Machine,

@@ -2,7 +2,7 @@
 
 use hashbrown::HashTable;
 
-/// Requests without To-tag by what merged ones have in common (RFC 3261 §8.2.2.2).
+/// Requests without To-tag, by the headers that merged requests share (RFC 3261 §8.2.2.2).
 #[derive(Debug, Default)]
 pub(super) struct Merged(HashTable<MergedKey>);
 
@@ -14,7 +14,7 @@ struct MergedKey {
 }
 
 impl Merged {
-    /// Returns true if a request has come by another path, in another transaction than that of `key`.
+    /// Returns true if the same request is served in another transaction than that of `key`: it came by another path.
     pub(super) fn is_elsewhere(&self, merged: u64, key: u128) -> bool {
         self.0
             .find(merged, |known| known.merged == merged)

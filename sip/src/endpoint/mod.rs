@@ -1,8 +1,8 @@
-//! The face of the protocol: messages in, transactions matched, messages and events out (RFC 3261 §17, §18).
+//! The interface of the protocol: takes messages in, matches transactions, puts out messages and events (RFC 3261 §17, §18).
 //!
-//! An endpoint serves one shard. It knows no sockets, no clock and no dialogs: flows and moments are inputs, what is to
-//! be sent waits in [`Endpoint::transmits`], what has happened to a transaction in [`Endpoint::poll_event`]. Nothing is
-//! kept for a request until [`Endpoint::accept`].
+//! An endpoint serves one shard. It knows no sockets, no clock and no dialogs: flows and moments are inputs. Messages to send wait in
+//! [`Endpoint::transmits`], events of a transaction in [`Endpoint::poll_event`]. The endpoint keeps nothing of a request until
+//! [`Endpoint::accept`].
 
 mod budget;
 mod client;
@@ -40,42 +40,42 @@ use large::Large;
 use machines::{Client, Server};
 use merged::Merged;
 
-/// Timers and tombstones that one call of [`Endpoint::handle_timeout`] serves at most, so that what it sends stays bounded.
+/// Most timers and tombstones that one call of [`Endpoint::handle_timeout`] serves, so that the output stays bounded.
 const TIMEOUTS_PER_TURN: usize = 1024;
-/// Tombstones for each transaction that may be alive: they stand longer, and weigh less.
+/// Tombstones per transaction that may be alive: a tombstone lives longer and is smaller.
 const TOMBSTONES_PER_TRANSACTION: usize = 4;
 
 /// Configuration of an endpoint, fixed for its life.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Mints tags and branches, and knows them again.
+    /// Mints tags and branches, and recognises them.
     pub minter: Minter,
     /// RFC 3261 §17.1.1.1: the round-trip estimate, 500 ms.
     pub t1: Duration,
     /// The longest interval between retransmissions, 4 s.
     pub t2: Duration,
-    /// The time that a message may stay in the network, 5 s.
+    /// The longest time that a message stays in the network, 5 s.
     pub t4: Duration,
     /// The value of the Server header of every response; none if empty.
     pub server: String,
-    /// By [`Flow::listener`]: `host:port` of our Via.
+    /// `host:port` for our Via, indexed by [`Flow::listener`].
     pub sent_by: Vec<String>,
     /// Most transactions alive on either side. An INVITE that was answered with 2xx stays alive as a client
-    /// transaction for 64*T1: this must hold that many seconds' worth of calls.
+    /// transaction for 64*T1, so that the table must hold that many seconds' worth of calls.
     pub max_transactions: usize,
 }
 
-/// Outcome of a message received.
+/// Outcome of a received message.
 #[derive(Debug)]
 pub enum Received<'m> {
-    /// It concerned nobody but the endpoint.
+    /// The endpoint has dealt with the message itself.
     Handled,
-    /// A request that belongs to no transaction: [`Endpoint::accept`] it or answer it with
+    /// A request without a transaction: [`Endpoint::accept`] it, or answer it with
     /// [`Endpoint::respond_stateless`].
     Request(Message<'m>),
-    /// The ACK of a 2xx. Once its call is found: [`Endpoint::acknowledged`].
+    /// The ACK of a 2xx. Once its call is found, call [`Endpoint::acknowledged`].
     Ack(Message<'m>),
-    /// A CANCEL, answered with 200. Its INVITE still wants its 487.
+    /// A CANCEL, already answered with 200. The INVITE still needs its 487.
     Cancel {
         /// The INVITE.
         invite: ServerTx,
@@ -84,18 +84,18 @@ pub enum Received<'m> {
         /// The CANCEL.
         message: Message<'m>,
     },
-    /// A response to a request of ours: every provisional and final one, the 2xx of each fork of an INVITE, and each
-    /// repetition of a 2xx for which no [`Endpoint::ack`] is kept.
+    /// A response to our request: every provisional and final one, the 2xx of each fork of an INVITE, and each
+    /// repetition of a 2xx without a kept [`Endpoint::ack`].
     Response {
         /// The request.
         tx: ClientTx,
-        /// The owner given with it.
+        /// The owner given to [`Endpoint::request`].
         owner: Owner,
         /// The response.
         message: Message<'m>,
     },
-    /// A response to a request of ours from another IP than the request went to. Nothing was done with it:
-    /// [`Endpoint::accept_response`] does, where its sender is known by other means.
+    /// A response to our request from another IP than the request went to. The endpoint did nothing with it:
+    /// call [`Endpoint::accept_response`] if the caller trusts its source.
     ForeignResponse {
         /// The owner given with the request.
         owner: Owner,
@@ -104,14 +104,15 @@ pub enum Received<'m> {
         /// The response.
         message: Message<'m>,
     },
-    /// A 2xx to an INVITE of ours whose transaction has failed or ended: ACK and BYE are due.
+    /// A 2xx to our INVITE whose transaction has failed or ended: ACK and BYE are due. Or an answer to an OPTIONS sent by
+    /// [`Endpoint::request_once`].
     StrayAnswer(Message<'m>),
 }
 
-/// Event that no message brought: a timer fired, or a flow broke.
+/// Event that no message caused: a timer fired, or a flow broke.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// No final response came in time (RFC 3261 §17.1.1.2, §17.1.2.2), or none to a cancelled INVITE (RFC 3261 §9.1).
+    /// No final response came in time (RFC 3261 §17.1.1.2, §17.1.2.2), not even to a cancelled INVITE (RFC 3261 §9.1).
     Timeout {
         /// The request, which is gone.
         tx: ClientTx,
@@ -147,7 +148,7 @@ pub struct Counts {
     pub client_invite: usize,
     /// Other requests sent.
     pub client_other: usize,
-    /// Finished server transactions whose retransmissions are still to be known.
+    /// Finished server transactions whose retransmissions are still recognised.
     pub tombstones: usize,
     /// Timers running.
     pub timers: usize,
@@ -158,17 +159,17 @@ pub struct Counts {
 pub struct Stats {
     /// Messages that the lexer refused.
     pub malformed: u64,
-    /// Messages that were ignored: responses to nothing of ours, requests out of place.
+    /// Messages that were ignored: responses without a request of ours, requests out of place.
     pub dropped: u64,
-    /// Responses that were ignored since they came by a less secure transport than their request went by.
+    /// Responses that were ignored because they came by a less secure transport than their request.
     pub less_secure: u64,
-    /// Requests and responses received again.
+    /// Repeated requests and responses received.
     pub retransmissions_received: u64,
     /// Messages sent again.
     pub retransmissions_sent: u64,
-    /// Answers that weren't sent, since a request that proves nothing would have brought too much.
+    /// Answers that were withheld because they were too large for a request from an unverified source.
     pub withheld: u64,
-    /// Requests sent by UDP that were too large for it in their shortest form.
+    /// Requests sent by UDP although too large for it in their shortest form.
     pub large_requests: u64,
     /// Responses sent for the first time, by class: index 1 for 1xx to 6 for 6xx.
     pub responses_sent: [u64; 7],
@@ -184,7 +185,7 @@ pub struct Endpoint {
     sent_by: Vec<String>,
     /// Buffer for the Via of a request.
     via: String,
-    /// Buffer for the message that another is made from.
+    /// Buffer for a message from which another is made.
     scratch: Vec<u8>,
     /// Moment of the last input.
     latest: Moment,
@@ -246,18 +247,18 @@ impl Endpoint {
         &self.minter
     }
 
-    /// The randomness that tokens are made of: tags, branches, Call-IDs, nonces and ids.
+    /// Randomness for tokens: tags, branches, Call-IDs, nonces and ids.
     pub fn entropy(&mut self) -> &mut Entropy {
         &mut self.entropy
     }
 
-    /// The randomness that choices are made by: waits after glare, `Retry-After`, and what spreads timers over time. A token more or
-    /// less, or two drawn in another order, changes none of them.
+    /// Randomness for decisions: waits after glare, `Retry-After`, and the spread of timers over time. It is separate from the tokens'
+    /// randomness, so that one token more, or two drawn in another order, changes no decision.
     pub fn chance(&mut self) -> &mut Entropy {
         &mut self.chance
     }
 
-    /// From now on `owner` is told about that transaction.
+    /// Sends the events of that transaction to `owner` from now on.
     pub fn set_owner(&mut self, tx: impl Into<Tx>, owner: Owner) {
         let current = match tx.into() {
             Tx::Client(tx) => self.clients.entry_mut(tx.0).map(|entry| &mut entry.owner),
@@ -268,15 +269,15 @@ impl Endpoint {
         }
     }
 
-    /// `host:port` that we are known by on that flow's listener, for Via and Contact.
+    /// Our `host:port` on that flow's listener, for Via and Contact.
     pub fn sent_by(&self, flow: &Flow) -> &str {
         self.sent_by
             .get(usize::from(flow.listener))
             .map_or("", String::as_str)
     }
 
-    /// Serves what is due at `now`, a bounded number: while [`Endpoint::next_timeout`] isn't later than `now`, send
-    /// what waits and call again.
+    /// Serves the timers due at `now`, a bounded number of them. While [`Endpoint::next_timeout`] isn't later than `now`, send
+    /// the waiting messages and call again.
     pub fn handle_timeout(&mut self, now: Moment) {
         self.latest = now;
         for _ in 0..TIMEOUTS_PER_TURN {
@@ -307,20 +308,20 @@ impl Endpoint {
             .min()
     }
 
-    /// The connection is closed, could not be opened, or on UDP the peer is unreachable. Unanswered requests fail with
-    /// [`Event::TransportError`]; responses go on over a new connection (RFC 3261 §18.2.2).
+    /// Handles a lost flow: the connection is closed, could not be opened, or on UDP the peer is unreachable. Unanswered requests fail
+    /// with [`Event::TransportError`]; responses go over a new connection (RFC 3261 §18.2.2).
     pub fn handle_flow_lost(&mut self, lost: &Flow, fault: &Fault, now: Moment) {
         self.fail_clients(lost, fault);
         self.move_servers(lost, now);
     }
 
-    /// The peer of a connection sends no more: unanswered requests fail as when it is lost. Answers still leave by it, until
+    /// Handles a connection whose peer sends no more: unanswered requests fail as when it is lost. Answers still leave by it, until
     /// [`Endpoint::handle_flow_closed`].
     pub fn handle_flow_closing(&mut self, closing: &Flow) {
         self.fail_clients(closing, &Fault::Closed);
     }
 
-    /// A connection that was closing is closed. What any connection to its peer would do for went by another one since.
+    /// Handles the close of a closing connection. Requests that any connection to its peer may carry have used another one since.
     pub fn handle_flow_closed(&mut self, closed: &Flow, now: Moment) {
         self.fail_clients_on(closed, &Fault::Closed);
         self.move_servers(closed, now);
@@ -336,18 +337,18 @@ impl Endpoint {
         self.shared.outbox.messages()
     }
 
-    /// Everything in [`Endpoint::transmits`] has been handed on.
+    /// Drops the messages of [`Endpoint::transmits`], once they have been handed on.
     pub fn clear_transmits(&mut self) {
         self.shared.outbox.clear();
     }
 
-    /// Gives back the room that messages of a load were printed into: for an endpoint with nothing to do.
+    /// Frees the buffers that grew under load; for an endpoint with nothing to do.
     pub fn rest(&mut self) {
         self.shared.outbox.rest();
         self.scratch = Vec::new();
     }
 
-    /// Counts what is alive.
+    /// Counts the transactions and timers that are alive.
     pub fn counts(&self) -> Counts {
         Counts {
             tombstones: self.tombstones.len(),

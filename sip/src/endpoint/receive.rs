@@ -7,8 +7,8 @@ use crate::wire::{Framing, Malformed, Message, Method, lex};
 use super::{Endpoint, Received, Response};
 
 impl Endpoint {
-    /// Takes one datagram. What isn't a message is answered with 400 or the like if it is enough of a request for that,
-    /// and dropped otherwise; line ends alone keep a NAT open and mean nothing.
+    /// Takes one datagram. A malformed message is answered with 400 or the like if it is enough of a request for that,
+    /// and dropped otherwise. Line ends alone are a NAT keep-alive and are ignored.
     pub fn receive<'m>(&mut self, octets: &'m [u8], flow: Flow, now: Moment) -> Received<'m> {
         if octets
             .iter()
@@ -56,7 +56,7 @@ impl Endpoint {
         }
     }
 
-    /// Takes what the caller couldn't lex.
+    /// Takes a message that the caller couldn't lex.
     pub fn receive_malformed(&mut self, malformed: &Malformed<'_>, flow: &Flow) {
         self.stats.malformed += 1;
         match &malformed.answer {

@@ -6,11 +6,11 @@ use crate::flow::{Flow, is_private};
 use crate::header::via::Via;
 use crate::wire::Message;
 
-/// The port that a sent-by without one means.
+/// The port of a sent-by without one.
 const USUAL_PORT: u16 = 5060;
 
-/// The flow that answers to `request` leave by, which came by `flow`: always to the source's address. Without `rport` they go to the port of
-/// sent-by, for many peers listen there and send from another; unless sent-by is an address that a NAT stands in front of.
+/// The flow for the answers to `request`, which came by `flow`: always to the source's address. Without `rport` they go to the port of
+/// sent-by, since many peers listen there and send from another port; but not if sent-by is an address behind a NAT.
 pub(super) fn reply_flow(request: &Message<'_>, flow: Flow) -> Flow {
     let via = request.top_via();
     if flow.transport.is_reliable() || via.rport.is_some() {
@@ -25,7 +25,7 @@ pub(super) fn reply_flow(request: &Message<'_>, flow: Flow) -> Flow {
     reply
 }
 
-/// Returns true if the port of sent-by is one of the source's: sent-by is that address, or a name, or both are public.
+/// Returns true if the source listens on the port of sent-by: sent-by is the source's address, or a name, or both are public.
 fn listens_there(via: &Via<'_>, source: IpAddr) -> bool {
     match via.address() {
         None => true,

@@ -1,4 +1,4 @@
-//! Requests that we answer (RFC 3261 §8.2, §17.2) and what is left of them (RFC 6026 §7.1).
+//! Requests that we answer (RFC 3261 §8.2, §17.2), and the tombstones of finished transactions (RFC 6026 §7.1).
 
 use std::net::SocketAddr;
 
@@ -21,7 +21,7 @@ use super::machines::{Machine, Server};
 use super::reply_flow::reply_flow;
 use super::{Endpoint, Event, Owner, Received, Response, ServerTx, TableFull};
 
-/// An entry's machine and what it works with.
+/// An entry's machine and the context it runs in.
 fn parts<'a>(
     tx: ServerTx,
     entry: &'a mut Entry<Server>,
@@ -45,11 +45,11 @@ fn parts<'a>(
 }
 
 impl Endpoint {
-    /// Takes on a request that [`Endpoint::receive`] has handed out. An INVITE is answered with 100 at once; any other
+    /// Accepts a request that [`Endpoint::receive`] has handed out. An INVITE is answered with 100 at once; any other
     /// request must be answered within 64*T1, when its sender gives up.
     ///
     /// # Errors
-    /// As many are alive as may be: answer 503 with [`Endpoint::respond_stateless`].
+    /// The table of server transactions is full: answer 503 with [`Endpoint::respond_stateless`].
     pub fn accept(
         &mut self,
         request: &Message<'_>,
@@ -114,10 +114,10 @@ impl Endpoint {
     }
 
     /// Sends a response. A 2xx to an INVITE is sent again (T1 doubling to T2) until [`Endpoint::acknowledged`]; after
-    /// 64*T1 without that: [`Event::NoAck`]. After a final response, nothing.
+    /// 64*T1 without that call: [`Event::NoAck`]. Does nothing after a final response.
     ///
-    /// The final response to any other request ends its transaction if it came on a stream, or if `head` and `body` are
-    /// empty: then it is printed again for a retransmission. Only one with more to it is kept.
+    /// The final response to any other request ends its transaction if the request came on a stream, or if `head` and `body` are
+    /// empty: a tombstone can print such a response again for a retransmission. Only a larger response is kept.
     pub fn respond(&mut self, tx: ServerTx, response: &Response<'_>, now: Moment) {
         let Some(entry) = self.servers.entry_mut(tx.0) else {
             return;
@@ -167,7 +167,7 @@ impl Endpoint {
         }
     }
 
-    /// Answers a request that nothing is kept of. Without `to_tag` the To-tag is [`Minter::stateless_tag`], so
+    /// Answers a request without a transaction. Without `to_tag` the To-tag is [`Minter::stateless_tag`], so
     /// that the ACK of an INVITE is absorbed. An ACK is never answered.
     ///
     /// [`Minter::stateless_tag`]: crate::slot::Minter::stateless_tag
@@ -211,7 +211,7 @@ impl Endpoint {
         }
     }
 
-    /// Keeps the answer that was printed last within what its request may bring, or takes it back.
+    /// Keeps the answer printed last if it fits the budget of its source; takes it back otherwise.
     fn is_paid_for(&mut self, request: &Message<'_>, flow: &Flow) -> bool {
         let brought = request.raw().len();
         let most = brought * MOST_FOR_ONE;
@@ -220,10 +220,12 @@ impl Endpoint {
         if answer > most {
             answer = outbox.rewrite_last(compact_answer).len();
         }
+
         let is_paid_for = answer <= most
             && self
                 .budget
                 .pay(flow.peer.ip(), brought, answer, self.latest);
+
         if !is_paid_for {
             self.shared.outbox.drop_last();
             self.stats.withheld += 1;
@@ -237,7 +239,7 @@ impl Endpoint {
         }
     }
 
-    /// The ACK of that INVITE's 2xx has come: the 2xx isn't sent again.
+    /// Stops the retransmission of an INVITE's 2xx, whose ACK has come.
     pub fn acknowledged(&mut self, tx: ServerTx) {
         let Some(entry) = self.servers.entry(tx.0) else {
             return;
@@ -272,6 +274,7 @@ impl Endpoint {
         let Some(entry) = self.take_server(tx) else {
             return;
         };
+
         let key = entry.key();
         let Server {
             merged,
@@ -279,6 +282,7 @@ impl Endpoint {
             tag,
             ..
         } = entry.machine;
+
         let yielded = self
             .tombstones
             .raise(Tombstone::new(key, merged, status, tag), lasting, now);
@@ -337,7 +341,7 @@ impl Endpoint {
         }
     }
 
-    /// An INVITE that was acknowledged is absorbed (RFC 3261 §17.2.1, RFC 6026 §7.1); anything else gets its answer once more.
+    /// Answers a retransmission once more; absorbs it if it is an INVITE that was acknowledged (RFC 3261 §17.2.1, RFC 6026 §7.1).
     fn answer_from_tombstone(
         &mut self,
         message: &Message<'_>,
@@ -375,7 +379,7 @@ impl Endpoint {
         }
     }
 
-    /// An ACK with the branch of its INVITE: of a refusal, or of a 2xx by a peer older than RFC 3261.
+    /// Handles an ACK with the branch of its INVITE: of a refusal, or of a 2xx by a peer older than RFC 3261.
     fn ack_of<'m>(&mut self, tx: ServerTx, message: Message<'m>, now: Moment) -> Received<'m> {
         let Some(entry) = self.servers.entry_mut(tx.0) else {
             return Received::Handled;
@@ -394,8 +398,8 @@ impl Endpoint {
         }
     }
 
-    /// A CANCEL is answered hop by hop: 200 if its INVITE is known, with that one's tag, else 481 (RFC 3261 §9.2). It can't be
-    /// challenged, so that it has to come from where its INVITE came from (RFC 3261 §22.1).
+    /// Answers a CANCEL hop by hop: 200 with the To-tag of its INVITE if that is known, else 481 (RFC 3261 §9.2). A CANCEL can't be
+    /// challenged, so it has to come from where its INVITE came from (RFC 3261 §22.1).
     pub(super) fn receive_cancel<'m>(
         &mut self,
         message: Message<'m>,
@@ -485,8 +489,8 @@ impl Endpoint {
         }
     }
 
-    /// A response whose connection is gone leaves by a new one, to the source's address and the port of sent-by
-    /// (RFC 3261 §18.2.2). One that couldn't be opened isn't tried again by itself.
+    /// Moves responses whose connection is gone to a new one, to the source's address and the port of sent-by
+    /// (RFC 3261 §18.2.2). A connection that couldn't be opened isn't tried again by itself.
     pub(super) fn move_servers(&mut self, lost: &Flow, now: Moment) {
         if !lost.transport.is_reliable() || lost.connection == 0 {
             return;

@@ -1,13 +1,13 @@
-//! Digest challenges and credentials as they stand in WWW-Authenticate and Authorization (RFC 3261 §20.7, §22.4,
-//! RFC 7616 §3.3, §3.4). Cut in one pass; a parameter that comes twice makes the value unreadable, since two
-//! readers could then disagree. What is right or wrong about an answer is `crate::auth`'s business.
+//! Digest challenges and credentials in WWW-Authenticate and Authorization (RFC 3261 §20.7, §22.4,
+//! RFC 7616 §3.3, §3.4). Parsed in one pass. A repeated parameter makes the value unreadable, since two
+//! readers could disagree about it. `crate::auth` decides whether an answer is right.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use super::text;
 
-/// Why a challenge or credentials can't be read.
+/// Reason why a challenge or credentials can't be read.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum AuthFault {
     /// Another scheme than Digest.
@@ -16,10 +16,10 @@ pub enum AuthFault {
     /// Something that isn't `name=value`, or an open quote.
     #[error("a malformed parameter")]
     Malformed,
-    /// A parameter that comes twice.
+    /// A parameter occurs twice.
     #[error("a repeated parameter")]
     Repeated,
-    /// One without which there is nothing to check.
+    /// A required parameter is missing.
     #[error("a parameter is missing")]
     Missing,
 }
@@ -115,7 +115,7 @@ impl<'a> Credentials<'a> {
         })
     }
 
-    /// The user name with its escapes resolved, as it was given to a person.
+    /// The user name with its escapes resolved.
     pub fn username_unescaped(&self) -> Cow<'a, [u8]> {
         text::unescape_pairs(self.username)
     }
@@ -161,7 +161,7 @@ fn is_true(value: Option<&[u8]>) -> bool {
     value.is_some_and(|value| value.eq_ignore_ascii_case(b"true"))
 }
 
-// The values of the wanted parameters, in the order of their names; others are passed over.
+// Returns the values of the wanted parameters, in the order of their names; skips all others.
 fn fields<'a, const N: usize>(
     value: &'a [u8],
     names: [&str; N],
@@ -199,7 +199,7 @@ struct Field<'a> {
     value: &'a [u8],
 }
 
-// One `name = value`, and what follows the comma behind it.
+// Cuts off one `name = value`; also returns the text after the comma behind it.
 fn cut_param(rest: &[u8]) -> Result<(Field<'_>, &[u8]), AuthFault> {
     let equals = memchr::memchr(b'=', rest).ok_or(AuthFault::Malformed)?;
     let name = text::trim(&rest[..equals]);
@@ -239,7 +239,7 @@ fn behind_commas(mut value: &[u8]) -> &[u8] {
     value
 }
 
-// Neither response nor nonce belongs into a log.
+// Neither response nor nonce may reach a log.
 impl fmt::Debug for Credentials<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Credentials")
@@ -258,7 +258,7 @@ impl fmt::Debug for Challenge<'_> {
     }
 }
 
-/// As an Authorization value; the values are printed between the quotes exactly as they stand in the fields.
+/// Prints an Authorization value; the fields go between the quotes exactly as they are.
 impl fmt::Display for Credentials<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Digest username=\"{}\"", text::Octets(self.username))?;
@@ -279,7 +279,7 @@ impl fmt::Display for Credentials<'_> {
             write!(f, ", cnonce=\"{}\"", text::Octets(cnonce))?;
         }
 
-        // qop and nc are tokens here, not quoted strings (RFC 7616 §3.4).
+        // Here qop and nc are tokens, not quoted strings (RFC 7616 §3.4).
         for (name, value) in [("qop", self.qop), ("nc", self.nc)] {
             if let Some(value) = value {
                 write!(f, ", {name}={}", text::Octets(value))?;
@@ -296,7 +296,7 @@ impl fmt::Display for Credentials<'_> {
     }
 }
 
-/// As a WWW-Authenticate value; the values are printed between the quotes exactly as they stand in the fields.
+/// Prints a WWW-Authenticate value; the fields go between the quotes exactly as they are.
 impl fmt::Display for Challenge<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(

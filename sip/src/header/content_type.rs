@@ -1,4 +1,4 @@
-//! Content-Type (RFC 3261 §20.15), as far as it says whether a body describes a session or a place.
+//! Content-Type (RFC 3261 §20.15), as far as it says whether a body is a session description or a location.
 
 use std::borrow::Cow;
 
@@ -23,14 +23,14 @@ pub fn boundary(content_type: &[u8]) -> Option<Cow<'_, [u8]>> {
     boundary.text().filter(|boundary| !boundary.is_empty())
 }
 
-/// Returns whether a body of this type says where somebody is: a PIDF-LO (RFC 4119).
+/// Returns whether a body of this type gives a location: a PIDF-LO (RFC 4119).
 pub fn is_location(content_type: &[u8]) -> bool {
     is_media(content_type, b"application/pidf+xml")
 }
 
 /// Returns whether a body of this type is an SDP.
 pub fn is_sdp(content_type: &[u8]) -> bool {
-    // As nearly all of them are written.
+    // Nearly all of them are written this way.
     if content_type == b"application/sdp" {
         return true;
     }

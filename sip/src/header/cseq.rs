@@ -17,10 +17,10 @@ pub struct CSeq {
 pub struct NotACSeq;
 
 impl CSeq {
-    /// Reads a value; the method's token beside it.
+    /// Reads a value; also returns the method's token.
     ///
     /// # Errors
-    /// No number, a number of 2^31 or more, no method, or something behind it.
+    /// No number, a number of 2^31 or more, no method, or text behind the method.
     pub fn parse(value: &[u8]) -> Result<(Self, &[u8]), NotACSeq> {
         let value = value.trim_ascii();
         let digits = value

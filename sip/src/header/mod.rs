@@ -1,8 +1,8 @@
 //! Header values as types: each with its own parser over octets and a canonical `Display`.
 //!
-//! Parsers read network input: they borrow, run in linear time, never panic and never allocate unless something has to
-//! be unescaped. A value may still hold folds (CR, LF and a blank), which count as blanks here. Nothing in this module
-//! knows messages, transactions or dialogs (RFC 3261 §7.3, §20, §25.1).
+//! Parsers read network input: they borrow, run in linear time, never panic, and allocate only to unescape. A value may still hold
+//! folds (CR, LF and a blank), which count as blanks here. Nothing in this module knows messages, transactions or dialogs
+//! (RFC 3261 §7.3, §20, §25.1).
 
 pub mod auth;
 pub mod content_type;

@@ -1,5 +1,5 @@
 //! `name-addr` and `addr-spec` with their header parameters: From, To, Contact, Route, Refer-To and the like
-//! (RFC 3261 §20.10, §25.1). The URI inside is left unread until somebody asks.
+//! (RFC 3261 §20.10, §25.1). The URI inside is parsed only on request.
 
 use std::fmt;
 
@@ -12,13 +12,13 @@ use super::uri::{Uri, UriFault};
 pub struct NameAddr<'a> {
     /// The display name as sent, quotes and escapes included; `None` where there is none.
     pub display: Option<&'a [u8]>,
-    /// The URI, without angle brackets and not yet read.
+    /// The URI, without angle brackets and not yet parsed.
     pub uri: &'a [u8],
     /// The header's parameters, `;tag=x`, or nothing.
     pub params: &'a [u8],
 }
 
-/// Why an address can't be cut into its parts.
+/// Reason why an address can't be cut into its parts.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NameAddrFault {
     /// A quote or an angle bracket is never closed.
@@ -90,7 +90,7 @@ impl<'a> NameAddr<'a> {
         })
     }
 
-    /// The value of a header parameter: `Some(None)` if it stands there without one.
+    /// The value of a header parameter: `Some(None)` if the parameter has no value.
     pub fn param(&self, name: &str) -> Option<Option<&'a [u8]>> {
         params::find(self.params, name)
     }
@@ -105,7 +105,7 @@ impl<'a> NameAddr<'a> {
         self.param("tag").flatten().filter(|tag| !tag.is_empty())
     }
 
-    /// The URI, read.
+    /// Parses the URI.
     pub fn parse_uri(&self) -> Result<Uri<'a>, UriFault> {
         Uri::parse(self.uri)
     }
@@ -116,7 +116,7 @@ impl<'a> NameAddr<'a> {
     }
 }
 
-// Where the bracket opens, if one does before any parameter: `sip:a@b;x=<y>` has none.
+// Position of the opening bracket, if it comes before any parameter: `sip:a@b;x=<y>` has none.
 fn opening(value: &[u8]) -> Result<Option<usize>, NameAddrFault> {
     if let [b'"', ..] = value {
         let (_, behind) = text::cut_quoted(value).ok_or(NameAddrFault::Open)?;

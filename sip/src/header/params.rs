@@ -1,4 +1,4 @@
-//! Parameters as they hang on URIs and header values: `;name`, `;name=token`, `;name="quoted"` (RFC 3261 §25.1).
+//! Parameters of URIs and header values: `;name`, `;name=token`, `;name="quoted"` (RFC 3261 §25.1).
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use super::text;
 pub struct Param<'a> {
     /// The name, as it was sent.
     pub name: &'a [u8],
-    /// The value as it was sent, quotes included; `None` where no `=` stands.
+    /// The value as sent, quotes included; `None` without `=`.
     pub value: Option<&'a [u8]>,
 }
 
@@ -30,7 +30,7 @@ impl<'a> Param<'a> {
 pub struct Params<'a>(&'a [u8]);
 
 impl<'a> Params<'a> {
-    /// Over `;a=b;c`; the first semicolon may be absent.
+    /// The parameters of `;a=b;c`; the first semicolon may be absent.
     pub const fn new(params: &'a [u8]) -> Self {
         Self(params)
     }
@@ -46,7 +46,7 @@ impl<'a> Iterator for Params<'a> {
 
     fn next(&mut self) -> Option<Param<'a>> {
         while !self.0.is_empty() {
-            // One stands before nearly every parameter, and is cheaper to skip than an empty piece is to read.
+            // A semicolon precedes nearly every parameter; skipping it is cheaper than reading an empty piece.
             if let [b';', rest @ ..] = self.0 {
                 self.0 = rest;
                 continue;
@@ -67,7 +67,7 @@ pub fn find<'a>(params: &'a [u8], name: &str) -> Option<Option<&'a [u8]>> {
     Params::new(params).named(name).map(|param| param.value)
 }
 
-/// Returns true if a parameter appended to them is read as one: no quote among them is left open.
+/// Returns true if no quote is left open, so that a parameter appended to `params` is read as one.
 pub fn are_closed(params: &[u8]) -> bool {
     let mut rest = params;
     while let Some(at) = memchr::memchr(b'"', rest) {

@@ -1,15 +1,15 @@
-//! Privacy (RFC 3323, RFC 3325, RFC 7044), as far as it says that the sender of a request is not to be named.
+//! Privacy (RFC 3323, RFC 3325, RFC 7044), as far as it hides the identity of a request's sender.
 
 use super::name_addr::NameAddr;
 use super::uri::{Host, Uri};
 
-/// URI of a caller who isn't named (RFC 3323 §4.1.1.3).
+/// URI of an anonymous caller (RFC 3323 §4.1.1.3).
 pub const ANONYMOUS_URI: &str = "sip:anonymous@anonymous.invalid";
 
-/// Privacy values that keep the sender's name back. `session` is about the media, `critical` and `none` ask for nothing themselves.
+/// Privacy values that hide the sender's identity. `session` is about the media; `critical` and `none` ask for nothing themselves.
 const HIDING: [&[u8]; 4] = [b"id", b"user", b"header", b"history"];
 
-/// Returns whether a value of Privacy asks for the sender's name to be kept back.
+/// Returns whether a Privacy value asks to hide the sender's identity.
 pub fn hides(wishes: &[u8]) -> bool {
     // RFC 3323 separates them by semicolons; commas occur as well.
     let mut wishes = wishes.split(|octet| matches!(octet, b';' | b','));
@@ -21,14 +21,14 @@ pub fn hides(wishes: &[u8]) -> bool {
     })
 }
 
-/// Returns whether a From names nobody: its host is `anonymous.invalid` or its user `anonymous`.
+/// Returns whether a From is anonymous: its host is `anonymous.invalid` or its user `anonymous`.
 pub fn names_nobody(from: &[u8]) -> bool {
     let address = NameAddr::parse(from).ok();
     let uri = address.and_then(|address| Uri::parse(address.uri).ok());
     uri.is_some_and(|uri| is_nobody(&uri))
 }
 
-/// Returns whether a URI is nobody's: its host is `anonymous.invalid` or its user `anonymous`.
+/// Returns whether a URI is anonymous: its host is `anonymous.invalid` or its user `anonymous`.
 pub fn is_nobody(uri: &Uri<'_>) -> bool {
     let is_nowhere =
         matches!(uri.host, Host::Name(name) if name.eq_ignore_ascii_case(b"anonymous.invalid"));

@@ -1,4 +1,4 @@
-//! RAck: which reliable provisional answer a PRACK acknowledges (RFC 3262 §7.2).
+//! RAck: names the reliable provisional answer that a PRACK acknowledges (RFC 3262 §7.2).
 
 use std::fmt;
 
@@ -33,7 +33,7 @@ impl<'a> RAck<'a> {
 }
 
 impl RAck<'_> {
-    /// Returns true if the answer was one to an INVITE; methods are case-sensitive (RFC 3261 §7.1).
+    /// Returns true if the acknowledged answer was to an INVITE; methods are case-sensitive (RFC 3261 §7.1).
     pub fn is_invite(&self) -> bool {
         self.method_token == b"INVITE"
     }

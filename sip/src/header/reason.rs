@@ -1,4 +1,4 @@
-//! Reason: why a request was sent (RFC 3326), such as the Q.850 cause of a BYE.
+//! Reason of a request (RFC 3326), such as the Q.850 cause of a BYE.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,16 +9,16 @@ use super::text;
 /// `Reason: Q.850;cause=16;text="Terminated"`; one element of the list.
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub struct Reason<'a> {
-    /// `SIP`, `Q.850`, or whatever else was sent.
+    /// `SIP`, `Q.850`, or any other protocol, as sent.
     pub protocol: &'a [u8],
-    /// The protocol's own number.
+    /// The protocol's own cause code.
     pub cause: Option<u16>,
     /// The text as sent, quotes included.
     pub text: Option<&'a [u8]>,
 }
 
 impl<'a> Reason<'a> {
-    /// Reads one element; `None` if it doesn't begin with a protocol. A cause that is no number counts as unsaid.
+    /// Reads one element; `None` if it doesn't begin with a protocol. A cause that is no number counts as absent.
     pub fn parse(value: &'a [u8]) -> Option<Self> {
         let (protocol, params) = value.split_at(memchr::memchr(b';', value).unwrap_or(value.len()));
         let protocol = text::trim(protocol);

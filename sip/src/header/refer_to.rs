@@ -1,5 +1,5 @@
-//! Refer-To: where a REFER sends its recipient (RFC 3515 §2.1), perhaps with a method, and with headers for the request that
-//! comes of it (RFC 3261 §19.1.1, RFC 3891).
+//! Refer-To: the target of a REFER (RFC 3515 §2.1), perhaps with a method, and with headers for the request that
+//! the REFER causes (RFC 3261 §19.1.1, RFC 3891).
 
 use std::borrow::Cow;
 use std::fmt;
@@ -25,12 +25,12 @@ impl<'a> ReferTo<'a> {
         Some(Self { name_addr, uri })
     }
 
-    /// The method to use; INVITE where it isn't said.
+    /// The method to use; INVITE if the URI names none.
     pub fn method(&self) -> &'a [u8] {
         self.uri.param("method").flatten().unwrap_or(b"INVITE")
     }
 
-    /// A header for the request that comes of it, unescaped; the first of that name.
+    /// The first header of that name for the request that the REFER causes, unescaped.
     pub fn header(&self, name: &str) -> Option<Cow<'a, [u8]>> {
         self.uri
             .header_fields()

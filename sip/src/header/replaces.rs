@@ -5,22 +5,22 @@ use std::fmt;
 use super::params::Params;
 use super::text;
 
-/// `Replaces: 98732@sip.example.com;from-tag=r33th4x0r;to-tag=ff87ff`. The tags are named as the recipient's dialog has them:
-/// `to_tag` is its local one.
+/// `Replaces: 98732@sip.example.com;from-tag=r33th4x0r;to-tag=ff87ff`. The recipient's dialog gives the tags their names:
+/// `to_tag` is its local tag.
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub struct Replaces<'a> {
     /// Call-ID of the dialog.
     pub call_id: &'a [u8],
     /// The recipient's tag.
     pub to_tag: &'a [u8],
-    /// The tag of its peer.
+    /// The tag of the recipient's peer.
     pub from_tag: &'a [u8],
     /// True if only an early dialog may be replaced (`early-only`).
     pub early_only: bool,
 }
 
 impl<'a> Replaces<'a> {
-    /// Reads the header's value; `None` unless Call-ID and each tag stand there exactly once.
+    /// Reads the header's value; `None` unless Call-ID and each tag occur exactly once.
     pub fn parse(value: &'a [u8]) -> Option<Self> {
         let (call_id, params) = value.split_at(memchr::memchr(b';', value)?);
         let call_id = text::trim(call_id);

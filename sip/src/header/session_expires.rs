@@ -1,4 +1,4 @@
-//! Session-Expires and Min-SE (RFC 4028 §4, §5). What they lead to is `dialog::session_timer`'s business.
+//! Session-Expires and Min-SE (RFC 4028 §4, §5). `dialog::session_timer` acts on them.
 
 use std::fmt;
 
@@ -34,7 +34,7 @@ pub struct SessionExpires {
 }
 
 impl SessionExpires {
-    /// Reads the header's value; `None` without a number. A refresher that is neither side counts as unsaid.
+    /// Reads the header's value; `None` without a number. A refresher that is neither `uac` nor `uas` counts as absent.
     pub fn parse(value: &[u8]) -> Option<Self> {
         let (seconds, params) = cut(value);
         let refresher = params::find(params, "refresher")
@@ -51,7 +51,7 @@ impl SessionExpires {
     }
 }
 
-/// The seconds of a Min-SE header, its parameters passed over.
+/// The seconds of a Min-SE header; its parameters are ignored.
 pub fn min_se(value: &[u8]) -> Option<u32> {
     text::delta_seconds(cut(value).0)
 }

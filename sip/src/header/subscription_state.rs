@@ -1,4 +1,4 @@
-//! Subscription-State (RFC 6665 §4.1.3): whether more NOTIFYs will come, and for how long.
+//! Subscription-State (RFC 6665 §4.1.3): says whether more NOTIFYs will come, and for how long.
 
 use super::params;
 use super::text;
@@ -6,7 +6,7 @@ use super::text;
 /// State of a subscription.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum SubscriptionState {
-    /// Pending, active, or in a state of its own: more will come, for so many seconds if that was said.
+    /// Pending, active or an extension state: more NOTIFYs will come, for `expires` seconds if it is given.
     Open {
         /// The seconds that are left.
         expires: Option<u32>,

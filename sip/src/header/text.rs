@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-/// A text as a terminal may be shown it: what would move its cursor, be invisible or turn its direction is escaped, all else stays.
+/// Escapes text for a terminal: characters that move its cursor, are invisible or change its direction. All else stays.
 pub fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for char in text.chars() {
@@ -15,9 +15,9 @@ pub fn printable(text: &str) -> String {
     shown
 }
 
-/// Without linear white space at both ends; a fold counts as such.
+/// Cuts linear white space at both ends; a fold counts as white space.
 pub fn trim(mut value: &[u8]) -> &[u8] {
-    // Most has no blanks, which two octets tell.
+    // Most values have no blanks at the ends, which two octets show.
     if let (Some(first), Some(last)) = (value.first(), value.last())
         && *first.min(last) > b' '
     {
@@ -60,12 +60,12 @@ pub fn first_control(octets: &[u8]) -> Option<usize> {
     Some(eights.len() * 8 + behind)
 }
 
-/// Returns true if some octet is such a one. The loop never ends early, so that the compiler takes many octets in one step.
+/// Returns true if `is` holds for some octet. The loop never ends early, so that the compiler handles many octets in one step.
 pub fn holds(value: &[u8], is: impl Fn(u8) -> bool) -> bool {
     value.iter().fold(false, |found, octet| found | is(*octet))
 }
 
-/// Returns true if it contains `text`; case doesn't matter.
+/// Returns true if `value` contains `text`; case doesn't matter.
 pub fn holds_text(value: &[u8], text: &[u8]) -> bool {
     let Some(first) = text.first() else {
         return true;
@@ -88,22 +88,22 @@ pub const fn is_token_octet(octet: u8) -> bool {
         )
 }
 
-/// Returns true if all of it is one `token`.
+/// Returns true if the whole value is one `token`.
 pub fn is_token(value: &[u8]) -> bool {
     !value.is_empty() && value.iter().copied().all(is_token_octet)
 }
 
-/// As text; octets that are no UTF-8 become U+FFFD. Nearly all is plain, which is quickly seen when it is asked first.
+/// Converts octets to text; invalid UTF-8 becomes U+FFFD. Checks for ASCII first, which nearly all text is.
 pub fn lossy(octets: &[u8]) -> Cow<'_, str> {
     std::str::from_utf8(octets).map_or_else(|_| String::from_utf8_lossy(octets), Cow::Borrowed)
 }
 
-/// Decimal digits alone, within 32 bits.
+/// Parses decimal digits alone, within 32 bits.
 pub fn number(value: &[u8]) -> Option<u32> {
     u32::try_from(digits(value)?).ok()
 }
 
-/// `delta-seconds`: decimal digits alone; what is past 32 bits is the largest value (RFC 3261 §20.19).
+/// Parses `delta-seconds`: decimal digits alone; a number past 32 bits is the largest value (RFC 3261 §20.19).
 pub fn delta_seconds(value: &[u8]) -> Option<u32> {
     Some(u32::try_from(digits(value)?).unwrap_or(u32::MAX))
 }
@@ -120,8 +120,8 @@ fn digits(value: &[u8]) -> Option<u64> {
     })
 }
 
-/// Cuts a value that begins with a quote behind the quoted string: what stands between the quotes, escapes
-/// included, and the rest. `None` if it doesn't begin with a quote or the quote is never closed.
+/// Cuts a leading quoted string off: returns the text between the quotes, escapes included, and the rest. `None` if the value
+/// doesn't begin with a quote or the quote is never closed.
 pub fn cut_quoted(value: &[u8]) -> Option<(&[u8], &[u8])> {
     let inner = value.strip_prefix(b"\"")?;
     let mut at = 0;
@@ -142,7 +142,7 @@ pub fn unquote(value: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
-/// Resolves the `quoted-pair`s of what stood between quotes.
+/// Resolves the `quoted-pair`s of text between quotes.
 pub fn unescape_pairs(inner: &[u8]) -> Cow<'_, [u8]> {
     if memchr::memchr(b'\\', inner).is_none() {
         return Cow::Borrowed(inner);
@@ -158,7 +158,7 @@ pub fn unescape_pairs(inner: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(plain)
 }
 
-/// Puts a backslash before each quote and backslash, for text that is to stand between quotes.
+/// Puts a backslash before each quote and backslash, for text to be quoted.
 pub fn escape_pairs(plain: &[u8]) -> Cow<'_, [u8]> {
     if memchr::memchr2(b'"', b'\\', plain).is_none() {
         return Cow::Borrowed(plain);
@@ -203,7 +203,7 @@ pub fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     .filter(|element| !element.is_empty())
 }
 
-/// Prints octets as text; what isn't UTF-8 becomes U+FFFD, a control character a blank, so that nothing printed can
+/// Prints octets as text. Invalid UTF-8 becomes U+FFFD and a control character a blank, so that printed text can't
 /// break out of its line.
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub struct Octets<'a>(pub &'a [u8]);

@@ -21,7 +21,7 @@ pub enum Scheme {
     Sips,
     /// `tel:`
     Tel,
-    /// Any other: only [`Uri::raw`] says something.
+    /// Any other scheme: only [`Uri::raw`] is set.
     Other,
 }
 
@@ -32,7 +32,7 @@ pub enum Host<'a> {
     Name(&'a [u8]),
     /// An IPv4 address.
     V4(Ipv4Addr),
-    /// An IPv6 address, which stood in brackets.
+    /// An IPv6 address, sent in brackets.
     V6(Ipv6Addr),
 }
 
@@ -47,7 +47,7 @@ pub struct Uri<'a> {
     pub password: Option<&'a [u8]>,
     /// The host.
     pub host: Host<'a>,
-    /// The port, if one stands there.
+    /// The port, if given.
     pub port: Option<u16>,
     /// `;a=b;c`, from the first semicolon on, or nothing.
     pub params: &'a [u8],
@@ -57,10 +57,10 @@ pub struct Uri<'a> {
     pub raw: &'a [u8],
 }
 
-/// Why a URI can't be read.
+/// Reason why a URI can't be read.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum UriFault {
-    /// No colon, or what stands before it is no scheme.
+    /// No colon, or no valid scheme before it.
     #[error("no scheme")]
     Scheme,
     /// A blank, a control character, a quote or an angle bracket.
@@ -69,7 +69,7 @@ pub enum UriFault {
     /// No host, or neither name, IPv4 address nor bracketed IPv6 address.
     #[error("no valid host")]
     Host,
-    /// Not a number from 1 to 65535.
+    /// The port is not a number from 1 to 65535.
     #[error("no valid port")]
     Port,
     /// A `tel:` URI without a number.
@@ -80,11 +80,11 @@ pub enum UriFault {
     Params,
 }
 
-/// The longest host name that DNS knows.
+/// The longest host name that DNS allows.
 const LONGEST_NAME: usize = 255;
 
 impl<'a> Uri<'a> {
-    /// Reads a whole URI: nothing may stand before or behind it.
+    /// Reads a whole URI: no text is allowed before or after it.
     pub fn parse(raw: &'a [u8]) -> Result<Self, UriFault> {
         let (scheme, rest) = Scheme::cut(raw)?;
         if text::holds(rest, |octet| !is_uri_octet(octet)) {
@@ -159,13 +159,13 @@ impl<'a> Uri<'a> {
         Params::new(self.params)
     }
 
-    /// The value of a URI parameter: `Some(None)` if it stands there without one.
+    /// The value of a URI parameter: `Some(None)` if the parameter has no value.
     pub fn param(&self, name: &str) -> Option<Option<&'a [u8]>> {
         params::find(self.params, name)
     }
 
-    /// The transport the URI asks for; `sips:` asks for TLS whatever its parameter says (RFC 3261 §26.2.2). `None` where it
-    /// leaves the choice, or names one that isn't spoken here.
+    /// The transport that the URI asks for; `sips:` asks for TLS whatever its parameter says (RFC 3261 §26.2.2). `None` if the URI
+    /// leaves the choice, or names an unsupported transport.
     pub fn transport(&self) -> Option<Transport> {
         if self.scheme == Scheme::Sips {
             return Some(Transport::Tls);
@@ -197,10 +197,10 @@ impl<'a> Uri<'a> {
             })
     }
 
-    /// Host that a request by this URI is sent to: `maddr` where the URI has one, since it "overrides any address derived from the
-    /// host field" (RFC 3261 §19.1.1). `None` where `maddr` is no host.
+    /// Host to which a request with this URI is sent: `maddr` if the URI has one, since it "overrides any address derived from the
+    /// host field" (RFC 3261 §19.1.1). `None` if `maddr` is no valid host.
     pub fn destination(&self) -> Option<Host<'a>> {
-        // Asked of each next hop, of which nearly none has one.
+        // Called for each next hop; nearly none has `maddr`.
         if memchr::memchr2(b'm', b'M', self.params).is_none() {
             return Some(self.host);
         }
@@ -210,7 +210,7 @@ impl<'a> Uri<'a> {
         }
     }
 
-    /// The socket address, where the destination is an address; the port defaults to the transport's.
+    /// The socket address, if the destination is an IP address; the port defaults to the transport's.
     pub fn socket_addr(&self) -> Option<SocketAddr> {
         let ip = self.destination()?.address()?;
         Some(SocketAddr::new(ip, self.port_or_default()))
@@ -226,13 +226,13 @@ impl<'a> Uri<'a> {
 }
 
 impl Scheme {
-    /// The scheme that a URI begins with, whatever follows it.
+    /// The scheme of a URI; the rest of it is not checked.
     pub fn of(raw: &[u8]) -> Option<Self> {
         Some(Self::cut(raw).ok()?.0)
     }
 
     fn cut(raw: &[u8]) -> Result<(Self, &[u8]), UriFault> {
-        // As nearly all of them begin.
+        // Nearly all of them begin this way.
         if let Some(rest) = raw.strip_prefix(b"sip:") {
             return Ok((Self::Sip, rest));
         }
@@ -256,7 +256,7 @@ impl Scheme {
         })
     }
 
-    /// The scheme in lower case; nothing for any other.
+    /// The scheme in lower case; empty for [`Scheme::Other`].
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Sip => "sip",
@@ -291,7 +291,7 @@ impl<'a> Host<'a> {
         }
     }
 
-    /// The address, if it is one.
+    /// The IP address, if the host is one.
     pub const fn address(&self) -> Option<IpAddr> {
         match self {
             Host::Name(_) => None,
@@ -301,7 +301,7 @@ impl<'a> Host<'a> {
     }
 }
 
-/// Cuts `host[:port]`, the port from 1 to 65535.
+/// Cuts `host[:port]`; the port is from 1 to 65535.
 pub fn host_and_port(hostport: &[u8]) -> Result<(Host<'_>, Option<u16>), UriFault> {
     let host_end = match hostport {
         [b'[', ..] => memchr::memchr(b']', hostport).ok_or(UriFault::Host)? + 1,
@@ -322,8 +322,9 @@ fn port(digits: &[u8]) -> Option<u16> {
         .filter(|port| *port != 0)
 }
 
-/// Four decimal numbers of at most three digits and without leading zeros, as the standard library reads them. Each URI of a call names a host, and
-/// most are such: this takes a fifth of the instructions of `str::parse` behind `str::from_utf8` (`bench/instructions`).
+/// Reads four decimal numbers of at most three digits without leading zeros, as the standard library does. Each URI of a call names a
+/// host, and most hosts are IPv4 addresses: this takes a fifth of the instructions of `str::parse` behind `str::from_utf8`
+/// (`bench/instructions`).
 fn v4_of(text: &[u8]) -> Option<Ipv4Addr> {
     let mut octets = [0u8; 4];
     let mut parts = text.split(|octet| *octet == b'.');
@@ -378,7 +379,7 @@ const fn is_scheme_octet(octet: &u8) -> bool {
     octet.is_ascii_alphanumeric() || matches!(octet, b'+' | b'-' | b'.')
 }
 
-// The underscore isn't in the grammar of host names but in many a host's name.
+// The grammar of host names has no underscore, but many host names do.
 const fn is_name_octet(octet: u8) -> bool {
     octet.is_ascii_alphanumeric() || matches!(octet, b'-' | b'.' | b'_')
 }
@@ -387,7 +388,7 @@ const fn is_number_octet(octet: u8) -> bool {
     octet.is_ascii_hexdigit() || matches!(octet, b'+' | b'*' | b'#' | b'-' | b'.' | b'(' | b')')
 }
 
-/// Resolves `%hh`; a percent sign that isn't followed by two hex digits stays as it is.
+/// Resolves `%hh`; a percent sign without two hex digits after it stays as it is.
 pub fn unescape(text: &[u8]) -> Cow<'_, [u8]> {
     if memchr::memchr(b'%', text).is_none() {
         return Cow::Borrowed(text);
@@ -417,7 +418,7 @@ fn hex_octet(high: u8, low: u8) -> Option<u8> {
     u8::try_from(high * 16 + low).ok()
 }
 
-/// Prints text with everything escaped that may not stand in a user part or in the headers of a URI.
+/// Prints text, escaping every character that is not allowed in a user part or in the headers of a URI.
 #[derive(Copy, Clone, Debug)]
 pub struct Escaped<'a>(pub &'a [u8]);
 
@@ -448,7 +449,7 @@ fn escape_where(
     Ok(())
 }
 
-// Only what could break out of the URI or isn't ASCII is escaped anew: the rest stands as sent.
+// Escapes only octets that could break out of the URI or aren't ASCII: the rest stays as sent.
 struct AsSent<'a>(&'a [u8]);
 
 impl fmt::Display for AsSent<'_> {
@@ -482,7 +483,7 @@ impl fmt::Display for Uri<'_> {
             if let Some(password) = self.password {
                 write!(f, ":{}", AsSent(password))?;
             }
-            // A user part that is empty ends at its `@`; without one, an `@` among the headers would be taken for it.
+            // An empty user part is printed as a bare `@`. Without it, an `@` among the headers would end a user part.
             if self.user.is_some() || self.password.is_some() || self.headers.contains(&b'@') {
                 f.write_str("@")?;
             }

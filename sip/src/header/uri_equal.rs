@@ -2,12 +2,12 @@
 
 use super::uri::{Host, Scheme, Uri, unescape};
 
-/// Parameters that make a difference even where only one of the two URIs has them.
+/// Parameters that make a difference even if only one of the two URIs has them.
 const TELLING: [&str; 5] = ["user", "ttl", "method", "maddr", "transport"];
 
 impl Uri<'_> {
-    /// Returns true if both name the same resource. Order and unknown parameters of one alone don't matter; the default port
-    /// and transport are not the same as none. Of a scheme that isn't read, only the same text is the same.
+    /// Returns true if both URIs name the same resource. Order and unknown parameters of one alone don't matter. An explicit default port
+    /// or transport differs from none. URIs of a scheme that isn't read are compared as text.
     pub fn is_same(&self, other: &Uri<'_>) -> bool {
         if self.scheme != other.scheme {
             return false;
@@ -27,7 +27,7 @@ impl Uri<'_> {
             && other.headers_agree(self)
     }
 
-    /// Returns true if `other` contradicts none of the parameters here.
+    /// Returns true if `other` contradicts none of this URI's parameters.
     fn params_agree(&self, other: &Uri<'_>) -> bool {
         self.params().all(|ours| {
             let name = std::str::from_utf8(ours.name).unwrap_or_default();

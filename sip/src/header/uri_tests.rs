@@ -1,4 +1,4 @@
-//! What the URI parser accepts and refuses: RFC 3261 §19.1.3, RFC 4475, RFC 5118, and octets at random.
+//! The URIs that the parser accepts and refuses: RFC 3261 §19.1.3, RFC 4475, RFC 5118, and random octets.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Via (RFC 3261 §20.42, RFC 3581): who sent a message and where its answer goes.
+//! Via (RFC 3261 §20.42, RFC 3581): the sender of a message, and where its answer goes.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -35,14 +35,14 @@ impl<'a> Via<'a> {
     /// Reads one element of a Via list.
     ///
     /// # Errors
-    /// Not SIP, no version, no transport, no host, a port that is none, an open quote, or a branch with blanks.
+    /// Not SIP, no version, no transport, no host, an invalid port, an open quote, or a branch with blanks.
     pub fn parse(element: &'a [u8]) -> Result<Self, NotAVia> {
         let element = text::trim(element);
         let end = memchr::memchr(b';', element).unwrap_or(element.len());
         let (head, params) = element.split_at(end);
         let head = text::trim(head);
 
-        // What we put behind them must be read (RFC 3261 §18.2.1).
+        // The parameters that we append must be readable (RFC 3261 §18.2.1).
         if !params::are_closed(params) {
             return Err(NotAVia);
         }
@@ -63,7 +63,7 @@ impl<'a> Via<'a> {
             via.note(param);
         }
 
-        // Blanks would come back as other blanks, and the branch is what the answer is known by.
+        // We might repeat blanks as other blanks, and the sender matches the answer by its branch.
         let is_readable = |branch: &[u8]| !text::holds(branch, |octet| !octet.is_ascii_graphic());
         if via.branch.is_none_or(is_readable) {
             Ok(via)
@@ -72,7 +72,7 @@ impl<'a> Via<'a> {
         }
     }
 
-    /// The same over other octets, each part where `to` has it.
+    /// Moves the Via to other octets; `to` maps each part to its new place.
     pub(crate) fn moved<'c>(&self, to: impl Fn(&[u8]) -> &'c [u8]) -> Via<'c> {
         Via {
             transport: to(self.transport),
@@ -86,7 +86,7 @@ impl<'a> Via<'a> {
         }
     }
 
-    // The first of a name counts, as everywhere; an rport that is no port asks for one all the same.
+    // The first parameter of a name counts. An rport with an invalid port counts as one without a value.
     fn note(&mut self, param: Param<'a>) {
         if param.is("branch") {
             self.branch = self
@@ -99,7 +99,7 @@ impl<'a> Via<'a> {
         }
     }
 
-    /// Returns true if sent-by names exactly this address.
+    /// Returns true if the host of sent-by is exactly this address.
     pub fn names(&self, address: IpAddr) -> bool {
         let text = std::str::from_utf8(self.host).unwrap_or_default();
         match address.to_canonical() {
@@ -113,7 +113,7 @@ impl<'a> Via<'a> {
         }
     }
 
-    /// Returns true if a message came from the very address and port that sent-by names: no NAT between has changed them.
+    /// Returns true if a message came from exactly the address and port of sent-by, so that no NAT has changed them.
     pub fn is_at(&self, source: SocketAddr) -> bool {
         self.names(source.ip()) && self.port.unwrap_or(5060) == source.port()
     }
@@ -134,17 +134,19 @@ impl<'a> Via<'a> {
 }
 
 fn protocol(head: &[u8]) -> Result<(&[u8], &[u8]), NotAVia> {
-    // As nearly all of them begin.
+    // Nearly all of them begin this way.
     let rest = match head.strip_prefix(b"SIP/2.0/") {
         Some(rest) => rest,
         None => behind_version(head)?,
     };
+
     let rest = rest.trim_ascii_start();
     let end = rest
         .iter()
         .position(u8::is_ascii_whitespace)
         .ok_or(NotAVia)?;
     let (transport, sent_by) = rest.split_at(end);
+
     if transport.is_empty() {
         Err(NotAVia)
     } else {
@@ -152,7 +154,7 @@ fn protocol(head: &[u8]) -> Result<(&[u8], &[u8]), NotAVia> {
     }
 }
 
-/// Any version: the answer to a request of another one (505) has to find its way too.
+/// Accepts any version: the answer (505) to a request of another version has to reach its sender too.
 fn behind_version(head: &[u8]) -> Result<&[u8], NotAVia> {
     let mut parts = head.splitn(3, |octet| *octet == b'/');
     let name = parts.next().ok_or(NotAVia)?.trim_ascii();

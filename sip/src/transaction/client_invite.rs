@@ -1,5 +1,5 @@
 //! The client transaction of an INVITE (RFC 3261 §17.1.1, Accepted of RFC 6026 §7.2), its CANCEL (RFC 3261 §9.1) and the ACKs
-//! of its 2xx (RFC 3261 §13.2.2.4), which are the user agent's but are repeated here.
+//! of its 2xx (RFC 3261 §13.2.2.4). The user agent owns those ACKs; the transaction only repeats them.
 
 use crate::flow::Flow;
 use crate::wire::Message;
@@ -9,7 +9,7 @@ use super::io::Io;
 use super::sketch::InviteSketch;
 use super::timer::Timer;
 
-/// ACKs kept for forks beyond this many are not; their 2xx then reach the user again.
+/// Most forks whose ACK is kept. A repeated 2xx of a further fork reaches the user again.
 const MAX_ACKS: usize = 8;
 
 #[derive(Debug)]
@@ -53,7 +53,7 @@ struct Ack {
 }
 
 impl ClientInvite {
-    /// Keeps the request on every transport: its CANCEL and ACK are made from it.
+    /// Keeps the request on every transport, since CANCEL and ACK are made from it.
     pub(crate) fn new(request: Box<[u8]>) -> Self {
         Self(State::Calling {
             request,
@@ -62,7 +62,7 @@ impl ClientInvite {
         })
     }
 
-    /// After the request was sent for the first time.
+    /// Starts the timers, after the request was first sent.
     pub(crate) fn start(&mut self, io: &mut Io<'_>) {
         io.limit(Timer::B);
         if !io.is_reliable() {
@@ -167,7 +167,7 @@ impl ClientInvite {
         ResponseEffect::New
     }
 
-    /// Asks for the end of a call that nobody has answered; nothing once it was, or was asked before.
+    /// Cancels an unanswered INVITE; does nothing if it was answered or cancelled before.
     pub(crate) fn cancel(&mut self, head: &[u8], io: &mut Io<'_>) {
         match &mut self.0 {
             State::Calling { cancel, .. } => {
@@ -183,7 +183,7 @@ impl ClientInvite {
         }
     }
 
-    /// A final response ends the CANCEL's retransmission; F goes on, for the INVITE's own answer is still to come.
+    /// Ends the CANCEL's retransmission after a final response. Timer F goes on, since the INVITE's own answer is still due.
     pub(crate) fn handle_cancel_response(&mut self, status: u16, io: &mut Io<'_>) {
         let State::Proceeding { cancel, .. } = &mut self.0 else {
             return;
@@ -202,7 +202,7 @@ impl ClientInvite {
         }
     }
 
-    /// Keeps the ACK of a 2xx that was just sent, for the repetitions of that 2xx.
+    /// Keeps the ACK just sent for a 2xx, to answer repetitions of that 2xx.
     pub(crate) fn keep_ack(&mut self, to_tag: &[u8], flow: Flow, request: &[u8]) {
         let State::Accepted { acks, .. } = &mut self.0 else {
             return;
@@ -265,7 +265,7 @@ impl ClientInvite {
     }
 }
 
-/// F is the time that the INVITE may still take (RFC 3261 §9.1).
+/// Sends the CANCEL. Timer F limits how long the INVITE may still take (RFC 3261 §9.1).
 fn send_cancel(sketch: &InviteSketch, head: &[u8], io: &mut Io<'_>) -> Cancel {
     let mut request = Box::default();
     let reliable = io.is_reliable();

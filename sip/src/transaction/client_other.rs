@@ -8,24 +8,24 @@ use super::timer::Timer;
 /// Effect of a response on a client transaction.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum ResponseEffect {
-    /// A repetition, or nothing that concerns its user.
+    /// A repetition, or a response that doesn't concern the user.
     Absorbed,
-    /// For its user; the transaction goes on.
+    /// For the user; the transaction continues.
     New,
-    /// For its user; the transaction has ended.
+    /// For the user; the transaction has ended.
     Last,
-    /// A 2xx of a fork whose INVITE has failed already: someone must end that call.
+    /// A 2xx of a fork whose INVITE has already failed: the user must end that call.
     Stray,
 }
 
 /// Effect of a timer on a client transaction.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Fired {
-    /// It goes on.
+    /// The transaction continues.
     Waits,
-    /// It has ended, and its user knows the outcome.
+    /// The transaction has ended, and its user knows the outcome.
     Ended,
-    /// It has ended without an answer.
+    /// The transaction has ended without an answer.
     TimedOut,
 }
 
@@ -54,7 +54,7 @@ impl ClientOther {
         self.method
     }
 
-    /// After the request was sent for the first time.
+    /// Starts the timers, after the request was first sent.
     pub(crate) fn start(&mut self, io: &mut Io<'_>) {
         io.limit(Timer::F);
         if !io.is_reliable() {
@@ -104,7 +104,7 @@ impl ClientOther {
         }
     }
 
-    /// In Proceeding the interval is T2 (RFC 3261 §17.1.2.2).
+    /// Sends the request again. In Proceeding the interval is T2 (RFC 3261 §17.1.2.2).
     fn retransmit(&mut self, io: &mut Io<'_>) {
         match &mut self.state {
             State::Trying { request, sent } => {

@@ -1,4 +1,4 @@
-//! The hands of a machine: what it sends goes into one arena, and its timers onto the shard's wheel.
+//! Output of a machine: its messages go into one arena, and its timers onto the shard's wheel.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use crate::wheel::{TimerId, Wheel};
 
 use super::timer::{Alarm, Running, Timer, Times, Tx};
 
-/// An arena of more octets than this is given back once it was sent.
+/// An arena larger than this is freed once its messages were sent.
 const KEPT_WHEN_SENT: usize = 1 << 20;
 
-/// Messages that wait to be sent, printed one behind the other.
+/// Messages waiting to be sent, printed one after the other.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     octets: Vec<u8>,
@@ -21,7 +21,7 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    /// Prints one message; returns its octets for those who must keep them.
+    /// Prints one message; returns its octets for the machines that must keep them.
     pub(crate) fn print(&mut self, flow: Flow, print: impl FnOnce(&mut Vec<u8>)) -> &[u8] {
         let start = self.octets.len();
         print(&mut self.octets);
@@ -80,7 +80,7 @@ impl Outbox {
             .map(|(flow, message)| (*flow, &self.octets[message.clone()]))
     }
 
-    /// Gives its room back if it is empty.
+    /// Frees the buffer if it is empty.
     pub(crate) fn rest(&mut self) {
         if self.messages.is_empty() {
             self.octets = Vec::new();
@@ -109,7 +109,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// The wheel and the timers of a transaction that has ended.
+    /// Stops the timers of a transaction that has ended.
     pub(crate) fn stop(&mut self, running: Running) {
         for timer in [running.retransmit, running.limit].into_iter().flatten() {
             self.wheel.cancel(timer);
@@ -117,7 +117,7 @@ impl Shared {
     }
 }
 
-/// One transaction's view of what it shares.
+/// One transaction's access to the shared state.
 #[derive(Debug)]
 pub(crate) struct Io<'a> {
     pub(crate) tx: Tx,
@@ -132,7 +132,7 @@ impl Io<'_> {
         self.flow.transport.is_reliable()
     }
 
-    /// Starts the timer that ends a state, in place of the one that ran.
+    /// Starts the timer that ends a state, replacing the one that runs.
     pub(crate) fn limit(&mut self, timer: Timer) {
         let id = self.schedule(timer, self.length(timer, 0));
         if let Some(before) = self.running.limit.replace(id) {

@@ -1,5 +1,5 @@
-//! By what a request finds its server transaction (RFC 3261 §17.2.3) and merged requests meet (RFC 3261 §8.2.2.2): keyed hashes,
-//! so that a peer cannot choose where in a table it falls.
+//! The keys by which a request finds its server transaction (RFC 3261 §17.2.3) and merged requests meet (RFC 3261 §8.2.2.2). They are
+//! keyed hashes, so that a peer can't choose its place in a table.
 
 use crate::slot::Minter;
 use crate::wire::message::RequestKeys;
@@ -7,13 +7,13 @@ use crate::wire::{Message, Method};
 
 const COOKIE: &[u8] = b"z9hG4bK";
 
-/// Keys of a request: those that it was received with, or worked out now.
+/// Keys of a request: stored in the message when it was received, else computed now.
 pub(crate) fn keys(request: &Message<'_>, minter: &Minter) -> RequestKeys {
     let known = request.keys();
     known.unwrap_or_else(|| of_new(request, server_key(request, minter), minter))
 }
 
-/// Keys of a request that no transaction is known for, whose key is `transaction`.
+/// Keys of a request without a known transaction; `transaction` is its transaction key.
 pub(crate) fn of_new(request: &Message<'_>, transaction: u128, minter: &Minter) -> RequestKeys {
     let merged = match request.to_tag() {
         Some(_) => 0,
@@ -27,10 +27,10 @@ pub(crate) fn of_new(request: &Message<'_>, transaction: u128, minter: &Minter) 
     }
 }
 
-/// The key of the server transaction that `request` belongs to. An ACK and a CANCEL have that of their INVITE.
+/// The key of the server transaction that `request` belongs to. An ACK and a CANCEL have the key of their INVITE.
 ///
-/// Call-ID and CSeq stand in it beside branch and sent-by: they cost an honest peer nothing, and one that
-/// uses a branch twice is served all the same.
+/// Call-ID and CSeq are hashed together with branch and sent-by. That makes no difference to a correct peer, and a peer that
+/// reuses a branch is still served.
 pub(crate) fn server_key(request: &Message<'_>, minter: &Minter) -> u128 {
     let via = request.top_via();
     let joins_invite = matches!(request.method(), Method::Ack | Method::Cancel);
@@ -58,7 +58,7 @@ pub(crate) fn server_key(request: &Message<'_>, minter: &Minter) -> u128 {
     }
 }
 
-/// Equal for requests that reached us by several paths. Never 0.
+/// A key that is equal for requests that reached us by several paths. Never 0.
 fn merged_key(request: &Message<'_>, minter: &Minter) -> u64 {
     let number = request.cseq().number.to_be_bytes();
     let hash = minter.hash128(&[

@@ -1,7 +1,7 @@
 //! The four transaction machines of RFC 3261 §17 as RFC 6026 corrects them, and the tables that hold them.
 //!
-//! A machine knows its own state, the octets it may have to send again and its timers; it knows neither sockets, nor
-//! who uses it, nor dialogs.
+//! A machine knows its own state, the octets it may have to repeat and its timers. It knows neither sockets, nor its
+//! users, nor dialogs.
 
 pub(crate) mod client_invite;
 pub(crate) mod client_other;
@@ -22,9 +22,9 @@ use crate::wire::Method;
 pub struct Response<'a> {
     /// 100..=699.
     pub status: u16,
-    /// The reason phrase; the usual one of the status if none is given.
+    /// The reason phrase; the standard phrase of the status if `None`.
     pub reason: Option<&'a str>,
-    /// The tag for a To header that has none yet. Without it the endpoint chooses one and stays with it.
+    /// The tag for a To header without one. If `None`, the endpoint chooses a tag and keeps it.
     pub to_tag: Option<&'a [u8]>,
     /// Further header lines, each ended by CRLF.
     pub head: &'a [u8],
@@ -33,7 +33,7 @@ pub struct Response<'a> {
 }
 
 impl Response<'_> {
-    /// One with nothing of its own but the status.
+    /// A response with a status alone.
     pub const fn bare(status: u16) -> Self {
         Self {
             status,
@@ -44,7 +44,7 @@ impl Response<'_> {
         }
     }
 
-    /// Returns true if status and To-tag are all there is to it, so that it can be printed again from the request.
+    /// Returns true if the response has only status and To-tag, so that it can be printed again from the request.
     pub(crate) fn is_bare(&self) -> bool {
         self.head.is_empty() && self.body.is_empty()
     }
@@ -55,7 +55,7 @@ impl Response<'_> {
 pub struct Request<'a> {
     /// The method.
     pub method: Method,
-    /// The method as it is written, for those without a [`Method`] of their own.
+    /// The method as sent, for one without its own [`Method`].
     pub token: &'a str,
     /// The Request-URI.
     pub uri: &'a [u8],

@@ -1,5 +1,5 @@
-//! The server transaction of an INVITE (RFC 3261 §17.2.1, Accepted of RFC 6026 §7.1) and the retransmission of its 2xx
-//! (RFC 3261 §13.3.1.4), which is the user agent's but is done here.
+//! The server transaction of an INVITE (RFC 3261 §17.2.1, Accepted of RFC 6026 §7.1), and the retransmission of its 2xx
+//! (RFC 3261 §13.3.1.4), which is the user agent's duty.
 
 use super::Response;
 use super::io::Io;
@@ -13,7 +13,7 @@ pub(crate) struct ServerInvite(State);
 
 #[derive(Debug)]
 enum State {
-    /// `last` is the last provisional response above 100, where the transport may have lost it.
+    /// `last` is the last provisional response above 100, if the transport may have lost it.
     Proceeding {
         sketch: RequestSketch,
         last: Box<[u8]>,
@@ -32,9 +32,9 @@ enum State {
 /// Effect of an ACK on a server INVITE.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Acked {
-    /// It was for a refusal, or is out of place.
+    /// The ACK was for a refusal, or is out of place.
     Absorbed(Stands),
-    /// It is for a 2xx: the user's.
+    /// The ACK is for a 2xx: the user handles it.
     Passed,
 }
 
@@ -56,14 +56,14 @@ impl ServerInvite {
         })
     }
 
-    /// 100 at once: its user may take longer than 200 ms (RFC 3261 §17.2.1).
+    /// Sends 100 at once, since the user may take longer than 200 ms (RFC 3261 §17.2.1).
     pub(crate) fn start(&mut self, server: &str, io: &mut Io<'_>) {
         if let State::Proceeding { sketch, .. } = &self.0 {
             io.send(|out| sketch.print(out, &Response::bare(100), None, server));
         }
     }
 
-    /// Returns true if a tag of ours is missing in its response.
+    /// Returns true if the next response needs a tag of ours.
     pub(crate) fn wants_tag(&self) -> bool {
         match &self.0 {
             State::Proceeding { sketch, .. } => !sketch.is_tagged(),
@@ -86,7 +86,7 @@ impl ServerInvite {
         }
     }
 
-    /// True if this CANCEL is the first, and comes before the answer (RFC 3261 §9.2).
+    /// Returns true if this CANCEL is the first and precedes the answer (RFC 3261 §9.2).
     pub(crate) fn cancel(&mut self) -> bool {
         match &mut self.0 {
             State::Proceeding { cancelled, .. } => !std::mem::replace(cancelled, true),
@@ -94,7 +94,7 @@ impl ServerInvite {
         }
     }
 
-    /// Sends a response; nothing after the final one.
+    /// Sends a response; does nothing after the final one.
     pub(crate) fn respond(
         &mut self,
         response: &Response<'_>,
@@ -145,7 +145,7 @@ impl ServerInvite {
         }
     }
 
-    /// Its user has matched the ACK of the 2xx: whether that ends the transaction but for L.
+    /// Takes the ACK of a 2xx that the user has matched. Returns true if only Timer L is left to the transaction.
     pub(crate) fn acknowledged(&self) -> bool {
         match self.0 {
             State::Accepted { .. } => true,
@@ -153,7 +153,7 @@ impl ServerInvite {
         }
     }
 
-    /// The connection it used is gone: a 2xx that may have been lost with it goes out by the new one at once.
+    /// Handles the loss of the connection: sends a 2xx that may have been lost with it over the new one at once.
     pub(crate) fn handle_moved(&mut self, io: &mut Io<'_>) {
         if let State::Accepted { answer, .. } = &self.0 {
             io.resend(answer);

@@ -9,11 +9,11 @@ use super::tombstone::Lasting;
 /// State of a server transaction after a step.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Stands {
-    /// It goes on.
+    /// The transaction continues.
     Alive,
-    /// It has ended, but its retransmissions are still to be known.
+    /// The transaction has ended, but its retransmissions must still be recognised.
     Buried(Lasting),
-    /// It has ended, and nothing of it is expected any more.
+    /// The transaction has ended, and no retransmission is expected.
     Ended,
 }
 
@@ -22,13 +22,13 @@ pub(crate) struct ServerOther(State);
 
 #[derive(Debug)]
 enum State {
-    /// Trying until a provisional response was sent, then Proceeding. `last` is that response where the transport may
+    /// Trying until a provisional response is sent, then Proceeding. `last` is that response if the transport may
     /// have lost it.
     Unanswered {
         sketch: RequestSketch,
         last: Box<[u8]>,
     },
-    /// Kept alive only for an answer that its status alone could not print again.
+    /// Kept only for an answer that can't be printed again from its status alone.
     Completed { answer: Box<[u8]> },
 }
 
@@ -40,12 +40,12 @@ impl ServerOther {
         })
     }
 
-    /// The peer gives up after its timer F, and no answer is of use to it then (RFC 4320 §4).
+    /// Starts the transaction. The peer gives up after its timer F, and an answer is of no use to it then (RFC 4320 §4).
     pub(crate) fn start(&mut self, io: &mut Io<'_>) {
         io.limit(Timer::F);
     }
 
-    /// Returns true if a tag of ours is missing in its response.
+    /// Returns true if the next response needs a tag of ours.
     pub(crate) fn wants_tag(&self) -> bool {
         match &self.0 {
             State::Unanswered { sketch, .. } => !sketch.is_tagged(),
@@ -60,7 +60,7 @@ impl ServerOther {
         }
     }
 
-    /// Sends a response; nothing after the final one.
+    /// Sends a response; does nothing after the final one.
     pub(crate) fn respond(
         &mut self,
         response: &Response<'_>,

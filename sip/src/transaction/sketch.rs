@@ -1,8 +1,8 @@
-//! Parts of a message that are kept so that others can be made from it: of an INVITE sent, for its CANCEL and the ACK of a
-//! refusal (RFC 3261 §9.1, §17.1.1.3); of a request received, for its responses (RFC 3261 §8.2.6.2).
+//! Parts of a message that are kept to make others from them: of a sent INVITE, for its CANCEL and the ACK of a
+//! refusal (RFC 3261 §9.1, §17.1.1.3); of a received request, for its responses (RFC 3261 §8.2.6.2).
 //!
-//! Both are cut from what `wire::print` has printed, where every header stands on one line under its full name, or in what was too
-//! large for a datagram under its compact one.
+//! Both are cut from the output of `wire::print`, which writes every header on one line under its full name, or under its compact name
+//! in a message too large for a datagram.
 
 use std::io::Write as _;
 use std::ops::Range;
@@ -18,13 +18,13 @@ use super::Response;
 
 const LINE_END: &[u8] = b"\r\n";
 
-/// Large enough for what is kept of most messages, so that it is allocated once, at its size.
+/// Large enough for the kept parts of most messages, so that the box is allocated once, at its final size.
 type Scratch = SmallVec<[u8; 1024]>;
 
-/// Parts that CANCEL and ACK have in common with their INVITE.
+/// Parts that CANCEL and ACK share with their INVITE.
 #[derive(Debug, Default)]
 pub(crate) struct InviteSketch {
-    /// The start line from the space behind the method on, then header lines, the To line last.
+    /// The start line from the space after the method on, then header lines, the To line last.
     octets: Box<[u8]>,
     to: usize,
     cseq: u32,
@@ -32,7 +32,7 @@ pub(crate) struct InviteSketch {
 }
 
 impl InviteSketch {
-    /// Of a printed INVITE.
+    /// Sketches a printed INVITE.
     pub(crate) fn of(invite: &[u8]) -> Self {
         let mut kept = Scratch::new();
         let mut to: &[u8] = b"";
@@ -101,13 +101,13 @@ impl InviteSketch {
     }
 }
 
-/// Parts that responses have in common with their request.
+/// Parts that responses share with their request.
 #[derive(Debug)]
 pub(crate) struct RequestSketch {
     /// The header lines that are copied, in the order of [`print::response`].
     octets: Box<[u8]>,
     record_route: Range<usize>,
-    /// Position of Timestamp, which comes last and is in a 100 only (RFC 3261 §8.2.6.1).
+    /// Position of Timestamp, which comes last and is in a 100 alone (RFC 3261 §8.2.6.1).
     timestamp: usize,
     /// The end of the To value, where a tag goes.
     to_end: usize,
@@ -115,18 +115,18 @@ pub(crate) struct RequestSketch {
 }
 
 impl RequestSketch {
-    /// Of a request that came by `flow`; `scratch` is printed into and left as it was.
+    /// Sketches a request that came by `flow`; `scratch` is printed into and left as it was.
     pub(crate) fn of(request: &Message<'_>, flow: &Flow, scratch: &mut Vec<u8>) -> Self {
         let start = scratch.len();
 
-        // With routes, which some responses have.
+        // Record-Route is included, since some responses copy it.
         let Copied {
             record_route,
             to_end,
         } = print::copied(scratch, request, flow, true, None);
         let timestamp = scratch.len();
 
-        // No other request has a 100.
+        // Only an INVITE gets a 100.
         if request.method() == Method::Invite
             && let Some(value) = request.first(HeaderName::Timestamp)
         {
@@ -144,12 +144,12 @@ impl RequestSketch {
         sketch
     }
 
-    /// Returns true if the request came with a To-tag, so that its responses get none from us.
+    /// Returns true if the request came with a To-tag, so that we add none to its responses.
     pub(crate) fn is_tagged(&self) -> bool {
         self.tagged
     }
 
-    /// Prints a response; `tag` goes into its To header unless the request had one, or it is a 100.
+    /// Prints a response; `tag` goes into its To header, unless the request had one or the response is a 100.
     pub(crate) fn print(
         &self,
         out: &mut Vec<u8>,
@@ -160,23 +160,28 @@ impl RequestSketch {
         let reason = response
             .reason
             .unwrap_or_else(|| print::reason_phrase(response.status));
+
         print::status_line(out, response.status, reason);
+
         let Range { start, end } = self.record_route;
         let below = if (101..300).contains(&response.status) {
             start
         } else {
             end
         };
+
         out.extend_from_slice(&self.octets[..start]);
         out.extend_from_slice(&self.octets[below..self.to_end]);
         if let Some(tag) = tag.filter(|_| !self.tagged && response.status > 100) {
             print::tag(out, tag);
         }
+
         let end = match response.status {
             100 => self.octets.len(),
             _ => self.timestamp,
         };
         out.extend_from_slice(&self.octets[self.to_end..end]);
+
         out.extend_from_slice(response.head);
         if !server.is_empty() {
             print::Head::new(out).line("Server", server.as_bytes());
@@ -187,7 +192,7 @@ impl RequestSketch {
     }
 }
 
-/// Headers by which a request of ours is known, in the header lines that it is to be printed from.
+/// Headers that identify our request, read from the header lines that it is printed from.
 #[derive(Debug, Default)]
 pub(crate) struct IdentifyingHeaders<'h> {
     pub(crate) from_tag: Option<&'h [u8]>,
@@ -196,7 +201,7 @@ pub(crate) struct IdentifyingHeaders<'h> {
 }
 
 impl<'h> IdentifyingHeaders<'h> {
-    /// Reads no further than it must: they stand at the beginning.
+    /// Stops reading once it has all of them: they are at the beginning.
     pub(crate) fn read(head: &'h [u8]) -> Self {
         let mut known = Self::default();
         let (mut from, mut call_id, mut cseq) = (false, false, false);
@@ -220,12 +225,12 @@ impl<'h> IdentifyingHeaders<'h> {
     }
 }
 
-/// The tag parameter of a From or To value, which stands behind the address.
+/// The tag parameter of a From or To value, after the address.
 fn tag_in(value: &[u8]) -> Option<&[u8]> {
     let address = memchr::memrchr(b'>', value).map_or(0, |at| at + 1);
     let params = &value[address..];
 
-    // As we write it.
+    // The form in which we write it.
     if let Some(tag) = params.strip_prefix(b";tag=")
         && memchr::memchr(b';', tag).is_none()
     {
@@ -261,9 +266,9 @@ fn header_lines(message: &[u8]) -> impl Iterator<Item = &[u8]> {
     lines(message).skip(1).take_while(|line| !line.is_empty())
 }
 
-/// A printed header line's name, in full or compact, and its value with the space before it.
+/// The name of a printed header line, full or compact, and its value with the space before it.
 fn cut(line: &[u8]) -> (HeaderName, &[u8]) {
-    // Names are short.
+    // Names are short, so a plain search is fast enough.
     match line.iter().position(|octet| *octet == b':') {
         Some(colon) => (HeaderName::from_bytes(&line[..colon]), &line[colon + 1..]),
         None => (HeaderName::Other, b""),
@@ -428,6 +433,7 @@ mod tests {
             head,
             b"v=0",
         );
+
         let sketch = InviteSketch::of(&invite);
         let common = "sip:c@d SIP/2.0\r\nVia: SIP/2.0/UDP a;branch=z9hG4bKx\r\nRoute: <sip:p;lr>\r\n\
             From: <sip:a@b>;tag=from\r\nRoute: <sip:q;lr>\r\nCall-ID: x@y\r\nMax-Forwards: 70\r\n";
@@ -436,6 +442,7 @@ mod tests {
             print(&mut out);
             String::from_utf8(out).expect("all of it is text")
         };
+
         assert_eq!(
             printed(&|out| sketch.print_cancel(out, b"Reason: SIP;cause=200\r\n")),
             format!(
@@ -443,6 +450,7 @@ mod tests {
                  Reason: SIP;cause=200\r\nContent-Length: 0\r\n\r\n"
             )
         );
+
         assert_eq!(
             printed(&|out| sketch.print_ack(out, b"<sip:c@d>;\r\n tag=t")),
             format!(

@@ -1,7 +1,7 @@
 //! The table that holds the transactions of one side: bounded, found by handle, by key, and by the flow they use.
 //!
-//! Handles carry a stamp, so that one that outlived its transaction names nothing. What a transaction does is in the
-//! machines; a table only keeps it.
+//! Handles carry a stamp, so that a handle that outlives its transaction refers to nothing. The machines hold the behaviour; a table
+//! only keeps them.
 
 use std::hash::{Hash, Hasher};
 use std::net::SocketAddr;
@@ -17,17 +17,17 @@ use super::timer::Running;
 pub(crate) use super::handle::Handle;
 pub use super::handle::{ClientTx, ServerTx};
 
-/// Whoever is told what happens to a transaction: a number of the caller's choosing.
+/// The user that gets a transaction's events: a number of the caller's choosing.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Owner(pub u64);
 
-/// As many transactions as are allowed are alive: refuse the request (503) or give up.
+/// The table is full: refuse the request (503) or give up.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the transaction table is full")]
 pub struct TableFull;
 
 const NONE: u32 = u32::MAX;
-/// An empty table gives back storage beyond this many entries.
+/// An empty table frees storage beyond this many entries.
 const KEPT_WHEN_EMPTY: usize = 1024;
 
 /// Transactions of machine `M`.
@@ -42,7 +42,7 @@ pub(crate) struct Table<M> {
     next_stamp: u32,
 }
 
-/// One transaction: its machine and what all machines have.
+/// One transaction: its machine and the data that all machines have.
 #[derive(Debug)]
 pub(crate) struct Entry<M> {
     key: u128,
@@ -82,7 +82,7 @@ impl<M> Table<M> {
         self.entries.len() >= self.max
     }
 
-    /// `key` must be new here: a caller looks it up first.
+    /// Inserts a transaction. `key` must be new: the caller looks it up first.
     pub(crate) fn insert(
         &mut self,
         key: u128,
@@ -138,22 +138,25 @@ impl<M> Table<M> {
         self.entry(handle)?;
         self.unlink(handle.index);
         let entry = self.entries.remove(handle.index as usize);
+
         if let Ok(found) = self
             .by_key
             .find_entry(hash_of(entry.key), |&index| index == handle.index)
         {
             found.remove();
         }
+
         if self.entries.is_empty() && self.entries.capacity() > KEPT_WHEN_EMPTY {
             *self = Self {
                 next_stamp: self.next_stamp,
                 ..Self::new(self.minter.clone(), self.max)
             };
         }
+
         Some(entry)
     }
 
-    /// The transactions that use the way `flow` names: the same connection, or on UDP the same peer.
+    /// The transactions that use the path of `flow`: the same connection, or on UDP the same peer.
     pub(crate) fn on_flow(&self, flow: &Flow) -> Vec<Handle> {
         let way = FlowKey::of(flow);
         let first = self
@@ -166,7 +169,7 @@ impl<M> Table<M> {
         .collect()
     }
 
-    /// Lets a transaction go on by another flow.
+    /// Moves a transaction to another flow.
     pub(crate) fn move_to(&mut self, handle: Handle, flow: Flow) {
         if self.entry(handle).is_some() {
             self.unlink(handle.index);
@@ -190,11 +193,12 @@ impl<M> Table<M> {
         way.hash(&self.minter)
     }
 
-    /// Puts an entry in front of its flow's chain.
+    /// Puts an entry at the head of its flow's chain.
     fn link(&mut self, index: u32) {
         let way = self.way(index);
         let hash = self.hash_of_way(&way);
         let entries = &mut self.entries;
+
         match self
             .by_flow
             .find_mut(hash, |&at| FlowKey::of(&entries[at as usize].flow) == way)
@@ -225,6 +229,8 @@ impl<M> Table<M> {
             self.entries[previous as usize].next = next;
             return;
         }
+
+        // Without a predecessor the entry is the head of its chain, to which `by_flow` points.
         let hash = self.hash_of_way(&self.way(index));
         if let Ok(mut first) = self.by_flow.find_entry(hash, |&at| at == index) {
             if next == NONE {
@@ -236,12 +242,12 @@ impl<M> Table<M> {
     }
 }
 
-/// Keys are keyed hashes or random already.
+/// The keys are keyed hashes or random already.
 fn hash_of(key: u128) -> u64 {
     key as u64
 }
 
-/// The part of a flow that is lost as one.
+/// The part of a flow that breaks as a unit.
 #[derive(PartialEq, Eq, Hash)]
 enum FlowKey {
     Datagram {
@@ -249,7 +255,7 @@ enum FlowKey {
         peer: SocketAddr,
     },
     Connection(u32),
-    /// A connection that the shell is to find or to open.
+    /// A connection that the shell has to find or open.
     Opening {
         transport: Transport,
         peer: SocketAddr,
@@ -272,7 +278,7 @@ impl FlowKey {
         }
     }
 
-    /// Keyed, for peers choose their addresses.
+    /// Keyed hash, since peers choose their addresses.
     fn hash(&self, minter: &Minter) -> u64 {
         let mut hasher = minter.hasher();
         Hash::hash(self, &mut hasher);

@@ -1,5 +1,5 @@
-//! The timers of RFC 3261 §17 and RFC 6026 by their letters, how long each runs, and the two that a transaction has
-//! running at most: one that retransmits, one that ends its state.
+//! The timers of RFC 3261 §17 and RFC 6026 by their letters, and how long each runs. A transaction runs at most two of them:
+//! one that retransmits, one that ends its state.
 
 use std::time::Duration;
 
@@ -15,12 +15,12 @@ pub(crate) struct Times {
     pub(crate) t1: Duration,
     /// The longest interval between retransmissions of a non-INVITE request or of a response to an INVITE.
     pub(crate) t2: Duration,
-    /// Time that a message may stay in the network.
+    /// The longest time that a message stays in the network.
     pub(crate) t4: Duration,
 }
 
 impl Times {
-    /// `64*T1`: how long a transaction waits for its peer.
+    /// `64*T1`: the time that a transaction waits for its peer.
     pub(crate) fn patience(self) -> Duration {
         self.t1 * 64
     }
@@ -37,7 +37,7 @@ pub(crate) enum Timer {
     D,
     /// Non-INVITE retransmission (RFC 3261 §17.1.2.2), that of a CANCEL too.
     E,
-    /// Non-INVITE transaction timeout; started with a CANCEL, what its INVITE may still take (RFC 3261 §9.1).
+    /// Non-INVITE transaction timeout; started with a CANCEL, the time left to its INVITE (RFC 3261 §9.1).
     F,
     /// Retransmission of a final response to an INVITE other than 2xx (RFC 3261 §17.2.1).
     G,
@@ -53,12 +53,12 @@ pub(crate) enum Timer {
     L,
     /// Wait for retransmitted and forked 2xx (RFC 6026 §7.2).
     M,
-    /// Retransmission of a 2xx by its user agent (RFC 3261 §13.3.1.4), which has no letter.
+    /// Retransmission of a 2xx by its user agent (RFC 3261 §13.3.1.4); the RFC gives this timer no letter.
     Answer,
 }
 
 impl Timer {
-    /// Duration; for one that retransmits, after `sent` transmissions so far.
+    /// Duration of the timer; for a retransmission, after `sent` transmissions so far.
     pub(crate) fn length(self, sent: u8, times: Times, transport: Transport) -> Duration {
         let doubled = times.t1 * (1 << sent.saturating_sub(1).min(7));
         let unless_reliable = |length| {
@@ -78,7 +78,7 @@ impl Timer {
         }
     }
 
-    /// Returns true if it repeats, in contrast to ending a state.
+    /// Returns true if the timer retransmits rather than ends a state.
     pub(crate) fn retransmits(self) -> bool {
         match self {
             Self::A | Self::E | Self::G | Self::Answer => true,
@@ -98,9 +98,9 @@ impl Timer {
 /// A transaction of either side.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Tx {
-    /// One that we started.
+    /// A transaction that we started.
     Client(ClientTx),
-    /// One that a peer started.
+    /// A transaction that a peer started.
     Server(ServerTx),
 }
 

@@ -1,7 +1,7 @@
-//! Remainder of a finished server transaction: enough to know its retransmissions, and to answer them by printing
+//! Tombstone of a finished server transaction: enough to recognise its retransmissions, and to answer them by printing
 //! the same status and To-tag once more (RFC 3261 §17.2, RFC 6026 §7.1).
 //!
-//! 64 octets each, in the order in which they expire, bounded; the oldest yields when there is no room.
+//! 64 octets each, in order of expiry, bounded; the oldest is removed when there is no room.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -14,16 +14,16 @@ use crate::slot::{Minter, Slot};
 
 use super::timer::{Timer, Times};
 
-/// Lifetime of a tombstone, by the timer that its transaction had last.
+/// Lifetime of a tombstone, by the last timer of its transaction.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Lasting {
     /// Timer I: an INVITE refused, its ACK received.
     T4,
-    /// Timers J and L: anything answered, and an INVITE accepted.
+    /// Timers J and L: a non-INVITE answered, or an INVITE accepted.
     Patience,
 }
 
-/// A To-tag in few octets: ours is known by its slot and random part.
+/// A To-tag in few octets: our own is stored as its slot and random part.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) enum ToTag {
     /// The request carried one, or no answer with a tag was sent.
@@ -47,7 +47,7 @@ impl ToTag {
         }
     }
 
-    /// Hands the tag as it was to `print`.
+    /// Calls `print` with the tag in its original form.
     pub(crate) fn with<R>(&self, minter: &Minter, print: impl FnOnce(Option<&[u8]>) -> R) -> R {
         match self {
             Self::None => print(None),
@@ -69,7 +69,7 @@ pub(crate) struct Tombstone {
 }
 
 impl Tombstone {
-    /// Of the transaction with `key`; when it falls is decided when it is raised.
+    /// A tombstone of the transaction with `key`; [`Tombstones::raise`] sets its expiry.
     pub(crate) fn new(key: u128, merged: u64, status: u16, tag: ToTag) -> Self {
         Self {
             key,
@@ -90,12 +90,12 @@ pub(crate) struct Tombstones {
     max: usize,
 }
 
-/// Tombstones that stand equally long, so that the first in is the first out.
+/// Tombstones with the same lifetime, so that the first in is the first out.
 #[derive(Debug)]
 struct Ring {
     lasts: Duration,
     queue: VecDeque<Tombstone>,
-    /// The number of the first in the queue; they count on and wrap.
+    /// Number of the first tombstone in the queue. The numbers increase and wrap around.
     first: u32,
 }
 
@@ -124,7 +124,7 @@ impl Tombstones {
         self.by_key.len()
     }
 
-    /// Raises a tombstone; returns the one that had to yield for it, if any.
+    /// Adds a tombstone; returns the one that it displaced, if any.
     pub(crate) fn raise(
         &mut self,
         mut tombstone: Tombstone,
@@ -149,7 +149,7 @@ impl Tombstones {
         yielded
     }
 
-    /// The tombstone of that key, if it still stands at `now`.
+    /// The tombstone of that key, if it hasn't expired at `now`.
     pub(crate) fn find(&self, key: u128, now: Moment) -> Option<&Tombstone> {
         let place = self
             .by_key
@@ -157,7 +157,7 @@ impl Tombstones {
         Some(self.at(*place)).filter(|tombstone| tombstone.deadline > now)
     }
 
-    /// Takes one that has fallen by `now`; `None` once there are no more.
+    /// Takes a tombstone that has expired by `now`; `None` once there are no more.
     pub(crate) fn sweep(&mut self, now: Moment) -> Option<Tombstone> {
         let lasting = [Lasting::T4, Lasting::Patience]
             .into_iter()
@@ -170,7 +170,7 @@ impl Tombstones {
         self.take_first(lasting)
     }
 
-    /// Moment to sweep next: in the second after a tombstone has fallen, for none of them is in a hurry.
+    /// Moment to sweep next: within the second after a tombstone expires, since none of them is urgent.
     pub(crate) fn next_sweep(&self) -> Option<Moment> {
         let first = |ring: &Ring| ring.queue.front().map(|front| front.deadline);
         let earliest = first(&self.t4)
@@ -199,7 +199,7 @@ impl Tombstones {
         taken
     }
 
-    /// After a flood the storage goes back, in steps so large that steady traffic never pays for it.
+    /// Frees storage after a flood, in steps so large that steady traffic never pays for it.
     fn shrink(&mut self, lasting: Lasting) {
         let queue = &mut self.ring_mut(lasting).queue;
         if queue.capacity() > 1024 && queue.len() < queue.capacity() / 8 {

@@ -1,17 +1,17 @@
-//! A printed message in fewer octets (RFC 3261 §7.3.3): compact header names and no blanks where none are needed. The start line and the
+//! A printed message in fewer octets (RFC 3261 §7.3.3): compact header names and no optional blanks. The start line and the
 //! body stay as they are, and so does the meaning.
 
 use super::HeaderName;
 
-/// The most octets that a request may have to leave by UDP, where the path's MTU isn't known (RFC 3261 §18.1.1).
+/// Most octets of a request by UDP if the path's MTU isn't known (RFC 3261 §18.1.1).
 pub const LARGEST_DATAGRAM: usize = 1_300;
 
-/// Appends `message`, which is as the printer made it, to `out`.
+/// Appends `message`, in the form that the printer makes, to `out`.
 pub fn compact(message: &[u8], out: &mut Vec<u8>) {
     write(message, out, says_nothing);
 }
 
-/// The same for an answer to a request that proves nothing and is small: what its sender can do without is left out.
+/// The same for an answer to a small request from an unverified source: optional headers are left out.
 pub fn compact_answer(message: &[u8], out: &mut Vec<u8>) {
     const NICETIES: [&[u8]; 4] = [b"Server: ", b"Allow: ", b"Accept: ", b"Supported: "];
     write(message, out, |line| {
@@ -41,7 +41,7 @@ fn write(message: &[u8], out: &mut Vec<u8>, is_left_out: impl Fn(&[u8]) -> bool)
     out.extend_from_slice(rest);
 }
 
-/// The smallest session interval that holds anyway (RFC 4028 §5).
+/// Returns true for a line that states the default: the smallest session interval (RFC 4028 §5).
 fn says_nothing(line: &[u8]) -> bool {
     line == b"Min-SE: 90"
 }

@@ -1,4 +1,4 @@
-//! Faults of a message, and the parts that the answer to it is made from (RFC 3261 §7.3, §18.3, §21.4.1).
+//! Faults of a message, and the parts from which its answer is made (RFC 3261 §7.3, §18.3, §21.4.1).
 
 use super::{HeaderName, Message};
 
@@ -14,7 +14,7 @@ pub enum Fault {
     /// The header isn't closed by a blank line.
     #[error("no blank line ends the header")]
     NoBlankLine,
-    /// A carriage return or a line feed stands alone, or there is a NUL.
+    /// A lone carriage return or line feed, or a NUL.
     #[error("a control character breaks a line")]
     Control,
     /// Neither a request line nor a status line.
@@ -38,11 +38,11 @@ pub enum Fault {
     /// Over 70.
     #[error("there are too many Vias")]
     TooManyVias,
-    /// A header that every message has.
+    /// A header that every message must have is missing.
     #[error("{} is missing", .0.as_str())]
     Missing(HeaderName),
-    /// A header that may stand only once.
-    #[error("{} stands twice", .0.as_str())]
+    /// A header that is allowed only once occurs twice.
+    #[error("{} occurs twice", .0.as_str())]
     Duplicate(HeaderName),
     /// A value that can't be read.
     #[error("{} cannot be read", .0.as_str())]
@@ -79,17 +79,17 @@ impl Fault {
 /// A message that is refused.
 #[derive(Debug)]
 pub struct Malformed<'m> {
-    /// The fault; the first, if there are several.
+    /// The fault; the first if there are several.
     pub fault: Fault,
     /// The status of the answer.
     pub status: u16,
-    /// The parts that the answer is made from: their values may be empty, but its top Via can be read. `None` if the message is to
-    /// be dropped: a response, an ACK, or nothing that an answer would reach its sender by.
+    /// The parts from which the answer is made: their values may be empty, but the top Via is readable. `None` if the message is to
+    /// be dropped: a response, an ACK, or a request whose sender no answer would reach.
     pub answer: Option<Box<Message<'m>>>,
 }
 
 impl<'m> Malformed<'m> {
-    /// Refused without an answer.
+    /// Refuses a message without an answer.
     pub(super) const fn dropped(fault: Fault) -> Self {
         Self {
             fault,
@@ -98,7 +98,7 @@ impl<'m> Malformed<'m> {
         }
     }
 
-    /// Refused with an answer, where there may be one.
+    /// Refuses a message with an answer, if it may have one.
     pub(super) fn refused(fault: Fault, message: Message<'m>) -> Self {
         let answerable = message.is_request() && message.method_token() != b"ACK";
         Self {

@@ -1,6 +1,6 @@
 //! Messages out of a stream (RFC 3261 §18.3): cut by Content-Length, keep-alives between them, bounded. The buffer grows
-//! with what has come, never with what a length promises, and is given back when nothing waits. It knows of a message
-//! where it ends and nothing else.
+//! with the octets received, never with an announced length, and is freed when nothing waits. The framer knows only where a message
+//! ends.
 
 use super::HeaderName;
 use super::lex::{MAX_MESSAGE, content_length};
@@ -11,17 +11,17 @@ use crate::header::text;
 pub enum Frame<'s> {
     /// A whole message.
     Message(&'s [u8]),
-    /// A double line end, to be answered with a single one (RFC 5626 §3.5.1).
+    /// A double line end; answer it with a single one (RFC 5626 §3.5.1).
     Ping,
 }
 
-/// Why a stream can't be read any further.
+/// Reason why a stream can't be read any further.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum FrameFault {
     /// A message of more than 64 KiB.
     #[error("a message on the stream is too large")]
     TooLarge,
-    /// The stream isn't SIP: another protocol, TLS without being asked for it.
+    /// The stream isn't SIP: another protocol, or unexpected TLS.
     #[error("the stream doesn't carry SIP")]
     NotSip,
     /// Without Content-Length the end of the message can't be found.
@@ -29,23 +29,23 @@ pub enum FrameFault {
     NoLength,
 }
 
-/// The largest buffer that a stream at rest keeps.
+/// The largest buffer that an idle stream keeps.
 const KEPT: usize = 4_096;
 
 /// Cuts a stream into messages. Octets go in by [`Framer::push`], frames come out of [`Framer::next_frame`].
 #[derive(Debug, Default)]
 pub struct Framer {
     octets: Vec<u8>,
-    /// Octets of frames that were given out.
+    /// Octets of frames already returned.
     used: usize,
-    /// Octets behind `used` in which the end of the header has been looked for.
+    /// Octets after `used` already searched for the end of the header.
     searched: usize,
-    /// The length of the message that begins at `used`, once its header is whole.
+    /// The length of the message that begins at `used`, once its header is complete.
     length: Option<usize>,
 }
 
 impl Framer {
-    /// An empty one.
+    /// An empty framer.
     pub const fn new() -> Self {
         Self {
             octets: Vec::new(),
@@ -55,14 +55,14 @@ impl Framer {
         }
     }
 
-    /// Takes in what the stream has brought. What was given out before is forgotten.
+    /// Takes octets from the stream. Frames already returned are dropped.
     pub fn push(&mut self, octets: &[u8]) {
         self.octets.drain(..self.used);
         self.used = 0;
         self.octets.extend_from_slice(octets);
     }
 
-    /// Returns true if a message has begun and not ended, so that its sender owes the rest.
+    /// Returns true if a message has begun and not ended, so that its sender has to send the rest.
     pub fn is_within_message(&self) -> bool {
         self.octets[self.used..]
             .iter()
@@ -82,7 +82,7 @@ impl Framer {
     /// The next frame, if it is complete.
     ///
     /// # Errors
-    /// The stream can't be read any further and is to be closed.
+    /// The stream can't be read any further; close it.
     pub fn next_frame(&mut self) -> Result<Option<Frame<'_>>, FrameFault> {
         loop {
             match &self.octets[self.used..] {
@@ -94,7 +94,7 @@ impl Framer {
                     self.give_back();
                     return Ok(None);
                 }
-                // Half a keep-alive, or an empty line before a message.
+                // An incomplete keep-alive, or an empty line before a message.
                 [b'\r'] | [b'\r', b'\n'] | [b'\r', b'\n', b'\r'] => return Ok(None),
                 [b'\r', b'\n', ..] => self.used += 2,
                 [first, ..] if !text::is_token_octet(*first) => return Err(FrameFault::NotSip),
@@ -103,7 +103,7 @@ impl Framer {
         }
     }
 
-    /// The header of the message whose end can't be found, as far as it has come: what its refusal is made from.
+    /// The header of a message whose end can't be found, as far as it has come. Its refusal is made from it.
     pub fn unfinished(&self) -> &[u8] {
         let rest = &self.octets[self.used..];
         let blank_line = memchr::memmem::find(rest, b"\r\n\r\n");
@@ -131,7 +131,7 @@ impl Framer {
         Ok(Some(Frame::Message(&self.octets[start..start + length])))
     }
 
-    /// The length of the message, header and body, if its header is whole.
+    /// The length of the message, header and body, if its header is complete.
     fn find_length(&mut self) -> Result<Option<usize>, FrameFault> {
         let rest = &self.octets[self.used..];
         let from = self.searched.saturating_sub(3);
@@ -143,16 +143,18 @@ impl Framer {
                 Ok(None)
             };
         };
+
         let header = from + blank_line + 4;
         let body = body_length(&rest[..header]).ok_or(FrameFault::NoLength)?;
         if body > MAX_MESSAGE || header + body > MAX_MESSAGE {
             return Err(FrameFault::TooLarge);
         }
+
         Ok(Some(header + body))
     }
 }
 
-/// Content-Length of a header; all of them must agree.
+/// Content-Length of a header; several of them must agree.
 fn body_length(header: &[u8]) -> Option<usize> {
     let mut found = None;
     let mut lines = header.split(|octet| *octet == b'\n').peekable();

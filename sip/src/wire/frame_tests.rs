@@ -1,4 +1,4 @@
-//! Messages out of streams, however they are cut.
+//! Messages out of streams cut at any place.
 
 use proptest::prelude::*;
 
@@ -110,7 +110,7 @@ fn a_stream_that_cannot_be_cut_is_refused() {
     }
 }
 
-/// With the header a refusal can be made, though not with what may be its body.
+/// The refusal can be made from the header, though not from octets that may be its body.
 #[test]
 fn the_header_without_a_length_is_there_for_the_refusal() {
     let mut framer = Framer::new();
@@ -169,7 +169,7 @@ proptest! {
         }
     }
 
-    /// If the two saw different ends, a message could hide in the body of another.
+    /// If framer and lexer saw different ends, a message could hide in the body of another.
     #[test]
     fn framer_and_lexer_see_the_same_end(
         lines in "((l|Content-Length|X)( |\t)?:( |\r\n )?[0-9]{0,2}( |\r\n )?[0-9]?\r\n){0,4}",

@@ -1,7 +1,7 @@
-//! The INVITE that starts a call, as `rsip` reads it: the facts of admission and routing come from here.
+//! The INVITE that starts a call, as `rsip` reads it. Admission and routing take their facts from it.
 //!
-//! The headers that identify the request are compared with the lexer's reading; two readings are no request. Where
-//! `rsip` refuses what the lexer accepts (IPv6, `tel:`, …) its request is built from our parts. Values are read
+//! The headers that identify the request are compared with the lexer's reading; if the readings differ, the request is refused. If
+//! `rsip` refuses an INVITE that the lexer accepts (IPv6, `tel:`, …), its request is built from our parts. Values are read
 //! through [`crate::header`].
 
 use rsip::common::uri::{Host as RsipHost, HostWithPort};
@@ -14,7 +14,7 @@ use crate::header::text;
 use crate::header::uri::{Host, Scheme, Uri};
 use crate::header::via::Via;
 
-/// An INVITE in the hands of `rsip`.
+/// An INVITE held as an `rsip` request.
 #[derive(Clone, Debug)]
 pub struct Invite {
     request: rsip::Request,
@@ -24,7 +24,7 @@ pub struct Invite {
     is_anonymous: bool,
 }
 
-/// The two readings of a request differ in this.
+/// The part in which the two readings of a request differ.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("two readings of the request differ in {0}")]
 pub struct Difference(pub &'static str);
@@ -37,10 +37,10 @@ pub fn read(message: &Message<'_>) -> Result<Invite, Difference> {
     read_with(message, Uri::parse(message.request_uri()).ok().as_ref())
 }
 
-/// The same where the Request-URI has been parsed.
+/// The same with a Request-URI that has already been parsed.
 ///
 /// # Errors
-/// As those of [`read`]; without a Request-URI that can be read as well.
+/// Those of [`read`]; also if there is no readable Request-URI.
 pub fn read_with(message: &Message<'_>, uri: Option<&Uri<'_>>) -> Result<Invite, Difference> {
     let uri = uri.ok_or(const { Difference("Request-URI") })?;
     let parsed = is_for_rsip(uri)
@@ -51,21 +51,22 @@ pub fn read_with(message: &Message<'_>, uri: Option<&Uri<'_>>) -> Result<Invite,
     let mut invite = Invite::unread(request, built_from_parts);
     invite.compare(message, uri)?;
 
-    // The same in both readings by now.
+    // Both readings have the same user by now.
     invite.request_user = user_of(uri);
     (invite.from_user, invite.is_anonymous) = invite.sender();
     Ok(invite)
 }
 
-/// `rsip` takes part of an IPv6 address or of a URI with headers for the whole, and a `tel:` number for a host.
+/// Returns true if `rsip` can read this URI. It takes part of an IPv6 address or of a URI with headers for the whole, and a `tel:` number
+/// for a host.
 const fn is_for_rsip(uri: &Uri<'_>) -> bool {
     matches!(uri.scheme, Scheme::Sip | Scheme::Sips)
         && !matches!(uri.host, Host::V6(_))
         && uri.headers.is_empty()
 }
 
-/// `rsip`'s request out of what the lexer has found. The whole URI stands where `rsip` keeps the host: a scheme that it
-/// doesn't know it would print with two slashes.
+/// Builds `rsip`'s request from the lexer's parts. The whole URI goes where `rsip` keeps the host, since it would print an unknown
+/// scheme with two slashes.
 fn from_parts(message: &Message<'_>) -> rsip::Request {
     let uri = text::lossy(message.request_uri());
     let headers: Vec<rsip::Header> = normalise::lines(message)
@@ -100,7 +101,7 @@ impl Invite {
         self.built_from_parts
     }
 
-    /// The values of a header that [`HeaderName`] doesn't name, such as `X-PLATFORM-AGENT-ID`, a line each; blank
+    /// The values of a header without a [`HeaderName`], such as `X-PLATFORM-AGENT-ID`, one per line; a blank value
     /// counts as absent.
     pub fn header<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> {
         self.values(name)
@@ -137,12 +138,12 @@ impl Invite {
             .collect()
     }
 
-    /// Returns true if the caller wants to stay unknown: a From that names nobody, or Privacy that asks for it.
+    /// Returns true if the caller asks for anonymity: by an anonymous From, or by Privacy.
     pub const fn is_anonymous(&self) -> bool {
         self.is_anonymous
     }
 
-    /// From's user part, and whether From and Privacy keep the caller unknown.
+    /// From's user part, and whether From and Privacy make the caller anonymous.
     fn sender(&self) -> (Option<String>, bool) {
         let from = self.address("From");
         let from = from.and_then(|address| address.parse_uri().ok());
@@ -152,18 +153,21 @@ impl Invite {
         (from.as_ref().and_then(user_of), is_anonymous)
     }
 
-    /// The headers that identify a request must read the same both ways.
+    /// Checks that both readings have the same identifying headers.
     fn compare(&self, message: &Message<'_>, uri: &Uri<'_>) -> Result<(), Difference> {
         let printed = self.request.uri.to_string();
         let is_read_alike = printed.as_bytes() == uri.raw
             || Uri::parse(printed.as_bytes()).is_ok_and(|theirs| is_same(&theirs, uri));
         check(is_read_alike, "Request-URI")?;
+
         let call_id = self.value("Call-ID").map(str::as_bytes);
         check(call_id == Some(message.call_id()), "Call-ID")?;
+
         let cseq = self.value("CSeq").map(str::as_bytes);
         let is_read_alike =
             |cseq| CSeq::parse(cseq) == Ok((message.cseq(), message.cseq_method_token()));
         check(cseq.is_some_and(is_read_alike), "CSeq")?;
+
         check(
             self.has_tag("From", message.from(), message.from_tag()),
             "From",
@@ -172,7 +176,7 @@ impl Invite {
         check(self.has_top_via(message), "Via")
     }
 
-    /// Returns true if `rsip` has this tag in a header, whose text the lexer has as `ours`. The same text need not be read twice.
+    /// Returns true if `rsip` has this tag in a header, whose text the lexer has as `ours`. Equal text isn't parsed twice.
     fn has_tag(&self, name: &str, ours: &[u8], tag: Option<&[u8]>) -> bool {
         let Some(theirs) = self.value(name).map(str::as_bytes) else {
             return tag.is_none();

@@ -1,4 +1,4 @@
-//! The INVITE through rsip: where both readers agree, where they differ, and what rsip can't read by itself.
+//! The INVITE through rsip: where both readers agree, where they differ, and the INVITEs that rsip can't read by itself.
 
 use proptest::prelude::*;
 use rsip::headers::ToTypedHeader;
@@ -7,7 +7,7 @@ use rsip::message::HeadersExt;
 use super::*;
 use crate::wire::{Fault, Framing, HeaderName, lex};
 
-/// An INVITE with every oddity that `rsip` can't bear but those that stand in `uri` and `more`.
+/// An INVITE with every oddity that `rsip` can't read, except those in `uri` and `more`.
 fn odd_invite(uri: &str, more: &str) -> Vec<u8> {
     format!(
         "INVITE {uri} SIP/2.0\r\nv: SIP/2.0/UDP h ;branch=z9hG4bK1, SIP/2.0/UDP i;branch=z9hG4bK2\r\n\
@@ -17,7 +17,7 @@ fn odd_invite(uri: &str, more: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-/// An INVITE that `rsip` reads as it came.
+/// An INVITE that `rsip` reads unchanged.
 const PLAIN: &str = "INVITE sip:bob@b.example SIP/2.0\r\nVia: SIP/2.0/UDP h.example;branch=z9hG4bK1\r\n\
     From: <sip:a@a.example>;tag=1\r\nTo: <sip:bob@b.example>\r\nCall-ID: x@y\r\nCSeq: 7 INVITE\r\n\
     Subject: x\r\nContent-Length: 4\r\n\r\nbody";
@@ -203,7 +203,7 @@ fn two_readings_are_no_request() {
     }
 }
 
-/// What `rsip` 0.4.0 refuses and SIP allows.
+/// Messages that `rsip` 0.4.0 refuses and SIP allows.
 #[test]
 fn what_rsip_refuses_is_read() {
     let (before, behind) = PLAIN.split_once("<sip:a@").expect("From");
@@ -244,7 +244,7 @@ fn what_rsip_refuses_is_read() {
     assert_eq!(message.method_token(), b"FETCH");
 }
 
-/// What `rsip` 0.4.0 accepts and reads as something else.
+/// Messages that `rsip` 0.4.0 accepts and misreads.
 #[test]
 fn what_rsip_misreads_is_read() {
     let compact = PLAIN.replace("From", "f");
@@ -293,7 +293,7 @@ fn vias_that_rsip_loses_are_kept() {
     );
 }
 
-/// What `rsip` 0.4.0 accepts and must not.
+/// Messages that `rsip` 0.4.0 accepts and must not.
 #[test]
 fn what_rsip_accepts_wrongly_is_refused() {
     let end = PLAIN.find("\r\n\r\n").expect("the end of the header");
@@ -333,7 +333,7 @@ fn what_rsip_accepts_wrongly_is_refused() {
     }
 }
 
-/// Its parser for credentials takes quadratic time and knows neither SHA-256 nor counts above 9.
+/// `rsip`'s parser for credentials takes quadratic time, and knows neither SHA-256 nor counts above 9.
 #[test]
 fn rsip_sees_no_credentials() {
     let credentials = "Digest username=\"u\", realm=\"r\", nonce=\"n\", uri=\"sip:bob@b.example\", response=\"0\", \
@@ -357,7 +357,7 @@ fn rsip_sees_no_credentials() {
     );
 }
 
-/// Its serialiser turns a body into text, its errors repeat the packet.
+/// `rsip`'s serialiser turns a body into text, and its errors repeat the packet.
 #[test]
 fn rsip_neither_prints_nor_explains() {
     let binary = [PLAIN.as_bytes(), b"\xff\xfe"].concat();
@@ -376,7 +376,7 @@ fn rsip_neither_prints_nor_explains() {
 }
 
 proptest! {
-    /// There is one reading of every URI that the header parsers accept, and it is theirs.
+    /// Every URI that the header parsers accept has one reading: theirs.
     #[test]
     fn no_uri_is_refused_for_being_odd(
         scheme in "(sip|sips|SIP|tel)", user in "([a-z0-9.+*#;=:%?&/_~!$,()'-]{0,9}@)?",

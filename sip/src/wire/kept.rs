@@ -1,6 +1,6 @@
-//! A message that outlives the packet that it came in.
+//! A message that outlives its packet.
 //!
-//! It borrows from octets that stand beside it, which `self_cell` sees to.
+//! It borrows from a copy of the octets beside it; `self_cell` makes that safe.
 
 use super::message::Message;
 
@@ -14,7 +14,7 @@ self_cell::self_cell! {
     impl {Debug}
 }
 
-/// A message together with its octets: it is read once, however often it is looked at.
+/// A message together with its octets: it is parsed once, however often it is used.
 #[derive(Debug)]
 pub struct Kept(Read);
 

@@ -1,10 +1,10 @@
 //! The lexer: one bounded pass over a message, no allocation for up to 24 header lines.
 //!
-//! It applies RFC 3261 §7.3 and §18.3: a blank line is required, Content-Length is checked, headers that
-//! may stand once stand once. What is malformed comes with as much as an answer needs, or with nothing. It knows no
-//! header's meaning beyond what every message is identified by.
+//! It applies RFC 3261 §7.3 and §18.3: a blank line is required, Content-Length is checked, and headers that may occur only once
+//! occur once. A malformed message is returned with the parts that an answer needs, or with nothing. The lexer knows no header's
+//! meaning beyond those that identify every message.
 //!
-//! A final response past a bound is cut rather than refused: dropped, it would be repeated until its request times out.
+//! A final response past a bound is cut rather than refused: if we dropped it, it would be repeated until its request times out.
 
 use super::fault::{Fault, Malformed};
 use super::message::{self, Line, Lines, Message, Span, StartLine};
@@ -23,10 +23,10 @@ pub const MAX_LINE: usize = 8_192;
 /// The most Vias.
 pub const MAX_VIAS: usize = 70;
 
-/// Framing of the octets, by the transport that brought them.
+/// Framing of the octets, given by the transport.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Framing {
-    /// A datagram: Content-Length may be absent, and what is behind the body is ignored.
+    /// A datagram: Content-Length may be absent, and octets after the body are ignored.
     Datagram,
     /// A stream: Content-Length says where the message ends.
     Stream,
@@ -35,7 +35,7 @@ pub enum Framing {
 /// Reads one message.
 ///
 /// # Errors
-/// A fault, and the parts that its answer is made from.
+/// A fault, and the parts from which its answer is made.
 pub fn lex(octets: &[u8], framing: Framing) -> Result<Message<'_>, Malformed<'_>> {
     let octets = without_leading_lines(octets);
     if octets.is_empty() {
@@ -67,7 +67,7 @@ fn without_leading_lines(mut octets: &[u8]) -> &[u8] {
     octets
 }
 
-/// Content-Length: digits alone. What is past 32 bits is as unreadable as a word.
+/// Content-Length: digits alone. A number past 32 bits is as unreadable as a word.
 pub(super) fn content_length(value: &[u8]) -> Option<usize> {
     usize::try_from(text::number(value)?).ok()
 }
@@ -75,9 +75,9 @@ pub(super) fn content_length(value: &[u8]) -> Option<usize> {
 struct Lexer<'m> {
     octets: &'m [u8],
     at: usize,
-    /// The first fault; the lexer goes on, so that an answer can be made.
+    /// The first fault. The lexer goes on after it, so that an answer can be made.
     fault: Option<Fault>,
-    /// The first bound that the header passes; what is beyond it isn't among the lines.
+    /// The first bound that the header exceeds; `lines` ends there.
     oversize: Option<Fault>,
     lines: Lines,
     present: Names,
@@ -93,8 +93,8 @@ impl<'m> Lexer<'m> {
         self.oversize.get_or_insert(fault);
     }
 
-    /// The line that begins here, without its end; moves behind it. `None` if it has no end. A line feed ends a line that
-    /// is broken by a lone carriage return or has none at its end: where the message goes on doesn't matter much then.
+    /// The line that begins here, without its end; moves past it. `None` if it has no end. A line with a lone carriage return or a lone line
+    /// feed is a fault, and still ends at its line feed: the message is refused, so that its further parts hardly matter.
     fn line(&mut self) -> Option<(usize, usize)> {
         let start = self.at;
         let mut at = start;
@@ -111,7 +111,7 @@ impl<'m> Lexer<'m> {
                     return Some((start, at));
                 }
                 (b'\r', _) => self.note(Fault::Control),
-                // A NUL may only stand escaped in a quoted string (RFC 3261 §25.1, quoted-pair).
+                // A NUL is allowed only escaped in a quoted string (RFC 3261 §25.1, quoted-pair).
                 (0, _) if at == 0 || self.octets[at - 1] != b'\\' => self.note(Fault::Control),
                 _ => {}
             }
@@ -132,7 +132,7 @@ impl<'m> Lexer<'m> {
         }
     }
 
-    /// RFC 3261 §7.1. Whatever has a method and a version after a space is enough of a request for an answer.
+    /// RFC 3261 §7.1. A method, and a version after a space, are enough of a request for an answer.
     fn request_line(&mut self, start: usize, end: usize) -> Result<StartLine, Fault> {
         let line = &self.octets[start..end];
         let method = token_length(line);
@@ -157,7 +157,7 @@ impl<'m> Lexer<'m> {
         })
     }
 
-    /// Another version of SIP is told so (505); another protocol isn't spoken to in versions.
+    /// A request of another SIP version is answered with 505; another protocol has no version that we could refuse.
     fn version(&mut self, version: &[u8]) {
         if version.eq_ignore_ascii_case(b"SIP/2.0") {
             return;
@@ -288,10 +288,10 @@ impl<'m> Lexer<'m> {
         }
     }
 
-    /// The body, as Content-Length has it (RFC 3261 §18.3).
+    /// The body, bounded by Content-Length (RFC 3261 §18.3).
     fn body(&mut self, framing: Framing) -> Span {
         if self.oversize == Some(Fault::TooManyLines) {
-            // The header goes on, so the body isn't found.
+            // The header is incomplete, so the body can't be found.
             return Span::new(self.at, self.at);
         }
         let rest = Span::new(self.at, self.octets.len());
@@ -324,7 +324,7 @@ impl<'m> Lexer<'m> {
         message::values(self.octets, &self.lines, self.present, name)
     }
 
-    /// The value of a header that stands exactly once; empty if it is missing.
+    /// The value of a header that must occur exactly once; empty if it is missing.
     fn single(&mut self, name: HeaderName) -> &'m [u8] {
         if !self.present.contains(name) {
             self.note(Fault::Missing(name));
@@ -334,7 +334,7 @@ impl<'m> Lexer<'m> {
         self.values(name).next().unwrap_or_default()
     }
 
-    /// The first of all Vias. The others have to be readable as well: they are what an answer finds back by.
+    /// The first Via. The others have to be readable as well: an answer needs them to find its way back.
     fn top_via(&mut self) -> Option<Via<'m>> {
         let mut vias = self
             .values(HeaderName::Via)
@@ -366,7 +366,7 @@ impl<'m> Lexer<'m> {
         call_id
     }
 
-    /// Reads CSeq. One that can't be read is number 0 of no method: an answer repeats it as it came.
+    /// Reads CSeq. An unreadable one becomes number 0 without a method; an answer repeats it as it came.
     fn cseq(&mut self, start: &StartLine) -> (CSeq, &'m [u8]) {
         let value = self.single(HeaderName::CSeq);
         let Ok((cseq, token)) = CSeq::parse(value) else {
@@ -398,7 +398,7 @@ impl<'m> Lexer<'m> {
         (address.uri, tag)
     }
 
-    /// RFC 3261 §20.22: 0 to 255. A request without it comes from an implementation of RFC 2543.
+    /// RFC 3261 §20.22: 0 to 255. A request without Max-Forwards comes from an implementation of RFC 2543.
     fn check_max_forwards(&mut self) {
         const NAME: HeaderName = HeaderName::MaxForwards;
         let Some(hops) = self.values(NAME).next() else {
@@ -418,7 +418,7 @@ fn token_length(line: &[u8]) -> usize {
         .unwrap_or(line.len())
 }
 
-/// The octets of a token (RFC 3261 §25.1): each header line is looked up in it, octet for octet.
+/// The octets of a token (RFC 3261 §25.1): the lexer looks up each octet of a header name here.
 static IS_TOKEN: [bool; 256] = {
     let mut table = [false; 256];
     let mut octet = 0;
@@ -436,12 +436,12 @@ fn blanks_before(value: &[u8]) -> usize {
         .count()
 }
 
-/// Returns true for an octet that no Request-URI may hold, which breaks the request line. The URI's parser judges the rest.
+/// Returns true for an octet that no Request-URI may hold, which breaks the request line. The URI parser judges the rest.
 const fn is_no_uri_octet(octet: u8) -> bool {
     matches!(octet, 0..=b' ' | b'<' | b'>' | b'"' | 0x7f)
 }
 
-/// Tags are tokens. Others are about that do no harm, unless two readers could find different ends in them.
+/// Returns true for an octet that would let two readers find different ends of a tag. Tags are tokens, but harmless others are in use.
 const fn is_no_tag_octet(octet: u8) -> bool {
     matches!(octet, 0..b' ' | b'<' | b'>' | b'"' | 0x7f)
 }

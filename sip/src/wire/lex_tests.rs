@@ -1,4 +1,4 @@
-//! The lexer: what is read, what is refused with which answer, and its bounds.
+//! The lexer: the messages it reads, those it refuses and with which answer, and its bounds.
 
 use proptest::prelude::*;
 
@@ -472,10 +472,10 @@ fn a_final_answer_past_a_bound_is_cut() {
     let whole = answer(503);
     let message = lex(whole.as_bytes(), Framing::Datagram).expect("an answer");
     assert!(!message.is_cut());
-    // A cut 183 could lose what a reliable one has to have, and another one follows it.
+    // Not cut: a 183 could lose a header that a reliable one needs, and another 183 may follow it.
     let early = long_line(answer(183));
     assert_eq!(fault_of(early.as_bytes()), Some(Fault::LineTooLong));
-    // What it is identified by has to be there.
+    // A cut response must keep the headers that identify it.
     let nobodys = long_line(answer(503)).replace(": x@y", ": x y");
     assert_eq!(
         fault_of(nobodys.as_bytes()),
@@ -498,7 +498,7 @@ fn each_status_has_its_fault() {
     }
 }
 
-/// A message with some octets exchanged, doubled or taken out.
+/// A message with some octets exchanged, doubled or removed.
 fn mutated() -> impl Strategy<Value = Vec<u8>> {
     let edit = (
         any::<prop::sample::Index>(),
@@ -524,7 +524,7 @@ fn mutated() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// Asks a message everything that it can be asked.
+/// Calls every accessor of a message.
 fn exhaust(message: &Message<'_>) {
     for header in message.headers() {
         assert_eq!(HeaderName::from_bytes(header.raw_name), header.name);
@@ -558,7 +558,7 @@ proptest! {
         }
     }
 
-    /// Who reads a message that was accepted finds the same in what is left of it when it is lexed alone.
+    /// An accepted message, lexed again without the octets after its end, reads the same.
     #[test]
     fn a_message_is_the_same_without_what_follows_it(octets in mutated()) {
         if let Ok(message) = lex(&octets, Framing::Datagram) {

@@ -1,4 +1,4 @@
-//! A message as the lexer sees it: spans over the octets as received.
+//! A message as the lexer returns it: spans over the octets as received.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use super::{CSeq, HeaderName, Method};
 use crate::header::text;
 use crate::header::via::Via;
 
-/// A stretch of a message, which is at most 64 KiB long.
+/// A range of octets in a message, which is at most 64 KiB long.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Span {
     start: u16,
@@ -83,7 +83,7 @@ pub struct Message<'m> {
     pub(super) keys: Option<RequestKeys>,
 }
 
-/// Keyed hashes of a request, by which tables and shards are found: worked out once, when the endpoint has received it.
+/// Keyed hashes of a request, by which tables and shards find it. The endpoint computes them once, when it receives the request.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct RequestKeys {
     /// Key of its server transaction.
@@ -122,18 +122,18 @@ pub(crate) fn unfold(value: &[u8]) -> Cow<'_, [u8]> {
 }
 
 impl<'m> Message<'m> {
-    /// Returns true if it is a request.
+    /// Returns true for a request.
     pub const fn is_request(&self) -> bool {
         matches!(self.start, StartLine::Request { .. })
     }
 
-    /// Returns whether header lines past a bound (in number or length) were left out. Only final responses are cut; any other such message is
-    /// refused.
+    /// Returns whether header lines past a bound (in number or length) were left out. Only final responses are cut; any other such
+    /// message is refused.
     pub const fn is_cut(&self) -> bool {
         self.is_cut
     }
 
-    /// The method; of a response that of its CSeq.
+    /// The method; for a response, the method of its CSeq.
     pub const fn method(&self) -> Method {
         match self.start {
             StartLine::Request { method, .. } => method,
@@ -233,7 +233,7 @@ impl<'m> Message<'m> {
         })
     }
 
-    /// Returns true if there is a line of that name.
+    /// Returns true if the message has a line of that name.
     pub const fn has(&self, name: HeaderName) -> bool {
         self.present.contains(name)
     }
@@ -271,7 +271,7 @@ impl<'m> Message<'m> {
         })
     }
 
-    /// A header that begins with a number of at most 32 bits, parameters ignored.
+    /// The number that a header begins with, of at most 32 bits; its parameters are ignored.
     pub fn number(&self, name: HeaderName) -> Option<u32> {
         let value = self.first(name)?;
         let digits = value
@@ -305,7 +305,7 @@ impl<'m> Message<'m> {
     pub(super) fn over<'c>(&self, copy: &'c [u8]) -> Message<'c> {
         let begin = self.octets.as_ptr().addr();
         let moved = |part: &[u8]| -> &'c [u8] {
-            // What is empty may stand anywhere.
+            // An empty part may point outside the octets, so that its position means nothing.
             if part.is_empty() {
                 return b"";
             }
@@ -342,7 +342,7 @@ pub(super) fn values<'a, 'm: 'a>(
     present: Names,
     name: HeaderName,
 ) -> impl Iterator<Item = &'m [u8]> + 'a {
-    // Most questions are about headers that aren't there.
+    // Most lookups are for absent headers.
     let lines = if present.contains(name) { lines } else { &[] };
     lines
         .iter()
@@ -350,7 +350,7 @@ pub(super) fn values<'a, 'm: 'a>(
         .map(move |line| line.value.of(octets))
 }
 
-/// The elements of a comma list. Most lists have one, which isn't looked through.
+/// The elements of a comma list. Most lists have one element, for which the list isn't searched.
 pub(crate) fn elements(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     let (one, many) = match memchr::memchr(b',', list) {
         Some(_) => (b"".as_slice(), list),

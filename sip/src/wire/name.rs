@@ -2,7 +2,7 @@
 
 macro_rules! header_names {
     ($($(#[$doc:meta])* $variant:ident = $canonical:literal $(| $compact:literal)?),+ $(,)?) => {
-        /// The headers that Trunkline tells apart; any other is [`HeaderName::Other`].
+        /// The headers that Trunkline distinguishes; any other is [`HeaderName::Other`].
         #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
         pub enum HeaderName {
             $(#[doc = $canonical] $variant,)+
@@ -19,7 +19,7 @@ macro_rules! header_names {
                 }
             }
 
-            /// The compact form, where there is one.
+            /// The compact form, if there is one.
             pub fn letter(self) -> Option<u8> {
                 let letters: &[u8] = match self {
                     $(Self::$variant => &[$($compact)?],)+
@@ -35,7 +35,7 @@ macro_rules! header_names {
                 }
             }
 
-            /// Each of them but [`HeaderName::Other`], in the order of their numbers.
+            /// All names except [`HeaderName::Other`], in the order of their numbers.
             pub const ALL: &'static [Self] = &[$(Self::$variant),+];
         }
     };
@@ -103,7 +103,7 @@ impl HeaderName {
             [first, .., last] => {
                 let candidate = BY_SHAPE[shape(name.len(), *first, *last)];
                 let known = candidate.as_str().as_bytes();
-                // Most are spelt as here, and equality is the quicker question.
+                // Most names are spelt canonically, and the test for equality is faster.
                 if name == known || name.eq_ignore_ascii_case(known) {
                     candidate
                 } else {
@@ -114,7 +114,7 @@ impl HeaderName {
     }
 }
 
-/// Length, first and last letter tell all known names apart: one comparison settles which it is.
+/// Length, first and last letter distinguish all known names, so that one comparison decides.
 const BY_SHAPE: [HeaderName; 256] = {
     let mut table = [HeaderName::Other; 256];
     let mut at = 0;
@@ -143,7 +143,7 @@ pub(super) struct Names(u64);
 const _: () = assert!(HeaderName::ALL.len() < 64);
 
 impl Names {
-    /// Adds a name; whether it was there before.
+    /// Adds a name; returns whether it was present before.
     pub(super) const fn insert(&mut self, name: HeaderName) -> bool {
         let was_there = self.contains(name);
         self.0 |= 1 << name as u8;

@@ -1,8 +1,8 @@
-//! Normal form of a request for `rsip` to read, and its headers by their names: full names, one line a header, one Via a line, no body.
+//! Normal form of a request for `rsip`: full header names, one header per line, one Via per line, no body.
 //!
 //! `rsip` 0.4.0 doesn't know compact forms, refuses folds and blanks before the colon, and loses the second
-//! of two Vias on a line; none of that reaches it. It is given what identifies a request and what facts come from; the other
-//! headers are read by who uses them, and its parser for credentials is quadratic.
+//! of two Vias on a line; the normal form has none of these. It holds only the headers that identify the request and those that facts
+//! come from. The other headers are read by their own parsers, and `rsip`'s parser for credentials is quadratic.
 
 use std::borrow::Cow;
 
@@ -28,7 +28,7 @@ pub(super) fn request_text(message: &Message<'_>) -> String {
     request
 }
 
-/// The headers that are for `rsip`, by their full names, each on one line. Octets that are no UTF-8 become U+FFFD.
+/// The headers for `rsip`, by their full names, each on one line. Invalid UTF-8 becomes U+FFFD.
 pub(super) fn lines<'a>(
     message: &'a Message<'_>,
 ) -> impl Iterator<Item = (&'a str, Cow<'a, str>)> + 'a {
@@ -47,7 +47,7 @@ pub(super) fn lines<'a>(
     })
 }
 
-/// Returns true if [`Invite`](super::invite::Invite) looks at a header; any that the lexer doesn't know may be asked by its name.
+/// Returns true if [`Invite`](super::invite::Invite) reads a header. A header unknown to the lexer may be read by its name.
 const fn is_asked(name: HeaderName) -> bool {
     use HeaderName as H;
     matches!(
@@ -72,7 +72,7 @@ fn one_line(value: &[u8]) -> Cow<'_, str> {
 
 macro_rules! typed_headers {
     ($($variant:ident = $name:literal),+ $(,)?) => {
-        /// A header as `rsip` holds it when it has parsed it.
+        /// A header in the form that `rsip` parses it to.
         pub(super) fn header(name: &str, value: Cow<'_, str>) -> rsip::Header {
             $(if name.eq_ignore_ascii_case($name) {
                 return rsip::headers::$variant::new(value).into();

@@ -1,5 +1,5 @@
-//! The printer: messages into one growing buffer (RFC 3261 §7, §8.2.6). It copies what it is given, body octets
-//! untouched; whatever stands in a line can't end it, as line ends and NUL become spaces. It decides nothing.
+//! The printer: messages into one growing buffer (RFC 3261 §7, §8.2.6). It copies its input, body octets untouched. No value can end
+//! its line, as line ends and NUL become spaces. The printer decides nothing.
 
 use std::fmt::{self, Write};
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use super::{HeaderName, Message};
 use crate::flow::Flow;
 use crate::header::text;
 
-/// Header lines on their way into a buffer.
+/// Writes header lines into a buffer.
 #[derive(Debug)]
 pub struct Head<'b> {
     out: &'b mut Vec<u8>,
@@ -44,12 +44,12 @@ impl<'b> Head<'b> {
         self.out.extend_from_slice(b"\r\n");
     }
 
-    /// Complete lines, each with its line end, that another `Head` made.
+    /// Complete lines, each with its line end, printed by another `Head`.
     pub fn raw(&mut self, lines: &[u8]) {
         self.out.extend_from_slice(lines);
     }
 
-    /// One line with a value as another message has it: each fold becomes one space.
+    /// One line with a value from another message: each fold becomes one space.
     pub fn unfolded(&mut self, name: &str, value: &[u8]) {
         self.name(name);
         unfolded(self.out, value);
@@ -66,7 +66,7 @@ impl<'b> Head<'b> {
     }
 }
 
-/// Line ends and NUL become spaces; a NUL that is escaped ends nothing and stays, as what is repeated has to be the same.
+/// Replaces line ends and NUL by spaces. An escaped NUL stays: it ends nothing, and repeated values must be equal.
 fn scrub(out: &mut Vec<u8>, value: &[u8]) {
     if text::first_control(value).is_none() {
         return out.extend_from_slice(value);
@@ -79,7 +79,7 @@ fn scrub(out: &mut Vec<u8>, value: &[u8]) {
     }));
 }
 
-/// A value of another message, on one line. Hardly any is folded, which is asked once for both.
+/// Prints a value of another message on one line. Hardly any is folded, so one search covers both line-end octets.
 fn unfolded(out: &mut Vec<u8>, value: &[u8]) {
     match text::first_control(value) {
         None => out.extend_from_slice(value),
@@ -113,7 +113,7 @@ fn decimal(out: &mut Vec<u8>, number: u64) {
 }
 
 /// Prints an answer to `request` (RFC 3261 §8.2.6): its Vias, the first with the source as we saw it
-/// (RFC 3581 §4), From, To with our tag, Call-ID and CSeq; Record-Route where a dialog may come of it; then
+/// (RFC 3581 §4), From, To with our tag, Call-ID and CSeq; Record-Route if the answer may create a dialog; then
 /// `head`, `Server`, and the body.
 #[expect(clippy::too_many_arguments, reason = "what a response is made of")]
 pub fn response(
@@ -146,16 +146,16 @@ pub(crate) fn status_line(out: &mut Vec<u8>, status: u16, reason: &str) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// The tag of a To that has none.
+/// Appends a tag to a To without one.
 pub(crate) fn tag(out: &mut Vec<u8>, tag: &[u8]) {
     out.extend_from_slice(b";tag=");
     scrub(out, tag);
 }
 
-/// Places in what [`copied`] has appended, counted from where the buffer begins.
+/// Positions in the output of [`copied`], counted from the start of the buffer.
 pub(crate) struct Copied {
     pub(crate) record_route: Range<usize>,
-    /// Behind the value of To, where a tag may follow.
+    /// End of the To value, where a tag may follow.
     pub(crate) to_end: usize,
 }
 
@@ -191,7 +191,7 @@ pub(crate) fn copied(
     }
 }
 
-/// A malformed request may lack what is repeated: so does its answer.
+/// Repeats a header; leaves it out of the answer if a malformed request lacks it.
 fn repeated(lines: &mut Head<'_>, request: &Message<'_>, name: HeaderName, value: &[u8]) {
     if request.has(name) {
         lines.unfolded(name.as_str(), value);
@@ -228,7 +228,7 @@ fn vias(out: &mut Vec<u8>, request: &Message<'_>, flow: &Flow) {
     }
 }
 
-/// RFC 3261 §18.2.1, RFC 3581 §4: `received` where sent-by isn't the source or `rport` was asked for.
+/// RFC 3261 §18.2.1, RFC 3581 §4: adds `received` if sent-by isn't the source or `rport` was asked for.
 fn top_via(out: &mut Vec<u8>, request: &Message<'_>, flow: &Flow) {
     let via = request.top_via();
     unfolded(out, via.head);
@@ -291,7 +291,7 @@ fn end(out: &mut Vec<u8>, body: &[u8]) {
     out.extend_from_slice(body);
 }
 
-/// The reason phrase that goes with a status code.
+/// The standard reason phrase of a status code.
 pub const fn reason_phrase(status: u16) -> &'static str {
     match status {
         100 => "Trying",

@@ -1,4 +1,4 @@
-//! The printer: what a response repeats, what a request carries, and that no value ends its line.
+//! The printer: headers that a response repeats, content of a request, and that no value ends its line.
 
 use proptest::prelude::*;
 
@@ -229,13 +229,13 @@ fn numbers_are_printed_in_full() {
     }
 }
 
-/// Text in which whoever wants to break out of a line would write.
+/// Text that tries to break out of a line.
 fn hostile() -> impl Strategy<Value = String> {
     "(\r\n|\r|\n|\u{0}|\\\\|:|;|,|<|>|\"|Via: x|Content-Length: 9|[ -~]|\u{e9}){0,12}"
 }
 
 proptest! {
-    /// However much a value wants to be a line of its own, there are as many lines as were printed.
+    /// The output has as many lines as were printed, whatever the values hold.
     #[test]
     fn nothing_printed_can_end_its_line(
         method in hostile(), uri in hostile(), via in hostile(), name in hostile(), value in hostile(), body in hostile(),
@@ -276,7 +276,7 @@ proptest! {
         prop_assert_eq!((message.body(), message.raw()), (&body[..], &out[..]));
     }
 
-    /// Whatever request was accepted, its answer is a message, goes back the same way and opens no line of its own.
+    /// The answer to any accepted request is a message, takes the same way back, and has no line injected.
     #[test]
     fn a_printed_response_reads_as_it_was_meant(
         display in "([ -!#-\\[\\]-~]|\r\n |\\\\[ -~]|\u{e9}){0,20}", parameter in "([!#-:<-\\[\\]-~]|\r\n ){0,9}",

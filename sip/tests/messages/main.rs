@@ -1,5 +1,5 @@
-//! The torture tests of the wire: messages that are right and hard to read, messages that are wrong, octets that are no
-//! messages. Ours lie in `fixtures/messages` and `testkit/src/rfc_messages`; those of RFC 4475 and RFC 5118 are read where they are found.
+//! The torture tests of the wire: valid messages that are hard to read, invalid messages, octets that are no
+//! messages. Ours are in `fixtures/messages` and `testkit/src/rfc_messages`; those of RFC 4475 and RFC 5118 are optional.
 
 mod mutations;
 mod reading;
@@ -11,7 +11,7 @@ use trunkline_sip::wire::{Framing, Message, invite, lex, print};
 
 use trunkline_testkit::corpus::{Case, Lexed, cases};
 
-/// What the lexer makes of a message, in the words of the tables.
+/// The lexer's outcome, in the words of the tables.
 fn lexed(octets: &[u8]) -> Lexed {
     match lex(octets, Framing::Datagram) {
         Ok(_) => Lexed::Valid,
@@ -80,7 +80,7 @@ fn each_message_becomes_what_its_row_says() {
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
-/// What the lexer refuses nobody else judges.
+/// A message that the lexer answers or drops has the same outcome at the endpoint.
 #[test]
 fn the_tables_agree_with_themselves() {
     for Case {
@@ -119,7 +119,7 @@ fn an_answer_is_a_message_that_its_sender_knows_again() {
     }
 }
 
-/// What is refused with an answer may lack anything: the answer still ends where it says, with one blank line.
+/// A refused request may lack any header: its answer still ends where it says, with one blank line.
 #[test]
 fn an_answer_to_what_is_refused_is_one_message() {
     for Case { name, octets, .. } in cases() {
@@ -157,7 +157,7 @@ fn a_stream_is_cut_where_the_lexer_ends() {
     }
 }
 
-/// A cut anywhere before the blank line is refused, whatever stands before it.
+/// A message cut anywhere before the blank line is refused.
 #[test]
 fn no_part_of_a_header_is_a_message() {
     for Case {
@@ -174,7 +174,7 @@ fn no_part_of_a_header_is_a_message() {
         if lexer != Lexed::Valid || start == 4 {
             continue;
         }
-        // Each place would be quadratic for the long ones.
+        // For long messages, trying each place would take quadratic time.
         for cut in (start..end + 4).step_by(1 + octets.len() / 2_000) {
             assert!(
                 lex(&octets[..cut], Framing::Datagram).is_err(),

@@ -1,4 +1,4 @@
-//! Messages with something changed at random: nothing panics, nothing is printed that its reader would cut elsewhere.
+//! Messages with random changes: nothing panics, and every printed message has one possible end.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -19,7 +19,7 @@ impl std::fmt::Debug for Octets {
     }
 }
 
-/// Messages short enough to be changed in a telling place.
+/// Messages short enough for a random change to matter.
 fn mutated() -> impl Strategy<Value = Octets> {
     let short: Vec<Vec<u8>> = cases()
         .into_iter()

@@ -1,4 +1,4 @@
-//! What is read from messages that are hard to read.
+//! Facts read from messages that are hard to read.
 
 use trunkline_sip::header::name_addr::NameAddr;
 use trunkline_sip::header::uri::{Host, Uri};
@@ -7,7 +7,7 @@ use trunkline_sip::wire::{Framing, HeaderName, Message, lex};
 
 use trunkline_testkit::corpus::{Case, cases};
 
-/// The message, if its set is there; ours always is.
+/// The message, if its set is present; our own sets always are.
 fn octets(set: &str, name: &str) -> Option<Vec<u8>> {
     let found = cases()
         .into_iter()
@@ -31,7 +31,7 @@ fn invite(name: &str) -> Invite {
     invite::read(&message).unwrap_or_else(|difference| panic!("{name}: {difference}"))
 }
 
-/// What admission and routing see is the same however it was written.
+/// Admission and routing see the same facts however the message is written.
 #[test]
 fn facts_survive_every_spelling() {
     for name in [

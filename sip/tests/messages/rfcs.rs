@@ -11,7 +11,7 @@ use trunkline_testkit::corpus::{Case, Lexed, RFC_SETS, cases};
 
 use crate::{lexed, read_by_rsip};
 
-/// In `rfc4475`, but a case of no section.
+/// A file in `rfc4475` that belongs to no section.
 const NO_CASE: &str = "test";
 
 /// Judgement of a message: the lexer's, the column `rsip`, and the endpoint's.
@@ -57,7 +57,7 @@ fn at_endpoint(octets: &[u8]) -> (&'static str, Vec<String>) {
     (received, sent.collect())
 }
 
-/// The RFC's message as it was meant, where our copy of it is damaged.
+/// The RFC's message as intended, where our copy of it is damaged.
 fn restored(case: &Case) -> Vec<u8> {
     let octets = case.octets.clone();
     match &*case.name {
@@ -78,7 +78,7 @@ fn with_right_length(octets: &[u8]) -> Vec<u8> {
     format!("{}\r\n\r\n{body}", lines.join("\r\n")).into_bytes()
 }
 
-/// The corpus says so where the RFCs' messages are missing. Ours are judged by their rows all the same.
+/// The corpus reports it if the RFCs' messages are missing. Ours are judged by their rows in any case.
 #[test]
 fn our_messages_are_judged_like_those_of_the_rfcs() {
     let cases = cases();

@@ -164,7 +164,7 @@ fn answers_come_to_the_slot_of_our_tag_or_else_of_the_call_id() {
     }
 }
 
-/// A branch proves nothing: whoever has seen the request knows it.
+/// A branch proves nothing: anyone who has seen the request knows it.
 #[test]
 fn an_answer_comes_from_where_the_request_went() {
     let from = |flow: Flow, peer: &str, transport| Flow {

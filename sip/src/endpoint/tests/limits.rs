@@ -1,4 +1,4 @@
-//! Floods cost the flooder: tables stay bounded, and what was full is empty again.
+//! A flood must not cost us memory: tables stay bounded, and are empty again afterwards.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! A bench for an endpoint: one peer, a clock that jumps, and a log of what passes, each line with its millisecond.
+//! A test bench for an endpoint: one peer, a clock that jumps, and a log of all messages, each line with its millisecond.
 
 mod client_invite;
 mod client_other;
@@ -19,12 +19,12 @@ use crate::wire::{Framing, Method, lex};
 const START: Moment = Moment::from_secs(1_750_000_000);
 const OWNER: Owner = Owner(77);
 
-/// Requests that arrive: how they differ from the usual one.
+/// A request that arrives, by its differences from the usual one.
 #[derive(Copy, Clone)]
 struct Arrival<'a> {
     method: &'a str,
     branch: &'a str,
-    /// What stands behind the address in To.
+    /// Text after the address in To.
     to: &'a str,
 }
 
@@ -49,7 +49,7 @@ impl Arrival<'_> {
     }
 }
 
-/// What a case does at its moment.
+/// A step of a case.
 #[derive(Copy, Clone)]
 enum Do {
     /// A request arrives; one that is new is accepted.
@@ -315,10 +315,10 @@ fn our_request(method: Method, head: &str) -> Request<'_> {
     }
 }
 
-/// A name, what is done when (in milliseconds), and the log of all that follows from it.
+/// A name, the steps with their times in milliseconds, and the expected log.
 type Case<'a> = (&'static str, &'a [(u64, Do)], &'static str);
 
-/// Runs each case, and then on until nothing can be left of it.
+/// Runs each case, and then on until all of its state must have expired.
 fn check(transport: Transport, cases: &[Case<'_>]) {
     for (name, steps, expected) in cases {
         let mut bench = Bench::new(transport);

@@ -1,4 +1,4 @@
-//! Whatever arrives in whatever order: once its users have let go and time has run out, nothing is left.
+//! Random input in any order: once the users have let go and time has run out, nothing is left.
 
 use proptest::prelude::*;
 
@@ -65,7 +65,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The users of an endpoint, who forget nothing and respect no order.
+/// The users of an endpoint, who keep every handle and respect no order.
 struct Users {
     endpoint: Endpoint,
     flow: Flow,
@@ -180,7 +180,7 @@ impl Users {
         self.now = until;
     }
 
-    /// What is sent can be read again.
+    /// Every message sent can be lexed again.
     fn check_output(&mut self) {
         for (_, octets) in self.endpoint.transmits() {
             assert!(
@@ -193,7 +193,7 @@ impl Users {
         while self.endpoint.poll_event().is_some() {}
     }
 
-    /// A user's duty: every request gets a final response, every INVITE is given up.
+    /// Gives every request a final response and cancels every INVITE, as a user must.
     fn let_go(&mut self) {
         for tx in std::mem::take(&mut self.servers) {
             self.endpoint.respond(tx, &Response::bare(500), self.now);

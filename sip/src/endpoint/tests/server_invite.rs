@@ -5,7 +5,7 @@ use super::*;
 use Do::{Acknowledged, Arrive, Lose, Respond};
 
 const INVITE: Do = Arrive(arrival("INVITE"));
-/// The ACK of a refusal has its INVITE's branch, that of a 2xx one of its own.
+/// The ACK of a refusal has its INVITE's branch; the ACK of a 2xx has its own.
 const ACK: Do = Arrive(arrival("ACK"));
 const ACK_OF_2XX: Do = Arrive(Arrival {
     branch: "z9hG4bKack",

@@ -1,4 +1,4 @@
-//! RFC 3261 §17.2.2, and the tombstones that stand for its Completed.
+//! RFC 3261 §17.2.2, and the tombstones that replace its Completed state.
 
 use super::*;
 

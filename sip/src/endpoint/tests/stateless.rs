@@ -1,4 +1,4 @@
-//! What is answered, absorbed or dropped without a transaction, and merged requests (RFC 3261 §8.2.2.2, §8.2.7).
+//! Requests answered, absorbed or dropped without a transaction, and merged requests (RFC 3261 §8.2.2.2, §8.2.7).
 
 use super::*;
 
