@@ -116,7 +116,7 @@ fn delete_handoffs(tx: &mut Tx, org: Uuid, before: Moment) -> Result<u64, Error>
     tx.run(sql, &[&org, &before, &ROWS_AT_ONCE])
 }
 
-/// Clears the session data of calls that ended. A call that is up delays those behind it.
+/// Clears the session data of calls that ended. Later calls wait for one that is still up.
 fn empty_sessions(tx: &mut Tx, org: Uuid, before: Moment) -> Result<u64, Error> {
     let sql = "SELECT started_at, ended_at IS NULL FROM calls
         WHERE org_id = $1 AND started_at > COALESCE((SELECT sessions_emptied_to FROM orgs WHERE id = $1), 0)

@@ -213,6 +213,7 @@ pub fn update(
     if change.runtime.is_some() {
         agent.seal_password(&tx.keyring());
     }
+
     tx.run(
         "UPDATE agents SET name = $3, type = $4, language = $5, first_message = $6, use_org_knowledgebase = $7,
              voice_id = $8, handoff_phone_number = $9, action_ids = $10, enabled = $11, max_concurrent_calls = $12,
@@ -220,6 +221,7 @@ pub fn update(
          WHERE org_id = $2 AND id = $1",
         &agent.values().each_ref().map(|value| value as &dyn Param),
     )?;
+
     if change.runtime.is_some() {
         status_callbacks::follow(tx, (org, agent.id), agent.runtime.as_ref(), now)?;
     }

@@ -1,6 +1,6 @@
-//! Token of an org's bots: it signs the handshakes of their WebSockets, and is the password of the endpoint by which they end and transfer
-//! calls. A rotation makes the next token, which opens the endpoint at once and signs nothing until it is promoted, so that bots can learn it
-//! before they need it.
+//! Token of an org's bots. It signs the handshakes of their WebSockets, and is the password of the endpoint by which they end and
+//! transfer calls. A rotation creates the next token, which opens the endpoint at once and signs nothing until it is promoted, so that
+//! the org can configure its bots before they need the token.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::password::Password;
 use super::tx::Tx;
 use super::{Change, lock_org};
 
-/// Time for which the token that signed before opens the endpoint after a promotion.
+/// Time after a promotion for which the previous token still opens the endpoint.
 const OLD_OPENS: Duration = Duration::from_secs(24 * 3600);
 
 /// Tokens of an org.
@@ -22,13 +22,13 @@ const OLD_OPENS: Duration = Duration::from_secs(24 * 3600);
 pub struct BotToken {
     /// The org.
     pub org_id: Uuid,
-    /// The token that signs.
+    /// The token that signs now.
     pub token: Password,
     /// Time at which it was made.
     pub created_at: Moment,
-    /// The token that is to sign once it is promoted, and the time at which it was made.
+    /// The token that signs after the next promotion, and its time of creation.
     pub next: Option<(Password, Moment)>,
-    /// The token that signed before, and the time until which it opens the endpoint.
+    /// The previous token, and the time until which it opens the endpoint.
     pub old: Option<(Password, Moment)>,
 }
 
@@ -42,7 +42,7 @@ pub fn of_org(tx: &mut Tx, org: Uuid) -> Result<BotToken, Error> {
     Ok(row.open(&tx.keyring())?)
 }
 
-/// Makes the org's first token, or the next one in place of one that was made and not promoted. Returns all of them.
+/// Creates the org's first token, or the next one, replacing a next token that was not promoted. Returns all tokens.
 ///
 /// # Errors
 /// [`Wrong::Absent`] if there is no such org.
@@ -58,7 +58,7 @@ pub fn create(tx: &mut Tx, org: Uuid, token: &Password, now: Moment) -> Result<B
     of_org(tx, org)
 }
 
-/// Has the next token sign. The one that signed before opens the endpoint for 24 hours more.
+/// Promotes the next token: it signs from now on. The previous one opens the endpoint for 24 hours more.
 ///
 /// # Errors
 /// [`Wrong::Absent`], [`Refused::NoNextToken`].
@@ -67,7 +67,7 @@ pub fn promote(tx: &mut Tx, org: Uuid, now: Moment) -> Result<BotToken, Error> {
     if of_org(tx, org)?.next.is_none() {
         return Err(Refused::NoNextToken.into());
     }
-    // All are sealed under the org, so the sealed values can move as they are.
+    // The context of all three is the org, so the sealed values can move as they are.
     tx.run(
         "UPDATE bot_tokens SET old_token = token, old_expires_at = $2, token = next_token, created_at = next_created_at,
              next_token = NULL, next_created_at = NULL

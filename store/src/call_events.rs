@@ -38,7 +38,7 @@ pub(super) struct CallRow {
     pub(super) user_agent: Option<String>,
     /// Figures of its media, as JSON.
     pub(super) media: Option<String>,
-    /// For a call that was closed as lost: its end has been recorded as an event.
+    /// For a call that was closed as lost: the event of its end has been recorded.
     pub(super) lost_told: Option<bool>,
 }
 
@@ -163,21 +163,21 @@ struct Data<'c> {
     /// Absent in the first form.
     #[serde(flatten)]
     seconds: Option<Seconds>,
-    /// Absent in the forms before.
+    /// Absent in earlier forms.
     #[serde(flatten)]
     peer: Option<Peer<'c>>,
-    /// Absent in the forms before.
+    /// Absent in earlier forms.
     #[serde(flatten)]
     media: Option<Media>,
 }
 
-/// Figures of the call's media that ended here, once the call is over.
+/// Figures of the media that this installation terminated, once the call is over.
 #[derive(Serialize)]
 struct Media {
     media: Option<Value>,
 }
 
-/// The way by which the call came or went.
+/// Trunk and peer of the call.
 #[derive(Serialize)]
 struct Peer<'c> {
     trunk_id: Option<Uuid>,
@@ -203,7 +203,7 @@ impl CallRow {
     /// Returns the events of these stages, in order. Each shows the call as it was then, however late its fact is projected.
     pub(super) fn events(&self, stages: Stages) -> Vec<NewEvent> {
         let Some(started_at) = self.started_at else {
-            // The first fact is missing, and with it the call's org: lists don't show such a call either.
+            // The first fact, which names the org, is missing. Lists don't show such a call either.
             return Vec::new();
         };
 
@@ -211,7 +211,7 @@ impl CallRow {
         let ringing = self.ringing_at.filter(|_| stages.ringing);
         let answered = self.answered_at.filter(|_| stages.answered);
 
-        // An end that was only assumed waits for the true one, since an end is recorded as an event once: see [`crate::lost`].
+        // An assumed end waits for the true one, since the end of a call is recorded as an event only once: see [`crate::lost`].
         let ended = self
             .ended_at
             .filter(|_| stages.ended && self.lost_told.is_none());
@@ -223,7 +223,7 @@ impl CallRow {
             .collect()
     }
 
-    /// Builds the event of a stage. The row's fields of a stage that was reached don't change any more, except for the contact.
+    /// Builds the event of a stage. Once a stage is reached, the row's fields of it don't change, except for the contact.
     fn event(&self, kind: EventType, at: Moment) -> NewEvent {
         NewEvent::of_call(self.org_id, kind, self.id, self.contact_id, at)
     }

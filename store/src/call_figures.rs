@@ -10,7 +10,7 @@ use super::column::{from_row, named};
 use super::error::Error;
 use super::tx::Tx;
 
-/// Groups that are returned at most: parts times statuses times reasons stays far below.
+/// Most groups returned. Parts times statuses times reasons stays far below.
 const MOST_ROWS: i64 = 10_000;
 
 /// Window of the calls to count, by their start, in equal parts.

@@ -68,7 +68,7 @@ pub struct Call {
     pub held: Option<bool>,
     /// The caller asked not to be named; `None`: no.
     pub caller_withheld: Option<bool>,
-    /// Figures of its media that ended here.
+    /// Figures of the media that this installation terminated.
     pub media: Option<MediaFigures>,
 }
 
@@ -240,7 +240,7 @@ impl Store {
         limit: u32,
     ) -> Result<Page<Call>, Error> {
         if !filter.is_unrestricted() {
-            // Any number of calls may be skipped before one matches: not on the calling thread.
+            // A query may skip any number of calls before one matches, so it doesn't run on the calling thread.
             let listed = self.read(move |tx| list(tx, org, &filter, after, limit));
             return listed.await;
         }
@@ -300,7 +300,7 @@ pub fn decision(tx: &mut Tx, org: Uuid, call: Uuid) -> Result<Option<Decision>, 
     Ok(row.ok_or(Wrong::Absent(Kind::Call))?.decision)
 }
 
-/// Returns the steps of a call's media that ended here; empty if it had none.
+/// Returns the steps of the call's media that this installation terminated; empty if it had none.
 ///
 /// # Errors
 /// [`Broke`](super::Broke): the database fails.

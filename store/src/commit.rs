@@ -1,4 +1,4 @@
-//! The end of a transaction: writes what the transaction has gathered as its last statements, and commits.
+//! The end of a transaction: writes the gathered rows as its last statements, and commits.
 //!
 //! On PostgreSQL changes and events are numbered under advisory locks that are held until the commit, so that numbers become visible in
 //! their order. Lock order of all transactions: events, ends of calls, the change feed, the audit log.
@@ -21,7 +21,7 @@ pub(crate) struct Committed {
     pub(crate) has_events: bool,
 }
 
-/// Writes what was gathered, and commits; rolls back if the caller has gone.
+/// Writes the gathered rows, and commits; rolls back if the caller has gone.
 pub(crate) fn commit(tx: &mut Tx) -> Result<Committed, Error> {
     let gathered = tx.take_gathered();
 

@@ -87,8 +87,8 @@ impl Contacts<'_> {
         self.0.read_inline(found).await
     }
 
-    /// Returns the contacts of these callers, in order, and creates those that don't exist. Contacts with an external id don't count; of
-    /// several with the same phone, the oldest does. On PostgreSQL callers of any number of orgs cost one query if all are known.
+    /// Returns the contacts of these callers, in order, and creates the missing ones. Contacts with an external id don't count. Of several
+    /// contacts with the same phone, the oldest counts. On PostgreSQL callers of any number of orgs cost one query if all are known.
     ///
     /// # Errors
     /// [`Broke`](super::Broke); an org that doesn't exist fails the whole batch.

@@ -1,7 +1,7 @@
 //! Effects of a request that are committed with its stored answer, so that neither is ever kept without the other.
 //!
-//! A write under [`Effects::hold`] commits nothing: its transaction stays open, and further writes join it, until the answer commits it. A
-//! reader on another connection doesn't see it meanwhile, so such a request writes last and answers from what it has.
+//! A write under [`Effects::hold`] commits nothing: its transaction stays open, and further writes join it, until the answer commits it.
+//! Readers on other connections don't see the write before that, so such a request writes last and answers from the data it already has.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

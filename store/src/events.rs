@@ -135,7 +135,7 @@ pub(super) fn insert<'e>(tx: &mut Tx, events: &'e [NewEvent]) -> Result<Vec<&'e 
         return Ok(events.iter().collect());
     }
 
-    // The newest row of all, since no other transaction numbers events before this one commits.
+    // The newest row is this transaction's, since no other transaction numbers events before this one commits.
     let sql = "SELECT id FROM events ORDER BY seq DESC LIMIT $1";
     let new: Vec<(Uuid,)> = tx.all(sql, &[&inserted.cast_signed()])?;
     let new: HashSet<Uuid> = new.into_iter().map(|(id,)| id).collect();

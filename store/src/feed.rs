@@ -108,7 +108,7 @@ pub fn since(tx: &mut Tx, seq: i64) -> Result<Changes, Error> {
 /// # Errors
 /// [`Broke`](super::Broke): the database fails.
 pub fn oldest_after(tx: &mut Tx, seq: i64) -> Result<Option<Moment>, Error> {
-    // The first by number is the oldest, but for clocks that differ, and found without reading the others.
+    // The lowest number belongs to the oldest change, apart from differences between clocks, and needs no scan.
     let sql = "SELECT at FROM changes WHERE seq > $1 ORDER BY seq LIMIT 1";
     let oldest: Option<(i64,)> = tx.one(sql, &[&seq])?;
     let micros = oldest.and_then(|(micros,)| u64::try_from(micros).ok());

@@ -43,7 +43,7 @@ impl Follower {
 
 impl Followers {
     pub(super) fn add(&self) -> Follower {
-        // Until the first report every change counts as unapplied.
+        // Before the first report, no change counts as applied.
         let (applied, seen) = watch::channel(i64::MIN);
         let mut followers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         followers.retain(|follower| follower.has_changed().is_ok());

@@ -41,13 +41,13 @@ pub struct InboundTrunk {
     pub rtp_from_any_address: bool,
     /// Networks whose calls to `numbers` need no credentials.
     pub allowed_addresses: Vec<IpNet>,
-    /// Those of `allowed_addresses` that the operator entered.
+    /// The part of `allowed_addresses` that the operator entered.
     pub operator_addresses: Vec<IpNet>,
     /// Country in whose national form the trunk sends numbers.
     pub default_country: Option<Country>,
     /// Form in which `Refer-To` names a phone number.
     pub refer_to_format: ReferFormat,
-    /// The host in `Refer-To`; `None`: that of the peer's Contact.
+    /// The host in `Refer-To`; `None`: the host of the peer's Contact.
     pub refer_host: Option<String>,
     /// The context headers are repeated inside the `Refer-To` URI.
     pub refer_headers_in_uri: bool,
@@ -69,7 +69,7 @@ pub struct InboundTrunk {
 /// The fields are those of [`InboundTrunk`].
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct InboundTrunkChange {
-    /// On a new trunk `None` stands for every verified number of the org.
+    /// On a new trunk `None` means every verified number of the org.
     pub numbers: Option<Vec<E164>>,
     pub name: Option<String>,
     pub krisp_enabled: Option<bool>,

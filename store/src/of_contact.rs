@@ -39,7 +39,7 @@ from_row!(Carried {
 /// Most handoffs of a session that are shown.
 const HANDOFFS: i64 = 100;
 
-/// Calls that name the contact, and calls with its number that name no contact; another contact may share the number.
+/// Calls that name the contact, and calls with its number that name no contact. Another contact may share the number.
 const CALLS: &str = "SELECT *, CAST(NULL AS TEXT) AS transfer FROM calls
     WHERE org_id = $1 AND (started_at, id) < ($4, $5)
     AND (contact_id = $2 OR (contact_id IS NULL AND $3 IN (from_e164, to_e164)))
@@ -128,8 +128,8 @@ pub fn page(
     }))
 }
 
-/// Returns the number by which the contact's calls are found. `None` for a verified number of the org itself, since other people's calls
-/// have that too.
+/// Returns the number by which the contact's calls are found. `None` for a verified number of the org itself, since calls of other people
+/// have that number too.
 ///
 /// # Errors
 /// [`Broke`](super::Broke): the database fails.

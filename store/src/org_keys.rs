@@ -188,8 +188,8 @@ pub fn page(
     })
 }
 
-/// Stores the hash of the first token that is used of a key from a version that didn't store it. Returns the row's hash; `None` for a key
-/// that was revoked meanwhile.
+/// Stores the token hash of a key from a version that didn't store one, when its token is first used. Returns the hash in the row; `None`
+/// if the key was revoked meanwhile.
 ///
 /// # Errors
 /// [`Broke`](super::Broke): the database fails.

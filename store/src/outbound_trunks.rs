@@ -168,13 +168,15 @@ pub fn update(
              digest_require_qop = COALESCE($6, digest_require_qop), auth_realms = COALESCE($7, auth_realms),
              refer_kept_caller_at = CASE WHEN $8 THEN NULL ELSE refer_kept_caller_at END
          WHERE org_id = $1 AND id = $2 RETURNING *";
+
     let (name, way) = (&change.name, change.transfer_way.map(TransferWay::as_str));
     let (qop, realms) = (
         change.digest_require_qop,
         change.forgets_realms.then_some("[]"),
     );
-    // As for an inbound trunk: `bridge` distrusts REFER, so what `auto` has learnt of it is forgotten.
+    // As for an inbound trunk: `bridge` means that REFER isn't trusted, so the state that `auto` has learnt is cleared.
     let forgets_learnt = change.transfer_way == Some(TransferWay::Bridge);
+
     let row: Option<Row> = tx.one(
         sql,
         &[
@@ -188,6 +190,7 @@ pub fn update(
             &forgets_learnt,
         ],
     )?;
+
     let row = row.ok_or(Wrong::Absent(Kind::OutboundTrunk))?;
     let trunk = row.open(&tx.keyring())?;
     tx.changed(Change::Org(org), now);

@@ -76,7 +76,7 @@ mod tests {
         fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();
         restrict(&file, FILE).unwrap();
         assert_eq!(mode(&file), FILE);
-        // What is stricter stays so.
+        // A stricter mode stays as it is.
         fs::set_permissions(&file, Permissions::from_mode(0o400)).unwrap();
         restrict(&file, FILE).unwrap();
         assert_eq!(mode(&file), 0o400);

@@ -48,7 +48,7 @@ struct MergedFacts<'f> {
 pub fn project(tx: &mut Tx, origin: Origin, facts: &[Fact]) -> Result<(), Error> {
     let mut known = fold(facts);
 
-    // Grouped, since statements of calls that begin are shorter.
+    // Calls that begin come first: each group has its own statement, and the one for new calls is shorter.
     known.sort_by_key(|known| known.started.is_none());
     let mut events = Vec::new();
     let mut happened = Vec::new();
@@ -65,7 +65,7 @@ pub fn project(tx: &mut Tx, origin: Origin, facts: &[Fact]) -> Result<(), Error>
         tx.record_ends(rows.iter().filter_map(call_ends::of_row));
     }
 
-    // Rare, and so not a column of every row's statement.
+    // Holds are rare, so they have their own statement instead of a column in every row's.
     for (known, held) in known.iter().filter_map(|known| Some((known, known.held?))) {
         let sql = "UPDATE calls SET held = $3 WHERE org_id = $1 AND id = $2";
         tx.run(sql, &[&known.org, &known.call, &held])?;
@@ -156,7 +156,7 @@ impl<'f> MergedFacts<'f> {
             Fact::Held { held, .. } => self.held = Some(*held),
             Fact::Media(media) => self.media = Some(media),
             Fact::Ended(ended) => self.ended = Some(ended),
-            // Written to tables of their own.
+            // These have their own tables.
             Fact::Transfer(_) | Fact::Attempt(_) => {}
         }
     }

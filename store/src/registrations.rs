@@ -17,7 +17,7 @@ use super::{NewEvent, clock};
 
 /// Time for which ended contacts are stored, so that every node sees their end.
 const ENDED: Duration = Duration::from_secs(600);
-/// Age at which rows may still become visible behind the newest one: the longest transaction.
+/// Age up to which a row may still become visible after the newest one: the duration of the longest transaction.
 const OVERLAP: Duration = Duration::from_secs(2);
 /// Tolerance between two times of the same event, since the wall clock may be adjusted.
 const SAME: Duration = Duration::from_millis(100);
@@ -98,8 +98,8 @@ impl Row {
     }
 }
 
-/// Returns whether this contact of `node` was the last one of its trunk when another node ended it. An expiring contact ends after it was
-/// last saved, one that another node ended ends before that; a contact that the PBX has registered again begins later.
+/// Returns whether this contact of `node` was the last one of its trunk when another node ended it. `expires_at` lies before `saved_at`
+/// only if another node ended the contact; a later `registered_at` means that the PBX has registered it again.
 fn was_reported_lost(own: &KeptBinding, known: &[Row], node: u8, now: Moment) -> bool {
     let is_it = |row: &Row| {
         let apart = row

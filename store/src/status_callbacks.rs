@@ -1,4 +1,4 @@
-//! Status callbacks of agents: webhooks that belong to an agent instead of to the list of its org, and get the progress of its calls alone.
+//! Status callbacks of agents: webhooks that belong to an agent, not to the org's list, and get the progress of that agent's calls alone.
 
 use trunkline_model::settings::{CallProgress, Runtime};
 use trunkline_sip::moment::Moment;
@@ -12,7 +12,7 @@ use super::password::Password;
 use super::tx::Tx;
 use super::webhooks::owner;
 
-/// Makes the callback of an agent what its runtime says. One that its receiver had answered with 410 is tried again.
+/// Sets the callback of an agent to that of its runtime. Enables a callback that was disabled after a 410.
 pub(super) fn follow(
     tx: &mut Tx,
     (org, agent): (Uuid, Uuid),
@@ -31,7 +31,7 @@ pub(super) fn follow(
     }
 
     let id = new_id(now);
-    // The org's bot token signs, as it is when a delivery is sent.
+    // The secret is empty: deliveries are signed with the org's bot token, as it is when they are sent.
     let secret = Password::new("").seal(&tx.keyring(), &owner(id));
     tx.run(
         "INSERT INTO webhooks (id, org_id, agent_id, url, types, secret, enabled, created_at, updated_at)

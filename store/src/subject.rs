@@ -342,12 +342,15 @@ mod tests {
             "caller": {"raw": "02071838750", "e164": "+442071838750"}, "type": "phone", "value": "+442071838750",
             "+442071838750": 1, "digits": 442_071_838_750_u64, "list": ["x", "ann@example.com"], "n": 7,
         });
+
         assert!(subject.redact(&mut value));
+
         let expected = json!({
             "from_number": "anonymous", "from_e164": null, "to_e164": "+441632960001",
             "caller": {"raw": "anonymous", "e164": null}, "type": "phone", "value": ANONYMOUS_URI,
             "digits": null, "list": ["x", "anonymous"], "n": 7,
         });
+
         assert_eq!(value, expected);
         assert!(!subject.redact(&mut value));
         assert_eq!(subject.redacted("{\"a\":1}"), None);

@@ -377,7 +377,7 @@ mod tests {
     const SHORT: Duration = Duration::from_secs(2);
     const LONG: Duration = Duration::from_secs(60);
 
-    /// One thread that writes, and its file.
+    /// A pool of one writing thread, and its directory.
     fn threads(bounds: (Duration, Duration)) -> (tempfile::TempDir, Threads) {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("shop.db");

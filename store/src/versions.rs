@@ -31,8 +31,8 @@ struct Changed {
 }
 from_row!(Changed { at: moment });
 
-/// Locks the org until the commit, and checks that the object still has one of the `expected` versions; without any, every version will do.
-/// Returns the time of the change that follows: the present one, or the next that makes another version.
+/// Locks the org until the commit, and checks that the object still has one of the `expected` versions; `None` accepts any version. Returns
+/// the time of the change to come: the present one, or the next one that gives another version.
 ///
 /// # Errors
 /// [`Wrong::Absent`], [`Refused::Outdated`].

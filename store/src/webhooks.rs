@@ -26,7 +26,7 @@ pub struct Webhook {
     pub id: Uuid,
     /// The org.
     pub org_id: Uuid,
-    /// The agent whose status callback it is; `None`: one of the org's own.
+    /// The agent whose status callback this is; `None` for a webhook of the org's own.
     pub agent_id: Option<Uuid>,
     /// URL to which events are sent.
     pub url: String,
@@ -76,7 +76,7 @@ pub struct WebhookChange {
 
 const LIST: List = List {
     columns: "*",
-    // Those of agents belong to the agents.
+    // Webhooks with an agent are status callbacks, which the agent's runtime sets.
     table: "(SELECT * FROM webhooks WHERE agent_id IS NULL) AS webhooks",
     by: ["CASE WHEN enabled THEN 'true' ELSE 'false' END", "url"],
 };

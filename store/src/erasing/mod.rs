@@ -28,7 +28,7 @@ from_row!(CallOfContact {
     session_id
 });
 
-/// Erases the database's rows: everything from before the request that names the contact, its number or its address.
+/// Erases the rows of the database that are older than the request and name the contact, its number or its address.
 ///
 /// # Errors
 /// [`Broke`](super::Broke); the erasure can then be repeated.

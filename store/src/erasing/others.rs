@@ -269,7 +269,7 @@ impl Searched for Contact {
         for nobody in nobodies {
             let sql = "DELETE FROM contacts WHERE org_id = $1 AND id = $2";
             tx.run(sql, &[&org, &nobody.id])?;
-            // Calls of a contact that consisted of nothing but the number.
+            // Events of calls whose contact had nothing but the number.
             let sql = "UPDATE events SET contact_id = NULL WHERE org_id = $1 AND contact_id = $2";
             tx.run(sql, &[&org, &nobody.id])?;
         }

@@ -1,4 +1,4 @@
-//! The journal on a real directory: what survives a fall, what the projector makes of it.
+//! The journal on a real directory: the facts that survive a crash, and those that the projector passes on.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -62,7 +62,7 @@ impl Project<u32> for Store {
     }
 }
 
-/// A directory as a killed process leaves it: what is on disk at this moment.
+/// A copy of the directory, as a process killed now would leave it.
 fn copy(from: &Path) -> TempDir {
     let to = tempfile::tempdir().unwrap();
     for entry in fs::read_dir(from).unwrap() {
@@ -318,7 +318,7 @@ async fn a_process_killed_outright_loses_nothing_that_it_acknowledged() {
     let seen = acknowledged.by_ref().take(50).last();
     process.kill().unwrap();
 
-    // What it still wrote to the pipe before it died counts as well.
+    // The lines that it wrote to the pipe before it died count as well.
     let last = acknowledged
         .last()
         .or(seen)
@@ -383,7 +383,7 @@ async fn what_was_handed_over_outlives_a_killed_process_without_a_sync() {
     assert_eq!(facts, (1..=facts.len() as u32).collect::<Vec<_>>());
 }
 
-/// A segment that isn't full ends when somebody wants it to, with all facts before; an empty one is left alone.
+/// `clear` ends a partly filled segment once all of its facts are projected, and does nothing to an empty one.
 #[tokio::test]
 async fn a_cleared_journal_holds_no_earlier_fact() {
     let directory = tempfile::tempdir().unwrap();

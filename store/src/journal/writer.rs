@@ -121,14 +121,15 @@ impl<T, D: Disk> Writer<T, D> {
         self.kept(batch, following);
     }
 
-    /// Creates the next segment if the queued facts fill the present one, or a clearing wants it to end. Called before the segment is locked, so that no shard waits for the file.
+    /// Creates the next segment if the queued facts fill the present one, or if [`Journal::clear`](super::Journal::clear) asks for it. Called
+    /// before the segment is locked, so that no shard waits for the file.
     fn following(&mut self) -> Option<Following> {
         let length = self.octets + self.queue.octets() as u64;
         let is_wanted = self.queue.take_nudge() && length > 0;
         if length < self.settings.segment_octets && !is_wanted {
             return None;
         }
-        // If that fails, the present segment gets longer.
+        // If the creation fails, the present segment grows longer.
         let made = self.create();
         made.map_err(|error| self.shared.disk_failed(&self.queue, &error))
             .ok()
@@ -180,7 +181,7 @@ impl<T, D: Disk> Writer<T, D> {
             tail.cut(0);
         }
         self.tail.cut(self.octets);
-        // Otherwise a full disk would collect empty segments.
+        // Keep only segments with synced facts: otherwise a full disk would collect empty segments.
         if self.octets == 0 {
             self.disk.remove(&self.segment);
         }
@@ -263,13 +264,13 @@ mod tests {
     use super::super::segment::Tail;
     use super::*;
 
-    /// The disk's next results; when the list is empty all goes well.
+    /// The next faults of the disk; once the list is empty, every call succeeds.
     #[derive(Copy, Clone, PartialEq, Eq, Debug)]
     enum Fault {
         Create,
-        /// Only so many octets are written.
+        /// Only this many octets are written.
         WriteAfter(usize),
-        /// The sync fails, and nothing since the last one is on the disk.
+        /// The sync fails, and no data since the last sync is on the disk.
         Sync,
         None,
     }
@@ -288,7 +289,7 @@ mod tests {
             self.0.lock().unwrap_or_else(PoisonError::into_inner)
         }
 
-        /// Takes the next fault if it is about what is being done.
+        /// Takes the next fault if it concerns this operation.
         fn fails(&self, is_it: impl Fn(Fault) -> bool) -> Option<Fault> {
             let mut state = self.state();
             let next = state
@@ -324,7 +325,7 @@ mod tests {
             }))
         }
 
-        /// A disk that can't delete: what is in the segment stays.
+        /// A disk that can't delete: the segment keeps its content.
         fn remove(&self, _segment: &Segment) {}
     }
 
@@ -355,11 +356,11 @@ mod tests {
             Ok(())
         }
 
-        /// A full disk that can't even cut: the torn line stays.
+        /// A full disk that can't even truncate: the torn line stays.
         fn cut(&self, _length: u64) {}
     }
 
-    /// A journal on a disk that fails as it is told, whose writer is called instead of run.
+    /// A journal on a disk that fails on demand; the tests call its writer instead of running it.
     struct Bench {
         queue: Arc<Queue<u32>>,
         shared: Arc<Shared<u32>>,
@@ -417,7 +418,7 @@ mod tests {
             pushed.unwrap();
         }
 
-        /// A shard's wait before an answer leaves.
+        /// Hands over as a shard does before a SIP response leaves.
         fn hand_over(&mut self) -> HandOver {
             let now = trunkline_sip::moment::Moment::from_secs(1);
             let current = &self.shared.current;
@@ -448,7 +449,7 @@ mod tests {
         Pieces::new(octets).filter_map(fact).collect()
     }
 
-    /// Writes the batches over a disk with these faults, and returns the last that was told of.
+    /// Writes the batches to a disk with these faults, and returns the last report.
     fn write(disk: &Fake, settings: &Settings, batches: &[&[u32]]) -> SyncedTo {
         let mut bench = Bench::new(disk, settings);
         for batch in batches {
@@ -596,7 +597,7 @@ mod tests {
         assert!(matches!(bench.hand_over(), HandOver::Kept));
         bench.writer.keep();
 
-        // The fact whose line was whole stands twice.
+        // The complete line of fact 2 is in both segments.
         assert_eq!(facts_on(&disk), [1, 2, 2, 3, 4]);
         bench.push(&[5]);
 
