@@ -89,7 +89,7 @@ pub struct AddressPolicy {
     allowed: Vec<IpNet>,
     /// Bound addresses of SIP and HTTP.
     listeners: Vec<SocketAddr>,
-    /// Addresses of this machine, for listeners that are bound to all of them.
+    /// Addresses of this machine, for listeners that are bound to a wildcard address.
     local: Vec<IpAddr>,
     reserved: ReservedPeers,
     enforce: Enforce,
@@ -281,7 +281,8 @@ impl AddressPolicy {
     }
 
     /// Judges an `address` at which a bot's WebSocket is opened, with the rights of the party that `named` it, as [`Self::judge_of`] does.
-    /// Without TLS the operator has to have listed the address as well, no matter which party names it: a caller's voice would cross a network in the clear.
+    /// Without TLS the operator has to have listed the address too, whichever party names it: a caller's voice would cross a network
+    /// unencrypted.
     ///
     /// # Errors
     /// The address may not be contacted, or not without TLS.
@@ -295,7 +296,7 @@ impl AddressPolicy {
         self.examine_plain(address, is_secure)
     }
 
-    /// Judges whether a WebSocket to `address` may do without TLS.
+    /// Judges whether a WebSocket to `address` may be opened without TLS.
     ///
     /// # Errors
     /// It may not.
@@ -307,8 +308,8 @@ impl AddressPolicy {
         }
     }
 
-    /// Returns whether `address` is one of this node's listeners, in any spelling (IPv4-mapped, or another local address of a listener
-    /// bound to all).
+    /// Returns whether `address` is one of this node's listeners, in any spelling: IPv4-mapped, or another local address of a listener
+    /// bound to a wildcard.
     pub fn is_own(&self, address: SocketAddr) -> bool {
         let ip = address.ip().to_canonical();
         self.listeners.iter().any(|listener| {
@@ -388,7 +389,7 @@ impl AddressPolicy {
     }
 
     /// Returns the entries of a trunk's list that an operator should know of: networks from which no call is trusted, and the widest of the
-    /// tenant's own entries if these exceed the bound (they stay in force).
+    /// tenant's own entries if together they exceed the bound. Those stay in force.
     pub fn report_sources(&self, allowed: &[IpNet], operators: &[IpNet]) -> Vec<(IpNet, Refusal)> {
         let judged = |network: &IpNet| Some((*network, self.examine_source(*network).err()?));
         let mut reported: Vec<_> = allowed.iter().filter_map(judged).collect();
@@ -515,7 +516,7 @@ impl Reach {
     const fn of_v6(address: Ipv6Addr) -> Self {
         match address.segments() {
             [0, 0, 0, 0, 0, 0, 0, 0] | [0xff00..=0xffff, ..] => Self::Nobody,
-            // Forms of IPv4 addresses, judged by those.
+            // Notations of IPv4 addresses: the address that they embed is judged.
             [0, 0, 0, 0, 0, 0 | 0xffff, high, _] if high != 0 => Self::Public,
             [0, 0, 0, 0, 0xffff, 0, ..] | [0x64, 0xff9b, 0, 0, 0, 0, ..] => Self::Public,
             [0x2001, 0x0db8, ..] => Self::Public,

@@ -152,7 +152,7 @@ pub struct Attempt {
     pub leg: AttemptLeg,
     /// The Request-URI, cut at a bound.
     pub target: Box<str>,
-    /// Address that was tried; `None` where the name has none, or only one that may not be contacted.
+    /// Address that was tried; `None` if the name has no address, or none that may be contacted.
     pub address: Option<SocketAddr>,
     /// `udp`, `tcp` or `tls`.
     pub transport: Option<Box<str>>,

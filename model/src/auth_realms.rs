@@ -62,8 +62,8 @@ impl AuthRealms {
         &self.known
     }
 
-    /// Judges whether a challenge may be answered. With `may_learn` the realm may be a new one. Returns what there is to remember of the
-    /// challenge, if it is news.
+    /// Judges whether a challenge may be answered. With `may_learn` the realm may be a new one. Returns what [`Self::learn`] has to remember
+    /// of the challenge; `None` if it is known already.
     ///
     /// # Errors
     /// The challenge may not be answered.

@@ -1,5 +1,6 @@
-//! Contents of a caller's first INVITE: the facts that routed it, how its sender proved who it is, and how its phone system speaks
-//! SIP. Kept with the call, so that it can be explained later, routed again by another directory, and looked at for settings that hurt.
+//! Contents of a caller's first INVITE: the facts that routed it, the proof of its sender's identity, and the SIP features of the phone
+//! system. Stored with the call, so that the call can be explained later, routed again by another directory, and checked for harmful
+//! settings.
 
 use std::net::SocketAddr;
 
@@ -33,7 +34,7 @@ pub struct InviteFacts {
     pub source: SocketAddr,
     /// `udp`, `tcp` or `tls`.
     pub transport: Box<str>,
-    /// Host and port of the Request-URI: where the peer was told to send calls.
+    /// Host and port of the Request-URI: the address of Trunkline that the peer is configured with.
     pub host: Box<str>,
     /// `User-Agent`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,4 +1,4 @@
-//! Figures of a call's media that ended at this node, and the steps of it. The audio itself is nowhere in a record.
+//! Figures and steps of a call's media that this node terminates. A record never holds the audio itself.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -80,7 +80,7 @@ pub struct SentMedia {
 /// Step of a call's media.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct MediaStep {
-    /// When.
+    /// Time of the step.
     pub at: Moment,
     /// Kind of the step.
     #[serde(flatten)]
@@ -91,7 +91,7 @@ pub struct MediaStep {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "step", rename_all = "snake_case")]
 pub enum MediaStepKind {
-    /// A port was taken.
+    /// A port was assigned.
     Opened,
     /// The first packet with a negotiated payload type came.
     FirstPacket {
@@ -105,19 +105,19 @@ pub enum MediaStepKind {
     },
     /// A bot was attached.
     BotConnected,
-    /// The bot got the call.
+    /// The bot got its `start`.
     Started,
     /// The first audio of the agent was sent.
     FirstAudio,
-    /// The bot discarded audio that waited.
+    /// The bot cleared audio that was queued.
     Cleared,
-    /// The last audible packet after that was sent.
+    /// The last audible packet after a clear was sent.
     Silent,
     /// The audio before a mark of the bot was played.
     Mark,
-    /// The bot's audio ran out while it spoke.
+    /// The bot's audio ran out inside a talk spurt.
     Underrun,
-    /// The bot has gone before its call.
+    /// The bot has gone before the end of its call.
     BotClosed {
         /// Stable code of the cause.
         cause: Box<str>,

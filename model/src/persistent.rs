@@ -17,7 +17,7 @@ const WIDTH: usize = 1 << BITS;
 /// Entries of a leaf; one more makes a branch of it.
 const LEAF: usize = 16;
 
-/// A hash map whose clones share what they have in common.
+/// A hash map whose clones share their common entries.
 #[derive(Clone)]
 pub struct PersistentMap<K, V, S = RandomState> {
     root: Arc<Node<K, V>>,
@@ -265,7 +265,7 @@ mod tests {
 
     use super::*;
 
-    /// Gives most keys one of few hashes, so that leaves of equal hashes are met as well.
+    /// Gives most keys one of few hashes, so that leaves of equal hashes occur as well.
     #[derive(Clone, Default)]
     struct Weak;
 
@@ -291,7 +291,7 @@ mod tests {
         }
     }
 
-    /// Plays changes in a map and in its model; what was cloned on the way stays as it was.
+    /// Applies changes to a map and to its model; clones taken on the way must stay as they were.
     fn play<S: BuildHasher + Clone + Default>(steps: &[(u16, Option<u32>)]) {
         let mut map = PersistentMap::<u16, u32, S>::default();
         let mut model = HashMap::new();

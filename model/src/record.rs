@@ -177,7 +177,7 @@ pub struct Ended {
     pub call: Uuid,
     /// The org.
     pub org: Uuid,
-    /// When.
+    /// Time of the end.
     pub at: Moment,
     /// The final status.
     pub status: Status,
@@ -213,7 +213,7 @@ pub enum Fact {
         call: Uuid,
         /// The org.
         org: Uuid,
-        /// When.
+        /// Time of the first ring.
         at: Moment,
     },
     /// The runtime answered.
@@ -222,7 +222,7 @@ pub enum Fact {
         call: Uuid,
         /// The org.
         org: Uuid,
-        /// When.
+        /// Time of the answer.
         at: Moment,
         /// Call-ID of the runtime's leg; empty for the built-in echo agent.
         runtime_call_id: Box<str>,
@@ -249,7 +249,7 @@ pub enum Fact {
     Transfer(Box<Transfer>),
     /// A target failed, or was reached after another had failed.
     Attempt(Box<Attempt>),
-    /// Media of the call that ended here is over.
+    /// The media that this node terminated for the call is over.
     Media(Box<CallMedia>),
     /// The call is over.
     Ended(Box<Ended>),

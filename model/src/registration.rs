@@ -47,7 +47,7 @@ pub struct KeptBinding {
 }
 
 impl KeptBinding {
-    /// Returns whether the Contact's address is reachable without the flow, so that every node can call it.
+    /// Returns whether the Contact's address is reachable without the flow, so that every node can send requests to it.
     pub fn has_way_without_flow(&self) -> bool {
         let address = || contact_address(&self.contact, self.transport, self.source);
         !self.is_behind_nat && address().is_some()

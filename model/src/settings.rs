@@ -144,7 +144,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 pub struct RuntimeLogin {
     /// The user name.
     pub user: Box<str>,
-    /// The password; empty where the runtime is only shown.
+    /// The password; empty in a runtime that is only shown.
     pub password: Box<str>,
 }
 

@@ -121,7 +121,7 @@ pub struct Transfer {
     pub ringing_at: Option<Moment>,
     /// Time at which the outcome was known.
     pub ended_at: Option<Moment>,
-    /// The caller has gone to the destination, as far as can be known: a hand-off is recorded.
+    /// The caller has been handed over to the destination, as far as Trunkline can know: a hand-off is recorded.
     pub handed_over: bool,
     /// For a completed transfer: true if the destination is known to have answered, false if only the PBX is known to have begun the call.
     #[serde(default)]

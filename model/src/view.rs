@@ -1,4 +1,4 @@
-//! Everything that routing and digest authentication need to know of every org, as one immutable value that is replaced on each change.
+//! Everything that routing and digest authentication know of every org, as one immutable value that is replaced on each change.
 //!
 //! Pure: no database, no clock, no sockets. An INVITE is judged by this value alone. A clone shares all it can with its origin, so the cost
 //! of a change is that of the one org that has changed.
@@ -40,8 +40,8 @@ pub struct View {
     pub dedicated: Sources,
     /// `allowed_addresses` of all trunks; several orgs may list the network of the same carrier.
     pub allowed: Sources,
-    /// Entries of `allowed` within loopback and link-local that `sip.allow_private_peers` lists. Such an address matches here alone, never
-    /// a wider network in `allowed`.
+    /// Loopback and link-local entries of `allowed` that `sip.allow_private_peers` lists. Such an address matches only here, never a wider
+    /// network in `allowed`.
     pub allowed_near: Sources,
     /// Entries of `allowed` that the operator entered: calls from them are trusted at once, over UDP too.
     pub operators: Sources,
@@ -77,11 +77,11 @@ pub struct OrgView {
 /// Tokens of an org's bots.
 #[derive(Clone, PartialEq, Eq)]
 pub struct BotTokens {
-    /// Signs the handshakes of WebSockets, and opens the endpoint of bots.
+    /// Token that signs the handshakes of WebSockets, and opens the endpoint of bots.
     pub signs: Box<str>,
-    /// Opens the endpoint, and is to sign once it is promoted.
+    /// Token that opens the endpoint, and signs once it is promoted.
     pub next: Option<Box<str>>,
-    /// Signed before, and opens the endpoint until this time.
+    /// Previous token, which opens the endpoint until this time.
     pub old: Option<(Box<str>, Moment)>,
 }
 
@@ -167,7 +167,7 @@ pub struct TrunkView {
     pub username: Box<str>,
     /// Form in which `Refer-To` names a phone number.
     pub refer_to: ReferFormat,
-    /// The host in `Refer-To`; without one that of the peer's Contact.
+    /// The host in `Refer-To`; `None`: the host of the peer's Contact.
     pub refer_host: Option<Box<str>>,
     /// The context headers are repeated inside the `Refer-To` URI.
     pub refer_headers_in_uri: bool,

@@ -21,7 +21,7 @@ pub struct WsUrl<'u> {
 }
 
 impl<'u> WsUrl<'u> {
-    /// Reads a URL; `None` if it isn't one of a WebSocket, or holds a user name or a fragment.
+    /// Parses a URL; `None` if it isn't a WebSocket's, or holds a user name or a fragment.
     pub fn parse(text: &'u str) -> Option<Self> {
         let (is_secure, rest) = match text.strip_prefix("wss://") {
             Some(rest) => (true, rest),
