@@ -19,7 +19,7 @@ static PLANS: [OnceLock<Plan>; LETTERS * LETTERS] = [const { OnceLock::new() }; 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Country([u8; 2]);
 
-/// Error: the text is no ISO 3166 alpha-2 code, or that of a country without a numbering plan.
+/// Error: the text isn't an ISO 3166 alpha-2 code, or its country has no numbering plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a country: two letters of ISO 3166, such as DE, of a country with a numbering plan")]
 pub struct NotACountry;
@@ -55,8 +55,8 @@ impl Country {
     }
 }
 
-/// Returns the country in whose national form `dialled` is the number of these `digits`, with or without the national prefix. Of the
-/// countries that share a country code, the main one counts. Compiles no plan.
+/// Returns the country in whose national form `dialled` is the number of these `digits`, with or without the national prefix. Of several
+/// countries with the same country code, the main one counts. Compiles no plan.
 pub(crate) fn of_number(digits: &str, dialled: &str) -> Option<&'static str> {
     let matches = |length: usize| {
         let (code, national) = digits.split_at_checked(length)?;
@@ -149,7 +149,7 @@ impl Plan {
         let groups = self.national.as_ref()?.captures(digits)?;
         let rest = &digits[groups.get(0)?.end()..];
         let mut number = String::new();
-        // The rule applies when the expression's last group took part; else the match is a bare prefix (libphonenumber's rule).
+        // The rule applies if the expression's last group matched; else the match is a bare prefix (libphonenumber's rule).
         if let (Some(rule), Some(_)) = (
             &self.rewrite,
             groups.get(groups.len() - 1).filter(|_| groups.len() > 1),
@@ -162,7 +162,7 @@ impl Plan {
 }
 
 fn compile(pattern: &str) -> Regex {
-    // The data's expressions hold white space for legibility. Only ASCII digits are ever matched.
+    // The expressions in the data hold white space for legibility. They only ever match ASCII digits.
     let built = RegexBuilder::new(pattern)
         .ignore_whitespace(true)
         .unicode(false)
@@ -240,7 +240,7 @@ mod tests {
         }
     }
 
-    /// Every expression in the data compiles, and each country's own example is one of its numbers.
+    /// Every expression in the data compiles, and each country's own example number is valid in its plan.
     #[test]
     fn every_plan_loads() {
         let letters = || (b'A'..=b'Z').map(char::from);

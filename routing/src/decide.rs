@@ -15,9 +15,9 @@ use crate::directory::{Agent, Org};
 use crate::facts::{Dialled, Facts, caller, dialled};
 use crate::near::near_misses;
 
-/// Entries that a step adds to the trail one by one; the agents or numbers beyond are only counted.
+/// Most entries that one step adds to the trail; further agents or numbers are only counted.
 const LISTED: usize = 20;
-/// Characters of a header value that the trail keeps.
+/// Most characters of a header value in the trail.
 const HEADER_KEPT: usize = 128;
 
 /// Decides which agent takes the call. `busy` returns whether an agent is at its limit.

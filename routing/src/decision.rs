@@ -1,4 +1,4 @@
-//! The decision about one call and its trail: stored with the call, shown by the API, printed in sentences.
+//! The decision about one call and its trail: stored with the call, shown by the API, printed as sentences.
 //!
 //! Only [`crate::decide()`] builds a decision. The JSON form is stored, so its names stay.
 

@@ -1,6 +1,6 @@
 //! One org as routing sees it: agents, the numbers they hold, the inbound trunk.
 //!
-//! A plain view: the daemon's directory builds it and replaces it as a whole; nothing here changes it.
+//! A plain view: the daemon's directory builds it and replaces it as a whole; this crate never changes it.
 
 use std::collections::{HashMap, HashSet};
 

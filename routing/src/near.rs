@@ -1,7 +1,7 @@
-//! Near misses: a number that differs from the dialled one only at its beginning or end, a header that names an agent in the wrong way, an
+//! Near misses: a number that differs from the dialled one only at its beginning or end, a header that doesn't name an agent by its id, an
 //! agent that was asked for but couldn't take the call.
 //!
-//! Searched for only where a step found nothing. Only the call's own org is known here, so the id of another org's agent is reported like
+//! Searched for only if a step found nothing. Only the call's own org is known here, so the id of another org's agent is reported like
 //! an id that doesn't exist.
 
 use crate::decision::{At, Decision, Differs, Found, NearMiss, Outcome, State, Step};
@@ -10,14 +10,14 @@ use crate::facts::Facts;
 use crate::numbers::{plain_digits, reduce};
 use crate::{E164, country};
 
-/// Most numbers of an org that are compared with the dialled one. An org with more gets no near misses by comparison.
+/// Most numbers of an org that are compared with the dialled one. An org with more numbers gets no near misses by comparison.
 const COMPARED: usize = 10_000;
-/// Near misses that one decision lists.
+/// Most near misses in one decision.
 const LISTED: usize = 8;
 /// Digits at the end that two numbers must share, then digits before them that may differ.
 const LEAST_SHARED: usize = 7;
 const MOST_BEFORE: usize = 5;
-/// Digits that may be surplus or missing at the end.
+/// Most digits that may be surplus or missing at the end.
 const MOST_BEHIND: usize = 4;
 
 /// Returns the near misses of the decision about `facts`.
@@ -105,7 +105,7 @@ fn alike((digits, is_global): (&str, bool), whole: &str, org: &Org) -> Option<(E
 
     let numbers = || org.numbers.iter().chain(unlisted.clone()).copied();
 
-    // The longest common end wins; of two equally long the smaller number, since a set has no stable order.
+    // The longest common end wins. Of two equally long ends the smaller number wins, since a set has no stable order.
     let by_end = numbers().filter_map(|number| {
         let shared = shared_end(digits, number.digits());
         let before = (digits.len() - shared, number.digits().len() - shared);

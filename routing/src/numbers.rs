@@ -1,7 +1,7 @@
 //! Reads phone numbers as phone systems write them, and reduces them to E.164.
 //!
 //! `+` and digits, the form of nearly all numbers, takes one scan. Any other text loses its visual separators (RFC 3966 §5.1.1) and is then
-//! read in every way that it can be meant; a reading that is one of the org's numbers takes precedence.
+//! read in every possible way; a reading that is one of the org's numbers takes precedence.
 
 use crate::{Country, E164};
 

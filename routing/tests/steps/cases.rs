@@ -212,7 +212,7 @@ fn the_trail_reads_as_sentences() {
     assert_eq!(world.decide().sentences(), expected);
 }
 
-/// Each near miss, and what it says to do.
+/// Each near miss, and the change that its sentence suggests.
 #[test]
 fn what_a_call_came_close_to_is_said() {
     let world = World::new(&[RECEPTION, SALES]).assigned("+493012345678", SALES);
@@ -320,7 +320,7 @@ fn what_a_call_came_close_to_is_said() {
     }
 }
 
-/// Another org's id is told from one that nobody has by nothing.
+/// The id of another org's agent can't be distinguished from an id that doesn't exist.
 #[test]
 fn a_foreign_id_looks_like_any_other() {
     let said = |id: uuid::Uuid| {
@@ -384,7 +384,7 @@ fn the_stored_form_stays() {
     let near =
         format!(r#"[{{"agent":{{"id":"{RECEPTION}","name":"agent 1","state":"disabled"}}}}]"#);
     assert_eq!(serde_json::to_string(&decision.near_misses).unwrap(), near);
-    // What was stored before near misses were is still read.
+    // A decision that was stored before near misses existed can still be read.
     decision.near_misses.clear();
     assert_eq!(serde_json::from_str::<Decision>(&stored).unwrap(), decision);
     let today = stored.strip_suffix('}').unwrap().to_owned() + r#","near_misses":[]}"#;

@@ -1,4 +1,4 @@
-//! Random orgs and calls against a reference written the naive way, and random texts against what must always hold.
+//! Random orgs and calls against a naive reference, and random texts against invariants.
 
 use crate::world::{World, foreign_id};
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use trunkline_routing::numbers::reduce;
 use trunkline_routing::{Agent, Country, Decision, E164, Found, Org, Outcome, State, Step};
 use uuid::Uuid;
 
-/// The rules as prose has them, without a trail.
+/// The routing rules, written plainly and without a trail.
 fn reference(world: &World) -> Outcome {
     let available =
         |agent: &&Agent| agent.enabled && agent.inbound && !world.busy.contains(&agent.id);
@@ -82,7 +82,7 @@ fn number(index: u8) -> E164 {
     E164::parse(&format!("+4930100{index:02}")).expect("nine digits")
 }
 
-/// Few agents and few numbers, so that they meet.
+/// Few agents and few numbers, so that they often meet.
 fn worlds() -> impl Strategy<Value = World> {
     let agents = prop::collection::vec((any::<bool>(), any::<bool>(), any::<bool>()), 0..5);
     let held = prop::collection::vec((0_u8..6, 1_u128..7), 0..5);
@@ -152,7 +152,7 @@ fn countries() -> impl Strategy<Value = Option<Country>> {
     .prop_map(|code| code.map(|code| Country::parse(code).expect("a country")))
 }
 
-/// The number with separators sprinkled between its digits.
+/// A number with random separators between its digits.
 fn decorated() -> impl Strategy<Value = (E164, String)> {
     let separators = prop::collection::vec(
         prop::sample::select(vec!["", "", "", " ", "-", ".", "/", "\u{a0}"]),

@@ -1,4 +1,4 @@
-//! An org and a call, put together in a line.
+//! Builder of an org and a call, each in one line.
 
 use std::collections::{HashMap, HashSet};
 
@@ -60,7 +60,7 @@ impl World {
         self
     }
 
-    /// The header comes again, with another value.
+    /// Repeats the header with another value.
     pub(crate) fn other_header(mut self, value: impl Into<String>) -> Self {
         self.facts.other_agent_header = Some(value.into());
         self
